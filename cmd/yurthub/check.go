@@ -34,6 +34,7 @@ func checkNode(args []string, out io.Writer) error {
 	output := fs.StringP("output", "o", "table", "table or json")
 	beforeStart := fs.Bool("before-start", false, "expect that no yurthub runs yet")
 	joined := fs.Bool("joined", false, "expect that kubelet goes through yurthub already")
+	agents := fs.Bool("agents", false, "expect that the node's agents, as Pods, can go through yurthub")
 	kubeletUses := fs.String("kubelet-uses", "", "kubeconfig that kubelet uses; default: the one on kubelet's command line")
 	err := flagfile.Parse(fs, installed(args), out, hub.Versioned)
 	if errors.Is(err, flagfile.ErrHelp) {
@@ -46,7 +47,7 @@ func checkNode(args []string, out io.Writer) error {
 		return fmt.Errorf("--output %q: must be table or json", *output)
 	}
 	c := checked(cfg)
-	c.BeforeStart, c.Joined, c.KubeletUses = *beforeStart, *joined, *kubeletUses
+	c.BeforeStart, c.Joined, c.Agents, c.KubeletUses = *beforeStart, *joined, *agents, *kubeletUses
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	findings := check.Judge(check.Gather(ctx, c))
@@ -88,6 +89,7 @@ func checked(cfg hub.Config) check.Config {
 		KubeletKubeconfig: cfg.Identity.KubeletKubeconfig, CacheDir: cfg.DiskCachePath,
 		BindAddress: cfg.BindAddress, Port: cfg.Port, HealthAddress: cfg.HealthBindAddress, HealthPort: cfg.HealthPort,
 		SecureAddress: cfg.SecureBindAddress, SecurePort: cfg.SecurePort,
+		MasterService: cfg.MasterService,
 	}
 	if cfg.EnableCoordinator {
 		c.Coordinator = cfg.CoordinatorAddress

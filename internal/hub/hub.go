@@ -156,6 +156,7 @@ func (h *Hub) build() error {
 		}
 	}
 	h.front = front.New(h.serves)
+	h.measurePast()
 	return nil
 }
 

@@ -45,13 +45,16 @@ type Config struct {
 	CacheDir string
 
 	// BindAddress and Port are where the hub serves the node's programs; HealthAddress and HealthPort where it serves its
-	// health; SecureAddress (empty: nowhere) and SecurePort where it serves Pods.
+	// health; SecureAddress (empty: nowhere) and SecurePort where it serves Pods:
+	// "node" is where the running hub says.
 	BindAddress   string
 	Port          int
 	HealthAddress string
 	HealthPort    int
 	SecureAddress string
 	SecurePort    int
+	// MasterService: Pods are to be told so. Agents: the node's agents should be able to go through the hub.
+	MasterService, Agents bool
 
 	// KubeletUses is the kubeconfig that the node's kubelet uses. Empty: the one on the running kubelet's command line.
 	KubeletUses string

@@ -3,6 +3,8 @@ package check
 import (
 	"io/fs"
 	"time"
+
+	"yurtcoordinator/internal/hub/bypass"
 )
 
 // Facts are what was found.
@@ -19,6 +21,10 @@ type Facts struct {
 	// Dirs are the directories that the hub needs: of its cache, of its certificates.
 	Dirs    []Dir
 	Kubelet Kubelet
+
+	// Past are programs that have connections to API servers; those to the hub are among them. SeesAll: none can hide.
+	Past    []bypass.Program
+	SeesAll bool
 
 	// Unanswered names the probes that did not end in time.
 	Unanswered []string
@@ -61,6 +67,12 @@ type HubStatus struct {
 			Why      string    `json:"why"`
 		} `json:"former"`
 	} `json:"identity"`
+	// Pods says where Pods are served; nil: they are not.
+	Pods *struct {
+		Address string `json:"address"`
+		Told    bool   `json:"told"`
+		Problem string `json:"problem"`
+	} `json:"pods"`
 	// Kubelet is what the hub has found of kubelet's serving certificate; nil: it has not looked, having no coordinator.
 	Kubelet *HubKubelet `json:"kubelet"`
 }

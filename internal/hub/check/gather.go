@@ -13,6 +13,9 @@ const (
 	flagCerts       = "cert-dir"
 )
 
+// whereverItIs as Config.SecureAddress is wherever the node is.
+const whereverItIs = "node"
+
 // probe finds out something in bounded time, and returns a function that enters it into the facts.
 type probe struct {
 	name string
@@ -69,6 +72,7 @@ func probesOf(c Config) []probe {
 			return func(f *Facts) { f.Keys = keys }
 		}},
 		{"kubelet", probeKubelet},
+		{"programs past yurthub", probePast},
 	}
 	for _, address := range c.Servers {
 		probes = append(probes, probe{nameCloud + " " + address, func(ctx context.Context, c Config) func(*Facts) {
@@ -105,8 +109,12 @@ func probeHub(ctx context.Context, c Config) func(*Facts) {
 		{Flag: "port", Address: net.JoinHostPort(c.BindAddress, strconv.Itoa(c.Port))},
 		{Flag: "health-port", Address: net.JoinHostPort(c.HealthAddress, strconv.Itoa(c.HealthPort))},
 	}
-	if c.SecureAddress != "" {
+	switch s := hub.Status.Pods; {
+	case c.SecureAddress == "":
+	case c.SecureAddress != whereverItIs:
 		ports = append(ports, Port{Flag: "secure-port", Address: net.JoinHostPort(c.SecureAddress, strconv.Itoa(c.SecurePort))})
+	case s != nil && s.Address != "":
+		ports = append(ports, Port{Flag: "secure-port", Address: s.Address})
 	}
 	held := listeners()
 	for i := range ports {

@@ -48,6 +48,8 @@ func Judge(f Facts) []Finding {
 	}
 	j.kubelet(f)
 	j.serving(f)
+	j.pods(f)
+	j.past(f)
 	for _, name := range f.Unanswered {
 		j.add(Fail, name, "looking at it took too long", "look for a disk or a file system that hangs")
 	}

@@ -3,9 +3,13 @@ package check
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
+
+	"yurtcoordinator/internal/hub/bypass"
 )
 
 var noon = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
@@ -357,5 +361,63 @@ func TestLine(t *testing.T) {
 		if got := line(text); got != want {
 			t.Errorf("line(%.20q) = %q, want %q", text, got, want)
 		}
+	}
+}
+
+func TestJudgePods(t *testing.T) {
+	const none = "none: no other program"
+	past := func(told, to string) []bypass.Program {
+		return []bypass.Program{{PID: 7, Name: "flanneld", Pod: "u", Told: netip.MustParseAddrPort(told),
+			Past: []netip.AddrPort{netip.MustParseAddrPort(to)}}}
+	}
+	pods := func(address string, told bool, problem string) func(*Facts) {
+		return func(f *Facts) {
+			f.SeesAll = true
+			if err := json.Unmarshal(fmt.Appendf(nil, `{"pods":{"address":%q,"told":%t,"problem":%q}}`, address, told, problem),
+				&f.Hub.Status); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	const at, cloud = "10.0.0.7:10268", "10.96.0.1:443"
+	for name, tt := range map[string]struct {
+		address        string // --secure-bind-address
+		master, agents bool
+		change         func(*Facts)
+		programs       []bypass.Program
+		pods, past     string // "LEVEL part of why"; "": nothing is said
+	}{
+		"all is well":            {"node", true, true, pods(at, true, ""), nil, "ok told that the API server is at " + at, "ok " + none},
+		"nobody asked":           {"", false, false, func(*Facts) {}, past(cloud, cloud), "", "warn flanneld (process 7, of a Pod) to " + cloud},
+		"no certificate":         {"node", true, false, pods(at, false, "no certificate"), nil, "warn no certificate", "ok " + none},
+		"no certificate, asked":  {"node", true, true, pods(at, false, "no certificate"), nil, "fail no certificate", "ok " + none},
+		"no address":             {"node", true, true, pods("", false, "not said"), nil, "fail not said", "ok " + none},
+		"not served":             {"", false, true, func(*Facts) {}, nil, "fail serves no Pods", ""},
+		"not told":               {"node", true, true, pods(at, false, ""), nil, "fail told the cloud's address", "ok " + none},
+		"served alone":           {"node", false, false, pods(at, false, ""), nil, "ok served at " + at, "ok " + none},
+		"an agent past the hub":  {"node", true, false, pods(at, true, ""), past(cloud, cloud), "ok told", "warn flanneld"},
+		"an agent at the hub":    {"node", true, false, pods(at, true, ""), past(at, at), "ok told", "ok " + none},
+		"nothing runs":           {"node", true, false, func(f *Facts) { f.Hub.Nobody = true }, past(cloud, cloud), "", ""},
+		"seen by somebody else":  {"node", true, false, func(f *Facts) { pods(at, true, "")(f); f.SeesAll = false }, nil, "ok told", ""},
+		"before yurthub started": {"node", true, false, func(f *Facts) { f.Settings.BeforeStart = true }, past(cloud, cloud), "warn serves no", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := fine()
+			f.Settings.SecureAddress, f.Settings.MasterService, f.Settings.Agents = tt.address, tt.master, tt.agents
+			f.Past = tt.programs
+			tt.change(&f)
+			for what, want := range map[string]string{"yurthub: Pods": tt.pods, "programs past yurthub": tt.past} {
+				got := ""
+				for _, each := range Judge(f) {
+					if each.What == what {
+						got = each.Level.String() + " " + each.Why
+					}
+				}
+				level, part, _ := strings.Cut(want, " ")
+				if (want == "") != (got == "") || !strings.HasPrefix(got, level) || !strings.Contains(got, part) {
+					t.Errorf("%s: %q, want %q", what, got, want)
+				}
+			}
+		})
 	}
 }

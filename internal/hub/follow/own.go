@@ -58,6 +58,16 @@ func (s *Set) Own() (all []Own) {
 	return all
 }
 
+// Held returns an object of one of the hub's own selections, as the cloud has it, if it is known.
+func (s *Set) Held(what Selection, key stream.Key) (stream.Type, stream.Object, bool) {
+	m := s.find(what)
+	if m == nil {
+		return stream.Type{}, stream.Object{}, false
+	}
+	o, ok := m.Replica.Get(key)
+	return m.Replica.Type(), o, ok
+}
+
 // ofPrograms returns what the node's programs follow; nil if they do not follow that.
 func (s *Set) ofPrograms(what Selection) *Member {
 	s.mu.Lock()

@@ -1,0 +1,216 @@
+// Package bypass finds out which programs of a node ask API servers past the node's hub, from what the kernel says of processes
+// and connections (proc(5)).
+//
+// It asks no container runtime: whatever that is, a process's cgroup names its Pod, and its environment says where it was told
+// that the API server is. A program that has ended meanwhile, or that cannot be seen, is left out.
+package bypass
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"io"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Program is a process.
+type Program struct {
+	PID  int
+	Name string
+	// Pod is the UID of its Pod; empty if it has none. Static says that kubelet made that by itself.
+	Pod    string
+	Static bool
+	// Told is where its environment says that the API server is; not valid if it does not.
+	Told netip.AddrPort
+	// Past are API servers that it has connections to, sorted.
+	Past []netip.AddrPort
+}
+
+// What is read at most: processes, open files of one, bytes of a file, and of the kernel's list of sockets, of some 150 each.
+const (
+	maxProcesses, maxFiles = 10_000, 10_000
+	maxContent, maxSockets = 64 << 10, 4 << 20
+)
+
+// InPods returns the programs of Pods, by PID. proc is where the kernel says it, /proc.
+func InPods(proc string) (all []Program) {
+	for _, pid := range processes(proc) {
+		if p := look(proc, pid); p.Pod != "" {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// Past returns the programs that have connections to API servers past the hub, by PID: to servers, or to where they were told that
+// the API server is, if that is not at the hub. The hub's own connections are no others' business.
+func Past(proc string, servers []netip.AddrPort, hub netip.AddrPort) (all []Program) {
+	pids := processes(proc)
+	remotes := map[uint64]netip.AddrPort{}
+	networks := map[string]bool{}
+	for _, pid := range pids {
+		network, err := os.Readlink(filepath.Join(proc, strconv.Itoa(pid), "ns", "net"))
+		if err != nil || networks[network] {
+			continue
+		}
+		networks[network] = true
+		for _, table := range []string{"tcp", "tcp6"} {
+			content, _ := read(filepath.Join(proc, strconv.Itoa(pid), "net", table), maxSockets)
+			for _, s := range Connections(content) {
+				remotes[s.Inode] = s.Remote
+			}
+		}
+	}
+	for _, pid := range pids {
+		inodes := sockets(proc, pid)
+		if len(inodes) == 0 {
+			continue
+		}
+		p := look(proc, pid)
+		if p.Name == "yurthub" {
+			continue
+		}
+		past := map[netip.AddrPort]bool{}
+		for _, inode := range inodes {
+			to, ok := remotes[inode]
+			if ok && to != hub && (to == p.Told || slices.Contains(servers, to)) {
+				past[to] = true
+			}
+		}
+		if len(past) > 0 {
+			p.Past = slices.SortedFunc(maps.Keys(past), netip.AddrPort.Compare)
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// Connection is a TCP connection that a program of this host has made, or makes.
+type Connection struct {
+	Remote netip.AddrPort
+	UID    string
+	Inode  uint64
+}
+
+// Connections reads the kernel's list of TCP sockets (proc_pid_net(5)).
+func Connections(table []byte) (all []Connection) {
+	const established, asking = "01", "02"
+	for line := range strings.Lines(string(table)) {
+		fields := strings.Fields(line)
+		if len(fields) < 10 || fields[3] != established && fields[3] != asking {
+			continue
+		}
+		remote, ok := end(fields[2])
+		inode, err := strconv.ParseUint(fields[9], 10, 64)
+		if ok && err == nil && inode != 0 {
+			all = append(all, Connection{remote, fields[7], inode})
+		}
+	}
+	return all
+}
+
+// end reads one end of a socket: words of the machine's own byte order, and a port.
+func end(field string) (netip.AddrPort, bool) {
+	host, port, _ := strings.Cut(field, ":")
+	number, err := strconv.ParseUint(port, 16, 16)
+	address, errHex := hex.DecodeString(host)
+	if err != nil || errHex != nil || len(address)%4 != 0 {
+		return netip.AddrPort{}, false
+	}
+	for i := 0; i < len(address); i += 4 {
+		binary.NativeEndian.PutUint32(address[i:], binary.BigEndian.Uint32(address[i:]))
+	}
+	ip, ok := netip.AddrFromSlice(address)
+	return netip.AddrPortFrom(ip.Unmap(), uint16(number)), ok
+}
+
+// Own returns the sockets of the process that asks.
+func Own(proc string) map[uint64]bool {
+	own := map[uint64]bool{}
+	for _, inode := range sockets(proc, os.Getpid()) {
+		own[inode] = true
+	}
+	return own
+}
+
+func sockets(proc string, pid int) (inodes []uint64) {
+	dir := filepath.Join(proc, strconv.Itoa(pid), "fd")
+	for _, fd := range names(dir, maxFiles) {
+		link, err := os.Readlink(filepath.Join(dir, fd))
+		if err != nil {
+			continue
+		}
+		text, ok := strings.CutPrefix(link, "socket:[")
+		if inode, err := strconv.ParseUint(strings.TrimSuffix(text, "]"), 10, 64); ok && err == nil {
+			inodes = append(inodes, inode)
+		}
+	}
+	return inodes
+}
+
+func processes(proc string) (pids []int) {
+	for _, name := range names(proc, maxProcesses) {
+		if pid, err := strconv.Atoi(name); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids
+}
+
+// names returns at most so many names in a directory; none of one that cannot be read.
+func names(dir string, most int) []string {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer d.Close()
+	found, _ := d.Readdirnames(most) // what was read before an error counts
+	return found
+}
+
+func read(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, most))
+}
+
+// podOf is how kubelet names a Pod's cgroup, by either of its drivers. One that it made from a file has no hyphens in its UID.
+var podOf = regexp.MustCompile(`pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})`)
+
+func look(proc string, pid int) Program {
+	at := func(name string) string { return filepath.Join(proc, strconv.Itoa(pid), name) }
+	name, _ := read(at("comm"), maxContent)
+	p := Program{PID: pid, Name: strings.TrimSpace(string(name))}
+	cgroups, _ := read(at("cgroup"), maxContent)
+	if found := podOf.FindSubmatch(cgroups); found != nil {
+		p.Pod = strings.ReplaceAll(string(found[1]), "_", "-")
+		p.Static = !strings.Contains(p.Pod, "-")
+	}
+	environment, _ := read(at("environ"), maxContent)
+	host, port := "", ""
+	for each := range bytes.SplitSeq(environment, []byte{0}) {
+		switch name, value, _ := strings.Cut(string(each), "="); name {
+		case "KUBERNETES_SERVICE_HOST":
+			host = value
+		case "KUBERNETES_SERVICE_PORT":
+			port = value
+		}
+	}
+	ip, err := netip.ParseAddr(host)
+	number, errPort := strconv.ParseUint(port, 10, 16)
+	if err == nil && errPort == nil {
+		p.Told = netip.AddrPortFrom(ip.Unmap(), uint16(number))
+	}
+	return p
+}

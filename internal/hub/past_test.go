@@ -1,0 +1,50 @@
+package hub
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// TestConnectionsPastTheHub: another program's count, and the hub's own do not. To the kernel, a connection's two ends on this
+// machine are two sockets; the one here is this process's.
+func TestConnectionsPastTheHub(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	server := netip.MustParseAddrPort(l.Addr().String())
+	proc := t.TempDir()
+	// A /proc in which this process has no sockets: then its connections are another's.
+	if err := os.Symlink("/proc/self", proc+"/self"); err != nil {
+		t.Fatal(err)
+	}
+	user := strconv.Itoa(os.Getuid())
+	for path, want := range map[string]int{"/proc": 0, proc: 1} {
+		p := &pastHub{about: prometheus.NewDesc("past", "", []string{"user"}, nil), proc: path,
+			servers: func() []netip.AddrPort { return []netip.AddrPort{server} }}
+		said := "# HELP past \n# TYPE past gauge\npast{user=\"0\"} 0\n"
+		if want > 0 {
+			said = strings.TrimSuffix(said, "past{user=\"0\"} 0\n")
+			if user != "0" {
+				said += "past{user=\"0\"} 0\n"
+			}
+			said += "past{user=\"" + user + "\"} " + strconv.Itoa(want) + "\n"
+		}
+		if err := testutil.CollectAndCompare(p, strings.NewReader(said)); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
