@@ -40,6 +40,8 @@ type Config struct {
 	Settings []string
 	// Binary is the program on the node. Image, if set, has kubelet run yurthub from it as a static Pod.
 	Binary, Image string
+	// Agents has the node's agents go through yurthub, too: see agents.
+	Agents bool
 	// Wait is how many seconds yurthub may take until it works.
 	Wait string
 }
@@ -60,6 +62,9 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&c.Settings, "set", nil, "another setting of yurthub, NAME=VALUE, as its flag --NAME; can be given again")
 	fs.StringVar(&c.Binary, "binary", "/usr/local/bin/yurthub", "the program yurthub on the node")
 	fs.StringVar(&c.Image, "static-pod", "", "run yurthub as a static Pod from this image, and not by systemd")
+	fs.BoolVar(&c.Agents, "agents", true,
+		"have kube-proxy, CoreDNS, flannel and all Pods that start from now on go through yurthub, too, if that gets a "+
+			"certificate for it; ends the containers of those three once, so that kubelet starts them anew")
 	fs.StringVar(&c.Wait, "wait", "120", "how many seconds yurthub may take until it works")
 	c.addFlags(fs)
 }

@@ -18,6 +18,8 @@ type plan struct {
 	node string
 	wait time.Duration
 	pod  string // path of the static Pod; "" if systemd runs the hub
+	// noAgents is why the node's agents do not go through the hub; "" if they are to.
+	noAgents string
 
 	// Contents of files.
 	settings, kubeconfig, dropin, unit, manifest string
@@ -57,7 +59,9 @@ func decide(c *Config, f *facts) (*plan, error) {
 	if serving == "" {
 		serving = servingCertificate(f)
 	}
-	p.settings = settings(c, f, p.node, servers, serving)
+	agents, why := agentsWay(c, others)
+	p.noAgents = why
+	p.settings = settings(c, f, p.node, servers, serving, agents)
 	p.kubeconfig = strings.ReplaceAll(kubeconfigText, "@ADDRESS@", address)
 	p.dropin = dropin(c)
 	p.unit = strings.Replace(node.Unit, "\nExecStart=/usr/local/bin/yurthub ", "\nExecStart="+c.Binary+" ", 1)
@@ -220,7 +224,7 @@ func access(c *Config, f *facts, hub string) (servers string, err error) {
 }
 
 // settings is the content of yurthub's file of settings.
-func settings(c *Config, f *facts, name, servers, serving string) string {
+func settings(c *Config, f *facts, name, servers, serving string, agents [][2]string) string {
 	kubeconfig, coordinator := "", ""
 	told := func(s string) bool { return strings.HasPrefix(s, settingServing+"=") }
 	if slices.ContainsFunc(c.Settings, told) {
@@ -235,11 +239,11 @@ func settings(c *Config, f *facts, name, servers, serving string) string {
 	var b strings.Builder
 	b.WriteString(mark + "\n# Changes are made by running join again, with --set. What all nodes of a pool are to have is said " +
 		"once, by a PoolSettings in the cloud.\n")
-	for _, s := range [][2]string{
+	for _, s := range append([][2]string{
 		{"node-name", name}, {"server-addr", servers}, {"bootstrap-file", fileToken}, {"kubelet-kubeconfig", kubeconfig},
 		{"ca-file", c.CAFile}, {"discovery-token-ca-cert-hash", c.CACertHash}, {"nodepool-name", c.Pool},
 		{"coordinator-server-addr", c.Coordinator}, {"enable-coordinator", coordinator}, {settingServing, serving},
-	} {
+	}, agents...) {
 		if s[1] != "" {
 			fmt.Fprintf(&b, "%s: %q\n", s[0], s[1])
 		}

@@ -57,6 +57,7 @@ func (j *joiner) join() error {
 	}
 	j.runHub()
 	j.await(j.wait)
+	agents := j.agentsReady() // before kubelet starts anew, so that it sees no other way
 	j.switchKubelet()
 	j.await(j.wait, "--joined")
 	j.removeAll(dirFormer)
@@ -64,6 +65,9 @@ func (j *joiner) join() error {
 	j.note(noteJoined)
 	if j.err != nil {
 		return j.undo()
+	}
+	if agents {
+		j.turn(j.podsAt(), true)
 	}
 	switch {
 	case j.where.DryRun:

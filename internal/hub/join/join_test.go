@@ -205,7 +205,7 @@ func TestNodesOfBefore(t *testing.T) {
 // TestNodeOfTheScript: testdata/script is what the shell script left that joined nodes before. Such a node is joined again, and
 // taken off, as one of ours.
 func TestNodeOfTheScript(t *testing.T) {
-	flags := []string{"--start", "--nodepool-name=p1", "--set=cache-agents=kubelet,coredns"}
+	flags := []string{"--start", "--nodepool-name=p1", "--agents=false", "--set=cache-agents=kubelet,coredns"}
 	ofTheScript := func() (m *machine, before map[string]string) {
 		m = newMachine(t)
 		before = m.files()

@@ -35,7 +35,10 @@ func (r *remover) reset() {
 		r.fail(errNoSystemd)
 		return
 	}
+	hub := r.podsAt()
 	r.kubeletStraight()
+	r.turn(hub, false)
+	r.sayTold(hub)
 	r.stopHub()
 	r.files()
 	if r.err == nil && !r.where.DryRun {

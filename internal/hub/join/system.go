@@ -8,6 +8,11 @@ import (
 	"os/exec"
 	"strings"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"yurtcoordinator/internal/hub/bypass"
 )
 
 // System is what Join and Reset need of a running node besides its files.
@@ -22,6 +27,10 @@ type System interface {
 	Listening(port int) bool
 	// Sync brings all files to the disk.
 	Sync()
+	// Programs returns the programs of the node's Pods.
+	Programs() []bypass.Program
+	// End ends one: it is asked to, and if that takes long, made to.
+	End(ctx context.Context, pid int) error
 }
 
 // ErrNotWell says that a check has found failures.
@@ -82,3 +91,37 @@ func listens(table string, port int) bool {
 
 // Sync implements System.
 func (Machine) Sync() { syscall.Sync() }
+
+// Programs implements System.
+func (Machine) Programs() []bypass.Program { return bypass.InPods("/proc") }
+
+// endFor is how long a program may take to end by itself: some write down what they have first.
+const endFor = 10 * time.Second
+
+// End implements System. A program that has ended already is no error.
+func (Machine) End(ctx context.Context, pid int) error {
+	// By a handle, which stays that process's when its number is another's.
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("process %d: %w", pid, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	for _, signal := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
+		if err := unix.PidfdSendSignal(fd, signal, nil, 0); err != nil {
+			if errors.Is(err, unix.ESRCH) {
+				return nil
+			}
+			return fmt.Errorf("process %d: %w", pid, err)
+		}
+		ended := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		for until := time.Now().Add(endFor); time.Now().Before(until) && ctx.Err() == nil; {
+			if n, _ := unix.Poll(ended, 100); n > 0 {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("process %d does not end", pid)
+}

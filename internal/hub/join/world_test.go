@@ -6,13 +6,17 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"yurtcoordinator/internal/hub/bypass"
 )
 
 const kubeletConf = `apiVersion: v1
@@ -63,6 +67,7 @@ type machine struct {
 	wellAfter     int            // checks that fail before one succeeds
 	broken        string         // what systemctl is told in vain
 	during        func(step string)
+	programs      []bypass.Program // of Pods
 }
 
 func newMachine(t *testing.T) *machine {
@@ -132,6 +137,26 @@ func (m *machine) Available() bool    { return true }
 func (m *machine) Listening(int) bool { return false }
 func (m *machine) Sync()              {}
 
+// Programs are the agents that run. One that is told to end runs again, told what kubelet sees.
+func (m *machine) Programs() []bypass.Program { return slices.Clone(m.programs) }
+
+// End is how a program of a container ends: kubelet starts it anew, with what it sees itself.
+func (m *machine) End(_ context.Context, pid int) error {
+	m.log = append(m.log, "end "+strconv.Itoa(pid))
+	for i := range m.programs {
+		if p := &m.programs[i]; p.PID == pid {
+			p.PID += 100
+			if p.Told = cloudService; m.kubelet == "hub" && m.there(fileAddress) {
+				p.Told = atHub
+			}
+		}
+	}
+	return nil
+}
+
+// Where Pods are told that the API server is.
+var cloudService, atHub = netip.MustParseAddrPort("10.96.0.1:443"), netip.MustParseAddrPort("10.0.0.7:10268")
+
 // Control is systemd.
 func (m *machine) Control(_ context.Context, args ...string) error {
 	told := strings.Join(args, " ")
@@ -175,6 +200,8 @@ func (m *machine) Check(_ context.Context, binary, stdin string, args ...string)
 		stage = "before-start"
 	case slices.Contains(args, "--joined"):
 		stage = "joined"
+	case slices.Contains(args, "--agents"):
+		stage = "agents"
 	}
 	m.checks[stage]++
 	runs := m.hub || m.there("etc/kubernetes/manifests/yurthub.yaml")

@@ -1,0 +1,242 @@
+package join
+
+import (
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"yurtcoordinator/internal/hub/bypass"
+	"yurtcoordinator/internal/run"
+)
+
+// agents are the programs that join and reset start anew, so that they go another way: a container's environment, by which
+// Pods are told where the API server is, is set when it is made, and kube-proxy does not follow its kubeconfig. Others are their
+// owners' to start anew.
+var agents = []string{"kube-proxy", "coredns", "flanneld"}
+
+// Where Pods are served, as the hub has noted, and by whom they verify it.
+const (
+	fileAddress = dirData + "/pki/node-address"
+	fileServing = dirData + "/pki/hub.pem"
+	dirPods     = "/var/lib/kubelet/pods"
+)
+
+const (
+	settingBind, settingSecurePort, settingMaster = "secure-bind-address", "secure-port", "masterservice"
+	ofNode                                        = "node"
+)
+
+const (
+	// approvalFor is how long the hub's serving certificate may take. Who approves it takes a second; where nobody does, kubelet
+	// must not wait for it.
+	approvalFor = 30 * time.Second
+	// shownFor is how long kubelet may take until what it has given a Pod is as the hub, or the cloud, shows it: it looks each
+	// minute. againFor is how long a container may take to start anew.
+	shownFor, againFor = 2 * time.Minute, time.Minute
+)
+
+// agentsWay says whether this node's agents are to go through the hub: what is to be set for it, or why not.
+func agentsWay(c *Config, others map[string]string) (settings [][2]string, why string) {
+	switch {
+	case !c.Agents:
+		return nil, "--agents=false"
+	case c.Pool == "":
+		return nil, "Pods verify a hub by its pool's authority: give --nodepool-name"
+	case others[settingMaster] == "false":
+		return nil, "--set masterservice=false"
+	}
+	for _, s := range [][2]string{{settingBind, ofNode}, {settingMaster, "true"}} {
+		if _, given := others[s[0]]; !given {
+			settings = append(settings, s)
+		}
+	}
+	return settings, ""
+}
+
+// agentsReady reports whether agents can go through the hub. If not, it says why: then they go on as they do.
+func (j *joiner) agentsReady() bool {
+	switch {
+	case j.noAgents != "":
+		j.say("this node's agents, such as kube-proxy, go past yurthub: %s", j.noAgents)
+		return false
+	case j.where.DryRun && j.where.starts():
+		j.say("would: end the containers of %s that go past yurthub, once it has a certificate for Pods", strings.Join(agents, ", "))
+		return false
+	case !j.where.starts() || j.err != nil:
+		return false
+	}
+	said, err := "", error(nil)
+	for until := time.Now().Add(min(approvalFor, j.wait)); ; {
+		if said, err = j.system.Check(j.ctx, j.binary(), "", "--config="+j.root+fileConfig, "--agents"); err == nil {
+			return true
+		}
+		if !time.Now().Before(until) || run.Pause(j.ctx, pollPause) != nil {
+			break
+		}
+	}
+	j.say("this node's agents, such as kube-proxy, go past yurthub for now; run join again when this is mended:")
+	for line := range strings.Lines(said) {
+		if strings.Contains(line, "yurthub: Pods") || strings.Contains(line, "yurthub: serving") {
+			j.say("  %s", strings.TrimSpace(line))
+		}
+	}
+	return false
+}
+
+// podsAt is where Pods are told that the hub is, by its settings and what it has noted; not valid if they are not told.
+func (h *hand) podsAt() netip.AddrPort {
+	settings, _ := h.content(fileConfig)
+	value := func(name string) string {
+		for line := range strings.Lines(settings) {
+			if text, ok := strings.CutPrefix(line, name+": "); ok {
+				return strings.Trim(strings.TrimSpace(text), `"`)
+			}
+		}
+		return ""
+	}
+	if value(settingMaster) != "true" {
+		return netip.AddrPort{}
+	}
+	address := value(settingBind)
+	if address == ofNode {
+		noted, _ := h.content(fileAddress)
+		address = strings.TrimSpace(noted)
+	}
+	ip, err := netip.ParseAddr(address)
+	port, errPort := strconv.ParseUint(or(value(settingSecurePort), "10268"), 10, 16)
+	if err != nil || errPort != nil {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(ip.Unmap(), uint16(port))
+}
+
+// authorities are those by which Pods verify the hub, in PEM.
+func (h *hand) authorities() (all []string) {
+	content, _ := h.content(fileServing)
+	rest := []byte(content)
+	for {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		if block.Type == "CERTIFICATE" {
+			all = append(all, string(pem.EncodeToMemory(block)))
+		}
+	}
+	return all[min(1, len(all)):] // the first is the hub's own
+}
+
+// turn has the node's agents that go another way start anew, so that they go through the hub at this address, or straight. What
+// kubelet has given them must say so first. It fails nothing: what does not go the right way is said.
+func (h *hand) turn(hub netip.AddrPort, through bool) {
+	if h.err != nil || h.where.DryRun || !h.where.starts() || !hub.IsValid() {
+		return
+	}
+	authorities := h.authorities()
+	astray := func(p bypass.Program) bool {
+		return !p.Static && p.Told.IsValid() && (p.Told == hub) != through
+	}
+	until, ended := time.Now().Add(shownFor), map[string]bool{}
+	for _, p := range h.system.Programs() {
+		if !slices.Contains(agents, p.Name) || !astray(p) {
+			continue
+		}
+		shown := h.comes(until, func() bool { return h.given(p.Pod, hub, authorities, through) })
+		if !shown {
+			h.say("%s: kubelet has not given it what it needs to go another way; it may need to be started anew", p.Name)
+		}
+		if shown || !through { // the hub that it goes through ends now
+			ended[p.Name] = true
+			h.act(fmt.Sprintf("end %s (process %d)", p.Name, p.PID), func() error { return h.system.End(h.ctx, p.PID) })
+		}
+	}
+	running := func(name string) (wrong, right bool) {
+		for _, p := range h.system.Programs() {
+			if p.Name == name && !p.Static && p.Told.IsValid() {
+				wrong, right = wrong || astray(p), right || !astray(p)
+			}
+		}
+		return wrong, right
+	}
+	until = time.Now().Add(againFor)
+	for _, name := range agents {
+		if !ended[name] {
+			continue
+		}
+		if h.comes(until, func() bool { wrong, right := running(name); return right && !wrong }) {
+			h.say("%s goes %s", name, map[bool]string{true: "through yurthub", false: "straight to the cloud"}[through])
+		} else {
+			h.say("%s has been ended, and does not run again yet: kubelet starts it", name)
+		}
+	}
+}
+
+// given reports whether all that kubelet has given a Pod leads to the hub, or nothing does: the authorities by which it verifies
+// the API server, and kube-proxy's kubeconfig. Of what is not where kubelet usually keeps it nothing is known, and nothing is waited
+// for.
+func (h *hand) given(pod string, hub netip.AddrPort, authorities []string, through bool) bool {
+	for pattern, wants := range map[string][]string{
+		"kubernetes.io~projected/*/ca.crt":                   authorities,
+		"kubernetes.io~configmap/kube-proxy/kubeconfig.conf": {hub.String()},
+	} {
+		found, err := filepath.Glob(h.root + dirPods + "/" + pod + "/volumes/" + pattern)
+		if err != nil || len(wants) == 0 {
+			continue
+		}
+		for _, path := range found {
+			content, err := os.ReadFile(path)
+			lacks := slices.ContainsFunc(wants, func(want string) bool { return !strings.Contains(string(content), want) })
+			if err == nil && lacks == through {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// comes waits until something is so, at most until a time, and reports whether it is.
+func (h *hand) comes(until time.Time, ok func() bool) bool {
+	for {
+		if ok() {
+			return true
+		}
+		if !time.Now().Before(until) || run.Pause(h.ctx, time.Second) != nil {
+			return false
+		}
+	}
+}
+
+// sayTold names the Pods that were told that the API server is at the hub that goes away, and are no agents.
+func (h *hand) sayTold(hub netip.AddrPort) {
+	if h.where.DryRun || !h.where.starts() || !hub.IsValid() {
+		return
+	}
+	pods := map[string]bool{}
+	for _, p := range h.system.Programs() {
+		if p.Told == hub && !slices.Contains(agents, p.Name) {
+			pods[h.nameOf(p.Pod)] = true
+		}
+	}
+	if len(pods) > 0 {
+		h.say("these Pods were told that the API server is at yurthub, and have to start anew if they use it: %s",
+			strings.Join(slices.Sorted(maps.Keys(pods)), " "))
+	}
+}
+
+// nameOf is a Pod's NAMESPACE/NAME, by its directory of logs; its UID if there is none.
+func (h *hand) nameOf(pod string) string {
+	found, _ := filepath.Glob(h.root + "/var/log/pods/*_*_" + pod)
+	for _, path := range found {
+		if parts := strings.SplitN(filepath.Base(path), "_", 3); len(parts) == 3 {
+			return parts[0] + "/" + parts[1]
+		}
+	}
+	return pod
+}
