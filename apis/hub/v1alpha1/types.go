@@ -42,9 +42,9 @@ type YurtHubConfiguration struct {
 	DiskCachePath    *string `json:"diskCachePath,omitempty"`
 	DiskCacheKeyFile string  `json:"diskCacheKeyFile,omitempty"`
 
-	// bindAddress and port are where the hub serves this node's programs, secureBindAddress (empty: nowhere) and securePort
-	// where it serves Pods, healthBindAddress and healthPort where it says how it is. openMetrics shows metrics there to
-	// everybody, and profiling Go's profiles to root.
+	// bindAddress and port are where the hub serves this node's programs, secureBindAddress (empty: nowhere; node: the Node's
+	// InternalIP) and securePort where it serves Pods, healthBindAddress and healthPort where it says how it is. openMetrics
+	// shows metrics there to everybody, and profiling Go's profiles to root.
 	BindAddress       string `json:"bindAddress,omitempty"`
 	Port              int    `json:"port,omitempty"`
 	SecureBindAddress string `json:"secureBindAddress,omitempty"`
