@@ -114,8 +114,8 @@ func kubeadm(t *kit.T, args ...string) string {
 
 // kubeadmCluster gives the cloud what kubeadm join asks a cluster for, by the phases of kubeadm init that make it. It
 // leaves out the phases that start a control plane, and the addons, whose images are not available. more is what kubelets'
-// settings have besides.
-func kubeadmCluster(t *kit.T, more string) {
+// settings have besides; phases are more of kubeadm init's.
+func kubeadmCluster(t *kit.T, more string, phases ...[]string) {
 	access, err := t.Lab.CloudConfig()
 	t.Must(err)
 	version, err := t.Cloud.Discovery().ServerVersion()
@@ -130,11 +130,17 @@ func kubeadmCluster(t *kit.T, more string) {
 		int(timing.Lease.Seconds())), 0o600))
 	kubeadm(t, "init", "phase", "upload-config", "all", "--config="+path)
 	kubeadm(t, "init", "phase", "bootstrap-token", "--config="+path, "--skip-token-print")
+	for _, phase := range phases {
+		kubeadm(t, slices.Concat([]string{"init", "phase"}, phase, []string{"--config=" + path})...)
+	}
 }
 
 // bareNode makes a lab's node a freshly installed machine, with systemd, containerd and kubeadm's programs, that the
 // cloud does not know.
-func bareNode(t *kit.T, name string) *installed {
+func bareNode(t *kit.T, name string) *installed { return bareNodeWith(t, name, "", nil) }
+
+// bareNodeWith makes one that runs a script before its systemd with each boot, and has more units, which systemd starts.
+func bareNodeWith(t *kit.T, name, script string, more map[string]string) *installed {
 	if t.Config.NoCgroups {
 		t.Fail("systemd, which is to run on %s, needs cgroups: run this scenario as root", name)
 	}
@@ -155,10 +161,15 @@ func bareNode(t *kit.T, name string) *installed {
 	for _, program := range []string{bins.Kubelet, bins.Kubeadm} {
 		t.Must(os.Symlink(program, filepath.Join(programs, filepath.Base(program))))
 	}
-	for file, content := range kubeadmUnits {
-		t.Must(os.WriteFile(filepath.Join(units, file), []byte(content), 0o644))
+	for _, all := range []map[string]string{kubeadmUnits, more} {
+		for file, content := range all {
+			t.Must(os.WriteFile(filepath.Join(units, file), []byte(content), 0o644))
+		}
 	}
-	t.Must(t.Lab.TakeOver(name, fmt.Sprintf(kubeadmBoots, n.dir, address)+
+	for unit := range more {
+		script += "ln -sf /usr/local/lib/systemd/system/" + unit + " etc/systemd/system/multi-user.target.wants/\n"
+	}
+	t.Must(t.Lab.TakeOver(name, fmt.Sprintf(kubeadmBoots, n.dir, address)+script+
 		fmt.Sprintf(boots, n.dir, "/etc/systemd/system:/usr/local/lib/systemd/system")))
 	t.Must(t.Lab.Node(t.Ctx, lab.Start, name, lab.All))
 	if _, err := t.Cloud.CoreV1().Nodes().Get(t.Ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {

@@ -10,6 +10,6 @@ import (
 
 // Scenarios returns the scenarios of this theme, in the order of their runs.
 func Scenarios() []kit.Scenario {
-	return slices.Concat(installScenarios, staticPodScenarios, kubeadmScenarios, helmScenarios, cleanUpScenarios,
+	return slices.Concat(installScenarios, staticPodScenarios, kubeadmScenarios, stockScenarios, helmScenarios, cleanUpScenarios,
 		openYurtScenarios)
 }

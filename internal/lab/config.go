@@ -71,6 +71,9 @@ type Config struct {
 	// KubectlOlder adds a kubectl of the minor version before ours, for Client.KubectlOlder. It is built only for a lab
 	// that asks for it.
 	KubectlOlder bool `json:"kubectlOlder,omitempty"`
+	// Addons adds images of kubeadm's addons and of flannel to all nodes: see image.EnsureAddons. They are built only for a lab
+	// that asks for them.
+	Addons bool `json:"addons,omitempty"`
 	// OpenYurt adds OpenYurt's yurt-manager, for Client.YurtManager. It is built only for a lab that asks for it.
 	OpenYurt bool `json:"openYurt,omitempty"`
 	// NoCoordinator starts the hubs with --enable-coordinator=false, and no coordinator.

@@ -58,6 +58,9 @@ func chartValues(c Config) []string {
 // HubImage returns the hub's image, which all nodes of an installed lab have.
 func HubImage() string { return image.SystemRegistry + "/yurthub:" + image.SystemTag }
 
+// FlannelImage returns the image of flannel's daemon, which all nodes of a lab with Config.Addons have.
+func FlannelImage() string { return image.Flannel }
+
 // renderCommand returns the Helm command that writes the chart's manifests.
 func (l *Lab) renderCommand(ctx context.Context) *exec.Cmd {
 	args := []string{"template", release, l.cfg.Chart, "--namespace=" + edge.NamespaceSystem}

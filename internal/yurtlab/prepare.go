@@ -35,6 +35,8 @@ type wanted struct {
 	kubectlOlder bool
 	// openYurt adds OpenYurt's manager.
 	openYurt bool
+	// addons adds images of kubeadm's addons and of flannel.
+	addons bool
 	// kubernetes and kubeletVersion are minor versions of Kubernetes; empty means ours, and the cloud's.
 	kubernetes, kubeletVersion string
 	race                       bool
@@ -67,9 +69,9 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 		return p, err
 	}
 	p.bins, err = build.Ensure(ctx, build.Config{
-		ModuleRoot: root, CacheDir: cache, Real: containers, CoreDNS: w.coreDNS, Helm: w.helm || w.installed,
+		ModuleRoot: root, CacheDir: cache, Real: containers, CoreDNS: w.coreDNS || w.addons, Helm: w.helm || w.installed,
 		KubectlOlder: w.kubectlOlder, OpenYurt: w.openYurt, Kubernetes: w.kubernetes, KubeletVersion: w.kubeletVersion,
-		Race: w.race, Progress: progress.show,
+		Flannel: w.addons, Race: w.race, Progress: progress.show,
 	})
 	if err != nil {
 		return p, err
@@ -80,6 +82,15 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 			return p, err
 		}
 		p.images = []string{archive.Path}
+	}
+	if containers && w.addons {
+		addons, err := image.EnsureAddons(ctx, image.AddonsConfig{
+			CacheDir: cache, Kubeadm: p.bins.Kubeadm, KubeProxy: p.bins.KubeProxy, CoreDNS: p.bins.CoreDNS, Flanneld: p.bins.Flanneld,
+		})
+		if err != nil {
+			return p, err
+		}
+		p.images = append(p.images, addons.Path)
 	}
 	if !w.installed {
 		return p, nil

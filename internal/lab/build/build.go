@@ -1,7 +1,7 @@
 // Package build builds every program that a lab runs: Kubernetes, etcd and our own from our go.mod; containerd, runc,
-// the CNI plugins, CoreDNS, Helm and OpenYurt from their own modules, at the versions pinned in plan.go; and an older kubectl
-// and other versions of Kubernetes from nested modules of ours. It builds them once and keeps them under a key of all their
-// inputs, so that the next lab finds them in a fraction of a second.
+// the CNI plugins, CoreDNS, Helm, OpenYurt and flannel from their own modules, at the versions pinned in plan.go; and an
+// older kubectl and other versions of Kubernetes from nested modules of ours. It builds them once and keeps them under a key
+// of all their inputs, so that the next lab finds them in a fraction of a second.
 //
 // Sets are cached separately because they change separately: "kubernetes" with go.mod, "containers", "coredns", "helm"
 // and "openyurt" with the pins, "kubectl-older" and the like of "kubernetes1.34" with their modules, "programs" with our
@@ -42,6 +42,7 @@ const (
 	StageHelm       Stage = "helm"
 	StageOlder      Stage = "older kubectl"
 	StageOpenYurt   Stage = "OpenYurt"
+	StageFlannel    Stage = "flannel"
 	StagePrograms   Stage = "programs"
 )
 
@@ -53,12 +54,13 @@ const (
 	SetHelm       = "helm"
 	SetOlder      = "kubectl-older"
 	SetOpenYurt   = "openyurt"
+	SetFlannel    = "flannel"
 	SetPrograms   = "programs"
 )
 
 // Sets returns the names of all sets.
 func Sets() []string {
-	return []string{SetKubernetes, SetContainers, SetCoreDNS, SetHelm, SetOlder, SetOpenYurt, SetPrograms}
+	return []string{SetKubernetes, SetContainers, SetCoreDNS, SetHelm, SetOlder, SetOpenYurt, SetFlannel, SetPrograms}
 }
 
 // Event reports progress. If Total is zero, nothing is counted; otherwise Done of Total packages are compiled.
@@ -94,6 +96,9 @@ type Config struct {
 	// Kubernetes is the minor version of the cloud's Kubernetes, as 1.34; empty means ours. KubeletVersion is that of the
 	// nodes' kubelet and kube-proxy; empty means the cloud's.
 	Kubernetes, KubeletVersion string
+
+	// Flannel also builds flannel.
+	Flannel bool
 
 	// Only names the one set to build, whatever else is set; empty means all wanted sets.
 	Only string
@@ -131,6 +136,9 @@ type Binaries struct {
 
 	// YurtManager is empty unless Config.OpenYurt was set.
 	YurtManager string
+
+	// Flanneld is empty unless Config.Flannel was set.
+	Flanneld string
 
 	// CNIDir is the directory of the plugins bridge, host-local, loopback and portmap.
 	CNIDir string
@@ -260,7 +268,8 @@ func (b *builder) inputs(ctx context.Context, root string, config Config) (input
 	}
 	in := inputs{module: path, goMod: string(goMod), real: config.Real, race: config.Race,
 		coredns: config.CoreDNS, helm: config.Helm, kubectlOlder: config.KubectlOlder, openYurt: config.OpenYurt,
-		only: config.Only}
+		flannel: config.Flannel,
+		only:    config.Only}
 	wanted := map[string]*string{kubernetesModule: &in.versions.kubernetes, etcdModule: &in.versions.etcd}
 	for module, version := range wanted {
 		if *version = required[module]; *version == "" {
@@ -398,6 +407,7 @@ func (b *Binaries) fill(e *artifact.Entry, files []string) {
 		"bin/helm":                    &b.Helm,
 		"bin/kubectl-older":           &b.KubectlOlder,
 		"bin/yurt-manager":            &b.YurtManager,
+		"bin/flanneld":                &b.Flanneld,
 	}
 	for _, file := range files {
 		if at, ok := named[file]; ok {

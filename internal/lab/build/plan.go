@@ -31,6 +31,9 @@ const (
 	helmVersion = "v4.3.1"
 	helmSum     = "h1:UndCoLe9UPmNoL7IvWzaUXveL7T5t/ijoorEmgJdI9g="
 
+	flannelVersion = "v0.28.10"
+	flannelSum     = "h1:jt+uW6XVV01MBb3YFahG7Ue9UE3W6zlNlJMf3JtdcXI="
+
 	openYurtVersion = "v1.7.0"
 	openYurtSum     = "h1:yx49z7WPxEBQHbBdBDpJlmlsEJu3wfepG3O2ZM1MpZ4="
 )
@@ -173,6 +176,7 @@ type inputs struct {
 	helm                   bool
 	kubectlOlder           bool
 	openYurt               bool
+	flannel                bool
 	// others are other versions of Kubernetes, of which the lab takes programs in place of ours.
 	others []other
 	only   string
@@ -194,6 +198,7 @@ func plan(in inputs) []set {
 		{helm(), in.helm},
 		{kubectlOlder(in), in.kubectlOlder},
 		{openYurt(), in.openYurt},
+		{flannel(), in.flannel},
 		{programs(in), true},
 	}...)
 	var sets []set
@@ -299,13 +304,14 @@ func containers() set {
 	}
 }
 
-// coreDNS returns a CoreDNS with only the plugins of the lab's Corefile. The plugins for the DNS of public clouds bring
+// coreDNS returns a CoreDNS with only the plugins of the lab's Corefile and of kubeadm's. The plugins for the DNS of public clouds bring
 // their vendors' libraries, four fifths of everything to compile.
 func coreDNS() set {
 	const coredns = "github.com/coredns/coredns"
 	var plugins strings.Builder
 	plugins.WriteString("package plugin\n\nimport (\n")
-	for _, p := range prefix(coredns+"/plugin/", "bind", "errors", "health", "kubernetes", "metrics", "ready") {
+	for _, p := range prefix(coredns+"/plugin/", "bind", "cache", "errors", "forward", "health", "kubernetes", "loadbalance", "loop",
+		"metrics", "ready", "reload") {
 		fmt.Fprintf(&plugins, "\t_ %q\n", p)
 	}
 	plugins.WriteString(")\n")
@@ -357,6 +363,26 @@ func openYurt() set {
 			Packages: []string{openyurt + "/cmd/yurt-manager"},
 			Output:   "bin/yurt-manager",
 			LDFlags:  strip(),
+		}},
+	}
+}
+
+// flannel returns flannel's daemon, without the backend of one cloud.
+func flannel() set {
+	const flannel = "github.com/flannel-io/flannel"
+	return set{
+		name: SetFlannel,
+		stages: []stage{{
+			Name:     StageFlannel,
+			Title:    "flannel " + flannelVersion,
+			Module:   flannel,
+			Version:  flannelVersion,
+			Sum:      flannelSum,
+			Packages: []string{flannel},
+			Output:   "bin/flanneld",
+			LDFlags:  append(strip(), "-X "+flannel+"/pkg/version.Version="+flannelVersion),
+			// It brings a cloud's library that the module proxy does not serve.
+			Replace: map[string]string{"pkg/backend/tencentvpc/tencentvpc.go": "package tencentvpc\n"},
 		}},
 	}
 }
