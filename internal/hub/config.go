@@ -76,7 +76,8 @@ type Config struct {
 	BindAddress string
 	Port        int
 	// SecureBindAddress and SecurePort are where the hub serves Pods over TLS, each with its own credentials: an address of
-	// the node that Pods reach, or OfNode. Empty: it serves none. It needs a certificate for that address, for which the hub asks.
+	// the node that Pods reach, or OfNode. Empty: it serves none. It needs a certificate for that address, for which the hub
+	// asks.
 	SecureBindAddress string
 	SecurePort        int
 	// MasterService makes kubelet tell new Pods that the API server is at SecureBindAddress, and shows it kube-proxy's kubeconfig

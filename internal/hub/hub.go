@@ -21,8 +21,8 @@
 //
 // This package is the only wiring: hub.go wires the whole, coordinator.go the coordinator, following.go what is followed and
 // remembered and who is answered from it, owning.go the node's own objects, settings.go what the pool says for its hubs,
-// pods.go how Pods come here, serving.go the ports. Each part knows only what its own Config names. A part that a hub lacks, such as a coordinator,
-// exists all the same and does nothing.
+// pods.go how Pods come here, serving.go the ports. Each part knows only what its own Config names. A part that a hub lacks,
+// such as a coordinator, exists all the same and does nothing.
 package hub
 
 import (

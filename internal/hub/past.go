@@ -17,8 +17,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// pastHub counts connections to the API servers that programs of the host's network have besides the hub. The hub has no rights over
-// other processes, and so sees whose connections they are, but not which program's: `yurthub check` says that.
+// pastHub counts connections to the API servers that programs of the host's network have besides the hub. The hub has no rights
+// over other processes, and so sees whose connections they are, but not which program's: `yurthub check` says that.
 type pastHub struct {
 	about *prometheus.Desc
 	proc  string
@@ -28,8 +28,8 @@ type pastHub struct {
 
 func (h *Hub) measurePast() {
 	h.metrics.MustRegister(&pastHub{
-		about: prometheus.NewDesc("yurthub_connections_past_hub", "Connections from this host's network to the API servers that are "+
-			"not this hub's, by the number of the user whose program has them", []string{"user"}, nil),
+		about: prometheus.NewDesc("yurthub_connections_past_hub", "Connections from this host's network to the API servers "+
+			"that are not this hub's, by the number of the user whose program has them", []string{"user"}, nil),
 		proc: "/proc", servers: h.apiServers,
 	})
 }

@@ -116,7 +116,8 @@ func (h *Hub) tellPods() {
 	at := netip.AddrPortFrom(h.pods.address.Get(), uint16(h.cfg.SecurePort))
 	authorities, certified := h.certifiedAt(at.Addr())
 	if !certified && h.cfg.SecureBindAddress == OfNode {
-		// Whoever asked for an address knows that it needs a certificate. This is the default of join, also where nobody gives one.
+		// Whoever asked for an address knows that it needs a certificate. This is the default of join, also where nobody gives
+		// one.
 		at = netip.AddrPort{}
 	}
 	h.pods.master.Move(at)
@@ -151,12 +152,12 @@ const listenPause = 10 * time.Second
 // servePods serves Pods at the node's address, whatever that is, until ctx ends.
 func (h *Hub) servePods(ctx context.Context) error {
 	for ctx.Err() == nil {
-		at, err := h.pods.address.Wait(ctx, netip.Addr.IsValid)
-		if err != nil {
-			break // ctx has ended
+		at, errEnd := h.pods.address.Wait(ctx, netip.Addr.IsValid)
+		if errEnd != nil {
+			break
 		}
 		same, stop := h.pods.address.While(ctx, func(now netip.Addr) bool { return now == at }, errMoved)
-		err = h.servePodsAt(same, netip.AddrPortFrom(at, uint16(h.cfg.SecurePort)))
+		err := h.servePodsAt(same, netip.AddrPortFrom(at, uint16(h.cfg.SecurePort)))
 		stop()
 		if err != nil {
 			return err
@@ -178,7 +179,7 @@ func (h *Hub) servePodsAt(ctx context.Context, at netip.AddrPort) error {
 		h.pods.trouble.Set("")
 		logger.Info("Serving Pods")
 		if err := server.Run(ctx); err != nil {
-			return fmt.Errorf("Pods at %s: %w", at, err)
+			return fmt.Errorf("serving Pods at %s: %w", at, err)
 		}
 	}
 	return nil

@@ -62,8 +62,8 @@ func certificateFor(t *testing.T, addresses ...string) *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{der, []byte("authority")}, PrivateKey: key, Leaf: leaf}
 }
 
-// TestPodsAreToldWhereTheHubIs only when they can come there: with --secure-bind-address=node nobody has said that there will be a
-// certificate.
+// TestPodsAreToldWhereTheHubIs only when they can come there: with --secure-bind-address=node nobody has said that there will
+// be a certificate.
 func TestPodsAreToldWhereTheHubIs(t *testing.T) {
 	for _, tt := range []struct {
 		name, bind, found string
@@ -85,8 +85,8 @@ func TestPodsAreToldWhereTheHubIs(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := &Hub{cfg: Config{CertDir: t.TempDir(), SecureBindAddress: tt.bind, SecurePort: 10268, MasterService: tt.master},
-				shown: filter.NewConfigMaps(filter.RootCA, filter.KubeProxy), identity: certified{served: live.NewValue(tt.certificate)},
-				pods: newPods()}
+				shown:    filter.NewConfigMaps(filter.RootCA, filter.KubeProxy),
+				identity: certified{served: live.NewValue(tt.certificate)}, pods: newPods()}
 			h.podsAddress()
 			if tt.found != "" {
 				h.pods.address.Set(netip.MustParseAddr(tt.found))

@@ -85,7 +85,8 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 	}
 	if containers && w.addons {
 		addons, err := image.EnsureAddons(ctx, image.AddonsConfig{
-			CacheDir: cache, Kubeadm: p.bins.Kubeadm, KubeProxy: p.bins.KubeProxy, CoreDNS: p.bins.CoreDNS, Flanneld: p.bins.Flanneld,
+			CacheDir: cache, Kubeadm: p.bins.Kubeadm, KubeProxy: p.bins.KubeProxy, CoreDNS: p.bins.CoreDNS,
+			Flanneld: p.bins.Flanneld,
 		})
 		if err != nil {
 			return p, err

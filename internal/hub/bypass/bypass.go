@@ -49,8 +49,8 @@ func InPods(proc string) (all []Program) {
 	return all
 }
 
-// Past returns the programs that have connections to API servers past the hub, by PID: to servers, or to where they were told that
-// the API server is, if that is not at the hub. The hub's own connections are no others' business.
+// Past returns the programs that have connections to API servers past the hub, by PID: to servers, or to where they were told
+// that the API server is, if that is not at the hub. The hub's own connections are no others' business.
 func Past(proc string, servers []netip.AddrPort, hub netip.AddrPort) (all []Program) {
 	pids := processes(proc)
 	remotes := map[uint64]netip.AddrPort{}

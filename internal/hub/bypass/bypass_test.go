@@ -83,7 +83,8 @@ func newHost(t *testing.T) host {
 		row("0700000A:C352", "0100600A:01BB", "02", 0, 102)+ // flanneld's, to 10.96.0.1:443, which does not answer
 		row("0700000A:C353", "0100000A:0016", "01", 0, 105)+ // to 10.0.0.1:22
 		row("0700000A:192B", "0300000A:C350", "0A", 0, 106)) // listens
-	h.write(10, "net/tcp6", header+row("0000000000000000FFFF00000700000A:C354", "0000000000000000FFFF00000100000A:192B", "01", 0, 106))
+	const mapped = "0000000000000000FFFF0000"
+	h.write(10, "net/tcp6", header+row(mapped+"0700000A:C354", mapped+"0100000A:192B", "01", 0, 106))
 	h.write(13, "net/tcp", header+row("0901F40A:C350", "0700000A:281C", "01", 1, 103)) // CoreDNS', to the hub
 	h.write(16, "net/tcp", header+row("0A01F40A:C350", "0100600A:01BB", "01", 1, 107))
 	return h

@@ -387,19 +387,23 @@ func TestJudgePods(t *testing.T) {
 		programs       []bypass.Program
 		pods, past     string // "LEVEL part of why"; "": nothing is said
 	}{
-		"all is well":            {"node", true, true, pods(at, true, ""), nil, "ok told that the API server is at " + at, "ok " + none},
-		"nobody asked":           {"", false, false, func(*Facts) {}, past(cloud, cloud), "", "warn flanneld (process 7, of a Pod) to " + cloud},
-		"no certificate":         {"node", true, false, pods(at, false, "no certificate"), nil, "warn no certificate", "ok " + none},
-		"no certificate, asked":  {"node", true, true, pods(at, false, "no certificate"), nil, "fail no certificate", "ok " + none},
-		"no address":             {"node", true, true, pods("", false, "not said"), nil, "fail not said", "ok " + none},
-		"not served":             {"", false, true, func(*Facts) {}, nil, "fail serves no Pods", ""},
-		"not told":               {"node", true, true, pods(at, false, ""), nil, "fail told the cloud's address", "ok " + none},
-		"served alone":           {"node", false, false, pods(at, false, ""), nil, "ok served at " + at, "ok " + none},
-		"an agent past the hub":  {"node", true, false, pods(at, true, ""), past(cloud, cloud), "ok told", "warn flanneld"},
-		"an agent at the hub":    {"node", true, false, pods(at, true, ""), past(at, at), "ok told", "ok " + none},
-		"nothing runs":           {"node", true, false, func(f *Facts) { f.Hub.Nobody = true }, past(cloud, cloud), "", ""},
-		"seen by somebody else":  {"node", true, false, func(f *Facts) { pods(at, true, "")(f); f.SeesAll = false }, nil, "ok told", ""},
-		"before yurthub started": {"node", true, false, func(f *Facts) { f.Settings.BeforeStart = true }, past(cloud, cloud), "warn serves no", ""},
+		"all is well": {"node", true, true, pods(at, true, ""), nil, "ok told that the API server is at " + at, "ok " + none},
+		"nobody asked": {"", false, false, func(*Facts) {}, past(cloud, cloud), "",
+			"warn flanneld (process 7, of a Pod) to " + cloud},
+		"no certificate": {"node", true, false, pods(at, false, "no certificate"), nil, "warn no certificate", "ok " + none},
+		"no certificate, asked": {"node", true, true, pods(at, false, "no certificate"), nil, "fail no certificate",
+			"ok " + none},
+		"no address":            {"node", true, true, pods("", false, "not said"), nil, "fail not said", "ok " + none},
+		"not served":            {"", false, true, func(*Facts) {}, nil, "fail serves no Pods", ""},
+		"not told":              {"node", true, true, pods(at, false, ""), nil, "fail told the cloud's address", "ok " + none},
+		"served alone":          {"node", false, false, pods(at, false, ""), nil, "ok served at " + at, "ok " + none},
+		"an agent past the hub": {"node", true, false, pods(at, true, ""), past(cloud, cloud), "ok told", "warn flanneld"},
+		"an agent at the hub":   {"node", true, false, pods(at, true, ""), past(at, at), "ok told", "ok " + none},
+		"nothing runs":          {"node", true, false, func(f *Facts) { f.Hub.Nobody = true }, past(cloud, cloud), "", ""},
+		"seen by somebody else": {"node", true, false, func(f *Facts) { pods(at, true, "")(f); f.SeesAll = false }, nil,
+			"ok told", ""},
+		"before yurthub started": {"node", true, false, func(f *Facts) { f.Settings.BeforeStart = true }, past(cloud, cloud),
+			"warn serves no", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := fine()

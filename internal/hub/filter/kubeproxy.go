@@ -8,8 +8,8 @@ import (
 )
 
 // KubeProxy is kube-proxy's kubeconfig, in the ConfigMap that kubeadm makes for the kube-proxy of all nodes. It is shown with the
-// hub as its server, since kube-proxy with a kubeconfig does not go where Pods are told that the API server is. Its inputs are those
-// of KubeProxyInputs.
+// hub as its server, since kube-proxy with a kubeconfig does not go where Pods are told that the API server is. Its inputs are
+// those of KubeProxyInputs.
 var KubeProxy = Shown{Namespace: "kube-system", Name: "kube-proxy", Key: "kubeconfig.conf", Form: throughHub}
 
 // KubeProxyInputs returns what KubeProxy depends on: the hub's URL for Pods, and in PEM the authorities that verify it. An empty

@@ -19,7 +19,8 @@ type Master struct{ looks *live.Value[master] }
 // master is a replica.Look. It shows the Service as it is while it does not know where the hub is.
 type master struct{ at netip.AddrPort }
 
-// NewMaster returns the view that shows the Service at an address and port. If these are not valid, it shows the Service as it is.
+// NewMaster returns the view that shows the Service at an address and port. If these are not valid, it shows the Service as it
+// is.
 func NewMaster(at netip.AddrPort) *Master {
 	m := &Master{live.NewValue(master{})}
 	m.Move(at)

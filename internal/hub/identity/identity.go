@@ -172,8 +172,8 @@ func (m *Manager) Serving(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return nil, errors.New("no certificate to serve with yet")
 }
 
-// Served is the certificate that the hub gets for Config.Serve, with the authorities that verify it behind it; nil means that there
-// is none yet. While Pods may not know these, Serving returns a former one.
+// Served is the certificate that the hub gets for Config.Serve, with the authorities that verify it behind it; nil means that
+// there is none yet. While Pods may not know these, Serving returns a former one.
 func (m *Manager) Served() *live.Value[*tls.Certificate] { return m.serving.pair }
 
 // Status is the state of a node's certificates.

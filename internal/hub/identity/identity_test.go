@@ -675,8 +675,8 @@ func TestServing(t *testing.T) {
 	})
 }
 
-// TestServingFollowsTheAddress: while it is not known nobody is asked; another one is asked for at once, and until it is there the
-// hub serves with what it has.
+// TestServingFollowsTheAddress: while it is not known nobody is asked; another one is asked for at once, and until it is there
+// the hub serves with what it has.
 func TestServingFollowsTheAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(t, newAuthority(t, "kubernetes"))

@@ -67,13 +67,15 @@ func (j *joiner) agentsReady() bool {
 		j.say("this node's agents, such as kube-proxy, go past yurthub: %s", j.noAgents)
 		return false
 	case j.where.DryRun && j.where.starts():
-		j.say("would: end the containers of %s that go past yurthub, once it has a certificate for Pods", strings.Join(agents, ", "))
+		j.say("would: end the containers of %s that go past yurthub, once it has a certificate for Pods",
+			strings.Join(agents, ", "))
 		return false
 	case !j.where.starts() || j.err != nil:
 		return false
 	}
-	said, err := "", error(nil)
+	var said string
 	for until := time.Now().Add(min(approvalFor, j.wait)); ; {
+		var err error
 		if said, err = j.system.Check(j.ctx, j.binary(), "", "--config="+j.root+fileConfig, "--agents"); err == nil {
 			return true
 		}
@@ -179,8 +181,8 @@ func (h *hand) turn(hub netip.AddrPort, through bool) {
 }
 
 // given reports whether all that kubelet has given a Pod leads to the hub, or nothing does: the authorities by which it verifies
-// the API server, and kube-proxy's kubeconfig. Of what is not where kubelet usually keeps it nothing is known, and nothing is waited
-// for.
+// the API server, and kube-proxy's kubeconfig. Of what is not where kubelet usually keeps it nothing is known, and nothing is
+// waited for.
 func (h *hand) given(pod string, hub netip.AddrPort, authorities []string, through bool) bool {
 	for pattern, wants := range map[string][]string{
 		"kubernetes.io~projected/*/ca.crt":                   authorities,

@@ -20,7 +20,8 @@ func withAgents(t *testing.T) *machine {
 	t.Helper()
 	m := newMachine(t)
 	for i, name := range []string{"kube-proxy", "coredns", "flanneld", "shop"} {
-		m.programs = append(m.programs, bypass.Program{PID: 11 + i, Name: name, Pod: podPrefix + string(rune('1'+i)), Told: cloudService})
+		m.programs = append(m.programs, bypass.Program{PID: 11 + i, Name: name, Pod: podPrefix + string(rune('1'+i)),
+			Told: cloudService})
 	}
 	m.programs = append(m.programs, bypass.Program{PID: 20, Name: "kube-proxy", Pod: strings.Repeat("a", 32), Static: true,
 		Told: cloudService})
@@ -91,7 +92,8 @@ func TestAgentsTurn(t *testing.T) {
 	if got := m.ended(); !slices.Equal(got, []string{"111", "112", "113"}) {
 		t.Errorf("reset has ended %q:\n%s", got, r.out)
 	}
-	if !strings.Contains(r.out, "kube-proxy goes straight to the cloud\n") || !strings.Contains(r.out, "start anew if they use it: web/shop-1\n") {
+	if !strings.Contains(r.out, "kube-proxy goes straight to the cloud\n") ||
+		!strings.Contains(r.out, "start anew if they use it: web/shop-1\n") {
 		t.Errorf("reset says:\n%s", r.out)
 	}
 	for _, p := range m.programs[:3] {
@@ -108,11 +110,16 @@ func TestAgentsGoOn(t *testing.T) {
 		prepare func(*machine)
 		says    string
 	}{
-		"nobody approves":  {[]string{"--nodepool-name=p1"}, func(m *machine) { m.unwell("agents") }, "go past yurthub for now"},
-		"not wanted":       {[]string{"--nodepool-name=p1", "--agents=false"}, func(*machine) {}, "--agents=false"},
-		"no pool":          {nil, func(*machine) {}, "give --nodepool-name"},
-		"Pods are not to":  {[]string{"--nodepool-name=p1", "--set=masterservice=false"}, func(*machine) {}, "masterservice=false"},
-		"kubelet is stuck": {[]string{"--nodepool-name=p1"}, func(m *machine) { m.during = nil; m.noteAddress(); m.give("", "") }, "kubelet has not given it"},
+		"nobody approves": {[]string{"--nodepool-name=p1"}, func(m *machine) { m.unwell("agents") }, "go past yurthub for now"},
+		"not wanted":      {[]string{"--nodepool-name=p1", "--agents=false"}, func(*machine) {}, "--agents=false"},
+		"no pool":         {nil, func(*machine) {}, "give --nodepool-name"},
+		"Pods are not to": {[]string{"--nodepool-name=p1", "--set=masterservice=false"}, func(*machine) {},
+			"masterservice=false"},
+		"kubelet is stuck": {[]string{"--nodepool-name=p1"}, func(m *machine) {
+			m.during = nil
+			m.noteAddress()
+			m.give("", "")
+		}, "kubelet has not given it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

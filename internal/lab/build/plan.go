@@ -304,14 +304,14 @@ func containers() set {
 	}
 }
 
-// coreDNS returns a CoreDNS with only the plugins of the lab's Corefile and of kubeadm's. The plugins for the DNS of public clouds bring
-// their vendors' libraries, four fifths of everything to compile.
+// coreDNS returns a CoreDNS with only the plugins of the lab's Corefile and of kubeadm's. The plugins for the DNS of public
+// clouds bring their vendors' libraries, four fifths of everything to compile.
 func coreDNS() set {
 	const coredns = "github.com/coredns/coredns"
 	var plugins strings.Builder
 	plugins.WriteString("package plugin\n\nimport (\n")
-	for _, p := range prefix(coredns+"/plugin/", "bind", "cache", "errors", "forward", "health", "kubernetes", "loadbalance", "loop",
-		"metrics", "ready", "reload") {
+	for _, p := range prefix(coredns+"/plugin/", "bind", "cache", "errors", "forward", "health", "kubernetes", "loadbalance",
+		"loop", "metrics", "ready", "reload") {
 		fmt.Fprintf(&plugins, "\t_ %q\n", p)
 	}
 	plugins.WriteString(")\n")
@@ -367,7 +367,7 @@ func openYurt() set {
 	}
 }
 
-// flannel returns flannel's daemon, without the backend of one cloud.
+// flannel returns flannel's daemon, without the backends of one cloud and of programs in C.
 func flannel() set {
 	const flannel = "github.com/flannel-io/flannel"
 	return set{
@@ -382,7 +382,12 @@ func flannel() set {
 			Output:   "bin/flanneld",
 			LDFlags:  append(strip(), "-X "+flannel+"/pkg/version.Version="+flannelVersion),
 			// It brings a cloud's library that the module proxy does not serve.
-			Replace: map[string]string{"pkg/backend/tencentvpc/tencentvpc.go": "package tencentvpc\n"},
+			// Another backend is in C.
+			Replace: map[string]string{
+				"pkg/backend/tencentvpc/tencentvpc.go": "package tencentvpc\n",
+				"pkg/backend/udp/udp_amd64.go":         "package udp\n",
+				"pkg/backend/udp/udp_network_amd64.go": "package udp\n",
+			},
 		}},
 	}
 }

@@ -35,8 +35,9 @@ func TestPlanNamesEveryBinary(t *testing.T) {
 		files = append(files, s.files()...)
 	}
 	slices.Sort(files)
-	want := strings.Fields(`bin/containerd bin/containerd-shim-runc-v2 bin/coordinator-controller bin/coredns bin/ctr bin/etcd bin/flanneld
-		bin/helm bin/hollow bin/kube-apiserver bin/kube-controller-manager bin/kube-proxy bin/kube-scheduler bin/kubeadm
+	want := strings.Fields(`bin/containerd bin/containerd-shim-runc-v2 bin/coordinator-controller bin/coredns bin/ctr bin/etcd
+		bin/flanneld bin/helm bin/hollow bin/kube-apiserver bin/kube-controller-manager bin/kube-proxy bin/kube-scheduler
+		bin/kubeadm
 		bin/kubectl bin/kubectl-older bin/kubectl-yurt bin/kubelet bin/pause bin/runc bin/yurt-coordinator bin/yurt-manager
 		bin/yurthub cni/bridge cni/host-local cni/loopback cni/portmap`)
 	if !slices.Equal(files, want) {

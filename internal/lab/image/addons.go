@@ -37,8 +37,8 @@ type AddonsConfig struct {
 	Kubeadm, KubeProxy, CoreDNS, Flanneld string
 }
 
-// EnsureAddons returns the archive of these images, under the names that kubeadm and flannel's manifest have for them. The real ones
-// have the iptables of a distribution, and these have the host's.
+// EnsureAddons returns the archive of these images, under the names that kubeadm and flannel's manifest have for them. The real
+// ones have the iptables of a distribution, and these have the host's.
 func EnsureAddons(ctx context.Context, config AddonsConfig) (Archive, error) {
 	names, err := namesOf(ctx, config.Kubeadm)
 	if err != nil {
