@@ -152,12 +152,12 @@ const listenPause = 10 * time.Second
 // servePods serves Pods at the node's address, whatever that is, until ctx ends.
 func (h *Hub) servePods(ctx context.Context) error {
 	for ctx.Err() == nil {
-		at, errEnd := h.pods.address.Wait(ctx, netip.Addr.IsValid)
-		if errEnd != nil {
-			break
+		at, err := h.pods.address.Wait(ctx, netip.Addr.IsValid)
+		if err != nil {
+			return nil //nolint:nilerr // ctx has ended
 		}
 		same, stop := h.pods.address.While(ctx, func(now netip.Addr) bool { return now == at }, errMoved)
-		err := h.servePodsAt(same, netip.AddrPortFrom(at, uint16(h.cfg.SecurePort)))
+		err = h.servePodsAt(same, netip.AddrPortFrom(at, uint16(h.cfg.SecurePort)))
 		stop()
 		if err != nil {
 			return err
