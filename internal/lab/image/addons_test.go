@@ -1,0 +1,68 @@
+package image
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"yurtcoordinator/internal/oci"
+)
+
+func script(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubeadm")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+content), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestNamesOfAddons are kubeadm's, for its own version: another would be asked for on the internet.
+func TestNamesOfAddons(t *testing.T) {
+	const kubeadm = `case "$*" in
+"version -o short") echo v1.36.3 ;;
+"config images list --kubernetes-version v1.36.3")
+	printf 'registry.k8s.io/kube-proxy:v1.36.3\nregistry.k8s.io/coredns/coredns:v1.14.2\nregistry.k8s.io/pause:3.10\n' ;;
+*) exit 1 ;;
+esac
+`
+	names, err := namesOf(t.Context(), script(t, kubeadm))
+	if err != nil || names["kube-proxy"] != "registry.k8s.io/kube-proxy:v1.36.3" ||
+		names["coredns"] != "registry.k8s.io/coredns/coredns:v1.14.2" {
+		t.Errorf("%v, %v", names, err)
+	}
+	for _, broken := range []string{"exit 1\n", "echo v1\n", strings.Replace(kubeadm, "coredns:", "another:", 1)} {
+		if names, err := namesOf(t.Context(), script(t, broken)); err == nil {
+			t.Errorf("%q: %v", broken, names)
+		}
+	}
+}
+
+// TestAddonsAreWhereTheirManifestsWantThem, with the tools that some of them need below.
+func TestAddonsAreWhereTheirManifestsWantThem(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(program, []byte("content"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	images, err := composeAddons([]addon{
+		{"a:1", "/usr/local/bin/kube-proxy", program, nil, true},
+		{"b:1", "/coredns", program, []string{"/coredns"}, false},
+	}, []oci.File{oci.Text("/sbin/iptables", "tool")})
+	if err != nil || len(images) != 2 || images[0].Name != "a:1" || images[1].Name != "b:1" {
+		t.Fatalf("%v, %v", images, err)
+	}
+	for i, want := range []int{2, 1} {
+		layers, err := images[i].Image.Layers()
+		if err != nil || len(layers) != want {
+			t.Errorf("%s has %d layers, want %d: %v", images[i].Name, len(layers), want, err)
+		}
+	}
+	config, err := images[1].Image.ConfigFile()
+	if err != nil || len(config.Config.Entrypoint) != 1 || config.Config.Entrypoint[0] != "/coredns" {
+		t.Errorf("%+v, %v", config, err)
+	}
+	if _, err := composeAddons([]addon{{"a:1", "/a", program + "-gone", nil, false}}, nil); err == nil {
+		t.Error("an image is made of no program")
+	}
+}
