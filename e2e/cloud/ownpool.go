@@ -23,9 +23,9 @@ import (
 
 var ownPoolScenarios = []kit.Scenario{{
 	Name: "own-coordinator", Lab: lab.Config{Pools: 2, Nodes: 3, Timing: lab.Quick}.AsInstalled(), Run: ownCoordinator,
-	Doc: "two pools, one Service for both coordinators: each node reaches its own pool's there, or none; a coordinator whose pool is " +
-		"cut off warns of what is not current, and after a start of what is not complete, as do its conditions in the cloud; who " +
-		"dies delegated is delegated no more; a version that is not there is said, and put back",
+	Doc: "two pools, one Service for both coordinators: each node reaches its own pool's there, or none; a coordinator whose " +
+		"pool is cut off warns of what is not current, and after a start of what is not complete, as do its conditions in " +
+		"the cloud; who dies delegated is delegated no more; a version that is not there is said, and put back",
 }}
 
 func ownCoordinator(t *kit.T) {
@@ -228,7 +228,8 @@ func completeAndCurrent(t *kit.T) {
 	t.Say("cutting all WAN links of p1")
 	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
 	says("kubectl warns of what is not current", "services", "Warning: services are complete here but not current", "since 20")
-	says("the pool's NodePool is shown without the cloud", "nodepool/p1", "Warning: nodepools.apps.openyurt.io are complete", "p1")
+	says("the pool's NodePool is shown without the cloud", "nodepool/p1",
+		"Warning: nodepools.apps.openyurt.io are complete", "p1")
 
 	node := t.Pool.CoordinatorNode()
 	t.Say("killing the coordinator, which kubelet starts again, empty")

@@ -11,7 +11,7 @@ import (
 
 // Scenarios returns the scenarios of this theme, in the order of their runs.
 func Scenarios() []kit.Scenario {
-	return slices.Concat(cloudLieScenarios, autonomyScenarios, caChangeScenarios, installedScenarios, ownPoolScenarios, lifeScenarios,
-		notReadyScenarios, rotationScenarios, poolCutScenarios, restoredScenarios, settingsScenarios,
+	return slices.Concat(cloudLieScenarios, autonomyScenarios, caChangeScenarios, installedScenarios, ownPoolScenarios,
+		lifeScenarios, notReadyScenarios, rotationScenarios, poolCutScenarios, restoredScenarios, settingsScenarios,
 		smallPoolScenarios)
 }

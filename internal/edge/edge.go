@@ -89,7 +89,8 @@ const (
 	// AnnotationAccused on the election Lease names the node whose term another has ended, because it forwards no heartbeats.
 	AnnotationAccused = "openyurt.io/accused"
 
-	// LeaseInformerSync is the Lease by which the leader declares the pool's resources current: complete at the coordinator, and kept so.
+	// LeaseInformerSync is the Lease by which the leader declares the pool's resources current: complete at the coordinator,
+	// and kept up with the cloud.
 	LeaseInformerSync = "leader-informer-sync"
 )
 

@@ -66,10 +66,11 @@ func (c *coordinator) warned(t *testing.T) (kubernetes.Interface, *warnings) {
 // declare has the leader say for 10 s, by the coordinator's clock, that it brings each change of these resources.
 func (c *coordinator) declare(t *testing.T, name string, transitions int, applied string) {
 	t.Helper()
-	_, err := c.as(t, pooltest.Node(name)).CoordinationV1().Leases(edge.NamespaceSystem).Patch(t.Context(), edge.LeaseInformerSync,
-		types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}},"spec":{"holderIdentity":%q,`+
-			`"leaseDurationSeconds":10,"leaseTransitions":%d,"renewTime":%q}}`, edge.AnnotationAppliedRevisions, applied,
-			name, transitions, time.Now().UTC().Format(metav1.RFC3339Micro)), metav1.PatchOptions{})
+	leases := c.as(t, pooltest.Node(name)).CoordinationV1().Leases(edge.NamespaceSystem)
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}},"spec":{"holderIdentity":%q,"leaseDurationSeconds":10,`+
+		`"leaseTransitions":%d,"renewTime":%q}}`, edge.AnnotationAppliedRevisions, applied, name, transitions,
+		time.Now().UTC().Format(metav1.RFC3339Micro))
+	_, err := leases.Patch(t.Context(), edge.LeaseInformerSync, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,10 @@ import (
 // The pool's own NodePool is shown without the CRD: from the mirror, where the leader brings it. An API server with CRDs would
 // cost a coordinator some 30 MB (docs/adr/0001-one-process.md).
 
-var nodePoolsGroup, nodePoolsVersion = "/apis/" + edge.NodePools.Group, "/apis/" + edge.NodePools.Group + "/" + edge.NodePools.Version
+var (
+	nodePoolsGroup   = "/apis/" + edge.NodePools.Group
+	nodePoolsVersion = nodePoolsGroup + "/" + edge.NodePools.Version
+)
 
 const (
 	kindNodePool     = "NodePool"

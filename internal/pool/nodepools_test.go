@@ -17,8 +17,8 @@ const nodePool = `{"apiVersion":"apps.openyurt.io/v1beta2","kind":"NodePool","me
 	`"resourceVersion":"950","creationTimestamp":"2026-01-01T00:00:00Z","labels":{"site":"north"}},"spec":{"type":"Edge"},` +
 	`"status":{"readyNodeNum":3}}`
 
-// TestNodePoolsAreShown: what the leader brings of the pool's NodePool is read with an operator's ordinary client; a node, and who
-// wants to write, are refused.
+// TestNodePoolsAreShown: what the leader brings of the pool's NodePool is read with an operator's ordinary client; a node, and
+// who wants to write, are refused.
 func TestNodePoolsAreShown(t *testing.T) {
 	t.Parallel()
 	c := start(t, nil)
@@ -59,7 +59,8 @@ func TestNodePoolsAreShown(t *testing.T) {
 			t.Errorf("%s: %s, %v", path, text, err)
 		}
 	}
-	if said := warned.take(); len(said) == 0 || !strings.Contains(said[0], "nodepools.apps.openyurt.io are complete here but not current") {
+	const behind = "nodepools.apps.openyurt.io are complete here but not current"
+	if said := warned.take(); len(said) == 0 || !strings.Contains(said[0], behind) {
 		t.Errorf("warned of %q", said)
 	}
 	if err := of(http.MethodGet, "/v1beta2/nodepools/p2").Error(); !apierrors.IsNotFound(err) {

@@ -27,7 +27,9 @@ func TestWhatIsServedIsExplained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	undocumented := map[schema.GroupVersion]bool{{Group: "metrics.k8s.io", Version: "v1beta1"}: true, edge.NodePools.GroupVersion(): true}
+	undocumented := map[schema.GroupVersion]bool{
+		{Group: "metrics.k8s.io", Version: "v1beta1"}: true, edge.NodePools.GroupVersion(): true,
+	}
 	for _, list := range lists {
 		version, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {

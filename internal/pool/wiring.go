@@ -180,7 +180,8 @@ func (c *wiring) handle(kube *apiserver.Assembly, elected *access.Election, part
 		Quota: c.config.OwnQuotaBytes, Clock: c.config.Clock, Write: c.etcd.Write, Read: c.etcd.Read, Kinds: kinds,
 		Refused: c.log.Refused, Member: c.members.Has, Stalled: c.config.stalledPush,
 	})
-	c.counted = slices.Concat(c.own.Metrics(), c.opened.Metrics(), mirrored.Metrics(), []prometheus.Collector{c.strangers.refused})
+	c.counted = slices.Concat(c.own.Metrics(), c.opened.Metrics(), mirrored.Metrics(),
+		[]prometheus.Collector{c.strangers.refused})
 	c.meter, err = usage.New(kube.Loopback(), usage.Kubelets{
 		To: c.reach.To, Port: c.reach.Port(), AddressTypes: c.reach.AddressTypes(),
 	}, c.config.Clock)

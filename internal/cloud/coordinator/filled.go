@@ -48,9 +48,9 @@ func (f fillings) filled() (complete, current finding) {
 	all := strings.Join(slices.Sorted(maps.Keys(f)), ", ")
 	complete = finding{OK: true, Reason: ReasonComplete, Message: "At the coordinator since it started: " + all + "."}
 	if lacks := f.lacking(edge.Filling.Complete); len(lacks) > 0 {
-		complete = finding{Reason: ReasonNotComplete, Message: fmt.Sprintf("Not all have come to the coordinator since it started: "+
-			"%s. Programs are refused them there, and kubectl on site warns. If this lasts, the log of the leader's yurthub says "+
-			"why they can't be pushed.", strings.Join(lacks, ", "))}
+		complete = finding{Reason: ReasonNotComplete, Message: fmt.Sprintf("Not all have come to the coordinator since it "+
+			"started: %s. Programs are refused them there, and kubectl on site warns. If this lasts, the log of the leader's "+
+			"yurthub says why they can't be pushed.", strings.Join(lacks, ", "))}
 	}
 	current = finding{OK: true, Reason: ReasonCurrent, Message: "The leader brings each change: " + all + "."}
 	if lacks := f.lacking(isCurrent); len(lacks) > 0 {

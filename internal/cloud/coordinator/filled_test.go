@@ -13,6 +13,7 @@ import (
 )
 
 func TestFilled(t *testing.T) {
+	const none, complete, current = edge.FillingNone, edge.FillingComplete, edge.FillingCurrent
 	for name, tt := range map[string]struct {
 		are               fillings
 		complete, current string // reasons
@@ -20,9 +21,9 @@ func TestFilled(t *testing.T) {
 	}{
 		"no report":              {nil, ReasonNoReport, ReasonNoReport, "Nobody reports", ""},
 		"a report of nothing":    {fillings{}, ReasonNoReport, ReasonNoReport, "Nobody reports", ""},
-		"all is current":         {fillings{"a": edge.FillingCurrent, "b": edge.FillingCurrent}, ReasonComplete, ReasonCurrent, "a, b", ""},
-		"one falls behind":       {fillings{"a": edge.FillingCurrent, "b": edge.FillingComplete}, ReasonComplete, ReasonNotCurrent, "b", ""},
-		"one has not come":       {fillings{"a": edge.FillingCurrent, "b": edge.FillingNone}, ReasonNotComplete, ReasonNotCurrent, "b", "a, b"},
+		"all is current":         {fillings{"a": current, "b": current}, ReasonComplete, ReasonCurrent, "a, b", ""},
+		"one falls behind":       {fillings{"a": current, "b": complete}, ReasonComplete, ReasonNotCurrent, "b", ""},
+		"one has not come":       {fillings{"a": current, "b": none}, ReasonNotComplete, ReasonNotCurrent, "b", "a, b"},
 		"a state of another age": {fillings{"a": "half"}, ReasonNotComplete, ReasonNotCurrent, "a", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -78,7 +79,8 @@ func TestFilledIsReported(t *testing.T) {
 	}
 	w.clock.SetTime(w.clock.Now().Add(reportLasts))
 	w.turns(2)
-	if got := w.status("c1"); !strings.Contains(got, " PoolResourcesComplete=Unknown/NoReport PoolResourcesCurrent=Unknown/NoReport") {
+	const unknown = " PoolResourcesComplete=Unknown/NoReport PoolResourcesCurrent=Unknown/NoReport"
+	if got := w.status("c1"); !strings.Contains(got, unknown) {
 		t.Errorf("without a leader it says %s", got)
 	}
 	if m := w.message("c1", v1alpha1.YurtCoordinatorResourcesComplete); !strings.Contains(m, "Nobody reports") {

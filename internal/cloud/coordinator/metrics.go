@@ -103,10 +103,10 @@ func newMetrics(c clock.PassiveClock) *metrics {
 		outside: desc("outside_pool_nodes", "Nodes that do not reach their pool's coordinator, of pools with any.", "pool"),
 		unknown: desc("kubelets_unverifiable", "Nodes whose kubelets their pool's coordinator can't verify, so that "+
 			"logs, exec and top do not work there, of pools with any. The condition KubeletsVerifiable says why.", "pool"),
-		incomplete: desc("pool_resources_not_complete", "Resources that a pool shares and that its coordinator does not have all of "+
-			"since it started, of pools with any. The condition PoolResourcesComplete names them.", "pool"),
-		stale: desc("pool_resources_not_current", "Resources that a pool shares and whose changes do not come to its coordinator, "+
-			"of pools with any. The condition PoolResourcesCurrent names them.", "pool"),
+		incomplete: desc("pool_resources_not_complete", "Resources that a pool shares and that its coordinator has not had all "+
+			"of since it started, of pools with any. The condition PoolResourcesComplete names them.", "pool"),
+		stale: desc("pool_resources_not_current", "Resources that a pool shares and whose changes do not come to its "+
+			"coordinator, of pools with any. The condition PoolResourcesCurrent names them.", "pool"),
 		foreign: desc("foreign_pods", "Pods that bear the labels of a pool's coordinator, but were not made by its Deployment, "+
 			"of pools with any. They are ignored; a node can make such a Pod by itself.", "pool"),
 		expiry: desc("certificate_expiry_timestamp_seconds",

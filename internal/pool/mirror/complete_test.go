@@ -23,9 +23,11 @@ func TestStandingsAreMeasured(t *testing.T) {
 	}
 	is := func(complete, current string) {
 		t.Helper()
-		want := "# HELP yurt_coordinator_resource_complete 1 once all of a pool's resource has come since the coordinator started, else 0.\n" +
+		want := "# HELP yurt_coordinator_resource_complete 1 once all of a pool's resource has come since the coordinator " +
+			"started, else 0.\n" +
 			"# TYPE yurt_coordinator_resource_complete gauge\n" + measured("complete", complete) +
-			"# HELP yurt_coordinator_resource_current 1 while the pool's leader says that it brings each change of the resource, else 0.\n" +
+			"# HELP yurt_coordinator_resource_current 1 while the pool's leader says that it brings each change of the " +
+			"resource, else 0.\n" +
 			"# TYPE yurt_coordinator_resource_current gauge\n" + measured("current", current)
 		if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
 			t.Error(err)
