@@ -62,6 +62,18 @@ func opsWhileCut(t *kit.T) {
 	watched(t)
 	marker := len(audited(t))
 
+	t.Eventually(60*time.Second, "all hubs have said which settings they run with, as they do once", func() error {
+		for _, name := range names {
+			n, err := t.Cloud.CoreV1().Nodes().Get(t.Ctx, name, metav1.GetOptions{})
+			if err == nil && n.Annotations[edge.AnnotationSettings] == "" {
+				err = fmt.Errorf("the Node %s has no annotation", name)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	want := map[bool]map[string]string{}
 	for _, older := range []bool{false, true} {
 		want[older] = allLooks(t, place{atCloud, older})
