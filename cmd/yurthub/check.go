@@ -83,7 +83,7 @@ func named(arg string) bool {
 // checked returns the settings of a hub in the form that a check takes.
 func checked(cfg hub.Config) check.Config {
 	c := check.Config{
-		Node: cfg.Node, Pool: cfg.Pool, Servers: cfg.ServerAddresses,
+		Node: cfg.Node, Pool: cfg.Pool, Servers: cfg.ServerAddresses, ServerName: cfg.TLSServerName, Proxy: cfg.Proxy(),
 		CAFile: cfg.CAFile, CoordinatorCAFile: cfg.CoordinatorCAFile, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile,
 		CertDir: cfg.CertDir, BootstrapFile: cfg.Identity.BootstrapFile, CACertHashes: cfg.Identity.CACertHashes,
 		KubeletKubeconfig: cfg.Identity.KubeletKubeconfig, CacheDir: cfg.DiskCachePath,

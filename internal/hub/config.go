@@ -18,6 +18,7 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/identity"
 	"yurtcoordinator/internal/hub/proof"
+	"yurtcoordinator/internal/hub/way"
 )
 
 // Config says who a hub is and where it finds its API servers. AddFlags sets the defaults.
@@ -29,6 +30,13 @@ type Config struct {
 
 	// ServerAddresses are the cloud's API servers, https://HOST:PORT, all equal, the first preferred.
 	ServerAddresses []string
+	// TLSServerName is the name in their certificates; empty means the host in each one's address.
+	TLSServerName string
+	// ProxyFile has the URL of a proxy on the way to them, and NoProxy the hosts to which none is used. Without a file the
+	// environment says it: see way.Settings. ProxyCAFile verifies an HTTPS proxy, besides the system's authorities.
+	ProxyFile   string
+	NoProxy     []string
+	ProxyCAFile string
 	// CAFile verifies them. CertFile and KeyFile are the node's client certificate for the cloud and the coordinator, which
 	// somebody else keeps. Without them the hub gets and renews one itself, as Identity says, in CertDir; then CAFile may also
 	// be empty. CertDir also has what kubelet and the hub know each other by.
@@ -122,7 +130,17 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar((*string)(&c.Pool), "nodepool-name", "",
 		"name of the pool that this node belongs to (required with a coordinator)")
 	fs.StringSliceVar(&c.ServerAddresses, "server-addr", nil,
-		"addresses of the cloud's API servers, https://HOST:PORT,… (required)")
+		"addresses of the cloud's API servers, https://HOST:PORT[/PATH],… (required)")
+	fs.StringVar(&c.TLSServerName, "tls-server-name", "",
+		"name in the API servers' certificates; default: the host in --server-addr")
+	fs.StringVar(&c.ProxyFile, "proxy-file", "",
+		"file with the URL of the proxy on the way to the cloud, http, https or socks5://[USER:PASSWORD@]HOST:PORT, which is "+
+			"read for each connection; default: the environment's HTTPS_PROXY and NO_PROXY; the coordinator is never "+
+			"reached through a proxy")
+	fs.StringSliceVar(&c.NoProxy, "no-proxy", nil,
+		"hosts, domains and networks that are reached without the proxy of --proxy-file, as in NO_PROXY")
+	fs.StringVar(&c.ProxyCAFile, "proxy-ca-file", "",
+		"PEM file of the authority that signed an https proxy's certificate; default: the system's authorities")
 	fs.StringVar(&c.CAFile, "ca-file", "",
 		"PEM file of the authority that signed the API servers' certificates (required with --cert-file; otherwise default: "+
 			"from the file of --bootstrap-file or --kubelet-kubeconfig, or discovered with the bootstrap token)")
@@ -209,6 +227,11 @@ func (i *Identity) addFlags(fs *pflag.FlagSet) {
 		"use the certificate of --kubelet-kubeconfig, which kubelet renews, instead of one of the hub's own")
 }
 
+// Proxy returns through which proxy the cloud is reached.
+func (c *Config) Proxy() way.Settings {
+	return way.Settings{File: c.ProxyFile, Except: strings.Join(c.NoProxy, ","), CAFile: c.ProxyCAFile}
+}
+
 // proof returns what kubelet and the hub know each other by.
 func (c *Config) proof() proof.Config {
 	return proof.Config{Dir: c.CertDir, Node: c.Node, Address: net.ParseIP(c.BindAddress), Port: c.Port}
@@ -227,7 +250,7 @@ func (c *Config) KeepProof(ctx context.Context) error {
 // identity returns how the hub gets its certificate by itself.
 func (c *Config) identity() identity.Config {
 	return identity.Config{
-		Node: c.Node, Dir: c.CertDir, CAFile: c.CAFile,
+		Node: c.Node, Dir: c.CertDir, CAFile: c.CAFile, ServerName: c.TLSServerName,
 		BootstrapFile: c.Identity.BootstrapFile, CACertHashes: c.Identity.CACertHashes,
 		UnsafeSkipCAVerification: c.Identity.UnsafeSkipCAVerification,
 		KubeletKubeconfig:        c.Identity.KubeletKubeconfig, KubeletAsIs: c.Identity.KubeletAsIs,
@@ -263,6 +286,9 @@ func (c *Config) Validate() error {
 	}
 	if err != nil {
 		return errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	if c.ProxyFile == "" && len(c.NoProxy) > 0 {
+		return errors.New("--no-proxy does nothing without --proxy-file: the environment has a NO_PROXY of its own")
 	}
 	if _, err := resources("pool-scope-resources", c.PoolScopeResources); err != nil {
 		return err

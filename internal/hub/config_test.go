@@ -82,6 +82,8 @@ func TestValidate(t *testing.T) {
 		{"a kind", append(plain, "--pool-scope-resources=v1/Service"), `--pool-scope-resources "v1/Service": want`},
 		{"a resource twice", append(plain, "--pool-scope-resources=g/v1/things,g/v2/things"),
 			"--pool-scope-resources: things.g is given twice"},
+		{"a proxy", append(plain, "--proxy-file=/etc/yurthub/proxy", "--no-proxy=10.0.0.0/8,.local", "--tls-server-name=k"), ""},
+		{"exceptions without a proxy", append(plain, "--no-proxy=.local"), "--no-proxy does nothing without --proxy-file"},
 		{"no port", append(plain, "--port=0"), "--port 0: want 1 to 65535"},
 		{"no such port", append(plain, "--port=65536"), "--port 65536: want 1 to 65535"},
 		{"no health port", append(plain, "--health-port=-1"), "--health-port -1: want 1 to 65535"},

@@ -55,6 +55,7 @@ import (
 	"yurtcoordinator/internal/hub/settings"
 	"yurtcoordinator/internal/hub/tenure"
 	"yurtcoordinator/internal/hub/upstream"
+	"yurtcoordinator/internal/hub/way"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/store"
@@ -66,6 +67,7 @@ type Hub struct {
 	metrics  *prometheus.Registry
 	disk     *disk.Disk
 	servers  []*url.URL // the cloud's API servers
+	way      *way.Way   // to them
 	identity certificates
 	// checked is the time by which servers' certificates are checked.
 	checked  *certclock.Clock
@@ -120,6 +122,7 @@ func New(cfg Config) (*Hub, error) {
 		checked: certclock.New(cfg.CertDir, clock.RealClock{}),
 		pods:    newPods(),
 	}
+	h.way = way.New(way.Config{Proxy: cfg.Proxy(), Dial: upstream.Dial})
 	h.metrics.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	var err error
@@ -180,7 +183,7 @@ func (h *Hub) identify() (err error) {
 		return nil
 	}
 	config := cfg.identity()
-	config.Servers, config.Metrics = h.servers, h.metrics
+	config.Servers, config.Dial, config.Metrics = h.servers, h.way.DialContext, h.metrics
 	config.Serve = h.podsAddress()
 	config.ShowAuthorities = func(all string) { h.shown.Change(filter.RootCA.Name, all) }
 	config.Pods = func(ctx context.Context) ([]*corev1.Pod, bool) { return h.followed.OwnPods(ctx) }
@@ -195,6 +198,7 @@ func (h *Hub) identify() (err error) {
 
 func (h *Hub) reachCloud() (err error) {
 	config := h.upstream("cloud", h.servers)
+	config.ServerName, config.DialContext, config.Addresses = h.cfg.TLSServerName, h.way.DialContext, h.way.Addresses
 	config.CoreRead = h.cfg.Node.LeasePath() // a node may always read it; an API server needs only its storage
 	if h.cloud, err = upstream.New(config); err != nil {
 		return err

@@ -13,9 +13,16 @@ type YurtHubConfiguration struct {
 	NodeName     string `json:"nodeName,omitempty"`
 	NodepoolName string `json:"nodepoolName,omitempty"`
 
-	// serverAddr are the cloud's API servers, https://HOST:PORT. caFile verifies them.
-	ServerAddr []string `json:"serverAddr,omitempty"`
-	CAFile     string   `json:"caFile,omitempty"`
+	// serverAddr are the cloud's API servers, https://HOST:PORT[/PATH]. caFile verifies them, by the name tlsServerName if given.
+	ServerAddr    []string `json:"serverAddr,omitempty"`
+	TLSServerName string   `json:"tlsServerName,omitempty"`
+	CAFile        string   `json:"caFile,omitempty"`
+
+	// proxyFile has the URL of a proxy on the way to them, and noProxy the hosts that are reached without it. proxyCAFile
+	// verifies an https proxy.
+	ProxyFile   string   `json:"proxyFile,omitempty"`
+	NoProxy     []string `json:"noProxy,omitempty"`
+	ProxyCAFile string   `json:"proxyCAFile,omitempty"`
 
 	// certFile and keyFile are the node's client certificate, if somebody else renews it. Otherwise the hub gets one itself, in
 	// certDir, with one of bootstrapFile and kubeletKubeconfig.

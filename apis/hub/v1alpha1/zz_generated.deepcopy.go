@@ -68,6 +68,11 @@ func (in *YurtHubConfiguration) DeepCopyInto(out *YurtHubConfiguration) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.NoProxy != nil {
+		in, out := &in.NoProxy, &out.NoProxy
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.DiscoveryTokenCACertHash != nil {
 		in, out := &in.DiscoveryTokenCACertHash, &out.DiscoveryTokenCACertHash
 		*out = make([]string, len(*in))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/way"
 )
 
 // Config says what to check: the settings of the node's hub.
@@ -25,6 +26,11 @@ type Config struct {
 	// Servers are the cloud's API servers, https://HOST:PORT. Coordinator is the pool's, empty: none.
 	Servers     []string
 	Coordinator string
+
+	// ServerName is the name in Servers' certificates; empty: the host in each one's address.
+	ServerName string
+	// Proxy says through which proxy Servers are reached.
+	Proxy way.Settings
 
 	// CAFile verifies Servers, CoordinatorCAFile (empty: CAFile) the Coordinator. CertFile and KeyFile are the node's client
 	// certificate; without them the hub keeps its own in CertDir.

@@ -144,6 +144,8 @@ type Pair struct {
 type Server struct {
 	Name    string // cloud, coordinator
 	Address string
+	// Proxy is the proxy on the way there, without its password; empty: there is none.
+	Proxy string
 	// Problem is what stopped it; Detail is its error, in one line.
 	Problem Problem
 	Detail  string
@@ -183,6 +185,10 @@ const (
 	Refused          Problem = "connection refused"
 	NoRoute          Problem = "no route"
 	NoConnection     Problem = "no connection"
+	NoProxy          Problem = "no usable proxy"
+	ProxyUnreached   Problem = "proxy not reached"
+	ProxyDenies      Problem = "proxy refuses"
+	ProxyStuck       Problem = "proxy does not reach it"
 	NoHandshake      Problem = "no TLS handshake"
 	NoAuthority      Problem = "no authority to verify it with"
 	UnknownAuthority Problem = "other authority"

@@ -17,6 +17,9 @@ func (j *judge) servers(f Facts, all []Server) {
 	for _, s := range all {
 		if s.Problem == "" {
 			why := s.Address + " is reached"
+			if s.Proxy != "" {
+				why += " through the proxy " + s.Proxy
+			}
 			if s.User != "" {
 				why += fmt.Sprintf(", and knows this node as %s", s.User)
 			}
@@ -60,6 +63,8 @@ func explain(f Facts, s Server) (why, do string) {
 	case NoConnection:
 		return fmt.Sprintf("%s does not answer when connected to: %s", s.Address, s.Detail),
 			"the link is down, or a firewall swallows packets: ping " + host
+	case NoProxy, ProxyUnreached, ProxyDenies, ProxyStuck:
+		return explainProxy(s)
 	case NoHandshake:
 		return fmt.Sprintf("%s takes connections but does not speak TLS: %s", s.Address, s.Detail),
 			"see whether that is the API server's port, and what stands in between"
@@ -83,6 +88,23 @@ func explain(f Facts, s Server) (why, do string) {
 			"set this node's clock"
 	}
 	return explainAnswer(f, s)
+}
+
+// explainProxy does what explain does, for a proxy on the way.
+func explainProxy(s Server) (why, do string) {
+	switch s.Problem {
+	case NoProxy:
+		return fmt.Sprintf("the way to %s leads through a proxy, and what is said of that is of no use: %s", s.Address, s.Detail),
+			"correct --proxy-file, or HTTPS_PROXY"
+	case ProxyUnreached:
+		return fmt.Sprintf("the proxy %s on the way to %s cannot be reached: %s", s.Proxy, s.Address, s.Detail),
+			"see that the proxy runs, and the way there; or correct --proxy-file, or HTTPS_PROXY"
+	case ProxyDenies:
+		return fmt.Sprintf("the proxy %s does not let this node reach %s: %s", s.Proxy, s.Address, s.Detail),
+			"correct the user and the password in --proxy-file, or have the proxy allow this server"
+	}
+	return fmt.Sprintf("the proxy %s does not reach %s: %s", s.Proxy, s.Address, s.Detail),
+		"the proxy runs: see its own way to the cloud, and its log"
 }
 
 // explainAnswer does what explain does, for a server with a good certificate.

@@ -2,6 +2,7 @@ package check
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -20,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/way"
 )
 
 // probeServer goes towards a server step by step, until one fails.
@@ -31,15 +33,20 @@ func probeServer(ctx context.Context, c Config, name, address string) Server {
 		return s
 	}
 	_, secrets := readKeys(c)
-	w := walk{Config: c, server: &s, url: u, known: u.Hostname(), roots: secrets.cloud, pair: secrets.pair}
+	w := walk{
+		Config: c, server: &s, url: u, known: cmp.Or(c.ServerName, u.Hostname()), roots: secrets.cloud, pair: secrets.pair,
+		way: way.New(way.Config{Proxy: c.Proxy}),
+	}
 	if name == nameCoordinator {
-		w.roots = secrets.coordinator
+		w.way = way.New(way.Config{Proxy: way.Settings{Direct: true}}) // it is on the LAN
+		w.roots, w.known = secrets.coordinator, u.Hostname()
 		if c.CoordinatorName != "" {
 			w.known = c.CoordinatorName
 		}
 	}
 	s.With = secrets.with
-	if !w.resolve(ctx) {
+	through, ok := w.proxied()
+	if !ok || !through && !w.resolve(ctx) { // a proxy resolves names itself
 		return s
 	}
 	conn := w.connect(ctx)
@@ -60,6 +67,7 @@ func probeServer(ctx context.Context, c Config, name, address string) Server {
 type walk struct {
 	Config
 	server *Server
+	way    *way.Way
 	url    *url.URL
 	known  string // the name in its certificate
 	roots  *x509.CertPool
@@ -82,6 +90,16 @@ func (w *walk) host() string {
 	return net.JoinHostPort(w.url.Hostname(), port)
 }
 
+// proxied finds out whether a proxy is on the way.
+func (w *walk) proxied() (through, ok bool) {
+	proxy, err := w.way.Proxy(w.host())
+	if err != nil {
+		return false, w.stop(NoProxy, err)
+	}
+	w.server.Proxy = proxy
+	return proxy != "", true
+}
+
 func (w *walk) resolve(ctx context.Context) bool {
 	name := w.url.Hostname()
 	if _, err := netip.ParseAddr(name); err == nil {
@@ -101,13 +119,21 @@ func (w *walk) resolve(ctx context.Context) bool {
 	}
 }
 
+// problems are those of a proxy.
+var problems = map[way.ProxyKind]Problem{
+	way.Unusable: NoProxy, way.Unreached: ProxyUnreached, way.Denied: ProxyDenies, way.Stuck: ProxyStuck,
+}
+
 func (w *walk) connect(ctx context.Context) net.Conn {
 	ctx, cancel := context.WithTimeout(ctx, w.Step)
 	defer cancel()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", w.host())
+	conn, err := w.way.DialContext(ctx, "tcp", w.host())
+	var proxy *way.ProxyError
 	switch {
 	case err == nil:
 		return conn
+	case errors.As(err, &proxy):
+		w.stop(problems[proxy.Kind], proxy.Err)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		w.stop(Refused, err)
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
@@ -206,7 +232,9 @@ func (w *walk) converse(ctx context.Context) {
 	if w.pair != nil {
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return w.pair, nil }
 	}
-	transport := &http.Transport{TLSClientConfig: config, MaxConnsPerHost: 1, MaxResponseHeaderBytes: 64 << 10}
+	transport := &http.Transport{
+		TLSClientConfig: config, DialContext: w.way.DialContext, MaxConnsPerHost: 1, MaxResponseHeaderBytes: 64 << 10,
+	}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{
 		Transport:     transport,
@@ -278,7 +306,8 @@ func (w *walk) request(ctx context.Context, client *http.Client, method, path st
 	if body != nil {
 		content = bytes.NewReader(body)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, "https://"+w.host()+path, content)
+	req, err := http.NewRequestWithContext(ctx, method, "https://"+w.host()+strings.TrimSuffix(w.url.EscapedPath(),
+		"/")+path, content)
 	if err != nil {
 		return 0, nil, err
 	}

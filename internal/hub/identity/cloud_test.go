@@ -128,6 +128,7 @@ type cloud struct {
 	life    time.Duration
 	accepts chan net.Conn
 	info    string // the kubeconfig of cluster-info
+	below   string // the path below which its API is
 	serves  atomic.Pointer[tls.Certificate]
 
 	mu sync.Mutex
@@ -335,6 +336,15 @@ func (c *cloud) serve(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls++
+	if c.below != "" {
+		http.StripPrefix(c.below, http.HandlerFunc(func(w http.ResponseWriter, below *http.Request) { c.answer(w, below) })).
+			ServeHTTP(w, r)
+		return
+	}
+	c.answer(w, r)
+}
+
+func (c *cloud) answer(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	c.bodies = append(c.bodies, string(body))
 	user, known := c.user(r)

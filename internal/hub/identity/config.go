@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
 	"path/filepath"
@@ -29,6 +30,12 @@ type Config struct {
 
 	// Servers are the cloud's API servers, all equal, tried in this order. Required.
 	Servers []*url.URL
+
+	// ServerName is the name in their certificates; empty means the host in each one's address.
+	ServerName string
+
+	// Dial opens connections to them; nil means a net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// CAFile verifies them. Empty: the Manager takes the authority from BootstrapFile or KubeletKubeconfig if that is a
 	// kubeconfig, otherwise discovers it with the bootstrap token, and keeps it in Dir.

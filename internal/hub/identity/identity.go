@@ -77,8 +77,15 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Pods == nil {
 		cfg.Pods = func(context.Context) ([]*corev1.Pod, bool) { return nil, false }
 	}
-	dialer := &net.Dialer{Timeout: dialFor}
-	m := &Manager{cfg: cfg, clock: clock.RealClock{}, dial: dialer.DialContext, pins: pins, disk: keyfile.Dir{Path: cfg.Dir}}
+	if cfg.Dial == nil {
+		cfg.Dial = (&net.Dialer{}).DialContext
+	}
+	m := &Manager{cfg: cfg, clock: clock.RealClock{}, pins: pins, disk: keyfile.Dir{Path: cfg.Dir}}
+	m.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, dialFor)
+		defer cancel()
+		return cfg.Dial(ctx, network, address)
+	}
 	m.client = &rotation{kind: "client", file: "client", pair: live.NewValue[*tls.Certificate](nil), wanted: request{
 		node: cfg.Node, signer: certificatesv1.KubeAPIServerClientKubeletSignerName, use: x509.ExtKeyUsageClientAuth,
 		usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -73,6 +74,37 @@ func TestBootstrap(t *testing.T) {
 		}
 		if err := again.Ensure(again.ctx); err != nil || c.count(&c.calls) != before {
 			t.Errorf("second start: %v, %d requests", err, c.count(&c.calls)-before)
+		}
+	})
+}
+
+// TestOtherWays: a certificate comes from below a path, from servers with another name, and by whatever way there is.
+func TestOtherWays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(t, newAuthority(t, "kubernetes"))
+		c.below = "/k8s/clusters/c1"
+		var asked []string
+		n := newNode(t, c, func(cfg *Config) {
+			cfg.Servers = servers("https://10.0.0.9:6443/k8s/clusters/c1")
+			cfg.ServerName = "cloud"
+			cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+				if until, bounded := ctx.Deadline(); !bounded || time.Until(until) > dialFor {
+					t.Errorf("a dial may take until %v", until)
+				}
+				asked = append(asked, address)
+				return c.dial(ctx, network, address)
+			}
+		})
+		other, err := New(n.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.dial = other.dial
+		if err := n.Ensure(n.ctx); err != nil {
+			t.Fatal(err)
+		}
+		if n.leaf() == nil || len(asked) == 0 || asked[0] != "10.0.0.9:6443" {
+			t.Errorf("the node was at %v", asked)
 		}
 	})
 }

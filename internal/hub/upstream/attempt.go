@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 
 	"yurtcoordinator/internal/hub/link"
@@ -25,6 +26,10 @@ func newAttempt(req *http.Request, s *server) *attempt {
 	b.attempt.request = &b.request
 	target := *req.URL
 	target.Scheme, target.Host, target.User = "https", s.url.Host, nil
+	if below := strings.TrimSuffix(s.url.Path, "/"); below != "" {
+		escaped := strings.TrimSuffix(s.url.EscapedPath(), "/") + target.EscapedPath()
+		target.Path, target.RawPath = below+target.Path, escaped
+	}
 	b.request.URL, b.request.Host = &target, s.url.Host
 	if req.Body != nil && req.Body != http.NoBody {
 		b.attempt.input = &input{body: req.Body}

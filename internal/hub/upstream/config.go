@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,9 +21,11 @@ import (
 type Config struct {
 	// Name names the server ("cloud", "coordinator") in logs, metrics and errors. Required.
 	Name string
-	// Servers are the addresses of the API server, https only and without a path. All are equal; the first is
-	// preferred. Between 1 and 16.
+	// Servers are the addresses of the API server, https only. All are equal; the first is preferred. Between 1 and 16. A path in
+	// one is put before the path of each request.
 	Servers []*url.URL
+	// ServerName is the name in the servers' certificates; empty means the host in each one's address.
+	ServerName string
 	// CAFile, CertFile and KeyFile are PEM files: the authorities that may sign the server's certificate, and the
 	// node's client certificate with its key (which may be one file). Run reads them again when they change. Required.
 	CAFile, CertFile, KeyFile string
@@ -34,8 +38,13 @@ type Config struct {
 	CoreRead string
 	// Link says how fast links are judged: link.Standard.
 	Link link.Timing
-	// DialContext opens TCP connections: a net.Dialer with keep-alive and a bound on unacknowledged data.
+	// DialContext opens TCP connections; nil means Dial.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Addresses, if not nil, returns the addresses that the name in a server's HOST:PORT has now, by its name server; followed is
+	// false if there are none to follow. Connections to an address that the name has lost are given up.
+	Addresses func(ctx context.Context, server string) (now []netip.Addr, followed bool, err error)
+	// addresses says how fast the addresses of names are followed; zero means as every hub does.
+	addresses addressTiming
 	// Clock is where times come from: the system's clock.
 	Clock clock.WithTicker
 	// CertificateTime, if not nil, is the time by which the server's certificate is checked, and hears of each connection whose
@@ -59,15 +68,15 @@ func (c Config) validate() error {
 	}
 	seen := map[string]bool{}
 	for _, s := range c.Servers {
-		if s == nil || s.Scheme != "https" || s.Hostname() == "" || (s.Path != "" && s.Path != "/") ||
-			s.RawQuery != "" || s.Fragment != "" || s.User != nil {
-			return fmt.Errorf("upstream %s: server address %v is not of the form https://HOST[:PORT]",
+		if s == nil || s.Scheme != "https" || s.Hostname() == "" || s.RawQuery != "" || s.Fragment != "" || s.User != nil {
+			return fmt.Errorf("upstream %s: server address %v is not of the form https://HOST[:PORT][/PATH]",
 				c.Name, s.Redacted())
 		}
-		if seen[s.Host] {
-			return fmt.Errorf("upstream %s: server address %s is given twice", c.Name, s.Host)
+		at := s.Host + strings.TrimSuffix(s.EscapedPath(), "/")
+		if seen[at] {
+			return fmt.Errorf("upstream %s: server address %s is given twice", c.Name, at)
 		}
-		seen[s.Host] = true
+		seen[at] = true
 	}
 	for _, f := range []struct{ name, path string }{
 		{"CA", c.CAFile}, {"client certificate", c.CertFile}, {"client key", c.KeyFile},

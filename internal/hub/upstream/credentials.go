@@ -139,10 +139,16 @@ func (u *Upstream) reload(ctx context.Context, complaint string) string {
 
 // install makes later requests use loaded. Requests in flight stay on their connections and end in their own time.
 func (u *Upstream) install(loaded *credentials) {
+	var former []*transports
+	u.installing.Lock()
 	u.credentials.Store(loaded)
 	for _, s := range u.servers {
 		if old := s.transports.Swap(s.newTransports(loaded)); old != nil {
-			old.closeIdle()
+			former = append(former, old)
 		}
+	}
+	u.installing.Unlock()
+	for _, old := range former {
+		old.closeIdle()
 	}
 }

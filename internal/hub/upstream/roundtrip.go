@@ -31,7 +31,7 @@ func (id *identity) RoundTrip(req *http.Request) (*http.Response, error) {
 			break
 		}
 		a := newAttempt(req, s)
-		response, err := id.send(s, a.request)
+		response, err := id.send(s, a.request, isCore(req))
 		if err == nil {
 			a.settle(committed)
 			u.settle(index, tried)
@@ -53,8 +53,8 @@ func (id *identity) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, failure
 }
 
-// send makes one attempt at one server.
-func (id *identity) send(s *server, req *http.Request) (*http.Response, error) {
+// send makes one attempt at one server. core says that the request is one that isCore knows.
+func (id *identity) send(s *server, req *http.Request, core bool) (*http.Response, error) {
 	t := s.transports.Load()
 	way := t.caller
 	if id.asNode {
@@ -73,7 +73,7 @@ func (id *identity) send(s *server, req *http.Request) (*http.Response, error) {
 		// Server failures prove nothing: probes may find this server not ready.
 		s.monitor.TrafficOK(sentAt)
 	}
-	if err == nil && isCore(req) {
+	if err == nil && core {
 		s.monitor.CoreAnswered(response.StatusCode, sentAt)
 	}
 	return response, err

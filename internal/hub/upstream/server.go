@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -73,6 +74,12 @@ func newServer(cfg Config, address *url.URL, m *metrics) *server {
 	s.monitor = link.NewMonitor(judged)
 	return s
 }
+
+// name is the one in the server's certificate.
+func (s *server) name() string { return cmp.Or(s.cfg.ServerName, s.url.Hostname()) }
+
+// at returns the URL of a path of the API at this server.
+func (s *server) at(path string) string { return s.url.JoinPath(path).String() }
 
 func (s *server) state() link.State { return s.monitor.State().Get() }
 
@@ -202,7 +209,7 @@ func (s *server) probe(ctx context.Context, fresh bool) (err error) {
 	if !fresh {
 		via = t.node.plain(s)
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+s.url.Host+"/readyz", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.at("/readyz"), nil)
 	if err != nil {
 		return fmt.Errorf("probe: %w", err)
 	}
@@ -229,7 +236,7 @@ func (s *server) probe(ctx context.Context, fresh bool) (err error) {
 
 // check makes a core read as the node, and reports the answer's status.
 func (s *server) check(ctx context.Context) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+s.url.Host+s.cfg.CoreRead, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.at(s.cfg.CoreRead), nil)
 	if err != nil {
 		return
 	}
@@ -258,12 +265,12 @@ type lanes struct {
 
 func (s *server) newTransports(c *credentials) *transports {
 	t := &transports{node: s.newLanes(c, true), caller: s.newLanes(c, false)}
-	t.probe = s.newHTTP1(c.tls(s.url.Hostname(), true, protocolHTTP1), true)
+	t.probe = s.newHTTP1(c.tls(s.name(), true, protocolHTTP1), true)
 	return t
 }
 
 func (s *server) newLanes(c *credentials, asNode bool) *lanes {
-	config := c.tls(s.url.Hostname(), asNode, protocolHTTP2)
+	config := c.tls(s.name(), asNode, protocolHTTP2)
 	return &lanes{
 		http2: &http2.Transport{
 			DialTLSContext: func(ctx context.Context, _, _ string, _ *tls.Config) (net.Conn, error) {
@@ -283,7 +290,7 @@ func (s *server) newLanes(c *credentials, asNode bool) *lanes {
 			WriteByteTimeout:   unackedTimeout,
 			IdleConnTimeout:    idleTimeout,
 		},
-		http1: s.newHTTP1(c.tls(s.url.Hostname(), asNode, protocolHTTP1), false),
+		http1: s.newHTTP1(c.tls(s.name(), asNode, protocolHTTP1), false),
 	}
 }
 

@@ -38,6 +38,9 @@ type Upstream struct {
 	stopped chan struct{} // closed when Run returns
 	moved   chan struct{} // holds a value once Moved was called
 
+	// installing orders who replaces the servers' transports.
+	installing sync.Mutex
+
 	link *live.Value[link.State]
 	mu   sync.Mutex // orders the writers of link
 }
@@ -50,18 +53,14 @@ func New(cfg Config) (*Upstream, error) {
 	if cfg.Link == (link.Timing{}) {
 		cfg.Link = link.Standard()
 	}
+	if cfg.addresses == (addressTiming{}) {
+		cfg.addresses = followed
+	}
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}
 	if cfg.DialContext == nil {
-		dialer := &net.Dialer{
-			// Connections of upgraded streams have no pings of their own.
-			KeepAliveConfig: net.KeepAliveConfig{
-				Enable: true, Idle: 15 * time.Second, Interval: 3 * time.Second, Count: 3,
-			},
-			Control: limitUnacknowledged,
-		}
-		cfg.DialContext = dialer.DialContext
+		cfg.DialContext = Dial
 	}
 	u := &Upstream{
 		cfg: cfg, ready: make(chan struct{}), stopped: make(chan struct{}), moved: make(chan struct{}, 1),
@@ -74,6 +73,16 @@ func New(cfg Config) (*Upstream, error) {
 		u.metrics.follow(s)
 	}
 	return u, nil
+}
+
+// Dial opens a TCP connection with keep-alive and a bound on unacknowledged data.
+func Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	dialer := &net.Dialer{
+		// Connections of upgraded streams have no pings of their own.
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 3 * time.Second, Count: 3},
+		Control:         limitUnacknowledged,
+	}
+	return dialer.DialContext(ctx, network, address)
 }
 
 // Traffic returns what all connections have carried since New: bytes of TCP's payload, TLS included.
@@ -106,6 +115,9 @@ func (u *Upstream) Run(ctx context.Context) error {
 	var group run.Group
 	group.Add("credentials", u.followCredentials)
 	for _, s := range u.servers {
+		if u.cfg.Addresses != nil {
+			group.Add("addresses of "+s.addr, func(ctx context.Context) error { return u.followAddresses(ctx, s) })
+		}
 		group.Add("link to "+s.addr, func(ctx context.Context) error { return u.followLink(ctx, s) })
 		group.Add("probes of "+s.addr, func(ctx context.Context) error {
 			return s.monitor.Run(klog.NewContext(ctx, log.WithValues("server", s.addr)))

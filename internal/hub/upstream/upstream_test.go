@@ -567,7 +567,7 @@ func TestNew(t *testing.T) {
 		{"no name", func(c *Config) { c.Name = "" }, "Name"},
 		{"no server", func(c *Config) { c.Servers = nil }, "0 server addresses"},
 		{"http", func(c *Config) { c.Servers[0].Scheme = "http" }, "https://"},
-		{"path", func(c *Config) { c.Servers[0].Path = "/k8s" }, "https://"},
+		{"query", func(c *Config) { c.Servers[0].RawQuery = "x" }, "https://"},
 		{"twice", func(c *Config) { c.Servers = append(c.Servers, c.Servers[0]) }, "twice"},
 		{"no CA", func(c *Config) { c.CAFile = "" }, "CA file"},
 		{"no key", func(c *Config) { c.KeyFile = "" }, "client key"},

@@ -1,0 +1,149 @@
+package upstream
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// lookupTimeout bounds one question to a name server.
+const lookupTimeout = 5 * time.Second
+
+// addressTiming says how fast connections follow a name's addresses.
+type addressTiming struct {
+	// look is the time between two questions to the name server.
+	look time.Duration
+	// left is how long an address must be missing in every answer to have left. Some name servers name a few of many each time.
+	left time.Duration
+	// drain is how long requests and watches may go on at an address that has left, once new ones go elsewhere.
+	drain time.Duration
+}
+
+// followed is the timing of every hub: an address that has left is given up after 3 minutes at most.
+var followed = addressTiming{look: 30 * time.Second, left: 2 * time.Minute, drain: 30 * time.Second}
+
+// absences notes since when addresses are missing in a name server's answers.
+type absences map[netip.Addr]time.Time
+
+// answer takes an answer in, and returns those of the addresses in use that have been missing for a time.
+func (a absences) answer(named, used []netip.Addr, at time.Time, atLeast time.Duration) (left []netip.Addr) {
+	in := map[netip.Addr]bool{}
+	for _, address := range named {
+		in[address] = true
+	}
+	using := map[netip.Addr]bool{}
+	for _, address := range used {
+		using[address] = true
+		if in[address] {
+			continue
+		}
+		since, missing := a[address]
+		if !missing {
+			a[address], since = at, at
+		}
+		if at.Sub(since) >= atLeast {
+			left = append(left, address)
+		}
+	}
+	for address := range a {
+		if in[address] || !using[address] {
+			delete(a, address)
+		}
+	}
+	return left
+}
+
+// followAddresses moves a server's connections to where its name leads, until ctx ends. New requests go there first. What is
+// still under way at an address that has left ends after a time. While the name's present addresses do not serve, nothing moves.
+func (u *Upstream) followAddresses(ctx context.Context, s *server) error {
+	timing := u.cfg.addresses
+	ticker := u.cfg.Clock.NewTicker(timing.look)
+	defer ticker.Stop()
+	missing, moved := absences{}, map[netip.Addr]time.Time{}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		}
+		asking, cancel := context.WithTimeout(ctx, lookupTimeout)
+		named, follow, err := u.cfg.Addresses(asking, s.addr)
+		cancel()
+		if err != nil || !follow {
+			continue // nobody says where the name leads: all stay where they are
+		}
+		now := u.cfg.Clock.Now()
+		left := missing.answer(named, s.remotes(), now, timing.left)
+		next := map[netip.Addr]time.Time{}
+		for _, address := range left {
+			at, done := moved[address]
+			if !done {
+				if err := u.move(ctx, s); err != nil {
+					break
+				}
+				klog.FromContext(ctx).Info("The server's name has left an address; new requests go where it leads now",
+					"server", s.addr, "address", address.String())
+				at = now
+			}
+			next[address] = at
+			if now.Sub(at) >= timing.drain {
+				s.leave(address)
+			}
+		}
+		moved = next
+	}
+}
+
+// move has new requests use new connections, if a server answers where its name leads now.
+func (u *Upstream) move(ctx context.Context, s *server) error {
+	trying, cancel := context.WithTimeout(ctx, u.cfg.Link.Timeout)
+	defer cancel()
+	if err := s.probe(trying, true); err != nil {
+		return err
+	}
+	u.installing.Lock()
+	old := s.transports.Swap(s.newTransports(u.credentials.Load()))
+	u.installing.Unlock()
+	old.closeIdle()
+	return nil
+}
+
+// remotes returns the addresses to which there are connections.
+func (s *server) remotes() (all []netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen := map[netip.Addr]bool{}
+	for c := range s.conns {
+		if at := remote(c); at.IsValid() && !seen[at] {
+			seen[at] = true
+			all = append(all, at)
+		}
+	}
+	return all
+}
+
+// leave ends the connections to an address.
+func (s *server) leave(address netip.Addr) {
+	var open []*conn
+	s.mu.Lock()
+	for c := range s.conns {
+		if remote(c) == address {
+			open = append(open, c)
+		}
+	}
+	s.mu.Unlock()
+	for _, c := range open {
+		_ = c.reset() // it fails only if the connection is closed already
+	}
+}
+
+// remote returns the address to which a connection leads; the zero Addr if it is none.
+func remote(c *conn) netip.Addr {
+	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		return tcp.AddrPort().Addr().Unmap()
+	}
+	return netip.Addr{}
+}
