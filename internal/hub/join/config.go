@@ -36,6 +36,10 @@ type Config struct {
 	Where
 	Node, Pool, Servers, Coordinator string
 	CAFile, TokenFile, CACertHash    string
+	// ProxyURL, or the content of ProxyFile, is the proxy on the way to the cloud, which NoProxy are reached without. ServerName
+	// is the name in the servers' certificates.
+	ProxyURL, ProxyFile, NoProxy, ServerName string
+	proxy                                    string // what ProxyFile has
 	// Settings are other settings of yurthub, NAME=VALUE.
 	Settings []string
 	// Binary is the program on the node. Image, if set, has kubelet run yurthub from it as a static Pod.
@@ -59,6 +63,14 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 		"file with a bootstrap token, on a node that kubeadm has not joined; - is standard input")
 	fs.StringVar(&c.CACertHash, "discovery-token-ca-cert-hash", "",
 		"sha256:HEX, by which the authority is known when it is discovered")
+	fs.StringVar(&c.ServerName, "tls-server-name", "",
+		"name in the API servers' certificates; default: as kubelet.conf says, or the host in --server-addr")
+	fs.StringVar(&c.ProxyURL, "proxy-url", "",
+		"the proxy on the way to the cloud, http, https or socks5://HOST:PORT; none: no proxy; default: as kubelet.conf says, or "+
+			"kubelet's environment")
+	fs.StringVar(&c.ProxyFile, "proxy-file", "", "file with the URL of the proxy, with user and password; it is copied")
+	fs.StringVar(&c.NoProxy, "no-proxy", "",
+		"hosts, domains and networks that are reached without the proxy, NAME,…; default: as kubelet's environment says")
 	fs.StringArrayVar(&c.Settings, "set", nil, "another setting of yurthub, NAME=VALUE, as its flag --NAME; can be given again")
 	fs.StringVar(&c.Binary, "binary", "/usr/local/bin/yurthub", "the program yurthub on the node")
 	fs.StringVar(&c.Image, "static-pod", "", "run yurthub as a static Pod from this image, and not by systemd")
@@ -85,7 +97,7 @@ func (r *Removal) AddFlags(fs *pflag.FlagSet) {
 // Settings that --set refuses.
 var (
 	ownFlag = words("node-name nodepool-name server-addr ca-file cert-dir bootstrap-file coordinator-server-addr config " +
-		"discovery-token-ca-cert-hash enable-coordinator")
+		"discovery-token-ca-cert-hash enable-coordinator proxy-file no-proxy tls-server-name")
 	decided = words("disk-cache-path cert-file key-file kubelet-kubeconfig kubelet-certificate-as-is")
 
 	settingName = regexp.MustCompile(`^[a-z][a-z-]*$`)
@@ -131,11 +143,12 @@ func (c *Config) wait() (time.Duration, error) {
 }
 
 // isPlain refuses values that would mean something else where they are written.
-func (c *Config) isPlain(node, servers string) error {
+func (c *Config) isPlain(node, servers string, out outside) error {
 	type pair struct{ flag, value string }
 	pairs := []pair{
 		{"node-name", node}, {"nodepool-name", c.Pool}, {"server-addr", servers}, {"coordinator-server-addr", c.Coordinator},
 		{"ca-file", c.CAFile}, {"discovery-token-ca-cert-hash", c.CACertHash}, {"binary", c.Binary}, {"static-pod", c.Image},
+		{"no-proxy", out.except}, {"tls-server-name", out.serverName},
 	}
 	for _, s := range c.Settings {
 		pairs = append(pairs, pair{"set", s})

@@ -21,8 +21,8 @@ type plan struct {
 	// noAgents is why the node's agents do not go through the hub; "" if they are to.
 	noAgents string
 
-	// Contents of files.
-	settings, kubeconfig, dropin, unit, manifest string
+	// Contents of files; an empty one is not to be there.
+	settings, kubeconfig, dropin, unit, manifest, proxy string
 }
 
 // decide says what a node shall have, or what is in the way.
@@ -52,8 +52,15 @@ func decide(c *Config, f *facts) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.isPlain(p.node, servers); err != nil {
+	out, err := way(c, f)
+	if err != nil {
 		return nil, err
+	}
+	if err := c.isPlain(p.node, servers, out); err != nil {
+		return nil, err
+	}
+	if out.proxy != "" {
+		p.proxy = out.proxy + "\n"
 	}
 	serving := others[settingServing]
 	if serving == "" {
@@ -61,7 +68,7 @@ func decide(c *Config, f *facts) (*plan, error) {
 	}
 	agents, why := agentsWay(c, others)
 	p.noAgents = why
-	p.settings = settings(c, f, p.node, servers, serving, agents)
+	p.settings = settings(c, f, p.node, servers, serving, agents, out)
 	p.kubeconfig = strings.ReplaceAll(kubeconfigText, "@ADDRESS@", address)
 	p.dropin = dropin(c)
 	p.unit = strings.Replace(node.Unit, "\nExecStart=/usr/local/bin/yurthub ", "\nExecStart="+c.Binary+" ", 1)
@@ -224,8 +231,11 @@ func access(c *Config, f *facts, hub string) (servers string, err error) {
 }
 
 // settings is the content of yurthub's file of settings.
-func settings(c *Config, f *facts, name, servers, serving string, agents [][2]string) string {
-	kubeconfig, coordinator := "", ""
+func settings(c *Config, f *facts, name, servers, serving string, agents [][2]string, out outside) string {
+	kubeconfig, coordinator, proxy := "", "", ""
+	if out.proxy != "" {
+		proxy = fileProxy
+	}
 	told := func(s string) bool { return strings.HasPrefix(s, settingServing+"=") }
 	if slices.ContainsFunc(c.Settings, told) {
 		serving = "" // it is among the other settings
@@ -243,6 +253,7 @@ func settings(c *Config, f *facts, name, servers, serving string, agents [][2]st
 		{"node-name", name}, {"server-addr", servers}, {"bootstrap-file", fileToken}, {"kubelet-kubeconfig", kubeconfig},
 		{"ca-file", c.CAFile}, {"discovery-token-ca-cert-hash", c.CACertHash}, {"nodepool-name", c.Pool},
 		{"coordinator-server-addr", c.Coordinator}, {"enable-coordinator", coordinator}, {settingServing, serving},
+		{"tls-server-name", out.serverName}, {"proxy-file", proxy}, {"no-proxy", out.except},
 	}, agents...) {
 		if s[1] != "" {
 			fmt.Fprintf(&b, "%s: %q\n", s[0], s[1])

@@ -85,6 +85,9 @@ func (j *joiner) prepare() error {
 	if err := mayChange(j.root); err != nil {
 		return err
 	}
+	if err := j.cfg.readProxy(); err != nil {
+		return err
+	}
 	f, err := look(&j.cfg, j.system)
 	if err != nil {
 		return err
@@ -144,7 +147,14 @@ func (j *joiner) files() {
 		j.put(fileToken, j.token+"\n", 0o600, "")
 	}
 	j.stopChangedPod()
+	if j.proxy != "" {
+		j.put(fileProxy, j.proxy, 0o600, "") // yurthub reads it for each connection
+	}
 	j.put(fileConfig, j.settings, 0o600, noteRestartHub)
+	if j.proxy == "" && j.there(fileProxy) {
+		j.keepFormer(fileProxy)
+		j.remove(fileProxy)
+	}
 	used := ""
 	if j.there(fileDropin) {
 		used = noteRestartKubelet
@@ -260,7 +270,7 @@ func (j *joiner) goBack() {
 		j.switchKubelet()
 		j.remove(kubeconfig, dropin)
 	}
-	paths := []string{fileConfig, fileKubeconfig, fileUnit, fileDropin}
+	paths := []string{fileProxy, fileConfig, fileKubeconfig, fileUnit, fileDropin}
 	if j.pod != "" {
 		paths = append(paths, j.pod)
 	}

@@ -82,7 +82,7 @@ func look(c *Config, system System) (*facts, error) {
 		}
 	}
 	paths := append([]string{
-		fileKubeadm, fileKubeletConfig, fileConfig, fileToken, fileUnit, fileDropin, "/usr/lib/systemd/system/yurthub.service",
+		fileKubeadm, fileKubeletConfig, fileConfig, fileToken, fileProxy, fileUnit, fileDropin, "/usr/lib/systemd/system/yurthub.service",
 		"/lib/systemd/system/yurthub.service",
 	}, argumentFiles...)
 	for _, path := range append(paths, f.units...) {
@@ -90,7 +90,7 @@ func look(c *Config, system System) (*facts, error) {
 			return nil, err
 		}
 	}
-	for _, path := range []string{f.pod(), f.otherPod()} {
+	for _, path := range append(environmentFiles(f), f.pod(), f.otherPod()) {
 		if err := f.read(root, path); err != nil {
 			return nil, err
 		}
