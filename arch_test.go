@@ -200,6 +200,7 @@ var law = []struct {
 
 	{"internal/lab/line", nil, "a model knows no frames"},
 	{"internal/lab/balancer", nil, "a balancer without servers knows no lab"},
+	{"internal/lab/connect", nil, "a company's proxy knows no lab"},
 	{"internal/lab/probe", nil, "a measure of links knows none of them"},
 	{"internal/lab/prowl", nil, "a stranger knows nothing of ours"},
 	{"internal/lab/wire", []string{"internal/lab/line"}, "cables know no Kubernetes"},
@@ -219,7 +220,7 @@ var law = []struct {
 	{"internal/yurtlab",
 		[]string{
 			"internal/lab", "internal/lab/build", "internal/lab/image", "internal/lab/line", "internal/lab/probe",
-			"internal/lab/prowl", "internal/lab/wire", "internal/lab/balancer",
+			"internal/lab/prowl", "internal/lab/wire", "internal/lab/balancer", "internal/lab/connect",
 			"internal/lab/bench", "internal/lab/bench/cloudscale", "e2e", "e2e/kit",
 		},
 		"the command line offers the scenarios"},
@@ -245,7 +246,7 @@ var law = []struct {
 		"e2e/kit", "internal/edge", "internal/lab", "internal/lab/line", "internal/lab/load", "internal/lab/wire",
 	},
 		"a theme knows no other: what two need is in the kit"},
-	{"e2e/install", []string{"e2e/kit", "internal/edge", "internal/lab", "internal/lab/wire"},
+	{"e2e/install", []string{"e2e/kit", "internal/edge", "internal/lab", "internal/lab/connect", "internal/lab/wire"},
 		"a theme knows no other: what two need is in the kit"},
 	{"e2e/cloud", []string{
 		"apis/apps/v1alpha1", "deploy", "e2e/kit", "e2e/watchcheck", "internal/edge", "internal/lab", "internal/lab/load",

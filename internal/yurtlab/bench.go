@@ -14,6 +14,7 @@ import (
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/balancer"
 	"yurtcoordinator/internal/lab/bench"
+	"yurtcoordinator/internal/lab/connect"
 	"yurtcoordinator/internal/lab/probe"
 	"yurtcoordinator/internal/lab/prowl"
 )
@@ -112,6 +113,16 @@ func balancerCommand() *cobra.Command {
 		Use: balancer.Command, Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return balancer.Main(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
+}
+
+// connectCommand is the part of the scenario proxy that runs on a machine's network.
+func connectCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: connect.Command, Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return connect.Main(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
 }

@@ -1,0 +1,106 @@
+// Package connect is the proxy of a company's network: it lets those through, by CONNECT, who know its user and password. A
+// scenario runs it on a machine's network, and ends it with all that goes through it.
+package connect
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/elazarl/goproxy"
+)
+
+// Command is the name of the yurtlab command that runs Main.
+const Command = "connect-proxy"
+
+// Order tells Main what to do, as a line of JSON on its standard input.
+type Order struct {
+	// Listen is the TCP address to serve on.
+	Listen string `json:"listen"`
+	// User and Password are the only ones that it takes.
+	User     string `json:"user"`
+	Password string `json:"password"`
+}
+
+// Report is what it has done: how often it was asked for each server, HOST:PORT, by whoever knew the password, and how often it
+// has refused others.
+type Report struct {
+	Asked   map[string]int `json:"asked"`
+	Refused int            `json:"refused"`
+}
+
+// Main reads an Order, and writes an empty line when it serves. When its input ends, all connections through it do, and it writes
+// a Report.
+func Main(ctx context.Context, in io.Reader, out io.Writer) error {
+	lines := bufio.NewReader(in)
+	text, err := lines.ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("no order: %w", err)
+	}
+	var o Order
+	if err := json.Unmarshal(text, &o); err != nil {
+		return err
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.Listen)
+	if err != nil {
+		return err
+	}
+	p := &proxy{order: o, said: Report{Asked: map[string]int{}}}
+	server := &http.Server{Handler: p.handler(), ReadHeaderTimeout: 10 * time.Second}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	if _, err := fmt.Fprintln(out); err != nil {
+		return errors.Join(err, server.Close())
+	}
+	_, _ = io.Copy(io.Discard, lines)
+	err = server.Close() // tunnels end with this process
+	if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
+		err = errors.Join(err, ended)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return errors.Join(err, json.NewEncoder(out).Encode(p.said))
+}
+
+type proxy struct {
+	order Order
+	mu    sync.Mutex
+	said  Report
+}
+
+// handler is the proxy.
+func (p *proxy) handler() http.Handler {
+	server := goproxy.NewProxyHttpServer()
+	server.ConnectDial = nil // straight, whatever this process's environment says
+	server.Tr.Proxy = nil
+	server.OnRequest().HandleConnectFunc(func(host string, ctx *goproxy.ProxyCtx) (*goproxy.ConnectAction, string) {
+		known := p.knows(ctx.Req)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if !known {
+			p.said.Refused++
+			ctx.Resp = goproxy.NewResponse(ctx.Req, goproxy.ContentTypeText, http.StatusProxyAuthRequired, "")
+			ctx.Resp.Header.Set("Proxy-Authenticate", `Basic realm="lab"`)
+			return goproxy.RejectConnect, host
+		}
+		p.said.Asked[host]++
+		return goproxy.OkConnect, host
+	})
+	server.OnRequest().DoFunc(func(r *http.Request, _ *goproxy.ProxyCtx) (*http.Request, *http.Response) {
+		return r, goproxy.NewResponse(r, goproxy.ContentTypeText, http.StatusForbidden, "CONNECT only")
+	})
+	return server
+}
+
+func (p *proxy) knows(r *http.Request) bool {
+	as := http.Request{Header: http.Header{"Authorization": r.Header["Proxy-Authorization"]}}
+	user, password, ok := as.BasicAuth()
+	return ok && user == p.order.User && password == p.order.Password
+}
