@@ -281,6 +281,7 @@ func TestSwitches(t *testing.T) {
 		"policies.forwarderWrites":       "forwarder-writes",
 		"policies.holdDuration":          "hold-duration",
 		"policies.poolMembership":        "pool-membership",
+		"policies.lanAddress":            "lan-address",
 		"policies.controllerRights":      "(controller-(rights|workloads|nodes)|approver-rights)[.]openyurt",
 		"policies.coordinatorConnects":   "coordinator-connects",
 		"policies.coordinatorPods":       "coordinator-pods",

@@ -350,6 +350,47 @@ func TestPoolMembership(t *testing.T) {
 	}
 }
 
+// TestLANAddress: where a node is on the LAN is an administrator's word, and an address.
+func TestLANAddress(t *testing.T) {
+	cfg := policed(t)
+	admin := cloudtest.Client(t, cfg)
+	create(t, admin, node("on-lan", "", nil))
+	self := cloudtest.Client(t, cloudtest.As(cfg, "system:node:on-lan", "system:nodes", "system:masters"))
+	say := func(c client.Client, key, value string) error {
+		n := node("on-lan", "", nil)
+		if err := admin.Get(t.Context(), client.ObjectKeyFromObject(n), n); err != nil {
+			t.Fatal(err)
+		}
+		base := client.MergeFrom(n.DeepCopy())
+		metav1.SetMetaDataAnnotation(&n.ObjectMeta, key, value)
+		return c.Patch(t.Context(), n, base)
+	}
+	const key = edge.AnnotationLANAddress
+	const says = "can not say by itself where it is on the LAN"
+	mustRefuse(t, "a node says it", say(self, key, "192.0.2.7"), says, "kubectl annotate node on-lan")
+	for _, good := range []string{"192.0.2.7", "fd00::7, 192.0.2.7", "192.0.2.7,fd00::7"} {
+		if _, err := edge.ParseLANAddresses(good); err != nil {
+			t.Errorf("%q: %v", good, err)
+		}
+		mustAccept(t, "an administrator says "+good, say(admin, key, good))
+	}
+	mustRefuse(t, "a node says another", say(self, key, "192.0.2.8"), says)
+	mustRefuse(t, "a node takes it back", say(self, key, ""), says)
+	mustAccept(t, "a node says something else", say(self, "example.org/other", "x"))
+	for _, bad := range []string{
+		"192.0.2.7,192.0.2.8", "fd00::7,192.0.2.7,192.0.2.8", "127.0.0.1", "::1", "fe80::1", "0.0.0.0", "192.0.2.0/24",
+		"192.0.2.7:10270", "shop-1.example", "224.0.0.1",
+	} {
+		if _, err := edge.ParseLANAddresses(bad); err == nil {
+			t.Errorf("%q is an address", bad)
+		}
+		mustRefuse(t, "an administrator says "+bad, say(admin, key, bad), "want one IP address")
+	}
+	registers := node("on-lan-2", "", map[string]string{key: "192.0.2.9"})
+	mustRefuse(t, "a node says it when it registers", self.Create(t.Context(), registers, client.DryRunAll), says)
+	mustAccept(t, "an administrator's Node", admin.Create(t.Context(), registers, client.DryRunAll))
+}
+
 // TestPoolOfANewNode: which pool a node is in when it registers is not its own word, unless it has the right to join.
 func TestPoolOfANewNode(t *testing.T) {
 	cfg := policed(t)

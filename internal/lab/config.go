@@ -83,6 +83,8 @@ type Config struct {
 	Bootstrap bool `json:"bootstrap,omitempty"`
 	// CertificateLife is the life of the certificates that the cloud signs; zero means a year.
 	CertificateLife time.Duration `json:"certificateLife,omitempty"`
+	// InternalWAN makes a node's InternalIP its WAN address. Its LAN address is then known to nobody.
+	InternalWAN bool `json:"internalWAN,omitempty"`
 	// NextAuthority makes another authority of the cloud, which nothing uses yet: see Client.Authorities. The lab's own
 	// clients, and those of the control plane, know both from the beginning, and are known by it.
 	NextAuthority bool `json:"nextAuthority,omitempty"`

@@ -104,7 +104,7 @@ func apiServer() pki.Request {
 func (l *Lab) servers() []pki.Request {
 	all := []pki.Request{apiServer()}
 	for _, p := range l.nodePlaces() {
-		name, address := string(p.name()), []net.IP{p.internal().AsSlice()}
+		name, address := string(p.name()), []net.IP{p.internal(l.cfg).AsSlice()}
 		all = append(all, pki.Request{
 			Name: name + "-kubelet", CommonName: name, IPs: address, DNSNames: []string{name},
 		})

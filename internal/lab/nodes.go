@@ -171,14 +171,14 @@ func (n node) kubelet() []string {
 	if n.cfg.Kubelet == Hollow {
 		return []string{
 			n.bins.HollowKubelet, "--kubeconfig=" + n.kubeconfig(kubeletUser), "--node-name=" + string(n.name()),
-			"--node-ip=" + n.lan().String(), "--lease-duration=" + n.cfg.Timing.Lease.String(),
+			"--node-ip=" + n.internal(n.cfg).String(), "--lease-duration=" + n.cfg.Timing.Lease.String(),
 			"--status-frequency=" + statusEvery(n.cfg.Timing).String(), "--root-dir=/var/lib/kubelet",
 			"--node-labels=" + edge.LabelNodePool + "=" + string(n.poolName()), "--pod-cidr=" + n.pods().String(),
 		}
 	}
 	argv := []string{
 		n.bins.Kubelet, "--config=" + n.file(kubeletSettings), "--kubeconfig=" + n.kubeconfig(kubeletUser),
-		"--hostname-override=" + string(n.name()), "--node-ip=" + n.internal().String(),
+		"--hostname-override=" + string(n.name()), "--node-ip=" + n.internal(n.cfg).String(),
 	}
 	if n.place != inCloud {
 		argv = append(argv, "--node-labels="+edge.LabelNodePool+"="+string(n.poolName()))

@@ -15,7 +15,8 @@ import (
 //	LAN   10.78.P.0/24  of pool P: .I its node I, .254 the lab itself (the laptop of the person on site)
 //	Pods  10.(128+P).I.0/24 on node I of pool P, 10.128.0.0/24 in the cloud; Services 10.96.0.0/16
 //
-// A node's InternalIP is its LAN address: pool members reach it over the LAN, the cloud over the node's WAN link.
+// A node's InternalIP is its LAN address (or with Config.InternalWAN its WAN address): pool members reach it over the LAN, the
+// cloud over the node's WAN link.
 const (
 	wanSwitch = "wan"
 	wanPort   = "eth0"
@@ -58,13 +59,19 @@ func (p place) name() edge.NodeName {
 func (p place) wan() netip.Addr { return netip.AddrFrom4([4]byte{10, 77, byte(p.pool), byte(p.index)}) }
 func (p place) lan() netip.Addr { return netip.AddrFrom4([4]byte{10, 78, byte(p.pool), byte(p.index)}) }
 
-// internal returns the node's InternalIP.
-func (p place) internal() netip.Addr {
-	if p == inCloud {
+// internal returns the node's InternalIP in a lab.
+func (p place) internal(c Config) netip.Addr {
+	switch {
+	case p == inCloud:
 		return cloudWAN
+	case c.InternalWAN:
+		return p.wan()
 	}
 	return p.lan()
 }
+
+// LANAddress returns the address on its pool's LAN of a node, by its number in the pool; both count from 1.
+func LANAddress(pool, node int) netip.Addr { return place{pool, node}.lan() }
 
 func (p place) pods() netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(128 + p.pool), byte(p.index), 0}), 24)

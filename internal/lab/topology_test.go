@@ -33,8 +33,8 @@ func TestAddresses(t *testing.T) {
 // of an interface one that the kernel takes.
 func TestLargestLab(t *testing.T) {
 	const maxInterfaceName = 15
-	if inCloud.internal() != cloudWAN || inCloud.name() != cloudMachine || inCloud.pods().String() != "10.128.0.0/24" {
-		t.Errorf("the cloud's node is %s at %s with Pods %s", inCloud.name(), inCloud.internal(), inCloud.pods())
+	if inCloud.internal(Config{}) != cloudWAN || inCloud.name() != cloudMachine || inCloud.pods().String() != "10.128.0.0/24" {
+		t.Errorf("the cloud's node is %s at %s with Pods %s", inCloud.name(), inCloud.internal(Config{}), inCloud.pods())
 	}
 	taken := map[netip.Addr]string{cloudWAN: "the cloud", labWAN: "the lab"}
 	for p := 1; p <= MaxPools; p++ {

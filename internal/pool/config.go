@@ -76,6 +76,9 @@ type Config struct {
 	// PoolNodesFile holds the names of the pool's nodes, one per line; reread when it changes. Other nodes are refused,
 	// and so are all while the file is missing. Empty means that every node that the CAs know belongs to the pool.
 	PoolNodesFile string
+	// AddressesFile holds further addresses of this node at which to serve, one per line, if the machine has them; reread when it
+	// changes, and it may be missing. Empty means that there are none.
+	AddressesFile string
 	// DeniedUsersFile holds whose client certificates hold no longer, one item per line: a user's name, or X509SHA256=
 	// and the digest of one certificate; reread when it changes. While the file is missing, only nodes are served. Empty
 	// means that nobody is denied.
@@ -139,6 +142,8 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.PoolNodesFile, "pool-nodes-file", c.PoolNodesFile,
 		"names of the pool's nodes, one per line; others are refused. Without it, every node that --client-ca-file knows "+
 			"belongs to the pool")
+	fs.StringVar(&c.AddressesFile, "addresses-file", c.AddressesFile,
+		"further addresses of this node to serve on, one per line; may be missing")
 	fs.StringVar(&c.DeniedUsersFile, "denied-users-file", c.DeniedUsersFile,
 		"whose client certificates hold no longer, one per line: a user's name, or X509SHA256= and a certificate's digest")
 	fs.StringVar(&c.KubeletClientCertificate, "kubelet-client-certificate", c.KubeletClientCertificate,

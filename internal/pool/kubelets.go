@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,8 +25,50 @@ func (c *wiring) kubelets() apiserver.Kubelets {
 	return apiserver.Kubelets{
 		CertFile: c.config.KubeletClientCertificate, KeyFile: c.config.KubeletClientKey,
 		CAFile: c.config.KubeletCertificateAuthority, Self: self, Anywhere: c.config.kubeletsAnywhere,
-		Pinned: c.pinned, Refused: c.strangers.note,
+		Pinned: c.pinned, Refused: c.strangers.note, At: c.kubeletAt,
 	}
+}
+
+// kubeletAt returns the address on the LAN that a Node says, if it says one.
+func (c *wiring) kubeletAt(ctx context.Context, node string) (string, error) {
+	n, err := c.client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("read Node %s: %w", node, err)
+	}
+	if all := c.onLAN(n); len(all) > 0 {
+		return all[0].Address, nil
+	}
+	return "", nil
+}
+
+// onLAN returns the addresses of a node on the LAN: those that its annotation says, or else its InternalIPs; of the coordinator's own
+// IP family first, whichever kubelet prefers. None are returned if there is nothing to choose: then its status counts.
+func (c *wiring) onLAN(node *corev1.Node) (all []corev1.NodeAddress) {
+	self, _ := netip.ParseAddr(c.config.BindAddress) // the zero Addr if it can't be read, which was found out before
+	said := edge.LANAddresses(node.Annotations)
+	if len(said) == 0 {
+		for _, a := range node.Status.Addresses {
+			if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP {
+				said = append(said, ip)
+			}
+		}
+		if len(said) < 2 {
+			return nil
+		}
+	}
+	slices.SortStableFunc(said, func(a, b netip.Addr) int {
+		other := func(x netip.Addr) int {
+			if x.Unmap().Is4() == self.Unmap().Is4() {
+				return 0
+			}
+			return 1
+		}
+		return other(a) - other(b)
+	})
+	for _, address := range said {
+		all = append(all, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address.String()})
+	}
+	return all
 }
 
 // pinned returns the digest of the certificate with which a node says that its kubelet serves: on its Lease here, which nobody

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/hex"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -20,6 +21,34 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/pool/pooltest"
 )
+
+// TestWhereAKubeletIsOnTheLAN: where the Node's annotation says, in the coordinator's own IP family if it says one of that.
+func TestWhereAKubeletIsOnTheLAN(t *testing.T) {
+	for _, tt := range []struct{ self, said, want string }{
+		{"192.0.2.1", "", "[{InternalIP 10.0.0.7} {InternalIP fd00::7}]"},
+		{"fd00::1", "", "[{InternalIP fd00::7} {InternalIP 10.0.0.7}]"},
+		{"192.0.2.1", "192.168.7.11", "[{InternalIP 192.168.7.11}]"},
+		{"192.0.2.1", "fd00::11,192.168.7.11", "[{InternalIP 192.168.7.11} {InternalIP fd00::11}]"},
+		{"fd00::1", "192.168.7.11,fd00::11", "[{InternalIP fd00::11} {InternalIP 192.168.7.11}]"},
+		{"fd00::1", "192.168.7.11", "[{InternalIP 192.168.7.11}]"},
+		{"192.0.2.1", "127.0.0.1", "[{InternalIP 10.0.0.7} {InternalIP fd00::7}]"},
+		{"fd00::1", "192.168.7.11,metadata.internal", "[{InternalIP fd00::7} {InternalIP 10.0.0.7}]"},
+	} {
+		c := wiring{config: Config{BindAddress: tt.self}}
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{edge.AnnotationLANAddress: tt.said}}}
+		node.Status.Addresses = []corev1.NodeAddress{
+			{Type: corev1.NodeHostName, Address: "n1"}, {Type: corev1.NodeInternalIP, Address: "fd00::7"},
+			{Type: corev1.NodeInternalIP, Address: "10.0.0.7"}, {Type: corev1.NodeExternalIP, Address: "198.51.100.7"},
+		}
+		if got := fmt.Sprint(c.onLAN(node)); got != tt.want {
+			t.Errorf("of %q, from %s: %s, want %s", tt.said, tt.self, got, tt.want)
+		}
+		node.Status.Addresses = node.Status.Addresses[:2]
+		if tt.said == "" && c.onLAN(node) != nil {
+			t.Errorf("of one address, from %s: %v", tt.self, c.onLAN(node))
+		}
+	}
+}
 
 // TestAKubeletThatSignedItself: kubeadm's kubelets have such certificates. A coordinator takes exactly the one that the node has
 // told of on its own Lease, and nobody else can tell of it.

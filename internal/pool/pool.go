@@ -88,14 +88,15 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	spread := newSpread(listener)
 	local, err := listen(ctx, "probe-port", loopback, "probe-port", p.config.ProbePort)
 	if err != nil {
-		_ = listener.Close()
+		_ = spread.Close()
 		return err
 	}
 	dir, err := etcd.OpenDataDir(p.config.DataDir)
 	if err != nil {
-		_, _ = listener.Close(), local.Close()
+		_, _ = spread.Close(), local.Close()
 		return err
 	}
 	defer func() {
@@ -116,7 +117,7 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 	p.address, p.probes = listener.Addr().String(), local.Addr().String()
 
 	return p.serve(ctx, &wiring{
-		config: p.config, listener: listener, local: local, log: audit, opened: opened, serving: make(chan struct{}),
+		config: p.config, listener: spread, local: local, log: audit, opened: opened, serving: make(chan struct{}),
 		etcd: etcd.New(etcd.Config{
 			Dir: dir.Path, Quota: p.config.QuotaBytes, History: p.config.historyRevisions, Clock: p.config.Clock,
 		}),
@@ -173,6 +174,9 @@ func (p *Pool) serve(ctx context.Context, c *wiring, started time.Time) error {
 	add("quota", c.etcd.WatchQuota)
 	add("housekeeping", c.etcd.Housekeep)
 	add("kube-apiserver", c.Run)
+	add("addresses", c.served(func(ctx context.Context) error {
+		return c.listener.follow(ctx, p.config.AddressesFile, p.config.Clock)
+	}))
 	add("metrics", c.served(c.count))
 	add("own objects", c.served(func(ctx context.Context) error { return c.own.Run(ctx) }))
 	add("pool's nodes", c.served(func(ctx context.Context) error { return c.members.Run(ctx, c.own.Sweep) }))

@@ -45,7 +45,7 @@ var errNotSetUp = errors.New("the pool's roles and Leases are not in place yet")
 type wiring struct {
 	config   Config
 	etcd     *etcd.Member
-	listener net.Listener
+	listener *spread
 	local    net.Listener
 	log      *audit.Log
 	opened   *openings.Openings
@@ -183,7 +183,7 @@ func (c *wiring) handle(kube *apiserver.Assembly, elected *access.Election, part
 	c.counted = slices.Concat(c.own.Metrics(), c.opened.Metrics(), mirrored.Metrics(),
 		[]prometheus.Collector{c.strangers.refused})
 	c.meter, err = usage.New(kube.Loopback(), usage.Kubelets{
-		To: c.reach.To, Port: c.reach.Port(), AddressTypes: c.reach.AddressTypes(),
+		To: c.reach.To, Port: c.reach.Port(), AddressTypes: c.reach.AddressTypes(), Addresses: c.onLAN,
 	}, c.config.Clock)
 	if err != nil {
 		return err

@@ -38,6 +38,9 @@ type Kubelets struct {
 	Port int
 	// AddressTypes are the types of Node addresses to dial, best first.
 	AddressTypes []corev1.NodeAddressType
+	// Addresses returns the addresses of a node that count instead of those in its status; none means that those do. Nil means
+	// that they always do.
+	Addresses func(node *corev1.Node) []corev1.NodeAddress
 }
 
 // New returns a Meter of the kubelets of all Nodes, and of all Pods, on the API server behind api.
@@ -62,16 +65,25 @@ func New(api *rest.Config, kubelets Kubelets, c clock.Clock) (*Meter, error) {
 	}
 	nodes := nodeLister{typed}
 	return newMeter(nodes, podLister{partial, metav1.NamespaceAll},
-		scraper.NewScraper(nodes, named{source}, scrapeTimeout, nil), c), nil
+		scraper.NewScraper(nodes, named{source, kubelets.Addresses}, scrapeTimeout, nil), c), nil
 }
 
-// named tells the transport which node's kubelet is read.
-type named struct{ client.KubeletMetricsGetter }
+// named tells the transport which node's kubelet is read, and the client where it is.
+type named struct {
+	client.KubeletMetricsGetter
+	addresses func(node *corev1.Node) []corev1.NodeAddress
+}
 
 type nodeKey struct{}
 
 // GetMetrics implements client.KubeletMetricsGetter.
 func (n named) GetMetrics(ctx context.Context, node *corev1.Node) (*storage.MetricsBatch, error) {
+	if n.addresses != nil {
+		if others := n.addresses(node); len(others) > 0 {
+			node = node.DeepCopy()
+			node.Status.Addresses = others
+		}
+	}
 	return n.KubeletMetricsGetter.GetMetrics(context.WithValue(ctx, nodeKey{}, node.Name), node)
 }
 

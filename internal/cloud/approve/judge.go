@@ -214,8 +214,9 @@ func names(asked *x509.CertificateRequest, node *corev1.Node, hubs bool, s Situa
 	return nil
 }
 
-// addressesOf returns the IP addresses that a Node says it has.
+// addressesOf returns the IP addresses that a Node has, as it says or as an administrator does.
 func addressesOf(node *corev1.Node) (all []netip.Addr) {
+	all = edge.LANAddresses(node.Annotations)
 	for _, a := range node.Status.Addresses {
 		if ip, err := netip.ParseAddr(a.Address); err == nil {
 			all = append(all, ip.Unmap().WithZone(""))

@@ -236,7 +236,7 @@ func (r *Reconciler) serving(
 		corev1.TLSCertKey: pair.Cert, corev1.TLSPrivateKeyKey: pair.Key,
 		keyClientCA:    certs.Bundle(f.ClientCA, a.Trusted),
 		keyKubeletCert: kubelet.Cert, keyKubeletKey: kubelet.Key,
-		keyPoolNodes: lines(f.Nodes), keyDenied: lines(f.Denied),
+		keyPoolNodes: lines(f.Nodes), keyDenied: lines(f.Denied), keyAddresses: lines(f.At.Addresses),
 	}
 	if len(f.KubeletCA) > 0 {
 		data[keyKubeletCA] = f.KubeletCA

@@ -33,6 +33,7 @@ const (
 	keyKubeletCA   = "kubelet-ca.crt"
 	keyPoolNodes   = "nodes" // one per line
 	keyDenied      = "denied-users"
+	keyAddresses   = "addresses" // one per line
 	keyKubeletCert = "kubelet-client.crt"
 	keyKubeletKey  = "kubelet-client.key"
 	keyBundle      = keys.KeyBundle

@@ -133,7 +133,10 @@ func placeOf(pod *corev1.Pod, nodes []corev1.Node) *place {
 		Pod: pod.Name, UID: pod.UID, Node: edge.NodeName(pod.Spec.NodeName),
 		CertsHash: pod.Annotations[annotationCertsHash],
 	}
-	if pod.Status.HostIP != "" { // the address that it binds
+	for _, a := range edge.LANAddresses(nodes[i].Annotations) {
+		at.Addresses = append(at.Addresses, a.String())
+	}
+	if pod.Status.HostIP != "" && !slices.Contains(at.Addresses, pod.Status.HostIP) { // the address that it binds
 		at.Addresses = append(at.Addresses, pod.Status.HostIP)
 	}
 	for _, a := range nodes[i].Status.Addresses {

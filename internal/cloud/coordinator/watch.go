@@ -246,7 +246,9 @@ func memberChanged(was, is client.Object) bool {
 func nodeChanged(was, is client.Object) bool {
 	before, after := node(was), node(is)
 	return memberChanged(was, is) || before != nil && after != nil &&
-		(!slices.Equal(before.Status.Addresses, after.Status.Addresses) || countsAsDead(before) != countsAsDead(after) ||
+		(!slices.Equal(before.Status.Addresses, after.Status.Addresses) ||
+			before.Annotations[edge.AnnotationLANAddress] != after.Annotations[edge.AnnotationLANAddress] ||
+			countsAsDead(before) != countsAsDead(after) ||
 			isDelegated(before) != isDelegated(after))
 }
 

@@ -194,6 +194,7 @@ func container(c Config, p Wanted) corev1.Container {
 			"--client-ca-file=" + certsDir + "/" + keyClientCA,
 			"--pool-nodes-file=" + certsDir + "/" + keyPoolNodes,
 			"--denied-users-file=" + certsDir + "/" + keyDenied,
+			"--addresses-file=" + certsDir + "/" + keyAddresses,
 			"--kubelet-client-certificate=" + certsDir + "/" + keyKubeletCert,
 			"--kubelet-client-key=" + certsDir + "/" + keyKubeletKey,
 		}, kubeletArgs(c), args(p.Settings)),

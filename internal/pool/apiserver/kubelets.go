@@ -31,6 +31,9 @@ type Kubelets struct {
 	// Pinned returns the SHA-256, in hex, of the certificate with which the node itself says that its kubelet serves; empty means
 	// that it does not say.
 	Pinned func(ctx context.Context, node string) (string, error)
+	// At returns the address at which a node's kubelet is on the LAN, if its Node says that this is another than those in its
+	// status; empty means that it does not. Nil means that none says so.
+	At func(ctx context.Context, node string) (string, error)
 	// Refused is told of each server at a kubelet's address that was not known to be the kubelet; nil means nobody.
 	Refused func(node string, why error)
 	// Self is the coordinator's own address on the pool's LAN; unspecified or zero means that it has several. One on the

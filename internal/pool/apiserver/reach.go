@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -192,11 +193,18 @@ func (c connections) GetConnectionInfo(ctx context.Context, node types.NodeName)
 	if err != nil {
 		return nil, err
 	}
-	transport, err := c.reach.To(ctx, string(node), info.Hostname)
+	out := *info
+	if at := c.reach.kubelets.At; at != nil {
+		other, err := at(ctx, string(node))
+		if err != nil {
+			return nil, err
+		}
+		out.Hostname = cmp.Or(other, out.Hostname)
+	}
+	transport, err := c.reach.To(ctx, string(node), out.Hostname)
 	if err != nil {
 		return nil, err
 	}
-	out := *info
 	out.Transport, out.InsecureSkipTLSVerifyTransport = transport, transport
 	return &out, nil
 }

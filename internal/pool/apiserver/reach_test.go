@@ -311,3 +311,23 @@ func TestNobodyCanHaveVerificationLeftOut(t *testing.T) {
 		t.Errorf("a stock transport: %v", err)
 	}
 }
+
+// TestAKubeletElsewhereOnTheLAN is called, and verified, at the address that its Node says besides its status.
+func TestAKubeletElsewhereOnTheLAN(t *testing.T) {
+	at, failed := "192.168.7.11", error(nil)
+	k := Kubelets{Pinned: pins{}.of, At: func(context.Context, string) (string, error) { return at, failed }}
+	where := connections{known{kubeletclient.ConnectionInfo{Scheme: "https", Hostname: "10.0.0.7", Port: "10250"}}, NewReach(k)}
+	info, err := where.GetConnectionInfo(t.Context(), "n1")
+	if err != nil || info.Hostname != at || where.reach.ways["n1"].by.host != at {
+		t.Errorf("%+v, %v", info, err)
+	}
+	at = ""
+	info, err = where.GetConnectionInfo(t.Context(), "n1")
+	if err != nil || info.Hostname != "10.0.0.7" || where.reach.ways["n1"].by.host != "10.0.0.7" {
+		t.Errorf("%+v, %v: it says none any more", info, err)
+	}
+	failed = errors.New("no such Node")
+	if _, err := where.GetConnectionInfo(t.Context(), "n1"); !errors.Is(err, failed) {
+		t.Errorf("%v, want %v", err, failed)
+	}
+}

@@ -64,7 +64,7 @@ func (a *Authority) Issue(t testing.TB, subject pkix.Name, notAfter time.Time) P
 		NotAfter:     notAfter,
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
-		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
+		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 	}, a.Cert, key.Public(), a.key)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,120 @@
+package ops
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"yurtcoordinator/e2e/kit"
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/wire"
+)
+
+var lanScenarios = []kit.Scenario{{
+	Name: "lan-address", Lab: internalWAN(kit.RealKubelets(kit.OnePool).AsInstalled()), Run: lanAddress,
+	Doc: "Nodes whose InternalIP is their WAN address: once an administrator has said where they are on the LAN, a node that " +
+		"is cut off is delegated, and its logs are there on site; a node may not say it itself",
+}}
+
+func internalWAN(c lab.Config) lab.Config {
+	c.InternalWAN = true
+	return c
+}
+
+func lanAddress(t *kit.T) {
+	pods := t.DeployWeb()
+	leader := t.Pool.SettledAway()
+	node := t.Pool.Follower(leader)
+	if at := t.Node(node).Address(); strings.HasPrefix(at, "10.78.") {
+		t.Fail("the InternalIP of %s is %s, on the LAN", node, at)
+	}
+
+	t.Say("a node says itself where it is on the LAN")
+	access, err := t.Lab.CloudConfigAs(node)
+	t.Must(err)
+	self, err := kubernetes.NewForConfig(access)
+	t.Must(err)
+	if err := annotate(t, self, node, lab.LANAddress(1, 1).String()); !apierrors.IsForbidden(err) {
+		t.Fail("a node says where it is: %v, want it forbidden", err)
+	}
+	if err := annotate(t, t.Cloud, node, "the-shop"); !apierrors.IsForbidden(err) {
+		t.Fail("an administrator says a name: %v, want it refused", err)
+	}
+
+	t.Say("an administrator says it of each")
+	said := time.Now()
+	for i, name := range t.Pool.Nodes() {
+		t.Must(annotate(t, t.Cloud, name, lab.LANAddress(1, i+1).String()))
+	}
+	host := t.Pool.CoordinatorNode()
+	want := ""
+	for i, name := range t.Pool.Nodes() {
+		if name == host {
+			want = fmt.Sprintf("https://%s:%d", lab.LANAddress(1, i+1), edge.PortCoordinator)
+		}
+	}
+	t.Eventually(90*time.Second, "hubs are told that the coordinator is at "+want, func() error {
+		told, err := t.Cloud.CoreV1().ConfigMaps(edge.NamespaceSystem).Get(t.Ctx, edge.PoolName("p1").DiscoveryConfigMap(),
+			metav1.GetOptions{})
+		if err == nil && told.Data[edge.DiscoveryServer] != want {
+			err = fmt.Errorf("they are told %s", told.Data[edge.DiscoveryServer])
+		}
+		return err
+	})
+	t.Eventually(90*time.Second, "all hubs reach the coordinator on the LAN", func() error {
+		for _, name := range t.Pool.Nodes() {
+			out, err := t.Lab.Output(t.Ctx, name, "ss", "-Htn", "state", "established")
+			if err != nil {
+				return err
+			}
+			if !strings.Contains(out, strings.TrimPrefix(want, "https://")) {
+				return fmt.Errorf("%s has no connection to %s: %s", name, want, out)
+			}
+		}
+		return nil
+	})
+	t.Figure("moved_to_the_lan_s", time.Since(said).Seconds())
+	t.Pool.Settled(30 * time.Second)
+
+	t.Say("cutting the WAN link of %s, where its InternalIP is", node)
+	cut := time.Now()
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	t.Node(node).Delegated(cut)
+	for _, p := range kit.On(pods, node) {
+		for _, args := range [][]string{
+			{"logs", "-n", p.Namespace, p.Name}, {"exec", "-n", p.Namespace, p.Name, "--", "hostname"},
+			{"top", "pod", "-n", p.Namespace, p.Name},
+		} {
+			t.Eventually(60*time.Second, "on site: kubectl "+strings.Join(args, " "), func() error {
+				out, err := kubectlSays(t, kubectlRun{place: place{via: atSite}, args: args})
+				if err != nil {
+					return fmt.Errorf("%w: %s", err, out)
+				}
+				if args[0] == "exec" && strings.TrimSpace(out) != p.Name {
+					return errors.New(out)
+				}
+				return nil
+			})
+		}
+	}
+	t.Hold(time.Until(cut.Add(2*(t.Config.Timing.Grace+t.Config.Timing.Toleration))), "twice the time in which Kubernetes evicts")
+	t.Must(t.Seen.NeverNotReady(node, cut))
+	t.Must(t.Seen.Untouched(kit.On(pods, node), cut))
+	healed := time.Now()
+	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	t.Node(node).Direct(healed)
+}
+
+// annotate says where a node is on the LAN.
+func annotate(t *kit.T, as kubernetes.Interface, node, address string) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, edge.AnnotationLANAddress, address)
+	_, err := as.CoreV1().Nodes().Patch(t.Ctx, node, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}

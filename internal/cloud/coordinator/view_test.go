@@ -1,0 +1,43 @@
+package coordinator
+
+import (
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// TestPlaceOnTheLAN: hubs are told the address that an administrator says; the certificate is for the others, too.
+func TestPlaceOnTheLAN(t *testing.T) {
+	for _, tt := range []struct {
+		said, host string
+		want       []string
+		server     string
+	}{
+		{"", "10.0.0.7", []string{"10.0.0.7"}, "https://10.0.0.7:10270"},
+		{"192.168.7.11", "10.0.0.7", []string{"192.168.7.11", "10.0.0.7"},
+			"https://192.168.7.11:10270"},
+		{"fd00::11,192.168.7.11", "10.0.0.7", []string{"fd00::11", "192.168.7.11", "10.0.0.7"},
+			"https://[fd00::11]:10270"},
+		{"10.0.0.7", "10.0.0.7", []string{"10.0.0.7"}, "https://10.0.0.7:10270"},
+		{"127.0.0.1", "10.0.0.7", []string{"10.0.0.7"}, "https://10.0.0.7:10270"},
+		{"192.168.7.11", "", []string{"192.168.7.11", "10.0.0.7"}, "https://192.168.7.11:10270"},
+	} {
+		node := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1",
+			Annotations: map[string]string{edge.AnnotationLANAddress: tt.said}}}
+		node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.7"}}
+		pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n1"}, Status: corev1.PodStatus{HostIP: tt.host}}
+		got := placeOf(pod, []corev1.Node{node})
+		if !slices.Equal(got.Addresses, tt.want) || got.server() != tt.server {
+			t.Errorf("%q on %q: %v, %s; want %v, %s", tt.said, tt.host, got.Addresses, got.server(), tt.want, tt.server)
+		}
+		other := node.DeepCopy()
+		other.Annotations[edge.AnnotationLANAddress] = "192.168.7.99"
+		if !nodeChanged(&node, other) {
+			t.Error("a change of the annotation goes unnoticed")
+		}
+	}
+}
