@@ -177,9 +177,7 @@ func (b *beside) apply(name, manifests string) {
 // install installs OpenYurt, with a pool and a YurtAppSet, and a node whose Pods it keeps.
 func (b *beside) install() {
 	// Nodes are edge workers when they join; OpenYurt's webhook lets nobody say so later.
-	for _, name := range append(b.Pool.Nodes(), cloudNode(b.T)) {
-		b.Kubectls([][]string{{"label", "node", name, labelEdgeWorker + "=true"}})
-	}
+	b.Kubectls([][]string{{"label", "nodes", "--all", labelEdgeWorker + "=true"}})
 	b.Say("installing OpenYurt")
 	b.apply("openyurt-crds.yaml", b.manifests("crds/*.yaml"))
 	b.apply("openyurt.yaml", b.manifests("templates/yurt-manager-auto-generated.yaml"))
