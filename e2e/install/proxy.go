@@ -105,9 +105,8 @@ func (n *installed) proxy(address string) (end func() connect.Report) {
 	out, err := cmd.StdoutPipe()
 	n.Must(err)
 	n.Must(cmd.Start())
-	err = json.NewEncoder(in).Encode(connect.Order{
-		Listen: address + ":" + proxyPort, User: proxyUser, Password: proxyPassword,
-	})
+	o := connect.Order{Listen: address + ":" + proxyPort, User: proxyUser, Password: proxyPassword}
+	err = json.NewEncoder(in).Encode(o) //nolint:gosec // the proxy has to know its password
 	if _, ready := io.ReadFull(out, make([]byte, 1)); err != nil || ready != nil {
 		n.Fail("the proxy: %w", errors.Join(err, ready, in.Close(), cmd.Wait(), errors.New(complaints.String())))
 	}

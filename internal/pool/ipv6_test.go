@@ -13,8 +13,8 @@ import (
 	"yurtcoordinator/internal/pool/pooltest"
 )
 
-// TestAPoolOfIPv6: a coordinator of such a pool serves, takes what its nodes have, and calls their kubelets; at an IPv4 address of
-// its node it serves as well.
+// TestAPoolOfIPv6: a coordinator of such a pool serves, takes what its nodes have, and calls their kubelets; at an IPv4 address
+// of its node it serves as well.
 func TestAPoolOfIPv6(t *testing.T) {
 	t.Parallel()
 	c := start(t, func(config *Config) {

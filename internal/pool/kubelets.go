@@ -41,8 +41,8 @@ func (c *wiring) kubeletAt(ctx context.Context, node string) (string, error) {
 	return "", nil
 }
 
-// onLAN returns the addresses of a node on the LAN: those that its annotation says, or else its InternalIPs; of the coordinator's own
-// IP family first, whichever kubelet prefers. None are returned if there is nothing to choose: then its status counts.
+// onLAN returns the addresses of a node on the LAN: those that its annotation says, or else its InternalIPs; of the coordinator's
+// own IP family first, whichever kubelet prefers. None are returned if there is nothing to choose: then its status counts.
 func (c *wiring) onLAN(node *corev1.Node) (all []corev1.NodeAddress) {
 	self, _ := netip.ParseAddr(c.config.BindAddress) // the zero Addr if it can't be read, which was found out before
 	said := edge.LANAddresses(node.Annotations)

@@ -109,7 +109,7 @@ func TestSpreadFollowsItsFile(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- s.follow(ctx, file, clock.RealClock{}) }()
-		for _, content := range []string{"", "192.0.2.1\n", "no address\n", "1.1.1.1\n1.1.1.2\n1.1.1.3\n1.1.1.4\n1.1.1.5\n1.1.1.6\n1.1.1.7\n1.1.1.8\n1.1.1.9\n"} {
+		for _, content := range []string{"", "192.0.2.1\n", "no address\n", strings.Repeat("1.1.1.1\n", maxAddresses+1)} {
 			if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -66,8 +66,8 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.ServerName, "tls-server-name", "",
 		"name in the API servers' certificates; default: as kubelet.conf says, or the host in --server-addr")
 	fs.StringVar(&c.ProxyURL, "proxy-url", "",
-		"the proxy on the way to the cloud, http, https or socks5://HOST:PORT; none: no proxy; default: as kubelet.conf says, or "+
-			"kubelet's environment")
+		"the proxy on the way to the cloud, http, https or socks5://HOST:PORT; none: no proxy; default: as kubelet.conf says, "+
+			"or kubelet's environment")
 	fs.StringVar(&c.ProxyFile, "proxy-file", "", "file with the URL of the proxy, with user and password; it is copied")
 	fs.StringVar(&c.NoProxy, "no-proxy", "",
 		"hosts, domains and networks that are reached without the proxy, NAME,…; default: as kubelet's environment says")

@@ -82,7 +82,8 @@ func look(c *Config, system System) (*facts, error) {
 		}
 	}
 	paths := append([]string{
-		fileKubeadm, fileKubeletConfig, fileConfig, fileToken, fileProxy, fileUnit, fileDropin, "/usr/lib/systemd/system/yurthub.service",
+		fileKubeadm, fileKubeletConfig, fileConfig, fileToken, fileProxy, fileUnit, fileDropin,
+		"/usr/lib/systemd/system/yurthub.service",
 		"/lib/systemd/system/yurthub.service",
 	}, argumentFiles...)
 	for _, path := range append(paths, f.units...) {

@@ -25,7 +25,7 @@ func TestAbsences(t *testing.T) {
 	a, b, c := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("fd00::1")
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	type answer struct {
-		after       time.Duration
+		after       int // seconds
 		named, used []netip.Addr
 		left        []netip.Addr
 	}
@@ -52,7 +52,7 @@ func TestAbsences(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			missing := absences{}
 			for i, step := range answers {
-				left := missing.answer(step.named, step.used, at.Add(step.after*time.Second), 2*time.Minute)
+				left := missing.answer(step.named, step.used, at.Add(time.Duration(step.after)*time.Second), 2*time.Minute)
 				if !slices.Equal(left, step.left) {
 					t.Errorf("answer %d: %v left, want %v", i, left, step.left)
 				}

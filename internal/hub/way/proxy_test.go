@@ -317,8 +317,7 @@ func TestTLSInsideATunnel(t *testing.T) {
 	config := cloud.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
 	config.ServerName = "example.com"
 	secured := tls.Client(conn, config)
-	defer secured.Close()
-	if err := secured.HandshakeContext(t.Context()); err != nil {
+	if err := errors.Join(secured.HandshakeContext(t.Context()), secured.Close()); err != nil {
 		t.Error(err)
 	}
 }

@@ -140,7 +140,11 @@ func socks(ctx context.Context, conn net.Conn, by *url.URL, server string) (Prox
 	if err != nil {
 		return Unusable, err
 	}
-	_, err = asker.(proxy.ContextDialer).DialContext(ctx, "tcp", server)
+	bounded, ok := asker.(proxy.ContextDialer)
+	if !ok {
+		return Unusable, errors.New("SOCKS5 without a time limit")
+	}
+	_, err = bounded.DialContext(ctx, "tcp", server)
 	switch {
 	case err == nil:
 		return "", nil

@@ -86,7 +86,8 @@ func (p *proxy) handler() http.Handler {
 		defer p.mu.Unlock()
 		if !known {
 			p.said.Refused++
-			ctx.Resp = goproxy.NewResponse(ctx.Req, goproxy.ContentTypeText, http.StatusProxyAuthRequired, "")
+			const refused = http.StatusProxyAuthRequired
+			ctx.Resp = goproxy.NewResponse(ctx.Req, goproxy.ContentTypeText, refused, "") //nolint:bodyclose // it is empty
 			ctx.Resp.Header.Set("Proxy-Authenticate", `Basic realm="lab"`)
 			return goproxy.RejectConnect, host
 		}
