@@ -97,7 +97,7 @@ func cleanUninstall(t *kit.T) {
 	if f := finalizers(t, "left"); len(f) > 0 {
 		t.Fail("a NodePool has the finalizers %v", f)
 	}
-	t.Eventually(30*time.Second, "a pool can be deleted without a controller: API servers forget a policy after a while", func() error {
+	t.Eventually(30*time.Second, "a pool can be deleted: API servers forget a policy after a while", func() error {
 		return t.Cloud.Objects.Resource(lab.NodePools).Delete(t.Ctx, "left", metav1.DeleteOptions{})
 	})
 	t.Kubectls([][]string{

@@ -100,7 +100,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
 		return
 	}
-	far, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", r.Host) //nolint:gosec // a proxy goes where it is told
+	far, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", r.Host)
 	if err != nil {
 		w.WriteHeader(http.StatusBadGateway)
 		return
