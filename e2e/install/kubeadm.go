@@ -201,6 +201,9 @@ func (n *installed) kubeadmJoin() {
 	_, err := n.Cloud.CoreV1().Nodes().Patch(n.Ctx, n.name, types.MergePatchType,
 		fmt.Appendf(nil, `{"metadata":{"labels":{%q:"p1"}}}`, edge.LabelNodePool), metav1.PatchOptions{})
 	n.Must(err)
+	if n.pods != "" {
+		n.podRange()
+	}
 	n.beats("kubelet goes straight to the cloud, as kubeadm left it")
 	n.goesStraight()
 }

@@ -46,6 +46,7 @@ var stockAllowed = []string{
 	"kubeadm's check SystemVerification is ignored",
 	"the Node's podCIDR is set by the scenario: the lab's kube-controller-manager allocates none",
 	"kube-proxy, CoreDNS and flannel have a nodeSelector: the lab's other machines have a network of the lab's",
+	"kube-proxy's volume lib-modules is another directory: the machine has its host's /lib, which may lack it",
 	"flannel's CNI plugin is in no module that is served: the plugin bridge, by flannel's subnet.env, is in its place",
 }
 
@@ -244,7 +245,6 @@ func kubeadmStock(t *kit.T) {
 	t.Say("%s", strings.TrimSpace(n.mustSh(n.hub+" reset")))
 	t.Must(t.Cloud.CoreV1().Nodes().Delete(t.Ctx, n.name, metav1.DeleteOptions{}))
 	n.kubeadmJoin()
-	n.podRange()
 	n.agentsGo("kubeadm has joined it again, straight", service)
 	t.Say("%s", strings.TrimSpace(n.mustSh(n.hub+" join --nodepool-name=p1")))
 	n.agentsGo("and join, by the hub", t.Node(n.name).Address())
@@ -255,8 +255,9 @@ func kubeadmStock(t *kit.T) {
 func stockNode(t *kit.T, name string) *installed {
 	kubeadmCluster(t, stockSettings, []string{"addon", "all"})
 	for _, args := range [][]string{
-		{"-n", "kube-system", "patch", "daemonset", "kube-proxy", "-p", selecting(name)},
-		{"-n", "kube-system", "patch", "deployment", "coredns", "-p", selecting(name)},
+		{"-n", "kube-system", "patch", "daemonset", "kube-proxy", "-p", selecting(name, `,"volumes":[{"name":"lib-modules",`+
+			`"hostPath":{"path":"/var/lib/modules","type":"DirectoryOrCreate"}}]`)},
+		{"-n", "kube-system", "patch", "deployment", "coredns", "-p", selecting(name, "")},
 	} {
 		kubectlCloud(t, args...)
 	}
@@ -274,11 +275,10 @@ func stockNode(t *kit.T, name string) *installed {
 		"containerd.service": fmt.Sprintf(containerdUnit, filepath.Dir(bins.ContainerdShimRuncV2), bins.Containerd, disk),
 	})
 	n.pods = string(found[1])
-	n.kubeadmJoin()
-	n.podRange()
 	path := filepath.Join(disk, "flannel.yaml")
 	t.Must(os.WriteFile(path, fmt.Appendf(nil, flannel, name, lab.FlannelImage(), kit.WebImage, disk), 0o600))
-	kubectlCloud(t, "apply", "-f", path)
+	kubectlCloud(t, "apply", "-f", path) // the node is not Ready without a network
+	n.kubeadmJoin()
 	return n
 }
 
@@ -289,8 +289,9 @@ func (n *installed) podRange() {
 	n.Must(err)
 }
 
-func selecting(node string) string {
-	return fmt.Sprintf(`{"spec":{"template":{"spec":{"nodeSelector":{"kubernetes.io/hostname":%q}}}}}`, node)
+// selecting is a patch that has a workload's Pods on one node alone; more is besides in their spec.
+func selecting(node, more string) string {
+	return fmt.Sprintf(`{"spec":{"template":{"spec":{"nodeSelector":{"kubernetes.io/hostname":%q}%s}}}}`, node, more)
 }
 
 func kubectlCloud(t *kit.T, args ...string) {
