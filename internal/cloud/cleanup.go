@@ -160,10 +160,14 @@ func newCleaner(c client.WithWatch, s scope) *cleaner {
 	return &cleaner{client: c, clock: clock.RealClock{}, scope: s}
 }
 
-// run cleans up until nothing is left, or ctx ends. Its error says what is left.
+// run cleans up until nothing is left, or ctx ends. Its error says what is left, by the last pass that was not broken off.
 func (c *cleaner) run(ctx context.Context) error {
+	var why error
 	for {
 		after, err := c.pass(ctx)
+		if ctx.Err() == nil || why == nil {
+			why = err
+		}
 		if err == nil && after == 0 {
 			return nil
 		}
@@ -176,7 +180,7 @@ func (c *cleaner) run(ctx context.Context) error {
 		case <-timer.C():
 		case <-ctx.Done():
 			timer.Stop()
-			return errors.Join(fmt.Errorf("not everything is cleaned up: %w", context.Cause(ctx)), err)
+			return errors.Join(fmt.Errorf("not everything is cleaned up: %w", context.Cause(ctx)), why)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,10 +24,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/apis/apps/v1beta2"
@@ -392,17 +393,36 @@ func TestAfterControllersThatAreOff(t *testing.T) {
 	}
 }
 
-// TestCleanUpSaysWhatIsLeft, where the API server refuses it.
+// TestCleanUpSaysWhatIsLeft, where the API server refuses it, and the time is over in the midst of another try.
 func TestCleanUpSaysWhatIsLeft(t *testing.T) {
 	u := newUninstalling(t)
 	n := u.node("n1")
 	c := cloudtest.Client(t, cloudtest.Restricted(t, u.cfg, "reader",
 		cloudtest.May("", "nodes", "get", "list"), cloudtest.May("apps.openyurt.io", "nodepools", "list")))
-	ctx, cancel := context.WithTimeout(quiet(t), 100*time.Millisecond)
+	ctx, cancel := context.WithCancel(quiet(t))
 	defer cancel()
-	cleaner := newCleaner(c, scope{heartbeats: true, nodePools: true})
-	cleaner.clock = clock.RealClock{}
-	if err := cleaner.run(ctx); err == nil || !strings.Contains(err.Error(), "node n1") {
+	var again atomic.Bool
+	breaks := interceptor.NewClient(c, interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if again.Load() {
+				cancel()
+			}
+			return c.List(ctx, list, opts...)
+		},
+	})
+	cleaner, clk := newCleaner(breaks, scope{heartbeats: true, nodePools: true}), clocktesting.NewFakeClock(time.Now())
+	cleaner.clock = clk
+	ended := make(chan error, 1)
+	go func() { ended <- cleaner.run(ctx) }()
+	cloudtest.Eventually(t, "a pass is over", func() error {
+		if !clk.HasWaiters() {
+			return errors.New("nobody waits")
+		}
+		return nil
+	})
+	again.Store(true)
+	clk.Step(cleanUpAgain)
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "node n1") {
 		t.Errorf("%v, want one that names the node", err)
 	}
 	u.get(n)
