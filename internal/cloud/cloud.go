@@ -303,6 +303,12 @@ func addApprover(mgr manager.Manager, c Config, connection *rest.Config) (promet
 	return approver.Metrics(), approver.AddTo(mgr)
 }
 
+// cachedAnnotations returns the keys of a Node's annotations that must be in the cache.
+func cachedAnnotations(n *corev1.Node) []string {
+	return slices.Concat(autonomy.Annotations(), nodepool.CachedAnnotations(n), settings.CachedAnnotations(),
+		coordinator.CachedAnnotations())
+}
+
 // newManager returns a manager that is ready when its cache has what is needed.
 func newManager(
 	ctx context.Context, c Config, connection *rest.Config, answers *prometheus.CounterVec, needed ...client.Object,
@@ -314,9 +320,7 @@ func newManager(
 	if err := builder.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
-	cached := heartbeat.Cached(func(n *corev1.Node) []string {
-		return slices.Concat(autonomy.Annotations(), nodepool.CachedAnnotations(n), settings.CachedAnnotations())
-	})
+	cached := heartbeat.Cached(cachedAnnotations)
 	for _, more := range []map[client.Object]cache.ByObject{
 		approve.Cached(), nodepool.Cached(), appset.Cached(), coordinator.Cached(), settings.Cached(),
 	} {

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -389,5 +390,17 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 				t.Errorf("Run = %v, want one line with %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// What controllers read of a Node's annotations comes through the cache, which drops all others.
+func TestCachedAnnotations(t *testing.T) {
+	keys := cachedAnnotations(stubNode())
+	for _, read := range []string{
+		edge.AnnotationLANAddress, edge.AnnotationSettings, edge.AnnotationAutonomy, edge.AnnotationAutonomyDuration,
+	} {
+		if !slices.Contains(keys, read) {
+			t.Errorf("%s is not cached", read)
+		}
 	}
 }

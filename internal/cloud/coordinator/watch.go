@@ -77,6 +77,9 @@ func Cached() map[client.Object]cache.ByObject {
 	}
 }
 
+// CachedAnnotations returns the keys of a Node's annotations that must be in the cache.
+func CachedAnnotations() []string { return []string{edge.AnnotationLANAddress} }
+
 // AddTo registers the controllers with a manager, to run while the manager leads.
 func (r *Reconciler) AddTo(mgr manager.Manager) error {
 	for _, i := range []struct {
