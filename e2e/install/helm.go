@@ -23,7 +23,7 @@ import (
 var helmScenarios = []kit.Scenario{{
 	Name: "helm", Lab: kit.OnePool.AsInstalled(), Run: helmLife,
 	Doc: "Helm takes over what kubectl has applied, upgrades it with other values while the coordinator goes on, and takes it " +
-		"away: what docs/install.md says is left, and nothing else; installed without CRDs, the controller waits for them",
+		"away: what docs/install.md says is left, and nothing else",
 }}
 
 // beforeUninstall is what docs/install.md says to do while the controller runs.
@@ -92,59 +92,10 @@ func helmLife(t *kit.T) {
 	})
 	t.Kubectls(cleanUp)
 	t.Eventually(60*time.Second, "nothing is left", func() error { return leftAre(t, nil, true) })
-	withoutKinds(t)
 	for _, name := range t.Pool.Nodes() {
 		t.Must(t.Seen.NeverNotReady(name, began))
 		nothingOn(t, name)
 	}
-}
-
-// withoutKinds installs the chart without its CRDs: the controller runs and waits. When they come, it makes what its kinds need.
-func withoutKinds(t *kit.T) {
-	t.Say("installing without CRDs, and then with them")
-	const fleet = "yurtappsets kube-system/yurt-coordinator"
-	helm(t, "upgrade", "--install", "--wait", "--timeout=2m", "--set=crds.nodepools=false,crds.yurtappsets=false,"+
-		"crds.yurtcoordinators=false,crds.poolsettings=false")
-	for name := range ours(t, true) {
-		if strings.HasPrefix(name, "customresourcedefinitions ") || name == fleet {
-			t.Fail("without CRDs there is %s", name)
-		}
-	}
-	before := controllerPods(t)
-	helm(t, "upgrade", "--wait", "--timeout=2m")
-	t.Eventually(60*time.Second, "the controller has made "+fleet, func() error {
-		if _, there := ours(t, true)[fleet]; !there {
-			return fmt.Errorf("it is not there")
-		}
-		return nil
-	})
-	if now := controllerPods(t); !maps.Equal(now, before) {
-		t.Fail("the controller was restarted: %v, before %v", now, before)
-	}
-	helm(t, "uninstall", "--wait", "--timeout=2m")
-	t.Eventually(60*time.Second, "what is left is what the documentation says", func() error {
-		return leftAre(t, leftByHelm, false)
-	})
-	t.Kubectls(cleanUp)
-	t.Eventually(60*time.Second, "nothing is left", func() error { return leftAre(t, nil, true) })
-}
-
-// controllerPods returns the controller's Pods, with how often each was restarted.
-func controllerPods(t *kit.T) map[string]int32 {
-	pods, err := t.Cloud.CoreV1().Pods(edge.NamespaceSystem).List(t.Ctx, metav1.ListOptions{
-		LabelSelector: edge.LabelApp + "=" + string(lab.CoordinatorController),
-	})
-	t.Must(err)
-	all := map[string]int32{}
-	for i := range pods.Items {
-		if p := &pods.Items[i]; p.DeletionTimestamp == nil && len(p.Status.ContainerStatuses) > 0 {
-			all[p.Name] = p.Status.ContainerStatuses[0].RestartCount
-		}
-	}
-	if len(all) == 0 {
-		t.Fail("the controller has no Pod")
-	}
-	return all
 }
 
 func rolledOut(d *appsv1.Deployment) bool {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"yurtcoordinator/e2e/kit"
+	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/connect"
 )
 
@@ -48,7 +49,9 @@ func behindAProxy(t *kit.T) {
 
 	t.Say("join")
 	start := time.Now()
-	t.Say("%s", strings.TrimSpace(n.mustSh(n.joinCommand(""))))
+	coordinator, err := t.Lab.CoordinatorConfig(1, lab.Operator)
+	t.Must(err)
+	t.Say("%s", strings.TrimSpace(n.mustSh(n.joinCommand("--coordinator-server-addr=" + coordinator.Host))))
 	t.Figure("proxy_join_s", time.Since(start).Seconds())
 	n.beats("kubelet goes through the hub, and the hub through the proxy")
 	n.adopt()
