@@ -147,3 +147,13 @@ func TestAHubAtIPv6(t *testing.T) {
 		t.Errorf("kubelet's kubeconfig: %v\n%s", err, content)
 	}
 }
+
+// TestAProxyIsForgotten: after reset, the password is where it was before, and nowhere else.
+func TestAProxyIsForgotten(t *testing.T) {
+	m := newMachine(t)
+	m.write("proxy", aProxy)
+	before := m.files()
+	m.works("join", "--start", "--proxy-file="+filepath.Join(m.root, "proxy"))
+	m.works("reset")
+	m.same(before, "reset")
+}

@@ -86,7 +86,7 @@ func (r *remover) files() {
 	if !r.keep {
 		r.removeAll(dirData+"/cache", dirData+"/cache.key", dirData+"/cache.key.new", dirData+"/pki")
 	}
-	for _, path := range []string{fileConfig, fileKubeconfig, fileToken} {
+	for _, path := range []string{fileConfig, fileKubeconfig, fileToken, fileProxy} {
 		r.remove(path, half(path))
 	}
 	if r.where.DryRun {
