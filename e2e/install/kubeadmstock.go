@@ -322,7 +322,7 @@ func (n *installed) deployShop() {
 // shopAnswers waits until the Pod answers at the address that it has now, and returns that.
 func (n *installed) shopAnswers(when string) (at netip.Addr) {
 	within := n.Eventually(4*time.Minute, when+", the Pod answers at its address", func() error {
-		listed, err := n.try(`pid=$(pgrep -f "httpd -f -p ` + shopPort + `" | head -1); [ -n "$pid" ] || exit 1
+		listed, err := n.try(`pid=$(pgrep -f "[h]ttpd -f -p ` + shopPort + `" | head -1); [ -n "$pid" ] || exit 1
 exec nsenter --target "$pid" --net ip -4 -o addr show dev eth0`)
 		if err != nil {
 			return err
