@@ -40,6 +40,8 @@ const (
 	labelEdgeWorker = "openyurt.io/is-edge-worker"
 	// calmFor is how long nobody may write.
 	calmFor = 30 * time.Second
+	// settledFor is how long nothing changes before that: a new leader's first report comes some seconds after the rest.
+	settledFor = 10 * time.Second
 	// withoutWebhook is what a CRD's conversion becomes.
 	withoutWebhook = `{"spec":{"conversion":{"strategy":"None","webhook":null}}}`
 )
@@ -396,13 +398,18 @@ func (b *beside) calm(when string) {
 		return all
 	}
 	var before map[string]string
+	var since time.Time
 	b.Eventually(2*time.Minute, "everything has settled", func() error {
 		was := before
 		before = look()
-		if was == nil {
-			return errors.New("looked once")
+		if err := differ(was, before); was == nil || err != nil {
+			since = time.Now()
+			return fmt.Errorf("something has just changed: %w", err)
 		}
-		return differ(was, before)
+		if still := time.Since(since); still < settledFor {
+			return fmt.Errorf("nothing has changed for %v", still)
+		}
+		return nil
 	})
 	changes := 0
 	for until := time.Now().Add(calmFor); time.Now().Before(until); {
