@@ -14,6 +14,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"yurtcoordinator/internal/lab/onecpu"
 )
 
 // Command is the name of the yurtlab command that runs Main.
@@ -141,6 +143,7 @@ func send(ctx context.Context, o Order) (Sent, error) {
 		return Sent{}, err
 	}
 	defer conn.Close()
+	onecpu.Stay() // so that no datagram overtakes another before it comes to a link
 	var s Sent
 	began := time.Now()
 	var echoes sync.WaitGroup

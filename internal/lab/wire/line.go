@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"yurtcoordinator/internal/lab/line"
+	"yurtcoordinator/internal/lab/onecpu"
 )
 
 // Line is a link with a line.Shape, in place of one cable's plain copper, or of several cables that share it. It reads
@@ -55,8 +56,12 @@ const (
 // Run releases frames until ctx is done. Frames on their way then never come out.
 func (l *Line) Run(ctx context.Context) {
 	var both sync.WaitGroup
-	both.Go(func() { l.up.run(ctx) })
-	both.Go(func() { l.down.run(ctx) })
+	for _, w := range []*way{l.up, l.down} {
+		both.Go(func() {
+			onecpu.Stay() // no frame overtakes another
+			w.run(ctx)
+		})
+	}
 	both.Wait()
 }
 
