@@ -312,7 +312,8 @@ func (n *installed) deployShop() {
 			NodeName: n.name, TerminationGracePeriodSeconds: ptr.To[int64](1),
 			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 			Containers: []corev1.Container{{
-				Name: shop, Image: kit.WebImage, Env: []corev1.EnvVar{{Name: "PORT", Value: shopPort}},
+				Name: shop, Image: kit.WebImage, Command: []string{"sh", "-c",
+					"mkdir -p /www; hostname > /www/index.html; exec httpd -f -p " + shopPort + " -h /www"},
 			}},
 		},
 	}, metav1.CreateOptions{})
