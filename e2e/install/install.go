@@ -49,7 +49,7 @@ func (n *installed) mustSh(commands string) string {
 func (n *installed) machine(script string, args ...string) string {
 	out, err := n.Lab.Output(n.Ctx, n.name, append([]string{"sh", "-euc", script}, args...)...)
 	if err != nil {
-		n.Fail("%s %v: %w", script, args, err)
+		n.Fail("%s %v: %w: %s", script, args, err, out)
 	}
 	return out
 }
