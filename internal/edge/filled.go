@@ -8,8 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// NodePools are the pools. A pool's leader brings its own NodePool to the coordinator, whatever the pool shares besides.
-var NodePools = schema.GroupVersionResource{Group: "apps.openyurt.io", Version: "v1beta2", Resource: "nodepools"}
+// NodePools are the pools. A pool may share all of them. Its leader brings its own NodePool to the coordinator besides, as
+// OwnNodePools: under one name, hubs would take one for all of them.
+var (
+	NodePools    = schema.GroupVersionResource{Group: "apps.openyurt.io", Version: "v1beta2", Resource: "nodepools"}
+	OwnNodePools = schema.GroupVersionResource{Group: "apps.openyurt.io", Version: "v1beta2", Resource: "ownnodepools"}
+)
 
 // AnnotationPoolResources, on the Lease that ReportLease names, says how far the coordinator has each resource that the pool
 // shares, as JoinFillings writes it.

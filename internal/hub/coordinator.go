@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -249,10 +248,8 @@ func (s shared) Resources() (all []push.Resource, changed <-chan struct{}) {
 	for _, m := range members {
 		all = append(all, push.Resource{GVR: m.Resource, Replica: m.Replica, Live: m.Live})
 	}
-	// The pool's own NodePool, unless all are shared. A cloud without NodePools has none.
-	isPools := func(r push.Resource) bool { return r.GVR == edge.NodePools }
-	if m := s.hub.followed.Wanted(filter.OwnPool(s.hub.cfg.Pool)); m != nil && !slices.ContainsFunc(all, isPools) {
-		all = append(all, push.Resource{GVR: m.Resource, Replica: m.Replica, Live: m.Live, Optional: true})
+	if m := s.hub.followed.Wanted(filter.OwnPool(s.hub.cfg.Pool)); m != nil { // a cloud without NodePools has none
+		all = append(all, push.Resource{GVR: edge.OwnNodePools, Replica: m.Replica, Live: m.Live, Optional: true})
 	}
 	return all, changed
 }

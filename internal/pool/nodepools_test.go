@@ -37,7 +37,7 @@ func TestNodePoolsAreShown(t *testing.T) {
 		Key: stream.Key{Name: "p1"}, Revision: 950, Raw: []byte(nodePool),
 	})...)
 	leader := c.http(t, c.certificate(t, pooltest.Node("n1")))
-	answer := pooltest.Do(t, leader, http.MethodPost, "https://"+c.address+pooltest.Target(edge.NodePools, 0, 1),
+	answer := pooltest.Do(t, leader, http.MethodPost, "https://"+c.address+pooltest.Target(edge.OwnNodePools, 0, 1),
 		stream.JSON.ContentType(true), body, "")
 	if answer.Code != http.StatusOK {
 		t.Fatalf("push: %d %s", answer.Code, answer.Body)
@@ -73,6 +73,10 @@ func TestNodePoolsAreShown(t *testing.T) {
 		"another version's": of(http.MethodGet, "/v1beta1/yurtappsets").Error(),
 	} {
 		forbidden(t, what, err)
+	}
+	if answer := pooltest.Do(t, leader, http.MethodGet, "https://"+c.address+pooltest.Target(edge.NodePools, 0, 0), "", nil,
+		""); answer.Code != http.StatusNotFound && answer.Code != http.StatusServiceUnavailable {
+		t.Errorf("a hub that wants all NodePools is answered %d by the mirror, which has one: %s", answer.Code, answer.Body)
 	}
 	if code, _ := c.get(t, leader, "/apis/apps.openyurt.io/v1beta2/nodepools"); code != http.StatusForbidden {
 		t.Errorf("a node reads them with %d", code)

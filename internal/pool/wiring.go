@@ -192,7 +192,7 @@ func (c *wiring) handle(kube *apiserver.Assembly, elected *access.Election, part
 	if err != nil {
 		return err
 	}
-	pools, err := mirrored.Show(edge.NodePools)
+	pools, err := mirrored.Show(edge.OwnNodePools, edge.NodePools)
 	if err != nil {
 		return err
 	}

@@ -29,10 +29,11 @@ type standing struct {
 
 func (m *Mirror) standing(r schema.GroupVersionResource) standing {
 	s := standing{}
-	if each := m.get(r); each != nil {
+	pushed := m.pushedAs(r)
+	if each := m.get(pushed); each != nil {
 		s.complete = each.Position() != 0
 	}
-	now, last := m.current(r.GroupResource())
+	now, last := m.current(pushed.GroupResource())
 	s.current, s.since = s.complete && now, last
 	return s
 }
@@ -97,6 +98,16 @@ func (m *Mirror) shows(r schema.GroupVersionResource) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_, shown := m.shown[r]
+	return shown
+}
+
+// pushedAs returns as what a resource is pushed that the API shows.
+func (m *Mirror) pushedAs(shown schema.GroupVersionResource) schema.GroupVersionResource {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if pushed, ok := m.shown[shown]; ok {
+		return pushed
+	}
 	return shown
 }
 

@@ -209,7 +209,7 @@ func TestMutatedPushes(t *testing.T) {
 		etcd := &pooltest.FakeEtcd{Keys: map[string]string{}}
 		b := pushable()[pooltest.SliceResource]
 		b.Prefix = "/registry/endpointslices/"
-		each, err := newMirrored(pooltest.SliceResource, etcd.Write, b)
+		each, err := newMirrored(pooltest.SliceResource, pooltest.SliceResource, etcd.Write, b)
 		if err != nil {
 			t.Fatal(err)
 		}

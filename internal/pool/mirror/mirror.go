@@ -57,9 +57,9 @@ type Mirror struct {
 	mu        sync.Mutex
 	closed    bool
 	mirrored  map[schema.GroupVersionResource]*mirrored
-	shown     map[schema.GroupVersionResource]struct{}                // see Show
-	following map[schema.GroupVersionResource]context.CancelCauseFunc // ends a resource's latest stream of changes
-	reading   int64                                                   // bytes read from bodies that are not in a replica yet
+	shown     map[schema.GroupVersionResource]schema.GroupVersionResource // see Show
+	following map[schema.GroupVersionResource]context.CancelCauseFunc     // ends a resource's latest stream of changes
+	reading   int64                                                       // bytes read from bodies that are not in a replica yet
 }
 
 // Config says what a mirror needs. All fields but Stalled and Current must be set.
@@ -95,7 +95,7 @@ func New(c Config) *Mirror {
 		builtIns:  c.BuiltIns,
 		pushes:    make(chan struct{}, maxPushes),
 		mirrored:  map[schema.GroupVersionResource]*mirrored{},
-		shown:     map[schema.GroupVersionResource]struct{}{},
+		shown:     map[schema.GroupVersionResource]schema.GroupVersionResource{},
 		following: map[schema.GroupVersionResource]context.CancelCauseFunc{},
 	}
 }
@@ -203,7 +203,13 @@ func (m *Mirror) getOrMake(r schema.GroupVersionResource) (*mirrored, error) {
 		return nil, exchange.Refused(http.StatusUnprocessableEntity, "%d resources are already mirrored, which is the limit; "+
 			"let the hubs share fewer", maxMirrored)
 	}
-	each, err := newMirrored(r, m.write, m.builtIns[r])
+	as := r
+	for shown, pushed := range m.shown {
+		if pushed == r {
+			as = shown
+		}
+	}
+	each, err := newMirrored(r, as, m.write, m.builtIns[r])
 	if err != nil {
 		return nil, err
 	}

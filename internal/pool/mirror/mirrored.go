@@ -36,13 +36,14 @@ type mirrored struct {
 	unsure map[stream.Key]struct{}
 }
 
-func newMirrored(r schema.GroupVersionResource, write verbatim.Writer, b verbatim.BuiltIn) (*mirrored, error) {
+// newMirrored returns what is pushed as a resource, and served as this or another.
+func newMirrored(r, as schema.GroupVersionResource, write verbatim.Writer, b verbatim.BuiltIn) (*mirrored, error) {
 	each := &mirrored{resource: r, write: write, unsure: map[stream.Key]struct{}{}}
 	if b.New != nil {
 		each.builtIn = &b
 	}
 	var err error
-	if each.replica, err = replica.New(replica.Config{Resource: r}); err != nil {
+	if each.replica, err = replica.New(replica.Config{Resource: as}); err != nil {
 		return nil, err
 	}
 	each.handler, err = replica.NewHandler(replica.HandlerConfig{Replica: each.replica, Wait: mirrorWait})

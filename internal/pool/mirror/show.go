@@ -11,25 +11,25 @@ import (
 	"yurtcoordinator/internal/replica"
 )
 
-// Show has the mirror keep a resource from the start, and returns what serves it as an API server would, with the cloud's
-// revisions. It is for a custom resource, which kube-apiserver does not serve here. Gate stands before it, for people too:
-// while it is not complete, there is nothing to show.
-func (m *Mirror) Show(r schema.GroupVersionResource) (http.Handler, error) {
-	each, err := m.getOrMake(r)
+// Show has the mirror keep what is pushed as a resource from the start, and returns what serves it as an API server would, as
+// another resource, with the cloud's revisions. It is for a custom resource, which kube-apiserver does not serve here. Gate
+// stands before it, for people too: while it is not complete, there is nothing to show.
+func (m *Mirror) Show(pushed, as schema.GroupVersionResource) (http.Handler, error) {
+	m.mu.Lock()
+	m.shown[as] = pushed
+	m.mu.Unlock()
+	each, err := m.getOrMake(pushed)
 	if err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.shown[r] = struct{}{}
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) { each.show(w, request) }), nil
 }
 
 func (m *mirrored) show(w http.ResponseWriter, r *http.Request) {
 	info, ok := request.RequestInfoFrom(r.Context())
-	if !ok || !info.IsResourceRequest || info.Resource != m.resource.Resource || info.Subresource != "" {
+	if !ok || !info.IsResourceRequest || info.Resource != m.replica.Resource().Resource || info.Subresource != "" {
 		(&exchange.Reply{ResponseWriter: w}).Refuse(r.Context(), exchange.Refused(http.StatusNotFound,
-			"there are only %s here, without subresources", m.resource.GroupResource()))
+			"there are only %s here, without subresources", m.replica.Resource().GroupResource()))
 		return
 	}
 	m.handler.Serve(w, r, replica.Request{Verb: info.Verb, Namespace: info.Namespace, Name: info.Name})
