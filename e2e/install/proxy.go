@@ -51,7 +51,7 @@ func behindAProxy(t *kit.T) {
 	start := time.Now()
 	coordinator, err := t.Lab.CoordinatorConfig(1, lab.Operator)
 	t.Must(err)
-	t.Say("%s", strings.TrimSpace(n.mustSh(n.joinCommand("--coordinator-server-addr=" + coordinator.Host))))
+	t.Say("%s", strings.TrimSpace(n.mustSh(n.joinCommand("--coordinator-server-addr="+coordinator.Host))))
 	t.Figure("proxy_join_s", time.Since(start).Seconds())
 	n.beats("kubelet goes through the hub, and the hub through the proxy")
 	n.adopt()

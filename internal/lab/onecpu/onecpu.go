@@ -12,8 +12,8 @@ import (
 // stayed counts those that stay, so that they are spread.
 var stayed atomic.Uint32
 
-// Stay keeps the calling goroutine on one of the processors that it may use, in a thread of its own, which ends with it. On a system
-// that does not allow that, nothing changes.
+// Stay keeps the calling goroutine on one of the processors that it may use, in a thread of its own, which ends with it. On a
+// system that does not allow that, nothing changes.
 func Stay() {
 	runtime.LockOSThread()
 	var may unix.CPUSet
