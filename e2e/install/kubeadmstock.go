@@ -229,7 +229,10 @@ func kubeadmStock(t *kit.T) {
 	t.Say("kubeadm upgrade node")
 	t.Say("%s", strings.TrimSpace(n.mustSh(`
 export PATH=/usr/local/bin:$PATH
-kubeadm upgrade node --ignore-preflight-errors=SystemVerification >/run/upgrade.log 2>&1 || { tr '\n' ' ' </run/upgrade.log; exit 1; }
+kubeadm upgrade node --ignore-preflight-errors=SystemVerification >/run/upgrade.log 2>&1 || {
+	tr '\n' ' ' </run/upgrade.log
+	exit 1
+}
 cat /run/upgrade.log`)))
 	n.mustSh("systemctl restart kubelet.service")
 	n.beats("upgraded by kubeadm")
