@@ -334,15 +334,17 @@ func (r *restored) siteAgrees() error {
 	return nil
 }
 
-// onDisk restarts a node's hub while it can ask nobody, and expects it to have what the cloud has.
+// onDisk restarts a node's hub while it can ask nobody, and expects it to have what the cloud had before that. What the cloud
+// makes of a node that is cut off, it can't know.
 func (r *restored) onDisk(node string, since time.Time) {
 	r.Hold(5*time.Second, "the hub of "+node+" writes to its disk")
+	had := r.cloudHas(node)
 	for _, network := range []lab.Network{lab.WAN, lab.LAN} {
 		r.Must(r.Lab.Cut(r.Ctx, network, node, wire.Drop))
 	}
 	r.Must(r.Lab.Node(r.Ctx, lab.Restart, node, lab.Hub))
 	r.Eventually(30*time.Second, "the hub of "+node+", cut off and started anew, has what the cloud has", func() error {
-		err := r.hubAgrees(node)
+		err := r.hubAgrees(node, had)
 		if err != nil {
 			r.Pause(250*time.Millisecond, "it does not yet")
 		}
@@ -356,15 +358,25 @@ func (r *restored) onDisk(node string, since time.Time) {
 	r.agree("after "+node+" is back", time.Now(), "")
 }
 
-// hubAgrees fails if a node's programs would now read from its hub something else than from the cloud.
-func (r *restored) hubAgrees(node string) error {
+// cloudHas returns what each of a node's programs would read from the cloud now.
+func (r *restored) cloudHas(node string) map[string]load.State {
+	has := map[string]load.State{}
 	for _, c := range r.all {
-		if c.node != node {
-			continue
+		if c.node == node {
+			state, err := load.Read(r.Ctx, r.Cloud, c.spec)
+			r.Must(err)
+			has[c.who] = state
 		}
-		want, err := load.Read(r.Ctx, r.Cloud, c.spec)
-		if err != nil {
-			return err
+	}
+	return has
+}
+
+// hubAgrees fails if a node's programs would now read from its hub something else than they should.
+func (r *restored) hubAgrees(node string, should map[string]load.State) error {
+	for _, c := range r.all {
+		want, its := should[c.who]
+		if !its || c.node != node {
+			continue
 		}
 		try, cancel := context.WithTimeout(r.Ctx, 5*time.Second)
 		has, err := load.Read(try, c.hub, c.spec)
