@@ -128,6 +128,7 @@ func (h *Hub) reachCoordinator() error {
 		config = h.upstream("coordinator", []*url.URL{p.address})
 		config.CAFile, config.Address, config.CA = "", finder.Address, finder.CA
 	}
+	config.Link = link.Near()
 	var err error
 	if p.coordinator, err = upstream.New(config); err != nil {
 		return fmt.Errorf("the pool's coordinator: %w", err)

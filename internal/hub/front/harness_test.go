@@ -64,7 +64,8 @@ func cloudSpeaking(t testing.TB, h2 bool, handler http.HandlerFunc) (*httptest.S
 		t.Fatal(err)
 	}
 	judged := link.Standard()
-	judged.Interval, judged.Timeout, judged.DownInterval = 100*time.Millisecond, 10*time.Second, 50*time.Millisecond
+	judged.Interval, judged.MinPatience, judged.DownInterval = 100*time.Millisecond, 20*time.Second, 50*time.Millisecond
+	judged.MaxPatience, judged.Trust = 30*time.Second, 30*time.Second
 	u, err := upstream.New(upstream.Config{
 		Name: "cloud", Servers: []*url.URL{address}, CAFile: ca, CertFile: node, KeyFile: node,
 		Link: judged,

@@ -15,24 +15,39 @@ const (
 	// failing again within Timing.FlapWindow.
 	serveAfter, serveAfterMax = 2, 4
 	// checkTimeout is how long a check may take.
-	checkTimeout = 3 * time.Second
+	checkTimeout = 10 * time.Second
 )
 
-// Timing says how fast a link is judged. Standard has the values that keep the promises of the package comment.
+// Timing says how fast a link is judged, and so what it costs while nothing else crosses it. A hub has Standard, Metered or
+// Satellite for the cloud, and Near for its pool's coordinator.
 type Timing struct {
-	// Interval is the time between the starts of two probes while the link is up.
+	// Interval is the time without anything from the other end after which a link that is not down is probed.
 	Interval time.Duration
-	// Timeout is how long a probe may take.
-	Timeout time.Duration
+	// Quiet is the time without an answer after which it is probed though bytes arrive: more than Interval.
+	Quiet time.Duration
+	// MinPatience and MaxPatience bound how long nothing may arrive after a question before the link is down. In between it is
+	// twice what TCP would wait for an answer (RFC 6298: the smoothed round trip and four times its variance).
+	MinPatience, MaxPatience time.Duration
+	// Trust is how long bytes may arrive, and no answer, before the link is down. It is less than Kubernetes' grace period for a
+	// node (40 s) less two of kubelet's heartbeats.
+	Trust time.Duration
+	// MinRepeat is the least time after which an unanswered probe is repeated on a connection of its own; else one and a half
+	// times what TCP would wait.
+	MinRepeat time.Duration
+	// DeepAfter is the time without an answer of the API after which a probe asks it, not its connection alone.
+	DeepAfter time.Duration
 	// DownInterval is the time between the starts of two probes while the link is down, shortened at random by up to a fifth so
 	// that the nodes of a healed site do not probe in step.
 	DownInterval time.Duration
+	// DownTimeout is how long such a probe may take at first. It grows by half with each that gets no answer, up to
+	// MaxDownTimeout: a line that came back slower than it was is found, too.
+	DownTimeout, MaxDownTimeout time.Duration
 	// ConfirmInterval is the time from the start of an answered probe to the next one while the link is down.
 	ConfirmInterval time.Duration
 	// MinGap is the least time between the starts of two probes, however urgent. It bounds how many probes failing traffic and
 	// refused probes can cause.
 	MinGap time.Duration
-	// DownAfter is the number of failed probes in a row that take the link down.
+	// DownAfter is the number of refused probes in a row that take the link down.
 	DownAfter int
 	// UpAfter is the number of answered probes in a row that bring the link up again. From Unknown, one does.
 	UpAfter int
@@ -45,13 +60,21 @@ type Timing struct {
 	CheckInterval time.Duration
 }
 
-// Standard is the timing of every hub (DESIGN §8: a silent cut is noticed 3 s after the first missing answer).
+// Standard is the timing of a hub that nobody told otherwise (DESIGN §8: a silent cut of a good line is noticed within 8 s). Its
+// patience outlasts a queue of 512 KB that fills at once on a line of 1 Mbit/s, 4.2 s.
 func Standard() Timing {
 	return Timing{
-		Interval: 2 * time.Second,
-		// On a new connection that is three round trips and the server's work.
-		Timeout:         1500 * time.Millisecond,
+		Interval:    2600 * time.Millisecond, // three probes between two of kubelet's heartbeats, which are 10 s apart
+		Quiet:       10400 * time.Millisecond,
+		MinPatience: 5200 * time.Millisecond,
+		MaxPatience: 15 * time.Second,
+		Trust:       20 * time.Second,
+		MinRepeat:   time.Second,
+		DeepAfter:   30 * time.Second,
+
 		DownInterval:    time.Second,
+		DownTimeout:     3 * time.Second, // three round trips, and one lost SYN, which is sent again after 1 s
+		MaxDownTimeout:  10 * time.Second,
 		ConfirmInterval: 500 * time.Millisecond,
 		MinGap:          200 * time.Millisecond,
 		DownAfter:       2,
@@ -62,17 +85,67 @@ func Standard() Timing {
 	}
 }
 
+// Metered is the timing of a hub that pays for each byte: kubelet's heartbeats are all the proof it needs while they are answered,
+// and a silent cut is noticed within 18 s.
+func Metered() Timing {
+	t := Standard()
+	t.Interval, t.Quiet = 11*time.Second, 22*time.Second
+	t.MinPatience = 7 * time.Second
+	t.MinRepeat = 2 * time.Second
+	t.DeepAfter = 2 * time.Minute
+	t.DownInterval = 2 * time.Second
+	t.CheckInterval = 10 * time.Second
+	return t
+}
+
+// Satellite is the timing for round trips of most of a second that vary: a silent cut is noticed within 13 s.
+func Satellite() Timing {
+	t := Standard()
+	t.Interval, t.Quiet = 5*time.Second, 15*time.Second
+	t.MinPatience = 8 * time.Second
+	t.MinRepeat = 2 * time.Second
+	t.DownTimeout = 6 * time.Second
+	t.DownInterval = 2 * time.Second
+	t.ConfirmInterval = time.Second
+	return t
+}
+
+// Near is the timing for who is on the same LAN, where probes cost nothing: silence is noticed within 5 s.
+func Near() Timing {
+	t := Standard()
+	t.Interval, t.Quiet = 2*time.Second, 8*time.Second
+	t.MinPatience = 3 * time.Second
+	return t
+}
+
+// Ask is how a probe asks.
+type Ask uint8
+
+const (
+	// Ping asks the other end of a connection that is there.
+	Ping Ask = iota
+	// Get asks the API over a connection that is there.
+	Get
+	// Fresh asks the API over a connection of its own.
+	Fresh
+)
+
+// String returns "ping", "get" or "fresh".
+func (a Ask) String() string { return [...]string{Ping: "ping", Get: "get", Fresh: "fresh"}[a] }
+
 // Config is what a Monitor needs.
 type Config struct {
 	Timing
 	// Check, if not nil, makes one cheap core read, and reports what was answered to Monitor.CoreAnswered before it
 	// returns. Without it the link is never failing. It must return soon after its context ends.
 	Check func(ctx context.Context)
-	// Probe asks the server one cheap question and returns nil if it answered. With fresh it must use a connection of
-	// its own. It must return soon after its context ends.
-	Probe func(ctx context.Context, fresh bool) error
-	// WentDown is called by Run each time the link went down, after State has changed and before the next probe, with the error
-	// of the last probe. It must not block.
+	// Probe asks the server one cheap question and returns nil if it answered, however. An error that comes before ctx ends is
+	// a refusal, unless it is a time-out. It must return soon after its context ends.
+	Probe func(ctx context.Context, ask Ask) error
+	// Heard, if not nil, returns when bytes of the verified other end last arrived; zero if never.
+	Heard func() time.Time
+	// WentDown is called by Run each time the link went down, after State has changed and before the next probe, with the
+	// reason. It must not block.
 	WentDown func(cause error)
 	Clock    clock.Clock
 }

@@ -10,12 +10,18 @@ const (
 	ProbeStarted Kind = iota + 1
 	// ProbeSucceeded: the probe in flight was answered.
 	ProbeSucceeded
-	// ProbeFailed: the probe in flight was refused, or not answered in time.
+	// ProbeFailed: the probe in flight was refused.
 	ProbeFailed
+	// ProbeGivenUp: the probe in flight is waited for no longer.
+	ProbeGivenUp
 	// TrafficSucceeded: a complete response header was received.
 	TrafficSucceeded
 	// TrafficFailed: a request failed, and the link may be the cause.
 	TrafficFailed
+	// Heard: bytes of the verified other end arrived at At, whatever they belong to.
+	Heard
+	// Tick: nothing happened until now.
+	Tick
 	// CoreServed: a core read, or a request for a Lease, was answered without a server failure.
 	CoreServed
 	// CoreFailed: one was answered with 502, 503 or 504.
@@ -32,142 +38,281 @@ const (
 type Event struct {
 	Kind Kind
 	At   time.Time
-	// SentAt is, for TrafficSucceeded, CoreServed and CoreFailed, when the request was sent; a time after At counts as At.
+	// Ask says which probe, for those of probes.
+	Ask Ask
+	// SentAt is, for CoreServed and CoreFailed, when the request was sent; a time after At counts as At.
 	SentAt time.Time
 }
 
+// Do is what a Machine wants done.
+type Do uint8
+
+const (
+	// Probe: send a probe.
+	Probe Do = iota
+	// Judge: let it see the time, with a Tick.
+	Judge
+)
+
+// Next is what a Machine wants done, and when.
+type Next struct {
+	At  time.Time
+	Do  Do
+	Ask Ask // how to probe
+}
+
+// flight is a probe that was sent.
+type flight struct {
+	out     bool
+	ask     Ask
+	started time.Time
+}
+
 // Machine decides whether one link reaches its other end; it is never Failing (see Service). It is a value: Step returns the
-// next one. At most one probe is in flight at a time. Events that do not fit, such as the end of a probe that never started,
-// change nothing.
+// next one. At most one probe is in flight on a connection that is there, and one on its own. Events that do not fit, such as
+// the end of a probe that never started, change nothing.
 type Machine struct {
 	cfg   Timing
 	state State
+	trip  roundTrip
 
-	failures  int       // failed probes in a row, while not down
-	successes int       // answered probes in a row, while down
-	need      int       // successes that end the present or next outage
-	upSince   time.Time // when the state last became Up
+	proved   time.Time // when the other end last answered anything
+	answered time.Time // when the API last did
+	heard    time.Time // when anything of it last arrived
+	asked    time.Time // the first question since proved; zero while none is open
+	doubted  bool      // requests have failed since answered
 
-	probing    bool
-	probeStart time.Time // of the last probe
-	lastFailed time.Time // when the last failed probe was started
-	alive      time.Time // the latest moment as of which there is evidence of life
-	due        time.Time // of the next probe
-	fresh      bool      // the next probe needs a connection of its own
-	again      bool      // traffic failed while a probe was in flight
+	kept, fresh flight
+	last        time.Time // when a probe last started
+	hasten      time.Time // when to probe at the latest; zero while there is no hurry
+	refusals    int       // refused probes in a row, while not down
+
+	successes int           // answered probes in a row, while down
+	need      int           // successes that end the present or next outage
+	timeout   time.Duration // of the next probe while down
+	upSince   time.Time     // when the state last became Up
 }
 
 // NewMachine returns a machine in state Unknown whose first probe is due at now.
 func NewMachine(cfg Timing, now time.Time) Machine {
-	return Machine{cfg: cfg, need: cfg.UpAfter, due: now}
+	return Machine{cfg: cfg, need: cfg.UpAfter, hasten: now}
 }
 
 // State returns what the machine believes.
 func (m Machine) State() State { return m.state }
 
-// NextProbe returns when the next probe is due and whether it needs a fresh connection. due is false while a probe is
-// in flight.
-func (m Machine) NextProbe() (at time.Time, fresh, due bool) { return m.due, m.fresh, !m.probing }
+// Retimed returns the machine with another timing from now on.
+func (m Machine) Retimed(cfg Timing) Machine {
+	m.cfg = cfg
+	m.need = min(m.need, cfg.UpAfterMax)
+	return m
+}
+
+// Patience is how long nothing may arrive after a question.
+func (m Machine) Patience() time.Duration {
+	return min(max(2*m.trip.timeout(), m.cfg.MinPatience), m.cfg.MaxPatience)
+}
+
+// Next returns what to do next.
+func (m Machine) Next() Next {
+	switch {
+	case m.state == Down && m.fresh.out:
+		return Next{At: m.fresh.started.Add(m.timeout), Do: Judge}
+	case m.state == Down:
+		return Next{At: later(m.hasten, m.last.Add(m.cfg.MinGap)), Do: Probe, Ask: Fresh}
+	case m.asked.IsZero():
+		return m.nextQuestion()
+	}
+	judge := Next{At: m.judgement(), Do: Judge}
+	if m.fresh.out {
+		return judge
+	}
+	repeat := max(m.trip.timeout()*3/2, m.cfg.MinRepeat)
+	again := Next{At: earlier(later(m.asked, m.heard).Add(repeat), m.asked.Add(m.cfg.Trust/2)), Do: Probe, Ask: Fresh}
+	if !m.hasten.IsZero() {
+		again.At = earlier(again.At, m.hasten)
+	}
+	if !m.last.IsZero() {
+		again.At = later(again.At, m.last.Add(m.cfg.MinGap))
+	}
+	if again.At.Before(judge.At) {
+		return again
+	}
+	return judge
+}
+
+// nextQuestion returns the next probe while no question is open.
+func (m Machine) nextQuestion() Next {
+	next := Next{At: earlier(later(m.proved, m.heard).Add(m.cfg.Interval), m.proved.Add(m.cfg.Quiet)), Do: Probe, Ask: Ping}
+	if !m.hasten.IsZero() {
+		next.At = earlier(next.At, m.hasten)
+	}
+	if !m.last.IsZero() {
+		next.At = later(next.At, m.last.Add(m.cfg.MinGap))
+	}
+	switch {
+	case m.kept.out:
+		next.Do = Judge // its answer is late, and something else proved the link since: it stands for the next question
+	case m.doubted || m.answered.IsZero() || !next.At.Before(m.answered.Add(m.cfg.DeepAfter)):
+		next.Ask = Get
+	}
+	return next
+}
+
+// judgement returns when the open question has waited long enough.
+func (m Machine) judgement() time.Time {
+	return earlier(later(m.asked, m.heard).Add(m.Patience()), m.asked.Add(m.cfg.Trust))
+}
 
 // Step returns the machine after e.
 func (m Machine) Step(e Event) Machine {
 	switch e.Kind {
 	case ProbeStarted:
-		if !m.probing {
-			m.probing, m.probeStart, m.again = true, e.At, false
-		}
-		return m
+		return m.probeStarted(e)
 	case ProbeSucceeded:
-		return m.probeSucceeded(e.At)
+		return m.probeSucceeded(e)
 	case ProbeFailed:
-		return m.probeFailed(e.At)
+		return m.probeFailed(e)
+	case ProbeGivenUp:
+		m, _ = m.ended(e.Ask)
 	case TrafficSucceeded:
-		return m.trafficSucceeded(e.At, e.SentAt)
+		if m.state != Down { // a late answer; nothing is sent while down
+			m.answered, m.doubted = later(m.answered, e.At), false
+			m = m.provedAlive(e.At)
+		}
 	case TrafficFailed:
 		return m.trafficFailed(e.At)
+	case Heard:
+		m.heard = later(m.heard, e.At)
+	case Tick:
+		return m.tick(e.At)
 	}
 	return m
 }
 
-func (m Machine) probeSucceeded(at time.Time) Machine {
-	if !m.probing {
+// slot returns the flight of a kind of probe.
+func (m *Machine) slot(ask Ask) *flight {
+	if ask == Fresh {
+		return &m.fresh
+	}
+	return &m.kept
+}
+
+// ended ends a probe, and returns what it was.
+func (m Machine) ended(ask Ask) (Machine, flight) {
+	slot := m.slot(ask)
+	was := *slot
+	slot.out = false
+	return m, was
+}
+
+func (m Machine) probeStarted(e Event) Machine {
+	if slot := m.slot(e.Ask); !slot.out {
+		*slot = flight{out: true, ask: e.Ask, started: e.At}
+		m.last, m.hasten = e.At, time.Time{}
+		if m.asked.IsZero() {
+			m.asked = e.At
+		}
+	}
+	return m
+}
+
+func (m Machine) probeSucceeded(e Event) Machine {
+	m, was := m.ended(e.Ask)
+	if !was.out {
 		return m
 	}
-	m.probing = false
-	m = m.provedAlive(m.probeStart)
+	switch took := max(0, e.At.Sub(was.started)); was.ask {
+	case Ping:
+		m.trip = m.trip.sample(took)
+	case Fresh: // one round trip each for TCP, TLS and the question
+		m.trip = m.trip.sample(took / 3)
+	}
+	if was.ask != Ping {
+		m.answered, m.doubted = later(m.answered, e.At), false
+	}
 	if m.state == Down {
 		m.successes++
 		if m.successes < m.need {
-			m.due, m.fresh = later(at, m.probeStart.Add(m.cfg.ConfirmInterval)), true
+			m.hasten = later(e.At, was.started.Add(m.cfg.ConfirmInterval))
 			return m
 		}
 	}
-	if m.state != Up {
-		m = m.becomeUp(at)
-	}
-	m.failures, m.fresh = 0, false
-	m.due = later(at, m.probeStart.Add(m.cfg.Interval))
-	if m.again {
-		m.due = later(at, m.probeStart.Add(m.cfg.MinGap))
-	}
-	return m
+	return m.provedAlive(e.At)
 }
 
-func (m Machine) probeFailed(at time.Time) Machine {
-	if !m.probing {
+// probeFailed takes in a refusal, which is an answer of a kind: two in a row are enough.
+func (m Machine) probeFailed(e Event) Machine {
+	m, was := m.ended(e.Ask)
+	if !was.out {
 		return m
 	}
-	m.probing, m.fresh, m.lastFailed = false, true, m.probeStart
 	if m.state == Down {
-		m.successes = 0
-		m.due = later(at, m.probeStart.Add(m.cfg.DownInterval))
-		return m
+		return m.stillDown(e.At, was.started)
 	}
-	m.due = later(at, m.probeStart.Add(m.cfg.MinGap))
-	if m.alive.After(m.probeStart) {
-		return m // a request sent after this probe was answered: its connection was at fault, not the link
+	m.hasten = later(e.At, was.started.Add(m.cfg.MinGap))
+	if m.asked.IsZero() {
+		m.asked = e.At
 	}
-	m.failures++
-	if m.failures >= m.cfg.DownAfter {
-		m = m.becomeDown(at)
+	if m.heard.After(was.started) || m.proved.After(was.started) {
+		return m // something else arrived meanwhile: its connection was at fault, not the link
 	}
-	return m
-}
-
-func (m Machine) trafficSucceeded(at, sentAt time.Time) Machine {
-	if sentAt.After(at) {
-		sentAt = at
-	}
-	if m.state == Down {
-		return m // a late answer; nothing is sent while down
-	}
-	if m.failures > 0 && !sentAt.After(m.lastFailed) {
-		return m // sent before the failed probe: no news
-	}
-	m = m.provedAlive(sentAt)
-	m.failures = 0
-	if m.state == Unknown {
-		m = m.becomeUp(at)
+	m.refusals++
+	if m.refusals >= m.cfg.DownAfter {
+		return m.becomeDown(e.At)
 	}
 	return m
 }
 
 func (m Machine) trafficFailed(at time.Time) Machine {
-	switch {
-	case m.state == Down:
-	case m.probing:
-		m.again = true
-	default:
-		if soon := later(at, m.probeStart.Add(m.cfg.MinGap)); soon.Before(m.due) {
-			m.due = soon
-		}
+	if m.state == Down {
+		return m
+	}
+	m.doubted = true
+	soon := at
+	if !m.last.IsZero() {
+		soon = later(at, m.last.Add(m.cfg.MinGap))
+	}
+	if m.asked.IsZero() && (m.hasten.IsZero() || soon.Before(m.hasten)) {
+		m.hasten = soon
 	}
 	return m
 }
 
-func (m Machine) becomeUp(at time.Time) Machine {
-	m.state, m.upSince = Up, at
-	m.failures, m.successes = 0, 0
+// tick judges what is open.
+func (m Machine) tick(at time.Time) Machine {
+	switch {
+	case m.state == Down:
+		if m.fresh.out && !at.Before(m.fresh.started.Add(m.timeout)) {
+			m.fresh.out = false
+			m.timeout = min(m.timeout*3/2, m.cfg.MaxDownTimeout)
+			return m.stillDown(at, m.fresh.started)
+		}
+	case m.asked.IsZero():
+		if next := m.nextQuestion(); next.Do == Judge && !at.Before(next.At) {
+			m.asked, m.hasten = at, time.Time{}
+		}
+	case !at.Before(m.judgement()):
+		return m.becomeDown(at)
+	}
+	return m
+}
+
+func (m Machine) provedAlive(at time.Time) Machine {
+	m.proved, m.heard = later(m.proved, at), later(m.heard, at)
+	m.asked, m.hasten, m.refusals = time.Time{}, time.Time{}, 0
+	if m.doubted && !m.last.IsZero() { // requests failed while the question was open: ask the API, soon
+		m.hasten = later(at, m.last.Add(m.cfg.MinGap))
+	}
+	if m.state != Up {
+		m.state, m.upSince, m.successes = Up, at, 0
+	}
+	return m
+}
+
+func (m Machine) stillDown(at, started time.Time) Machine {
+	m.successes = 0
+	m.hasten = later(at, started.Add(m.cfg.DownInterval))
 	return m
 }
 
@@ -177,13 +322,11 @@ func (m Machine) becomeDown(at time.Time) Machine {
 	} else {
 		m.need = m.cfg.UpAfter
 	}
-	m.state, m.failures, m.successes = Down, 0, 0
-	m.due, m.fresh = later(at, m.probeStart.Add(m.cfg.DownInterval)), true
-	return m
-}
-
-func (m Machine) provedAlive(asOf time.Time) Machine {
-	m.alive = later(m.alive, asOf)
+	m.state, m.refusals, m.successes = Down, 0, 0
+	m.asked, m.doubted = time.Time{}, false
+	m.kept, m.fresh = flight{}, flight{}
+	m.timeout = min(max(3*m.trip.timeout(), m.cfg.DownTimeout), m.cfg.MaxDownTimeout)
+	m.hasten = at
 	return m
 }
 
@@ -192,4 +335,46 @@ func later(a, b time.Time) time.Time {
 		return b
 	}
 	return a
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// roundTrip estimates how long an answer takes, as TCP does for its retransmissions (RFC 6298, section 2).
+type roundTrip struct {
+	known          bool
+	smoothed, vary time.Duration
+}
+
+const (
+	// unknownTrip is what TCP waits before it has measured anything.
+	unknownTrip = time.Second
+	// leastTrip is the least that Linux' TCP waits.
+	leastTrip = 200 * time.Millisecond
+)
+
+// sample returns the estimate after one more answer took a time.
+func (r roundTrip) sample(took time.Duration) roundTrip {
+	if !r.known {
+		return roundTrip{known: true, smoothed: took, vary: took / 2}
+	}
+	off := r.smoothed - took
+	if off < 0 {
+		off = -off
+	}
+	r.vary += (off - r.vary) / 4
+	r.smoothed += (took - r.smoothed) / 8
+	return r
+}
+
+// timeout is how long TCP would wait for an answer.
+func (r roundTrip) timeout() time.Duration {
+	if !r.known {
+		return unknownTrip
+	}
+	return max(r.smoothed+4*r.vary, leastTrip)
 }

@@ -3,7 +3,7 @@ package link
 import (
 	"flag"
 	"fmt"
-	"math/rand/v2"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,74 +26,132 @@ func after(m Machine, events ...Event) Machine {
 	return m
 }
 
-func started(s float64) Event { return Event{Kind: ProbeStarted, At: at(s)} }
-func ok(s float64) Event      { return Event{Kind: ProbeSucceeded, At: at(s)} }
-func failed(s float64) Event  { return Event{Kind: ProbeFailed, At: at(s)} }
-func answered(s, sent float64) Event {
-	return Event{Kind: TrafficSucceeded, At: at(s), SentAt: at(sent)}
+func probed(s float64, ask Ask) Event { return Event{Kind: ProbeStarted, At: at(s), Ask: ask} }
+func ok(s float64, ask Ask) Event     { return Event{Kind: ProbeSucceeded, At: at(s), Ask: ask} }
+func refused(s float64, ask Ask) Event {
+	return Event{Kind: ProbeFailed, At: at(s), Ask: ask}
 }
-func broken(s float64) Event { return Event{Kind: TrafficFailed, At: at(s)} }
+func givenUp(s float64, ask Ask) Event { return Event{Kind: ProbeGivenUp, At: at(s), Ask: ask} }
+func answered(s float64) Event         { return Event{Kind: TrafficSucceeded, At: at(s)} }
+func broken(s float64) Event           { return Event{Kind: TrafficFailed, At: at(s)} }
+func heard(s float64) Event            { return Event{Kind: Heard, At: at(s)} }
+func tick(s float64) Event             { return Event{Kind: Tick, At: at(s)} }
 
 func TestMachine(t *testing.T) {
-	down := []Event{started(0), failed(1.5), started(1.5), failed(3)}
-	up := []Event{started(0), ok(0.1)}
 	then := func(first []Event, more ...Event) []Event { return append(slices.Clip(first), more...) }
+	up := []Event{probed(0, Get), ok(0.1, Get)}
+	asked := then(up, answered(0.1), probed(2.7, Ping))
+	down := []Event{probed(0, Get), probed(1.5, Fresh), tick(5.2)}
 	for _, tc := range []struct {
 		name   string
 		events []Event
 		state  State
 		due    float64
-		fresh  bool
+		want   string
 	}{
-		{"new", nil, Unknown, 0, false},
-		{"first probe answered", []Event{started(0), ok(0.1)}, Up, 2, false},
-		{"first traffic answered", []Event{answered(0.1, 0)}, Up, 0, false},
-		{"one failure repeats at once on a fresh connection", then(up, started(2), failed(3.5)), Up, 3.5, true},
-		{"a refused probe keeps the least gap", []Event{started(0), failed(0.01)}, Unknown, 0.2, true},
-		{"two failures", down, Down, 3, true},
-		{"two failures with an answer between",
-			[]Event{started(0), failed(1.5), started(1.5), ok(1.6), started(3.5), failed(5)}, Up, 5, true},
-		{"one success while down", then(down, started(3), ok(3.1)), Down, 3.5, true},
-		{"two successes while down", then(down, started(3), ok(3.1), started(3.5), ok(3.6)), Up, 5.5, false},
-		{"success, failure, success while down",
-			then(down, started(3), ok(3.1), started(3.5), failed(5), started(5), ok(5.1)), Down, 5.5, true},
-		{"traffic does not lift a link that is down", then(down, answered(3.1, 3.05)), Down, 3, true},
-		{"an answer to a request sent after the failed probe",
-			then(up, started(2), failed(3.5), started(3.5), answered(4, 2.1), failed(5)), Up, 5, true},
-		{"an answer to a request sent before the failed probe",
-			then(up, started(2), failed(3.5), started(3.5), answered(4, 2), failed(5)), Down, 5, true},
-		{"an answer to a request sent while the probe was out",
-			then(up, started(2), answered(3, 2.5), failed(3.5), started(3.5), failed(5)), Up, 5, true},
-		{"failing traffic hastens the probe", then(up, broken(1)), Up, 1, false},
-		{"failing traffic keeps the least gap", then(up, broken(0.1)), Up, 0.2, false},
-		{"failing traffic while a probe is out", []Event{started(0), broken(0.05), ok(0.1)}, Up, 0.2, false},
-		{"failing traffic alone takes nothing down", then(up, broken(1), broken(1), broken(1), broken(1)),
-			Up, 1, false},
-		{"failing traffic while down", then(down, broken(3)), Down, 3, true},
-		{"the end of no probe", []Event{ok(1), failed(2)}, Unknown, 0, false},
-		{"an answer from the future",
-			[]Event{started(0), failed(1.5), answered(1.6, 100), started(2), failed(3.5)}, Up, 3.5, true},
+		{"new", nil, Unknown, -1, "get"},
+		{"asked for the first time", []Event{probed(0, Get)}, Unknown, 1.5, "fresh"},
+		{"first probe answered", up, Up, 2.7, "ping"},
+		{"first traffic answered", []Event{answered(0.1)}, Up, 2.7, "ping"},
+		{"bytes alone bring nothing up", []Event{heard(0.1)}, Unknown, -1, "get"},
+		{"an answer puts the next probe off", then(up, answered(2)), Up, 4.6, "ping"},
+		{"bytes put it off", then(up, heard(2)), Up, 4.6, "ping"},
+		{"bytes without an answer put it off so far", then(up, heard(2), heard(4), heard(6), heard(8), heard(10)), Up, 10.5, "ping"},
+		{"the API is asked when it has not answered for long",
+			then(up, probed(27, Ping), ok(27.01, Ping), probed(29.61, Ping), ok(29.62, Ping)), Up, 32.22, "get"},
+		{"one late answer is repeated on a connection of its own", asked, Up, 4.2, "fresh"},
+		{"bytes put that off", then(asked, heard(3)), Up, 4.5, "fresh"},
+		{"bytes put that off so far", then(asked, heard(12)), Up, 12.7, "fresh"},
+		{"silence", then(asked, probed(3.7, Fresh)), Up, 7.9, "judge"},
+		{"silence is judged no earlier", then(asked, probed(3.7, Fresh), tick(7.8)), Up, 7.9, "judge"},
+		{"silence is judged", then(asked, probed(3.7, Fresh), tick(7.9)), Down, 7.9, "fresh"},
+		{"bytes are life", then(asked, probed(3.7, Fresh), heard(7), tick(7.9)), Up, 12.2, "judge"},
+		{"bytes without an answer are life for a time only",
+			then(asked, probed(3.7, Fresh), heard(8), heard(13), heard(18), heard(22), tick(22.7)), Down, 22.7, "fresh"},
+		{"a late answer", then(asked, probed(3.7, Fresh), ok(7, Ping)), Up, 9.6, "ping"},
+		{"other connections answer", then(asked, probed(3.7, Fresh), answered(7), tick(7.9)), Up, 9.6, "judge"},
+		{"the late probe stands for the next question", then(asked, answered(5), tick(7.6)), Up, 9.1, "fresh"},
+		{"a new connection answers", then(asked, probed(3.7, Fresh), ok(3.8, Fresh)), Up, 6.4, "judge"},
+		{"refused", then(up, probed(2, Ping), refused(2.01, Ping)), Up, 2.2, "fresh"},
+		{"refused twice", then(up, probed(2, Ping), refused(2.01, Ping), probed(2.2, Fresh), refused(2.21, Fresh)),
+			Down, 2.4, "fresh"},
+		{"refused twice, answered between",
+			then(up, probed(2, Ping), refused(2.01, Ping), answered(2.1), probed(4, Fresh), refused(4.01, Fresh)), Up, 4.2, "fresh"},
+		{"refused, but bytes arrive: its connection was at fault",
+			then(up, probed(2, Ping), heard(2.1), refused(2.2, Ping), probed(2.4, Fresh), refused(2.5, Fresh)), Up, 2.6, "fresh"},
+		{"one refused, then silence",
+			then(up, probed(2, Ping), refused(2.01, Ping), probed(2.2, Fresh), tick(7.2)), Down, 7.2, "fresh"},
+		{"a new connection takes too long", then(asked, probed(3.7, Fresh), givenUp(6.7, Fresh)), Up, 4.2, "fresh"},
+		{"failing traffic hastens the probe, which asks the API", then(up, broken(1)), Up, 1, "get"},
+		{"failing traffic keeps the least gap", then(up, broken(0.1)), Up, 0.2, "get"},
+		{"failing traffic while a probe is out asks the API next", then(asked, broken(2.75), ok(2.8, Ping)), Up, 2.9, "get"},
+		{"failing traffic alone takes nothing down", then(up, broken(1), broken(1), broken(1), broken(1)), Up, 1, "get"},
+		{"down", down, Down, 5.2, "fresh"},
+		{"failing traffic while down", then(down, broken(5.3)), Down, 5.2, "fresh"},
+		{"traffic does not lift a link that is down", then(down, answered(5.3)), Down, 5.2, "fresh"},
+		{"bytes do not either", then(down, heard(5.3), tick(5.4)), Down, 5.2, "fresh"},
+		{"a probe while down", then(down, probed(5.2, Fresh)), Down, 8.2, "judge"},
+		{"a refused probe while down", then(down, probed(5.2, Fresh), refused(5.3, Fresh)), Down, 6.2, "fresh"},
+		{"an unanswered probe while down", then(down, probed(5.2, Fresh), tick(8.21)), Down, 8.21, "fresh"},
+		{"the next one has longer", then(down, probed(5.2, Fresh), tick(8.21), probed(8.21, Fresh)), Down, 12.71, "judge"},
+		{"one success while down", then(down, probed(5.2, Fresh), ok(5.3, Fresh)), Down, 5.7, "fresh"},
+		{"two successes while down", then(down, probed(5.2, Fresh), ok(5.3, Fresh), probed(5.7, Fresh), ok(5.8, Fresh)),
+			Up, 8.4, "ping"},
+		{"success, failure, success while down", then(down, probed(5.2, Fresh), ok(5.3, Fresh), probed(5.7, Fresh),
+			refused(5.8, Fresh), probed(6.7, Fresh), ok(6.8, Fresh)), Down, 7.2, "fresh"},
+		{"the end of no probe", []Event{ok(1, Ping), refused(2, Fresh), givenUp(3, Ping)}, Unknown, -1, "get"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m := after(NewMachine(Standard(), epoch), tc.events...)
-			next, fresh, due := m.NextProbe()
-			if !due {
-				t.Fatal("no probe is due, though none is in flight")
+			next := m.Next()
+			due := next.At.Sub(epoch).Seconds()
+			if tc.due < 0 {
+				due = min(due, 0) - 1 // at once
 			}
-			if m.State() != tc.state || !next.Equal(at(tc.due)) || fresh != tc.fresh {
-				t.Errorf("%v, next probe at %v (fresh %v); want %v, %vs (%v)",
-					m.State(), next.Sub(epoch), fresh, tc.state, tc.due, tc.fresh)
+			if m.State() != tc.state || math.Abs(due-tc.due) > 1e-6 && tc.due >= 0 || due > 0 && tc.due < 0 || describeNext(next) != tc.want {
+				t.Errorf("%v, %s at %.3f; want %v, %s at %v", m.State(), describeNext(next), due, tc.state, tc.want, tc.due)
 			}
 		})
 	}
 }
 
+func describeNext(n Next) string {
+	if n.Do == Judge {
+		return "judge"
+	}
+	return n.Ask.String()
+}
+
+// TestPatienceFollowsTheRoundTrip: what TCP would wait, twice, within bounds.
+func TestPatienceFollowsTheRoundTrip(t *testing.T) {
+	for _, tc := range []struct {
+		trips []float64
+		want  time.Duration
+	}{
+		{nil, 5200 * time.Millisecond},
+		{[]float64{0.02, 0.02, 0.02}, 5200 * time.Millisecond},
+		{[]float64{0.7, 0.8, 0.6, 0.7}, 5200 * time.Millisecond},
+		{[]float64{0.02, 4.2}, 9 * time.Second},
+		{[]float64{4.2, 4.2, 4.2, 4.2, 4.2, 4.2, 4.2, 4.2}, 10 * time.Second},
+		{[]float64{9, 9, 9}, 15 * time.Second},
+	} {
+		m, now := NewMachine(Standard(), epoch), 0.0
+		for _, trip := range tc.trips {
+			m = after(m, probed(now, Ping), ok(now+trip, Ping))
+			now += trip + 1
+		}
+		if got := m.Patience(); got < tc.want-500*time.Millisecond || got > tc.want+2*time.Second {
+			t.Errorf("after round trips of %v s: %v, want about %v", tc.trips, got, tc.want)
+		}
+	}
+}
+
 func TestFlappingRaisesTheBar(t *testing.T) {
-	m := after(NewMachine(Standard(), epoch), started(0), ok(0))
+	m := after(NewMachine(Standard(), epoch), probed(0, Get), ok(0, Get))
 	now := 0.0
 	lift := func() (successes int) {
 		for m.State() != Up {
-			m = after(m, started(now), ok(now))
+			m = after(m, probed(now, Fresh), ok(now, Fresh))
 			successes++
 			now++
 		}
@@ -101,9 +159,9 @@ func TestFlappingRaisesTheBar(t *testing.T) {
 	}
 	sink := func(up float64) {
 		now += up
-		m = after(m, started(now), failed(now), started(now), failed(now))
+		m = after(m, probed(now, Ping), refused(now, Ping), probed(now, Fresh), refused(now, Fresh))
 		if m.State() != Down {
-			t.Fatalf("%v after two failures", m.State())
+			t.Fatalf("%v after two refusals", m.State())
 		}
 	}
 	for i, step := range []struct {
@@ -179,7 +237,14 @@ func parse(t *testing.T, line string) Event {
 			continue
 		}
 		e := Event{Kind: kind, At: at(seconds)}
-		if kind == TrafficSucceeded || kind == CoreServed || kind == CoreFailed {
+		switch kind {
+		case ProbeStarted, ProbeSucceeded, ProbeFailed, ProbeGivenUp:
+			if i := slices.Index([]string{"ping", "get", "fresh"}, fields[len(fields)-1]); len(fields) == 3 && i >= 0 {
+				e.Ask = Ask(i)
+			} else {
+				t.Fatalf("%q: want ping, get or fresh", line)
+			}
+		case CoreServed, CoreFailed:
 			if _, err := fmt.Sscanf(fields[2], "sent=%g", &sent); err != nil {
 				t.Fatalf("%q: want sent=SECONDS: %v", line, err)
 			}
@@ -192,231 +257,8 @@ func parse(t *testing.T, line string) Event {
 }
 
 func describe(m Machine) string {
-	next, fresh, due := m.NextProbe()
-	if !due {
-		return fmt.Sprintf("%-7v probe in flight", m.State())
-	}
-	kind := "same connection"
-	if fresh {
-		kind = "fresh connection"
-	}
-	return fmt.Sprintf("%-7v next probe at %.3g, %s", m.State(), next.Sub(epoch).Seconds(), kind)
-}
-
-// naive is the deliberately dumb model: it keeps the whole history and recomputes from its beginning.
-type naive struct {
-	cfg     Timing
-	history []Event
-}
-
-type probe struct {
-	start, end time.Time
-	ok         bool
-	index      int // of the end in the history
-}
-
-func (n naive) state() State {
-	state, phase := Unknown, 0 // phase: index of the event that led to state
-	var upAt time.Time
-	need := n.cfg.UpAfter
-	for i, e := range n.history {
-		next := state
-		switch {
-		case state != Down && e.Kind == TrafficSucceeded:
-			if state == Unknown && n.counts(phase, i) {
-				next = Up
-			}
-		case e.Kind == ProbeSucceeded && n.probeEnding(i) != nil:
-			if state != Down || n.trailing(phase, i) >= need {
-				next = Up
-			}
-		case state != Down && e.Kind == ProbeFailed && n.probeEnding(i) != nil:
-			if n.failures(phase, i) >= n.cfg.DownAfter {
-				next = Down
-			}
-		}
-		if next == state {
-			continue
-		}
-		if next == Down {
-			if state == Up && e.At.Sub(upAt) < n.cfg.FlapWindow {
-				need = min(need+1, n.cfg.UpAfterMax)
-			} else {
-				need = n.cfg.UpAfter
-			}
-		} else {
-			upAt = e.At
-		}
-		state, phase = next, i+1
-	}
-	return state
-}
-
-// probes lists the probes that ended in history[from:to+1].
-func (n naive) probes(from, to int) []probe {
-	var out []probe
-	var open *Event
-	for i, e := range n.history[:to+1] {
-		switch e.Kind {
-		case ProbeStarted:
-			if open == nil {
-				open = &e
-			}
-		case ProbeSucceeded, ProbeFailed:
-			if open != nil && i >= from {
-				out = append(out, probe{open.At, e.At, e.Kind == ProbeSucceeded, i})
-			}
-			open = nil
-		}
-	}
-	return out
-}
-
-func (n naive) probeEnding(i int) *probe {
-	for _, p := range n.probes(i, i) {
-		return &p
-	}
-	return nil
-}
-
-// counts reports whether the answer at i was to a request sent after the last failed probe of the phase started.
-func (n naive) counts(phase, i int) bool {
-	for _, p := range n.probes(phase, i) {
-		if !p.ok && !n.sent(i).After(p.start) {
-			return n.forgiven(phase, i)
-		}
-	}
-	return true
-}
-
-// forgiven reports whether no failure was on record just before i, so that any answer is news.
-func (n naive) forgiven(phase, i int) bool { return n.failures(phase, i-1) == 0 }
-
-func (n naive) sent(i int) time.Time {
-	e := n.history[i]
-	if e.SentAt.After(e.At) {
-		return e.At
-	}
-	return e.SentAt
-}
-
-// failures counts the failed probes on record after event i: those since the last answer that counts, save those that
-// an answer on record outweighed when they ended.
-func (n naive) failures(phase, i int) int {
-	count := 0
-	for j := phase; j <= i; j++ {
-		switch n.history[j].Kind {
-		case TrafficSucceeded:
-			if count == 0 {
-				continue
-			}
-			last := time.Time{}
-			for _, p := range n.probes(phase, j) {
-				if !p.ok {
-					last = p.start
-				}
-			}
-			if n.sent(j).After(last) {
-				count = 0
-			}
-		case ProbeSucceeded:
-			if n.probeEnding(j) != nil {
-				count = 0
-			}
-		case ProbeFailed:
-			if p := n.probeEnding(j); p != nil && !n.outweighed(phase, *p) {
-				count++
-			}
-		}
-	}
-	return count
-}
-
-// outweighed reports whether, before the probe ended, an accepted answer came to a request sent after the probe
-// started.
-func (n naive) outweighed(phase int, p probe) bool {
-	for j := range p.index {
-		if n.history[j].Kind == TrafficSucceeded && n.sent(j).After(p.start) {
-			return true
-		}
-	}
-	return false
-}
-
-// trailing counts the answered probes of the phase since its last failed one.
-func (n naive) trailing(phase, i int) int {
-	count := 0
-	for _, p := range n.probes(phase, i) {
-		count++
-		if !p.ok {
-			count = 0
-		}
-	}
-	return count
-}
-
-func TestAgainstNaiveModel(t *testing.T) {
-	runs := 3000
-	if testing.Short() {
-		runs = 300
-	}
-	seen := map[State]int{}
-	for seed := range uint64(runs) {
-		rnd := rand.New(rand.NewPCG(seed, 7))
-		cfg := Standard()
-		cfg.DownAfter, cfg.UpAfter, cfg.UpAfterMax, cfg.FlapWindow = 1+rnd.IntN(3), 1+rnd.IntN(2), 3, 10*time.Second
-		m, model := NewMachine(cfg, epoch), naive{cfg: cfg}
-		now := epoch
-		bad := rnd.IntN(4) // how likely a probe is to fail changes with the sequence
-		for range 60 {
-			now = now.Add(time.Duration(rnd.IntN(1500)) * time.Millisecond)
-			e := Event{At: now}
-			switch rnd.IntN(8) {
-			case 0:
-				e.Kind, e.SentAt = TrafficSucceeded, now.Add(-time.Duration(rnd.IntN(4000)-200)*time.Millisecond)
-			case 1:
-				e.Kind = TrafficFailed
-			case 2, 3, 4:
-				e.Kind = ProbeStarted
-			default:
-				e.Kind = ProbeSucceeded
-				if rnd.IntN(4) <= bad {
-					e.Kind = ProbeFailed
-				}
-			}
-			m = m.Step(e)
-			model.history = append(model.history, e)
-			if got, want := m.State(), model.state(); got != want {
-				t.Fatalf("seed %d: %v, the model says %v after:\n%s", seed, got, want, transcript(model.history))
-			}
-			seen[m.State()]++
-			next, fresh, due := m.NextProbe()
-			if due && next.Sub(now) > cfg.Interval {
-				t.Fatalf("seed %d: next probe %v away", seed, next.Sub(now))
-			}
-			if due && m.State() == Down && !fresh {
-				t.Fatalf("seed %d: down, and the next probe is on an old connection", seed)
-			}
-			if due && !m.probeStart.IsZero() && next.Before(m.probeStart.Add(cfg.MinGap)) {
-				t.Fatalf("seed %d: two probes closer than %v", seed, cfg.MinGap)
-			}
-		}
-	}
-	if seen[Up] == 0 || seen[Down] == 0 || seen[Unknown] == 0 {
-		t.Errorf("the sequences did not reach every state: %v", seen)
-	}
-}
-
-func transcript(events []Event) string {
-	var b strings.Builder
-	for _, e := range events {
-		fmt.Fprintf(&b, "%6.3f %v", e.At.Sub(epoch).Seconds(), e.Kind)
-		if e.Kind == TrafficSucceeded {
-			fmt.Fprintf(&b, " sent=%.3f", e.SentAt.Sub(epoch).Seconds())
-		}
-		b.WriteByte('\n')
-	}
-	return b.String()
+	next := m.Next()
+	return fmt.Sprintf("%-7v %s at %.4g", m.State(), describeNext(next), next.At.Sub(epoch).Seconds())
 }
 
 // String returns the name that transcripts use.
@@ -427,7 +269,13 @@ func (k Kind) String() string {
 	case ProbeSucceeded:
 		return "probe-ok"
 	case ProbeFailed:
-		return "probe-failed"
+		return "probe-refused"
+	case ProbeGivenUp:
+		return "probe-given-up"
+	case Heard:
+		return "heard"
+	case Tick:
+		return "tick"
 	case TrafficSucceeded:
 		return "traffic-ok"
 	case TrafficFailed:

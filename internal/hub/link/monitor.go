@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -15,28 +16,41 @@ import (
 	"yurtcoordinator/internal/live"
 )
 
-// ErrProbeTimeout is the error of a probe that got no answer.
-var ErrProbeTimeout = errors.New("no answer to the probe in time")
+// ErrSilent is the error of a link that was asked and gave no answer.
+var ErrSilent = errors.New("no answer")
 
 // Monitor runs a Machine and a Service: it sends the probes and checks, and takes in what traffic sees. Safe for
 // concurrent use.
 //
-// Run's goroutine probes. While a probe is in flight, a second one, which Run waits for, waits for its answer. A third sends
-// the checks. A mutex guards the machines and is held only for one Step, so that traffic may report from its hot path.
+// Run's goroutine decides. At most two others, which Run waits for, wait for the answers to probes; one more sends the
+// checks. A mutex guards the machines and is held only for one Step, so that traffic may report from its hot path.
 type Monitor struct {
-	cfg    Config
-	state  *live.Value[State]
-	wake   chan struct{} // capacity 1: something changed that Run may want to act on
-	recall chan struct{} // capacity 1: the same, for the goroutine that checks
+	cfg     Config
+	state   *live.Value[State]
+	wake    chan struct{} // capacity 1: something changed that Run may want to act on
+	recall  chan struct{} // capacity 1: the same, for the goroutine that checks
+	answers chan answer   // capacity 2: how probes ended
 
 	mu       sync.Mutex
 	machine  Machine
 	service  Service
 	since    time.Time // of the present state
-	lastErr  error     // of the last failed probe; nil once the link is up
+	lastErr  error     // of the last refused or unanswered probe; nil once the link is up
 	ups      uint64
 	downs    uint64
 	failings uint64
+}
+
+// answer is how a probe ended.
+type answer struct {
+	ask Ask
+	err error
+}
+
+// sending is a probe under way, and what is known of it outside the machine.
+type sending struct {
+	cancel context.CancelFunc // nil: its goroutine has ended
+	void   bool               // its end says nothing about the link any more
 }
 
 // NewMonitor returns a Monitor of the link that cfg.Probe reaches across. It probes nothing until Run.
@@ -47,10 +61,20 @@ func NewMonitor(cfg Config) *Monitor {
 		state:   live.NewValue(Unknown),
 		wake:    make(chan struct{}, 1),
 		recall:  make(chan struct{}, 1),
+		answers: make(chan answer, 2),
 		machine: NewMachine(cfg.Timing, now),
 		service: NewService(cfg.Timing),
 		since:   now,
 	}
+}
+
+// Retime has the link judged by another timing from now on.
+func (m *Monitor) Retime(timing Timing) {
+	m.mu.Lock()
+	m.machine, m.service = m.machine.Retimed(timing), m.service.Retimed(timing)
+	m.mu.Unlock()
+	poke(m.wake)
+	poke(m.recall)
 }
 
 // State is the link's state, as Run and TrafficOK change it.
@@ -92,9 +116,9 @@ func (m *Monitor) CoreAnswered(status int, sentAt time.Time) {
 	m.step(e, nil)
 }
 
-// TrafficOK reports that a complete response header was received for a request sent at sentAt. It never blocks.
-func (m *Monitor) TrafficOK(sentAt time.Time) {
-	m.step(Event{Kind: TrafficSucceeded, At: m.cfg.Clock.Now(), SentAt: sentAt}, nil)
+// TrafficOK reports that a complete response header was received. It never blocks.
+func (m *Monitor) TrafficOK() {
+	m.step(Event{Kind: TrafficSucceeded, At: m.cfg.Clock.Now()}, nil)
 }
 
 // TrafficFailed reports that a request failed by a dial, TLS, timeout or connection error. It brings the next probe
@@ -110,75 +134,132 @@ func (m *Monitor) TrafficFailed(err error) {
 // Run probes until ctx ends, and returns nil when the last probe has returned.
 func (m *Monitor) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	var checking sync.WaitGroup
+	var checking, probing sync.WaitGroup
 	defer checking.Wait()
+	defer probing.Wait()
 	defer cancel()
 	if m.cfg.Check != nil {
 		checking.Go(func() { m.check(ctx) })
 	}
 	log := klog.FromContext(ctx)
 	logged := Unknown
+	var sent [2]sending // on a connection that is there, and on its own
 	for {
 		if state := m.state.Get(); state != logged {
 			m.log(log, logged, state)
 			logged = state
 		}
-		fresh, wait := m.next()
-		if wait > 0 {
-			timer := m.cfg.Clock.NewTimer(wait)
-			select {
-			case <-timer.C():
-			case <-m.wake:
-				timer.Stop()
-				continue
-			case <-ctx.Done():
-				timer.Stop()
-				return nil
+		next, wait := m.next()
+		slot := &sent[place(next.Ask)]
+		var fires <-chan time.Time
+		var timer clock.Timer
+		if blocked := next.Do == Probe && slot.cancel != nil; !blocked { // else its end comes first
+			timer = m.cfg.Clock.NewTimer(wait)
+			fires = timer.C()
+		}
+		down := Unknown
+		var cause error
+		select {
+		case <-fires:
+			switch now, _ := m.next(); {
+			case now != next: // bytes have arrived since: they count first
+			case next.Do == Judge:
+				cause = m.silence()
+				down = m.step(Event{Kind: Tick, At: m.cfg.Clock.Now()}, cause)
+			default:
+				*slot = m.send(ctx, &probing, next.Ask)
 			}
+		case <-m.wake:
+		case a := <-m.answers:
+			down, cause = m.ended(a, &sent[place(a.ask)])
+		case <-ctx.Done():
+		}
+		if timer != nil {
+			timer.Stop()
 		}
 		if ctx.Err() != nil {
-			return nil // asked to stop
+			return nil // asked to stop: how probes end says nothing about the link
 		}
-		m.probe(ctx, fresh)
+		if down == Down {
+			m.cfg.WentDown(cause)
+		}
+		m.abandon(&sent)
 	}
 }
 
-// probe sends one probe and waits for it to end.
-func (m *Monitor) probe(ctx context.Context, fresh bool) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	m.step(Event{Kind: ProbeStarted, At: m.cfg.Clock.Now()}, nil)
-	timer := m.cfg.Clock.NewTimer(m.cfg.Timeout)
-	defer timer.Stop()
-	answer := make(chan error, 1)
-	var asking sync.WaitGroup
-	asking.Go(func() { answer <- m.cfg.Probe(ctx, fresh) })
-
-	var err error
-	select {
-	case err = <-answer:
-		if ctx.Err() != nil {
-			return // stopping: the probe's end says nothing about the link
-		}
-		m.ended(err)
-	case <-timer.C():
-		// Judge now: a probe may be slow to give up.
-		err = fmt.Errorf("%w (%v)", ErrProbeTimeout, m.cfg.Timeout)
-		m.ended(err)
-		cancel(err)
-	case <-ctx.Done():
+// place is the index of the slot of a kind of probe.
+func place(ask Ask) int {
+	if ask == Fresh {
+		return 1
 	}
-	asking.Wait()
+	return 0
 }
 
-func (m *Monitor) ended(err error) {
-	kind := ProbeSucceeded
-	if err != nil {
-		kind = ProbeFailed
+// send starts a probe.
+func (m *Monitor) send(ctx context.Context, probing *sync.WaitGroup, ask Ask) sending {
+	m.step(Event{Kind: ProbeStarted, Ask: ask, At: m.cfg.Clock.Now()}, nil)
+	trust := m.timing().Trust
+	ctx, cancel := context.WithTimeoutCause(ctx, trust, fmt.Errorf("%w for %v", ErrSilent, trust))
+	probing.Go(func() {
+		a := answer{ask: ask, err: m.cfg.Probe(ctx, ask)}
+		if a.err != nil && ctx.Err() != nil {
+			a.err = context.Cause(ctx)
+		}
+		cancel()
+		m.answers <- a
+	})
+	return sending{cancel: cancel}
+}
+
+// ended takes in how a probe ended.
+func (m *Monitor) ended(a answer, s *sending) (State, error) {
+	void := s.void
+	*s = sending{}
+	e := Event{Kind: ProbeSucceeded, Ask: a.ask, At: m.cfg.Clock.Now()}
+	switch timeout := net.Error(nil); {
+	case void:
+		return Unknown, nil
+	case a.err == nil:
+	case errors.Is(a.err, ErrSilent), errors.Is(a.err, context.DeadlineExceeded), errors.As(a.err, &timeout) && timeout.Timeout():
+		e.Kind = ProbeGivenUp
+	default:
+		e.Kind = ProbeFailed
 	}
-	if m.step(Event{Kind: kind, At: m.cfg.Clock.Now()}, err) == Down {
-		m.cfg.WentDown(err)
+	return m.step(e, a.err), a.err
+}
+
+// abandon ends the probes that the machine waits for no longer.
+func (m *Monitor) abandon(sent *[2]sending) {
+	m.mu.Lock()
+	out := [2]bool{m.machine.kept.out, m.machine.fresh.out}
+	m.mu.Unlock()
+	for i := range sent {
+		if s := &sent[i]; s.cancel != nil && !s.void && !out[i] {
+			s.void = true
+			s.cancel()
+		}
 	}
+}
+
+// silence is the error of a link that is called down, or stays so, since it gives no answer.
+func (m *Monitor) silence() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch now := m.machine; {
+	case now.State() == Down:
+		return fmt.Errorf("%w for %v", ErrSilent, now.timeout)
+	case now.heard.After(now.asked):
+		return fmt.Errorf("%w for %v, though bytes arrived", ErrSilent, m.cfg.Clock.Since(now.asked).Round(time.Millisecond))
+	default:
+		return fmt.Errorf("%w for %v", ErrSilent, now.Patience())
+	}
+}
+
+// timing returns the timing that holds now.
+func (m *Monitor) timing() Timing {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.machine.cfg
 }
 
 // check sends the checks that are due, until ctx ends.
@@ -191,8 +272,8 @@ func (m *Monitor) check(ctx context.Context) {
 		var fires <-chan time.Time
 		if due {
 			wait := at.Sub(m.cfg.Clock.Now())
-			if wait > m.cfg.ConfirmInterval {
-				wait -= rand.N(m.cfg.CheckInterval/5 + 1)
+			if timing := m.timing(); wait > timing.ConfirmInterval {
+				wait -= rand.N(timing.CheckInterval/5 + 1)
 			}
 			timer = m.cfg.Clock.NewTimer(wait)
 			fires = timer.C()
@@ -263,17 +344,24 @@ func (m *Monitor) believedLocked() State {
 	return Failing
 }
 
-// next returns whether the next probe needs a fresh connection, and how long to wait for it.
-func (m *Monitor) next() (fresh bool, wait time.Duration) {
+// next takes in what was heard, and returns what to do and how long to wait for it.
+func (m *Monitor) next() (next Next, wait time.Duration) {
+	var heard time.Time
+	if m.cfg.Heard != nil {
+		heard = m.cfg.Heard()
+	}
 	m.mu.Lock()
+	if !heard.IsZero() {
+		m.machine = m.machine.Step(Event{Kind: Heard, At: heard})
+	}
 	machine := m.machine
 	m.mu.Unlock()
-	at, fresh, _ := machine.NextProbe()
-	wait = at.Sub(m.cfg.Clock.Now())
-	if machine.State() == Down && wait > 0 {
-		wait -= min(wait, rand.N(m.cfg.DownInterval/5+1))
+	next = machine.Next()
+	wait = next.At.Sub(m.cfg.Clock.Now())
+	if machine.State() == Down && next.Do == Probe && wait > 0 {
+		wait -= min(wait, rand.N(machine.cfg.DownInterval/5+1))
 	}
-	return fresh, wait
+	return next, wait
 }
 
 func poke(bell chan struct{}) {

@@ -3,6 +3,7 @@ package link
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -26,9 +27,9 @@ const (
 
 var errRefused = errors.New("connection refused")
 
-func (w *wire) probe(ctx context.Context, fresh bool) error {
+func (w *wire) probe(ctx context.Context, ask Ask) error {
 	w.probes.Add(1)
-	if fresh {
+	if ask == Fresh {
 		w.fresh.Add(1)
 	}
 	if w.mode.Load() == refusing {
@@ -88,19 +89,19 @@ func TestSilentCutAndHealing(t *testing.T) {
 			}
 			<-time.After(10*time.Second + offset)
 			w.mode.Store(silent)
-			if took := wait(t, m, Down); took > 5*time.Second || took < 3*time.Second-20*time.Millisecond {
-				t.Errorf("offset %v: a silent cut was noticed after %v, want 3 to 5 s", offset, took)
+			if took := wait(t, m, Down); took > 8*time.Second || took < 5*time.Second {
+				t.Errorf("offset %v: a silent cut was noticed after %v, want 5 to 8 s", offset, took)
 			}
 			synctest.Wait()
-			if len(downs) != 1 || !errors.Is(downs[0], ErrProbeTimeout) {
+			if len(downs) != 1 || !errors.Is(downs[0], ErrSilent) {
 				t.Errorf("WentDown was called with %v, want one timeout", downs)
 			}
-			if _, err := m.Last(); !errors.Is(err, ErrProbeTimeout) {
+			if _, err := m.Last(); !errors.Is(err, ErrSilent) {
 				t.Errorf("Last = %v, want the timeout", err)
 			}
 			<-time.After(30*time.Second + offset)
 			w.mode.Store(answering)
-			if took := wait(t, m, Up); took > 3*time.Second {
+			if took := wait(t, m, Up); took > 5*time.Second {
 				t.Errorf("healing was noticed after %v", took)
 			}
 			if ups, downs := m.Transitions(); ups != 2 || downs != 1 {
@@ -160,18 +161,81 @@ func TestTrafficIsEvidence(t *testing.T) {
 		w.mode.Store(silent)
 		m := monitor(t, &w, Config{})
 		synctest.Wait()
-		m.TrafficOK(time.Now())
+		m.TrafficOK()
 		wait(t, m, Up)
 		for range 100 { // probes get no answer, but traffic does
-			<-time.After(100 * time.Millisecond)
-			m.TrafficOK(time.Now().Add(-10 * time.Millisecond))
+			<-time.After(500 * time.Millisecond)
+			m.TrafficOK()
 		}
 		if _, downs := m.Transitions(); downs != 0 {
 			t.Error("went down while requests were answered")
 		}
-		if took := wait(t, m, Down); took > 5*time.Second {
+		if took := wait(t, m, Down); took > 8*time.Second {
 			t.Errorf("down %v after traffic ended", took)
 		}
+	})
+}
+
+// Bytes that arrive are life, for as long as a server may take that answers nothing.
+func TestBytesAreEvidence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w wire
+		var last atomic.Pointer[time.Time]
+		arrives := func() { now := time.Now(); last.Store(&now) }
+		m := monitor(t, &w, Config{Heard: func() time.Time {
+			if at := last.Load(); at != nil {
+				return *at
+			}
+			return time.Time{}
+		}})
+		wait(t, m, Up)
+		w.mode.Store(silent)
+		began := time.Now()
+		for range 15 {
+			<-time.After(time.Second)
+			arrives()
+		}
+		if _, downs := m.Transitions(); downs != 0 {
+			t.Fatal("went down while bytes arrived")
+		}
+		w.mode.Store(answering) // late, but an answer
+		<-time.After(3 * time.Second)
+		w.mode.Store(silent)
+		for m.State().Get() != Down {
+			<-time.After(time.Second)
+			arrives()
+			if time.Since(began) > 2*time.Minute {
+				t.Fatal("bytes without an answer keep it up for ever")
+			}
+		}
+		if took := time.Since(began) - 18*time.Second; took < 20*time.Second || took > 36*time.Second {
+			t.Errorf("it was down %v after the last answer, want Trust and what a probe may be put off", took)
+		}
+		if _, err := m.Last(); err == nil || !strings.Contains(err.Error(), "though bytes arrived") {
+			t.Errorf("Last = %v", err)
+		}
+	})
+}
+
+func TestRetime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w wire
+		m := monitor(t, &w, Config{})
+		wait(t, m, Up)
+		m.Retime(Metered())
+		<-time.After(10 * time.Second)
+		before := w.probes.Load()
+		<-time.After(time.Minute)
+		if n := w.probes.Load() - before; n > 6 {
+			t.Errorf("%d probes in a minute of a metered link", n)
+		}
+		w.mode.Store(silent)
+		if took := wait(t, m, Down); took > 18*time.Second {
+			t.Errorf("noticed after %v", took)
+		}
+		m.Retime(Standard())
+		w.mode.Store(answering)
+		wait(t, m, Up)
 	})
 }
 
@@ -179,13 +243,13 @@ func TestSlowToGiveUpDoesNotDelayTheVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		cfg := Config{Timing: Standard(), WentDown: func(error) {}, Clock: clock.RealClock{}}
-		cfg.DownAfter, cfg.Probe = 1, func(context.Context, bool) error { <-release; return nil }
+		cfg.Probe = func(context.Context, Ask) error { <-release; return nil }
 		m := NewMonitor(cfg)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- m.Run(ctx) }()
-		if took := wait(t, m, Down); took > 1500*time.Millisecond {
-			t.Errorf("down after %v, want the probe's timeout", took)
+		if took := wait(t, m, Down); took > 5200*time.Millisecond {
+			t.Errorf("down after %v, want the patience", took)
 		}
 		cancel()
 		synctest.Wait()

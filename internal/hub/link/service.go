@@ -29,6 +29,12 @@ type Service struct {
 // NewService returns a service that is not failing.
 func NewService(cfg Timing) Service { return Service{cfg: cfg, need: serveAfter} }
 
+// Retimed returns the service with another timing from now on.
+func (s Service) Retimed(cfg Timing) Service {
+	s.cfg = cfg
+	return s
+}
+
 // Failing reports whether the service is failing.
 func (s Service) Failing() bool { return s.failing }
 

@@ -51,7 +51,7 @@ func TestService(t *testing.T) {
 		{"a down link has no such state", then(failing, Event{Kind: LinkWentDown, At: at(3)}), false, none},
 		{"a link goes down during a check, and fails again",
 			then(failing, checking(2.2), Event{Kind: LinkWentDown, At: at(3)}, unserved(9, 8.9), unserved(9.3, 9.2)), true, 12.3},
-		{"events that concern it not", then(failing, started(3), ok(3.1), answered(3.2, 3), broken(3.3)), true, 5},
+		{"events that concern it not", then(failing, probed(3, Ping), ok(3.1, Ping), answered(3.2), broken(3.3)), true, 5},
 		{"an answer from the future", then(failing, served(3, 100), served(4, 3.9)), false, none},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestFailingEndsByItself(t *testing.T) {
 		m.CoreAnswered(503, time.Now())
 		wait(t, m, Failing)
 		w.mode.Store(silent)
-		if took := wait(t, m, Down); took > 5*time.Second {
+		if took := wait(t, m, Down); took > 8*time.Second {
 			t.Errorf("a failing link that falls silent is down after %v", took)
 		}
 		w.mode.Store(answering)

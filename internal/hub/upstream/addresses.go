@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/hub/link"
 )
 
 // lookupTimeout bounds one question to a name server.
@@ -99,9 +101,9 @@ func (u *Upstream) followAddresses(ctx context.Context, s *server) error {
 
 // move has new requests use new connections, if a server answers where its name leads now.
 func (u *Upstream) move(ctx context.Context, s *server) error {
-	trying, cancel := context.WithTimeout(ctx, u.cfg.Link.Timeout)
+	trying, cancel := context.WithTimeout(ctx, u.cfg.Link.MaxDownTimeout)
 	defer cancel()
-	if err := s.probe(trying, true); err != nil {
+	if err := s.probe(trying, link.Fresh); err != nil {
 		return err
 	}
 	u.installing.Lock()

@@ -3,6 +3,7 @@ package upstream
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 )
 
 // conn is a connection that its server keeps track of, so that the server can reset it when the link goes down.
@@ -12,6 +13,7 @@ type conn struct {
 	// multiplexed connections carry no upgraded streams. They are closed only when idle or dead: what the kernel still
 	// holds for them is not worth sending, and must not be sent late.
 	multiplexed bool
+	verified    atomic.Bool // its TLS handshake is over: what arrives is the server's
 	once        sync.Once
 	err         error
 }
@@ -20,6 +22,9 @@ type conn struct {
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.server.metrics.received.Add(uint64(n))
+	if n > 0 && c.verified.Load() {
+		c.server.hears()
+	}
 	return n, err
 }
 

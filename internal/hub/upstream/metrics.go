@@ -31,8 +31,8 @@ func newMetrics(u *Upstream) *metrics {
 		}),
 		probes: register.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "yurthub_upstream_probe_duration_seconds", Help: "Time that probes took, by their result.",
-			Buckets: []float64{.002, .005, .01, .025, .05, .1, .25, .5, 1, 1.5},
-		}, []string{"server", "connection", "result"}),
+			Buckets: []float64{.002, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+		}, []string{"server", "ask", "result"}),
 		failures: register.NewCounterVec(prometheus.CounterOpts{
 			Name: "yurthub_upstream_traffic_failures_total",
 			Help: "Connections and requests that failed, perhaps because of the link.",
@@ -101,13 +101,10 @@ func (m *metrics) follow(s *server) {
 	}, func() float64 { return float64(s.monitor.Failings()) })
 }
 
-func (m *metrics) probed(server string, fresh, ok bool, took time.Duration) {
-	connection, result := "shared", "failed"
-	if fresh {
-		connection = "fresh"
-	}
+func (m *metrics) probed(server string, ask link.Ask, ok bool, took time.Duration) {
+	result := "failed"
 	if ok {
 		result = "ok"
 	}
-	m.probes.WithLabelValues(server, connection, result).Observe(took.Seconds())
+	m.probes.WithLabelValues(server, ask.String(), result).Observe(took.Seconds())
 }

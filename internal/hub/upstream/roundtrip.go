@@ -69,12 +69,11 @@ func (id *identity) send(s *server, req *http.Request, core bool) (*http.Respons
 		s.http1Only.Store(true)
 		response, err = way.http1.RoundTrip(req)
 	}
-	if err == nil && response.StatusCode < http.StatusInternalServerError {
-		// Server failures prove nothing: probes may find this server not ready.
-		s.monitor.TrafficOK(sentAt)
-	}
-	if err == nil && core {
-		s.monitor.CoreAnswered(response.StatusCode, sentAt)
+	if err == nil {
+		s.monitor.TrafficOK() // whatever it says
+		if core {
+			s.monitor.CoreAnswered(response.StatusCode, sentAt)
+		}
 	}
 	return response, err
 }

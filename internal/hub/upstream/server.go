@@ -24,15 +24,17 @@ const (
 	protocolHTTP1 = "http/1.1"
 	protocolHTTP2 = "h2"
 
-	// dialTimeout and handshakeTimeout bound the steps of connecting. Both survive one lost SYN (resent after 1 s).
-	dialTimeout      = 3 * time.Second
-	handshakeTimeout = 3 * time.Second
-	// unackedTimeout is the budget for a request in flight on a dead link (DESIGN §8).
-	unackedTimeout = 8 * time.Second
+	// dialTimeout and handshakeTimeout bound the steps of connecting: each outlasts a full queue of 4 s, and a packet that is
+	// lost in it. A link that is called down ends both.
+	dialTimeout      = 10 * time.Second
+	handshakeTimeout = 10 * time.Second
+	// unackedTimeout is how long TCP keeps a connection that nothing is acknowledged on. A link that is called down ends all of
+	// them before; this is for one that is stuck alone.
+	unackedTimeout = 12 * time.Second
 	// pingAfter is how long an HTTP/2 connection may be quiet before it is pinged, pingTimeout how long the answer may
-	// take; together less than 8 s. On a good connection the probes, every 2 s, leave no need for pings.
-	pingAfter   = 4 * time.Second
-	pingTimeout = 3 * time.Second
+	// take: client-go's values. They find a connection that is stuck alone while nothing is sent over it.
+	pingAfter   = 30 * time.Second
+	pingTimeout = 15 * time.Second
 	// idleTimeout is how long an unused connection is kept.
 	idleTimeout = 90 * time.Second
 	// maxProbeBody bounds how much of a probe's answer is read, which must be read for the connection to be reused.
@@ -49,6 +51,10 @@ type server struct {
 
 	transports atomic.Pointer[transports]
 	http1Only  atomic.Bool // found while connecting; found out anew after each time down
+	unready    atomic.Bool // it answers /readyz, with a failure
+
+	began time.Time
+	heard atomic.Int64 // time.Duration since began when bytes of the verified server last arrived; 0: never
 
 	mu       sync.Mutex
 	conns    map[*conn]struct{}
@@ -64,10 +70,10 @@ func newServer(cfg Config, address *url.URL, m *metrics) *server {
 	}
 	s := &server{
 		cfg: cfg, url: address, addr: net.JoinHostPort(address.Hostname(), port), metrics: m,
-		conns: map[*conn]struct{}{},
+		conns: map[*conn]struct{}{}, began: cfg.Clock.Now(),
 	}
 	s.epoch, s.endEpoch = context.WithCancelCause(context.Background())
-	judged := link.Config{Timing: cfg.Link, Probe: s.probe, WentDown: s.reset, Clock: cfg.Clock}
+	judged := link.Config{Timing: cfg.Link, Probe: s.probe, Heard: s.lastHeard, WentDown: s.reset, Clock: cfg.Clock}
 	if cfg.CoreRead != "" {
 		judged.Check = s.check
 	}
@@ -82,6 +88,20 @@ func (s *server) name() string { return cmp.Or(s.cfg.ServerName, s.url.Hostname(
 func (s *server) at(path string) string { return s.url.JoinPath(path).String() }
 
 func (s *server) state() link.State { return s.monitor.State().Get() }
+
+// serves reports whether the server answers, and says that it is ready.
+func (s *server) serves() bool { return s.state() == link.Up && !s.unready.Load() }
+
+// hears notes that something of the verified server has just arrived.
+func (s *server) hears() { s.heard.Store(int64(max(s.cfg.Clock.Since(s.began), 1))) }
+
+// lastHeard returns when something of the verified server last arrived; zero if never.
+func (s *server) lastHeard() time.Time {
+	if since := time.Duration(s.heard.Load()); since > 0 {
+		return s.began.Add(since)
+	}
+	return time.Time{}
+}
 
 // dial opens a TLS connection. Its errors are connectErrors, with a DownError inside if the link is down.
 func (s *server) dial(ctx context.Context, config *tls.Config, multiplexed, probe bool) (*tls.Conn, error) {
@@ -134,6 +154,8 @@ func (s *server) connect(ctx context.Context, config *tls.Config, multiplexed, p
 		}
 		return nil, err
 	}
+	c.verified.Store(true)
+	s.hears()
 	return secured, nil
 }
 
@@ -200,13 +222,21 @@ func (s *server) down(sent bool, cause error) error {
 	return &DownError{Name: s.cfg.Name, Since: since, Sent: sent, Err: fmt.Errorf("%s: %w", s.addr, err)}
 }
 
-// probe asks the server whether it is ready. Any answer but a server failure shows that it is alive.
-func (s *server) probe(ctx context.Context, fresh bool) (err error) {
+// probe asks the server whether it is there. Any answer shows that it is: one that is not ready is asked only if no other is.
+func (s *server) probe(ctx context.Context, ask link.Ask) (err error) {
 	start := s.cfg.Clock.Now()
-	defer func() { s.metrics.probed(s.addr, fresh, err == nil, s.cfg.Clock.Since(start)) }()
+	defer func() { s.metrics.probed(s.addr, ask, err == nil, s.cfg.Clock.Since(start)) }()
 	t := s.transports.Load()
+	if len(s.cfg.Servers) == 1 && ask == link.Ping { // of several it is good to know which are ready
+		if c := t.node.pool.any(); c != nil && !s.http1Only.Load() {
+			if err := c.Ping(ctx); err != nil {
+				return fmt.Errorf("probe: %w", err)
+			}
+			return nil
+		}
+	}
 	var via http.RoundTripper = t.probe
-	if !fresh {
+	if ask != link.Fresh {
 		via = t.node.plain(s)
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.at("/readyz"), nil)
@@ -228,8 +258,9 @@ func (s *server) probe(ctx context.Context, fresh bool) (err error) {
 	}
 	_, _ = io.CopyN(io.Discard, response.Body, maxProbeBody) // only to leave the connection clean
 	_ = response.Body.Close()
-	if response.StatusCode >= http.StatusInternalServerError {
-		return fmt.Errorf("probe: the server is not ready: it answers /readyz with %s", response.Status)
+	unready := response.StatusCode >= http.StatusInternalServerError
+	if s.unready.Swap(unready) != unready {
+		klog.FromContext(ctx).Info("The server answers otherwise whether it is ready", "ready", !unready, "status", response.Status)
 	}
 	return nil
 }
@@ -260,6 +291,7 @@ type transports struct {
 // lanes are the connections of one identity.
 type lanes struct {
 	http2 *http2.Transport
+	pool  *pool           // http2's connections
 	http1 *http.Transport // upgrades, and everything if the server speaks no HTTP/2
 }
 
@@ -271,19 +303,8 @@ func (s *server) newTransports(c *credentials) *transports {
 
 func (s *server) newLanes(c *credentials, asNode bool) *lanes {
 	config := c.tls(s.name(), asNode, protocolHTTP2)
-	return &lanes{
+	l := &lanes{
 		http2: &http2.Transport{
-			DialTLSContext: func(ctx context.Context, _, _ string, _ *tls.Config) (net.Conn, error) {
-				secured, err := s.dial(ctx, config, true, false)
-				if err != nil {
-					return nil, err
-				}
-				if secured.ConnectionState().NegotiatedProtocol != protocolHTTP2 {
-					_ = secured.Close()
-					return nil, &connectError{server: s.addr, err: errNoHTTP2}
-				}
-				return secured, nil
-			},
 			DisableCompression: true, // what the caller and the server agree on passes through
 			ReadIdleTimeout:    pingAfter,
 			PingTimeout:        pingTimeout,
@@ -292,6 +313,18 @@ func (s *server) newLanes(c *credentials, asNode bool) *lanes {
 		},
 		http1: s.newHTTP1(c.tls(s.name(), asNode, protocolHTTP1), false),
 	}
+	l.pool = newPool(l.http2, func(ctx context.Context) (*tls.Conn, error) {
+		secured, err := s.dial(ctx, config, true, false)
+		if err != nil {
+			return nil, err
+		}
+		if secured.ConnectionState().NegotiatedProtocol != protocolHTTP2 {
+			_ = secured.Close()
+			return nil, &connectError{server: s.addr, err: errNoHTTP2}
+		}
+		return secured, nil
+	})
+	return l
 }
 
 func (s *server) newHTTP1(config *tls.Config, probe bool) *http.Transport {
@@ -319,7 +352,7 @@ func (l *lanes) plain(s *server) http.RoundTripper {
 
 func (t *transports) closeIdle() {
 	for _, l := range []*lanes{t.node, t.caller} {
-		l.http2.CloseIdleConnections()
+		l.pool.closeIdle()
 		l.http1.CloseIdleConnections()
 	}
 	t.probe.CloseIdleConnections()

@@ -78,8 +78,8 @@ func New(cfg Config) (*Upstream, error) {
 // Dial opens a TCP connection with keep-alive and a bound on unacknowledged data.
 func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := &net.Dialer{
-		// Connections of upgraded streams have no pings of their own.
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 3 * time.Second, Count: 3},
+		// Connections of upgraded streams have no pings of their own, and a router on the way forgets what is quiet for minutes.
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 45 * time.Second, Interval: 5 * time.Second, Count: 3},
 		Control:         limitUnacknowledged,
 	}
 	return dialer.DialContext(ctx, network, address)
@@ -235,7 +235,7 @@ func (u *Upstream) running(ctx context.Context) error {
 // pick returns the server for the next attempt, or nil if none is left or all are down. tried is a set of bits.
 func (u *Upstream) pick(tried uint32) (s *server, index int) {
 	current := int(u.current.Load())
-	if tried&(1<<current) == 0 && u.servers[current].state() == link.Up {
+	if tried&(1<<current) == 0 && u.servers[current].serves() {
 		return u.servers[current], current
 	}
 	index = -1
@@ -244,20 +244,28 @@ func (u *Upstream) pick(tried uint32) (s *server, index int) {
 		if tried&(1<<i) != 0 {
 			continue
 		}
-		if state := candidate.state(); better(state, best) {
+		state := candidate.state()
+		if better(state, best) || s != nil && state == best && candidate.serves() && !s.serves() {
 			s, index, best = candidate, i, state
 		}
 	}
 	return s, index
 }
 
-// settle sends later requests to the server that has just answered one, if the current server failed that request, is failing
-// or is down. A current server with an unknown link stays current.
+// settle sends later requests to the server that has just answered one, if the current server failed that request, is failing,
+// not ready, or down. A current server with an unknown link stays current.
 func (u *Upstream) settle(index int, tried uint32) {
 	current := u.current.Load()
-	state := u.servers[current].state()
-	if int(current) != index && (tried&(1<<current) != 0 || state == link.Down || state == link.Failing) {
+	s := u.servers[current]
+	if int(current) != index && (tried&(1<<current) != 0 || s.state() != link.Unknown && !s.serves()) {
 		u.current.CompareAndSwap(current, int32(index))
+	}
+}
+
+// Retime has all links judged by another timing from now on.
+func (u *Upstream) Retime(timing link.Timing) {
+	for _, s := range u.servers {
+		s.monitor.Retime(timing)
 	}
 }
 
