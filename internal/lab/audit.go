@@ -57,6 +57,7 @@ type auditEvent struct {
 	Verb       string    `json:"verb"`
 	UserAgent  string    `json:"userAgent"`
 	Received   time.Time `json:"requestReceivedTimestamp"`
+	SourceIPs  []string  `json:"sourceIPs"`
 	User       struct {
 		Username string `json:"username"`
 	} `json:"user"`
@@ -69,31 +70,101 @@ type auditEvent struct {
 	} `json:"responseStatus"`
 }
 
-// fullReads finds the full reads in an audit log. The log's last line may be half written.
+// Request is one request that the cloud received from a node.
+type Request struct {
+	At time.Time `json:"at"`
+	// Node is where it came from, by the address.
+	Node string `json:"node"`
+	// Agent is the calling program without its version, Verb as the audit log has it, What the resource with its subresource, or
+	// the path of what is none.
+	Agent string `json:"agent"`
+	Verb  string `json:"verb"`
+	What  string `json:"what"`
+}
+
+// Requests returns the requests that the cloud received from nodes in [from, to), in a lab with Config.AuditAll. It has those that
+// have ended, and watches that have begun.
+func (c *Client) Requests(ctx context.Context, from, to time.Time) ([]Request, error) {
+	cfg, err := c.Config()
+	if err != nil {
+		return nil, err
+	}
+	nodes := map[string]string{}
+	for _, p := range cfg.places() {
+		nodes[p.wan().String()] = string(p.name())
+	}
+	path, err := c.AuditLog()
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var all []Request
+	err = eachEvent(ctx, f, "", func(e auditEvent) {
+		if e.Received.Before(from) || !e.Received.Before(to) || len(e.SourceIPs) == 0 {
+			return
+		}
+		node, ok := nodes[e.SourceIPs[0]]
+		if began := e.Stage == "ResponseStarted"; ok && began == (e.Verb == "watch") {
+			all = append(all, e.request(node))
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("the cloud's audit log: %w", err)
+	}
+	return all, nil
+}
+
+func (e auditEvent) request(node string) Request {
+	r := Request{At: e.Received, Node: node, Verb: e.Verb}
+	r.Agent, _, _ = strings.Cut(e.UserAgent, "/")
+	if e.ObjectRef == nil {
+		r.What, _, _ = strings.Cut(e.RequestURI, "?")
+		return r
+	}
+	r.What = e.ObjectRef.Resource
+	if e.ObjectRef.Subresource != "" {
+		r.What += "/" + e.ObjectRef.Subresource
+	}
+	return r
+}
+
+// fullReads finds the full reads in an audit log.
 func fullReads(ctx context.Context, log io.Reader, resource string) ([]FullRead, error) {
 	var reads []FullRead
-	for in := bufio.NewReaderSize(log, 64<<10); ctx.Err() == nil; {
-		line, err := in.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return reads, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if !bytes.Contains(line, []byte(`"`+resource+`"`)) {
-			continue
-		}
-		var e auditEvent
-		if err := json.Unmarshal(line, &e); err != nil {
-			return nil, err
-		}
+	err := eachEvent(ctx, log, `"`+resource+`"`, func(e auditEvent) {
 		if e.full(resource) {
 			reads = append(reads, FullRead{
 				At: e.Received, User: e.User.Username, Verb: e.Verb, URI: e.RequestURI, Agent: e.UserAgent,
 			})
 		}
+	})
+	return reads, err
+}
+
+// eachEvent calls do with each event whose line contains a text. The log's last line may be half written.
+func eachEvent(ctx context.Context, log io.Reader, text string, do func(auditEvent)) error {
+	for in := bufio.NewReaderSize(log, 64<<10); ctx.Err() == nil; {
+		line, err := in.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if !bytes.Contains(line, []byte(text)) {
+			continue
+		}
+		var e auditEvent
+		if err := json.Unmarshal(line, &e); err != nil {
+			return err
+		}
+		do(e)
 	}
-	return nil, context.Cause(ctx)
+	return context.Cause(ctx)
 }
 
 // full reports whether the event records a full read.

@@ -132,6 +132,21 @@ rules:
 - level: None
 `
 
+// auditAll records every request. A watch is recorded as above.
+const auditAll = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+`
+
+func (c Config) auditPolicy() string {
+	if c.AuditAll {
+		return auditAll
+	}
+	return auditPolicy
+}
+
 // Programs of the control plane, for Client.Cloud.
 const (
 	Etcd                  Component = "etcd"

@@ -101,6 +101,13 @@ type Config struct {
 	// HubFlags are added to every hub's own flags.
 	HubFlags []string `json:"hubFlags,omitempty"`
 	Timing   Timing   `json:"timing"`
+	// Variants are the pools that differ from the others, by their numbers from 1.
+	Variants map[int]Variant `json:"variants,omitempty"`
+	// AuditAll makes the cloud's audit log record every request, for Client.Requests.
+	AuditAll bool `json:"auditAll,omitempty"`
+
+	// noHub is Variant.NoHub, in what Config.of returns.
+	noHub bool
 }
 
 // AsInstalled returns the same lab with the system installed: its coordinators are Pods run by real kubelets, and its
@@ -130,13 +137,13 @@ func (c Config) Validate() error {
 	case c.Kubelet == Hollow && !c.NoKubelet && (c.Kubernetes != "" || c.KubeletVersion != ""):
 		return errors.New("--kubelet hollow is of our own Kubernetes: with --kubernetes or --kubelet-version, want real")
 	case !c.Installed:
-		return nil
+		return c.validateVariants()
 	case c.Kubelet != Real || c.NoKubelet:
 		return errors.New("--installed runs the system in Pods, which needs --kubelet real")
 	case c.NoCoordinator:
 		return errors.New("--installed makes a coordinator for each pool: leave --no-coordinator out")
 	}
-	return nil
+	return c.validateVariants()
 }
 
 // Component is a program of a node, by the name that the command line uses.
@@ -199,5 +206,5 @@ func (c Config) watchers() int {
 	if !c.NoProxy {
 		each++
 	}
-	return 20 + c.Pools*2 + c.Pools*c.Nodes*each // the cloud, coordinators, nodes
+	return 20 + c.Pools*2 + len(c.places())*each // the cloud, coordinators, nodes
 }

@@ -147,30 +147,34 @@ func output(cmd *exec.Cmd) ([]byte, error) {
 	return out, err
 }
 
-// poolManifests returns a NodePool and a YurtCoordinator for each pool, and for pools of fewer nodes than it takes by default the
-// word that they are enough.
-func poolManifests(pools, nodes int) []byte {
+// poolManifests returns a NodePool and, unless it has none, a YurtCoordinator for each pool, and for pools of fewer nodes than it
+// takes by default the word that they are enough.
+func poolManifests(c Config) []byte {
 	var b strings.Builder
-	if nodes < edge.MinPoolNodes {
+	if c.Nodes < edge.MinPoolNodes {
 		fmt.Fprintf(&b, `---
 apiVersion: %s
 kind: PoolSettings
 metadata: {name: small-pools}
 spec: {nodepoolSelector: {}, priority: -1, coordinator: {minNodes: %d}}
-`, PoolSettings.GroupVersion(), nodes)
+`, PoolSettings.GroupVersion(), c.Nodes)
 	}
-	for p := 1; p <= pools; p++ {
+	for p := 1; p <= c.Pools; p++ {
+		fmt.Fprintf(&b, `---
+apiVersion: %s
+kind: NodePool
+metadata: {name: %s}
+spec: {type: Edge}
+`, NodePools.GroupVersion(), poolName(p))
+		if c.of(p).NoCoordinator {
+			continue
+		}
 		fmt.Fprintf(&b, `---
 apiVersion: %[2]s
-kind: NodePool
-metadata: {name: %[1]s}
-spec: {type: Edge}
----
-apiVersion: %[3]s
 kind: YurtCoordinator
 metadata: {name: %[1]s}
 spec: {nodePool: %[1]s}
-`, poolName(p), NodePools.GroupVersion(), YurtCoordinators.GroupVersion())
+`, poolName(p), YurtCoordinators.GroupVersion())
 	}
 	return []byte(b.String())
 }
@@ -181,7 +185,7 @@ func (l *Lab) makeCoordinators(ctx context.Context, progress func(string)) error
 		return err
 	}
 	// A new definition is served after some tenths of a second.
-	manifests := poolManifests(l.cfg.Pools, l.cfg.Nodes)
+	manifests := poolManifests(l.cfg)
 	if err := l.again(ctx, func() error { return l.apply(ctx, "pools.yaml", manifests) }); err != nil {
 		return err
 	}
@@ -191,6 +195,9 @@ func (l *Lab) makeCoordinators(ctx context.Context, progress func(string)) error
 		return err
 	}
 	for p := 1; p <= l.cfg.Pools; p++ {
+		if l.cfg.of(p).NoCoordinator {
+			continue
+		}
 		name := string(poolName(p))
 		err := l.again(ctx, func() error {
 			o, err := objects.Resource(YurtCoordinators).Get(ctx, name, metav1.GetOptions{})

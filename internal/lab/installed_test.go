@@ -58,7 +58,7 @@ func TestCoordinatorAmong(t *testing.T) {
 		{"one that goes, alone", []*corev1.Pod{coordinatorPod("a", "p1-n1", 1, goes)}, "p1-n1"},
 		{"two: the younger", []*corev1.Pod{coordinatorPod("a", "p1-n1", 1, nil), coordinatorPod("b", "p1-n2", 2, nil)}, "p1-n2"},
 	} {
-		got, found := coordinatorAmong(tt.pods, places(2, 3), 1)
+		got, found := coordinatorAmong(tt.pods, (Config{Pools: 2, Nodes: 3}).places(), 1)
 		if found != (tt.want != "") || (found && string(got.name()) != tt.want) {
 			t.Errorf("%s: %s, %v; want %q", tt.name, got.name(), found, tt.want)
 		}
@@ -72,7 +72,7 @@ func installedLab(pods []*corev1.Pod, client *fake.Clientset) *Lab {
 		_ = index.Add(p) // the key function knows Pods
 	}
 	return &Lab{
-		cfg: Config{Name: "x", Pools: 2, Nodes: 3, Kubelet: Real, Installed: true}, all: places(2, 3), accesses: map[int][]byte{},
+		cfg: Config{Name: "x", Pools: 2, Nodes: 3, Kubelet: Real, Installed: true}, all: (Config{Pools: 2, Nodes: 3}).places(), accesses: map[int][]byte{},
 		watch: &watcher{client: client, coordinators: corelisters.NewPodLister(index)},
 	}
 }
@@ -99,7 +99,7 @@ func TestCoordinatorIsAsked(t *testing.T) {
 			t.Errorf("pool %d: %q, %v; want %s", pool, node, err, want)
 		}
 	}
-	serve(&Lab{cfg: Config{Pools: 2, Nodes: 3}, all: places(2, 3)})
+	serve(&Lab{cfg: Config{Pools: 2, Nodes: 3}, all: (Config{Pools: 2, Nodes: 3}).places()})
 	if node, err := c.Coordinator(t.Context(), 2); err != nil || node != "p2-n1" {
 		t.Errorf("not installed, pool 2: %q, %v", node, err)
 	}
@@ -163,7 +163,7 @@ func TestNotReady(t *testing.T) {
 
 func TestPoolManifests(t *testing.T) {
 	var got []string
-	for _, document := range bytes.Split(poolManifests(2, 3), []byte("---\n"))[1:] {
+	for _, document := range bytes.Split(poolManifests(Config{Pools: 2, Nodes: 3}), []byte("---\n"))[1:] {
 		var o struct {
 			APIVersion, Kind string
 			Metadata         struct{ Name string }

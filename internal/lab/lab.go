@@ -79,7 +79,7 @@ type host struct {
 // newLab lays out a lab in dir. Nothing runs yet.
 func newLab(cfg Config, dir string, bins build.Binaries, images []string) *Lab {
 	return &Lab{
-		cfg: cfg, dir: dir, bins: bins, images: images, all: places(cfg.Pools, cfg.Nodes),
+		cfg: cfg, dir: dir, bins: bins, images: images, all: cfg.places(),
 		importing: semaphore.NewWeighted(int64(runtime.NumCPU())),
 		hosts:     map[string]*host{}, cuts: map[link]wire.Fault{}, lines: map[link]*shapedLine{},
 		mark: map[string]wire.Bytes{}, accesses: map[int][]byte{},
@@ -94,7 +94,7 @@ func cgroup(name string) string { return "yurtlab-" + name }
 
 func (l *Lab) node(p place) node {
 	return node{
-		place: p, cfg: l.cfg, bins: l.bins, disk: l.disk(string(p.name())), images: l.images, importing: l.importing,
+		place: p, cfg: l.cfg.of(p.pool), bins: l.bins, disk: l.disk(string(p.name())), images: l.images, importing: l.importing,
 		snapshotter: l.snapshotter, authority: l.authority,
 	}
 }
@@ -213,7 +213,7 @@ func (l *Lab) nodeHost(p place) *host {
 	return &host{
 		spec: spec, place: p, shaped: map[Network]*wire.Carried{},
 		cables: []wire.Cable{p.wanCable(), p.lanCable()},
-		routes: p.routes(l.cfg.Nodes),
+		routes: p.routes(l.cfg.of(p.pool).Nodes),
 		start: func(ctx context.Context, m *machine.Machine) error {
 			if err := l.handOut(n.disk, n.keys()...); err != nil {
 				return err
@@ -297,7 +297,7 @@ func (n node) importImages(ctx context.Context, m *machine.Machine) error {
 
 func (l *Lab) startCloud(ctx context.Context, m *machine.Machine, progress func(string)) error {
 	disk := l.disk(cloudMachine)
-	if err := os.WriteFile(filepath.Join(disk, "audit-policy.yaml"), []byte(auditPolicy), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(disk, "audit-policy.yaml"), []byte(l.cfg.auditPolicy()), 0o600); err != nil {
 		return err
 	}
 	if err := l.handOut(disk, controlPlaneKeys(l.cfg)...); err != nil {
@@ -576,7 +576,7 @@ func (l *Lab) MarkTraffic() {
 
 // bootTimeout bounds a boot. Three real machines take 16 s on two cores; thirty hollow ones take a few minutes.
 func (c Config) bootTimeout() time.Duration {
-	nodes := c.Pools * c.Nodes
+	nodes := len(c.places())
 	if c.Installed {
 		nodes += 1 + 2*c.Pools // the cloud is one more; a coordinator comes after its nodes
 	}

@@ -20,7 +20,7 @@ func TestPoolStatuses(t *testing.T) {
 		return n
 	}
 	const yes, no, unknown = corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown
-	all := places(2, 2)
+	all := (Config{Pools: 2, Nodes: 2}).places()
 	for _, tt := range []struct {
 		what  string
 		nodes []*corev1.Node

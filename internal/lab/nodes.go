@@ -87,7 +87,7 @@ func (n node) components() []Component {
 	if n.runsCoordinator() {
 		all = append(all, Coordinator)
 	}
-	if !n.takenOver() {
+	if !n.takenOver() && !n.cfg.noHub {
 		all = append(all, Hub)
 	}
 	if n.cfg.CoreDNS {
@@ -227,10 +227,18 @@ func (n node) writeFiles() error {
 	return nil
 }
 
-// addHubFiles adds the files of a node's hub and of the programs that reach the cloud through it.
+// addHubFiles adds the files of a node's hub and of the programs that reach the cloud through it. On a node without a hub these
+// reach the cloud themselves: kubelet by the node's certificate, the others by their tokens.
 func (n node) addHubFiles(files map[string]string) {
+	server, authority := hubAddress, n.file(filepath.Join(hubKeys, hubAuthority))
+	asKubelet := fmt.Sprintf("tokenFile: %q", n.file(filepath.Join(hubKeys, kubeletToken)))
+	if n.cfg.noHub {
+		crt, key := n.userKey()
+		server, authority = cloudAddress, n.cert("ca.crt")
+		asKubelet = fmt.Sprintf("client-certificate: %q, client-key: %q", crt, key)
+	}
 	for user, credentials := range map[string]string{
-		kubeletUser: fmt.Sprintf("tokenFile: %q", n.file(filepath.Join(hubKeys, kubeletToken))),
+		kubeletUser: asKubelet,
 		proxyUser:   fmt.Sprintf("token: %q", tokenOf(proxyUser)),
 		dnsUser:     fmt.Sprintf("token: %q", tokenOf(dnsUser)),
 	} {
@@ -240,7 +248,7 @@ current-context: hub
 clusters: [{name: hub, cluster: {server: %q, certificate-authority: %q}}]
 contexts: [{name: hub, context: {cluster: hub, user: program}}]
 users: [{name: program, user: {%s}}]
-`, hubAddress, n.file(filepath.Join(hubKeys, hubAuthority)), credentials)
+`, server, authority, credentials)
 	}
 	if _, err := os.Stat(n.file(hubSettings)); errors.Is(err, fs.ErrNotExist) {
 		files[hubSettings] = "" // what Client.HubSettings has written outlives a power cut
@@ -259,7 +267,7 @@ const kubeletUser, proxyUser, dnsUser = "hub", "proxy", "dns"
 // keepProof makes what the hub and its programs know each other by, for those of them that start before it. On a node that is
 // taken over it is what Client.Adopt has copied.
 func (n node) keepProof(ctx context.Context) error {
-	if n.place == inCloud {
+	if n.place == inCloud || n.cfg.noHub {
 		return nil
 	}
 	if _, err := os.Stat(n.file(filepath.Join(hubKeys, hubAuthority))); err == nil && n.takenOver() {

@@ -101,17 +101,6 @@ var cloudCable = wire.Cable{
 	Port: "w-cloud", Interface: wanPort, Switch: wanSwitch, Address: netip.PrefixFrom(cloudWAN, wanNetwork.Bits()),
 }
 
-// places lists all nodes, pool by pool.
-func places(pools, nodes int) []place {
-	all := make([]place, 0, pools*nodes)
-	for p := 1; p <= pools; p++ {
-		for i := 1; i <= nodes; i++ {
-			all = append(all, place{p, i})
-		}
-	}
-	return all
-}
-
 // routes returns a node's routes: to the Pods of its pool's other nodes over the LAN, to everything else over the WAN.
 func (p place) routes(nodes int) []wire.Route {
 	routes := []wire.Route{{To: netip.MustParsePrefix("0.0.0.0/0"), Via: cloudWAN}}

@@ -42,7 +42,7 @@ func TestLargestLab(t *testing.T) {
 	}
 	ports, pods := map[string]bool{}, map[netip.Prefix]bool{inCloud.pods(): true}
 	everyPod, services := netip.MustParsePrefix(podsCIDR), netip.MustParsePrefix(serviceCIDR)
-	all := places(MaxPools, MaxNodes)
+	all := (Config{Pools: MaxPools, Nodes: MaxNodes}).places()
 	if len(all) != MaxPools*MaxNodes || all[0] != (place{1, 1}) || all[1] != (place{1, 2}) {
 		t.Fatalf("%d places, from %v", len(all), all[:2])
 	}
@@ -86,7 +86,7 @@ func TestRoutes(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("a node's: %v, want %v", got, want)
 	}
-	got = routeTexts(cloudRoutes(places(2, 1)))
+	got = routeTexts(cloudRoutes((Config{Pools: 2, Nodes: 1}).places()))
 	want = []string{
 		"10.78.1.1/32 via 10.77.1.1", "10.129.1.0/24 via 10.77.1.1",
 		"10.78.2.1/32 via 10.77.2.1", "10.130.1.0/24 via 10.77.2.1",
@@ -97,7 +97,7 @@ func TestRoutes(t *testing.T) {
 }
 
 func TestTargets(t *testing.T) {
-	all := places(12, 2)
+	all := (Config{Pools: 12, Nodes: 2}).places()
 	for target, want := range map[string][]place{
 		"p1-n2": {{1, 2}}, "pool/p2": {{2, 1}, {2, 2}}, "pool/p1": {{1, 1}, {1, 2}}, // and not p10 to p12
 	} {
@@ -138,7 +138,7 @@ func TestLinkNames(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	all := places(2, 2)
+	all := (Config{Pools: 2, Nodes: 2}).places()
 	one, two := place{1, 1}, place{1, 2}
 	for _, tt := range []struct {
 		name string

@@ -95,8 +95,13 @@ const maxSocketPath = 107
 
 // socketsFit fails if a path in dir is too long for the socket that a machine listens on.
 func socketsFit(dir string, cfg Config) error {
-	longest := place{cfg.Pools, cfg.Nodes}.name()
-	if path := machine.Socket(filepath.Join(dir, "machines", string(longest))); len(path) > maxSocketPath {
+	longest := ""
+	for _, p := range cfg.places() {
+		if name := string(p.name()); len(name) >= len(longest) {
+			longest = name
+		}
+	}
+	if path := machine.Socket(filepath.Join(dir, "machines", longest)); len(path) > maxSocketPath {
 		return fmt.Errorf("%s is %d bytes long, and a socket's path can have %d: give the lab a shorter --name, or "+
 			"set XDG_STATE_HOME to a directory with a shorter path", path, len(path), maxSocketPath)
 	}
@@ -116,7 +121,7 @@ func watchersFit(cfg Config) error {
 	most, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if need := cfg.watchers(); err == nil && need > most {
 		return fmt.Errorf("%d nodes need some %d inotify instances, but this system allows %d: use fewer nodes, or allow "+
-			"more with: sysctl -w fs.inotify.max_user_instances=%d", cfg.Pools*cfg.Nodes, need, most, 2*need)
+			"more with: sysctl -w fs.inotify.max_user_instances=%d", len(cfg.places()), need, most, 2*need)
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ runs on a node's own network. This takes about five minutes. A figure over its b
 		},
 	}
 	outputFlag(cmd, &output)
-	cmd.AddCommand(cloudScaleCommand())
+	cmd.AddCommand(cloudScaleCommand(), wanDayCommand(name))
 	cmd.Flags().StringVar(&profiles, "profile", "",
 		"directory for profiles of the hub and the figures of every round; profiling costs a little")
 	return cmd
