@@ -82,8 +82,8 @@ type Request struct {
 	What  string `json:"what"`
 }
 
-// Requests returns the requests that the cloud received from nodes in [from, to), in a lab with Config.AuditAll. It has those that
-// have ended, and watches that have begun.
+// Requests returns the requests that the cloud received from nodes in [from, to), in a lab with Config.AuditAll. It has those
+// that have ended, and watches that have begun.
 func (c *Client) Requests(ctx context.Context, from, to time.Time) ([]Request, error) {
 	cfg, err := c.Config()
 	if err != nil {

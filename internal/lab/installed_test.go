@@ -72,8 +72,9 @@ func installedLab(pods []*corev1.Pod, client *fake.Clientset) *Lab {
 		_ = index.Add(p) // the key function knows Pods
 	}
 	return &Lab{
-		cfg: Config{Name: "x", Pools: 2, Nodes: 3, Kubelet: Real, Installed: true}, all: (Config{Pools: 2, Nodes: 3}).places(), accesses: map[int][]byte{},
-		watch: &watcher{client: client, coordinators: corelisters.NewPodLister(index)},
+		cfg: Config{Name: "x", Pools: 2, Nodes: 3, Kubelet: Real, Installed: true}, all: (Config{Pools: 2, Nodes: 3}).places(),
+		accesses: map[int][]byte{},
+		watch:    &watcher{client: client, coordinators: corelisters.NewPodLister(index)},
 	}
 }
 

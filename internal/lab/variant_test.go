@@ -76,7 +76,8 @@ func TestVariantsAreOfPoolsThatThereAre(t *testing.T) {
 func TestRequestsOfNodes(t *testing.T) {
 	const resource = `{"kind":"Event","stage":"ResponseComplete","verb":"update","userAgent":"kubelet/v1.36.3 (linux)",` +
 		`"objectRef":{"resource":"nodes","subresource":"status"},"requestURI":"/api/v1/nodes/x/status"}` + "\n"
-	const path = `{"kind":"Event","stage":"ResponseComplete","verb":"get","userAgent":"yurthub","requestURI":"/readyz?verbose"}` + "\n"
+	const path = `{"kind":"Event","stage":"ResponseComplete","verb":"get","userAgent":"yurthub",` +
+		`"requestURI":"/readyz?verbose"}` + "\n"
 	var got []Request
 	err := eachEvent(t.Context(), strings.NewReader(resource+path+`{"kind":"Ev`), "", func(e auditEvent) {
 		got = append(got, e.request("p1-n1"))

@@ -74,7 +74,8 @@ func TestForwardersOfOtherClouds(t *testing.T) {
 		"v1.33.13": "impersonate", "v1.35.4": "impersonate",
 		"v1.36.3": "impersonate:serviceaccount", "v1.37.2": "impersonate:serviceaccount",
 	} {
-		l := &Lab{cfg: Config{Pools: 1}, all: (Config{Pools: 1, Nodes: 3}).places(), bins: build.Binaries{KubernetesVersion: version}}
+		cfg := Config{Pools: 1, Nodes: 3}
+		l := &Lab{cfg: cfg, all: cfg.places(), bins: build.Binaries{KubernetesVersion: version}}
 		objects, err := l.systemRights()
 		if err != nil {
 			t.Fatal(err)

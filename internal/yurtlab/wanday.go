@@ -15,13 +15,13 @@ import (
 func wanDayCommand(name *string) *cobra.Command {
 	var output, kubelet string
 	var quick bool
-	setup := wanday.Setup{Nodes: 3, Others: 2}
+	setup := wanday.Setup{Nodes: 3, Others: 1}
 	lasting := map[wanday.Cluster]*time.Duration{}
 	cmd := &cobra.Command{
 		Use: "wan-day", Short: "Measure what a node costs on its WAN link in a day, with and without a hub",
 		Args: cobra.NoArgs,
-		Long: `Boot a lab with Kubernetes' own timing, of three pools: nodes without a hub, nodes whose hubs have no coordinator, and a
-pool with a coordinator. Measure at the same time what each node's WAN cable carries, in whole frames, while nothing changes in
+		Long: `Boot a lab with Kubernetes' own timing, of three pools: nodes without a hub, nodes whose hubs have no coordinator,
+and a pool with a coordinator. Measure at the same time what each node's WAN cable carries, in whole frames, while nothing changes in
 the cluster, while a Pod is replaced each minute, and while a Deployment of 20 Pods is rolled over each minute. Print it for a
 day, with what the hubs spent it on. This takes 55 minutes, with --quick 8. A figure over its budget is marked, but is no
 failure.`,
@@ -57,7 +57,8 @@ failure.`,
 	for cluster, d := range map[wanday.Cluster]time.Duration{
 		wanday.Idle: 30 * time.Minute, wanday.Quiet: 10 * time.Minute, wanday.Busy: 10 * time.Minute,
 	} {
-		lasting[cluster] = f.Duration(string(cluster), d, fmt.Sprintf("how long to measure a cluster that is %s; 0: not at all", cluster))
+		lasting[cluster] = f.Duration(string(cluster), d,
+			fmt.Sprintf("how long to measure a cluster that is %s; 0: not at all", cluster))
 	}
 	f.BoolVar(&quick, "quick", false, "5 minutes of an idle cluster alone, unless other flags say otherwise: for trying")
 	f.IntVar(&setup.Nodes, "nodes", setup.Nodes, "nodes in the pool with a coordinator")

@@ -113,7 +113,8 @@ func (m Measured) table(out io.Writer) error {
 	fmt.Fprintln(t, "NODE\tNODES\tUP\tDOWN\tBOTH\tRATIO\t")
 	for _, k := range Kinds() {
 		if m.Nodes[k] > 0 {
-			fmt.Fprintf(t, "%s\t%d\t%.2f\t%.2f\t%.2f\t%.2f×\t\n", k, m.Nodes[k], m.Up[k]/1e6, m.Down[k]/1e6, m.Cost(k)/1e6, m.Ratio(k))
+			fmt.Fprintf(t, "%s\t%d\t%.2f\t%.2f\t%.2f\t%.2f×\t\n", k, m.Nodes[k], m.Up[k]/1e6, m.Down[k]/1e6, m.Cost(k)/1e6,
+				m.Ratio(k))
 		}
 	}
 	for _, n := range m.pools() {
@@ -123,7 +124,8 @@ func (m Measured) table(out io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprint(out, "\nWhat hubs spent it on, by their own counters, MB a day both ways; frames: headers below TCP, empty packets:\n\n")
+	fmt.Fprint(out, "\nWhat hubs spent it on, by their own counters, MB a day both ways; "+
+		"frames: headers of TCP and below, empty packets:\n\n")
 	if err := m.columns(out, m.spentTable(), "%.3f"); err != nil {
 		return err
 	}

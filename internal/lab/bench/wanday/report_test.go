@@ -38,10 +38,12 @@ func measured() Measured {
 	after := reading{
 		at: began.Add(time.Hour),
 		cables: map[string]wire.Bytes{
-			"p1-n1": {Up: 1007, Down: 2007}, "p1-n2": {Up: 100, Down: 100}, "p1-n3": {Up: 300, Down: 300}, "p2-n1": {Up: 400, Down: 600},
-			"p3-n1": {Up: 500, Down: 500},
+			"p1-n1": {Up: 1007, Down: 2007}, "p1-n2": {Up: 100, Down: 100}, "p1-n3": {Up: 300, Down: 300},
+			"p2-n1": {Up: 400, Down: 600}, "p3-n1": {Up: 500, Down: 500},
 		},
-		spent: map[string]map[string]uint64{"p1-n1": {"probe": 105, "watch": 900}, "p1-n2": {"probe": 60}, "p1-n3": {"probe": 40}},
+		spent: map[string]map[string]uint64{
+			"p1-n1": {"probe": 105, "watch": 900}, "p1-n2": {"probe": 60}, "p1-n3": {"probe": 40},
+		},
 	}
 	asked := []lab.Request{
 		{Node: "p1-n2", Agent: "kubelet", Verb: "update", What: "leases"},

@@ -43,13 +43,13 @@ const (
 	services, endpointsEach = 100, 10
 	// rollingPods is the size of the Deployment that changes. Each Pod is three changes of an EndpointSlice.
 	rollingPods, changesPerPod = 20, 3
-	// changesPerSecond is the rate of them.
-	changesPerSecond = 5
+	// changesPerSecond is the rate of them: a Pod is replaced within a second.
+	changesPerSecond = 3
 	// turn is the time from one change of the cluster to the next.
 	turn = time.Minute
 
-	// readyFor bounds the time in which hubs find their roles, settle is the time for which the lab is then left alone: what a start
-	// costs is not part of a day.
+	// readyFor bounds the time in which hubs find their roles, settle is the time for which the lab is then left alone: what a
+	// start costs is not part of a day.
 	readyFor = 2 * time.Minute
 	settle   = 90 * time.Second
 )
@@ -79,7 +79,8 @@ type Setup struct {
 // Lab returns the lab to measure in.
 func Lab(name string, s Setup) lab.Config {
 	c := lab.Config{
-		Name: name, Pools: poolAlone, Nodes: s.Nodes, Kubelet: s.Kubelet, Timing: lab.Stock, AuditAll: true, HubFlags: s.HubFlags,
+		Name: name, Pools: poolAlone, Nodes: s.Nodes, Kubelet: s.Kubelet, Timing: lab.Stock, AuditAll: true,
+		HubFlags: s.HubFlags,
 		Variants: map[int]lab.Variant{
 			poolBare:  {Nodes: s.Others, NoHub: true},
 			poolAlone: {Nodes: s.Others, NoCoordinator: true},
@@ -244,16 +245,16 @@ func change(ctx context.Context, client kubernetes.Interface, cluster Cluster) e
 		return nil
 	}
 	for {
-		changes := time.Duration(pods * changesPerPod)
-		_, err := labload.Churn(ctx, client, rolling, changesPerSecond, changes*time.Second/changesPerSecond)
+		took := time.Duration(pods*changesPerPod/changesPerSecond) * time.Second
+		_, err := labload.Churn(ctx, client, rolling, changesPerSecond, took)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // it is over
 		}
 		if err != nil {
 			return err
 		}
-		if pause(ctx, turn-changes*time.Second/changesPerSecond) != nil {
-			return nil
+		if err := pause(ctx, turn-took); err != nil {
+			return nil //nolint:nilerr // it is over
 		}
 	}
 }
