@@ -14,14 +14,34 @@ type conn struct {
 	// holds for them is not worth sending, and must not be sent late.
 	multiplexed bool
 	verified    atomic.Bool // its TLS handshake is over: what arrives is the server's
-	once        sync.Once
-	err         error
+	// kind is what all bytes of the connection are for at the moment: connecting, probing, or framing for what bodies are part of.
+	kind atomic.Uint32
+	once sync.Once
+	err  error
 }
+
+// newConn returns a connection on which TLS is about to be spoken.
+func newConn(raw net.Conn, s *server, multiplexed, probe bool) *conn {
+	c := &conn{Conn: raw, server: s, multiplexed: multiplexed}
+	c.is(connecting)
+	if probe {
+		c.is(probing)
+	}
+	return c
+}
+
+func (c *conn) is(k kind) { c.kind.Store(uint32(k)) }
+
+// connected says that TLS is spoken. The connection's bytes are now those of requests, unless it is a probe's.
+func (c *conn) connected() { c.kind.CompareAndSwap(uint32(connecting), uint32(framing)) }
 
 // Read implements net.Conn.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.server.metrics.received.Add(uint64(n))
+	if k := c.kind.Load(); k != uint32(framing) {
+		c.server.metrics.spent.received[k].Add(uint64(n))
+	}
 	if n > 0 && c.verified.Load() {
 		c.server.hears()
 	}
@@ -32,6 +52,9 @@ func (c *conn) Read(p []byte) (int, error) {
 func (c *conn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	c.server.metrics.sent.Add(uint64(n))
+	if k := c.kind.Load(); k != uint32(framing) {
+		c.server.metrics.spent.sent[k].Add(uint64(n))
+	}
 	return n, err
 }
 

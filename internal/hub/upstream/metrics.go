@@ -19,10 +19,12 @@ type metrics struct {
 
 	began          time.Time
 	sent, received atomic.Uint64 // bytes
+	spent          spent
 }
 
 func newMetrics(u *Upstream) *metrics {
-	register := promauto.With(prometheus.WrapRegistererWith(prometheus.Labels{"upstream": u.cfg.Name}, u.cfg.Metrics))
+	registerer := prometheus.WrapRegistererWith(prometheus.Labels{"upstream": u.cfg.Name}, u.cfg.Metrics)
+	register := promauto.With(registerer)
 	m := &metrics{
 		register: register,
 		began:    time.Now(),
@@ -47,17 +49,10 @@ func newMetrics(u *Upstream) *metrics {
 		}
 		return 0
 	})
-	m.carried("sent", &m.sent)
-	m.carried("received", &m.received)
+	if registerer != nil {
+		registerer.MustRegister(&carriedByKind{m})
+	}
 	return m
-}
-
-func (m *metrics) carried(direction string, bytes *atomic.Uint64) {
-	m.register.NewCounterFunc(prometheus.CounterOpts{
-		Name:        "yurthub_upstream_bytes_total",
-		Help:        "What connections carried: TCP's payload, TLS included, the headers of TCP and IP not.",
-		ConstLabels: prometheus.Labels{"direction": direction},
-	}, func() float64 { return float64(bytes.Load()) })
 }
 
 // follow registers the metrics of one server's link.

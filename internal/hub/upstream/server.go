@@ -140,7 +140,7 @@ func (s *server) connect(ctx context.Context, config *tls.Config, multiplexed, p
 		}
 		return nil, err
 	}
-	c := &conn{Conn: raw, server: s, multiplexed: multiplexed}
+	c := newConn(raw, s, multiplexed, probe)
 	if err := s.keep(c, probe); err != nil {
 		return nil, errors.Join(err, c.reset())
 	}
@@ -154,6 +154,7 @@ func (s *server) connect(ctx context.Context, config *tls.Config, multiplexed, p
 		}
 		return nil, err
 	}
+	c.connected()
 	c.verified.Store(true)
 	s.hears()
 	return secured, nil
@@ -232,6 +233,7 @@ func (s *server) probe(ctx context.Context, ask link.Ask) (err error) {
 			if err := c.Ping(ctx); err != nil {
 				return fmt.Errorf("probe: %w", err)
 			}
+			s.metrics.spent.pinged()
 			return nil
 		}
 	}

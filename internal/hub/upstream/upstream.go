@@ -179,7 +179,9 @@ func (u *Upstream) NotDown(ctx context.Context) error {
 
 // AsNode returns a RoundTripper that presents the node's client certificate. It sets scheme and host of requests, and
 // waits until Run has read the credentials. Errors are DownError while the link is down (see NotSent).
-func (u *Upstream) AsNode() http.RoundTripper { return &identity{upstream: u, asNode: true} }
+func (u *Upstream) AsNode() http.RoundTripper {
+	return u.counting(&identity{upstream: u, asNode: true})
+}
 
 // AsHub returns a RoundTripper like AsNode's for the hub's own requests, which name the hub as their user agent.
 func (u *Upstream) AsHub() http.RoundTripper {
@@ -188,7 +190,7 @@ func (u *Upstream) AsHub() http.RoundTripper {
 
 // AsCaller returns a RoundTripper like AsNode's that presents no client certificate: for requests that carry
 // credentials of their own.
-func (u *Upstream) AsCaller() http.RoundTripper { return &identity{upstream: u} }
+func (u *Upstream) AsCaller() http.RoundTripper { return u.counting(&identity{upstream: u}) }
 
 // RESTConfig returns a configuration for client-go that makes requests as the node, in protobuf where the server knows
 // it, without a client-side rate limit. Set Impersonate on a copy (rest.CopyConfig) to act as somebody else.

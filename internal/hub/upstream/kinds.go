@@ -1,0 +1,237 @@
+package upstream
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// kind is what bytes are carried for.
+type kind uint8
+
+// Kinds of bytes. connect and probe have TLS handshakes and connections on which only probes travel, whole; probe also has pings.
+// The kinds of requests have the bodies of requests and answers. framing has the rest: TLS records, HTTP/2 frames and headers, and
+// what was carried for requests that failed. So the sum is what connections have carried, and no frame has to be parsed for it. The
+// alternative is to read the frames of each connection, and to know each stream's request: it would give headers to their
+// requests, at a cost for each frame of bulk data.
+const (
+	framing kind = iota
+	probing
+	connecting
+	heartbeats
+	watches
+	lists
+	reads
+	writes
+	streams
+	kinds
+)
+
+func (k kind) String() string {
+	return [kinds]string{"framing", "probe", "connect", "heartbeat", "watch", "list", "read", "write", "stream"}[k]
+}
+
+// kindOf returns the kind of a request.
+func kindOf(req *http.Request) kind {
+	path := strings.Split(strings.Trim(req.URL.Path, "/"), "/")
+	switch {
+	case len(req.Header["Upgrade"]) > 0 || streamed(path):
+		return streams
+	case isHeartbeat(req):
+		return heartbeats
+	case req.Method != http.MethodGet && req.Method != http.MethodHead:
+		return writes
+	case watched(req.URL, path):
+		return watches
+	case listed(path):
+		return lists
+	}
+	return reads
+}
+
+// nodeLeases is where nodes' Leases are, and those in which a pool's leader reports.
+const nodeLeases = "/apis/coordination.k8s.io/v1/namespaces/" + corev1.NamespaceNodeLease + "/leases"
+
+// isHeartbeat reports whether a request is about a single one of these.
+func isHeartbeat(req *http.Request) bool {
+	below, ok := strings.CutPrefix(req.URL.Path, nodeLeases)
+	return ok && (len(below) > 1 || req.Method == http.MethodPost)
+}
+
+// object returns what follows the group and version in a path of the API, without its namespace: a resource, a name, a
+// subresource.
+func object(path []string) []string {
+	switch {
+	case len(path) > 2 && path[0] == "api":
+		path = path[2:]
+	case len(path) > 3 && path[0] == "apis":
+		path = path[3:]
+	default:
+		return nil
+	}
+	if path[0] == "watch" { // the old way to ask for a watch
+		path = path[1:]
+	}
+	if len(path) > 2 && path[0] == "namespaces" && !ofNamespaces(path[2]) {
+		path = path[2:]
+	}
+	return path
+}
+
+// ofNamespaces reports whether a name is a subresource of Namespaces, not a resource in one.
+func ofNamespaces(name string) bool { return name == "status" || name == "finalize" }
+
+func streamed(path []string) bool {
+	o := object(path)
+	if len(o) < 3 {
+		return false
+	}
+	switch o[2] {
+	case "log", "exec", "attach", "portforward", "proxy":
+		return true
+	}
+	return false
+}
+
+func watched(u *url.URL, path []string) bool {
+	if len(path) > 2 && path[0] == "api" && path[2] == "watch" || len(path) > 3 && path[0] == "apis" && path[3] == "watch" {
+		return true
+	}
+	if !strings.Contains(u.RawQuery, "watch=") {
+		return false
+	}
+	w := u.Query().Get("watch")
+	return w == "true" || w == "1"
+}
+
+// listed reports whether a path names all objects of a resource.
+func listed(path []string) bool { return len(object(path)) == 1 }
+
+// spent counts bytes both ways by their kind.
+type spent struct {
+	sent, received [kinds]atomic.Uint64
+
+	mu sync.Mutex
+	// most are the highest counts of framing that were shown, sent and received: a counter does not go back.
+	most [2]uint64
+}
+
+// pingSize is what a ping and its answer are each: a frame of HTTP/2 in a record of TLS 1.3.
+const pingSize = 17 + 22
+
+// pinged counts a ping and its answer.
+func (s *spent) pinged() {
+	s.sent[probing].Add(pingSize)
+	s.received[probing].Add(pingSize)
+}
+
+// shown returns the bytes of one direction by kind, of a total that connections have carried.
+func (s *spent) shown(direction int, total *atomic.Uint64) [kinds]uint64 {
+	of := [...]*[kinds]atomic.Uint64{&s.sent, &s.received}[direction]
+	var all [kinds]uint64
+	known := uint64(0)
+	for k := range kinds {
+		all[k] = of[k].Load()
+		known += all[k]
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// What has been received and not been read yet counts as framing until it is read. Then framing stands until there is as much.
+	if carried := total.Load(); carried > known+s.most[direction] {
+		s.most[direction] = carried - known
+	}
+	all[framing] = s.most[direction]
+	return all
+}
+
+// carriedByKind is the metric yurthub_upstream_bytes_total.
+type carriedByKind struct{ of *metrics }
+
+// bytesTotal is what there is to know of it beforehand.
+func bytesTotal() *prometheus.Desc {
+	return prometheus.NewDesc("yurthub_upstream_bytes_total",
+		"What connections carried, by what for: TCP's payload, TLS included, the headers of TCP and IP not.",
+		[]string{"direction", "kind"}, nil)
+}
+
+// Describe implements prometheus.Collector.
+func (c *carriedByKind) Describe(to chan<- *prometheus.Desc) { to <- bytesTotal() }
+
+// Collect implements prometheus.Collector.
+func (c *carriedByKind) Collect(to chan<- prometheus.Metric) {
+	desc := bytesTotal()
+	for i, total := range []*atomic.Uint64{&c.of.sent, &c.of.received} {
+		for k, n := range c.of.spent.shown(i, total) {
+			to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), [...]string{"sent", "received"}[i],
+				kind(k).String())
+		}
+	}
+}
+
+// counting is an identity whose requests' bodies are counted by their kind.
+type counting struct {
+	http.RoundTripper
+	spent *spent
+}
+
+func (u *Upstream) counting(id *identity) http.RoundTripper { return counting{id, &u.metrics.spent} }
+
+// RoundTrip implements http.RoundTripper.
+func (c counting) RoundTrip(req *http.Request) (*http.Response, error) {
+	response, err := c.RoundTripper.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	k := kindOf(req)
+	if req.ContentLength > 0 { // only now is it known to have been sent; one of unknown length counts as framing
+		c.spent.sent[k].Add(uint64(req.ContentLength))
+	}
+	body := &countedBody{ReadCloser: response.Body, spent: c.spent, kind: k}
+	response.Body = body
+	if stream, ok := body.ReadCloser.(io.ReadWriteCloser); ok {
+		response.Body = &countedStream{countedBody: body, stream: stream}
+	}
+	return response, nil
+}
+
+// countedBody is the body of an answer.
+type countedBody struct {
+	io.ReadCloser
+	spent *spent
+	kind  kind
+}
+
+// Read implements io.Reader.
+func (c *countedBody) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	c.spent.received[c.kind].Add(uint64(max(n, 0)))
+	return n, err
+}
+
+// countedStream is the body of an answer to an upgrade.
+type countedStream struct {
+	*countedBody
+	stream io.ReadWriteCloser
+}
+
+// Write implements io.Writer.
+func (c *countedStream) Write(p []byte) (int, error) {
+	n, err := c.stream.Write(p)
+	c.spent.sent[c.kind].Add(uint64(max(n, 0)))
+	return n, err
+}
+
+// CloseWrite ends the stream to the server and leaves the stream from it open.
+func (c *countedStream) CloseWrite() error {
+	if half, ok := c.stream.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
