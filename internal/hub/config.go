@@ -75,6 +75,8 @@ type Config struct {
 	// RememberIdentitiesFor is how long it holds, while the cloud cannot be asked, what the cloud said last of users who are no
 	// Pods of this node; 0 means not at all. What it said of this node's Pods holds while they are there.
 	RememberIdentitiesFor time.Duration
+	// LinkProfile says what kind of link leads to the cloud. Hub.Reconfigure can change it.
+	LinkProfile v1alpha1.LinkProfile
 	// CacheAgents are the programs whose reads are kept, by the names with which their User-Agent begins; "*" means
 	// all.
 	CacheAgents []string
@@ -183,6 +185,9 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.RememberIdentitiesFor, "remember-identities-for", d.RememberIdentitiesFor.Duration,
 		"how long it holds, while the cloud cannot be asked, who somebody is and what he may do who is no Pod of this node, as "+
 			"the cloud said last; 0 is not at all; Pods of this node are known while they are there")
+	fs.StringVar((*string)(&c.LinkProfile), "link-profile", string(d.LinkProfile),
+		"kind of the link to the cloud: normal, metered (fewer bytes; a silent cut is noticed later) or satellite (for long round "+
+			"trips)")
 	fs.StringSliceVar(&c.CacheAgents, "cache-agents", d.CacheAgents,
 		"programs whose reads are kept, by the start of their User-Agent; * is all; a request with the header Edge-Cache: true "+
 			"is kept in any case")
@@ -313,6 +318,9 @@ func (c *Config) Validate() error {
 	}
 	if c.RememberIdentitiesFor < 0 {
 		return fmt.Errorf("--remember-identities-for %v: want 0 or more", c.RememberIdentitiesFor)
+	}
+	if _, err := timing(c.LinkProfile); err != nil {
+		return err
 	}
 	for _, p := range []struct {
 		flag  string

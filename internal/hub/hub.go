@@ -199,6 +199,9 @@ func (h *Hub) identify() (err error) {
 func (h *Hub) reachCloud() (err error) {
 	config := h.upstream("cloud", h.servers)
 	config.ServerName, config.DialContext, config.Addresses = h.cfg.TLSServerName, h.way.DialContext, h.way.Addresses
+	if config.Link, err = timing(h.cfg.LinkProfile); err != nil {
+		return err
+	}
 	config.CoreRead = h.cfg.Node.LeasePath() // a node may always read it; an API server needs only its storage
 	if h.cloud, err = upstream.New(config); err != nil {
 		return err

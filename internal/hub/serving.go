@@ -149,7 +149,7 @@ func (h *Hub) Status() health.Status {
 		Node: h.cfg.Node, Pool: h.cfg.Pool, Role: standing.Role.String(), Leader: standing.Leader,
 		Cloud: h.cloud.Link().Get().String(), Coordinator: "none", CoordinatorAddress: h.pool.place.URL(),
 		Followed: health.FollowedOf(h.followed.Status()), Disk: h.disk.Status(), Identity: h.identity.Report(),
-		Settings: h.settingsStatus(), Pods: h.podsStatus(),
+		Settings: h.settingsStatus(), Pods: h.podsStatus(), LinkProfile: string(h.linkProfile()),
 	}
 	if h.cfg.EnableCoordinator {
 		s.Coordinator = h.pool.link.Get().String()

@@ -99,11 +99,16 @@ func (h *Hub) applyLocked(own Config, said v1alpha1.HubSettings) (restart []stri
 	if err != nil {
 		return nil, err
 	}
+	judged, err := timing(to.LinkProfile)
+	if err != nil {
+		return nil, err
+	}
 	h.inForce.own, h.inForce.say = own, said
 	h.followed.Change(shared)
 	h.agents.Set(to.CacheAgents)
 	h.lasting.SetLimit(to.RememberIdentitiesFor)
 	h.disk.SetAhead(to.DiskCacheClockOffset)
+	h.cloud.Retime(judged)
 	return h.cfg.needRestart(to), nil
 }
 

@@ -47,13 +47,22 @@ func TestAPoolIsHeeded(t *testing.T) {
 	}
 	h := start(node())
 	no := false
-	said := v1alpha1.HubSettings{CacheAgents: []string{"mine"}, ServiceTopology: &no}
+	said := v1alpha1.HubSettings{CacheAgents: []string{"mine"}, ServiceTopology: &no, LinkProfile: v1alpha1.LinkSatellite}
+	if p := h.Status().LinkProfile; p != "normal" {
+		t.Errorf("with nothing said, the link is judged as %s", p)
+	}
 	restart, err := h.take(said)
 	if err != nil || !slices.Equal(restart, []string{"service-topology"}) {
 		t.Fatalf("restart for %v, %v", restart, err)
 	}
+	if p := h.Status().LinkProfile; p != "satellite" {
+		t.Errorf("the pool says that the link is by satellite, but the hub judges it as %s", p)
+	}
 	if !h.keeps("mine/v1") || h.keeps("kubelet/v1") {
 		t.Error("the running hub does not keep what the pool says")
+	}
+	if err := h.Reconfigure(node("--link-profile=metered")); err != nil || h.Status().LinkProfile != "metered" {
+		t.Errorf("the node's own profile does not beat the pool's: %v, %s", err, h.Status().LinkProfile)
 	}
 	if err := h.Reconfigure(node("--cache-agents=own")); err != nil || !h.keeps("own/v1") || h.keeps("mine/v1") {
 		t.Errorf("the node's own does not beat the pool: %v", err)
@@ -61,11 +70,12 @@ func TestAPoolIsHeeded(t *testing.T) {
 	if err := h.Reconfigure(node()); err != nil || !h.keeps("mine/v1") {
 		t.Errorf("the pool does not count when the node says nothing any more: %v", err)
 	}
-	bad := v1alpha1.HubSettings{CacheAgents: []string{"x"}, PoolScopeResources: []string{"a/v1/b", "a/v2/b"}}
-	if _, err := h.take(bad); err == nil || !h.keeps("mine/v1") {
+	bad := v1alpha1.HubSettings{LinkProfile: v1alpha1.LinkMetered, CacheAgents: []string{"x"}, PoolScopeResources: []string{"a/v1/b", "a/v2/b"}}
+	if _, err := h.take(bad); err == nil || !h.keeps("mine/v1") || h.Status().LinkProfile != "satellite" {
 		t.Errorf("half of what cannot be used is taken: %v", err)
 	}
-	if restart, err := h.take(v1alpha1.HubSettings{}); err != nil || len(restart) > 0 || !h.keeps("kubelet/v1") {
+	if restart, err := h.take(v1alpha1.HubSettings{}); err != nil || len(restart) > 0 || !h.keeps("kubelet/v1") ||
+		h.Status().LinkProfile != "normal" {
 		t.Errorf("a pool that takes back what it said: %v, %v", restart, err)
 	}
 	if err := h.disk.Close(); err != nil {

@@ -35,6 +35,13 @@ var sharedSettings = []sharedSetting{
 			}
 			return &s.RememberIdentitiesFor.Duration
 		}},
+	{"link-profile", true, func(c *Config) any { return &c.LinkProfile },
+		func(s *v1alpha1.HubSettings) any {
+			if s.LinkProfile == "" {
+				return nil
+			}
+			return &s.LinkProfile
+		}},
 	{"own-objects", false, func(c *Config) any { return &c.OwnObjects },
 		func(s *v1alpha1.HubSettings) any { return value(s.OwnObjects) }},
 	{"own-secrets", false, func(c *Config) any { return &c.OwnSecrets },

@@ -42,6 +42,7 @@ func SetDefaults(c *YurtHubConfiguration) {
 	setPointer(&c.ServiceTopology, yes)
 	setPointer(&c.Masterservice, no)
 	setPointer(&c.RememberIdentitiesFor, metav1.Duration{Duration: 24 * time.Hour})
+	set(&c.LinkProfile, LinkNormal)
 }
 
 func set[T comparable](field *T, value T) {

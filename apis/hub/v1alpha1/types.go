@@ -69,6 +69,21 @@ type YurtHubConfiguration struct {
 	HubSettings `json:",inline"`
 }
 
+// LinkProfile says what kind of a link a node has to the cloud.
+//
+// +kubebuilder:validation:Enum=normal;metered;satellite
+type LinkProfile string
+
+// Profiles of links.
+const (
+	// LinkNormal is a link whose bytes cost little.
+	LinkNormal LinkProfile = "normal"
+	// LinkMetered is a link whose bytes are paid for: a silent one is noticed later.
+	LinkMetered LinkProfile = "metered"
+	// LinkSatellite is a link whose round trips take most of a second.
+	LinkSatellite LinkProfile = "satellite"
+)
+
 // HubSettings are the settings of a hub that the hubs of a pool usually share. A field that is left out is not set.
 type HubSettings struct {
 	// poolScopeResources are the resources, GROUP/VERSION/RESOURCE (the core group's: VERSION/RESOURCE), that the pool gets
@@ -115,4 +130,9 @@ type HubSettings struct {
 	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
 	RememberIdentitiesFor *metav1.Duration `json:"rememberIdentitiesFor,omitempty"`
+
+	// linkProfile is the kind of link to the cloud: normal, metered (fewer bytes; a silent cut is noticed later) or satellite (for
+	// long round trips).
+	// +optional
+	LinkProfile LinkProfile `json:"linkProfile,omitempty"`
 }

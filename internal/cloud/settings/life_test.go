@@ -233,7 +233,7 @@ func TestRefusedByTheAPIServer(t *testing.T) {
 				PoolScopeResources: []string{"v1/services", "discovery.k8s.io/v1/endpointslices"},
 				CacheAgents:        []string{"*", "kubelet"}, OwnObjects: &yes, OwnSecrets: &yes,
 				ServiceTopology: &no, Masterservice: &yes,
-				RememberIdentitiesFor: &metav1.Duration{Duration: 90 * 60e9},
+				RememberIdentitiesFor: &metav1.Duration{Duration: 90 * 60e9}, LinkProfile: hub.LinkSatellite,
 			}
 		}, ""},
 		"no pools":           {func(s *v1alpha1.PoolSettings) { s.Spec.Pools = nil }, "say which pools"},
@@ -247,6 +247,7 @@ func TestRefusedByTheAPIServer(t *testing.T) {
 		"less than no time": {func(s *v1alpha1.PoolSettings) {
 			s.Spec.Hub.RememberIdentitiesFor = &metav1.Duration{Duration: -1e9}
 		}, "should match"},
+		"no kind of link": {func(s *v1alpha1.PoolSettings) { s.Spec.Hub.LinkProfile = "cheap" }, "Unsupported value"},
 		"Secrets of no Pods": {func(s *v1alpha1.PoolSettings) {
 			s.Spec.Hub.OwnSecrets, s.Spec.Hub.OwnObjects = &yes, &no
 		}, "ownSecrets takes"},

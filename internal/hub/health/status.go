@@ -19,6 +19,8 @@ type Status struct {
 	// none in a hub without one.
 	Cloud       string `json:"cloud"`
 	Coordinator string `json:"coordinator"`
+	// LinkProfile is how the link to the cloud is judged: normal, metered or satellite.
+	LinkProfile string `json:"linkProfile,omitempty"`
 	// CoordinatorAddress is where the coordinator is, as far as the hub knows.
 	CoordinatorAddress string `json:"coordinatorAddress,omitempty"`
 	Followed
