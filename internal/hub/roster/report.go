@@ -83,7 +83,8 @@ func (r *Reporter) Run(ctx context.Context, term edge.Term) error {
 		_ = leasewatch.Follow(ctx, follow, &book) // it returns only the end of ctx
 	})
 	var last report
-	var told, next time.Time // when last was told, zero: never; and after a failure, when to try again
+	var lease *coordinationv1.Lease // as it was written last; nil: it is to be read
+	var told, next time.Time        // when last was told, zero: never; and after a failure, when to try again
 	// The first pause ends before the next look; the longest is about sayEvery.
 	pauses := run.Backoff{Min: lookEvery * 3 / 4, Max: sayEvery * 3 / 2}
 	ticker := time.NewTicker(lookEvery)
@@ -99,7 +100,8 @@ func (r *Reporter) Run(ctx context.Context, term edge.Term) error {
 		if !ok || !due || now.Before(next) || !term.Valid() {
 			continue
 		}
-		if err := r.tell(ctx, said, term.Transitions); err != nil {
+		var err error
+		if lease, err = r.tell(ctx, lease, said, term.Transitions); err != nil {
 			log.V(1).Info("Cannot tell the cloud who reaches the coordinator", "err", err)
 			next = now.Add(pauses.Next())
 			continue
@@ -149,19 +151,24 @@ func (f *followed) reached(now time.Time) (report, bool) {
 	return report{nodes: nodes, traffic: f.beats.traffic(nodes), kubelets: f.beats.kubelets(nodes)}, ok
 }
 
-// tell writes the report. It creates a missing Lease by PUT: RBAC cannot allow a POST for one name only.
-func (r *Reporter) tell(ctx context.Context, said report, transitions int32) error {
+// tell writes the report over what was written last, and returns what is written now. Nobody else writes while this hub leads; if
+// somebody did, the cloud refuses. nil means that it is to be read first. tell creates a missing Lease by PUT: RBAC cannot allow a
+// POST for one name only.
+func (r *Reporter) tell(ctx context.Context, lease *coordinationv1.Lease, said report, transitions int32,
+) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()
 	name := r.cfg.Pool.ReportLease()
 	leases := r.cfg.Cloud.Leases(corev1.NamespaceNodeLease)
-	lease, err := leases.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-			Namespace: corev1.NamespaceNodeLease, Name: name, Labels: map[string]string{edge.LabelNodePool: string(r.cfg.Pool)},
-		}}
-	} else if err != nil {
-		return fmt.Errorf("get Lease %s: %w", name, err)
+	if lease == nil {
+		var err error
+		if lease, err = leases.Get(ctx, name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+			lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+				Namespace: corev1.NamespaceNodeLease, Name: name, Labels: map[string]string{edge.LabelNodePool: string(r.cfg.Pool)},
+			}}
+		} else if err != nil {
+			return nil, fmt.Errorf("get Lease %s: %w", name, err)
+		}
 	}
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationReachedNodes, edge.JoinNodes(said.nodes))
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationTraffic, edge.JoinTraffic(said.traffic))
@@ -175,11 +182,11 @@ func (r *Reporter) tell(ctx context.Context, said report, transitions int32) err
 	lease.Spec.LeaseTransitions = ptr.To(transitions)
 	lease.Spec.LeaseDurationSeconds = ptr.To(int32(2 * sayEvery / time.Second))
 	lease.Spec.RenewTime = ptr.To(metav1.NowMicro())
-	if _, err := leases.Update(ctx, lease, metav1.UpdateOptions{}); err != nil {
-		if apierrors.IsConflict(err) {
-			return errors.New("somebody else has just written it") // another leader did: this hub will soon learn of it
-		}
-		return fmt.Errorf("write Lease %s: %w", name, err)
+	written, err := leases.Update(ctx, lease, metav1.UpdateOptions{})
+	if apierrors.IsConflict(err) {
+		return nil, errors.New("somebody else has just written it") // another leader did: this hub will soon learn of it
+	} else if err != nil {
+		return nil, fmt.Errorf("write Lease %s: %w", name, err)
 	}
-	return nil
+	return written, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -210,15 +211,18 @@ func TestRun(t *testing.T) {
 		}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		writes := func() (n int) {
+		requests := func(verb string) (n int) {
 			for _, a := range cloud.Actions() {
-				if a.GetVerb() == "update" {
+				if a.GetVerb() == verb {
 					n++
 				}
 			}
 			return n
 		}
+		writes := func() int { return requests("update") }
+		looks := 0 // the test's own
 		said := func() string {
+			looks++
 			lease, err := reports.Get(t.Context(), "yurt-coordinator-p1", metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -258,6 +262,7 @@ func TestRun(t *testing.T) {
 		}
 		ways := func(want string) {
 			t.Helper()
+			looks++
 			lease, err := reports.Get(t.Context(), "yurt-coordinator-p1", metav1.GetOptions{})
 			if got := lease.Annotations[edge.AnnotationKubelet]; err != nil || got != want {
 				t.Errorf("of kubelets it was told %q, %v; want %q", got, err, want)
@@ -275,6 +280,7 @@ func TestRun(t *testing.T) {
 		}
 		fillings := func(want string) {
 			t.Helper()
+			looks++
 			lease, err := reports.Get(t.Context(), "yurt-coordinator-p1", metav1.GetOptions{})
 			if got, there := lease.Annotations[edge.AnnotationPoolResources]; err != nil || got != want || there != (want != "") {
 				t.Errorf("of what the pool shares it was told %q, %v; want %q", got, err, want)
@@ -297,6 +303,23 @@ func TestRun(t *testing.T) {
 		if got, n := said(), writes(); got != "a: a" || n > 6 {
 			t.Errorf("the cloud was told %q, with %d writes", got, n)
 		}
+		if n := requests("get") - looks; n != 1 {
+			t.Errorf("the report was read %d times, though nobody else wrote it", n)
+		}
+		refused := false
+		cloud.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			defer func() { refused = true }()
+			return !refused, nil, apierrors.NewConflict(coordinationv1.Resource("leases"), "yurt-coordinator-p1", nil)
+		})
+		filled.Store(&map[string]edge.Filling{"services": edge.FillingCurrent})
+		for range 2 {
+			renew("a")
+			time.Sleep(10 * time.Second)
+		}
+		if n := requests("get") - looks; n != 2 || !refused {
+			t.Errorf("the report was read %d times, want once more after a conflict", n)
+		}
+		fillings("services=current")
 		lists := 0
 		for _, c := range pool.Calls() {
 			if c.Verb == "list" {
