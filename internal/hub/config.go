@@ -186,8 +186,8 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 		"how long it holds, while the cloud cannot be asked, who somebody is and what he may do who is no Pod of this node, as "+
 			"the cloud said last; 0 is not at all; Pods of this node are known while they are there")
 	fs.StringVar((*string)(&c.LinkProfile), "link-profile", string(d.LinkProfile),
-		"kind of the link to the cloud: normal, metered (fewer bytes; a silent cut is noticed later) or satellite (for long round "+
-			"trips)")
+		"kind of the link to the cloud: normal, metered (fewer bytes; a silent cut is noticed later) or satellite (for long "+
+			"round trips)")
 	fs.StringSliceVar(&c.CacheAgents, "cache-agents", d.CacheAgents,
 		"programs whose reads are kept, by the start of their User-Agent; * is all; a request with the header Edge-Cache: true "+
 			"is kept in any case")

@@ -70,7 +70,9 @@ func TestAPoolIsHeeded(t *testing.T) {
 	if err := h.Reconfigure(node()); err != nil || !h.keeps("mine/v1") {
 		t.Errorf("the pool does not count when the node says nothing any more: %v", err)
 	}
-	bad := v1alpha1.HubSettings{LinkProfile: v1alpha1.LinkMetered, CacheAgents: []string{"x"}, PoolScopeResources: []string{"a/v1/b", "a/v2/b"}}
+	bad := v1alpha1.HubSettings{
+		LinkProfile: v1alpha1.LinkMetered, CacheAgents: []string{"x"}, PoolScopeResources: []string{"a/v1/b", "a/v2/b"},
+	}
 	if _, err := h.take(bad); err == nil || !h.keeps("mine/v1") || h.Status().LinkProfile != "satellite" {
 		t.Errorf("half of what cannot be used is taken: %v", err)
 	}

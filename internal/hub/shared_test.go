@@ -101,13 +101,13 @@ func TestUsable(t *testing.T) {
 		said v1alpha1.HubSettings
 		want string
 	}{
-		"nothing":                     {nil, v1alpha1.HubSettings{}, ""},
-		"a resource twice":            {nil, twice, "given twice"},
-		"… which the node gives":      {[]string{"--pool-scope-resources=v1/services"}, twice, ""},
-		"Pods served nowhere":         {nil, v1alpha1.HubSettings{Masterservice: &yes}, "--secure-bind-address"},
-		"Pods served":                 {[]string{"--secure-bind-address=10.0.0.7"}, v1alpha1.HubSettings{Masterservice: &yes}, ""},
-		"no kind of link":             {nil, v1alpha1.HubSettings{LinkProfile: "cheap"}, `--link-profile "cheap": want normal, metered or`},
-		"… which the node gives, too": {[]string{"--link-profile=satellite"}, v1alpha1.HubSettings{LinkProfile: "cheap"}, ""},
+		"nothing":                {nil, v1alpha1.HubSettings{}, ""},
+		"a resource twice":       {nil, twice, "given twice"},
+		"… which the node gives": {[]string{"--pool-scope-resources=v1/services"}, twice, ""},
+		"Pods served nowhere":    {nil, v1alpha1.HubSettings{Masterservice: &yes}, "--secure-bind-address"},
+		"Pods served":            {[]string{"--secure-bind-address=10.0.0.7"}, v1alpha1.HubSettings{Masterservice: &yes}, ""},
+		"no kind of link":        {nil, v1alpha1.HubSettings{LinkProfile: "cheap"}, "want normal, metered or"},
+		"… or the node's own":    {[]string{"--link-profile=satellite"}, v1alpha1.HubSettings{LinkProfile: "cheap"}, ""},
 		"less than no time": {nil, v1alpha1.HubSettings{RememberIdentitiesFor: &metav1.Duration{Duration: -1}},
 			"--remember-identities-for"},
 	} {

@@ -20,11 +20,11 @@ func wanDayCommand(name *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "wan-day", Short: "Measure what a node costs on its WAN link in a day, with and without a hub",
 		Args: cobra.NoArgs,
-		Long: `Boot a lab with Kubernetes' own timing, of three pools: nodes without a hub, nodes whose hubs have no coordinator,
-and a pool with a coordinator. Measure at the same time what each node's WAN cable carries, in whole frames, while nothing changes in
-the cluster, while a Pod is replaced each minute, and while a Deployment of 20 Pods is rolled over each minute. Print it for a
-day, with what the hubs spent it on. This takes 55 minutes, with --quick 10. A figure over its budget is marked, but is no
-failure.`,
+		Long: `Boot a lab with Kubernetes' own timing, of three pools: nodes without a hub, nodes whose hubs have no
+coordinator, and a pool with a coordinator. Measure at the same time what each node's WAN cable carries, in
+whole frames, while nothing changes in the cluster, while a Pod is replaced each minute, and while a Deployment
+of 20 Pods is rolled over each minute. Print it for a day, with what the hubs spent it on. This takes 55
+minutes, with --quick 10. A figure over its budget is marked, but is no failure.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, out := cmd.Context(), cmd.OutOrStdout()
 			labName := *name
@@ -60,7 +60,8 @@ failure.`,
 		lasting[cluster] = f.Duration(string(cluster), d,
 			fmt.Sprintf("how long to measure a cluster that is %s; 0: not at all", cluster))
 	}
-	f.BoolVar(&quick, "quick", false, "5 minutes of an idle cluster and 2 of a busy one, unless other flags say otherwise: for trying")
+	f.BoolVar(&quick, "quick", false,
+		"5 minutes of an idle cluster and 2 of a busy one, unless other flags say otherwise: for trying")
 	f.IntVar(&setup.Nodes, "nodes", setup.Nodes, "nodes in the pool with a coordinator")
 	f.IntVar(&setup.Others, "others", setup.Others, "nodes in each of the other two pools")
 	f.StringVar(&kubelet, "kubelet", kubelet, "real or hollow; default: real where containers can run")

@@ -131,8 +131,8 @@ type HubSettings struct {
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
 	RememberIdentitiesFor *metav1.Duration `json:"rememberIdentitiesFor,omitempty"`
 
-	// linkProfile is the kind of link to the cloud: normal, metered (fewer bytes; a silent cut is noticed later) or satellite (for
-	// long round trips).
+	// linkProfile is the kind of link to the cloud: normal, metered (fewer bytes; a silent cut is noticed later) or satellite
+	// (for long round trips).
 	// +optional
 	LinkProfile LinkProfile `json:"linkProfile,omitempty"`
 }

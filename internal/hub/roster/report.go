@@ -152,8 +152,8 @@ func (f *followed) reached(now time.Time) (report, bool) {
 }
 
 // tell writes the report over what was written last, and returns what is written now. Nobody else writes while this hub leads; if
-// somebody did, the cloud refuses. nil means that it is to be read first. tell creates a missing Lease by PUT: RBAC cannot allow a
-// POST for one name only.
+// somebody did, the cloud refuses. nil means that it is to be read first. tell creates a missing Lease by PUT: RBAC cannot allow
+// a POST for one name only.
 func (r *Reporter) tell(ctx context.Context, lease *coordinationv1.Lease, said report, transitions int32,
 ) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
@@ -164,7 +164,8 @@ func (r *Reporter) tell(ctx context.Context, lease *coordinationv1.Lease, said r
 		var err error
 		if lease, err = leases.Get(ctx, name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 			lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-				Namespace: corev1.NamespaceNodeLease, Name: name, Labels: map[string]string{edge.LabelNodePool: string(r.cfg.Pool)},
+				Namespace: corev1.NamespaceNodeLease, Name: name,
+				Labels: map[string]string{edge.LabelNodePool: string(r.cfg.Pool)},
 			}}
 		} else if err != nil {
 			return nil, fmt.Errorf("get Lease %s: %w", name, err)

@@ -14,7 +14,7 @@ type conn struct {
 	// holds for them is not worth sending, and must not be sent late.
 	multiplexed bool
 	verified    atomic.Bool // its TLS handshake is over: what arrives is the server's
-	// kind is what all bytes of the connection are for at the moment: connecting, probing, or framing for what bodies are part of.
+	// kind is what all bytes of the connection are for at the moment: connecting, probing, or framing, which bodies are part of.
 	kind atomic.Uint32
 	once sync.Once
 	err  error

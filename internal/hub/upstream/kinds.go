@@ -16,11 +16,11 @@ import (
 // kind is what bytes are carried for.
 type kind uint8
 
-// Kinds of bytes. connect and probe have TLS handshakes and connections on which only probes travel, whole; probe also has pings.
-// The kinds of requests have the bodies of requests and answers. framing has the rest: TLS records, HTTP/2 frames and headers, and
-// what was carried for requests that failed. So the sum is what connections have carried, and no frame has to be parsed for it. The
-// alternative is to read the frames of each connection, and to know each stream's request: it would give headers to their
-// requests, at a cost for each frame of bulk data.
+// Kinds of bytes. connect and probe have TLS handshakes and connections on which only probes travel, whole; probe also has
+// pings. The kinds of requests have the bodies of requests and answers. framing has the rest: TLS records, HTTP/2 frames and
+// headers, and what was carried for requests that failed. So the sum is what connections have carried, and no frame has to be
+// parsed for it. The alternative is to read the frames of each connection, and to know each stream's request: it would give
+// headers to their requests, at a cost for each frame of bulk data.
 const (
 	framing kind = iota
 	probing
@@ -143,7 +143,8 @@ func (s *spent) shown(direction int, total *atomic.Uint64) [kinds]uint64 {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// What has been received and not been read yet counts as framing until it is read. Then framing stands until there is as much.
+	// What has been received and not been read yet counts as framing until it is read. Then framing stands until there is as
+	// much.
 	if carried := total.Load(); carried > known+s.most[direction] {
 		s.most[direction] = carried - known
 	}
