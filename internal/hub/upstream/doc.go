@@ -2,7 +2,8 @@
 //
 // Requests go to one address, for as long as it is up. A request moves to another only when nothing of it can have been
 // sent, or when it is a read whose server's link has just gone down. What a server may have done already is never asked
-// for twice. Requests travel over HTTP/2; those that ask for an upgrade (exec, attach, port-forward) over HTTP/1.1.
+// for twice. Requests travel over HTTP/2; those that ask for an upgrade (exec, attach, port-forward) over HTTP/1.1. Each identity
+// has up to three connections (see lane), so that a heartbeat does not wait behind megabytes of its own connection.
 //
 // Invariants:
 //   - When a server's link goes down, every connection to it is reset at once, and what the kernel still holds for it

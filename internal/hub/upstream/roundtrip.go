@@ -65,9 +65,8 @@ func (id *identity) send(s *server, req *http.Request, core bool) (*http.Respons
 	var err error
 	if len(req.Header["Upgrade"]) > 0 {
 		response, err = way.http1.RoundTrip(req)
-	} else if response, err = way.plain(s).RoundTrip(req); errors.Is(err, errNoHTTP2) {
-		s.http1Only.Store(true)
-		response, err = way.http1.RoundTrip(req)
+	} else {
+		response, err = way.by(s, req)
 	}
 	if err == nil {
 		s.monitor.TrafficOK() // whatever it says

@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/net/http2"
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/hub/link"
@@ -28,6 +27,8 @@ const (
 	// lost in it. A link that is called down ends both.
 	dialTimeout      = 10 * time.Second
 	handshakeTimeout = 10 * time.Second
+	// startTimeout is how long a request waits for Run to begin.
+	startTimeout = 3 * time.Second
 	// unackedTimeout is how long TCP keeps a connection that nothing is acknowledged on. A link that is called down ends all of
 	// them before; this is for one that is stuck alone.
 	unackedTimeout = 12 * time.Second
@@ -35,7 +36,7 @@ const (
 	// take: client-go's values. They find a connection that is stuck alone while nothing is sent over it.
 	pingAfter   = 30 * time.Second
 	pingTimeout = 15 * time.Second
-	// idleTimeout is how long an unused connection is kept.
+	// idleTimeout is how long an unused connection is kept: about as long as its pings cost less than a new connection.
 	idleTimeout = 90 * time.Second
 	// maxProbeBody bounds how much of a probe's answer is read, which must be read for the connection to be reused.
 	maxProbeBody = 4 << 10
@@ -229,7 +230,7 @@ func (s *server) probe(ctx context.Context, ask link.Ask) (err error) {
 	defer func() { s.metrics.probed(s.addr, ask, err == nil, s.cfg.Clock.Since(start)) }()
 	t := s.transports.Load()
 	if len(s.cfg.Servers) == 1 && ask == link.Ping { // of several it is good to know which are ready
-		if c := t.node.pool.any(); c != nil && !s.http1Only.Load() {
+		if c := t.node.any(); c != nil && !s.http1Only.Load() {
 			if err := c.Ping(ctx); err != nil {
 				return fmt.Errorf("probe: %w", err)
 			}
@@ -290,43 +291,10 @@ type transports struct {
 	probe        *http.Transport // a new connection for each request, as the node
 }
 
-// lanes are the connections of one identity.
-type lanes struct {
-	http2 *http2.Transport
-	pool  *pool           // http2's connections
-	http1 *http.Transport // upgrades, and everything if the server speaks no HTTP/2
-}
-
 func (s *server) newTransports(c *credentials) *transports {
 	t := &transports{node: s.newLanes(c, true), caller: s.newLanes(c, false)}
 	t.probe = s.newHTTP1(c.tls(s.name(), true, protocolHTTP1), true)
 	return t
-}
-
-func (s *server) newLanes(c *credentials, asNode bool) *lanes {
-	config := c.tls(s.name(), asNode, protocolHTTP2)
-	l := &lanes{
-		http2: &http2.Transport{
-			DisableCompression: true, // what the caller and the server agree on passes through
-			ReadIdleTimeout:    pingAfter,
-			PingTimeout:        pingTimeout,
-			WriteByteTimeout:   unackedTimeout,
-			IdleConnTimeout:    idleTimeout,
-		},
-		http1: s.newHTTP1(c.tls(s.name(), asNode, protocolHTTP1), false),
-	}
-	l.pool = newPool(l.http2, func(ctx context.Context) (*tls.Conn, error) {
-		secured, err := s.dial(ctx, config, true, false)
-		if err != nil {
-			return nil, err
-		}
-		if secured.ConnectionState().NegotiatedProtocol != protocolHTTP2 {
-			_ = secured.Close()
-			return nil, &connectError{server: s.addr, err: errNoHTTP2}
-		}
-		return secured, nil
-	})
-	return l
 }
 
 func (s *server) newHTTP1(config *tls.Config, probe bool) *http.Transport {
@@ -344,18 +312,8 @@ func (s *server) newHTTP1(config *tls.Config, probe bool) *http.Transport {
 	return t
 }
 
-// plain returns the transport for requests that ask for no upgrade.
-func (l *lanes) plain(s *server) http.RoundTripper {
-	if s.http1Only.Load() {
-		return l.http1
-	}
-	return l.http2
-}
-
 func (t *transports) closeIdle() {
-	for _, l := range []*lanes{t.node, t.caller} {
-		l.pool.closeIdle()
-		l.http1.CloseIdleConnections()
-	}
+	t.node.closeIdle()
+	t.caller.closeIdle()
 	t.probe.CloseIdleConnections()
 }

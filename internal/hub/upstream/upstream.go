@@ -220,7 +220,7 @@ func (u *Upstream) running(ctx context.Context) error {
 	default:
 	}
 	// Not a hot path: only the first requests of a program that is starting come here.
-	timer := u.cfg.Clock.NewTimer(dialTimeout)
+	timer := u.cfg.Clock.NewTimer(startTimeout)
 	defer timer.Stop()
 	select {
 	case <-u.ready:

@@ -1,0 +1,188 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/http2"
+
+	"yurtcoordinator/internal/hub/link"
+)
+
+// lane is one of the connections over which the requests of one identity travel. Answers share a connection's order: what is
+// small comes behind what is large, as far as that is on its way already. Requests of two lanes share the link only.
+type lane uint8
+
+const (
+	// urgent is for what is small and answered at once: writes, Leases and the node's status among them, and reads of single
+	// objects.
+	urgent lane = iota
+	// watching is for watches that tell changes.
+	watching
+	// bulk is for what may be megabytes: lists, watches that begin with all there is, discovery documents, logs, and what others
+	// than the API server answer.
+	bulk
+	laneCount
+)
+
+// String returns "urgent", "watch" or "bulk".
+func (l lane) String() string { return [...]string{"urgent", "watch", "bulk"}[l] }
+
+// smallBody is how large a request's body may be, in bytes, to be urgent: at 128 kbit/s it takes 4 s.
+const smallBody = 64 << 10
+
+// laneOf returns the lane of a request that asks for no upgrade. Where it is in doubt, a request is bulk: that costs it nothing
+// but the company of others that are.
+func laneOf(req *http.Request) lane {
+	path := strings.Trim(req.URL.Path, "/")
+	parts := strings.Split(path, "/")
+	switch parts[0] {
+	case "readyz", "livez", "healthz", "version":
+		return urgent
+	case "api":
+		parts = parts[min(2, len(parts)):] // the version
+	case "apis":
+		parts = parts[min(3, len(parts)):] // group and version
+	default:
+		return bulk
+	}
+	if len(parts) == 0 {
+		return bulk // discovery
+	}
+	old := parts[0] == "watch" // the form of Kubernetes before 1.11
+	if old {
+		parts = parts[1:]
+	}
+	if len(parts) > 2 && parts[0] == "namespaces" && parts[2] != "status" && parts[2] != "finalize" {
+		parts = parts[2:]
+	}
+	switch {
+	case len(parts) == 0:
+		return bulk
+	case len(parts) > 2 && (parts[2] == "log" || parts[2] == "proxy"):
+		return bulk
+	case req.Method != http.MethodGet && req.Method != http.MethodHead:
+		return writeLane(req, parts)
+	}
+	query := req.URL.Query()
+	switch watch, err := strconv.ParseBool(query.Get("watch")); {
+	case old || watch && err == nil:
+		return watchLane(query)
+	case len(parts) > 1, query.Get("limit") == "1":
+		return urgent
+	case strings.Contains(query.Get("fieldSelector"), "metadata.name="):
+		return urgent // one object, in the form of a list
+	}
+	return bulk
+}
+
+// writeLane returns the lane of a request that is no read.
+func writeLane(req *http.Request, parts []string) lane {
+	switch {
+	case parts[0] == "leases":
+		return urgent
+	case req.Method == http.MethodDelete && len(parts) == 1:
+		return bulk // its answer is a list of all that it deleted
+	case req.ContentLength > smallBody:
+		return bulk
+	}
+	return urgent
+}
+
+// watchLane returns the lane of a watch. One without a revision begins with all there is.
+func watchLane(query url.Values) lane {
+	if initial, err := strconv.ParseBool(query.Get("sendInitialEvents")); err == nil && initial {
+		return bulk
+	}
+	switch query.Get("resourceVersion") {
+	case "", "0":
+		if !strings.Contains(query.Get("fieldSelector"), "metadata.name=") {
+			return bulk
+		}
+	}
+	return watching
+}
+
+// lanes are the connections of one identity. Each is dialled when it is first used. In HTTP/2 only another transport has another
+// connection, as long as the first one takes requests.
+type lanes struct {
+	http2 [laneCount]*http2.Transport
+	pools [laneCount]*pool // http2's connections
+	// http1 is for upgrades, and for everything if the server speaks no HTTP/2. It has a connection for each request under way.
+	http1 *http.Transport
+}
+
+func (s *server) newLanes(c *credentials, asNode bool) *lanes {
+	config := c.tls(s.name(), asNode, protocolHTTP2) // one for all: the second connection resumes the first one's session
+	l := &lanes{http1: s.newHTTP1(c.tls(s.name(), asNode, protocolHTTP1), false)}
+	for i := range l.http2 {
+		l.http2[i] = &http2.Transport{
+			DisableCompression: true, // what the caller and the server agree on passes through
+			ReadIdleTimeout:    pingAfter,
+			PingTimeout:        pingTimeout,
+			WriteByteTimeout:   unackedTimeout,
+			IdleConnTimeout:    idleTimeout,
+		}
+		l.pools[i] = newPool(l.http2[i], func(ctx context.Context) (*tls.Conn, error) {
+			secured, err := s.dial(ctx, config, true, false)
+			if err != nil {
+				return nil, err
+			}
+			if secured.ConnectionState().NegotiatedProtocol != protocolHTTP2 {
+				_ = secured.Close()
+				return nil, &connectError{server: s.addr, err: errNoHTTP2}
+			}
+			return secured, nil
+		})
+	}
+	return l
+}
+
+// any returns a connection that takes requests, the most urgent one, or nil.
+func (l *lanes) any() *http2.ClientConn {
+	for _, p := range l.pools {
+		if c := p.any(); c != nil {
+			return c
+		}
+	}
+	return nil
+}
+
+// plain returns the transport for urgent requests.
+func (l *lanes) plain(s *server) http.RoundTripper { return l.of(s, urgent) }
+
+// of returns the transport for requests of a lane.
+func (l *lanes) of(s *server, which lane) http.RoundTripper {
+	if s.http1Only.Load() {
+		return l.http1
+	}
+	return l.http2[which]
+}
+
+// by makes a request over its lane. If that can't be dialled, a request without a body takes the urgent lane, whose connection may
+// be open still: where the name of a server leads nowhere for a while, for example.
+func (l *lanes) by(s *server, req *http.Request) (*http.Response, error) {
+	which := laneOf(req)
+	response, err := l.of(s, which).RoundTrip(req)
+	if errors.Is(err, errNoHTTP2) {
+		s.http1Only.Store(true)
+		return l.http1.RoundTrip(req)
+	}
+	bodyless := req.Body == nil || req.Body == http.NoBody
+	if which != urgent && bodyless && connectFailed(err) && s.state() != link.Down && req.Context().Err() == nil {
+		return l.of(s, urgent).RoundTrip(req)
+	}
+	return response, err
+}
+
+func (l *lanes) closeIdle() {
+	for _, p := range l.pools {
+		p.closeIdle()
+	}
+	l.http1.CloseIdleConnections()
+}
