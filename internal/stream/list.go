@@ -50,14 +50,10 @@ func ReadList(r io.Reader, e Encoding, maxBytes int64) (s Snapshot, cont string,
 	if s.Revision, err = edge.ParseRevision(meta.ResourceVersion); err != nil {
 		return Snapshot{}, "", fmt.Errorf("read a list: %w", err)
 	}
-	byKey := func(a, b Object) int { return a.Key.Compare(b.Key) }
-	if !slices.IsSortedFunc(s.Objects, byKey) {
-		slices.SortFunc(s.Objects, byKey)
+	if err := s.Complete(); err != nil {
+		return Snapshot{}, "", err
 	}
-	for i, o := range s.Objects {
-		if i > 0 && o.Key == s.Objects[i-1].Key {
-			return Snapshot{}, "", fmt.Errorf("read a list: it has %s twice", o.Key)
-		}
+	for _, o := range s.Objects {
 		if own, _ := o.Revision.Own(); own > s.Revision { // an object that a view shows bears a revision of its own
 			return Snapshot{}, "", fmt.Errorf("read a list: %s is of revision %s, the list of %s", o.Key, o.Revision, s.Revision)
 		}

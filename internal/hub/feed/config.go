@@ -38,6 +38,9 @@ type Config struct {
 		history.Prover
 	}
 	CloudLink *live.Value[link.State]
+	// Pages, if not nil, gives the cloud's lists in pages, so that a list that breaks off goes on where it stood. nil means that
+	// lists are read whole: what is selected is small, and API servers search all objects for the first page of it.
+	Pages Pages
 	// Coordinator is the mirror of the resource in the coordinator. Default: there is no coordinator, and the fields
 	// below that are about it are ignored.
 	Coordinator     Mirror

@@ -21,6 +21,9 @@
 //     shown: clients wait for what is so now, and wait at most 10 s longer than the lists take (package doubt).
 //   - All feeds that share Config.Lists list over the WAN one at a time, and no such list is cut off for a mirror that
 //     has refused since.
+//   - A list over the WAN of all of a resource is read in pages (Config.Pages). Those that have come are kept when it breaks off,
+//     and it goes on after them. All are of one revision: a server that has forgotten it is asked for everything anew, once
+//     in one piece, because a list that took too long for its pages may fit into one answer.
 //   - Nothing waits for a coordinator that does not exist. No wait is longer than a minute, or half a minute if the sink has
 //     nothing.
 //

@@ -47,6 +47,8 @@ type Feed struct {
 	machine *Machine
 	logged  [2]string // the last error logged about the cloud and about the mirror
 	last    Origin    // of the last attempt
+	kept    *pages    // of a list that broke off
+	limit   int       // of the next page; 0 before the first
 
 	mu     sync.Mutex
 	newest history.Witness // of all that the sink was given; the reading goroutine writes it
@@ -96,6 +98,7 @@ func (f *Feed) begin(ctx context.Context) {
 	position := f.config.Sink.Position()
 	f.machine = NewMachine(MachineConfig{
 		Name: f.config.Resource.Resource, Pool: f.config.Coordinator != nil, Precious: f.config.Precious,
+		Pages: f.config.Pages != nil,
 	}, position)
 	if position == 0 {
 		return
@@ -155,7 +158,13 @@ func (f *Feed) apply(ctx context.Context, from *reading, raised edge.History) er
 func (f *Feed) act(ctx context.Context, running *reading, what Happening, d Decision) *reading {
 	if over(what) {
 		f.release(running)
+		if running.pages != nil {
+			f.kept, f.limit = running.pages, running.pages.limit
+		}
 		running = nil
+	}
+	if !d.Keep {
+		f.kept = nil
 	}
 	if d.Stop {
 		running.cancel()
@@ -235,8 +244,19 @@ func (f *Feed) start(ctx context.Context, a Attempt) *reading {
 		r.Source = f.config.Coordinator
 	}
 	ctx, r.cancel = context.WithCancel(ctx)
+	switch {
+	case a.Continue:
+		r.pages = f.kept
+		klog.FromContext(ctx).Info("A list that broke off goes on where it stood", "pages", r.pages.count,
+			"objects", len(r.pages.content.Objects), "revision", r.pages.content.Revision.String())
+		f.config.Metrics.continued.WithLabelValues(resource).Inc()
+	case a.Pages:
+		r.pages = newPages(f.limit)
+	}
 	if a.List {
-		f.config.Metrics.lists.WithLabelValues(resource, a.From.String()).Inc()
+		if !a.Continue {
+			f.config.Metrics.lists.WithLabelValues(resource, a.From.String()).Inc()
+		}
 		go func() { r.told <- r.list(ctx) }()
 	} else {
 		go func() { r.told <- r.resume(ctx) }()

@@ -75,6 +75,9 @@ type (
 		// Opened: a watch was open, for the time Lived. Told: it told something.
 		Opened, Told bool
 		Lived        time.Duration
+		// Pages is how many pages of a list are there. Progress: this attempt has brought some of them.
+		Pages    int
+		Progress bool
 	}
 	// Admitted says that it is this feed's turn to list over the WAN.
 	Admitted struct{}
@@ -88,6 +91,8 @@ type Attempt struct {
 	List bool
 	// History is the history of what is read at the cloud.
 	History edge.History
+	// Pages: read the list in pages. Continue: go on after those that were kept.
+	Pages, Continue bool
 	// Choice: when the attempt began the cloud could be asked, so there was no need to wait for a mirror.
 	Choice bool
 	// Why is for people.
@@ -107,6 +112,8 @@ type Decision struct {
 	Stop bool
 	// Start is the attempt to begin; From is None if there is none.
 	Start Attempt
+	// Keep says to keep the pages of a list that broke off.
+	Keep bool
 	// Admit says that a list over the WAN waits for its turn, which is reported by Admitted.
 	Admit bool
 	// Wake is when to Step again if nothing happens before; zero means never.
@@ -135,6 +142,8 @@ type MachineConfig struct {
 	Name string
 	// Pool: the hub has a coordinator. Precious is Config.Precious.
 	Pool, Precious bool
+	// Pages: the cloud's lists are read in pages.
+	Pages bool
 }
 
 // Machine decides all that a Feed does: which source feeds the sink, whether by a list or a resume, when to try again, and
@@ -159,6 +168,9 @@ type Machine struct {
 	shown   bool      // a source has shown its content; until then the sink has only the disk's
 	foreign bool      // since it was last proven, not all of the sink's content came from the cloud
 	demand  demand
+
+	kept  kept
+	whole bool // the next list is not read in pages: the server has forgotten the revision of one that was
 
 	needs  time.Time // since when the cloud is up and a list is needed; zero means that none is
 	choice Choice
@@ -188,6 +200,7 @@ func (m *Machine) Step(e Event) (d Decision) {
 	if d.settled() {
 		m.decide(e, &d)
 	}
+	d.Keep = m.keeps(e)
 	switch s := &m.status; {
 	case m.running.From != None && s.Source != m.running.From:
 		s.Source, s.Live = m.running.From, false
@@ -288,12 +301,12 @@ func (m *Machine) decide(e Event, d *Decision) {
 	case !idle || m.choice.From == None:
 	case !ripe:
 		if p := m.choice.Meanwhile; p != None && !e.At.Before(m.past(p).notBefore) {
-			d.Start = m.start(p, false)
+			d.Start = m.start(e, p, false)
 		}
 	case m.choice.From == Cloud && m.choice.List && e.What != Happening(Admitted{}):
 		d.Admit = true
 	default:
-		d.Start = m.start(m.choice.From, m.choice.List)
+		d.Start = m.start(e, m.choice.From, m.choice.List)
 	}
 	d.Wake = m.wake(e.At, due)
 }
@@ -378,11 +391,15 @@ func (m *Machine) past(o Origin) *past {
 }
 
 // start begins an attempt.
-func (m *Machine) start(from Origin, list bool) Attempt {
+func (m *Machine) start(e Event, from Origin, list bool) Attempt {
 	m.running.Attempt = Attempt{
 		From: from, List: list, History: m.looked.History.Number, Choice: m.looked.Cloud == link.Up, Why: m.choice.Why,
 	}
 	m.running.refresh = list && m.demand == asking
+	if list && from == Cloud && m.config.Pages {
+		m.running.Pages = !m.whole
+		m.running.Continue = m.running.Pages && m.keeps(e) && !m.running.refresh // who asks means now, not when the list began
+	}
 	if m.running.refresh {
 		m.demand = waiting
 	}
@@ -406,6 +423,9 @@ func (m *Machine) ended(e Event, o Ended) (shaken bool) {
 	m.held = e.Position
 	p := m.past(ran.From)
 	p.hear(ran.Attempt, o, e.Position)
+	if ran.List && ran.From == Cloud {
+		m.keep(e, ran.Attempt, o)
+	}
 	if ran.calledOff && o.calledOff() {
 		return false // for something better: this says nothing about the source
 	}

@@ -47,7 +47,7 @@ type script struct {
 func (s *script) word(word string) {
 	name, value, _ := strings.Cut(word, "=")
 	states := map[string]link.State{"unknown": link.Unknown, "up": link.Up, "down": link.Down, "failing": link.Failing}
-	number, _ := strconv.Atoi(value)
+	number := number(value)
 	e := &s.event
 	switch name {
 	case "cloud":
@@ -77,6 +77,11 @@ func (s *script) word(word string) {
 	default:
 		s.what(word, name, value)
 	}
+}
+
+func number(text string) int {
+	n, _ := strconv.Atoi(text)
+	return n
 }
 
 // what takes in a word that says what happened.
@@ -114,6 +119,10 @@ func (s *script) what(word, name, value string) {
 			o.Lived, _ = time.ParseDuration(value)
 		}
 		e.What = o
+	case "pages", "more-pages":
+		o, _ := e.What.(Ended)
+		o.Pages, o.Progress = number(value), name == "more-pages"
+		e.What = o
 	default:
 		after, err := time.ParseDuration(word)
 		if err != nil {
@@ -141,7 +150,12 @@ func (s *script) step(line string) string {
 	add(d.Prove, "prove")
 	add(d.Apply, "apply")
 	add(d.Stop, "stop")
-	add(d.Start.From != None && d.Start.List, "list at the %s", d.Start.From)
+	how := ""
+	if d.Start.Pages {
+		how = " in pages"
+	}
+	add(d.Start.List && !d.Start.Continue, "list at the %s%s", d.Start.From, how)
+	add(d.Start.Continue, "go on with the list at the %s", d.Start.From)
 	add(d.Start.From != None && !d.Start.List, "resume at the %s", d.Start.From)
 	add(d.Admit, "wait for a turn")
 	if len(words) == 0 {
@@ -152,6 +166,9 @@ func (s *script) step(line string) string {
 	}
 	if !d.Wake.IsZero() {
 		words = append(words, "wake after "+d.Wake.Sub(s.event.At).Round(time.Millisecond).String())
+	}
+	if d.Keep {
+		words = append(words, "keep the pages")
 	}
 	s.wake = d.Wake
 	is := d.Status
@@ -198,6 +215,8 @@ func (s *script) begin(line string) {
 			config.Pool = true
 		case "precious":
 			config.Precious = true
+		case "in-pages":
+			config.Pages = true
 		default:
 			s.word(word)
 		}

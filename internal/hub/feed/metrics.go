@@ -8,9 +8,11 @@ import (
 
 // Metrics are the metrics of all feeds of a hub. Make them with NewMetrics.
 type Metrics struct {
-	source   *prometheus.GaugeVec
-	lists    *prometheus.CounterVec
-	switches *prometheus.CounterVec
+	source *prometheus.GaugeVec
+	lists  *prometheus.CounterVec
+	// continued counts lists that went on after they had broken off.
+	continued *prometheus.CounterVec
+	switches  *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics of feeds. nil means that nobody sees them.
@@ -24,6 +26,10 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Name: "yurthub_replica_lists_total",
 			Help: "Lists begun to fill a replica, by where; those at the cloud cross the WAN.",
 		}, []string{"resource", "source"}),
+		continued: m.NewCounterVec(prometheus.CounterOpts{
+			Name: "yurthub_replica_lists_continued_total",
+			Help: "How often a list at the cloud that had broken off went on after the pages that were there.",
+		}, []string{"resource"}),
 		switches: m.NewCounterVec(prometheus.CounterOpts{
 			Name: "yurthub_replica_source_switches_total", Help: "Changes of a replica's source.",
 		}, []string{"resource"}),

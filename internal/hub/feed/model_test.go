@@ -31,14 +31,16 @@ type naive struct {
 	when    time.Time
 	changes time.Time // when the world changes
 
-	fresh   bool        // the sink has had all that its source had
-	caught  bool        // what runs has told all
-	asked   bool        // somebody waits for that
-	denied  bool        // the last word was the cloud's 403, and nothing has changed since
-	able    bool        // the cloud can be asked
-	idle    time.Time   // since when it could be, and nothing runs
-	begun   []time.Time // attempts
-	content Fetched     // the list that has come
+	fresh   bool         // the sink has had all that its source had
+	caught  bool         // what runs has told all
+	asked   bool         // somebody waits for that
+	denied  bool         // the last word was the cloud's 403, and nothing has changed since
+	able    bool         // the cloud can be asked
+	idle    time.Time    // since when it could be, and nothing runs
+	begun   []time.Time  // attempts
+	content Fetched      // the list that has come
+	pages   int          // that were kept
+	pagesIn edge.History // in which their list was begun
 }
 
 // TestAgainstNaiveModel throws events of all kinds at machines.
@@ -49,7 +51,9 @@ func TestAgainstNaiveModel(t *testing.T) {
 		n.event = Event{At: began, Looked: Looked{History: history.State{Sure: true}}}
 		n.event.Position = edge.Revision(n.rand.IntN(2) * 100)
 		pool := n.rand.IntN(3) > 0
-		n.machine = NewMachine(MachineConfig{Name: "pods", Pool: pool, Precious: n.rand.IntN(2) == 0}, n.event.Position)
+		n.machine = NewMachine(MachineConfig{
+			Name: "pods", Pool: pool, Precious: n.rand.IntN(2) == 0, Pages: n.rand.IntN(2) == 0,
+		}, n.event.Position)
 		n.idle, n.changes = began, began
 		for range 300 {
 			n.diary = append(n.diary, "")
@@ -171,24 +175,32 @@ func (n *naive) hold(what Happening, d Decision) {
 	e, a := n.event, d.Start
 	begins := a.From != None
 	if over(what) && !d.Apply {
+		if ended, is := what.(Ended); is && n.running.Pages {
+			n.pages, n.pagesIn = ended.Pages, n.running.History
+		}
 		n.running = Attempt{}
+	}
+	if !d.Keep && !d.Apply {
+		n.pages = 0
 	}
 	up := map[Origin]bool{Cloud: e.Cloud.Reachable(), Coordinator: e.Coordinator == link.Up}
 	atCloud := begins && a.From == Cloud
 	outlived := e.Counted < e.History.Number || e.Position < e.History.Floor
 	for why, broken := range map[string]bool{
-		"two sources at once":                   begins && n.running.From != None,
-		"asks where nothing can be reached":     begins && !up[a.From],
-		"resumes nothing":                       begins && !a.List && e.Position == 0,
-		"at a cloud whose history is not known": atCloud && !e.History.Sure,
-		"resumes what is of another history":    atCloud && !a.List && outlived,
-		"lists over the WAN out of turn":        atCloud && a.List && what != Happening(Admitted{}),
-		"stops what does not run":               d.Stop && (n.running.From == None || n.stopped),
-		"wakes in the past":                     !d.Wake.IsZero() && !d.Wake.After(e.At),
-		"goes on before the history was told":   !d.settled() && !d.Apply && (begins || d.Stop || d.Admit),
-		"applies what has not come":             d.Apply && what != Happening(n.content),
-		"is fresh though not all has been told": d.Status.Fresh && !n.fresh && !d.Apply,
-		"is live where nothing runs":            d.Status.Live && n.running.From == None,
+		"two sources at once":                    begins && n.running.From != None,
+		"asks where nothing can be reached":      begins && !up[a.From],
+		"resumes nothing":                        begins && !a.List && e.Position == 0,
+		"at a cloud whose history is not known":  atCloud && !e.History.Sure,
+		"resumes what is of another history":     atCloud && !a.List && outlived,
+		"lists over the WAN out of turn":         atCloud && a.List && what != Happening(Admitted{}),
+		"stops what does not run":                d.Stop && (n.running.From == None || n.stopped),
+		"goes on after pages that are not there": a.Continue && (n.pages == 0 || !a.List || a.From != Cloud),
+		"goes on in another history":             a.Continue && n.pagesIn != a.History,
+		"wakes in the past":                      !d.Wake.IsZero() && !d.Wake.After(e.At),
+		"goes on before the history was told":    !d.settled() && !d.Apply && (begins || d.Stop || d.Admit),
+		"applies what has not come":              d.Apply && what != Happening(n.content),
+		"is fresh though not all has been told":  d.Status.Fresh && !n.fresh && !d.Apply,
+		"is live where nothing runs":             d.Status.Live && n.running.From == None,
 	} {
 		if broken {
 			n.fail(why)
@@ -245,6 +257,14 @@ func (n *naive) begin(a Attempt) {
 	}
 	errs := []string{"reset", "expired", "403", "403", "401", "503", "not-ready", "unfit"}
 	failed := Ended{Err: failures[errs[n.rand.IntN(len(errs))]]}
+	if a.Pages && n.rand.IntN(2) == 0 {
+		failed.Progress, failed.Pages = true, 1+n.rand.IntN(5)
+		if a.Continue {
+			failed.Pages += n.pages
+		}
+	} else if a.Continue {
+		failed.Pages = n.pages
+	}
 	n.when = n.event.At.Add(n.some(2 * time.Minute))
 	switch fails := n.rand.IntN(3) == 0; {
 	case fails:

@@ -116,6 +116,9 @@ func (o Ended) calledOff() bool { return errors.Is(o.Err, context.Canceled) }
 // note takes in how an attempt ended. doubt is how long to wait before a list that is not believed is repeated.
 func (p *past) note(e Event, a Attempt, o Ended, doubt time.Duration) {
 	worked := o.Lived >= shortLife
+	if o.Progress {
+		p.failures = 0 // a list that goes on where it stood is worth the next attempt
+	}
 	if worked && (!errors.Is(o.Err, stream.ErrExpired) || o.Lived >= steadyLife) {
 		p.failures = 0
 	}

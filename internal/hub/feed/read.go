@@ -42,6 +42,7 @@ type reading struct {
 	cancel  context.CancelFunc
 	told    chan Happening
 	content stream.Snapshot // of a list, once it is Fetched
+	pages   *pages          // of a list that is read in pages
 
 	ended                 Ended
 	began                 time.Time
@@ -66,9 +67,19 @@ func (r *reading) list(ctx context.Context) Happening {
 		ctx, cancel = context.WithTimeout(ctx, mirrorListTimeout)
 		defer cancel()
 	}
-	s, err := r.Snapshot(ctx)
+	var s stream.Snapshot
+	var err error
+	ended := Ended{}
+	if r.pages == nil {
+		s, err = r.Snapshot(ctx)
+	} else {
+		had := r.pages.count
+		err = r.pages.read(ctx, r.feed.config.Pages)
+		s, ended.Pages, ended.Progress = r.pages.content, r.pages.count, r.pages.count > had
+	}
 	if err != nil {
-		return Ended{Err: fmt.Errorf("list %s at the %s: %w", r.feed.config.Resource.Resource, r.From, err)}
+		ended.Err = fmt.Errorf("list %s at the %s: %w", r.feed.config.Resource.Resource, r.From, err)
+		return ended
 	}
 	if r.From == Cloud {
 		s.History = r.History

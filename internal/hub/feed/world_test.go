@@ -407,6 +407,7 @@ type world struct {
 	lists                 chan struct{}
 	precious              bool
 	declared              *live.Value[edge.History]
+	pages                 *thinLine       // nil: lists are read whole
 	history               *history.Keeper // none: the cloud's history never changes
 }
 
@@ -449,6 +450,9 @@ func (w *world) begin() {
 	}
 	if w.alone {
 		config.Coordinator = nil
+	}
+	if w.pages != nil {
+		config.Cloud, config.Pages = w.pages, w.pages
 	}
 	if w.history != nil {
 		config.History = w.history

@@ -75,8 +75,11 @@ func Feeds(s *Sources) func(Order) (Feed, error) {
 		if err != nil {
 			return nil, err
 		}
-		if config.Cloud = cloud; budget(o.Client) != 0 {
+		switch config.Cloud = cloud; {
+		case budget(o.Client) != 0:
 			config.Cloud = &bounded{cloud, o.TooLarge}
+		case o.Fields == "" && o.Labels == "":
+			config.Pages = cloud
 		}
 		if o.Shared && s.Pool != nil {
 			if config.Coordinator, err = o.readFrom("coordinator", s.Pool.As, s.Pool.Base, mirrorPath(o.Resource)); err != nil {

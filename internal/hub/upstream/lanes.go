@@ -164,8 +164,8 @@ func (l *lanes) of(s *server, which lane) http.RoundTripper {
 	return l.http2[which]
 }
 
-// by makes a request over its lane. If that can't be dialled, a request without a body takes the urgent lane, whose connection may
-// be open still: where the name of a server leads nowhere for a while, for example.
+// by makes a request over its lane. If that can't be dialled, a request without a body takes the urgent lane, whose connection
+// may be open still: where the name of a server leads nowhere for a while, for example.
 func (l *lanes) by(s *server, req *http.Request) (*http.Response, error) {
 	which := laneOf(req)
 	response, err := l.of(s, which).RoundTrip(req)

@@ -53,8 +53,11 @@ func TestLaneOf(t *testing.T) {
 		"GET /api/v1/namespaces/a/pods/p/log?follow=true":                              bulk,
 		"GET /api/v1/namespaces/a/services/s/proxy/leases":                             bulk,
 		"POST /api/v1/nodes/n1/proxy/run":                                              bulk,
-		"GET /api":                                                                     bulk, "GET /apis": bulk, "GET /api/v1": bulk, "GET /apis/apps/v1": bulk,
-		"GET /openapi/v3": bulk, "GET /": bulk,
+		"GET /api":                                                                     bulk,
+		"GET /apis":                                                                    bulk,
+		"GET /api/v1":                                                                  bulk,
+		"GET /apis/apps/v1":                                                            bulk,
+		"GET /openapi/v3":                                                              bulk, "GET /": bulk,
 	} {
 		method, path, _ := strings.Cut(target, " ")
 		req, err := http.NewRequestWithContext(t.Context(), method, "https://cloud"+path, nil)
@@ -116,7 +119,8 @@ func TestLanesAreApart(t *testing.T) {
 	if again := from("/api/v1/services"); again != list {
 		t.Errorf("two lists came from %s and %s, want one connection", list, again)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://cloud/api/v1/pods?watch=1&resourceVersion=5", nil)
+	const changes = "https://cloud/api/v1/pods?watch=1&resourceVersion=5"
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, changes, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

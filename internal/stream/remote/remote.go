@@ -1,7 +1,7 @@
 // Package remote reads streams from an API server over HTTP: the cloud's, or a coordinator's mirror.
 //
-// A Source holds no connection and no state but the type of what it has read: a Snapshot is one list request, a Watch is
-// one watch request, and both end with it. It never tries again by itself: who waits for how long, and for whom, depends
+// A Source holds no connection and no state but the type of what it has read: a Snapshot or
+// a Page is one list request, a Watch is one watch request, and both end with it. It never tries again by itself: who waits for how long, and for whom, depends
 // on what else could be asked, which this package does not know.
 //
 // Invariants: nothing waits without a limit (Config); a body that was opened is closed; a watch tells rising revisions
@@ -35,8 +35,10 @@ import (
 
 // Limits.
 const (
-	// listTime is how long a list may take: 100 MiB over 10 Mbit/s.
-	listTime = 2 * time.Minute
+	// listTime is how long a list may take, even if some of it comes all the time: 28 MB at 128 kbit/s.
+	listTime = 30 * time.Minute
+	// stallTime is how long a list may bring nothing. API servers take at most a minute for an answer.
+	stallTime = time.Minute
 	// listBytes is how large a list may be, not compressed, unless Config says.
 	listBytes = 1 << 30
 	// openTime is how long the answer to a watch request may take to begin. API servers answer at once.
@@ -60,6 +62,7 @@ const (
 var (
 	errClosed = errors.New("the watch was closed")
 	errIdle   = fmt.Errorf("no event and no bookmark for %v", idleTime)
+	errStall  = fmt.Errorf("nothing of the list has come for %v", stallTime)
 	errOpen   = fmt.Errorf("no answer for %v", openTime)
 )
 
@@ -153,13 +156,42 @@ func (s *Source) list(ctx context.Context) (stream.Snapshot, error) {
 	return snapshot, nil
 }
 
+// Page reads a part of a list: up to limit objects, from where a part before has ended, or from the beginning if from is empty.
+// rest is where the next part begins; it is empty after the last one. All parts are of one revision, the newest when the first
+// was read. Page fails with stream.ErrExpired when the server no longer remembers that revision.
+func (s *Source) Page(ctx context.Context, limit int, from string) (part stream.Snapshot, rest string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, listTime)
+	defer cancel()
+	query := url.Values{"limit": {strconv.Itoa(limit)}}
+	if from != "" {
+		query.Set("continue", from)
+	}
+	if part, rest, err = s.get(ctx, s.collection, query); err != nil {
+		return stream.Snapshot{}, "", s.failed(ctx, "list a part of", err)
+	}
+	s.mu.Lock()
+	s.typ = part.Type
+	s.mu.Unlock()
+	return part, rest, nil
+}
+
 // get asks for a list, and returns it and where it goes on, if it is not the whole.
 func (s *Source) get(ctx context.Context, from url.URL, query url.Values) (all stream.Snapshot, rest string, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stalled := time.AfterFunc(stallTime, func() { cancel(errStall) })
+	defer stalled.Stop()
+	defer func() {
+		if err != nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+	}()
 	response, err := s.ask(ctx, from, query, "gzip", 0)
 	if err != nil {
 		return all, "", err
 	}
 	defer response.Body.Close()
+	response.Body = &moving{response.Body, stalled}
 	encoding, err := stream.EncodingOf(response.Header.Get("Content-Type"))
 	if err != nil {
 		return all, "", err
@@ -302,6 +334,20 @@ func (s *Source) ask(
 	}
 	defer response.Body.Close()
 	return nil, refusal(response)
+}
+
+// moving is a body that must not stall.
+type moving struct {
+	io.ReadCloser
+	stalled *time.Timer
+}
+
+func (m *moving) Read(p []byte) (int, error) {
+	n, err := m.ReadCloser.Read(p)
+	if n > 0 {
+		m.stalled.Reset(stallTime)
+	}
+	return n, err
 }
 
 // plain is an answer's body without its compression.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -649,8 +650,8 @@ func TestSilence(t *testing.T) {
 		f    func(ctx context.Context, s *Source) error
 		p    bool // the answer begins
 	}{
-		"list, no answer":   {listTime, "deadline", list, false},
-		"list, half answer": {listTime, "deadline", list, true},
+		"list, no answer":   {stallTime, "nothing of the list", list, false},
+		"list, half answer": {stallTime, "nothing of the list", list, true},
 		"watch, no answer":  {openTime, "no answer", watch, false},
 		"watch, no event": {idleTime, "no event and no bookmark", func(ctx context.Context, s *Source) error {
 			w, err := s.Watch(ctx, 5)
@@ -713,4 +714,86 @@ func TestBookmarksKeepAWatchAlive(t *testing.T) {
 			t.Errorf("%d bookmarks, want 20", told)
 		}
 	})
+}
+
+// A list of which something comes all the time goes on, but not for ever.
+func TestASlowListIsNoSilence(t *testing.T) {
+	for name, test := range map[string]struct {
+		pauses int
+		says   string
+	}{"an end in time": {pauses: 20}, "no end": {pauses: 1 << 20, says: "deadline"}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				in, out := io.Pipe()
+				s := over(t, pipes{body: in})
+				var writing sync.WaitGroup
+				defer writing.Wait()
+				writing.Go(func() {
+					_, _ = io.WriteString(out, `{"kind":"WidgetList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"7"}`)
+					for range test.pauses {
+						time.Sleep(stallTime - time.Second)
+						if _, err := io.WriteString(out, " "); err != nil {
+							return
+						}
+					}
+					_, _ = io.WriteString(out, `,"items":[]}`)
+					_ = out.Close()
+				})
+				began := time.Now()
+				all, err := s.Snapshot(t.Context())
+				if test.says == "" && (err != nil || all.Revision != 7) {
+					t.Errorf("%v, %v", all, err)
+				}
+				if test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says) || time.Since(began) != listTime) {
+					t.Errorf("%v after %v, want the end after %v", err, time.Since(began), listTime)
+				}
+				_ = in.Close()
+			})
+		})
+	}
+}
+
+// Parts are asked for as API servers give them.
+func TestPage(t *testing.T) {
+	var asked []string
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Query().Encode())
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Query().Get("continue") {
+		case "":
+			_, _ = io.WriteString(w, `{"kind":"WidgetList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"7","continue":"t1"},`+
+				`"items":[{"metadata":{"name":"a","resourceVersion":"3"}}]}`)
+		case "t1":
+			_, _ = io.WriteString(w, `{"kind":"WidgetList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"7"},`+
+				`"items":[{"metadata":{"name":"b","resourceVersion":"4"}}]}`)
+		default:
+			status := apierrors.NewResourceExpired("too old").ErrStatus
+			status.Continue = "t9" // what an API server offers, which is of another revision
+			w.WriteHeader(http.StatusGone)
+			_ = json.NewEncoder(w).Encode(status)
+		}
+	}))
+	defer api.Close()
+	base, err := url.Parse(api.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Config{Base: base, Path: path, Name: "cloud"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, rest, err := s.Page(within(t), 1, "")
+	if err != nil || len(first.Objects) != 1 || rest != "t1" {
+		t.Fatalf("%v, goes on at %q, %v", first, rest, err)
+	}
+	last, rest, err := s.Page(within(t), 5, rest)
+	if err != nil || len(last.Objects) != 1 || last.Objects[0].Key.Name != "b" || rest != "" {
+		t.Errorf("%v, goes on at %q, %v", last, rest, err)
+	}
+	if _, _, err := s.Page(within(t), 5, "old"); !errors.Is(err, stream.ErrExpired) {
+		t.Errorf("%v, want that the revision is forgotten", err)
+	}
+	if want := []string{"limit=1", "continue=t1&limit=5", "continue=old&limit=5"}; !slices.Equal(asked, want) {
+		t.Errorf("asked for %q, want %q", asked, want)
+	}
 }
