@@ -13,6 +13,10 @@ const (
 	// not merely seen it.
 	AnnotationAppliedRevisions = "openyurt.io/applied-revisions"
 
+	// AnnotationFilling is on LeaseInformerSync. It is a JSON object that has, for each pool resource whose first list from the
+	// cloud is under way, how many pages of it have come. While the number grows, other hubs wait for the leader.
+	AnnotationFilling = "openyurt.io/filling"
+
 	// PathMirror is where a coordinator serves the pool's resources with the cloud's revisions.
 	PathMirror = "/mirror/v1"
 

@@ -93,7 +93,7 @@ func (h *Hub) joinPool() error {
 		h.parts.Add("checks on the leader", overseer.Run)
 		p.mirror = &follow.Pool{
 			As: p.coordinator.AsNode(), Base: p.address, Link: p.link, Standing: p.standing,
-			Covered: coverage.Of, History: coverage.History(),
+			Covered: coverage.Of, Filling: coverage.Filling, History: coverage.History(),
 		}
 	}
 	h.serves.CoordinatorLink = p.link.Get
@@ -247,7 +247,7 @@ type shared struct{ hub *Hub }
 func (s shared) Resources() (all []push.Resource, changed <-chan struct{}) {
 	members, changed := s.hub.followed.Shared()
 	for _, m := range members {
-		all = append(all, push.Resource{GVR: m.Resource, Replica: m.Replica, Live: m.Live})
+		all = append(all, push.Resource{GVR: m.Resource, Replica: m.Replica, Live: m.Live, Filling: m.Filling})
 	}
 	if m := s.hub.followed.Wanted(filter.OwnPool(s.hub.cfg.Pool)); m != nil { // a cloud without NodePools has none
 		all = append(all, push.Resource{GVR: edge.OwnNodePools, Replica: m.Replica, Live: m.Live, Optional: true})

@@ -51,6 +51,8 @@ type Situation struct {
 	LeaderKnown bool
 	// Covered: the leader declares that it keeps the coordinator's mirror of this resource current.
 	Covered bool
+	// Filling: the leader declares that a list of this resource is under way, and it comes on.
+	Filling bool
 	// Empty: the sink has nothing complete.
 	Empty bool
 	// Listing: a list over the WAN is under way.
@@ -78,6 +80,9 @@ const (
 	// itself. The leader lists at once and pushes over the LAN, so this is how long a list over the WAN may take. A replica
 	// that has something to serve also waits for as long as the leader may doubt the cloud.
 	coverWait = 15 * time.Second
+	// fillWait is the same while the leader declares that it is reading it, and its list comes on: some 10 MB at 128 kbit/s. The
+	// leader's list and those of its pool would share the line, if the pool has but one.
+	fillWait = 10 * time.Minute
 	// electWait is the same while nobody is known to lead. A coordinator that has just started lets nobody lead for a term;
 	// the election after that takes at most 4.3 s.
 	electWait = edge.ElectionTerm + 6*time.Second
@@ -101,6 +106,7 @@ const (
 const (
 	forgotten   = "the cloud has forgotten our revision"
 	poolMayHave = forgotten + ", the pool may have a later one"
+	fillingWhy  = "the pool's leader is reading it from the cloud"
 )
 
 // Choose returns the best thing to do in a situation. It depends on nothing else.
@@ -144,6 +150,8 @@ func fill(s Situation) Choice {
 		return Choice{From: Coordinator, List: true, Why: "nothing here yet, and the cloud can't be reached"}
 	case s.Role == role.Leader:
 		cloud.Why = "this hub leads, and the pool has nothing yet"
+	case s.Coordinator != Down && s.Filling:
+		cloud.After, cloud.Jitter, cloud.Why = fillWait, coverJitter, fillingWhy
 	case s.Coordinator != Down && s.LeaderKnown:
 		cloud.After, cloud.Jitter = coverWait, coverJitter
 		cloud.Why = "the pool's leader has not covered it in time"
@@ -210,6 +218,8 @@ func relist(s Situation) Choice {
 	c := Choice{From: Cloud, List: true, Jitter: expiredJitter, Why: forgotten}
 	switch {
 	case s.Coordinator == Down:
+	case s.Filling:
+		c.After, c.Jitter, c.Why = fillWait, coverJitter, fillingWhy
 	case s.LeaderKnown:
 		c.After, c.Jitter = doubt.Shown().For+coverWait, coverJitter
 	default:

@@ -21,7 +21,7 @@ func (s Situation) String() string {
 		is   bool
 		word string
 	}{
-		{s.Pool, "pool"}, {s.LeaderKnown, "led"}, {s.Covered, "covered"}, {s.Empty, "empty"}, {s.Listing, "listing"},
+		{s.Pool, "pool"}, {s.LeaderKnown, "led"}, {s.Covered, "covered"}, {s.Filling, "filling"}, {s.Empty, "empty"}, {s.Listing, "listing"},
 	} {
 		if each.is {
 			words = append(words, each.word)
@@ -80,6 +80,8 @@ func parse(t *testing.T, line string) Situation {
 			s.LeaderKnown = true
 		case "covered":
 			s.Covered = true
+		case "filling":
+			s.Filling = true
 		case "empty":
 			s.Empty = true
 		case "listing":
@@ -203,6 +205,10 @@ func TestChoose(t *testing.T) {
 		"follower cloud=refusing coordinator=up pool led":                 {atPool, 0},
 		"follower cloud=expired coordinator=up pool led listing":          {listCloud, 50 * time.Second},
 		"follower cloud=expired coordinator=expired pool led listing":     {listCloud, 50 * time.Second},
+		"follower cloud=up coordinator=refusing pool led filling empty":   {listCloud, 10*time.Minute + 5*time.Second},
+		"follower cloud=up coordinator=up pool led filling empty":         {listPool, 0},
+		"follower cloud=expired coordinator=stale pool led filling":       {listCloud, 10*time.Minute + 5*time.Second},
+		"leader cloud=up coordinator=refusing pool led filling empty":     {listCloud, 0},
 	} {
 		d := Choose(parse(t, situation))
 		if kind(d) != want.kind || d.After+d.Jitter > want.most {
@@ -241,6 +247,9 @@ func TestChooseEverywhere(t *testing.T) {
 		if s.LeaderKnown && !s.Empty && s.Cloud == Expired {
 			longest = 50 * time.Second // our leader may doubt what it is offered for half a minute
 		}
+		if s.Filling {
+			longest = 10*time.Minute + 5*time.Second // what is declared fades if the list does not come on
+		}
 		if d.After+d.Jitter > longest {
 			bad("a wait longer than the longest")
 		}
@@ -273,11 +282,12 @@ func each(do func(Situation)) {
 	for _, r := range []role.Role{role.Pending, role.Follower, role.Leader} {
 		for _, cloud := range []Access{Down, Up, Expired, Refusing} {
 			for _, coordinator := range []Access{Down, Up, Expired, Stale, Refusing} {
-				for bits := range 32 {
+				for bits := range 64 {
 					s := Situation{
 						Role: r, Cloud: cloud, Coordinator: coordinator,
 						Pool: bits&1 != 0 || coordinator != Down, LeaderKnown: bits&2 != 0,
 						Covered: bits&4 != 0 && coordinator != Down, Empty: bits&8 != 0, Listing: bits&16 != 0 && cloud != Down,
+						Filling: bits&32 != 0 && coordinator != Down,
 					}
 					if s.Empty && (cloud == Expired || coordinator == Expired || coordinator == Stale) {
 						continue // these are about a position

@@ -49,6 +49,8 @@ type Config struct {
 	Standing *live.Value[role.Standing]
 	// Covered says that the leader keeps the mirror of this resource current (Coverage.Of).
 	Covered *live.Value[bool]
+	// Filling says that the leader is reading this resource from the cloud (Coverage.Filling). nil means never.
+	Filling *live.Value[bool]
 	// CoveredHistory is the history that the mirror counts in while it is covered (Coverage.History).
 	CoveredHistory *live.Value[edge.History]
 	// Lists has room for as many elements as lists over the WAN may be under way at a time: 1, in a channel that all
@@ -88,7 +90,10 @@ type Mirror interface {
 func New(c Config) *Feed {
 	if c.Coordinator == nil {
 		c.CoordinatorLink, c.Standing, c.Covered = live.NewValue(link.Down), &live.Value[role.Standing]{}, &live.Value[bool]{}
-		c.CoveredHistory = &live.Value[edge.History]{}
+		c.CoveredHistory, c.Filling = &live.Value[edge.History]{}, nil
+	}
+	if c.Filling == nil {
+		c.Filling = &live.Value[bool]{}
 	}
 	return &Feed{
 		config: c, status: &live.Value[Status]{}, refresh: make(chan struct{}, 1), newest: history.Witness{From: c.Cloud},

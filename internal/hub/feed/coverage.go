@@ -26,6 +26,10 @@ const (
 	// are.
 	coverFresh = 10 * time.Second
 
+	// fillFresh is how long a list that the leader is reading counts after its last page came: as long as a page may take on a line
+	// that is as thin as can be (128 kbit/s; what page comes next is chosen for 5 s).
+	fillFresh = 45 * time.Second
+
 	// maxDeclared bounds the annotation that is read, in bytes: API servers keep 256 KiB of annotations in all.
 	maxDeclared = 256 << 10
 )
@@ -52,9 +56,17 @@ type Coverage struct {
 
 	mu     sync.Mutex
 	values map[schema.GroupResource]*live.Value[bool]
+	fills  map[schema.GroupResource]*underWay
 	seen   declaration
 	until  time.Time   // what was declared counts until then
 	fading *time.Timer // until then; Run makes it
+}
+
+// underWay is a list that the leader is reading.
+type underWay struct {
+	value *live.Value[bool]
+	pages int       // as declared; 0 means that none is under way
+	until time.Time // it counts until then
 }
 
 // declaration is what a Lease says.
@@ -64,11 +76,15 @@ type declaration struct {
 	text    string
 	history edge.History // that the mirror's content is of
 	applied map[schema.GroupResource]struct{}
+	filling map[schema.GroupResource]int
 }
 
 // NewCoverage returns a Coverage; nothing is covered until Run.
 func NewCoverage(c CoverageConfig) *Coverage {
-	return &Coverage{config: c, history: &live.Value[edge.History]{}, values: map[schema.GroupResource]*live.Value[bool]{}}
+	return &Coverage{
+		config: c, history: &live.Value[edge.History]{}, values: map[schema.GroupResource]*live.Value[bool]{},
+		fills: map[schema.GroupResource]*underWay{},
+	}
 }
 
 // History returns the history of what is covered, as last declared, by whomever: so a hub that has not seen the cloud's
@@ -87,6 +103,30 @@ func (c *Coverage) Of(r schema.GroupResource) *live.Value[bool] {
 		c.publishLocked(time.Now())
 	}
 	return v
+}
+
+// Filling returns whether the leader is reading a resource from the cloud and its list comes on, now and as it changes. It keeps
+// every value that it returns, as Of does.
+func (c *Coverage) Filling(r schema.GroupResource) *live.Value[bool] {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f := c.fills[r]
+	if f == nil {
+		f = &underWay{value: &live.Value[bool]{}}
+		c.fills[r] = f
+		c.fillLocked(time.Now())
+	}
+	return f.value
+}
+
+// fillLocked takes in which lists the leader is reading, and forgets those that do not come on.
+func (c *Coverage) fillLocked(now time.Time) {
+	for r, f := range c.fills {
+		if pages := c.seen.filling[r]; pages != f.pages {
+			f.pages, f.until = pages, now.Add(fillFresh)
+		}
+		f.value.Set(f.pages > 0 && now.Before(f.until))
+	}
 }
 
 // Run follows the declarations until ctx ends, and returns nil. Nothing is covered afterwards.
@@ -110,11 +150,17 @@ func (c *Coverage) Run(ctx context.Context) error {
 	return nil
 }
 
-// fade ends the coverage that no longer counts.
+// fade ends what no longer counts.
 func (c *Coverage) fade() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.publishLocked(time.Now())
+	now := time.Now()
+	c.publishLocked(now)
+	for _, f := range c.fills {
+		if f.value.Get() {
+			c.fading.Reset(coverFresh) // it fades later than what is covered
+		}
+	}
 }
 
 func (c *Coverage) forget() {
@@ -128,6 +174,7 @@ func (c *Coverage) publishLocked(now time.Time) {
 	if len(c.seen.applied) > 0 {
 		c.history.Set(c.seen.history)
 	}
+	c.fillLocked(now)
 	for r, v := range c.values {
 		_, declared := c.seen.applied[r]
 		v.Set(declared && now.Before(c.until))
@@ -148,6 +195,9 @@ func (c *Coverage) take(d declaration, happened bool) {
 	}
 	c.seen = d
 	c.publishLocked(now)
+	if happened && len(d.filling) > 0 {
+		c.fading.Reset(coverFresh)
+	}
 }
 
 // sight hands Coverage what the watch finds.
@@ -184,10 +234,25 @@ func declared(lease *coordinationv1.Lease) declaration {
 	if err != nil {
 		return d
 	}
+	d.filling = parseFilling(lease.Annotations[edge.AnnotationFilling])
 	if applied, err := parseApplied(d.text); err == nil {
 		d.applied, d.history = applied, history
 	}
 	return d
+}
+
+// parseFilling returns how many pages have come of each resource that the annotation edge.AnnotationFilling names; one that can't be
+// read names none.
+func parseFilling(text string) map[schema.GroupResource]int {
+	var raw map[string]int
+	if len(text) > maxDeclared || json.Unmarshal([]byte(text), &raw) != nil {
+		return nil
+	}
+	filling := make(map[schema.GroupResource]int, len(raw))
+	for name, pages := range raw {
+		filling[schema.ParseGroupResource(name)] = pages
+	}
+	return filling
 }
 
 // parseApplied returns the resources that the annotation edge.AnnotationAppliedRevisions names. It skips a resource with a

@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -179,5 +180,56 @@ func FuzzParseApplied(f *testing.F) {
 		if _, nameless := applied[schema.GroupResource{}]; nameless {
 			t.Error("a resource without a name")
 		}
+	})
+}
+
+// While the leader reads a resource from the cloud, and its list comes on, others know.
+func TestWhatTheLeaderReadsIsKnown(t *testing.T) {
+	atDesk(t, func(t *testing.T, d *desk) {
+		filling := d.coverage.Filling(slices1.GroupResource())
+		reads := func(text string) {
+			d.pass(time.Millisecond)
+			now, leader := metav1.NowMicro(), "n2"
+			d.server.Edit(edge.NamespaceSystem, edge.LeaseInformerSync, func(l *coordinationv1.Lease) {
+				l.Spec.HolderIdentity, l.Spec.RenewTime = &leader, &now
+				metav1.SetMetaDataAnnotation(&l.ObjectMeta, edge.AnnotationAppliedRevisions, "{}")
+				metav1.SetMetaDataAnnotation(&l.ObjectMeta, edge.AnnotationFilling, text)
+			})
+			synctest.Wait()
+		}
+		want := func(is bool) {
+			t.Helper()
+			if filling.Get() != is {
+				t.Errorf("filling = %v, want %v", !is, is)
+			}
+		}
+		want(false)
+		for pages := range 20 { // a page each 40 s
+			text := fmt.Sprintf(`{"endpointslices.discovery.k8s.io":%d}`, pages+1)
+			for range 20 {
+				reads(text)
+				want(true)
+				d.pass(2 * time.Second)
+			}
+		}
+		for range 5 { // it does not come on, though the leader lives
+			reads(`{"endpointslices.discovery.k8s.io":20}`)
+			d.pass(2 * time.Second)
+		}
+		want(false)
+		if d.coverage.Filling(schema.GroupResource{Resource: "endpoints"}).Get() {
+			t.Error("what nobody reads is being read")
+		}
+		reads(`{"endpointslices.discovery.k8s.io":21}`)
+		want(true)
+		d.pass(fillFresh + 2*coverFresh) // the leader has died
+		want(false)
+		reads(`{"endpointslices.discovery.k8s.io":22}`)
+		reads(`{"endpointslices.discovery.k8s.io":"many"}`)
+		want(false)
+		reads(`{"endpointslices.discovery.k8s.io":23}`)
+		reads(`{}`)
+		want(false)
+		d.want(t, false)
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -50,6 +51,8 @@ type Feed struct {
 	kept    *pages    // of a list that broke off
 	limit   int       // of the next page; 0 before the first
 
+	filling atomic.Int64
+
 	mu     sync.Mutex
 	newest history.Witness // of all that the sink was given; the reading goroutine writes it
 }
@@ -66,6 +69,10 @@ func (f *Feed) Refresh() {
 
 // Status returns the state of the feed, now and as it changes.
 func (f *Feed) Status() *live.Value[Status] { return f.status }
+
+// Filling returns how many pages of a list of the cloud have come, the one that is under way included; 0 if no list is under way
+// that is read in pages, or waits for its rest.
+func (f *Feed) Filling() int { return int(f.filling.Load()) }
 
 // Run feeds the sink until ctx ends, waits for what it started, and returns nil. The sink keeps what it has.
 func (f *Feed) Run(ctx context.Context) error {
@@ -110,7 +117,7 @@ func (f *Feed) begin(ctx context.Context) {
 
 // look makes an event of what has happened and of the surroundings that the Machine follows. It also returns channels that are
 // closed when these change.
-func (f *Feed) look(what Happening) (e Event, changed [6]<-chan struct{}) {
+func (f *Feed) look(what Happening) (e Event, changed [7]<-chan struct{}) {
 	c := &f.config
 	e.What, e.At, e.Chance = what, time.Now(), rand.Float64()
 	e.Cloud, changed[0] = c.CloudLink.Watch()
@@ -119,6 +126,7 @@ func (f *Feed) look(what Happening) (e Event, changed [6]<-chan struct{}) {
 	e.Covered, changed[3] = c.Covered.Watch()
 	e.Declared, changed[4] = c.CoveredHistory.Watch()
 	e.History, changed[5] = c.History.State().Watch()
+	e.Filling, changed[6] = c.Filling.Watch()
 	e.Position, e.Counted = c.Sink.Position(), c.Sink.History()
 	return e, changed
 }
@@ -166,6 +174,9 @@ func (f *Feed) act(ctx context.Context, running *reading, what Happening, d Deci
 	if !d.Keep {
 		f.kept = nil
 	}
+	if running == nil && f.kept == nil {
+		f.filling.Store(0)
+	}
 	if d.Stop {
 		running.cancel()
 	}
@@ -179,7 +190,7 @@ func (f *Feed) act(ctx context.Context, running *reading, what Happening, d Deci
 }
 
 // wait waits for what happens next and returns it; nil if the surroundings have changed, or it is time to Step.
-func (f *Feed) wait(ctx context.Context, running *reading, d Decision, changed [6]<-chan struct{}) Happening {
+func (f *Feed) wait(ctx context.Context, running *reading, d Decision, changed [7]<-chan struct{}) Happening {
 	var passed <-chan time.Time
 	if !d.Wake.IsZero() {
 		timer := time.NewTimer(time.Until(d.Wake))
@@ -209,6 +220,7 @@ func (f *Feed) wait(ctx context.Context, running *reading, d Decision, changed [
 	case <-changed[3]:
 	case <-changed[4]:
 	case <-changed[5]:
+	case <-changed[6]:
 	}
 	return nil
 }

@@ -49,6 +49,8 @@ type Looked struct {
 	// Covered: the leader declares that the mirror is current, in the history Declared.
 	Covered  bool
 	Declared edge.History
+	// Filling: the leader declares that it is reading the resource from the cloud.
+	Filling bool
 	// History is what is known about the cloud's history.
 	History history.State
 }
@@ -264,6 +266,7 @@ func (m *Machine) situation(e Event) Situation {
 		Pool:        m.config.Pool,
 		LeaderKnown: m.looked.Standing.Leader != "",
 		Covered:     m.looked.Covered,
+		Filling:     m.looked.Filling,
 		Empty:       m.held == 0,
 		Listing:     m.running.From == Cloud && m.running.List,
 	}
@@ -465,6 +468,9 @@ func (m *Machine) fetched(e Event, l Fetched) (d Decision) {
 	}
 	if !d.Apply {
 		m.ended(e, Ended{Err: err})
+	}
+	if d.Apply && d.Raise > m.looked.History.Number {
+		m.looked.Covered = false // what the leader has declared is of an earlier history
 	}
 	return d
 }

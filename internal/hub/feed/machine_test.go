@@ -62,6 +62,8 @@ func (s *script) word(word string) {
 		e.Standing = role.Standing{Role: role.Leader, Leader: "n1"}
 	case "covered", "uncovered":
 		e.Covered, e.Declared = name == "covered", edge.History(number)
+	case "filling", "filled":
+		e.Filling = name == "filling"
 	case "history":
 		e.History.Number = edge.History(number)
 	case "floor":

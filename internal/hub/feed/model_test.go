@@ -106,6 +106,7 @@ func (n *naive) change(pool bool) {
 	case 4:
 		e.Standing = role.Standing{Role: role.Role(n.rand.IntN(3)), Leader: edge.NodeName([]string{"", "n2"}[n.rand.IntN(2)])}
 	case 5:
+		e.Filling = pool && n.rand.IntN(4) == 0
 		e.Covered = pool && n.rand.IntN(2) == 0
 		e.Declared = e.History.Number + edge.History(n.rand.IntN(8)/7)
 	case 6:
@@ -208,6 +209,9 @@ func (n *naive) hold(what Happening, d Decision) {
 	}
 	waits := n.asked && !d.Status.Fresh || e.Standing.Role == role.Leader
 	longest := time.Minute
+	if e.Filling {
+		longest = fillWait + time.Minute
+	}
 	if n.denied && waits && n.machine.cloud.doubted.Before(e.At) {
 		longest = 5 * time.Second
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -212,7 +213,7 @@ func TestPagesOfTwoRevisions(t *testing.T) {
 		p := newPages(0)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		if err := p.read(ctx, changing{l}); !errors.Is(err, stream.ErrExpired) {
+		if err := p.read(ctx, changing{l}, &atomic.Int64{}); !errors.Is(err, stream.ErrExpired) {
 			t.Errorf("%v, want that the revision is forgotten", err)
 		}
 	})

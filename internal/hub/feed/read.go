@@ -74,7 +74,7 @@ func (r *reading) list(ctx context.Context) Happening {
 		s, err = r.Snapshot(ctx)
 	} else {
 		had := r.pages.count
-		err = r.pages.read(ctx, r.feed.config.Pages)
+		err = r.pages.read(ctx, r.feed.config.Pages, &r.feed.filling)
 		s, ended.Pages, ended.Progress = r.pages.content, r.pages.count, r.pages.count > had
 	}
 	if err != nil {

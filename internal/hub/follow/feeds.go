@@ -48,6 +48,8 @@ type Pool struct {
 	Link     *live.Value[link.State]
 	Standing *live.Value[role.Standing]
 	Covered  func(schema.GroupResource) *live.Value[bool]
+	// Filling says what the leader is reading from the cloud.
+	Filling func(schema.GroupResource) *live.Value[bool]
 	// History is the history of what is covered.
 	History *live.Value[edge.History]
 }
@@ -86,6 +88,7 @@ func Feeds(s *Sources) func(Order) (Feed, error) {
 				return nil, err
 			}
 			config.CoordinatorLink, config.Standing = s.Pool.Link, s.Pool.Standing
+			config.Filling = s.Pool.Filling(o.Resource.GroupResource())
 			config.Covered, config.CoveredHistory = s.Pool.Covered(o.Resource.GroupResource()), s.Pool.History
 		}
 		return feed.New(config), nil

@@ -42,6 +42,7 @@ func TestWhereASelectionIsRead(t *testing.T) {
 			As: http.DefaultTransport, Base: &url.URL{Scheme: "https", Host: "10.0.0.2"}, Link: live.NewValue(link.Up),
 			Standing: &live.Value[role.Standing]{},
 			Covered:  func(schema.GroupResource) *live.Value[bool] { return live.NewValue(true) },
+			Filling:  func(schema.GroupResource) *live.Value[bool] { return live.NewValue(false) },
 		},
 	})
 	r, err := replica.New(replica.Config{Resource: pods})

@@ -578,3 +578,5 @@ func TestACopyComesBackFromTheDisk(t *testing.T) {
 }
 
 func (f *filler) Refresh() {}
+
+func (f *filler) Filling() int { return 0 }

@@ -25,6 +25,8 @@ type Feed interface {
 	Status() *live.Value[feed.Status]
 	// Refresh asks once for a list where a resume would do, if the replica's content is not Fresh. It does not block.
 	Refresh()
+	// Filling returns how many pages of a list from the cloud have come; 0 means that none is under way.
+	Filling() int
 }
 
 // Order says what a feed is for.
@@ -75,6 +77,9 @@ func (m *Member) Live() bool {
 	s := m.feed.Status().Get()
 	return s.Live && s.Source == feed.Cloud
 }
+
+// Filling returns how many pages of a list from the cloud have come; 0 means that none is under way.
+func (m *Member) Filling() int { return m.feed.Filling() }
 
 // fixed reports whether the member stays without users.
 func (m *Member) fixed() bool { return m.Client == Hub }

@@ -155,11 +155,27 @@ func (w *declarer) write(ctx context.Context, declared map[string]*carrier) erro
 	for name, c := range declared {
 		applied[name], in = known[c].acked.String(), known[c].history
 	}
+	filling := map[string]int{}
+	for c := range known {
+		if c.resource.Filling == nil {
+			continue
+		}
+		if pages := c.resource.Filling(); pages > 0 {
+			filling[c.label()] = pages
+		}
+	}
 	text, err := json.Marshal(applied)
 	if err != nil {
 		return fmt.Errorf("write the annotation %s: %w", edge.AnnotationAppliedRevisions, err)
 	}
-	if err := w.update(ctx, string(text), in); err != nil {
+	under, err := json.Marshal(filling)
+	if err != nil {
+		return fmt.Errorf("write the annotation %s: %w", edge.AnnotationFilling, err)
+	}
+	says := map[string]string{
+		edge.AnnotationAppliedRevisions: string(text), edge.AnnotationHistory: in.String(), edge.AnnotationFilling: string(under),
+	}
+	if err := w.update(ctx, says); err != nil {
 		w.fillings.set(known, mirror, nil)
 		return err
 	}
@@ -173,7 +189,7 @@ func (w *declarer) write(ctx context.Context, declared map[string]*carrier) erro
 }
 
 // update writes the Lease over what it is.
-func (w *declarer) update(ctx context.Context, applied string, in edge.History) error {
+func (w *declarer) update(ctx context.Context, says map[string]string) error {
 	leases := w.config.Leases.Leases(edge.NamespaceSystem)
 	request := func(do func(context.Context) (*coordinationv1.Lease, error)) error {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
@@ -195,7 +211,7 @@ func (w *declarer) update(ctx context.Context, applied string, in edge.History) 
 				return fmt.Errorf("read the Lease %s: %w", edge.LeaseInformerSync, err)
 			}
 		}
-		next := renewed(w.lease, w.config.Node, applied, in, metav1.NowMicro())
+		next := renewed(w.lease, w.config.Node, says, metav1.NowMicro())
 		if !w.term.Valid() {
 			return errDeposed
 		}
@@ -217,7 +233,7 @@ func (w *declarer) update(ctx context.Context, applied string, in edge.History) 
 // renewed is the Lease as this node writes it: leaseTransitions counts the changes of its holder, as the coordinator
 // demands.
 func renewed(
-	lease *coordinationv1.Lease, node edge.NodeName, applied string, in edge.History, now metav1.MicroTime,
+	lease *coordinationv1.Lease, node edge.NodeName, says map[string]string, now metav1.MicroTime,
 ) *coordinationv1.Lease {
 	next := lease.DeepCopy()
 	holder, seconds := string(node), int32(leaseSeconds)
@@ -229,7 +245,8 @@ func renewed(
 		next.Spec.HolderIdentity, next.Spec.LeaseTransitions, next.Spec.AcquireTime = &holder, &transitions, &now
 	}
 	next.Spec.LeaseDurationSeconds, next.Spec.RenewTime = &seconds, &now
-	metav1.SetMetaDataAnnotation(&next.ObjectMeta, edge.AnnotationAppliedRevisions, applied)
-	metav1.SetMetaDataAnnotation(&next.ObjectMeta, edge.AnnotationHistory, in.String())
+	for name, value := range says {
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, name, value)
+	}
 	return next
 }

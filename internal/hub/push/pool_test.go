@@ -520,6 +520,32 @@ func TestAReplicaThatHasNothingYet(t *testing.T) {
 	})
 }
 
+// TestWhatIsBeingRead: others hear how far a list from the cloud has come.
+func TestWhatIsBeingRead(t *testing.T) {
+	inWorld(t, func(w *world) {
+		late := newSource(t, others)
+		late.filling.Store(3)
+		w.set.become(late)
+		w.begin()
+		says := func(want string) {
+			t.Helper()
+			synctest.Wait()
+			if got := w.lease().Annotations[edge.AnnotationFilling]; got != want {
+				t.Errorf("it says that %q is being read, want %q", got, want)
+			}
+		}
+		w.pass(time.Second)
+		says(`{"others":3}`)
+		late.filling.Store(4)
+		w.pass(declareEvery)
+		says(`{"others":4}`)
+		late.filling.Store(0)
+		late.fill("x")
+		w.pass(emptyPause + declareEvery)
+		says(`{}`)
+	})
+}
+
 func TestWhatIsNotLiveIsNotDeclared(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.things.live.Store(false)

@@ -44,6 +44,7 @@ type source struct {
 	t        *testing.T
 	revision edge.Revision
 	live     atomic.Bool
+	filling  atomic.Int64
 }
 
 func newSource(t *testing.T, gvr schema.GroupVersionResource, names ...string) *source {
@@ -423,7 +424,9 @@ func (s *set) become(sources ...*source) {
 	s.mu.Lock()
 	s.list = nil
 	for _, each := range sources {
-		s.list = append(s.list, Resource{GVR: each.Resource(), Replica: each.Replica, Live: each.live.Load})
+		s.list = append(s.list, Resource{GVR: each.Resource(), Replica: each.Replica, Live: each.live.Load,
+			Filling: func() int { return int(each.filling.Load()) },
+		})
 	}
 	s.mu.Unlock()
 	s.Set(s.Get() + 1)
