@@ -22,8 +22,11 @@ func TestParts(t *testing.T) {
 		want     []stream.Key
 		fits, ok bool
 	}{
-		"nothing":         {parts: []stream.Snapshot{part()}, fits: true, ok: true},
-		"as etcd has it":  {[]stream.Snapshot{part(object("a-b", "x")), part(object("a", "x"))}, []stream.Key{{"a", "x"}, {"a-b", "x"}}, true, true},
+		"nothing": {parts: []stream.Snapshot{part()}, fits: true, ok: true},
+		"as etcd has it": {
+			parts: []stream.Snapshot{part(object("a-b", "x")), part(object("a", "x"))},
+			want:  []stream.Key{{Namespace: "a", Name: "x"}, {Namespace: "a-b", Name: "x"}}, fits: true, ok: true,
+		},
 		"one twice":       {parts: []stream.Snapshot{part(object("a", "x")), part(object("a", "x"))}, fits: true},
 		"later":           {parts: []stream.Snapshot{part(object("a", "x")), later}},
 		"another type":    {parts: []stream.Snapshot{part(object("a", "x")), other}},

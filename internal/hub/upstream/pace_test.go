@@ -142,7 +142,9 @@ func TestPacerOf(t *testing.T) {
 		conn net.Conn
 		want bool
 	}{
-		"TCP": {raw, runtime.GOOS == "linux"}, "TLS with a proxy": {through{raw}, runtime.GOOS == "linux"}, "no TCP": {inside, false},
+		"TCP":              {raw, runtime.GOOS == "linux"},
+		"TLS with a proxy": {through{raw}, runtime.GOOS == "linux"},
+		"no TCP":           {inside, false},
 	} {
 		if got := newPacer(test.conn, clock.RealClock{}, &leastTrip{}) != nil; got != test.want {
 			t.Errorf("%s: paced %v, want %v", name, got, test.want)

@@ -5,21 +5,21 @@ import "time"
 const (
 	// queueTarget is how long what a connection has on its way may wait in the line's queue.
 	queueTarget = 500 * time.Millisecond
-	// leastWindow and mostWindow bound a window, in bytes. firstWindow is what a connection begins with: less than what all kernels
-	// allow unasked, and 2 s at 128 kbit/s.
+	// leastWindow and mostWindow bound a window, in bytes. firstWindow is what a connection begins with: less than what
+	// kernels allow unasked, and 2 s at 128 kbit/s.
 	leastWindow = 16 << 10
 	firstWindow = 32 << 10
 	mostWindow  = 4 << 20
 	// shortestTrip is what counts as a round trip where none was measured, or a shorter one.
 	shortestTrip = time.Millisecond
-	// quietGap is how long a connection may bring nothing, beyond a round trip, before what comes next says nothing about the line:
-	// the server had nothing to send.
+	// quietGap is how long a connection may bring nothing, beyond a round trip, before what comes next says nothing about
+	// the line: the server had nothing to send.
 	quietGap = time.Second
 )
 
-// window decides how many bytes a connection may have on its way to us. It clocks itself: on a line that is not full the window is
-// what limits the rate, so the next is larger, by queueTarget's share; on a full one, the rate is the line's, and the window comes
-// to what the line holds and queueTarget of queue. It is a pure machine: make one with newWindow.
+// window decides how many bytes a connection may have on its way to us. It clocks itself: on a line that is not full the window
+// is what limits the rate, so the next is larger, by queueTarget's share; on a full one, the rate is the line's, and the window
+// comes to what the line holds and queueTarget of queue. It is a pure machine: make one with newWindow.
 type window struct {
 	size  int
 	least int       // as leastWindow

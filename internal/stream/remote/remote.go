@@ -1,7 +1,7 @@
 // Package remote reads streams from an API server over HTTP: the cloud's, or a coordinator's mirror.
 //
-// A Source holds no connection and no state but the type of what it has read: a Snapshot or
-// a Page is one list request, a Watch is one watch request, and both end with it. It never tries again by itself: who waits for how long, and for whom, depends
+// A Source holds no connection and no state but the type of what it has read: a Snapshot or a Page is one list request, a Watch
+// is one watch request, and each ends with it. It never tries again by itself: who waits for how long, and for whom, depends
 // on what else could be asked, which this package does not know.
 //
 // Invariants: nothing waits without a limit (Config); a body that was opened is closed; a watch tells rising revisions

@@ -761,8 +761,8 @@ func TestPage(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		switch r.URL.Query().Get("continue") {
 		case "":
-			_, _ = io.WriteString(w, `{"kind":"WidgetList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"7","continue":"t1"},`+
-				`"items":[{"metadata":{"name":"a","resourceVersion":"3"}}]}`)
+			_, _ = io.WriteString(w, `{"kind":"WidgetList","apiVersion":"x.io/v1",`+
+				`"metadata":{"resourceVersion":"7","continue":"t1"},"items":[{"metadata":{"name":"a","resourceVersion":"3"}}]}`)
 		case "t1":
 			_, _ = io.WriteString(w, `{"kind":"WidgetList","apiVersion":"x.io/v1","metadata":{"resourceVersion":"7"},`+
 				`"items":[{"metadata":{"name":"b","resourceVersion":"4"}}]}`)
