@@ -21,7 +21,8 @@ func (s Situation) String() string {
 		is   bool
 		word string
 	}{
-		{s.Pool, "pool"}, {s.LeaderKnown, "led"}, {s.Covered, "covered"}, {s.Filling, "filling"}, {s.Empty, "empty"}, {s.Listing, "listing"},
+		{s.Pool, "pool"}, {s.LeaderKnown, "led"}, {s.Covered, "covered"}, {s.Filling, "filling"}, {s.Empty, "empty"},
+		{s.Listing, "listing"},
 	} {
 		if each.is {
 			words = append(words, each.word)

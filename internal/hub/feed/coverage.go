@@ -26,8 +26,8 @@ const (
 	// are.
 	coverFresh = 10 * time.Second
 
-	// fillFresh is how long a list that the leader is reading counts after its last page came: as long as a page may take on a line
-	// that is as thin as can be (128 kbit/s; what page comes next is chosen for 5 s).
+	// fillFresh is how long a list that the leader is reading counts after its last page came. A page is chosen to take 5 s; on a
+	// line that has become thin it may take nine times as long.
 	fillFresh = 45 * time.Second
 
 	// maxDeclared bounds the annotation that is read, in bytes: API servers keep 256 KiB of annotations in all.
@@ -241,8 +241,8 @@ func declared(lease *coordinationv1.Lease) declaration {
 	return d
 }
 
-// parseFilling returns how many pages have come of each resource that the annotation edge.AnnotationFilling names; one that can't be
-// read names none.
+// parseFilling returns how many pages have come of each resource that the annotation edge.AnnotationFilling names; one that
+// can't be read names none.
 func parseFilling(text string) map[schema.GroupResource]int {
 	var raw map[string]int
 	if len(text) > maxDeclared || json.Unmarshal([]byte(text), &raw) != nil {

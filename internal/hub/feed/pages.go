@@ -51,7 +51,8 @@ func newPages(limit int) *pages {
 	return &pages{limit: limit}
 }
 
-// read reads the rest of the list, and tells which page is under way. After an error p holds the pages that have come, and read may be called again.
+// read reads the rest of the list, and tells which page is under way. After an error p holds the pages that have come, and read
+// may be called again.
 func (p *pages) read(ctx context.Context, from Pages, under *atomic.Int64) error {
 	for p.count == 0 || p.rest != "" {
 		under.Store(int64(p.count) + 1)

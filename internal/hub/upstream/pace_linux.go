@@ -26,8 +26,8 @@ func (l linux) trip() (least time.Duration, segment int) {
 	return least, segment
 }
 
-// clamp implements kernel. Linux takes nothing back that it has told the other end: a smaller window holds once what is on its way
-// has come.
+// clamp implements kernel. Linux takes nothing back that it has told the other end: a smaller window holds once what is on its
+// way has come.
 func (l linux) clamp(bytes int) error {
 	var failure error
 	if err := l.raw.Control(func(fd uintptr) {

@@ -141,13 +141,14 @@ func TestWindowRounds(t *testing.T) {
 		after   time.Duration
 		n, want int
 	}{
-		{0, 10 << 10, 32 << 10},                                                               // begins a round
-		{100 * time.Millisecond, 16 << 10, 32 << 10},                                          // not yet a window
-		{100 * time.Millisecond, 16 << 10, 64 << 10},                                          // 160 KB/s: twice, no more at a time
-		{time.Minute, 1 << 20, 64 << 10},                                                      // a quiet time says nothing
-		{600 * time.Millisecond, 6 << 10, 48 << 10},                                           // slow: down by a quarter at a time
-		{600 * time.Millisecond, 6 << 10, 36 << 10},                                           // and again
-		{600 * time.Millisecond, 6 << 10, 27 << 10}, {600 * time.Millisecond, 6 << 10, 20736}, // and again
+		{0, 10 << 10, 32 << 10},                      // begins a round
+		{100 * time.Millisecond, 16 << 10, 32 << 10}, // not yet a window
+		{100 * time.Millisecond, 16 << 10, 64 << 10}, // 160 KB/s: twice, no more at a time
+		{time.Minute, 1 << 20, 64 << 10},             // a quiet time says nothing
+		{600 * time.Millisecond, 6 << 10, 48 << 10},  // slow: down by a quarter at a time
+		{600 * time.Millisecond, 6 << 10, 36 << 10},  // and again
+		{600 * time.Millisecond, 6 << 10, 27 << 10},
+		{600 * time.Millisecond, 6 << 10, 20736}, // and again
 		{600 * time.Millisecond, 6 << 10, leastWindow},
 		{600 * time.Millisecond, 6 << 10, leastWindow},
 		{time.Nanosecond, 1 << 20, 2 * leastWindow}, // read late
