@@ -202,7 +202,6 @@ func (h *Hub) reachCloud() (err error) {
 	if config.Link, err = timing(h.cfg.LinkProfile); err != nil {
 		return err
 	}
-	config.Bounded = true
 	config.CoreRead = h.cfg.Node.LeasePath() // a node may always read it; an API server needs only its storage
 	if h.cloud, err = upstream.New(config); err != nil {
 		return err

@@ -38,9 +38,6 @@ type Config struct {
 	CoreRead string
 	// Link says how fast links are judged: link.Standard.
 	Link link.Timing
-	// Bounded keeps the line's queue short while megabytes cross it: of watches and bulk answers no more is on its way than the
-	// line holds and queueTarget of queue. For a server behind a line that it shares with heartbeats.
-	Bounded bool
 	// DialContext opens TCP connections; nil means Dial.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Addresses, if not nil, returns the addresses that the name in a server's HOST:PORT has now, by its name server; followed is

@@ -14,7 +14,6 @@ type conn struct {
 	// holds for them is not worth sending, and must not be sent late.
 	multiplexed bool
 	verified    atomic.Bool // its TLS handshake is over: what arrives is the server's
-	pace        *pacer      // nil: its window is the kernel's
 	// kind is what all bytes of the connection are for at the moment: connecting, probing, or framing, which bodies are part of.
 	kind atomic.Uint32
 	once sync.Once
@@ -46,7 +45,6 @@ func (c *conn) Read(p []byte) (int, error) {
 	if n > 0 && c.verified.Load() {
 		c.server.hears()
 	}
-	c.pace.received(n)
 	return n, err
 }
 

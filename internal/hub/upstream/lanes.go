@@ -129,7 +129,7 @@ func (s *server) newLanes(c *credentials, asNode bool) *lanes {
 			IdleConnTimeout:    idleTimeout,
 		}
 		l.pools[i] = newPool(l.http2[i], func(ctx context.Context) (*tls.Conn, error) {
-			secured, err := s.dial(ctx, config, purpose{multiplexed: true, paced: lane(i) != urgent})
+			secured, err := s.dial(ctx, config, true, false)
 			if err != nil {
 				return nil, err
 			}

@@ -51,7 +51,6 @@ type server struct {
 	metrics *metrics
 
 	transports atomic.Pointer[transports]
-	trips      leastTrip
 	http1Only  atomic.Bool // found while connecting; found out anew after each time down
 	unready    atomic.Bool // it answers /readyz, with a failure
 
@@ -105,32 +104,26 @@ func (s *server) lastHeard() time.Time {
 	return time.Time{}
 }
 
-// purpose is what a connection is for.
-type purpose struct {
-	multiplexed, probe bool
-	paced              bool // see Config.Bounded
-}
-
 // dial opens a TLS connection. Its errors are connectErrors, with a DownError inside if the link is down.
-func (s *server) dial(ctx context.Context, config *tls.Config, to purpose) (*tls.Conn, error) {
-	c, err := s.connect(ctx, config, to)
+func (s *server) dial(ctx context.Context, config *tls.Config, multiplexed, probe bool) (*tls.Conn, error) {
+	c, err := s.connect(ctx, config, multiplexed, probe)
 	if err == nil {
 		return c, nil
 	}
 	err = &connectError{server: s.addr, err: s.cfg.explain(err)}
-	if !to.probe && !errors.Is(err, ErrDown) && !errors.Is(err, ErrNotRunning) && !errors.Is(err, context.Canceled) {
+	if !probe && !errors.Is(err, ErrDown) && !errors.Is(err, ErrNotRunning) && !errors.Is(err, context.Canceled) {
 		s.suspect(err)
 	}
 	return nil, err
 }
 
-func (s *server) connect(ctx context.Context, config *tls.Config, to purpose) (*tls.Conn, error) {
+func (s *server) connect(ctx context.Context, config *tls.Config, multiplexed, probe bool) (*tls.Conn, error) {
 	s.mu.Lock()
 	epoch := s.epoch
 	s.mu.Unlock()
 	dialing, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	if !to.probe {
+	if !probe {
 		defer context.AfterFunc(epoch, cancel)()
 	}
 	address := s.addr
@@ -143,16 +136,13 @@ func (s *server) connect(ctx context.Context, config *tls.Config, to purpose) (*
 		raw, err = s.cfg.DialContext(dialing, "tcp", address)
 	}
 	if err != nil {
-		if epoch.Err() != nil && !to.probe {
+		if epoch.Err() != nil && !probe {
 			return nil, s.down(false, err)
 		}
 		return nil, err
 	}
-	c := newConn(raw, s, to.multiplexed, to.probe)
-	if to.paced && s.cfg.Bounded {
-		c.pace = newPacer(raw, s.cfg.Clock, &s.trips)
-	}
-	if err := s.keep(c, to.probe); err != nil {
+	c := newConn(raw, s, multiplexed, probe)
+	if err := s.keep(c, probe); err != nil {
 		return nil, errors.Join(err, c.reset())
 	}
 	shaking, cancel := context.WithTimeout(ctx, handshakeTimeout)
@@ -209,7 +199,6 @@ func (s *server) reset(cause error) {
 	}
 	s.mu.Unlock()
 	s.http1Only.Store(false)
-	s.trips.forget()
 	for _, c := range open {
 		_ = c.reset() // it fails only if the connection is closed already
 	}
@@ -274,7 +263,8 @@ func (s *server) probe(ctx context.Context, ask link.Ask) (err error) {
 	_ = response.Body.Close()
 	unready := response.StatusCode >= http.StatusInternalServerError
 	if s.unready.Swap(unready) != unready {
-		klog.FromContext(ctx).Info("The server answers otherwise whether it is ready", "ready", !unready, "status", response.Status)
+		klog.FromContext(ctx).Info("The server answers otherwise whether it is ready", "ready", !unready,
+			"status", response.Status)
 	}
 	return nil
 }
@@ -311,7 +301,7 @@ func (s *server) newTransports(c *credentials) *transports {
 func (s *server) newHTTP1(config *tls.Config, probe bool) *http.Transport {
 	t := &http.Transport{
 		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return s.dial(ctx, config, purpose{probe: probe})
+			return s.dial(ctx, config, false, probe)
 		},
 		DisableCompression:  true,
 		DisableKeepAlives:   probe,

@@ -177,8 +177,5 @@ func (t tunnel) SetLinger(seconds int) error {
 	return errors.ErrUnsupported
 }
 
-// NetConn returns the connection to the proxy itself.
-func (t tunnel) NetConn() net.Conn { return t.raw }
-
 // Close closes the connection to the proxy. TLS says no goodbye, which could wait for a dead link.
 func (t tunnel) Close() error { return t.raw.Close() }
