@@ -200,6 +200,7 @@ var law = []struct {
 
 	{"internal/lab/line", nil, "a model knows no frames"},
 	{"internal/lab/balancer", nil, "a balancer without servers knows no lab"},
+	{"internal/lab/bulk", nil, "a download knows nothing of the link that it fills"},
 	{"internal/lab/connect", nil, "a company's proxy knows no lab"},
 	{"internal/lab/onecpu", nil, "processors know no frames"},
 	{"internal/lab/probe", []string{"internal/lab/onecpu"}, "a measure of links knows none of them"},
@@ -223,7 +224,7 @@ var law = []struct {
 	{"internal/yurtlab",
 		[]string{
 			"internal/lab", "internal/lab/build", "internal/lab/image", "internal/lab/line", "internal/lab/probe",
-			"internal/lab/prowl", "internal/lab/wire", "internal/lab/balancer", "internal/lab/connect",
+			"internal/lab/prowl", "internal/lab/wire", "internal/lab/balancer", "internal/lab/bulk", "internal/lab/connect",
 			"internal/lab/bench", "internal/lab/bench/cloudscale", "internal/lab/bench/wanday", "e2e", "e2e/kit",
 		},
 		"the command line offers the scenarios"},
@@ -237,7 +238,8 @@ var law = []struct {
 	},
 		"the kit knows no scenario"},
 	{"e2e/links", []string{
-		"e2e/kit", "internal/edge", "internal/lab", "internal/lab/line", "internal/lab/probe", "internal/lab/wire",
+		"e2e/kit", "internal/edge", "internal/lab", "internal/lab/bulk", "internal/lab/line", "internal/lab/probe",
+		"internal/lab/wire",
 	},
 		"a theme knows no other: what two need is in the kit"},
 	{"e2e/pool", []string{

@@ -14,6 +14,7 @@ import (
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/balancer"
 	"yurtcoordinator/internal/lab/bench"
+	"yurtcoordinator/internal/lab/bulk"
 	"yurtcoordinator/internal/lab/connect"
 	"yurtcoordinator/internal/lab/probe"
 	"yurtcoordinator/internal/lab/prowl"
@@ -133,6 +134,16 @@ func prowlCommand() *cobra.Command {
 		Use: prowl.Command, Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return prowl.Main(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
+}
+
+// bulkCommand is the part of the scenarios about busy links that runs on the machines' networks.
+func bulkCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: bulk.Command, Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return bulk.Main(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
 }

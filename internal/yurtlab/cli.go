@@ -32,7 +32,7 @@ func New() *cobra.Command {
 		upCommand(&name), statusCommand(&name), downCommand(&name), logsCommand(&name), linkCommand(&name),
 		nodeCommand(&name), cloudCommand(&name), kubectlCommand(&name), trafficCommand(&name), runCommand(&name),
 		skewCommand(), buildCommand(), helmCommand(), benchCommand(&name), loadCommand(), probeCommand(), prowlCommand(),
-		balancerCommand(), connectCommand(),
+		balancerCommand(), connectCommand(), bulkCommand(),
 	)
 	return root
 }
