@@ -1,14 +1,11 @@
 package links
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
-	"os"
-	"os/exec"
 	"slices"
 	"sync"
 	"time"
@@ -293,7 +290,7 @@ const probePort = 9999
 
 // listen makes a machine receive datagrams until the returned function is called, which returns what arrived.
 func listen(t *kit.T, machine, address string) func() probe.Heard {
-	cmd, in, out := startProbe(t, machine, probe.Order{Listen: at(address)})
+	cmd, in, out := t.StartInside(machine, probe.Command, probe.Order{Listen: at(address)})
 	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
 		t.Fail("%s does not listen: %w", machine, errors.Join(err, in.Close(), cmd.Wait()))
 	}
@@ -308,29 +305,10 @@ func listen(t *kit.T, machine, address string) func() probe.Heard {
 // send makes a machine send what o says.
 func send(t *kit.T, machine, address string, o probe.Order) probe.Sent {
 	o.To = at(address)
-	cmd, in, out := startProbe(t, machine, o)
+	cmd, in, out := t.StartInside(machine, probe.Command, o)
 	var s probe.Sent
 	t.Must(errors.Join(json.NewDecoder(out).Decode(&s), in.Close(), cmd.Wait()))
 	return s
 }
 
 func at(address string) string { return fmt.Sprintf("%s:%d", address, probePort) }
-
-// startProbe starts yurtlab's probe on a machine's network.
-func startProbe(t *kit.T, machine string, o probe.Order) (cmd *exec.Cmd, in io.WriteCloser, out io.Reader) {
-	self, err := os.Executable()
-	t.Must(err)
-	cmd, err = t.Lab.Inside(t.Ctx, machine, self, probe.Command)
-	t.Must(err)
-	complaints := &bytes.Buffer{}
-	cmd.Stderr = complaints
-	in, err = cmd.StdinPipe()
-	t.Must(err)
-	out, err = cmd.StdoutPipe()
-	t.Must(err)
-	t.Must(cmd.Start())
-	if err := json.NewEncoder(in).Encode(o); err != nil {
-		t.Fail("probe on %s: %w", machine, errors.Join(err, cmd.Wait(), errors.New(complaints.String())))
-	}
-	return cmd, in, out
-}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -141,43 +140,61 @@ func readsWhileFailing(t *kit.T, node string) {
 // balance puts a balancer without servers between a node and the cloud. The returned function removes it, and returns
 // how many requests it refused.
 func balance(t *kit.T, node string) (end func() int) {
-	self, err := os.Executable()
-	t.Must(err)
-	cmd, err := t.Lab.Inside(t.Ctx, node, self, balancer.Command)
-	t.Must(err)
-	var complaints strings.Builder
-	cmd.Stderr = &complaints
-	in, err := cmd.StdinPipe()
-	t.Must(err)
-	out, err := cmd.StdoutPipe()
-	t.Must(err)
-	t.Must(cmd.Start())
 	o := balancer.Order{Listen: fmt.Sprintf("127.0.0.1:%d", balancerPort)}
-	o.Cert, o.Key = t.Lab.CloudKeys()
-	err = json.NewEncoder(in).Encode(o)
-	if _, ready := io.ReadFull(out, make([]byte, 1)); err != nil || ready != nil {
-		t.Fail("the balancer: %w", errors.Join(err, ready, in.Close(), cmd.Wait(), errors.New(complaints.String())))
+	_, report := startBalancer(t, node, o)
+	cloud := cloudURL(t)
+	toCloud := []string{"OUTPUT", "-p", "tcp", "-d", cloud.Hostname(), "--dport", cloud.Port()}
+	straight := divert(t, node, toCloud)
+	return func() int {
+		straight()
+		return int(report().Refused)
 	}
+}
+
+// startBalancer starts a balancer on a machine, with the cloud's certificate. say gives it a line, report ends it.
+func startBalancer(t *kit.T, machine string, o balancer.Order) (say func(string), report func() balancer.Report) {
+	o.Cert, o.Key = t.Lab.CloudKeys()
+	cmd, in, out := t.StartInside(machine, balancer.Command, o)
+	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
+		t.Fail("the balancer: %w", errors.Join(err, in.Close(), cmd.Wait(), errors.New(fmt.Sprint(cmd.Stderr))))
+	}
+	say = func(line string) {
+		_, err := fmt.Fprintln(in, line)
+		t.Must(err)
+	}
+	return say, func() (r balancer.Report) {
+		t.Must(errors.Join(in.Close(), json.NewDecoder(out).Decode(&r), cmd.Wait()))
+		return r
+	}
+}
+
+func cloudURL(t *kit.T) *url.URL {
 	access, err := t.Lab.CloudConfig()
 	t.Must(err)
 	cloud, err := url.Parse(access.Host)
 	t.Must(err)
-	toCloud := []string{"OUTPUT", "-p", "tcp", "-d", cloud.Hostname(), "--dport", cloud.Port()}
+	return cloud
+}
+
+// divert sends what matches on a machine, a chain and its conditions, to the balancer there; what belongs to an earlier
+// connection is reset. The returned function ends that.
+func divert(t *kit.T, machine string, match []string) (end func()) {
+	chain, reset := match[0], slices.Clone(match)
+	if chain == "PREROUTING" {
+		reset[0] = "INPUT"
+	}
 	rules := [][]string{
-		slices.Concat(toCloud, []string{"-t", "nat", "-j", "REDIRECT", "--to-ports", strconv.Itoa(balancerPort)}),
+		slices.Concat(match, []string{"-t", "nat", "-j", "REDIRECT", "--to-ports", strconv.Itoa(balancerPort)}),
 		// What still goes to the cloud itself belongs to an earlier connection.
-		slices.Concat(toCloud, []string{"-j", "REJECT", "--reject-with", "tcp-reset"}),
+		slices.Concat(reset, []string{"-j", "REJECT", "--reject-with", "tcp-reset"}),
 	}
 	for _, rule := range rules {
-		iptables(t, node, append([]string{"-I"}, rule...)...)
+		iptables(t, machine, append([]string{"-I"}, rule...)...)
 	}
-	return func() int {
+	return func() {
 		for _, rule := range rules {
-			iptables(t, node, append([]string{"-D"}, rule...)...)
+			iptables(t, machine, append([]string{"-D"}, rule...)...)
 		}
-		var refused int
-		t.Must(errors.Join(in.Close(), json.NewDecoder(out).Decode(&refused), cmd.Wait()))
-		return refused
 	}
 }
 
