@@ -87,6 +87,22 @@ func (node Node) Fetch(url string) (string, error) {
 	return Fetch(node.t.Ctx, client, url)
 }
 
+// Metric returns the sum of a metric of the node's hub over all series that have each of these labels, as name="value".
+func (node Node) Metric(name string, labels ...string) float64 {
+	var text string
+	var err error
+	for range 5 { // a machine that is busy with something else may need more than one
+		if text, err = node.Fetch(fmt.Sprintf("http://127.0.0.1:%d/metrics", edge.PortHubHealth)); err == nil {
+			break
+		}
+		node.t.Pause(time.Second, "the hub of "+node.name+" tells its metrics")
+	}
+	node.t.Must(err)
+	sum, err := sumOf(text, name, labels)
+	node.t.Must(err)
+	return sum
+}
+
 // HubKeys returns the directory of what the hub got for its token.
 func (node Node) HubKeys() string {
 	dir, err := node.t.Lab.HubKeysDir(node.name)

@@ -22,6 +22,10 @@ var deathScenarios = []kit.Scenario{
 		Name: "kill-one-stock", Lab: stock(kit.OnePool), Run: killOne,
 		Doc: "kill-one with Kubernetes' own timing",
 	},
+	{
+		Name: "kill-one-300ms", Lab: kit.Beside(kit.OnePool, 1), Run: farKillOne,
+		Doc: "kill-one-stock 300 ms (there and back) from the cloud, beside the death of a node without a hub",
+	},
 }
 
 func killOne(t *kit.T) {

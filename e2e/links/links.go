@@ -27,6 +27,11 @@ var linkScenarios = []kit.Scenario{
 		Doc: "cut-one with Kubernetes' own timing: 50 s grace period, heartbeats every 10 s",
 	},
 	{
+		Name: "cut-one-300ms", Lab: kit.Beside(kit.OnePool, 1), Run: farCutOne,
+		Doc: "cut-one-stock 300 ms (there and back) from the cloud: the cut is noticed in time; a node without a hub, cut off " +
+			"at the same moment, is given up",
+	},
+	{
 		Name: "cut-coordinator-node", Lab: kit.OnePool, Run: cutCoordinatorsNode,
 		Doc: "cut-one for the node that the coordinator runs on: another node forwards its heartbeats, the pool's others go on",
 	},
