@@ -41,7 +41,7 @@ func lanAddress(t *kit.T) {
 	t.Must(err)
 	self, err := kubernetes.NewForConfig(access)
 	t.Must(err)
-	if err := annotate(t, self, node, lab.LANAddress(1, 1).String()); !apierrors.IsForbidden(err) {
+	if err := annotate(t, self, node, t.Config.LANAddresses(1, 1)[0].String()); !apierrors.IsForbidden(err) {
 		t.Fail("a node says where it is: %v, want it forbidden", err)
 	}
 	if err := annotate(t, t.Cloud, node, "the-shop"); !apierrors.IsForbidden(err) {
@@ -51,13 +51,13 @@ func lanAddress(t *kit.T) {
 	t.Say("an administrator says it of each")
 	said := time.Now()
 	for i, name := range t.Pool.Nodes() {
-		t.Must(annotate(t, t.Cloud, name, lab.LANAddress(1, i+1).String()))
+		t.Must(annotate(t, t.Cloud, name, t.Config.LANAddresses(1, i+1)[0].String()))
 	}
 	host := t.Pool.CoordinatorNode()
 	want := ""
 	for i, name := range t.Pool.Nodes() {
 		if name == host {
-			want = fmt.Sprintf("https://%s:%d", lab.LANAddress(1, i+1), edge.PortCoordinator)
+			want = fmt.Sprintf("https://%s:%d", t.Config.LANAddresses(1, i+1)[0], edge.PortCoordinator)
 		}
 	}
 	t.Eventually(90*time.Second, "hubs are told that the coordinator is at "+want, func() error {

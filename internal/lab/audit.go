@@ -91,7 +91,9 @@ func (c *Client) Requests(ctx context.Context, from, to time.Time) ([]Request, e
 	}
 	nodes := map[string]string{}
 	for _, p := range cfg.places() {
-		nodes[p.wan().String()] = string(p.name())
+		for _, f := range cfg.families() {
+			nodes[p.wan(f).String()] = string(p.name())
+		}
 	}
 	path, err := c.AuditLog()
 	if err != nil {

@@ -50,7 +50,7 @@ func (l *Lab) nextAuthority(first *pki.Authority) (*pki.Authority, error) {
 		if next, err = pki.Create(filepath.Join(l.pki(), nextDir), "ca", clock.RealClock{}); err != nil {
 			return nil, err
 		}
-		if _, err := next.Issue(apiServer()); err != nil {
+		if _, err := next.Issue(l.apiServer()); err != nil {
 			return nil, err
 		}
 		more, err := os.ReadFile(next.Files().Cert)

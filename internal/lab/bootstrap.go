@@ -31,13 +31,13 @@ const bootstrapFile, hubKeys = "bootstrap-token", "hub-pki"
 
 // bootstrapping gives a cloud what kubeadm sets up for joining with a token: the token, the public facts about the
 // cloud, and the rights to ask for a node's first and next certificate.
-func bootstrapping(authority string) ([]client.Object, error) {
+func bootstrapping(cloud, authority string) ([]client.Object, error) {
 	ca, err := os.ReadFile(authority)
 	if err != nil {
 		return nil, err
 	}
 	config := clientcmdapi.NewConfig()
-	config.Clusters[""] = &clientcmdapi.Cluster{Server: cloudAddress, CertificateAuthorityData: ca}
+	config.Clusters[""] = &clientcmdapi.Cluster{Server: cloud, CertificateAuthorityData: ca}
 	said, err := clientcmd.Write(*config)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", api.ConfigMapClusterInfo, err)

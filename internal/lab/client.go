@@ -241,11 +241,11 @@ type bufferedConn struct {
 func (b *bufferedConn) Read(p []byte) (int, error) { return b.in.Read(p) }
 
 // CloudConfig returns an administrator's access to the cloud.
-func (c *Client) CloudConfig() (*rest.Config, error) { return c.config("admin", cloudAddress, "") }
+func (c *Client) CloudConfig() (*rest.Config, error) { return c.config("admin", "", "") }
 
 // CloudConfigAs returns access to the cloud with the certificate of that name in the lab's keys.
 func (c *Client) CloudConfigAs(name string) (*rest.Config, error) {
-	return c.config(name, cloudAddress, "")
+	return c.config(name, "", "")
 }
 
 // CloudKeys returns the files of the certificate that the cloud's kube-apiserver shows, and of its key.
@@ -260,7 +260,7 @@ func (c *Client) CloudAuthority() string { return filepath.Join(c.dir, "pki", "c
 // CloudConfigFrom returns a node's own access to the cloud over its own WAN link, as a program on the node has that
 // does not know hubs.
 func (c *Client) CloudConfigFrom(node string) (*rest.Config, error) {
-	return c.config(node, cloudAddress, node)
+	return c.config(node, "", node)
 }
 
 // HubConfig returns kubelet's access through a node's hub, which means as the node.
@@ -310,6 +310,7 @@ func (c *Client) Adopt(node string) error {
 	return nil
 }
 
+// config returns access to a server, the cloud if it is empty, from a machine, with the certificate of that name.
 func (c *Client) config(name, server, machine string) (*rest.Config, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags(server, filepath.Join(c.dir, "pki", name+".kubeconfig"))
 	if err != nil {

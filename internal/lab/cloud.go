@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,9 +12,6 @@ import (
 	"yurtcoordinator/internal/lab/build"
 	"yurtcoordinator/internal/lab/machine"
 )
-
-// cloudAddress is where the cloud's kube-apiserver serves.
-var cloudAddress = fmt.Sprintf("https://%s:6443", cloudWAN)
 
 // AdminToken is an administrator's bearer token for the cloud, for requests that go there through a hub. It is not
 // secret: the lab has its own network namespace.
@@ -39,7 +37,7 @@ func controlPlaneKeys(cfg Config) []string {
 
 // controlPlane returns the commands that start the cloud, in two steps: the second needs what the first serves.
 func controlPlane(bins build.Binaries, disk string, cfg Config) (core, rest []machine.Command) {
-	t := cfg.Timing
+	t, all := cfg.Timing, cfg.families()
 	cert := func(name string) string { return filepath.Join(disk, keysDir, name) }
 	logs := func(name string) string { return filepath.Join(disk, name+".log") }
 	seconds := func(flag string, d time.Duration) string { return fmt.Sprintf("--%s=%d", flag, int(d.Seconds())) }
@@ -51,8 +49,9 @@ func controlPlane(bins build.Binaries, disk string, cfg Config) (core, rest []ma
 	}}
 	apiserver := machine.Command{Name: "kube-apiserver", Log: logs("kube-apiserver"), Argv: []string{
 		bins.KubeAPIServer, "--etcd-servers=http://127.0.0.1:2379", "--cert-dir=" + filepath.Join(disk, "certs"),
-		"--bind-address=" + cloudWAN.String(), "--advertise-address=" + cloudWAN.String(), "--secure-port=6443",
-		"--service-cluster-ip-range=" + serviceCIDR,
+		"--bind-address=" + all[0].cloudWAN().String(), "--advertise-address=" + all[0].cloudWAN().String(),
+		fmt.Sprintf("--secure-port=%d", portAPIServer),
+		"--service-cluster-ip-range=" + listed(all, func(f family) netip.Prefix { return f.services }),
 		"--tls-cert-file=" + cert("kube-apiserver.crt"), "--tls-private-key-file=" + cert("kube-apiserver.key"),
 		"--client-ca-file=" + cert(knownAuthorities),
 		"--kubelet-certificate-authority=" + cert("ca.crt"),
@@ -101,7 +100,7 @@ func controlPlane(bins build.Binaries, disk string, cfg Config) (core, rest []ma
 			"--metrics-bind-address=127.0.0.1:8443", "--health-probe-bind-address=127.0.0.1:8081",
 		}}, machine.Command{Name: "coordinator-approver", Log: logs("coordinator-approver"), Argv: []string{
 			bins.CoordinatorController, "--kubeconfig=" + cert("coordinator-approver.kubeconfig"),
-			"--approver=alone", "--kubelet-serving-cidrs=" + lanNetwork.String(),
+			"--approver=alone", "--kubelet-serving-cidrs=" + listed(all, lanNetwork),
 			"--metrics-bind-address=127.0.0.1:8444", "--health-probe-bind-address=127.0.0.1:8083",
 		}})
 	}

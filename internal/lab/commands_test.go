@@ -58,6 +58,9 @@ func TestCommands(t *testing.T) {
 	for _, c := range rest {
 		show(&b, c)
 	}
+	core, _ = controlPlane(programs(), "/disk", Config{Timing: Quick, IPFamily: DualStack})
+	fmt.Fprintln(&b, "== cloud, with both IP families")
+	show(&b, core[1])
 	for _, tt := range []struct {
 		what  string
 		place place
@@ -68,6 +71,8 @@ func TestCommands(t *testing.T) {
 		{"hubs alone, no coordinator in the pool", place{1, 1}, Config{NoKubelet: true, NoCoordinator: true}},
 		{"a hub that joins", place{1, 2}, Config{NoKubelet: true, Bootstrap: true}},
 		{"a hub and its CoreDNS", place{1, 2}, Config{NoKubelet: true, CoreDNS: true}},
+		{"with IPv6 alone", place{1, 1}, Config{Kubelet: Real, Timing: Quick, IPFamily: IPv6, Bootstrap: true}},
+		{"with both IP families, hollow", place{2, 3}, Config{Kubelet: Hollow, Timing: Quick, IPFamily: DualStack}},
 		{"real, in an installed lab", place{1, 1}, Config{Kubelet: Real, Timing: Quick, Installed: true}},
 		{"the cloud, as a node of an installed lab", inCloud, Config{Kubelet: Real, Timing: Quick, Installed: true}},
 	} {
@@ -210,7 +215,7 @@ func TestFilesOfANode(t *testing.T) {
 		!strings.Contains(string(corefile), "kubeconfig "+n.file("dns.kubeconfig")) {
 		t.Errorf("Corefile: %v\n%s", err, corefile)
 	}
-	if proxy := read("kube-proxy.yaml", strict); proxy["clusterCIDR"] != podsCIDR {
+	if proxy := read("kube-proxy.yaml", strict); proxy["clusterCIDR"] != "10.128.0.0/9" {
 		t.Errorf("kube-proxy.yaml: clusterCIDR %v", proxy["clusterCIDR"])
 	}
 	if hub := fmt.Sprint(read("hub.kubeconfig", strict)["clusters"]); !strings.Contains(hub, hubAddress) {
@@ -219,6 +224,25 @@ func TestFilesOfANode(t *testing.T) {
 	plugins := fmt.Sprint(read("cni/10-pods.conflist", json.Unmarshal)["plugins"])
 	if !strings.Contains(plugins, "10.130.3.0/24") {
 		t.Errorf("conflist: %s", plugins)
+	}
+	n.cfg.IPFamily = DualStack
+	if err := n.writeFiles(); err != nil {
+		t.Fatal(err)
+	}
+	if proxy := read("kube-proxy.yaml", strict); proxy["clusterCIDR"] != "10.128.0.0/9,fd00:10:128::/48" {
+		t.Errorf("kube-proxy.yaml, both IP families: clusterCIDR %v", proxy["clusterCIDR"])
+	}
+	plugins = fmt.Sprint(read("cni/10-pods.conflist", json.Unmarshal)["plugins"])
+	for _, want := range []string{
+		"ranges:[[map[subnet:10.130.3.0/24]] [map[subnet:fd00:10:128:203::/64]]]", "routes:[map[dst:0.0.0.0/0] map[dst:::/0]]",
+	} {
+		if !strings.Contains(plugins, want) {
+			t.Errorf("conflist, both IP families: %s, want %s", plugins, want)
+		}
+	}
+	if corefile, err = os.ReadFile(n.file("Corefile")); err != nil ||
+		!strings.Contains(string(corefile), "bind 127.0.0.1 10.78.2.3 fd00:10:78:2::3\n") {
+		t.Errorf("Corefile, both IP families: %v\n%s", err, corefile)
 	}
 	containerd, err := os.ReadFile(n.file("containerd.toml"))
 	if err != nil {

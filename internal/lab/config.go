@@ -83,6 +83,8 @@ type Config struct {
 	Bootstrap bool `json:"bootstrap,omitempty"`
 	// CertificateLife is the life of the certificates that the cloud signs; zero means a year.
 	CertificateLife time.Duration `json:"certificateLife,omitempty"`
+	// IPFamily says of which IP families the lab's addresses are; empty means IPv4.
+	IPFamily IPFamily `json:"ipFamily,omitempty"`
 	// InternalWAN makes a node's InternalIP its WAN address. Its LAN address is then known to nobody.
 	InternalWAN bool `json:"internalWAN,omitempty"`
 	// NextAuthority makes another authority of the cloud, which nothing uses yet: see Client.Authorities. The lab's own
@@ -136,6 +138,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("--kubelet %q: want real or hollow", c.Kubelet)
 	case c.Kubelet == Hollow && !c.NoKubelet && (c.Kubernetes != "" || c.KubeletVersion != ""):
 		return errors.New("--kubelet hollow is of our own Kubernetes: with --kubernetes or --kubelet-version, want real")
+	case c.families() == nil:
+		return fmt.Errorf("--ip-family %q: want %s, %s or %s", c.IPFamily, IPv4, IPv6, DualStack)
 	case !c.Installed:
 		return c.validateVariants()
 	case c.Kubelet != Real || c.NoKubelet:

@@ -156,7 +156,7 @@ func (s *server) coordinatorRoutes(mux *http.ServeMux) {
 			return nil, err
 		}
 		p, err := s.lab.coordinatorPlace(pool)
-		return coordinatorAt{Node: string(p.name()), Server: coordinatorAddress(p)}, err
+		return coordinatorAt{Node: string(p.name()), Server: s.lab.cfg.families().coordinatorAddress(p)}, err
 	}))
 	mux.HandleFunc("GET /access", s.whenBooted(func(_ http.ResponseWriter, r *http.Request) (any, error) {
 		pool, err := s.poolOf(r)
@@ -207,7 +207,7 @@ func (c *Client) CoordinatorConfig(pool int, name string) (*rest.Config, error) 
 		return nil, err
 	}
 	if !cfg.Installed {
-		return c.config(name, coordinatorAddress(place{pool, coordinatorIndex}), "")
+		return c.config(name, cfg.families().coordinatorAddress(place{pool, coordinatorIndex}), "")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -252,7 +252,7 @@ func (c *Client) operatorArgs(ctx context.Context, cfg Config, pool int) ([]stri
 	if !cfg.Installed {
 		return []string{
 			"--kubeconfig=" + filepath.Join(c.dir, "pki", Operator+".kubeconfig"),
-			"--server=" + coordinatorAddress(place{pool, coordinatorIndex}),
+			"--server=" + cfg.families().coordinatorAddress(place{pool, coordinatorIndex}),
 		}, nil
 	}
 	kubeconfig, err := c.Access(ctx, pool)

@@ -26,14 +26,15 @@ const (
 // by a token of its own. It has no cache: an answer is what CoreDNS knows at that moment.
 func (n node) corefile() string {
 	return strings.NewReplacer(
-		"$LAN", n.lan().String(), "$HUB", hubAddress, "$KUBECONFIG", n.kubeconfig(dnsUser), "$DOMAIN", clusterDomain,
+		"$LAN", strings.Join(texts(n.lans(n.cfg.families())), " "), "$HUB", hubAddress, "$KUBECONFIG", n.kubeconfig(dnsUser),
+		"$DOMAIN", clusterDomain,
 	).Replace(`. {
     bind 127.0.0.1 $LAN
     errors
     health 127.0.0.1:8079
     ready 127.0.0.1:8181
     prometheus 127.0.0.1:9153
-    kubernetes $DOMAIN in-addr.arpa {
+    kubernetes $DOMAIN in-addr.arpa ip6.arpa {
         endpoint $HUB
         kubeconfig $KUBECONFIG
         ttl 0
@@ -47,36 +48,49 @@ func (n node) kubeletDNS() string {
 	if !n.cfg.CoreDNS || n.place == inCloud {
 		return "clusterDNS: []"
 	}
-	return fmt.Sprintf("clusterDNS: [%s]", n.lan())
+	return fmt.Sprintf("clusterDNS: [%q]", n.lan(n.cfg.families()[0]))
 }
 
 // dnsTimeout is how long an answer may take. CoreDNS answers from memory; while it starts it waits 5 s for its lists.
 const dnsTimeout = 10 * time.Second
 
-// Lookup asks a node's own CoreDNS for the addresses (A records) of a Service, over TCP, from within the node. A
+// Lookup asks a node's own CoreDNS for the addresses of a Service in the lab's IP families, over TCP, from within the node. A
 // headless Service has its endpoints' addresses. The result is sorted. A name that does not exist is an error.
 func (c *Client) Lookup(ctx context.Context, node, namespace, service string) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, dnsTimeout)
 	defer cancel()
 	name := service + "." + namespace + ".svc." + clusterDomain + "."
-	conn, err := c.Dial(ctx, node, net.JoinHostPort("127.0.0.1", strconv.Itoa(portDNS)))
+	cfg, err := c.Config()
 	if err != nil {
-		return nil, fmt.Errorf("the CoreDNS of %s: %w", node, err)
+		return nil, err
 	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	addresses, err := askDNS(conn, name)
-	if err != nil {
-		return nil, fmt.Errorf("the CoreDNS of %s: %s: %w", node, name, errors.Join(err, context.Cause(ctx)))
+	var addresses []netip.Addr
+	for _, f := range cfg.families() {
+		found, err := c.lookup(ctx, node, name, f.record)
+		if err != nil {
+			return nil, fmt.Errorf("the CoreDNS of %s: %s: %w", node, name, errors.Join(err, context.Cause(ctx)))
+		}
+		addresses = append(addresses, found...)
 	}
+	slices.SortFunc(addresses, netip.Addr.Compare)
 	return addresses, nil
 }
 
-// askDNS asks for the A records of name over a TCP connection, where each message has its length before it (RFC 1035,
+func (c *Client) lookup(ctx context.Context, node, name string, record dnsmessage.Type) ([]netip.Addr, error) {
+	conn, err := c.Dial(ctx, node, net.JoinHostPort("127.0.0.1", strconv.Itoa(portDNS)))
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	return askDNS(conn, name, record)
+}
+
+// askDNS asks for the addresses (A or AAAA) of name over a TCP connection, where each message has its length before it (RFC 1035,
 // 4.2.2).
-func askDNS(conn io.ReadWriter, name string) ([]netip.Addr, error) {
+func askDNS(conn io.ReadWriter, name string, record dnsmessage.Type) ([]netip.Addr, error) {
 	const id = 1 // a connection carries one question
-	query, err := dnsQuery(name, id)
+	query, err := dnsQuery(name, record, id)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +108,7 @@ func askDNS(conn io.ReadWriter, name string) ([]netip.Addr, error) {
 	return dnsAnswer(answer, id)
 }
 
-func dnsQuery(name string, id uint16) ([]byte, error) {
+func dnsQuery(name string, record dnsmessage.Type, id uint16) ([]byte, error) {
 	qname, err := dnsmessage.NewName(name)
 	if err != nil {
 		return nil, err
@@ -102,7 +116,7 @@ func dnsQuery(name string, id uint16) ([]byte, error) {
 	m := dnsmessage.Message{
 		Header: dnsmessage.Header{ID: id, RecursionDesired: true},
 		Questions: []dnsmessage.Question{
-			{Name: qname, Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET},
+			{Name: qname, Type: record, Class: dnsmessage.ClassINET},
 		},
 	}
 	packed, err := m.AppendPack(make([]byte, 2, 512))
@@ -128,8 +142,11 @@ func dnsAnswer(message []byte, id uint16) ([]netip.Addr, error) {
 	}
 	var addresses []netip.Addr
 	for _, r := range m.Answers {
-		if a, ok := r.Body.(*dnsmessage.AResource); ok {
+		switch a := r.Body.(type) {
+		case *dnsmessage.AResource:
 			addresses = append(addresses, netip.AddrFrom4(a.A))
+		case *dnsmessage.AAAAResource:
+			addresses = append(addresses, netip.AddrFrom16(a.AAAA))
 		}
 	}
 	slices.SortFunc(addresses, netip.Addr.Compare)

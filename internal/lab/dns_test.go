@@ -3,6 +3,7 @@ package lab
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net/netip"
 	"slices"
@@ -22,15 +23,18 @@ func (a *answering) Write(p []byte) (int, error) { return a.asked.Write(p) }
 
 func TestAskDNS(t *testing.T) {
 	const name = "web.default.svc.cluster.local."
-	record := func(last byte) dnsmessage.Resource {
+	record := func(body dnsmessage.ResourceBody) dnsmessage.Resource {
 		return dnsmessage.Resource{
-			Header: dnsmessage.ResourceHeader{Name: dnsmessage.MustNewName(name), Class: dnsmessage.ClassINET},
-			Body:   &dnsmessage.AResource{A: [4]byte{10, 129, 1, last}},
+			Header: dnsmessage.ResourceHeader{Name: dnsmessage.MustNewName(name), Class: dnsmessage.ClassINET}, Body: body,
 		}
 	}
+	a := func(last byte) dnsmessage.Resource {
+		return record(&dnsmessage.AResource{A: [4]byte{10, 129, 1, last}})
+	}
+	aaaa := record(&dnsmessage.AAAAResource{AAAA: netip.MustParseAddr("fd00:10:128:101::2").As16()})
 	answer := func(change func(*dnsmessage.Message)) []byte {
 		m := dnsmessage.Message{
-			Header: dnsmessage.Header{ID: 1, Response: true}, Answers: []dnsmessage.Resource{record(7), record(2)},
+			Header: dnsmessage.Header{ID: 1, Response: true}, Answers: []dnsmessage.Resource{a(7), a(2)},
 		}
 		change(&m)
 		packed, err := m.AppendPack(make([]byte, 2))
@@ -56,7 +60,7 @@ func TestAskDNS(t *testing.T) {
 		{"noise", []byte{0, 3, 1, 2, 3}, "unpack"},
 	} {
 		conn := &answering{Reader: bytes.NewReader(tt.answer)}
-		got, err := askDNS(conn, name)
+		got, err := askDNS(conn, name, dnsmessage.TypeA)
 		if tt.refused != "" {
 			if err == nil || !strings.Contains(err.Error(), tt.refused) {
 				t.Errorf("%s: %v, %v; want an error with %q", tt.what, got, err, tt.refused)
@@ -72,7 +76,14 @@ func TestAskDNS(t *testing.T) {
 			t.Errorf("asked %v, %v", asked, err)
 		}
 	}
-	if _, err := askDNS(&answering{Reader: bytes.NewReader(good)}, strings.Repeat("x", 300)); err == nil {
+	six := &answering{Reader: bytes.NewReader(answer(func(m *dnsmessage.Message) { m.Answers = []dnsmessage.Resource{aaaa} }))}
+	got, err := askDNS(six, name, dnsmessage.TypeAAAA)
+	var asked dnsmessage.Message
+	if err != nil || fmt.Sprint(got) != "[fd00:10:128:101::2]" || asked.Unpack(six.asked.Bytes()[2:]) != nil ||
+		asked.Questions[0].Type != dnsmessage.TypeAAAA {
+		t.Errorf("of IPv6: %v, %v; asked %v", got, err, asked)
+	}
+	if _, err := askDNS(&answering{Reader: bytes.NewReader(good)}, strings.Repeat("x", 300), dnsmessage.TypeA); err == nil {
 		t.Error("a name of 300 bytes is asked for")
 	}
 }

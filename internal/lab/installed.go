@@ -50,7 +50,7 @@ func chartValues(c Config) []string {
 		"image.registry=" + image.SystemRegistry,
 		"controller.image.tag=" + image.SystemTag, "controller.image.pullPolicy=Never",
 		"coordinator.image.tag=" + image.SystemTag, "coordinator.image.pullPolicy=Never",
-		"controller.kubeletServing.cidrs={" + lanNetwork.String() + "}",
+		"controller.kubeletServing.cidrs={" + listed(c.families(), lanNetwork) + "}",
 		"controller.silenceAfter=" + silenceAfter(c.Timing).String(),
 	}
 }

@@ -3,6 +3,7 @@ package lab
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,7 +26,11 @@ const (
 )
 
 // keys are the lab's keys.
-type keys struct{ dir string }
+type keys struct {
+	dir string
+	// cloud is where the cloud serves.
+	cloud string
+}
 
 // writePKI makes all keys and certificates of the lab, and the kubeconfigs that use them.
 func (l *Lab) writePKI() error {
@@ -38,7 +43,7 @@ func (l *Lab) writePKI() error {
 	if err != nil {
 		return err
 	}
-	k := keys{l.pki()}
+	k := keys{l.pki(), l.cfg.families().cloudAddress()}
 	for _, r := range l.servers() {
 		r.Server = true
 		if _, err := ca.Issue(r); err != nil {
@@ -94,17 +99,19 @@ func nodeUser(name string, node edge.NodeName) pki.Request {
 // apiServerKeys is the name of the API server's certificate.
 const apiServerKeys = "kube-apiserver"
 
-func apiServer() pki.Request {
+func (l *Lab) apiServer() pki.Request {
+	all := l.cfg.families()
 	return pki.Request{
 		Name: apiServerKeys, DNSNames: []string{"kubernetes.default.svc", "kubernetes"}, Server: true,
-		IPs: []net.IP{cloudWAN.AsSlice(), net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1)},
+		IPs: slices.Concat(asIPs(each(all, family.cloudWAN)), []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+			asIPs(each(all, func(f family) netip.Addr { return f.services.Addr().Next() }))),
 	}
 }
 
 func (l *Lab) servers() []pki.Request {
-	all := []pki.Request{apiServer()}
+	all := []pki.Request{l.apiServer()}
 	for _, p := range l.nodePlaces() {
-		name, address := string(p.name()), []net.IP{p.internal(l.cfg).AsSlice()}
+		name, address := string(p.name()), asIPs(p.internal(l.cfg))
 		all = append(all, pki.Request{
 			Name: name + "-kubelet", CommonName: name, IPs: address, DNSNames: []string{name},
 		})
@@ -124,7 +131,7 @@ func (k keys) client(signer *pki.Authority, r pki.Request) error {
 	}
 	// Whoever signed the client's certificate, the lab signed the server's.
 	return pki.WriteKubeconfig(filepath.Join(k.dir, r.Name+".kubeconfig"), pki.Access{
-		Server: cloudAddress, Authority: filepath.Join(k.dir, knownAuthorities), Client: pair, Embed: true,
+		Server: k.cloud, Authority: filepath.Join(k.dir, knownAuthorities), Client: pair, Embed: true,
 	})
 }
 

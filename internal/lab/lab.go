@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -152,7 +151,7 @@ func (l *Lab) nodePlaces() []place {
 
 func (l *Lab) cloudHost(progress func(string)) *host {
 	spec := machine.Spec{
-		Name: cloudMachine, Disk: l.disk(cloudMachine), Hosts: cloudWAN.String() + " " + cloudMachine + "\n",
+		Name: cloudMachine, Disk: l.disk(cloudMachine), Hosts: hosts(inCloud.internal(l.cfg), cloudMachine),
 		Keep: l.keep(),
 	}
 	if l.cfg.Installed && !l.cfg.NoCgroups {
@@ -160,8 +159,8 @@ func (l *Lab) cloudHost(progress func(string)) *host {
 	}
 	return &host{
 		spec: spec, place: inCloud,
-		cables: []wire.Cable{cloudCable},
-		routes: cloudRoutes(l.all),
+		cables: []wire.Cable{inCloud.wanCable(l.cfg.families())},
+		routes: cloudRoutes(l.all, l.cfg.families()),
 		start:  func(ctx context.Context, m *machine.Machine) error { return l.startCloud(ctx, m, progress) },
 	}
 }
@@ -187,12 +186,8 @@ func (l *Lab) plugSwitches() error {
 	if err := wire.LoopbackUp(); err != nil {
 		return err
 	}
-	wan := wire.Switch{Name: wanSwitch, Self: netip.PrefixFrom(labWAN, wanNetwork.Bits())}
-	if err := wan.Up(); err != nil {
-		return err
-	}
-	for p := 1; p <= l.cfg.Pools; p++ {
-		if err := (wire.Switch{Name: lanSwitch(p), Self: lanSelf(p)}).Up(); err != nil {
+	for _, s := range switches(l.cfg.Pools, l.cfg.families()) {
+		if err := s.Up(); err != nil {
 			return err
 		}
 	}
@@ -205,15 +200,16 @@ func (l *Lab) plugSwitches() error {
 func (l *Lab) nodeHost(p place) *host {
 	n := l.node(p)
 	spec := machine.Spec{
-		Name: string(p.name()), Disk: n.disk, Hosts: p.lan().String() + " " + string(p.name()) + "\n", Keep: l.keep(),
+		Name: string(p.name()), Disk: n.disk, Hosts: hosts(p.lans(l.cfg.families()), string(p.name())),
+		Keep: l.keep(),
 	}
 	if n.containers() && !l.cfg.NoCgroups {
 		spec.Cgroup = filepath.Join(cgroup(l.cfg.Name), string(p.name()))
 	}
 	return &host{
 		spec: spec, place: p, shaped: map[Network]*wire.Carried{},
-		cables: []wire.Cable{p.wanCable(), p.lanCable()},
-		routes: p.routes(l.cfg.of(p.pool).Nodes),
+		cables: []wire.Cable{p.wanCable(l.cfg.families()), p.lanCable(l.cfg.families())},
+		routes: p.routes(l.cfg.of(p.pool).Nodes, l.cfg.families()),
 		start: func(ctx context.Context, m *machine.Machine) error {
 			if err := l.handOut(n.disk, n.keys()...); err != nil {
 				return err
@@ -380,7 +376,7 @@ func (l *Lab) connect(h *host, m *machine.Machine) error {
 		return err
 	}
 	l.mu.Lock()
-	refused := refusals(l.cuts, l.all)[h.spec.Name]
+	refused := refusals(l.cuts, l.all, l.cfg.families())[h.spec.Name]
 	l.mu.Unlock()
 	if len(refused) == 0 {
 		return nil
@@ -438,7 +434,7 @@ func (l *Lab) Link(network Network, target string, fault wire.Fault) error {
 	for c, f := range l.cuts {
 		faults[c.port()] = f
 	}
-	refused := refusals(l.cuts, l.all)
+	refused := refusals(l.cuts, l.all, l.cfg.families())
 	pids := map[string]int{}
 	for name, h := range l.hosts {
 		if h.machine != nil {

@@ -32,7 +32,7 @@ func (l *Lab) applyManifests(ctx context.Context) error {
 		objects = append(objects, readerRights()...)
 	}
 	if l.cfg.Bootstrap {
-		more, err := bootstrapping(filepath.Join(l.pki(), "ca.crt"))
+		more, err := bootstrapping(l.cfg.families().cloudAddress(), filepath.Join(l.pki(), "ca.crt"))
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -41,11 +42,6 @@ type node struct {
 // Lab.Coordinator.
 const coordinatorIndex = 1
 
-// coordinatorAddress returns where a coordinator on a node serves.
-func coordinatorAddress(on place) string {
-	return fmt.Sprintf("https://%s:%d", on.lan(), edge.PortCoordinator)
-}
-
 // hubAddress is where a node's own programs find its hub.
 var hubAddress = fmt.Sprintf("https://127.0.0.1:%d", edge.PortHub)
 
@@ -61,6 +57,8 @@ func (n node) containers() bool        { return n.cfg.Kubelet == Real && !n.cfg.
 func (n node) runsCoordinator() bool {
 	return n.index == coordinatorIndex && !n.cfg.NoCoordinator && !n.cfg.Installed
 }
+
+func (n node) internals() string { return strings.Join(texts(n.internal(n.cfg)), ",") }
 
 func (n node) userKey() (crt, key string) {
 	return n.cert(string(n.name()) + ".crt"), n.cert(string(n.name()) + ".key")
@@ -133,7 +131,7 @@ func (n node) command(c Component) machine.Command {
 func (n node) coordinator() []string {
 	server := string(n.name()) + "-coordinator"
 	return []string{
-		n.bins.YurtCoordinator, "--node-name=" + string(n.name()), "--bind-address=" + n.lan().String(),
+		n.bins.YurtCoordinator, "--node-name=" + string(n.name()), "--bind-address=" + n.lan(n.cfg.families()[0]).String(),
 		fmt.Sprintf("--secure-port=%d", edge.PortCoordinator), "--data-dir=/run/yurt-coordinator",
 		"--tls-cert-file=" + n.cert(server+".crt"), "--tls-private-key-file=" + n.cert(server+".key"),
 		"--client-ca-file=" + n.cert("ca.crt"),
@@ -144,12 +142,12 @@ func (n node) hub() []string {
 	crt, key := n.userKey()
 	argv := []string{
 		n.bins.YurtHub, "--node-name=" + string(n.name()), "--nodepool-name=" + string(n.poolName()),
-		"--server-addr=" + cloudAddress, "--config=" + n.file(hubSettings), "--disk-cache-path=" + n.file(hubCache),
-		"--cert-dir=" + n.file(hubKeys),
+		"--server-addr=" + n.cfg.families().cloudAddress(), "--config=" + n.file(hubSettings),
+		"--disk-cache-path=" + n.file(hubCache), "--cert-dir=" + n.file(hubKeys),
 	}
 	if n.cfg.Bootstrap {
 		argv = append(argv, "--bootstrap-file="+n.file(bootstrapFile), "--discovery-token-ca-cert-hash="+n.authority,
-			"--secure-bind-address="+n.lan().String())
+			"--secure-bind-address="+n.lan(n.cfg.families()[0]).String())
 	} else {
 		argv = append(argv, "--ca-file="+n.cert("ca.crt"), "--cert-file="+crt, "--key-file="+key)
 	}
@@ -161,7 +159,7 @@ func (n node) hub() []string {
 	} else {
 		argv = append(argv, "--enable-coordinator=true")
 		if !n.cfg.Installed { // otherwise the cloud says where it is
-			argv = append(argv, "--coordinator-server-addr="+coordinatorAddress(place{n.pool, coordinatorIndex}))
+			argv = append(argv, "--coordinator-server-addr="+n.cfg.families().coordinatorAddress(place{n.pool, coordinatorIndex}))
 		}
 	}
 	return append(argv, n.cfg.HubFlags...)
@@ -171,14 +169,14 @@ func (n node) kubelet() []string {
 	if n.cfg.Kubelet == Hollow {
 		return []string{
 			n.bins.HollowKubelet, "--kubeconfig=" + n.kubeconfig(kubeletUser), "--node-name=" + string(n.name()),
-			"--node-ip=" + n.internal(n.cfg).String(), "--lease-duration=" + n.cfg.Timing.Lease.String(),
+			"--node-ip=" + n.internals(), "--lease-duration=" + n.cfg.Timing.Lease.String(),
 			"--status-frequency=" + statusEvery(n.cfg.Timing).String(), "--root-dir=/var/lib/kubelet",
-			"--node-labels=" + edge.LabelNodePool + "=" + string(n.poolName()), "--pod-cidr=" + n.pods().String(),
+			"--node-labels=" + edge.LabelNodePool + "=" + string(n.poolName()), "--pod-cidr=" + listed(n.cfg.families(), n.pods),
 		}
 	}
 	argv := []string{
 		n.bins.Kubelet, "--config=" + n.file(kubeletSettings), "--kubeconfig=" + n.kubeconfig(kubeletUser),
-		"--hostname-override=" + string(n.name()), "--node-ip=" + n.internal(n.cfg).String(),
+		"--hostname-override=" + string(n.name()), "--node-ip=" + n.internals(),
 	}
 	if n.place != inCloud {
 		argv = append(argv, "--node-labels="+edge.LabelNodePool+"="+string(n.poolName()))
@@ -234,7 +232,7 @@ func (n node) addHubFiles(files map[string]string) {
 	asKubelet := fmt.Sprintf("tokenFile: %q", n.file(filepath.Join(hubKeys, kubeletToken)))
 	if n.cfg.noHub {
 		crt, key := n.userKey()
-		server, authority = cloudAddress, n.cert("ca.crt")
+		server, authority = n.cfg.families().cloudAddress(), n.cert("ca.crt")
 		asKubelet = fmt.Sprintf("client-certificate: %q, client-key: %q", crt, key)
 	}
 	for user, credentials := range map[string]string{
@@ -419,8 +417,9 @@ func (n node) kubeletGates() string {
 func (n node) networkConfig() string {
 	return fmt.Sprintf(`{"cniVersion":"1.0.0","name":"pods","plugins":[
  {"type":"bridge","bridge":"cni0","isGateway":true,"ipMasq":false,"hairpinMode":true,
-  "ipam":{"type":"host-local","dataDir":"/run/cni-ipam","ranges":[[{"subnet":%q}]],"routes":[{"dst":"0.0.0.0/0"}]}}]}
-`, n.pods())
+  "ipam":{"type":"host-local","dataDir":"/run/cni-ipam","ranges":[%s],"routes":[%s]}}]}
+`, strings.Join(each(n.cfg.families(), func(f family) string { return fmt.Sprintf(`[{"subnet":%q}]`, n.pods(f)) }), ","),
+		strings.Join(each(n.cfg.families(), func(f family) string { return fmt.Sprintf(`{"dst":%q}`, f.everything) }), ","))
 }
 
 func (n node) kubeProxyConfig() string {
@@ -428,11 +427,11 @@ func (n node) kubeProxyConfig() string {
 kind: KubeProxyConfiguration
 mode: iptables
 clientConnection: {kubeconfig: %q}
-clusterCIDR: %s
+clusterCIDR: %q
 bindAddress: 0.0.0.0
 healthzBindAddress: 127.0.0.1:10256
 metricsBindAddress: 127.0.0.1:10249
 iptables: {masqueradeAll: true}
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
-`, n.kubeconfig(proxyUser), podsCIDR)
+`, n.kubeconfig(proxyUser), listed(n.cfg.families(), func(f family) netip.Prefix { return f.pods.Prefix }))
 }

@@ -143,18 +143,18 @@ func (l *Lab) relink(c link, to *shapedLine, candidates map[*shapedLine]bool) er
 	return nil
 }
 
-// switchOver moves a cable of a machine that has power. The caller holds h.busy.
+// switchOver moves a cable of a machine that has power, and so has its addresses. The caller holds h.busy.
 func (h *host) switchOver(c link, to *shapedLine, m *machine.Machine) error {
 	if on := h.shaped[c.network]; on != nil {
 		delete(h.shaped, c.network)
-		if err := errors.Join(on.Close(), c.cable().Direct(m.PID)); err != nil {
+		if err := errors.Join(on.Close(), c.cable(nil).Direct(m.PID)); err != nil {
 			return err
 		}
 	}
 	if to == nil {
 		return nil
 	}
-	carried, err := to.wire.Carry(c.cable(), m.PID)
+	carried, err := to.wire.Carry(c.cable(nil), m.PID)
 	if err != nil {
 		return err
 	}

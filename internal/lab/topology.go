@@ -9,32 +9,31 @@ import (
 	"yurtcoordinator/internal/lab/wire"
 )
 
-// Addresses. Each lab has its own network namespace, so labs do not clash with each other or with the host.
+// Addresses. Each lab has its own network namespace, so labs do not clash with each other or with the host. families.go has
+// the networks of both IP families:
 //
-//	WAN   10.77.0.0/16  10.77.0.1 the cloud, 10.77.P.I node I of pool P, 10.77.255.254 the lab itself
-//	LAN   10.78.P.0/24  of pool P: .I its node I, .254 the lab itself (the laptop of the person on site)
-//	Pods  10.(128+P).I.0/24 on node I of pool P, 10.128.0.0/24 in the cloud; Services 10.96.0.0/16
+//	WAN       10.77.0.0/16            .0.1 the cloud, .P.I node I of pool P, .255.254 the lab itself
+//	          fd00:10:77::/64         ::1, ::P:I, ::ff:fe
+//	LAN       10.78.P.0/24            of pool P: .I its node I, .254 the lab itself (the laptop of the person on site)
+//	          fd00:10:78:P::/64       ::I, ::fe
+//	Pods      10.(128+P).I.0/24       on node I of pool P, 10.128.0.0/24 in the cloud
+//	          fd00:10:128:PPII::/64
+//	Services  10.96.0.0/16, fd00:10:96::/112
 //
-// A node's InternalIP is its LAN address (or with Config.InternalWAN its WAN address): pool members reach it over the LAN, the
-// cloud over the node's WAN link.
+// In an address of IPv6 the numbers are hexadecimal. A node's InternalIP is its LAN address (or with Config.InternalWAN its WAN
+// address): pool members reach it over the LAN, the cloud over the node's WAN link.
 const (
 	wanSwitch = "wan"
 	wanPort   = "eth0"
 	lanPort   = "eth1"
 
-	serviceCIDR = "10.96.0.0/16"
-	podsCIDR    = "10.128.0.0/9"
-
 	// MaxPools and MaxNodes (in a pool) are the limits of these addresses.
 	MaxPools, MaxNodes = 50, 250
+	// cloudNode is the cloud's number on the WAN; selfPool and selfNode are the lab's own.
+	cloudNode, selfPool, selfNode = 1, 255, 254
 )
 
-var (
-	wanNetwork = netip.MustParsePrefix("10.77.0.0/16")
-	lanNetwork = netip.MustParsePrefix("10.78.0.0/16") // of all pools
-	cloudWAN   = netip.MustParseAddr("10.77.0.1")
-	labWAN     = netip.MustParseAddr("10.77.255.254")
-)
+func (f family) cloudWAN() netip.Addr { return f.wan.at(0, cloudNode) }
 
 // cloudMachine is the name of the machine that runs the control plane.
 const cloudMachine = "cloud"
@@ -56,68 +55,81 @@ func (p place) name() edge.NodeName {
 	return edge.NodeName(fmt.Sprintf("p%d-n%d", p.pool, p.index))
 }
 
-func (p place) wan() netip.Addr { return netip.AddrFrom4([4]byte{10, 77, byte(p.pool), byte(p.index)}) }
-func (p place) lan() netip.Addr { return netip.AddrFrom4([4]byte{10, 78, byte(p.pool), byte(p.index)}) }
-
-// internal returns the node's InternalIP in a lab.
-func (p place) internal(c Config) netip.Addr {
-	switch {
-	case p == inCloud:
-		return cloudWAN
-	case c.InternalWAN:
-		return p.wan()
+func (p place) wan(f family) netip.Addr {
+	if p == inCloud {
+		return f.cloudWAN()
 	}
-	return p.lan()
+	return f.wan.at(p.pool, p.index)
 }
 
-// LANAddress returns the address on its pool's LAN of a node, by its number in the pool; both count from 1.
-func LANAddress(pool, node int) netip.Addr { return place{pool, node}.lan() }
+func (p place) lan(f family) netip.Addr { return f.lan.at(p.pool, p.index) }
+func (p place) pods(f family) netip.Prefix {
+	return netip.PrefixFrom(f.pods.at(p.pool, p.index), f.pods.part)
+}
 
-func (p place) pods() netip.Prefix {
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(128 + p.pool), byte(p.index), 0}), 24)
+func (p place) lans(all families) []netip.Addr { return each(all, p.lan) }
+
+// internal returns the node's InternalIPs in a lab, the preferred one first.
+func (p place) internal(c Config) []netip.Addr {
+	if p == inCloud || c.InternalWAN {
+		return each(c.families(), p.wan)
+	}
+	return p.lans(c.families())
 }
 
 func lanSwitch(pool int) string { return fmt.Sprintf("lan%d", pool) }
 
-func lanSelf(pool int) netip.Prefix {
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 78, byte(pool), 254}), 24)
+// switches returns the switches of a lab, with the lab's own addresses.
+func switches(pools int, all families) []wire.Switch {
+	out := []wire.Switch{{Name: wanSwitch, Self: each(all, func(f family) netip.Prefix {
+		return netip.PrefixFrom(f.wan.at(selfPool, selfNode), f.wan.part)
+	})}}
+	for pool := 1; pool <= pools; pool++ {
+		out = append(out, wire.Switch{Name: lanSwitch(pool), Self: each(all, func(f family) netip.Prefix {
+			return netip.PrefixFrom(f.lan.at(pool, selfNode), f.lan.part)
+		})})
+	}
+	return out
 }
 
-func (p place) wanCable() wire.Cable {
+func (p place) wanCable(all families) wire.Cable {
 	return wire.Cable{
 		Port: "w-" + string(p.name()), Interface: wanPort, Switch: wanSwitch,
-		Address: netip.PrefixFrom(p.wan(), wanNetwork.Bits()),
+		Addresses: each(all, func(f family) netip.Prefix { return netip.PrefixFrom(p.wan(f), f.wan.part) }),
 	}
 }
 
-func (p place) lanCable() wire.Cable {
+func (p place) lanCable(all families) wire.Cable {
 	return wire.Cable{
 		Port: "l-" + string(p.name()), Interface: lanPort, Switch: lanSwitch(p.pool),
-		Address: netip.PrefixFrom(p.lan(), lanSelf(p.pool).Bits()),
+		Addresses: each(all, func(f family) netip.Prefix { return netip.PrefixFrom(p.lan(f), f.lan.part) }),
 	}
 }
 
-var cloudCable = wire.Cable{
-	Port: "w-cloud", Interface: wanPort, Switch: wanSwitch, Address: netip.PrefixFrom(cloudWAN, wanNetwork.Bits()),
-}
+// whole is the network of a single address.
+func whole(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // routes returns a node's routes: to the Pods of its pool's other nodes over the LAN, to everything else over the WAN.
-func (p place) routes(nodes int) []wire.Route {
-	routes := []wire.Route{{To: netip.MustParsePrefix("0.0.0.0/0"), Via: cloudWAN}}
-	for i := 1; i <= nodes; i++ {
-		if peer := (place{p.pool, i}); peer != p {
-			routes = append(routes, wire.Route{To: peer.pods(), Via: peer.lan()})
+func (p place) routes(nodes int, all families) []wire.Route {
+	var routes []wire.Route
+	for _, f := range all {
+		routes = append(routes, wire.Route{To: f.everything, Via: f.cloudWAN()})
+		for i := 1; i <= nodes; i++ {
+			if peer := (place{p.pool, i}); peer != p {
+				routes = append(routes, wire.Route{To: peer.pods(f), Via: peer.lan(f)})
+			}
 		}
 	}
 	return routes
 }
 
-// cloudRoutes lead to every node's InternalIP and Pods, each over that node's own WAN link.
-func cloudRoutes(all []place) []wire.Route {
-	routes := make([]wire.Route, 0, 2*len(all))
-	for _, p := range all {
-		routes = append(routes,
-			wire.Route{To: netip.PrefixFrom(p.lan(), 32), Via: p.wan()}, wire.Route{To: p.pods(), Via: p.wan()})
+// cloudRoutes lead to every node's InternalIPs and Pods, each over that node's own WAN link.
+func cloudRoutes(nodes []place, all families) []wire.Route {
+	routes := make([]wire.Route, 0, 2*len(nodes)*len(all))
+	for _, f := range all {
+		for _, p := range nodes {
+			routes = append(routes, wire.Route{To: whole(p.lan(f)), Via: p.wan(f)}, wire.Route{To: p.pods(f), Via: p.wan(f)})
+		}
 	}
 	return routes
 }
@@ -162,42 +174,42 @@ type link struct {
 	network Network
 }
 
-func (c link) cable() wire.Cable {
+func (c link) cable(all families) wire.Cable {
 	if c.network == WAN {
-		return c.node.wanCable()
+		return c.node.wanCable(all)
 	}
-	return c.node.lanCable()
+	return c.node.lanCable(all)
 }
 
-func (c link) port() string { return c.cable().Port }
+func (c link) port() string { return c.cable(nil).Port }
 
 // name returns the name of the link, or of the line that it has to itself.
 func (c link) name() string { return string(c.node.name()) + " " + string(c.network) }
 
 // refusals returns, for each machine, what its own kernel refuses to send while these cuts last: both ends of a cut in
 // mode reject know it at once.
-func refusals(cuts map[link]wire.Fault, all []place) map[string][]wire.Refusal {
+func refusals(cuts map[link]wire.Fault, nodes []place, all families) map[string][]wire.Refusal {
 	out := map[string][]wire.Refusal{}
+	refuse := func(machine, through string, to ...netip.Prefix) {
+		for _, t := range to {
+			out[machine] = append(out[machine], wire.Refusal{Interface: through, To: t})
+		}
+	}
 	for c, fault := range cuts {
 		if fault != wire.Reject {
 			continue
 		}
-		name := string(c.node.name())
-		if c.network == WAN {
-			out[name] = append(out[name], wire.Refusal{Interface: wanPort})
-			for _, to := range []netip.Prefix{
-				netip.PrefixFrom(c.node.wan(), 32), netip.PrefixFrom(c.node.lan(), 32), c.node.pods(),
-			} {
-				out[cloudMachine] = append(out[cloudMachine], wire.Refusal{Interface: wanPort, To: to})
+		self := c.node
+		for _, f := range all {
+			if c.network == WAN {
+				refuse(string(self.name()), wanPort, f.everything)
+				refuse(cloudMachine, wanPort, whole(self.wan(f)), whole(self.lan(f)), self.pods(f))
+				continue
 			}
-			continue
-		}
-		out[name] = append(out[name], wire.Refusal{Interface: lanPort})
-		for _, peer := range all {
-			if peer.pool == c.node.pool && peer != c.node {
-				name := string(peer.name())
-				for _, to := range []netip.Prefix{netip.PrefixFrom(c.node.lan(), 32), c.node.pods()} {
-					out[name] = append(out[name], wire.Refusal{Interface: lanPort, To: to})
+			refuse(string(self.name()), lanPort, f.everything)
+			for _, peer := range nodes {
+				if peer.pool == self.pool && peer != self {
+					refuse(string(peer.name()), lanPort, whole(self.lan(f)), self.pods(f))
 				}
 			}
 		}

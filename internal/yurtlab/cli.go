@@ -260,6 +260,7 @@ func (e ExitCode) Error() string { return fmt.Sprintf("exit status %d", int(e)) 
 func runCommand(name *string) *cobra.Command {
 	var output, kubernetes, kubeletVersion string
 	kubelet, keep, race, installed := "", false, false, false
+	var family lab.IPFamily
 	cmd := &cobra.Command{
 		Use: "run SCENARIO", Short: "Boot a lab, run one end-to-end scenario in it, and end the lab",
 		Args: cobra.ExactArgs(1),
@@ -284,6 +285,9 @@ func runCommand(name *string) *cobra.Command {
 					if kubelet != "" {
 						cfg.Kubelet = lab.Kubelet(kubelet)
 					}
+					if family != "" {
+						cfg.IPFamily = family
+					}
 					return start(ctx, out, cfg, race)
 				},
 			})
@@ -300,6 +304,7 @@ func runCommand(name *string) *cobra.Command {
 	}
 	outputFlag(cmd, &output)
 	versionFlags(cmd.Flags(), &kubernetes, &kubeletVersion)
+	familyFlag(cmd.Flags(), &family)
 	cmd.Flags().StringVar(&kubelet, "kubelet", kubelet, "real or hollow; default: real where containers can run")
 	cmd.Flags().BoolVar(&race, "race", false,
 		"build our own programs with Go's race detector; a race that it finds fails the scenario")

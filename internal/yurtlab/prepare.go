@@ -128,6 +128,12 @@ func versionFlags(flags *pflag.FlagSet, kubernetes, kubelet *string) {
 		"minor version of the nodes' kubelet and kube-proxy, at most three older; default: the cloud's")
 }
 
+// familyFlag declares the flag that says of which IP families a lab's addresses are.
+func familyFlag(flags *pflag.FlagSet, family *lab.IPFamily) {
+	flags.StringVar((*string)(family), "ip-family", "",
+		"IP families of nodes, Pods and Services: ipv4, ipv6 or dual (both, IPv4 first); default: ipv4, or a scenario's own")
+}
+
 // places returns the directory of our go.mod and the directory of built programs, which it makes if it is missing.
 func places() (root, cache string, err error) {
 	if root, err = moduleRoot(); err != nil {

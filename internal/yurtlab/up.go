@@ -48,6 +48,7 @@ starts take seconds.`,
 	flags.StringVar(&kubelet, "kubelet", kubelet,
 		"real (containerd and runc) or hollow (no containers); default: real where containers can run")
 	versionFlags(flags, &cfg.Kubernetes, &cfg.KubeletVersion)
+	familyFlag(flags, &cfg.IPFamily)
 	flags.BoolVar(&detach, "detach", false, "return when the lab is up, and leave it running")
 	flags.BoolVar(&stock, "stock-timing", false,
 		"Kubernetes' own timing (50 s grace period, 10 s heartbeats) instead of a fast one")

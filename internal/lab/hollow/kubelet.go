@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -46,7 +45,11 @@ func Run(ctx context.Context, s Settings) error {
 	if err != nil {
 		return err
 	}
-	runtime := pretend.New(netip.MustParsePrefix(s.PodCIDR))
+	podCIDRs, err := s.podCIDRs()
+	if err != nil {
+		return err
+	}
+	runtime := pretend.New(podCIDRs...)
 	hollow := kubemark.NewHollowKubelet(flags, config, client, heartbeat, &cadvisortest.Fake{NodeName: s.NodeName},
 		runtime.Images(), runtime, cm.NewStubContainerManager())
 	hollow.KubeletDeps.OnHeartbeatFailure = dialer.CloseAll

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -21,7 +22,8 @@ type Settings struct {
 	// NodeName is the name of the Node object.
 	NodeName string
 
-	// NodeIP is the address that the Node reports; the host must have it. Empty means the address of the default route.
+	// NodeIP is the address that the Node reports, or one of each IP family, separated by a comma; the host must have it. Empty
+	// means the address of the default route.
 	NodeIP string
 
 	// RootDir holds all files of this kubelet. It is created, and survives a restart.
@@ -41,7 +43,7 @@ type Settings struct {
 	NodeLabels map[string]string
 	ProviderID string
 
-	// PodCIDR is the range of the Pods' made-up addresses.
+	// PodCIDR is the range of the Pods' made-up addresses, or one for each IP family, separated by a comma.
 	PodCIDR string
 
 	MaxPods int
@@ -51,7 +53,8 @@ type Settings struct {
 func (s *Settings) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.Kubeconfig, "kubeconfig", "", "kubeconfig file of this node")
 	fs.StringVar(&s.NodeName, "node-name", "", "name of the Node")
-	fs.StringVar(&s.NodeIP, "node-ip", "", "address that the Node reports; default: the address of the default route")
+	fs.StringVar(&s.NodeIP, "node-ip", "",
+		"address that the Node reports, or one of each IP family: IP,IP; default: the address of the default route")
 	fs.StringVar(&s.RootDir, "root-dir", "", "absolute path of the directory that holds all files of this kubelet")
 	fs.DurationVar(&s.LeaseDuration, "lease-duration", 40*time.Second,
 		"duration of the node's Lease, renewed each quarter of it")
@@ -61,7 +64,8 @@ func (s *Settings) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&s.Port, "port", 10250, "port that the kubelet serves on; 0 turns it off")
 	fs.StringToStringVar(&s.NodeLabels, "node-labels", nil, "labels of the Node: key=value,…")
 	fs.StringVar(&s.ProviderID, "provider-id", "", "the Node's provider ID; default: hollow://<node name>")
-	fs.StringVar(&s.PodCIDR, "pod-cidr", "10.244.0.0/16", "range of the Pods' made-up addresses")
+	fs.StringVar(&s.PodCIDR, "pod-cidr", "10.244.0.0/16",
+		"range of the Pods' made-up addresses, or one for each IP family: CIDR,CIDR")
 	fs.IntVar(&s.MaxPods, "max-pods", 110, "how many Pods the node takes")
 }
 
@@ -79,8 +83,10 @@ func (s *Settings) Check() error {
 		bad("--root-dir %q: not an absolute path", s.RootDir)
 	}
 	if s.NodeIP != "" {
-		if _, err := netip.ParseAddr(s.NodeIP); err != nil {
-			bad("--node-ip: %w", err)
+		for ip := range strings.SplitSeq(s.NodeIP, ",") {
+			if _, err := netip.ParseAddr(ip); err != nil {
+				bad("--node-ip: %w", err)
+			}
 		}
 	}
 	if s.LeaseDuration < time.Second || s.LeaseDuration%time.Second != 0 {
@@ -98,12 +104,27 @@ func (s *Settings) Check() error {
 	if s.MaxPods < 1 {
 		bad("--max-pods %d: a node takes at least one Pod", s.MaxPods)
 	}
-	if p, err := netip.ParsePrefix(s.PodCIDR); err != nil {
+	cidrs, err := s.podCIDRs()
+	if err != nil {
 		bad("--pod-cidr: %w", err)
-	} else if pretend.Hosts(p) < s.MaxPods {
-		bad("--pod-cidr %s: not enough addresses for --max-pods %d", s.PodCIDR, s.MaxPods)
+	}
+	for _, p := range cidrs {
+		if pretend.Hosts(p) < s.MaxPods {
+			bad("--pod-cidr %s: not enough addresses for --max-pods %d", p, s.MaxPods)
+		}
 	}
 	return errors.Join(wrong...)
+}
+
+func (s *Settings) podCIDRs() (all []netip.Prefix, err error) {
+	for cidr := range strings.SplitSeq(s.PodCIDR, ",") {
+		p, err := netip.ParsePrefix(cidr)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	return all, nil
 }
 
 // heartbeatTimeout bounds each request that keeps the node alive: by then the next one is due.

@@ -26,6 +26,7 @@ var kernelSettings = map[string]string{
 // networkSettings are set in the machine's own network namespace.
 var networkSettings = map[string]string{
 	"/proc/sys/net/ipv4/ip_forward":                 "1",
+	"/proc/sys/net/ipv6/conf/all/forwarding":        "1",
 	"/proc/sys/net/ipv4/conf/all/rp_filter":         "0",
 	"/proc/sys/net/ipv4/conf/default/rp_filter":     "0",
 	"/proc/sys/net/ipv4/conf/all/route_localnet":    "1",

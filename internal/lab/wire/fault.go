@@ -69,6 +69,9 @@ func Apply(faults map[string]Fault) error {
 			in, out = append(in, elements...), append(out, elements...)
 		}
 	}
+	if len(in) > 0 {
+		passDiscovery(c, t, chain)
+	}
 	err = errors.Join(drop(c, t, chain, expr.MetaKeyIIFNAME, in), drop(c, t, chain, expr.MetaKeyOIFNAME, out))
 	if err == nil {
 		err = c.Flush()
@@ -79,8 +82,8 @@ func Apply(faults map[string]Fault) error {
 	return nil
 }
 
-// drop adds a rule for IPv4 and one for IPv6; ARP passes. The ports are one set, because hundreds of rules would cost
-// every packet of the lab.
+// drop adds a rule for IPv4 and one for IPv6. ARP passes, and so does what IPv6 has in its place. The ports are one set, because
+// hundreds of rules would cost every packet of the lab.
 func drop(c *nftables.Conn, t *nftables.Table, chain *nftables.Chain, direction expr.MetaKey, ports []nftables.SetElement) error {
 	if len(ports) == 0 {
 		return nil
@@ -101,10 +104,27 @@ func drop(c *nftables.Conn, t *nftables.Table, chain *nftables.Chain, direction 
 	return nil
 }
 
+// Types of ICMPv6 by which neighbours find each other (RFC 4861): from router solicitation to redirect.
+const firstDiscovery, lastDiscovery = 133, 137
+
+// passDiscovery adds the rule that lets neighbours find each other over IPv6.
+func passDiscovery(c *nftables.Conn, t *nftables.Table, chain *nftables.Chain) {
+	c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyPROTOCOL, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(unix.ETH_P_IPV6)},
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_ICMPV6}},
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 1},
+		&expr.Cmp{Op: expr.CmpOpGte, Register: 1, Data: []byte{firstDiscovery}},
+		&expr.Cmp{Op: expr.CmpOpLte, Register: 1, Data: []byte{lastDiscovery}},
+		&expr.Verdict{Kind: expr.VerdictAccept},
+	}})
+}
+
 // Refusal is a destination that a machine's own kernel refuses to send to.
 type Refusal struct {
 	Interface string
-	// To is the destination; the zero Prefix means everything on the interface.
+	// To is the destination. Its address has no bits beyond the prefix.
 	To netip.Prefix
 }
 
@@ -119,37 +139,24 @@ func Refuse(pid int, refusals []Refusal) error {
 	if err != nil {
 		return fmt.Errorf("nftables: %w", err)
 	}
-	t := renew(c, nftables.TableFamilyIPv4)
+	t := renew(c, nftables.TableFamilyINet)
 	hooks := map[string]*nftables.ChainHook{"out": nftables.ChainHookOutput, "through": nftables.ChainHookForward}
 	for name, hook := range hooks {
 		chain := c.AddChain(&nftables.Chain{
 			Name: name, Table: t, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: nftables.ChainPriorityFilter,
 		})
 		for _, r := range refusals {
-			match := []expr.Any{
+			match := slices.Concat([]expr.Any{
 				&expr.Meta{Key: expr.MetaKeyOIFNAME, Register: 1},
 				&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: ifname(r.Interface)},
-			}
-			if r.To.IsValid() {
-				const destination, length = 16, 4 // offset and length of the destination address in an IPv4 header
-				mask := net.CIDRMask(r.To.Bits(), 32)
-				match = append(match,
-					&expr.Payload{
-						DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: destination, Len: length,
-					},
-					&expr.Bitwise{
-						SourceRegister: 1, DestRegister: 1, Len: length, Mask: mask, Xor: make([]byte, length),
-					},
-					&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: r.To.Masked().Addr().AsSlice()},
-				)
-			}
+			}, destined(r.To))
 			tcp := slices.Concat(match, []expr.Any{
 				&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
 				&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_TCP}},
 				&expr.Reject{Type: unix.NFT_REJECT_TCP_RST},
 			})
 			rest := slices.Concat(match, []expr.Any{
-				&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: 1}, // host unreachable
+				&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_HOST_UNREACH},
 			})
 			c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: tcp})
 			c.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: rest})
@@ -159,6 +166,24 @@ func Refuse(pid int, refusals []Refusal) error {
 		return fmt.Errorf("nftables: refusals: %w", err)
 	}
 	return nil
+}
+
+// destined matches packets to addresses of a network.
+func destined(to netip.Prefix) []expr.Any {
+	family, offset := byte(unix.NFPROTO_IPV4), uint32(16) // where the destination is in a header
+	if to.Addr().Is6() {
+		family, offset = unix.NFPROTO_IPV6, 24
+	}
+	length := uint32(to.Addr().BitLen() / 8)
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{family}},
+		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: length},
+		&expr.Bitwise{
+			SourceRegister: 1, DestRegister: 1, Len: length, Mask: ipNet(to).Mask, Xor: make([]byte, length),
+		},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: to.Addr().AsSlice()},
+	}
 }
 
 // renew empties our table as part of the batch. It adds the table before it deletes it, so that the deletion always

@@ -12,6 +12,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"net"
 	"net/netip"
 	"os"
@@ -25,15 +26,15 @@ import (
 // Switch is a bridge in the calling process's network namespace.
 type Switch struct {
 	Name string
-	// Self is the calling process's address on this switch, with the prefix of the whole network.
-	Self netip.Prefix
+	// Self are the calling process's addresses on this switch, each with the prefix of the whole network.
+	Self []netip.Prefix
 }
 
 // Up makes the switch, with its address, in the calling process's network namespace.
 func (s Switch) Up() error {
 	// A bridge without its own address takes the lowest of its ports', and changes it when that port goes: then every
 	// connection of ours would stall until its peers forget the old one.
-	link := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: s.Name, HardwareAddr: hardwareAddress(s.Self.Addr())}}
+	link := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: s.Name, HardwareAddr: hardwareAddress(s.Self)}}
 	if err := netlink.LinkAdd(link); err != nil {
 		return fmt.Errorf("switch %s: %w", s.Name, err)
 	}
@@ -42,8 +43,10 @@ func (s Switch) Up() error {
 		!errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.EROFS) {
 		return fmt.Errorf("switch %s: %w", s.Name, err)
 	}
-	if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(s.Self)}); err != nil {
-		return fmt.Errorf("switch %s: address %s: %w", s.Name, s.Self, err)
+	for _, self := range s.Self {
+		if err := netlink.AddrAdd(link, address(self)); err != nil {
+			return fmt.Errorf("switch %s: address %s: %w", s.Name, self, err)
+		}
 	}
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("switch %s: %w", s.Name, err)
@@ -51,10 +54,22 @@ func (s Switch) Up() error {
 	return nil
 }
 
-// hardwareAddress returns a locally administered address made from an IPv4 address.
-func hardwareAddress(ip netip.Addr) net.HardwareAddr {
-	b := ip.As4()
-	return net.HardwareAddr{0x02, 0x00, b[0], b[1], b[2], b[3]}
+// hardwareAddress returns a locally administered address made from IP addresses.
+func hardwareAddress(of []netip.Prefix) net.HardwareAddr {
+	sum := fnv.New32a()
+	for _, p := range of {
+		_, _ = sum.Write(p.Addr().AsSlice()) // never fails, by its contract
+	}
+	return sum.Sum(net.HardwareAddr{0x02, 0x00})
+}
+
+// address returns an address of an interface that can be used at once: of IPv6, nobody else is asked first whether he has it.
+func address(p netip.Prefix) *netlink.Addr {
+	a := &netlink.Addr{IPNet: ipNet(p)}
+	if p.Addr().Is6() {
+		a.Flags = unix.IFA_F_NODAD
+	}
+	return a
 }
 
 // Cable connects a machine to a switch.
@@ -64,11 +79,11 @@ type Cable struct {
 	// Interface is the interface in the machine.
 	Interface string
 	Switch    string
-	// Address is the machine's address on the switch's network.
-	Address netip.Prefix
+	// Addresses are the machine's on the switch's network.
+	Addresses []netip.Prefix
 }
 
-// Plug connects the machine whose first process is pid. The machine's end gets its address and is up.
+// Plug connects the machine whose first process is pid. The machine's end gets its addresses and is up.
 func (c Cable) Plug(pid int) error {
 	if err := c.plug(pid); err != nil {
 		return fmt.Errorf("cable %s: %w", c.Port, err)
@@ -103,8 +118,10 @@ func (c Cable) plug(pid int) error {
 		if err != nil {
 			return err
 		}
-		if err := h.AddrAdd(end, &netlink.Addr{IPNet: ipNet(c.Address)}); err != nil {
-			return err
+		for _, a := range c.Addresses {
+			if err := h.AddrAdd(end, address(a)); err != nil {
+				return fmt.Errorf("address %s: %w", a, err)
+			}
 		}
 		return h.LinkSetUp(end)
 	})

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 )
@@ -30,9 +31,17 @@ func TestBytes(t *testing.T) {
 }
 
 func TestHardwareAddressesAreLocalAndDiffer(t *testing.T) {
-	one, two := hardwareAddress(netip.MustParseAddr("10.78.1.254")), hardwareAddress(netip.MustParseAddr("10.78.2.254"))
-	if one.String() != "02:00:0a:4e:01:fe" || two.String() != "02:00:0a:4e:02:fe" {
-		t.Errorf("%s and %s", one, two)
+	seen := map[string]string{}
+	for pool := range 256 {
+		four := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 78, byte(pool), 254}), 24)
+		six := netip.MustParsePrefix(fmt.Sprintf("fd00:10:78:%x::fe/64", pool))
+		for _, of := range [][]netip.Prefix{{four}, {six}, {four, six}} {
+			got := hardwareAddress(of)
+			if len(got) != 6 || got[0] != 2 || seen[got.String()] != "" { // a local address of one machine
+				t.Fatalf("%v has %s, as has %q", of, got, seen[got.String()])
+			}
+			seen[got.String()] = fmt.Sprint(of)
+		}
 	}
 }
 

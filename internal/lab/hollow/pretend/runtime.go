@@ -20,18 +20,18 @@ import (
 type Runtime struct {
 	*apitest.FakeRuntimeService
 	imageService *apitest.FakeImageService
-	cidr         netip.Prefix
+	cidrs        []netip.Prefix
 
 	mu        sync.Mutex
 	addresses map[netip.Addr]string // to the sandbox that has it
 }
 
-// New returns a runtime whose Pods have addresses from podCIDR.
-func New(podCIDR netip.Prefix) *Runtime {
+// New returns a runtime whose Pods each have an address from each of podCIDRs.
+func New(podCIDRs ...netip.Prefix) *Runtime {
 	p := &Runtime{
 		FakeRuntimeService: apitest.NewFakeRuntimeService(),
 		imageService:       apitest.NewFakeImageService(),
-		cidr:               podCIDR.Masked(),
+		cidrs:              podCIDRs,
 		addresses:          map[netip.Addr]string{},
 	}
 	p.FakeStatus = &cri.RuntimeStatus{Conditions: []*cri.RuntimeCondition{
@@ -55,7 +55,7 @@ func (p *Runtime) Status(ctx context.Context, verbose bool) (*cri.StatusResponse
 	return p.FakeRuntimeService.Status(ctx, verbose)
 }
 
-// RunPodSandbox starts a sandbox with an address from the Pod CIDR. A sandbox in the host's network gets none.
+// RunPodSandbox starts a sandbox with an address from each Pod CIDR. A sandbox in the host's network gets none.
 func (p *Runtime) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfig, handler string) (string, error) {
 	id, err := p.FakeRuntimeService.RunPodSandbox(ctx, config, handler)
 	if err != nil {
@@ -63,11 +63,17 @@ func (p *Runtime) RunPodSandbox(ctx context.Context, config *cri.PodSandboxConfi
 	}
 	network := &cri.PodSandboxNetworkStatus{}
 	if config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() != cri.NamespaceMode_NODE {
-		address, err := p.claim(config.GetMetadata().GetUid(), id)
-		if err != nil {
-			return "", err
+		for i, cidr := range p.cidrs {
+			address, err := p.claim(cidr, config.GetMetadata().GetUid(), id)
+			switch {
+			case err != nil:
+				return "", err
+			case i == 0:
+				network.Ip = address.String()
+			default:
+				network.AdditionalIps = append(network.AdditionalIps, &cri.PodIP{Ip: address.String()})
+			}
 		}
-		network.Ip = address.String()
 	}
 	p.Lock()
 	defer p.Unlock()
@@ -92,15 +98,15 @@ func (p *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
 	return nil
 }
 
-func (p *Runtime) claim(uid, sandbox string) (netip.Addr, error) {
+func (p *Runtime) claim(cidr netip.Prefix, uid, sandbox string) (netip.Addr, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	address, ok := pick(p.cidr, uid, func(a netip.Addr) bool {
+	address, ok := pick(cidr, uid, func(a netip.Addr) bool {
 		owner, taken := p.addresses[a]
 		return taken && owner != sandbox
 	})
 	if !ok {
-		return netip.Addr{}, fmt.Errorf("no address left in %s for sandbox %s", p.cidr, sandbox)
+		return netip.Addr{}, fmt.Errorf("no address left in %s for sandbox %s", cidr, sandbox)
 	}
 	p.addresses[address] = sandbox
 	return address, nil

@@ -59,6 +59,24 @@ func TestAddressesAreDistinctAndKept(t *testing.T) {
 	}
 }
 
+func TestAddressesOfBothFamilies(t *testing.T) {
+	cidrs := []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:10:128:203::/64")}
+	p := New(cidrs...)
+	id, err := p.RunPodSandbox(t.Context(), sandbox("a", cri.NamespaceMode_POD), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, err := p.PodSandboxStatus(t.Context(), id, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	network := status.GetStatus().GetNetwork()
+	if more := network.GetAdditionalIps(); len(more) != 1 || !cidrs[0].Contains(netip.MustParseAddr(network.GetIp())) ||
+		!cidrs[1].Contains(netip.MustParseAddr(more[0].GetIp())) {
+		t.Errorf("a Pod has %v, want an address of each of %v", network, cidrs)
+	}
+}
+
 func TestHostNetworkHasNoAddress(t *testing.T) {
 	p := New(netip.MustParsePrefix("10.244.1.0/24"))
 	id, err := p.RunPodSandbox(t.Context(), sandbox("a", cri.NamespaceMode_NODE), "")
