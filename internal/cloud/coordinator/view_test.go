@@ -41,3 +41,29 @@ func TestPlaceOnTheLAN(t *testing.T) {
 		}
 	}
 }
+
+// TestPlaceOfBothFamilies: of a node's two InternalIPs hubs are told the one that the coordinator binds, in whatever order its
+// status has them; the certificate is for both.
+func TestPlaceOfBothFamilies(t *testing.T) {
+	for _, tt := range []struct {
+		said, host, server string
+		internal, want     []string
+	}{
+		{"", "10.0.0.7", "https://10.0.0.7:10270", []string{"10.0.0.7", "fd00::7"}, []string{"10.0.0.7", "fd00::7"}},
+		{"", "10.0.0.7", "https://10.0.0.7:10270", []string{"fd00::7", "10.0.0.7"}, []string{"10.0.0.7", "fd00::7"}},
+		{"", "fd00::7", "https://[fd00::7]:10270", []string{"10.0.0.7", "fd00::7"}, []string{"fd00::7", "10.0.0.7"}},
+		{"fd00::7", "10.0.0.7", "https://[fd00::7]:10270", []string{"10.0.0.7", "fd00::7"}, []string{"fd00::7", "10.0.0.7"}},
+	} {
+		node := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1",
+			Annotations: map[string]string{edge.AnnotationLANAddress: tt.said}}}
+		for _, address := range tt.internal {
+			node.Status.Addresses = append(node.Status.Addresses,
+				corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address})
+		}
+		pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n1"}, Status: corev1.PodStatus{HostIP: tt.host}}
+		got := placeOf(pod, []corev1.Node{node})
+		if !slices.Equal(got.Addresses, tt.want) || got.server() != tt.server {
+			t.Errorf("%q on %v: %v, %s; want %v, %s", tt.said, tt.internal, got.Addresses, got.server(), tt.want, tt.server)
+		}
+	}
+}
