@@ -24,8 +24,9 @@ func (c *wiring) kubelets() apiserver.Kubelets {
 	self, _ := netip.ParseAddr(c.config.BindAddress) // the zero Addr if it can't be read, which was found out before
 	return apiserver.Kubelets{
 		CertFile: c.config.KubeletClientCertificate, KeyFile: c.config.KubeletClientKey,
-		CAFile: c.config.KubeletCertificateAuthority, Self: self, Anywhere: c.config.kubeletsAnywhere,
-		Pinned: c.pinned, Refused: c.strangers.note, At: c.kubeletAt,
+		CAFile: c.config.KubeletCertificateAuthority, Self: self, More: c.listener.further,
+		Anywhere: c.config.kubeletsAnywhere,
+		Pinned:   c.pinned, Refused: c.strangers.note, At: c.kubeletAt,
 	}
 }
 

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -157,6 +159,13 @@ func (s *spread) listenAt(ctx context.Context, wanted []netip.Addr) (failed erro
 		klog.FromContext(ctx).Info("Serving at another address", "address", l.Addr().String())
 	}
 	return failed
+}
+
+// further returns the addresses at which it listens besides the one that stays.
+func (s *spread) further() []netip.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.more))
 }
 
 // addressesIn reads the addresses in a file, which need not exist.

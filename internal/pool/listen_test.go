@@ -60,6 +60,9 @@ func TestSpread(t *testing.T) {
 		if err := at(step.at...); (err != nil) != step.fails {
 			t.Errorf("at %v: %v", step.at, err)
 		}
+		if got := len(s.further()); got != len(step.reached)-1 {
+			t.Errorf("at %v: %v are further addresses", step.at, s.further())
+		}
 		for _, host := range step.reached {
 			if !reached(host) {
 				t.Errorf("at %v: %s is not reached", step.at, host)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,6 +40,8 @@ type Kubelets struct {
 	// Self is the coordinator's own address on the pool's LAN; unspecified or zero means that it has several. One on the
 	// loopback calls kubelets there.
 	Self netip.Addr
+	// More returns the coordinator's further addresses, which may be of the other IP family; nil means that it has none.
+	More func() []netip.Addr
 	// Anywhere lets kubelets be at any address and port: tests have theirs at 127.0.0.1.
 	Anywhere bool
 }
@@ -54,11 +57,17 @@ func (k Kubelets) may(at netip.AddrPort) error {
 			at.Port(), ports.KubeletPort)
 	case !addr.IsGlobalUnicast() && (!addr.IsLoopback() || !k.Self.Unmap().IsLoopback()):
 		return fmt.Errorf("no kubelet is called at %s, which is no address on a LAN: see status.addresses of the Node", addr)
-	case k.Self.IsValid() && !k.Self.IsUnspecified() && k.Self.Unmap().Is4() != addr.Is4():
+	case k.Self.IsValid() && !k.Self.IsUnspecified() && !k.speaks(addr):
 		return fmt.Errorf("no kubelet is called at %s: this pool's coordinator is at %s, of the other IP family; "+
 			"see status.addresses of the Node, and kubelet's --node-ip", addr, k.Self)
 	}
 	return nil
+}
+
+// speaks reports whether the coordinator has an address of the same IP family.
+func (k Kubelets) speaks(with netip.Addr) bool {
+	same := func(own netip.Addr) bool { return own.Unmap().Is4() == with.Is4() }
+	return same(k.Self) || k.More != nil && slices.ContainsFunc(k.More(), same)
 }
 
 // dial connects to a kubelet. What is no IP address fails: names are not resolved.

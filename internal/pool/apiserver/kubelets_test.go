@@ -10,15 +10,16 @@ import (
 func TestWhereAKubeletCanBe(t *testing.T) {
 	v4, v6 := Kubelets{Self: netip.MustParseAddr("192.0.2.1")}, Kubelets{Self: netip.MustParseAddr("fd00::1")}
 	all, lo := Kubelets{Self: netip.MustParseAddr("0.0.0.0")}, Kubelets{Self: netip.MustParseAddr("127.0.0.1")}
+	both := Kubelets{Self: v4.Self, More: func() []netip.Addr { return []netip.Addr{v6.Self} }}
 	for at, want := range map[string]map[*Kubelets]string{
-		"192.0.2.7:10250":          {&v4: "", &v6: "other IP family", &all: "", {}: ""},
+		"192.0.2.7:10250":          {&v4: "", &v6: "other IP family", &all: "", &both: "", {}: ""},
 		"10.1.2.3:10250":           {&v4: ""},
-		"[fd00::7]:10250":          {&v4: "other IP family", &v6: "", &all: ""},
+		"[fd00::7]:10250":          {&v4: "other IP family", &v6: "", &all: "", &both: ""},
 		"[::ffff:192.0.2.7]:10250": {&v4: "", &v6: "other IP family"},
 		"192.0.2.7:22":             {&v4: "port 22, only at 10250", {Anywhere: true}: ""},
 		"192.0.2.7:10255":          {&v4: "port 10255"},
 		"127.0.0.1:10250":          {&v4: "no address on a LAN", &all: "no address on a LAN", &lo: "", {Anywhere: true}: ""},
-		"[::1]:10250":              {&v6: "no address on a LAN"},
+		"[::1]:10250":              {&v6: "no address on a LAN", &both: "no address on a LAN"},
 		"[::ffff:127.0.0.1]:10250": {&v4: "no address on a LAN"},
 		"169.254.169.254:10250":    {&v4: "no address on a LAN"},
 		"[fe80::1]:10250":          {&v6: "no address on a LAN"},
