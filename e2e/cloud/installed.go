@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -107,8 +109,8 @@ func operates(t *kit.T, node string, alive []string) {
 	t.Must(err)
 	var want string
 	for _, a := range o.Status.Addresses {
-		if a.Type == corev1.NodeInternalIP {
-			want = fmt.Sprintf("https://%s:%d", a.Address, edge.PortCoordinator)
+		if a.Type == corev1.NodeInternalIP && want == "" {
+			want = "https://" + net.JoinHostPort(a.Address, strconv.Itoa(edge.PortCoordinator))
 		}
 	}
 	access, err := t.Lab.CoordinatorConfig(1, lab.Operator)

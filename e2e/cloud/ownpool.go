@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -93,7 +95,7 @@ func eachItsOwn(t *kit.T) {
 		}
 		return nil
 	})
-	at := fmt.Sprintf("https://%s:%d", service.Spec.ClusterIP, edge.PortCoordinator)
+	at := "https://" + net.JoinHostPort(service.Spec.ClusterIP, strconv.Itoa(edge.PortCoordinator))
 	const times = 8 // an address that leads to both would be found with certainty enough
 	for _, pool := range []string{"p1", "p2"} {
 		for _, node := range nodesOf(pool) {

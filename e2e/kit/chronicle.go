@@ -52,7 +52,7 @@ type PodAt struct {
 	Name      string
 	Namespace string
 	Node      string
-	IP        string
+	IPs       []string // of each IP family
 	Ready     bool
 	Restarts  int32
 	Deleting  bool
@@ -127,8 +127,11 @@ func (h *Chronicle) record(object any, gone bool) {
 		})
 	case *corev1.Pod:
 		p := PodAt{
-			At: now, Name: o.Name, Namespace: o.Namespace, Node: o.Spec.NodeName, IP: o.Status.PodIP, Gone: gone,
+			At: now, Name: o.Name, Namespace: o.Namespace, Node: o.Spec.NodeName, Gone: gone,
 			Deleting: o.DeletionTimestamp != nil,
+		}
+		for _, ip := range o.Status.PodIPs {
+			p.IPs = append(p.IPs, ip.IP)
 		}
 		for _, c := range o.Status.ContainerStatuses {
 			p.Restarts += c.RestartCount

@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/lab"
 )
 
 // Node is one of the lab's nodes.
@@ -135,20 +134,6 @@ func SameKeys(a, b map[string]bool) bool {
 		}
 	}
 	return true
-}
-
-// PowerCycle restarts a whole node and returns how long it took until its Pod answered again.
-func (node Node) PowerCycle(want string) time.Duration {
-	began := time.Now()
-	node.t.Must(node.t.Lab.Node(node.t.Ctx, lab.Restart, node.name, lab.All))
-	node.t.Eventually(120*time.Second, "the Pod "+NeedyName+" answers again", func() error {
-		answer, err := node.NeedyAnswers()
-		if err == nil && answer != want {
-			err = fmt.Errorf("it answers %q, before %q", answer, want)
-		}
-		return err
-	})
-	return time.Since(began)
 }
 
 // damped is how long a change of a node's taint may take: the third within a minute waits for that to be over.

@@ -19,8 +19,8 @@ const (
 	Namespace = corev1.NamespaceDefault
 )
 
-// DeployWeb deploys a web server with two Pods for each node, spread evenly, behind a Service. It waits until all are
-// ready endpoints.
+// DeployWeb deploys a web server with two Pods for each node, spread evenly, behind a Service, which has an address of each
+// of the lab's IP families. It waits until all are ready endpoints.
 func (t *T) DeployWeb() map[types.UID]PodAt {
 	replicas := int32(2 * t.Config.Pools * t.Config.Nodes)
 	labels := map[string]string{"app": WebName}
@@ -53,6 +53,7 @@ func (t *T) DeployWeb() map[types.UID]PodAt {
 		ObjectMeta: metav1.ObjectMeta{Name: WebName},
 		Spec: corev1.ServiceSpec{
 			Selector: labels, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(80)}},
+			IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyPreferDualStack),
 		},
 	}, metav1.CreateOptions{})
 	t.Must(err)
@@ -96,7 +97,7 @@ func On(pods map[types.UID]PodAt, node string) map[types.UID]PodAt {
 func Addresses(pods map[types.UID]PodAt) []string {
 	var all []string
 	for _, p := range pods {
-		all = append(all, p.IP)
+		all = append(all, p.IPs...)
 	}
 	return all
 }

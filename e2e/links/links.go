@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/wire"
@@ -49,67 +47,14 @@ var linkScenarios = []kit.Scenario{
 
 func cutOne(t *kit.T) {
 	pods := t.DeployWeb()
-	cutOff(t, t.Pool.Follower(t.Pool.SettledAway()), pods)
+	t.Node(t.Pool.Follower(t.Pool.SettledAway())).CutOff(pods, nil)
 }
 
 func cutCoordinatorsNode(t *kit.T) {
 	pods := t.DeployWeb()
 	t.Pool.SettledAway()
-	cutOff(t, t.Pool.CoordinatorNode(), pods)
+	t.Node(t.Pool.CoordinatorNode()).CutOff(pods, nil)
 	t.Pool.Settled(10 * time.Second)
-}
-
-// cutOff cuts a node's link for three times the time in which Kubernetes evicts, and heals it: nothing happens to its Pods.
-func cutOff(t *kit.T, node string, pods map[types.UID]kit.PodAt) {
-	onNode := kit.On(pods, node)
-	if len(onNode) == 0 {
-		t.Fail("no Pod of the Deployment is on %s", node)
-	}
-
-	answers(t, node)
-
-	t.Say("cutting the WAN link of %s, silently", node)
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
-	t.Node(node).Delegated(cut)
-	t.Say("scaling the Deployment up while %s is cut off", node)
-	t.Scale(int32(len(pods) + 3))
-	t.Hold(time.Until(cut.Add(3*(t.Config.Timing.Grace+t.Config.Timing.Toleration))),
-		"three times the time in which Kubernetes evicts")
-
-	now := time.Now()
-	t.Must(t.Seen.NeverNotReady(node, cut))
-	t.Must(t.Seen.Untouched(onNode, cut))
-	t.Must(t.Seen.EndpointsKept(kit.Addresses(onNode), cut))
-	if !t.Seen.Node(node).Tainted {
-		t.Fail("%s lost its taint", node)
-	}
-	after := t.Seen.LivePods()
-	if len(after) != len(pods)+3 {
-		t.Fail("%d Pods instead of %d", len(after), len(pods)+3)
-	}
-	t.Must(noneNew(onNode, kit.On(after, node)))
-	answers(t, node)
-	t.Say("%s was Ready all the time, its Pods and endpoints are the same, and no new Pod went there", node)
-	t.Figure("largest_lease_age_s", t.Seen.LargestAge(node, cut, now).Seconds())
-
-	t.Say("healing the link")
-	healed := time.Now()
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
-	t.Node(node).Direct(healed)
-	t.Hold(t.Config.Timing.Grace, "a grace period after healing")
-	t.Must(t.Seen.NeverNotReady(node, cut))
-	t.Must(t.Seen.Untouched(onNode, cut))
-	t.Must(t.Seen.EndpointsKept(kit.Addresses(onNode), cut))
-}
-
-func noneNew(before, after map[types.UID]kit.PodAt) error {
-	for uid, p := range after {
-		if _, ok := before[uid]; !ok {
-			return fmt.Errorf("the Pod %s was placed on %s", p.Name, p.Node)
-		}
-	}
-	return nil
 }
 
 func cutModes(t *kit.T) {

@@ -61,12 +61,12 @@ func offlineMonth(t *kit.T) {
 	}
 	t.Say("another month passes, in which it cannot")
 	diskClock(t, node, 2*monthSteps*monthStep)
-	servers := serversOn(t, node)
+	servers := t.Node(node).Servers()
 	t.Say("power-cycling %s", node)
 	began := time.Now()
 	t.Figure("restart_offline_s", t.Node(node).PowerCycle(want).Seconds())
 	t.Eventually(120*time.Second, "all Pods of the node run again, with what they had", func() error {
-		if now := serversOn(t, node); len(now) != len(servers) {
+		if now := t.Node(node).Servers(); len(now) != len(servers) {
 			return fmt.Errorf("%d web servers run, want %d", len(now), len(servers))
 		}
 		return monthAnswers(t, node)

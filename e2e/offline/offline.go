@@ -5,9 +5,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/wire"
@@ -45,15 +42,6 @@ var offlineScenarios = []kit.Scenario{
 	},
 }
 
-// serversOn returns the web servers of a node, by their processes. A hollow node has none; there it returns the Pods
-// that its kubelet runs.
-func serversOn(t *kit.T, node string) map[string]bool {
-	if t.Config.Kubelet == lab.Hollow {
-		return t.Node(node).HollowPods()
-	}
-	return t.Node(node).Processes("httpd -f")
-}
-
 func offlineRestart(t *kit.T) {
 	leader := t.Pool.SettledAway()
 	node := t.Pool.Follower(leader)
@@ -71,27 +59,15 @@ func offlineRestart(t *kit.T) {
 	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
 	t.Must(t.Lab.Cut(t.Ctx, lab.LAN, node, wire.Drop))
 	t.Hold(3*time.Second, "the hub's disk is written once a second")
-	servers := serversOn(t, node)
+	servers := t.Node(node).Servers()
 	restartedAlone(t, node, servers)
 	unknownIsRefused(t, node)
 
 	t.Say("power-cycling %s", node)
 	offline := t.Node(node).PowerCycle(want)
 	t.Figure("restart_offline_s", offline.Seconds())
-	t.Eventually(60*time.Second, "all Pods of the node run again", func() error {
-		if now := serversOn(t, node); len(now) != len(servers) {
-			return fmt.Errorf("%d web servers run, want %d", len(now), len(servers))
-		}
-		return nil
-	})
-	t.Eventually(60*time.Second, "kube-proxy has rules for the Service", func() error {
-		saved, err := t.Lab.Output(t.Ctx, node, "iptables-save", "-t", "nat")
-		if err == nil && !strings.Contains(saved, "\""+kit.Namespace+"/"+kit.WebName+" ->") {
-			err = fmt.Errorf("no rule leads to an endpoint of %s", kit.WebName)
-		}
-		return err
-	})
-	healingKeeps(t, node, serversOn(t, node))
+	t.Node(node).ServersBack(servers)
+	t.Node(node).HealingKeeps(t.Node(node).Servers())
 }
 
 // podsPath returns the path at which a node's kubelet lists its Pods.
@@ -134,40 +110,9 @@ func restartedAlone(t *kit.T, node string, servers map[string]bool) {
 		t.Say("restarting the %s of %s", c, node)
 		listsAsBefore(t, node, before, c, 20*time.Second)
 		t.Hold(10*time.Second, "time for kubelet to do something wrong")
-		if now := serversOn(t, node); !kit.SameKeys(now, servers) {
+		if now := t.Node(node).Servers(); !kit.SameKeys(now, servers) {
 			t.Fail("containers were restarted: %v, before %v", now, servers)
 		}
-	}
-}
-
-// healingKeeps heals a node's links: the needy Pod continues in one of the running containers, and the cloud learns of
-// it.
-func healingKeeps(t *kit.T, node string, servers map[string]bool) {
-	t.Say("healing")
-	t.Must(t.Lab.Heal(t.Ctx, lab.LAN, node))
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
-	t.Pool.Settled(60 * time.Second)
-	t.Eventually(60*time.Second, "the cloud shows the Pod "+kit.NeedyName+" ready on "+node, func() error {
-		p, err := t.Cloud.CoreV1().Pods(kit.Namespace).Get(t.Ctx, kit.NeedyName, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		for _, c := range p.Status.Conditions {
-			if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-				return nil
-			}
-		}
-		return fmt.Errorf("its conditions: %v", p.Status.Conditions)
-	})
-	if _, err := t.Node(node).NeedyAnswers(); err != nil {
-		t.Fail("the Pod %s, which nothing evicts: %w", kit.NeedyName, err)
-	}
-	kept := false
-	for now := range serversOn(t, node) {
-		kept = kept || kit.IsNeedy(now) && servers[now]
-	}
-	if !kept {
-		t.Fail("healing has restarted the Pod %s", kit.NeedyName)
 	}
 }
 

@@ -3,6 +3,10 @@ package ops
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -53,33 +57,7 @@ func lanAddress(t *kit.T) {
 	for i, name := range t.Pool.Nodes() {
 		t.Must(annotate(t, t.Cloud, name, t.Config.LANAddresses(1, i+1)[0].String()))
 	}
-	host := t.Pool.CoordinatorNode()
-	want := ""
-	for i, name := range t.Pool.Nodes() {
-		if name == host {
-			want = fmt.Sprintf("https://%s:%d", t.Config.LANAddresses(1, i+1)[0], edge.PortCoordinator)
-		}
-	}
-	t.Eventually(90*time.Second, "hubs are told that the coordinator is at "+want, func() error {
-		told, err := t.Cloud.CoreV1().ConfigMaps(edge.NamespaceSystem).Get(t.Ctx, edge.PoolName("p1").DiscoveryConfigMap(),
-			metav1.GetOptions{})
-		if err == nil && told.Data[edge.DiscoveryServer] != want {
-			err = fmt.Errorf("they are told %s", told.Data[edge.DiscoveryServer])
-		}
-		return err
-	})
-	t.Eventually(90*time.Second, "all hubs reach the coordinator on the LAN", func() error {
-		for _, name := range t.Pool.Nodes() {
-			out, err := t.Lab.Output(t.Ctx, name, "ss", "-Htn", "state", "established")
-			if err != nil {
-				return err
-			}
-			if !strings.Contains(out, strings.TrimPrefix(want, "https://")) {
-				return fmt.Errorf("%s has no connection to %s: %s", name, want, out)
-			}
-		}
-		return nil
-	})
+	coordinatorServesAt(t, 0)
 	t.Figure("moved_to_the_lan_s", time.Since(said).Seconds())
 	t.Pool.Settled(30 * time.Second)
 
@@ -87,23 +65,7 @@ func lanAddress(t *kit.T) {
 	cut := time.Now()
 	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
 	t.Node(node).Delegated(cut)
-	for _, p := range kit.On(pods, node) {
-		for _, args := range [][]string{
-			{"logs", "-n", p.Namespace, p.Name}, {"exec", "-n", p.Namespace, p.Name, "--", "hostname"},
-			{"top", "pod", "-n", p.Namespace, p.Name},
-		} {
-			t.Eventually(60*time.Second, "on site: kubectl "+strings.Join(args, " "), func() error {
-				out, err := kubectlSays(t, kubectlRun{place: place{via: atSite}, args: args})
-				if err != nil {
-					return fmt.Errorf("%w: %s", err, out)
-				}
-				if args[0] == "exec" && strings.TrimSpace(out) != p.Name {
-					return errors.New(out)
-				}
-				return nil
-			})
-		}
-	}
+	worksOnSite(t, kit.On(pods, node))
 	t.Hold(time.Until(cut.Add(2*(t.Config.Timing.Grace+t.Config.Timing.Toleration))), "twice the time in which Kubernetes evicts")
 	t.Must(t.Seen.NeverNotReady(node, cut))
 	t.Must(t.Seen.Untouched(kit.On(pods, node), cut))
@@ -112,9 +74,74 @@ func lanAddress(t *kit.T) {
 	t.Node(node).Direct(healed)
 }
 
-// annotate says where a node is on the LAN.
+// coordinatorServesAt waits until hubs are told that the coordinator is at one of its node's addresses on the LAN, by the
+// number of that address, and reach it there.
+func coordinatorServesAt(t *kit.T, number int) {
+	host := t.Pool.CoordinatorNode()
+	at := net.JoinHostPort(addressesOf(t, host)[number].String(), strconv.Itoa(edge.PortCoordinator))
+	t.Eventually(90*time.Second, "hubs are told that the coordinator is at "+at, func() error {
+		told, err := t.Cloud.CoreV1().ConfigMaps(edge.NamespaceSystem).Get(t.Ctx, edge.PoolName("p1").DiscoveryConfigMap(),
+			metav1.GetOptions{})
+		if err == nil && told.Data[edge.DiscoveryServer] != "https://"+at {
+			err = fmt.Errorf("they are told %s", told.Data[edge.DiscoveryServer])
+		}
+		return err
+	})
+	t.Eventually(90*time.Second, "all hubs reach the coordinator there, and nowhere else", func() error {
+		for _, name := range t.Pool.Nodes() {
+			out, err := t.Lab.Output(t.Ctx, name, "ss", "-Htn", "state", "established", "dport", "=",
+				":"+strconv.Itoa(edge.PortCoordinator))
+			if err != nil {
+				return err
+			}
+			for line := range strings.Lines(out) {
+				if to := strings.Fields(line); to[len(to)-1] != at {
+					return fmt.Errorf("%s has a connection to %s", name, to[len(to)-1])
+				}
+			}
+			if out == "" {
+				return fmt.Errorf("%s has no connection to %s", name, at)
+			}
+		}
+		return nil
+	})
+}
+
+// addressesOf returns the addresses of a node of the first pool on the LAN.
+func addressesOf(t *kit.T, node string) []netip.Addr {
+	i := slices.Index(t.Pool.Nodes(), node)
+	return t.Config.LANAddresses(1, i+1)
+}
+
+// worksOnSite expects that people on site see Pods at the coordinator, and get into them.
+func worksOnSite(t *kit.T, pods map[types.UID]kit.PodAt) {
+	for _, p := range pods {
+		for _, args := range [][]string{
+			{"get", "pod", "-n", p.Namespace, p.Name, "-o", "name"},
+			{"logs", "-n", p.Namespace, p.Name}, {"exec", "-n", p.Namespace, p.Name, "--", "hostname"},
+			{"top", "pod", "-n", p.Namespace, p.Name},
+		} {
+			t.Eventually(60*time.Second, "on site: kubectl "+strings.Join(args, " "), func() error {
+				out, err := kubectlSays(t, kubectlRun{place: place{via: atSite}, args: args})
+				if err != nil {
+					return fmt.Errorf("%w: %s", err, out)
+				}
+				if args[0] != "logs" && !strings.Contains(out, p.Name) {
+					return errors.New(out)
+				}
+				return nil
+			})
+		}
+	}
+}
+
+// annotate says where a node is on the LAN; an empty address takes it back.
 func annotate(t *kit.T, as kubernetes.Interface, node, address string) error {
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, edge.AnnotationLANAddress, address)
+	value := strconv.Quote(address)
+	if address == "" {
+		value = "null"
+	}
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, edge.AnnotationLANAddress, value)
 	_, err := as.CoreV1().Nodes().Patch(t.Ctx, node, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
 }

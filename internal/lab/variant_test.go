@@ -44,8 +44,8 @@ func TestProgramsWithoutAHub(t *testing.T) {
 	files := map[string]string{}
 	node{place: place{2, 1}, cfg: differing().of(2), disk: "/disk"}.addHubFiles(files)
 	for name, want := range map[string][]string{
-		"hub.kubeconfig":   {cloudAddress, "/disk/pki/ca.crt", "client-certificate:", "p2-n1.key"},
-		"proxy.kubeconfig": {cloudAddress, "/disk/pki/ca.crt", tokenOf(proxyUser)},
+		"hub.kubeconfig":   {(Config{}).families().cloudAddress(), "/disk/pki/ca.crt", "client-certificate:", "p2-n1.key"},
+		"proxy.kubeconfig": {(Config{}).families().cloudAddress(), "/disk/pki/ca.crt", tokenOf(proxyUser)},
 	} {
 		for _, part := range want {
 			if !strings.Contains(files[name], part) {
