@@ -23,9 +23,6 @@ import (
 // Flannel is the image of flannel's daemon, as flannel's own manifest names it.
 const Flannel = "ghcr.io/flannel-io/flannel:v0.28.10"
 
-// addonsName is the file of the archive of addons in its set.
-const addonsName = "addons.tar"
-
 // AddonsConfig says what the images of kubeadm's addons and of flannel are made from, and where the archive is kept.
 type AddonsConfig struct {
 	// CacheDir, Waiting and Clock are as in Config.
@@ -40,64 +37,113 @@ type AddonsConfig struct {
 // EnsureAddons returns the archive of these images, under the names that kubeadm and flannel's manifest have for them. The real
 // ones have the iptables of a distribution, and these have the host's.
 func EnsureAddons(ctx context.Context, config AddonsConfig) (Archive, error) {
-	names, err := namesOf(ctx, config.Kubeadm)
+	names, err := namesOf(ctx, config.Kubeadm, "kube-proxy", "coredns")
 	if err != nil {
 		return Archive{}, fmt.Errorf("images of addons: %w", err)
-	}
-	programs := []addon{
-		{names["kube-proxy"], "/usr/local/bin/kube-proxy", config.KubeProxy, nil, true},
-		{names["coredns"], "/coredns", config.CoreDNS, []string{"/coredns"}, false},
-		{Flannel, "/opt/bin/flanneld", config.Flanneld, []string{"/opt/bin/flanneld"}, true},
-	}
-	key := []string{recipe, runtime.GOARCH}
-	for i := range programs {
-		p := &programs[i]
-		content, err := os.ReadFile(p.path)
-		if err != nil {
-			return Archive{}, fmt.Errorf("images of addons: %w", err)
-		}
-		key = append(key, p.image, string(content))
 	}
 	tools, err := tools()
 	if err != nil {
 		return Archive{}, fmt.Errorf("images of addons: %w", err)
 	}
-	for _, t := range tools {
-		key = append(key, t.Path, string(t.Content))
-	}
 	store := artifact.Store{Dir: config.CacheDir, Clock: config.Clock, Waiting: config.Waiting}
-	e, err := store.Get(ctx, artifact.Spec{
-		Name: "addons", Key: artifact.Key(key...), Files: []string{addonsName},
-		Build: func(_ context.Context, dir, _ string) error {
-			images, err := composeAddons(programs, tools)
-			if err != nil {
-				return err
-			}
-			return oci.WriteArchive(filepath.Join(dir, addonsName), images...)
-		},
+	a, err := archiveOf(ctx, store, "addons", tools, []component{
+		{names["kube-proxy"], "/usr/local/bin/kube-proxy", config.KubeProxy, nil, true},
+		{names["coredns"], "/coredns", config.CoreDNS, []string{"/coredns"}, false},
+		{Flannel, "/opt/bin/flanneld", config.Flanneld, []string{"/opt/bin/flanneld"}, true},
 	})
 	if err != nil {
 		return Archive{}, fmt.Errorf("images of addons: %w", err)
 	}
-	if err := e.Close(); err != nil {
-		return Archive{}, fmt.Errorf("images of addons: %w", err)
+	return a, nil
+}
+
+// ControlPlaneConfig says what the images of kubeadm's static Pods are made from, and where the archive is kept.
+type ControlPlaneConfig struct {
+	// CacheDir, Waiting and Clock are as in Config.
+	CacheDir string
+	Waiting  func(holder string)
+	Clock    clock.WithTicker
+
+	// Kubeadm names the images. The others are static programs.
+	Kubeadm, KubeAPIServer, KubeControllerManager, KubeScheduler, Etcd, Pause string
+}
+
+// EnsureControlPlane returns the archive of the images that kubeadm init looks for besides those of its addons.
+func EnsureControlPlane(ctx context.Context, config ControlPlaneConfig) (Archive, error) {
+	programs := []struct{ name, at, path string }{
+		{"kube-apiserver", "/usr/local/bin/kube-apiserver", config.KubeAPIServer},
+		{"kube-controller-manager", "/usr/local/bin/kube-controller-manager", config.KubeControllerManager},
+		{"kube-scheduler", "/usr/local/bin/kube-scheduler", config.KubeScheduler},
+		{"etcd", "/usr/local/bin/etcd", config.Etcd},
+		{"pause", "/pause", config.Pause},
 	}
-	a := Archive{Path: e.Path(addonsName)}
-	for _, p := range programs {
-		a.Images = append(a.Images, p.image)
+	must, components := make([]string, len(programs)), make([]component, len(programs))
+	for i, p := range programs {
+		must[i] = p.name
+	}
+	names, err := namesOf(ctx, config.Kubeadm, must...)
+	if err != nil {
+		return Archive{}, fmt.Errorf("images of the control plane: %w", err)
+	}
+	for i, p := range programs {
+		components[i] = component{names[p.name], p.at, p.path, []string{p.at}, false}
+	}
+	store := artifact.Store{Dir: config.CacheDir, Clock: config.Clock, Waiting: config.Waiting}
+	a, err := archiveOf(ctx, store, "control-plane", nil, components)
+	if err != nil {
+		return Archive{}, fmt.Errorf("images of the control plane: %w", err)
 	}
 	return a, nil
 }
 
-// addon is an image of one program, at a path of the image, and whether it also needs tools.
-type addon struct {
+// archiveOf returns the archive NAME.tar of these components' images, and makes it first if the store has none.
+func archiveOf(
+	ctx context.Context, store artifact.Store, name string, tools []oci.File, components []component,
+) (Archive, error) {
+	key := []string{recipe, runtime.GOARCH}
+	for _, c := range components {
+		content, err := os.ReadFile(c.path)
+		if err != nil {
+			return Archive{}, err
+		}
+		key = append(key, c.image, string(content))
+	}
+	for _, t := range tools {
+		key = append(key, t.Path, string(t.Content))
+	}
+	file := name + ".tar"
+	e, err := store.Get(ctx, artifact.Spec{
+		Name: name, Key: artifact.Key(key...), Files: []string{file},
+		Build: func(_ context.Context, dir, _ string) error {
+			images, err := composeComponents(components, tools)
+			if err != nil {
+				return err
+			}
+			return oci.WriteArchive(filepath.Join(dir, file), images...)
+		},
+	})
+	if err != nil {
+		return Archive{}, err
+	}
+	if err := e.Close(); err != nil {
+		return Archive{}, err
+	}
+	a := Archive{Path: e.Path(file)}
+	for _, c := range components {
+		a.Images = append(a.Images, c.image)
+	}
+	return a, nil
+}
+
+// component is an image of one program, at a path of the image, and whether it also needs tools.
+type component struct {
 	image, at, path string
 	entrypoint      []string
 	tools           bool
 }
 
-// namesOf asks kubeadm for the images of its own version, by the program's name.
-func namesOf(ctx context.Context, kubeadm string) (map[string]string, error) {
+// namesOf asks kubeadm for the images of its own version, by the program's name. These it must name.
+func namesOf(ctx context.Context, kubeadm string, must ...string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, appletsTimeout)
 	defer cancel()
 	version, err := exec.CommandContext(ctx, kubeadm, "version", "-o", "short").Output()
@@ -114,21 +160,21 @@ func namesOf(ctx context.Context, kubeadm string) (map[string]string, error) {
 		name, _, _ := strings.Cut(image[strings.LastIndex(image, "/")+1:], ":")
 		names[name] = image
 	}
-	for _, must := range []string{"kube-proxy", "coredns"} {
-		if names[must] == "" {
-			return nil, fmt.Errorf("kubeadm names no image of %s among %q", must, listed)
+	for _, name := range must {
+		if names[name] == "" {
+			return nil, fmt.Errorf("kubeadm names no image of %s among %q", name, listed)
 		}
 	}
 	return names, nil
 }
 
-func composeAddons(programs []addon, tools []oci.File) ([]oci.Named, error) {
+func composeComponents(components []component, tools []oci.File) ([]oci.Named, error) {
 	common, err := oci.Layer(tools...)
 	if err != nil {
 		return nil, err
 	}
 	var images []oci.Named
-	for _, p := range programs {
+	for _, p := range components {
 		content, err := os.ReadFile(p.path)
 		if err != nil {
 			return nil, err
