@@ -36,8 +36,8 @@ type installed struct {
 	// dir is on its disk, at the same path inside and outside.
 	dir string
 	hub string // the program
-	// pods is its range of Pods, if the scenario gives it one.
-	pods string
+	// dns is how many CoreDNS are to run on it.
+	dns int
 }
 
 // mustSh runs shell commands on the node, as one of systemd's own processes, and returns what they print.

@@ -3,10 +3,13 @@ package install
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -113,9 +116,9 @@ func kubeadm(t *kit.T, args ...string) string {
 }
 
 // kubeadmCluster gives the cloud what kubeadm join asks a cluster for, by the phases of kubeadm init that make it. It
-// leaves out the phases that start a control plane, and the addons, whose images are not available. more is what kubelets'
-// settings have besides; phases are more of kubeadm init's.
-func kubeadmCluster(t *kit.T, more string, phases ...[]string) {
+// leaves out the phases that start a control plane, and the addons, which kubeadm-stock has. more is what kubelets' settings have
+// besides.
+func kubeadmCluster(t *kit.T, more string) {
 	access, err := t.Lab.CloudConfig()
 	t.Must(err)
 	version, err := t.Cloud.Discovery().ServerVersion()
@@ -130,27 +133,33 @@ func kubeadmCluster(t *kit.T, more string, phases ...[]string) {
 		int(timing.Lease.Seconds())), 0o600))
 	kubeadm(t, "init", "phase", "upload-config", "all", "--config="+path)
 	kubeadm(t, "init", "phase", "bootstrap-token", "--config="+path, "--skip-token-print")
-	for _, phase := range phases {
-		kubeadm(t, slices.Concat([]string{"init", "phase"}, phase, []string{"--config=" + path})...)
-	}
 }
 
 // bareNode makes a lab's node a freshly installed machine, with systemd, containerd and kubeadm's programs, that the
 // cloud does not know.
-func bareNode(t *kit.T, name string) *installed { return bareNodeWith(t, name, "", nil) }
-
-// bareNodeWith makes one that runs a script before its systemd with each boot, and has more units, which systemd starts.
-func bareNodeWith(t *kit.T, name, script string, more map[string]string) *installed {
-	if t.Config.NoCgroups {
-		t.Fail("systemd, which is to run on %s, needs cgroups: run this scenario as root", name)
-	}
+func bareNode(t *kit.T, name string) *installed {
 	n := &installed{T: t, name: name, hub: "/usr/local/bin/yurthub"}
 	address := t.Node(name).Address()
-	bins, err := t.Lab.Programs()
-	t.Must(err)
 	t.Must(t.Lab.Node(t.Ctx, lab.Kill, name, lab.All))
 	t.Must(t.Cloud.CoreV1().Nodes().Delete(t.Ctx, name, metav1.DeleteOptions{}))
 	disk, err := t.Lab.Reinstall(name, "")
+	t.Must(err)
+	n.furnish(disk, address, "", nil)
+	t.Must(t.Lab.Node(t.Ctx, lab.Start, name, lab.All))
+	if _, err := t.Cloud.CoreV1().Nodes().Get(t.Ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Fail("the cloud knows the Node %s before it has joined: %v", name, err)
+	}
+	return n
+}
+
+// furnish makes an empty disk that of a machine with this address, with kubeadm's programs and their units, and ours. With each
+// boot it runs a script before its systemd, which also starts more units.
+func (n *installed) furnish(disk, address, script string, more map[string]string) {
+	t := n.T
+	if t.Config.NoCgroups {
+		t.Fail("systemd, which is to run on %s, needs cgroups: run this scenario as root", n.name)
+	}
+	bins, err := t.Lab.Programs()
 	t.Must(err)
 	n.dir = filepath.Join(disk, "install")
 	programs, units := filepath.Join(n.dir, "local/bin"), filepath.Join(n.dir, "local/lib/systemd/system")
@@ -169,43 +178,66 @@ func bareNodeWith(t *kit.T, name, script string, more map[string]string) *instal
 	for unit := range more {
 		script += "ln -sf /usr/local/lib/systemd/system/" + unit + " etc/systemd/system/multi-user.target.wants/\n"
 	}
-	t.Must(t.Lab.TakeOver(name, fmt.Sprintf(kubeadmBoots, n.dir, address)+script+
+	t.Must(t.Lab.TakeOver(n.name, fmt.Sprintf(kubeadmBoots, n.dir, address)+script+
 		fmt.Sprintf(boots, n.dir, "/etc/systemd/system:/usr/local/lib/systemd/system")))
-	t.Must(t.Lab.Node(t.Ctx, lab.Start, name, lab.All))
-	if _, err := t.Cloud.CoreV1().Nodes().Get(t.Ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Fail("the cloud knows the Node %s before it has joined: %v", name, err)
-	}
-	return n
 }
 
 // kubeadmJoin makes the machine a node of the first pool, as kubeadm's documentation says.
 func (n *installed) kubeadmJoin() {
-	join := kubeadm(n.T, "token", "create", "--print-join-command")
-	token := strings.Fields(join)[slices.Index(strings.Fields(join), "--token")+1]
+	n.runKubeadm("join", kubeadm(n.T, "token", "create", "--print-join-command"), "This node has joined the cluster")
+	_, err := n.Cloud.CoreV1().Nodes().Patch(n.Ctx, n.name, types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"labels":{%q:"p1"}}}`, edge.LabelNodePool), metav1.PatchOptions{})
+	n.Must(err)
+	n.beats("kubelet goes straight to the cloud, as kubeadm left it")
+	n.goesStraight()
+}
+
+// joinToken is a bootstrap token, which is no news.
+var joinToken = regexp.MustCompile(`[a-z0-9]{6}\.[a-z0-9]{16}`)
+
+// runKubeadm runs a command of kubeadm's on the node, which must say what success sounds like, and returns all that it says.
+func (n *installed) runKubeadm(verb, command, success string) string {
 	for check, why := range kubeadmIgnored {
 		n.Say("kubeadm's check %s is ignored: %s", check, why)
 	}
 	ignored := strings.Join(slices.Collect(maps.Keys(kubeadmIgnored)), ",")
 	start := time.Now()
-	said := n.mustSh(fmt.Sprintf("export PATH=/usr/local/bin:$PATH; %s --ignore-preflight-errors=%s 2>&1 || echo exit status $?",
-		join, ignored))
-	for line := range strings.Lines(strings.ReplaceAll(said, token, "TOKEN")) {
-		if !strings.Contains(line, "\x1b[") { // the list of everything that the kernel has
-			n.Say("%s", strings.TrimSpace(line))
+	said := n.lasts(8*time.Minute, fmt.Sprintf(
+		"export PATH=/usr/local/bin:$PATH; %s --ignore-preflight-errors=%s || echo exit status $?", command, ignored))
+	for line := range strings.Lines(joinToken.ReplaceAllString(said, "TOKEN")) {
+		const colour = "\x1b[" // of the list of everything that the kernel has
+		if line = strings.TrimSpace(line); line != "" && !strings.Contains(line, colour) {
+			n.Say("%s", line)
 		}
 	}
-	if !strings.Contains(said, "This node has joined the cluster") {
-		n.Fail("kubeadm join has not made %s a node", n.name)
+	if !strings.Contains(said, success) {
+		n.Fail("kubeadm %s on %s does not say: %s", verb, n.name, success)
 	}
-	n.Figure("kubeadm_join_s", time.Since(start).Seconds())
-	_, err := n.Cloud.CoreV1().Nodes().Patch(n.Ctx, n.name, types.MergePatchType,
-		fmt.Appendf(nil, `{"metadata":{"labels":{%q:"p1"}}}`, edge.LabelNodePool), metav1.PatchOptions{})
-	n.Must(err)
-	if n.pods != "" {
-		n.podRange()
+	n.Figure("kubeadm_"+verb+"_s", time.Since(start).Seconds())
+	return said
+}
+
+// lasts is mustSh for commands that may take longer than the lab waits for an order.
+func (n *installed) lasts(within time.Duration, commands string) string {
+	script, log, done := filepath.Join(n.dir, "lasts.sh"), filepath.Join(n.dir, "lasts.log"), filepath.Join(n.dir, "lasts.end")
+	n.Must(os.WriteFile(script, []byte(commands), 0o600))
+	if err := os.Remove(done); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		n.Fail("%w", err)
 	}
-	n.beats("kubelet goes straight to the cloud, as kubeadm left it")
-	n.goesStraight()
+	n.mustSh(fmt.Sprintf(`setsid sh -c 'sh -eu %s; echo $? >%s' >%s 2>&1 </dev/null &`, script, done, log))
+	for deadline := time.Now().Add(within); ; n.Pause(100*time.Millisecond, commands) {
+		status, err := os.ReadFile(done)
+		said, logErr := os.ReadFile(log)
+		n.Must(logErr)
+		switch {
+		case err == nil && strings.TrimSpace(string(status)) == "0":
+			return string(said)
+		case err == nil && len(status) > 0:
+			n.Fail("%s: exit status %s: %s", commands, status, said)
+		case time.Now().After(deadline):
+			n.Fail("%s: not within %v: %s", commands, within, said)
+		}
+	}
 }
 
 // goesStraight expects kubelet to run as kubeadm's drop-in says, and no hub.

@@ -5,168 +5,27 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/e2e/kit"
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/wire"
 )
 
 var stockScenarios = []kit.Scenario{{
-	Name: "kubeadm-stock", Lab: stock(kit.OnePool.AsInstalled()), Run: kubeadmStock,
-	Doc: "a machine with an empty disk, kubeadm join, kubeadm's own kube-proxy and CoreDNS, and flannel: `yurthub join` " +
-		"alone has all three go through the hub, and no other container is restarted; power-cycled while cut off, its Pods " +
-		"are back on flannel's network and answer; logs, exec and top work on site; then kubeadm upgrade node, reset, and " +
-		"kubeadm reset under a hub",
+	Name: "kubeadm-stock", Lab: kit.OnePool.AsBare(), Run: kubeadmStock,
+	Doc: "four machines with empty disks, kubeadm init and join, kubeadm's own kube-proxy and CoreDNS, and flannel; then only " +
+		"our README's commands: all agents go through the hubs, and no other container is restarted; the pool has one list of " +
+		"EndpointSlices; a cut node is delegated; power-cycled while cut off, its Pods are back on flannel's network and " +
+		"answer; logs, exec and top work on site; then kubeadm upgrade node, reset, and kubeadm reset under a hub",
 }}
-
-// stock is a lab whose nodes' network is the scenario's: no kube-proxy of the lab's.
-func stock(c lab.Config) lab.Config {
-	c.Addons, c.NoProxy = true, true
-	return c
-}
-
-// stockAllowed is what differs from a cluster that kubeadm has made on machines of its own, with the reasons.
-var stockAllowed = []string{
-	"the control plane is the lab's, given what kubeadm init's phases upload-config, bootstrap-token and addon make: kubeadm " +
-		"init itself starts one as static Pods, whose images the lab does not have",
-	"kubelet's cgroupDriver, failCgroupV1 and oomScoreAdj: the machine has its host's cgroups, and no CAP_SYS_RESOURCE",
-	"kube-proxy's conntrack: {maxPerCore: 0, min: 0}: a network namespace refuses the write",
-	"images of kube-proxy, CoreDNS and flannel are built from their modules, under kubeadm's names",
-	"kubeadm's check SystemVerification is ignored",
-	"the Node's podCIDR is set by the scenario: the lab's kube-controller-manager allocates none",
-	"kube-proxy, CoreDNS and flannel have a nodeSelector: the lab's other machines have a network of the lab's",
-	"kube-proxy's volume lib-modules is another directory: the machine has its host's /lib, which may lack it",
-	"flannel's CNI plugin is in no module that is served: the plugin bridge, by flannel's subnet.env, is in its place",
-}
-
-// stockSettings is what kubeadm init would get besides.
-const stockSettings = `---
-apiVersion: kubeproxy.config.k8s.io/v1alpha1
-kind: KubeProxyConfiguration
-conntrack: {maxPerCore: 0, min: 0}
-`
-
-// stockBoots comes before a machine's own: its containerd is a service, as kubeadm's documentation has it, and not the lab's; its
-// network is flannel's, which has to come back with each boot; CoreDNS has somewhere to forward to.
-const stockBoots = `
-pkill -x containerd || true
-while pgrep -x containerd >/dev/null; do sleep 0.1; done
-rm -f %[1]s/cni/*
-printf 'nameserver 192.0.2.53\n' >%[2]s/etc/resolv.conf.new
-mv -f %[2]s/etc/resolv.conf.new %[2]s/etc/resolv.conf
-`
-
-const containerdUnit = `[Unit]
-Description=containerd
-Before=kubelet.service
-
-[Service]
-Environment=PATH=%[1]s:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-ExecStart=%[2]s --config %[3]s/containerd.toml
-Delegate=yes
-KillMode=process
-Restart=always
-RestartSec=1
-LimitNOFILE=1048576
-
-[Install]
-WantedBy=multi-user.target
-`
-
-// flannel is as flannel's own manifest, but for the allowances above. The container bridge writes what flannel's init container
-// and its plugin do together.
-const flannel = `apiVersion: v1
-kind: Namespace
-metadata: {name: kube-flannel, labels: {pod-security.kubernetes.io/enforce: privileged}}
----
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: flannel, namespace: kube-flannel}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: flannel}
-rules:
-- {apiGroups: [""], resources: [pods], verbs: [get]}
-- {apiGroups: [""], resources: [nodes], verbs: [get, list, watch]}
-- {apiGroups: [""], resources: [nodes/status], verbs: [patch]}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: flannel}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: flannel}
-subjects: [{kind: ServiceAccount, name: flannel, namespace: kube-flannel}]
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: kube-flannel-cfg, namespace: kube-flannel}
-data:
-  net-conf.json: '{"Network": "10.128.0.0/9", "Backend": {"Type": "host-gw"}}'
----
-apiVersion: apps/v1
-kind: DaemonSet
-metadata: {name: kube-flannel-ds, namespace: kube-flannel, labels: {app: flannel}}
-spec:
-  selector: {matchLabels: {app: flannel}}
-  template:
-    metadata: {labels: {app: flannel}}
-    spec:
-      hostNetwork: true
-      priorityClassName: system-node-critical
-      serviceAccountName: flannel
-      nodeSelector: {kubernetes.io/hostname: %[1]s}
-      tolerations: [{operator: Exists}]
-      containers:
-      - name: kube-flannel
-        image: %[2]s
-        command: [/opt/bin/flanneld]
-        args: [--ip-masq, --kube-subnet-mgr, "--iface=$(NODE_IP)"]
-        securityContext: {capabilities: {add: [NET_ADMIN, NET_RAW]}}
-        env:
-        - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
-        - {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
-        - {name: NODE_IP, valueFrom: {fieldRef: {fieldPath: status.hostIP}}}
-        volumeMounts:
-        - {name: run, mountPath: /run/flannel}
-        - {name: flannel-cfg, mountPath: /etc/kube-flannel/}
-        - {name: xtables-lock, mountPath: /run/xtables.lock}
-      - name: bridge
-        image: %[3]s
-        command:
-        - sh
-        - -euc
-        - |
-          trap 'exit 0' TERM
-          until [ -s /run/flannel/subnet.env ]; do sleep 1; done
-          . /run/flannel/subnet.env
-          subnet=${FLANNEL_SUBNET%%.1/*}.0/${FLANNEL_SUBNET#*/}
-          cat >/cni/.new <<EOF
-          {"cniVersion":"1.0.0","name":"cbr0","plugins":[
-           {"type":"bridge","bridge":"cni0","isDefaultGateway":true,"ipMasq":false,"hairpinMode":true,"mtu":$FLANNEL_MTU,
-            "ipam":{"type":"host-local","ranges":[[{"subnet":"$subnet"}]]}}]}
-          EOF
-          mv /cni/.new /cni/10-flannel.conflist
-          while sleep 1; do :; done
-        volumeMounts:
-        - {name: run, mountPath: /run/flannel}
-        - {name: cni, mountPath: /cni}
-      volumes:
-      - {name: run, hostPath: {path: /run/flannel, type: DirectoryOrCreate}}
-      - {name: cni, hostPath: {path: %[4]s/cni, type: DirectoryOrCreate}}
-      - {name: flannel-cfg, configMap: {name: kube-flannel-cfg}}
-      - {name: xtables-lock, hostPath: {path: /run/xtables.lock, type: FileOrCreate}}
-`
 
 // stockAgents are the programs that are to go through the hub.
 var stockAgents = []string{"kube-proxy", "coredns", "flanneld"}
@@ -175,137 +34,181 @@ func kubeadmStock(t *kit.T) {
 	for _, why := range stockAllowed {
 		t.Say("allowed: %s", why)
 	}
-	n := stockNode(t, t.Pool.Follower(t.Pool.SettledAway()))
+	c := makeStockCluster(t)
 	const service = "10.96.0.1"
-	n.agentsGo("as kubeadm and flannel leave them, straight", service)
+	c.install(t)
+	c.addDNS(t)
+	n := c.last(t)
+	for _, each := range c.edge {
+		each.agentsGo("as kubeadm and flannel leave them, straight", service)
+	}
 	n.deployShop()
 	n.deployWorkload()
 	shop := n.shopAnswers("before the hub")
 	before := n.others()
 
-	t.Say("join")
-	start := time.Now()
-	said := n.mustSh(n.hub + " join --nodepool-name=p1")
-	t.Say("%s", strings.TrimSpace(said))
-	t.Figure("stock_join_s", time.Since(start).Seconds())
-	t.Must(t.Lab.Adopt(n.name))
-	n.beats("kubelet goes through the hub")
-	n.goesByHub()
-	for _, agent := range stockAgents {
-		if !strings.Contains(said, agent+" goes through yurthub\n") {
-			t.Fail("join does not say that %s goes through yurthub", agent)
-		}
+	for _, each := range c.edge {
+		each.joinPool()
 	}
-	n.agentsGo("after join, by the hub", t.Node(n.name).Address())
-	n.nobodyPast()
+	joined := time.Now()
 	n.same("join", before)
-	t.Pool.Settled(60 * time.Second)
+	t.Pool.Settled(2 * time.Minute)
+	for _, each := range c.edge {
+		each.nobodyPast()
+	}
+	lists := t.Pool.ListsOverWAN(endpointSlices)
+	for _, l := range lists {
+		t.Say("list over the WAN: %s at %s by %s (%s)", endpointSlices, l.At.Local().Format(time.TimeOnly), l.User, l.Verb)
+	}
+	if len(lists) != 1 {
+		t.Fail("EndpointSlices were listed %d times for the pool, want once", len(lists))
+	}
 	n.onSite("with the cloud connected")
-
-	t.Say("power-cycling %s, cut off from cloud and pool", n.name)
-	lists := len(t.Pool.ListsOverWAN("endpointslices"))
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, n.name, wire.Drop))
-	t.Must(t.Lab.Cut(t.Ctx, lab.LAN, n.name, wire.Drop))
-	t.Hold(3*time.Second, "the hub's disk is written once a second")
-	start = time.Now()
-	t.Must(t.Lab.Node(t.Ctx, lab.Restart, n.name, lab.All))
-	moved := n.shopAnswers("after a power cut, cut off")
-	t.Figure("stock_restart_offline_s", time.Since(start).Seconds())
-	if moved == shop {
-		t.Say("the Pod has its former address again")
-	}
-	n.agentsGo("after a power cut, cut off, by the hub", t.Node(n.name).Address())
-	t.Must(t.Lab.Heal(t.Ctx, lab.LAN, n.name))
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
-	n.onSite("with the pool cut off from the cloud")
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, "pool/p1"))
-	t.Pool.Settled(60 * time.Second)
-	n.beats("healed")
-	n.nobodyPast()
-	if more := t.Pool.NewLists("endpointslices", lists); len(more) > 0 {
-		t.Fail("after the pool has listed EndpointSlices once, it was listed again: %+v", more)
-	}
+	n.namesAnswer("with the cloud connected")
+	n.delegatedWhileCut()
+	c.powerCycle(n, shop, joined)
 
 	t.Say("kubeadm upgrade node")
-	t.Say("%s", strings.TrimSpace(n.mustSh(`
-export PATH=/usr/local/bin:$PATH
-kubeadm upgrade node --ignore-preflight-errors=SystemVerification >/run/upgrade.log 2>&1 || {
-	tr '\n' ' ' </run/upgrade.log
-	exit 1
-}
-cat /run/upgrade.log`)))
+	n.runKubeadm("upgrade", "kubeadm upgrade node", "The kubelet configuration for this node was successfully upgraded!")
 	n.mustSh("systemctl restart kubelet.service")
 	n.beats("upgraded by kubeadm")
 	n.goesByHub()
 
-	t.Say("%s", strings.TrimSpace(n.mustSh(n.hub+" reset")))
+	t.Say("%s", strings.TrimSpace(n.lasts(4*time.Minute, n.hub+" reset")))
 	n.beats("kubelet goes straight to the cloud again")
 	n.goesStraight()
 	n.agentsGo("after reset, straight", service)
 	n.shopAnswers("after reset")
 
 	t.Say("join again, and kubeadm reset under the hub")
-	t.Say("%s", strings.TrimSpace(n.mustSh(n.hub+" join --nodepool-name=p1")))
-	n.agentsGo("joined again, by the hub", t.Node(n.name).Address())
-	n.mustSh("export PATH=/usr/local/bin:$PATH; kubeadm reset --force 2>&1 | tail -5")
-	t.Say("%s", strings.TrimSpace(n.mustSh(n.hub+" reset")))
+	n.joinPool()
+	n.runKubeadm("reset", "kubeadm reset --force", "The reset process does not")
+	t.Say("%s", strings.TrimSpace(n.lasts(4*time.Minute, n.hub+" reset")))
+	// As kubeadm reset asks for, and flannel's documentation: a node that joins anew gets another range of addresses.
+	n.mustSh("rm -rf /etc/cni/net.d/* /run/flannel/*; ip link delete cni0")
 	t.Must(t.Cloud.CoreV1().Nodes().Delete(t.Ctx, n.name, metav1.DeleteOptions{}))
-	n.kubeadmJoin()
+	n.dns = 1 // of the Deployment's Pods it may get none
+	n.runKubeadm("join", c.join, "This node has joined the cluster")
+	kubectlCloud(t, "label", "node", n.name, edge.LabelNodePool+"=p1")
 	n.agentsGo("kubeadm has joined it again, straight", service)
-	t.Say("%s", strings.TrimSpace(n.mustSh(n.hub+" join --nodepool-name=p1")))
-	n.agentsGo("and join, by the hub", t.Node(n.name).Address())
+	n.joinPool()
 	n.nobodyPast()
 }
 
-// stockNode makes a machine a node of a cluster with kubeadm's addons and flannel.
-func stockNode(t *kit.T, name string) *installed {
-	kubeadmCluster(t, stockSettings, []string{"addon", "all"})
-	for _, args := range [][]string{
-		{"-n", "kube-system", "patch", "daemonset", "kube-proxy", "-p", selecting(name, `,"volumes":[{"name":"lib-modules",`+
-			`"hostPath":{"path":"/var/lib/modules","type":"DirectoryOrCreate"}}]`)},
-		{"-n", "kube-system", "patch", "deployment", "coredns", "-p", selecting(name, "")},
-	} {
-		kubectlCloud(t, args...)
+const endpointSlices = "endpointslices"
+
+// last puts a node that does not run the coordinator at the end, and returns it: others have hubs, and lead, before it does.
+func (c *stockCluster) last(t *kit.T) *installed {
+	coordinator := t.Pool.CoordinatorNode()
+	for i, n := range c.edge {
+		if n.name != coordinator {
+			c.edge = append(slices.Delete(c.edge, i, i+1), n)
+			break
+		}
 	}
-	bins, err := t.Lab.Programs()
-	t.Must(err)
-	cidr := regexp.MustCompile(`"subnet":"([^"]+)"`)
-	conflist, err := os.ReadFile(filepath.Join(t.Lab.Dir(), "machines", name, "cni", "10-pods.conflist"))
-	t.Must(err)
-	found := cidr.FindSubmatch(conflist)
-	if found == nil {
-		t.Fail("the lab's network names no range of Pods: %s", conflist)
-	}
-	disk := filepath.Join(t.Lab.Dir(), "machines", name)
-	n := bareNodeWith(t, name, fmt.Sprintf(stockBoots, disk, filepath.Join(disk, "install")), map[string]string{
-		"containerd.service": fmt.Sprintf(containerdUnit, filepath.Dir(bins.ContainerdShimRuncV2), bins.Containerd, disk),
-	})
-	n.pods = string(found[1])
-	path := filepath.Join(disk, "flannel.yaml")
-	t.Must(os.WriteFile(path, fmt.Appendf(nil, flannel, name, lab.FlannelImage(), kit.WebImage, disk), 0o600))
-	kubectlCloud(t, "apply", "-f", path) // the node is not Ready without a network
-	n.kubeadmJoin()
-	return n
+	return c.edge[len(c.edge)-1]
 }
 
-// podRange gives the Node its range of Pods, which flannel asks for.
-func (n *installed) podRange() {
-	_, err := n.Cloud.CoreV1().Nodes().Patch(n.Ctx, n.name, types.MergePatchType,
-		fmt.Appendf(nil, `{"spec":{"podCIDR":%q,"podCIDRs":[%q]}}`, n.pods, n.pods), metav1.PatchOptions{})
+// joinPool puts the node behind a hub, by the command of our README.
+func (n *installed) joinPool() {
+	start := time.Now()
+	said := n.lasts(4*time.Minute, n.hub+" join --nodepool-name=p1")
+	n.Say("%s", strings.TrimSpace(said))
+	n.Figure("stock_join_s", time.Since(start).Seconds())
+	n.beats("kubelet of " + n.name + " goes through the hub")
+	n.goesByHub()
+	for _, agent := range stockAgents {
+		if !strings.Contains(said, agent+" goes through yurthub\n") {
+			n.Fail("join does not say that %s goes through yurthub", agent)
+		}
+	}
+	n.agentsGo("after join, by the hub", n.Node(n.name).Address())
+}
+
+// delegatedWhileCut cuts the node's link for longer than Kubernetes' grace period.
+func (n *installed) delegatedWhileCut() {
+	cut := time.Now()
+	n.Must(n.Lab.Cut(n.Ctx, lab.WAN, n.name, wire.Drop))
+	n.Node(n.name).Delegated(cut)
+	n.onSite("with the node cut off from the cloud")
+	n.namesAnswer("with the node cut off from the cloud")
+	if left := 75*time.Second - time.Since(cut); left > 0 {
+		n.Hold(left, "longer than the 50 s in which Kubernetes would take the node for dead")
+	}
+	healed := time.Now()
+	n.Must(n.Lab.Heal(n.Ctx, lab.WAN, n.name))
+	n.Node(n.name).Direct(healed)
+	n.Must(n.Seen.NeverNotReady(n.name, cut))
+}
+
+// powerCycle takes the power of a node that can reach nothing, and has the pool cut off afterwards.
+func (c *stockCluster) powerCycle(n *installed, shop netip.Addr, joined time.Time) {
+	n.Say("power-cycling %s, cut off from cloud and pool", n.name)
+	n.Must(n.Lab.Cut(n.Ctx, lab.WAN, n.name, wire.Drop))
+	n.Must(n.Lab.Cut(n.Ctx, lab.LAN, n.name, wire.Drop))
+	n.namesAnswer("cut off from cloud and pool")
+	n.Hold(3*time.Second, "the hub's disk is written once a second")
+	start := time.Now()
+	n.Must(n.Lab.Node(n.Ctx, lab.Restart, n.name, lab.All))
+	moved := n.shopAnswers("after a power cut, cut off")
+	n.Figure("stock_restart_offline_s", time.Since(start).Seconds())
+	if moved == shop {
+		n.Say("the Pod has its former address again")
+	}
+	n.agentsGo("after a power cut, cut off, by the hub", n.Node(n.name).Address())
+	n.dnsPodsAnswer("after a power cut, cut off")
+	n.Must(n.Lab.Heal(n.Ctx, lab.LAN, n.name))
+	n.Must(n.Lab.Cut(n.Ctx, lab.WAN, "pool/p1", wire.Drop))
+	n.onSite("with the pool cut off from the cloud")
+	n.Must(n.Lab.Heal(n.Ctx, lab.WAN, "pool/p1"))
+	n.Pool.Settled(2 * time.Minute)
+	n.beats("healed")
+	n.nobodyPast()
+	if more := n.Pool.NewLists(endpointSlices, 1); len(more) > 0 {
+		n.Fail("after the pool has listed EndpointSlices once, it was listed again: %+v", more)
+	}
+	// kube-proxy and CoreDNS of the control plane's node have been connected all the time.
+	all, err := n.Lab.CloudLists(n.Ctx, endpointSlices)
 	n.Must(err)
-}
-
-// selecting is a patch that has a workload's Pods on one node alone; more is besides in their spec.
-func selecting(node, more string) string {
-	return fmt.Sprintf(`{"spec":{"template":{"spec":{"nodeSelector":{"kubernetes.io/hostname":%q}%s}}}}`, node, more)
-}
-
-func kubectlCloud(t *kit.T, args ...string) {
-	cmd, err := t.Lab.Kubectl(t.Ctx, "cloud", args)
-	t.Must(err)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fail("kubectl %v: %w: %s", args, err, out)
+	for _, l := range all {
+		agent, isAgent := strings.CutPrefix(l.User, "system:serviceaccount:kube-system:")
+		if isAgent && l.At.After(joined) && (agent == "kube-proxy" || agent == "coredns") {
+			n.Fail("after all nodes have joined, %s has listed EndpointSlices in the cloud: %+v", agent, l)
+		}
 	}
+}
+
+// namesAnswer asks for a name at the Service kube-dns: the node's own CoreDNS answers, by kube-proxy's rules.
+func (n *installed) namesAnswer(when string) {
+	server := netip.MustParseAddrPort(stockDNS + ":53")
+	n.Eventually(time.Minute, when+", the Service kube-dns answers on "+n.name, func() error { return n.nameAnswers(server) })
+}
+
+func (n *installed) nameAnswers(server netip.AddrPort) error {
+	got, err := n.Lab.LookupAt(n.Ctx, n.name, server, "kube-system", "kube-dns")
+	if err == nil && (len(got) != 1 || got[0].String() != stockDNS) {
+		err = fmt.Errorf("it answers %v, want %s", got, stockDNS)
+	}
+	return err
+}
+
+// dnsPodsAnswer asks each CoreDNS of the node at its Pod's address.
+func (n *installed) dnsPodsAnswer(when string) {
+	n.Eventually(2*time.Minute, when+", each CoreDNS answers at its Pod's address", func() error {
+		addresses, err := n.podAddresses("-x coredns")
+		if err != nil {
+			return err
+		}
+		if len(addresses) < n.dns {
+			return fmt.Errorf("%d have an address, want %d", len(addresses), n.dns)
+		}
+		for _, a := range addresses {
+			if err := n.nameAnswers(netip.AddrPortFrom(a, 53)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 const shop, shopPort = "shop", "8099"
@@ -329,21 +232,14 @@ func (n *installed) deployShop() {
 // shopAnswers waits until the Pod answers at the address that it has now, and returns that.
 func (n *installed) shopAnswers(when string) (at netip.Addr) {
 	within := n.Eventually(4*time.Minute, when+", the Pod answers at its address", func() error {
-		listed, err := n.try(`pid=$(pgrep -f "[h]ttpd -f -p ` + shopPort + `" | head -1); [ -n "$pid" ] || exit 1
-exec nsenter --target "$pid" --net ip -4 -o addr show dev eth0`)
+		addresses, err := n.podAddresses(`-f "[h]ttpd -f -p ` + shopPort + `"`)
 		if err != nil {
 			return err
 		}
-		fields := strings.Fields(listed)
-		i := slices.Index(fields, "inet")
-		if i < 0 || i+1 >= len(fields) {
+		if len(addresses) == 0 {
 			return errors.New("it has no address")
 		}
-		prefix, err := netip.ParsePrefix(fields[i+1])
-		if err != nil {
-			return err
-		}
-		at = prefix.Addr()
+		at = addresses[0]
 		answer, err := n.Node(n.name).Fetch("http://" + at.String() + ":" + shopPort)
 		if err == nil && strings.TrimSpace(answer) != shop {
 			err = fmt.Errorf("it answers %q", answer)
@@ -352,6 +248,28 @@ exec nsenter --target "$pid" --net ip -4 -o addr show dev eth0`)
 	})
 	n.Say("%s, the Pod answers at %s, after %.1f s", when, at, within.Seconds())
 	return at
+}
+
+// podAddresses returns the addresses of the Pods of those processes of the node that pgrep finds so.
+func (n *installed) podAddresses(pgrep string) ([]netip.Addr, error) {
+	listed, err := n.try(`for pid in $(pgrep ` + pgrep + `); do
+	nsenter --target "$pid" --net ip -4 -o addr show dev eth0
+done`)
+	if err != nil {
+		return nil, err
+	}
+	var found []netip.Addr
+	for line := range strings.Lines(listed) {
+		fields := strings.Fields(line)
+		if i := slices.Index(fields, "inet"); i >= 0 && i+1 < len(fields) {
+			prefix, err := netip.ParsePrefix(fields[i+1])
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, prefix.Addr())
+		}
+	}
+	return found, nil
 }
 
 // try runs a script in the node's machine.
@@ -371,9 +289,12 @@ done`)
 			if err != nil {
 				return fmt.Errorf("%s: %w", agent, err)
 			}
-			all := strings.Fields(told)
-			if len(all) == 0 {
-				return fmt.Errorf("%s does not run", agent)
+			all, want := strings.Fields(told), 1
+			if agent == "coredns" {
+				want = n.dns
+			}
+			if len(all) < want {
+				return fmt.Errorf("%d %s run, want %d", len(all), agent, want)
 			}
 			for _, each := range all {
 				if each != address {
@@ -383,7 +304,7 @@ done`)
 		}
 		return nil
 	})
-	n.Say("%s: %s were told %s", when, strings.Join(stockAgents, ", "), address)
+	n.Say("%s: %s on %s were told %s", when, strings.Join(stockAgents, ", "), n.name, address)
 }
 
 // nobodyPast expects yurthub check to see no program that asks the API servers past the hub.

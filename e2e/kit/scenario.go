@@ -73,7 +73,7 @@ func Run(ctx context.Context, s Scenario, o Options) Result {
 // hubsFound waits, in an installed lab, until every hub has found its pool's coordinator: a hub that started before the
 // coordinator looks again within 30 s.
 func hubsFound(t *T) {
-	if !t.Config.Installed || t.Config.NoCoordinator {
+	if !t.Config.Installed || t.Config.NoCoordinator || t.Config.Bare {
 		return
 	}
 	t.Eventually(60*time.Second, "every hub has found the coordinator", func() error {

@@ -62,12 +62,25 @@ func (t *T) boot(ctx context.Context, o Options) error {
 	if t.Config, err = client.Config(); err != nil {
 		return err
 	}
+	t.Pool = Pool{t}
+	if t.Config.Bare {
+		return nil // the scenario makes the cloud
+	}
+	return t.meetCloud()
+}
+
+func (t *T) meetCloud() (err error) {
 	if t.Cloud, err = newCloud(t); err != nil {
 		return err
 	}
-	t.Pool = Pool{t}
 	t.Seen, err = observe(t.Ctx, t.Cloud, &t.Background)
 	return err
+}
+
+// Follow takes the cluster that the scenario has made in a bare lab for the lab's cloud, by its administrator's kubeconfig.
+func (t *T) Follow(kubeconfig []byte) {
+	t.Must(t.Lab.Follow(t.Ctx, kubeconfig))
+	t.Must(t.meetCloud())
 }
 
 // Protect runs f and turns a failed assertion into an error.

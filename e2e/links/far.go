@@ -40,7 +40,7 @@ func farCutOne(t *kit.T) {
 	cut := time.Now()
 	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, plain, wire.Drop))
 	noticed := noticing(t, node)
-	node.CutOff(pods, nil)
+	t.Node(node).CutOff(pods, nil)
 	t.Must(noticed())
 	givenUp(t, plain, cut, "without_hub_cut_to_not_ready_s")
 }

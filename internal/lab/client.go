@@ -382,8 +382,15 @@ func (c *Client) HubCache(node string) ([]string, error) {
 
 // AuditLog returns the path of the cloud's audit log.
 func (c *Client) AuditLog() (string, error) {
+	cfg, err := c.Config()
+	if err != nil {
+		return "", err
+	}
 	path := filepath.Join(c.dir, "machines", cloudMachine, auditLog)
-	_, err := os.Stat(path)
+	if cfg.Bare {
+		path = filepath.Join(c.dir, "machines", cloudMachine, "var-log", filepath.Base(BareAudit), auditLog)
+	}
+	_, err = os.Stat(path)
 	return path, err
 }
 

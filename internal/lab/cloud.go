@@ -191,7 +191,7 @@ func (l *Lab) Cloud(ctx context.Context, a Action, c Component, flags []string) 
 		return err
 	}
 	if a == Start && c == KubeAPIServer {
-		return l.watch.waitServing(ctx, l.cfg.bootTimeout())
+		return l.watch().waitServing(ctx, l.cfg.bootTimeout())
 	}
 	return nil
 }

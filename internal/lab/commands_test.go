@@ -124,6 +124,8 @@ func TestComponents(t *testing.T) {
 		{"installed", first, Config{Kubelet: Real, Installed: true}, []Component{Hub, Containerd, KubeletC, KubeProxy}},
 		{"installed, the cloud", inCloud, Config{Kubelet: Real, Installed: true, CoreDNS: true, NoProxy: true},
 			[]Component{Containerd, KubeletC, KubeProxy}},
+		{"bare", second, Config{Pools: 1}.AsBare(), []Component{Containerd}},
+		{"bare, the cloud", inCloud, Config{Pools: 1}.AsBare(), []Component{Containerd}},
 	} {
 		if got := (node{place: tt.place, cfg: tt.cfg}).components(); !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)

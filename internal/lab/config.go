@@ -71,9 +71,10 @@ type Config struct {
 	// KubectlOlder adds a kubectl of the minor version before ours, for Client.KubectlOlder. It is built only for a lab
 	// that asks for it.
 	KubectlOlder bool `json:"kubectlOlder,omitempty"`
-	// Addons adds images of kubeadm's addons and of flannel to all nodes: see image.EnsureAddons. They are built only for a lab
-	// that asks for them.
-	Addons bool `json:"addons,omitempty"`
+	// Bare makes machines with empty disks and no power, for a cluster that kubeadm makes on them: see Client.TakeOver and
+	// Client.Follow. They have images of what kubeadm looks for, and of flannel, which are built only for such a lab. It is
+	// Installed as well, but for what the lab itself does for that.
+	Bare bool `json:"bare,omitempty"`
 	// OpenYurt adds OpenYurt's yurt-manager, for Client.YurtManager. It is built only for a lab that asks for it.
 	OpenYurt bool `json:"openYurt,omitempty"`
 	// NoCoordinator starts the hubs with --enable-coordinator=false, and no coordinator.
@@ -120,6 +121,13 @@ func (c Config) AsInstalled() Config {
 	return c
 }
 
+// AsBare returns the same lab without anything on its machines: Installed, by kubeadm and by whoever follows our README.
+func (c Config) AsBare() Config {
+	c = c.AsInstalled()
+	c.Bare, c.Timing = true, Stock
+	return c
+}
+
 // DefaultName is the name of a lab without a given name.
 const DefaultName = "default"
 
@@ -140,6 +148,10 @@ func (c Config) Validate() error {
 		return errors.New("--kubelet hollow is of our own Kubernetes: with --kubernetes or --kubelet-version, want real")
 	case c.families() == nil:
 		return fmt.Errorf("--ip-family %q: want %s, %s or %s", c.IPFamily, IPv4, IPv6, DualStack)
+	case !c.Installed && c.Bare:
+		return errors.New("a bare lab is an installed one")
+	case c.Bare && len(c.families()) > 1 || c.Bare && c.families()[0] != four:
+		return errors.New("a bare lab is one of IPv4: its machines' addresses are kubeadm's affair")
 	case !c.Installed:
 		return c.validateVariants()
 	case c.Kubelet != Real || c.NoKubelet:
@@ -209,6 +221,9 @@ func (c Config) watchers() int {
 	}
 	if !c.NoProxy {
 		each++
+	}
+	if c.Bare { // systemd has three of them, and the control plane's machine has all that a node has
+		return 30 + c.Pools*2 + len(c.places())*(each+4)
 	}
 	return 20 + c.Pools*2 + len(c.places())*each // the cloud, coordinators, nodes
 }

@@ -36,6 +36,8 @@ func TestValidate(t *testing.T) {
 		{"installed, no kubelets", func(c *Config) { c.Kubelet, c.Installed, c.NoKubelet = Real, true, true }, "--kubelet real"},
 		{"installed, no coordinator", func(c *Config) { c.Kubelet, c.Installed, c.NoCoordinator = Real, true, true },
 			"leave --no-coordinator out"},
+		{"bare", func(c *Config) { *c = valid.AsBare(); c.Name = "a" }, ""},
+		{"bare, not installed", func(c *Config) { c.Bare = true }, "a bare lab is an installed one"},
 		{"of another Kubernetes", func(c *Config) { c.Kubelet, c.Kubernetes, c.KubeletVersion = Real, "1.34", "1.33" }, ""},
 		{"hubs alone, of another Kubernetes", func(c *Config) { c.NoKubelet, c.Kubernetes = true, "1.34" }, ""},
 		{"hollow, of another Kubernetes", func(c *Config) { c.Kubernetes = "1.34" }, "--kubelet hollow is of our own Kubernetes"},
@@ -97,6 +99,7 @@ func TestWatchers(t *testing.T) {
 		"ten real nodes":        {Config{Pools: 1, Nodes: 10, Kubelet: Real}, true},
 		"thirty real nodes":     {Config{Pools: 1, Nodes: 30, Kubelet: Real}, false},
 		"thirty hollow nodes":   {Config{Pools: 1, Nodes: 30, Kubelet: Hollow}, true},
+		"four bare machines":    {Config{Pools: 1, Nodes: 3}.AsBare(), true},
 		"two hundred bare hubs": {Config{Pools: 5, Nodes: 40, Kubelet: Hollow, NoKubelet: true, NoProxy: true}, true},
 	} {
 		if need := tt.cfg.watchers(); (need <= usual) != tt.fits {

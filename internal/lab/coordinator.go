@@ -39,7 +39,7 @@ func (l *Lab) coordinatorPlace(pool int) (place, error) {
 	if !l.cfg.Installed {
 		return place{pool, coordinatorIndex}, nil
 	}
-	pods, err := l.watch.coordinators.Pods(edge.NamespaceSystem).List(everything)
+	pods, err := l.watch().coordinators.Pods(edge.NamespaceSystem).List(everything)
 	if err != nil {
 		return place{}, err
 	}
@@ -89,7 +89,7 @@ func (l *Lab) access(ctx context.Context, pool int) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	name := poolName(pool).KubeconfigSecret()
-	s, err := l.watch.client.CoreV1().Secrets(edge.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
+	s, err := l.watch().client.CoreV1().Secrets(edge.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil && len(s.Data[accessKey]) > 0 {

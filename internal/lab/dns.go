@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -57,6 +55,12 @@ const dnsTimeout = 10 * time.Second
 // Lookup asks a node's own CoreDNS for the addresses of a Service in the lab's IP families, over TCP, from within the node. A
 // headless Service has its endpoints' addresses. The result is sorted. A name that does not exist is an error.
 func (c *Client) Lookup(ctx context.Context, node, namespace, service string) ([]netip.Addr, error) {
+	return c.LookupAt(ctx, node, netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), portDNS), namespace, service)
+}
+
+// LookupAt is Lookup at any server that the node reaches.
+func (c *Client) LookupAt(ctx context.Context, node string, server netip.AddrPort, namespace, service string,
+) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, dnsTimeout)
 	defer cancel()
 	name := service + "." + namespace + ".svc." + clusterDomain + "."
@@ -66,9 +70,9 @@ func (c *Client) Lookup(ctx context.Context, node, namespace, service string) ([
 	}
 	var addresses []netip.Addr
 	for _, f := range cfg.families() {
-		found, err := c.lookup(ctx, node, name, f.record)
+		found, err := c.lookup(ctx, node, server, name, f.record)
 		if err != nil {
-			return nil, fmt.Errorf("the CoreDNS of %s: %s: %w", node, name, errors.Join(err, context.Cause(ctx)))
+			return nil, fmt.Errorf("CoreDNS at %s, from %s: %s: %w", server, node, name, errors.Join(err, context.Cause(ctx)))
 		}
 		addresses = append(addresses, found...)
 	}
@@ -76,8 +80,9 @@ func (c *Client) Lookup(ctx context.Context, node, namespace, service string) ([
 	return addresses, nil
 }
 
-func (c *Client) lookup(ctx context.Context, node, name string, record dnsmessage.Type) ([]netip.Addr, error) {
-	conn, err := c.Dial(ctx, node, net.JoinHostPort("127.0.0.1", strconv.Itoa(portDNS)))
+func (c *Client) lookup(ctx context.Context, node string, server netip.AddrPort, name string, record dnsmessage.Type,
+) ([]netip.Addr, error) {
+	conn, err := c.Dial(ctx, node, server.String())
 	if err != nil {
 		return nil, err
 	}

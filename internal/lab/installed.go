@@ -41,24 +41,33 @@ const release = "yurt-coordinator"
 // chartValues are the values that Helm gets in place of the chart's own. The lab's kubelets say themselves which pool they
 // are in.
 func chartValues(c Config) []string {
+	if c.Bare { // the chart's own, but for the images
+		return imageValues()
+	}
 	pools := make([]string, c.Pools)
 	for i := range pools {
 		pools[i] = string(poolName(i + 1))
 	}
-	return []string{
+	return append([]string{
 		"nodes.join={" + strings.Join(pools, ",") + "}",
+		"controller.kubeletServing.cidrs={" + listed(c.families(), lanNetwork) + "}",
+		"controller.silenceAfter=" + silenceAfter(c.Timing).String(),
+	}, imageValues()...)
+}
+
+// imageValues name the images that are on the nodes.
+func imageValues() []string {
+	return []string{
 		"image.registry=" + image.SystemRegistry,
 		"controller.image.tag=" + image.SystemTag, "controller.image.pullPolicy=Never",
 		"coordinator.image.tag=" + image.SystemTag, "coordinator.image.pullPolicy=Never",
-		"controller.kubeletServing.cidrs={" + listed(c.families(), lanNetwork) + "}",
-		"controller.silenceAfter=" + silenceAfter(c.Timing).String(),
 	}
 }
 
 // HubImage returns the hub's image, which all nodes of an installed lab have.
 func HubImage() string { return image.SystemRegistry + "/yurthub:" + image.SystemTag }
 
-// FlannelImage returns the image of flannel's daemon, which all nodes of a lab with Config.Addons have.
+// FlannelImage returns the image of flannel's daemon, which all machines of a bare lab have.
 func FlannelImage() string { return image.Flannel }
 
 // renderCommand returns the Helm command that writes the chart's manifests.
@@ -190,7 +199,7 @@ func (l *Lab) makeCoordinators(ctx context.Context, progress func(string)) error
 		return err
 	}
 	progress(fmt.Sprintf("made %d NodePools and YurtCoordinators", l.cfg.Pools))
-	objects, err := dynamic.NewForConfig(l.watch.access)
+	objects, err := dynamic.NewForConfig(l.watch().access)
 	if err != nil {
 		return err
 	}
@@ -248,7 +257,7 @@ func notReady(o *unstructured.Unstructured) error {
 func (l *Lab) markControlPlane(ctx context.Context) error {
 	patch := []byte(`{"metadata":{"labels":{"` + labelControlPlane + `":""}}}`)
 	return l.again(ctx, func() error {
-		_, err := l.watch.client.CoreV1().Nodes().Patch(ctx, cloudMachine, types.MergePatchType, patch, metav1.PatchOptions{})
+		_, err := l.watch().client.CoreV1().Nodes().Patch(ctx, cloudMachine, types.MergePatchType, patch, metav1.PatchOptions{})
 		return err
 	})
 }

@@ -71,11 +71,11 @@ func installedLab(pods []*corev1.Pod, client *fake.Clientset) *Lab {
 	for _, p := range pods {
 		_ = index.Add(p) // the key function knows Pods
 	}
-	return &Lab{
-		cfg: Config{Name: "x", Pools: 2, Nodes: 3, Kubelet: Real, Installed: true}, all: (Config{Pools: 2, Nodes: 3}).places(),
-		accesses: map[int][]byte{},
-		watch:    &watcher{client: client, coordinators: corelisters.NewPodLister(index)},
+	l := &Lab{
+		cfg: Config{Name: "x", Pools: 2, Nodes: 3, Kubelet: Real, Installed: true}, all: (Config{Pools: 2, Nodes: 3}).places(), accesses: map[int][]byte{},
 	}
+	l.watching.Store(&watcher{client: client, coordinators: corelisters.NewPodLister(index)})
+	return l
 }
 
 // Clients are told where a coordinator is now, whoever started it, and errors as text.

@@ -18,6 +18,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -35,7 +36,7 @@ type Lab struct {
 	cfg    Config
 	dir    string
 	bins   build.Binaries
-	images []string
+	images Images
 	all    []place
 	// importing is held by machines that import images, of which there are at most as many as processors: each import
 	// has a minute, and thirty in parallel would all be late.
@@ -56,8 +57,11 @@ type Lab struct {
 	// accesses are the operators' kubeconfigs in an installed lab, by pool, as last read from the cloud.
 	accesses map[int][]byte
 
-	watch *watcher
+	watching atomic.Pointer[watcher]
 }
+
+// watch returns what follows the cloud. In a bare lab it follows nothing before there is one.
+func (l *Lab) watch() *watcher { return l.watching.Load() }
 
 // host is a machine with everything needed to power it on again. All fields except lost are constant, or guarded by
 // Lab.mu.
@@ -76,7 +80,7 @@ type host struct {
 }
 
 // newLab lays out a lab in dir. Nothing runs yet.
-func newLab(cfg Config, dir string, bins build.Binaries, images []string) *Lab {
+func newLab(cfg Config, dir string, bins build.Binaries, images Images) *Lab {
 	return &Lab{
 		cfg: cfg, dir: dir, bins: bins, images: images, all: cfg.places(),
 		importing: semaphore.NewWeighted(int64(runtime.NumCPU())),
@@ -93,7 +97,7 @@ func cgroup(name string) string { return "yurtlab-" + name }
 
 func (l *Lab) node(p place) node {
 	return node{
-		place: p, cfg: l.cfg.of(p.pool), bins: l.bins, disk: l.disk(string(p.name())), images: l.images, importing: l.importing,
+		place: p, cfg: l.cfg.of(p.pool), bins: l.bins, disk: l.disk(string(p.name())), images: l.images.of(p), importing: l.importing,
 		snapshotter: l.snapshotter, authority: l.authority,
 	}
 }
@@ -110,6 +114,9 @@ func (l *Lab) boot(ctx context.Context, progress func(string)) error {
 	l.hosts[cloudMachine] = cloud
 	for _, p := range l.all {
 		l.hosts[string(p.name())] = l.nodeHost(p)
+	}
+	if l.cfg.Bare {
+		return l.makeDisks()
 	}
 
 	g, bootCtx := errgroup.WithContext(ctx)
@@ -129,7 +136,7 @@ func (l *Lab) boot(ctx context.Context, progress func(string)) error {
 	}
 	progress("all machines have started")
 	if !l.cfg.NoKubelet {
-		if err := l.watch.waitReady(ctx, l.nodePlaces(), progress); err != nil {
+		if err := l.watch().waitReady(ctx, l.nodePlaces(), progress); err != nil {
 			return err
 		}
 	}
@@ -157,11 +164,22 @@ func (l *Lab) cloudHost(progress func(string)) *host {
 	if l.cfg.Installed && !l.cfg.NoCgroups {
 		spec.Cgroup = filepath.Join(cgroup(l.cfg.Name), cloudMachine)
 	}
+	routes := cloudRoutes(l.all, l.cfg.families())
+	if l.cfg.Bare { // as any machine has: without a route nobody gets so far that kube-proxy's rules apply
+		for _, f := range l.cfg.families() {
+			routes = append(routes, wire.Route{To: f.everything, Via: f.wan.at(selfPool, selfNode)})
+		}
+	}
 	return &host{
 		spec: spec, place: inCloud,
 		cables: []wire.Cable{inCloud.wanCable(l.cfg.families())},
-		routes: cloudRoutes(l.all, l.cfg.families()),
-		start:  func(ctx context.Context, m *machine.Machine) error { return l.startCloud(ctx, m, progress) },
+		routes: routes,
+		start: func(ctx context.Context, m *machine.Machine) error {
+			if l.cfg.Bare {
+				return l.node(inCloud).start(ctx, m)
+			}
+			return l.startCloud(ctx, m, progress)
+		},
 	}
 }
 
@@ -171,14 +189,14 @@ func (l *Lab) makePools(ctx context.Context, progress func(string)) error {
 	if l.cfg.Installed {
 		return l.makeCoordinators(ctx, progress)
 	}
-	p, err := newPools(l.watch, l.all)
+	p, err := newPools(l.watch(), l.all)
 	if err != nil {
 		return err
 	}
 	if err := p.install(ctx); err != nil {
 		return err
 	}
-	go p.keep(l.watch.ctx) // ends with the lab's own process
+	go p.keep(l.watch().ctx) // ends with the lab's own process
 	return nil
 }
 
@@ -211,6 +229,9 @@ func (l *Lab) nodeHost(p place) *host {
 		cables: []wire.Cable{p.wanCable(l.cfg.families()), p.lanCable(l.cfg.families())},
 		routes: p.routes(l.cfg.of(p.pool).Nodes, l.cfg.families()),
 		start: func(ctx context.Context, m *machine.Machine) error {
+			if l.cfg.Bare {
+				return n.start(ctx, m)
+			}
 			if err := l.handOut(n.disk, n.keys()...); err != nil {
 				return err
 			}
@@ -222,7 +243,7 @@ func (l *Lab) nodeHost(p place) *host {
 // keep returns the host's directories that every machine needs: programs and images.
 func (l *Lab) keep() []string {
 	dirs := slices.Clone(l.bins.Dirs)
-	for _, i := range l.images {
+	for _, i := range l.images.of(inCloud) {
 		dirs = append(dirs, filepath.Dir(i))
 	}
 	return dirs
@@ -320,7 +341,7 @@ func (l *Lab) startControlPlane(ctx context.Context, m *machine.Machine, progres
 			return err
 		}
 	}
-	if err := l.watch.waitServing(ctx, l.cfg.bootTimeout()); err != nil {
+	if err := l.watch().waitServing(ctx, l.cfg.bootTimeout()); err != nil {
 		return fmt.Errorf("%w; see: yurtlab logs cloud kube-apiserver", err)
 	}
 	progress("the cloud's kube-apiserver is ready")
@@ -332,7 +353,7 @@ func (l *Lab) startControlPlane(ctx context.Context, m *machine.Machine, progres
 			return err
 		}
 	}
-	if err := l.watch.start(ctx); err != nil || !l.cfg.Installed {
+	if err := l.watch().start(ctx); err != nil || !l.cfg.Installed {
 		return err
 	}
 	return l.install(ctx, progress)
@@ -531,6 +552,9 @@ func (l *Lab) order(ctx context.Context, a Action, h *host, c Component,
 }
 
 func (l *Lab) host(name string) (*host, node, error) {
+	if name == cloudMachine && l.cfg.Bare {
+		return l.hosts[name], l.node(inCloud), nil
+	}
 	for _, p := range l.all {
 		if string(p.name()) == name {
 			return l.hosts[name], l.node(p), nil

@@ -38,7 +38,7 @@ func (l *Lab) applyManifests(ctx context.Context) error {
 		}
 		objects = append(objects, more...)
 	}
-	c, err := client.New(l.watch.access, client.Options{})
+	c, err := client.New(l.watch().access, client.Options{})
 	if err != nil {
 		return fmt.Errorf("manifests: %w", err)
 	}

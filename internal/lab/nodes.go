@@ -78,6 +78,9 @@ func (n node) keys() []string {
 
 // components lists what runs on the node, in the order of start. For the cloud it lists what makes it a node.
 func (n node) components() []Component {
+	if n.cfg.Bare {
+		return []Component{Containerd}
+	}
 	if n.place == inCloud {
 		return []Component{Containerd, KubeletC, KubeProxy}
 	}
@@ -197,12 +200,17 @@ func statusEvery(t Timing) time.Duration { return min(10*time.Second, t.Lease/2)
 
 // writeFiles puts the configuration files of the node's programs on its disk.
 func (n node) writeFiles() error {
-	files := map[string]string{"kube-proxy.yaml": n.kubeProxyConfig()}
-	if n.place != inCloud {
-		n.addHubFiles(files)
+	files := map[string]string{}
+	if !n.cfg.Bare {
+		files["kube-proxy.yaml"] = n.kubeProxyConfig()
+		if n.place != inCloud {
+			n.addHubFiles(files)
+		}
 	}
 	if n.containers() {
 		files["containerd.toml"] = n.containerdConfig()
+	}
+	if n.containers() && !n.cfg.Bare {
 		files[kubeletSettings] = n.kubeletConfig()
 		files["cni/10-pods.conflist"] = n.networkConfig()
 	}
@@ -265,7 +273,7 @@ const kubeletUser, proxyUser, dnsUser = "hub", "proxy", "dns"
 // keepProof makes what the hub and its programs know each other by, for those of them that start before it. On a node that is
 // taken over it is what Client.Adopt has copied.
 func (n node) keepProof(ctx context.Context) error {
-	if n.place == inCloud || n.cfg.noHub {
+	if n.place == inCloud || n.cfg.noHub || n.cfg.Bare {
 		return nil
 	}
 	if _, err := os.Stat(n.file(filepath.Join(hubKeys, hubAuthority))); err == nil && n.takenOver() {
@@ -308,7 +316,7 @@ func (n node) runc() string {
 func (n node) containerdConfig() string {
 	return strings.NewReplacer(
 		"$SNAPSHOTTER", n.snapshotter, "$NO_CGROUPS", strconv.FormatBool(n.cfg.NoCgroups),
-		"$CNI_BIN", n.bins.CNIDir, "$CNI_CONF", n.file("cni"), "$RUNC", n.runc(),
+		"$CNI_BIN", n.bins.CNIDir, "$CNI_CONF", n.networkDir(), "$RUNC", n.runc(),
 	).Replace(`version = 4
 disabled_plugins = [
   'io.containerd.nri.v1.nri', 'io.containerd.tracing.processor.v1.otlp', 'io.containerd.internal.v1.tracing',
@@ -333,6 +341,14 @@ disabled_plugins = [
       BinaryName = '$RUNC'
       SystemdCgroup = false
 `)
+}
+
+// networkDir is where containerd looks for its network: on a bare machine where everybody's does.
+func (n node) networkDir() string {
+	if n.cfg.Bare {
+		return "/etc/cni/net.d"
+	}
+	return n.file("cni")
 }
 
 // allowedFor is how long kubelets keep the answer that somebody may use them: less than the 5 minutes of Kubernetes' default, so

@@ -12,7 +12,7 @@ import (
 // Links of machines without power are put on lines as well: they are on them when the power comes. What no link is on any more
 // is ended.
 func TestShape(t *testing.T) {
-	l := newLab(Config{Pools: 2, Nodes: 2}, t.TempDir(), build.Binaries{}, nil)
+	l := newLab(Config{Pools: 2, Nodes: 2}, t.TempDir(), build.Binaries{}, Images{})
 	for _, p := range l.all {
 		l.hosts[string(p.name())] = l.nodeHost(p)
 	}
@@ -72,7 +72,7 @@ func TestShape(t *testing.T) {
 
 // A shared line lasts as long as one link is on it.
 func TestSharedLineEnds(t *testing.T) {
-	l := newLab(Config{Pools: 1, Nodes: 2}, t.TempDir(), build.Binaries{}, nil)
+	l := newLab(Config{Pools: 1, Nodes: 2}, t.TempDir(), build.Binaries{}, Images{})
 	for _, p := range l.all {
 		l.hosts[string(p.name())] = l.nodeHost(p)
 	}

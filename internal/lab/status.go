@@ -186,7 +186,7 @@ func (l *Lab) wiring(p place) NodeStatus {
 }
 
 func (l *Lab) cloudView(s *NodeStatus) {
-	node, err := l.watch.nodes.Get(s.Name)
+	node, err := l.watch().nodes.Get(s.Name)
 	if err != nil {
 		return
 	}
@@ -194,7 +194,7 @@ func (l *Lab) cloudView(s *NodeStatus) {
 	s.Tainted = slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
 		return t.Key == edge.TaintUnschedulable
 	})
-	lease, err := l.watch.leases.Leases(corev1.NamespaceNodeLease).Get(s.Name)
+	lease, err := l.watch().leases.Leases(corev1.NamespaceNodeLease).Get(s.Name)
 	if err != nil || lease.Spec.RenewTime == nil {
 		return
 	}

@@ -27,7 +27,7 @@ import (
 type order struct {
 	Config   Config         `json:"config"`
 	Binaries build.Binaries `json:"binaries"`
-	Images   []string       `json:"images"`
+	Images   Images         `json:"images"`
 }
 
 // Step is a line of progress while a lab boots; the last one has Done or Error.
@@ -69,7 +69,7 @@ func supervise(dir string) error {
 	}
 	go s.boot(ctx)
 	go s.serveDials(ctx, listeners.dial)
-	srv := &http.Server{Handler: s.routes(), ReadHeaderTimeout: 10 * time.Second}
+	srv := &http.Server{Handler: s.routes(ctx), ReadHeaderTimeout: 10 * time.Second}
 	go func() {
 		<-ctx.Done()
 		l.down()
@@ -122,17 +122,14 @@ func (s *server) boot(ctx context.Context) {
 	bootCtx, cancel := context.WithTimeoutCause(ctx, s.lab.cfg.bootTimeout(),
 		errors.New("the lab took too long to boot"))
 	defer cancel()
-	err := s.lab.writePKI()
-	if err == nil {
-		s.lab.watch, err = newWatcher(ctx, s.lab.pki(), s.lab.cfg.Installed)
-	}
+	err := s.lab.begin(ctx)
 	if err == nil {
 		err = s.lab.boot(bootCtx, s.log.add)
 	}
 	s.log.end(err)
 }
 
-func (s *server) routes() http.Handler {
+func (s *server) routes(ctx context.Context) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /boot", s.log.stream)
 	mux.HandleFunc("GET /status", s.whenBooted(func(w http.ResponseWriter, r *http.Request) (any, error) {
@@ -165,6 +162,9 @@ func (s *server) routes() http.Handler {
 	}))
 	mux.HandleFunc("GET /pid", s.whenBooted(func(_ http.ResponseWriter, r *http.Request) (any, error) {
 		return s.pid(r.URL.Query().Get("machine"))
+	}))
+	mux.HandleFunc("POST /cluster", s.whenBooted(func(_ http.ResponseWriter, r *http.Request) (any, error) {
+		return nil, s.lab.follow(ctx, r.Context())
 	}))
 	s.coordinatorRoutes(mux)
 	mux.HandleFunc("POST /down", func(http.ResponseWriter, *http.Request) { s.stop() })

@@ -137,14 +137,14 @@ func clientOf(t *testing.T, handler http.Handler) *http.Client {
 
 // Orders from people: what is wrong with them comes back as it is, and nothing is done before the lab is up.
 func TestOrdersAreRefused(t *testing.T) {
-	l := newLab(Config{Name: "x", Pools: 1, Nodes: 2, Kubelet: Hollow}, t.TempDir(), build.Binaries{}, nil)
+	l := newLab(Config{Name: "x", Pools: 1, Nodes: 2, Kubelet: Hollow}, t.TempDir(), build.Binaries{}, Images{})
 	for _, p := range l.all {
 		l.hosts[string(p.name())] = &host{spec: machine.Spec{Name: string(p.name())}}
 	}
 	l.hosts[cloudMachine] = &host{spec: machine.Spec{Name: cloudMachine}}
 	s := &server{lab: l, log: newSteps(), stop: func() {}}
 	c := newClient(t.TempDir())
-	c.http = clientOf(t, s.routes())
+	c.http = clientOf(t, s.routes(t.Context()))
 	order := func(path string, q url.Values) error { return c.call(t.Context(), http.MethodPost, path, q, nil) }
 
 	if err := order("mark", nil); err == nil || err.Error() != "the lab is not up yet" {
@@ -196,7 +196,7 @@ func dials(t *testing.T) *Client {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		(&server{lab: newLab(Config{}, c.dir, build.Binaries{}, nil)}).serveDials(ctx, l)
+		(&server{lab: newLab(Config{}, c.dir, build.Binaries{}, Images{})}).serveDials(ctx, l)
 	}()
 	t.Cleanup(func() { cancel(); <-done })
 	return c

@@ -57,7 +57,7 @@ func Main() {
 }
 
 // Up starts a lab and returns when it is up, or when it has failed and is down again. It calls progress with each step.
-func Up(ctx context.Context, cfg Config, bins build.Binaries, images []string, progress func(Step)) (*Client, error) {
+func Up(ctx context.Context, cfg Config, bins build.Binaries, images Images, progress func(Step)) (*Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"yurtcoordinator/internal/edge"
 )
@@ -37,11 +35,8 @@ type watcher struct {
 	nodesChanged chan struct{}
 }
 
-func newWatcher(ctx context.Context, pki string, installed bool) (*watcher, error) {
-	cfg, err := clientcmd.BuildConfigFromFlags("", filepath.Join(pki, "admin.kubeconfig"))
-	if err != nil {
-		return nil, err
-	}
+// newWatcher follows nothing yet.
+func newWatcher(ctx context.Context, cfg *rest.Config, installed bool) (*watcher, error) {
 	cfg.QPS = -1
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 // prepared is what a lab needs to start.
 type prepared struct {
 	bins    build.Binaries
-	images  []string
+	images  lab.Images
 	kubelet lab.Kubelet
 	// chart is the directory of our chart, for an installed lab.
 	chart string
@@ -35,8 +35,8 @@ type wanted struct {
 	kubectlOlder bool
 	// openYurt adds OpenYurt's manager.
 	openYurt bool
-	// addons adds images of kubeadm's addons and of flannel.
-	addons bool
+	// bare adds images of what kubeadm looks for, and of flannel.
+	bare bool
 	// kubernetes and kubeletVersion are minor versions of Kubernetes; empty means ours, and the cloud's.
 	kubernetes, kubeletVersion string
 	race                       bool
@@ -69,9 +69,9 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 		return p, err
 	}
 	p.bins, err = build.Ensure(ctx, build.Config{
-		ModuleRoot: root, CacheDir: cache, Real: containers, CoreDNS: w.coreDNS || w.addons, Helm: w.helm || w.installed,
+		ModuleRoot: root, CacheDir: cache, Real: containers, CoreDNS: w.coreDNS || w.bare, Helm: w.helm || w.installed,
 		KubectlOlder: w.kubectlOlder, OpenYurt: w.openYurt, Kubernetes: w.kubernetes, KubeletVersion: w.kubeletVersion,
-		Flannel: w.addons, Race: w.race, Progress: progress.show,
+		Flannel: w.bare, Race: w.race, Progress: progress.show,
 	})
 	if err != nil {
 		return p, err
@@ -81,25 +81,38 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 		if err != nil {
 			return p, err
 		}
-		p.images = []string{archive.Path}
+		p.images.All = []string{archive.Path}
 	}
-	if containers && w.addons {
-		addons, err := image.EnsureAddons(ctx, image.AddonsConfig{
-			CacheDir: cache, Kubeadm: p.bins.Kubeadm, KubeProxy: p.bins.KubeProxy, CoreDNS: p.bins.CoreDNS,
-			Flanneld: p.bins.Flanneld,
-		})
-		if err != nil {
+	if containers && w.bare {
+		if err := p.addKubeadmImages(ctx, cache); err != nil {
 			return p, err
 		}
-		p.images = append(p.images, addons.Path)
 	}
 	if !w.installed {
 		return p, nil
 	}
 	p.chart = filepath.Join(root, "deploy", "charts", "yurt-coordinator")
 	system, err := systemImages(ctx, root, cache, p.bins, w.race, progress.show)
-	p.images = append(p.images, system.Path)
+	p.images.All = append(p.images.All, system.Path)
 	return p, err
+}
+
+// addKubeadmImages adds the images of a bare lab.
+func (p *prepared) addKubeadmImages(ctx context.Context, cache string) error {
+	addons, err := image.EnsureAddons(ctx, image.AddonsConfig{
+		CacheDir: cache, Kubeadm: p.bins.Kubeadm, KubeProxy: p.bins.KubeProxy, CoreDNS: p.bins.CoreDNS,
+		Flanneld: p.bins.Flanneld,
+	})
+	if err != nil {
+		return err
+	}
+	controlPlane, err := image.EnsureControlPlane(ctx, image.ControlPlaneConfig{
+		CacheDir: cache, Kubeadm: p.bins.Kubeadm, KubeAPIServer: p.bins.KubeAPIServer, KubeScheduler: p.bins.KubeScheduler,
+		KubeControllerManager: p.bins.KubeControllerManager, Etcd: p.bins.Etcd, Pause: p.bins.Pause,
+	})
+	p.images.All = append(p.images.All, addons.Path)
+	p.images.Cloud = append(p.images.Cloud, controlPlane.Path)
+	return err
 }
 
 // systemImages makes the images of our own programs. Programs in Pods are built without the race detector: it needs
