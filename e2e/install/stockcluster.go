@@ -201,7 +201,7 @@ func makeStockCluster(t *kit.T) *stockCluster {
 	c.join = c.cloud.kubeadmInit()
 	kubectlCloud(t, "-n", "kube-system", "patch", "daemonset", "kube-proxy", "-p", `{"spec":{"template":{"spec":{"volumes":[`+
 		`{"name":"lib-modules","hostPath":{"path":"/var/lib/modules","type":"DirectoryOrCreate"}}]}}}}`)
-	applyCloud(t, "flannel.yaml", fmt.Sprintf(flannel, lab.FlannelImage(), kit.WebImage))
+	kubectlCloud(t, "apply", "-f", manifests(t, "flannel.yaml", fmt.Sprintf(flannel, lab.FlannelImage(), kit.WebImage)))
 	for _, n := range c.edge {
 		n.runKubeadm("join", c.join, "This node has joined the cluster")
 	}
@@ -289,7 +289,7 @@ func (c *stockCluster) addDNS(t *kit.T) {
 		},
 	})
 	t.Must(err)
-	applyCloud(t, "coredns-edge.json", string(set))
+	kubectlCloud(t, "apply", "-f", manifests(t, "coredns-edge.json", string(set)))
 	for _, n := range c.edge {
 		n.dns = 2
 	}
@@ -301,7 +301,7 @@ func (c *stockCluster) install(t *kit.T) {
 	cmd, err := t.Lab.Helm(t.Ctx, "install")
 	t.Must(err)
 	t.Runs(cmd)
-	applyCloud(t, "pool.yaml", `apiVersion: apps.openyurt.io/v1beta2
+	const pool = `apiVersion: apps.openyurt.io/v1beta2
 kind: NodePool
 metadata: {name: p1}
 ---
@@ -309,7 +309,9 @@ apiVersion: apps.openyurt.io/v1alpha1
 kind: YurtCoordinator
 metadata: {name: p1}
 spec: {nodePool: p1}
-`)
+`
+	path := manifests(t, "pool.yaml", pool)
+	t.Eventually(30*time.Second, "the chart's kinds are served", func() error { return tryKubectl(t, "apply", "-f", path) })
 	start := time.Now()
 	kubectlCloud(t, "wait", "--for=condition=Ready", "yurtcoordinator/p1", "--timeout=3m")
 	t.Figure("coordinator_ready_s", time.Since(start).Seconds())
@@ -327,15 +329,20 @@ spec: {nodePool: p1}
 	}
 }
 
-func kubectlCloud(t *kit.T, args ...string) {
+func kubectlCloud(t *kit.T, args ...string) { t.Must(tryKubectl(t, args...)) }
+
+func tryKubectl(t *kit.T, args ...string) error {
 	cmd, err := t.Lab.Kubectl(t.Ctx, "cloud", args)
 	t.Must(err)
-	t.Runs(cmd)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("kubectl %v: %w: %s", args, err, out)
+	}
+	return nil
 }
 
-// applyCloud applies manifests, which it keeps in the lab's directory.
-func applyCloud(t *kit.T, name, manifests string) {
+// manifests keeps manifests in the lab's directory, and returns their path.
+func manifests(t *kit.T, name, content string) string {
 	path := filepath.Join(t.Lab.Dir(), name)
-	t.Must(os.WriteFile(path, []byte(manifests), 0o600))
-	kubectlCloud(t, "apply", "-f", path)
+	t.Must(os.WriteFile(path, []byte(content), 0o600))
+	return path
 }
