@@ -21,10 +21,8 @@ import (
 var stockAllowed = []string{
 	"kubelet's cgroupDriver, failCgroupV1 and oomScoreAdj: a machine has its host's cgroups, and no CAP_SYS_RESOURCE",
 	"kubelet's evictionHard and imageGCHighThresholdPercent: a machine's disk is a directory of its host's, however full that is",
-	"kubelet's volumePluginDir, and kube-controller-manager's: a machine has its host's /usr, which can't be written to",
 	"kubelet's --node-ip: a node has two networks",
 	"kube-proxy's conntrack: {maxPerCore: 0, min: 0}: a network namespace refuses the write",
-	"kube-proxy's volume lib-modules is another directory: a machine has its host's /lib, which may lack it",
 	"kube-apiserver has an audit log, in which the scenario counts lists",
 	"images are built from modules, under kubeadm's and flannel's names, and are on the machines",
 	"kubeadm's check SystemVerification is ignored",
@@ -53,15 +51,12 @@ apiServer:
   extraVolumes:
   - {name: audit-policy, hostPath: /etc/kubernetes/audit, mountPath: /etc/kubernetes/audit, readOnly: true, pathType: Directory}
   - {name: audit-log, hostPath: ` + lab.BareAudit + `, mountPath: ` + lab.BareAudit + `, pathType: DirectoryOrCreate}
-controllerManager:
-  extraArgs: [{name: flex-volume-plugin-dir, value: /var/lib/kubelet/volumeplugins}]
 ---
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 cgroupDriver: cgroupfs
 failCgroupV1: false
 oomScoreAdj: 0
-volumePluginDir: /var/lib/kubelet/volumeplugins
 imageGCHighThresholdPercent: 100
 evictionHard: {nodefs.available: "1%%", imagefs.available: "1%%", memory.available: "50Mi"}
 ---
@@ -72,8 +67,12 @@ conntrack: {maxPerCore: 0, min: 0}
 
 // stockBoots comes before a machine's own: its containerd is a service, as kubeadm's documentation has it, and not the lab's; its
 // network is flannel's, which has to come back with each boot, as flannel's plugin would wait for it; CoreDNS has somewhere to
-// forward to.
+// forward to. What kubeadm's manifests want below /usr can be made there, and is gone with the power.
 const stockBoots = `
+mkdir -p /run/usr/upper /run/usr/work
+umount /usr/local
+mount -t overlay usr -o lowerdir=/usr,upperdir=/run/usr/upper,workdir=/run/usr/work /usr
+mount --bind local /usr/local
 pkill -x containerd || true
 while pgrep -x containerd >/dev/null; do sleep 0.1; done
 mkdir -p etc/cni/net.d
@@ -199,8 +198,6 @@ func makeStockCluster(t *kit.T) *stockCluster {
 	}
 	c.powerOn(t)
 	c.join = c.cloud.kubeadmInit()
-	kubectlCloud(t, "-n", "kube-system", "patch", "daemonset", "kube-proxy", "-p", `{"spec":{"template":{"spec":{"volumes":[`+
-		`{"name":"lib-modules","hostPath":{"path":"/var/lib/modules","type":"DirectoryOrCreate"}}]}}}}`)
 	kubectlCloud(t, "apply", "-f", manifests(t, "flannel.yaml", fmt.Sprintf(flannel, lab.FlannelImage(), kit.WebImage)))
 	for _, n := range c.edge {
 		n.runKubeadm("join", c.join, "This node has joined the cluster")
