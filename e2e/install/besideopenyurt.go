@@ -274,7 +274,8 @@ func (b *beside) restart(controllers string) {
 // ready waits for the coordinator.
 func (b *beside) ready() {
 	b.Eventually(3*time.Minute, "the coordinator is Ready, and its leader brings each change", func() error {
-		return errors.Join(b.Cloud.Condition("p1", "Ready", "True", ""), b.Cloud.Condition("p1", "PoolResourcesCurrent", "True", ""))
+		return errors.Join(b.Cloud.Condition("p1", "Ready", "True", ""),
+			b.Cloud.Condition("p1", "PoolResourcesCurrent", "True", ""))
 	})
 }
 

@@ -72,7 +72,8 @@ func installedLab(pods []*corev1.Pod, client *fake.Clientset) *Lab {
 		_ = index.Add(p) // the key function knows Pods
 	}
 	l := &Lab{
-		cfg: Config{Name: "x", Pools: 2, Nodes: 3, Kubelet: Real, Installed: true}, all: (Config{Pools: 2, Nodes: 3}).places(), accesses: map[int][]byte{},
+		cfg: Config{Name: "x", Pools: 2, Nodes: 3, Kubelet: Real, Installed: true}, all: (Config{Pools: 2, Nodes: 3}).places(),
+		accesses: map[int][]byte{},
 	}
 	l.watching.Store(&watcher{client: client, coordinators: corelisters.NewPodLister(index)})
 	return l

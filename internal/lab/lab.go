@@ -97,7 +97,8 @@ func cgroup(name string) string { return "yurtlab-" + name }
 
 func (l *Lab) node(p place) node {
 	return node{
-		place: p, cfg: l.cfg.of(p.pool), bins: l.bins, disk: l.disk(string(p.name())), images: l.images.of(p), importing: l.importing,
+		place: p, cfg: l.cfg.of(p.pool), bins: l.bins, disk: l.disk(string(p.name())),
+		images: l.images.of(p), importing: l.importing,
 		snapshotter: l.snapshotter, authority: l.authority,
 	}
 }

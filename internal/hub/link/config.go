@@ -85,8 +85,8 @@ func Standard() Timing {
 	}
 }
 
-// Metered is the timing of a hub that pays for each byte: kubelet's heartbeats are all the proof it needs while they are answered,
-// and a silent cut is noticed within 18 s.
+// Metered is the timing of a hub that pays for each byte: kubelet's heartbeats are all the proof it needs while they are
+// answered, and a silent cut is noticed within 18 s.
 func Metered() Timing {
 	t := Standard()
 	t.Interval, t.Quiet = 11*time.Second, 22*time.Second

@@ -88,6 +88,8 @@ type change struct {
 	state State
 }
 
+func sec(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
 func good(time.Duration) (time.Duration, bool) { return 20 * time.Millisecond, true }
 
 // busy is a line of a rate whose queue is full between two times, and fills within a second.
@@ -128,7 +130,6 @@ func cut(l line, from, to time.Duration) line {
 // TestLivingLines: what is slow, full or loses packets is not dead.
 func TestLivingLines(t *testing.T) {
 	const length = 10 * time.Minute
-	sec := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 	lines := map[string]func(seed uint64) line{
 		"good":      func(uint64) line { return good },
 		"300 ms":    func(seed uint64) line { return far(sec(0.3), sec(0.04), seed) },
@@ -165,12 +166,12 @@ func TestDeadLines(t *testing.T) {
 		line            line
 		noticed, healed time.Duration
 	}{
-		"standard":            {Standard(), good, 8 * time.Second, 5 * time.Second},
-		"standard, 300 ms":    {Standard(), far(300*time.Millisecond, 40*time.Millisecond, 1), 8500 * time.Millisecond, 6 * time.Second},
-		"standard, satellite": {Standard(), far(700*time.Millisecond, 100*time.Millisecond, 1), 9 * time.Second, 12 * time.Second},
-		"satellite":           {Satellite(), far(700*time.Millisecond, 100*time.Millisecond, 1), 14 * time.Second, 15 * time.Second},
-		"metered":             {Metered(), good, 18 * time.Second, 8 * time.Second},
-		"standard, far (2 s)": {Standard(), far(2*time.Second, 200*time.Millisecond, 1), 16 * time.Second, 30 * time.Second},
+		"standard":            {Standard(), good, sec(8), sec(5)},
+		"standard, 300 ms":    {Standard(), far(sec(0.3), sec(0.04), 1), sec(8.5), sec(6)},
+		"standard, satellite": {Standard(), far(sec(0.7), sec(0.1), 1), sec(9), sec(12)},
+		"satellite":           {Satellite(), far(sec(0.7), sec(0.1), 1), sec(14), sec(15)},
+		"metered":             {Metered(), good, sec(18), sec(8)},
+		"standard, far (2 s)": {Standard(), far(sec(2), sec(0.2), 1), sec(16), sec(30)},
 	} {
 		worst := [2]time.Duration{}
 		for offset := time.Duration(0); offset < 13*time.Second; offset += 130 * time.Millisecond {
@@ -232,8 +233,8 @@ func TestWhatever(t *testing.T) {
 				now = next.At
 			}
 			e := Event{At: now, Ask: Ask(rnd.IntN(3))}
-			e.Kind = []Kind{ProbeStarted, ProbeStarted, ProbeSucceeded, ProbeFailed, ProbeGivenUp, TrafficSucceeded, TrafficFailed, Heard,
-				Tick, Tick, Tick}[rnd.IntN(11)]
+			e.Kind = []Kind{ProbeStarted, ProbeStarted, ProbeSucceeded, ProbeFailed, ProbeGivenUp, TrafficSucceeded,
+				TrafficFailed, Heard, Tick, Tick, Tick}[rnd.IntN(11)]
 			if e.Kind == ProbeStarted && next.Do == Probe && rnd.IntN(2) == 0 {
 				e.Ask = next.Ask
 			}

@@ -56,7 +56,8 @@ func TestMachine(t *testing.T) {
 		{"bytes alone bring nothing up", []Event{heard(0.1)}, Unknown, -1, "get"},
 		{"an answer puts the next probe off", then(up, answered(2)), Up, 4.6, "ping"},
 		{"bytes put it off", then(up, heard(2)), Up, 4.6, "ping"},
-		{"bytes without an answer put it off so far", then(up, heard(2), heard(4), heard(6), heard(8), heard(10)), Up, 10.5, "ping"},
+		{"bytes without an answer put it off so far",
+			then(up, heard(2), heard(4), heard(6), heard(8), heard(10)), Up, 10.5, "ping"},
 		{"the API is asked when it has not answered for long",
 			then(up, probed(27, Ping), ok(27.01, Ping), probed(29.61, Ping), ok(29.62, Ping)), Up, 32.22, "get"},
 		{"one late answer is repeated on a connection of its own", asked, Up, 4.2, "fresh"},
@@ -84,7 +85,8 @@ func TestMachine(t *testing.T) {
 		{"a new connection takes too long", then(asked, probed(3.7, Fresh), givenUp(6.7, Fresh)), Up, 4.2, "fresh"},
 		{"failing traffic hastens the probe, which asks the API", then(up, broken(1)), Up, 1, "get"},
 		{"failing traffic keeps the least gap", then(up, broken(0.1)), Up, 0.2, "get"},
-		{"failing traffic while a probe is out asks the API next", then(asked, broken(2.75), ok(2.8, Ping)), Up, 2.9, "get"},
+		{"failing traffic while a probe is out asks the API next",
+			then(asked, broken(2.75), ok(2.8, Ping)), Up, 2.9, "get"},
 		{"failing traffic alone takes nothing down", then(up, broken(1), broken(1), broken(1), broken(1)), Up, 1, "get"},
 		{"down", down, Down, 5.2, "fresh"},
 		{"failing traffic while down", then(down, broken(5.3)), Down, 5.2, "fresh"},
@@ -108,7 +110,8 @@ func TestMachine(t *testing.T) {
 			if tc.due < 0 {
 				due = min(due, 0) - 1 // at once
 			}
-			if m.State() != tc.state || math.Abs(due-tc.due) > 1e-6 && tc.due >= 0 || due > 0 && tc.due < 0 || describeNext(next) != tc.want {
+			late := math.Abs(due-tc.due) > 1e-6 && tc.due >= 0 || due > 0 && tc.due < 0
+			if m.State() != tc.state || late || describeNext(next) != tc.want {
 				t.Errorf("%v, %s at %.3f; want %v, %s at %v", m.State(), describeNext(next), due, tc.state, tc.want, tc.due)
 			}
 		})
