@@ -221,6 +221,7 @@ func (n *installed) runKubeadm(verb, command, success string) string {
 func (n *installed) lasts(within time.Duration, commands string) string {
 	script, log, done := filepath.Join(n.dir, "lasts.sh"), filepath.Join(n.dir, "lasts.log"), filepath.Join(n.dir, "lasts.end")
 	n.Must(os.WriteFile(script, []byte(commands), 0o600))
+	n.Must(os.WriteFile(log, nil, 0o600)) // for who looks before the shell below has opened it
 	if err := os.Remove(done); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		n.Fail("%w", err)
 	}
