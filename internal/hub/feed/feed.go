@@ -67,11 +67,14 @@ func (f *Feed) Refresh() {
 	}
 }
 
+// FillsNext is what Filling returns for a list that waits for its turn.
+const FillsNext = -1
+
 // Status returns the state of the feed, now and as it changes.
 func (f *Feed) Status() *live.Value[Status] { return f.status }
 
 // Filling returns how many pages of a list of the cloud have come, the one that is under way included; 0 if no list is under way
-// that is read in pages, or waits for its rest.
+// that is read in pages, or waits for its rest. FillsNext says that one waits until others' lists are done.
 func (f *Feed) Filling() int { return int(f.filling.Load()) }
 
 // Run feeds the sink until ctx ends, waits for what it started, and returns nil. The sink keeps what it has.
@@ -174,7 +177,11 @@ func (f *Feed) act(ctx context.Context, running *reading, what Happening, d Deci
 	if !d.Keep {
 		f.kept = nil
 	}
-	if running == nil && f.kept == nil {
+	switch {
+	case running != nil || f.kept != nil:
+	case d.Admit && f.config.Pages != nil:
+		f.filling.Store(FillsNext)
+	default:
 		f.filling.Store(0)
 	}
 	if d.Stop {

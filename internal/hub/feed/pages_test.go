@@ -173,6 +173,30 @@ func TestABrokenFillGoesOnWhereItStood(t *testing.T) {
 	})
 }
 
+// Who waits for its turn says so, so that others wait, too.
+func TestAFillWaitsForItsTurn(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.thin(5000, 1<<10, 10e6/8)
+		w.lists <- struct{}{} // another list is under way
+		w.links(link.Up, link.Down)
+		w.begin()
+		w.pass(10 * time.Second)
+		if got := w.feed.Filling(); got != FillsNext {
+			t.Errorf("%d pages have come out of turn, want %d", got, FillsNext)
+		}
+		<-w.lists
+		w.pass(time.Second)
+		if got := w.feed.Filling(); got < 1 {
+			t.Errorf("%d pages have come in its turn", got)
+		}
+		w.pass(10 * time.Second)
+		w.filled()
+		if got := w.feed.Filling(); got != 0 {
+			t.Errorf("%d pages when it is over", got)
+		}
+	})
+}
+
 // On a good line the second page is the last one.
 func TestAFillOnAGoodLine(t *testing.T) {
 	inWorld(t, func(w *world) {

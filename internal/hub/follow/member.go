@@ -25,7 +25,8 @@ type Feed interface {
 	Status() *live.Value[feed.Status]
 	// Refresh asks once for a list where a resume would do, if the replica's content is not Fresh. It does not block.
 	Refresh()
-	// Filling returns how many pages of a list from the cloud have come; 0 means that none is under way.
+	// Filling returns how many pages of a list from the cloud have come; 0 means that none is under way, feed.FillsNext that one
+	// waits for its turn.
 	Filling() int
 }
 

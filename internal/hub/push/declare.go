@@ -128,6 +128,27 @@ func (c *carrier) current(now time.Time) bool {
 	}
 }
 
+// filling returns how many pages of each list from the cloud have come. A list that waits for its turn comes on as those before it
+// do.
+func (d *duty) filling() map[string]int {
+	pages, all := map[string]int{}, 0
+	for _, c := range d.all() {
+		if c.resource.Filling == nil {
+			continue
+		}
+		if n := c.resource.Filling(); n != 0 {
+			pages[c.label()] = n
+			all += max(n, 0)
+		}
+	}
+	for name, n := range pages {
+		if n < 0 {
+			pages[name] = all + 1
+		}
+	}
+	return pages
+}
+
 // write asks the mirror whether it still has what is to be declared, and writes the Lease.
 func (w *declarer) write(ctx context.Context, declared map[string]*carrier) error {
 	known := map[*carrier]state{}
@@ -155,15 +176,7 @@ func (w *declarer) write(ctx context.Context, declared map[string]*carrier) erro
 	for name, c := range declared {
 		applied[name], in = known[c].acked.String(), known[c].history
 	}
-	filling := map[string]int{}
-	for c := range known {
-		if c.resource.Filling == nil {
-			continue
-		}
-		if pages := c.resource.Filling(); pages > 0 {
-			filling[c.label()] = pages
-		}
-	}
+	filling := w.filling()
 	text, err := json.Marshal(applied)
 	if err != nil {
 		return fmt.Errorf("write the annotation %s: %w", edge.AnnotationAppliedRevisions, err)

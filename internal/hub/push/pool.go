@@ -34,7 +34,8 @@ type Resource struct {
 	Replica Replica
 	// Live reports whether the replica is fed by the cloud right now.
 	Live func() bool
-	// Filling returns how many pages have come of a list from the cloud that is under way; 0 means that none is. nil means never.
+	// Filling returns how many pages have come of a list from the cloud that is under way; 0 means that none is, less that one
+	// waits for its turn. nil means never.
 	Filling func() int
 	// Optional means that nothing is wrong while the replica has nothing: Fillings leaves it out then.
 	Optional bool

@@ -525,7 +525,7 @@ func TestWhatIsBeingRead(t *testing.T) {
 	inWorld(t, func(w *world) {
 		late := newSource(t, others)
 		late.filling.Store(3)
-		w.set.become(late)
+		w.set.become(late, w.things)
 		w.begin()
 		says := func(want string) {
 			t.Helper()
@@ -539,6 +539,13 @@ func TestWhatIsBeingRead(t *testing.T) {
 		late.filling.Store(4)
 		w.pass(declareEvery)
 		says(`{"others":4}`)
+		w.things.filling.Store(-1) // waits for its turn: it comes on as what is before it does
+		w.pass(declareEvery)
+		says(`{"others":4,"things.example.com":5}`)
+		late.filling.Store(5)
+		w.pass(declareEvery)
+		says(`{"others":5,"things.example.com":6}`)
+		w.things.filling.Store(0)
 		late.filling.Store(0)
 		late.fill("x")
 		w.pass(emptyPause + declareEvery)
