@@ -73,8 +73,8 @@ const FillsNext = -1
 // Status returns the state of the feed, now and as it changes.
 func (f *Feed) Status() *live.Value[Status] { return f.status }
 
-// Filling returns how many pages of a list of the cloud have come, the one that is under way included; 0 if no list is under way
-// that is read in pages, or waits for its rest. FillsNext says that one waits until others' lists are done.
+// Filling returns how many pages of a list of the cloud have come, the one that is under way included; 0 if no list is under
+// way that is read in pages, or waits for its rest. FillsNext says that one waits until others' lists are done.
 func (f *Feed) Filling() int { return int(f.filling.Load()) }
 
 // Run feeds the sink until ctx ends, waits for what it started, and returns nil. The sink keeps what it has.

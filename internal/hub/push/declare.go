@@ -128,8 +128,8 @@ func (c *carrier) current(now time.Time) bool {
 	}
 }
 
-// filling returns how many pages of each list from the cloud have come. A list that waits for its turn comes on as those before it
-// do.
+// filling returns how many pages of each list from the cloud have come. A list that waits for its turn comes on as those before
+// it do.
 func (d *duty) filling() map[string]int {
 	pages, all := map[string]int{}, 0
 	for _, c := range d.all() {
