@@ -176,6 +176,7 @@ func withoutHub(t *kit.T, node string) beats {
 	heart, err := t.Lab.CloudConfigFrom(node)
 	t.Must(err)
 	stop := beating(t, node, heart)
+	t.Hold(10*time.Second, "heartbeats without a hub, and nothing else")
 	access, err := t.Lab.CloudConfigFrom(node)
 	t.Must(err)
 	access.ContentType, access.Timeout = runtime.ContentTypeProtobuf, 10*time.Minute
