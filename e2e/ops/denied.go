@@ -67,7 +67,7 @@ var denied = []struct{ args, stdin, want string }{
 	{"delete --raw /api/v1/namespaces/shop/pods/till", "", inTheCloud},
 	{"create --raw /own/v1/core/v1/pods -f -", tillManifest, "forbidden"},
 	{"get --raw /debug/pprof/heap", "", "forbidden"},
-	{"get componentstatuses", "", "it is not shown here"},
+	{"get componentstatuses", "", "doesn't have a resource type"},
 }
 
 func opsDenied(t *kit.T) {
