@@ -39,43 +39,23 @@ const smallBody = 64 << 10
 // laneOf returns the lane of a request that asks for no upgrade. Where it is in doubt, a request is bulk: that costs it nothing
 // but the company of others that are.
 func laneOf(req *http.Request) lane {
-	path := strings.Trim(req.URL.Path, "/")
-	parts := strings.Split(path, "/")
-	switch parts[0] {
+	path := strings.Split(strings.Trim(req.URL.Path, "/"), "/")
+	switch path[0] {
 	case "readyz", "livez", "healthz", "version":
 		return urgent
-	case "api":
-		parts = parts[min(2, len(parts)):] // the version
-	case "apis":
-		parts = parts[min(3, len(parts)):] // group and version
-	default:
-		return bulk
 	}
-	if len(parts) == 0 {
-		return bulk // discovery
-	}
-	old := parts[0] == "watch" // the form of Kubernetes before 1.11
-	if old {
-		parts = parts[1:]
-	}
-	if len(parts) > 2 && parts[0] == "namespaces" && parts[2] != "status" && parts[2] != "finalize" {
-		parts = parts[2:]
-	}
+	of := object(path)
 	switch {
-	case len(parts) == 0:
-		return bulk
-	case len(parts) > 2 && (parts[2] == "log" || parts[2] == "proxy"):
+	case len(of) == 0 || streamed(path): // discovery among them
 		return bulk
 	case req.Method != http.MethodGet && req.Method != http.MethodHead:
-		return writeLane(req, parts)
-	}
-	query := req.URL.Query()
-	switch watch, err := strconv.ParseBool(query.Get("watch")); {
-	case old || watch && err == nil:
-		return watchLane(query)
-	case len(parts) > 1, query.Get("limit") == "1":
+		return writeLane(req, of)
+	case watched(req.URL, path):
+		return watchLane(req.URL.Query())
+	case len(of) > 1:
 		return urgent
-	case strings.Contains(query.Get("fieldSelector"), "metadata.name="):
+	}
+	if query := req.URL.Query(); query.Get("limit") == "1" || strings.Contains(query.Get("fieldSelector"), "metadata.name=") {
 		return urgent // one object, in the form of a list
 	}
 	return bulk
@@ -112,7 +92,7 @@ func watchLane(query url.Values) lane {
 // connection, as long as the first one takes requests.
 type lanes struct {
 	http2 [laneCount]*http2.Transport
-	pools [laneCount]*pool // http2's connections
+	conns [laneCount]*shared // http2's connections
 	// http1 is for upgrades, and for everything if the server speaks no HTTP/2. It has a connection for each request under way.
 	http1 *http.Transport
 }
@@ -128,7 +108,7 @@ func (s *server) newLanes(c *credentials, asNode bool) *lanes {
 			WriteByteTimeout:   unackedTimeout,
 			IdleConnTimeout:    idleTimeout,
 		}
-		l.pools[i] = newPool(l.http2[i], func(ctx context.Context) (*tls.Conn, error) {
+		l.conns[i] = newShared(l.http2[i], func(ctx context.Context) (*tls.Conn, error) {
 			secured, err := s.dial(ctx, config, true, false)
 			if err != nil {
 				return nil, err
@@ -145,8 +125,8 @@ func (s *server) newLanes(c *credentials, asNode bool) *lanes {
 
 // any returns a connection that takes requests, the most urgent one, or nil.
 func (l *lanes) any() *http2.ClientConn {
-	for _, p := range l.pools {
-		if c := p.any(); c != nil {
+	for _, s := range l.conns {
+		if c := s.any(); c != nil {
 			return c
 		}
 	}
@@ -181,8 +161,8 @@ func (l *lanes) by(s *server, req *http.Request) (*http.Response, error) {
 }
 
 func (l *lanes) closeIdle() {
-	for _, p := range l.pools {
-		p.closeIdle()
+	for _, s := range l.conns {
+		s.closeIdle()
 	}
 	l.http1.CloseIdleConnections()
 }

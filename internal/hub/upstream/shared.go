@@ -10,9 +10,9 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// pool holds the HTTP/2 connections of one lane. Unlike http2's own it shows them, so that a probe can ask one for a sign of
+// shared holds the HTTP/2 connections of one lane. Unlike http2's own it shows them, so that a probe can ask one for a sign of
 // life. Most of the time there is one; another is opened when it carries as many requests as the server takes.
-type pool struct {
+type shared struct {
 	transport *http2.Transport
 	dial      func(ctx context.Context) (*tls.Conn, error)
 
@@ -27,21 +27,21 @@ type dialing struct {
 	err  error         // valid then
 }
 
-// newPool gives transport a pool whose connections dial opens.
-func newPool(transport *http2.Transport, dial func(ctx context.Context) (*tls.Conn, error)) *pool {
-	p := &pool{transport: transport, dial: dial}
-	transport.ConnPool = p
-	return p
+// newShared gives transport connections that dial opens.
+func newShared(transport *http2.Transport, dial func(ctx context.Context) (*tls.Conn, error)) *shared {
+	s := &shared{transport: transport, dial: dial}
+	transport.ConnPool = s
+	return s
 }
 
 // GetClientConn implements http2.ClientConnPool.
-func (p *pool) GetClientConn(req *http.Request, _ string) (*http2.ClientConn, error) {
+func (s *shared) GetClientConn(req *http.Request, _ string) (*http2.ClientConn, error) {
 	ctx := req.Context()
 	if req.Close { // its body can't be sent twice, so it gets a connection that nobody else's request can end
-		return p.own(ctx)
+		return s.own(ctx)
 	}
 	for {
-		c, d := p.take(ctx)
+		c, d := s.take(ctx)
 		if c != nil {
 			return c, nil
 		}
@@ -57,47 +57,47 @@ func (p *pool) GetClientConn(req *http.Request, _ string) (*http2.ClientConn, er
 }
 
 // take returns a connection that has room, with a place on it, or else one that is being opened.
-func (p *pool) take(ctx context.Context) (*http2.ClientConn, *dialing) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range p.conns {
+func (s *shared) take(ctx context.Context) (*http2.ClientConn, *dialing) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.conns {
 		if c.ReserveNewRequest() {
 			return c, nil
 		}
 	}
-	if p.dialing == nil {
-		p.dialing = &dialing{done: make(chan struct{})}
+	if s.dialing == nil {
+		s.dialing = &dialing{done: make(chan struct{})}
 		// dial has bounds of its own, and ends with its server; others may wait for it when this request has ended.
-		go p.open(context.WithoutCancel(ctx), p.dialing)
+		go s.open(context.WithoutCancel(ctx), s.dialing)
 	}
-	return nil, p.dialing
+	return nil, s.dialing
 }
 
 // open opens a connection for all who wait for d.
-func (p *pool) open(ctx context.Context, d *dialing) {
-	secured, err := p.dial(ctx)
+func (s *shared) open(ctx context.Context, d *dialing) {
+	secured, err := s.dial(ctx)
 	var c *http2.ClientConn
 	if err == nil {
-		if c, err = p.transport.NewClientConn(secured); err != nil {
+		if c, err = s.transport.NewClientConn(secured); err != nil {
 			_ = secured.Close()
 		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.dialing = nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dialing = nil
 	if d.err = err; err == nil {
-		p.conns = append(p.conns, c)
+		s.conns = append(s.conns, c)
 	}
 	close(d.done)
 }
 
 // own opens a connection for one request, which closes it at its end.
-func (p *pool) own(ctx context.Context) (*http2.ClientConn, error) {
-	secured, err := p.dial(ctx)
+func (s *shared) own(ctx context.Context) (*http2.ClientConn, error) {
+	secured, err := s.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c, err := p.transport.NewClientConn(secured)
+	c, err := s.transport.NewClientConn(secured)
 	if err != nil {
 		_ = secured.Close() // the error says it all
 		return nil, err
@@ -107,17 +107,17 @@ func (p *pool) own(ctx context.Context) (*http2.ClientConn, error) {
 }
 
 // MarkDead implements http2.ClientConnPool: a connection has ended.
-func (p *pool) MarkDead(c *http2.ClientConn) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.conns = slices.DeleteFunc(p.conns, func(other *http2.ClientConn) bool { return other == c })
+func (s *shared) MarkDead(c *http2.ClientConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns = slices.DeleteFunc(s.conns, func(other *http2.ClientConn) bool { return other == c })
 }
 
 // any returns a connection that takes requests, or nil.
-func (p *pool) any() *http2.ClientConn {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, c := range p.conns {
+func (s *shared) any() *http2.ClientConn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.conns {
 		if c.CanTakeNewRequest() {
 			return c
 		}
@@ -126,10 +126,10 @@ func (p *pool) any() *http2.ClientConn {
 }
 
 // closeIdle has no connection take another request, and closes those without one.
-func (p *pool) closeIdle() {
-	p.mu.Lock()
-	conns := slices.Clone(p.conns)
-	p.mu.Unlock()
+func (s *shared) closeIdle() {
+	s.mu.Lock()
+	conns := slices.Clone(s.conns)
+	s.mu.Unlock()
 	for _, c := range conns {
 		c.SetDoNotReuse()
 		if state := c.State(); state.StreamsActive+state.StreamsReserved+state.StreamsPending == 0 {
