@@ -690,7 +690,8 @@ func TestNoLeaks(t *testing.T) {
 // A server known by name has moved to another address, where it has another authority.
 func TestMoved(t *testing.T) {
 	first, second := newAuthority(t), newAuthority(t)
-	a, b := first.serve(t, named("a"), nil), second.serve(t, named("b"), nil)
+	a := first.serve(t, named("a"), nil)
+	b := second.serve(t, named("b"), func(s *httptest.Server) { s.TLS.ClientCAs.AddCert(first.cert) }) // else it refuses the probes
 	cfg := first.files(t, "n1", "https://127.0.0.1:1")
 	cfg.CAFile = ""
 	type place struct {
