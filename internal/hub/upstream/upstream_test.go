@@ -691,7 +691,7 @@ func TestNoLeaks(t *testing.T) {
 func TestMoved(t *testing.T) {
 	first, second := newAuthority(t), newAuthority(t)
 	a := first.serve(t, named("a"), nil)
-	b := second.serve(t, named("b"), func(s *httptest.Server) { s.TLS.ClientCAs.AddCert(first.cert) }) // else it refuses the probes
+	b := second.serve(t, named("b"), func(s *httptest.Server) { s.TLS.ClientCAs.AddCert(first.cert) }) // it takes probes
 	cfg := first.files(t, "n1", "https://127.0.0.1:1")
 	cfg.CAFile = ""
 	type place struct {

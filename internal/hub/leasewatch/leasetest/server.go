@@ -166,11 +166,13 @@ func (s *Server) Compact() {
 // Restart empties the server, as the death of its process empties a coordinator in memory: revisions start anew at
 // start.
 func (s *Server) Restart(start uint64) {
-	s.Break()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.revision, s.oldest, s.history = start, start, nil
 	clear(s.leases)
+	for w := range s.watches { // under the same lock: nobody resumes at what it was
+		w.endLocked()
+	}
 }
 
 // Peek returns a Lease as stored, without a request; nil if there is none.
