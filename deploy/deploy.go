@@ -38,3 +38,8 @@ var (
 	//go:embed charts/yurt-coordinator/files/policies/hold-duration.yaml
 	HoldDuration []byte
 )
+
+// YurtCoordinators is the definition of that kind.
+//
+//go:embed charts/yurt-coordinator/files/crds/apps.openyurt.io_yurtcoordinators.yaml
+var YurtCoordinators []byte

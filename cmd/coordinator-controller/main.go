@@ -40,6 +40,9 @@ func main() {
 		"run the controller that keeps Pods of autonomous nodes; off if another one does: "+
 			"what it has put on Pods stays for that one")
 	fs.BoolVar(&c.PoolCuts, "pool-cuts", true, "run the controller that holds evictions from pools that are cut off as a whole")
+	fs.DurationVar(&c.HoldEvictions, "hold-evictions", cloud.DefaultHoldEvictions,
+		"for how long evictions are held from a pool with a coordinator that is cut off as a whole, where its NodePool's "+
+			"annotation says nothing else; 0 means not at all, 168h at most")
 	fs.BoolVar(&c.Signer, "signer", true,
 		"run the controller that signs the certificates of hubs, and of persons who use coordinators")
 	fs.BoolVar(&c.NodePools, "node-pools", true, "run the controller of NodePools; off if another controller does")

@@ -3,6 +3,7 @@ package charts
 import (
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,16 +27,22 @@ func TestHoldDuration(t *testing.T) {
 	}
 	for _, good := range []string{"90s", "2h", "1h30m", "0.5h", "168h", "1ms"} {
 		mustAccept(t, good, set(good))
-		if r := poolcut.TermsOf(map[string]string{edge.AnnotationHoldEvictions: good}).Rule; r != poolcut.Asked {
+		if r := poolcut.TermsOf(map[string]string{edge.AnnotationHoldEvictions: good}, 0).Rule; r != poolcut.Asked {
 			t.Errorf("the controller calls %q %v", good, r)
 		}
 	}
-	for _, bad := range []string{"", "2", "two hours", "0s", "-2h", "168h1s", "9999999999h", "999999999h", "1d", "2h ", "true"} {
+	for _, out := range []string{"0s", "0h", "0.0m"} {
+		mustAccept(t, out, set(out))
+		if r := poolcut.TermsOf(map[string]string{edge.AnnotationHoldEvictions: out}, time.Hour).Rule; r != poolcut.Off {
+			t.Errorf("the controller calls %q %v", out, r)
+		}
+	}
+	for _, bad := range []string{"", "2", "two hours", "-2h", "168h1s", "9999999999h", "999999999h", "1d", "2h ", "true"} {
 		err := set(bad)
 		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "hold-evictions of NodePool held must be a duration") {
 			t.Errorf("%q: %v, want it refused as invalid", bad, err)
 		}
-		if r := poolcut.TermsOf(map[string]string{edge.AnnotationHoldEvictions: bad}).Rule; r != poolcut.Unreadable {
+		if r := poolcut.TermsOf(map[string]string{edge.AnnotationHoldEvictions: bad}, 0).Rule; r != poolcut.Unreadable {
 			t.Errorf("the controller calls %q %v", bad, r)
 		}
 	}

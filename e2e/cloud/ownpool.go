@@ -229,6 +229,11 @@ func completeAndCurrent(t *kit.T) {
 	says("the pool's NodePool is shown", "nodepool/p1")
 	t.Say("cutting all WAN links of p1")
 	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
+	cut := time.Now()
+	t.Eventually(time.Minute, "the YurtCoordinator says that no Pod of its pool is evicted", func() error {
+		return t.Cloud.Condition("p1", v1alpha1.YurtCoordinatorEvictionsHeld, v1alpha1.ConditionTrue, "WholePoolCut")
+	})
+	t.Figure("cut_to_condition_s", time.Since(cut).Seconds())
 	says("kubectl warns of what is not current", "services", "Warning: services are complete here but not current", "since 20")
 	says("the pool's NodePool is shown without the cloud", "nodepool/p1",
 		"Warning: nodepools.apps.openyurt.io are complete", "p1")
@@ -244,6 +249,9 @@ func completeAndCurrent(t *kit.T) {
 	says("nobody is warned of what is current again", "services")
 	says("the pool's NodePool is shown again", "nodepool/p1")
 	filled(t, "p1", v1alpha1.ConditionTrue, v1alpha1.ConditionTrue)
+	t.Eventually(time.Minute, "the YurtCoordinator says that nothing is held any more", func() error {
+		return t.Cloud.Condition("p1", v1alpha1.YurtCoordinatorEvictionsHeld, v1alpha1.ConditionFalse, "NotHeld")
+	})
 }
 
 // refused: a node is refused what is not complete, with a time after which to ask again.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,7 +35,7 @@ var poolCutScenarios = []kit.Scenario{{
 	Name: "pool-cut-hold", Run: poolCutHold,
 	Lab: lab.Config{Pools: 2, Nodes: 3, Timing: lab.Quick, NoCoordinator: true, NoProxy: true},
 	Doc: "all WAN links of a pool are cut: its Pods are held and its nodes NotReady until it heals, until the time is over, or " +
-		"until one node speaks; without the annotation they are evicted",
+		"until one node speaks; a pool with a coordinator is held by default, until somebody lets it go, and is not if it opts out",
 }}
 
 const (
@@ -63,7 +64,9 @@ func poolCutHold(t *kit.T) {
 	c.heals()
 	c.timeIsOver()
 	c.oneSpeaks()
-	c.notAsked()
+	c.coordinated()
+	c.byDefault()
+	c.optedOut()
 }
 
 // heals: nothing happens to a Pod in a cut that is long for Kubernetes but short for the hold.
@@ -98,7 +101,7 @@ func (c *poolCut) heals() {
 	c.kept(pods, cut)
 
 	healed := c.healAll()
-	c.Eventually(c.Config.Timing.Grace+20*time.Second, "all nodes are Ready and not held", c.allWell)
+	c.Eventually(c.Config.Timing.Grace+20*time.Second, "all nodes are Ready and not held", func() error { return c.allWell() })
 	c.Figure("heal_to_well_s", time.Since(healed).Seconds())
 	saysEvent(c.T, "PoolSpeaks", healed)
 	c.Hold(c.Config.Timing.Grace, "a grace period more: the healing evicts nobody")
@@ -132,7 +135,7 @@ func (c *poolCut) timeIsOver() {
 	}
 	saysEvent(c.T, "HoldExpired", cut)
 	c.healAll()
-	c.Eventually(60*time.Second, "all nodes are Ready and not held", c.allWell)
+	c.Eventually(60*time.Second, "all nodes are Ready and not held", func() error { return c.allWell() })
 }
 
 // oneSpeaks: the others get a grace period, and then count as dead.
@@ -164,14 +167,68 @@ func (c *poolCut) oneSpeaks() {
 	c.neverTainted(cut, speaking)
 	c.kept(kit.On(pods, speaking), cut)
 	c.healAll()
-	c.Eventually(60*time.Second, "all nodes are Ready and not held", c.allWell)
+	c.Eventually(60*time.Second, "all nodes are Ready and not held", func() error { return c.allWell() })
 }
 
-// notAsked is what happens without the annotation. It shows that the rest of this scenario could fail.
-func (c *poolCut) notAsked() {
+// coordinated gives the pool a coordinator, as far as coordinator-controller can tell: a YurtCoordinator for which something was
+// made. What makes it waits for kinds that this lab does not have; own-coordinator has a real one.
+func (c *poolCut) coordinated() {
+	applyYAML(c.T, deploy.YurtCoordinators)
+	yc := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"nodePool": "p1"}}}
+	yc.SetAPIVersion(lab.YurtCoordinators.GroupVersion().String())
+	yc.SetKind("YurtCoordinator")
+	yc.SetName("p1")
+	yc.SetFinalizers([]string{edge.FinalizerCoordinator})
+	c.Eventually(20*time.Second, "YurtCoordinators are served", func() error {
+		_, err := c.Cloud.Objects.Resource(lab.YurtCoordinators).Create(c.Ctx, yc, metav1.CreateOptions{})
+		return err
+	})
+	c.Must(c.Lab.Cloud(c.Ctx, lab.Restart, lab.CoordinatorController, "--yurt-coordinators=true",
+		"--coordinator-image=registry.example.org/yurt-coordinator", "--coordinator-version=v1.0.0"))
+}
+
+// byDefault: a pool that has a coordinator is held though nobody asks for it, until somebody says that its site is dead.
+func (c *poolCut) byDefault() {
 	c.Must(annotatePool(c.T, ""))
+	c.Hold(c.Config.Timing.Grace, "coordinator-controller sees the nodes alive")
 	pods := c.victims()
 	cut := c.cutAll()
+	c.allHeld(cut, "default_cut_to_held_s")
+	c.Hold(time.Until(cut.Add(3*(c.Config.Timing.Grace+c.Config.Timing.Toleration))),
+		"three times the time in which Kubernetes evicts")
+	c.neverTainted(cut, c.Pool.Nodes()...)
+	c.kept(pods, cut)
+	for _, node := range c.Pool.Nodes() {
+		if h := c.last(node); h.held != corev1.ConditionTrue || !strings.Contains(h.message, "until") {
+			c.Fail("%s says %+v, want that it is held, and until when", node, h)
+		}
+	}
+	let := time.Now()
+	c.Must(annotatePool(c.T, "0s"))
+	c.evictedEach(pods, c.allTainted(let, "let_go_to_taint_s"), "let_go")
+	saysEvent(c.T, "HoldWithdrawn", let)
+	c.healAll()
+	c.Eventually(60*time.Second, "all nodes are Ready and not held", func() error { return c.allWell("HoldWithdrawn") })
+}
+
+// optedOut is what happens to a pool that has a coordinator and opts out. It shows that the rest of this scenario could fail.
+func (c *poolCut) optedOut() {
+	c.Must(annotatePool(c.T, "0s"))
+	pods := c.victims()
+	cut := c.cutAll()
+	lost := c.allTainted(cut, "plain_cut_to_taint_s")
+	for _, node := range c.Pool.Nodes() {
+		if at, was := c.first(node, cut, func(h cutAt) bool { return h.held == corev1.ConditionTrue }); was {
+			c.Fail("%s was held %.1fs after the cut, and its pool opts out", node, at.Sub(cut).Seconds())
+		}
+	}
+	c.evictedEach(pods, lost, "plain")
+	c.healAll()
+	c.Eventually(60*time.Second, "all nodes are Ready and not held", func() error { return c.allWell("HoldWithdrawn") })
+}
+
+// allTainted waits until all nodes of the pool are tainted, and returns when each was: up to some seconds apart.
+func (c *poolCut) allTainted(since time.Time, figure string) map[string]time.Time {
 	c.Eventually(c.Config.Timing.Grace+15*time.Second, "all nodes are tainted", func() error {
 		for _, node := range c.Pool.Nodes() {
 			if !c.last(node).evicts {
@@ -180,22 +237,12 @@ func (c *poolCut) notAsked() {
 		}
 		return nil
 	})
-	lost := map[string]time.Time{} // nodes are tainted up to some seconds apart
+	lost := map[string]time.Time{}
 	for _, node := range c.Pool.Nodes() {
-		at, _ := c.first(node, cut, func(h cutAt) bool { return h.evicts })
-		c.FigureOnce("plain_cut_to_taint_s", at.Sub(cut).Seconds())
-		lost[node] = at
-		if at, was := c.first(node, cut, func(h cutAt) bool { return h.held == corev1.ConditionTrue }); was {
-			c.Fail("%s was held %.1fs after the cut, and nobody asked for it", node, at.Sub(cut).Seconds())
-		}
+		lost[node], _ = c.first(node, since, func(h cutAt) bool { return h.evicts })
+		c.FigureOnce(figure, lost[node].Sub(since).Seconds())
 	}
-	for node, at := range lost {
-		if on := kit.On(pods, node); len(on) > 0 {
-			c.evicted(on, at, "plain")
-		}
-	}
-	c.healAll()
-	c.Eventually(60*time.Second, "all nodes are Ready and not held", c.allWell)
+	return lost
 }
 
 // poolCut is a scenario with the history of what Nodes say about their holds.
@@ -206,11 +253,12 @@ type poolCut struct {
 }
 
 type cutAt struct {
-	at     time.Time
-	ready  corev1.ConditionStatus
-	held   corev1.ConditionStatus
-	reason string // of the condition
-	evicts bool   // it has a taint that evicts Pods
+	at    time.Time
+	ready corev1.ConditionStatus
+	held  corev1.ConditionStatus
+	// reason and message are the condition's.
+	reason, message string
+	evicts          bool // it has a taint that evicts Pods
 }
 
 func (c *poolCut) observe() {
@@ -239,7 +287,7 @@ func (c *poolCut) record(object any) {
 		case corev1.NodeReady:
 			h.ready = is.Status
 		case edge.ConditionEvictionsHeld:
-			h.held, h.reason = is.Status, is.Reason
+			h.held, h.reason, h.message = is.Status, is.Reason, is.Message
 		}
 	}
 	c.mu.Lock()
@@ -305,12 +353,12 @@ func (c *poolCut) allHeld(cut time.Time, figure string) time.Time {
 	return last
 }
 
-// allWell fails unless all nodes of the pool are Ready, not held and not tainted.
-func (c *poolCut) allWell() error {
+// allWell fails unless all nodes of the pool are Ready, not held and not tainted. Some say why they are no longer held.
+func (c *poolCut) allWell(why ...string) error {
 	for _, node := range c.Pool.Nodes() {
 		h := c.last(node)
 		if h.ready != corev1.ConditionTrue || h.held == corev1.ConditionTrue || h.evicts ||
-			h.reason != "" && h.reason != "NodeSpeaks" {
+			h.reason != "" && h.reason != "NodeSpeaks" && !slices.Contains(why, h.reason) {
 			return fmt.Errorf("%s is %+v", node, h)
 		}
 	}
@@ -363,6 +411,15 @@ func (c *poolCut) evicted(pods map[types.UID]kit.PodAt, from time.Time, figure s
 			c.Fail("the Pod %s was evicted after %.1fs, want %v", before.Name, took.Seconds(), own)
 		}
 		c.Figure(figure+"_eviction_late_s", (took - own).Seconds())
+	}
+}
+
+// evictedEach expects of the Pods of each node that they are evicted after their own time from its own.
+func (c *poolCut) evictedEach(pods map[types.UID]kit.PodAt, from map[string]time.Time, figure string) {
+	for node, at := range from {
+		if on := kit.On(pods, node); len(on) > 0 {
+			c.evicted(on, at, figure)
+		}
 	}
 }
 
@@ -471,7 +528,7 @@ func saysEvent(t *kit.T, reason string, since time.Time) {
 	})
 }
 
-// applyYAML makes the policies in a file.
+// applyYAML makes the policies, or the definitions of kinds, in a file.
 func applyYAML(t *kit.T, content []byte) {
 	for docs := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(content))); ; {
 		doc, err := docs.Read()
@@ -484,8 +541,11 @@ func applyYAML(t *kit.T, content []byte) {
 		resource := schema.GroupVersionResource{
 			Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies",
 		}
-		if o.GetKind() == "ValidatingAdmissionPolicyBinding" {
+		switch o.GetKind() {
+		case "ValidatingAdmissionPolicyBinding":
 			resource.Resource = "validatingadmissionpolicybindings"
+		case "CustomResourceDefinition":
+			resource.Group, resource.Resource = "apiextensions.k8s.io", "customresourcedefinitions"
 		}
 		_, err = t.Cloud.Objects.Resource(resource).Create(t.Ctx, o, metav1.CreateOptions{})
 		t.Must(err)

@@ -63,6 +63,10 @@ const Name = "coordinator-controller"
 // NotReady.
 const DefaultSilenceAfter = 40 * time.Second
 
+// DefaultHoldEvictions is for how long no Pod is evicted from a pool with a coordinator that is cut off as a whole: until
+// somebody has been at the site.
+const DefaultHoldEvictions = 24 * time.Hour
+
 // minSilenceAfter is the shortest SilenceAfter that works with Kubernetes' own heartbeats of at least a second.
 const minSilenceAfter = 2 * time.Second
 
@@ -126,6 +130,10 @@ type Config struct {
 	// SilenceAfter is how long a node's Lease may stay unrenewed before the state of its link is unknown; zero means
 	// DefaultSilenceAfter. It should be less than kube-controller-manager's node-monitor-grace-period.
 	SilenceAfter time.Duration
+
+	// HoldEvictions is for how long evictions are held from a pool with a coordinator that is cut off as a whole, unless its
+	// NodePool says something else; zero means not at all. It takes Coordinators and PoolCuts.
+	HoldEvictions time.Duration
 }
 
 // ApproverPlace says which process approves certificates.
@@ -164,6 +172,12 @@ func Run(ctx context.Context, c Config) error {
 	}
 	if c.SilenceAfter < minSilenceAfter {
 		return fmt.Errorf("silence-after is %v: use at least %v", c.SilenceAfter, minSilenceAfter)
+	}
+	if c.HoldEvictions < 0 || c.HoldEvictions > poolcut.MaxHold {
+		return fmt.Errorf("hold-evictions is %v: use 0 for not at all, or up to %v", c.HoldEvictions, poolcut.MaxHold)
+	}
+	if !c.Coordinators {
+		c.HoldEvictions = 0
 	}
 	if life := c.Coordinator.Lives.Operator; life < 0 || life > certs.MaxOperator {
 		return fmt.Errorf("the life of operators' certificates is %v: use at most %v; persons have certificates of their own",
@@ -233,6 +247,7 @@ func Run(ctx context.Context, c Config) error {
 	}
 	cuts := poolcut.New(poolcut.Config{
 		Client: mgr.GetClient(), Events: mgr.GetEventRecorder(Name), Clock: clock.RealClock{}, SilenceAfter: c.SilenceAfter,
+		Default: c.HoldEvictions,
 	})
 	if err := cleanUpOff(mgr, pods, c); err != nil {
 		return err

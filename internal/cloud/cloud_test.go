@@ -382,6 +382,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		{"metrics address taken",
 			Config{Kubeconfig: unreached, HealthAddress: "0", MetricsAddress: taken.Addr().String()},
 			"address already in use"},
+		{"too long a hold", Config{Kubeconfig: unreached, HoldEvictions: 169 * time.Hour}, "up to 168h0m0s"},
+		{"a hold of less than nothing", Config{Kubeconfig: unreached, HoldEvictions: -1}, "use 0 for not at all"},
 		{"too little patience", Config{Kubeconfig: unreached, SilenceAfter: time.Millisecond}, "use at least 2s"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

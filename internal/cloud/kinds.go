@@ -78,7 +78,7 @@ func addOwnKinds(
 	err = errors.Join(
 		begin(c.Coordinators && c.Heartbeats, "heartbeat", heartbeats.FollowCoordinators, kindYurtCoordinator), // for its show.go
 		// It runs whichever controller implements NodePools.
-		begin(c.PoolCuts, "poolcut", cuts.AddTo, kindNodePool),
+		begin(c.PoolCuts, "poolcut", cuts.AddTo, when(c.HoldEvictions > 0, kindYurtCoordinator, kindNodePool)...),
 		begin(c.NodePools, "nodepool", pools.AddTo, kindNodePool),
 		begin(c.AppSets, "yurtappset", apps.AddTo, kindNodePool, kindYurtAppSet),
 		begin(c.Coordinators, "yurtcoordinator", coordinators.AddTo, when(c.PoolSettings, kindPoolSettings,

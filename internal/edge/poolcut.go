@@ -4,9 +4,12 @@ import corev1 "k8s.io/api/core/v1"
 
 // Whole-pool cut: while all nodes of a pool are silent at once, their Pods are not evicted.
 const (
-	// AnnotationHoldEvictions on a NodePool says for how long: a Go duration above zero, up to MaxHoldEvictionsHours.
-	// Without it nothing is held.
+	// AnnotationHoldEvictions on a NodePool says for how long: a Go duration, up to MaxHoldEvictionsHours. Zero means not at
+	// all. Without it a pool that has a coordinator is held for as long as coordinator-controller is told, and no other is.
 	AnnotationHoldEvictions = "apps.openyurt.io/hold-evictions"
+
+	// FinalizerCoordinator is on a YurtCoordinator as long as its pool has objects made for it.
+	FinalizerCoordinator = "apps.openyurt.io/yurtcoordinator"
 
 	// MaxHoldEvictionsHours is the longest time that AnnotationHoldEvictions may ask for: a week.
 	MaxHoldEvictionsHours = 168

@@ -89,7 +89,8 @@ type YurtCoordinatorStatus struct {
 	// conditions: Pending says why there is no coordinator, CertsReady whether it has its certificates, Ready whether it
 	// serves, KubeletsVerifiable whether it can verify the kubelets that it is to call, and how; PoolResourcesComplete and
 	// PoolResourcesCurrent how far it has what the pool shares; Reconciling whether it is still to run as its version and its
-	// settings say, and Stalled whether somebody must mend something first.
+	// settings say, and Stalled whether somebody must mend something first; EvictionsHeld whether no Pod of the pool is evicted
+	// since all of its nodes fell silent together.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -124,7 +125,7 @@ type SettingsGeneration struct {
 // YurtCoordinatorCondition is one thing that is so or not.
 type YurtCoordinatorCondition struct {
 	// type of the condition: Pending, CertsReady, Ready, KubeletsVerifiable, PoolResourcesComplete, PoolResourcesCurrent,
-	// Reconciling or Stalled.
+	// Reconciling, Stalled or EvictionsHeld.
 	Type YurtCoordinatorConditionType `json:"type"`
 	// status is True, False or Unknown.
 	// +kubebuilder:validation:Enum=True;False;Unknown
@@ -172,6 +173,9 @@ const (
 	YurtCoordinatorReconciling YurtCoordinatorConditionType = "Reconciling"
 	// YurtCoordinatorStalled is true while somebody must mend something before it goes on. kstatus reads it as failed.
 	YurtCoordinatorStalled YurtCoordinatorConditionType = "Stalled"
+	// YurtCoordinatorEvictionsHeld is true while no Pod of the pool is evicted since all of its nodes fell silent together. It is
+	// there from the first such time on.
+	YurtCoordinatorEvictionsHeld YurtCoordinatorConditionType = "EvictionsHeld"
 )
 
 // ConditionStatus is whether a condition holds.

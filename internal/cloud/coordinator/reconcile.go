@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// Finalizer is on a YurtCoordinator as long as its pool has objects made for it.
-	Finalizer = "apps.openyurt.io/yurtcoordinator"
+	// Finalizer is ours, which others go by, too.
+	Finalizer = edge.FinalizerCoordinator
 
 	// mergePatch is written by hand, and contains only what must change.
 	mergePatch = types.MergePatchType
@@ -150,6 +150,7 @@ func (r *Reconciler) refuse(ctx context.Context, c *v1alpha1.YurtCoordinator, v 
 	err := r.say(ctx, c, wantedStatus{
 		pending: finding{Reason: verdict.Reason, Message: verdict.Message}, certs: pending, ready: pending,
 		stalled: finding{OK: true, Reason: verdict.Reason, Message: verdict.Message}, from: v.settings.from,
+		held: heldIn(v.nodes),
 	})
 	return reconcile.Result{RequeueAfter: wait.Jitter(r.cfg.Resync, 0.1)}, err
 }
@@ -222,7 +223,7 @@ func (r *Reconciler) runs(app *v1beta1.YurtAppSet, v view, verdict Verdict, said
 		ready:       readiness(pod, image),
 		reconciling: progress(turnOf(v.census.Pool, had, known, wants, v), pod),
 		delegated:   delegated(v.nodes), outside: said.outside, kubelets: said.kubelets, nodes: len(v.nodes),
-		fillings: said.fillings, from: v.settings.from,
+		fillings: said.fillings, from: v.settings.from, held: heldIn(v.nodes),
 	}
 	if v.settings.bad != nil {
 		status.stalled = finding{OK: true, Reason: ReasonBadSettings, Message: verdict.Message}

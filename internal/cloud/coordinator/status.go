@@ -87,6 +87,8 @@ type wantedStatus struct {
 	nodes    int
 	// fillings are as the pool's leader reports, too.
 	fillings fillings
+	// held says whether evictions are held since the whole pool is cut off, as its Nodes say.
+	held finding
 }
 
 // next returns the new status, whether it is a change, and the transitions that deserve an Event. New times alone are
@@ -168,6 +170,9 @@ func next(was v1alpha1.YurtCoordinatorStatus, generation int64, want wantedStatu
 	}
 	putFilled(&status, want.fillings, func(kind v1alpha1.YurtCoordinatorConditionType, f finding) {
 		put(kind, holds(f), f, func(v1alpha1.ConditionStatus) bool { return false })
+	})
+	putHeld(&status, want.held, func(f finding) {
+		put(v1alpha1.YurtCoordinatorEvictionsHeld, holds(f), f, quietly)
 	})
 	return status, changed, transitions
 }

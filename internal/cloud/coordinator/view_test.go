@@ -39,6 +39,13 @@ func TestPlaceOnTheLAN(t *testing.T) {
 		if !nodeChanged(&node, other) {
 			t.Error("a change of the annotation goes unnoticed")
 		}
+		held := node.DeepCopy()
+		held.Status.Conditions = []corev1.NodeCondition{
+			{Type: edge.ConditionEvictionsHeld, Status: corev1.ConditionTrue, Message: "until tomorrow"},
+		}
+		if !nodeChanged(&node, held) {
+			t.Error("the beginning of a hold goes unnoticed")
+		}
 	}
 }
 

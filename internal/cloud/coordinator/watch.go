@@ -245,14 +245,14 @@ func memberChanged(was, is client.Object) bool {
 	return poolOf(before) != poolOf(after) || autonomous(before) != autonomous(after)
 }
 
-// nodeChanged reports whether a node's pool, addresses or state (counts as dead, is delegated) changed.
+// nodeChanged reports whether a node's pool, addresses or state (counts as dead, is delegated, is held) changed.
 func nodeChanged(was, is client.Object) bool {
 	before, after := node(was), node(is)
 	return memberChanged(was, is) || before != nil && after != nil &&
 		(!slices.Equal(before.Status.Addresses, after.Status.Addresses) ||
 			before.Annotations[edge.AnnotationLANAddress] != after.Annotations[edge.AnnotationLANAddress] ||
 			countsAsDead(before) != countsAsDead(after) ||
-			isDelegated(before) != isDelegated(after))
+			isDelegated(before) != isDelegated(after) || heldSays(before) != heldSays(after))
 }
 
 func node(obj client.Object) *corev1.Node {

@@ -1,5 +1,5 @@
-// Package poolcut holds evictions while a whole pool is cut off from the cloud, if the NodePool's annotation asks for
-// it.
+// Package poolcut holds evictions while a whole pool is cut off from the cloud: by default if it has a coordinator, and for as
+// long as the NodePool's annotation says.
 //
 // When all Leases of a pool stop within one grace period, a cut link is more likely than the death of all nodes at
 // once. Then each of these Nodes gets the condition EvictionsHeld, and a policy in the API server

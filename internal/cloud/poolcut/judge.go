@@ -57,7 +57,7 @@ const (
 	Spoke Outcome = "Spoke"
 	// Expired: the hold has lasted as long as it may.
 	Expired Outcome = "Expired"
-	// Withdrawn: the annotation or the NodePool is gone.
+	// Withdrawn: nothing asks for the hold any more, or the annotation refuses it.
 	Withdrawn Outcome = "Withdrawn"
 	// Emptied: no held node is left in the pool.
 	Emptied Outcome = "Emptied"
@@ -73,7 +73,7 @@ const (
 	ReasonPoolSpeaks = "OtherNodesSpeak"
 	// ReasonExpired (status False): the hold's time is over.
 	ReasonExpired = "HoldExpired"
-	// ReasonWithdrawn (status False): the NodePool no longer asks for a hold.
+	// ReasonWithdrawn (status False): nothing asks for a hold any more.
 	ReasonWithdrawn = "HoldWithdrawn"
 	// ReasonLeft (status False): the node is not in a pool that is held.
 	ReasonLeft = "NotInHeldPool"
@@ -122,16 +122,16 @@ func Decide(members []Member, t Terms, h *Hold, l Limits) Decision {
 			d.Changes[i] = released(ReasonNodeSpeaks)
 		}
 	}
-	wanted := t.Rule == Asked && len(s.cut) > 0
+	wanted := t.For > 0 && len(s.cut) > 0
 	switch {
 	case h == nil && !wanted:
 		d.release(members, s, ReasonLeft)
-		if t.Rule == Asked {
+		if t.For > 0 {
 			d.Next = s.untilSilent
 		}
 	case h == nil:
 		d.begin(members, s, t)
-	case t.Rule == Off, h.For <= 0: // no longer than a readable annotation asks for
+	case t.Rule == Off, h.For <= 0: // no longer than anything readable asks for
 		d.Ended = Withdrawn
 		d.release(members, s, ReasonWithdrawn)
 	case h.Elapsed >= h.For:
@@ -143,7 +143,7 @@ func Decide(members []Member, t Terms, h *Hold, l Limits) Decision {
 	default:
 		d.goOn(members, s, *h, l)
 	}
-	if d.Ended != "" && !d.Begins && t.Rule == Asked {
+	if d.Ended != "" && !d.Begins && t.For > 0 {
 		d.Next = s.untilSilent
 	}
 	return d
@@ -283,16 +283,18 @@ func sooner(times ...time.Duration) time.Duration {
 	return least
 }
 
-// Rule is what a NodePool asks for.
+// Rule is whose word there is on a pool.
 type Rule uint8
 
 const (
-	// Off: there is no annotation. Nothing is held.
+	// Off: nothing is held, since nobody asks for it, or the annotation refuses it.
 	Off Rule = iota
-	// Asked: evictions are to be held for Terms.For.
+	// Asked: the annotation asks for a hold.
 	Asked
-	// Unreadable: the annotation can't be read. No hold begins; one in progress lasts as long as the last readable
-	// value said.
+	// ByDefault: there is no annotation, and the pool has a coordinator.
+	ByDefault
+	// Unreadable: the annotation can't be read, and is as none to a hold that begins. One in progress lasts as long as the
+	// last readable value said.
 	Unreadable
 )
 
@@ -302,41 +304,49 @@ func (r Rule) String() string {
 		return "Off"
 	case Asked:
 		return "Asked"
+	case ByDefault:
+		return "ByDefault"
 	case Unreadable:
 		return "Unreadable"
 	}
 	return fmt.Sprintf("Rule(%d)", uint8(r))
 }
 
-// Terms are what one NodePool asks for.
+// Terms are what holds for one pool.
 type Terms struct {
 	Rule Rule
-	// For is how long evictions are held if Rule is Asked.
+	// For is how long evictions are held by a hold that begins; zero means that none does.
 	For time.Duration
 	// Problem says what is wrong if Rule is Unreadable.
 	Problem string
 }
 
-// maxHold is the longest hold.
-const maxHold = edge.MaxHoldEvictionsHours * time.Hour
+// MaxHold is the longest hold.
+const MaxHold = edge.MaxHoldEvictionsHours * time.Hour
 
 // maxQuoted bounds how much of an annotation messages quote.
 const maxQuoted = 64
 
-// TermsOf reads the annotations of a NodePool.
-func TermsOf(annotations map[string]string) Terms {
+// TermsOf reads the annotations of a NodePool. unless is what holds where they say nothing; zero means no hold.
+func TermsOf(annotations map[string]string, unless time.Duration) Terms {
 	text, found := annotations[edge.AnnotationHoldEvictions]
+	if !found && unless > 0 {
+		return Terms{Rule: ByDefault, For: unless}
+	}
 	if !found {
 		return Terms{}
 	}
 	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 || d > maxHold {
+	if err != nil || d < 0 || d > MaxHold {
 		if len(text) > maxQuoted {
 			text = text[:maxQuoted] + "..."
 		}
-		return Terms{Rule: Unreadable, Problem: fmt.Sprintf(
-			"The annotation %s is %q: it must be a duration such as 90s, 2h or 1h30m, above 0s and up to %dh. It holds nothing.",
-			edge.AnnotationHoldEvictions, text, edge.MaxHoldEvictionsHours)}
+		return Terms{Rule: Unreadable, For: unless, Problem: fmt.Sprintf(
+			"The annotation %s is %q: it must be a duration such as 90s, 2h or 1h30m, up to %dh, or 0s to hold nothing. It is "+
+				"not heeded.", edge.AnnotationHoldEvictions, text, edge.MaxHoldEvictionsHours)}
+	}
+	if d == 0 {
+		return Terms{}
 	}
 	return Terms{Rule: Asked, For: d}
 }

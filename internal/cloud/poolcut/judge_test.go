@@ -43,9 +43,11 @@ func slow(m Member) Member      { m.Lease.LeaseDuration = 2 * time.Minute; retur
 const hour = time.Hour
 
 var (
-	off      = Terms{}
-	asked    = Terms{Rule: Asked, For: hour}
-	mistyped = Terms{Rule: Unreadable, Problem: "x"}
+	off                 = Terms{}
+	asked               = Terms{Rule: Asked, For: hour}
+	mistyped            = Terms{Rule: Unreadable, Problem: "x"}
+	default24           = Terms{Rule: ByDefault, For: 24 * hour}
+	mistypedWithDefault = Terms{Rule: Unreadable, For: 24 * hour, Problem: "x"}
 )
 
 // The changes, short.
@@ -74,6 +76,10 @@ func TestBeginning(t *testing.T) {
 			[]Change{none, none}, false, 28 * s},
 		{"nobody asked for it", []Member{alive(31), alive(35)}, off, []Change{none, none}, false, 0},
 		{"what is asked can't be read", []Member{alive(31), alive(35)}, mistyped, []Change{none, none}, false, 0},
+		{"the default", []Member{alive(31), alive(35)}, default24, []Change{hold, hold}, true, 24 * hour},
+		{"all are well, and the default", []Member{alive(2), alive(9)}, default24, []Change{none, none}, false, 28 * s},
+		{"what is asked can't be read, and there is a default", []Member{alive(31), alive(35)}, mistypedWithDefault,
+			[]Change{hold, hold}, true, 24 * hour},
 		{"one speaks", []Member{alive(29), alive(35)}, asked, []Change{none, none}, false, s},
 		{"one speaks, delegated", []Member{delegated(alive(29)), alive(35)}, asked, []Change{none, none}, false, s},
 		{"all are silent", []Member{alive(30), alive(39)}, asked, []Change{hold, hold}, true, hour},
@@ -135,6 +141,8 @@ func TestInProgress(t *testing.T) {
 			[]Change{hold, hold, none}, "", false, 50 * m},
 		{"a mistyped change of the annotation", []Member{silent(600), silent(610)}, mistyped, cut,
 			[]Change{hold, hold}, "", false, 50 * m},
+		{"a mistyped change where there is a default", []Member{silent(600), silent(610)}, mistypedWithDefault, cut,
+			[]Change{hold, hold}, "", false, 50 * m},
 		{"it can't be known how long", []Member{silent(600), silent(610)}, mistyped, Hold{Elapsed: m},
 			[]Change{undone, undone}, Withdrawn, false, 0},
 		{"the annotation goes", []Member{silent(600), silent(610)}, off, cut, []Change{undone, undone}, Withdrawn, false, 0},
@@ -180,21 +188,38 @@ func TestInProgress(t *testing.T) {
 func TestTermsOf(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"2h": 2 * time.Hour, "1ms": time.Millisecond, "168h": 168 * time.Hour,
-		"": 0, "0s": 0, "-1h": 0, "168h1ns": 0, "2": 0, "soon": 0,
+		"": 0, "-1h": 0, "168h1ns": 0, "2": 0, "soon": 0,
 	} {
-		got := TermsOf(map[string]string{edge.AnnotationHoldEvictions: text})
+		got := TermsOf(map[string]string{edge.AnnotationHoldEvictions: text}, 0)
 		if got.For != want || (got.Rule == Asked) != (want > 0) || (got.Rule == Unreadable) != (got.Problem != "") {
 			t.Errorf("%q: %+v, want %v", text, got, want)
 		}
+		byDefault := TermsOf(map[string]string{edge.AnnotationHoldEvictions: text}, 24*hour)
+		if want == 0 {
+			got.For = 24 * hour // what can't be read is as nothing
+		}
+		if byDefault != got {
+			t.Errorf("%q where there is a default: %+v, want %+v", text, byDefault, got)
+		}
 	}
-	if got := TermsOf(map[string]string{"other": "2h"}); got != off {
+	for _, unless := range []time.Duration{0, 24 * hour} {
+		for _, opt := range []string{"0s", "0h", "0"} {
+			if got := TermsOf(map[string]string{edge.AnnotationHoldEvictions: opt}, unless); got != off {
+				t.Errorf("%q: %+v, want it off whatever the default", opt, got)
+			}
+		}
+	}
+	if got := TermsOf(map[string]string{"other": "2h"}, 0); got != off {
 		t.Errorf("no annotation: %+v", got)
 	}
-	long := TermsOf(map[string]string{edge.AnnotationHoldEvictions: string(make([]byte, 5000))})
+	if got := TermsOf(map[string]string{"other": "2h"}, 24*hour); got != default24 {
+		t.Errorf("no annotation, and a default: %+v", got)
+	}
+	long := TermsOf(map[string]string{edge.AnnotationHoldEvictions: string(make([]byte, 5000))}, 0)
 	if len(long.Problem) > 1000 {
 		t.Errorf("a problem of %d bytes", len(long.Problem))
 	}
-	for r, want := range map[Rule]string{Off: "Off", Asked: "Asked", Unreadable: "Unreadable", 9: "Rule(9)"} {
+	for r, want := range map[Rule]string{Off: "Off", Asked: "Asked", ByDefault: "ByDefault", Unreadable: "Unreadable", 9: "Rule(9)"} {
 		if r.String() != want {
 			t.Errorf("%d is %s, want %s", r, r, want)
 		}

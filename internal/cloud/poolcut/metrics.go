@@ -8,7 +8,7 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// metrics is a prometheus.Collector. The gauge has a series for each pool that asks for holds or is held.
+// metrics is a prometheus.Collector. The gauge has a series for each pool that is held or would be.
 type metrics struct {
 	held  *prometheus.Desc
 	begun prometheus.Counter
@@ -24,7 +24,7 @@ type standing struct{ asked, holds bool }
 func newMetrics() *metrics {
 	m := &metrics{
 		held: prometheus.NewDesc("coordinator_controller_pool_evictions_held",
-			"1 while the evictions of a pool that is wholly cut off are held, 0 for other pools that ask for holds; "+
+			"1 while the evictions of a pool that is wholly cut off are held, 0 for other pools that would be; "+
 				"none on a replica that does not lead.", []string{"pool"}, nil),
 		begun: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "coordinator_controller_pool_holds_begun_total",

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/heartbeat"
 	"yurtcoordinator/internal/edge"
@@ -40,7 +41,7 @@ const (
 	EventPoolSpeaks = "PoolSpeaks"
 	// EventExpired (Normal): a hold ended because its time was over.
 	EventExpired = "HoldExpired"
-	// EventWithdrawn (Normal): a hold ended because the NodePool no longer asks for it.
+	// EventWithdrawn (Normal): a hold ended because nothing asks for it any more.
 	EventWithdrawn = "HoldWithdrawn"
 	// EventEmptied (Normal): a hold ended because nothing was left to hold.
 	EventEmptied = "HoldEmptied"
@@ -48,9 +49,10 @@ const (
 	EventUnreadable = "InvalidHoldEvictions"
 )
 
-// Config is what a Controller needs. All fields are required.
+// Config is what a Controller needs. All fields but Default are required.
 type Config struct {
-	// Client reads Nodes and the metadata of NodePools from a cache, and writes to the API server.
+	// Client reads Nodes, the metadata of NodePools and, with a Default, YurtCoordinators from a cache, and writes to the API
+	// server.
 	Client client.Client
 	// Events receives the Events on NodePools, and bounds their rate.
 	Events events.EventRecorder
@@ -58,6 +60,9 @@ type Config struct {
 	Clock clock.PassiveClock
 	// SilenceAfter is the heartbeat policy's. It is less than kube-controller-manager's node-monitor-grace-period.
 	SilenceAfter time.Duration
+	// Default is how long evictions are held from a pool that has a coordinator and whose NodePool says nothing; zero means
+	// not at all.
+	Default time.Duration
 }
 
 // Controller is the controller. Make one with New and hand it to a manager with AddTo.
@@ -66,6 +71,7 @@ type Controller struct {
 	events    events.EventRecorder
 	clock     clock.PassiveClock
 	limits    Limits
+	unless    time.Duration // see Config.Default
 	sightings *heartbeat.Sightings
 	roster    *roster
 	metrics   *metrics
@@ -114,7 +120,7 @@ func (h *inProgress) until() string {
 func New(c Config) *Controller {
 	l := Limits{Silence: c.SilenceAfter * 3 / 4, Grace: c.SilenceAfter}
 	return &Controller{
-		client: c.Client, events: c.Events, clock: c.Clock, limits: l,
+		client: c.Client, events: c.Events, clock: c.Clock, limits: l, unless: c.Default,
 		sightings: heartbeat.NewSightings(c.Clock, l.Silence),
 		roster:    newRoster(), metrics: newMetrics(), pools: make(map[edge.PoolName]*pool),
 	}
@@ -135,17 +141,21 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	unless, err := c.unlessFor(ctx, np)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
 	now, members := c.clock.Now(), c.observe(nodes)
-	terms := TermsOf(np.Annotations)
+	terms := TermsOf(np.Annotations, unless)
 	p := c.poolOf(name, nodes, now)
 	c.complain(p, np, terms)
-	if p.hold != nil && terms.Rule == Asked {
+	if p.hold != nil && (terms.Rule != Unreadable || p.hold.length <= 0) {
 		p.hold.length = terms.For
 	}
 	d := Decide(members, terms, p.hold.at(now), c.limits)
 	previous := p.hold
 	c.follow(p, d, terms, now)
-	c.metrics.stands(name, standing{asked: terms.Rule == Asked, holds: d.Holds()})
+	c.metrics.stands(name, standing{asked: terms.For > 0, holds: d.Holds()})
 
 	again, err := c.apply(ctx, nodes, d, p.hold)
 	written := err == nil && !again
@@ -192,6 +202,28 @@ func (c *Controller) nodePool(ctx context.Context, name edge.PoolName) (*metav1.
 		return nil, fmt.Errorf("read NodePool %s: %w", name, err)
 	}
 	return np, nil
+}
+
+// unlessFor returns how long the pool is held if its NodePool says nothing.
+func (c *Controller) unlessFor(ctx context.Context, np *metav1.PartialObjectMetadata) (time.Duration, error) {
+	if np.Name == "" || c.unless <= 0 {
+		return 0, nil
+	}
+	var all v1alpha1.YurtCoordinatorList
+	err := c.client.List(ctx, &all, client.MatchingFields{index: np.Name}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return 0, fmt.Errorf("list the YurtCoordinators of pool %s: %w", np.Name, err)
+	}
+	if slices.ContainsFunc(all.Items, func(y v1alpha1.YurtCoordinator) bool { return runs(&y) }) {
+		return c.unless, nil
+	}
+	return 0, nil
+}
+
+// runs reports whether a pool has a coordinator by this YurtCoordinator: it has been made, and is not to go. Whether it can be
+// reached is no matter, for it can't when its pool is cut off.
+func runs(y *v1alpha1.YurtCoordinator) bool {
+	return y.DeletionTimestamp.IsZero() && slices.Contains(y.Finalizers, edge.FinalizerCoordinator)
 }
 
 func newNodePool() *metav1.PartialObjectMetadata {
@@ -316,16 +348,17 @@ func (c *Controller) condition(was corev1.NodeCondition, change Change, h *inPro
 	case ReasonCut:
 		next.LastTransitionTime = metav1.NewTime(h.since)
 		next.Message = fmt.Sprintf("All nodes of the pool fell silent together: its link is down, more likely than all of them. "+
-			"No Pod is evicted for that until %s, or until a node speaks.", h.until())
+			"No Pod is evicted for that until %s, or until a node speaks. If the site is dead, the annotation %s=0s on its NodePool "+
+			"ends it.", h.until(), edge.AnnotationHoldEvictions)
 		return next
 	case ReasonNodeSpeaks:
 		next.Message = "The node renews its Lease again."
 	case ReasonPoolSpeaks:
 		next.Message = "Other nodes of the pool speak again, but this one does not: Kubernetes resumes its own course."
 	case ReasonExpired:
-		next.Message = "The hold has lasted as long as the NodePool asks for: Kubernetes resumes its own course."
+		next.Message = "The hold has lasted as long as it may: Kubernetes resumes its own course."
 	case ReasonWithdrawn:
-		next.Message = "The NodePool no longer asks for a hold: Kubernetes resumes its own course."
+		next.Message = "No hold is asked for any more: Kubernetes resumes its own course."
 	case ReasonLeft:
 		next.Message = "The node is not in a held pool."
 	}
@@ -366,8 +399,8 @@ func (c *Controller) announceBeginning(np *metav1.PartialObjectMetadata, h *inPr
 var endings = map[Outcome]struct{ reason, note string }{
 	Spoke: {EventPoolSpeaks, "A node of the pool speaks again: for those that do not, Kubernetes resumes its own course"},
 	Expired: {EventExpired,
-		"The hold has lasted as long as the NodePool asks for: Kubernetes resumes its own course"},
-	Withdrawn: {EventWithdrawn, "The NodePool no longer asks for a hold: Kubernetes resumes its own course"},
+		"The hold has lasted as long as it may: Kubernetes resumes its own course"},
+	Withdrawn: {EventWithdrawn, "No hold is asked for any more: Kubernetes resumes its own course"},
 	Emptied:   {EventEmptied, "No held node is left in the pool"},
 }
 

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
+	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -49,9 +50,93 @@ func TestWithoutTheAnnotation(t *testing.T) {
 	w.wantEvicting("annotated when cut off already")
 	w.annotate("")
 	w.pass(2 * time.Second)
-	w.wantSaid("taken away", "Warning WholePoolCut", "Normal HoldWithdrawn The NodePool no longer asks")
+	w.wantSaid("taken away", "Warning WholePoolCut", "Normal HoldWithdrawn No hold is asked for")
 	w.wantReasons("taken away", "n1 HoldWithdrawn", "n2 HoldWithdrawn", "n3 HoldWithdrawn")
 	w.wantEvicting("taken away", "n1", "n2", "n3")
+}
+
+// TestByDefault: a pool that has a coordinator is held without being asked, and can be let go by hand.
+func TestByDefault(t *testing.T) {
+	w := well(t, nil)
+	w.unless = 24 * time.Hour
+	w.start()
+	y := w.coordinator("c1")
+	w.pass(time.Minute)
+	w.cut("n1", "n2", "n3")
+	w.pass(time.Minute)
+	w.wantReasons("cut", "n1 WholePoolCut", "n2 WholePoolCut", "n3 WholePoolCut")
+	w.wantSaid("cut", "Warning WholePoolCut All nodes of the pool fell silent together: its link is down, more likely than all of "+
+		"them. No Pod of 3 nodes is evicted for that for 24h0m0s")
+	if c := conditionOf(w.node("n1"), edge.ConditionEvictionsHeld); !strings.Contains(c.Message, "until 2026-11-22T00:0") ||
+		!strings.Contains(c.Message, edge.AnnotationHoldEvictions+"=0s") {
+		t.Errorf("the condition is %+v", c)
+	}
+	w.start() // the default holds for who finds the hold, too
+	w.pass(12 * time.Hour)
+	w.wantReasons("half of it", "n1 WholePoolCut", "n2 WholePoolCut", "n3 WholePoolCut")
+	w.wantEvicting("half of it")
+	w.annotate("0s")
+	w.pass(5 * time.Second)
+	w.wantReasons("let go", "n1 HoldWithdrawn", "n2 HoldWithdrawn", "n3 HoldWithdrawn")
+	w.wantEvicting("let go", "n1", "n2", "n3")
+	w.wantSaid("let go", "Normal HoldWithdrawn No hold is asked for")
+	w.pass(13 * time.Hour)
+	w.wantSaid("and it stays so")
+
+	w.heal("n1", "n2", "n3")
+	w.annotate("")
+	w.pass(time.Minute)
+	w.cut("n1", "n2", "n3")
+	w.pass(24 * time.Hour)
+	w.wantSaid("once more", "Warning WholePoolCut")
+	w.pass(2 * time.Minute)
+	w.wantReasons("over", "n1 HoldExpired", "n2 HoldExpired", "n3 HoldExpired")
+	w.wantSaid("over", "Normal HoldExpired The hold has lasted as long as it may")
+
+	w.heal("n1", "n2", "n3")
+	w.pass(time.Minute)
+	w.cut("n1", "n2", "n3")
+	w.pass(2 * time.Minute)
+	w.wantSaid("and again", "Warning WholePoolCut")
+	if err := w.client.Delete(t.Context(), y); err != nil { // which our finalizer holds up
+		t.Fatal(err)
+	}
+	going := &v1alpha1.YurtCoordinator{}
+	if err := w.client.Get(t.Context(), client.ObjectKey{Name: "c1"}, going); err != nil {
+		t.Fatal(err)
+	}
+	w.c.coordinatorHandler().Update(t.Context(),
+		event.TypedUpdateEvent[*v1alpha1.YurtCoordinator]{ObjectOld: y, ObjectNew: going}, worldQueue{w: w})
+	w.pass(2 * time.Second)
+	w.wantReasons("the coordinator goes", "n1 HoldWithdrawn", "n2 HoldWithdrawn", "n3 HoldWithdrawn")
+}
+
+// TestNoDefault: it is for pools that have a coordinator, and where nobody has turned it off.
+func TestNoDefault(t *testing.T) {
+	for name, test := range map[string]struct {
+		unless time.Duration
+		made   bool
+	}{"the pool has none": {unless: 24 * time.Hour}, "it is turned off": {made: true}} {
+		t.Run(name, func(t *testing.T) {
+			w := well(t, nil)
+			w.unless = test.unless
+			w.start()
+			if test.made {
+				w.coordinator("c1")
+			} else { // one that was refused
+				y := &v1alpha1.YurtCoordinator{Spec: v1alpha1.YurtCoordinatorSpec{NodePool: "p1"}}
+				y.Name = "refused"
+				if err := w.client.Create(t.Context(), y); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.pass(time.Minute)
+			w.cut("n1", "n2", "n3")
+			w.pass(2 * time.Minute)
+			w.wantReasons("cut")
+			w.wantEvicting("cut", "n1", "n2", "n3")
+		})
+	}
 }
 
 func TestHealing(t *testing.T) {
@@ -289,7 +374,7 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	check(`
-# HELP coordinator_controller_pool_evictions_held 1 while the evictions of a pool that is wholly cut off are held, 0 for other pools that ask for holds; none on a replica that does not lead.
+# HELP coordinator_controller_pool_evictions_held 1 while the evictions of a pool that is wholly cut off are held, 0 for other pools that would be; none on a replica that does not lead.
 # TYPE coordinator_controller_pool_evictions_held gauge
 coordinator_controller_pool_evictions_held{pool="p1"} 1
 # HELP coordinator_controller_pool_holds_begun_total Holds of evictions that began.
@@ -305,7 +390,7 @@ coordinator_controller_pool_holds_ended_total{outcome="Withdrawn"} 0
 	w.heal("n1", "n2", "n3")
 	w.pass(time.Minute)
 	check(`
-# HELP coordinator_controller_pool_evictions_held 1 while the evictions of a pool that is wholly cut off are held, 0 for other pools that ask for holds; none on a replica that does not lead.
+# HELP coordinator_controller_pool_evictions_held 1 while the evictions of a pool that is wholly cut off are held, 0 for other pools that would be; none on a replica that does not lead.
 # TYPE coordinator_controller_pool_evictions_held gauge
 coordinator_controller_pool_evictions_held{pool="p1"} 0
 `, "coordinator_controller_pool_evictions_held")

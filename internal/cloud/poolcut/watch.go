@@ -18,12 +18,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/edge"
 )
 
 const (
-	// index finds the Nodes of a pool in the cache.
+	// index finds the Nodes and the YurtCoordinators of a pool in the cache.
 	index = "poolcut.pool"
 
 	// noPool stands for no pool. Its members are the Nodes that have left a held pool. It is not a valid name.
@@ -48,27 +49,36 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // AddTo registers the controller with a manager, to run while the manager leads. It watches before that, so that a
 // replica that takes over knows which nodes were alive. The manager's cache needs the options of heartbeat.Cached.
 func (c *Controller) AddTo(mgr manager.Manager) error {
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Node{}, index, indexed); err != nil {
-		return fmt.Errorf("index Nodes by their pool: %w", err)
-	}
 	k := mgr.GetCache()
+	watch := []source.Source{
+		source.Kind(k, &coordinationv1.Lease{}, c.leaseHandler()),
+		source.Kind(k, &corev1.Node{}, c.nodeHandler()),
+		source.Kind(k, newNodePool(), c.poolHandler()),
+	}
+	find := []client.Object{&corev1.Node{}}
+	if c.unless > 0 {
+		watch = append(watch, source.Kind(k, &v1alpha1.YurtCoordinator{}, c.coordinatorHandler()))
+		find = append(find, &v1alpha1.YurtCoordinator{})
+	}
+	for _, kind := range find {
+		if err := mgr.GetFieldIndexer().IndexField(context.Background(), kind, index, indexed); err != nil {
+			return fmt.Errorf("index %T by pool: %w", kind, err)
+		}
+	}
 	return control.Controller{
 		Name: "poolcut", Reconciler: c, Workers: workers, Timeout: reconcileTimeout, RetryMax: retryMax, Warm: true,
-		Watch: []source.Source{
-			source.Kind(k, &coordinationv1.Lease{}, c.leaseHandler()),
-			source.Kind(k, &corev1.Node{}, c.nodeHandler()),
-			source.Kind(k, newNodePool(), c.poolHandler()),
-		},
+		Watch: watch,
 	}.AddTo(mgr)
 }
 
 func indexed(o client.Object) []string {
-	node, ok := o.(*corev1.Node)
-	if !ok {
-		return nil
-	}
-	if pool := poolNameOf(node); pool != "" {
-		return []string{string(pool)}
+	switch o := o.(type) {
+	case *corev1.Node:
+		if pool := poolNameOf(o); pool != "" {
+			return []string{string(pool)}
+		}
+	case *v1alpha1.YurtCoordinator:
+		return []string{o.Spec.NodePool}
 	}
 	return nil
 }
@@ -151,12 +161,32 @@ func (c *Controller) poolHandler() handler.TypedFuncs[*metav1.PartialObjectMetad
 			enqueue(q, edge.PoolName(e.Object.Name), 0)
 		},
 		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*metav1.PartialObjectMetadata], q queue) {
-			if TermsOf(e.ObjectOld.Annotations) != TermsOf(e.ObjectNew.Annotations) {
+			before, had := e.ObjectOld.Annotations[edge.AnnotationHoldEvictions]
+			after, has := e.ObjectNew.Annotations[edge.AnnotationHoldEvictions]
+			if before != after || had != has {
 				enqueue(q, edge.PoolName(e.ObjectNew.Name), 0)
 			}
 		},
 		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*metav1.PartialObjectMetadata], q queue) {
 			enqueue(q, edge.PoolName(e.Object.Name), 0)
+		},
+	}
+}
+
+// coordinatorHandler enqueues a pool that gets a coordinator or loses it.
+func (c *Controller) coordinatorHandler() handler.TypedFuncs[*v1alpha1.YurtCoordinator, reconcile.Request] {
+	ofPool := func(y *v1alpha1.YurtCoordinator, q queue) { enqueue(q, edge.PoolName(y.Spec.NodePool), settle) }
+	return handler.TypedFuncs[*v1alpha1.YurtCoordinator, reconcile.Request]{
+		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*v1alpha1.YurtCoordinator], q queue) {
+			ofPool(e.Object, q)
+		},
+		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*v1alpha1.YurtCoordinator], q queue) {
+			if runs(e.ObjectOld) != runs(e.ObjectNew) {
+				ofPool(e.ObjectNew, q)
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*v1alpha1.YurtCoordinator], q queue) {
+			ofPool(e.Object, q)
 		},
 	}
 }

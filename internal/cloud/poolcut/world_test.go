@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/edge"
@@ -42,6 +43,8 @@ type world struct {
 	leases  map[string]*coordinationv1.Lease
 	renewed map[string]time.Time // as kube-controller-manager saw it
 	down    map[string]bool      // nodes that nobody hears of
+
+	unless time.Duration // Config.Default, at the next start
 
 	writes int
 	said   []string // since last asked: Events on the NodePool
@@ -65,13 +68,13 @@ func newWorld(t *testing.T, annotations map[string]string, nodes ...string) *wor
 		evicting: map[string]time.Time{},
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1beta2.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1alpha1.AddToScheme, v1beta2.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&corev1.Node{}).
-		WithIndex(&corev1.Node{}, index, indexed).
+		WithIndex(&corev1.Node{}, index, indexed).WithIndex(&v1alpha1.YurtCoordinator{}, index, indexed).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch,
 				opts ...client.PatchOption) error {
@@ -96,7 +99,7 @@ func newWorld(t *testing.T, annotations map[string]string, nodes ...string) *wor
 // start replaces the controller by a new one that has seen nothing, as a restart does, and lets it list everything.
 func (w *world) start() {
 	w.due = map[string]time.Time{}
-	w.c = New(Config{Client: w.client, Events: recorder{w}, Clock: w.clock, SilenceAfter: silenceAfter})
+	w.c = New(Config{Client: w.client, Events: recorder{w}, Clock: w.clock, SilenceAfter: silenceAfter, Default: w.unless})
 	ctx, q := w.t.Context(), worldQueue{w: w}
 	for _, l := range w.leases {
 		w.c.leaseHandler().Create(ctx, event.TypedCreateEvent[*coordinationv1.Lease]{Object: l}, q)
@@ -117,6 +120,20 @@ func (w *world) pool() *metav1.PartialObjectMetadata {
 		w.t.Fatal(err)
 	}
 	return np
+}
+
+// coordinator makes a YurtCoordinator of the pool that has been given a coordinator.
+func (w *world) coordinator(name string) *v1alpha1.YurtCoordinator {
+	y := &v1alpha1.YurtCoordinator{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{edge.FinalizerCoordinator}},
+		Spec:       v1alpha1.YurtCoordinatorSpec{NodePool: "p1"},
+	}
+	if err := w.client.Create(w.t.Context(), y); err != nil {
+		w.t.Fatal(err)
+	}
+	w.c.coordinatorHandler().Create(w.t.Context(),
+		event.TypedCreateEvent[*v1alpha1.YurtCoordinator]{Object: y}, worldQueue{w: w})
+	return y
 }
 
 // annotate sets the annotation of the NodePool, or removes it.
