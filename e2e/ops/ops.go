@@ -83,8 +83,9 @@ func opsWhileCut(t *kit.T) {
 		streamsWork(t, place{atCloud, older})
 		streamsWork(t, place{atSite, older})
 	}
-	if v := "version by websocket"; want[true][v] == want[false][v] {
-		t.Fail("both kubectls are the same: %s", want[true][v])
+	own := look{args: "version --client"}
+	if ours := lookAt(t, place{atCloud, false}, own, "websocket"); ours == lookAt(t, place{atCloud, true}, own, "websocket") {
+		t.Fail("both kubectls are the same: %s", ours)
 	}
 	before := restarts(t)
 	doc := newRunbook(t)
