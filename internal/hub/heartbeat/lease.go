@@ -42,9 +42,11 @@ func without(m map[string]string, keys ...string) map[string]string {
 }
 
 // forCloud is kubelet's Lease as the cloud gets it: no marks, and the identity of the cloud's own Lease. If that is not
-// known, the identity stays as kubelet sent it, which it had from the cloud.
+// known, the identity stays as kubelet sent it, which it had from the cloud. Managed fields are left out, which are half of a
+// Lease: the server keeps those that it has.
 func forCloud(sent, known *coordinationv1.Lease) *coordinationv1.Lease {
 	lease := unmarked(sent)
+	lease.ManagedFields = nil
 	if known != nil {
 		lease.UID, lease.ResourceVersion = known.UID, known.ResourceVersion
 	}

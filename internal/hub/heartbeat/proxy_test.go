@@ -289,6 +289,19 @@ func TestDirect(t *testing.T) {
 	}
 }
 
+// Managed fields are half of a Lease. A server keeps those that it has if it gets none.
+func TestManagedFieldsAreNotSentBack(t *testing.T) {
+	run(t, func(n *node) {
+		n.lease.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet", Operation: metav1.ManagedFieldsOperationUpdate}}
+		n.mustBeat()
+		for _, c := range append(n.cloud.Calls(), n.coordinator.Calls()...) {
+			if len(c.Lease.ManagedFields) != 0 || len(c.Lease.OwnerReferences) != 1 {
+				t.Errorf("%s brought managed fields %v, owners %v", c, c.Lease.ManagedFields, c.Lease.OwnerReferences)
+			}
+		}
+	})
+}
+
 // TestStampsAdvance: kube-controller-manager counts a heartbeat only if its stamp is later than the one before.
 func TestStampsAdvance(t *testing.T) {
 	year := 365 * 24 * time.Hour
