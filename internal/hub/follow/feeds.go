@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -73,7 +74,7 @@ func Feeds(s *Sources) func(Order) (Feed, error) {
 		default:
 			as, config.History = s.As(o.Client), history.Followed{Keeper: s.History}
 		}
-		cloud, err := o.readFrom("cloud", as, s.Cloud, collection(o.Resource, o.Namespace))
+		cloud, err := o.readFrom("cloud", as, s.Cloud, collection(o.Resource, o.Namespace), o.watchTime())
 		if err != nil {
 			return nil, err
 		}
@@ -84,7 +85,7 @@ func Feeds(s *Sources) func(Order) (Feed, error) {
 			config.Pages = cloud
 		}
 		if o.Shared && s.Pool != nil {
-			if config.Coordinator, err = o.readFrom("coordinator", s.Pool.As, s.Pool.Base, mirrorPath(o.Resource)); err != nil {
+			if config.Coordinator, err = o.readFrom("coordinator", s.Pool.As, s.Pool.Base, mirrorPath(o.Resource), 0); err != nil {
 				return nil, err
 			}
 			config.CoordinatorLink, config.Standing = s.Pool.Link, s.Pool.Standing
@@ -95,11 +96,26 @@ func Feeds(s *Sources) func(Order) (Feed, error) {
 	}
 }
 
-func (o *Order) readFrom(name string, as http.RoundTripper, base *url.URL, at string) (*remote.Source, error) {
+// ownWatchTime is how long the cloud is asked to keep a watch with the node's credentials: what it does by itself for who names no
+// time. Each watch begun anew costs some 900 bytes on the link. That a watch is alive is told by its bookmarks.
+const ownWatchTime = 30 * time.Minute
+
+// watchTime returns for how long to watch the cloud at a time; 0 means as client-go does. A caller whose right was taken back would
+// be told more until its watch ends.
+func (o *Order) watchTime() time.Duration {
+	if o.Client == Hub || o.Client == "" {
+		return ownWatchTime
+	}
+	return 0
+}
+
+func (o *Order) readFrom(
+	name string, as http.RoundTripper, base *url.URL, at string, watchTime time.Duration,
+) (*remote.Source, error) {
 	return remote.New(remote.Config{
 		Client: &http.Client{Transport: transport.NewUserAgentRoundTripper(Hub, as)},
 		Base:   base, Path: at, FieldSelector: o.Fields, LabelSelector: o.Labels, Name: name,
-		ListBytes: int64(budget(o.Client)),
+		WatchTime: watchTime, ListBytes: int64(budget(o.Client)),
 	})
 }
 

@@ -60,6 +60,9 @@ func TestWhereASelectionIsRead(t *testing.T) {
 		if _, err := newFeed(o); err != nil {
 			t.Errorf("%+v: %v", o, err)
 		}
+		if own := o.Client == Hub || o.Client == ""; (o.watchTime() == ownWatchTime) != own {
+			t.Errorf("the cloud is asked to keep a watch of client %q for %v", o.Client, o.watchTime())
+		}
 	}
 	if !slices.Equal(asked, []string{"sa 1"}) { // and as the node for all others
 		t.Errorf("the cloud is asked as %q", asked)

@@ -12,6 +12,7 @@
 package remote
 
 import (
+	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -51,8 +52,7 @@ const (
 	errorBytes = 64 << 10
 	// maxRetry is how long a server may ask for patience, in seconds.
 	maxRetry = 3600
-	// watchTime is how long a server is asked to keep a watch, at least; at most twice that, so that those that began
-	// together do not end together. client-go asks for the same.
+	// watchTime is how long a server is asked to keep a watch, unless Config says. client-go asks for the same.
 	watchTime = 5 * time.Minute
 	// batchEvents and batchBytes bound what one Next returns.
 	batchEvents = 256
@@ -79,6 +79,9 @@ type Config struct {
 	FieldSelector, LabelSelector string
 	// Name is how errors name the server, such as "cloud".
 	Name string
+	// WatchTime is how long the server is asked to keep a watch, at least; at most twice that, so that those that began together
+	// do not end together. A watch that goes on tells what its caller might read when it began. 0 means 5 minutes.
+	WatchTime time.Duration
 	// ListBytes bounds a list, not compressed. Snapshot fails with stream.ErrTooLarge beyond it, once that much has been
 	// read. 0 means 1 GiB.
 	ListBytes int64
@@ -91,6 +94,7 @@ type Source struct {
 	selectors  url.Values
 	name       string
 	listBytes  int64
+	watchTime  time.Duration
 
 	mu  sync.Mutex
 	typ stream.Type // of the last Snapshot, or of the first event; Kind is empty before
@@ -101,6 +105,9 @@ func New(c Config) (*Source, error) {
 	if c.Base == nil || c.Base.Host == "" || c.Base.Scheme != "http" && c.Base.Scheme != "https" {
 		return nil, fmt.Errorf("read %s from %s: %v is no address of a server: want http:// or https://",
 			c.Path, c.Name, c.Base)
+	}
+	if c.WatchTime != 0 && c.WatchTime < time.Second {
+		return nil, fmt.Errorf("read %s from %s: WatchTime is %v: want a second or more, or 0", c.Path, c.Name, c.WatchTime)
 	}
 	if c.ListBytes < 0 {
 		return nil, fmt.Errorf("read %s from %s: ListBytes is %d: want 0 or more", c.Path, c.Name, c.ListBytes)
@@ -117,7 +124,8 @@ func New(c Config) (*Source, error) {
 			c.Path, c.Name, client.Timeout)
 	}
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	s := &Source{client: &client, collection: *c.Base, selectors: url.Values{}, name: c.Name, listBytes: c.ListBytes}
+	s := &Source{client: &client, collection: *c.Base, selectors: url.Values{}, name: c.Name, listBytes: c.ListBytes,
+		watchTime: cmp.Or(c.WatchTime, watchTime)}
 	if c.FieldSelector != "" {
 		s.selectors.Set("fieldSelector", c.FieldSelector)
 	}
@@ -264,7 +272,7 @@ func (s *Source) WatchIn(
 		"watch":               {"1"},
 		"resourceVersion":     {after.String()},
 		"allowWatchBookmarks": {"true"},
-		"timeoutSeconds":      {strconv.Itoa(int((watchTime + rand.N(watchTime)) / time.Second))},
+		"timeoutSeconds":      {strconv.Itoa(int((s.watchTime + rand.N(s.watchTime)) / time.Second))},
 	}, "identity", in)
 	unlink()
 	late.Stop()

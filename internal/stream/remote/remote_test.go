@@ -631,6 +631,38 @@ func over(t *testing.T, p pipes) *Source {
 	return s
 }
 
+// A server is asked to keep a watch for a time between WatchTime and twice that.
+func TestWatchTime(t *testing.T) {
+	var asked int
+	transport := roundTrip(func(r *http.Request) (*http.Response, error) {
+		asked, _ = strconv.Atoi(r.URL.Query().Get("timeoutSeconds")) // 0 is wrong, too
+		return nil, errors.New("asked")
+	})
+	for set, want := range map[time.Duration]time.Duration{0: 5 * time.Minute, time.Second: time.Second, time.Hour: time.Hour} {
+		s, err := New(Config{
+			Client: &http.Client{Transport: transport}, Base: &url.URL{Scheme: "http", Host: "x"}, Path: path, Name: "cloud", WatchTime: set,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			if _, err := s.Watch(t.Context(), 5); err == nil {
+				t.Fatal("a watch that nobody answers began")
+			}
+			if got := time.Duration(asked) * time.Second; got < want || got > 2*want {
+				t.Errorf("WatchTime %v: asked for %v", set, got)
+			}
+		}
+	}
+	if _, err := New(Config{Base: &url.URL{Scheme: "http", Host: "x"}, Path: path, WatchTime: time.Millisecond}); err == nil {
+		t.Error("a WatchTime of 1 ms is taken")
+	}
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
 // took is how long f takes; f must fail with an error that says so.
 func took(t *testing.T, says string, f func() error) time.Duration {
 	t.Helper()
