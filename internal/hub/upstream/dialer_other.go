@@ -6,3 +6,6 @@ import "syscall"
 
 // limitUnacknowledged does nothing where the kernel has no such limit: pings and probes find dead connections.
 func limitUnacknowledged(_, _ string, _ syscall.RawConn) error { return nil }
+
+// delayAcknowledgement does nothing where the kernel decides alone.
+func delayAcknowledgement(syscall.RawConn) {}

@@ -2,8 +2,8 @@ package upstream
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -108,7 +108,7 @@ func (s *server) newLanes(c *credentials, asNode bool) *lanes {
 			WriteByteTimeout:   unackedTimeout,
 			IdleConnTimeout:    idleTimeout,
 		}
-		l.conns[i] = newShared(l.http2[i], func(ctx context.Context) (*tls.Conn, error) {
+		l.conns[i] = newShared(l.http2[i], func(ctx context.Context) (net.Conn, error) {
 			secured, err := s.dial(ctx, config, true, false)
 			if err != nil {
 				return nil, err
@@ -117,7 +117,10 @@ func (s *server) newLanes(c *credentials, asNode bool) *lanes {
 				_ = secured.Close()
 				return nil, &connectError{server: s.addr, err: errNoHTTP2}
 			}
-			return secured, nil
+			if lane(i) == bulk {
+				return secured, nil
+			}
+			return newSparing(secured), nil
 		})
 	}
 	return l

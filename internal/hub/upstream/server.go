@@ -32,9 +32,10 @@ const (
 	// unackedTimeout is how long TCP keeps a connection that nothing is acknowledged on. A link that is called down ends all of
 	// them before; this is for one that is stuck alone.
 	unackedTimeout = 12 * time.Second
-	// pingAfter is how long an HTTP/2 connection may be quiet before it is pinged, pingTimeout how long the answer may
-	// take: client-go's values. They find a connection that is stuck alone while nothing is sent over it.
-	pingAfter   = 30 * time.Second
+	// pingAfter is how long an HTTP/2 connection may be quiet before it is pinged, pingTimeout how long the answer may take.
+	// They find a connection that is stuck alone while nothing is sent over it. One with a watch has a bookmark each minute, so
+	// it is pinged when one is missing.
+	pingAfter   = 75 * time.Second
 	pingTimeout = 15 * time.Second
 	// idleTimeout is how long an unused connection is kept: about as long as its pings cost less than a new connection.
 	idleTimeout = 90 * time.Second

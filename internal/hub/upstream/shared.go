@@ -2,7 +2,7 @@ package upstream
 
 import (
 	"context"
-	"crypto/tls"
+	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -14,7 +14,7 @@ import (
 // life. Most of the time there is one; another is opened when it carries as many requests as the server takes.
 type shared struct {
 	transport *http2.Transport
-	dial      func(ctx context.Context) (*tls.Conn, error)
+	dial      func(ctx context.Context) (net.Conn, error)
 
 	mu      sync.Mutex
 	conns   []*http2.ClientConn
@@ -28,7 +28,7 @@ type dialing struct {
 }
 
 // newShared gives transport connections that dial opens.
-func newShared(transport *http2.Transport, dial func(ctx context.Context) (*tls.Conn, error)) *shared {
+func newShared(transport *http2.Transport, dial func(ctx context.Context) (net.Conn, error)) *shared {
 	s := &shared{transport: transport, dial: dial}
 	transport.ConnPool = s
 	return s
