@@ -208,6 +208,7 @@ func (h *Hub) duties(cloud coordinationv1client.LeasesGetter) ([]role.Duty, erro
 	}
 	reporter := roster.New(roster.Config{
 		Node: h.cfg.Node, Pool: h.cfg.Pool, Coordinator: leases, Cloud: cloud, Fillings: pusher.Fillings,
+		Every: func() time.Duration { return reportEvery(h.linkProfile()) },
 	})
 	return []role.Duty{
 		{Name: "forward heartbeats", Run: forward}, {Name: "report", Run: reporter.Run}, {Name: "push", Run: pusher.Run},

@@ -56,11 +56,6 @@ const (
 	CoordinatorNew   = "New"
 )
 
-// reportLasts is how long a leader's report in the cloud is valid. The leader renews it each minute and says that it is
-// valid for two; half a minute is for clocks that differ. At a coordinator the election Lease itself says how long it
-// is valid.
-const reportLasts = 150 * time.Second
-
 // PoolsOf returns the state of each pool, sorted by name.
 func PoolsOf(o Objects, now time.Time) []Pool {
 	byName := make(map[string]*Pool)
@@ -167,7 +162,7 @@ func leads(p *Pool, o Objects, now time.Time) {
 		if !ok {
 			return
 		}
-		lease, lasts = &report, reportLasts
+		lease, lasts = &report, edge.ReportLasts(report.Spec.LeaseDurationSeconds)
 	}
 	if lease == nil || lease.Spec.HolderIdentity == nil || lease.Spec.RenewTime == nil {
 		return

@@ -40,6 +40,11 @@ func aLease(holder string, ago time.Duration, mark bool) coordinationv1.Lease {
 	return l
 }
 
+func lasting(seconds int32, l coordinationv1.Lease) coordinationv1.Lease {
+	l.Spec.LeaseDurationSeconds = &seconds
+	return l
+}
+
 func aCoordinator(pool, node string, conditions ...v1alpha1.YurtCoordinatorCondition) v1alpha1.YurtCoordinator {
 	return v1alpha1.YurtCoordinator{
 		Spec:   v1alpha1.YurtCoordinatorSpec{NodePool: pool},
@@ -98,6 +103,16 @@ func TestPoolsOf(t *testing.T) {
 			},
 			[]Pool{{
 				Name: "a", Coordinator: "PodNotReady", CoordinatorNode: "a1", LeaderSaid: said(3 * time.Minute),
+				Delegated: none, Outside: none,
+			}},
+		},
+		"a leader on a metered link, which reports more seldom, and says so": {
+			Objects{
+				Coordinators: []v1alpha1.YurtCoordinator{aCoordinator("a", "a1", isReady)},
+				Leases:       map[string]coordinationv1.Lease{"yurt-coordinator-a": lasting(600, aLease("a1", 9*time.Minute, false))},
+			},
+			[]Pool{{
+				Name: "a", Coordinator: CoordinatorReady, CoordinatorNode: "a1", Leader: "a1", LeaderSaid: said(9 * time.Minute),
 				Delegated: none, Outside: none,
 			}},
 		},

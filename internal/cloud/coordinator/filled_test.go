@@ -77,7 +77,7 @@ func TestFilledIsReported(t *testing.T) {
 		w.measure("pool_resources_not_complete", incomplete)
 		w.measure("pool_resources_not_current", stale)
 	}
-	w.clock.SetTime(w.clock.Now().Add(reportLasts))
+	w.clock.SetTime(w.clock.Now().Add(edge.ReportLasts(nil)))
 	w.turns(2)
 	const unknown = " PoolResourcesComplete=Unknown/NoReport PoolResourcesCurrent=Unknown/NoReport"
 	if got := w.status("c1"); !strings.Contains(got, unknown) {

@@ -17,6 +17,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -503,10 +504,18 @@ func TestOutside(t *testing.T) {
 	}}
 	w.create(lease)
 	outside("p1-n2")
-	w.clock.SetTime(w.clock.Now().Add(reportLasts / 4))
+	w.clock.SetTime(w.clock.Now().Add(edge.ReportLasts(nil) / 4))
 	outside("p1-n2")
-	w.clock.SetTime(w.clock.Now().Add(reportLasts))
+	w.clock.SetTime(w.clock.Now().Add(edge.ReportLasts(nil)))
 	outside() // the leader is gone: nobody knows
+	w.get(corev1.NamespaceNodeLease, "yurt-coordinator-p1", lease)
+	lease.Spec.LeaseDurationSeconds = ptr.To[int32](600) // one on a metered link speaks more seldom
+	w.update(lease)
+	outside("p1-n2")
+	w.clock.SetTime(w.clock.Now().Add(10 * time.Minute))
+	outside("p1-n2")
+	w.clock.SetTime(w.clock.Now().Add(5 * time.Minute))
+	outside()
 	w.get(corev1.NamespaceNodeLease, "yurt-coordinator-p1", lease)
 	lease.Annotations[edge.AnnotationReachedNodes] = ""
 	w.update(lease)

@@ -14,11 +14,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// reportLasts is how long a leader's report is valid, by this program's clock since it saw the report change. The
-// leader renews it each minute, and it says that it is valid for two. An older report says nothing about now.
-const reportLasts = 150 * time.Second
-
-// report is the last change seen in a pool's report.
+// report is the last change seen in a pool's report. It is valid for as long as edge.ReportLasts says, by this program's clock since
+// it was seen. An older one says nothing about now.
 type report struct {
 	version string
 	seen    time.Time
@@ -48,16 +45,17 @@ func (r *Reconciler) reported(ctx context.Context, pool edge.PoolName, nodes []e
 	defer r.mu.Unlock()
 	if err != nil {
 		delete(r.reports, pool)
-		return told{until: now.Add(reportLasts)}, nil
+		return told{until: now.Add(edge.ReportLasts(nil))}, nil
 	}
 	last := r.reports[pool]
 	if last.version != lease.ResourceVersion {
 		last = report{lease.ResourceVersion, now}
 		r.reports[pool] = last
 	}
-	until := last.seen.Add(reportLasts)
+	lasts := edge.ReportLasts(lease.Spec.LeaseDurationSeconds)
+	until := last.seen.Add(lasts)
 	if !now.Before(until) {
-		return told{until: now.Add(reportLasts)}, nil // the next report is a change that is watched
+		return told{until: now.Add(lasts)}, nil // the next report is a change that is watched
 	}
 	return tells(&lease, nodes, until), nil
 }

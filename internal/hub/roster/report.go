@@ -26,13 +26,13 @@ import (
 const (
 	// lookEvery is how often the reporter looks for something to say: half of the shortest time between two heartbeats.
 	lookEvery = 5 * time.Second
-	// sayEvery is how often the reporter repeats a report that has not changed.
+	// sayEvery is how often the reporter repeats a report that has not changed, unless Config says.
 	sayEvery = time.Minute
 	// callTimeout bounds one request.
 	callTimeout = 5 * time.Second
 )
 
-// Config says who reports, and where. All fields are required.
+// Config says who reports, and where. All fields but Every and Fillings are required.
 type Config struct {
 	Node edge.NodeName
 	Pool edge.PoolName
@@ -41,6 +41,9 @@ type Config struct {
 	// Cloud is a client of the cloud with the pool's forwarding identity, which must be allowed to get, update and create
 	// the Lease edge.PoolName.ReportLease in kube-node-lease (see internal/cloud/forwarding).
 	Cloud coordinationv1client.LeasesGetter
+	// Every returns how often to repeat a report that has not changed; nil means each minute. The cloud believes in a report for two
+	// and a half times as long.
+	Every func() time.Duration
 	// Fillings returns how far the coordinator has each resource that the pool shares; nil means that nobody knows. A nil
 	// function means the same.
 	Fillings func() map[string]edge.Filling
@@ -85,6 +88,7 @@ func (r *Reporter) Run(ctx context.Context, term edge.Term) error {
 	var last report
 	var lease *coordinationv1.Lease // as it was written last; nil: it is to be read
 	var told, next time.Time        // when last was told, zero: never; and after a failure, when to try again
+	var promised time.Duration      // after which the cloud was told to expect the next report
 	// The first pause ends before the next look; the longest is about sayEvery.
 	pauses := run.Backoff{Min: lookEvery * 3 / 4, Max: sayEvery * 3 / 2}
 	ticker := time.NewTicker(lookEvery)
@@ -96,20 +100,29 @@ func (r *Reporter) Run(ctx context.Context, term edge.Term) error {
 		if r.cfg.Fillings != nil {
 			said.fillings = r.cfg.Fillings()
 		}
-		due := told.IsZero() || now.Sub(told) >= sayEvery || said.differs(last)
+		every := r.every()
+		due := told.IsZero() || now.Sub(told) >= min(every, promised) || said.differs(last)
 		if !ok || !due || now.Before(next) || !term.Valid() {
 			continue
 		}
 		var err error
-		if lease, err = r.tell(ctx, lease, said, term.Transitions); err != nil {
+		if lease, err = r.tell(ctx, lease, said, term.Transitions, every); err != nil {
 			log.V(1).Info("Cannot tell the cloud who reaches the coordinator", "err", err)
 			next = now.Add(pauses.Next())
 			continue
 		}
-		last, told = said, now
+		last, told, promised = said, now, every
 		pauses.Reset()
 	}
 	return nil
+}
+
+// every returns how often to repeat a report that has not changed.
+func (r *Reporter) every() time.Duration {
+	if r.cfg.Every == nil {
+		return sayEvery
+	}
+	return r.cfg.Every()
 }
 
 func waitFor[T any](ctx context.Context, event <-chan T) {
@@ -154,7 +167,8 @@ func (f *followed) reached(now time.Time) (report, bool) {
 // tell writes the report over what was written last, and returns what is written now. Nobody else writes while this hub leads; if
 // somebody did, the cloud refuses. nil means that it is to be read first. tell creates a missing Lease by PUT: RBAC cannot allow
 // a POST for one name only.
-func (r *Reporter) tell(ctx context.Context, lease *coordinationv1.Lease, said report, transitions int32,
+func (r *Reporter) tell(
+	ctx context.Context, lease *coordinationv1.Lease, said report, transitions int32, every time.Duration,
 ) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()
@@ -179,9 +193,10 @@ func (r *Reporter) tell(ctx context.Context, lease *coordinationv1.Lease, said r
 	} else {
 		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationPoolResources, edge.JoinFillings(said.fillings))
 	}
+	lease.ManagedFields = nil // the server keeps those that it has
 	lease.Spec.HolderIdentity = ptr.To(string(r.cfg.Node))
 	lease.Spec.LeaseTransitions = ptr.To(transitions)
-	lease.Spec.LeaseDurationSeconds = ptr.To(int32(2 * sayEvery / time.Second))
+	lease.Spec.LeaseDurationSeconds = ptr.To(int32(2 * every / time.Second))
 	lease.Spec.RenewTime = ptr.To(metav1.NowMicro())
 	written, err := leases.Update(ctx, lease, metav1.UpdateOptions{})
 	if apierrors.IsConflict(err) {

@@ -183,6 +183,58 @@ func TestRetries(t *testing.T) {
 	})
 }
 
+// TestHowOftenAReportIsRepeated: as often as the link allows, and never later than the cloud was told to expect it.
+func TestHowOftenAReportIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, cloud := leasetest.New(10), fake.NewClientset()
+		type write struct {
+			at    time.Time
+			lasts time.Duration
+		}
+		var writes []write
+		cloud.PrependReactor("update", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			lease := a.(clienttesting.UpdateAction).GetObject().(*coordinationv1.Lease).DeepCopy()
+			if len(lease.ManagedFields) > 0 {
+				t.Error("a report brought managed fields")
+			}
+			lease.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "yurthub"}}
+			writes = append(writes, write{time.Now(), time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second})
+			return true, lease, nil
+		})
+		var every atomic.Int64
+		every.Store(int64(5 * time.Minute))
+		r := New(Config{
+			Node: "a", Pool: "p1", Coordinator: pool.Client("a"), Cloud: cloud.CoordinationV1(),
+			Every: func() time.Duration { return time.Duration(every.Load()) },
+		})
+		var term atomic.Bool
+		term.Store(true)
+		ctx, stop := context.WithTimeout(t.Context(), 2*time.Hour+time.Second)
+		defer stop()
+		ended := make(chan error)
+		go func() { ended <- r.Run(ctx, edge.Term{Transitions: 1, Valid: term.Load}) }()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := len(writes); n < 11 || n > 13 || writes[n-1].lasts != 10*time.Minute {
+			t.Errorf("%d writes in an hour, the last valid for %v; want 12, for 10 minutes", n, writes[n-1].lasts)
+		}
+		every.Store(int64(time.Minute))
+		time.Sleep(30 * time.Minute)
+		every.Store(int64(5 * time.Minute))
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if n := len(writes); n < 40 {
+			t.Errorf("%d writes in two hours, for half an hour of which they were each minute", n)
+		}
+		for i, w := range writes[1:] {
+			if was := writes[i]; w.at.Sub(was.at) > was.lasts/2+lookEvery {
+				t.Errorf("a report that was said to last for %v was repeated after %v", was.lasts, w.at.Sub(was.at))
+			}
+		}
+	})
+}
+
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool, cloud := leasetest.New(10), fake.NewClientset()
