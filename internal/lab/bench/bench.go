@@ -39,6 +39,8 @@ type Config struct {
 	Lab *lab.Client
 	// Program is the file of the calling program, which must call Main when its first argument is LoadCommand.
 	Program string
+	// Proxy is the file of Caddy's program.
+	Proxy string
 	// Profile also takes profiles of a hub.
 	Profile bool
 	// Progress is called with each step.
@@ -48,8 +50,8 @@ type Config struct {
 const (
 	// startsMeasured is how many starts of the coordinator are measured.
 	startsMeasured = 5
-	// loadTimeout and restTimeout bound the two parts of the run; they take about 85 and 5 s.
-	loadTimeout = 150 * time.Second
+	// loadTimeout and restTimeout bound the two parts of the run; they take about 110 and 5 s.
+	loadTimeout = 4 * time.Minute
 	restTimeout = time.Minute
 )
 
@@ -138,7 +140,7 @@ func runs(all []machine.Process, c lab.Component) bool {
 
 // load runs Load on the node. It fills in the node's name and its servers' addresses.
 func (c Config) load(ctx context.Context, node string, spec Spec) (Measured, error) {
-	spec.Node = node
+	spec.Node, spec.Proxy = node, c.Proxy
 	spec.HubHealth = fmt.Sprintf("http://127.0.0.1:%d", edge.PortHubHealth)
 	asNode, err := c.Lab.CloudConfigAs(node)
 	if err != nil {

@@ -31,7 +31,7 @@ func (s Spec) connect(w Way, n int) ([]connection, error) {
 	if !secure.RootCAs.AppendCertsFromPEM(access.CA) {
 		return nil, errors.New("the authority's certificate cannot be read")
 	}
-	if access.Token == "" {
+	if access.Cert != nil {
 		pair, err := tls.X509KeyPair(access.Cert, access.Key)
 		if err != nil {
 			return nil, fmt.Errorf("the node's certificate: %w", err)
@@ -52,10 +52,14 @@ func (s Spec) connect(w Way, n int) ([]connection, error) {
 
 // access returns what leads over a way.
 func (s Spec) access(w Way) Access {
-	if w == Hub {
+	switch w {
+	case Hub:
 		return s.AsKubelet
+	case Proxy:
+		return s.asProxy
+	default:
+		return s.AsNode
 	}
-	return s.AsNode
 }
 
 // get reads path once and returns the size of the body.
@@ -153,7 +157,7 @@ func (l *load) gets(
 	ctx context.Context, r reading, around func(run func() (Round, error)) (Round, error),
 ) (Trial, error) {
 	on := map[Way][]connection{}
-	ways := []Way{HTTP2, HTTP1, Hub}
+	ways := []Way{HTTP2, HTTP1, Proxy, Hub}
 	for _, w := range ways {
 		connections, err := l.spec.connect(w, r.connections)
 		if err != nil {
@@ -179,9 +183,9 @@ func uncounted(run func() (Round, error)) (Round, error) { return run() }
 
 // counted runs a round and counts the processor time that it takes.
 func (l *load) counted(run func() (Round, error)) (Round, error) {
-	var before, after [3]time.Duration
-	count := func(into *[3]time.Duration) (err error) {
-		for i, pid := range []int{l.hub, l.server, os.Getpid()} {
+	var before, after [4]time.Duration
+	count := func(into *[4]time.Duration) (err error) {
+		for i, pid := range []int{l.hub, l.proxy, l.server, os.Getpid()} {
 			var failure error
 			into[i], failure = processorTime(pid)
 			err = errors.Join(err, failure)
@@ -193,6 +197,8 @@ func (l *load) counted(run func() (Round, error)) (Round, error) {
 	}
 	r, err := run()
 	err = errors.Join(err, count(&after))
-	r.Hub, r.Server, r.Client = after[0]-before[0], after[1]-before[1], after[2]-before[2]
+	for i, took := range []*time.Duration{&r.Hub, &r.Proxy, &r.Server, &r.Client} {
+		*took = after[i] - before[i]
+	}
 	return r, err
 }

@@ -17,7 +17,7 @@ import (
 	"yurtcoordinator/internal/lab/pki"
 )
 
-// serveBoth serves handler as an API server, which asks for a client certificate, and as a hub.
+// serveBoth serves handler as an API server, which asks for a client certificate, as a hub, and as a plain proxy.
 func serveBoth(t *testing.T, handler http.HandlerFunc) Spec {
 	t.Helper()
 	ca, err := pki.Create(t.TempDir(), "ca", clock.RealClock{})
@@ -45,10 +45,13 @@ func serveBoth(t *testing.T, handler http.HandlerFunc) Spec {
 	authority := func(s *httptest.Server) []byte {
 		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 	}
+	plain := httptest.NewTLSServer(handler)
+	t.Cleanup(plain.Close)
 	return Spec{
 		Node:      "n",
 		AsNode:    Access{Server: server.URL, Cert: read(pair.Cert), Key: read(pair.Key), CA: authority(server)},
 		AsKubelet: Access{Server: hub.URL, Token: "abc", CA: authority(hub)},
+		asProxy:   Access{Server: plain.URL, CA: authority(plain)},
 	}
 }
 
@@ -75,6 +78,7 @@ func TestWays(t *testing.T) {
 	})
 	for way, how := range map[Way]string{
 		HTTP2: "HTTP/2.0 as system:node:n", HTTP1: "HTTP/1.1 as system:node:n", Hub: "HTTP/1.1 with Bearer abc",
+		Proxy: "HTTP/1.1",
 	} {
 		on, err := spec.connect(way, 3)
 		if err != nil {
@@ -94,8 +98,8 @@ func TestWays(t *testing.T) {
 			t.Errorf("%s: connections by kind %v, want 3 of %s", way, seen, how)
 		}
 	}
-	if len(seen) != 3 {
-		t.Errorf("kinds of connections: %v, want 3", seen)
+	if len(seen) != 4 {
+		t.Errorf("kinds of connections: %v, want 4", seen)
 	}
 }
 

@@ -22,7 +22,7 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// The load takes about a minute and a half in all.
+// The load takes about two minutes in all.
 const (
 	getRounds, getRound   = 13, 300 * time.Millisecond
 	manyConnections       = 16
@@ -52,21 +52,26 @@ const (
 type load struct {
 	spec  Spec
 	admin kubernetes.Interface
-	// hub and server are the processes of the node's hub and the cloud's API server.
-	hub, server int
-	m           Measured
+	// hub, proxy and server are the processes of the node's hub, the plain proxy and the cloud's API server.
+	hub, proxy, server int
+	m                  Measured
 }
 
 // Load measures, on a node's network. It makes the objects that it needs and leaves them: the lab ends with the run.
-func Load(ctx context.Context, s Spec, progress func(string)) (Measured, error) {
+func Load(ctx context.Context, s Spec, progress func(string)) (m Measured, err error) {
 	l := &load{spec: s}
-	var err error
 	if l.admin, err = kubernetes.NewForConfig(s.AsAdmin.config()); err != nil {
 		return Measured{}, err
 	}
 	if l.hub, err = findProcess("yurthub", "--node-name="+s.Node); err != nil {
 		return Measured{}, err
 	}
+	plain, err := startProxy(ctx, s.Proxy, s.AsNode)
+	if err != nil {
+		return Measured{}, err
+	}
+	defer func() { err = errors.Join(err, plain.stop()) }()
+	l.proxy, l.spec.asProxy = plain.pid, plain.access
 	if s.Leader != "" {
 		err := l.shared(ctx, progress)
 		return l.m, err
@@ -269,7 +274,7 @@ func byEncoding(do func(Encoding) (Trial, error)) (map[Encoding]Trial, error) {
 
 // profileHub takes a profile of the hub's processor time while getMany runs, then one of its allocations so far.
 func (l *load) profileHub(ctx context.Context) error {
-	seconds := int((2 * 3 * manyRounds * manyRound).Seconds())
+	seconds := int((2 * 4 * manyRounds * manyRound).Seconds())
 	l.m.Profiles = map[string][]byte{}
 	for _, p := range []struct{ name, path string }{
 		{"hub-cpu.pprof", fmt.Sprintf("profile?seconds=%d", seconds)}, {"hub-allocs.pprof", "allocs"},

@@ -14,11 +14,16 @@ type Spec struct {
 	// AsKubelet leads to the node's hub, with kubelet's token. HubHealth is the address of its health, http://HOST:PORT.
 	AsKubelet Access `json:"asKubelet"`
 	HubHealth string `json:"hubHealth"`
+	// Proxy is the file of Caddy's program, which Load runs beside the hub.
+	Proxy string `json:"proxy"`
 	// Profile also takes profiles of the hub, which must have been started with --profiling.
 	Profile bool `json:"profile,omitempty"`
 	// Leader is the pool's leader. If it is set, Load measures only Shared. Nodes are the pool's nodes.
 	Leader string   `json:"leader,omitempty"`
 	Nodes  []string `json:"nodes,omitempty"`
+
+	// asProxy leads to the plain proxy once that runs.
+	asProxy Access
 }
 
 // Access is an API server, and a client certificate in PEM or a token.
@@ -40,6 +45,8 @@ const (
 	HTTP1 Way = "HTTP/1.1"
 	// Hub leads through the hub: HTTP/1.1 over TLS on the loopback interface, with kubelet's token.
 	Hub Way = "hub"
+	// Proxy leads through a plain proxy, the floor: as to the hub, but anybody acts as the node.
+	Proxy Way = "proxy"
 )
 
 // Encoding is how objects travel.
@@ -64,8 +71,10 @@ type Round struct {
 	Bytes    int64         `json:"bytes"` // of bodies
 	Elapsed  time.Duration `json:"elapsed"`
 	Latency  Quantiles     `json:"latency"`
-	// Hub, Server and Client are the processor time that the hub, the API server and the load took; only for GetMany.
+	// Hub, Proxy, Server and Client are the processor time that the hub, the plain proxy, the API server and the load took; only
+	// for GetMany.
 	Hub    time.Duration `json:"hub,omitempty"`
+	Proxy  time.Duration `json:"proxy,omitempty"`
 	Server time.Duration `json:"server,omitempty"`
 	Client time.Duration `json:"client,omitempty"`
 }

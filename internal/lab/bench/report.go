@@ -28,6 +28,8 @@ type Row struct {
 	// Against is the way of Reference. Ways has all ways.
 	Against Way
 	Ways    map[Way]float64
+	// Floor is the figure of the plain proxy, and ToFloor is Ours to Floor, as Ratio is; 0 means none.
+	Floor, ToFloor float64
 	// Ratio is Ours to Reference, as the median of the rounds' ratios; 0 means none.
 	Ratio float64
 	// Added is the median difference of Ours and Reference, for rows where that matters.
@@ -51,6 +53,17 @@ const (
 	RatioAtLeast
 	OursAtMost
 	AddedAtMost
+	FloorAtMost
+	FloorAtLeast
+)
+
+// Budgets of what a plain proxy does, too, as ratios to its figures: docs/adr/0051-the-floor.md has the reasons.
+const (
+	// getLatency is of a GET's p50, getRate of GETs per second, getCost of the processor time for a GET.
+	getLatency, getRate, getCost = 1.1, 0.95, 1.0
+	// Of the processor time for an event, at steadyPerSecond and as fast as possible.
+	followerSteady, followerBurst = 1.5, 1.0
+	leaderSteady, leaderBurst     = 2.0, 2.0
 )
 
 // Over reports whether the row is over its budget.
@@ -64,6 +77,10 @@ func (r Row) Over() bool {
 		return r.Ours > r.Budget.Limit
 	case AddedAtMost:
 		return r.Added > r.Budget.Limit
+	case FloorAtMost:
+		return r.ToFloor > r.Budget.Limit
+	case FloorAtLeast:
+		return r.ToFloor < r.Budget.Limit
 	default:
 		return false
 	}
@@ -79,6 +96,10 @@ func (r Row) budget() string {
 		return fmt.Sprintf("≤ %g %s", r.Budget.Limit, r.Unit)
 	case AddedAtMost:
 		return fmt.Sprintf("≤ +%g %s", r.Budget.Limit, r.Unit)
+	case FloorAtMost:
+		return fmt.Sprintf("≤ %g× proxy", r.Budget.Limit)
+	case FloorAtLeast:
+		return fmt.Sprintf("≥ %g× proxy", r.Budget.Limit)
 	default:
 		return ""
 	}
@@ -114,14 +135,14 @@ func getRows(m Measured, e Encoding, what string) []Row {
 	key := "get_" + string(e)
 	return []Row{
 		compare(m.GetOne[e], lower, Round.p50, Row{
-			Key: key + "_p50", What: "GET p50, 1 connection, " + what, Unit: "ms", Budget: Budget{RatioAtMost, 1.3},
+			Key: key + "_p50", What: "GET p50, 1 connection, " + what, Unit: "ms", Budget: Budget{FloorAtMost, getLatency},
 		}),
 		compare(m.GetOne[e], lower, Round.p99, Row{
 			Key: key + "_p99", What: "GET p99, 1 connection, " + what, Unit: "ms",
 		}),
 		compare(m.GetMany[e], higher, Round.perSecond, Row{
 			Key: key + "_rate", What: fmt.Sprintf("GETs, %d connections, %s", manyConnections, what), Unit: "/s",
-			Budget: Budget{RatioAtLeast, 0.9},
+			Budget: Budget{FloorAtLeast, getRate},
 		}),
 		compare(m.List[e], higher, Round.mbPerSecond, Row{
 			Key:  "list_" + string(e),
@@ -168,11 +189,15 @@ func costRows(trials map[Encoding]Trial) []Row {
 	} {
 		row := Row{
 			Key: who.key + "_cpu_per_1000_gets", What: who.what + " CPU per 1000 GETs", Unit: "s",
-			Ours: cost(all[Hub], who.took),
+			Ours: cost(all[Hub], who.took), Floor: cost(all[Proxy], who.took),
 		}
-		if who.key != "hub" {
+		if who.key == "hub" {
+			row.Floor = cost(all[Proxy], func(r Round) time.Duration { return r.Proxy })
+			row.Budget = Budget{FloorAtMost, getCost}
+		} else {
 			row.Reference, row.Against = cost(all[best], who.took), best
 		}
+		row = toFloor(row)
 		if row.Reference > 0 {
 			row.Ratio = row.Ours / row.Reference
 		}
@@ -213,7 +238,15 @@ type better func(a, b float64) bool
 func lower(a, b float64) bool  { return a < b }
 func higher(a, b float64) bool { return a > b }
 
-// compare fills a row with the hub's median of a figure and that of the best direct way.
+// toFloor fills in the ratio of two figures that were measured once.
+func toFloor(r Row) Row {
+	if r.Floor > 0 {
+		r.ToFloor = r.Ours / r.Floor
+	}
+	return r
+}
+
+// compare fills a row with the hub's median of a figure, the plain proxy's, and that of the best direct way.
 func compare(t Trial, by better, figure func(Round) float64, r Row) Row {
 	ours := figures(t[Hub], figure)
 	r.Ours, r.Ways = median(ours), map[Way]float64{}
@@ -228,14 +261,20 @@ func compare(t Trial, by better, figure func(Round) float64, r Row) Row {
 			reference, r.Reference, r.Against = direct, r.Ways[w], w
 		}
 	}
+	plain := figures(t[Proxy], figure)
+	r.Floor, r.ToFloor, r.Ratio = median(plain), ratio(ours, plain), ratio(ours, reference)
+	return r
+}
+
+// ratio returns the median of the rounds' ratios.
+func ratio(ours, reference []float64) float64 {
 	var ratios []float64
 	for i := range min(len(ours), len(reference)) {
 		if reference[i] > 0 {
 			ratios = append(ratios, ours[i]/reference[i])
 		}
 	}
-	r.Ratio = median(ratios)
-	return r
+	return median(ratios)
 }
 
 func figures(rounds []Round, figure func(Round) float64) []float64 {
@@ -262,12 +301,18 @@ func median(all []float64) float64 {
 // Table prints the report for people.
 func (r Report) Table(out io.Writer) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "WHAT\tDIRECT\tOURS\tRATIO\tBUDGET\t")
+	fmt.Fprintln(t, "WHAT\tDIRECT\tPROXY\tOURS\tRATIO\tTO PROXY\tBUDGET\t")
 	over := 0
 	for _, row := range r.Rows {
-		direct, ratio, mark := "-", "-", ""
+		direct, proxy, ratio, toProxy, mark := "-", "-", "-", "-", ""
 		if row.Reference != 0 {
 			direct = fmt.Sprintf("%s %s (%s)", short(row.Reference), row.Unit, row.Against)
+		}
+		if row.Floor != 0 {
+			proxy = short(row.Floor) + " " + row.Unit
+		}
+		if row.ToFloor != 0 {
+			toProxy = fmt.Sprintf("%.2f×", row.ToFloor)
 		}
 		switch {
 		case row.Added != 0:
@@ -281,8 +326,8 @@ func (r Report) Table(out io.Writer) error {
 		} else if row.Budget.Of != Nothing {
 			mark = "ok"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s %s\t%s\t%s\t%s\n",
-			row.What, direct, short(row.Ours), row.Unit, ratio, row.budget(), mark)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s %s\t%s\t%s\t%s\t%s\n",
+			row.What, direct, proxy, short(row.Ours), row.Unit, ratio, toProxy, row.budget(), mark)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -328,6 +373,12 @@ func (r Report) Figures() map[string]float64 {
 		}
 		if row.Added != 0 {
 			add(row.Key+"_added_"+unit, row.Added)
+		}
+		if row.Floor != 0 {
+			add(row.Key+"_proxy_"+unit, row.Floor)
+		}
+		if row.ToFloor != 0 {
+			add(row.Key+"_to_proxy_ratio", row.ToFloor)
 		}
 		if row.Over() {
 			out["over_budget"]++

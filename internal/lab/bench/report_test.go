@@ -18,7 +18,7 @@ func rounds(requests ...int) []Round {
 			Requests: n, Bytes: int64(n) * 1e6, Elapsed: time.Second,
 			Latency: Quantiles{P50: latency, P99: 2 * latency},
 			Hub:     time.Duration(n) * 50 * time.Microsecond, Server: time.Duration(n) * 300 * time.Microsecond,
-			Client: time.Duration(n) * 40 * time.Microsecond,
+			Client: time.Duration(n) * 40 * time.Microsecond, Proxy: time.Duration(n) * 80 * time.Microsecond,
 		})
 	}
 	return all
@@ -43,6 +43,10 @@ func TestCompareTakesTheHarderReference(t *testing.T) {
 			t.Errorf("%s: %+v, want %v against %s, ratio %v", c.name, row, c.ours, c.against, c.ratio)
 		}
 	}
+	plain := Trial{HTTP2: rounds(1000, 1000, 1000), Proxy: rounds(500, 1000, 500), Hub: rounds(400, 500, 400)}
+	if row := compare(plain, higher, Round.perSecond, Row{}); row.Floor != 500 || row.ToFloor != 0.8 || row.Ratio != 0.4 {
+		t.Errorf("%+v, want the ratio of each round to the plain proxy's, 0.8", row)
+	}
 	slowed := Trial{HTTP2: rounds(800, 800, 800), HTTP1: rounds(1250, 1250, 500), Hub: rounds(1000, 1000, 400)}
 	row := compare(slowed, higher, Round.perSecond, Row{})
 	if row.Against != HTTP1 || row.Ratio != 0.8 {
@@ -65,6 +69,10 @@ func TestOver(t *testing.T) {
 		{Row{Ours: 31.9, Unit: "MB", Budget: Budget{OursAtMost, 32}}, false, "≤ 32 MB"},
 		{Row{Added: 21, Unit: "ms", Budget: Budget{AddedAtMost, 20}}, true, "≤ +20 ms"},
 		{Row{Added: -1, Unit: "ms", Budget: Budget{AddedAtMost, 20}}, false, "≤ +20 ms"},
+		{Row{ToFloor: 1.11, Budget: Budget{FloorAtMost, 1.1}}, true, "≤ 1.1× proxy"},
+		{Row{ToFloor: 1.1, Ratio: 9, Budget: Budget{FloorAtMost, 1.1}}, false, "≤ 1.1× proxy"},
+		{Row{ToFloor: 0.89, Ratio: 9, Budget: Budget{FloorAtLeast, 0.9}}, true, "≥ 0.9× proxy"},
+		{Row{ToFloor: 0.9, Budget: Budget{FloorAtLeast, 0.9}}, false, "≥ 0.9× proxy"},
 	} {
 		if got := c.row.Over(); got != c.want {
 			t.Errorf("%+v: over %v, want %v", c.row, got, c.want)
@@ -75,7 +83,7 @@ func TestOver(t *testing.T) {
 	}
 }
 
-// measured is what a Load might answer: GETs over budget in p50 but not in rate, everything else within.
+// measured is what a Load might answer: GETs over budget in p50, against the plain proxy, but not in rate; everything else within.
 func measured() Measured {
 	m := Measured{
 		GetOne: map[Encoding]Trial{}, GetMany: map[Encoding]Trial{}, List: map[Encoding]Trial{},
@@ -85,8 +93,8 @@ func measured() Measured {
 		CoordinatorIdle: Memory{RSS: 120e6, Anonymous: 45e6},
 	}
 	for _, e := range []Encoding{JSON, Protobuf} {
-		m.GetOne[e] = Trial{HTTP2: rounds(1000), HTTP1: rounds(900), Hub: rounds(500)}
-		m.GetMany[e] = Trial{HTTP2: rounds(900), HTTP1: rounds(1000), Hub: rounds(950)}
+		m.GetOne[e] = Trial{HTTP2: rounds(1000), HTTP1: rounds(900), Proxy: rounds(800), Hub: rounds(500)}
+		m.GetMany[e] = Trial{HTTP2: rounds(900), HTTP1: rounds(1000), Proxy: rounds(950), Hub: rounds(950)}
 		m.List[e] = Trial{HTTP2: rounds(10), HTTP1: rounds(9), Hub: rounds(8)}
 	}
 	m.Watch.Direct = Quantiles{2 * time.Millisecond, 4 * time.Millisecond}
@@ -102,11 +110,13 @@ func TestReport(t *testing.T) {
 	for name, want := range map[string]float64{
 		"over_budget":        2,
 		"get_json_p50_ratio": 2, "get_json_p50_hub_ms": 2, "get_json_p50_direct_ms": 1,
+		"get_json_p50_proxy_ms": 1.25, "get_json_p50_to_proxy_ratio": 1.6, "get_json_rate_to_proxy_ratio": 1,
 		"get_protobuf_rate_ratio": 0.95, "get_protobuf_rate_direct_per_s": 1000,
 		"get_protobuf_rate_http2_per_s": 900,
 		"list_json_hub_mb_per_s":        8, "list_json_ratio": 0.8,
 		"watch_p99_added_ms": 5, "watch_p50_direct_ms": 2,
-		"heartbeat_p50_ratio":     2,
+		"heartbeat_p50_ratio":           2,
+		"hub_cpu_per_1000_gets_proxy_s": 0.08, "hub_cpu_per_1000_gets_to_proxy_ratio": 0.625,
 		"hub_cpu_per_1000_gets_s": 0.05, "server_cpu_per_1000_gets_direct_s": 0.3, "client_cpu_per_1000_gets_ratio": 1,
 		"hub_idle_rss_mb": 30, "hub_loaded_anonymous_mb": 16, "coordinator_idle_anonymous_mb": 45,
 		"coordinator_start_s": 0.3,
@@ -125,6 +135,7 @@ func TestReport(t *testing.T) {
 	}
 	i := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "GET p50, 1 connection, JSON") })
 	if i < 0 || !strings.Contains(lines[i], "1.00 ms (HTTP/2)") || !strings.Contains(lines[i], "2.00×") ||
+		!strings.Contains(lines[i], "1.25 ms") || !strings.Contains(lines[i], "1.60×") ||
 		!strings.HasSuffix(lines[i], "OVER BUDGET") {
 		t.Errorf("no line says that a GET takes 2 ms instead of 1:\n%s", table.String())
 	}

@@ -84,6 +84,8 @@ func TestSharedRows(t *testing.T) {
 			Steady: 100 * time.Millisecond, Burst: 4 * time.Second,
 		},
 		Leader: HubCost{Steady: 200 * time.Millisecond, Burst: 8 * time.Second},
+		Plain:  HubCost{Steady: 200 * time.Millisecond, Burst: time.Second},
+		Proxy:  Quantiles{5 * time.Millisecond, 12 * time.Millisecond},
 	}
 	over := map[string]bool{}
 	got := Report{Rows: sharedRows(s)}
@@ -92,8 +94,8 @@ func TestSharedRows(t *testing.T) {
 	}
 	for key, want := range map[string]bool{
 		"fanout_p99": true, "hub_follower_filled_rss": false, "hub_follower_updated_rss": true,
-		"hub_follower_cpu_per_1000_events": false, "hub_leader_cpu_per_1000_events": true,
-		"hub_leader_cpu_per_1000_events_steady": true,
+		"hub_follower_cpu_per_1000_events": true, "hub_leader_cpu_per_1000_events": true,
+		"hub_follower_cpu_per_1000_events_steady": false, "hub_leader_cpu_per_1000_events_steady": false,
 	} {
 		if is, ok := over[key]; !ok || is != want {
 			t.Errorf("%s is over its budget: %v (there: %v), want %v", key, is, ok, want)
@@ -101,7 +103,9 @@ func TestSharedRows(t *testing.T) {
 	}
 	for name, want := range map[string]float64{
 		"fanout_p50_added_ms": 3, "hub_follower_peak_mb": 70, "hub_follower_cpu_per_1000_events_s": 0.2,
-		"hub_leader_cpu_per_1000_events_steady_s": 0.4,
+		"hub_leader_cpu_per_1000_events_steady_s": 0.4, "hub_leader_cpu_per_1000_events_steady_proxy_s": 0.4,
+		"hub_follower_cpu_per_1000_events_steady_to_proxy_ratio": 0.5, "hub_leader_cpu_per_1000_events_to_proxy_ratio": 8,
+		"fanout_p99_proxy_ms": 12,
 	} {
 		if v := got.Figures()[name]; v != want {
 			t.Errorf("%s is %v, want %v", name, v, want)

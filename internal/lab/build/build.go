@@ -1,10 +1,10 @@
 // Package build builds every program that a lab runs: Kubernetes, etcd and our own from our go.mod; containerd, runc,
-// the CNI plugins, CoreDNS, Helm, OpenYurt and flannel from their own modules, at the versions pinned in plan.go; and an
+// the CNI plugins, CoreDNS, Helm, OpenYurt, flannel and Caddy from their own modules, at the versions pinned in plan.go; and an
 // older kubectl and other versions of Kubernetes from nested modules of ours. It builds them once and keeps them under a key
 // of all their inputs, so that the next lab finds them in a fraction of a second.
 //
-// Sets are cached separately because they change separately: "kubernetes" with go.mod, "containers", "coredns", "helm"
-// and "openyurt" with the pins, "kubectl-older" and the like of "kubernetes1.34" with their modules, "programs" with our
+// Sets are cached separately because they change separately: "kubernetes" with go.mod, "containers", "coredns", "helm",
+// "openyurt" and "caddy" with the pins, "kubectl-older" and the like of "kubernetes1.34" with their modules, "programs" with our
 // source. A new build of a set starts from the binaries of the last one, so that the Go tool links only what changed.
 //
 // One alternative was to use programs found in PATH: then the lab's findings would depend on what the machine has.
@@ -43,6 +43,7 @@ const (
 	StageOlder      Stage = "older kubectl"
 	StageOpenYurt   Stage = "OpenYurt"
 	StageFlannel    Stage = "flannel"
+	StageCaddy      Stage = "Caddy"
 	StagePrograms   Stage = "programs"
 )
 
@@ -55,12 +56,15 @@ const (
 	SetOlder      = "kubectl-older"
 	SetOpenYurt   = "openyurt"
 	SetFlannel    = "flannel"
+	SetCaddy      = "caddy"
 	SetPrograms   = "programs"
 )
 
 // Sets returns the names of all sets.
 func Sets() []string {
-	return []string{SetKubernetes, SetContainers, SetCoreDNS, SetHelm, SetOlder, SetOpenYurt, SetFlannel, SetPrograms}
+	return []string{
+		SetKubernetes, SetContainers, SetCoreDNS, SetHelm, SetOlder, SetOpenYurt, SetFlannel, SetCaddy, SetPrograms,
+	}
 }
 
 // Event reports progress. If Total is zero, nothing is counted; otherwise Done of Total packages are compiled.
@@ -99,6 +103,9 @@ type Config struct {
 
 	// Flannel also builds flannel.
 	Flannel bool
+
+	// Caddy also builds Caddy.
+	Caddy bool
 
 	// Only names the one set to build, whatever else is set; empty means all wanted sets.
 	Only string
@@ -139,6 +146,9 @@ type Binaries struct {
 
 	// Flanneld is empty unless Config.Flannel was set.
 	Flanneld string
+
+	// Caddy is empty unless Config.Caddy was set.
+	Caddy string
 
 	// CNIDir is the directory of the plugins bridge, host-local, loopback and portmap.
 	CNIDir string
@@ -268,8 +278,8 @@ func (b *builder) inputs(ctx context.Context, root string, config Config) (input
 	}
 	in := inputs{module: path, goMod: string(goMod), real: config.Real, race: config.Race,
 		coredns: config.CoreDNS, helm: config.Helm, kubectlOlder: config.KubectlOlder, openYurt: config.OpenYurt,
-		flannel: config.Flannel,
-		only:    config.Only}
+		flannel: config.Flannel, caddy: config.Caddy,
+		only: config.Only}
 	wanted := map[string]*string{kubernetesModule: &in.versions.kubernetes, etcdModule: &in.versions.etcd}
 	for module, version := range wanted {
 		if *version = required[module]; *version == "" {
@@ -408,6 +418,7 @@ func (b *Binaries) fill(e *artifact.Entry, files []string) {
 		"bin/kubectl-older":           &b.KubectlOlder,
 		"bin/yurt-manager":            &b.YurtManager,
 		"bin/flanneld":                &b.Flanneld,
+		"bin/caddy":                   &b.Caddy,
 	}
 	for _, file := range files {
 		if at, ok := named[file]; ok {

@@ -34,6 +34,9 @@ const (
 	flannelVersion = "v0.28.10"
 	flannelSum     = "h1:jt+uW6XVV01MBb3YFahG7Ue9UE3W6zlNlJMf3JtdcXI="
 
+	caddyVersion = "v2.11.9"
+	caddySum     = "h1:bhZtcRKQOq0fuLvEgCdPYvUxXyGn9kzjG4lh2332DTE="
+
 	openYurtVersion = "v1.7.0"
 	openYurtSum     = "h1:yx49z7WPxEBQHbBdBDpJlmlsEJu3wfepG3O2ZM1MpZ4="
 )
@@ -177,6 +180,7 @@ type inputs struct {
 	kubectlOlder           bool
 	openYurt               bool
 	flannel                bool
+	caddy                  bool
 	// others are other versions of Kubernetes, of which the lab takes programs in place of ours.
 	others []other
 	only   string
@@ -199,6 +203,7 @@ func plan(in inputs) []set {
 		{kubectlOlder(in), in.kubectlOlder},
 		{openYurt(), in.openYurt},
 		{flannel(), in.flannel},
+		{caddy(), in.caddy},
 		{programs(in), true},
 	}...)
 	var sets []set
@@ -388,6 +393,31 @@ func flannel() set {
 				"pkg/backend/udp/udp_amd64.go":         "package udp\n",
 				"pkg/backend/udp/udp_network_amd64.go": "package udp\n",
 			},
+		}},
+	}
+}
+
+// caddy returns Caddy with only what a reverse proxy is configured with.
+func caddy() set {
+	const caddy = "github.com/caddyserver/caddy/v2"
+	var modules strings.Builder
+	modules.WriteString("package standard\n\nimport (\n")
+	for _, m := range prefix(caddy+"/modules/", "caddyhttp", "caddyhttp/reverseproxy", "caddytls") {
+		fmt.Fprintf(&modules, "\t_ %q\n", m)
+	}
+	modules.WriteString(")\n")
+	return set{
+		name: SetCaddy,
+		stages: []stage{{
+			Name:     StageCaddy,
+			Title:    "Caddy " + caddyVersion,
+			Module:   caddy,
+			Version:  caddyVersion,
+			Sum:      caddySum,
+			Packages: []string{caddy + "/cmd/caddy"},
+			Output:   "bin/caddy",
+			LDFlags:  append(strip(), "-X "+caddy+".CustomVersion="+caddyVersion),
+			Replace:  map[string]string{"modules/standard/imports.go": modules.String()},
 		}},
 	}
 }

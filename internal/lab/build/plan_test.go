@@ -29,13 +29,13 @@ func TestPlanNamesEveryBinary(t *testing.T) {
 	if got, want := names(plan(in)), []string{"kubernetes", "programs"}; !slices.Equal(got, want) {
 		t.Errorf("sets %v, want %v", got, want)
 	}
-	in.real, in.coredns, in.helm, in.kubectlOlder, in.openYurt, in.flannel = true, true, true, true, true, true
+	in.real, in.coredns, in.helm, in.kubectlOlder, in.openYurt, in.flannel, in.caddy = true, true, true, true, true, true, true
 	var files []string
 	for _, s := range plan(in) {
 		files = append(files, s.files()...)
 	}
 	slices.Sort(files)
-	want := strings.Fields(`bin/containerd bin/containerd-shim-runc-v2 bin/coordinator-controller bin/coredns bin/ctr bin/etcd
+	want := strings.Fields(`bin/caddy bin/containerd bin/containerd-shim-runc-v2 bin/coordinator-controller bin/coredns bin/ctr bin/etcd
 		bin/flanneld bin/helm bin/hollow bin/kube-apiserver bin/kube-controller-manager bin/kube-proxy bin/kube-scheduler
 		bin/kubeadm
 		bin/kubectl bin/kubectl-older bin/kubectl-yurt bin/kubelet bin/pause bin/runc bin/yurt-coordinator bin/yurt-manager
@@ -55,7 +55,7 @@ func TestPlanOfOneSet(t *testing.T) {
 		}
 	}
 	in := example()
-	in.real, in.coredns, in.helm, in.kubectlOlder, in.openYurt, in.flannel = true, true, true, true, true, true
+	in.real, in.coredns, in.helm, in.kubectlOlder, in.openYurt, in.flannel, in.caddy = true, true, true, true, true, true, true
 	if got := names(plan(in)); !slices.Equal(got, Sets()) {
 		t.Errorf("sets %v, want %v", got, Sets())
 	}
