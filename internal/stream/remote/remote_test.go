@@ -748,6 +748,65 @@ func TestBookmarksKeepAWatchAlive(t *testing.T) {
 	})
 }
 
+// The end of a context ends a watch if a Next with that context waits, whichever contexts were there before; not if that Next
+// has returned.
+func TestContextsOfNext(t *testing.T) {
+	errEnough := errors.New("enough")
+	for name, test := range map[string]struct {
+		// next returns the context of a call, of which the third brings nothing, and each ends once it is over if once is set.
+		next func(life context.Context, call int) (context.Context, context.CancelCauseFunc)
+		once bool
+	}{
+		"one for all": {next: func() func(context.Context, int) (context.Context, context.CancelCauseFunc) {
+			var ctx context.Context
+			var cancel context.CancelCauseFunc
+			return func(life context.Context, call int) (context.Context, context.CancelCauseFunc) {
+				if call == 0 {
+					ctx, cancel = context.WithCancelCause(life)
+				}
+				return ctx, cancel
+			}
+		}()},
+		"each its own": {next: func(life context.Context, _ int) (context.Context, context.CancelCauseFunc) {
+			return context.WithCancelCause(life)
+		}, once: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				in, out := io.Pipe()
+				defer out.Close()
+				w, err := over(t, pipes{body: in}).Watch(t.Context(), 5)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer w.Close()
+				frames := stream.NewFrameWriter(out, streamtest.Widgets)
+				for call := range 2 {
+					ctx, cancel := test.next(t.Context(), call)
+					go func() {
+						time.Sleep(time.Second)
+						_ = frames.Write(stream.Event{
+							Type: stream.Bookmark, Object: stream.Object{Revision: edge.Revision(10 + call)},
+						})
+					}()
+					if events, err := w.Next(ctx); err != nil || len(events) != 1 {
+						t.Fatalf("call %d: %d events, %v", call, len(events), err)
+					}
+					if test.once {
+						cancel(errors.New("too late to end anything"))
+						synctest.Wait()
+					}
+				}
+				ctx, cancel := test.next(t.Context(), 2)
+				time.AfterFunc(time.Second, func() { cancel(errEnough) })
+				if got := took(t, errEnough.Error(), func() error { _, err := w.Next(ctx); return err }); got != time.Second {
+					t.Errorf("it took %v, want a second", got)
+				}
+			})
+		})
+	}
+}
+
 // A list of which something comes all the time goes on, but not for ever.
 func TestASlowListIsNoSilence(t *testing.T) {
 	for name, test := range map[string]struct {
