@@ -27,8 +27,7 @@ var openPaths = []string{"/livez", "/readyz"}
 // AtTheDoor recognizes callers by their client certificate, verified by the present CAs. An expired or unknown
 // certificate is an error and does not make the caller anonymous, even on the open paths.
 func AtTheDoor(verify requestx509.VerifyOptionFunc) authenticator.Request {
-	byCertificate := group.NewAuthenticatedGroupAdder(withoutMasters(
-		requestx509.NewDynamic(verify, requestx509.CommonNameUserConversion)))
+	byCertificate := group.NewAuthenticatedGroupAdder(withoutMasters(newRecognized(verify)))
 	conditions := make([]apiserverapi.AnonymousAuthCondition, len(openPaths))
 	for i, open := range openPaths {
 		conditions[i].Path = open

@@ -1,0 +1,76 @@
+package access
+
+import (
+	"crypto/x509"
+	"net/http"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	requestx509 "k8s.io/apiserver/pkg/authentication/request/x509"
+	"k8s.io/utils/lru"
+)
+
+// rememberedConnections bounds how many connections' callers are remembered: more than a pool has hubs and people.
+const rememberedConnections = 256
+
+// recognized authenticates callers by their client certificates, and verifies that of a connection once, not for each request: a
+// certificate can't change within a connection. It verifies anew when the CAs have changed, and once a certificate of the chain
+// that it has verified is no longer valid. Whether a certificate was withdrawn is the authorizer's to ask, for each request.
+//
+// The alternative was to rely on the handshake alone. But connections last for days, and a hub whose certificate has expired, or
+// whose CA was removed, would stay in.
+type recognized struct {
+	verify requestx509.VerifyOptionFunc
+	known  *lru.Cache // *tls.ConnectionState: *caller
+}
+
+// caller is whom a connection belongs to.
+type caller struct {
+	response *authenticator.Response
+	roots    *x509.CertPool // that it was verified by
+	// The chain is valid from the one to the other, both included.
+	from, until time.Time
+}
+
+func newRecognized(verify requestx509.VerifyOptionFunc) *recognized {
+	return &recognized{verify: verify, known: lru.New(rememberedConnections)}
+}
+
+// AuthenticateRequest implements authenticator.Request.
+func (k *recognized) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
+	options, ok := k.verify()
+	if !ok || r.TLS == nil {
+		return nil, false, nil
+	}
+	if found, ok := k.known.Get(r.TLS); ok {
+		c, _ := found.(*caller)
+		if now := time.Now(); c.roots == options.Roots && !now.Before(c.from) && !now.After(c.until) {
+			return c.response, true, nil
+		}
+		k.known.Remove(r.TLS)
+	}
+	c := &caller{roots: options.Roots}
+	byChain := requestx509.UserConversionFunc(func(chain []*x509.Certificate) (*authenticator.Response, bool, error) {
+		c.from, c.until = validity(chain)
+		return requestx509.CommonNameUserConversion(chain)
+	})
+	response, ok, err := requestx509.New(options, byChain).AuthenticateRequest(r)
+	if err == nil && ok {
+		c.response = response
+		k.known.Add(r.TLS, c)
+	}
+	return response, ok, err
+}
+
+// validity returns when all certificates of a chain are valid.
+func validity(chain []*x509.Certificate) (from, until time.Time) {
+	for i, c := range chain {
+		if i == 0 || c.NotBefore.After(from) {
+			from = c.NotBefore
+		}
+		if i == 0 || c.NotAfter.Before(until) {
+			until = c.NotAfter
+		}
+	}
+	return from, until
+}
