@@ -56,6 +56,8 @@ var law = []struct {
 	{"internal/hub/oversee",
 		[]string{"internal/edge", "internal/hub/leasewatch", "internal/hub/link", "internal/hub/role", "internal/live"},
 		"who checks on a leader shares nothing with what leaders do"},
+	{"internal/hub/line", []string{"internal/edge", "internal/hub/role"},
+		"who has the better line is judged by what nodes say, not by who says it how"},
 	{"internal/hub/openings", []string{"internal/edge", "internal/run"},
 		"who opened what is told as the coordinator says it"},
 	{"internal/hub/roster", []string{"internal/edge", "internal/hub/leasewatch", "internal/run"},

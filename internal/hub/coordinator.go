@@ -16,12 +16,14 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"yurtcoordinator/apis/hub/v1alpha1"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/discover"
 	"yurtcoordinator/internal/hub/feed"
 	"yurtcoordinator/internal/hub/filter"
 	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/hub/heartbeat"
+	"yurtcoordinator/internal/hub/line"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/openings"
 	"yurtcoordinator/internal/hub/oversee"
@@ -166,7 +168,7 @@ func (h *Hub) beat() error {
 	proxy := heartbeat.NewProxy(heartbeat.ProxyConfig{
 		Node: h.cfg.Node, Cloud: asNode, CloudLink: h.cloud.Link(), Coordinator: h.pool.leases, CoordinatorLink: h.pool.link,
 		OnCoordinatorHost: h.pool.place.OnThisMachine, Traffic: h.cloud.Traffic, Kubelet: h.pool.kubelet.Serving,
-		Metrics: h.metrics,
+		Metered: func() bool { return h.linkProfile() == v1alpha1.LinkMetered }, Metrics: h.metrics,
 	})
 	h.serves.OwnLease = proxy
 	h.parts.Add("heartbeats", proxy.Run)
@@ -210,9 +212,12 @@ func (h *Hub) duties(cloud coordinationv1client.LeasesGetter) ([]role.Duty, erro
 		Node: h.cfg.Node, Pool: h.cfg.Pool, Coordinator: leases, Cloud: cloud, Fillings: pusher.Fillings,
 		Every: func() time.Duration { return reportEvery(h.linkProfile()) },
 	})
+	lines := line.New(line.Config{
+		Node: h.cfg.Node, Lines: reporter.Lines, Rested: func(now time.Time) bool { return h.pool.elector.Rested(now) },
+	})
 	return []role.Duty{
 		{Name: "forward heartbeats", Run: forward}, {Name: "report", Run: reporter.Run}, {Name: "push", Run: pusher.Run},
-		{Name: "tell who opened what", Run: teller.Run},
+		{Name: "tell who opened what", Run: teller.Run}, {Name: "compare lines", Run: lines.Run},
 	}, nil
 }
 

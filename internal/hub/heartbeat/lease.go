@@ -23,7 +23,7 @@ const AnnotationCloudLease = "openyurt.io/cloud-lease"
 func unmarked(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	clean := lease.DeepCopy()
 	clean.Annotations = without(clean.Annotations, edge.DelegateHeartbeat, edge.AnnotationCoordinatorHost,
-		AnnotationCloudLease, edge.AnnotationTraffic, edge.AnnotationKubelet, edge.AnnotationPutBack)
+		AnnotationCloudLease, edge.AnnotationTraffic, edge.AnnotationKubelet, edge.AnnotationLine, edge.AnnotationPutBack)
 	clean.Labels = without(clean.Labels, edge.DelegateHeartbeat)
 	return clean
 }

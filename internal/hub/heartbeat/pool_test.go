@@ -84,7 +84,8 @@ func (s *story) watchOver() {
 		_, note := c.Lease.Annotations[AnnotationCloudLease]
 		_, traffic := c.Lease.Annotations[edge.AnnotationTraffic]
 		_, kubelet := c.Lease.Annotations[edge.AnnotationKubelet]
-		if label || host || note || traffic || kubelet {
+		_, line := c.Lease.Annotations[edge.AnnotationLine]
+		if label || host || note || traffic || kubelet || line {
 			s.t.Errorf("%s by %s brought a mark that is not for the cloud: %v", c, c.Client, c.Lease.ObjectMeta)
 		}
 		if !annotation {

@@ -68,6 +68,8 @@ type ProxyConfig struct {
 	// Kubelet is what the hub has found of kubelet's serving certificate, by which the coordinator knows kubelet; its zero value
 	// is not told.
 	Kubelet func() edge.KubeletServing
+	// Metered reports whether the node's link to the cloud is paid for by the byte. nil means that it is not.
+	Metered func() bool
 	// Metrics takes the metrics of heartbeats. nil means that nobody sees them.
 	Metrics prometheus.Registerer
 }
@@ -78,6 +80,7 @@ type Proxy struct {
 	config ProxyConfig
 	copier *copier
 	beats  *prometheus.CounterVec
+	line   gauge
 
 	mu    sync.Mutex
 	known *coordinationv1.Lease // the cloud's Lease as last given, with kubelet's last spec; nil if none was
@@ -330,6 +333,10 @@ func (p *Proxy) send(what sending, sent *coordinationv1.Lease, limits budget) *d
 	if serving := p.config.Kubelet(); serving != (edge.KubeletServing{}) {
 		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationKubelet, serving.String())
 	}
+	if line, known := p.line.says(time.Now()); known {
+		line.Metered = p.config.Metered != nil && p.config.Metered()
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationLine, line.String())
+	}
 	return p.copier.submit(lease, min(limits.answer, copyLongest))
 }
 
@@ -371,8 +378,13 @@ func (p *Proxy) update(
 		}
 	}
 	for conflicts := 0; ; conflicts++ {
+		began := time.Now()
 		written, err := p.leases().Update(ctx, p.next(sent), options)
+		if result(err) == failed {
+			p.line.missed(time.Now())
+		}
 		if err == nil {
+			p.line.answered(time.Since(began))
 			p.settle(written, sent)
 			return forKubelet(written, sent), nil
 		}

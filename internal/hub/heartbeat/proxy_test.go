@@ -133,7 +133,7 @@ func (n *node) clean(l *coordinationv1.Lease) {
 	for _, m := range []map[string]string{l.Annotations, l.Labels} {
 		for _, key := range []string{
 			edge.DelegateHeartbeat, edge.AnnotationCoordinatorHost, AnnotationCloudLease, edge.AnnotationTraffic,
-			edge.AnnotationKubelet,
+			edge.AnnotationKubelet, edge.AnnotationLine,
 		} {
 			if _, ok := m[key]; ok {
 				n.t.Errorf("kubelet sees %s", key)
@@ -460,6 +460,42 @@ func TestKubeletIsAnsweredInTime(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLineIsTold: the coordinator's copy says what heartbeats take to the cloud, once that is known, and how many were lost.
+func TestLineIsTold(t *testing.T) {
+	run(t, func(n *node) {
+		slow := func(ctx context.Context, c leasetest.Call) error {
+			if c.Verb != "update" {
+				return nil
+			}
+			select {
+			case <-time.After(300 * time.Millisecond):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		n.cloud.Before(slow)
+		line := func() string { return n.coordinator.Peek(space, n.name).Annotations[edge.AnnotationLine] }
+		if said := line(); said != "" {
+			t.Errorf("after one heartbeat it says %q", said)
+		}
+		for range 60 {
+			n.mustBeat()
+		}
+		if said := line(); said != "299/0/0/free" && said != "300/0/0/free" {
+			t.Errorf("it says %q of answers that take 300 ms", said)
+		}
+		n.cloud.Before(leasetest.Hang)
+		n.mustBeat()
+		n.cloud.Before(slow)
+		n.mustBeat()
+		synctest.Wait()
+		if said := line(); !strings.HasSuffix(said, "/1/free") {
+			t.Errorf("after a lost heartbeat it says %q", said)
+		}
+	})
 }
 
 func TestSlowCoordinatorDelaysNothing(t *testing.T) {

@@ -52,6 +52,7 @@ type Elector struct {
 	instance string // tells this process from others under the same node name
 	board    *board
 	tenure   tenure
+	yields   yields
 	standing *live.Value[Standing]
 	metrics  metrics
 }
@@ -121,6 +122,7 @@ func (k *Elector) Run(ctx context.Context) error {
 		cloud, cloudChanged := k.config.Cloud.Watch()
 		coordinator, coordinatorChanged := k.config.Coordinator.Watch()
 		lease, _, boardChanged := k.board.watch()
+		k.yields.saw(lease, time.Now())
 		take(Links{cloud, coordinator})
 		if seen := (Observed{holder(lease), transitions(lease)}); seen != shown {
 			shown = seen
@@ -189,6 +191,10 @@ func (k *Elector) campaign(ctx context.Context, failures *run.Backoff, events ch
 	proven := err == nil
 	if proven {
 		err = k.candidacy(ctx, events)
+	}
+	if yield := (*Yield)(nil); errors.As(err, &yield) {
+		_ = run.Pause(ctx, leaseDuration) // by then somebody leads
+		err = nil
 	}
 	if err != nil && ctx.Err() == nil {
 		if time.Since(began) >= steadyTerm {
@@ -284,7 +290,17 @@ func (k *Elector) candidacy(ctx context.Context, events chan<- Event) error {
 	<-elected
 	releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	if err := l.release(releasing); err != nil {
+	var heir edge.NodeName
+	if duty != nil {
+		select {
+		case <-duty.done:
+			if yield := (*Yield)(nil); errors.As(duty.failure, &yield) {
+				heir = yield.To
+			}
+		default: // it does not return in time
+		}
+	}
+	if err := l.release(releasing, heir); err != nil {
 		logger.Error(err, "The election Lease was not released")
 	}
 	if duty == nil {
@@ -337,6 +353,9 @@ func (k *Elector) term(
 			end = "not renewed"
 		case <-d.done:
 			end = "duty failed"
+			if yield := (*Yield)(nil); errors.As(d.failure, &yield) {
+				end = "yielded"
+			}
 		case <-changed:
 		}
 	}

@@ -95,6 +95,9 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 		// Not ours, whatever the name: wait for it as for any other holder.
 		record.HolderIdentity = other
 	}
+	if heir := yieldedTo(lease); heir != "" && heir != l.identity {
+		record.HolderIdentity = string(heir) + " (to whom it was left)" // wait as long as the record says, from when it was seen
+	}
 	// The elector compares this with what it saw before. Any write counts as a sign of life, even from a holder whose
 	// clock stands still.
 	raw, err := json.Marshal(struct {
@@ -232,6 +235,7 @@ func (l *lock) write(ctx context.Context, lease *coordinationv1.Lease, record re
 ) error {
 	lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&record)
 	delete(lease.Annotations, edge.AnnotationAccused)
+	delete(lease.Annotations, edge.AnnotationYieldedTo)
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, AnnotationInstance, l.instance)
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -254,9 +258,10 @@ func (l *lock) write(ctx context.Context, lease *coordinationv1.Lease, record re
 	return nil
 }
 
-// release gives the Lease up, if this process holds it. Another hub can then take it without waiting. A write that was
-// under way when the campaign ended may have taken effect unseen, so release looks first if it is in doubt.
-func (l *lock) release(ctx context.Context) error {
+// release gives the Lease up, if this process holds it. Another hub can then take it without waiting, or heir alone if one is
+// named. A write that was under way when the campaign ended may have taken effect unseen, so release looks first if it is in
+// doubt.
+func (l *lock) release(ctx context.Context, heir edge.NodeName) error {
 	for attempt := 0; ; attempt++ {
 		if l.suspect {
 			if _, _, err := l.Get(ctx); err != nil && !apierrors.IsNotFound(err) {
@@ -272,6 +277,11 @@ func (l *lock) release(ctx context.Context) error {
 		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &nobody, &second
 		lease.Spec.RenewTime, lease.Spec.AcquireTime = &now, &now
 		delete(lease.Annotations, AnnotationInstance)
+		if heir != "" {
+			lease.Spec.LeaseDurationSeconds = new(int32(yieldWait / time.Second))
+			metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationYieldedTo, string(heir))
+			metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationYielded, edge.FormatYielded(now.Time))
+		}
 		released, err := l.leases.Update(ctx, lease, metav1.UpdateOptions{})
 		if err == nil {
 			l.tenure.set(time.Time{})

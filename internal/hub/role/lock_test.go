@@ -55,7 +55,7 @@ func TestTermIsNotContinuedOverAnothers(t *testing.T) {
 		if err := l.Create(t.Context(), held("n1")); !errors.Is(err, errTermOver) {
 			t.Errorf("Create = %v, want %v", err, errTermOver)
 		}
-		if err := l.release(t.Context()); err != nil || server.Peek(edge.NamespaceSystem, edge.LeaseElection) != nil {
+		if err := l.release(t.Context(), ""); err != nil || server.Peek(edge.NamespaceSystem, edge.LeaseElection) != nil {
 			t.Errorf("release = %v; want that it leaves others' Leases alone", err)
 		}
 	})
@@ -71,7 +71,7 @@ func TestReleasesWhatItMayHold(t *testing.T) {
 			t.Fatal("a lost answer counts as a win")
 		}
 		server.After(nil)
-		if err := l.release(t.Context()); err != nil {
+		if err := l.release(t.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
 		if h := holder(server.Peek(edge.NamespaceSystem, edge.LeaseElection)); h != "" {

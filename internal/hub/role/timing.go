@@ -45,6 +45,10 @@ const (
 	// unfitPause is how long a hub waits after the cloud has refused what it did as a leader.
 	unfitPause = 30 * time.Second
 
+	// yieldWait is how long others leave a Lease to whom it was left: some tries of its, and less than the budget of a change of
+	// leader.
+	yieldWait = 2 * time.Second
+
 	// leadGrace is how long a duty may take to return once its context has ended, before the Lease is released anyway.
 	leadGrace = 500 * time.Millisecond
 

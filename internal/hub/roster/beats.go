@@ -26,6 +26,7 @@ type sighting struct {
 	lasts   time.Duration
 	traffic *edge.Traffic   // nil: the Lease does not say
 	kubelet edge.KubeletWay // empty: the Lease does not say
+	line    *edge.Line      // nil: the Lease does not say, or its node's link to the cloud is down
 }
 
 // observe takes in a list of all Leases. A Lease that differs from what was last seen counts as changed now.
@@ -57,7 +58,7 @@ func (b *beats) change(kind watch.EventType, lease *coordinationv1.Lease, now ti
 
 // of returns the sighting with what the Lease says.
 func (s sighting) of(lease *coordinationv1.Lease) sighting {
-	s.version, s.lasts, s.traffic, s.kubelet = lease.ResourceVersion, defaultLease, nil, ""
+	s.version, s.lasts, s.traffic, s.kubelet, s.line = lease.ResourceVersion, defaultLease, nil, "", nil
 	if d := lease.Spec.LeaseDurationSeconds; d != nil && *d > 0 {
 		s.lasts = min(time.Duration(*d)*time.Second, 10*defaultLease)
 	}
@@ -67,7 +68,22 @@ func (s sighting) of(lease *coordinationv1.Lease) sighting {
 	if said, ok := edge.ParseKubeletServing(lease.Annotations[edge.AnnotationKubelet]); ok {
 		s.kubelet = said.Way
 	}
+	delegated := lease.Annotations[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn
+	if said, ok := edge.ParseLine(lease.Annotations[edge.AnnotationLine]); ok && !delegated {
+		s.line = &said
+	}
 	return s
+}
+
+// lines returns what the nodes that renew say of their links to the cloud.
+func (b *beats) lines(now time.Time) map[edge.NodeName]edge.Line {
+	all := map[edge.NodeName]edge.Line{}
+	for name, s := range b.nodes {
+		if s.line != nil && !s.changed.IsZero() && now.Sub(s.changed) <= s.lasts {
+			all[name] = *s.line
+		}
+	}
+	return all
 }
 
 // traffic returns what these nodes said about their links.

@@ -50,10 +50,34 @@ type Config struct {
 }
 
 // Reporter reports, for one term at a time.
-type Reporter struct{ cfg Config }
+type Reporter struct {
+	cfg Config
+
+	mu   sync.Mutex
+	book *followed // of the term under way; nil: there is none
+}
 
 // New returns a Reporter.
-func New(cfg Config) *Reporter { return &Reporter{cfg} }
+func New(cfg Config) *Reporter { return &Reporter{cfg: cfg} }
+
+// Lines returns what nodes say of their links to the cloud, of those that renew at the coordinator and whose link is up. Between
+// terms there is nothing.
+func (r *Reporter) Lines(now time.Time) map[edge.NodeName]edge.Line {
+	r.mu.Lock()
+	book := r.book
+	r.mu.Unlock()
+	if book == nil {
+		return nil
+	}
+	return book.lines(now)
+}
+
+// keep has Lines answer from a book; nil ends that.
+func (r *Reporter) keep(book *followed) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.book = book
+}
 
 // report is what there is to tell the cloud.
 type report struct {
@@ -75,7 +99,9 @@ func (r report) differs(told report) bool {
 // Run reports for one term, until ctx ends; then it returns nil. It must not run twice at a time.
 func (r *Reporter) Run(ctx context.Context, term edge.Term) error {
 	log := klog.FromContext(ctx)
-	book := followed{found: make(chan struct{})}
+	book := &followed{found: make(chan struct{})}
+	r.keep(book)
+	defer r.keep(nil)
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -83,7 +109,7 @@ func (r *Reporter) Run(ctx context.Context, term edge.Term) error {
 	watching.Go(func() {
 		// Beating, so that a dead watch is noticed before a Lease of Kubernetes' default length runs out.
 		follow := leasewatch.Config{Leases: r.cfg.Coordinator.Leases(corev1.NamespaceNodeLease), Beating: true}
-		_ = leasewatch.Follow(ctx, follow, &book) // it returns only the end of ctx
+		_ = leasewatch.Follow(ctx, follow, book) // it returns only the end of ctx
 	})
 	var last report
 	var lease *coordinationv1.Lease // as it was written last; nil: it is to be read
@@ -154,6 +180,13 @@ func (f *followed) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.beats.change(kind, lease, time.Now())
+}
+
+// lines returns what nodes say of their links.
+func (f *followed) lines(now time.Time) map[edge.NodeName]edge.Line {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.beats.lines(now)
 }
 
 // reached returns the nodes that renew, and what they say; false if it is too early to tell.

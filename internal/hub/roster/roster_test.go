@@ -149,6 +149,39 @@ func TestBeatsOfTraffic(t *testing.T) {
 	}
 }
 
+// TestBeatsOfLines: only who renews, and has a link of its own, is said to have a line.
+func TestBeatsOfLines(t *testing.T) {
+	began := time.Now()
+	say := func(version int) []coordinationv1.Lease {
+		leases := looked{"a": version, "b": version, "c": version, "d": 1, "e": version}.leases()
+		for i := range leases {
+			leases[i].Annotations = map[string]string{edge.AnnotationLine: "12/3/0/free"}
+			switch leases[i].Name {
+			case "b":
+				leases[i].Annotations[edge.DelegateHeartbeat] = edge.DelegateHeartbeatOn
+			case "c":
+				leases[i].Annotations[edge.AnnotationLine] = "fast"
+			case "e":
+				leases[i].Annotations = nil
+			}
+		}
+		return leases
+	}
+	var l beats
+	l.observe(say(1), began)
+	if got := l.lines(began); len(got) != 0 {
+		t.Errorf("what was found says %v", got)
+	}
+	l.observe(say(2), began.Add(10*time.Second))
+	want := map[edge.NodeName]edge.Line{"a": {Answer: 12 * time.Millisecond, Spread: 3 * time.Millisecond}}
+	if got := l.lines(began.Add(20 * time.Second)); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := l.lines(began.Add(51 * time.Second)); len(got) != 0 {
+		t.Errorf("who renews no longer says %v", got)
+	}
+}
+
 // TestRetries: a write that failed once is repeated within seconds; a cloud that fails for long is asked once a minute.
 func TestRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

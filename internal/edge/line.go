@@ -1,0 +1,66 @@
+package edge
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// AnnotationLine says how good a node's own link to the cloud is, as its hub measures it. It is one Line.String on the
+// coordinator's copy of the node's Lease, and never reaches the cloud. Without it nothing is known.
+const AnnotationLine = "openyurt.io/cloud-line"
+
+// AnnotationYielded on the election Lease says when a leader last left the lead to a better line: seconds since 1970, by that
+// leader's clock. AnnotationYieldedTo names the node that it was left to, until somebody leads.
+const (
+	AnnotationYielded   = "openyurt.io/yielded"
+	AnnotationYieldedTo = "openyurt.io/yielded-to"
+)
+
+// Line is how good a node's link to the cloud is, by what its own heartbeats take there.
+type Line struct {
+	// Answer is how long the cloud takes to answer a heartbeat, Spread how much that varies: the smoothed round trip and its
+	// variation of RFC 6298, to the millisecond. What is lost on the way and sent again comes later, so losses show in both.
+	Answer, Spread time.Duration
+	// Lost is how many heartbeats of the last ten minutes the cloud did not answer.
+	Lost int
+	// Metered says that each byte is paid for.
+	Metered bool
+}
+
+// metered is how String says that a line is metered, and free that it is not.
+const metered, free = "metered", "free"
+
+// String returns "answer/spread/lost/kind", the first two in milliseconds. ParseLine reads it.
+func (l Line) String() string {
+	kind := free
+	if l.Metered {
+		kind = metered
+	}
+	return fmt.Sprintf("%d/%d/%d/%s", l.Answer.Milliseconds(), l.Spread.Milliseconds(), l.Lost, kind)
+}
+
+// ParseLine reads what String wrote. It returns false for anything else.
+func ParseLine(value string) (Line, bool) {
+	var answer, spread uint32
+	var l Line
+	var kind string
+	if n, err := fmt.Sscanf(value, "%d/%d/%d/%s", &answer, &spread, &l.Lost, &kind); n != 4 || err != nil || l.Lost < 0 {
+		return Line{}, false
+	}
+	l.Answer, l.Spread = time.Duration(answer)*time.Millisecond, time.Duration(spread)*time.Millisecond
+	l.Metered = kind == metered
+	return l, l.String() == value
+}
+
+// FormatYielded returns the value of AnnotationYielded; ParseYielded reads it, and returns false for anything else.
+func FormatYielded(at time.Time) string { return strconv.FormatInt(at.Unix(), 10) }
+
+// ParseYielded reads what FormatYielded wrote.
+func ParseYielded(value string) (time.Time, bool) {
+	seconds, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || seconds <= 0 {
+		return time.Time{}, false
+	}
+	return time.Unix(seconds, 0), true
+}

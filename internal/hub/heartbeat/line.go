@@ -1,0 +1,60 @@
+package heartbeat
+
+import (
+	"sync"
+	"time"
+
+	"yurtcoordinator/internal/edge"
+)
+
+const (
+	// lineKnown is how many answers it takes before anything is said of a line.
+	lineKnown = 3
+	// lostCounts is how long a heartbeat that the cloud did not answer counts, and lostMost how many count.
+	lostCounts = 10 * time.Minute
+	lostMost   = 60
+)
+
+// gauge measures the node's line to the cloud by its heartbeats: one request of a few hundred bytes every ten seconds, on every
+// node alike, whatever else crosses the line. It is safe for concurrent use.
+type gauge struct {
+	mu               sync.Mutex
+	answers          int
+	smoothed, spread time.Duration
+	lost             []time.Time // the oldest first
+}
+
+// answered takes in that the cloud answered a heartbeat after some time (RFC 6298, section 2).
+func (g *gauge) answered(took time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.answers++; g.answers == 1 {
+		g.smoothed, g.spread = took, took/2
+		return
+	}
+	g.spread += ((g.smoothed - took).Abs() - g.spread) / 4
+	g.smoothed += (took - g.smoothed) / 8
+}
+
+// missed takes in that it did not answer one.
+func (g *gauge) missed(now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.lost) == lostMost {
+		g.lost = append(g.lost[:0], g.lost[1:]...)
+	}
+	g.lost = append(g.lost, now)
+}
+
+// says returns what is known of the line; false if that is too little.
+func (g *gauge) says(now time.Time) (edge.Line, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	lost := 0
+	for _, at := range g.lost {
+		if now.Sub(at) < lostCounts {
+			lost++
+		}
+	}
+	return edge.Line{Answer: g.smoothed, Spread: g.spread, Lost: lost}, g.answers >= lineKnown
+}

@@ -1,0 +1,79 @@
+package line
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"yurtcoordinator/internal/edge"
+)
+
+const (
+	// factor is how many times as long a leader's line must take, and margin how much longer, for another to be better. A line
+	// that takes less than margin is good enough for a leader: what it pushes waits no longer than for a busy API server.
+	factor = 2
+	margin = 100 * time.Millisecond
+
+	// lostCosts is what each heartbeat of the last ten minutes that the cloud did not answer adds to what a line takes: about as
+	// long as the hub waited for it.
+	lostCosts = time.Second
+
+	// endurable is what a line may take for a node whose bytes are not paid for to be better than one whose bytes are.
+	endurable = 2 * time.Second
+
+	// patience is how long another line must be better without a break: six heartbeats.
+	patience = time.Minute
+)
+
+// takes is how long the answer to a request takes on a line, or may well take: what TCP would wait for it, and more for each
+// heartbeat that was lost.
+func takes(l edge.Line) time.Duration { return l.Answer + 4*l.Spread + time.Duration(l.Lost)*lostCosts }
+
+// better reports whether a pool is so much better off with a leader on line a than on line b that a change is worth it. No two
+// lines are each better than the other.
+func better(a, b edge.Line) bool {
+	switch {
+	case a.Metered && !b.Metered:
+		return false
+	case !a.Metered && b.Metered:
+		return takes(a) <= max(endurable, factor*takes(b))
+	}
+	return factor*takes(a) <= takes(b) && takes(a)+margin <= takes(b)
+}
+
+// judge decides when a leader leaves the lead to another. It does no I/O and asks no clock.
+type judge struct {
+	self edge.NodeName
+	// since says since when each other's line has been better than ours at every look.
+	since map[edge.NodeName]time.Time
+}
+
+// look takes in the lines of the nodes that could lead, this one's among them, and returns the best of those that have been
+// better for long enough; false means that none has. A node that is not there could not lead.
+func (j *judge) look(lines map[edge.NodeName]edge.Line, now time.Time) (edge.NodeName, bool) {
+	own, known := lines[j.self]
+	since := map[edge.NodeName]time.Time{}
+	var best edge.NodeName
+	for _, node := range slices.Sorted(maps.Keys(lines)) {
+		if !known || node == j.self || !better(lines[node], own) {
+			continue
+		}
+		since[node] = now
+		if before, was := j.since[node]; was {
+			since[node] = before
+		}
+		if now.Sub(since[node]) >= patience && (best == "" || preferred(lines[node], lines[best])) {
+			best = node
+		}
+	}
+	j.since = since
+	return best, best != ""
+}
+
+// preferred reports whether to choose line a over b, where both are better than ours.
+func preferred(a, b edge.Line) bool {
+	if a.Metered != b.Metered {
+		return !a.Metered
+	}
+	return takes(a) < takes(b)
+}
