@@ -17,7 +17,7 @@ var flappingScenarios = []kit.Scenario{{
 	Name: "flapping-line", Run: flappingLine,
 	Lab: kit.Beside(lab.Config{Nodes: 3, Kubelet: lab.Hollow, NoProxy: true}, 1),
 	Doc: "links are whole for 20 s and silent for 20 s, for 10 minutes: one node's, then the whole pool's: no node of the pool " +
-		"is called NotReady, no hub lists again what it has listed, and hubs end with the goroutines, files and memory that they had",
+		"is called NotReady, no hub lists again what it has listed, and hubs end with the goroutines, files and memory of before",
 }}
 
 const (

@@ -18,15 +18,19 @@ func TestListedAgain(t *testing.T) {
 		reads []lab.FullRead
 		want  int
 	}{
-		"before the flaps":                    {[]lab.FullRead{read("n1", pool, -2), read("n1", pool, -1)}, 0},
-		"a hub that leads for the first time": {[]lab.FullRead{read("n1", pool, -1), read("n2", pool, 1), read("n3", pool, 2)}, 0},
-		"once more":                           {[]lab.FullRead{read("n1", pool, -1), read("n1", pool, 1)}, 1},
-		"twice since, out of order":           {[]lab.FullRead{read("n2", pool, 2), read("n2", pool, 1)}, 1},
+		"before the flaps": {[]lab.FullRead{read("n1", pool, -2), read("n1", pool, -1)}, 0},
+		"a hub that leads for the first time": {
+			[]lab.FullRead{read("n1", pool, -1), read("n2", pool, 1), read("n3", pool, 2)}, 0,
+		},
+		"once more":                 {[]lab.FullRead{read("n1", pool, -1), read("n1", pool, 1)}, 1},
+		"twice since, out of order": {[]lab.FullRead{read("n2", pool, 2), read("n2", pool, 1)}, 1},
 		"watches that begin with all": {[]lab.FullRead{
 			read("n1", services+"?watch=1&timeoutSeconds=400", -1), read("n1", services+"?watch=1&timeoutSeconds=500", 1),
 		}, 1},
-		"something else":             {[]lab.FullRead{read("n1", services, -1), read("n1", pool, 1)}, 0},
-		"what another node had read": {[]lab.FullRead{read("n1", services, -1), read("n2", services, 1), read("n2", services, 2)}, 1},
+		"something else": {[]lab.FullRead{read("n1", services, -1), read("n1", pool, 1)}, 0},
+		"what another node had read": {
+			[]lab.FullRead{read("n1", services, -1), read("n2", services, 1), read("n2", services, 2)}, 1,
+		},
 	} {
 		got := listedAgain(test.reads, began)
 		if len(got) != test.want || slices.ContainsFunc(got, func(l lab.FullRead) bool { return !l.At.After(began) }) {

@@ -18,7 +18,8 @@ func TestReportLasts(t *testing.T) {
 		t.Errorf("a report that does not say for how long lasts %v", got)
 	}
 	for seconds, want := range map[int32]time.Duration{
-		40: 150 * time.Second, 120: 150 * time.Second, 600: 750 * time.Second, 0: 150 * time.Second, -1: 150 * time.Second, math.MaxInt32: 15 * time.Minute,
+		-1: 150 * time.Second, 0: 150 * time.Second, 40: 150 * time.Second, 120: 150 * time.Second, 600: 750 * time.Second,
+		math.MaxInt32: 15 * time.Minute,
 	} {
 		if got := ReportLasts(&seconds); got != want {
 			t.Errorf("%d s: %v, want %v", seconds, got, want)

@@ -134,12 +134,13 @@ func PoolOfOperator(user string) (PoolName, bool) {
 const AnnotationReachedNodes = "openyurt.io/reached-nodes"
 
 // ReportLease is the name of a Lease in the cloud's kube-node-lease. In it a pool's leader says who it is (the holder)
-// and which nodes reach the coordinator. The leader renews it each minute, on a metered link each 5, and says by its duration that
-// it is valid for twice that: see ReportLasts.
+// and which nodes reach the coordinator. The leader renews it each minute, on a metered link each 5, and says by its duration
+// that it is valid for twice that: see ReportLasts.
 func (p PoolName) ReportLease() string { return "yurt-coordinator-" + string(p) }
 
-// ReportLasts returns for how long a report is valid whose Lease has a duration in seconds: a quarter more, since clocks and lines
-// differ. It is 2 minutes at least, which nil stands for. No leader is believed for more than a quarter of an hour.
+// ReportLasts returns for how long a report is valid whose Lease has a duration in seconds: a quarter more, since clocks and
+// lines differ. The duration counts as 2 minutes at least, which nil stands for, and as 12 at most: no leader is believed for more
+// than a quarter of an hour.
 func ReportLasts(seconds *int32) time.Duration {
 	const least, most = 2 * time.Minute, 12 * time.Minute
 	lasts := least

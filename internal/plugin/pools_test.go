@@ -109,7 +109,9 @@ func TestPoolsOf(t *testing.T) {
 		"a leader on a metered link, which reports more seldom, and says so": {
 			Objects{
 				Coordinators: []v1alpha1.YurtCoordinator{aCoordinator("a", "a1", isReady)},
-				Leases:       map[string]coordinationv1.Lease{"yurt-coordinator-a": lasting(600, aLease("a1", 9*time.Minute, false))},
+				Leases: map[string]coordinationv1.Lease{
+					"yurt-coordinator-a": lasting(600, aLease("a1", 9*time.Minute, false)),
+				},
 			},
 			[]Pool{{
 				Name: "a", Coordinator: CoordinatorReady, CoordinatorNode: "a1", Leader: "a1", LeaderSaid: said(9 * time.Minute),

@@ -14,8 +14,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// report is the last change seen in a pool's report. It is valid for as long as edge.ReportLasts says, by this program's clock since
-// it was seen. An older one says nothing about now.
+// report is the last change seen in a pool's report. It is valid for as long as edge.ReportLasts says, by this program's clock
+// since it was seen. An older one says nothing about now.
 type report struct {
 	version string
 	seen    time.Time

@@ -85,7 +85,8 @@ func Feeds(s *Sources) func(Order) (Feed, error) {
 			config.Pages = cloud
 		}
 		if o.Shared && s.Pool != nil {
-			if config.Coordinator, err = o.readFrom("coordinator", s.Pool.As, s.Pool.Base, mirrorPath(o.Resource), 0); err != nil {
+			mirror := mirrorPath(o.Resource)
+			if config.Coordinator, err = o.readFrom("coordinator", s.Pool.As, s.Pool.Base, mirror, 0); err != nil {
 				return nil, err
 			}
 			config.CoordinatorLink, config.Standing = s.Pool.Link, s.Pool.Standing
@@ -96,12 +97,12 @@ func Feeds(s *Sources) func(Order) (Feed, error) {
 	}
 }
 
-// ownWatchTime is how long the cloud is asked to keep a watch with the node's credentials: what it does by itself for who names no
-// time. Each watch begun anew costs some 900 bytes on the link. That a watch is alive is told by its bookmarks.
+// ownWatchTime is how long the cloud is asked to keep a watch with the node's credentials: as API servers do by themselves. Each
+// watch begun anew costs some 900 bytes on the link. That a watch is alive is told by its bookmarks.
 const ownWatchTime = 30 * time.Minute
 
-// watchTime returns for how long to watch the cloud at a time; 0 means as client-go does. A caller whose right was taken back would
-// be told more until its watch ends.
+// watchTime returns for how long to watch the cloud at a time; 0 means as client-go does. A caller whose right was taken back
+// would be told more until its watch ends.
 func (o *Order) watchTime() time.Duration {
 	if o.Client == Hub || o.Client == "" {
 		return ownWatchTime

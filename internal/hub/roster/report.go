@@ -41,8 +41,8 @@ type Config struct {
 	// Cloud is a client of the cloud with the pool's forwarding identity, which must be allowed to get, update and create
 	// the Lease edge.PoolName.ReportLease in kube-node-lease (see internal/cloud/forwarding).
 	Cloud coordinationv1client.LeasesGetter
-	// Every returns how often to repeat a report that has not changed; nil means each minute. The cloud believes in a report for two
-	// and a half times as long.
+	// Every returns how often to repeat a report that has not changed; nil means each minute. The cloud believes in a report for
+	// two and a half times as long.
 	Every func() time.Duration
 	// Fillings returns how far the coordinator has each resource that the pool shares; nil means that nobody knows. A nil
 	// function means the same.

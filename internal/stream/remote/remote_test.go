@@ -640,7 +640,8 @@ func TestWatchTime(t *testing.T) {
 	})
 	for set, want := range map[time.Duration]time.Duration{0: 5 * time.Minute, time.Second: time.Second, time.Hour: time.Hour} {
 		s, err := New(Config{
-			Client: &http.Client{Transport: transport}, Base: &url.URL{Scheme: "http", Host: "x"}, Path: path, Name: "cloud", WatchTime: set,
+			Client: &http.Client{Transport: transport}, Base: &url.URL{Scheme: "http", Host: "x"}, Path: path, Name: "cloud",
+			WatchTime: set,
 		})
 		if err != nil {
 			t.Fatal(err)
