@@ -85,7 +85,8 @@ func (p *proxy) prepare(port string, asNode Access) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	pair, err := authority.Issue(pki.Request{Name: "proxy", CommonName: "proxy", Server: true, IPs: []net.IP{net.ParseIP(loopback)}})
+	serving := pki.Request{Name: "proxy", Server: true, IPs: []net.IP{net.ParseIP(loopback)}}
+	pair, err := authority.Issue(serving)
 	if err != nil {
 		return "", err
 	}

@@ -83,7 +83,7 @@ func TestOver(t *testing.T) {
 	}
 }
 
-// measured is what a Load might answer: GETs over budget in p50, against the plain proxy, but not in rate; everything else within.
+// measured is what a Load might answer: GETs over budget in p50 but not in rate, everything else within.
 func measured() Measured {
 	m := Measured{
 		GetOne: map[Encoding]Trial{}, GetMany: map[Encoding]Trial{}, List: map[Encoding]Trial{},

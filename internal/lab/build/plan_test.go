@@ -35,7 +35,8 @@ func TestPlanNamesEveryBinary(t *testing.T) {
 		files = append(files, s.files()...)
 	}
 	slices.Sort(files)
-	want := strings.Fields(`bin/caddy bin/containerd bin/containerd-shim-runc-v2 bin/coordinator-controller bin/coredns bin/ctr bin/etcd
+	want := strings.Fields(`bin/caddy
+		bin/containerd bin/containerd-shim-runc-v2 bin/coordinator-controller bin/coredns bin/ctr bin/etcd
 		bin/flanneld bin/helm bin/hollow bin/kube-apiserver bin/kube-controller-manager bin/kube-proxy bin/kube-scheduler
 		bin/kubeadm
 		bin/kubectl bin/kubectl-older bin/kubectl-yurt bin/kubelet bin/pause bin/runc bin/yurt-coordinator bin/yurt-manager

@@ -455,8 +455,8 @@ type watch struct {
 	closed bool
 }
 
-// bond lets the end of a context end the watch while a Next with that context waits. Making one for each Next was 8 % of what an
-// event that comes alone costs a hub; callers pass the same context again and again.
+// bond lets the end of a context end the watch while a Next with that context waits. Making one for each Next was a few
+// percent of what an event that comes alone costs a hub; callers pass the same context again and again.
 type bond struct {
 	done   <-chan struct{}
 	loosen func() bool
