@@ -4,15 +4,49 @@ import (
 	"cmp"
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // History numbers the cloud's histories. Revisions of two histories can't be compared: a cloud that was restored from a
 // backup, or rebuilt, counts on from where the backup was. A hub that sees this raises the number. Every hub begins
 // with history 0, the first.
-type History uint64
+//
+// What a filler brings counts in a history of its own below all of these (Filled): whatever a leader brings from the cloud comes
+// after it, and replaces it.
+type History int64
 
-// String is the number for people to read.
-func (h History) String() string { return strconv.FormatUint(uint64(h), 10) }
+// histories is how many histories of the cloud there can be. A filled one is its cloud's number less this, so it is below 0.
+const histories = 1 << 62
+
+// Filled is the history of what a filler has brought, which it has from h. Filled histories are in the order of those.
+func (h History) Filled() History {
+	if h.IsFilled() {
+		return h
+	}
+	return h - histories
+}
+
+// IsFilled reports whether a filler brings it, and not the cloud, or a leader that reads there.
+func (h History) IsFilled() bool { return h < 0 }
+
+// OfCloud is the cloud's history, which a filler may have had it from.
+func (h History) OfCloud() History {
+	if h.IsFilled() {
+		return h + histories
+	}
+	return h
+}
+
+// filledPrefix stands before the number of a filled history.
+const filledPrefix = "filled-"
+
+// String is what ParseHistory reads: the number, with "filled-" before it if it is filled.
+func (h History) String() string {
+	if h.IsFilled() {
+		return filledPrefix + h.OfCloud().String()
+	}
+	return strconv.FormatInt(int64(h), 10)
+}
 
 // Moment is a revision in a history. Every moment of a later history is after every moment of an earlier one. The zero
 // Moment is before all others.
@@ -28,11 +62,12 @@ func (m Moment) Before(other Moment) bool {
 
 // String is the moment for people to read.
 func (m Moment) String() string {
-	return fmt.Sprintf("revision %d of history %d", m.Revision, m.History)
+	return fmt.Sprintf("revision %d of history %s", m.Revision, m.History)
 }
 
 // HeaderHistory names the history of the revisions in a push to the coordinator, or in a mirror's answer. Without it
-// they belong to the first history. The mirror answers 410 to a watch that asks for a history other than its own.
+// they belong to the first history. The mirror answers 410 to a watch that asks for a history other than its own, or 503 if its
+// own is filled.
 const HeaderHistory = "Openyurt-History"
 
 // HeaderRevision, in an answer, is the revision that the mirror has reached.
@@ -42,14 +77,19 @@ const HeaderRevision = "Openyurt-Revision"
 // they belong to the first history.
 const AnnotationHistory = "openyurt.io/cloud-history"
 
-// ParseHistory reads the number; "" is the first history. It fails on what is not a decimal number.
+// ParseHistory reads what String writes; "" is the first history. It fails on anything else.
 func ParseHistory(text string) (History, error) {
 	if text == "" {
 		return 0, nil
 	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("%.40q is not a history: it must be a decimal number", text)
+	digits, filled := strings.CutPrefix(text, filledPrefix)
+	n, err := strconv.ParseUint(digits, 10, 64)
+	if err != nil || n >= histories {
+		return 0, fmt.Errorf("%.40q is not a history: it must be a decimal number, less than 2^62, which %q may be before", text,
+			filledPrefix)
+	}
+	if filled {
+		return History(n).Filled(), nil
 	}
 	return History(n), nil
 }

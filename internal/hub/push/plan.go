@@ -81,7 +81,7 @@ type offer struct {
 }
 
 // forever is later than anything that a cloud says.
-var forever = edge.Moment{History: math.MaxUint64}
+var forever = edge.Moment{History: math.MaxInt64}
 
 // batchOf is what all objects of a push have in common.
 type batchOf struct {

@@ -267,6 +267,9 @@ type change struct {
 
 func (o *Objects) push(a *exchange.Reply, r *http.Request, n edge.NodeName, kind Kind) error {
 	in, err := edge.ParseHistory(r.Header.Get(edge.HeaderHistory))
+	if err == nil && in.IsFilled() {
+		err = errors.New("a node's own objects are in none of a filler's")
+	}
 	if err != nil {
 		return exchange.Refused(http.StatusBadRequest, "%s: %v", edge.HeaderHistory, err)
 	}
