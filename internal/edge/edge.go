@@ -92,7 +92,14 @@ const (
 	// LeaseInformerSync is the Lease by which the leader declares the pool's resources current: complete at the coordinator,
 	// and kept up with the cloud.
 	LeaseInformerSync = "leader-informer-sync"
+
+	// LeaseFiller is the Lease that a hub without a link to the cloud holds while it brings what it has of the pool's resources
+	// to a coordinator that nobody leads. Its holder may do nothing else.
+	LeaseFiller = "yurthub-filler"
 )
+
+// FillerTurn is how long a hub may hold LeaseFiller, which is not renewed.
+const FillerTurn = 15 * time.Second
 
 // ElectionTerm is how long a hub leads without renewing the election Lease, and so how long the Lease must stay vacant where
 // nobody knows whether a former leader still leads.

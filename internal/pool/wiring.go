@@ -173,8 +173,8 @@ func (c *wiring) handle(kube *apiserver.Assembly, elected *access.Election, part
 		return err
 	}
 	mirrored := mirror.New(mirror.Config{
-		Quota: c.config.MirrorQuotaBytes, Clock: c.config.Clock, Leads: elected.Leads, Write: c.etcd.Write, BuiltIns: builtIns,
-		Current: elected.Declared().Current, Stalled: c.config.stalledPush,
+		Quota: c.config.MirrorQuotaBytes, Clock: c.config.Clock, Leads: elected.Leads, Fills: elected.Fills, Write: c.etcd.Write,
+		BuiltIns: builtIns, Current: elected.Declared().Current, Stalled: c.config.stalledPush,
 	})
 	c.own = nodeobjects.New(nodeobjects.Config{
 		Quota: c.config.OwnQuotaBytes, Clock: c.config.Clock, Write: c.etcd.Write, Read: c.etcd.Read, Kinds: kinds,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apiserver/pkg/admission"
@@ -49,14 +50,17 @@ func NewAdmission(
 	)), nil
 }
 
+// poolLeases are the pool's own, which exist from the start.
+var poolLeases = []string{edge.LeaseElection, edge.LeaseInformerSync, edge.LeaseFiller}
+
 func isPoolLease(a admission.Attributes) bool {
 	return a.GetResource().GroupResource() == coordination.Resource("leases") &&
 		a.GetNamespace() == edge.NamespaceSystem &&
-		(a.GetName() == edge.LeaseElection || a.GetName() == edge.LeaseInformerSync)
+		slices.Contains(poolLeases, a.GetName())
 }
 
 // nodeRestriction is Kubernetes' plugin, which lets a node write no Lease except its heartbeat. This wrapper leaves the
-// pool's own two Leases to poolLease.
+// pool's own Leases to poolLease.
 type nodeRestriction struct {
 	*noderestriction.Plugin
 }
@@ -141,20 +145,39 @@ func (p *poolLease) decide(ctx context.Context, caller edge.NodeName, a admissio
 		old = internalMark(stored)
 	}
 	var err error
-	if a.GetName() == edge.LeaseElection {
-		accused := edge.NodeName(lease.Annotations[edge.AnnotationAccused])
-		err = decideElection(caller, old, next, p.election.terms.Live(a.GetName(), old), accused, p.election.bars)
-	} else {
+	switch live := func() bool { return p.election.terms.Live(a.GetName(), old) }; a.GetName() {
+	case edge.LeaseElection:
+		err = decideElection(caller, old, next, live(), edge.NodeName(lease.Annotations[edge.AnnotationAccused]), p.election.bars)
+	case edge.LeaseFiller:
+		err = p.decideFiller(ctx, caller, old, next, live())
+	default:
 		err = p.decideSync(ctx, caller, old, next)
 	}
-	if err == nil && a.GetName() == edge.LeaseInformerSync && !a.IsDryRun() {
-		p.election.declared.admitted(lease)
-	}
-	if err == nil && a.GetName() == edge.LeaseElection && !a.IsDryRun() {
-		p.election.terms.Admitted(a.GetName(), next)
-		p.election.bars.admitted(caller, old, next, next.holder == "" && old.holder != caller)
+	if err == nil && !a.IsDryRun() {
+		p.admitted(caller, a.GetName(), lease, old, next)
 	}
 	return err
+}
+
+// admitted notes what is about to be stored.
+func (p *poolLease) admitted(caller edge.NodeName, name string, lease *coordination.Lease, old, next leaseMark) {
+	switch name {
+	case edge.LeaseInformerSync:
+		p.election.declared.admitted(lease)
+	case edge.LeaseElection:
+		p.election.terms.Admitted(name, next)
+		p.election.bars.admitted(caller, old, next, next.holder == "" && old.holder != caller)
+	default:
+		p.election.terms.Admitted(name, next)
+	}
+}
+
+func (p *poolLease) decideFiller(ctx context.Context, caller edge.NodeName, old, next leaseMark, live bool) error {
+	leader, err := p.election.leader(ctx)
+	if err != nil {
+		return err
+	}
+	return decideFiller(caller, old, next, live, p.election.unled(leader))
 }
 
 func (p *poolLease) decideSync(ctx context.Context, caller edge.NodeName, old, next leaseMark) error {

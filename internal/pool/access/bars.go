@@ -35,6 +35,7 @@ type bars struct {
 	accused map[edge.NodeName]accusation // by who accused
 	term    leaseMark                    // holder and transitions as last taken
 	began   time.Time                    // when that term did
+	led     time.Time                    // when the Lease was last written; before that, when this process started
 }
 
 type accusation struct {
@@ -45,7 +46,7 @@ type accusation struct {
 // newBars returns the bars of a coordinator that has just started.
 func newBars(c clock.PassiveClock) *bars {
 	return &bars{
-		clock: c, vacant: c.Now().Add(edge.ElectionTerm),
+		clock: c, vacant: c.Now().Add(edge.ElectionTerm), led: c.Now(),
 		barred: map[edge.NodeName]time.Time{}, accused: map[edge.NodeName]accusation{},
 	}
 }
@@ -90,6 +91,7 @@ func (b *bars) admitted(caller edge.NodeName, old, next leaseMark, accuses bool)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.clock.Now()
+	b.led = now
 	if accuses {
 		b.accused[caller] = accusation{termOf(old), now}
 		b.barred[old.holder] = now.Add(barredFor)

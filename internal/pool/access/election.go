@@ -34,11 +34,16 @@ func (e *Election) Declared() *Declared { return e.declared }
 
 // leader returns the stored election Lease, without its holder if that has lapsed.
 func (e *Election) leader(ctx context.Context) (leaseMark, error) {
+	return e.holder(ctx, edge.LeaseElection)
+}
+
+// holder returns one of the pool's Leases as it is stored, without its holder if that has lapsed.
+func (e *Election) holder(ctx context.Context, name string) (leaseMark, error) {
 	ctx, cancel := context.WithTimeout(ctx, leaseReadTimeout)
 	defer cancel()
-	lease, err := e.leases.Leases(edge.NamespaceSystem).Get(ctx, edge.LeaseElection, metav1.GetOptions{})
+	lease, err := e.leases.Leases(edge.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return leaseMark{}, fmt.Errorf("can't tell who leads: %w", err)
+		return leaseMark{}, fmt.Errorf("can't tell who holds the Lease %s: %w", name, err)
 	}
 	stored := leaseMark{
 		holder:      edge.NodeName(valueOf(lease.Spec.HolderIdentity)),
@@ -46,7 +51,7 @@ func (e *Election) leader(ctx context.Context) (leaseMark, error) {
 		renewed:     valueOf(lease.Spec.RenewTime).UnixMicro(),
 		term:        seconds(lease.Spec.LeaseDurationSeconds),
 	}
-	if !e.terms.Live(edge.LeaseElection, stored) {
+	if !e.terms.Live(name, stored) {
 		stored.holder = ""
 	}
 	return stored, nil
@@ -56,9 +61,14 @@ func (e *Election) leader(ctx context.Context) (leaseMark, error) {
 func (e *Election) Leads(ctx context.Context, n edge.NodeName, term int32) error {
 	stored, err := e.leader(ctx)
 	if err != nil {
-		return &exchange.Refusal{Code: http.StatusServiceUnavailable, Message: err.Error(), RetryAfter: time.Second}
+		return unknownHolder(err)
 	}
 	return decidePush(n, term, stored)
+}
+
+// unknownHolder refuses a push for now.
+func unknownHolder(err error) error {
+	return &exchange.Refusal{Code: http.StatusServiceUnavailable, Message: err.Error(), RetryAfter: time.Second}
 }
 
 // decidePush is the rule: only the live holder of the election Lease pushes, under the transitions that the Lease has.

@@ -20,7 +20,7 @@ import (
 // and /own, has quotas.
 var hubsUse = []use{
 	{coordinationv1.GroupName, "leases", corev1.NamespaceNodeLease}, // heartbeats
-	{coordinationv1.GroupName, "leases", edge.NamespaceSystem},      // the pool's own two, see RBAC
+	{coordinationv1.GroupName, "leases", edge.NamespaceSystem},      // the pool's own, see RBAC
 	{authenticationv1.GroupName, "tokenreviews", ""},                // kubelet asks who somebody is
 	{authorizationv1.GroupName, "subjectaccessreviews", ""},         // and what he may do
 	{corev1.GroupName, "endpoints", anyNamespace},

@@ -85,13 +85,13 @@ func roles() []rbacv1.Role {
 	return []rbacv1.Role{
 		// The leader watches all of them; each node writes its own by the Node authorizer.
 		role(corev1.NamespaceNodeLease, "heartbeats", rule(readVerbs, "coordination.k8s.io", "leases")),
-		// There is no right to create: these two Leases are made at the start, so that nobody needs a right that can't
+		// There is no right to create: these Leases are made at the start, so that nobody needs a right that can't
 		// be limited to a name.
 		role(edge.NamespaceSystem, "campaign", rbacv1.PolicyRule{
 			Verbs:         []string{"get", "list", "watch", "update", "patch"},
 			APIGroups:     []string{"coordination.k8s.io"},
 			Resources:     []string{"leases"},
-			ResourceNames: []string{edge.LeaseElection, edge.LeaseInformerSync},
+			ResourceNames: poolLeases,
 		}),
 	}
 }

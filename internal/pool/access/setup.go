@@ -20,7 +20,7 @@ import (
 )
 
 // furniture makes what a coordinator has from the start besides its roles: the namespaces of the Leases, and the pool's
-// two Leases, which nobody holds. Anybody may take an election Lease that nobody holds. A leader-informer-sync that
+// own Leases, which nobody holds. Anybody may take an election Lease that nobody holds. A leader-informer-sync that
 // nobody holds, without a renewTime, means the same as none: the pool's resources are not current.
 func (s *Setup) furniture(ctx context.Context) error {
 	for _, name := range systems {
@@ -30,7 +30,7 @@ func (s *Setup) furniture(ctx context.Context) error {
 			return fmt.Errorf("namespace %s: %w", name, err)
 		}
 	}
-	for _, name := range []string{edge.LeaseElection, edge.LeaseInformerSync} {
+	for _, name := range poolLeases {
 		_, err := s.client.CoordinationV1().Leases(edge.NamespaceSystem).Create(ctx,
 			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {

@@ -31,6 +31,7 @@ type mirrorBench struct {
 	clock  *clocktesting.FakeClock
 	server *httptest.Server
 	leader claim
+	filler *claim // nil means that nobody may fill
 }
 
 func newMirrorBench(t testing.TB, quota int64) *mirrorBench {
@@ -48,6 +49,12 @@ func newMirrorBench(t testing.TB, quota int64) *mirrorBench {
 	b.mirror = New(Config{
 		Quota: quota, Clock: b.clock, Write: b.etcd.Write, BuiltIns: builtIns, Stalled: time.Hour,
 		Leads: func(_ context.Context, n edge.NodeName, term int32) error { return b.leader.refuse(n, term) },
+		Fills: func(_ context.Context, n edge.NodeName, turn int32) error {
+			if b.filler == nil {
+				return exchange.Refused(http.StatusForbidden, "somebody leads")
+			}
+			return b.filler.refuse(n, turn)
+		},
 	})
 	b.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller := &user.DefaultInfo{Name: r.Header.Get("X-User"), Groups: []string{edge.GroupNodes}}

@@ -23,6 +23,7 @@ import (
 // standing is how far the mirror has a resource.
 type standing struct {
 	complete, current bool
+	filled            bool // by a node without a link to the cloud
 	// since is when it was last current; the zero time means never.
 	since time.Time
 }
@@ -31,7 +32,7 @@ func (m *Mirror) standing(r schema.GroupVersionResource) standing {
 	s := standing{}
 	pushed := m.pushedAs(r)
 	if each := m.get(pushed); each != nil {
-		s.complete = each.Position() != 0
+		s.complete, s.filled = each.Position() != 0, each.replica.History().IsFilled()
 	}
 	now, last := m.current(pushed.GroupResource())
 	s.current, s.since = s.complete && now, last
@@ -48,6 +49,9 @@ func (s standing) warns(r schema.GroupResource, began time.Time) string {
 			"what is missing may exist", r, at(began))
 	case s.current:
 		return ""
+	case s.filled:
+		return fmt.Sprintf("%s are complete here but not current: a node that can't reach the cloud has brought them, as it had "+
+			"them, since this coordinator started at %s", r, at(began))
 	case s.since.IsZero():
 		return fmt.Sprintf("%s are complete here but not current: nobody brings what changes in the cloud", r)
 	default:

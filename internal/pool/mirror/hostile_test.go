@@ -214,11 +214,14 @@ func TestMutatedPushes(t *testing.T) {
 			t.Fatal(err)
 		}
 		try := func(from edge.Revision, body []byte) error {
-			p := &pushed{from: from, encoding: stream.Protobuf, take: func(int64) error { return nil }}
+			p := &pushed{
+				from: from, encoding: stream.Protobuf, take: func(int64) error { return nil },
+				holds: func(context.Context) error { return nil },
+			}
 			if _, err := each.read(stream.NewFrameReader(bytes.NewReader(body), p.encoding, exchange.MaxFrame), p); err != nil {
 				return err
 			}
-			_, err := each.apply(t.Context(), p, time.Now(), func(context.Context) error { return nil })
+			_, err := each.apply(t.Context(), p, time.Now())
 			return err
 		}
 		body, from, want := whole, edge.Revision(0), 0

@@ -49,6 +49,7 @@ type Mirror struct {
 	current  func(r schema.GroupResource) (now bool, last time.Time)
 	nodes    nodeidentifier.NodeIdentifier
 	leads    func(ctx context.Context, n edge.NodeName, term int32) error
+	fills    func(ctx context.Context, n edge.NodeName, turn int32) error
 	write    verbatim.Writer
 	stalled  time.Duration
 	builtIns map[schema.GroupVersionResource]verbatim.BuiltIn
@@ -68,6 +69,8 @@ type Config struct {
 	Clock clock.PassiveClock
 	// Leads returns why a node that claims to lead under a term must not push; nil means that it may.
 	Leads func(ctx context.Context, n edge.NodeName, term int32) error
+	// Fills returns why a node that claims to be the filler under a turn must not push; nil means that it may.
+	Fills func(ctx context.Context, n edge.NodeName, turn int32) error
 	Write verbatim.Writer
 	// BuiltIns are the resources that kube-apiserver also serves, with where it keeps them.
 	BuiltIns map[schema.GroupVersionResource]verbatim.BuiltIn
@@ -90,6 +93,7 @@ func New(c Config) *Mirror {
 		current:   c.Current,
 		nodes:     nodeidentifier.NewDefaultNodeIdentifier(),
 		leads:     c.Leads,
+		fills:     c.Fills,
 		write:     c.Write,
 		stalled:   cmp.Or(c.Stalled, exchange.StallTimeout),
 		builtIns:  c.BuiltIns,
@@ -259,7 +263,14 @@ func (m *Mirror) read(w http.ResponseWriter, r *http.Request, resource schema.Gr
 		if err != nil {
 			return exchange.Refused(http.StatusBadRequest, "%s: %v", edge.HeaderHistory, err)
 		}
-		if asked != in && at != 0 {
+		switch {
+		case asked == in || at == 0:
+		case in.IsFilled():
+			return &exchange.Refusal{
+				Code: http.StatusServiceUnavailable, RetryAfter: completeRetry, Message: fmt.Sprintf("%s was brought here by a "+
+					"node without a link to the cloud, and follows on from nothing of the cloud's", resource.GroupResource()),
+			}
+		default:
 			return exchange.Refused(http.StatusGone, "the mirror is in history %d of the cloud, not %d: list it", in, asked)
 		}
 	}
@@ -280,8 +291,9 @@ type indexedEntry struct {
 	Group    string `json:"group"`
 	Version  string `json:"version"`
 	Resource string `json:"resource"`
-	Applied  string `json:"applied"` // "0" means nothing yet
-	History  string `json:"history"` // the cloud's history, in which Applied counts
+	Applied  string `json:"applied"`          // "0" means nothing yet
+	History  string `json:"history"`          // the cloud's history, in which Applied counts
+	Filled   bool   `json:"filled,omitempty"` // by a filler
 	Objects  int    `json:"objects"`
 	Bytes    int    `json:"bytes"`
 	Watchers int    `json:"watchers"`
@@ -295,8 +307,8 @@ func (m *Mirror) index() index {
 		stats := each.replica.Stats()
 		found.Resources = append(found.Resources, indexedEntry{
 			Group: r.Group, Version: r.Version, Resource: r.Resource, Applied: exchange.Decimal(stats.Position),
-			History: each.replica.History().String(), Objects: stats.Objects, Bytes: stats.ObjectBytes + stats.HistoryBytes,
-			Watchers: stats.Watchers,
+			History: each.replica.History().OfCloud().String(), Filled: each.replica.History().IsFilled(),
+			Objects: stats.Objects, Bytes: stats.ObjectBytes + stats.HistoryBytes, Watchers: stats.Watchers,
 		})
 	}
 	slices.SortFunc(found.Resources, func(a, b indexedEntry) int {

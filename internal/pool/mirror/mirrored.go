@@ -59,6 +59,8 @@ type pushed struct {
 	history  edge.History  // in which all its revisions count
 	encoding stream.Encoding
 	take     func(bytes int64) error // reserves memory; its error is a refusal
+	// holds returns why its pusher must not push now; nil means that it may.
+	holds func(ctx context.Context) error
 
 	taken    int64
 	typ      stream.Type
@@ -214,10 +216,10 @@ func (m *mirrored) typeOf(p *pushed, told stream.Type) error {
 	return nil
 }
 
-// apply writes a push to etcd, then to the replica, and returns the new position. It calls leads again just before,
-// because reading the body took time.
+// apply writes a push to etcd, then to the replica, and returns the new position. It asks again just before whether
+// the pusher may push, because reading the body took time.
 func (m *mirrored) apply(
-	ctx context.Context, p *pushed, now time.Time, leads func(context.Context) error,
+	ctx context.Context, p *pushed, now time.Time,
 ) (edge.Revision, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -233,7 +235,7 @@ func (m *mirrored) apply(
 		return 0, exchange.Refused(http.StatusUnprocessableEntity, "the mirror holds %s, the stream %s: push everything",
 			m.replica.Type().GroupVersionKind, p.typ.GroupVersionKind)
 	}
-	if err := leads(ctx); err != nil {
+	if err := p.holds(ctx); err != nil {
 		return 0, err
 	}
 	var put []stream.Object
@@ -246,7 +248,7 @@ func (m *mirrored) apply(
 	if err != nil {
 		return 0, err
 	}
-	if p.from == 0 && at != 0 && !anew {
+	if p.from == 0 && at != 0 && (!anew || p.history.IsFilled()) {
 		policy := doubt.Shown()
 		if err := m.guard.Check(now, policy, doubt.Minimum, m.replica.Stats().Objects, len(remove)); err != nil {
 			return 0, &exchange.Refusal{
@@ -303,6 +305,9 @@ func (m *mirrored) begins(p *pushed, at edge.Revision, now time.Time) (bool, err
 	case p.revision >= at && !m.goesBack(p):
 		m.older.Clear()
 		return false, nil
+	case p.history.IsFilled():
+		return conflict(0, "another node has filled the mirror up to revision %d, newer than the stream up to %d or than an "+
+			"object in it", at, p.revision)
 	case m.older.Offer(now, doubt.Shown()):
 		return true, nil
 	default:

@@ -39,7 +39,7 @@ var (
 // It reads each batch to its end before it changes anything: a batch that breaks off, stalls or is malformed has done
 // nothing. It checks who leads before the first batch is read, and for each batch again.
 func (m *Mirror) push(a *exchange.Reply, r *http.Request, resource schema.GroupVersionResource) error {
-	claim, p, err := m.mayPush(r, resource)
+	p, err := m.mayPush(r, resource)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (m *Mirror) push(a *exchange.Reply, r *http.Request, resource schema.GroupV
 	defer release()
 	frames := stream.NewFrameReader(body, p.encoding, exchange.MaxFrame)
 	for {
-		at, ended, err := m.batch(ctx, each, frames, p, claim)
+		at, ended, err := m.batch(ctx, each, frames, p)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -74,40 +74,48 @@ func (m *Mirror) push(a *exchange.Reply, r *http.Request, resource schema.GroupV
 		if err := body.Flush(); err != nil {
 			return err
 		}
-		p = &pushed{from: at, history: p.history, encoding: p.encoding, take: m.take}
+		p = &pushed{from: at, history: p.history, encoding: p.encoding, holds: p.holds, take: m.take}
 	}
 }
 
 // mayPush checks all of a push except its body.
-func (m *Mirror) mayPush(r *http.Request, resource schema.GroupVersionResource) (claim, *pushed, error) {
+func (m *Mirror) mayPush(r *http.Request, resource schema.GroupVersionResource) (*pushed, error) {
 	claim, err := m.claimOf(r)
 	if err != nil {
-		return claim, nil, err
+		return nil, err
 	}
 	if err := m.mayBeMirrored(resource); err != nil {
-		return claim, nil, err
-	}
-	if err := m.leads(r.Context(), claim.node, claim.term); err != nil {
-		return claim, nil, err
+		return nil, err
 	}
 	p := &pushed{take: m.take}
-	if p.from, err = fromOf(r); err != nil {
-		return claim, nil, err
-	}
 	if p.history, err = edge.ParseHistory(r.Header.Get(edge.HeaderHistory)); err != nil {
-		return claim, nil, exchange.Refused(http.StatusBadRequest, "%s: %v", edge.HeaderHistory, err)
+		return nil, exchange.Refused(http.StatusBadRequest, "%s: %v", edge.HeaderHistory, err)
+	}
+	may := m.leads
+	if p.history.IsFilled() {
+		may = m.fills
+	}
+	p.holds = func(ctx context.Context) error { return may(ctx, claim.node, claim.term) }
+	if err := p.holds(r.Context()); err != nil {
+		return nil, err
+	}
+	if p.from, err = fromOf(r); err != nil {
+		return nil, err
+	}
+	if p.from != 0 && p.history.IsFilled() {
+		return nil, exchange.Refused(http.StatusUnprocessableEntity, "a filler pushes everything, not changes")
 	}
 	if p.encoding, err = stream.EncodingOf(r.Header.Get("Content-Type")); err != nil {
-		return claim, nil, exchange.Refused(http.StatusUnsupportedMediaType, "push a watch stream: %v", err)
+		return nil, exchange.Refused(http.StatusUnsupportedMediaType, "push a watch stream: %v", err)
 	}
 	if p.from != 0 && r.ProtoMajor < 2 { // such a server reads before it answers
-		return claim, nil, exchange.Refused(http.StatusHTTPVersionNotSupported,
+		return nil, exchange.Refused(http.StatusHTTPVersionNotSupported,
 			"push changes over HTTP/2, to be answered meanwhile")
 	}
 	if r.Header.Get("Content-Encoding") != "" {
-		return claim, nil, exchange.Refused(http.StatusUnsupportedMediaType, "push without Content-Encoding")
+		return nil, exchange.Refused(http.StatusUnsupportedMediaType, "push without Content-Encoding")
 	}
-	return claim, p, nil
+	return p, nil
 }
 
 // open returns the body, and the context of the push. A push of changes ends when the next one begins and when the
@@ -147,13 +155,13 @@ func (m *Mirror) open(
 
 // batch takes what is applied at once. It returns the mirror's position after that, and whether that was all.
 func (m *Mirror) batch(
-	ctx context.Context, each *mirrored, frames *stream.FrameReader, p *pushed, c claim,
+	ctx context.Context, each *mirrored, frames *stream.FrameReader, p *pushed,
 ) (at edge.Revision, ended bool, err error) {
 	defer func() { m.give(p.taken) }()
 	if ended, err = each.read(frames, p); err != nil {
 		return 0, ended, err
 	}
-	at, err = each.apply(ctx, p, m.clock.Now(), func(ctx context.Context) error { return m.leads(ctx, c.node, c.term) })
+	at, err = each.apply(ctx, p, m.clock.Now())
 	return at, ended, err
 }
 
@@ -162,7 +170,7 @@ type acknowledgement struct {
 	Applied string `json:"applied"` // "0" means nothing
 }
 
-// claim is a pusher's name, and the term under which it claims to lead.
+// claim is a pusher's name, and the term under which it claims to lead, or the turn under which it claims to fill.
 type claim struct {
 	node edge.NodeName
 	term int32
@@ -181,7 +189,7 @@ func (m *Mirror) claimOf(r *http.Request) (claim, error) {
 	if err != nil {
 		return claim{}, exchange.Refused(http.StatusBadRequest,
 			"term must be the leaseTransitions of the Lease %s under which the "+
-				"caller leads", edge.LeaseElection)
+				"caller leads, or of %s", edge.LeaseElection, edge.LeaseFiller)
 	}
 	return claim{edge.NodeName(name), int32(term)}, nil
 }
