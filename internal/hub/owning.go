@@ -8,12 +8,24 @@ import (
 	"yurtcoordinator/internal/hub/standin"
 )
 
-// takePart adds the elector, and the parts that bring the node's own objects to the coordinator.
+// takePart adds the elector, what fills a coordinator that nobody leads, and the parts that bring the node's own objects to the
+// coordinator.
 func (h *Hub) takePart() error {
 	if !h.cfg.EnableCoordinator {
 		return nil
 	}
 	h.parts.Add("role", h.pool.elector.Run)
+	filler, err := push.NewFiller(push.FillerConfig{
+		Config: h.pushes(), Resources: shared{h}, Leases: h.pool.leases, CloudLink: h.cloud.Link(), Link: h.pool.link,
+		Leader: func() (edge.NodeName, <-chan struct{}) {
+			standing, changed := h.pool.standing.Watch()
+			return standing.Leader, changed
+		},
+	})
+	if err != nil {
+		return err
+	}
+	h.parts.Add("fill in for a leader", filler.Run)
 	if !h.cfg.OwnObjects {
 		return nil
 	}

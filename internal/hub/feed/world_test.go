@@ -240,12 +240,16 @@ func (s *store) WatchIn(
 	ctx context.Context, in edge.History, after edge.Revision,
 ) (stream.Watch, edge.Revision, error) {
 	s.mu.Lock()
-	at, other := s.revision, in != s.in
+	at, other, filled := s.revision, in != s.in, s.in.IsFilled()
 	if !s.tells {
 		at = 0
 	}
 	s.mu.Unlock()
-	if other {
+	switch {
+	case other && filled:
+		s.do(func() { s.watches++ })
+		return nil, 0, stream.ErrNotReady
+	case other:
 		return nil, 0, stream.ErrExpired
 	}
 	w, err := s.Watch(ctx, after)
@@ -328,7 +332,7 @@ func (s *sink) counts() (objects, replaced int) {
 func (s *sink) Replace(_ context.Context, snapshot stream.Snapshot) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if snapshot.History < s.history || snapshot.History == s.history && snapshot.Revision < s.position {
+	if s.position != 0 && snapshot.History < s.history || snapshot.History == s.history && snapshot.Revision < s.position {
 		s.t.Errorf("a snapshot of revision %s over %s", snapshot.Revision, s.position)
 	}
 	s.replaced++

@@ -39,6 +39,8 @@ const (
 var (
 	// errRestarted says that the mirror is not where it was: it has lost what it had.
 	errRestarted = errors.New("the mirror began anew")
+	// errFilled says that the replica has what a filler brought: the cloud's, which a leader pushes, is still to come.
+	errFilled = fmt.Errorf("%w: the replica has what another node has brought, and not what the cloud has", stream.ErrNotReady)
 	// errMoved says that the mirror stands elsewhere than it should after a push.
 	errMoved = errors.New("the mirror stands elsewhere")
 )
@@ -176,6 +178,9 @@ func (c *carrier) round(ctx context.Context) (progress bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if c.resource.Replica.History().IsFilled() {
+		return false, errFilled
+	}
 	at, in := known.applied[c.resource.GVR], known.in(c.resource.GVR, c.resource.Replica.History())
 	if at != 0 && in > c.resource.Replica.History() {
 		c.config.Later(in)
@@ -226,12 +231,10 @@ func (c *carrier) everything(ctx context.Context) (edge.Revision, edge.History, 
 	if err != nil {
 		return 0, 0, fmt.Errorf("read the replica: %w", err)
 	}
-	events := make([]stream.Event, 0, len(s.Objects)+1)
-	for _, o := range s.Objects {
-		events = append(events, stream.Event{Type: stream.Added, Object: o})
+	if s.History.IsFilled() {
+		return 0, 0, errFilled
 	}
-	events = append(events, stream.Event{Type: stream.InitialEventsEnd, Object: stream.Object{Revision: s.Revision}})
-	at, err := c.mirror.everything(ctx, c.resource.GVR, s.History, s.Type, events)
+	at, err := c.mirror.everything(ctx, c.resource.GVR, s.History, s.Type, whole(s))
 	if err != nil {
 		return 0, 0, err
 	}
@@ -241,6 +244,15 @@ func (c *carrier) everything(ctx context.Context) (edge.Revision, edge.History, 
 	c.metrics.pushes.WithLabelValues(c.label(), "full").Inc()
 	klog.FromContext(ctx).V(1).Info("Pushed everything to the coordinator", "objects", len(s.Objects), "applied", at.String())
 	return at, s.History, nil
+}
+
+// whole is a snapshot as a push of everything.
+func whole(s stream.Snapshot) []stream.Event {
+	events := make([]stream.Event, 0, len(s.Objects)+1)
+	for _, o := range s.Objects {
+		events = append(events, stream.Event{Type: stream.Added, Object: o})
+	}
+	return append(events, stream.Event{Type: stream.InitialEventsEnd, Object: stream.Object{Revision: s.Revision}})
 }
 
 // batches is the part of a round that pushes changes. It belongs to run's goroutine.

@@ -1,5 +1,5 @@
-// Package push brings objects into the pool's coordinator: Pool, the leader's, what the pool shares; Node, every hub's, what is
-// this node's own. Both speak to the coordinator by one client, and begin again by one loop.
+// Package push brings objects into the pool's coordinator: Pool, the leader's, what the pool shares; Filler the same while nobody
+// can lead; Node, every hub's, what is this node's own. All speak to the coordinator by one client.
 //
 // # What the pool shares
 //
@@ -22,6 +22,15 @@
 //
 // A request for each batch was the alternative. At the rate of a rolling update nearly every change is a batch, and the
 // request around it costs more than twice what the change does.
+//
+// # What a pool has without the cloud
+//
+// Filler.Run brings what this hub has of the same resources, while it has no link to the cloud, to a coordinator that nobody
+// leads: as a rule one that was started in a cut, and is empty. It takes a turn, which the Lease yurthub-filler stands for,
+// pushes everything that is better than what the mirror has, and gives the turn up. What it brings counts in a filled history
+// (edge.History), below all of the cloud's, so that whatever a leader brings later replaces it; and nothing is declared current.
+// Hubs that have something of their own take nothing of it. After each hub has had its turn, the mirror has the latest of what
+// the pool knows.
 //
 // # What is this node's own
 //

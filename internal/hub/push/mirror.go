@@ -67,6 +67,7 @@ func (m *mirrorClient) ask(ctx context.Context) (positions, error) {
 
 			Applied edge.Revision `json:",string"`
 			History *edge.History `json:",string"` // left out by a coordinator of before there were histories
+			Filled  bool
 		}
 	}
 	r, err := m.request(ctx, http.MethodGet, nil, http.NoBody, edge.PathMirror)
@@ -84,6 +85,9 @@ func (m *mirrorClient) ask(ctx context.Context) (positions, error) {
 		p.applied[r] = each.Applied
 		if each.History != nil {
 			p.history[r] = *each.History
+		}
+		if each.Filled {
+			p.history[r] = p.history[r].Filled()
 		}
 	}
 	return p, nil

@@ -114,6 +114,7 @@ func (s *source) bookmark() {
 type store struct {
 	applied edge.Revision
 	history string
+	filled  bool // by a filler
 	objects map[string]edge.Revision
 }
 
@@ -271,15 +272,15 @@ func read(frames *stream.FrameReader) (events []stream.Event, err error) {
 func (c *coordinator) index() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	resources := []map[string]string{}
+	resources := []map[string]any{}
 	for path, s := range c.stores {
 		parts := strings.Split(strings.TrimPrefix(path, "/mirror/v1/"), "/")
-		resources = append(resources, map[string]string{
+		resources = append(resources, map[string]any{
 			"group": strings.TrimPrefix(parts[0], "core"), "version": parts[1], "resource": parts[2],
 			"applied": strconv.FormatUint(uint64(s.applied), 10),
 		})
 		if c.histories {
-			resources[len(resources)-1]["history"] = s.history
+			resources[len(resources)-1]["history"], resources[len(resources)-1]["filled"] = s.history, s.filled
 		}
 	}
 	return c.json(map[string]any{"instance": fmt.Sprint(c.instance), "resources": resources})
@@ -328,7 +329,10 @@ func (c *coordinator) take(r *http.Request, from edge.Revision, events []stream.
 		c.stores[r.URL.Path] = s
 	}
 	in := r.Header.Get(edge.HeaderHistory)
-	if c.histories && s.applied != 0 && (in < s.history || from != 0 && in != s.history) {
+	if s.filled && from == 0 {
+		s.filled, s.applied = false, 0 // whatever comes from a leader replaces it
+	}
+	if c.histories && s.applied != 0 && (s.filled || in < s.history || from != 0 && in != s.history) {
 		return &answered{code: http.StatusConflict, applied: s.applied, message: "another history"}
 	}
 	if c.histories && from == 0 && in == s.history && events[len(events)-1].Object.Revision < s.applied {

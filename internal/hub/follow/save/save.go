@@ -140,6 +140,9 @@ func (s *Saver) follow(ctx context.Context, sink stream.Sink) (progress bool, er
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer w.Close()
+	if s.replica.History().IsFilled() {
+		return false, s.pass(ctx, w)
+	}
 	s.taken.Set(sink.Position())
 	looking.Go(func() { look(ctx, s.disk.Sink(s.id), cancel) })
 	for {
@@ -153,6 +156,18 @@ func (s *Saver) follow(ctx context.Context, sink stream.Sink) (progress bool, er
 		}
 		progress = true
 		s.taken.Set(sink.Position())
+	}
+}
+
+// pass lets by what a filler has brought to the coordinator, until the replica has something else: with what comes from the cloud
+// it is of no use, and no hub from before there were fillers could tell the one from the other. The disk counts as having it.
+func (s *Saver) pass(ctx context.Context, w stream.Watch) error {
+	for {
+		s.taken.Set(s.replica.Position())
+		if _, err := w.Next(ctx); err != nil {
+			s.taken.Set(0)
+			return err
+		}
 	}
 }
 
@@ -186,6 +201,9 @@ func (s *Saver) begin(ctx context.Context, sink stream.Sink) (stream.Watch, erro
 	snapshot, w, err := s.replica.Begin(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if snapshot.History.IsFilled() {
+		return w, nil
 	}
 	if err := sink.Replace(ctx, snapshot); err != nil {
 		_ = w.Close() // it holds nothing that could fail

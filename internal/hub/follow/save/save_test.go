@@ -760,3 +760,29 @@ func TestSync(t *testing.T) {
 		}
 	})
 }
+
+// TestWhatAFillerBroughtIsNotKept: it is of no use with what comes from the cloud. What comes then is kept.
+func TestWhatAFillerBroughtIsNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, r := &disk{}, newReplica(t)
+		filled := snapshot(500, object("ghost", 400))
+		filled.History = edge.History(0).Filled()
+		replace(t, r, filled)
+		s := New(d, id, r)
+		_, stop := begin(t, s)
+		defer stop()
+		apply(t, r, stream.Modified, object("ghost", 501))
+		synctest.Wait()
+		if at := d.Position(); at != 0 {
+			t.Errorf("the disk has it, at revision %s", at)
+		}
+		if err := s.Sync(t.Context()); err != nil {
+			t.Errorf("it waits for what is not to be kept: %v", err)
+		}
+		replace(t, r, snapshot(200, object("a", 150)))
+		time.Sleep(2 * pauseMin) // of the bubble's clock
+		apply(t, r, stream.Modified, object("b", 201))
+		synctest.Wait()
+		same(t, d, r)
+	})
+}
