@@ -63,7 +63,8 @@ func startProxy(ctx context.Context, program string, asNode Access) (p *proxy, e
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = p.dir, p.said, p.said
 	// It keeps files below its home. A hub runs with one processor, too.
 	p.cmd.Env = []string{"HOME=" + p.dir, "GOMAXPROCS=1"}
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	// A session of its own, as each machine's programs have: the kernel shares the processors among sessions first.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
 	if err := p.cmd.Start(); err != nil {
 		return p, err
 	}

@@ -62,7 +62,7 @@ const (
 	// getLatency is of a GET's p50, getRate of GETs per second, getCost of the processor time for a GET.
 	getLatency, getRate, getCost = 1.1, 0.95, 1.0
 	// Of the processor time for an event, at steadyPerSecond and as fast as possible.
-	followerSteady, followerBurst = 1.5, 1.0
+	followerSteady, followerBurst = 1.25, 1.25
 	leaderSteady, leaderBurst     = 2.0, 2.0
 )
 
