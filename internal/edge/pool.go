@@ -139,8 +139,8 @@ const AnnotationReachedNodes = "openyurt.io/reached-nodes"
 func (p PoolName) ReportLease() string { return "yurt-coordinator-" + string(p) }
 
 // ReportLasts returns for how long a report is valid whose Lease has a duration in seconds: a quarter more, since clocks and
-// lines differ. The duration counts as 2 minutes at least, which nil stands for, and as 12 at most: no leader is believed for more
-// than a quarter of an hour.
+// lines differ. The duration counts as 2 minutes at least, which nil stands for, and as 12 at most: no leader is believed for
+// more than a quarter of an hour.
 func ReportLasts(seconds *int32) time.Duration {
 	const least, most = 2 * time.Minute, 12 * time.Minute
 	lasts := least
