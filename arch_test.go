@@ -162,6 +162,8 @@ var law = []struct {
 	{"internal/pool/verbatim", []string{"internal/pool/exchange", "internal/stream"},
 		"what is stored as it came does not know who sent it"},
 	{"internal/pool/audit", []string{"internal/edge", "internal/pool/exchange"}, "a log of refusals does not know who refuses"},
+	{"internal/pool/presence", []string{"internal/edge", "internal/live", "internal/pool/exchange", "internal/stream"},
+		"what is told of Pods does not depend on who pushed them"},
 	{"internal/pool/openings", []string{"internal/edge", "internal/pool/exchange"},
 		"what the cloud is to hear of does not know how it was seen"},
 	{"internal/pool/access", []string{"internal/edge", "internal/pool/exchange"},

@@ -16,6 +16,7 @@ import (
 	"yurtcoordinator/internal/pool/audit"
 	"yurtcoordinator/internal/pool/etcd"
 	"yurtcoordinator/internal/pool/openings"
+	"yurtcoordinator/internal/pool/presence"
 	"yurtcoordinator/internal/resident"
 	"yurtcoordinator/internal/run"
 )
@@ -118,6 +119,7 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 
 	return p.serve(ctx, &wiring{
 		config: p.config, listener: spread, local: local, log: audit, opened: opened, serving: make(chan struct{}),
+		present: presence.New(p.config.Clock),
 		etcd: etcd.New(etcd.Config{
 			Dir: dir.Path, Quota: p.config.QuotaBytes, History: p.config.historyRevisions, Clock: p.config.Clock,
 		}),
@@ -179,6 +181,7 @@ func (p *Pool) serve(ctx context.Context, c *wiring, started time.Time) error {
 	}))
 	add("metrics", c.served(c.count))
 	add("own objects", c.served(func(ctx context.Context) error { return c.own.Run(ctx) }))
+	add("presence", c.served(func(ctx context.Context) error { return c.present.Run(ctx, c.members.Has) }))
 	add("pool's nodes", c.served(func(ctx context.Context) error { return c.members.Run(ctx, c.own.Sweep) }))
 	add("denied users", c.served(func(ctx context.Context) error { return c.denied.Run(ctx) }))
 	add("namespaces", c.served(func(ctx context.Context) error {

@@ -36,6 +36,7 @@ import (
 	"yurtcoordinator/internal/pool/nodeobjects"
 	"yurtcoordinator/internal/pool/openapi"
 	"yurtcoordinator/internal/pool/openings"
+	"yurtcoordinator/internal/pool/presence"
 	"yurtcoordinator/internal/usage"
 )
 
@@ -49,6 +50,7 @@ type wiring struct {
 	local    net.Listener
 	log      *audit.Log
 	opened   *openings.Openings
+	present  *presence.Presence
 
 	installed atomic.Bool // the pool's roles and Leases exist
 
@@ -129,7 +131,9 @@ func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, error) {
 		Limit: func(api http.Handler, lasts func(*http.Request, *request.RequestInfo) bool) http.Handler {
 			return limits.New(lasts, c.config.Clock, klog.FromContext(ctx)).Handler(api)
 		},
-		MayLast: func(r *http.Request) bool { return mirror.MayLast(r) || nodeobjects.MayLast(r) },
+		MayLast: func(r *http.Request) bool {
+			return mirror.MayLast(r) || nodeobjects.MayLast(r) || presence.MayLast(r)
+		},
 		Ready: healthz.NamedCheck("pool-setup", func(*http.Request) error {
 			if !c.installed.Load() {
 				return errNotSetUp
@@ -158,7 +162,7 @@ func (c *wiring) decide(kube *apiserver.Assembly, elected *access.Election, part
 		return err
 	}
 	parts.Reviews = access.NewReviews(parts.Authorizer, c.config.KubeletClientCertificate)
-	parts.Admission, err = access.NewAdmission(kube.Informers(), parts.Authorizer, c.config.NodeName, elected)
+	parts.Admission, err = access.NewAdmission(kube.Informers(), parts.Authorizer, c.config.NodeName, elected, c.present.Renewed)
 	return err
 }
 
@@ -178,9 +182,9 @@ func (c *wiring) handle(kube *apiserver.Assembly, elected *access.Election, part
 	})
 	c.own = nodeobjects.New(nodeobjects.Config{
 		Quota: c.config.OwnQuotaBytes, Clock: c.config.Clock, Write: c.etcd.Write, Read: c.etcd.Read, Kinds: kinds,
-		Refused: c.log.Refused, Member: c.members.Has, Stalled: c.config.stalledPush,
+		Refused: c.log.Refused, Member: c.members.Has, Present: c.present, Stalled: c.config.stalledPush,
 	})
-	c.counted = slices.Concat(c.own.Metrics(), c.opened.Metrics(), mirrored.Metrics(),
+	c.counted = slices.Concat(c.own.Metrics(), c.opened.Metrics(), mirrored.Metrics(), c.present.Metrics(),
 		[]prometheus.Collector{c.strangers.refused})
 	c.meter, err = usage.New(kube.Loopback(), usage.Kubelets{
 		To: c.reach.To, Port: c.reach.Port(), AddressTypes: c.reach.AddressTypes(), Addresses: c.onLAN,
@@ -203,10 +207,13 @@ func (c *wiring) handle(kube *apiserver.Assembly, elected *access.Election, part
 	parts.Innermost = func(api http.Handler, r request.RequestInfoResolver) http.Handler {
 		return mirrored.Gate(c.log.LogStreams(api, r))
 	}
-	parts.BeforeShutdown = mirrored.Close // its watches would delay the end
+	parts.BeforeShutdown = func() error { // their watches and streams would delay the end
+		return errors.Join(mirrored.Close(), c.present.Close())
+	}
 	parts.Handlers = map[string]http.Handler{
 		edge.PathMirror: mirrored, edge.PathOwn: c.own, edge.PathOpenings: c.opened.Handler(elected.Leads),
-		openapi.Root: explained, nodePoolsGroup: servesNodePools(pools),
+		edge.PathPresence: c.present,
+		openapi.Root:      explained, nodePoolsGroup: servesNodePools(pools),
 		"/openapi/": http.HandlerFunc(access.OtherOpenAPI),
 	}
 	return nil

@@ -28,9 +28,11 @@ const leaseReadTimeout = 5 * time.Second
 const poolLeaseName = "PoolLease"
 
 // NewAdmission returns the admission of each write: NodeRestriction, then poolLease. host is the coordinator's node; if
-// it is empty, no Lease is marked.
+// it is empty, no Lease is marked. renewed is told of each heartbeat that a node is let write with a stamp of its own, and of its
+// Lease's duration; it does not block.
 func NewAdmission(
 	factory informers.SharedInformerFactory, authz authorizer.Authorizer, host edge.NodeName, elected *Election,
+	renewed func(edge.NodeName, time.Duration),
 ) (admission.Interface, error) {
 	identifier := nodeidentifier.NewDefaultNodeIdentifier()
 	restriction := noderestriction.NewPlugin(identifier)
@@ -40,7 +42,7 @@ func NewAdmission(
 	if err := restriction.ValidateInitialization(); err != nil {
 		return nil, err
 	}
-	leases := &poolLease{nodes: identifier, host: host, election: elected}
+	leases := &poolLease{nodes: identifier, host: host, election: elected, renewed: renewed}
 	// NamespaceLifecycle is left out: the hubs push Pods without their Namespaces, and a kubelet's Event about such a
 	// Pod must not be refused. ServiceAccount is left out: it asks for default accounts, which no controller makes
 	// here.
@@ -79,6 +81,7 @@ type poolLease struct {
 	nodes    nodeidentifier.NodeIdentifier
 	host     edge.NodeName // the coordinator's node; may be empty
 	election *Election
+	renewed  func(edge.NodeName, time.Duration)
 }
 
 var (
@@ -134,15 +137,19 @@ func (p *poolLease) decide(ctx context.Context, caller edge.NodeName, a admissio
 		return fmt.Errorf("not a Lease but a %T", a.GetObject())
 	}
 	next := internalMark(lease)
-	if a.GetNamespace() == core.NamespaceNodeLease {
-		return decideHeartbeat(caller, next.holder)
-	}
-	if !isPoolLease(a) {
-		return errors.New("not a Lease of the pool")
-	}
 	var old leaseMark
 	if stored, ok := a.GetOldObject().(*coordination.Lease); ok && stored != nil {
 		old = internalMark(stored)
+	}
+	if a.GetNamespace() == core.NamespaceNodeLease {
+		err := decideHeartbeat(caller, next.holder)
+		if err == nil && next.renewed != old.renewed && !a.IsDryRun() {
+			p.renewed(caller, next.term)
+		}
+		return err
+	}
+	if !isPoolLease(a) {
+		return errors.New("not a Lease of the pool")
 	}
 	var err error
 	switch live := func() bool { return p.election.terms.Live(a.GetName(), old) }; a.GetName() {

@@ -46,6 +46,8 @@ func clusterRoles(secrets bool) []rbacv1.ClusterRole {
 		clusterRole("own-objects", rbacv1.PolicyRule{
 			Verbs: []string{"get", "post"}, NonResourceURLs: []string{edge.PathOwn, edge.PathOwn + "/*"},
 		}),
+		// Of Pods of other nodes a node hears no more than what its endpoints need.
+		clusterRole("presence", rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{edge.PathPresence}}),
 		// Only the leader gets an answer.
 		clusterRole("openings", rbacv1.PolicyRule{Verbs: []string{"post"}, NonResourceURLs: []string{edge.PathOpenings}}),
 		operator,
@@ -76,6 +78,7 @@ func clusterRoleBindings() []rbacv1.ClusterRoleBinding {
 		clusterRoleBinding("pool-resources", edge.GroupNodes),
 		clusterRoleBinding("mirror", edge.GroupNodes),
 		clusterRoleBinding("own-objects", edge.GroupNodes),
+		clusterRoleBinding("presence", edge.GroupNodes),
 		clusterRoleBinding("openings", edge.GroupNodes),
 		clusterRoleBinding("operator", edge.GroupOperators, edge.GroupDebuggers),
 	}

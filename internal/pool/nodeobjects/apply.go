@@ -22,11 +22,12 @@ type applying struct {
 
 	answer  pushReply
 	batch   verbatim.Transaction
-	written []stream.ID // in the batch or before
-	fresh   []stream.ID // those of them that had no claim before
-	gone    []stream.ID // nobody claims these any more
-	failed  error       // the error of the writes
-	hidden  []stream.ID // contested by this push; the last was shown as that of node from
+	written []stream.ID        // in the batch or before
+	fresh   []stream.ID        // those of them that had no claim before
+	pods    []edge.PodPresence // written
+	gone    []stream.ID        // nobody claims these any more
+	failed  error              // the error of the writes
+	hidden  []stream.ID        // contested by this push; the last was shown as that of node from
 	from    edge.NodeName
 }
 
@@ -42,6 +43,7 @@ func (o *Objects) apply(ctx context.Context, n edge.NodeName, k Kind, changes []
 	}
 	w.fail(w.batch.Commit(ctx))
 	w.settle(ctx)
+	w.show()
 	for _, c := range changes {
 		if c.value == nil {
 			w.refuse(c, w.release(c))
@@ -130,6 +132,11 @@ func (w *applying) put(ctx context.Context, c change) error {
 		if !known {
 			w.fresh = append(w.fresh, id)
 		}
+		if c.pod != nil {
+			pod := *c.pod
+			pod.Revision, pod.History, pod.Said = c.offer.at.Revision, c.offer.at.History, c.offer.local
+			w.pods = append(w.pods, pod)
+		}
 		w.fail(w.batch.Put(ctx, c.key, c.value))
 		w.batch.Provided(c.key, at)
 		delete(w.orphans, id)
@@ -179,6 +186,18 @@ func (w *applying) settle(ctx context.Context) {
 	}
 }
 
+// show says which Pods have been written, or are contested now.
+func (w *applying) show() {
+	for _, pod := range w.pods {
+		if w.failed == nil {
+			w.present.Shown(pod)
+		}
+	}
+	for _, id := range w.hidden {
+		w.present.Hidden(id.Key) // only Pods are contested
+	}
+}
+
 // release ends the node's claim to an object, unless the node has pushed a state later than the deletion.
 func (w *applying) release(c change) error {
 	w.mu.Lock()
@@ -195,6 +214,9 @@ func (w *applying) release(c change) error {
 func (o *Objects) remove(ctx context.Context, n edge.NodeName, gone []stream.ID) {
 	for _, id := range gone {
 		o.orphans[id] = n
+		if id.Resource == resourcePods {
+			o.present.Hidden(id.Key)
+		}
 	}
 	maps.DeleteFunc(o.orphans, func(id stream.ID, _ edge.NodeName) bool { return o.shown(id) })
 	if len(o.orphans) == 0 {

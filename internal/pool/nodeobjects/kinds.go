@@ -36,6 +36,8 @@ type Kind struct {
 	uses func(verbatim.Message) []stream.ID
 	// about returns the object that this one is about, which its node must have here; nil means that it needs none.
 	about func(verbatim.Message) stream.ID
+	// presence returns what other nodes' hubs may know of this object; nil means nothing.
+	presence func(verbatim.Message) *edge.PodPresence
 }
 
 // allKinds returns the resources that hubs may push about their nodes, with Secrets only if they are allowed.
@@ -47,7 +49,7 @@ func allKinds(secrets bool) map[schema.GroupVersionResource]Kind {
 		},
 		{
 			BuiltIn: coreKind("Pod", func() verbatim.Message { return &corev1.Pod{} }), resource: resourcePods, namespaced: true,
-			node: nodeOfPod, contestable: true, uses: usesOfPod,
+			node: nodeOfPod, contestable: true, uses: usesOfPod, presence: presenceOfPod,
 		},
 		{
 			BuiltIn: coreKind("Event", func() verbatim.Message { return &corev1.Event{} }), resource: resourceEvents,
@@ -97,6 +99,15 @@ func nodeOfPod(m verbatim.Message) edge.NodeName {
 		return edge.NodeName(pod.Spec.NodeName)
 	}
 	return ""
+}
+
+func presenceOfPod(m verbatim.Message) *edge.PodPresence {
+	pod, ok := m.(*corev1.Pod)
+	if !ok {
+		return nil
+	}
+	is := edge.PresenceOf(pod)
+	return &is
 }
 
 // usesOfPod returns the ConfigMaps, Secrets and ServiceAccount that a Pod refers to, as the Node authorizer sees it,

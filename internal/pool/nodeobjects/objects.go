@@ -65,6 +65,7 @@ type Objects struct {
 	read     verbatim.Reader
 	refused  func(context.Context, audit.Line) // receives what a node had no right to push
 	member   func(edge.NodeName) bool          // whether a node belongs to the pool; nil means that all do
+	present  Presence
 	stalled  time.Duration
 	flows    *flows
 	pushes   chan struct{} // has a slot for each push that is being read
@@ -81,7 +82,15 @@ type Objects struct {
 	claims *claims
 }
 
-// Config configures Objects. All fields except Member and Stalled must be set.
+// Presence hears which Pods are here. Its methods do not block.
+type Presence interface {
+	// Shown says that a Pod is here, as its node says.
+	Shown(edge.PodPresence)
+	// Hidden says that a Pod is not here any more, or that nobody knows whose it is.
+	Hidden(stream.Key)
+}
+
+// Config configures Objects. All fields except Member, Present and Stalled must be set.
 type Config struct {
 	Quota   int64 // bytes, of all nodes together
 	Clock   clock.WithTicker
@@ -90,13 +99,17 @@ type Config struct {
 	Kinds   map[schema.GroupVersionResource]Kind // as Stored finds them
 	Refused func(context.Context, audit.Line)    // receives what a node had no right to push
 	Member  func(edge.NodeName) bool             // whether a node belongs to the pool; nil means that all do
+	Present Presence                             // hears which Pods are here; nil means that nobody does
 	Stalled time.Duration                        // how long a body may bring nothing; 0 means exchange.StallTimeout
 }
 
 // New returns Objects to which nothing has been pushed yet.
 func New(c Config) *Objects {
+	if c.Present == nil {
+		c.Present = nobody{}
+	}
 	o := &Objects{
-		refused: c.Refused, member: c.Member,
+		refused: c.Refused, member: c.Member, present: c.Present,
 		instance: rand.Text(), clock: c.Clock, nodes: nodeidentifier.NewDefaultNodeIdentifier(), kinds: c.Kinds,
 		byName: map[string]Kind{}, write: c.Write, read: c.Read, stalled: cmp.Or(c.Stalled, exchange.StallTimeout),
 		flows: newFlows(c.Clock), pushes: make(chan struct{}, maxPushes), changed: make(chan struct{}, 1),
@@ -111,6 +124,12 @@ func New(c Config) *Objects {
 	}
 	return o
 }
+
+// nobody is a Presence that does not listen.
+type nobody struct{}
+
+func (nobody) Shown(edge.PodPresence) {}
+func (nobody) Hidden(stream.Key)      {}
 
 // Metrics returns what there is to count. The caller registers it.
 func (o *Objects) Metrics() []prometheus.Collector {
@@ -262,7 +281,8 @@ type change struct {
 	offer   offer
 	key     []byte
 	value   []byte // nil means a deletion
-	refused error  // because of its own content; nil means that the content is valid
+	pod     *edge.PodPresence
+	refused error // because of its own content; nil means that the content is valid
 }
 
 func (o *Objects) push(a *exchange.Reply, r *http.Request, n edge.NodeName, kind Kind) error {
@@ -418,6 +438,9 @@ func (k Kind) change(event stream.Event) change {
 	if k.about != nil {
 		about := k.about(decoded)
 		c.offer.about = &about
+	}
+	if k.presence != nil {
+		c.pod = k.presence(decoded)
 	}
 	return c
 }

@@ -1,0 +1,94 @@
+package edge
+
+import (
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// PathPresence is where a coordinator tells its pool's hubs what the pool says of its Pods and nodes: by GET, as JSON lines. Each
+// line is a Presence; the first has everything, each later one what has changed since.
+const PathPresence = "/presence/v1"
+
+// Presence is one line of what a coordinator tells at PathPresence. A line without content says that there is nothing new.
+type Presence struct {
+	// Instance names the coordinator's process. Another one has heard nothing of what this one was told.
+	Instance string `json:"instance"`
+	// Whole: the line has everything that this coordinator knows.
+	Whole bool           `json:"whole,omitempty"`
+	Pods  []PodPresence  `json:"pods,omitempty"`
+	Gone  []PodName      `json:"gone,omitempty"` // Pods that are not here any more, or that two nodes say they have
+	Nodes []NodePresence `json:"nodes,omitempty"`
+}
+
+// PodName names a Pod.
+type PodName struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// PodPresence is what endpoints need to know of a Pod, and nothing else of it.
+type PodPresence struct {
+	PodName
+	UID  string   `json:"uid"`
+	Node NodeName `json:"node"`
+	// Revision, in History, is the cloud's of the Pod. Said: the rest is kubelet's word on top of that, which the cloud has not
+	// heard.
+	Revision Revision `json:"revision"`
+	History  History  `json:"history,omitempty"`
+	Said     bool     `json:"said,omitempty"`
+
+	// IPs are its addresses, at most one of each family. A Pod without any is not there yet, or any more.
+	IPs []netip.Addr `json:"ips,omitempty"`
+	// Ready is the condition of that name. Overruled: it was taken back by the cloud, because the node was not heard from, and
+	// kubelet has not spoken since.
+	Ready     bool `json:"ready,omitempty"`
+	Overruled bool `json:"overruled,omitempty"`
+	// Terminating: it is being deleted. Finished: it has run to its end, or failed for good.
+	Terminating bool `json:"terminating,omitempty"`
+	Finished    bool `json:"finished,omitempty"`
+}
+
+// NodePresence is a node that a coordinator has seen to renew its Lease.
+type NodePresence struct {
+	Name NodeName `json:"name"`
+	// Silent: it has not renewed for GraceSeconds in which the coordinator ran.
+	Silent       bool `json:"silent,omitempty"`
+	GraceSeconds int  `json:"graceSeconds"`
+}
+
+// PresenceOf returns what endpoints need to know of a Pod. Its revision and Said are the caller's to fill in.
+//
+// kubelet gives a reason whenever it says that a Pod is not ready. kube-controller-manager, which says so of all Pods of a node
+// that is not heard from, leaves the reason of the time when the Pod was ready: none.
+func PresenceOf(p *corev1.Pod) PodPresence {
+	is := PodPresence{
+		PodName: PodName{p.Namespace, p.Name}, UID: string(p.UID), Node: NodeName(p.Spec.NodeName),
+		Terminating: p.DeletionTimestamp != nil,
+		Finished:    p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed,
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			is.Ready = c.Status == corev1.ConditionTrue
+			is.Overruled = c.Status == corev1.ConditionFalse && c.Reason == ""
+		}
+	}
+	add := func(text string) {
+		ip, err := netip.ParseAddr(text)
+		if err != nil || ip.Zone() != "" {
+			return
+		}
+		ip = ip.Unmap()
+		for _, other := range is.IPs {
+			if other.Is4() == ip.Is4() {
+				return
+			}
+		}
+		is.IPs = append(is.IPs, ip)
+	}
+	for _, ip := range p.Status.PodIPs {
+		add(ip.IP)
+	}
+	add(p.Status.PodIP)
+	return is
+}

@@ -1,0 +1,211 @@
+package presence
+
+import (
+	"context"
+	"crypto/rand"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
+	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/pool/exchange"
+	"yurtcoordinator/internal/stream"
+)
+
+const (
+	// gather is how long changes are gathered that come together, as those of one push.
+	gather = 50 * time.Millisecond
+	// aliveEvery is how often a stream has a line, also without news.
+	aliveEvery = 10 * time.Second
+	// lineTime is how long a line may take that its reader does not take. HTTP/2 ends a stream at its deadline whether or not
+	// there is something to write, so there must be lines more often.
+	lineTime = 3 * aliveEvery
+	// lifeTime bounds a stream: who may read it is asked again.
+	lifeTime = 10 * time.Minute
+)
+
+// Presence is what a pool says of its Pods and nodes. Its methods may be called concurrently.
+type Presence struct {
+	clock    clock.WithTicker
+	instance string
+	nodes    nodeidentifier.NodeIdentifier
+	closed   chan struct{}
+	close    func()
+
+	number *live.Value[uint64] // of the ledger's last change
+	mu     sync.Mutex
+	ledger *ledger
+	// streams are under way.
+	streams int
+}
+
+// New returns the Presence of a coordinator that begins.
+func New(c clock.WithTicker) *Presence {
+	p := &Presence{
+		clock: c, instance: strings.ToLower(rand.Text()), nodes: nodeidentifier.NewDefaultNodeIdentifier(),
+		closed: make(chan struct{}), number: live.NewValue[uint64](0), ledger: newLedger(),
+	}
+	p.close = sync.OnceFunc(func() { close(p.closed) })
+	return p
+}
+
+// Metrics returns what there is to count. The caller registers it.
+func (p *Presence) Metrics() []prometheus.Collector {
+	gauge := func(name, help string, value func() int) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return float64(value())
+		})
+	}
+	return []prometheus.Collector{
+		gauge("yurt_coordinator_presence_streams",
+			"Hubs that follow what the pool says of its Pods and nodes: those that are cut off.",
+			func() int { return p.streams }),
+		gauge("yurt_coordinator_silent_nodes", "Nodes that have renewed their Leases here, and then not for the grace period.",
+			func() (n int) {
+				for _, each := range p.ledger.nodes {
+					if each.silent {
+						n++
+					}
+				}
+				return n
+			}),
+	}
+}
+
+// Run counts the seconds in which nodes do not renew, until ctx ends. It forgets who is not a member any more.
+func (p *Presence) Run(ctx context.Context, member func(edge.NodeName) bool) error {
+	ticker := p.clock.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C(): // one that was missed is not made up for
+			p.change(func(l *ledger) bool {
+				l.forget(member)
+				return l.tick()
+			})
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// Shown notes a Pod as it is here now.
+func (p *Presence) Shown(pod edge.PodPresence) {
+	p.change(func(l *ledger) bool { return l.shown(pod) })
+}
+
+// Hidden notes that a Pod is not here any more.
+func (p *Presence) Hidden(pod stream.Key) {
+	p.change(func(l *ledger) bool { return l.hidden(pod) })
+}
+
+// Renewed notes that a node has renewed its Lease, which has a duration.
+func (p *Presence) Renewed(node edge.NodeName, lease time.Duration) {
+	p.change(func(l *ledger) bool { return l.renewed(node, lease) })
+}
+
+func (p *Presence) change(change func(*ledger) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if change(p.ledger) {
+		p.number.Set(p.ledger.number)
+	}
+}
+
+// Close ends all streams.
+func (p *Presence) Close() error {
+	p.close()
+	return nil
+}
+
+// MayLast reports whether a request may exceed kube-apiserver's time limit.
+func MayLast(r *http.Request) bool {
+	return r.URL.Path == edge.PathPresence && r.Method == http.MethodGet
+}
+
+// ServeHTTP implements http.Handler. kube-apiserver has already authenticated the caller and asked RBAC.
+func (p *Presence) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a := &exchange.Reply{ResponseWriter: w}
+	if err := p.mayRead(r); err != nil {
+		a.Refuse(r.Context(), err)
+		return
+	}
+	p.tell(a, r)
+}
+
+func (p *Presence) mayRead(r *http.Request) error {
+	if r.URL.Path != edge.PathPresence || r.Method != http.MethodGet {
+		return exchange.Refused(http.StatusMethodNotAllowed, "GET %s", edge.PathPresence)
+	}
+	caller, ok := request.UserFrom(r.Context())
+	if !ok {
+		return exchange.Refused(http.StatusForbidden, "only the pool's nodes hear what it says of its Pods and nodes")
+	}
+	if name, isNode := p.nodes.NodeIdentity(caller); !isNode || name == "" {
+		return exchange.Refused(http.StatusForbidden,
+			"only the pool's nodes hear what it says of its Pods and nodes, and %q is none", caller.GetName())
+	}
+	return nil
+}
+
+// tell writes lines until the caller goes away.
+func (p *Presence) tell(a *exchange.Reply, r *http.Request) {
+	p.count(1)
+	defer p.count(-1)
+	control := http.NewResponseController(a.ResponseWriter)
+	life, alive := p.clock.NewTimer(lifeTime), p.clock.NewTicker(aliveEvery)
+	defer life.Stop()
+	defer alive.Stop()
+	told := uint64(0)
+	line := func(all bool) bool {
+		p.mu.Lock()
+		said, number := p.ledger.since(told)
+		p.mu.Unlock()
+		if !all && number == told {
+			return true
+		}
+		told = number
+		said.Instance = p.instance
+		_ = control.SetWriteDeadline(time.Now().Add(lineTime)) // real time, as the connection's; without one a line may last
+		return a.Tell(http.StatusOK, said) == nil && control.Flush() == nil
+	}
+	for ok := line(true); ok; {
+		_, changed := p.number.Watch()
+		if ok = line(false); !ok {
+			return
+		}
+		select {
+		case <-changed:
+			wait := p.clock.NewTimer(gather)
+			select {
+			case <-wait.C():
+			case <-r.Context().Done():
+			case <-p.closed:
+			}
+			wait.Stop()
+		case <-alive.C():
+			ok = line(true)
+		case <-life.C():
+			return
+		case <-p.closed:
+			return
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+func (p *Presence) count(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.streams += n
+}

@@ -1,0 +1,305 @@
+package presence
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/stream"
+)
+
+func pod(name string, ready bool) edge.PodPresence {
+	return edge.PodPresence{
+		PodName: edge.PodName{Namespace: "ns", Name: name}, UID: "uid-" + name, Node: "n1", Revision: 7, Ready: ready,
+		IPs: []netip.Addr{netip.MustParseAddr("10.0.0.1")},
+	}
+}
+
+func key(name string) stream.Key { return stream.Key{Namespace: "ns", Name: name} }
+
+// text is a line as text.
+func text(p edge.Presence) string {
+	var all []string
+	if p.Whole {
+		all = append(all, "whole")
+	}
+	for _, each := range p.Pods {
+		all = append(all, fmt.Sprint(each.Name, " ", each.Ready))
+	}
+	for _, each := range p.Gone {
+		all = append(all, "-"+each.Name)
+	}
+	for _, each := range p.Nodes {
+		all = append(all, fmt.Sprint(each.Name, " silent ", each.Silent, " of ", each.GraceSeconds))
+	}
+	return strings.Join(all, ", ")
+}
+
+func TestLedger(t *testing.T) {
+	l := newLedger()
+	told := uint64(0)
+	expect := func(want string) {
+		t.Helper()
+		said, number := l.since(told)
+		if told = number; text(said) != want {
+			t.Errorf("it says %q, want %q", text(said), want)
+		}
+	}
+	news := func(what string, got, want bool) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s: news %t, want %t", what, got, want)
+		}
+	}
+	expect("whole")
+	news("a Pod", l.shown(pod("b", true)), true)
+	news("another", l.shown(pod("a", true)), true)
+	news("the same", l.shown(pod("a", true)), false)
+	expect("a true, b true")
+	news("nobody", l.hidden(key("c")), false)
+	news("not ready", l.shown(pod("a", false)), true)
+	expect("a false")
+	news("gone", l.hidden(key("b")), true)
+	news("another state", l.shown(edge.PodPresence{PodName: edge.PodName{Namespace: "ns", Name: "a"}, Said: true}), true)
+	expect("a false, -b")
+	expect("")
+	if said, _ := l.since(0); text(said) != "whole, a false" {
+		t.Errorf("everything is %q", text(said))
+	}
+
+	news("a node", l.renewed("n1", 40*time.Second), true)
+	news("again", l.renewed("n1", 40*time.Second), false)
+	news("one without a duration", l.renewed("n2", 0), true)
+	news("one for ever", l.renewed("n3", 1000*time.Hour), true)
+	expect("n1 silent false of 50, n2 silent false of 50, n3 silent false of 750")
+	for range 49 {
+		news("a second", l.tick(), false)
+	}
+	l.renewed("n2", 0)
+	news("50 seconds", l.tick(), true)
+	expect("n1 silent true of 50")
+	news("another", l.tick(), false)
+	news("back", l.renewed("n1", 8*time.Second), true)
+	expect("n1 silent false of 10")
+	l.forget(func(n edge.NodeName) bool { return n == "n2" })
+	for range 11 {
+		l.tick()
+	}
+	expect("") // n1 has left
+}
+
+// TestLedgerIsBounded: who has been told less than is remembered is told everything.
+func TestLedgerIsBounded(t *testing.T) {
+	l := newLedger()
+	l.shown(pod("stays", true))
+	_, early := l.since(0)
+	for i := range maxGone + 10 {
+		name := fmt.Sprint("p", i)
+		l.shown(pod(name, true))
+		l.hidden(key(name))
+	}
+	if said, _ := l.since(early); text(said) != "whole, stays true" || len(l.gone) != maxGone {
+		t.Errorf("%d are remembered; it says %q", len(l.gone), text(said))
+	}
+	if said, _ := l.since(l.number - 2); said.Whole || len(said.Gone) != 1 {
+		t.Errorf("of the last Pod it says %q", text(said))
+	}
+}
+
+func as(name string, groups ...string) *user.DefaultInfo {
+	return &user.DefaultInfo{Name: name, Groups: groups}
+}
+
+func aNode() *user.DefaultInfo { return as("system:node:n2", user.NodesGroup) }
+
+// asked serves a request of a caller.
+func asked(p *Presence, caller *user.DefaultInfo) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), caller)))
+	})
+}
+
+func TestOnlyNodesHear(t *testing.T) {
+	p := New(clock.RealClock{})
+	_ = p.Close() // a stream that were begun would end
+	for _, c := range []struct {
+		name   string
+		caller *user.DefaultInfo
+		method string
+		path   string
+		want   int
+	}{
+		{"a node", aNode(), http.MethodGet, edge.PathPresence, http.StatusOK},
+		{"an operator", as("ana", edge.GroupOperators), http.MethodGet, edge.PathPresence, http.StatusForbidden},
+		{"the nodes' group alone", as("ana", user.NodesGroup), http.MethodGet, edge.PathPresence, http.StatusForbidden},
+		{"a write", aNode(), http.MethodPost, edge.PathPresence, http.StatusMethodNotAllowed},
+		{"below", aNode(), http.MethodGet, edge.PathPresence + "/pods", http.StatusMethodNotAllowed},
+	} {
+		w := httptest.NewRecorder()
+		asked(p, c.caller).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), c.method, c.path, nil))
+		if w.Code != c.want {
+			t.Errorf("%s gets %d, want %d: %s", c.name, w.Code, c.want, w.Body)
+		}
+	}
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, edge.PathPresence, nil))
+	if w.Code != http.StatusForbidden {
+		t.Errorf("nobody gets %d", w.Code)
+	}
+}
+
+// answer takes the lines of a stream.
+type answer struct {
+	http.ResponseWriter
+	pipe *io.PipeWriter
+}
+
+func (a answer) Header() http.Header              { return http.Header{} }
+func (a answer) WriteHeader(int)                  {}
+func (a answer) Flush()                           {}
+func (a answer) Write(p []byte) (int, error)      { return a.pipe.Write(p) }
+func (a answer) SetWriteDeadline(time.Time) error { return nil }
+
+// follow reads a stream until the context ends, and returns the lines as they come.
+func follow(ctx context.Context, p *Presence, done *sync.WaitGroup) <-chan edge.Presence {
+	from, to := io.Pipe()
+	lines := make(chan edge.Presence, 100)
+	done.Go(func() {
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, edge.PathPresence, nil)
+		asked(p, aNode()).ServeHTTP(answer{pipe: to}, r)
+		_ = to.Close()
+	})
+	done.Go(func() {
+		defer close(lines)
+		for s := bufio.NewScanner(from); s.Scan(); {
+			var line edge.Presence
+			if json.Unmarshal(s.Bytes(), &line) == nil {
+				lines <- line
+			}
+		}
+	})
+	return lines
+}
+
+func TestStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(clock.RealClock{})
+		ctx, cancel := context.WithCancel(t.Context())
+		var done sync.WaitGroup
+		done.Go(func() { _ = p.Run(ctx, func(edge.NodeName) bool { return true }) })
+		lines := follow(ctx, p, &done)
+		expect := func(want string) {
+			t.Helper()
+			got := <-lines
+			for text(got) == "" { // that there is nothing new
+				got = <-lines
+			}
+			if text(got) != want || got.Instance != p.instance {
+				t.Fatalf("of %q: %q, want %q", got.Instance, text(got), want)
+			}
+		}
+		expect("whole")
+		p.Shown(pod("a", true))
+		p.Renewed("n1", 8*time.Second)
+		expect("a true, n1 silent false of 10")
+		synctest.Wait()
+		began := time.Now()
+		p.Shown(pod("a", false))
+		synctest.Wait()
+		p.Shown(pod("b", true))
+		expect("a false, b true")
+		if took := time.Since(began); took != gather {
+			t.Errorf("told after %s", took)
+		}
+		expect("n1 silent true of 10")
+		p.Renewed("n1", 40*time.Second)
+		expect("n1 silent false of 50")
+		began = time.Now()
+		if got := <-lines; text(got) != "" || time.Since(began) > aliveEvery {
+			t.Errorf("with no news comes %q, after %s", text(got), time.Since(began))
+		}
+		if n := p.streams; n != 1 {
+			t.Errorf("%d streams", n)
+		}
+		cancel()
+		done.Wait()
+		if p.streams != 0 {
+			t.Error("the stream has not ended")
+		}
+	})
+}
+
+// TestStreamEnds: with the coordinator, and after a while, so that who may read it is asked again.
+func TestStreamEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			end   func(*Presence)
+			after time.Duration
+		}{{func(p *Presence) { _ = p.Close() }, 0}, {func(*Presence) {}, lifeTime}} {
+			p := New(clock.RealClock{})
+			var done sync.WaitGroup
+			lines := follow(t.Context(), p, &done)
+			<-lines
+			began := time.Now()
+			c.end(p)
+			for range lines { // until it ends
+			}
+			if took := time.Since(began); took != c.after {
+				t.Errorf("it ended after %s, want %s", took, c.after)
+			}
+			done.Wait()
+		}
+	})
+}
+
+// TestATickThatWasMissedIsNotMadeUpFor: a process that was stopped has not seen silence.
+func TestATickThatWasMissedIsNotMadeUpFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(clock.RealClock{})
+		p.Renewed("n1", 8*time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
+		var done sync.WaitGroup
+		stopped := sync.OnceFunc(func() { time.Sleep(60 * time.Second) })
+		done.Go(func() {
+			_ = p.Run(ctx, func(edge.NodeName) bool {
+				stopped() // with all that waits for it
+				return true
+			})
+		})
+		time.Sleep(63 * time.Second)
+		synctest.Wait()
+		if quiet := p.ledger.nodes["n1"].quiet; quiet > 4 {
+			t.Errorf("%d seconds count of those in which it was stopped", quiet)
+		}
+		cancel()
+		done.Wait()
+	})
+}
+
+// TestAReaderThatIsGone ends its stream.
+func TestAReaderThatIsGone(t *testing.T) {
+	p := New(clock.RealClock{})
+	from, to := io.Pipe()
+	_ = from.CloseWithError(errors.New("gone"))
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, edge.PathPresence, nil)
+	asked(p, aNode()).ServeHTTP(answer{pipe: to}, r)
+	if p.streams != 0 {
+		t.Error("the stream has not ended")
+	}
+}

@@ -1,0 +1,87 @@
+package pool
+
+import (
+	"bufio"
+	"encoding/json"
+	"net/http"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/pool/pooltest"
+)
+
+// TestHubsHearWhatEndpointsNeed: of another node's Pods what its endpoints need, and who renews; nobody else hears it.
+func TestHubsHearWhatEndpointsNeed(t *testing.T) {
+	t.Parallel()
+	c := start(t, nil)
+	get := func(client *http.Client) *http.Response {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+c.address+edge.PathPresence, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = answer.Body.Close() })
+		return answer
+	}
+	if got := get(c.http(t, c.certificate(t, pooltest.Operator()))); got.StatusCode != http.StatusForbidden {
+		t.Errorf("an operator gets %d", got.StatusCode)
+	}
+	stream := get(c.http(t, c.certificate(t, pooltest.Node("n2"))))
+	if stream.StatusCode != http.StatusOK {
+		t.Fatalf("a node gets %d", stream.StatusCode)
+	}
+	lines := bufio.NewScanner(stream.Body)
+	lines.Buffer(nil, 1<<20)
+	var last []string
+	next := func(ok func(edge.Presence) bool) (found edge.Presence) {
+		t.Helper()
+		for lines.Scan() {
+			last = append(last, lines.Text())
+			var p edge.Presence
+			if err := json.Unmarshal(lines.Bytes(), &p); err != nil {
+				t.Fatal(err)
+			}
+			if ok(p) {
+				return p
+			}
+		}
+		t.Fatalf("the stream ends: %v; the last lines are %q", lines.Err(), last)
+		return found
+	}
+	next(func(p edge.Presence) bool { return p.Whole })
+
+	one := c.hub(t, "n1")
+	one.Ask()
+	one.Must(pooltest.KindNode, pooltest.Put(pooltest.NodeOf(t, "n1", 5)))
+	one.Must(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n1", "a", 10, "conf")))
+	got := next(func(p edge.Presence) bool { return len(p.Pods) > 0 })
+	if p := got.Pods[0]; len(got.Pods) != 1 || p.Name != "a" || p.Node != "n1" || p.Revision != 10 || p.UID == "" {
+		t.Errorf("it hears %+v", got)
+	}
+	leases := c.as(t, pooltest.Node("n1")).CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	_, err := leases.Create(t.Context(), &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: ptr.To("n1"), LeaseDurationSeconds: ptr.To[int32](40),
+			RenewTime: &metav1.MicroTime{Time: time.Now()},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got = next(func(p edge.Presence) bool { return len(p.Nodes) > 0 })
+	if n := got.Nodes[0]; len(got.Nodes) != 1 || n != (edge.NodePresence{Name: "n1", GraceSeconds: 50}) {
+		t.Errorf("it hears %+v", got)
+	}
+	one.Must(pooltest.KindPod, pooltest.Del(pooltest.PodOf(t, "n1", "a", 50)))
+	next(func(p edge.Presence) bool { return len(p.Gone) == 1 && p.Gone[0].Name == "a" })
+}
