@@ -140,6 +140,18 @@ var law = []struct {
 			"internal/replica/viewtest", "internal/stream", "internal/stream/edit",
 		},
 		"filters are views of replicas, and say what has to be followed for them"},
+	{"internal/hub/endpoints",
+		[]string{
+			"internal/edge", "internal/live", "internal/replica", "internal/replica/viewtest", "internal/stream",
+			"internal/stream/edit",
+		},
+		"how endpoints are shown does not depend on who knows what of their Pods"},
+	{"internal/hub/presence",
+		[]string{
+			"internal/edge", "internal/hub/endpoints", "internal/hub/filter", "internal/hub/link", "internal/live",
+			"internal/run", "internal/stream",
+		},
+		"what is known of Pods is told by what kubelets say, and shown by one view"},
 	{"internal/hub/front",
 		[]string{
 			"internal/conns", "internal/edge", "internal/hub/link", "internal/hub/proof", "internal/hub/route",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 
 	"yurtcoordinator/internal/hub/callers"
@@ -12,6 +13,7 @@ import (
 	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/hub/recall"
 	"yurtcoordinator/internal/hub/tenure"
+	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -38,20 +40,41 @@ func (h *Hub) follow() error {
 
 // addViews makes this node's programs see some resources differently from the cloud.
 func (h *Hub) addViews(config *follow.Config) {
+	follows := h.cfg.EnableCoordinator && h.cfg.OwnObjects // endpoints follow the Pods
+	overlaid := follow.View{View: h.overlay, Complete: live.NewValue(true)}
+	config.View = func(r schema.GroupVersionResource) *follow.View {
+		if !follows || !filter.HasEndpoints(r) {
+			return nil
+		}
+		return &overlaid
+	}
 	if h.cfg.ServiceTopology {
 		topology := filter.New(filter.Config{
 			Node: h.cfg.Node, Pool: h.cfg.Pool,
 			Source: func(what follow.Selection) stream.Beginner { return h.followed.Source(what) },
 		})
-		config.Always, config.View = topology.Learns(), topology.View
 		h.parts.Add("service topology", topology.Run)
+		config.Always, config.View = topology.Learns(), topology.View
+		if follows { // and of these, those that are near
+			both := filter.NewStack(h.overlay, topology)
+			h.parts.Add("views", both.Run)
+			config.View = func(r schema.GroupVersionResource) *follow.View {
+				v := topology.View(r)
+				if v != nil {
+					v.View = both
+				}
+				return v
+			}
+		}
+	} else if follows {
+		config.Always = append(config.Always, filter.Services)
 	}
 	if h.cfg.EnableCoordinator && h.cfg.Pool != "" && !h.cfg.ServiceTopology {
 		config.Always = append(config.Always, filter.OwnPool(h.cfg.Pool)) // for the coordinator, while this hub leads
 	}
 	h.serves.Shown, config.KubeletView = h.shown, h.shown.View
 	if h.cfg.MasterService {
-		config.Always = append(config.Always, filter.Services)
+		config.Always = append(config.Always, filter.Services) // once more does no harm
 		config.KubeletView = filter.Any(h.shown.View, h.pods.master.View)
 	}
 }

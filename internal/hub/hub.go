@@ -11,6 +11,7 @@
 //	                       │                  ▲     ▲ push: this node's own; while leading, the pool's
 //	                       │  cloud ─┐        │     │
 //	                       ├── follow: lists and watches, from replicas ◀─ feed ─┴──▶ disk
+//	                       │      └─ seen through filter and endpoints ◀─ presence: what the pool says of its Pods
 //	                       ├── recall: the cloud's last answers to single reads ──▶ disk
 //	                       └── standin: kubelet's writes that the cloud does not answer ──▶ push ─▶ the coordinator
 //
@@ -43,6 +44,7 @@ import (
 	"yurtcoordinator/internal/hub/callers/guests"
 	"yurtcoordinator/internal/hub/certclock"
 	"yurtcoordinator/internal/hub/disk"
+	"yurtcoordinator/internal/hub/endpoints"
 	"yurtcoordinator/internal/hub/filter"
 	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/hub/front"
@@ -76,8 +78,10 @@ type Hub struct {
 	pool     pool
 	followed *follow.Set
 	// shown are ConfigMaps that kubelet sees in another form than the cloud's.
-	shown  *filter.ConfigMaps
-	guests *guests.Guests
+	shown *filter.ConfigMaps
+	// overlay shows endpoints as the pool knows them.
+	overlay *endpoints.View
+	guests  *guests.Guests
 	// pods is how Pods come to the hub.
 	pods pods
 	// inForce is what the node and its pool say now, and settings follows the pool, nil if it has none. started is what the hub
@@ -118,7 +122,7 @@ func New(cfg Config) (*Hub, error) {
 	cfg, said, started := remember(own)
 	h := &Hub{
 		cfg: cfg, inForce: inForce{own: own, say: said}, started: started, metrics: prometheus.NewRegistry(), changed: func() {},
-		shown:   filter.NewConfigMaps(filter.RootCA, filter.KubeProxy),
+		shown: filter.NewConfigMaps(filter.RootCA, filter.KubeProxy), overlay: endpoints.NewView(),
 		checked: certclock.New(cfg.CertDir, clock.RealClock{}),
 		pods:    newPods(),
 	}

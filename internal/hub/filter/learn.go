@@ -24,35 +24,35 @@ const (
 	pauseMax   = 10 * time.Second
 )
 
-// pupil takes in what a source tells.
-type pupil interface {
-	// replace and Apply are as those of a stream.Sink.
-	replace(all stream.Snapshot)
+// Pupil takes in what a source tells.
+type Pupil interface {
+	// Replace and Apply are as those of a stream.Sink.
+	Replace(all stream.Snapshot)
 	Apply(ctx context.Context, events []stream.Event) error
-	// failed says that the source gave no Snapshot.
-	failed(ctx context.Context, err error)
+	// Failed says that the source gave no Snapshot.
+	Failed(ctx context.Context, err error)
 }
 
-// learn tells a pupil all that a source has, and each change, until ctx ends. After any failure it reads everything again:
+// Learn tells a pupil all that a source has, and each change, until ctx ends. After any failure it reads everything again:
 // the source is in this hub, so that costs little, and it may be another replica by then.
-func learn(ctx context.Context, what follow.Selection, source stream.Beginner, p pupil) {
+func Learn(ctx context.Context, what follow.Selection, source stream.Beginner, p Pupil) {
 	logger := klog.FromContext(ctx)
 	pause := run.Backoff{Min: pauseMin, Max: pauseMax}
 	for ctx.Err() == nil {
 		all, watch, err := source.Begin(ctx)
 		if err == nil {
 			pause.Reset()
-			p.replace(all)
+			p.Replace(all)
 			err = stream.Copy(ctx, watch, p)
 		} else {
-			p.failed(ctx, err)
+			p.Failed(ctx, err)
 		}
 		wait := pause.Next()
 		switch {
 		case errors.Is(err, stream.ErrNotReady):
 			wait = min(wait, pauseReady)
 		case ctx.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, stream.ErrExpired):
-			logger.V(2).Info("What service topology follows is not told now, trying again", "what", what, "err", err)
+			logger.V(2).Info("What a view follows is not told now, trying again", "what", what, "err", err)
 		}
 		_ = run.Pause(ctx, wait) // the loop ends with ctx
 	}
@@ -79,7 +79,7 @@ func (s *services) all() map[stream.Key]scope {
 	return maps.Clone(s.near)
 }
 
-func (s *services) replace(snapshot stream.Snapshot) {
+func (s *services) Replace(snapshot stream.Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.near
@@ -135,4 +135,4 @@ func (s *services) scopeLocked(o stream.Object, old map[stream.Key]scope) scope 
 	return near
 }
 
-func (s *services) failed(context.Context, error) {} // nothing is served until all Services are known
+func (s *services) Failed(context.Context, error) {} // nothing is served until all Services are known

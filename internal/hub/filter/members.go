@@ -58,7 +58,7 @@ func (m *members) learn(nodes []edge.NodeName, why error) {
 	m.version.Set(m.version.Get() + 1)
 }
 
-func (m *members) replace(s stream.Snapshot) {
+func (m *members) Replace(s stream.Snapshot) {
 	if !slices.ContainsFunc(s.Objects, m.take) {
 		m.learn(nil, errNotThere)
 	}
@@ -102,7 +102,7 @@ func (m *members) take(o stream.Object) bool {
 }
 
 // failed says that the pool is unknown, if it was never known. A source that is not ready yet will tell later.
-func (m *members) failed(ctx context.Context, err error) {
+func (m *members) Failed(ctx context.Context, err error) {
 	if errors.Is(err, stream.ErrNotReady) || ctx.Err() != nil || m.version.Get() != 0 {
 		return
 	}

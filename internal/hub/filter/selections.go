@@ -15,6 +15,11 @@ var (
 	slicesResource    = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
 )
 
+// HasEndpoints reports whether a resource is EndpointSlices or Endpoints.
+func HasEndpoints(r schema.GroupVersionResource) bool {
+	return r == endpointsResource || r == slicesResource
+}
+
 // Services selects all Services. Both views need them.
 var Services = follow.Whole(schema.GroupVersionResource{Version: "v1", Resource: "services"})
 
@@ -36,7 +41,7 @@ func (t *Topology) Learns() []follow.Selection {
 
 // View returns how this node's programs see a resource; nil means that no topology applies to it.
 func (t *Topology) View(r schema.GroupVersionResource) *follow.View {
-	if r != endpointsResource && r != slicesResource {
+	if !HasEndpoints(r) {
 		return nil
 	}
 	return &follow.View{View: t, Complete: t.complete, From: Services, Also: t.Learns()[1:]}

@@ -141,11 +141,11 @@ func (t *Topology) Run(ctx context.Context) error {
 	defer cancel()
 	var owned sync.WaitGroup
 	defer owned.Wait()
-	owned.Go(func() { learn(ctx, Services, t.config.Source(Services), t.services) })
+	owned.Go(func() { Learn(ctx, Services, t.config.Source(Services), t.services) })
 	if pool := OwnPool(t.config.Pool); t.config.Pool == "" {
 		t.members.learn(nil, errNoPool)
 	} else {
-		owned.Go(func() { learn(ctx, pool, t.config.Source(pool), t.members) })
+		owned.Go(func() { Learn(ctx, pool, t.config.Source(pool), t.members) })
 	}
 	return t.keep(ctx)
 }

@@ -212,10 +212,10 @@ func answerers(k Kind, s Situation) []Answerer {
 	case UnkeptReview:
 		return []Answerer{Warrant, Cloud}
 	case Status:
-		if !coordinator {
+		if !coordinator && !down {
 			return []Answerer{Cloud}
 		}
-		return around(down, StandIn)
+		return around(down, StandIn) // without a coordinator, too: this node's own endpoints follow it
 	case Event:
 		return around(down, StandIn) // which keeps it, without a coordinator too
 	case WaitingEvent:

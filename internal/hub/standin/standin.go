@@ -107,6 +107,10 @@ func (t *Taker) AddTo(
 	t.events.addTo(objects, in, said)
 }
 
+// Said returns this node's Pods as kubelet says that they are, on top of what the cloud had, which has not heard it: in protobuf,
+// at the revision that the cloud had.
+func (t *Taker) Said() []stream.Object { return t.statuses.pods() }
+
 // HasEvent reports whether an Event must still be shown.
 func (t *Taker) HasEvent(k stream.Key) bool { return t.events.has(k) }
 

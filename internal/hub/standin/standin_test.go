@@ -145,8 +145,13 @@ func TestWhatIsNotTaken(t *testing.T) {
 			}
 		}
 		w.link.Set(link.Down)
+		if response := w.sends(http.MethodPatch, podStatus, strategic, good, ""); response == nil ||
+			response.StatusCode != http.StatusOK || len(w.taker.Said()) != 1 {
+			t.Errorf("without a coordinator: %+v", response)
+		}
+		w.cloudLink.Set(link.Failing)
 		if response := w.sends(http.MethodPatch, podStatus, strategic, good, ""); response != nil {
-			t.Errorf("without a coordinator: %d", response.StatusCode)
+			t.Errorf("without a coordinator, of a cloud that fails: %+v", response)
 		}
 	})
 }

@@ -158,6 +158,18 @@ func (s *statuses) put(i stream.ID, o stream.Object, now time.Time) {
 	s.changed()
 }
 
+// pods returns what is said of Pods.
+func (s *statuses) pods() (all []stream.Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, each := range s.said {
+		if i.Resource == pods {
+			all = append(all, each.object)
+		}
+	}
+	return all
+}
+
 // cut reports whether the cloud is not known to be up, or was so until a moment ago.
 func (s *statuses) cut(cloud link.State, now time.Time) bool {
 	s.mu.Lock()

@@ -46,11 +46,23 @@ func TestNumbersAreThoseOfTheTypes(t *testing.T) {
 		{corev1.ConfigMap{}, "Data", ConfigMapData},
 		{discoveryv1.EndpointSlice{}, "ObjectMeta", Metadata},
 		{discoveryv1.EndpointSlice{}, "Endpoints", SliceEndpoints},
+		{discoveryv1.Endpoint{}, "Addresses", EndpointAddresses},
+		{discoveryv1.Endpoint{}, "Conditions", EndpointConditions},
+		{discoveryv1.Endpoint{}, "TargetRef", EndpointTargetRef},
 		{discoveryv1.Endpoint{}, "NodeName", EndpointNodeName},
+		{discoveryv1.EndpointConditions{}, "Ready", ConditionReady},
+		{discoveryv1.EndpointConditions{}, "Serving", ConditionServing},
+		{discoveryv1.EndpointConditions{}, "Terminating", ConditionTerminating},
 		{corev1.Endpoints{}, "Subsets", EndpointsSubsets},
 		{corev1.EndpointSubset{}, "Addresses", SubsetReady},
 		{corev1.EndpointSubset{}, "NotReadyAddresses", SubsetNotReady},
+		{corev1.EndpointAddress{}, "IP", AddressIP},
+		{corev1.EndpointAddress{}, "TargetRef", AddressTargetRef},
 		{corev1.EndpointAddress{}, "NodeName", AddressNodeName},
+		{corev1.ObjectReference{}, "Kind", ReferenceKind},
+		{corev1.ObjectReference{}, "Namespace", ReferenceNamespace},
+		{corev1.ObjectReference{}, "Name", ReferenceName},
+		{corev1.ObjectReference{}, "UID", ReferenceUID},
 	} {
 		typ := reflect.TypeOf(c.of)
 		f, ok := typ.FieldByName(c.field)

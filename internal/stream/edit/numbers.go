@@ -35,12 +35,28 @@ const (
 	ConfigMapData Number = 2
 
 	// Of an EndpointSlice, and of its Endpoints.
-	SliceEndpoints   Number = 2
-	EndpointNodeName Number = 6
+	SliceEndpoints     Number = 2
+	EndpointAddresses  Number = 1
+	EndpointConditions Number = 2
+	EndpointTargetRef  Number = 4
+	EndpointNodeName   Number = 6
+
+	// Of an endpoint's conditions.
+	ConditionReady       Number = 1
+	ConditionServing     Number = 2
+	ConditionTerminating Number = 3
 
 	// Of Endpoints, of a subset of theirs, and of an address.
 	EndpointsSubsets Number = 2
 	SubsetReady      Number = 1
 	SubsetNotReady   Number = 2
+	AddressIP        Number = 1
+	AddressTargetRef Number = 2
 	AddressNodeName  Number = 4
+
+	// Of an ObjectReference.
+	ReferenceKind      Number = 1
+	ReferenceNamespace Number = 2
+	ReferenceName      Number = 3
+	ReferenceUID       Number = 4
 )

@@ -1,0 +1,357 @@
+package endpoints
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/stream"
+)
+
+var (
+	sliceKind     = schema.GroupVersionKind{Group: "discovery.k8s.io", Version: "v1", Kind: "EndpointSlice"}
+	endpointsKind = schema.GroupVersionKind{Version: "v1", Kind: "Endpoints"}
+	encodings     = []stream.Encoding{stream.Protobuf, stream.JSON}
+	web           = stream.Key{Namespace: "ns", Name: "web"}
+)
+
+type message interface {
+	Marshal() ([]byte, error)
+	Unmarshal([]byte) error
+}
+
+func encode(t testing.TB, e stream.Encoding, o message) []byte {
+	t.Helper()
+	marshal := o.Marshal
+	if e == stream.JSON {
+		marshal = func() ([]byte, error) { return json.Marshal(o) }
+	}
+	raw, err := marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+func decode(t testing.TB, e stream.Encoding, raw []byte, o message) {
+	t.Helper()
+	unmarshal := o.Unmarshal
+	if e == stream.JSON {
+		unmarshal = func(raw []byte) error { return json.Unmarshal(raw, o) }
+	}
+	if err := unmarshal(raw); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func key(pod string) stream.Key { return stream.Key{Namespace: "ns", Name: pod} }
+
+func ips(all ...string) (parsed []netip.Addr) {
+	for _, ip := range all {
+		parsed = append(parsed, netip.MustParseAddr(ip))
+	}
+	return parsed
+}
+
+// at is an endpoint: a Pod "a" has the UID "uid-a", unless it is told otherwise.
+type at struct {
+	pod, uid, node, ip string
+	conditions         string // of r, s, t; "-" before one means that it is false; without it is missing
+}
+
+func (a at) reference() *corev1.ObjectReference {
+	if a.pod == "" {
+		return nil
+	}
+	uid := a.uid
+	if uid == "" {
+		uid = "uid-" + a.pod
+	}
+	return &corev1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: a.pod, UID: types.UID(uid)}
+}
+
+func condition(all, name string) *bool {
+	i := strings.Index(all, name)
+	if i < 0 {
+		return nil
+	}
+	return ptr.To(i == 0 || all[i-1] != '-')
+}
+
+func objectMeta(name string, r edge.Revision) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: "ns", Name: name, ResourceVersion: r.String(),
+		Labels: map[string]string{discoveryv1.LabelServiceName: "web", discoveryv1.LabelManagedBy: managedBy},
+	}
+}
+
+func sliceOf(r edge.Revision, all ...at) *discoveryv1.EndpointSlice {
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta: objectMeta("web-1", r), AddressType: discoveryv1.AddressTypeIPv4,
+		Ports: []discoveryv1.EndpointPort{{Port: ptr.To[int32](80)}},
+	}
+	for _, a := range all {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
+			Addresses: strings.Split(a.ip, " "), TargetRef: a.reference(), NodeName: ptr.To(a.node), Zone: ptr.To("z"),
+			Hints: &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "z"}}},
+			Conditions: discoveryv1.EndpointConditions{
+				Ready: condition(a.conditions, "r"), Serving: condition(a.conditions, "s"),
+				Terminating: condition(a.conditions, "t"),
+			},
+		})
+	}
+	return s
+}
+
+// endpointsOf returns Endpoints of one subset with all.
+func endpointsOf(r edge.Revision, all ...at) *corev1.Endpoints {
+	o := &corev1.Endpoints{ObjectMeta: objectMeta("web", r)}
+	s := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Port: 80}}}
+	for _, a := range all {
+		address := corev1.EndpointAddress{IP: a.ip, TargetRef: a.reference(), NodeName: ptr.To(a.node), Hostname: "h"}
+		if ready := condition(a.conditions, "r"); ready == nil || *ready {
+			s.Addresses = append(s.Addresses, address)
+		} else {
+			s.NotReadyAddresses = append(s.NotReadyAddresses, address)
+		}
+	}
+	if len(all) > 0 {
+		o.Subsets = append(o.Subsets, s)
+	}
+	return o
+}
+
+// said is a slice as text: "name ip conditions".
+func said(s *discoveryv1.EndpointSlice) (all []string) {
+	for _, e := range s.Endpoints {
+		flag := func(name string, value *bool) string {
+			switch {
+			case value == nil:
+				return ""
+			case *value:
+				return name
+			}
+			return "-" + name
+		}
+		name := ""
+		if e.TargetRef != nil {
+			name = e.TargetRef.Name
+		}
+		all = append(all, fmt.Sprint(name, " ", strings.Join(e.Addresses, " "), " ",
+			flag("r", e.Conditions.Ready)+flag("s", e.Conditions.Serving)+flag("t", e.Conditions.Terminating)))
+	}
+	return all
+}
+
+// saidOf is Endpoints as text: "name ip r" or "name ip -r".
+func saidOf(o *corev1.Endpoints) (all []string) {
+	for _, s := range o.Subsets {
+		for _, a := range s.Addresses {
+			all = append(all, a.TargetRef.Name+" "+a.IP+" r")
+		}
+		for _, a := range s.NotReadyAddresses {
+			all = append(all, a.TargetRef.Name+" "+a.IP+" -r")
+		}
+	}
+	return all
+}
+
+func TestShow(t *testing.T) {
+	// The object is of revision 100. What is known of a Pod is of revision 50 and firm, unless it says otherwise.
+	known := func(change ...func(*Known)) *Known {
+		k := &Known{Node: "n1", Pods: map[stream.Key]*Pod{}}
+		for _, c := range change {
+			c(k)
+		}
+		return k
+	}
+	pod := func(name string, p Pod) func(*Known) {
+		return func(k *Known) {
+			if p.UID == "" {
+				p.UID = "uid-" + name
+			}
+			if p.Node == "" {
+				p.Node = "n2"
+			}
+			if p.Revision == 0 {
+				p.Revision, p.Firm = 50, true
+			}
+			p.Key = key(name)
+			k.Pods[key(name)] = &p
+		}
+	}
+	silent := func(node edge.NodeName) func(*Known) {
+		return func(k *Known) { k.Silent = map[edge.NodeName]struct{}{node: {}} }
+	}
+	tolerant := func(k *Known) { k.Unready = map[stream.Key]struct{}{web: {}} }
+	own := func(r edge.Revision) func(*Known) { return func(k *Known) { k.OwnAsOf = r } }
+	one := at{pod: "a", node: "n2", ip: "10.0.0.1", conditions: "rs-t"}
+	with := func(change func(*at)) at {
+		a := one
+		change(&a)
+		return a
+	}
+	const asItWas = "as it was"
+	for _, c := range []struct {
+		name        string
+		endpoint    at
+		known       *Known
+		slice       string
+		inEndpoints string // in Endpoints
+	}{
+		{"nothing is known", one, known(), asItWas, asItWas},
+		{"it is as known", one, known(pod("a", Pod{IPs: ips("10.0.0.1"), Ready: true})), asItWas, asItWas},
+		{"not ready", one, known(pod("a", Pod{IPs: ips("10.0.0.1")})), "a 10.0.0.1 -r-s-t", "a 10.0.0.1 -r"},
+		{"ready again", with(func(a *at) { a.conditions = "-r-s-t" }), known(pod("a", Pod{IPs: ips("10.0.0.1"), Ready: true})),
+			"a 10.0.0.1 rs-t", "a 10.0.0.1 r"},
+		{"another address", one, known(pod("a", Pod{IPs: ips("10.0.0.9"), Ready: true})), "a 10.0.0.9 rs-t", "a 10.0.0.9 r"},
+		{"another address, of another family first", one,
+			known(pod("a", Pod{IPs: ips("fd00::9", "10.0.0.9"), Ready: true})), "a 10.0.0.9 rs-t", "a 10.0.0.9 r"},
+		{"another address of that family", with(func(a *at) { a.ip = "fd00::1" }),
+			known(pod("a", Pod{IPs: ips("10.0.0.9", "fd00::9"), Ready: true})), "a fd00::9 rs-t", "a fd00::9 r"},
+		{"no address of that family", one, known(pod("a", Pod{IPs: ips("fd00::9"), Ready: true})), "", ""},
+		{"no address yet", one, known(pod("a", Pod{})), "", ""},
+		{"finished", one, known(pod("a", Pod{IPs: ips("10.0.0.1"), Ready: true, Finished: true})), "", ""},
+		{"finished, of a Service that wants all", one,
+			known(tolerant, pod("a", Pod{IPs: ips("10.0.0.1"), Ready: true, Finished: true})), "", ""},
+		{"being deleted", one, known(pod("a", Pod{IPs: ips("10.0.0.1"), Ready: true, Terminating: true})),
+			"a 10.0.0.1 -rst", ""},
+		{"being deleted, the cloud knows alone", with(func(a *at) { a.conditions = "-rst" }),
+			known(pod("a", Pod{IPs: ips("10.0.0.1"), Ready: true})), asItWas, "a 10.0.0.1 r"},
+		{"being deleted, and not ready any more", with(func(a *at) { a.conditions = "-rst" }),
+			known(pod("a", Pod{IPs: ips("10.0.0.1")})), "a 10.0.0.1 -r-st", asItWas},
+		{"not ready, of a Service that wants all", one, known(tolerant, pod("a", Pod{IPs: ips("10.0.0.1")})),
+			"a 10.0.0.1 r-s-t", asItWas},
+		{"being deleted, of a Service that wants all", one,
+			known(tolerant, pod("a", Pod{IPs: ips("10.0.0.1"), Terminating: true})), "a 10.0.0.1 r-st", asItWas},
+		{"another Pod of that name", with(func(a *at) { a.uid = "another" }), known(pod("a", Pod{})), asItWas, asItWas},
+		{"the Pod is said to be on another node", one, known(pod("a", Pod{Node: "n3"})), asItWas, asItWas},
+		{"the object is newer than what is known", one, known(pod("a", Pod{Revision: 99})), asItWas, asItWas},
+		{"and as new", one, known(pod("a", Pod{Revision: 100})), asItWas, asItWas},
+		{"and older", one, known(pod("a", Pod{Revision: 101, IPs: ips("10.0.0.1")})), "a 10.0.0.1 -r-s-t", "a 10.0.0.1 -r"},
+		{"no conditions", with(func(a *at) { a.conditions = "" }),
+			known(pod("a", Pod{IPs: ips("10.0.0.1"), Ready: true})), asItWas, asItWas},
+		{"no conditions, not ready", with(func(a *at) { a.conditions = "" }), known(pod("a", Pod{IPs: ips("10.0.0.1")})),
+			"a 10.0.0.1 -r-s-t", "a 10.0.0.1 -r"},
+
+		{"a silent node", one, known(silent("n2")), "a 10.0.0.1 -r-s-t", "a 10.0.0.1 -r"},
+		{"another silent node", one, known(silent("n3")), asItWas, asItWas},
+		{"a silent node, whose Pod is known to be ready elsewhere", one,
+			known(silent("n2"), pod("a", Pod{IPs: ips("10.0.0.9"), Ready: true})), "a 10.0.0.9 -r-s-t", "a 10.0.0.9 -r"},
+		{"a silent node, of a Service that wants all", one, known(silent("n2"), tolerant), "a 10.0.0.1 r-s-t", asItWas},
+		{"a silent node, being deleted", with(func(a *at) { a.conditions = "-rst" }), known(silent("n2")),
+			"a 10.0.0.1 -r-st", asItWas},
+
+		{"this node's, and gone", with(func(a *at) { a.node = "n1" }), known(own(100)), "", ""},
+		{"this node's, and another of that name is there", with(func(a *at) { a.node = "n1" }),
+			known(own(100), pod("a", Pod{UID: "another", Node: "n1", IPs: ips("10.0.0.9"), Ready: true})), "", ""},
+		{"this node's, and new", with(func(a *at) { a.node = "n1" }), known(own(99)), asItWas, asItWas},
+		{"this node's, and nobody knows", with(func(a *at) { a.node = "n1" }), known(), asItWas, asItWas},
+		{"another node's, and not known", one, known(own(100)), asItWas, asItWas},
+
+		{"no Pod", with(func(a *at) { a.pod = "" }), known(silent("n2"), own(100)), asItWas, ""},
+		{"a name", with(func(a *at) { a.ip = "example.com" }), known(silent("n2"), pod("a", Pod{})), asItWas, asItWas},
+	} {
+		for _, e := range encodings {
+			t.Run(c.name+"/"+e.String(), func(t *testing.T) {
+				s := sliceOf(100, at{pod: "other", node: "n9", ip: "10.1.0.1", conditions: "rs-t"}, c.endpoint)
+				want := []string{"other 10.1.0.1 rs-t", c.slice}
+				if c.slice == asItWas {
+					want = said(s)
+				}
+				checkShown(t, c.known, sliceKind, e, s, slices.DeleteFunc(want, isEmpty), &discoveryv1.EndpointSlice{})
+				if c.endpoint.pod == "" {
+					return
+				}
+				o := endpointsOf(100, at{pod: "other", node: "n9", ip: "10.1.0.1", conditions: "r"}, c.endpoint)
+				want = []string{"other 10.1.0.1 r", c.inEndpoints}
+				if c.inEndpoints == asItWas {
+					want = saidOf(o)
+				}
+				checkShown(t, c.known, endpointsKind, e, o, slices.DeleteFunc(want, isEmpty), &corev1.Endpoints{})
+			})
+		}
+	}
+}
+
+func isEmpty(s string) bool { return s == "" }
+
+// checkShown compares how an object is shown, and that the rest of it is as it was.
+func checkShown(t *testing.T, k *Known, kind schema.GroupVersionKind, e stream.Encoding, o message, want []string, into message) {
+	t.Helper()
+	raw := encode(t, e, o)
+	before := bytes.Clone(raw)
+	at := stream.Object{Key: stream.Key{Namespace: "ns", Name: "web"}, Revision: 100, Raw: raw}
+	got, _ := k.show(stream.Type{GroupVersionKind: kind, Encoding: e}, at)
+	decode(t, e, got, into)
+	var has, had []string
+	switch shown := into.(type) {
+	case *discoveryv1.EndpointSlice:
+		was := o.(*discoveryv1.EndpointSlice)
+		has, had = said(shown), said(was)
+		for _, each := range shown.Endpoints {
+			if each.Zone == nil || *each.Zone != "z" || each.Hints == nil || each.NodeName == nil {
+				t.Errorf("an endpoint lost something: %+v", each)
+			}
+		}
+		rest, wasRest := shown.DeepCopy(), was.DeepCopy()
+		rest.Endpoints, wasRest.Endpoints = nil, nil
+		if !equality.Semantic.DeepEqual(rest, wasRest) {
+			t.Errorf("the rest was changed: %+v", rest)
+		}
+	case *corev1.Endpoints:
+		has, had = saidOf(shown), saidOf(o.(*corev1.Endpoints))
+		for _, each := range shown.Subsets {
+			if len(each.Ports) != 1 || len(each.Addresses)+len(each.NotReadyAddresses) == 0 {
+				t.Errorf("a subset lost its ports, or is empty: %+v", each)
+			}
+			for _, a := range slices.Concat(each.Addresses, each.NotReadyAddresses) {
+				if a.Hostname != "h" || a.NodeName == nil {
+					t.Errorf("an address lost something: %+v", a)
+				}
+			}
+		}
+	}
+	if !slices.Equal(has, want) {
+		t.Errorf("%s: shown %q, want %q", kind.Kind, has, want)
+	}
+	if same := &got[0] == &raw[0]; same != slices.Equal(has, had) {
+		t.Errorf("%s: the same bytes: %t, for %q in place of %q", kind.Kind, same, has, had)
+	}
+	if !bytes.Equal(raw, before) {
+		t.Error("the object itself was changed")
+	}
+}
+
+func TestOthersSlicesStayAsTheyAre(t *testing.T) {
+	k := &Known{Silent: map[edge.NodeName]struct{}{"n2": {}}}
+	for _, change := range []func(*discoveryv1.EndpointSlice){
+		func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelManagedBy] = "somebody" },
+		func(s *discoveryv1.EndpointSlice) { s.Labels = nil },
+		func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].TargetRef = nil },
+		func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].TargetRef.Kind = "Node" },
+		func(s *discoveryv1.EndpointSlice) { s.Endpoints = nil },
+	} {
+		for _, e := range encodings {
+			s := sliceOf(100, at{pod: "a", node: "n2", ip: "10.0.0.1", conditions: "rs-t"})
+			change(s)
+			o := stream.Object{Key: web, Revision: 100, Raw: encode(t, e, s)}
+			if raw, _ := k.show(stream.Type{GroupVersionKind: sliceKind, Encoding: e}, o); &raw[0] != &o.Raw[0] {
+				t.Errorf("%+v is shown in another form", s)
+			}
+		}
+	}
+}

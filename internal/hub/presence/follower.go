@@ -1,0 +1,257 @@
+package presence
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/endpoints"
+	"yurtcoordinator/internal/hub/filter"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/run"
+	"yurtcoordinator/internal/stream"
+)
+
+const (
+	// settling is how long what the pool knows still counts when the cloud is back. Every 10 s kubelet compares what it knows of
+	// its Pods with what the cloud has; then the cloud's controllers have to act.
+	settling = 30 * time.Second
+	// gather is how long changes are gathered that come together.
+	gather = 20 * time.Millisecond
+)
+
+// cut reports whether the cloud can't be asked, so that the pool's own word counts.
+func cut(cloud link.State) bool { return cloud == link.Down }
+
+// Config is what a Follower needs. All fields are required unless it says otherwise.
+type Config struct {
+	Node edge.NodeName
+	// CloudLink and CoordinatorLink are the states of the links.
+	CloudLink, CoordinatorLink *live.Value[link.State]
+	// Transport reaches the coordinator as this node; Base is its address.
+	Transport http.RoundTripper
+	Base      *url.URL
+	// Own returns this node's Pods as the cloud has them, by what kubelet follows; false means that they are not known.
+	Own func(ctx context.Context) (stream.Snapshot, bool)
+	// Said returns what kubelet has said of its Pods and the cloud has not heard, in protobuf, each at the revision that it is on
+	// top of.
+	Said func() []stream.Object
+	// Services gives all Services.
+	Services stream.Beginner
+	// History returns the one that the cloud is in, as far as is known.
+	History func() edge.History
+	// View shows endpoints as the pool knows them.
+	View *endpoints.View
+	// Metrics takes the metrics. nil means that nobody sees them.
+	Metrics prometheus.Registerer
+}
+
+// Follower follows what the pool says of its Pods and nodes while the cloud is cut off. Make one with New.
+type Follower struct {
+	config  Config
+	news    chan struct{} // holds a value when something may have changed
+	metrics metrics
+}
+
+type metrics struct {
+	active, pods, silent prometheus.Gauge
+}
+
+// New returns a Follower. It registers its metrics, and does no I/O.
+func New(c Config) *Follower {
+	m := promauto.With(c.Metrics)
+	m.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "yurthub_overlay_objects",
+		Help: "EndpointSlices and Endpoints that are shown as the pool knows them, and otherwise than the cloud had them.",
+	}, func() float64 { return float64(c.View.Changed()) })
+	return &Follower{config: c, news: make(chan struct{}, 1), metrics: metrics{
+		active: m.NewGauge(prometheus.GaugeOpts{
+			Name: "yurthub_overlay_active", Help: "1 while endpoints are shown as the pool knows them.",
+		}),
+		pods: m.NewGauge(prometheus.GaugeOpts{
+			Name: "yurthub_overlay_pods", Help: "Pods of the pool of which this hub knows what their kubelets said last.",
+		}),
+		silent: m.NewGauge(prometheus.GaugeOpts{
+			Name: "yurthub_overlay_silent_nodes",
+			Help: "Nodes whose endpoints are shown as not ready, because they have fallen silent.",
+		}),
+	}}
+}
+
+// Changed says that Config.Own or Config.Said would return something else than before. It does not block.
+func (f *Follower) Changed() {
+	select {
+	case f.news <- struct{}{}:
+	default: // it will be looked at
+	}
+}
+
+// Run has endpoints shown as the pool knows them while the cloud is cut off, until ctx ends, and then returns nil.
+func (f *Follower) Run(ctx context.Context) error {
+	var reach live.Value[time.Time] // since when the coordinator has been reached; zero means that it is not
+	var owned sync.WaitGroup
+	defer owned.Wait()
+	owned.Go(func() { f.reach(ctx, &reach) })
+	for ctx.Err() == nil {
+		if _, err := f.config.CloudLink.Wait(ctx, cut); err != nil {
+			break
+		}
+		klog.FromContext(ctx).Info("Showing endpoints as the pool knows them: the cloud is cut off")
+		f.during(ctx, &reach)
+		f.config.View.Set(nil)
+		f.metrics.active.Set(0)
+		f.metrics.pods.Set(0)
+		f.metrics.silent.Set(0)
+		if ctx.Err() == nil {
+			klog.FromContext(ctx).Info("Showing endpoints as the cloud has them again")
+		}
+	}
+	return nil
+}
+
+// reach keeps since when the coordinator has been reached.
+func (f *Follower) reach(ctx context.Context, since *live.Value[time.Time]) {
+	for ctx.Err() == nil {
+		if _, err := f.config.CoordinatorLink.Wait(ctx, func(s link.State) bool { return s == link.Up }); err != nil {
+			return
+		}
+		since.Set(time.Now())
+		_, _ = f.config.CoordinatorLink.Wait(ctx, func(s link.State) bool { return s != link.Up })
+		since.Set(time.Time{})
+		f.Changed()
+	}
+}
+
+// during has endpoints shown as the pool knows them, until the cut is over and the cloud has heard of it.
+func (f *Follower) during(ctx context.Context, reach *live.Value[time.Time]) {
+	ctx, stop := context.WithCancel(ctx)
+	var owned sync.WaitGroup
+	defer owned.Wait()
+	defer stop()
+	lines := make(chan edge.Presence)
+	owned.Go(func() {
+		f.listen(ctx, func(line edge.Presence) {
+			select {
+			case lines <- line:
+			case <-ctx.Done():
+			}
+		})
+	})
+	s := &services{changed: f.Changed}
+	owned.Go(func() { filter.Learn(ctx, filter.Services, f.config.Services, s) })
+	now := &round{Follower: f, facts: newFacts(f.config.Node), services: s, reach: reach}
+	f.Changed()
+	for now.goesOn(ctx) {
+		select {
+		case line := <-lines:
+			now.facts.heard(line)
+			now.look(ctx)
+		case <-f.news:
+			if run.Pause(ctx, gather) == nil {
+				now.look(ctx)
+			}
+		case <-now.changed:
+		case <-now.timer():
+			now.look(ctx)
+		case <-ctx.Done():
+		}
+	}
+}
+
+// round is one cut, with the time after it.
+type round struct {
+	*Follower
+	facts    *facts
+	services *services
+	reach    *live.Value[time.Time]
+
+	healed  time.Time       // zero while the cut lasts
+	changed <-chan struct{} // closed when the link to the cloud changes
+	until   time.Time       // when there is something to decide; zero means that there is not
+	// decoded are own Pods that were read before.
+	decoded map[stream.Key]edge.PodPresence
+}
+
+// goesOn reports whether what the pool knows still counts.
+func (r *round) goesOn(ctx context.Context) bool {
+	state, changed := r.config.CloudLink.Watch()
+	r.changed = changed
+	settled := r.healed
+	switch {
+	case cut(state):
+		r.healed = time.Time{}
+	case state == link.Up && r.healed.IsZero():
+		r.healed = time.Now()
+	}
+	if r.healed.IsZero() != settled.IsZero() {
+		r.look(ctx)
+	}
+	return ctx.Err() == nil && (r.healed.IsZero() || time.Since(r.healed) < settling)
+}
+
+// timer returns a channel that has a value when there is something to decide.
+func (r *round) timer() <-chan time.Time {
+	next := r.until
+	if end := r.healed.Add(settling); !r.healed.IsZero() && (next.IsZero() || end.Before(next)) {
+		next = end
+	}
+	if next.IsZero() {
+		return nil
+	}
+	return time.After(time.Until(next))
+}
+
+// look has endpoints shown by what is known now.
+func (r *round) look(ctx context.Context) {
+	unready, known := r.services.get()
+	if cloud, ok := r.config.Own(ctx); ok && cloud.Type.Encoding == stream.Protobuf {
+		r.facts.ownPods(r.read(cloud.Objects, false), r.read(r.config.Said(), true), cloud.Revision)
+	}
+	reached := time.Duration(0)
+	if since := r.reach.Get(); !since.IsZero() {
+		reached = time.Since(since)
+	}
+	r.until = time.Time{}
+	if again := r.facts.judge(reached); again > 0 && reached > 0 {
+		r.until = time.Now().Add(again)
+	}
+	if !known {
+		return // nobody knows which endpoints are ready whatever their Pods are
+	}
+	k := r.facts.known(r.config.History(), !r.healed.IsZero(), unready)
+	r.config.View.Set(k)
+	r.metrics.active.Set(1)
+	r.metrics.pods.Set(float64(len(k.Pods)))
+	r.metrics.silent.Set(float64(len(k.Silent)))
+}
+
+// read reads Pods. One that can't be read is not known.
+func (r *round) read(objects []stream.Object, said bool) (all []edge.PodPresence) {
+	next := make(map[stream.Key]edge.PodPresence, len(objects))
+	for _, o := range objects {
+		p, ok := r.decoded[o.Key]
+		if !ok || said || p.Revision != o.Revision {
+			var pod corev1.Pod
+			if pod.Unmarshal(o.Raw) != nil {
+				continue
+			}
+			p = edge.PresenceOf(&pod)
+			p.Revision, p.History, p.Said = o.Revision, r.config.History(), said
+		}
+		next[o.Key] = p
+		all = append(all, p)
+	}
+	if !said {
+		r.decoded = next
+	}
+	return all
+}
