@@ -19,6 +19,7 @@ func Scenarios() []kit.Scenario {
 		kubeletScenarios,
 		lanScenarios,
 		leaseScenarios,
+		liarScenarios,
 		clockScenarios,
 		localScenarios,
 		machineScenarios,

@@ -93,6 +93,9 @@ func (h *Hub) joinPool() error {
 			Accuse: p.elector.Accuse, Metrics: h.metrics,
 		})
 		h.parts.Add("checks on the leader", overseer.Run)
+		if err := h.compareWithCloud(); err != nil {
+			return err
+		}
 		p.mirror = &follow.Pool{
 			As: p.coordinator.AsNode(), Base: p.address, Link: p.link, Standing: p.standing,
 			Covered: coverage.Of, Filling: coverage.Filling, History: coverage.History(),

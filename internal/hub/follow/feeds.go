@@ -74,7 +74,7 @@ func Feeds(s *Sources) func(Order) (Feed, error) {
 		default:
 			as, config.History = s.As(o.Client), history.Followed{Keeper: s.History}
 		}
-		cloud, err := o.readFrom("cloud", as, s.Cloud, collection(o.Resource, o.Namespace), o.watchTime())
+		cloud, err := o.readFrom("cloud", as, s.Cloud, Collection(o.Resource, o.Namespace), o.watchTime())
 		if err != nil {
 			return nil, err
 		}
@@ -120,7 +120,8 @@ func (o *Order) readFrom(
 	})
 }
 
-func collection(r schema.GroupVersionResource, namespace string) string {
+// Collection returns the path of a resource at an API server, of all namespaces if none is named.
+func Collection(r schema.GroupVersionResource, namespace string) string {
 	root := path.Join("/apis", r.Group, r.Version)
 	if r.Group == "" {
 		root = path.Join("/api", r.Version)

@@ -26,7 +26,7 @@ func TestWhereASelectionIsRead(t *testing.T) {
 		{deployments, "", "/apis/apps/v1/deployments"},
 		{deployments, "a", "/apis/apps/v1/namespaces/a/deployments"},
 	} {
-		if got := collection(tc.resource, tc.namespace); got != tc.want {
+		if got := Collection(tc.resource, tc.namespace); got != tc.want {
 			t.Errorf("%v in %q: %s, want %s", tc.resource, tc.namespace, got, tc.want)
 		}
 	}

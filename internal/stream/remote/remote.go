@@ -15,6 +15,7 @@ import (
 	"cmp"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -195,7 +196,7 @@ func (s *Source) get(ctx context.Context, from url.URL, query url.Values) (all s
 			err = context.Cause(ctx)
 		}
 	}()
-	response, err := s.ask(ctx, from, query, "gzip", 0)
+	response, err := s.ask(ctx, from, query, header{accept: asTheyAre, coding: "gzip"})
 	if err != nil {
 		return all, "", err
 	}
@@ -233,6 +234,50 @@ func (s *Source) Look(ctx context.Context, key stream.Key, at edge.Revision) (cu
 		}
 	}
 	return snapshot.Revision, object, nil
+}
+
+// One returns a Snapshot of one object of the collection, or of none if there is no such object.
+func (s *Source) One(ctx context.Context, key stream.Key) (stream.Snapshot, error) {
+	snapshot, err := s.look(ctx, key, url.Values{"limit": {"1"}})
+	if err != nil {
+		return stream.Snapshot{}, s.failed(ctx, "look for "+key.String()+" in", err)
+	}
+	return snapshot, nil
+}
+
+// Count returns how many objects the collection has, as of a revision, for the price of one object's metadata.
+func (s *Source) Count(ctx context.Context) (int, edge.Revision, error) {
+	n, at, err := s.count(ctx)
+	if err != nil {
+		return 0, 0, s.failed(ctx, "count", err)
+	}
+	return n, at, nil
+}
+
+func (s *Source) count(ctx context.Context) (n int, at edge.Revision, err error) {
+	response, err := s.ask(ctx, s.collection, url.Values{"limit": {"1"}}, header{accept: metadataAlone, coding: "gzip"})
+	if err != nil {
+		return 0, 0, err
+	}
+	defer response.Body.Close()
+	body, err := plain(response)
+	if err != nil {
+		return 0, 0, err
+	}
+	var list metav1.PartialObjectMetadataList
+	if err := json.NewDecoder(io.LimitReader(body, frameBytes)).Decode(&list); err != nil {
+		return 0, 0, fmt.Errorf("read the number of objects: %w", err)
+	}
+	if at, err = edge.ParseRevision(list.ResourceVersion); err != nil {
+		return 0, 0, err
+	}
+	n = len(list.Items)
+	if list.RemainingItemCount != nil {
+		n += int(*list.RemainingItemCount)
+	} else if list.Continue != "" {
+		return 0, 0, errors.New("the server does not say how many objects remain")
+	}
+	return n, at, nil
 }
 
 func (s *Source) look(ctx context.Context, key stream.Key, query url.Values) (stream.Snapshot, error) {
@@ -274,7 +319,7 @@ func (s *Source) WatchIn(
 		"resourceVersion":     {after.String()},
 		"allowWatchBookmarks": {"true"},
 		"timeoutSeconds":      {strconv.Itoa(int((s.watchTime + rand.N(s.watchTime)) / time.Second))},
-	}, "identity", in)
+	}, header{accept: asTheyAre, coding: "identity", history: in})
 	unlink()
 	late.Stop()
 	if err == nil {
@@ -312,10 +357,20 @@ func (s *Source) open(
 	}, nil
 }
 
+// header is what differs between requests.
+type header struct {
+	accept, coding string
+	history        edge.History
+}
+
+// What a request accepts: objects as they are, or the metadata alone, of a list.
+const (
+	asTheyAre     = "application/vnd.kubernetes.protobuf,application/json"
+	metadataAlone = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+)
+
 // ask sends a request. What is no success becomes an error. The answer's body must be closed.
-func (s *Source) ask(
-	ctx context.Context, to url.URL, query url.Values, coding string, in edge.History,
-) (*http.Response, error) {
+func (s *Source) ask(ctx context.Context, to url.URL, query url.Values, with header) (*http.Response, error) {
 	for name, values := range s.selectors {
 		if !query.Has(name) {
 			query[name] = values
@@ -326,11 +381,11 @@ func (s *Source) ask(
 	if err != nil {
 		return nil, err
 	}
-	request.Header.Set("Accept", "application/vnd.kubernetes.protobuf,application/json")
+	request.Header.Set("Accept", with.accept)
 	// Set here, so that the transport neither asks for what a watch must not have nor undoes it without a limit.
-	request.Header.Set("Accept-Encoding", coding)
-	if in != 0 {
-		request.Header.Set(edge.HeaderHistory, in.String())
+	request.Header.Set("Accept-Encoding", with.coding)
+	if with.history != 0 {
+		request.Header.Set(edge.HeaderHistory, with.history.String())
 	}
 	response, err := s.client.Do(request)
 	if err != nil {

@@ -1,0 +1,191 @@
+package compare
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"yurtcoordinator/internal/edge"
+)
+
+func TestLooksFor(t *testing.T) {
+	for n, want := range map[int]int{0: 0, 1: 1, 2: 7, 5: 21, 10: 44, 11: 23, 20: 44, 100: 44, 1000: 44, 5000: 44} {
+		if got := looksFor(n); got != want {
+			t.Errorf("of %d objects: %d, want %d", n, got, want)
+		}
+	}
+	for n := 1; n < 3000; n++ { // the promise, whatever the number
+		lies := math.Ceil(share * float64(n))
+		if missed := math.Pow(1-lies/float64(n), float64(looksFor(n))); missed > 1-found+1e-9 {
+			t.Fatalf("of %d objects a tenth is missed with %.4f", n, missed)
+		}
+		if looksFor(n) > 44 {
+			t.Fatalf("%d looks at %d objects", looksFor(n), n)
+		}
+	}
+}
+
+// TestPromise plays the draws of a pool's followers: a lie about a tenth is found within a period in 99 of 100 cases.
+func TestPromise(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	const rounds = 800
+	for _, followers := range []int{1, 3, 9} {
+		timing, sizes := Standard(), []int{1000, 200, 5}
+		for which, n := range sizes {
+			missed := 0
+			for range rounds {
+				hit := false
+				for range followers {
+					for at := time.Duration(r.Float64() * float64(pauseOf(timing, sizes, followers))); at < timing.Period; {
+						if k, o := draw(r, sizes); k == which && o >= 0 && float64(o) < math.Ceil(share*float64(n)) {
+							hit = true
+						}
+						at += jittered(r, pauseOf(timing, sizes, followers))
+					}
+				}
+				if !hit {
+					missed++
+				}
+			}
+			// Draws fall on resources at random, so that one has a few more or less than its 44 in an hour.
+			if p := float64(missed) / rounds; p > 0.03 {
+				t.Errorf("%d followers miss a tenth of %d objects within a period with %.4f", followers, n, p)
+			}
+		}
+	}
+}
+
+// TestBudget: what a pool of 300 Services costs fits into a day's bytes, and what a very large one costs is cut off there.
+func TestBudget(t *testing.T) {
+	const object, frame = 1500, 500 // an EndpointSlice of ten endpoints, and what surrounds it
+	for name, timing := range map[string]Timing{"standard": Standard(), "metered": Metered()} {
+		sizes := []int{300, 300}
+		draws := float64(24*time.Hour) / float64(pauseOf(timing, sizes, 1))
+		lists := float64(len(sizes)) * float64(24*time.Hour) / float64(timing.Window) * 300 * object / 8 // compressed
+		if cost := draws*(object+frame) + lists; cost > float64(timing.PerDay) {
+			t.Errorf("%s: %.1f MB a day, want at most %.1f", name, cost/1e6, float64(timing.PerDay)/1e6)
+		}
+	}
+	p, now, spent := purse{}, time.Unix(1e9, 0), 0.0
+	for range 7 * 24 * 60 { // a week of trying every minute
+		p.fill(now, 1000)
+		if p.bytes > 0 {
+			p.bytes -= 100
+			spent += 100
+		}
+		now = now.Add(time.Minute)
+	}
+	if spent > 7*1000+500+100 || spent < 7*1000 {
+		t.Errorf("%v bytes in a week, want 1000 a day and what was there at first", spent)
+	}
+}
+
+func TestEvery(t *testing.T) {
+	if got := Standard().Every(time.Hour); got != Standard() {
+		t.Errorf("%+v", got)
+	}
+	want := Timing{Period: time.Minute, Window: 12 * time.Minute, PerDay: 600 << 20}
+	if got := Standard().Every(time.Minute); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestLister: in each window it is one follower's turn, and each has its turn.
+func TestLister(t *testing.T) {
+	for _, followers := range []int{0, 1, 2, 7} {
+		var turns []int
+		for window := range int64(7) {
+			i := lister("services", window, followers)
+			if i < 0 || i >= max(followers, 1) {
+				t.Fatalf("it is the turn of %d of %d", i, followers)
+			}
+			turns = append(turns, i)
+		}
+		slices.Sort(turns)
+		if n := len(slices.Compact(turns)); n != max(followers, 1) {
+			t.Errorf("%d of %d followers have a turn", n, followers)
+		}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	is := func(revision edge.Revision, content string) seen {
+		return seen{found: true, revision: revision, digest: digestOf([]byte(content))}
+	}
+	for name, tt := range map[string]struct {
+		cloud seen
+		at    edge.Revision
+		here  seen
+		upTo  edge.Revision
+		want  verdict
+	}{
+		"the same":                              {is(7, "a"), 10, is(7, "a"), 10, same},
+		"the same, and the replica is further":  {is(7, "a"), 10, is(7, "a"), 99, same},
+		"neither has it":                        {seen{}, 10, seen{}, 10, same},
+		"the replica has not come so far":       {is(9, "b"), 10, is(7, "a"), 9, behind},
+		"nor of what is gone":                   {seen{}, 10, is(7, "a"), 9, behind},
+		"changed since":                         {is(7, "a"), 10, is(11, "b"), 12, changed},
+		"made since":                            {seen{}, 10, is(11, "b"), 12, changed},
+		"changed at the moment of the question": {is(10, "a"), 10, is(10, "a"), 10, same},
+		"other content":                         {is(7, "a"), 10, is(7, "b"), 10, differs},
+		"an earlier revision":                   {is(9, "b"), 10, is(7, "a"), 10, differs},
+		"a revision that the cloud never gave":  {is(7, "a"), 10, is(8, "a"), 10, differs},
+		"invented":                              {seen{}, 10, is(7, "a"), 10, invented},
+		"kept though it is gone":                {seen{}, 10, is(7, "a"), 50, invented},
+		"left out, or deleted since":            {is(7, "a"), 10, seen{}, 12, missing},
+		"a revision from far in the future":     {is(7, "a"), 10, is(1<<60, "a"), 12, changed},
+	} {
+		if got := judge(tt.cloud, tt.at, tt.here, tt.upTo); got != tt.want {
+			t.Errorf("%s: %s, want %s", name, got, tt.want)
+		}
+	}
+}
+
+func TestJudgeBefore(t *testing.T) {
+	is := func(revision edge.Revision, content string) seen {
+		return seen{found: true, revision: revision, digest: digestOf([]byte(content))}
+	}
+	for name, tt := range map[string]struct {
+		before seen
+		upTo   edge.Revision
+		cloud  seen
+		want   verdict
+	}{
+		"the same":                         {is(7, "a"), 9, is(7, "a"), behind},
+		"changed between":                  {is(7, "a"), 9, is(10, "b"), behind},
+		"deleted between, or invented":     {is(7, "a"), 9, seen{}, behind},
+		"made between":                     {seen{}, 9, is(10, "a"), behind},
+		"other content":                    {is(7, "a"), 9, is(7, "b"), differs},
+		"a revision that it never had":     {is(8, "a"), 9, is(7, "a"), differs},
+		"a revision that nothing has yet":  {is(11, "a"), 9, is(7, "a"), ahead},
+		"and of what the cloud has not":    {is(11, "a"), 9, seen{}, ahead},
+		"it says that it has come further": {is(7, "a"), 11, is(7, "a"), ahead},
+	} {
+		if got := judgeBefore(tt.cloud, 10, tt.before, tt.upTo); got != tt.want {
+			t.Errorf("%s: %s, want %s", name, got, tt.want)
+		}
+	}
+}
+
+func TestDigest(t *testing.T) {
+	one := digestOf([]byte(`{"apiVersion":"v1","kind":"X","metadata":{"name":"a","uid":"u"},"spec":{"n":1}}`))
+	if digestOf([]byte(`{"spec":{"n":1}, "metadata":{"uid":"u","name":"a"}}`)) != one {
+		t.Error("the same object, written in another way, is another")
+	}
+	for _, other := range []string{`{"spec":{"n":2},"metadata":{"uid":"u","name":"a"}}`, `{"spec":`, "", "k8s"} {
+		if digestOf([]byte(other)) == one {
+			t.Errorf("%q is the same", other)
+		}
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	for v := behind; v <= withheld; v++ {
+		innocent := v == behind || v == same || v == changed || v == missing
+		if v.lie() == innocent || v.String() == "" {
+			t.Errorf("%s is a lie: %v", v, v.lie())
+		}
+	}
+}
