@@ -35,7 +35,7 @@ var poolCutScenarios = []kit.Scenario{{
 	Name: "pool-cut-hold", Run: poolCutHold,
 	Lab: lab.Config{Pools: 2, Nodes: 3, Timing: lab.Quick, NoCoordinator: true, NoProxy: true},
 	Doc: "all WAN links of a pool are cut: its Pods are held and its nodes NotReady until it heals, until the time is over, or " +
-		"until one node speaks; a pool with a coordinator is held by default, until somebody lets it go, and is not if it opts out",
+		"until one node speaks; a pool with a coordinator is held by default, until somebody lets it go, and not if it opts out",
 }}
 
 const (

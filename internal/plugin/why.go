@@ -130,8 +130,8 @@ func concludeFrom(s Subject, c *corev1.NodeCondition) (state, because string) {
 	}
 	const course = " Kubernetes evicts its Pods in its own time."
 	if h := conditionOf(s.Node, conditionEvictionsHeld); h != nil && h.Status == corev1.ConditionTrue {
-		return StateSilent, "Its whole pool fell silent at once, which is more likely a link than all nodes: evictions are held; " +
-			"its condition EvictionsHeld says until when, and how to let it go."
+		return StateSilent, "Its whole pool fell silent at once, which is more likely a link than all nodes: evictions are " +
+			"held; its condition EvictionsHeld says until when, and how to let it go."
 	}
 	if delegated(s.Lease) {
 		return StateSilent, "It stopped while its pool still spoke for it: it is dead, or cut off from its pool too." + course

@@ -348,8 +348,8 @@ func (c *Controller) condition(was corev1.NodeCondition, change Change, h *inPro
 	case ReasonCut:
 		next.LastTransitionTime = metav1.NewTime(h.since)
 		next.Message = fmt.Sprintf("All nodes of the pool fell silent together: its link is down, more likely than all of them. "+
-			"No Pod is evicted for that until %s, or until a node speaks. If the site is dead, the annotation %s=0s on its NodePool "+
-			"ends it.", h.until(), edge.AnnotationHoldEvictions)
+			"No Pod is evicted for that until %s, or until a node speaks. If the site is dead, the annotation %s=0s on its "+
+			"NodePool ends it.", h.until(), edge.AnnotationHoldEvictions)
 		return next
 	case ReasonNodeSpeaks:
 		next.Message = "The node renews its Lease again."

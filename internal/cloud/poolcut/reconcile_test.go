@@ -65,8 +65,8 @@ func TestByDefault(t *testing.T) {
 	w.cut("n1", "n2", "n3")
 	w.pass(time.Minute)
 	w.wantReasons("cut", "n1 WholePoolCut", "n2 WholePoolCut", "n3 WholePoolCut")
-	w.wantSaid("cut", "Warning WholePoolCut All nodes of the pool fell silent together: its link is down, more likely than all of "+
-		"them. No Pod of 3 nodes is evicted for that for 24h0m0s")
+	w.wantSaid("cut", "Warning WholePoolCut All nodes of the pool fell silent together: its link is down, more likely than "+
+		"all of them. No Pod of 3 nodes is evicted for that for 24h0m0s")
 	if c := conditionOf(w.node("n1"), edge.ConditionEvictionsHeld); !strings.Contains(c.Message, "until 2026-11-22T00:0") ||
 		!strings.Contains(c.Message, edge.AnnotationHoldEvictions+"=0s") {
 		t.Errorf("the condition is %+v", c)

@@ -39,7 +39,8 @@ func TestEndsWithItsTerm(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
 		defer stop()
 		w := New(Config{
-			Node: "a", Lines: func(time.Time) map[edge.NodeName]edge.Line { return nil }, Rested: func(time.Time) bool { return true },
+			Node: "a", Lines: func(time.Time) map[edge.NodeName]edge.Line { return nil },
+			Rested: func(time.Time) bool { return true },
 		})
 		if err := w.Run(ctx, edge.Term{Valid: func() bool { return true }}); err != nil {
 			t.Errorf("Run = %v", err)

@@ -12,7 +12,7 @@ import (
 
 // Yield is the error of a duty that ends its term so that another node leads. The Lease is left to that node: it takes it at
 // once, and others, this hub too, only if it has not within yieldWait.
-type Yield struct{ To edge.NodeName }
+type Yield struct{ To edge.NodeName } //nolint:errname // it is a decision before it is an error
 
 func (y *Yield) Error() string { return fmt.Sprintf("the lead is left to %s", y.To) }
 

@@ -247,7 +247,7 @@ func TestCount(t *testing.T) {
 		want   int
 		fails  string
 	}{
-		"many": {`{"metadata":{"resourceVersion":"44","continue":"x","remainingItemCount":41},"items":[{"metadata":{}}]}`, 42, ""},
+		"many": {`{"metadata":{"resourceVersion":"44","continue":"x","remainingItemCount":41},"items":[{}]}`, 42, ""},
 		"one":  {`{"metadata":{"resourceVersion":"44"},"items":[{"metadata":{"name":"a"}}]}`, 1, ""},
 		"none": {`{"metadata":{"resourceVersion":"44"},"items":[]}`, 0, ""},
 		"it does not say": {`{"metadata":{"resourceVersion":"44","continue":"x"},"items":[{"metadata":{"name":"a"}}]}`, 0,
