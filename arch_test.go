@@ -44,6 +44,8 @@ var law = []struct {
 	{"internal/hub/route", []string{"internal/edge", "internal/hub/link"}, "routing is pure"},
 	{"internal/hub/upstream", []string{"internal/edge", "internal/hub/link", "internal/live", "internal/run"},
 		"a connection does not know who uses it"},
+	{"internal/hub/relay", []string{"internal/edge", "internal/hub/link", "internal/live", "internal/run"},
+		"who lends a line does not know what goes over it"},
 	{"internal/hub/leasewatch", []string{"internal/edge", "internal/run"}, "a watch of Leases does not know what they mean"},
 	{"internal/hub/role",
 		[]string{"internal/edge", "internal/hub/leasewatch", "internal/hub/link", "internal/live", "internal/run"},

@@ -48,6 +48,14 @@ const (
 	// leader forwards that Lease early. The annotation never reaches the cloud.
 	AnnotationCoordinatorHost = "openyurt.io/coordinator-host"
 
+	// AnnotationRelayedBy, beside the mark, says that the node writes its Lease itself, over the line of the neighbour that it
+	// names. On the coordinator's copy it stands alone: nobody is to forward such a heartbeat.
+	AnnotationRelayedBy = "openyurt.io/relayed-by"
+
+	// AnnotationRelaysAt is on the coordinator's copy of a Lease: where the node's hub relays for others, ADDRESS:PORT. It never
+	// reaches the cloud.
+	AnnotationRelaysAt = "openyurt.io/relays-at"
+
 	// TaintUnschedulable (effect NoSchedule) keeps new Pods off a node whose heartbeats are delegated.
 	TaintUnschedulable = "node.openyurt.io/unschedulable"
 
@@ -118,6 +126,9 @@ const (
 
 	// PortHubTLS is where a hub serves Pods.
 	PortHubTLS = 10268
+
+	// PortHubRelay is where a hub relays for the other hubs of its pool.
+	PortHubRelay = 10269
 
 	// PortHubHealth is where a hub serves /healthz and /readyz to anybody, and /status and /metrics to root.
 	PortHubHealth = 10267

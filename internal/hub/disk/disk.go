@@ -108,7 +108,7 @@ func (d *Disk) Run(ctx context.Context) error { return errors.Join(d.Store.Run(c
 func (d *Disk) Heed(ctx context.Context, cloud *live.Value[link.State], others ...*live.Value[link.State]) error {
 	defer d.Online(false)
 	var each sync.WaitGroup
-	each.Go(func() { heed(ctx, cloud, func(s link.State) { d.Online(s == link.Up) }) })
+	each.Go(func() { heed(ctx, cloud, func(s link.State) { d.Online(s.Answers()) }) })
 	for _, l := range slices.Concat([]*live.Value[link.State]{cloud}, others) {
 		each.Go(func() {
 			heed(ctx, l, func(s link.State) {

@@ -237,7 +237,7 @@ func (m *Machine) look(e Event) (later edge.History) {
 		later = is.Declared
 	}
 	is.Covered = is.Covered && is.Declared == is.History.Number
-	if is.Cloud == link.Up && was.Cloud != link.Up {
+	if is.Cloud.Answers() && !was.Cloud.Answers() {
 		m.cloud.recovered()
 	}
 	if is.Coordinator == link.Up && was.Coordinator != link.Up || is.Covered && !was.Covered {
@@ -396,7 +396,7 @@ func (m *Machine) past(o Origin) *past {
 // start begins an attempt.
 func (m *Machine) start(e Event, from Origin, list bool) Attempt {
 	m.running.Attempt = Attempt{
-		From: from, List: list, History: m.looked.History.Number, Choice: m.looked.Cloud == link.Up, Why: m.choice.Why,
+		From: from, List: list, History: m.looked.History.Number, Choice: m.looked.Cloud.Answers(), Why: m.choice.Why,
 	}
 	m.running.refresh = list && m.demand == asking
 	if list && from == Cloud && m.config.Pages {

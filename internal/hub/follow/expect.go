@@ -93,7 +93,7 @@ func (m *Member) expect(ctx context.Context, cloud *live.Value[link.State], wait
 			return p
 		}
 		// The hub's own selections are listed once for a pool: their resumed watch soon shows that nothing is missing.
-		if complete && state == link.Up && !m.fixed() && m.small() {
+		if complete && state.Answers() && !m.fixed() && m.small() {
 			m.feed.Refresh()
 		}
 		select {
@@ -103,7 +103,7 @@ func (m *Member) expect(ctx context.Context, cloud *live.Value[link.State], wait
 		case <-m.ended:
 			return foreign
 		case <-timer.C:
-			if complete && state == link.Up {
+			if complete && state.Answers() {
 				return foreign // the feed takes long, and the cloud can answer
 			}
 			return late

@@ -107,7 +107,7 @@ func (s *Set) Answer(w http.ResponseWriter, r *http.Request, client string) bool
 		context.AfterFunc(r.Context(), func() { s.release(m) })
 	}()
 	prospect := m.expect(r.Context(), s.cfg.Cloud, patience, asksForNow(r, info.Verb))
-	up := s.cfg.Cloud.Get() == link.Up
+	up := s.cfg.Cloud.Get().Answers()
 	if prospect == known && up && !viewed && (info.Verb == "list" && m.behind(r) || m.handler.Poorer(r, info.Verb)) {
 		// The revision is another object's, or one that the hub had before it was killed. The replica would reach it
 		// only with its next event.

@@ -312,7 +312,7 @@ func (s *Set) tidy(now time.Time) {
 
 // takenBackLocked reports whether the cloud has denied a selection to a caller with credentials of its own for deniedFor.
 func (s *Set) takenBackLocked(m *Member, now time.Time) bool {
-	if m.fixed() || m.Client == "" || s.cfg.Cloud.Get() != link.Up || !m.feed.Status().Get().Denied {
+	if m.fixed() || m.Client == "" || !s.cfg.Cloud.Get().Answers() || !m.feed.Status().Get().Denied {
 		m.denied = time.Time{}
 		return false
 	}

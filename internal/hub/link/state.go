@@ -13,15 +13,18 @@ const (
 	// Failing: the other end answers, but it, or a balancer in front of it, answers core reads and Leases with 502, 503 or
 	// 504. Requests go out as before, and nothing is reset; whoever can do without an answer does.
 	Failing
+	// Relayed: the node's own line is down, and the other end answers through a neighbour's. No Monitor says so: it is made of
+	// two links (see upstream.Detour). Who speaks for others needs a line of its own, which is Up alone.
+	Relayed
 )
 
-// Answers reports whether the other end answers what it is asked.
-func (s State) Answers() bool { return s == Up }
+// Answers reports whether the other end answers what it is asked, over whichever line.
+func (s State) Answers() bool { return s == Up || s == Relayed }
 
 // Reachable reports whether the other end is known to be there, whatever it answers.
-func (s State) Reachable() bool { return s == Up || s == Failing }
+func (s State) Reachable() bool { return s == Failing || s.Answers() }
 
-// String returns "unknown", "up", "down" or "failing".
+// String returns "unknown", "up", "down", "failing" or "relayed".
 func (s State) String() string {
 	switch s {
 	case Up:
@@ -30,6 +33,8 @@ func (s State) String() string {
 		return "down"
 	case Failing:
 		return "failing"
+	case Relayed:
+		return "relayed"
 	default:
 		return "unknown"
 	}

@@ -183,7 +183,7 @@ func (n *Node) Changed() { n.changed.ring() }
 func (n *Node) await(ctx context.Context) {
 	cloud, linked := n.config.CloudLink.Watch()
 	_ = run.Pause(ctx, lookEvery)
-	if cloud != link.Up || n.config.Overlay.Cut(time.Now()) {
+	if !cloud.Answers() || n.config.Overlay.Cut(time.Now()) {
 		return // what was said in a cut goes by time
 	}
 	next := n.asked.Add(askEvery)

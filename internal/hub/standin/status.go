@@ -174,7 +174,7 @@ func (s *statuses) pods() (all []stream.Object) {
 func (s *statuses) cut(cloud link.State, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if cloud != link.Up {
+	if !cloud.Answers() {
 		s.cutAt = now
 	}
 	return now.Sub(s.cutAt) < settling || now.Sub(s.latest) < settling

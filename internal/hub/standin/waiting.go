@@ -221,7 +221,7 @@ func (l *eventLog) turn(what *waiting, there bool) {
 func (t *Taker) tell(ctx context.Context) {
 	again, told := run.Backoff{Min: tellMin, Max: tellMax}, false
 	for ctx.Err() == nil {
-		if _, err := t.config.CloudLink.Wait(ctx, func(s link.State) bool { return s == link.Up }); err != nil {
+		if _, err := t.config.CloudLink.Wait(ctx, link.State.Answers); err != nil {
 			return
 		}
 		what := t.events.oldest(time.Now())

@@ -43,6 +43,8 @@ type Config struct {
 	// Addresses, if not nil, returns the addresses that the name in a server's HOST:PORT has now, by its name server; followed is
 	// false if there are none to follow. Connections to an address that the name has lost are given up.
 	Addresses func(ctx context.Context, server string) (now []netip.Addr, followed bool, err error)
+	// Detour, if not nil, is another way to the servers, for while none answers over the node's own line.
+	Detour *Detour
 	// addresses says how fast the addresses of names are followed; zero means as every hub does.
 	addresses addressTiming
 	// Clock is where times come from: the system's clock.

@@ -49,6 +49,17 @@ func newMetrics(u *Upstream) *metrics {
 		}
 		return 0
 	})
+	if u.cfg.Detour != nil {
+		register.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "yurthub_upstream_relayed",
+			Help: "1: the node's own line is down, and requests go through a neighbour's; else 0.",
+		}, func() float64 {
+			if u.anyway.Get() == link.Relayed {
+				return 1
+			}
+			return 0
+		})
+	}
 	if registerer != nil {
 		registerer.MustRegister(&carriedByKind{m})
 	}

@@ -41,8 +41,14 @@ type Upstream struct {
 	// installing orders who replaces the servers' transports.
 	installing sync.Mutex
 
-	link *live.Value[link.State]
-	mu   sync.Mutex // orders the writers of link
+	// own is the best of the servers' links. link is what follows from it and from the detour for all requests, anyway for
+	// those that take it whatever it is used for.
+	own, link, anyway *live.Value[link.State]
+	// detour reaches the same servers by Config.Detour; nil while it is not needed.
+	detour atomic.Pointer[Upstream]
+
+	mu     sync.Mutex // orders the writers of own, link and anyway
+	timing link.Timing
 }
 
 // New returns an Upstream. It checks cfg and registers metrics; it reads neither files nor the network.
@@ -64,7 +70,8 @@ func New(cfg Config) (*Upstream, error) {
 	}
 	u := &Upstream{
 		cfg: cfg, ready: make(chan struct{}), stopped: make(chan struct{}), moved: make(chan struct{}, 1),
-		link: live.NewValue(link.Unknown),
+		own: live.NewValue(link.Unknown), link: live.NewValue(link.Unknown), anyway: live.NewValue(link.Unknown),
+		timing: cfg.Link,
 	}
 	u.metrics = newMetrics(u)
 	for _, address := range cfg.Servers {
@@ -124,6 +131,9 @@ func (u *Upstream) Run(ctx context.Context) error {
 			return s.monitor.Run(klog.NewContext(ctx, log.WithValues("server", s.addr)))
 		})
 	}
+	if u.cfg.Detour != nil {
+		group.Add("detour", u.followDetour)
+	}
 	return group.Run(ctx)
 }
 
@@ -140,7 +150,7 @@ func (u *Upstream) followLink(ctx context.Context, s *server) error {
 	}
 }
 
-// judge sets the upstream's link state: the best of its servers'.
+// judge sets the upstream's link state: the best of its servers', or what the detour makes of it.
 func (u *Upstream) judge() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -150,13 +160,21 @@ func (u *Upstream) judge() {
 			best = state
 		}
 	}
-	u.link.Set(best)
+	u.own.Set(best)
+	forAll, forSome := best, best
+	if best == link.Down && u.detourAnswers() {
+		if forSome = link.Relayed; u.cfg.Detour.Use.Get() == ForAll {
+			forAll = link.Relayed
+		}
+	}
+	u.anyway.Set(forSome)
+	u.link.Set(forAll)
 }
 
-// better reports whether a is the better state of a link to send a request over. An unknown link may be down and a failing one
-// is not, but for a single request the unknown one is the better chance, if only for a moment.
+// better reports whether a is the better state of a server's link to send a request over. An unknown link may be down and a
+// failing one is not, but for a single request the unknown one is the better chance, if only for a moment.
 func better(a, b link.State) bool {
-	rank := [...]int{link.Down: 0, link.Failing: 1, link.Unknown: 2, link.Up: 3}
+	rank := [...]int{link.Down: 0, link.Failing: 1, link.Relayed: 1, link.Unknown: 2, link.Up: 3}
 	return rank[a] > rank[b]
 }
 
@@ -169,8 +187,17 @@ func (u *Upstream) Moved() {
 	}
 }
 
-// Link is the best of the servers' links: up before unknown, failing and down.
+// Link is the best of the servers' links: up before unknown, failing and down; relayed instead of down while Config.Detour
+// works, and is to be used for all.
 func (u *Upstream) Link() *live.Value[link.State] { return u.link }
+
+// Servers returns the servers' addresses, HOST:PORT.
+func (u *Upstream) Servers() (all []string) {
+	for _, s := range u.servers {
+		all = append(all, s.addr)
+	}
+	return all
+}
 
 // NotDown waits until the link is not down, or until ctx ends; then it returns the cause.
 func (u *Upstream) NotDown(ctx context.Context) error {
@@ -181,7 +208,7 @@ func (u *Upstream) NotDown(ctx context.Context) error {
 // AsNode returns a RoundTripper that presents the node's client certificate. It sets scheme and host of requests, and
 // waits until Run has read the credentials. Errors are DownError while the link is down (see NotSent).
 func (u *Upstream) AsNode() http.RoundTripper {
-	return u.counting(&identity{upstream: u, asNode: true})
+	return u.by(true)
 }
 
 // AsHub returns a RoundTripper like AsNode's for the hub's own requests, which name the hub as their user agent.
@@ -191,7 +218,7 @@ func (u *Upstream) AsHub() http.RoundTripper {
 
 // AsCaller returns a RoundTripper like AsNode's that presents no client certificate: for requests that carry
 // credentials of their own.
-func (u *Upstream) AsCaller() http.RoundTripper { return u.counting(&identity{upstream: u}) }
+func (u *Upstream) AsCaller() http.RoundTripper { return u.by(false) }
 
 // RESTConfig returns a configuration for client-go that makes requests as the node, in protobuf where the server knows
 // it, without a client-side rate limit. Set Impersonate on a copy (rest.CopyConfig) to act as somebody else.
@@ -267,6 +294,12 @@ func (u *Upstream) settle(index int, tried uint32) {
 
 // Retime has all links judged by another timing from now on.
 func (u *Upstream) Retime(timing link.Timing) {
+	u.mu.Lock()
+	u.timing = timing
+	u.mu.Unlock()
+	if d := u.detour.Load(); d != nil {
+		d.Retime(timing)
+	}
 	for _, s := range u.servers {
 		s.monitor.Retime(timing)
 	}

@@ -1,0 +1,241 @@
+package relay
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+)
+
+const (
+	// reachTimeout bounds how long a neighbour may take for the connection and the handshake, which cross the LAN only;
+	// answerTimeout bounds its answer, for which it reaches the API server.
+	reachTimeout  = 2 * time.Second
+	answerTimeout = openTimeout
+	// askTimeout bounds a question to the coordinator, and askedFor is how long its answer is used.
+	askTimeout = 2 * time.Second
+	askedFor   = 3 * time.Second
+	// tries bounds the neighbours that are tried for one connection.
+	tries = 3
+	// maxReply bounds a neighbour's answer, in bytes.
+	maxReply = 4 << 10
+)
+
+// ErrNobody says that no neighbour relays.
+var ErrNobody = errors.New("no node of the pool relays")
+
+// ClientConfig is what a Client needs. All fields but Metrics are required.
+type ClientConfig struct {
+	Credentials Credentials
+	// Node is this hub's own node.
+	Node edge.NodeName
+	// Coordinator is a client of the pool's coordinator. The hub must be allowed to list the Leases in kube-node-lease there.
+	Coordinator coordinationv1client.LeasesGetter
+	// Dial opens a connection on the LAN.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Metrics takes the metrics; nil means that nobody sees them.
+	Metrics prometheus.Registerer
+}
+
+// Client reaches API servers through neighbours. Safe for concurrent use.
+type Client struct {
+	cfg   ClientConfig
+	tried *prometheus.CounterVec
+	by    atomic.Pointer[edge.NodeName]
+
+	mu     sync.Mutex
+	known  []neighbour // as last asked, ranked
+	asked  time.Time
+	failed failures
+}
+
+// NewClient returns a Client. It registers its metrics.
+func NewClient(c ClientConfig) *Client {
+	return &Client{cfg: c, failed: failures{}, tried: promauto.With(c.Metrics).NewCounterVec(prometheus.CounterOpts{
+		Name: "yurthub_relayed_connections_total",
+		Help: "Connections to the cloud that this hub asked a neighbour for, by their result: ok, failed.",
+	}, []string{"result"})}
+}
+
+// By returns the neighbour that opened the last tunnel; empty if none has.
+func (c *Client) By() edge.NodeName {
+	if by := c.by.Load(); by != nil {
+		return *by
+	}
+	return ""
+}
+
+// DialContext opens a connection to an API server, HOST:PORT, through a neighbour. If one fails, it tries another at once.
+func (c *Client) DialContext(ctx context.Context, _, server string) (net.Conn, error) {
+	if _, err := c.cfg.Credentials.own(); err != nil {
+		return nil, err
+	}
+	all, err := c.candidates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	errs := []error{ErrNobody}
+	for _, n := range all[:min(len(all), tries)] {
+		conn, err := c.through(ctx, n, server)
+		c.note(ctx, n, err)
+		if err == nil {
+			return conn, nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", n.name, err))
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+// note takes in how a try at a neighbour ended.
+func (c *Client) note(ctx context.Context, n neighbour, err error) {
+	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
+		return // nobody waits for it any more: that says nothing about the neighbour
+	}
+	c.mu.Lock()
+	c.failed.note(n.name, err == nil, time.Now())
+	c.mu.Unlock()
+	if err != nil {
+		c.tried.WithLabelValues("failed").Inc()
+		return
+	}
+	c.tried.WithLabelValues("ok").Inc()
+	if before := c.by.Swap(&n.name); before == nil || *before != n.name {
+		klog.FromContext(ctx).Info("The cloud is reached through a neighbour", "neighbour", n.name, "address", n.at)
+	}
+}
+
+// candidates returns the neighbours in the order in which to try them. Where the coordinator does not say, those of before
+// count.
+func (c *Client) candidates(ctx context.Context) ([]neighbour, error) {
+	c.mu.Lock()
+	old := c.asked.IsZero() || time.Since(c.asked) >= askedFor
+	c.mu.Unlock()
+	var failure error
+	if old {
+		failure = c.ask(ctx)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.known) == 0 && failure != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNobody, failure)
+	}
+	all := append([]neighbour{}, c.known...)
+	c.failed.last(all, time.Now())
+	return all, nil
+}
+
+// ask asks the coordinator which neighbours relay.
+func (c *Client) ask(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	found, err := c.cfg.Coordinator.Leases(corev1.NamespaceNodeLease).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return fmt.Errorf("ask the coordinator who relays: %w", err)
+	}
+	all := neighbours(c.cfg.Node, found.Items)
+	rank(c.cfg.Node, all)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known, c.asked = all, time.Now()
+	return nil
+}
+
+// through asks one neighbour for a tunnel.
+func (c *Client) through(ctx context.Context, n neighbour, server string) (net.Conn, error) {
+	reaching, cancel := context.WithTimeout(ctx, reachTimeout)
+	defer cancel()
+	raw, err := c.cfg.Dial(reaching, "tcp", n.at.String())
+	if err != nil {
+		return nil, err
+	}
+	conn := tls.Client(raw, c.cfg.Credentials.asking(n.name))
+	if err := conn.HandshakeContext(reaching); err != nil {
+		_ = raw.Close() // the handshake's error says it all
+		return nil, err
+	}
+	answering, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	// The neighbour may be silent: an end of its time ends the waiting.
+	stop := context.AfterFunc(answering, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
+	err = connect(conn, server)
+	if !stop() && err == nil {
+		err = context.Cause(answering)
+	}
+	if err != nil {
+		_ = raw.Close()
+		return nil, err
+	}
+	return tunnel{Conn: conn, raw: raw}, nil
+}
+
+// connect asks for a tunnel, and reads the answer, and nothing of what follows it.
+func connect(conn net.Conn, server string) error {
+	request := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: server}, Host: server, Header: http.Header{
+		"User-Agent": {"yurthub"},
+	}}
+	if err := request.Write(conn); err != nil {
+		return err
+	}
+	var header strings.Builder
+	for one := make([]byte, 1); !strings.HasSuffix(header.String(), "\r\n\r\n"); {
+		if header.Len() >= maxReply {
+			return fmt.Errorf("its answer is longer than %d bytes", maxReply)
+		}
+		if _, err := conn.Read(one); err != nil {
+			return err
+		}
+		header.WriteByte(one[0])
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(strings.NewReader(header.String())), request)
+	if err != nil {
+		return fmt.Errorf("its answer: %w", err)
+	}
+	_ = answer.Body.Close() // there is none in what was read
+	if answer.StatusCode != http.StatusOK {
+		why := make([]byte, 256)
+		n, _ := io.ReadAtLeast(conn, why, 1) // only to say more
+		return fmt.Errorf("it answers %s: %s", answer.Status, strings.TrimSpace(string(why[:n])))
+	}
+	return nil
+}
+
+// tunnel is a connection to an API server inside of the one to a neighbour.
+type tunnel struct {
+	net.Conn
+	raw net.Conn
+}
+
+// SetLinger has a close reset the connection to the neighbour: what it has not taken yet is dropped.
+func (t tunnel) SetLinger(seconds int) error {
+	if c, ok := t.raw.(interface{ SetLinger(sec int) error }); ok {
+		return c.SetLinger(seconds)
+	}
+	return errors.ErrUnsupported
+}
+
+// Close closes the connection to the neighbour. TLS says no goodbye, which could wait for a dead one.
+func (t tunnel) Close() error { return t.raw.Close() }
+
+// RemoteAddr is that of the neighbour.
+func (t tunnel) RemoteAddr() net.Addr { return t.raw.RemoteAddr() }

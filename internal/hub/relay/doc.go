@@ -1,0 +1,20 @@
+// Package relay lends a node's line to the cloud to the other nodes of its pool, whose own lines are down.
+//
+//	hub of A, whose line is down                hub of B, whose line is up
+//	  upstream's detour ── Client ── TLS ──────▶ Server ── B's own way ──▶ API server
+//	        └────────────── A's own TLS, end to end ───────────────────────────┘
+//
+// Client finds the neighbours that relay among the coordinator's copies of Leases, chooses one, and asks it for a tunnel (HTTP
+// CONNECT). Server opens it to an API server of its own hub's configuration, and to nothing else. Both show the certificate
+// that their pool's authority has signed for hubs, so no other pool, and nobody outside, gets further than the handshake.
+//
+// What goes through is TLS between the relayed hub and the API server: B lends its line, not its identity, and can read nothing
+// and change nothing. It can end a connection, and hold it up.
+//
+// Invariants: a Server relays only while its own line is up by itself, so no two hubs relay for each other. It holds a bounded
+// number of tunnels, in all and for each neighbour, and carries a bounded number of bytes in a second and in a day. A Client
+// sends nothing to a neighbour whose certificate is not that neighbour's.
+//
+// The alternative was to forward requests instead of bytes. B would have seen A's Secrets and tokens, and the cloud B's identity
+// (docs/adr/0047-relay.md).
+package relay

@@ -1,0 +1,389 @@
+package relay
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+)
+
+// authority is a pool's for its hubs.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "pool"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authority{cert, key}
+}
+
+// hub returns what a hub of the pool is known by, with a common name.
+func (a *authority) hub(t *testing.T, name string) Credentials {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, a.cert, key.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair := &tls.Certificate{Certificate: [][]byte{der, a.cert.Raw}, PrivateKey: key}
+	return Credentials{Own: func() *tls.Certificate { return pair }, Now: time.Now}
+}
+
+// member is a hub that relays.
+type member struct {
+	*Server
+	link  *live.Value[link.State]
+	at    string
+	close func()
+}
+
+func generous() Limits {
+	return Limits{PerPeer: 4, All: 8, BytesPerSecond: 8 << 20, BytesPerDay: 1 << 30}
+}
+
+func (a *authority) relays(t *testing.T, name edge.NodeName, limits Limits, targets ...string) *member {
+	t.Helper()
+	m := &member{link: live.NewValue(link.Up)}
+	known := a.hub(t, name.HubUser())
+	m.Server = NewServer(ServerConfig{
+		Credentials: known, Link: m.link, Targets: targets, Dial: (&net.Dialer{}).DialContext,
+		Limits: func() Limits { return limits },
+	})
+	s := httptest.NewUnstartedServer(m.Server)
+	s.TLS, s.Config.ErrorLog = known.Serving(), nil
+	s.TLS.NextProtos = []string{"http/1.1"}
+	s.TLS.Certificates = []tls.Certificate{*known.Own()} // else httptest adds one of its own, which comes first
+	s.StartTLS()
+	m.at, m.close = s.Listener.Addr().String(), s.CloseClientConnections
+	t.Cleanup(func() {
+		m.link.Set(link.Down) // it ends the tunnels, which the server does not know
+		s.CloseClientConnections()
+		s.Close()
+	})
+	return m
+}
+
+// pool is what a coordinator says of those that relay.
+func pool(t *testing.T, members map[edge.NodeName]string) *fake.Clientset {
+	t.Helper()
+	client := fake.NewClientset()
+	for name, at := range members {
+		_, err := client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(t.Context(), &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: string(name), Annotations: map[string]string{edge.AnnotationRelaysAt: at}},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To(string(name))},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return client
+}
+
+func (a *authority) asks(t *testing.T, coordinator *fake.Clientset) *Client {
+	t.Helper()
+	return NewClient(ClientConfig{
+		Credentials: a.hub(t, edge.NodeName("n1").HubUser()), Node: "n1", Coordinator: coordinator.CoordinationV1(),
+		Dial: (&net.Dialer{}).DialContext,
+	})
+}
+
+// cloud is an API server, which repeats what it is told.
+func cloud(t *testing.T) *httptest.Server {
+	t.Helper()
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		said, err := io.ReadAll(r.Body)
+		if err != nil {
+			return // the caller sees that the answer is short
+		}
+		fmt.Fprint(w, string(said)+"cloud")
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// through makes a request with the client's own TLS, end to end.
+func through(t *testing.T, c *Client, s *httptest.Server, body string) (string, error) {
+	t.Helper()
+	transport := s.Client().Transport.(*http.Transport).Clone()
+	transport.DialContext, transport.Proxy = c.DialContext, nil
+	defer transport.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := transport.RoundTrip(req)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	return string(text), err
+}
+
+func (m *member) count(why string) int {
+	return int(testutil.ToFloat64(m.refused.WithLabelValues(why)))
+}
+
+func waitFor(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for tick := time.NewTicker(2 * time.Millisecond); !done(); {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func TestThroughANeighbour(t *testing.T) {
+	ca, s := newAuthority(t), cloud(t)
+	m := ca.relays(t, "n2", generous(), s.Listener.Addr().String())
+	c := ca.asks(t, pool(t, map[edge.NodeName]string{"n2": m.at}))
+	if by := c.By(); by != "" {
+		t.Errorf("%s relays already", by)
+	}
+	text, err := through(t, c, s, "hello ")
+	if text != "hello cloud" || err != nil || c.By() != "n2" {
+		t.Errorf("%q, %v by %q", text, err, c.By())
+	}
+	if up := testutil.ToFloat64(m.carried.WithLabelValues("up")); up < 500 {
+		t.Errorf("%v bytes were counted on their way up", up)
+	}
+	waitFor(t, "the tunnel ends with its connection", func() bool { return m.Neighbours() == 0 })
+}
+
+// TestAnotherTakesOver: a neighbour that is gone, has no line, or spent its day is left at once; its tunnels end.
+func TestAnotherTakesOver(t *testing.T) {
+	ca, s := newAuthority(t), cloud(t)
+	target := s.Listener.Addr().String()
+	members, at := map[edge.NodeName]*member{}, map[edge.NodeName]string{}
+	for _, name := range []edge.NodeName{"n2", "n3"} {
+		members[name] = ca.relays(t, name, generous(), target)
+		at[name] = members[name].at
+	}
+	c := ca.asks(t, pool(t, at))
+	conn, err := c.DialContext(t.Context(), "tcp", target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	first := c.By()
+	members[first].link.Set(link.Relayed) // it has a line no more, but another's
+	if n, err := conn.Read(make([]byte, 1)); err == nil {
+		t.Errorf("%d bytes of a tunnel whose line is gone", n)
+	}
+	text, err := through(t, c, s, "")
+	if text != "cloud" || err != nil || c.By() == first {
+		t.Errorf("%q, %v by %q", text, err, c.By())
+	}
+	if members[first].count("no-link") != 1 || members[first].Relays() {
+		t.Errorf("%s was not asked, or relays still", first)
+	}
+	second := c.By()
+	members[second].link.Set(link.Failing)
+	if _, err := through(t, c, s, ""); !errors.Is(err, ErrNobody) {
+		t.Errorf("%v, though nobody has a line", err)
+	}
+	members[first].link.Set(link.Up)
+	if text, err := through(t, c, s, ""); text != "cloud" || err != nil || c.By() != first {
+		t.Errorf("%q, %v by %q, which has a line again", text, err, c.By())
+	}
+}
+
+// TestCoordinatorGone: the neighbours of before count where the coordinator does not say.
+func TestCoordinatorGone(t *testing.T) {
+	ca, s := newAuthority(t), cloud(t)
+	m := ca.relays(t, "n2", generous(), s.Listener.Addr().String())
+	coordinator := pool(t, map[edge.NodeName]string{"n2": m.at})
+	c := ca.asks(t, coordinator)
+	var gone atomic.Bool
+	coordinator.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return gone.Load(), nil, errors.New("gone")
+	})
+	gone.Store(true)
+	if _, err := through(t, c, s, ""); !errors.Is(err, ErrNobody) {
+		t.Errorf("%v, though nobody is known", err)
+	}
+	gone.Store(false)
+	if _, err := through(t, c, s, ""); err != nil {
+		t.Error(err)
+	}
+	gone.Store(true)
+	c.mu.Lock()
+	c.asked = time.Now().Add(-time.Hour)
+	c.mu.Unlock()
+	if _, err := through(t, c, s, ""); err != nil {
+		t.Errorf("%v, though a neighbour is known", err)
+	}
+}
+
+// TestWhoIsRefused: nobody but hubs of the pool gets through the handshake, and they get nowhere else.
+func TestWhoIsRefused(t *testing.T) {
+	ca, other, s := newAuthority(t), newAuthority(t), cloud(t)
+	target := s.Listener.Addr().String()
+	m := ca.relays(t, "n2", generous(), target)
+	ask := func(config *tls.Config, request string) (string, error) {
+		conn, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", m.at)
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = conn.Close() }()
+		if _, err := io.WriteString(conn, request); err != nil {
+			return "", err
+		}
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		return strings.TrimSpace(line), err
+	}
+	connect := func(to string) string { return "CONNECT " + to + " HTTP/1.1\r\nHost: " + to + "\r\n\r\n" }
+	good := ca.hub(t, "openyurt:hub:n1").asking("n2")
+	anyone := &tls.Config{InsecureSkipVerify: true}
+	const no = "HTTP/1.1 405 Method Not Allowed"
+	for name, tc := range map[string]struct {
+		config  *tls.Config
+		request string
+		want    string // empty: it does not get through the handshake
+		why     string
+	}{
+		"no certificate":        {anyone, connect(target), "", ""},
+		"another pool's hub":    {showing(other.hub(t, "openyurt:hub:n1")), connect(target), "", ""},
+		"no hub":                {showing(ca.hub(t, "system:node:n1")), connect(target), "", ""},
+		"without a name":        {showing(ca.hub(t, "openyurt:hub:")), connect(target), "", ""},
+		"a hub":                 {good, connect(target), "HTTP/1.1 200 Connection established", ""},
+		"to another address":    {good, connect("127.0.0.1:1"), "HTTP/1.1 403 Forbidden", "target"},
+		"to the same host":      {good, connect(strings.Split(target, ":")[0] + ":22"), "HTTP/1.1 403 Forbidden", "target"},
+		"not for a tunnel":      {good, "GET / HTTP/1.1\r\nHost: " + target + "\r\n\r\n", no, "no-connect"},
+		"as another's proxy":    {good, "GET http://" + target + "/ HTTP/1.1\r\nHost: " + target + "\r\n\r\n", no, "no-connect"},
+		"the neighbour's other": {ca.hub(t, "openyurt:hub:n1").asking("n3"), connect(target), "", ""},
+	} {
+		before := m.count(tc.why)
+		got, err := ask(tc.config, tc.request)
+		if got != tc.want || (err == nil) != (tc.want != "") {
+			t.Errorf("%s: %q, %v, want %q", name, got, err, tc.want)
+		}
+		if tc.why != "" && m.count(tc.why) != before+1 {
+			t.Errorf("%s: not counted as %s", name, tc.why)
+		}
+	}
+	plain := httptest.NewRecorder()
+	m.ServeHTTP(plain, httptest.NewRequestWithContext(t.Context(), http.MethodConnect, "http://"+target, nil))
+	if plain.Code != http.StatusForbidden {
+		t.Errorf("without TLS: %d", plain.Code)
+	}
+}
+
+// showing shows a certificate, and takes whatever it is shown.
+func showing(c Credentials) *tls.Config {
+	config := c.asking("")
+	config.VerifyConnection = nil
+	return config
+}
+
+// TestLimits: tunnels, bytes of a second and bytes of a day are bounded.
+func TestLimits(t *testing.T) {
+	ca, s := newAuthority(t), cloud(t)
+	target := s.Listener.Addr().String()
+	limits := generous()
+	limits.PerPeer = 2
+	m := ca.relays(t, "n2", limits, target)
+	c := ca.asks(t, pool(t, map[edge.NodeName]string{"n2": m.at}))
+	for i := range 3 {
+		conn, err := c.DialContext(t.Context(), "tcp", target)
+		if (err == nil) != (i < limits.PerPeer) {
+			t.Errorf("tunnel %d: %v", i, err)
+		}
+		if conn != nil {
+			defer func() { _ = conn.Close() }()
+		}
+	}
+	if m.count("too-many") != 1 || m.Neighbours() != 1 {
+		t.Errorf("%d refused, %d neighbours", m.count("too-many"), m.Neighbours())
+	}
+
+	slow := limits
+	slow.BytesPerSecond = 128 << 10
+	m = ca.relays(t, "n3", slow, target)
+	c = ca.asks(t, pool(t, map[edge.NodeName]string{"n3": m.at}))
+	began := time.Now()
+	if _, err := through(t, c, s, strings.Repeat("x", 100<<10)); err != nil { // there and back
+		t.Error(err)
+	}
+	if took := time.Since(began); took < time.Second {
+		t.Errorf("200 KB took %v at 128 KB/s", took)
+	}
+
+	little := limits
+	little.BytesPerDay = 64 << 10
+	m = ca.relays(t, "n4", little, target)
+	c = ca.asks(t, pool(t, map[edge.NodeName]string{"n4": m.at}))
+	if text, err := through(t, c, s, strings.Repeat("x", 1<<20)); err == nil {
+		t.Errorf("%d bytes came through, more than a day has", len(text))
+	}
+	waitFor(t, "nothing is relayed any more", func() bool { return !m.Relays() })
+	if _, err := through(t, c, s, ""); !errors.Is(err, ErrNobody) || m.count("day") == 0 {
+		t.Errorf("%v, %d refused for the day", err, m.count("day"))
+	}
+}
+
+// TestNoCertificate: a hub that its pool's authority does not know yet asks nobody.
+func TestNoCertificate(t *testing.T) {
+	ca, s := newAuthority(t), cloud(t)
+	m := ca.relays(t, "n2", generous(), s.Listener.Addr().String())
+	c := ca.asks(t, pool(t, map[edge.NodeName]string{"n2": m.at}))
+	c.cfg.Credentials.Own = func() *tls.Certificate { return nil }
+	if _, err := c.DialContext(t.Context(), "tcp", s.Listener.Addr().String()); !errors.Is(err, ErrNoCertificate) {
+		t.Error(err)
+	}
+}

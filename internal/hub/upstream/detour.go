@@ -1,0 +1,198 @@
+package upstream
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+)
+
+// Use says for which requests a detour is used.
+type Use uint8
+
+const (
+	// ForNothing: it is not used.
+	ForNothing Use = iota
+	// ForSome: it is used for requests whose context is Anyway's. For all others the link is down.
+	ForSome
+	// ForAll: it is used for all requests.
+	ForAll
+)
+
+// Detour is another way to an upstream's servers. While it is used, the servers are still probed over the node's own line, which
+// is taken again as soon as it is up. Both ways are judged alike: each has links of its own.
+type Detour struct {
+	// DialContext opens connections to a server, HOST:PORT.
+	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Use says what it is used for. It may change.
+	Use *live.Value[Use]
+}
+
+const (
+	// detourDrain is how long requests may go on by the detour once new ones take the node's own line.
+	detourDrain = 5 * time.Second
+	// detourPause is the time before another try if the detour can't even begin.
+	detourPause = 5 * time.Second
+)
+
+type anywayKey struct{}
+
+// Anyway returns a context for requests that take the detour also where it is used for some only.
+func Anyway(ctx context.Context) context.Context { return context.WithValue(ctx, anywayKey{}, true) }
+
+// AnywayLink is Link for requests whose context is Anyway's.
+func (u *Upstream) AnywayLink() *live.Value[link.State] { return u.anyway }
+
+// Anyways returns a RoundTripper that makes each request in a context of Anyway's.
+func Anyways(rt http.RoundTripper) http.RoundTripper { return anyways{rt} }
+
+type anyways struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (a anyways) RoundTrip(req *http.Request) (*http.Response, error) {
+	return a.RoundTripper.RoundTrip(req.WithContext(Anyway(req.Context())))
+}
+
+// detourAnswers reports whether the servers answer by the detour, and it may be used.
+func (u *Upstream) detourAnswers() bool {
+	d := u.detour.Load()
+	return d != nil && d.link.Get() == link.Up && u.cfg.Detour.Use.Get() != ForNothing
+}
+
+// followDetour has a detour whenever the node's own line is down, until ctx ends.
+func (u *Upstream) followDetour(ctx context.Context) error {
+	for ctx.Err() == nil {
+		own, changed := u.own.Watch()
+		use, other := u.cfg.Detour.Use.Watch()
+		if own == link.Down && use != ForNothing {
+			u.takeDetour(ctx)
+			continue
+		}
+		select {
+		case <-changed:
+		case <-other:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// takeDetour has a detour until the node's own line is not down, and then lets requests end that go by it.
+func (u *Upstream) takeDetour(ctx context.Context) {
+	logger := klog.FromContext(ctx).WithValues("way", "neighbour")
+	cfg := u.cfg
+	cfg.DialContext, cfg.Address, cfg.Addresses, cfg.Detour, cfg.Metrics = u.cfg.Detour.DialContext, nil, nil, nil, nil
+	u.mu.Lock()
+	cfg.Link = u.timing
+	u.mu.Unlock()
+	d, err := New(cfg)
+	if err != nil {
+		logger.Error(err, "Cannot reach the servers through a neighbour")
+		u.rest(ctx, detourPause)
+		return
+	}
+	running, stop := context.WithCancel(klog.NewContext(ctx, logger))
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(running) }()
+	u.detour.Store(d)
+	done, failed := u.whileDetoured(ctx, d, ended)
+	u.detour.Store(nil)
+	u.judge()
+	if !done {
+		u.drain(ctx, d)
+		stop()
+		failed = <-ended
+	}
+	stop()
+	if failed != nil {
+		logger.Error(failed, "Cannot reach the servers through a neighbour")
+		u.rest(ctx, detourPause)
+	}
+}
+
+// whileDetoured judges the upstream's link again whenever the detour's changes, for as long as one is needed. done says that the
+// detour has ended by itself, with err.
+func (u *Upstream) whileDetoured(ctx context.Context, d *Upstream, ended <-chan error) (done bool, err error) {
+	for {
+		own, changed := u.own.Watch()
+		use, other := u.cfg.Detour.Use.Watch()
+		_, moved := d.link.Watch()
+		if own != link.Down || use == ForNothing {
+			return false, nil
+		}
+		u.judge()
+		select {
+		case <-changed:
+		case <-other:
+		case <-moved:
+		case err := <-ended:
+			return true, err
+		case <-ctx.Done():
+			return false, nil
+		}
+	}
+}
+
+// drain waits until requests that go by a detour have had their time. It ends early if the node's own line goes down again.
+func (u *Upstream) drain(ctx context.Context, d *Upstream) {
+	if d.link.Get() != link.Up {
+		return
+	}
+	timer := u.cfg.Clock.NewTimer(detourDrain)
+	defer timer.Stop()
+	for {
+		own, changed := u.own.Watch()
+		if own == link.Down {
+			return
+		}
+		select {
+		case <-changed:
+		case <-timer.C():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (u *Upstream) rest(ctx context.Context, pause time.Duration) {
+	timer := u.cfg.Clock.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-ctx.Done():
+	}
+}
+
+// ways makes each request over the node's own line, or by the detour while that is the way.
+type ways struct {
+	upstream *Upstream
+	own      http.RoundTripper
+	asNode   bool
+}
+
+// by returns what makes requests as the node, or as a caller.
+func (u *Upstream) by(asNode bool) http.RoundTripper {
+	own := u.counting(&identity{upstream: u, asNode: asNode})
+	if u.cfg.Detour == nil {
+		return own
+	}
+	return ways{u, own, asNode}
+}
+
+// RoundTrip implements http.RoundTripper.
+func (w ways) RoundTrip(req *http.Request) (*http.Response, error) {
+	state := w.upstream.link
+	if req.Context().Value(anywayKey{}) != nil {
+		state = w.upstream.anyway
+	}
+	if d := w.upstream.detour.Load(); d != nil && state.Get() == link.Relayed {
+		return (&identity{upstream: d, asNode: w.asNode}).RoundTrip(req)
+	}
+	return w.own.RoundTrip(req)
+}
