@@ -579,7 +579,8 @@ func TestForwarderWrites(t *testing.T) {
 	const namespace = corev1.NamespaceNodeLease
 	const forwarded = "fw-1"
 	there := heartbeatOf(forwarded, false)
-	there.Labels, there.Annotations = map[string]string{"l": "1"}, map[string]string{"a": "1"}
+	there.Labels = map[string]string{"l": "1"}
+	there.Annotations = map[string]string{"a": "1", edge.AnnotationRelayedBy: "fw-2"} // as the node left it
 	create(t, admin, there)
 	mark := func(l *beat) {
 		metav1.SetMetaDataAnnotation(&l.ObjectMeta, edge.DelegateHeartbeat, edge.DelegateHeartbeatOn)
@@ -609,6 +610,8 @@ func TestForwarderWrites(t *testing.T) {
 		"another annotation":         {func(l *beat) { l.Annotations["b"] = "1" }, "no other annotations"},
 		"an annotation changed":      {func(l *beat) { l.Annotations["a"] = "2" }, "no other annotations"},
 		"an annotation taken away":   {func(l *beat) { delete(l.Annotations, "a") }, "no other annotations"},
+		"who relayed, taken away":    {func(l *beat) { delete(l.Annotations, edge.AnnotationRelayedBy) }, ""},
+		"another who relays":         {func(l *beat) { l.Annotations[edge.AnnotationRelayedBy] = "fw-3" }, "may not set"},
 		"a report's, on a heartbeat": {
 			func(l *beat) { l.Annotations[edge.AnnotationReachedNodes] = "x" }, "no other annotations",
 		},
@@ -641,6 +644,7 @@ func TestForwarderWrites(t *testing.T) {
 		"one that a Pod owns":    {func(l *beat) { mark(l); l.OwnerReferences[0].Kind = "Pod" }, "that Node as its one owner"},
 		"one with a label":       {func(l *beat) { mark(l); l.Labels = map[string]string{"l": "1"} }, "without labels"},
 		"one with more to say":   {func(l *beat) { mark(l); l.Annotations["a"] = "1" }, "no other annotations"},
+		"one that was relayed":   {func(l *beat) { mark(l); l.Annotations[edge.AnnotationRelayedBy] = "fw-1" }, "may not set"},
 		"one that another holds": {func(l *beat) { mark(l); *l.Spec.HolderIdentity = "fw-1" }, "holderIdentity"},
 		"one named as a report":  {func(l *beat) { l.Name = "yurt-coordinator-fw2"; mark(l) }, "holderIdentity"},
 	} {

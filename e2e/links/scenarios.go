@@ -10,6 +10,6 @@ import (
 
 // Scenarios returns the scenarios of this theme, in the order of their runs.
 func Scenarios() []kit.Scenario {
-	return slices.Concat(linkScenarios, birthScenarios, shapedScenarios, busyScenarios, farScenarios, flappingScenarios,
-		deathScenarios, leaderScenarios, coordinatorScenarios)
+	return slices.Concat(linkScenarios, birthScenarios, relayScenarios, shapedScenarios, busyScenarios, farScenarios,
+		flappingScenarios, deathScenarios, leaderScenarios, coordinatorScenarios)
 }

@@ -80,6 +80,9 @@ type Config struct {
 	RememberIdentitiesFor time.Duration
 	// LinkProfile says what kind of link leads to the cloud. Hub.Reconfigure can change it.
 	LinkProfile v1alpha1.LinkProfile
+	// Relay says what goes over a neighbour's line while the own one is down; empty means by LinkProfile. Hub.Reconfigure can
+	// change it.
+	Relay v1alpha1.Relay
 	// CacheAgents are the programs whose reads are kept, by the names with which their User-Agent begins; "*" means
 	// all.
 	CacheAgents []string
@@ -194,6 +197,10 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar((*string)(&c.LinkProfile), "link-profile", string(d.LinkProfile),
 		"kind of the link to the cloud: normal, metered (fewer bytes; a silent cut is noticed later) or satellite (for long "+
 			"round trips)")
+	fs.StringVar((*string)(&c.Relay), "relay", string(d.Relay),
+		"what this node sends over a neighbour's line while its own to the cloud is down: Control (all), Heartbeats (heartbeats "+
+			"and its Node's status) or Off, with which it also relays for nobody; default: Control, or Heartbeats with "+
+			"--link-profile=metered; needs --secure-bind-address")
 	fs.StringSliceVar(&c.CacheAgents, "cache-agents", d.CacheAgents,
 		"programs whose reads are kept, by the start of their User-Agent; * is all; a request with the header Edge-Cache: true "+
 			"is kept in any case")
@@ -326,6 +333,9 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("--remember-identities-for %v: want 0 or more", c.RememberIdentitiesFor)
 	}
 	if _, err := timing(c.LinkProfile); err != nil {
+		return err
+	}
+	if _, err := relayUse(c.Relay, c.LinkProfile); err != nil {
 		return err
 	}
 	for _, p := range []struct {

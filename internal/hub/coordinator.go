@@ -158,7 +158,9 @@ func (h *Hub) findCoordinator() (*discover.Finder, error) {
 
 // beat makes the heartbeat.Proxy, through which kubelet's heartbeats go.
 func (h *Hub) beat() error {
-	asNode, err := coordinationv1client.NewForConfig(h.cloud.RESTConfig())
+	anyway := h.cloud.RESTConfig()
+	anyway.Transport = upstream.Anyways(anyway.Transport)
+	asNode, err := coordinationv1client.NewForConfig(anyway)
 	if err != nil {
 		return err
 	}
@@ -169,7 +171,8 @@ func (h *Hub) beat() error {
 	})
 	h.parts.Add("kubelet's certificate", h.pool.kubelet.Run)
 	proxy := heartbeat.NewProxy(heartbeat.ProxyConfig{
-		Node: h.cfg.Node, Cloud: asNode, CloudLink: h.cloud.Link(), Coordinator: h.pool.leases, CoordinatorLink: h.pool.link,
+		Node: h.cfg.Node, Cloud: asNode, CloudLink: h.cloud.AnywayLink(), Coordinator: h.pool.leases,
+		CoordinatorLink: h.pool.link, RelayedBy: h.lent.by, RelaysAt: h.relaysAt,
 		OnCoordinatorHost: h.pool.place.OnThisMachine, Traffic: h.cloud.Traffic, Kubelet: h.pool.kubelet.Serving,
 		Metered: func() bool { return h.linkProfile() == v1alpha1.LinkMetered }, Metrics: h.metrics,
 	})

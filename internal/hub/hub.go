@@ -22,8 +22,8 @@
 //
 // This package is the only wiring: hub.go wires the whole, coordinator.go the coordinator, following.go what is followed and
 // remembered and who is answered from it, owning.go the node's own objects, settings.go what the pool says for its hubs,
-// pods.go how Pods come here, serving.go the ports. Each part knows only what its own Config names. A part that a hub lacks,
-// such as a coordinator, exists all the same and does nothing.
+// lent.go how lines are lent within the pool, pods.go how Pods come here, serving.go the ports. Each part knows only what its own
+// Config names. A part that a hub lacks, such as a coordinator, exists all the same and does nothing.
 package hub
 
 import (
@@ -50,7 +50,6 @@ import (
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/history"
 	"yurtcoordinator/internal/hub/identity"
-	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/proof"
 	"yurtcoordinator/internal/hub/recall"
 	"yurtcoordinator/internal/hub/route"
@@ -72,10 +71,12 @@ type Hub struct {
 	way      *way.Way   // to them
 	identity certificates
 	// checked is the time by which servers' certificates are checked.
-	checked  *certclock.Clock
-	cloud    *upstream.Upstream
-	history  *history.Keeper
-	pool     pool
+	checked *certclock.Clock
+	cloud   *upstream.Upstream
+	history *history.Keeper
+	pool    pool
+	// lent is how lines are lent within the pool.
+	lent     lent
 	followed *follow.Set
 	// shown are ConfigMaps that kubelet sees in another form than the cloud's.
 	shown *filter.ConfigMaps
@@ -124,7 +125,7 @@ func New(cfg Config) (*Hub, error) {
 		cfg: cfg, inForce: inForce{own: own, say: said}, started: started, metrics: prometheus.NewRegistry(), changed: func() {},
 		shown: filter.NewConfigMaps(filter.RootCA, filter.KubeProxy), overlay: endpoints.NewView(),
 		checked: certclock.New(cfg.CertDir, clock.RealClock{}),
-		pods:    newPods(),
+		pods:    newPods(), lent: newLent(cfg),
 	}
 	h.way = way.New(way.Config{Proxy: cfg.Proxy(), Dial: upstream.Dial})
 	h.metrics.MustRegister(collectors.NewGoCollector(),
@@ -156,7 +157,7 @@ func (h *Hub) build() error {
 	}
 	h.parts.Add("disk", h.disk.Run)
 	for _, step := range []func() error{
-		h.prove, h.identify, h.reachCloud, h.joinPool, h.follow, h.answer, h.takePart, h.heedPool, h.findPods,
+		h.prove, h.identify, h.reachCloud, h.joinPool, h.follow, h.answer, h.takePart, h.heedPool, h.findPods, h.lend,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -187,7 +188,7 @@ func (h *Hub) identify() (err error) {
 		return nil
 	}
 	config := cfg.identity()
-	config.Servers, config.Dial, config.Metrics = h.servers, h.way.DialContext, h.metrics
+	config.Servers, config.Dial, config.Metrics = h.servers, h.dialCloud, h.metrics
 	config.Serve = h.podsAddress()
 	config.ShowAuthorities = func(all string) { h.shown.Change(filter.RootCA.Name, all) }
 	config.Pods = func(ctx context.Context) ([]*corev1.Pod, bool) { return h.followed.OwnPods(ctx) }
@@ -206,17 +207,18 @@ func (h *Hub) reachCloud() (err error) {
 	if config.Link, err = timing(h.cfg.LinkProfile); err != nil {
 		return err
 	}
+	config.Detour = h.detour()
 	config.CoreRead = h.cfg.Node.LeasePath() // a node may always read it; an API server needs only its storage
 	if h.cloud, err = upstream.New(config); err != nil {
 		return err
 	}
-	h.serves.Cloud, h.serves.CloudLink = h.cloud, h.cloud.Link().Get
+	h.serves.Cloud, h.serves.CloudLink, h.serves.HeartbeatLink = h.cloud, h.cloud.Link().Get, h.cloud.AnywayLink().Get
 	h.history = history.New(history.Config{Link: h.cloud.Link(), Disk: h.disk})
 	h.parts.Add("cloud", h.cloud.Run)
 	h.parts.Add("authorities of the cloud", func(ctx context.Context) error {
 		return h.identity.FollowAuthorities(ctx, func() (bool, <-chan struct{}) {
 			state, changed := h.cloud.Link().Watch()
-			return state == link.Up, changed
+			return state.Answers(), changed
 		})
 	})
 	h.parts.Add("history of the cloud", h.history.Run)

@@ -19,6 +19,7 @@ import (
 	"yurtcoordinator/internal/conns"
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/health"
+	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/run"
 )
 
@@ -150,6 +151,12 @@ func (h *Hub) Status() health.Status {
 		Cloud: h.cloud.Link().Get().String(), Coordinator: "none", CoordinatorAddress: h.pool.place.URL(),
 		Followed: health.FollowedOf(h.followed.Status()), Disk: h.disk.Status(), Identity: h.identity.Report(),
 		Settings: h.settingsStatus(), Pods: h.podsStatus(), LinkProfile: string(h.linkProfile()),
+	}
+	if h.cloud.AnywayLink().Get() == link.Relayed {
+		s.RelayedBy = h.lent.by()
+	}
+	if h.lent.server != nil {
+		s.Relays = h.lent.server.Neighbours()
 	}
 	if h.cfg.EnableCoordinator {
 		s.Coordinator = h.pool.link.Get().String()

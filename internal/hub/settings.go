@@ -109,6 +109,7 @@ func (h *Hub) applyLocked(own Config, said v1alpha1.HubSettings) (restart []stri
 	h.lasting.SetLimit(to.RememberIdentitiesFor)
 	h.disk.SetAhead(to.DiskCacheClockOffset)
 	h.cloud.Retime(judged)
+	h.lent.change(to)
 	return h.cfg.needRestart(to), nil
 }
 

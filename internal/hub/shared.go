@@ -42,6 +42,13 @@ var sharedSettings = []sharedSetting{
 			}
 			return &s.LinkProfile
 		}},
+	{"relay", true, func(c *Config) any { return &c.Relay },
+		func(s *v1alpha1.HubSettings) any {
+			if s.Relay == "" {
+				return nil
+			}
+			return &s.Relay
+		}},
 	{"own-objects", false, func(c *Config) any { return &c.OwnObjects },
 		func(s *v1alpha1.HubSettings) any { return value(s.OwnObjects) }},
 	{"own-secrets", false, func(c *Config) any { return &c.OwnSecrets },

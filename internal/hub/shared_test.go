@@ -22,7 +22,7 @@ func everything() v1alpha1.HubSettings {
 	return v1alpha1.HubSettings{
 		PoolScopeResources: []string{"v1/services"}, CacheAgents: []string{"*"}, OwnObjects: &no, OwnSecrets: &yes,
 		ServiceTopology: &no, Masterservice: &yes, RememberIdentitiesFor: &metav1.Duration{Duration: time.Hour},
-		LinkProfile: v1alpha1.LinkMetered,
+		LinkProfile: v1alpha1.LinkMetered, Relay: v1alpha1.RelayOff,
 	}
 }
 
@@ -106,6 +106,7 @@ func TestUsable(t *testing.T) {
 		"… which the node gives": {[]string{"--pool-scope-resources=v1/services"}, twice, ""},
 		"Pods served nowhere":    {nil, v1alpha1.HubSettings{Masterservice: &yes}, "--secure-bind-address"},
 		"Pods served":            {[]string{"--secure-bind-address=10.0.0.7"}, v1alpha1.HubSettings{Masterservice: &yes}, ""},
+		"no kind of relaying":    {nil, v1alpha1.HubSettings{Relay: "all"}, "want Off, Heartbeats or"},
 		"no kind of link":        {nil, v1alpha1.HubSettings{LinkProfile: "cheap"}, "want normal, metered or"},
 		"… or the node's own":    {[]string{"--link-profile=satellite"}, v1alpha1.HubSettings{LinkProfile: "cheap"}, ""},
 		"less than no time": {nil, v1alpha1.HubSettings{RememberIdentitiesFor: &metav1.Duration{Duration: -1}},

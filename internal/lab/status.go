@@ -58,6 +58,10 @@ type HubStatus struct {
 	Leader      string `json:"leader"`
 	Cloud       string `json:"cloud"`
 	Coordinator string `json:"coordinator"`
+	// RelayedBy is the node over whose line it reaches the cloud; empty if that is its own. Relays is for how many its own is
+	// used.
+	RelayedBy string `json:"relayedBy"`
+	Relays    int    `json:"relays"`
 	// CoordinatorAddress is where the hub expects the coordinator; empty means nowhere.
 	CoordinatorAddress string `json:"coordinatorAddress"`
 	// Replicas are the hub's copies of resources.

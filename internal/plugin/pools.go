@@ -41,7 +41,8 @@ type Pool struct {
 	Leader string `json:"leader,omitempty"`
 	// LeaderSaid is the time of the leader's last report.
 	LeaderSaid *time.Time `json:"leaderSaid,omitempty"`
-	// Delegated are the nodes whose heartbeats the leader forwards. Outside are those that do not reach the
+	// Delegated are the nodes whose own link is down: the leader forwards their heartbeats, or a neighbour relays. Outside are
+	// those that do not reach the
 	// coordinator.
 	Delegated []string `json:"delegated"`
 	Outside   []string `json:"outside"`
@@ -148,7 +149,7 @@ func within(p *Pool, o Objects, now time.Time) {
 		if age(&lease, now) <= patience(&lease) {
 			p.Ready++
 		}
-		if delegated(&lease) {
+		if delegated(&lease) || relayedBy(&lease) != "" {
 			p.Delegated = append(p.Delegated, name)
 		}
 	}
@@ -176,6 +177,14 @@ func leads(p *Pool, o Objects, now time.Time) {
 	if now.Sub(said) < lasts {
 		p.Leader = *lease.Spec.HolderIdentity
 	}
+}
+
+// relayedBy returns the node over whose line the Lease's node reports itself; empty means over its own, or not at all.
+func relayedBy(l *coordinationv1.Lease) string {
+	if l == nil {
+		return ""
+	}
+	return l.Annotations[edge.AnnotationRelayedBy]
 }
 
 // delegated reads the mark of a Lease: an annotation in the cloud, also a label at a coordinator.

@@ -148,6 +148,9 @@ func concludeWithin(s Subject, now time.Time) (state, because string) {
 	case old > patience(s.Lease):
 		return StateSilent, fmt.Sprintf("Its hub last renewed its Lease here %s ago: it is dead, or does not reach the "+
 			"coordinator.", short(old))
+	case relayedBy(s.Lease) != "":
+		return StateDelegated, "Its own link to the cloud is down; its hub reaches it over the line of " +
+			relayedBy(s.Lease) + "."
 	case delegated(s.Lease):
 		return StateDelegated, "Its hub renews its Lease here and says that its own link to the cloud is down."
 	}
@@ -155,6 +158,10 @@ func concludeWithin(s Subject, now time.Time) (state, because string) {
 }
 
 func behind(s Subject) string {
+	if by := relayedBy(s.Lease); by != "" {
+		return "Its own link to the cloud is down; it reports itself over the line of " + by +
+			". Its Pods are kept, new ones go elsewhere."
+	}
 	by := "another node of its pool"
 	if s.Pool != nil && s.Pool.Leader != "" {
 		by = s.Pool.Leader + ", the leader of its pool,"
@@ -165,7 +172,9 @@ func behind(s Subject) string {
 // heartbeat returns what the Lease says, and who wrote it last.
 func heartbeat(s Subject) Item {
 	i := Item{What: "Last heartbeat", Says: "renewed by the node itself"}
-	if delegated(s.Lease) {
+	if by := relayedBy(s.Lease); by != "" {
+		i.Says += ", over the line of " + by
+	} else if delegated(s.Lease) {
 		i.Says = "forwarded by another node of its pool"
 		if s.Within {
 			i.Says = "renewed by its hub, marked as one whose link to the cloud is down"

@@ -16,6 +16,12 @@ func linkDown(s corev1.ConditionStatus) corev1.NodeCondition {
 	return corev1.NodeCondition{Type: edge.ConditionCloudLinkDown, Status: s, Reason: "R", Message: "M."}
 }
 
+// relayed has a node report itself over another's line.
+func relayed(s Subject) Subject {
+	metav1.SetMetaDataAnnotation(&s.Lease.ObjectMeta, edge.AnnotationRelayedBy, "n2")
+	return s
+}
+
 // What is concluded, and of what the sentence must tell.
 func TestConclude(t *testing.T) {
 	const yes, no, unknown = corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown
@@ -49,6 +55,18 @@ func TestConclude(t *testing.T) {
 		"delegated, by whom": {
 			inPool(subject(aNode("n", "a", yes, linkDown(yes)), 0, true), pool),
 			StateDelegated, "a9, the leader",
+		},
+		"relayed": {
+			relayed(subject(aNode("n", "a", yes, linkDown(yes)), 0, true)),
+			StateDelegated, "over the line of n2",
+		},
+		"relayed, seen at the coordinator": {
+			func() Subject {
+				s := relayed(subject(aNode("n", "a", yes), 0, false))
+				s.Within = true
+				return s
+			}(),
+			StateDelegated, "over the line of n2",
 		},
 		"dead": {
 			subject(aNode("n", "a", unknown, linkDown(unknown)), time.Hour, false),

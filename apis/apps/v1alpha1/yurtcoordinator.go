@@ -46,6 +46,11 @@ type YurtCoordinatorSpec struct {
 	// +optional
 	DelegatedNodeStatus DelegatedNodeStatus `json:"delegatedNodeStatus,omitempty"`
 
+	// relayedNodeScheduling says whether nodes of the pool take new Pods while their own link to the cloud is down and they reach
+	// it over the line of another node: Disabled, which is the default, or Enabled. It can be changed at any time.
+	// +optional
+	RelayedNodeScheduling RelayedNodeScheduling `json:"relayedNodeScheduling,omitempty"`
+
 	// deniedUsers are whose client certificates hold no longer at the pool's coordinator, whoever signed them: the name of
 	// a user, or X509SHA256= and the SHA-256 digest of one certificate in lower-case hexadecimal digits, as the
 	// coordinator's audit log has it. A coordinator that is cut off from the cloud learns of it when its link is back.
@@ -74,6 +79,16 @@ type DelegatedNodeStatus string
 const (
 	DelegatedReady    DelegatedNodeStatus = "Ready"
 	DelegatedNotReady DelegatedNodeStatus = "NotReady"
+)
+
+// RelayedNodeScheduling says whether a node that is relayed takes new Pods. Empty is Disabled.
+// +kubebuilder:validation:Enum=Disabled;Enabled
+type RelayedNodeScheduling string
+
+// Values of RelayedNodeScheduling.
+const (
+	RelayedDisabled RelayedNodeScheduling = "Disabled"
+	RelayedEnabled  RelayedNodeScheduling = "Enabled"
 )
 
 // YurtCoordinatorStatus is what became of it.

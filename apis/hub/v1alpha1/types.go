@@ -84,6 +84,21 @@ const (
 	LinkSatellite LinkProfile = "satellite"
 )
 
+// Relay says what a node whose own line to the cloud is down sends over a neighbour's.
+//
+// +kubebuilder:validation:Enum=Off;Heartbeats;Control
+type Relay string
+
+// Kinds of relaying.
+const (
+	// RelayOff: nothing. The node doesn't relay for others either.
+	RelayOff Relay = "Off"
+	// RelayHeartbeats: its heartbeats and its Node's status.
+	RelayHeartbeats Relay = "Heartbeats"
+	// RelayControl: all that it would send over its own.
+	RelayControl Relay = "Control"
+)
+
 // HubSettings are the settings of a hub that the hubs of a pool usually share. A field that is left out is not set.
 type HubSettings struct {
 	// poolScopeResources are the resources, GROUP/VERSION/RESOURCE (the core group's: VERSION/RESOURCE), that the pool gets
@@ -135,4 +150,10 @@ type HubSettings struct {
 	// (for long round trips).
 	// +optional
 	LinkProfile LinkProfile `json:"linkProfile,omitempty"`
+
+	// relay is what a node whose own line to the cloud is down sends over the line of a neighbour in its pool: Control (all),
+	// Heartbeats (heartbeats and the status of its Node) or Off, with which it also relays for nobody. Without it that is
+	// Control, or Heartbeats where linkProfile is metered.
+	// +optional
+	Relay Relay `json:"relay,omitempty"`
 }

@@ -118,7 +118,7 @@ func (f Finding) as(delegated bool) Finding {
 	if says, ok := f.delegated(); !ok || says == delegated {
 		return f
 	}
-	f.Annotated = delegated
+	f.Annotated, f.Relayed, f.NewPods = delegated, false, false
 	switch {
 	case f.Verdict == Unobserved:
 	case delegated:

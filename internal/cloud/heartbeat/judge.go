@@ -18,7 +18,8 @@ const (
 	// Direct: the node renews its Lease itself. Link and node are fine.
 	Direct
 
-	// Delegated: another node of the pool renews the Lease. The link is down, the node is fine.
+	// Delegated: another node of the pool renews the Lease, or carries what renews it (see Finding.Relayed). The link is down,
+	// the node is fine.
 	Delegated
 
 	// Silent: nobody renews the Lease, or it was deleted. The node is dead, or all of its links are.
@@ -53,6 +54,9 @@ type Observation struct {
 	// Annotated says that the Lease's annotation marks its heartbeats as delegated.
 	Annotated bool
 
+	// Relayed says that the node itself wrote the Lease, over another node's line.
+	Relayed bool
+
 	// Renewed says that the Lease's renewTime was seen to change at least once.
 	Renewed bool
 
@@ -71,6 +75,14 @@ type Finding struct {
 	// Annotated says that the Lease has the annotation, whatever the verdict.
 	Annotated bool
 
+	// Relayed says that the Lease was marked by the node itself, which reaches the cloud over another node's line: its kubelet is
+	// heard, and it is behind a link that is down all the same.
+	Relayed bool
+
+	// NewPods says that it takes new Pods all the same, because its pool wants that of nodes that are relayed. Judge leaves it to
+	// who knows the pool.
+	NewPods bool
+
 	// Gone says that the Lease was deleted; the verdict is then Silent.
 	Gone bool
 
@@ -87,7 +99,10 @@ func Judge(o Observation, silenceAfter time.Duration) (Finding, time.Duration) {
 	if !o.Found {
 		return Finding{}, 0
 	}
-	f := Finding{Annotated: o.Annotated, Gone: o.Gone, Patience: patience(o.LeaseDuration, silenceAfter)}
+	f := Finding{
+		Annotated: o.Annotated, Relayed: o.Annotated && o.Relayed, Gone: o.Gone,
+		Patience: patience(o.LeaseDuration, silenceAfter),
+	}
 	switch {
 	case o.Gone, o.Age >= f.Patience:
 		f.Verdict = Silent

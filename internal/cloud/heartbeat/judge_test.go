@@ -23,6 +23,9 @@ func TestJudge(t *testing.T) {
 		{"renewed a while ago", Observation{Found: true, Renewed: true, Age: 30 * time.Second}, Direct,
 			10 * time.Second},
 		{"renewed, annotated", Observation{Found: true, Renewed: true, Annotated: true}, Delegated, 40 * time.Second},
+		{"renewed by itself, over another's line", Observation{Found: true, Renewed: true, Annotated: true, Relayed: true},
+			Delegated, 40 * time.Second},
+		{"says who relays, and bears no mark", Observation{Found: true, Renewed: true, Relayed: true}, Direct, 40 * time.Second},
 		{"one short of silence", Observation{Found: true, Renewed: true, Age: 40*time.Second - 1}, Direct, 1},
 		{"silent at the second", Observation{Found: true, Renewed: true, Age: 40 * time.Second}, Silent, 0},
 		{"silent, annotated", Observation{Found: true, Renewed: true, Annotated: true, Age: time.Hour}, Silent, 0},
@@ -38,6 +41,9 @@ func TestJudge(t *testing.T) {
 			got, holds := Judge(tt.o, silenceAfter)
 			if got.Verdict != tt.want || holds != tt.holds {
 				t.Errorf("Judge = %v for %v, want %v for %v", got.Verdict, holds, tt.want, tt.holds)
+			}
+			if got.Relayed != (tt.o.Relayed && tt.o.Annotated) {
+				t.Errorf("Judge = %+v of %+v", got, tt.o)
 			}
 			if got.Annotated != tt.o.Annotated || got.Gone != tt.o.Gone {
 				t.Errorf("Judge = %+v: lost the annotation or the deletion of %+v", got, tt.o)

@@ -19,7 +19,7 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// options says how each pool wants its delegated nodes shown. The pool's YurtCoordinator decides, the oldest if there
+// options says how each pool wants its delegated nodes treated. The pool's YurtCoordinator decides, the oldest if there
 // are several. It is safe for concurrent use.
 type options struct {
 	mu sync.Mutex
@@ -31,12 +31,19 @@ type options struct {
 type option struct {
 	name string
 	made time.Time
+	wish
+}
+
+// wish is how a pool wants its delegated nodes treated.
+type wish struct {
 	show Show
+	// newPods: those that are relayed take new Pods.
+	newPods bool
 }
 
 func newOptions() *options { return &options{byPool: make(map[edge.PoolName]map[string]option)} }
 
-// saw records the present state of a YurtCoordinator, and reports whether its pool's nodes must now be shown in another
+// saw records the present state of a YurtCoordinator, and reports whether its pool's nodes must now be treated in another
 // way. A YurtCoordinator never changes its pool.
 func (o *options) saw(c *v1alpha1.YurtCoordinator) (news bool) {
 	pool := edge.PoolName(c.Spec.NodePool)
@@ -46,12 +53,14 @@ func (o *options) saw(c *v1alpha1.YurtCoordinator) (news bool) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	before := o.showLocked(pool)
+	before := o.wishLocked(pool)
 	if o.byPool[pool] == nil {
 		o.byPool[pool] = make(map[string]option)
 	}
-	o.byPool[pool][c.Name] = option{c.Name, c.CreationTimestamp.Time, show}
-	return before != o.showLocked(pool)
+	o.byPool[pool][c.Name] = option{c.Name, c.CreationTimestamp.Time, wish{
+		show: show, newPods: c.Spec.RelayedNodeScheduling == v1alpha1.RelayedEnabled,
+	}}
+	return before != o.wishLocked(pool)
 }
 
 // lost is saw for a YurtCoordinator that was deleted.
@@ -59,12 +68,12 @@ func (o *options) lost(c *v1alpha1.YurtCoordinator) (news bool) {
 	pool := edge.PoolName(c.Spec.NodePool)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	before := o.showLocked(pool)
+	before := o.wishLocked(pool)
 	delete(o.byPool[pool], c.Name)
 	if len(o.byPool[pool]) == 0 {
 		delete(o.byPool, pool)
 	}
-	return before != o.showLocked(pool)
+	return before != o.wishLocked(pool)
 }
 
 // complete records that all YurtCoordinators have been seen, and returns the pools that have one.
@@ -75,23 +84,25 @@ func (o *options) complete() []edge.PoolName {
 	return slices.Collect(maps.Keys(o.byPool))
 }
 
-func (o *options) show(pool edge.PoolName) Show {
+func (o *options) show(pool edge.PoolName) Show { return o.of(pool).show }
+
+func (o *options) of(pool edge.PoolName) wish {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.showLocked(pool)
+	return o.wishLocked(pool)
 }
 
-func (o *options) showLocked(pool edge.PoolName) Show {
+func (o *options) wishLocked(pool edge.PoolName) wish {
 	if !o.known {
-		return ShowUnknown
+		return wish{show: ShowUnknown}
 	}
 	all := slices.Collect(maps.Values(o.byPool[pool]))
 	if len(all) == 0 {
-		return ShowReady
+		return wish{show: ShowReady}
 	}
 	return slices.MinFunc(all, func(a, b option) int {
 		return cmp.Or(a.made.Compare(b.made), strings.Compare(a.name, b.name))
-	}).show
+	}).wish
 }
 
 // FollowCoordinators makes the Policy follow what YurtCoordinators say about delegated nodes. Call it once the API

@@ -14,6 +14,9 @@ const (
 	// ReasonDelegated (status True): the heartbeats come through another node of the pool.
 	ReasonDelegated = "HeartbeatsDelegated"
 
+	// ReasonRelayed (status True): the node reports itself, over the line of another node of its pool.
+	ReasonRelayed = "Relayed"
+
 	// ReasonDirect (status False): the heartbeats come from the node itself.
 	ReasonDirect = "HeartbeatsDirect"
 
@@ -126,12 +129,17 @@ func Plan(node *corev1.Node, f Finding, s Show) Change {
 	c := Change{Taint: planTaint(slices.ContainsFunc(node.Spec.Taints, isOurs), f)}
 	was := conditionOf(node, edge.ConditionCloudLinkDown)
 	c.Was = was.Status
-	if next, ok := describe(was.Status, f); ok && next.Status != was.Status {
+	if next, ok := describe(was.Status, f); ok && (next.Status != was.Status || differsBehind(was, next)) {
 		c.Condition = &next
 		c.Event = announce(was, next)
 	}
 	planShown(node, f, s, &c)
 	return c
+}
+
+// differsBehind reports whether a node whose link is down reports itself by another way than its condition says.
+func differsBehind(was corev1.NodeCondition, next Condition) bool {
+	return next.Status == corev1.ConditionTrue && next.Reason != was.Reason
 }
 
 // planLeft takes back what was said of a node that is in no pool any more. Nobody can forward its heartbeats, so there is
@@ -152,11 +160,11 @@ func planTaint(tainted bool, f Finding) Edit {
 	switch f.Verdict {
 	case NoLease, Silent: // a dead node must not get Pods either: the taint stays until the node renews its Lease
 	case Unobserved:
-		wanted = f.Annotated
+		wanted = f.Annotated && !f.NewPods
 	case Direct:
 		wanted = false
 	case Delegated:
-		wanted = true
+		wanted = !f.NewPods
 	}
 	return edit(tainted, wanted)
 }
@@ -167,6 +175,10 @@ func describe(was corev1.ConditionStatus, f Finding) (Condition, bool) {
 	case Direct:
 		return Condition{corev1.ConditionFalse, ReasonDirect, "The node renews its Lease itself."}, true
 	case Delegated:
+		if f.Relayed {
+			return Condition{corev1.ConditionTrue, ReasonRelayed,
+				"The node's own link to the cloud is down; it reports itself over the line of another node of its pool."}, true
+		}
 		return Condition{corev1.ConditionTrue, ReasonDelegated,
 			"The node's own link to the cloud is down; another node of its pool forwards its heartbeats."}, true
 	case Silent:
@@ -192,6 +204,11 @@ func announce(was corev1.NodeCondition, next Condition) *Event {
 	restored := Event{normal, EventCloudLinkRestored,
 		"The node renews its Lease itself again; it takes new Pods"}
 	switch {
+	case next.Status == yes && was.Status == yes:
+		return nil // it is behind a link that is down as before
+	case next.Status == yes && next.Reason == ReasonRelayed:
+		return &Event{warning, EventCloudLinkDown,
+			"The link to the cloud is down: the node reports itself over the line of another node of its pool"}
 	case next.Status == yes:
 		return &Event{warning, EventCloudLinkDown,
 			"Heartbeats come through another node of the pool: the link to the cloud is down. " +

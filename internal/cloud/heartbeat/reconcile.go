@@ -101,7 +101,7 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	}
 	p.metrics.stands(name, standing{poolOf(&node), finding.Verdict == Delegated})
 
-	change := Plan(&node, finding, p.options.show(poolOf(&node)))
+	change := p.plan(&node, finding)
 	err := p.apply(ctx, &node, change)
 	if err == nil {
 		err = p.putBack(ctx, &node, finding)
@@ -118,6 +118,13 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		return reconcile.Result{RequeueAfter: echoLost, Priority: new(conditionsLast)}, nil
 	}
 	return reconcile.Result{RequeueAfter: holds}, nil
+}
+
+// plan plans as the node's pool wants it.
+func (p *Policy) plan(node *corev1.Node, f Finding) Change {
+	wish := p.options.of(poolOf(node))
+	f.NewPods = f.Relayed && wish.newPods
+	return Plan(node, f, wish.show)
 }
 
 // apply writes one half of c to node.

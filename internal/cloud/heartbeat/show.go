@@ -53,13 +53,18 @@ func givenUp(ready corev1.NodeCondition) bool {
 // planShown plans how a node is shown. It replaces the word of a kubelet that said True, or that was given up and is
 // heard of again; any other word of the kubelet stays. It takes its own word back as soon as the node is no longer
 // known to be alive behind a broken link: kube-controller-manager handles a Silent node, and needs the kubelet's own
-// word there for its full course. An Unobserved Lease may be either.
+// word there for its full course. An Unobserved Lease may be either. So it does where the kubelet is heard, over another node's
+// line: it would say again and again what it thinks.
 func planShown(node *corev1.Node, f Finding, s Show, c *Change) {
 	ready := conditionOf(node, corev1.NodeReady)
 	is := isShown(node)
 	shown, revived := is, false
 	switch f.Verdict {
 	case Delegated:
+		if f.Relayed {
+			shown = false // its kubelet says by itself how it is
+			break
+		}
 		if s != ShowUnknown {
 			shown = s == ShowNotReady && (is || ready.Status == corev1.ConditionTrue || givenUp(ready))
 		}

@@ -3,13 +3,16 @@ package heartbeat
 import (
 	"errors"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
+	testingclock "k8s.io/utils/clock/testing"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/internal/cloud/roll"
@@ -28,35 +31,39 @@ func TestPlanShown(t *testing.T) {
 		reason  string
 		want    corev1.ConditionStatus // none: not written
 		label   Edit                   // of a Node whose label is as it should be
+		relayed bool
 	}{
-		{"link down", Delegated, ShowNotReady, yes, kubeletReady, unknown, Add},
-		{"link down, shown Ready", Delegated, ShowReady, yes, kubeletReady, none, Keep},
-		{"link down, not known how to show it", Delegated, ShowUnknown, yes, kubeletReady, none, Keep},
-		{"down and shown", Delegated, ShowNotReady, unknown, shown, none, Keep},
-		{"option off", Delegated, ShowReady, unknown, shown, yes, Remove},
-		{"shown, and no option known yet", Delegated, ShowUnknown, unknown, shown, none, Keep},
-		{"the kubelet said False", Delegated, ShowNotReady, no, kubeletSays, none, Keep},
-		{"the kubelet said Unknown", Delegated, ShowNotReady, unknown, kubeletSays, none, Keep},
-		{"given up, and heard of again", Delegated, ShowReady, unknown, kcmSays, yes, Keep},
-		{"given up, and heard of again: no option known", Delegated, ShowUnknown, unknown, kcmSays, yes, Keep},
-		{"given up, and heard of again: to be shown", Delegated, ShowNotReady, unknown, kcmSays, unknown, Add},
-		{"given up, and not yet heard of", Unobserved, ShowReady, unknown, kcmSays, none, Keep},
-		{"given up, and back by itself", Direct, ShowReady, unknown, kcmSays, none, Keep},
-		{"our reason, but False", Delegated, ShowNotReady, no, shown, none, Keep},
-		{"our reason, but False, and the link up", Direct, ShowNotReady, no, shown, none, Keep},
-		{"no Ready at all", Delegated, ShowNotReady, none, "", none, Keep},
-		{"link up", Direct, ShowNotReady, unknown, shown, yes, Remove},
-		{"link up, the kubelet spoke first", Direct, ShowNotReady, no, kubeletSays, none, Keep},
-		{"dead", Silent, ShowNotReady, unknown, shown, yes, Remove},
-		{"dead, option off", Silent, ShowReady, unknown, shown, yes, Remove},
-		{"dead, nothing known", Silent, ShowUnknown, unknown, shown, yes, Remove},
-		{"dead, as kube-controller-manager found", Silent, ShowNotReady, unknown, kcmSays, none, Keep},
-		{"dead when direct", Silent, ShowNotReady, yes, kubeletReady, none, Keep},
-		{"restart: not yet renewed", Unobserved, ShowNotReady, unknown, shown, none, Keep},
-		{"restart: not yet renewed, option off", Unobserved, ShowReady, unknown, shown, none, Keep},
-		{"restart: not yet shown", Unobserved, ShowNotReady, yes, kubeletReady, none, Keep},
-		{"restart: the Lease is gone", NoLease, ShowNotReady, unknown, shown, yes, Remove},
-		{"no Lease", NoLease, ShowNotReady, yes, kubeletReady, none, Keep},
+		{"link down", Delegated, ShowNotReady, yes, kubeletReady, unknown, Add, false},
+		{"link down, shown Ready", Delegated, ShowReady, yes, kubeletReady, none, Keep, false},
+		{"link down, not known how to show it", Delegated, ShowUnknown, yes, kubeletReady, none, Keep, false},
+		{"down and shown", Delegated, ShowNotReady, unknown, shown, none, Keep, false},
+		{"option off", Delegated, ShowReady, unknown, shown, yes, Remove, false},
+		{"shown, and no option known yet", Delegated, ShowUnknown, unknown, shown, none, Keep, false},
+		{"the kubelet said False", Delegated, ShowNotReady, no, kubeletSays, none, Keep, false},
+		{"the kubelet said Unknown", Delegated, ShowNotReady, unknown, kubeletSays, none, Keep, false},
+		{"given up, and heard of again", Delegated, ShowReady, unknown, kcmSays, yes, Keep, false},
+		{"given up, and heard of again: no option known", Delegated, ShowUnknown, unknown, kcmSays, yes, Keep, false},
+		{"given up, and heard of again: to be shown", Delegated, ShowNotReady, unknown, kcmSays, unknown, Add, false},
+		{"given up, and not yet heard of", Unobserved, ShowReady, unknown, kcmSays, none, Keep, false},
+		{"given up, and back by itself", Direct, ShowReady, unknown, kcmSays, none, Keep, false},
+		{"our reason, but False", Delegated, ShowNotReady, no, shown, none, Keep, false},
+		{"our reason, but False, and the link up", Direct, ShowNotReady, no, shown, none, Keep, false},
+		{"no Ready at all", Delegated, ShowNotReady, none, "", none, Keep, false},
+		{"link up", Direct, ShowNotReady, unknown, shown, yes, Remove, false},
+		{"link up, the kubelet spoke first", Direct, ShowNotReady, no, kubeletSays, none, Keep, false},
+		{"dead", Silent, ShowNotReady, unknown, shown, yes, Remove, false},
+		{"dead, option off", Silent, ShowReady, unknown, shown, yes, Remove, false},
+		{"dead, nothing known", Silent, ShowUnknown, unknown, shown, yes, Remove, false},
+		{"dead, as kube-controller-manager found", Silent, ShowNotReady, unknown, kcmSays, none, Keep, false},
+		{"dead when direct", Silent, ShowNotReady, yes, kubeletReady, none, Keep, false},
+		{"restart: not yet renewed", Unobserved, ShowNotReady, unknown, shown, none, Keep, false},
+		{"restart: not yet renewed, option off", Unobserved, ShowReady, unknown, shown, none, Keep, false},
+		{"restart: not yet shown", Unobserved, ShowNotReady, yes, kubeletReady, none, Keep, false},
+		{"restart: the Lease is gone", NoLease, ShowNotReady, unknown, shown, yes, Remove, false},
+		{"no Lease", NoLease, ShowNotReady, yes, kubeletReady, none, Keep, false},
+		{"relayed: its kubelet speaks", Delegated, ShowNotReady, yes, kubeletReady, none, Keep, true},
+		{"relayed, and shown until now", Delegated, ShowNotReady, unknown, shown, yes, Remove, true},
+		{"relayed, and given up: its kubelet will speak", Delegated, ShowReady, unknown, kcmSays, none, Keep, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			node := aNode(false, none, "")
@@ -67,7 +74,7 @@ func TestPlanShown(t *testing.T) {
 			if isShown(node) {
 				node.Labels[edge.LabelExcludeDisruption] = edge.ExcludedCloudLinkDown
 			}
-			f := Finding{Verdict: tt.verdict, Patience: testSilence}
+			f := Finding{Verdict: tt.verdict, Relayed: tt.relayed, Patience: testSilence}
 			c := Plan(node, f, tt.show)
 			var got corev1.ConditionStatus
 			if c.Ready != nil {
@@ -264,5 +271,64 @@ func TestWhoIsOnTheRoll(t *testing.T) {
 	n.Status.Conditions[0].Status, n.Status.Conditions[0].Reason = unknown, edge.ReasonCloudLinkDown
 	if e, on := of(n); !on || e != (roll.Entry{Key: n.Name, Value: "p1"}) {
 		t.Errorf("one that is shown NotReady: %v, %t", e, on)
+	}
+}
+
+// TestRelayedNodesTakePods: a pool may want that, and its nodes hear of a change.
+func TestRelayedNodesTakePods(t *testing.T) {
+	o := newOptions()
+	c := &v1alpha1.YurtCoordinator{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.YurtCoordinatorSpec{NodePool: "p1"}}
+	o.saw(c)
+	o.complete()
+	if o.of("p1").newPods {
+		t.Error("they do by default")
+	}
+	c.Spec.RelayedNodeScheduling = v1alpha1.RelayedEnabled
+	if !o.saw(c) || !o.of("p1").newPods || o.of("p2").newPods {
+		t.Errorf("%+v, %+v", o.of("p1"), o.of("p2"))
+	}
+	p := New(Config{})
+	p.options = o
+	node := aNode(true, corev1.ConditionTrue, ReasonDelegated)
+	node.Labels[edge.LabelNodePool] = "p1"
+	if got := p.plan(node, Finding{Verdict: Delegated, Relayed: true}); got.Taint != Remove {
+		t.Errorf("relayed: taint %v", got.Taint)
+	}
+	if got := p.plan(node, Finding{Verdict: Delegated}); got.Taint != Keep {
+		t.Errorf("delegated: taint %v", got.Taint)
+	}
+}
+
+// TestRelayedIsNews: who relays comes through what the cache keeps of a Lease, and is news for the node.
+func TestRelayedIsNews(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	s := NewSightings(testingclock.NewFakePassiveClock(now), testSilence)
+	saw := func(second int, annotations map[string]string) bool {
+		t.Helper()
+		stamp := metav1.NewMicroTime(now.Add(time.Duration(second) * time.Second))
+		kept, err := stripLease(&coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u", ResourceVersion: strconv.Itoa(second), Annotations: annotations},
+			Spec:       coordinationv1.LeaseSpec{RenewTime: &stamp},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Saw(kept.(*coordinationv1.Lease))
+	}
+	mark := map[string]string{edge.DelegateHeartbeat: edge.DelegateHeartbeatOn}
+	relayed := map[string]string{edge.DelegateHeartbeat: edge.DelegateHeartbeatOn, edge.AnnotationRelayedBy: "n2"}
+	saw(1, nil)
+	saw(2, mark)
+	if f, _ := s.Judge("n1"); f.Verdict != Delegated || f.Relayed {
+		t.Errorf("delegated: %+v", f)
+	}
+	if news := saw(3, relayed); !news {
+		t.Error("that the node is relayed is no news")
+	}
+	if f, _ := s.Judge("n1"); f.Verdict != Delegated || !f.Relayed {
+		t.Errorf("relayed: %+v", f)
+	}
+	if saw(4, relayed) {
+		t.Error("that it still is is news")
 	}
 }

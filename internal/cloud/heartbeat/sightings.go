@@ -28,6 +28,7 @@ type sighting struct {
 	since         time.Time // by our clock: when renewTime was seen to change or, until renewed, when first seen
 	renewed       bool
 	annotated     bool
+	relayed       bool
 	gone          bool
 	leaseDuration time.Duration
 }
@@ -49,6 +50,7 @@ func (s *Sightings) Saw(lease *coordinationv1.Lease) (news bool) {
 	is := was
 	is.uid, is.gone = lease.UID, false
 	is.annotated = lease.Annotations[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn
+	is.relayed = is.annotated && lease.Annotations[edge.AnnotationRelayedBy] != ""
 	is.leaseDuration = 0
 	if d := lease.Spec.LeaseDurationSeconds; d != nil {
 		is.leaseDuration = time.Duration(*d) * time.Second
@@ -131,6 +133,7 @@ func observe(entry sighting, found bool, now time.Time) Observation {
 		Found:         true,
 		Gone:          entry.gone,
 		Annotated:     entry.annotated,
+		Relayed:       entry.relayed,
 		Renewed:       entry.renewed,
 		Age:           now.Sub(entry.since),
 		LeaseDuration: entry.leaseDuration,

@@ -100,12 +100,12 @@ func (p *Policy) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Reques
 			name := edge.NodeName(e.ObjectNew.Name)
 			finding, _ := p.sightings.Judge(name)
 			finding = p.damper.peek(name, finding, p.clock.Now())
-			change := Plan(e.ObjectNew, finding, p.options.show(poolOf(e.ObjectNew)))
+			change := p.plan(e.ObjectNew, finding)
 			switch {
 			case e.ObjectOld.UID != e.ObjectNew.UID, poolOf(e.ObjectOld) != poolOf(e.ObjectNew):
 				q.Add(requestFor(e.ObjectNew.Name))
 			case change.IsZero():
-			case !change.edits() && Plan(e.ObjectOld, finding, p.options.show(poolOf(e.ObjectOld))).edits():
+			case !change.edits() && p.plan(e.ObjectOld, finding).edits():
 				addLast(q, requestFor(e.ObjectNew.Name)) // our own taint; its condition is due
 			default:
 				q.AddAfter(requestFor(e.ObjectNew.Name), undoneDelay)
@@ -157,7 +157,8 @@ func stripLease(obj any) (any, error) {
 		},
 	}
 	stripped.Labels = nil
-	for _, key := range append([]string{edge.DelegateHeartbeat, edge.AnnotationPutBack}, edge.AnnotationsOfReports...) {
+	ours := []string{edge.DelegateHeartbeat, edge.AnnotationRelayedBy, edge.AnnotationPutBack}
+	for _, key := range append(ours, edge.AnnotationsOfReports...) {
 		if v, ok := lease.Annotations[key]; ok {
 			metav1.SetMetaDataAnnotation(&stripped.ObjectMeta, key, v)
 		}

@@ -234,6 +234,7 @@ func TestRefusedByTheAPIServer(t *testing.T) {
 				CacheAgents:        []string{"*", "kubelet"}, OwnObjects: &yes, OwnSecrets: &yes,
 				ServiceTopology: &no, Masterservice: &yes,
 				RememberIdentitiesFor: &metav1.Duration{Duration: 90 * 60e9}, LinkProfile: hub.LinkSatellite,
+				Relay: hub.RelayHeartbeats,
 			}
 		}, ""},
 		"no pools":           {func(s *v1alpha1.PoolSettings) { s.Spec.Pools = nil }, "say which pools"},
@@ -247,7 +248,8 @@ func TestRefusedByTheAPIServer(t *testing.T) {
 		"less than no time": {func(s *v1alpha1.PoolSettings) {
 			s.Spec.Hub.RememberIdentitiesFor = &metav1.Duration{Duration: -1e9}
 		}, "should match"},
-		"no kind of link": {func(s *v1alpha1.PoolSettings) { s.Spec.Hub.LinkProfile = "cheap" }, "Unsupported value"},
+		"no kind of relaying": {func(s *v1alpha1.PoolSettings) { s.Spec.Hub.Relay = "all" }, "Unsupported value"},
+		"no kind of link":     {func(s *v1alpha1.PoolSettings) { s.Spec.Hub.LinkProfile = "cheap" }, "Unsupported value"},
 		"Secrets of no Pods": {func(s *v1alpha1.PoolSettings) {
 			s.Spec.Hub.OwnSecrets, s.Spec.Hub.OwnObjects = &yes, &no
 		}, "ownSecrets takes"},

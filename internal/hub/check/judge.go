@@ -94,6 +94,9 @@ func (j *judge) hub(f Facts) {
 	case "down":
 		j.add(Fail, "yurthub: cloud", "the running yurthub says that its link to the cloud is down",
 			"see what is said of the cloud below")
+	case "relayed":
+		j.add(Warn, "yurthub: cloud", "the running yurthub reaches the cloud over a neighbour's line: its own link is down",
+			"see what is said of the cloud below")
 	case "failing":
 		j.add(Fail, "yurthub: cloud",
 			"the running yurthub says that the cloud, or a balancer in front of it, answers core requests with 502, 503 or 504",

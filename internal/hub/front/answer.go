@@ -14,8 +14,10 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/proof"
 	"yurtcoordinator/internal/hub/route"
+	"yurtcoordinator/internal/hub/upstream"
 )
 
 // requestOf returns what route needs to know about a request. own says that it is not kubelet's.
@@ -38,6 +40,7 @@ func (f *Front) requestOf(r *http.Request, info *request.RequestInfo, own bool) 
 func (f *Front) situation() route.Situation {
 	s := f.cfg.Situation
 	s.CloudLink, s.CoordinatorLink = f.cfg.CloudLink(), f.cfg.CoordinatorLink()
+	s.HeartbeatsRelayed = s.CloudLink == link.Down && f.cfg.HeartbeatLink != nil && f.cfg.HeartbeatLink() == link.Relayed
 	return s
 }
 
@@ -143,6 +146,8 @@ func (a *asking) askCloud(w http.ResponseWriter, r *http.Request, to route.Desti
 		a.f.cfg.StandIn.Hear(out, r, a.cloud())
 	case to.Hears != route.Recall:
 		a.cloud().ServeHTTP(out, r)
+	case to.Kind == route.NodeStatus:
+		keeper.Written(out, r.WithContext(upstream.Anyway(r.Context())), a.client, a.cloud())
 	case to.Kind == route.Write || to.Kind == route.Status:
 		keeper.Written(out, r, a.client, a.cloud())
 	default:

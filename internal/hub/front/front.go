@@ -121,6 +121,9 @@ type Config struct {
 	Situation route.Situation
 	// CloudLink and CoordinatorLink return the states of the links.
 	CloudLink, CoordinatorLink func() link.State
+	// HeartbeatLink is CloudLink for heartbeats and the node's status, which a neighbour may relay where it relays nothing else;
+	// nil means that it is the same.
+	HeartbeatLink func() link.State
 	// MaxReadOnly, MaxMutating and MaxLongRunning bound the requests in flight, kubelet's apart from all others. Watches,
 	// followed logs, exec, attach, port-forward and proxy are long-running.
 	MaxReadOnly, MaxMutating, MaxLongRunning int

@@ -15,10 +15,14 @@ type Status struct {
 	// Role is Pending, Follower or Leader; Leader is the node that leads, if one does.
 	Role   string        `json:"role"`
 	Leader edge.NodeName `json:"leader,omitempty"`
-	// Cloud and Coordinator are the states of the links: unknown, up or down; Cloud may also be failing. Coordinator is
-	// none in a hub without one.
+	// Cloud and Coordinator are the states of the links: unknown, up or down; Cloud may also be failing or relayed.
+	// Coordinator is none in a hub without one.
 	Cloud       string `json:"cloud"`
 	Coordinator string `json:"coordinator"`
+	// RelayedBy is the node over whose line the cloud is reached, for all (Cloud is relayed then) or for heartbeats alone; absent
+	// if that is the own one. Relays is for how many nodes the own one is used now.
+	RelayedBy edge.NodeName `json:"relayedBy,omitempty"`
+	Relays    int           `json:"relays,omitempty"`
 	// LinkProfile is how the link to the cloud is judged: normal, metered or satellite.
 	LinkProfile string `json:"linkProfile,omitempty"`
 	// CoordinatorAddress is where the coordinator is, as far as the hub knows.

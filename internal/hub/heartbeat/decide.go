@@ -45,6 +45,7 @@ func forward(copied *coordinationv1.Lease, cloud cloudLease) (*coordinationv1.Le
 	}
 	lease.Spec.RenewTime = &metav1.MicroTime{Time: advance(renewTime(copied), cloud.latest)}
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.DelegateHeartbeat, edge.DelegateHeartbeatOn)
+	delete(lease.Annotations, edge.AnnotationRelayedBy) // the node itself wrote it, over a line that no longer serves
 	return lease, ""
 }
 
@@ -56,7 +57,8 @@ func reported(copied *coordinationv1.Lease, cloud cloudLease) bool {
 	if stamp.Equal(there) {
 		return !there.Before(cloud.latest)
 	}
-	marked := cloud.Annotations[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn
+	marked := cloud.Annotations[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn &&
+		cloud.Annotations[edge.AnnotationRelayedBy] == "" // else the node wrote it
 	_, known, _ := strings.Cut(copied.Annotations[AnnotationCloudLease], "/")
 	return there.After(stamp) && !marked && !cloud.before && known != cloud.ResourceVersion
 }

@@ -23,7 +23,8 @@ const AnnotationCloudLease = "openyurt.io/cloud-lease"
 func unmarked(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	clean := lease.DeepCopy()
 	clean.Annotations = without(clean.Annotations, edge.DelegateHeartbeat, edge.AnnotationCoordinatorHost,
-		AnnotationCloudLease, edge.AnnotationTraffic, edge.AnnotationKubelet, edge.AnnotationLine, edge.AnnotationPutBack)
+		AnnotationCloudLease, edge.AnnotationTraffic, edge.AnnotationKubelet, edge.AnnotationLine, edge.AnnotationPutBack,
+		edge.AnnotationRelayedBy, edge.AnnotationRelaysAt)
 	clean.Labels = without(clean.Labels, edge.DelegateHeartbeat)
 	return clean
 }

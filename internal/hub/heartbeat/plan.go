@@ -9,6 +9,7 @@ const (
 	nothing sending = iota
 	clean           // the copy, without marks: the node reports itself
 	marked          // the copy, marked as delegated
+	relayed         // the copy, with who relays: the node reports itself, over a neighbour's line
 )
 
 // answer says what kubelet is told.
@@ -43,6 +44,8 @@ func start(cloud, coordinator link.State) (direct bool, send sending, now answer
 		return false, nothing, unavailable
 	case cloud == link.Up && coordinator == link.Up:
 		return true, clean, later
+	case cloud == link.Relayed && coordinator == link.Up:
+		return true, relayed, later
 	default:
 		return true, nothing, later
 	}
@@ -58,7 +61,7 @@ func afterCloud(result outcome, coordinator link.State, sent sending) (send send
 	case result == failed:
 		return nothing, unavailable
 	}
-	if coordinator == link.Up && sent != clean {
+	if coordinator == link.Up && sent != clean && sent != relayed {
 		send = clean
 	}
 	if result == denied {

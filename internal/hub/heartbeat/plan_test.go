@@ -9,7 +9,7 @@ import (
 
 // TestPlan is the whole decision: every state of both links, every outcome of both sides.
 func TestPlan(t *testing.T) {
-	const up, down, unknown, failing = link.Up, link.Down, link.Unknown, link.Failing
+	const up, down, unknown, failing, lent = link.Up, link.Down, link.Unknown, link.Failing, link.Relayed
 	tests := []struct {
 		cloud, coordinator link.State
 		direct             outcome // of the attempt at the cloud, if there is one
@@ -40,6 +40,12 @@ func TestPlan(t *testing.T) {
 		{failing, up, failed, failed, "cloud, marked, unavailable"},
 		{failing, down, took, took, "cloud, accepted"},
 		{failing, down, failed, took, "cloud, unavailable"},
+		{lent, up, took, took, "cloud+relayed, accepted"},
+		{lent, up, denied, took, "cloud+relayed, refused"},
+		{lent, up, failed, took, "cloud+relayed, marked, accepted"},
+		{lent, up, failed, failed, "cloud+relayed, marked, unavailable"},
+		{lent, down, took, took, "cloud, accepted"},
+		{lent, down, failed, took, "cloud, unavailable"},
 		{down, up, took, took, "marked, accepted"},
 		{down, up, took, failed, "marked, unavailable"},
 		{down, up, took, denied, "marked, unavailable"},
@@ -82,7 +88,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-func (s sending) String() string { return [...]string{"nothing", "clean", "marked"}[s] }
+func (s sending) String() string { return [...]string{"nothing", "clean", "marked", "relayed"}[s] }
 
 func (a answer) String() string { return [...]string{"later", "accepted", "refused", "unavailable"}[a] }
 

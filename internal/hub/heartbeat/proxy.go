@@ -54,8 +54,12 @@ type ProxyConfig struct {
 	// Cloud is a client of the cloud with the node's identity. It must not retry for long by itself: the Proxy's time
 	// limits are in its contexts.
 	Cloud coordinationv1client.LeasesGetter
-	// CloudLink is the state of the link that Cloud uses.
+	// CloudLink is the state of the link that Cloud uses, and RelayedBy the node whose line it is while that is Relayed. nil
+	// means that it never is.
 	CloudLink *live.Value[link.State]
+	RelayedBy func() edge.NodeName
+	// RelaysAt says where this node's hub relays for others; empty means nowhere. nil means never.
+	RelaysAt func() string
 	// Coordinator is a client of the pool's coordinator with the node's identity.
 	Coordinator coordinationv1client.LeasesGetter
 	// CoordinatorLink is the state of the link that Coordinator uses. A hub without a coordinator has one that is never
@@ -96,8 +100,8 @@ func NewProxy(c ProxyConfig) *Proxy {
 		config: c, copier: newCopier(c.Coordinator),
 		beats: promauto.With(c.Metrics).NewCounterVec(prometheus.CounterOpts{
 			Name: "yurthub_heartbeats_total",
-			Help: "Heartbeats of this node's kubelet: taken by the cloud (direct), by the coordinator only " +
-				"(delegated), refused by the cloud, or taken by nobody (lost).",
+			Help: "Heartbeats of this node's kubelet: taken by the cloud (direct, or relayed over a neighbour's line), by the " +
+				"coordinator only (delegated), refused by the cloud, or taken by nobody (lost).",
 		}, []string{"result"}),
 	}
 }
@@ -244,7 +248,7 @@ func (p *Proxy) post(w http.ResponseWriter, r *http.Request) (*coordinationv1.Le
 		return nil, apierrors.NewAlreadyExists(coordinationv1.Resource("leases"), sent.Name)
 	}
 	return p.beat(ctx, sent, limits, func(ctx context.Context) (*coordinationv1.Lease, error) {
-		written, err := p.leases().Create(ctx, unmarked(sent), options)
+		written, err := p.leases().Create(ctx, p.signed(unmarked(sent)), options)
 		if err != nil {
 			return nil, err
 		}
@@ -299,9 +303,12 @@ func (p *Proxy) beat(
 	}
 	switch now {
 	case accepted:
-		if send == marked {
+		switch {
+		case send == marked:
 			p.beats.WithLabelValues("delegated").Inc()
-		} else {
+		case cloud == link.Relayed:
+			p.beats.WithLabelValues("relayed").Inc()
+		default:
 			p.beats.WithLabelValues("direct").Inc()
 		}
 		return lease, nil
@@ -329,11 +336,19 @@ func (p *Proxy) send(what sending, sent *coordinationv1.Lease, limits budget) *d
 	p.moved = p.moved || what == marked
 	p.mu.Unlock()
 	lease := copyOf(sent, known, what == marked, p.config.OnCoordinatorHost())
+	switch {
+	case what == relayed:
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationRelayedBy, string(p.relayedBy()))
+	case what == clean && p.config.RelaysAt != nil:
+		if at := p.config.RelaysAt(); at != "" {
+			metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationRelaysAt, at)
+		}
+	}
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationTraffic, p.config.Traffic().String())
 	if serving := p.config.Kubelet(); serving != (edge.KubeletServing{}) {
 		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationKubelet, serving.String())
 	}
-	if line, known := p.line.says(time.Now()); known {
+	if line, known := p.line.says(time.Now()); known && what != relayed { // else it would be chosen to lead by a line that is cut
 		line.Metered = p.config.Metered != nil && p.config.Metered()
 		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationLine, line.String())
 	}
@@ -378,13 +393,15 @@ func (p *Proxy) update(
 		}
 	}
 	for conflicts := 0; ; conflicts++ {
-		began := time.Now()
-		written, err := p.leases().Update(ctx, p.next(sent), options)
-		if result(err) == failed {
+		began, own := time.Now(), p.relayedBy() == ""
+		written, err := p.leases().Update(ctx, p.signed(p.next(sent)), options)
+		if own && result(err) == failed {
 			p.line.missed(time.Now())
 		}
 		if err == nil {
-			p.line.answered(time.Since(began))
+			if own { // else it is a neighbour's line
+				p.line.answered(time.Since(began))
+			}
 			p.settle(written, sent)
 			return forKubelet(written, sent), nil
 		}
@@ -424,6 +441,23 @@ func (p *Proxy) next(sent *coordinationv1.Lease) *coordinationv1.Lease {
 		lease.Spec.RenewTime = &metav1.MicroTime{Time: p.there}
 	default:
 		lease.Spec.RenewTime = &metav1.MicroTime{Time: advance(stamp, p.there)}
+	}
+	return lease
+}
+
+// relayedBy returns the node whose line heartbeats take; empty means that it is this node's own.
+func (p *Proxy) relayedBy() edge.NodeName {
+	if p.config.RelayedBy == nil || p.config.CloudLink.Get() != link.Relayed {
+		return ""
+	}
+	return p.config.RelayedBy()
+}
+
+// signed marks a Lease that this hub writes to the cloud over a neighbour's line: the cloud sees that the node's own is down.
+func (p *Proxy) signed(lease *coordinationv1.Lease) *coordinationv1.Lease {
+	if by := p.relayedBy(); by != "" {
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.DelegateHeartbeat, edge.DelegateHeartbeatOn)
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationRelayedBy, string(by))
 	}
 	return lease
 }

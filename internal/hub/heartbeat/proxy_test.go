@@ -44,6 +44,7 @@ type node struct {
 	media                      string
 	host                       bool
 	kubelet                    edge.KubeletServing
+	relaysAt                   string
 	clock                      atomic.Int64 // how far kubelet's clock is ahead, as a time.Duration
 }
 
@@ -66,8 +67,9 @@ func (n *node) restartHub() {
 		Node: edge.NodeName(n.name), Cloud: n.cloud.Client(n.name), CloudLink: n.cloudLink,
 		Coordinator: n.coordinator.Client(n.name), CoordinatorLink: n.coordinatorLink,
 		OnCoordinatorHost: func() bool { return n.host }, Metrics: prometheus.NewRegistry(),
-		Traffic: func() edge.Traffic { return edge.Traffic{Sent: 1, Received: 2, Since: time.Unix(3, 0)} },
-		Kubelet: func() edge.KubeletServing { return n.kubelet },
+		Traffic:   func() edge.Traffic { return edge.Traffic{Sent: 1, Received: 2, Since: time.Unix(3, 0)} },
+		Kubelet:   func() edge.KubeletServing { return n.kubelet },
+		RelayedBy: func() edge.NodeName { return "neighbour" }, RelaysAt: func() string { return n.relaysAt },
 	})
 	ctx, cancel := context.WithCancel(klog.NewContext(n.t.Context(), ktesting.NewLogger(n.t, ktesting.NewConfig())))
 	done := make(chan struct{})
@@ -133,7 +135,7 @@ func (n *node) clean(l *coordinationv1.Lease) {
 	for _, m := range []map[string]string{l.Annotations, l.Labels} {
 		for _, key := range []string{
 			edge.DelegateHeartbeat, edge.AnnotationCoordinatorHost, AnnotationCloudLease, edge.AnnotationTraffic,
-			edge.AnnotationKubelet, edge.AnnotationLine,
+			edge.AnnotationKubelet, edge.AnnotationLine, edge.AnnotationRelayedBy, edge.AnnotationRelaysAt,
 		} {
 			if _, ok := m[key]; ok {
 				n.t.Errorf("kubelet sees %s", key)

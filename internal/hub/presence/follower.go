@@ -189,7 +189,7 @@ func (r *round) goesOn(ctx context.Context) bool {
 	switch {
 	case cut(state):
 		r.healed = time.Time{}
-	case state == link.Up && r.healed.IsZero():
+	case state.Answers() && r.healed.IsZero(): // over whichever line
 		r.healed = time.Now()
 	}
 	if r.healed.IsZero() != settled.IsZero() {

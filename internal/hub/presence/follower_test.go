@@ -215,7 +215,7 @@ func (w *world) expect(why, pod, node string, cloud, want bool) {
 func TestWithoutACutNothingIsFollowed(t *testing.T) {
 	run1(t, func(w *world) {
 		w.says(podOf("own", "n1", false))
-		for _, state := range []link.State{link.Up, link.Failing, link.Unknown} {
+		for _, state := range []link.State{link.Up, link.Failing, link.Relayed, link.Unknown} {
 			w.cloud.Set(state)
 			w.expect("there is no cut: "+state.String(), "own", "n1", true, true)
 		}
@@ -255,13 +255,19 @@ func TestACut(t *testing.T) {
 
 // TestTheCloudTakesOver: while the cloud was away it has taken all for not ready; then kubelets tell it.
 func TestTheCloudTakesOver(t *testing.T) {
+	for _, back := range []link.State{link.Up, link.Relayed} { // over its own line, or a neighbour's
+		t.Run(back.String(), func(t *testing.T) { theCloudTakesOver(t, back) })
+	}
+}
+
+func theCloudTakesOver(t *testing.T, back link.State) {
 	run1(t, func(w *world) {
 		w.cloud.Set(link.Down)
 		w.tells(whole(line("i", pod("a", "n2"), pod("b", "n2", said, unready))))
 		w.says(podOf("own", "n1", false))
 		w.expect("what the cloud has is newer", "a", "n2", true, true)
 		time.Sleep(20 * time.Second)
-		w.cloud.Set(link.Up)
+		w.cloud.Set(back)
 		w.expect("the cloud has taken it for dead", "a", "n2", false, true)
 		w.expect("the cloud has not heard it", "b", "n2", true, false)
 		w.expect("nor this", "own", "n1", true, false)

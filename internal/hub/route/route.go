@@ -63,8 +63,9 @@ const (
 	// Review asks what somebody may do. The cloud's answer is kept, that to an UnkeptReview is not.
 	Review
 	UnkeptReview
-	// Status reports that of the own Node or a Pod.
+	// Status reports that of a Pod, NodeStatus that of the own Node.
 	Status
+	NodeStatus
 	// Event writes one, WaitingEvent one of which the cloud is still to be told.
 	Event
 	WaitingEvent
@@ -76,7 +77,7 @@ const (
 func (k Kind) String() string {
 	return [...]string{
 		"refused", "anything else", "own Lease", "pool's resource", "list, watch", "one object", "write", "review",
-		"review, not kept", "status", "Event", "Event, one waits",
+		"review, not kept", "status of a Pod", "status of the node", "Event", "Event, one waits",
 	}[k]
 }
 
@@ -127,6 +128,8 @@ type Situation struct {
 	StandIn bool
 	// CloudLink and CoordinatorLink are the states of the links at the moment.
 	CloudLink, CoordinatorLink link.State
+	// HeartbeatsRelayed: though CloudLink is down, heartbeats and the node's status reach the cloud, through a neighbour.
+	HeartbeatsRelayed bool
 }
 
 // namespaceLeases and groupLeases name where Kubernetes keeps the heartbeats of nodes.
@@ -171,6 +174,8 @@ func kindOf(req Request, s Situation) Kind {
 		return Write
 	case !stood:
 		return Passed
+	case req.Resource == "nodes":
+		return NodeStatus
 	case req.Resource != "events":
 		return Status
 	case req.Waiting:
@@ -211,7 +216,8 @@ func answerers(k Kind, s Situation) []Answerer {
 		return append([]Answerer{Warrant}, around(down, Recall)...)
 	case UnkeptReview:
 		return []Answerer{Warrant, Cloud}
-	case Status:
+	case Status, NodeStatus:
+		down = down && (k != NodeStatus || !s.HeartbeatsRelayed)
 		if !coordinator && !down {
 			return []Answerer{Cloud}
 		}
@@ -236,7 +242,7 @@ func around(down bool, others ...Answerer) []Answerer {
 // hears says who takes note of what the cloud answers.
 func hears(k Kind) Answerer {
 	switch k {
-	case Single, Write, Review, Status:
+	case Single, Write, Review, Status, NodeStatus:
 		return Recall
 	case Event, WaitingEvent:
 		return StandIn

@@ -14,14 +14,18 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/table.txt anew")
 
-var links = []link.State{link.Unknown, link.Up, link.Failing, link.Down}
+var links = []link.State{link.Unknown, link.Up, link.Failing, link.Relayed, link.Down}
 
 // row is who answers a kind of request, by the state of the cloud.
 func row(k Kind, coordinator link.State) string {
 	text := ""
-	for _, cloud := range []link.State{link.Up, link.Failing, link.Down} {
+	for _, s := range []Situation{
+		{CloudLink: link.Up}, {CloudLink: link.Failing}, {CloudLink: link.Relayed},
+		{CloudLink: link.Down, HeartbeatsRelayed: true}, {CloudLink: link.Down},
+	} {
+		s.StandIn, s.CoordinatorLink = true, coordinator
 		var names []string
-		for _, a := range answerers(k, Situation{StandIn: true, CloudLink: cloud, CoordinatorLink: coordinator}) {
+		for _, a := range answerers(k, s) {
 			names = append(names, a.String())
 		}
 		text += " " + strings.Join(names, ", ") + " |"
@@ -34,7 +38,8 @@ func row(k Kind, coordinator link.State) string {
 
 // table is who answers what, and when.
 func table() string {
-	text := "| request | cloud up, or not known yet | failing | down | hears the cloud |\n" + strings.Repeat("| --- ", 5) + "|\n"
+	text := "| request | cloud up, or not known yet | failing | relayed | relayed, heartbeats only | down | hears the cloud |\n" +
+		strings.Repeat("| --- ", 7) + "|\n"
 	for k := range kindCount {
 		if k == Refused {
 			continue
@@ -81,6 +86,10 @@ func TestWhatTheTableLeavesOut(t *testing.T) {
 			for _, coordinator := range links {
 				s := Situation{StandIn: true, CloudLink: cloud, CoordinatorLink: coordinator}
 				all := answerers(k, s)
+				if s.HeartbeatsRelayed = true; cloud != link.Down && !slices.Equal(all, answerers(k, s)) {
+					t.Errorf("%v, cloud %v, coordinator %v: another answer where heartbeats are relayed", k, cloud, coordinator)
+				}
+				s.HeartbeatsRelayed = false
 				if cloud == link.Unknown {
 					s.CloudLink = link.Up
 				}

@@ -1,0 +1,234 @@
+package hub
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yurtcoordinator/apis/hub/v1alpha1"
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/identity"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/relay"
+	"yurtcoordinator/internal/hub/upstream"
+	"yurtcoordinator/internal/live"
+)
+
+func TestRelayUse(t *testing.T) {
+	for _, tc := range []struct {
+		relay   v1alpha1.Relay
+		profile v1alpha1.LinkProfile
+		want    upstream.Use
+	}{
+		{"", v1alpha1.LinkNormal, upstream.ForAll},
+		{"", v1alpha1.LinkSatellite, upstream.ForAll},
+		{"", v1alpha1.LinkMetered, upstream.ForSome},
+		{v1alpha1.RelayControl, v1alpha1.LinkMetered, upstream.ForAll},
+		{v1alpha1.RelayHeartbeats, v1alpha1.LinkNormal, upstream.ForSome},
+		{v1alpha1.RelayOff, v1alpha1.LinkNormal, upstream.ForNothing},
+	} {
+		if got, err := relayUse(tc.relay, tc.profile); got != tc.want || err != nil {
+			t.Errorf("relay %q on a link %q: %v, %v", tc.relay, tc.profile, got, err)
+		}
+	}
+	if _, err := relayUse("all", v1alpha1.LinkNormal); err == nil {
+		t.Error("a mode that there is not is taken")
+	}
+	l := newLent(Config{LinkProfile: v1alpha1.LinkMetered})
+	if l.use.Get() != upstream.ForSome || l.limits.Get() != relay.Metered() || l.by() != "" {
+		t.Errorf("on a metered link: %v, %+v", l.use.Get(), l.limits.Get())
+	}
+	l.change(Config{LinkProfile: v1alpha1.LinkNormal, Relay: v1alpha1.RelayOff})
+	if l.use.Get() != upstream.ForNothing || l.limits.Get() != relay.Standard() {
+		t.Errorf("changed: %v, %+v", l.use.Get(), l.limits.Get())
+	}
+}
+
+// borrowers is a pool of two hubs with a cloud and a coordinator, which says that n2 relays.
+type borrowers struct {
+	cloud, coordinator *httptest.Server
+	dir                string
+	authority          *x509.Certificate
+	key                *ecdsa.PrivateKey
+
+	mu sync.Mutex
+	at string // where n2 relays
+}
+
+func newBorrowers(t *testing.T) *borrowers {
+	t.Helper()
+	b := &borrowers{dir: t.TempDir()}
+	b.cloud = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "cloud")
+	}))
+	b.coordinator = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/leases") {
+			return
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		name := "n2"
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(&coordinationv1.LeaseList{
+			TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "LeaseList"},
+			Items: []coordinationv1.Lease{{
+				ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{edge.AnnotationRelaysAt: b.at}},
+				Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name},
+			}},
+		})
+	}))
+	t.Cleanup(b.cloud.Close)
+	t.Cleanup(b.coordinator.Close)
+	var err error
+	if b.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, b.key.Public(), b.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.authority, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// hub makes a hub, which serves Pods at an address by the pool's authority.
+func (b *borrowers) hub(t *testing.T, name edge.NodeName, at string) *Hub {
+	t.Helper()
+	file := func(name string, content []byte) string {
+		path := filepath.Join(b.dir, name)
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	pair := file("pair.pem", certificate(t, time.Now().Add(time.Hour)))
+	ca := file("ca.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: b.cloud.Certificate().Raw}))
+	h, err := New(flags(t, "--node-name="+string(name), "--nodepool-name=p1", "--server-addr="+b.cloud.URL, "--ca-file="+ca,
+		"--cert-file="+pair, "--key-file="+pair, "--cert-dir="+filepath.Join(b.dir, string(name)), "--disk-cache-path=",
+		"--enable-coordinator", "--coordinator-server-addr="+b.coordinator.URL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name.HubUser()}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}, b.authority, b.key.Public(), b.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.identity = certified{h.identity.(identity.Given), live.NewValue(&tls.Certificate{
+		Certificate: [][]byte{der, b.authority.Raw}, PrivateKey: b.key, Leaf: leaf,
+	})}
+	h.pods.address = live.NewValue(netip.MustParseAddr(at))
+	if err := h.lend(); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// TestTheCloudOverANeighboursLine: two hubs as they are wired, of which one has no line.
+func TestTheCloudOverANeighboursLine(t *testing.T) {
+	b := newBorrowers(t)
+	lender, borrower := b.hub(t, "n2", "127.0.0.2"), b.hub(t, "n1", "127.0.0.3")
+	cut := borrower.upstream("cloud", borrower.servers)
+	cut.Metrics, cut.Detour = nil, borrower.detour()
+	cut.DialContext = func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }
+	var err error
+	if borrower.cloud, err = upstream.New(cut); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	runs := []func(context.Context) error{
+		lender.cloud.Run, lender.serveNeighbours, borrower.cloud.Run, borrower.pool.coordinator.Run,
+	}
+	ended := make(chan error, len(runs))
+	for _, run := range runs {
+		go func() { ended <- run(ctx) }()
+	}
+	defer func() {
+		cancel()
+		for range runs {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	waiting, stop := context.WithTimeout(ctx, 30*time.Second)
+	defer stop()
+	reach := func(of *live.Value[link.State], want link.State) {
+		t.Helper()
+		if _, err := of.Wait(waiting, func(s link.State) bool { return s == want }); err != nil {
+			t.Fatalf("the link is %v, want %v", of.Get(), want)
+		}
+	}
+	reach(lender.cloud.Link(), link.Up)
+	if _, err := lender.lent.serves.Wait(waiting, netip.AddrPort.IsValid); err != nil {
+		t.Fatal(err)
+	}
+	at := lender.relaysAt()
+	if at != "127.0.0.2:10269" || borrower.relaysAt() != "" {
+		t.Errorf("they say that they relay at %q and %q", at, borrower.relaysAt())
+	}
+	b.mu.Lock()
+	b.at = at
+	b.mu.Unlock()
+	reach(borrower.cloud.Link(), link.Relayed)
+	response, err := borrower.cloud.AsNode().RoundTrip(httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(response.Body)
+	_ = response.Body.Close()
+	if string(text) != "cloud" || err != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+	if s := borrower.Status(); s.Cloud != "relayed" || s.RelayedBy != "n2" || lender.Status().Relays != 1 {
+		t.Errorf("the one says %s by %q, the other relays for %d", s.Cloud, s.RelayedBy, lender.Status().Relays)
+	}
+	server, err := url.Parse(b.cloud.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := borrower.dialCloud(ctx, "tcp", server.Host) // as its certificates are renewed
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
+	lender.lent.change(Config{LinkProfile: v1alpha1.LinkNormal, Relay: v1alpha1.RelayOff})
+	if _, err := lender.lent.serves.Wait(waiting, func(at netip.AddrPort) bool { return !at.IsValid() }); err != nil {
+		t.Fatal("the lender relays on though it is told not to")
+	}
+	reach(borrower.cloud.Link(), link.Down)
+}
