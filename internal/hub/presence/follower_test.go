@@ -349,6 +349,7 @@ func TestACoordinatorThatDoesNotTell(t *testing.T) {
 		w.code = http.StatusNotFound
 		w.cloud.Set(link.Down)
 		time.Sleep(10 * time.Minute)
+		synctest.Wait()
 		if w.streams < 100 || w.streams > 400 {
 			t.Errorf("it was asked %d times in 10 minutes", w.streams)
 		}
