@@ -25,6 +25,11 @@ const (
 	// settling is how long what the pool knows still counts when the cloud is back. Every 10 s kubelet compares what it knows of
 	// its Pods with what the cloud has; then the cloud's controllers have to act.
 	settling = 30 * time.Second
+	// longest is how long it counts where the cloud still has something else: a Pod that was not ready has been seen to answer
+	// 39 s after a healing. Then the cloud's word counts, whatever it is.
+	longest = 2 * time.Minute
+	// lookAgain is how often that is looked at.
+	lookAgain = time.Second
 	// gather is how long changes are gathered that come together.
 	gather = 20 * time.Millisecond
 )
@@ -195,14 +200,24 @@ func (r *round) goesOn(ctx context.Context) bool {
 	if r.healed.IsZero() != settled.IsZero() {
 		r.look(ctx)
 	}
-	return ctx.Err() == nil && (r.healed.IsZero() || time.Since(r.healed) < settling)
+	if ctx.Err() != nil || r.healed.IsZero() {
+		return ctx.Err() == nil
+	}
+	since := time.Since(r.healed)
+	return since < settling || since < longest && r.config.View.Changed() > 0
 }
 
 // timer returns a channel that has a value when there is something to decide.
 func (r *round) timer() <-chan time.Time {
 	next := r.until
-	if end := r.healed.Add(settling); !r.healed.IsZero() && (next.IsZero() || end.Before(next)) {
-		next = end
+	if !r.healed.IsZero() {
+		end := r.healed.Add(settling)
+		if again := time.Now().Add(lookAgain); end.Before(again) {
+			end = again
+		}
+		if next.IsZero() || end.Before(next) {
+			next = end
+		}
 	}
 	if next.IsZero() {
 		return nil

@@ -279,13 +279,34 @@ func theCloudTakesOver(t *testing.T, back link.State) {
 		w.expect("kubelet tells the cloud something else", "a", "n2", true, false)
 		w.expect("kubelet tells the cloud something else", "b", "n2", false, true)
 		time.Sleep(settling)
+		w.expect("the cloud has something else still", "own", "n1", true, false)
+		time.Sleep(longest - settling)
 		for _, cloud := range []bool{true, false} {
 			w.expect("it is over", "a", "n2", cloud, cloud)
 			w.expect("it is over", "own", "n1", cloud, cloud)
 		}
-		if _, err := w.to.Write([]byte("{}")); w.streams != 1 || err == nil {
-			t.Errorf("%d streams; the last is read still: %v", w.streams, err == nil)
+		synctest.Wait()
+		asked := w.streams
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if _, err := w.to.Write([]byte("{}")); w.streams != asked || err == nil {
+			t.Errorf("%d streams more; the last is read still: %v", w.streams-asked, err == nil)
 		}
+	})
+}
+
+// TestTheCloudAgrees: once the cloud has what the pool knows, its word counts.
+func TestTheCloudAgrees(t *testing.T) {
+	run1(t, func(w *world) {
+		w.cloud.Set(link.Down)
+		w.says(podOf("own", "n1", false))
+		w.expect("the cloud is cut off", "own", "n1", true, false)
+		w.cloud.Set(link.Up)
+		time.Sleep(settling + 10*time.Second)
+		w.expect("the cloud has not heard it", "own", "n1", true, false)
+		w.expect("now it has", "own", "n1", false, false)
+		time.Sleep(2 * lookAgain)
+		w.expect("the cloud's word counts", "own", "n1", true, true)
 	})
 }
 
