@@ -38,6 +38,9 @@ type HandlerConfig struct {
 	View View
 	// Wait is how long a request waits for the replica to be complete before it is refused with 503. 0 means 10 s.
 	Wait time.Duration
+	// Prompt has watches told at once how far the replica has got where it has got there without a change of an object. Else they
+	// are told about once a minute, as by an API server.
+	Prompt bool
 	// BeforeExpired is called before a client that watched is told to list again, and so forgets how far it was: what this
 	// handler has shown it must not be lost by a crash before it lists, or its list would go back. Its context bounds it.
 	BeforeExpired func(context.Context)

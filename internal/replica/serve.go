@@ -89,6 +89,8 @@ type served struct {
 	client  string
 	end     time.Time
 
+	// marked is how far the client knows that it has everything, for a Prompt handler.
+	marked  edge.Revision
 	cursor  *cursor
 	initial *frozen         // what there was where the cursor began, if it is to be told
 	over    <-chan struct{} // closed when the eye's look is over; nil means never
@@ -105,6 +107,7 @@ func (s *served) open(ctx context.Context) error {
 	var err error
 	initial := o.SendInitialEvents != nil && *o.SendInitialEvents
 	if o.revision != 0 && !initial {
+		s.marked = o.revision
 		s.cursor, err = h.replica.cursor(o.revision)
 		if errors.Is(err, stream.ErrExpired) {
 			err = tooOld("too old resource version: %d (%d)", o.revision, h.replica.Stats().Oldest)
@@ -138,7 +141,7 @@ func (s *served) run(ctx context.Context) error {
 		if err := s.tell(s.initial); err != nil {
 			return err
 		}
-		s.initial = nil
+		s.marked, s.initial = s.initial.revision, nil
 	}
 	bookmark := time.NewTimer(s.untilBookmark())
 	defer bookmark.Stop()
@@ -166,14 +169,20 @@ func (s *served) run(ctx context.Context) error {
 			if err := s.change(&changes[i]); err != nil {
 				return err
 			}
+			s.marked = max(s.marked, changes[i].Object.Revision)
 		}
 		if len(changes) > 0 {
 			if err := s.w.flush(); err != nil {
 				return err
 			}
 		}
-		if more == nil {
+		switch {
+		case more == nil:
 			more = closed // look after the rest, then take again
+		case s.handler.config.Prompt && told > s.marked:
+			if err := s.bookmark(told); err != nil {
+				return err
+			}
 		}
 		select {
 		case <-more:
@@ -259,6 +268,7 @@ func (s *served) bookmark(told edge.Revision) error {
 	if !s.eye.AllowWatchBookmarks || told > s.handler.replica.Position() {
 		return nil
 	}
+	s.marked = told
 	if err := s.frames.Write(stream.Event{Type: stream.Bookmark, Object: stream.Object{Revision: told}}); err != nil {
 		return err
 	}

@@ -325,6 +325,43 @@ func TestBookmarksOfAWatch(t *testing.T) {
 	})
 }
 
+// A Prompt handler tells how far the replica is as soon as it is, and nothing twice.
+func TestPromptBookmarks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := filled(t)
+		h := newHandler(t, replica.HandlerConfig{Replica: r, Prompt: true})
+		w := &recorder{ResponseRecorder: httptest.NewRecorder()}
+		quiet := &recorder{ResponseRecorder: httptest.NewRecorder()}
+		var watches sync.WaitGroup
+		watches.Go(func() {
+			h.Serve(w, ask(t.Context(), bookmarked+"50"), replica.Request{Verb: "watch"})
+		})
+		watches.Go(func() {
+			h.Serve(quiet, ask(t.Context(), "?watch=1&resourceVersion=100&timeoutSeconds=50"), replica.Request{Verb: "watch"})
+		})
+		at := func(want ...string) {
+			t.Helper()
+			synctest.Wait()
+			if got := w.events(t); !slices.Equal(got, want) {
+				t.Errorf("got %v, want %v", got, want)
+			}
+		}
+		at()
+		apply(t, r, event(stream.Bookmark, stream.Object{Revision: 150}))
+		at("BOOKMARK @150")
+		apply(t, r, event(stream.Bookmark, stream.Object{Revision: 150}))
+		at("BOOKMARK @150")
+		apply(t, r, event(stream.Deleted, object("a", "x", 160, "")))
+		at("BOOKMARK @150", "DELETED a/x@160")
+		apply(t, r, event(stream.Bookmark, stream.Object{Revision: 170}))
+		at("BOOKMARK @150", "DELETED a/x@160", "BOOKMARK @170")
+		watches.Wait()
+		if got := quiet.events(t); !slices.Equal(got, []string{"DELETED a/x@160"}) {
+			t.Errorf("a client that wants no bookmarks got %v", got)
+		}
+	})
+}
+
 func TestLastBookmark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHandler(t, replica.HandlerConfig{Replica: filled(t)})

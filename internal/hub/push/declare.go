@@ -33,6 +33,9 @@ const (
 	// knows best, has not come as far.
 	overAfter = 20 * time.Second
 
+	// laggingFor is how long a resource is not declared before that, and why, is logged: a term begins like that.
+	laggingFor = 15 * time.Second
+
 	// conflicts is how often a write is tried that somebody else's came before.
 	conflicts = 3
 )
@@ -45,16 +48,25 @@ type declarer struct {
 	written  time.Time             // when the last write was acknowledged
 	tried    time.Time             // when the last was begun
 	complain string
+	lagging  map[string]lag
+}
+
+// lag is why a resource is not declared.
+type lag struct {
+	since time.Time
+	why   string
+	told  bool
 }
 
 // declare renews the Lease until ctx ends.
 func (d *duty) declare(ctx context.Context) {
-	w := &declarer{duty: d}
+	w := &declarer{duty: d, lagging: map[string]lag{}}
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {
 		now := time.Now()
-		declared := d.current(now)
+		declared, why := d.current(now)
+		w.tell(klog.FromContext(ctx), now, why)
 		changed := !slices.Equal(slices.Sorted(maps.Keys(declared)), w.names)
 		if (changed || now.Sub(w.written) >= declareEvery) && now.Sub(w.tried) >= declareGap && d.term.Valid() {
 			w.tried = now
@@ -85,22 +97,60 @@ func (w *declarer) report(logger klog.Logger, err error) {
 	}
 }
 
-// current are the carriers whose resource is complete and current in the mirror as far as this hub knows, by name.
-func (d *duty) current(now time.Time) map[string]*carrier {
-	declared := map[string]*carrier{}
-	var latest edge.History
-	for _, c := range d.all() {
-		if c.current(now) {
-			declared[c.label()] = c
-			latest = max(latest, c.look().history)
+// tell logs, once, what has not been declared for long and why, and that it is again.
+func (w *declarer) tell(logger klog.Logger, now time.Time, why map[string]string) {
+	for name, l := range w.lagging {
+		if why[name] != "" {
+			continue
 		}
+		if l.told {
+			logger.Info("A pool resource is declared current", "resource", name, "after", now.Sub(l.since))
+		}
+		delete(w.lagging, name)
 	}
-	// One history for all that is declared: what has not followed yet is not current.
-	maps.DeleteFunc(declared, func(_ string, c *carrier) bool { return c.look().history != latest })
-	return declared
+	for name, text := range why {
+		l := w.lagging[name]
+		if l.since.IsZero() {
+			l.since = now
+		}
+		if l.why != text {
+			l.why, l.told = text, false
+		}
+		if !l.told && now.Sub(l.since) >= laggingFor {
+			logger.Info("A pool resource can't be declared current", "resource", name, "why", text, "for", now.Sub(l.since))
+			l.told = true
+		}
+		w.lagging[name] = l
+	}
 }
 
-func (c *carrier) current(now time.Time) bool {
+// current are the carriers whose resource is complete and current in the mirror as far as this hub knows, and why the others'
+// are not, by name.
+func (d *duty) current(now time.Time) (declared map[string]*carrier, why map[string]string) {
+	declared, why = map[string]*carrier{}, map[string]string{}
+	var latest edge.History
+	for _, c := range d.all() {
+		if text := c.lags(now); text != "" {
+			if !c.resource.Optional {
+				why[c.label()] = text
+			}
+			continue
+		}
+		declared[c.label()] = c
+		latest = max(latest, c.look().history)
+	}
+	// One history for all that is declared: what has not followed yet is not current.
+	for name, c := range declared {
+		if in := c.look().history; in != latest {
+			delete(declared, name)
+			why[name] = fmt.Sprintf("it is in history %s, and others are in %s", in, latest)
+		}
+	}
+	return declared, why
+}
+
+// lags says why the carrier's resource is not complete and current in the mirror as far as this hub knows; empty if it is.
+func (c *carrier) lags(now time.Time) (why string) {
 	live, at, in := c.resource.Live(), c.resource.Replica.Position(), c.resource.Replica.History()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,15 +167,24 @@ func (c *carrier) current(now time.Time) bool {
 		s.over = true
 		c.restart.ring()
 	}
+	within := func(since time.Time) bool { return since.IsZero() || now.Sub(since) <= stillAcked }
 	switch {
-	case s.acked == 0 || s.acked < s.target || s.history != in:
-		return false
-	case s.live.IsZero() || now.Sub(s.live) > stillLive:
-		return false
-	default:
-		within := func(since time.Time) bool { return since.IsZero() || now.Sub(since) <= stillAcked }
-		return within(s.behind) && within(s.ahead)
+	case s.acked == 0:
+		return "the coordinator has not taken it yet"
+	case s.history != in:
+		return "this hub's copy is in another history than the coordinator's"
+	case s.acked < s.target:
+		return "the coordinator has not taken all that this hub had when it began to lead"
+	case s.live.IsZero():
+		return "the cloud has not brought it yet"
+	case now.Sub(s.live) > stillLive:
+		return "the cloud brings it no more"
+	case !within(s.behind):
+		return "the coordinator takes nothing"
+	case !within(s.ahead):
+		return "the coordinator has more than the cloud has brought to this hub"
 	}
+	return ""
 }
 
 // filling returns how many pages of each list from the cloud have come. A list that waits for its turn comes on as those before

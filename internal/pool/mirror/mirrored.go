@@ -46,7 +46,9 @@ func newMirrored(r, as schema.GroupVersionResource, write verbatim.Writer, b ver
 	if each.replica, err = replica.New(replica.Config{Resource: as}); err != nil {
 		return nil, err
 	}
-	each.handler, err = replica.NewHandler(replica.HandlerConfig{Replica: each.replica, Wait: mirrorWait})
+	// Prompt: any hub may lead next. If it were behind, by no more than a bookmark, it could not say that the mirror is current
+	// until the cloud had brought it as far, which takes the cloud up to a minute.
+	each.handler, err = replica.NewHandler(replica.HandlerConfig{Replica: each.replica, Wait: mirrorWait, Prompt: true})
 	return each, err
 }
 

@@ -61,6 +61,20 @@ func (b *mirrorBench) standsAt(t testing.TB, want edge.Revision, objects int) {
 	}
 }
 
+// TestReadersAreNoBookmarkBehind: whoever leads next must have come as far as the mirror, by changes or without.
+func TestReadersAreNoBookmarkBehind(t *testing.T) {
+	b := at100(t)
+	f := b.follow(t, pooltest.SliceResource, 100)
+	f.Send(batchOf(t, 120))
+	f.Acknowledged(120)
+	target := b.server.URL + edge.PathMirror + "/discovery.k8s.io/v1/endpointslices"
+	a := pooltest.Do(t, b.server.Client(), http.MethodGet, // a second is too short for the bookmark before the end
+		target+"?watch=1&allowWatchBookmarks=1&resourceVersion=100&timeoutSeconds=1", "", nil, "x")
+	if a.Code != http.StatusOK || strings.Count(a.Body, `"BOOKMARK"`) != 1 || !strings.Contains(a.Body, `"resourceVersion":"120"`) {
+		t.Errorf("%d %s", a.Code, a.Body)
+	}
+}
+
 // TestChangesGoOn: each batch is acknowledged while the push goes on.
 func TestChangesGoOn(t *testing.T) {
 	b := at100(t)
