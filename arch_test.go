@@ -157,6 +157,16 @@ var law = []struct {
 			"internal/run", "internal/stream",
 		},
 		"what is known of Pods is told by what kubelets say, and shown by one view"},
+	{"internal/hub/member",
+		[]string{
+			"apis/hub/v1alpha1", "internal/edge", "internal/hub/compare", "internal/hub/discover", "internal/hub/endpoints",
+			"internal/hub/feed", "internal/hub/filter", "internal/hub/follow", "internal/hub/heartbeat", "internal/hub/history",
+			"internal/hub/line", "internal/hub/link", "internal/hub/openings", "internal/hub/oversee", "internal/hub/pin",
+			"internal/hub/presence", "internal/hub/push", "internal/hub/role", "internal/hub/roster", "internal/hub/standin",
+			"internal/hub/upstream", "internal/hub/warrant", "internal/live", "internal/run", "internal/stream",
+			"internal/stream/remote",
+		},
+		"who puts a hub's part in its pool together knows all that it is made of, and nothing of how requests arrive"},
 	{"internal/hub/front",
 		[]string{
 			"internal/conns", "internal/edge", "internal/hub/link", "internal/hub/proof", "internal/hub/route",
@@ -167,9 +177,8 @@ var law = []struct {
 		[]string{
 			"apis/hub/v1alpha1",
 			"internal/conns", "internal/edge", "internal/live", "internal/run", "internal/store", "internal/stream",
-			"internal/stream/remote",
 		},
-		"the only wiring of the node's side; the pool's and the cloud's code stay out of every node"},
+		"the wiring of the node's side; the pool's and the cloud's code stay out of every node"},
 
 	{"internal/conns", nil, "a bound on connections does not know what comes over them"},
 	{"internal/usage", nil, "figures of kubelets know no pool"},

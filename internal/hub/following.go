@@ -25,11 +25,11 @@ func (h *Hub) follow() error {
 		return err
 	}
 	config := follow.Config{
-		Node: h.cfg.Node, Disk: h.disk, Cloud: h.cloud.Link(), Coordinator: h.pool.link, Eager: h.cfg.EnableCoordinator,
+		Node: h.cfg.Node, Disk: h.disk, Cloud: h.cloud.Link(), Coordinator: h.member.Link(), Eager: h.cfg.EnableCoordinator,
 		Changed: func() { h.changed() },
 	}
 	config.NewFeed = follow.Feeds(&follow.Sources{
-		Cloud: h.servers[0], CloudLink: h.cloud.Link(), History: h.history, Pool: h.pool.mirror, Metrics: h.metrics,
+		Cloud: h.servers[0], CloudLink: h.cloud.Link(), History: h.history, Pool: h.member.Mirror(), Metrics: h.metrics,
 		AsNode: h.cloud.AsNode(), As: func(client string) http.RoundTripper { return h.guests.As(client) },
 	})
 	h.parts.Add("what is followed", func(ctx context.Context) error { return h.followed.Run(ctx) })

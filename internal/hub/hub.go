@@ -20,10 +20,12 @@
 //
 // identity gets the node's certificates, for both upstreams and for Pods.
 //
-// This package is the only wiring: hub.go wires the whole, coordinator.go the coordinator, following.go what is followed and
-// remembered and who is answered from it, owning.go the node's own objects, settings.go what the pool says for its hubs,
-// lent.go how lines are lent within the pool, pods.go how Pods come here, serving.go the ports. Each part knows only what its own
-// Config names. A part that a hub lacks, such as a coordinator, exists all the same and does nothing.
+// member puts together what a hub does in its pool: the coordinator, heartbeats, the election, duties, and pushes.
+//
+// This package is the wiring: hub.go wires the whole, following.go what is followed and remembered and who is answered from it,
+// settings.go what the pool says for its hubs, lent.go how lines are lent within the pool, pods.go how Pods come here, serving.go
+// the ports. Each part knows only what its own Config names. A part that a hub lacks, such as a coordinator, exists all the same
+// and does nothing.
 package hub
 
 import (
@@ -50,12 +52,14 @@ import (
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/history"
 	"yurtcoordinator/internal/hub/identity"
+	"yurtcoordinator/internal/hub/member"
 	"yurtcoordinator/internal/hub/proof"
 	"yurtcoordinator/internal/hub/recall"
 	"yurtcoordinator/internal/hub/route"
 	"yurtcoordinator/internal/hub/settings"
 	"yurtcoordinator/internal/hub/tenure"
 	"yurtcoordinator/internal/hub/upstream"
+	"yurtcoordinator/internal/hub/warrant"
 	"yurtcoordinator/internal/hub/way"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/run"
@@ -74,7 +78,8 @@ type Hub struct {
 	checked *certclock.Clock
 	cloud   *upstream.Upstream
 	history *history.Keeper
-	pool    pool
+	// member is the hub's part in its pool.
+	member *member.Membership
 	// lent is how lines are lent within the pool.
 	lent     lent
 	followed *follow.Set
@@ -122,7 +127,7 @@ func New(cfg Config) (*Hub, error) {
 	own := cfg
 	cfg, said, started := remember(own)
 	h := &Hub{
-		cfg: cfg, inForce: inForce{own: own, say: said}, started: started, metrics: prometheus.NewRegistry(), changed: func() {},
+		cfg: cfg, inForce: inForce{own: own, say: said}, started: started, metrics: prometheus.NewRegistry(),
 		shown: filter.NewConfigMaps(filter.RootCA, filter.KubeProxy), overlay: endpoints.NewView(),
 		checked: certclock.New(cfg.CertDir, clock.RealClock{}),
 		pods:    newPods(), lent: newLent(cfg),
@@ -222,6 +227,56 @@ func (h *Hub) reachCloud() (err error) {
 		})
 	})
 	h.parts.Add("history of the cloud", h.history.Run)
+	return nil
+}
+
+// joinPool makes the hub's part in its pool. Without a coordinator the hub is alone.
+func (h *Hub) joinPool() (err error) {
+	h.member = member.Alone()
+	if h.cfg.EnableCoordinator {
+		var at *url.URL
+		if h.cfg.CoordinatorAddress != "" {
+			servers, err := addresses("coordinator-server-addr", h.cfg.CoordinatorAddress)
+			if err != nil {
+				return err
+			}
+			at = servers[0]
+		}
+		if h.member, err = member.New(member.Config{
+			Node: h.cfg.Node, Pool: h.cfg.Pool, Cloud: h.cloud, Server: h.servers[0], At: at, CAFile: h.cfg.CoordinatorCAFile,
+			Via: h.upstream("", nil), Dir: h.cfg.CertDir, KubeletConfig: h.cfg.KubeletConfig,
+			KubeletServing: h.cfg.KubeletServing, RelayedBy: h.lent.by, RelaysAt: h.relaysAt, LinkProfile: h.linkProfile,
+			CompareEvery: h.cfg.CompareEvery, OwnObjects: h.cfg.OwnObjects, OwnSecrets: h.cfg.OwnSecrets, History: h.history,
+			Disk: h.disk, Overlay: h.overlay, Metrics: h.metrics,
+		}); err != nil {
+			return err
+		}
+		h.parts.Add("link to the pool", h.member.Reach)
+		h.serves.OwnLease = h.member.Heartbeats()
+	}
+	h.changed = h.member.Changed
+	h.serves.CoordinatorLink = h.member.Link().Get
+	h.serves.Warrants = warrant.New(warrant.Config{
+		Node: h.cfg.Node, Pool: h.cfg.Pool, Metrics: h.metrics, Word: h.member.Word,
+	})
+	h.parts.Add("disk and links", func(ctx context.Context) error {
+		return h.disk.Heed(ctx, h.cloud.Link(), h.member.Link())
+	})
+	return nil
+}
+
+// takePart has the hub take part in its pool with what it follows.
+func (h *Hub) takePart() error {
+	if !h.cfg.EnableCoordinator {
+		return nil
+	}
+	if err := h.member.Follow(h.followed); err != nil {
+		return err
+	}
+	if h.cfg.OwnObjects {
+		h.serves.StandIn, h.serves.Situation.StandIn = h.member.StandIn(), true
+	}
+	h.parts.Add("part in the pool", h.member.TakePart)
 	return nil
 }
 

@@ -110,7 +110,7 @@ func (h *Hub) lend() error {
 	}
 	known := relay.Credentials{Own: h.identity.Served().Get, Now: h.checked.Now}
 	h.lent.client = relay.NewClient(relay.ClientConfig{
-		Credentials: known, Node: h.cfg.Node, Coordinator: h.pool.leases, Dial: upstream.Dial, Metrics: h.metrics,
+		Credentials: known, Node: h.cfg.Node, Coordinator: h.member.Leases(), Dial: upstream.Dial, Metrics: h.metrics,
 	})
 	h.lent.server = relay.NewServer(relay.ServerConfig{
 		Credentials: known, Link: h.cloud.Link(), Targets: h.cloud.Servers(), Dial: h.way.DialContext,

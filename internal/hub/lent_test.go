@@ -171,7 +171,7 @@ func TestTheCloudOverANeighboursLine(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	runs := []func(context.Context) error{
-		lender.cloud.Run, lender.serveNeighbours, borrower.cloud.Run, borrower.pool.coordinator.Run,
+		lender.cloud.Run, lender.serveNeighbours, borrower.cloud.Run, borrower.member.Reach,
 	}
 	ended := make(chan error, len(runs))
 	for _, run := range runs {

@@ -2,7 +2,6 @@ package hub
 
 import (
 	"fmt"
-	"time"
 
 	"yurtcoordinator/apis/hub/v1alpha1"
 	"yurtcoordinator/internal/hub/link"
@@ -13,14 +12,6 @@ func (h *Hub) linkProfile() v1alpha1.LinkProfile {
 	h.inForce.mu.Lock()
 	defer h.inForce.mu.Unlock()
 	return h.inForce.own.under(h.inForce.say).LinkProfile
-}
-
-// reportEvery returns how often a leader repeats what it has told the cloud of its pool: 2 KB on a link of that kind.
-func reportEvery(over v1alpha1.LinkProfile) time.Duration {
-	if over == v1alpha1.LinkMetered {
-		return 5 * time.Minute
-	}
-	return time.Minute
 }
 
 // timing returns how a link to the cloud of that kind is judged.

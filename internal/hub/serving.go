@@ -47,7 +47,7 @@ func (h *Hub) serve(ctx context.Context, ports []port) error {
 		h.parts.Add(p.name, p.Run)
 	}
 	klog.FromContext(ctx).Info("Serving kubelet and this host's programs", "address", h.cfg.BindAddress, "port", h.cfg.Port,
-		"cloud", h.cfg.ServerAddresses, "coordinator", h.pool.place.URL())
+		"cloud", h.cfg.ServerAddresses, "coordinator", h.member.URL())
 	return h.parts.Run(ctx)
 }
 
@@ -145,10 +145,10 @@ func ofRoot(r *http.Request) bool {
 
 // Status returns the hub's present state.
 func (h *Hub) Status() health.Status {
-	standing := h.pool.standing.Get()
+	standing := h.member.Standing().Get()
 	s := health.Status{
 		Node: h.cfg.Node, Pool: h.cfg.Pool, Role: standing.Role.String(), Leader: standing.Leader,
-		Cloud: h.cloud.Link().Get().String(), Coordinator: "none", CoordinatorAddress: h.pool.place.URL(),
+		Cloud: h.cloud.Link().Get().String(), Coordinator: "none", CoordinatorAddress: h.member.URL(),
 		Followed: health.FollowedOf(h.followed.Status()), Disk: h.disk.Status(), Identity: h.identity.Report(),
 		Settings: h.settingsStatus(), Pods: h.podsStatus(), LinkProfile: string(h.linkProfile()),
 	}
@@ -159,8 +159,8 @@ func (h *Hub) Status() health.Status {
 		s.Relays = h.lent.server.Neighbours()
 	}
 	if h.cfg.EnableCoordinator {
-		s.Coordinator = h.pool.link.Get().String()
-		s.Kubelet = health.KubeletOf(h.pool.kubelet.Found())
+		s.Coordinator = h.member.Link().Get().String()
+		s.Kubelet = health.KubeletOf(h.member.Kubelet().Found())
 	}
 	return s
 }

@@ -49,7 +49,7 @@ func TestTheCloudThroughAProxy(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 2)
-	for _, run := range []func(context.Context) error{h.cloud.Run, h.pool.coordinator.Run} {
+	for _, run := range []func(context.Context) error{h.cloud.Run, h.member.Reach} {
 		go func() { ended <- run(ctx) }()
 	}
 	defer func() {
@@ -64,7 +64,7 @@ func TestTheCloudThroughAProxy(t *testing.T) {
 	defer stop()
 	for _, l := range []interface {
 		Wait(context.Context, func(link.State) bool) (link.State, error)
-	}{h.cloud.Link(), h.pool.link} {
+	}{h.cloud.Link(), h.member.Link()} {
 		if _, err := l.Wait(waiting, func(s link.State) bool { return s == link.Up }); err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +87,7 @@ func TestTheCloudThroughAProxy(t *testing.T) {
 		strings.Contains(err.Error(), waytest.Password) {
 		t.Errorf("%v; want to hear that the proxy is dead, and not its password", err)
 	}
-	if h.pool.link.Get() != link.Up {
+	if h.member.Link().Get() != link.Up {
 		t.Error("the coordinator is gone with the proxy")
 	}
 }

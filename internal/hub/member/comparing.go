@@ -1,4 +1,4 @@
-package hub
+package member
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/transport"
 	"k8s.io/utils/clock"
@@ -21,58 +22,63 @@ import (
 )
 
 // compareWithCloud makes the part that compares, while this hub follows, what the coordinator says with the cloud.
-func (h *Hub) compareWithCloud() error {
-	asNode, err := corev1client.NewForConfig(h.cloud.RESTConfig())
+func (m *Membership) compareWithCloud() error {
+	asNode, err := corev1client.NewForConfig(m.cfg.Cloud.RESTConfig())
 	if err != nil {
 		return err
 	}
-	carried := compare.NewCarried(h.cloud.AsNode())
-	shares := &sharing{hub: h, client: &http.Client{Transport: transport.NewUserAgentRoundTripper(follow.Hub, carried)}}
+	carried := compare.NewCarried(m.cfg.Cloud.AsNode())
+	shares := &sharing{of: m, client: &http.Client{Transport: transport.NewUserAgentRoundTripper(follow.Hub, carried)}}
 	comparer := compare.New(compare.Config{
-		Node: h.cfg.Node, Standing: h.pool.standing, CloudLink: h.cloud.Link(), Resources: shares.resources,
-		Followers: h.whoCompares, Timing: h.comparing, Spent: carried.Bytes, Metrics: h.metrics,
+		Node: m.cfg.Node, Standing: m.standing, CloudLink: m.cfg.Cloud.Link(), Resources: shares.resources,
+		Followers: whoCompares(m.cfg.Node, m.leases), Timing: m.comparing, Spent: carried.Bytes, Metrics: m.cfg.Metrics,
 		Tell: func(ctx context.Context, lie compare.Lie) error {
-			event := lie.Event(h.cfg.Node, h.cfg.Pool, h.pool.place.About(), clock.RealClock{}.Now())
+			event := lie.Event(m.cfg.Node, m.cfg.Pool, m.place.About(), clock.RealClock{}.Now())
 			_, err := asNode.Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
 			return err
 		},
 	})
-	h.parts.Add("compares the coordinator with the cloud", comparer.Run)
+	m.reach.Add("compares the coordinator with the cloud", comparer.Run)
 	return nil
 }
 
 // comparing returns how often the pool compares.
-func (h *Hub) comparing() compare.Timing {
+func (m *Membership) comparing() compare.Timing {
 	t := compare.Standard()
-	if h.linkProfile() == v1alpha1.LinkMetered {
+	if m.cfg.LinkProfile() == v1alpha1.LinkMetered {
 		t = compare.Metered()
 	}
-	if h.cfg.CompareEvery > 0 {
-		t = t.Every(h.cfg.CompareEvery)
+	if m.cfg.CompareEvery > 0 {
+		t = t.Every(m.cfg.CompareEvery)
 	}
 	return t
 }
 
-// whoCompares returns the nodes that have a link of their own, without the leader, as the coordinator has it.
-func (h *Hub) whoCompares(ctx context.Context, leader edge.NodeName) ([]edge.NodeName, error) {
-	leases, err := h.pool.leases.Leases(corev1.NamespaceNodeLease).List(ctx, metav1.ListOptions{
-		LabelSelector: "!" + edge.DelegateHeartbeat,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list the pool's Leases: %w", err)
-	}
-	nodes := []edge.NodeName{h.cfg.Node}
-	for i := range leases.Items {
-		if node := edge.NodeName(leases.Items[i].Name); node != leader && node != h.cfg.Node {
-			nodes = append(nodes, node)
+// whoCompares returns a function that finds the nodes that have a link of their own, as the coordinator has it, without the
+// leader.
+func whoCompares(
+	node edge.NodeName, at coordinationv1client.LeasesGetter,
+) func(ctx context.Context, leader edge.NodeName) ([]edge.NodeName, error) {
+	return func(ctx context.Context, leader edge.NodeName) ([]edge.NodeName, error) {
+		leases, err := at.Leases(corev1.NamespaceNodeLease).List(ctx, metav1.ListOptions{
+			LabelSelector: "!" + edge.DelegateHeartbeat,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list the pool's Leases: %w", err)
 		}
+		all := []edge.NodeName{node}
+		for i := range leases.Items {
+			if other := edge.NodeName(leases.Items[i].Name); other != leader && other != node {
+				all = append(all, other)
+			}
+		}
+		return all, nil
 	}
-	return nodes, nil
 }
 
 // sharing is what the pool shares, as it can be asked of the cloud.
 type sharing struct {
-	hub    *Hub
+	of     *Membership
 	client *http.Client
 
 	mu    sync.Mutex
@@ -80,7 +86,7 @@ type sharing struct {
 }
 
 func (s *sharing) resources() (all []compare.Resource) {
-	members, _ := s.hub.followed.Shared()
+	members, _ := s.of.followed.Shared()
 	for _, m := range members {
 		source, err := s.source(m.Resource)
 		if err != nil {
@@ -89,7 +95,7 @@ func (s *sharing) resources() (all []compare.Resource) {
 		all = append(all, compare.Resource{
 			Name: m.Resource.GroupResource().String(), Replica: m.Replica, Cloud: source,
 			Fed: func() bool {
-				cloud := s.hub.history.State().Get()
+				cloud := s.of.cfg.History.State().Get()
 				return m.FromCoordinator() && cloud.Sure && cloud.Number == m.Replica.History()
 			},
 		})
@@ -104,7 +110,7 @@ func (s *sharing) source(of schema.GroupVersionResource) (*remote.Source, error)
 		return source, nil
 	}
 	source, err := remote.New(remote.Config{
-		Client: s.client, Base: s.hub.servers[0], Path: follow.Collection(of, ""), Name: "cloud",
+		Client: s.client, Base: s.of.cfg.Server, Path: follow.Collection(of, ""), Name: "cloud",
 	})
 	if err != nil {
 		return nil, err

@@ -1,0 +1,121 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"yurtcoordinator/apis/hub/v1alpha1"
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/filter"
+	"yurtcoordinator/internal/hub/heartbeat"
+	"yurtcoordinator/internal/hub/line"
+	"yurtcoordinator/internal/hub/openings"
+	"yurtcoordinator/internal/hub/push"
+	"yurtcoordinator/internal/hub/role"
+	"yurtcoordinator/internal/hub/roster"
+)
+
+// proofTimeout bounds the request that proves that a hub may lead.
+const proofTimeout = 5 * time.Second
+
+// forwarding returns a client of the cloud with the pool's forwarding identity. Nobody has a key for that. The pool's nodes may
+// impersonate it, and the cloud's audit log says which node did.
+func (m *Membership) forwarding() (*coordinationv1client.CoordinationV1Client, error) {
+	asForwarder := m.cfg.Cloud.RESTConfig()
+	asForwarder.Impersonate = rest.ImpersonationConfig{UserName: m.cfg.Pool.ForwardingUser()}
+	return coordinationv1client.NewForConfig(asForwarder)
+}
+
+// duties returns what this hub does while it leads.
+func (m *Membership) duties(cloud coordinationv1client.LeasesGetter) ([]role.Duty, error) {
+	forwarder := heartbeat.NewForwarder(heartbeat.ForwarderConfig{
+		Node: m.cfg.Node, Coordinator: m.leases, Cloud: cloud, Metrics: m.cfg.Metrics,
+	})
+	forward := func(ctx context.Context, term edge.Term) error {
+		err := forwarder.Run(ctx, term)
+		if errors.Is(err, heartbeat.ErrRefused) {
+			err = fmt.Errorf("%w: %w", role.ErrUnfit, err)
+		}
+		return err
+	}
+	asNode, err := corev1client.NewForConfig(m.cfg.Cloud.RESTConfig())
+	if err != nil {
+		return nil, err
+	}
+	teller := openings.New(openings.Config{
+		Node: m.cfg.Node, Pool: m.cfg.Pool, Coordinator: m.leases.RESTClient(), Events: asNode.Events(metav1.NamespaceDefault),
+		About: m.place.About, Metrics: m.cfg.Metrics,
+	})
+	pusher, err := push.NewPool(push.PoolConfig{Config: m.pushes(), Resources: shared{m}, Leases: m.leases})
+	if err != nil {
+		return nil, err
+	}
+	reporter := roster.New(roster.Config{
+		Node: m.cfg.Node, Pool: m.cfg.Pool, Coordinator: m.leases, Cloud: cloud, Fillings: pusher.Fillings,
+		Every: func() time.Duration { return reportEvery(m.cfg.LinkProfile()) },
+	})
+	lines := line.New(line.Config{
+		Node: m.cfg.Node, Lines: reporter.Lines, Rested: func(now time.Time) bool { return m.elector.Rested(now) },
+	})
+	return []role.Duty{
+		{Name: "forward heartbeats", Run: forward}, {Name: "report", Run: reporter.Run}, {Name: "push", Run: pusher.Run},
+		{Name: "tell who opened what", Run: teller.Run}, {Name: "compare lines", Run: lines.Run},
+	}, nil
+}
+
+// reportEvery returns how often a leader repeats what it has told the cloud of its pool: 2 KB on a link of that kind.
+func reportEvery(over v1alpha1.LinkProfile) time.Duration {
+	if over == v1alpha1.LinkMetered {
+		return 5 * time.Minute
+	}
+	return time.Minute
+}
+
+// prove returns a proof that this hub may forward: it reads the pool's report as the forwarding identity. That proves the link,
+// the certificate and every right but to write.
+func prove(cloud coordinationv1client.LeasesGetter, pool edge.PoolName) func(context.Context) error {
+	return func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, proofTimeout)
+		defer cancel()
+		_, err := cloud.Leases(corev1.NamespaceNodeLease).Get(ctx, pool.ReportLease(), metav1.GetOptions{})
+		switch {
+		case err == nil || apierrors.IsNotFound(err):
+			return nil
+		case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
+			return fmt.Errorf("%w: %w: is this node in the NodePool %s, and has the pool a YurtCoordinator?",
+				role.ErrUnfit, err, pool)
+		}
+		return fmt.Errorf("find out whether this hub may forward heartbeats: %w", err)
+	}
+}
+
+// pushes is what the leader and this node push with.
+func (m *Membership) pushes() push.Config {
+	return push.Config{
+		Node: m.cfg.Node, Transport: m.coordinator.AsHub(), Base: m.address, Later: m.cfg.History.Raise, Metrics: m.cfg.Metrics,
+	}
+}
+
+// shared is what the leader pushes: a push.Set.
+type shared struct{ of *Membership }
+
+// Resources implements push.Set.
+func (s shared) Resources() (all []push.Resource, changed <-chan struct{}) {
+	members, changed := s.of.followed.Shared()
+	for _, m := range members {
+		all = append(all, push.Resource{GVR: m.Resource, Replica: m.Replica, Live: m.Live, Filling: m.Filling})
+	}
+	if m := s.of.followed.Wanted(filter.OwnPool(s.of.cfg.Pool)); m != nil { // a cloud without NodePools has none
+		all = append(all, push.Resource{GVR: edge.OwnNodePools, Replica: m.Replica, Live: m.Live, Optional: true})
+	}
+	return all, changed
+}

@@ -1,0 +1,35 @@
+package member
+
+import (
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/utils/clock"
+
+	"yurtcoordinator/apis/hub/v1alpha1"
+	"yurtcoordinator/internal/hub/heartbeat"
+	"yurtcoordinator/internal/hub/pin"
+	"yurtcoordinator/internal/hub/upstream"
+)
+
+// beat makes the heartbeat.Proxy, through which kubelet's heartbeats go.
+func (m *Membership) beat() error {
+	anyway := m.cfg.Cloud.RESTConfig()
+	anyway.Transport = upstream.Anyways(anyway.Transport)
+	asNode, err := coordinationv1client.NewForConfig(anyway)
+	if err != nil {
+		return err
+	}
+	m.kubelet = pin.New(pin.Config{
+		Settings: m.cfg.KubeletConfig, Certificate: m.cfg.KubeletServing, Authorities: m.cfg.Via.CAFile, Clock: clock.RealClock{},
+		Metrics: m.cfg.Metrics,
+	})
+	m.reach.Add("kubelet's certificate", m.kubelet.Run)
+	proxy := heartbeat.NewProxy(heartbeat.ProxyConfig{
+		Node: m.cfg.Node, Cloud: asNode, CloudLink: m.cfg.Cloud.AnywayLink(), Coordinator: m.leases,
+		CoordinatorLink: m.link, RelayedBy: m.cfg.RelayedBy, RelaysAt: m.cfg.RelaysAt,
+		OnCoordinatorHost: m.place.OnThisMachine, Traffic: m.cfg.Cloud.Traffic, Kubelet: m.kubelet.Serving,
+		Metered: func() bool { return m.cfg.LinkProfile() == v1alpha1.LinkMetered }, Metrics: m.cfg.Metrics,
+	})
+	m.heartbeats = proxy
+	m.reach.Add("heartbeats", proxy.Run)
+	return nil
+}

@@ -1,0 +1,205 @@
+// Package member is how a hub takes part in its pool: it reaches the pool's coordinator, sends kubelet's heartbeats there too,
+// stands for election, does a leader's duties while it leads, and brings what the node has of its own.
+//
+//	        upstream "cloud" ◀──── heartbeat.Proxy ────▶ upstream "coordinator" ◀─ discover: where that is
+//	                 ▲                                        ▲    │
+//	as the pool's    │                    elects, by its Leases    │ what it has, for whoever follows: Mirror
+//	forwarding user  │                                        │    ▼
+//	                 └── while leading: duties ◀── role.Elector    oversee, compare: checks on who leads
+//	                           │
+//	                           ├─ forward heartbeats, report, tell who opened what, compare lines
+//	                           └─ push what the pool shares ────▶ the coordinator's mirror
+//	while nobody leads: push.Filler ─────────────────────────────▶
+//	always: push.Node, standin, presence: this node's own ───────▶ the coordinator
+//
+// coordinator.go is the way to the coordinator, heartbeats.go kubelet's heartbeats, duties.go what a leader does, comparing.go
+// what is compared with the cloud, and own.go what the node brings of its own.
+//
+// A Membership is made in two steps, as what a hub follows depends on what can be read at the coordinator, and what a hub brings
+// there on what it follows. Invariants: what the first step made runs in Reach, and outlives what the second made, which runs
+// in TakePart. Nothing of what is followed is looked at before TakePart.
+//
+// A hub without a coordinator is a member of nothing: Alone. It has a link that is never up and a standing that never changes.
+package member
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+
+	"yurtcoordinator/apis/hub/v1alpha1"
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/discover"
+	"yurtcoordinator/internal/hub/endpoints"
+	"yurtcoordinator/internal/hub/feed"
+	"yurtcoordinator/internal/hub/follow"
+	"yurtcoordinator/internal/hub/history"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/oversee"
+	"yurtcoordinator/internal/hub/pin"
+	"yurtcoordinator/internal/hub/role"
+	"yurtcoordinator/internal/hub/standin"
+	"yurtcoordinator/internal/hub/upstream"
+	"yurtcoordinator/internal/hub/warrant"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/run"
+)
+
+// Config is what a Membership needs. Fields without a default are required.
+type Config struct {
+	Node edge.NodeName
+	Pool edge.PoolName
+	// Cloud reaches the cloud, whose first address is Server.
+	Cloud  *upstream.Upstream
+	Server *url.URL
+	// At is where the coordinator is, which CAFile verifies; an empty CAFile means the authority of Via. nil means where the
+	// cloud says, and whom that says to trust.
+	At     *url.URL
+	CAFile string
+	// Via is how the node reaches any API server: its files, and whoever takes the metrics. Name and servers are filled in.
+	Via upstream.Config
+	// Dir keeps where the coordinator was found.
+	Dir string
+	// KubeletConfig and KubeletServing are where kubelet's serving certificate is found: see pin.Config.
+	KubeletConfig, KubeletServing string
+	// RelayedBy returns the node that relays for this one, or did last, and RelaysAt where this hub relays for others; empty
+	// means nobody, and nowhere.
+	RelayedBy func() edge.NodeName
+	RelaysAt  func() string
+	// LinkProfile returns what kind of link leads to the cloud at present.
+	LinkProfile func() v1alpha1.LinkProfile
+	// CompareEvery is how often the pool compares what its coordinator says with the cloud; 0 means as LinkProfile says.
+	CompareEvery time.Duration
+	// OwnObjects brings this node's objects to the coordinator, OwnSecrets the Secrets that its Pods use, too.
+	OwnObjects, OwnSecrets bool
+	// History finds out which history the cloud is in.
+	History *history.Keeper
+	// Disk keeps the Events that the cloud has not been told of.
+	Disk standin.Disk
+	// Overlay shows endpoints as the pool knows them.
+	Overlay *endpoints.View
+	Metrics prometheus.Registerer
+}
+
+// place is where the coordinator is, as far as is known.
+type place interface {
+	URL() string
+	OnThisMachine() bool
+	Clients() (ids []string, known bool)
+	About() corev1.ObjectReference
+}
+
+// Membership is a hub's part in its pool. Make one with New or Alone, and tell it with Follow what the hub follows.
+type Membership struct {
+	cfg   Config
+	place place
+	// address names the coordinator in requests, coordinator reaches it as this node, and leases is a client of it.
+	address     *url.URL
+	coordinator *upstream.Upstream
+	leases      *coordinationv1client.CoordinationV1Client
+
+	link       *live.Value[link.State]
+	standing   *live.Value[role.Standing]
+	mirror     *follow.Pool
+	elector    *role.Elector
+	heartbeats http.Handler
+	kubelet    *pin.Finder
+
+	followed *follow.Set
+	taker    *standin.Taker
+	changed  func()
+
+	reach, part run.Group
+}
+
+// Alone returns the Membership of a hub that has no coordinator.
+func Alone() *Membership {
+	return &Membership{
+		place: discover.Nowhere{}, link: live.NewValue(link.Down), standing: live.NewValue(role.Standing{}), changed: func() {},
+	}
+}
+
+// New returns the Membership of a hub that has a coordinator, wherever that is.
+func New(cfg Config) (*Membership, error) {
+	m := Alone()
+	m.cfg = cfg
+	if err := m.reachCoordinator(); err != nil {
+		return nil, err
+	}
+	m.link = m.coordinator.Link()
+	if err := m.beat(); err != nil {
+		return nil, err
+	}
+	coverage := feed.NewCoverage(feed.CoverageConfig{Leases: m.leases, Link: m.link})
+	m.reach.Add("coverage", coverage.Run)
+	cloud, err := m.forwarding()
+	if err != nil {
+		return nil, err
+	}
+	duties, err := m.duties(cloud)
+	if err != nil {
+		return nil, err
+	}
+	m.elector = role.New(role.Config{
+		Node: cfg.Node, Cloud: cfg.Cloud.Link(), Coordinator: m.link, Leases: m.leases, Lead: role.Together(duties...),
+		Prove: prove(cloud, cfg.Pool), Metrics: cfg.Metrics,
+	})
+	m.standing = m.elector.Standing()
+	overseer := oversee.New(oversee.Config{
+		Node: cfg.Node, Coordinator: m.leases, Cloud: cloud, CloudLink: cfg.Cloud.Link(), Standing: m.standing,
+		Accuse: m.elector.Accuse, Metrics: cfg.Metrics,
+	})
+	m.reach.Add("checks on the leader", overseer.Run)
+	if err := m.compareWithCloud(); err != nil {
+		return nil, err
+	}
+	m.mirror = &follow.Pool{
+		As: m.coordinator.AsNode(), Base: m.address, Link: m.link, Standing: m.standing,
+		Covered: coverage.Of, Filling: coverage.Filling, History: coverage.History(),
+	}
+	return m, nil
+}
+
+// Reach keeps up the link to the coordinator and what needs nothing else, kubelet's heartbeats among them, until ctx ends.
+func (m *Membership) Reach(ctx context.Context) error { return m.reach.Run(ctx) }
+
+// TakePart stands for election, leads while elected, and brings to the coordinator what this node has, until ctx ends.
+func (m *Membership) TakePart(ctx context.Context) error { return m.part.Run(ctx) }
+
+// Link returns the state of the link to the coordinator.
+func (m *Membership) Link() *live.Value[link.State] { return m.link }
+
+// Standing returns what this hub is in its pool, and who leads.
+func (m *Membership) Standing() *live.Value[role.Standing] { return m.standing }
+
+// Mirror returns what can be read at the coordinator; nil means nothing.
+func (m *Membership) Mirror() *follow.Pool { return m.mirror }
+
+// Leases returns a client of the coordinator as this node; nil without a coordinator.
+func (m *Membership) Leases() *coordinationv1client.CoordinationV1Client { return m.leases }
+
+// Heartbeats answers requests for kubelet's own Lease; nil without a coordinator.
+func (m *Membership) Heartbeats() http.Handler { return m.heartbeats }
+
+// StandIn takes what kubelet writes while the cloud does not answer; nil if the node brings nothing of its own.
+func (m *Membership) StandIn() *standin.Taker { return m.taker }
+
+// Changed says that what is followed for the node's programs has changed. It does not block.
+func (m *Membership) Changed() { m.changed() }
+
+// Kubelet finds the certificate by which the coordinator knows kubelet; nil without a coordinator.
+func (m *Membership) Kubelet() *pin.Finder { return m.kubelet }
+
+// URL returns where the coordinator is; empty if that is not known.
+func (m *Membership) URL() string { return m.place.URL() }
+
+// Word returns what the cloud has said about the coordinator's certificates.
+func (m *Membership) Word() warrant.Word {
+	ids, known := m.place.Clients()
+	return warrant.Word{Known: known, Clients: ids}
+}

@@ -1,0 +1,95 @@
+package member
+
+import (
+	"context"
+
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/filter"
+	"yurtcoordinator/internal/hub/follow"
+	"yurtcoordinator/internal/hub/presence"
+	"yurtcoordinator/internal/hub/push"
+	"yurtcoordinator/internal/hub/standin"
+	"yurtcoordinator/internal/stream"
+)
+
+// Follow tells the Membership what the hub follows, and makes what takes part: the elector, what fills a coordinator that nobody
+// leads, what brings the node's own objects to the coordinator, and what has endpoints follow the pool's Pods. Call it once,
+// before TakePart.
+func (m *Membership) Follow(what *follow.Set) error {
+	m.followed = what
+	m.part.Add("role", m.elector.Run)
+	filler, err := push.NewFiller(push.FillerConfig{
+		Config: m.pushes(), Resources: shared{m}, Leases: m.leases, CloudLink: m.cfg.Cloud.Link(), Link: m.link,
+		Leader: func() (edge.NodeName, <-chan struct{}) {
+			standing, changed := m.standing.Watch()
+			return standing.Leader, changed
+		},
+	})
+	if err != nil {
+		return err
+	}
+	m.part.Add("fill in for a leader", filler.Run)
+	if !m.cfg.OwnObjects {
+		return nil
+	}
+	cloud, err := corev1client.NewForConfig(m.cfg.Cloud.RESTConfig())
+	if err != nil {
+		return err
+	}
+	number := func() edge.History { return m.cfg.History.State().Get().Number }
+	var pusher *push.Node
+	var follower *presence.Follower
+	changed := func() {
+		pusher.Changed()
+		follower.Changed()
+	}
+	taker := standin.New(standin.Config{
+		Object: m.followed.OwnObject, CloudLink: m.cfg.Cloud.Link(), Events: cloud,
+		History: number, Disk: m.cfg.Disk, Changed: changed, Metrics: m.cfg.Metrics,
+	})
+	if pusher, err = push.NewNode(push.NodeConfig{
+		Config: m.pushes(), Pool: m.cfg.Pool, Followed: m.ofNode, Secrets: m.cfg.OwnSecrets, Link: m.link,
+		CloudLink: m.cfg.Cloud.Link(), Cloud: cloud, Overlay: taker, History: number,
+	}); err != nil {
+		return err
+	}
+	follower = presence.New(presence.Config{
+		Node: m.cfg.Node, CloudLink: m.cfg.Cloud.Link(), CoordinatorLink: m.link, Transport: m.coordinator.AsHub(),
+		Base: m.address, Own: m.ownPods, Said: taker.Said, Services: m.followed.Source(filter.Services), History: number,
+		View: m.cfg.Overlay, Metrics: m.cfg.Metrics,
+	})
+	m.changed, m.taker = changed, taker
+	m.part.Add("writes in the cloud's place", taker.Run)
+	m.part.Add("own objects", pusher.Run)
+	m.part.Add("endpoints that follow the Pods", func(ctx context.Context) error {
+		select {
+		case <-m.followed.Begun():
+			m.followed.Wanted(filter.Services)
+			return follower.Run(ctx)
+		case <-ctx.Done():
+			return nil
+		}
+	})
+	return nil
+}
+
+// ownPods returns this node's Pods as the cloud has them, by what kubelet follows.
+func (m *Membership) ownPods(ctx context.Context) (stream.Snapshot, bool) {
+	for _, each := range m.followed.Own() {
+		if each.ID == (stream.ID{Resource: "pods"}) {
+			all, err := each.Replica.Snapshot(ctx)
+			return all, err == nil
+		}
+	}
+	return stream.Snapshot{}, false
+}
+
+// ofNode returns what is followed of this node's own objects.
+func (m *Membership) ofNode() (all []push.Selection) {
+	for _, each := range m.followed.Own() {
+		all = append(all, push.Selection{ID: each.ID, Replica: each.Replica})
+	}
+	return all
+}
