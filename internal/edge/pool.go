@@ -59,7 +59,8 @@ const (
 	MinPoolNodes = 3
 )
 
-// Keys of the ConfigMap that tells a pool's hubs where their coordinator is.
+// Keys of the ConfigMap that tells a pool's hubs where their coordinator is. DiscoveryServer and DiscoveryGeneration are those of
+// slot 0; see Slot.ServerKey for the others. All other keys are of the pool.
 const (
 	// DiscoveryServer is the coordinator's address, https://HOST:PORT.
 	DiscoveryServer = "server"
@@ -70,6 +71,10 @@ const (
 	// DiscoveryClients are the credential ids of the client certificates that the coordinator may show to the pool's
 	// kubelets, one per line.
 	DiscoveryClients = "kubelet-clients"
+	// DiscoveryGeneration is the Generation of the coordinator's certificate.
+	DiscoveryGeneration = "generation"
+	// DiscoveryNodes are addresses of the pool's nodes, one per line: a coordinator that has moved is at one of them.
+	DiscoveryNodes = "nodes"
 )
 
 // CoordinatorUsers is what the names of all coordinators at kubelets begin with. The cloud knows no such user.

@@ -15,6 +15,8 @@ type Request struct {
 	// CommonName and Organizations are the user and groups of a client.
 	CommonName    string
 	Organizations []string
+	// SerialNumber is the one in the subject, not the certificate's own.
+	SerialNumber string
 	// DNSNames and IPs are a server's names and addresses, in any order.
 	DNSNames []string
 	IPs      []string
@@ -25,7 +27,7 @@ type Request struct {
 
 func (r Request) template(now, end time.Time) *x509.Certificate {
 	template := &x509.Certificate{
-		Subject:               pkix.Name{CommonName: r.CommonName, Organization: r.Organizations},
+		Subject:               pkix.Name{CommonName: r.CommonName, Organization: r.Organizations, SerialNumber: r.SerialNumber},
 		NotBefore:             now.Add(-Backdate),
 		NotAfter:              end,
 		DNSNames:              r.DNSNames,
@@ -86,6 +88,8 @@ func (r Request) differs(cert *x509.Certificate) string {
 	switch {
 	case cert.Subject.CommonName != r.CommonName || !same(cert.Subject.Organization, r.Organizations):
 		return fmt.Sprintf("it is for %q, not %q", cert.Subject.CommonName, r.CommonName)
+	case cert.Subject.SerialNumber != r.SerialNumber:
+		return fmt.Sprintf("it is number %q, not %q", cert.Subject.SerialNumber, r.SerialNumber)
 	case !same(cert.DNSNames, r.DNSNames):
 		return fmt.Sprintf("it is for %s, not %s", list(cert.DNSNames), list(r.DNSNames))
 	case !same(ips, canonical(r.IPs)):

@@ -38,6 +38,8 @@ const (
 
 	// annotationPod on a coordinator's Secret is the UID of the Pod that its certificate is for.
 	annotationPod = "openyurt.io/coordinator-pod"
+	// annotationGeneration there is the edge.Generation of that certificate.
+	annotationGeneration = "openyurt.io/coordinator-generation"
 )
 
 // Config is what a Reconciler needs.

@@ -44,6 +44,7 @@ type facts struct {
 	Owner      owner
 	Pool       edge.PoolName
 	Nodes      []edge.NodeName // in order
+	Addresses  []string        // of these nodes, in order
 	Denied     []string        // whose certificates hold no longer
 	At         *place          // nil until the coordinator has a node
 	ServiceIPs []string
@@ -115,7 +116,7 @@ func (r *Reconciler) ensure(ctx context.Context, f facts, had given) (outcome, g
 	if lacks := f.lacking(); lacks != nil {
 		return outcome{*lacks, again}, had, nil
 	}
-	servingAgain, err := r.serving(ctx, f, authority, kubelets.Shown, mount{mounted, had.digest})
+	generation, servingAgain, err := r.serving(ctx, f, authority, kubelets.Shown, mount{mounted, had.digest})
 	if r.metrics.tried(kindServing, err) != nil {
 		return outcome{}, given{}, err
 	}
@@ -123,7 +124,8 @@ func (r *Reconciler) ensure(ctx context.Context, f facts, had given) (outcome, g
 	if r.metrics.tried(kindOperator, err) != nil {
 		return outcome{}, given{}, err
 	}
-	if err := r.tell(ctx, discovery(f.Pool, *f.At, authority.Trusted, kubelets.ids(), f.Owner)); err != nil {
+	seats := []seat{{*f.At, generation}}
+	if err := r.tell(ctx, discovery(f.Pool, seats, authority.Trusted, kubelets.ids(), f.Addresses, f.Owner)); err != nil {
 		return outcome{}, given{}, err
 	}
 	done := outcome{finding{OK: true, Reason: ReasonIssued, Message: "The coordinator has its certificates."}, again}
@@ -214,23 +216,25 @@ type mount struct {
 // kubelets; it may be zero.
 func (r *Reconciler) serving(
 	ctx context.Context, f facts, a certs.Authority, shown certs.Pair, m mount,
-) (again time.Time, err error) {
+) (generation edge.Generation, again time.Time, err error) {
 	have, now := m.have, r.cfg.Clock.Now()
-	request := servingRequest(f.Pool, *f.At, f.ServiceIPs, r.cfg.Lives)
+	isNew := have.Annotations[annotationPod] != string(f.At.UID)
+	generation = generationOf(have, 0, isNew, now)
+	request := servingRequest(f.Pool, *f.At, f.ServiceIPs, generation, r.cfg.Lives)
 	pair := pairIn(have, corev1.TLSCertKey, corev1.TLSPrivateKeyKey)
 	why, again := request.Plan(pair, a.Trusted, now)
-	if why == "" && have.Annotations[annotationPod] != string(f.At.UID) {
+	if why == "" && isNew {
 		why = "the Pod is new"
 	}
 	if why != "" {
 		if pair, err = a.Sign(request, now); err != nil {
-			return time.Time{}, fmt.Errorf("serving certificate of pool %s: %w", f.Pool, err)
+			return edge.Generation{}, time.Time{}, fmt.Errorf("serving certificate of pool %s: %w", f.Pool, err)
 		}
 		_, again = request.Plan(pair, a.Trusted, now)
 	}
 	kubelet, err := standIn(shown, pairIn(have, keyKubeletCert, keyKubeletKey), now)
 	if err != nil {
-		return time.Time{}, err
+		return edge.Generation{}, time.Time{}, err
 	}
 	data := map[string][]byte{
 		corev1.TLSCertKey: pair.Cert, corev1.TLSPrivateKeyKey: pair.Key,
@@ -241,16 +245,30 @@ func (r *Reconciler) serving(
 	if len(f.KubeletCA) > 0 {
 		data[keyKubeletCA] = f.KubeletCA
 	}
-	annotations := map[string]string{annotationPod: string(f.At.UID), annotationGranted: m.granted}
+	annotations := map[string]string{annotationPod: string(f.At.UID), annotationGranted: m.granted,
+		annotationGeneration: generation.String()}
 	if err := r.keep(ctx, have, secret(f.Pool.CoordinatorSecret(), data, annotations, f.Pool, f.Owner)); err != nil {
-		return time.Time{}, err
+		return edge.Generation{}, time.Time{}, err
 	}
 	r.metrics.holds(f.Owner.Name, kindServing, pair)
 	if why != "" {
 		r.metrics.made(kindServing)
 		r.told(ctx, f.Owner, "ServingCertificateIssued", "For the coordinator of pool %s on node %s: %s", f.Pool, f.At.Node, why)
 	}
-	return again, r.nudge(ctx, *f.At, digest(data))
+	return generation, again, r.nudge(ctx, *f.At, digest(data))
+}
+
+// generationOf returns the generation of a slot's coordinator whose Secret this is: its own, or for a new Pod a greater one than
+// any before. The Secret knows the last. Where there is none, or one of before there were generations, the time is greater.
+func generationOf(have *corev1.Secret, slot edge.Slot, isNew bool, now time.Time) edge.Generation {
+	last, err := edge.ParseGeneration(have.Annotations[annotationGeneration])
+	if err != nil || last.Slot != slot {
+		last = edge.Generation{Slot: slot}
+	}
+	if last.Number != 0 && !isNew {
+		return last
+	}
+	return edge.Generation{Slot: slot, Number: max(last.Number+1, uint64(max(now.Unix(), 0)))}
 }
 
 // standIn returns the pair to show to kubelets: the wanted one, or one that nobody trusts, since a coordinator does not

@@ -61,6 +61,9 @@ func (w *world) complete(cr string, pool edge.PoolName, node, ip string) {
 			w.t.Errorf("as %s: %v", called, err)
 		}
 	}
+	if g, err := edge.GenerationIn(cert); err != nil || g.Number == 0 || hint.Data["generation"] != g.String() {
+		w.t.Errorf("the certificate is of generation %v (%v), and hubs are told %q", g, err, hint.Data["generation"])
+	}
 	if len(cert.IPAddresses) != 2 {
 		w.t.Errorf("the certificate is for %v", cert.IPAddresses)
 	}

@@ -89,10 +89,12 @@ func (p place) server() string {
 
 // servingRequest returns the certificate that a pool's coordinator needs in its place, behind the Service with these
 // addresses.
-func servingRequest(pool edge.PoolName, at place, serviceIPs []string, lives certs.Lives) certs.Request {
+func servingRequest(
+	pool edge.PoolName, at place, serviceIPs []string, of edge.Generation, lives certs.Lives,
+) certs.Request {
 	service := edge.ServiceCoordinator
 	return certs.Request{
-		CommonName: edge.AppCoordinator,
+		CommonName: edge.AppCoordinator, SerialNumber: of.String(),
 		DNSNames: []string{
 			pool.CoordinatorServerName(),
 			service, service + "." + edge.NamespaceSystem, service + "." + edge.NamespaceSystem + ".svc",
@@ -186,19 +188,30 @@ func operatorIn(text []byte) certs.Pair {
 	return certs.Pair{}
 }
 
-// discovery returns the ConfigMap that tells the pool's hubs where their coordinator is.
-// clients are the credential ids of the certificates that it may show to kubelets.
-func discovery(pool edge.PoolName, at place, bundle []byte, clients []string, o owner) *corev1.ConfigMap {
-	return &corev1.ConfigMap{
+// seat is a coordinator in its place.
+type seat struct {
+	place
+	Generation edge.Generation
+}
+
+// discovery returns the ConfigMap that tells the pool's hubs where their coordinators are.
+// clients are the credential ids of the certificates that these may show to kubelets, nodes the addresses of the pool's nodes.
+func discovery(pool edge.PoolName, seats []seat, bundle []byte, clients, nodes []string, o owner) *corev1.ConfigMap {
+	m := &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
 		ObjectMeta: ownedMeta(edge.NamespaceSystem, pool.DiscoveryConfigMap(), pool, o),
 		Data: map[string]string{
-			edge.DiscoveryServer:     at.server(),
 			edge.DiscoveryServerName: pool.CoordinatorServerName(),
 			edge.DiscoveryCA:         string(bundle),
 			edge.DiscoveryClients:    string(lines(clients)),
+			edge.DiscoveryNodes:      string(lines(nodes)),
 		},
 	}
+	for _, s := range seats {
+		m.Data[s.Generation.Slot.ServerKey()] = s.server()
+		m.Data[s.Generation.Slot.GenerationKey()] = s.Generation.String()
+	}
+	return m
 }
 
 // grants returns the RBAC objects of a pool with these nodes: the right to forward heartbeats, and the nodes' right to

@@ -256,7 +256,7 @@ func (r *Reconciler) troubled(ctx context.Context, c *v1alpha1.YurtCoordinator, 
 func (r *Reconciler) facts(ctx context.Context, c *v1alpha1.YurtCoordinator, v view) (f facts, err error) {
 	f = facts{
 		Owner: owner{c.Name, c.UID}, Pool: edge.PoolName(c.Spec.NodePool), At: placeOf(v.crew.current, v.nodes),
-		Nodes: v.members(),
+		Nodes: v.members(), Addresses: addressesOf(v.nodes),
 	}
 	f.Denied = slices.Sorted(slices.Values(c.Spec.DeniedUsers))
 	if f.ServiceIPs, err = r.serviceIPs(ctx); err != nil {

@@ -147,6 +147,24 @@ func placeOf(pod *corev1.Pod, nodes []corev1.Node) *place {
 	return at
 }
 
+// addressesOf returns where a coordinator may serve on these nodes: of each the addresses that an administrator has given for the
+// LAN, else its internal ones.
+func addressesOf(nodes []corev1.Node) (all []string) {
+	for i := range nodes {
+		lan := edge.LANAddresses(nodes[i].Annotations)
+		for _, a := range lan {
+			all = append(all, a.String())
+		}
+		for _, a := range nodes[i].Status.Addresses {
+			if a.Type == corev1.NodeInternalIP && len(lan) == 0 {
+				all = append(all, a.Address)
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
 // serviceIPs returns the addresses of the coordinators' Service.
 func (r *Reconciler) serviceIPs(ctx context.Context) ([]string, error) {
 	var s corev1.Service

@@ -74,3 +74,30 @@ func TestPlaceOfBothFamilies(t *testing.T) {
 		}
 	}
 }
+
+// TestWhereACoordinatorMayBe: at the addresses at which the pool's nodes are told to be reached, each once, in order.
+func TestWhereACoordinatorMayBe(t *testing.T) {
+	node := func(said string, addresses ...corev1.NodeAddress) corev1.Node {
+		return corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{edge.AnnotationLANAddress: said}},
+			Status:     corev1.NodeStatus{Addresses: addresses},
+		}
+	}
+	internal := func(address string) corev1.NodeAddress {
+		return corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address}
+	}
+	nodes := []corev1.Node{
+		node("", internal("10.0.0.9"), internal("fd00::9"), corev1.NodeAddress{Type: corev1.NodeHostName, Address: "n9"}),
+		node("", corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "198.51.100.1"}),
+		node("192.168.7.8,fd00::8", internal("10.0.0.8")),
+		node("nonsense", internal("10.0.0.7")),
+		node("", internal("10.0.0.9")),
+	}
+	want := []string{"10.0.0.7", "10.0.0.9", "192.168.7.8", "fd00::8", "fd00::9"}
+	if got := addressesOf(nodes); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := addressesOf(nil); len(got) != 0 {
+		t.Errorf("without nodes: %v", got)
+	}
+}
