@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"yurtcoordinator/internal/flagfile"
-	"yurtcoordinator/internal/hub"
 	"yurtcoordinator/internal/hub/check"
+	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/hub/discover"
 )
 
@@ -29,14 +29,14 @@ var errNotWell = errors.New("check found failures")
 // checkNode says what is wrong with this node.
 func checkNode(args []string, out io.Writer) error {
 	fs := pflag.NewFlagSet("yurthub check", pflag.ContinueOnError)
-	var cfg hub.Config
+	var cfg config.Config
 	cfg.AddFlags(fs)
 	output := fs.StringP("output", "o", "table", "table or json")
 	beforeStart := fs.Bool("before-start", false, "expect that no yurthub runs yet")
 	joined := fs.Bool("joined", false, "expect that kubelet goes through yurthub already")
 	agents := fs.Bool("agents", false, "expect that the node's agents, as Pods, can go through yurthub")
 	kubeletUses := fs.String("kubelet-uses", "", "kubeconfig that kubelet uses; default: the one on kubelet's command line")
-	err := flagfile.Parse(fs, installed(args), out, hub.Versioned)
+	err := flagfile.Parse(fs, installed(args), out, config.Versioned)
 	if errors.Is(err, flagfile.ErrHelp) {
 		return nil
 	}
@@ -81,7 +81,7 @@ func named(arg string) bool {
 }
 
 // checked returns the settings of a hub in the form that a check takes.
-func checked(cfg hub.Config) check.Config {
+func checked(cfg config.Config) check.Config {
 	c := check.Config{
 		Node: cfg.Node, Pool: cfg.Pool, Servers: cfg.ServerAddresses, ServerName: cfg.TLSServerName, Proxy: cfg.Proxy(),
 		CAFile: cfg.CAFile, CoordinatorCAFile: cfg.CoordinatorCAFile, CertFile: cfg.CertFile, KeyFile: cfg.KeyFile,

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"yurtcoordinator/internal/hub"
 	"yurtcoordinator/internal/hub/check"
+	"yurtcoordinator/internal/hub/config"
 )
 
 func TestCheckNode(t *testing.T) {
@@ -47,7 +47,7 @@ func TestCheckNode(t *testing.T) {
 
 // TestChecked: what a hub is told, a check is told.
 func TestChecked(t *testing.T) {
-	c := checked(hub.Config{
+	c := checked(config.Config{
 		Node: "n1", Pool: "p1", EnableCoordinator: true, CoordinatorAddress: "https://c:10270", SecureBindAddress: "10.0.0.1",
 		SecurePort: 10268,
 	})
@@ -58,7 +58,7 @@ func TestChecked(t *testing.T) {
 	if c.Invalid == "" {
 		t.Error("settings without a server are no settings")
 	}
-	if c := checked(hub.Config{CoordinatorAddress: "https://c:10270"}); c.Coordinator != "" {
+	if c := checked(config.Config{CoordinatorAddress: "https://c:10270"}); c.Coordinator != "" {
 		t.Error("a coordinator that is not to be used is looked at")
 	}
 }

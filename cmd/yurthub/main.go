@@ -17,6 +17,7 @@ import (
 
 	"yurtcoordinator/internal/flagfile"
 	"yurtcoordinator/internal/hub"
+	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/hub/join"
 	"yurtcoordinator/internal/resident"
 	"yurtcoordinator/internal/run"
@@ -59,9 +60,9 @@ func command() error {
 // keepProof makes what kubelet and the hub know each other by, if it is not there.
 func keepProof(args []string, out io.Writer) error {
 	fs := pflag.NewFlagSet("yurthub proof", pflag.ContinueOnError)
-	var cfg hub.Config
+	var cfg config.Config
 	cfg.AddFlags(fs)
-	err := flagfile.Parse(fs, args, out, hub.Versioned)
+	err := flagfile.Parse(fs, args, out, config.Versioned)
 	if errors.Is(err, flagfile.ErrHelp) {
 		return nil
 	}

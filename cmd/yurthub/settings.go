@@ -10,13 +10,14 @@ import (
 
 	"yurtcoordinator/internal/flagfile"
 	"yurtcoordinator/internal/hub"
+	"yurtcoordinator/internal/hub/config"
 )
 
-func parse() (cfg hub.Config, fs *pflag.FlagSet, err error) {
+func parse() (cfg config.Config, fs *pflag.FlagSet, err error) {
 	fs = pflag.NewFlagSet("yurthub", pflag.ContinueOnError)
 	cfg.AddFlags(fs)
-	err = flagfile.Parse(fs, os.Args[1:], os.Stdout, hub.Versioned)
-	cfg.Own = hub.Given(fs)
+	err = flagfile.Parse(fs, os.Args[1:], os.Stdout, config.Versioned)
+	cfg.Own = config.Given(fs)
 	return cfg, fs, err
 }
 
@@ -34,16 +35,16 @@ func follow(ctx context.Context, fs *pflag.FlagSet, h *hub.Hub) error {
 // printSettings prints the settings that are given, by flags and by a file of either form, as a YurtHubConfiguration.
 func printSettings(args []string, out io.Writer) error {
 	fs := pflag.NewFlagSet("yurthub settings", pflag.ContinueOnError)
-	var cfg hub.Config
+	var cfg config.Config
 	cfg.AddFlags(fs)
-	err := flagfile.Parse(fs, installed(args), out, hub.Versioned)
+	err := flagfile.Parse(fs, installed(args), out, config.Versioned)
 	if errors.Is(err, flagfile.ErrHelp) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	content, err := hub.Configuration(fs)
+	content, err := config.Configuration(fs)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ import (
 // follow makes the Set of what is followed for the hub itself, for the node's programs, and for callers with credentials of
 // their own.
 func (h *Hub) follow() error {
-	shared, err := resources("pool-scope-resources", h.cfg.PoolScopeResources)
+	shared, err := h.cfg.Shared()
 	if err != nil {
 		return err
 	}

@@ -22,10 +22,12 @@
 //
 // member puts together what a hub does in its pool: the coordinator, heartbeats, the election, duties, and pushes.
 //
+// config says what each part is to do.
+//
 // This package is the wiring: hub.go wires the whole, following.go what is followed and remembered and who is answered from it,
-// settings.go what the pool says for its hubs, lent.go how lines are lent within the pool, pods.go how Pods come here, serving.go
-// the ports. Each part knows only what its own Config names. A part that a hub lacks, such as a coordinator, exists all the same
-// and does nothing.
+// settings.go what may change while the hub runs, lent.go how lines are lent within the pool, pods.go how Pods come here,
+// serving.go the ports. Each part knows only what its own Config names. A part that a hub lacks, such as a coordinator, exists
+// all the same and does nothing.
 package hub
 
 import (
@@ -45,6 +47,7 @@ import (
 	"yurtcoordinator/internal/hub/callers"
 	"yurtcoordinator/internal/hub/callers/guests"
 	"yurtcoordinator/internal/hub/certclock"
+	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/hub/disk"
 	"yurtcoordinator/internal/hub/endpoints"
 	"yurtcoordinator/internal/hub/filter"
@@ -56,7 +59,6 @@ import (
 	"yurtcoordinator/internal/hub/proof"
 	"yurtcoordinator/internal/hub/recall"
 	"yurtcoordinator/internal/hub/route"
-	"yurtcoordinator/internal/hub/settings"
 	"yurtcoordinator/internal/hub/tenure"
 	"yurtcoordinator/internal/hub/upstream"
 	"yurtcoordinator/internal/hub/warrant"
@@ -68,7 +70,7 @@ import (
 
 // Hub is a node's hub. Make one with New.
 type Hub struct {
-	cfg      Config // with which it started
+	cfg      config.Config // with which it started
 	metrics  *prometheus.Registry
 	disk     *disk.Disk
 	servers  []*url.URL // the cloud's API servers
@@ -90,11 +92,9 @@ type Hub struct {
 	guests  *guests.Guests
 	// pods is how Pods come to the hub.
 	pods pods
-	// inForce is what the node and its pool say now, and settings follows the pool, nil if it has none. started is what the hub
-	// reports about that at its start.
-	inForce  inForce
-	settings *settings.Settings
-	started  edge.SettingsReport
+	// inForce is what the node and its pool say now, and reported what the hub says of that.
+	inForce  *config.InForce
+	reported func() edge.SettingsReport
 	// agents and lasting take settings while the hub runs.
 	agents  *follow.Agents
 	lasting *tenure.Tenure
@@ -120,22 +120,27 @@ type certificates interface {
 
 // New checks the configuration, opens the cache on disk, keeps kubelet's proof, and builds a hub. Run reads the certificate
 // files; it must be called to free the disk.
-func New(cfg Config) (*Hub, error) {
-	if err := cfg.Validate(); err != nil {
+func New(own config.Config) (*Hub, error) {
+	if err := own.Validate(); err != nil {
 		return nil, err
 	}
-	own := cfg
-	cfg, said, started := remember(own)
 	h := &Hub{
-		cfg: cfg, inForce: inForce{own: own, say: said}, started: started, metrics: prometheus.NewRegistry(),
-		shown: filter.NewConfigMaps(filter.RootCA, filter.KubeProxy), overlay: endpoints.NewView(),
-		checked: certclock.New(cfg.CertDir, clock.RealClock{}),
-		pods:    newPods(), lent: newLent(cfg),
+		metrics: prometheus.NewRegistry(),
+		shown:   filter.NewConfigMaps(filter.RootCA, filter.KubeProxy), overlay: endpoints.NewView(),
+		checked: certclock.New(own.CertDir, clock.RealClock{}), pods: newPods(),
 	}
+	var started edge.SettingsReport
+	h.inForce, started = config.Recall(own, h.apply)
+	h.reported = func() edge.SettingsReport { return started }
+	cfg := h.inForce.Starts()
+	starts, err := cfg.Running()
+	if err != nil {
+		return nil, err
+	}
+	h.cfg, h.lent = cfg, newLent(starts)
 	h.way = way.New(way.Config{Proxy: cfg.Proxy(), Dial: upstream.Dial})
 	h.metrics.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	var err error
 	at := disk.Config{
 		Dir: cfg.DiskCachePath, Ahead: cfg.DiskCacheClockOffset, Last: follow.OfNode,
 		KeyFile: cfg.DiskCacheKeyFile, Credentials: os.Getenv("CREDENTIALS_DIRECTORY"),
@@ -175,7 +180,7 @@ func (h *Hub) build() error {
 
 // prove reads, or makes, what kubelet and the hub know each other by.
 func (h *Hub) prove() (err error) {
-	if h.proof, err = proof.Keep(context.Background(), h.cfg.proof()); err != nil {
+	if h.proof, err = proof.Keep(context.Background(), h.cfg.Proof()); err != nil {
 		return fmt.Errorf("--cert-dir: %w", err)
 	}
 	h.serves.Proof = h.proof
@@ -185,19 +190,19 @@ func (h *Hub) prove() (err error) {
 // identify decides where the node's certificate comes from, and adds the Manager if the hub gets it by itself.
 func (h *Hub) identify() (err error) {
 	cfg := h.cfg
-	if h.servers, err = addresses("server-addr", cfg.ServerAddresses...); err != nil {
+	if h.servers, err = cfg.Servers(); err != nil {
 		return err
 	}
-	if !cfg.ownCertificate() {
+	if !cfg.OwnCertificate() {
 		h.identity = identity.Given{CA: cfg.CAFile, Cert: cfg.CertFile, Key: cfg.KeyFile}
 		return nil
 	}
-	config := cfg.identity()
-	config.Servers, config.Dial, config.Metrics = h.servers, h.dialCloud, h.metrics
-	config.Serve = h.podsAddress()
-	config.ShowAuthorities = func(all string) { h.shown.Change(filter.RootCA.Name, all) }
-	config.Pods = func(ctx context.Context) ([]*corev1.Pod, bool) { return h.followed.OwnPods(ctx) }
-	manager, err := identity.New(config)
+	how := cfg.Certificates()
+	how.Servers, how.Dial, how.Metrics = h.servers, h.dialCloud, h.metrics
+	how.Serve = h.podsAddress()
+	how.ShowAuthorities = func(all string) { h.shown.Change(filter.RootCA.Name, all) }
+	how.Pods = func(ctx context.Context) ([]*corev1.Pod, bool) { return h.followed.OwnPods(ctx) }
+	manager, err := identity.New(how)
 	if err != nil {
 		return fmt.Errorf("the node's own certificate: %w", err)
 	}
@@ -207,14 +212,14 @@ func (h *Hub) identify() (err error) {
 }
 
 func (h *Hub) reachCloud() (err error) {
-	config := h.upstream("cloud", h.servers)
-	config.ServerName, config.DialContext, config.Addresses = h.cfg.TLSServerName, h.way.DialContext, h.way.Addresses
-	if config.Link, err = timing(h.cfg.LinkProfile); err != nil {
+	to := h.upstream("cloud", h.servers)
+	to.ServerName, to.DialContext, to.Addresses = h.cfg.TLSServerName, h.way.DialContext, h.way.Addresses
+	if to.Link, err = h.cfg.Judged(); err != nil {
 		return err
 	}
-	config.Detour = h.detour()
-	config.CoreRead = h.cfg.Node.LeasePath() // a node may always read it; an API server needs only its storage
-	if h.cloud, err = upstream.New(config); err != nil {
+	to.Detour = h.detour()
+	to.CoreRead = h.cfg.Node.LeasePath() // a node may always read it; an API server needs only its storage
+	if h.cloud, err = upstream.New(to); err != nil {
 		return err
 	}
 	h.serves.Cloud, h.serves.CloudLink, h.serves.HeartbeatLink = h.cloud, h.cloud.Link().Get, h.cloud.AnywayLink().Get
@@ -234,18 +239,14 @@ func (h *Hub) reachCloud() (err error) {
 func (h *Hub) joinPool() (err error) {
 	h.member = member.Alone()
 	if h.cfg.EnableCoordinator {
-		var at *url.URL
-		if h.cfg.CoordinatorAddress != "" {
-			servers, err := addresses("coordinator-server-addr", h.cfg.CoordinatorAddress)
-			if err != nil {
-				return err
-			}
-			at = servers[0]
+		at, err := h.cfg.Coordinator()
+		if err != nil {
+			return err
 		}
 		if h.member, err = member.New(member.Config{
 			Node: h.cfg.Node, Pool: h.cfg.Pool, Cloud: h.cloud, Server: h.servers[0], At: at, CAFile: h.cfg.CoordinatorCAFile,
 			Via: h.upstream("", nil), Dir: h.cfg.CertDir, KubeletConfig: h.cfg.KubeletConfig,
-			KubeletServing: h.cfg.KubeletServing, RelayedBy: h.lent.by, RelaysAt: h.relaysAt, LinkProfile: h.linkProfile,
+			KubeletServing: h.cfg.KubeletServing, RelayedBy: h.lent.by, RelaysAt: h.relaysAt, LinkProfile: h.inForce.LinkProfile,
 			CompareEvery: h.cfg.CompareEvery, OwnObjects: h.cfg.OwnObjects, OwnSecrets: h.cfg.OwnSecrets, History: h.history,
 			Disk: h.disk, Overlay: h.overlay, Metrics: h.metrics,
 		}); err != nil {

@@ -7,8 +7,23 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/spf13/pflag"
+
+	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/store"
 )
+
+// flags parses a hub's flags, as main does.
+func flags(t testing.TB, args ...string) config.Config {
+	t.Helper()
+	var c config.Config
+	fs := pflag.NewFlagSet("yurthub", pflag.ContinueOnError)
+	c.AddFlags(fs)
+	if err := fs.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
 
 // stored returns a hub with a disk in a directory. Its certificate files do not exist, but only Run needs them.
 func stored(t *testing.T, dir string, more ...string) (*Hub, error) {

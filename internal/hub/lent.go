@@ -10,9 +10,9 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"yurtcoordinator/apis/hub/v1alpha1"
 	"yurtcoordinator/internal/conns"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/relay"
@@ -34,20 +34,19 @@ type lent struct {
 	serves *live.Value[netip.AddrPort]
 }
 
-func newLent(c Config) lent {
+func newLent(starts config.Running) lent {
 	l := lent{
 		use: live.NewValue(upstream.ForNothing), limits: live.NewValue(relay.Standard()), serves: live.NewValue(netip.AddrPort{}),
 	}
-	l.change(c)
+	l.change(starts)
 	return l
 }
 
 // change takes settings.
-func (l *lent) change(c Config) {
-	use, _ := relayUse(c.Relay, c.LinkProfile) // Validate has seen it
-	l.use.Set(use)
+func (l *lent) change(now config.Running) {
+	l.use.Set(now.Borrows)
 	limits := relay.Standard()
-	if c.LinkProfile == v1alpha1.LinkMetered {
+	if now.Metered {
 		limits = relay.Metered()
 	}
 	l.limits.Set(limits)
@@ -59,25 +58,6 @@ func (l *lent) by() edge.NodeName {
 		return ""
 	}
 	return l.client.By()
-}
-
-// relayUse returns what a neighbour's line is used for.
-func relayUse(said v1alpha1.Relay, profile v1alpha1.LinkProfile) (upstream.Use, error) {
-	switch said {
-	case v1alpha1.RelayOff:
-		return upstream.ForNothing, nil
-	case v1alpha1.RelayHeartbeats:
-		return upstream.ForSome, nil
-	case v1alpha1.RelayControl:
-		return upstream.ForAll, nil
-	case "":
-		if profile == v1alpha1.LinkMetered {
-			return upstream.ForSome, nil
-		}
-		return upstream.ForAll, nil
-	}
-	return upstream.ForNothing, fmt.Errorf("--relay %q: want %s, %s or %s", said, v1alpha1.RelayOff, v1alpha1.RelayHeartbeats,
-		v1alpha1.RelayControl)
 }
 
 // lends reports whether this hub can take part: neighbours know each other by what the pool's authority signs for hubs that serve

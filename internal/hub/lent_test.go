@@ -27,8 +27,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"yurtcoordinator/apis/hub/v1alpha1"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/hub/identity"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/relay"
@@ -36,31 +36,12 @@ import (
 	"yurtcoordinator/internal/live"
 )
 
-func TestRelayUse(t *testing.T) {
-	for _, tc := range []struct {
-		relay   v1alpha1.Relay
-		profile v1alpha1.LinkProfile
-		want    upstream.Use
-	}{
-		{"", v1alpha1.LinkNormal, upstream.ForAll},
-		{"", v1alpha1.LinkSatellite, upstream.ForAll},
-		{"", v1alpha1.LinkMetered, upstream.ForSome},
-		{v1alpha1.RelayControl, v1alpha1.LinkMetered, upstream.ForAll},
-		{v1alpha1.RelayHeartbeats, v1alpha1.LinkNormal, upstream.ForSome},
-		{v1alpha1.RelayOff, v1alpha1.LinkNormal, upstream.ForNothing},
-	} {
-		if got, err := relayUse(tc.relay, tc.profile); got != tc.want || err != nil {
-			t.Errorf("relay %q on a link %q: %v, %v", tc.relay, tc.profile, got, err)
-		}
-	}
-	if _, err := relayUse("all", v1alpha1.LinkNormal); err == nil {
-		t.Error("a mode that there is not is taken")
-	}
-	l := newLent(Config{LinkProfile: v1alpha1.LinkMetered})
+func TestWhatIsLentFollowsTheSettings(t *testing.T) {
+	l := newLent(config.Running{Metered: true, Borrows: upstream.ForSome})
 	if l.use.Get() != upstream.ForSome || l.limits.Get() != relay.Metered() || l.by() != "" {
 		t.Errorf("on a metered link: %v, %+v", l.use.Get(), l.limits.Get())
 	}
-	l.change(Config{LinkProfile: v1alpha1.LinkNormal, Relay: v1alpha1.RelayOff})
+	l.change(config.Running{Borrows: upstream.ForNothing})
 	if l.use.Get() != upstream.ForNothing || l.limits.Get() != relay.Standard() {
 		t.Errorf("changed: %v, %+v", l.use.Get(), l.limits.Get())
 	}
@@ -226,7 +207,7 @@ func TestTheCloudOverANeighboursLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = conn.Close()
-	lender.lent.change(Config{LinkProfile: v1alpha1.LinkNormal, Relay: v1alpha1.RelayOff})
+	lender.lent.change(config.Running{Borrows: upstream.ForNothing})
 	if _, err := lender.lent.serves.Wait(waiting, func(at netip.AddrPort) bool { return !at.IsValid() }); err != nil {
 		t.Fatal("the lender relays on though it is told not to")
 	}

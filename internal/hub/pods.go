@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/hub/address"
+	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/hub/filter"
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/health"
@@ -45,7 +46,7 @@ func (h *Hub) podsAddress() *live.Value[netip.Addr] {
 	p := &h.pods
 	switch at := h.cfg.SecureBindAddress; at {
 	case "":
-	case OfNode:
+	case config.OfNode:
 		p.address = live.NewValue(address.Recall(h.cfg.CertDir))
 	default:
 		fixed, _ := netip.ParseAddr(at) // Validate has seen it
@@ -60,7 +61,7 @@ func (h *Hub) findPods() error {
 		return nil
 	}
 	h.parts.Add("where Pods find the hub", h.followPods)
-	if h.cfg.SecureBindAddress != OfNode {
+	if h.cfg.SecureBindAddress != config.OfNode {
 		return nil
 	}
 	cloud, err := corev1client.NewForConfig(h.cloud.RESTConfig())
@@ -115,7 +116,7 @@ func (h *Hub) tellPods() {
 	}
 	at := netip.AddrPortFrom(h.pods.address.Get(), uint16(h.cfg.SecurePort))
 	authorities, certified := h.certifiedAt(at.Addr())
-	if !certified && h.cfg.SecureBindAddress == OfNode {
+	if !certified && h.cfg.SecureBindAddress == config.OfNode {
 		// Whoever asked for an address knows that it needs a certificate. This is the default of join, also where nobody gives
 		// one.
 		at = netip.AddrPort{}

@@ -19,6 +19,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/hub/filter"
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/identity"
@@ -72,19 +73,20 @@ func TestPodsAreToldWhereTheHubIs(t *testing.T) {
 		service, proxy    string // where they are shown; "": as they are
 		problem           string
 	}{
-		{"address and certificate", OfNode, "10.0.0.7", true, certificateFor(t, "10.0.0.7"), "10.0.0.7:10268",
+		{"address and certificate", config.OfNode, "10.0.0.7", true, certificateFor(t, "10.0.0.7"), "10.0.0.7:10268",
 			"https://10.0.0.7:10268", ""},
-		{"IPv6", OfNode, "fd00::7", true, certificateFor(t, "fd00::7"), "[fd00::7]:10268", "https://[fd00::7]:10268", ""},
-		{"nobody approves", OfNode, "10.0.0.7", true, nil, "", "", "there is no certificate"},
-		{"the node has moved", OfNode, "10.0.0.8", true, certificateFor(t, "10.0.0.7"), "", "", "there is no certificate"},
-		{"not known yet", OfNode, "", true, certificateFor(t, "10.0.0.7"), "", "", "the cloud has not said yet"},
-		{"not asked for", OfNode, "10.0.0.7", false, certificateFor(t, "10.0.0.7"), "", "", ""},
+		{"IPv6", config.OfNode, "fd00::7", true, certificateFor(t, "fd00::7"), "[fd00::7]:10268", "https://[fd00::7]:10268", ""},
+		{"nobody approves", config.OfNode, "10.0.0.7", true, nil, "", "", "there is no certificate"},
+		{"the node has moved", config.OfNode, "10.0.0.8", true, certificateFor(t, "10.0.0.7"), "", "", "there is no certificate"},
+		{"not known yet", config.OfNode, "", true, certificateFor(t, "10.0.0.7"), "", "", "the cloud has not said yet"},
+		{"not asked for", config.OfNode, "10.0.0.7", false, certificateFor(t, "10.0.0.7"), "", "", ""},
 		{"given, no certificate yet", "10.0.0.7", "", true, nil, "10.0.0.7:10268", "", "there is no certificate"},
 		{"given", "10.0.0.7", "", true, certificateFor(t, "10.0.0.7"), "10.0.0.7:10268",
 			"https://10.0.0.7:10268", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			h := &Hub{cfg: Config{CertDir: t.TempDir(), SecureBindAddress: tt.bind, SecurePort: 10268, MasterService: tt.master},
+			cfg := config.Config{CertDir: t.TempDir(), SecureBindAddress: tt.bind, SecurePort: 10268, MasterService: tt.master}
+			h := &Hub{cfg: cfg,
 				shown:    filter.NewConfigMaps(filter.RootCA, filter.KubeProxy),
 				identity: certified{served: live.NewValue(tt.certificate)}, pods: newPods()}
 			h.podsAddress()
@@ -161,7 +163,7 @@ func TestPodsAreServedWhereTheNodeIs(t *testing.T) {
 	}
 	port := netip.MustParseAddrPort(taken.Addr().String()).Port()
 	pair := certificateFor(t, "127.0.0.1", "127.0.0.2")
-	h := &Hub{cfg: Config{SecureBindAddress: OfNode, SecurePort: int(port), CertDir: t.TempDir()},
+	h := &Hub{cfg: config.Config{SecureBindAddress: config.OfNode, SecurePort: int(port), CertDir: t.TempDir()},
 		identity: certified{served: live.NewValue(pair)}, pods: newPods()}
 	h.podsAddress()
 	h.pods.serves = front.ServerConfig{

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/conns"
+	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/health"
 	"yurtcoordinator/internal/hub/link"
@@ -104,7 +105,7 @@ func (h *Hub) listen() ([]port, error) {
 	h.pods.serves = front.ServerConfig{Handler: h.front.Guests(), After: programs.After, TLS: &tls.Config{
 		MinVersion: tls.VersionTLS12, GetCertificate: h.identity.Serving,
 	}, PerSource: maxPodConnections, All: maxOfAllPods, Refused: refused}
-	if address := h.cfg.SecureBindAddress; address != "" && address != OfNode {
+	if address := h.cfg.SecureBindAddress; address != "" && address != config.OfNode {
 		ports = append(ports, port{"pods", "secure-bind-address", address, h.cfg.SecurePort, h.pods.serves, nil})
 	}
 	for i, p := range ports {
@@ -150,7 +151,8 @@ func (h *Hub) Status() health.Status {
 		Node: h.cfg.Node, Pool: h.cfg.Pool, Role: standing.Role.String(), Leader: standing.Leader,
 		Cloud: h.cloud.Link().Get().String(), Coordinator: "none", CoordinatorAddress: h.member.URL(),
 		Followed: health.FollowedOf(h.followed.Status()), Disk: h.disk.Status(), Identity: h.identity.Report(),
-		Settings: h.settingsStatus(), Pods: h.podsStatus(), LinkProfile: string(h.linkProfile()),
+		Settings: health.SettingsOf(h.reported(), h.inForce.Kept()), Pods: h.podsStatus(),
+		LinkProfile: string(h.inForce.LinkProfile()),
 	}
 	if h.cloud.AnywayLink().Get() == link.Relayed {
 		s.RelayedBy = h.lent.by()

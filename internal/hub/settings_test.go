@@ -10,8 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"yurtcoordinator/apis/hub/v1alpha1"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/hub/settings"
 )
 
@@ -26,19 +29,20 @@ func (h *Hub) keeps(agent string) bool {
 // own beats it, and may change meanwhile.
 func TestAPoolIsHeeded(t *testing.T) {
 	dir := t.TempDir()
-	node := func(more ...string) Config {
-		var c Config
-		fs := c.flagSet()
+	node := func(more ...string) config.Config {
+		var c config.Config
+		fs := pflag.NewFlagSet("yurthub", pflag.ContinueOnError)
+		c.AddFlags(fs)
 		if err := fs.Parse(append([]string{
 			"--node-name=n1", "--nodepool-name=p1", "--ca-file=ca", "--cert-file=crt", "--key-file=key",
 			"--server-addr=https://10.0.0.1:6443", "--cert-dir=" + dir, "--disk-cache-path=" + filepath.Join(dir, "cache"),
 		}, more...)); err != nil {
 			t.Fatal(err)
 		}
-		c.Own = Given(fs)
+		c.Own = config.Given(fs)
 		return c
 	}
-	start := func(c Config) *Hub {
+	start := func(c config.Config) *Hub {
 		h, err := New(c)
 		if err != nil {
 			t.Fatal(err)
@@ -51,7 +55,7 @@ func TestAPoolIsHeeded(t *testing.T) {
 	if p := h.Status().LinkProfile; p != "normal" {
 		t.Errorf("with nothing said, the link is judged as %s", p)
 	}
-	restart, err := h.take(said)
+	restart, err := h.inForce.Take(said)
 	if err != nil || !slices.Equal(restart, []string{"service-topology"}) {
 		t.Fatalf("restart for %v, %v", restart, err)
 	}
@@ -73,10 +77,10 @@ func TestAPoolIsHeeded(t *testing.T) {
 	bad := v1alpha1.HubSettings{
 		LinkProfile: v1alpha1.LinkMetered, CacheAgents: []string{"x"}, PoolScopeResources: []string{"a/v1/b", "a/v2/b"},
 	}
-	if _, err := h.take(bad); err == nil || !h.keeps("mine/v1") || h.Status().LinkProfile != "satellite" {
+	if _, err := h.inForce.Take(bad); err == nil || !h.keeps("mine/v1") || h.Status().LinkProfile != "satellite" {
 		t.Errorf("half of what cannot be used is taken: %v", err)
 	}
-	if restart, err := h.take(v1alpha1.HubSettings{}); err != nil || len(restart) > 0 || !h.keeps("kubelet/v1") ||
+	if restart, err := h.inForce.Take(v1alpha1.HubSettings{}); err != nil || len(restart) > 0 || !h.keeps("kubelet/v1") ||
 		h.Status().LinkProfile != "normal" {
 		t.Errorf("a pool that takes back what it said: %v, %v", restart, err)
 	}
@@ -102,7 +106,7 @@ func TestAPoolIsHeeded(t *testing.T) {
 	if !h.keeps("mine/v1") || h.cfg.ServiceTopology {
 		t.Error("started again, it does not do what the pool said")
 	}
-	if restart, err := h.take(said); err != nil || len(restart) > 0 {
+	if restart, err := h.inForce.Take(said); err != nil || len(restart) > 0 {
 		t.Errorf("started again, it needs a restart for %v, %v", restart, err)
 	}
 	if err := h.disk.Close(); err != nil {
@@ -115,5 +119,23 @@ func TestAPoolIsHeeded(t *testing.T) {
 	}
 	if err := h.disk.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestTheDisksClockIsPutAhead while the hub runs.
+func TestTheDisksClockIsPutAhead(t *testing.T) {
+	args := []string{
+		"--node-name=n1", "--ca-file=ca", "--cert-file=crt", "--key-file=key", "--server-addr=https://10.0.0.1:6443",
+		"--cert-dir=" + filepath.Join(t.TempDir(), "pki"), "--disk-cache-path=" + t.TempDir(),
+	}
+	h, err := New(flags(t, args...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Reconfigure(flags(t, append(args, "--disk-cache-clock-offset=720h")...)); err != nil {
+		t.Fatal(err)
+	}
+	if ahead := time.Until(h.disk.Now()).Round(time.Hour); ahead != 720*time.Hour {
+		t.Errorf("the disk's clock is %v ahead", ahead)
 	}
 }

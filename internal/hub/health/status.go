@@ -81,6 +81,17 @@ type SettingsStatus struct {
 	Own []string `json:"own,omitempty"`
 }
 
+// SettingsOf says what a hub makes of its pool's settings, and which flags the node keeps to its own; nil means that it knows of
+// no settings.
+func SettingsOf(report edge.SettingsReport, own []string) *SettingsStatus {
+	if report == (edge.SettingsReport{}) {
+		return nil
+	}
+	return &SettingsStatus{
+		Generation: report.Told, Running: report.Runs, State: string(report.State), Why: report.Why, Own: own,
+	}
+}
+
 // Followed lists the resources of which the hub keeps copies, and what it follows for programs of its node.
 type Followed struct {
 	Replicas []ReplicaStatus `json:"replicas,omitempty"`

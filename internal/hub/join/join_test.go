@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yurtcoordinator/internal/flagfile"
-	"yurtcoordinator/internal/hub"
+	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/hub/proof"
 )
 
@@ -135,7 +135,7 @@ func TestJoinAndReset(t *testing.T) {
 // settingsAreAHubs reads a file of settings as yurthub does.
 func settingsAreAHubs(t *testing.T, path string) {
 	t.Helper()
-	var cfg hub.Config
+	var cfg config.Config
 	flags := pflag.NewFlagSet("yurthub", pflag.ContinueOnError)
 	cfg.AddFlags(flags)
 	if err := flagfile.Parse(flags, []string{"--config=" + path}, io.Discard, nil); err != nil {

@@ -1,9 +1,6 @@
-package hub
+package config
 
 import (
-	"errors"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -13,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yurtcoordinator/apis/hub/v1alpha1"
-	"yurtcoordinator/internal/edge"
 )
 
 // everything is what a pool can say, each otherwise than by default.
@@ -135,40 +131,5 @@ func TestMayBecome(t *testing.T) {
 		if err := c.mayBecome(to); err == nil || !strings.Contains(err.Error(), "restart") {
 			t.Errorf("%s: %v", name, err)
 		}
-	}
-}
-
-// TestRememberedSettings: a hub starts with what the pool said last, unless it cannot.
-func TestRememberedSettings(t *testing.T) {
-	keep := func(c Config, content string) Config {
-		if err := os.WriteFile(filepath.Join(c.CertDir, "settings.json"), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return c
-	}
-	const configuration = `"{\"apiVersion\":\"hub.openyurt.io/v1alpha1\",\"kind\":\"YurtHubConfiguration\",` +
-		`\"cacheAgents\":[\"*\"]}"`
-	const good = `{"pool":"p1","generation":7,"configuration":` + configuration + `}`
-	starts, said, report := remember(keep(nodeOf(t), good))
-	if !slices.Equal(starts.CacheAgents, []string{"*"}) || len(said.CacheAgents) != 1 ||
-		report != (edge.SettingsReport{Runs: 7, Told: 7}) {
-		t.Errorf("it starts with %v, %+v", starts.CacheAgents, report)
-	}
-	unusable := strings.ReplaceAll(strings.ReplaceAll(good, "cacheAgents", "poolScopeResources"), "*", "nothing")
-	for name, content := range map[string]string{
-		"another pool's": strings.Replace(good, "p1", "p2", 1), "half a file": good[:40],
-		"what it can't use": unusable,
-	} {
-		c := keep(nodeOf(t), content)
-		starts, _, report := remember(c)
-		if !reflect.DeepEqual(starts, c) || report.Runs != 0 {
-			t.Errorf("%s: it starts with %+v, %+v", name, starts, report)
-		}
-		if refused := report.State == edge.SettingsRefused; refused != (name == "what it can't use") {
-			t.Errorf("%s: it reports %+v", name, report)
-		}
-	}
-	if _, err := os.Stat(nodeOf(t).CertDir + "/settings.json"); !errors.Is(err, os.ErrNotExist) {
-		t.Error(err)
 	}
 }

@@ -1,10 +1,8 @@
-package hub
+package config
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -128,31 +126,18 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-func TestReconfigure(t *testing.T) {
-	args := []string{
-		"--node-name=n1", "--ca-file=ca", "--cert-file=crt", "--key-file=key", "--server-addr=https://10.0.0.1:6443",
-		"--cert-dir=" + filepath.Join(t.TempDir(), "pki"), "--disk-cache-path=" + t.TempDir(),
+// TestWhereTheCoordinatorIs: where its flag says, or where the cloud does.
+func TestWhereTheCoordinatorIs(t *testing.T) {
+	c := flags(t)
+	if at, err := c.Coordinator(); at != nil || err != nil {
+		t.Errorf("%v, %v", at, err)
 	}
-	h, err := New(flags(t, args...))
-	if err != nil {
-		t.Fatal(err)
+	c = flags(t, "--coordinator-server-addr=https://10.1.0.1:10270")
+	if at, err := c.Coordinator(); err != nil || at.String() != "https://10.1.0.1:10270" {
+		t.Errorf("%v, %v", at, err)
 	}
-	for _, tt := range []struct {
-		more string
-		want string // part of the error; empty: there is none
-	}{
-		{"--pool-scope-resources=v1/services", ""},
-		{"--pool-scope-resources=services", "want GROUP/VERSION/RESOURCE"},
-		{"--disk-cache-clock-offset=720h", ""},
-		{"--port=10000", "restart it for the other settings"},
-		{"--node-name=", "--node-name is required"},
-	} {
-		err := h.Reconfigure(flags(t, append(args, tt.more)...))
-		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
-			t.Errorf("%s: %v, want %q", tt.more, err, tt.want)
-		}
-	}
-	if ahead := time.Until(h.disk.Now()).Round(time.Hour); ahead != 720*time.Hour {
-		t.Errorf("the disk's clock is %v ahead", ahead)
+	c = flags(t, "--coordinator-server-addr=10.1.0.1")
+	if _, err := c.Coordinator(); err == nil || !strings.HasPrefix(err.Error(), "--coordinator-server-addr ") {
+		t.Errorf("%v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package hub
+package config
 
 import (
 	"context"
@@ -51,7 +51,7 @@ type Config struct {
 	CoordinatorCAFile  string
 
 	// PoolScopeResources are the resources of which this hub keeps a copy, to answer its node's programs. With a
-	// coordinator the pool gets them over the WAN once. Hub.Reconfigure can change them.
+	// coordinator the pool gets them over the WAN once. InForce.Change can change them.
 	PoolScopeResources []string
 	// OwnObjects pushes this node's Node, its Pods and what they use to the coordinator, for people on site. OwnSecrets
 	// also pushes the Secrets that they use.
@@ -78,9 +78,9 @@ type Config struct {
 	// RememberIdentitiesFor is how long it holds, while the cloud cannot be asked, what the cloud said last of users who are no
 	// Pods of this node; 0 means not at all. What it said of this node's Pods holds while they are there.
 	RememberIdentitiesFor time.Duration
-	// LinkProfile says what kind of link leads to the cloud. Hub.Reconfigure can change it.
+	// LinkProfile says what kind of link leads to the cloud. InForce.Change can change it.
 	LinkProfile v1alpha1.LinkProfile
-	// Relay says what goes over a neighbour's line while the own one is down; empty means by LinkProfile. Hub.Reconfigure can
+	// Relay says what goes over a neighbour's line while the own one is down; empty means by LinkProfile. InForce.Change can
 	// change it.
 	Relay v1alpha1.Relay
 	// CacheAgents are the programs whose reads are kept, by the names with which their User-Agent begins; "*" means
@@ -250,8 +250,8 @@ func (c *Config) Proxy() way.Settings {
 	return way.Settings{File: c.ProxyFile, Except: strings.Join(c.NoProxy, ","), CAFile: c.ProxyCAFile}
 }
 
-// proof returns what kubelet and the hub know each other by.
-func (c *Config) proof() proof.Config {
+// Proof returns what kubelet and the hub know each other by.
+func (c *Config) Proof() proof.Config {
 	return proof.Config{Dir: c.CertDir, Node: c.Node, Address: net.ParseIP(c.BindAddress), Port: c.Port}
 }
 
@@ -261,12 +261,12 @@ func (c *Config) KeepProof(ctx context.Context) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	_, err := proof.Keep(ctx, c.proof())
+	_, err := proof.Keep(ctx, c.Proof())
 	return err
 }
 
-// identity returns how the hub gets its certificate by itself.
-func (c *Config) identity() identity.Config {
+// Certificates returns how the hub gets its certificate by itself.
+func (c *Config) Certificates() identity.Config {
 	return identity.Config{
 		Node: c.Node, Dir: c.CertDir, CAFile: c.CAFile, ServerName: c.TLSServerName,
 		BootstrapFile: c.Identity.BootstrapFile, CACertHashes: c.Identity.CACertHashes,
@@ -275,8 +275,8 @@ func (c *Config) identity() identity.Config {
 	}
 }
 
-// ownCertificate reports whether the hub gets its certificate by itself.
-func (c *Config) ownCertificate() bool { return c.CertFile == "" && c.KeyFile == "" }
+// OwnCertificate reports whether the hub gets its certificate by itself.
+func (c *Config) OwnCertificate() bool { return c.CertFile == "" && c.KeyFile == "" }
 
 // Validate returns an error that names the flag and says what it must be.
 func (c *Config) Validate() error {
@@ -287,7 +287,7 @@ func (c *Config) Validate() error {
 		return nil
 	}
 	err := errors.Join(required("node-name", string(c.Node)), required("cert-dir", c.CertDir))
-	if c.ownCertificate() {
+	if c.OwnCertificate() {
 		err = errors.Join(err, c.Identity.validate())
 	} else {
 		err = errors.Join(err, required("ca-file", c.CAFile), required("cert-file", c.CertFile), required("key-file", c.KeyFile))
@@ -308,7 +308,7 @@ func (c *Config) Validate() error {
 	if c.ProxyFile == "" && len(c.NoProxy) > 0 {
 		return errors.New("--no-proxy does nothing without --proxy-file: the environment has a NO_PROXY of its own")
 	}
-	if _, err := resources("pool-scope-resources", c.PoolScopeResources); err != nil {
+	if _, err := c.Shared(); err != nil {
 		return err
 	}
 	if problems := validation.IsDNS1123Subdomain(string(c.Node)); len(problems) > 0 {
@@ -332,10 +332,10 @@ func (c *Config) Validate() error {
 	if c.RememberIdentitiesFor < 0 {
 		return fmt.Errorf("--remember-identities-for %v: want 0 or more", c.RememberIdentitiesFor)
 	}
-	if _, err := timing(c.LinkProfile); err != nil {
+	if _, err := c.Judged(); err != nil {
 		return err
 	}
-	if _, err := relayUse(c.Relay, c.LinkProfile); err != nil {
+	if _, err := c.Borrows(); err != nil {
 		return err
 	}
 	for _, p := range []struct {
@@ -366,7 +366,7 @@ func (c *Config) validateSecure() error {
 			OfNode)
 	}
 	switch {
-	case !c.ownCertificate() || c.Identity.KubeletAsIs:
+	case !c.OwnCertificate() || c.Identity.KubeletAsIs:
 		return errors.New("--secure-bind-address needs a certificate that the hub gets by itself: leave --cert-file, " +
 			"--key-file and --kubelet-certificate-as-is out")
 	case c.DiskCachePath == "":
@@ -381,6 +381,26 @@ func (i *Identity) validate() error {
 			"must prove who it is")
 	}
 	return nil
+}
+
+// Servers returns the cloud's API servers.
+func (c *Config) Servers() ([]*url.URL, error) { return addresses("server-addr", c.ServerAddresses...) }
+
+// Coordinator returns where the pool's coordinator is; nil means where the cloud says.
+func (c *Config) Coordinator() (*url.URL, error) {
+	if c.CoordinatorAddress == "" {
+		return nil, nil //nolint:nilnil // it is documented
+	}
+	all, err := addresses("coordinator-server-addr", c.CoordinatorAddress)
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
+}
+
+// Shared returns the resources that the pool shares.
+func (c *Config) Shared() ([]schema.GroupVersionResource, error) {
+	return resources("pool-scope-resources", c.PoolScopeResources)
 }
 
 // addresses parses the server addresses of a flag.

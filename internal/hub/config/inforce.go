@@ -1,0 +1,110 @@
+package config
+
+import (
+	"fmt"
+	"sync"
+
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/apis/hub/v1alpha1"
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/settings"
+)
+
+// InForce is what a hub runs with: the node's own settings, under what the pool says. Make one with Recall; safe for concurrent
+// use.
+type InForce struct {
+	starts Config
+	apply  func(Running)
+
+	mu   sync.Mutex
+	own  Config               // the node's own
+	said v1alpha1.HubSettings // what the pool says
+}
+
+// Recall returns with which settings a hub starts: the node's own, under what the pool said last, as far as this node can use it.
+// The report is what the hub says of that. apply is called whenever a running hub is to do something else; it must not use the
+// InForce.
+func Recall(own Config, apply func(Running)) (*InForce, edge.SettingsReport) {
+	f := &InForce{starts: own, apply: apply, own: own}
+	if own.Pool == "" {
+		return f, edge.SettingsReport{}
+	}
+	what, err := settings.Recall(own.CertDir, own.Pool)
+	var said v1alpha1.HubSettings
+	if err == nil {
+		said, _, err = what.Settings()
+	}
+	if err != nil {
+		klog.Background().Error(err, "Cannot read what the pool said last: the hub starts with the node's own settings")
+		return f, edge.SettingsReport{}
+	}
+	if err := own.usable(said); err != nil {
+		klog.Background().Error(err, "Cannot use what the pool said last: the hub starts with the node's own settings",
+			"generation", what.Generation)
+		return f, edge.SettingsReport{Told: what.Generation, State: edge.SettingsRefused, Why: err.Error()}
+	}
+	f.starts, f.said = own.under(said), said
+	return f, edge.SettingsReport{Runs: what.Generation, Told: what.Generation}
+}
+
+// Starts returns the settings with which the hub starts.
+func (f *InForce) Starts() Config { return f.starts }
+
+// Usable returns an error if the hub can't run under what a pool says. It changes nothing.
+func (f *InForce) Usable(said v1alpha1.HubSettings) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.own.usable(said)
+}
+
+// Take has the hub run with what the pool says, and returns the flags that take effect when it starts again.
+func (f *InForce) Take(said v1alpha1.HubSettings) (restart []string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.takeLocked(f.own, said)
+}
+
+// Change has the hub run with other settings of the node's own: those that can change while a hub runs, and DiskCacheClockOffset
+// for tests. If own is not valid or differs in anything else, it returns an error and changes nothing.
+func (f *InForce) Change(own Config) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := own.Validate(); err != nil {
+		return err
+	}
+	if err := f.own.mayBecome(own); err != nil {
+		return err
+	}
+	_, err := f.takeLocked(own, f.said)
+	return err
+}
+
+// takeLocked makes the hub do what the node and the pool say, as far as it can while it runs.
+func (f *InForce) takeLocked(own Config, said v1alpha1.HubSettings) (restart []string, err error) {
+	to := own.under(said)
+	if err := to.Validate(); err != nil {
+		return nil, fmt.Errorf("the node's and the pool's settings together: %w", err)
+	}
+	running, err := to.Running()
+	if err != nil {
+		return nil, err
+	}
+	f.own, f.said = own, said
+	f.apply(running)
+	return f.starts.needRestart(to), nil
+}
+
+// LinkProfile returns the kind of link that the hub takes its own for now.
+func (f *InForce) LinkProfile() v1alpha1.LinkProfile {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.own.under(f.said).LinkProfile
+}
+
+// Kept returns the flags by which the node keeps to settings of its own, though its pool says something else.
+func (f *InForce) Kept() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.own.kept(f.said)
+}

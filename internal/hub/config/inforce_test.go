@@ -1,0 +1,161 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"yurtcoordinator/apis/hub/v1alpha1"
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/upstream"
+)
+
+func nothing(Running) {}
+
+// TestRememberedSettings: a hub starts with what the pool said last, unless it cannot.
+func TestRememberedSettings(t *testing.T) {
+	keep := func(c Config, content string) Config {
+		if err := os.WriteFile(filepath.Join(c.CertDir, "settings.json"), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	const configuration = `"{\"apiVersion\":\"hub.openyurt.io/v1alpha1\",\"kind\":\"YurtHubConfiguration\",` +
+		`\"cacheAgents\":[\"*\"]}"`
+	const good = `{"pool":"p1","generation":7,"configuration":` + configuration + `}`
+	f, report := Recall(keep(nodeOf(t), good), nothing)
+	if starts := f.Starts(); !slices.Equal(starts.CacheAgents, []string{"*"}) || len(f.said.CacheAgents) != 1 ||
+		report != (edge.SettingsReport{Runs: 7, Told: 7}) {
+		t.Errorf("it starts with %v, %+v", starts.CacheAgents, report)
+	}
+	unusable := strings.ReplaceAll(strings.ReplaceAll(good, "cacheAgents", "poolScopeResources"), "*", "nothing")
+	for name, content := range map[string]string{
+		"another pool's": strings.Replace(good, "p1", "p2", 1), "half a file": good[:40],
+		"what it can't use": unusable,
+	} {
+		c := keep(nodeOf(t), content)
+		f, report := Recall(c, nothing)
+		if starts := f.Starts(); !reflect.DeepEqual(starts, c) || report.Runs != 0 {
+			t.Errorf("%s: it starts with %+v, %+v", name, starts, report)
+		}
+		if refused := report.State == edge.SettingsRefused; refused != (name == "what it can't use") {
+			t.Errorf("%s: it reports %+v", name, report)
+		}
+	}
+	if _, err := os.Stat(nodeOf(t).CertDir + "/settings.json"); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// TestInForce: what the pool says counts while the hub runs; the node's own beats it, and may change meanwhile. What can't be
+// used changes nothing.
+func TestInForce(t *testing.T) {
+	dir := t.TempDir()
+	node := func(more ...string) Config { return nodeOf(t, append([]string{"--cert-dir=" + dir}, more...)...) }
+	var now Running
+	applied := 0
+	f, report := Recall(node(), func(r Running) { now, applied = r, applied+1 })
+	if report != (edge.SettingsReport{}) || f.LinkProfile() != v1alpha1.LinkNormal || len(f.Kept()) > 0 {
+		t.Fatalf("with nothing said: %+v, %s, %v", report, f.LinkProfile(), f.Kept())
+	}
+	no := false
+	said := v1alpha1.HubSettings{CacheAgents: []string{"mine"}, ServiceTopology: &no, LinkProfile: v1alpha1.LinkMetered}
+	bad := v1alpha1.HubSettings{CacheAgents: []string{"x"}, PoolScopeResources: []string{"a/v1/b", "a/v2/b"}}
+	metered := Running{Agents: []string{"mine"}, Judged: link.Metered(), Metered: true, Borrows: upstream.ForSome}
+	for _, step := range []struct {
+		name    string
+		do      func() ([]string, error)
+		restart []string
+		want    Running // of what differs here
+		kept    []string
+	}{
+		{"the pool speaks", func() ([]string, error) { return f.Take(said) }, []string{"service-topology"}, metered, nil},
+		{"the node's own beats it", func() ([]string, error) {
+			return nil, f.Change(node("--link-profile=satellite", "--cache-agents=own"))
+		}, nil, Running{Agents: []string{"own"}, Judged: link.Satellite(), Borrows: upstream.ForAll},
+			[]string{"cache-agents", "link-profile"}},
+		{"the node is silent again", func() ([]string, error) { return nil, f.Change(node()) }, nil, metered, nil},
+		{"the pool takes it back", func() ([]string, error) { return f.Take(v1alpha1.HubSettings{}) }, nil,
+			Running{Agents: flags(t).CacheAgents, Judged: link.Standard(), Borrows: upstream.ForAll}, nil},
+	} {
+		before := applied
+		restart, err := step.do()
+		if err != nil || !slices.Equal(restart, step.restart) || applied != before+1 {
+			t.Errorf("%s: restart for %v, %v; told %d times", step.name, restart, err, applied-before)
+		}
+		got := Running{Agents: now.Agents, Judged: now.Judged, Metered: now.Metered, Borrows: now.Borrows}
+		if !reflect.DeepEqual(got, step.want) {
+			t.Errorf("%s: the hub is to run with %+v, want %+v", step.name, got, step.want)
+		}
+		if !slices.Equal(f.Kept(), step.kept) {
+			t.Errorf("%s: the node keeps to its own in %v, want %v", step.name, f.Kept(), step.kept)
+		}
+		was := applied
+		if _, err := f.Take(bad); err == nil || applied != was {
+			t.Errorf("%s: half of what cannot be used is taken: %v", step.name, err)
+		}
+		if err := f.Usable(bad); err == nil || applied != was {
+			t.Errorf("%s: what cannot be used can be used", step.name)
+		}
+	}
+	if f.Usable(said) != nil || f.LinkProfile() != v1alpha1.LinkNormal {
+		t.Errorf("who asks whether something can be used changes something: the link is now %s", f.LinkProfile())
+	}
+}
+
+// TestTheNodesSettingsChange: of the node's own, only what can change while a hub runs is taken.
+func TestTheNodesSettingsChange(t *testing.T) {
+	dir := t.TempDir()
+	node := func(more ...string) Config { return nodeOf(t, append([]string{"--cert-dir=" + dir}, more...)...) }
+	var now Running
+	f, _ := Recall(node(), func(r Running) { now = r })
+	for _, tt := range []struct {
+		more string
+		want string // part of the error; empty: there is none
+	}{
+		{"--pool-scope-resources=v1/services", ""},
+		{"--pool-scope-resources=services", "want GROUP/VERSION/RESOURCE"},
+		{"--disk-cache-clock-offset=720h", ""},
+		{"--port=10000", "restart it for the other settings"},
+		{"--node-name=", "--node-name is required"},
+	} {
+		err := f.Change(node(tt.more))
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: %v, want %q", tt.more, err, tt.want)
+		}
+	}
+	if now.Ahead != 720*time.Hour || len(now.Shared) != len(flags(t).PoolScopeResources) {
+		t.Errorf("the hub is to run with %+v", now)
+	}
+}
+
+// TestBorrows: what a neighbour's line is used for, by what is said of it and by the node's own link.
+func TestBorrows(t *testing.T) {
+	for _, tc := range []struct {
+		relay   v1alpha1.Relay
+		profile v1alpha1.LinkProfile
+		want    upstream.Use
+	}{
+		{"", v1alpha1.LinkNormal, upstream.ForAll},
+		{"", v1alpha1.LinkSatellite, upstream.ForAll},
+		{"", v1alpha1.LinkMetered, upstream.ForSome},
+		{v1alpha1.RelayControl, v1alpha1.LinkMetered, upstream.ForAll},
+		{v1alpha1.RelayHeartbeats, v1alpha1.LinkNormal, upstream.ForSome},
+		{v1alpha1.RelayOff, v1alpha1.LinkNormal, upstream.ForNothing},
+	} {
+		c := Config{Relay: tc.relay, LinkProfile: tc.profile}
+		if got, err := c.Borrows(); got != tc.want || err != nil {
+			t.Errorf("relay %q on a link %q: %v, %v", tc.relay, tc.profile, got, err)
+		}
+	}
+	c := Config{Relay: "all", LinkProfile: v1alpha1.LinkNormal}
+	if _, err := c.Borrows(); err == nil {
+		t.Error("a mode that there is not is taken")
+	}
+}
