@@ -163,6 +163,12 @@ var law = []struct {
 			"internal/run", "internal/stream",
 		},
 		"what is known of Pods is told by what kubelets say, and shown by one view"},
+	{"internal/hub/pods",
+		[]string{
+			"internal/edge", "internal/hub/address", "internal/hub/filter", "internal/hub/follow", "internal/hub/front",
+			"internal/hub/health", "internal/live", "internal/replica", "internal/run", "internal/stream",
+		},
+		"how Pods come does not depend on what answers them"},
 	{"internal/hub/member",
 		[]string{
 			"apis/hub/v1alpha1", "internal/edge", "internal/hub/compare", "internal/hub/discover", "internal/hub/endpoints",
@@ -176,7 +182,7 @@ var law = []struct {
 	{"internal/hub/front",
 		[]string{
 			"internal/conns", "internal/edge", "internal/hub/link", "internal/hub/proof", "internal/hub/route",
-			"internal/hub/upstream", "internal/live",
+			"internal/hub/upstream", "internal/live", "internal/run",
 		},
 		"the front does not know what handles what"},
 	{"internal/hub",

@@ -26,7 +26,10 @@ func (h *Hub) follow() error {
 	}
 	config := follow.Config{
 		Node: h.cfg.Node, Disk: h.disk, Cloud: h.cloud.Link(), Coordinator: h.member.Link(), Eager: h.cfg.EnableCoordinator,
-		Changed: func() { h.changed() },
+		Changed: func() {
+			h.member.Changed()
+			h.pods.Changed()
+		},
 	}
 	config.NewFeed = follow.Feeds(&follow.Sources{
 		Cloud: h.servers[0], CloudLink: h.cloud.Link(), History: h.history, Pool: h.member.Mirror(), Metrics: h.metrics,
@@ -75,7 +78,7 @@ func (h *Hub) addViews(config *follow.Config) {
 	h.serves.Shown, config.KubeletView = h.shown, h.shown.View
 	if h.cfg.MasterService {
 		config.Always = append(config.Always, filter.Services) // once more does no harm
-		config.KubeletView = filter.Any(h.shown.View, h.pods.master.View)
+		config.KubeletView = filter.Any(h.shown.View, h.pods.View)
 	}
 }
 

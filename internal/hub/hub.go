@@ -25,9 +25,8 @@
 // config says what each part is to do.
 //
 // This package is the wiring: hub.go wires the whole, following.go what is followed and remembered and who is answered from it,
-// settings.go what may change while the hub runs, lent.go how lines are lent within the pool, pods.go how Pods come here,
-// serving.go the ports. Each part knows only what its own Config names. A part that a hub lacks, such as a coordinator, exists
-// all the same and does nothing.
+// settings.go what may change while the hub runs, lent.go how lines are lent within the pool, serving.go the ports. Each part
+// knows only what its own Config names. A part that a hub lacks, such as a coordinator, exists all the same and does nothing.
 package hub
 
 import (
@@ -35,15 +34,18 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"os"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	corev1 "k8s.io/api/core/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/bypass"
 	"yurtcoordinator/internal/hub/callers"
 	"yurtcoordinator/internal/hub/callers/guests"
 	"yurtcoordinator/internal/hub/certclock"
@@ -56,6 +58,7 @@ import (
 	"yurtcoordinator/internal/hub/history"
 	"yurtcoordinator/internal/hub/identity"
 	"yurtcoordinator/internal/hub/member"
+	"yurtcoordinator/internal/hub/pods"
 	"yurtcoordinator/internal/hub/proof"
 	"yurtcoordinator/internal/hub/recall"
 	"yurtcoordinator/internal/hub/route"
@@ -91,15 +94,13 @@ type Hub struct {
 	overlay *endpoints.View
 	guests  *guests.Guests
 	// pods is how Pods come to the hub.
-	pods pods
+	pods *pods.Entrance
 	// inForce is what the node and its pool say now, and reported what the hub says of that.
 	inForce  *config.InForce
 	reported func() edge.SettingsReport
 	// agents and lasting take settings while the hub runs.
 	agents  *follow.Agents
 	lasting *tenure.Tenure
-	// changed is called whenever what is followed for the node's programs changes.
-	changed func()
 	proof   *proof.Proof
 	// serves is the Config of front, which build fills in.
 	serves front.Config
@@ -127,7 +128,7 @@ func New(own config.Config) (*Hub, error) {
 	h := &Hub{
 		metrics: prometheus.NewRegistry(),
 		shown:   filter.NewConfigMaps(filter.RootCA, filter.KubeProxy), overlay: endpoints.NewView(),
-		checked: certclock.New(own.CertDir, clock.RealClock{}), pods: newPods(),
+		checked: certclock.New(own.CertDir, clock.RealClock{}),
 	}
 	var started edge.SettingsReport
 	h.inForce, started = config.Recall(own, h.apply)
@@ -138,6 +139,11 @@ func New(own config.Config) (*Hub, error) {
 		return nil, err
 	}
 	h.cfg, h.lent = cfg, newLent(starts)
+	fixed, ofNode := cfg.PodsAt()
+	h.pods = pods.New(pods.Config{
+		Node: cfg.Node, Fixed: fixed, OfNode: ofNode, Dir: cfg.CertDir, Port: uint16(cfg.SecurePort), Tell: cfg.MasterService,
+		Shown: h.shown, Served: func() *live.Value[*tls.Certificate] { return h.identity.Served() },
+	})
 	h.way = way.New(way.Config{Proxy: cfg.Proxy(), Dial: upstream.Dial})
 	h.metrics.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -174,7 +180,9 @@ func (h *Hub) build() error {
 		}
 	}
 	h.front = front.New(h.serves)
-	h.measurePast()
+	h.metrics.MustRegister(bypass.NewGauge("/proc", func() []netip.AddrPort {
+		return append(bypass.ByAddress(h.servers...), filter.MasterAddresses(h.followed.Held)...)
+	}))
 	return nil
 }
 
@@ -199,7 +207,7 @@ func (h *Hub) identify() (err error) {
 	}
 	how := cfg.Certificates()
 	how.Servers, how.Dial, how.Metrics = h.servers, h.dialCloud, h.metrics
-	how.Serve = h.podsAddress()
+	how.Serve = h.pods.Address()
 	how.ShowAuthorities = func(all string) { h.shown.Change(filter.RootCA.Name, all) }
 	how.Pods = func(ctx context.Context) ([]*corev1.Pod, bool) { return h.followed.OwnPods(ctx) }
 	manager, err := identity.New(how)
@@ -255,7 +263,6 @@ func (h *Hub) joinPool() (err error) {
 		h.parts.Add("link to the pool", h.member.Reach)
 		h.serves.OwnLease = h.member.Heartbeats()
 	}
-	h.changed = h.member.Changed
 	h.serves.CoordinatorLink = h.member.Link().Get
 	h.serves.Warrants = warrant.New(warrant.Config{
 		Node: h.cfg.Node, Pool: h.cfg.Pool, Metrics: h.metrics, Word: h.member.Word,
@@ -278,6 +285,20 @@ func (h *Hub) takePart() error {
 		h.serves.StandIn, h.serves.Situation.StandIn = h.member.StandIn(), true
 	}
 	h.parts.Add("part in the pool", h.member.TakePart)
+	return nil
+}
+
+// findPods adds what follows the node's address, and what serves and tells Pods there.
+func (h *Hub) findPods() error {
+	if h.pods.Address() == nil {
+		return nil
+	}
+	cloud, err := corev1client.NewForConfig(h.cloud.RESTConfig())
+	if err != nil {
+		return err
+	}
+	h.pods.Follow(cloud, h.followed.OwnObject)
+	h.parts.Add("where Pods find the hub", h.pods.Run)
 	return nil
 }
 

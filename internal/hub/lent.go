@@ -62,7 +62,7 @@ func (l *lent) by() edge.NodeName {
 
 // lends reports whether this hub can take part: neighbours know each other by what the pool's authority signs for hubs that serve
 // Pods, and hear of each other at the coordinator.
-func (h *Hub) lends() bool { return h.cfg.EnableCoordinator && h.pods.address != nil }
+func (h *Hub) lends() bool { return h.cfg.EnableCoordinator && h.pods.Address() != nil }
 
 // detour returns how the cloud is reached over neighbours' lines; nil if it never is.
 func (h *Hub) detour() *upstream.Detour {
@@ -109,6 +109,12 @@ func (h *Hub) relaysAt() string {
 	return at.String()
 }
 
+// errMoved says that the node's address is another.
+var errMoved = errors.New("the node's address is another")
+
+// listenPause bounds the pause between two tries to listen at the node's address: it may not be on an interface yet.
+const listenPause = 10 * time.Second
+
 // errNoRelay says that the settings have the hub relay no more.
 var errNoRelay = errors.New("relaying is off")
 
@@ -119,11 +125,11 @@ func (h *Hub) serveNeighbours(ctx context.Context) error {
 		if _, err := h.lent.use.Wait(ctx, on); err != nil {
 			return nil //nolint:nilerr // ctx has ended
 		}
-		at, err := h.pods.address.Wait(ctx, netip.Addr.IsValid)
+		at, err := h.pods.Address().Wait(ctx, netip.Addr.IsValid)
 		if err != nil {
 			return nil //nolint:nilerr // ctx has ended
 		}
-		same, left := h.pods.address.While(ctx, func(now netip.Addr) bool { return now == at }, errMoved)
+		same, left := h.pods.Address().While(ctx, func(now netip.Addr) bool { return now == at }, errMoved)
 		same, off := h.lent.use.While(same, on, errNoRelay)
 		err = h.serveNeighboursAt(same, netip.AddrPortFrom(at, edge.PortHubRelay))
 		off()

@@ -31,6 +31,7 @@ import (
 	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/hub/identity"
 	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/pods"
 	"yurtcoordinator/internal/hub/relay"
 	"yurtcoordinator/internal/hub/upstream"
 	"yurtcoordinator/internal/live"
@@ -46,6 +47,14 @@ func TestWhatIsLentFollowsTheSettings(t *testing.T) {
 		t.Errorf("changed: %v, %+v", l.use.Get(), l.limits.Get())
 	}
 }
+
+// certified has a certificate for Pods, or none.
+type certified struct {
+	identity.Given
+	served *live.Value[*tls.Certificate]
+}
+
+func (c certified) Served() *live.Value[*tls.Certificate] { return c.served }
 
 // borrowers is a pool of two hubs with a cloud and a coordinator, which says that n2 relays.
 type borrowers struct {
@@ -132,7 +141,7 @@ func (b *borrowers) hub(t *testing.T, name edge.NodeName, at string) *Hub {
 	h.identity = certified{h.identity.(identity.Given), live.NewValue(&tls.Certificate{
 		Certificate: [][]byte{der, b.authority.Raw}, PrivateKey: b.key, Leaf: leaf,
 	})}
-	h.pods.address = live.NewValue(netip.MustParseAddr(at))
+	h.pods = pods.New(pods.Config{Fixed: netip.MustParseAddr(at), Served: h.identity.Served})
 	if err := h.lend(); err != nil {
 		t.Fatal(err)
 	}

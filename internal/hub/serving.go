@@ -17,7 +17,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/conns"
-	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/health"
 	"yurtcoordinator/internal/hub/link"
@@ -43,7 +42,7 @@ func (h *Hub) serve(ctx context.Context, ports []port) error {
 	if err := h.identity.Ensure(ctx); err != nil {
 		return errors.Join(err, closed(ports), h.disk.Close())
 	}
-	h.tellPods() // before kubelet asks
+	h.pods.Tell() // before kubelet asks
 	for _, p := range ports {
 		h.parts.Add(p.name, p.Run)
 	}
@@ -51,13 +50,6 @@ func (h *Hub) serve(ctx context.Context, ports []port) error {
 		"cloud", h.cfg.ServerAddresses, "coordinator", h.member.URL())
 	return h.parts.Run(ctx)
 }
-
-// maxPodConnections bounds the connections to the Pods' port from one address. client-go has one for each of a program's
-// identities; Pods on the host's network share its address.
-const maxPodConnections = 128
-
-// maxOfAllPods bounds those of all addresses: nine for each of the 110 Pods that a node may have. They cost some 50 MB.
-const maxOfAllPods = 1024
 
 // maxNewcomers bounds the connections to kubelet's port on which nobody has proved yet who he is. Where a hub has been away,
 // kubelet comes back with one for each watch, some 200.
@@ -102,11 +94,11 @@ func (h *Hub) listen() ([]port, error) {
 		{"health", "health-port", h.cfg.HealthBindAddress, h.cfg.HealthPort, front.ServerConfig{Handler: h.health(ofRoot)}, nil},
 		{"proxy", "port", h.cfg.BindAddress, h.cfg.Port, programs, nil},
 	}
-	h.pods.serves = front.ServerConfig{Handler: h.front.Guests(), After: programs.After, TLS: &tls.Config{
+	ofPods := h.pods.Serve(front.ServerConfig{Handler: h.front.Guests(), After: programs.After, TLS: &tls.Config{
 		MinVersion: tls.VersionTLS12, GetCertificate: h.identity.Serving,
-	}, PerSource: maxPodConnections, All: maxOfAllPods, Refused: refused}
-	if address := h.cfg.SecureBindAddress; address != "" && address != config.OfNode {
-		ports = append(ports, port{"pods", "secure-bind-address", address, h.cfg.SecurePort, h.pods.serves, nil})
+	}, Refused: refused})
+	if fixed, _ := h.cfg.PodsAt(); fixed.IsValid() {
+		ports = append(ports, port{"pods", "secure-bind-address", fixed.String(), h.cfg.SecurePort, ofPods, nil})
 	}
 	for i, p := range ports {
 		var err error
@@ -151,7 +143,7 @@ func (h *Hub) Status() health.Status {
 		Node: h.cfg.Node, Pool: h.cfg.Pool, Role: standing.Role.String(), Leader: standing.Leader,
 		Cloud: h.cloud.Link().Get().String(), Coordinator: "none", CoordinatorAddress: h.member.URL(),
 		Followed: health.FollowedOf(h.followed.Status()), Disk: h.disk.Status(), Identity: h.identity.Report(),
-		Settings: health.SettingsOf(h.reported(), h.inForce.Kept()), Pods: h.podsStatus(),
+		Settings: health.SettingsOf(h.reported(), h.inForce.Kept()), Pods: h.pods.Status(),
 		LinkProfile: string(h.inForce.LinkProfile()),
 	}
 	if h.cloud.AnywayLink().Get() == link.Relayed {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -351,6 +352,15 @@ func (c *Config) Validate() error {
 		}
 	}
 	return nil
+}
+
+// PodsAt returns at which address Pods are served: a fixed one, or the Node's; neither means nowhere.
+func (c *Config) PodsAt() (fixed netip.Addr, ofNode bool) {
+	if c.SecureBindAddress == OfNode {
+		return netip.Addr{}, true
+	}
+	fixed, _ = netip.ParseAddr(c.SecureBindAddress) // Validate has seen it
+	return fixed.Unmap(), false
 }
 
 func (c *Config) validateSecure() error {

@@ -2,11 +2,13 @@ package filter
 
 import (
 	"encoding/json"
+	"math"
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/stream"
@@ -69,4 +71,29 @@ func (m master) redirect(s *corev1.Service) {
 			p.Port = int32(m.at.Port())
 		}
 	}
+}
+
+// MasterAddresses returns where Pods find the API server, as the Service default/kubernetes says; none if nobody follows it. held
+// returns an object of what is followed.
+func MasterAddresses(held func(follow.Selection, stream.Key) (stream.Type, stream.Object, bool)) (all []netip.AddrPort) {
+	t, o, ok := held(Services, masterService)
+	if !ok {
+		return nil
+	}
+	s := &corev1.Service{}
+	read := s.Unmarshal
+	if t.Encoding == stream.JSON {
+		read = func(raw []byte) error { return json.Unmarshal(raw, s) }
+	}
+	if read(o.Raw) != nil {
+		return nil
+	}
+	for _, port := range s.Spec.Ports {
+		for _, text := range s.Spec.ClusterIPs {
+			if ip, err := netip.ParseAddr(text); err == nil && port.Port >= 0 && port.Port <= math.MaxUint16 {
+				all = append(all, netip.AddrPortFrom(ip.Unmap(), uint16(port.Port)))
+			}
+		}
+	}
+	return all
 }

@@ -1,4 +1,4 @@
-package hub
+package pods
 
 import (
 	"context"
@@ -19,26 +19,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/hub/filter"
 	"yurtcoordinator/internal/hub/front"
-	"yurtcoordinator/internal/hub/identity"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/stream"
 )
-
-// certified has a certificate for Pods, or none.
-type certified struct {
-	identity.Given
-	served *live.Value[*tls.Certificate]
-}
-
-func (c certified) Served() *live.Value[*tls.Certificate] { return c.served }
-
-func (c certified) Serving(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	pair := c.served.Get()
-	return &tls.Certificate{Certificate: pair.Certificate[:1], PrivateKey: pair.PrivateKey, Leaf: pair.Leaf}, nil
-}
 
 // certificateFor is a certificate for addresses, and behind it what verifies it.
 func certificateFor(t *testing.T, addresses ...string) *tls.Certificate {
@@ -67,55 +52,56 @@ func certificateFor(t *testing.T, addresses ...string) *tls.Certificate {
 // be a certificate.
 func TestPodsAreToldWhereTheHubIs(t *testing.T) {
 	for _, tt := range []struct {
-		name, bind, found string
+		name, bind, found string // bound to "": where the node is
 		master            bool
 		certificate       *tls.Certificate
 		service, proxy    string // where they are shown; "": as they are
 		problem           string
 	}{
-		{"address and certificate", config.OfNode, "10.0.0.7", true, certificateFor(t, "10.0.0.7"), "10.0.0.7:10268",
+		{"address and certificate", "", "10.0.0.7", true, certificateFor(t, "10.0.0.7"), "10.0.0.7:10268",
 			"https://10.0.0.7:10268", ""},
-		{"IPv6", config.OfNode, "fd00::7", true, certificateFor(t, "fd00::7"), "[fd00::7]:10268", "https://[fd00::7]:10268", ""},
-		{"nobody approves", config.OfNode, "10.0.0.7", true, nil, "", "", "there is no certificate"},
-		{"the node has moved", config.OfNode, "10.0.0.8", true, certificateFor(t, "10.0.0.7"), "", "", "there is no certificate"},
-		{"not known yet", config.OfNode, "", true, certificateFor(t, "10.0.0.7"), "", "", "the cloud has not said yet"},
-		{"not asked for", config.OfNode, "10.0.0.7", false, certificateFor(t, "10.0.0.7"), "", "", ""},
+		{"IPv6", "", "fd00::7", true, certificateFor(t, "fd00::7"), "[fd00::7]:10268", "https://[fd00::7]:10268", ""},
+		{"nobody approves", "", "10.0.0.7", true, nil, "", "", "there is no certificate"},
+		{"the node has moved", "", "10.0.0.8", true, certificateFor(t, "10.0.0.7"), "", "", "there is no certificate"},
+		{"not known yet", "", "", true, certificateFor(t, "10.0.0.7"), "", "", "the cloud has not said yet"},
+		{"not asked for", "", "10.0.0.7", false, certificateFor(t, "10.0.0.7"), "", "", ""},
 		{"given, no certificate yet", "10.0.0.7", "", true, nil, "10.0.0.7:10268", "", "there is no certificate"},
 		{"given", "10.0.0.7", "", true, certificateFor(t, "10.0.0.7"), "10.0.0.7:10268",
 			"https://10.0.0.7:10268", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			cfg := config.Config{CertDir: t.TempDir(), SecureBindAddress: tt.bind, SecurePort: 10268, MasterService: tt.master}
-			h := &Hub{cfg: cfg,
-				shown:    filter.NewConfigMaps(filter.RootCA, filter.KubeProxy),
-				identity: certified{served: live.NewValue(tt.certificate)}, pods: newPods()}
-			h.podsAddress()
+			fixed, _ := netip.ParseAddr(tt.bind)
+			e := New(Config{
+				Node: "n1", Fixed: fixed, OfNode: tt.bind == "", Dir: t.TempDir(), Port: 10268, Tell: tt.master,
+				Shown:  filter.NewConfigMaps(filter.RootCA, filter.KubeProxy),
+				Served: func() *live.Value[*tls.Certificate] { return live.NewValue(tt.certificate) },
+			})
 			if tt.found != "" {
-				h.pods.address.Set(netip.MustParseAddr(tt.found))
+				e.address.Set(netip.MustParseAddr(tt.found))
 			}
-			h.tellPods()
-			if got := shownService(t, h); got != tt.service {
+			e.Tell()
+			if got := shownService(t, e); got != tt.service {
 				t.Errorf("the Service is shown at %q, want %q", got, tt.service)
 			}
-			if got := shownProxy(t, h); got != tt.proxy {
+			if got := shownProxy(t, e); got != tt.proxy {
 				t.Errorf("kube-proxy's server is %q, want %q", got, tt.proxy)
 			}
-			s := h.podsStatus()
+			s := e.Status()
 			if s.Told != (tt.service != "") || !strings.HasPrefix(s.Problem, tt.problem) || tt.problem == "" && s.Problem != "" {
 				t.Errorf("status %+v", s)
 			}
 		})
 	}
-	if (&Hub{pods: newPods()}).podsStatus() != nil {
+	if New(Config{}).Status() != nil {
 		t.Error("a hub that serves no Pods says where")
 	}
 }
 
 // shownService is where kubelet sees the Service default/kubernetes; "" if it is where the cloud has it.
-func shownService(t *testing.T, h *Hub) string {
+func shownService(t *testing.T, e *Entrance) string {
 	t.Helper()
 	const cloud = "10.96.0.1:443"
-	look, _ := h.pods.master.Look()
+	look, _ := e.master.Look()
 	raw := `{"metadata":{"name":"kubernetes","namespace":"default"},"spec":{"clusterIP":"10.96.0.1","ports":[{"port":443}]}}`
 	typ := stream.Type{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Service"), Encoding: stream.JSON}
 	shown, _ := look.Show(typ, stream.Object{Key: stream.Key{Namespace: "default", Name: "kubernetes"}, Raw: []byte(raw)})
@@ -131,9 +117,9 @@ func shownService(t *testing.T, h *Hub) string {
 }
 
 // shownProxy is the server of kube-proxy's kubeconfig, as kubelet sees it; "" if it is the cloud.
-func shownProxy(t *testing.T, h *Hub) string {
+func shownProxy(t *testing.T, e *Entrance) string {
 	t.Helper()
-	look, _ := h.shown.Look()
+	look, _ := e.cfg.Shown.Look()
 	kubeconfig := "kind: Config\nclusters:\n- name: c\n  cluster: {certificate-authority-data: YQ==, server: https://cloud}\n" +
 		"contexts:\n- name: c\n  context: {cluster: c, user: u}\ncurrent-context: c\nusers:\n- name: u\n  user: {tokenFile: /t}\n"
 	raw, err := json.Marshal(map[string]any{"metadata": map[string]string{"name": "kube-proxy", "namespace": "kube-system"},
@@ -163,17 +149,19 @@ func TestPodsAreServedWhereTheNodeIs(t *testing.T) {
 	}
 	port := netip.MustParseAddrPort(taken.Addr().String()).Port()
 	pair := certificateFor(t, "127.0.0.1", "127.0.0.2")
-	h := &Hub{cfg: config.Config{SecureBindAddress: config.OfNode, SecurePort: int(port), CertDir: t.TempDir()},
-		identity: certified{served: live.NewValue(pair)}, pods: newPods()}
-	h.podsAddress()
-	h.pods.serves = front.ServerConfig{
+	e := New(Config{OfNode: true, Port: port, Dir: t.TempDir(), Served: func() *live.Value[*tls.Certificate] {
+		return live.NewValue(pair)
+	}})
+	e.Serve(front.ServerConfig{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }),
-		TLS:     &tls.Config{GetCertificate: h.identity.Serving, MinVersion: tls.VersionTLS12},
-	}
+		TLS: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return &tls.Certificate{Certificate: pair.Certificate[:1], PrivateKey: pair.PrivateKey, Leaf: pair.Leaf}, nil
+		}},
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		if err := h.servePods(ctx); err != nil {
+		if err := e.serve(ctx); err != nil {
 			t.Error(err)
 		}
 	})
@@ -197,22 +185,22 @@ func TestPodsAreServedWhereTheNodeIs(t *testing.T) {
 		t.Helper()
 		for end := time.Now().Add(time.Minute); !ok(); {
 			if time.Now().After(end) {
-				t.Fatalf("not so within a minute: %s: %v; status %+v", what, why, h.podsStatus())
+				t.Fatalf("not so within a minute: %s: %v; status %+v", what, why, e.Status())
 			}
 		}
 	}
-	h.pods.address.Set(netip.MustParseAddr("127.0.0.1"))
-	until("it says that the port is taken", func() bool { return strings.Contains(h.podsStatus().Problem, "cannot listen") })
+	e.address.Set(netip.MustParseAddr("127.0.0.1"))
+	until("it says that the port is taken", func() bool { return strings.Contains(e.Status().Problem, "cannot listen") })
 	if err := taken.Close(); err != nil {
 		t.Fatal(err)
 	}
 	until("it serves at the first address", func() bool { return serves("127.0.0.1") })
-	h.pods.address.Set(netip.MustParseAddr("127.0.0.2"))
+	e.address.Set(netip.MustParseAddr("127.0.0.2"))
 	until("it serves at the second", func() bool { return serves("127.0.0.2") })
 	if serves("127.0.0.1") {
 		t.Error("it still serves where the node was")
 	}
-	if s := h.podsStatus(); s.Problem != "" {
+	if s := e.Status(); s.Problem != "" {
 		t.Errorf("status %+v", s)
 	}
 }

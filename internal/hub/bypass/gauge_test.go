@@ -1,9 +1,11 @@
-package hub
+package bypass
 
 import (
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,7 +35,7 @@ func TestConnectionsPastTheHub(t *testing.T) {
 	}
 	user := strconv.Itoa(os.Getuid())
 	for path, want := range map[string]int{"/proc": 0, proc: 1} {
-		p := &pastHub{about: prometheus.NewDesc("past", "", []string{"user"}, nil), proc: path,
+		g := &Gauge{about: prometheus.NewDesc("past", "", []string{"user"}, nil), proc: path,
 			servers: func() []netip.AddrPort { return []netip.AddrPort{server} }}
 		said := "# HELP past \n# TYPE past gauge\npast{user=\"0\"} 0\n"
 		if want > 0 {
@@ -43,8 +45,30 @@ func TestConnectionsPastTheHub(t *testing.T) {
 			}
 			said += "past{user=\"" + user + "\"} " + strconv.Itoa(want) + "\n"
 		}
-		if err := testutil.CollectAndCompare(p, strings.NewReader(said)); err != nil {
+		if err := testutil.CollectAndCompare(g, strings.NewReader(said)); err != nil {
 			t.Errorf("%s: %v", path, err)
 		}
+	}
+}
+
+// TestByAddress: a server by its address, with its port or https's; one with a name is nowhere.
+func TestByAddress(t *testing.T) {
+	var servers []*url.URL
+	for _, text := range []string{
+		"https://10.0.0.1:6443/path", "https://10.0.0.2", "https://[fd00::1]:6443", "https://[::ffff:10.0.0.3]:6443",
+		"https://cloud.example:6443", "https://10.0.0.4:99999",
+	} {
+		u, err := url.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		servers = append(servers, u)
+	}
+	var want []netip.AddrPort
+	for _, text := range []string{"10.0.0.1:6443", "10.0.0.2:443", "[fd00::1]:6443", "10.0.0.3:6443"} {
+		want = append(want, netip.MustParseAddrPort(text))
+	}
+	if got := ByAddress(servers...); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

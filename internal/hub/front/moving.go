@@ -1,0 +1,68 @@
+package front
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/run"
+)
+
+// errMoved says that the address is another.
+var errMoved = errors.New("the node's address is another")
+
+// listenPause bounds the pause between two tries to listen: the address may not be on an interface yet.
+const listenPause = 10 * time.Second
+
+// Moving serves at the node's address, whatever that is at the time. All fields are required.
+type Moving struct {
+	// Address is where; not valid means nowhere. Port never changes.
+	Address *live.Value[netip.Addr]
+	Port    uint16
+	// What names what is served, in errors.
+	What string
+	// Config returns how it is served.
+	Config func() ServerConfig
+	// Serves is told of an address at which requests are accepted from now on, and Fails why it cannot be listened at: then that
+	// is tried again. Ends is told that nothing is served there any more.
+	Serves func(at netip.AddrPort)
+	Fails  func(at netip.AddrPort, err error)
+	Ends   func()
+}
+
+// Run serves until ctx ends.
+func (m *Moving) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		at, err := m.Address.Wait(ctx, netip.Addr.IsValid)
+		if err != nil {
+			return nil //nolint:nilerr // ctx has ended
+		}
+		same, stop := m.Address.While(ctx, func(now netip.Addr) bool { return now == at }, errMoved)
+		err = m.serveAt(same, netip.AddrPortFrom(at, m.Port))
+		stop()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Moving) serveAt(ctx context.Context, at netip.AddrPort) error {
+	for pause := (run.Backoff{Min: time.Second, Max: listenPause}); ctx.Err() == nil; _ = run.Pause(ctx, pause.Next()) {
+		server, err := Listen(at.String(), m.Config())
+		if err != nil {
+			m.Fails(at, err)
+			continue
+		}
+		m.Serves(at)
+		err = server.Run(ctx)
+		m.Ends()
+		if err != nil {
+			return fmt.Errorf("%s at %s: %w", m.What, at, err)
+		}
+	}
+	return nil
+}
