@@ -359,12 +359,16 @@ type attack struct {
 	host, from string
 }
 
-// hubOf returns the certificate of a node's hub.
+// hubOf returns the certificate of a node's hub, once it has one.
 func hubOf(t *kit.T, node string) *tls.Certificate {
-	content, err := os.ReadFile(filepath.Join(t.Node(node).HubKeys(), "hub.pem"))
-	t.Must(err)
-	pair, err := tls.X509KeyPair(content, content)
-	t.Must(err)
+	var pair tls.Certificate
+	t.Eventually(60*time.Second, "the hub of "+node+" has a certificate by its pool's authority", func() error {
+		content, err := os.ReadFile(filepath.Join(t.Node(node).HubKeys(), "hub.pem"))
+		if err == nil {
+			pair, err = tls.X509KeyPair(content, content)
+		}
+		return err
+	})
 	pair.Certificate = pair.Certificate[:1]
 	return &pair
 }

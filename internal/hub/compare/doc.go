@@ -5,7 +5,7 @@
 // A follower looks at objects at random, one at a time: it reads the object in the cloud, and waits until its replica, which the
 // coordinator feeds, has come as far as the cloud was then. Twice in a while one of the followers lists all of a resource.
 // plan.go has the numbers: a lie about a tenth of a resource's objects is found within an hour with a probability of 0.99, one
-// about a single object within a day, for 10 MB a day of the whole pool (metered: four hours, two days, 3 MB).
+// about a single object within a day, for 10 MB a day of the whole pool (metered: four hours, a day, 3 MB).
 //
 //	random object ─▶ cloud: object, as of revision R ─▶ replica reaches R ─▶ judge ─┬─ same, or changed since: nothing
 //	   list of all ─▶ cloud: all objects, as of R ────▶ replica reaches R ──────────┤

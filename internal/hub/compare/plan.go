@@ -32,8 +32,8 @@ type Timing struct {
 // Standard is the timing where bytes are not paid for.
 func Standard() Timing { return Timing{Period: time.Hour, Window: 12 * time.Hour, PerDay: 10 << 20} }
 
-// Metered is the timing of a pool whose lines are paid for by the byte.
-func Metered() Timing { return Timing{Period: 4 * time.Hour, Window: 24 * time.Hour, PerDay: 3 << 20} }
+// Metered is the timing of a pool whose lines are paid for by the byte: lists cost less than looks, so those are saved.
+func Metered() Timing { return Timing{Period: 4 * time.Hour, Window: 12 * time.Hour, PerDay: 3 << 20} }
 
 // Every returns the timing with another period, and all else in proportion.
 func (t Timing) Every(period time.Duration) Timing {

@@ -1,11 +1,22 @@
 package compare
 
 import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
 )
@@ -57,14 +68,40 @@ func TestPromise(t *testing.T) {
 	}
 }
 
-// TestBudget: what a pool of 300 Services costs fits into a day's bytes, and what a very large one costs is cut off there.
+// TestBudget: what a pool of 300 Services with ten endpoints each costs fits into a day's bytes, and what a very large one costs
+// is cut off there. A lie about a single object is found within two windows.
 func TestBudget(t *testing.T) {
-	const object, frame = 1500, 500 // an EndpointSlice of ten endpoints, and what surrounds it
+	const services, endpoints, frame = 300, 10, 500 // frame is what surrounds an object that is asked for
+	r := rand.New(rand.NewPCG(5, 6))
+	whole, packed := 0, 0
+	for _, kind := range sampled(r, services, endpoints) {
+		var all bytes.Buffer
+		pack, err := gzip.NewWriterLevel(&all, 1) // as the API server packs
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, raw := range kind {
+			whole += len(raw)
+			if _, err := pack.Write(raw); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := pack.Close(); err != nil {
+			t.Fatal(err)
+		}
+		packed += all.Len()
+	}
+	sizes := []int{services, services, services}
+	object := float64(whole) / float64(len(sizes)*services)
 	for name, timing := range map[string]Timing{"standard": Standard(), "metered": Metered()} {
-		sizes := []int{300, 300}
-		draws := float64(24*time.Hour) / float64(pauseOf(timing, sizes, 1))
-		lists := float64(len(sizes)) * float64(24*time.Hour) / float64(timing.Window) * 300 * object / 8 // compressed
-		if cost := draws*(object+frame) + lists; cost > float64(timing.PerDay) {
+		if timing.Window > 12*time.Hour {
+			t.Errorf("%s: windows of %v find a single lie in twice that time", name, timing.Window)
+		}
+		looks := float64(24*time.Hour) / float64(pauseOf(timing, sizes, 1)) * (object + frame)
+		lists := float64(24*time.Hour) / float64(timing.Window) * float64(packed)
+		t.Logf("%s: looks %.2f MB, lists %.2f MB a day (an object %.0f bytes, all %d, packed %d)", name, looks/1e6, lists/1e6,
+			object, whole, packed)
+		if cost := looks + lists; cost > float64(timing.PerDay) {
 			t.Errorf("%s: %.1f MB a day, want at most %.1f", name, cost/1e6, float64(timing.PerDay)/1e6)
 		}
 	}
@@ -80,6 +117,85 @@ func TestBudget(t *testing.T) {
 	if spent > 7*1000+500+100 || spent < 7*1000 {
 		t.Errorf("%v bytes in a week, want 1000 a day and what was there at first", spent)
 	}
+}
+
+// sampled returns Services, their EndpointSlices and their Endpoints, as the API server encodes them: with names and addresses
+// that can't be packed, and what says who manages which field.
+func sampled(r *rand.Rand, services, endpoints int) [][][]byte {
+	random := func(n int) string {
+		const letters = "0123456789abcdef"
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = letters[r.IntN(len(letters))]
+		}
+		return string(b)
+	}
+	meta := func(name, manager, fields string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{
+			Name: name, Namespace: "shop", UID: types.UID(random(36)), ResourceVersion: strconv.Itoa(r.IntN(1e8)), Generation: 3,
+			CreationTimestamp: metav1.Unix(1.7e9+r.Int64N(1e7), 0), Labels: map[string]string{"app": name},
+			ManagedFields: []metav1.ManagedFieldsEntry{{
+				Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", FieldsType: "FieldsV1",
+				Time: ptr.To(metav1.Unix(1.7e9+r.Int64N(1e7), 0)), FieldsV1: metav1.NewFieldsV1(fields),
+			}},
+		}
+	}
+	all := make([][][]byte, 3)
+	add := func(kind int, o interface{ Marshal() ([]byte, error) }) {
+		raw, err := o.Marshal()
+		if err != nil {
+			panic(err)
+		}
+		all[kind] = append(all[kind], raw)
+	}
+	for i := range services {
+		name := fmt.Sprintf("service-%d", i)
+		add(0, &corev1.Service{
+			ObjectMeta: meta(name, "kubectl", `{"f:metadata":{"f:labels":{".":{},"f:app":{}}},"f:spec":{`+
+				`"f:internalTrafficPolicy":{},`+
+				`"f:ports":{".":{},"k:{\"port\":80,\"protocol\":\"TCP\"}":{`+
+				`".":{},"f:port":{},"f:protocol":{},"f:targetPort":{}}},`+
+				`"f:selector":{},"f:sessionAffinity":{},"f:type":{}}}`),
+			Spec: corev1.ServiceSpec{
+				Ports:    []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(8080)}},
+				Selector: map[string]string{"app": name}, ClusterIP: fmt.Sprintf("10.96.%d.%d", r.IntN(256), r.IntN(256)),
+				Type: corev1.ServiceTypeClusterIP, SessionAffinity: corev1.ServiceAffinityNone,
+			},
+		})
+		slice := &discoveryv1.EndpointSlice{
+			ObjectMeta: meta(name+"-"+random(5), "kube-controller-manager", `{"f:addressType":{},"f:endpoints":{},"f:metadata":{`+
+				`"f:annotations":{".":{},"f:endpoints.kubernetes.io/last-change-trigger-time":{}},"f:generateName":{},`+
+				`"f:labels":{`+
+				`".":{},"f:app":{},"f:endpointslice.kubernetes.io/managed-by":{},"f:kubernetes.io/service-name":{}},`+
+				`"f:ownerReferences":{".":{},"k:{\"uid\":\"`+random(36)+`\"}":{}}},"f:ports":{}}`),
+			AddressType: discoveryv1.AddressTypeIPv4,
+			Ports:       []discoveryv1.EndpointPort{{Port: ptr.To[int32](8080)}},
+		}
+		old := &corev1.Endpoints{
+			ObjectMeta: meta(name, "kube-controller-manager", `{"f:metadata":{"f:labels":{".":{},"f:app":{}}},"f:subsets":{}}`),
+			Subsets: []corev1.EndpointSubset{{
+				Ports: []corev1.EndpointPort{{Port: 8080, Protocol: corev1.ProtocolTCP}},
+			}},
+		}
+		for range endpoints {
+			node, address := fmt.Sprintf("node-%d", r.IntN(50)), fmt.Sprintf("10.244.%d.%d", r.IntN(50), r.IntN(256))
+			pod := &corev1.ObjectReference{
+				Kind: "Pod", Namespace: "shop", Name: name + "-" + random(10) + "-" + random(5), UID: types.UID(random(36)),
+			}
+			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+				Addresses: []string{address}, NodeName: &node, TargetRef: pod,
+				Conditions: discoveryv1.EndpointConditions{
+					Ready: ptr.To(true), Serving: ptr.To(true), Terminating: ptr.To(false),
+				},
+			})
+			old.Subsets[0].Addresses = append(old.Subsets[0].Addresses, corev1.EndpointAddress{
+				IP: address, NodeName: &node, TargetRef: pod,
+			})
+		}
+		add(1, slice)
+		add(2, old)
+	}
+	return all
 }
 
 func TestEvery(t *testing.T) {

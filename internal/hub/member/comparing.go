@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -13,6 +16,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/transport"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/apis/hub/v1alpha1"
 	"yurtcoordinator/internal/edge"
@@ -66,14 +70,29 @@ func whoCompares(
 		if err != nil {
 			return nil, fmt.Errorf("list the pool's Leases: %w", err)
 		}
-		all := []edge.NodeName{node}
-		for i := range leases.Items {
-			if other := edge.NodeName(leases.Items[i].Name); other != leader && other != node {
-				all = append(all, other)
-			}
-		}
-		return all, nil
+		return append([]edge.NodeName{node}, withLines(leases.Items, leader, node)...), nil
 	}
+}
+
+// silentAfter is how much older than the newest Lease of a pool another is whose node is gone, whatever their clocks.
+const silentAfter = 5 * time.Minute
+
+// withLines returns the nodes of the copies of Leases, but for these, that can ask the cloud themselves.
+func withLines(copies []coordinationv1.Lease, but ...edge.NodeName) (nodes []edge.NodeName) {
+	renewed := func(l coordinationv1.Lease) time.Time { return ptr.Deref(l.Spec.RenewTime, metav1.MicroTime{}).Time }
+	var newest time.Time
+	for i := range copies {
+		if at := renewed(copies[i]); at.After(newest) {
+			newest = at
+		}
+	}
+	for i := range copies {
+		node, gone := edge.NodeName(copies[i].Name), newest.Sub(renewed(copies[i])) > silentAfter
+		if !gone && copies[i].Annotations[edge.AnnotationRelayedBy] == "" && !slices.Contains(but, node) {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
 }
 
 // sharing is what the pool shares, as it can be asked of the cloud.
