@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/e2e/kit"
@@ -24,7 +25,8 @@ var stockScenarios = []kit.Scenario{{
 	Doc: "four machines with empty disks, kubeadm init and join, kubeadm's own kube-proxy and CoreDNS, and flannel; then only " +
 		"our README's commands: all agents go through the hubs, and no other container is restarted; the pool has one list of " +
 		"EndpointSlices; a cut node is delegated; power-cycled while cut off, its Pods are back on flannel's network and " +
-		"answer; logs, exec and top work on site; then kubeadm upgrade node, reset, and kubeadm reset under a hub",
+		"answer at their new addresses, also through their Service, there and on another node; logs, " +
+		"exec and top work on site; then kubeadm upgrade node, reset, and kubeadm reset under a hub",
 }}
 
 // stockAgents are the programs that are to go through the hub.
@@ -45,6 +47,7 @@ func kubeadmStock(t *kit.T) {
 	n.deployShop()
 	n.deployWorkload()
 	shop := n.shopAnswers("before the hub")
+	n.shopServes("before the hub", n.name)
 	before := n.others()
 
 	for _, each := range c.edge {
@@ -79,6 +82,7 @@ func kubeadmStock(t *kit.T) {
 	n.goesStraight()
 	n.agentsGo("after reset, straight", service)
 	n.shopAnswers("after reset")
+	n.shopServes("after reset", n.name)
 
 	t.Say("join again, and kubeadm reset under the hub")
 	n.joinPool()
@@ -155,14 +159,20 @@ func (c *stockCluster) powerCycle(n *installed, shop netip.Addr, joined time.Tim
 	if moved == shop {
 		n.Say("the Pod has its former address again")
 	}
+	n.shopServes("after a power cut, cut off", n.name)
+	n.Figure("stock_service_offline_s", time.Since(start).Seconds())
 	n.agentsGo("after a power cut, cut off, by the hub", n.Node(n.name).Address())
 	n.dnsPodsAnswer("after a power cut, cut off")
 	n.Must(n.Lab.Heal(n.Ctx, lab.LAN, n.name))
 	n.Must(n.Lab.Cut(n.Ctx, lab.WAN, "pool/p1", wire.Drop))
 	n.onSite("with the pool cut off from the cloud")
+	n.shopServes("with the pool cut off from the cloud", n.name)
+	n.shopServes("with the pool cut off from the cloud", c.edge[0].name)
 	n.Must(n.Lab.Heal(n.Ctx, lab.WAN, "pool/p1"))
 	n.Pool.Settled(2 * time.Minute)
 	n.beats("healed")
+	n.shopServes("healed", n.name)
+	n.shopServes("healed", c.edge[0].name)
 	n.nobodyPast()
 	if more := n.Pool.NewLists(endpointSlices, 1); len(more) > 0 {
 		n.Fail("after the pool has listed EndpointSlices once, it was listed again: %+v", more)
@@ -211,12 +221,25 @@ func (n *installed) dnsPodsAnswer(when string) {
 	})
 }
 
-const shop, shopPort = "shop", "8099"
+const (
+	shop, shopPort = "shop", "8099"
+	// shopAddress is that of the Service.
+	shopAddress = "10.96.0.99"
+)
 
-// deployShop runs a Pod with an address of flannel's.
+// deployShop runs a Pod with an address of flannel's, and a Service of it.
 func (n *installed) deployShop() {
-	_, err := n.Cloud.CoreV1().Pods(kit.Namespace).Create(n.Ctx, &corev1.Pod{
+	labels := map[string]string{"app": shop}
+	_, err := n.Cloud.CoreV1().Services(kit.Namespace).Create(n.Ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: shop},
+		Spec: corev1.ServiceSpec{
+			ClusterIP: shopAddress, Selector: labels,
+			Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.Parse(shopPort)}},
+		},
+	}, metav1.CreateOptions{})
+	n.Must(err)
+	_, err = n.Cloud.CoreV1().Pods(kit.Namespace).Create(n.Ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: shop, Labels: labels},
 		Spec: corev1.PodSpec{
 			NodeName: n.name, TerminationGracePeriodSeconds: ptr.To[int64](1),
 			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
@@ -248,6 +271,22 @@ func (n *installed) shopAnswers(when string) (at netip.Addr) {
 	})
 	n.Say("%s, the Pod answers at %s, after %.1f s", when, at, within.Seconds())
 	return at
+}
+
+// shopServes waits until the Pod answers on a node through its Service, and expects it to do so ten times in a row.
+func (n *installed) shopServes(when, node string) {
+	ask := func() error {
+		answer, err := n.Node(node).Fetch("http://" + shopAddress)
+		if err == nil && strings.TrimSpace(answer) != shop {
+			err = fmt.Errorf("it answers %q", answer)
+		}
+		return err
+	}
+	within := n.Eventually(time.Minute, when+", the Pod answers on "+node+" through its Service", ask)
+	for range 10 {
+		n.Must(ask())
+	}
+	n.Say("%s, the Pod answers on %s through its Service, after %.1f s", when, node, within.Seconds())
 }
 
 // podAddresses returns the addresses of the Pods of those processes of the node that pgrep finds so.
