@@ -94,8 +94,8 @@ var law = []struct {
 		"when the disk is written does not depend on what is written"},
 	{"internal/hub/health",
 		[]string{
-			"internal/edge", "internal/hub/disk", "internal/hub/follow", "internal/hub/identity", "internal/hub/link",
-			"internal/hub/pin", "internal/live",
+			"internal/conns", "internal/edge", "internal/hub/disk", "internal/hub/follow", "internal/hub/identity",
+			"internal/hub/link", "internal/hub/pin", "internal/live",
 		},
 		"what a hub says of itself does not depend on how it is made"},
 	{"internal/hub/follow/save",

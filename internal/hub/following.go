@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 
 	"yurtcoordinator/internal/hub/callers"
@@ -13,7 +12,6 @@ import (
 	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/hub/recall"
 	"yurtcoordinator/internal/hub/tenure"
-	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -42,44 +40,22 @@ func (h *Hub) follow() error {
 }
 
 // addViews makes this node's programs see some resources differently from the cloud.
-func (h *Hub) addViews(config *follow.Config) {
-	follows := h.cfg.EnableCoordinator && h.cfg.OwnObjects // endpoints follow the Pods
-	overlaid := follow.View{View: h.overlay, Complete: live.NewValue(true)}
-	config.View = func(r schema.GroupVersionResource) *follow.View {
-		if !follows || !filter.HasEndpoints(r) {
-			return nil
-		}
-		return &overlaid
+func (h *Hub) addViews(c *follow.Config) {
+	about := filter.ViewsConfig{
+		Node: h.cfg.Node, Pool: h.cfg.Pool, Topology: h.cfg.ServiceTopology, Leads: h.cfg.EnableCoordinator,
+		Master: h.cfg.MasterService,
+		Source: func(what follow.Selection) stream.Beginner { return h.followed.Source(what) },
 	}
-	if h.cfg.ServiceTopology {
-		topology := filter.New(filter.Config{
-			Node: h.cfg.Node, Pool: h.cfg.Pool,
-			Source: func(what follow.Selection) stream.Beginner { return h.followed.Source(what) },
-		})
-		h.parts.Add("service topology", topology.Run)
-		config.Always, config.View = topology.Learns(), topology.View
-		if follows { // and of these, those that are near
-			both := filter.NewStack(h.overlay, topology)
-			h.parts.Add("views", both.Run)
-			config.View = func(r schema.GroupVersionResource) *follow.View {
-				v := topology.View(r)
-				if v != nil {
-					v.View = both
-				}
-				return v
-			}
-		}
-	} else if follows {
-		config.Always = append(config.Always, filter.Services)
+	if h.cfg.EnableCoordinator && h.cfg.OwnObjects {
+		about.Overlay = h.overlay
 	}
-	if h.cfg.EnableCoordinator && h.cfg.Pool != "" && !h.cfg.ServiceTopology {
-		config.Always = append(config.Always, filter.OwnPool(h.cfg.Pool)) // for the coordinator, while this hub leads
-	}
-	h.serves.Shown, config.KubeletView = h.shown, h.shown.View
+	views := filter.NewViews(about)
+	h.parts.Add("views", views.Run)
+	c.Always, c.View, c.KubeletView = views.Always, views.View, h.shown.View
 	if h.cfg.MasterService {
-		config.Always = append(config.Always, filter.Services) // once more does no harm
-		config.KubeletView = filter.Any(h.shown.View, h.pods.View)
+		c.KubeletView = filter.Any(h.shown.View, h.pods.View)
 	}
+	h.serves.Shown = h.shown
 }
 
 // answer makes the parts that answer clients from what is followed and remembered.
