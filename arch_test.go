@@ -127,7 +127,12 @@ var law = []struct {
 			"internal/hub/settings", "internal/hub/upstream", "internal/hub/way",
 		},
 		"what a hub is told to do is said in the words of who does it, and opens and starts nothing"},
-	{"internal/hub/discover", []string{"internal/edge", "internal/hub/notice", "internal/run"},
+	{"internal/lookout", []string{"internal/edge"}, "who looks on a LAN does not know why"},
+	{"internal/lookout/lookouttest", []string{"internal/edge"}, "what serves there does not know who looks"},
+	{"internal/hub/discover",
+		[]string{
+			"internal/edge", "internal/hub/link", "internal/hub/notice", "internal/live", "internal/lookout", "internal/run",
+		},
 		"where the coordinator is does not depend on who goes there"},
 	{"internal/hub/keyfile", nil, "a file of keys does not know what they open"},
 	{"internal/hub/trust", nil, "whom to trust is decided without asking anybody"},

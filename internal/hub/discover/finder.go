@@ -89,8 +89,20 @@ func (f *Finder) CA() []byte { return []byte(f.Target().CA) }
 
 // Address returns the coordinator's IP:PORT, or ErrNone.
 func (f *Finder) Address() (string, error) {
-	if t := f.Target(); !t.IsZero() {
+	if t := f.Target(); t.Address != "" {
 		return t.Address, nil
 	}
 	return "", ErrNone
+}
+
+// found takes in where a coordinator serves that was found on the LAN, if it is younger than the known one of its slot. The
+// cloud's next word counts again, whatever it is.
+func (f *Finder) found(ctx context.Context, ca string, is Place) (taken bool) {
+	return f.notice.Change(ctx, func(known Target) Target {
+		was := known.In(is.Generation.Slot)
+		if known.CA != ca || was.Address == "" || !is.Generation.Younger(was.Generation) {
+			return known
+		}
+		return known.with(is.Generation.Slot, is)
+	})
 }

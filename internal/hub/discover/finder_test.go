@@ -60,7 +60,8 @@ func TestAbout(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if got, want := f.Target(), (Target{Address: "10.0.0.2:10270", CA: ca}); got != want || f.About() != pool || moved != 1 {
+		known := Target{Place: Place{Address: "10.0.0.2:10270"}, CA: ca}
+		if got := f.Target(); got != known || f.About() != pool || moved != 1 {
 			t.Errorf("without an owner: %+v, %+v, moved %d times", got, f.About(), moved)
 		}
 		m.OwnerReferences = append(m.OwnerReferences,

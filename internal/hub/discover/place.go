@@ -24,7 +24,7 @@ func (f *Finder) Name() *url.URL {
 
 // URL returns where the coordinator is; empty while that is not known.
 func (f *Finder) URL() string {
-	if t := f.Target(); !t.IsZero() {
+	if t := f.Target(); t.Address != "" {
 		return "https://" + t.Address
 	}
 	return ""

@@ -15,7 +15,7 @@ func TestPlaces(t *testing.T) {
 	ca := authority(t)
 	found := func(address string) *Finder {
 		dir := t.TempDir()
-		content, err := json.Marshal(remembered{"p1", Target{Address: address, CA: ca}})
+		content, err := json.Marshal(remembered{"p1", Target{Place: Place{Address: address}, CA: ca}})
 		if err := errors.Join(err, os.WriteFile(filepath.Join(dir, File), content, 0o600)); err != nil {
 			t.Fatal(err)
 		}

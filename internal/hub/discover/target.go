@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,15 +17,27 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Target is where a coordinator is. The zero Target is none.
-type Target struct {
+// Place is where one of a pool's coordinators is. The zero Place is none.
+type Place struct {
 	// Address is IP:PORT.
-	Address string `json:"address"`
-	// CA is the PEM bundle that verifies its certificate.
+	Address string `json:"address,omitempty"`
+	// Generation is that of its certificate, as far as is known.
+	Generation edge.Generation `json:"generation,omitzero"`
+}
+
+// Target is where a pool's coordinators are. The zero Target is none.
+type Target struct {
+	// The coordinator of slot 0.
+	Place
+	// Others are those of the other slots, in order.
+	Others [edge.MaxSlots - 1]Place `json:"others,omitzero"`
+	// CA is the PEM bundle that verifies their certificates.
 	CA string `json:"ca"`
-	// KubeletClients are the credential ids of the certificates that it may show to kubelets, one per line.
+	// Nodes are addresses of the pool's nodes, one per line, as the cloud said last.
+	Nodes string `json:"nodes,omitempty"`
+	// KubeletClients are the credential ids of the certificates that they may show to kubelets, one per line.
 	KubeletClients string `json:"kubeletClients,omitempty"`
-	// Owner and OwnerUID are the name and uid of its YurtCoordinator. Empty means that the ConfigMap has no such owner.
+	// Owner and OwnerUID are the name and uid of their YurtCoordinator. Empty means that the ConfigMap has no such owner.
 	Owner    string    `json:"owner,omitempty"`
 	OwnerUID types.UID `json:"ownerUID,omitempty"`
 }
@@ -35,11 +48,47 @@ const (
 	apiVersionOwner = "apps.openyurt.io/v1alpha1"
 )
 
-// maxClients is the most credential ids that are read.
-const maxClients = 32
+// maxClients is the most credential ids that are read, maxNodes the most addresses.
+const (
+	maxClients = 32
+	maxNodes   = 1024
+)
 
-// Clients returns the credential ids of the certificates that the coordinator may show to kubelets.
+// Clients returns the credential ids of the certificates that the coordinators may show to kubelets.
 func (t Target) Clients() []string { return strings.Fields(t.KubeletClients) }
+
+// In returns where the coordinator of a slot is.
+func (t Target) In(s edge.Slot) Place {
+	if s == 0 {
+		return t.Place
+	}
+	return t.Others[s-1]
+}
+
+// with returns t with the coordinator of a slot somewhere else.
+func (t Target) with(s edge.Slot, p Place) Target {
+	if s == 0 {
+		t.Place = p
+	} else {
+		t.Others[s-1] = p
+	}
+	return t
+}
+
+// candidates are where the coordinator of a slot may be that has moved: at an address of each node, at the port of before.
+func (t Target) candidates(s edge.Slot) (all []string) {
+	was := t.In(s).Address
+	_, port, err := net.SplitHostPort(was)
+	if err != nil {
+		return nil
+	}
+	for n := range strings.FieldsSeq(t.Nodes) {
+		if at := net.JoinHostPort(n, port); at != was {
+			all = append(all, at)
+		}
+	}
+	return all
+}
 
 // elsewhere reports whether u is reached otherwise than t.
 func (t Target) elsewhere(u Target) bool { return t.Address != u.Address || t.CA != u.CA }
@@ -62,24 +111,65 @@ func Read(pool edge.PoolName, data map[string]string) (Target, error) {
 	if name, want := data[edge.DiscoveryServerName], pool.CoordinatorServerName(); name != want {
 		return Target{}, fmt.Errorf("%s is %q, want %q", edge.DiscoveryServerName, name, want)
 	}
-	server, err := url.Parse(data[edge.DiscoveryServer])
-	if err != nil || server.Scheme != "https" || server.Port() == "" || (server.Path != "" && server.Path != "/") ||
-		server.User != nil || server.RawQuery != "" || server.Fragment != "" {
-		return Target{}, fmt.Errorf("%s is %q, want https://IP:PORT", edge.DiscoveryServer, data[edge.DiscoveryServer])
+	t := Target{CA: data[edge.DiscoveryCA]}
+	for s := range edge.Slot(edge.MaxSlots) {
+		p, err := readPlace(s, data)
+		if err != nil {
+			return Target{}, err
+		}
+		t = t.with(s, p)
 	}
-	t := Target{Address: net.JoinHostPort(server.Hostname(), server.Port()), CA: data[edge.DiscoveryCA]}
 	ids := strings.Fields(data[edge.DiscoveryClients])
 	t.KubeletClients = strings.Join(ids[:min(len(ids), maxClients)], "\n")
+	nodes := slices.DeleteFunc(strings.Fields(data[edge.DiscoveryNodes]), func(n string) bool {
+		_, err := netip.ParseAddr(n)
+		return err != nil
+	})
+	t.Nodes = strings.Join(nodes[:min(len(nodes), maxNodes)], "\n")
 	if err := t.validate(); err != nil {
 		return Target{}, err
 	}
 	return t, nil
 }
 
+// readPlace returns where a ConfigMap says that the coordinator of a slot is. It need not say so of each.
+func readPlace(s edge.Slot, data map[string]string) (Place, error) {
+	said, ok := data[s.ServerKey()]
+	if !ok {
+		return Place{}, nil
+	}
+	server, err := url.Parse(said)
+	if err != nil || server.Scheme != "https" || server.Port() == "" || (server.Path != "" && server.Path != "/") ||
+		server.User != nil || server.RawQuery != "" || server.Fragment != "" {
+		return Place{}, fmt.Errorf("%s is %q, want https://IP:PORT", s.ServerKey(), said)
+	}
+	p := Place{Address: net.JoinHostPort(server.Hostname(), server.Port()), Generation: edge.Generation{Slot: s}}
+	if number := data[s.GenerationKey()]; number != "" {
+		if p.Generation, err = edge.ParseGeneration(number); err != nil {
+			return Place{}, fmt.Errorf("%s: %w", s.GenerationKey(), err)
+		}
+	}
+	return p, nil
+}
+
 func (t Target) validate() error {
-	if _, err := netip.ParseAddrPort(t.Address); err != nil {
-		// A name would need a DNS server, and the site's may be in the cloud.
-		return fmt.Errorf("the address %q is not IP:PORT", t.Address)
+	some := false
+	for s := range edge.Slot(edge.MaxSlots) {
+		p := t.In(s)
+		if p == (Place{}) {
+			continue
+		}
+		some = true
+		if _, err := netip.ParseAddrPort(p.Address); err != nil {
+			// A name would need a DNS server, and the site's may be in the cloud.
+			return fmt.Errorf("the address %q is not IP:PORT", p.Address)
+		}
+		if p.Generation.Slot != s {
+			return fmt.Errorf("generation %v is not of slot %d", p.Generation, s)
+		}
+	}
+	if !some {
+		return fmt.Errorf("%s is missing", edge.DiscoveryServer)
 	}
 	if !x509.NewCertPool().AppendCertsFromPEM([]byte(t.CA)) {
 		return fmt.Errorf("%s holds no certificate in PEM form", edge.DiscoveryCA)

@@ -42,7 +42,7 @@ func told(ca string) map[string]string {
 func TestRead(t *testing.T) {
 	ca := authority(t)
 	got, err := Read("p1", told(ca))
-	if err != nil || got != (Target{Address: "10.0.0.2:10270", CA: ca}) {
+	if err != nil || got != (Target{Place: Place{Address: "10.0.0.2:10270"}, CA: ca}) {
 		t.Fatalf("got %v, %v", got, err)
 	}
 	if len(got.Clients()) > 0 {
@@ -75,6 +75,65 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// TestSlots: each slot has its own keys, and what nobody knows of is passed over.
+func TestSlots(t *testing.T) {
+	ca := authority(t)
+	data := told(ca)
+	maps.Copy(data, map[string]string{
+		"generation": "0.7", "server-2": "https://10.0.0.3:10270", "generation-2": "2.5", "server-3": "nonsense",
+		"later": "unknown", "nodes": "10.0.0.2\n10.0.0.3\n\nno-address\nfd00::6\n",
+	})
+	want := Target{
+		Place: Place{"10.0.0.2:10270", edge.Generation{Number: 7}}, CA: ca, Nodes: "10.0.0.2\n10.0.0.3\nfd00::6",
+		Others: [edge.MaxSlots - 1]Place{{}, {"10.0.0.3:10270", edge.Generation{Slot: 2, Number: 5}}},
+	}
+	got, err := Read("p1", data)
+	if err != nil || got != want {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+	for s, want := range map[edge.Slot][]string{
+		0: {"10.0.0.3:10270", "[fd00::6]:10270"}, 1: nil, 2: {"10.0.0.2:10270", "[fd00::6]:10270"},
+	} {
+		if got := got.candidates(s); !slices.Equal(got, want) {
+			t.Errorf("slot %d may be at %v, want %v", s, got, want)
+		}
+	}
+	delete(data, "server")
+	if got, err := Read("p1", data); err != nil || got.Address != "" || got.In(2).Address != "10.0.0.3:10270" {
+		t.Errorf("without slot 0: %+v, %v", got, err)
+	}
+	for key, value := range map[string]string{
+		"generation": "1.7", "generation-2": "0.5", "server-1": "somewhere", "server-2": "https://name:10270",
+	} {
+		wrong := maps.Clone(data)
+		wrong["server"], wrong[key] = "https://10.0.0.2:10270", value
+		if got, err := Read("p1", wrong); err == nil || !got.IsZero() {
+			t.Errorf("%s %s is taken: %+v", key, value, got)
+		}
+	}
+	delete(data, "server-2")
+	if got, err := Read("p1", data); err == nil || !strings.Contains(err.Error(), "server is missing") {
+		t.Errorf("without any: %+v, %v", got, err)
+	}
+	data = told(ca)
+	data["nodes"] = strings.Repeat("10.0.0.2 ", maxNodes+10)
+	if got, err := Read("p1", data); err != nil || len(strings.Fields(got.Nodes)) != maxNodes {
+		t.Errorf("of too many nodes: %d, %v", len(strings.Fields(got.Nodes)), err)
+	}
+}
+
+// TestRecallOfBefore: what a hub kept before there were generations is known.
+func TestRecallOfBefore(t *testing.T) {
+	ca := authority(t)
+	content, err := json.Marshal(map[string]string{"pool": "p1", "address": "10.0.0.2:10270", "ca": ca})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := recall("p1", content); err != nil || got != (Target{Place: Place{Address: "10.0.0.2:10270"}, CA: ca}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 // TestClients: the list is read as it is meant, and up to an end.
 func TestClients(t *testing.T) {
 	ca := authority(t)
@@ -95,7 +154,11 @@ func TestClients(t *testing.T) {
 }
 
 func TestRecall(t *testing.T) {
-	want := Target{Address: "10.0.0.2:10270", CA: authority(t), KubeletClients: "X509SHA256=aa\nX509SHA256=bb"}
+	want := Target{
+		Place:  Place{"10.0.0.2:10270", edge.Generation{Number: 7}},
+		Others: [edge.MaxSlots - 1]Place{{}, {"10.0.0.3:10270", edge.Generation{Slot: 2, Number: 5}}},
+		CA:     authority(t), Nodes: "10.0.0.3\n10.0.0.4", KubeletClients: "X509SHA256=aa\nX509SHA256=bb",
+	}
 	content, err := json.Marshal(remembered{"p1", want})
 	if err != nil {
 		t.Fatal(err)

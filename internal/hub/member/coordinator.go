@@ -2,8 +2,10 @@ package member
 
 import (
 	"cmp"
+	"crypto/tls"
 	"fmt"
 	"net/url"
+	"time"
 
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -35,6 +37,22 @@ func (m *Membership) reachCoordinator() error {
 		return fmt.Errorf("the pool's coordinator: %w", err)
 	}
 	m.reach.Add("coordinator", m.coordinator.Run)
+	if finder, ok := m.place.(*discover.Finder); ok {
+		seeker := discover.NewSeeker(discover.SeekerConfig{
+			Finder: finder, Cloud: m.cfg.Cloud.Link(), Coordinator: m.coordinator.Link(), Dial: upstream.Dial,
+			Certificate: func() (*tls.Certificate, error) {
+				pair, err := tls.LoadX509KeyPair(m.cfg.Via.CertFile, m.cfg.Via.KeyFile)
+				return &pair, err
+			},
+			Now: func() time.Time {
+				if by := m.cfg.Via.CertificateTime; by != nil {
+					return by.Now()
+				}
+				return time.Now()
+			},
+		})
+		m.reach.Add("look for a coordinator that has moved", seeker.Run)
+	}
 	m.leases, err = coordinationv1client.NewForConfig(m.coordinator.RESTConfig())
 	return err
 }

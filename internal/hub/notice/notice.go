@@ -59,7 +59,7 @@ type Config[T comparable] struct {
 	Reachable func(ctx context.Context) error
 	// Patience is how long to wait before a cloud is asked again that has refused for ForgetAfter; 0 means as after any error.
 	Patience time.Duration
-	// Heard is called after each word of the cloud that can be used, with what was known before it.
+	// Heard is called after each word of the cloud that can be used, and after each Change, with what was known before it.
 	Heard func(ctx context.Context, was, is T)
 	// Unusable is called when a ConfigMap cannot be used, and why. nil means that nobody wants to know.
 	Unusable func(why error)
@@ -280,10 +280,31 @@ func (n *Notice[T]) forget(ctx context.Context) {
 	n.set(ctx, nothing)
 }
 
-// set makes is what is known. It writes the file first, so that whoever acts on it finds it there after a crash.
+// set makes is what is known.
 func (n *Notice[T]) set(ctx context.Context, is T) {
 	n.mu.Lock()
-	was := n.known
+	was := n.setLocked(ctx, is)
+	n.mu.Unlock()
+	n.cfg.Heard(ctx, was, is)
+}
+
+// Change takes in what somebody else than the cloud has found out. It reports whether that changed what is known, which then
+// counts until the cloud says something.
+func (n *Notice[T]) Change(ctx context.Context, change func(known T) T) bool {
+	n.mu.Lock()
+	is := change(n.known)
+	was := n.setLocked(ctx, is)
+	n.mu.Unlock()
+	if was == is {
+		return false
+	}
+	n.cfg.Heard(ctx, was, is)
+	return true
+}
+
+// setLocked writes the file first, so that whoever acts on what is known finds it there after a crash. It returns what was known.
+func (n *Notice[T]) setLocked(ctx context.Context, is T) (was T) {
+	was = n.known
 	if was != is {
 		if err := n.write(is); err != nil {
 			klog.FromContext(ctx).Error(err,
@@ -292,8 +313,7 @@ func (n *Notice[T]) set(ctx context.Context, is T) {
 		}
 		n.known = is
 	}
-	n.mu.Unlock()
-	n.cfg.Heard(ctx, was, is)
+	return was
 }
 
 func (n *Notice[T]) write(is T) error {

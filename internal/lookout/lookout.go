@@ -1,0 +1,105 @@
+// Package lookout looks for coordinators at the addresses of a pool's nodes. A coordinator is known by its certificate alone: it
+// is for the pool's own name, by the pool's own authority, and says the generation. Nobody's word is needed, so nobody can lie.
+//
+// Who answers slowly, or not at all, delays nobody but those who wait for the same place among AtOnce: each address has Patience.
+// Addresses are looked at in another order each time, so that the same few do not always come first.
+//
+// The alternative was that coordinators or hubs tell each other where they are, by multicast or by a list that goes round. What
+// is told must be verified all the same, and a site's switches must pass it on.
+package lookout
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+)
+
+const (
+	// AtOnce is how many addresses are looked at at a time.
+	AtOnce = 8
+	// Patience bounds the look at one address: a connection and a handshake on a LAN, with a machine that is busy.
+	Patience = 2 * time.Second
+
+	// leastPause is the least time between two looks, and pauseForEach the least for each address: who looks at a thousand makes
+	// ten connections a second, and if a thousand look, each is looked at ten times a second.
+	leastPause   = 4 * time.Second
+	pauseForEach = 100 * time.Millisecond
+)
+
+// Search says what to look for. All fields are required.
+type Search struct {
+	// ServerName is the name that a coordinator's certificate is for, and Roots are the authorities that may have signed it.
+	ServerName string
+	Roots      *x509.CertPool
+	// Certificate is shown to whoever serves there.
+	Certificate func() (*tls.Certificate, error)
+	// Dial connects on the LAN.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Now is the time by which certificates are checked.
+	Now func() time.Time
+}
+
+// Look looks at each of the addresses, IP:PORT, once. It calls found for each at which a coordinator serves, as soon as that is
+// known, one call at a time.
+func (s Search) Look(ctx context.Context, addresses []string, found func(address string, is edge.Generation)) {
+	todo := make(chan string)
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for range min(AtOnce, len(addresses)) {
+		all.Go(func() {
+			for at := range todo {
+				is, err := s.ask(ctx, at)
+				if err != nil {
+					klog.FromContext(ctx).V(4).Info("No coordinator of the pool serves there", "address", at, "why", err)
+					continue
+				}
+				mu.Lock()
+				found(at, is)
+				mu.Unlock()
+			}
+		})
+	}
+	for _, i := range rand.Perm(len(addresses)) {
+		todo <- addresses[i]
+	}
+	close(todo)
+	all.Wait()
+}
+
+// ask returns the generation of the coordinator that serves at an address.
+func (s Search) ask(ctx context.Context, at string) (edge.Generation, error) {
+	ctx, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	raw, err := s.Dial(ctx, "tcp", at)
+	if err != nil {
+		return edge.Generation{}, err
+	}
+	defer raw.Close()
+	conn := tls.Client(raw, &tls.Config{
+		ServerName: s.ServerName, RootCAs: s.Roots, Time: s.Now, MinVersion: tls.VersionTLS12,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return s.Certificate() },
+	})
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return edge.Generation{}, err
+	}
+	shown := conn.ConnectionState().PeerCertificates
+	if len(shown) == 0 {
+		return edge.Generation{}, errors.New("it shows no certificate")
+	}
+	return edge.GenerationIn(shown[0])
+}
+
+// Pause returns how long to wait before the next look at n addresses, with jitter.
+func Pause(n int) time.Duration {
+	least := max(leastPause, time.Duration(n)*pauseForEach)
+	return least + rand.N(least/2)
+}
