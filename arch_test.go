@@ -211,6 +211,8 @@ var law = []struct {
 		"what the cloud is to hear of does not know how it was seen"},
 	{"internal/pool/access", []string{"internal/edge", "internal/pool/exchange"},
 		"who may do what does not depend on how it is done"},
+	{"internal/pool/succession", []string{"internal/edge", "internal/lookout", "internal/run"},
+		"who takes a coordinator's place does not depend on what it serves"},
 	{"internal/pool/limits", []string{"internal/conns", "internal/pool/exchange"},
 		"a bound on callers does not know what they do"},
 	{"internal/pool/mirror",

@@ -13,6 +13,21 @@ func TestLeasePath(t *testing.T) {
 	}
 }
 
+func TestCoordinatorServerNameIn(t *testing.T) {
+	const service = "yurt-coordinator-apiserver.kube-system.svc"
+	for want, names := range map[string][]string{
+		"p1." + service: {"yurt-coordinator-apiserver", service, "p1." + service},
+		"":              {service, "." + service, "p1." + service + ".cluster"},
+	} {
+		if got := CoordinatorServerNameIn(names); got != want {
+			t.Errorf("%v: %q, want %q", names, got, want)
+		}
+	}
+	if got := CoordinatorServerNameIn([]string{PoolName("p2").CoordinatorServerName()}); got != "p2."+service {
+		t.Error(got)
+	}
+}
+
 func TestReportLasts(t *testing.T) {
 	if got := ReportLasts(nil); got != 150*time.Second {
 		t.Errorf("a report that does not say for how long lasts %v", got)

@@ -93,6 +93,16 @@ func (p PoolName) CoordinatorServerName() string {
 	return string(p) + "." + ServiceCoordinator + "." + NamespaceSystem + ".svc"
 }
 
+// CoordinatorServerNameIn returns which of the names in a coordinator's certificate is its pool's; empty if none is.
+func CoordinatorServerNameIn(names []string) string {
+	for _, name := range names {
+		if pool, ok := strings.CutSuffix(name, PoolName("").CoordinatorServerName()); ok && pool != "" {
+			return name
+		}
+	}
+	return ""
+}
+
 // CoordinatorSecret is the name of the Secret that a pool's coordinator serves with.
 func (p PoolName) CoordinatorSecret() string { return "yurt-coordinator-" + string(p) + "-certs" }
 

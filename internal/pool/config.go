@@ -79,6 +79,10 @@ type Config struct {
 	// AddressesFile holds further addresses of this node at which to serve, one per line, if the machine has them; reread when it
 	// changes, and it may be missing. Empty means that there are none.
 	AddressesFile string
+	// PoolAddressesFile holds the addresses of the pool's nodes, one per line, and PoolCAFile the authorities that sign the
+	// pool's coordinators and nobody else; both are reread when they change, and may be missing. A coordinator of the pool that
+	// serves at one of these addresses, and is younger than this one in its slot, ends this one. Empty means that nobody looks.
+	PoolAddressesFile, PoolCAFile string
 	// DeniedUsersFile holds whose client certificates hold no longer, one item per line: a user's name, or X509SHA256=
 	// and the digest of one certificate; reread when it changes. While the file is missing, only nodes are served. Empty
 	// means that nobody is denied.
@@ -144,6 +148,10 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 			"belongs to the pool")
 	fs.StringVar(&c.AddressesFile, "addresses-file", c.AddressesFile,
 		"further addresses of this node to serve on, one per line; may be missing")
+	fs.StringVar(&c.PoolAddressesFile, "pool-addresses-file", c.PoolAddressesFile,
+		"addresses of the pool's nodes, one per line; a younger coordinator at one of them ends this one. May be missing")
+	fs.StringVar(&c.PoolCAFile, "pool-ca-file", c.PoolCAFile,
+		"CAs that sign this pool's coordinators and nobody else, PEM, for --pool-addresses-file; may be missing")
 	fs.StringVar(&c.DeniedUsersFile, "denied-users-file", c.DeniedUsersFile,
 		"whose client certificates hold no longer, one per line: a user's name, or X509SHA256= and a certificate's digest")
 	fs.StringVar(&c.KubeletClientCertificate, "kubelet-client-certificate", c.KubeletClientCertificate,
@@ -236,6 +244,9 @@ func (c Config) validate() error {
 	}
 	if (c.KubeletClientCertificate == "") != (c.KubeletClientKey == "") {
 		return errors.New("--kubelet-client-certificate and --kubelet-client-key go together; give both or neither")
+	}
+	if (c.PoolAddressesFile == "") != (c.PoolCAFile == "") {
+		return errors.New("--pool-addresses-file and --pool-ca-file go together; give both or neither")
 	}
 	if (c.ServiceAccountIssuer == "") != (len(c.ServiceAccountKeyFiles) == 0) {
 		return errors.New("--service-account-issuer and --service-account-key-file go together; give both or neither")

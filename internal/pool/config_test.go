@@ -50,6 +50,7 @@ func TestConfigErrorsNameTheFlag(t *testing.T) {
 		{"tiny CIDR", func(c *Config) { c.ServiceClusterIPRange = "10.0.0.0/30" },
 			[]string{"--service-cluster-ip-range", "8"}},
 		{"no certificate", func(c *Config) { c.TLSCertFile = "" }, []string{"--tls-cert-file is required"}},
+		{"addresses without an authority", func(c *Config) { c.PoolAddressesFile = "a" }, []string{"--pool-ca-file", "together"}},
 		{"no key", func(c *Config) { c.TLSPrivateKeyFile = "" }, []string{"--tls-private-key-file is required"}},
 		{"no CA", func(c *Config) { c.ClientCAFile = "" }, []string{"--client-ca-file is required"}},
 		{"missing file", func(c *Config) { c.TLSCertFile = dir + "/none" },

@@ -32,6 +32,7 @@
 //	audit        a line for each refusal                 → exchange
 //	verbatim     objects under kube-apiserver's keys     → exchange
 //	exchange     the body of a push, and its answer
+//	succession   the end of a coordinator that has a younger one in its slot
 //	etcd         a one-member etcd in memory
 //	openapi      the documents that kubectl explain reads
 //

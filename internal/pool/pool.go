@@ -71,9 +71,9 @@ func (p *Pool) WaitReady(ctx context.Context) (address string, err error) {
 	}
 }
 
-// Run serves until ctx ends. It returns nil after an orderly stop. If it could not start or continue, its error says
-// what to do: etcd.ErrNoSpace if the pool's objects exceeded the quota. It leaves no file behind, unless it gives up waiting
-// (ErrStopTimeout): then the next start removes the data, as after a kill.
+// Run serves until ctx ends. It returns nil after an orderly stop. If it could not start or continue, its error says what to do:
+// etcd.ErrNoSpace if the pool's objects exceeded the quota, succession.ErrSucceeded if a younger coordinator takes its place. It
+// leaves no file behind, unless it gives up waiting (ErrStopTimeout): then the next start removes the data, as after a kill.
 //
 // While it runs it sets the process's garbage collection target and memory limit, unless the environment has a GOGC or
 // a GOMEMLIMIT, and gives back the memory of the program's pages that only its start needed.
@@ -188,6 +188,7 @@ func (p *Pool) serve(ctx context.Context, c *wiring, started time.Time) error {
 		return c.own.KeepNamespaces(ctx, c.client.CoreV1().Namespaces())
 	}))
 	add("usage", c.served(func(ctx context.Context) error { return c.meter.Run(ctx) }))
+	add("succession", c.successor().Run)
 	add("setup", c.served(func(ctx context.Context) error {
 		return access.NewSetup(c.client, p.config.OwnSecrets, p.config.Clock).Run(ctx, func(ctx context.Context) error {
 			c.installed.Store(true)

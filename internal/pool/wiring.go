@@ -37,6 +37,7 @@ import (
 	"yurtcoordinator/internal/pool/openapi"
 	"yurtcoordinator/internal/pool/openings"
 	"yurtcoordinator/internal/pool/presence"
+	"yurtcoordinator/internal/pool/succession"
 	"yurtcoordinator/internal/usage"
 )
 
@@ -60,6 +61,7 @@ type wiring struct {
 	counted []prometheus.Collector
 	members *access.Members
 	denied  *access.Denied
+	elected *access.Election
 	meter   *usage.Meter
 
 	reach     *apiserver.Reach
@@ -141,11 +143,11 @@ func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, error) {
 			return nil
 		}),
 	}
-	elected := access.NewElection(c.client.CoordinationV1(), c.config.Clock)
-	if err := c.decide(kube, elected, &parts); err != nil {
+	c.elected = access.NewElection(c.client.CoordinationV1(), c.config.Clock)
+	if err := c.decide(kube, c.elected, &parts); err != nil {
 		return nil, err
 	}
-	if err := c.handle(kube, elected, &parts); err != nil {
+	if err := c.handle(kube, c.elected, &parts); err != nil {
 		return nil, err
 	}
 	return kube.Build(parts)
@@ -250,6 +252,30 @@ func (c *wiring) apiserver() (apiserver.Config, error) {
 		ServiceAccountIssuer: c.config.ServiceAccountIssuer, ServiceAccountKeyFiles: c.config.ServiceAccountKeyFiles,
 		ServiceRange: serviceRange, Kubelets: c.reach, Schemes: []*runtime.Scheme{usage.Scheme},
 	}, nil
+}
+
+// successor returns what ends this coordinator when it has a successor.
+func (c *wiring) successor() *succession.Succession {
+	at, _ := netip.ParseAddrPort(c.listener.Addr().String()) // a listener's address is one
+	return succession.New(succession.Config{
+		CertFile: c.config.TLSCertFile, CAFile: c.config.PoolCAFile, AddressesFile: c.config.PoolAddressesFile, Port: at.Port(),
+		Certificate: func() (*tls.Certificate, error) {
+			if c.config.KubeletClientCertificate == "" {
+				return &tls.Certificate{}, nil
+			}
+			pair, err := tls.LoadX509KeyPair(c.config.KubeletClientCertificate, c.config.KubeletClientKey)
+			return &pair, err
+		},
+		Led: func(ctx context.Context) bool {
+			select {
+			case <-c.serving:
+				return c.elected.Led(ctx)
+			default:
+				return false
+			}
+		},
+		Dial: (&net.Dialer{}).DialContext, Now: c.config.Clock.Now,
+	})
 }
 
 const (

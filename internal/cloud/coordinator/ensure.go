@@ -241,6 +241,7 @@ func (r *Reconciler) serving(
 		keyClientCA:    certs.Bundle(f.ClientCA, a.Trusted),
 		keyKubeletCert: kubelet.Cert, keyKubeletKey: kubelet.Key,
 		keyPoolNodes: lines(f.Nodes), keyDenied: lines(f.Denied), keyAddresses: lines(f.At.Addresses),
+		keyPoolCA: a.Trusted, keyPoolAt: lines(f.Addresses),
 	}
 	if len(f.KubeletCA) > 0 {
 		data[keyKubeletCA] = f.KubeletCA

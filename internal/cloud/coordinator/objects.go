@@ -34,6 +34,8 @@ const (
 	keyPoolNodes   = "nodes" // one per line
 	keyDenied      = "denied-users"
 	keyAddresses   = "addresses" // one per line
+	keyPoolCA      = "pool-ca.crt"
+	keyPoolAt      = "pool-addresses" // one per line
 	keyKubeletCert = "kubelet-client.crt"
 	keyKubeletKey  = "kubelet-client.key"
 	keyBundle      = keys.KeyBundle

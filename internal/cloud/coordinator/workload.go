@@ -193,6 +193,8 @@ func container(c Config, p Wanted) corev1.Container {
 			"--tls-private-key-file=" + certsDir + "/" + corev1.TLSPrivateKeyKey,
 			"--client-ca-file=" + certsDir + "/" + keyClientCA,
 			"--pool-nodes-file=" + certsDir + "/" + keyPoolNodes,
+			"--pool-addresses-file=" + certsDir + "/" + keyPoolAt,
+			"--pool-ca-file=" + certsDir + "/" + keyPoolCA,
 			"--denied-users-file=" + certsDir + "/" + keyDenied,
 			"--addresses-file=" + certsDir + "/" + keyAddresses,
 			"--kubelet-client-certificate=" + certsDir + "/" + keyKubeletCert,

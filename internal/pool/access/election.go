@@ -66,6 +66,12 @@ func (e *Election) Leads(ctx context.Context, n edge.NodeName, term int32) error
 	return decidePush(n, term, stored)
 }
 
+// Led reports whether a hub leads the pool here. While that cannot be told, none does.
+func (e *Election) Led(ctx context.Context) bool {
+	stored, err := e.leader(ctx)
+	return err == nil && stored.holder != ""
+}
+
 // unknownHolder refuses a push for now.
 func unknownHolder(err error) error {
 	return &exchange.Refusal{Code: http.StatusServiceUnavailable, Message: err.Error(), RetryAfter: time.Second}

@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"yurtcoordinator/internal/edge"
 )
 
 // Authority is a CA made by a test.
@@ -49,7 +51,7 @@ func NewAuthority(t testing.TB, name string) *Authority {
 	return &Authority{cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
 }
 
-// Issue signs a certificate for client and server.
+// Issue signs a certificate for client and server, for this machine and for the pool p1.
 func (a *Authority) Issue(t testing.TB, subject pkix.Name, notAfter time.Time) Pair {
 	t.Helper()
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
@@ -65,6 +67,7 @@ func (a *Authority) Issue(t testing.TB, subject pkix.Name, notAfter time.Time) P
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+		DNSNames:     []string{edge.PoolName("p1").CoordinatorServerName()},
 	}, a.Cert, key.Public(), a.key)
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,167 @@
+// Package succession ends a coordinator that has a younger one in its own slot. The cloud started that one because it took the
+// node of this one for dead. If the node has lost its links only, it is not told, and whoever reaches this coordinator again
+// would take what it shows for the pool.
+//
+// A coordinator looks for its successor itself, at the addresses of the pool's nodes, and believes a certificate alone. So nobody
+// can talk it into ending: not a node, whose word counts for nothing here, and not a thief with the certificate of an older one.
+//
+// A coordinator that a hub leads looks seldom: who leads has a link, and goes where the cloud says.
+package succession
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/lookout"
+	"yurtcoordinator/internal/run"
+)
+
+// whileLed is the least time between two looks of a coordinator that a hub leads.
+const whileLed = time.Minute
+
+// ErrSucceeded says that a younger coordinator takes this one's place.
+var ErrSucceeded = errors.New("a younger coordinator of this pool takes the place of this one, which ends")
+
+// Config is what a Succession needs. All fields but AddressesFile are required. Files are read at each look.
+type Config struct {
+	// CertFile is the certificate that this coordinator serves with. It says which it is, and for which pool.
+	CertFile string
+	// CAFile has the authorities that sign the pool's coordinators, and nobody else.
+	CAFile string
+	// AddressesFile has the addresses of the pool's nodes, one per line. Empty means that nobody looks.
+	AddressesFile string
+	// Port is the coordinators'.
+	Port uint16
+	// Certificate is shown to them.
+	Certificate func() (*tls.Certificate, error)
+	// Led reports whether a hub leads the pool here.
+	Led func(ctx context.Context) bool
+	// Dial connects on the LAN.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Now is the time by which certificates are checked.
+	Now func() time.Time
+}
+
+// Succession looks for a coordinator's successor.
+type Succession struct{ cfg Config }
+
+// New returns a Succession. It does no I/O.
+func New(cfg Config) *Succession { return &Succession{cfg} }
+
+// Run looks until ctx ends, and returns nil, or ErrSucceeded when there is a younger coordinator.
+func (s *Succession) Run(ctx context.Context) error {
+	if s.cfg.AddressesFile == "" {
+		<-ctx.Done()
+		return nil
+	}
+	complaint := ""
+	for {
+		n, err := s.look(ctx)
+		if errors.Is(err, ErrSucceeded) {
+			return err
+		}
+		now := ""
+		if err != nil {
+			now = err.Error()
+		}
+		if now != "" && now != complaint {
+			klog.FromContext(ctx).Error(err, "Cannot look for a younger coordinator, trying again")
+		}
+		complaint = now
+		pause := lookout.Pause(n)
+		if s.cfg.Led(ctx) {
+			pause = max(pause, whileLed)
+		}
+		if run.Pause(ctx, pause) != nil {
+			return nil //nolint:nilerr // asked to stop
+		}
+	}
+}
+
+// look looks at all nodes once, and returns at how many addresses, and ErrSucceeded if a successor was among them.
+func (s *Succession) look(ctx context.Context) (n int, err error) {
+	addresses, err := s.addresses()
+	if err != nil {
+		return 0, err
+	}
+	own, err := s.own()
+	if err != nil {
+		return 0, err
+	}
+	authorities, err := os.ReadFile(s.cfg.CAFile)
+	if err != nil {
+		return 0, err
+	}
+	search := lookout.Search{
+		Roots: x509.NewCertPool(), Certificate: s.cfg.Certificate, Dial: s.cfg.Dial, Now: s.cfg.Now,
+	}
+	search.Roots.AppendCertsFromPEM(authorities)
+	if search.ServerName = edge.CoordinatorServerNameIn(own.DNSNames); search.ServerName == "" {
+		return 0, fmt.Errorf("%s is for no pool", s.cfg.CertFile)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	search.Look(ctx, addresses, func(at string, is edge.Generation) {
+		// Read only now: at one of the addresses is this coordinator itself, and it may have got another certificate meanwhile.
+		mine, failed := s.generation()
+		if failed != nil {
+			err = errors.Join(err, failed)
+		} else if is.Younger(mine) {
+			err = errors.Join(err, fmt.Errorf("%w: at %s, of generation %v; this one is of generation %v", ErrSucceeded,
+				at, is, mine))
+			cancel()
+		}
+	})
+	return len(addresses), err
+}
+
+func (s *Succession) addresses() (all []string, err error) {
+	content, err := os.ReadFile(s.cfg.AddressesFile)
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.FieldsSeq(string(content)) {
+		if a, err := netip.ParseAddr(line); err == nil {
+			all = append(all, net.JoinHostPort(a.String(), strconv.Itoa(int(s.cfg.Port))))
+		}
+	}
+	return all, nil
+}
+
+func (s *Succession) generation() (edge.Generation, error) {
+	own, err := s.own()
+	if err != nil {
+		return edge.Generation{}, err
+	}
+	return edge.GenerationIn(own)
+}
+
+// own returns the certificate that this coordinator serves with.
+func (s *Succession) own() (*x509.Certificate, error) {
+	content, err := os.ReadFile(s.cfg.CertFile)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(content)
+	if block == nil {
+		return nil, fmt.Errorf("%s has no certificate", s.cfg.CertFile)
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.cfg.CertFile, err)
+	}
+	return cert, nil
+}
