@@ -48,11 +48,11 @@ func workload(namespace, name, set string, edit func(*appsv1.Deployment)) *appsv
 }
 
 // coordinatorsPod is what the controller really runs.
-func coordinatorsPod(t *testing.T) corev1.PodSpec {
+func coordinatorsPod(t *testing.T, slot edge.Slot) corev1.PodSpec {
 	t.Helper()
 	app, err := cloudcoordinator.AppSet(cloudcoordinator.Config{
 		Image: "registry.example/yurt-coordinator", PullSecrets: []string{"registry"},
-	}, []cloudcoordinator.Wanted{{Pool: "p1", Image: "registry.example/yurt-coordinator:v1"}})
+	}, slot, []cloudcoordinator.Wanted{{Pool: "p1", Slot: slot, Image: "registry.example/yurt-coordinator:v1"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestWorkloadsOfTheController(t *testing.T) {
 	create(t, admin, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: edgy, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "privileged"},
 	}})
-	genuine := coordinatorsPod(t)
+	genuine, standby := coordinatorsPod(t, 0), coordinatorsPod(t, 1)
 	const ours, names = "yurt-coordinator", "yurt-coordinator-p1"
 	type pod = corev1.PodSpec
 	of := func(edit func(*pod)) *appsv1.Deployment {
@@ -102,6 +102,12 @@ func TestWorkloadsOfTheController(t *testing.T) {
 		why    string
 	}{
 		"a coordinator": {of(nil), ""},
+		"a standby": {
+			workload(system, "yurt-coordinator--1-p1", "yurt-coordinator--1", onNode(func(p *pod) { *p = standby })), "",
+		},
+		"a slot that there is not": {
+			workload(system, "yurt-coordinator--3-p1", "yurt-coordinator--3", onNode(func(p *pod) { *p = standby })), "belong to",
+		},
 		"a coordinator by another name": {
 			workload(system, "coredns", ours, onNode(func(p *pod) { *p = genuine })), "begin with",
 		},

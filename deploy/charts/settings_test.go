@@ -60,7 +60,8 @@ func TestSettingsOfCoordinators(t *testing.T) {
 	for values, want := range map[string]string{
 		"coordinator.settings.minNodes=0":             "minimum",
 		"coordinator.settings.create=Sometimes":       "one of",
-		"coordinator.settings.replicas=2":             "additional",
+		"coordinator.settings.standbys=2":             "additional",
+		"coordinator.settings.replicas=4":             "maximum",
 		"coordinator.settings.extraArgs={data-dir=x}": "match",
 	} {
 		_, err := template(t, append([]string{"--set", values}, required...)...)

@@ -295,6 +295,8 @@ func TestManifestGrantsWhatIsNeeded(t *testing.T) {
 		{"patch", apps, "poolsettings/status", "", "p1", true},
 		{"patch", apps, "poolsettings", "", "p1", false},
 		{"patch", apps, "yurtappsets", "kube-system", "yurt-coordinator", true},
+		{"patch", apps, "yurtappsets", "kube-system", "yurt-coordinator--2", true},
+		{"patch", apps, "yurtappsets", "kube-system", "yurt-coordinator--3", false},
 		{"list", "apps", "deployments", "", "", true},
 		{"create", "apps", "deployments", "kube-system", "", true},
 		{"patch", "apps", "deployments", "kube-system", "d", true}, // of its names, as a policy says

@@ -20,6 +20,13 @@ type CoordinatorSettings struct {
 	// +kubebuilder:validation:Maximum=1000
 	MinNodes *int32 `json:"minNodes,omitempty"`
 
+	// replicas is how many coordinators a pool has, 1 to 3, each on a node of its own, where its YurtCoordinator does not say
+	// it; by default one. A pool has no more of them than nodes.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=3
+	Replicas *int32 `json:"replicas,omitempty"`
+
 	// paused holds all changes of the coordinators' workloads, in the midst of a rollout too, and creates and removes none
 	// because of create. Their certificates are renewed all the same, and a YurtCoordinator that somebody deletes is removed.
 	// +optional

@@ -12,6 +12,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.nodeName`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Standbys",type=string,JSONPath=`.status.conditions[?(@.type=="StandbysReady")].status`,priority=1
 // +kubebuilder:printcolumn:name="Delegated",type=string,JSONPath=`.status.delegatedNodes`,priority=1
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.spec.version`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -39,6 +40,14 @@ type YurtCoordinatorSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="nodePool can't be changed: delete the YurtCoordinator and make another"
 	NodePool string `json:"nodePool"`
+
+	// replicas is how many coordinators the pool has, 1 to 3, each on a node of its own: one that is in use, and standbys that
+	// know the same and take its place when its machine is lost. Without it, what spec.coordinator.replicas of the pool's
+	// PoolSettings says, or one. A pool has no more of them than nodes.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=3
+	Replicas *int32 `json:"replicas,omitempty"`
 
 	// delegatedNodeStatus is how nodes of the pool are shown while their own link to the cloud is down and another node
 	// forwards their heartbeats: Ready, which is the default, or NotReady (Ready is Unknown, with the reason CloudLinkDown).
@@ -97,15 +106,23 @@ type YurtCoordinatorStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// nodeName is the node that the coordinator runs on.
+	// nodeName is the node that the coordinator runs on; of several, the node of the first one that serves.
 	// +optional
 	NodeName string `json:"nodeName,omitempty"`
 
+	// coordinators are the pool's coordinators by their slots: slot 0, and those of standbys. Hubs use the one of the lowest slot
+	// that they reach.
+	// +optional
+	// +listType=map
+	// +listMapKey=slot
+	// +kubebuilder:validation:MaxItems=3
+	Coordinators []CoordinatorInSlot `json:"coordinators,omitempty"`
+
 	// conditions: Pending says why there is no coordinator, CertsReady whether it has its certificates, Ready whether it
-	// serves, KubeletsVerifiable whether it can verify the kubelets that it is to call, and how; PoolResourcesComplete and
-	// PoolResourcesCurrent how far it has what the pool shares; Reconciling whether it is still to run as its version and its
-	// settings say, and Stalled whether somebody must mend something first; EvictionsHeld whether no Pod of the pool is evicted
-	// since all of its nodes fell silent together.
+	// serves, or a standby in its place, StandbysReady whether all standbys could, KubeletsVerifiable whether it can verify
+	// the kubelets that it is to call, and how; PoolResourcesComplete and PoolResourcesCurrent how far it has what the pool
+	// shares; Reconciling whether it is still to run as its version and its settings say, and Stalled whether somebody must
+	// mend something first; EvictionsHeld whether no Pod of the pool is evicted since all of its nodes fell silent together.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -129,6 +146,22 @@ type YurtCoordinatorStatus struct {
 	Settings []SettingsGeneration `json:"settings,omitempty"`
 }
 
+// CoordinatorInSlot is one of a pool's coordinators.
+type CoordinatorInSlot struct {
+	// slot of the coordinator: 0, or 1 or 2 of a standby.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2
+	Slot int32 `json:"slot"`
+	// nodeName is the node that it runs on.
+	// +optional
+	NodeName string `json:"nodeName,omitempty"`
+	// ready says whether it serves.
+	Ready bool `json:"ready"`
+	// generation of its certificate, SLOT.NUMBER: each Pod of a slot has a greater number than those before it.
+	// +optional
+	Generation string `json:"generation,omitempty"`
+}
+
 // SettingsGeneration is a generation of a PoolSettings.
 type SettingsGeneration struct {
 	// name of the PoolSettings.
@@ -139,8 +172,8 @@ type SettingsGeneration struct {
 
 // YurtCoordinatorCondition is one thing that is so or not.
 type YurtCoordinatorCondition struct {
-	// type of the condition: Pending, CertsReady, Ready, KubeletsVerifiable, PoolResourcesComplete, PoolResourcesCurrent,
-	// Reconciling, Stalled or EvictionsHeld.
+	// type of the condition: Pending, CertsReady, Ready, StandbysReady, KubeletsVerifiable, PoolResourcesComplete,
+	// PoolResourcesCurrent, Reconciling, Stalled or EvictionsHeld.
 	Type YurtCoordinatorConditionType `json:"type"`
 	// status is True, False or Unknown.
 	// +kubebuilder:validation:Enum=True;False;Unknown
@@ -172,8 +205,11 @@ const (
 	YurtCoordinatorPending YurtCoordinatorConditionType = "Pending"
 	// YurtCoordinatorCertsReady is true when the coordinator has the certificates that it needs where it runs.
 	YurtCoordinatorCertsReady YurtCoordinatorConditionType = "CertsReady"
-	// YurtCoordinatorReady is true while the coordinator serves.
+	// YurtCoordinatorReady is true while a coordinator of the pool serves: that of slot 0, or a standby.
 	YurtCoordinatorReady YurtCoordinatorConditionType = "Ready"
+	// YurtCoordinatorStandbysReady is true while all coordinators that the pool is to have serve. It is there where more than one
+	// is asked for.
+	YurtCoordinatorStandbysReady YurtCoordinatorConditionType = "StandbysReady"
 	// YurtCoordinatorKubeletsVerifiable is true while the coordinator can verify each kubelet of the nodes that reach it. It is
 	// not there until the pool's leader has reported.
 	YurtCoordinatorKubeletsVerifiable YurtCoordinatorConditionType = "KubeletsVerifiable"

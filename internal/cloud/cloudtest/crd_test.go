@@ -187,6 +187,9 @@ func TestWhatIsRefused(t *testing.T) {
 		{"of a pool without a name", coords + "{nodePool: ''}", "x", "at least 1 chars"},
 		{"of a pool with too long a name", coords + "{nodePool: " + long + "}", "x", "may not be more than 63"},
 		{"of no such version", coords + "{nodePool: p, version: latest}", "x", "should match"},
+		{"three coordinators", coords + "{nodePool: p, replicas: 3}", "x", ""},
+		{"four coordinators", coords + "{nodePool: p, replicas: 4}", "x", "less than or equal to 3"},
+		{"no coordinator", coords + "{nodePool: p, replicas: 0}", "x", "greater than or equal to 1"},
 		{"a field of a coordinator that does not exist", coords + "{nodePool: p, pool: q}", "x", `unknown field "spec.pool"`},
 
 		{"a set", sets + "{workload: {" + deployment + "}}", "x", ""},
@@ -315,7 +318,7 @@ func TestNamesAndColumns(t *testing.T) {
 		"NodePool":   {"np", "Type ReadyNodes NotReadyNodes Age", apiextensionsv1.ClusterScoped, "v1beta1 v1beta2"},
 		"YurtAppSet": {"yas", "Total Ready Updated Age", apiextensionsv1.NamespaceScoped, "v1beta1"},
 		"YurtCoordinator": {
-			"yc", "NodePool Node Ready Reason Delegated Version Age", apiextensionsv1.ClusterScoped, "v1alpha1",
+			"yc", "NodePool Node Ready Reason Standbys Delegated Version Age", apiextensionsv1.ClusterScoped, "v1alpha1",
 		},
 	} {
 		crd := all[kind]

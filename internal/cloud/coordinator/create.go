@@ -74,7 +74,7 @@ func (r *Reconciler) reconcileCreate(ctx context.Context, _ reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	app, err := r.appSet(ctx, r.cfg.Client)
+	app, err := r.apps(ctx, r.cfg.Client)
 	if err != nil {
 		return reconcile.Result{}, err
 	}

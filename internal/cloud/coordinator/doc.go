@@ -1,7 +1,7 @@
 // Package coordinator manages the life of the pools' coordinators: from a YurtCoordinator to a Pod with certificates
 // that its hubs trust, and back to nothing.
 //
-//	YurtCoordinator ─┐                          ┌─▶ YurtAppSet, Service          (one each, for all pools: the fleet)
+//	YurtCoordinator ─┐                          ┌─▶ YurtAppSets, Service         (one for each slot, for all pools: the fleet)
 //	NodePool, Nodes ─┼─▶ Judge ─▶ run ─▶ ensure ┼─▶ authority ─▶ serving certificate, kubeconfig   (Secrets of the pool)
 //	Pod, its node  ──┘     └─▶ refuse, release  ├─▶ where it is                  (ConfigMap, and that the nodes may read it)
 //	                                            └─▶ who forwards heartbeats      (RBAC)
@@ -13,6 +13,8 @@
 //   - In a pool with several YurtCoordinators the oldest counts, until it and all that was made for it are gone.
 //   - A pool that has a coordinator keeps it until its YurtCoordinator or its NodePool goes. The YurtAppSet says whether it
 //     has one.
+//   - A pool has one coordinator, or one in each of up to three slots, which do not depend on each other: slot 0, and standbys
+//     (slots.go). No node has two.
 //   - Secrets are read by name and never listed. A pool's authority signs for that pool only. Every key is in a Secret
 //     and nowhere else.
 //   - Expensive steps run when their facts change, when a certificate is due, and every ten to fifteen minutes. A node

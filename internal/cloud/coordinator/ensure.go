@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -46,7 +47,7 @@ type facts struct {
 	Nodes      []edge.NodeName // in order
 	Addresses  []string        // of these nodes, in order
 	Denied     []string        // whose certificates hold no longer
-	At         *place          // nil until the coordinator has a node
+	At         []*place        // of its coordinators by their slots; nil until one has a node
 	ServiceIPs []string
 	ClientCA   []byte
 	KubeletCA  []byte // empty means that no authority verifies kubelets
@@ -55,10 +56,13 @@ type facts struct {
 
 // sum is a hash of f. It leaves out the annotation that kubelet sees: that it was sent is no change.
 func (f facts) sum() [sha256.Size]byte {
-	if f.At != nil {
-		at := *f.At
-		at.CertsHash = ""
-		f.At = &at
+	f.At = slices.Clone(f.At)
+	for slot, at := range f.At {
+		if at != nil {
+			same := *at
+			same.CertsHash = ""
+			f.At[slot] = &same
+		}
 	}
 	return sha256.Sum256([]byte(toJSON(f)))
 }
@@ -73,16 +77,19 @@ type finding struct {
 type outcome struct {
 	finding
 	again time.Time
+	// generations are those of the coordinators that have a certificate, by their slots.
+	generations [edge.MaxSlots]edge.Generation
 }
 
 // lacking returns what a certificate still needs and nobody knows yet.
-func (f facts) lacking() *finding {
+func (f facts) lacking(slot edge.Slot) *finding {
+	at := f.At[slot]
 	switch {
-	case f.At == nil:
+	case at == nil:
 		return &finding{Reason: ReasonNotScheduled, Message: "The coordinator's Pod has no node yet, so it has no address."}
-	case len(f.At.Addresses) == 0:
+	case len(at.Addresses) == 0:
 		return &finding{Reason: ReasonNoNodeAddress, Message: fmt.Sprintf(
-			"Node %s has no address of type InternalIP in its status. See its kubelet's --node-ip.", f.At.Node)}
+			"Node %s has no address of type InternalIP in its status. See its kubelet's --node-ip.", at.Node)}
 	case len(f.ServiceIPs) == 0:
 		return &finding{Reason: ReasonNoServiceAddress, Message: fmt.Sprintf(
 			"Service %s/%s has no address yet.", edge.NamespaceSystem, edge.ServiceCoordinator)}
@@ -100,11 +107,15 @@ func (r *Reconciler) ensure(ctx context.Context, f facts, had given) (outcome, g
 	if r.metrics.tried(kindAuthority, err) != nil {
 		return outcome{}, given{}, err
 	}
-	mounted, err := r.shared(ctx, f.Pool.CoordinatorSecret())
-	if r.metrics.tried(kindServing, err) != nil {
-		return outcome{}, given{}, err
+	mounted, noted := make([]*corev1.Secret, len(f.At)), ""
+	for slot := range mounted {
+		mounted[slot], err = r.shared(ctx, f.Pool.CoordinatorSecretIn(edge.Slot(slot)))
+		if r.metrics.tried(kindServing, err) != nil {
+			return outcome{}, given{}, err
+		}
+		noted = cmp.Or(noted, mounted[slot].Annotations[annotationGranted])
 	}
-	had, err = r.grant(ctx, f, had, mounted.Annotations[annotationGranted])
+	had, err = r.grant(ctx, f, had, noted)
 	if err != nil {
 		return outcome{}, given{}, err
 	}
@@ -113,28 +124,53 @@ func (r *Reconciler) ensure(ctx context.Context, f facts, had given) (outcome, g
 		return outcome{}, given{}, err
 	}
 	again = soonestOf(again, kubelets.again)
-	if lacks := f.lacking(); lacks != nil {
-		return outcome{*lacks, again}, had, nil
+	done := outcome{again: again}
+	done.finding = finding{OK: true, Reason: ReasonIssued, Message: "The coordinator has its certificates."}
+	var seats []seat
+	for slot, at := range f.At {
+		slot := edge.Slot(slot)
+		if lacks := f.lacking(slot); lacks != nil {
+			// A certificate is for a coordinator that has a node. One in slot 0 that has none is told of if there is no other.
+			if done.OK && at != nil {
+				done.finding = inSlot(slot, *lacks)
+			}
+			continue
+		}
+		generation, servingAgain, err := r.serving(ctx, f, slot, authority, kubelets.Shown, mount{mounted[slot], had.digest})
+		if r.metrics.tried(kindServing, err) != nil {
+			return outcome{}, given{}, err
+		}
+		done.generations[slot], done.again = generation, soonestOf(done.again, servingAgain)
+		seats = append(seats, seat{*at, generation})
 	}
-	generation, servingAgain, err := r.serving(ctx, f, authority, kubelets.Shown, mount{mounted, had.digest})
-	if r.metrics.tried(kindServing, err) != nil {
-		return outcome{}, given{}, err
+	if len(seats) == 0 {
+		if done.OK {
+			done.finding = *f.lacking(0)
+		}
+		return done, had, nil
 	}
 	operatorAgain, err := r.operator(ctx, f, authority)
 	if r.metrics.tried(kindOperator, err) != nil {
 		return outcome{}, given{}, err
 	}
-	seats := []seat{{*f.At, generation}}
-	if err := r.tell(ctx, discovery(f.Pool, seats, authority.Trusted, kubelets.ids(), f.Addresses, f.Owner)); err != nil {
+	told := discovery(f.Pool, seats, authority.Trusted, kubelets.ids(), f.Addresses, f.Owner)
+	if err := r.tell(ctx, told, edge.Slot(len(f.At))); err != nil {
 		return outcome{}, given{}, err
 	}
-	done := outcome{finding{OK: true, Reason: ReasonIssued, Message: "The coordinator has its certificates."}, again}
-	done.again = soonestOf(done.again, soonestOf(servingAgain, operatorAgain))
-	if kubelets.whyNot != "" {
+	done.again = soonestOf(done.again, operatorAgain)
+	if done.OK && kubelets.whyNot != "" {
 		done.finding = finding{Reason: ReasonKubeletClientNotSigned, Message: kubelets.whyNot +
 			" Until then the coordinator works, except for kubectl logs, exec, attach and port-forward."}
 	}
 	return done, had, nil
+}
+
+// inSlot says of which coordinator a finding is: of slot 0 if nothing else is said.
+func inSlot(slot edge.Slot, f finding) finding {
+	if slot > 0 {
+		f.Message = fmt.Sprintf("Of the standby in slot %d: %s", slot, f.Message)
+	}
+	return f
 }
 
 func soonestOf(a, b time.Time) time.Time {
@@ -163,10 +199,21 @@ func (r *Reconciler) grant(ctx context.Context, f facts, had given, noted string
 	return is, nil
 }
 
-// tell writes where a coordinator is, if that changed. It reads first, which costs the API server a tenth of a write.
-func (r *Reconciler) tell(ctx context.Context, want *corev1.ConfigMap) error {
+// tell writes where a pool's coordinators are, if that changed. It reads first, which costs the API server a tenth of a write. Of
+// one that has no node at the moment, in one of so many slots, it goes on to say where it was: it may be there still.
+func (r *Reconciler) tell(ctx context.Context, want *corev1.ConfigMap, slots edge.Slot) error {
 	var have corev1.ConfigMap
 	err := client.IgnoreNotFound(r.cfg.Reader.Get(ctx, client.ObjectKeyFromObject(want), &have))
+	for _, slot := range edge.Slots()[:slots] {
+		if _, placed := want.Data[slot.ServerKey()]; placed {
+			continue
+		}
+		for _, key := range []string{slot.ServerKey(), slot.GenerationKey()} {
+			if was, ok := have.Data[key]; ok {
+				want.Data[key] = was
+			}
+		}
+	}
 	switch {
 	case err != nil:
 		return fmt.Errorf("read %s: %w", objects.Describe(want), err)
@@ -196,7 +243,7 @@ func (r *Reconciler) authority(ctx context.Context, f facts) (certs.Authority, t
 	if err := r.keep(ctx, have, want); err != nil {
 		return certs.Authority{}, time.Time{}, err
 	}
-	r.metrics.holds(f.Owner.Name, kindAuthority, a.Pair)
+	r.metrics.holds(certOf{name: f.Owner.Name, kind: kindAuthority}, a.Pair)
 	if step == certs.StepReplace || step == certs.StepAdd {
 		r.metrics.made(kindAuthority)
 	}
@@ -215,12 +262,12 @@ type mount struct {
 // serving keeps the Secret that the coordinator's Pod mounts. A new Pod gets a new certificate. shown is the certificate for
 // kubelets; it may be zero.
 func (r *Reconciler) serving(
-	ctx context.Context, f facts, a certs.Authority, shown certs.Pair, m mount,
+	ctx context.Context, f facts, slot edge.Slot, a certs.Authority, shown certs.Pair, m mount,
 ) (generation edge.Generation, again time.Time, err error) {
-	have, now := m.have, r.cfg.Clock.Now()
-	isNew := have.Annotations[annotationPod] != string(f.At.UID)
-	generation = generationOf(have, 0, isNew, now)
-	request := servingRequest(f.Pool, *f.At, f.ServiceIPs, generation, r.cfg.Lives)
+	have, now, at := m.have, r.cfg.Clock.Now(), *f.At[slot]
+	isNew := have.Annotations[annotationPod] != string(at.UID)
+	generation = generationOf(have, slot, isNew, now)
+	request := servingRequest(f.Pool, at, f.ServiceIPs, generation, r.cfg.Lives)
 	pair := pairIn(have, corev1.TLSCertKey, corev1.TLSPrivateKeyKey)
 	why, again := request.Plan(pair, a.Trusted, now)
 	if why == "" && isNew {
@@ -240,23 +287,24 @@ func (r *Reconciler) serving(
 		corev1.TLSCertKey: pair.Cert, corev1.TLSPrivateKeyKey: pair.Key,
 		keyClientCA:    certs.Bundle(f.ClientCA, a.Trusted),
 		keyKubeletCert: kubelet.Cert, keyKubeletKey: kubelet.Key,
-		keyPoolNodes: lines(f.Nodes), keyDenied: lines(f.Denied), keyAddresses: lines(f.At.Addresses),
+		keyPoolNodes: lines(f.Nodes), keyDenied: lines(f.Denied), keyAddresses: lines(at.Addresses),
 		keyPoolCA: a.Trusted, keyPoolAt: lines(f.Addresses),
 	}
 	if len(f.KubeletCA) > 0 {
 		data[keyKubeletCA] = f.KubeletCA
 	}
-	annotations := map[string]string{annotationPod: string(f.At.UID), annotationGranted: m.granted,
+	annotations := map[string]string{annotationPod: string(at.UID), annotationGranted: m.granted,
 		annotationGeneration: generation.String()}
-	if err := r.keep(ctx, have, secret(f.Pool.CoordinatorSecret(), data, annotations, f.Pool, f.Owner)); err != nil {
+	if err := r.keep(ctx, have, secret(f.Pool.CoordinatorSecretIn(slot), data, annotations, f.Pool, f.Owner)); err != nil {
 		return edge.Generation{}, time.Time{}, err
 	}
-	r.metrics.holds(f.Owner.Name, kindServing, pair)
+	r.metrics.holds(certOf{f.Owner.Name, kindServing, slot}, pair)
 	if why != "" {
 		r.metrics.made(kindServing)
-		r.told(ctx, f.Owner, "ServingCertificateIssued", "For the coordinator of pool %s on node %s: %s", f.Pool, f.At.Node, why)
+		r.told(ctx, f.Owner, "ServingCertificateIssued", "For the %s of pool %s on node %s: %s",
+			called(slot), f.Pool, at.Node, why)
 	}
-	return generation, again, r.nudge(ctx, *f.At, digest(data))
+	return generation, again, r.nudge(ctx, at, digest(data))
 }
 
 // generationOf returns the generation of a slot's coordinator whose Secret this is: its own, or for a new Pod a greater one than
@@ -282,6 +330,14 @@ func standIn(want, have certs.Pair, now time.Time) (certs.Pair, error) {
 		return have, nil
 	}
 	return certs.SelfSigned(noUser, standInLife, now)
+}
+
+// called says which coordinator is meant.
+func called(slot edge.Slot) string {
+	if slot == 0 {
+		return "coordinator"
+	}
+	return fmt.Sprintf("standby in slot %d", slot)
 }
 
 // nudge makes kubelet read a Pod's Secret now instead of within a minute or so.
@@ -321,7 +377,7 @@ func (r *Reconciler) operator(ctx context.Context, f facts, a certs.Authority) (
 		}
 		_, again = request.Plan(pair, a.Trusted, now)
 	}
-	text, err := kubeconfig(f.Pool, f.At.server(), a.Trusted, pair)
+	text, err := kubeconfig(f.Pool, f.servers(have.Data[keyKubeconfig]), a.Trusted, pair)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -329,7 +385,7 @@ func (r *Reconciler) operator(ctx context.Context, f facts, a certs.Authority) (
 	if err := r.keep(ctx, have, secret(name, data, nil, f.Pool, f.Owner)); err != nil {
 		return time.Time{}, err
 	}
-	r.metrics.holds(f.Owner.Name, kindOperator, pair)
+	r.metrics.holds(certOf{name: f.Owner.Name, kind: kindOperator}, pair)
 	if why != "" {
 		r.metrics.made(kindOperator)
 	}

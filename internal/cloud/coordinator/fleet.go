@@ -62,7 +62,7 @@ func (r *Reconciler) keepFleet(ctx context.Context) (reconcile.Result, error) {
 	if err := r.keepService(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
-	have, err := r.appSet(ctx, r.cfg.Client)
+	have, err := r.apps(ctx, r.cfg.Client)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -71,20 +71,17 @@ func (r *Reconciler) keepFleet(ctx context.Context) (reconcile.Result, error) {
 		return reconcile.Result{}, err
 	}
 	given, soon := decide(turns)
-	pools := make(map[edge.PoolName]shipment, len(given))
-	names := make([]edge.PoolName, len(given))
-	for i, d := range given {
-		pools[d.pool], names[i] = d.gives, d.pool
+	var pools [edge.MaxSlots]map[edge.PoolName]shipment
+	for slot := range pools {
+		pools[slot] = make(map[edge.PoolName]shipment)
 	}
-	want, err := appSet(r.cfg, pools)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	if have == nil || toJSON(have.Spec) != toJSON(want.Spec) {
-		if have != nil { // what the pools have been given is read from it
-			want.ResourceVersion = have.ResourceVersion
+	for _, d := range given {
+		if !d.none {
+			pools[d.slot][d.pool] = d.gives
 		}
-		if err := r.apply(ctx, want); err != nil {
+	}
+	for _, slot := range edge.Slots() {
+		if err := r.keepApp(ctx, slot, have[slot], pools[slot]); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
@@ -92,12 +89,32 @@ func (r *Reconciler) keepFleet(ctx context.Context) (reconcile.Result, error) {
 	if soon > 0 {
 		again = min(again, soon)
 	}
-	return reconcile.Result{RequeueAfter: wait.Jitter(again, 0.1)}, r.dropShared(ctx, names)
+	return reconcile.Result{RequeueAfter: wait.Jitter(again, 0.1)}, r.dropShared(ctx, slices.Sorted(maps.Keys(pools[0])))
+}
+
+// keepApp keeps the YurtAppSet of a slot. That of standbys is made when a pool first has one, and stays.
+func (r *Reconciler) keepApp(
+	ctx context.Context, slot edge.Slot, have *v1beta1.YurtAppSet, pools map[edge.PoolName]shipment,
+) error {
+	if have == nil && slot > 0 && len(pools) == 0 {
+		return nil
+	}
+	want, err := appSet(r.cfg, slot, pools)
+	if err != nil {
+		return err
+	}
+	if have != nil {
+		if toJSON(have.Spec) == toJSON(want.Spec) {
+			return nil
+		}
+		want.ResourceVersion = have.ResourceVersion // what the pools have been given is read from it
+	}
+	return r.apply(ctx, want)
 }
 
 // turns returns the pools that must have a coordinator. Their YurtCoordinators already have the finalizer, so none can
 // go without its workload.
-func (r *Reconciler) turns(ctx context.Context, app *v1beta1.YurtAppSet) ([]turn, error) {
+func (r *Reconciler) turns(ctx context.Context, has apps) ([]turn, error) {
 	var all v1alpha1.YurtCoordinatorList
 	if err := r.cfg.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list YurtCoordinators: %w", err)
@@ -114,11 +131,14 @@ func (r *Reconciler) turns(ctx context.Context, app *v1beta1.YurtAppSet) ([]turn
 	if err != nil {
 		return nil, err
 	}
-	had := shipped(app)
+	var had [edge.MaxSlots]map[edge.PoolName]shipment
+	for slot, app := range has {
+		had[slot] = shipped(app)
+	}
 	made := make(map[string]shipment) // most pools want the same
 	var turns []turn
 	for _, pool := range slices.Sorted(maps.Keys(pools)) {
-		v, err := r.census(ctx, pool, app, says)
+		v, err := r.census(ctx, pool, has, says)
 		if err != nil {
 			return nil, err
 		}
@@ -126,28 +146,30 @@ func (r *Reconciler) turns(ctx context.Context, app *v1beta1.YurtAppSet) ([]turn
 		if !verdict.Run || !controllerutil.ContainsFinalizer(verdict.Holder, Finalizer) {
 			continue
 		}
-		v.crew = crews[pool]
-		want := r.wanted(v, verdict)
-		same := want
-		same.Pool = ""
-		key := toJSON(same)
-		wants, known := made[key]
-		if !known {
-			if wants, err = shipmentOf(r.cfg, want); err != nil {
-				return nil, err
+		v.crew, v.slots = crews[pool], v.slotsFor(verdict.Holder, has)
+		for _, slot := range edge.Slots()[:v.slots] {
+			want := r.wanted(v, verdict, slot)
+			same := want
+			same.Pool = ""
+			key := toJSON(same)
+			wants, known := made[key]
+			if !known {
+				if wants, err = shipmentOf(r.cfg, want); err != nil {
+					return nil, err
+				}
+				made[key] = wants
 			}
-			made[key] = wants
+			given, known := had[slot][pool]
+			turns = append(turns, turnOf(pool, slot, given, known, wants, v))
 		}
-		has, given := had[pool]
-		turns = append(turns, turnOf(pool, has, given, wants, v))
 	}
 	return turns, nil
 }
 
-// wanted returns what a pool is to have.
-func (r *Reconciler) wanted(v view, verdict Verdict) Wanted {
+// wanted returns what a pool is to have in a slot.
+func (r *Reconciler) wanted(v view, verdict Verdict, slot edge.Slot) Wanted {
 	return Wanted{
-		Pool: v.census.Pool, Image: r.cfg.image(verdict.Holder.Spec.Version), Taints: v.taints,
+		Pool: v.census.Pool, Slot: slot, Image: r.cfg.image(verdict.Holder.Spec.Version), Taints: v.taints,
 		Settings: v.settings.CoordinatorSettings,
 	}
 }
@@ -161,6 +183,7 @@ func (r *Reconciler) keepService(ctx context.Context) error {
 	}
 	if err == nil && toJSON(have.Spec.Selector) == toJSON(want.Spec.Selector) &&
 		toJSON(have.Spec.Ports) == toJSON(want.Spec.Ports) && have.Spec.Type == want.Spec.Type &&
+		have.Spec.SessionAffinity == want.Spec.SessionAffinity &&
 		have.Annotations[edge.AnnotationTopologyKeys] == edge.TopologyNodePool {
 		return nil
 	}

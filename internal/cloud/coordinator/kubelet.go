@@ -94,7 +94,7 @@ func (r *Reconciler) kubeletClient(ctx context.Context, f facts) (toKubelets, er
 
 // haveKeyring returns the state of a pool with a keyring. Nobody waits while there is a certificate to show.
 func (r *Reconciler) haveKeyring(f facts, k keyring, waits string, again time.Time) toKubelets {
-	r.metrics.holds(f.Owner.Name, kindKubelet, k.Shown)
+	r.metrics.holds(certOf{name: f.Owner.Name, kind: kindKubelet}, k.Shown)
 	out := toKubelets{keyring: k, again: again}
 	if k.Shown.IsZero() {
 		out.whyNot = fmt.Sprintf("No client certificate for kubelets yet: %s. See kubectl get csr.", waits)

@@ -43,6 +43,7 @@ type metrics struct {
 	unknown      *prometheus.Desc
 	incomplete   *prometheus.Desc
 	stale        *prometheus.Desc
+	missing      *prometheus.Desc
 	foreign      *prometheus.Desc
 	expiry, left *prometheus.Desc
 	issued       *prometheus.CounterVec
@@ -68,11 +69,14 @@ type standing struct {
 	unknown  int // kubelets
 	// incomplete and stale are how many of the pool's resources are not complete at the coordinator, and not current.
 	incomplete, stale int
+	// missing is how many of the pool's coordinators do not serve, where it is to have standbys.
+	missing int
 }
 
 type certOf struct {
 	name string
 	kind certKind
+	slot edge.Slot // of a serving certificate
 }
 
 type validity struct{ from, to time.Time }
@@ -107,6 +111,8 @@ func newMetrics(c clock.PassiveClock) *metrics {
 			"of since it started, of pools with any. The condition PoolResourcesComplete names them.", "pool"),
 		stale: desc("pool_resources_not_current", "Resources that a pool shares and whose changes do not come to its "+
 			"coordinator, of pools with any. The condition PoolResourcesCurrent names them.", "pool"),
+		missing: desc("coordinators_missing", "Coordinators that do not serve, of pools that are to have standbys and lack "+
+			"any. The condition StandbysReady says why.", "pool"),
 		foreign: desc("foreign_pods", "Pods that bear the labels of a pool's coordinator, but were not made by its Deployment, "+
 			"of pools with any. They are ignored; a node can make such a Pod by itself.", "pool"),
 		expiry: desc("certificate_expiry_timestamp_seconds",
@@ -124,8 +130,8 @@ func newMetrics(c clock.PassiveClock) *metrics {
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.coordinators, m.notReady, m.lacking, m.outdated, m.outside, m.unknown, m.incomplete, m.stale, m.foreign, m.expiry,
-		m.left,
+		m.coordinators, m.notReady, m.lacking, m.outdated, m.outside, m.unknown, m.incomplete, m.stale, m.missing,
+		m.foreign, m.expiry, m.left,
 	} {
 		ch <- d
 	}
@@ -182,6 +188,9 @@ func (m *metrics) gauges() []value {
 		if s.stale > 0 {
 			all = append(all, value{m.stale, float64(s.stale), []string{string(s.pool)}})
 		}
+		if s.missing > 0 {
+			all = append(all, value{m.missing, float64(s.missing), []string{string(s.pool)}})
+		}
 	}
 	for pool, n := range m.looksLike {
 		all = append(all, value{m.foreign, float64(n), []string{string(pool)}})
@@ -209,7 +218,7 @@ func (m *metrics) gauges() []value {
 
 // stands records what a YurtCoordinator's status says.
 func (m *metrics) stands(name string, pool edge.PoolName, w wantedStatus) {
-	s := standing{pool: pool, outside: len(w.outside)}
+	s := standing{pool: pool, outside: len(w.outside), missing: w.missing}
 	if s.state, s.reason = w.state(); s.state == stateReady && !w.certs.OK {
 		s.lacks = w.certs.Reason
 	}
@@ -264,20 +273,22 @@ func (m *metrics) cleared(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, kind := range []certKind{kindAuthority, kindServing, kindOperator, kindKubelet} {
-		delete(m.ends, certOf{name, kind})
+		for _, slot := range edge.Slots() {
+			delete(m.ends, certOf{name, kind, slot})
+		}
 	}
 }
 
 // holds records a certificate in use.
-func (m *metrics) holds(name string, kind certKind, pair certs.Pair) {
+func (m *metrics) holds(of certOf, pair certs.Pair) {
 	found := certs.Certificates(pair.Cert)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(found) == 0 {
-		delete(m.ends, certOf{name, kind})
+		delete(m.ends, of)
 		return
 	}
-	m.ends[certOf{name, kind}] = validity{found[0].NotBefore, found[0].NotAfter}
+	m.ends[of] = validity{found[0].NotBefore, found[0].NotAfter}
 }
 
 func (m *metrics) made(kind certKind) { m.issued.WithLabelValues(string(kind)).Inc() }

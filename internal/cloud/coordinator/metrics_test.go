@@ -128,17 +128,17 @@ func TestMetricsOfCertificates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.r.metrics.holds(fmt.Sprint(i), kindServing, pair)
+		w.r.metrics.holds(certOf{name: fmt.Sprint(i), kind: kindServing}, pair)
 		w.clock.SetTime(w.clock.Now().Add(-95 * time.Hour))
 	}
 	w.clock.SetTime(start)
 	later := start.Add(-85 * time.Hour) // the second one's end
 	w.measure("certificate_expiry_timestamp_seconds", fmt.Sprintf(`{kind="serving"} %d`, later.Unix()))
 	w.measure("certificate_life_left_ratio", `{kind="serving"} 0`)
-	w.r.metrics.holds("1", kindServing, certs.Pair{})
+	w.r.metrics.holds(certOf{name: "1", kind: kindServing}, certs.Pair{})
 	w.clock.SetTime(start.Add(100 * time.Hour * 3 / 4))
 	w.measure("certificate_expiry_timestamp_seconds", fmt.Sprintf(`{kind="serving"} %d`, start.Add(100*time.Hour).Unix()))
-	if left := w.r.metrics.ends[certOf{"0", kindServing}].left(w.clock.Now()); left < 0.249 || left > 0.25 {
+	if left := w.r.metrics.ends[certOf{name: "0", kind: kindServing}].left(w.clock.Now()); left < 0.249 || left > 0.25 {
 		t.Errorf("%v of a life is left, want a quarter", left)
 	}
 }

@@ -36,7 +36,7 @@ var leaves = []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable}
 // member is what matters about a pool's node when a coordinator may have to move.
 type member struct {
 	name edge.NodeName
-	// place says that the node is Ready and could run a new coordinator.
+	// place says that the node is Ready and could run a new coordinator: it has no other.
 	place bool
 	// renewed is the renewal time of the node's Lease, in microseconds by the node's own clock. A new value is a
 	// heartbeat.
@@ -101,14 +101,35 @@ func isPlace(n *corev1.Node) bool {
 		!slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return slices.Contains(keepsOff, t.Key) })
 }
 
-// watchOver makes a coordinator leave a dead node once another node is heard from. It returns when to look again; zero
-// means after the next change.
-func (r *Reconciler) watchOver(ctx context.Context, o owner, pod *corev1.Pod, nodes []corev1.Node) (time.Duration, error) {
+// watched is a coordinator that is watched over: its YurtCoordinator and its slot.
+type watched struct {
+	name string
+	slot edge.Slot
+}
+
+// watchOver makes a pool's coordinators leave dead nodes; see watchOne.
+func (r *Reconciler) watchOver(ctx context.Context, o owner, v view) (again time.Duration, err error) {
+	for _, slot := range edge.Slots() {
+		look, err := r.watchOne(ctx, o, slot, v)
+		if err != nil {
+			return 0, err
+		}
+		if look > 0 && (again == 0 || look < again) {
+			again = look
+		}
+	}
+	return again, nil
+}
+
+// watchOne makes a coordinator leave a dead node once another node is heard from that has none. It returns when to look again;
+// zero means after the next change.
+func (r *Reconciler) watchOne(ctx context.Context, o owner, slot edge.Slot, all view) (time.Duration, error) {
+	pod, nodes, key := all.crew.current[slot], all.nodes, watched{o.Name, slot}
 	dead := pod != nil && slices.ContainsFunc(nodes, func(n corev1.Node) bool {
 		return n.Name == pod.Spec.NodeName && countsAsDead(&n)
 	})
 	if !dead || !staysOn(pod) {
-		r.endVigil(o.Name)
+		r.endVigil(key)
 		return 0, nil
 	}
 	others := make([]member, 0, len(nodes))
@@ -122,17 +143,17 @@ func (r *Reconciler) watchOver(ctx context.Context, o owner, pod *corev1.Pod, no
 		if client.IgnoreNotFound(err) != nil {
 			return 0, fmt.Errorf("read Lease of node %s: %w", n.Name, err)
 		}
-		m := member{name: edge.NodeName(n.Name), place: isPlace(n)}
+		m := member{name: edge.NodeName(n.Name), place: isPlace(n) && !all.crew.taken(n.Name, slot)}
 		if t := lease.Spec.RenewTime; t != nil {
 			m.renewed = t.UnixMicro()
 		}
 		others = append(others, m)
 	}
 	r.mu.Lock()
-	v := r.vigils[o.Name]
+	v := r.vigils[key]
 	if v == nil || v.pod != pod.UID {
 		v = &vigil{pod: pod.UID}
-		r.vigils[o.Name] = v
+		r.vigils[key] = v
 	}
 	witness := v.look(others, r.cfg.Clock.Now())
 	r.mu.Unlock()
@@ -144,14 +165,21 @@ func (r *Reconciler) watchOver(ctx context.Context, o owner, pod *corev1.Pod, no
 	}
 	r.told(ctx, o, "CoordinatorMoves", "Node %s counts as dead, and node %s is heard from: the coordinator's Pod %s leaves it",
 		pod.Spec.NodeName, witness, pod.Name)
-	r.endVigil(o.Name)
+	r.endVigil(key)
 	return 0, nil
 }
 
-func (r *Reconciler) endVigil(name string) {
+func (r *Reconciler) endVigil(key watched) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.vigils, name)
+	delete(r.vigils, key)
+}
+
+// endVigils forgets those over all coordinators of a YurtCoordinator.
+func (r *Reconciler) endVigils(name string) {
+	for _, slot := range edge.Slots() {
+		r.endVigil(watched{name, slot})
+	}
 }
 
 // staysOn reports whether a Pod stays on a dead node.

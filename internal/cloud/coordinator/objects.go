@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -161,21 +162,52 @@ func digest(data map[string][]byte) string {
 	return hex.EncodeToString(h.Sum(nil))[:32]
 }
 
-// kubeconfig returns the kubeconfig of a pool's operators.
-func kubeconfig(pool edge.PoolName, server string, bundle []byte, operator certs.Pair) ([]byte, error) {
+// contextOf names the operators' context for the coordinator in a slot. No name of a pool has a slash: files of several pools can
+// be used together.
+func contextOf(pool edge.PoolName, slot edge.Slot) string {
 	name := "yurt-coordinator-" + string(pool)
+	if slot > 0 {
+		name += "/" + strconv.Itoa(int(slot))
+	}
+	return name
+}
+
+// kubeconfig returns the kubeconfig of a pool's operators, with a context for the coordinator in each slot whose server is known.
+func kubeconfig(pool edge.PoolName, servers []string, bundle []byte, operator certs.Pair) ([]byte, error) {
+	user := contextOf(pool, 0)
 	config := clientcmdapi.NewConfig()
-	config.Clusters[name] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: bundle}
-	config.AuthInfos[name] = &clientcmdapi.AuthInfo{
+	config.AuthInfos[user] = &clientcmdapi.AuthInfo{
 		ClientCertificateData: operator.Cert, ClientKeyData: operator.Key,
 	}
-	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
-	config.CurrentContext = name
+	for slot, server := range servers {
+		if server == "" {
+			continue
+		}
+		name := contextOf(pool, edge.Slot(slot))
+		config.Clusters[name] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: bundle}
+		config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: user}
+		config.CurrentContext = cmp.Or(config.CurrentContext, name)
+	}
 	out, err := clientcmd.Write(*config)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig of pool %s: %w", pool, err)
 	}
 	return out, nil
+}
+
+// servers returns where the pool's coordinators are by their slots; of one that has no node at the moment where it was, as the
+// operators' kubeconfig has it; empty means that nobody knows.
+func (f facts) servers(operators []byte) []string {
+	servers := make([]string, len(f.At))
+	had, err := clientcmd.Load(operators)
+	for slot, at := range f.At {
+		if at != nil && len(at.Addresses) > 0 {
+			servers[slot] = at.server()
+		} else if err == nil && had.Clusters[contextOf(f.Pool, edge.Slot(slot))] != nil {
+			servers[slot] = had.Clusters[contextOf(f.Pool, edge.Slot(slot))].Server
+		}
+	}
+	return servers
 }
 
 // operatorIn returns the client certificate in our kubeconfig; empty if it can't be read.
@@ -256,8 +288,9 @@ func belongings(pool edge.PoolName) []client.Object {
 	all = append(all, &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: pool.ReportLease()},
 	})
-	for _, name := range []string{pool.KubeconfigSecret(), pool.CoordinatorSecret()} {
-		all = append(all, &corev1.Secret{ObjectMeta: meta(name)})
+	all = append(all, &corev1.Secret{ObjectMeta: meta(pool.KubeconfigSecret())})
+	for _, slot := range edge.Slots() {
+		all = append(all, &corev1.Secret{ObjectMeta: meta(pool.CoordinatorSecretIn(slot))})
 	}
 	for _, name := range keySecrets(pool) {
 		all = append(all, keys.Former(name), &corev1.Secret{

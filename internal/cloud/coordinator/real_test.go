@@ -147,9 +147,14 @@ func (k *cluster) makePool(pool string, nodes int) {
 // runPod is the Deployment's controller, the scheduler and kubelet: a Pod of the pool's Deployment, on a node.
 func (k *cluster) runPod(pool, name string, node int) *corev1.Pod {
 	k.t.Helper()
+	return k.runPodIn(0, pool, name, node)
+}
+
+func (k *cluster) runPodIn(slot edge.Slot, pool, name string, node int) *corev1.Pod {
+	k.t.Helper()
 	var d appsv1.Deployment
 	cloudtest.Eventually(k.t, "Deployment", func() error {
-		return k.c.Get(k.t.Context(), client.ObjectKey{Namespace: edge.NamespaceSystem, Name: "yurt-coordinator-" + pool}, &d)
+		return k.c.Get(k.t.Context(), client.ObjectKey{Namespace: edge.NamespaceSystem, Name: slot.App() + "-" + pool}, &d)
 	})
 	pod := &corev1.Pod{ObjectMeta: d.Spec.Template.ObjectMeta, Spec: d.Spec.Template.Spec}
 	set := &appsv1.ReplicaSet{ObjectMeta: pod.ObjectMeta, Spec: appsv1.ReplicaSetSpec{
@@ -179,13 +184,13 @@ func (k *cluster) runPod(pool, name string, node int) *corev1.Pod {
 	return pod
 }
 
-// sign is the cluster's signer.
-func (k *cluster) sign() {
+// sign is the cluster's signer, of what is asked for a pool's coordinators.
+func (k *cluster) sign(pool string) {
 	k.t.Helper()
 	var csr certificatesv1.CertificateSigningRequest
 	cloudtest.Eventually(k.t, "request", func() error {
 		var all certificatesv1.CertificateSigningRequestList
-		k.must(k.c.List(k.t.Context(), &all))
+		k.must(k.c.List(k.t.Context(), &all, client.MatchingLabels{edge.LabelNodePool: pool}))
 		if len(all.Items) != 1 {
 			return fmt.Errorf("%d requests", len(all.Items))
 		}
@@ -231,7 +236,7 @@ func TestAgainstAnAPIServer(t *testing.T) {
 	k.makePool("real", 3)
 	pod := k.runPod("real", "one", 1)
 	k.eventually("real", "Pending=False/Deployed CertsReady=False/KubeletClientNotSigned Ready=True/Serving on real-n1")
-	k.sign()
+	k.sign("real")
 	k.eventually("real", allReady+"real-n1")
 	k.checkPod(pod)
 

@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
-	"yurtcoordinator/apis/apps/v1beta1"
 	"yurtcoordinator/internal/cloud/keys"
 	"yurtcoordinator/internal/edge"
 )
@@ -52,7 +51,7 @@ type Reconciler struct {
 	// has not come, nothing needs to be checked.
 	settled map[string]settled
 	reports map[edge.PoolName]report
-	vigils  map[string]*vigil    // by YurtCoordinator
+	vigils  map[watched]*vigil
 	accused map[string]time.Time // by YurtCoordinator; see accuse
 	fleet   error                // why what all coordinators share could not be kept; nil means it could
 
@@ -78,7 +77,7 @@ func New(c Config) *Reconciler {
 	c = c.completed()
 	return &Reconciler{
 		cfg: c, keys: c.Keys, metrics: newMetrics(c.Clock), settled: make(map[string]settled),
-		reports: make(map[edge.PoolName]report), vigils: make(map[string]*vigil), accused: make(map[string]time.Time),
+		reports: make(map[edge.PoolName]report), vigils: make(map[watched]*vigil), accused: make(map[string]time.Time),
 		fleetTurned: make(chan event.GenericEvent, 1),
 	}
 }
@@ -94,14 +93,14 @@ func (r *Reconciler) reconcileCoordinator(ctx context.Context, req reconcile.Req
 			return reconcile.Result{}, fmt.Errorf("read YurtCoordinator %s: %w", req.Name, err)
 		}
 		r.forget(req.Name)
-		r.endVigil(req.Name)
+		r.endVigils(req.Name)
 		r.acquit(req.Name)
 		r.metrics.gone(req.Name)
 		return reconcile.Result{}, nil
 	}
 	c = c.DeepCopy()
 	pool := edge.PoolName(c.Spec.NodePool)
-	app, err := r.appSet(ctx, r.cfg.Client)
+	has, err := r.apps(ctx, r.cfg.Client)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -109,7 +108,7 @@ func (r *Reconciler) reconcileCoordinator(ctx context.Context, req reconcile.Req
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	v, err := r.census(ctx, pool, app, says)
+	v, err := r.census(ctx, pool, has, says)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -128,7 +127,8 @@ func (r *Reconciler) reconcileCoordinator(ctx context.Context, req reconcile.Req
 	case !verdict.Run:
 		result, err = r.refuse(ctx, c, v, verdict)
 	default:
-		result, err = r.run(ctx, c, app, v, verdict)
+		v.slots = v.slotsFor(c, has)
+		result, err = r.run(ctx, c, has, v, verdict)
 	}
 	if apierrors.IsConflict(err) {
 		klog.FromContext(ctx).V(2).Info("Changed since it was read; trying again", "why", err.Error())
@@ -157,7 +157,7 @@ func (r *Reconciler) refuse(ctx context.Context, c *v1alpha1.YurtCoordinator, v 
 
 // run makes the objects of a pool that must have a coordinator, and reports the progress.
 func (r *Reconciler) run(
-	ctx context.Context, c *v1alpha1.YurtCoordinator, app *v1beta1.YurtAppSet, v view, verdict Verdict,
+	ctx context.Context, c *v1alpha1.YurtCoordinator, has apps, v view, verdict Verdict,
 ) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(c, Finalizer) {
 		if err := r.finalize(ctx, c, controllerutil.AddFinalizer); err != nil {
@@ -168,7 +168,7 @@ func (r *Reconciler) run(
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	status, err := r.runs(app, v, verdict, said)
+	status, err := r.runs(c, has, v, verdict, said)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -176,11 +176,16 @@ func (r *Reconciler) run(
 	if err != nil {
 		return reconcile.Result{}, r.troubled(ctx, c, status, err)
 	}
+	left, err := r.dropSlots(ctx, c, v, status.coordinators)
+	if err != nil {
+		return reconcile.Result{}, r.troubled(ctx, c, status, err)
+	}
 	status.certs = done.finding
+	status.coordinators = numbered(left, done.generations)
 	if err := r.say(ctx, c, status); err != nil {
 		return reconcile.Result{}, err
 	}
-	look, err := r.watchOver(ctx, f.Owner, v.crew.current, v.nodes)
+	look, err := r.watchOver(ctx, f.Owner, v)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -205,26 +210,32 @@ func (r *Reconciler) equip(ctx context.Context, c *v1alpha1.YurtCoordinator, v v
 	return f, done, err
 }
 
-// runs returns the status of a coordinator that must run, as far as its Pod, its nodes and its leader's report say.
-func (r *Reconciler) runs(app *v1beta1.YurtAppSet, v view, verdict Verdict, said told) (wantedStatus, error) {
-	pod := v.crew.current
-	want := r.wanted(v, verdict)
-	wants, err := shipmentOf(r.cfg, want)
-	if err != nil {
-		return wantedStatus{}, err
+// runs returns the status of a coordinator that must run, as far as its Pods, its nodes and its leader's report say.
+func (r *Reconciler) runs(c *v1alpha1.YurtCoordinator, has apps, v view, verdict Verdict, said told) (wantedStatus, error) {
+	var slots []inSlotStatus
+	for _, slot := range edge.Slots()[:v.slots] {
+		want := r.wanted(v, verdict, slot)
+		wants, err := shipmentOf(r.cfg, want)
+		if err != nil {
+			return wantedStatus{}, err
+		}
+		had, known := shippedTo(has[slot], v.census.Pool)
+		image := want.Image
+		if known { // another version that waits its turn is not one that is missing
+			image = had.image()
+		}
+		pod, turn := v.crew.current[slot], turnOf(v.census.Pool, slot, had, known, wants, v)
+		slots = append(slots, inSlotStatus{pod, readiness(pod, slot, image), progress(turn, pod)})
 	}
-	had, known := shippedTo(app, v.census.Pool)
-	image := want.Image
-	if known { // another version that waits its turn is not one that is missing
-		image = had.image()
-	}
+	best := serving(slots)
 	status := wantedStatus{
 		pending:     finding{OK: true, Reason: verdict.Reason, Message: verdict.Message},
-		ready:       readiness(pod, image),
-		reconciling: progress(turnOf(v.census.Pool, had, known, wants, v), pod),
+		ready:       slots[best].ready,
+		reconciling: underWay(slots),
 		delegated:   delegated(v.nodes), outside: said.outside, kubelets: said.kubelets, nodes: len(v.nodes),
 		fillings: said.fillings, from: v.settings.from, held: heldIn(v.nodes),
 	}
+	status.standbys, status.missing = standbys(slots, v.replicas(c))
 	if v.settings.bad != nil {
 		status.stalled = finding{OK: true, Reason: ReasonBadSettings, Message: verdict.Message}
 	}
@@ -232,9 +243,10 @@ func (r *Reconciler) runs(app *v1beta1.YurtAppSet, v view, verdict Verdict, said
 		status.ready = finding{Reason: ReasonReconcileError, Message: fmt.Sprintf(
 			"coordinator-controller can't keep what all coordinators share: %.512s", why.Error())}
 	}
-	if pod != nil {
+	if pod := slots[best].pod; pod != nil {
 		status.node = pod.Spec.NodeName
 	}
+	status.coordinators = inSlots(c.Status.Coordinators, slots, v.crew)
 	return status, nil
 }
 
@@ -255,8 +267,11 @@ func (r *Reconciler) troubled(ctx context.Context, c *v1alpha1.YurtCoordinator, 
 // facts collects ensure's inputs.
 func (r *Reconciler) facts(ctx context.Context, c *v1alpha1.YurtCoordinator, v view) (f facts, err error) {
 	f = facts{
-		Owner: owner{c.Name, c.UID}, Pool: edge.PoolName(c.Spec.NodePool), At: placeOf(v.crew.current, v.nodes),
+		Owner: owner{c.Name, c.UID}, Pool: edge.PoolName(c.Spec.NodePool), At: make([]*place, v.slots),
 		Nodes: v.members(), Addresses: addressesOf(v.nodes),
+	}
+	for slot := range f.At {
+		f.At[slot] = placeOf(v.crew.current[slot], v.nodes)
 	}
 	f.Denied = slices.Sorted(slices.Values(c.Spec.DeniedUsers))
 	if f.ServiceIPs, err = r.serviceIPs(ctx); err != nil {

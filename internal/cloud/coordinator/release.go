@@ -3,7 +3,6 @@ package coordinator
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -48,7 +47,7 @@ func (r *Reconciler) release(ctx context.Context, c *v1alpha1.YurtCoordinator, h
 			removing := finding{Reason: ReasonRemoving, Message: "Waiting until " + waitsFor + "."}
 			err := r.say(ctx, &fresh, wantedStatus{
 				pending: finding{OK: true, Reason: ReasonRemoving, Message: "It is being deleted."},
-				certs:   removing, ready: removing, node: fresh.Status.NodeName,
+				certs:   removing, ready: removing, node: fresh.Status.NodeName, coordinators: fresh.Status.Coordinators,
 			})
 			return reconcile.Result{RequeueAfter: wait.Jitter(waitGone, 0.5)}, err
 		}
@@ -62,12 +61,15 @@ func (r *Reconciler) release(ctx context.Context, c *v1alpha1.YurtCoordinator, h
 
 // remains returns what is left of a pool's workload, as the API server itself says.
 func (r *Reconciler) remains(ctx context.Context, pool edge.PoolName) (string, error) {
-	app, err := r.appSet(ctx, r.cfg.Reader)
+	all, err := r.apps(ctx, r.cfg.Reader)
 	if err != nil {
 		return "", err
 	}
-	if app != nil {
-		if slices.Contains(app.Spec.Pools, string(pool)) {
+	for slot, app := range all {
+		if app == nil {
+			continue
+		}
+		if all.has(edge.Slot(slot), pool) {
 			return "the YurtAppSet leaves the pool out", nil
 		}
 		// Once the YurtAppSet's controller has seen this spec, it has finished its work for earlier ones.

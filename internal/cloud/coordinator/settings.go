@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/utils/ptr"
@@ -122,8 +123,24 @@ func resources(s v1alpha1.CoordinatorSettings) corev1.ResourceRequirements {
 	return all
 }
 
-// affinity returns what settings say of a coordinator's node, or nil.
-func affinity(s v1alpha1.CoordinatorSettings) *corev1.Affinity {
+// affinity returns what settings say of a coordinator's node, and that a standby is never on a node with another coordinator; or
+// nil. The scheduler reads it both ways, so slot 0 keeps off the standbys' nodes, too, and its Pod is the same with standbys and
+// without. No other pool's coordinators are on a pool's nodes.
+func affinity(s v1alpha1.CoordinatorSettings, slot edge.Slot) *corev1.Affinity {
+	var all corev1.Affinity
+	if slot != 0 {
+		all.PodAntiAffinity = &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{edge.LabelApp: edge.AppCoordinator}},
+			TopologyKey:   corev1.LabelHostname,
+		}}}
+	}
+	if all.NodeAffinity = nodeAffinity(s); all.NodeAffinity == nil && slot == 0 {
+		return nil
+	}
+	return &all
+}
+
+func nodeAffinity(s v1alpha1.CoordinatorSettings) *corev1.NodeAffinity {
 	if s.NodeAffinity == nil && len(s.PreferredNodes) == 0 {
 		return nil
 	}
@@ -140,7 +157,7 @@ func affinity(s v1alpha1.CoordinatorSettings) *corev1.Affinity {
 				}}},
 			})
 	}
-	return &corev1.Affinity{NodeAffinity: nodes}
+	return nodes
 }
 
 // CheckSettings says what is wrong with settings as a whole. The API server sees single PoolSettings, and lets pass what takes
@@ -155,6 +172,9 @@ func CheckSettings(s v1alpha1.CoordinatorSettings) error {
 	}
 	if n := ptr.Deref(s.MinNodes, 1); n < 1 {
 		wrong = append(wrong, fmt.Errorf("minNodes is %d: a coordinator runs on a node", n))
+	}
+	if n := ptr.Deref(s.Replicas, 1); n < 1 || n > edge.MaxSlots {
+		wrong = append(wrong, fmt.Errorf("replicas is %d: a pool has 1 to %d coordinators", n, edge.MaxSlots))
 	}
 	etcd, own := ptr.Deref(s.EtcdQuota, defaultEtcdQuota), ptr.Deref(s.OwnQuota, resource.Quantity{})
 	if own.Cmp(etcd) > 0 {

@@ -145,7 +145,7 @@ func tweaked(app *v1beta1.YurtAppSet, tweaks *v1beta1.Tweaks) (shipment, error) 
 // tweaksTo returns what makes a pool's Pod of the template as its shipment says. The label names the pool of the Pod, whoever
 // makes it. All paths are below /spec: OpenYurt's webhook tries each tweak on a Deployment that has nothing but the template's
 // spec. Only what differs from the template is in it: a YurtAppSet of some thousand pools would be too large for etcd.
-func tweaksTo(template string, s shipment) (v1beta1.Tweaks, error) {
+func tweaksTo(template string, slot edge.Slot, s shipment) (v1beta1.Tweaks, error) {
 	var t v1beta1.Tweaks
 	add := func(operation v1beta1.Operation, path string, value any) error {
 		p := v1beta1.Patch{Operation: operation, Path: path}
@@ -179,7 +179,8 @@ func tweaksTo(template string, s shipment) (v1beta1.Tweaks, error) {
 	if err := differences("/spec/template/spec", have, want, add); err != nil {
 		return t, err
 	}
-	return t, add(v1beta1.OperationReplace, "/spec/template/spec/volumes/0/secret/secretName", placeholder.CoordinatorSecret())
+	return t, add(v1beta1.OperationReplace, "/spec/template/spec/volumes/0/secret/secretName",
+		placeholder.CoordinatorSecretIn(slot))
 }
 
 // members are those of an object in JSON.

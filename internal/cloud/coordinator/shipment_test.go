@@ -122,6 +122,8 @@ func TestCheckSettings(t *testing.T) {
 		"give --name=value": {ExtraArgs: []string{"-v=3"}},
 		"that nothing else": {ExtraArgs: []string{"--data-dir=/x"}},
 		"minNodes is 0":     {MinNodes: ptr.To[int32](0)},
+		"replicas is 4":     {Replicas: ptr.To[int32](4)},
+		"replicas is 0":     {Replicas: ptr.To[int32](0)},
 		"ownQuota is 1Gi":   {OwnQuota: quantity("1Gi")},
 		"more than the": {Resources: &v1alpha1.CoordinatorResources{
 			Requests: corev1.ResourceList{"memory": *quantity("1Gi")},
@@ -160,7 +162,7 @@ func TestShipmentsAreReadBack(t *testing.T) {
 		}
 	}
 	for _, next := range []Config{config, {Image: "elsewhere", Version: "v9", Settings: manySettings()}} {
-		app, err := appSet(next.completed(), given)
+		app, err := appSet(next.completed(), 0, given)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -192,7 +194,7 @@ func TestShipmentsAreReadBack(t *testing.T) {
 // TestShipmentsOfBefore: earlier versions gave tolerations and an image, and the template had the rest.
 func TestShipmentsOfBefore(t *testing.T) {
 	config := Config{Image: image, Version: "v1"}.completed()
-	app, err := AppSet(config, nil)
+	app, err := AppSet(config, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +222,7 @@ func TestShipmentsOfBefore(t *testing.T) {
 	if !old.made(pod) {
 		t.Error("its Pod is not of it")
 	}
-	next, err := appSet(Config{Image: "elsewhere", Version: "v9", Settings: manySettings()}.completed(),
+	next, err := appSet(Config{Image: "elsewhere", Version: "v9", Settings: manySettings()}.completed(), 0,
 		map[edge.PoolName]shipment{"old": old})
 	if err != nil {
 		t.Fatal(err)

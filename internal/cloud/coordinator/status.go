@@ -33,10 +33,10 @@ const (
 )
 
 // readiness returns the condition Ready of a coordinator with this Pod.
-func readiness(pod *corev1.Pod, image string) finding {
+func readiness(pod *corev1.Pod, slot edge.Slot, image string) finding {
 	if pod == nil {
 		return finding{Reason: ReasonNoPod, Message: "The coordinator has no Pod. " +
-			"If this lasts, see the YurtAppSet kube-system/yurt-coordinator."}
+			"If this lasts, see the YurtAppSet kube-system/" + slot.App() + "."}
 	}
 	if pod.Spec.NodeName == "" {
 		message := "The scheduler has not seen it yet."
@@ -80,8 +80,12 @@ type wantedStatus struct {
 	pending, certs, ready finding // pending.OK means that nothing is in the way
 	reconciling, stalled  finding // OK means that it is so; zero that it is not
 	from                  []v1alpha1.SettingsGeneration
-	node                  string
-	delegated, outside    []string
+	// standbys is zero where none are asked for; missing is how many coordinators do not serve where some are.
+	standbys           finding
+	missing            int
+	node               string
+	coordinators       []v1alpha1.CoordinatorInSlot
+	delegated, outside []string
 	// kubelets are as the pool's leader reports; nodes is how many the pool has.
 	kubelets *kubelets
 	nodes    int
@@ -98,10 +102,10 @@ func next(was v1alpha1.YurtCoordinatorStatus, generation int64, want wantedStatu
 ) {
 	status = *was.DeepCopy()
 	status.ObservedGeneration, status.NodeName, status.DelegatedNodes = generation, want.node, want.delegated
-	status.OutsidePoolNodes, status.Settings = want.outside, want.from
+	status.OutsidePoolNodes, status.Settings, status.Coordinators = want.outside, want.from, want.coordinators
 	changed = was.ObservedGeneration != generation || was.NodeName != want.node ||
 		!slices.Equal(was.DelegatedNodes, want.delegated) || !slices.Equal(was.OutsidePoolNodes, want.outside) ||
-		!slices.Equal(was.Settings, want.from)
+		!slices.Equal(was.Settings, want.from) || !slices.Equal(was.Coordinators, want.coordinators)
 	truth := map[bool]v1alpha1.ConditionStatus{true: v1alpha1.ConditionTrue, false: v1alpha1.ConditionFalse}
 	put := func(kind v1alpha1.YurtCoordinatorConditionType, holds v1alpha1.ConditionStatus, f finding,
 		tells func(was v1alpha1.ConditionStatus) bool) {
@@ -146,6 +150,13 @@ func next(was v1alpha1.YurtCoordinatorStatus, generation int64, want wantedStatu
 	})
 	put(v1alpha1.YurtCoordinatorCertsReady, holds(want.certs), want.certs, news(want.certs))
 	put(v1alpha1.YurtCoordinatorReady, holds(want.ready), want.ready, news(want.ready))
+	if want.standbys.Reason != "" {
+		put(v1alpha1.YurtCoordinatorStandbysReady, truth[want.standbys.OK], want.standbys, known)
+	} else if i := slices.IndexFunc(status.Conditions, func(c v1alpha1.YurtCoordinatorCondition) bool {
+		return c.Type == v1alpha1.YurtCoordinatorStandbysReady
+	}); i >= 0 {
+		status.Conditions, changed = slices.Delete(status.Conditions, i, i+1), true
+	}
 	quietly := func(v1alpha1.ConditionStatus) bool { return false }
 	reconciling, stalled := want.reconciling, want.stalled
 	if reconciling.Reason == "" {
@@ -207,7 +218,7 @@ func bad(c v1alpha1.YurtCoordinatorCondition) bool {
 	case ReasonNotScheduled, ReasonNoPod, ReasonNoNode, ReasonPodNotReady, ReasonRemoving, ReasonOtherVersion, ReasonPending,
 		ReasonNoServiceAddress:
 		return false // in progress
-	case ReasonDeployed, ReasonIssued, ReasonServing, ReasonKubeletsKnown, ReasonUpToDate, ReasonNotStalled:
+	case ReasonDeployed, ReasonIssued, ReasonServing, ReasonKubeletsKnown, ReasonUpToDate, ReasonNotStalled, ReasonAllServe:
 		return false
 	}
 	return true

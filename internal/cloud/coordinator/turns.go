@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -20,9 +21,10 @@ const part = 10
 // reachedAgain is how soon to look again for nodes that are reached again, before jitter.
 const reachedAgain = 15 * time.Second
 
-// turn is a pool when it is decided who is changed next.
+// turn is a pool's slot when it is decided who is changed next.
 type turn struct {
 	pool edge.PoolName
+	slot edge.Slot
 	// had is what the pool has been given; none says that it has been given nothing.
 	had  shipment
 	none bool
@@ -31,25 +33,33 @@ type turn struct {
 	// serves says that its coordinator was made from had, and is Ready.
 	serves bool
 	// reachable says that the change can be carried out now: the node of the coordinator that serves, or else any of the pool's
-	// nodes, could run one.
+	// nodes that has no other coordinator, could run one.
 	reachable bool
 	// held says that somebody wants no changes.
 	held bool
 }
 
-// decided is what a turn's pool gets.
+// underWay says that the coordinator does not serve, and will be waited for.
+func (t turn) underWay() bool { return !t.none && !t.serves && t.reachable && !t.held }
+
+// decided is what a turn's pool gets in its slot.
 type decided struct {
 	pool  edge.PoolName
+	slot  edge.Slot
 	gives shipment
+	// none says that it gets nothing yet.
+	none bool
 	// waits says that it is not yet what the pool is to have.
 	waits bool
 }
 
 // decide returns what each pool is given now, and when to look at that again; zero means when something has changed.
 //
-// What has no coordinator yet gets its own at once. One that does not serve is changed at once, too: nothing is lost by it, and
-// it may be the cure. One that serves waits until fewer than a part of all are under way. Under way are those whose coordinator
-// does not serve though some node could run it; those that are held are not waited for.
+// What has no coordinator yet gets its own at once, and a standby once those of the slots below it serve. One that does not
+// serve is changed at once, too: nothing is lost by it, and it may be the cure. One that serves waits until fewer than a part of
+// all are under way, and none of its own pool: a pool with a standby is never without a coordinator for a change. Standbys are
+// changed first, so what is bad shows there. Under way are those whose coordinator does not serve though some node could run it;
+// those that are held are not waited for.
 func decide(all []turn) (gives []decided, again time.Duration) {
 	soon := func(after time.Duration) {
 		if again == 0 || after < again {
@@ -57,18 +67,30 @@ func decide(all []turn) (gives []decided, again time.Duration) {
 		}
 	}
 	all = slices.Clone(all)
-	slices.SortFunc(all, func(a, b turn) int { return strings.Compare(string(a.pool), string(b.pool)) })
+	slices.SortFunc(all, func(a, b turn) int {
+		return cmp.Or(strings.Compare(string(a.pool), string(b.pool)), cmp.Compare(b.slot, a.slot))
+	})
 	may := max(1, len(all)/part)
+	busy := make(map[edge.PoolName]bool)      // has a coordinator that is under way
+	down := make(map[edge.PoolName]edge.Slot) // its lowest slot whose coordinator does not serve
 	for _, t := range all {
-		if !t.none && !t.serves && t.reachable && !t.held {
+		if t.underWay() {
 			may--
 			soon(lookAgain)
+			busy[t.pool] = true
+		}
+		if !t.serves {
+			down[t.pool] = t.slot
 		}
 	}
 	for _, t := range all {
-		d := decided{pool: t.pool, gives: t.wants}
-		if !t.none && t.had != t.wants {
-			d.waits = t.held || !t.reachable || t.serves && may <= 0
+		d := decided{pool: t.pool, slot: t.slot, gives: t.wants}
+		switch {
+		case t.none && down[t.pool] < t.slot:
+			d.gives, d.none, d.waits = shipment{}, true, true
+			soon(lookAgain)
+		case !t.none && t.had != t.wants:
+			d.waits = t.held || !t.reachable || t.serves && (may <= 0 || busy[t.pool])
 			switch {
 			case d.waits:
 				d.gives = t.had
@@ -79,6 +101,7 @@ func decide(all []turn) (gives []decided, again time.Duration) {
 				}
 			case t.serves:
 				may--
+				busy[t.pool] = true
 				soon(lookAgain)
 			}
 		}
@@ -87,12 +110,12 @@ func decide(all []turn) (gives []decided, again time.Duration) {
 	return gives, again
 }
 
-// turnOf returns a pool's turn.
-func turnOf(pool edge.PoolName, had shipment, known bool, wants shipment, v view) turn {
-	t := turn{pool: pool, had: had, none: !known, wants: wants, held: v.settings.held()}
-	t.serves = serves(v.crew.current, had)
+// turnOf returns the turn of a pool's slot.
+func turnOf(pool edge.PoolName, slot edge.Slot, had shipment, known bool, wants shipment, v view) turn {
+	pod := v.crew.current[slot]
+	t := turn{pool: pool, slot: slot, had: had, none: !known, wants: wants, held: v.settings.held(), serves: serves(pod, had)}
 	t.reachable = slices.ContainsFunc(v.nodes, func(n corev1.Node) bool {
-		return isPlace(&n) && (!t.serves || n.Name == v.crew.current.Spec.NodeName)
+		return isPlace(&n) && !v.crew.taken(n.Name, slot) && (!t.serves || n.Name == pod.Spec.NodeName)
 	})
 	return t
 }
@@ -126,18 +149,20 @@ const (
 func progress(t turn, pod *corev1.Pod) finding {
 	is := func(reason, message string) finding { return finding{OK: true, Reason: reason, Message: message} }
 	switch {
+	case t.none && t.slot > 0:
+		return is(ReasonWaitsItsTurn, "It is made once the coordinators of the slots below serve.")
 	case t.none:
 		return is(ReasonReplacing, "Its workload is not made yet.")
 	case t.had == t.wants && t.wants.made(pod):
 		return finding{Reason: ReasonUpToDate, Message: "It was made as its version and its settings say."}
 	case t.had == t.wants:
 		return is(ReasonReplacing, "Its Deployment is to replace its Pod. If this lasts, see the YurtAppSet "+
-			"kube-system/yurt-coordinator.")
+			"kube-system/"+t.slot.App()+".")
 	case t.held:
 		return is(ReasonPaused, "It goes on as it is until its settings are mended, or no longer say paused.")
 	case !t.reachable:
 		return is(ReasonUnreachable, "It goes on as it is until its node is Ready and reached from the cloud.")
 	}
 	return is(ReasonWaitsItsTurn, "It goes on as it is until enough of the others are Ready: a tenth of all is changed "+
-		"at a time.")
+		"at a time, and of a pool one.")
 }

@@ -98,6 +98,70 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// TestDecideInAPool: of a pool one coordinator is changed at a time, slot 0 last, and a standby is made once those below serve.
+func TestDecideInAPool(t *testing.T) {
+	old, fresh := shipment{"old", "1"}, shipment{"new", "2"}
+	serves := turn{had: old, wants: fresh, serves: true, reachable: true}
+	with := func(change func(*turn)) turn {
+		t := serves
+		change(&t)
+		return t
+	}
+	has := with(func(t *turn) { t.had = fresh })
+	down := with(func(t *turn) { t.serves = false })
+	starts := with(func(t *turn) { t.had, t.serves = fresh, false })
+	lost := with(func(t *turn) { t.serves, t.reachable = false, false })
+	none := turn{none: true, wants: fresh, reachable: true}
+	held := with(func(t *turn) { t.held = true })
+	for name, c := range map[string]struct {
+		slots []turn
+		want  string // of slots 0, 1, 2: - none, o old, n new
+	}{
+		"the highest first":                       {[]turn{serves, serves, serves}, "oon"},
+		"then the next":                           {[]turn{serves, serves, has}, "onn"},
+		"slot 0 last":                             {[]turn{serves, has, has}, "nnn"},
+		"one is under way":                        {[]turn{serves, serves, starts}, "oon"},
+		"one that does not serve is first":        {[]turn{serves, down, serves}, "ono"},
+		"slot 0 does not serve":                   {[]turn{down, serves}, "no"},
+		"none serves":                             {[]turn{down, down}, "nn"},
+		"one that no node can run is not awaited": {[]turn{serves, lost}, "no"},
+		"held":                                   {[]turn{held, held}, "oo"},
+		"at first":                               {[]turn{none, none, none}, "n--"},
+		"slot 0 serves":                          {[]turn{has, none, none}, "nn-"},
+		"slot 0 does not serve yet":              {[]turn{starts, none}, "n-"},
+		"slot 1 does not serve yet":              {[]turn{has, down, none}, "nn-"},
+		"a standby beside what is to be changed": {[]turn{serves, none}, "nn"},
+	} {
+		var all []turn
+		for i := range 60 { // so many that a tenth of all is no bound
+			for slot, t := range c.slots {
+				t.pool, t.slot = edge.PoolName(fmt.Sprintf("p%02d", i)), edge.Slot(slot)
+				if i > 0 { // others serve as they are to
+					t.had, t.wants, t.serves, t.reachable, t.none = fresh, fresh, true, true, false
+				}
+				all = append(all, t)
+			}
+		}
+		gives, again := decide(all)
+		got := make([]byte, len(c.slots))
+		for _, d := range gives {
+			if d.pool != "p00" {
+				continue
+			}
+			got[d.slot] = map[shipment]byte{old: 'o', fresh: 'n', {}: '-'}[d.gives]
+			if d.none != (got[d.slot] == '-') || d.waits != (d.gives != fresh) {
+				t.Errorf("%s: %+v", name, d)
+			}
+		}
+		if string(got) != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+		if strings.Contains(c.want, "-") && again != lookAgain {
+			t.Errorf("%s: again after %v", name, again)
+		}
+	}
+}
+
 // TestARolloutComesToItsEnd with never more than a tenth under way, and a bad one goes no further than that.
 func TestARolloutComesToItsEnd(t *testing.T) {
 	for _, bad := range []bool{false, true} {
@@ -189,18 +253,24 @@ func (w *world) condition(name string, kind v1alpha1.YurtCoordinatorConditionTyp
 	return ""
 }
 
-// replaces plays the Deployments of those Pods that are of an earlier shipment, and says of which pools these were.
+// replaces plays the Deployments of those Pods that are of an earlier shipment, and says of which pools these were, and of which
+// slot, as in p1/2.
 func (w *world) replaces() (pools []string) {
 	w.t.Helper()
-	var app v1beta1.YurtAppSet
-	w.get(edge.NamespaceSystem, edge.AppCoordinator, &app)
-	given := shipped(&app)
-	var pods corev1.PodList
-	w.list(&pods)
-	for i := range pods.Items {
-		if p := &pods.Items[i]; !given[poolOf(p)].made(p) {
-			pools = append(pools, string(poolOf(p)))
-			w.delete(p)
+	for _, slot := range edge.Slots() {
+		var app v1beta1.YurtAppSet
+		w.get(edge.NamespaceSystem, slot.App(), &app)
+		given := shipped(&app)
+		for _, p := range w.podsIn(slot) {
+			if given[poolOf(&p)].made(&p) {
+				continue
+			}
+			of := string(poolOf(&p))
+			if slot > 0 {
+				of = fmt.Sprintf("%s/%d", of, slot)
+			}
+			pools = append(pools, of)
+			w.delete(&p)
 		}
 	}
 	slices.Sort(pools)

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
@@ -32,13 +32,29 @@ type view struct {
 	settings settings
 	nodes    []corev1.Node
 	crew     crew
+	// slots is how many coordinators the pool must have, in as many slots.
+	slots edge.Slot
+}
+
+// apps are the YurtAppSets of the coordinators by their slots; nil where there is none.
+type apps [edge.MaxSlots]*v1beta1.YurtAppSet
+
+// has reports whether a pool has a workload in a slot.
+func (a apps) has(slot edge.Slot, pool edge.PoolName) bool {
+	return a[slot] != nil && slices.Contains(a[slot].Spec.Pools, string(pool))
+}
+
+// slotOfApp returns the slot that a YurtAppSet is for.
+func slotOfApp(app client.Object) (edge.Slot, bool) {
+	i := slices.IndexFunc(edge.Slots(), func(s edge.Slot) bool { return s.App() == app.GetName() })
+	return edge.Slot(i), i >= 0 && app.GetNamespace() == edge.NamespaceSystem
 }
 
 // census reads the input of a verdict on a pool.
 func (r *Reconciler) census(
-	ctx context.Context, pool edge.PoolName, app *v1beta1.YurtAppSet, says []v1alpha1.PoolSettings,
+	ctx context.Context, pool edge.PoolName, has apps, says []v1alpha1.PoolSettings,
 ) (view, error) {
-	v := view{census: Census{Pool: pool, Deployed: app != nil && slices.Contains(app.Spec.Pools, string(pool))}}
+	v := view{census: Census{Pool: pool, Deployed: has.has(0, pool)}}
 	var nodePool v1beta2.NodePool
 	err := r.cfg.Client.Get(ctx, client.ObjectKey{Name: string(pool)}, &nodePool)
 	if client.IgnoreNotFound(err) != nil {
@@ -85,17 +101,41 @@ func autonomous(node *corev1.Node) bool {
 	return duration || node.Annotations[edge.AnnotationAutonomy] == edge.AutonomyOn
 }
 
-// appSet returns the coordinators' YurtAppSet from a reader, or nil.
-func (r *Reconciler) appSet(ctx context.Context, from client.Reader) (*v1beta1.YurtAppSet, error) {
-	var app v1beta1.YurtAppSet
-	err := from.Get(ctx, client.ObjectKey{Namespace: edge.NamespaceSystem, Name: edge.AppCoordinator}, &app)
-	if apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // its absence is no error
+// slotsFor returns how many coordinators a pool must have by a YurtCoordinator and its settings: no more than it has nodes,
+// for no node has two. Those of the highest slots are left out, so that the others find nodes. While somebody wants no
+// changes, it is as many as the pool has.
+func (v view) slotsFor(c *v1alpha1.YurtCoordinator, has apps) edge.Slot {
+	if v.settings.held() && v.census.Deployed {
+		return has.given(v.census.Pool)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read YurtAppSet %s/%s: %w", edge.NamespaceSystem, edge.AppCoordinator, err)
+	return max(1, min(v.replicas(c), edge.Slot(len(v.nodes))))
+}
+
+// replicas returns how many coordinators are asked for.
+func (v view) replicas(c *v1alpha1.YurtCoordinator) edge.Slot {
+	return min(edge.Slot(ptr.Deref(c.Spec.Replicas, ptr.Deref(v.settings.Replicas, 1))), edge.MaxSlots)
+}
+
+// given returns in how many slots a pool has a workload.
+func (a apps) given(pool edge.PoolName) (n edge.Slot) {
+	for n < edge.MaxSlots && a.has(n, pool) {
+		n++
 	}
-	return &app, nil
+	return n
+}
+
+// apps reads the coordinators' YurtAppSets. They may be the cache's own, and must not be changed.
+func (r *Reconciler) apps(ctx context.Context, from client.Reader) (all apps, err error) {
+	var list v1beta1.YurtAppSetList
+	if err := from.List(ctx, &list, client.InNamespace(edge.NamespaceSystem), client.UnsafeDisableDeepCopy); err != nil {
+		return all, fmt.Errorf("list YurtAppSets of %s: %w", edge.NamespaceSystem, err)
+	}
+	for i := range list.Items {
+		if slot, ok := slotOfApp(&list.Items[i]); ok {
+			all[slot] = &list.Items[i]
+		}
+	}
+	return all, nil
 }
 
 func ofPool(pool edge.PoolName) client.MatchingLabels {

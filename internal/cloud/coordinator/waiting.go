@@ -39,7 +39,12 @@ func waitingStatus(was v1alpha1.YurtCoordinatorStatus, missing []string) wantedS
 	}
 	why := fmt.Sprintf("The API server does not serve %s, so the controller of YurtCoordinators does not run: "+
 		"install the CRD, in this version.", strings.Join(missing, ", "))
+	var standbys finding // which is only there where standbys are asked for
+	if f := asItWas(v1alpha1.YurtCoordinatorStandbysReady, ""); f.Reason != "" {
+		standbys = f
+	}
 	return wantedStatus{
+		standbys: standbys, coordinators: was.Coordinators,
 		pending: finding{Reason: ReasonKindNotServed, Message: why},
 		stalled: finding{OK: true, Reason: ReasonKindNotServed, Message: why}, from: was.Settings,
 		certs: asItWas(v1alpha1.YurtCoordinatorCertsReady, ReasonNotScheduled),

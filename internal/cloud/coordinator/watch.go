@@ -292,7 +292,8 @@ func ours(changed func(was, is client.Object) bool) func(was, is client.Object) 
 		if obj == nil {
 			obj = was
 		}
-		return obj.GetNamespace() == edge.NamespaceSystem && obj.GetName() == edge.AppCoordinator && changed(was, is)
+		_, slot := slotOfApp(obj)
+		return slot && changed(was, is)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,12 +36,12 @@ func replicaSet() *metav1.PartialObjectMetadata {
 	}}
 }
 
-// crew are the Pods that bear the labels of a pool's coordinator.
+// crew are the Pods that bear the labels of a pool's coordinators.
 type crew struct {
 	// made are those that a ReplicaSet controls, known or not: while a Deployment is deleted, its ReplicaSets go first.
 	made []corev1.Pod
-	// current is the coordinator, or nil.
-	current *corev1.Pod
+	// current is the coordinator in each slot, or nil.
+	current [edge.MaxSlots]*corev1.Pod
 	// foreign are the names of all others, in order.
 	foreign []string
 }
@@ -49,7 +50,7 @@ type crew struct {
 // pool's Deployment.
 func assign(pods []corev1.Pod, sets map[types.UID]bool) crew {
 	var c crew
-	var ours []corev1.Pod
+	var ours [edge.MaxSlots][]corev1.Pod
 	for _, p := range pods {
 		set := setOf(&p)
 		switch {
@@ -57,13 +58,34 @@ func assign(pods []corev1.Pod, sets map[types.UID]bool) crew {
 			c.foreign = append(c.foreign, p.Name)
 			continue
 		case sets[set]:
-			ours = append(ours, p)
+			if slot, ok := slotOf(&p); ok {
+				ours[slot] = append(ours[slot], p)
+			}
 		}
 		c.made = append(c.made, p)
 	}
-	c.current = current(ours)
+	for slot := range ours {
+		c.current[slot] = current(ours[slot])
+	}
 	slices.Sort(c.foreign)
 	return c
+}
+
+// slotOf returns the slot of a Pod of ours. Its Deployment has given it the label.
+func slotOf(p *corev1.Pod) (edge.Slot, bool) {
+	text, standby := p.Labels[edge.LabelSlot]
+	n, err := strconv.Atoi(text)
+	return edge.Slot(n), !standby || err == nil && edge.Slot(n).Valid()
+}
+
+// taken reports whether a coordinator of another slot is on a node, which can have one only.
+func (c crew) taken(node string, but edge.Slot) bool {
+	for slot, pod := range c.current {
+		if pod != nil && edge.Slot(slot) != but && pod.Spec.NodeName == node {
+			return true
+		}
+	}
+	return false
 }
 
 // setOf returns the UID of the ReplicaSet that controls a Pod; empty means that none does. A mirror Pod has none,

@@ -57,8 +57,8 @@ func TestAssign(t *testing.T) {
 	} {
 		got := assign(c.pods, map[types.UID]bool{"ours": true, "theirs": false})
 		name := ""
-		if got.current != nil {
-			name = got.current.Name
+		if got.current[0] != nil {
+			name = got.current[0].Name
 		}
 		if name != c.current || strings.Join(got.foreign, " ") != c.foreign || len(got.made) != c.made {
 			t.Errorf("%s: the coordinator is %q, foreign %q, made %d; want %q, %q, %d",
@@ -119,7 +119,7 @@ func TestForgedByANode(t *testing.T) {
 		cloudtest.Flag("enable-admission-plugins", "NodeRestriction"))
 	k.makePool("forged", 3)
 	genuine := k.runPod("forged", "one", 1)
-	k.sign()
+	k.sign("forged")
 	k.eventually("forged", allReady+"forged-n1")
 
 	thief := cloudtest.Client(t, cloudtest.As(k.cfg, "system:node:forged-n3", "system:nodes", "system:authenticated"))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -34,16 +35,17 @@ const (
 	placeholder = edge.PoolName("{{nodepool-name}}")
 )
 
-// Wanted is a pool that must have a coordinator.
+// Wanted is a pool that must have a coordinator in a slot.
 type Wanted struct {
 	Pool     edge.PoolName
+	Slot     edge.Slot
 	Image    string
 	Taints   []corev1.Taint
 	Settings v1alpha1.CoordinatorSettings
 }
 
-// AppSet returns the YurtAppSet in which each of these pools has what it is to have.
-func AppSet(c Config, pools []Wanted) (*v1beta1.YurtAppSet, error) {
+// AppSet returns the YurtAppSet of a slot in which each of these pools has what it is to have there.
+func AppSet(c Config, slot edge.Slot, pools []Wanted) (*v1beta1.YurtAppSet, error) {
 	given := make(map[edge.PoolName]shipment, len(pools))
 	for _, p := range pools {
 		var err error
@@ -51,20 +53,21 @@ func AppSet(c Config, pools []Wanted) (*v1beta1.YurtAppSet, error) {
 			return nil, err
 		}
 	}
-	return appSet(c, given)
+	return appSet(c, slot, given)
 }
 
-// appSet returns the YurtAppSet that runs a coordinator in each of these pools, from what they are given. Pools that differ
-// only in their names share a tweak: with one tweak per pool, a YurtAppSet of some thousand pools would be too large for etcd.
-func appSet(c Config, pools map[edge.PoolName]shipment) (*v1beta1.YurtAppSet, error) {
+// appSet returns the YurtAppSet that runs a slot's coordinator in each of these pools, from what they are given. Pools that
+// differ only in their names share a tweak: with one tweak per pool, a YurtAppSet of some thousand pools would be too large for
+// etcd.
+func appSet(c Config, slot edge.Slot, pools map[edge.PoolName]shipment) (*v1beta1.YurtAppSet, error) {
 	app := &v1beta1.YurtAppSet{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1beta1.GroupVersion.String(), Kind: "YurtAppSet"},
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: edge.NamespaceSystem, Name: edge.AppCoordinator, Labels: map[string]string{labelManagedBy: FieldOwner},
+			Namespace: edge.NamespaceSystem, Name: slot.App(), Labels: map[string]string{labelManagedBy: FieldOwner},
 		},
 	}
 	app.Spec.RevisionHistoryLimit = ptr.To[int32](3)
-	deployment := template(c)
+	deployment := template(c, slot)
 	app.Spec.Workload.WorkloadTemplate.DeploymentTemplate = deployment
 	pods, err := canonical(deployment.Spec.Template.Spec)
 	if err != nil {
@@ -74,7 +77,7 @@ func appSet(c Config, pools map[edge.PoolName]shipment) (*v1beta1.YurtAppSet, er
 	for _, pool := range slices.Sorted(maps.Keys(pools)) {
 		i, known := groups[pools[pool]]
 		if !known {
-			tweaks, err := tweaksTo(pods, pools[pool])
+			tweaks, err := tweaksTo(pods, slot, pools[pool])
 			if err != nil {
 				return nil, fmt.Errorf("tweaks of pool %s: %w", pool, err)
 			}
@@ -114,13 +117,17 @@ func tolerations(taints []corev1.Taint, more []corev1.Toleration) []corev1.Toler
 	return append(all, more...)
 }
 
-func template(c Config) *v1beta1.DeploymentTemplateSpec {
+func template(c Config, slot edge.Slot) *v1beta1.DeploymentTemplateSpec {
 	labels := map[string]string{edge.LabelApp: edge.AppCoordinator, labelManagedBy: FieldOwner}
+	selects := map[string]string{edge.LabelApp: edge.AppCoordinator}
+	if slot != 0 {
+		labels[edge.LabelSlot], selects[edge.LabelSlot] = strconv.Itoa(int(slot)), strconv.Itoa(int(slot))
+	}
 	return &v1beta1.DeploymentTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: labels},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To[int32](1),
-			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{edge.LabelApp: edge.AppCoordinator}},
+			Selector: &metav1.LabelSelector{MatchLabels: selects},
 			// The old Pod is told to go before the new one is made, but is not waited for: one on a dead node stays for as
 			// long as its Node does. Until it has drained, hubs go by the ConfigMap, which names the newest; on one node
 			// the port keeps the two apart.
@@ -133,7 +140,7 @@ func template(c Config) *v1beta1.DeploymentTemplateSpec {
 			RevisionHistoryLimit: ptr.To[int32](1),
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       podSpec(c, Wanted{Image: c.image(""), Settings: c.Settings}),
+				Spec:       podSpec(c, Wanted{Slot: slot, Image: c.image(""), Settings: c.Settings}),
 			},
 		},
 	}
@@ -149,7 +156,7 @@ func podSpec(c Config, p Wanted) corev1.PodSpec {
 		PriorityClassName:             cmp.Or(p.Settings.PriorityClassName, defaultPriorityClass),
 		TerminationGracePeriodSeconds: ptr.To[int64](10), // it drains for two seconds
 		NodeSelector:                  p.Settings.NodeSelector,
-		Affinity:                      affinity(p.Settings),
+		Affinity:                      affinity(p.Settings, p.Slot),
 		Tolerations:                   tolerations(p.Taints, p.Settings.Tolerations),
 		SecurityContext: &corev1.PodSecurityContext{
 			RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](nonroot), RunAsGroup: ptr.To[int64](nonroot),
@@ -160,7 +167,7 @@ func podSpec(c Config, p Wanted) corev1.PodSpec {
 		Volumes: []corev1.Volume{
 			// Not optional: so the Pod waits for its certificate.
 			{Name: certsVolume, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
-				SecretName: placeholder.CoordinatorSecret(), DefaultMode: ptr.To[int32](0o400), Optional: ptr.To(false),
+				SecretName: placeholder.CoordinatorSecretIn(p.Slot), DefaultMode: ptr.To[int32](0o400), Optional: ptr.To(false),
 			}}},
 			// As large as the container's memory, because its pages count there.
 			{Name: dataVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
@@ -243,7 +250,7 @@ func probe(path string, period int32) *corev1.Probe {
 	}
 }
 
-// Service returns the Service of all coordinators. Each node sees only its own pool's coordinator behind it.
+// Service returns the Service of all coordinators. Each node sees only its own pool's coordinators behind it.
 func Service() *corev1.Service {
 	return &corev1.Service{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
@@ -255,6 +262,8 @@ func Service() *corev1.Service {
 		Spec: corev1.ServiceSpec{
 			Type:     corev1.ServiceTypeClusterIP,
 			Selector: map[string]string{edge.LabelApp: edge.AppCoordinator},
+			// Each coordinator counts its own revisions: a client stays with the one that it has, as long as that serves.
+			SessionAffinity: corev1.ServiceAffinityClientIP,
 			Ports: []corev1.ServicePort{{
 				Name: "https", Protocol: corev1.ProtocolTCP, Port: edge.PortCoordinator,
 				TargetPort: intstr.FromInt32(edge.PortCoordinator),

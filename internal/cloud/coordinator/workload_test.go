@@ -35,7 +35,7 @@ func TestTheYurtAppSetIsSmall(t *testing.T) {
 		}
 		pools = append(pools, w)
 	}
-	app, err := AppSet(Config{Image: image, Version: "v1"}.completed(), pools)
+	app, err := AppSet(Config{Image: image, Version: "v1"}.completed(), 0, pools)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,11 +51,11 @@ func TestAppSetDoesNotDependOnTheOrder(t *testing.T) {
 	config := Config{Image: "x", Version: "1", PullSecrets: []string{"pull"}}.completed()
 	config.Settings.Verbosity = ptr.To[int32](2)
 	a.Settings, b.Settings, c.Settings = config.Settings, config.Settings, config.Settings
-	one, err := AppSet(config, []Wanted{a, b, c})
+	one, err := AppSet(config, 0, []Wanted{a, b, c})
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := AppSet(config, []Wanted{c, b, a})
+	other, err := AppSet(config, 0, []Wanted{c, b, a})
 	if err != nil || toJSON(one) != toJSON(other) {
 		t.Errorf("%v:\n%s\n%s", err, toJSON(one), toJSON(other))
 	}
@@ -78,7 +78,7 @@ func TestAppSetDoesNotDependOnTheOrder(t *testing.T) {
 // TestEachTweakFitsTheSpecAlone: OpenYurt's webhook tries it on a Deployment without metadata, where the pool has no name.
 func TestEachTweakFitsTheSpecAlone(t *testing.T) {
 	wanted := []Wanted{{Pool: "a", Image: "x:1", Taints: tainted}, {Pool: "b"}, {Pool: "c", Settings: manySettings()}}
-	app, err := AppSet(Config{Image: "x", Version: "1"}.completed(), wanted)
+	app, err := AppSet(Config{Image: "x", Version: "1"}.completed(), 0, wanted)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestReadiness(t *testing.T) {
 		{pod("n", "i"), ReasonPodNotReady, "describe pod"},
 		{pod("n", "i", ready), ReasonServing, "on node n"},
 	} {
-		f := readiness(c.pod, "i")
+		f := readiness(c.pod, 0, "i")
 		if f.Reason != c.reason || f.OK != (c.reason == ReasonServing) || !strings.Contains(f.Message, c.says) {
 			t.Errorf("%+v, want %s", f, c.reason)
 		}

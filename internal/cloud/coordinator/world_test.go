@@ -11,8 +11,10 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"math/big"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +27,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -79,6 +82,7 @@ type world struct {
 	signerCert                 *x509.Certificate
 	uids                       int
 	refuses                    string   // the kind of which nothing may be applied
+	keeps                      string   // the name of what can't be deleted
 	applies                    []string // the resourceVersions with which the YurtAppSet was applied
 }
 
@@ -181,7 +185,12 @@ func (w *world) hooks() interceptor.Funcs {
 			return w.write(func() error { return c.Create(ctx, o, opts...) })
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			return w.write(func() error { return c.Delete(ctx, o, opts...) })
+			return w.write(func() error {
+				if w.keeps == o.GetName() {
+					return apierrors.NewForbidden(schema.GroupResource{}, o.GetName(), errors.New("a policy says no"))
+				}
+				return c.Delete(ctx, o, opts...)
+			})
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			if cloudtest.IsDryRun(opts) { // see objects.Peek
@@ -282,7 +291,7 @@ func (w *world) passes() {
 // play is the part of Kubernetes.
 func (w *world) play() {
 	w.playService()
-	w.playAppSet()
+	w.playAppSets()
 	w.playPods()
 	if w.approves {
 		w.playApprover()
@@ -300,60 +309,87 @@ func (w *world) playService() {
 	}
 }
 
-// playAppSet keeps a Deployment and a Pod for each pool.
-func (w *world) playAppSet() {
+// playAppSets keeps a Deployment and a Pod for each pool in each slot.
+func (w *world) playAppSets() {
+	for _, slot := range edge.Slots() {
+		w.playAppSet(slot)
+	}
+}
+
+func (w *world) playAppSet(slot edge.Slot) {
 	var app v1beta1.YurtAppSet
-	if !w.get(edge.NamespaceSystem, edge.AppCoordinator, &app) {
+	if !w.get(edge.NamespaceSystem, slot.App(), &app) {
 		return
 	}
-	var deployments appsv1.DeploymentList
-	w.list(&deployments)
-	var pods corev1.PodList
-	w.list(&pods)
+	deployments, pods := w.deploymentsIn(slot), w.podsIn(slot)
 	for _, pool := range app.Spec.Pools {
-		labels := map[string]string{edge.LabelApp: edge.AppCoordinator, edge.LabelNodePool: pool}
-		name := edge.AppCoordinator + "-" + pool
-		if !slices.ContainsFunc(deployments.Items, func(d appsv1.Deployment) bool { return d.Name == name }) {
-			w.create(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
-				Namespace: edge.NamespaceSystem, Name: name,
-				Labels: map[string]string{edge.LabelApp: edge.AppCoordinator, edge.LabelWorkloadPool: pool},
-			}})
+		its := map[string]string{edge.LabelApp: edge.AppCoordinator, edge.LabelNodePool: pool}
+		if slot > 0 {
+			its[edge.LabelSlot] = app.Spec.Workload.WorkloadTemplate.DeploymentTemplate.Spec.Template.Labels[edge.LabelSlot]
+		}
+		name := slot.App() + "-" + pool
+		if !slices.ContainsFunc(deployments, func(d appsv1.Deployment) bool { return d.Name == name }) {
+			own := maps.Clone(its)
+			delete(own, edge.LabelNodePool)
+			own[edge.LabelWorkloadPool] = pool
+			w.create(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceSystem, Name: name, Labels: own}})
 		}
 		mine := func(p corev1.Pod) bool { return p.Labels[edge.LabelNodePool] == pool && p.DeletionTimestamp.IsZero() }
-		if !slices.ContainsFunc(pods.Items, mine) {
+		if !slices.ContainsFunc(pods, mine) {
 			given, _ := shippedTo(&app, edge.PoolName(pool))
 			var spec corev1.PodSpec
-			if err := json.Unmarshal([]byte(given.spec), &spec); err != nil {
+			text := strings.ReplaceAll(given.spec, string(placeholder), pool)
+			if err := json.Unmarshal([]byte(text), &spec); err != nil {
 				w.t.Fatal(err)
 			}
 			w.uids++
 			w.create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-				Namespace: edge.NamespaceSystem, Name: fmt.Sprintf("%s-%d", name, w.uids), Labels: labels,
+				Namespace: edge.NamespaceSystem, Name: fmt.Sprintf("%s-%d", name, w.uids), Labels: its,
 				Annotations:       map[string]string{annotationShipment: given.mark},
-				CreationTimestamp: metav1.NewTime(w.clock.Now()), OwnerReferences: madeBy(w.replicaSet(name, labels)),
+				CreationTimestamp: metav1.NewTime(w.clock.Now()), OwnerReferences: madeBy(w.replicaSet(name, its)),
 			}, Spec: spec})
 		}
 	}
-	for i := range deployments.Items {
-		if pool := deployments.Items[i].Labels[edge.LabelWorkloadPool]; !slices.Contains(app.Spec.Pools, pool) {
-			w.delete(&deployments.Items[i])
+	for i := range deployments {
+		if pool := deployments[i].Labels[edge.LabelWorkloadPool]; !slices.Contains(app.Spec.Pools, pool) {
+			w.delete(&deployments[i])
 		}
 	}
-	for i := range pods.Items {
-		if pool := pods.Items[i].Labels[edge.LabelNodePool]; !slices.Contains(app.Spec.Pools, pool) {
-			w.delete(&pods.Items[i])
+	for i := range pods {
+		if pool := pods[i].Labels[edge.LabelNodePool]; !slices.Contains(app.Spec.Pools, pool) {
+			w.delete(&pods[i])
 		}
 	}
 }
 
+// labelledFor reports whether labels are those of what is in a slot.
+func labelledFor(its map[string]string, slot edge.Slot) bool {
+	is := its[edge.LabelSlot]
+	return slot == 0 && is == "" || slot > 0 && is == strconv.Itoa(int(slot))
+}
+
+func (w *world) deploymentsIn(slot edge.Slot) []appsv1.Deployment {
+	w.t.Helper()
+	var all appsv1.DeploymentList
+	w.list(&all)
+	return slices.DeleteFunc(all.Items, func(d appsv1.Deployment) bool { return !labelledFor(d.Labels, slot) })
+}
+
+func (w *world) podsIn(slot edge.Slot) []corev1.Pod {
+	w.t.Helper()
+	var all corev1.PodList
+	w.list(&all)
+	return slices.DeleteFunc(all.Items, func(p corev1.Pod) bool { return !labelledFor(p.Labels, slot) })
+}
+
 // replicaSet returns the ReplicaSet of a Deployment, made where it is missing.
-func (w *world) replicaSet(deployment string, labels map[string]string) *appsv1.ReplicaSet {
+func (w *world) replicaSet(deployment string, its map[string]string) *appsv1.ReplicaSet {
 	var d appsv1.Deployment
 	w.get(edge.NamespaceSystem, deployment, &d)
 	set := &appsv1.ReplicaSet{}
 	if !w.get(edge.NamespaceSystem, deployment+"-5d4f", set) {
 		set = &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{
-			Namespace: edge.NamespaceSystem, Name: deployment + "-5d4f", Labels: labels, OwnerReferences: madeBy(&d),
+			Namespace: edge.NamespaceSystem, Name: deployment + "-5d4f", Labels: its, OwnerReferences: madeBy(&d),
 		}}
 		w.create(set)
 	}
@@ -382,7 +418,7 @@ func (w *world) playPods() {
 			var nodes corev1.NodeList
 			w.list(&nodes)
 			for _, n := range nodes.Items {
-				if poolOf(&n) == poolOf(p) && len(n.Spec.Taints) == 0 {
+				if poolOf(&n) == poolOf(p) && len(n.Spec.Taints) == 0 && fits(p, n.Name, pods.Items) {
 					p.Spec.NodeName = n.Name
 					w.update(p)
 					break
@@ -391,11 +427,34 @@ func (w *world) playPods() {
 		}
 		var s corev1.Secret
 		if p.Spec.NodeName != "" && podCondition(p, corev1.PodReady) == nil &&
-			w.get(edge.NamespaceSystem, poolOf(p).CoordinatorSecret(), &s) {
+			w.get(edge.NamespaceSystem, p.Spec.Volumes[0].Secret.SecretName, &s) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 			w.updateStatus(p)
 		}
 	}
+}
+
+// fits reports whether a node has no other Pod that a Pod must keep off, or that keeps it off, as the scheduler finds it out.
+func fits(pod *corev1.Pod, node string, pods []corev1.Pod) bool {
+	keepsOff := func(a, b *corev1.Pod) bool {
+		if a.Spec.Affinity == nil || a.Spec.Affinity.PodAntiAffinity == nil {
+			return false
+		}
+		for _, term := range a.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+			selector, err := metav1.LabelSelectorAsSelector(term.LabelSelector)
+			if err == nil && term.TopologyKey == corev1.LabelHostname && selector.Matches(labels.Set(b.Labels)) {
+				return true
+			}
+		}
+		return false
+	}
+	for i := range pods {
+		other := &pods[i]
+		if other.Spec.NodeName == node && other.Name != pod.Name && (keepsOff(pod, other) || keepsOff(other, pod)) {
+			return false
+		}
+	}
+	return true
 }
 
 // requests are the requests for certificates for kubelets.

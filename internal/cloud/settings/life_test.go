@@ -261,7 +261,9 @@ func TestRefusedByTheAPIServer(t *testing.T) {
 		"a flag without a value": {runs(func(c *v1alpha1.CoordinatorSettings) {
 			c.ExtraArgs = []string{"--audit-log-path", "x"}
 		}), "should match"},
-		"no nodes": {runs(func(c *v1alpha1.CoordinatorSettings) { c.MinNodes = ptr.To[int32](0) }), "greater than or equal to 1"},
+		"no nodes":       {runs(func(c *v1alpha1.CoordinatorSettings) { c.MinNodes = ptr.To[int32](0) }), "or equal to 1"},
+		"no coordinator": {runs(func(c *v1alpha1.CoordinatorSettings) { c.Replicas = ptr.To[int32](0) }), "or equal to 1"},
+		"four of them":   {runs(func(c *v1alpha1.CoordinatorSettings) { c.Replicas = ptr.To[int32](4) }), "or equal to 3"},
 		"no quota": {runs(func(c *v1alpha1.CoordinatorSettings) {
 			c.MirrorQuota = ptr.To(resource.MustParse("1"))
 		}), "use 8Mi to"},
@@ -298,7 +300,8 @@ func runs(change func(*v1alpha1.CoordinatorSettings)) func(*v1alpha1.PoolSetting
 
 func allOfACoordinator() v1alpha1.CoordinatorSettings {
 	return v1alpha1.CoordinatorSettings{
-		Create: v1alpha1.CreateAlways, MinNodes: ptr.To[int32](1), Paused: ptr.To(true),
+		Create: v1alpha1.CreateAlways, MinNodes: ptr.To[int32](1), Replicas: ptr.To[int32](3),
+		Paused:    ptr.To(true),
 		ExtraArgs: []string{"--audit-log-path=/dev/stderr", "--verbose=1"}, OwnSecrets: ptr.To(true), Verbosity: ptr.To[int32](4),
 		MirrorQuota: ptr.To(resource.MustParse("256Mi")), OwnQuota: ptr.To(resource.MustParse("67108864")),
 		EtcdQuota: ptr.To(resource.MustParse("0.5Gi")), NodeSelector: map[string]string{"ups": "yes"},

@@ -1,0 +1,596 @@
+package coordinator
+
+import (
+	"bytes"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/internal/cloud/certs"
+	"yurtcoordinator/internal/cloud/cloudtest"
+	"yurtcoordinator/internal/edge"
+)
+
+// replicas changes how many coordinators a YurtCoordinator asks for.
+func (w *world) replicas(name string, n int32) {
+	w.t.Helper()
+	var c v1alpha1.YurtCoordinator
+	w.get("", name, &c)
+	c.Spec.Replicas = ptr.To(n)
+	c.Generation++
+	w.update(&c)
+}
+
+// slots says a pool's coordinators in short, as the status has them: "0 on p1-n1 ready, 1 on p1-n2".
+func (w *world) slots(name string) string {
+	w.t.Helper()
+	var c v1alpha1.YurtCoordinator
+	w.get("", name, &c)
+	var all []string
+	for _, s := range c.Status.Coordinators {
+		text := fmt.Sprintf("%d on %s", s.Slot, s.NodeName)
+		if s.Ready {
+			text += " ready"
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, ", ")
+}
+
+// inSlot checks all that a pool's coordinator in a slot must have, as those see it who use it, and returns its Pod's UID.
+func (w *world) inSlot(cr string, pool edge.PoolName, slot edge.Slot, node, ip string) types.UID {
+	w.t.Helper()
+	pods := w.podsIn(slot)
+	if len(pods) != 1 || pods[0].Spec.NodeName != node {
+		w.t.Fatalf("slot %d has %d Pods, want one on %s", slot, len(pods), node)
+	}
+	var mounted, home, operators corev1.Secret
+	var hint corev1.ConfigMap
+	w.get(edge.NamespaceSystem, pool.CoordinatorSecretIn(slot), &mounted)
+	w.get(edge.NamespaceSystem, pool.CoordinatorSecret(), &home)
+	w.get(edge.NamespaceSystem, pool.KubeconfigSecret(), &operators)
+	w.get(edge.NamespaceSystem, pool.DiscoveryConfigMap(), &hint)
+	if mounts := pods[0].Spec.Volumes[0].Secret.SecretName; mounts != mounted.Name {
+		w.t.Errorf("slot %d mounts %s, not %s", slot, mounts, mounted.Name)
+	}
+	server := fmt.Sprintf("https://%s:10270", ip)
+	cert := w.leaf(pairIn(&mounted, "tls.crt", "tls.key"))
+	generation, err := edge.GenerationIn(cert)
+	if err != nil || generation.Slot != slot || generation.Number == 0 ||
+		hint.Data[slot.ServerKey()] != server || hint.Data[slot.GenerationKey()] != generation.String() {
+		w.t.Errorf("slot %d is of generation %v, %v, and hubs are told %v", slot, generation, err, hint.Data)
+	}
+	roots := poolOfCerts([]byte(hint.Data["ca.crt"]))
+	for _, called := range []string{hint.Data["serverName"], ip, serviceIP} {
+		if _, err := cert.Verify(x509.VerifyOptions{DNSName: called, Roots: roots, CurrentTime: w.clock.Now()}); err != nil {
+			w.t.Errorf("slot %d as %s: %v", slot, called, err)
+		}
+	}
+	if len(cert.IPAddresses) != 2 {
+		w.t.Errorf("slot %d has a certificate for %v", slot, cert.IPAddresses)
+	}
+	if slot > 0 && bytes.Equal(mounted.Data["tls.key"], home.Data["tls.key"]) {
+		w.t.Errorf("slot %d has the key of slot 0", slot)
+	}
+	for _, key := range []string{keyClientCA, keyPoolNodes, keyDenied, keyKubeletCert, keyKubeletKey} {
+		if !bytes.Equal(mounted.Data[key], home.Data[key]) {
+			w.t.Errorf("slot %d has another %s", slot, key)
+		}
+	}
+	config, err := clientcmd.Load(operators.Data["kubeconfig"])
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	at, err := clientcmd.NewNonInteractiveClientConfig(*config, contextOf(pool, slot), nil, nil).ClientConfig()
+	if err != nil || at.Host != server || !bytes.Equal(at.CAData, []byte(hint.Data["ca.crt"])) {
+		w.t.Fatalf("operators of slot %d: %v, %v", slot, at, err)
+	}
+	user := w.leaf(certs.Pair{Cert: at.CertData, Key: at.KeyData})
+	if user.Subject.CommonName != "openyurt:operator:"+string(pool) {
+		w.t.Errorf("operators of slot %d are %v", slot, user.Subject)
+	}
+	if pods[0].Annotations[annotationCertsHash] != digest(mounted.Data) {
+		w.t.Errorf("kubelet has not been told of the Secret of slot %d", slot)
+	}
+	var c v1alpha1.YurtCoordinator
+	w.get("", cr, &c)
+	want := v1alpha1.CoordinatorInSlot{Slot: int32(slot), NodeName: node, Ready: true, Generation: generation.String()}
+	if !slices.Contains(c.Status.Coordinators, want) {
+		w.t.Errorf("the status says %+v, not %+v", c.Status.Coordinators, want)
+	}
+	return pods[0].UID
+}
+
+// alone checks that a pool has slot 0 and nothing of any other.
+func (w *world) alone(cr string, pool edge.PoolName) {
+	w.t.Helper()
+	var hint corev1.ConfigMap
+	var operators corev1.Secret
+	w.get(edge.NamespaceSystem, pool.DiscoveryConfigMap(), &hint)
+	w.get(edge.NamespaceSystem, pool.KubeconfigSecret(), &operators)
+	if keys := slices.Sorted(maps.Keys(hint.Data)); !slices.Equal(keys, []string{
+		"ca.crt", "generation", "kubelet-clients", "nodes", "server", "serverName",
+	}) {
+		w.t.Errorf("hubs are told %v", keys)
+	}
+	config, err := clientcmd.Load(operators.Data["kubeconfig"])
+	if err != nil || len(config.Contexts) != 1 || len(config.Clusters) != 1 {
+		w.t.Errorf("operators have %v, %v", config, err)
+	}
+	for _, slot := range edge.Slots()[1:] {
+		if w.get(edge.NamespaceSystem, pool.CoordinatorSecretIn(slot), &corev1.Secret{}) ||
+			len(w.podsIn(slot)) > 0 || len(w.deploymentsIn(slot)) > 0 {
+			w.t.Errorf("something of slot %d is left", slot)
+		}
+	}
+	if got := w.condition(cr, v1alpha1.YurtCoordinatorStandbysReady); got != "" {
+		w.t.Errorf("StandbysReady=%s, though none are asked for", got)
+	}
+}
+
+const allReadyStandbys = "Pending=False/Deployed CertsReady=True/Issued Ready=True/Serving StandbysReady=True/AllServe on "
+
+func TestReplicas(t *testing.T) {
+	w := newWorld(t)
+	w.pool("p1", 3)
+	w.coordinator("c1", "p1")
+	w.turns(8)
+	w.complete("c1", "p1", "p1-n1", "192.0.2.1")
+	w.alone("c1", "p1")
+	first := w.inSlot("c1", "p1", 0, "p1-n1", "192.0.2.1")
+	var secret, same corev1.Secret
+	w.get(edge.NamespaceSystem, edge.PoolName("p1").CoordinatorSecret(), &secret)
+
+	w.replicas("c1", 3)
+	w.turns(2)
+	if got := w.condition("c1", v1alpha1.YurtCoordinatorStandbysReady); got != "False/"+ReasonNotAllServe {
+		t.Errorf("at first: %s", got)
+	}
+	w.measure("coordinators_missing", `{pool="p1"} 2`)
+	w.turns(12)
+	if got := w.status("c1"); got != allReadyStandbys+"p1-n1" {
+		t.Fatal(got)
+	}
+	ids := map[types.UID]bool{}
+	for i, slot := range edge.Slots() {
+		ids[w.inSlot("c1", "p1", slot, fmt.Sprintf("p1-n%d", i+1), fmt.Sprintf("192.0.2.%d", i+1))] = true
+	}
+	w.get(edge.NamespaceSystem, edge.PoolName("p1").CoordinatorSecret(), &same)
+	if !ids[first] || len(ids) != 3 || !bytes.Equal(same.Data["tls.crt"], secret.Data["tls.crt"]) {
+		t.Error("slot 0 was made anew")
+	}
+	w.measure("coordinators_missing", "")
+	w.measure("certificates_issued_total", `{kind="authority"} 1
+		{kind="kubelet-client"} 1
+		{kind="operator"} 1
+		{kind="serving"} 3`)
+	writes := w.writes
+	if w.turns(3); w.writes != writes {
+		t.Errorf("%d writes at rest", w.writes-writes)
+	}
+	if w.restart(); w.writes != 0 {
+		t.Fatal(w.writes)
+	}
+	if w.turns(3); w.writes != 0 {
+		t.Errorf("%d writes at a start", w.writes)
+	}
+
+	w.replicas("c1", 1)
+	w.turns(4)
+	w.alone("c1", "p1")
+	w.complete("c1", "p1", "p1-n1", "192.0.2.1")
+	if w.inSlot("c1", "p1", 0, "p1-n1", "192.0.2.1") != first {
+		t.Error("slot 0 was made anew when the others went")
+	}
+	for _, event := range []string{
+		"Normal ServingCertificateIssued For the standby in slot 1 of pool p1 on node p1-n2: there is none",
+		"Normal AllServe StandbysReady is true",
+		"Normal StandbyRemoved Pool p1 has no coordinator in slot 2 any more",
+	} {
+		if n := count(w.events, event); n != 1 {
+			t.Errorf("%d Events %q in %q", n, event, w.events)
+		}
+	}
+
+	w.replicas("c1", 2)
+	w.turns(8)
+	generation := func() string {
+		var c v1alpha1.YurtCoordinator
+		w.get("", "c1", &c)
+		return c.Status.Coordinators[1].Generation
+	}
+	was := generation()
+	w.inSlot("c1", "p1", 1, "p1-n2", "192.0.2.2")
+	standby := w.podsIn(1)[0]
+	w.delete(&standby)
+	w.turns(4)
+	w.inSlot("c1", "p1", 1, "p1-n2", "192.0.2.2")
+	before, _ := edge.ParseGeneration(was)
+	if after, err := edge.ParseGeneration(generation()); err != nil || !after.Younger(before) {
+		t.Errorf("a new Pod is of generation %v, %v, after %v", after, err, before)
+	}
+	w.delete(&v1alpha1.YurtCoordinator{ObjectMeta: metav1.ObjectMeta{Name: "c1"}})
+	w.turns(6)
+	if got := w.status("c1"); got != "gone" {
+		t.Error(got)
+	}
+	w.nothing("p1")
+}
+
+// count says how many of these begin so.
+func count(events said, prefix string) (n int) {
+	for _, e := range events {
+		if strings.HasPrefix(e, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestStandbysKilledAnywhere kills the controller at each write by which a standby comes and goes.
+func TestStandbysKilledAnywhere(t *testing.T) {
+	kills := 0
+	for standbyKilledAt(t, kills+1) {
+		kills++
+	}
+	if kills < 10 {
+		t.Errorf("only %d writes for a standby", kills)
+	}
+	t.Logf("%d kills", kills)
+}
+
+func standbyKilledAt(t *testing.T, n int) (killed bool) {
+	w := newWorld(t)
+	w.pool("p1", 3)
+	w.coordinator("c1", "p1")
+	until := func(status string) {
+		for i := 0; i < 10 && w.status("c1") != status; i++ {
+			w.turns(1)
+		}
+		w.turns(1)
+	}
+	until(allReady + "p1-n1")
+	w.writes, w.fatal = 0, n
+	w.replicas("c1", 2)
+	w.turns(1)
+	until(allReadyStandbys + "p1-n1")
+	w.inSlot("c1", "p1", 0, "p1-n1", "192.0.2.1")
+	w.inSlot("c1", "p1", 1, "p1-n2", "192.0.2.2")
+	w.replicas("c1", 1)
+	w.turns(5)
+	w.alone("c1", "p1")
+	w.complete("c1", "p1", "p1-n1", "192.0.2.1")
+	if t.Failed() {
+		t.Fatalf("killed at write %d", n)
+	}
+	return w.fatal == 0
+}
+
+// TestAnUpgradeLeavesOneRunning: the coordinators of a pool are replaced one after another, slot 0 last.
+func TestAnUpgradeLeavesOneRunning(t *testing.T) {
+	w := newWorld(t)
+	w.pool("p1", 3)
+	w.pool("p2", 3)
+	w.coordinator("c1", "p1")
+	w.coordinator("c2", "p2")
+	w.replicas("c1", 3)
+	w.replicas("c2", 2)
+	w.turns(14)
+	for _, c := range []string{"c1", "c2"} {
+		if got := w.status(c); !strings.Contains(got, "StandbysReady=True/AllServe") {
+			t.Fatalf("%s: %s", c, got)
+		}
+	}
+	w.says("all", func(s *v1alpha1.PoolSettingsSpec) { s.Coordinator.Verbosity = ptr.To[int32](2) })
+	for _, want := range []string{"p1/2", "p1/1", "p1", "p2/1", "p2"} {
+		w.turns(3)
+		if got := w.replaces(); !slices.Equal(got, []string{want}) {
+			t.Fatalf("replaced are %v, want %s", got, want)
+		}
+		w.turns(1)
+		for _, c := range []string{"c1", "c2"} {
+			if got := w.status(c); !strings.Contains(got, "Ready=True/Serving") {
+				t.Fatalf("while %s is replaced, %s is %s", want, c, got)
+			}
+		}
+		w.turns(3)
+	}
+	for _, c := range []string{"c1", "c2"} {
+		w.turns(3)
+		if got := w.condition(c, v1alpha1.YurtCoordinatorReconciling); got != "False/"+ReasonUpToDate {
+			t.Errorf("%s: %s", c, got)
+		}
+	}
+}
+
+// TestABadVersionStopsAtAStandby.
+func TestABadVersionStopsAtAStandby(t *testing.T) {
+	w := newWorld(t)
+	w.pool("p1", 3)
+	w.coordinator("c1", "p1")
+	w.replicas("c1", 2)
+	w.turns(10)
+	w.schedules = false // which stands in for what never becomes ready
+	w.says("all", func(s *v1alpha1.PoolSettingsSpec) { s.Coordinator.Verbosity = ptr.To[int32](2) })
+	w.turns(3)
+	if got := w.replaces(); !slices.Equal(got, []string{"p1/1"}) {
+		t.Fatalf("replaced: %v", got)
+	}
+	w.turns(20)
+	if got := w.replaces(); len(got) > 0 {
+		t.Errorf("and then %v", got)
+	}
+	if got := w.status("c1"); !strings.Contains(got, "Ready=True/Serving StandbysReady=False/NotAllServe") {
+		t.Error(got)
+	}
+}
+
+// TestNoMoreCoordinatorsThanNodes: the highest slots are left out, so that the lower ones find nodes.
+func TestNoMoreCoordinatorsThanNodes(t *testing.T) {
+	w := newWorld(t)
+	w.pool("p1", 2)
+	w.coordinator("c1", "p1")
+	w.replicas("c1", 3)
+	w.says("small", func(s *v1alpha1.PoolSettingsSpec) { s.Coordinator.MinNodes = ptr.To[int32](1) })
+	w.turns(10)
+	if got := w.slots("c1"); got != "0 on p1-n1 ready, 1 on p1-n2 ready" {
+		t.Fatal(got)
+	}
+	if got := w.condition("c1", v1alpha1.YurtCoordinatorStandbysReady); got != "False/"+ReasonTooFewNodes {
+		t.Error(got)
+	}
+	w.measure("coordinators_missing", `{pool="p1"} 1`)
+	w.node("p1", 3)
+	w.turns(6)
+	if got := w.slots("c1"); got != "0 on p1-n1 ready, 1 on p1-n2 ready, 2 on p1-n3 ready" {
+		t.Fatal(got)
+	}
+	w.delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "p1-n1"}}) // and its Pod with it
+	gone := w.podsIn(0)[0]
+	w.delete(&gone)
+	w.turns(8)
+	if got := w.slots("c1"); got != "0 on p1-n3 ready, 1 on p1-n2 ready" {
+		t.Error(got)
+	}
+	if w.get(edge.NamespaceSystem, edge.PoolName("p1").CoordinatorSecretIn(2), &corev1.Secret{}) {
+		t.Error("the Secret of slot 2 is left")
+	}
+}
+
+// TestAStandbyTakesOver: while slot 0 has no node, the pool is Ready, and both hubs and operators know where each was.
+func TestAStandbyTakesOver(t *testing.T) {
+	w := newWorld(t)
+	w.pool("p1", 3)
+	for _, n := range []string{"p1-n1", "p1-n2", "p1-n3"} {
+		w.ready(n, true)
+	}
+	w.coordinator("c1", "p1")
+	w.replicas("c1", 2)
+	w.turns(10)
+	var before, after corev1.ConfigMap
+	w.get(edge.NamespaceSystem, edge.PoolName("p1").DiscoveryConfigMap(), &before)
+	w.schedules = false
+	dead := w.podsIn(0)[0]
+	w.delete(&dead)
+	w.turns(3)
+	want := "Pending=False/Deployed CertsReady=True/Issued Ready=True/Serving StandbysReady=False/NotAllServe on p1-n2"
+	if got := w.status("c1"); got != want {
+		t.Error(got)
+	}
+	if got := w.slots("c1"); got != "0 on , 1 on p1-n2 ready" {
+		t.Error(got)
+	}
+	w.get(edge.NamespaceSystem, edge.PoolName("p1").DiscoveryConfigMap(), &after)
+	if !maps.Equal(before.Data, after.Data) || after.Data["server"] != "https://192.0.2.1:10270" {
+		t.Errorf("hubs were told %v, and now %v", before.Data, after.Data)
+	}
+	var operators corev1.Secret
+	w.get(edge.NamespaceSystem, edge.PoolName("p1").KubeconfigSecret(), &operators)
+	if config, err := clientcmd.Load(operators.Data["kubeconfig"]); err != nil || len(config.Contexts) != 2 ||
+		config.CurrentContext != "yurt-coordinator-p1" {
+		t.Errorf("operators have %v, %v", config, err)
+	}
+	w.schedules = true
+	w.turns(5)
+	w.inSlot("c1", "p1", 0, "p1-n1", "192.0.2.1")
+
+	// A coordinator leaves a dead node only for one that has no other.
+	w.ready("p1-n1", false)
+	w.turns(1)
+	w.ready("p1-n2", true) // is heard from, and has the standby
+	w.turns(3)
+	if !staysOn(&w.podsIn(0)[0]) {
+		t.Fatal("it leaves for a node that has a coordinator")
+	}
+	w.ready("p1-n3", true)
+	w.turns(1)
+	if staysOn(&w.podsIn(0)[0]) || !staysOn(&w.podsIn(1)[0]) {
+		t.Error("it stays, or the standby leaves")
+	}
+	moved := w.podsIn(0)[0]
+	w.delete(&moved) // as kube-controller-manager does
+	w.turns(5)
+	w.inSlot("c1", "p1", 0, "p1-n3", "192.0.2.3")
+	w.inSlot("c1", "p1", 1, "p1-n2", "192.0.2.2")
+	if len(w.r.vigils) != 0 {
+		t.Error("a vigil goes on")
+	}
+}
+
+// TestAStandbyThatCantBeRemoved is named in the status until it is.
+func TestAStandbyThatCantBeRemoved(t *testing.T) {
+	w := newWorld(t)
+	w.pool("p1", 3)
+	w.coordinator("c1", "p1")
+	w.replicas("c1", 2)
+	w.turns(10)
+	w.keeps = edge.PoolName("p1").CoordinatorSecretIn(1)
+	w.replicas("c1", 1)
+	for range 4 {
+		_ = w.round()
+		w.passes()
+	}
+	if got := w.slots("c1"); got != "0 on p1-n1 ready, 1 on " {
+		t.Errorf("the status says %q", got)
+	}
+	if got := w.condition("c1", v1alpha1.YurtCoordinatorCertsReady); got != "Unknown/"+ReasonReconcileError {
+		t.Error(got)
+	}
+	w.keeps = ""
+	w.turns(3)
+	w.alone("c1", "p1")
+	if got := w.slots("c1"); got != "0 on p1-n1 ready" {
+		t.Errorf("the status says %q", got)
+	}
+}
+
+// TestReplicasOfSettings: what a YurtCoordinator says itself comes first, and nothing changes while changes are held.
+func TestReplicasOfSettings(t *testing.T) {
+	w := newWorld(t)
+	w.pool("p1", 3)
+	w.coordinator("c1", "p1")
+	w.says("all", func(s *v1alpha1.PoolSettingsSpec) { s.Coordinator.Replicas = ptr.To[int32](2) })
+	w.turns(10)
+	if got := w.slots("c1"); got != "0 on p1-n1 ready, 1 on p1-n2 ready" {
+		t.Fatal(got)
+	}
+	w.says("all", func(s *v1alpha1.PoolSettingsSpec) { s.Coordinator.Paused = ptr.To(true) })
+	for _, n := range []int32{3, 1} {
+		w.replicas("c1", n)
+		w.turns(6)
+		if got := w.slots("c1"); got != "0 on p1-n1 ready, 1 on p1-n2 ready" {
+			t.Errorf("paused, with %d: %s", n, got)
+		}
+	}
+	w.says("all", func(s *v1alpha1.PoolSettingsSpec) { s.Coordinator.Paused = nil })
+	w.turns(6)
+	w.alone("c1", "p1")
+}
+
+// TestTheSpecsOfSlots: slot 0 is as it was before there were standbys, so that nothing is replaced for them.
+func TestTheSpecsOfSlots(t *testing.T) {
+	config := Config{Image: image, Version: "v1"}.completed()
+	for _, slot := range edge.Slots() {
+		spec := podSpec(config, Wanted{Slot: slot, Image: "x:1", Settings: manySettings()})
+		keepsOff := spec.Affinity.PodAntiAffinity
+		template := template(config, slot)
+		label := template.Spec.Template.Labels[edge.LabelSlot]
+		if slot == 0 {
+			if keepsOff != nil || label != "" || len(template.Spec.Selector.MatchLabels) != 1 || len(template.Labels) != 2 ||
+				podSpec(config, Wanted{Image: "x:1"}).Affinity != nil {
+				t.Errorf("slot 0 is another: %+v, %+v", keepsOff, template)
+			}
+			continue
+		}
+		if keepsOff == nil || len(keepsOff.RequiredDuringSchedulingIgnoredDuringExecution) != 1 ||
+			keepsOff.RequiredDuringSchedulingIgnoredDuringExecution[0].TopologyKey != "kubernetes.io/hostname" ||
+			spec.Affinity.NodeAffinity == nil {
+			t.Errorf("slot %d: %+v", slot, spec.Affinity)
+		}
+		if label != fmt.Sprint(int(slot)) || template.Spec.Selector.MatchLabels[edge.LabelSlot] != label ||
+			template.Labels[edge.LabelSlot] != label {
+			t.Errorf("slot %d: %+v", slot, template)
+		}
+		if got := spec.Volumes[0].Secret.SecretName; got != fmt.Sprintf("yurt-coordinator--%d-{{nodepool-name}}-certs", slot) {
+			t.Errorf("slot %d mounts %s", slot, got)
+		}
+	}
+}
+
+func TestAssignToSlots(t *testing.T) {
+	pod := func(name, slot string) corev1.Pod {
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{edge.LabelSlot: slot}}}
+		if slot == "" {
+			p.Labels = nil
+		}
+		p.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: "apps/v1", Kind: "ReplicaSet", UID: "ours", Controller: ptr.To(true),
+		}}
+		p.Spec.NodeName = "on-" + name
+		return p
+	}
+	pods := []corev1.Pod{pod("a", ""), pod("b", "1"), pod("x", "3"), pod("y", "one"), pod("z", "-1")}
+	c := assign(pods, map[types.UID]bool{"ours": true})
+	is := func(slot edge.Slot, name string) bool { return c.current[slot] != nil && c.current[slot].Name == name }
+	if !is(0, "a") || !is(1, "b") || c.current[2] != nil || len(c.made) != 5 {
+		t.Errorf("%+v", c.current)
+	}
+	for _, tt := range []struct {
+		node string
+		slot edge.Slot
+		want bool
+	}{{"on-a", 0, false}, {"on-a", 1, true}, {"on-b", 0, true}, {"on-b", 1, false}, {"on-x", 0, false}} {
+		if got := c.taken(tt.node, tt.slot); got != tt.want {
+			t.Errorf("%s for slot %d: %t", tt.node, tt.slot, got)
+		}
+	}
+}
+
+// TestStandbysAgainstAnAPIServer: with the rights that the chart gives, and as the API server takes what is applied.
+func TestStandbysAgainstAnAPIServer(t *testing.T) {
+	k := newCluster(t)
+	k.makePool("twice", 3)
+	k.runPod("twice", "home", 1)
+	k.sign("twice")
+	k.eventually("twice", allReady+"twice-n1")
+	ask := func(n int32) {
+		patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n)
+		k.must(k.c.Patch(t.Context(), &v1alpha1.YurtCoordinator{ObjectMeta: metav1.ObjectMeta{Name: "twice"}},
+			client.RawPatch(types.MergePatchType, patch)))
+	}
+	ask(2)
+	standby := k.runPodIn(1, "twice", "standby", 2)
+	k.eventually("twice", allReadyStandbys+"twice-n1")
+	if standby.Labels[edge.LabelSlot] != "1" || standby.Spec.Volumes[0].Secret.SecretName != "yurt-coordinator--1-twice-certs" ||
+		len(standby.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) != 1 ||
+		standby.Spec.NodeSelector[edge.LabelNodePool] != "twice" {
+		t.Errorf("%s", toJSON(standby))
+	}
+	for slot, selects := range map[edge.Slot]int{0: 2, 1: 3} {
+		var d appsv1.Deployment
+		if k.is(edge.NamespaceSystem, slot.App()+"-twice", &d); len(d.Spec.Selector.MatchLabels) != selects {
+			t.Errorf("the Deployment of slot %d selects %v", slot, d.Spec.Selector.MatchLabels)
+		}
+	}
+	var hint corev1.ConfigMap
+	k.is(edge.NamespaceSystem, "yurt-coordinator-twice", &hint)
+	if hint.Data["server"] != "https://192.0.2.1:10270" || hint.Data["server-1"] != "https://192.0.2.2:10270" {
+		t.Error(hint.Data)
+	}
+	var service corev1.Service
+	k.is(edge.NamespaceSystem, edge.ServiceCoordinator, &service)
+	if service.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
+		t.Error(service.Spec)
+	}
+
+	ask(1)
+	cloudtest.Eventually(t, "Deployment of the standby gone", func() error {
+		if k.is(edge.NamespaceSystem, "yurt-coordinator--1-twice", &appsv1.Deployment{}) {
+			return errors.New("it is there")
+		}
+		return nil
+	})
+	k.must(k.c.Delete(t.Context(), standby, client.GracePeriodSeconds(0))) // the collector of garbage is not there
+	k.eventually("twice", allReady+"twice-n1")
+	cloudtest.Eventually(t, "nothing of the standby", func() error {
+		k.is(edge.NamespaceSystem, "yurt-coordinator-twice", &hint)
+		_, told := hint.Data["server-1"]
+		if told || k.is(edge.NamespaceSystem, "yurt-coordinator--1-twice-certs", &corev1.Secret{}) {
+			return fmt.Errorf("hubs are told %v, or the Secret is left", hint.Data)
+		}
+		return nil
+	})
+}

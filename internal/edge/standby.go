@@ -1,0 +1,21 @@
+package edge
+
+import "strconv"
+
+// LabelSlot names the slot of what runs a standby: its Deployment, ReplicaSets and Pods. Those of slot 0 have no such label.
+const LabelSlot = "openyurt.io/coordinator-slot"
+
+// App is the name of the YurtAppSet that runs the coordinators of a slot, and what the names of a slot's objects begin with.
+// No name of a pool begins with a dash, so no pool's object of slot 0 has a name of another slot.
+func (s Slot) App() string {
+	if s == 0 {
+		return AppCoordinator
+	}
+	return AppCoordinator + "--" + strconv.Itoa(int(s))
+}
+
+// Slots returns all slots, in order.
+func Slots() []Slot { return []Slot{0, 1, 2} }
+
+// CoordinatorSecretIn is the name of the Secret that the pool's coordinator in a slot serves with.
+func (p PoolName) CoordinatorSecretIn(s Slot) string { return s.App() + "-" + string(p) + "-certs" }
