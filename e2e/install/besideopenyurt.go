@@ -191,9 +191,16 @@ kind: NodePool
 metadata: {name: p1}
 spec: {type: Edge, interConnectivity: true, leaderReplicas: 1, labels: {site: here, old: "1"}}
 `)
-	for _, name := range b.Pool.Nodes() {
-		b.Kubectls([][]string{{"label", "node", name, edge.LabelNodePool + "=p1"}})
-	}
+	// OpenYurt refuses the label of a pool that its cache has not seen yet.
+	b.Eventually(time.Minute, "OpenYurt takes the nodes into the pool", func() error {
+		for _, name := range b.Pool.Nodes() {
+			patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"p1"}}}`, edge.LabelNodePool)
+			if _, err := b.Cloud.CoreV1().Nodes().Patch(b.Ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	b.nodesHave("site", "here")
 	b.apply("web.yaml", fmt.Sprintf(`apiVersion: apps.openyurt.io/v1beta1
 kind: YurtAppSet
