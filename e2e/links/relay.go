@@ -18,6 +18,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/e2e/kit"
@@ -40,7 +41,8 @@ var relayScenarios = []kit.Scenario{
 	{
 		Name: "relay-abuse", Lab: kit.Joining(twoPools(kit.OnePool), 0), Run: relayAbuse,
 		Doc: "at the port where a hub relays, a stranger without a certificate, another pool's hub, another address than an " +
-			"API server's and a flood are refused and counted; a node of the pool is relayed meanwhile",
+			"API server's and a flood are refused and counted; a node of the pool is relayed meanwhile; who asks for the " +
+			"coordinator by its name is passed on to it, and who does so too often is not",
 	},
 }
 
@@ -351,6 +353,7 @@ func relayAbuse(t *kit.T) {
 		})
 	}
 	a.flood(cloud, refused)
+	a.throng(refused)
 }
 
 // attack is somebody at the port where a hub relays.
@@ -422,4 +425,75 @@ func (a attack) flood(cloud string, refused func(string) float64) {
 	if h, err := a.Lab.Hub(a.Ctx, a.host); err != nil || h.Cloud != "up" || h.Relays != 1 {
 		a.Fail("%s says %+v, %v", a.host, h, err)
 	}
+}
+
+// mostPassed is how many connections of one address a hub passes on to the coordinator.
+const mostPassed = 16
+
+// throng asks a hub for the coordinator by its name, and then more often than anybody may.
+func (a attack) throng(refused func(string) float64) {
+	access, err := a.Lab.CoordinatorConfig(0, lab.Operator)
+	a.Must(err)
+	config, err := rest.TLSConfigFor(access)
+	a.Must(err)
+	config.InsecureSkipVerify = true // the lab's coordinator has no name in its certificate
+	connect := func(from string, port int, name string) (*tls.Conn, error) {
+		raw, err := a.Lab.Dial(a.Ctx, from, net.JoinHostPort(a.Node(a.host).Address(), strconv.Itoa(port)))
+		a.Must(err)
+		named := config.Clone()
+		named.ServerName = name
+		conn := tls.Client(raw, named)
+		_ = raw.SetDeadline(time.Now().Add(20 * time.Second))
+		return conn, conn.HandshakeContext(a.Ctx)
+	}
+	ours, theirs := edge.PoolName("p1").CoordinatorServerName(), edge.PoolName("p2").CoordinatorServerName()
+	direct, err := connect(a.from, edge.PortCoordinator, ours)
+	a.Must(err)
+	_ = direct.Close()
+	coordinator := direct.ConnectionState().PeerCertificates[0]
+	var open []*tls.Conn
+	defer func() {
+		for _, c := range open {
+			_ = c.Close()
+		}
+	}()
+	other, err := connect(a.from, edge.PortHubRelay, theirs)
+	a.Must(err)
+	_ = other.Close()
+	if shown := other.ConnectionState().PeerCertificates[0]; shown.Equal(coordinator) {
+		a.Fail("the name of another pool's coordinator leads to this one's")
+	}
+	before, own := refused("too-many"), a.Node(a.host).Metric("yurthub_passed_connections")
+	for i := range mostPassed + 10 {
+		conn, err := connect(a.from, edge.PortHubRelay, ours)
+		if (err == nil) != (i < mostPassed) {
+			a.Fail("connection %d to the coordinator: %v", i, err)
+		}
+		open = append(open, conn)
+		if err == nil && !conn.ConnectionState().PeerCertificates[0].Equal(coordinator) {
+			a.Fail("connection %d leads to somebody else than the coordinator", i)
+		}
+	}
+	if n := refused("too-many") - before; n != 10 {
+		a.Fail("%v were refused, want 10", n)
+	}
+	if n := a.Node(a.host).Metric("yurthub_passed_connections") - own; n != mostPassed {
+		a.Fail("%v are passed on, want %d", n, mostPassed)
+	}
+	answers := func(c *tls.Conn) {
+		_, err := io.WriteString(c, "GET /readyz HTTP/1.1\r\nHost: "+ours+"\r\n\r\n")
+		a.Must(err)
+		if line, err := bufio.NewReader(c).ReadString('\n'); !strings.Contains(line, "200") {
+			a.Fail("the coordinator answers %q, %v", line, err)
+		}
+	}
+	answers(open[mostPassed-1])
+	another, err := connect(a.host, edge.PortHubRelay, ours)
+	a.Must(err)
+	open = append(open, another)
+	answers(another)
+	if h, err := a.Lab.Hub(a.Ctx, a.host); err != nil || h.Coordinator != "up" {
+		a.Fail("%s says %+v, %v", a.host, h, err)
+	}
+	a.Say("of %d connections to the coordinator %d were passed on; another address has its own", mostPassed+10, mostPassed)
 }

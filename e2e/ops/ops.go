@@ -24,7 +24,7 @@ import (
 
 var opsScenarios = []kit.Scenario{
 	{
-		Name: "ops-while-cut", Lab: withKubectlOlder(kit.OnePool.AsInstalled()), Run: opsWhileCut,
+		Name: "ops-while-cut", Lab: withKubectlOlder(kit.Joining(kit.OnePool.AsInstalled(), 0)), Run: opsWhileCut,
 		Doc: "logs, exec, attach, cp, port-forward, describe, events, get and get -w print at a coordinator what they print " +
 			"through the cloud, over WebSocket and SPDY, with our kubectl and an older one, also with the pool cut off; a " +
 			"crash is shown then, and every command of docs/operations.md works; healed, cloud and pool agree",

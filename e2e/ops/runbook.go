@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -24,6 +25,7 @@ type runbook struct {
 	path     string // has a kubectl that is on the lab's network
 	environ  []string
 	settings map[string]string // what the document exports
+	instead  map[string]string // what it exports only as an example
 }
 
 // docCommand is a line of a code block.
@@ -69,7 +71,7 @@ func (c docCommand) onTerminal() bool { return slices.Contains(strings.Fields(c.
 func newRunbook(t *kit.T) *runbook {
 	text, err := os.ReadFile(filepath.Join(t.Config.Chart, "..", "..", "..", "docs", "operations.md"))
 	t.Must(err)
-	b := &runbook{settings: map[string]string{}}
+	b := &runbook{settings: map[string]string{}, instead: map[string]string{"NODE": t.Node(anyNode(t)).Address()}}
 	b.commands, err = docCommands(string(text))
 	t.Must(err)
 	b.dir, err = os.MkdirTemp("", "yurtlab-runbook-")
@@ -97,6 +99,12 @@ func newRunbook(t *kit.T) *runbook {
 	return b
 }
 
+// anyNode returns a node that does not run the coordinator.
+func anyNode(t *kit.T) string {
+	host := t.Pool.CoordinatorNode()
+	return t.Pool.Nodes()[slices.IndexFunc(t.Pool.Nodes(), func(name string) bool { return name != host })]
+}
+
 // run tries the commands to run in advance, or all others.
 func (b *runbook) run(t *kit.T, before bool) {
 	n := 0
@@ -107,7 +115,7 @@ func (b *runbook) run(t *kit.T, before bool) {
 		n++
 		if setting, ok := strings.CutPrefix(c.text, "export "); ok {
 			name, value, _ := strings.Cut(setting, "=")
-			b.settings[name] = value
+			b.settings[name] = cmp.Or(b.instead[name], value)
 			continue
 		}
 		b.try(t, c)

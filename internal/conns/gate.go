@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"io"
 	"net"
 	"net/netip"
 	"strings"
@@ -44,6 +43,8 @@ type GateConfig struct {
 	All int
 	// Refused is told of each connection that was not let in. It must not block. nil means that nobody is told.
 	Refused func(from netip.AddrPort, why Reason, err error)
+	// Aside, if not nil, takes connections over before anything is answered, by the server name that they ask for.
+	Aside *Aside
 }
 
 // Gate is a net.Listener of TLS connections whose handshake is over.
@@ -51,6 +52,7 @@ type Gate struct {
 	net.Listener
 	cfg      GateConfig
 	let      *tally[netip.Addr]
+	aside    *tally[netip.Addr]
 	accepted chan accepted
 	start    sync.Once
 	closed   context.Context //nolint:containedctx // ends with the Gate, not with a call
@@ -80,10 +82,14 @@ func NewGate(l net.Listener, c GateConfig) *Gate {
 		c.Refused = func(netip.AddrPort, Reason, error) {}
 	}
 	closed, end := context.WithCancel(context.Background())
-	return &Gate{
+	g := &Gate{
 		Listener: l, cfg: c, let: newTally[netip.Addr](c.PerSource, c.All), accepted: make(chan accepted),
 		closed: closed, end: end, waiting: list.New(),
 	}
+	if c.Aside != nil {
+		g.cfg.TLS, g.aside = c.Aside.heeding(c.TLS), newTally[netip.Addr](c.Aside.PerSource, c.Aside.All)
+	}
+	return g
 }
 
 // Accept implements net.Listener. What it returns is a *tls.Conn.
@@ -97,7 +103,7 @@ func (g *Gate) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener. Connections that were let in stay open.
+// Close implements net.Listener. Connections that were let in stay open; those that went aside are ended.
 func (g *Gate) Close() error {
 	g.start.Do(func() {}) // from now on it does not start
 	err := g.Listener.Close()
@@ -136,13 +142,23 @@ func (g *Gate) run() {
 // admit lets a connection in once its handshake is over.
 func (g *Gate) admit(h *handshake) {
 	raw := &conn{Conn: h.conn, leave: func() {}}
-	secure := tls.Server(raw, g.cfg.TLS)
+	var over net.Conn = raw
+	var first *hello
+	if g.cfg.Aside != nil {
+		first = &hello{Conn: raw}
+		over = first
+	}
+	secure := tls.Server(over, g.cfg.TLS)
 	_ = h.conn.SetDeadline(time.Now().Add(g.cfg.Handshake))
 	err := secure.HandshakeContext(g.closed)
+	if first != nil && first.taken {
+		g.putAside(h, first)
+		return
+	}
 	if err != nil {
 		why := reasonOf(err)
 		if why == NoCertificate || why == Unknown {
-			h.hearOut()
+			HearOut(h.conn)
 		}
 		_ = h.conn.Close()
 		g.refused(h, why, err)
@@ -153,15 +169,9 @@ func (g *Gate) admit(h *handshake) {
 		g.tell(h.conn, Slow, errGaveWay) // it was closed when it had just succeeded
 		return
 	}
-	leave, crowded, ok := g.let.enter(h.source, h.conn)
+	leave, ok := g.place(g.let, h)
 	if !ok {
-		_ = h.conn.Close()
-		g.tell(h.conn, TooMany, errTooMany)
 		return
-	}
-	if crowded != nil {
-		_ = crowded.Close()
-		g.tell(crowded, TooMany, errCrowded)
 	}
 	raw.leave = leave
 	select {
@@ -171,20 +181,19 @@ func (g *Gate) admit(h *handshake) {
 	}
 }
 
-const (
-	// hearFor and hearBytes bound what a refused client may still send. If the connection were closed before, its own system
-	// would throw away the alert that says why.
-	hearFor   = 500 * time.Millisecond
-	hearBytes = 16 << 10
-)
-
-func (h *handshake) hearOut() {
-	tcp, ok := h.conn.(interface{ CloseWrite() error })
-	if !ok || tcp.CloseWrite() != nil {
-		return
+// place takes a place for a connection, or closes it.
+func (g *Gate) place(among *tally[netip.Addr], h *handshake) (leave func(), ok bool) {
+	leave, crowded, ok := among.enter(h.source, h.conn)
+	if !ok {
+		_ = h.conn.Close()
+		g.tell(h.conn, TooMany, errTooMany)
+		return nil, false
 	}
-	_ = h.conn.SetReadDeadline(time.Now().Add(hearFor))
-	_, _ = io.CopyN(io.Discard, h.conn, hearBytes)
+	if crowded != nil {
+		_ = crowded.Close()
+		g.tell(crowded, TooMany, errCrowded)
+	}
+	return leave, true
 }
 
 // refused notes a handshake that has failed.

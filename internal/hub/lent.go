@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -24,19 +25,23 @@ import (
 // lent is how a hub lends its line to its pool, and borrows another's. A hub without a coordinator, or without an address at
 // which it serves Pods, does neither.
 type lent struct {
-	// use is what is borrowed for, and limits is what is lent.
+	// use is what is borrowed for, lends whether anything is lent, and limits is how much.
 	use    *live.Value[upstream.Use]
+	lends  *live.Value[bool]
 	limits *live.Value[relay.Limits]
-	// server relays for others, client finds those that relay for this hub; nil in a hub that does neither.
+	// server relays for others, client finds those that relay for this hub; nil in a hub that does neither. passer leads
+	// whoever asks at the same port for a coordinator of the pool to one.
 	server *relay.Server
 	client *relay.Client
+	passer *relay.Passer
 	// serves is where others find the server; not valid means nowhere.
 	serves *live.Value[netip.AddrPort]
 }
 
 func newLent(starts config.Running) lent {
 	l := lent{
-		use: live.NewValue(upstream.ForNothing), limits: live.NewValue(relay.Standard()), serves: live.NewValue(netip.AddrPort{}),
+		use: live.NewValue(upstream.ForNothing), lends: live.NewValue(false), limits: live.NewValue(relay.Standard()),
+		serves: live.NewValue(netip.AddrPort{}),
 	}
 	l.change(starts)
 	return l
@@ -45,6 +50,7 @@ func newLent(starts config.Running) lent {
 // change takes settings.
 func (l *lent) change(now config.Running) {
 	l.use.Set(now.Borrows)
+	l.lends.Set(now.Borrows != upstream.ForNothing)
 	limits := relay.Standard()
 	if now.Metered {
 		limits = relay.Metered()
@@ -93,8 +99,12 @@ func (h *Hub) lend() error {
 		Credentials: known, Node: h.cfg.Node, Coordinator: h.member.Leases(), Dial: upstream.Dial, Metrics: h.metrics,
 	})
 	h.lent.server = relay.NewServer(relay.ServerConfig{
-		Credentials: known, Link: h.cloud.Link(), Targets: h.cloud.Servers(), Dial: h.way.DialContext,
+		Credentials: known, Lends: h.lent.lends, Link: h.cloud.Link(), Targets: h.cloud.Servers(), Dial: h.way.DialContext,
 		Limits: h.lent.limits.Get, Metrics: h.metrics,
+	})
+	h.lent.passer = relay.NewPasser(relay.PasserConfig{
+		Named: func(name string) bool { return name == h.cfg.Pool.CoordinatorServerName() },
+		Dial:  h.dialCoordinator, Metrics: h.metrics,
 	})
 	h.parts.Add("relay", h.serveNeighbours)
 	return nil
@@ -115,24 +125,27 @@ var errMoved = errors.New("the node's address is another")
 // listenPause bounds the pause between two tries to listen at the node's address: it may not be on an interface yet.
 const listenPause = 10 * time.Second
 
-// errNoRelay says that the settings have the hub relay no more.
-var errNoRelay = errors.New("relaying is off")
+// errNoCoordinator says that none is known to live.
+var errNoCoordinator = errors.New("this hub reaches no coordinator of the pool")
 
-// serveNeighbours serves the pool's other hubs at the node's address, whenever the settings allow it, until ctx ends.
+// dialCoordinator opens a connection to the coordinator, if that is known to live.
+func (h *Hub) dialCoordinator(ctx context.Context, _ string) (net.Conn, error) {
+	at, err := url.Parse(h.member.URL())
+	if err != nil || at.Host == "" || h.member.Link().Get() != link.Up {
+		return nil, errors.Join(errNoCoordinator, err)
+	}
+	return upstream.Dial(ctx, "tcp", at.Host)
+}
+
+// serveNeighbours serves the pool's other hubs at the node's address until ctx ends, and whoever asks there for a coordinator.
 func (h *Hub) serveNeighbours(ctx context.Context) error {
-	on := func(use upstream.Use) bool { return use != upstream.ForNothing }
 	for ctx.Err() == nil {
-		if _, err := h.lent.use.Wait(ctx, on); err != nil {
-			return nil //nolint:nilerr // ctx has ended
-		}
 		at, err := h.pods.Address().Wait(ctx, netip.Addr.IsValid)
 		if err != nil {
 			return nil //nolint:nilerr // ctx has ended
 		}
 		same, left := h.pods.Address().While(ctx, func(now netip.Addr) bool { return now == at }, errMoved)
-		same, off := h.lent.use.While(same, on, errNoRelay)
 		err = h.serveNeighboursAt(same, netip.AddrPortFrom(at, edge.PortHubRelay))
-		off()
 		left()
 		if err != nil {
 			return err
@@ -151,7 +164,7 @@ func (h *Hub) serveNeighboursAt(ctx context.Context, at netip.AddrPort) error {
 	logger := klog.FromContext(ctx).WithValues("address", at)
 	config := front.ServerConfig{
 		Handler: h.lent.server, TLS: relay.Credentials{Own: h.identity.Served().Get, Now: h.checked.Now}.Serving(), HTTP1: true,
-		PerSource: maxPeerConnections, All: maxAllPeers,
+		PerSource: maxPeerConnections, All: maxAllPeers, Aside: h.lent.passer.Aside(),
 		Refused: func(_ netip.AddrPort, why conns.Reason, _ error) { h.lent.server.NotLetIn(string(why)) },
 	}
 	for pause := (run.Backoff{Min: time.Second, Max: listenPause}); ctx.Err() == nil; _ = run.Pause(ctx, pause.Next()) {

@@ -161,7 +161,7 @@ func TestTheCloudOverANeighboursLine(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	runs := []func(context.Context) error{
-		lender.cloud.Run, lender.serveNeighbours, borrower.cloud.Run, borrower.member.Reach,
+		lender.cloud.Run, lender.serveNeighbours, lender.member.Reach, borrower.cloud.Run, borrower.member.Reach,
 	}
 	ended := make(chan error, len(runs))
 	for _, run := range runs {
@@ -184,6 +184,7 @@ func TestTheCloudOverANeighboursLine(t *testing.T) {
 		}
 	}
 	reach(lender.cloud.Link(), link.Up)
+	reach(lender.member.Link(), link.Up)
 	if _, err := lender.lent.serves.Wait(waiting, netip.AddrPort.IsValid); err != nil {
 		t.Fatal(err)
 	}
@@ -217,8 +218,28 @@ func TestTheCloudOverANeighboursLine(t *testing.T) {
 	}
 	_ = conn.Close()
 	lender.lent.change(config.Running{Borrows: upstream.ForNothing})
-	if _, err := lender.lent.serves.Wait(waiting, func(at netip.AddrPort) bool { return !at.IsValid() }); err != nil {
-		t.Fatal("the lender relays on though it is told not to")
+	if at := lender.relaysAt(); at != "" {
+		t.Errorf("the lender says that it relays at %s though it is told not to", at)
 	}
 	reach(borrower.cloud.Link(), link.Down)
+	asksForACoordinator(t, b, at)
+}
+
+// asksForACoordinator asks at the port where a hub would relay, with the coordinator's name and without it.
+func asksForACoordinator(t *testing.T, b *borrowers, at string) {
+	t.Helper()
+	for name, passed := range map[string]bool{
+		edge.PoolName("p1").CoordinatorServerName(): true, edge.PoolName("p2").CoordinatorServerName(): false, "": false,
+	} {
+		dialer := tls.Dialer{Config: &tls.Config{ServerName: name, InsecureSkipVerify: true}}
+		conn, err := dialer.DialContext(t.Context(), "tcp", at)
+		if err != nil {
+			t.Fatal(err) // in TLS 1.3 a client hears later that it is refused
+		}
+		shown := conn.(*tls.Conn).ConnectionState().PeerCertificates[0]
+		if shown.Equal(b.coordinator.Certificate()) != passed {
+			t.Errorf("%q leads to %v", name, shown.Subject)
+		}
+		_ = conn.Close()
+	}
 }

@@ -36,6 +36,8 @@ type ServerConfig struct {
 	// which must not block, is told of each connection that is closed for that; nil means that nobody is. All is GateConfig.All.
 	PerSource, All int
 	Refused        func(from netip.AddrPort, why conns.Reason, err error)
+	// Aside, if not nil, takes connections over by the server name that they ask for; it needs PerSource.
+	Aside *conns.Aside
 }
 
 const (
@@ -96,6 +98,7 @@ func (s *Server) secured() (net.Listener, *tls.Config) {
 	return conns.NewGate(s.listener, conns.GateConfig{
 		TLS: secure, Handshake: handshakeTime, Waiting: maxHandshakes, WaitingPerSource: maxHandshakesOfOne,
 		PerSource: s.cfg.PerSource, All: s.cfg.All, Refused: s.cfg.Refused,
+		Aside: s.cfg.Aside,
 	}), secure
 }
 

@@ -84,6 +84,7 @@ func (a *authority) hub(t *testing.T, name string) Credentials {
 type member struct {
 	*Server
 	link  *live.Value[link.State]
+	lends *live.Value[bool]
 	at    string
 	close func()
 }
@@ -94,10 +95,10 @@ func generous() Limits {
 
 func (a *authority) relays(t *testing.T, name edge.NodeName, limits Limits, targets ...string) *member {
 	t.Helper()
-	m := &member{link: live.NewValue(link.Up)}
+	m := &member{link: live.NewValue(link.Up), lends: live.NewValue(true)}
 	known := a.hub(t, name.HubUser())
 	m.Server = NewServer(ServerConfig{
-		Credentials: known, Link: m.link, Targets: targets, Dial: (&net.Dialer{}).DialContext,
+		Credentials: known, Lends: m.lends, Link: m.link, Targets: targets, Dial: (&net.Dialer{}).DialContext,
 		Limits: func() Limits { return limits },
 	})
 	s := httptest.NewUnstartedServer(m.Server)
@@ -240,6 +241,29 @@ func TestAnotherTakesOver(t *testing.T) {
 	members[first].link.Set(link.Up)
 	if text, err := through(t, c, s, ""); text != "cloud" || err != nil || c.By() != first {
 		t.Errorf("%q, %v by %q, which has a line again", text, err, c.By())
+	}
+}
+
+// TestSwitchedOff: a hub whose settings say so relays no more, and ends what is open.
+func TestSwitchedOff(t *testing.T) {
+	ca, s := newAuthority(t), cloud(t)
+	m := ca.relays(t, "n2", generous(), s.Listener.Addr().String())
+	c := ca.asks(t, pool(t, map[edge.NodeName]string{"n2": m.at}))
+	conn, err := c.DialContext(t.Context(), "tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	m.lends.Set(false)
+	if n, err := conn.Read(make([]byte, 1)); err == nil {
+		t.Errorf("%d bytes of a tunnel that is not lent", n)
+	}
+	if _, err := through(t, c, s, ""); !errors.Is(err, ErrNobody) || m.count("off") == 0 || m.Relays() {
+		t.Errorf("%v, %d refused, relays: %v", err, m.count("off"), m.Relays())
+	}
+	m.lends.Set(true)
+	if text, err := through(t, c, s, ""); text != "cloud" || err != nil {
+		t.Errorf("%q, %v, though it is lent again", text, err)
 	}
 }
 

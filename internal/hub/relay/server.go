@@ -3,12 +3,9 @@ package relay
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,21 +15,16 @@ import (
 
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
-	"yurtcoordinator/internal/run"
 )
 
-const (
-	// openTimeout bounds the way to an API server.
-	openTimeout = 10 * time.Second
-	// idleTimeout is how long a tunnel may carry nothing. The hubs' connections carry pings each 30 s.
-	idleTimeout = 2 * time.Minute
-	// chunk is how much is read at once, and the least that the rate lets through in one go.
-	chunk = 16 << 10
-)
+// openTimeout bounds the way to an API server.
+const openTimeout = 10 * time.Second
 
 // ServerConfig is what a Server needs. All fields but Metrics are required.
 type ServerConfig struct {
 	Credentials Credentials
+	// Lends says whether this hub relays at all.
+	Lends *live.Value[bool]
 	// Link is the state of this hub's own link to the cloud. It relays only while that is up.
 	Link *live.Value[link.State]
 	// Targets are the API servers to which tunnels may lead, HOST:PORT.
@@ -50,6 +42,7 @@ type refusal string
 
 const (
 	stranger refusal = "unknown"    // no hub of this pool
+	notLent  refusal = "off"        // this hub relays for nobody
 	noTunnel refusal = "no-connect" // not a request for a tunnel
 	noTarget refusal = "target"     // to something else than an API server of this hub's
 	noLink   refusal = "no-link"    // this hub has no line of its own
@@ -80,9 +73,9 @@ func NewServer(c ServerConfig) *Server {
 		refused: m.NewCounterVec(prometheus.CounterOpts{
 			Name: "yurthub_relay_refused_total",
 			Help: "What this hub did not relay, by the reason: connections that were not let in (no-certificate; unknown, of " +
-				"no hub of this pool; slow; broken; too-many of their address), and requests (no-connect; target, to no API " +
-				"server of this hub's; no-link of its own; day, whose bytes are spent; too-many tunnels; " +
-				"unreached, the API server).",
+				"no hub of this pool; slow; broken; too-many of their address), and requests (off, by this hub's settings; " +
+				"no-connect; target, to no API server of this hub's; no-link of its own; day, whose bytes are spent; " +
+				"too-many tunnels; unreached, the API server).",
 		}, []string{"reason"}),
 		opened: m.NewCounter(prometheus.CounterOpts{
 			Name: "yurthub_relay_tunnels_total", Help: "Tunnels that this hub opened for neighbours.",
@@ -91,7 +84,7 @@ func NewServer(c ServerConfig) *Server {
 			Name: "yurthub_relay_bytes_total", Help: "Bytes that this hub carried for neighbours, by the direction: up, down.",
 		}, []string{"direction"}),
 	}
-	for _, why := range []refusal{stranger, noTunnel, noTarget, noLink, overDay, tooMany, noAnswer} {
+	for _, why := range []refusal{stranger, notLent, noTunnel, noTarget, noLink, overDay, tooMany, noAnswer} {
 		s.refused.WithLabelValues(string(why))
 	}
 	m.NewGaugeFunc(prometheus.GaugeOpts{
@@ -124,6 +117,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	limits := s.cfg.Limits()
 	switch {
+	case !s.cfg.Lends.Get():
+		s.refuse(w, http.StatusServiceUnavailable, notLent, errOff.Error())
+		return
 	case r.Method != http.MethodConnect:
 		s.refuse(w, http.StatusMethodNotAllowed, noTunnel, "want CONNECT")
 		return
@@ -140,6 +136,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.places.leave(peer)
 	ctx, stop := s.cfg.Link.While(r.Context(), func(state link.State) bool { return state == link.Up }, errOwnLine)
 	defer stop()
+	ctx, leave := s.cfg.Lends.While(ctx, func(lends bool) bool { return lends }, errOff)
+	defer leave()
 	if s.cfg.Link.Get() != link.Up {
 		s.refuse(w, http.StatusServiceUnavailable, noLink, errOwnLine.Error())
 		return
@@ -157,13 +155,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer func() { _ = down.Close() }()
 	s.opened.Inc()
-	err = s.carry(ctx, down, early, up)
+	err = carry(ctx, down, early, up, s)
 	klog.FromContext(ctx).V(2).Info("A tunnel for a neighbour has ended", "of", peer, "to", r.Host, "why", err)
 }
 
 var (
 	errOwnLine = errors.New("this hub's own line to the cloud is not up")
-	errIdle    = fmt.Errorf("it carried nothing for %v", idleTimeout)
+	errOff     = errors.New("this hub relays for nobody: its settings say so")
 	errDay     = errors.New("this hub has relayed all that it may in a day")
 )
 
@@ -193,58 +191,23 @@ func taken(w http.ResponseWriter) (net.Conn, io.Reader, error) {
 	return conn, io.LimitReader(buffered.Reader, int64(buffered.Reader.Buffered())), nil
 }
 
-// carry carries bytes both ways until one end is closed, ctx ends, or nothing comes for idleTimeout. It returns why it ended.
-func (s *Server) carry(ctx context.Context, down net.Conn, early io.Reader, up net.Conn) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(ctx, func() {
-		_ = down.Close()
-		_ = up.Close()
-	})()
-	began := time.Now()
-	var last atomic.Int64 // when something was carried, since began
-	carried := func() { last.Store(int64(time.Since(began))) }
-	var both sync.WaitGroup
-	both.Go(func() { cancel(s.copy(ctx, up, io.MultiReader(early, down), "up", carried)) })
-	both.Go(func() { cancel(s.copy(ctx, down, up, "down", carried)) })
-	for wait := idleTimeout; wait > 0; wait = idleTimeout - time.Since(began) + time.Duration(last.Load()) {
-		if run.Pause(ctx, wait) != nil {
-			break
-		}
+// wait implements toll.
+func (s *Server) wait(ctx context.Context, n int) error {
+	limits := s.cfg.Limits()
+	if wanted := rate.Limit(limits.BytesPerSecond); s.bytes.Limit() != wanted {
+		s.bytes.SetLimit(wanted)
+		s.bytes.SetBurst(burst(limits))
 	}
-	cancel(errIdle) // unless it has ended already
-	both.Wait()
-	return context.Cause(ctx)
+	return s.bytes.WaitN(ctx, n)
 }
 
-// copy carries one direction, within the limits. It always returns an error.
-func (s *Server) copy(ctx context.Context, to io.Writer, from io.Reader, direction string, carried func()) error {
-	count := s.carried.WithLabelValues(direction)
-	buffer := make([]byte, chunk)
-	for {
-		n, err := from.Read(buffer)
-		if n > 0 {
-			limits := s.cfg.Limits()
-			if wanted := rate.Limit(limits.BytesPerSecond); s.bytes.Limit() != wanted {
-				s.bytes.SetLimit(wanted)
-				s.bytes.SetBurst(burst(limits))
-			}
-			if err := s.bytes.WaitN(ctx, n); err != nil {
-				return err
-			}
-			if _, err := to.Write(buffer[:n]); err != nil {
-				return fmt.Errorf("%s: %w", direction, err)
-			}
-			carried()
-			count.Add(float64(n))
-			if !s.day.spend(n, limits, time.Now()) {
-				return errDay
-			}
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", direction, err)
-		}
+// paid implements toll.
+func (s *Server) paid(way direction, n int) error {
+	s.carried.WithLabelValues(string(way)).Add(float64(n))
+	if !s.day.spend(n, s.cfg.Limits(), time.Now()) {
+		return errDay
 	}
+	return nil
 }
 
 // Neighbours returns for how many nodes tunnels are open.
@@ -255,5 +218,6 @@ func (s *Server) Neighbours() int {
 
 // Relays reports whether this hub would relay now.
 func (s *Server) Relays() bool {
-	return s.cfg.Link.Get() == link.Up && s.cfg.Credentials.Own() != nil && s.day.left(s.cfg.Limits(), time.Now()) > 0
+	return s.cfg.Lends.Get() && s.cfg.Link.Get() == link.Up && s.cfg.Credentials.Own() != nil &&
+		s.day.left(s.cfg.Limits(), time.Now()) > 0
 }

@@ -1,0 +1,135 @@
+package conns
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"time"
+)
+
+// Aside takes connections over that ask for some server names. A Gate hears a client's first message, and has answered nothing
+// by then; what it has heard is still to be read from the connection. All fields are required.
+type Aside struct {
+	// Takes reports whether connections that ask for a server name go aside. It must not block.
+	Takes func(serverName string) bool
+	// Serve serves one until ctx ends, or longer only by a moment. It need not close it.
+	Serve func(ctx context.Context, serverName string, c net.Conn)
+	// PerSource bounds the connections of one address that are aside, All those of all addresses, as in GateConfig.
+	PerSource, All int
+}
+
+// maxHello bounds a client's first message, in bytes. One with keys that withstand quantum computers has 2 KB.
+const maxHello = 16 << 10
+
+var (
+	errAside   = errors.New("it goes aside")
+	errTooLong = errors.New("its first message is too long")
+)
+
+// hello is a connection whose client's first message is kept until it is heard.
+type hello struct {
+	net.Conn
+	kept  bytes.Buffer
+	heard bool // nothing is kept from now on
+	taken bool // nothing is answered from now on
+	name  string
+}
+
+// Read implements net.Conn.
+func (h *hello) Read(p []byte) (int, error) {
+	n, err := h.Conn.Read(p)
+	if h.heard {
+		return n, err
+	}
+	if h.kept.Len()+n > maxHello {
+		return 0, errTooLong
+	}
+	h.kept.Write(p[:n])
+	return n, err
+}
+
+// Write implements net.Conn.
+func (h *hello) Write(p []byte) (int, error) {
+	if h.taken {
+		return len(p), nil // an alert that says that the handshake is broken off
+	}
+	return h.Conn.Write(p)
+}
+
+// heeding returns a configuration that breaks a handshake off which goes aside. Its connections must be hellos.
+func (a *Aside) heeding(c *tls.Config) *tls.Config {
+	heeding, own := c.Clone(), c.GetConfigForClient
+	heeding.GetConfigForClient = func(info *tls.ClientHelloInfo) (*tls.Config, error) {
+		first, ok := info.Conn.(*hello)
+		switch {
+		case ok && a.Takes(info.ServerName):
+			first.name, first.taken = info.ServerName, true
+			return nil, errAside
+		case ok:
+			first.heard, first.kept = true, bytes.Buffer{}
+		}
+		if own == nil {
+			return nil, nil //nolint:nilnil // as crypto/tls has it: the configuration stays
+		}
+		return own(info)
+	}
+	return heeding
+}
+
+// putAside has a connection served that goes aside.
+func (g *Gate) putAside(h *handshake, first *hello) {
+	defer func() { _ = h.conn.Close() }()
+	if g.leave(h) {
+		g.tell(h.conn, Slow, errGaveWay)
+		return
+	}
+	leave, ok := g.place(g.aside, h)
+	if !ok {
+		return
+	}
+	defer leave()
+	_ = h.conn.SetDeadline(time.Time{})
+	g.cfg.Aside.Serve(g.closed, first.name, &again{Conn: h.conn, first: &first.kept})
+}
+
+// again is a connection of which the beginning is read once more.
+type again struct {
+	net.Conn
+	first *bytes.Buffer
+}
+
+// Read implements net.Conn.
+func (a *again) Read(p []byte) (int, error) {
+	if a.first.Len() > 0 {
+		return a.first.Read(p)
+	}
+	return a.Conn.Read(p)
+}
+
+// CloseWrite says that nothing follows.
+func (a *again) CloseWrite() error {
+	if c, ok := a.Conn.(interface{ CloseWrite() error }); ok {
+		return c.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+const (
+	// hearFor and hearBytes bound what the other side may still send to a connection that is about to be closed.
+	hearFor   = 500 * time.Millisecond
+	hearBytes = 16 << 10
+)
+
+// HearOut says that nothing follows, and hears what the other side still sends, for a moment. If the connection were closed
+// before, the other side's system would throw away what was sent to it last.
+func HearOut(c net.Conn) {
+	tcp, ok := c.(interface{ CloseWrite() error })
+	if !ok || tcp.CloseWrite() != nil {
+		return
+	}
+	_ = c.SetReadDeadline(time.Now().Add(hearFor))
+	_, _ = io.CopyN(io.Discard, c, hearBytes)
+}

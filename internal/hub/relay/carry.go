@@ -1,0 +1,88 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"yurtcoordinator/internal/run"
+)
+
+const (
+	// idleTimeout is how long a connection may carry nothing. Those of hubs carry pings each 75 s, those of kubectl each 30 s or
+	// less.
+	idleTimeout = 2 * time.Minute
+	// chunk is how much is read at once, and the least that a rate lets through in one go.
+	chunk = 16 << 10
+)
+
+// direction is which way bytes are carried, as metrics name it: up is away from who asked.
+type direction string
+
+const (
+	upwards   direction = "up"
+	downwards direction = "down"
+)
+
+// toll is what it takes to carry bytes.
+type toll interface {
+	// wait blocks until n bytes may be carried.
+	wait(ctx context.Context, n int) error
+	// paid counts n bytes that were carried. An error says that no more may be.
+	paid(way direction, n int) error
+}
+
+var errIdle = fmt.Errorf("it carried nothing for %v", idleTimeout)
+
+// carry carries bytes both ways between who asked and the other end until one of them is closed, ctx ends, or nothing comes for
+// idleTimeout. early is what who asked has sent before. It returns why it ended, and closes neither; their deadlines are over
+// then.
+func carry(ctx context.Context, asked net.Conn, early io.Reader, other net.Conn, by toll) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() {
+		_ = asked.SetDeadline(time.Unix(1, 0))
+		_ = other.SetDeadline(time.Unix(1, 0))
+	})()
+	began := time.Now()
+	var last atomic.Int64 // when something was carried, since began
+	carried := func() { last.Store(int64(time.Since(began))) }
+	var both sync.WaitGroup
+	both.Go(func() { cancel(pour(ctx, other, io.MultiReader(early, asked), upwards, by, carried)) })
+	both.Go(func() { cancel(pour(ctx, asked, other, downwards, by, carried)) })
+	for wait := idleTimeout; wait > 0; wait = idleTimeout - time.Since(began) + time.Duration(last.Load()) {
+		if run.Pause(ctx, wait) != nil {
+			break
+		}
+	}
+	cancel(errIdle) // unless it has ended already
+	both.Wait()
+	return context.Cause(ctx)
+}
+
+// pour carries one direction. It always returns an error.
+func pour(ctx context.Context, to io.Writer, from io.Reader, way direction, by toll, carried func()) error {
+	buffer := make([]byte, chunk)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 {
+			if err := by.wait(ctx, n); err != nil {
+				return err
+			}
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return fmt.Errorf("%s: %w", way, err)
+			}
+			carried()
+			if err := by.paid(way, n); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", way, err)
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"golang.org/x/time/rate"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/lru"
+
+	"yurtcoordinator/internal/conns"
+)
+
+const (
+	// passedOfOne and passedOfAll bound the connections that a hub passes on, of one address and of all. A coordinator has places
+	// for 64 handshakes of one address, and all that is passed on comes from the hub's: 16 are left for the hub itself.
+	passedOfOne, passedOfAll = 16, 48
+	// newOfOne and newOfAll are how many of them may come in a second, for some time; so many more may come at once as may be
+	// open. A kubectl makes two.
+	newOfOne, newOfAll = 4, 32
+	// bytesOfOne and bytesOfAll bound what they carry in a second, both ways: a file of some megabytes, and not the LAN.
+	bytesOfOne, bytesOfAll = 8 << 20, 16 << 20
+	// sources bounds the addresses that are remembered; the one that asked for nothing for longest is forgotten.
+	sources = 256
+	// passTimeout bounds the way to a coordinator, on the LAN.
+	passTimeout = 2 * time.Second
+)
+
+// PasserConfig is what a Passer needs. All fields but Metrics are required.
+type PasserConfig struct {
+	// Named reports whether a server name is one of the pool's coordinators.
+	Named func(serverName string) bool
+	// Dial opens a connection to a coordinator of such a name that is known to live.
+	Dial func(ctx context.Context, serverName string) (net.Conn, error)
+	// Metrics takes the metrics; nil means that nobody sees them.
+	Metrics prometheus.Registerer
+}
+
+// Passer passes connections on to the pool's coordinators, unread, by the name that a client asks for in its handshake. The
+// client needs no more than the address of any node; who it is, it proves to the coordinator.
+type Passer struct {
+	cfg   PasserConfig
+	all   allotment
+	mu    sync.Mutex
+	of    *lru.Cache // of *allotment, by netip.Addr
+	tried *prometheus.CounterVec
+	open  prometheus.Gauge
+	bytes *prometheus.CounterVec
+}
+
+// allotment is what an address, or all of them, may still open and carry.
+type allotment struct{ opens, bytes *rate.Limiter }
+
+func newAllotment(opens, most, bytes int) allotment {
+	return allotment{opens: rate.NewLimiter(rate.Limit(opens), most), bytes: rate.NewLimiter(rate.Limit(bytes), bytes/4)}
+}
+
+// NewPasser returns a Passer. It registers its metrics.
+func NewPasser(c PasserConfig) *Passer {
+	m := promauto.With(c.Metrics)
+	p := &Passer{
+		cfg: c, all: newAllotment(newOfAll, passedOfAll, bytesOfAll), of: lru.New(sources),
+		tried: m.NewCounterVec(prometheus.CounterOpts{
+			Name: "yurthub_passed_connections_total",
+			Help: "Connections that asked this hub for a coordinator of its pool, by what became of them: ok, passed on; " +
+				"too-fast, after too many others; unreached, no coordinator is known to live.",
+		}, []string{"result"}),
+		open: m.NewGauge(prometheus.GaugeOpts{
+			Name: "yurthub_passed_connections", Help: "Connections that are being passed on to a coordinator of the pool.",
+		}),
+		bytes: m.NewCounterVec(prometheus.CounterOpts{
+			Name: "yurthub_passed_bytes_total", Help: "Bytes that were passed on to a coordinator (up), and back (down).",
+		}, []string{"direction"}),
+	}
+	for _, result := range []string{"ok", "too-fast", "unreached"} {
+		p.tried.WithLabelValues(result)
+	}
+	return p
+}
+
+// Aside returns how a Gate has connections passed on.
+func (p *Passer) Aside() *conns.Aside {
+	return &conns.Aside{Takes: p.cfg.Named, Serve: p.serve, PerSource: passedOfOne, All: passedOfAll}
+}
+
+// serve passes a connection on until it ends.
+func (p *Passer) serve(ctx context.Context, name string, asked net.Conn) {
+	own := p.allotted(asked)
+	log := klog.FromContext(ctx).WithValues("from", asked.RemoteAddr(), "name", name)
+	if !own.opens.Allow() || !p.all.opens.Allow() {
+		p.tried.WithLabelValues("too-fast").Inc()
+		return
+	}
+	dialing, cancel := context.WithTimeout(ctx, passTimeout)
+	other, err := p.cfg.Dial(dialing, name)
+	cancel()
+	if err != nil {
+		p.tried.WithLabelValues("unreached").Inc()
+		log.V(1).Info("Can't pass a connection on to a coordinator", "err", err)
+		return
+	}
+	p.tried.WithLabelValues("ok").Inc()
+	p.open.Inc()
+	defer p.open.Dec()
+	why := carry(ctx, asked, &bytes.Buffer{}, other, passing{p, own})
+	_ = other.Close() // its end says nothing more
+	if ctx.Err() == nil {
+		conns.HearOut(asked) // a coordinator that refuses says why before it closes
+	}
+	log.V(2).Info("A connection to a coordinator has ended", "why", why)
+}
+
+// allotted returns what the address of a connection may use.
+func (p *Passer) allotted(c net.Conn) *allotment {
+	var from netip.Addr
+	if at, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil {
+		from = conns.Source(at.Addr())
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	found, _ := p.of.Get(from)
+	own, ok := found.(*allotment)
+	if !ok {
+		fresh := newAllotment(newOfOne, passedOfOne, bytesOfOne)
+		own = &fresh
+		p.of.Add(from, own)
+	}
+	return own
+}
+
+// passing is the toll of what is passed on.
+type passing struct {
+	*Passer
+	own *allotment
+}
+
+func (p passing) wait(ctx context.Context, n int) error {
+	if err := p.own.bytes.WaitN(ctx, n); err != nil {
+		return err
+	}
+	return p.all.bytes.WaitN(ctx, n)
+}
+
+func (p passing) paid(way direction, n int) error {
+	p.bytes.WithLabelValues(string(way)).Add(float64(n))
+	return nil
+}
