@@ -74,8 +74,13 @@ func restartWhileCut(t *kit.T) {
 	t.Figure("killed_to_started_s", started.Sub(killed).Seconds())
 	t.Eventually(3*whole, "a hub without a link has filled it", func() error { return filled(t) })
 	t.Figure("start_to_filled_s", time.Since(started).Seconds())
-	shownAgain(t, want, time.Until(started.Add(3*whole)))
-	t.Figure("start_to_all_shown_s", time.Since(started).Seconds())
+	// A pass over all commands takes longer than what is measured, so each is tried until it is right, and how late one was
+	// still wrong counts.
+	shown := time.Now()
+	if lastWrong := shownAgain(t, want, time.Until(started.Add(3*whole))); lastWrong.After(shown) {
+		shown = lastWrong
+	}
+	t.Figure("start_to_all_shown_s", shown.Sub(started).Seconds())
 	hubsAreWhole(t, names)
 	doc.run(t, false)
 
@@ -141,20 +146,36 @@ func filled(t *kit.T) error {
 	return nil
 }
 
-// shownAgain waits until kubectl prints at the coordinator what it did in the cloud, but for the coordinator's own Pod.
-func shownAgain(t *kit.T, want map[string]string, within time.Duration) {
+// shownAgain tries each of the commands until it prints at the coordinator what it did in the cloud, and returns when one was
+// last tried that did not. The coordinator's own Pod is another now.
+func shownAgain(t *kit.T, want map[string]string, within time.Duration) (lastWrong time.Time) {
 	at := place{via: atSite}
+	cfg, err := t.Lab.Config()
+	t.Must(err)
+	right := map[string]bool{ofCoordinator: true}
 	t.Eventually(within, fmt.Sprintf("%d commands print there what they did in the cloud", len(want)), func() error {
-		return t.Protect(func(t *kit.T) {
-			got := allLooks(t, at)
-			delete(got, ofCoordinator)
-			var wrong []error
-			for args := range want {
-				if got[args] != want[args] {
-					wrong = append(wrong, fmt.Errorf("kubectl %s: %s", args, firstLine(got[args], want[args])))
+		var wrong []error
+		for _, l := range looks {
+			for protocol := range protocols {
+				name := l.by(protocol)
+				if !l.asked(protocol, cfg) || right[name] {
+					continue
 				}
+				began := time.Now()
+				err := t.Protect(func(t *kit.T) {
+					if got := l.prints(t, at, protocol); got != want[name] {
+						t.Fail("kubectl %s: %s", name, firstLine(got, want[name]))
+					}
+				})
+				if err == nil {
+					right[name] = true
+					continue
+				}
+				t.Say("not yet: %v", err)
+				lastWrong, wrong = began, append(wrong, err)
 			}
-			t.Must(errors.Join(wrong...))
-		})
+		}
+		return errors.Join(wrong...)
 	})
+	return lastWrong
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"yurtcoordinator/e2e/kit"
+	"yurtcoordinator/internal/lab"
 )
 
 // look is a command that must print the same at every server.
@@ -64,15 +65,27 @@ func allLooks(t *kit.T, at place) map[string]string {
 	all := map[string]string{}
 	for _, l := range looks {
 		for name := range protocols {
-			if !l.stream && name != "websocket" || l.own && cfg.Kubernetes != "" {
-				continue
+			if l.asked(name, cfg) {
+				all[l.by(name)] = l.prints(t, at, name)
 			}
-			out := lookAt(t, at, l, name)
-			out, _, _ = strings.Cut(behind.ReplaceAllString(out, ""), l.untilOr(out))
-			all[l.args+" by "+name] = normal(out, l.sorted)
 		}
 	}
 	return all
+}
+
+// asked reports whether a look is to be tried by a protocol.
+func (l look) asked(protocol string, cfg lab.Config) bool {
+	return (l.stream || protocol == "websocket") && (!l.own || cfg.Kubernetes == "")
+}
+
+// by names a look by a protocol.
+func (l look) by(protocol string) string { return l.args + " by " + protocol }
+
+// prints returns what a look prints, without what differs each time.
+func (l look) prints(t *kit.T, at place, protocol string) string {
+	out := lookAt(t, at, l, protocol)
+	out, _, _ = strings.Cut(behind.ReplaceAllString(out, ""), l.untilOr(out))
+	return normal(out, l.sorted)
 }
 
 // lookAt runs a look, which must end as it should, and returns its output.
