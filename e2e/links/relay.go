@@ -29,7 +29,7 @@ import (
 
 var relayScenarios = []kit.Scenario{
 	{
-		Name: "relay", Lab: kit.RealKubelets(kit.Joining(kit.OnePool, 0)), Run: relayed,
+		Name: "relay", Quick: true, Lab: kit.RealKubelets(kit.Joining(kit.OnePool, 0)), Run: relayed,
 		Doc: "a node loses its WAN link and goes on over a neighbour's: a ConfigMap's change reaches its kubelet, a " +
 			"DaemonSet's Pod starts there, its crash is seen in the cloud; it is tainted, and reports itself; the " +
 			"neighbour's hub dies, and another takes over; the link heals",
@@ -39,7 +39,12 @@ var relayScenarios = []kit.Scenario{
 		Doc: "with relay: Heartbeats a cut node sends its Leases and its Node's status over a neighbour's line, and nothing else",
 	},
 	{
-		Name: "relay-abuse", Lab: kit.Joining(twoPools(kit.OnePool), 0), Run: relayAbuse,
+		Name: "relay-cost", Lab: kit.RealKubelets(kit.Joining(kit.OnePool, 0)), Run: relayCost,
+		Doc: "what a neighbour pays for a node that goes over its line: bytes on its WAN link, CPU and memory of its hub in " +
+			"two minutes, beside two minutes of the same hub before",
+	},
+	{
+		Name: "relay-abuse", Quick: true, Lab: kit.Joining(twoPools(kit.OnePool), 0), Run: relayAbuse,
 		Doc: "at the port where a hub relays, a stranger without a certificate, another pool's hub, another address than an " +
 			"API server's and a flood are refused and counted; a node of the pool is relayed meanwhile; who asks for the " +
 			"coordinator by its name is passed on to it, and who does so too often is not",
@@ -301,6 +306,71 @@ func relayedHeartbeats(t *kit.T) {
 	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
 	t.Node(node).Direct(healed)
 	t.Must(t.Seen.NeverNotReady(node, cut))
+}
+
+// relayFor is how long a neighbour is measured, and neighbourRSS the budget of its hub, in megabytes.
+const (
+	relayFor     = 2 * time.Minute
+	neighbourRSS = 36
+)
+
+// spent is what a node has spent since its start.
+type spent struct{ up, down, cpu, rss float64 }
+
+func spentBy(t *kit.T, node string) spent {
+	traffic, err := t.Lab.Traffic(t.Ctx, false)
+	t.Must(err)
+	of := t.Node(node)
+	return spent{
+		float64(traffic[node].Up), float64(traffic[node].Down), of.Metric("process_cpu_seconds_total"),
+		of.Metric("process_resident_memory_bytes") / (1 << 20),
+	}
+}
+
+// relayCost measures the neighbour that relays, and the same one before.
+func relayCost(t *kit.T) {
+	leader := t.Pool.SettledAway()
+	node := t.Pool.Follower(leader)
+	t.Pool.ServesPods()
+	othersRelay(t, node)
+	during := func(what string, nodes ...string) map[string]spent {
+		before := map[string]spent{}
+		for _, each := range nodes {
+			before[each] = spentBy(t, each)
+		}
+		t.Hold(relayFor, what)
+		took := map[string]spent{}
+		for _, each := range nodes {
+			now, was := spentBy(t, each), before[each]
+			took[each] = spent{now.up - was.up, now.down - was.down, now.cpu - was.cpu, now.rss}
+		}
+		return took
+	}
+	t.Hold(30*time.Second, "all has come to rest")
+	others := slices.DeleteFunc(t.Pool.Nodes(), func(name string) bool { return name == node })
+	before := during("nobody is relayed", append(others, node)...)
+	cut := time.Now()
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	by := reachesTheCloudBy(t, node, "relayed", "")
+	t.Hold(30*time.Second, "it has asked again for what it follows")
+	relays := during(by+" relays", by)[by]
+	minutes, was := relayFor.Minutes(), before[by]
+	for prefix, s := range map[string]spent{
+		"relay_":          {relays.up - was.up, relays.down - was.down, relays.cpu - was.cpu, relays.rss - was.rss},
+		"relayed_before_": before[node], "neighbour_before_": was, "neighbour_": relays,
+	} {
+		t.Figure(prefix+"wan_up_kb_min", s.up/minutes/1000)
+		t.Figure(prefix+"wan_down_kb_min", s.down/minutes/1000)
+		t.Figure(prefix+"hub_cpu_ms_min", s.cpu/minutes*1000)
+		t.Figure(prefix+"hub_rss_mb", s.rss)
+	}
+	if relays.rss > neighbourRSS {
+		t.Fail("the hub of %s has %.1f MB, want at most %d", by, relays.rss, neighbourRSS)
+	}
+	t.Must(t.Seen.NeverNotReady(node, cut))
+	if h, err := t.Lab.Hub(t.Ctx, by); err != nil || h.Relays != 1 {
+		t.Fail("%s says %+v, %v", by, h, err)
+	}
 }
 
 // mostTunnels is how many one node may have open at a neighbour.
