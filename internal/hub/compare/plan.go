@@ -14,8 +14,8 @@ const (
 	share, found = 0.1, 0.99
 
 	// countsEach is how often within a period the number of a resource's objects is compared: objects that are left out are never
-	// drawn.
-	countsEach = 2
+	// drawn, so a number must be, with the same probability.
+	countsEach = 5
 )
 
 // Timing says how often a pool's followers compare, all of them together.
@@ -44,18 +44,15 @@ func (t Timing) Every(period time.Duration) Timing {
 	}
 }
 
-// looksFor returns how many objects of n must be drawn at random, each from all, so that at least one of those that are lied
-// about is drawn with the probability found, if they are share of all or more.
+// looksFor returns how many objects of n must be drawn in a period, each from all and at a random time, so that at least one of
+// those that are lied about is drawn with the probability found, if they are share of all or more. A period may have a few draws
+// more or less than that: of k draws expected, none is of the lies with e^(-k × their share).
 func looksFor(n int) int {
 	if n == 0 {
 		return 0
 	}
 	lies := math.Ceil(share * float64(n))
-	miss := 1 - lies/float64(n)
-	if miss == 0 {
-		return 1
-	}
-	return int(math.Ceil(math.Log(1-found) / math.Log(miss)))
+	return int(math.Ceil(-math.Log(1-found) * float64(n) / lies))
 }
 
 // pauseOf returns the mean pause between two draws of one follower of several, where resources have so many objects.
