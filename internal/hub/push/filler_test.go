@@ -103,6 +103,7 @@ func (s *site) hub(name string, at edge.Moment) *hub {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		<-time.After(time.Millisecond) // not before the test waits: it has set what it wants by then
 		if err := filler.Run(ctx); err != nil {
 			s.t.Errorf("Run = %v", err)
 		}
