@@ -125,11 +125,13 @@ const (
 
 // HearOut says that nothing follows, and hears what the other side still sends, for a moment. If the connection were closed
 // before, the other side's system would throw away what was sent to it last.
-func HearOut(c net.Conn) {
+func HearOut(c net.Conn) { hearOut(c, hearFor) }
+
+func hearOut(c net.Conn, atMost time.Duration) {
 	tcp, ok := c.(interface{ CloseWrite() error })
 	if !ok || tcp.CloseWrite() != nil {
 		return
 	}
-	_ = c.SetReadDeadline(time.Now().Add(hearFor))
+	_ = c.SetReadDeadline(time.Now().Add(atMost))
 	_, _ = io.CopyN(io.Discard, c, hearBytes)
 }

@@ -45,7 +45,7 @@ func asks(t *testing.T, from, at, name string) (*tls.Conn, string, error) {
 	c := tls.Client(dial(t, from, at), &tls.Config{
 		ServerName: name, InsecureSkipVerify: true, Certificates: []tls.Certificate{selfMade(t, "friend")},
 	})
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(patient))
 	one := make([]byte, 1)
 	_, err := io.ReadFull(c, one)
 	return c, string(one), err

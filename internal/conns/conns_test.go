@@ -25,7 +25,7 @@ func dial(t *testing.T, from, to string) net.Conn {
 // closed reports whether the other side has closed a connection.
 func closed(t *testing.T, c net.Conn) bool {
 	t.Helper()
-	if err := c.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(patient)); err != nil {
 		t.Fatal(err)
 	}
 	_, err := c.Read(make([]byte, 1))

@@ -53,6 +53,7 @@ type Gate struct {
 	cfg      GateConfig
 	let      *tally[netip.Addr]
 	aside    *tally[netip.Addr]
+	hear     time.Duration // is hearFor but in tests
 	accepted chan accepted
 	start    sync.Once
 	closed   context.Context //nolint:containedctx // ends with the Gate, not with a call
@@ -83,8 +84,8 @@ func NewGate(l net.Listener, c GateConfig) *Gate {
 	}
 	closed, end := context.WithCancel(context.Background())
 	g := &Gate{
-		Listener: l, cfg: c, let: newTally[netip.Addr](c.PerSource, c.All), accepted: make(chan accepted),
-		closed: closed, end: end, waiting: list.New(),
+		Listener: l, cfg: c, let: newTally[netip.Addr](c.PerSource, c.All), hear: hearFor,
+		accepted: make(chan accepted), closed: closed, end: end, waiting: list.New(),
 	}
 	if c.Aside != nil {
 		g.cfg.TLS, g.aside = c.Aside.heeding(c.TLS), newTally[netip.Addr](c.Aside.PerSource, c.Aside.All)
@@ -158,7 +159,7 @@ func (g *Gate) admit(h *handshake) {
 	if err != nil {
 		why := reasonOf(err)
 		if why == NoCertificate || why == Unknown {
-			HearOut(h.conn)
+			hearOut(h.conn, g.hear)
 		}
 		_ = h.conn.Close()
 		g.refused(h, why, err)

@@ -18,6 +18,9 @@ import (
 	"time"
 )
 
+// patient is how long tests wait for what takes a moment, unless the machine is busy.
+const patient = 30 * time.Second
+
 // selfMade returns a certificate that nobody has signed.
 func selfMade(t *testing.T, name string) tls.Certificate {
 	t.Helper()
@@ -52,7 +55,7 @@ func newGated(t *testing.T, set func(*GateConfig)) *gated {
 	}
 	g := &gated{t: t, why: map[Reason]int{}}
 	c := GateConfig{
-		Handshake: 500 * time.Millisecond, Waiting: 100, WaitingPerSource: 100, PerSource: 100,
+		Handshake: patient, Waiting: 100, WaitingPerSource: 100, PerSource: 100,
 		TLS: &tls.Config{
 			Certificates: []tls.Certificate{selfMade(t, "server")}, ClientAuth: tls.RequireAnyClientCert,
 			VerifyConnection: func(s tls.ConnectionState) error {
@@ -76,6 +79,7 @@ func newGated(t *testing.T, set func(*GateConfig)) *gated {
 		set(&c)
 	}
 	g.Gate = NewGate(inner, c)
+	g.hear = patient // a machine that is busy may be late with the client's request
 	ended := make(chan struct{})
 	var mu sync.Mutex
 	var in []net.Conn
@@ -115,11 +119,14 @@ func (g *gated) greeted(from string, certs ...tls.Certificate) (net.Conn, error)
 	c := tls.Client(dial(g.t, from, g.Addr().String()), &tls.Config{
 		InsecureSkipVerify: true, Certificates: certs,
 	})
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
-	if _, err := c.Write([]byte("an early request")); err != nil { // as with TLS 1.3, before it knows whether it is let in
-		return nil, err
+	_ = c.SetDeadline(time.Now().Add(patient))
+	_, err := c.Write([]byte("an early request")) // as with TLS 1.3, before it knows whether it is let in
+	if err == nil {
+		_, err = c.Read(make([]byte, 1))
 	}
-	_, err := c.Read(make([]byte, 1))
+	if err != nil {
+		_ = c.Close() // who is refused need not be heard out any longer
+	}
 	return c, err
 }
 
@@ -132,7 +139,7 @@ func (g *gated) count(why Reason) int {
 // comes waits until so many were refused for a reason.
 func (g *gated) comes(why Reason, want int) {
 	g.t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); g.count(why) != want; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patient); g.count(why) != want; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			g.t.Fatalf("%d were refused as %s, want %d", g.count(why), why, want)
 		}
@@ -171,11 +178,9 @@ func TestGate(t *testing.T) {
 }
 
 func TestAGateWaitsForNobodyLong(t *testing.T) {
-	g := newGated(t, nil)
-	began := time.Now()
-	c := dial(t, "127.0.0.1", g.Addr().String())
-	if !closed(t, c) || time.Since(began) > 3*time.Second {
-		t.Errorf("open for %s", time.Since(began))
+	g := newGated(t, func(c *GateConfig) { c.Handshake = 500 * time.Millisecond })
+	if !closed(t, dial(t, "127.0.0.1", g.Addr().String())) {
+		t.Error("it is open still")
 	}
 	g.comes(Slow, 1)
 }
@@ -189,7 +194,7 @@ func TestWhoOnlyWaitsGivesWay(t *testing.T) {
 		t.Helper()
 		before := g.waits()
 		idle = append(idle, dial(t, from, g.Addr().String()))
-		for deadline := time.Now().Add(5 * time.Second); g.waits() == before && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(patient); g.waits() == before && time.Now().Before(deadline); {
 			time.Sleep(time.Millisecond)
 		}
 	}
@@ -243,7 +248,7 @@ func TestAGateBoundsWhomItLetIn(t *testing.T) {
 		t.Errorf("another address: %v", err)
 	}
 	_ = in[0].Close()
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) { // the server has to hear of it
+	for deadline := time.Now().Add(patient); ; time.Sleep(time.Millisecond) { // the server has to hear of it
 		if _, err := g.greeted("127.0.0.1", friend); err == nil {
 			break
 		} else if time.Now().After(deadline) {
