@@ -25,8 +25,8 @@
 // config says what each part is to do.
 //
 // This package is the wiring: hub.go wires the whole, following.go what is followed and remembered and who is answered from it,
-// settings.go what may change while the hub runs, lent.go how lines are lent within the pool, serving.go the ports. Each part
-// knows only what its own Config names. A part that a hub lacks, such as a coordinator, exists all the same and does nothing.
+// settings.go what may change while the hub runs, serving.go the ports. Each part knows only what its own Config names. A part
+// that a hub lacks, such as a coordinator, exists all the same and does nothing.
 package hub
 
 import (
@@ -57,10 +57,12 @@ import (
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/history"
 	"yurtcoordinator/internal/hub/identity"
+	"yurtcoordinator/internal/hub/lending"
 	"yurtcoordinator/internal/hub/member"
 	"yurtcoordinator/internal/hub/pods"
 	"yurtcoordinator/internal/hub/proof"
 	"yurtcoordinator/internal/hub/recall"
+	"yurtcoordinator/internal/hub/relay"
 	"yurtcoordinator/internal/hub/route"
 	"yurtcoordinator/internal/hub/tenure"
 	"yurtcoordinator/internal/hub/upstream"
@@ -86,7 +88,7 @@ type Hub struct {
 	// member is the hub's part in its pool.
 	member *member.Membership
 	// lent is how lines are lent within the pool.
-	lent     lent
+	lent     *lending.Lending
 	followed *follow.Set
 	// shown are ConfigMaps that kubelet sees in another form than the cloud's.
 	shown *filter.ConfigMaps
@@ -138,13 +140,15 @@ func New(own config.Config) (*Hub, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.cfg, h.lent = cfg, newLent(starts)
+	h.cfg = cfg
 	fixed, ofNode := cfg.PodsAt()
 	h.pods = pods.New(pods.Config{
 		Node: cfg.Node, Fixed: fixed, OfNode: ofNode, Dir: cfg.CertDir, Port: uint16(cfg.SecurePort), Tell: cfg.MasterService,
 		Shown: h.shown, Served: func() *live.Value[*tls.Certificate] { return h.identity.Served() },
 	})
 	h.way = way.New(way.Config{Proxy: cfg.Proxy(), Dial: upstream.Dial})
+	h.lent = lending.New(h.lends())
+	h.lent.Change(starts.Borrows, starts.Metered)
 	h.metrics.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	at := disk.Config{
@@ -206,7 +210,7 @@ func (h *Hub) identify() (err error) {
 		return nil
 	}
 	how := cfg.Certificates()
-	how.Servers, how.Dial, how.Metrics = h.servers, h.dialCloud, h.metrics
+	how.Servers, how.Dial, how.Metrics = h.servers, h.lent.DialContext, h.metrics
 	how.Serve = h.pods.Address()
 	how.ShowAuthorities = func(all string) { h.shown.Change(filter.RootCA.Name, all) }
 	how.Pods = func(ctx context.Context) ([]*corev1.Pod, bool) { return h.followed.OwnPods(ctx) }
@@ -225,7 +229,7 @@ func (h *Hub) reachCloud() (err error) {
 	if to.Link, err = h.cfg.Judged(); err != nil {
 		return err
 	}
-	to.Detour = h.detour()
+	to.Detour = h.lent.Detour()
 	to.CoreRead = h.cfg.Node.LeasePath() // a node may always read it; an API server needs only its storage
 	if h.cloud, err = upstream.New(to); err != nil {
 		return err
@@ -254,9 +258,9 @@ func (h *Hub) joinPool() (err error) {
 		if h.member, err = member.New(member.Config{
 			Node: h.cfg.Node, Pool: h.cfg.Pool, Cloud: h.cloud, Server: h.servers[0], At: at, CAFile: h.cfg.CoordinatorCAFile,
 			Via: h.upstream("", nil), Dir: h.cfg.CertDir, KubeletConfig: h.cfg.KubeletConfig,
-			KubeletServing: h.cfg.KubeletServing, RelayedBy: h.lent.by, RelaysAt: h.relaysAt, LinkProfile: h.inForce.LinkProfile,
-			CompareEvery: h.cfg.CompareEvery, OwnObjects: h.cfg.OwnObjects, OwnSecrets: h.cfg.OwnSecrets, History: h.history,
-			Disk: h.disk, Overlay: h.overlay, Metrics: h.metrics,
+			KubeletServing: h.cfg.KubeletServing, RelayedBy: h.lent.By, RelaysAt: h.lent.RelaysAt,
+			LinkProfile: h.inForce.LinkProfile, CompareEvery: h.cfg.CompareEvery, OwnObjects: h.cfg.OwnObjects,
+			OwnSecrets: h.cfg.OwnSecrets, History: h.history, Disk: h.disk, Overlay: h.overlay, Metrics: h.metrics,
 		}); err != nil {
 			return err
 		}
@@ -299,6 +303,28 @@ func (h *Hub) findPods() error {
 	}
 	h.pods.Follow(cloud, h.followed.OwnObject)
 	h.parts.Add("where Pods find the hub", h.pods.Run)
+	return nil
+}
+
+// lends returns the Config by which lines are lent and borrowed: among hubs that meet at a coordinator.
+func (h *Hub) lends() lending.Config {
+	c := lending.Config{Node: h.cfg.Node, Pool: h.cfg.Pool, Dial: h.way.DialContext, Metrics: h.metrics}
+	if h.cfg.EnableCoordinator {
+		c.Address = h.pods.Address()
+	}
+	return c
+}
+
+// lend adds what relays for others, and what finds those that relay for this hub.
+func (h *Hub) lend() error {
+	if !h.lent.Possible() {
+		return nil
+	}
+	h.lent.Meet(lending.Parties{
+		Credentials: relay.Credentials{Own: h.identity.Served().Get, Now: h.checked.Now}, Cloud: h.cloud,
+		Coordinator: h.member.Leases(), DialCoordinator: h.member.Dial,
+	})
+	h.parts.Add("relay", h.lent.Run)
 	return nil
 }
 

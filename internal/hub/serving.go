@@ -79,13 +79,10 @@ func (h *Hub) Status() health.Status {
 		Cloud: h.cloud.Link().Get().String(), Coordinator: "none", CoordinatorAddress: h.member.URL(),
 		Followed: health.FollowedOf(h.followed.Status()), Disk: h.disk.Status(), Identity: h.identity.Report(),
 		Settings: health.SettingsOf(h.reported(), h.inForce.Kept()), Pods: h.pods.Status(),
-		LinkProfile: string(h.inForce.LinkProfile()),
+		LinkProfile: string(h.inForce.LinkProfile()), Relays: h.lent.Neighbours(),
 	}
 	if h.cloud.AnywayLink().Get() == link.Relayed {
-		s.RelayedBy = h.lent.by()
-	}
-	if h.lent.server != nil {
-		s.Relays = h.lent.server.Neighbours()
+		s.RelayedBy = h.lent.By()
 	}
 	if h.cfg.EnableCoordinator {
 		s.Coordinator = h.member.Link().Get().String()

@@ -37,5 +37,5 @@ func (h *Hub) apply(now config.Running) {
 	h.lasting.SetLimit(now.RememberFor)
 	h.disk.SetAhead(now.Ahead)
 	h.cloud.Retime(now.Judged)
-	h.lent.change(now)
+	h.lent.Change(now.Borrows, now.Metered)
 }

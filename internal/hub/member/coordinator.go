@@ -2,8 +2,11 @@ package member
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"time"
 
@@ -55,6 +58,18 @@ func (m *Membership) reachCoordinator() error {
 	}
 	m.leases, err = coordinationv1client.NewForConfig(m.coordinator.RESTConfig())
 	return err
+}
+
+// errNoCoordinator says that none is known to live.
+var errNoCoordinator = errors.New("this hub reaches no coordinator of the pool")
+
+// Dial opens a connection to the coordinator, if that is known to live.
+func (m *Membership) Dial(ctx context.Context, _ string) (net.Conn, error) {
+	at, err := url.Parse(m.place.URL())
+	if err != nil || at.Host == "" || m.link.Get() != link.Up {
+		return nil, errors.Join(errNoCoordinator, err)
+	}
+	return upstream.Dial(ctx, "tcp", at.Host)
 }
 
 func (m *Membership) findCoordinator() (*discover.Finder, error) {

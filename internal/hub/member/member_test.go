@@ -29,6 +29,9 @@ func TestAlone(t *testing.T) {
 	if m.Link().Get() != link.Down || m.Standing().Get() != (role.Standing{}) || m.Mirror() != nil || m.URL() != "" {
 		t.Errorf("the link is %v, the standing %+v, the coordinator at %q", m.Link().Get(), m.Standing().Get(), m.URL())
 	}
+	if _, err := m.Dial(t.Context(), "any"); !errors.Is(err, errNoCoordinator) {
+		t.Errorf("it dials a coordinator that there is not: %v", err)
+	}
 	if w := m.Word(); w.Known || len(w.Clients) > 0 {
 		t.Errorf("of a coordinator that there is not, the cloud has said %+v", w)
 	}

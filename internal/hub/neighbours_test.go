@@ -19,6 +19,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -28,25 +29,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/hub/identity"
+	"yurtcoordinator/internal/hub/lending"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/pods"
-	"yurtcoordinator/internal/hub/relay"
 	"yurtcoordinator/internal/hub/upstream"
 	"yurtcoordinator/internal/live"
 )
-
-func TestWhatIsLentFollowsTheSettings(t *testing.T) {
-	l := newLent(config.Running{Metered: true, Borrows: upstream.ForSome})
-	if l.use.Get() != upstream.ForSome || l.limits.Get() != relay.Metered() || l.by() != "" {
-		t.Errorf("on a metered link: %v, %+v", l.use.Get(), l.limits.Get())
-	}
-	l.change(config.Running{Borrows: upstream.ForNothing})
-	if l.use.Get() != upstream.ForNothing || l.limits.Get() != relay.Standard() {
-		t.Errorf("changed: %v, %+v", l.use.Get(), l.limits.Get())
-	}
-}
 
 // certified has a certificate for Pods, or none.
 type certified struct {
@@ -142,6 +131,8 @@ func (b *borrowers) hub(t *testing.T, name edge.NodeName, at string) *Hub {
 		Certificate: [][]byte{der, b.authority.Raw}, PrivateKey: b.key, Leaf: leaf,
 	})}
 	h.pods = pods.New(pods.Config{Fixed: netip.MustParseAddr(at), Served: h.identity.Served})
+	h.lent = lending.New(h.lends())
+	h.lent.Change(upstream.ForAll, false)
 	if err := h.lend(); err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +144,7 @@ func TestTheCloudOverANeighboursLine(t *testing.T) {
 	b := newBorrowers(t)
 	lender, borrower := b.hub(t, "n2", "127.0.0.2"), b.hub(t, "n1", "127.0.0.3")
 	cut := borrower.upstream("cloud", borrower.servers)
-	cut.Metrics, cut.Detour = nil, borrower.detour()
+	cut.Metrics, cut.Detour = nil, borrower.lent.Detour()
 	cut.DialContext = func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }
 	var err error
 	if borrower.cloud, err = upstream.New(cut); err != nil {
@@ -161,7 +152,7 @@ func TestTheCloudOverANeighboursLine(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	runs := []func(context.Context) error{
-		lender.cloud.Run, lender.serveNeighbours, lender.member.Reach, borrower.cloud.Run, borrower.member.Reach,
+		lender.cloud.Run, lender.lent.Run, lender.member.Reach, borrower.cloud.Run, borrower.member.Reach,
 	}
 	ended := make(chan error, len(runs))
 	for _, run := range runs {
@@ -185,12 +176,15 @@ func TestTheCloudOverANeighboursLine(t *testing.T) {
 	}
 	reach(lender.cloud.Link(), link.Up)
 	reach(lender.member.Link(), link.Up)
-	if _, err := lender.lent.serves.Wait(waiting, netip.AddrPort.IsValid); err != nil {
-		t.Fatal(err)
+	for lender.lent.RelaysAt() == "" {
+		if waiting.Err() != nil {
+			t.Fatal("the lender relays nowhere")
+		}
+		runtime.Gosched()
 	}
-	at := lender.relaysAt()
-	if at != "127.0.0.2:10269" || borrower.relaysAt() != "" {
-		t.Errorf("they say that they relay at %q and %q", at, borrower.relaysAt())
+	at := lender.lent.RelaysAt()
+	if at != "127.0.0.2:10269" || borrower.lent.RelaysAt() != "" {
+		t.Errorf("they say that they relay at %q and %q", at, borrower.lent.RelaysAt())
 	}
 	b.mu.Lock()
 	b.at = at
@@ -212,13 +206,13 @@ func TestTheCloudOverANeighboursLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := borrower.dialCloud(ctx, "tcp", server.Host) // as its certificates are renewed
+	conn, err := borrower.lent.DialContext(ctx, "tcp", server.Host) // as its certificates are renewed
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = conn.Close()
-	lender.lent.change(config.Running{Borrows: upstream.ForNothing})
-	if at := lender.relaysAt(); at != "" {
+	lender.lent.Change(upstream.ForNothing, false)
+	if at := lender.lent.RelaysAt(); at != "" {
 		t.Errorf("the lender says that it relays at %s though it is told not to", at)
 	}
 	reach(borrower.cloud.Link(), link.Down)

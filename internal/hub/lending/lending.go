@@ -1,0 +1,178 @@
+// Package lending is how a hub lends its line to the pool's other hubs, and borrows theirs while its own is down. Package relay
+// has the two ends of that; this one says where they are, what for, and how much.
+//
+// Neighbours know each other by what the pool's authority signs for hubs that serve Pods, and hear of each other at the
+// coordinator. So a hub without a coordinator, or without an address at which it serves Pods, neither lends nor borrows: its
+// Lending exists all the same, and does nothing. At the same port whoever asks for a coordinator of the pool is passed on to one.
+//
+// A Lending is made in two steps, as the cloud is reached by a Detour over it, and it lends the line to the cloud.
+package lending
+
+import (
+	"context"
+	"net"
+	"net/netip"
+
+	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/conns"
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/front"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/relay"
+	"yurtcoordinator/internal/hub/upstream"
+	"yurtcoordinator/internal/live"
+)
+
+// maxPeerConnections and maxAllPeers bound the connections to the relay's port, of one address and of all. The tunnels in
+// them have bounds of their own.
+const maxPeerConnections, maxAllPeers = 48, 384
+
+// Config is what a Lending needs. Fields without a default are required.
+type Config struct {
+	Node edge.NodeName
+	Pool edge.PoolName
+	// Address is where the hub serves Pods, which is not valid while that is not known; nil means nowhere, or that there is no
+	// coordinator: then nothing is lent, nor borrowed.
+	Address *live.Value[netip.Addr]
+	// Dial opens a connection to an API server by the hub's own way.
+	Dial    func(ctx context.Context, network, server string) (net.Conn, error)
+	Metrics prometheus.Registerer
+}
+
+// Parties are whom a Lending brings together.
+type Parties struct {
+	// Credentials are by what hubs of the pool know this one, and it knows them.
+	Credentials relay.Credentials
+	// Cloud is whose line is lent.
+	Cloud *upstream.Upstream
+	// Coordinator says who relays.
+	Coordinator coordinationv1client.LeasesGetter
+	// DialCoordinator opens a connection to the coordinator of such a server name, if that is known to live.
+	DialCoordinator func(ctx context.Context, serverName string) (net.Conn, error)
+}
+
+// Lending is how a hub lends and borrows. Make one with New, tell it with Change what for, and with Meet between whom.
+type Lending struct {
+	cfg Config
+	// use is what is borrowed for, lends whether anything is lent, and limits is how much.
+	use    *live.Value[upstream.Use]
+	lends  *live.Value[bool]
+	limits *live.Value[relay.Limits]
+	// parties, and what server relays for others, client finds those that relay for this hub, and passer leads whoever asks at
+	// the same port for a coordinator of the pool to one; nil in a hub that does neither.
+	parties *Parties
+	server  *relay.Server
+	client  *relay.Client
+	passer  *relay.Passer
+	// serves is where others find the server; not valid means nowhere.
+	serves *live.Value[netip.AddrPort]
+}
+
+// New returns a Lending that lends and borrows nothing yet.
+func New(cfg Config) *Lending {
+	return &Lending{
+		cfg: cfg, use: live.NewValue(upstream.ForNothing), lends: live.NewValue(false),
+		limits: live.NewValue(relay.Standard()), serves: live.NewValue(netip.AddrPort{}),
+	}
+}
+
+// Change says what is borrowed for from now on, and, if that is anything, that as much is lent as on a line of that kind: metered
+// is one that is paid for by the byte.
+func (l *Lending) Change(borrows upstream.Use, metered bool) {
+	l.use.Set(borrows)
+	l.lends.Set(borrows != upstream.ForNothing)
+	limits := relay.Standard()
+	if metered {
+		limits = relay.Metered()
+	}
+	l.limits.Set(limits)
+}
+
+// Possible reports whether this hub can lend and borrow at all. Only then it can Meet and Run.
+func (l *Lending) Possible() bool { return l.cfg.Address != nil }
+
+// Detour returns how the cloud is reached over neighbours' lines; nil if it never is.
+func (l *Lending) Detour() *upstream.Detour {
+	if !l.Possible() {
+		return nil
+	}
+	return &upstream.Detour{Use: l.use, DialContext: func(ctx context.Context, network, server string) (net.Conn, error) {
+		return l.client.DialContext(ctx, network, server)
+	}}
+}
+
+// Meet makes what relays for others, and what finds those that relay for this hub.
+func (l *Lending) Meet(p Parties) {
+	l.parties = &p
+	l.client = relay.NewClient(relay.ClientConfig{
+		Credentials: p.Credentials, Node: l.cfg.Node, Coordinator: p.Coordinator, Dial: upstream.Dial, Metrics: l.cfg.Metrics,
+	})
+	l.server = relay.NewServer(relay.ServerConfig{
+		Credentials: p.Credentials, Lends: l.lends, Link: p.Cloud.Link(), Targets: p.Cloud.Servers(), Dial: l.cfg.Dial,
+		Limits: l.limits.Get, Metrics: l.cfg.Metrics,
+	})
+	l.passer = relay.NewPasser(relay.PasserConfig{
+		Named: func(name string) bool { return name == l.cfg.Pool.CoordinatorServerName() },
+		Dial:  p.DialCoordinator, Metrics: l.cfg.Metrics,
+	})
+}
+
+// DialContext opens a connection to an API server for what does not use the upstream: over a neighbour's line where all goes
+// there.
+func (l *Lending) DialContext(ctx context.Context, network, server string) (net.Conn, error) {
+	if l.parties != nil && l.parties.Cloud.Link().Get() == link.Relayed {
+		return l.client.DialContext(ctx, network, server)
+	}
+	return l.cfg.Dial(ctx, network, server)
+}
+
+// By returns the node that relays for this one, or did last; empty if none did.
+func (l *Lending) By() edge.NodeName {
+	if l.client == nil {
+		return ""
+	}
+	return l.client.By()
+}
+
+// RelaysAt returns what neighbours are told of where this hub relays; empty if it doesn't.
+func (l *Lending) RelaysAt() string {
+	at := l.serves.Get()
+	if l.server == nil || !at.IsValid() || !l.server.Relays() {
+		return ""
+	}
+	return at.String()
+}
+
+// Neighbours returns for how many nodes this hub relays now.
+func (l *Lending) Neighbours() int {
+	if l.server == nil {
+		return 0
+	}
+	return l.server.Neighbours()
+}
+
+// Run serves the pool's other hubs at the node's address until ctx ends, and whoever asks there for a coordinator.
+func (l *Lending) Run(ctx context.Context) error {
+	logger := klog.FromContext(ctx)
+	at := front.Moving{
+		Address: l.cfg.Address, Port: edge.PortHubRelay, What: "relaying", Config: func() front.ServerConfig {
+			return front.ServerConfig{
+				Handler: l.server, TLS: l.parties.Credentials.Serving(), HTTP1: true,
+				PerSource: maxPeerConnections, All: maxAllPeers, Aside: l.passer.Aside(),
+				Refused: func(_ netip.AddrPort, why conns.Reason, _ error) { l.server.NotLetIn(string(why)) },
+			}
+		},
+		Serves: func(at netip.AddrPort) {
+			l.serves.Set(at)
+			logger.Info("Relaying for the pool's other nodes", "address", at)
+		},
+		Fails: func(at netip.AddrPort, err error) {
+			logger.Error(err, "Cannot relay for the pool's other nodes, trying again", "address", at)
+		},
+		Ends: func() { l.serves.Set(netip.AddrPort{}) },
+	}
+	return at.Run(ctx)
+}
