@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -454,5 +456,30 @@ func TestEveryLineIsNeeded(t *testing.T) {
 		if !slices.ContainsFunc(all, governs) {
 			t.Errorf("the law speaks of %s, which does not exist", l.pkg)
 		}
+	}
+}
+
+// maxWiring bounds the lines of package hub. What can be done and tested without a hub belongs into a room of its own.
+const maxWiring = 600
+
+// TestTheHubIsWiring keeps the node's side a house of rooms.
+func TestTheHubIsWiring(t *testing.T) {
+	files, err := filepath.Glob("internal/hub/*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files: %v", len(files), err)
+	}
+	lines := 0
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines += strings.Count(string(content), "\n")
+	}
+	if lines > maxWiring {
+		t.Errorf("internal/hub has %d lines besides tests, want at most %d: which room is the newest of?", lines, maxWiring)
 	}
 }

@@ -1,0 +1,133 @@
+package member
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"yurtcoordinator/apis/hub/v1alpha1"
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/disk"
+	"yurtcoordinator/internal/hub/endpoints"
+	"yurtcoordinator/internal/hub/filter"
+	"yurtcoordinator/internal/hub/follow"
+	"yurtcoordinator/internal/hub/history"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/role"
+	"yurtcoordinator/internal/hub/upstream"
+)
+
+// joined returns a Membership of node n1 in pool p1, with a cloud and a coordinator that nobody has asked, and what it follows.
+func joined(t *testing.T, change func(*Config)) (*Membership, *follow.Set) {
+	t.Helper()
+	server, err := url.Parse("https://127.0.0.1:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	via := upstream.Config{CAFile: "ca", CertFile: "cert", KeyFile: "key", Metrics: prometheus.NewRegistry()}
+	to := via
+	to.Name, to.Servers, to.Link = "cloud", []*url.URL{server}, link.Standard()
+	cloud, err := upstream.New(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := disk.Open(disk.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := kept.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	cfg := Config{
+		Node: "n1", Pool: "p1", Cloud: cloud, Server: server, Via: via, Dir: t.TempDir(), OwnObjects: true,
+		RelayedBy: func() edge.NodeName { return "" }, RelaysAt: func() string { return "" },
+		LinkProfile: func() v1alpha1.LinkProfile { return v1alpha1.LinkNormal },
+		History:     history.New(history.Config{Link: cloud.Link(), Disk: kept}), Disk: kept, Overlay: endpoints.NewView(),
+		Metrics: via.Metrics,
+	}
+	change(&cfg)
+	m, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := follow.New(follow.Config{
+		Node: "n1", Disk: kept, Cloud: cloud.Link(), Coordinator: m.Link(), Always: []follow.Selection{filter.OwnPool("p1")},
+		NewFeed: follow.Feeds(&follow.Sources{
+			Cloud: server, CloudLink: cloud.Link(), History: cfg.History, Pool: m.Mirror(), AsNode: cloud.AsNode(),
+		}),
+		Changed: m.Changed,
+	}, []schema.GroupVersionResource{filter.Services.Resource})
+	return m, set
+}
+
+// TestNew: whose coordinator is where, and what a hub brings there, is as its Config says.
+func TestNew(t *testing.T) {
+	at, err := url.Parse("https://10.1.0.1:10270")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		change func(*Config)
+		url    string
+		brings bool
+	}{
+		"a coordinator that the cloud knows": {func(*Config) {}, "", true},
+		"one that is given":                  {func(c *Config) { c.At = at }, "https://10.1.0.1:10270", true},
+		"nothing of its own":                 {func(c *Config) { c.OwnObjects = false }, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, set := joined(t, tt.change)
+			if m.URL() != tt.url || m.Link().Get() != link.Unknown || m.Standing().Get() != (role.Standing{}) {
+				t.Errorf("a coordinator at %q, the link %v, the standing %+v", m.URL(), m.Link().Get(), m.Standing().Get())
+			}
+			if mirror := m.Mirror(); mirror == nil || mirror.Link != m.Link() || mirror.Standing != m.Standing() {
+				t.Errorf("what can be read there is %+v", mirror)
+			}
+			if m.Heartbeats() == nil || m.Leases() == nil || m.Kubelet() == nil {
+				t.Error("nobody takes heartbeats, reaches the coordinator, or looks for kubelet's certificate")
+			}
+			if err := m.Follow(set); err != nil {
+				t.Fatal(err)
+			}
+			m.Changed() // of what is followed, before anything runs
+			if (m.StandIn() != nil) != tt.brings {
+				t.Errorf("it stands in for the cloud: %t, want %t", m.StandIn() != nil, tt.brings)
+			}
+		})
+	}
+}
+
+// TestWhatTheLeaderPushes is what the pool shares and, for the coordinator, the pool's own NodePool. What the pool compares is
+// what it shares.
+func TestWhatTheLeaderPushes(t *testing.T) {
+	m, set := joined(t, func(*Config) {})
+	if err := m.Follow(set); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- set.Run(ctx) }()
+	<-set.Begun()
+	all, _ := shared{m}.Resources()
+	if len(all) != 2 || all[0].GVR != filter.Services.Resource || all[0].Optional || all[1].GVR != edge.OwnNodePools ||
+		!all[1].Optional {
+		t.Errorf("it pushes %+v", all)
+	}
+	compared := (&sharing{of: m, client: http.DefaultClient}).resources()
+	if len(compared) != 1 || compared[0].Name != "services" || compared[0].Replica == nil || compared[0].Fed() {
+		t.Errorf("it compares %+v, though nothing has come from the coordinator", compared)
+	}
+	if _, known := m.ownPods(t.Context()); known || len(m.ofNode()) > 0 {
+		t.Error("this node's Pods are known, though kubelet follows none")
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
