@@ -25,6 +25,8 @@ type Timing struct {
 	Interval time.Duration
 	// Quiet is the time without an answer after which it is probed though bytes arrive: more than Interval.
 	Quiet time.Duration
+	// Knocks: until Quiet, a question needs no answer but an acknowledgement (see Knock).
+	Knocks bool
 	// MinPatience and MaxPatience bound how long nothing may arrive after a question before the link is down. In between it is
 	// twice what TCP would wait for an answer (RFC 6298: the smoothed round trip and four times its variance).
 	MinPatience, MaxPatience time.Duration
@@ -66,6 +68,7 @@ func Standard() Timing {
 	return Timing{
 		Interval:    2600 * time.Millisecond, // three probes between two of kubelet's heartbeats, which are 10 s apart
 		Quiet:       10400 * time.Millisecond,
+		Knocks:      true,
 		MinPatience: 5200 * time.Millisecond,
 		MaxPatience: 15 * time.Second,
 		Trust:       20 * time.Second,
@@ -90,6 +93,7 @@ func Standard() Timing {
 func Metered() Timing {
 	t := Standard()
 	t.Interval, t.Quiet = 11*time.Second, 22*time.Second
+	t.Knocks = false // it asks when a heartbeat is missing, and then wants an answer
 	t.MinPatience = 7 * time.Second
 	t.MinRepeat = 2 * time.Second
 	t.DeepAfter = 2 * time.Minute
@@ -114,6 +118,7 @@ func Satellite() Timing {
 func Near() Timing {
 	t := Standard()
 	t.Interval, t.Quiet = 2*time.Second, 8*time.Second
+	t.Knocks = false
 	t.MinPatience = 3 * time.Second
 	return t
 }
@@ -128,10 +133,15 @@ const (
 	Get
 	// Fresh asks the API over a connection of its own.
 	Fresh
+	// Knock asks for an acknowledgement on a connection that is there, which costs half of a Ping. Whoever ends the connection
+	// on the way may give it, so it counts as bytes that arrived, not as an answer.
+	Knock
 )
 
-// String returns "ping", "get" or "fresh".
-func (a Ask) String() string { return [...]string{Ping: "ping", Get: "get", Fresh: "fresh"}[a] }
+// String returns "ping", "get", "fresh" or "knock".
+func (a Ask) String() string {
+	return [...]string{Ping: "ping", Get: "get", Fresh: "fresh", Knock: "knock"}[a]
+}
 
 // Config is what a Monitor needs.
 type Config struct {

@@ -61,6 +61,11 @@ func drive(cfg Timing, l line, length time.Duration) (changes []change) {
 			eras[started] = era
 			m = m.Step(Event{Kind: ProbeStarted, Ask: next.Ask, At: started})
 			end, ok := deliver(now)
+			if trip, passes := l(now); next.Ask == Knock && passes {
+				end, ok = now+trip, true // else nobody sends it again, and a ping follows
+			} else if next.Ask == Knock {
+				end, ok = deliver(now + 300*time.Millisecond)
+			}
 			if ok && next.Ask == Fresh {
 				if end, ok = deliver(end); ok {
 					expect(end, Heard, Ping)
@@ -195,8 +200,12 @@ func TestDeadLines(t *testing.T) {
 func TestProbesAreFew(t *testing.T) {
 	for name, tc := range map[string]struct {
 		cfg  Timing
+		ask  Ask
 		want int
-	}{"standard": {Standard(), 18}, "satellite": {Satellite(), 6}, "metered": {Metered(), 0}} {
+	}{
+		"standard": {Standard(), Knock, 18}, "satellite": {Satellite(), Knock, 6}, "metered": {Metered(), Ping, 0},
+		"near": {Near(), Ping, 30},
+	} {
 		m, probes := NewMachine(tc.cfg, epoch), 0
 		m = after(m, answered(0))
 		for now := 0.0; now < 60; now += 0.05 {
@@ -204,10 +213,10 @@ func TestProbesAreFew(t *testing.T) {
 				m = after(m, answered(now))
 			}
 			if next := m.Next(); !next.At.After(at(now)) {
-				if next.Do != Probe || next.Ask != Ping {
+				if next.Do != Probe || next.Ask != tc.ask {
 					t.Fatalf("%s: %v at %v on a link that is fine", name, next, now)
 				}
-				m = after(m, probed(now, Ping), ok(now+0.02, Ping))
+				m = after(m, probed(now, tc.ask), ok(now+0.02, tc.ask))
 				probes++
 			}
 		}
@@ -232,7 +241,7 @@ func TestWhatever(t *testing.T) {
 			if rnd.IntN(3) == 0 && next.At.After(now) {
 				now = next.At
 			}
-			e := Event{At: now, Ask: Ask(rnd.IntN(3))}
+			e := Event{At: now, Ask: Ask(rnd.IntN(4))}
 			e.Kind = []Kind{ProbeStarted, ProbeStarted, ProbeSucceeded, ProbeFailed, ProbeGivenUp, TrafficSucceeded,
 				TrafficFailed, Heard, Tick, Tick, Tick}[rnd.IntN(11)]
 			if e.Kind == ProbeStarted && next.Do == Probe && rnd.IntN(2) == 0 {

@@ -155,6 +155,8 @@ func (m Machine) nextQuestion() Next {
 		next.Do = Judge // its answer is late, and something else proved the link since: it stands for the next question
 	case m.doubted || m.answered.IsZero() || !next.At.Before(m.answered.Add(m.cfg.DeepAfter)):
 		next.Ask = Get
+	case m.cfg.Knocks && next.At.Before(m.proved.Add(m.cfg.Quiet)):
+		next.Ask = Knock
 	}
 	return next
 }
@@ -223,13 +225,16 @@ func (m Machine) probeSucceeded(e Event) Machine {
 		return m
 	}
 	switch took := max(0, e.At.Sub(was.started)); was.ask {
-	case Ping:
+	case Ping, Knock:
 		m.trip = m.trip.sample(took)
 	case Fresh: // one round trip each for TCP, TLS and the question
 		m.trip = m.trip.sample(took / 3)
 	}
-	if was.ask != Ping {
+	switch was.ask {
+	case Get, Fresh:
 		m.answered, m.doubted = later(m.answered, e.At), false
+	case Knock:
+		return m.acknowledged(e.At)
 	}
 	if m.state == Down {
 		m.successes++
@@ -239,6 +244,12 @@ func (m Machine) probeSucceeded(e Event) Machine {
 		}
 	}
 	return m.provedAlive(e.At)
+}
+
+// acknowledged closes a question without an answer: the next one is due as if bytes had arrived.
+func (m Machine) acknowledged(at time.Time) Machine {
+	m.heard, m.asked = later(m.heard, at), time.Time{}
+	return m.doubting(at)
 }
 
 // probeFailed takes in a refusal, which is an answer of a kind: two in a row are enough.
@@ -301,11 +312,17 @@ func (m Machine) tick(at time.Time) Machine {
 func (m Machine) provedAlive(at time.Time) Machine {
 	m.proved, m.heard = later(m.proved, at), later(m.heard, at)
 	m.asked, m.hasten, m.refusals = time.Time{}, time.Time{}, 0
-	if m.doubted && !m.last.IsZero() { // requests failed while the question was open: ask the API, soon
-		m.hasten = later(at, m.last.Add(m.cfg.MinGap))
-	}
+	m = m.doubting(at)
 	if m.state != Up {
 		m.state, m.upSince, m.successes = Up, at, 0
+	}
+	return m
+}
+
+// doubting has the API asked soon if requests failed while a question was open.
+func (m Machine) doubting(at time.Time) Machine {
+	if m.doubted && !m.last.IsZero() {
+		m.hasten = later(at, m.last.Add(m.cfg.MinGap))
 	}
 	return m
 }

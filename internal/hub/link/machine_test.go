@@ -51,11 +51,11 @@ func TestMachine(t *testing.T) {
 	}{
 		{"new", nil, Unknown, -1, "get"},
 		{"asked for the first time", []Event{probed(0, Get)}, Unknown, 1.5, "fresh"},
-		{"first probe answered", up, Up, 2.7, "ping"},
-		{"first traffic answered", []Event{answered(0.1)}, Up, 2.7, "ping"},
+		{"first probe answered", up, Up, 2.7, "knock"},
+		{"first traffic answered", []Event{answered(0.1)}, Up, 2.7, "knock"},
 		{"bytes alone bring nothing up", []Event{heard(0.1)}, Unknown, -1, "get"},
-		{"an answer puts the next probe off", then(up, answered(2)), Up, 4.6, "ping"},
-		{"bytes put it off", then(up, heard(2)), Up, 4.6, "ping"},
+		{"an answer puts the next probe off", then(up, answered(2)), Up, 4.6, "knock"},
+		{"bytes put it off", then(up, heard(2)), Up, 4.6, "knock"},
 		{"bytes without an answer put it off so far",
 			then(up, heard(2), heard(4), heard(6), heard(8), heard(10)), Up, 10.5, "ping"},
 		{"the API is asked when it has not answered for long",
@@ -69,7 +69,7 @@ func TestMachine(t *testing.T) {
 		{"bytes are life", then(asked, probed(3.7, Fresh), heard(7), tick(7.9)), Up, 12.2, "judge"},
 		{"bytes without an answer are life for a time only",
 			then(asked, probed(3.7, Fresh), heard(8), heard(13), heard(18), heard(22), tick(22.7)), Down, 22.7, "fresh"},
-		{"a late answer", then(asked, probed(3.7, Fresh), ok(7, Ping)), Up, 9.6, "ping"},
+		{"a late answer", then(asked, probed(3.7, Fresh), ok(7, Ping)), Up, 9.6, "knock"},
 		{"other connections answer", then(asked, probed(3.7, Fresh), answered(7), tick(7.9)), Up, 9.6, "judge"},
 		{"the late probe stands for the next question", then(asked, answered(5), tick(7.6)), Up, 9.1, "fresh"},
 		{"a new connection answers", then(asked, probed(3.7, Fresh), ok(3.8, Fresh)), Up, 6.4, "judge"},
@@ -99,10 +99,23 @@ func TestMachine(t *testing.T) {
 		{"the next one has longer", then(down, probed(5.2, Fresh), tick(8.21), probed(8.21, Fresh)), Down, 12.71, "judge"},
 		{"one success while down", then(down, probed(5.2, Fresh), ok(5.3, Fresh)), Down, 5.7, "fresh"},
 		{"two successes while down", then(down, probed(5.2, Fresh), ok(5.3, Fresh), probed(5.7, Fresh), ok(5.8, Fresh)),
-			Up, 8.4, "ping"},
+			Up, 8.4, "knock"},
 		{"success, failure, success while down", then(down, probed(5.2, Fresh), ok(5.3, Fresh), probed(5.7, Fresh),
 			refused(5.8, Fresh), probed(6.7, Fresh), ok(6.8, Fresh)), Down, 7.2, "fresh"},
 		{"the end of no probe", []Event{ok(1, Ping), refused(2, Fresh), givenUp(3, Ping)}, Unknown, -1, "get"},
+		{"an acknowledgement puts the next question off", then(up, probed(2.7, Knock), ok(2.72, Knock)), Up, 5.32, "knock"},
+		{"acknowledgements without an answer put it off so far",
+			then(up, probed(2.7, Knock), ok(2.72, Knock), probed(5.32, Knock), ok(5.34, Knock), probed(7.94, Knock),
+				ok(7.96, Knock)), Up, 10.5, "ping"},
+		{"… and then an answer is needed", then(up, probed(2.7, Knock), ok(2.72, Knock), probed(5.32, Knock), ok(5.34, Knock),
+			probed(7.94, Knock), ok(7.96, Knock), probed(10.5, Ping), tick(15.7)), Down, 15.7, "fresh"},
+		{"a knock without an acknowledgement", then(up, probed(2.7, Knock)), Up, 4.2, "fresh"},
+		{"… is judged like any question", then(up, probed(2.7, Knock), probed(4.2, Fresh), tick(7.9)), Down, 7.9, "fresh"},
+		{"an acknowledgement brings nothing up", []Event{probed(0, Knock), ok(0.1, Knock)}, Unknown, -1, "get"},
+		{"failing traffic while a knock is out asks the API next",
+			then(up, probed(2.7, Knock), broken(2.75), ok(2.8, Knock)), Up, 2.9, "get"},
+		{"nobody knocks at what failed", then(up, broken(0.15), probed(0.3, Knock), ok(0.31, Knock)), Up, 0.5, "get"},
+		{"the end of no knock", then(down, ok(5.3, Knock)), Down, 5.2, "fresh"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m := after(NewMachine(Standard(), epoch), tc.events...)
@@ -243,10 +256,10 @@ func parse(t *testing.T, line string) Event {
 		e := Event{Kind: kind, At: at(seconds)}
 		switch kind {
 		case ProbeStarted, ProbeSucceeded, ProbeFailed, ProbeGivenUp:
-			if i := slices.Index([]string{"ping", "get", "fresh"}, fields[len(fields)-1]); len(fields) == 3 && i >= 0 {
+			if i := slices.Index([]string{"ping", "get", "fresh", "knock"}, fields[len(fields)-1]); len(fields) == 3 && i >= 0 {
 				e.Ask = Ask(i)
 			} else {
-				t.Fatalf("%q: want ping, get or fresh", line)
+				t.Fatalf("%q: want ping, get, fresh or knock", line)
 			}
 		case CoreServed, CoreFailed:
 			if _, err := fmt.Sscanf(fields[2], "sent=%g", &sent); err != nil {

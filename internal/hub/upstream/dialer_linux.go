@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,5 +25,30 @@ func limitUnacknowledged(_, _ string, raw syscall.RawConn) error {
 func delayAcknowledgement(raw syscall.RawConn) {
 	_ = raw.Control(func(fd uintptr) { // without it, packets are more
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0)
+	})
+}
+
+// rawSocket is a tcpSocket of the kernel's.
+type rawSocket struct{ syscall.RawConn }
+
+func (s rawSocket) state() (is tcpState, known bool) {
+	err := s.Control(func(fd uintptr) {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err != nil || info.Min_rtt == ^uint32(0) { // nothing was acknowledged yet
+			return
+		}
+		is = tcpState{
+			acknowledged: time.Duration(info.Last_ack_recv) * time.Millisecond,
+			trip:         time.Duration(info.Min_rtt) * time.Microsecond,
+			retransmit:   time.Duration(info.Rto) * time.Microsecond,
+		}
+		known = true
+	})
+	return is, known && err == nil
+}
+
+func (s rawSocket) keepAlive(idle time.Duration) {
+	_ = s.Control(func(fd uintptr) { // it fails only on a connection that is gone: the ping that follows says so
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(idle/time.Second))
 	})
 }

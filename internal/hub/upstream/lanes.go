@@ -108,7 +108,7 @@ func (s *server) newLanes(c *credentials, asNode bool) *lanes {
 			WriteByteTimeout:   unackedTimeout,
 			IdleConnTimeout:    idleTimeout,
 		}
-		l.conns[i] = newShared(l.http2[i], func(ctx context.Context) (net.Conn, error) {
+		l.conns[i] = newShared(l.http2[i], s.cfg.Clock, func(ctx context.Context) (net.Conn, error) {
 			secured, err := s.dial(ctx, config, true, false)
 			if err != nil {
 				return nil, err
@@ -126,14 +126,14 @@ func (s *server) newLanes(c *credentials, asNode bool) *lanes {
 	return l
 }
 
-// any returns a connection that takes requests, the most urgent one, or nil.
-func (l *lanes) any() *http2.ClientConn {
+// any returns a connection that takes requests, the most urgent one, or one without a ClientConn.
+func (l *lanes) any() carried {
 	for _, s := range l.conns {
-		if c := s.any(); c != nil {
+		if c := s.any(); c.ClientConn != nil {
 			return c
 		}
 	}
-	return nil
+	return carried{}
 }
 
 // plain returns the transport for urgent requests.

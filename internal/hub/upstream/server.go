@@ -230,13 +230,9 @@ func (s *server) probe(ctx context.Context, ask link.Ask) (err error) {
 	start := s.cfg.Clock.Now()
 	defer func() { s.metrics.probed(s.addr, ask, err == nil, s.cfg.Clock.Since(start)) }()
 	t := s.transports.Load()
-	if len(s.cfg.Servers) == 1 && ask == link.Ping { // of several it is good to know which are ready
-		if c := t.node.any(); c != nil && !s.http1Only.Load() {
-			if err := c.Ping(ctx); err != nil {
-				return fmt.Errorf("probe: %w", err)
-			}
-			s.metrics.spent.pinged()
-			return nil
+	if small := ask == link.Ping || ask == link.Knock; small && len(s.cfg.Servers) == 1 { // of several, which are ready?
+		if c := t.node.any(); c.ClientConn != nil && !s.http1Only.Load() {
+			return s.askOn(ctx, c, ask)
 		}
 	}
 	var via http.RoundTripper = t.probe
@@ -267,6 +263,24 @@ func (s *server) probe(ctx context.Context, ask link.Ask) (err error) {
 		klog.FromContext(ctx).Info("The server answers otherwise whether it is ready", "ready", !unready,
 			"status", response.Status)
 	}
+	return nil
+}
+
+// askOn asks the other end of a connection by a ping, after a knock that was not answered, or alone.
+func (s *server) askOn(ctx context.Context, c carried, ask link.Ask) error {
+	knocked := false
+	if ask == link.Knock {
+		var came bool
+		if came, knocked = c.knock(ctx); came {
+			return nil
+		}
+	}
+	start := s.cfg.Clock.Now()
+	if err := c.Ping(ctx); err != nil {
+		return fmt.Errorf("probe: %w", err)
+	}
+	c.pinged(s.cfg.Clock.Since(start), knocked)
+	s.metrics.spent.pinged()
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"golang.org/x/net/http2"
+	"k8s.io/utils/clock"
 )
 
 // shared holds the HTTP/2 connections of one lane. Unlike http2's own it shows them, so that a probe can ask one for a sign of
@@ -15,10 +16,17 @@ import (
 type shared struct {
 	transport *http2.Transport
 	dial      func(ctx context.Context) (net.Conn, error)
+	clock     clock.WithTicker
 
 	mu      sync.Mutex
-	conns   []*http2.ClientConn
+	conns   []carried
 	dialing *dialing
+}
+
+// carried is a connection, and what knocks at its other end.
+type carried struct {
+	*http2.ClientConn
+	*knocker // nil: nothing
 }
 
 // dialing is a connection that is being opened. All who need one wait for it.
@@ -28,8 +36,10 @@ type dialing struct {
 }
 
 // newShared gives transport connections that dial opens.
-func newShared(transport *http2.Transport, dial func(ctx context.Context) (net.Conn, error)) *shared {
-	s := &shared{transport: transport, dial: dial}
+func newShared(
+	transport *http2.Transport, clock clock.WithTicker, dial func(ctx context.Context) (net.Conn, error),
+) *shared {
+	s := &shared{transport: transport, dial: dial, clock: clock}
 	transport.ConnPool = s
 	return s
 }
@@ -62,7 +72,7 @@ func (s *shared) take(ctx context.Context) (*http2.ClientConn, *dialing) {
 	defer s.mu.Unlock()
 	for _, c := range s.conns {
 		if c.ReserveNewRequest() {
-			return c, nil
+			return c.ClientConn, nil
 		}
 	}
 	if s.dialing == nil {
@@ -86,7 +96,11 @@ func (s *shared) open(ctx context.Context, d *dialing) {
 	defer s.mu.Unlock()
 	s.dialing = nil
 	if d.err = err; err == nil {
-		s.conns = append(s.conns, c)
+		of := carried{ClientConn: c}
+		if spares, ok := secured.(*sparing); ok {
+			of.knocker = newKnocker(spares.raw, s.clock)
+		}
+		s.conns = append(s.conns, of)
 	}
 	close(d.done)
 }
@@ -110,11 +124,11 @@ func (s *shared) own(ctx context.Context) (*http2.ClientConn, error) {
 func (s *shared) MarkDead(c *http2.ClientConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.conns = slices.DeleteFunc(s.conns, func(other *http2.ClientConn) bool { return other == c })
+	s.conns = slices.DeleteFunc(s.conns, func(other carried) bool { return other.ClientConn == c })
 }
 
-// any returns a connection that takes requests, or nil.
-func (s *shared) any() *http2.ClientConn {
+// any returns a connection that takes requests, or one without a ClientConn.
+func (s *shared) any() carried {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.conns {
@@ -122,7 +136,7 @@ func (s *shared) any() *http2.ClientConn {
 			return c
 		}
 	}
-	return nil
+	return carried{}
 }
 
 // closeIdle has no connection take another request, and closes those without one.

@@ -87,7 +87,7 @@ func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := &net.Dialer{
 		// Connections of upgraded streams have no pings of their own, and a router on the way forgets what is quiet for minutes.
 		// On any other a bookmark or a ping comes before.
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 90 * time.Second, Interval: 5 * time.Second, Count: 3},
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: 5 * time.Second, Count: 3},
 		Control:         limitUnacknowledged,
 	}
 	return dialer.DialContext(ctx, network, address)

@@ -1,0 +1,131 @@
+package upstream
+
+import (
+	"context"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+const (
+	// keepAliveIdle is after how long without an arrival TCP sends a keep-alive by itself.
+	keepAliveIdle = 90 * time.Second
+	// knockIdle is the least that can be set; whoever has been heard on the connection within it is not knocked at.
+	knockIdle = time.Second
+	// knockMost bounds how long an acknowledgement is waited for; else for as long as TCP would before it sends again.
+	knockMost = time.Second
+	// knockTick is how late the kernel's timer may be.
+	knockTick = 8 * time.Millisecond
+	// nearPing is how much longer than TCP's least round trip the least ping may take for both to have the same other end. A
+	// quarter of a long round trip is as good.
+	nearPing = 5 * time.Millisecond
+	// knockSkipMost bounds for how many questions a connection is not knocked at after knocks without an answer.
+	knockSkipMost = 64
+)
+
+// knocker has TCP send a keep-alive when it is asked to, and waits for its acknowledgement: two packets without content, where a
+// ping is two with it and an acknowledgement. What ends TCP on the way answers it, so it is used only on a connection whose pings
+// take no longer than TCP's own round trips: then both have the same other end, or one as near.
+type knocker struct {
+	tcp   tcpSocket
+	clock clock.WithTicker
+
+	mu     sync.Mutex
+	ping   time.Duration // the least that a ping took; 0: none was answered
+	missed int           // knocks in a row without an acknowledgement, though a ping got its answer
+	skip   int           // questions for which not to knock
+}
+
+// tcpSocket is what a knocker does with a connection.
+type tcpSocket interface {
+	// state returns what the kernel knows of it; false: nothing.
+	state() (tcpState, bool)
+	// keepAlive sets after how long without an arrival to send a keep-alive: at once if it is that long ago already.
+	keepAlive(idle time.Duration)
+}
+
+// tcpState is what the kernel knows of a connection.
+type tcpState struct {
+	// acknowledged is how long ago anything came that acknowledges.
+	acknowledged time.Duration
+	// trip is the least round trip of some minutes, retransmit when TCP sends again what is not acknowledged.
+	trip, retransmit time.Duration
+}
+
+// newKnocker returns nil if there is no socket to use.
+func newKnocker(raw syscall.RawConn, c clock.WithTicker) *knocker {
+	if raw == nil {
+		return nil
+	}
+	return &knocker{tcp: rawSocket{raw}, clock: c}
+}
+
+// pinged takes in how long a ping took that was answered. after says that a knock before it was not.
+func (k *knocker) pinged(took time.Duration, after bool) {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ping == 0 || took < k.ping {
+		k.ping = max(took, 1)
+	}
+	if after {
+		k.skip = min(1<<min(k.missed, 16)-1, knockSkipMost) // one may have been lost
+		k.missed++
+	}
+}
+
+// ready reports whether to knock, and returns the connection's state.
+func (k *knocker) ready() (tcpState, bool) {
+	if k == nil {
+		return tcpState{}, false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ping == 0 {
+		return tcpState{}, false
+	}
+	if k.skip > 0 {
+		k.skip--
+		return tcpState{}, false
+	}
+	now, known := k.tcp.state()
+	if !known || now.trip <= 0 || k.ping-now.trip > max(nearPing, now.trip/4) {
+		return tcpState{}, false
+	}
+	return now, now.acknowledged >= knockIdle
+}
+
+// knock asks for an acknowledgement, and reports whether one came. asked says whether it was asked for.
+func (k *knocker) knock(ctx context.Context) (came, asked bool) {
+	before, ready := k.ready()
+	if !ready {
+		return false, false
+	}
+	began := k.clock.Now()
+	k.tcp.keepAlive(knockIdle)
+	defer k.tcp.keepAlive(keepAliveIdle)
+	most := min(max(before.retransmit, before.trip+2*knockTick), knockMost)
+	for pause := before.trip + knockTick; ; pause = max(before.trip/4, knockTick) {
+		timer := k.clock.NewTimer(pause)
+		select {
+		case <-timer.C():
+		case <-ctx.Done():
+			timer.Stop()
+			return false, true
+		}
+		since := k.clock.Since(began)
+		if now, known := k.tcp.state(); known && now.acknowledged <= since {
+			k.mu.Lock()
+			k.missed = 0
+			k.mu.Unlock()
+			return true, true
+		}
+		if since >= most {
+			return false, true
+		}
+	}
+}
