@@ -43,13 +43,13 @@ func without(m map[string]string, keys ...string) map[string]string {
 }
 
 // forCloud is kubelet's Lease as the cloud gets it: no marks, and the identity of the cloud's own Lease. If that is not
-// known, the identity stays as kubelet sent it, which it had from the cloud. Managed fields are left out, which are half of a
-// Lease: the server keeps those that it has.
+// known, the identity stays as kubelet sent it, which it had from the cloud. Managed fields, which are half of a Lease, are
+// leasewatch.Unmanaged.
 func forCloud(sent, known *coordinationv1.Lease) *coordinationv1.Lease {
 	lease := unmarked(sent)
 	lease.ManagedFields = nil
 	if known != nil {
-		lease.UID, lease.ResourceVersion = known.UID, known.ResourceVersion
+		lease.UID, lease.ResourceVersion, lease.ManagedFields = known.UID, known.ResourceVersion, leasewatch.Unmanaged(known)
 	}
 	return lease
 }

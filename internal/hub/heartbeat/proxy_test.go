@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -291,14 +292,36 @@ func TestDirect(t *testing.T) {
 	}
 }
 
-// Managed fields are half of a Lease. A server keeps those that it has if it gets none.
-func TestManagedFieldsAreNotSentBack(t *testing.T) {
+// TestManagedFieldsAreDropped: kubelet's are not sent back. For as long as the server has some, an empty entry is, which drops
+// them.
+func TestManagedFieldsAreDropped(t *testing.T) {
 	run(t, func(n *node) {
-		n.lease.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet", Operation: metav1.ManagedFieldsOperationUpdate}}
-		n.mustBeat()
-		for _, c := range append(n.cloud.Calls(), n.coordinator.Calls()...) {
-			if len(c.Lease.ManagedFields) != 0 || len(c.Lease.OwnerReferences) != 1 {
-				t.Errorf("%s brought managed fields %v, owners %v", c, c.Lease.ManagedFields, c.Lease.OwnerReferences)
+		kept := []metav1.ManagedFieldsEntry{{Manager: "kubelet", Operation: metav1.ManagedFieldsOperationUpdate}}
+		n.lease.ManagedFields = kept
+		hold := func(fields []metav1.ManagedFieldsEntry) {
+			n.cloud.Edit(space, n.name, func(l *coordinationv1.Lease) { l.ManagedFields = fields })
+		}
+		brought := func(s *leasetest.Server) (fields []metav1.ManagedFieldsEntry) {
+			t.Helper()
+			for _, c := range s.Calls() {
+				if c.Verb == "update" {
+					if fields = c.Lease.ManagedFields; len(c.Lease.OwnerReferences) != 1 {
+						t.Errorf("%s brought owners %v", c, c.Lease.OwnerReferences)
+					}
+				}
+			}
+			return fields
+		}
+		none := []metav1.ManagedFieldsEntry{{}}
+		type step struct{ has, want []metav1.ManagedFieldsEntry }
+		for i, step := range []step{{nil, nil}, {kept, none}, {nil, nil}, {kept, none}} {
+			hold(step.has)
+			n.mustBeat()
+			if got := brought(n.cloud); !reflect.DeepEqual(got, step.want) {
+				t.Errorf("heartbeat %d, of a Lease with managed fields %v, brought %v, want %v", i, step.has, got, step.want)
+			}
+			if got := brought(n.coordinator); len(got) != 0 {
+				t.Errorf("heartbeat %d brought the coordinator managed fields %v", i, got)
 			}
 		}
 	})

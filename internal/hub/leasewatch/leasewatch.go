@@ -249,3 +249,13 @@ func watchError(err error) error {
 	}
 	return fmt.Errorf("watch Leases: %w", err)
 }
+
+// Unmanaged returns the managed fields with which to write a Lease that the API server has with these: an empty entry, if it has
+// any. By that an API server drops them, and keeps none of the object from then on, until somebody applies it. One that gets no
+// entry keeps those that it has, and sends them back with each answer.
+func Unmanaged(known *coordinationv1.Lease) []metav1.ManagedFieldsEntry {
+	if len(known.ManagedFields) == 0 {
+		return nil
+	}
+	return []metav1.ManagedFieldsEntry{{}}
+}

@@ -226,7 +226,7 @@ func (r *Reporter) tell(
 	} else {
 		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationPoolResources, edge.JoinFillings(said.fillings))
 	}
-	lease.ManagedFields = nil // the server keeps those that it has
+	lease.ManagedFields = leasewatch.Unmanaged(lease)
 	lease.Spec.HolderIdentity = ptr.To(string(r.cfg.Node))
 	lease.Spec.LeaseTransitions = ptr.To(transitions)
 	lease.Spec.LeaseDurationSeconds = ptr.To(int32(2 * every / time.Second))
