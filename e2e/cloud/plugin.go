@@ -85,7 +85,8 @@ func pluginSays(t *kit.T, node, about, state, happened string) {
 // count has no headers of TCP and IP, and no packets without payload.
 func trafficIsTold(t *kit.T) {
 	for _, via := range []string{"coordinator/p1", "cloud"} {
-		t.Eventually(70*time.Second, "kubectl yurt, through "+via+", says what the links carried", func() error {
+		// The leader tells the cloud each 3 minutes, and at once only what matters more.
+		t.Eventually(200*time.Second, "kubectl yurt, through "+via+", says what the links carried", func() error {
 			var said struct {
 				Nodes []struct {
 					Node                     string
@@ -102,7 +103,7 @@ func trafficIsTold(t *kit.T) {
 			t.Must(err)
 			for _, n := range said.Nodes {
 				is := carried[n.Node].Sub(t.CarriedBefore[n.Node])
-				if n.SentBytes > is.Up || n.ReceivedBytes > is.Down || n.SentBytes < is.Up/3 || n.ReceivedBytes < is.Down/2 {
+				if n.SentBytes > is.Up || n.ReceivedBytes > is.Down || n.SentBytes < is.Up/4 || n.ReceivedBytes < is.Down/3 {
 					return fmt.Errorf("%+v; its cable carried %+v", n, is)
 				}
 			}

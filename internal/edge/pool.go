@@ -149,7 +149,7 @@ func PoolOfOperator(user string) (PoolName, bool) {
 const AnnotationReachedNodes = "openyurt.io/reached-nodes"
 
 // ReportLease is the name of a Lease in the cloud's kube-node-lease. In it a pool's leader says who it is (the holder)
-// and which nodes reach the coordinator. The leader renews it each minute, on a metered link each 5, and says by its duration
+// and which nodes reach the coordinator. The leader renews it each 3 minutes, on a metered link each 5, and says by its duration
 // that it is valid for twice that: see ReportLasts.
 func (p PoolName) ReportLease() string { return "yurt-coordinator-" + string(p) }
 

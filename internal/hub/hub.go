@@ -170,7 +170,7 @@ func New(own config.Config) (*Hub, error) {
 // build makes the parts. Each step needs those before it.
 func (h *Hub) build() error {
 	h.serves = front.Config{
-		Situation:   route.Situation{Node: h.cfg.Node, Coordinator: h.cfg.EnableCoordinator},
+		Situation:   route.Situation{Node: h.cfg.Node},
 		Metrics:     h.metrics,
 		MaxReadOnly: h.cfg.MaxRequestsInFlight, MaxMutating: h.cfg.MaxMutatingRequestsInFlight,
 		MaxLongRunning: h.cfg.MaxLongRunningRequests,
@@ -249,8 +249,12 @@ func (h *Hub) reachCloud() (err error) {
 
 // joinPool makes the hub's part in its pool. Without a coordinator the hub is alone.
 func (h *Hub) joinPool() (err error) {
-	h.member = member.Alone()
-	if h.cfg.EnableCoordinator {
+	if !h.cfg.EnableCoordinator {
+		h.member, err = member.Alone(member.Config{Node: h.cfg.Node, Cloud: h.cloud, Metrics: h.metrics})
+		if err != nil {
+			return err
+		}
+	} else {
 		at, err := h.cfg.Coordinator()
 		if err != nil {
 			return err
@@ -264,9 +268,9 @@ func (h *Hub) joinPool() (err error) {
 		}); err != nil {
 			return err
 		}
-		h.parts.Add("link to the pool", h.member.Reach)
-		h.serves.OwnLease = h.member.Heartbeats()
 	}
+	h.parts.Add("link to the pool", h.member.Reach)
+	h.serves.OwnLease = h.member.Heartbeats()
 	h.serves.CoordinatorLink = h.member.Link().Get
 	h.serves.Warrants = warrant.New(warrant.Config{
 		Node: h.cfg.Node, Pool: h.cfg.Pool, Metrics: h.metrics, Word: h.member.Word,

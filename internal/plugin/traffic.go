@@ -96,7 +96,7 @@ func (r *Reader) Traffic(ctx context.Context, pool string) (PoolTraffic, error) 
 	t := TrafficOf(o, pool)
 	if len(t.Nodes) == 0 {
 		return t, fmt.Errorf("no hub reports what the links of pool %s carry; its coordinator: %s. Hubs report to their "+
-			"coordinator, and the leader reports to the cloud each minute", pool, p.Coordinator)
+			"coordinator, and the leader reports to the cloud every few minutes", pool, p.Coordinator)
 	}
 	return t, nil
 }

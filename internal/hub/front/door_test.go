@@ -86,7 +86,7 @@ func TestOnlyKubeletIsTheNode(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	var leases atomic.Int32
 	address, token, f, client := local(t, Config{
-		Cloud: u, Metrics: registry, Situation: route.Situation{Node: "n1", Coordinator: true},
+		Cloud: u, Metrics: registry, Situation: route.Situation{Node: "n1"},
 		OwnLease: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			leases.Add(1)
 			if len(r.Header["Authorization"]) > 0 {

@@ -114,8 +114,7 @@ type Config struct {
 	Shown Shown
 	// Warrants answers reviews about coordinators; nil means that the cloud does.
 	Warrants Warrants
-	// OwnLease serves reads and renewals of the node's own Lease, with the RequestInfo in the request's context; nil if
-	// Situation.Coordinator is false.
+	// OwnLease serves reads and renewals of the node's own Lease, with the RequestInfo in the request's context.
 	OwnLease http.Handler
 	// Situation is what routing depends on besides the states of the links.
 	Situation route.Situation

@@ -119,7 +119,7 @@ func TestOwnLease(t *testing.T) {
 		}
 		fmt.Fprint(w, "heartbeat ", info.Verb, " ", info.Name)
 	})
-	address, _ := hub(t, Config{Cloud: u, OwnLease: own, Situation: route.Situation{Node: "n1", Coordinator: true}})
+	address, _ := hub(t, Config{Cloud: u, OwnLease: own, Situation: route.Situation{Node: "n1"}})
 	for node, want := range map[string]string{"n1": "heartbeat update n1", "n2": "cloud"} {
 		if _, body := ask(t, "PUT", address+leases+node); body != want {
 			t.Errorf("%s: answered by %q, want %q", node, body, want)
@@ -393,7 +393,7 @@ func TestLimits(t *testing.T) {
 	own := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "renewed") })
 	address, _ := hub(t, Config{
 		Cloud: u, MaxReadOnly: 1, MaxMutating: 1, MaxLongRunning: 1,
-		OwnLease: own, Situation: route.Situation{Node: "n1", Coordinator: true},
+		OwnLease: own, Situation: route.Situation{Node: "n1"},
 	})
 	classes := []struct{ class, method, path string }{
 		{"read-only", "GET", "/api/v1/pods"},
@@ -539,7 +539,7 @@ func TestPanic(t *testing.T) {
 		}
 		panic("broken")
 	})
-	address, _ := hub(t, Config{Cloud: u, OwnLease: own, Situation: route.Situation{Node: "n1", Coordinator: true}})
+	address, _ := hub(t, Config{Cloud: u, OwnLease: own, Situation: route.Situation{Node: "n1"}})
 	lease := address + leases + "n1"
 	res, body := ask(t, "GET", lease)
 	s := statusOf(t, body)

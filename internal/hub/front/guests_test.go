@@ -75,7 +75,7 @@ func TestNobodyElseIsLentTheNodesIdentity(t *testing.T) {
 	_, u := cloud(t, seen)
 	own := newFront(Config{
 		Cloud: u, Replicas: byName("replica"), Keeper: byName("keeper"), Callers: asked{t}, OwnLease: byName("lease"),
-		Situation: route.Situation{Node: "n1", Coordinator: true},
+		Situation: route.Situation{Node: "n1"},
 	})
 	node, _ := serve(t, own)
 	guests, _ := serve(t, own.Guests())

@@ -60,7 +60,8 @@ type ProxyConfig struct {
 	RelayedBy func() edge.NodeName
 	// RelaysAt says where this node's hub relays for others; empty means nowhere. nil means never.
 	RelaysAt func() string
-	// Coordinator is a client of the pool's coordinator with the node's identity.
+	// Coordinator is a client of the pool's coordinator with the node's identity; nil if there is none. Then of what follows
+	// only CoordinatorLink is required, and the cloud has all the time that kubelet waits.
 	Coordinator coordinationv1client.LeasesGetter
 	// CoordinatorLink is the state of the link that Coordinator uses. A hub without a coordinator has one that is never
 	// up.
@@ -82,7 +83,7 @@ type ProxyConfig struct {
 // node's identity, whoever asks. Make one with NewProxy; Run must run while it serves.
 type Proxy struct {
 	config ProxyConfig
-	copier *copier
+	copier *copier // nil without a coordinator
 	beats  *prometheus.CounterVec
 	line   gauge
 
@@ -96,18 +97,26 @@ type Proxy struct {
 
 // NewProxy returns a Proxy. It registers its metrics.
 func NewProxy(c ProxyConfig) *Proxy {
-	return &Proxy{
-		config: c, copier: newCopier(c.Coordinator),
+	p := &Proxy{
+		config: c,
 		beats: promauto.With(c.Metrics).NewCounterVec(prometheus.CounterOpts{
 			Name: "yurthub_heartbeats_total",
 			Help: "Heartbeats of this node's kubelet: taken by the cloud (direct, or relayed over a neighbour's line), by the " +
 				"coordinator only (delegated), refused by the cloud, or taken by nobody (lost).",
 		}, []string{"result"}),
 	}
+	if c.Coordinator != nil {
+		p.copier = newCopier(c.Coordinator)
+	}
+	return p
 }
 
 // Run writes the coordinator's copies until ctx ends; it returns nil.
 func (p *Proxy) Run(ctx context.Context) error {
+	if p.copier == nil {
+		<-ctx.Done()
+		return nil
+	}
 	p.copier.run(ctx)
 	return nil
 }
@@ -140,7 +149,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *Proxy) get(r *http.Request) (*coordinationv1.Lease, error) {
-	limits := budgetOf(r, nil)
+	limits := p.budgetOf(r, nil)
 	state := p.config.CloudLink.Get()
 	var failure error
 	if state != link.Down {
@@ -214,7 +223,7 @@ func (p *Proxy) put(w http.ResponseWriter, r *http.Request) (*coordinationv1.Lea
 	}
 	sent.Namespace = corev1.NamespaceNodeLease
 	options := optionsOf(r)
-	limits := budgetOf(r, sent)
+	limits := p.budgetOf(r, sent)
 	ctx, cancel := context.WithTimeout(r.Context(), limits.answer)
 	defer cancel()
 	if len(options.DryRun) > 0 {
@@ -238,7 +247,7 @@ func (p *Proxy) post(w http.ResponseWriter, r *http.Request) (*coordinationv1.Le
 	}
 	sent.Namespace = corev1.NamespaceNodeLease
 	options := metav1.CreateOptions(optionsOf(r))
-	limits := budgetOf(r, sent)
+	limits := p.budgetOf(r, sent)
 	ctx, cancel := context.WithTimeout(r.Context(), limits.answer)
 	defer cancel()
 	if len(options.DryRun) > 0 || sent.Name != string(p.config.Node) {
@@ -519,7 +528,7 @@ type budget struct {
 	cloud  time.Duration // of that, for the cloud
 }
 
-func budgetOf(r *http.Request, lease *coordinationv1.Lease) budget {
+func (p *Proxy) budgetOf(r *http.Request, lease *coordinationv1.Lease) budget {
 	whole := budgetDefault
 	if lease != nil && duration(lease) > 0 {
 		whole = min(whole, duration(lease)/ageShare)
@@ -531,5 +540,8 @@ func budgetOf(r *http.Request, lease *coordinationv1.Lease) budget {
 		whole = min(whole, time.Until(deadline))
 	}
 	answer := time.Duration(float64(whole) * answerShare)
+	if p.config.Coordinator == nil {
+		return budget{answer: answer, cloud: answer}
+	}
 	return budget{answer: answer, cloud: min(time.Duration(float64(answer)*cloudShare), cloudLongest)}
 }

@@ -819,3 +819,60 @@ func TestKubeletGoneIsNoCut(t *testing.T) {
 		}
 	})
 }
+
+// TestWithoutACoordinator: heartbeats go to the cloud, for as long as kubelet waits, and nowhere else.
+func TestWithoutACoordinator(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud := leasetest.New(10)
+		n := &node{
+			t: t, name: "n1", cloud: cloud, media: runtime.ContentTypeProtobuf, cloudLink: live.NewValue(link.Up),
+			coordinatorLink: live.NewValue(link.Down),
+		}
+		n.proxy = NewProxy(ProxyConfig{
+			Node: "n1", Cloud: cloud.Client("n1"), CloudLink: n.cloudLink, CoordinatorLink: n.coordinatorLink,
+			Metrics: prometheus.NewRegistry(),
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- n.proxy.Run(ctx) }()
+		defer func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}()
+		stored := cloud.Edit(space, "n1", func(l *coordinationv1.Lease) {
+			l.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubelet"}}
+		})
+		beat := func() error {
+			lease := stored.DeepCopy()
+			lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
+			got, err := n.do(http.MethodPut, lease, "?timeout=10s")
+			if err == nil && !got.Spec.RenewTime.Equal(lease.Spec.RenewTime) {
+				t.Errorf("kubelet is told of %v, want its own %v", got.Spec.RenewTime, lease.Spec.RenewTime)
+			}
+			return err
+		}
+		if err := beat(); err != nil {
+			t.Fatal(err)
+		}
+		cloud.Before(func(ctx context.Context, _ leasetest.Call) error {
+			select {
+			case <-time.After(8 * time.Second): // more than half of what kubelet waits: nobody else could take it
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		if err := beat(); err != nil {
+			t.Errorf("a cloud that takes 8 s: %v", err)
+		}
+		n.cloudLink.Set(link.Down)
+		if err := beat(); !apierrors.IsServiceUnavailable(err) {
+			t.Errorf("while cut off: %v, want 503", err)
+		}
+		if got, err := n.do(http.MethodGet, nil, ""); err != nil || got.UID != stored.UID {
+			t.Errorf("while cut off kubelet reads %v, %v, want the Lease that it had", got, err)
+		}
+	})
+}

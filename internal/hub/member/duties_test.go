@@ -12,7 +12,7 @@ import (
 // one that is lost.
 func TestReportsAreBelievedUntilTheNext(t *testing.T) {
 	for of, want := range map[v1alpha1.LinkProfile]time.Duration{
-		v1alpha1.LinkNormal: time.Minute, v1alpha1.LinkSatellite: time.Minute, v1alpha1.LinkMetered: 5 * time.Minute,
+		v1alpha1.LinkNormal: 3 * time.Minute, v1alpha1.LinkSatellite: 3 * time.Minute, v1alpha1.LinkMetered: 5 * time.Minute,
 	} {
 		every := reportEvery(of)
 		if every != want {

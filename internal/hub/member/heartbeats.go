@@ -10,7 +10,19 @@ import (
 	"yurtcoordinator/internal/hub/upstream"
 )
 
-// beat makes the heartbeat.Proxy, through which kubelet's heartbeats go.
+// beatAlone has kubelet's heartbeats go to the cloud and nowhere else.
+func (m *Membership) beatAlone() error {
+	asNode, err := coordinationv1client.NewForConfig(m.cfg.Cloud.RESTConfig())
+	if err != nil {
+		return err
+	}
+	m.take(heartbeat.ProxyConfig{
+		Node: m.cfg.Node, Cloud: asNode, CloudLink: m.cfg.Cloud.Link(), CoordinatorLink: m.link, Metrics: m.cfg.Metrics,
+	})
+	return nil
+}
+
+// beat has them go to the cloud and to the coordinator.
 func (m *Membership) beat() error {
 	anyway := m.cfg.Cloud.RESTConfig()
 	anyway.Transport = upstream.Anyways(anyway.Transport)
@@ -23,13 +35,18 @@ func (m *Membership) beat() error {
 		Metrics: m.cfg.Metrics,
 	})
 	m.reach.Add("kubelet's certificate", m.kubelet.Run)
-	proxy := heartbeat.NewProxy(heartbeat.ProxyConfig{
+	m.take(heartbeat.ProxyConfig{
 		Node: m.cfg.Node, Cloud: asNode, CloudLink: m.cfg.Cloud.AnywayLink(), Coordinator: m.leases,
 		CoordinatorLink: m.link, RelayedBy: m.cfg.RelayedBy, RelaysAt: m.cfg.RelaysAt,
 		OnCoordinatorHost: m.place.OnThisMachine, Traffic: m.cfg.Cloud.Traffic, Kubelet: m.kubelet.Serving,
 		Metered: func() bool { return m.cfg.LinkProfile() == v1alpha1.LinkMetered }, Metrics: m.cfg.Metrics,
 	})
+	return nil
+}
+
+// take makes the heartbeat.Proxy, through which kubelet's heartbeats go.
+func (m *Membership) take(heartbeats heartbeat.ProxyConfig) {
+	proxy := heartbeat.NewProxy(heartbeats)
 	m.heartbeats = proxy
 	m.reach.Add("heartbeats", proxy.Run)
-	return nil
 }

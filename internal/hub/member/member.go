@@ -19,7 +19,8 @@
 // there on what it follows. Invariants: what the first step made runs in Reach, and outlives what the second made, which runs
 // in TakePart. Nothing of what is followed is looked at before TakePart.
 //
-// A hub without a coordinator is a member of nothing: Alone. It has a link that is never up and a standing that never changes.
+// A hub without a coordinator is a member of nothing: Alone. It has a link that is never up and a standing that never changes,
+// and kubelet's heartbeats go through it to the cloud alone.
 package member
 
 import (
@@ -117,17 +118,26 @@ type Membership struct {
 	reach, part run.Group
 }
 
-// Alone returns the Membership of a hub that has no coordinator.
-func Alone() *Membership {
+// Alone returns the Membership of a hub that has no coordinator. Of the Config it needs Node, Cloud and Metrics.
+func Alone(cfg Config) (*Membership, error) {
+	m := none(cfg)
+	if err := m.beatAlone(); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// none returns a member of nothing.
+func none(cfg Config) *Membership {
 	return &Membership{
-		place: discover.Nowhere{}, link: live.NewValue(link.Down), standing: live.NewValue(role.Standing{}), changed: func() {},
+		cfg: cfg, place: discover.Nowhere{}, link: live.NewValue(link.Down), standing: live.NewValue(role.Standing{}),
+		changed: func() {},
 	}
 }
 
 // New returns the Membership of a hub that has a coordinator, wherever that is.
 func New(cfg Config) (*Membership, error) {
-	m := Alone()
-	m.cfg = cfg
+	m := none(cfg)
 	if err := m.reachCoordinator(); err != nil {
 		return nil, err
 	}
@@ -183,7 +193,7 @@ func (m *Membership) Mirror() *follow.Pool { return m.mirror }
 // Leases returns a client of the coordinator as this node; nil without a coordinator.
 func (m *Membership) Leases() *coordinationv1client.CoordinationV1Client { return m.leases }
 
-// Heartbeats answers requests for kubelet's own Lease; nil without a coordinator.
+// Heartbeats answers requests for kubelet's own Lease.
 func (m *Membership) Heartbeats() http.Handler { return m.heartbeats }
 
 // StandIn takes what kubelet writes while the cloud does not answer; nil if the node brings nothing of its own.

@@ -2,11 +2,13 @@ package member
 
 import (
 	"errors"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,11 +22,24 @@ import (
 	"yurtcoordinator/internal/hub/compare"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/role"
+	"yurtcoordinator/internal/hub/upstream"
 )
 
-// TestAlone: who has no coordinator is a member of nothing, and says so.
+// TestAlone: who has no coordinator is a member of nothing, and says so. Kubelet's heartbeats are its own all the same.
 func TestAlone(t *testing.T) {
-	m := Alone()
+	files := upstream.Config{Name: "cloud", Servers: []*url.URL{{Scheme: "https", Host: "cloud.example"}}, CAFile: "ca",
+		CertFile: "cert", KeyFile: "key"}
+	cloud, err := upstream.New(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := Alone(Config{Node: "n1", Cloud: cloud, Metrics: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Heartbeats() == nil {
+		t.Error("nobody takes kubelet's heartbeats")
+	}
 	m.Changed()
 	if m.Link().Get() != link.Down || m.Standing().Get() != (role.Standing{}) || m.Mirror() != nil || m.URL() != "" {
 		t.Errorf("the link is %v, the standing %+v, the coordinator at %q", m.Link().Get(), m.Standing().Get(), m.URL())

@@ -5,9 +5,9 @@
 // The report also says how each node's kubelet can be known, by its hub's word (package pin), and how much traffic each hub
 // claims to have carried over its link to the cloud. A change of the traffic alone is no reason to write.
 //
-// The leader writes the report when it has changed, and now and then to say that it still holds: once a minute, on a metered link
-// each 5. A leader that has just begun waits until it has seen every node renew, or for as long as a node's Lease lasts: what it
-// finds says nothing about now.
+// The leader writes the report when it has changed, and now and then to say that it still holds: every few minutes, as
+// Config.Every says. A leader that has just begun waits until it has seen every node renew, or for as long as a node's Lease
+// lasts: what it finds says nothing about now.
 //
 // The reporter has a watch of its own: the forwarder watches only the marked Leases, and most of the time there are
 // none.

@@ -122,8 +122,6 @@ type Request struct {
 type Situation struct {
 	// Node is the node that the hub runs on.
 	Node edge.NodeName
-	// Coordinator: the pool has a coordinator and the hub is to use it.
-	Coordinator bool
 	// StandIn: somebody takes in the cloud's place what kubelet reports, and Events.
 	StandIn bool
 	// CloudLink and CoordinatorLink are the states of the links at the moment.
@@ -160,7 +158,7 @@ func kindOf(req Request, s Situation) Kind {
 	switch {
 	case req.AssumesIdentity != "" && !req.OwnCredentials:
 		return Refused
-	case s.Coordinator && !req.OwnCredentials && req.isHeartbeatOf(s.Node):
+	case !req.OwnCredentials && req.isHeartbeatOf(s.Node):
 		return OwnLease
 	case req.OwnCredentials && (!req.Known || req.AssumesIdentity != ""):
 		return Passed

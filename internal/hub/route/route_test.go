@@ -32,7 +32,7 @@ func TestDecide(t *testing.T) {
 		change(&r)
 		return r
 	}
-	on := Situation{Node: "n1", Coordinator: true}
+	on := Situation{Node: "n1"}
 	off := Situation{Node: "n1"}
 	for _, tc := range []struct {
 		name string
@@ -42,9 +42,7 @@ func TestDecide(t *testing.T) {
 	}{
 		{"renewal", lease, on, OwnLease},
 		{"reading it", with(func(r *Request) { r.Verb = "get" }), on, OwnLease},
-		{"no coordinator", lease, off, Passed},
 		{"creating it", with(func(r *Request) { r.Verb = "create"; r.Name = "" }), on, OwnLease},
-		{"creating it, with no coordinator", with(func(r *Request) { r.Verb = "create"; r.Name = "" }), off, Passed},
 		{"creating it with own credentials", with(func(r *Request) {
 			r.Verb, r.Name, r.OwnCredentials = "create", "", true
 		}), on, Passed},
@@ -60,7 +58,7 @@ func TestDecide(t *testing.T) {
 		{"another resource", with(func(r *Request) { r.Resource = "leasecandidates" }), on, Passed},
 		{"a subresource", with(func(r *Request) { r.Subresource = "status" }), on, Passed},
 		{"a caller's own credentials", with(func(r *Request) { r.OwnCredentials = true }), on, Passed},
-		{"a hub without a name", with(func(r *Request) { r.Name = "" }), Situation{Coordinator: true}, Passed},
+		{"a hub without a name", with(func(r *Request) { r.Name = "" }), Situation{}, Passed},
 		{"pods", Request{Verb: "list", Resource: "pods"}, on, Passed},
 		{"a replica's list", Request{Verb: "list", Resource: "endpoints", Replicated: true}, off, Replica},
 		{"a replica's watch", Request{Verb: "watch", Resource: "endpoints", Replicated: true}, on, Replica},
@@ -166,7 +164,7 @@ func TestWhatIsKept(t *testing.T) {
 			Request{Verb: "get", Path: "/apis", Cached: true, OwnCredentials: true}, Passed},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := Decide(tc.req, Situation{Node: "n1", Coordinator: true}); coarse(got.Kind) != tc.want {
+			if got := Decide(tc.req, Situation{Node: "n1"}); coarse(got.Kind) != tc.want {
 				t.Errorf("goes to %v, want %v", got.Kind, tc.want)
 			}
 		})
@@ -186,7 +184,7 @@ func TestOwnCredentialsAreNeverAnsweredFromWhatTheNodeHas(t *testing.T) {
 					if resource == "leases" {
 						r.Group = "coordination.k8s.io"
 					}
-					if got := Decide(r, Situation{Node: "n1", Coordinator: true}); coarse(got.Kind) != Passed {
+					if got := Decide(r, Situation{Node: "n1"}); coarse(got.Kind) != Passed {
 						t.Errorf("%+v goes to %v", r, got.Kind)
 					}
 				}

@@ -114,7 +114,7 @@ func TestReviews(t *testing.T) {
 		}), up, []Answerer{Cloud}},
 	} {
 		for _, stood := range []bool{true, false} {
-			tc.s.StandIn, tc.s.Coordinator, tc.s.CoordinatorLink = stood, stood, link.Up
+			tc.s.StandIn, tc.s.CoordinatorLink = stood, link.Up
 			if got := Decide(tc.req, tc.s).Answerers; !slices.Equal(got, tc.want) {
 				t.Errorf("%s (stand-in: %v): %v, want %v", name, stood, got, tc.want)
 			}
