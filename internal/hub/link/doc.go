@@ -8,6 +8,9 @@
 // that is there; if the answer is late, over one of its own as well, because one stuck TCP connection is not a dead link. The
 // first question waits for as long as its answer may take: a late answer is an answer, and says how slow the line is.
 //
+// Most questions are knocks (Timing.Knocks): they ask for TCP's acknowledgement and cost half of a ping. Whoever ends TCP on the
+// way may acknowledge, so that counts as arrived bytes do: after Timing.Quiet without an answer a ping follows, which needs one.
+//
 // Invariants: a link goes down only if nothing has arrived since a question, for as long as Machine.Patience says; or if no
 // answer came for Timing.Trust, though bytes did; or if two probes in a row were refused and nothing else arrived. Only probes
 // bring it up again; an unknown link is up with the first answer. Failing traffic never changes the state, because a request can
