@@ -92,9 +92,11 @@ func checked(cfg config.Config) check.Config {
 		MasterService: cfg.MasterService,
 	}
 	if cfg.EnableCoordinator {
-		c.Coordinator = cfg.CoordinatorAddress
+		if cfg.CoordinatorAddress != "" {
+			c.Coordinators = strings.Split(cfg.CoordinatorAddress, ",")
+		}
 		if t, err := discover.Recall(cfg.CertDir, cfg.Pool); cfg.CoordinatorAddress == "" && err == nil {
-			c.Coordinator, c.CoordinatorCA = "https://"+t.Address, []byte(t.CA)
+			c.Coordinators, c.CoordinatorCA = t.Servers(), []byte(t.CA)
 			c.CoordinatorName = cfg.Pool.CoordinatorServerName()
 		}
 	}

@@ -125,6 +125,14 @@ func TestStatus(t *testing.T) {
 			[]string{"--enable-coordinator", "--nodepool-name=p1", "--coordinator-server-addr=https://127.0.0.1:10270"},
 			health.Status{Node: "n1", Pool: "p1", Role: "pending", Cloud: "unknown", Coordinator: "unknown",
 				CoordinatorAddress: "https://127.0.0.1:10270"}},
+		{"in a pool with a standby",
+			[]string{"--enable-coordinator", "--nodepool-name=p1",
+				"--coordinator-server-addr=https://127.0.0.1:10270,https://127.0.0.1:1"},
+			health.Status{Node: "n1", Pool: "p1", Role: "pending", Cloud: "unknown", Coordinator: "unknown",
+				CoordinatorAddress: "https://127.0.0.1:10270", Coordinators: []health.CoordinatorStatus{
+					{Address: "https://127.0.0.1:10270", Link: "unknown", Home: true},
+					{Slot: 1, Address: "https://127.0.0.1:1", Link: "unknown"},
+				}}},
 		{"in a pool whose coordinator nobody has told of", []string{"--enable-coordinator", "--nodepool-name=p1"},
 			health.Status{Node: "n1", Pool: "p1", Role: "pending", Cloud: "unknown", Coordinator: "unknown"}},
 	} {
@@ -137,6 +145,21 @@ func TestStatus(t *testing.T) {
 				t.Errorf("%d %s: %v; want %+v", code, body, err, tt.want)
 			}
 		})
+	}
+}
+
+// TestMetricsOfCoordinators: whatever a pool has, each metric is there once, about home.
+func TestMetricsOfCoordinators(t *testing.T) {
+	nowhere := func(*pki.Authority) string { return "https://127.0.0.1:6443" }
+	for name, coordinators := range map[string]string{
+		"one": "https://127.0.0.1:10270", "three": "https://127.0.0.1:10270,https://127.0.0.1:1,https://127.0.0.1:2",
+	} {
+		h := newHub(t, nowhere, "--enable-coordinator", "--nodepool-name=p1", "--coordinator-server-addr="+coordinators)
+		code, body := h.ask(t, "/metrics")
+		if code != http.StatusOK || strings.Count(body, "\nyurthub_identity_clash 0\n") != 1 ||
+			!strings.Contains(body, "yurthub_coordinator_home{slot=\"0\"} 1\n") {
+			t.Errorf("%s: %d %s", name, code, body)
+		}
 	}
 }
 

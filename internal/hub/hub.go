@@ -255,7 +255,7 @@ func (h *Hub) joinPool() (err error) {
 			return err
 		}
 	} else {
-		at, err := h.cfg.Coordinator()
+		at, err := h.cfg.Coordinators()
 		if err != nil {
 			return err
 		}

@@ -87,6 +87,13 @@ func (h *Hub) Status() health.Status {
 	if h.cfg.EnableCoordinator {
 		s.Coordinator = h.member.Link().Get().String()
 		s.Kubelet = health.KubeletOf(h.member.Kubelet().Found())
+		if all := h.member.Coordinators(); len(all) > 1 {
+			for _, c := range all {
+				s.Coordinators = append(s.Coordinators, health.CoordinatorStatus{
+					Slot: c.Slot, Address: c.Address, Link: c.Link.String(), Home: c.Home, Leader: c.Leader,
+				})
+			}
+		}
 	}
 	return s
 }

@@ -35,7 +35,8 @@ type YurtHubConfiguration struct {
 	KubeletKubeconfig                      string   `json:"kubeletKubeconfig,omitempty"`
 	KubeletCertificateAsIs                 bool     `json:"kubeletCertificateAsIs,omitempty"`
 
-	// enableCoordinator makes the hub use the pool's coordinator, at coordinatorServerAddr, or where the cloud says it is.
+	// enableCoordinator makes the hub use the pool's coordinators, at coordinatorServerAddr (several in the order of their slots,
+	// separated by commas), or where the cloud says they are.
 	EnableCoordinator     bool   `json:"enableCoordinator,omitempty"`
 	CoordinatorServerAddr string `json:"coordinatorServerAddr,omitempty"`
 	CoordinatorCAFile     string `json:"coordinatorCAFile,omitempty"`

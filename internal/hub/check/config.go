@@ -23,19 +23,18 @@ type Config struct {
 	// Joined: the node's kubelet should go through the hub already.
 	Joined bool
 
-	// Servers are the cloud's API servers, https://HOST:PORT. Coordinator is the pool's, empty: none.
-	Servers     []string
-	Coordinator string
+	// Servers are the cloud's API servers, https://HOST:PORT. Coordinators are the pool's, in the order of their slots.
+	Servers, Coordinators []string
 
 	// ServerName is the name in Servers' certificates; empty: the host in each one's address.
 	ServerName string
 	// Proxy says through which proxy Servers are reached.
 	Proxy way.Settings
 
-	// CAFile verifies Servers, CoordinatorCAFile (empty: CAFile) the Coordinator. CertFile and KeyFile are the node's client
+	// CAFile verifies Servers, CoordinatorCAFile (empty: CAFile) the Coordinators. CertFile and KeyFile are the node's client
 	// certificate; without them the hub keeps its own in CertDir.
 	CAFile, CoordinatorCAFile string
-	// CoordinatorCA (PEM) and CoordinatorName, if given, verify the Coordinator's certificate and name it: for a coordinator
+	// CoordinatorCA (PEM) and CoordinatorName, if given, verify the Coordinators' certificates and name them: for those
 	// of which the hub learned from the cloud.
 	CoordinatorCA     []byte
 	CoordinatorName   string

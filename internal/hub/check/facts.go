@@ -17,7 +17,7 @@ type Facts struct {
 	Ports       []Port
 	Keys        Keys
 	Cloud       []Server
-	Coordinator []Server // one, or none
+	Coordinator []Server // one of each slot
 	// Dirs are the directories that the hub needs: of its cache, of its certificates.
 	Dirs    []Dir
 	Kubelet Kubelet

@@ -80,9 +80,9 @@ func probesOf(c Config) []probe {
 			return func(f *Facts) { f.Cloud = append(f.Cloud, s) }
 		}})
 	}
-	if c.Coordinator != "" {
-		probes = append(probes, probe{nameCoordinator, func(ctx context.Context, c Config) func(*Facts) {
-			s := probeServer(ctx, c, nameCoordinator, c.Coordinator)
+	for _, address := range c.Coordinators {
+		probes = append(probes, probe{nameCoordinator + " " + address, func(ctx context.Context, c Config) func(*Facts) {
+			s := probeServer(ctx, c, nameCoordinator, address)
 			return func(f *Facts) { f.Coordinator = append(f.Coordinator, s) }
 		}})
 	}

@@ -9,7 +9,7 @@ const approve = "in the cloud: give the chart controller.kubeletServing.cidrs wi
 func (j *judge) serving(f Facts) {
 	const what = "kubelet's serving certificate"
 	k, s := f.Kubelet, f.Kubelet.Serving
-	if !k.Running || f.Settings.Coordinator == "" && f.Settings.Pool == "" {
+	if !k.Running || len(f.Settings.Coordinators) == 0 && f.Settings.Pool == "" {
 		return // nothing serves, or nobody on site asks
 	}
 	switch {

@@ -22,7 +22,7 @@ func fine() Facts {
 	}
 	f := Facts{
 		Settings: Config{
-			Node: "n1", Pool: "p1", Servers: []string{"https://cloud:6443"}, Coordinator: "https://10.0.0.1:10270",
+			Node: "n1", Pool: "p1", Servers: []string{"https://cloud:6443"}, Coordinators: []string{"https://10.0.0.1:10270"},
 			CertDir: "/pki", BootstrapFile: "/token", CACertHashes: []string{"sha256:aa"}, KubeletKubeconfig: "/kubelet.conf",
 			CacheDir: "/cache", BindAddress: "127.0.0.1", Port: 10261, HealthAddress: "127.0.0.1", HealthPort: 10267,
 		},

@@ -622,7 +622,7 @@ func TestEverythingDown(t *testing.T) {
 	w.file("token", []byte("abcdef.0123456789abcdef"))
 	silent := "https://" + listen(t).Addr().String()
 	w.cfg.Servers = []string{silent, fmt.Sprintf("https://127.0.0.1:%d", freePort(t)), "https://nowhere.invalid:6443"}
-	w.cfg.Coordinator = silent
+	w.cfg.Coordinators = []string{silent}
 	findings := Judge(Gather(t.Context(), w.cfg))
 	text := table(t, findings)
 	if !Failed(findings) {

@@ -45,8 +45,9 @@ type Config struct {
 	CertDir                   string
 	Identity                  Identity
 
-	// EnableCoordinator makes the hub use the pool's coordinator: where the cloud says it is, or at CoordinatorAddress if
-	// given, which CoordinatorCAFile (empty: CAFile) then verifies. Without it the hub is a plain proxy.
+	// EnableCoordinator makes the hub use the pool's coordinators: where the cloud says they are, or at CoordinatorAddress if
+	// given (several in the order of their slots, separated by commas), which CoordinatorCAFile (empty: CAFile) then verifies.
+	// Without it the hub is a plain proxy.
 	EnableCoordinator  bool
 	CoordinatorAddress string
 	CoordinatorCAFile  string
@@ -162,8 +163,9 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 			"coordinator's address")
 	fs.BoolVar(&c.EnableCoordinator, "enable-coordinator", false, "use the pool's coordinator")
 	fs.StringVar(&c.CoordinatorAddress, "coordinator-server-addr", "",
-		"address of the pool's coordinator, https://HOST:10270, if somebody other than coordinator-controller runs it; "+
-			"default: the cloud says where the coordinator is, if there is one")
+		"address of the pool's coordinator, https://HOST:10270, if somebody other than coordinator-controller runs it; of "+
+			"several all, separated by commas, and in the same order on every node; default: the cloud says where the coordinator is, "+
+			"if there is one")
 	fs.StringVar(&c.CoordinatorCAFile, "coordinator-ca-file", "",
 		"PEM file of the authority that signed the certificate at --coordinator-server-addr; default: --ca-file")
 	fs.StringSliceVar(&c.PoolScopeResources, "pool-scope-resources", d.PoolScopeResources,
@@ -298,6 +300,8 @@ func (c *Config) Validate() error {
 	}
 	if err == nil && c.EnableCoordinator {
 		err = required("nodepool-name", string(c.Pool))
+		_, wrong := c.Coordinators()
+		err = errors.Join(err, wrong)
 		if c.CoordinatorAddress == "" && c.CoordinatorCAFile != "" {
 			err = errors.Join(err, errors.New("--coordinator-ca-file does nothing without --coordinator-server-addr: "+
 				"the cloud says whom to trust"))
@@ -396,16 +400,26 @@ func (i *Identity) validate() error {
 // Servers returns the cloud's API servers.
 func (c *Config) Servers() ([]*url.URL, error) { return addresses("server-addr", c.ServerAddresses...) }
 
-// Coordinator returns where the pool's coordinator is; nil means where the cloud says.
-func (c *Config) Coordinator() (*url.URL, error) {
+// Coordinators returns where the pool's coordinators are, in the order of their slots; nothing means where the cloud says.
+func (c *Config) Coordinators() ([]*url.URL, error) {
 	if c.CoordinatorAddress == "" {
-		return nil, nil //nolint:nilnil // it is documented
+		return nil, nil
 	}
-	all, err := addresses("coordinator-server-addr", c.CoordinatorAddress)
+	const flag = "coordinator-server-addr"
+	all, err := addresses(flag, strings.Split(c.CoordinatorAddress, ",")...)
 	if err != nil {
 		return nil, err
 	}
-	return all[0], nil
+	if len(all) > edge.MaxSlots {
+		return nil, fmt.Errorf("--%s: %d addresses are given, and a pool has at most %d coordinators", flag, len(all),
+			edge.MaxSlots)
+	}
+	for i, u := range all {
+		if slices.ContainsFunc(all[:i], func(o *url.URL) bool { return o.Host == u.Host }) {
+			return nil, fmt.Errorf("--%s: %s is given twice", flag, u.Host)
+		}
+	}
+	return all, nil
 }
 
 // Shared returns the resources that the pool shares.

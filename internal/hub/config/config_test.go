@@ -65,6 +65,13 @@ func TestValidate(t *testing.T) {
 		{"an authority for nobody", append(plain, "--enable-coordinator", "--nodepool-name=p1", "--coordinator-ca-file=ca"),
 			"--coordinator-ca-file does nothing"},
 		{"a coordinator, no pool", append(pooled, "--nodepool-name="), "--nodepool-name is required"},
+		{"coordinators in slots", append(pooled, "--coordinator-server-addr=https://c:1,https://d:1,https://e:1"), ""},
+		{"more than a pool has", append(pooled, "--coordinator-server-addr=https://c:1,https://d:1,https://e:1,https://f:1"),
+			"--coordinator-server-addr: 4 addresses are given, and a pool has at most 3"},
+		{"one in two slots", append(pooled, "--coordinator-server-addr=https://c:1,https://c:1"),
+			"--coordinator-server-addr: c:1 is given twice"},
+		{"a slot without an address", append(pooled, "--coordinator-server-addr=https://c:1,"),
+			`--coordinator-server-addr "": want`},
 		{"a node name that can be none", append(plain, "--node-name=N_1"), `--node-name "N_1": `},
 		{"a node name of two lines", append(plain, "--node-name=n1\nn2"), `--node-name "n1\nn2": `},
 		{"served to everybody", append(plain, "--bind-address=0.0.0.0"),
@@ -126,18 +133,19 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestWhereTheCoordinatorIs: where its flag says, or where the cloud does.
-func TestWhereTheCoordinatorIs(t *testing.T) {
+// TestWhereTheCoordinatorsAre: where the flag says, or where the cloud does.
+func TestWhereTheCoordinatorsAre(t *testing.T) {
 	c := flags(t)
-	if at, err := c.Coordinator(); at != nil || err != nil {
+	if at, err := c.Coordinators(); len(at) != 0 || err != nil {
 		t.Errorf("%v, %v", at, err)
 	}
-	c = flags(t, "--coordinator-server-addr=https://10.1.0.1:10270")
-	if at, err := c.Coordinator(); err != nil || at.String() != "https://10.1.0.1:10270" {
+	c = flags(t, "--coordinator-server-addr=https://10.1.0.1:10270,https://10.1.0.2:10270")
+	if at, err := c.Coordinators(); err != nil || len(at) != 2 || at[0].Host != "10.1.0.1:10270" ||
+		at[1].Host != "10.1.0.2:10270" {
 		t.Errorf("%v, %v", at, err)
 	}
 	c = flags(t, "--coordinator-server-addr=10.1.0.1")
-	if _, err := c.Coordinator(); err == nil || !strings.HasPrefix(err.Error(), "--coordinator-server-addr ") {
+	if _, err := c.Coordinators(); err == nil || !strings.HasPrefix(err.Error(), "--coordinator-server-addr ") {
 		t.Errorf("%v", err)
 	}
 }

@@ -31,8 +31,8 @@ type Config struct {
 	// Reachable waits until the cloud can be reached, or ctx ends: a coordinator that has moved during a long cut is found at
 	// once.
 	Reachable func(ctx context.Context) error
-	// Moved is called after each change of how to reach it.
-	Moved func()
+	// Moved is called after each change of how to reach the coordinator of a slot.
+	Moved func(slot edge.Slot, is Target)
 }
 
 // Finder knows where the coordinator is.
@@ -59,11 +59,14 @@ func New(cfg Config) *Finder {
 			log := klog.FromContext(ctx)
 			if is.IsZero() && !was.IsZero() {
 				log.Info("The pool has no coordinator any more", "was", was.Address)
-			} else if was.Address != is.Address {
-				log.Info("The pool's coordinator is known", "address", is.Address, "was", was.Address)
 			}
-			if was.elsewhere(is) {
-				cfg.Moved()
+			for slot := range edge.Slot(edge.MaxSlots) {
+				if address, before := is.In(slot).Address, was.In(slot).Address; address != before && !is.IsZero() {
+					log.Info("The pool's coordinator is known", "slot", slot, "address", address, "was", before)
+				}
+				if was.elsewhere(is, slot) {
+					cfg.Moved(slot, is)
+				}
 			}
 		},
 	})}
@@ -87,10 +90,19 @@ func (f *Finder) Target() Target { return f.notice.Get() }
 // CA returns the PEM bundle that verifies the coordinator's certificate; empty while no coordinator is known.
 func (f *Finder) CA() []byte { return []byte(f.Target().CA) }
 
+// In returns what is known of the coordinator of a slot.
+func (f *Finder) In(slot edge.Slot) Found { return Found{f, slot} }
+
+// Found is what a Finder knows of one slot's coordinator.
+type Found struct {
+	finder *Finder
+	slot   edge.Slot
+}
+
 // Address returns the coordinator's IP:PORT, or ErrNone.
-func (f *Finder) Address() (string, error) {
-	if t := f.Target(); t.Address != "" {
-		return t.Address, nil
+func (f Found) Address() (string, error) {
+	if at := f.finder.Target().In(f.slot).Address; at != "" {
+		return at, nil
 	}
 	return "", ErrNone
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // OnThisMachine reports whether the coordinator is at an address of this machine, as far as is known.
-func (f *Finder) OnThisMachine() bool {
-	host, _, err := net.SplitHostPort(f.Target().Address)
+func (f Found) OnThisMachine() bool {
+	host, _, err := net.SplitHostPort(f.finder.Target().In(f.slot).Address)
 	return err == nil && isOwnAddress(host)
 }
 
@@ -23,25 +23,25 @@ func (f *Finder) Name() *url.URL {
 }
 
 // URL returns where the coordinator is; empty while that is not known.
-func (f *Finder) URL() string {
-	if t := f.Target(); t.Address != "" {
-		return "https://" + t.Address
+func (f Found) URL() string {
+	if at := f.finder.Target().In(f.slot).Address; at != "" {
+		return "https://" + at
 	}
 	return ""
 }
 
 // Clients returns the credential ids of the certificates that the coordinator may show to this node's kubelet. known is false
 // while the cloud has not shown this node where its pool's coordinator is: then nobody knows that the node is in the pool.
-func (f *Finder) Clients() (ids []string, known bool) {
-	t := f.Target()
+func (f Found) Clients() (ids []string, known bool) {
+	t := f.finder.Target()
 	return t.Clients(), !t.IsZero()
 }
 
 // About returns the YurtCoordinator, as Events name it. Of one that the cloud has not named, the NodePool stands for it.
-func (f *Finder) About() corev1.ObjectReference {
-	t := f.Target()
+func (f Found) About() corev1.ObjectReference {
+	t := f.finder.Target()
 	if t.Owner == "" {
-		return aboutPool(f.pool)
+		return aboutPool(f.finder.pool)
 	}
 	return corev1.ObjectReference{APIVersion: apiVersionOwner, Kind: kindOwner, Name: t.Owner, UID: t.OwnerUID}
 }
@@ -67,21 +67,6 @@ func (Fixed) Clients() (ids []string, known bool) { return nil, false }
 
 // About returns the NodePool: a coordinator that is started by hand has no object in the cloud.
 func (f Fixed) About() corev1.ObjectReference { return aboutPool(f.Pool) }
-
-// Nowhere is the address of a coordinator that does not exist.
-type Nowhere struct{}
-
-// OnThisMachine is false.
-func (Nowhere) OnThisMachine() bool { return false }
-
-// URL is empty.
-func (Nowhere) URL() string { return "" }
-
-// Clients returns nothing.
-func (Nowhere) Clients() (ids []string, known bool) { return nil, false }
-
-// About returns nothing.
-func (Nowhere) About() corev1.ObjectReference { return corev1.ObjectReference{} }
 
 // isOwnAddress reports whether an IP address is this machine's. A name never is.
 func isOwnAddress(host string) bool {

@@ -45,7 +45,7 @@ func newSite(t *testing.T) *site {
 		cloud: live.NewValue(link.Up), coordinator: live.NewValue(link.Up),
 	}
 	s.cfg = Config{
-		Pool: "p1", Dir: filepath.Join(t.TempDir(), "pki"), ConfigMaps: s.maps, Moved: func() { s.moved++ },
+		Pool: "p1", Dir: filepath.Join(t.TempDir(), "pki"), ConfigMaps: s.maps, Moved: func(edge.Slot, Target) { s.moved++ },
 		Reachable: func(context.Context) error { return nil },
 	}
 	var stop func()
@@ -190,7 +190,7 @@ func TestFoundTooLate(t *testing.T) {
 		if synctest.Wait(); err != nil || s.finder.found(t.Context(), s.stranger.PEM(), at) {
 			t.Error("though the pool has none any more", err)
 		}
-		if _, err := s.finder.Address(); !errors.Is(err, ErrNone) {
+		if _, err := s.finder.In(0).Address(); !errors.Is(err, ErrNone) {
 			t.Error(err)
 		}
 	})

@@ -90,8 +90,21 @@ func (t Target) candidates(s edge.Slot) (all []string) {
 	return all
 }
 
-// elsewhere reports whether u is reached otherwise than t.
-func (t Target) elsewhere(u Target) bool { return t.Address != u.Address || t.CA != u.CA }
+// elsewhere reports whether the coordinator of a slot is reached otherwise by u than by t.
+func (t Target) elsewhere(u Target, s edge.Slot) bool {
+	was, is := t.In(s).Address, u.In(s).Address
+	return was != is || is != "" && t.CA != u.CA
+}
+
+// Servers returns where the coordinators are, https://IP:PORT, in the order of their slots.
+func (t Target) Servers() (all []string) {
+	for s := range edge.Slot(edge.MaxSlots) {
+		if at := t.In(s).Address; at != "" {
+			all = append(all, "https://"+at)
+		}
+	}
+	return all
+}
 
 // ownedBy returns t with the YurtCoordinator that owns the ConfigMap.
 func (t Target) ownedBy(m *corev1.ConfigMap) Target {

@@ -37,7 +37,7 @@ const (
 // errUnreachable ends the watch of what the leader declares.
 var errUnreachable = errors.New("the coordinator can no longer be reached")
 
-// CoverageConfig is what a Coverage needs. All fields are required.
+// CoverageConfig says where declarations are. All fields are required.
 type CoverageConfig struct {
 	// Leases is a client of the coordinator. The hub must be allowed to list and watch, by the field selector
 	// metadata.name, the Lease kube-system/leader-informer-sync there.
@@ -50,8 +50,6 @@ type CoverageConfig struct {
 // the watch began counts only once it changes, and each change counts for coverFresh by this machine's monotonic clock.
 // So no wall clock matters, and a leader that has died declares nothing. Make one with NewCoverage.
 type Coverage struct {
-	config CoverageConfig
-
 	history *live.Value[edge.History]
 
 	mu     sync.Mutex
@@ -80,9 +78,9 @@ type declaration struct {
 }
 
 // NewCoverage returns a Coverage; nothing is covered until Run.
-func NewCoverage(c CoverageConfig) *Coverage {
+func NewCoverage() *Coverage {
 	return &Coverage{
-		config: c, history: &live.Value[edge.History]{}, values: map[schema.GroupResource]*live.Value[bool]{},
+		history: &live.Value[edge.History]{}, values: map[schema.GroupResource]*live.Value[bool]{},
 		fills: map[schema.GroupResource]*underWay{},
 	}
 }
@@ -129,20 +127,21 @@ func (c *Coverage) fillLocked(now time.Time) {
 	}
 }
 
-// Run follows the declarations until ctx ends, and returns nil. Nothing is covered afterwards.
-func (c *Coverage) Run(ctx context.Context) error {
+// Run follows the declarations at one coordinator until ctx ends, and returns nil. Nothing is covered afterwards. It must not run
+// twice at a time.
+func (c *Coverage) Run(ctx context.Context, at CoverageConfig) error {
 	c.fading = time.AfterFunc(coverFresh, c.fade)
 	defer c.fading.Stop()
 	follow := leasewatch.Config{
-		Leases:        c.config.Leases.Leases(edge.NamespaceSystem),
+		Leases:        at.Leases.Leases(edge.NamespaceSystem),
 		FieldSelector: fields.OneTermEqualSelector("metadata.name", edge.LeaseInformerSync).String(),
 		Beating:       true,
 	}
 	for ctx.Err() == nil {
-		if _, err := c.config.Link.Wait(ctx, link.State.Answers); err != nil {
+		if _, err := at.Link.Wait(ctx, link.State.Answers); err != nil {
 			return nil // only the context ends it
 		}
-		reachable, stop := c.config.Link.While(ctx, link.State.Answers, errUnreachable)
+		reachable, stop := at.Link.While(ctx, link.State.Answers, errUnreachable)
 		_ = leasewatch.Follow(reachable, follow, sight{c}) // it returns only the end of its context
 		stop()
 		c.forget()

@@ -59,7 +59,7 @@ func atDesk(t *testing.T, test func(*testing.T, *desk)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := &desk{server: leasetest.New(10), link: live.NewValue(link.Up)}
-		d.coverage = NewCoverage(CoverageConfig{Leases: d.server, Link: d.link})
+		d.coverage = NewCoverage()
 		d.slices = d.coverage.Of(slices1.GroupResource())
 		d.others = d.coverage.Of(schema.GroupResource{Resource: "endpoints"})
 		d.declare(`{"endpointslices.discovery.k8s.io":"120","endpoints":"none"}`)
@@ -67,7 +67,7 @@ func atDesk(t *testing.T, test func(*testing.T, *desk)) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			if err := d.coverage.Run(ctx); err != nil {
+			if err := d.coverage.Run(ctx, CoverageConfig{Leases: d.server, Link: d.link}); err != nil {
 				t.Errorf("Run = %v", err)
 			}
 		}()

@@ -27,6 +27,8 @@ type Status struct {
 	LinkProfile string `json:"linkProfile,omitempty"`
 	// CoordinatorAddress is where the coordinator is, as far as the hub knows.
 	CoordinatorAddress string `json:"coordinatorAddress,omitempty"`
+	// Coordinators are the pool's, in the order of their slots; absent if there is one. What is said above is about home.
+	Coordinators []CoordinatorStatus `json:"coordinators,omitempty"`
 	Followed
 	// Disk is the state of the cache on disk; absent without one.
 	Disk *disk.Status `json:"disk,omitempty"`
@@ -38,6 +40,17 @@ type Status struct {
 	Settings *SettingsStatus `json:"settings,omitempty"`
 	// Pods says where Pods are served; absent if they are not.
 	Pods *PodsStatus `json:"pods,omitempty"`
+}
+
+// CoordinatorStatus is what a hub sees of one of its pool's coordinators.
+type CoordinatorStatus struct {
+	Slot int `json:"slot"`
+	// Address is where it is. Link is the state of the way there.
+	Address string `json:"address"`
+	Link    string `json:"link"`
+	// Home says that the hub works with it. Leader is who leads there, as far as the hub knows.
+	Home   bool          `json:"home,omitempty"`
+	Leader edge.NodeName `json:"leader,omitempty"`
 }
 
 // PodsStatus says where a hub serves Pods.

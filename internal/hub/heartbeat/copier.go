@@ -18,6 +18,7 @@ import (
 var (
 	errStopped    = errors.New("the hub is stopping")
 	errSuperseded = errors.New("a newer heartbeat takes its place")
+	errNowhere    = errors.New("no coordinator can be reached any more")
 )
 
 // copier writes the coordinator's copies, one at a time and always the newest. A newer copy takes the place of one that
@@ -89,6 +90,35 @@ func (d *draft) wait(ctx context.Context) error {
 			return fmt.Errorf("copy to the coordinator: %w", context.Cause(ctx))
 		}
 	}
+}
+
+// drafts are the copies of one heartbeat, one for each coordinator that could be reached.
+type drafts []*draft
+
+// wait blocks until one of the copies was written, or all have failed, or ctx ends. One coordinator that hangs keeps no heartbeat
+// from kubelet's ears that another one has.
+func (all drafts) wait(ctx context.Context) error {
+	switch len(all) {
+	case 0:
+		return errNowhere
+	case 1:
+		return all[0].wait(ctx)
+	}
+	ctx, enough := context.WithCancel(ctx)
+	defer enough()
+	outcomes := make(chan error, len(all))
+	for _, d := range all {
+		go func() { outcomes <- d.wait(ctx) }()
+	}
+	var failure error
+	for range all {
+		err := <-outcomes
+		if err == nil {
+			return nil
+		}
+		failure = errors.Join(failure, err)
+	}
+	return failure
 }
 
 // run writes what is submitted until ctx ends.

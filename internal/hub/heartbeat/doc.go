@@ -2,8 +2,8 @@
 // link to it is cut.
 //
 // Proxy is every hub's part: kubelet's GET, POST and PUT of its node's Lease. A heartbeat goes to the cloud, and a copy of it
-// to the coordinator; while the cloud cannot be reached the copy is marked as delegated. Forwarder is the leader's
-// part: it watches the marked copies and carries each renewal to the cloud.
+// to each of the pool's coordinators; while the cloud cannot be reached the copies are marked as delegated. Forwarder is the
+// leader's part: it watches the marked copies and carries each renewal to the cloud.
 //
 //	kubelet ──PUT──▶ Proxy ──────────────────────────────▶ cloud        (link up)
 //	                   └──▶ coordinator ──▶ Forwarder ───▶ cloud        (link down: marked; by the leader's link)

@@ -60,14 +60,9 @@ type ProxyConfig struct {
 	RelayedBy func() edge.NodeName
 	// RelaysAt says where this node's hub relays for others; empty means nowhere. nil means never.
 	RelaysAt func() string
-	// Coordinator is a client of the pool's coordinator with the node's identity; nil if there is none. Then of what follows
-	// only CoordinatorLink is required, and the cloud has all the time that kubelet waits.
-	Coordinator coordinationv1client.LeasesGetter
-	// CoordinatorLink is the state of the link that Coordinator uses. A hub without a coordinator has one that is never
-	// up.
-	CoordinatorLink *live.Value[link.State]
-	// OnCoordinatorHost reports whether the coordinator runs on this node.
-	OnCoordinatorHost func() bool
+	// Coordinators are the pool's: each that can be reached gets a copy. If there are none, nothing that follows is required but
+	// Metrics, and the cloud has all the time that kubelet waits.
+	Coordinators []Coordinator
 	// Traffic is what the node's link to the cloud has carried, for the pool to see.
 	Traffic func() edge.Traffic
 	// Kubelet is what the hub has found of kubelet's serving certificate, by which the coordinator knows kubelet; its zero value
@@ -79,13 +74,22 @@ type ProxyConfig struct {
 	Metrics prometheus.Registerer
 }
 
+// Coordinator is one of the pool's coordinators. All fields are required.
+type Coordinator struct {
+	// Leases is a client of it with the node's identity, and Link the state of the link that it uses.
+	Leases coordinationv1client.LeasesGetter
+	Link   *live.Value[link.State]
+	// OnThisMachine reports whether it runs on this node.
+	OnThisMachine func() bool
+}
+
 // Proxy answers GET, POST and PUT of its own node's Lease. Only the kubelet's requests may be routed to it: it acts with the
 // node's identity, whoever asks. Make one with NewProxy; Run must run while it serves.
 type Proxy struct {
-	config ProxyConfig
-	copier *copier // nil without a coordinator
-	beats  *prometheus.CounterVec
-	line   gauge
+	config  ProxyConfig
+	copiers []*copier // one for each coordinator
+	beats   *prometheus.CounterVec
+	line    gauge
 
 	mu    sync.Mutex
 	known *coordinationv1.Lease // the cloud's Lease as last given, with kubelet's last spec; nil if none was
@@ -105,20 +109,35 @@ func NewProxy(c ProxyConfig) *Proxy {
 				"coordinator only (delegated), refused by the cloud, or taken by nobody (lost).",
 		}, []string{"result"}),
 	}
-	if c.Coordinator != nil {
-		p.copier = newCopier(c.Coordinator)
+	for _, each := range c.Coordinators {
+		p.copiers = append(p.copiers, newCopier(each.Leases))
 	}
 	return p
 }
 
-// Run writes the coordinator's copies until ctx ends; it returns nil.
+// Run writes the coordinators' copies until ctx ends; it returns nil.
 func (p *Proxy) Run(ctx context.Context) error {
-	if p.copier == nil {
-		<-ctx.Done()
-		return nil
+	var owned sync.WaitGroup
+	for _, c := range p.copiers {
+		owned.Go(func() { c.run(ctx) })
 	}
-	p.copier.run(ctx)
+	<-ctx.Done()
+	owned.Wait()
 	return nil
+}
+
+// coordinator is the best of the links to the pool's coordinators.
+func (p *Proxy) coordinator() link.State {
+	best := link.Down
+	for i, each := range p.config.Coordinators {
+		switch state := each.Link.Get(); {
+		case state == link.Up:
+			return state
+		case i == 0:
+			best = state
+		}
+	}
+	return best
 }
 
 // ServeHTTP answers GET and PUT of the Lease, and POST of Leases beside it. Whoever routes requests here has checked
@@ -167,26 +186,33 @@ func (p *Proxy) get(r *http.Request) (*coordinationv1.Lease, error) {
 		return unmarked(known), nil
 	}
 	absent := apierrors.NewNotFound(coordinationv1.Resource("leases"), string(p.config.Node))
-	if gone && p.config.CoordinatorLink.Get() == link.Up {
-		return nil, absent // the coordinator may still have a copy of the Lease that is gone
+	if gone && p.coordinator() == link.Up {
+		return nil, absent // a coordinator may still have a copy of the Lease that is gone
 	}
 	// The hub started while cut off. If kubelet did as well, it sends no heartbeat before it has seen its Lease.
-	if p.config.CoordinatorLink.Get() == link.Up {
-		ctx, cancel := context.WithTimeout(r.Context(), limits.answer-limits.cloud)
-		defer cancel()
-		copies := p.config.Coordinator.Leases(corev1.NamespaceNodeLease)
-		copied, err := copies.Get(ctx, string(p.config.Node), metav1.GetOptions{})
+	missing := false
+	ctx, cancel := context.WithTimeout(r.Context(), limits.answer-limits.cloud)
+	defer cancel()
+	for _, each := range p.config.Coordinators {
+		if each.Link.Get() != link.Up {
+			continue
+		}
+		copied, err := each.Leases.Leases(corev1.NamespaceNodeLease).Get(ctx, string(p.config.Node), metav1.GetOptions{})
 		switch {
 		case err == nil:
 			lease := fromCopy(copied)
 			p.remember(lease, time.Time{})
 			return lease, nil
 		case apierrors.IsNotFound(err):
-			// The coordinator knows of no Lease either. Told so, kubelet makes one, which is delegated. If the cloud
-			// has one after all, the leader goes on with that.
-			return nil, absent
+			missing = true // another one may have been there for longer
+		default:
+			failure = errors.Join(failure, err)
 		}
-		failure = errors.Join(failure, err)
+	}
+	if missing {
+		// No coordinator knows of a Lease. Told so, kubelet makes one, which is delegated. If the cloud has one after all,
+		// the leader goes on with that.
+		return nil, absent
 	}
 	message := fmt.Sprintf("the cloud cannot be reached (link %s), and this node's Lease is not known from before",
 		state)
@@ -283,7 +309,7 @@ func (p *Proxy) beat(
 	ctx context.Context, sent *coordinationv1.Lease, limits budget,
 	write func(context.Context) (*coordinationv1.Lease, error),
 ) (*coordinationv1.Lease, error) {
-	cloud, coordinator := p.config.CloudLink.Get(), p.config.CoordinatorLink.Get()
+	cloud, coordinator := p.config.CloudLink.Get(), p.coordinator()
 	direct, send, now := start(cloud, coordinator)
 	copied := p.send(send, sent, limits)
 	var lease *coordinationv1.Lease
@@ -295,8 +321,8 @@ func (p *Proxy) beat(
 			p.beats.WithLabelValues("lost").Inc()
 			return nil, failure
 		}
-		// Look again whether the coordinator can take a marked copy: the cloud may have taken long to fail.
-		coordinator = p.config.CoordinatorLink.Get()
+		// Look again whether a coordinator can take a marked copy: the cloud may have taken long to fail.
+		coordinator = p.coordinator()
 		var next sending
 		if next, now = afterCloud(result(failure), coordinator, send); next != nothing {
 			send, copied = next, p.send(next, sent, limits)
@@ -326,7 +352,7 @@ func (p *Proxy) beat(
 		return nil, failure
 	}
 	p.beats.WithLabelValues("lost").Inc()
-	message := fmt.Sprintf("neither the cloud (link %s) nor the pool's coordinator (link %s) has this heartbeat",
+	message := fmt.Sprintf("neither the cloud (link %s) nor a coordinator of the pool (link %s) has this heartbeat",
 		p.config.CloudLink.Get(), coordinator)
 	if failure != nil {
 		message += ": " + failure.Error()
@@ -334,8 +360,8 @@ func (p *Proxy) beat(
 	return nil, apierrors.NewServiceUnavailable(message)
 }
 
-// send gives the coordinator's copy to the copier. It returns nil if there is nothing to send.
-func (p *Proxy) send(what sending, sent *coordinationv1.Lease, limits budget) *draft {
+// send gives each coordinator that can be reached its copy. It returns nothing if there is nothing to send.
+func (p *Proxy) send(what sending, sent *coordinationv1.Lease, limits budget) (copies drafts) {
 	if what == nothing {
 		return nil
 	}
@@ -344,7 +370,18 @@ func (p *Proxy) send(what sending, sent *coordinationv1.Lease, limits budget) *d
 	// From a mark on, a leader may write to the cloud's Lease; also if the copy's acknowledgement is lost.
 	p.moved = p.moved || what == marked
 	p.mu.Unlock()
-	lease := copyOf(sent, known, what == marked, p.config.OnCoordinatorHost())
+	for i, each := range p.config.Coordinators {
+		if each.Link.Get() == link.Up {
+			lease := p.copyFor(what, sent, known, each.OnThisMachine())
+			copies = append(copies, p.copiers[i].submit(lease, min(limits.answer, copyLongest)))
+		}
+	}
+	return copies
+}
+
+// copyFor is a coordinator's copy, with all that the node tells the pool.
+func (p *Proxy) copyFor(what sending, sent, known *coordinationv1.Lease, coordinatorHost bool) *coordinationv1.Lease {
+	lease := copyOf(sent, known, what == marked, coordinatorHost)
 	switch {
 	case what == relayed:
 		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationRelayedBy, string(p.relayedBy()))
@@ -361,7 +398,7 @@ func (p *Proxy) send(what sending, sent *coordinationv1.Lease, limits budget) *d
 		line.Metered = p.config.Metered != nil && p.config.Metered()
 		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationLine, line.String())
 	}
-	return p.copier.submit(lease, min(limits.answer, copyLongest))
+	return lease
 }
 
 // result says how an attempt ended. An API status is an answer, except 502, 503 and 504: they come from a balancer that has
@@ -540,7 +577,7 @@ func (p *Proxy) budgetOf(r *http.Request, lease *coordinationv1.Lease) budget {
 		whole = min(whole, time.Until(deadline))
 	}
 	answer := time.Duration(float64(whole) * answerShare)
-	if p.config.Coordinator == nil {
+	if len(p.config.Coordinators) == 0 {
 		return budget{answer: answer, cloud: answer}
 	}
 	return budget{answer: answer, cloud: min(time.Duration(float64(answer)*cloudShare), cloudLongest)}

@@ -39,6 +39,8 @@ type node struct {
 	name                       string
 	cloud, coordinator         *leasetest.Server
 	cloudLink, coordinatorLink *live.Value[link.State]
+	standby                    *leasetest.Server // nil means that the pool has one coordinator
+	standbyLink                *live.Value[link.State]
 	proxy                      *Proxy
 	stop                       func()
 	lease                      *coordinationv1.Lease // kubelet's latest
@@ -66,8 +68,7 @@ func (n *node) restartHub() {
 	}
 	n.proxy = NewProxy(ProxyConfig{
 		Node: edge.NodeName(n.name), Cloud: n.cloud.Client(n.name), CloudLink: n.cloudLink,
-		Coordinator: n.coordinator.Client(n.name), CoordinatorLink: n.coordinatorLink,
-		OnCoordinatorHost: func() bool { return n.host }, Metrics: prometheus.NewRegistry(),
+		Coordinators: n.coordinators(), Metrics: prometheus.NewRegistry(),
 		Traffic:   func() edge.Traffic { return edge.Traffic{Sent: 1, Received: 2, Since: time.Unix(3, 0)} },
 		Kubelet:   func() edge.KubeletServing { return n.kubelet },
 		RelayedBy: func() edge.NodeName { return "neighbour" }, RelaysAt: func() string { return n.relaysAt },
@@ -84,6 +85,19 @@ func (n *node) restartHub() {
 		cancel()
 		<-done
 	}
+}
+
+// coordinators are the pool's: one, and a standby if the node has one.
+func (n *node) coordinators() []Coordinator {
+	all := []Coordinator{
+		{Leases: n.coordinator.Client(n.name), Link: n.coordinatorLink, OnThisMachine: func() bool { return n.host }},
+	}
+	if n.standby != nil {
+		all = append(all, Coordinator{
+			Leases: n.standby.Client(n.name), Link: n.standbyLink, OnThisMachine: func() bool { return false },
+		})
+	}
+	return all
 }
 
 // do sends a request to the hub as kubelet does, and decodes the answer.
@@ -829,8 +843,7 @@ func TestWithoutACoordinator(t *testing.T) {
 			coordinatorLink: live.NewValue(link.Down),
 		}
 		n.proxy = NewProxy(ProxyConfig{
-			Node: "n1", Cloud: cloud.Client("n1"), CloudLink: n.cloudLink, CoordinatorLink: n.coordinatorLink,
-			Metrics: prometheus.NewRegistry(),
+			Node: "n1", Cloud: cloud.Client("n1"), CloudLink: n.cloudLink, Metrics: prometheus.NewRegistry(),
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)

@@ -37,7 +37,7 @@ func (m *Membership) compareWithCloud() error {
 		Node: m.cfg.Node, Standing: m.standing, CloudLink: m.cfg.Cloud.Link(), Resources: shares.resources,
 		Followers: whoCompares(m.cfg.Node, m.leases), Timing: m.comparing, Spent: carried.Bytes, Metrics: m.cfg.Metrics,
 		Tell: func(ctx context.Context, lie compare.Lie) error {
-			event := lie.Event(m.cfg.Node, m.cfg.Pool, m.place.About(), clock.RealClock{}.Now())
+			event := lie.Event(m.cfg.Node, m.cfg.Pool, m.atHome().place.About(), clock.RealClock{}.Now())
 			_, err := asNode.Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
 			return err
 		},

@@ -7,65 +7,110 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/transport"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/discover"
+	"yurtcoordinator/internal/hub/follow"
+	"yurtcoordinator/internal/hub/home"
 	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/push"
+	"yurtcoordinator/internal/hub/role"
 	"yurtcoordinator/internal/hub/upstream"
 )
 
-// reachCoordinator makes the upstream to the coordinator: at the configured address, or wherever the cloud says it is.
-func (m *Membership) reachCoordinator() error {
-	config := m.cfg.Via
-	config.Name, config.Link = "coordinator", link.Near()
-	if m.cfg.At != nil {
-		m.address, m.place = m.cfg.At, discover.Fixed{At: m.cfg.At, Pool: m.cfg.Pool}
-		config.CAFile = cmp.Or(m.cfg.CAFile, config.CAFile)
-	} else {
+// coordinator is one of the pool's coordinators, as this hub reaches it.
+type coordinator struct {
+	slot  int
+	place place
+	// address names it in requests, upstream reaches it as this node, and leases is a client of it.
+	address  *url.URL
+	upstream *upstream.Upstream
+	leases   *coordinationv1client.CoordinationV1Client
+	// elector is this hub's in the election there.
+	elector *role.Elector
+	// metrics takes the metrics of what this hub does there. collected has them; nil means that everybody sees them.
+	metrics   prometheus.Registerer
+	collected *prometheus.Registry
+}
+
+// named is the name of a part for this coordinator.
+func (c *coordinator) named(part string) string {
+	if c.slot == 0 {
+		return part
+	}
+	return part + " in slot " + strconv.Itoa(c.slot)
+}
+
+// reachCoordinators makes the ways to the coordinators: at the configured addresses, or wherever the cloud says.
+func (m *Membership) reachCoordinators() error {
+	if len(m.cfg.At) == 0 {
 		finder, err := m.findCoordinator()
 		if err != nil {
 			return err
 		}
-		m.address, m.place = finder.Name(), finder
-		config.CAFile, config.Address, config.CA = "", finder.Address, finder.CA
+		for slot := range edge.Slot(edge.MaxSlots) {
+			found := finder.In(slot)
+			config := m.cfg.Via
+			config.CAFile, config.Address, config.CA = "", found.Address, finder.CA
+			if err := m.reachCoordinator(finder.Name(), found, config); err != nil {
+				return err
+			}
+			m.seek(finder, slot)
+		}
+		m.retime(finder.Target())
+		return nil
 	}
-	config.Servers = []*url.URL{m.address}
+	for _, at := range m.cfg.At {
+		config := m.cfg.Via
+		config.CAFile = cmp.Or(m.cfg.CAFile, config.CAFile)
+		if err := m.reachCoordinator(at, discover.Fixed{At: at, Pool: m.cfg.Pool}, config); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reachCoordinator makes the way to the coordinator of the next slot.
+func (m *Membership) reachCoordinator(address *url.URL, place place, config upstream.Config) error {
+	c := &coordinator{slot: len(m.coordinators), place: place, address: address, metrics: m.cfg.Metrics}
+	config.Name, config.Servers, config.Link = "coordinator", []*url.URL{address}, link.Near()
+	if len(m.cfg.At) > 1 {
+		config.Link = link.Beside()
+	}
+	if len(m.cfg.At) != 1 {
+		c.collected = prometheus.NewRegistry()
+		c.metrics = c.collected
+	}
+	if c.slot > 0 {
+		config.Name += "-" + strconv.Itoa(c.slot)
+	}
 	var err error
-	if m.coordinator, err = upstream.New(config); err != nil {
-		return fmt.Errorf("the pool's coordinator: %w", err)
+	if c.upstream, err = upstream.New(config); err != nil {
+		return fmt.Errorf("the pool's coordinator in slot %d: %w", c.slot, err)
 	}
-	m.reach.Add("coordinator", m.coordinator.Run)
-	if finder, ok := m.place.(*discover.Finder); ok {
-		seeker := discover.NewSeeker(discover.SeekerConfig{
-			Finder: finder, Cloud: m.cfg.Cloud.Link(), Coordinator: m.coordinator.Link(), Dial: upstream.Dial,
-			Certificate: func() (*tls.Certificate, error) {
-				pair, err := tls.LoadX509KeyPair(m.cfg.Via.CertFile, m.cfg.Via.KeyFile)
-				return &pair, err
-			},
-			Now: func() time.Time {
-				if by := m.cfg.Via.CertificateTime; by != nil {
-					return by.Now()
-				}
-				return time.Now()
-			},
-		})
-		m.reach.Add("look for a coordinator that has moved", seeker.Run)
+	if c.leases, err = coordinationv1client.NewForConfig(c.upstream.RESTConfig()); err != nil {
+		return err
 	}
-	m.leases, err = coordinationv1client.NewForConfig(m.coordinator.RESTConfig())
-	return err
+	m.reach.Add(config.Name, c.upstream.Run)
+	m.coordinators = append(m.coordinators, c)
+	return nil
 }
 
 // errNoCoordinator says that none is known to live.
 var errNoCoordinator = errors.New("this hub reaches no coordinator of the pool")
 
-// Dial opens a connection to the coordinator, if that is known to live.
+// Dial opens a connection to home, if that is known to live.
 func (m *Membership) Dial(ctx context.Context, _ string) (net.Conn, error) {
-	at, err := url.Parse(m.place.URL())
+	at, err := url.Parse(m.URL())
 	if err != nil || at.Host == "" || m.link.Get() != link.Up {
 		return nil, errors.Join(errNoCoordinator, err)
 	}
@@ -79,8 +124,114 @@ func (m *Membership) findCoordinator() (*discover.Finder, error) {
 	}
 	finder := discover.New(discover.Config{
 		Pool: m.cfg.Pool, ConfigMaps: cloud.ConfigMaps(edge.NamespaceSystem), Dir: m.cfg.Dir,
-		Reachable: m.cfg.Cloud.NotDown, Moved: func() { m.coordinator.Moved() },
+		Reachable: m.cfg.Cloud.NotDown, Moved: func(slot edge.Slot, is discover.Target) {
+			m.coordinators[slot].upstream.Moved()
+			m.retime(is)
+		},
 	})
-	m.reach.Add("where the coordinator is", finder.Run)
+	m.reach.Add("where the coordinators are", finder.Run)
 	return finder, nil
+}
+
+// retime has the ways to the coordinators judged as fast as fits how many there are.
+func (m *Membership) retime(known discover.Target) {
+	timing := link.Near()
+	if len(known.Servers()) > 1 {
+		timing = link.Beside()
+	}
+	for _, c := range m.coordinators {
+		c.upstream.Retime(timing)
+	}
+}
+
+// seek looks on the LAN for the coordinator of a slot.
+func (m *Membership) seek(finder *discover.Finder, slot edge.Slot) {
+	c := m.coordinators[slot]
+	seeker := discover.NewSeeker(discover.SeekerConfig{
+		Finder: finder, Slot: slot, Cloud: m.cfg.Cloud.Link(), Coordinator: c.upstream.Link(), Dial: upstream.Dial,
+		Certificate: func() (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(m.cfg.Via.CertFile, m.cfg.Via.KeyFile)
+			return &pair, err
+		},
+		Now: func() time.Time {
+			if by := m.cfg.Via.CertificateTime; by != nil {
+				return by.Now()
+			}
+			return time.Now()
+		},
+	})
+	m.reach.Add(c.named("look for a coordinator that has moved"), seeker.Run)
+}
+
+// settle makes what knows which of the coordinators is home, and a client of that.
+func (m *Membership) settle() error {
+	config := home.Config{Cloud: m.cfg.Cloud.Link(), Metrics: m.cfg.Metrics}
+	for _, c := range m.coordinators {
+		config.Slots = append(config.Slots, home.Slot{Link: c.upstream.Link(), Transport: c.upstream.AsNode()})
+	}
+	m.home = home.New(config)
+	m.link = m.home.Link()
+	if len(m.coordinators) > 1 && m.cfg.Metrics != nil {
+		m.cfg.Metrics.MustRegister(atHome{m})
+	}
+	m.reach.Add("which coordinator is home", m.home.Run)
+	client := m.coordinators[0].upstream.RESTConfig()
+	client.Transport = m.home.Transport()
+	var err error
+	m.leases, err = coordinationv1client.NewForConfig(client)
+	return err
+}
+
+// asHub reaches home for the hub's own requests.
+func (m *Membership) asHub() http.RoundTripper {
+	return transport.NewUserAgentRoundTripper(follow.Hub, m.home.Transport())
+}
+
+// atHome is the coordinator that is home.
+func (m *Membership) atHome() *coordinator { return m.coordinators[m.home.At().Get()] }
+
+// complete returns a function that asks a coordinator whether it has all that this hub could bring there.
+func (m *Membership) complete(c *coordinator) func(context.Context) (bool, error) {
+	return func(ctx context.Context) (bool, error) {
+		select {
+		case <-m.followed.Begun():
+			return push.Complete(ctx, m.pushes(c), shared{m})
+		case <-ctx.Done():
+			return false, errors.New("nothing is followed yet")
+		}
+	}
+}
+
+// atHome collects the metrics of what this hub does at its home. What it does at standbys is not counted.
+type atHome struct{ *Membership }
+
+// Describe implements prometheus.Collector: it says nothing, as home has yet to be found.
+func (atHome) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (a atHome) Collect(into chan<- prometheus.Metric) { a.atHome().collected.Collect(into) }
+
+// CoordinatorStatus is what a hub sees of one of its pool's coordinators.
+type CoordinatorStatus struct {
+	Slot    int
+	Address string
+	Link    link.State
+	// Home says that this hub works with it. Leader is who leads there, as far as this hub knows.
+	Home   bool
+	Leader edge.NodeName
+}
+
+// Coordinators returns what this hub sees of the coordinators that it knows of, in the order of their slots.
+func (m *Membership) Coordinators() (all []CoordinatorStatus) {
+	for _, c := range m.coordinators {
+		at := c.place.URL()
+		if at == "" {
+			continue
+		}
+		all = append(all, CoordinatorStatus{
+			Slot: c.slot, Address: at, Link: c.upstream.Link().Get(), Home: c == m.atHome(),
+			Leader: c.elector.Standing().Get().Leader,
+		})
+	}
+	return all
 }

@@ -35,10 +35,11 @@ func (m *Membership) forwarding() (*coordinationv1client.CoordinationV1Client, e
 	return coordinationv1client.NewForConfig(asForwarder)
 }
 
-// duties returns what this hub does while it leads.
-func (m *Membership) duties(cloud coordinationv1client.LeasesGetter) ([]role.Duty, error) {
+// duties returns what this hub does while it leads at a coordinator. For the pool it speaks at home alone. A standby has all that
+// home has, so that it can be home at once.
+func (m *Membership) duties(c *coordinator, cloud coordinationv1client.LeasesGetter) ([]role.Duty, error) {
 	forwarder := heartbeat.NewForwarder(heartbeat.ForwarderConfig{
-		Node: m.cfg.Node, Coordinator: m.leases, Cloud: cloud, Metrics: m.cfg.Metrics,
+		Node: m.cfg.Node, Coordinator: c.leases, Cloud: cloud, Metrics: c.metrics,
 	})
 	forward := func(ctx context.Context, term edge.Term) error {
 		err := forwarder.Run(ctx, term)
@@ -52,24 +53,27 @@ func (m *Membership) duties(cloud coordinationv1client.LeasesGetter) ([]role.Dut
 		return nil, err
 	}
 	teller := openings.New(openings.Config{
-		Node: m.cfg.Node, Pool: m.cfg.Pool, Coordinator: m.leases.RESTClient(), Events: asNode.Events(metav1.NamespaceDefault),
-		About: m.place.About, Metrics: m.cfg.Metrics,
+		Node: m.cfg.Node, Pool: m.cfg.Pool, Coordinator: c.leases.RESTClient(), Events: asNode.Events(metav1.NamespaceDefault),
+		About: c.place.About, Metrics: c.metrics,
 	})
-	pusher, err := push.NewPool(push.PoolConfig{Config: m.pushes(), Resources: shared{m}, Leases: m.leases})
+	pusher, err := push.NewPool(push.PoolConfig{Config: m.pushes(c), Resources: shared{m}, Leases: c.leases})
 	if err != nil {
 		return nil, err
 	}
 	reporter := roster.New(roster.Config{
-		Node: m.cfg.Node, Pool: m.cfg.Pool, Coordinator: m.leases, Cloud: cloud, Fillings: pusher.Fillings,
+		Node: m.cfg.Node, Pool: m.cfg.Pool, Coordinator: c.leases, Cloud: cloud, Fillings: pusher.Fillings,
 		Every: func() time.Duration { return reportEvery(m.cfg.LinkProfile()) },
 	})
 	lines := line.New(line.Config{
-		Node: m.cfg.Node, Lines: reporter.Lines, Rested: func(now time.Time) bool { return m.elector.Rested(now) },
+		Node: m.cfg.Node, Lines: reporter.Lines, Rested: func(now time.Time) bool { return c.elector.Rested(now) },
 	})
-	return []role.Duty{
-		{Name: "forward heartbeats", Run: forward}, {Name: "report", Run: reporter.Run}, {Name: "push", Run: pusher.Run},
-		{Name: "tell who opened what", Run: teller.Run}, {Name: "compare lines", Run: lines.Run},
-	}, nil
+	all := []role.Duty{{Name: "push", Run: pusher.Run}, {Name: "tell who opened what", Run: teller.Run}}
+	for _, d := range []role.Duty{
+		{Name: "forward heartbeats", Run: forward}, {Name: "report", Run: reporter.Run}, {Name: "compare lines", Run: lines.Run},
+	} {
+		all = append(all, m.home.Only(c.slot, d))
+	}
+	return all, nil
 }
 
 // reportEvery returns how often a leader repeats what it has told the cloud of its pool: 1 KB each way on a link of that kind.
@@ -99,10 +103,10 @@ func prove(cloud coordinationv1client.LeasesGetter, pool edge.PoolName) func(con
 	}
 }
 
-// pushes is what the leader and this node push with.
-func (m *Membership) pushes() push.Config {
+// pushes is what the leader and this node push with to a coordinator.
+func (m *Membership) pushes(c *coordinator) push.Config {
 	return push.Config{
-		Node: m.cfg.Node, Transport: m.coordinator.AsHub(), Base: m.address, Later: m.cfg.History.Raise, Metrics: m.cfg.Metrics,
+		Node: m.cfg.Node, Transport: c.upstream.AsHub(), Base: c.address, Later: m.cfg.History.Raise, Metrics: c.metrics,
 	}
 }
 

@@ -17,7 +17,7 @@ func (m *Membership) beatAlone() error {
 		return err
 	}
 	m.take(heartbeat.ProxyConfig{
-		Node: m.cfg.Node, Cloud: asNode, CloudLink: m.cfg.Cloud.Link(), CoordinatorLink: m.link, Metrics: m.cfg.Metrics,
+		Node: m.cfg.Node, Cloud: asNode, CloudLink: m.cfg.Cloud.Link(), Metrics: m.cfg.Metrics,
 	})
 	return nil
 }
@@ -35,10 +35,15 @@ func (m *Membership) beat() error {
 		Metrics: m.cfg.Metrics,
 	})
 	m.reach.Add("kubelet's certificate", m.kubelet.Run)
+	var copies []heartbeat.Coordinator
+	for _, c := range m.coordinators {
+		copies = append(copies, heartbeat.Coordinator{
+			Leases: c.leases, Link: c.upstream.Link(), OnThisMachine: c.place.OnThisMachine,
+		})
+	}
 	m.take(heartbeat.ProxyConfig{
-		Node: m.cfg.Node, Cloud: asNode, CloudLink: m.cfg.Cloud.AnywayLink(), Coordinator: m.leases,
-		CoordinatorLink: m.link, RelayedBy: m.cfg.RelayedBy, RelaysAt: m.cfg.RelaysAt,
-		OnCoordinatorHost: m.place.OnThisMachine, Traffic: m.cfg.Cloud.Traffic, Kubelet: m.kubelet.Serving,
+		Node: m.cfg.Node, Cloud: asNode, CloudLink: m.cfg.Cloud.AnywayLink(), Coordinators: copies,
+		RelayedBy: m.cfg.RelayedBy, RelaysAt: m.cfg.RelaysAt, Traffic: m.cfg.Cloud.Traffic, Kubelet: m.kubelet.Serving,
 		Metered: func() bool { return m.cfg.LinkProfile() == v1alpha1.LinkMetered }, Metrics: m.cfg.Metrics,
 	})
 	return nil

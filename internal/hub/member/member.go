@@ -35,11 +35,11 @@ import (
 
 	"yurtcoordinator/apis/hub/v1alpha1"
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/discover"
 	"yurtcoordinator/internal/hub/endpoints"
 	"yurtcoordinator/internal/hub/feed"
 	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/hub/history"
+	"yurtcoordinator/internal/hub/home"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/oversee"
 	"yurtcoordinator/internal/hub/pin"
@@ -58,9 +58,9 @@ type Config struct {
 	// Cloud reaches the cloud, whose first address is Server.
 	Cloud  *upstream.Upstream
 	Server *url.URL
-	// At is where the coordinator is, which CAFile verifies; an empty CAFile means the authority of Via. nil means where the
-	// cloud says, and whom that says to trust.
-	At     *url.URL
+	// At is where the coordinators are, in the order of their slots, which CAFile verifies; an empty CAFile means the authority
+	// of Via. Empty means where the cloud says, and whom that says to trust.
+	At     []*url.URL
 	CAFile string
 	// Via is how the node reaches any API server: its files, and whoever takes the metrics. Name and servers are filled in.
 	Via upstream.Config
@@ -97,17 +97,15 @@ type place interface {
 
 // Membership is a hub's part in its pool. Make one with New or Alone, and tell it with Follow what the hub follows.
 type Membership struct {
-	cfg   Config
-	place place
-	// address names the coordinator in requests, coordinator reaches it as this node, and leases is a client of it.
-	address     *url.URL
-	coordinator *upstream.Upstream
-	leases      *coordinationv1client.CoordinationV1Client
+	cfg          Config
+	coordinators []*coordinator // at least one, in the order of their slots; nil means that the hub is alone
+	home         *home.Home
+	// leases is a client of home, whose link is link.
+	leases *coordinationv1client.CoordinationV1Client
 
 	link       *live.Value[link.State]
 	standing   *live.Value[role.Standing]
 	mirror     *follow.Pool
-	elector    *role.Elector
 	heartbeats http.Handler
 	kubelet    *pin.Finder
 
@@ -130,49 +128,74 @@ func Alone(cfg Config) (*Membership, error) {
 // none returns a member of nothing.
 func none(cfg Config) *Membership {
 	return &Membership{
-		cfg: cfg, place: discover.Nowhere{}, link: live.NewValue(link.Down), standing: live.NewValue(role.Standing{}),
-		changed: func() {},
+		cfg: cfg, link: live.NewValue(link.Down), standing: live.NewValue(role.Standing{}), changed: func() {},
 	}
 }
 
 // New returns the Membership of a hub that has a coordinator, wherever that is.
 func New(cfg Config) (*Membership, error) {
 	m := none(cfg)
-	if err := m.reachCoordinator(); err != nil {
+	if err := m.reachCoordinators(); err != nil {
 		return nil, err
 	}
-	m.link = m.coordinator.Link()
+	if err := m.settle(); err != nil {
+		return nil, err
+	}
 	if err := m.beat(); err != nil {
 		return nil, err
 	}
-	coverage := feed.NewCoverage(feed.CoverageConfig{Leases: m.leases, Link: m.link})
-	m.reach.Add("coverage", coverage.Run)
-	cloud, err := m.forwarding()
-	if err != nil {
+	coverage := feed.NewCoverage()
+	m.reach.Add("coverage", m.home.Each(func(ctx context.Context, slot int) error {
+		c := m.coordinators[slot]
+		return coverage.Run(ctx, feed.CoverageConfig{Leases: c.leases, Link: c.upstream.Link()})
+	}))
+	if err := m.elect(); err != nil {
 		return nil, err
 	}
-	duties, err := m.duties(cloud)
-	if err != nil {
-		return nil, err
-	}
-	m.elector = role.New(role.Config{
-		Node: cfg.Node, Cloud: cfg.Cloud.Link(), Coordinator: m.link, Leases: m.leases, Lead: role.Together(duties...),
-		Prove: prove(cloud, cfg.Pool), Metrics: cfg.Metrics,
-	})
-	m.standing = m.elector.Standing()
-	overseer := oversee.New(oversee.Config{
-		Node: cfg.Node, Coordinator: m.leases, Cloud: cloud, CloudLink: cfg.Cloud.Link(), Standing: m.standing,
-		Accuse: m.elector.Accuse, Metrics: cfg.Metrics,
-	})
-	m.reach.Add("checks on the leader", overseer.Run)
+	m.standing = m.home.Standing()
 	if err := m.compareWithCloud(); err != nil {
 		return nil, err
 	}
 	m.mirror = &follow.Pool{
-		As: m.coordinator.AsNode(), Base: m.address, Link: m.link, Standing: m.standing,
+		As: m.home.Transport(), Base: m.coordinators[0].address, Link: m.link, Standing: m.standing,
 		Covered: coverage.Of, Filling: coverage.Filling, History: coverage.History(),
 	}
 	return m, nil
+}
+
+// elect makes this hub's part in the elections, and the checks on whoever leads at home.
+func (m *Membership) elect() error {
+	cloud, err := m.forwarding()
+	if err != nil {
+		return err
+	}
+	overseers := make([]*oversee.Overseer, len(m.coordinators))
+	for i, c := range m.coordinators {
+		duties, err := m.duties(c, cloud)
+		if err != nil {
+			return err
+		}
+		proof := prove(cloud, m.cfg.Pool)
+		c.elector = role.New(role.Config{
+			Node: m.cfg.Node, Cloud: m.home.Campaign(i), Coordinator: c.upstream.Link(), Leases: c.leases,
+			Lead: role.Together(duties...), Metrics: c.metrics,
+			Prove: func(ctx context.Context) error {
+				if m.home.At().Get() != i {
+					return nil // it has, or it would not lead at home
+				}
+				return proof(ctx)
+			},
+		})
+		m.home.Elects(i, c.elector.Standing(), m.complete(c))
+		overseers[i] = oversee.New(oversee.Config{
+			Node: m.cfg.Node, Coordinator: c.leases, Cloud: cloud, CloudLink: m.cfg.Cloud.Link(), Standing: c.elector.Standing(),
+			Accuse: c.elector.Accuse, Metrics: c.metrics,
+		})
+	}
+	m.reach.Add("checks on the leader", m.home.Each(func(ctx context.Context, slot int) error {
+		return overseers[slot].Run(ctx)
+	}))
+	return nil
 }
 
 // Reach keeps up the link to the coordinator and what needs nothing else, kubelet's heartbeats among them, until ctx ends.
@@ -190,7 +213,7 @@ func (m *Membership) Standing() *live.Value[role.Standing] { return m.standing }
 // Mirror returns what can be read at the coordinator; nil means nothing.
 func (m *Membership) Mirror() *follow.Pool { return m.mirror }
 
-// Leases returns a client of the coordinator as this node; nil without a coordinator.
+// Leases returns a client of home as this node; nil without a coordinator.
 func (m *Membership) Leases() *coordinationv1client.CoordinationV1Client { return m.leases }
 
 // Heartbeats answers requests for kubelet's own Lease.
@@ -206,10 +229,18 @@ func (m *Membership) Changed() { m.changed() }
 func (m *Membership) Kubelet() *pin.Finder { return m.kubelet }
 
 // URL returns where the coordinator is; empty if that is not known.
-func (m *Membership) URL() string { return m.place.URL() }
+func (m *Membership) URL() string {
+	if m.home == nil {
+		return ""
+	}
+	return m.atHome().place.URL()
+}
 
 // Word returns what the cloud has said about the coordinator's certificates.
 func (m *Membership) Word() warrant.Word {
-	ids, known := m.place.Clients()
+	if m.home == nil {
+		return warrant.Word{}
+	}
+	ids, known := m.coordinators[0].place.Clients()
 	return warrant.Word{Known: known, Clients: ids}
 }

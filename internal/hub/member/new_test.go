@@ -72,14 +72,18 @@ func TestNew(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	standby := &url.URL{Scheme: "https", Host: "10.1.0.2:10270"}
 	for name, tt := range map[string]struct {
 		change func(*Config)
 		url    string
 		brings bool
 	}{
 		"a coordinator that the cloud knows": {func(*Config) {}, "", true},
-		"one that is given":                  {func(c *Config) { c.At = at }, "https://10.1.0.1:10270", true},
-		"nothing of its own":                 {func(c *Config) { c.OwnObjects = false }, "", false},
+		"one that is given":                  {func(c *Config) { c.At = []*url.URL{at} }, "https://10.1.0.1:10270", true},
+		"one with a standby": {
+			func(c *Config) { c.At = []*url.URL{at, standby} }, "https://10.1.0.1:10270", true,
+		},
+		"nothing of its own": {func(c *Config) { c.OwnObjects = false }, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, set := joined(t, tt.change)

@@ -19,18 +19,22 @@ import (
 // before TakePart.
 func (m *Membership) Follow(what *follow.Set) error {
 	m.followed = what
-	m.part.Add("role", m.elector.Run)
-	filler, err := push.NewFiller(push.FillerConfig{
-		Config: m.pushes(), Resources: shared{m}, Leases: m.leases, CloudLink: m.cfg.Cloud.Link(), Link: m.link,
-		Leader: func() (edge.NodeName, <-chan struct{}) {
-			standing, changed := m.standing.Watch()
-			return standing.Leader, changed
-		},
-	})
-	if err != nil {
-		return err
+	for _, c := range m.coordinators {
+		m.part.Add(c.named("role"), c.elector.Run)
 	}
-	m.part.Add("fill in for a leader", filler.Run)
+	for _, c := range m.coordinators {
+		filler, err := push.NewFiller(push.FillerConfig{
+			Config: m.pushes(c), Resources: shared{m}, Leases: c.leases, CloudLink: m.cfg.Cloud.Link(), Link: c.upstream.Link(),
+			Leader: func() (edge.NodeName, <-chan struct{}) {
+				standing, changed := c.elector.Standing().Watch()
+				return standing.Leader, changed
+			},
+		})
+		if err != nil {
+			return err
+		}
+		m.part.Add(c.named("fill in for a leader"), filler.Run)
+	}
 	if !m.cfg.OwnObjects {
 		return nil
 	}
@@ -39,30 +43,40 @@ func (m *Membership) Follow(what *follow.Set) error {
 		return err
 	}
 	number := func() edge.History { return m.cfg.History.State().Get().Number }
-	var pusher *push.Node
+	var pushers []*push.Node
 	var follower *presence.Follower
 	changed := func() {
-		pusher.Changed()
+		for _, p := range pushers {
+			p.Changed()
+		}
 		follower.Changed()
 	}
 	taker := standin.New(standin.Config{
 		Object: m.followed.OwnObject, CloudLink: m.cfg.Cloud.Link(), Events: cloud,
 		History: number, Disk: m.cfg.Disk, Changed: changed, Metrics: m.cfg.Metrics,
 	})
-	if pusher, err = push.NewNode(push.NodeConfig{
-		Config: m.pushes(), Pool: m.cfg.Pool, Followed: m.ofNode, Secrets: m.cfg.OwnSecrets, Link: m.link,
-		CloudLink: m.cfg.Cloud.Link(), Cloud: cloud, Overlay: taker, History: number,
-	}); err != nil {
-		return err
+	accounts := push.NewAccounts(push.AccountsConfig{Cloud: cloud, CloudLink: m.cfg.Cloud.Link(), History: number})
+	for _, c := range m.coordinators {
+		pusher, err := push.NewNode(push.NodeConfig{
+			Config: m.pushes(c), Pool: m.cfg.Pool, Followed: m.ofNode, Secrets: m.cfg.OwnSecrets, Link: c.upstream.Link(),
+			CloudLink: m.cfg.Cloud.Link(), Accounts: accounts, Overlay: taker,
+		})
+		if err != nil {
+			return err
+		}
+		pushers = append(pushers, pusher)
 	}
 	follower = presence.New(presence.Config{
-		Node: m.cfg.Node, CloudLink: m.cfg.Cloud.Link(), CoordinatorLink: m.link, Transport: m.coordinator.AsHub(),
-		Base: m.address, Own: m.ownPods, Said: taker.Said, Services: m.followed.Source(filter.Services), History: number,
-		View: m.cfg.Overlay, Metrics: m.cfg.Metrics,
+		Node: m.cfg.Node, CloudLink: m.cfg.Cloud.Link(), CoordinatorLink: m.link, Transport: m.asHub(),
+		Base: m.coordinators[0].address, Own: m.ownPods, Said: taker.Said, Services: m.followed.Source(filter.Services),
+		History: number, View: m.cfg.Overlay, Metrics: m.cfg.Metrics,
 	})
 	m.changed, m.taker = changed, taker
 	m.part.Add("writes in the cloud's place", taker.Run)
-	m.part.Add("own objects", pusher.Run)
+	m.part.Add("accounts of own Pods", accounts.Run)
+	for i, p := range pushers {
+		m.part.Add(m.coordinators[i].named("own objects"), p.Run)
+	}
 	m.part.Add("endpoints that follow the Pods", func(ctx context.Context) error {
 		select {
 		case <-m.followed.Begun():

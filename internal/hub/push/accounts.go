@@ -49,36 +49,46 @@ type account struct {
 	denied run.Backoff   // of reads that were refused, before one was not
 }
 
-// accounts reads the ServiceAccounts that are wanted.
-type accounts struct {
-	client  corev1client.ServiceAccountsGetter
-	cloud   *live.Value[link.State]
-	history func() edge.History
-	changed bell // of each that was read
-	wake    bell // another is wanted
-
-	mu  sync.Mutex
-	all map[stream.Key]*account
-	in  edge.History // in which all were wanted last
+// AccountsConfig is what Accounts need. All fields are required.
+type AccountsConfig struct {
+	// Cloud has the ServiceAccounts, as this node, and CloudLink is the state of the way there.
+	Cloud     corev1client.ServiceAccountsGetter
+	CloudLink *live.Value[link.State]
+	// History returns the one that the cloud is in, as far as is known.
+	History func() edge.History
 }
 
-func newAccounts(c NodeConfig, changed bell) *accounts {
-	return &accounts{
-		client: c.Cloud, cloud: c.CloudLink, history: c.History, changed: changed, wake: newBell(),
-		all: map[stream.Key]*account{},
+// Accounts reads the ServiceAccounts of the node's Pods in the cloud, once for all Nodes that push them. Make one with
+// NewAccounts.
+type Accounts struct {
+	config AccountsConfig
+	wake   bell // another is wanted
+
+	mu     sync.Mutex
+	all    map[stream.Key]*account
+	wanted map[bell]map[stream.Key]struct{} // by whom: the bell is rung when one was read
+	in     edge.History                     // in which all were wanted last
+}
+
+// NewAccounts returns Accounts. It does no I/O.
+func NewAccounts(c AccountsConfig) *Accounts {
+	return &Accounts{
+		config: c, wake: newBell(), all: map[stream.Key]*account{}, wanted: map[bell]map[stream.Key]struct{}{},
 	}
 }
 
-// want says which are wanted; what is known of others is forgotten. In another history of the cloud all are read again.
-func (a *accounts) want(keys map[stream.Key]struct{}, now time.Time) {
+// want says which are wanted by who hears a bell; what nobody wants any more is forgotten. In another history of the cloud all
+// are read again.
+func (a *Accounts) want(by bell, keys map[stream.Key]struct{}, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.wanted[by] = keys
 	for k := range a.all {
-		if _, still := keys[k]; !still {
+		if !a.isWantedLocked(k) {
 			delete(a.all, k)
 		}
 	}
-	if in := a.history(); in != a.in {
+	if in := a.config.History(); in != a.in {
 		a.in = in
 		a.hurryLocked(now)
 	}
@@ -91,8 +101,17 @@ func (a *accounts) want(keys map[stream.Key]struct{}, now time.Time) {
 	}
 }
 
+func (a *Accounts) isWantedLocked(k stream.Key) bool {
+	for _, keys := range a.wanted {
+		if _, wanted := keys[k]; wanted {
+			return true
+		}
+	}
+	return false
+}
+
 // addTo adds what is known of them.
-func (a *accounts) addTo(w want) {
+func (a *Accounts) addTo(w want) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for k, each := range a.all {
@@ -103,7 +122,7 @@ func (a *accounts) addTo(w want) {
 }
 
 // known is as want.known: of one that the cloud does not have any more everything is.
-func (a *accounts) known(k stream.Key) edge.Moment {
+func (a *Accounts) known(k stream.Key) edge.Moment {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if each := a.all[k]; each != nil && each.gone {
@@ -112,10 +131,10 @@ func (a *accounts) known(k stream.Key) edge.Moment {
 	return edge.Moment{}
 }
 
-// run reads them until ctx ends.
-func (a *accounts) run(ctx context.Context) {
+// Run reads them until ctx ends, and returns nil.
+func (a *Accounts) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		state, changed := a.cloud.Watch()
+		state, changed := a.config.CloudLink.Watch()
 		if state == link.Down {
 			select {
 			case <-changed:
@@ -140,10 +159,11 @@ func (a *accounts) run(ctx context.Context) {
 		}
 		timer.Stop()
 	}
+	return nil
 }
 
 // next is the one that is due first, and how long until then.
-func (a *accounts) next(now time.Time) (first stream.Key, wait time.Duration) {
+func (a *Accounts) next(now time.Time) (first stream.Key, wait time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	wait = readAccountEvery
@@ -156,7 +176,7 @@ func (a *accounts) next(now time.Time) (first stream.Key, wait time.Duration) {
 }
 
 // hurryLocked has all read again soon.
-func (a *accounts) hurryLocked(now time.Time) {
+func (a *Accounts) hurryLocked(now time.Time) {
 	a.wake.ring()
 	for _, each := range a.all {
 		if due := now.Add(rand.N(readAccountsWithin)); due.Before(each.due) {
@@ -165,11 +185,11 @@ func (a *accounts) hurryLocked(now time.Time) {
 	}
 }
 
-func (a *accounts) read(ctx context.Context, k stream.Key) {
+func (a *Accounts) read(ctx context.Context, k stream.Key) {
 	timed, cancel := context.WithTimeout(ctx, readAccountTimeout)
 	defer cancel()
-	in := a.history() // it may be a later one that answers: then it is read again
-	there, err := a.client.ServiceAccounts(k.Namespace).Get(timed, k.Name, metav1.GetOptions{})
+	in := a.config.History() // it may be a later one that answers: then it is read again
+	there, err := a.config.Cloud.ServiceAccounts(k.Namespace).Get(timed, k.Name, metav1.GetOptions{})
 	var object stream.Object
 	if err == nil {
 		object, err = accountObject(there)
@@ -180,7 +200,9 @@ func (a *accounts) read(ctx context.Context, k stream.Key) {
 	if each == nil || ctx.Err() != nil {
 		return
 	}
-	defer a.changed.ring()
+	for by := range a.wanted {
+		defer by.ring()
+	}
 	now := time.Now()
 	each.due = now.Add(readAccountEvery/2 + rand.N(readAccountEvery/2))
 	switch {

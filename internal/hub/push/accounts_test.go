@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -192,18 +194,56 @@ func TestServiceAccountsThatStayRefused(t *testing.T) {
 }
 
 func TestAccountsAreBounded(t *testing.T) {
-	a := newAccounts(NodeConfig{History: func() edge.History { return 0 }}, newBell())
+	a, by := NewAccounts(AccountsConfig{History: func() edge.History { return 0 }}), newBell()
 	keys, now := map[stream.Key]struct{}{}, time.Now()
 	for i := range 2 * maxAccounts {
 		keys[stream.Key{Namespace: "shop", Name: strings.Repeat("x", 1+i%200) + edge.Revision(i).String()}] = struct{}{}
 	}
-	a.want(keys, now)
+	a.want(by, keys, now)
 	if len(a.all) != maxAccounts {
 		t.Errorf("%d are remembered", len(a.all))
 	}
-	if a.want(nil, now); len(a.all) != 0 {
+	if a.want(by, nil, now); len(a.all) != 0 {
 		t.Errorf("%d are left", len(a.all))
 	}
+}
+
+// TestAccountsAreReadOnce: Nodes of several coordinators want them, and one that has not looked yet takes none from another.
+func TestAccountsAreReadOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud := &accountCloud{accounts: map[string]*corev1.ServiceAccount{}}
+		cloud.setAccount("web", 3)
+		a := NewAccounts(AccountsConfig{
+			Cloud: cloud, CloudLink: live.NewValue(link.Up), History: func() edge.History { return 0 },
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- a.Run(ctx) }()
+		home, standby, web := newBell(), newBell(), stream.Key{Namespace: "shop", Name: "web"}
+		a.want(standby, nil, time.Now())
+		a.want(home, map[stream.Key]struct{}{web: {}}, time.Now())
+		time.Sleep(time.Second)
+		for _, b := range []bell{home, standby} {
+			select {
+			case <-b:
+			default:
+				t.Error("one does not hear of it")
+			}
+		}
+		a.want(standby, nil, time.Now())
+		a.want(standby, map[stream.Key]struct{}{web: {}}, time.Now())
+		a.want(home, nil, time.Now())
+		time.Sleep(time.Second)
+		into := want{objects: map[stream.ID]stream.Object{}, in: map[stream.ID]edge.History{}}
+		a.addTo(into)
+		if cloud.set(func() {}); len(cloud.reads) != 1 || len(into.objects) != 1 {
+			t.Errorf("read %q, and %d are there", cloud.reads, len(into.objects))
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestAccountsOfARestoredCloud are read again, though the link was never seen down.

@@ -41,11 +41,11 @@
 // Nothing is read from the cloud for it but the Pods' ServiceAccounts, an hour apart: the Node, the Pods and what else they use
 // are in the replicas that the hub follows for kubelet, and the Events are what the cloud has answered to those who wrote them.
 //
-// Run owns two goroutines. The first pushes: it knows what the coordinator has of this node, at which revisions, compares that
-// with what the replicas have now, and pushes the difference. What it knows it has from asking; after each push the coordinator
-// names the state that came about, and takes the next push only on top of that. So after a restart of either side, a lost
-// answer, or anything else that it has not done itself, it is told so, and asks. The second reads the ServiceAccounts of the
-// node's Pods. What the node says itself while the cloud does not hear it is the Overlay's.
+// Each coordinator of the pool has a Node of its own. It knows what its coordinator has of this node, at which revisions,
+// compares that with what the replicas have now, and pushes the difference. What it knows it has from asking; after each push the
+// coordinator names the state that came about, and takes the next push only on top of that. So after a restart of either side, a
+// lost answer, or anything else that it has not done itself, it is told so, and asks. Accounts reads the ServiceAccounts of the
+// node's Pods, once for all. What the node says itself while the cloud does not hear it is the Overlay's.
 //
 // Invariants:
 //   - An object is pushed as the cloud has written it, at the cloud's revision, and never one that is older than what the

@@ -31,8 +31,8 @@ type lasting struct {
 // gatherer says what the coordinator is to have. The goroutine that pushes owns it.
 type gatherer struct {
 	NodeConfig
-	// accounts are those of podAccounts, which are read when their Pods change.
-	accounts    *accounts
+	// changed is rung when one of the Accounts was read. podAccounts are those that are wanted.
+	changed     bell
 	podAccounts map[stream.Key]podAccount
 
 	read map[stream.ID]gathered
@@ -43,7 +43,7 @@ type gatherer struct {
 
 func newGatherer(c NodeConfig, changed bell) *gatherer {
 	return &gatherer{
-		NodeConfig: c, accounts: newAccounts(c, changed), podAccounts: map[stream.Key]podAccount{},
+		NodeConfig: c, changed: changed, podAccounts: map[stream.Key]podAccount{},
 		lasting: map[stream.ID]lasting{},
 	}
 }
@@ -75,9 +75,9 @@ func (g *gatherer) gather(ctx context.Context) want {
 		w.add(i, o.Object, o.in)
 	}
 	if _, known := read[allPods]; known {
-		g.accounts.want(accountsOf(w.objects, g.podAccounts), time.Now())
+		g.Accounts.want(g.changed, accountsOf(w.objects, g.podAccounts), time.Now())
 	}
-	g.accounts.addTo(w)
+	g.Accounts.addTo(w)
 	g.Overlay.AddTo(w.objects, w.in, w.locals, w.cut)
 	w.known = func(i stream.ID) edge.Moment {
 		switch i.Resource {
@@ -89,7 +89,7 @@ func (g *gatherer) gather(ctx context.Context) want {
 			}
 			return forever // it is over, whatever its revision
 		case serviceAccounts:
-			return g.accounts.known(i.Key)
+			return g.Accounts.known(i.Key)
 		default:
 			return read[i].as
 		}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
@@ -40,13 +39,12 @@ type NodeConfig struct {
 	Secrets bool
 	// Link is the state of the way to the coordinator.
 	Link *live.Value[link.State]
-	// CloudLink is the state of the way to the cloud, and Cloud has the ServiceAccounts there, as this node.
+	// CloudLink is the state of the way to the cloud.
 	CloudLink *live.Value[link.State]
-	Cloud     corev1client.ServiceAccountsGetter
+	// Accounts has the ServiceAccounts of the node's Pods. It must run as well.
+	Accounts *Accounts
 	// Overlay is what this node says itself.
 	Overlay Overlay
-	// History returns the one that the cloud is in, as far as is known.
-	History func() edge.History
 }
 
 // Overlay is what this node says itself: of its Node and Pods, on top of what the cloud has said of them, and its Events;
@@ -89,8 +87,8 @@ type nodeMetrics struct {
 
 // NewNode returns a Node. It registers its metrics, and does no I/O.
 func NewNode(c NodeConfig) (*Node, error) {
-	if !c.isComplete() || c.Pool == "" || c.Followed == nil || c.Link == nil || c.CloudLink == nil || c.Cloud == nil ||
-		c.Overlay == nil || c.History == nil {
+	if !c.isComplete() || c.Pool == "" || c.Followed == nil || c.Link == nil || c.CloudLink == nil || c.Accounts == nil ||
+		c.Overlay == nil {
 		return nil, errors.New("push: a Node needs all of its NodeConfig")
 	}
 	registry := promauto.With(c.Metrics)
@@ -115,12 +113,8 @@ func NewNode(c NodeConfig) (*Node, error) {
 	return n, nil
 }
 
-// Run pushes until ctx ends, whenever the coordinator can be reached, and reads the ServiceAccounts of the node's Pods; and
-// then returns nil.
+// Run pushes until ctx ends, whenever the coordinator can be reached, and then returns nil.
 func (n *Node) Run(ctx context.Context) error {
-	var others sync.WaitGroup
-	defer others.Wait()
-	others.Go(func() { n.gatherer.accounts.run(ctx) })
 	again(ctx, "Pushing this node's objects to the coordinator", n.metrics.failures, n.session, judgeNode)
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -224,6 +225,13 @@ func inNodeWorldWith(t *testing.T, begin, test func(*nodeWorld)) {
 		}
 		w.node, w.pods = &fakeReplica{of: w}, &fakeReplica{of: w}
 		w.follow(Selection{node1, w.node}, Selection{stream.ID{Resource: pods}, w.pods})
+		accounts := NewAccounts(AccountsConfig{
+			Cloud: w.cloud, CloudLink: w.cloudLink, History: func() edge.History {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return w.history
+			},
+		})
 		var err error
 		w.pusher, err = NewNode(NodeConfig{
 			Config: Config{
@@ -235,12 +243,7 @@ func inNodeWorldWith(t *testing.T, begin, test func(*nodeWorld)) {
 				},
 			},
 			Pool: "p1", Link: w.link,
-			Secrets: true, CloudLink: w.cloudLink, Cloud: w.cloud, Overlay: w.overlay,
-			History: func() edge.History {
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				return w.history
-			},
+			Secrets: true, CloudLink: w.cloudLink, Accounts: accounts, Overlay: w.overlay,
 			Followed: func() []Selection {
 				w.mu.Lock()
 				defer w.mu.Unlock()
@@ -253,12 +256,13 @@ func inNodeWorldWith(t *testing.T, begin, test func(*nodeWorld)) {
 		}
 		begin(w)
 		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
+		done := make(chan error, 2)
+		go func() { done <- accounts.Run(ctx) }()
 		go func() { done <- w.pusher.Run(ctx) }()
 		synctest.Wait() // otherwise a test that belongs into begin would pass on an idle machine and fail on a busy one
 		test(w)
 		cancel()
-		if err := <-done; err != nil {
+		if err := errors.Join(<-done, <-done); err != nil {
 			t.Error(err)
 		}
 	})

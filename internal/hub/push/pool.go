@@ -47,6 +47,18 @@ type Set interface {
 	Resources() ([]Resource, <-chan struct{})
 }
 
+// Complete reports whether a coordinator has something of each resource of which this hub has something.
+func Complete(ctx context.Context, c Config, resources Set) (bool, error) {
+	known, err := (&mirrorClient{client{c.Transport, c.Base}, edge.Term{}}).ask(ctx)
+	if err != nil {
+		return false, err
+	}
+	all, _ := resources.Resources()
+	return !slices.ContainsFunc(all, func(r Resource) bool {
+		return r.Replica.Position() != 0 && known.applied[r.GVR] == 0
+	}), nil
+}
+
 // PoolConfig is what a Pool needs. All fields are required.
 type PoolConfig struct {
 	Config

@@ -98,6 +98,11 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	if heir := yieldedTo(lease); heir != "" && heir != l.identity {
 		record.HolderIdentity = string(heir) + " (to whom it was left)" // wait as long as the record says, from when it was seen
 	}
+	since, lasts := l.board.since(lease), time.Duration(record.LeaseDurationSeconds)*time.Second
+	if !l.ours(lease) && time.Since(since) >= lasts {
+		// The elector would count from when it saw it first, which is when this campaign began. The watch saw it before.
+		record.HolderIdentity = ""
+	}
 	// The elector compares this with what it saw before. Any write counts as a sign of life, even from a holder whose
 	// clock stands still.
 	raw, err := json.Marshal(struct {
@@ -111,7 +116,7 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	case record.HolderIdentity == "" || l.ours(lease):
 		l.told = nil
 	case l.told != lease:
-		l.told, l.wake = lease, time.Now().Add(time.Duration(record.LeaseDurationSeconds)*time.Second-pollMax)
+		l.told, l.wake = lease, since.Add(lasts-pollMax)
 	}
 	return record, raw, nil
 }
@@ -309,6 +314,7 @@ type board struct {
 	mu      sync.Mutex
 	lease   *coordinationv1.Lease // nil: there is none
 	known   bool                  // false: nothing has been read yet
+	put     time.Time             // when lease was put up
 	missing time.Time             // since when it is known that there is none
 	changed chan struct{}
 }
@@ -365,6 +371,16 @@ func (b *board) missingSince() time.Time {
 	return b.missing
 }
 
+// since is since when a Lease is up as it is; now if another one is.
+func (b *board) since(lease *coordinationv1.Lease) time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.lease != lease {
+		return time.Now()
+	}
+	return b.put
+}
+
 // forget notes that nothing is known any more: the watch has ended.
 func (b *board) forget() {
 	b.mu.Lock()
@@ -376,7 +392,7 @@ func (b *board) setLocked(lease *coordinationv1.Lease, known bool) {
 	if b.lease == lease && b.known == known {
 		return
 	}
-	b.lease, b.known, b.missing = lease, known, time.Now()
+	b.lease, b.known, b.missing, b.put = lease, known, time.Now(), time.Now()
 	close(b.changed)
 	b.changed = make(chan struct{})
 }

@@ -131,6 +131,30 @@ func TestAnswersWhenThereIsNews(t *testing.T) {
 	}
 }
 
+// TestCountsFromWhatItsWatchSaw: a campaign that begins where a watch has seen the holder fall silent does not wait for it anew.
+func TestCountsFromWhatItsWatchSaw(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := leasetest.New(10)
+		if err := newLock(server, "n2").Create(t.Context(), held("n2")); err != nil {
+			t.Fatal(err)
+		}
+		l := newLock(server, "n1")
+		l.board.post(server.Peek(edge.NamespaceSystem, edge.LeaseElection))
+		time.Sleep(leaseDuration - time.Millisecond)
+		if r, _, err := l.Get(t.Context()); err != nil || r.HolderIdentity != "n2" {
+			t.Errorf("before its time was up: %+v, %v", r, err)
+		}
+		time.Sleep(time.Millisecond)
+		if r, _, err := l.Get(t.Context()); err != nil || r.HolderIdentity != "" {
+			t.Errorf("after that: %+v, %v", r, err)
+		}
+		l.board.forget()
+		if r, _, err := l.Get(t.Context()); err != nil || r.HolderIdentity != "n2" {
+			t.Errorf("nobody has watched: %+v, %v", r, err)
+		}
+	})
+}
+
 func TestBoardKeepsTheNewest(t *testing.T) {
 	at := func(uid types.UID, revision string) *coordinationv1.Lease {
 		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{

@@ -1,0 +1,320 @@
+package home
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/role"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/run"
+)
+
+const (
+	// askEvery is how often a lower slot that is up is asked whether it is complete, and askTimeout how long it may take.
+	askEvery, askTimeout = 2 * time.Second, 2 * time.Second
+)
+
+// errElsewhere ends what goes on at a coordinator that is home no more.
+var errElsewhere = errors.New("this hub works with another of its pool's coordinators now")
+
+// Slot is one coordinator. All fields are required.
+type Slot struct {
+	// Link is the state of the way there, and Transport reaches it as this node.
+	Link      *live.Value[link.State]
+	Transport http.RoundTripper
+}
+
+// Config is what a Home needs. All fields are required unless it says otherwise.
+type Config struct {
+	// Slots are the coordinators, the lowest slot first: at least one.
+	Slots []Slot
+	// Cloud is the state of the link to the cloud.
+	Cloud *live.Value[link.State]
+	// Metrics takes the metrics. nil means that nobody sees them.
+	Metrics prometheus.Registerer
+}
+
+// Home knows where home is. Make one with New; Elects must be called for each slot before Run.
+type Home struct {
+	config   Config
+	at       *live.Value[int]
+	link     *live.Value[link.State]
+	standing *live.Value[role.Standing]
+	places   []place
+	changes  prometheus.Counter
+}
+
+// place is what Home keeps of one slot.
+type place struct {
+	campaign *live.Value[link.State]
+	standing *live.Value[role.Standing]
+	complete func(ctx context.Context) (bool, error)
+	is       *live.Value[bool] // complete, as last asked
+}
+
+// New returns a Home. It registers its metrics, and does no I/O.
+func New(c Config) *Home {
+	h := &Home{
+		config: c, at: live.NewValue(0), link: live.NewValue(link.Unknown), standing: &live.Value[role.Standing]{},
+		places: make([]place, len(c.Slots)),
+		changes: promauto.With(c.Metrics).NewCounter(prometheus.CounterOpts{
+			Name: "yurthub_coordinator_home_changes_total",
+			Help: "Times that this hub went on with another of its pool's coordinators.",
+		}),
+	}
+	for i := range h.places {
+		h.places[i].campaign, h.places[i].is = live.NewValue(link.Down), live.NewValue(false)
+		promauto.With(c.Metrics).NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "yurthub_coordinator_home", Help: "1 for the slot of the coordinator that this hub works with.",
+			ConstLabels: prometheus.Labels{"slot": strconv.Itoa(i)},
+		}, func() float64 {
+			if h.at.Get() == i {
+				return 1
+			}
+			return 0
+		})
+	}
+	if len(c.Slots) == 1 { // then nothing has to be decided
+		h.link, h.places[0].campaign = c.Slots[0].Link, c.Cloud
+	}
+	return h
+}
+
+// Elects says how this hub stands in a slot's election, which takes Campaign for the link to the cloud. complete asks the
+// coordinator whether it has all that this hub could bring there.
+func (h *Home) Elects(slot int, standing *live.Value[role.Standing], complete func(ctx context.Context) (bool, error)) {
+	h.places[slot].standing, h.places[slot].complete = standing, complete
+	if len(h.places) == 1 {
+		h.standing = standing
+	}
+}
+
+// At is the slot of home, now and as it changes.
+func (h *Home) At() *live.Value[int] { return h.at }
+
+// Link is the state of the way to home. When home changes from one that is lost to one that is there, it does not go down.
+func (h *Home) Link() *live.Value[link.State] { return h.link }
+
+// Standing is this hub's place in its pool, at home. Elects must have been called before.
+func (h *Home) Standing() *live.Value[role.Standing] { return h.standing }
+
+// Campaign is the state in which a slot's election is to take the link to the cloud.
+func (h *Home) Campaign(slot int) *live.Value[link.State] { return h.places[slot].campaign }
+
+// Run decides until ctx ends, and returns nil.
+func (h *Home) Run(ctx context.Context) error {
+	if len(h.places) == 1 {
+		<-ctx.Done()
+		return nil
+	}
+	bell := make(chan struct{}, 1)
+	var owned sync.WaitGroup
+	defer owned.Wait()
+	follow(ctx, &owned, h.config.Cloud, bell)
+	for i, p := range h.places {
+		follow(ctx, &owned, h.config.Slots[i].Link, bell)
+		follow(ctx, &owned, p.standing, bell)
+		follow(ctx, &owned, p.is, bell)
+		owned.Go(func() { h.ask(ctx, i) })
+	}
+	var machine Machine
+	for {
+		again := h.step(ctx, &machine)
+		due, stop := after(again)
+		select {
+		case <-bell:
+		case <-due:
+		case <-ctx.Done():
+		}
+		stop()
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// after returns a channel that has a value at a moment; never, if that is zero. stop must be called.
+func after(at time.Time) (due <-chan time.Time, stop func()) {
+	if at.IsZero() {
+		return nil, func() {}
+	}
+	timer := time.NewTimer(time.Until(at))
+	return timer.C, func() { timer.Stop() }
+}
+
+// follow rings bell whenever a value changes, until ctx ends.
+func follow[T comparable](ctx context.Context, owned *sync.WaitGroup, v *live.Value[T], bell chan<- struct{}) {
+	owned.Go(func() {
+		for {
+			_, changed := v.Watch()
+			select {
+			case bell <- struct{}{}:
+			default: // it is ringing
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+}
+
+// step decides once. It reads the standings before the links: a term that ended with its link is then never seen without the
+// link's end, and the campaign at the next home goes on where it was.
+func (h *Home) step(ctx context.Context, machine *Machine) (again time.Time) {
+	standings, cloud := make([]role.Standing, len(h.places)), h.config.Cloud.Get()
+	for i, p := range h.places {
+		standings[i] = p.standing.Get()
+	}
+	slots := make([]Sight, len(h.places))
+	for i, p := range h.places {
+		slots[i] = Sight{h.config.Slots[i].Link.Get(), p.is.Get()}
+	}
+	was := h.at.Get()
+	at, again := machine.Step(time.Now(), slots)
+	leads := standings[at].Role == role.Leader
+	if at != was {
+		h.changes.Inc()
+		klog.FromContext(ctx).Info("Another of the pool's coordinators is this hub's home now", "slot", at, "was", was,
+			"leader", standings[at].Leader)
+	}
+	for i, p := range h.places {
+		p.campaign.Set(Campaigns(i, at, leads, cloud))
+	}
+	h.at.Set(at)
+	h.link.Set(slots[at].Link)
+	h.standing.Set(standings[at])
+	return again
+}
+
+// ask asks a slot below home whether it is complete, again and again, until ctx ends.
+func (h *Home) ask(ctx context.Context, slot int) {
+	for ctx.Err() == nil {
+		if _, err := h.at.Wait(ctx, func(at int) bool { return slot < at }); err != nil {
+			return
+		}
+		if _, err := h.config.Slots[slot].Link.Wait(ctx, func(s link.State) bool { return s == link.Up }); err != nil {
+			return
+		}
+		asking, cancel := context.WithTimeout(ctx, askTimeout)
+		complete, err := h.places[slot].complete(asking)
+		cancel()
+		if err != nil {
+			klog.FromContext(ctx).V(1).Info("Cannot ask a coordinator whether it is complete", "slot", slot, "err", err)
+		}
+		h.places[slot].is.Set(complete && err == nil)
+		_ = run.Pause(ctx, askEvery) // the loop ends with ctx
+	}
+}
+
+// Each returns a function that runs what belongs to home's coordinator: with its slot, and once more after each change, when the
+// former run has ended. An error of run's ends it.
+func (h *Home) Each(each func(ctx context.Context, slot int) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for ctx.Err() == nil {
+			at := h.at.Get()
+			if err := h.while(ctx, at, func(ctx context.Context) error { return each(ctx, at) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// Only returns a duty's function that runs only while a slot is home.
+func (h *Home) Only(slot int, duty role.Duty) role.Duty {
+	run := duty.Run
+	duty.Run = func(ctx context.Context, term edge.Term) error {
+		for ctx.Err() == nil {
+			if _, err := h.at.Wait(ctx, func(at int) bool { return at == slot }); err != nil {
+				return nil //nolint:nilerr // only the context ends it
+			}
+			if err := h.while(ctx, slot, func(ctx context.Context) error { return run(ctx, term) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return duty
+}
+
+// while runs f while a slot is home. What f returns counts only if it returned unasked.
+func (h *Home) while(ctx context.Context, slot int, f func(context.Context) error) error {
+	ctx, stop := h.at.While(ctx, func(at int) bool { return at == slot }, errElsewhere)
+	defer stop()
+	err := f(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err == nil {
+		err = errors.New("it returned before it was asked to")
+	}
+	return err
+}
+
+// Transport reaches home as this node, wherever that is. Requests, and what is read of their answers, end when home changes.
+func (h *Home) Transport() http.RoundTripper {
+	if len(h.places) == 1 {
+		return h.config.Slots[0].Transport
+	}
+	return transport{h}
+}
+
+type transport struct{ home *Home }
+
+// RoundTrip implements http.RoundTripper.
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	at := t.home.at.Get()
+	ctx, stop := t.home.at.While(r.Context(), func(now int) bool { return now == at }, errElsewhere)
+	response, err := t.home.config.Slots[at].Transport.RoundTrip(r.WithContext(ctx))
+	if err != nil {
+		err = elsewhere(ctx, err)
+		stop()
+		return nil, err
+	}
+	response.Body = &body{response.Body, ctx, stop}
+	return response, nil
+}
+
+// elsewhere returns err, or why it came about.
+func elsewhere(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), errElsewhere) {
+		return errElsewhere
+	}
+	return err
+}
+
+// body is an answer's.
+type body struct {
+	io.ReadCloser
+	ctx  context.Context //nolint:containedctx // it is the answer's
+	stop func()
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = elsewhere(b.ctx, err)
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *body) Close() error {
+	err := b.ReadCloser.Close()
+	b.stop()
+	return err
+}
