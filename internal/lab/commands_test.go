@@ -68,6 +68,7 @@ func TestCommands(t *testing.T) {
 	}{
 		{"real, with a coordinator", place{1, 1}, Config{Kubelet: Real, Timing: Quick}},
 		{"hollow, without", place{2, 3}, Config{Kubelet: Hollow, Timing: Stock}},
+		{"hubs alone, with a standby", place{1, 2}, Config{NoKubelet: true, Coordinators: 2}},
 		{"hubs alone, no coordinator in the pool", place{1, 1}, Config{NoKubelet: true, NoCoordinator: true}},
 		{"a hub that joins", place{1, 2}, Config{NoKubelet: true, Bootstrap: true}},
 		{"a hub and its CoreDNS", place{1, 2}, Config{NoKubelet: true, CoreDNS: true}},
@@ -116,6 +117,8 @@ func TestComponents(t *testing.T) {
 	}{
 		{"real", first, Config{Kubelet: Real}, []Component{Coordinator, Hub, Containerd, KubeletC, KubeProxy}},
 		{"real, second node", second, Config{Kubelet: Real}, []Component{Hub, Containerd, KubeletC, KubeProxy}},
+		{"a standby", second, Config{Kubelet: Hollow, Coordinators: 2}, []Component{Coordinator, Hub, KubeletC, KubeProxy}},
+		{"not a standby", place{1, 3}, Config{Kubelet: Hollow, Coordinators: 2}, []Component{Hub, KubeletC, KubeProxy}},
 		{"hollow", first, Config{Kubelet: Hollow}, []Component{Coordinator, Hub, KubeletC, KubeProxy}},
 		{"no coordinator", first, Config{Kubelet: Hollow, NoCoordinator: true}, []Component{Hub, KubeletC, KubeProxy}},
 		{"no kube-proxy", second, Config{Kubelet: Hollow, NoProxy: true}, []Component{Hub, KubeletC}},

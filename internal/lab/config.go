@@ -79,6 +79,8 @@ type Config struct {
 	OpenYurt bool `json:"openYurt,omitempty"`
 	// NoCoordinator starts the hubs with --enable-coordinator=false, and no coordinator.
 	NoCoordinator bool `json:"noCoordinator,omitempty"`
+	// Coordinators is how many coordinators each pool has, up to three: on its first nodes, a slot each. 0 means one.
+	Coordinators int `json:"coordinators,omitempty"`
 	// Bootstrap makes the hubs get their certificates themselves, with BootstrapToken, and serve Pods at their nodes'
 	// addresses in the LAN.
 	Bootstrap bool `json:"bootstrap,omitempty"`
@@ -148,6 +150,10 @@ func (c Config) Validate() error {
 		return errors.New("--kubelet hollow is of our own Kubernetes: with --kubernetes or --kubelet-version, want real")
 	case c.families() == nil:
 		return fmt.Errorf("--ip-family %q: want %s, %s or %s", c.IPFamily, IPv4, IPv6, DualStack)
+	case c.Coordinators < 0 || c.Coordinators > maxCoordinators || c.Coordinators > c.Nodes:
+		return fmt.Errorf("%d coordinators in a pool: want 1 to %d, and no more than nodes", c.Coordinators, maxCoordinators)
+	case c.Coordinators > 1 && (c.Installed || c.NoCoordinator):
+		return errors.New("several coordinators are for a lab that starts them itself")
 	case !c.Installed && c.Bare:
 		return errors.New("a bare lab is an installed one")
 	case c.Bare && len(c.families()) > 1 || c.Bare && c.families()[0] != four:

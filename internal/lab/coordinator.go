@@ -233,6 +233,19 @@ func (c *Client) CoordinatorConfig(pool int, name string) (*rest.Config, error) 
 	return access, nil
 }
 
+// CoordinatorConfigAt is CoordinatorConfig for the coordinator of a slot, in a lab that starts several.
+func (c *Client) CoordinatorConfigAt(pool, slot int, name string) (*rest.Config, error) {
+	cfg, err := c.Config()
+	if err != nil {
+		return nil, err
+	}
+	all := cfg.coordinators(pool)
+	if cfg.Installed || slot < 0 || slot >= len(all) {
+		return nil, fmt.Errorf("this lab starts no coordinator in slot %d of pool %s", slot, poolName(pool))
+	}
+	return c.config(name, cfg.families().coordinatorAddress(all[slot]), "")
+}
+
 // dialCoordinator connects to a pool's coordinator from the lab's own address in the pool's LAN.
 func (c *Client) dialCoordinator(ctx context.Context, pool int) (net.Conn, error) {
 	var at coordinatorAt
@@ -246,13 +259,13 @@ func (c *Client) dialCoordinator(ctx context.Context, pool int) (net.Conn, error
 	return c.Dial(ctx, "", server.Host)
 }
 
-// operatorArgs returns the arguments that make kubectl the operator at a pool's coordinator. In an installed lab they
+// operatorArgs returns the arguments that make kubectl the operator at a pool's coordinator, of a slot. In an installed lab they
 // name the unchanged kubeconfig from the cloud.
-func (c *Client) operatorArgs(ctx context.Context, cfg Config, pool int) ([]string, error) {
+func (c *Client) operatorArgs(ctx context.Context, cfg Config, pool, slot int) ([]string, error) {
 	if !cfg.Installed {
 		return []string{
 			"--kubeconfig=" + filepath.Join(c.dir, "pki", Operator+".kubeconfig"),
-			"--server=" + cfg.families().coordinatorAddress(place{pool, coordinatorIndex}),
+			"--server=" + cfg.families().coordinatorAddress(cfg.coordinators(pool)[slot]),
 		}, nil
 	}
 	kubeconfig, err := c.Access(ctx, pool)

@@ -39,8 +39,19 @@ type node struct {
 }
 
 // coordinatorIndex is the node of each pool on which the lab starts a coordinator, unless the lab is installed: see
-// Lab.Coordinator.
-const coordinatorIndex = 1
+// Lab.Coordinator. The next nodes have those of the next slots, of which there are maxCoordinators at most.
+const (
+	coordinatorIndex = 1
+	maxCoordinators  = 3
+)
+
+// coordinators are the places of a pool's coordinators, in the order of their slots.
+func (c Config) coordinators(pool int) (all []place) {
+	for slot := range max(c.Coordinators, 1) {
+		all = append(all, place{pool, coordinatorIndex + slot})
+	}
+	return all
+}
 
 // hubAddress is where a node's own programs find its hub.
 var hubAddress = fmt.Sprintf("https://127.0.0.1:%d", edge.PortHub)
@@ -55,7 +66,7 @@ func (n node) containers() bool        { return n.cfg.Kubelet == Real && !n.cfg.
 
 // runsCoordinator reports whether the lab itself starts a coordinator on the node.
 func (n node) runsCoordinator() bool {
-	return n.index == coordinatorIndex && !n.cfg.NoCoordinator && !n.cfg.Installed
+	return slices.Contains(n.cfg.coordinators(n.pool), n.place) && !n.cfg.NoCoordinator && !n.cfg.Installed
 }
 
 func (n node) internals() string { return strings.Join(texts(n.internal(n.cfg)), ",") }
@@ -162,7 +173,11 @@ func (n node) hub() []string {
 	} else {
 		argv = append(argv, "--enable-coordinator=true")
 		if !n.cfg.Installed { // otherwise the cloud says where it is
-			argv = append(argv, "--coordinator-server-addr="+n.cfg.families().coordinatorAddress(place{n.pool, coordinatorIndex}))
+			var all []string
+			for _, p := range n.cfg.coordinators(n.pool) {
+				all = append(all, n.cfg.families().coordinatorAddress(p))
+			}
+			argv = append(argv, "--coordinator-server-addr="+strings.Join(all, ","))
 		}
 	}
 	return append(argv, n.cfg.HubFlags...)

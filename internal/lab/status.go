@@ -64,6 +64,8 @@ type HubStatus struct {
 	Relays    int    `json:"relays"`
 	// CoordinatorAddress is where the hub expects the coordinator; empty means nowhere.
 	CoordinatorAddress string `json:"coordinatorAddress"`
+	// Coordinators are its pool's, in the order of their slots; empty if there is one.
+	Coordinators []CoordinatorStatus `json:"coordinators"`
 	// Replicas are the hub's copies of resources.
 	Replicas []ReplicaStatus `json:"replicas"`
 	// Kept are the selections that the hub follows for programs of its node.
@@ -83,6 +85,16 @@ type HubStatus struct {
 			Trusted []AuthorityStatus `json:"trusted"`
 		} `json:"authorities"`
 	} `json:"identity"`
+}
+
+// CoordinatorStatus is what a hub says about one of its pool's coordinators.
+type CoordinatorStatus struct {
+	Slot    int    `json:"slot"`
+	Address string `json:"address"`
+	Link    string `json:"link"`
+	// Home says that the hub works with it. Leader is who leads there.
+	Home   bool   `json:"home"`
+	Leader string `json:"leader"`
 }
 
 // SettingsStatus is what a hub says about its pool's settings.

@@ -331,7 +331,7 @@ func readOrder(dir string) (order, error) {
 }
 
 // Kubectl returns the command that runs kubectl with args in the running lab, through "cloud" (the default), "hub/NODE"
-// or "coordinator/POOL".
+// "coordinator/POOL", or "coordinator/POOL/SLOT".
 func (c *Client) Kubectl(ctx context.Context, via string, args []string) (*exec.Cmd, error) {
 	o, err := readOrder(c.dir)
 	if err != nil {
@@ -365,11 +365,11 @@ func (c *Client) kubectl(ctx context.Context, o order, program, via string, args
 	case "", "cloud":
 		cmd, err = c.inside(ctx, slices.Concat([]string{"--net", "--"}, kubectl(kubeconfig("admin"))))
 	case "coordinator":
-		pool, poolErr := poolNumber(o.Config, name)
+		pool, slot, poolErr := poolNumber(o.Config, name)
 		if poolErr != nil {
 			return nil, poolErr
 		}
-		operator, accessErr := c.operatorArgs(ctx, o.Config, pool)
+		operator, accessErr := c.operatorArgs(ctx, o.Config, pool, slot)
 		if accessErr != nil {
 			return nil, accessErr
 		}
@@ -378,7 +378,7 @@ func (c *Client) kubectl(ctx context.Context, o order, program, via string, args
 		access := filepath.Join(c.dir, "machines", name, kubeletUser+".kubeconfig")
 		cmd, err = c.Inside(ctx, name, kubectl("--kubeconfig="+access)...)
 	default:
-		return nil, fmt.Errorf("--via %q: want cloud, hub/NODE or coordinator/POOL", via)
+		return nil, fmt.Errorf("--via %q: want cloud, hub/NODE, coordinator/POOL or coordinator/POOL/SLOT", via)
 	}
 	if err != nil {
 		return nil, err
@@ -390,13 +390,21 @@ func (c *Client) kubectl(ctx context.Context, o order, program, via string, args
 	return cmd, nil
 }
 
-func poolNumber(cfg Config, name string) (int, error) {
-	for p := 1; p <= cfg.Pools; p++ {
-		if string(poolName(p)) == name {
-			return p, nil
+// poolNumber reads POOL or POOL/SLOT.
+func poolNumber(cfg Config, text string) (pool, slot int, err error) {
+	name, at, slotted := strings.Cut(text, "/")
+	if slotted {
+		slot, err = strconv.Atoi(at)
+		if all := len(cfg.coordinators(1)); err != nil || slot < 0 || slot >= all {
+			return 0, 0, fmt.Errorf("no slot %q in this lab: want 0 to %d", at, all-1)
 		}
 	}
-	return 0, fmt.Errorf("no pool %q in this lab: want %s to %s", name, poolName(1), poolName(cfg.Pools))
+	for p := 1; p <= cfg.Pools; p++ {
+		if string(poolName(p)) == name {
+			return p, slot, nil
+		}
+	}
+	return 0, 0, fmt.Errorf("no pool %q in this lab: want %s to %s", name, poolName(1), poolName(cfg.Pools))
 }
 
 // snapshotter returns overlayfs if the lab's directory can be the upper layer of one, else native, which copies.

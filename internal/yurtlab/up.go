@@ -52,6 +52,7 @@ starts take seconds.`,
 	flags.BoolVar(&detach, "detach", false, "return when the lab is up, and leave it running")
 	flags.BoolVar(&stock, "stock-timing", false,
 		"Kubernetes' own timing (50 s grace period, 10 s heartbeats) instead of a fast one")
+	flags.IntVar(&cfg.Coordinators, "coordinators", 1, "coordinators in each pool, 1 to 3: on its first nodes")
 	flags.BoolVar(&cfg.NoCoordinator, "no-coordinator", false, "hubs without a coordinator")
 	flags.BoolVar(&cfg.NoProxy, "no-kube-proxy", false, "nodes without kube-proxy")
 	flags.BoolVar(&cfg.NoKubelet, "no-kubelet", false, "nodes with a hub and nothing else")
