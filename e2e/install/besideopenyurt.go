@@ -195,7 +195,8 @@ spec: {type: Edge, interConnectivity: true, leaderReplicas: 1, labels: {site: he
 	b.Eventually(time.Minute, "OpenYurt takes the nodes into the pool", func() error {
 		for _, name := range b.Pool.Nodes() {
 			patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"p1"}}}`, edge.LabelNodePool)
-			if _, err := b.Cloud.CoreV1().Nodes().Patch(b.Ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			_, err := b.Cloud.CoreV1().Nodes().Patch(b.Ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+			if err != nil {
 				return err
 			}
 		}

@@ -26,7 +26,8 @@ func TestWhyAResourceIsNotDeclared(t *testing.T) {
 	} {
 		source := newSource(t, things, "a")
 		source.live.Store(false)
-		c := &carrier{resource: Resource{GVR: things, Replica: source.Replica, Live: source.live.Load}, restart: newBell(), state: good}
+		of := Resource{GVR: things, Replica: source.Replica, Live: source.live.Load}
+		c := &carrier{resource: of, restart: newBell(), state: good}
 		change(&c.state)
 		if got := c.lags(now); want == "" && got != "" || !strings.Contains(got, want) {
 			t.Errorf("want %q, got %q", want, got)
@@ -59,7 +60,8 @@ func TestWhatLagsIsToldOnce(t *testing.T) {
 		said = append(said, line.Message)
 	}
 	want := []string{
-		"A pool resource can't be declared current", "A pool resource can't be declared current", "A pool resource is declared current",
+		"A pool resource can't be declared current", "A pool resource can't be declared current",
+		"A pool resource is declared current",
 	}
 	if !slices.Equal(said, want) {
 		t.Errorf("said %q, want %q", said, want)

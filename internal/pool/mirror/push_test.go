@@ -70,7 +70,8 @@ func TestReadersAreNoBookmarkBehind(t *testing.T) {
 	target := b.server.URL + edge.PathMirror + "/discovery.k8s.io/v1/endpointslices"
 	a := pooltest.Do(t, b.server.Client(), http.MethodGet, // a second is too short for the bookmark before the end
 		target+"?watch=1&allowWatchBookmarks=1&resourceVersion=100&timeoutSeconds=1", "", nil, "x")
-	if a.Code != http.StatusOK || strings.Count(a.Body, `"BOOKMARK"`) != 1 || !strings.Contains(a.Body, `"resourceVersion":"120"`) {
+	if a.Code != http.StatusOK || strings.Count(a.Body, `"BOOKMARK"`) != 1 ||
+		!strings.Contains(a.Body, `"resourceVersion":"120"`) {
 		t.Errorf("%d %s", a.Code, a.Body)
 	}
 }
