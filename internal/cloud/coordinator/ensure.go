@@ -46,6 +46,7 @@ type facts struct {
 	Pool       edge.PoolName
 	Nodes      []edge.NodeName // in order
 	Addresses  []string        // of these nodes, in order
+	Doors      []string        // where hubs pass operators on to a coordinator
 	Denied     []string        // whose certificates hold no longer
 	At         []*place        // of its coordinators by their slots; nil until one has a node
 	ServiceIPs []string
@@ -377,7 +378,7 @@ func (r *Reconciler) operator(ctx context.Context, f facts, a certs.Authority) (
 		}
 		_, again = request.Plan(pair, a.Trusted, now)
 	}
-	text, err := kubeconfig(f.Pool, f.servers(have.Data[keyKubeconfig]), a.Trusted, pair)
+	text, err := kubeconfig(f.Pool, f.servers(have.Data[keyKubeconfig]), f.Doors, a.Trusted, pair)
 	if err != nil {
 		return time.Time{}, err
 	}

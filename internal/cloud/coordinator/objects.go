@@ -172,8 +172,18 @@ func contextOf(pool edge.PoolName, slot edge.Slot) string {
 	return name
 }
 
-// kubeconfig returns the kubeconfig of a pool's operators, with a context for the coordinator in each slot whose server is known.
-func kubeconfig(pool edge.PoolName, servers []string, bundle []byte, operator certs.Pair) ([]byte, error) {
+// doorContextOf names the operators' context for any coordinator of the pool, by the hub of one node or another.
+func doorContextOf(pool edge.PoolName, door int) string {
+	name := "yurt-coordinator-" + string(pool) + "/any"
+	if door > 0 {
+		name += "-" + strconv.Itoa(door+1)
+	}
+	return name
+}
+
+// kubeconfig returns the kubeconfig of a pool's operators, with a context for the coordinator in each slot whose server is known,
+// and one for each door.
+func kubeconfig(pool edge.PoolName, servers, doors []string, bundle []byte, operator certs.Pair) ([]byte, error) {
 	user := contextOf(pool, 0)
 	config := clientcmdapi.NewConfig()
 	config.AuthInfos[user] = &clientcmdapi.AuthInfo{
@@ -187,6 +197,13 @@ func kubeconfig(pool edge.PoolName, servers []string, bundle []byte, operator ce
 		config.Clusters[name] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: bundle}
 		config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: user}
 		config.CurrentContext = cmp.Or(config.CurrentContext, name)
+	}
+	for i, door := range doors {
+		name := doorContextOf(pool, i)
+		config.Clusters[name] = &clientcmdapi.Cluster{
+			Server: door, TLSServerName: pool.CoordinatorServerName(), CertificateAuthorityData: bundle,
+		}
+		config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: user}
 	}
 	out, err := clientcmd.Write(*config)
 	if err != nil {

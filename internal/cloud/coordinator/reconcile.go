@@ -268,7 +268,7 @@ func (r *Reconciler) troubled(ctx context.Context, c *v1alpha1.YurtCoordinator, 
 func (r *Reconciler) facts(ctx context.Context, c *v1alpha1.YurtCoordinator, v view) (f facts, err error) {
 	f = facts{
 		Owner: owner{c.Name, c.UID}, Pool: edge.PoolName(c.Spec.NodePool), At: make([]*place, v.slots),
-		Nodes: v.members(), Addresses: addressesOf(v.nodes),
+		Nodes: v.members(), Addresses: addressesOf(v.nodes), Doors: doorsOf(v.nodes),
 	}
 	for slot := range f.At {
 		f.At[slot] = placeOf(v.crew.current[slot], v.nodes)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -127,7 +128,9 @@ func (w *world) alone(cr string, pool edge.PoolName) {
 		w.t.Errorf("hubs are told %v", keys)
 	}
 	config, err := clientcmd.Load(operators.Data["kubeconfig"])
-	if err != nil || len(config.Contexts) != 1 || len(config.Clusters) != 1 {
+	if names := slices.Sorted(maps.Keys(config.Contexts)); err != nil || !slices.Equal(names, []string{
+		contextOf(pool, 0), contextOf(pool, 0) + "/any", contextOf(pool, 0) + "/any-2", contextOf(pool, 0) + "/any-3",
+	}) || len(config.Clusters) != len(names) {
 		w.t.Errorf("operators have %v, %v", config, err)
 	}
 	for _, slot := range edge.Slots()[1:] {
@@ -399,7 +402,7 @@ func TestAStandbyTakesOver(t *testing.T) {
 	}
 	var operators corev1.Secret
 	w.get(edge.NamespaceSystem, edge.PoolName("p1").KubeconfigSecret(), &operators)
-	if config, err := clientcmd.Load(operators.Data["kubeconfig"]); err != nil || len(config.Contexts) != 2 ||
+	if config, err := clientcmd.Load(operators.Data["kubeconfig"]); err != nil || len(config.Contexts) != 5 ||
 		config.CurrentContext != "yurt-coordinator-p1" {
 		t.Errorf("operators have %v, %v", config, err)
 	}
@@ -593,4 +596,43 @@ func TestStandbysAgainstAnAPIServer(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestDoors: operators reach a coordinator that lives by the hub of any node, by the coordinators' name.
+func TestDoors(t *testing.T) {
+	node := func(name string, addresses ...string) corev1.Node {
+		n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		for _, a := range addresses {
+			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
+		}
+		return n
+	}
+	nodes := []corev1.Node{
+		node("n5", "192.0.2.5"), node("n2", "169.254.0.1", "2001:db8::2", "192.0.2.2"), node("n1"), node("n4", "192.0.2.4"),
+		node("n3", "192.0.2.3"),
+	}
+	doors := doorsOf(nodes)
+	want := []string{"https://[2001:db8::2]:10269", "https://192.0.2.3:10269", "https://192.0.2.4:10269"}
+	if !slices.Equal(doors, want) {
+		t.Errorf("%v, want %v", doors, want)
+	}
+	key, err := certs.SelfSigned("x", time.Hour, start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := kubeconfig("p", []string{"", "https://192.0.2.9:10270"}, doors, key.Cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.Load(text)
+	if err != nil || config.CurrentContext != "yurt-coordinator-p/1" || len(config.Contexts) != 4 || len(config.AuthInfos) != 1 {
+		t.Fatalf("%v, %s", err, text)
+	}
+	for i, door := range doors {
+		is := config.Clusters[config.Contexts[doorContextOf("p", i)].Cluster]
+		if is.Server != door || is.TLSServerName != edge.PoolName("p").CoordinatorServerName() ||
+			!bytes.Equal(is.CertificateAuthorityData, key.Cert) {
+			t.Errorf("door %d is %+v", i, is)
+		}
+	}
 }

@@ -3,7 +3,11 @@ package coordinator
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
@@ -203,6 +207,27 @@ func addressesOf(nodes []corev1.Node) (all []string) {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// maxDoors is how many nodes the operators' kubeconfig names: if their machines are lost, the coordinators' are, too.
+const maxDoors = edge.MaxSlots
+
+// doorsOf returns where the hubs of the first of these nodes pass on whoever asks for the pool's coordinator by its name: at the
+// address where they serve Pods, unless somebody has said another.
+func doorsOf(nodes []corev1.Node) (doors []string) {
+	nodes = slices.Clone(nodes)
+	slices.SortFunc(nodes, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	for i := range nodes {
+		internal := slices.IndexFunc(nodes[i].Status.Addresses, func(a corev1.NodeAddress) bool {
+			ip, err := netip.ParseAddr(a.Address)
+			return a.Type == corev1.NodeInternalIP && err == nil && ip.IsGlobalUnicast()
+		})
+		if internal >= 0 && len(doors) < maxDoors {
+			at := net.JoinHostPort(nodes[i].Status.Addresses[internal].Address, strconv.Itoa(edge.PortHubRelay))
+			doors = append(doors, "https://"+at)
+		}
+	}
+	return doors
 }
 
 // serviceIPs returns the addresses of the coordinators' Service.
