@@ -15,8 +15,8 @@ import (
 var standbyScenarios = []kit.Scenario{
 	{
 		Name: "standby", Lab: withStandby(4), Run: standby,
-		Doc: "a pool with a standby: each of its machines loses its power in turn, with the cloud there and cut off: within 5 s " +
-			"a hub forwards for a delegated node and kubectl on site works, and nothing is listed again over the WAN",
+		Doc: "a pool with a standby: each of its machines loses its power in turn, with the cloud there and cut off: within " +
+			"5 s a hub forwards for a delegated node and kubectl on site works, and nothing is listed again over the WAN",
 	},
 	{
 		Name: "split-lan", Lab: withStandby(4), Run: splitLAN,

@@ -164,8 +164,8 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.EnableCoordinator, "enable-coordinator", false, "use the pool's coordinator")
 	fs.StringVar(&c.CoordinatorAddress, "coordinator-server-addr", "",
 		"address of the pool's coordinator, https://HOST:10270, if somebody other than coordinator-controller runs it; of "+
-			"several all, separated by commas, and in the same order on every node; default: the cloud says where the coordinator is, "+
-			"if there is one")
+			"several all, separated by commas, and in the same order on every node; default: the cloud says where the "+
+			"coordinator is, if there is one")
 	fs.StringVar(&c.CoordinatorCAFile, "coordinator-ca-file", "",
 		"PEM file of the authority that signed the certificate at --coordinator-server-addr; default: --ca-file")
 	fs.StringSliceVar(&c.PoolScopeResources, "pool-scope-resources", d.PoolScopeResources,

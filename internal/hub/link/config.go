@@ -123,8 +123,8 @@ func Near() Timing {
 	return t
 }
 
-// Beside is the timing for one of several on the same LAN. Silence is noticed within 3 s, and who is wrong about it loses nothing:
-// another takes the place.
+// Beside is the timing for one of several on the same LAN. Silence is noticed within 3 s, and who is wrong about it loses
+// nothing: another takes the place.
 func Beside() Timing {
 	t := Near()
 	t.Interval, t.Quiet = time.Second, 4*time.Second
