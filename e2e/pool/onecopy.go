@@ -171,7 +171,8 @@ func (c copyCase) run(t *kit.T) {
 	s := clients(t, c, spec, follow, hubAgent, t.Lab.HubConfig)
 	for _, resource := range shared {
 		if n := readBy(t, "", started, resource.Resource); n != 1 {
-			t.Fail("the pool has read all %s over the WAN %d times, want once", resource.Name, n)
+			t.Fail("the pool has read all %s over the WAN %d times, want once: %+v", resource.Name, n,
+				t.Pool.ListsOverWAN(resource.Resource))
 		}
 	}
 

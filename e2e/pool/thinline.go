@@ -94,7 +94,7 @@ func thinLine(t *kit.T) {
 	t.Figure("largest_lease_age_s", oldest.Seconds())
 	for resource, name := range map[string]string{kit.EndpointSlices.Resource: kit.EndpointSlices.Name, "services": "services"} {
 		if n := readBy(t, "", started, resource); n != 1 {
-			t.Fail("the pool has read all %s over the WAN %d times, want once", name, n)
+			t.Fail("the pool has read all %s over the WAN %d times, want once: %+v", name, n, t.Pool.ListsOverWAN(resource))
 		}
 	}
 	if longest > thinBeat {
