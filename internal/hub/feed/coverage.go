@@ -30,6 +30,10 @@ const (
 	// line that has become thin it may take nine times as long.
 	fillFresh = 45 * time.Second
 
+	// fillPushed is how much longer a list counts that has come to its end: the leader still has to push it and to declare it. It
+	// has as long as it would have from the beginning (coverWait).
+	fillPushed = coverWait
+
 	// maxDeclared bounds the annotation that is read, in bytes: API servers keep 256 KiB of annotations in all.
 	maxDeclared = 256 << 10
 )
@@ -117,13 +121,20 @@ func (c *Coverage) Filling(r schema.GroupResource) *live.Value[bool] {
 	return f.value
 }
 
-// fillLocked takes in which lists the leader is reading, and forgets those that do not come on.
+// fillLocked takes in which lists the leader is reading, and forgets those that do not come on, or have come.
 func (c *Coverage) fillLocked(now time.Time) {
 	for r, f := range c.fills {
-		if pages := c.seen.filling[r]; pages != f.pages {
+		switch pages := c.seen.filling[r]; {
+		case pages == f.pages:
+		case pages == 0:
+			f.pages = 0
+			if pushed := now.Add(fillPushed); pushed.Before(f.until) {
+				f.until = pushed
+			}
+		default:
 			f.pages, f.until = pages, now.Add(fillFresh)
 		}
-		f.value.Set(f.pages > 0 && now.Before(f.until))
+		f.value.Set(now.Before(f.until))
 	}
 }
 

@@ -226,8 +226,16 @@ func TestWhatTheLeaderReadsIsKnown(t *testing.T) {
 		want(false)
 		reads(`{"endpointslices.discovery.k8s.io":22}`)
 		reads(`{"endpointslices.discovery.k8s.io":"many"}`)
+		want(true)
+		d.pass(fillPushed + coverFresh)
 		want(false)
 		reads(`{"endpointslices.discovery.k8s.io":23}`)
+		for range 7 { // it has come to its end, and is being pushed
+			reads(`{}`)
+			want(true)
+			d.pass(2 * time.Second)
+		}
+		d.pass(time.Second)
 		reads(`{}`)
 		want(false)
 		d.want(t, false)
