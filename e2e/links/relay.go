@@ -308,8 +308,8 @@ func relayedHeartbeats(t *kit.T) {
 	t.Must(t.Seen.NeverNotReady(node, cut))
 }
 
-// relayFor is how long a neighbour is measured, and relayRSS how much more memory its hub may have, in megabytes: three times what
-// the budget of 36 leaves to one that relays, over the 32 of an idle one.
+// relayFor is how long a neighbour is measured, and relayRSS how much more memory its hub may have, in megabytes: three times
+// what the budget of 36 leaves to one that relays, over the 32 of an idle one.
 const (
 	relayFor = 2 * time.Minute
 	relayRSS = 12

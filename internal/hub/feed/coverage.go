@@ -124,9 +124,9 @@ func (c *Coverage) Filling(r schema.GroupResource) *live.Value[bool] {
 // fillLocked takes in which lists the leader is reading, and forgets those that do not come on, or have come.
 func (c *Coverage) fillLocked(now time.Time) {
 	for r, f := range c.fills {
-		switch pages := c.seen.filling[r]; {
-		case pages == f.pages:
-		case pages == 0:
+		switch pages := c.seen.filling[r]; pages {
+		case f.pages:
+		case 0:
 			f.pages = 0
 			if pushed := now.Add(fillPushed); pushed.Before(f.until) {
 				f.until = pushed
