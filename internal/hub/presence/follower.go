@@ -25,8 +25,8 @@ const (
 	// settling is how long what the pool knows still counts when the cloud is back. Every 10 s kubelet compares what it knows of
 	// its Pods with what the cloud has; then the cloud's controllers have to act.
 	settling = 30 * time.Second
-	// longest is how long it counts where the cloud still has something else: a Pod that was not ready has been seen to answer
-	// 39 s after a healing. Then the cloud's word counts, whatever it is.
+	// longest is how long it counts where the cloud still has something else, as on a slow line. Then the cloud's word counts,
+	// whatever it is.
 	longest = 2 * time.Minute
 	// lookAgain is how often that is looked at.
 	lookAgain = time.Second
