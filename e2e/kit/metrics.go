@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// sumOf adds up the series of a metric, in the format of Prometheus, that have each of these labels, as name="value".
-func sumOf(text, name string, labels []string) (sum float64, err error) {
+// SumOf adds up the series of a metric, in the format of Prometheus, that have each of these labels, as name="value".
+func SumOf(text, name string, labels []string) (sum float64, err error) {
 	for line := range strings.Lines(text) {
 		rest, ok := strings.CutPrefix(strings.TrimSpace(line), name)
 		if !ok || rest == "" || rest[0] != '{' && rest[0] != ' ' {
@@ -39,7 +39,7 @@ func hasAll(series string, labels []string) bool {
 func (cloud Cloud) Metric(name string, labels ...string) float64 {
 	text, err := cloud.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(cloud.t.Ctx)
 	cloud.t.Must(err)
-	sum, err := sumOf(string(text), name, labels)
+	sum, err := SumOf(string(text), name, labels)
 	cloud.t.Must(err)
 	return sum
 }

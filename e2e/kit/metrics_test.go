@@ -20,11 +20,11 @@ plain 1.5e+07
 		{"n", []string{`to="x"`}, 0},
 		{"plain", nil, 1.5e7}, {"none", nil, 0}, {"n", []string{`own"`}, 0},
 	} {
-		if got, err := sumOf(text, tt.name, tt.labels); got != tt.want || err != nil {
+		if got, err := SumOf(text, tt.name, tt.labels); got != tt.want || err != nil {
 			t.Errorf("%s%v is %v, %v; want %v", tt.name, tt.labels, got, err, tt.want)
 		}
 	}
-	if _, err := sumOf("n many\n", "n", nil); err == nil {
+	if _, err := SumOf("n many\n", "n", nil); err == nil {
 		t.Error("a value that is no number is taken")
 	}
 }

@@ -97,7 +97,7 @@ func (node Node) Metric(name string, labels ...string) float64 {
 		node.t.Pause(time.Second, "the hub of "+node.name+" tells its metrics")
 	}
 	node.t.Must(err)
-	sum, err := sumOf(text, name, labels)
+	sum, err := SumOf(text, name, labels)
 	node.t.Must(err)
 	return sum
 }
