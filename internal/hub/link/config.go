@@ -19,7 +19,7 @@ const (
 )
 
 // Timing says how fast a link is judged, and so what it costs while nothing else crosses it. A hub has Standard, Metered or
-// Satellite for the cloud, and Near for its pool's coordinator, or Beside if there are several.
+// Satellite for the cloud, and Near for its pool's coordinator, or Beside if there are several; Nowhere while it knows of none.
 type Timing struct {
 	// Interval is the time without anything from the other end after which a link that is not down is probed.
 	Interval time.Duration
@@ -129,6 +129,14 @@ func Beside() Timing {
 	t := Near()
 	t.Interval, t.Quiet = time.Second, 4*time.Second
 	t.MinPatience = 2 * time.Second
+	return t
+}
+
+// Nowhere is the timing for who is not known to be anywhere: asking costs processor time, and nobody answers. Give it another once
+// that is known.
+func Nowhere() Timing {
+	t := Near()
+	t.DownInterval = 30 * time.Second
 	return t
 }
 

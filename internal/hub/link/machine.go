@@ -105,6 +105,9 @@ func (m Machine) State() State { return m.state }
 func (m Machine) Retimed(cfg Timing) Machine {
 	m.cfg = cfg
 	m.need = min(m.need, cfg.UpAfterMax)
+	if due := m.last.Add(cfg.DownInterval); m.state == Down && due.Before(m.hasten) {
+		m.hasten = due // who is asked seldom, and is somewhere now, is not waited for
+	}
 	return m
 }
 

@@ -239,6 +239,30 @@ func TestRetime(t *testing.T) {
 	})
 }
 
+// TestNowhere: who is nowhere costs next to nothing, and is found at once when somebody says where it is.
+func TestNowhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w wire
+		w.mode.Store(refusing)
+		m := monitor(t, &w, Config{})
+		m.Retime(Nowhere())
+		if took := wait(t, m, Down); took > time.Second {
+			t.Errorf("down after %v", took)
+		}
+		before := w.probes.Load()
+		<-time.After(time.Hour)
+		if n := w.probes.Load() - before; n < 120 || n > 151 { // each 24 to 30 s
+			t.Errorf("%d probes in an hour", n)
+		}
+		<-time.After(5 * time.Second)
+		w.mode.Store(answering)
+		m.Retime(Near())
+		if took := wait(t, m, Up); took > 2*time.Second {
+			t.Errorf("up %v after it was said where it is", took)
+		}
+	})
+}
+
 func TestSlowToGiveUpDoesNotDelayTheVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

@@ -133,14 +133,22 @@ func (m *Membership) findCoordinator() (*discover.Finder, error) {
 	return finder, nil
 }
 
-// retime has the ways to the coordinators judged as fast as fits how many there are.
+// retime has the ways to the coordinators judged as fast as fits where they are.
 func (m *Membership) retime(known discover.Target) {
-	timing := link.Near()
-	if len(known.Servers()) > 1 {
-		timing = link.Beside()
-	}
 	for _, c := range m.coordinators {
-		c.upstream.Retime(timing)
+		c.upstream.Retime(timing(known, edge.Slot(c.slot)))
+	}
+}
+
+// timing is how the link to the coordinator of a slot is judged: by whether that is anywhere, and whether there are others.
+func timing(known discover.Target, slot edge.Slot) link.Timing {
+	switch {
+	case known.In(slot).Address == "":
+		return link.Nowhere()
+	case len(known.Servers()) > 1:
+		return link.Beside()
+	default:
+		return link.Near()
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"yurtcoordinator/apis/hub/v1alpha1"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/discover"
 	"yurtcoordinator/internal/hub/disk"
 	"yurtcoordinator/internal/hub/endpoints"
 	"yurtcoordinator/internal/hub/filter"
@@ -104,6 +105,27 @@ func TestNew(t *testing.T) {
 				t.Errorf("it stands in for the cloud: %t, want %t", m.StandIn() != nil, tt.brings)
 			}
 		})
+	}
+}
+
+// TestTiming: a slot without a coordinator is asked seldom, and silence of one of several is noticed sooner.
+func TestTiming(t *testing.T) {
+	one := discover.Target{Place: discover.Place{Address: "10.1.0.1:10270"}}
+	two := one
+	two.Others[1].Address = "10.1.0.2:10270"
+	for name, tt := range map[string]struct {
+		known discover.Target
+		want  [edge.MaxSlots]link.Timing
+	}{
+		"none": {discover.Target{}, [...]link.Timing{link.Nowhere(), link.Nowhere(), link.Nowhere()}},
+		"one":  {one, [...]link.Timing{link.Near(), link.Nowhere(), link.Nowhere()}},
+		"two":  {two, [...]link.Timing{link.Beside(), link.Nowhere(), link.Beside()}},
+	} {
+		for slot, want := range tt.want {
+			if got := timing(tt.known, edge.Slot(slot)); got != want {
+				t.Errorf("%s known, slot %d: %+v", name, slot, got)
+			}
+		}
 	}
 }
 
