@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -63,6 +64,42 @@ func TestDocsCheckFindsLies(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestReadmeFiguresAreOfThePage: a figure stands in one place, with how it is measured. README repeats at most ten rows of it.
+func TestReadmeFiguresAreOfThePage(t *testing.T) {
+	page, front := figureRows(t, "docs/figures.md"), figureRows(t, "README.md")
+	if len(page) < 20 || len(front) == 0 || len(front) > 10 {
+		t.Fatalf("found %d figures, and %d of them in README: want more than 20, and 1 to 10", len(page), len(front))
+	}
+	for _, row := range front {
+		if !slices.Contains(page, row) {
+			t.Errorf("README has a row that docs/figures.md has not: %s", row)
+		}
+	}
+}
+
+// figureRows are the rows of a page's tables of figures.
+func figureRows(t *testing.T, path string) []string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []string
+	inside := false
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, "| figure |"):
+			inside = true
+		case !strings.HasPrefix(line, "|"):
+			inside = false
+		case inside && !strings.HasPrefix(line, "| ---"):
+			rows = append(rows, line)
+		}
+	}
+	return rows
 }
 
 // claim is something that a page says exists.

@@ -8,7 +8,6 @@ package e2e
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"yurtcoordinator/e2e/cloud"
@@ -21,10 +20,64 @@ import (
 	"yurtcoordinator/e2e/thief"
 )
 
+// Theme is a group of scenarios about one matter: a package below this one.
+type Theme struct {
+	Title string
+	// Doc says in a sentence or two what the theme is about.
+	Doc       string
+	Scenarios []kit.Scenario
+}
+
+// Themes returns all themes, in the order of their runs.
+func Themes() []Theme {
+	return []Theme{
+		{
+			"Links and heartbeats",
+			"What becomes of a node's heartbeats when a link is cut, a node dies or the leader is lost, and what the cloud " +
+				"concludes.",
+			links.Scenarios(),
+		},
+		{
+			"What a pool shares",
+			"One copy over the WAN for a whole pool, watches that survive every change of source, and answers equal to the " +
+				"cloud's.",
+			pool.Scenarios(),
+		},
+		{
+			"Nodes that can reach nothing", "What a hub's disk and memory are for, and whom they may answer.",
+			offline.Scenarios(),
+		},
+		{
+			"Installing, upgrading, removing",
+			"Nodes that join and leave, kubeadm, static Pods, the chart, and a cluster with OpenYurt.", install.Scenarios(),
+		},
+		{
+			"The cloud's side",
+			"Coordinators that are created, moved and removed, what the cloud concludes about silent nodes, certificates that " +
+				"change, and a cloud that says wrong things.",
+			cloud.Scenarios(),
+		},
+		{
+			"On site",
+			"What people at the site see and do while the cloud does not answer, and what the coordinator refuses.",
+			ops.Scenarios(),
+		},
+		{
+			"Thieves and strangers",
+			"Somebody has got hold of a node, a key, or a place on the LAN and tries what he can, from where he would be and " +
+				"with real clients. The [threat model](threat-model.md) says what each may gain.",
+			thief.Scenarios(),
+		},
+	}
+}
+
 // All returns the scenarios of all themes, in the order of their runs.
 func All() []kit.Scenario {
-	return slices.Concat(links.Scenarios(), pool.Scenarios(), offline.Scenarios(), install.Scenarios(), cloud.Scenarios(),
-		ops.Scenarios(), thief.Scenarios())
+	var all []kit.Scenario
+	for _, t := range Themes() {
+		all = append(all, t.Scenarios...)
+	}
+	return all
 }
 
 // Find returns the scenario of that name.
@@ -37,11 +90,22 @@ func Find(name string) (kit.Scenario, error) {
 	return kit.Scenario{}, fmt.Errorf("no scenario %q: want one of\n%s", name, List())
 }
 
-// List describes all scenarios, one per line.
+// List describes all scenarios, theme by theme, one per line.
 func List() string {
 	var b strings.Builder
-	for _, s := range All() {
-		fmt.Fprintf(&b, "  %-18s %s\n", s.Name, s.Doc)
+	for _, t := range Themes() {
+		fmt.Fprintf(&b, "\n  %s\n", t.Title)
+		for _, s := range t.Scenarios {
+			fmt.Fprintf(&b, "  %-32s %-5s  %s\n", s.Name, pace(s), s.Doc)
+		}
 	}
 	return b.String()
+}
+
+// pace says which command runs a scenario: `make test` the quick ones, `make e2e` all.
+func pace(s kit.Scenario) string {
+	if s.Quick {
+		return "quick"
+	}
+	return "slow"
 }

@@ -21,6 +21,7 @@ import (
 var (
 	which   = flag.String("scenarios", "", `which scenarios to run: "quick", "all", or names, separated by commas`)
 	kubelet = flag.String("kubelet", "", "real or hollow; default: real where containers can run")
+	update  = flag.Bool("update", false, "write the page of the scenarios anew")
 )
 
 // failures are the ends of failed scenarios, to be repeated at the very end: of a long log often only that is kept.
@@ -183,6 +184,56 @@ func TestScenariosAreDescribed(t *testing.T) {
 	}
 	if _, err := Find("no-such-scenario"); err == nil || !strings.Contains(err.Error(), All()[0].Name) {
 		t.Errorf("Find of an unknown scenario: %v, want an error that lists the known ones", err)
+	}
+}
+
+// TestThePageIsOfTheScenarios holds docs/scenarios.md to the scenarios' own descriptions.
+func TestThePageIsOfTheScenarios(t *testing.T) {
+	const path = "../docs/scenarios.md"
+	if *update {
+		if err := os.WriteFile(path, []byte(Page()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(text) != Page() {
+		t.Errorf("%s is not what the scenarios say of themselves: go generate ./e2e", path)
+	}
+}
+
+// TestScenariosSayWhatIsSeen holds descriptions to the form that the page and `yurtlab run --help` need: sentences, on one line.
+func TestScenariosSayWhatIsSeen(t *testing.T) {
+	for _, s := range All() {
+		if strings.ContainsAny(s.Doc, "\n\t") || !strings.HasSuffix(s.Doc, ".") {
+			t.Errorf("%s: %q: want sentences, on one line", s.Name, s.Doc)
+		}
+	}
+}
+
+// TestFiguresNameWhatMeasuresThem: each figure says which scenario or command it comes from.
+func TestFiguresNameWhatMeasuresThem(t *testing.T) {
+	text, err := os.ReadFile("../docs/figures.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	measured := 0
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| figure") || strings.HasPrefix(line, "| ---") {
+			continue
+		}
+		measured++
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		by := strings.Trim(cells[len(cells)-1], "` ")
+		command := strings.HasPrefix(by, "yurtlab bench") || strings.HasPrefix(by, "go test ")
+		if _, err := Find(by); err != nil && !command {
+			t.Errorf("%s: %q is no scenario and no benchmark", strings.TrimSpace(line), by)
+		}
+	}
+	if measured < 20 {
+		t.Errorf("found %d figures; something is wrong with this test", measured)
 	}
 }
 

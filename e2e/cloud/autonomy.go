@@ -27,8 +27,9 @@ var autonomyScenarios = []kit.Scenario{{
 	Lab: lab.Config{
 		Pools: 1, Nodes: 6, Timing: lab.Quick, Kubelet: lab.Hollow, NoCoordinator: true, NoProxy: true,
 	},
-	Doc: "three nodes are powered off, without a coordinator: a plain one's Pods are evicted in Kubernetes' time, those of " +
-		"one with an autonomy-duration after that, an autonomous one's stay until its annotation goes",
+	Doc: "Three nodes are powered off, without a coordinator. The plain node's Pods are evicted when Kubernetes says so, " +
+		"those of the node with an `autonomy-duration` after that time, and those of the autonomous node only when its " +
+		"annotation is removed.",
 }}
 
 // The nodes' parts, and how long things last on them.

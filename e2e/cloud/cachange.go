@@ -36,9 +36,9 @@ import (
 
 var caChangeScenarios = []kit.Scenario{{
 	Name: "cloud-ca-change", Lab: nextAuthority(kit.Joining(kit.OnePool, caChangeLife)), Run: cloudCAChange,
-	Doc: "the cloud gets a new authority as Kubernetes describes it: hubs learn of it, get certificates by it, and go on " +
-		"without the old one; a node that is cut off while it is announced learns of it later; nobody is NotReady, no Pod " +
-		"refuses its hub",
+	Doc: "The cloud gets a new certificate authority as Kubernetes documents it. Hubs learn of it, get certificates from " +
+		"it and carry on without the old one; a node that was cut off learns of it later. No node is NotReady, and no Pod " +
+		"refuses its hub.",
 }}
 
 // caChangeLife is the life of certificates: a hub renews one whose signer has a successor within a thousandth of it, and again

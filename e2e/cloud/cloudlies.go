@@ -27,13 +27,13 @@ import (
 var cloudLieScenarios = []kit.Scenario{
 	{
 		Name: "empty-list", Lab: kit.HubsAlone, Run: emptyList,
-		Doc: "the cloud answers an empty list for 20 s, then refuses, then has no etcd, and a hub starts meanwhile: nobody in " +
-			"the pool loses anything; a real emptying goes through at once",
+		Doc: "After a restart the cloud answers an empty list for 20 s, then refuses, then has no etcd, and a hub starts " +
+			"meanwhile. Nobody in the pool loses anything; a real deletion of everything goes through at once.",
 	},
 	{
 		Name: "expired", Quick: true, Lab: kit.HubsAlone, Run: historyGone,
-		Doc: "the cloud forgets all history while the pool is cut off from it: one list over the WAN puts all hubs right, " +
-			"each client begins anew once",
+		Doc: "The cloud forgets the history from which the pool would resume. One list over the WAN puts all hubs right, " +
+			"and each client starts over once.",
 	},
 }
 

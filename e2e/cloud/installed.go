@@ -22,8 +22,8 @@ import (
 
 var installedScenarios = []kit.Scenario{{
 	Name: "installed", Quick: true, Lab: kit.OnePool.AsInstalled(), Run: installedPool,
-	Doc: "the chart, a NodePool and a YurtCoordinator are applied: a coordinator runs as a Pod, hubs find it, " +
-		"a cut node's heartbeats are delegated, and operators use the generated kubeconfig",
+	Doc: "The chart, a NodePool and a YurtCoordinator are applied. A coordinator runs as a Pod from our image, hubs find " +
+		"it, a node that is cut off is delegated, and operators use the generated kubeconfig.",
 }}
 
 func installedPool(t *kit.T) {

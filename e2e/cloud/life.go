@@ -29,39 +29,41 @@ var fourNodes = lab.Config{Pools: 1, Nodes: 4, Timing: lab.Quick}
 var lifeScenarios = []kit.Scenario{
 	{
 		Name: "coordinator-moves", Quick: true, Lab: fourNodes.AsInstalled(), Run: coordinatorMoves,
-		Doc: "the coordinator's node dies: a coordinator runs on another, with a certificate and a kubeconfig for there, " +
-			"hubs find it and delegate again; when the node is back, it has none",
+		Doc: "The coordinator's node dies. A coordinator starts on another node, with a certificate and a kubeconfig for " +
+			"it, and hubs follow; when the old node is back, it runs none.",
 	},
 	{
 		Name: "dead-node-then-upgrade", Lab: fourNodes.AsInstalled(), Run: deadNodeThenUpgrade,
-		Doc: "the coordinator's node dies and stays dead; then the coordinators' Pods must be replaced, as an upgrade does: " +
-			"the pool has a coordinator again, though the dead node's Pod never goes, and a node that is cut off is delegated",
+		Doc: "The coordinator's node dies and stays dead, and then all coordinator Pods are replaced, as an upgrade does. " +
+			"The pool has a coordinator again, although the dead node's Pod never goes away.",
 	},
 	{
 		Name: "remove-coordinator", Quick: true, Lab: kit.OnePool.AsInstalled(), Run: removeCoordinator,
-		Doc: "a YurtCoordinator is deleted: nothing of it is left in the cloud or on the nodes, hubs are plain proxies; made " +
-			"again, all is as before",
+		Doc: "A YurtCoordinator is deleted. Nothing of it is left in the cloud or on the nodes, and hubs are plain " +
+			"proxies; created again, everything is as before.",
 	},
 	{
 		Name: "too-few-nodes", Lab: kit.OnePool.AsInstalled(), Run: tooFewNodes,
-		Doc: "a pool gets no coordinator until it has three nodes, and the YurtCoordinator says so",
+		Doc: "A pool gets no coordinator until it has three nodes, and the YurtCoordinator says so.",
 	},
 	{
 		Name: "second-coordinator", Lab: kit.OnePool.AsInstalled(), Run: secondCoordinator,
-		Doc: "a second YurtCoordinator for a pool is refused; where the policy is missing, it is Pending and changes nothing",
+		Doc: "A second YurtCoordinator for a pool is refused; where that policy is missing, it stays Pending and changes " +
+			"nothing.",
 	},
 	{
 		Name: "both-autonomies", Lab: kit.OnePool.AsInstalled(), Run: bothAutonomies,
-		Doc: "autonomy of a node and a coordinator of its pool exclude each other, from both sides",
+		Doc: "Autonomy of a node and a coordinator of its pool exclude each other, from both sides.",
 	},
 	{
 		Name: "cert-rotation", Lab: kit.ShortLived(kit.OnePool.AsInstalled()), Run: certRotation,
-		Doc: "a coordinator's certificate and its operators' last for a minute: they are replaced again and again under load, " +
-			"no request fails, no watch ends, no hub leaves the coordinator",
+		Doc: "A coordinator's certificate and its operators' last one minute and are replaced again and again under load. " +
+			"No request fails, no watch ends, and no hub leaves the coordinator.",
 	},
 	{
 		Name: "controller-restart", Lab: kit.OnePool.AsInstalled(), Run: controllerRestart,
-		Doc: "coordinator-controller is killed again and again while a coordinator is made and removed: each ends complete",
+		Doc: "coordinator-controller is killed again and again while a coordinator is created and removed. Each attempt " +
+			"ends complete.",
 	},
 }
 

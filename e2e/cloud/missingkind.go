@@ -27,8 +27,9 @@ import (
 
 var missingKindScenarios = []kit.Scenario{{
 	Name: "missing-kind", Lab: kit.OnePool.AsInstalled(), Run: missingKind,
-	Doc: "the CRD of YurtAppSets is deleted and coordinator-controller starts without it: the controllers that need it wait, and " +
-		"say so in a metric and on the YurtCoordinator; the others work; when it is installed, the pool has a coordinator again",
+	Doc: "The CRD of YurtAppSets is deleted and coordinator-controller starts without it. The controllers that need it " +
+		"wait and say so in a metric and on the YurtCoordinator; the others work. When it is installed again, the pool " +
+		"has a coordinator again.",
 }}
 
 var (

@@ -24,8 +24,9 @@ import (
 var movedScenarios = []kit.Scenario{{
 	Name: "delegated-then-coordinator-moves", Lab: patientWithoutRelays(fourNodes.AsInstalled()),
 	Run: delegatedThenCoordinatorMoves,
-	Doc: "a node is cut off and delegated, and the coordinator moves: its machine dies, and then the next one loses all links. " +
-		"The cut node finds each next coordinator on the LAN; an older one that gets its LAN back, and nothing else, ends",
+	Doc: "A node is cut off and delegated, and the coordinator's machine dies; then the next coordinator's node loses all " +
+		"its links. The cut node finds each new coordinator on the LAN and is never NotReady, and no Pod is evicted. An " +
+		"older coordinator that regains the LAN but not the cloud stops by itself.",
 }}
 
 // patientWithoutRelays has Kubernetes' own grace period, in which people can say that a machine is dead, and Pods that stay for

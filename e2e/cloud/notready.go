@@ -22,8 +22,8 @@ import (
 
 var notReadyScenarios = []kit.Scenario{{
 	Name: "notready-policy", Lab: fourNodes.AsInstalled(), Run: notReadyPolicy,
-	Doc: "a pool shows delegated nodes NotReady: Pods and endpoints of a cut node are kept, whatever restarts, and a dead " +
-		"one takes Kubernetes' own course, as soon as one that died when direct",
+	Doc: "With `delegatedNodeStatus: NotReady` a delegated node is shown NotReady and keeps its Pods and endpoints, even " +
+		"while kube-controller-manager restarts. A node that dies is handled as fast as one that died with its link up.",
 }}
 
 func notReadyPolicy(t *kit.T) {

@@ -25,9 +25,9 @@ import (
 
 var ownPoolScenarios = []kit.Scenario{{
 	Name: "own-coordinator", Lab: lab.Config{Pools: 2, Nodes: 3, Timing: lab.Quick}.AsInstalled(), Run: ownCoordinator,
-	Doc: "two pools, one Service for both coordinators: each node reaches its own pool's there, or none; a coordinator whose " +
-		"pool is cut off warns of what is not current, and after a start of what a node without a link has filled it with; " +
-		"who dies delegated is delegated no more; a version that is not there is said, and put back",
+	Doc: "Two pools share one Service for their coordinators: each node reaches its own pool's coordinator there, or " +
+		"none. A coordinator whose pool is cut off warns about what is not current. A node that dies while delegated is " +
+		"no longer delegated. A version that does not exist is reported, and the former one goes back in.",
 }}
 
 func ownCoordinator(t *kit.T) {

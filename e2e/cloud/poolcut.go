@@ -34,8 +34,8 @@ import (
 var poolCutScenarios = []kit.Scenario{{
 	Name: "pool-cut-hold", Run: poolCutHold,
 	Lab: lab.Config{Pools: 2, Nodes: 3, Timing: lab.Quick, NoCoordinator: true, NoProxy: true},
-	Doc: "all WAN links of a pool are cut: its Pods are held and its nodes NotReady until it heals, until the time is over, or " +
-		"until one node speaks; a pool with a coordinator is held by default, until somebody lets it go, and not if it opts out",
+	Doc: "All links of a pool are cut. Its Pods are kept until the pool heals, the time is over or one node speaks. A " +
+		"pool with a coordinator is held by default, until somebody releases it, and not if it opts out.",
 }}
 
 const (

@@ -25,9 +25,9 @@ import (
 
 var restoredScenarios = []kit.Scenario{{
 	Name: "cloud-restored", Lab: kit.HubsAlone, Run: cloudRestored,
-	Doc: "the cloud is restored from a backup that lacks 200 changes, and goes on from its revision: clients of all hubs, " +
-		"what the pool shares at the coordinator, and the disk are as the cloud is within 60 s, also where the new history " +
-		"has passed the old one before anybody looked",
+	Doc: "The cloud is restored from a backup that lacks 200 changes, and this is noticed at once or only after the new " +
+		"history has passed the old. Within a minute every hub's clients, the coordinator and the disks have what the " +
+		"cloud has.",
 }}
 
 const (

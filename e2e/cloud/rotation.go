@@ -25,8 +25,8 @@ import (
 
 var rotationScenarios = []kit.Scenario{{
 	Name: "ca-rotation", Lab: shortAuthority(kit.OnePool.AsInstalled()), Run: caRotation,
-	Doc: "a pool's authority lasts for three minutes: under load a new one is trusted, signs, and the old one is trusted no " +
-		"more; no request fails, no watch ends, no hub leaves the coordinator",
+	Doc: "A pool's certificate authority is replaced under load. No request fails, no watch ends, and no hub leaves the " +
+		"coordinator.",
 }}
 
 // shortAuthority makes a pool's authority last for three minutes: after two it gets a successor, which signs half a

@@ -23,9 +23,8 @@ import (
 
 var settingsScenarios = []kit.Scenario{{
 	Name: "settings", Quick: true, Lab: kit.OnePool.AsInstalled(), Run: settingsOfAPool,
-	Doc: "a PoolSettings is changed once and reaches all hubs of its pool while they run, the one that was cut off when it " +
-		"heals, which also restarts meanwhile with what it had; a bad value is refused, or the hubs go on with the " +
-		"former and say so",
+	Doc: "A PoolSettings is changed once and reaches all hubs of its pool while they run; a hub that was cut off and " +
+		"restarted meanwhile gets it when its link heals. A bad value is refused, or hubs keep the former one and say so.",
 }}
 
 const (

@@ -21,9 +21,9 @@ import (
 
 var smallPoolScenarios = []kit.Scenario{{
 	Name: "small-pool", Lab: smallLab(), Run: smallPool,
-	Doc: "a pool of two nodes has a coordinator, since somebody says that two are enough: each node's link is cut and its " +
-		"heartbeats are delegated; settings of the coordinator are taken over, a bad one is refused or held, and paused ones " +
-		"wait; and a YurtCoordinator is made and removed by create: Always",
+	Doc: "A pool of two nodes has a coordinator because its owner says that two are enough. Each node's link is cut and " +
+		"its heartbeats are delegated. Settings of the coordinator are applied, refused, held or paused, and `create: " +
+		"Always` creates and removes a YurtCoordinator.",
 }}
 
 func smallLab() lab.Config {

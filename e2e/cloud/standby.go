@@ -25,9 +25,9 @@ import (
 
 var standbyScenarios = []kit.Scenario{{
 	Name: "standby-installed", Lab: fourNodes.AsInstalled(), Run: standbyInstalled,
-	Doc: "a pool is asked to have two coordinators: the second runs on a node of its own, with its own certificate, and " +
-		"operators have a context for it; an upgrade replaces it first and leaves one that answers at any time; asked for one " +
-		"again, nothing of it is left, and the first has run all the while",
+	Doc: "A pool is asked to have two coordinators. The second runs on another node with a certificate and a kubeconfig " +
+		"context of its own. An upgrade replaces the second first, so that one always answers. Asked for one again, " +
+		"nothing of the second is left.",
 }}
 
 func standbyInstalled(t *kit.T) {

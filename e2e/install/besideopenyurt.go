@@ -26,8 +26,9 @@ import (
 
 var openYurtScenarios = []kit.Scenario{{
 	Name: "beside-openyurt", Lab: withOpenYurt(kit.OnePool.AsInstalled()), Run: besideOpenYurt,
-	Doc: "a cluster that has OpenYurt 1.7: ours is installed beside its yurt-manager, takes its pools over, and is taken away " +
-		"again, by the steps of docs/from-openyurt.md: no workload is doubled, no Pod restarted, and nobody fights over a write",
+	Doc: "On a cluster with OpenYurt 1.7 ours is installed beside it, takes its pools over and is removed again, by the " +
+		"steps of `docs/from-openyurt.md`. No workload is doubled, no Pod is restarted, and no two controllers fight over " +
+		"a write.",
 }}
 
 func withOpenYurt(c lab.Config) lab.Config {

@@ -18,8 +18,8 @@ import (
 
 var cleanUpScenarios = []kit.Scenario{{
 	Name: "clean-uninstall", Lab: kit.OnePool.AsInstalled(), Run: cleanUninstall,
-	Doc: "the chart is uninstalled while a node is cut off and delegated, and another is autonomous: no taint, condition, " +
-		"toleration, annotation or finalizer is left, and the node takes Pods when its link is back",
+	Doc: "The chart is uninstalled while one node is cut off and delegated and another is autonomous. No taint, " +
+		"condition, toleration, annotation or finalizer is left, and the node takes Pods again when its link is back.",
 }}
 
 // keptFor is for how long Pods of the cloud's node are kept: longer than the scenario, so that it shows.

@@ -22,8 +22,8 @@ import (
 
 var helmScenarios = []kit.Scenario{{
 	Name: "helm", Lab: kit.OnePool.AsInstalled(), Run: helmLife,
-	Doc: "Helm takes over what kubectl has applied, upgrades it with other values while the coordinator goes on, and takes it " +
-		"away: what docs/install.md says is left, and nothing else",
+	Doc: "Helm takes over what kubectl has applied, upgrades it while the coordinator runs on, and uninstalls it. What is " +
+		"left is what `docs/install.md` says, and nothing else.",
 }}
 
 // beforeUninstall is what docs/install.md says to do while the controller runs.

@@ -25,8 +25,8 @@ import (
 
 var installScenarios = []kit.Scenario{{
 	Name: "node-join", Quick: true, Lab: kit.Joining(kit.OnePool, 0), Run: nodeJoin,
-	Doc: "a node whose kubelet goes straight to the cloud is put behind a hub by `yurthub join`, and taken back by " +
-		"`yurthub reset`: no container is restarted, the node stays Ready, and nothing is left",
+	Doc: "`yurthub join` puts a hub in front of a running kubelet, and `yurthub reset` removes it. No container is " +
+		"restarted, the node stays Ready, and nothing is left behind.",
 }}
 
 // installed is a node that somebody works on as an administrator would.

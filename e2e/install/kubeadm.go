@@ -29,16 +29,16 @@ import (
 var kubeadmScenarios = []kit.Scenario{
 	{
 		Name: "kubeadm-node", Lab: kit.OnePool.AsInstalled(), Run: kubeadmNode,
-		Doc: "a machine with an empty disk is made a node by kubeadm join, and Ready; `yurthub join` puts it behind a hub, " +
-			"no container is restarted; kubelet has signed its own certificate, and logs, exec and top work at the " +
-			"coordinator, with the cloud connected and cut off; power-cycled while cut off, its Pods come back; reset leaves " +
-			"it as kubeadm did, to the byte",
+		Doc: "A machine with an empty disk becomes a node by `kubeadm join`, gets a hub by `yurthub join`, is " +
+			"power-cycled while cut off, and is reset. `logs`, `exec` and `top` work at the coordinator, connected and " +
+			"cut off, although kubelet signed its own certificate. After the reset its files are as kubeadm left them, to " +
+			"the byte. Then all of it again with the hub as a static Pod.",
 	},
 	{
 		Name: "kubeadm-days", Lab: kubeadmShort, Run: kubeadmDays,
-		Doc: "all certificates of a kubeadm node expire while its pool is cut off, kubelet's two, the hub's and the " +
-			"coordinator's: its Pods go on, also over a power cut; kubelet stays when the cloud is back and refuses the node; " +
-			"with a new token all is renewed",
+		Doc: "Kubelet's two certificates, the hub's and the coordinator's all expire while the pool is cut off. Pods run " +
+			"on, even over a power cut; kubelet stays up when the cloud is back and refuses the node; a new token brings " +
+			"everything back.",
 	},
 }
 

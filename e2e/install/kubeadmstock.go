@@ -22,11 +22,12 @@ import (
 
 var stockScenarios = []kit.Scenario{{
 	Name: "kubeadm-stock", Lab: kit.OnePool.AsBare(), Run: kubeadmStock,
-	Doc: "four machines with empty disks, kubeadm init and join, kubeadm's own kube-proxy and CoreDNS, and flannel; then only " +
-		"our README's commands: all agents go through the hubs, and no other container is restarted; the pool has one list of " +
-		"EndpointSlices; a cut node is delegated; power-cycled while cut off, its Pods are back on flannel's network and " +
-		"answer at their new addresses, also through their Service, there and on another node; logs, " +
-		"exec and top work on site; then kubeadm upgrade node, reset, and kubeadm reset under a hub",
+	Doc: "Four machines with empty disks, `kubeadm init` and `join`, kubeadm's own kube-proxy and CoreDNS, and flannel; " +
+		"then nothing but the commands of the README. All agents go through the hubs, no other container is restarted, " +
+		"and the pool lists EndpointSlices once. A node that is cut off is delegated and never NotReady; power-cycled " +
+		"while cut off, its Pods are back on flannel's network and answer at their new addresses, also through their " +
+		"Service. `logs`, `exec` and `top` work on site. Then `kubeadm upgrade node`, `yurthub reset`, and `kubeadm " +
+		"reset` under a hub.",
 }}
 
 // stockAgents are the programs that are to go through the hub.

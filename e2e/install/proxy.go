@@ -22,8 +22,9 @@ import (
 
 var proxyScenarios = []kit.Scenario{{
 	Name: "proxy", Lab: kit.Joining(kit.OnePool, 0), Run: behindAProxy,
-	Doc: "a node whose only way to the cloud is a proxy with a password, as its kubelet knows: `yurthub join` takes it over, " +
-		"logs work, and the password is told to nobody; the proxy dies, and the node is delegated until it is back",
+	Doc: "A node whose only way to the cloud is a proxy with a password. `yurthub join` takes the proxy over from " +
+		"kubelet, and nobody else is told the password. The proxy dies, the node is delegated until it is back, and " +
+		"`yurthub check` names the proxy as the cause.",
 }}
 
 const (

@@ -17,8 +17,8 @@ import (
 
 var staticPodScenarios = []kit.Scenario{{
 	Name: "static-pod-hub", Lab: kit.Joining(kit.OnePool.AsInstalled(), 0), Run: staticPodHub,
-	Doc: "a node is put behind a hub that its kubelet runs as a static Pod: it is Ready; killed, the hub is back; power-cycled " +
-		"while nothing can be reached, hub and Pods come back from the disk; settings are changed; reset leaves nothing",
+	Doc: "Kubelet runs the hub as a static Pod. The node is Ready; a killed hub is back; after a power cut with nothing " +
+		"in reach, hub and Pods come back from the disk; settings change; a reset leaves nothing.",
 }}
 
 // hubMemoryLimit is the limit in deploy/node/yurthub.yaml.

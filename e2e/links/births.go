@@ -19,8 +19,8 @@ import (
 var birthScenarios = []kit.Scenario{{
 	Name: "cut-at-birth", Run: cutAtBirth,
 	Lab: lab.Config{Pools: 1, Nodes: 7, Timing: lab.Stock, Kubelet: lab.Hollow, NoProxy: true},
-	Doc: "ten nodes register, and are cut 1 to 12 s later, before or after kubelet has made their Leases: each is delegated, " +
-		"and none becomes NotReady",
+	Doc: "Ten nodes register and lose their link 1 to 12 s later, before or after kubelet has created their Leases. Each " +
+		"is delegated; none becomes NotReady.",
 }}
 
 // births say how long after their registration the nodes of each round are cut. kubelet makes its Lease after 10 s.

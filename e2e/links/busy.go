@@ -16,8 +16,9 @@ import (
 var busyScenarios = []kit.Scenario{
 	{
 		Name: "busy-line", Lab: busyPools, Run: busyLine,
-		Doc: "1 Mbit/s for a whole pool, behind a queue of 512 KB, and three downloads at once on each node for two minutes; " +
-			"then 256 KB, and one each: no link is called down, no node delegated or NotReady, and heartbeats come in time",
+		Doc: "A pool shares 1 Mbit/s behind a 512 KB queue while every node runs three downloads for two minutes; then " +
+			"256 KB and one download each. No link is called down, no node is delegated or NotReady, and no heartbeat is " +
+			"older than half the grace period. An equal pool without hubs runs beside it.",
 	},
 }
 

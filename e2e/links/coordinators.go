@@ -14,13 +14,13 @@ import (
 var coordinatorScenarios = []kit.Scenario{
 	{
 		Name: "coordinator-dies", Quick: true, Lab: kit.OnePool, Run: coordinatorDies,
-		Doc: "the coordinator is killed and comes back empty: plain proxying goes on without an error, " +
-			"and all is well again in 10 s",
+		Doc: "The coordinator is killed and comes back empty. Hubs carry on as plain proxies without an error, and " +
+			"everything is back in order within 10 s.",
 	},
 	{
 		Name: "no-coordinator", Quick: true, Lab: plain(kit.OnePool), Run: noCoordinator,
-		Doc: "--enable-coordinator=false: a hub is a plain proxy, " +
-			"and a node that is cut off takes Kubernetes' own course",
+		Doc: "With `--enable-coordinator=false` a hub is a plain proxy, and a node that is cut off is treated as " +
+			"Kubernetes always would.",
 	},
 }
 

@@ -15,16 +15,17 @@ import (
 var deathScenarios = []kit.Scenario{
 	{
 		Name: "kill-one", Quick: true, Lab: kit.OnePool, Run: killOne,
-		Doc: "a node is powered off, directly connected and then while delegated: " +
-			"NotReady in Kubernetes' own time, its Pods move",
+		Doc: "A node is powered off, first with its link up and then while delegated. It turns NotReady within " +
+			"Kubernetes' grace period, its Pods move, and nobody renews its Lease for it.",
 	},
 	{
 		Name: "kill-one-stock", Lab: stock(kit.OnePool), Run: killOne,
-		Doc: "kill-one with Kubernetes' own timing",
+		Doc: "`kill-one` with Kubernetes' own timing.",
 	},
 	{
 		Name: "kill-one-300ms", Lab: kit.Beside(kit.OnePool, 1), Run: farKillOne,
-		Doc: "kill-one-stock 300 ms (there and back) from the cloud, beside the death of a node without a hub",
+		Doc: "`kill-one-stock` with a 300 ms round trip to the cloud, beside a node without a hub that dies in the same " +
+			"run.",
 	},
 }
 

@@ -16,8 +16,8 @@ import (
 
 var farScenarios = []kit.Scenario{
 	farPool("satellite", line.Shape{Delay: 350 * time.Millisecond, Jitter: 50 * time.Millisecond},
-		"700 ms there and back, give or take 100"),
-	farPool("lossy", line.Shape{Delay: 20 * time.Millisecond, Loss: 0.05}, "5 % of the frames are lost each way"),
+		"A round trip of 700 ms, give or take 100"),
+	farPool("lossy", line.Shape{Delay: 20 * time.Millisecond, Loss: 0.05}, "5 % of the packets are lost in each direction"),
 }
 
 // far is a link of 300 ms there and back.
@@ -111,8 +111,8 @@ func farPool(name string, shape line.Shape, what string) kit.Scenario {
 	return kit.Scenario{
 		Name: name, Lab: kit.Beside(lab.Config{Nodes: 3, Kubelet: lab.Hollow, NoProxy: true}, 1),
 		Run: func(t *kit.T) { badLine(t, shape) },
-		Doc: what + ": hubs with an empty disk start and lead; for two minutes no link is called down and heartbeats come in " +
-			"time; a cut is noticed and delegated, and heals",
+		Doc: what + ". Hubs with empty disks start and lead; for two minutes no link is called down and heartbeats are on " +
+			"time; a cut is noticed, delegated and healed. A node without a hub runs beside them.",
 	}
 }
 

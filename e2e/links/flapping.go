@@ -16,8 +16,8 @@ import (
 var flappingScenarios = []kit.Scenario{{
 	Name: "flapping-line", Run: flappingLine,
 	Lab: kit.Beside(lab.Config{Nodes: 3, Kubelet: lab.Hollow, NoProxy: true}, 1),
-	Doc: "links are whole for 20 s and silent for 20 s, for 10 minutes: one node's, then the whole pool's: no node of the pool " +
-		"is called NotReady, no hub lists again what it has listed, and hubs end with the goroutines, files and memory of before",
+	Doc: "Links work for 20 s and are silent for 20 s, for ten minutes: first one node's, then the whole pool's. No " +
+		"living node is called NotReady, no hub lists anything again, and no hub grows in memory, files or goroutines.",
 }}
 
 const (

@@ -26,17 +26,18 @@ import (
 var leaderScenarios = []kit.Scenario{
 	{
 		Name: "cut-leader", Quick: true, Lab: kit.OnePool, Run: cutLeader,
-		Doc: "the leader loses its WAN link while it forwards for another: another leads within 1 s, " +
-			"no Lease gets older than half a grace period",
+		Doc: "The leader loses its link while it forwards for another node. A new leader takes over within 1 s of the " +
+			"loss being noticed, and no Lease gets older than half a grace period.",
 	},
 	{
 		Name: "kill-leader", Quick: true, Lab: kit.OnePool, Run: killLeader,
-		Doc: "the leader is powered off while it forwards for another: another takes over, " +
-			"only the dead node is called NotReady",
+		Doc: "The leader is powered off while it forwards for another node. Another hub takes over, and only the dead " +
+			"node is called NotReady.",
 	},
 	{
 		Name: "pause-leader", Quick: false, Lab: kit.OnePool, Run: pauseLeader,
-		Doc: "the leader is stopped for 60 s while a node that it forwards for dies: resumed, it renews nothing stale",
+		Doc: "The leader is stopped for 60 s, and meanwhile a node it forwards for dies. When the leader resumes, it " +
+			"renews nothing stale.",
 	},
 }
 

@@ -17,31 +17,32 @@ func stock(c lab.Config) lab.Config {
 var linkScenarios = []kit.Scenario{
 	{
 		Name: "cut-one", Quick: true, Lab: kit.OnePool, Run: cutOne,
-		Doc: "a node loses its WAN link silently: it stays Ready, its Pods and endpoints stay, " +
-			"new Pods go elsewhere; then it heals",
+		Doc: "A node's link goes silent for three times as long as Kubernetes waits before it evicts. The node is never " +
+			"NotReady, keeps its Pods and endpoints, and gets no new Pods until the link heals.",
 	},
 	{
 		Name: "cut-one-stock", Lab: stock(kit.OnePool), Run: cutOne,
-		Doc: "cut-one with Kubernetes' own timing: 50 s grace period, heartbeats every 10 s",
+		Doc: "`cut-one` with Kubernetes' own timing: a 50 s grace period and a heartbeat every 10 s.",
 	},
 	{
 		Name: "cut-one-300ms", Lab: kit.Beside(kit.OnePool, 1), Run: farCutOne,
-		Doc: "cut-one-stock 300 ms (there and back) from the cloud: the cut is noticed in time; a node without a hub, cut off " +
-			"at the same moment, is given up",
+		Doc: "`cut-one-stock` with a 300 ms round trip to the cloud. The cut is noticed in time; a node without a hub, " +
+			"cut off at the same moment, is given up.",
 	},
 	{
 		Name: "cut-coordinator-node", Lab: kit.OnePool, Run: cutCoordinatorsNode,
-		Doc: "cut-one for the node that the coordinator runs on: another node forwards its heartbeats, the pool's others go on",
+		Doc: "`cut-one` for the node that the coordinator runs on. Another node forwards its heartbeats, and the rest of " +
+			"the pool carries on.",
 	},
 	{
 		Name: "cut-modes", Quick: true, Lab: kit.OnePool, Run: cutModes,
-		Doc: "a link that refuses, one that is silent one way only, and a lost LAN: " +
-			"delegated where it must be, and only there",
+		Doc: "A link that refuses connections, a link that is silent in one direction only, and a lost LAN. A node is " +
+			"delegated exactly where it should be, and nowhere else.",
 	},
 	{
 		Name: "cut-pool", Quick: true, Lab: kit.OnePool, Run: cutPool,
-		Doc: "all WAN links of a pool are cut for longer than the grace period; one is healed, whose node speaks for the " +
-			"others until they are, too: nothing crashes, and all roles are right again within 10 s",
+		Doc: "All links of a pool are cut for longer than the grace period. One heals, and its node speaks for the " +
+			"others, which are Ready again; then the rest heal. Nothing crashes, and all roles are right within 10 s.",
 	},
 }
 

@@ -30,24 +30,24 @@ import (
 var relayScenarios = []kit.Scenario{
 	{
 		Name: "relay", Quick: true, Lab: kit.RealKubelets(kit.Joining(kit.OnePool, 0)), Run: relayed,
-		Doc: "a node loses its WAN link and goes on over a neighbour's: a ConfigMap's change reaches its kubelet, a " +
-			"DaemonSet's Pod starts there, its crash is seen in the cloud; it is tainted, and reports itself; the " +
-			"neighbour's hub dies, and another takes over; the link heals",
+		Doc: "A node loses its link and carries on over a neighbour's: it receives a changed ConfigMap, starts a new Pod " +
+			"and reports its crash. The neighbour's hub dies and another takes over; then the link heals.",
 	},
 	{
 		Name: "relay-heartbeats", Lab: relaying(kit.Joining(kit.OnePool, 0), "Heartbeats"), Run: relayedHeartbeats,
-		Doc: "with relay: Heartbeats a cut node sends its Leases and its Node's status over a neighbour's line, and nothing else",
+		Doc: "With `relay: Heartbeats` a node that is cut off sends only its Leases and its Node's status over a " +
+			"neighbour's link.",
 	},
 	{
 		Name: "relay-cost", Lab: kit.RealKubelets(kit.Joining(kit.OnePool, 0)), Run: relayCost,
-		Doc: "what a neighbour pays for a node that goes over its line: bytes on its WAN link, CPU and memory of its hub in " +
-			"two minutes, beside two minutes of the same hub before",
+		Doc: "What relaying costs the neighbour: bytes on its link, CPU and memory of its hub in two minutes, beside the " +
+			"two minutes before.",
 	},
 	{
 		Name: "relay-abuse", Quick: true, Lab: kit.Joining(twoPools(kit.OnePool), 0), Run: relayAbuse,
-		Doc: "at the port where a hub relays, a stranger without a certificate, another pool's hub, another address than an " +
-			"API server's and a flood are refused and counted; a node of the pool is relayed meanwhile; who asks for the " +
-			"coordinator by its name is passed on to it, and who does so too often is not",
+		Doc: "A stranger without a certificate, another pool's hub, a wrong target address and a flood all try the port " +
+			"where a hub relays. All are refused and counted, while a node of the pool is relayed as usual. Connections " +
+			"for the coordinator are passed on, within limits.",
 	},
 }
 

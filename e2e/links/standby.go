@@ -15,13 +15,14 @@ import (
 var standbyScenarios = []kit.Scenario{
 	{
 		Name: "standby", Lab: withStandby(4), Run: standby,
-		Doc: "a pool with a standby: each of its machines loses its power in turn, with the cloud there and cut off: within " +
-			"5 s a hub forwards for a delegated node and kubectl on site works, and nothing is listed again over the WAN",
+		Doc: "A pool with a standby coordinator: each machine loses its power in turn, with the cloud reachable and with " +
+			"it cut off. Within 5 s a hub forwards for a delegated node and kubectl works on site, and nothing is listed " +
+			"again over the WAN.",
 	},
 	{
 		Name: "split-lan", Lab: withStandby(4), Run: splitLAN,
-		Doc: "the LAN falls into halves with a coordinator each: both halves have a leader while they have a link, a node " +
-			"without one is forwarded by its half, and the half that has no link is shown as it is; joined again, one leads all",
+		Doc: "The LAN splits into two halves with a coordinator each. Each half has a leader while it has a link, and a " +
+			"half without one is shown as it is. Joined again, one leader serves all, and nothing is listed again.",
 	},
 }
 

@@ -24,10 +24,9 @@ import (
 
 var endpointsScenarios = []kit.Scenario{{
 	Name: "endpoints-while-cut", Lab: kit.RealKubelets(kit.OnePool), Run: endpointsWhileCut,
-	Doc: "a pool is cut off; of two Pods behind a Service one crashes and fails its probe, one comes back with another address " +
-		"from a power cut of its node, and a node dies: ten requests a second from a third node are answered by a Pod that is " +
-		"ready, but for a moment after each; the coordinator starts anew meanwhile, and the link heals, and none goes wrong; " +
-		"the same on a node that is cut off alone",
+	Doc: "A pool is cut off and its Services are asked ten times a second. Pods that crash, fail their probe, come back " +
+		"with a new address or were on a node that died stop getting requests within moments. Nothing goes wrong when the " +
+		"coordinator restarts or the link heals. The same on a single node that is cut off alone.",
 }}
 
 const (

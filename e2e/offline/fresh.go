@@ -20,8 +20,8 @@ import (
 var freshScenarios = []kit.Scenario{
 	{
 		Name: "online-reboot", Lab: kit.RealKubelets(kit.OnePool), Run: onlineReboot,
-		Doc: "a StatefulSet's Pods move while their node is off, and the cloud forgets the history of that; the node boots " +
-			"with the cloud at hand: the old Pods never start a container on it",
+		Doc: "A StatefulSet's Pods move away while their node is off, and the cloud forgets the history of that. The node " +
+			"boots with the cloud reachable and never starts a container of the old Pods.",
 	},
 }
 

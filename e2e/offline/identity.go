@@ -28,13 +28,13 @@ const shortLife = 2 * time.Minute
 var identityScenarios = []kit.Scenario{
 	{
 		Name: "join", Quick: true, Lab: kit.Joining(kit.OnePool, 0), Run: join,
-		Doc: "nodes that have a bootstrap token and nothing else become part of the cluster; one that has lost its key joins " +
-			"again with the certificate of a kubelet",
+		Doc: "Nodes with nothing but a bootstrap token become part of the cluster. One that has lost its key joins again " +
+			"with a kubelet's certificate.",
 	},
 	{
 		Name: "offline-days", Lab: kit.Joining(kit.OnePool, shortLife), Run: offlineDays,
-		Doc: "certificates are renewed while they are used; then all nodes are cut off for longer than certificate and " +
-			"token last: they go on, restart, also when the cloud is there and refuses them, and are back with a new token",
+		Doc: "Certificates are renewed under load without a failed request. Then the certificates and the token all " +
+			"expire during a cut: hubs restart and answer, no Pod is restarted, and a new token brings every node back.",
 	},
 }
 

@@ -16,8 +16,9 @@ import (
 
 var monthScenarios = []kit.Scenario{{
 	Name: "offline-month", Lab: kit.RealKubelets(kit.OnePool), Run: offlineMonth,
-	Doc: "a month passes for a hub's disk while the cloud can be asked, and another while the node is cut off; then its power " +
-		"is cut: all its Pods run again, those too whose ConfigMaps and Secrets are immutable or are read for env alone",
+	Doc: "A hub's disk ages a month online and another month cut off; then the power fails. All Pods of the node run " +
+		"again, including those whose ConfigMaps and Secrets are immutable or are read for environment variables only. " +
+		"What nobody needs is forgotten.",
 }}
 
 const (

@@ -13,32 +13,32 @@ import (
 var offlineScenarios = []kit.Scenario{
 	{
 		Name: "offline-restart", Quick: true, Lab: kit.OnePool, Run: offlineRestart,
-		Doc: "a node that neither cloud nor pool can be reached from: its hub, its kubelet and then the whole machine start " +
-			"again, and its Pods run as before, from the hub's disk alone",
+		Doc: "With neither cloud nor pool in reach, the hub, kubelet and then the whole machine restart. The same Pods " +
+			"run again, from the hub's disk alone.",
 	},
 	{
 		Name: "offline-without-hub", Lab: kit.OnePool, Run: offlineWithoutHub,
-		Doc: "the same power cut for a kubelet that finds no hub: its Pods do not run again before it does",
+		Doc: "The same power cut for a kubelet that finds no hub: its Pods do not come back before a hub does.",
 	},
 	{
 		Name: "deleted-while-cut", Quick: true, Lab: kit.OnePool, Run: deletedWhileCut,
-		Doc: "what was deleted in the cloud while a node was cut off, and its hub restarted, is gone from the node once the " +
-			"link heals; no other Pod is restarted",
+		Doc: "What was deleted in the cloud while a node was cut off, and its hub restarted, is gone from the node once " +
+			"the link heals. No other Pod is restarted.",
 	},
 	{
 		Name: "crash-anywhere", Lab: kit.HubsAlone, Run: crashAnywhere,
-		Doc: "a hub is killed 200 times at random moments while everything changes: its clients' watches stay exact, nothing " +
-			"is listed over the WAN again, and what is on its disk is right",
+		Doc: "A hub is killed 200 times at random moments while everything changes. Its clients' watches stay exact, " +
+			"nothing is listed over the WAN again, and what is on its disk is right.",
 	},
 	{
 		Name: "disk-corrupt", Lab: kit.HubsAlone, Run: diskCorrupt,
-		Doc: "bits of the hub's disk are flipped while it is off and nothing can be reached: what it answers is right, or 503; " +
-			"healed, it has everything again",
+		Doc: "Bits on the hub's disk are flipped while it is off and nothing can be reached. Every answer is right or is " +
+			"a 503; once the link heals, the hub has everything again.",
 	},
 	{
 		Name: "disk-full", Lab: kit.RealKubelets(kit.OnePool), Run: diskFull,
-		Doc: "a hub's disk is too small: it serves from memory and says so; what it has in memory alone it has for a container " +
-			"that starts again in a cut, too, though nobody has read it for long; with space again, it has all of it on disk",
+		Doc: "The hub's disk is full: it serves from memory and says so. A container that restarts during a cut still " +
+			"gets its newest Secret. With space again, everything is on disk.",
 	},
 }
 

@@ -21,8 +21,8 @@ import (
 var revokedScenarios = []kit.Scenario{{
 	Name: "revoked-right", Run: revokedRight,
 	Lab: kit.Joining(lab.Config{Pools: 1, Nodes: 3, Timing: lab.Quick, Kubelet: lab.Hollow, NoProxy: true}, 0),
-	Doc: "two ServiceAccounts that read at hubs lose their right: one is quiet for 6 min, and its next requests are refused; " +
-		"one asks every 5 s, and is refused within 10 min; cut off, the node has nothing left for who was refused",
+	Doc: "Two ServiceAccounts lose a right to read at a hub. One that was quiet for 6 minutes is refused at its next " +
+		"request; one that asks every 5 s, within 10 minutes. Cut off, the node has nothing left for either of them.",
 }}
 
 // The ServiceAccounts that lose a right, each on its own node.

@@ -20,8 +20,8 @@ import (
 
 var rolloutScenarios = []kit.Scenario{{
 	Name: "rollout-config", Lab: kit.RealKubelets(kit.OnePool), Run: rolloutConfig,
-	Doc: "a ConfigMap and a Secret used by env are changed after kubelet and hub have let go of them, over a WAN with a round " +
-		"trip of 300 ms, and 20 Deployments are restarted at once: 20 new Pods have the new values",
+	Doc: "A ConfigMap and a Secret used for environment variables change after kubelet and hub have let go of them, and " +
+		"20 Deployments are restarted at once, 300 ms from the cloud. All 20 new Pods have the new values.",
 }}
 
 const (

@@ -21,7 +21,8 @@ import (
 
 var accessScenarios = []kit.Scenario{{
 	Name: "foreign-lease", Quick: true, Lab: kit.OnePool, Run: foreignLease,
-	Doc: "certificates try what they must not do at the coordinator and the cloud: all refused, all logged",
+	Doc: "Certificates try what they must not do: other nodes' Leases, Secrets, unknown and expired certificates, at the " +
+		"coordinator and in the cloud. All are refused and logged.",
 }}
 
 // Names of the certificates in the lab's keys that every API must refuse.

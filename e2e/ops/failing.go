@@ -23,8 +23,9 @@ import (
 
 var failingScenarios = []kit.Scenario{{
 	Name: "failing-cloud", Lab: kit.RealKubelets(kit.OnePool), Run: failingCloud,
-	Doc: "for one node of three a balancer answers 503 for 5 minutes: a Pod that was bound to it before starts, one that " +
-		"crashes starts again, its heartbeats are delegated, and reads come from what its hub has; then all is as before",
+	Doc: "For one node of three a load balancer answers 503 for five minutes. A Pod that was bound before starts, one " +
+		"that crashes restarts, heartbeats are delegated and reads come from what the hub has. Then everything is as " +
+		"before.",
 }}
 
 const (

@@ -27,14 +27,15 @@ import (
 var familyScenarios = []kit.Scenario{
 	{
 		Name: "ipv6", Lab: ofFamily(lab.IPv6), Run: ipv6Alone,
-		Doc: "cloud, nodes, Pods and Services of IPv6 alone: hubs join, a cut node is delegated, and its Pods stay; get, logs, " +
-			"exec and top work on site; power-cycled while it reaches nobody, its Pods run again; nothing speaks IPv4",
+		Doc: "Cloud, nodes, Pods and Services with IPv6 only. Hubs join, a node that is cut off is delegated and keeps " +
+			"its Pods, and `get`, `logs`, `exec` and `top` work on site. After a power cut with nothing in reach its Pods " +
+			"run again. Nothing speaks IPv4.",
 	},
 	{
 		Name: "dual-stack", Lab: ofFamily(lab.DualStack), Run: dualStack,
-		Doc: "nodes, Pods and Services of both IP families: the pool shares the EndpointSlices of both, listed once; a cut " +
-			"node is delegated, and its Service answers at both addresses; the coordinator serves at both, hubs go to the " +
-			"first, and to the other once an administrator says so",
+		Doc: "Nodes, Pods and Services with both IP families. The pool shares the EndpointSlices of both, listed once. A " +
+			"cut node's Service answers at both addresses. Hubs use the coordinator's first address, or the other one " +
+			"where an administrator says so.",
 	},
 }
 

@@ -17,9 +17,10 @@ import (
 var filledScenarios = []kit.Scenario{
 	{
 		Name: "coordinator-restart-while-cut", Lab: kit.Joining(kit.OnePool.AsInstalled(), 0), Run: restartWhileCut,
-		Doc: "all WAN links of the pool are cut and the coordinator is killed: within 10 s of its start a hub without a link " +
-			"has filled it, kubectl prints there what it did in the cloud, and every command of docs/operations.md works; no " +
-			"client's watch goes back; with one link healed its node leads, and nothing is listed again over the WAN",
+		Doc: "All links of the pool are cut, and the coordinator is killed and comes back empty. Within 10 s a hub " +
+			"without a link has filled it, kubectl prints what it did in the cloud, and every command of " +
+			"`docs/operations.md` works. No watch goes backwards. One link heals, and nothing is listed again over the " +
+			"WAN.",
 	},
 }
 

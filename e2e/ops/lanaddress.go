@@ -23,8 +23,8 @@ import (
 
 var lanScenarios = []kit.Scenario{{
 	Name: "lan-address", Lab: internalWAN(kit.RealKubelets(kit.OnePool).AsInstalled()), Run: lanAddress,
-	Doc: "Nodes whose InternalIP is their WAN address: once an administrator has said where they are on the LAN, a node that " +
-		"is cut off is delegated, and its logs are there on site; a node may not say it itself",
+	Doc: "Nodes whose InternalIP is their WAN address. Once an administrator has said where they are on the LAN, a node " +
+		"that is cut off is delegated and its logs can be read on site. A node may not say so itself.",
 }}
 
 func internalWAN(c lab.Config) lab.Config {

@@ -21,8 +21,8 @@ import (
 
 var leakedKeyScenarios = []kit.Scenario{{
 	Name: "leaked-coordinator-key", Quick: true, Lab: kit.OnePool.AsInstalled(), Run: leakedCoordinatorKey,
-	Doc: "somebody has a coordinator's key for kubelets, and tries it at the cloud's API server: no list, no Secret, no " +
-		"kubelet, no Pod, whatever binding an old chart has left; logs, exec and top at the coordinator go on",
+	Doc: "Somebody has a coordinator's key for kubelets and tries it at the cloud's API server, with an old chart's " +
+		"binding too: no list, no Secret, no node, no Pod. `logs`, `exec` and `top` at the coordinator keep working.",
 }}
 
 const (

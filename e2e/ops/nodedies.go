@@ -22,9 +22,10 @@ import (
 var nodeDiesScenarios = []kit.Scenario{{
 	Name: "coordinator-node-dies-while-cut", Run: coordinatorNodeDies,
 	Lab: kit.Joining(lab.Config{Pools: 1, Nodes: 4, Timing: lab.Quick}.AsInstalled(), 0),
-	Doc: "an installed pool with a standby is cut off, and the machine of its coordinator loses its power: within 5 s `get`, " +
-		"`logs` and `exec` work at the standby, also by way of any hub, and it has every node's heartbeats and a Pod's crash; one " +
-		"link heals: its node leads there and speaks for the others; with all back, both coordinators serve and no Pod was replaced",
+	Doc: "An installed pool with a standby is cut off, and its coordinator's machine loses its power. Within 5 s `get`, " +
+		"`logs` and `exec` work at the standby, and through any hub, and it shows every node's heartbeats and a Pod's " +
+		"crash. One link heals, and its node leads and speaks for the others. With everything back, both coordinators " +
+		"serve and no Pod was replaced.",
 }}
 
 // afterLoss is how soon delegation and kubectl on site are back after any machine's loss. A scenario fails at three times that.

@@ -15,8 +15,8 @@ import (
 var notReadyScenarios = []kit.Scenario{{
 	Name: "not-ready-cloud", Run: notReadyCloud,
 	Lab: kit.Beside(lab.Config{Nodes: 3, Kubelet: lab.Hollow, NoProxy: true}, 1),
-	Doc: "the cloud answers /readyz with 500 for 60 s, and serves everything else: no link is called down, no connection is " +
-		"reset, nobody is delegated",
+	Doc: "The cloud answers `/readyz` with 500 for 60 s and serves everything else. No link is called down, no connection " +
+		"is reset, and nobody is delegated.",
 }}
 
 const notReadyFor = time.Minute

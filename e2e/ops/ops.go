@@ -25,14 +25,16 @@ import (
 var opsScenarios = []kit.Scenario{
 	{
 		Name: "ops-while-cut", Lab: withKubectlOlder(kit.Joining(kit.OnePool.AsInstalled(), 0)), Run: opsWhileCut,
-		Doc: "logs, exec, attach, cp, port-forward, describe, events, get and get -w print at a coordinator what they print " +
-			"through the cloud, over WebSocket and SPDY, with our kubectl and an older one, also with the pool cut off; a " +
-			"crash is shown then, and every command of docs/operations.md works; healed, cloud and pool agree",
+		Doc: "`logs`, `exec`, `attach`, `cp`, `port-forward`, `describe`, `events`, `get` and `get -w` print at a " +
+			"coordinator what they print through the cloud, over WebSocket and SPDY, with this kubectl and the previous " +
+			"minor version, connected and cut off. A crash is visible then, and every command of `docs/operations.md` " +
+			"works. Once healed, cloud and pool agree.",
 	},
 	{
 		Name: "ops-denied", Lab: lab.Config{Pools: 2, Nodes: 3, Timing: lab.Quick}.AsInstalled(), Run: opsDenied,
-		Doc: "an operator tries to change something, to read Secrets, to be somebody else; others try with another pool's, a " +
-			"node's and a stranger's certificate: all refused, with what to do instead, and logged",
+		Doc: "Operators try to write, read Secrets and impersonate at a coordinator; other pools, other nodes and " +
+			"strangers try to list, read logs, stream and change Pods. All are refused, and operators are told what to do " +
+			"instead.",
 	},
 }
 

@@ -23,8 +23,8 @@ import (
 
 var ownObjectScenarios = []kit.Scenario{{
 	Name: "own-objects", Quick: true, Lab: kit.OnePool, Run: ownObjects,
-	Doc: "the operators' kubectl shows each node's Node, Pods, ConfigMaps and Events at the coordinator as the cloud has them: " +
-		"also from a node that is cut off, after the coordinator came back empty, and gone when gone",
+	Doc: "kubectl at the coordinator shows each node's Node, Pods, ConfigMaps and Events as the cloud has them: from a " +
+		"node that is cut off, and after the coordinator came back empty. What is deleted is gone.",
 }}
 
 const ownConfig = "own-config"

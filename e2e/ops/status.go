@@ -22,9 +22,9 @@ import (
 
 var statusScenarios = []kit.Scenario{{
 	Name: "status-while-cut", Lab: kit.RealKubelets(kit.OnePool), Run: statusWhileCut,
-	Doc: "a Pod of a node that is cut off crashes: operators see its restarts, its Events and the node's heartbeats at the " +
-		"coordinator, also one that has come back empty; healed, the cloud has them, each once, and no Pod is restarted; the " +
-		"same with all links of the pool cut",
+	Doc: "A Pod crashes on a node that is cut off. Operators see its restarts, its Events and the node's heartbeats at " +
+		"the coordinator, even one that came back empty. Once healed, the cloud has each of them once, and no Pod is " +
+		"restarted. The same with all links of the pool cut.",
 }}
 
 const (

@@ -29,9 +29,9 @@ var stormScenarios = []kit.Scenario{{
 		Pools: 1, Nodes: 30, Timing: lab.Stock, Kubelet: lab.Hollow, NoKubelet: true, NoProxy: true,
 	},
 	Run: statusStorm,
-	Doc: "30 nodes of 100 Pods change the status of all of them at once, connected and with the pool cut off: the coordinator " +
-		"shows all and stays within its memory; healed, the cloud has them. The hubs are real; what kubelets ask of them is " +
-		"played, with kubelet's own heartbeats, informers, order and pace",
+	Doc: "30 nodes of 100 Pods change all statuses at once, connected and cut off. The coordinator shows all of them and " +
+		"stays within its memory; once healed, cloud and pool agree. The hubs are real; kubelets' requests are played " +
+		"with kubelet's own order and pace.",
 }}
 
 const (

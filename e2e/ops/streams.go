@@ -32,8 +32,8 @@ import (
 
 var streamScenarios = []kit.Scenario{{
 	Name: "streams", Quick: true, Lab: kit.RealKubelets(kit.OnePool), Run: streams,
-	Doc: "through a hub: watch in JSON and protobuf, followed logs, exec and port-forward over SPDY and WebSocket, " +
-		"big bodies, failures as Status",
+	Doc: "Through a hub: watches in JSON and protobuf, followed logs, exec and port-forward over SPDY and WebSocket, " +
+		"large bodies, and failures reported as a Status.",
 }}
 
 // proxyToHub serves CONNECT on a loopback address and connects to a node's hub, for clients that dial by themselves. It

@@ -16,8 +16,9 @@ import (
 var betterLeaderScenarios = []kit.Scenario{{
 	Name: "better-leader", Run: betterLeader,
 	Lab: lab.Config{Pools: 1, Nodes: 4, Timing: lab.Stock, Kubelet: lab.Hollow, NoProxy: true},
-	Doc: "the leader's line gets 600 ms long and loses 5 %, others have good ones: leadership moves once, nothing is listed " +
-		"again over the WAN, a delegated node stays forwarded; while lines are equal nothing moves",
+	Doc: "The leader's link gains 600 ms and loses 5 % of its packets. Within about 100 s a node with a good link leads " +
+		"instead, once. Nothing is listed again over the WAN, a delegated node stays forwarded, and while links are equal " +
+		"nothing moves.",
 }}
 
 // movesIn is how long it may take until a leader with a bad line is another: half a minute until its heartbeats say so, and one

@@ -18,8 +18,8 @@ var faultsScenarios = []kit.Scenario{
 	{
 		Name: "random-faults", Run: randomFaults,
 		Lab: lab.Config{Pools: 1, Nodes: 3, Timing: lab.Quick, Kubelet: lab.Hollow},
-		Doc: "40 faults drawn by a seed (" + seedVariable + "), often two at a time, while 20 objects a second change: every " +
-			"client's watch is exact, no living node is NotReady",
+		Doc: "40 random faults, often two at a time, while 20 objects change every second. Every client's watch is exact, and " +
+			"no living node is NotReady. `" + seedVariable + "` repeats a run's faults.",
 	},
 }
 

@@ -21,8 +21,9 @@ var herdScenarios = []kit.Scenario{
 			Pools: herdPools, Nodes: 200 / herdPools, Timing: lab.Quick, Kubelet: lab.Hollow, NoKubelet: true, NoProxy: true,
 		},
 		Run: thunderingHerd,
-		Doc: "200 hubs lose the cloud at once and come back at once, by their links, by the cloud's restart and by their own: " +
-			"nobody lists anything again, but for a few where the cloud has forgotten",
+		Doc: "200 hubs lose the cloud and regain it at the same moment: by their links, by a restart of the cloud, by a " +
+			"restart of their own. Nobody lists anything again, or once per pool where the cloud has forgotten its " +
+			"history.",
 	},
 }
 

@@ -29,8 +29,9 @@ import (
 
 var machineryScenarios = []kit.Scenario{{
 	Name: "machinery", Quick: true, Lab: kit.HubsAlone, Run: apiMachinery,
-	Doc: "what Kubernetes' API machinery tests do gives the same through a hub as directly: with a token, as the node, and " +
-		"from what the hub keeps; client-go's informers and kubectl too",
+	Doc: "What Kubernetes' API-machinery tests exercise (watches, pagination, apply, patches, tables, negotiation and " +
+		"more) gives the same answer through a hub as directly, apart from the differences listed in " +
+		"`e2e/machinery/exceptions.go`.",
 }}
 
 // apiMachinery runs the suite twice: with an administrator's token, which the hub forwards, and as the node, whose

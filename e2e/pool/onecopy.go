@@ -20,8 +20,8 @@ var oneCopyScenarios = []kit.Scenario{
 	{
 		Name: "one-copy-small", Quick: true, Lab: oneCopyPool(6),
 		Run: copyCase{services: 100, endpoints: 20, quiet: 4 * time.Second, perSecond: 60, churn: 5 * time.Second}.run,
-		Doc: "6 nodes, 100 Services of 20 endpoints, a rolling update: the pool's WAN links carry no more than one node's " +
-			"own copy does",
+		Doc: "Six nodes, 100 Services of 20 endpoints and a rolling update: the pool's WAN links carry no more than one " +
+			"node's own copy would.",
 	},
 	largeCopy(3), largeCopy(10), largeCopy(30),
 	{
@@ -30,15 +30,15 @@ var oneCopyScenarios = []kit.Scenario{
 			services: 200, endpoints: 50, quiet: 30 * time.Second, perSecond: 10, churn: 30 * time.Second,
 			shape: line.Shape{Rate: 2_000_000, Delay: 20 * time.Millisecond, Queue: 256 << 10}, patience: 5 * time.Minute,
 		}.run,
-		Doc: "10 nodes that share 2 Mbit/s, 200 Services of 50 endpoints, 10 updates a second: with hubs the pool is filled " +
-			"sooner, from the start of its hubs on, and keeps up",
+		Doc: "Ten nodes share 2 Mbit/s, with 200 Services of 50 endpoints and ten updates a second. With hubs the pool is " +
+			"filled sooner and keeps up; ten nodes without hubs cannot.",
 	},
 	{
 		Name: "one-copy-services", Lab: oneCopyPool(10),
 		Run: copyCase{
 			services: 1000, endpoints: 50, quiet: 15 * time.Second, perSecond: 100, churn: 30 * time.Second, both: true,
 		}.run,
-		Doc: "as one-copy-10, with clients that read Services, too, as kube-proxy does",
+		Doc: "`one-copy-10` with clients that also read Services, as kube-proxy does.",
 	},
 }
 
@@ -48,8 +48,8 @@ func largeCopy(nodes int) kit.Scenario {
 	return kit.Scenario{
 		Name: fmt.Sprintf("one-copy-%d", nodes), Lab: oneCopyPool(nodes),
 		Run: copyCase{services: 1000, endpoints: 50, quiet: churn, perSecond: 100, churn: churn}.run,
-		Doc: fmt.Sprintf("%d nodes, 1000 Services of 50 endpoints, a rolling update: the pool's WAN links carry no more "+
-			"than one node's own copy does", nodes),
+		Doc: fmt.Sprintf("%d nodes, 1000 Services of 50 endpoints and a rolling update: the pool's WAN links carry no more than "+
+			"one node's own copy would.", nodes),
 	}
 }
 

@@ -22,8 +22,9 @@ var sharingPool = lab.Config{Pools: 1, Nodes: 3, Timing: lab.Quick, Kubelet: lab
 var sharingScenarios = []kit.Scenario{
 	{
 		Name: "handover", Quick: true, Lab: sharingPool, Run: handover,
-		Doc: "leader, coordinator and hubs are killed, paused and cut off while 50 objects a second change in the cloud: every " +
-			"client's watch is exact, each resource is listed over the WAN once",
+		Doc: "Leader, coordinator and hubs are killed, paused and cut off while 50 objects change every second. Every " +
+			"client's watch is exact when compared with the cloud's own history, EndpointSlices cross the WAN in one " +
+			"list, and kube-proxy's rules and CoreDNS's answers are right.",
 	},
 }
 

@@ -24,8 +24,8 @@ var thinScenarios = []kit.Scenario{
 	{
 		Name: "thin-line", Run: thinLine,
 		Lab: lab.Config{Pools: 1, Nodes: 3, Timing: lab.Stock, Kubelet: lab.Hollow, NoProxy: true},
-		Doc: "128 kbit/s, 600 ms and 64 KB of queue: a fresh pool fills with 1000 Services of 50 endpoints, once; " +
-			"meanwhile heartbeats are on time. Beside a node without a hub on the same line",
+		Doc: "128 kbit/s, 600 ms and a 64 KB queue: a fresh pool fills with 1000 Services of 50 endpoints, once, and " +
+			"heartbeats stay on time meanwhile. A node without a hub runs beside it on the same kind of link.",
 	},
 }
 

@@ -16,8 +16,8 @@ import (
 
 var clockScenarios = []kit.Scenario{{
 	Name: "clock-step", Lab: lab.Config{Pools: 1, Nodes: 3, Timing: lab.Stock}, Run: clockStep,
-	Doc: "clocks of nodes step an hour back and forth, with Kubernetes' own timing: of one that reports itself, of one that " +
-		"is cut off, of the whole pool: none turns NotReady",
+	Doc: "Nodes' clocks jump an hour forwards and backwards, with Kubernetes' own timing: on a connected node, on one " +
+		"that is cut off, in the whole pool. No node turns NotReady.",
 }}
 
 // beats are heartbeats of nodes whose kubelets are off, sent through their hubs with stamps of a clock that can be put.

@@ -33,9 +33,9 @@ import (
 
 var controllerScenarios = []kit.Scenario{{
 	Name: "compromised-controller", Lab: kit.OnePool.AsInstalled(), Run: compromisedController,
-	Doc: "somebody has coordinator-controller's token, then coordinator-approver's, and tries to become an administrator: by " +
-		"Secrets, certificates, workloads, Nodes, Pods and roles: refused, and the API server counts it; meanwhile a " +
-		"coordinator is made anew",
+	Doc: "Somebody has coordinator-controller's token, then coordinator-approver's, and tries to become an administrator " +
+		"through Secrets, certificates, workloads, Nodes, Pods and roles. All attempts are refused and counted by the API " +
+		"server, while a coordinator is being recreated.",
 }}
 
 const (

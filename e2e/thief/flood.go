@@ -30,12 +30,13 @@ var fourNodes = lab.Config{Pools: 1, Nodes: 4, Timing: lab.Quick}
 
 var floodScenarios = []kit.Scenario{{
 	Name: "stalled-requests", Lab: fourNodes, Run: stalledRequests,
-	Doc: "a node is cut off while 16, and then 200, requests with bodies that do not come stand at its hub's own port, and as " +
-		"many of another node's at the coordinator: it stays Ready",
+	Doc: "A node is cut off while 16, then 200, requests whose bodies never arrive occupy its hub's own port, and as many " +
+		"from another node occupy the coordinator. The node stays Ready.",
 }, {
 	Name: "event-flood", Lab: fourNodes, Run: eventFlood,
-	Doc: "a node floods the pool's coordinator with Events, Nodes, Pods, watches, connections and pushes: refused, counted, " +
-		"and named in the log; the coordinator goes on, and so do the heartbeats of a node that is cut off",
+	Doc: "A node floods the pool's coordinator with Events, Nodes, Pods, watches, connections and pushes. They are " +
+		"refused, counted and logged by name; the coordinator keeps working, and so do the heartbeats of a node that is " +
+		"cut off.",
 }}
 
 // coordinatorFor returns how a node reaches its pool's coordinator over its own LAN link, with its own certificate.

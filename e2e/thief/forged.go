@@ -18,8 +18,8 @@ import (
 
 var forgedScenarios = []kit.Scenario{{
 	Name: "forged-coordinator", Lab: kit.OnePool.AsInstalled(), Run: forgedCoordinator,
-	Doc: "a node makes a mirror Pod with the labels of its pool's coordinator: it is refused; where the policy is missing, no " +
-		"hub and no operator is sent there, an Event names the Pod, and it holds no deletion up",
+	Doc: "A node creates a mirror Pod with the labels of its pool's coordinator, and is refused. Where the policy is " +
+		"missing, no hub and no operator is sent there, an Event names the Pod, and it blocks no deletion.",
 }}
 
 // forged is the name of the Pod; a newer one of a later name would have counted before.

@@ -21,8 +21,9 @@ import (
 
 var hopperScenarios = []kit.Scenario{{
 	Name: "pool-hopper", Lab: kit.OnePool.AsInstalled(), Run: poolHopper,
-	Doc: "whoever has a node's certificate tries to get into another pool: by a label, by its status, and by registering anew " +
-		"once its Node was deleted: refused, and without a right there; the names of pools' reports are refused to all",
+	Doc: "Whoever has a node's certificate tries to get into another pool: by a label, by its status, and by registering " +
+		"again after its Node was deleted. Each attempt is refused, or ends without rights there. The names of pools' " +
+		"reports are refused to everybody.",
 }}
 
 // elsewhere is the pool that the thief wants to get into. Its nodes are objects only.

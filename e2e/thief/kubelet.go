@@ -20,8 +20,9 @@ import (
 
 var kubeletScenarios = []kit.Scenario{{
 	Name: "forged-kubelet", Lab: kit.OnePool.AsInstalled(), Run: forgedKubelet,
-	Doc: "a kubelet that has signed its own certificate is known by it, also to a coordinator that starts anew while cut off; " +
-		"another node tells of another certificate for it, and a local user holds its port while it is down: refused",
+	Doc: "A kubelet that signed its own certificate is recognised by it, even by a coordinator that restarts while cut " +
+		"off. Another node that reports a different certificate for it, and a local user who takes its port while it is " +
+		"down, are refused.",
 }}
 
 // kubeletsPort is where a kubelet serves.

@@ -28,10 +28,9 @@ import (
 
 var lanScenarios = []kit.Scenario{{
 	Name: "lan-stranger", Lab: kit.Joining(fourNodes, 0), Run: lanStranger,
-	Doc: "a host without a certificate, of six addresses, keeps 1320 connections standing at the coordinator and at a hub's " +
-		"port for Pods, and makes tokens up: refused, counted and named; a node that is cut off stays Ready, memory has a " +
-		"bound, " +
-		"others are served",
+	Doc: "A host without a certificate holds 1320 connections from six addresses at the coordinator and at a hub's port " +
+		"for Pods, and invents tokens. It is refused, counted and named; a node that is cut off stays Ready, memory is " +
+		"bounded, others are served.",
 }}
 
 const (

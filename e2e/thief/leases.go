@@ -25,14 +25,14 @@ import (
 var leaseScenarios = []kit.Scenario{
 	{
 		Name: "poisoned-lease", Lab: kit.OnePool.AsInstalled(), Run: poisonedLease,
-		Doc: "a node acts as its pool's forwarder and writes a neighbour's Lease: unmarked, from 2099, for another holder: " +
-			"only marked renewals pass; the neighbour, connected or cut off, never turns NotReady, and its taint changes " +
-			"twice a minute",
+		Doc: "A node acts as its pool's forwarder and writes a neighbour's Lease: unmarked, dated 2099, for another " +
+			"holder. Only marked renewals pass. The neighbour, connected or cut off, never turns NotReady, and its taint " +
+			"changes at most twice a minute.",
 	},
 	{
 		Name: "idle-leader", Lab: kit.OnePool.AsInstalled(), Run: idleLeader,
-		Doc: "a node holds the election Lease and forwards nothing: a follower accuses it, another leads, it is barred, " +
-			"and the node that is cut off meanwhile never turns NotReady",
+		Doc: "A node holds the election Lease and forwards nothing. A follower accuses it, another hub leads, the idle " +
+			"node is barred, and the node that is cut off meanwhile never turns NotReady.",
 	},
 }
 

@@ -37,8 +37,9 @@ var liarScenarios = []kit.Scenario{{
 		Pools: 1, Nodes: 4, Timing: lab.Quick, Kubelet: lab.Hollow, NoProxy: true,
 		HubFlags: []string{"--compare-every=" + compareEvery.String()},
 	},
-	Doc: "an honest leader is not accused while objects change; then its machine's owner leads with the node's key, and pushes " +
-		"other endpoints for a tenth of the EndpointSlices: followers name it by Event and metric within their time",
+	Doc: "An honest leader is not accused while objects change. Then its machine's owner leads with the node's key and " +
+		"pushes false endpoints for a tenth of the EndpointSlices: followers name it by Event and metric within the " +
+		"stated time.",
 }}
 
 const slicesPath = "/apis/discovery.k8s.io/v1/endpointslices"

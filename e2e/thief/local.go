@@ -25,8 +25,9 @@ import (
 
 var localScenarios = []kit.Scenario{{
 	Name: "local-thief", Lab: kit.RealKubelets(kit.OnePool), Run: localThief,
-	Doc: "a user without rights and a container on the host's network try for the node's Secrets, tokens, certificate and " +
-		"Lease at the hub's own port, sniff the loopback interface, and take the port while the hub is down: nothing",
+	Doc: "A user without rights and a container on the host's network go for the node's Secrets, tokens, certificate and " +
+		"Lease at the hub's own port, sniff the loopback interface, and take the port while the hub is down. They get " +
+		"nothing.",
 }}
 
 const (

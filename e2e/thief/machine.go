@@ -27,9 +27,9 @@ import (
 
 var machineScenarios = []kit.Scenario{{
 	Name: "stolen-machine", Lab: kit.RealKubelets(kit.Joining(kit.OnePool, 0)), Run: stolenMachine,
-	Doc: "somebody has a node's whole disk: he shows kubelet's token at other hubs, the coordinator and the cloud, poses as a " +
-		"neighbour's hub, the coordinator and the cloud with the hub's keys, and starts the hub from its cache: " +
-		"refused and seen; the cache with its key has that node's Secrets and no other's, and none without the key",
+	Doc: "Somebody has a node's whole disk: he shows kubelet's token at other hubs, the coordinator and the cloud, poses " +
+		"as each of them with the hub's keys, and starts the hub from its cache. He is refused and noticed. The cache " +
+		"with its key holds that node's Secrets and nobody else's; without the key, none.",
 }}
 
 // neighboursSecret is what no Pod on the stolen machine has.

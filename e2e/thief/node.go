@@ -29,9 +29,9 @@ import (
 
 var nodeScenarios = []kit.Scenario{{
 	Name: "stolen-node", Lab: lab.Config{Pools: 2, Nodes: 3, Timing: lab.Quick}.AsInstalled(), Run: stolenNode,
-	Doc: "somebody has a node's certificate and key elsewhere, and tries with kubectl what is other nodes' and another pool's, " +
-		"in the cloud, at both coordinators and at kubelets: refused; once the node is denied and its Node deleted, the " +
-		"certificate opens nothing at the coordinator, and in the cloud a Node of no pool",
+	Doc: "Somebody has a node's certificate and key elsewhere and goes for other nodes' and other pools' objects with " +
+		"kubectl: in the cloud, at both coordinators and at kubelets. He is refused. Once the node is denied and its Node " +
+		"deleted, the certificate opens nothing at the coordinator, and only a Node without a pool in the cloud.",
 }}
 
 func stolenNode(t *kit.T) {

@@ -32,10 +32,10 @@ import (
 
 var operatorScenarios = []kit.Scenario{{
 	Name: "operator-overreach", Lab: kit.OnePool.AsInstalled(), Run: operatorOverreach,
-	Doc: "an operator enters a workload, and tries every Pod that is part of its node: refused by exec, attach and " +
-		"port-forward, with a reason and a line in the audit log; a person gets a certificate of her own, by name, and enters " +
-		"them while it holds; what is opened and refused while the pool is cut off is told to the cloud after healing, once; a " +
-		"denied user and a denied certificate end",
+	Doc: "An operator enters a workload and then tries every Pod that is part of its node: `exec`, `attach` and " +
+		"`port-forward` refuse with a reason and a line in the audit log. A person with a certificate in her own name " +
+		"enters them while it lasts. What was opened and refused while the pool was cut off is reported to the cloud " +
+		"after healing, once. A denied user and a denied certificate are shut out.",
 }}
 
 // workspace is the namespace of the operator's Pods.

@@ -26,9 +26,9 @@ import (
 
 var serverScenarios = []kit.Scenario{{
 	Name: "forged-server", Lab: kit.OnePool, Run: forgedServer,
-	Doc: "whoever has a node's certificate claims the API server's address, a Service's, and others, and asks for serving " +
-		"certificates for them, at its pool's authority too, a hundred times: none is approved but for an address that a " +
-		"person has allowed and nobody has, and one for its hub in that one's own name",
+	Doc: "Whoever has a node's certificate claims the API server's address, a Service's and others, and asks for serving " +
+		"certificates for them a hundred times, at its pool's authority too. None is approved, except for an address that " +
+		"a person has allowed and nobody else has, and for its own hub's name.",
 }}
 
 // serverTries is how long the controller has to approve what it must not: it judges again after 2, 4 and 8 s.

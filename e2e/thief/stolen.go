@@ -21,9 +21,9 @@ import (
 
 var stolenScenarios = []kit.Scenario{{
 	Name: "stolen-coordinator", Lab: lab.Config{Pools: 2, Nodes: 3, Timing: lab.Quick}.AsInstalled(), Run: stolenCoordinator,
-	Doc: "somebody has all that a coordinator's Pod mounts, and tries each key at the cloud, at another pool's kubelets and " +
-		"coordinator: refused; in its own pool it gets into Pods and reads metrics, and nothing else of kubelet's, until a " +
-		"person changes spec.rekey; the coordinator goes on",
+	Doc: "Somebody has everything that a coordinator's Pod mounts and tries each key in the cloud and at another pool's " +
+		"kubelets and coordinator. All are refused. In its own pool the key enters Pods and reads metrics, and nothing " +
+		"else of kubelet's, until a person changes `spec.rekey`; the coordinator keeps running.",
 }}
 
 // loot are the keys that a coordinator's Pod mounts, by what they are for.

@@ -1,0 +1,44 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+)
+
+//go:generate go test . -count=1 -run ^TestThePageIsOfTheScenarios$ -update
+
+// head is how the page begins, with ~ for backticks.
+const head = `# Scenarios
+
+<!-- Generated from the scenarios' own descriptions by "go generate ./e2e": change those, not this page. -->
+
+A scenario boots a lab of real Kubernetes components, breaks it, and compares what the cloud's watches reported with what must
+be seen. ~make test~ runs the %d quick ones, ~make e2e~ all %d, some of them with Kubernetes' own timing. To run one, with what it
+measured at the end:
+
+~~~
+bin/yurtlab run cut-one
+~~~
+
+The [tour](TOUR.md#where-do-i-change-) says which code decides what a scenario shows, and
+[CONTRIBUTING](../CONTRIBUTING.md#a-new-scenario) how to add one.
+`
+
+// Page returns docs/scenarios.md: every scenario's own description, theme by theme.
+func Page() string {
+	quick := 0
+	for _, s := range All() {
+		if s.Quick {
+			quick++
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, strings.ReplaceAll(head, "~", "`"), quick, len(All()))
+	for _, t := range Themes() {
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| scenario | | what must be seen |\n| --- | --- | --- |\n", t.Title, t.Doc)
+		for _, s := range t.Scenarios {
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", s.Name, pace(s), strings.ReplaceAll(s.Doc, "|", `\|`))
+		}
+	}
+	return b.String()
+}
