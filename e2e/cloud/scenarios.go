@@ -12,6 +12,6 @@ import (
 // Scenarios returns the scenarios of this theme, in the order of their runs.
 func Scenarios() []kit.Scenario {
 	return slices.Concat(cloudLieScenarios, autonomyScenarios, caChangeScenarios, installedScenarios, ownPoolScenarios,
-		lifeScenarios, missingKindScenarios, movedScenarios, notReadyScenarios, rotationScenarios, poolCutScenarios, restoredScenarios,
-		settingsScenarios, smallPoolScenarios, standbyScenarios)
+		lifeScenarios, missingKindScenarios, movedScenarios, notReadyScenarios, rotationScenarios, poolCutScenarios,
+		restoredScenarios, settingsScenarios, smallPoolScenarios, standbyScenarios)
 }

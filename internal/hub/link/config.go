@@ -132,8 +132,8 @@ func Beside() Timing {
 	return t
 }
 
-// Nowhere is the timing for who is not known to be anywhere: asking costs processor time, and nobody answers. Give it another once
-// that is known.
+// Nowhere is the timing for who is not known to be anywhere: asking costs processor time, and nobody answers. Give it another
+// once that is known.
 func Nowhere() Timing {
 	t := Near()
 	t.DownInterval = 30 * time.Second
