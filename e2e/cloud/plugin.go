@@ -1,14 +1,18 @@
 package cloud
 
 import (
+	"archive/tar"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"slices"
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"yurtcoordinator/e2e/kit"
@@ -19,20 +23,26 @@ import (
 func pluginSays(t *kit.T, node, about, state, happened string) {
 	var leader string
 	t.Eventually(70*time.Second, "kubectl yurt shows the pool as it is", func() error {
-		var pools []struct {
-			Name, Coordinator, CoordinatorNode, Leader string
-			Nodes, Ready                               int
-			Delegated                                  []string
+		var said struct {
+			Items []struct {
+				Metadata                             struct{ Name string }
+				Coordinator, CoordinatorNode, Leader string
+				Nodes, Ready                         int
+				Delegated, Problems                  []string
+			}
 		}
-		if err := yurt(t, "cloud", &pools, "status", "p1"); err != nil {
+		if err := yurt(t, "cloud", &said, "status", "p1"); err != nil {
 			return err
 		}
+		pools := said.Items
 		var cut []string
 		if state == "Delegated" {
 			cut = []string{about}
 		}
-		if len(pools) != 1 || pools[0].Name != "p1" || pools[0].Coordinator != "Ready" || pools[0].CoordinatorNode != node ||
-			pools[0].Nodes != t.Config.Nodes || pools[0].Ready != t.Config.Nodes || !slices.Equal(pools[0].Delegated, cut) {
+		if len(pools) != 1 || pools[0].Metadata.Name != "p1" || pools[0].Coordinator != "Ready" ||
+			pools[0].CoordinatorNode != node ||
+			pools[0].Nodes != t.Config.Nodes || pools[0].Ready != t.Config.Nodes || !slices.Equal(pools[0].Delegated, cut) ||
+			len(pools[0].Problems) != len(cut) {
 			return fmt.Errorf("status: %+v; want p1 with its coordinator on %s, all Ready, and %v delegated", pools, node, cut)
 		}
 		leader = pools[0].Leader
@@ -65,6 +75,8 @@ func pluginSays(t *kit.T, node, about, state, happened string) {
 		})
 	}
 	trafficIsTold(t)
+	checkSays(t, about, state == "Delegated")
+	bundleHasNoSecrets(t)
 	said, err := yurtPrints(t, "cloud", "leader", "p1")
 	if err != nil || strings.TrimSpace(said) != leader {
 		t.Fail("leader p1: %q, %v; want %s", said, err, leader)
@@ -79,6 +91,74 @@ func pluginSays(t *kit.T, node, about, state, happened string) {
 	if printed, err := yurtPrints(t, "cloud", "why", "no-such-node"); err == nil {
 		t.Fail("why no-such-node: %s", printed)
 	}
+}
+
+// checkSays has `kubectl yurt check` find a node's link down, or nothing but what is well.
+func checkSays(t *kit.T, node string, down bool) {
+	t.Eventually(20*time.Second, "kubectl yurt check says how "+node+" is", func() error {
+		var check struct {
+			OK       bool
+			Findings []struct{ Level, What, Why string }
+		}
+		if err := yurt(t, "cloud", &check, "check", node); err != nil {
+			return err
+		}
+		for _, f := range check.Findings {
+			if f.What == "heartbeat" && (f.Level == "warn") != down || f.Level == "fail" {
+				return fmt.Errorf("it finds %+v", check.Findings)
+			}
+		}
+		return nil
+	})
+	named, err := yurtPrints(t, "cloud", "status", "--problems", "-o", "name")
+	t.Must(err)
+	if strings.Contains(named, "nodepool.apps.openyurt.io/p1\n") != down {
+		t.Fail("status --problems names %q", named)
+	}
+}
+
+// bundleHasNoSecrets packs what is known of the pool, and looks in it for what its Secrets hold.
+func bundleHasNoSecrets(t *kit.T) {
+	packed, err := yurtPrints(t, "cloud", "bundle", "p1", "-f", "-")
+	t.Must(err)
+	unzipped, err := gzip.NewReader(strings.NewReader(packed))
+	t.Must(err)
+	var text strings.Builder
+	archive, files := tar.NewReader(unzipped), 0
+	for h, err := archive.Next(); !errors.Is(err, io.EOF); h, err = archive.Next() {
+		t.Must(err)
+		fmt.Fprintln(&text, h.Name)
+		_, err = io.CopyN(&text, archive, h.Size)
+		t.Must(err)
+		files++
+	}
+	for _, has := range []string{"/logs/yurt-coordinator", "kind: YurtCoordinator", "/nodes/p1-n1.txt"} {
+		if !strings.Contains(text.String(), has) {
+			t.Fail("the bundle has no %s", has)
+		}
+	}
+	secrets, err := t.Cloud.CoreV1().Secrets(metav1.NamespaceAll).List(t.Ctx, metav1.ListOptions{})
+	t.Must(err)
+	looked := 0
+	for _, s := range secrets.Items {
+		for key, value := range s.Data {
+			if strings.HasSuffix(key, ".crt") || len(value) < 16 {
+				continue // certificates are no secrets
+			}
+			looked++
+			line := strings.TrimSpace(string(value))
+			if lines := strings.Split(line, "\n"); len(lines) > 2 {
+				line = lines[len(lines)/2]
+			}
+			if strings.Contains(text.String(), line) {
+				t.Fail("the bundle has %s of Secret %s/%s", key, s.Namespace, s.Name)
+			}
+		}
+	}
+	if looked == 0 {
+		t.Fail("there are no Secrets to look for")
+	}
+	t.Say("the bundle has %d files, %d bytes, and none of %d secrets", files, len(packed), looked)
 }
 
 // trafficIsTold compares what hubs report about their links since their start with what the cables carried. The hubs'

@@ -12,10 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"yurtcoordinator/internal/edge"
@@ -26,14 +23,13 @@ const requestTimeout = "15s"
 
 // commands holds what all commands share.
 type commands struct {
-	flags  *genericclioptions.ConfigFlags
-	form   string
-	output io.Writer
+	flags        *genericclioptions.ConfigFlags
+	output, errs io.Writer
 }
 
 // New returns the command line.
 func New(out, errs io.Writer) *cobra.Command {
-	c := &commands{flags: genericclioptions.NewConfigFlags(true), output: out}
+	c := &commands{flags: genericclioptions.NewConfigFlags(true), output: out, errs: errs}
 	*c.flags.Timeout = requestTimeout
 	root := &cobra.Command{
 		Use:   "kubectl-yurt",
@@ -44,18 +40,11 @@ func New(out, errs io.Writer) *cobra.Command {
 			"answers from that pool's coordinator, whether or not the cloud can be reached.",
 		SilenceUsage: true, SilenceErrors: true,
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl yurt"},
-		PersistentPreRunE: func(*cobra.Command, []string) error {
-			if !slices.Contains([]string{"", formJSON, formWide}, c.form) {
-				return fmt.Errorf("--output %q: must be %s, %s or empty", c.form, formJSON, formWide)
-			}
-			return nil
-		},
 	}
 	root.SetOut(out)
 	root.SetErr(errs)
 	c.flags.AddFlags(root.PersistentFlags())
-	root.PersistentFlags().StringVarP(&c.form, "output", "o", "", "json or wide; empty prints a table")
-	root.AddCommand(c.status(), c.why(), c.leader(), c.traffic(), c.kubeconfig())
+	root.AddCommand(c.status(), c.why(), c.check(), c.leader(), c.traffic(), c.kubeconfig(), c.bundle())
 	return root
 }
 
@@ -67,57 +56,99 @@ func (c *commands) reader() (*Reader, error) {
 	return NewReader(config)
 }
 
-func (c *commands) printer() printer {
-	return printer{out: c.output, form: c.form, colour: coloured(c.output), now: time.Now()}
-}
-
-// coloured reports whether to use colour: on a terminal, unless the user declined it (https://no-color.org).
-func coloured(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(f.Fd()))
+// prepare returns what a command prints with and reads from.
+func (c *commands) prepare(flags *printing) (*printer, *Reader, error) {
+	p, err := flags.printer(c.output)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := c.reader()
+	return p, r, err
 }
 
 func (c *commands) status() *cobra.Command {
-	return &cobra.Command{
-		Use:   "status [POOL...]",
-		Short: "Pools, their coordinators and leaders, and which nodes are cut off",
-		RunE: func(cmd *cobra.Command, names []string) error {
-			pools, err := c.pools(cmd.Context())
-			if err != nil {
-				return err
-			}
-			for _, name := range names {
-				if find(pools, name) == nil {
-					return noPool(name, pools)
-				}
-			}
-			if len(names) > 0 {
-				pools = slices.DeleteFunc(pools, func(p Pool) bool { return !slices.Contains(names, p.Name) })
-			}
-			return c.printer().pools(pools)
-		},
+	var watch, problems bool
+	cmd := &cobra.Command{
+		Use:               "status [POOL...]",
+		Short:             "Pools, their coordinators and leaders, which nodes are cut off, and what is wrong",
 		ValidArgsFunction: c.completePools,
 	}
+	flags := addPrinting(cmd)
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "After listing the pools, show each one that changes.")
+	cmd.Flags().BoolVar(&problems, "problems", false, "Show only pools with trouble, and what it is.")
+	cmd.RunE = func(cmd *cobra.Command, names []string) error {
+		p, r, err := c.prepare(flags)
+		if err != nil {
+			return err
+		}
+		o, err := r.Objects(cmd.Context(), names...)
+		if err != nil {
+			return unreachable(err)
+		}
+		pools := PoolsOf(o, time.Now())
+		for _, name := range names {
+			if find(pools, name) == nil {
+				return r.noPool(cmd.Context(), name)
+			}
+		}
+		if warning := stale(o, time.Now()); warning != "" {
+			fmt.Fprintln(c.errs, "warning:", warning)
+		}
+		if err := c.list(p, pools, problems); err != nil || !watch {
+			return err
+		}
+		f := follower{
+			pools: names, reader: r,
+			complain: func(err error) { fmt.Fprintln(c.errs, "warning:", err) },
+			show: func(pools []Pool, now time.Time) error {
+				p.now = now
+				return p.changed(pools, poolView{problems})
+			},
+		}
+		return f.run(cmd.Context(), shownOf(pools, problems))
+	}
+	return cmd
+}
+
+// list shows pools, and counts them for people.
+func (c *commands) list(p *printer, pools []Pool, problems bool) error {
+	counted := summary(pools)
+	if problems {
+		pools = slices.DeleteFunc(slices.Clone(pools), func(p Pool) bool { return len(p.Problems) == 0 })
+	}
+	if p.objects != nil || len(pools) > 0 {
+		if err := p.pools(pools, poolView{problems}); err != nil {
+			return err
+		}
+	}
+	if p.objects != nil || p.noHeaders {
+		return nil
+	}
+	_, err := fmt.Fprintf(c.output, "\n%s\n", counted)
+	return err
 }
 
 func (c *commands) why() *cobra.Command {
-	return &cobra.Command{
-		Use:   "why NODE",
-		Short: "Why a node is in its state: the evidence, and what happened to it",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := c.reader()
-			if err != nil {
-				return err
-			}
-			e, err := r.Why(cmd.Context(), args[0], time.Now())
-			if err != nil {
-				return err
-			}
-			return errors.Join(c.printer().explanation(e), notFound(e))
-		},
+	cmd := &cobra.Command{
+		Use:               "why NODE",
+		Short:             "Why a node is in its state: the evidence, and what happened to it",
+		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completeNodes,
 	}
+	flags := addPrinting(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		p, r, err := c.prepare(flags)
+		if err != nil {
+			return err
+		}
+		s, err := r.Subject(cmd.Context(), args[0], p.now)
+		if err != nil {
+			return unreachable(err)
+		}
+		e := Explain(s, p.now)
+		return errors.Join(p.explanation(e), notFound(e))
+	}
+	return cmd
 }
 
 func notFound(e Explanation) error {
@@ -127,58 +158,61 @@ func notFound(e Explanation) error {
 	return fmt.Errorf("no node %q", e.Node)
 }
 
-// Why reads all that the server says about a node.
-func (r *Reader) Why(ctx context.Context, node string, now time.Time) (Explanation, error) {
-	o, err := r.Objects(ctx)
-	if err != nil {
-		return Explanation{}, err
+func (c *commands) check() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check NODE",
+		Short: "What is well and what is not with a node's hub and its links, and what to do",
+		Long: "What is well and what is not with a node's hub and its links, and what to do. It goes by what the hub, the\n" +
+			"leader of its pool and the controllers say, and enters no node: yurthub check, there, looks further.",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: c.completeNodes,
 	}
-	s := Subject{Name: node, Within: r.Within != ""}
-	if lease, ok := o.Leases[node]; ok {
-		s.Lease = &lease
+	flags := addPrinting(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		p, r, err := c.prepare(flags)
+		if err != nil {
+			return err
+		}
+		s, err := r.Subject(cmd.Context(), args[0], p.now)
+		if err != nil {
+			return unreachable(err)
+		}
+		all := Check(s, p.now)
+		err = p.findings(args[0], all)
+		if failed(all) {
+			err = errors.Join(err, fmt.Errorf("node %s is not well", args[0]))
+		}
+		return err
 	}
-	pools := PoolsOf(o, now)
-	if i := slices.IndexFunc(o.Nodes, func(n corev1.Node) bool { return n.Name == node }); i >= 0 {
-		s.Node = &o.Nodes[i]
-		s.Pool = find(pools, s.Node.Labels[edge.LabelNodePool])
-	}
-	if s.Pool == nil && s.Within && s.Lease != nil {
-		s.Pool = find(pools, string(r.Within))
-	}
-	s.Events, err = r.Events(ctx, node)
-	return Explain(s, now), err
+	return cmd
 }
 
 func (c *commands) leader() *cobra.Command {
-	return &cobra.Command{
-		Use:   "leader POOL",
-		Short: "The node whose hub speaks for a pool",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			pools, err := c.pools(cmd.Context())
-			if err != nil {
-				return err
-			}
-			p := find(pools, args[0])
-			switch {
-			case p == nil:
-				return noPool(args[0], pools)
-			case p.Leader == "" && p.LeaderSaid == nil:
-				return fmt.Errorf("pool %s has no known leader; its coordinator: %s", p.Name, p.Coordinator)
-			case p.Leader == "":
-				return fmt.Errorf("pool %s has no leader: its last one reported %s; its coordinator: %s", p.Name,
-					c.printer().ago(p.LeaderSaid), p.Coordinator)
-			case c.form == formJSON:
-				return c.printer().json(map[string]any{"pool": p.Name, "leader": p.Leader, "said": p.LeaderSaid})
-			case c.form == formWide:
-				_, err = fmt.Fprintf(c.output, "%s   reported %s\n", p.Leader, c.printer().ago(p.LeaderSaid))
-			default:
-				_, err = fmt.Fprintln(c.output, p.Leader)
-			}
-			return err
-		},
+	cmd := &cobra.Command{
+		Use:               "leader POOL",
+		Short:             "The node whose hub speaks for a pool",
+		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completePools,
 	}
+	flags := addPrinting(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		p, r, err := c.prepare(flags)
+		if err != nil {
+			return err
+		}
+		pool, _, err := r.pool(cmd.Context(), args[0])
+		switch {
+		case err != nil:
+			return err
+		case pool.Leader == "" && pool.LeaderSaid == nil:
+			return fmt.Errorf("pool %s has no known leader; its coordinator: %s", pool.Name, pool.Coordinator)
+		case pool.Leader == "":
+			return fmt.Errorf("pool %s has no leader: its last one reported %s; its coordinator: %s", pool.Name,
+				p.ago(pool.LeaderSaid), pool.Coordinator)
+		}
+		return p.leader(pool)
+	}
+	return cmd
 }
 
 func (c *commands) kubeconfig() *cobra.Command {
@@ -200,7 +234,10 @@ func (c *commands) kubeconfig() *cobra.Command {
 				_, err = c.output.Write(content)
 				return err
 			}
-			return writePrivate(file, content)
+			return writePrivate(file, func(w io.Writer) error {
+				_, err := w.Write(content)
+				return err
+			})
 		},
 		ValidArgsFunction: c.completePools,
 	}
@@ -208,13 +245,59 @@ func (c *commands) kubeconfig() *cobra.Command {
 	return cmd
 }
 
+func (c *commands) bundle() *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "bundle POOL",
+		Short: "An archive of all that there is to know of a pool, without secrets, for whoever is to help",
+		Long: "An archive of all that there is to know of a pool, for whoever is to help: objects, Events, what hubs report,\n" +
+			"and logs. It reads no Secrets, leaves out what other software has noted on Nodes and Pods, and takes out what\n" +
+			"looks like a key or a token. Look through it before you give it away: it names your nodes and their addresses.",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: c.completePools,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := c.reader()
+			if err != nil {
+				return err
+			}
+			now := time.Now()
+			if file == "" {
+				file = fmt.Sprintf("yurt-%s-%s.tar.gz", args[0], now.UTC().Format("20060102-150405"))
+			}
+			var lacks []string
+			write := func(w io.Writer) (err error) {
+				lacks, err = r.Bundle(cmd.Context(), args[0], w, now)
+				return err
+			}
+			if file == "-" {
+				err = write(c.output)
+			} else {
+				err = writePrivate(file, write)
+			}
+			if err != nil {
+				return err
+			}
+			for _, what := range lacks {
+				fmt.Fprintln(c.errs, "warning: left out:", what)
+			}
+			if file != "-" {
+				_, err = fmt.Fprintln(c.output, file)
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVarP(&file, "file", "f", "", "write it to this file, or with - to the terminal; "+
+		"without it, to one in this directory that is named after the pool and the time")
+	return cmd
+}
+
 // writePrivate replaces a file as a whole. So nobody ever finds half a kubeconfig, or one that others can read.
-func writePrivate(path string, content []byte) error {
+func writePrivate(path string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // 0600
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(content)
+	err = write(f)
 	err = errors.Join(err, f.Sync(), f.Close())
 	if err == nil {
 		err = os.Rename(f.Name(), path)
@@ -225,16 +308,17 @@ func writePrivate(path string, content []byte) error {
 	return nil
 }
 
-func (c *commands) pools(ctx context.Context) ([]Pool, error) {
-	r, err := c.reader()
+// pool reads one pool.
+func (r *Reader) pool(ctx context.Context, name string) (*Pool, Objects, error) {
+	o, err := r.Objects(ctx, name)
 	if err != nil {
-		return nil, err
+		return nil, o, unreachable(err)
 	}
-	o, err := r.Objects(ctx)
-	if err != nil {
-		return nil, unreachable(err)
+	p := find(PoolsOf(o, time.Now()), name)
+	if p == nil {
+		return nil, o, r.noPool(ctx, name)
 	}
-	return PoolsOf(o, time.Now()), nil
+	return p, o, nil
 }
 
 // unreachable adds whom to ask while the cloud can't be reached.
@@ -246,25 +330,30 @@ func unreachable(err error) error {
 	return fmt.Errorf("%w\n(without the cloud, ask a pool's coordinator: --kubeconfig POOL.kubeconfig)", err)
 }
 
-func noPool(name string, pools []Pool) error {
-	names := make([]string, len(pools))
-	for i := range pools {
-		names[i] = pools[i].Name
-	}
-	if len(names) == 0 {
+// noPool says that there is no such pool, and which there are.
+func (r *Reader) noPool(ctx context.Context, name string) error {
+	names, err := r.PoolNames(ctx)
+	switch {
+	case err != nil:
+		return fmt.Errorf("no pool %q", name)
+	case len(names) == 0:
 		return fmt.Errorf("no pool %q: there are no pools", name)
+	}
+	const most = 20
+	if n := len(names) - most; n > 1 {
+		names = append(names[:most:most], fmt.Sprintf("%d more", n))
 	}
 	return fmt.Errorf("no pool %q: the pools are %s", name, strings.Join(names, ", "))
 }
 
 func (c *commands) completePools(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	pools, err := c.pools(cmd.Context())
+	r, err := c.reader()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	var names []cobra.Completion
-	for i := range pools {
-		names = append(names, pools[i].Name)
+	names, err := r.PoolNames(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
@@ -274,15 +363,9 @@ func (c *commands) completeNodes(cmd *cobra.Command, args []string, _ string) ([
 	if err != nil || len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	leases, err := r.Kube.CoordinationV1().Leases(corev1.NamespaceNodeLease).List(cmd.Context(), metav1.ListOptions{})
+	names, err := r.NodeNames(cmd.Context())
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
-	}
-	var names []cobra.Completion
-	for i := range leases.Items {
-		if !strings.HasPrefix(leases.Items[i].Name, edge.PoolName("").ReportLease()) {
-			names = append(names, leases.Items[i].Name)
-		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
 }

@@ -6,18 +6,23 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
 	"k8s.io/client-go/util/cert"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
@@ -25,10 +30,12 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Reader reads from a server: the cloud or a coordinator.
+// Reader reads from a server: the cloud or a coordinator. It lists in chunks, and of the cloud it reads no Nodes where
+// their pools' NodePools count them: a thousand Nodes are 9 MB, a thousand reports and NodePools less than one.
 type Reader struct {
-	Kube    kubernetes.Interface
-	Dynamic dynamic.Interface
+	Kube     kubernetes.Interface
+	Dynamic  dynamic.Interface
+	Metadata metadata.Interface
 	// Within is the pool whose coordinator is read; empty means the cloud.
 	Within edge.PoolName
 }
@@ -43,7 +50,11 @@ func NewReader(c *rest.Config) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Reader{Kube: kube, Dynamic: dyn, Within: poolOfAccess(c)}, nil
+	names, err := metadata.NewForConfig(c)
+	if err != nil {
+		return nil, err
+	}
+	return &Reader{Kube: kube, Dynamic: dyn, Metadata: names, Within: poolOfAccess(c)}, nil
 }
 
 // poolOfAccess returns the pool whose operators' kubeconfig this is; empty means none.
@@ -64,45 +75,168 @@ func poolOfAccess(c *rest.Config) edge.PoolName {
 const unnamed edge.PoolName = "this-pool"
 
 var (
+	nodesResource    = corev1.SchemeGroupVersion.WithResource("nodes")
 	nodePools        = v1beta2.GroupVersion.WithResource("nodepools")
 	yurtCoordinators = v1alpha1.GroupVersion.WithResource("yurtcoordinators")
+	poolSettings     = v1alpha1.GroupVersion.WithResource("poolsettings")
 )
 
-// Objects reads all objects about pools. Kinds that the cloud does not serve, because they are not installed, are
-// empty.
-func (r *Reader) Objects(ctx context.Context) (Objects, error) {
+// leaseOfController is the Lease in edge.NamespaceSystem that the leading replica of coordinator-controller renews.
+const leaseOfController = "coordinator-controller"
+
+// Objects reads what there is about all pools or, if some are named, about these. Kinds that the cloud does not serve,
+// because they are not installed, are empty.
+func (r *Reader) Objects(ctx context.Context, names ...string) (Objects, error) {
 	o := Objects{Within: r.Within, Leases: map[string]coordinationv1.Lease{}}
-	leases, err := r.Kube.CoordinationV1().Leases(corev1.NamespaceNodeLease).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return o, fmt.Errorf("list the nodes' Leases: %w", err)
-	}
-	for _, l := range leases.Items {
-		o.Leases[l.Name] = l
-	}
 	if r.Within != "" {
 		return o, r.within(ctx, &o)
 	}
-	nodes, err := r.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return o, fmt.Errorf("list Nodes: %w", err)
-	}
-	o.Nodes = nodes.Items
-	o.Pools, err = list[v1beta2.NodePool](ctx, r.Dynamic, nodePools)
-	if err != nil {
+	var served bool
+	var err error
+	if o.Pools, served, err = r.nodePools(ctx, names); err != nil {
 		return o, err
 	}
-	o.Coordinators, err = list[v1alpha1.YurtCoordinator](ctx, r.Dynamic, yurtCoordinators)
-	return o, err
+	if o.Coordinators, _, err = list[v1alpha1.YurtCoordinator](ctx, r.Dynamic, yurtCoordinators); err != nil {
+		return o, err
+	}
+	if len(names) > 0 {
+		o.Coordinators = slices.DeleteFunc(o.Coordinators, func(c v1alpha1.YurtCoordinator) bool {
+			return !slices.Contains(names, c.Spec.NodePool)
+		})
+	}
+	if err := r.reports(ctx, &o, names); err != nil {
+		return o, err
+	}
+	if !served {
+		if err := r.counted(ctx, &o, names); err != nil {
+			return o, err
+		}
+	}
+	// Who may not read this Lease gets the rest all the same.
+	system := r.Kube.CoordinationV1().Leases(edge.NamespaceSystem)
+	if c, err := system.Get(ctx, leaseOfController, metav1.GetOptions{}); err == nil {
+		o.Controller = c
+	}
+	return o, nil
 }
 
-// within reads what a coordinator has besides Leases. The coordinator may not have Nodes, or not yet.
-func (r *Reader) within(ctx context.Context, o *Objects) error {
-	nodes, err := r.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+// nodePools reads all NodePools, or the named ones that exist. It returns false if the server does not know the kind.
+func (r *Reader) nodePools(ctx context.Context, names []string) (all []v1beta2.NodePool, served bool, err error) {
+	if len(names) == 0 {
+		return list[v1beta2.NodePool](ctx, r.Dynamic, nodePools)
+	}
+	for _, name := range names {
+		u, err := r.Dynamic.Resource(nodePools).Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			served = served || isOfObject(err)
+			continue
+		}
+		if err != nil {
+			return nil, false, fmt.Errorf("read NodePool %s: %w", name, err)
+		}
+		p, err := converted[v1beta2.NodePool](u)
+		if err != nil {
+			return nil, false, err
+		}
+		all, served = append(all, p), true
+	}
+	return all, served, nil
+}
+
+// knows reports whether the server knows a kind.
+func (r *Reader) knows(ctx context.Context, of schema.GroupVersionResource) (bool, error) {
+	_, err := r.Metadata.Resource(of).List(ctx, metav1.ListOptions{Limit: 1})
+	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("list %s: %w", of.Resource, err)
+	}
+	return true, nil
+}
+
+// isOfObject reports whether a server that answers "not found" knows the kind: then it names the object.
+func isOfObject(err error) bool {
+	status := apierrors.APIStatus(nil)
+	return errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name != ""
+}
+
+// reports reads what leaders report of all pools, or of the named ones. All reports bear their pool's label, and no other
+// Lease does.
+func (r *Reader) reports(ctx context.Context, o *Objects, names []string) error {
+	leases := r.Kube.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	for _, name := range names {
+		lease, err := leases.Get(ctx, edge.PoolName(name).ReportLease(), metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read the report of pool %s: %w", name, err)
+		}
+		o.Leases[lease.Name] = *lease
+	}
+	if len(names) > 0 {
+		return nil
+	}
+	all, err := r.leases(ctx, metav1.ListOptions{LabelSelector: edge.LabelNodePool})
+	if err != nil {
+		return fmt.Errorf("list the pools' reports: %w", err)
+	}
+	for _, l := range all {
+		o.Leases[l.Name] = l
+	}
+	return nil
+}
+
+// leases lists Leases of kube-node-lease.
+func (r *Reader) leases(ctx context.Context, opts metav1.ListOptions) ([]coordinationv1.Lease, error) {
+	return pages[coordinationv1.Lease](ctx, opts, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return r.Kube.CoordinationV1().Leases(corev1.NamespaceNodeLease).List(ctx, o)
+	})
+}
+
+// nodes lists Nodes.
+func (r *Reader) nodes(ctx context.Context, opts metav1.ListOptions) ([]corev1.Node, error) {
+	return pages[corev1.Node](ctx, opts, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return r.Kube.CoreV1().Nodes().List(ctx, o)
+	})
+}
+
+// counted reads Nodes and their Leases, where no NodePools count them.
+func (r *Reader) counted(ctx context.Context, o *Objects, names []string) (err error) {
+	if o.Nodes, err = r.nodes(ctx, metav1.ListOptions{LabelSelector: selectorOf(names)}); err != nil {
 		return fmt.Errorf("list Nodes: %w", err)
 	}
-	if err == nil {
-		o.Nodes = nodes.Items
+	leases, err := r.leases(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list the nodes' Leases: %w", err)
+	}
+	for _, l := range leases {
+		o.Leases[l.Name] = l
+	}
+	return nil
+}
+
+// selectorOf selects Nodes of the named pools, or of any.
+func selectorOf(names []string) string {
+	if len(names) == 0 {
+		return edge.LabelNodePool
+	}
+	return edge.LabelNodePool + " in (" + strings.Join(names, ",") + ")"
+}
+
+// within reads what a coordinator has: Leases, and Nodes, which it may not have, or not yet.
+func (r *Reader) within(ctx context.Context, o *Objects) error {
+	leases, err := r.leases(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list the nodes' Leases: %w", err)
+	}
+	for _, l := range leases {
+		o.Leases[l.Name] = l
+	}
+	o.Nodes, err = r.nodes(ctx, metav1.ListOptions{})
+	if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("list Nodes: %w", err)
 	}
 	election, err := r.Kube.CoordinationV1().Leases(edge.NamespaceSystem).Get(ctx, edge.LeaseElection, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -112,22 +246,102 @@ func (r *Reader) within(ctx context.Context, o *Objects) error {
 	return err
 }
 
-// list reads all objects of one of our kinds. It returns none if the server does not know the kind.
-func list[T any](ctx context.Context, from dynamic.Interface, resource schema.GroupVersionResource) ([]T, error) {
-	all, err := from.Resource(resource).List(ctx, metav1.ListOptions{})
+// chunk is how many objects of a list are asked for at a time.
+const chunk = 500
+
+// pages lists in chunks.
+func pages[T any](
+	ctx context.Context, opts metav1.ListOptions, page func(context.Context, metav1.ListOptions) (runtime.Object, error),
+) ([]T, error) {
+	p := pager.New(page)
+	p.PageSize = chunk
+	found, _, err := p.List(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	items := make([]T, 0, meta.LenList(found))
+	err = meta.EachListItem(found, func(o runtime.Object) error {
+		item, ok := o.(any).(*T)
+		if !ok {
+			return fmt.Errorf("the server sent a %T", o)
+		}
+		items = append(items, *item)
+		return nil
+	})
+	return items, err
+}
+
+// list reads all objects of one of our kinds. It returns false if the server does not know the kind.
+func list[T any](ctx context.Context, from dynamic.Interface, resource schema.GroupVersionResource) ([]T, bool, error) {
+	all, err := pages[unstructured.Unstructured](ctx, metav1.ListOptions{},
+		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return from.Resource(resource).List(ctx, o)
+		})
 	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
-		return nil, nil
+		return nil, false, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", resource.Resource, err)
+		return nil, false, fmt.Errorf("list %s: %w", resource.Resource, err)
 	}
-	items := make([]T, len(all.Items))
-	for i := range all.Items {
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(all.Items[i].Object, &items[i]); err != nil {
-			return nil, fmt.Errorf("%s %s: %w", resource.Resource, all.Items[i].GetName(), err)
+	items := make([]T, len(all))
+	for i := range all {
+		if items[i], err = converted[T](&all[i]); err != nil {
+			return nil, false, err
 		}
 	}
-	return items, nil
+	return items, true, nil
+}
+
+func converted[T any](u *unstructured.Unstructured) (item T, err error) {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &item); err != nil {
+		return item, fmt.Errorf("%s %s: %w", u.GetKind(), u.GetName(), err)
+	}
+	return item, nil
+}
+
+// PoolNames returns the names of all pools.
+func (r *Reader) PoolNames(ctx context.Context) ([]string, error) {
+	if r.Within != "" {
+		return []string{string(r.Within)}, nil
+	}
+	names, err := r.names(ctx, nodePools)
+	if !apierrors.IsNotFound(err) {
+		return names, err
+	}
+	o, err := r.Objects(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range PoolsOf(o, time.Now()) {
+		names = append(names, p.Name)
+	}
+	return names, nil
+}
+
+// NodeNames returns the names of all nodes.
+func (r *Reader) NodeNames(ctx context.Context) ([]string, error) {
+	names, err := r.names(ctx, nodesResource)
+	if r.Within == "" || err == nil && len(names) > 0 {
+		return names, err
+	}
+	leases, err := r.leases(ctx, metav1.ListOptions{})
+	for i := range leases {
+		names = append(names, leases[i].Name)
+	}
+	return names, err
+}
+
+// names lists names alone.
+func (r *Reader) names(ctx context.Context, of schema.GroupVersionResource) ([]string, error) {
+	all, err := pages[metav1.PartialObjectMetadata](ctx, metav1.ListOptions{},
+		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return r.Metadata.Resource(of).List(ctx, o)
+		})
+	names := make([]string, len(all))
+	for i := range all {
+		names[i] = all[i].Name
+	}
+	return names, err
 }
 
 // maxEvents bounds the Events that are read about a node.
@@ -145,6 +359,58 @@ func (r *Reader) Events(ctx context.Context, node string) ([]corev1.Event, error
 		return nil, fmt.Errorf("list Events of node %s: %w", node, err)
 	}
 	return events.Items, nil
+}
+
+// Subject reads all that the server says about a node.
+func (r *Reader) Subject(ctx context.Context, name string, now time.Time) (Subject, error) {
+	s := Subject{Name: name, Within: r.Within != ""}
+	o := Objects{Within: r.Within}
+	var err error
+	if s.Within {
+		if o, err = r.Objects(ctx); err != nil {
+			return s, err
+		}
+		if lease, ok := o.Leases[name]; ok {
+			s.Lease = &lease
+		}
+		if i := slices.IndexFunc(o.Nodes, func(n corev1.Node) bool { return n.Name == name }); i >= 0 {
+			s.Node = &o.Nodes[i]
+		}
+	} else if err = r.single(ctx, &s); err != nil {
+		return s, err
+	}
+	pool := ""
+	if s.Node != nil {
+		pool = s.Node.Labels[edge.LabelNodePool]
+	}
+	switch {
+	case !s.Within && pool != "":
+		if o, err = r.Objects(ctx, pool); err != nil {
+			return s, err
+		}
+	case s.Within && s.Lease != nil:
+		pool = cmp.Or(pool, string(r.Within))
+	}
+	s.Pool = find(PoolsOf(o, now), pool)
+	s.Events, err = r.Events(ctx, name)
+	return s, err
+}
+
+// single reads one Node and its Lease.
+func (r *Reader) single(ctx context.Context, s *Subject) error {
+	node, err := r.Kube.CoreV1().Nodes().Get(ctx, s.Name, metav1.GetOptions{})
+	if err == nil {
+		s.Node = node
+	} else if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("read Node %s: %w", s.Name, err)
+	}
+	lease, err := r.Kube.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, s.Name, metav1.GetOptions{})
+	if err == nil {
+		s.Lease = lease
+	} else if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("read the Lease of node %s: %w", s.Name, err)
+	}
+	return nil
 }
 
 var errNoKubeconfig = errors.New("the Secret has no kubeconfig yet")

@@ -20,16 +20,20 @@ type Objects struct {
 	Within       edge.PoolName
 	Pools        []v1beta2.NodePool
 	Coordinators []v1alpha1.YurtCoordinator
-	Nodes        []corev1.Node
-	// Leases are the Leases of kube-node-lease, by name.
+	// Nodes are all nodes that a coordinator has. Of the cloud's they are those of pools that have no NodePool, where they
+	// were read at all: a NodePool counts its nodes.
+	Nodes []corev1.Node
+	// Leases are Leases of kube-node-lease, by name: those of all Nodes above, and the pools' reports.
 	Leases map[string]coordinationv1.Lease
+	// Controller is the Lease that the leading coordinator-controller renews; nil means that it could not be read.
+	Controller *coordinationv1.Lease
 	// Election is the Lease by which hubs elect their leader; nil in the cloud, and before the first election.
 	Election *coordinationv1.Lease
 }
 
 // Pool is what is known of one pool.
 type Pool struct {
-	Name string `json:"name"`
+	Name string `json:"-"`
 	// Nodes counts the pool's nodes. Ready counts those that the cloud calls Ready.
 	Nodes int `json:"nodes"`
 	Ready int `json:"ready"`
@@ -48,6 +52,11 @@ type Pool struct {
 	Outside   []string `json:"outside"`
 	// Kubelets says how the coordinator knows nodes' kubelets, or why it can't, as far as that is reported.
 	Kubelets map[edge.NodeName]edge.KubeletWay `json:"kubelets,omitempty"`
+	// Problems says what is wrong, each in a sentence; a pool without any is fine.
+	Problems []string `json:"problems,omitempty"`
+
+	// conditions are those of its YurtCoordinator.
+	conditions []v1alpha1.YurtCoordinatorCondition
 }
 
 // Values of Pool.Coordinator, besides the reasons of a YurtCoordinator's conditions.
@@ -66,16 +75,20 @@ func PoolsOf(o Objects, now time.Time) []Pool {
 		}
 		return byName[name]
 	}
+	counted := map[string]bool{}
 	for i := range o.Pools {
-		pool(o.Pools[i].Name)
+		p := pool(o.Pools[i].Name)
+		p.Ready = int(o.Pools[i].Status.ReadyNodeNum)
+		p.Nodes = p.Ready + int(o.Pools[i].Status.UnreadyNodeNum)
+		counted[p.Name] = true
 	}
 	for i := range o.Nodes {
 		n := &o.Nodes[i]
-		name := n.Labels[edge.LabelNodePool]
-		if name == "" && o.Within == "" {
+		name := cmp.Or(n.Labels[edge.LabelNodePool], string(o.Within))
+		if name == "" || counted[name] {
 			continue
 		}
-		p := pool(cmp.Or(name, string(o.Within)))
+		p := pool(name)
 		p.Nodes++
 		if readyOf(n) == corev1.ConditionTrue {
 			p.Ready++
@@ -97,6 +110,9 @@ func PoolsOf(o Objects, now time.Time) []Pool {
 			p.Kubelets = ways
 		}
 		slices.Sort(p.Delegated)
+		p.Delegated = slices.Compact(p.Delegated)
+		p.Problems = problemsOf(p)
+		p.conditions = nil
 		pools = append(pools, *p)
 	}
 	slices.SortFunc(pools, func(a, b Pool) int { return cmp.Compare(a.Name, b.Name) })
@@ -117,8 +133,9 @@ func describe(p *Pool, c *v1alpha1.YurtCoordinator) {
 		}
 	}
 	if p.Coordinator == CoordinatorNone || says == CoordinatorReady {
-		p.Coordinator, p.CoordinatorNode = says, c.Status.NodeName
+		p.Coordinator, p.CoordinatorNode, p.conditions = says, c.Status.NodeName, c.Status.Conditions
 		p.Outside = append([]string{}, c.Status.OutsidePoolNodes...)
+		p.Delegated = append(p.Delegated, c.Status.DelegatedNodes...)
 	}
 }
 

@@ -63,35 +63,32 @@ func renewed(l *coordinationv1.Lease) *time.Time {
 }
 
 func (c *commands) traffic() *cobra.Command {
-	return &cobra.Command{
-		Use:   "traffic POOL",
-		Short: "What the links of a pool's nodes to the cloud have carried",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := c.reader()
-			if err != nil {
-				return err
-			}
-			t, err := r.Traffic(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			return c.printer().traffic(t)
-		},
+	cmd := &cobra.Command{
+		Use:               "traffic POOL",
+		Short:             "What the links of a pool's nodes to the cloud have carried",
+		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completePools,
 	}
+	flags := addPrinting(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		p, r, err := c.prepare(flags)
+		if err != nil {
+			return err
+		}
+		t, err := r.Traffic(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		return p.traffic(t)
+	}
+	return cmd
 }
 
 // Traffic reads what is reported about a pool's links.
 func (r *Reader) Traffic(ctx context.Context, pool string) (PoolTraffic, error) {
-	o, err := r.Objects(ctx)
+	p, o, err := r.pool(ctx, pool)
 	if err != nil {
-		return PoolTraffic{}, unreachable(err)
-	}
-	pools := PoolsOf(o, time.Now())
-	p := find(pools, pool)
-	if p == nil {
-		return PoolTraffic{}, noPool(pool, pools)
+		return PoolTraffic{}, err
 	}
 	t := TrafficOf(o, pool)
 	if len(t.Nodes) == 0 {
@@ -99,22 +96,6 @@ func (r *Reader) Traffic(ctx context.Context, pool string) (PoolTraffic, error) 
 			"coordinator, and the leader reports to the cloud every few minutes", pool, p.Coordinator)
 	}
 	return t, nil
-}
-
-func (p printer) traffic(t PoolTraffic) error {
-	if p.form == formJSON {
-		return p.json(t)
-	}
-	show := bytesOf
-	if p.form == formWide {
-		show = func(n uint64) string { return fmt.Sprint(n) }
-	}
-	var rows []row
-	for _, n := range t.Nodes {
-		rows = append(rows, row{"", []string{n.Node, show(n.Sent), show(n.Received), p.ago(&n.Since)}})
-	}
-	rows = append(rows, row{"", []string{"all", show(t.Total.Sent), show(t.Total.Received), ""}})
-	return p.table([]string{"NODE", "TO CLOUD", "FROM CLOUD", "COUNTED SINCE"}, rows)
 }
 
 // bytesOf formats a number of bytes with at least three digits.

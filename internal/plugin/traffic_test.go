@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"bytes"
-	"encoding/json"
 	"reflect"
 	"testing"
 	"time"
@@ -52,29 +51,29 @@ func TestPrintTraffic(t *testing.T) {
 		{"a2", edge.Traffic{Sent: 25 << 20, Received: 123456789, Since: since}},
 	}
 	traffic.Total.Sent, traffic.Total.Received = 1<<60, 0
-	for form, want := range map[string]string{
-		"": `NODE TO CLOUD FROM CLOUD COUNTED SINCE
+	for _, c := range []struct {
+		p    printer
+		want string
+	}{
+		{printer{}, `NODE TO CLOUD FROM CLOUD COUNTED SINCE
 a1 1023 B 1.00 KiB 60m ago
 a2 25.0 MiB 118 MiB 60m ago
 all 1048576 TiB 0 B
-`,
-		formWide: `NODE TO CLOUD FROM CLOUD COUNTED SINCE
+`},
+		{printer{wide: true}, `NODE TO CLOUD FROM CLOUD COUNTED SINCE
 a1 1023 1024 60m ago
 a2 26214400 123456789 60m ago
 all 1152921504606846976 0
-`,
+`},
 	} {
 		var b bytes.Buffer
-		if err := (printer{out: &b, form: form, now: noon}).traffic(traffic); err != nil || squeeze(b.String()) != want {
-			t.Errorf("%q:\n%s, %v", form, squeeze(b.String()), err)
+		c.p.out, c.p.now = &b, noon
+		if err := c.p.traffic(traffic); err != nil || squeeze(b.String()) != c.want {
+			t.Errorf("wide %t:\n%s, %v", c.p.wide, squeeze(b.String()), err)
 		}
 	}
-	var b bytes.Buffer
-	var back PoolTraffic
-	if err := (printer{out: &b, form: formJSON, now: noon}).traffic(traffic); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(b.Bytes(), &back); err != nil || len(back.Nodes) != 2 || back.Nodes[1].Sent != 25<<20 {
-		t.Errorf("JSON: %s, %v", b.String(), err)
+	show := func(p *printer) error { return p.traffic(traffic) }
+	if got := printed(t, "jsonpath={.metadata.name} {.nodes[1].sentBytes}", show); got != "a 26214400" {
+		t.Errorf("JSONPath: %q", got)
 	}
 }

@@ -257,11 +257,7 @@ func history(events []corev1.Event) []Item {
 	items := make([]Item, 0, len(events))
 	for i := range events {
 		e := &events[i]
-		at := cmp.Or(e.LastTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time)
-		if e.Series != nil {
-			at = e.Series.LastObservedTime.Time
-		}
-		item := Item{What: e.Reason, Says: e.Message, Since: since(at)}
+		item := Item{What: e.Reason, Says: e.Message, Since: since(happened(e))}
 		if n := times(e); n > 1 {
 			item.Says += fmt.Sprintf(" (%d times)", n)
 		}
@@ -276,6 +272,14 @@ func history(events []corev1.Event) []Item {
 		}
 	})
 	return items
+}
+
+// happened returns when an Event was last seen.
+func happened(e *corev1.Event) time.Time {
+	if e.Series != nil {
+		return e.Series.LastObservedTime.Time
+	}
+	return cmp.Or(e.LastTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time)
 }
 
 func times(e *corev1.Event) int32 {

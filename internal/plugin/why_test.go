@@ -155,7 +155,7 @@ func TestExplain(t *testing.T) {
 	}
 	e := Explain(s, noon)
 	var b strings.Builder
-	if err := (printer{out: &b, now: noon}).explanation(e); err != nil {
+	if err := (&printer{out: &b, now: noon}).explanation(e); err != nil {
 		t.Fatal(err)
 	}
 	want := `Node a2 of pool a: Delegated
