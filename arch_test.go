@@ -30,6 +30,7 @@ var law = []struct {
 	{"internal/resident", nil, "memory is any program's"},
 	{"internal/live", nil, "a value with a signal knows nothing of its meaning"},
 	{"internal/flagfile", nil, "settings are any program's"},
+	{"internal/signed", nil, "whether a release is ours is decided by its bytes and a key alone"},
 	{"internal/doubt", nil, "doubt is pure: what is doubted, and when it is offered, it is told"},
 	{"internal/stream", []string{"internal/edge"}, "a stream does not know who sends or keeps it"},
 	{"internal/stream/edit", nil, "who reads and changes fields of a message does not know what they mean"},
