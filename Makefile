@@ -10,6 +10,10 @@ STATIC := CGO_ENABLED=0
 GOLANGCI_VERSION    := v2.15.0
 GOVULNCHECK_VERSION := v1.8.0
 CONTROLLER_GEN_VERSION := v0.23.0
+# VERSION is what the programs and images are of: a tag of this very commit, or the commit.
+VERSION ?= $(shell ./hack/version)
+RELEASE = -X yurtcoordinator/internal/version.version=$(VERSION) -X yurtcoordinator/internal/version.commit=$(shell git rev-parse HEAD 2> /dev/null)
+
 TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/yurtlab/tools
 GOLANGCI    := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)/golangci-lint
 GOVULNCHECK := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)/govulncheck
@@ -22,7 +26,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build all programs into bin/
-	$(STATIC) go build -ldflags '-s -w' -o bin/ ./cmd/...
+	$(STATIC) go build -ldflags "-s -w $(RELEASE)" -o bin/ ./cmd/...
 
 .PHONY: lab
 lab: ## start the lab and watch it; Ctrl-C ends it
@@ -108,7 +112,7 @@ push: ## build the images and push them: make push REGISTRY=host/path
 	$(STATIC) go run ./hack/images $(LABELS) --registry $(REGISTRY) --push $(IMAGES)
 
 # IMAGES are more flags, as --platforms linux/amd64. The labels are of the commit, so that all who build it get the same.
-LABELS = --revision $$(git rev-parse HEAD) --created $$(git log -1 --format=%cI)
+LABELS = --version $(VERSION) --revision $$(git rev-parse HEAD) --created $$(git log -1 --format=%cI)
 
 $(GOLANGCI):
 	GOBIN=$(dir $@) $(STATIC) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)

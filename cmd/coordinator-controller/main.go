@@ -15,6 +15,7 @@ import (
 
 	"yurtcoordinator/internal/cloud"
 	"yurtcoordinator/internal/flagfile"
+	"yurtcoordinator/internal/version"
 )
 
 func main() {
@@ -51,8 +52,13 @@ func main() {
 	fs.BoolVar(&c.PoolSettings, "pool-settings", true, "run the controller of PoolSettings")
 	fs.StringVar(&c.Coordinator.Image, "coordinator-image", "",
 		"image of yurt-coordinator, without a tag (required with --yurt-coordinators)")
-	fs.StringVar(&c.Coordinator.Version, "coordinator-version", "",
-		"tag of --coordinator-image where a YurtCoordinator names no version (required with --yurt-coordinators)")
+	fs.StringVar(&c.Coordinator.Release, "coordinator-release", "",
+		"release of ours in the tag of --coordinator-image, RELEASE-kKUBERNETES, where no PoolSettings pins one; empty means "+
+			"that of this program")
+	fs.StringVar(&c.Coordinator.Kubernetes, "coordinator-version", "",
+		"version of Kubernetes there, where a YurtCoordinator names none; empty means that of this program")
+	fs.StringToStringVar(&c.Coordinator.Digests, "coordinator-image-digests", nil,
+		"digests of --coordinator-image, as TAG=sha256:…; an image whose tag has none is known by its tag alone")
 	fs.StringVar(&c.Coordinator.PullPolicy, "coordinator-image-pull-policy", "IfNotPresent", "Always, IfNotPresent or Never")
 	fs.StringSliceVar(&c.Coordinator.PullSecrets, "coordinator-image-pull-secrets", nil,
 		"Secrets in kube-system that the image is pulled with")
@@ -84,6 +90,8 @@ func main() {
 			"the controllers have put there, and end: before they are uninstalled")
 	check := fs.Bool("check", false,
 		"say whether a replica of coordinator-controller leads, and end: it needs to read the election's Lease and nothing else")
+	flagfile.Prints(fs, flagfile.VersionFlag, "print of which version coordinator-controller is, and end",
+		version.Get().Line(cloud.Name))
 	verbosity := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(verbosity)
 	fs.AddGoFlag(verbosity.Lookup("v"))

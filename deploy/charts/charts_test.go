@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yurtcoordinator/internal/cloud/cloudtest"
+	"yurtcoordinator/internal/version"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -69,19 +70,19 @@ func TestLint(t *testing.T) {
 
 // TestVersionOfTheCloud: the chart decides by the version that Helm sees, or is told, and refuses what is too old.
 func TestVersionOfTheCloud(t *testing.T) {
-	for version, want := range map[string]string{
+	for cluster, want := range map[string]string{
 		"v1.32.13": "", "v1.33.0": "false", "v1.35.4": "false", "v1.36.0-alpha.1": "true", "v1.36.3": "true", "v1.37.2": "true",
 		"v1.34.4-gke.1318000": "false",
 	} {
-		out, err := helm(t, append([]string{"template", chart, chart, "--kube-version", version}, required...)...)
+		out, err := helm(t, append([]string{"template", chart, chart, "--kube-version", cluster}, required...)...)
 		if want == "" {
-			if err == nil || !strings.Contains(err.Error(), "incompatible with Kubernetes "+version) {
-				t.Errorf("%s: %v, want it refused", version, err)
+			if err == nil || !strings.Contains(err.Error(), "incompatible with Kubernetes "+cluster) {
+				t.Errorf("%s: %v, want it refused", cluster, err)
 			}
 			continue
 		}
 		if err != nil || !strings.Contains(out, "- --constrained-impersonation="+want+"\n") {
-			t.Errorf("%s: %v, want --constrained-impersonation=%s", version, err, want)
+			t.Errorf("%s: %v, want --constrained-impersonation=%s", cluster, err, want)
 		}
 	}
 }
@@ -223,6 +224,9 @@ func TestRefusedValues(t *testing.T) {
 		{"no replicas", append([]string{"--set", "controller.replicas=0"}, required...), "replicas"},
 		{"a number for a duration", append([]string{"--set", "controller.silenceAfter=40"}, required...), "silenceAfter"},
 		{"a tag that no YurtCoordinator may have", append([]string{"--set", "coordinator.image.tag=latest"}, required...), "tag"},
+		{"a digest that is none", append([]string{"--set", "controller.image.digest=latest"}, required...), "digest"},
+		{"a digest of what is no tag of coordinators", append([]string{"--set",
+			"coordinator.image.digests.v1=sha256:" + strings.Repeat("0a", 32)}, required...), "digests"},
 		{"no CIDR", append([]string{"--set", "controller.kubeletServing.cidrs={192.168.7.1}"}, required...), "cidrs"},
 		{"any address", append([]string{"--set", "controller.kubeletServing.cidrs={0.0.0.0/0}"}, required...), "cidrs"},
 		{"a name that is none", append([]string{"--set", "controller.kubeletServing.names={a/b}"}, required...), "names"},
@@ -349,20 +353,18 @@ func TestWhoEvictsIsAValue(t *testing.T) {
 	}
 }
 
-// The chart's version of Kubernetes is that of which the coordinator is made.
-func TestAppVersion(t *testing.T) {
-	mod, err := os.ReadFile("../../go.mod")
+// TestVersionsOfTheChart: the chart is of the release that this source becomes, and its appVersion the one in the images' tags.
+func TestVersionsOfTheChart(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join(chart, "Chart.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	version := regexp.MustCompile(`\tk8s\.io/kubernetes (v\S+)`).FindSubmatch(mod)
-	content, err := os.ReadFile(filepath.Join(chart, "Chart.yaml"))
-	if err != nil || version == nil {
-		t.Fatalf("%v; in go.mod: %q", err, version)
+	var about struct{ Version, AppVersion string }
+	if err := yaml.Unmarshal(content, &about); err != nil {
+		t.Fatal(err)
 	}
-	var about struct{ AppVersion string }
-	if err := yaml.Unmarshal(content, &about); err != nil || about.AppVersion != string(version[1]) {
-		t.Errorf("appVersion %s (%v), but go.mod has Kubernetes %s", about.AppVersion, err, version[1])
+	if next := version.Development("", false); about.AppVersion != next || "v"+about.Version != next {
+		t.Errorf("version %s, appVersion %s; the source is of %s", about.Version, about.AppVersion, next)
 	}
 }
 

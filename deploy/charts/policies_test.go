@@ -656,7 +656,8 @@ func TestForwarderWrites(t *testing.T) {
 	report := lease(edge.PoolName("fw").ReportLease(), namespace, false)
 	report.Labels = map[string]string{edge.LabelNodePool: "fw"}
 	report.Annotations = map[string]string{edge.AnnotationReachedNodes: "fw-1", edge.AnnotationTraffic: "",
-		edge.AnnotationKubelet: "fw-1=pinned", edge.AnnotationPoolResources: "services=current"}
+		edge.AnnotationKubelet: "fw-1=pinned", edge.AnnotationPoolResources: "services=current",
+		edge.AnnotationHubVersion: "v0.2.0=fw-1"}
 	report.Spec.HolderIdentity = new("fw-1")
 	of := func(edit edit) *coordinationv1.Lease {
 		l := report.DeepCopy()

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
@@ -27,7 +28,8 @@ var ownPoolScenarios = []kit.Scenario{{
 	Name: "own-coordinator", Lab: lab.Config{Pools: 2, Nodes: 3, Timing: lab.Quick}.AsInstalled(), Run: ownCoordinator,
 	Doc: "Two pools share one Service for their coordinators: each node reaches its own pool's coordinator there, or " +
 		"none. A coordinator whose pool is cut off warns about what is not current. A node that dies while delegated is " +
-		"no longer delegated. A version that does not exist is reported, and the former one goes back in.",
+		"no longer delegated. The cloud knows the versions of hubs and coordinators. A version that does not exist is " +
+		"reported, and the former one goes back in.",
 }}
 
 func ownCoordinator(t *kit.T) {
@@ -38,6 +40,7 @@ func ownCoordinator(t *kit.T) {
 	inMemory(t)
 	eachItsOwn(t)
 	t.Pool.Settled(30 * time.Second)
+	versionsAreTold(t)
 	versionIsSaid(t)
 	completeAndCurrent(t)
 	delegatedIsLiving(t)
@@ -165,7 +168,36 @@ func combined(cmd *exec.Cmd) (string, error) {
 	return out.String(), nil
 }
 
-// versionIsSaid: spec.version is the version that runs, and one that can't be had is said.
+// versionsAreTold: the cloud knows of which release each hub and the coordinator is.
+func versionsAreTold(t *kit.T) {
+	t.Eventually(60*time.Second, "the cloud knows the versions of p1's hubs and coordinator", func() error {
+		report, err := t.Cloud.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Ctx, edge.PoolName("p1").ReportLease(),
+			metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		said := edge.SplitVersions(report.Annotations[edge.AnnotationHubVersion])
+		for _, node := range nodesOf("p1") {
+			if !edge.IsVersion(said[edge.NodeName(node)]) {
+				return fmt.Errorf("of %s it is told %q", node, said[edge.NodeName(node)])
+			}
+		}
+		var c v1alpha1.YurtCoordinator
+		o, err := t.Cloud.Objects.Resource(lab.YurtCoordinators).Get(t.Ctx, "p1", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &c); err != nil {
+			return err
+		}
+		if len(c.Status.Coordinators) != 1 || !strings.Contains(c.Status.Coordinators[0].Version, "-k") {
+			return fmt.Errorf("of coordinators its status says %+v", c.Status.Coordinators)
+		}
+		return nil
+	})
+}
+
+// versionIsSaid: spec.version is the Kubernetes that the coordinator is made from, and one that can't be had is said.
 func versionIsSaid(t *kit.T) {
 	setVersion := func(version string) {
 		patch := fmt.Appendf(nil, `{"spec":{"version":%q}}`, version)
@@ -185,20 +217,20 @@ func versionIsSaid(t *kit.T) {
 		return ""
 	}
 	is := image()
-	version := is[strings.LastIndex(is, ":")+1:]
-	const missing = "v1.36.0"
-	if !strings.HasPrefix(version, "v") || version == missing {
+	ofRelease, kubernetes, composed := strings.Cut(is, "-k")
+	const missing = "1.36.0"
+	if !composed || kubernetes == missing {
 		t.Fail("the coordinator runs the image %q", is)
 	}
-	t.Say("asking for version %s of p2's coordinator, which no registry has", missing)
-	setVersion(missing)
+	t.Say("asking for version v%s of p2's coordinator, which no registry has", missing)
+	setVersion("v" + missing)
 	t.Eventually(90*time.Second, "the YurtCoordinator says that it does not run", func() error {
-		if now := image(); !strings.HasSuffix(now, ":"+missing) {
+		if now := image(); now != ofRelease+"-k"+missing {
 			return fmt.Errorf("the image is %s", now)
 		}
 		return t.Cloud.Condition("p2", v1alpha1.YurtCoordinatorReady, v1alpha1.ConditionFalse, "")
 	})
-	setVersion(version)
+	setVersion("v" + kubernetes)
 	coordinatorIsReady(t, "p2", 120*time.Second)
 	if now := image(); now != is {
 		t.Fail("the coordinator runs the image %s, want %s", now, is)

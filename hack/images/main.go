@@ -1,5 +1,6 @@
 // Command images builds the container images of our programs for all platforms: see internal/oci. Below --out, each has an
-// OCI layout, the same as a tar file, and for each platform the list of what is in it (CycloneDX).
+// OCI layout, the same as a tar file, and for each platform the list of what is in it (CycloneDX). Beside them is the chart that
+// runs them, by their digests.
 //
 // The same source, version of Go and flags make the same images, bit by bit, anywhere.
 package main
@@ -31,9 +32,10 @@ func start(ctx context.Context, args []string) error {
 	var created, platforms, programs string
 	fs := flag.NewFlagSet("images", flag.ContinueOnError)
 	fs.StringVar(&r.out, "out", "dist/images", "directory to make; what is there is replaced")
-	fs.StringVar(&r.registry, "registry", "registry.example.org", "the images are called REGISTRY/PROGRAM:VERSION")
+	fs.StringVar(&r.registry, "registry", nowhere,
+		"the images are called REGISTRY/PROGRAM:VERSION, and coordinators' VERSION-kKUBERNETES")
 	fs.BoolVar(&r.push, "push", false, "push the images there, with the credentials of docker login")
-	fs.StringVar(&r.version, "version", "", "their tag; empty: that of the Kubernetes that they are made from")
+	fs.StringVar(&r.version, "version", "", "of which release they are, as their tags say; empty: that which the source becomes")
 	fs.StringVar(&r.revision, "revision", "", "commit that they are built from, for a label")
 	fs.StringVar(&created, "created", "", "time of that commit, for a label (RFC 3339)")
 	fs.StringVar(&platforms, "platforms", "linux/amd64,linux/arm64", "platforms")

@@ -13,27 +13,47 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 
 	"yurtcoordinator/internal/lab/build"
 	"yurtcoordinator/internal/oci"
+	made "yurtcoordinator/internal/release"
+	"yurtcoordinator/internal/version"
 )
 
 // tags are those of every build of ours.
 const tags = "grpcnotrace"
 
+// Names of programs.
+const (
+	coordinator = "yurt-coordinator"
+	controller  = "coordinator-controller"
+)
+
+// nowhere is the registry in images' names while nobody has said where they go.
+const nowhere = "registry.example.org"
+
+// module is the path of ours.
+const module = "yurtcoordinator"
+
 // programs are those that are released as images.
 var programs = []struct{ name, title string }{
 	{"yurthub", "The API endpoint of a node's own programs"},
-	{"yurt-coordinator", "A pool's meeting place: kube-apiserver and etcd in one process, in memory"},
-	{"coordinator-controller", "The cloud side of node pools"},
+	{coordinator, "A pool's meeting place: kube-apiserver and etcd in one process, in memory"},
+	{controller, "The cloud side of node pools"},
 }
 
 type release struct {
 	// root is the directory of our module.
 	root, out, registry, version, revision string
+	// kubernetes is the version in the module's go.mod, which make finds.
+	kubernetes string
 
 	// push the images to registry.
 	push bool
+
+	// digests are those of the images that are made, by program.
+	digests map[string]string
 
 	created   time.Time
 	platforms []v1.Platform
@@ -62,12 +82,14 @@ func (r *release) make(ctx context.Context, out io.Writer) (err error) {
 			return fmt.Errorf("no program %q", name)
 		}
 	}
-	kubernetes, err := r.kubernetes(ctx)
-	if err != nil {
+	if r.kubernetes, err = r.requiredKubernetes(ctx); err != nil {
 		return err
 	}
 	if r.version == "" {
-		r.version = kubernetes
+		r.version = version.Development(r.revision, false)
+	}
+	if _, err := utilversion.ParseSemantic(r.version); err != nil || !strings.HasPrefix(r.version, "v") {
+		return fmt.Errorf("--version %q: want one such as %s", r.version, version.Next)
 	}
 	if err := os.MkdirAll(filepath.Dir(r.out), 0o755); err != nil {
 		return err
@@ -81,9 +103,13 @@ func (r *release) make(ctx context.Context, out io.Writer) (err error) {
 		if !r.wanted(p.name) {
 			continue
 		}
-		if err := r.program(ctx, out, work, p.name, p.title, build.VersionFlags(kubernetes)); err != nil {
+		if err := r.program(ctx, out, work, p.name, p.title, slices.Concat(build.VersionFlags(r.kubernetes),
+			build.ReleaseFlags(module, r.version, r.revision))); err != nil {
 			return err
 		}
+	}
+	if err := r.chart(work); err != nil {
+		return err
 	}
 	if err := os.Chmod(work, 0o755); err != nil {
 		return err
@@ -125,7 +151,37 @@ func (r *release) pushAll(ctx context.Context, out io.Writer) error {
 }
 
 // called is the name of a program's image.
-func (r *release) called(name string) string { return r.registry + "/" + name + ":" + r.version }
+func (r *release) called(name string) string { return r.registry + "/" + name + ":" + r.tag(name) }
+
+// tag is that of a program's image.
+func (r *release) tag(name string) string {
+	if name == coordinator {
+		return version.CoordinatorTag(r.version, r.kubernetes)
+	}
+	return r.version
+}
+
+// chart packs the chart that runs these images, by their digests, if there are all that it runs.
+func (r *release) chart(work string) error {
+	if r.digests[controller] == "" || r.digests[coordinator] == "" {
+		return nil
+	}
+	registry := r.registry
+	if registry == nowhere {
+		registry = "" // who installs it says it
+	}
+	packed, err := made.Chart{
+		Dir: filepath.Join(r.root, "deploy", "charts", "yurt-coordinator"), Version: r.version, Registry: registry,
+		Digests: map[string]string{
+			controller + ":" + r.tag(controller):   r.digests[controller],
+			coordinator + ":" + r.tag(coordinator): r.digests[coordinator],
+		},
+	}.Pack()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(work, made.ChartFile(r.version)), packed, 0o644)
+}
 
 // program makes the images of one program, and writes them below work.
 func (r *release) program(ctx context.Context, out io.Writer, work, name, title string, ldflags []string) error {
@@ -169,6 +225,10 @@ func (r *release) program(ctx context.Context, out io.Writer, work, name, title 
 	if err != nil {
 		return err
 	}
+	if r.digests == nil {
+		r.digests = map[string]string{}
+	}
+	r.digests[name] = digest.String()
 	fmt.Fprintf(out, "%s@%s\n", r.called(name), digest)
 	return oci.PackLayout(dir+".tar", dir)
 }
@@ -192,8 +252,8 @@ func describe(out io.Writer, name string, platform v1.Platform, image v1.Image, 
 	return err
 }
 
-// kubernetes is the version in go.mod.
-func (r *release) kubernetes(ctx context.Context) (string, error) {
+// requiredKubernetes is the version in go.mod.
+func (r *release) requiredKubernetes(ctx context.Context) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
 	cmd.Dir = r.root
 	out, err := cmd.Output()

@@ -6,6 +6,7 @@
 package cloud
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,6 +54,8 @@ import (
 	"yurtcoordinator/internal/cloud/poolcut"
 	"yurtcoordinator/internal/cloud/settings"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/version"
+	"yurtcoordinator/internal/version/buildinfo"
 )
 
 // Name is the program's name, used as its user agent, its election Lease and the source of its Events.
@@ -124,7 +127,7 @@ type Config struct {
 	// are given no more of it than they need.
 	ConstrainedImpersonation bool
 
-	// Coordinator describes what the coordinators run. Its Image and Version are required if Coordinators is set.
+	// Coordinator describes what the coordinators run. Its Image is required if Coordinators is set.
 	Coordinator Coordinator
 
 	// SilenceAfter is how long a node's Lease may stay unrenewed before the state of its link is unknown; zero means
@@ -152,8 +155,10 @@ const (
 
 // Coordinator describes what the coordinators run.
 type Coordinator struct {
-	// Image is the image's repository without a tag. Version is the tag if a YurtCoordinator names none.
-	Image, Version string
+	// Image is the image's repository without a tag. Release and Kubernetes make the tag where nobody says others; empty means
+	// this program's own. Digests are those of images, by tag.
+	Image, Release, Kubernetes string
+	Digests                    map[string]string
 	// PullPolicy is the image's. PullSecrets are in kube-system.
 	PullPolicy  string
 	PullSecrets []string
@@ -192,9 +197,11 @@ func Run(ctx context.Context, c Config) error {
 	default:
 		return fmt.Errorf("--approver is %q: use %s, %s or %s", c.Approver, ApproverWithin, ApproverElsewhere, ApproverAlone)
 	}
-	if c.Coordinators && (c.Coordinator.Image == "" || c.Coordinator.Version == "") {
-		return errors.New("the coordinators' image is not set: give --coordinator-image and --coordinator-version, " +
-			"or --yurt-coordinators=false")
+	if c.Coordinators && c.Coordinator.Image == "" {
+		return errors.New("the coordinators' image is not set: give --coordinator-image, or --yurt-coordinators=false")
+	}
+	if c.Coordinators && cmp.Or(c.Coordinator.Kubernetes, version.Get().Kubernetes) == "" {
+		return errors.New("this program does not know which Kubernetes it is made from: give --coordinator-version")
 	}
 	if _, err := coordinatorSettings(c.Coordinator.Settings); err != nil {
 		return err
@@ -265,14 +272,15 @@ func Run(ctx context.Context, c Config) error {
 		}
 		own = append(own, approver)
 	}
+	own = append(own, buildinfo.New("coordinator_controller", version.Get()))
 	unregister, err := registerAll(metrics.Registry, own)
 	if err != nil {
 		return err
 	}
 	defer unregister()
 
-	klog.FromContext(ctx).Info("Starting", "server", connection.Host, "leaderElect", c.LeaderElect,
-		"silenceAfter", c.SilenceAfter)
+	klog.FromContext(ctx).Info("Starting", "version", version.Get().Version, "server", connection.Host,
+		"leaderElect", c.LeaderElect, "silenceAfter", c.SilenceAfter)
 	return mgr.Start(ctx)
 }
 
@@ -296,12 +304,14 @@ func runApprover(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	unregister, err := registerAll(metrics.Registry, []prometheus.Collector{answers, approver})
+	unregister, err := registerAll(metrics.Registry, []prometheus.Collector{
+		answers, approver, buildinfo.New("coordinator_controller", version.Get()),
+	})
 	if err != nil {
 		return err
 	}
 	defer unregister()
-	klog.FromContext(ctx).Info("Starting the approver alone", "server", connection.Host)
+	klog.FromContext(ctx).Info("Starting the approver alone", "version", version.Get().Version, "server", connection.Host)
 	return mgr.Start(ctx)
 }
 

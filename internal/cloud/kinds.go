@@ -66,7 +66,8 @@ func addOwnKinds(
 	}
 	coordinators := coordinator.New(coordinator.Config{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Keys: secrets, Events: events, Clock: clock.RealClock{},
-		Image: c.Coordinator.Image, Version: c.Coordinator.Version, Lives: c.Coordinator.Lives,
+		Image: c.Coordinator.Image, Release: c.Coordinator.Release, Kubernetes: c.Coordinator.Kubernetes,
+		Digests: c.Coordinator.Digests, Lives: c.Coordinator.Lives,
 		KubeletAuthority: kubeletAuthority(mgr.GetConfig()), ConstrainedImpersonation: c.ConstrainedImpersonation,
 		PullPolicy: corev1.PullPolicy(c.Coordinator.PullPolicy), PullSecrets: c.Coordinator.PullSecrets,
 		Settings: base, PoolSettings: c.PoolSettings,

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -22,15 +23,53 @@ const FlagName = "config"
 // maxFileSize bounds the configuration file, in bytes. A file of settings is a few kilobytes; more is a mistake.
 const maxFileSize = 1 << 20
 
-// ErrHelp is what Parse returns after it printed the help that the user asked for.
+// ErrHelp is what Parse returns after it printed what the user asked for: the help, or a text of Prints.
 var ErrHelp = pflag.ErrHelp
+
+// VersionFlag is the flag by which programs say of which version they are.
+const VersionFlag = "version"
+
+// Prints adds a flag that has Parse print a text, and nothing else happen. A configuration file can't have it.
+func Prints(fs *pflag.FlagSet, name, usage, text string) {
+	fs.Var(&printed{text: text}, name, usage)
+	fs.Lookup(name).NoOptDefVal = "true"
+}
+
+// printed is the value of a flag of Prints.
+type printed struct {
+	text  string
+	asked bool
+}
+
+// String implements pflag.Value.
+func (p *printed) String() string { return strconv.FormatBool(p.asked) }
+
+// Type implements pflag.Value.
+func (p *printed) Type() string { return "bool" }
+
+// Set implements pflag.Value.
+func (p *printed) Set(text string) (err error) {
+	p.asked, err = strconv.ParseBool(text)
+	return err
+}
+
+// asked prints the texts that the command line asks for, and returns whether it does for any.
+func asked(fs *pflag.FlagSet, out io.Writer) (found bool) {
+	fs.VisitAll(func(f *pflag.Flag) {
+		if p, ok := f.Value.(*printed); ok && p.asked {
+			fmt.Fprintln(out, p.text)
+			found = true
+		}
+	})
+	return found
+}
 
 // Versioned reads a file that says its apiVersion and kind, and returns its settings by the names of flags.
 type Versioned func(content []byte) (settings map[string]any, err error)
 
 // Parse sets fs from args and from the YAML file that --config names; Parse adds that flag. A file that says its apiVersion
-// is read by versioned, which may be nil: then there are none. If args ask for help, it prints the usage to help and returns
-// ErrHelp. Any other error is one line that names the flag or the file's key.
+// is read by versioned, which may be nil: then there are none. If args ask for help, or for a text of Prints, it prints that to
+// help and returns ErrHelp. Any other error is one line that names the flag or the file's key.
 func Parse(fs *pflag.FlagSet, args []string, help io.Writer, versioned Versioned) error {
 	file := fs.String(FlagName, "", "YAML file of settings, with the names of these flags; flags on the command line win")
 	fs.SetOutput(io.Discard) // pflag prints the whole usage on an error; one line is what a person can use
@@ -43,6 +82,9 @@ func Parse(fs *pflag.FlagSet, args []string, help io.Writer, versioned Versioned
 			return ErrHelp
 		}
 		return fmt.Errorf("%w; see %s --help", err, fs.Name())
+	}
+	if asked(fs, help) {
+		return ErrHelp
 	}
 	if fs.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q; see %s --help", fs.Arg(0), fs.Name())
@@ -69,7 +111,7 @@ func fromFile(fs *pflag.FlagSet, path string, versioned Versioned) error {
 	}
 	for _, key := range sortedKeys(settings) {
 		flag := fs.Lookup(key)
-		if flag == nil || key == FlagName || key == "help" {
+		if flag == nil || key == FlagName || key == "help" || isPrinted(flag) {
 			return fmt.Errorf("%s: unknown setting %q; see %s --help", path, key, fs.Name())
 		}
 		if flag.Changed {
@@ -84,6 +126,11 @@ func fromFile(fs *pflag.FlagSet, path string, versioned Versioned) error {
 		}
 	}
 	return nil
+}
+
+func isPrinted(f *pflag.Flag) bool {
+	_, ok := f.Value.(*printed)
+	return ok
 }
 
 // decode keeps numbers as written; YAML's own types would change them (100000000 to 1e+08).

@@ -98,3 +98,36 @@ func TestHelp(t *testing.T) {
 		}
 	}
 }
+
+// TestPrints: who asks gets the text, whatever else is on the command line, and a file can't ask.
+func TestPrints(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		want string
+		err  error
+	}{
+		{[]string{"--version"}, "program v1\n", ErrHelp},
+		{[]string{"--version", "--config=/nonexistent/c.yaml", "stray"}, "program v1\n", ErrHelp},
+		{[]string{"--version=false", "--node-name=n"}, "", nil},
+		{nil, "", nil},
+	} {
+		var s settings
+		var out bytes.Buffer
+		fs := flags(&s)
+		Prints(fs, VersionFlag, "which version", "program v1")
+		if err := Parse(fs, test.args, &out, nil); !errors.Is(err, test.err) || out.String() != test.want {
+			t.Errorf("%v: %q, %v", test.args, out.String(), err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "c.yaml")
+	if err := os.WriteFile(path, []byte("version: true\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var s settings
+	fs := flags(&s)
+	Prints(fs, VersionFlag, "which version", "program v1")
+	err := Parse(fs, []string{"--config", path}, nil, nil)
+	if err == nil || !strings.Contains(err.Error(), `unknown setting "version"`) {
+		t.Errorf("of a file: %v", err)
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"yurtcoordinator/internal/hub/health"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/lab/pki"
+	"yurtcoordinator/internal/version"
 )
 
 // cloud is an API server that is ready and knows nothing else.
@@ -139,7 +140,7 @@ func TestStatus(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			code, body := newHub(t, nowhere, tt.more...).ask(t, "/status")
 			var got health.Status
-			tt.want.LinkProfile = "normal"
+			tt.want.Version, tt.want.LinkProfile = version.Get().Version, "normal"
 			if err := json.Unmarshal([]byte(body), &got); err != nil || code != http.StatusOK ||
 				!reflect.DeepEqual(got, tt.want) {
 				t.Errorf("%d %s: %v; want %+v", code, body, err, tt.want)
@@ -174,5 +175,24 @@ func TestHealthPort(t *testing.T) {
 		if code, body := h.ask(t, "/metrics"); code != http.StatusOK || !strings.Contains(body, "go_goroutines") {
 			t.Errorf("metrics: %d", code)
 		}
+	}
+}
+
+// TestVersion: a hub says of which release it is, in its status and in its metrics.
+func TestVersion(t *testing.T) {
+	h := newHub(t, func(ca *pki.Authority) string { return cloud(t, ca) })
+	t.Cleanup(func() {
+		if err := h.disk.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	var said health.Status
+	if _, body := h.ask(t, "/status"); json.Unmarshal([]byte(body), &said) != nil || said.Version != version.Get().Version {
+		t.Errorf("its status: %s", body)
+	}
+	_, body := h.ask(t, "/metrics")
+	if want := `,version="` + version.Get().Version + `"} 1`; !strings.Contains(body, "yurthub_build_info{") ||
+		!strings.Contains(body, want) {
+		t.Error("its metrics do not say it")
 	}
 }

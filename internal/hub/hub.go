@@ -71,6 +71,8 @@ import (
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/store"
+	"yurtcoordinator/internal/version"
+	"yurtcoordinator/internal/version/buildinfo"
 )
 
 // Hub is a node's hub. Make one with New.
@@ -149,7 +151,7 @@ func New(own config.Config) (*Hub, error) {
 	h.way = way.New(way.Config{Proxy: cfg.Proxy(), Dial: upstream.Dial})
 	h.lent = lending.New(h.lends())
 	h.lent.Change(starts.Borrows, starts.Metered)
-	h.metrics.MustRegister(collectors.NewGoCollector(),
+	h.metrics.MustRegister(buildinfo.New("yurthub", version.Get()), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	at := disk.Config{
 		Dir: cfg.DiskCachePath, Ahead: cfg.DiskCacheClockOffset, Last: follow.OfNode,
@@ -265,6 +267,7 @@ func (h *Hub) joinPool() (err error) {
 			KubeletServing: h.cfg.KubeletServing, RelayedBy: h.lent.By, RelaysAt: h.lent.RelaysAt,
 			LinkProfile: h.inForce.LinkProfile, CompareEvery: h.cfg.CompareEvery, OwnObjects: h.cfg.OwnObjects,
 			OwnSecrets: h.cfg.OwnSecrets, History: h.history, Disk: h.disk, Overlay: h.overlay, Metrics: h.metrics,
+			Version: version.Get().Version,
 		}); err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"yurtcoordinator/internal/hub/health"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/run"
+	"yurtcoordinator/internal/version"
 )
 
 // Run serves until ctx ends, then stops in order: first the servers, then what they use. It returns an error if a port
@@ -37,8 +38,8 @@ func (h *Hub) serve(ctx context.Context, ports []front.Listener) error {
 	for _, p := range ports {
 		h.parts.Add(p.Name, p.Run)
 	}
-	klog.FromContext(ctx).Info("Serving kubelet and this host's programs", "address", h.cfg.BindAddress, "port", h.cfg.Port,
-		"cloud", h.cfg.ServerAddresses, "coordinator", h.member.URL())
+	klog.FromContext(ctx).Info("Serving kubelet and this host's programs", "version", version.Get().Version,
+		"address", h.cfg.BindAddress, "port", h.cfg.Port, "cloud", h.cfg.ServerAddresses, "coordinator", h.member.URL())
 	return h.parts.Run(ctx)
 }
 
@@ -75,7 +76,7 @@ func (h *Hub) health(root func(*http.Request) bool) http.Handler {
 func (h *Hub) Status() health.Status {
 	standing := h.member.Standing().Get()
 	s := health.Status{
-		Node: h.cfg.Node, Pool: h.cfg.Pool, Role: standing.Role.String(), Leader: standing.Leader,
+		Version: version.Get().Version, Node: h.cfg.Node, Pool: h.cfg.Pool, Role: standing.Role.String(), Leader: standing.Leader,
 		Cloud: h.cloud.Link().Get().String(), Coordinator: "none", CoordinatorAddress: h.member.URL(),
 		Followed: health.FollowedOf(h.followed.Status()), Disk: h.disk.Status(), Identity: h.identity.Report(),
 		Settings: health.SettingsOf(h.reported(), h.inForce.Kept()), Pods: h.pods.Status(),

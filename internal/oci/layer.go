@@ -110,6 +110,9 @@ func Image(platform v1.Platform, config v1.Config, layers ...v1.Layer) (v1.Image
 	return mutate.ConfigFile(image, described)
 }
 
+// Tar packs files, in their order, and the directories that they need. It holds no times and no owners.
+func Tar(files ...File) ([]byte, error) { return packLayer(files) }
+
 func packLayer(files []File) ([]byte, error) {
 	var packed bytes.Buffer
 	w := tar.NewWriter(&packed)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/version"
 )
 
 // requestTimeout is how long the server may take for a request unless --request-timeout says otherwise.
@@ -32,8 +33,9 @@ func New(out, errs io.Writer) *cobra.Command {
 	c := &commands{flags: genericclioptions.NewConfigFlags(true), output: out, errs: errs}
 	*c.flags.Timeout = requestTimeout
 	root := &cobra.Command{
-		Use:   "kubectl-yurt",
-		Short: "Ask about pools of edge nodes",
+		Use:     "kubectl-yurt",
+		Version: version.Get().Line("kubectl-yurt"),
+		Short:   "Ask about pools of edge nodes",
 		Long: "Ask about pools of edge nodes: who speaks for a pool, which nodes are cut off, and why a node is in its state.\n" +
 			"\n" +
 			"With the cloud's kubeconfig it answers for all pools. With a pool's own (see: kubectl yurt kubeconfig POOL) it\n" +
@@ -43,6 +45,7 @@ func New(out, errs io.Writer) *cobra.Command {
 	}
 	root.SetOut(out)
 	root.SetErr(errs)
+	root.SetVersionTemplate("{{.Version}}\n")
 	c.flags.AddFlags(root.PersistentFlags())
 	root.AddCommand(c.status(), c.why(), c.check(), c.leader(), c.traffic(), c.kubeconfig(), c.bundle())
 	return root

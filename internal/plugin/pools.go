@@ -2,7 +2,10 @@ package plugin
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -52,6 +55,10 @@ type Pool struct {
 	Outside   []string `json:"outside"`
 	// Kubelets says how the coordinator knows nodes' kubelets, or why it can't, as far as that is reported.
 	Kubelets map[edge.NodeName]edge.KubeletWay `json:"kubelets,omitempty"`
+	// HubVersions are the releases that nodes' hubs are of, as far as that is reported, and CoordinatorVersions those of the
+	// coordinators' images, in the order of their slots.
+	HubVersions         map[edge.NodeName]string `json:"hubVersions,omitempty"`
+	CoordinatorVersions []string                 `json:"coordinatorVersions,omitempty"`
 	// Problems says what is wrong, each in a sentence; a pool without any is fine.
 	Problems []string `json:"problems,omitempty"`
 
@@ -109,6 +116,9 @@ func PoolsOf(o Objects, now time.Time) []Pool {
 		if ways := kubeletsOf(o, p.Name); len(ways) > 0 {
 			p.Kubelets = ways
 		}
+		if is := hubVersionsOf(o, p.Name); len(is) > 0 {
+			p.HubVersions = is
+		}
 		slices.Sort(p.Delegated)
 		p.Delegated = slices.Compact(p.Delegated)
 		p.Problems = problemsOf(p)
@@ -136,6 +146,12 @@ func describe(p *Pool, c *v1alpha1.YurtCoordinator) {
 		p.Coordinator, p.CoordinatorNode, p.conditions = says, c.Status.NodeName, c.Status.Conditions
 		p.Outside = append([]string{}, c.Status.OutsidePoolNodes...)
 		p.Delegated = append(p.Delegated, c.Status.DelegatedNodes...)
+		p.CoordinatorVersions = nil
+		for _, one := range c.Status.Coordinators {
+			if one.Version != "" {
+				p.CoordinatorVersions = append(p.CoordinatorVersions, one.Version)
+			}
+		}
 	}
 }
 
@@ -152,6 +168,37 @@ func kubeletsOf(o Objects, pool string) map[edge.NodeName]edge.KubeletWay {
 		}
 	}
 	return all
+}
+
+// hubVersionsOf returns of which releases a pool's hubs are: by the pool's report, or at a coordinator by each hub's own word.
+func hubVersionsOf(o Objects, pool string) map[edge.NodeName]string {
+	if o.Within == "" {
+		report := o.Leases[edge.PoolName(pool).ReportLease()]
+		return edge.SplitVersions(report.Annotations[edge.AnnotationHubVersion])
+	}
+	all := map[edge.NodeName]string{}
+	for name, lease := range o.Leases {
+		if said := lease.Annotations[edge.AnnotationHubVersion]; edge.IsVersion(said) {
+			all[edge.NodeName(name)] = said
+		}
+	}
+	return all
+}
+
+// versions returns each version once, with how many there are of it if there are several.
+func versions(all []string) string {
+	count := map[string]int{}
+	for _, v := range all {
+		count[v]++
+	}
+	var texts []string
+	for _, v := range slices.Sorted(maps.Keys(count)) {
+		if len(count) > 1 {
+			v = fmt.Sprintf("%s (%d)", v, count[v])
+		}
+		texts = append(texts, v)
+	}
+	return strings.Join(texts, ", ")
 }
 
 // within adds what a coordinator knows by itself: that it answers, and whose heartbeats it has. If it has no Nodes, a

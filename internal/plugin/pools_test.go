@@ -1,7 +1,9 @@
 package plugin
 
 import (
+	"maps"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -178,6 +180,37 @@ func TestPoolsOf(t *testing.T) {
 		}
 		if !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s:\n%+v, want\n%+v", name, got, c.want)
+		}
+	}
+}
+
+// TestVersionsOfPools: hubs are known by the pool's report, or by their own words at a coordinator; coordinators by their images.
+func TestVersionsOfPools(t *testing.T) {
+	accepted, refused := aCoordinator("a", "a1", isReady), aCoordinator("a", "")
+	accepted.Status.Coordinators = []v1alpha1.CoordinatorInSlot{
+		{Slot: 0, Version: "v0.2.0-k1.36.3"}, {Slot: 1}, {Slot: 2, Version: "v0.1.0-k1.36.3"},
+	}
+	report, own, none := aLease("a1", time.Minute, false), aLease("a1", 0, false), aLease("a2", 0, false)
+	report.Annotations = map[string]string{edge.AnnotationHubVersion: "v0.2.0=a1;a2,newest=a3"}
+	own.Annotations = map[string]string{edge.AnnotationHubVersion: "v0.2.0"}
+	none.Annotations = map[string]string{edge.AnnotationHubVersion: "newest"}
+	for name, test := range map[string]struct {
+		o            Objects
+		hubs         map[edge.NodeName]string
+		coordinators []string
+	}{
+		"the cloud": {Objects{
+			Coordinators: []v1alpha1.YurtCoordinator{accepted, refused},
+			Leases:       map[string]coordinationv1.Lease{"yurt-coordinator-a": report},
+		}, map[edge.NodeName]string{"a1": "v0.2.0", "a2": "v0.2.0"}, []string{"v0.2.0-k1.36.3", "v0.1.0-k1.36.3"}},
+		"a coordinator": {Objects{
+			Within: "a", Leases: map[string]coordinationv1.Lease{"a1": own, "a2": none},
+		}, map[edge.NodeName]string{"a1": "v0.2.0"}, nil},
+	} {
+		got := PoolsOf(test.o, noon)
+		if len(got) != 1 || !maps.Equal(got[0].HubVersions, test.hubs) ||
+			!slices.Equal(got[0].CoordinatorVersions, test.coordinators) {
+			t.Errorf("%s: %+v", name, got)
 		}
 	}
 }

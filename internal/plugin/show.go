@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -46,9 +47,11 @@ func (p *Pool) result() result {
 
 func (v poolView) columns() []metav1.TableColumnDefinition {
 	if v.problems {
-		return head("Pool", "Ready", "Coordinator", "Leader", "Problems", "", "Coordinator node", "Leader reported")
+		return head("Pool", "Ready", "Coordinator", "Leader", "Problems", "", "Coordinator node", "Leader reported",
+			"Hub versions", "Coordinator versions")
 	}
-	return head("Pool", "Ready", "Coordinator", "Leader", "Delegated", "Outside", "", "Coordinator node", "Leader reported")
+	return head("Pool", "Ready", "Coordinator", "Leader", "Delegated", "Outside", "", "Coordinator node", "Leader reported",
+		"Hub versions", "Coordinator versions")
 }
 
 func (p *printer) rowsOf(pools []Pool, v poolView) []row {
@@ -63,7 +66,8 @@ func (p *printer) rowsOf(pools []Pool, v poolView) []row {
 		} else {
 			r.cells = append(r.cells, p.few(one.Delegated), p.few(one.Outside))
 		}
-		r.cells = append(r.cells, orNone(one.CoordinatorNode), p.ago(one.LeaderSaid))
+		r.cells = append(r.cells, orNone(one.CoordinatorNode), p.ago(one.LeaderSaid),
+			orNone(versions(slices.Collect(maps.Values(one.HubVersions)))), orNone(versions(one.CoordinatorVersions)))
 		rows = append(rows, r)
 	}
 	return rows

@@ -2,6 +2,8 @@ package pool
 
 import (
 	"io"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 
 	"yurtcoordinator/internal/flagfile"
 	"yurtcoordinator/internal/pool/pooltest"
+	"yurtcoordinator/internal/version"
 )
 
 // goodConfig is one that a coordinator starts with.
@@ -158,5 +161,25 @@ func TestPortInUse(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), flag) || !strings.Contains(err.Error(), "another program") {
 			t.Errorf("%s: got %v", flag, err)
 		}
+	}
+}
+
+// TestFlagsAreThoseThatTheCloudKnows: coordinator-controller gives each release's coordinators only flags that they have, by a
+// list that must be this program's own.
+func TestFlagsAreThoseThatTheCloudKnows(t *testing.T) {
+	var config Config
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	config.AddFlags(fs)
+	names := []string{"config", "v", "version"} // of main
+	fs.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	slices.Sort(names)
+	parts := strings.Split(version.Next, ".")
+	file := "../cloud/coordinator/testdata/flags-" + parts[0] + "." + parts[1]
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if known := strings.Fields(string(text)); !slices.Equal(known, names) {
+		t.Errorf("%s has %v, the program %v", file, known, names)
 	}
 }

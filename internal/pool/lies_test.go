@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yurtcoordinator/internal/pool/pooltest"
+	"yurtcoordinator/internal/version"
 )
 
 // TestALyingNode: it says that its kubelet is where something else is, and that a neighbour's Pod is its own. Nobody is
@@ -72,5 +73,9 @@ func TestOwnMetrics(t *testing.T) {
 		if code != http.StatusOK || !strings.Contains(body, "\n"+name+" 0\n") {
 			t.Errorf("/metrics: %d, without %s", code, name)
 		}
+	}
+	want := `,version="` + version.Get().Version + `"} 1`
+	if !strings.Contains(body, "\nyurt_coordinator_build_info{") || !strings.Contains(body, want) {
+		t.Errorf("/metrics do not say that it is of %s", version.Get().Version)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"yurtcoordinator/internal/pool/presence"
 	"yurtcoordinator/internal/resident"
 	"yurtcoordinator/internal/run"
+	"yurtcoordinator/internal/version"
 )
 
 const (
@@ -219,7 +220,7 @@ func (p *Pool) becomeReady(ctx context.Context, client kubernetes.Interface, sta
 		return err
 	}
 	close(p.ready)
-	klog.FromContext(ctx).Info("Ready", "address", p.address, "node", p.config.NodeName,
+	klog.FromContext(ctx).Info("Ready", "version", version.Get().Version, "address", p.address, "node", p.config.NodeName,
 		"after", p.config.Clock.Since(started).Round(time.Millisecond))
 	return nil
 }

@@ -39,6 +39,8 @@ import (
 	"yurtcoordinator/internal/pool/presence"
 	"yurtcoordinator/internal/pool/succession"
 	"yurtcoordinator/internal/usage"
+	"yurtcoordinator/internal/version"
+	"yurtcoordinator/internal/version/buildinfo"
 )
 
 var errNotSetUp = errors.New("the pool's roles and Leases are not in place yet")
@@ -187,7 +189,7 @@ func (c *wiring) handle(kube *apiserver.Assembly, elected *access.Election, part
 		Refused: c.log.Refused, Member: c.members.Has, Present: c.present, Stalled: c.config.stalledPush,
 	})
 	c.counted = slices.Concat(c.own.Metrics(), c.opened.Metrics(), mirrored.Metrics(), c.present.Metrics(),
-		[]prometheus.Collector{c.strangers.refused})
+		[]prometheus.Collector{c.strangers.refused, buildinfo.New("yurt_coordinator", version.Get())})
 	c.meter, err = usage.New(kube.Loopback(), usage.Kubelets{
 		To: c.reach.To, Port: c.reach.Port(), AddressTypes: c.reach.AddressTypes(), Addresses: c.onLAN,
 	}, c.config.Clock)

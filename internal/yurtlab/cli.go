@@ -15,18 +15,20 @@ import (
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/wire"
+	"yurtcoordinator/internal/version"
 )
 
 // New returns the yurtlab command.
 func New() *cobra.Command {
 	name := lab.DefaultName
 	root := &cobra.Command{
-		Use: "yurtlab",
+		Use: "yurtlab", Version: version.Get().Line("yurtlab"),
 		Short: "A whole cloud and its edge pools on this machine, from real Kubernetes components, " +
 			"with links that can be cut",
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.PersistentFlags().StringVar(&name, "name", name, "the lab; several run side by side under different names")
 	root.AddCommand(
 		upCommand(&name), statusCommand(&name), downCommand(&name), logsCommand(&name), linkCommand(&name),

@@ -130,6 +130,7 @@ func systemImages(ctx context.Context, root, cache string, bins build.Binaries, 
 	}
 	return image.EnsureSystem(ctx, image.SystemConfig{
 		CacheDir: cache, Programs: []string{bins.YurtCoordinator, bins.CoordinatorController, bins.YurtHub},
+		Kubernetes: bins.OwnKubernetes,
 	})
 }
 

@@ -27,6 +27,15 @@ type CoordinatorSettings struct {
 	// +kubebuilder:validation:Maximum=3
 	Replicas *int32 `json:"replicas,omitempty"`
 
+	// release pins which release of ours the coordinators are of, and the Kubernetes that they are made from, as their image's
+	// tag says it: v0.2.0-k1.36.3. They get the flags of that release, so they stay as they are when coordinator-controller
+	// becomes newer. By default it is the controller's own. One minor version back can be pinned: see docs/versions.md. A
+	// YurtCoordinator's spec.version comes before the Kubernetes of it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=100
+	// +kubebuilder:validation:Pattern=`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?-k[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`
+	Release string `json:"release,omitempty"`
+
 	// paused holds all changes of the coordinators' workloads, in the midst of a rollout too, and creates and removes none
 	// because of create. Their certificates are renewed all the same, and a YurtCoordinator that somebody deletes is removed.
 	// +optional
@@ -40,7 +49,7 @@ type CoordinatorSettings struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=1024
 	// +kubebuilder:validation:items:Pattern=`^--[a-z][a-z0-9-]*=[^\s]*$`
-	// +kubebuilder:validation:items:XValidation:rule="!self.matches('^--(addresses-file|bind-address|client-ca-file|config|data-dir|denied-users-file|etcd-quota-bytes|help|kubelet-certificate-authority|kubelet-client-certificate|kubelet-client-key|mirror-quota-bytes|node-name|own-quota-bytes|own-secrets|pool-addresses-file|pool-ca-file|pool-nodes-file|probe-port|secure-port|service-account-issuer|service-account-key-file|tls-cert-file|tls-private-key-file|v)=')",message="this flag is set by the workload itself, or by another field of spec.coordinator"
+	// +kubebuilder:validation:items:XValidation:rule="!self.matches('^--(addresses-file|bind-address|client-ca-file|config|data-dir|denied-users-file|etcd-quota-bytes|help|kubelet-certificate-authority|kubelet-client-certificate|kubelet-client-key|mirror-quota-bytes|node-name|own-quota-bytes|own-secrets|pool-addresses-file|pool-ca-file|pool-nodes-file|probe-port|secure-port|service-account-issuer|service-account-key-file|tls-cert-file|tls-private-key-file|v|version)=')",message="this flag is set by the workload itself, or by another field of spec.coordinator"
 	ExtraArgs []string `json:"extraArgs,omitempty"`
 
 	// ownSecrets takes the Secrets that the nodes' Pods use from hubs that bring them (hub.ownSecrets), and lets operators read
@@ -139,6 +148,6 @@ func ReservedCoordinatorFlags() []string {
 		"addresses-file", "bind-address", "client-ca-file", "config", "data-dir", "denied-users-file", "etcd-quota-bytes", "help",
 		"kubelet-certificate-authority", "kubelet-client-certificate", "kubelet-client-key", "mirror-quota-bytes", "node-name",
 		"own-quota-bytes", "own-secrets", "pool-addresses-file", "pool-ca-file", "pool-nodes-file", "probe-port", "secure-port",
-		"service-account-issuer", "service-account-key-file", "tls-cert-file", "tls-private-key-file", "v",
+		"service-account-issuer", "service-account-key-file", "tls-cert-file", "tls-private-key-file", "v", "version",
 	}
 }

@@ -14,7 +14,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Standbys",type=string,JSONPath=`.status.conditions[?(@.type=="StandbysReady")].status`,priority=1
 // +kubebuilder:printcolumn:name="Delegated",type=string,JSONPath=`.status.delegatedNodes`,priority=1
-// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.spec.version`,priority=1
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.coordinators[?(@.slot==0)].version`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type YurtCoordinator struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -27,9 +27,11 @@ type YurtCoordinator struct {
 
 // YurtCoordinatorSpec is what is wanted.
 type YurtCoordinatorSpec struct {
-	// version of yurt-coordinator, which is that of the Kubernetes it is made from, such as v1.36.3. It is the tag of the
-	// image. Without one, the version that coordinator-controller comes with is run.
+	// version of the Kubernetes that the coordinator is made from, such as v1.36.3; by default the one that
+	// coordinator-controller is made from. Which release of ours it is of is no matter of it: that is coordinator-controller's
+	// own, unless spec.coordinator.release of a PoolSettings pins one. The image's tag says both, as v0.2.0-k1.36.3.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="!self.contains('-k')",message="name a version of Kubernetes, such as v1.36.3; a release is pinned by spec.coordinator.release of a PoolSettings"
 	// +kubebuilder:validation:Pattern=`^v[0-9]+\.[0-9]+\.[0-9]+([-.][0-9A-Za-z.-]+)?$`
 	// +kubebuilder:validation:MaxLength=64
 	Version string `json:"version,omitempty"`
@@ -155,6 +157,9 @@ type CoordinatorInSlot struct {
 	// nodeName is the node that it runs on.
 	// +optional
 	NodeName string `json:"nodeName,omitempty"`
+	// version of its image, as v0.2.0-k1.36.3: which release of ours it is of, and the Kubernetes that it is made from.
+	// +optional
+	Version string `json:"version,omitempty"`
 	// ready says whether it serves.
 	Ready bool `json:"ready"`
 	// generation of its certificate, SLOT.NUMBER: each Pod of a slot has a greater number than those before it.

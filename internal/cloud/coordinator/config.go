@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +13,7 @@ import (
 	"yurtcoordinator/internal/cloud/certs"
 	"yurtcoordinator/internal/cloud/keys"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/version"
 )
 
 // FieldOwner is the field manager of all writes.
@@ -55,10 +57,14 @@ type Config struct {
 	// Clock dates certificates and conditions; nil means the real clock.
 	Clock clock.PassiveClock
 
-	// Image is the repository of the coordinator's image, without a tag. The tag is the version.
+	// Image is the repository of the coordinators' image, without a tag. The tag is a version.CoordinatorTag.
 	Image string
-	// Version is run if a YurtCoordinator names none.
-	Version string
+	// Release of ours is run if settings pin none; empty means this program's own.
+	Release string
+	// Kubernetes is the version that is run if a YurtCoordinator names none; empty means the one that this program is made from.
+	Kubernetes string
+	// Digests of images, as sha256:…, by their tags. An image without one is known by its tag alone.
+	Digests map[string]string
 	// PullPolicy is the image's; empty means IfNotPresent.
 	PullPolicy corev1.PullPolicy
 	// PullSecrets are Secrets in kube-system for pulling the image.
@@ -81,6 +87,8 @@ type Config struct {
 
 func (c Config) completed() Config {
 	c.Lives = c.Lives.Completed()
+	is := version.Get()
+	c.Release, c.Kubernetes = cmp.Or(c.Release, is.Version), cmp.Or(c.Kubernetes, is.Kubernetes)
 	if c.Resync == 0 {
 		c.Resync = DefaultResync
 	}
@@ -94,14 +102,6 @@ func (c Config) completed() Config {
 		c.Clock = clock.RealClock{}
 	}
 	return c
-}
-
-// image returns the image of a version.
-func (c Config) image(version string) string {
-	if version == "" {
-		version = c.Version
-	}
-	return c.Image + ":" + version
 }
 
 // poolOf returns the pool of a Node or of a pool's object.

@@ -169,7 +169,7 @@ func (r *Reconciler) turns(ctx context.Context, has apps) ([]turn, error) {
 // wanted returns what a pool is to have in a slot.
 func (r *Reconciler) wanted(v view, verdict Verdict, slot edge.Slot) Wanted {
 	return Wanted{
-		Pool: v.census.Pool, Slot: slot, Image: r.cfg.image(verdict.Holder.Spec.Version), Taints: v.taints,
+		Pool: v.census.Pool, Slot: slot, Image: r.cfg.image(verdict.Holder.Spec.Version, v.settings.Release), Taints: v.taints,
 		Settings: v.settings.CoordinatorSettings,
 	}
 }

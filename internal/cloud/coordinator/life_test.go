@@ -597,7 +597,7 @@ func TestWhatChangesIsTakenUp(t *testing.T) {
 	w.turns(5)
 	w.complete("c1", "p1", "p1-n1", "192.0.2.99")
 	w.list(&pods)
-	if got := imageOf(&pods.Items[0]); got != image+":v1.2.3" {
+	if got := imageOf(&pods.Items[0]); got != image+":v0.2.0-k1.2.3" {
 		t.Error(got)
 	}
 }

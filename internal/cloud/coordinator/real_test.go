@@ -78,7 +78,7 @@ func (k *cluster) startController() {
 	k.stop = cloudtest.Manager(k.t, as, options, func(m manager.Manager) error {
 		return New(Config{
 			Client: m.GetClient(), Reader: m.GetAPIReader(), Events: m.GetEventRecorder("coordinator-controller"),
-			Image: image, Version: "v1.36.3", PoolSettings: true,
+			Image: image, Release: "v0.2.0", Kubernetes: "v1.36.3", PoolSettings: true,
 		}).AddTo(m)
 	})
 }
@@ -261,7 +261,7 @@ func (k *cluster) checkPod(pod *corev1.Pod) {
 	k.t.Helper()
 	k.is(edge.NamespaceSystem, pod.Name, pod)
 	c := pod.Spec.Containers[0]
-	if c.Image != image+":v1.36.3" || pod.Spec.Volumes[0].Secret.SecretName != "yurt-coordinator-real-certs" ||
+	if c.Image != image+":v0.2.0-k1.36.3" || pod.Spec.Volumes[0].Secret.SecretName != "yurt-coordinator-real-certs" ||
 		!slices.Contains(c.Args, "--node-name=$(NODE_NAME)") || !pod.Spec.HostNetwork ||
 		pod.Annotations[annotationCertsHash] == "" ||
 		pod.Labels[edge.LabelNodePool] != "real" || pod.Spec.NodeSelector[edge.LabelNodePool] != "real" {

@@ -176,6 +176,9 @@ func CheckSettings(s v1alpha1.CoordinatorSettings) error {
 	if n := ptr.Deref(s.Replicas, 1); n < 1 || n > edge.MaxSlots {
 		wrong = append(wrong, fmt.Errorf("replicas is %d: a pool has 1 to %d coordinators", n, edge.MaxSlots))
 	}
+	if err := checkRelease(s.Release); err != nil {
+		wrong = append(wrong, err)
+	}
 	etcd, own := ptr.Deref(s.EtcdQuota, defaultEtcdQuota), ptr.Deref(s.OwnQuota, resource.Quantity{})
 	if own.Cmp(etcd) > 0 {
 		wrong = append(wrong, fmt.Errorf("ownQuota is %s, and all objects may take %s (etcdQuota)", own.String(), etcd.String()))

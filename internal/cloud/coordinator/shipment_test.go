@@ -43,7 +43,7 @@ func manySettings() v1alpha1.CoordinatorSettings {
 }
 
 func TestWhatSettingsMakeOfThePod(t *testing.T) {
-	config := Config{Image: image, Version: "v1"}.completed()
+	config := Config{Image: image, Release: "v1.0.0", Kubernetes: "v1.36.3"}.completed()
 	spec := podSpec(config, Wanted{Image: "x:1", Taints: tainted, Settings: manySettings()})
 	args := strings.Join(spec.Containers[0].Args, " ")
 	for _, want := range []string{
@@ -150,7 +150,7 @@ func TestCheckSettings(t *testing.T) {
 
 // TestShipmentsAreReadBack: what a pool was given is in the YurtAppSet, whatever the template becomes.
 func TestShipmentsAreReadBack(t *testing.T) {
-	config := Config{Image: image, Version: "v1", PullSecrets: []string{"pull"}}.completed()
+	config := Config{Image: image, Release: "v1.0.0", Kubernetes: "v1.36.3", PullSecrets: []string{"pull"}}.completed()
 	given := make(map[edge.PoolName]shipment)
 	for _, p := range []Wanted{
 		{Pool: "plain", Image: image + ":v1"}, {Pool: "tainted", Image: image + ":v2", Taints: tainted},
@@ -161,7 +161,8 @@ func TestShipmentsAreReadBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, next := range []Config{config, {Image: "elsewhere", Version: "v9", Settings: manySettings()}} {
+	other := Config{Image: "elsewhere", Release: "v9.0.0", Kubernetes: "v1.36.3", Settings: manySettings()}
+	for _, next := range []Config{config, other} {
 		app, err := appSet(next.completed(), 0, given)
 		if err != nil {
 			t.Fatal(err)
@@ -193,7 +194,7 @@ func TestShipmentsAreReadBack(t *testing.T) {
 
 // TestShipmentsOfBefore: earlier versions gave tolerations and an image, and the template had the rest.
 func TestShipmentsOfBefore(t *testing.T) {
-	config := Config{Image: image, Version: "v1"}.completed()
+	config := Config{Image: image, Release: "v1.0.0", Kubernetes: "v1.36.3"}.completed()
 	app, err := AppSet(config, 0, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -222,7 +223,8 @@ func TestShipmentsOfBefore(t *testing.T) {
 	if !old.made(pod) {
 		t.Error("its Pod is not of it")
 	}
-	next, err := appSet(Config{Image: "elsewhere", Version: "v9", Settings: manySettings()}.completed(), 0,
+	other := Config{Image: "elsewhere", Release: "v9.0.0", Kubernetes: "v1.36.3", Settings: manySettings()}
+	next, err := appSet(other.completed(), 0,
 		map[edge.PoolName]shipment{"old": old})
 	if err != nil {
 		t.Fatal(err)

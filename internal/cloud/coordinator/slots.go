@@ -80,7 +80,7 @@ func inSlots(was []v1alpha1.CoordinatorInSlot, slots []inSlotStatus, c crew) (al
 			continue
 		}
 		if pod != nil {
-			is.NodeName = pod.Spec.NodeName
+			is.NodeName, is.Version = pod.Spec.NodeName, tagOf(imageOf(pod))
 		}
 		if before >= 0 {
 			is.Generation = was[before].Generation

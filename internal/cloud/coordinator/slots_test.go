@@ -108,7 +108,9 @@ func (w *world) inSlot(cr string, pool edge.PoolName, slot edge.Slot, node, ip s
 	}
 	var c v1alpha1.YurtCoordinator
 	w.get("", cr, &c)
-	want := v1alpha1.CoordinatorInSlot{Slot: int32(slot), NodeName: node, Ready: true, Generation: generation.String()}
+	want := v1alpha1.CoordinatorInSlot{
+		Slot: int32(slot), NodeName: node, Version: "v0.2.0-k1.0.0", Ready: true, Generation: generation.String(),
+	}
 	if !slices.Contains(c.Status.Coordinators, want) {
 		w.t.Errorf("the status says %+v, not %+v", c.Status.Coordinators, want)
 	}
@@ -485,7 +487,7 @@ func TestReplicasOfSettings(t *testing.T) {
 
 // TestTheSpecsOfSlots: slot 0 is as it was before there were standbys, so that nothing is replaced for them.
 func TestTheSpecsOfSlots(t *testing.T) {
-	config := Config{Image: image, Version: "v1"}.completed()
+	config := Config{Image: image, Release: "v1.0.0", Kubernetes: "v1.36.3"}.completed()
 	for _, slot := range edge.Slots() {
 		spec := podSpec(config, Wanted{Slot: slot, Image: "x:1", Settings: manySettings()})
 		keepsOff := spec.Affinity.PodAntiAffinity

@@ -140,7 +140,7 @@ func template(c Config, slot edge.Slot) *v1beta1.DeploymentTemplateSpec {
 			RevisionHistoryLimit: ptr.To[int32](1),
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       podSpec(c, Wanted{Slot: slot, Image: c.image(""), Settings: c.Settings}),
+				Spec:       podSpec(c, Wanted{Slot: slot, Image: c.image("", c.Settings.Release), Settings: c.Settings}),
 			},
 		},
 	}
@@ -181,7 +181,17 @@ func podSpec(c Config, p Wanted) corev1.PodSpec {
 	return spec
 }
 
+// container returns the container of a release that the settings pin, or of this program's own.
 func container(c Config, p Wanted) corev1.Container {
+	of, known := editionOf(p.Settings.Release)
+	if !known { // settings that say so are held: see CheckSettings
+		of = editions[0]
+	}
+	return of.fit(newest(c, p))
+}
+
+// newest is the container of the newest edition.
+func newest(c Config, p Wanted) corev1.Container {
 	field := func(name, path string) corev1.EnvVar {
 		return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{
 			FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path},

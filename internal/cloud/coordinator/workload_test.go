@@ -35,7 +35,7 @@ func TestTheYurtAppSetIsSmall(t *testing.T) {
 		}
 		pools = append(pools, w)
 	}
-	app, err := AppSet(Config{Image: image, Version: "v1"}.completed(), 0, pools)
+	app, err := AppSet(Config{Image: image, Release: "v1.0.0", Kubernetes: "v1.36.3"}.completed(), 0, pools)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestAppSetDoesNotDependOnTheOrder(t *testing.T) {
 	a := Wanted{Pool: "a", Image: "x:1", Taints: tainted}
 	b := Wanted{Pool: "b", Image: "x:1", Taints: []corev1.Taint{tainted[2], tainted[1], tainted[0]}}
 	c := Wanted{Pool: "c", Image: "x:2"}
-	config := Config{Image: "x", Version: "1", PullSecrets: []string{"pull"}}.completed()
+	config := Config{Image: "x", Release: "v1.0.0", Kubernetes: "v1.36.3", PullSecrets: []string{"pull"}}.completed()
 	config.Settings.Verbosity = ptr.To[int32](2)
 	a.Settings, b.Settings, c.Settings = config.Settings, config.Settings, config.Settings
 	one, err := AppSet(config, 0, []Wanted{a, b, c})
@@ -78,7 +78,7 @@ func TestAppSetDoesNotDependOnTheOrder(t *testing.T) {
 // TestEachTweakFitsTheSpecAlone: OpenYurt's webhook tries it on a Deployment without metadata, where the pool has no name.
 func TestEachTweakFitsTheSpecAlone(t *testing.T) {
 	wanted := []Wanted{{Pool: "a", Image: "x:1", Taints: tainted}, {Pool: "b"}, {Pool: "c", Settings: manySettings()}}
-	app, err := AppSet(Config{Image: "x", Version: "1"}.completed(), 0, wanted)
+	app, err := AppSet(Config{Image: "x", Release: "v1.0.0", Kubernetes: "v1.36.3"}.completed(), 0, wanted)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +228,7 @@ func TestKubeletsAreVerified(t *testing.T) {
 
 // TestProbes: kubelet shows no certificate, so it does not ask where one is demanded.
 func TestProbes(t *testing.T) {
-	spec := podSpec(Config{Image: "i", Version: "v1"}.completed(), Wanted{})
+	spec := podSpec(Config{Image: "i", Release: "v1.0.0"}.completed(), Wanted{})
 	container := spec.Containers[0]
 	if !spec.HostNetwork {
 		t.Error("127.0.0.1 of a Pod's own network is not kubelet's")

@@ -141,7 +141,8 @@ func (w *world) restart() {
 	w.calls, w.writes, w.fatal = 0, 0, 0
 	c := interceptor.NewClient(w.api, w.hooks())
 	w.r = New(Config{
-		Client: c, Reader: c, Events: &w.events, Clock: w.clock, Image: image, Version: "v1.0.0", Lives: w.lives,
+		Client: c, Reader: c, Events: &w.events, Clock: w.clock, Image: image, Release: "v0.2.0",
+		Kubernetes: "v1.0.0", Lives: w.lives,
 		PoolSettings: true, Settings: w.settings,
 	})
 }

@@ -31,8 +31,10 @@ func config() Config {
 	metrics.MustRegister(collectors.NewGoCollector())
 	return Config{
 		Cloud: live.NewValue(link.Unknown), Metrics: metrics,
-		Status: func() Status { return Status{Node: "n1", Role: "pending", Cloud: "up", Coordinator: "none"} },
-		Root:   func(*http.Request) bool { return true },
+		Status: func() Status {
+			return Status{Version: "v0.2.0", Node: "n1", Role: "pending", Cloud: "up", Coordinator: "none"}
+		},
+		Root: func(*http.Request) bool { return true },
 	}
 }
 
@@ -60,7 +62,8 @@ func TestStatus(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &got); err != nil || code != http.StatusOK || !reflect.DeepEqual(got, c.Status()) {
 		t.Errorf("%d %s: %v", code, body, err)
 	}
-	if want := `{"node":"n1","role":"pending","cloud":"up","coordinator":"none"}`; strings.TrimSpace(body) != want {
+	want := `{"version":"v0.2.0","node":"n1","role":"pending","cloud":"up","coordinator":"none"}`
+	if strings.TrimSpace(body) != want {
 		t.Errorf("%s, want %s", body, want)
 	}
 }

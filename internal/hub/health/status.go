@@ -10,8 +10,10 @@ import (
 
 // Status is what a hub says about itself at /status.
 type Status struct {
-	Node edge.NodeName `json:"node"`
-	Pool edge.PoolName `json:"pool,omitempty"`
+	// Version is the release that the hub is of.
+	Version string        `json:"version"`
+	Node    edge.NodeName `json:"node"`
+	Pool    edge.PoolName `json:"pool,omitempty"`
 	// Role is Pending, Follower or Leader; Leader is the node that leads, if one does.
 	Role   string        `json:"role"`
 	Leader edge.NodeName `json:"leader,omitempty"`

@@ -67,6 +67,7 @@ func (n *node) restartHub() {
 		Coordinators: n.coordinators(), Metrics: prometheus.NewRegistry(),
 		Traffic:   func() edge.Traffic { return edge.Traffic{Sent: 1, Received: 2, Since: time.Unix(3, 0)} },
 		Kubelet:   func() edge.KubeletServing { return n.kubelet },
+		Version:   "v0.2.0",
 		RelayedBy: func() edge.NodeName { return "neighbour" }, RelaysAt: func() string { return n.relaysAt },
 	})
 	ctx, cancel := context.WithCancel(klog.NewContext(n.t.Context(), ktesting.NewLogger(n.t, ktesting.NewConfig())))
@@ -147,6 +148,7 @@ func (n *node) clean(l *coordinationv1.Lease) {
 		for _, key := range []string{
 			edge.DelegateHeartbeat, edge.AnnotationCoordinatorHost, AnnotationCloudLease, edge.AnnotationTraffic,
 			edge.AnnotationKubelet, edge.AnnotationLine, edge.AnnotationRelayedBy, edge.AnnotationRelaysAt,
+			edge.AnnotationHubVersion,
 		} {
 			if _, ok := m[key]; ok {
 				n.t.Errorf("kubelet sees %s", key)
@@ -213,6 +215,9 @@ func (n *node) wantCopy(marked bool) {
 	}
 	if said := l.Annotations[edge.AnnotationTraffic]; said != "1/2/3" {
 		n.t.Errorf("copy says %q of the link's traffic", said)
+	}
+	if said := l.Annotations[edge.AnnotationHubVersion]; said != "v0.2.0" {
+		n.t.Errorf("copy says that the hub is of %q", said)
 	}
 	if said, ok := l.Annotations[edge.AnnotationKubelet]; said != n.kubelet.String() || ok != (n.kubelet.Way != "") {
 		n.t.Errorf("copy says %q of kubelet's certificate, want %q", said, n.kubelet)

@@ -68,6 +68,8 @@ type ProxyConfig struct {
 	// Kubelet is what the hub has found of kubelet's serving certificate, by which the coordinator knows kubelet; its zero value
 	// is not told.
 	Kubelet func() edge.KubeletServing
+	// Version is the hub's own, for the pool to see; empty is not told.
+	Version string
 	// Metered reports whether the node's link to the cloud is paid for by the byte. nil means that it is not.
 	Metered func() bool
 	// Metrics takes the metrics of heartbeats. nil means that nobody sees them.
@@ -391,6 +393,9 @@ func (p *Proxy) copyFor(what sending, sent, known *coordinationv1.Lease, coordin
 		}
 	}
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationTraffic, p.config.Traffic().String())
+	if p.config.Version != "" {
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationHubVersion, p.config.Version)
+	}
 	if serving := p.config.Kubelet(); serving != (edge.KubeletServing{}) {
 		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationKubelet, serving.String())
 	}

@@ -68,6 +68,8 @@ type Config struct {
 	Dir string
 	// KubeletConfig and KubeletServing are where kubelet's serving certificate is found: see pin.Config.
 	KubeletConfig, KubeletServing string
+	// Version is the hub's own, for the pool and the cloud to see.
+	Version string
 	// RelayedBy returns the node that relays for this one, or did last, and RelaysAt where this hub relays for others; empty
 	// means nobody, and nowhere.
 	RelayedBy func() edge.NodeName

@@ -26,6 +26,7 @@ type sighting struct {
 	lasts   time.Duration
 	traffic *edge.Traffic   // nil: the Lease does not say
 	kubelet edge.KubeletWay // empty: the Lease does not say
+	hub     string          // version of the hub; empty: the Lease does not say
 	line    *edge.Line      // nil: the Lease does not say, or its node's link to the cloud is down
 }
 
@@ -58,7 +59,7 @@ func (b *beats) change(kind watch.EventType, lease *coordinationv1.Lease, now ti
 
 // of returns the sighting with what the Lease says.
 func (s sighting) of(lease *coordinationv1.Lease) sighting {
-	s.version, s.lasts, s.traffic, s.kubelet, s.line = lease.ResourceVersion, defaultLease, nil, "", nil
+	s.version, s.lasts, s.traffic, s.kubelet, s.hub, s.line = lease.ResourceVersion, defaultLease, nil, "", "", nil
 	if d := lease.Spec.LeaseDurationSeconds; d != nil && *d > 0 {
 		s.lasts = min(time.Duration(*d)*time.Second, 10*defaultLease)
 	}
@@ -67,6 +68,9 @@ func (s sighting) of(lease *coordinationv1.Lease) sighting {
 	}
 	if said, ok := edge.ParseKubeletServing(lease.Annotations[edge.AnnotationKubelet]); ok {
 		s.kubelet = said.Way
+	}
+	if said := lease.Annotations[edge.AnnotationHubVersion]; edge.IsVersion(said) {
+		s.hub = said
 	}
 	delegated := lease.Annotations[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn
 	if said, ok := edge.ParseLine(lease.Annotations[edge.AnnotationLine]); ok && !delegated {
@@ -103,6 +107,17 @@ func (b *beats) kubelets(nodes []edge.NodeName) map[edge.NodeName]edge.KubeletWa
 	for _, n := range nodes {
 		if way := b.nodes[n].kubelet; way != "" {
 			all[n] = way
+		}
+	}
+	return all
+}
+
+// versions returns of which releases these nodes' hubs are.
+func (b *beats) versions(nodes []edge.NodeName) map[edge.NodeName]string {
+	all := map[edge.NodeName]string{}
+	for _, n := range nodes {
+		if said := b.nodes[n].hub; said != "" {
+			all[n] = said
 		}
 	}
 	return all

@@ -83,9 +83,10 @@ func (r *Reporter) keep(book *followed) {
 type report struct {
 	// nodes are those that renew.
 	nodes []edge.NodeName
-	// traffic and kubelets are what they say of their links, and of how their kubelets are known.
+	// traffic, kubelets and versions are what they say of their links, of how their kubelets are known, and of their hubs.
 	traffic  map[edge.NodeName]edge.Traffic
 	kubelets map[edge.NodeName]edge.KubeletWay
+	versions map[edge.NodeName]string
 	// fillings says how far the coordinator has what the pool shares; nil means that nobody knows.
 	fillings map[string]edge.Filling
 }
@@ -93,7 +94,7 @@ type report struct {
 // differs reports whether the cloud is to be told at once. More traffic is no reason.
 func (r report) differs(told report) bool {
 	return !slices.Equal(r.nodes, told.nodes) || !maps.Equal(r.kubelets, told.kubelets) ||
-		!maps.Equal(r.fillings, told.fillings)
+		!maps.Equal(r.versions, told.versions) || !maps.Equal(r.fillings, told.fillings)
 }
 
 // Run reports for one term, until ctx ends; then it returns nil. It must not run twice at a time.
@@ -194,7 +195,9 @@ func (f *followed) reached(now time.Time) (report, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	nodes, ok := f.beats.reached(now)
-	return report{nodes: nodes, traffic: f.beats.traffic(nodes), kubelets: f.beats.kubelets(nodes)}, ok
+	return report{
+		nodes: nodes, traffic: f.beats.traffic(nodes), kubelets: f.beats.kubelets(nodes), versions: f.beats.versions(nodes),
+	}, ok
 }
 
 // tell writes the report over what was written last, and returns what is written now. Nobody else writes while this hub leads; if
@@ -221,6 +224,7 @@ func (r *Reporter) tell(
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationReachedNodes, edge.JoinNodes(said.nodes))
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationTraffic, edge.JoinTraffic(said.traffic))
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationKubelet, edge.JoinKubelets(said.kubelets))
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationHubVersion, edge.JoinVersions(said.versions))
 	if said.fillings == nil {
 		delete(lease.Annotations, edge.AnnotationPoolResources) // another leader may have left it
 	} else {

@@ -273,10 +273,12 @@ func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool, cloud := leasetest.New(10), fake.NewClientset()
 		kubelet := "unapproved"
+		versions := map[string]string{"a": "v0.2.0", "b": "v0.2.0", "c": "newest, says <script>"}
 		renew := func(names ...string) {
 			for _, name := range names {
 				says := map[string]string{
 					edge.AnnotationTraffic: edge.Traffic{Sent: 1, Since: time.Now()}.String(), edge.AnnotationKubelet: kubelet,
+					edge.AnnotationHubVersion: versions[name],
 				}
 				if pool.Peek(corev1.NamespaceNodeLease, name) == nil {
 					lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
@@ -338,6 +340,17 @@ func TestRun(t *testing.T) {
 		time.Sleep(lookEvery)
 		if got := said(); got != "a: a,b" {
 			t.Errorf("the cloud was told %q", got)
+		}
+		ofHubs := func() string {
+			looks++
+			lease, err := reports.Get(t.Context(), "yurt-coordinator-p1", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return lease.Annotations[edge.AnnotationHubVersion]
+		}
+		if got := ofHubs(); got != "v0.2.0=a;b" {
+			t.Errorf("the cloud was told of hubs %q", got)
 		}
 		for range 5 {
 			renew("a", "b")

@@ -128,6 +128,9 @@ type Binaries struct {
 	// KubernetesVersion is the version of the cloud's programs, as v1.34.4; KubeletVersion is that of Kubelet and KubeProxy.
 	KubernetesVersion, KubeletVersion string
 
+	// OwnKubernetes is the version of the Kubernetes that our own programs are made from.
+	OwnKubernetes string
+
 	HollowKubelet, YurtHub, YurtCoordinator, CoordinatorController, KubectlYurt, Pause string
 
 	Containerd, ContainerdShimRuncV2, Ctr, Runc string
@@ -197,7 +200,7 @@ func Ensure(ctx context.Context, config Config) (Binaries, error) {
 	if err := b.announce(ctx); err != nil {
 		return Binaries{}, err
 	}
-	result := Binaries{KubernetesVersion: b.versions.cloud, KubeletVersion: b.versions.node}
+	result := Binaries{KubernetesVersion: b.versions.cloud, KubeletVersion: b.versions.node, OwnKubernetes: b.versions.kubernetes}
 	for _, s := range b.sets {
 		e, err := b.store.Get(ctx, b.spec(s))
 		if err != nil {

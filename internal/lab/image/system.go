@@ -11,10 +11,11 @@ import (
 
 	"yurtcoordinator/internal/lab/build/artifact"
 	"yurtcoordinator/internal/oci"
+	"yurtcoordinator/internal/version"
 )
 
-// Names of our own programs' images in an installed lab: REGISTRY/PROGRAM:TAG. The tag looks like a version, because a
-// YurtCoordinator may ask for one.
+// Names of our own programs' images in an installed lab: REGISTRY/PROGRAM:TAG, that of a coordinator with the Kubernetes that it
+// is made from, as of a release.
 const (
 	SystemRegistry = "registry.local"
 	SystemTag      = "v0.0.0-lab"
@@ -32,13 +33,15 @@ type SystemConfig struct {
 
 	// Programs are static programs. An image has the name of its program's file.
 	Programs []string
+	// Kubernetes is the version that they are made from.
+	Kubernetes string
 }
 
 // EnsureSystem returns the archive of our own programs' images, and makes it first if none has these yet.
 func EnsureSystem(ctx context.Context, config SystemConfig) (Archive, error) {
 	var names []string
 	contents := map[string][]byte{}
-	key := []string{recipe, runtime.GOARCH}
+	key := []string{recipe, runtime.GOARCH, config.Kubernetes}
 	for _, path := range config.Programs {
 		content, err := os.ReadFile(path)
 		if err != nil {
@@ -52,7 +55,7 @@ func EnsureSystem(ctx context.Context, config SystemConfig) (Archive, error) {
 	e, err := store.Get(ctx, artifact.Spec{
 		Name: "system", Key: artifact.Key(key...), Files: []string{systemName},
 		Build: func(_ context.Context, dir, _ string) error {
-			images, err := composeSystem(names, contents)
+			images, err := composeSystem(names, contents, config.Kubernetes)
 			if err != nil {
 				return err
 			}
@@ -67,15 +70,21 @@ func EnsureSystem(ctx context.Context, config SystemConfig) (Archive, error) {
 	}
 	a := Archive{Path: e.Path(systemName)}
 	for _, name := range names {
-		a.Images = append(a.Images, systemImage(name))
+		a.Images = append(a.Images, systemImage(name, config.Kubernetes))
 	}
 	return a, nil
 }
 
-func systemImage(program string) string { return SystemRegistry + "/" + program + ":" + SystemTag }
+func systemImage(program, kubernetes string) string {
+	tag := SystemTag
+	if program == "yurt-coordinator" {
+		tag = version.CoordinatorTag(SystemTag, kubernetes)
+	}
+	return SystemRegistry + "/" + program + ":" + tag
+}
 
 // composeSystem makes an image of each program, as a release does.
-func composeSystem(names []string, contents map[string][]byte) ([]oci.Named, error) {
+func composeSystem(names []string, contents map[string][]byte, kubernetes string) ([]oci.Named, error) {
 	var images []oci.Named
 	for _, name := range names {
 		program := oci.Program{
@@ -85,7 +94,7 @@ func composeSystem(names []string, contents map[string][]byte) ([]oci.Named, err
 		if err != nil {
 			return nil, err
 		}
-		images = append(images, oci.Named{Name: systemImage(name), Image: image})
+		images = append(images, oci.Named{Name: systemImage(name, kubernetes), Image: image})
 	}
 	return images, nil
 }

@@ -32,12 +32,12 @@ func elfProgram(t *testing.T, dir, name string, interpreter bool) string {
 func TestSystemImages(t *testing.T) {
 	dir := t.TempDir()
 	programs := []string{elfProgram(t, dir, "yurt-coordinator", false), elfProgram(t, dir, "coordinator-controller", false)}
-	config := SystemConfig{CacheDir: t.TempDir(), Programs: programs}
+	config := SystemConfig{CacheDir: t.TempDir(), Programs: programs, Kubernetes: "v1.36.3"}
 	a, err := EnsureSystem(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"registry.local/yurt-coordinator:v0.0.0-lab", "registry.local/coordinator-controller:v0.0.0-lab"}
+	want := []string{"registry.local/yurt-coordinator:v0.0.0-lab-k1.36.3", "registry.local/coordinator-controller:v0.0.0-lab"}
 	if !slices.Equal(a.Images, want) {
 		t.Errorf("images %v, want %v", a.Images, want)
 	}
@@ -61,7 +61,7 @@ func TestSystemImageHasNoRoot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	images, err := composeSystem([]string{"yurt-coordinator"}, map[string][]byte{"yurt-coordinator": content})
+	images, err := composeSystem([]string{"yurt-coordinator"}, map[string][]byte{"yurt-coordinator": content}, "v1.36.3")
 	if err != nil || len(images) != 1 {
 		t.Fatalf("%d images, %v", len(images), err)
 	}

@@ -39,6 +39,35 @@ app.kubernetes.io/name: coordinator-approver
 {{- $image.tag | default $root.Chart.AppVersion -}}
 {{- end }}
 
+{{/* The image of coordinator-controller. */}}
+{{- define "yurt-coordinator.controllerImage" -}}
+{{- $image := .Values.controller.image -}}
+{{- $tag := include "yurt-coordinator.tag" (list . $image) -}}
+{{- $digest := $image.digest | default (index (include "yurt-coordinator.digests" . | fromJson) (printf "coordinator-controller:%s" $tag)) -}}
+{{- include "yurt-coordinator.repository" (list . $image) }}:{{ $tag }}{{ with $digest }}@{{ . }}{{ end }}
+{{- end }}
+
+{{/* The digests of the release's images by PROGRAM:TAG, as JSON: a chart that is packed has them. */}}
+{{- define "yurt-coordinator.digests" -}}
+{{- .Files.Get "files/digests.json" | default "{}" -}}
+{{- end }}
+
+{{/* The digests of coordinators' images, TAG=DIGEST,…: the release's, and those that values say. */}}
+{{- define "yurt-coordinator.coordinatorDigests" -}}
+{{- $digests := dict -}}
+{{- range $name, $digest := include "yurt-coordinator.digests" . | fromJson -}}
+{{- if hasPrefix "yurt-coordinator:" $name -}}
+{{- $digests = set $digests (trimPrefix "yurt-coordinator:" $name) $digest -}}
+{{- end -}}
+{{- end -}}
+{{- $digests = merge (dict) .Values.coordinator.image.digests $digests -}}
+{{- $all := list -}}
+{{- range $tag, $digest := $digests -}}
+{{- $all = append $all (printf "%s=%s" $tag $digest) -}}
+{{- end -}}
+{{- join "," $all -}}
+{{- end }}
+
 {{/* Everything finds each other in kube-system. */}}
 {{- define "yurt-coordinator.checkNamespace" -}}
 {{- if ne .Release.Namespace "kube-system" -}}
