@@ -195,9 +195,11 @@ type asks struct {
 }
 
 func (d *duo) ask(node string) *asks {
-	// The kernel goes on to translate a connection for 120 s after its end, and the client takes the same port again after 60: it
-	// then comes to the Pod of before, ready or not, whatever kube-proxy has written since.
-	_, err := d.Lab.Output(d.Ctx, node, "sh", "-c", "echo 30 > /proc/sys/net/netfilter/nf_conntrack_tcp_timeout_time_wait")
+	// The kernel goes on to translate a connection for 120 s after its last packet, if nobody has answered it, too. A client that
+	// takes the same port again meanwhile comes to the Pod of before, ready or not, whatever kube-proxy has written since.
+	_, err := d.Lab.Output(d.Ctx, node, "sh", "-c",
+		"for f in /proc/sys/net/netfilter/nf_conntrack_tcp_timeout_*; do echo 5 > $f; done; echo 1024 65000 > "+
+			"/proc/sys/net/ipv4/ip_local_port_range")
 	d.Must(err)
 	ctx, cancel := context.WithCancel(d.Ctx)
 	a := &asks{}
