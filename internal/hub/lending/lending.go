@@ -108,7 +108,7 @@ func (l *Lending) Detour() *upstream.Detour {
 func (l *Lending) Meet(p Parties) {
 	l.parties = &p
 	l.client = relay.NewClient(relay.ClientConfig{
-		Credentials: p.Credentials, Node: l.cfg.Node, Coordinator: p.Coordinator, Dial: upstream.Dial, Metrics: l.cfg.Metrics,
+		Credentials: p.Credentials, Node: l.cfg.Node, Coordinator: p.Coordinator, Dial: upstream.DialNear, Metrics: l.cfg.Metrics,
 	})
 	l.server = relay.NewServer(relay.ServerConfig{
 		Credentials: p.Credentials, Lends: l.lends, Link: p.Cloud.Link(), Targets: p.Cloud.Servers(), Dial: l.cfg.Dial,

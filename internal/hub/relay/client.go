@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -186,7 +187,11 @@ func (c *Client) through(ctx context.Context, n neighbour, server string) (net.C
 		_ = raw.Close()
 		return nil, err
 	}
-	return tunnel{Conn: conn, raw: raw}, nil
+	return tunnel{Conn: conn, raw: raw, lost: func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.failed.note(n.name, false, time.Now())
+	}}, nil
 }
 
 // connect asks for a tunnel, and reads the answer, and nothing of what follows it.
@@ -224,6 +229,17 @@ func connect(conn net.Conn, server string) error {
 type tunnel struct {
 	net.Conn
 	raw net.Conn
+	// lost says that the neighbour has fallen silent: it is not tried first for the connections that come after this one.
+	lost func()
+}
+
+// Read reads what the API server has sent.
+func (t tunnel) Read(p []byte) (int, error) {
+	n, err := t.Conn.Read(p)
+	if errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH) {
+		t.lost()
+	}
+	return n, err
 }
 
 // SetLinger has a close reset the connection to the neighbour: what it has not taken yet is dropped.

@@ -16,8 +16,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -245,6 +247,56 @@ func TestAnotherTakesOver(t *testing.T) {
 }
 
 // TestSwitchedOff: a hub whose settings say so relays no more, and ends what is open.
+// mute is a connection whose other end has lost its power, once it is told so.
+type mute struct {
+	net.Conn
+	lost chan struct{}
+}
+
+func (m mute) Read(p []byte) (int, error) {
+	n, err := m.Conn.Read(p)
+	select {
+	case <-m.lost:
+		return 0, &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ETIMEDOUT)}
+	default:
+		return n, err
+	}
+}
+
+// TestANeighbourFallsSilent: the kernel says so of a connection; the next one goes to somebody else at once.
+func TestANeighbourFallsSilent(t *testing.T) {
+	ca, s := newAuthority(t), cloud(t)
+	members := map[edge.NodeName]string{}
+	for _, name := range []edge.NodeName{"n2", "n3"} {
+		members[name] = ca.relays(t, name, generous(), s.Listener.Addr().String()).at
+	}
+	c := ca.asks(t, pool(t, members))
+	lost := make(chan struct{})
+	c.cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		return mute{conn, lost}, err
+	}
+	conn, err := c.DialContext(t.Context(), "tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := c.By()
+	close(lost)
+	if err := conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil { // as nothing arrives
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ETIMEDOUT) {
+		t.Fatalf("reading: %v", err)
+	}
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.cfg.Dial = (&net.Dialer{}).DialContext
+	if text, err := through(t, c, s, "hello "); err != nil || text != "hello cloud" || c.By() == first {
+		t.Errorf("%q, %v, by %s after %s", text, err, c.By(), first)
+	}
+}
+
 func TestSwitchedOff(t *testing.T) {
 	ca, s := newAuthority(t), cloud(t)
 	m := ca.relays(t, "n2", generous(), s.Listener.Addr().String())

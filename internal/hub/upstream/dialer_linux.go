@@ -7,17 +7,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limitUnacknowledged makes the kernel give up a connection whose data was not acknowledged for unackedTimeout; by
-// default it would try for 15 minutes.
-func limitUnacknowledged(_, _ string, raw syscall.RawConn) error {
-	var failure error
-	if err := raw.Control(func(fd uintptr) {
-		failure = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT,
-			int(unackedTimeout.Milliseconds()))
-	}); err != nil {
-		return err
+// limitUnacknowledged returns what makes the kernel give up a connection whose data, or whose keep-alive, was not acknowledged
+// for a time; by default it would try for 15 minutes.
+func limitUnacknowledged(most time.Duration) func(network, address string, raw syscall.RawConn) error {
+	return func(_, _ string, raw syscall.RawConn) error {
+		var failure error
+		if err := raw.Control(func(fd uintptr) {
+			failure = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(most.Milliseconds()))
+		}); err != nil {
+			return err
+		}
+		return failure
 	}
-	return failure
 }
 
 // delayAcknowledgement has the kernel acknowledge together what is about to arrive, within 40 ms. After a pause it would

@@ -8,7 +8,9 @@ import (
 )
 
 // limitUnacknowledged does nothing where the kernel has no such limit: pings and probes find dead connections.
-func limitUnacknowledged(_, _ string, _ syscall.RawConn) error { return nil }
+func limitUnacknowledged(time.Duration) func(network, address string, raw syscall.RawConn) error {
+	return nil
+}
 
 // delayAcknowledgement does nothing where the kernel decides alone.
 func delayAcknowledgement(syscall.RawConn) {}

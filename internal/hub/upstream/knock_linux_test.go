@@ -1,11 +1,13 @@
 package upstream
 
 import (
+	"context"
 	"net"
 	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/utils/clock"
 )
 
@@ -57,5 +59,43 @@ func TestKnocksAtASocket(t *testing.T) {
 	}
 	if _, known := k.tcp.state(); known {
 		t.Error("something is known of a closed connection")
+	}
+}
+
+// TestDialsGiveUp: the kernel is told how long a connection may be without an acknowledgement, far and near.
+func TestDialsGiveUp(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	for name, tt := range map[string]struct {
+		dial          func(ctx context.Context, network, address string) (net.Conn, error)
+		timeout, idle time.Duration
+	}{
+		"far":  {Dial, unackedTimeout, keepAliveIdle},
+		"near": {DialNear, nearTimeout, time.Second},
+	} {
+		conn, err := tt.dial(t.Context(), "tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := conn.(syscall.Conn).SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		option := func(which int) (value int) {
+			if err := raw.Control(func(fd uintptr) { value, _ = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, which) }); err != nil {
+				t.Fatal(err)
+			}
+			return value
+		}
+		timeout := time.Duration(option(unix.TCP_USER_TIMEOUT)) * time.Millisecond
+		if idle := time.Duration(option(unix.TCP_KEEPIDLE)) * time.Second; timeout != tt.timeout || idle != tt.idle {
+			t.Errorf("%s: given up after %v, asked after %v", name, timeout, idle)
+		}
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
