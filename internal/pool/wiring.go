@@ -209,7 +209,7 @@ func (c *wiring) handle(kube *apiserver.Assembly, elected *access.Election, part
 		return c.meter.Install(server)
 	}
 	parts.Innermost = func(api http.Handler, r request.RequestInfoResolver) http.Handler {
-		return mirrored.Gate(c.log.LogStreams(api, r))
+		return access.FromHere(mirrored.Gate(c.log.LogStreams(api, r)))
 	}
 	parts.BeforeShutdown = func() error { // their watches and streams would delay the end
 		return errors.Join(mirrored.Close(), c.present.Close())

@@ -1,0 +1,78 @@
+package pool
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"yurtcoordinator/internal/pool/audit"
+	"yurtcoordinator/internal/pool/pooltest"
+)
+
+// ask returns the code of an answer.
+func (c *coordinator) ask(t testing.TB, client *http.Client, method, path string, header map[string]string) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, "https://"+c.address+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, v := range header {
+		r.Header.Set(k, v)
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	_, _ = io.Copy(io.Discard, response.Body)
+	return response.StatusCode
+}
+
+// TestOtherSitesOpenNoStreams: a browser that has an operator's certificate shows it for any page that opens a WebSocket, and
+// exec is one.
+func TestOtherSitesOpenNoStreams(t *testing.T) {
+	t.Parallel()
+	c := start(t, nil)
+	one := c.hub(t, "n1")
+	one.Ask()
+	one.Must(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n1", "till", 10)))
+	client := &http.Client{
+		Transport: &http.Transport{TLSClientConfig: c.tls(c.certificate(t, pooltest.Operator())),
+			TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}, // HTTP/1.1, as WebSockets are
+		Timeout: 30 * time.Second,
+	}
+	t.Cleanup(client.CloseIdleConnections)
+	opens := func(origin string) int {
+		header := map[string]string{
+			"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+			"Sec-WebSocket-Key":      "dGhlIHNhbXBsZSBub25jZQ==",
+			"Sec-WebSocket-Protocol": "v5.channel.k8s.io",
+		}
+		if origin != "" {
+			header["Origin"] = origin
+		}
+		return c.ask(t, client, http.MethodGet, "/api/v1/namespaces/shop/pods/till/exec?command=sh&stdout=true", header)
+	}
+	for _, origin := range []string{"https://example.com", "null", "http://" + c.address} {
+		if code := opens(origin); code != http.StatusForbidden {
+			t.Errorf("a page of %s opens a stream: %d", origin, code)
+		}
+	}
+	for _, origin := range []string{"", "https://" + c.address} {
+		if code := opens(origin); code == http.StatusForbidden {
+			t.Errorf("from %q: %d, though kubectl asks so", origin, code)
+		}
+	}
+	if code := c.ask(t, client, http.MethodGet, "/api/v1/pods", map[string]string{"Origin": "https://example.com"}); code !=
+		http.StatusForbidden {
+		t.Errorf("a page of another site reads Pods: %d", code)
+	}
+	text := fmt.Sprint(pooltest.JSONLines[audit.Line](t, c.audit))
+	if !strings.Contains(text, "asks this coordinator by way of your browser") {
+		t.Errorf("the audit log does not say so: %s", text)
+	}
+}
