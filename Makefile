@@ -102,6 +102,10 @@ bench: setup ## benchmarks, side by side in one run
 	$(YURTLAB) bench
 	$(YURTLAB) bench cloud-scale
 
+.PHONY: screenshots
+screenshots: setup ## the page on site in a real Chromium, which must be installed: pictures in dist/screenshots
+	YURTLAB_SCREENSHOTS=dist/screenshots $(YURTLAB) run site-page
+
 .PHONY: images
 images: ## build the container images for all platforms into dist/images
 	$(STATIC) go run ./hack/images $(LABELS) $(IMAGES)

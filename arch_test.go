@@ -223,6 +223,7 @@ var law = []struct {
 	{"internal/pool/audit", []string{"internal/edge", "internal/pool/exchange"}, "a log of refusals does not know who refuses"},
 	{"internal/pool/presence", []string{"internal/edge", "internal/live", "internal/pool/exchange", "internal/stream"},
 		"what is told of Pods does not depend on who pushed them"},
+	{"internal/pool/page", []string{"internal/edge"}, "a page shows what it is given and what anybody may read"},
 	{"internal/pool/openings", []string{"internal/edge", "internal/pool/exchange"},
 		"what the cloud is to hear of does not know how it was seen"},
 	{"internal/pool/access", []string{"internal/edge", "internal/pool/exchange"},

@@ -21,6 +21,9 @@ const (
 	// PathMirror is where a coordinator serves the pool's resources with the cloud's revisions.
 	PathMirror = "/mirror/v1"
 
+	// PathPage is where a coordinator serves the page that people look at.
+	PathPage = "/ui"
+
 	// PathOwn is where hubs push their own nodes' objects to a coordinator. The parameter QueryLocal marks objects that
 	// hold more than the cloud has written: what the node says and the cloud has not heard yet.
 	PathOwn    = "/own/v1"

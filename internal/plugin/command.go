@@ -47,7 +47,7 @@ func New(out, errs io.Writer) *cobra.Command {
 	root.SetErr(errs)
 	root.SetVersionTemplate("{{.Version}}\n")
 	c.flags.AddFlags(root.PersistentFlags())
-	root.AddCommand(c.status(), c.why(), c.check(), c.leader(), c.traffic(), c.kubeconfig(), c.bundle())
+	root.AddCommand(c.status(), c.why(), c.check(), c.leader(), c.traffic(), c.kubeconfig(), c.bundle(), c.ui())
 	return root
 }
 

@@ -29,6 +29,7 @@
 //	access       who may do what                         → exchange
 //	mirror       the pool's resources, from the leader   → verbatim, exchange
 //	nodeobjects  what each hub pushes of its node        → verbatim, audit, exchange
+//	page         what people look at with a browser
 //	audit        a line for each refusal                 → exchange
 //	verbatim     objects under kube-apiserver's keys     → exchange
 //	exchange     the body of a push, and its answer

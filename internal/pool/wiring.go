@@ -36,6 +36,7 @@ import (
 	"yurtcoordinator/internal/pool/nodeobjects"
 	"yurtcoordinator/internal/pool/openapi"
 	"yurtcoordinator/internal/pool/openings"
+	"yurtcoordinator/internal/pool/page"
 	"yurtcoordinator/internal/pool/presence"
 	"yurtcoordinator/internal/pool/succession"
 	"yurtcoordinator/internal/usage"
@@ -204,6 +205,10 @@ func (c *wiring) handle(kube *apiserver.Assembly, elected *access.Election, part
 	if err != nil {
 		return err
 	}
+	site, err := c.page(mirrored)
+	if err != nil {
+		return err
+	}
 	parts.Install = func(server *genericapiserver.GenericAPIServer) error {
 		discoverNodePools(server)
 		return c.meter.Install(server)
@@ -216,11 +221,34 @@ func (c *wiring) handle(kube *apiserver.Assembly, elected *access.Election, part
 	}
 	parts.Handlers = map[string]http.Handler{
 		edge.PathMirror: mirrored, edge.PathOwn: c.own, edge.PathOpenings: c.opened.Handler(elected.Leads),
-		edge.PathPresence: c.present,
-		openapi.Root:      explained, nodePoolsGroup: servesNodePools(pools),
+		edge.PathPresence: c.present, edge.PathPage: site,
+		openapi.Root: explained, nodePoolsGroup: servesNodePools(pools),
 		"/openapi/": http.HandlerFunc(access.OtherOpenAPI),
 	}
 	return nil
+}
+
+// page is what people look at.
+func (c *wiring) page(mirrored *mirror.Mirror) (*page.Page, error) {
+	return page.New(page.Config{
+		Client: c.client, Leader: c.elected.Leader, Host: c.config.NodeName, Clock: c.config.Clock,
+		Heard: func() []page.Heard {
+			var all []page.Heard
+			for _, n := range c.present.Nodes() {
+				all = append(all, page.Heard(n))
+			}
+			return all
+		},
+		Shared: func() []page.Shared {
+			var all []page.Shared
+			for _, s := range mirrored.Standings() {
+				all = append(all, page.Shared{
+					Resource: s.Resource.String(), Complete: s.Complete, Current: s.Current, Warns: s.Warns,
+				})
+			}
+			return all
+		},
+	})
 }
 
 // gate lets in who shows a certificate of the pool's.

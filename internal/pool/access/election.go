@@ -66,10 +66,16 @@ func (e *Election) Leads(ctx context.Context, n edge.NodeName, term int32) error
 	return decidePush(n, term, stored)
 }
 
+// Leader returns the node whose hub leads the pool here; empty means that none does.
+func (e *Election) Leader(ctx context.Context) (edge.NodeName, error) {
+	stored, err := e.leader(ctx)
+	return stored.holder, err
+}
+
 // Led reports whether a hub leads the pool here. While that cannot be told, none does.
 func (e *Election) Led(ctx context.Context) bool {
-	stored, err := e.leader(ctx)
-	return err == nil && stored.holder != ""
+	leader, err := e.Leader(ctx)
+	return err == nil && leader != ""
 }
 
 // unknownHolder refuses a push for now.

@@ -69,6 +69,8 @@ func operatorRole() rbacv1.ClusterRole {
 		rule([]string{"create"}, "authorization.k8s.io", "selfsubjectaccessreviews", "selfsubjectrulesreviews"),
 		rule([]string{"create"}, "authentication.k8s.io", "selfsubjectreviews"),
 		rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics", "/metrics/*", edge.PathMirror}},
+		// The page shows Nodes, Pods, Leases and Events, all of which are above.
+		rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{edge.PathPage, edge.PathPage + "/*"}},
 	)
 }
 

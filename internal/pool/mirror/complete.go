@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -115,6 +116,18 @@ func (m *Mirror) pushedAs(shown schema.GroupVersionResource) schema.GroupVersion
 	return shown
 }
 
+// shownAs returns as what the API shows a resource that is pushed.
+func (m *Mirror) shownAs(pushed schema.GroupVersionResource) schema.GroupVersionResource {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for shown, as := range m.shown {
+		if as == pushed {
+			return shown
+		}
+	}
+	return pushed
+}
+
 // person reports whether a request is an operator's.
 func person(r *http.Request) bool {
 	caller, _ := request.UserFrom(r.Context())
@@ -153,6 +166,28 @@ func (s *standings) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(s.complete, prometheus.GaugeValue, number[is.complete], name)
 		ch <- prometheus.MustNewConstMetric(s.current, prometheus.GaugeValue, number[is.current], name)
 	}
+}
+
+// Standing is how far a resource is that the pool shares.
+type Standing struct {
+	// Resource is as what the API shows it.
+	Resource schema.GroupResource
+	// Complete: all of it has come since this coordinator started. Current: it is complete, and the leader brings each change.
+	Complete, Current bool
+	// Warns is what a person is told who reads it; empty means that there is nothing to tell.
+	Warns string
+}
+
+// Standings returns how far each resource is, by name.
+func (m *Mirror) Standings() []Standing {
+	known := m.known()
+	all := make([]Standing, 0, len(known))
+	for _, r := range known {
+		s, as := m.standing(r), m.shownAs(r).GroupResource()
+		all = append(all, Standing{as, s.complete, s.current, s.warns(as, m.began)})
+	}
+	slices.SortFunc(all, func(a, b Standing) int { return strings.Compare(a.Resource.String(), b.Resource.String()) })
+	return all
 }
 
 // known returns what the API shows of the mirror, and what was pushed besides, each group and name once.

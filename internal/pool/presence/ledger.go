@@ -125,6 +125,18 @@ func (l *ledger) tick() (news bool) {
 	return news
 }
 
+// heard returns how each node is heard of.
+func (l *ledger) heard() []Heard {
+	all := make([]Heard, 0, len(l.nodes))
+	for name, n := range l.nodes {
+		all = append(all, Heard{
+			Name: name, Quiet: time.Duration(n.quiet) * time.Second, Grace: time.Duration(n.grace) * time.Second,
+			Silent: n.silent,
+		})
+	}
+	return all
+}
+
 // since returns what has changed after a number, 0 for everything, and the number up to which that is.
 func (l *ledger) since(number uint64) (edge.Presence, uint64) {
 	said := edge.Presence{Whole: number == 0 || number < l.forgotten}

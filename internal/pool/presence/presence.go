@@ -113,6 +113,22 @@ func (p *Presence) Renewed(node edge.NodeName, lease time.Duration) {
 	p.change(func(l *ledger) bool { return l.renewed(node, lease) })
 }
 
+// Heard is how a node is heard of here, by this process's own clock.
+type Heard struct {
+	Name edge.NodeName
+	// Quiet is for how long it has not renewed its Lease, counted up to Grace.
+	Quiet, Grace time.Duration
+	// Silent: it has not for Grace.
+	Silent bool
+}
+
+// Nodes returns the nodes that have renewed their Leases since this coordinator began, in no order.
+func (p *Presence) Nodes() []Heard {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ledger.heard()
+}
+
 func (p *Presence) change(change func(*ledger) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

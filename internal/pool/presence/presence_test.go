@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -301,5 +302,25 @@ func TestAReaderThatIsGone(t *testing.T) {
 	asked(p, aNode()).ServeHTTP(answer{pipe: to}, r)
 	if p.streams != 0 {
 		t.Error("the stream has not ended")
+	}
+}
+
+func TestHeard(t *testing.T) {
+	l := newLedger()
+	l.renewed("n1", 40*time.Second)
+	l.renewed("n2", 8*time.Second)
+	for range 12 {
+		l.tick()
+	}
+	l.renewed("n1", 40*time.Second)
+	l.tick()
+	all := l.heard()
+	slices.SortFunc(all, func(a, b Heard) int { return strings.Compare(string(a.Name), string(b.Name)) })
+	want := []Heard{
+		{Name: "n1", Quiet: time.Second, Grace: 50 * time.Second}, {Name: "n2", Quiet: 10 * time.Second,
+			Grace: 10 * time.Second, Silent: true},
+	}
+	if !slices.Equal(all, want) {
+		t.Errorf("%+v, want %+v", all, want)
 	}
 }

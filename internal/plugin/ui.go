@@ -1,0 +1,202 @@
+package plugin
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"yurtcoordinator/internal/edge"
+)
+
+func (c *commands) ui() *cobra.Command {
+	port := uint16(0)
+	cmd := &cobra.Command{
+		Use:   "ui POOL",
+		Short: "Show a pool's page, which its coordinator serves, to a browser on this machine",
+		Long: "Show a pool's page, which its coordinator serves, to a browser on this machine: nodes, links, Pods, Events.\n" +
+			"\n" +
+			"It asks the coordinator with the operators' kubeconfig, which it gets from the cloud if it is not given one of a\n" +
+			"pool, and lets a browser on this machine have the page and nothing else. Only who has the link can open it.\n" +
+			"The coordinator must be within reach: on the pool's LAN, or by a VPN.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			access, err := c.accessTo(cmd.Context(), edge.PoolName(args[0]))
+			if err != nil {
+				return err
+			}
+			return showPage(cmd.Context(), c.output, access, args[0], port)
+		},
+		ValidArgsFunction: c.completePools,
+	}
+	cmd.Flags().Uint16Var(&port, "port", 0, "the port at 127.0.0.1 to show it at; 0 is any that is free")
+	return cmd
+}
+
+// accessTo returns how to reach a pool's coordinator as its operators do.
+func (c *commands) accessTo(ctx context.Context, pool edge.PoolName) (*rest.Config, error) {
+	access, err := c.flags.ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	r, err := NewReader(access)
+	switch {
+	case err != nil:
+		return nil, err
+	case r.Within != "" && r.Within != pool && r.Within != unnamed:
+		return nil, fmt.Errorf("this kubeconfig is of pool %s, not of %s", r.Within, pool)
+	case r.Within != "":
+		return access, nil
+	}
+	content, err := r.Kubeconfig(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	return clientcmd.RESTConfigFromKubeConfig(content)
+}
+
+// showPage serves the page at 127.0.0.1 until ctx ends.
+func showPage(ctx context.Context, out io.Writer, access *rest.Config, pool string, port uint16) error {
+	p, err := newPageProxy(access)
+	if err != nil {
+		return err
+	}
+	if err := p.try(ctx); err != nil {
+		return err
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return err
+	}
+	p.host = listener.Addr().String()
+	server := &http.Server{
+		Handler: p, ReadHeaderTimeout: pageTimeout, WriteTimeout: 2 * pageTimeout, IdleTimeout: time.Minute,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	fmt.Fprintf(out,
+		"The page of pool %s, for a browser on this machine:\n\n  %s\n\nKeep the link to yourself: who has it can look. "+
+			"Ctrl-C ends it.\n", pool, p.link())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	_ = server.Close()
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// pageTimeout bounds an answer of the coordinator.
+const pageTimeout = 30 * time.Second
+
+// pageProxy passes on requests for a coordinator's page, and for nothing else: whoever has its link sees the page, and gets no
+// other right of the operators'. It answers only who names it as it names itself, so that no other site's name can lead to it.
+type pageProxy struct {
+	host   string // 127.0.0.1:PORT, set before it serves
+	token  string
+	server *url.URL
+	client http.RoundTripper
+	proxy  *httputil.ReverseProxy
+}
+
+func newPageProxy(access *rest.Config) (*pageProxy, error) {
+	access = rest.CopyConfig(access)
+	access.Timeout = 0
+	server, _, err := rest.DefaultServerUrlFor(access)
+	if err != nil {
+		return nil, err
+	}
+	client, err := rest.TransportFor(access)
+	if err != nil {
+		return nil, err
+	}
+	p := &pageProxy{token: strings.ToLower(rand.Text()), server: server, client: client}
+	p.proxy = &httputil.ReverseProxy{
+		Transport: client,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = server.Scheme, server.Host, server.Host
+			r.Out.URL.Path, r.Out.URL.RawPath = p.below(r.In.URL.Path), ""
+			for name := range r.Out.Header {
+				if !passed[name] {
+					r.Out.Header.Del(name)
+				}
+			}
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, "the coordinator does not answer: "+err.Error(), http.StatusBadGateway)
+		},
+	}
+	return p, nil
+}
+
+// passed are the headers of a browser that reach the coordinator.
+var passed = map[string]bool{"Accept": true, "Accept-Language": true, "If-None-Match": true, "User-Agent": true}
+
+func (p *pageProxy) link() string {
+	return fmt.Sprintf("http://%s/%s%s/", p.host, p.token, edge.PathPage)
+}
+
+// below returns the path at the coordinator; empty means that this is none of the page's.
+func (p *pageProxy) below(path string) string {
+	token, rest, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	if subtle.ConstantTimeCompare([]byte(token), []byte(p.token)) != 1 {
+		return ""
+	}
+	if rest = "/" + rest; !strings.HasPrefix(rest, edge.PathPage+"/") || strings.Contains(rest, "..") {
+		return ""
+	}
+	return rest
+}
+
+// ServeHTTP implements http.Handler.
+func (p *pageProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.Host != p.host:
+		http.Error(w, "this is "+p.host, http.StatusMisdirectedRequest)
+	case p.below(r.URL.Path) == "":
+		http.Error(w, "there is nothing here: use the whole link that kubectl yurt ui has printed", http.StatusNotFound)
+	case r.Method != http.MethodGet:
+		http.Error(w, "this page can only be read", http.StatusMethodNotAllowed)
+	default:
+		p.proxy.ServeHTTP(w, r)
+	}
+}
+
+// try asks for the page once, so that what is wrong is told on the terminal.
+func (p *pageProxy) try(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, p.server.JoinPath(edge.PathPage+"/").String(), nil)
+	if err != nil {
+		return err
+	}
+	response, err := p.client.RoundTrip(r)
+	if err != nil {
+		return fmt.Errorf("%w\n(is this machine on the pool's LAN? Any node of the pool leads there: "+
+			"--context=yurt-coordinator-POOL/any)", err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode == http.StatusOK {
+		return nil
+	}
+	said, _ := io.ReadAll(io.LimitReader(response.Body, 500))
+	return fmt.Errorf("%s does not show its page: %s: %s\n(is it a coordinator, of this version?)", p.server.Host,
+		response.Status,
+		strings.TrimSpace(string(said)))
+}

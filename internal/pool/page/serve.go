@@ -1,0 +1,195 @@
+package page
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/edge"
+)
+
+const (
+	// every is how often facts are gathered, however many look. restFor is how many times as long as gathering took nothing is
+	// gathered at least, so a large pool costs a tenth of a core at most.
+	every, restFor = 2 * time.Second, 10
+	// keep is how long what was gathered is kept when nobody asks any more.
+	keep = 30 * time.Second
+	// gatherTime bounds one gathering.
+	gatherTime = 20 * time.Second
+	// maxViewers bounds the requests under way, each of which has a page in memory.
+	maxViewers = 16
+)
+
+// Config says what a page is made from. All fields but Host must be set.
+type Config struct {
+	// Client reads from the coordinator itself, and may read everything.
+	Client kubernetes.Interface
+	// Leader returns the node whose hub leads the pool; empty means that none does.
+	Leader func(context.Context) (edge.NodeName, error)
+	// Heard returns how each node is heard of. Shared returns how far each resource is that the pool shares.
+	Heard  func() []Heard
+	Shared func() []Shared
+	// Host is the node that the coordinator runs on; empty means unknown.
+	Host  edge.NodeName
+	Clock clock.PassiveClock
+}
+
+// Page serves the page. Its methods may be called concurrently.
+type Page struct {
+	config  Config
+	began   time.Time
+	assets  map[string]asset
+	viewers chan struct{} // has a slot for each request under way
+	turn    chan struct{} // has one slot: for who gathers
+	facts   func(context.Context) Facts
+
+	mu    sync.Mutex
+	site  *Site     // nil: nothing is kept
+	fresh time.Time // until when site is shown as it is
+	drop  *time.Timer
+}
+
+//go:embed page.css page.js icon.svg
+var files embed.FS
+
+// asset is a file that the page consists of.
+type asset struct {
+	content   []byte
+	kind, tag string
+}
+
+// New returns the page of a coordinator that begins.
+func New(c Config) (*Page, error) {
+	p := &Page{
+		config: c, began: c.Clock.Now(), assets: map[string]asset{}, viewers: make(chan struct{}, maxViewers),
+		turn: make(chan struct{}, 1),
+	}
+	p.facts = p.gather
+	for name, kind := range map[string]string{
+		"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml",
+	} {
+		content, err := files.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		sum := sha256.Sum256(content)
+		p.assets[name] = asset{content, kind, `"` + hex.EncodeToString(sum[:8]) + `"`}
+	}
+	return p, nil
+}
+
+// policy lets the page have what it brings itself, and nothing else: no script in it, no other site's file, no frame around it.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// ServeHTTP implements http.Handler. kube-apiserver has already authenticated the caller and asked RBAC.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	for key, value := range map[string]string{
+		"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
+		"Referrer-Policy": "no-referrer", "Cross-Origin-Resource-Policy": "same-origin",
+		"Cross-Origin-Opener-Policy": "same-origin",
+		"Cache-Control":              "no-store",
+	} {
+		w.Header().Set(key, value)
+	}
+	if r.Method != http.MethodGet {
+		w.Header().Set("Allow", http.MethodGet)
+		http.Error(w, "this page can only be read", http.StatusMethodNotAllowed)
+		return
+	}
+	name := strings.TrimPrefix(path.Clean(r.URL.Path), edge.PathPage)
+	switch a, isAsset := p.assets[strings.TrimPrefix(name, "/")]; {
+	case isAsset:
+		w.Header().Set("Cache-Control", "no-cache") // kept, and asked about
+		w.Header().Set("Content-Type", a.kind)
+		w.Header().Set("ETag", a.tag)
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(a.content))
+	case name == "" && !strings.HasSuffix(r.URL.Path, "/"):
+		http.Redirect(w, r, path.Base(edge.PathPage)+"/", http.StatusMovedPermanently)
+	case name == "":
+		p.show(w, r, document)
+	case name == "/live":
+		p.show(w, r, fragment)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+func (p *Page) show(w http.ResponseWriter, r *http.Request, as func(*Site, Asked) ([]byte, error)) {
+	select {
+	case p.viewers <- struct{}{}:
+		defer func() { <-p.viewers }()
+	default:
+		w.Header().Set("Retry-After", "5")
+		http.Error(w, "too many look at this page at this moment", http.StatusServiceUnavailable)
+		return
+	}
+	s, err := p.look(r.Context())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	content, err := as(s, askedBy(r.URL.Query()))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = w.Write(content) // else the caller is gone
+}
+
+// look returns the site as it is now, or was a moment ago. It fails only with the context's error.
+func (p *Page) look(ctx context.Context) (*Site, error) {
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if s := p.kept(); s != nil {
+		return s, nil
+	}
+	began := p.config.Clock.Now()
+	// Others wait for it, too: it goes on when this caller goes away.
+	gathering, cancel := context.WithTimeout(context.WithoutCancel(ctx), gatherTime)
+	defer cancel()
+	s := See(p.facts(gathering))
+	p.keepUntil(s, p.config.Clock.Now().Add(max(every, restFor*p.config.Clock.Since(began))))
+	return s, nil
+}
+
+// kept returns what is still fresh; nil means nothing.
+func (p *Page) kept() *Site {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.site == nil || !p.config.Clock.Now().Before(p.fresh) {
+		return nil
+	}
+	p.drop.Reset(keep)
+	return p.site
+}
+
+func (p *Page) keepUntil(s *Site, fresh time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.site, p.fresh = s, fresh
+	if p.drop != nil {
+		p.drop.Reset(keep)
+		return
+	}
+	p.drop = time.AfterFunc(keep, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.site = nil
+	})
+}
