@@ -156,8 +156,13 @@ var law = []struct {
 	{"internal/hub/way", nil, "the way to the cloud does not know who goes there"},
 	{"internal/hub/check", []string{"internal/edge", "internal/hub/bypass", "internal/hub/way"},
 		"who looks for what is wrong does not trust the code that may be; but it goes the hub's way to the cloud"},
-	{"internal/hub/join", []string{"deploy/node", "internal/hub/bypass", "internal/run"},
-		"who installs yurthub asks the installed program, and not the code that it is made of"},
+	{"internal/hub/join",
+		[]string{
+			"deploy/node", "internal/edge", "internal/hub/bypass", "internal/hub/upgrade", "internal/run", "internal/signed",
+		},
+		"who installs yurthub asks the installed program, and not the code that it is made of; it knows the places of upgrades"},
+	{"internal/hub/upgrade", []string{"internal/edge", "internal/run", "internal/signed"},
+		"who judges another program knows it by its signature and by what it prints"},
 	{"internal/hub/filter",
 		[]string{
 			"internal/edge", "internal/hub/follow", "internal/live", "internal/run", "internal/replica",
@@ -342,7 +347,7 @@ var law = []struct {
 	{"cmd/yurthub",
 		[]string{
 			"internal/hub", "internal/hub/check", "internal/hub/config", "internal/hub/discover", "internal/hub/join",
-			"internal/flagfile", "internal/resident", "internal/run", "internal/version",
+			"internal/hub/upgrade", "internal/flagfile", "internal/resident", "internal/run", "internal/version",
 		},
 		"main parses and runs"},
 	{"cmd/yurt-coordinator", []string{"internal/pool", "internal/flagfile", "internal/version"}, "main parses and runs"},

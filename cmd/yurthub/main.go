@@ -37,8 +37,8 @@ func main() {
 	}
 }
 
-// command does what the command line asks for: it serves, checks the node, prints its settings, prepares kubelet's start, or has
-// kubelet use the hub or not.
+// command does what the command line asks for: it serves, checks the node, prints its settings, prepares kubelet's start, has
+// kubelet use the hub or not, or puts another program in its place.
 func command() error {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
@@ -52,6 +52,8 @@ func command() error {
 			return joinNode(os.Args[2:], join.Terminal{In: os.Stdin, Out: os.Stdout})
 		case "reset":
 			return resetNode(os.Args[2:], join.Terminal{In: os.Stdin, Out: os.Stdout})
+		case "upgrade":
+			return upgradeNode(os.Args[2:], os.Stdout)
 		}
 	}
 	return serve()

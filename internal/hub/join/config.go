@@ -44,6 +44,9 @@ type Config struct {
 	Settings []string
 	// Binary is the program on the node. Image, if set, has kubelet run yurthub from it as a static Pod.
 	Binary, Image string
+	// ReleaseKey is a file with public keys of releases: what they have signed may be put in the program's place from the cloud.
+	ReleaseKey string
+	releaseKey string // what it has
 	// Agents has the node's agents go through yurthub, too: see agents.
 	Agents bool
 	// Wait is how many seconds yurthub may take until it works.
@@ -74,6 +77,9 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&c.Settings, "set", nil, "another setting of yurthub, NAME=VALUE, as its flag --NAME; can be given again")
 	fs.StringVar(&c.Binary, "binary", "/usr/local/bin/yurthub", "the program yurthub on the node")
 	fs.StringVar(&c.Image, "static-pod", "", "run yurthub as a static Pod from this image, and not by systemd")
+	fs.StringVar(&c.ReleaseKey, "release-key", "",
+		"file with the public keys of releases, in PEM: the cloud may then upgrade yurthub to what they have signed, and to "+
+			"nothing else; default: as it was before, at first not at all")
 	fs.BoolVar(&c.Agents, "agents", true,
 		"have kube-proxy, CoreDNS, flannel and all Pods that start from now on go through yurthub, too, if that gets a "+
 			"certificate for it; ends the containers of those three once, so that kubelet starts them anew")

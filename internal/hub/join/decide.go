@@ -24,6 +24,8 @@ type plan struct {
 
 	// Contents of files; an empty one is not to be there.
 	settings, kubeconfig, dropin, unit, manifest, proxy string
+	// upgrades has what the node needs to be upgraded from the cloud; nil: it is not to be.
+	upgrades *upgrades
 }
 
 // decide says what a node shall have, or what is in the way.
@@ -76,6 +78,7 @@ func decide(c *Config, f *facts) (*plan, error) {
 	if c.Image != "" {
 		p.pod, p.manifest = f.pod(), manifest(c, f, p.settings, serving)
 	}
+	p.upgrades = decideUpgrades(c, f, p.pod, or(others["port"], "10261"))
 	return p, nil
 }
 

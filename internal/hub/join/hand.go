@@ -24,6 +24,7 @@ const (
 	noteJoined         = "joined"          // all has worked once
 	noteRestartHub     = "restart-hub"     // its files have changed since it was started
 	noteRestartKubelet = "restart-kubelet" // as restart-hub
+	noteUpgrades       = "upgrades"        // systemd is to be told of what upgrades the hub
 
 	fileDirs  = dirNotes + "/dirs"   // the directories that we have made, a line each
 	dirFormer = dirNotes + "/former" // files that have worked, until the changed ones do

@@ -69,6 +69,9 @@ func (j *joiner) join() error {
 	if agents {
 		j.turn(j.podsAt(), true)
 	}
+	if j.prepareUpgrades(); j.err != nil {
+		return fmt.Errorf("node %s goes through yurthub, but can't be upgraded from the cloud; run join again: %w", j.node, j.err)
+	}
 	switch {
 	case j.where.DryRun:
 		j.say("nothing has been done")
@@ -85,7 +88,7 @@ func (j *joiner) prepare() error {
 	if err := mayChange(j.root); err != nil {
 		return err
 	}
-	if err := j.cfg.readProxy(); err != nil {
+	if err := errors.Join(j.cfg.readProxy(), j.cfg.readReleaseKey()); err != nil {
 		return err
 	}
 	f, err := look(&j.cfg, j.system)

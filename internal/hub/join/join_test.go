@@ -44,6 +44,9 @@ var ways = []struct {
 		m.remove("etc/kubernetes", "var/lib/kubelet/pki")
 		m.write("token", secret+"\n")
 	}, []string{"--server-addr=https://10.0.0.1:6443,https://[fd00::1]:6443", "--discovery-token-ca-cert-hash=" + aHash}},
+	{"with upgrades", 2, func(m *machine) { m.write("cosign.pub", releaseKey) }, nil},
+	{"static Pod with upgrades", 5, func(m *machine) { m.write("cosign.pub", releaseKey) },
+		[]string{"--static-pod=registry.example/yurthub:v1"}},
 }
 
 // each runs a test for each kind of node.
@@ -69,8 +72,10 @@ func eachInStrides(t *testing.T, test func(t *testing.T, fresh func(*testing.T) 
 
 // flagsFor adds what depends on where the node's files are.
 func flagsFor(m *machine, flags []string) []string {
-	if _, err := os.Stat(filepath.Join(m.root, "token")); err == nil {
-		return append(slices.Clone(flags), "--token-file="+filepath.Join(m.root, "token"))
+	for file, flag := range map[string]string{"token": "--token-file=", "cosign.pub": "--release-key="} {
+		if _, err := os.Stat(filepath.Join(m.root, file)); err == nil {
+			return append(slices.Clone(flags), flag+filepath.Join(m.root, file))
+		}
 	}
 	return flags
 }

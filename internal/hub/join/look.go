@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"syscall"
+
+	"yurtcoordinator/internal/hub/upgrade"
 )
 
 // Places on a node.
@@ -82,7 +84,7 @@ func look(c *Config, system System) (*facts, error) {
 		}
 	}
 	paths := append([]string{
-		fileKubeadm, fileKubeletConfig, fileConfig, fileToken, fileProxy, fileUnit, fileDropin,
+		fileKubeadm, fileKubeletConfig, fileConfig, fileToken, fileProxy, fileUnit, fileDropin, upgrade.FileKeys,
 		"/usr/lib/systemd/system/yurthub.service",
 		"/lib/systemd/system/yurthub.service",
 	}, argumentFiles...)

@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"yurtcoordinator/internal/hub/upgrade"
 )
 
 // Reset undoes Join: kubelet goes straight to the cloud again, and nothing of yurthub's is left. It can be run again.
@@ -36,6 +38,7 @@ func (r *remover) reset() {
 		return
 	}
 	hub := r.podsAt()
+	r.noUpgrades() // before anything that one could bring back
 	r.kubeletStraight()
 	r.turn(hub, false)
 	r.sayTold(hub)
@@ -86,7 +89,7 @@ func (r *remover) files() {
 	if !r.keep {
 		r.removeAll(dirData+"/cache", dirData+"/cache.key", dirData+"/cache.key.new", dirData+"/pki")
 	}
-	for _, path := range []string{fileConfig, fileKubeconfig, fileToken, fileProxy} {
+	for _, path := range []string{fileConfig, fileKubeconfig, fileToken, fileProxy, upgrade.FileKeys, upgrade.FileFloor} {
 		r.remove(path, half(path))
 	}
 	if r.where.DryRun {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -59,6 +60,39 @@ func (Machine) Check(ctx context.Context, binary, stdin string, args ...string) 
 		err = ErrNotWell
 	}
 	return string(out), err
+}
+
+// Output runs a program and returns what it prints. A check that has found failures has not failed.
+func (Machine) Output(ctx context.Context, program string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, outputFor, fmt.Errorf("%s has not ended within %v", program, outputFor))
+	defer cancel()
+	out, err := command(ctx, program, args...).Output()
+	exit := (*exec.ExitError)(nil)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case errors.As(err, &exit) && exit.Exited() && len(out) > 0 && args[0] == "check":
+		err = nil
+	case errors.As(err, &exit):
+		err = fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, strings.TrimSpace(string(exit.Stderr)))
+	}
+	return string(out), err
+}
+
+// outputFor is how long a program may take; a check ends within half of it.
+const outputFor = 30 * time.Second
+
+// Restarts returns how often systemd has started the hub again by itself since it was told to; zero if it does not say.
+func (Machine) Restarts(ctx context.Context) int {
+	out, err := command(ctx, "systemctl", "show", "--property=NRestarts", "--value", "yurthub.service").Output()
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 func command(ctx context.Context, name string, args ...string) *exec.Cmd {

@@ -48,6 +48,30 @@ func TestMachine(t *testing.T) {
 	}
 }
 
+// TestOutput: what a check has found is no failure of the check's, and what systemd does not say is zero.
+func TestOutput(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	var m Machine
+	hub := program(t, dir, "yurthub", `echo "$*"; echo noise >&2; if [ "$2" = bad ]; then exit 1; fi`)
+	for args, want := range map[string]string{"check good": "", "check bad": "", "--version bad": "exit status 1: noise"} {
+		said, err := m.Output(t.Context(), hub, strings.Fields(args)...)
+		if said != args+"\n" || (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %q, %v, want %q", args, said, err, want)
+		}
+	}
+	if _, err := m.Output(t.Context(), dir, "check"); err == nil {
+		t.Error("a directory can be run")
+	}
+	if n := m.Restarts(t.Context()); n != 0 {
+		t.Errorf("without systemd: %d", n)
+	}
+	program(t, dir, "systemctl", `if [ "$*" = "show --property=NRestarts --value yurthub.service" ]; then echo 3; fi`)
+	if n := m.Restarts(t.Context()); n != 3 {
+		t.Errorf("systemd says 3, and we %d", n)
+	}
+}
+
 func TestListening(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

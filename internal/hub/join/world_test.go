@@ -62,6 +62,7 @@ type machine struct {
 	log           []string // what systemd was told
 	read, kubelet string   // the way of the files as last read, and of the kubelet that runs
 	hub           bool     // runs by systemd
+	upgrades      bool     // systemd looks for what is delivered
 	ill           map[string]bool
 	checks        map[string]int // how often each stage was checked
 	wellAfter     int            // checks that fail before one succeeds
@@ -179,6 +180,8 @@ func (m *machine) Control(_ context.Context, args ...string) error {
 		m.hub = true
 	case "stop yurthub.service":
 		m.hub = false
+	case "restart yurthub-upgrade.path", "stop yurthub-upgrade.path", "stop yurthub-upgrade.service":
+		m.upgrades = strings.HasPrefix(told, "restart")
 	default:
 		return errors.New("unknown to this systemd: " + told)
 	}

@@ -1,0 +1,35 @@
+package edge
+
+// Where the Pod that upgrades a node's hub finds what it may touch of the node, and who it runs as: UpgradeInbox is that user's,
+// and UpgradeOutbox can be read by all.
+const (
+	UpgradeInbox  = "/var/lib/yurthub/upgrade/inbox"
+	UpgradeOutbox = "/var/lib/yurthub/upgrade/outbox"
+	UpgradeUser   = 65532
+)
+
+// UpgradeOutcome is what came of an upgrade of a node's hub.
+type UpgradeOutcome string
+
+// Outcomes.
+const (
+	// UpgradeDone says that the hub is well with the program that was asked for.
+	UpgradeDone UpgradeOutcome = "Upgraded"
+	// UpgradeRefused says that nothing was changed.
+	UpgradeRefused UpgradeOutcome = "Refused"
+	// UpgradeWentBack says that the hub was not well with it, and runs with the former program again.
+	UpgradeWentBack UpgradeOutcome = "WentBack"
+)
+
+// UpgradeResult is what a node says came of an upgrade. The Pod that has asked for it ends with it as its message.
+type UpgradeResult struct {
+	// ID is of the request.
+	ID string `json:"id"`
+	// Outcome is empty if the node has not answered.
+	Outcome UpgradeOutcome `json:"outcome,omitempty"`
+	// Version is what was asked for, From what the node had.
+	Version string `json:"version,omitempty"`
+	From    string `json:"from,omitempty"`
+	// Why is for people; empty after an upgrade.
+	Why string `json:"why,omitempty"`
+}

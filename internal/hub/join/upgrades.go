@@ -1,0 +1,136 @@
+package join
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"yurtcoordinator/deploy/node"
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/upgrade"
+	"yurtcoordinator/internal/signed"
+)
+
+// Units that upgrade yurthub, and the links by which systemd starts them with the node.
+const (
+	nameUpgrade     = "yurthub-upgrade.service"
+	nameUpgradePath = "yurthub-upgrade.path"
+	dirSystem       = "/etc/systemd/system/"
+	dirWants        = dirSystem + "multi-user.target.wants/"
+)
+
+// upgrades is what a node needs to be upgraded from the cloud: contents of files, and the program's place.
+type upgrades struct{ key, service, path, binary string }
+
+// decideUpgrades returns what is needed; nil if no key of releases was given, now or before.
+func decideUpgrades(c *Config, f *facts, pod, port string) *upgrades {
+	key := or(c.releaseKey, f.files[upgrade.FileKeys])
+	if key == "" {
+		return nil
+	}
+	pods := filepath.Dir(f.pod())
+	return &upgrades{key: key, path: node.UpgradePath, binary: f.binary, service: strings.NewReplacer(
+		"@SETTLED@", upgrade.FileSettled(f.binary), "@BINARY@", f.binary, "@PLACE@", filepath.Dir(f.binary), "@PORT@", port,
+		"@POD@", pod, "@PODS@", pods,
+	).Replace(node.Upgrade)}
+}
+
+// readReleaseKey reads the file of --release-key.
+func (c *Config) readReleaseKey() error {
+	if c.ReleaseKey == "" {
+		return nil
+	}
+	content, err := readFile(c.ReleaseKey)
+	if err != nil {
+		return fmt.Errorf("--release-key: %w", err)
+	}
+	if _, err := signed.ParseKeys([]byte(content)); err != nil {
+		return fmt.Errorf("--release-key %s: %w", c.ReleaseKey, err)
+	}
+	c.releaseKey = content
+	return nil
+}
+
+// prepareUpgrades has the node take programs from the cloud, if they are signed. It comes last: without it all else works.
+func (j *joiner) prepareUpgrades() {
+	u := j.upgrades
+	if u == nil {
+		return
+	}
+	j.make(upgrade.FileKeys, u.key)
+	j.ensureDir(upgrade.Dir, 0o700)
+	j.ensureDir(upgrade.DirOutbox, 0o755)
+	j.ensureDir(upgrade.DirInbox, 0o700)
+	j.act("chown "+j.root+upgrade.DirInbox, func() error {
+		if os.Geteuid() != 0 { // it makes an image, whose owners somebody else sets
+			return nil
+		}
+		return os.Chown(j.root+upgrade.DirInbox, edge.UpgradeUser, edge.UpgradeUser)
+	})
+	j.make(dirSystem+nameUpgrade, u.service) // first, since it says where the program is kept
+	settled := upgrade.FileSettled(u.binary)
+	j.remove(settled + ".new")
+	j.act("ln "+j.root+u.binary+" "+j.root+settled+".new", func() error {
+		return os.Link(j.root+u.binary, j.root+settled+".new")
+	})
+	j.rename(settled+".new", settled)
+	j.remove(settled + ".new") // a rename to another name of the same file does nothing
+	j.make(dirSystem+nameUpgradePath, u.path)
+	j.ensureDir(filepath.Dir(dirWants), 0o755)
+	for _, name := range []string{nameUpgrade, nameUpgradePath} {
+		if !j.there(dirWants + name) {
+			j.act("ln -s "+dirSystem+name+" "+j.root+dirWants+name, func() error {
+				return os.Symlink(dirSystem+name, j.root+dirWants+name)
+			})
+		}
+	}
+	if j.noted(noteUpgrades) {
+		j.control("daemon-reload")
+		j.control("restart", nameUpgradePath)
+		j.forget(noteUpgrades)
+	}
+}
+
+// make makes a file of the upgrade's, unless it is as it should be, and notes that systemd is to be told.
+func (j *joiner) make(path, content string) {
+	if now, there := j.content(path); there && now == content {
+		return
+	}
+	if j.where.DryRun {
+		j.say("would: write %s", j.root+path)
+		return
+	}
+	j.note(noteUpgrades)
+	j.write(path, content, 0o644)
+}
+
+// noUpgrades takes away what upgrades the hub. What is under way then ends with the program that is there.
+func (r *remover) noUpgrades() {
+	service, there := r.content(dirSystem + nameUpgrade)
+	if r.ours(dirSystem + nameUpgradePath) {
+		r.control("stop", nameUpgradePath)
+		r.control("stop", nameUpgrade)
+	}
+	if there && isOurs(service) {
+		if settled, _, ok := strings.Cut(after(service, "\nExecStart="), " "); ok {
+			r.remove(settled, settled+".new")
+			binary := strings.TrimSuffix(settled, upgrade.FileSettled(""))
+			r.remove(half(binary))
+		}
+	}
+	r.removeAll(upgrade.Dir)
+	for _, name := range []string{nameUpgradePath, nameUpgrade} {
+		r.remove(dirWants+name, half(dirSystem+name))
+		if r.ours(dirSystem + name) {
+			r.remove(dirSystem + name)
+			r.control("daemon-reload")
+		}
+	}
+}
+
+// after returns what comes after the first of a mark; empty if it is not there.
+func after(text, mark string) string {
+	_, rest, _ := strings.Cut(text, mark)
+	return rest
+}
