@@ -144,11 +144,11 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.TLSServerName, "tls-server-name", "",
 		"name in the API servers' certificates; default: the host in --server-addr")
 	fs.StringVar(&c.ProxyFile, "proxy-file", "",
-		"file with the URL of the proxy on the way to the cloud, http, https or socks5://[USER:PASSWORD@]HOST:PORT, which is "+
-			"read for each connection; default: the environment's HTTPS_PROXY and NO_PROXY; the coordinator is never "+
-			"reached through a proxy")
+		"file with the URL of the proxy to the cloud: http, https or socks5://[USER:PASSWORD@]HOST:PORT; it is read for "+
+			"every connection; default: HTTPS_PROXY and NO_PROXY of the environment; the coordinator is never reached "+
+			"through a proxy")
 	fs.StringSliceVar(&c.NoProxy, "no-proxy", nil,
-		"hosts, domains and networks that are reached without the proxy of --proxy-file, as in NO_PROXY")
+		"hosts, domains and networks to reach without the proxy of --proxy-file, as in NO_PROXY")
 	fs.StringVar(&c.ProxyCAFile, "proxy-ca-file", "",
 		"PEM file of the authority that signed an https proxy's certificate; default: the system's authorities")
 	fs.StringVar(&c.CAFile, "ca-file", "",
@@ -159,35 +159,34 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.KeyFile, "key-file", "", "PEM file of the private key of --cert-file")
 	c.Identity.addFlags(fs)
 	fs.StringVar(&c.CertDir, "cert-dir", d.CertDir,
-		"directory for the certificates that the hub gets by itself, what kubelet and the hub know each other by, and the "+
-			"coordinator's address")
+		"directory for the hub's own certificates, the token and certificate by which kubelet and the hub know each other, "+
+			"and the coordinator's last known address")
 	fs.BoolVar(&c.EnableCoordinator, "enable-coordinator", false, "use the pool's coordinator")
 	fs.StringVar(&c.CoordinatorAddress, "coordinator-server-addr", "",
-		"address of the pool's coordinator, https://HOST:10270, if somebody other than coordinator-controller runs it; of "+
-			"several all, separated by commas, and in the same order on every node; default: the cloud says where the "+
-			"coordinator is, if there is one")
+		"address of the pool's coordinator, https://HOST:10270, if somebody other than coordinator-controller runs it; "+
+			"give several as a list, in the same order on every node; default: the cloud says where the coordinator is")
 	fs.StringVar(&c.CoordinatorCAFile, "coordinator-ca-file", "",
 		"PEM file of the authority that signed the certificate at --coordinator-server-addr; default: --ca-file")
 	fs.StringSliceVar(&c.PoolScopeResources, "pool-scope-resources", d.PoolScopeResources,
-		"resources, GROUP/VERSION/RESOURCE,…, that the pool gets over the WAN once and this node's programs are served "+
-			"from a copy of (the core group's: VERSION/RESOURCE)")
+		"resources, GROUP/VERSION/RESOURCE,… (VERSION/RESOURCE for the core group), that cross the WAN once for the whole "+
+			"pool; this node's programs are served from a copy")
 	fs.BoolVar(&c.OwnObjects, "own-objects", *d.OwnObjects,
 		"push this node's Node, Pods, their ConfigMaps and Events to the pool's coordinator, for kubectl on site")
 	fs.BoolVar(&c.OwnSecrets, "own-secrets", *d.OwnSecrets,
 		"also push the Secrets that this node's Pods use, if the coordinator was started with --own-secrets")
 	fs.StringVar(&c.KubeletConfig, "kubelet-config", *d.KubeletConfig,
-		"kubelet's configuration file, which says what certificate it serves with; empty: kubelet has none")
+		"kubelet's configuration file, which names its serving certificate; empty: kubelet has no such file")
 	fs.StringVar(&c.KubeletServing, "kubelet-serving-certificate", d.KubeletServingCertificate,
-		"kubelet's serving certificate, of which the pool's coordinator is told, to know kubelet by: a file, or "+
-			"kubelet's --cert-dir, where --kubelet-config says which file it is; its key is not read")
+		"kubelet's serving certificate, by which the pool's coordinator recognises kubelet: a file, or kubelet's --cert-dir "+
+			"if --kubelet-config names the file; the key is not read")
 	fs.BoolVar(&c.ServiceTopology, "service-topology", *d.ServiceTopology,
-		"show this node's programs only those endpoints of a Service that its annotation "+edge.AnnotationTopologyKeys+" allows")
+		"show this node's programs only the endpoints that a Service's annotation "+edge.AnnotationTopologyKeys+" allows")
 	fs.StringVar(&c.DiskCachePath, "disk-cache-path", *d.DiskCachePath,
-		"directory to keep what this node's programs read, Secrets included, so that they can start when nothing can be "+
-			"reached; empty: what the hub knows ends with it")
+		"directory for what this node's programs have read, Secrets included, so that they can start with nothing in "+
+			"reach; empty: the hub keeps it in memory only")
 	fs.StringVar(&c.DiskCacheKeyFile, "disk-cache-key-file", "",
-		"file with the key by which Secrets and tokens are encrypted in --disk-cache-path, made if it is not there; default: "+
-			"that path with .key at its end; unused if there is a systemd credential yurthub-cache-key")
+		"file with the key that encrypts Secrets and tokens in --disk-cache-path, created if missing; default: that path with "+
+			".key appended; unused with a systemd credential yurthub-cache-key")
 	fs.DurationVar(&c.DiskCacheClockOffset, "disk-cache-clock-offset", 0,
 		"how far to put ahead the clock by which content of --disk-cache-path grows old; for tests")
 	_ = fs.MarkHidden("disk-cache-clock-offset") // it fails only for an unknown flag
@@ -195,8 +194,8 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 		"within what time a lie about a tenth of what the pool shares is found; 0: as --link-profile has it; for tests")
 	_ = fs.MarkHidden("compare-every")
 	fs.DurationVar(&c.RememberIdentitiesFor, "remember-identities-for", d.RememberIdentitiesFor.Duration,
-		"how long it holds, while the cloud cannot be asked, who somebody is and what he may do who is no Pod of this node, as "+
-			"the cloud said last; 0 is not at all; Pods of this node are known while they are there")
+		"how long to trust the cloud's last word on who a caller is and what it may do while the cloud cannot be asked; 0 means "+
+			"not at all; Pods of this node are trusted for as long as they exist")
 	fs.StringVar((*string)(&c.LinkProfile), "link-profile", string(d.LinkProfile),
 		"kind of the link to the cloud: normal, metered (fewer bytes; a silent cut is noticed later) or satellite (for long "+
 			"round trips)")
@@ -205,45 +204,45 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 			"and its Node's status) or Off, with which it also relays for nobody; default: Control, or Heartbeats with "+
 			"--link-profile=metered; needs --secure-bind-address")
 	fs.StringSliceVar(&c.CacheAgents, "cache-agents", d.CacheAgents,
-		"programs whose reads are kept, by the start of their User-Agent; * is all; a request with the header Edge-Cache: true "+
-			"is kept in any case")
+		"programs whose reads are kept, by the start of their User-Agent; * means all; a request with the header "+
+			"Edge-Cache: true is always kept")
 	fs.StringVar(&c.BindAddress, "bind-address", d.BindAddress,
-		"loopback address to serve kubelet on, which shows the token in --cert-dir, and other programs of the host, each "+
-			"with its own credentials")
+		"loopback address to serve kubelet on, which authenticates by the token in --cert-dir, and other programs of the "+
+			"host, each with its own credentials")
 	fs.IntVar(&c.Port, "port", d.Port, "port of --bind-address")
 	fs.StringVar(&c.SecureBindAddress, "secure-bind-address", "",
-		"address of this node to serve Pods on over TLS, each with its own credentials, or "+OfNode+": the InternalIP that the "+
-			"Node has, which is followed; needs a certificate, for which the hub asks and which somebody must approve; empty: "+
-			"Pods are not served")
+		"address of this node to serve Pods on over TLS, each with its own credentials, or "+OfNode+" for the Node's "+
+			"InternalIP, whatever that is at the time; the hub requests the certificate for it, which somebody must approve; "+
+			"empty: Pods are not served")
 	fs.IntVar(&c.SecurePort, "secure-port", d.SecurePort, "port of --secure-bind-address")
 	fs.BoolVar(&c.MasterService, "masterservice", *d.Masterservice,
-		"have kubelet tell Pods that start from now on, and kube-proxy, that the API server is at --secure-bind-address, so "+
-			"that they have an answer when the cloud cannot be reached")
+		"tell new Pods and kube-proxy that the API server is at --secure-bind-address, so that they get answers while the cloud "+
+			"cannot be reached")
 	fs.StringVar(&c.HealthBindAddress, "health-bind-address", d.HealthBindAddress,
-		"address to serve /healthz and /readyz on, to anybody, and /status and /metrics to root of this node")
+		"address to serve /healthz and /readyz on, to everybody, and /status and /metrics, to root on this node")
 	fs.IntVar(&c.HealthPort, "health-port", d.HealthPort,
 		"port of --health-bind-address")
 	fs.BoolVar(&c.OpenMetrics, "open-metrics", false,
 		"serve /metrics to anybody who reaches --health-port: for agents that are not root")
 	fs.BoolVar(&c.Profiling, "profiling", false, "serve Go's profiles to root at /debug/pprof/ of --health-port")
 	fs.IntVar(&c.MaxRequestsInFlight, "max-requests-inflight", d.MaxRequestsInflight,
-		"most reading requests under way at once; more get 429")
+		"limit of reading requests in flight; more are answered with 429")
 	fs.IntVar(&c.MaxMutatingRequestsInFlight, "max-mutating-requests-inflight", d.MaxMutatingRequestsInflight,
-		"most writing requests under way at once; more get 429")
+		"limit of writing requests in flight; more are answered with 429")
 	fs.IntVar(&c.MaxLongRunningRequests, "max-long-running-requests", d.MaxLongRunningRequests,
-		"most watches, logs and streams under way at once; more get 429")
+		"limit of watches, logs and streams in flight; more are answered with 429")
 }
 
 func (i *Identity) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&i.BootstrapFile, "bootstrap-file", "",
-		"file with a bootstrap token, as kubeadm token create prints it, or a kubeconfig with one; the hub reads it whenever it "+
-			"needs one: replace a token that has expired")
+		"file with a bootstrap token, as kubeadm token create prints it, or a kubeconfig with one; it is read whenever a token "+
+			"is needed, so replace an expired one in place")
 	fs.StringSliceVar(&i.CACertHashes, "discovery-token-ca-cert-hash", nil,
-		"hashes, sha256:HEX,…, of the public keys of the cloud's authority, to verify it when it is discovered")
+		"hashes, sha256:HEX,…, of the cloud authority's public keys, to verify it when it is discovered")
 	fs.BoolVar(&i.UnsafeSkipCAVerification, "discovery-token-unsafe-skip-ca-verification", false,
-		"discover the cloud's authority without a hash: whoever knows the token can then pass for the cloud")
+		"discover the cloud's authority without a hash: anybody who knows the token can then impersonate the cloud")
 	fs.StringVar(&i.KubeletKubeconfig, "kubelet-kubeconfig", "",
-		"a kubelet's kubeconfig, or a PEM file with its certificate and key, with which to ask for the hub's own certificate")
+		"a kubelet's kubeconfig, or a PEM file with its certificate and key, used to request the hub's own certificate")
 	fs.BoolVar(&i.KubeletAsIs, "kubelet-certificate-as-is", false,
 		"use the certificate of --kubelet-kubeconfig, which kubelet renews, instead of one of the hub's own")
 }

@@ -65,25 +65,25 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.TokenFile, "token-file", "",
 		"file with a bootstrap token, on a node that kubeadm has not joined; - is standard input")
 	fs.StringVar(&c.CACertHash, "discovery-token-ca-cert-hash", "",
-		"sha256:HEX, by which the authority is known when it is discovered")
+		"sha256:HEX of the authority's public key, to verify it when it is discovered")
 	fs.StringVar(&c.ServerName, "tls-server-name", "",
 		"name in the API servers' certificates; default: as kubelet.conf says, or the host in --server-addr")
 	fs.StringVar(&c.ProxyURL, "proxy-url", "",
 		"the proxy on the way to the cloud, http, https or socks5://HOST:PORT; none: no proxy; default: as kubelet.conf says, "+
 			"or kubelet's environment")
-	fs.StringVar(&c.ProxyFile, "proxy-file", "", "file with the URL of the proxy, with user and password; it is copied")
+	fs.StringVar(&c.ProxyFile, "proxy-file", "", "file with the proxy's URL, including user and password; it is copied")
 	fs.StringVar(&c.NoProxy, "no-proxy", "",
-		"hosts, domains and networks that are reached without the proxy, NAME,…; default: as kubelet's environment says")
+		"hosts, domains and networks to reach without the proxy, NAME,…; default: as kubelet's environment says")
 	fs.StringArrayVar(&c.Settings, "set", nil, "another setting of yurthub, NAME=VALUE, as its flag --NAME; can be given again")
 	fs.StringVar(&c.Binary, "binary", "/usr/local/bin/yurthub", "the program yurthub on the node")
-	fs.StringVar(&c.Image, "static-pod", "", "run yurthub as a static Pod from this image, and not by systemd")
+	fs.StringVar(&c.Image, "static-pod", "", "run yurthub as a static Pod from this image instead of a systemd service")
 	fs.StringVar(&c.ReleaseKey, "release-key", "",
 		"file with the public keys of releases, in PEM: the cloud may then upgrade yurthub to what they have signed, and to "+
 			"nothing else; default: as it was before, at first not at all")
 	fs.BoolVar(&c.Agents, "agents", true,
-		"have kube-proxy, CoreDNS, flannel and all Pods that start from now on go through yurthub, too, if that gets a "+
-			"certificate for it; ends the containers of those three once, so that kubelet starts them anew")
-	fs.StringVar(&c.Wait, "wait", "120", "how many seconds yurthub may take until it works")
+		"also send kube-proxy, CoreDNS, flannel and all new Pods through yurthub, if it gets a certificate for that; restarts "+
+			"the containers of those three once")
+	fs.StringVar(&c.Wait, "wait", "120", "how many seconds to wait until yurthub works")
 	c.addFlags(fs)
 }
 
