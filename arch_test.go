@@ -343,6 +343,7 @@ var law = []struct {
 		"a theme knows no other: what two need is in the kit; a liar speaks as hubs do"},
 	{"e2e", nil, "it joins the scenarios of the themes, which see what a user can see"},
 	{"deploy", nil, "manifests are data"},
+	{"internal/pages", nil, "pages know no programs: the programs' tests hold them to theirs"},
 
 	{"cmd/yurthub",
 		[]string{
