@@ -292,22 +292,15 @@ func (c *stockCluster) addDNS(t *kit.T) {
 	}
 }
 
-// install follows our README, with its own commands.
+// install follows our README, with its own commands and the example that it applies.
 func (c *stockCluster) install(t *kit.T) {
 	kubectlCloud(t, append(append([]string{"label", "node"}, t.Pool.Nodes()...), edge.LabelNodePool+"=p1")...)
 	cmd, err := t.Lab.Helm(t.Ctx, "install")
 	t.Must(err)
 	t.Runs(cmd)
-	const pool = `apiVersion: apps.openyurt.io/v1beta2
-kind: NodePool
-metadata: {name: p1}
----
-apiVersion: apps.openyurt.io/v1alpha1
-kind: YurtCoordinator
-metadata: {name: p1}
-spec: {nodePool: p1}
-`
-	path := manifests(t, "pool.yaml", pool)
+	pool, err := os.ReadFile(filepath.Join(t.Config.Chart, "..", "..", "..", "examples", "pool.yaml"))
+	t.Must(err)
+	path := manifests(t, "pool.yaml", strings.ReplaceAll(string(pool), "hangzhou", "p1"))
 	t.Eventually(30*time.Second, "the chart's kinds are served", func() error { return tryKubectl(t, "apply", "-f", path) })
 	start := time.Now()
 	kubectlCloud(t, "wait", "--for=condition=Ready", "yurtcoordinator/p1", "--timeout=3m")
