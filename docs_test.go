@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	docpages "yurtcoordinator/internal/pages"
 )
 
 // TestDocsNameWhatExists holds the pages to the code: every path, Go file and Go name that a page sets in backticks exists, and
@@ -75,6 +77,48 @@ func TestReadmeFiguresAreOfThePage(t *testing.T) {
 	for _, row := range front {
 		if !slices.Contains(page, row) {
 			t.Errorf("README has a row that docs/figures.md has not: %s", row)
+		}
+	}
+}
+
+// TestMakeHasWhatPagesShow: each `make TARGET` in a page's code block is a target of the Makefile.
+func TestMakeHasWhatPagesShow(t *testing.T) {
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown, err := docpages.Commands(".", "make")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range shown {
+		for _, word := range c.Words[1:] {
+			if strings.Contains(word, "=") || strings.HasPrefix(word, "-") {
+				continue
+			}
+			if !strings.Contains(string(makefile), "\n"+word+":") {
+				t.Errorf("%s:%d: %v: the Makefile has no target %s", c.Page, c.Line, c.Words, word)
+			}
+		}
+	}
+	if len(shown) < 3 {
+		t.Errorf("found %d commands; something is wrong with this test", len(shown))
+	}
+}
+
+// TestIndexNamesEveryPage: docs/README.md leads to each page of docs.
+func TestIndexNamesEveryPage(t *testing.T) {
+	index, err := os.ReadFile("docs/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range pages {
+		if name := filepath.Base(page); name != "README.md" && !strings.Contains(string(index), "]("+name+")") {
+			t.Errorf("docs/README.md does not lead to %s", name)
 		}
 	}
 }
@@ -223,7 +267,10 @@ func (c *code) refutes(claimed claim) string {
 
 func pagesOf(t *testing.T) []string {
 	t.Helper()
-	pages := []string{"README.md", "CONTRIBUTING.md"}
+	pages := []string{
+		"README.md", "CONTRIBUTING.md", "GOVERNANCE.md", "CODE_OF_CONDUCT.md", "ROADMAP.md", "SECURITY.md", "examples/README.md",
+		"deploy/charts/yurt-coordinator/README.md",
+	}
 	err := filepath.WalkDir("docs", func(p string, d fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(p, ".md") {
 			pages = append(pages, p)
