@@ -36,6 +36,14 @@ lab: ## start the lab and watch it; Ctrl-C ends it
 .PHONY: test
 test: unit fmt-check vet lint generated e2e-quick ## unit tests with the race detector, checks, and the quick end-to-end scenarios
 
+.PHONY: quick
+quick: ## check a change of pages, examples or the chart: a few minutes, once Kubernetes is built
+	$(STATIC) go build -o $(YURTLAB) ./cmd/yurtlab
+	export $(TOOLS_OF_TESTS); $(STATIC) go test . ./e2e ./deploy/... ./hack/record $(HELD_TO_PAGES)
+
+# Programs whose commands the pages show.
+HELD_TO_PAGES = ./internal/pages ./internal/yurtlab ./internal/plugin ./internal/hub/join
+
 .PHONY: unit
 unit: setup $(GOVULNCHECK) ## unit tests, with the race detector
 	export $(TOOLS_OF_TESTS); CGO_ENABLED=1 go test -race -count=1 $(filter-out $(KUBELET),$(UNIT))
@@ -105,6 +113,13 @@ bench: setup ## benchmarks, side by side in one run
 .PHONY: screenshots
 screenshots: setup ## the page on site in a real Chromium, which must be installed: pictures in dist/screenshots
 	YURTLAB_SCREENSHOTS=dist/screenshots $(YURTLAB) run site-page
+
+.PHONY: recording
+recording: build ## record the README's terminal session anew, in the lab "default"
+	$(YURTLAB) up --detach --installed
+	$(STATIC) go run ./hack/record --run docs/img/cut.session --out docs/img/cut.json || { $(YURTLAB) down; exit 1; }
+	$(YURTLAB) down
+	$(STATIC) go generate ./hack/record
 
 .PHONY: images
 images: ## build the container images for all platforms into dist/images
