@@ -301,7 +301,8 @@ var law = []struct {
 		[]string{
 			"internal/lab", "internal/lab/build", "internal/lab/image", "internal/lab/line", "internal/lab/probe",
 			"internal/lab/prowl", "internal/lab/wire", "internal/lab/balancer", "internal/lab/bulk", "internal/lab/connect",
-			"internal/lab/bench", "internal/lab/bench/cloudscale", "internal/lab/bench/wanday", "e2e", "e2e/kit", "internal/version",
+			"internal/lab/bench", "internal/lab/bench/cloudscale", "internal/lab/bench/wanday", "internal/lab/machine", "e2e",
+			"e2e/kit", "internal/version",
 		},
 		"the command line offers the scenarios"},
 	{"internal/lab", []string{"internal/edge", "internal/cloud/forwarding", "deploy"},

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -82,35 +81,24 @@ func start(ctx context.Context, out io.Writer, cfg lab.Config, race bool) (*lab.
 	})
 }
 
-// watch redraws the table of nodes each second until ctx ends. On anything but a terminal it draws once.
+// watch shows the lab until ctx ends or somebody ends it. On anything but a terminal it shows it once.
 func watch(ctx context.Context, out io.Writer, c *lab.Client) error {
-	f, ok := out.(*os.File)
-	live := ok && term.IsTerminal(int(f.Fd()))
-	for {
-		s, err := c.Status(ctx)
-		if ctx.Err() != nil {
-			return nil //nolint:nilerr // interrupted
-		}
-		if err != nil {
-			return err
-		}
-		if live {
-			fmt.Fprint(out, "\x1b[H\x1b[2J") // cursor home, clear
-		}
-		if err := statusTable(out, s); err != nil {
-			return err
-		}
-		fmt.Fprintf(out, "\nTry, in another terminal:\n"+
-			"  yurtlab link cut wan %[1]s     yurtlab link heal wan %[1]s     yurtlab node kill %[1]s\n"+
-			"Ctrl-C ends the lab.\n", s.Nodes[len(s.Nodes)-1].Name)
-		if !live {
-			<-ctx.Done()
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(pollEvery):
-		}
+	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return watchLive(ctx, f, c)
 	}
+	s, err := c.Status(ctx)
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // interrupted
+	}
+	if err == nil {
+		err = statusTable(out, s)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\nTry, in another terminal:\n"+
+		"  yurtlab link cut wan %[1]s     yurtlab link heal wan %[1]s     yurtlab node kill %[1]s\n"+
+		"Ctrl-C ends the lab.\n", s.Nodes[len(s.Nodes)-1].Name)
+	<-ctx.Done()
+	return nil
 }
