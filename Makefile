@@ -17,6 +17,7 @@ RELEASE = -X yurtcoordinator/internal/version.version=$(VERSION) -X yurtcoordina
 TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/yurtlab/tools
 GOLANGCI    := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)/golangci-lint
 GOVULNCHECK := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)/govulncheck
+NFPM        := $(TOOLS)/nfpm/nfpm
 CONTROLLER_GEN := $(TOOLS)/controller-gen-$(CONTROLLER_GEN_VERSION)/controller-gen
 YURTLAB := bin/yurtlab
 
@@ -73,8 +74,10 @@ e2e: setup ## all end-to-end scenarios, those with Kubernetes' own timing among 
 .PHONY: check
 check: fmt-check vet lint generated vuln ## formatting, vet, lint, generated code, known vulnerabilities
 
-# A module of its own, which ./... does not see: a program of the lab whose libraries are of another version than ours.
+# Modules of their own, which ./... does not see: a program of the lab whose libraries are of another version than ours, and the
+# program that makes packages.
 NESTED := internal/lab/kubectlolder
+PACKAGES := hack/packages
 
 .PHONY: fmt-check
 fmt-check:
@@ -93,6 +96,7 @@ lint: $(GOLANGCI)
 generated: generate ## fail if generated files or go.mod are not what their sources make
 	$(STATIC) go mod tidy -diff
 	cd $(NESTED) && $(STATIC) go mod tidy -diff
+	cd $(PACKAGES) && $(STATIC) go mod tidy -diff
 	@git diff --exit-code || { echo "generated files are stale: commit what go generate made"; exit 1; }
 
 .PHONY: generate
@@ -130,8 +134,19 @@ push: ## build the images and push them: make push REGISTRY=host/path
 	@[ -n "$(REGISTRY)" ] || { echo "say where to: make push REGISTRY=host/path"; exit 1; }
 	$(STATIC) go run ./hack/images $(LABELS) --registry $(REGISTRY) --push $(IMAGES)
 
+.PHONY: release
+release: $(NFPM) $(GOVULNCHECK) ## make all that a release page has into dist/release, signed with the key in RELEASE_KEY (docs/releases.md)
+	@[ -z "$$(git status --porcelain --untracked-files=no)" ] || { echo "commit first: a release is of a commit"; exit 1; }
+	$(STATIC) go run ./hack/release $(LABELS) $(if $(REGISTRY),--registry $(REGISTRY)) --nfpm $(NFPM) \
+	    $(if $(filter skip,$(VULN)),,--govulncheck $(GOVULNCHECK)) $(RELEASE_FLAGS)
+
 # IMAGES are more flags, as --platforms linux/amd64. The labels are of the commit, so that all who build it get the same.
 LABELS = --version $(VERSION) --revision $$(git rev-parse HEAD) --created $$(git log -1 --format=%cI)
+
+# A module of its own pins it: its libraries are none of ours.
+$(NFPM): hack/packages/go.mod hack/packages/go.sum
+	mkdir -p $(dir $@)
+	cd hack/packages && GOFLAGS= $(STATIC) go build -o $@ tool
 
 $(GOLANGCI):
 	GOBIN=$(dir $@) $(STATIC) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)

@@ -270,8 +270,10 @@ var law = []struct {
 		"an operator sees objects, and none of what wrote them"},
 	{"internal/oci", nil, "an image is made of programs, whichever"},
 	{"hack", []string{"internal/version"}, "scripts are given what they need"},
-	{"internal/release", []string{"internal/oci"}, "a release is made of files, whichever program makes it"},
-	{"hack/images", []string{"internal/lab/build", "internal/oci", "internal/release", "internal/version"}, "the command line of images"},
+	{"internal/release", []string{"internal/lab/build", "internal/oci", "internal/signed", "internal/version"},
+		"a release is made of programs and files, whatever is in them"},
+	{"hack/release", []string{"internal/release", "internal/signed"}, "the command line of a release"},
+	{"hack/images", []string{"internal/release"}, "the command line of images"},
 
 	{"internal/lab/line", nil, "a model knows no frames"},
 	{"internal/lab/balancer", nil, "a balancer without servers knows no lab"},

@@ -1,4 +1,4 @@
-// Command images builds the container images of our programs for all platforms: see internal/oci. Below --out, each has an
+// Command images builds the container images of our programs for all platforms: see internal/release. Below --out, each has an
 // OCI layout, the same as a tar file, and for each platform the list of what is in it (CycloneDX). Beside them is the chart that
 // runs them, by their digests.
 //
@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"yurtcoordinator/internal/release"
 )
 
 func main() {
@@ -28,32 +30,32 @@ func main() {
 }
 
 func start(ctx context.Context, args []string) error {
-	r := release{root: "."}
+	r := release.Release{Root: "."}
 	var created, platforms, programs string
 	fs := flag.NewFlagSet("images", flag.ContinueOnError)
-	fs.StringVar(&r.out, "out", "dist/images", "directory to make; what is there is replaced")
-	fs.StringVar(&r.registry, "registry", nowhere,
+	fs.StringVar(&r.Out, "out", "dist/images", "directory to make; what is there is replaced")
+	fs.StringVar(&r.Registry, "registry", release.Nowhere,
 		"the images are called REGISTRY/PROGRAM:VERSION, and coordinators' VERSION-kKUBERNETES")
-	fs.BoolVar(&r.push, "push", false, "push the images there, with the credentials of docker login")
-	fs.StringVar(&r.version, "version", "", "of which release they are, as their tags say; empty: that which the source becomes")
-	fs.StringVar(&r.revision, "revision", "", "commit that they are built from, for a label")
+	fs.BoolVar(&r.Push, "push", false, "push the images there, with the credentials of docker login")
+	fs.StringVar(&r.Version, "version", "", "of which release they are, as their tags say; empty: that which the source becomes")
+	fs.StringVar(&r.Revision, "revision", "", "commit that they are built from, for a label")
 	fs.StringVar(&created, "created", "", "time of that commit, for a label (RFC 3339)")
 	fs.StringVar(&platforms, "platforms", "linux/amd64,linux/arm64", "platforms")
 	fs.StringVar(&programs, "programs", "", "some of the programs; empty: all")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
+	var err error
 	if created != "" {
-		var err error
-		if r.created, err = time.Parse(time.RFC3339, created); err != nil {
+		if r.Created, err = time.Parse(time.RFC3339, created); err != nil {
 			return fmt.Errorf("--created: %w", err)
 		}
 	}
 	if programs != "" {
-		r.only = strings.Split(programs, ",")
+		r.Only = strings.Split(programs, ",")
 	}
-	if err := r.parsePlatforms(platforms); err != nil {
+	if r.Platforms, err = release.ParsePlatforms(platforms); err != nil {
 		return fmt.Errorf("--platforms: %w", err)
 	}
-	return r.make(ctx, os.Stdout)
+	return r.Images(ctx, os.Stdout)
 }

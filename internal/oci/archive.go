@@ -75,6 +75,9 @@ func add(l layout.Path, n Named) error {
 	if err != nil {
 		return err
 	}
+	if config.OS == "" { // it is no image that runs
+		return l.AppendImage(n.Image, annotations)
+	}
 	return l.AppendImage(n.Image, annotations,
 		layout.WithPlatform(v1.Platform{OS: config.OS, Architecture: config.Architecture}))
 }

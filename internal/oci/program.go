@@ -25,6 +25,9 @@ type Program struct {
 	// SBOM is stored beside the program, unless it is empty.
 	SBOM []byte
 
+	// Beside are more files, in a layer of their own: what is in them changes no other layer.
+	Beside []File
+
 	Platform v1.Platform
 
 	// Version is the image's tag. Revision is the source's, and Created its time; both may be empty.
@@ -58,10 +61,18 @@ func (p Program) Image() (v1.Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("image of %s: %w", p.Name, err)
 	}
+	layers := []v1.Layer{layer}
+	if len(p.Beside) > 0 {
+		beside, err := pack(p.Beside...)
+		if err != nil {
+			return nil, fmt.Errorf("image of %s: %w", p.Name, err)
+		}
+		layers = append(layers, beside)
+	}
 	image, err := Image(p.Platform, v1.Config{
 		Entrypoint: []string{path}, User: nonroot + ":" + nonroot, WorkingDir: "/",
 		Env: []string{"PATH=/usr/local/bin"}, Labels: p.labels(),
-	}, layer)
+	}, layers...)
 	if err != nil {
 		return nil, fmt.Errorf("image of %s: %w", p.Name, err)
 	}

@@ -1,4 +1,4 @@
-package main
+package release
 
 import (
 	"archive/tar"
@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log"
 	"net/http"
 	"net/http/httptest"
@@ -22,25 +23,48 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 )
 
-// smallModule is one with our dependencies and version of Kubernetes, in which yurthub is quickly built.
+// smallModule is one with our dependencies and version of Kubernetes, in which programs are quickly built.
 func smallModule(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range []string{"go.mod", "go.sum"} {
-		content, err := os.ReadFile(filepath.Join("../..", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+	copied := []string{"go.mod", "go.sum", "LICENSE", "CHANGELOG.md", "deploy/plugin/kubectl_complete-yurt"}
+	for _, name := range copied {
+		copyFile(t, filepath.Join("../..", name), filepath.Join(dir, name))
 	}
-	main := filepath.Join(dir, "cmd", "yurthub", "main.go")
-	const program = "package main\n\nfunc main() {}\n"
-	if err := errors.Join(os.MkdirAll(filepath.Dir(main), 0o700), os.WriteFile(main, []byte(program), 0o600)); err != nil {
+	err := filepath.WalkDir("../../deploy/charts/yurt-coordinator", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			copyFile(t, path, filepath.Join(dir, strings.TrimPrefix(path, "../../")))
+		}
+		return err
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
+	for _, name := range []string{hub, plugin, coordinator, controller} {
+		main := filepath.Join(dir, "cmd", name, "main.go")
+		const program = "package main\n\nfunc main() {}\n"
+		if err := errors.Join(os.MkdirAll(filepath.Dir(main), 0o700), os.WriteFile(main, []byte(program), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return dir
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	content, err := os.ReadFile(from)
+	if err := errors.Join(err, os.MkdirAll(filepath.Dir(to), 0o700), os.WriteFile(to, content, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func platforms(t *testing.T, list string) []v1.Platform {
+	t.Helper()
+	all, err := ParsePlatforms(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }
 
 // puller reads from a registry as a node does, and checks what it gets.
@@ -116,18 +140,15 @@ func TestPush(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
 	host := strings.TrimPrefix(server.URL, "http://")
-	r := release{
-		root: smallModule(t), out: filepath.Join(t.TempDir(), "images"), registry: host + "/edge", push: true,
-		version: "v1.2.3", only: []string{"yurthub"},
-	}
-	if err := r.parsePlatforms("linux/amd64,linux/arm64"); err != nil {
-		t.Fatal(err)
+	r := Release{
+		Root: smallModule(t), Out: filepath.Join(t.TempDir(), "images"), Registry: host + "/edge", Push: true,
+		Version: "v1.2.3", Only: []string{"yurthub"}, Platforms: platforms(t, "linux/amd64,linux/arm64"),
 	}
 	var said bytes.Buffer
-	if err := r.make(t.Context(), &said); err != nil {
+	if err := r.Images(t.Context(), &said); err != nil {
 		t.Fatal(err)
 	}
-	built, err := layout.ImageIndexFromPath(filepath.Join(r.out, "yurthub"))
+	built, err := layout.ImageIndexFromPath(filepath.Join(r.Out, "yurthub"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,15 +165,15 @@ func TestPush(t *testing.T) {
 	if want := fmt.Sprintf("%s/edge/yurthub:v1.2.3@%s\n", host, digest); !strings.Contains(said.String(), want) {
 		t.Errorf("it does not say %q:\n%s", want, said.String())
 	}
-	var platforms []string
+	var has []string
 	for _, m := range decoded[v1.IndexManifest](t, index).Manifests {
-		platforms = append(platforms, m.Platform.String())
+		has = append(has, m.Platform.String())
 		manifest := decoded[v1.Manifest](t, p.get("manifests", m.Digest.String()))
 		config := decoded[v1.ConfigFile](t, p.get("blobs", manifest.Config.Digest.String()))
 		if config.Platform().String() != m.Platform.String() || len(manifest.Layers) != 1 {
 			t.Fatalf("the image for %s is for %s, and has %d layers", m.Platform, config.Platform(), len(manifest.Layers))
 		}
-		beside, err := os.ReadFile(filepath.Join(r.out, "yurthub-linux-"+m.Platform.Architecture+".cdx.json"))
+		beside, err := os.ReadFile(filepath.Join(r.Out, "yurthub-linux-"+m.Platform.Architecture+".cdx.json"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -160,12 +181,13 @@ func TestPush(t *testing.T) {
 			t.Errorf("%s: the SBOM in the image is not the one beside it", m.Platform)
 		}
 	}
-	if want := []string{"linux/amd64", "linux/arm64"}; !slices.Equal(platforms, want) {
-		t.Errorf("pushed for %v, want %v", platforms, want)
+	if want := []string{"linux/amd64", "linux/arm64"}; !slices.Equal(has, want) {
+		t.Errorf("pushed for %v, want %v", has, want)
 	}
 
 	server.Close()
-	if err := r.pushAll(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), host+"/edge/yurthub:v1.2.3") {
+	err = push(t.Context(), io.Discard, []pushed{{filepath.Join(r.Out, "yurthub"), r.called("yurthub")}})
+	if err == nil || !strings.Contains(err.Error(), host+"/edge/yurthub:v1.2.3") {
 		t.Errorf("to a registry that is gone: %v", err)
 	}
 }
