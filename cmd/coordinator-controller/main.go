@@ -62,6 +62,11 @@ func main() {
 	fs.StringVar(&c.Coordinator.PullPolicy, "coordinator-image-pull-policy", "IfNotPresent", "Always, IfNotPresent or Never")
 	fs.StringSliceVar(&c.Coordinator.PullSecrets, "coordinator-image-pull-secrets", nil,
 		"Secrets in kube-system that the image is pulled with")
+	fs.StringVar(&c.Hub.Image, "hub-image", "",
+		"image of yurthub, without a tag, from which hubs are upgraded; the version is the tag; empty: none are")
+	fs.StringVar(&c.Hub.PullPolicy, "hub-image-pull-policy", "IfNotPresent", "Always, IfNotPresent or Never")
+	fs.StringSliceVar(&c.Hub.PullSecrets, "hub-image-pull-secrets", nil,
+		"Secrets in kube-system that the image of yurthub is pulled with")
 	fs.StringVar(&c.Coordinator.Settings, "coordinator-settings", "",
 		"how coordinators run where no PoolSettings says something else: spec.coordinator of one, in JSON")
 	fs.DurationVar(&c.Coordinator.Lives.Serving, "coordinator-certificate-life", 0,

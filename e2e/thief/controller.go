@@ -241,6 +241,14 @@ func (r robber) workloads() {
 	take := fmt.Appendf(nil, `{"spec":{"template":{"spec":{"serviceAccountName":%q}}}}`, powerful)
 	_, err = r.AppsV1().Deployments(system).Patch(r.Ctx, controllerAccount, types.MergePatchType, take, metav1.PatchOptions{})
 	refused(r.T, "its own Deployment, as another ServiceAccount", err, "belong to a YurtAppSet")
+	for name, why := range map[string]string{"coredns": "names begin with", "yurthub-upgrade-p1-n1": "directories for upgrades"} {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
+			NodeName: r.Pool.Follower(), Containers: genuine.Spec.Containers[:1], Volumes: []corev1.Volume{hostPath},
+		}}
+		p.Spec.Containers[0].VolumeMounts = nil
+		_, err = r.CoreV1().Pods(system).Create(r.Ctx, p, metav1.CreateOptions{DryRun: []string{"All"}})
+		refused(r.T, "a Pod that is called "+name+", with a hostPath", err, why)
+	}
 }
 
 // nodes tries to change what Nodes and Pods are.
@@ -348,7 +356,7 @@ func approved(r *certificatesv1.CertificateSigningRequest) *certificatesv1.Certi
 func denials(t *kit.T) map[string]float64 {
 	counts := map[string]float64{
 		"controller-rights.openyurt.io": 0, "controller-workloads.openyurt.io": 0, "controller-nodes.openyurt.io": 0,
-		"approver-rights.openyurt.io": 0,
+		"controller-upgraders.openyurt.io": 0, "approver-rights.openyurt.io": 0,
 	}
 	ctx, cancel := context.WithTimeout(t.Ctx, commandTimeout)
 	defer cancel()

@@ -24,6 +24,7 @@ import (
 	"yurtcoordinator/internal/cloud/heartbeat"
 	"yurtcoordinator/internal/cloud/nodepool"
 	"yurtcoordinator/internal/cloud/settings"
+	"yurtcoordinator/internal/cloud/upgrades"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -189,7 +190,7 @@ func (c *cleaner) run(ctx context.Context) error {
 func (c *cleaner) pass(ctx context.Context) (after time.Duration, err error) {
 	var failed []error
 	if c.scope.settings { // before the nodes, whose hubs then no longer say which of them they have
-		failed = append(failed, ignoreUnserved(settings.Release(ctx, c.client)))
+		failed = append(failed, upgrades.Release(ctx, c.client), ignoreUnserved(settings.Release(ctx, c.client)))
 	}
 	if c.scope.nodes() {
 		after, err = c.nodes(ctx)

@@ -108,7 +108,9 @@ func (u *uninstalling) node(name string) *corev1.Node {
 			Name: name, Labels: map[string]string{
 				edge.LabelNodePool: "p1", edge.LabelExcludeDisruption: edge.ExcludedCloudLinkDown, "own": "x",
 			},
-			Annotations: map[string]string{edge.AnnotationAutonomyDuration: "1h", edge.AnnotationSettings: "1/1//"},
+			Annotations: map[string]string{
+				edge.AnnotationAutonomyDuration: "1h", edge.AnnotationSettings: "1/1//", edge.AnnotationProgram: "v0.2.0",
+			},
 		},
 		Spec: corev1.NodeSpec{Taints: []corev1.Taint{
 			{Key: edge.TaintUnschedulable, Effect: corev1.TaintEffectNoSchedule},
@@ -371,7 +373,7 @@ func TestAfterControllersThatAreOff(t *testing.T) {
 		if _, has := n.Labels["site"]; has || len(pool.Finalizers)+len(yc.Finalizers) > 0 {
 			return fmt.Errorf("%v, %v, %v", pool.Finalizers, yc.Finalizers, n.Labels)
 		}
-		if is := n.Annotations[edge.AnnotationSettings]; is != "" {
+		if is := n.Annotations[edge.AnnotationSettings] + n.Annotations[edge.AnnotationProgram]; is != "" {
 			return fmt.Errorf("its hub's word on its settings is there: %s", is)
 		}
 		return nil

@@ -53,6 +53,7 @@ import (
 	"yurtcoordinator/internal/cloud/operators"
 	"yurtcoordinator/internal/cloud/poolcut"
 	"yurtcoordinator/internal/cloud/settings"
+	"yurtcoordinator/internal/cloud/upgrades"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/version"
 	"yurtcoordinator/internal/version/buildinfo"
@@ -127,6 +128,9 @@ type Config struct {
 	// are given no more of it than they need.
 	ConstrainedImpersonation bool
 
+	// Hub says where the images of hubs are, for upgrades of them: without one there are none.
+	Hub Hub
+
 	// Coordinator describes what the coordinators run. Its Image is required if Coordinators is set.
 	Coordinator Coordinator
 
@@ -152,6 +156,15 @@ const (
 	// request that two have approved is approved.
 	ApproverAlone ApproverPlace = "alone"
 )
+
+// Hub says where the images of hubs are.
+type Hub struct {
+	// Image is the image's repository without a tag, which is the version.
+	Image string
+	// PullPolicy is the image's. PullSecrets are in kube-system.
+	PullPolicy  string
+	PullSecrets []string
+}
 
 // Coordinator describes what the coordinators run.
 type Coordinator struct {
@@ -331,7 +344,7 @@ func addApprover(mgr manager.Manager, c Config, connection *rest.Config) (promet
 // cachedAnnotations returns the keys of a Node's annotations that must be in the cache.
 func cachedAnnotations(n *corev1.Node) []string {
 	return slices.Concat(autonomy.Annotations(), nodepool.CachedAnnotations(n), settings.CachedAnnotations(),
-		coordinator.CachedAnnotations())
+		upgrades.CachedAnnotations(), coordinator.CachedAnnotations())
 }
 
 // newManager returns a manager that is ready when its cache has what is needed.

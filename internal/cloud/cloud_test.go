@@ -84,6 +84,8 @@ func (s *cloudStub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/api/v1/pods" && (query.Get("limit") == "1" || query.Get("fieldSelector") == "spec.nodeName=n2"):
 		s.answer(w, http.StatusOK, &corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"},
 			ListMeta: metav1.ListMeta{ResourceVersion: "9"}, Items: []corev1.Pod{*stubPod()}})
+	case r.URL.Path == "/api/v1/namespaces/kube-system/pods" && strings.Contains(query.Get("labelSelector"), "yurthub-upgrade"):
+		s.answer(w, http.StatusOK, &corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}})
 	case r.URL.Path == "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases":
 		lease := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n1", Namespace: "kube-node-lease", UID: "l1",
 			Annotations: map[string]string{edge.DelegateHeartbeat: "true"}}}
@@ -400,6 +402,7 @@ func TestCachedAnnotations(t *testing.T) {
 	keys := cachedAnnotations(stubNode())
 	for _, read := range []string{
 		edge.AnnotationLANAddress, edge.AnnotationSettings, edge.AnnotationAutonomy, edge.AnnotationAutonomyDuration,
+		edge.AnnotationProgram,
 	} {
 		if !slices.Contains(keys, read) {
 			t.Errorf("%s is not cached", read)

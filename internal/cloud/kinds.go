@@ -27,6 +27,7 @@ import (
 	"yurtcoordinator/internal/cloud/nodepool"
 	"yurtcoordinator/internal/cloud/poolcut"
 	"yurtcoordinator/internal/cloud/settings"
+	"yurtcoordinator/internal/cloud/upgrades"
 )
 
 // Our own kinds.
@@ -76,6 +77,10 @@ func addOwnKinds(
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{},
 		Coordinators: c.Coordinators, Base: base,
 	})
+	programs := upgrades.New(upgrades.Config{
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{},
+		Image: c.Hub.Image, PullPolicy: corev1.PullPolicy(c.Hub.PullPolicy), PullSecrets: c.Hub.PullSecrets,
+	})
 	err = errors.Join(
 		begin(c.Coordinators && c.Heartbeats, "heartbeat", heartbeats.FollowCoordinators, kindYurtCoordinator), // for its show.go
 		// It runs whichever controller implements NodePools.
@@ -85,11 +90,14 @@ func addOwnKinds(
 		begin(c.Coordinators, "yurtcoordinator", coordinators.AddTo, when(c.PoolSettings, kindPoolSettings,
 			kindNodePool, kindYurtAppSet, kindYurtCoordinator)...),
 		begin(c.PoolSettings, "poolsettings", hubs.AddTo, when(c.Coordinators, kindYurtCoordinator,
-			kindNodePool, kindPoolSettings)...))
+			kindNodePool, kindPoolSettings)...),
+		begin(c.PoolSettings, "hubupgrades", programs.AddTo, kindNodePool, kindPoolSettings))
 	if c.Coordinators {
 		err = errors.Join(err, mgr.Add(waiting.saying("yurtcoordinator", kindYurtCoordinator, coordinators.SayWaiting)))
 	}
-	return []prometheus.Collector{pools.Metrics(), apps.Metrics(), coordinators.Metrics(), hubs.Metrics(), waiting}, err
+	return []prometheus.Collector{
+		pools.Metrics(), apps.Metrics(), coordinators.Metrics(), hubs.Metrics(), programs.Metrics(), waiting,
+	}, err
 }
 
 // when adds a kind to others if a controller needs it.

@@ -245,6 +245,8 @@ func TestRightsFollowTheSwitches(t *testing.T) {
 		{"delete", "", "configmaps", "kube-system", "yurthub-settings-p1", true}, // what it has left
 		{"delete", rbac, "roles", "kube-system", "yurthub-settings-p1", true},
 		{"delete", rbac, "rolebindings", "kube-system", "yurthub-settings-p1", true},
+		{"delete", "", "pods", "kube-system", "yurthub-upgrade-n1", true},
+		{"create", "", "pods", "kube-system", "", false},
 	})
 	load(t, "coordinators")[Name].expect(t, "with pool settings alone", []right{
 		{"create", rbac, "roles", "kube-system", "", true},
@@ -267,6 +269,9 @@ func TestManifestGrantsWhatIsNeeded(t *testing.T) {
 		{"list", "", "pods", "", "", true},
 		{"watch", "", "pods", "", "", true},
 		{"get", "", "pods", "default", "p", true},
+		{"create", "", "pods", "kube-system", "", true}, // of its names, as a policy says
+		{"delete", "", "pods", "kube-system", "yurthub-upgrade-n1", true},
+		{"delete", "", "pods", "default", "p", false},
 		{"patch", "", "pods", "default", "p", true},
 		{"get", certificates, "certificatesigningrequests", "", "c", true},
 		{"list", certificates, "certificatesigningrequests", "", "", true},

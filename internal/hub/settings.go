@@ -1,11 +1,14 @@
 package hub
 
 import (
+	"os"
+
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/hub/settings"
+	"yurtcoordinator/internal/version"
 )
 
 // heedPool adds what follows the pool's settings.
@@ -20,11 +23,17 @@ func (h *Hub) heedPool() error {
 	follower := settings.New(settings.Config{
 		Node: h.cfg.Node, Pool: h.cfg.Pool, ConfigMaps: cloud.ConfigMaps(edge.NamespaceSystem), Nodes: cloud.Nodes(),
 		Dir: h.cfg.CertDir, Reachable: h.cloud.NotDown, Started: h.reported(), Metrics: h.metrics,
-		Usable: h.inForce.Usable, Take: h.inForce.Take,
+		Usable: h.inForce.Usable, Take: h.inForce.Take, Program: program,
 	})
 	h.reported = follower.Report
 	h.parts.Add("settings of the pool", follower.Run)
 	return nil
+}
+
+// program returns what the hub says of its program: that it can be replaced from the cloud, where join has made what that needs.
+func program() edge.HubProgram {
+	_, err := os.Stat(edge.UpgradeInbox)
+	return edge.HubProgram{Version: version.Get().Version, Upgradable: err == nil}
 }
 
 // Reconfigure applies the node's own settings that can change while a hub runs: see config.InForce.

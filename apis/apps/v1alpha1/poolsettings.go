@@ -6,9 +6,9 @@ import (
 	hub "yurtcoordinator/apis/hub/v1alpha1"
 )
 
-// PoolSettings says once what all hubs of the pools that it selects are to do, and how their coordinators run. A pool may be
-// selected by several: a setting is taken from the one with the highest priority that has it; of equal priorities, from the older
-// one.
+// PoolSettings says once what all hubs of the pools that it selects are to do and of which version they are, and how their
+// coordinators run. A pool may be selected by several: a setting is taken from the one with the highest priority that has it; of
+// equal priorities, from the older one.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,path=poolsettings,singular=poolsettings,shortName=ps,categories=yurt
@@ -19,6 +19,7 @@ import (
 // +kubebuilder:printcolumn:name="Updated",type=integer,JSONPath=`.status.updatedNodes`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Followed",type=string,JSONPath=`.status.conditions[?(@.type=="Followed")].reason`
+// +kubebuilder:printcolumn:name="Hubs",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="HubsUpgraded")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name can have at most 63 characters"
 type PoolSettings struct {
@@ -62,6 +63,11 @@ type PoolSettingsSpec struct {
 	// coordinators at a time.
 	// +optional
 	Coordinator CoordinatorSettings `json:"coordinator,omitempty"`
+
+	// upgrade says of which version the pools' hubs are to be, and when they become so. What changes reaches a tenth of all pools
+	// at a time, and one node of each.
+	// +optional
+	Upgrade UpgradeSettings `json:"upgrade,omitempty"`
 }
 
 // PoolSettingsStatus is what became of it.
@@ -90,10 +96,15 @@ type PoolSettingsStatus struct {
 	// +kubebuilder:validation:MaxItems=8
 	Generations []NodesOfGeneration `json:"generations,omitempty"`
 
+	// upgrade says how far the upgrade of the selected pools' hubs is; it is there only if spec.upgrade says something.
+	// +optional
+	Upgrade *UpgradeStatus `json:"upgrade,omitempty"`
+
 	// conditions: Ready says whether all selected pools are told of it, Followed whether all of their nodes do as it says,
 	// CoordinatorsUpdated whether all of their coordinators run as it says, CoordinatorsCreated whether each of the pools has a
-	// coordinator, Conflicting whether another of the same priority says something else about the same setting of the same pool.
-	// Those about coordinators are there only if spec.coordinator says something about it.
+	// coordinator, HubsUpgraded whether all of their hubs are of the version that they are to be of, Conflicting whether another
+	// of the same priority says something else about the same setting of the same pool. Those about coordinators and upgrades are
+	// there only if the spec says something about it.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -119,6 +130,8 @@ const (
 	// PoolSettingsCoordinatorsCreated is true when each pool that create: Always is about has a coordinator, or its
 	// YurtCoordinator.
 	PoolSettingsCoordinatorsCreated = "CoordinatorsCreated"
+	// PoolSettingsHubsUpgraded is true when the hubs of the selected pools are of the version that they are to be of.
+	PoolSettingsHubsUpgraded = "HubsUpgraded"
 	// PoolSettingsConflicting is true while another PoolSettings of the same priority says something else.
 	PoolSettingsConflicting = "Conflicting"
 )

@@ -152,6 +152,12 @@ const (
 	stateful   = "workloadTemplate: {statefulSetTemplate: {spec: {}}}"
 )
 
+// upgrade is a PoolSettings with these fields of spec.upgrade.
+func upgrade(fields string) string {
+	return "apiVersion: apps.openyurt.io/v1alpha1\nkind: PoolSettings\nmetadata: {name: %s}\nspec: {pools: [p], upgrade: {" +
+		fields + "}}"
+}
+
 func tweak(fields string) string {
 	return sets + "{workload: {" + deployment + ", workloadTweaks: [{pools: [a], tweaks: {" + fields + "}}]}}"
 }
@@ -191,6 +197,18 @@ func TestWhatIsRefused(t *testing.T) {
 		{"four coordinators", coords + "{nodePool: p, replicas: 4}", "x", "less than or equal to 3"},
 		{"no coordinator", coords + "{nodePool: p, replicas: 0}", "x", "greater than or equal to 1"},
 		{"a field of a coordinator that does not exist", coords + "{nodePool: p, pool: q}", "x", `unknown field "spec.pool"`},
+
+		{"an upgrade", upgrade("version: v0.3.0-rc.1, maxUnavailable: 2, paused: true"), "x", ""},
+		{"to no release", upgrade("version: latest"), "x", "should match"},
+		{"of no node", upgrade("maxUnavailable: 0"), "x", "greater than or equal to 1"},
+		{"in a window", upgrade("window: {days: [Monday], start: '02:30', duration: 3h, timeZone: Europe/Berlin}"), "x", ""},
+		{"in a window of no time", upgrade("window: {start: '24:00', duration: 3h}"), "x", "should match"},
+		{"in a window of no day", upgrade("window: {days: [Mon], start: '02:30', duration: 3h}"), "x", "Unsupported value"},
+		{"in a window of a moment", upgrade("window: {start: '02:30', duration: 14m}"), "x", "use 15m to 24h"},
+		{"in a window of two days", upgrade("window: {start: '02:30', duration: 25h}"), "x", "use 15m to 24h"},
+		{"in a window of no length", upgrade("window: {start: '02:30'}"), "x", "duration: Required value"},
+		{"in a window that nobody knows", upgrade("window: {start: '02:30', duration: 3h, timeZone: Local}"), "x", "name a zone"},
+		{"a field of an upgrade that does not exist", upgrade("release: v0.3.0"), "x", `unknown field "spec.upgrade.release"`},
 
 		{"a set", sets + "{workload: {" + deployment + "}}", "x", ""},
 		{"another set", sets + "{workload: {" + stateful + "}, pools: [a, b]}", "x", ""},

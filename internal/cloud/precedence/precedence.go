@@ -102,8 +102,24 @@ func Coordinator(
 	return merged, clashes, err
 }
 
+// Upgrade returns what those that Of has returned say of a pool's upgrades.
+func Upgrade(chosen []*v1alpha1.PoolSettings) (u v1alpha1.UpgradeSettings, clashes map[string][]Clash, err error) {
+	merged, clashes, err := Merge(chosen, func(s *v1alpha1.PoolSettings) (Fields, error) { return fieldsOf(s.Spec.Upgrade) })
+	if err != nil {
+		return u, nil, err
+	}
+	content, err := json.Marshal(merged)
+	if err != nil {
+		return u, nil, err
+	}
+	err = json.Unmarshal(content, &u)
+	return u, clashes, err
+}
+
 // OfCoordinator returns the fields that are set.
-func OfCoordinator(c v1alpha1.CoordinatorSettings) (Fields, error) {
+func OfCoordinator(c v1alpha1.CoordinatorSettings) (Fields, error) { return fieldsOf(c) }
+
+func fieldsOf(c any) (Fields, error) {
 	content, err := json.Marshal(c)
 	if err != nil {
 		return nil, err

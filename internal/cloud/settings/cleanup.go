@@ -13,14 +13,14 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// CleanUp takes from a Node what its hub has said about its pool's settings.
+// CleanUp takes from a Node what its hub has said about its pool's settings, and about its program.
 func CleanUp(ctx context.Context, c client.Client, node *corev1.Node) error {
-	if node.Annotations[edge.AnnotationSettings] == "" {
+	if node.Annotations[edge.AnnotationSettings] == "" && node.Annotations[edge.AnnotationProgram] == "" {
 		return nil
 	}
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, edge.AnnotationSettings)
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null,%q:null}}}`, edge.AnnotationSettings, edge.AnnotationProgram)
 	if err := c.Patch(ctx, node, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(FieldOwner)); err != nil {
-		return fmt.Errorf("remove annotation %s: %w", edge.AnnotationSettings, err)
+		return fmt.Errorf("remove the annotations %s and %s: %w", edge.AnnotationSettings, edge.AnnotationProgram, err)
 	}
 	return nil
 }

@@ -72,6 +72,7 @@ func judge(f facts, now metav1.Time) (v1alpha1.PoolSettingsStatus, tally) {
 	s := f.settings
 	status := v1alpha1.PoolSettingsStatus{
 		ObservedGeneration: s.Generation, Pools: int32(len(f.pools)), Conditions: slices.Clone(s.Status.Conditions),
+		Upgrade: s.Status.Upgrade, // another controller's
 	}
 	set := func(kind string, is bool, reason, message string) {
 		value := metav1.ConditionFalse

@@ -51,6 +51,10 @@ func merge(pool *v1beta2.NodePool, all []v1alpha1.PoolSettings) (told, map[strin
 		return told{}, nil, err
 	}
 	note("coordinator.", found)
+	if _, found, err = precedence.Upgrade(chosen); err != nil {
+		return told{}, nil, err
+	}
+	note("upgrade.", found)
 	content, err := json.Marshal(fields)
 	if err != nil {
 		return told{}, nil, err

@@ -30,6 +30,8 @@ const (
 	patience = 10 * time.Minute
 	// callTimeout bounds one request.
 	callTimeout = 10 * time.Second
+	// lookPause is between two looks at what the hub says of its program: join may prepare a node that has a hub for upgrades.
+	lookPause = 15 * time.Second
 	// reportMin and reportMax bound the pauses between tries to write the report.
 	reportMin, reportMax = time.Second, time.Minute
 )
@@ -45,6 +47,8 @@ type Config struct {
 	Dir string
 	// Reachable waits until the cloud can be reached, or ctx ends.
 	Reachable func(ctx context.Context) error
+	// Program returns what the hub says of its program, on its Node, too. It is asked now and then.
+	Program func() edge.HubProgram
 	// Started is the report with which the hub has started, from what Recall returned.
 	Started edge.SettingsReport
 	// Usable returns an error if the hub can't run with some settings. It changes nothing.
@@ -153,7 +157,7 @@ func (s *Settings) refused(why error) {
 	s.report.Set(report)
 }
 
-// tell keeps the Node's annotation as the report says, until ctx ends.
+// tell keeps the Node's annotations as the report and the program say, until ctx ends.
 func (s *Settings) tell(ctx context.Context) error {
 	if _, err := s.due.Wait(ctx, func(due bool) bool { return due }); err != nil {
 		return nil //nolint:nilerr // it ends
@@ -161,9 +165,10 @@ func (s *Settings) tell(ctx context.Context) error {
 	pauses := run.Backoff{Min: reportMin, Max: reportMax}
 	for ctx.Err() == nil {
 		report, changed := s.report.Watch()
+		program := s.cfg.Program()
 		err := s.cfg.Reachable(ctx)
 		if err == nil {
-			err = s.write(ctx, report)
+			err = s.write(ctx, report, program)
 		}
 		if err != nil {
 			klog.FromContext(ctx).V(1).Info("Cannot tell the cloud which settings this hub runs with", "err", err)
@@ -171,24 +176,36 @@ func (s *Settings) tell(ctx context.Context) error {
 			continue
 		}
 		pauses.Reset()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil
-		}
+		s.news(ctx, changed, program)
 	}
 	return nil
 }
 
-// write writes the annotation, or removes it if there is nothing to report.
-func (s *Settings) write(ctx context.Context, report edge.SettingsReport) error {
+// news waits until there is something else to tell, or ctx ends.
+func (s *Settings) news(ctx context.Context, changed <-chan struct{}, program edge.HubProgram) {
+	ticks := time.NewTicker(lookPause)
+	defer ticks.Stop()
+	for s.cfg.Program() == program {
+		select {
+		case <-changed:
+			return
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		}
+	}
+}
+
+// write writes the annotations. That of the settings is removed if there is nothing to report.
+func (s *Settings) write(ctx context.Context, report edge.SettingsReport, program edge.HubProgram) error {
 	var value *string
 	if report != (edge.SettingsReport{}) {
 		text := report.String()
 		value = &text
 	}
+	is := program.String()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"annotations": map[string]*string{edge.AnnotationSettings: value},
+		"annotations": map[string]*string{edge.AnnotationSettings: value, edge.AnnotationProgram: &is},
 	}})
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -134,9 +135,11 @@ func TestALife(t *testing.T) {
 		maps := cloud.CoreV1().ConfigMaps(edge.NamespaceSystem)
 		var h hub
 		metrics := prometheus.NewRegistry()
+		var upgradable atomic.Bool
 		s := New(Config{
 			Node: "n1", Pool: "p1", ConfigMaps: maps, Nodes: cloud.CoreV1().Nodes(), Dir: t.TempDir(),
 			Reachable: func(context.Context) error { return nil }, Usable: h.usable, Take: h.take, Metrics: metrics,
+			Program: func() edge.HubProgram { return edge.HubProgram{Version: "v0.2.0", Upgradable: upgradable.Load()} },
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
@@ -151,6 +154,10 @@ func TestALife(t *testing.T) {
 			}
 			if got := node.Annotations[edge.AnnotationSettings]; got != report || h.has() != has || node.Annotations["a"] != "b" {
 				t.Errorf("%s: the hub has %q and reports %q, want %q and %q", what, h.has(), got, has, report)
+			}
+			program := edge.HubProgram{Version: "v0.2.0", Upgradable: upgradable.Load()}.String()
+			if got := node.Annotations[edge.AnnotationProgram]; got != program && has+report != "" {
+				t.Errorf("%s: the hub says that it is %q, want %q", what, got, program)
 			}
 		}
 		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: edge.PoolName("p1").SettingsConfigMap()}}
@@ -187,6 +194,9 @@ yurthub_settings_not_taken{reason="restart"} 0
 		expect("some that take a restart", "restart", "2/5/restart/cache-agents")
 		say(6, "z")
 		expect("good ones", "z", "6/6//")
+		upgradable.Store(true)
+		time.Sleep(lookPause)
+		expect("join has prepared the node for upgrades", "z", "6/6//")
 		if err := maps.Delete(ctx, m.Name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}

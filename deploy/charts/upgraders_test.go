@@ -1,0 +1,143 @@
+package charts
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yurtcoordinator/internal/cloud/cloudtest"
+	"yurtcoordinator/internal/edge"
+)
+
+// TestUpgraders: coordinator-controller makes no Pods but those that upgrade hubs, and these have of a node what an upgrade
+// takes.
+func TestUpgraders(t *testing.T) {
+	cfg := policed(t)
+	const account, system = "system:serviceaccount:kube-system:coordinator-controller", "kube-system"
+	c, admin := cloudtest.Client(t, cloudtest.As(cfg, account, "system:masters")), cloudtest.Client(t, cfg)
+	upgrader := func(change func(p *corev1.Pod)) *corev1.Pod {
+		directory := corev1.HostPathDirectory
+		volume := func(name, path string) corev1.Volume {
+			return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+				HostPath: &corev1.HostPathVolumeSource{Path: path, Type: &directory},
+			}}
+		}
+		p := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "yurthub-upgrade-n1"},
+			Spec: corev1.PodSpec{
+				NodeName: "n1", RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: ptr.To(false),
+				SecurityContext: &corev1.PodSecurityContext{
+					RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](edge.UpgradeUser),
+				},
+				Volumes: []corev1.Volume{volume("inbox", edge.UpgradeInbox), volume("outbox", edge.UpgradeOutbox)},
+				Containers: []corev1.Container{{
+					Name: "yurthub", Image: "i",
+					Env: []corev1.EnvVar{{Name: "POD_UID", ValueFrom: &corev1.EnvVarSource{
+						FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"},
+					}}},
+					SecurityContext: &corev1.SecurityContext{
+						AllowPrivilegeEscalation: ptr.To(false),
+						Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+					},
+					VolumeMounts: []corev1.VolumeMount{
+						{Name: "inbox", MountPath: edge.UpgradeInbox},
+						{Name: "outbox", MountPath: edge.UpgradeOutbox, ReadOnly: true},
+					},
+				}},
+			},
+		}
+		change(p)
+		return p
+	}
+	container := func(change func(c *corev1.Container)) func(p *corev1.Pod) {
+		return func(p *corev1.Pod) { change(&p.Spec.Containers[0]) }
+	}
+	security := func(change func(c *corev1.SecurityContext)) func(p *corev1.Pod) {
+		return container(func(c *corev1.Container) { change(c.SecurityContext) })
+	}
+	for what, tt := range map[string]struct {
+		change func(p *corev1.Pod)
+		why    string
+	}{
+		"an upgrader": {func(*corev1.Pod) {}, ""},
+		"one that pulls": {func(p *corev1.Pod) {
+			p.Name, p.Spec.Volumes, p.Spec.Containers[0].VolumeMounts = "yurthub-pull-n1", nil, nil
+		}, ""},
+		"another name":      {func(p *corev1.Pod) { p.Name = "coredns" }, "names begin with"},
+		"another namespace": {func(p *corev1.Pod) { p.Namespace = "default" }, "of kube-system"},
+		"the node's root":   {func(p *corev1.Pod) { p.Spec.Volumes[0].HostPath.Path = "/" }, "directories for upgrades"},
+		"what is above": {
+			func(p *corev1.Pod) { p.Spec.Volumes[0].HostPath.Path = "/var/lib/yurthub/upgrade" }, "directories for upgrades",
+		},
+		"a directory that it makes": {func(p *corev1.Pod) { p.Spec.Volumes[0].HostPath.Type = nil }, "directories for upgrades"},
+		"a Secret": {func(p *corev1.Pod) {
+			p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}
+		}, "directories for upgrades"},
+		"the outbox, to write": {
+			container(func(c *corev1.Container) { c.VolumeMounts[1].ReadOnly = false }), "writes only what is delivered",
+		},
+		"a second container": {func(p *corev1.Pod) {
+			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "b", Image: "i"})
+		}, "one container"},
+		"one before it": {
+			func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{{Name: "b", Image: "i"}} }, "one container",
+		},
+		"a Secret in its environment": {container(func(c *corev1.Container) {
+			c.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "s"},
+			}}}
+		}), "reads no Secrets"},
+		"the node's network":   {func(p *corev1.Pod) { p.Spec.HostNetwork = true }, "no namespaces of the node"},
+		"the node's processes": {func(p *corev1.Pod) { p.Spec.HostPID = true }, "no namespaces of the node"},
+		"root": {
+			func(p *corev1.Pod) { p.Spec.SecurityContext.RunAsUser = ptr.To[int64](0) }, "only as user 65532",
+		},
+		"another user": {
+			func(p *corev1.Pod) { p.Spec.SecurityContext.RunAsUser = ptr.To[int64](1000) }, "only as user 65532",
+		},
+		"root in its container": {
+			security(func(c *corev1.SecurityContext) { c.RunAsUser = ptr.To[int64](0) }), "only as user 65532",
+		},
+		"privileges": {
+			security(func(c *corev1.SecurityContext) { c.AllowPrivilegeEscalation, c.Privileged = nil, ptr.To(true) }),
+			"no privileges",
+		},
+		"a way to privileges": {
+			security(func(c *corev1.SecurityContext) { c.AllowPrivilegeEscalation = nil }), "no privileges",
+		},
+		"a capability": {
+			security(func(c *corev1.SecurityContext) { c.Capabilities.Add = []corev1.Capability{"NET_RAW"} }), "no privileges",
+		},
+		"those of others": {security(func(c *corev1.SecurityContext) { c.Capabilities.Drop = nil }), "no privileges"},
+		"a token":         {func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = nil }, "without its token"},
+		"another account": {
+			func(p *corev1.Pod) { p.Spec.ServiceAccountName = "coordinator-controller" }, "as the ServiceAccount default",
+		},
+		"any node": {func(p *corev1.Pod) { p.Spec.NodeName = "" }, "on a named node"},
+		"for ever": {func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyAlways }, "only once"},
+	} {
+		err := c.Create(t.Context(), upgrader(tt.change), client.DryRunAll)
+		if tt.why == "" {
+			mustAccept(t, what, err)
+		} else {
+			mustRefuse(t, what, err, tt.why)
+		}
+	}
+	mustAccept(t, "somebody else's Pod", admin.Create(t.Context(), upgrader(func(p *corev1.Pod) {
+		p.Name, p.Spec.HostNetwork = "eve", true
+	}), client.DryRunAll))
+
+	others := upgrader(func(p *corev1.Pod) {
+		p.Name, p.Spec.Volumes, p.Spec.Containers[0].VolumeMounts = "not-an-upgrader", nil, nil
+	})
+	create(t, admin, others)
+	mustRefuse(t, "somebody else's Pod to be deleted", c.Delete(t.Context(), others, client.GracePeriodSeconds(0)),
+		"names begin with")
+	own := upgrader(func(*corev1.Pod) {})
+	create(t, c, own)
+	mustAccept(t, "its own", c.Delete(t.Context(), own, client.GracePeriodSeconds(0)))
+	mustAccept(t, "theirs", admin.Delete(t.Context(), others, client.GracePeriodSeconds(0)))
+}

@@ -1,0 +1,33 @@
+package edge
+
+import "strings"
+
+// AnnotationProgram is on a Node. In it the node's hub says which program it is: see HubProgram.
+const AnnotationProgram = "openyurt.io/hub-program"
+
+// HubProgram is what a hub says of its program. It can be compared.
+type HubProgram struct {
+	// Version is the release that it is of.
+	Version string
+	// Upgradable says that the node takes programs from the cloud.
+	Upgradable bool
+}
+
+const upgradable = "/upgradable"
+
+// String returns "VERSION" or "VERSION/upgradable". ParseHubProgram reads it.
+func (p HubProgram) String() string {
+	if p.Upgradable {
+		return p.Version + upgradable
+	}
+	return p.Version
+}
+
+// ParseHubProgram reads what String wrote; false means that it is something else. Whoever wrote it may be anybody on the node.
+func ParseHubProgram(text string) (HubProgram, bool) {
+	version, takes := strings.CutSuffix(text, upgradable)
+	if !IsVersion(version) {
+		return HubProgram{}, false
+	}
+	return HubProgram{Version: version, Upgradable: takes}, true
+}
