@@ -77,6 +77,9 @@ type Config struct {
 	Bare bool `json:"bare,omitempty"`
 	// OpenYurt adds OpenYurt's yurt-manager, for Client.YurtManager. It is built only for a lab that asks for it.
 	OpenYurt bool `json:"openYurt,omitempty"`
+	// Releases adds images of the next releases of yurthub, signed with a key of the lab's: see Client.ReleaseKey. They are built
+	// only for a lab that asks for them.
+	Releases bool `json:"releases,omitempty"`
 	// NoCoordinator starts the hubs with --enable-coordinator=false, and no coordinator.
 	NoCoordinator bool `json:"noCoordinator,omitempty"`
 	// Coordinators is how many coordinators each pool has, up to three: on its first nodes, a slot each. 0 means one.

@@ -35,6 +35,8 @@ type wanted struct {
 	kubectlOlder bool
 	// openYurt adds OpenYurt's manager.
 	openYurt bool
+	// releases adds images of the next releases of yurthub.
+	releases bool
 	// bare adds images of what kubeadm looks for, and of flannel.
 	bare bool
 	// kubernetes and kubeletVersion are minor versions of Kubernetes; empty means ours, and the cloud's.
@@ -71,7 +73,7 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 	p.bins, err = build.Ensure(ctx, build.Config{
 		ModuleRoot: root, CacheDir: cache, Real: containers, CoreDNS: w.coreDNS || w.bare, Helm: w.helm || w.installed,
 		KubectlOlder: w.kubectlOlder, OpenYurt: w.openYurt, Kubernetes: w.kubernetes, KubeletVersion: w.kubeletVersion,
-		Flannel: w.bare, Race: w.race, Progress: progress.show,
+		Flannel: w.bare, Race: w.race, Releases: w.releases, Progress: progress.show,
 	})
 	if err != nil {
 		return p, err
@@ -94,6 +96,13 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 	p.chart = filepath.Join(root, "deploy", "charts", "yurt-coordinator")
 	system, err := systemImages(ctx, root, cache, p.bins, w.race, progress.show)
 	p.images.All = append(p.images.All, system.Path)
+	if err != nil || !w.releases {
+		return p, err
+	}
+	releases, err := image.EnsureReleases(ctx, image.ReleasesConfig{CacheDir: cache, Programs: map[string]string{
+		build.ReleaseWell: p.bins.YurtHubWell, build.ReleaseFaulty: p.bins.YurtHubFaulty,
+	}})
+	p.images.All, p.bins.ReleaseKey = append(p.images.All, releases.Path), releases.Key
 	return p, err
 }
 

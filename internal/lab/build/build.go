@@ -58,12 +58,14 @@ const (
 	SetFlannel    = "flannel"
 	SetCaddy      = "caddy"
 	SetPrograms   = "programs"
+	SetReleases   = "releases"
 )
 
 // Sets returns the names of all sets.
 func Sets() []string {
 	return []string{
-		SetKubernetes, SetContainers, SetCoreDNS, SetHelm, SetOlder, SetOpenYurt, SetFlannel, SetCaddy, SetPrograms,
+		SetKubernetes, SetContainers, SetCoreDNS, SetHelm, SetOlder, SetOpenYurt, SetFlannel, SetCaddy, SetReleases,
+		SetPrograms,
 	}
 }
 
@@ -106,6 +108,9 @@ type Config struct {
 
 	// Caddy also builds Caddy.
 	Caddy bool
+
+	// Releases also builds the next releases of yurthub.
+	Releases bool
 
 	// Only names the one set to build, whatever else is set; empty means all wanted sets.
 	Only string
@@ -152,6 +157,12 @@ type Binaries struct {
 
 	// Caddy is empty unless Config.Caddy was set.
 	Caddy string
+
+	// YurtHubWell and YurtHubFaulty are of ReleaseWell and ReleaseFaulty; empty unless Config.Releases was set.
+	YurtHubWell, YurtHubFaulty string
+
+	// ReleaseKey is the file with the public key of what has signed them, once there are images of them.
+	ReleaseKey string
 
 	// CNIDir is the directory of the plugins bridge, host-local, loopback and portmap.
 	CNIDir string
@@ -281,7 +292,7 @@ func (b *builder) inputs(ctx context.Context, root string, config Config) (input
 	}
 	in := inputs{module: path, goMod: string(goMod), real: config.Real, race: config.Race,
 		coredns: config.CoreDNS, helm: config.Helm, kubectlOlder: config.KubectlOlder, openYurt: config.OpenYurt,
-		flannel: config.Flannel, caddy: config.Caddy,
+		flannel: config.Flannel, caddy: config.Caddy, releases: config.Releases,
 		only: config.Only}
 	wanted := map[string]*string{kubernetesModule: &in.versions.kubernetes, etcdModule: &in.versions.etcd}
 	for module, version := range wanted {
@@ -409,6 +420,8 @@ func (b *Binaries) fill(e *artifact.Entry, files []string) {
 		"bin/hollow":                  &b.HollowKubelet,
 		"bin/pause":                   &b.Pause,
 		"bin/yurthub":                 &b.YurtHub,
+		"bin/yurthub-well":            &b.YurtHubWell,
+		"bin/yurthub-faulty":          &b.YurtHubFaulty,
 		"bin/yurt-coordinator":        &b.YurtCoordinator,
 		"bin/coordinator-controller":  &b.CoordinatorController,
 		"bin/kubectl-yurt":            &b.KubectlYurt,

@@ -181,6 +181,7 @@ type inputs struct {
 	openYurt               bool
 	flannel                bool
 	caddy                  bool
+	releases               bool
 	// others are other versions of Kubernetes, of which the lab takes programs in place of ours.
 	others []other
 	only   string
@@ -204,6 +205,7 @@ func plan(in inputs) []set {
 		{openYurt(), in.openYurt},
 		{flannel(), in.flannel},
 		{caddy(), in.caddy},
+		{releases(in), in.releases},
 		{programs(in), true},
 	}...)
 	var sets []set
@@ -264,6 +266,34 @@ func programs(in inputs) set {
 			Tags:     tags,
 			LDFlags:  version,
 		}},
+	}
+}
+
+// Releases of yurthub that are built besides, for upgrades: one that is well, and one that does not serve on a node with the file
+// that cmd/yurthub says.
+const (
+	ReleaseWell   = "v100.1.0"
+	ReleaseFaulty = "v100.2.0"
+)
+
+// releases returns the next releases of our own yurthub.
+func releases(in inputs) set {
+	release := func(version, file, moreTags string) stage {
+		return stage{
+			Name:     StagePrograms,
+			Title:    "yurthub " + version,
+			Packages: []string{in.module + "/cmd/yurthub"},
+			Output:   file,
+			Tags:     tags + moreTags,
+			LDFlags:  append(VersionFlags(in.versions.kubernetes), ReleaseFlags(in.module, version, "")...),
+		}
+	}
+	return set{
+		name:   SetReleases,
+		source: in.tree,
+		stages: []stage{
+			release(ReleaseWell, "bin/yurthub-well", ""), release(ReleaseFaulty, "bin/yurthub-faulty", ",faulty"),
+		},
 	}
 }
 

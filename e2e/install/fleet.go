@@ -1,0 +1,266 @@
+package install
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/e2e/kit"
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/wire"
+)
+
+var fleetScenarios = []kit.Scenario{{
+	Name: "fleet-upgrade", Lab: fleetLab(), Run: fleetUpgrade,
+	Doc: "The hubs of three pools, three nodes each, one of them a static Pod, are upgraded from the cloud, one after another. " +
+		"A node that is cut off is passed over and catches up. With the next release a hub does not start on one node: that " +
+		"node is back on the former one, no other node gets it, and the cloud says why. What nobody has signed is refused. No " +
+		"Pod restarts, and no node is NotReady.",
+}}
+
+func fleetLab() lab.Config {
+	c := kit.Joining(lab.Config{Pools: 3, Nodes: 3, Timing: lab.Quick}.AsInstalled(), 0)
+	c.Releases = true
+	c.ChartValues = []string{"hub.image.pullPolicy=Never"}
+	return c
+}
+
+// Nodes that are special: the WAN link of one is cut, on one the next release does not start, and on one kubelet runs the hub.
+const cutOff, faulty, staticPod = "p3-n3", "p1-n2", "p2-n2"
+
+// fleet is a cluster whose hubs somebody upgrades.
+type fleet struct {
+	*kit.T
+	nodes []*installed
+}
+
+func fleetUpgrade(t *kit.T) {
+	f := &fleet{T: t}
+	f.join()
+	pods := t.DeployWeb()
+	began := time.Now()
+
+	t.Say("cutting the WAN link of %s, silently", cutOff)
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, cutOff, wire.Drop))
+	t.Node(cutOff).Delegated(began)
+	f.want(lab.ReleaseWell)
+	took := t.Eventually(8*time.Minute, "all hubs but that one are upgraded", func() error {
+		return f.says("Waiting", cutOff+" is cut off", 8)
+	})
+	t.Figure("fleet_upgrade_of_8_s", took.Seconds())
+	f.runs(lab.ReleaseWell, func(name string) bool { return name != cutOff })
+	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, cutOff))
+	took = t.Eventually(3*time.Minute, "it has caught up", func() error { return f.says("UpToDate", "All of the 9 hubs", 9) })
+	t.Figure("fleet_catch_up_s", took.Seconds())
+	f.runs(lab.ReleaseWell, func(string) bool { return true })
+	f.oneAtATime(began)
+
+	t.Say("the next release does not start on %s", faulty)
+	f.node(faulty).mustSh("touch " + lab.FaultFile)
+	asked := time.Now()
+	f.want(lab.ReleaseFaulty)
+	took = t.Eventually(4*time.Minute, "the rollout stops, and says why", func() error {
+		return f.says("Stopped", faulty+" went back: it ends by itself again and again", -1)
+	})
+	t.Figure("fleet_stop_s", took.Seconds())
+	t.Eventually(30*time.Second, faulty+" is on the former release, and well", func() error {
+		return f.version(faulty, lab.ReleaseWell)
+	})
+	f.node(faulty).mustSh(f.node(faulty).hub + " check --joined")
+	f.stays()
+	f.eventSays()
+	f.unsigned(faulty)
+	for _, n := range f.nodes {
+		t.Must(t.Seen.NeverNotReady(n.name, began))
+	}
+	t.Must(t.Seen.Untouched(pods, began))
+	t.Figure("fleet_all_s", time.Since(asked).Seconds())
+}
+
+// join makes all nodes what they are after `yurthub join` with a key of releases.
+func (f *fleet) join() {
+	key, err := f.Lab.ReleaseKey()
+	f.Must(err)
+	start := time.Now()
+	for p := 1; p <= f.Config.Pools; p++ {
+		for i := 1; i <= f.Config.Nodes; i++ {
+			n := straightNode(f.T, fmt.Sprintf("p%d-n%d", p, i))
+			public := filepath.Join(n.dir, "release.pub")
+			f.Must(os.WriteFile(public, key, 0o600))
+			join := fmt.Sprintf("%[1]s join --binary=%[1]s --nodepool-name=p%[2]d --release-key=%[3]s", n.hub, p, public)
+			if n.name == staticPod {
+				join += " --static-pod=" + lab.HubImage()
+			}
+			f.Say("%s", strings.TrimSpace(n.mustSh(join)))
+			n.adopt()
+			f.nodes = append(f.nodes, n)
+		}
+	}
+	for _, n := range f.nodes {
+		n.beats("kubelet goes through the hub")
+	}
+	f.Eventually(60*time.Second, "all nodes say that they take upgrades", func() error {
+		for _, n := range f.nodes {
+			if is, err := f.program(n.name); err != nil || !is.Upgradable {
+				return errors.Join(err, fmt.Errorf("%s says %+v", n.name, is))
+			}
+		}
+		return nil
+	})
+	f.Figure("fleet_join_s", time.Since(start).Seconds())
+}
+
+func (f *fleet) node(name string) *installed {
+	return f.nodes[slices.IndexFunc(f.nodes, func(n *installed) bool { return n.name == name })]
+}
+
+// want says to which version all pools are to be.
+func (f *fleet) want(version string) {
+	f.Say("the PoolSettings says %s", version)
+	content := fmt.Sprintf(`{"apiVersion":%q,"kind":"PoolSettings","metadata":{"name":"fleet"},`+
+		`"spec":{"nodepoolSelector":{},"upgrade":{"version":%q}}}`, lab.PoolSettings.GroupVersion(), version)
+	_, err := f.Cloud.Objects.Resource(lab.PoolSettings).Patch(f.Ctx, "fleet", types.ApplyPatchType, []byte(content),
+		metav1.PatchOptions{FieldManager: "somebody"})
+	f.Must(err)
+}
+
+// says fails unless the PoolSettings says this of its hubs, with so many upgraded; fewer than none is any.
+func (f *fleet) says(reason, text string, upgraded int) error {
+	o, err := f.Cloud.Objects.Resource(lab.PoolSettings).Get(f.Ctx, "fleet", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	s := &v1alpha1.PoolSettings{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, s); err != nil {
+		return err
+	}
+	c := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.PoolSettingsHubsUpgraded)
+	if c == nil || c.Reason != reason || !strings.Contains(c.Message, text) || c.ObservedGeneration != s.Generation ||
+		upgraded >= 0 && s.Status.Upgrade.UpgradedNodes != int32(upgraded) {
+		return fmt.Errorf("it says %+v, %+v", c, s.Status.Upgrade)
+	}
+	return nil
+}
+
+// program returns what a node's hub says of its program.
+func (f *fleet) program(node string) (edge.HubProgram, error) {
+	n, err := f.Cloud.CoreV1().Nodes().Get(f.Ctx, node, metav1.GetOptions{})
+	if err != nil {
+		return edge.HubProgram{}, err
+	}
+	is, _ := edge.ParseHubProgram(n.Annotations[edge.AnnotationProgram])
+	return is, nil
+}
+
+// version fails unless a node's hub is of a version, by its own word in the cloud and by the program in its place.
+func (f *fleet) version(node, want string) error {
+	is, err := f.program(node)
+	if err != nil {
+		return err
+	}
+	printed := f.node(node).mustSh(f.node(node).hub + " --version")
+	if is.Version != want || !strings.HasPrefix(printed, "yurthub "+want+" ") {
+		return fmt.Errorf("%s says %+v, and its program %s", node, is, printed)
+	}
+	return nil
+}
+
+// runs expects which nodes are of a version.
+func (f *fleet) runs(version string, want func(node string) bool) {
+	for _, n := range f.nodes {
+		if err := f.version(n.name, version); (err == nil) != want(n.name) {
+			f.Fail("%s is of %s: %t, want %t (%w)", n.name, version, err == nil, want(n.name), err)
+		}
+	}
+}
+
+// oneAtATime expects that no two hubs of a pool were started within the time that one needs to be judged.
+func (f *fleet) oneAtATime(since time.Time) {
+	for p := 1; p <= f.Config.Pools; p++ {
+		var starts []time.Time
+		for _, n := range f.nodes {
+			if !strings.HasPrefix(n.name, fmt.Sprintf("p%d-", p)) {
+				continue
+			}
+			stamp := n.mustSh("stat -c %Y " + n.hub) // when it was delivered
+			var seconds int64
+			if _, err := fmt.Sscan(stamp, &seconds); err != nil {
+				f.Fail("the program of %s is of %s: %w", n.name, stamp, err)
+			}
+			starts = append(starts, time.Unix(seconds, 0))
+		}
+		slices.SortFunc(starts, time.Time.Compare)
+		for i := range starts {
+			if starts[i].Before(since.Add(-time.Second)) || i > 0 && starts[i].Sub(starts[i-1]) < 5*time.Second {
+				f.Fail("hubs of p%d were upgraded at %v", p, starts)
+			}
+		}
+	}
+}
+
+// stays expects that no other node is given the version from now on.
+func (f *fleet) stays() {
+	before := map[string]edge.HubProgram{}
+	for _, n := range f.nodes {
+		is, err := f.program(n.name)
+		f.Must(err)
+		before[n.name] = is
+		if is.Version == lab.ReleaseFaulty && strings.HasPrefix(n.name, "p1-") {
+			continue // it came before, and is well with it
+		}
+		if is.Version != lab.ReleaseWell {
+			f.Fail("%s is %+v", n.name, is)
+		}
+	}
+	if before[faulty].Version != lab.ReleaseWell {
+		f.Fail("%s is %+v", faulty, before[faulty])
+	}
+	f.Hold(20*time.Second, "another node would have its turn by then")
+	for _, n := range f.nodes {
+		if is, err := f.program(n.name); err != nil || is != before[n.name] {
+			f.Fail("%s was %+v, and is %+v (%w)", n.name, before[n.name], is, err)
+		}
+	}
+}
+
+// eventSays expects an Event about the stop.
+func (f *fleet) eventSays() {
+	f.Eventually(10*time.Second, "an Event says so", func() error {
+		events, err := f.Cloud.CoreV1().Events(metav1.NamespaceDefault).List(f.Ctx, metav1.ListOptions{
+			FieldSelector: "involvedObject.kind=PoolSettings,reason=HubsStopped",
+		})
+		if err == nil && (len(events.Items) == 0 || !strings.Contains(events.Items[0].Message, faulty)) {
+			err = fmt.Errorf("there is none among %d", len(events.Items))
+		}
+		return err
+	})
+}
+
+// unsigned delivers to a node what nobody has signed, as whoever has the cloud could.
+func (f *fleet) unsigned(node string) {
+	n := f.node(node)
+	before := n.mustSh("sha256sum " + n.hub)
+	said := n.mustSh(fmt.Sprintf(`mkdir -p %[1]s/fake
+printf '%%s  yurthub-v200.0.0-linux-%[3]s\n' "$(sha256sum %[2]s | cut -d' ' -f1)" >%[1]s/fake/SHA256SUMS
+echo MEUCIQDfake >%[1]s/fake/SHA256SUMS.sig
+%[2]s upgrade deliver --id=fake --version=v200.0.0 --release=%[1]s/fake --message= 2>&1 && echo taken || true`, n.dir, n.hub,
+		goruntime.GOARCH))
+	if !strings.Contains(said, "no key that is trusted has signed it") || strings.Contains(said, "taken") {
+		f.Fail("what nobody has signed is delivered, and it says:\n%s", said)
+	}
+	if now := n.mustSh("sha256sum " + n.hub); now != before {
+		f.Fail("the program was %s, and is %s", before, now)
+	}
+}
