@@ -266,6 +266,8 @@ var law = []struct {
 			"internal/live", "internal/version", "internal/version/buildinfo",
 		},
 		"the cloud sees Leases, not hubs"},
+	{"internal/cloud/fleet", []string{"internal/edge"},
+		"how the fleet is follows from what leaders report, and from nothing that the controllers do"},
 	{"internal/plugin", []string{"apis/apps/v1alpha1", "apis/apps/v1beta2", "internal/edge", "internal/version"},
 		"an operator sees objects, and none of what wrote them"},
 	{"internal/oci", nil, "an image is made of programs, whichever"},

@@ -42,7 +42,16 @@ const waitsFor = "coordinator_controller_waiting"
 
 func missingKind(t *kit.T) {
 	t.Pool.Settled(30 * time.Second)
-	began, metrics := time.Now(), controllerMetrics(t)
+	began, each := time.Now(), controllerMetrics(t)
+	fleetIsSeen(t, each)
+	metrics := func(want float64, labels ...string) error {
+		return each(func(pod, text string) error {
+			if is, err := kit.SumOf(text, waitsFor, labels); err != nil || is != want {
+				return errors.Join(err, fmt.Errorf("%s: the Pod %s says that %v wait, want %v", labels, pod, is, want))
+			}
+			return nil
+		})
+	}
 	t.Must(metrics(0))
 	definition := withoutAppSets(t)
 	deployment := "deployment/" + string(lab.CoordinatorController)
@@ -122,9 +131,38 @@ func withoutAppSets(t *kit.T) *unstructured.Unstructured {
 	return again
 }
 
-// controllerMetrics lets a ServiceAccount read metrics, as docs/metrics.md says, and returns what fails unless at each of
-// coordinator-controller's Pods the series of controllers that wait, with each of these labels, add up to this.
-func controllerMetrics(t *kit.T) func(want float64, labels ...string) error {
+// fleetIsSeen has coordinator-controller say how the pool's hubs are, by what their leader reports.
+func fleetIsSeen(t *kit.T, each func(look func(pod, text string) error) error) {
+	t.Eventually(time.Minute, "the metrics of the fleet say how the pool is", func() error {
+		for _, of := range []struct {
+			name   string
+			labels []string
+			want   float64
+		}{
+			{"coordinator_controller_pool_led", []string{`pool="p1"`}, 1},
+			{"coordinator_controller_hub_links", []string{`state="up"`}, float64(t.Config.Nodes)},
+			{"coordinator_controller_hubs", nil, float64(t.Config.Nodes)},
+			{"coordinator_controller_node_trouble", nil, 0},
+		} {
+			sum := 0.0
+			if err := each(func(_, text string) error {
+				is, err := kit.SumOf(text, of.name, of.labels)
+				sum += is
+				return err
+			}); err != nil {
+				return err
+			}
+			if sum != of.want {
+				return fmt.Errorf("%s is %v, want %v", of.name, sum, of.want)
+			}
+		}
+		return nil
+	})
+}
+
+// controllerMetrics lets a ServiceAccount read metrics, as docs/metrics.md says, and returns what looks at those of each of
+// coordinator-controller's Pods.
+func controllerMetrics(t *kit.T) func(look func(pod, text string) error) error {
 	const reader = "reader"
 	_, err := t.Cloud.CoreV1().ServiceAccounts("default").Create(t.Ctx,
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: reader}}, metav1.CreateOptions{})
@@ -165,7 +203,7 @@ func controllerMetrics(t *kit.T) func(want float64, labels ...string) error {
 		}
 		return string(text), err
 	}
-	return func(want float64, labels ...string) error {
+	return func(look func(pod, text string) error) error {
 		pods, err := t.Cloud.CoreV1().Pods(edge.NamespaceSystem).List(t.Ctx, metav1.ListOptions{
 			LabelSelector: "app.kubernetes.io/name=" + string(lab.CoordinatorController),
 		})
@@ -183,8 +221,8 @@ func controllerMetrics(t *kit.T) func(want float64, labels ...string) error {
 			if err != nil {
 				return err
 			}
-			if is, err := kit.SumOf(text, waitsFor, labels); err != nil || is != want {
-				return errors.Join(err, fmt.Errorf("%s: the Pod %s says that %v wait, want %v", labels, pod.Name, is, want))
+			if err := look(pod.Name, text); err != nil {
+				return err
 			}
 		}
 		if asked == 0 {

@@ -47,6 +47,7 @@ import (
 	"yurtcoordinator/internal/cloud/autonomy"
 	"yurtcoordinator/internal/cloud/certs"
 	"yurtcoordinator/internal/cloud/coordinator"
+	"yurtcoordinator/internal/cloud/fleet"
 	"yurtcoordinator/internal/cloud/heartbeat"
 	"yurtcoordinator/internal/cloud/keys"
 	"yurtcoordinator/internal/cloud/nodepool"
@@ -276,7 +277,8 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	own = append(own, answers, heartbeats.Metrics(), autonomous.Metrics(), cuts.Metrics())
+	hubs := fleet.New(fleet.Config{Client: mgr.GetClient(), Elected: mgr.Elected(), Clock: clock.RealClock{}})
+	own = append(own, answers, heartbeats.Metrics(), autonomous.Metrics(), cuts.Metrics(), hubs)
 	own = append(own, signer.Metrics()...)
 	if c.Approver == ApproverWithin {
 		approver, err := addApprover(mgr, c, connection)

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/health"
 	"yurtcoordinator/internal/hub/link"
@@ -97,4 +98,11 @@ func (h *Hub) Status() health.Status {
 		}
 	}
 	return s
+}
+
+// report returns what the hub says of itself to its pool.
+func (h *Hub) report() edge.HubReport {
+	link := h.cloud.AnywayLink().Get().String()
+	r := edge.HubReport{Link: link, Carried: h.cloud.Carried(), Settings: h.reported().Runs}
+	return health.Add(r, h.disk.Status(), h.identity.Report())
 }

@@ -157,7 +157,9 @@ func stripLease(obj any) (any, error) {
 		},
 	}
 	stripped.Labels = nil
-	ours := []string{edge.DelegateHeartbeat, edge.AnnotationRelayedBy, edge.AnnotationPutBack}
+	ours := []string{
+		edge.DelegateHeartbeat, edge.AnnotationRelayedBy, edge.AnnotationPutBack, edge.AnnotationHubs, edge.AnnotationHubVersion,
+	}
 	for _, key := range append(ours, edge.AnnotationsOfReports...) {
 		if v, ok := lease.Annotations[key]; ok {
 			metav1.SetMetaDataAnnotation(&stripped.ObjectMeta, key, v)

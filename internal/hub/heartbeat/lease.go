@@ -24,7 +24,7 @@ func unmarked(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	clean := lease.DeepCopy()
 	clean.Annotations = without(clean.Annotations, edge.DelegateHeartbeat, edge.AnnotationCoordinatorHost,
 		AnnotationCloudLease, edge.AnnotationTraffic, edge.AnnotationKubelet, edge.AnnotationLine, edge.AnnotationPutBack,
-		edge.AnnotationRelayedBy, edge.AnnotationRelaysAt, edge.AnnotationHubVersion)
+		edge.AnnotationRelayedBy, edge.AnnotationRelaysAt, edge.AnnotationHubVersion, edge.AnnotationHub)
 	clean.Labels = without(clean.Labels, edge.DelegateHeartbeat)
 	return clean
 }

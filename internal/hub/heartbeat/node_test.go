@@ -65,6 +65,7 @@ func (n *node) restartHub() {
 	n.proxy = NewProxy(ProxyConfig{
 		Node: edge.NodeName(n.name), Cloud: n.cloud.Client(n.name), CloudLink: n.cloudLink,
 		Coordinators: n.coordinators(), Metrics: prometheus.NewRegistry(),
+		Report:    func() edge.HubReport { return edge.HubReport{Link: "up", Settings: 3} },
 		Traffic:   func() edge.Traffic { return edge.Traffic{Sent: 1, Received: 2, Since: time.Unix(3, 0)} },
 		Kubelet:   func() edge.KubeletServing { return n.kubelet },
 		Version:   "v0.2.0",
@@ -148,7 +149,7 @@ func (n *node) clean(l *coordinationv1.Lease) {
 		for _, key := range []string{
 			edge.DelegateHeartbeat, edge.AnnotationCoordinatorHost, AnnotationCloudLease, edge.AnnotationTraffic,
 			edge.AnnotationKubelet, edge.AnnotationLine, edge.AnnotationRelayedBy, edge.AnnotationRelaysAt,
-			edge.AnnotationHubVersion,
+			edge.AnnotationHubVersion, edge.AnnotationHub,
 		} {
 			if _, ok := m[key]; ok {
 				n.t.Errorf("kubelet sees %s", key)
@@ -218,6 +219,9 @@ func (n *node) wantCopy(marked bool) {
 	}
 	if said := l.Annotations[edge.AnnotationHubVersion]; said != "v0.2.0" {
 		n.t.Errorf("copy says that the hub is of %q", said)
+	}
+	if said, ok := edge.ParseHubReport(l.Annotations[edge.AnnotationHub]); !ok || said.Link != "up" || said.Settings != 3 {
+		n.t.Errorf("copy says of the hub %+v, %t", said, ok)
 	}
 	if said, ok := l.Annotations[edge.AnnotationKubelet]; said != n.kubelet.String() || ok != (n.kubelet.Way != "") {
 		n.t.Errorf("copy says %q of kubelet's certificate, want %q", said, n.kubelet)

@@ -85,7 +85,8 @@ func (s *story) watchOver() {
 		_, traffic := c.Lease.Annotations[edge.AnnotationTraffic]
 		_, kubelet := c.Lease.Annotations[edge.AnnotationKubelet]
 		_, line := c.Lease.Annotations[edge.AnnotationLine]
-		if label || host || note || traffic || kubelet || line {
+		_, hub := c.Lease.Annotations[edge.AnnotationHub]
+		if label || host || note || traffic || kubelet || line || hub {
 			s.t.Errorf("%s by %s brought a mark that is not for the cloud: %v", c, c.Client, c.Lease.ObjectMeta)
 		}
 		if !annotation {

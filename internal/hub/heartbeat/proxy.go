@@ -63,6 +63,8 @@ type ProxyConfig struct {
 	// Coordinators are the pool's: each that can be reached gets a copy. If there are none, nothing that follows is required but
 	// Metrics, and the cloud has all the time that kubelet waits.
 	Coordinators []Coordinator
+	// Report is what the hub says of itself, for the pool to see. nil means nothing.
+	Report func() edge.HubReport
 	// Traffic is what the node's link to the cloud has carried, for the pool to see.
 	Traffic func() edge.Traffic
 	// Kubelet is what the hub has found of kubelet's serving certificate, by which the coordinator knows kubelet; its zero value
@@ -395,6 +397,9 @@ func (p *Proxy) copyFor(what sending, sent, known *coordinationv1.Lease, coordin
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationTraffic, p.config.Traffic().String())
 	if p.config.Version != "" {
 		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationHubVersion, p.config.Version)
+	}
+	if p.config.Report != nil {
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationHub, p.config.Report().String())
 	}
 	if serving := p.config.Kubelet(); serving != (edge.KubeletServing{}) {
 		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationKubelet, serving.String())

@@ -74,6 +74,8 @@ type Config struct {
 	// means nobody, and nowhere.
 	RelayedBy func() edge.NodeName
 	RelaysAt  func() string
+	// Report returns what the hub says of itself to its pool; nil means nothing.
+	Report func() edge.HubReport
 	// LinkProfile returns what kind of link leads to the cloud at present.
 	LinkProfile func() v1alpha1.LinkProfile
 	// CompareEvery is how often the pool compares what its coordinator says with the cloud; 0 means as LinkProfile says.

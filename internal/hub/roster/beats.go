@@ -27,6 +27,7 @@ type sighting struct {
 	traffic *edge.Traffic   // nil: the Lease does not say
 	kubelet edge.KubeletWay // empty: the Lease does not say
 	hub     string          // version of the hub; empty: the Lease does not say
+	says    *edge.HubReport // what the hub says of itself; nil: the Lease does not say
 	line    *edge.Line      // nil: the Lease does not say, or its node's link to the cloud is down
 }
 
@@ -60,6 +61,7 @@ func (b *beats) change(kind watch.EventType, lease *coordinationv1.Lease, now ti
 // of returns the sighting with what the Lease says.
 func (s sighting) of(lease *coordinationv1.Lease) sighting {
 	s.version, s.lasts, s.traffic, s.kubelet, s.hub, s.line = lease.ResourceVersion, defaultLease, nil, "", "", nil
+	s.says = nil
 	if d := lease.Spec.LeaseDurationSeconds; d != nil && *d > 0 {
 		s.lasts = min(time.Duration(*d)*time.Second, 10*defaultLease)
 	}
@@ -71,6 +73,9 @@ func (s sighting) of(lease *coordinationv1.Lease) sighting {
 	}
 	if said := lease.Annotations[edge.AnnotationHubVersion]; edge.IsVersion(said) {
 		s.hub = said
+	}
+	if said, ok := edge.ParseHubReport(lease.Annotations[edge.AnnotationHub]); ok {
+		s.says = &said
 	}
 	delegated := lease.Annotations[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn
 	if said, ok := edge.ParseLine(lease.Annotations[edge.AnnotationLine]); ok && !delegated {
@@ -118,6 +123,17 @@ func (b *beats) versions(nodes []edge.NodeName) map[edge.NodeName]string {
 	for _, n := range nodes {
 		if said := b.nodes[n].hub; said != "" {
 			all[n] = said
+		}
+	}
+	return all
+}
+
+// hubs returns what these nodes' hubs say of themselves.
+func (b *beats) hubs(nodes []edge.NodeName) map[edge.NodeName]edge.HubReport {
+	all := map[edge.NodeName]edge.HubReport{}
+	for _, n := range nodes {
+		if said := b.nodes[n].says; said != nil {
+			all[n] = *said
 		}
 	}
 	return all

@@ -3,7 +3,9 @@
 // cloud (edge.PoolName.ReportLease), as the pool's forwarding user. That also tells the cloud who leads.
 //
 // The report also says how each node's kubelet can be known, by its hub's word (package pin), and how much traffic each hub
-// claims to have carried over its link to the cloud. A change of the traffic alone is no reason to write.
+// claims to have carried over its link to the cloud. It says how the pool's hubs are together (edge.PoolHubs), which is as short
+// for a large pool as for a small one: coordinator-controller makes metrics of it, and nobody has to scrape nodes. That is
+// told with each fifth report, and sooner if more than counts has changed. A change of these alone is no reason to write.
 //
 // The leader writes the report when it has changed, and now and then to say that it still holds: every few minutes, as
 // Config.Every says. A leader that has just begun waits until it has seen every node renew, or for as long as a node's Lease

@@ -28,6 +28,9 @@ const (
 	lookEvery = 5 * time.Second
 	// sayEvery is how often the reporter repeats a report that has not changed, unless Config says.
 	sayEvery = time.Minute
+	// hubsEvery is with how many reports the cloud is told once how the hubs are, while they are as before: it is half of what
+	// a report of a small pool says.
+	hubsEvery = 5
 	// callTimeout bounds one request.
 	callTimeout = 5 * time.Second
 )
@@ -87,11 +90,17 @@ type report struct {
 	traffic  map[edge.NodeName]edge.Traffic
 	kubelets map[edge.NodeName]edge.KubeletWay
 	versions map[edge.NodeName]string
+	// hubs is what their hubs say of themselves, and lines of their links.
+	hubs  map[edge.NodeName]edge.HubReport
+	lines map[edge.NodeName]edge.Line
 	// fillings says how far the coordinator has what the pool shares; nil means that nobody knows.
 	fillings map[string]edge.Filling
+	// together is how the hubs are together; nil means that the cloud is not told this time.
+	together *edge.PoolHubs
 }
 
-// differs reports whether the cloud is to be told at once. More traffic is no reason.
+// differs reports whether the cloud is to be told at once. More traffic is no reason, and neither is what hubs say of
+// themselves: for that nobody waits.
 func (r report) differs(told report) bool {
 	return !slices.Equal(r.nodes, told.nodes) || !maps.Equal(r.kubelets, told.kubelets) ||
 		!maps.Equal(r.versions, told.versions) || !maps.Equal(r.fillings, told.fillings)
@@ -113,6 +122,7 @@ func (r *Reporter) Run(ctx context.Context, term edge.Term) error {
 		_ = leasewatch.Follow(ctx, follow, book) // it returns only the end of ctx
 	})
 	var last report
+	carried, reports := tally{}, 0  // reports since how the hubs are was told
 	var lease *coordinationv1.Lease // as it was written last; nil: it is to be read
 	var told, next time.Time        // when last was told, zero: never; and after a failure, when to try again
 	var promised time.Duration      // after which the cloud was told to expect the next report
@@ -124,6 +134,7 @@ func (r *Reporter) Run(ctx context.Context, term edge.Term) error {
 	for ; ctx.Err() == nil; waitFor(ctx, ticker.C) {
 		now := time.Now()
 		said, ok := book.reached(now)
+		carried.count(said.hubs)
 		if r.cfg.Fillings != nil {
 			said.fillings = r.cfg.Fillings()
 		}
@@ -132,13 +143,21 @@ func (r *Reporter) Run(ctx context.Context, term edge.Term) error {
 		if !ok || !due || now.Before(next) || !term.Valid() {
 			continue
 		}
+		hubs := together(said.hubs, said.lines, carried.sum, now)
+		hubs.Term = term.Transitions
+		if reports%hubsEvery == 0 || !alike(hubs, last.together) {
+			said.together, reports = &hubs, 0
+		}
 		var err error
 		if lease, err = r.tell(ctx, lease, said, term.Transitions, every); err != nil {
 			log.V(1).Info("Cannot tell the cloud who reaches the coordinator", "err", err)
 			next = now.Add(pauses.Next())
 			continue
 		}
-		last, told, promised = said, now, every
+		if said.together == nil {
+			said.together = last.together
+		}
+		last, told, promised, reports = said, now, every, reports+1
 		pauses.Reset()
 	}
 	return nil
@@ -197,6 +216,7 @@ func (f *followed) reached(now time.Time) (report, bool) {
 	nodes, ok := f.beats.reached(now)
 	return report{
 		nodes: nodes, traffic: f.beats.traffic(nodes), kubelets: f.beats.kubelets(nodes), versions: f.beats.versions(nodes),
+		hubs: f.beats.hubs(nodes), lines: f.beats.lines(now),
 	}, ok
 }
 
@@ -225,6 +245,11 @@ func (r *Reporter) tell(
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationTraffic, edge.JoinTraffic(said.traffic))
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationKubelet, edge.JoinKubelets(said.kubelets))
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationHubVersion, edge.JoinVersions(said.versions))
+	if said.together == nil {
+		delete(lease.Annotations, edge.AnnotationHubs)
+	} else {
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationHubs, said.together.String())
+	}
 	if said.fillings == nil {
 		delete(lease.Annotations, edge.AnnotationPoolResources) // another leader may have left it
 	} else {

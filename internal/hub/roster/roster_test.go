@@ -279,6 +279,7 @@ func TestRun(t *testing.T) {
 				says := map[string]string{
 					edge.AnnotationTraffic: edge.Traffic{Sent: 1, Since: time.Now()}.String(), edge.AnnotationKubelet: kubelet,
 					edge.AnnotationHubVersion: versions[name],
+					edge.AnnotationHub:        edge.HubReport{Link: "up", Settings: 4}.String(),
 				}
 				if pool.Peek(corev1.NamespaceNodeLease, name) == nil {
 					lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
@@ -319,6 +320,11 @@ func TestRun(t *testing.T) {
 			told := edge.SplitTraffic(lease.Annotations[edge.AnnotationTraffic])
 			if !slices.Equal(slices.Sorted(maps.Keys(told)), nodes) {
 				t.Errorf("the traffic of %v, want that of %v", told, nodes)
+			}
+			text, there := lease.Annotations[edge.AnnotationHubs]
+			hubs, ok := edge.ParsePoolHubs(text)
+			if there && (!ok || hubs.Term != 7 || hubs.Links["up"] != len(nodes) || hubs.NewestSettings != 4) {
+				t.Errorf("of the hubs of %v the cloud was told %+v, %t", nodes, hubs, ok)
 			}
 			return ptr.Deref(lease.Spec.HolderIdentity, "") + ": " + lease.Annotations[edge.AnnotationReachedNodes]
 		}

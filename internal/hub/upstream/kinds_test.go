@@ -6,11 +6,13 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
 )
 
@@ -202,6 +204,23 @@ func TestFramingDoesNotGoBack(t *testing.T) {
 	check("more", 1100, 1400)
 	if got := s.shown(0, &m.sent); got[framing] != 0 {
 		t.Errorf("%d sent as framing, want none", got[framing])
+	}
+}
+
+// What the pool is told has the kinds that it knows.
+func TestKindsOfThePool(t *testing.T) {
+	var names []string
+	u := &Upstream{metrics: &metrics{}}
+	for k := range kinds {
+		names = append(names, k.String())
+		u.metrics.spent.sent[k].Store(uint64(k))
+	}
+	u.metrics.sent.Store(100)
+	if !slices.Equal(names, edge.CarriedKinds) {
+		t.Errorf("kinds are %q, the pool knows %q", names, edge.CarriedKinds)
+	}
+	if got := u.Carried(); got["stream"] != (edge.Bytes{uint64(streams), 0}) || len(got) != len(names) {
+		t.Errorf("it has carried %v", got)
 	}
 }
 

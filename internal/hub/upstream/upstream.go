@@ -107,6 +107,18 @@ func (u *Upstream) Traffic() edge.Traffic {
 	return edge.Traffic{Sent: u.metrics.sent.Load(), Received: u.metrics.received.Load(), Since: u.metrics.began}
 }
 
+// Carried returns the same by kind.
+func (u *Upstream) Carried() edge.Carried {
+	all := edge.Carried{}
+	sent, received := u.metrics.spent.shown(0, &u.metrics.sent), u.metrics.spent.shown(1, &u.metrics.received)
+	for k := range kinds {
+		if b := (edge.Bytes{sent[k], received[k]}); b != (edge.Bytes{}) {
+			all[k.String()] = b
+		}
+	}
+	return all
+}
+
 // Run reads the credentials, probes every server and follows changes of the credential files, until ctx ends; then it
 // resets all connections. It fails if it cannot read the credentials at the start. It may be called once.
 func (u *Upstream) Run(ctx context.Context) error {
