@@ -116,7 +116,7 @@ func withoutAppSets(t *kit.T) *unstructured.Unstructured {
 		}
 		return nil
 	})
-	t.Eventually(time.Minute, "the coordinator, which one of them owns, runs no more", func() error {
+	t.Eventually(2*time.Minute, "the coordinator, which one of them owns, runs no more", func() error {
 		if running := t.Pool.CoordinatorsRunning(); len(running) > 0 {
 			return fmt.Errorf("one does on %v", running)
 		}

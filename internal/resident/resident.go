@@ -23,7 +23,8 @@ import (
 const (
 	// settled is longer than a program takes to start on a machine that has time for it. every is how often Trim works after
 	// some turns, each twice as long after the last: for what starts slowly, and for the pages of seldom used code. An idle
-	// coordinator maps 10 to 20 MB of those within 2 minutes. A turn costs 4 ms there, and then some 200 faults that read no disk.
+	// coordinator maps 10 to 20 MB of those within 2 minutes. A turn costs 4 ms there, and then some 200 faults that read no
+	// disk.
 	settled = 20 * time.Second
 	every   = 2 * time.Minute
 )

@@ -85,8 +85,10 @@ func TestDialsGiveUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		option := func(which int) (value int) {
-			if err := raw.Control(func(fd uintptr) { value, _ = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, which) }); err != nil {
-				t.Fatal(err)
+			var failure error
+			err := raw.Control(func(fd uintptr) { value, failure = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, which) })
+			if err != nil || failure != nil {
+				t.Fatal(err, failure)
 			}
 			return value
 		}

@@ -32,7 +32,8 @@ const (
 	// unackedTimeout is how long TCP keeps a connection that nothing is acknowledged on. A link that is called down ends all of
 	// them before; this is for one that is stuck alone.
 	unackedTimeout = 12 * time.Second
-	// nearTimeout is the same on a LAN, where an acknowledgement takes a millisecond and is the kernel's, however busy a program is.
+	// nearTimeout is the same on a LAN, where an acknowledgement takes a millisecond and is the kernel's, however busy a
+	// program is.
 	nearTimeout = 3 * time.Second
 	// pingAfter is how long an HTTP/2 connection may be quiet before it is pinged, pingTimeout how long the answer may take.
 	// They find a connection that is stuck alone while nothing is sent over it. One with a watch has a bookmark each minute, so
