@@ -33,13 +33,13 @@ var standbyScenarios = []kit.Scenario{{
 func standbyInstalled(t *kit.T) {
 	const pool = edge.PoolName("p1")
 	coordinatorIsReady(t, string(pool), time.Minute)
-	first := podIn(t, 0)
+	first := t.Pool.CoordinatorIn(0)
 	asked := time.Now()
 	replicas(t, 2)
 	allServe(t, 90*time.Second)
 	t.Figure("asked_to_standby_ready_s", time.Since(asked).Seconds())
-	standby := podIn(t, 1)
-	if now := podIn(t, 0); now.UID != first.UID || standby.Spec.NodeName == first.Spec.NodeName {
+	standby := t.Pool.CoordinatorIn(1)
+	if now := t.Pool.CoordinatorIn(0); now.UID != first.UID || standby.Spec.NodeName == first.Spec.NodeName {
 		t.Fail("slot 0 was %s on %s and is %s, slot 1 is on %s", first.Name, first.Spec.NodeName, now.Name, standby.Spec.NodeName)
 	}
 	on := []string{first.Spec.NodeName, standby.Spec.NodeName}
@@ -53,10 +53,10 @@ func standbyInstalled(t *kit.T) {
 	operatorsReach(t, pool)
 	upgradeLeavesOne(t)
 
-	kept := podIn(t, 0)
+	kept := t.Pool.CoordinatorIn(0)
 	replicas(t, 1)
 	t.Eventually(time.Minute, "nothing of the standby is left", func() error { return nothingOfStandby(t, pool) })
-	if now := podIn(t, 0); now.UID != kept.UID {
+	if now := t.Pool.CoordinatorIn(0); now.UID != kept.UID {
 		t.Fail("slot 0 was made anew")
 	}
 	t.Must(t.Cloud.Condition(string(pool), v1alpha1.YurtCoordinatorReady, v1alpha1.ConditionTrue, ""))
@@ -73,29 +73,6 @@ func allServe(t *kit.T, within time.Duration) {
 	t.Eventually(within, "all coordinators serve", func() error {
 		return t.Cloud.Condition("p1", v1alpha1.YurtCoordinatorStandbysReady, v1alpha1.ConditionTrue, "")
 	})
-}
-
-// podIn returns the Pod of a slot that stays.
-func podIn(t *kit.T, slot edge.Slot) *corev1.Pod {
-	pods, err := podsIn(t, slot)
-	t.Must(err)
-	pods = slices.DeleteFunc(pods, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
-	if len(pods) != 1 {
-		t.Fail("slot %d has %d Pods that stay, want 1", slot, len(pods))
-	}
-	return &pods[0]
-}
-
-func podsIn(t *kit.T, slot edge.Slot) ([]corev1.Pod, error) {
-	selector := edge.LabelApp + "=" + edge.AppCoordinator + ",!" + edge.LabelSlot
-	if slot > 0 {
-		selector = edge.LabelSlot + "=" + strconv.Itoa(int(slot))
-	}
-	pods, err := t.Cloud.CoreV1().Pods(edge.NamespaceSystem).List(t.Ctx, metav1.ListOptions{LabelSelector: selector})
-	if err != nil {
-		return nil, err
-	}
-	return pods.Items, nil
 }
 
 // operatorsReach: the file that operators fetch leads to each coordinator, from the LAN alone.
@@ -130,7 +107,7 @@ func answers(t *kit.T, node string) error {
 
 // upgradeLeavesOne changes what coordinators are made from, and asks them all the while. One that is about to end is no answer.
 func upgradeLeavesOne(t *kit.T) {
-	home, standby := podIn(t, 0), podIn(t, 1)
+	home, standby := t.Pool.CoordinatorIn(0), t.Pool.CoordinatorIn(1)
 	taint := corev1.Taint{Key: "example.com/upgraded", Effect: corev1.TaintEffectPreferNoSchedule}
 	patch := fmt.Appendf(nil, `{"spec":{"taints":[{"key":%q,"effect":%q}]}}`, taint.Key, taint.Effect)
 	began := time.Now()
@@ -138,7 +115,7 @@ func upgradeLeavesOne(t *kit.T) {
 	t.Must(err)
 	asks := 0
 	replaced := func(slot edge.Slot, was *corev1.Pod) (*corev1.Pod, error) {
-		pods, err := podsIn(t, slot)
+		pods, err := t.Pool.CoordinatorsIn(slot)
 		for i := range pods {
 			if p := &pods[i]; p.UID != was.UID && kit.PodReady(p) && p.DeletionTimestamp == nil {
 				return p, err
@@ -149,7 +126,7 @@ func upgradeLeavesOne(t *kit.T) {
 	t.Eventually(3*time.Minute, "both are of the new template, and one has answered at any time", func() error {
 		answered := []error{}
 		for _, slot := range []edge.Slot{0, 1} {
-			pods, err := podsIn(t, slot)
+			pods, err := t.Pool.CoordinatorsIn(slot)
 			if err != nil {
 				return err
 			}
@@ -186,7 +163,7 @@ func upgradeLeavesOne(t *kit.T) {
 
 // nothingOfStandby says what is left of slot 1.
 func nothingOfStandby(t *kit.T, pool edge.PoolName) error {
-	if pods, err := podsIn(t, 1); err != nil || len(pods) > 0 {
+	if pods, err := t.Pool.CoordinatorsIn(1); err != nil || len(pods) > 0 {
 		return errors.Join(err, fmt.Errorf("%d Pods", len(pods)))
 	}
 	_, err := t.Cloud.CoreV1().Secrets(edge.NamespaceSystem).Get(t.Ctx, pool.CoordinatorSecretIn(1), metav1.GetOptions{})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -170,6 +171,30 @@ func (pool Pool) CoordinatorPod() *corev1.Pod {
 		pool.t.Fail("%d Pods of coordinators, want 1 with one container", len(pods.Items))
 	}
 	return &pods.Items[0]
+}
+
+// CoordinatorIn returns the Pod of a slot's coordinator that stays.
+func (pool Pool) CoordinatorIn(slot edge.Slot) *corev1.Pod {
+	pods, err := pool.CoordinatorsIn(slot)
+	pool.t.Must(err)
+	pods = slices.DeleteFunc(pods, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
+	if len(pods) != 1 {
+		pool.t.Fail("slot %d has %d Pods that stay, want 1", slot, len(pods))
+	}
+	return &pods[0]
+}
+
+// CoordinatorsIn returns the Pods of a slot, also those that are about to go. The lab has one pool with coordinators.
+func (pool Pool) CoordinatorsIn(slot edge.Slot) ([]corev1.Pod, error) {
+	selector := edge.LabelApp + "=" + edge.AppCoordinator + ",!" + edge.LabelSlot
+	if slot > 0 {
+		selector = edge.LabelSlot + "=" + strconv.Itoa(int(slot))
+	}
+	pods, err := pool.t.Cloud.CoreV1().Pods(edge.NamespaceSystem).List(pool.t.Ctx, metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		return nil, err
+	}
+	return pods.Items, nil
 }
 
 // PodReady reports whether a Pod has the condition Ready.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/e2e/kit"
-	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/wire"
 )
@@ -43,7 +41,7 @@ func coordinatorNodeDies(t *kit.T) {
 		Patch(t.Ctx, "p1", types.MergePatchType, []byte(`{"spec":{"replicas":2}}`), metav1.PatchOptions{})
 	t.Must(err)
 	t.Eventually(90*time.Second, "the standby serves", standbysReady)
-	home, standby := nodeOfSlot(t, 0), nodeOfSlot(t, 1)
+	home, standby := t.Pool.CoordinatorIn(0).Spec.NodeName, t.Pool.CoordinatorIn(1).Spec.NodeName
 	rest := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == home || n == standby })
 	at, linked := rest[0], rest[1]
 	t.Say("the coordinator is on %s, its standby on %s; the Pod is on %s", home, standby, at)
@@ -119,20 +117,6 @@ func coordinatorNodeDies(t *kit.T) {
 		}
 		return err
 	})
-}
-
-// nodeOfSlot returns the node of the coordinator in a slot.
-func nodeOfSlot(t *kit.T, slot edge.Slot) string {
-	selector := edge.LabelApp + "=" + edge.AppCoordinator + ",!" + edge.LabelSlot
-	if slot > 0 {
-		selector = edge.LabelSlot + "=" + strconv.Itoa(int(slot))
-	}
-	pods, err := t.Cloud.CoreV1().Pods(edge.NamespaceSystem).List(t.Ctx, metav1.ListOptions{LabelSelector: selector})
-	t.Must(err)
-	if len(pods.Items) != 1 {
-		t.Fail("slot %d has %d Pods", slot, len(pods.Items))
-	}
-	return pods.Items[0].Spec.NodeName
 }
 
 // anyContext is the context of the operators' kubeconfig that leads to a coordinator by way of a living node's hub: there is one

@@ -138,6 +138,14 @@ func (c *commands) why() *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completeNodes,
 	}
+	return c.about(cmd, func(p *printer, s Subject) error {
+		e := Explain(s, p.now)
+		return errors.Join(p.explanation(e), notFound(e))
+	})
+}
+
+// about has a command read what there is about the node that its argument names, and say something of it.
+func (c *commands) about(cmd *cobra.Command, say func(*printer, Subject) error) *cobra.Command {
 	flags := addPrinting(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		p, r, err := c.prepare(flags)
@@ -148,8 +156,7 @@ func (c *commands) why() *cobra.Command {
 		if err != nil {
 			return unreachable(err)
 		}
-		e := Explain(s, p.now)
-		return errors.Join(p.explanation(e), notFound(e))
+		return say(p, s)
 	}
 	return cmd
 }
@@ -170,24 +177,14 @@ func (c *commands) check() *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completeNodes,
 	}
-	flags := addPrinting(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		p, r, err := c.prepare(flags)
-		if err != nil {
-			return err
-		}
-		s, err := r.Subject(cmd.Context(), args[0], p.now)
-		if err != nil {
-			return unreachable(err)
-		}
+	return c.about(cmd, func(p *printer, s Subject) error {
 		all := Check(s, p.now)
-		err = p.findings(args[0], all)
+		err := p.findings(s.Name, all)
 		if failed(all) {
-			err = errors.Join(err, fmt.Errorf("node %s is not well", args[0]))
+			err = errors.Join(err, fmt.Errorf("node %s is not well", s.Name))
 		}
 		return err
-	}
-	return cmd
+	})
 }
 
 func (c *commands) leader() *cobra.Command {
