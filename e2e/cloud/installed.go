@@ -79,6 +79,7 @@ func installedPool(t *kit.T) {
 	t.Pool.Settled(30 * time.Second)
 	t.Figure("kill_to_all_well_s", time.Since(killed).Seconds())
 	operates(t, node, t.Pool.Nodes())
+	trafficIsTold(t, "cloud")
 	for _, name := range t.Pool.Nodes() {
 		t.Must(t.Seen.NeverNotReady(name, cut))
 	}

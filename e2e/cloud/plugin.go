@@ -75,7 +75,7 @@ func pluginSays(t *kit.T, node, about, state, happened string) {
 			return nil
 		})
 	}
-	trafficIsTold(t)
+	trafficIsTold(t, "coordinator/p1")
 	checkSays(t, about, state == "Delegated")
 	bundleHasNoSecrets(t)
 	said, err := yurtPrints(t, "cloud", "leader", "p1")
@@ -174,33 +174,31 @@ func secretsIn(key string, value []byte) []string {
 
 // trafficIsTold compares what hubs report about their links since their start with what the cables carried. The hubs'
 // count has no headers of TCP and IP, and no packets without payload.
-func trafficIsTold(t *kit.T) {
-	for _, via := range []string{"coordinator/p1", "cloud"} {
-		// The leader tells the cloud each 3 minutes, and at once only what matters more.
-		t.Eventually(200*time.Second, "kubectl yurt, through "+via+", says what the links carried", func() error {
-			var said struct {
-				Nodes []struct {
-					Node                     string
-					SentBytes, ReceivedBytes uint64
-				}
+func trafficIsTold(t *kit.T, via string) {
+	// The leader tells the cloud each 3 minutes, and at once only what matters more.
+	t.Eventually(200*time.Second, "kubectl yurt, through "+via+", says what the links carried", func() error {
+		var said struct {
+			Nodes []struct {
+				Node                     string
+				SentBytes, ReceivedBytes uint64
 			}
-			if err := yurt(t, via, &said, "traffic", "p1"); err != nil {
-				return err
+		}
+		if err := yurt(t, via, &said, "traffic", "p1"); err != nil {
+			return err
+		}
+		if len(said.Nodes) != t.Config.Nodes {
+			return fmt.Errorf("%+v, want %d nodes", said.Nodes, t.Config.Nodes)
+		}
+		carried, err := t.Lab.Traffic(t.Ctx, false)
+		t.Must(err)
+		for _, n := range said.Nodes {
+			is := carried[n.Node].Sub(t.CarriedBefore[n.Node])
+			if n.SentBytes > is.Up || n.ReceivedBytes > is.Down || n.SentBytes < is.Up/4 || n.ReceivedBytes < is.Down/3 {
+				return fmt.Errorf("%+v; its cable carried %+v", n, is)
 			}
-			if len(said.Nodes) != t.Config.Nodes {
-				return fmt.Errorf("%+v, want %d nodes", said.Nodes, t.Config.Nodes)
-			}
-			carried, err := t.Lab.Traffic(t.Ctx, false)
-			t.Must(err)
-			for _, n := range said.Nodes {
-				is := carried[n.Node].Sub(t.CarriedBefore[n.Node])
-				if n.SentBytes > is.Up || n.ReceivedBytes > is.Down || n.SentBytes < is.Up/4 || n.ReceivedBytes < is.Down/3 {
-					return fmt.Errorf("%+v; its cable carried %+v", n, is)
-				}
-			}
-			return nil
-		})
-	}
+		}
+		return nil
+	})
 }
 
 // yurt decodes the JSON output of a command of the plugin.
