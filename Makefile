@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 
-# grpcnotrace keeps golang.org/x/net/trace, and with it html/template, out of every binary (megabytes of memory).
+# grpcnotrace keeps golang.org/x/net/trace out of every binary, and html/template out of all but the coordinator's (megabytes of memory).
 export GOFLAGS := -tags=grpcnotrace -buildvcs=false
 # One setting for all that is not a race build lets one build cache serve the lab, the tools and `go build`.
 STATIC := CGO_ENABLED=0
