@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 
@@ -33,13 +34,21 @@ import (
 	"yurtcoordinator/internal/stream/streamtest"
 )
 
-// lead makes a node the leader, under a term of 10 s by the coordinator's clock.
+// lead makes a node the leader, under a term of 10 s by the coordinator's clock. A coordinator that has just started keeps the
+// election Lease vacant for as long as a former leader could believe in its term; lead waits for that.
 func (c *coordinator) lead(t testing.TB, name string, transitions int) {
 	t.Helper()
-	_, err := c.as(t, pooltest.Node(name)).CoordinationV1().Leases(edge.NamespaceSystem).Patch(t.Context(), edge.LeaseElection,
-		types.MergePatchType, fmt.Appendf(nil,
-			`{"spec":{"holderIdentity":%q,"leaseDurationSeconds":10,"leaseTransitions":%d,"renewTime":%q}}`,
-			name, transitions, time.Now().UTC().Format(metav1.RFC3339Micro)), metav1.PatchOptions{})
+	leases := c.as(t, pooltest.Node(name)).CoordinationV1().Leases(edge.NamespaceSystem)
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 2*edge.ElectionTerm, true,
+		func(ctx context.Context) (bool, error) {
+			_, err := leases.Patch(ctx, edge.LeaseElection, types.MergePatchType, fmt.Appendf(nil,
+				`{"spec":{"holderIdentity":%q,"leaseDurationSeconds":10,"leaseTransitions":%d,"renewTime":%q}}`,
+				name, transitions, time.Now().UTC().Format(metav1.RFC3339Micro)), metav1.PatchOptions{})
+			if apierrors.IsForbidden(err) && strings.Contains(err.Error(), "stays vacant") {
+				return false, nil
+			}
+			return true, err
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
