@@ -674,6 +674,7 @@ func TestForwarderWrites(t *testing.T) {
 	report.Annotations[edge.AnnotationReachedNodes], *report.Spec.HolderIdentity = "", "fw-2"
 	report.Spec.LeaseTransitions = new(int32(7))
 	expect(t, "another leader's report", as.Update(t.Context(), report), "")
+	laterReports(t, as, report)
 	report.Labels[edge.LabelNodePool] = "fx"
 	expect(t, "a report that changes its pool", as.Update(t.Context(), report), "labels")
 

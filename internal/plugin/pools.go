@@ -159,7 +159,7 @@ func describe(p *Pool, c *v1alpha1.YurtCoordinator) {
 func kubeletsOf(o Objects, pool string) map[edge.NodeName]edge.KubeletWay {
 	if o.Within == "" {
 		report := o.Leases[edge.PoolName(pool).ReportLease()]
-		return edge.SplitKubelets(report.Annotations[edge.AnnotationKubelet])
+		return edge.SplitKubelets(edge.ReportOf(&report)[edge.AnnotationKubelet])
 	}
 	all := map[edge.NodeName]edge.KubeletWay{}
 	for name, lease := range o.Leases {
@@ -174,7 +174,7 @@ func kubeletsOf(o Objects, pool string) map[edge.NodeName]edge.KubeletWay {
 func hubVersionsOf(o Objects, pool string) map[edge.NodeName]string {
 	if o.Within == "" {
 		report := o.Leases[edge.PoolName(pool).ReportLease()]
-		return edge.SplitVersions(report.Annotations[edge.AnnotationHubVersion])
+		return edge.SplitVersions(edge.ReportOf(&report)[edge.AnnotationHubVersion])
 	}
 	all := map[edge.NodeName]string{}
 	for name, lease := range o.Leases {

@@ -192,6 +192,8 @@ func TestVersionsOfPools(t *testing.T) {
 	}
 	report, own, none := aLease("a1", time.Minute, false), aLease("a1", 0, false), aLease("a2", 0, false)
 	report.Annotations = map[string]string{edge.AnnotationHubVersion: "v0.2.0=a1;a2,newest=a3"}
+	former := aLease("a1", time.Minute, false) // whose leader has left what another said
+	former.Annotations = map[string]string{edge.AnnotationHubVersion: "v0.2.0=a1", edge.AnnotationReportBy: "a9/1"}
 	own.Annotations = map[string]string{edge.AnnotationHubVersion: "v0.2.0"}
 	none.Annotations = map[string]string{edge.AnnotationHubVersion: "newest"}
 	for name, test := range map[string]struct {
@@ -203,6 +205,10 @@ func TestVersionsOfPools(t *testing.T) {
 			Coordinators: []v1alpha1.YurtCoordinator{accepted, refused},
 			Leases:       map[string]coordinationv1.Lease{"yurt-coordinator-a": report},
 		}, map[edge.NodeName]string{"a1": "v0.2.0", "a2": "v0.2.0"}, []string{"v0.2.0-k1.36.3", "v0.1.0-k1.36.3"}},
+		"the cloud, by a leader of a former release": {Objects{
+			Coordinators: []v1alpha1.YurtCoordinator{accepted, refused},
+			Leases:       map[string]coordinationv1.Lease{"yurt-coordinator-a": former},
+		}, map[edge.NodeName]string{}, []string{"v0.2.0-k1.36.3", "v0.1.0-k1.36.3"}},
 		"a coordinator": {Objects{
 			Within: "a", Leases: map[string]coordinationv1.Lease{"a1": own, "a2": none},
 		}, map[edge.NodeName]string{"a1": "v0.2.0"}, nil},

@@ -260,6 +260,7 @@ func (r *Reporter) tell(
 	lease.Spec.LeaseTransitions = ptr.To(transitions)
 	lease.Spec.LeaseDurationSeconds = ptr.To(int32(2 * every / time.Second))
 	lease.Spec.RenewTime = ptr.To(metav1.NowMicro())
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationReportBy, edge.ReportBy(lease))
 	written, err := leases.Update(ctx, lease, metav1.UpdateOptions{})
 	if apierrors.IsConflict(err) {
 		return nil, errors.New("somebody else has just written it") // another leader did: this hub will soon learn of it

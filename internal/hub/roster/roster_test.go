@@ -326,6 +326,9 @@ func TestRun(t *testing.T) {
 			if there && (!ok || hubs.Term != 7 || hubs.Links["up"] != len(nodes) || hubs.NewestSettings != 4) {
 				t.Errorf("of the hubs of %v the cloud was told %+v, %t", nodes, hubs, ok)
 			}
+			if by := lease.Annotations[edge.AnnotationReportBy]; by != edge.ReportBy(lease) || !strings.HasSuffix(by, "/7") {
+				t.Errorf("it is written by %q, which a later leader's would be as well", by)
+			}
 			return ptr.Deref(lease.Spec.HolderIdentity, "") + ": " + lease.Annotations[edge.AnnotationReachedNodes]
 		}
 		var filled atomic.Pointer[map[string]edge.Filling]
