@@ -45,6 +45,11 @@ const (
 	// most is how many looks wait to be judged, and how many objects of one list are looked at again.
 	most = 64
 
+	// youngPool and oldPool are the parts of a period after which a follower asks who else compares: first soon after there is a
+	// leader, then half as often each time. A pool that has just started shows its nodes one by one, and each follower
+	// would compare for those that it does not see: in a pool of ten, four times what all may together.
+	youngPool, oldPool = 60, 4
+
 	// tellEvery is how often the same lie of the same leader is told.
 	tellEvery = time.Hour
 )
@@ -188,7 +193,8 @@ type state struct {
 	*Comparer
 	leader    role.Standing
 	followers []edge.NodeName
-	asked     time.Time // when followers were last asked for; zero: they are not known for this leader
+	ask       time.Time     // when to ask for the followers
+	askEvery  time.Duration // how long after that to ask again
 	next      time.Time // when the next object is drawn
 	purse     purse
 	spent     int64
@@ -243,19 +249,20 @@ func (s *state) step(ctx context.Context, now time.Time) {
 		return
 	}
 	if standing != s.leader {
-		s.leader, s.asked = standing, time.Time{}
+		s.leader, s.ask, s.askEvery = standing, now.Add(timing.Period/youngPool), timing.Period/youngPool
 		maps.DeleteFunc(s.told, func(_ tale, at time.Time) bool { return now.Sub(at) >= tellEvery })
 	}
 	s.learn()
 	s.judgeAll(ctx, now)
-	if s.asked.IsZero() || now.Sub(s.asked) >= timing.Period/4 {
+	if !now.Before(s.ask) {
 		followers, err := s.cfg.Followers(ctx, standing.Leader)
 		if err != nil {
 			klog.FromContext(ctx).V(1).Info("Can't tell who else compares", "err", err)
 			return
 		}
 		slices.Sort(followers)
-		s.followers, s.asked = followers, now
+		s.followers, s.ask = followers, now.Add(s.askEvery)
+		s.askEvery = min(2*s.askEvery, timing.Period/oldPool)
 	}
 	own := slices.Index(s.followers, s.cfg.Node)
 	if own < 0 {

@@ -45,6 +45,7 @@ type world struct {
 	timing   Timing
 	registry []*prometheus.Registry
 	past     []snapshot
+	apart    time.Duration // between one node's first heartbeat and the next one's
 }
 
 type snapshot struct {
@@ -95,6 +96,7 @@ func object(k stream.Key, revision edge.Revision, content string) stream.Object 
 func (w *world) start(followers int) {
 	ctx, cancel := context.WithCancel(klog.NewContext(w.t.Context(), klog.Logger{}))
 	var all sync.WaitGroup
+	began := time.Now()
 	var nodes []edge.NodeName
 	for i := range followers {
 		nodes = append(nodes, edge.NodeName(fmt.Sprintf("n%d", i+1)))
@@ -105,7 +107,11 @@ func (w *world) start(followers int) {
 		w.standing, w.registry = append(w.standing, standing), append(w.registry, registry)
 		c := New(Config{
 			Node: node, Standing: standing, CloudLink: live.NewValue(link.Up), Resources: w.resources,
-			Followers: func(context.Context, edge.NodeName) ([]edge.NodeName, error) { return slices.Clone(nodes), nil },
+			Followers: func(context.Context, edge.NodeName) ([]edge.NodeName, error) {
+				return slices.DeleteFunc(slices.Clone(nodes), func(other edge.NodeName) bool {
+					return other != node && time.Since(began) < time.Duration(slices.Index(nodes, other))*w.apart
+				}), nil
+			},
 			Timing:    func() Timing { w.mu.Lock(); defer w.mu.Unlock(); return w.timing },
 			Spent:     func() int64 { w.mu.Lock(); defer w.mu.Unlock(); return w.spent / int64(followers) },
 			Tell:      w.tell, Metrics: registry,
@@ -394,6 +400,24 @@ func TestASingleOne(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestYoungPool: ten followers that see each other one by one look at no more in the first hour than a pool may, give or take
+// what is drawn at random.
+func TestYoungPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 100)
+		w.apart = 10 * time.Second
+		w.start(10)
+		defer w.end()
+		time.Sleep(w.timing.Period)
+		synctest.Wait()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if looks, may := w.asked["one"]+w.asked["count"], looksFor(100)+countsEach; looks < may/2 || looks > may*2 {
+			t.Errorf("looked %d times in an hour, where a pool may %d times", looks, may)
+		}
+	})
 }
 
 // TestWithheld: a coordinator that does not come on, though it is said to be current, is told of, too.
