@@ -64,13 +64,8 @@ func (r *Release) charts(_ context.Context, out io.Writer, work string) error {
 		return err
 	}
 	r.digests[chartRepository] = digest.String()
-	fmt.Fprintf(out, "%s@%s\n", r.chartName(), digest)
-	return oci.WriteLayout(filepath.Join(work, layoutsDir, "chart"), oci.Named{Name: r.chartName(), Image: image})
-}
-
-// chartName is the chart's name in a registry.
-func (r *Release) chartName() string {
-	return r.Registry + "/" + chartRepository + ":" + strings.TrimPrefix(r.Version, "v")
+	fmt.Fprintf(out, "%s@%s\n", r.called(chartRepository), digest)
+	return oci.WriteLayout(filepath.Join(work, layoutsDir, "chart"), oci.Named{Name: r.called(chartRepository), Image: image})
 }
 
 // artifact is what a registry gets that is no image: a configuration and layers.
@@ -124,7 +119,8 @@ func (c configured) Digest() (v1.Hash, error) { return partial.Digest(c) }
 // Size implements v1.Image.
 func (c configured) Size() (int64, error) { return partial.Size(c) }
 
-// payload is what cosign signs of an image: which it is, and where.
+// payload is what cosign signs of an image: which it is, and where; and, as an annotation, its tag: a digest alone does not say
+// which version it is of, and an older one is signed as well.
 type payload struct {
 	Critical struct {
 		Identity struct {
@@ -135,7 +131,9 @@ type payload struct {
 		} `json:"image"`
 		Type string `json:"type"`
 	} `json:"critical"`
-	Optional map[string]string `json:"optional"`
+	Optional struct {
+		Tag string `json:"tag"`
+	} `json:"optional"`
 }
 
 // imageSignatures makes the signatures of all that a registry gets, where cosign looks for them.
@@ -143,7 +141,7 @@ func (r *Release) imageSignatures(_ context.Context, _ io.Writer, work string) e
 	for _, name := range r.repositories() {
 		var p payload
 		p.Critical.Identity.Reference, p.Critical.Image.Digest = r.Registry+"/"+name, r.digests[name]
-		p.Critical.Type = "cosign container image signature"
+		p.Critical.Type, p.Optional.Tag = "cosign container image signature", r.tag(name)
 		content, err := json.Marshal(p)
 		if err != nil {
 			return err
@@ -198,7 +196,7 @@ func (r *Release) pushRelease(ctx context.Context, out io.Writer) error {
 	for _, p := range imagePrograms {
 		all = append(all, pushed{filepath.Join(r.Out, layoutsDir, p.name), r.called(p.name)})
 	}
-	return push(ctx, out, slices.Concat(all, []pushed{{filepath.Join(r.Out, layoutsDir, "chart"), r.chartName()}}))
+	return push(ctx, out, slices.Concat(all, []pushed{{filepath.Join(r.Out, layoutsDir, "chart"), r.called(chartRepository)}}))
 }
 
 // crane pushes layouts. As a program of its own, since what it brings to read Docker's credentials is more than all that

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
@@ -107,13 +108,16 @@ func (r *Release) sboms(work, name string) error {
 	return nil
 }
 
-// called is the name of a program's image.
+// called is the name of a program's image, or of the chart.
 func (r *Release) called(name string) string { return r.Registry + "/" + name + ":" + r.tag(name) }
 
-// tag is that of a program's image.
+// tag is that of a program's image, or of the chart.
 func (r *Release) tag(name string) string {
-	if name == coordinator {
+	switch name {
+	case coordinator:
 		return version.CoordinatorTag(r.Version, r.kubernetes)
+	case chartRepository:
+		return strings.TrimPrefix(r.Version, "v")
 	}
 	return r.Version
 }

@@ -231,7 +231,7 @@ func (r *Release) documents(_ context.Context, _ io.Writer, work string) error {
 	return nil
 }
 
-// sign writes the list of all files, its signature, and the key by which that is verified.
+// sign writes the list of all files and images, its signature, and the key by which that is verified.
 func (r *Release) sign(work string) error {
 	sums := signed.Sums{}
 	entries, err := os.ReadDir(work)
@@ -248,6 +248,9 @@ func (r *Release) sign(work string) error {
 		}
 		sums[e.Name()] = sumOf(content)
 	}
+	for _, p := range imagePrograms { // by which a node knows the image that it is to run
+		sums[signed.ImageName(p.name, r.tag(p.name))] = strings.TrimPrefix(r.digests[p.name], "sha256:")
+	}
 	text := []byte(sums.String())
 	signature, err := signed.Sign(r.Key, text)
 	if err != nil {
@@ -257,8 +260,12 @@ func (r *Release) sign(work string) error {
 	if err != nil {
 		return err
 	}
+	bundle, err := bundled(text, signature, public)
+	if err != nil {
+		return err
+	}
 	for name, content := range map[string][]byte{
-		signed.SumsFile: text, signed.SignatureFile: signature, KeyFile: public,
+		signed.SumsFile: text, signed.SignatureFile: signature, BundleFile: bundle, KeyFile: public,
 	} {
 		if err := os.WriteFile(filepath.Join(work, name), content, 0o644); err != nil {
 			return err

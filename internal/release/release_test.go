@@ -3,6 +3,7 @@ package release
 import (
 	"bytes"
 	"crypto/ecdsa"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io"
@@ -122,7 +123,7 @@ func TestMake(t *testing.T) {
 	for _, name := range differing(files, others) {
 		// What has the hub's image in it has a signature in it; the chart has the digests of two others.
 		signs := strings.HasPrefix(name, layoutsDir+"/yurthub") || strings.Contains(name, "-signature/") ||
-			slices.Contains([]string{"yurthub-v0.2.0.oci.tar", signed.SumsFile, signed.SignatureFile, KeyFile}, name)
+			slices.Contains([]string{"yurthub-v0.2.0.oci.tar", signed.SumsFile, signed.SignatureFile, BundleFile, KeyFile}, name)
 		if !signs {
 			t.Errorf("%s depends on the key", name)
 		}
@@ -137,7 +138,7 @@ func TestMake(t *testing.T) {
 
 func hasAll(t *testing.T, files map[string]string) {
 	want := []string{
-		"CHANGELOG.md", "LICENSE", signed.SumsFile, signed.SignatureFile, KeyFile, VEXFile, "krew-yurt.yaml",
+		"CHANGELOG.md", "LICENSE", signed.SumsFile, signed.SignatureFile, BundleFile, KeyFile, VEXFile, "krew-yurt.yaml",
 		"yurt-coordinator-0.2.0.tgz", "yurthub-v0.2.0.oci.tar", "coordinator-controller-v0.2.0.oci.tar",
 	}
 	for _, platform := range []string{"linux-amd64", "linux-arm64"} {
@@ -171,7 +172,8 @@ func isSigned(t *testing.T, r Release, files map[string]string) {
 		t.Fatal(err)
 	}
 	for name, content := range files {
-		if strings.Contains(name, "/") || name == signed.SumsFile || name == signed.SignatureFile || name == KeyFile {
+		notListed := []string{signed.SumsFile, signed.SignatureFile, BundleFile, KeyFile}
+		if strings.Contains(name, "/") || slices.Contains(notListed, name) {
 			continue
 		}
 		if sums[name] != sumOf([]byte(content)) {
@@ -179,8 +181,26 @@ func isSigned(t *testing.T, r Release, files map[string]string) {
 		}
 		delete(sums, name)
 	}
+	for _, p := range imagePrograms {
+		name := signed.ImageName(p.name, r.tag(p.name))
+		if "sha256:"+sums[name] != r.digests[p.name] {
+			t.Errorf("the list has %q of %s, want %s", sums[name], name, r.digests[p.name])
+		}
+		delete(sums, name)
+	}
 	if len(sums) > 0 {
 		t.Errorf("the list has %v, which are not there", sums)
+	}
+	bundle := decoded[struct {
+		MessageSignature struct {
+			MessageDigest struct{ Digest []byte }
+			Signature     string
+		}
+	}](t, []byte(files[BundleFile])).MessageSignature
+	text := []byte(files[signed.SumsFile])
+	err = keys.Verify(text, []byte(bundle.Signature))
+	if err != nil || hex.EncodeToString(bundle.MessageDigest.Digest) != sumOf(text) {
+		t.Errorf("the bundle has %+v: %v", bundle, err)
 	}
 	within := files["yurthub-v0.2.0.oci.tar"]
 	if within == "" {
@@ -291,9 +311,6 @@ func isPushed(t *testing.T, r Release, url string) {
 	for _, name := range r.repositories() {
 		p := puller{t, url + "/v2/edge/" + name}
 		tag := r.tag(name)
-		if name == chartRepository {
-			tag = "0.2.0"
-		}
 		digest := digestOf(t, p.get("manifests", tag))
 		if digest != r.digests[name] {
 			t.Errorf("%s has %s, want %s", name, digest, r.digests[name])
@@ -307,7 +324,8 @@ func isPushed(t *testing.T, r Release, url string) {
 			t.Errorf("%s: %v", name, err)
 		}
 		says := decoded[payload](t, content)
-		if says.Critical.Image.Digest != digest || says.Critical.Identity.Reference != r.Registry+"/"+name {
+		is := says.Critical
+		if is.Image.Digest != digest || is.Identity.Reference != r.Registry+"/"+name || says.Optional.Tag != tag {
 			t.Errorf("%s is signed as %+v", name, says)
 		}
 	}

@@ -47,6 +47,9 @@ type Config struct {
 	// ReleaseKey is a file with public keys of releases: what they have signed may be put in the program's place from the cloud.
 	ReleaseKey string
 	releaseKey string // what it has
+	// ReleaseList is a release's list of files, which its key has signed: Binary and Image must be in it.
+	ReleaseList         string
+	list, listSignature string // what it and the file beside it have
 	// Agents has the node's agents go through yurthub, too: see agents.
 	Agents bool
 	// Wait is how many seconds yurthub may take until it works.
@@ -80,6 +83,9 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.ReleaseKey, "release-key", "",
 		"file with the public keys of releases, in PEM: the cloud may then upgrade yurthub to what they have signed, and to "+
 			"nothing else; default: as it was before, at first not at all")
+	fs.StringVar(&c.ReleaseList, "release-list", "",
+		"file SHA256SUMS of a release, with SHA256SUMS.sig beside it: the program, and the image of --static-pod, must be in "+
+			"it, and it must be signed with --release-key; the static Pod then names the image by its digest")
 	fs.BoolVar(&c.Agents, "agents", true,
 		"also send kube-proxy, CoreDNS, flannel and all new Pods through yurthub, if it gets a certificate for that; restarts "+
 			"the containers of those three once")

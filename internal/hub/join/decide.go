@@ -62,6 +62,10 @@ func decide(c *Config, f *facts) (*plan, error) {
 	if err := c.isPlain(p.node, servers, out); err != nil {
 		return nil, err
 	}
+	image, err := heldToRelease(c, f)
+	if err != nil {
+		return nil, err
+	}
 	if out.proxy != "" {
 		p.proxy = out.proxy + "\n"
 	}
@@ -76,7 +80,7 @@ func decide(c *Config, f *facts) (*plan, error) {
 	p.dropin = dropin(c)
 	p.unit = strings.Replace(node.Unit, "\nExecStart=/usr/local/bin/yurthub ", "\nExecStart="+c.Binary+" ", 1)
 	if c.Image != "" {
-		p.pod, p.manifest = f.pod(), manifest(c, f, p.settings, serving)
+		p.pod, p.manifest = f.pod(), manifest(f, image, p.settings, serving)
 	}
 	p.upgrades = decideUpgrades(c, f, p.pod, or(others["port"], "10261"))
 	return p, nil
@@ -343,9 +347,9 @@ func elsewhere(f *facts, serving string) string {
 
 // manifest is the static Pod. It names the settings' sum: kubelet starts another Pod when the file changes. Lines with a mark are
 // for some nodes only.
-func manifest(c *Config, f *facts, settings, serving string) string {
+func manifest(f *facts, image, settings, serving string) string {
 	other := elsewhere(f, serving)
-	text := strings.NewReplacer("@IMAGE@", c.Image, "@SETTINGS@", sum(settings), "@SERVING@", other).Replace(node.Pod)
+	text := strings.NewReplacer("@IMAGE@", image, "@SETTINGS@", sum(settings), "@SERVING@", other).Replace(node.Pod)
 	marks := []struct {
 		mark string
 		here bool

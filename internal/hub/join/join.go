@@ -88,7 +88,7 @@ func (j *joiner) prepare() error {
 	if err := mayChange(j.root); err != nil {
 		return err
 	}
-	if err := errors.Join(j.cfg.readProxy(), j.cfg.readReleaseKey()); err != nil {
+	if err := errors.Join(j.cfg.readProxy(), j.cfg.readReleaseKey(), j.cfg.readReleaseList()); err != nil {
 		return err
 	}
 	f, err := look(&j.cfg, j.system)
