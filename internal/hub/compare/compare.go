@@ -195,7 +195,7 @@ type state struct {
 	followers []edge.NodeName
 	ask       time.Time     // when to ask for the followers
 	askEvery  time.Duration // how long after that to ask again
-	next      time.Time // when the next object is drawn
+	next      time.Time     // when the next object is drawn
 	purse     purse
 	spent     int64
 	pending   []*look // wait to be judged

@@ -112,9 +112,9 @@ func (w *world) start(followers int) {
 					return other != node && time.Since(began) < time.Duration(slices.Index(nodes, other))*w.apart
 				}), nil
 			},
-			Timing:    func() Timing { w.mu.Lock(); defer w.mu.Unlock(); return w.timing },
-			Spent:     func() int64 { w.mu.Lock(); defer w.mu.Unlock(); return w.spent / int64(followers) },
-			Tell:      w.tell, Metrics: registry,
+			Timing: func() Timing { w.mu.Lock(); defer w.mu.Unlock(); return w.timing },
+			Spent:  func() int64 { w.mu.Lock(); defer w.mu.Unlock(); return w.spent / int64(followers) },
+			Tell:   w.tell, Metrics: registry,
 		})
 		all.Go(func() {
 			if err := c.Run(ctx); err != nil {

@@ -116,6 +116,12 @@ func (m Machine) Patience() time.Duration {
 	return min(max(2*m.trip.timeout(), m.cfg.MinPatience), m.cfg.MaxPatience)
 }
 
+// Doubtful reports whether the link counts as up, though a question has been open, and nothing has arrived, for longer than an
+// answer takes.
+func (m Machine) Doubtful(at time.Time) bool {
+	return m.state == Up && !m.asked.IsZero() && at.Sub(later(m.asked, m.heard)) > m.trip.timeout()
+}
+
 // Next returns what to do next.
 func (m Machine) Next() Next {
 	switch {

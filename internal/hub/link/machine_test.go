@@ -163,6 +163,29 @@ func TestPatienceFollowsTheRoundTrip(t *testing.T) {
 	}
 }
 
+func TestDoubtful(t *testing.T) {
+	up := []Event{probed(0, Get), ok(0.1, Get)}
+	asked := append(slices.Clip(up), probed(2.7, Knock))
+	for name, tc := range map[string]struct {
+		events []Event
+		at     float64
+		want   bool
+	}{
+		"nothing is asked":                     {up, 100, false},
+		"the answer may be on its way":         {asked, 2.9, false},
+		"it is late":                           {asked, 4.5, true},
+		"something arrived, and was no answer": {append(slices.Clip(asked), heard(4)), 4.2, false},
+		"… a while ago":                        {append(slices.Clip(asked), heard(4)), 5.5, true},
+		"answered":                             {append(slices.Clip(asked), ok(4.4, Knock)), 4.5, false},
+		"down":                                 {append(slices.Clip(asked), tick(20)), 20, false},
+		"not known":                            {[]Event{probed(0, Get)}, 3, false},
+	} {
+		if got := after(NewMachine(Standard(), epoch), tc.events...).Doubtful(at(tc.at)); got != tc.want {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
 func TestFlappingRaisesTheBar(t *testing.T) {
 	m := after(NewMachine(Standard(), epoch), probed(0, Get), ok(0, Get))
 	now := 0.0

@@ -344,18 +344,30 @@ func (m *Monitor) believedLocked() State {
 	return Failing
 }
 
-// next takes in what was heard, and returns what to do and how long to wait for it.
-func (m *Monitor) next() (next Next, wait time.Duration) {
+// Doubtful reports whether the link counts as up, though a question has been open, and nothing has arrived, for longer than an
+// answer takes. It is up again, or down, within Timing.Trust.
+func (m *Monitor) Doubtful() bool {
+	machine := m.listen()
+	return machine.Doubtful(m.cfg.Clock.Now())
+}
+
+// listen takes in what was heard, and returns the machine.
+func (m *Monitor) listen() Machine {
 	var heard time.Time
 	if m.cfg.Heard != nil {
 		heard = m.cfg.Heard()
 	}
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	if !heard.IsZero() {
 		m.machine = m.machine.Step(Event{Kind: Heard, At: heard})
 	}
-	machine := m.machine
-	m.mu.Unlock()
+	return m.machine
+}
+
+// next takes in what was heard, and returns what to do and how long to wait for it.
+func (m *Monitor) next() (next Next, wait time.Duration) {
+	machine := m.listen()
 	next = machine.Next()
 	wait = next.At.Sub(m.cfg.Clock.Now())
 	if machine.State() == Down && next.Do == Probe && wait > 0 {

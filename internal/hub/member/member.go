@@ -182,7 +182,7 @@ func (m *Membership) elect() error {
 		proof := prove(cloud, m.cfg.Pool)
 		c.elector = role.New(role.Config{
 			Node: m.cfg.Node, Cloud: m.home.Campaign(i), Coordinator: c.upstream.Link(), Leases: c.leases,
-			Lead: role.Together(duties...), Metrics: c.metrics,
+			Lead: role.Together(duties...), Metrics: c.metrics, Doubtful: m.cfg.Cloud.Doubtful,
 			Prove: func(ctx context.Context) error {
 				if m.home.At().Get() != i {
 					return nil // it has, or it would not lead at home

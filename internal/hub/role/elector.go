@@ -38,6 +38,9 @@ type Config struct {
 	// Prove fails unless the cloud lets this hub do the leader's duty. It is asked before each campaign. nil means that
 	// nothing needs proof.
 	Prove func(ctx context.Context) error
+	// Doubtful reports whether the cloud leaves a question unanswered, though its link still counts as up. Such a hub takes no
+	// term: its link may be down, and another's is not. nil means that it never does.
+	Doubtful func() bool
 	// Metrics takes the metrics of the role. nil means that nobody sees them.
 	Metrics prometheus.Registerer
 }
@@ -254,7 +257,7 @@ func (k *Elector) candidacy(ctx context.Context, events chan<- Event) error {
 	logger := klog.FromContext(ctx)
 	l := &lock{
 		leases: k.config.Leases.Leases(edge.NamespaceSystem), board: k.board,
-		identity: k.config.Node, instance: k.instance, fence: &fence{}, tenure: &k.tenure,
+		identity: k.config.Node, instance: k.instance, fence: &fence{}, tenure: &k.tenure, doubtful: k.config.Doubtful,
 	}
 	won := make(chan *coordinationv1.Lease, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{

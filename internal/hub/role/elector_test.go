@@ -41,6 +41,7 @@ type hub struct {
 	leading bool // between the duty's start and its return
 	task    func(context.Context, edge.Term) error
 	unfit   error // what proof ends with
+	doubts  bool  // the cloud does not answer
 	proofs  int
 }
 
@@ -49,6 +50,18 @@ func (h *hub) prove(context.Context) error {
 	defer h.mu.Unlock()
 	h.proofs++
 	return h.unfit
+}
+
+func (h *hub) doubtful() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.doubts
+}
+
+func (h *hub) isDoubtful(doubts bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.doubts = doubts
 }
 
 func (h *hub) isUnfit(err error) {
@@ -113,7 +126,7 @@ func (p *pool) start(name string, node edge.NodeName) *hub {
 	}
 	h.keeper = New(Config{
 		Node: node, Cloud: h.cloud, Coordinator: h.coordinator, Leases: p.server.Client(name), Lead: h.lead, Prove: h.prove,
-		Metrics: prometheus.NewRegistry(),
+		Doubtful: h.doubtful, Metrics: prometheus.NewRegistry(),
 	})
 	h.keeper.instance = name
 	logger := ktesting.NewLogger(p.t, ktesting.NewConfig())
@@ -435,6 +448,41 @@ func TestALateRightIsUsedSoon(t *testing.T) {
 		h.isUnfit(nil)
 		if _, took := p.until("", 10*time.Second); took > 5*time.Second {
 			t.Errorf("it leads %s after it may", took)
+		}
+	})
+}
+
+// TestADoubtfulHubTakesNoTerm: where the cloud leaves a hub's question unanswered, the hub goes on with a term that it has, but
+// takes none, until there is an answer.
+func TestADoubtfulHubTakesNoTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPool(t, "n1", "n2", "n3")
+		defer p.stop()
+		leader, _ := p.until("", 5*time.Second)
+		leader.isDoubtful(true)
+		p.pass(time.Minute)
+		if l := p.leaders(); !slices.Equal(l, []string{leader.name}) {
+			t.Fatalf("%v lead, want %s, whose term it is", l, leader.name)
+		}
+		var others []*hub
+		for _, h := range p.hubs {
+			if h != leader {
+				others = append(others, h)
+			}
+		}
+		others[0].isDoubtful(true)
+		p.server.Cut(leader.name)
+		if next, took := p.until(leader.name, 10*time.Second); next != others[1] || took > 5*time.Second {
+			t.Errorf("%s leads after %v, want %s", next.name, took, others[1].name)
+		}
+		p.server.Cut(others[1].name)
+		p.pass(10 * time.Second)
+		if l := p.leaders(); len(l) > 0 {
+			t.Errorf("%v lead, in doubt or out of reach", l)
+		}
+		others[0].isDoubtful(false)
+		if _, took := p.until("", time.Second); took > 500*time.Millisecond {
+			t.Errorf("led %v after the answer", took)
 		}
 	})
 }

@@ -29,6 +29,7 @@ const AnnotationInstance = "openyurt.io/hub-instance"
 var (
 	errTermOver = errors.New("the election Lease is no longer this term's")
 	errNoBase   = errors.New("the election Lease has not been read yet")
+	errDoubtful = errors.New("the cloud has not answered for a moment: this hub leaves the election Lease to others")
 	errVacant   = errors.New("the election Lease is missing, and its last holder may not know yet")
 )
 
@@ -42,6 +43,7 @@ type lock struct {
 	instance string
 	fence    *fence
 	tenure   *tenure
+	doubtful func() bool // see Config; may be nil
 
 	base    *coordinationv1.Lease // as last read or written here: what the next write must replace
 	suspect bool                  // a write was refused or unanswered: the board may be behind
@@ -207,8 +209,11 @@ func transitions(lease *coordinationv1.Lease) int32 {
 // Create creates the Lease, held by this hub, but not within a term: the term ended with its Lease, and whoever leads
 // next starts a new count.
 func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	if l.term != nil {
+	switch {
+	case l.term != nil:
 		return errTermOver
+	case l.doubts():
+		return errDoubtful
 	}
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceSystem, Name: edge.LeaseElection},
@@ -228,12 +233,17 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 		return errTermOver
 	case l.term != nil && time.Since(l.sent) < renewEvery:
 		return nil
+	case l.term == nil && l.doubts():
+		return errDoubtful
 	}
 	lease := l.base.DeepCopy()
 	return l.write(ctx, lease, record, func(ctx context.Context) (*coordinationv1.Lease, error) {
 		return l.leases.Update(ctx, lease, metav1.UpdateOptions{})
 	})
 }
+
+// doubts reports whether this hub must not take a term now.
+func (l *lock) doubts() bool { return l.doubtful != nil && l.doubtful() }
 
 func (l *lock) write(ctx context.Context, lease *coordinationv1.Lease, record resourcelock.LeaderElectionRecord,
 	send func(context.Context) (*coordinationv1.Lease, error),

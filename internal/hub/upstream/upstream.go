@@ -212,6 +212,21 @@ func (u *Upstream) Moved() {
 // works, and is to be used for all.
 func (u *Upstream) Link() *live.Value[link.State] { return u.link }
 
+// Doubtful reports whether the link counts as up, though each server that does leaves a question unanswered for longer than its
+// answers take.
+func (u *Upstream) Doubtful() bool {
+	doubtful := false
+	for _, s := range u.servers {
+		if s.state() == link.Up {
+			if !s.monitor.Doubtful() {
+				return false
+			}
+			doubtful = true
+		}
+	}
+	return doubtful
+}
+
 // Servers returns the servers' addresses, HOST:PORT.
 func (u *Upstream) Servers() (all []string) {
 	for _, s := range u.servers {
