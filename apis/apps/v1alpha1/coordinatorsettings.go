@@ -5,45 +5,45 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// CoordinatorSettings are the settings of the coordinators of the selected pools, and of whether there is one. A field that is
+// CoordinatorSettings are the settings of the selected pools' coordinators, and of whether a pool has one. A field that is
 // left out is not set.
 type CoordinatorSettings struct {
-	// create is Always where each pool that can have a coordinator gets one: a YurtCoordinator is made for it, unless it has one
-	// already, and removed when this no longer says Always. OnRequest is what holds otherwise: somebody makes YurtCoordinators.
+	// create: with Always, each pool that can have a coordinator gets a YurtCoordinator, unless it already has one. It is removed
+	// when this is no longer Always. With OnRequest, the default, somebody must create YurtCoordinators.
 	// +optional
 	Create CreateCoordinators `json:"create,omitempty"`
 
-	// minNodes is how many nodes a pool must have before it gets a coordinator, by default three. With one or two a coordinator
-	// can't promise what it is for: see docs/small-pools.md. A pool that has a coordinator keeps it.
+	// minNodes is how many nodes a pool must have before it gets a coordinator, by default three. With one or two nodes, a
+	// coordinator has limits: see docs/small-pools.md. A pool that has a coordinator keeps it.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	MinNodes *int32 `json:"minNodes,omitempty"`
 
-	// replicas is how many coordinators a pool has, 1 to 3, each on a node of its own, where its YurtCoordinator does not say
-	// it; by default one. A pool has no more of them than nodes.
+	// replicas is how many coordinators a pool has, 1 to 3, each on a different node, if its YurtCoordinator does not set it;
+	// by default one. A pool has no more coordinators than nodes.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=3
 	Replicas *int32 `json:"replicas,omitempty"`
 
-	// release pins which release of ours the coordinators are of, and the Kubernetes that they are made from, as their image's
-	// tag says it: v0.2.0-k1.36.3. They get the flags of that release, so they stay as they are when coordinator-controller
-	// becomes newer. By default it is the controller's own. One minor version back can be pinned: see docs/versions.md. A
-	// YurtCoordinator's spec.version comes before the Kubernetes of it.
+	// release pins our release of the coordinators, and the Kubernetes that they are made from, as in their image's tag:
+	// v0.2.0-k1.36.3. They get the flags of that release, so they stay as they are when coordinator-controller becomes newer.
+	// The default is the controller's own release. You can pin one minor version back: see docs/versions.md. A
+	// YurtCoordinator's spec.version overrides the Kubernetes version in it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=100
 	// +kubebuilder:validation:Pattern=`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?-k[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`
 	Release string `json:"release,omitempty"`
 
-	// paused holds all changes of the coordinators' workloads, in the midst of a rollout too, and creates and removes none
-	// because of create. Their certificates are renewed all the same, and a YurtCoordinator that somebody deletes is removed.
+	// paused stops all changes of the coordinators' workloads, even in the middle of a rollout, and create neither makes nor
+	// removes any. Their certificates are still renewed, and a YurtCoordinator that somebody deletes is removed.
 	// +optional
 	Paused *bool `json:"paused,omitempty"`
 
-	// extraArgs are more flags of yurt-coordinator, each as --name=value. Those that have a field here or that the workload sets
-	// itself are refused. The program ends at a flag that it does not know: the first coordinators then do not become Ready, and
-	// the others are left as they are.
+	// extraArgs are more flags of yurt-coordinator, each as --name=value. Flags that have a field here, or that the workload
+	// sets itself, are refused. The program ends at a flag that it does not know: the first coordinators then do not become
+	// Ready, and the others stay as they are.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
@@ -52,13 +52,13 @@ type CoordinatorSettings struct {
 	// +kubebuilder:validation:items:XValidation:rule="!self.matches('^--(addresses-file|bind-address|client-ca-file|config|data-dir|denied-users-file|etcd-quota-bytes|help|kubelet-certificate-authority|kubelet-client-certificate|kubelet-client-key|mirror-quota-bytes|node-name|own-quota-bytes|own-secrets|pool-addresses-file|pool-ca-file|pool-nodes-file|probe-port|secure-port|service-account-issuer|service-account-key-file|tls-cert-file|tls-private-key-file|v|version)=')",message="this flag is set by the workload itself, or by another field of spec.coordinator"
 	ExtraArgs []string `json:"extraArgs,omitempty"`
 
-	// ownSecrets takes the Secrets that the nodes' Pods use from hubs that bring them (hub.ownSecrets), and lets operators read
-	// them.
+	// ownSecrets makes coordinators accept the Secrets of the nodes' Pods from hubs that bring them (hub.ownSecrets), and lets
+	// operators read them.
 	// +optional
 	OwnSecrets *bool `json:"ownSecrets,omitempty"`
 
-	// mirrorQuota is how much the resources that the pool shares may take in memory, such as 256Mi; by default 128Mi. The memory
-	// limit grows with it, unless resources says one.
+	// mirrorQuota is how much memory the pool's shared resources may take, such as 256Mi; by default 128Mi. The memory limit
+	// grows with it, unless resources sets one.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="type(self) == string ? isQuantity(self) && quantity(self).compareTo(quantity('8Mi')) >= 0 && quantity(self).compareTo(quantity('16Gi')) <= 0 : self >= 8388608 && self <= 17179869184",message="use 8Mi to 16Gi"
 	MirrorQuota *resource.Quantity `json:"mirrorQuota,omitempty"`
@@ -68,7 +68,7 @@ type CoordinatorSettings struct {
 	// +kubebuilder:validation:XValidation:rule="type(self) == string ? isQuantity(self) && quantity(self).compareTo(quantity('8Mi')) >= 0 && quantity(self).compareTo(quantity('16Gi')) <= 0 : self >= 8388608 && self <= 17179869184",message="use 8Mi to 16Gi"
 	OwnQuota *resource.Quantity `json:"ownQuota,omitempty"`
 
-	// etcdQuota is how much all objects may take; by default 256Mi. The memory limit grows with it, unless resources says one.
+	// etcdQuota is how much all objects may take; by default 256Mi. The memory limit grows with it, unless resources sets one.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="type(self) == string ? isQuantity(self) && quantity(self).compareTo(quantity('8Mi')) >= 0 && quantity(self).compareTo(quantity('16Gi')) <= 0 : self >= 8388608 && self <= 17179869184",message="use 8Mi to 16Gi"
 	EtcdQuota *resource.Quantity `json:"etcdQuota,omitempty"`
@@ -79,18 +79,18 @@ type CoordinatorSettings struct {
 	// +kubebuilder:validation:Maximum=4
 	Verbosity *int32 `json:"verbosity,omitempty"`
 
-	// resources are requests and limits of the coordinator's container: what is given here is instead of the default for the same
+	// resources are requests and limits of the coordinator's container: each value here replaces the default for the same
 	// resource.
 	// +optional
 	Resources *CoordinatorResources `json:"resources,omitempty"`
 
-	// nodeSelector are labels that the coordinator's node must have. It is a node of the pool anyway.
+	// nodeSelector are labels that the coordinator's node must have. That node is always one of the pool.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	// +kubebuilder:validation:XValidation:rule="!('apps.openyurt.io/nodepool' in self)",message="a coordinator runs in its pool: leave apps.openyurt.io/nodepool out"
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 
-	// preferredNodes are names of nodes, the best first, that a coordinator is started on if they can take it. One that runs
+	// preferredNodes are names of nodes, the best first, on which a coordinator starts if they can run it. One that runs
 	// elsewhere stays there.
 	// +optional
 	// +listType=set
@@ -103,8 +103,8 @@ type CoordinatorSettings struct {
 	// +optional
 	NodeAffinity *corev1.NodeAffinity `json:"nodeAffinity,omitempty"`
 
-	// tolerations are of taints of nodes, besides those of the pool's own taints, which a coordinator tolerates anyway. Those
-	// of a dead node, and of one whose link is down, are decided elsewhere.
+	// tolerations are for taints of nodes, in addition to the pool's own taints, which a coordinator always tolerates. The
+	// tolerations for a dead node, and for one whose link is down, can't be set here.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16

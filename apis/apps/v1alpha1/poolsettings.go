@@ -6,9 +6,9 @@ import (
 	hub "yurtcoordinator/apis/hub/v1alpha1"
 )
 
-// PoolSettings says once what all hubs of the pools that it selects are to do and of which version they are, and how their
-// coordinators run. A pool may be selected by several: a setting is taken from the one with the highest priority that has it; of
-// equal priorities, from the older one.
+// PoolSettings sets once, for all pools that it selects, what their hubs do, which version these run, and how their coordinators
+// run. Several may select a pool: each setting comes from the one with the highest priority that has it; of equal priorities,
+// from the older one.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,path=poolsettings,singular=poolsettings,shortName=ps,categories=yurt
@@ -43,34 +43,34 @@ type PoolSettingsSpec struct {
 	// +kubebuilder:validation:items:MaxLength=63
 	Pools []string `json:"pools,omitempty"`
 
-	// nodepoolSelector selects NodePools by their labels, besides those that pools names. An empty one selects all.
+	// nodepoolSelector selects NodePools by their labels, in addition to those that pools names. An empty one selects all.
 	// +optional
 	NodePoolSelector *metav1.LabelSelector `json:"nodepoolSelector,omitempty"`
 
-	// priority decides which of several PoolSettings says a setting of a pool that they all select: the highest one.
+	// priority decides which of several PoolSettings that select a pool sets a setting: the one with the highest priority.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=-1000
 	// +kubebuilder:validation:Maximum=1000
 	Priority int32 `json:"priority,omitempty"`
 
-	// hub has the settings of the pools' hubs. A setting that a node has itself, by a flag or in its file, beats this one.
+	// hub has the settings of the pools' hubs. A node's own setting, by a flag or in its file, overrides this one.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!has(self.ownSecrets) || !self.ownSecrets || !has(self.ownObjects) || self.ownObjects",message="ownSecrets takes ownObjects: Secrets are brought for the Pods that are"
 	Hub hub.HubSettings `json:"hub,omitempty"`
 
-	// coordinator says how the pools' coordinators run, and whether a pool has one. What changes is taken over by a part of the
-	// coordinators at a time.
+	// coordinator says how the pools' coordinators run, and whether a pool has one. A change reaches a tenth of the coordinators
+	// at a time.
 	// +optional
 	Coordinator CoordinatorSettings `json:"coordinator,omitempty"`
 
-	// upgrade says of which version the pools' hubs are to be, and when they become so. What changes reaches a tenth of all pools
+	// upgrade says which version the pools' hubs should run, and when they are upgraded. A change reaches a tenth of all pools
 	// at a time, and one node of each.
 	// +optional
 	Upgrade UpgradeSettings `json:"upgrade,omitempty"`
 }
 
-// PoolSettingsStatus is what became of it.
+// PoolSettingsStatus is the state of a PoolSettings.
 type PoolSettingsStatus struct {
 	// observedGeneration is the generation of the spec that this status is about.
 	// +optional
@@ -84,27 +84,27 @@ type PoolSettingsStatus struct {
 	// +optional
 	Nodes int32 `json:"nodes"`
 
-	// updatedNodes is how many of the nodes have said that they run with all that their pool's PoolSettings say now.
+	// updatedNodes is how many of the nodes have reported that they run with all present settings of their pool.
 	// +optional
 	UpdatedNodes int32 `json:"updatedNodes"`
 
-	// generations says how many nodes run with which generation of this PoolSettings, by their last word: the newest eight.
-	// Nodes that run with an older one, with none of it, or have not said anything are not among them.
+	// generations says how many nodes run with which generation of this PoolSettings, by their last report: the newest eight.
+	// Nodes that run with an older one, without it, or that have not reported are not included.
 	// +optional
 	// +listType=map
 	// +listMapKey=generation
 	// +kubebuilder:validation:MaxItems=8
 	Generations []NodesOfGeneration `json:"generations,omitempty"`
 
-	// upgrade says how far the upgrade of the selected pools' hubs is; it is there only if spec.upgrade says something.
+	// upgrade says how far the upgrade of the selected pools' hubs is; it exists only if spec.upgrade is set.
 	// +optional
 	Upgrade *UpgradeStatus `json:"upgrade,omitempty"`
 
-	// conditions: Ready says whether all selected pools are told of it, Followed whether all of their nodes do as it says,
-	// CoordinatorsUpdated whether all of their coordinators run as it says, CoordinatorsCreated whether each of the pools has a
-	// coordinator, HubsUpgraded whether all of their hubs are of the version that they are to be of, Conflicting whether another
-	// of the same priority says something else about the same setting of the same pool. Those about coordinators and upgrades are
-	// there only if the spec says something about it.
+	// conditions: Ready says whether all selected pools have the settings, Followed whether all of their nodes apply them,
+	// CoordinatorsUpdated whether all of their coordinators run with them, CoordinatorsCreated whether each of the pools has a
+	// coordinator, HubsUpgraded whether all of their hubs run the version that is set for them, Conflicting whether another
+	// PoolSettings of the same priority has another value for the same setting of the same pool. Those about coordinators and
+	// upgrades exist only if the spec has such settings.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -121,18 +121,18 @@ type NodesOfGeneration struct {
 
 // The conditions of PoolSettings.
 const (
-	// PoolSettingsReady is true when all selected pools are told.
+	// PoolSettingsReady is true when all selected pools have the settings.
 	PoolSettingsReady = "Ready"
-	// PoolSettingsFollowed is true when all nodes of the selected pools do what their pool is told.
+	// PoolSettingsFollowed is true when all nodes of the selected pools apply their pool's settings.
 	PoolSettingsFollowed = "Followed"
-	// PoolSettingsCoordinatorsUpdated is true when the coordinators of the selected pools run as their settings say.
+	// PoolSettingsCoordinatorsUpdated is true when the coordinators of the selected pools run with their settings.
 	PoolSettingsCoordinatorsUpdated = "CoordinatorsUpdated"
 	// PoolSettingsCoordinatorsCreated is true when each pool that create: Always is about has a coordinator, or its
 	// YurtCoordinator.
 	PoolSettingsCoordinatorsCreated = "CoordinatorsCreated"
-	// PoolSettingsHubsUpgraded is true when the hubs of the selected pools are of the version that they are to be of.
+	// PoolSettingsHubsUpgraded is true when the hubs of the selected pools run the version that is set for them.
 	PoolSettingsHubsUpgraded = "HubsUpgraded"
-	// PoolSettingsConflicting is true while another PoolSettings of the same priority says something else.
+	// PoolSettingsConflicting is true while another PoolSettings of the same priority has another value.
 	PoolSettingsConflicting = "Conflicting"
 )
 

@@ -2,34 +2,34 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// UpgradeSettings say of which version the hubs of the selected pools are to be, and how they get there. A field that is left out
-// is not set. A node accepts only programs that a key has signed which was installed with its hub.
+// UpgradeSettings say which version the hubs of the selected pools should run, and how they are upgraded. A field that is left
+// out is not set. A node accepts only programs signed by a key that was installed with its hub.
 type UpgradeSettings struct {
-	// version is the release that the pools' hubs are to be of, such as v0.3.0. A lower one than they have is a way back, as far
-	// as the nodes let it. Without it nothing is changed.
+	// version is the release that the pools' hubs should run, such as v0.3.0. A lower version than they have takes them back, as
+	// far as the nodes allow. Without it nothing changes.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`
 	Version string `json:"version,omitempty"`
 
-	// maxUnavailable is how many nodes of a pool may be under way at a time, by default one.
+	// maxUnavailable is how many nodes of a pool may be upgrading at the same time, by default one.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	MaxUnavailable *int32 `json:"maxUnavailable,omitempty"`
 
-	// paused begins nothing. What is under way comes to its end.
+	// paused lets no upgrade begin. Upgrades that have begun run to their end.
 	// +optional
 	Paused *bool `json:"paused,omitempty"`
 
-	// window is when upgrades may begin; without it that is always.
+	// window is when upgrades may begin; by default always.
 	// +optional
 	Window *UpgradeWindow `json:"window,omitempty"`
 }
 
-// UpgradeWindow is a time of day, of some days.
+// UpgradeWindow is a time of day, on some days.
 type UpgradeWindow struct {
-	// days on which it begins; without them that is every day.
+	// days on which it begins; by default every day.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=7
@@ -59,12 +59,12 @@ type Weekday string
 
 // UpgradeStatus is how far the upgrade of the selected pools' hubs is.
 type UpgradeStatus struct {
-	// nodes is how many nodes are to be of a version.
+	// nodes is how many nodes have a version set for them.
 	Nodes int32 `json:"nodes"`
-	// upgradedNodes is how many of them say that they are.
+	// upgradedNodes is how many of them report that version.
 	UpgradedNodes int32 `json:"upgradedNodes"`
 
-	// pools that are not there yet: the first fifty, those that somebody must look at before the others.
+	// pools that are not finished: the first fifty, beginning with those that somebody must look at.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -76,11 +76,11 @@ type UpgradeStatus struct {
 type PoolUpgrade struct {
 	// name of the NodePool.
 	Name string `json:"name"`
-	// version that its hubs are to be of.
+	// version that is set for its hubs.
 	Version string `json:"version"`
 	// nodes is how many it has.
 	Nodes int32 `json:"nodes"`
-	// upgradedNodes is how many of them say that they are of the version.
+	// upgradedNodes is how many of them report the version.
 	UpgradedNodes int32 `json:"upgradedNodes"`
 	// state is Upgrading, WaitsItsTurn, OutsideWindow, Paused, Waiting, Stopped or BadSettings.
 	State string `json:"state"`

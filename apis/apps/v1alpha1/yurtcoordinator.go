@@ -2,8 +2,8 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// YurtCoordinator asks for a yurt-coordinator in a pool: the place where the pool's nodes keep each other's heartbeats
-// alive and share what they read, while their links to the cloud come and go. A pool has one at most.
+// YurtCoordinator asks for a yurt-coordinator in a pool: an API server through which the pool's nodes forward each other's
+// heartbeats and share what they read, while their links to the cloud come and go. A pool has at most one.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=yc,categories=yurt
@@ -28,41 +28,41 @@ type YurtCoordinator struct {
 // YurtCoordinatorSpec is what is wanted.
 type YurtCoordinatorSpec struct {
 	// version of the Kubernetes that the coordinator is made from, such as v1.36.3; by default the one that
-	// coordinator-controller is made from. Which release of ours it is of is no matter of it: that is coordinator-controller's
-	// own, unless spec.coordinator.release of a PoolSettings pins one. The image's tag says both, as v0.2.0-k1.36.3.
+	// coordinator-controller is made from. It does not set our release: that is coordinator-controller's own, unless
+	// spec.coordinator.release of a PoolSettings pins one. The image's tag contains both, as v0.2.0-k1.36.3.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!self.contains('-k')",message="name a version of Kubernetes, such as v1.36.3; a release is pinned by spec.coordinator.release of a PoolSettings"
 	// +kubebuilder:validation:Pattern=`^v[0-9]+\.[0-9]+\.[0-9]+([-.][0-9A-Za-z.-]+)?$`
 	// +kubebuilder:validation:MaxLength=64
 	Version string `json:"version,omitempty"`
 
-	// nodePool is the name of the NodePool that the coordinator is for. It must have three nodes or more, or as many as
-	// spec.coordinator.minNodes of its PoolSettings says. It can't be changed: delete the YurtCoordinator and make another.
+	// nodePool is the name of the coordinator's NodePool. The pool must have three nodes or more, or as many as
+	// spec.coordinator.minNodes of its PoolSettings. You can't change this field: delete the YurtCoordinator and make another.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="nodePool can't be changed: delete the YurtCoordinator and make another"
 	NodePool string `json:"nodePool"`
 
-	// replicas is how many coordinators the pool has, 1 to 3, each on a node of its own: one that is in use, and standbys that
-	// know the same and take its place when its machine is lost. Without it, what spec.coordinator.replicas of the pool's
-	// PoolSettings says, or one. A pool has no more of them than nodes.
+	// replicas is how many coordinators the pool has, 1 to 3, each on a different node: one in use, and standbys that have the
+	// same objects and take its place when its machine is lost. The default is spec.coordinator.replicas of the pool's
+	// PoolSettings, or one. A pool has no more coordinators than nodes.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=3
 	Replicas *int32 `json:"replicas,omitempty"`
 
 	// delegatedNodeStatus is how nodes of the pool are shown while their own link to the cloud is down and another node
-	// forwards their heartbeats: Ready, which is the default, or NotReady (Ready is Unknown, with the reason CloudLinkDown).
-	// Either way they keep their Pods and endpoints, and get no new Pods. It can be changed at any time.
+	// forwards their heartbeats: Ready, the default, or NotReady (Ready is Unknown, with the reason CloudLinkDown).
+	// In both cases they keep their Pods and endpoints, and get no new Pods. You can change it at any time.
 	// +optional
 	DelegatedNodeStatus DelegatedNodeStatus `json:"delegatedNodeStatus,omitempty"`
 
 	// relayedNodeScheduling says whether nodes of the pool take new Pods while their own link to the cloud is down and they reach
-	// it over the line of another node: Disabled, which is the default, or Enabled. It can be changed at any time.
+	// it over the link of another node: Disabled, the default, or Enabled. You can change it at any time.
 	// +optional
 	RelayedNodeScheduling RelayedNodeScheduling `json:"relayedNodeScheduling,omitempty"`
 
-	// deniedUsers are whose client certificates hold no longer at the pool's coordinator, whoever signed them: the name of
+	// deniedUsers lists client certificates that the pool's coordinator no longer accepts, whoever signed them: the name of
 	// a user, or X509SHA256= and the SHA-256 digest of one certificate in lower-case hexadecimal digits, as the
 	// coordinator's audit log has it. A coordinator that is cut off from the cloud learns of it when its link is back.
 	// +optional
@@ -74,9 +74,9 @@ type YurtCoordinatorSpec struct {
 	// +kubebuilder:validation:items:XValidation:rule="!self.startsWith('X509SHA256=') || self.matches('^X509SHA256=[0-9a-f]{64}$')",message="give X509SHA256= and 64 lower-case hexadecimal digits"
 	DeniedUsers []string `json:"deniedUsers,omitempty"`
 
-	// rekey is any text. When it changes, the coordinator gets a new key for the pool's kubelets, and all that it had before
-	// hold no longer: change it when the machine of a coordinator was in other hands. A node that is cut off from the cloud
-	// learns of it when its link is back, and kubelet keeps an answer for five minutes.
+	// rekey is any text. When it changes, the coordinator gets a new key for the pool's kubelets, and its former keys are no
+	// longer accepted: change it if others had access to a coordinator's machine. A node that is cut off from the cloud
+	// learns of it when its link is back, and kubelet remembers an answer for five minutes.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Rekey string `json:"rekey,omitempty"`
@@ -102,7 +102,7 @@ const (
 	RelayedEnabled  RelayedNodeScheduling = "Enabled"
 )
 
-// YurtCoordinatorStatus is what became of it.
+// YurtCoordinatorStatus is the state of a YurtCoordinator.
 type YurtCoordinatorStatus struct {
 	// observedGeneration is the generation of the spec that this status is about.
 	// +optional
@@ -120,11 +120,12 @@ type YurtCoordinatorStatus struct {
 	// +kubebuilder:validation:MaxItems=3
 	Coordinators []CoordinatorInSlot `json:"coordinators,omitempty"`
 
-	// conditions: Pending says why there is no coordinator, CertsReady whether it has its certificates, Ready whether it
-	// serves, or a standby in its place, StandbysReady whether all standbys could, KubeletsVerifiable whether it can verify
-	// the kubelets that it is to call, and how; PoolResourcesComplete and PoolResourcesCurrent how far it has what the pool
-	// shares; Reconciling whether it is still to run as its version and its settings say, and Stalled whether somebody must
-	// mend something first; EvictionsHeld whether no Pod of the pool is evicted since all of its nodes fell silent together.
+	// conditions: Pending says why there is no coordinator, CertsReady whether it has its certificates, Ready whether it, or a
+	// standby in its place, serves, StandbysReady whether all standbys serve, KubeletsVerifiable whether it can verify
+	// the kubelets that it must call, and how; PoolResourcesComplete and PoolResourcesCurrent whether it has the pool's shared
+	// resources, and their changes; Reconciling whether it still has to change to match its version and its settings, and
+	// Stalled whether somebody must fix something first; EvictionsHeld whether evictions are held because all nodes of the pool
+	// fell silent together.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -141,7 +142,7 @@ type YurtCoordinatorStatus struct {
 	// +listType=set
 	OutsidePoolNodes []string `json:"outsidePoolNodes,omitempty"`
 
-	// settings are the PoolSettings that select the pool, with the generations that this status is about.
+	// settings are the PoolSettings that select the pool, with the generations that this status reflects.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -157,7 +158,7 @@ type CoordinatorInSlot struct {
 	// nodeName is the node that it runs on.
 	// +optional
 	NodeName string `json:"nodeName,omitempty"`
-	// version of its image, as v0.2.0-k1.36.3: which release of ours it is of, and the Kubernetes that it is made from.
+	// version of its image, such as v0.2.0-k1.36.3: our release, and the Kubernetes that it is made from.
 	// +optional
 	Version string `json:"version,omitempty"`
 	// ready says whether it serves.
@@ -175,7 +176,7 @@ type SettingsGeneration struct {
 	Generation int64 `json:"generation"`
 }
 
-// YurtCoordinatorCondition is one thing that is so or not.
+// YurtCoordinatorCondition is one aspect of a YurtCoordinator's state.
 type YurtCoordinatorCondition struct {
 	// type of the condition: Pending, CertsReady, Ready, StandbysReady, KubeletsVerifiable, PoolResourcesComplete,
 	// PoolResourcesCurrent, Reconciling, Stalled or EvictionsHeld.
@@ -186,7 +187,7 @@ type YurtCoordinatorCondition struct {
 	// observedGeneration is the generation of the spec that the condition is about.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// lastProbeTime is when the condition was last looked at and written.
+	// lastProbeTime is when the condition was last checked and written.
 	// +optional
 	LastProbeTime metav1.Time `json:"lastProbeTime,omitempty"`
 	// lastTransitionTime is when the status last changed.
@@ -212,25 +213,25 @@ const (
 	YurtCoordinatorCertsReady YurtCoordinatorConditionType = "CertsReady"
 	// YurtCoordinatorReady is true while a coordinator of the pool serves: that of slot 0, or a standby.
 	YurtCoordinatorReady YurtCoordinatorConditionType = "Ready"
-	// YurtCoordinatorStandbysReady is true while all coordinators that the pool is to have serve. It is there where more than one
-	// is asked for.
+	// YurtCoordinatorStandbysReady is true while all wanted coordinators of the pool serve. It exists if more than one is
+	// wanted.
 	YurtCoordinatorStandbysReady YurtCoordinatorConditionType = "StandbysReady"
-	// YurtCoordinatorKubeletsVerifiable is true while the coordinator can verify each kubelet of the nodes that reach it. It is
-	// not there until the pool's leader has reported.
+	// YurtCoordinatorKubeletsVerifiable is true while the coordinator can verify each kubelet of the nodes that reach it. It
+	// exists once the pool's leader has reported.
 	YurtCoordinatorKubeletsVerifiable YurtCoordinatorConditionType = "KubeletsVerifiable"
-	// YurtCoordinatorResourcesComplete is true once all of what the pool shares has come to the coordinator since it started. It
-	// is not there until the pool's leader has reported.
+	// YurtCoordinatorResourcesComplete is true once all of the pool's shared resources have come to the coordinator since it
+	// started. It exists once the pool's leader has reported.
 	YurtCoordinatorResourcesComplete YurtCoordinatorConditionType = "PoolResourcesComplete"
-	// YurtCoordinatorResourcesCurrent is true while the pool's leader brings each change of it, too. It is not there until the
+	// YurtCoordinatorResourcesCurrent is true while the pool's leader also brings each change of these. It exists once the
 	// leader has reported.
 	YurtCoordinatorResourcesCurrent YurtCoordinatorConditionType = "PoolResourcesCurrent"
-	// YurtCoordinatorReconciling is true while the coordinator does not run yet as its version and its settings say. kstatus
+	// YurtCoordinatorReconciling is true while the coordinator does not run yet with its version and its settings. kstatus
 	// reads it as in progress.
 	YurtCoordinatorReconciling YurtCoordinatorConditionType = "Reconciling"
-	// YurtCoordinatorStalled is true while somebody must mend something before it goes on. kstatus reads it as failed.
+	// YurtCoordinatorStalled is true while somebody must fix something first. kstatus reads it as failed.
 	YurtCoordinatorStalled YurtCoordinatorConditionType = "Stalled"
-	// YurtCoordinatorEvictionsHeld is true while no Pod of the pool is evicted since all of its nodes fell silent together. It is
-	// there from the first such time on.
+	// YurtCoordinatorEvictionsHeld is true while evictions from the pool are held because all of its nodes fell silent together.
+	// It exists from the first such time on.
 	YurtCoordinatorEvictionsHeld YurtCoordinatorConditionType = "EvictionsHeld"
 )
 

@@ -8,7 +8,7 @@ import (
 )
 
 // YurtAppSet runs one workload in each of several pools: a Deployment or StatefulSet for each, from one template, with
-// what is special to a pool. With an empty nodepoolSelector it is in every pool.
+// changes for single pools. With an empty nodepoolSelector it is in every pool.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=yas,categories=yurt
@@ -27,7 +27,7 @@ type YurtAppSet struct {
 	Status YurtAppSetStatus `json:"status,omitempty"`
 }
 
-// YurtAppSetSpec is what is wanted, and where.
+// YurtAppSetSpec says what runs, and where.
 type YurtAppSetSpec struct {
 	// workload is what runs in each pool.
 	Workload Workload `json:"workload"`
@@ -54,7 +54,7 @@ type YurtAppSetSpec struct {
 type Workload struct {
 	// workloadTemplate is what the pools' workloads are made from.
 	WorkloadTemplate WorkloadTemplate `json:"workloadTemplate"`
-	// workloadTweaks say what is special to some pools. Of several for one pool, later ones come on top.
+	// workloadTweaks are changes for some pools. If several apply to one pool, later ones override earlier ones.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=10000
@@ -100,7 +100,7 @@ type DeploymentTemplateSpec struct {
 	Spec appsv1.DeploymentSpec `json:"spec"`
 }
 
-// WorkloadTweak is what is special to some pools.
+// WorkloadTweak is a change for some pools.
 type WorkloadTweak struct {
 	// nodepoolSelector selects pools by their labels. Those of pools are added to them.
 	// +optional
@@ -109,11 +109,11 @@ type WorkloadTweak struct {
 	// +optional
 	// +listType=set
 	Pools []string `json:"pools,omitempty"`
-	// tweaks are what is different there.
+	// tweaks are the differences there.
 	Tweaks Tweaks `json:"tweaks"`
 }
 
-// Tweaks are differences to the template. They are made in the order of the fields here.
+// Tweaks are differences from the template. They are applied in the order of the fields here.
 type Tweaks struct {
 	// replicas instead of the template's.
 	// +optional
@@ -137,7 +137,7 @@ type ContainerImage struct {
 	// name of the container, or of the init container.
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
-	// targetImage is what it runs.
+	// targetImage is the image that it runs.
 	// +kubebuilder:validation:MinLength=1
 	TargetImage string `json:"targetImage"`
 }
@@ -165,26 +165,26 @@ type Patch struct {
 	Value *apiextensionsv1.JSON `json:"value,omitempty"`
 }
 
-// YurtAppSetStatus is how far it is.
+// YurtAppSetStatus is the state of a YurtAppSet.
 type YurtAppSetStatus struct {
 	// observedGeneration is the generation of the spec that this status is about.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// collisionCount keeps the names of revisions apart whose hashes are the same.
+	// collisionCount distinguishes the names of revisions that have the same hash.
 	// +optional
 	CollisionCount *int32 `json:"collisionCount,omitempty"`
 	// currentRevision is the name of the ControllerRevision of the spec.
 	// +optional
 	CurrentRevision string `json:"currentRevision"`
-	// conditions: PoolFound, AppDispatched, AppUpdated, AppDeleted, AppReady; and as kstatus reads them, Ready, which is all of
-	// these but the first, and Stalled, while somebody must mend a selector first.
+	// conditions: PoolFound, AppDispatched, AppUpdated, AppDeleted, AppReady; and for kstatus Ready, which is all of
+	// these except the first, and Stalled, while somebody must correct a selector first.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []YurtAppSetCondition `json:"conditions,omitempty"`
-	// readyWorkloads is in how many pools all that is wanted is ready.
+	// readyWorkloads is the number of pools in which all wanted replicas are ready.
 	ReadyWorkloads int32 `json:"readyWorkloads"`
-	// updatedWorkloads is in how many pools all Pods are of the newest revision.
+	// updatedWorkloads is the number of pools in which all Pods are of the newest revision.
 	// +optional
 	UpdatedWorkloads int32 `json:"updatedWorkloads"`
 	// totalWorkloads is how many workloads there are.
@@ -196,7 +196,7 @@ type YurtAppSetStatus struct {
 	Workloads []WorkloadStatus `json:"workloads,omitempty"`
 }
 
-// WorkloadStatus is how far one pool is.
+// WorkloadStatus is the state of one pool's workload.
 type WorkloadStatus struct {
 	// pool is its name.
 	Pool string `json:"pool"`
@@ -228,13 +228,13 @@ const (
 	AppSetAppDeleted YurtAppSetConditionType = "AppDeleted"
 	// AppSetAppReady is true if every workload is ready.
 	AppSetAppReady YurtAppSetConditionType = "AppReady"
-	// AppSetReady is true if every workload is there, as wanted, of the newest revision and ready, and no other is left.
+	// AppSetReady is true if every workload exists, as wanted, of the newest revision and ready, and no other is left.
 	AppSetReady YurtAppSetConditionType = "Ready"
-	// AppSetStalled is true while nothing can be done before somebody mends the YurtAppSet.
+	// AppSetStalled is true while somebody must correct the YurtAppSet first.
 	AppSetStalled YurtAppSetConditionType = "Stalled"
 )
 
-// YurtAppSetCondition is one thing that is so or not.
+// YurtAppSetCondition is one aspect of a YurtAppSet's state.
 type YurtAppSetCondition struct {
 	// type of the condition.
 	Type YurtAppSetConditionType `json:"type"`

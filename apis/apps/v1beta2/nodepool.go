@@ -28,7 +28,7 @@ type NodePool struct {
 	Status NodePoolStatus `json:"status,omitempty"`
 }
 
-// NodePoolType is where a pool's nodes are.
+// NodePoolType says where a pool's nodes are.
 type NodePoolType string
 
 // Values of NodePoolType.
@@ -51,17 +51,17 @@ type NodePoolSpec struct {
 	Type NodePoolType `json:"type,omitempty"`
 
 	// hostNetwork says that the nodes have no network for Pods: Pods there use their host's. Nodes get the label
-	// nodepool.openyurt.io/hostnetwork=true, by which a network's agents can be kept off them.
+	// nodepool.openyurt.io/hostnetwork=true, which can keep a network's agents off them.
 	// +optional
 	HostNetwork bool `json:"hostNetwork,omitempty"`
 
-	// labels are put on each node of the pool, over what it has.
+	// labels are put on each node of the pool, and replace what it has.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="!('apps.openyurt.io/nodepool' in self)",message="the label apps.openyurt.io/nodepool says which pool a node is in: set it on the node"
 	Labels map[string]string `json:"labels,omitempty"`
 
-	// annotations are put on each node of the pool, over what it has.
+	// annotations are put on each node of the pool, and replace what it has.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Annotations map[string]string `json:"annotations,omitempty"`
@@ -102,7 +102,7 @@ type NodePoolHubLeaders struct {
 	PoolScopeMetadata []PoolScopeResource `json:"poolScopeMetadata,omitempty"`
 }
 
-// NodePoolStatus is what the pool has.
+// NodePoolStatus is the state of a NodePool.
 type NodePoolStatus struct {
 	// observedGeneration is the generation of the spec that the nodes have.
 	// +optional
@@ -141,7 +141,7 @@ type NodePoolHubLeadersStatus struct {
 	// leaderLastElectedTime is OpenYurt's: when its leaders were chosen. Not used.
 	// +optional
 	LeaderLastElectedTime *metav1.Time `json:"leaderLastElectedTime,omitempty"`
-	// conditions: Ready says whether all nodes have what the pool wants, Stalled whether somebody must mend the NodePool first.
+	// conditions: Ready says whether all nodes have what the pool wants, Stalled whether somebody must correct the NodePool.
 	// The others are OpenYurt's, about the choice of leaders, and are kept.
 	// +optional
 	// +listType=atomic
@@ -156,7 +156,7 @@ type HubLeader struct {
 	Address string `json:"address"`
 }
 
-// NodePoolCondition is one thing that is so or not.
+// NodePoolCondition is one aspect of a NodePool's state.
 type NodePoolCondition struct {
 	// type of the condition.
 	// +optional
@@ -179,7 +179,7 @@ type NodePoolCondition struct {
 const (
 	// NodePoolReady is true when all nodes of the pool have what it wants.
 	NodePoolReady = "Ready"
-	// NodePoolStalled is true while somebody must mend the NodePool first.
+	// NodePoolStalled is true while somebody must correct the NodePool first.
 	NodePoolStalled = "Stalled"
 )
 

@@ -2,8 +2,8 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// YurtHubConfiguration is what a node says of its own hub. What it leaves out is said by the pool, if it is one of HubSettings,
-// or else has its default.
+// YurtHubConfiguration has a node's own settings of its hub. A field that is left out has the pool's setting, if it is one of
+// HubSettings, or else its default.
 //
 // +kubebuilder:object:root=true
 type YurtHubConfiguration struct {
@@ -18,7 +18,7 @@ type YurtHubConfiguration struct {
 	TLSServerName string   `json:"tlsServerName,omitempty"`
 	CAFile        string   `json:"caFile,omitempty"`
 
-	// proxyFile has the URL of a proxy on the way to them, and noProxy the hosts that are reached without it. proxyCAFile
+	// proxyFile has the URL of a proxy on the way to them, and noProxy the hosts for which it is not used. proxyCAFile
 	// verifies an https proxy.
 	ProxyFile   string   `json:"proxyFile,omitempty"`
 	NoProxy     []string `json:"noProxy,omitempty"`
@@ -42,17 +42,17 @@ type YurtHubConfiguration struct {
 	CoordinatorCAFile     string `json:"coordinatorCAFile,omitempty"`
 
 	// kubeletConfig is kubelet's configuration file; empty means that kubelet has none. kubeletServingCertificate is the
-	// certificate with which kubelet serves, or the directory where kubelet keeps it: the coordinator is told of it.
+	// certificate with which kubelet serves, or the directory where kubelet keeps it: the hub reports it to the coordinator.
 	KubeletConfig             *string `json:"kubeletConfig,omitempty"`
 	KubeletServingCertificate string  `json:"kubeletServingCertificate,omitempty"`
 
-	// diskCachePath is where the hub keeps what it knows; empty means in memory alone.
+	// diskCachePath is where the hub keeps its data; empty means only in memory.
 	DiskCachePath    *string `json:"diskCachePath,omitempty"`
 	DiskCacheKeyFile string  `json:"diskCacheKeyFile,omitempty"`
 
 	// bindAddress and port are where the hub serves this node's programs, secureBindAddress (empty: nowhere; node: the Node's
-	// InternalIP) and securePort where it serves Pods, healthBindAddress and healthPort where it says how it is. openMetrics
-	// shows metrics there to everybody, and profiling Go's profiles to root.
+	// InternalIP) and securePort where it serves Pods, healthBindAddress and healthPort where it serves its health. openMetrics
+	// shows metrics there to everybody, and profiling shows Go's profiles to root.
 	BindAddress       string `json:"bindAddress,omitempty"`
 	Port              int    `json:"port,omitempty"`
 	SecureBindAddress string `json:"secureBindAddress,omitempty"`
@@ -62,7 +62,7 @@ type YurtHubConfiguration struct {
 	OpenMetrics       bool   `json:"openMetrics,omitempty"`
 	Profiling         bool   `json:"profiling,omitempty"`
 
-	// How many requests may be under way at once: reading, writing, and those that last.
+	// How many requests may be in flight: reading, writing, and long-running ones.
 	MaxRequestsInflight         int `json:"maxRequestsInflight,omitempty"`
 	MaxMutatingRequestsInflight int `json:"maxMutatingRequestsInflight,omitempty"`
 	MaxLongRunningRequests      int `json:"maxLongRunningRequests,omitempty"`
@@ -79,13 +79,13 @@ type LinkProfile string
 const (
 	// LinkNormal is a link whose bytes cost little.
 	LinkNormal LinkProfile = "normal"
-	// LinkMetered is a link whose bytes are paid for: a silent one is noticed later.
+	// LinkMetered is a link billed by the byte: a silent cut is noticed later.
 	LinkMetered LinkProfile = "metered"
 	// LinkSatellite is a link whose round trips take most of a second.
 	LinkSatellite LinkProfile = "satellite"
 )
 
-// Relay says what a node whose own line to the cloud is down sends over a neighbour's.
+// Relay says what a node whose own link to the cloud is down sends over a neighbour's.
 //
 // +kubebuilder:validation:Enum=Off;Heartbeats;Control
 type Relay string
@@ -96,14 +96,14 @@ const (
 	RelayOff Relay = "Off"
 	// RelayHeartbeats: its heartbeats and its Node's status.
 	RelayHeartbeats Relay = "Heartbeats"
-	// RelayControl: all that it would send over its own.
+	// RelayControl: everything that it would send over its own.
 	RelayControl Relay = "Control"
 )
 
 // HubSettings are the settings of a hub that the hubs of a pool usually share. A field that is left out is not set.
 type HubSettings struct {
 	// poolScopeResources are the resources, GROUP/VERSION/RESOURCE (the core group's: VERSION/RESOURCE), that the pool gets
-	// over the WAN once, and that nodes' programs are served from a copy of.
+	// over the WAN once, and of which hubs serve a copy to nodes' programs.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
@@ -112,7 +112,7 @@ type HubSettings struct {
 	// +kubebuilder:validation:items:Pattern=`^([a-z0-9][a-z0-9.-]*/)?v[a-z0-9]+/[a-z0-9][a-z0-9.-]*$`
 	PoolScopeResources []string `json:"poolScopeResources,omitempty"`
 
-	// cacheAgents are the programs whose reads are kept, by the names with which their User-Agent begins; * means all.
+	// cacheAgents are the programs whose reads hubs keep, by the prefixes of their User-Agents; * means all.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
@@ -125,7 +125,7 @@ type HubSettings struct {
 	// +optional
 	OwnObjects *bool `json:"ownObjects,omitempty"`
 
-	// ownSecrets also brings the Secrets that the Pods use, if the coordinator takes them.
+	// ownSecrets also brings the Secrets that the Pods use, if the coordinator accepts them.
 	// +optional
 	OwnSecrets *bool `json:"ownSecrets,omitempty"`
 
@@ -134,13 +134,13 @@ type HubSettings struct {
 	// +optional
 	ServiceTopology *bool `json:"serviceTopology,omitempty"`
 
-	// masterservice tells Pods that start from now on that the API server is at their node's hub. It takes a
+	// masterservice gives Pods that start from now on their node's hub as the API server. It needs a
 	// secureBindAddress on each node.
 	// +optional
 	Masterservice *bool `json:"masterservice,omitempty"`
 
-	// rememberIdentitiesFor is how long it holds, while the cloud cannot be asked, what it said last of users who are no Pods of
-	// the node, such as 24h; 0s means not at all.
+	// rememberIdentitiesFor is how long the cloud's last answer about a user counts while the cloud cannot be asked, such as
+	// 24h; 0s means not at all. Pods of the node are trusted for as long as they exist.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=16
@@ -152,9 +152,9 @@ type HubSettings struct {
 	// +optional
 	LinkProfile LinkProfile `json:"linkProfile,omitempty"`
 
-	// relay is what a node whose own line to the cloud is down sends over the line of a neighbour in its pool: Control (all),
-	// Heartbeats (heartbeats and the status of its Node) or Off, with which it also relays for nobody. Without it that is
-	// Control, or Heartbeats where linkProfile is metered.
+	// relay is what a node whose own link to the cloud is down sends over the link of a neighbour in its pool: Control (all),
+	// Heartbeats (heartbeats and the status of its Node) or Off, with which it also relays for no other node. The default is
+	// Control, or Heartbeats if linkProfile is metered.
 	// +optional
 	Relay Relay `json:"relay,omitempty"`
 }
