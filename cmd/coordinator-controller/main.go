@@ -36,16 +36,17 @@ func main() {
 		"how long a node's Lease may stay unrenewed before the state of its link is unknown; "+
 			"less than kube-controller-manager's --node-monitor-grace-period (50s by default)")
 	fs.BoolVar(&c.Heartbeats, "heartbeats", true,
-		"run the controller of delegated heartbeats, which taints nodes and says how their links are; off if another one does")
+		"run the controller of delegated heartbeats, which taints nodes and reports the state of their links; off if another "+
+			"controller does")
 	fs.BoolVar(&c.Autonomy, "autonomy", true,
-		"run the controller that keeps Pods of autonomous nodes; off if another one does: "+
-			"what it has put on Pods stays for that one")
+		"run the controller that keeps Pods of autonomous nodes; off if another controller does: that one takes over what this "+
+			"one has put on Pods")
 	fs.BoolVar(&c.PoolCuts, "pool-cuts", true, "run the controller that holds evictions from pools that are cut off as a whole")
 	fs.DurationVar(&c.HoldEvictions, "hold-evictions", cloud.DefaultHoldEvictions,
-		"for how long evictions are held from a pool with a coordinator that is cut off as a whole, where its NodePool's "+
-			"annotation says nothing else; 0 means not at all, 168h at most")
+		"how long evictions are held for a pool with a coordinator that is cut off as a whole, unless its NodePool's "+
+			"annotation sets another time; 0 means not at all, 168h at most")
 	fs.BoolVar(&c.Signer, "signer", true,
-		"run the controller that signs the certificates of hubs, and of persons who use coordinators")
+		"run the controller that signs the certificates of hubs, and of people who use coordinators")
 	fs.BoolVar(&c.NodePools, "node-pools", true, "run the controller of NodePools; off if another controller does")
 	fs.BoolVar(&c.AppSets, "yurt-app-sets", true, "run the controller of YurtAppSets; off if another controller does")
 	fs.BoolVar(&c.Coordinators, "yurt-coordinators", true, "run the controller of YurtCoordinators")
@@ -53,49 +54,50 @@ func main() {
 	fs.StringVar(&c.Coordinator.Image, "coordinator-image", "",
 		"image of yurt-coordinator, without a tag (required with --yurt-coordinators)")
 	fs.StringVar(&c.Coordinator.Release, "coordinator-release", "",
-		"release of ours in the tag of --coordinator-image, RELEASE-kKUBERNETES, where no PoolSettings pins one; empty means "+
-			"that of this program")
+		"our release in the tag of --coordinator-image, RELEASE-kKUBERNETES, unless a PoolSettings pins one; empty means "+
+			"the release of this program")
 	fs.StringVar(&c.Coordinator.Kubernetes, "coordinator-version", "",
-		"version of Kubernetes there, where a YurtCoordinator names none; empty means that of this program")
+		"version of Kubernetes in that tag, unless a YurtCoordinator sets one; empty means the version of this program")
 	fs.StringToStringVar(&c.Coordinator.Digests, "coordinator-image-digests", nil,
-		"digests of --coordinator-image, as TAG=sha256:…; an image whose tag has none is known by its tag alone")
+		"digests of --coordinator-image, as TAG=sha256:…; an image whose tag has none is pulled by its tag alone")
 	fs.StringVar(&c.Coordinator.PullPolicy, "coordinator-image-pull-policy", "IfNotPresent", "Always, IfNotPresent or Never")
 	fs.StringSliceVar(&c.Coordinator.PullSecrets, "coordinator-image-pull-secrets", nil,
-		"Secrets in kube-system that the image is pulled with")
+		"Secrets in kube-system for pulling the image")
 	fs.StringVar(&c.Hub.Image, "hub-image", "",
-		"image of yurthub, without a tag, from which hubs are upgraded; the version is the tag; empty: none are")
+		"image of yurthub, without a tag, from which hubs are upgraded; the version is the tag; empty means no upgrades")
 	fs.StringVar(&c.Hub.PullPolicy, "hub-image-pull-policy", "IfNotPresent", "Always, IfNotPresent or Never")
 	fs.StringSliceVar(&c.Hub.PullSecrets, "hub-image-pull-secrets", nil,
-		"Secrets in kube-system that the image of yurthub is pulled with")
+		"Secrets in kube-system for pulling the image of yurthub")
 	fs.StringVar(&c.Coordinator.Settings, "coordinator-settings", "",
-		"how coordinators run where no PoolSettings says something else: spec.coordinator of one, in JSON")
+		"how coordinators run unless a PoolSettings says otherwise: the spec.coordinator of a PoolSettings, in JSON")
 	fs.DurationVar(&c.Coordinator.Lives.Serving, "coordinator-certificate-life", 0,
 		"how long a coordinator's serving certificate lasts; renewed after two thirds of that; 0 means the default")
 	fs.DurationVar(&c.Coordinator.Lives.Operator, "operator-certificate-life", 0,
 		"how long the shared certificate of a pool's operators lasts, 30 days at most; renewed after two thirds of that; "+
 			"0 means the default")
 	fs.DurationVar(&c.Coordinator.Lives.Authority, "pool-authority-life", 0,
-		"how long the authority of a pool's certificates lasts; it gets a successor after two thirds; 0 means the default")
+		"how long the authority of a pool's certificates lasts; its successor comes after two thirds of that; 0 means the default")
 	fs.DurationVar(&c.Coordinator.Lives.Settle, "pool-authority-settle", 0,
-		"how long a pool's next authority is trusted before it signs; longer than a hub may be cut off; 0 means the default")
+		"how long a pool's next authority is trusted before it signs; must be longer than a hub may be cut off; 0 means the "+
+			"default")
 	fs.BoolVar(&c.ConstrainedImpersonation, "constrained-impersonation", false,
-		"all API servers are of Kubernetes 1.36 or later, with the feature gate ConstrainedImpersonation on, as it is by "+
-			"default: let nodes act as their pool's forwarder only to read and write the pool's Leases")
+		"let nodes act as their pool's forwarder only to read and write the pool's Leases; needs Kubernetes 1.36 or later in "+
+			"all API servers, with the feature gate ConstrainedImpersonation on, as it is by default")
 	fs.StringVar((*string)(&c.Approver), "approver", string(cloud.ApproverWithin),
 		"which process approves certificates: this one (within), another (elsewhere), or this one and nothing else (alone)")
 	fs.BoolVar(&c.ApproveKubelets, "approve-kubelets", true,
 		"approve the serving certificates that pools' kubelets request, each for its own name and addresses")
 	fs.StringSliceVar(&c.KubeletServingCIDRs, "kubelet-serving-cidrs", nil,
-		"addresses, as CIDRs, at which pools' kubelets serve; without any, no certificate is approved for a kubelet")
+		"address ranges, as CIDRs, in which pools' kubelets serve; without any, no kubelet's certificate is approved")
 	fs.StringSliceVar(&c.KubeletServingNames, "kubelet-serving-names", []string{"*"},
-		"patterns of names for which pools' kubelets get serving certificates, if it is the name of the Node, too; * stands for "+
-			"any part between two dots")
+		"patterns of names for which pools' kubelets get serving certificates, if the name is also the Node's; * stands for any "+
+			"part between two dots")
 	cleanUp := fs.Bool("clean-up", false,
-		"stop the Deployment coordinator-controller in kube-system, take from Nodes, Pods, NodePools and YurtCoordinators what "+
-			"the controllers have put there, and end: before they are uninstalled")
+		"stop the Deployment coordinator-controller in kube-system, remove from Nodes, Pods, NodePools and YurtCoordinators "+
+			"what the controllers have put there, and exit; run this before you uninstall the controllers")
 	check := fs.Bool("check", false,
-		"say whether a replica of coordinator-controller leads, and end: it needs to read the election's Lease and nothing else")
-	flagfile.Prints(fs, flagfile.VersionFlag, "print of which version coordinator-controller is, and end",
+		"report whether a replica of coordinator-controller leads, and exit; needs only the right to read the election's Lease")
+	flagfile.Prints(fs, flagfile.VersionFlag, "print the version of coordinator-controller, and exit",
 		version.Get().Line(cloud.Name))
 	verbosity := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(verbosity)

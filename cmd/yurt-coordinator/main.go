@@ -34,7 +34,7 @@ func start(ctx context.Context, args []string) error {
 	fs := pflag.NewFlagSet("yurt-coordinator", pflag.ContinueOnError)
 	config.AddFlags(fs)
 	verbosity := fs.IntP("v", "v", 0, "how much the coordinator logs, 0 to 4")
-	flagfile.Prints(fs, flagfile.VersionFlag, "print of which version yurt-coordinator is, and end",
+	flagfile.Prints(fs, flagfile.VersionFlag, "print the version of yurt-coordinator, and exit",
 		version.Get().Line(fs.Name()))
 	if err := flagfile.Parse(fs, args, os.Stdout, nil); err != nil {
 		return err

@@ -17,7 +17,7 @@ import (
 func parse() (cfg config.Config, fs *pflag.FlagSet, err error) {
 	fs = pflag.NewFlagSet("yurthub", pflag.ContinueOnError)
 	cfg.AddFlags(fs)
-	flagfile.Prints(fs, flagfile.VersionFlag, "print of which version yurthub is, and end", version.Get().Line("yurthub"))
+	flagfile.Prints(fs, flagfile.VersionFlag, "print the version of yurthub, and exit", version.Get().Line("yurthub"))
 	err = flagfile.Parse(fs, os.Args[1:], os.Stdout, config.Versioned)
 	cfg.Own = config.Given(fs)
 	return cfg, fs, err

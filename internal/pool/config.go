@@ -130,37 +130,38 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 		"directory on a memory file system for etcd's files, emptied at start and removed at exit "+
 			"(default a fresh one on the first tmpfs found)")
 	fs.Int64Var(&c.QuotaBytes, "etcd-quota-bytes", DefaultQuotaBytes,
-		"how many bytes the pool's objects may take; when they are used up, the coordinator stops, to start "+
-			"empty again")
+		"how many bytes the pool's objects may take; when they are used up, the coordinator stops, and then starts "+
+			"empty")
 	fs.Int64Var(&c.MirrorQuotaBytes, "mirror-quota-bytes", DefaultMirrorQuotaBytes,
-		"how many bytes the resources that the pool shares may take; a push beyond that is refused")
+		"how many bytes the pool's shared resources may take; a push beyond that is refused")
 	fs.Int64Var(&c.OwnQuotaBytes, "own-quota-bytes", DefaultOwnQuotaBytes,
 		"how many bytes the nodes' own objects, mostly Pods, may take; a push beyond that is refused")
 	fs.BoolVar(&c.OwnSecrets, "own-secrets", c.OwnSecrets,
-		"take the Secrets that the nodes' Pods use from hubs with --own-secrets, and let operators read them")
+		"accept the Secrets of the nodes' Pods from hubs with --own-secrets, and let operators read them")
 	fs.StringVar(&c.TLSCertFile, "tls-cert-file", c.TLSCertFile, "serving certificate, PEM, with its chain (required)")
 	fs.StringVar(&c.TLSPrivateKeyFile, "tls-private-key-file", c.TLSPrivateKeyFile,
 		"private key of --tls-cert-file, PEM (required)")
 	fs.StringVar(&c.ClientCAFile, "client-ca-file", c.ClientCAFile,
 		"CAs of the client certificates of nodes and operators, PEM (required)")
 	fs.StringVar(&c.PoolNodesFile, "pool-nodes-file", c.PoolNodesFile,
-		"names of the pool's nodes, one per line; others are refused. Without it, every node that --client-ca-file knows "+
-			"belongs to the pool")
+		"names of the pool's nodes, one per line; others are refused. Without it, every node with a certificate from "+
+			"--client-ca-file belongs to the pool")
 	fs.StringVar(&c.AddressesFile, "addresses-file", c.AddressesFile,
-		"further addresses of this node to serve on, one per line; may be missing")
+		"file with more addresses of this node to serve on, one per line; may be missing")
 	fs.StringVar(&c.PoolAddressesFile, "pool-addresses-file", c.PoolAddressesFile,
-		"addresses of the pool's nodes, one per line; a younger coordinator at one of them ends this one. May be missing")
+		"file with the addresses of the pool's nodes, one per line; a younger coordinator at one of them ends this one; may be "+
+			"missing")
 	fs.StringVar(&c.PoolCAFile, "pool-ca-file", c.PoolCAFile,
 		"CAs that sign this pool's coordinators and nobody else, PEM, for --pool-addresses-file; may be missing")
 	fs.StringVar(&c.DeniedUsersFile, "denied-users-file", c.DeniedUsersFile,
-		"whose client certificates hold no longer, one per line: a user's name, or X509SHA256= and a certificate's digest")
+		"file with withdrawn client certificates, one per line: a user's name, or X509SHA256= and a certificate's digest")
 	fs.StringVar(&c.KubeletClientCertificate, "kubelet-client-certificate", c.KubeletClientCertificate,
 		"client certificate to show to kubelets, PEM")
 	fs.StringVar(&c.KubeletClientKey, "kubelet-client-key", c.KubeletClientKey,
 		"private key of --kubelet-client-certificate, PEM")
 	fs.StringVar(&c.KubeletCertificateAuthority, "kubelet-certificate-authority", c.KubeletCertificateAuthority,
-		"CAs of the kubelets' serving certificates, PEM; besides, a kubelet is known by the certificate that its node's "+
-			"hub tells of")
+		"CAs of the kubelets' serving certificates, PEM; the coordinator also accepts the certificate that a node's hub "+
+			"reports for its kubelet")
 	fs.StringVar(&c.ServiceAccountIssuer, "service-account-issuer", c.ServiceAccountIssuer,
 		"issuer of the cloud's ServiceAccount tokens, for TokenReviews; no tokens are issued here")
 	fs.StringSliceVar(&c.ServiceAccountKeyFiles, "service-account-key-file", c.ServiceAccountKeyFiles,

@@ -21,7 +21,7 @@ var printable = []string{build.SetKubernetes, build.SetPrograms, build.SetHelm, 
 func buildCommand() *cobra.Command {
 	kubelet, set, w := "", "", wanted{}
 	cmd := &cobra.Command{
-		Use: "build", Short: "Build all that a lab needs, without starting one", Args: cobra.NoArgs,
+		Use: "build", Short: "Build everything that a lab needs, without starting one", Args: cobra.NoArgs,
 		Example: "  yurtlab build\n  export KUBEBUILDER_ASSETS=$(yurtlab build --print kubernetes)",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if set != "" {
@@ -32,7 +32,7 @@ func buildCommand() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&kubelet, "kubelet", kubelet, "real or hollow; default: real where containers can run")
+	cmd.Flags().StringVar(&kubelet, "kubelet", kubelet, "real or hollow; default: real if containers can run")
 	versionFlags(cmd.Flags(), &w.kubernetes, &w.kubeletVersion)
 	cmd.Flags().BoolVar(&w.race, "race", false, "build our own programs with Go's race detector")
 	cmd.Flags().BoolVar(&w.coreDNS, "coredns", false, "build CoreDNS too")

@@ -29,7 +29,7 @@ func New() *cobra.Command {
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.PersistentFlags().StringVar(&name, "name", name, "the lab; several run side by side under different names")
+	root.PersistentFlags().StringVar(&name, "name", name, "name of the lab; labs with different names can run side by side")
 	root.AddCommand(
 		upCommand(&name), statusCommand(&name), downCommand(&name), logsCommand(&name), linkCommand(&name),
 		nodeCommand(&name), cloudCommand(&name), kubectlCommand(&name), trafficCommand(&name), runCommand(&name),
@@ -134,7 +134,7 @@ func linkCommand(name *string) *cobra.Command {
 		},
 	}
 	cut.Flags().StringVar(&mode, "mode", mode,
-		"drop: packets vanish silently; reject: senders are told at once; oneway: only what the node sends vanishes")
+		"drop: packets vanish silently; reject: senders get an error immediately; oneway: only the node's packets vanish")
 	heal := &cobra.Command{
 		Use: "heal wan|lan NODE|pool/POOL", Short: "Heal the link of a node, or of all nodes of a pool",
 		Args: cobra.ExactArgs(2),
@@ -307,7 +307,7 @@ func runCommand(name *string) *cobra.Command {
 	outputFlag(cmd, &output)
 	versionFlags(cmd.Flags(), &kubernetes, &kubeletVersion)
 	familyFlag(cmd.Flags(), &family)
-	cmd.Flags().StringVar(&kubelet, "kubelet", kubelet, "real or hollow; default: real where containers can run")
+	cmd.Flags().StringVar(&kubelet, "kubelet", kubelet, "real or hollow; default: real if containers can run")
 	cmd.Flags().BoolVar(&race, "race", false,
 		"build our own programs with Go's race detector; a race that it finds fails the scenario")
 	cmd.Flags().BoolVar(&installed, "installed", false, "use a lab in which the system is installed as in a real cluster")

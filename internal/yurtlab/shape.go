@@ -28,7 +28,7 @@ func shapeCommand(name *string) *cobra.Command {
 		Use:   "shape wan|lan NODE|pool/POOL",
 		Short: "Give a link a rate, a delay, jitter, loss and a queue, or remove them",
 		Long: `Give the link of a node, or of all nodes of a pool, a rate, a delay, jitter, loss and a queue. Each
-value is for one way, and both ways get it. The new shape replaces an earlier one, and lasts until --off, also
+value applies to each direction. The new shape replaces an earlier one, and lasts until --off, even
 through cuts and power cuts. The seed decides which frames are lost, and their delays: the same seed treats
 the same sequence of frames alike.`,
 		Args: cobra.ExactArgs(2),

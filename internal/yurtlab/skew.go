@@ -83,8 +83,8 @@ func skewCommand() *cobra.Command {
 		Use: "skew", Short: "Run the core of the scenarios with clouds and kubelets of other versions, and print a table",
 		Args: cobra.NoArgs,
 		Long: `Run the core of the scenarios with clouds and kubelets of other versions of Kubernetes, and print a table of what
-passed. Each --cloud goes with the --kubelet of the same place; without them it runs all pairs: each version that there is,
-with the kubelets of one to three minor versions before. Hubs and coordinators are ours. A version is built when it is first
+passed. Each --cloud goes with the --kubelet at the same position. Without them it runs all pairs: each available version
+with kubelets one to three minor versions older. Hubs and coordinators are ours. A version is built when it is first
 needed, which takes minutes.`,
 		Example: "  yurtlab skew --cloud 1.34 --kubelet 1.33 --cloud 1.37 --kubelet 1.36 --scenarios cut-one,installed",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -115,8 +115,8 @@ needed, which takes minutes.`,
 		},
 	}
 	outputFlag(cmd, &output)
-	cmd.Flags().StringArrayVar(&clouds, "cloud", nil, "minor version of a pair's cloud; can be given again")
-	cmd.Flags().StringArrayVar(&kubelets, "kubelet", nil, "minor version of that pair's kubelets; can be given again")
+	cmd.Flags().StringArrayVar(&clouds, "cloud", nil, "minor version of a pair's cloud; may be repeated")
+	cmd.Flags().StringArrayVar(&kubelets, "kubelet", nil, "minor version of that pair's kubelets; may be repeated")
 	cmd.Flags().StringSliceVar(&names, "scenarios", names, "which scenarios to run")
 	return cmd
 }

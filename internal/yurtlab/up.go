@@ -45,7 +45,7 @@ starts take seconds.`,
 	flags.IntVar(&cfg.Pools, "pools", cfg.Pools, "how many pools")
 	flags.IntVar(&cfg.Nodes, "nodes", cfg.Nodes, "how many nodes in each pool")
 	flags.StringVar(&kubelet, "kubelet", kubelet,
-		"real (containerd and runc) or hollow (no containers); default: real where containers can run")
+		"real (containerd and runc) or hollow (no containers); default: real if containers can run")
 	versionFlags(flags, &cfg.Kubernetes, &cfg.KubeletVersion)
 	familyFlag(flags, &cfg.IPFamily)
 	flags.BoolVar(&detach, "detach", false, "return when the lab is up, and leave it running")

@@ -61,10 +61,10 @@ minutes, with --quick 10. A figure over its budget is marked, but is no failure.
 			fmt.Sprintf("how long to measure a cluster that is %s; 0: not at all", cluster))
 	}
 	f.BoolVar(&quick, "quick", false,
-		"5 minutes of an idle cluster and 2 of a busy one, unless other flags say otherwise: for trying")
+		"5 minutes of an idle cluster and 2 of a busy one, for a trial; other flags override these")
 	f.IntVar(&setup.Nodes, "nodes", setup.Nodes, "nodes in the pool with a coordinator")
 	f.IntVar(&setup.Others, "others", setup.Others, "nodes in each of the other two pools")
-	f.StringVar(&kubelet, "kubelet", kubelet, "real or hollow; default: real where containers can run")
+	f.StringVar(&kubelet, "kubelet", kubelet, "real or hollow; default: real if containers can run")
 	f.BoolVar(&setup.Installed, "installed", false, "use a lab in which the system is installed as in a real cluster")
 	f.StringSliceVar(&setup.HubFlags, "hub-flag", nil, "flags for every hub, such as --link-profile=metered")
 	return cmd

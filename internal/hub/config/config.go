@@ -159,7 +159,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.KeyFile, "key-file", "", "PEM file of the private key of --cert-file")
 	c.Identity.addFlags(fs)
 	fs.StringVar(&c.CertDir, "cert-dir", d.CertDir,
-		"directory for the hub's own certificates, the token and certificate by which kubelet and the hub know each other, "+
+		"directory for the hub's own certificates, the token and certificate with which kubelet and the hub verify each other, "+
 			"and the coordinator's last known address")
 	fs.BoolVar(&c.EnableCoordinator, "enable-coordinator", false, "use the pool's coordinator")
 	fs.StringVar(&c.CoordinatorAddress, "coordinator-server-addr", "",
@@ -182,8 +182,8 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.ServiceTopology, "service-topology", *d.ServiceTopology,
 		"show this node's programs only the endpoints that a Service's annotation "+edge.AnnotationTopologyKeys+" allows")
 	fs.StringVar(&c.DiskCachePath, "disk-cache-path", *d.DiskCachePath,
-		"directory for what this node's programs have read, Secrets included, so that they can start with nothing in "+
-			"reach; empty: the hub keeps it in memory only")
+		"directory for what this node's programs have read, Secrets included, so that they can start while the node can reach "+
+			"nothing; empty: the hub keeps it in memory only")
 	fs.StringVar(&c.DiskCacheKeyFile, "disk-cache-key-file", "",
 		"file with the key that encrypts Secrets and tokens in --disk-cache-path, created if missing; default: that path with "+
 			".key appended; unused with a systemd credential yurthub-cache-key")
@@ -194,17 +194,17 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 		"within what time a lie about a tenth of what the pool shares is found; 0: as --link-profile has it; for tests")
 	_ = fs.MarkHidden("compare-every")
 	fs.DurationVar(&c.RememberIdentitiesFor, "remember-identities-for", d.RememberIdentitiesFor.Duration,
-		"how long to trust the cloud's last word on who a caller is and what it may do while the cloud cannot be asked; 0 means "+
-			"not at all; Pods of this node are trusted for as long as they exist")
+		"how long to trust the cloud's last answer on who a caller is and what it may do, while the cloud cannot be asked; 0 "+
+			"means not at all; Pods of this node are trusted for as long as they exist")
 	fs.StringVar((*string)(&c.LinkProfile), "link-profile", string(d.LinkProfile),
 		"kind of the link to the cloud: normal, metered (fewer bytes; a silent cut is noticed later) or satellite (for long "+
 			"round trips)")
 	fs.StringVar((*string)(&c.Relay), "relay", string(d.Relay),
-		"what this node sends over a neighbour's line while its own to the cloud is down: Control (all), Heartbeats (heartbeats "+
-			"and its Node's status) or Off, with which it also relays for nobody; default: Control, or Heartbeats with "+
+		"what this node sends over a neighbour's link while its own to the cloud is down: Control (all), Heartbeats (heartbeats "+
+			"and its Node's status) or Off, with which it also relays for no other node; default: Control, or Heartbeats with "+
 			"--link-profile=metered; needs --secure-bind-address")
 	fs.StringSliceVar(&c.CacheAgents, "cache-agents", d.CacheAgents,
-		"programs whose reads are kept, by the start of their User-Agent; * means all; a request with the header "+
+		"programs whose reads the hub keeps, by the prefix of their User-Agent; * means all; a request with the header "+
 			"Edge-Cache: true is always kept")
 	fs.StringVar(&c.BindAddress, "bind-address", d.BindAddress,
 		"loopback address to serve kubelet on, which authenticates by the token in --cert-dir, and other programs of the "+
@@ -213,7 +213,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.SecureBindAddress, "secure-bind-address", "",
 		"address of this node to serve Pods on over TLS, each with its own credentials, or "+OfNode+" for the Node's "+
 			"InternalIP, whatever that is at the time; the hub requests the certificate for it, which somebody must approve; "+
-			"empty: Pods are not served")
+			"empty: the hub does not serve Pods")
 	fs.IntVar(&c.SecurePort, "secure-port", d.SecurePort, "port of --secure-bind-address")
 	fs.BoolVar(&c.MasterService, "masterservice", *d.Masterservice,
 		"tell new Pods and kube-proxy that the API server is at --secure-bind-address, so that they get answers while the cloud "+
@@ -226,11 +226,11 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 		"serve /metrics to anybody who reaches --health-port: for agents that are not root")
 	fs.BoolVar(&c.Profiling, "profiling", false, "serve Go's profiles to root at /debug/pprof/ of --health-port")
 	fs.IntVar(&c.MaxRequestsInFlight, "max-requests-inflight", d.MaxRequestsInflight,
-		"limit of reading requests in flight; more are answered with 429")
+		"limit of reading requests in flight; more get 429")
 	fs.IntVar(&c.MaxMutatingRequestsInFlight, "max-mutating-requests-inflight", d.MaxMutatingRequestsInflight,
-		"limit of writing requests in flight; more are answered with 429")
+		"limit of writing requests in flight; more get 429")
 	fs.IntVar(&c.MaxLongRunningRequests, "max-long-running-requests", d.MaxLongRunningRequests,
-		"limit of watches, logs and streams in flight; more are answered with 429")
+		"limit of watches, logs and streams in flight; more get 429")
 }
 
 func (i *Identity) addFlags(fs *pflag.FlagSet) {

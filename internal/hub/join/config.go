@@ -20,9 +20,9 @@ type Where struct {
 }
 
 func (w *Where) addFlags(fs *pflag.FlagSet) {
-	fs.BoolVar(&w.DryRun, "dry-run", false, "say what would be done, and do nothing")
+	fs.BoolVar(&w.DryRun, "dry-run", false, "print what would be done, and do nothing")
 	fs.StringVar(&w.Root, "root", "", "directory with the node's files; nothing is started or stopped (an image)")
-	fs.BoolVar(&w.Start, "start", false, "with --root: start and stop all the same")
+	fs.BoolVar(&w.Start, "start", false, "with --root: start and stop programs nevertheless")
 }
 
 // root is Root in the form to which a path can be added.
@@ -60,34 +60,34 @@ type Config struct {
 func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Pool, "nodepool-name", "", "pool that the node belongs to")
 	fs.StringVar(&c.Coordinator, "coordinator-server-addr", "",
-		"the pool's coordinator, https://HOST:10270; default: where the cloud says that it is")
-	fs.StringVar(&c.Servers, "server-addr", "", "the cloud's API servers, URL,…; default: as /etc/kubernetes/kubelet.conf says")
+		"the pool's coordinator, https://HOST:10270; default: the address that the cloud gives")
+	fs.StringVar(&c.Servers, "server-addr", "", "the cloud's API servers, URL,…; default: as in /etc/kubernetes/kubelet.conf")
 	fs.StringVar(&c.Node, "node-name", "", "the node's name; default: kubelet's --hostname-override, or the host's name")
 	fs.StringVar(&c.CAFile, "ca-file", "",
-		"the cloud's authority; default: as kubelet.conf says, or as discovered with the token")
+		"file with the cloud's authority; default: as in kubelet.conf, or as discovered with the token")
 	fs.StringVar(&c.TokenFile, "token-file", "",
 		"file with a bootstrap token, on a node that kubeadm has not joined; - is standard input")
 	fs.StringVar(&c.CACertHash, "discovery-token-ca-cert-hash", "",
 		"sha256:HEX of the authority's public key, to verify it when it is discovered")
 	fs.StringVar(&c.ServerName, "tls-server-name", "",
-		"name in the API servers' certificates; default: as kubelet.conf says, or the host in --server-addr")
+		"name in the API servers' certificates; default: as in kubelet.conf, or the host in --server-addr")
 	fs.StringVar(&c.ProxyURL, "proxy-url", "",
-		"the proxy on the way to the cloud, http, https or socks5://HOST:PORT; none: no proxy; default: as kubelet.conf says, "+
+		"the proxy on the way to the cloud, http, https or socks5://HOST:PORT; none: no proxy; default: as in kubelet.conf "+
 			"or kubelet's environment")
 	fs.StringVar(&c.ProxyFile, "proxy-file", "", "file with the proxy's URL, including user and password; it is copied")
 	fs.StringVar(&c.NoProxy, "no-proxy", "",
-		"hosts, domains and networks to reach without the proxy, NAME,…; default: as kubelet's environment says")
-	fs.StringArrayVar(&c.Settings, "set", nil, "another setting of yurthub, NAME=VALUE, as its flag --NAME; can be given again")
+		"hosts, domains and networks to reach without the proxy, NAME,…; default: as in kubelet's environment")
+	fs.StringArrayVar(&c.Settings, "set", nil, "another setting of yurthub, NAME=VALUE, for its flag --NAME; may be repeated")
 	fs.StringVar(&c.Binary, "binary", "/usr/local/bin/yurthub", "the program yurthub on the node")
 	fs.StringVar(&c.Image, "static-pod", "", "run yurthub as a static Pod from this image instead of a systemd service")
 	fs.StringVar(&c.ReleaseKey, "release-key", "",
-		"file with the public keys of releases, in PEM: the cloud may then upgrade yurthub to what they have signed, and to "+
-			"nothing else; default: as it was before, at first not at all")
+		"file with the public keys of releases, in PEM: the cloud may then upgrade yurthub to releases signed by them, and to "+
+			"nothing else; default: the former keys; without keys there are no upgrades")
 	fs.StringVar(&c.ReleaseList, "release-list", "",
 		"file SHA256SUMS of a release, with SHA256SUMS.sig beside it: the program, and the image of --static-pod, must be in "+
 			"it, and it must be signed with --release-key; the static Pod then names the image by its digest")
 	fs.BoolVar(&c.Agents, "agents", true,
-		"also send kube-proxy, CoreDNS, flannel and all new Pods through yurthub, if it gets a certificate for that; restarts "+
+		"make kube-proxy, CoreDNS, flannel and all new Pods use yurthub, too, if it gets a certificate for that; restarts "+
 			"the containers of those three once")
 	fs.StringVar(&c.Wait, "wait", "120", "how many seconds to wait until yurthub works")
 	c.addFlags(fs)
@@ -102,7 +102,7 @@ type Removal struct {
 
 // AddFlags declares the settings as flags and sets their defaults.
 func (r *Removal) AddFlags(fs *pflag.FlagSet) {
-	fs.BoolVar(&r.KeepData, "keep-data", false, "keep "+dirData+": what the hub knows, and its certificate")
+	fs.BoolVar(&r.KeepData, "keep-data", false, "keep "+dirData+": the hub's data and its certificate")
 	r.addFlags(fs)
 }
 
@@ -134,7 +134,7 @@ func (c *Config) others() (map[string]string, error) {
 		case !ok || !settingName.MatchString(name):
 			return nil, fmt.Errorf("--set %s: want NAME=VALUE", pair)
 		case ownFlag[name]:
-			return nil, fmt.Errorf("--set %s: there is a flag for it, or it is not to be set", name)
+			return nil, fmt.Errorf("--set %s: there is a flag for it, or it can't be set", name)
 		case decided[name]:
 			return nil, fmt.Errorf("--set %s: join decides that", name)
 		}

@@ -32,13 +32,13 @@ type Courier struct {
 
 // AddFlags declares the settings as flags and sets their defaults.
 func (c *Courier) AddFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&c.ID, "id", "", "what to call the request in the node's answer")
-	flags.StringVar(&c.Version, "version", "", "the version to ask for: that of this program")
-	flags.StringVar(&c.Inbox, "inbox", DirInbox, "where the node takes what is delivered")
-	flags.StringVar(&c.Outbox, "outbox", DirOutbox, "where the node says what came of it")
-	flags.StringVar(&c.Release, "release", DirRelease, "where "+nameSums+" and its signature are")
-	flags.StringVar(&c.Message, "message", "/dev/termination-log", "file that gets what the node says")
-	flags.DurationVar(&c.Wait, "wait", 10*time.Minute, "how long the node may take")
+	flags.StringVar(&c.ID, "id", "", "name of the request in the node's answer")
+	flags.StringVar(&c.Version, "version", "", "the version to ask for; it must be that of this program")
+	flags.StringVar(&c.Inbox, "inbox", DirInbox, "directory in which the node takes deliveries")
+	flags.StringVar(&c.Outbox, "outbox", DirOutbox, "directory in which the node answers")
+	flags.StringVar(&c.Release, "release", DirRelease, "directory of "+nameSums+" and its signature")
+	flags.StringVar(&c.Message, "message", "/dev/termination-log", "file that gets the node's answer")
+	flags.DurationVar(&c.Wait, "wait", 10*time.Minute, "how long to wait for the node's answer")
 }
 
 // ErrNotUpgraded says that the node does not run what was delivered.

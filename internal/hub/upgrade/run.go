@@ -55,12 +55,12 @@ type Config struct {
 
 // AddFlags declares the settings as flags and sets their defaults.
 func (c *Config) AddFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&c.Binary, "binary", "/usr/local/bin/yurthub", "the program's place on the node")
-	flags.StringVar(&c.Settings, "config", "/etc/yurthub/config.yaml", "the settings that the hub runs with")
+	flags.StringVar(&c.Binary, "binary", "/usr/local/bin/yurthub", "path of the program on the node")
+	flags.StringVar(&c.Settings, "config", "/etc/yurthub/config.yaml", "file with the hub's settings")
 	flags.StringVar(&c.StaticPod, "static-pod", "", "file of the static Pod that runs the hub; default: systemd runs it")
 	flags.IntVar(&c.Port, "port", 10261, "the hub's port for kubelet")
 	flags.DurationVar(&c.Wait, "wait", 20*time.Second,
-		"how long the hub may take until it is well; a node is shown NotReady when it has had no hub for 40 s")
+		"how long the hub may take to become healthy; a node without a hub for 40 s is shown NotReady")
 }
 
 // System is what Run needs of a running node besides its files.
