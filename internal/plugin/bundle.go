@@ -207,7 +207,7 @@ func (b *bundle) nodes(ctx context.Context) []corev1.Node {
 func (b *bundle) node(ctx context.Context, name string) {
 	s, err := b.reader.Subject(ctx, name, b.now)
 	if err != nil {
-		b.without("what is known of node "+name, err)
+		b.without("the facts about node "+name, err)
 		return
 	}
 	b.text("nodes/"+name+".txt", func(p *printer) error {
@@ -351,10 +351,10 @@ func (b *bundle) readme() {
 		asked = "its coordinator"
 	}
 	b.text("README.txt", func(p *printer) error {
-		_, err := fmt.Fprintf(p.out, "Pool %s, as %s said at %s by the clock of who asked.\n"+
-			"Secrets were not read; what other software has noted on objects, and what looks like a key, is %q.\n",
+		_, err := fmt.Fprintf(p.out, "Pool %s, as %s reported it at %s by the clock of this machine.\n"+
+			"Secrets were not read. What other software has written on objects, and what looks like a key, is replaced by %q.\n",
 			b.pool.Name, asked, b.now.UTC().Format(time.RFC3339), leftOut)
-		return errors.Join(err, p.lines("\nFiles:", b.files), p.lines("\nNot to be had:", b.lacks))
+		return errors.Join(err, p.lines("\nFiles:", b.files), p.lines("\nMissing:", b.lacks))
 	})
 }
 

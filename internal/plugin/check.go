@@ -52,7 +52,7 @@ func Check(s Subject, now time.Time) []Finding {
 		c.pressures(s.Node)
 	} else if !s.Within {
 		c.add(LevelFail, "node", "it has a heartbeat, and no Node",
-			"look whether somebody deleted the Node: its kubelet makes it again when it starts")
+			"check whether somebody deleted the Node: its kubelet creates it again when it starts")
 	}
 	c.pool(s)
 	return c.found
@@ -72,9 +72,9 @@ func (c *checker) heartbeat(s Subject, now time.Time) {
 	case StateConnected:
 		c.add(LevelOK, "heartbeat", because, "")
 	case StateDelegated:
-		c.add(LevelWarn, "heartbeat", because, "look at the node's own line; "+onTheNode)
+		c.add(LevelWarn, "heartbeat", because, "check the node's link to the cloud; "+onTheNode)
 	default:
-		c.add(LevelFail, "heartbeat", because, "look whether the machine has power and reaches its LAN; "+onTheNode)
+		c.add(LevelFail, "heartbeat", because, "check whether the machine has power and reaches its LAN; "+onTheNode)
 	}
 }
 
@@ -102,13 +102,13 @@ func (c *checker) settings(node *corev1.Node) {
 	r, err := edge.ParseSettingsReport(text)
 	switch {
 	case err != nil:
-		c.add(LevelWarn, what, "what the hub says of them can't be read: "+err.Error(), onTheNode)
+		c.add(LevelWarn, what, "the hub's report about them can't be read: "+err.Error(), onTheNode)
 	case r.State == edge.SettingsRefused:
 		c.add(LevelFail, what, fmt.Sprintf("the hub cannot use generation %d, and runs with %d: %s", r.Told, r.Runs, r.Why),
 			"correct the PoolSettings, or the node's own settings")
 	case r.State == edge.SettingsNeedRestart:
-		c.add(LevelWarn, what, fmt.Sprintf("of generation %d, %s take effect when the hub starts again", r.Told, r.Why),
-			"on the node: systemctl restart yurthub; kubelet and Pods go on meanwhile")
+		c.add(LevelWarn, what, fmt.Sprintf("of generation %d, %s take effect when the hub restarts", r.Told, r.Why),
+			"on the node: systemctl restart yurthub; kubelet and Pods keep running meanwhile")
 	default:
 		c.add(LevelOK, what, fmt.Sprintf("the hub runs with generation %d", r.Runs), "")
 	}
@@ -131,14 +131,14 @@ func (c *checker) pressures(node *corev1.Node) {
 
 func (c *checker) pool(s Subject) {
 	if s.Pool == nil {
-		c.add(LevelWarn, "pool", "the node is in no pool: nobody speaks for it while its link is down",
+		c.add(LevelWarn, "pool", "the node is in no pool: nobody reports for it while its link is down",
 			"kubectl label node "+s.Name+" "+edge.LabelNodePool+"=POOL")
 		return
 	}
 	p := s.Pool
 	switch {
 	case p.Coordinator == CoordinatorNone:
-		c.add(LevelOK, "coordinator", "pool "+p.Name+" has none, and needs none to run: nobody speaks for the node "+
+		c.add(LevelOK, "coordinator", "pool "+p.Name+" has none, and needs none to run: nobody reports for the node "+
 			"while its link is down", "")
 		return
 	case p.Coordinator != CoordinatorReady:
@@ -156,7 +156,7 @@ func (c *checker) pool(s Subject) {
 	if p.Leader == "" {
 		c.add(LevelFail, "leader", "no hub of the pool is known to lead", "kubectl yurt status --problems "+p.Name)
 	} else {
-		c.add(LevelOK, "leader", p.Leader+" speaks for the pool", "")
+		c.add(LevelOK, "leader", p.Leader+" leads the pool", "")
 	}
 	way := p.Kubelets[edge.NodeName(s.Name)]
 	switch text := kubeletSays[way]; way {
@@ -164,7 +164,7 @@ func (c *checker) pool(s Subject) {
 		c.add(LevelOK, "kubelet at the coordinator", text, "")
 	case "":
 	case edge.KubeletOverdue:
-		c.add(LevelWarn, "kubelet at the coordinator", text, "kubectl get csr, and approve what is pending of this node")
+		c.add(LevelWarn, "kubelet at the coordinator", text, "kubectl get csr, and approve this node's pending request")
 	default:
 		c.add(LevelFail, "kubelet at the coordinator", text,
 			"kubectl describe yurtcoordinator says what to do (KubeletsVerifiable)")

@@ -38,7 +38,7 @@ func TestCheck(t *testing.T) {
 		// level is the worst one; says is part of a finding of that level.
 		level, says string
 	}{
-		"well":      {well(func(*Subject, *Pool) {}), LevelOK, "speaks for the pool"},
+		"well":      {well(func(*Subject, *Pool) {}), LevelOK, "leads the pool"},
 		"nothing":   {Subject{Name: "n"}, LevelFail, "neither a Node nor"},
 		"no Node":   {Subject{Name: "n", Lease: well(func(*Subject, *Pool) {}).Lease}, LevelFail, "no Node"},
 		"silent":    {well(node(unknown, unknown)), LevelFail, "stopped renewing"},
@@ -53,7 +53,7 @@ func TestCheck(t *testing.T) {
 		"outside":        {well(func(_ *Subject, p *Pool) { p.Outside = []string{"n"} }), LevelFail, "does not see the node"},
 		"no leader":      {well(func(_ *Subject, p *Pool) { p.Leader = "" }), LevelFail, "no hub"},
 		"refused":        {well(settings(refused)), LevelFail, "a typo"},
-		"restart":        {well(settings(restart)), LevelWarn, "starts again"},
+		"restart":        {well(settings(restart)), LevelWarn, "hub restarts"},
 		"illegible": {well(func(s *Subject, _ *Pool) {
 			s.Node.Annotations[edge.AnnotationSettings] = "?"
 		}), LevelWarn, "can't be read"},

@@ -36,10 +36,10 @@ func New(out, errs io.Writer) *cobra.Command {
 		Use:     "kubectl-yurt",
 		Version: version.Get().Line("kubectl-yurt"),
 		Short:   "Ask about pools of edge nodes",
-		Long: "Ask about pools of edge nodes: who speaks for a pool, which nodes are cut off, and why a node is in its state.\n" +
+		Long: "Ask about pools of edge nodes: who leads a pool, which nodes are cut off, and why a node is in its state.\n" +
 			"\n" +
 			"With the cloud's kubeconfig it answers for all pools. With a pool's own (see: kubectl yurt kubeconfig POOL) it\n" +
-			"answers from that pool's coordinator, whether or not the cloud can be reached.",
+			"answers from that pool's coordinator, even while the cloud is unreachable.",
 		SilenceUsage: true, SilenceErrors: true,
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl yurt"},
 	}
@@ -171,9 +171,9 @@ func notFound(e Explanation) error {
 func (c *commands) check() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check NODE",
-		Short: "What is well and what is not with a node's hub and its links, and what to do",
-		Long: "What is well and what is not with a node's hub and its links, and what to do. It goes by what the hub, the\n" +
-			"leader of its pool and the controllers say, and enters no node: yurthub check, there, looks further.",
+		Short: "What works and what does not with a node's hub and its links, and what to do",
+		Long: "What works and what does not with a node's hub and its links, and what to do. It uses the reports of the hub,\n" +
+			"the leader of its pool and the controllers, and enters no node: for more, run yurthub check on the node.",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completeNodes,
 	}
@@ -181,7 +181,7 @@ func (c *commands) check() *cobra.Command {
 		all := Check(s, p.now)
 		err := p.findings(s.Name, all)
 		if failed(all) {
-			err = errors.Join(err, fmt.Errorf("node %s is not well", s.Name))
+			err = errors.Join(err, fmt.Errorf("node %s has problems", s.Name))
 		}
 		return err
 	})
@@ -190,7 +190,7 @@ func (c *commands) check() *cobra.Command {
 func (c *commands) leader() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "leader POOL",
-		Short:             "The node whose hub speaks for a pool",
+		Short:             "The node whose hub leads a pool",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completePools,
 	}
@@ -219,7 +219,7 @@ func (c *commands) kubeconfig() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "kubeconfig POOL",
-		Short: "The kubeconfig to look at a pool from its own site, without the cloud",
+		Short: "The kubeconfig for a pool's own site, which works without the cloud",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, err := c.reader()
@@ -249,10 +249,10 @@ func (c *commands) bundle() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "bundle POOL",
-		Short: "An archive of all that there is to know of a pool, without secrets, for whoever is to help",
-		Long: "An archive of all that there is to know of a pool, for whoever is to help: objects, Events, what hubs report,\n" +
-			"and logs. It reads no Secrets, leaves out what other software has noted on Nodes and Pods, and takes out what\n" +
-			"looks like a key or a token. Look through it before you give it away: it names your nodes and their addresses.",
+		Short: "An archive of everything about a pool, without secrets, for the person who helps you",
+		Long: "An archive of everything about a pool, for the person who helps you: objects, Events, hubs' reports, and logs.\n" +
+			"It reads no Secrets, leaves out what other software has written on Nodes and Pods, and removes what looks like a\n" +
+			"key or a token. Look through it before you give it away: it names your nodes and their addresses.",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completePools,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -287,7 +287,7 @@ func (c *commands) bundle() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "write it to this file, or with - to the terminal; "+
-		"without it, to one in this directory that is named after the pool and the time")
+		"default: a file in this directory, named after the pool and the time")
 	return cmd
 }
 

@@ -421,8 +421,8 @@ func (r *Reader) Kubeconfig(ctx context.Context, pool edge.PoolName) ([]byte, er
 	s, err := r.Kube.CoreV1().Secrets(edge.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("there is no Secret %s/%s: has pool %s a coordinator, and is it scheduled? "+
-			"See kubectl yurt status", edge.NamespaceSystem, name, pool)
+		return nil, fmt.Errorf("there is no Secret %s/%s: check with kubectl yurt status that "+
+			"pool %s has a coordinator, and that it is scheduled", edge.NamespaceSystem, name, pool)
 	case err != nil:
 		return nil, fmt.Errorf("read Secret %s/%s: %w", edge.NamespaceSystem, name, err)
 	case len(s.Data["kubeconfig"]) == 0:

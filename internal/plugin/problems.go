@@ -17,7 +17,7 @@ func problemsOf(p *Pool) (all []string) {
 	}
 	switch {
 	case p.Coordinator == CoordinatorNew:
-		all = append(all, "nobody has looked at its YurtCoordinator yet: does coordinator-controller run?")
+		all = append(all, "its YurtCoordinator has no status yet: check that coordinator-controller runs")
 	case p.Coordinator == CoordinatorReady && p.Leader == "":
 		all = append(all, "its coordinator serves, but no hub reports that it leads")
 	case p.Coordinator == CoordinatorReady, p.Coordinator == CoordinatorNone:
@@ -28,10 +28,10 @@ func problemsOf(p *Pool) (all []string) {
 		all = append(all, fmt.Sprintf("%d of %d nodes are not Ready", n, p.Nodes))
 	}
 	if len(p.Delegated) > 0 {
-		all = append(all, "the link to the cloud is down of "+someOf(p.Delegated))
+		all = append(all, "the link to the cloud is down on "+someOf(p.Delegated))
 	}
 	if len(p.Outside) > 0 {
-		all = append(all, "the coordinator is not reached by "+someOf(p.Outside))
+		all = append(all, "these nodes do not reach the coordinator: "+someOf(p.Outside))
 	}
 	if p.Coordinator != CoordinatorReady {
 		return all
@@ -126,6 +126,6 @@ func stale(o Objects, now time.Time) string {
 	if c == nil || c.Spec.RenewTime == nil || now.Sub(c.Spec.RenewTime.Time) <= staleAfter {
 		return ""
 	}
-	return fmt.Sprintf("coordinator-controller was last heard of %s ago: counts and conditions are as of then",
+	return fmt.Sprintf("coordinator-controller was last heard from %s ago: counts and conditions are from that time",
 		short(now.Sub(c.Spec.RenewTime.Time)))
 }

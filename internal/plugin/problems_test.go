@@ -29,13 +29,13 @@ func TestProblems(t *testing.T) {
 	}{
 		"none":                         {well, nil},
 		"no coordinator, as is wanted": {Pool{Nodes: 2, Ready: 2, Coordinator: CoordinatorNone}, nil},
-		"a new one":                    {Pool{Coordinator: CoordinatorNew}, []string{"does coordinator-controller run?"}},
+		"a new one":                    {Pool{Coordinator: CoordinatorNew}, []string{"check that coordinator-controller runs"}},
 		"nobody leads":                 {but(func(p *Pool) { p.Leader = "" }), []string{"no hub reports"}},
 		"nodes": {
 			but(func(p *Pool) {
 				p.Ready, p.Delegated, p.Outside = 1, []string{"a2"}, []string{"1", "2", "3", "4", "5", "6", "7"}
 			}),
-			[]string{"2 of 3 nodes are not Ready", "down of a2", "not reached by 1, 2, 3, 4, 5 and 2 more"},
+			[]string{"2 of 3 nodes are not Ready", "down on a2", "do not reach the coordinator: 1, 2, 3, 4, 5 and 2 more"},
 		},
 		"pending": {
 			but(func(p *Pool) {

@@ -65,7 +65,7 @@ func renewed(l *coordinationv1.Lease) *time.Time {
 func (c *commands) traffic() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "traffic POOL",
-		Short:             "What the links of a pool's nodes to the cloud have carried",
+		Short:             "How much the links of a pool's nodes to the cloud have carried",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: c.completePools,
 	}

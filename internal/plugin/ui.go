@@ -28,9 +28,9 @@ func (c *commands) ui() *cobra.Command {
 		Short: "Show a pool's page, which its coordinator serves, to a browser on this machine",
 		Long: "Show a pool's page, which its coordinator serves, to a browser on this machine: nodes, links, Pods, Events.\n" +
 			"\n" +
-			"It asks the coordinator with the operators' kubeconfig, which it gets from the cloud if it is not given one of a\n" +
-			"pool, and lets a browser on this machine have the page and nothing else. Only who has the link can open it.\n" +
-			"The coordinator must be within reach: on the pool's LAN, or by a VPN.",
+			"It asks the coordinator with the operators' kubeconfig, which it gets from the cloud unless you give it a pool's\n" +
+			"own, and gives a browser on this machine only the page. Only a browser that has the link can open it.\n" +
+			"This machine must reach the coordinator: on the pool's LAN, or by a VPN.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			access, err := c.accessTo(cmd.Context(), edge.PoolName(args[0]))
@@ -41,7 +41,7 @@ func (c *commands) ui() *cobra.Command {
 		},
 		ValidArgsFunction: c.completePools,
 	}
-	cmd.Flags().Uint16Var(&port, "port", 0, "the port at 127.0.0.1 to show it at; 0 is any that is free")
+	cmd.Flags().Uint16Var(&port, "port", 0, "the port at 127.0.0.1 to serve it on; 0 means any free port")
 	return cmd
 }
 
@@ -86,7 +86,7 @@ func showPage(ctx context.Context, out io.Writer, access *rest.Config, pool stri
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	fmt.Fprintf(out,
-		"The page of pool %s, for a browser on this machine:\n\n  %s\n\nKeep the link to yourself: who has it can look. "+
+		"The page of pool %s, for a browser on this machine:\n\n  %s\n\nKeep the link secret: whoever has it can see the page. "+
 			"Ctrl-C ends it.\n", pool, p.link())
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()

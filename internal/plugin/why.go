@@ -128,16 +128,16 @@ func concludeFrom(s Subject, c *corev1.NodeCondition) (state, because string) {
 		}
 		return StateConnected, "It renews its Lease itself; link and node are fine."
 	}
-	const course = " Kubernetes evicts its Pods in its own time."
+	const course = " Kubernetes evicts its Pods as usual."
 	if h := conditionOf(s.Node, conditionEvictionsHeld); h != nil && h.Status == corev1.ConditionTrue {
-		return StateSilent, "Its whole pool fell silent at once, which is more likely a link than all nodes: evictions are " +
-			"held; its condition EvictionsHeld says until when, and how to let it go."
+		return StateSilent, "Its whole pool fell silent at once, so probably the link is down: evictions are " +
+			"held; its condition EvictionsHeld says until when, and how to end the hold."
 	}
 	if delegated(s.Lease) {
-		return StateSilent, "It stopped while its pool still spoke for it: it is dead, or cut off from its pool too." + course
+		return StateSilent, "It stopped while its pool still reported for it: it is dead, or cut off from its pool too." + course
 	}
-	return StateSilent, "It stopped renewing its Lease, and nobody in its pool spoke for it: it is dead, or there was no " +
-		"coordinator or no leader to speak." + course
+	return StateSilent, "It stopped renewing its Lease, and nobody in its pool reported for it: it is dead, or there was no " +
+		"coordinator or no leader." + course
 }
 
 // conditionEvictionsHeld is on the nodes of a pool that fell silent as a whole.
@@ -149,7 +149,7 @@ func concludeWithin(s Subject, now time.Time) (state, because string) {
 		return StateSilent, fmt.Sprintf("Its hub last renewed its Lease here %s ago: it is dead, or does not reach the "+
 			"coordinator.", short(old))
 	case relayedBy(s.Lease) != "":
-		return StateDelegated, "Its own link to the cloud is down; its hub reaches it over the line of " +
+		return StateDelegated, "Its own link to the cloud is down; its hub reaches it over the link of " +
 			relayedBy(s.Lease) + "."
 	case delegated(s.Lease):
 		return StateDelegated, "Its hub renews its Lease here and says that its own link to the cloud is down."
@@ -159,7 +159,7 @@ func concludeWithin(s Subject, now time.Time) (state, because string) {
 
 func behind(s Subject) string {
 	if by := relayedBy(s.Lease); by != "" {
-		return "Its own link to the cloud is down; it reports itself over the line of " + by +
+		return "Its own link to the cloud is down; it reports itself over the link of " + by +
 			". Its Pods are kept, new ones go elsewhere."
 	}
 	by := "another node of its pool"
@@ -173,7 +173,7 @@ func behind(s Subject) string {
 func heartbeat(s Subject) Item {
 	i := Item{What: "Last heartbeat", Says: "renewed by the node itself"}
 	if by := relayedBy(s.Lease); by != "" {
-		i.Says += ", over the line of " + by
+		i.Says += ", over the link of " + by
 	} else if delegated(s.Lease) {
 		i.Says = "forwarded by another node of its pool"
 		if s.Within {
@@ -220,13 +220,13 @@ func poolEvidence(s Subject) []Item {
 
 // kubeletSays says how a coordinator knows a kubelet, whose logs it is to show.
 var kubeletSays = map[edge.KubeletWay]string{
-	edge.KubeletPinned:     "known by the certificate that its hub has told of",
-	edge.KubeletSigned:     "known by the cluster's authority, and by the certificate that its hub has told of",
-	edge.KubeletOverdue:    "known by the cluster's authority; its certificate ends soon, and nobody has approved the next",
+	edge.KubeletPinned:     "verified by the certificate that its hub reports",
+	edge.KubeletSigned:     "verified by the cluster's authority, and by the certificate that its hub reports",
+	edge.KubeletOverdue:    "verified by the cluster's authority; its certificate ends soon, and nobody has approved the next",
 	edge.KubeletUnapproved: "serves nothing: it has serverTLSBootstrap, and nobody has approved its certificate",
 	edge.KubeletEnded:      "serves nothing: it has serverTLSBootstrap, and its certificate has ended",
-	edge.KubeletMissing:    "not known: its certificate is not where its hub looks (yurthub check)",
-	edge.KubeletUnreadable: "not known: its hub can't read its certificate (yurthub check)",
+	edge.KubeletMissing:    "not verified: its certificate is not where its hub looks (yurthub check)",
+	edge.KubeletUnreadable: "not verified: its hub can't read its certificate (yurthub check)",
 }
 
 // tells reports whether a condition is evidence: one about heartbeats or evictions, or any that says that something is

@@ -58,7 +58,7 @@ func TestConclude(t *testing.T) {
 		},
 		"relayed": {
 			relayed(subject(aNode("n", "a", yes, linkDown(yes)), 0, true)),
-			StateDelegated, "over the line of n2",
+			StateDelegated, "over the link of n2",
 		},
 		"relayed, seen at the coordinator": {
 			func() Subject {
@@ -66,7 +66,7 @@ func TestConclude(t *testing.T) {
 				s.Within = true
 				return s
 			}(),
-			StateDelegated, "over the line of n2",
+			StateDelegated, "over the link of n2",
 		},
 		"dead": {
 			subject(aNode("n", "a", unknown, linkDown(unknown)), time.Hour, false),
@@ -74,7 +74,7 @@ func TestConclude(t *testing.T) {
 		},
 		"dead while delegated": {
 			subject(aNode("n", "a", unknown, linkDown(unknown)), time.Hour, true),
-			StateSilent, "still spoke for it",
+			StateSilent, "still reported for it",
 		},
 		"the whole pool": {
 			subject(aNode("n", "a", unknown, linkDown(unknown), held), time.Hour, false),
