@@ -411,7 +411,7 @@ func (n *installed) onSite(when string) {
 // authority.
 func (n *installed) verifiable() {
 	others := len(n.Pool.Nodes()) - 1
-	want := fmt.Sprintf("True 1 known by the certificate that the node's hub has told of, %d by the cluster's authority", others)
+	want := fmt.Sprintf("True 1 verified by the certificate that the node's hub reports, %d by the cluster's authority", others)
 	n.Eventually(60*time.Second, "the cloud knows how kubelets are known", func() error {
 		cmd, err := n.Lab.Kubectl(n.Ctx, "cloud", []string{"get", "yurtcoordinators", "-o",
 			`jsonpath={range .items[*].status.conditions[?(@.type=="KubeletsVerifiable")]}{.status} {.message}{end}`})

@@ -34,14 +34,14 @@ func forgedKubelet(t *kit.T) {
 	other := t.Pool.Follower(node)
 	deployPlain(t, node)
 	worksOnSite(t, "signed by the cluster's authority")
-	knownBy(t, "True Kubelets: 0 known by the certificate that the node's hub has told of")
+	knownBy(t, "True Kubelets: 0 verified by the certificate that the node's hub reports")
 
 	t.Say("kubelet signs its own certificate, as kubeadm's do")
 	settings := filepath.Join(filepath.Dir(t.Node(node).HubKeys()), "kubelet.yaml")
 	onNode(t, node, `sed -i '/^tls\(Cert\|PrivateKey\)File:/d' `+settings)
 	t.Must(t.Lab.Node(t.Ctx, lab.Restart, node, lab.KubeletC))
 	worksOnSite(t, "pinned")
-	knownBy(t, "True Kubelets: 1 known by the certificate that the node's hub has told of")
+	knownBy(t, "True Kubelets: 1 verified by the certificate that the node's hub reports")
 
 	t.Say("another node tells of another certificate for it")
 	lie := edge.KubeletServing{Way: edge.KubeletPinned, Digest: strings.Repeat("0", 64)}.String()

@@ -128,7 +128,7 @@ type Situation struct {
 }
 
 // errNothingAllowed says what to do where a person has allowed nothing.
-var errNothingAllowed = errors.New("nobody has said at which addresses kubelets serve: " +
+var errNothingAllowed = errors.New("no addresses of kubelets are allowed: " +
 	"set controller.kubeletServing.cidrs in the chart (--kubelet-serving-cidrs)")
 
 // Judge returns nil as why if a node's request may be approved, else the reason why not; or an error if that cannot be found out.

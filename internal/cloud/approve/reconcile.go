@@ -204,7 +204,7 @@ func (a *Approver) Reconcile(ctx context.Context, r reconcile.Request) (reconcil
 		age := a.cfg.Clock.Since(asked.CreationTimestamp.Time)
 		return reconcile.Result{RequeueAfter: min(max(age, lookFirst), lookLast)}, nil
 	}
-	const message = "The node asked for it itself, for addresses that are its own."
+	const message = "The node asked for it itself, for its own addresses."
 	return reconcile.Result{}, a.approve(ctx, asked, of, reason, message)
 }
 
@@ -217,10 +217,10 @@ func (a *Approver) coordinators(ctx context.Context, asked *certificatesv1.Certi
 		reads := bounded(why.Error())
 		a.say(ctx, asked, asked.Name, reads)
 		a.cfg.Events.Eventf(asked, nil, corev1.EventTypeWarning, reasonCoordinator, "Approve",
-			"Not approved: %s. Has somebody taken coordinator-controller over?", reads)
+			"Not approved: %s. Check whether somebody has taken over coordinator-controller.", reads)
 		return nil
 	}
-	const message = "It is for the calls of kubelets by a pool's coordinator, and nothing else."
+	const message = "It only lets a pool's coordinator call kubelets."
 	return a.approve(ctx, asked, of, reasonCoordinator, message)
 }
 

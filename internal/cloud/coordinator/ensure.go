@@ -169,7 +169,7 @@ func (r *Reconciler) ensure(ctx context.Context, f facts, had given) (outcome, g
 // inSlot says of which coordinator a finding is: of slot 0 if nothing else is said.
 func inSlot(slot edge.Slot, f finding) finding {
 	if slot > 0 {
-		f.Message = fmt.Sprintf("Of the standby in slot %d: %s", slot, f.Message)
+		f.Message = fmt.Sprintf("Standby in slot %d: %s", slot, f.Message)
 	}
 	return f
 }

@@ -41,16 +41,16 @@ func isCurrent(f edge.Filling) bool { return f == edge.FillingCurrent }
 // filled says how far a coordinator has what its pool shares, as its two conditions say it.
 func (f fillings) filled() (complete, current finding) {
 	if len(f) == 0 {
-		unknown := finding{Unknown: true, Reason: ReasonNoReport, Message: "Nobody reports what the coordinator has of the " +
-			"pool's resources: nobody leads the pool, its links are cut, or its leader is of an earlier version."}
+		unknown := finding{Unknown: true, Reason: ReasonNoReport, Message: "Nobody reports which of the pool's " +
+			"resources the coordinator has: nobody leads the pool, its links are cut, or its leader is of an earlier version."}
 		return unknown, unknown
 	}
 	all := strings.Join(slices.Sorted(maps.Keys(f)), ", ")
 	complete = finding{OK: true, Reason: ReasonComplete, Message: "At the coordinator since it started: " + all + "."}
 	if lacks := f.lacking(edge.Filling.Complete); len(lacks) > 0 {
 		complete = finding{Reason: ReasonNotComplete, Message: fmt.Sprintf("Not all have come to the coordinator since it "+
-			"started: %s. Programs are refused them there, and kubectl on site warns. If this lasts, the log of the leader's "+
-			"yurthub says why they can't be pushed.", strings.Join(lacks, ", "))}
+			"started: %s. The coordinator refuses them to programs, and kubectl on site warns. If this lasts, the log of the "+
+			"leader's yurthub says why they can't be pushed.", strings.Join(lacks, ", "))}
 	}
 	current = finding{OK: true, Reason: ReasonCurrent, Message: "The leader brings each change: " + all + "."}
 	if lacks := f.lacking(isCurrent); len(lacks) > 0 {

@@ -85,7 +85,7 @@ func Judge(c Census) Verdict {
 			"docs/small-pools.md.", c.Pool, len(c.Nodes), needs, edge.LabelNodePool, c.Pool)
 	case c.BadSettings != nil:
 		v.Reason = ReasonBadSettings
-		v.Message = fmt.Sprintf("The settings of the coordinator can't be used; mend the PoolSettings: %.512s.",
+		v.Message = fmt.Sprintf("The settings of the coordinator can't be used; correct the PoolSettings: %.512s.",
 			c.BadSettings.Error())
 	}
 	v.Run = v.Reason == ReasonDeployed || c.Deployed && c.PoolExists

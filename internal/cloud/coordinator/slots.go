@@ -61,8 +61,8 @@ func standbys(slots []inSlotStatus, asked edge.Slot) (is finding, missing int) {
 	case len(not) > 0:
 		return finding{Reason: ReasonNotAllServe, Message: count + " " + strings.Join(not, " ")}, all - serve
 	case len(slots) < all:
-		return finding{Reason: ReasonTooFewNodes, Message: count + " Each takes a node of its own, and the pool has no " +
-			"more: add nodes, or ask for fewer in spec.replicas."}, all - serve
+		return finding{Reason: ReasonTooFewNodes, Message: count + " Each needs a separate node, and the pool has no " +
+			"more: add nodes, or set a lower spec.replicas."}, all - serve
 	}
 	return finding{OK: true, Reason: ReasonAllServe, Message: count}, 0
 }

@@ -160,10 +160,10 @@ func next(was v1alpha1.YurtCoordinatorStatus, generation int64, want wantedStatu
 	quietly := func(v1alpha1.ConditionStatus) bool { return false }
 	reconciling, stalled := want.reconciling, want.stalled
 	if reconciling.Reason == "" {
-		reconciling = finding{Reason: want.pending.Reason, Message: "Nothing is under way."}
+		reconciling = finding{Reason: want.pending.Reason, Message: "Nothing is changing."}
 	}
 	if stalled.Reason == "" {
-		stalled = finding{Reason: ReasonNotStalled, Message: "Nothing is known that must be mended first."}
+		stalled = finding{Reason: ReasonNotStalled, Message: "Nothing has to be fixed first."}
 	}
 	put(v1alpha1.YurtCoordinatorReconciling, truth[reconciling.OK], reconciling, quietly)
 	put(v1alpha1.YurtCoordinatorStalled, truth[stalled.OK], stalled, func(v1alpha1.ConditionStatus) bool {

@@ -150,19 +150,19 @@ func progress(t turn, pod *corev1.Pod) finding {
 	is := func(reason, message string) finding { return finding{OK: true, Reason: reason, Message: message} }
 	switch {
 	case t.none && t.slot > 0:
-		return is(ReasonWaitsItsTurn, "It is made once the coordinators of the slots below serve.")
+		return is(ReasonWaitsItsTurn, "It is created once the coordinators of lower slots serve.")
 	case t.none:
-		return is(ReasonReplacing, "Its workload is not made yet.")
+		return is(ReasonReplacing, "Its workload does not exist yet.")
 	case t.had == t.wants && t.wants.made(pod):
-		return finding{Reason: ReasonUpToDate, Message: "It was made as its version and its settings say."}
+		return finding{Reason: ReasonUpToDate, Message: "It runs with its version and its settings."}
 	case t.had == t.wants:
-		return is(ReasonReplacing, "Its Deployment is to replace its Pod. If this lasts, see the YurtAppSet "+
+		return is(ReasonReplacing, "Its Deployment is replacing its Pod. If this lasts, see the YurtAppSet "+
 			"kube-system/"+t.slot.App()+".")
 	case t.held:
-		return is(ReasonPaused, "It goes on as it is until its settings are mended, or no longer say paused.")
+		return is(ReasonPaused, "It stays as it is until its settings are corrected, or no longer paused.")
 	case !t.reachable:
-		return is(ReasonUnreachable, "It goes on as it is until its node is Ready and reached from the cloud.")
+		return is(ReasonUnreachable, "It stays as it is until its node is Ready and the cloud hears from it.")
 	}
-	return is(ReasonWaitsItsTurn, "It goes on as it is until enough of the others are Ready: a tenth of all is changed "+
-		"at a time, and of a pool one.")
+	return is(ReasonWaitsItsTurn, "It stays as it is until enough of the others are Ready: a tenth of all changes "+
+		"at a time, and one in a pool.")
 }

@@ -45,7 +45,7 @@ var troubles = []struct {
 		"controller.kubeletServing.cidrs in the chart's values, or kubectl certificate approve"},
 	{edge.KubeletMissing, "kubelet's certificate is not where its hub looks: see yurthub check on the node"},
 	{edge.KubeletUnreadable, "its hub can't read kubelet's certificate: see yurthub check on the node"},
-	{"", "its hub does not say, being of an earlier version or just started"},
+	{"", "its hub does not report it: it is of an earlier version, or has just started"},
 }
 
 // verifiable says whether a pool's coordinator can verify the kubelets, as the condition KubeletsVerifiable says it, and how many
@@ -53,7 +53,7 @@ var troubles = []struct {
 func verifiable(nodes int, k *kubelets) (status v1alpha1.ConditionStatus, found finding, unknown int) {
 	if k == nil || len(k.reached) == 0 {
 		return v1alpha1.ConditionUnknown, finding{Reason: ReasonNoReport,
-			Message: "Nobody reports how the kubelets of this pool are known: nobody leads it, its links are cut, or its " +
+			Message: "Nobody reports how the kubelets of this pool can be verified: nobody leads it, its links are cut, or its " +
 				"leader is of an earlier version."}, 0
 	}
 	by := map[edge.KubeletWay][]string{}
@@ -72,10 +72,10 @@ func verifiable(nodes int, k *kubelets) (status v1alpha1.ConditionStatus, found 
 		overdue = " " + bounded(names) + ": kubelet has serverTLSBootstrap, its certificate ends soon, and nobody has " +
 			"approved the next: give controller.kubeletServing.cidrs in the chart's values, or kubectl certificate approve."
 	}
-	how := fmt.Sprintf("%d known by the certificate that the node's hub has told of, %d by the cluster's authority",
+	how := fmt.Sprintf("%d verified by the certificate that the node's hub reports, %d by the cluster's authority",
 		len(by[edge.KubeletPinned]), len(by[edge.KubeletSigned])+len(by[edge.KubeletOverdue]))
 	if left := nodes - len(k.reached); left > 0 {
-		how += fmt.Sprintf("; not judged, since they do not reach the coordinator: %d", left)
+		how += fmt.Sprintf("; not checked, since they do not reach the coordinator: %d", left)
 	}
 	if unknown == 0 {
 		known := finding{OK: true, Reason: ReasonKubeletsKnown, Message: "Kubelets: " + how + "." + overdue}

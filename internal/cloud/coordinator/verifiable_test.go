@@ -31,12 +31,12 @@ func TestVerifiable(t *testing.T) {
 		"all are known": {
 			&kubelets{[]edge.NodeName{"n1", "n2", "n3"}, ways{"n1": edge.KubeletPinned, "n2": edge.KubeletSigned,
 				"n3": edge.KubeletPinned}},
-			v1alpha1.ConditionTrue, ReasonKubeletsKnown, 0, []string{"2 known by the certificate",
-				"1 by the cluster's authority"}, "not judged",
+			v1alpha1.ConditionTrue, ReasonKubeletsKnown, 0, []string{"2 verified by the certificate",
+				"1 by the cluster's authority"}, "not checked",
 		},
 		"some do not reach it": {
 			&kubelets{[]edge.NodeName{"n1"}, ways{"n1": edge.KubeletPinned, "n2": edge.KubeletMissing}},
-			v1alpha1.ConditionTrue, ReasonKubeletsKnown, 0, []string{"not judged, since they do not reach the " +
+			v1alpha1.ConditionTrue, ReasonKubeletsKnown, 0, []string{"not checked, since they do not reach the " +
 				"coordinator: 2"}, "n2",
 		},
 		"one's next is overdue": {
@@ -56,7 +56,7 @@ func TestVerifiable(t *testing.T) {
 		"some are not found, of one nothing is heard": {
 			&kubelets{[]edge.NodeName{"n1", "n2", "n3"}, ways{"n1": edge.KubeletMissing, "n2": edge.KubeletUnreadable}},
 			v1alpha1.ConditionFalse, ReasonKubeletsUnknown, 3,
-			[]string{"n1: kubelet's certificate is not where", "n2: its hub can't read", "n3: its hub does not say",
+			[]string{"n1: kubelet's certificate is not where", "n2: its hub can't read", "n3: its hub does not report it",
 				"yurthub check"}, "",
 		},
 		"many": {

@@ -177,12 +177,12 @@ func describe(was corev1.ConditionStatus, f Finding) (Condition, bool) {
 	case Delegated:
 		if f.Relayed {
 			return Condition{corev1.ConditionTrue, ReasonRelayed,
-				"The node's own link to the cloud is down; it reports itself over the line of another node of its pool."}, true
+				"The node's own link to the cloud is down; it reports itself over the link of another node of its pool."}, true
 		}
 		return Condition{corev1.ConditionTrue, ReasonDelegated,
 			"The node's own link to the cloud is down; another node of its pool forwards its heartbeats."}, true
 	case Silent:
-		c := Condition{corev1.ConditionUnknown, ReasonNone, fmt.Sprintf("No heartbeat was seen for %v.", f.Patience)}
+		c := Condition{corev1.ConditionUnknown, ReasonNone, fmt.Sprintf("No heartbeat has come for %v.", f.Patience)}
 		if f.Gone {
 			c.Message = "The node's Lease was deleted."
 		}
@@ -208,7 +208,7 @@ func announce(was corev1.NodeCondition, next Condition) *Event {
 		return nil // it is behind a link that is down as before
 	case next.Status == yes && next.Reason == ReasonRelayed:
 		return &Event{warning, EventCloudLinkDown,
-			"The link to the cloud is down: the node reports itself over the line of another node of its pool"}
+			"The link to the cloud is down: the node reports itself over the link of another node of its pool"}
 	case next.Status == yes:
 		return &Event{warning, EventCloudLinkDown,
 			"Heartbeats come through another node of the pool: the link to the cloud is down. " +

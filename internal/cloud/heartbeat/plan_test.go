@@ -194,9 +194,9 @@ func TestSilenceIsExplained(t *testing.T) {
 		was     corev1.ConditionStatus
 		want    string
 	}{
-		{Finding{Verdict: Silent, Patience: 40 * time.Second}, no, "No heartbeat was seen for 40s."},
+		{Finding{Verdict: Silent, Patience: 40 * time.Second}, no, "No heartbeat has come for 40s."},
 		{Finding{Verdict: Silent, Patience: 90 * time.Second}, yes,
-			"No heartbeat was seen for 1m30s. The last ones were delegated."},
+			"No heartbeat has come for 1m30s. The last ones were delegated."},
 		{Finding{Verdict: Silent, Gone: true}, none, "The node's Lease was deleted."},
 	} {
 		if got := Plan(aNode(false, tt.was, ""), tt.finding, ShowReady).Condition.Message; got != tt.want {

@@ -27,11 +27,11 @@ const (
 
 	// kubeletReady is the kubelet's own reason.
 	kubeletReady     = "KubeletReady"
-	withdrawnMessage = "This is what the kubelet said last."
+	withdrawnMessage = "This is the kubelet's last report."
 
 	// revivedMessage goes with ReasonDelegated.
-	revivedMessage = "The node is alive: it was silent, and now another node of its pool forwards its heartbeats. What its " +
-		"kubelet said last is not known."
+	revivedMessage = "The node is alive: it was silent, and now another node of its pool forwards its heartbeats. Its " +
+		"kubelet's last report is not known."
 )
 
 // Reasons of the Events for a change that only shows the node in another way.

@@ -73,7 +73,7 @@ func conditions(pool *v1beta2.NodePool, all bool, now metav1.Time) []v1beta2.Nod
 	wrong := invalid(pool)
 	switch {
 	case len(wrong) > 0:
-		message := "No node can have this: mend the NodePool: " + some(wrong)
+		message := "No node can have this; correct the NodePool: " + some(wrong)
 		set(v1beta2.NodePoolReady, false, ReasonInvalidValues, message)
 		set(v1beta2.NodePoolStalled, true, ReasonInvalidValues, message)
 		return next
@@ -83,6 +83,6 @@ func conditions(pool *v1beta2.NodePool, all bool, now metav1.Time) []v1beta2.Nod
 		set(v1beta2.NodePoolReady, false, ReasonNodesDiffer,
 			"Not all nodes have what the pool wants. If this lasts, see the Events of the NodePool.")
 	}
-	set(v1beta2.NodePoolStalled, false, ReasonNotStalled, "Nothing is known that must be mended first.")
+	set(v1beta2.NodePoolStalled, false, ReasonNotStalled, "Nothing has to be fixed first.")
 	return next
 }

@@ -204,7 +204,7 @@ func TestWhatANodeRefuses(t *testing.T) {
 	w := newWorld(t)
 	p := w.pool("bad", v1beta2.NodePoolSpec{Labels: map[string]string{"not a label": "x"}})
 	w.node("bad-1", "bad")
-	w.event("bad", "NodeRefused", "bad-1 refuses")
+	w.event("bad", "NodeRefused", "on Node bad-1")
 	w.has("bad-1")
 	change(w, p, func(p *v1beta2.NodePool) {
 		p.Spec.Labels = map[string]string{"a": "b"}

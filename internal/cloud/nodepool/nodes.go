@@ -139,7 +139,7 @@ func (n *nodes) announce(node *corev1.Node, pool *v1beta2.NodePool, err error) {
 	case apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err):
 		if pool != nil && n.said.isNew(node.Name, fmt.Sprintf("refused %s/%d", pool.UID, pool.Generation)) {
 			n.cfg.Events.Eventf(regardingPool(pool), regardingNode(node), corev1.EventTypeWarning, "NodeRefused", "WriteNode",
-				"Node %s refuses what the NodePool wants on its nodes: %v", node.Name, err)
+				"The API server refuses what the NodePool wants on Node %s: %v", node.Name, err)
 		}
 	case err == nil:
 		n.said.forget(node.Name)

@@ -347,18 +347,18 @@ func (c *Controller) condition(was corev1.NodeCondition, change Change, h *inPro
 	switch change.Reason {
 	case ReasonCut:
 		next.LastTransitionTime = metav1.NewTime(h.since)
-		next.Message = fmt.Sprintf("All nodes of the pool fell silent together: its link is down, more likely than all of them. "+
-			"No Pod is evicted for that until %s, or until a node speaks. If the site is dead, the annotation %s=0s on its "+
+		next.Message = fmt.Sprintf("All nodes of the pool fell silent together: probably its link is down. "+
+			"No Pod is evicted for that until %s, or until a node reports. If the site is dead, the annotation %s=0s on its "+
 			"NodePool ends it.", h.until(), edge.AnnotationHoldEvictions)
 		return next
 	case ReasonNodeSpeaks:
 		next.Message = "The node renews its Lease again."
 	case ReasonPoolSpeaks:
-		next.Message = "Other nodes of the pool speak again, but this one does not: Kubernetes resumes its own course."
+		next.Message = "Other nodes of the pool report again, but this one does not: Kubernetes evicts as usual."
 	case ReasonExpired:
-		next.Message = "The hold has lasted as long as it may: Kubernetes resumes its own course."
+		next.Message = "The time of the hold is over: Kubernetes evicts as usual."
 	case ReasonWithdrawn:
-		next.Message = "No hold is asked for any more: Kubernetes resumes its own course."
+		next.Message = "The hold was withdrawn: Kubernetes evicts as usual."
 	case ReasonLeft:
 		next.Message = "The node is not in a held pool."
 	}
@@ -389,18 +389,18 @@ func (c *Controller) announceBeginning(np *metav1.PartialObjectMetadata, h *inPr
 			nodes++
 		}
 	}
-	c.event(np, corev1.EventTypeWarning, EventCut, fmt.Sprintf("All nodes of the pool fell silent together: its link is down, "+
-		"more likely than all of them. No Pod of %d nodes is evicted for that for %v, or until a node speaks",
+	c.event(np, corev1.EventTypeWarning, EventCut, fmt.Sprintf("All nodes of the pool fell silent together: probably its "+
+		"link is down. No Pod of %d nodes is evicted for that for %v, or until a node reports",
 		nodes, h.length))
 }
 
 // endings are the Events at a hold's end. Each has its own reason: of two Events with the same reason within some
 // minutes, the recorder sends the first one's note.
 var endings = map[Outcome]struct{ reason, note string }{
-	Spoke: {EventPoolSpeaks, "A node of the pool speaks again: for those that do not, Kubernetes resumes its own course"},
+	Spoke: {EventPoolSpeaks, "A node of the pool reports again: Kubernetes evicts as usual from nodes that do not"},
 	Expired: {EventExpired,
-		"The hold has lasted as long as it may: Kubernetes resumes its own course"},
-	Withdrawn: {EventWithdrawn, "No hold is asked for any more: Kubernetes resumes its own course"},
+		"The time of the hold is over: Kubernetes evicts as usual"},
+	Withdrawn: {EventWithdrawn, "The hold was withdrawn: Kubernetes evicts as usual"},
 	Emptied:   {EventEmptied, "No held node is left in the pool"},
 }
 

@@ -50,7 +50,7 @@ func TestWithoutTheAnnotation(t *testing.T) {
 	w.wantEvicting("annotated when cut off already")
 	w.annotate("")
 	w.pass(2 * time.Second)
-	w.wantSaid("taken away", "Warning WholePoolCut", "Normal HoldWithdrawn No hold is asked for")
+	w.wantSaid("taken away", "Warning WholePoolCut", "Normal HoldWithdrawn The hold was withdrawn")
 	w.wantReasons("taken away", "n1 HoldWithdrawn", "n2 HoldWithdrawn", "n3 HoldWithdrawn")
 	w.wantEvicting("taken away", "n1", "n2", "n3")
 }
@@ -65,8 +65,8 @@ func TestByDefault(t *testing.T) {
 	w.cut("n1", "n2", "n3")
 	w.pass(time.Minute)
 	w.wantReasons("cut", "n1 WholePoolCut", "n2 WholePoolCut", "n3 WholePoolCut")
-	w.wantSaid("cut", "Warning WholePoolCut All nodes of the pool fell silent together: its link is down, more likely than "+
-		"all of them. No Pod of 3 nodes is evicted for that for 24h0m0s")
+	w.wantSaid("cut", "Warning WholePoolCut All nodes of the pool fell silent together: probably its link is "+
+		"down. No Pod of 3 nodes is evicted for that for 24h0m0s")
 	if c := conditionOf(w.node("n1"), edge.ConditionEvictionsHeld); !strings.Contains(c.Message, "until 2026-11-22T00:0") ||
 		!strings.Contains(c.Message, edge.AnnotationHoldEvictions+"=0s") {
 		t.Errorf("the condition is %+v", c)
@@ -79,7 +79,7 @@ func TestByDefault(t *testing.T) {
 	w.pass(5 * time.Second)
 	w.wantReasons("let go", "n1 HoldWithdrawn", "n2 HoldWithdrawn", "n3 HoldWithdrawn")
 	w.wantEvicting("let go", "n1", "n2", "n3")
-	w.wantSaid("let go", "Normal HoldWithdrawn No hold is asked for")
+	w.wantSaid("let go", "Normal HoldWithdrawn The hold was withdrawn")
 	w.pass(13 * time.Hour)
 	w.wantSaid("and it stays so")
 
@@ -91,7 +91,7 @@ func TestByDefault(t *testing.T) {
 	w.wantSaid("once more", "Warning WholePoolCut")
 	w.pass(2 * time.Minute)
 	w.wantReasons("over", "n1 HoldExpired", "n2 HoldExpired", "n3 HoldExpired")
-	w.wantSaid("over", "Normal HoldExpired The hold has lasted as long as it may")
+	w.wantSaid("over", "Normal HoldExpired The time of the hold is over")
 
 	w.heal("n1", "n2", "n3")
 	w.pass(time.Minute)
@@ -156,7 +156,7 @@ func TestHealing(t *testing.T) {
 	w.heal("n1", "n2", "n3")
 	w.pass(time.Minute)
 	w.wantReasons("healed", "n1 NodeSpeaks", "n2 NodeSpeaks", "n3 NodeSpeaks")
-	w.wantSaid("healed", "Normal PoolSpeaks A node of the pool speaks")
+	w.wantSaid("healed", "Normal PoolSpeaks A node of the pool reports")
 	if len(w.evicting) > 0 {
 		t.Errorf("tainted %v by the healing", w.evicting)
 	}
@@ -164,7 +164,7 @@ func TestHealing(t *testing.T) {
 	w.pass(2 * time.Hour)
 	w.wantSaid("cut again", "Warning WholePoolCut")
 	w.pass(2 * time.Minute)
-	w.wantSaid("over", "Normal HoldExpired The hold has lasted")
+	w.wantSaid("over", "Normal HoldExpired The time of the hold")
 	w.wantReasons("over", "n1 HoldExpired", "n2 HoldExpired", "n3 HoldExpired")
 	w.wantEvicting("over", "n1", "n2", "n3")
 	w.pass(3 * time.Hour)
@@ -188,7 +188,7 @@ func TestOneSpeaks(t *testing.T) {
 	w.pass(30 * time.Second)
 	w.wantReasons("a grace period later", "n1 OtherNodesSpeak", "n2 NodeSpeaks", "n3 OtherNodesSpeak")
 	w.wantEvicting("a grace period later", "n1", "n3")
-	w.wantSaid("a grace period later", "Normal PoolSpeaks A node of the pool speaks")
+	w.wantSaid("a grace period later", "Normal PoolSpeaks A node of the pool reports")
 	w.cut("n2")
 	w.pass(10 * time.Minute)
 	w.wantReasons("and it is lost too", "n1 OtherNodesSpeak", "n2 NodeSpeaks", "n3 OtherNodesSpeak")

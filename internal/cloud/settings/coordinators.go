@@ -127,14 +127,14 @@ func (f facts) updated() (reason, message string) {
 	}
 	switch {
 	case len(bad) > 0:
-		return ReasonBadSettings, "The settings of these can't be used, and they go on as they are: " + some(bad)
+		return ReasonBadSettings, "The settings of these can't be used, and they stay as they are: " + some(bad)
 	case len(updating) > 0:
-		return ReasonUpdating, "These do not run as their settings say yet; a tenth of all coordinators is changed at a time: " +
+		return ReasonUpdating, "These do not run with their settings yet; a tenth of all coordinators changes at a time: " +
 			some(updating)
 	case len(paused) > 0:
-		return ReasonPaused, "These go on as they are, since changes are paused: " + some(paused)
+		return ReasonPaused, "These stay as they are, since changes are paused: " + some(paused)
 	}
-	return ReasonAllCoordinators, fmt.Sprintf("All of the %d coordinators run as their settings say.", n)
+	return ReasonAllCoordinators, fmt.Sprintf("All %d coordinators run with their settings.", n)
 }
 
 // created returns why all pools that are to have a YurtCoordinator have one, or do not.
@@ -152,7 +152,7 @@ func (f facts) created() (reason, message string) {
 		if n++; len(p.site.coordinators) > 0 {
 			continue
 		}
-		why := "see its nodes' annotations of autonomy, or the log of coordinator-controller"
+		why := "see its nodes' autonomy annotations, or the log of coordinator-controller"
 		if needs := int(ptr.Deref(says.MinNodes, edge.MinPoolNodes)); len(p.nodes) < needs {
 			why = fmt.Sprintf("it has %d nodes, and needs %d", len(p.nodes), needs)
 		} else if ptr.Deref(says.Paused, false) {
@@ -163,7 +163,7 @@ func (f facts) created() (reason, message string) {
 	if len(without) > 0 {
 		return ReasonPoolsWithout, "These pools have no YurtCoordinator: " + some(without)
 	}
-	return ReasonAllPools, fmt.Sprintf("All of the %d pools have a YurtCoordinator.", n)
+	return ReasonAllPools, fmt.Sprintf("All %d pools have a YurtCoordinator.", n)
 }
 
 // coordinatorChanged reports whether what a status says of a coordinator may have changed.

@@ -52,7 +52,7 @@ func TestWhatIsSaidOfCoordinators(t *testing.T) {
 		"no coordinators": {says: verbose, updated: ReasonAllCoordinators},
 		"all": {
 			says: verbose, coordinators: of(runsWith("yc", 3, "UpToDate")),
-			updated: ReasonAllCoordinators, message: "All of the 1",
+			updated: ReasonAllCoordinators, message: "All 1 coordinators",
 		},
 		"not looked at": {
 			says: verbose, coordinators: of(runsWith("yc", 2, "UpToDate")),
@@ -71,14 +71,14 @@ func TestWhatIsSaidOfCoordinators(t *testing.T) {
 			updated: ReasonPaused, message: "yc",
 		},
 		"bad":           {says: verbose, coordinators: of(stalled), updated: ReasonBadSettings, message: "yc (too much)"},
-		"there is none": {says: verbose, coordinators: of(pending), updated: ReasonAllCoordinators, message: "the 0"},
+		"there is none": {says: verbose, coordinators: of(pending), updated: ReasonAllCoordinators, message: "All 0 coordinators"},
 		"off": {
 			says: always, all: always, off: true,
 			updated: ReasonControllerOff, created: ReasonControllerOff,
 		},
 		"made": {
 			says: always, all: always, coordinators: of(runsWith("yc", 3, "UpToDate")), nodes: three,
-			updated: ReasonAllCoordinators, created: ReasonAllPools, message: "the 1 pools",
+			updated: ReasonAllCoordinators, created: ReasonAllPools, message: "All 1 pools",
 		},
 		"not made": {
 			says: always, all: always, nodes: three[:2],
@@ -86,7 +86,7 @@ func TestWhatIsSaidOfCoordinators(t *testing.T) {
 		},
 		"another says it's no": {
 			says: always, nodes: three,
-			updated: ReasonAllCoordinators, created: ReasonAllPools, message: "the 0 pools",
+			updated: ReasonAllCoordinators, created: ReasonAllPools, message: "All 0 pools",
 		},
 		"not made, paused": {
 			says: always, all: v1alpha1.CoordinatorSettings{Create: v1alpha1.CreateAlways, Paused: ptr.To(true)}, nodes: three,

@@ -128,29 +128,29 @@ func judge(f facts, now metav1.Time) (v1alpha1.PoolSettingsStatus, tally) {
 	case f.badly != nil:
 		set(v1alpha1.PoolSettingsReady, false, ReasonBadSelector, fmt.Sprintf("It selects no pool by labels: %v", f.badly))
 	case len(failed) > 0:
-		set(v1alpha1.PoolSettingsReady, false, ReasonNotTold, "These pools can't be told: "+some(failed))
+		set(v1alpha1.PoolSettingsReady, false, ReasonNotTold, "These pools can't get the settings: "+some(failed))
 	case len(untold) > 0:
-		set(v1alpha1.PoolSettingsReady, false, ReasonTelling, "These pools are not told yet: "+some(untold))
+		set(v1alpha1.PoolSettingsReady, false, ReasonTelling, "These pools have not got the settings yet: "+some(untold))
 	case len(f.pools) == 0:
 		set(v1alpha1.PoolSettingsReady, true, ReasonNoPools, "It selects no pool.")
 	default:
-		set(v1alpha1.PoolSettingsReady, true, ReasonTold, fmt.Sprintf("All of the %d pools are told.", len(f.pools)))
+		set(v1alpha1.PoolSettingsReady, true, ReasonTold, fmt.Sprintf("All %d pools have the settings.", len(f.pools)))
 	}
 	switch {
 	case len(refused) > 0:
 		set(v1alpha1.PoolSettingsFollowed, false, ReasonRefused,
-			"These nodes can't use what their pool is told, and go on "+
-				"with what they had: "+some(refused))
+			"These nodes can't use the settings of their pool, and keep "+
+				"the former ones: "+some(refused))
 	case len(restart) > 0:
 		set(v1alpha1.PoolSettingsFollowed, false, ReasonRestartNeeded,
-			"These nodes do all of it when their hubs start again: "+
+			"These nodes apply all settings when their hubs restart: "+
 				some(restart))
 	case len(waiting) > 0:
 		set(v1alpha1.PoolSettingsFollowed, false, ReasonWaiting,
-			"These nodes have not said so yet. They may be cut off, or have "+
-				"no hub that follows settings: "+some(waiting))
+			"These nodes have not reported yet. They may be cut off, or "+
+				"have no hub that follows settings: "+some(waiting))
 	default:
-		set(v1alpha1.PoolSettingsFollowed, true, ReasonAllNodes, fmt.Sprintf("All of the %d nodes do as their pool is told.",
+		set(v1alpha1.PoolSettingsFollowed, true, ReasonAllNodes, fmt.Sprintf("All %d nodes apply the settings.",
 			status.Nodes))
 	}
 	ofCoordinators(f, &status.Conditions, set)
@@ -161,10 +161,10 @@ func judge(f facts, now metav1.Time) (v1alpha1.PoolSettingsStatus, tally) {
 		}
 		slices.Sort(texts)
 		set(v1alpha1.PoolSettingsConflicting, true, ReasonConflict,
-			"Another of the same priority says something else; the older "+
-				"one counts. Give them different priorities: "+some(texts))
+			"Another of the same priority has another value; the older "+
+				"one wins. Give them different priorities: "+some(texts))
 	} else {
-		set(v1alpha1.PoolSettingsConflicting, false, ReasonNoConflict, "No other of the same priority says something else.")
+		set(v1alpha1.PoolSettingsConflicting, false, ReasonNoConflict, "No other of the same priority has another value.")
 	}
 	return status, n
 }

@@ -153,7 +153,7 @@ func TestALife(t *testing.T) {
 		t.Errorf("%s on %s", image, first.Spec.NodeName)
 	}
 	w.ends(w.pod("yurthub-pull-life-n2"), corev1.PodSucceeded, "") // meanwhile
-	w.condition("life", Upgrading, "0 of 3 hubs are. life: Under way: life-n1.")
+	w.condition("life", Upgrading, "0 of 3 hubs run it. life: Upgrading: life-n1.")
 	w.ends(first, corev1.PodSucceeded, `{"outcome":"Upgraded"}`)
 	if err := w.c.Get(t.Context(), client.ObjectKey{Namespace: edge.NamespaceSystem, Name: "yurthub-upgrade-life-n2"},
 		&corev1.Pod{}); !apierrors.IsNotFound(err) {
@@ -189,7 +189,7 @@ func TestALife(t *testing.T) {
 	w.ends(w.pod("yurthub-pull-life-n1"), corev1.PodSucceeded, "")
 	w.ends(w.pod("yurthub-upgrade-life-n1"), corev1.PodSucceeded, `{"outcome":"Upgraded"}`)
 	w.says("life-n1", older)
-	w.condition("life", UpToDate, "All of the 3 hubs")
+	w.condition("life", UpToDate, "All 3 hubs")
 	for _, name := range []string{"pull-life-n1", "upgrade-life-n1", "pull-life-n2", "pull-life-n3"} {
 		w.gone("yurthub-" + name)
 	}

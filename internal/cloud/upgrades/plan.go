@@ -173,7 +173,7 @@ func plan(pools []pool, now time.Time) (all []decision, again time.Duration) {
 		case why != "":
 			d.state, d.message = Stopped, why
 		case p.paused:
-			d.state, d.message = Paused, "Nothing begins while it is paused."
+			d.state, d.message = Paused, "No upgrade begins while it is paused."
 		case len(ready) == 0 && on == 0:
 			d.state, d.message = Waiting, p.waiting(left)
 		case !p.open:
@@ -183,7 +183,7 @@ func plan(pools []pool, now time.Time) (all []decision, again time.Duration) {
 				soon(p.opens.Sub(now))
 			}
 		case on == 0 && may <= 0:
-			d.state, d.message = WaitsItsTurn, "A tenth of all pools is under way at a time; others come first."
+			d.state, d.message = WaitsItsTurn, "A tenth of all pools upgrades at a time; others come first."
 		default:
 			if on == 0 {
 				may--
@@ -250,7 +250,7 @@ func (p pool) waiting(left []node) string {
 		why := "takes no upgrades: run yurthub join there with --release-key"
 		switch {
 		case n.version == "":
-			why = "does not say its version"
+			why = "does not report its version"
 		case !n.connected:
 			why = "is cut off"
 		case !n.ready:
@@ -306,7 +306,7 @@ func (p pool) next(d *decision, ready []node, on int) string {
 			}
 		}
 	}
-	text := "Under way: " + some(under) + "."
+	text := "Upgrading: " + some(under) + "."
 	if len(under) == 0 {
 		text = ""
 	}

@@ -65,7 +65,7 @@ func TestPlan(t *testing.T) {
 		},
 		"what is pulled is delivered": {pool: site("p", a.with(pulled, newer, 1), b, c), state: Upgrading, give: "a", pull: "b"},
 		"the next is pulled meanwhile": {
-			pool: site("p", a.with(busy, newer, 1), b, c), state: Upgrading, pull: "b", says: "Under way: a.",
+			pool: site("p", a.with(busy, newer, 1), b, c), state: Upgrading, pull: "b", says: "Upgrading: a.",
 		},
 		"the next waits for the former": {pool: site("p", a.with(busy, newer, 1), b.with(pulled, newer, 1), c), state: Upgrading,
 			pull: "c"},
@@ -81,7 +81,7 @@ func TestPlan(t *testing.T) {
 			pull: "c", forget: "a",
 		},
 		"the last has answered": {
-			pool: site("p", well("a", newer), b.with(done, newer, 1)), state: Upgrading, says: "Under way: b.",
+			pool: site("p", well("a", newer), b.with(done, newer, 1)), state: Upgrading, says: "Upgrading: b.",
 		},
 		"its upgrader still runs": {
 			pool: site("p", well("a", newer).with(busy, newer, 1), b.with(pulled, newer, 1)), state: Upgrading,
@@ -97,8 +97,8 @@ func TestPlan(t *testing.T) {
 		"only a cut one is left":     {pool: site("p", cut(a), well("b", newer)), state: Waiting, says: "a is cut off"},
 		"only a dead one":            {pool: site("p", dead(a), well("b", newer)), state: Waiting, says: "a is not Ready"},
 		"only one that takes none":   {pool: site("p", bare(a)), state: Waiting, says: "--release-key"},
-		"only one that says nothing": {pool: site("p", cut(well("a", ""))), state: Waiting, says: "does not say its version"},
-		"a node of before can't be":  {pool: site("p", bare(well("a", ""))), state: Waiting, says: "does not say its version"},
+		"only one that says nothing": {pool: site("p", cut(well("a", ""))), state: Waiting, says: "does not report its version"},
+		"a node of before can't be":  {pool: site("p", bare(well("a", ""))), state: Waiting, says: "does not report its version"},
 		"cut while under way": {
 			pool:  site("p", cut(a).with(busy, newer, time.Minute), b.with(pulled, newer, 1), c.with(pulled, newer, 1)),
 			state: Upgrading,

@@ -90,13 +90,13 @@ func judge(s *v1alpha1.PoolSettings, chosen []decision, now metav1.Time) v1alpha
 	status.Upgrade = up
 	is := metav1.Condition{
 		Type: v1alpha1.PoolSettingsHubsUpgraded, Status: metav1.ConditionTrue, Reason: ReasonNoPools,
-		Message:            "It selects no pool whose hubs are to be of a version.",
+		Message:            "It selects no pool with a version for its hubs.",
 		ObservedGeneration: s.Generation, LastTransitionTime: now,
 	}
 	if len(chosen) > 0 {
 		first := chosen[0]
 		is.Reason = string(first.state)
-		is.Message = fmt.Sprintf("All of the %d hubs are of the version that they are to be of.", up.Nodes)
+		is.Message = fmt.Sprintf("All %d hubs run the version that is set for them.", up.Nodes)
 		if first.state != UpToDate {
 			is.Status = metav1.ConditionFalse
 			var names []string
@@ -105,7 +105,7 @@ func judge(s *v1alpha1.PoolSettings, chosen []decision, now metav1.Time) v1alpha
 					names = append(names, string(d.pool))
 				}
 			}
-			is.Message = fmt.Sprintf("%d of %d hubs are. %s: %s", up.UpgradedNodes, up.Nodes, some(names), first.message)
+			is.Message = fmt.Sprintf("%d of %d hubs run it. %s: %s", up.UpgradedNodes, up.Nodes, some(names), first.message)
 		}
 	}
 	meta.SetStatusCondition(&status.Conditions, is)

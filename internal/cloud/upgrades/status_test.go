@@ -28,9 +28,9 @@ func TestJudge(t *testing.T) {
 		first  string
 	}{
 		{nil, ReasonNoPools, metav1.ConditionTrue, "selects no pool", ""},
-		{[]decision{there}, "UpToDate", metav1.ConditionTrue, "All of the 2 hubs", ""},
+		{[]decision{there}, "UpToDate", metav1.ConditionTrue, "All 2 hubs", ""},
 		{[]decision{there, at("p", Waiting, "n is cut off")}, "Waiting", metav1.ConditionFalse,
-			"3 of 5 hubs are. p: n is cut off", "p"},
+			"3 of 5 hubs run it. p: n is cut off", "p"},
 		{[]decision{at("p", Waiting, "w"), at("q", Upgrading, "u")}, "Upgrading", metav1.ConditionFalse, "q: u", "q"},
 		{[]decision{at("p", Upgrading, "u"), at("q", Stopped, "a went back"), at("r", Stopped, "x")}, "Stopped",
 			metav1.ConditionFalse, "q, r: a went back", "q"},

@@ -517,8 +517,8 @@ func TestEvent(t *testing.T) {
 	}
 	about := corev1.ObjectReference{Kind: "YurtCoordinator", Name: "p1"}
 	e := lie.Event("n5", "p1", about, time.Unix(5, 6))
-	const want = "services shop/till is something else at the coordinator than in the cloud. Node n1 leads the pool, and " +
-		"brings it there (transitions 4); or it is from before: since all of it was last found right, n2, n3 led, too. Node n5 " +
+	const want = "services shop/till differs between the coordinator and the cloud. Node n1 leads the pool and " +
+		"brings it (transitions 4); or it is older: since the last check without a fault, n2, n3 led, too. Node n5 " +
 		"compared. See docs/threat-model.md"
 	if e.Message != want || e.Type != corev1.EventTypeWarning || e.InvolvedObject != about || e.Reason != reason {
 		t.Errorf("%+v", e)

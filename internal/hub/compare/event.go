@@ -19,11 +19,11 @@ const (
 
 // kinds say what a lie is, in a sentence about an object.
 var kinds = map[string]string{
-	omitted.String():  "is not at the coordinator, though it is in the cloud",
-	invented.String(): "is at the coordinator, and not in the cloud",
-	differs.String():  "is something else at the coordinator than in the cloud",
-	ahead.String():    "has a revision at the coordinator that the cloud has yet to give",
-	withheld.String(): "do not come on at the coordinator, though the leader says that they are current there",
+	omitted.String():  "is missing at the coordinator, but exists in the cloud",
+	invented.String(): "is at the coordinator, but not in the cloud",
+	differs.String():  "differs between the coordinator and the cloud",
+	ahead.String():    "has a revision at the coordinator that the cloud has not reached",
+	withheld.String(): "do not advance at the coordinator, though the leader declares them current",
 }
 
 // Event returns what the cloud is to hear of a lie, from this node, about an object that stands for the pool.
@@ -32,14 +32,14 @@ func (l Lie) Event(node edge.NodeName, pool edge.PoolName, about corev1.ObjectRe
 	if l.Key.Name != "" {
 		what += " " + l.Key.String()
 	}
-	message := fmt.Sprintf("%s %s. Node %s leads the pool, and brings it there (transitions %d)", what, kinds[l.Kind], l.Leader,
+	message := fmt.Sprintf("%s %s. Node %s leads the pool and brings it (transitions %d)", what, kinds[l.Kind], l.Leader,
 		l.Transitions)
 	if len(l.Earlier) > 0 {
 		names := make([]string, len(l.Earlier))
 		for i, n := range l.Earlier {
 			names[i] = string(n)
 		}
-		message += fmt.Sprintf("; or it is from before: since all of it was last found right, %s led, too",
+		message += fmt.Sprintf("; or it is older: since the last check without a fault, %s led, too",
 			strings.Join(names, ", "))
 	}
 	message += fmt.Sprintf(". Node %s compared. See docs/threat-model.md", node)

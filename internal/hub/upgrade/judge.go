@@ -201,5 +201,5 @@ func printedVersion(said string) (string, error) {
 			return fields[1], nil
 		}
 	}
-	return "", fmt.Errorf("it does not say its version, but %.100q", strings.TrimSpace(said))
+	return "", fmt.Errorf("it does not report its version, but %.100q", strings.TrimSpace(said))
 }
