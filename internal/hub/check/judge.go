@@ -51,7 +51,7 @@ func Judge(f Facts) []Finding {
 	j.pods(f)
 	j.past(f)
 	for _, name := range f.Unanswered {
-		j.add(Fail, name, "looking at it took too long", "look for a disk or a file system that hangs")
+		j.add(Fail, name, "the check took too long", "look for a disk or a file system that hangs")
 	}
 	return j.findings
 }
@@ -93,21 +93,21 @@ func (j *judge) hub(f Facts) {
 	switch h.Status.Cloud {
 	case "down":
 		j.add(Fail, "yurthub: cloud", "the running yurthub says that its link to the cloud is down",
-			"see what is said of the cloud below")
+			"see the lines about the cloud below")
 	case "relayed":
-		j.add(Warn, "yurthub: cloud", "the running yurthub reaches the cloud over a neighbour's line: its own link is down",
-			"see what is said of the cloud below")
+		j.add(Warn, "yurthub: cloud", "the running yurthub reaches the cloud over a neighbour's link: its own link is down",
+			"see the lines about the cloud below")
 	case "failing":
 		j.add(Fail, "yurthub: cloud",
 			"the running yurthub says that the cloud, or a balancer in front of it, answers core requests with 502, 503 or 504",
-			"look at the API servers and what is in front of them; the node goes on with what it has meanwhile")
+			"look at the API servers and the balancer in front of them; the node keeps working with what it has meanwhile")
 	case "unknown":
-		j.add(Fail, "yurthub: cloud", "the running yurthub has not found out yet whether it reaches the cloud",
+		j.add(Fail, "yurthub: cloud", "the running yurthub does not know yet whether it reaches the cloud",
 			"ask again in a few seconds")
 	}
 	if h.Status.Coordinator == "down" {
 		j.add(Warn, "yurthub: coordinator", "the running yurthub says that its link to the coordinator is down",
-			"see what is said of the coordinator below")
+			"see the lines about the coordinator below")
 	}
 	j.hubDisk(h)
 	j.hubSettings(h)
@@ -127,9 +127,8 @@ func (j *judge) hubDisk(h Hub) {
 		return
 	}
 	if d.Error != "" {
-		j.add(Fail, "yurthub: disk", "the running yurthub cannot write what it knows, so that this node would not "+
-			"start again while "+
-			"cut off: "+d.Error, "make space on the disk, or have it repaired; yurthub tries again by itself")
+		j.add(Fail, "yurthub: disk", "the running yurthub cannot write its data, so this node would not "+
+			"start again while cut off: "+d.Error, "make space on the disk, or have it repaired; yurthub tries again by itself")
 	} else {
 		j.add(OK, "yurthub: disk", fmt.Sprintf("%d selections are kept, %d KiB", len(h.Status.Kept), d.Bytes>>10), "")
 	}
@@ -155,8 +154,8 @@ func (j *judge) hubSettings(h Hub) {
 			"correct the PoolSettings, or this node's settings")
 	case "restart":
 		j.add(Warn, what,
-			fmt.Sprintf("of generation %d, %s take effect when yurthub starts again; %s", s.Generation, s.Why, runs),
-			"systemctl restart yurthub; kubelet and Pods go on meanwhile")
+			fmt.Sprintf("of generation %d, %s take effect when yurthub restarts; %s", s.Generation, s.Why, runs),
+			"systemctl restart yurthub; kubelet and Pods keep running meanwhile")
 	default:
 		j.add(OK, what, runs, "")
 		if s.Why != "" {
@@ -340,14 +339,14 @@ func (j *judge) space(what string, d Dir) {
 	case d.Free >= 0 && d.Free < spaceFail:
 		j.add(Fail, what, fmt.Sprintf("%d MiB are free at %s", d.Free>>20, d.At), "make space")
 	case d.Inodes >= 0 && d.Inodes < inodesFail:
-		j.add(Fail, what, "no more files can be made at "+d.At+": its file system has no inodes left", "remove files")
+		j.add(Fail, what, "no more files can be created at "+d.At+": its file system has no inodes left", "remove files")
 	case d.Free >= 0 && d.Free < needs:
 		j.add(Warn, what, fmt.Sprintf("%d MiB are free at %s, and up to %d MiB may be needed", d.Free>>20, d.At,
 			needs>>20), "make space")
 	case d.Inodes >= 0 && d.Inodes < inodesWarn:
-		j.add(Warn, what, fmt.Sprintf("only %d more files can be made at %s", d.Inodes, d.At), "remove files")
+		j.add(Warn, what, fmt.Sprintf("only %d more files can be created at %s", d.Inodes, d.At), "remove files")
 	case d.Missing:
-		j.add(OK, what, d.Path+" is not there yet and can be made", "")
+		j.add(OK, what, d.Path+" does not exist yet and can be created", "")
 	case d.Free >= 0:
 		j.add(OK, what, fmt.Sprintf("%s has %d MiB, %d MiB are free", d.Path, d.Used>>20, d.Free>>20), "")
 	default:
@@ -373,18 +372,18 @@ func (j *judge) kubelet(f Facts) {
 	case k.Server != want && f.Settings.BeforeStart:
 		j.add(OK, what, "does not go through yurthub yet", "")
 	case k.Server == strings.Replace(want, "https:", "http:", 1):
-		j.add(Fail, what, "kubelet's kubeconfig "+k.Config.Path+" is one of before yurthub asked kubelet who it is",
+		j.add(Fail, what, "kubelet's kubeconfig "+k.Config.Path+" is from a release in which kubelet did not prove its identity",
 			"run join again")
 	case k.Server != want:
 		j.add(worst, what, fmt.Sprintf("kubelet goes to %s and not through yurthub at %s (%s)", orNone(k.Server), want,
 			k.Config.Path),
-			"have kubelet started with a kubeconfig for yurthub; join does that")
+			"start kubelet with a kubeconfig for yurthub; join does that")
 	case k.Unproved != "":
 		j.add(Fail, what, fmt.Sprintf("kubelet does not prove itself to yurthub with %s: %s", k.Config.Path, k.Unproved),
 			"run join again")
 	case k.Rotates:
 		// join looks before it restarts a kubelet that does so.
-		j.add(worst, what, "kubelet rotates its client certificate, and so leaves out the token by which yurthub knows it",
+		j.add(worst, what, "kubelet rotates its client certificate, so it leaves out the token that proves its identity",
 			"start kubelet with --rotate-certificates=false; join does that")
 	default:
 		j.add(OK, what, "goes through yurthub", "")
@@ -394,7 +393,7 @@ func (j *judge) kubelet(f Facts) {
 		j.add(worst, what, "no kubelet runs", "systemctl status kubelet; journalctl -u kubelet")
 	case k.NoHealth:
 	case k.Health != "":
-		j.add(Warn, what, "kubelet says that it is not well: "+k.Health, "journalctl -u kubelet")
+		j.add(Warn, what, "kubelet reports that it is not healthy: "+k.Health, "journalctl -u kubelet")
 	}
 }
 

@@ -37,7 +37,7 @@ func (j *judge) keys(f Facts) {
 	if level, why := open(k.Key.Mode); level != OK {
 		j.add(level, what, fmt.Sprintf("%s is %s", k.Key.Path, why), "chmod 0600 "+k.Key.Path)
 	}
-	do := "have whoever keeps this certificate renew it"
+	do := "renew this certificate with the program that maintains it"
 	if c.ownCertificate() {
 		do = "yurthub renews it by itself when it reaches the cloud"
 		if !usable {
@@ -65,7 +65,7 @@ func (j *judge) pair(f Facts, what, path string, p Pair, do string, worst Level)
 			"correct --node-name, which must be the name of the Node, or the file")
 	case !slices.Contains(p.Organizations, edge.GroupNodes):
 		j.add(worst, what, fmt.Sprintf("%s is not for the group %s", path, edge.GroupNodes),
-			"give a node's certificate; this is none")
+			"give a node's certificate; this is not one")
 	case !p.ForClients:
 		j.add(worst, what, path+" is not for clients", "give the node's client certificate; this one is for a server")
 	case now.Before(p.NotBefore):

@@ -26,15 +26,15 @@ func (j *judge) pods(f Facts) {
 	case s == nil:
 		j.add(bad, what, "the running yurthub serves no Pods", "run join again, or restart it with --secure-bind-address")
 	case s.Problem != "":
-		do := "see what is said of the serving certificate"
+		do := "see the line about the serving certificate"
 		if s.Address == "" {
 			do = "see what is said of the cloud and of kubelet"
 		}
 		j.add(bad, what, "the running yurthub says: "+s.Problem, do)
 	case !s.Told && (c.MasterService || c.Agents):
-		j.add(bad, what, "Pods that start now are told the cloud's address", "restart yurthub: systemctl restart yurthub")
+		j.add(bad, what, "Pods that start now get the cloud's address", "restart yurthub: systemctl restart yurthub")
 	case s.Told:
-		j.add(OK, what, "those that start now, and kube-proxy, are told that the API server is at "+s.Address, "")
+		j.add(OK, what, "those that start now, and kube-proxy, use "+s.Address+" as the API server", "")
 	default:
 		j.add(OK, what, "served at "+s.Address, "")
 	}
@@ -70,7 +70,7 @@ func (j *judge) past(f Facts) {
 		slices.SortFunc(to, netip.AddrPort.Compare)
 		said = append(said, fmt.Sprintf("%s to %v", name, slices.Compact(to)[0]))
 	}
-	j.add(Warn, what, "these ask the API servers themselves, and have no answer when the cloud cannot be reached: "+
+	j.add(Warn, what, "these bypass yurthub, and get no answer when the cloud cannot be reached: "+
 		strings.Join(said, ", "), "kube-proxy, CoreDNS and flannel: yurthub join again; others: see docs/agents.md")
 }
 

@@ -64,10 +64,10 @@ func agentsWay(c *Config, others map[string]string) (settings [][2]string, why s
 func (j *joiner) agentsReady() bool {
 	switch {
 	case j.noAgents != "":
-		j.say("this node's agents, such as kube-proxy, go past yurthub: %s", j.noAgents)
+		j.say("this node's agents, such as kube-proxy, bypass yurthub: %s", j.noAgents)
 		return false
 	case j.where.DryRun && j.where.starts():
-		j.say("would: end the containers of %s that go past yurthub, once it has a certificate for Pods",
+		j.say("would: end the containers of %s that bypass yurthub, once it has a certificate for Pods",
 			strings.Join(agents, ", "))
 		return false
 	case !j.where.starts() || j.err != nil:
@@ -83,7 +83,7 @@ func (j *joiner) agentsReady() bool {
 			break
 		}
 	}
-	j.say("this node's agents, such as kube-proxy, go past yurthub for now; run join again when this is mended:")
+	j.say("this node's agents, such as kube-proxy, bypass yurthub for now; run join again when this is fixed:")
 	for line := range strings.Lines(said) {
 		if strings.Contains(line, "yurthub: Pods") || strings.Contains(line, "yurthub: serving") {
 			j.say("  %s", strings.TrimSpace(line))
@@ -152,7 +152,7 @@ func (h *hand) turn(hub netip.AddrPort, through bool) {
 		}
 		shown := h.comes(until, func() bool { return h.given(p.Pod, hub, authorities, through) })
 		if !shown {
-			h.say("%s: kubelet has not given it what it needs to go another way; it may need to be started anew", p.Name)
+			h.say("%s: kubelet has not given it what it needs to change; it may need a restart", p.Name)
 		}
 		if shown || !through { // the hub that it goes through ends now
 			ended[p.Name] = true
@@ -175,7 +175,7 @@ func (h *hand) turn(hub netip.AddrPort, through bool) {
 		if h.comes(until, func() bool { wrong, right := running(name); return right && !wrong }) {
 			h.say("%s goes %s", name, map[bool]string{true: "through yurthub", false: "straight to the cloud"}[through])
 		} else {
-			h.say("%s has been ended, and does not run again yet: kubelet starts it", name)
+			h.say("%s was ended and does not run again yet: kubelet starts it", name)
 		}
 	}
 }
@@ -227,7 +227,7 @@ func (h *hand) sayTold(hub netip.AddrPort) {
 		}
 	}
 	if len(pods) > 0 {
-		h.say("these Pods were told that the API server is at yurthub, and have to start anew if they use it: %s",
+		h.say("these Pods use yurthub as the API server; restart them if they use the API: %s",
 			strings.Join(slices.Sorted(maps.Keys(pods)), " "))
 	}
 }

@@ -93,7 +93,7 @@ func TestAgentsTurn(t *testing.T) {
 		t.Errorf("reset has ended %q:\n%s", got, r.out)
 	}
 	if !strings.Contains(r.out, "kube-proxy goes straight to the cloud\n") ||
-		!strings.Contains(r.out, "start anew if they use it: web/shop-1\n") {
+		!strings.Contains(r.out, "restart them if they use the API: web/shop-1\n") {
 		t.Errorf("reset says:\n%s", r.out)
 	}
 	for _, p := range m.programs[:3] {
@@ -110,7 +110,7 @@ func TestAgentsGoOn(t *testing.T) {
 		prepare func(*machine)
 		says    string
 	}{
-		"nobody approves": {[]string{"--nodepool-name=p1"}, func(m *machine) { m.unwell("agents") }, "go past yurthub for now"},
+		"nobody approves": {[]string{"--nodepool-name=p1"}, func(m *machine) { m.unwell("agents") }, "bypass yurthub for now"},
 		"not wanted":      {[]string{"--nodepool-name=p1", "--agents=false"}, func(*machine) {}, "--agents=false"},
 		"no pool":         {nil, func(*machine) {}, "give --nodepool-name"},
 		"Pods are not to": {[]string{"--nodepool-name=p1", "--set=masterservice=false"}, func(*machine) {},

@@ -87,7 +87,7 @@ func decide(c *Config, f *facts) (*plan, error) {
 }
 
 var errNoSystemd = errors.New("systemd does not run here, and kubelet is started by something else: see docs/install-node.md " +
-	"for what is to be set")
+	"for the settings")
 
 func or(value, otherwise string) string {
 	if value != "" {
@@ -137,7 +137,7 @@ func kubeletIsKubeadms(_ *Config, f *facts) error {
 		return f.otherwise(errors.New("there is no kubelet.service: install kubelet first, as kubeadm's packages do"))
 	case !how:
 		return f.otherwise(errors.New("kubelet.service does not use KUBELET_KUBECONFIG_ARGS, as kubeadm's does: see " +
-			"docs/install-node.md for what is to be set"))
+			"docs/install-node.md for the settings"))
 	}
 	return nil
 }
@@ -147,7 +147,7 @@ func kubeletIsFree(_ *Config, f *facts) error {
 	for _, path := range argumentFiles {
 		for _, flag := range []string{"--kubeconfig", "--rotate-certificates"} {
 			if strings.Contains(f.files[path], flag) {
-				return fmt.Errorf("%s sets %s, which would win: take it out", path, flag)
+				return fmt.Errorf("%s sets %s, which would win: remove it", path, flag)
 			}
 		}
 	}
@@ -163,12 +163,12 @@ func nothingElse(c *Config, f *facts) error {
 		fileUnit, "/usr/lib/systemd/system/yurthub.service", "/lib/systemd/system/yurthub.service", f.pod(), f.otherPod(),
 	} {
 		if f.has(path) && !f.ours(path) {
-			return fmt.Errorf("there is another yurthub on this node, %s: take it off first", path)
+			return fmt.Errorf("there is another yurthub on this node, %s: remove it first", path)
 		}
 	}
 	for _, path := range []string{fileDropin, fileConfig} {
 		if f.has(path) && !f.ours(path) {
-			return fmt.Errorf("%s is there and not made by join: take it away; see --set", path)
+			return fmt.Errorf("%s exists and was not made by join: remove it; see --set", path)
 		}
 	}
 	switch {
@@ -233,7 +233,7 @@ func access(c *Config, f *facts, hub string) (servers string, err error) {
 		return "", fmt.Errorf("give --server-addr: %s names no server", fileKubeadm)
 	}
 	if c.Coordinator != "" && c.Pool == "" {
-		return "", errors.New("give --nodepool-name: a coordinator is of a pool")
+		return "", errors.New("give --nodepool-name: a coordinator belongs to a pool")
 	}
 	return servers, nil
 }

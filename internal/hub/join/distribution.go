@@ -22,22 +22,22 @@ const pageCompatibility = "docs/compatibility.md"
 // distributions are those that Join knows by their files, the narrower ones first: OpenShift's nodes are also somebody's Linux.
 var distributions = []distribution{{
 	name: "k3s", marks: []string{"/etc/rancher/k3s", "/var/lib/rancher/k3s/agent"},
-	why: "kubelet is a part of the k3s process, which writes its kubeconfig anew at each start",
+	why: "kubelet is a part of the k3s process, which writes its kubeconfig at each start",
 }, {
 	name: "RKE2", marks: []string{"/etc/rancher/rke2", "/var/lib/rancher/rke2/agent"},
-	why: "rke2 starts kubelet itself, with a kubeconfig that it writes anew at each start",
+	why: "rke2 starts kubelet itself, with a kubeconfig that it writes at each start",
 }, {
 	name: "EKS", marks: []string{"/etc/eks", "/usr/bin/nodeadm"},
-	why: "kubelet proves itself by a token that an exec plugin makes, and the cluster signs no client certificates for nodes",
+	why: "kubelet authenticates with a token that an exec plugin makes, and the cluster signs no client certificates for nodes",
 }, {
 	name: "AKS", marks: []string{"/opt/azure/containers", "/etc/kubernetes/azure.json"},
 	why: "kubelet is started by Azure's own unit with /var/lib/kubelet/kubeconfig, and a node image's update replaces the node",
 }, {
 	name: "GKE", marks: []string{"/home/kubernetes/kube-env", "/home/kubernetes/bin"}, ids: []string{"cos"},
-	why: "kubelet is started by Google's own unit, and the node is made anew from its image by repairs and upgrades",
+	why: "kubelet is started by Google's own unit, and repairs and upgrades make the node again from its image",
 }, {
 	name: "OpenShift", marks: []string{"/etc/machine-config-daemon"}, ids: []string{"rhcos"},
-	why: "the Machine Config Operator owns kubelet's unit and kubeconfig, and takes a node with other files for degraded",
+	why: "the Machine Config Operator owns kubelet's unit and kubeconfig, and marks a node with other files as degraded",
 }, {
 	name: "Talos", ids: []string{"talos"},
 	why: "the system is read-only, has no systemd, and starts kubelet from its own machine configuration",

@@ -200,7 +200,7 @@ func (j *joiner) await(atMost time.Duration, args ...string) {
 		}
 		if !time.Now().Before(until) {
 			j.say("%s", strings.TrimSpace(said))
-			j.fail(fmt.Errorf("after %v not all is well, as said above: %w", atMost, err))
+			j.fail(fmt.Errorf("after %v some checks still fail, see above: %w", atMost, err))
 			return
 		}
 		if err := run.Pause(j.ctx, pollPause); err != nil {
@@ -252,7 +252,7 @@ func (j *joiner) undo() error {
 	}
 	j.err, j.ctx = nil, context.WithoutCancel(j.ctx)
 	if !j.noted(noteJoined) {
-		j.say("taking back what was done")
+		j.say("undoing what was done")
 		(&remover{hand: j.hand}).reset()
 	} else {
 		j.say("going back to the settings that worked")
@@ -260,7 +260,7 @@ func (j *joiner) undo() error {
 		j.goBack()
 	}
 	if j.err != nil {
-		return errors.Join(why, fmt.Errorf("not all could be taken back; run yurthub join or reset again: %w", j.err))
+		return errors.Join(why, fmt.Errorf("not everything could be undone; run yurthub join or reset again: %w", j.err))
 	}
 	return why
 }

@@ -302,7 +302,7 @@ func TestSystemdRefuses(t *testing.T) {
 	m := newMachine(t)
 	before := m.files()
 	m.broken = "restart yurthub.service"
-	if r := m.run("join", 0, "--start"); !r.failed || !strings.Contains(r.out, "taking back") {
+	if r := m.run("join", 0, "--start"); !r.failed || !strings.Contains(r.out, "undoing") {
 		t.Errorf("join says:\n%s", r.out)
 	}
 	m.same(before, "refused")
@@ -312,7 +312,7 @@ func TestSystemdRefuses(t *testing.T) {
 	joined := m.files()
 	m.broken = "restart yurthub.service"
 	r := m.run("join", 0, "--start", "--set=port=10300")
-	if !r.failed || !strings.Contains(r.out, "not all could be taken back") {
+	if !r.failed || !strings.Contains(r.out, "not everything could be undone") {
 		t.Errorf("join says:\n%s", r.out)
 	}
 	m.same(joined, "the hub could not be started again, but its files are back")
