@@ -96,7 +96,7 @@ func noticing(t *kit.T, node string) func() error {
 
 // noticed waits until a node's hub calls its link, which was cut, down, and records how long that took.
 func noticed(t *kit.T, node string, cut time.Time) {
-	t.Eventually(late, node+"'s hub calls the cloud down", func() error {
+	t.Eventually(late, node+"'s hub reports the cloud down", func() error {
 		hub, err := t.Lab.Hub(t.Ctx, node)
 		if err == nil && hub.Cloud != "down" {
 			err = fmt.Errorf("it says %s", hub.Cloud)

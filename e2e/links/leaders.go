@@ -114,7 +114,7 @@ func cutLeader(t *kit.T) {
 	t.Say("cutting the WAN link of %s, the leader", leader)
 	cut = time.Now()
 	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, leader, wire.Drop))
-	noticed := t.Eventually(10*time.Second, leader+"'s hub calls the cloud down", func() error {
+	noticed := t.Eventually(10*time.Second, leader+"'s hub reports the cloud down", func() error {
 		hub, err := t.Lab.Hub(t.Ctx, leader)
 		if err == nil && hub.Cloud != "down" {
 			err = fmt.Errorf("it says %+v", hub)

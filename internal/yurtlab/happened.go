@@ -91,10 +91,10 @@ func causes(was, n *lab.NodeStatus, say teller) {
 func effects(was, n *lab.NodeStatus, say teller) {
 	if was.Hub != nil && n.Hub != nil {
 		if was.Hub.Cloud != n.Hub.Cloud {
-			say(either(n.Hub.Cloud == "up", good, warning), "calls the cloud %s", n.Hub.Cloud)
+			say(either(n.Hub.Cloud == "up", good, warning), "reports the cloud %s", n.Hub.Cloud)
 		}
 		if was.Hub.RelayedBy != n.Hub.RelayedBy && n.Hub.RelayedBy != "" {
-			say(good, "reaches the cloud over the line of %s", n.Hub.RelayedBy)
+			say(good, "reaches the cloud over the link of %s", n.Hub.RelayedBy)
 		}
 		if was.Hub.Role != n.Hub.Role {
 			switch n.Hub.Role {
@@ -113,7 +113,7 @@ func effects(was, n *lab.NodeStatus, say teller) {
 		case "itself":
 			say(good, "sends its heartbeats itself")
 		default:
-			say(warning, "is spoken for: %s forwards its heartbeats", n.HeartbeatBy)
+			say(warning, "is delegated: %s forwards its heartbeats", n.HeartbeatBy)
 		}
 	}
 	if was.Tainted != n.Tainted {

@@ -50,7 +50,7 @@ func TestHappened(t *testing.T) {
 				n[2].WAN, n[2].Hub.Cloud, n[2].HeartbeatBy, n[2].Tainted = "drop", "down", "p1-n1", true
 			},
 			[]string{
-				"warning p1-n3 calls the cloud down", "warning p1-n3 is spoken for: p1-n1 forwards its heartbeats",
+				"warning p1-n3 reports the cloud down", "warning p1-n3 is delegated: p1-n1 forwards its heartbeats",
 				"warning p1-n3 gets no new Pods",
 			},
 		},
@@ -59,12 +59,12 @@ func TestHappened(t *testing.T) {
 				n[2].WAN, n[2].LAN, n[2].Hub.Cloud, n[2].HeartbeatBy, n[2].Tainted = "drop", "oneway", "down", "p1-n1", true
 			}, nil,
 			[]string{
-				"good p1-n3 has its WAN link again", "good p1-n3 has its LAN link again", "good p1-n3 calls the cloud up",
+				"good p1-n3 has its WAN link again", "good p1-n3 has its LAN link again", "good p1-n3 reports the cloud up",
 				"good p1-n3 sends its heartbeats itself", "good p1-n3 gets new Pods again",
 			},
 		},
 		"a neighbour helps": {nil, func(n []lab.NodeStatus) { n[1].Hub.RelayedBy = "p1-n3" },
-			[]string{"good p1-n2 reaches the cloud over the line of p1-n3"}},
+			[]string{"good p1-n2 reaches the cloud over the link of p1-n3"}},
 		"a power cut": {
 			nil, func(n []lab.NodeStatus) { n[0].Power, n[0].Processes, n[0].Hub = false, nil, nil },
 			[]string{"bad p1-n1 has lost its power"},
