@@ -33,7 +33,7 @@ func Themes() []Theme {
 	return []Theme{
 		{
 			"Links and heartbeats",
-			"What becomes of a node's heartbeats when a link is cut, a node dies or the leader is lost, and what the cloud " +
+			"What happens to a node's heartbeats when a link is cut, a node dies or the leader is lost, and what the cloud " +
 				"concludes.",
 			links.Scenarios(),
 		},

@@ -34,7 +34,7 @@ import (
 var poolCutScenarios = []kit.Scenario{{
 	Name: "pool-cut-hold", Run: poolCutHold,
 	Lab: lab.Config{Pools: 2, Nodes: 3, Timing: lab.Quick, NoCoordinator: true, NoProxy: true},
-	Doc: "All links of a pool are cut. Its Pods are kept until the pool heals, the time is over or one node speaks. A " +
+	Doc: "All links of a pool are cut. Its Pods are kept until the pool heals, the time is over or one node reports. A " +
 		"pool with a coordinator is held by default, until somebody releases it, and not if it opts out.",
 }}
 

@@ -41,7 +41,7 @@ var linkScenarios = []kit.Scenario{
 	},
 	{
 		Name: "cut-pool", Quick: true, Lab: kit.OnePool, Run: cutPool,
-		Doc: "All links of a pool are cut for longer than the grace period. One heals, and its node speaks for the " +
+		Doc: "All links of a pool are cut for longer than the grace period. One heals, and its node reports for the " +
 			"others, which are Ready again; then the rest heal. Nothing crashes, and all roles are right within 10 s.",
 	},
 }

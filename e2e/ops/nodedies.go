@@ -22,7 +22,7 @@ var nodeDiesScenarios = []kit.Scenario{{
 	Lab: kit.Joining(lab.Config{Pools: 1, Nodes: 4, Timing: lab.Quick}.AsInstalled(), 0),
 	Doc: "An installed pool with a standby is cut off, and its coordinator's machine loses its power. Within 5 s `get`, " +
 		"`logs` and `exec` work at the standby, and through any hub, and it shows every node's heartbeats and a Pod's " +
-		"crash. One link heals, and its node leads and speaks for the others. With everything back, both coordinators " +
+		"crash. One link heals, and its node leads and reports for the others. With everything back, both coordinators " +
 		"serve and no Pod was replaced.",
 }}
 
