@@ -217,7 +217,7 @@ func TestWhatANodeRefuses(t *testing.T) {
 		p.Spec.Labels = map[string]string{"a": "c", "node-role.kubernetes.io/control-plane": "", "kubernetes.io/hostname": "vip"}
 	})
 	w.has("bad-1", "label a=c")
-	w.event("bad", "AttributesLeftOut", "kubernetes.io/hostname, node-role.kubernetes.io/control-plane are not put on nodes")
+	w.event("bad", "AttributesLeftOut", "kubernetes.io/hostname, node-role.kubernetes.io/control-plane are left out")
 }
 
 func TestADeletedNodeDoesNotComeBack(t *testing.T) {
