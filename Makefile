@@ -40,7 +40,7 @@ test: unit fmt-check vet lint generated e2e-quick ## unit tests with the race de
 .PHONY: quick
 quick: ## check a change of pages, examples or the chart: a few minutes, once Kubernetes is built
 	$(STATIC) go build -o $(YURTLAB) ./cmd/yurtlab
-	export $(TOOLS_OF_TESTS); $(STATIC) go test . ./e2e ./deploy/... ./hack/record $(HELD_TO_PAGES)
+	export $(TOOLS_OF_TESTS); $(STATIC) go test . ./e2e ./deploy/... ./hack/record ./hack/plot ./hack/release $(HELD_TO_PAGES)
 
 # Programs whose commands the pages show.
 HELD_TO_PAGES = ./internal/pages ./internal/yurtlab ./internal/plugin ./internal/hub/join
@@ -124,6 +124,10 @@ recording: build ## record the README's terminal session anew, in the lab "defau
 	$(STATIC) go run ./hack/record --run docs/img/cut.session --out docs/img/cut.json || { $(YURTLAB) down; exit 1; }
 	$(YURTLAB) down
 	$(STATIC) go generate ./hack/record
+
+.PHONY: plots
+plots: ## draw the pictures of docs/benchmarks.md anew, from the results in docs/data
+	$(STATIC) go generate ./hack/plot
 
 .PHONY: images
 images: ## build the container images for all platforms into dist/images
