@@ -68,7 +68,7 @@ func memory(r Results) (chart, error) {
 	}
 	run := r.Runs[0]
 	c := chart{
-		title: "A coordinator's memory while 1000 Pods and 500 Nodes are patched without a pause",
+		title: "A coordinator with 1000 Pods and 500 Nodes, patched without end",
 		x:     axis{label: "seconds of patching"}, y: axis{label: "MB", to: 280}, note: r.source(),
 	}
 	for _, s := range []struct{ series, name string }{
@@ -91,7 +91,7 @@ func memory(r Results) (chart, error) {
 // cutToTaint is the share of runs in which a node that is cut off takes no new Pods, against the time since the cut.
 func cutToTaint(r Results) (chart, error) {
 	c := chart{
-		title: "A link goes silent: when another node speaks for the node, and it takes no new Pods",
+		title: "From a silent cut to the first delegated heartbeat and the taint",
 		x:     axis{label: "seconds since the cut"},
 		y:     axis{label: "share of runs", to: 1, show: func(v float64) string { return fmt.Sprintf("%.0f %%", v*100) }},
 		note:  r.source(),
