@@ -69,7 +69,7 @@ func forgedKubelet(t *kit.T) {
 		{"exec", "-n", workspace, "plain-1", "--", "echo", "secret words"},
 	} {
 		out, err := kubectl(t, onSite, "", args...)
-		if err == nil || !strings.Contains(out, "not the one that the node's hub has told of") {
+		if err == nil || !strings.Contains(out, "not the one that the node's hub has reported") {
 			t.Fail("kubectl %s: %v: %s", strings.Join(args, " "), err, out)
 		}
 		t.Say("refused: kubectl %s: %.300s", strings.Join(args, " "), strings.TrimSpace(out))

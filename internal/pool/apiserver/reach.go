@@ -140,10 +140,10 @@ func (k Kubelets) verify(node string, by terms, shown []*x509.Certificate) error
 		return nil
 	case by.pin == "":
 		return fmt.Errorf("the kubelet of node %s is not known: the cluster's authority has not signed its certificate "+
-			"(%w), and the node's hub has told of none; run yurthub check on the node, which says why", node, unsigned)
+			"(%w), and the node's hub has reported none; run yurthub check on the node, which says why", node, unsigned)
 	}
 	return fmt.Errorf("what serves at %s is not known to be the kubelet of node %s: its certificate (SHA-256 %.16s…) is "+
-		"not the one that the node's hub has told of (%.16s…), nor signed by the cluster's authority (%w); another "+
+		"not the one that the node's hub has reported (%.16s…), nor signed by the cluster's authority (%w); another "+
 		"program may hold the port, or the certificate was replaced and kubelet not restarted: see systemctl status "+
 		"kubelet and yurthub check on the node", by.host, node, got, by.pin, unsigned)
 }
