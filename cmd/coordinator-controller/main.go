@@ -63,6 +63,13 @@ func main() {
 	fs.StringVar(&c.Coordinator.PullPolicy, "coordinator-image-pull-policy", "IfNotPresent", "Always, IfNotPresent or Never")
 	fs.StringSliceVar(&c.Coordinator.PullSecrets, "coordinator-image-pull-secrets", nil,
 		"Secrets in kube-system for pulling the image")
+	fs.StringVar(&c.Coordinator.Rollout.MaxUnavailable, "coordinator-max-unavailable", cloud.DefaultMaxUnavailable,
+		"how many coordinators may be under way at a time during a change: a number, or a share of all, such as 10%")
+	fs.DurationVar(&c.Coordinator.Rollout.Settle, "coordinator-settle", cloud.DefaultSettle,
+		"how long a coordinator must have served before the next one changes")
+	fs.DurationVar(&c.Coordinator.Rollout.PullTimeout, "coordinator-pull-timeout", cloud.DefaultPullTimeout,
+		"how long a node may take to pull the image of its next coordinator, while the old one runs; 0 pulls nothing in "+
+			"advance")
 	fs.StringVar(&c.Hub.Image, "hub-image", "",
 		"image of yurthub, without a tag, from which hubs are upgraded; the version is the tag; empty means no upgrades")
 	fs.StringVar(&c.Hub.PullPolicy, "hub-image-pull-policy", "IfNotPresent", "Always, IfNotPresent or Never")

@@ -235,6 +235,12 @@ func TestNodesAndPodsOfTheController(t *testing.T) {
 		"that its nodes don't count": {
 			`{"metadata":{"labels":{"node.kubernetes.io/exclude-disruption":"x"}}}`, "", "",
 		},
+		"that a coordinator runs there next": {
+			`{"metadata":{"labels":{"openyurt.node-restriction.kubernetes.io/coordinator":"0"}}}`, "", "",
+		},
+		"another label of that domain": {
+			`{"metadata":{"labels":{"openyurt.node-restriction.kubernetes.io/x":"0"}}}`, "", "Kubernetes' own",
+		},
 		"the end of a former one": {`{"metadata":{"labels":{"kubernetes.io/old":null}}}`, "", ""},
 		"a role": {
 			`{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`, "", "Kubernetes' own",

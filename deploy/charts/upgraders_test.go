@@ -66,6 +66,18 @@ func TestUpgraders(t *testing.T) {
 		"one that pulls": {func(p *corev1.Pod) {
 			p.Name, p.Spec.Volumes, p.Spec.Containers[0].VolumeMounts = "yurthub-pull-n1", nil, nil
 		}, ""},
+		"one that pulls a coordinator's image": {func(p *corev1.Pod) {
+			p.Name, p.Spec.Volumes, p.Spec.Containers[0].VolumeMounts = "yurt-coordinator-pull-n1", nil, nil
+		}, ""},
+		"such a one with a directory of the node": {
+			func(p *corev1.Pod) { p.Name = "yurt-coordinator-pull-n1" }, "directories for upgrades",
+		},
+		"such a one with memory of its own": {func(p *corev1.Pod) {
+			p.Name = "yurt-coordinator-pull-n1"
+			p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+			p.Spec.Volumes, p.Spec.Containers[0].VolumeMounts = p.Spec.Volumes[:1], p.Spec.Containers[0].VolumeMounts[:1]
+		}, "directories for upgrades"},
+		"a coordinator":     {func(p *corev1.Pod) { p.Name = "yurt-coordinator-p1" }, "names begin with"},
 		"another name":      {func(p *corev1.Pod) { p.Name = "coredns" }, "names begin with"},
 		"another namespace": {func(p *corev1.Pod) { p.Namespace = "default" }, "of kube-system"},
 		"the node's root":   {func(p *corev1.Pod) { p.Spec.Volumes[0].HostPath.Path = "/" }, "directories for upgrades"},
@@ -136,6 +148,19 @@ func TestUpgraders(t *testing.T) {
 	create(t, admin, others)
 	mustRefuse(t, "somebody else's Pod to be deleted", c.Delete(t.Context(), others, client.GracePeriodSeconds(0)),
 		"names begin with")
+	bare := func(name, app string) *corev1.Pod {
+		return upgrader(func(p *corev1.Pod) {
+			p.Name, p.Spec.Volumes, p.Spec.Containers[0].VolumeMounts = name, nil, nil
+			p.Labels = map[string]string{edge.LabelApp: app}
+		})
+	}
+	coordinator := bare("yurt-coordinator-pull-shop-5d4f-x", edge.AppCoordinator) // of a pool that is called pull-shop
+	create(t, admin, coordinator)
+	mustRefuse(t, "a coordinator to be deleted", c.Delete(t.Context(), coordinator, client.GracePeriodSeconds(0)),
+		"names begin with")
+	puller := bare("yurt-coordinator-pull-n1", "yurt-coordinator-pull")
+	create(t, c, puller)
+	mustAccept(t, "its own that pulls", c.Delete(t.Context(), puller, client.GracePeriodSeconds(0)))
 	own := upgrader(func(*corev1.Pod) {})
 	create(t, c, own)
 	mustAccept(t, "its own", c.Delete(t.Context(), own, client.GracePeriodSeconds(0)))

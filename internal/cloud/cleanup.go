@@ -118,7 +118,9 @@ type scope struct {
 var everything = scope{heartbeats: true, autonomy: true, poolCuts: true, nodePools: true, coordinators: true, settings: true}
 
 // nodes reports whether Nodes have such traces.
-func (s scope) nodes() bool { return s.nodePools || s.settings || len(s.conditions()) > 0 }
+func (s scope) nodes() bool {
+	return s.nodePools || s.settings || s.coordinators || len(s.conditions()) > 0
+}
 
 // conditions are those that the controllers write into Nodes.
 func (s scope) conditions() []corev1.NodeConditionType {
@@ -263,6 +265,11 @@ func (c *cleaner) node(ctx context.Context, node *corev1.Node) (after time.Durat
 	}
 	if c.scope.settings {
 		if err := settings.CleanUp(ctx, c.client, node); err != nil {
+			return 0, err
+		}
+	}
+	if c.scope.coordinators {
+		if err := coordinator.CleanUp(ctx, c.client, node); err != nil {
 			return 0, err
 		}
 	}

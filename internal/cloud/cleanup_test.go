@@ -244,6 +244,9 @@ func TestCleanUp(t *testing.T) {
 	for _, name := range []string{"n1", "n2"} {
 		n := u.node(name)
 		u.fromPool(n)
+		next := client.MergeFrom(n.DeepCopy())
+		n.Labels[edge.LabelCoordinatorNode] = "0"
+		u.must(u.c.Patch(t.Context(), n, next))
 		nodes = append(nodes, n)
 	}
 	pod := u.pod("n1")

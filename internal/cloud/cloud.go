@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
@@ -178,8 +179,45 @@ type Coordinator struct {
 	PullSecrets []string
 	// Settings are, in JSON, spec.coordinator of a PoolSettings that every other one beats; empty means none.
 	Settings string
+	// Rollout says how a change of what they run reaches them.
+	Rollout Rollout
 	// Lives are the lives of the certificates.
 	Lives certs.Lives
+}
+
+// Rollout says how a change of what coordinators run reaches them.
+type Rollout struct {
+	// MaxUnavailable is how many may be under way at a time, or what share of all, as 10%; empty means DefaultMaxUnavailable.
+	MaxUnavailable string
+	// Settle is how long one must have served without a break before the next is changed.
+	Settle time.Duration
+	// PullTimeout is how long a node has to pull the image of the one to come; zero means that nothing is pulled before.
+	PullTimeout time.Duration
+}
+
+// What holds of a Rollout where nobody says anything.
+const (
+	DefaultMaxUnavailable = coordinator.DefaultMaxUnavailable
+	// DefaultSettle is longer than a coordinator takes to be found by its hubs, and to be filled.
+	DefaultSettle = 30 * time.Second
+	// DefaultPullTimeout is for 30 MB on a line of 256 kbit/s.
+	DefaultPullTimeout = 20 * time.Minute
+)
+
+// of returns a Rollout as the coordinators' controller has it.
+func (r Rollout) of() (coordinator.Rollout, error) {
+	is := coordinator.Rollout{
+		MaxUnavailable: intstr.Parse(cmp.Or(r.MaxUnavailable, DefaultMaxUnavailable)),
+		Settle:         r.Settle, PullTimeout: r.PullTimeout,
+	}
+	err := coordinator.CheckRollout(is)
+	if is.MaxUnavailable == (intstr.IntOrString{}) {
+		err = errors.New("at least one must be under way at a time")
+	}
+	if err != nil {
+		return is, fmt.Errorf("--coordinator-max-unavailable, --coordinator-settle, --coordinator-pull-timeout: %w", err)
+	}
+	return is, nil
 }
 
 // Run runs the controllers until ctx ends, and returns nil then. It fails for a Config that can't work, an address that
@@ -218,6 +256,9 @@ func Run(ctx context.Context, c Config) error {
 		return errors.New("this program does not know which Kubernetes it is made from: give --coordinator-version")
 	}
 	if _, err := coordinatorSettings(c.Coordinator.Settings); err != nil {
+		return err
+	}
+	if _, err := c.Coordinator.Rollout.of(); err != nil {
 		return err
 	}
 	log.SetLogger(klog.FromContext(ctx)) // for what the library logs outside its manager

@@ -385,6 +385,9 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			Config{Kubeconfig: unreached, HealthAddress: "0", MetricsAddress: taken.Addr().String()},
 			"address already in use"},
 		{"too long a hold", Config{Kubeconfig: unreached, HoldEvictions: 169 * time.Hour}, "up to 168h0m0s"},
+		{"no coordinator at a time", Config{Coordinator: Coordinator{Rollout: Rollout{MaxUnavailable: "0"}}}, "at least one"},
+		{"a share of none", Config{Coordinator: Coordinator{Rollout: Rollout{MaxUnavailable: "0%"}}}, "up to 100%"},
+		{"a time that is less than none", Config{Coordinator: Coordinator{Rollout: Rollout{Settle: -1}}}, "use 0 or more"},
 		{"a hold of less than nothing", Config{Kubeconfig: unreached, HoldEvictions: -1}, "use 0 for not at all"},
 		{"too little patience", Config{Kubeconfig: unreached, SilenceAfter: time.Millisecond}, "use at least 2s"},
 	} {

@@ -65,13 +65,17 @@ func addOwnKinds(
 	if err != nil {
 		return nil, err
 	}
+	rollout, err := c.Coordinator.Rollout.of()
+	if err != nil {
+		return nil, err
+	}
 	coordinators := coordinator.New(coordinator.Config{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Keys: secrets, Events: events, Clock: clock.RealClock{},
 		Image: c.Coordinator.Image, Release: c.Coordinator.Release, Kubernetes: c.Coordinator.Kubernetes,
 		Digests: c.Coordinator.Digests, Lives: c.Coordinator.Lives,
 		KubeletAuthority: kubeletAuthority(mgr.GetConfig()), ConstrainedImpersonation: c.ConstrainedImpersonation,
 		PullPolicy: corev1.PullPolicy(c.Coordinator.PullPolicy), PullSecrets: c.Coordinator.PullSecrets,
-		Settings: base, PoolSettings: c.PoolSettings,
+		Settings: base, PoolSettings: c.PoolSettings, Rollout: rollout,
 	})
 	hubs := settings.New(settings.Config{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{},

@@ -215,6 +215,7 @@ func TestRightsFollowTheSwitches(t *testing.T) {
 		{"patch", apps, "yurtappsets", "kube-system", "yurt-coordinator", false},
 		{"create", apps, "yurtcoordinators", "", "", false},
 		{"delete", apps, "yurtcoordinators", "", "p1", false},
+		{"create", "", "pods", "kube-system", "", false},
 		{"delete", "coordination.k8s.io", "leases", "kube-node-lease", "yurt-coordinator-p1", false},
 
 		{"patch", apps, "yurtcoordinators", "", "p1", true}, // its finalizer
@@ -239,6 +240,8 @@ func TestRightsFollowTheSwitches(t *testing.T) {
 		{"get", "", "secrets", edge.NamespaceKeys, "yurt-coordinator-p1-hubs", true},
 	})
 	load(t, "poolsettings")[Name].expect(t, "without pool settings", []right{
+		{"create", "", "pods", "kube-system", "", true}, // those that pull a coordinator's image
+
 		{"list", apps, "poolsettings", "", "", false},
 		{"patch", apps, "poolsettings/status", "", "p1", false},
 
@@ -246,7 +249,6 @@ func TestRightsFollowTheSwitches(t *testing.T) {
 		{"delete", rbac, "roles", "kube-system", "yurthub-settings-p1", true},
 		{"delete", rbac, "rolebindings", "kube-system", "yurthub-settings-p1", true},
 		{"delete", "", "pods", "kube-system", "yurthub-upgrade-n1", true},
-		{"create", "", "pods", "kube-system", "", false},
 	})
 	load(t, "coordinators")[Name].expect(t, "with pool settings alone", []right{
 		{"create", rbac, "roles", "kube-system", "", true},

@@ -38,6 +38,9 @@ const labelControlPlane = "node-role.kubernetes.io/control-plane"
 // release is the name of the chart's release.
 const release = "yurt-coordinator"
 
+// settle is how long a coordinator serves in a lab before the next one is changed.
+const settle = 5 * time.Second
+
 // chartValues are the values that Helm gets in place of the chart's own. The lab's kubelets say themselves which pool they
 // are in.
 func chartValues(c Config) []string {
@@ -52,6 +55,7 @@ func chartValues(c Config) []string {
 		"nodes.join={" + strings.Join(pools, ",") + "}",
 		"controller.kubeletServing.cidrs={" + listed(c.families(), lanNetwork) + "}",
 		"controller.silenceAfter=" + silenceAfter(c.Timing).String(),
+		"coordinator.rollout.settle=" + settle.String(),
 	}, imageValues()...)
 }
 

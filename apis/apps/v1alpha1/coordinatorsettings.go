@@ -36,6 +36,12 @@ type CoordinatorSettings struct {
 	// +kubebuilder:validation:Pattern=`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?-k[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`
 	Release string `json:"release,omitempty"`
 
+	// canary says that the coordinators of these pools change before all others: a change, such as by a newer
+	// coordinator-controller, reaches no other pool until all canaries serve with it. One that is paused, or can't be reached, is
+	// not waited for.
+	// +optional
+	Canary *bool `json:"canary,omitempty"`
+
 	// paused stops all changes of the coordinators' workloads, even in the middle of a rollout, and create neither makes nor
 	// removes any. Their certificates are still renewed, and a YurtCoordinator that somebody deletes is removed.
 	// +optional

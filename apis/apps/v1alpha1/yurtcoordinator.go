@@ -163,6 +163,9 @@ type CoordinatorInSlot struct {
 	Version string `json:"version,omitempty"`
 	// ready says whether it serves.
 	Ready bool `json:"ready"`
+	// readySince is since when it serves without a break, by the clock of coordinator-controller.
+	// +optional
+	ReadySince *metav1.Time `json:"readySince,omitempty"`
 	// generation of its certificate, SLOT.NUMBER: each Pod of a slot has a greater number than those before it.
 	// +optional
 	Generation string `json:"generation,omitempty"`

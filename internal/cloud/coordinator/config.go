@@ -79,6 +79,8 @@ type Config struct {
 	// PoolSettings says that there are PoolSettings to go by. The cache must then have them.
 	PoolSettings bool
 
+	// Rollout says how a change of what coordinators run reaches them.
+	Rollout Rollout
 	// Lives are the lives of the certificates.
 	Lives certs.Lives
 	// Resync is how often everything is checked; zero means DefaultResync.
@@ -86,7 +88,7 @@ type Config struct {
 }
 
 func (c Config) completed() Config {
-	c.Lives = c.Lives.Completed()
+	c.Lives, c.Rollout = c.Lives.Completed(), c.Rollout.completed()
 	is := version.Get()
 	c.Release, c.Kubernetes = cmp.Or(c.Release, is.Version), cmp.Or(c.Kubernetes, is.Kubernetes)
 	if c.Resync == 0 {

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -66,35 +67,43 @@ func (r *Reconciler) keepFleet(ctx context.Context) (reconcile.Result, error) {
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	turns, err := r.turns(ctx, have)
+	all, err := r.roster(ctx, have)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	given, soon := decide(turns)
+	is := decide(all.turns, r.cfg.Rollout.most(len(all.turns)))
+	r.stopped(is.stops)
+	if err := r.markAll(ctx, is, all.views); err != nil {
+		return reconcile.Result{}, err
+	}
 	var pools [edge.MaxSlots]map[edge.PoolName]shipment
 	for slot := range pools {
 		pools[slot] = make(map[edge.PoolName]shipment)
 	}
-	for _, d := range given {
+	var given [edge.MaxSlots][]decided
+	for _, d := range is.gives {
+		given[d.slot] = append(given[d.slot], d)
 		if !d.none {
 			pools[d.slot][d.pool] = d.gives
 		}
 	}
 	for _, slot := range edge.Slots() {
-		if err := r.keepApp(ctx, slot, have[slot], pools[slot]); err != nil {
+		made := castsOf(have[slot]).after(given[slot])
+		if err := r.keepApp(ctx, slot, have[slot], pools[slot], made); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
 	again := r.cfg.Resync
-	if soon > 0 {
-		again = min(again, soon)
+	if is.again > 0 {
+		again = min(again, is.again)
 	}
-	return reconcile.Result{RequeueAfter: wait.Jitter(again, 0.1)}, r.dropShared(ctx, slices.Sorted(maps.Keys(pools[0])))
+	err = errors.Join(r.pullAll(ctx, is, all.views), r.dropShared(ctx, slices.Sorted(maps.Keys(pools[0]))))
+	return reconcile.Result{RequeueAfter: wait.Jitter(again, 0.1)}, err
 }
 
 // keepApp keeps the YurtAppSet of a slot. That of standbys is made when a pool first has one, and stays.
 func (r *Reconciler) keepApp(
-	ctx context.Context, slot edge.Slot, have *v1beta1.YurtAppSet, pools map[edge.PoolName]shipment,
+	ctx context.Context, slot edge.Slot, have *v1beta1.YurtAppSet, pools map[edge.PoolName]shipment, made casts,
 ) error {
 	if have == nil && slot > 0 && len(pools) == 0 {
 		return nil
@@ -103,8 +112,9 @@ func (r *Reconciler) keepApp(
 	if err != nil {
 		return err
 	}
+	want.Annotations = map[string]string{annotationCasts: made.String()}
 	if have != nil {
-		if toJSON(have.Spec) == toJSON(want.Spec) {
+		if toJSON(have.Spec) == toJSON(want.Spec) && have.Annotations[annotationCasts] == want.Annotations[annotationCasts] {
 			return nil
 		}
 		want.ResourceVersion = have.ResourceVersion // what the pools have been given is read from it
@@ -112,12 +122,18 @@ func (r *Reconciler) keepApp(
 	return r.apply(ctx, want)
 }
 
-// turns returns the pools that must have a coordinator. Their YurtCoordinators already have the finalizer, so none can
+// roster are the pools that must have a coordinator.
+type roster struct {
+	turns []turn
+	views map[edge.PoolName]view
+}
+
+// roster returns the pools that must have a coordinator. Their YurtCoordinators already have the finalizer, so none can
 // go without its workload.
-func (r *Reconciler) turns(ctx context.Context, has apps) ([]turn, error) {
+func (r *Reconciler) roster(ctx context.Context, has apps) (found roster, err error) {
 	var all v1alpha1.YurtCoordinatorList
 	if err := r.cfg.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list YurtCoordinators: %w", err)
+		return found, fmt.Errorf("list YurtCoordinators: %w", err)
 	}
 	pools := make(map[edge.PoolName]bool)
 	for i := range all.Items {
@@ -125,45 +141,59 @@ func (r *Reconciler) turns(ctx context.Context, has apps) ([]turn, error) {
 	}
 	says, err := r.poolSettings(ctx)
 	if err != nil {
-		return nil, err
+		return found, err
 	}
 	crews, err := r.crews(ctx)
 	if err != nil {
-		return nil, err
+		return found, err
 	}
 	var had [edge.MaxSlots]map[edge.PoolName]shipment
+	var made [edge.MaxSlots]casts
 	for slot, app := range has {
-		had[slot] = shipped(app)
+		had[slot], made[slot] = shipped(app), castsOf(app)
 	}
-	made := make(map[string]shipment) // most pools want the same
-	var turns []turn
+	found.views = make(map[edge.PoolName]view)
+	alike := make(map[string]holding) // most pools want the same
 	for _, pool := range slices.Sorted(maps.Keys(pools)) {
 		v, err := r.census(ctx, pool, has, says)
 		if err != nil {
-			return nil, err
+			return found, err
 		}
 		verdict := Judge(v.census)
 		if !verdict.Run || !controllerutil.ContainsFinalizer(verdict.Holder, Finalizer) {
 			continue
 		}
-		v.crew, v.slots = crews[pool], v.slotsFor(verdict.Holder, has)
+		v.crew, v.slots, v.was = crews[pool], v.slotsFor(verdict.Holder, has), verdict.Holder.Status.Coordinators
+		found.views[pool] = v
 		for _, slot := range edge.Slots()[:v.slots] {
 			want := r.wanted(v, verdict, slot)
 			same := want
 			same.Pool = ""
 			key := toJSON(same)
-			wants, known := made[key]
+			h, known := alike[key]
 			if !known {
-				if wants, err = shipmentOf(r.cfg, want); err != nil {
-					return nil, err
+				if h, err = r.cfg.make(want); err != nil {
+					return found, err
 				}
-				made[key] = wants
+				alike[key] = h
 			}
-			given, known := had[slot][pool]
-			turns = append(turns, turnOf(pool, slot, given, known, wants, v))
+			h.had, h.known = had[slot][pool]
+			h.casts = made[slot]
+			t := r.turnOf(v, slot, h)
+			t.owner = owner{verdict.Holder.Name, verdict.Holder.UID}
+			found.turns = append(found.turns, t)
 		}
 	}
-	return turns, nil
+	return found, nil
+}
+
+// make returns what is made for a pool now.
+func (c Config) make(p Wanted) (h holding, err error) {
+	if h.made, err = shipmentOf(c, p); err != nil {
+		return h, err
+	}
+	h.order, err = orderOf(c, p)
+	return h, err
 }
 
 // wanted returns what a pool is to have in a slot.

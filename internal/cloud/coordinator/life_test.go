@@ -659,9 +659,9 @@ func TestAtRestNothingIsWritten(t *testing.T) {
 	if _, err := w.r.reconcileCoordinator(t.Context(), requestFor("c1")); err != nil {
 		t.Fatal(err)
 	}
-	// All of the cache: the YurtCoordinator, YurtAppSet, NodePool, its siblings, Nodes, Pods, ReplicaSets,
+	// All of the cache: the YurtCoordinator, YurtAppSet, NodePool, its siblings, Nodes, Pods, those that pull, ReplicaSets,
 	// Service, ConfigMap, the report's Lease, PoolSettings.
-	if n := w.calls - before; n != 11 {
+	if n := w.calls - before; n != 12 {
 		t.Errorf("%d calls", n)
 	}
 	writes := w.writes

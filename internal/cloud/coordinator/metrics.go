@@ -44,6 +44,7 @@ type metrics struct {
 	incomplete   *prometheus.Desc
 	stale        *prometheus.Desc
 	missing      *prometheus.Desc
+	stops        *prometheus.Desc
 	foreign      *prometheus.Desc
 	expiry, left *prometheus.Desc
 	issued       *prometheus.CounterVec
@@ -55,6 +56,8 @@ type metrics struct {
 	ends   map[certOf]validity
 	// looksLike counts the Pods that bear the labels of a pool's coordinator and are not it.
 	looksLike map[edge.PoolName]int
+	// stopping are the pools that others wait for.
+	stopping map[edge.PoolName]string
 }
 
 // standing is what is counted of a YurtCoordinator.
@@ -111,6 +114,8 @@ func newMetrics(c clock.PassiveClock) *metrics {
 			"of since it started, of pools with any. The condition PoolResourcesComplete names them.", "pool"),
 		stale: desc("pool_resources_not_current", "Resources that a pool shares and whose changes do not come to its "+
 			"coordinator, of pools with any. The condition PoolResourcesCurrent names them.", "pool"),
+		stops: desc("coordinator_rollout_stopped", "1 for each pool whose coordinator has trouble with a change, so that no "+
+			"other gets it; none while nothing stops. The condition Stalled of its YurtCoordinator says why.", "pool"),
 		missing: desc("coordinators_missing", "Coordinators that do not serve, of pools that are to have standbys and lack "+
 			"any. The condition StandbysReady says why.", "pool"),
 		foreign: desc("foreign_pods", "Pods that bear the labels of a pool's coordinator, but were not made by its Deployment, "+
@@ -131,7 +136,7 @@ func newMetrics(c clock.PassiveClock) *metrics {
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		m.coordinators, m.notReady, m.lacking, m.outdated, m.outside, m.unknown, m.incomplete, m.stale, m.missing,
-		m.foreign, m.expiry, m.left,
+		m.stops, m.foreign, m.expiry, m.left,
 	} {
 		ch <- d
 	}
@@ -195,6 +200,9 @@ func (m *metrics) gauges() []value {
 	for pool, n := range m.looksLike {
 		all = append(all, value{m.foreign, float64(n), []string{string(pool)}})
 	}
+	for pool := range m.stopping {
+		all = append(all, value{m.stops, 1, []string{string(pool)}})
+	}
 	for reason, n := range outdated {
 		all = append(all, value{m.outdated, float64(n), []string{reason}})
 	}
@@ -230,6 +238,13 @@ func (m *metrics) stands(name string, pool edge.PoolName, w wantedStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.byName[name] = s
+}
+
+// stop records which pools the others wait for.
+func (m *metrics) stop(pools map[edge.PoolName]string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stopping = pools
 }
 
 // foreigners records how many Pods look like a pool's coordinator and are not it.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
@@ -54,6 +55,8 @@ type Reconciler struct {
 	vigils  map[watched]*vigil
 	accused map[string]time.Time // by YurtCoordinator; see accuse
 	fleet   error                // why what all coordinators share could not be kept; nil means it could
+	// stops says of pools why the others wait for them; nil means that it is not known yet.
+	stops map[edge.PoolName]string
 
 	// fleetTurned has all YurtCoordinators looked at when fleet begins or ceases to be an error.
 	fleetTurned chan event.GenericEvent
@@ -127,7 +130,7 @@ func (r *Reconciler) reconcileCoordinator(ctx context.Context, req reconcile.Req
 	case !verdict.Run:
 		result, err = r.refuse(ctx, c, v, verdict)
 	default:
-		v.slots = v.slotsFor(c, has)
+		v.slots, v.was = v.slotsFor(c, has), c.Status.Coordinators
 		result, err = r.run(ctx, c, has, v, verdict)
 	}
 	if apierrors.IsConflict(err) {
@@ -215,16 +218,17 @@ func (r *Reconciler) runs(c *v1alpha1.YurtCoordinator, has apps, v view, verdict
 	var slots []inSlotStatus
 	for _, slot := range edge.Slots()[:v.slots] {
 		want := r.wanted(v, verdict, slot)
-		wants, err := shipmentOf(r.cfg, want)
+		h, err := r.cfg.make(want)
 		if err != nil {
 			return wantedStatus{}, err
 		}
-		had, known := shippedTo(has[slot], v.census.Pool)
+		h.had, h.known = shippedTo(has[slot], v.census.Pool)
+		h.casts = castsOf(has[slot])
 		image := want.Image
-		if known { // another version that waits its turn is not one that is missing
-			image = had.image()
+		if h.known { // another version that waits its turn is not one that is missing
+			image = h.had.image()
 		}
-		pod, turn := v.crew.current[slot], turnOf(v.census.Pool, slot, had, known, wants, v)
+		pod, turn := v.crew.current[slot], r.turnOf(v, slot, h)
 		slots = append(slots, inSlotStatus{pod, readiness(pod, slot, image), progress(turn, pod)})
 	}
 	best := serving(slots)
@@ -236,6 +240,7 @@ func (r *Reconciler) runs(c *v1alpha1.YurtCoordinator, has apps, v view, verdict
 		fillings: said.fillings, from: v.settings.from, held: heldIn(v.nodes),
 	}
 	status.standbys, status.missing = standbys(slots, v.replicas(c))
+	status.stalled = r.stopsOthers(v.census.Pool, c.Status)
 	if v.settings.bad != nil {
 		status.stalled = finding{OK: true, Reason: ReasonBadSettings, Message: verdict.Message}
 	}
@@ -246,7 +251,7 @@ func (r *Reconciler) runs(c *v1alpha1.YurtCoordinator, has apps, v view, verdict
 	if pod := slots[best].pod; pod != nil {
 		status.node = pod.Spec.NodeName
 	}
-	status.coordinators = inSlots(c.Status.Coordinators, slots, v.crew)
+	status.coordinators = inSlots(c.Status.Coordinators, slots, v.crew, metav1.NewTime(r.cfg.Clock.Now()))
 	return status, nil
 }
 
@@ -332,6 +337,9 @@ func (r *Reconciler) clear(ctx context.Context, c *v1alpha1.YurtCoordinator) err
 		if err := r.remove(ctx, obj); err != nil {
 			return err
 		}
+	}
+	if err := r.unmark(ctx, edge.PoolName(c.Spec.NodePool)); err != nil {
+		return err
 	}
 	for _, name := range keySecrets(edge.PoolName(c.Spec.NodePool)) {
 		r.keys.Forget(name)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -123,9 +124,9 @@ func resources(s v1alpha1.CoordinatorSettings) corev1.ResourceRequirements {
 	return all
 }
 
-// affinity returns what settings say of a coordinator's node, and that a standby is never on a node with another coordinator; or
-// nil. The scheduler reads it both ways, so slot 0 keeps off the standbys' nodes, too, and its Pod is the same with standbys and
-// without. No other pool's coordinators are on a pool's nodes.
+// affinity returns what settings say of a coordinator's node, that it starts where its image is, and that a standby is never on
+// a node with another coordinator. The scheduler reads it both ways, so slot 0 keeps off the standbys' nodes, too, and its Pod
+// is the same with standbys and without. No other pool's coordinators are on a pool's nodes.
 func affinity(s v1alpha1.CoordinatorSettings, slot edge.Slot) *corev1.Affinity {
 	var all corev1.Affinity
 	if slot != 0 {
@@ -134,16 +135,11 @@ func affinity(s v1alpha1.CoordinatorSettings, slot edge.Slot) *corev1.Affinity {
 			TopologyKey:   corev1.LabelHostname,
 		}}}
 	}
-	if all.NodeAffinity = nodeAffinity(s); all.NodeAffinity == nil && slot == 0 {
-		return nil
-	}
+	all.NodeAffinity = nodeAffinity(s, slot)
 	return &all
 }
 
-func nodeAffinity(s v1alpha1.CoordinatorSettings) *corev1.NodeAffinity {
-	if s.NodeAffinity == nil && len(s.PreferredNodes) == 0 {
-		return nil
-	}
+func nodeAffinity(s v1alpha1.CoordinatorSettings, slot edge.Slot) *corev1.NodeAffinity {
 	nodes := &corev1.NodeAffinity{}
 	if s.NodeAffinity != nil {
 		nodes = s.NodeAffinity.DeepCopy()
@@ -157,6 +153,14 @@ func nodeAffinity(s v1alpha1.CoordinatorSettings) *corev1.NodeAffinity {
 				}}},
 			})
 	}
+	// What somebody prefers comes before the node that has the image: that one was chosen by the same preferences.
+	nodes.PreferredDuringSchedulingIgnoredDuringExecution = append(nodes.PreferredDuringSchedulingIgnoredDuringExecution,
+		corev1.PreferredSchedulingTerm{
+			Weight: 1,
+			Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{
+				Key: edge.LabelCoordinatorNode, Operator: corev1.NodeSelectorOpIn, Values: []string{strconv.Itoa(int(slot))},
+			}}},
+		})
 	return nodes
 }
 

@@ -61,7 +61,7 @@ func TestWhatSettingsMakeOfThePod(t *testing.T) {
 	}
 	nodes := spec.Affinity.NodeAffinity
 	preferred := nodes.PreferredDuringSchedulingIgnoredDuringExecution
-	if len(preferred) != 2 || preferred[0].Weight <= preferred[1].Weight ||
+	if len(preferred) != 3 || preferred[1].Weight <= preferred[2].Weight || preferred[0].Weight <= preferred[1].Weight ||
 		preferred[0].Preference.MatchFields[0].Values[0] != "n3" ||
 		nodes.RequiredDuringSchedulingIgnoredDuringExecution == nil || spec.NodeSelector["ups"] != "yes" ||
 		spec.PriorityClassName != "system-node-critical" {

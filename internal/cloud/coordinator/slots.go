@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -69,7 +70,9 @@ func standbys(slots []inSlotStatus, asked edge.Slot) (is finding, missing int) {
 
 // inSlots returns what the status says of each coordinator: of those that must be, and of those of which something may still be
 // there. was is what it said before.
-func inSlots(was []v1alpha1.CoordinatorInSlot, slots []inSlotStatus, c crew) (all []v1alpha1.CoordinatorInSlot) {
+func inSlots(
+	was []v1alpha1.CoordinatorInSlot, slots []inSlotStatus, c crew, now metav1.Time,
+) (all []v1alpha1.CoordinatorInSlot) {
 	for _, slot := range edge.Slots() {
 		is := v1alpha1.CoordinatorInSlot{Slot: int32(slot)}
 		before := slices.IndexFunc(was, func(w v1alpha1.CoordinatorInSlot) bool { return w.Slot == is.Slot })
@@ -85,9 +88,28 @@ func inSlots(was []v1alpha1.CoordinatorInSlot, slots []inSlotStatus, c crew) (al
 		if before >= 0 {
 			is.Generation = was[before].Generation
 		}
+		if is.Ready {
+			is.ReadySince = &now
+			if before >= 0 && readySince(was[before], pod) {
+				is.ReadySince = was[before].ReadySince
+			}
+		}
 		all = append(all, is)
 	}
 	return all
+}
+
+// readySince reports whether a status is about this Pod, and says since when it serves. Both times are of the cloud's clocks: a
+// node's clock may be anything.
+func readySince(is v1alpha1.CoordinatorInSlot, pod *corev1.Pod) bool {
+	return pod != nil && is.Ready && is.ReadySince != nil && !is.ReadySince.Before(&pod.CreationTimestamp)
+}
+
+// settledIn reports whether the coordinator in a slot has served without a break since then or longer.
+func (v view) settledIn(slot edge.Slot, then time.Time) bool {
+	return slices.ContainsFunc(v.was, func(is v1alpha1.CoordinatorInSlot) bool {
+		return is.Slot == int32(slot) && readySince(is, v.crew.current[slot]) && !is.ReadySince.After(then)
+	})
 }
 
 // numbered returns all with the generations of certificates that were looked at.

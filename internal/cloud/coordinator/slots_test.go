@@ -111,7 +111,11 @@ func (w *world) inSlot(cr string, pool edge.PoolName, slot edge.Slot, node, ip s
 	want := v1alpha1.CoordinatorInSlot{
 		Slot: int32(slot), NodeName: node, Version: "v0.2.0-k1.0.0", Ready: true, Generation: generation.String(),
 	}
-	if !slices.Contains(c.Status.Coordinators, want) {
+	if !slices.ContainsFunc(c.Status.Coordinators, func(is v1alpha1.CoordinatorInSlot) bool {
+		since := is.ReadySince
+		is.ReadySince = nil
+		return is == want && since != nil && !since.Before(&pods[0].CreationTimestamp)
+	}) {
 		w.t.Errorf("the status says %+v, not %+v", c.Status.Coordinators, want)
 	}
 	return pods[0].UID
@@ -495,7 +499,7 @@ func TestTheSpecsOfSlots(t *testing.T) {
 		label := template.Spec.Template.Labels[edge.LabelSlot]
 		if slot == 0 {
 			if keepsOff != nil || label != "" || len(template.Spec.Selector.MatchLabels) != 1 || len(template.Labels) != 2 ||
-				podSpec(config, Wanted{Image: "x:1"}).Affinity != nil {
+				podSpec(config, Wanted{Image: "x:1"}).Affinity.PodAntiAffinity != nil {
 				t.Errorf("slot 0 is another: %+v, %+v", keepsOff, template)
 			}
 			continue

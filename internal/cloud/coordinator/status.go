@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -105,7 +106,7 @@ func next(was v1alpha1.YurtCoordinatorStatus, generation int64, want wantedStatu
 	status.OutsidePoolNodes, status.Settings, status.Coordinators = want.outside, want.from, want.coordinators
 	changed = was.ObservedGeneration != generation || was.NodeName != want.node ||
 		!slices.Equal(was.DelegatedNodes, want.delegated) || !slices.Equal(was.OutsidePoolNodes, want.outside) ||
-		!slices.Equal(was.Settings, want.from) || !slices.Equal(was.Coordinators, want.coordinators)
+		!slices.Equal(was.Settings, want.from) || !equality.Semantic.DeepEqual(was.Coordinators, want.coordinators)
 	truth := map[bool]v1alpha1.ConditionStatus{true: v1alpha1.ConditionTrue, false: v1alpha1.ConditionFalse}
 	put := func(kind v1alpha1.YurtCoordinatorConditionType, holds v1alpha1.ConditionStatus, f finding,
 		tells func(was v1alpha1.ConditionStatus) bool) {
@@ -167,7 +168,8 @@ func next(was v1alpha1.YurtCoordinatorStatus, generation int64, want wantedStatu
 	}
 	put(v1alpha1.YurtCoordinatorReconciling, truth[reconciling.OK], reconciling, quietly)
 	put(v1alpha1.YurtCoordinatorStalled, truth[stalled.OK], stalled, func(v1alpha1.ConditionStatus) bool {
-		return stalled.Reason == ReasonBadSettings && want.pending.OK // else Pending tells of it
+		// else Pending tells of it
+		return stalled.Reason == ReasonRolloutStopped || stalled.Reason == ReasonBadSettings && want.pending.OK
 	})
 	reported := func(o v1alpha1.YurtCoordinatorCondition) bool {
 		return o.Type == v1alpha1.YurtCoordinatorKubeletsVerifiable

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
@@ -16,42 +18,58 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// fleetOf returns n pools that serve with "old" and want "new".
+// fleetOf returns n pools that serve with "old" and want "new", whose image is where it is to be.
 func fleetOf(n int) []turn {
 	var all []turn
 	for i := range n {
 		all = append(all, turn{
 			pool: edge.PoolName(fmt.Sprintf("p%03d", i)), had: shipment{"old", "1"}, wants: shipment{"new", "2"}, serves: true,
-			reachable: true,
+			settled: true, reachable: true, coming: coming{state: ready, node: "n"},
 		})
 	}
 	return all
 }
 
-// changed are the pools that get what they want and did not have.
-func changed(all []turn) (names []string, again time.Duration) {
-	gives, again := decide(all)
-	for i, d := range gives {
+// changed are the pools that get what they want and did not have, and those that others wait for, with !.
+func changed(all []turn, most int) (names []string, again time.Duration) {
+	is := decide(all, most)
+	for i, d := range is.gives {
 		t := all[slices.IndexFunc(all, func(t turn) bool { return t.pool == d.pool })]
-		if d.gives != t.wants && d.gives != t.had || d.waits != (d.gives != t.wants) || i > 0 && gives[i-1].pool >= d.pool {
+		if d.gives != t.wants && d.gives != t.had || d.waits != (d.gives != t.wants) || i > 0 && is.gives[i-1].pool >= d.pool {
 			names = append(names, fmt.Sprintf("%s is given %v, waits %t", d.pool, d.gives, d.waits))
 		}
 		if d.gives != t.had {
 			names = append(names, string(d.pool))
 		}
 	}
-	return names, again
+	for _, pool := range slices.Sorted(maps.Keys(is.stops)) {
+		names = append(names, "!"+string(pool))
+	}
+	return names, is.again
 }
 
+// Changes of a turn.
+var (
+	down    = func(t *turn) { t.serves, t.settled = false, false }
+	has     = func(t *turn) { t.had = t.wants }
+	starts  = func(t *turn) { has(t); down(t) }
+	fails   = func(t *turn) { starts(t); t.trouble = "its Pod crashes" }
+	settles = func(t *turn) { has(t); t.settled = false }
+	hold    = func(t *turn) { t.held = true }
+	cut     = func(t *turn) { t.reachable = false }
+	canary  = func(t *turn) { t.canary = true }
+	fresh   = func(t *turn) { t.none, t.had, t.serves, t.settled, t.reachable = true, shipment{}, false, false, false }
+	broken  = func(t *turn) { down(t); t.had = shipment{"broken", "0"} }
+)
+
 func TestDecide(t *testing.T) {
-	is := func(i int, change func(*turn)) func([]turn) {
-		return func(all []turn) { change(&all[i]) }
+	is := func(i int, changes ...func(*turn)) func([]turn) {
+		return func(all []turn) {
+			for _, change := range changes {
+				change(&all[i])
+			}
+		}
 	}
-	down := func(t *turn) { t.serves = false }
-	has := func(t *turn) { t.had = t.wants }
-	hold := func(t *turn) { t.held = true }
-	cut := func(t *turn) { t.reachable = false }
-	fresh := func(t *turn) { t.none, t.had, t.serves, t.reachable = true, shipment{}, false, false }
 	all := func(change func(*turn)) func([]turn) {
 		return func(all []turn) {
 			for i := range all {
@@ -59,6 +77,7 @@ func TestDecide(t *testing.T) {
 			}
 		}
 	}
+	on := func(state comingState) func(*turn) { return func(t *turn) { t.coming.state = state } }
 	for name, c := range map[string]struct {
 		pools int
 		is    []func([]turn)
@@ -66,16 +85,15 @@ func TestDecide(t *testing.T) {
 		again time.Duration
 	}{
 		"none":                                {0, nil, "", 0},
-		"one at least":                        {3, nil, "p000", lookAgain},
-		"a tenth":                             {40, nil, "p000 p001 p002 p003", lookAgain},
+		"one tries it":                        {40, nil, "p000", lookAgain},
+		"a tenth, once it has settled":        {40, []func([]turn){is(7, has)}, "p000 p001 p002 p003", lookAgain},
+		"not before":                          {40, []func([]turn){is(7, settles)}, "", lookAgain},
 		"all have it":                         {3, []func([]turn){all(has)}, "", 0},
 		"new ones at once":                    {3, []func([]turn){all(fresh)}, "p000 p001 p002", 0},
-		"one is under way":                    {3, []func([]turn){is(0, has), is(0, down)}, "", lookAgain},
-		"under way, and not to be waited for": {3, []func([]turn){is(0, has), is(0, down), is(0, cut)}, "p001", lookAgain},
-		"under way, and paused":               {3, []func([]turn){is(0, has), is(0, down), is(0, hold)}, "p001", lookAgain},
+		"one is under way":                    {3, []func([]turn){is(0, starts)}, "", lookAgain},
+		"under way, and not to be waited for": {3, []func([]turn){is(0, starts, cut)}, "p001", lookAgain},
+		"under way, and paused":               {3, []func([]turn){is(0, starts, hold)}, "p001", lookAgain},
 		"the former is Ready":                 {3, []func([]turn){is(0, has)}, "p001", lookAgain},
-		"one that does not serve is first":    {3, []func([]turn){is(2, down)}, "p002", lookAgain},
-		"all that do not serve":               {3, []func([]turn){all(down)}, "p000 p001 p002", lookAgain},
 		"cut off":                             {3, []func([]turn){is(0, cut)}, "p001", lookAgain},
 		"all are cut off":                     {3, []func([]turn){all(cut)}, "", reachedAgain},
 		"all are cut off, and do not serve":   {3, []func([]turn){all(cut), all(down)}, "", reachedAgain},
@@ -83,7 +101,56 @@ func TestDecide(t *testing.T) {
 		"paused, and does not serve":          {3, []func([]turn){all(hold), all(down)}, "", 0},
 		"one is paused":                       {3, []func([]turn){is(0, hold)}, "p001", lookAgain},
 		"half a tenth is under way": {
-			40, []func([]turn){is(9, has), is(9, down), is(30, has), is(30, down)}, "p000 p001", lookAgain,
+			40, []func([]turn){is(7, has), is(9, starts), is(30, starts)}, "p000 p001", lookAgain,
+		},
+		"one fails with it": {40, []func([]turn){is(3, fails)}, "!p003", lookAgain},
+		"one fails with it, and it is proven": {
+			40, []func([]turn){is(7, has), is(3, fails)}, "p000 p001 p002", lookAgain,
+		},
+		"as many fail as may be under way": {
+			40, []func([]turn){is(7, has), is(3, fails), is(4, fails), is(5, fails), is(6, fails)},
+			"!p003 !p004 !p005 !p006", lookAgain,
+		},
+		"all but one of them": {
+			40, []func([]turn){is(7, has), is(3, fails), is(4, fails), is(5, fails), is(6, starts)}, "", lookAgain,
+		},
+
+		"one that does not serve": {3, []func([]turn){is(2, broken)}, "p002", lookAgain},
+		"all that do not serve":   {3, []func([]turn){all(broken)}, "p000 p001 p002", lookAgain},
+		"the cure while a canary is to be changed": {
+			3, []func([]turn){is(1, canary), is(2, broken)}, "p002", lookAgain,
+		},
+		"the trouble of one that has what serves elsewhere is its own": {
+			40, []func([]turn){is(2, fails), is(5, down)}, "!p002", lookAgain,
+		},
+		"it is changed as soon as that has settled elsewhere": {
+			3, []func([]turn){is(1, has), is(2, down)}, "p002", lookAgain,
+		},
+
+		"the canary first":                  {40, []func([]turn){is(9, canary)}, "p009", lookAgain},
+		"one canary after another at first": {40, []func([]turn){is(9, canary), is(20, canary)}, "p009", lookAgain},
+		"then the others": {
+			40, []func([]turn){is(9, canary, has), is(20, canary), is(21, canary)}, "p020 p021", lookAgain,
+		},
+		"until all have settled": {40, []func([]turn){is(9, canary, has), is(20, canary, settles)}, "", lookAgain},
+		"all have settled": {
+			40, []func([]turn){is(9, canary, has), is(20, canary, has)}, "p000 p001 p002 p003", lookAgain,
+		},
+		"a canary that fails stops all":        {40, []func([]turn){is(9, canary, fails)}, "!p009", lookAgain},
+		"also when it is proven":               {40, []func([]turn){is(9, canary, fails), is(3, has)}, "!p009", lookAgain},
+		"a canary that is paused":              {3, []func([]turn){is(1, canary, hold)}, "p000", lookAgain},
+		"one that is cut off":                  {3, []func([]turn){is(1, canary, cut)}, "p000", lookAgain},
+		"it fails, and is cut off":             {3, []func([]turn){is(1, canary, fails, cut)}, "p000", lookAgain},
+		"a canary that no node could run":      {3, []func([]turn){is(1, canary, on(nowhere))}, "!p001", lookAgain},
+		"a canary that is new":                 {3, []func([]turn){is(1, canary, fresh)}, "p000 p001", lookAgain},
+		"another that no node could run":       {3, []func([]turn){is(0, on(nowhere))}, "p001", lookAgain},
+		"no image yet":                         {3, []func([]turn){all(on(notBegun))}, "", lookAgain},
+		"the image comes":                      {3, []func([]turn){all(on(notBegun)), is(0, on(pulling))}, "", lookAgain},
+		"the image does not come":              {3, []func([]turn){is(0, on(failed))}, "!p000", lookAgain},
+		"the image of a canary does not come":  {3, []func([]turn){is(1, canary, on(failed)), is(2, has)}, "!p001", lookAgain},
+		"it does not come to one, but is fine": {3, []func([]turn){is(0, on(failed)), is(2, has)}, "p001", lookAgain},
+		"two have it already, and nobody tries": {
+			3, []func([]turn){is(1, on(ready)), is(2, on(ready)), is(0, on(notBegun), hold)}, "p001", lookAgain,
 		},
 	} {
 		fleet := fleetOf(c.pools)
@@ -91,28 +158,83 @@ func TestDecide(t *testing.T) {
 			change(fleet)
 		}
 		slices.Reverse(fleet)
-		names, again := changed(fleet)
+		for i := range fleet {
+			if fleet[i].coming.state == failed {
+				fleet[i].coming.why = "there is none"
+			}
+		}
+		names, again := changed(fleet, max(1, c.pools/10))
 		if got := strings.Join(names, " "); got != c.want || again != c.again {
 			t.Errorf("%s: %q, again after %v, want %q, %v", name, got, again, c.want, c.again)
 		}
 	}
 }
 
+// TestWhoPulls: an image comes to as many pools at a time as may be under way, only to those whose turn it could be, and of a
+// pool to one node.
+func TestWhoPulls(t *testing.T) {
+	pulls := func(all []turn, most int) (keys []string) {
+		for _, d := range decide(all, most).gives {
+			if d.pulls {
+				keys = append(keys, fmt.Sprintf("%s/%d", d.pool, d.slot))
+			}
+		}
+		return keys
+	}
+	fleet := func(state comingState) []turn {
+		all := fleetOf(20)
+		for i := range all {
+			all[i].coming.state = state
+		}
+		return all
+	}
+	all := fleet(notBegun)
+	if got := pulls(all, 3); !slices.Equal(got, []string{"p000/0"}) {
+		t.Errorf("nobody has tried it: %v", got)
+	}
+	has(&all[19])
+	if got := pulls(all, 3); !slices.Equal(got, []string{"p000/0", "p001/0", "p002/0"}) {
+		t.Errorf("it is proven: %v", got)
+	}
+	all[0].coming.state, all[1].coming.state = failed, pulling
+	if got := pulls(all, 3); !slices.Equal(got, []string{"p000/0", "p001/0", "p002/0", "p003/0"}) {
+		t.Errorf("one has failed: %v", got)
+	}
+	canary(&all[18])
+	if got := pulls(all, 3); !slices.Equal(got, []string{"p018/0"}) {
+		t.Errorf("a canary comes first: %v", got)
+	}
+	all = fleet(notBegun)
+	has(&all[19])
+	for slot := edge.Slot(1); slot < 3; slot++ {
+		standby := all[0]
+		standby.slot = slot
+		all = append(all, standby)
+	}
+	if got := pulls(all, 2); !slices.Equal(got, []string{"p000/2", "p001/0"}) {
+		t.Errorf("with standbys: %v", got)
+	}
+	all = fleet(ready)
+	has(&all[19])
+	if got := pulls(all, 3); len(got) != 19 {
+		t.Errorf("all are pulled, and %d are kept", len(got))
+	}
+}
+
 // TestDecideInAPool: of a pool one coordinator is changed at a time, slot 0 last, and a standby is made once those below serve.
 func TestDecideInAPool(t *testing.T) {
 	old, fresh := shipment{"old", "1"}, shipment{"new", "2"}
-	serves := turn{had: old, wants: fresh, serves: true, reachable: true}
-	with := func(change func(*turn)) turn {
+	serves := turn{had: old, wants: fresh, serves: true, settled: true, reachable: true, coming: coming{state: ready}}
+	with := func(changes ...func(*turn)) turn {
 		t := serves
-		change(&t)
+		for _, change := range changes {
+			change(&t)
+		}
 		return t
 	}
-	has := with(func(t *turn) { t.had = fresh })
-	down := with(func(t *turn) { t.serves = false })
-	starts := with(func(t *turn) { t.had, t.serves = fresh, false })
-	lost := with(func(t *turn) { t.serves, t.reachable = false, false })
+	has, down, starts, lost := with(has), with(down), with(starts), with(down, cut)
 	none := turn{none: true, wants: fresh, reachable: true}
-	held := with(func(t *turn) { t.held = true })
+	held := with(hold)
 	for name, c := range map[string]struct {
 		slots []turn
 		want  string // of slots 0, 1, 2: - none, o old, n new
@@ -121,6 +243,7 @@ func TestDecideInAPool(t *testing.T) {
 		"then the next":                           {[]turn{serves, serves, has}, "onn"},
 		"slot 0 last":                             {[]turn{serves, has, has}, "nnn"},
 		"one is under way":                        {[]turn{serves, serves, starts}, "oon"},
+		"one has not settled yet":                 {[]turn{serves, serves, with(settles)}, "oon"},
 		"one that does not serve is first":        {[]turn{serves, down, serves}, "ono"},
 		"slot 0 does not serve":                   {[]turn{down, serves}, "no"},
 		"none serves":                             {[]turn{down, down}, "nn"},
@@ -137,14 +260,14 @@ func TestDecideInAPool(t *testing.T) {
 			for slot, t := range c.slots {
 				t.pool, t.slot = edge.PoolName(fmt.Sprintf("p%02d", i)), edge.Slot(slot)
 				if i > 0 { // others serve as they are to
-					t.had, t.wants, t.serves, t.reachable, t.none = fresh, fresh, true, true, false
+					t.had, t.wants, t.serves, t.settled, t.reachable, t.none = fresh, fresh, true, true, true, false
 				}
 				all = append(all, t)
 			}
 		}
-		gives, again := decide(all)
+		is := decide(all, 6)
 		got := make([]byte, len(c.slots))
-		for _, d := range gives {
+		for _, d := range is.gives {
 			if d.pool != "p00" {
 				continue
 			}
@@ -156,37 +279,56 @@ func TestDecideInAPool(t *testing.T) {
 		if string(got) != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
-		if strings.Contains(c.want, "-") && again != lookAgain {
-			t.Errorf("%s: again after %v", name, again)
+		if strings.Contains(c.want, "-") && is.again != lookAgain {
+			t.Errorf("%s: again after %v", name, is.again)
 		}
 	}
 }
 
-// TestARolloutComesToItsEnd with never more than a tenth under way, and a bad one goes no further than that.
+// TestARolloutComesToItsEnd with never more under way than may be, canaries before all others, and each decided anew from what
+// there is. A bad one goes no further than the first canary.
 func TestARolloutComesToItsEnd(t *testing.T) {
 	for _, bad := range []bool{false, true} {
 		fleet, rounds := fleetOf(57), 0
+		canary(&fleet[40])
+		canary(&fleet[50])
+		for i := range fleet {
+			fleet[i].coming.state = notBegun
+		}
 		for ; rounds < 1000; rounds++ {
-			gives, again := decide(fleet)
-			if again == 0 {
+			is := decide(fleet, 5)
+			if is.again == 0 {
 				break
 			}
-			for i, d := range gives {
+			under := 0
+			for i, d := range is.gives {
+				each := &fleet[i]
 				switch {
-				case d.gives != fleet[i].had:
-					fleet[i].had, fleet[i].serves = d.gives, false
-				case !bad && !fleet[i].serves && rounds%3 == 0:
-					fleet[i].serves = true
+				case d.gives != each.had:
+					if each.coming.state != ready {
+						t.Fatalf("%s is changed before its image is there", d.pool)
+					}
+					each.had, each.serves, each.settled = d.gives, false, false
+					if !d.canary && (!fleet[40].done() || !fleet[50].done()) {
+						t.Fatalf("%s is changed before the canaries are well", d.pool)
+					}
+				case bad && !each.serves:
+					each.trouble = "it crashes"
+				case !each.serves && rounds%3 == 0:
+					each.serves = true
+				case each.serves && rounds%3 == 1:
+					each.settled = true
+				case d.pulls && each.coming.state == notBegun:
+					each.coming.state = pulling
+				case each.coming.state == pulling:
+					each.coming.state = ready
+				}
+				if !each.settled {
+					under++
 				}
 			}
-			down := 0
-			for _, each := range fleet {
-				if !each.serves {
-					down++
-				}
-			}
-			if down > 5 {
-				t.Fatalf("round %d: %d of 57 do not serve", rounds, down)
+			if under > 5 {
+				t.Fatalf("round %d: %d of 57 are under way", rounds, under)
 			}
 		}
 		outdated := 0
@@ -195,9 +337,52 @@ func TestARolloutComesToItsEnd(t *testing.T) {
 				outdated++
 			}
 		}
-		if want := map[bool]int{false: 0, true: 52}[bad]; outdated != want {
+		if want := map[bool]int{false: 0, true: 56}[bad]; outdated != want {
 			t.Errorf("bad %t: after %d rounds %d have what was before, want %d", bad, rounds, outdated, want)
 		}
+		if stops := decide(fleet, 5).stops; bad != (stops["p040"] == "it crashes") || len(stops) > 1 {
+			t.Errorf("bad %t: it is stopped by %v", bad, stops)
+		}
+	}
+}
+
+// TestADeadlockOfTriers: what was proven is so no more when its only pool goes, and then one of those that have its image tries
+// it.
+func TestADeadlockOfTriers(t *testing.T) {
+	fleet := fleetOf(30)
+	for i := range fleet {
+		fleet[i].coming.state = pulling
+	}
+	fleet[4].coming.state, fleet[11].coming.state, fleet[17].coming.state = ready, ready, ready
+	for i := range 4 {
+		hold(&fleet[i])
+	}
+	if got, _ := changed(fleet, 3); !slices.Equal(got, []string{"p004"}) {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestRollout(t *testing.T) {
+	for _, c := range []struct {
+		most string
+		all  int
+		want int // 0: it can't be
+	}{
+		{"", 1000, 100}, {"10%", 57, 5}, {"10%", 3, 1}, {"25", 1000, 25}, {"25", 3, 25}, {"100%", 40, 40},
+		{"-1", 1, 0}, {"0%", 1, 0}, {"101%", 1, 0}, {"ten", 1, 0},
+	} {
+		r := Rollout{MaxUnavailable: intstr.Parse(c.most)}
+		if c.most == "" {
+			r = Rollout{}
+		}
+		if err := CheckRollout(r); (err == nil) != (c.want > 0) {
+			t.Errorf("%q: %v", c.most, err)
+		} else if got := r.completed().most(c.all); err == nil && got != c.want {
+			t.Errorf("%q of %d: %d, want %d", c.most, c.all, got, c.want)
+		}
+	}
+	if CheckRollout(Rollout{Settle: -1}) == nil || CheckRollout(Rollout{PullTimeout: -1}) == nil {
+		t.Error("a time that is less than none is taken")
 	}
 }
 
@@ -215,6 +400,9 @@ func TestProgress(t *testing.T) {
 		ReasonPaused:       {turn{had: old, wants: fresh, held: true}, pod("1")},
 		ReasonUnreachable:  {turn{had: old, wants: fresh}, pod("1")},
 		ReasonWaitsItsTurn: {turn{had: old, wants: fresh, reachable: true}, pod("1")},
+		ReasonPulling:      {turn{had: old, wants: fresh, reachable: true, coming: coming{state: pulling}}, pod("1")},
+		ReasonNotPulled:    {turn{had: old, wants: fresh, reachable: true, coming: coming{state: failed}}, pod("1")},
+		ReasonNoNodeToCome: {turn{had: old, wants: fresh, reachable: true, coming: coming{state: nowhere}}, pod("1")},
 	} {
 		if f := progress(c.turn, c.pod); f.Reason != want || f.OK != (want != ReasonUpToDate) {
 			t.Errorf("%+v, want %s", f, want)

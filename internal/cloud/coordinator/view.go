@@ -38,6 +38,8 @@ type view struct {
 	crew     crew
 	// slots is how many coordinators the pool must have, in as many slots.
 	slots edge.Slot
+	// was is what the status of its YurtCoordinator says of them.
+	was []v1alpha1.CoordinatorInSlot
 }
 
 // apps are the YurtAppSets of the coordinators by their slots; nil where there is none.

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -60,10 +61,8 @@ func Cached() map[client.Object]cache.ByObject {
 	}
 	return map[client.Object]cache.ByObject{
 		&corev1.Pod{}: {
-			Namespaces: map[string]cache.Config{
-				edge.NamespaceSystem: {LabelSelector: labels.SelectorFromSet(labels.Set{edge.LabelApp: edge.AppCoordinator})},
-			},
-			Transform: cache.TransformStripManagedFields(),
+			Namespaces: map[string]cache.Config{edge.NamespaceSystem: {LabelSelector: ofCoordinators()}},
+			Transform:  cache.TransformStripManagedFields(),
 		},
 		// Their metadata is all that is asked for. A Deployment's ReplicaSets bear the labels of its Pods.
 		&appsv1.ReplicaSet{}: {
@@ -75,6 +74,15 @@ func Cached() map[client.Object]cache.ByObject {
 		&corev1.Service{}:   one(edge.ServiceCoordinator),
 		&corev1.ConfigMap{}: one(authenticationConfig),
 	}
+}
+
+// ofCoordinators selects coordinators' Pods, and those that pull their images.
+func ofCoordinators() labels.Selector {
+	is, err := labels.NewRequirement(edge.LabelApp, selection.In, []string{edge.AppCoordinator, appPull})
+	if err != nil { // of constants
+		panic(err)
+	}
+	return labels.NewSelector().Add(*is)
 }
 
 // CachedAnnotations returns the keys of a Node's annotations that must be in the cache.

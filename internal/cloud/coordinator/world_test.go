@@ -70,8 +70,12 @@ type world struct {
 	clock  *clocktesting.FakePassiveClock
 	events said
 	lives  certs.Lives
-	// settings are the chart's.
+	// settings are the chart's, and so is rollout; release is the controller's own.
 	settings v1alpha1.CoordinatorSettings
+	rollout  Rollout
+	release  string
+	// crashes says of pools that what they are given does not serve.
+	crashes map[string]bool
 
 	calls, writes int // of the Reconciler
 	fatal         int // the write that is its last, carried out but with its answer lost; 0: none
@@ -96,7 +100,10 @@ func newWorld(t *testing.T) *world {
 		v1beta1.AddToScheme(scheme), v1beta2.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, clock: clocktesting.NewFakePassiveClock(start), approves: true, signs: true, schedules: true}
+	w := &world{
+		t: t, clock: clocktesting.NewFakePassiveClock(start), approves: true, signs: true, schedules: true, release: "v0.2.0",
+		crashes: map[string]bool{},
+	}
 	w.api = fake.NewClientBuilder().WithScheme(scheme).
 		WithStatusSubresource(&v1alpha1.YurtCoordinator{}, &v1beta1.YurtAppSet{}, &corev1.Pod{}).
 		WithIndex(&v1alpha1.YurtCoordinator{}, indexPool, coordinatorIndex).
@@ -141,9 +148,9 @@ func (w *world) restart() {
 	w.calls, w.writes, w.fatal = 0, 0, 0
 	c := interceptor.NewClient(w.api, w.hooks())
 	w.r = New(Config{
-		Client: c, Reader: c, Events: &w.events, Clock: w.clock, Image: image, Release: "v0.2.0",
+		Client: c, Reader: c, Events: &w.events, Clock: w.clock, Image: image, Release: w.release,
 		Kubernetes: "v1.0.0", Lives: w.lives,
-		PoolSettings: true, Settings: w.settings,
+		PoolSettings: true, Settings: w.settings, Rollout: w.rollout,
 	})
 }
 
@@ -380,7 +387,9 @@ func (w *world) podsIn(slot edge.Slot) []corev1.Pod {
 	w.t.Helper()
 	var all corev1.PodList
 	w.list(&all)
-	return slices.DeleteFunc(all.Items, func(p corev1.Pod) bool { return !labelledFor(p.Labels, slot) })
+	return slices.DeleteFunc(all.Items, func(p corev1.Pod) bool {
+		return p.Labels[edge.LabelApp] != edge.AppCoordinator || !labelledFor(p.Labels, slot)
+	})
 }
 
 // replicaSet returns the ReplicaSet of a Deployment, made where it is missing.
@@ -415,6 +424,9 @@ func (w *world) playPods() {
 	w.list(&pods)
 	for i := range pods.Items {
 		p := &pods.Items[i]
+		if p.Labels[edge.LabelApp] != edge.AppCoordinator {
+			continue
+		}
 		if p.Spec.NodeName == "" {
 			var nodes corev1.NodeList
 			w.list(&nodes)
@@ -429,6 +441,13 @@ func (w *world) playPods() {
 		var s corev1.Secret
 		if p.Spec.NodeName != "" && podCondition(p, corev1.PodReady) == nil &&
 			w.get(edge.NamespaceSystem, p.Spec.Volumes[0].Secret.SecretName, &s) {
+			if w.crashes[string(poolOf(p))] {
+				p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: containerName, State: corev1.ContainerState{
+					Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s"},
+				}}}
+				w.updateStatus(p)
+				continue
+			}
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 			w.updateStatus(p)
 		}
