@@ -340,9 +340,9 @@ var law = []struct {
 		"a theme knows no other: what two need is in the kit"},
 	{"e2e/cloud", []string{
 		"apis/apps/v1alpha1", "deploy", "e2e/kit", "e2e/watchcheck", "internal/edge", "internal/lab", "internal/lab/load",
-		"internal/lab/wire",
+		"internal/lab/wire", "internal/oci",
 	},
-		"a theme knows no other: what two need is in the kit"},
+		"a theme knows no other: what two need is in the kit; a release that is broken is an image of another program"},
 	{"e2e/ops", []string{"e2e/kit", "internal/edge", "internal/lab", "internal/lab/balancer", "internal/lab/wire"},
 		"a theme knows no other: what two need is in the kit"},
 	{"e2e/thief", []string{
