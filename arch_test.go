@@ -317,9 +317,9 @@ var law = []struct {
 	{"e2e/machinery", nil, "checks of an API server know none of our code"},
 	{"e2e/kit", []string{
 		"apis/apps/v1alpha1", "e2e/watchcheck", "internal/edge", "internal/lab", "internal/lab/line", "internal/lab/load",
-		"internal/lab/wire",
+		"internal/lab/wire", "internal/pages",
 	},
-		"the kit knows no scenario"},
+		"the kit knows no scenario, and runs what the pages show"},
 	{"e2e/links", []string{
 		"e2e/kit", "internal/edge", "internal/lab", "internal/lab/bulk", "internal/lab/line", "internal/lab/probe",
 		"internal/lab/wire",
@@ -343,14 +343,19 @@ var law = []struct {
 		"internal/lab/wire", "internal/oci",
 	},
 		"a theme knows no other: what two need is in the kit; a release that is broken is an image of another program"},
-	{"e2e/ops", []string{"e2e/kit", "internal/edge", "internal/lab", "internal/lab/balancer", "internal/lab/wire"},
+	{"e2e/ops", []string{
+		"e2e/kit", "internal/edge", "internal/lab", "internal/lab/balancer", "internal/lab/wire", "internal/pages",
+	},
+		"a theme knows no other: what two need is in the kit"},
+	{"e2e/reading", []string{"e2e/kit", "internal/lab"},
 		"a theme knows no other: what two need is in the kit"},
 	{"e2e/thief", []string{
 		"e2e/kit", "internal/edge", "internal/lab", "internal/lab/load", "internal/lab/prowl", "internal/lab/wire",
 		"internal/stream",
 	},
 		"a theme knows no other: what two need is in the kit; a liar speaks as hubs do"},
-	{"e2e", nil, "it joins the scenarios of the themes, which see what a user can see"},
+	{"e2e", []string{"internal/pages"},
+		"it joins the scenarios of the themes, which see what a user can see, and says which of them runs which page"},
 	{"deploy", nil, "manifests are data"},
 	{"internal/pages", nil, "pages know no programs: the programs' tests hold them to theirs"},
 

@@ -17,6 +17,7 @@ import (
 	"yurtcoordinator/e2e/offline"
 	"yurtcoordinator/e2e/ops"
 	"yurtcoordinator/e2e/pool"
+	"yurtcoordinator/e2e/reading"
 	"yurtcoordinator/e2e/thief"
 )
 
@@ -61,6 +62,12 @@ func Themes() []Theme {
 			"On site",
 			"What people at the site see and do while the cloud does not answer, and what the coordinator refuses.",
 			ops.Scenarios(),
+		},
+		{
+			"What the pages show",
+			"Somebody types the commands of our pages as they stand there. [Commands of the pages](#commands-of-the-pages) " +
+				"says which scenario follows which page.",
+			reading.Scenarios(),
 		},
 		{
 			"Thieves and strangers",

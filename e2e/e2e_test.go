@@ -16,6 +16,7 @@ import (
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/e2e/thief"
 	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/pages"
 )
 
 var (
@@ -190,8 +191,12 @@ func TestScenariosAreDescribed(t *testing.T) {
 // TestThePageIsOfTheScenarios holds docs/scenarios.md to the scenarios' own descriptions.
 func TestThePageIsOfTheScenarios(t *testing.T) {
 	const path = "../docs/scenarios.md"
+	commands, err := pages.Steps("..")
+	if err != nil {
+		t.Fatal(err)
+	}
 	if *update {
-		if err := os.WriteFile(path, []byte(Page()), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(Page(commands)), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -199,7 +204,7 @@ func TestThePageIsOfTheScenarios(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(text) != Page() {
+	if string(text) != Page(commands) {
 		t.Errorf("%s is not what the scenarios say of themselves: go generate ./e2e", path)
 	}
 }

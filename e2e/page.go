@@ -3,6 +3,8 @@ package e2e
 import (
 	"fmt"
 	"strings"
+
+	"yurtcoordinator/internal/pages"
 )
 
 //go:generate go test . -count=1 -run ^TestThePageIsOfTheScenarios$ -update
@@ -24,8 +26,9 @@ The [tour](TOUR.md#where-do-i-change-) says which code decides what a scenario s
 [CONTRIBUTING](../CONTRIBUTING.md#a-new-scenario) how to add one.
 `
 
-// Page returns docs/scenarios.md: every scenario's own description, theme by theme.
-func Page() string {
+// Page returns docs/scenarios.md: every scenario's own description, theme by theme, and what scenarios run of the pages, whose
+// commands these are.
+func Page(commands []pages.Step) string {
 	quick := 0
 	for _, s := range All() {
 		if s.Quick {
@@ -40,5 +43,5 @@ func Page() string {
 			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", s.Name, pace(s), strings.ReplaceAll(s.Doc, "|", `\|`))
 		}
 	}
-	return b.String()
+	return b.String() + shown(commands)
 }

@@ -133,11 +133,11 @@ type beside struct {
 
 // takeAway leaves a cluster that has none of ours, except hubs on its nodes.
 func (b *beside) takeAway() {
-	b.Kubectls(beforeUninstall)
-	b.Cloud.Gone("p1", "p1")
+	r := b.NewReader()
+	r.Read(beforeUninstall)
 	helm(b.T, "upgrade", "--install", "--take-ownership", "--force-conflicts", "--wait", "--timeout=2m")
 	helm(b.T, "uninstall", "--wait", "--timeout=5m")
-	b.Kubectls(cleanUp)
+	r.Read(cleanUp)
 	b.Eventually(time.Minute, "nothing of ours is left", func() error { return leftAre(b.T, nil, true) })
 }
 

@@ -50,8 +50,8 @@ func cleanUninstall(t *kit.T) {
 	cut := time.Now()
 	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, cutOff, wire.Drop))
 	t.Node(cutOff).Delegated(cut)
-	t.Kubectls(beforeUninstall)
-	t.Cloud.Gone("p1", "p1")
+	r := t.NewReader()
+	r.Read(beforeUninstall)
 	t.Eventually(20*time.Second, cutOff+", in no pool now, is not tainted: nobody could speak for it", func() error {
 		if n := node(t, cutOff); slices.Contains(traces(n), taintTrace) {
 			return fmt.Errorf("it has %v", traces(n))
@@ -107,7 +107,7 @@ func cleanUninstall(t *kit.T) {
 	t.Eventually(60*time.Second, "what is left is what the documentation says", func() error {
 		return leftAre(t, leftByHelm, false)
 	})
-	t.Kubectls(cleanUp)
+	r.Read(cleanUp)
 	t.Eventually(60*time.Second, "nothing is left", func() error { return leftAre(t, nil, true) })
 
 	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, cutOff))

@@ -22,17 +22,46 @@ import (
 
 var helmScenarios = []kit.Scenario{{
 	Name: "helm", Lab: kit.OnePool.AsInstalled(), Run: helmLife,
-	Doc: "Helm takes over what kubectl has applied, upgrades it while the coordinator runs on, and uninstalls it. What is " +
-		"left is what `docs/install.md` says, and nothing else.",
+	Pages: append([]kit.Reading{beforeUninstall, uninstall, cleanUp}, installAnew...),
+	Doc: "Helm takes over what kubectl has applied, upgrades it while the coordinator runs on, and uninstalls it, by the " +
+		"commands of `docs/install.md`. What is left is what that page says, and nothing else. Then it is installed anew.",
 }}
 
-// beforeUninstall is what docs/install.md says to do while the controller runs.
-var beforeUninstall = [][]string{
-	{"delete", "yurtcoordinators", "--all", "--timeout=1m"},
-	{"label", "nodes", "--all", edge.LabelNodePool + "-"},
-	{"wait", "nodepools", "--all", "--for=jsonpath={.status.readyNodeNum}=0", "--timeout=1m"},
-	{"wait", "nodepools", "--all", "--for=jsonpath={.status.unreadyNodeNum}=0", "--timeout=1m"},
-	{"delete", "nodepools", "--all", "--timeout=1m"},
+// What docs/install.md says of taking everything away: what to do while the controller runs, then helm uninstall, and then what
+// to do about what is left.
+var (
+	beforeUninstall = kit.Reading{
+		Page: "docs/install.md",
+		Only: []string{
+			"kubectl delete yurtcoordinators --all", "kubectl label nodes --all", "kubectl wait nodepools",
+			"kubectl delete nodepools --all",
+		},
+		Notes: []kit.Note{{Begins: "kubectl delete nodepools --all", After: func(r *kit.Reader) { r.Cloud.Gone("p1", "p1") }}},
+	}
+	uninstall = kit.Reading{
+		Page: "docs/install.md", Only: []string{"helm uninstall"}, Notes: []kit.Note{{Within: 3 * time.Minute}},
+	}
+	cleanUp = kit.Reading{
+		Page: "docs/install.md",
+		Only: []string{"kubectl delete crd", "kubectl -n kube-system delete service", "kubectl delete namespace"},
+	}
+	// installAnew are the commands of pages that install what has been taken away before.
+	installAnew = []kit.Reading{
+		{
+			Page: "docs/install.md", Only: []string{"helm install"},
+			Notes: []kit.Note{{Within: 3 * time.Minute, After: takenAway}},
+		},
+		{
+			Page: "deploy/charts/yurt-coordinator/README.md", Only: []string{"helm install"},
+			Notes: []kit.Note{{Within: 3 * time.Minute, After: takenAway}},
+		},
+	}
+)
+
+// takenAway waits until the controller runs, and uninstalls the chart.
+func takenAway(r *kit.Reader) {
+	r.Run("kubectl --namespace kube-system rollout status deployment coordinator-controller --timeout=50s")
+	r.Run("helm uninstall yurt-coordinator --namespace kube-system")
 }
 
 // leftByHelm is what remains after that and helm uninstall.
@@ -45,14 +74,6 @@ var leftByHelm = []string{
 	"namespaces /yurt-coordinator-system",
 	"services kube-system/yurt-coordinator-apiserver",
 	"yurtappsets kube-system/yurt-coordinator",
-}
-
-// cleanUp is what docs/install.md says to do about it.
-var cleanUp = [][]string{
-	{"delete", "crd", "poolsettings.apps.openyurt.io", "yurtcoordinators.apps.openyurt.io", "yurtappsets.apps.openyurt.io",
-		"nodepools.apps.openyurt.io", "--timeout=1m"},
-	{"-n", "kube-system", "delete", "service/yurt-coordinator-apiserver", "lease/coordinator-controller", "--timeout=1m"},
-	{"delete", "namespace", "yurt-coordinator-system", "--timeout=1m"},
 }
 
 func helmLife(t *kit.T) {
@@ -84,17 +105,22 @@ func helmLife(t *kit.T) {
 	t.Must(t.Cloud.Condition("p1", "Ready", "True", ""))
 
 	t.Say("taking it away")
-	t.Kubectls(beforeUninstall)
-	t.Cloud.Gone("p1", "p1")
-	helm(t, "uninstall", "--wait", "--timeout=2m")
+	r := t.NewReader()
+	r.Read(beforeUninstall)
+	r.Read(uninstall)
 	t.Eventually(60*time.Second, "what is left is what the documentation says", func() error {
 		return leftAre(t, leftByHelm, false) // and what goes with it
 	})
-	t.Kubectls(cleanUp)
+	r.Read(cleanUp)
 	t.Eventually(60*time.Second, "nothing is left", func() error { return leftAre(t, nil, true) })
 	for _, name := range t.Pool.Nodes() {
 		t.Must(t.Seen.NeverNotReady(name, began))
 		nothingOn(t, name)
+	}
+
+	t.Say("installing anew, as pages say")
+	for _, x := range installAnew {
+		r.Read(x)
 	}
 }
 

@@ -22,6 +22,8 @@ type Scenario struct {
 	Quick bool
 	// Lab is the scenario's lab; Run fills in the name and, if empty, the kind of kubelet.
 	Lab lab.Config
+	// Pages are what the scenario runs of our pages. Run must run each command of them.
+	Pages []Reading
 	// Run is the script: it ends at the first assertion that fails.
 	Run func(t *T)
 }
@@ -49,7 +51,8 @@ func Run(ctx context.Context, s Scenario, o Options) Result {
 	t := &T{scenario: s, out: o.Out, Start: time.Now(), figures: map[string]float64{}, CarriedBefore: map[string]wire.Bytes{}}
 	err := t.boot(ctx, o)
 	if err == nil {
-		err = errors.Join(t.Protect(func(t *T) { hubsFound(t); s.Run(t) }), t.Protect(bytesCarried), t.Protect(noCrash))
+		err = errors.Join(t.Protect(func(t *T) { hubsFound(t); s.Run(t); t.Must(t.unread()) }), t.Protect(bytesCarried),
+			t.Protect(noCrash))
 		t.stop(errors.New("the scenario has ended"))
 		t.Background.Wait()
 	}

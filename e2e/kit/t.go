@@ -44,6 +44,8 @@ type T struct {
 
 	mu      sync.Mutex
 	figures map[string]float64
+	// steps are the commands of pages that have been run, by where they stand.
+	steps map[string]bool
 }
 
 // failure is what a failed assertion panics with.

@@ -25,6 +25,7 @@ import (
 var opsScenarios = []kit.Scenario{
 	{
 		Name: "ops-while-cut", Lab: withKubectlOlder(kit.Joining(kit.OnePool.AsInstalled(), 0)), Run: opsWhileCut,
+		Pages: []kit.Reading{operationsPage},
 		Doc: "`logs`, `exec`, `attach`, `cp`, `port-forward`, `describe`, `events`, `get` and `get -w` print at a " +
 			"coordinator what they print through the cloud, over WebSocket and SPDY, with this kubectl and the previous " +
 			"minor version, connected and cut off. A crash is visible then, and every command of `docs/operations.md` " +

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"yurtcoordinator/e2e/kit"
+	"yurtcoordinator/internal/pages"
 )
 
 // figures are those of a line of kubectl top: CPU and memory.
@@ -28,51 +29,45 @@ type runbook struct {
 	instead  map[string]string // what it exports only as an example
 }
 
-// docCommand is a line of a code block.
+// operationsPage is what ops-while-cut runs.
+var operationsPage = kit.Reading{Page: "docs/operations.md"}
+
+// docCommand is a command of the document.
 type docCommand struct {
-	text   string
+	pages.Step
 	before bool // it stands under the heading of what to do in advance
 }
 
-// docCommands reads the commands in a document's code blocks. Each line there must be one.
-func docCommands(text string) ([]docCommand, error) {
-	var all []docCommand
-	heading, inside := "", false
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		switch {
-		case strings.HasPrefix(line, "```"):
-			inside = !inside
-		case !inside && strings.HasPrefix(line, "#"):
-			heading = strings.TrimLeft(line, "# ")
-		case !inside || line == "":
-		case strings.HasPrefix(line, "kubectl ") || strings.HasPrefix(line, "export "):
-			all = append(all, docCommand{line, heading == "Before you need it"})
-		default:
-			return nil, fmt.Errorf("%q in a code block is no command that is tried", line)
-		}
+// docCommands returns the document's commands. root is the repository's directory.
+func docCommands(root string) ([]docCommand, error) {
+	steps, err := pages.StepsOf(root, operationsPage.Page)
+	if err != nil {
+		return nil, err
 	}
-	if inside {
-		return nil, fmt.Errorf("a code block of %q does not end", heading)
+	var all []docCommand
+	for _, s := range steps {
+		if !strings.HasPrefix(s.Text, "kubectl ") && !strings.HasPrefix(s.Text, "export ") {
+			return nil, fmt.Errorf("line %d: %q is no command that is tried", s.Line, s.Text)
+		}
+		all = append(all, docCommand{s, s.Heading == "Before you need it"})
 	}
 	return all, nil
 }
 
 // goesOn reports whether a command ends only when somebody ends it.
 func (c docCommand) goesOn() bool {
-	words := strings.Fields(c.text)
+	words := strings.Fields(c.Text)
 	return slices.Contains(words, "-f") || slices.Contains(words, "-w") || slices.Contains(words, "attach") ||
 		slices.Contains(words, "port-forward")
 }
 
-func (c docCommand) onTerminal() bool { return slices.Contains(strings.Fields(c.text), "-it") }
+func (c docCommand) onTerminal() bool { return slices.Contains(strings.Fields(c.Text), "-it") }
 
 // newRunbook reads the document and prepares a place to run its commands.
 func newRunbook(t *kit.T) *runbook {
-	text, err := os.ReadFile(filepath.Join(t.Config.Chart, "..", "..", "..", "docs", "operations.md"))
-	t.Must(err)
 	b := &runbook{settings: map[string]string{}, instead: map[string]string{"NODE": t.Node(anyNode(t)).Address()}}
-	b.commands, err = docCommands(string(text))
+	var err error
+	b.commands, err = docCommands(filepath.Join(t.Config.Chart, "..", "..", ".."))
 	t.Must(err)
 	b.dir, err = os.MkdirTemp("", "yurtlab-runbook-")
 	t.Must(err)
@@ -113,12 +108,13 @@ func (b *runbook) run(t *kit.T, before bool) {
 			continue
 		}
 		n++
-		if setting, ok := strings.CutPrefix(c.text, "export "); ok {
+		if setting, ok := strings.CutPrefix(c.Text, "export "); ok {
 			name, value, _ := strings.Cut(setting, "=")
 			b.settings[name] = cmp.Or(b.instead[name], value)
-			continue
+		} else {
+			b.try(t, c)
 		}
-		b.try(t, c)
+		t.HasRun(c.Step)
 	}
 	if n == 0 {
 		t.Fail("docs/operations.md has no commands")
@@ -127,7 +123,7 @@ func (b *runbook) run(t *kit.T, before bool) {
 }
 
 func (b *runbook) command(ctx context.Context, c docCommand) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "sh", "-c", c.text)
+	cmd := exec.CommandContext(ctx, "sh", "-c", c.Text)
 	cmd.Dir = b.dir
 	path := ""
 	for _, e := range b.environ {
@@ -151,12 +147,12 @@ func (b *runbook) try(t *kit.T, c docCommand) {
 	if !c.goesOn() && !c.onTerminal() {
 		out, err := cmd.CombinedOutput()
 		if err != nil {
-			t.Fail("docs/operations.md: %s: %v: %s", c.text, err, out)
+			t.Fail("docs/operations.md: %s: %v: %s", c.Text, err, out)
 		}
-		if strings.HasPrefix(c.text, "kubectl top ") && !figures.Match(out) {
-			t.Fail("docs/operations.md: %s: it prints no figures: %s", c.text, out)
+		if strings.HasPrefix(c.Text, "kubectl top ") && !figures.Match(out) {
+			t.Fail("docs/operations.md: %s: it prints no figures: %s", c.Text, out)
 		}
-		t.Say("%s: %d bytes", c.text, len(out))
+		t.Say("%s: %d bytes", c.Text, len(out))
 		return
 	}
 	r := begin(t, cmd, c.onTerminal())
@@ -167,24 +163,24 @@ func (b *runbook) try(t *kit.T, c docCommand) {
 		}
 	}()
 	switch {
-	case strings.Contains(c.text, "port-forward"):
-		says(t, r, c.text, "Forwarding from")
-		pageAt(t, c.text, "127.0.0.1:8080")
-	case strings.Contains(c.text, "attach"):
-		says(t, r, c.text, "press")
+	case strings.Contains(c.Text, "port-forward"):
+		says(t, r, c.Text, "Forwarding from")
+		pageAt(t, c.Text, "127.0.0.1:8080")
+	case strings.Contains(c.Text, "attach"):
+		says(t, r, c.Text, "press")
 		_, err := io.WriteString(r.input, "from-the-runbook\n")
 		t.Must(err)
-		says(t, r, c.text, "from-the-runbook")
+		says(t, r, c.Text, "from-the-runbook")
 	case c.onTerminal():
-		says(t, r, c.text, "# ")
+		says(t, r, c.Text, "# ")
 		_, err := io.WriteString(r.input, "exit\n")
 		t.Must(err)
 		err = <-r.ended
 		ended = true
 		if err != nil {
-			t.Fail("docs/operations.md: %s: %v: %s", c.text, err, r.printed())
+			t.Fail("docs/operations.md: %s: %v: %s", c.Text, err, r.printed())
 		}
 	default: // a log, a watch
-		says(t, r, c.text, "\n")
+		says(t, r, c.Text, "\n")
 	}
 }

@@ -48,7 +48,7 @@ func TestBareMachinesAreEmpty(t *testing.T) {
 		!slices.Equal(node, []string{"a"}) {
 		t.Errorf("images: the cloud has %v, a node %v", cloud, node)
 	}
-	if got := chartValues(l.cfg); slices.ContainsFunc(got, func(v string) bool { return !strings.Contains(v, "image.") }) {
+	if got := l.cfg.chartValues(); slices.ContainsFunc(got, func(v string) bool { return !strings.Contains(v, "image.") }) {
 		t.Errorf("the chart has values besides images: %v", got)
 	}
 }

@@ -24,6 +24,12 @@ func (c *Client) Inside(ctx context.Context, name string, argv ...string) (*exec
 	}, argv))
 }
 
+// Desk returns the command that runs a program of the host where an operator's desk is: on a network from which the cloud and all
+// pools' LANs are reached. It sees the host's files and processes.
+func (c *Client) Desk(ctx context.Context, argv ...string) (*exec.Cmd, error) {
+	return c.inside(ctx, slices.Concat([]string{"--net", "--"}, argv))
+}
+
 // inside returns the command nsenter for namespaces of the lab's own process. args name the namespaces and the command
 // to run there.
 func (c *Client) inside(ctx context.Context, args []string) (*exec.Cmd, error) {

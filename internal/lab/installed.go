@@ -43,20 +43,20 @@ const settle = 5 * time.Second
 
 // chartValues are the values that Helm gets in place of the chart's own. The lab's kubelets say themselves which pool they
 // are in.
-func chartValues(c Config) []string {
+func (c Config) chartValues() []string {
 	if c.Bare { // the chart's own, but for the images
-		return imageValues()
+		return append(imageValues(), c.ChartValues...)
 	}
 	pools := make([]string, c.Pools)
 	for i := range pools {
 		pools[i] = string(poolName(i + 1))
 	}
-	return append([]string{
+	return slices.Concat([]string{
 		"nodes.join={" + strings.Join(pools, ",") + "}",
 		"controller.kubeletServing.cidrs={" + listed(c.families(), lanNetwork) + "}",
 		"controller.silenceAfter=" + silenceAfter(c.Timing).String(),
 		"coordinator.rollout.settle=" + settle.String(),
-	}, imageValues()...)
+	}, imageValues(), c.ChartValues)
 }
 
 // imageValues name the images that are on the nodes.
@@ -80,7 +80,7 @@ func (l *Lab) renderCommand(ctx context.Context) *exec.Cmd {
 	if l.bins.KubernetesVersion != "" { // Helm does not ask the cloud, and takes it for the one that Helm is made from
 		args = append(args, "--kube-version="+l.bins.KubernetesVersion)
 	}
-	for _, v := range slices.Concat(chartValues(l.cfg), l.cfg.ChartValues) {
+	for _, v := range l.cfg.chartValues() {
 		args = append(args, "--set-string="+v)
 	}
 	cmd := exec.CommandContext(ctx, l.bins.Helm, args...)
@@ -92,6 +92,12 @@ func (l *Lab) renderCommand(ctx context.Context) *exec.Cmd {
 func helmHome(dir string) []string {
 	home := filepath.Join(dir, "helm")
 	return []string{"HELM_CACHE_HOME=" + home, "HELM_CONFIG_HOME=" + home, "HELM_DATA_HOME=" + home}
+}
+
+// ChartValues returns the values that an installed lab gives the chart, NAME=VALUE as for helm --set-string.
+func (c *Client) ChartValues() ([]string, error) {
+	cfg, err := c.Config()
+	return cfg.chartValues(), err
 }
 
 // Helm returns the command that runs Helm on the release of the chart in an installed lab's cloud, in its namespace:
@@ -110,7 +116,7 @@ func (c *Client) Helm(ctx context.Context, verb string, args ...string) (*exec.C
 	}
 	if verb != "uninstall" && verb != "test" {
 		argv = append(argv, o.Config.Chart)
-		for _, v := range slices.Concat(chartValues(o.Config), o.Config.ChartValues) {
+		for _, v := range o.Config.chartValues() {
 			argv = append(argv, "--set-string="+v)
 		}
 	}

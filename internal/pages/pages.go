@@ -1,17 +1,35 @@
-// Package pages reads the commands that the documentation shows, so that tests can hold them to the programs: a page must not
-// show a command or a flag that no longer exists.
+// Package pages reads the commands that the documentation shows, so that tests can hold them to the programs and scenarios can
+// run them: a page must not show a command or a flag that no longer exists.
+//
+// A code block without a language, or of sh, holds commands. Drawings and what programs print are in blocks of text, manifests in
+// blocks of yaml. Where lines of a block begin with a prompt, "$ ", the others are what the commands print.
 package pages
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
 
-// Command is a line of a code block.
-type Command struct {
+// Step is a command as somebody types it who follows a page.
+type Step struct {
 	// Page is relative to the repository's root, and Line counts from 1.
+	Page string
+	Line int
+	// Heading is the heading that it stands under.
+	Heading string
+	// Text is all of the command: with its comment, the lines that continue it, and what it reads from the page.
+	Text string
+	// Shown is what the page says that it prints; empty means that the page says nothing.
+	Shown string
+}
+
+// Command is a step, as words.
+type Command struct {
 	Page string
 	Line int
 	// Words are those of the command, without a comment, what it is piped into, or where its output goes.
@@ -21,75 +39,167 @@ type Command struct {
 // diary is left out: it tells of what was run then.
 const diary = "benchmarks-log.md"
 
-// Commands returns the commands in the code blocks of the README, CONTRIBUTING and docs that begin with these words. A line may
-// begin with a prompt, and a backslash at its end continues it. root is the repository's directory.
-func Commands(root string, begin ...string) ([]Command, error) {
+// Steps returns the commands of the README, CONTRIBUTING, SECURITY, docs, and of the pages of the examples and the chart. root is
+// the repository's directory.
+func Steps(root string) ([]Step, error) {
 	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	if err != nil {
 		return nil, err
 	}
-	files = append(files, filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md"))
-	var all []Command
+	for _, page := range []string{
+		"README.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md", "deploy/charts/yurt-coordinator/README.md",
+	} {
+		files = append(files, filepath.Join(root, filepath.FromSlash(page)))
+	}
+	var all []Step
 	for _, file := range files {
 		if filepath.Base(file) == diary {
 			continue
-		}
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
 		}
 		page, err := filepath.Rel(root, file)
 		if err != nil {
 			return nil, err
 		}
-		for _, c := range commands(string(text)) {
-			if len(c.Words) >= len(begin) && slices.Equal(c.Words[:len(begin)], begin) {
-				c.Page = filepath.ToSlash(page)
-				all = append(all, c)
-			}
+		of, err := StepsOf(root, filepath.ToSlash(page))
+		if err != nil {
+			return nil, err
 		}
+		all = append(all, of...)
 	}
 	return all, nil
 }
 
-// commands returns all lines of a page's code blocks, as commands.
-func commands(text string) []Command {
-	var all []Command
-	inside, n, begun := false, 0, 0
-	var words []string
-	for line := range strings.Lines(text) {
-		n++
-		line = strings.TrimSpace(line)
-		if strings.HasPrefix(line, "```") {
-			inside, words = !inside, nil
-			continue
-		}
-		if !inside || line == "" {
-			continue
-		}
-		if len(words) == 0 {
-			line, begun = strings.TrimPrefix(line, "$ "), n
-		}
-		line, continued := strings.CutSuffix(line, "\\")
-		words = append(words, strings.Fields(plain(line))...)
-		if continued {
-			continue
-		}
-		if len(words) > 0 {
-			all = append(all, Command{Line: begun, Words: words})
-		}
-		words = nil
+// StepsOf returns the commands of one page, whose path is relative to the repository's directory root.
+func StepsOf(root, page string) ([]Step, error) {
+	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(page)))
+	if err != nil {
+		return nil, err
 	}
-	return all
+	all, err := steps(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", page, err)
+	}
+	for i := range all {
+		all[i].Page = page
+	}
+	return all, nil
 }
 
-// plain cuts off what follows a command.
-func plain(line string) string {
+// Commands returns the commands of all pages that begin with these words.
+func Commands(root string, begin ...string) ([]Command, error) {
+	all, err := Steps(root)
+	if err != nil {
+		return nil, err
+	}
+	var found []Command
+	for _, s := range all {
+		if words := s.words(); len(words) >= len(begin) && slices.Equal(words[:len(begin)], begin) {
+			found = append(found, Command{s.Page, s.Line, words})
+		}
+	}
+	return found, nil
+}
+
+// block is a code block whose lines are commands.
+type block struct {
+	begun   int // the line of its fence
+	heading string
+	lines   []string
+}
+
+// steps returns the commands of a page.
+func steps(text string) ([]Step, error) {
+	var all []Step
+	heading, fenced, n := "", false, 0
+	var now *block // nil outside of blocks of commands
+	indent := ""
+	for line := range strings.Lines(text) {
+		n++
+		line = strings.TrimRight(line, "\r\n")
+		trimmed := strings.TrimSpace(line)
+		language, fence := strings.CutPrefix(trimmed, "```")
+		switch {
+		case fence && !fenced:
+			fenced = true
+			if language == "" || language == "sh" {
+				now = &block{begun: n, heading: heading}
+				indent = line[:strings.Index(line, "```")]
+			}
+		case fence:
+			if now != nil {
+				of, err := now.steps()
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, of...)
+			}
+			fenced, now = false, nil
+		case now != nil:
+			now.lines = append(now.lines, strings.TrimPrefix(line, indent))
+		case !fenced && strings.HasPrefix(line, "#"):
+			heading = strings.TrimSpace(strings.TrimLeft(line, "#"))
+		}
+	}
+	if fenced {
+		return nil, errors.New("its last code block does not end")
+	}
+	return all, nil
+}
+
+// prompt is what a command begins with in a block that also shows what commands print.
+const prompt = "$ "
+
+// steps returns the commands of a block.
+func (b *block) steps() ([]Step, error) {
+	session := slices.ContainsFunc(b.lines, func(l string) bool { return strings.HasPrefix(l, prompt) })
+	var all []Step
+	more := false // the last step goes on
+	for i, line := range b.lines {
+		if more {
+			last := &all[len(all)-1]
+			last.Text += "\n" + line
+			more = goesOn(last.Text)
+			continue
+		}
+		typed, isCommand := strings.CutPrefix(line, prompt)
+		switch trimmed := strings.TrimSpace(line); {
+		case session && !isCommand && len(all) == 0:
+			return nil, fmt.Errorf("line %d: what does print %q?", b.begun+1+i, line)
+		case session && !isCommand:
+			all[len(all)-1].Shown += line + "\n"
+		case trimmed == "" || strings.HasPrefix(trimmed, "#"):
+		default:
+			typed = strings.TrimSpace(typed)
+			all = append(all, Step{Line: b.begun + 1 + i, Heading: b.heading, Text: typed})
+			more = goesOn(typed)
+		}
+	}
+	if more {
+		return nil, fmt.Errorf("line %d: the command does not end: %s", all[len(all)-1].Line, all[len(all)-1].Text)
+	}
+	return all, nil
+}
+
+// here finds where a command reads on, up to a line with a word of its choice.
+var here = regexp.MustCompile(`<<([A-Z]+)$`)
+
+// goesOn reports whether a command needs another line.
+func goesOn(text string) bool {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if m := here.FindStringSubmatch(line); m != nil {
+			return !slices.Contains(lines[i+1:], m[1])
+		}
+	}
+	last := lines[len(lines)-1]
+	return strings.HasSuffix(last, "\\") || strings.HasSuffix(last, "|")
+}
+
+// words are those of the first program that a step runs.
+func (s Step) words() []string {
+	line, _, _ := strings.Cut(strings.ReplaceAll(s.Text, "\\\n", " "), "\n")
 	for _, end := range []string{" #", " | ", " |", " > ", " && ", " <<"} {
 		line, _, _ = strings.Cut(line, end)
 	}
-	if strings.HasPrefix(line, "#") {
-		return ""
-	}
-	return line
+	return strings.Fields(line)
 }

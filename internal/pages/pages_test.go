@@ -2,21 +2,37 @@ package pages
 
 import (
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 )
 
-func TestCommands(t *testing.T) {
-	const page = "# Title\n\nRun `a b`.\n\n```\n$ a b   # says c\n# nothing\na c \\\n  --flag x | head\nd > file\n\n" +
-		"  a e && f\n```\na no\n```bash\na g <<END\n```\n"
-	want := []Command{
-		{Line: 6, Words: []string{"a", "b"}},
-		{Line: 8, Words: []string{"a", "c", "--flag", "x"}},
-		{Line: 10, Words: []string{"d"}},
-		{Line: 12, Words: []string{"a", "e"}},
-		{Line: 16, Words: []string{"a", "g"}},
+func TestSteps(t *testing.T) {
+	const page = "# Title\n\nRun `a b`.\n\n```\n$ a b   # says c\nA  B\n\n1  2\n$ a c \\\n  --flag x | head\n```\n" +
+		"## More\n```text\na drawing\n```\n```\n# nothing\nd > file\n\n  a e && f\n```\na no\n" +
+		"1. item\n\n   ```sh\n   a g <<END\n   k: v  # a |\n   END\n   a h |\n       a i\n   ```\n"
+	want := []Step{
+		{Line: 6, Heading: "Title", Text: "a b   # says c", Shown: "A  B\n\n1  2\n"},
+		{Line: 10, Heading: "Title", Text: "a c \\\n  --flag x | head"},
+		{Line: 19, Heading: "More", Text: "d > file"},
+		{Line: 21, Heading: "More", Text: "a e && f"},
+		{Line: 27, Heading: "More", Text: "a g <<END\nk: v  # a |\nEND"},
+		{Line: 30, Heading: "More", Text: "a h |\n    a i"},
 	}
-	if got := commands(page); !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %+v\nwant %+v", got, want)
+	got, err := steps(page)
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
+	}
+	words := []string{"a b", "a c --flag x", "d", "a e", "a g", "a h"}
+	for i, s := range got {
+		if w := strings.Join(s.words(), " "); w != words[i] {
+			t.Errorf("%q has the words %q, want %q", s.Text, w, words[i])
+		}
+	}
+	for _, bad := range []string{"```\na\n", "```\na \\\n```", "```\na <<END\nb\n```", "```\nout\n$ a\n```"} {
+		if got, err := steps(bad); err == nil {
+			t.Errorf("%q gives %+v, want an error", bad, got)
+		}
 	}
 }
 
@@ -37,5 +53,9 @@ func TestCommandsOfOurPages(t *testing.T) {
 	}
 	if _, err := Commands("nowhere"); err == nil {
 		t.Error("a directory without a README has commands")
+	}
+	steps, err := StepsOf("../..", "docs/install.md")
+	if err != nil || !slices.ContainsFunc(steps, func(s Step) bool { return strings.Contains(s.Text, "\nkind: NodePool\n") }) {
+		t.Errorf("docs/install.md applies no NodePool, or: %v", err)
 	}
 }

@@ -21,7 +21,7 @@ type prepared struct {
 	bins    build.Binaries
 	images  lab.Images
 	kubelet lab.Kubelet
-	// chart is the directory of our chart, for an installed lab.
+	// chart is the directory of our chart.
 	chart string
 }
 
@@ -61,6 +61,7 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 	if err != nil {
 		return p, err
 	}
+	p.chart = filepath.Join(root, "deploy", "charts", "yurt-coordinator")
 	containers := p.kubelet == lab.Real
 	progress := newProgress(out)
 	err = build.EnsurePackages(ctx, build.PackagesConfig{
@@ -93,7 +94,6 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 	if !w.installed {
 		return p, nil
 	}
-	p.chart = filepath.Join(root, "deploy", "charts", "yurt-coordinator")
 	system, err := systemImages(ctx, root, cache, p.bins, w.race, progress.show)
 	p.images.All = append(p.images.All, system.Path)
 	if err != nil || !w.releases {

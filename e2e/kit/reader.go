@@ -1,0 +1,190 @@
+package kit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"yurtcoordinator/internal/pages"
+)
+
+// Reader runs the commands of pages: at the place of an operator, who has the cloud's kubeconfig, a checkout of the repository
+// and the chart that `make push` packs.
+type Reader struct {
+	*T
+	// Dir is where commands are typed.
+	Dir string
+	// Enter returns a command as it is run from there: from an operator's desk, if nothing else is said.
+	Enter func(ctx context.Context, argv ...string) (*exec.Cmd, error)
+	// Words are pairs of what pages say and what is meant in this lab, after those of a Reading.
+	Words []string
+	// Environ are variables, as `export` sets them.
+	Environ map[string]string
+	// Tools is the directory of the programs that are found first.
+	Tools string
+}
+
+// Repository is the directory of the repository.
+func (t *T) Repository() string { return filepath.Join(t.Config.Chart, "..", "..", "..") }
+
+// NewReader prepares a place for an operator, which goes with the scenario.
+func (t *T) NewReader() *Reader {
+	dir, err := os.MkdirTemp("", "yurtlab-reader-")
+	t.Must(err)
+	t.Background.Add(1)
+	context.AfterFunc(t.Ctx, func() {
+		defer t.Background.Done()
+		_ = os.RemoveAll(dir) // a leftover there does no harm
+	})
+	r := &Reader{
+		T: t, Dir: dir, Tools: filepath.Join(dir, "tools"), Enter: t.Lab.Desk,
+		Environ: map[string]string{"HOME": filepath.Join(dir, "home"), "KUBECONFIG": filepath.Join(dir, "cloud.kubeconfig")},
+	}
+	bins, err := t.Lab.Programs()
+	t.Must(err)
+	access, err := os.ReadFile(filepath.Join(t.Lab.Dir(), "pki", "admin.kubeconfig"))
+	t.Must(err)
+	t.Must(os.WriteFile(r.Environ["KUBECONFIG"], access, 0o600))
+	self, err := os.Executable()
+	t.Must(err)
+	for _, d := range []string{"bin", "tools", "home", "dist/images"} {
+		t.Must(os.MkdirAll(filepath.Join(dir, d), 0o700))
+	}
+	for link, to := range map[string]string{
+		"tools/kubectl": bins.Kubectl, "tools/kubectl-yurt": bins.KubectlYurt, "bin/kubectl-yurt": bins.KubectlYurt,
+		"tools/yurthub": bins.YurtHub, "tools/yurtlab": self, "bin/yurtlab": self,
+		"deploy": filepath.Join(t.Repository(), "deploy"),
+	} {
+		t.Must(os.Symlink(to, filepath.Join(dir, link)))
+	}
+	if t.Config.Installed {
+		r.pack(bins.Helm)
+	}
+	return r
+}
+
+// helmWrapper is Helm with the values of the lab that the command line does not give: in place of those that `make push` packs.
+const helmWrapper = `#!/bin/bash
+case $1 in
+install|upgrade|template)
+	for value in %[2]s; do
+		[[ "$*" = *"${value%%%%=*}="* ]] || set -- "$@" --set-string="$value"
+	done
+esac
+exec %[1]s "$@"
+`
+
+// pack has Helm, and the chart where `make push` leaves it.
+func (r *Reader) pack(helm string) {
+	values, err := r.Lab.ChartValues()
+	r.Must(err)
+	var quoted []string
+	for _, v := range values {
+		if registry, ok := strings.CutPrefix(v, "image.registry="); ok {
+			r.Words = append(r.Words, "registry.example/edge", registry, "REGISTRY", registry)
+		}
+		quoted = append(quoted, "'"+strings.ReplaceAll(v, "'", `'\''`)+"'")
+	}
+	script := fmt.Sprintf(helmWrapper, helm, strings.Join(quoted, " "))
+	r.Must(os.WriteFile(filepath.Join(r.Tools, "helm"), []byte(script), 0o700))
+	r.Run("helm package " + r.Config.Chart + " --destination dist/images")
+}
+
+// Read runs what a reading says of its page.
+func (r *Reader) Read(reading Reading) {
+	all, err := pages.StepsOf(r.Repository(), reading.Page)
+	r.Must(err)
+	n := 0
+	for _, s := range all {
+		if !reading.Covers(s) {
+			continue
+		}
+		n++
+		note := reading.note(s)
+		if note.Before != nil {
+			note.Before(r)
+		}
+		start := time.Now()
+		command := reading.command(s, r.Words)
+		printed := r.perform(at(s), command, note)
+		if missing := headersMissing(s.Shown, printed); missing != "" {
+			r.Fail("%s: %s: it does not print %s, as the page shows:\n%s", at(s), command, missing, printed)
+		}
+		r.HasRun(s)
+		first, _, _ := strings.Cut(command, "\n")
+		r.Say("%s: %s (%.1fs, %d bytes)", at(s), first, time.Since(start).Seconds(), len(printed))
+		if note.After != nil {
+			note.After(r)
+		}
+	}
+	if n == 0 {
+		r.Fail("%s has no commands that are to be run", reading.Page)
+	}
+	r.Figure("commands_of_"+strings.TrimSuffix(filepath.Base(reading.Page), ".md"), float64(n))
+}
+
+// judge fails unless a command has printed what it is to.
+func (n Note) judge(printed string) error {
+	is, err := regexp.MatchString(n.Prints, printed)
+	if err == nil && !is {
+		err = fmt.Errorf("it prints nothing like %s:\n%s", n.Prints, printed)
+	}
+	return err
+}
+
+// perform runs a command as its note says.
+func (r *Reader) perform(where, command string, note Note) (printed string) {
+	within := cmp.Or(note.Within, time.Minute)
+	once := func() error {
+		ctx, cancel := context.WithTimeout(r.Ctx, within)
+		defer cancel()
+		out, err := r.typed(ctx, command)
+		if err == nil {
+			err = note.judge(out)
+		}
+		printed = out
+		return err
+	}
+	if note.Soon {
+		r.Eventually(within, where, once)
+		return printed
+	}
+	if err := once(); err != nil {
+		r.Fail("%s: %s: %w: %s", where, command, err, printed)
+	}
+	return printed
+}
+
+// Run runs a command of the scenario's own, and returns what it prints.
+func (r *Reader) Run(command string) string { return r.perform("the scenario", command, Note{}) }
+
+// typed runs a command to its end, and returns what it prints.
+func (r *Reader) typed(ctx context.Context, command string) (string, error) {
+	cmd, err := r.Enter(ctx, "bash", "-euo", "pipefail", "-c", command)
+	if err != nil {
+		return "", err
+	}
+	cmd.Dir = r.Dir
+	cmd.Env = append(cmd.Env, "PATH="+strings.Join([]string{
+		r.Tools, os.Getenv("PATH"), "/usr/local/sbin", "/usr/sbin", "/sbin",
+	}, string(filepath.ListSeparator)))
+	for name, value := range r.Environ {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 5 * time.Second // whoever has its output may outlive it
+	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		err = fmt.Errorf("it goes on: %w", errors.Join(err, context.Cause(ctx)))
+	}
+	return string(out), err
+}

@@ -1,0 +1,70 @@
+package reading
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"yurtcoordinator/e2e/kit"
+	"yurtcoordinator/internal/lab"
+)
+
+var labScenarios = []kit.Scenario{{
+	Name: "pages-lab", Run: pagesLab, Pages: labPages,
+	Lab: lab.Config{Pools: 1, Nodes: 1, Timing: lab.Quick, Kubelet: lab.Hollow, NoKubelet: true, NoCoordinator: true},
+	Doc: "The lab's own page and the README's first minute, typed as they stand there, with a lab beside the scenario's own: " +
+		"it is started, a link is cut, shaped and healed, a machine and the cloud's programs are killed and started, and " +
+		"nothing is left.",
+}}
+
+var labPages = []kit.Reading{
+	{
+		Page: "docs/lab.md",
+		But:  []string{"yurtlab down", "yurtlab up --kubernetes", "yurtlab run", "yurtlab skew"},
+		Notes: []kit.Note{
+			{Begins: "yurtlab up --detach", Within: 5 * time.Minute},
+			{Begins: "yurtlab status  ", Prints: `p1-n2.*NoSchedule`, Soon: true},
+			{Begins: "yurtlab kubectl -- describe node p1-n2", Prints: "CloudLinkDown +True", Soon: true},
+			{Begins: "yurtlab node", Within: 3 * time.Minute},
+			{Begins: "yurtlab cloud", Within: 3 * time.Minute},
+		},
+	},
+	{Page: "README.md", Only: []string{"bin/yurtlab "}, Instead: []string{"bin/yurtlab", "yurtlab"}},
+	{Page: "docs/lab.md", Only: []string{"yurtlab down"}, Notes: []kit.Note{{Begins: "yurtlab down", Within: 2 * time.Minute}}},
+}
+
+func pagesLab(t *kit.T) {
+	r := t.NewReader()
+	name := t.Config.Name + "-page"
+	dir, err := lab.Dir(name)
+	t.Must(err)
+	t.Background.Add(1)
+	context.AfterFunc(t.Ctx, func() {
+		defer t.Background.Done()
+		if _, err := os.Stat(dir); err == nil { // the scenario has failed
+			_ = lab.Down(context.WithoutCancel(t.Ctx), name)
+		}
+	})
+	// It is typed on the host, in a clone of the repository, with the caches that builds have left.
+	self := filepath.Join(r.Tools, "yurtlab")
+	program, err := os.Readlink(self)
+	t.Must(err)
+	t.Must(os.Remove(self))
+	script := fmt.Sprintf("#!/bin/sh\nexec '%s' --name %s \"$@\"\n", program, name)
+	t.Must(os.WriteFile(self, []byte(script), 0o700))
+	r.Dir, r.Environ = t.Repository(), nil
+	r.Enter = func(ctx context.Context, argv ...string) (*exec.Cmd, error) {
+		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+		cmd.Env = os.Environ()
+		return cmd, nil
+	}
+	for _, x := range labPages {
+		r.Read(x)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Fail("yurtlab down has left %s", dir)
+	}
+}

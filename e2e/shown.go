@@ -1,0 +1,147 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"yurtcoordinator/internal/pages"
+)
+
+// exception is a command of a page that no scenario runs.
+type exception struct {
+	page, begins string
+	// test is the test that runs it, as file and name; empty means that nothing does.
+	test string
+	// reason says why nothing does, or what the test does.
+	reason string
+}
+
+// exceptions are the commands of pages that no scenario runs.
+var exceptions = []exception{
+	{"README.md", "make lab", "", "builds `yurtlab` and starts `yurtlab up`, which `pages-lab` does"},
+	{"README.md", "make push", "", "pushes to a registry of yours; the lab packs the same chart and has the images on its nodes"},
+	{"docs/install.md", "make images", "", "builds what `make push` pushes"},
+	{"docs/install.md", "make push", "", "pushes to a registry of yours"},
+	{"docs/identity.md", "yurthub --node-name", "", "is what `yurthub join` has systemd run, with the flags in a file"},
+	{"docs/offline.md", "head", "", "needs a machine with a TPM or systemd's own key"},
+	{"docs/offline.md", "systemctl edit", "", "is an editor"},
+	{"docs/upgrades.md", "chmod", "", "needs the files of a published release"},
+	{"docs/upgrades.md", "./yurthub", "", "needs the files of a published release; `fleet-upgrade` delivers likewise, from images"},
+	{"docs/kubectl-yurt.md", "make build", "", "makes the programs that all scenarios run"},
+	{"docs/releases.md", "base64", signedTest, "openssl verifies what we sign"},
+	{"docs/releases.md", "openssl", signedTest, "openssl verifies what we sign"},
+	{"docs/releases.md", "sha256sum", signedTest, "sha256sum finds what is listed"},
+	{"docs/releases.md", "yurthub join", "", notYet},
+	{"docs/releases.md", "kubectl krew", "", "needs krew"},
+	{"docs/releases.md", "cosign", "", "cosign is not in any module that can be built here"},
+	{"docs/releases.md", "RELEASE_KEY=", "", "takes the key of releases, and pushes"},
+	{"docs/lab.md", "yurtlab up --kubernetes", "", "builds another Kubernetes"},
+	{"docs/lab.md", "yurtlab skew", "", "builds other versions of Kubernetes, and takes hours"},
+	{"docs/benchmarks.md", "make bench", "", "takes an hour and a quiet machine"},
+	{"docs/benchmarks.md", "bin/yurtlab bench", "", "takes up to an hour and a quiet machine"},
+	{"docs/benchmarks.md", "go test", "", "takes a quiet machine"},
+	{"docs/wan-cost.md", "yurtlab bench", "", "takes up to an hour and a quiet machine"},
+
+	// Pages that no scenario follows yet, but for commands above.
+	{"README.md", "", "", notYet},
+	{"docs/autonomy.md", "", "", notYet},
+	{"docs/backup.md", "", "", notYet},
+	{"docs/cloud-authority.md", "", "", notYet},
+	{"docs/from-openyurt.md", "", "", notYet},
+	{"docs/identity.md", "", "", notYet},
+	{"docs/install-node.md", "", "", notYet},
+	{"docs/install.md", "", "", notYet},
+	{"docs/kubectl-yurt.md", "", "", notYet},
+	{"docs/metrics.md", "", "", notYet},
+	{"docs/networks.md", "", "", notYet},
+	{"docs/notready.md", "", "", notYet},
+	{"docs/offline.md", "", "", notYet},
+	{"docs/on-site-page.md", "", "", notYet},
+	{"docs/pool-cut.md", "", "", notYet},
+	{"docs/pool-resources.md", "", "", notYet},
+	{"docs/relay.md", "", "", notYet},
+	{"docs/settings.md", "", "", notYet},
+	{"docs/small-pools.md", "", "", notYet},
+	{"docs/standbys.md", "", "", notYet},
+	{"docs/troubleshooting.md", "", "", notYet},
+	{"docs/upgrades.md", "", "", notYet},
+	{"docs/versions.md", "", "", notYet},
+	{"docs/who-keeps-my-pods.md", "", "", notYet},
+}
+
+// notYet is the reason for pages that wait for a scenario.
+const notYet = "waits for a scenario that follows the page"
+
+// signedTest runs the commands of docs/releases.md that verify a release.
+const signedTest = "hack/release/main_test.go TestThePageVerifies"
+
+// runBy says what runs a command of a page: scenarios, or a test. Nobody runs it if the reason why is all that there is.
+func runBy(s pages.Step) (by []string, reason string) {
+	for _, scenario := range All() {
+		for _, r := range scenario.Pages {
+			if r.Covers(s) && !slices.Contains(by, scenario.Name) {
+				by = append(by, scenario.Name)
+			}
+		}
+	}
+	if words := strings.Fields(s.Text); len(words) > 2 && strings.HasSuffix(words[0], "yurtlab") && words[1] == "run" {
+		if _, err := Find(words[2]); err == nil && !slices.Contains(by, words[2]) {
+			by = append(by, words[2])
+		}
+	}
+	for _, e := range exceptions {
+		if e.page != s.Page || !strings.HasPrefix(s.Text, e.begins) {
+			continue
+		}
+		if e.test == "" {
+			return by, e.reason
+		}
+		return append(by, e.test[strings.LastIndex(e.test, " ")+1:]), e.reason
+	}
+	return by, ""
+}
+
+// shown writes which scenario follows which page, and which commands nothing runs. all are the commands of all pages.
+func shown(all []pages.Step) string {
+	var b strings.Builder
+	b.WriteString("\n## Commands of the pages\n\nA scenario or a test types each command in a code block of a page as it stands " +
+		"there, with the lab's names in place of the page's. A test fails if a page shows a command that nothing types and that " +
+		"is not in the second table.\n\n| page | followed by |\n| --- | --- |\n")
+	var rows []string
+	of := map[string][]string{}
+	for _, s := range all {
+		by, _ := runBy(s)
+		if len(by) > 0 && of[s.Page] == nil {
+			rows = append(rows, s.Page)
+		}
+		for _, name := range by {
+			if name = "`" + name + "`"; !slices.Contains(of[s.Page], name) {
+				of[s.Page] = append(of[s.Page], name)
+			}
+		}
+	}
+	for _, page := range rows {
+		fmt.Fprintf(&b, "| %s | %s |\n", linked(page), strings.Join(of[page], ", "))
+	}
+	b.WriteString("\n| nothing types | of | because it |\n| --- | --- | --- |\n")
+	for _, e := range exceptions {
+		if e.test == "" {
+			begins := "`" + e.begins + " …`"
+			if e.begins == "" {
+				begins = "all else"
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s |\n", begins, linked(e.page), e.reason)
+		}
+	}
+	return b.String()
+}
+
+// linked is a page as docs/scenarios.md links to it.
+func linked(page string) string {
+	target, inDocs := strings.CutPrefix(page, "docs/")
+	if !inDocs {
+		target = "../" + page
+	}
+	return fmt.Sprintf("[%s](%s)", page, target)
+}
