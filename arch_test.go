@@ -30,6 +30,7 @@ var law = []struct {
 	{"internal/resident", nil, "memory is any program's"},
 	{"internal/live", nil, "a value with a signal knows nothing of its meaning"},
 	{"internal/flagfile", nil, "settings are any program's"},
+	{"internal/logs", nil, "how a program logs does not depend on what it does"},
 	{"internal/version", nil, "which version a program is of does not depend on what it does"},
 	{"internal/signed", nil, "whether a release is ours is decided by its bytes and a key alone"},
 	{"internal/doubt", nil, "doubt is pure: what is doubted, and when it is offered, it is told"},
@@ -132,7 +133,7 @@ var law = []struct {
 	{"internal/hub/config",
 		[]string{
 			"apis/hub/v1alpha1", "internal/edge", "internal/hub/identity", "internal/hub/link", "internal/hub/proof",
-			"internal/hub/settings", "internal/hub/upstream", "internal/hub/way",
+			"internal/hub/settings", "internal/hub/upstream", "internal/hub/way", "internal/logs",
 		},
 		"what a hub is told to do is said in the words of who does it, and opens and starts nothing"},
 	{"internal/lookout", []string{"internal/edge"}, "who looks on a LAN does not know why"},
@@ -212,8 +213,8 @@ var law = []struct {
 		"the front does not know what handles what"},
 	{"internal/hub",
 		[]string{
-			"internal/edge", "internal/live", "internal/run", "internal/store", "internal/stream", "internal/version",
-			"internal/version/buildinfo",
+			"internal/edge", "internal/live", "internal/logs", "internal/run", "internal/store", "internal/stream",
+			"internal/version", "internal/version/buildinfo",
 		},
 		"the wiring of the node's side; the pool's and the cloud's code stay out of every node"},
 
@@ -268,7 +269,7 @@ var law = []struct {
 		"the cloud sees Leases, not hubs"},
 	{"internal/cloud/fleet", []string{"internal/edge"},
 		"how the fleet is follows from what leaders report, and from nothing that the controllers do"},
-	{"internal/plugin", []string{"apis/apps/v1alpha1", "apis/apps/v1beta2", "internal/edge", "internal/version"},
+	{"internal/plugin", []string{"apis/apps/v1alpha1", "apis/apps/v1beta2", "internal/edge", "internal/logs", "internal/version"},
 		"an operator sees objects, and none of what wrote them"},
 	{"internal/oci", nil, "an image is made of programs, whichever"},
 	{"hack", []string{"internal/version"}, "scripts are given what they need"},
@@ -362,11 +363,13 @@ var law = []struct {
 	{"cmd/yurthub",
 		[]string{
 			"internal/hub", "internal/hub/check", "internal/hub/config", "internal/hub/discover", "internal/hub/join",
-			"internal/hub/upgrade", "internal/flagfile", "internal/resident", "internal/run", "internal/version",
+			"internal/hub/upgrade", "internal/flagfile", "internal/logs", "internal/resident", "internal/run", "internal/version",
 		},
 		"main parses and runs"},
-	{"cmd/yurt-coordinator", []string{"internal/pool", "internal/flagfile", "internal/version"}, "main parses and runs"},
-	{"cmd/coordinator-controller", []string{"internal/cloud", "internal/flagfile", "internal/version"}, "main parses and runs"},
+	{"cmd/yurt-coordinator", []string{"internal/pool", "internal/flagfile", "internal/logs", "internal/version"},
+		"main parses and runs"},
+	{"cmd/coordinator-controller", []string{"internal/cloud", "internal/flagfile", "internal/logs", "internal/version"},
+		"main parses and runs"},
 	{"cmd/kubectl-yurt", []string{"internal/plugin"}, "main parses and runs"},
 	{"cmd/yurtlab", []string{"internal/lab", "internal/yurtlab"}, "main parses and runs"},
 }

@@ -4,8 +4,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -15,6 +13,7 @@ import (
 
 	"yurtcoordinator/internal/cloud"
 	"yurtcoordinator/internal/flagfile"
+	"yurtcoordinator/internal/logs"
 	"yurtcoordinator/internal/version"
 )
 
@@ -106,13 +105,20 @@ func main() {
 		"report whether a replica of coordinator-controller leads, and exit; needs only the right to read the election's Lease")
 	flagfile.Prints(fs, flagfile.VersionFlag, "print the version of coordinator-controller, and exit",
 		version.Get().Line(cloud.Name))
-	verbosity := flag.NewFlagSet("", flag.ContinueOnError)
-	klog.InitFlags(verbosity)
-	fs.AddGoFlag(verbosity.Lookup("v"))
+	var form logs.Settings
+	form.AddFlags(fs)
 
+	fail := func(err error) {
+		klog.Flush()
+		form.Tell(os.Stderr, cloud.Name, os.Args[1:], err)
+		os.Exit(1)
+	}
 	if err := flagfile.Parse(fs, os.Args[1:], os.Stdout, nil); errors.Is(err, flagfile.ErrHelp) {
 		return
 	} else if err != nil {
+		fail(err)
+	}
+	if _, err := form.Start(); err != nil {
 		fail(err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -129,10 +135,4 @@ func main() {
 		fail(err)
 	}
 	klog.Flush()
-}
-
-func fail(err error) {
-	klog.Flush()
-	fmt.Fprintf(os.Stderr, "%s: %v\n", cloud.Name, err)
-	os.Exit(1)
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -19,6 +18,7 @@ import (
 	"yurtcoordinator/internal/hub"
 	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/hub/join"
+	"yurtcoordinator/internal/logs"
 	"yurtcoordinator/internal/resident"
 	"yurtcoordinator/internal/run"
 )
@@ -29,23 +29,25 @@ func main() {
 		// and speeds nothing up; see docs/benchmarks-log.md.
 		runtime.GOMAXPROCS(1)
 	}
-	err := command()
+	var form logs.Settings
+	err := command(&form)
 	klog.Flush()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "yurthub:", err)
+		form.Tell(os.Stderr, "yurthub", os.Args[1:], err)
 		os.Exit(1)
 	}
 }
 
 // command does what the command line asks for: it serves, checks the node, prints its settings, prepares kubelet's start, has
-// kubelet use the hub or not, or puts another program in its place.
-func command() error {
+// kubelet use the hub or not, or puts another program in its place. It sets form to how the program logs; a command that talks
+// to a person sets none.
+func command(form *logs.Settings) error {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case "check":
 			return checkNode(os.Args[2:], os.Stdout)
 		case "proof":
-			return keepProof(os.Args[2:], os.Stdout)
+			return keepProof(os.Args[2:], os.Stdout, form)
 		case "settings":
 			return printSettings(os.Args[2:], os.Stdout)
 		case "join":
@@ -56,30 +58,39 @@ func command() error {
 			return upgradeNode(os.Args[2:], os.Stdout)
 		}
 	}
-	return serve()
+	return serve(form)
 }
 
 // keepProof makes what kubelet and the hub know each other by, if it is not there.
-func keepProof(args []string, out io.Writer) error {
+func keepProof(args []string, out io.Writer, form *logs.Settings) error {
 	fs := pflag.NewFlagSet("yurthub proof", pflag.ContinueOnError)
 	var cfg config.Config
 	cfg.AddFlags(fs)
 	err := flagfile.Parse(fs, args, out, config.Versioned)
+	*form = cfg.Logs
 	if errors.Is(err, flagfile.ErrHelp) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
+	if _, err := form.Start(); err != nil {
+		return err
+	}
 	return cfg.KeepProof(context.Background())
 }
 
-func serve() error {
+func serve(form *logs.Settings) error {
 	cfg, fs, err := parse()
+	*form = cfg.Logs
 	if errors.Is(err, flagfile.ErrHelp) {
 		return nil
 	}
 	if err != nil {
+		return err
+	}
+	*form = config.LogsFrom(cfg)
+	if _, err := form.Start(); err != nil {
 		return err
 	}
 	h, err := hub.New(cfg)

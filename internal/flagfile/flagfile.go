@@ -64,12 +64,14 @@ func asked(fs *pflag.FlagSet, out io.Writer) (found bool) {
 	return found
 }
 
-// Versioned reads a file that says its apiVersion and kind, and returns its settings by the names of flags.
+// Versioned reads a file that says its apiVersion and kind, and returns its settings by the names of flags. With an error it
+// returns those that it can read.
 type Versioned func(content []byte) (settings map[string]any, err error)
 
 // Parse sets fs from args and from the YAML file that --config names; Parse adds that flag. A file that says its apiVersion
 // is read by versioned, which may be nil: then there are none. If args ask for help, or for a text of Prints, it prints that to
-// help and returns ErrHelp. Any other error is one line that names the flag or the file's key.
+// help and returns ErrHelp. Any other error is one line that names the flag or the file's key. What else the file says is set all
+// the same, so that the program can tell of the error as it is told to log.
 func Parse(fs *pflag.FlagSet, args []string, help io.Writer, versioned Versioned) error {
 	file := fs.String(FlagName, "", "YAML file of settings, with the names of these flags; flags on the command line win")
 	fs.SetOutput(io.Discard) // pflag prints the whole usage on an error; one line is what a person can use
@@ -106,24 +108,35 @@ func fromFile(fs *pflag.FlagSet, path string, versioned Versioned) error {
 	}
 	if _, says := settings["apiVersion"]; says && versioned != nil {
 		if settings, err = versioned(content); err != nil {
-			return fmt.Errorf("%s: %s", path, oneLine(err))
+			err = errors.New(oneLine(err))
 		}
 	}
 	for _, key := range sortedKeys(settings) {
-		flag := fs.Lookup(key)
-		if flag == nil || key == FlagName || key == "help" || isPrinted(flag) {
-			return fmt.Errorf("%s: unknown setting %q; see %s --help", path, key, fs.Name())
+		if wrong := set(fs, key, settings[key]); err == nil {
+			err = wrong
 		}
-		if flag.Changed {
-			continue
-		}
-		text, err := scalar(settings[key])
-		if err != nil {
-			return fmt.Errorf("%s: %s: %w", path, key, err)
-		}
-		if err := fs.Set(key, text); err != nil {
-			return fmt.Errorf("%s: %s: %s", path, key, oneLine(err))
-		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// set sets a flag as a file says, unless the command line has set it.
+func set(fs *pflag.FlagSet, key string, value any) error {
+	flag := fs.Lookup(key)
+	if flag == nil || key == FlagName || key == "help" || isPrinted(flag) {
+		return fmt.Errorf("unknown setting %q; see %s --help", key, fs.Name())
+	}
+	if flag.Changed {
+		return nil
+	}
+	text, err := scalar(value)
+	if err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	if err := fs.Set(key, text); err != nil {
+		return fmt.Errorf("%s: %s", key, oneLine(err))
 	}
 	return nil
 }

@@ -4,10 +4,12 @@ import (
 	"os"
 
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/hub/settings"
+	"yurtcoordinator/internal/logs"
 	"yurtcoordinator/internal/version"
 )
 
@@ -47,4 +49,7 @@ func (h *Hub) apply(now config.Running) {
 	h.disk.SetAhead(now.Ahead)
 	h.cloud.Retime(now.Judged)
 	h.lent.Change(now.Borrows, now.Metered)
+	if err := logs.SetVerbosity(now.Verbosity); err != nil {
+		klog.Background().Error(err, "The hub logs as much as before")
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/logs"
 	"yurtcoordinator/internal/version"
 )
 
@@ -47,6 +48,8 @@ func New(out, errs io.Writer) *cobra.Command {
 	root.SetErr(errs)
 	root.SetVersionTemplate("{{.Version}}\n")
 	c.flags.AddFlags(root.PersistentFlags())
+	verbosity := logs.VerbosityFlagOf(root.PersistentFlags())
+	root.PersistentPreRunE = func(*cobra.Command, []string) error { return logs.SetVerbosity(*verbosity) }
 	root.AddCommand(c.status(), c.why(), c.check(), c.leader(), c.traffic(), c.kubeconfig(), c.bundle(), c.ui())
 	return root
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"yurtcoordinator/internal/flagfile"
+	"yurtcoordinator/internal/logs"
 	"yurtcoordinator/internal/pool/pooltest"
 	"yurtcoordinator/internal/version"
 )
@@ -170,7 +171,8 @@ func TestFlagsAreThoseThatTheCloudKnows(t *testing.T) {
 	var config Config
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	config.AddFlags(fs)
-	names := []string{"config", "v", "version"} // of main
+	new(logs.Settings).AddFlags(fs)
+	names := []string{"config", "version"} // of main
 	fs.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	slices.Sort(names)
 	parts := strings.Split(version.Next, ".")

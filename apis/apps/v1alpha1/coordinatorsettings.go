@@ -55,7 +55,7 @@ type CoordinatorSettings struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=1024
 	// +kubebuilder:validation:items:Pattern=`^--[a-z][a-z0-9-]*=[^\s]*$`
-	// +kubebuilder:validation:items:XValidation:rule="!self.matches('^--(addresses-file|bind-address|client-ca-file|config|data-dir|denied-users-file|etcd-quota-bytes|help|kubelet-certificate-authority|kubelet-client-certificate|kubelet-client-key|mirror-quota-bytes|node-name|own-quota-bytes|own-secrets|pool-addresses-file|pool-ca-file|pool-nodes-file|probe-port|secure-port|service-account-issuer|service-account-key-file|tls-cert-file|tls-private-key-file|v|version)=')",message="this flag is set by the workload itself, or by another field of spec.coordinator"
+	// +kubebuilder:validation:items:XValidation:rule="!self.matches('^--(addresses-file|bind-address|client-ca-file|config|data-dir|denied-users-file|etcd-quota-bytes|help|kubelet-certificate-authority|kubelet-client-certificate|kubelet-client-key|logging-format|mirror-quota-bytes|node-name|own-quota-bytes|own-secrets|pool-addresses-file|pool-ca-file|pool-nodes-file|probe-port|secure-port|service-account-issuer|service-account-key-file|tls-cert-file|tls-private-key-file|v|version)=')",message="this flag is set by the workload itself, or by another field of spec.coordinator"
 	ExtraArgs []string `json:"extraArgs,omitempty"`
 
 	// ownSecrets makes coordinators accept the Secrets of the nodes' Pods from hubs that bring them (hub.ownSecrets), and lets
@@ -79,11 +79,16 @@ type CoordinatorSettings struct {
 	// +kubebuilder:validation:XValidation:rule="type(self) == string ? isQuantity(self) && quantity(self).compareTo(quantity('8Mi')) >= 0 && quantity(self).compareTo(quantity('16Gi')) <= 0 : self >= 8388608 && self <= 17179869184",message="use 8Mi to 16Gi"
 	EtcdQuota *resource.Quantity `json:"etcdQuota,omitempty"`
 
-	// verbosity is how much the coordinator logs, 0 to 4.
+	// verbosity is how much the coordinator logs, 0 to 7; from 2 on, also what Kubernetes' own code in it says at that level.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=4
+	// +kubebuilder:validation:Maximum=7
 	Verbosity *int32 `json:"verbosity,omitempty"`
+
+	// loggingFormat is the form of the coordinator's log: text or json; by default text.
+	// +optional
+	// +kubebuilder:validation:Enum=text;json
+	LoggingFormat string `json:"loggingFormat,omitempty"`
 
 	// resources are requests and limits of the coordinator's container: each value here replaces the default for the same
 	// resource.
@@ -152,7 +157,8 @@ type CoordinatorResources struct {
 func ReservedCoordinatorFlags() []string {
 	return []string{
 		"addresses-file", "bind-address", "client-ca-file", "config", "data-dir", "denied-users-file", "etcd-quota-bytes", "help",
-		"kubelet-certificate-authority", "kubelet-client-certificate", "kubelet-client-key", "mirror-quota-bytes", "node-name",
+		"kubelet-certificate-authority", "kubelet-client-certificate", "kubelet-client-key", "logging-format",
+		"mirror-quota-bytes", "node-name",
 		"own-quota-bytes", "own-secrets", "pool-addresses-file", "pool-ca-file", "pool-nodes-file", "probe-port", "secure-port",
 		"service-account-issuer", "service-account-key-file", "tls-cert-file", "tls-private-key-file", "v", "version",
 	}

@@ -1,7 +1,8 @@
 // Package v1alpha1 has YurtHubConfiguration: the settings of a hub, as a file on its node has them, and the part of them that a
 // pool's hubs share (HubSettings), which the kind PoolSettings says once for all of them.
 //
-// Each field is also a flag of yurthub with the same letters: cacheAgents is --cache-agents.
+// Each field is also a flag of yurthub with the same letters: cacheAgents is --cache-agents. One has another name: verbosity is
+// --v, as in all programs of Kubernetes.
 //
 // +kubebuilder:object:generate=true
 // +groupName=hub.openyurt.io

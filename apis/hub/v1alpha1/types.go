@@ -62,6 +62,10 @@ type YurtHubConfiguration struct {
 	OpenMetrics       bool   `json:"openMetrics,omitempty"`
 	Profiling         bool   `json:"profiling,omitempty"`
 
+	// vmodule has levels for single source files, FILE=LEVEL,…, such as feed=4, instead of verbosity. It works with loggingFormat
+	// text.
+	VModule string `json:"vmodule,omitempty"`
+
 	// How many requests may be in flight: reading, writing, and long-running ones.
 	MaxRequestsInflight         int `json:"maxRequestsInflight,omitempty"`
 	MaxMutatingRequestsInflight int `json:"maxMutatingRequestsInflight,omitempty"`
@@ -157,4 +161,15 @@ type HubSettings struct {
 	// Control, or Heartbeats if linkProfile is metered.
 	// +optional
 	Relay Relay `json:"relay,omitempty"`
+
+	// loggingFormat is the form of the hub's log: text or json.
+	// +optional
+	// +kubebuilder:validation:Enum=text;json
+	LoggingFormat string `json:"loggingFormat,omitempty"`
+
+	// verbosity is how much the hub logs, 0 to 7. It is --v.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=7
+	Verbosity *int32 `json:"verbosity,omitempty"`
 }

@@ -33,7 +33,7 @@ var editions = []edition{
 	{minor: "0.2"},
 	{
 		minor: "0.1", onePort: true, alone: true,
-		lacks: []string{"addresses-file", "denied-users-file", "pool-addresses-file", "pool-ca-file"},
+		lacks: []string{"addresses-file", "denied-users-file", "logging-format", "pool-addresses-file", "pool-ca-file"},
 	},
 }
 

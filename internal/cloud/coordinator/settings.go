@@ -94,6 +94,9 @@ func args(s v1alpha1.CoordinatorSettings) []string {
 	if s.Verbosity != nil {
 		all = append(all, fmt.Sprintf("--v=%d", *s.Verbosity))
 	}
+	if s.LoggingFormat != "" {
+		all = append(all, "--logging-format="+s.LoggingFormat)
+	}
 	return append(all, s.ExtraArgs...)
 }
 

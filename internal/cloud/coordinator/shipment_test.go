@@ -26,7 +26,8 @@ func manySettings() v1alpha1.CoordinatorSettings {
 	return v1alpha1.CoordinatorSettings{
 		Create: v1alpha1.CreateAlways, MinNodes: ptr.To[int32](1), Paused: ptr.To(false),
 		ExtraArgs: []string{"--audit-log-path=/dev/stderr"}, OwnSecrets: ptr.To(true), Verbosity: ptr.To[int32](2),
-		MirrorQuota: quantity("384Mi"), OwnQuota: quantity("128Mi"), EtcdQuota: quantity("512Mi"),
+		LoggingFormat: "json",
+		MirrorQuota:   quantity("384Mi"), OwnQuota: quantity("128Mi"), EtcdQuota: quantity("512Mi"),
 		Resources: &v1alpha1.CoordinatorResources{
 			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("0.1")},
 			Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")},
@@ -47,7 +48,7 @@ func TestWhatSettingsMakeOfThePod(t *testing.T) {
 	spec := podSpec(config, Wanted{Image: "x:1", Taints: tainted, Settings: manySettings()})
 	args := strings.Join(spec.Containers[0].Args, " ")
 	for _, want := range []string{
-		"--audit-log-path=/dev/stderr", "--own-secrets=true", "--v=2", "--mirror-quota-bytes=402653184",
+		"--audit-log-path=/dev/stderr", "--own-secrets=true", "--v=2", "--logging-format=json", "--mirror-quota-bytes=402653184",
 		"--own-quota-bytes=134217728", "--etcd-quota-bytes=536870912", "--node-name=$(NODE_NAME)",
 	} {
 		if !strings.Contains(args, want) {

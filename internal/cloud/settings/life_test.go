@@ -302,8 +302,9 @@ func allOfACoordinator() v1alpha1.CoordinatorSettings {
 	return v1alpha1.CoordinatorSettings{
 		Create: v1alpha1.CreateAlways, MinNodes: ptr.To[int32](1), Replicas: ptr.To[int32](3),
 		Paused:    ptr.To(true),
-		ExtraArgs: []string{"--audit-log-path=/dev/stderr", "--verbose=1"}, OwnSecrets: ptr.To(true), Verbosity: ptr.To[int32](4),
-		MirrorQuota: ptr.To(resource.MustParse("256Mi")), OwnQuota: ptr.To(resource.MustParse("67108864")),
+		ExtraArgs: []string{"--audit-log-path=/dev/stderr", "--verbose=1"}, OwnSecrets: ptr.To(true), Verbosity: ptr.To[int32](7),
+		LoggingFormat: "json",
+		MirrorQuota:   ptr.To(resource.MustParse("256Mi")), OwnQuota: ptr.To(resource.MustParse("67108864")),
 		EtcdQuota: ptr.To(resource.MustParse("0.5Gi")), NodeSelector: map[string]string{"ups": "yes"},
 		Resources: &v1alpha1.CoordinatorResources{
 			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")},

@@ -20,6 +20,7 @@ import (
 	"yurtcoordinator/internal/hub/identity"
 	"yurtcoordinator/internal/hub/proof"
 	"yurtcoordinator/internal/hub/way"
+	"yurtcoordinator/internal/logs"
 )
 
 // Config says who a hub is and where it finds its API servers. AddFlags sets the defaults.
@@ -113,6 +114,9 @@ type Config struct {
 	// MaxRequestsInFlight and MaxMutatingRequestsInFlight bound the requests under way, as kube-apiserver's flags of
 	// similar names do; MaxLongRunningRequests bounds watches and streams.
 	MaxRequestsInFlight, MaxMutatingRequestsInFlight, MaxLongRunningRequests int
+
+	// Logs says how the hub logs. InForce.Change can change how much.
+	Logs logs.Settings
 
 	// Own names the flags that the node itself gives, of those that its pool may give as well: see Given.
 	Own []string
@@ -231,6 +235,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 		"limit of writing requests in flight; more get 429")
 	fs.IntVar(&c.MaxLongRunningRequests, "max-long-running-requests", d.MaxLongRunningRequests,
 		"limit of watches, logs and streams in flight; more get 429")
+	c.Logs.AddFlags(fs)
 }
 
 func (i *Identity) addFlags(fs *pflag.FlagSet) {
@@ -335,6 +340,9 @@ func (c *Config) Validate() error {
 	}
 	if c.RememberIdentitiesFor < 0 {
 		return fmt.Errorf("--remember-identities-for %v: want 0 or more", c.RememberIdentitiesFor)
+	}
+	if err := c.Logs.Validate(); err != nil {
+		return err
 	}
 	if _, err := c.Judged(); err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"yurtcoordinator/apis/hub/v1alpha1"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/settings"
+	"yurtcoordinator/internal/logs"
 )
 
 // InForce is what a hub runs with: the node's own settings, under what the pool says. Make one with Recall; safe for concurrent
@@ -30,11 +31,7 @@ func Recall(own Config, apply func(Running)) (*InForce, edge.SettingsReport) {
 	if own.Pool == "" {
 		return f, edge.SettingsReport{}
 	}
-	what, err := settings.Recall(own.CertDir, own.Pool)
-	var said v1alpha1.HubSettings
-	if err == nil {
-		said, _, err = what.Settings()
-	}
+	what, said, err := recalled(own)
 	if err != nil {
 		klog.Background().Error(err, "Cannot read what the pool said last: the hub starts with the node's own settings")
 		return f, edge.SettingsReport{}
@@ -46,6 +43,27 @@ func Recall(own Config, apply func(Running)) (*InForce, edge.SettingsReport) {
 	}
 	f.starts, f.said = own.under(said), said
 	return f, edge.SettingsReport{Runs: what.Generation, Told: what.Generation}
+}
+
+// recalled returns what the pool of a node said last.
+func recalled(own Config) (what settings.Said, said v1alpha1.HubSettings, err error) {
+	if what, err = settings.Recall(own.CertDir, own.Pool); err == nil {
+		said, _, err = what.Settings()
+	}
+	return what, said, err
+}
+
+// LogsFrom returns how a hub with these settings of its own logs from its start on, as Recall would find it. It logs nothing,
+// so that a program can ask before it logs.
+func LogsFrom(own Config) logs.Settings {
+	if own.Pool == "" {
+		return own.Logs
+	}
+	_, said, err := recalled(own)
+	if err != nil || own.usable(said) != nil {
+		return own.Logs
+	}
+	return own.under(said).Logs
 }
 
 // Starts returns the settings with which the hub starts.

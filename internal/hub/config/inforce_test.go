@@ -10,10 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/utils/ptr"
+
 	"yurtcoordinator/apis/hub/v1alpha1"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/upstream"
+	"yurtcoordinator/internal/logs"
 )
 
 func nothing(Running) {}
@@ -27,12 +30,15 @@ func TestRememberedSettings(t *testing.T) {
 		return c
 	}
 	const configuration = `"{\"apiVersion\":\"hub.openyurt.io/v1alpha1\",\"kind\":\"YurtHubConfiguration\",` +
-		`\"cacheAgents\":[\"*\"]}"`
+		`\"cacheAgents\":[\"*\"],\"loggingFormat\":\"json\",\"verbosity\":4}"`
 	const good = `{"pool":"p1","generation":7,"configuration":` + configuration + `}`
 	f, report := Recall(keep(nodeOf(t), good), nothing)
 	if starts := f.Starts(); !slices.Equal(starts.CacheAgents, []string{"*"}) || len(f.said.CacheAgents) != 1 ||
 		report != (edge.SettingsReport{Runs: 7, Told: 7}) {
 		t.Errorf("it starts with %v, %+v", starts.CacheAgents, report)
+	}
+	if l := LogsFrom(keep(nodeOf(t, "-v=2"), good)); l.Format != logs.JSON || l.Verbosity != 2 {
+		t.Errorf("it logs as %+v", l)
 	}
 	unusable := strings.ReplaceAll(strings.ReplaceAll(good, "cacheAgents", "poolScopeResources"), "*", "nothing")
 	for name, content := range map[string]string{
@@ -43,6 +49,9 @@ func TestRememberedSettings(t *testing.T) {
 		f, report := Recall(c, nothing)
 		if starts := f.Starts(); !reflect.DeepEqual(starts, c) || report.Runs != 0 {
 			t.Errorf("%s: it starts with %+v, %+v", name, starts, report)
+		}
+		if l := LogsFrom(c); l.Format != logs.Text || l.Verbosity != 0 {
+			t.Errorf("%s: it logs as %+v", name, l)
 		}
 		if refused := report.State == edge.SettingsRefused; refused != (name == "what it can't use") {
 			t.Errorf("%s: it reports %+v", name, report)
@@ -65,9 +74,11 @@ func TestInForce(t *testing.T) {
 		t.Fatalf("with nothing said: %+v, %s, %v", report, f.LinkProfile(), f.Kept())
 	}
 	no := false
-	said := v1alpha1.HubSettings{CacheAgents: []string{"mine"}, ServiceTopology: &no, LinkProfile: v1alpha1.LinkMetered}
+	said := v1alpha1.HubSettings{
+		CacheAgents: []string{"mine"}, ServiceTopology: &no, LinkProfile: v1alpha1.LinkMetered, Verbosity: ptr.To[int32](5),
+	}
 	bad := v1alpha1.HubSettings{CacheAgents: []string{"x"}, PoolScopeResources: []string{"a/v1/b", "a/v2/b"}}
-	metered := Running{Agents: []string{"mine"}, Judged: link.Metered(), Metered: true, Borrows: upstream.ForSome}
+	metered := Running{Agents: []string{"mine"}, Judged: link.Metered(), Metered: true, Borrows: upstream.ForSome, Verbosity: 5}
 	for _, step := range []struct {
 		name    string
 		do      func() ([]string, error)
@@ -77,9 +88,9 @@ func TestInForce(t *testing.T) {
 	}{
 		{"the pool speaks", func() ([]string, error) { return f.Take(said) }, []string{"service-topology"}, metered, nil},
 		{"the node's own beats it", func() ([]string, error) {
-			return nil, f.Change(node("--link-profile=satellite", "--cache-agents=own"))
-		}, nil, Running{Agents: []string{"own"}, Judged: link.Satellite(), Borrows: upstream.ForAll},
-			[]string{"cache-agents", "link-profile"}},
+			return nil, f.Change(node("--link-profile=satellite", "--cache-agents=own", "-v=2"))
+		}, nil, Running{Agents: []string{"own"}, Judged: link.Satellite(), Borrows: upstream.ForAll, Verbosity: 2},
+			[]string{"cache-agents", "link-profile", "v"}},
 		{"the node is silent again", func() ([]string, error) { return nil, f.Change(node()) }, nil, metered, nil},
 		{"the pool takes it back", func() ([]string, error) { return f.Take(v1alpha1.HubSettings{}) }, nil,
 			Running{Agents: flags(t).CacheAgents, Judged: link.Standard(), Borrows: upstream.ForAll}, nil},
@@ -89,7 +100,9 @@ func TestInForce(t *testing.T) {
 		if err != nil || !slices.Equal(restart, step.restart) || applied != before+1 {
 			t.Errorf("%s: restart for %v, %v; told %d times", step.name, restart, err, applied-before)
 		}
-		got := Running{Agents: now.Agents, Judged: now.Judged, Metered: now.Metered, Borrows: now.Borrows}
+		got := Running{
+			Agents: now.Agents, Judged: now.Judged, Metered: now.Metered, Borrows: now.Borrows, Verbosity: now.Verbosity,
+		}
 		if !reflect.DeepEqual(got, step.want) {
 			t.Errorf("%s: the hub is to run with %+v, want %+v", step.name, got, step.want)
 		}
@@ -123,6 +136,7 @@ func TestTheNodesSettingsChange(t *testing.T) {
 		{"--pool-scope-resources=services", "want GROUP/VERSION/RESOURCE"},
 		{"--disk-cache-clock-offset=720h", ""},
 		{"--port=10000", "restart it for the other settings"},
+		{"--logging-format=json", "restart it for the other settings"},
 		{"--node-name=", "--node-name is required"},
 	} {
 		err := f.Change(node(tt.more))

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	logsapi "k8s.io/component-base/logs/api/v1"
 
 	"yurtcoordinator/apis/hub/v1alpha1"
 	"yurtcoordinator/internal/hub/link"
@@ -26,13 +27,15 @@ type Running struct {
 	Metered bool
 	// Borrows is what a neighbour's line is used for.
 	Borrows upstream.Use
+	// Verbosity is how much is logged.
+	Verbosity logsapi.VerbosityLevel
 }
 
 // Running returns what of the settings can change while a hub runs. The error is one of Validate's.
 func (c *Config) Running() (r Running, err error) {
 	r = Running{
 		Agents: c.CacheAgents, RememberFor: c.RememberIdentitiesFor, Ahead: c.DiskCacheClockOffset,
-		Metered: c.LinkProfile == v1alpha1.LinkMetered,
+		Metered: c.LinkProfile == v1alpha1.LinkMetered, Verbosity: c.Logs.Verbosity,
 	}
 	if r.Shared, err = c.Shared(); err != nil {
 		return Running{}, err

@@ -7,8 +7,10 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	logsapi "k8s.io/component-base/logs/api/v1"
 
 	"yurtcoordinator/apis/hub/v1alpha1"
+	"yurtcoordinator/internal/logs"
 )
 
 // sharedSetting is a setting that a pool can say for all of its hubs.
@@ -48,6 +50,21 @@ var sharedSettings = []sharedSetting{
 				return nil
 			}
 			return &s.Relay
+		}},
+	{logs.VerbosityFlag, true, func(c *Config) any { return &c.Logs.Verbosity },
+		func(s *v1alpha1.HubSettings) any {
+			if s.Verbosity == nil {
+				return nil
+			}
+			level := logsapi.VerbosityLevel(max(0, *s.Verbosity))
+			return &level
+		}},
+	{logs.FormatFlag, false, func(c *Config) any { return &c.Logs.Format },
+		func(s *v1alpha1.HubSettings) any {
+			if s.LoggingFormat == "" {
+				return nil
+			}
+			return &s.LoggingFormat
 		}},
 	{"own-objects", false, func(c *Config) any { return &c.OwnObjects },
 		func(s *v1alpha1.HubSettings) any { return value(s.OwnObjects) }},

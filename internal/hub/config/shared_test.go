@@ -8,6 +8,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/apis/hub/v1alpha1"
 )
@@ -18,7 +19,7 @@ func everything() v1alpha1.HubSettings {
 	return v1alpha1.HubSettings{
 		PoolScopeResources: []string{"v1/services"}, CacheAgents: []string{"*"}, OwnObjects: &no, OwnSecrets: &yes,
 		ServiceTopology: &no, Masterservice: &yes, RememberIdentitiesFor: &metav1.Duration{Duration: time.Hour},
-		LinkProfile: v1alpha1.LinkMetered, Relay: v1alpha1.RelayOff,
+		LinkProfile: v1alpha1.LinkMetered, Relay: v1alpha1.RelayOff, LoggingFormat: "json", Verbosity: ptr.To[int32](4),
 	}
 }
 
@@ -78,7 +79,7 @@ func TestTheNodesOwnWins(t *testing.T) {
 
 func TestWhatNeedsARestart(t *testing.T) {
 	c := nodeOf(t)
-	want := []string{"own-objects", "own-secrets", "service-topology", "masterservice"}
+	want := []string{"logging-format", "own-objects", "own-secrets", "service-topology", "masterservice"}
 	if got := c.needRestart(c.under(everything())); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -105,6 +106,8 @@ func TestUsable(t *testing.T) {
 		"no kind of relaying":    {nil, v1alpha1.HubSettings{Relay: "all"}, "want Off, Heartbeats or"},
 		"no kind of link":        {nil, v1alpha1.HubSettings{LinkProfile: "cheap"}, "want normal, metered or"},
 		"… or the node's own":    {[]string{"--link-profile=satellite"}, v1alpha1.HubSettings{LinkProfile: "cheap"}, ""},
+		"no form of a log":       {nil, v1alpha1.HubSettings{LoggingFormat: "xml"}, "want text or json"},
+		"levels of files":        {[]string{"--vmodule=feed=4"}, v1alpha1.HubSettings{LoggingFormat: "json"}, "--vmodule"},
 		"less than no time": {nil, v1alpha1.HubSettings{RememberIdentitiesFor: &metav1.Duration{Duration: -1}},
 			"--remember-identities-for"},
 	} {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -11,20 +12,19 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yurtcoordinator/apis/hub/v1alpha1"
+	"yurtcoordinator/internal/logs"
 )
 
 // Versioned reads a YurtHubConfiguration and returns its settings by the names of flags: a flagfile.Versioned.
 func Versioned(content []byte) (map[string]any, error) {
-	if _, err := v1alpha1.Decode(content); err != nil {
-		return nil, err
-	}
+	_, wrong := v1alpha1.Decode(content)
 	// What is given is more than the object shows: an empty list is one.
 	var given map[string]any
 	if err := yaml.Unmarshal(content, &given, func(d *json.Decoder) *json.Decoder {
 		d.UseNumber()
 		return d
 	}); err != nil {
-		return nil, err
+		return nil, errors.Join(wrong, err)
 	}
 	delete(given, "apiVersion")
 	delete(given, "kind")
@@ -32,9 +32,11 @@ func Versioned(content []byte) (map[string]any, error) {
 	new(Config).flagSet().VisitAll(func(f *pflag.Flag) { flags[letters(f.Name)] = f.Name })
 	settings := map[string]any{}
 	for field, value := range given {
-		settings[flags[letters(field)]] = value
+		if flag := flags[letters(field)]; flag != "" { // wrong says what else there is
+			settings[flag] = value
+		}
 	}
-	return settings, nil
+	return settings, wrong
 }
 
 // flagSet returns the flags of c.
@@ -44,8 +46,13 @@ func (c *Config) flagSet() *pflag.FlagSet {
 	return fs
 }
 
-// letters are what the name of a field and that of its flag have in common.
-func letters(name string) string { return strings.ToLower(strings.ReplaceAll(name, "-", "")) }
+// letters are what the name of a field and that of its flag have in common. The field of --v is verbosity.
+func letters(name string) string {
+	if name == logs.VerbosityFlag {
+		return "verbosity"
+	}
+	return strings.ToLower(strings.ReplaceAll(name, "-", ""))
+}
 
 // fieldOf returns the names of a YurtHubConfiguration's fields by their letters.
 func fieldOf() map[string]string {
@@ -73,7 +80,7 @@ func Configuration(fs *pflag.FlagSet) ([]byte, error) {
 		switch f.Value.Type() {
 		case "bool":
 			value, err = strconv.ParseBool(f.Value.String())
-		case "int":
+		case "int", "Level":
 			value, err = strconv.Atoi(f.Value.String())
 		case "stringSlice":
 			value, err = fs.GetStringSlice(f.Name)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"yurtcoordinator/internal/flagfile"
+	"yurtcoordinator/internal/logs"
 )
 
 // fromFile parses a file of settings, as main does.
@@ -40,6 +41,8 @@ remember-identities-for: 2h
 max-requests-inflight: 300
 disk-cache-path: ""
 masterservice: false
+v: 3
+vmodule: feed=4,machine=5
 `
 
 const now = `apiVersion: hub.openyurt.io/v1alpha1
@@ -61,6 +64,8 @@ rememberIdentitiesFor: 2h0m0s
 serverAddr:
 - https://10.0.0.1:6443
 - https://10.0.0.2:6443
+verbosity: 3
+vmodule: feed=4,machine=5
 `
 
 func TestBothFormsOfTheFile(t *testing.T) {
@@ -76,7 +81,8 @@ func TestBothFormsOfTheFile(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(was, is) {
 		t.Errorf("the two forms differ: %v\n%+v\n%+v", err, was, is)
 	}
-	if is.RememberIdentitiesFor != 2*time.Hour || is.DiskCachePath != "" || len(is.Own) != 4 {
+	if is.RememberIdentitiesFor != 2*time.Hour || is.DiskCachePath != "" || len(is.Own) != 5 ||
+		is.Logs.Verbosity != 3 || len(is.Logs.VModule) != 2 {
 		t.Errorf("it is read as %+v", is)
 	}
 	if c, _, err := fromFile(t, now, "--node-name=n2", "--cache-agents=*"); err != nil || c.Node != "n2" ||
@@ -98,10 +104,23 @@ func TestTheFileIsStrict(t *testing.T) {
 		"text for a number":  {head + "port: many\n", "port"},
 		"no duration":        {head + "rememberIdentitiesFor: soon\n", "soon"},
 		"a value that isn't": {head + "profiling: 7\n", "profiling"},
+		"no level":           {head + "verbosity: much\n", "verbosity"},
 	} {
 		if _, _, err := fromFile(t, tt.file); err == nil || !strings.Contains(err.Error(), tt.want) ||
 			strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want one line with %s", name, err, tt.want)
+		}
+	}
+}
+
+// TestAWrongFileSaysHowToLog: of a file with a mistake, the rest is known, so that the mistake is told as the program logs.
+func TestAWrongFileSaysHowToLog(t *testing.T) {
+	for name, file := range map[string]string{
+		"this form": "apiVersion: hub.openyurt.io/v1alpha1\nkind: YurtHubConfiguration\nloggingFormat: json\nnodeNames: n1\n",
+		"of before": "bogus: x\nlogging-format: json\n",
+	} {
+		if c, _, err := fromFile(t, file); err == nil || c.Logs.Format != logs.JSON {
+			t.Errorf("%s: %v, and it logs as %+v", name, err, c.Logs)
 		}
 	}
 }

@@ -59,6 +59,18 @@ type Line struct {
 	Suppressed  int    `json:"suppressed,omitempty"` // refusals before this one that the rate limit left out
 }
 
+// logged is a Line among those of the program's log, which a collector of logs knows by these fields.
+type logged struct {
+	TS  float64 `json:"ts"` // milliseconds since 1970
+	V   int     `json:"v"`
+	Msg string  `json:"msg"`
+	Line
+}
+
+func (l Line) logged() logged {
+	return logged{TS: float64(l.Time.UnixMicro()) / 1000, Msg: "Audit: " + l.Event, Line: l}
+}
+
 // Keeper keeps who opened what until it was told elsewhere. It hears of each stream, also of those that the Log counts only.
 type Keeper interface {
 	// Opened notes a stream that was let in. The Log calls ended when it is over.
@@ -71,19 +83,23 @@ type Log struct {
 	clock  clock.PassiveClock
 	keeper Keeper
 	limit  *rate.Limiter
+	inLog  bool // the lines are among those of the program's log
 
 	mu         sync.Mutex // also keeps lines whole
 	out        io.WriteCloser
 	suppressed int
 }
 
-// New returns a Log that writes to path; "-" is stderr. The first line creates the file.
+// New returns a Log that writes to path; "-" is stderr, where each line also has the fields of Kubernetes' logs in JSON. The first
+// line creates the file.
 func New(path string, c clock.PassiveClock, keeper Keeper) *Log {
 	var out io.WriteCloser = unclosed{os.Stderr}
 	if path != "-" {
 		out = &lumberjack.Logger{Filename: path, MaxSize: auditFileMB, MaxBackups: 1}
 	}
-	return &Log{clock: c, keeper: keeper, limit: rate.NewLimiter(refusalsPerSecond, refusalBurst), out: out}
+	return &Log{
+		clock: c, keeper: keeper, limit: rate.NewLimiter(refusalsPerSecond, refusalBurst), inLog: path == "-", out: out,
+	}
 }
 
 type unclosed struct{ io.Writer }
@@ -124,7 +140,11 @@ func (l *Log) write(ctx context.Context, line Line) {
 	if line.Event == "refused" {
 		line.Suppressed, l.suppressed = l.suppressed, 0
 	}
-	text, err := json.Marshal(line)
+	var entry any = line
+	if l.inLog {
+		entry = line.logged()
+	}
+	text, err := json.Marshal(entry)
 	if err == nil {
 		_, err = l.out.Write(append(text, '\n'))
 	}

@@ -18,6 +18,7 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 )
 
@@ -60,7 +61,8 @@ type Member struct {
 	server *etcdserver.EtcdServer // set before ready is closed
 
 	// level is etcd's log level: warnings, but only while it runs. In its first and its last second it warns about what
-	// is intended (no disk, no TLS, no schema yet, closed sockets). Run returns the error of a failed start.
+	// is intended (no disk, no TLS, no schema yet, closed sockets). Run returns the error of a failed start. From the level
+	// verbose on, all of that is logged.
 	level zap.AtomicLevel
 }
 
@@ -94,7 +96,8 @@ func (m *Member) Endpoint() string { return "unix://" + filepath.Join(m.dir, cli
 // Run starts etcd and blocks until ctx ends or etcd fails.
 func (m *Member) Run(ctx context.Context) error {
 	sizeEtcd()
-	member, err := embed.StartEtcd(m.config())
+	logGRPC()
+	member, err := embed.StartEtcd(m.config(klog.LoggerWithName(klog.FromContext(ctx), "etcd")))
 	if err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
@@ -185,7 +188,7 @@ func full(alarms []*etcdserverpb.AlarmMember) bool {
 	return false
 }
 
-func (m *Member) config() *embed.Config {
+func (m *Member) config(log klog.Logger) *embed.Config {
 	c := embed.NewConfig()
 	c.Name = "pool"
 	c.Dir = filepath.Join(m.dir, "etcd")
@@ -219,10 +222,7 @@ func (m *Member) config() *embed.Config {
 	c.WarningUnaryRequestDuration = slowRequest // at zero it warns about every request
 	c.WarningApplyDuration = slowRequest
 
-	encoder := zap.NewProductionEncoderConfig()
-	encoder.EncodeTime = zapcore.ISO8601TimeEncoder
-	core := zapcore.NewCore(zapcore.NewJSONEncoder(encoder), zapcore.Lock(os.Stderr), m.level)
 	c.LogLevel = "warn"
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(core).Named("etcd"))
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(zapCore{log: log, level: m.level}))
 	return c
 }

@@ -1,0 +1,9 @@
+package main
+
+import (
+	"testing"
+
+	"yurtcoordinator/internal/logs/logstest"
+)
+
+func TestMain(m *testing.M) { logstest.Main(m, main) }
