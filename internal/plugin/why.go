@@ -163,10 +163,19 @@ func behind(s Subject) string {
 			". Its Pods are kept, new ones go elsewhere."
 	}
 	by := "another node of its pool"
-	if s.Pool != nil && s.Pool.Leader != "" {
+	switch {
+	case ledUntilNow(s):
+		by = "it led its pool until then, and the node that leads now"
+	case s.Pool != nil && s.Pool.Leader != "":
 		by = s.Pool.Leader + ", the leader of its pool,"
 	}
 	return "Its own link to the cloud is down; " + by + " forwards its heartbeats. Its Pods are kept, new ones go elsewhere."
+}
+
+// ledUntilNow reports whether a node whose link is down is still called the leader: the pool's report is minutes old, and a
+// leader whose link fails gives up at once. It never forwards its own heartbeats.
+func ledUntilNow(s Subject) bool {
+	return !s.Within && s.Pool != nil && s.Pool.Leader == s.Name && delegated(s.Lease) && relayedBy(s.Lease) == ""
 }
 
 // heartbeat returns what the Lease says, and who wrote it last.
@@ -204,6 +213,9 @@ func writer(l *coordinationv1.Lease) string {
 func poolEvidence(s Subject) []Item {
 	leader := Item{What: "Leader of pool " + s.Pool.Name, Says: cmp.Or(s.Pool.Leader, "no known leader"),
 		Since: s.Pool.LeaderSaid}
+	if s.Lease != nil && ledUntilNow(s) {
+		leader.Says += ", by the last report; its own link is down since, so another leads, or nobody"
+	}
 	coordinator := Item{What: "Coordinator", Says: s.Pool.Coordinator}
 	if s.Pool.CoordinatorNode != "" {
 		coordinator.Says += " on " + s.Pool.CoordinatorNode

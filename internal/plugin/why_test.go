@@ -56,6 +56,10 @@ func TestConclude(t *testing.T) {
 			inPool(subject(aNode("n", "a", yes, linkDown(yes)), 0, true), pool),
 			StateDelegated, "a9, the leader",
 		},
+		"delegated, and the last report says that it leads itself": {
+			inPool(subject(aNode("a9", "a", yes, linkDown(yes)), 0, true), pool),
+			StateDelegated, "down; it led its pool until then, and the node that leads now forwards its heartbeats",
+		},
 		"relayed": {
 			relayed(subject(aNode("n", "a", yes, linkDown(yes)), 0, true)),
 			StateDelegated, "over the link of n2",
