@@ -232,6 +232,7 @@ func (c *wiring) handle(kube *apiserver.Assembly, elected *access.Election, part
 func (c *wiring) page(mirrored *mirror.Mirror) (*page.Page, error) {
 	return page.New(page.Config{
 		Client: c.client, Leader: c.elected.Leader, Host: c.config.NodeName, Clock: c.config.Clock,
+		Version: version.Get().Version,
 		Heard: func() []page.Heard {
 			var all []page.Heard
 			for _, n := range c.present.Nodes() {

@@ -30,7 +30,8 @@ const (
 
 // gather reads the facts. What can't be read is in Facts.Missing.
 func (p *Page) gather(ctx context.Context) Facts {
-	f := Facts{At: p.config.Clock.Now(), Began: p.began, Host: p.config.Host, Heard: p.config.Heard(), Shared: p.config.Shared()}
+	f := Facts{At: p.config.Clock.Now(), Began: p.began, Host: p.config.Host, Version: p.config.Version, Heard: p.config.Heard(),
+		Shared: p.config.Shared()}
 	try := func(what string, err error) {
 		if err != nil {
 			f.Missing = append(f.Missing, fmt.Sprintf("%s can't be read at this moment: %s", what, short(err.Error())))
@@ -127,6 +128,9 @@ func leaseFact(l *coordinationv1.Lease) LeaseFact {
 	}
 	if kubelet, ok := edge.ParseKubeletServing(l.Annotations[edge.AnnotationKubelet]); ok {
 		fact.Kubelet = kubelet.Way
+	}
+	if hub := l.Annotations[edge.AnnotationHubVersion]; edge.IsVersion(hub) {
+		fact.Hub = hub
 	}
 	return fact
 }

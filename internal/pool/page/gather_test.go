@@ -82,7 +82,7 @@ func TestLeaseFacts(t *testing.T) {
 			Name: "n1", Labels: map[string]string{edge.DelegateHeartbeat: edge.DelegateHeartbeatOn},
 			Annotations: map[string]string{
 				edge.AnnotationTraffic: "10/20/1767268800", edge.AnnotationLine: "42/3/1/metered", edge.AnnotationRelayedBy: "n2",
-				edge.AnnotationKubelet: "missing",
+				edge.AnnotationKubelet: "missing", edge.AnnotationHubVersion: "v0.2.0-rc.1",
 			},
 		},
 		Spec: coordinationv1.LeaseSpec{RenewTime: &renewed},
@@ -90,11 +90,12 @@ func TestLeaseFacts(t *testing.T) {
 	got := leaseFact(l)
 	if got.Name != "n1" || !got.Delegated || got.RelayedBy != "n2" || !got.Renewed.Equal(noon) || got.Traffic.Received != 20 ||
 		*got.Line != (edge.Line{Answer: 42 * time.Millisecond, Spread: 3 * time.Millisecond, Lost: 1, Metered: true}) ||
-		got.Kubelet != edge.KubeletMissing {
+		got.Kubelet != edge.KubeletMissing || got.Hub != "v0.2.0-rc.1" {
 		t.Errorf("%+v", got)
 	}
 	l = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n1", Annotations: map[string]string{
 		edge.AnnotationTraffic: "<b>", edge.AnnotationLine: "1/2", edge.AnnotationKubelet: "fine", edge.DelegateHeartbeat: "yes",
+		edge.AnnotationHubVersion: "v0.2.0<b>",
 	}}}
 	if got := leaseFact(l); got != (LeaseFact{Name: "n1"}) {
 		t.Errorf("%+v, want no more than its name", got)

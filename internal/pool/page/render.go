@@ -126,7 +126,11 @@ func bytesOf(n *html.Node) ([]byte, error) {
 func title(s *Site) string { return "Pool " + cmp.Or(string(s.Pool), "without a name") }
 
 func subtitle(s *Site) string {
-	return fmt.Sprintf("coordinator%s, up %s", on(s.Host), duration.HumanDuration(s.At.Sub(s.Began)))
+	said := "coordinator"
+	if s.Version != "" {
+		said += " " + s.Version
+	}
+	return fmt.Sprintf("%s%s, up %s", said, on(s.Host), duration.HumanDuration(s.At.Sub(s.Began)))
 }
 
 func on(n edge.NodeName) string {
@@ -210,7 +214,7 @@ func rowOf(columns []column, tone Tone, cells ...part) node {
 
 var nodeColumns = []column{
 	{"Node", "name"}, {"Link to the cloud", "wide"}, {"Heard", "word"}, {"Ready", "word"}, {"Pods", "num"}, {"Line", ""},
-	{"To cloud", "num"}, {"From cloud", "num"}, {"Address", "word"}, {"kubelet", ""},
+	{"To cloud", "num"}, {"From cloud", "num"}, {"Address", "word"}, {"kubelet", ""}, {"Hub", ""},
 }
 
 func nodes(s *Site) node {
@@ -244,7 +248,7 @@ func nodes(s *Site) node {
 			name,
 			parts{el("span.state", attr{"data-link", string(n.Link)}, text(n.Link)), el("small", text(n.Says))},
 			heard(n, s.At), readiness, podCount, line(n), text(sent), text(received),
-			text(cmp.Or(n.Address, "–")), kubelet(n)))
+			text(cmp.Or(n.Address, "–")), kubelet(n), hub(n)))
 	}
 	if len(rows) == 0 {
 		return el("p.none", text("No node has been heard here yet."))
@@ -283,6 +287,15 @@ func kubelet(n *Node) part {
 	said := parts{text(cmp.Or(n.Version, "–"))}
 	if n.Kubelet != "" && !n.Kubelet.Verifiable() {
 		said = append(said, el("small.bad", text("no logs, no exec: its certificate is "+string(n.Kubelet))))
+	}
+	return said
+}
+
+// hub says of which release it is, and marks one that differs from the coordinator's.
+func hub(n *Node) part {
+	said := parts{text(cmp.Or(n.Hub, "–"))}
+	if n.Apart != Same {
+		said = append(said, el("small", attr{"class", string(n.Apart.tone())}, text(n.Apart)))
 	}
 	return said
 }

@@ -60,7 +60,7 @@ func filled(said string) Facts {
 	f := poolOf(edge.NodeName(said))
 	f.Host, f.Leader = edge.NodeName(said), edge.NodeName(said)
 	f.Nodes[0].Pool, f.Nodes[0].Version, f.Nodes[0].Address = edge.PoolName(said), said, said
-	f.Leases[0].RelayedBy = edge.NodeName(said)
+	f.Leases[0].RelayedBy, f.Leases[0].Hub, f.Version = edge.NodeName(said), said, said
 	f.Pods = []Pod{{said, said, "1/1", "Not" + said, said, said, said, edge.NodeName(said)}}
 	f.Events = []Event{{true, said, said, said, said, 2, noon}}
 	f.Shared = []Shared{{said, true, false, said}}
@@ -118,6 +118,7 @@ func FuzzNamesAreTextAlone(f *testing.F) {
 func TestThePageShows(t *testing.T) {
 	f := poolOf("n1", "n2")
 	f.Leases[1].Delegated, f.Leases[1].Kubelet = true, edge.KubeletMissing
+	f.Version, f.Leases[0].Hub, f.Leases[1].Hub = "v0.3.0", "v0.3.0", "v0.2.1"
 	f.Leases[0].Line = &edge.Line{Answer: 80 * time.Millisecond, Spread: 9 * time.Millisecond, Lost: 2, Metered: true}
 	f.Pods = []Pod{{"shop", "till", "0/1", "CrashLoopBackOff", "3 (5s ago)", "2m", "10.0.0.4", "n2"}}
 	f.Events = []Event{{true, "BackOff", "Back-off restarting", "Pod shop/till", "kubelet on n2", 4, noon.Add(-90 * time.Second)}}
@@ -131,7 +132,7 @@ func TestThePageShows(t *testing.T) {
 	}
 	got := textOf(t, content)
 	for _, want := range []string{
-		"Pool p1", "coordinator on n1, up 120m", "1 Pod does not run as it should.",
+		"Pool p1", "coordinator v0.3.0 on n1, up 120m", "v0.2.1 older than the coordinator", "1 Pod does not run as it should.",
 		"n2 has no link to the cloud; n1 speaks for it.",
 		"Nodes heard 2 of 2", "Reach the cloud 1 of 2", "Speaks for the pool n1", "To the cloud 2 MiB", "From the cloud 6 MiB",
 		"n1 leader coordinator up reaches the cloud itself 3s ago Ready 0 80 ms ± 9, 2 lost, metered 1 MiB 3 MiB 10.78.1.1 " +

@@ -30,7 +30,7 @@ const (
 	maxViewers = 16
 )
 
-// Config says what a page is made from. All fields but Host must be set.
+// Config says what a page is made from. All fields but Host and Version must be set.
 type Config struct {
 	// Client reads from the coordinator itself, and may read everything.
 	Client kubernetes.Interface
@@ -40,8 +40,10 @@ type Config struct {
 	Heard  func() []Heard
 	Shared func() []Shared
 	// Host is the node that the coordinator runs on; empty means unknown.
-	Host  edge.NodeName
-	Clock clock.PassiveClock
+	Host edge.NodeName
+	// Version is the release that the coordinator is of.
+	Version string
+	Clock   clock.PassiveClock
 }
 
 // Page serves the page. Its methods may be called concurrently.

@@ -14,8 +14,9 @@ import (
 type Facts struct {
 	// At is that moment. Began is when the coordinator started.
 	At, Began time.Time
-	// Host is the node that the coordinator runs on; empty means unknown.
-	Host edge.NodeName
+	// Host is the node that the coordinator runs on; empty means unknown. Version is the release of the coordinator.
+	Host    edge.NodeName
+	Version string
 	// Leader is the node whose hub leads the pool; empty means that nobody does.
 	Leader edge.NodeName
 	Nodes  []NodeFact
@@ -52,6 +53,8 @@ type LeaseFact struct {
 	Traffic *edge.Traffic
 	// Kubelet is how the coordinator knows the node's kubelet; empty if the hub does not tell.
 	Kubelet edge.KubeletWay
+	// Hub is the release of the hub; empty if it does not tell, as those of v0.1.0.
+	Hub string
 }
 
 // Heard is for how long a node has not renewed its Lease, by the coordinator's clock, counted up to Grace.
@@ -116,6 +119,7 @@ type Site struct {
 	At, Began    time.Time
 	Pool         edge.PoolName
 	Host, Leader edge.NodeName
+	Version      string
 	// Headlines say how the pool is, the worst first. There is at least one.
 	Headlines []Headline
 	Nodes     []Node
@@ -152,6 +156,8 @@ type Node struct {
 	Leads, Hosts bool
 	// Pods counts its Pods, Troubled those that do not run as they should.
 	Pods, Troubled int
+	// Apart is how the hub's release differs from the coordinator's.
+	Apart Apart
 }
 
 // Tone says how good the node's state is.
@@ -169,7 +175,8 @@ func (n *Node) Tone() Tone {
 // See says what the facts mean.
 func See(f Facts) *Site {
 	s := &Site{
-		At: f.At, Began: f.Began, Host: f.Host, Leader: f.Leader, Shared: f.Shared, Events: f.Events, Missing: f.Missing,
+		At: f.At, Began: f.Began, Host: f.Host, Version: f.Version, Leader: f.Leader, Shared: f.Shared,
+		Events: f.Events, Missing: f.Missing,
 		Pods: slices.Clone(f.Pods),
 	}
 	nodes := map[edge.NodeName]*Node{}
@@ -204,7 +211,7 @@ func See(f Facts) *Site {
 		}
 	}
 	for _, n := range nodes {
-		n.Says = linkSays(n, f.Leader)
+		n.Says, n.Apart = linkSays(n, f.Leader), apart(n.Hub, f.Version)
 		s.add(n)
 	}
 	slices.SortFunc(s.Nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
