@@ -16,7 +16,8 @@ import (
 )
 
 // printable are the sets whose programs others use as well; the other sets need system packages.
-var printable = []string{build.SetKubernetes, build.SetPrograms, build.SetHelm, build.SetOlder, build.SetCaddy}
+var printable = []string{build.SetKubernetes, build.SetPrograms, build.SetHelm, build.SetOlder, build.SetCaddy,
+	build.SetPrometheus}
 
 func buildCommand() *cobra.Command {
 	kubelet, set, w := "", "", wanted{}

@@ -1,10 +1,10 @@
 // Package build builds every program that a lab runs: Kubernetes, etcd and our own from our go.mod; containerd, runc,
-// the CNI plugins, CoreDNS, Helm, OpenYurt, flannel and Caddy from their own modules, at the versions pinned in plan.go; and an
+// the CNI plugins, CoreDNS, Helm, OpenYurt, flannel, Caddy and Prometheus from their own modules, at the versions pinned in plan.go; and an
 // older kubectl and other versions of Kubernetes from nested modules of ours. It builds them once and keeps them under a key
 // of all their inputs, so that the next lab finds them in a fraction of a second.
 //
 // Sets are cached separately because they change separately: "kubernetes" with go.mod, "containers", "coredns", "helm",
-// "openyurt" and "caddy" with the pins, "kubectl-older" and the like of "kubernetes1.34" with their modules, "programs" with our
+// "openyurt", "caddy" and "prometheus" with the pins, "kubectl-older" and the like of "kubernetes1.34" with their modules, "programs" with our
 // source. A new build of a set starts from the binaries of the last one, so that the Go tool links only what changed.
 //
 // One alternative was to use programs found in PATH: then the lab's findings would depend on what the machine has.
@@ -44,6 +44,7 @@ const (
 	StageOpenYurt   Stage = "OpenYurt"
 	StageFlannel    Stage = "flannel"
 	StageCaddy      Stage = "Caddy"
+	StagePrometheus Stage = "Prometheus"
 	StagePrograms   Stage = "programs"
 )
 
@@ -57,6 +58,7 @@ const (
 	SetOpenYurt   = "openyurt"
 	SetFlannel    = "flannel"
 	SetCaddy      = "caddy"
+	SetPrometheus = "prometheus"
 	SetPrograms   = "programs"
 	SetReleases   = "releases"
 )
@@ -64,8 +66,8 @@ const (
 // Sets returns the names of all sets.
 func Sets() []string {
 	return []string{
-		SetKubernetes, SetContainers, SetCoreDNS, SetHelm, SetOlder, SetOpenYurt, SetFlannel, SetCaddy, SetReleases,
-		SetPrograms,
+		SetKubernetes, SetContainers, SetCoreDNS, SetHelm, SetOlder, SetOpenYurt, SetFlannel, SetCaddy, SetPrometheus,
+		SetReleases, SetPrograms,
 	}
 }
 
@@ -108,6 +110,9 @@ type Config struct {
 
 	// Caddy also builds Caddy.
 	Caddy bool
+
+	// Prometheus also builds Prometheus and promtool.
+	Prometheus bool
 
 	// Releases also builds the next releases of yurthub.
 	Releases bool
@@ -157,6 +162,9 @@ type Binaries struct {
 
 	// Caddy is empty unless Config.Caddy was set.
 	Caddy string
+
+	// Prometheus and Promtool are empty unless Config.Prometheus was set.
+	Prometheus, Promtool string
 
 	// YurtHubWell and YurtHubFaulty are of ReleaseWell and ReleaseFaulty; empty unless Config.Releases was set.
 	YurtHubWell, YurtHubFaulty string
@@ -292,7 +300,7 @@ func (b *builder) inputs(ctx context.Context, root string, config Config) (input
 	}
 	in := inputs{module: path, goMod: string(goMod), real: config.Real, race: config.Race,
 		coredns: config.CoreDNS, helm: config.Helm, kubectlOlder: config.KubectlOlder, openYurt: config.OpenYurt,
-		flannel: config.Flannel, caddy: config.Caddy, releases: config.Releases,
+		flannel: config.Flannel, caddy: config.Caddy, prometheus: config.Prometheus, releases: config.Releases,
 		only: config.Only}
 	wanted := map[string]*string{kubernetesModule: &in.versions.kubernetes, etcdModule: &in.versions.etcd}
 	for module, version := range wanted {
@@ -435,6 +443,8 @@ func (b *Binaries) fill(e *artifact.Entry, files []string) {
 		"bin/yurt-manager":            &b.YurtManager,
 		"bin/flanneld":                &b.Flanneld,
 		"bin/caddy":                   &b.Caddy,
+		"bin/prometheus":              &b.Prometheus,
+		"bin/promtool":                &b.Promtool,
 	}
 	for _, file := range files {
 		if at, ok := named[file]; ok {

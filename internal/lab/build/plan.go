@@ -37,6 +37,10 @@ const (
 	caddyVersion = "v2.11.9"
 	caddySum     = "h1:bhZtcRKQOq0fuLvEgCdPYvUxXyGn9kzjG4lh2332DTE="
 
+	// The same version as in our go.mod, whose parser the tests of dashboards and alerts use: 3.13.0.
+	prometheusVersion = "v0.313.0"
+	prometheusSum     = "h1:DH5Rcybaem9nuKaFYtY+Kmogmp/NiNPpS9WBIRlSy6E="
+
 	openYurtVersion = "v1.7.0"
 	openYurtSum     = "h1:yx49z7WPxEBQHbBdBDpJlmlsEJu3wfepG3O2ZM1MpZ4="
 )
@@ -181,6 +185,7 @@ type inputs struct {
 	openYurt               bool
 	flannel                bool
 	caddy                  bool
+	prometheus             bool
 	releases               bool
 	// others are other versions of Kubernetes, of which the lab takes programs in place of ours.
 	others []other
@@ -205,6 +210,7 @@ func plan(in inputs) []set {
 		{openYurt(), in.openYurt},
 		{flannel(), in.flannel},
 		{caddy(), in.caddy},
+		{prometheus(), in.prometheus},
 		{releases(in), in.releases},
 		{programs(in), true},
 	}...)
@@ -448,6 +454,26 @@ func caddy() set {
 			Output:   "bin/caddy",
 			LDFlags:  append(strip(), "-X "+caddy+".CustomVersion="+caddyVersion),
 			Replace:  map[string]string{"modules/standard/imports.go": modules.String()},
+		}},
+	}
+}
+
+// prometheus returns Prometheus and promtool. Of what finds targets it has Kubernetes' alone: the clients of public clouds would be
+// most of what there is to compile. Nobody looks at its pages, so that it has none.
+func prometheus() set {
+	const prometheus = "github.com/prometheus/prometheus"
+	return set{
+		name: SetPrometheus,
+		stages: []stage{{
+			Name:     StagePrometheus,
+			Title:    "Prometheus " + prometheusVersion,
+			Module:   prometheus,
+			Version:  prometheusVersion,
+			Sum:      prometheusSum,
+			Packages: prefix(prometheus+"/cmd/", "prometheus", "promtool"),
+			Output:   "bin/",
+			Tags:     tags + ",remove_all_sd,enable_kubernetes_sd",
+			LDFlags:  append(strip(), "-X github.com/prometheus/common/version.Version="+prometheusVersion),
 		}},
 	}
 }

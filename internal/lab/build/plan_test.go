@@ -30,7 +30,7 @@ func TestPlanNamesEveryBinary(t *testing.T) {
 		t.Errorf("sets %v, want %v", got, want)
 	}
 	in.real, in.coredns, in.helm, in.kubectlOlder, in.openYurt, in.flannel, in.caddy = true, true, true, true, true, true, true
-	in.releases = true
+	in.releases, in.prometheus = true, true
 	var files []string
 	for _, s := range plan(in) {
 		files = append(files, s.files()...)
@@ -40,8 +40,8 @@ func TestPlanNamesEveryBinary(t *testing.T) {
 		bin/containerd bin/containerd-shim-runc-v2 bin/coordinator-controller bin/coredns bin/ctr bin/etcd
 		bin/flanneld bin/helm bin/hollow bin/kube-apiserver bin/kube-controller-manager bin/kube-proxy bin/kube-scheduler
 		bin/kubeadm
-		bin/kubectl bin/kubectl-older bin/kubectl-yurt bin/kubelet bin/pause bin/runc bin/yurt-coordinator bin/yurt-manager
-		bin/yurthub bin/yurthub-faulty bin/yurthub-well cni/bridge cni/host-local cni/loopback cni/portmap`)
+		bin/kubectl bin/kubectl-older bin/kubectl-yurt bin/kubelet bin/pause bin/prometheus bin/promtool bin/runc
+		bin/yurt-coordinator bin/yurt-manager bin/yurthub bin/yurthub-faulty bin/yurthub-well cni/bridge cni/host-local cni/loopback cni/portmap`)
 	if !slices.Equal(files, want) {
 		t.Errorf("files\n%v, want\n%v", files, want)
 	}
@@ -58,7 +58,7 @@ func TestPlanOfOneSet(t *testing.T) {
 	}
 	in := example()
 	in.real, in.coredns, in.helm, in.kubectlOlder, in.openYurt, in.flannel, in.caddy = true, true, true, true, true, true, true
-	in.releases = true
+	in.releases, in.prometheus = true, true
 	if got := names(plan(in)); !slices.Equal(got, Sets()) {
 		t.Errorf("sets %v, want %v", got, Sets())
 	}
@@ -98,6 +98,7 @@ func TestKeys(t *testing.T) {
 		{"the older kubectl is wanted", func(in *inputs, _ map[string]string) { in.kubectlOlder = true },
 			[]string{"kubectl-older"}},
 		{"OpenYurt is wanted", func(in *inputs, _ map[string]string) { in.openYurt = true }, []string{"openyurt"}},
+		{"Prometheus is wanted", func(in *inputs, _ map[string]string) { in.prometheus = true }, []string{"prometheus"}},
 		{"the next releases are wanted", func(in *inputs, _ map[string]string) { in.releases = true }, []string{"releases"}},
 		{"flags", func(_ *inputs, env map[string]string) { env["GOFLAGS"] = "-trimpath" },
 			[]string{"containers", "kubernetes", "programs"}},
