@@ -591,6 +591,7 @@ func TestMetrics(t *testing.T) {
 		const want = `
 # HELP yurthub_replica_lists_total Lists begun to fill a replica, by where; those at the cloud cross the WAN.
 # TYPE yurthub_replica_lists_total counter
+yurthub_replica_lists_total{resource="endpointslices.discovery.k8s.io",source="cloud"} 0
 yurthub_replica_lists_total{resource="endpointslices.discovery.k8s.io",source="coordinator"} 1
 # HELP yurthub_replica_source 1 for the source that feeds a replica.
 # TYPE yurthub_replica_source gauge

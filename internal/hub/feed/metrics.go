@@ -39,6 +39,9 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 func label(r schema.GroupVersionResource) string { return r.GroupResource().String() }
 
 func (m *Metrics) show(r schema.GroupVersionResource, now Origin) {
+	for _, o := range []Origin{Cloud, Coordinator} {
+		m.lists.WithLabelValues(label(r), o.String()) // so that the first one shows as an increase
+	}
 	for _, o := range []Origin{None, Cloud, Coordinator} {
 		value := 0.0
 		if o == now {

@@ -113,6 +113,9 @@ func NewProxy(c ProxyConfig) *Proxy {
 				"coordinator only (delegated), refused by the cloud, or taken by nobody (lost).",
 		}, []string{"result"}),
 	}
+	for _, result := range []string{"direct", "relayed", "delegated", "refused", "lost"} {
+		p.beats.WithLabelValues(result) // so that the first one shows as an increase
+	}
 	for _, each := range c.Coordinators {
 		p.copiers = append(p.copiers, newCopier(each.Leases))
 	}

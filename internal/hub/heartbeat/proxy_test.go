@@ -578,6 +578,16 @@ func TestKubeletGoneIsNoCut(t *testing.T) {
 	})
 }
 
+// TestResultsAreThereBefore: each result has its series before it happens, so that the first lost heartbeat shows as an increase.
+func TestResultsAreThereBefore(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	NewProxy(ProxyConfig{Node: "n1", Metrics: registry})
+	families, err := registry.Gather()
+	if err != nil || len(families) != 1 || len(families[0].GetMetric()) != 5 {
+		t.Errorf("before any heartbeat there are %v, %v; want a series for each of five results", families, err)
+	}
+}
+
 // TestWithoutACoordinator: heartbeats go to the cloud, for as long as kubelet waits, and nowhere else.
 func TestWithoutACoordinator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
