@@ -114,6 +114,19 @@ bench: setup ## benchmarks, side by side in one run
 	$(YURTLAB) bench
 	$(YURTLAB) bench cloud-scale
 
+.PHONY: alerts
+alerts: ## check the chart's alerts and run their cases, with Prometheus' promtool; the first time, build it
+	$(STATIC) go build -o $(YURTLAB) ./cmd/yurtlab
+	mkdir -p dist/alerts
+	cp deploy/charts/testdata/alerts.cases.yaml dist/alerts/cases.yaml
+	{ echo groups:; cat deploy/charts/yurt-coordinator/files/alerts.yaml; } > dist/alerts/alerts.yaml
+	promtool=$$($(YURTLAB) build --print prometheus)/promtool; cd dist/alerts && $$promtool check rules alerts.yaml && \
+	    $$promtool test rules cases.yaml
+
+.PHONY: dashboards
+dashboards: ## check the dashboards against Grafana's schema; needs Node.js and npm's registry
+	cd hack/dashboards && npm ci --no-audit --no-fund && node check.mjs
+
 .PHONY: screenshots
 screenshots: setup ## the page on site in a real Chromium, which must be installed: pictures in dist/screenshots
 	YURTLAB_SCREENSHOTS=dist/screenshots $(YURTLAB) run site-page

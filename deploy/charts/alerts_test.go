@@ -120,6 +120,51 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
+// TestAlertsHaveCases: each alert has a case in which it fires, and one in which it does not, for promtool.
+func TestAlertsHaveCases(t *testing.T) {
+	content, err := os.ReadFile("testdata/alerts.cases.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases struct {
+		Tests []struct {
+			Queries []struct {
+				Expr    string
+				Samples []struct{ Labels string } `json:"exp_samples"`
+			} `json:"promql_expr_test"`
+		}
+	}
+	if err := yaml.Unmarshal(content, &cases); err != nil {
+		t.Fatal(err)
+	}
+	alertname := regexp.MustCompile(`alertname="(\w+)"`)
+	fires, quiet := map[string]bool{}, map[string]bool{}
+	for _, c := range cases.Tests {
+		of, empty := map[string]bool{}, false
+		for _, q := range c.Queries {
+			empty = empty || len(q.Samples) == 0
+			for _, name := range alertname.FindAllStringSubmatch(q.Expr, -1) {
+				of[name[1]] = true
+			}
+			for _, s := range q.Samples {
+				name := alertname.FindStringSubmatch(s.Labels)
+				if name == nil {
+					t.Fatalf("%s expects %s", q.Expr, s.Labels)
+				}
+				of[name[1]], fires[name[1]] = true, true
+			}
+		}
+		for name := range of {
+			quiet[name] = quiet[name] || empty
+		}
+	}
+	for _, r := range alerts(t) {
+		if !fires[r.Alert] || !quiet[r.Alert] {
+			t.Errorf("%s: a case in which it fires: %v; one in which it does not: %v", r.Alert, fires[r.Alert], quiet[r.Alert])
+		}
+	}
+}
+
 // TestRunbooksAreSomewhere: whoever installs the chart says where the pages are read.
 func TestRunbooksAreSomewhere(t *testing.T) {
 	for _, at := range []string{"docs/runbooks.md", "https://wiki.example.org/runbooks"} {
