@@ -15,7 +15,10 @@ type dashboard struct {
 	UID, Title, Description string
 	SchemaVersion           int
 	Templating              struct {
-		List []struct{ Name, Type, Definition string }
+		List []struct {
+			Name, Type string
+			Query      any // a text, or an object with a text
+		}
 	}
 	Panels []struct {
 		ID          int
@@ -23,6 +26,9 @@ type dashboard struct {
 		GridPos     struct{ X, Y, W, H int }
 		Datasource  *struct{ UID string }
 		Targets     []struct{ RefID, Expr string }
+		Options     struct {
+			Legend *struct{ ShowLegend bool }
+		}
 	}
 }
 
@@ -58,9 +64,14 @@ func TestDashboards(t *testing.T) {
 		variables := []string{"__rate_interval"}
 		for _, v := range d.Templating.List {
 			variables = append(variables, v.Name)
-			if of := regexp.MustCompile(`^label_values\((\w+), \w+\)$`).FindStringSubmatch(v.Definition); v.Type == "query" &&
-				(of == nil || !slices.Contains(known, of[1])) {
-				t.Errorf("%s: the variable %s is %q", file, v.Name, v.Definition)
+			if v.Type != "query" {
+				continue
+			}
+			query, _ := v.Query.(map[string]any)
+			text, _ := query["query"].(string)
+			of := regexp.MustCompile(`^label_values\((\w+), \w+\)$`).FindStringSubmatch(text)
+			if of == nil || !slices.Contains(known, of[1]) {
+				t.Errorf("%s: the variable %s is %v", file, v.Name, v.Query)
 			}
 		}
 		ids := map[int]bool{}
@@ -77,6 +88,9 @@ func TestDashboards(t *testing.T) {
 			}
 			if p.Type != "row" && (len(p.Targets) == 0 || p.Datasource == nil || p.Datasource.UID != "${datasource}") {
 				t.Errorf("%s: the panel %q asks nobody", file, p.Title)
+			}
+			if p.Type == "timeseries" && (p.Options.Legend == nil || !p.Options.Legend.ShowLegend) {
+				t.Errorf("%s: the lines of %q have no names: Grafana shows a legend only where showLegend says so", file, p.Title)
 			}
 			for _, target := range p.Targets {
 				for _, v := range regexp.MustCompile(`\$(\w+)`).FindAllStringSubmatch(target.Expr, -1) {
