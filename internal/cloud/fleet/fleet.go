@@ -67,7 +67,11 @@ type seen struct {
 
 // New returns a Fleet.
 func New(c Config) *Fleet {
-	return &Fleet{cfg: c, pools: map[edge.PoolName]*seen{}, carried: edge.Carried{}}
+	f := &Fleet{cfg: c, pools: map[edge.PoolName]*seen{}, carried: edge.Carried{}}
+	for _, kind := range edge.CarriedKinds {
+		f.carried[kind] = edge.Bytes{} // so that the first bytes of a kind show as an increase
+	}
+	return f
 }
 
 // Describe implements prometheus.Collector.

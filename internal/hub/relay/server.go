@@ -87,6 +87,9 @@ func NewServer(c ServerConfig) *Server {
 	for _, why := range []refusal{stranger, notLent, noTunnel, noTarget, noLink, overDay, tooMany, noAnswer} {
 		s.refused.WithLabelValues(string(why))
 	}
+	for _, way := range []direction{upwards, downwards} {
+		s.carried.WithLabelValues(string(way))
+	}
 	m.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "yurthub_relay_tunnels", Help: "Tunnels that are open for neighbours.",
 	}, func() float64 { n, _ := s.places.count(); return float64(n) })

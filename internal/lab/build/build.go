@@ -1,11 +1,12 @@
 // Package build builds every program that a lab runs: Kubernetes, etcd and our own from our go.mod; containerd, runc,
-// the CNI plugins, CoreDNS, Helm, OpenYurt, flannel, Caddy and Prometheus from their own modules, at the versions pinned in plan.go; and an
-// older kubectl and other versions of Kubernetes from nested modules of ours. It builds them once and keeps them under a key
-// of all their inputs, so that the next lab finds them in a fraction of a second.
+// the CNI plugins, CoreDNS, Helm, OpenYurt, flannel, Caddy and Prometheus from their own modules, at the versions pinned in
+// plan.go; and an older kubectl and other versions of Kubernetes from nested modules of ours. It builds them once and keeps them
+// under a key of all their inputs, so that the next lab finds them in a fraction of a second.
 //
 // Sets are cached separately because they change separately: "kubernetes" with go.mod, "containers", "coredns", "helm",
-// "openyurt", "caddy" and "prometheus" with the pins, "kubectl-older" and the like of "kubernetes1.34" with their modules, "programs" with our
-// source. A new build of a set starts from the binaries of the last one, so that the Go tool links only what changed.
+// "openyurt", "caddy" and "prometheus" with the pins, "kubectl-older" and the like of "kubernetes1.34" with their modules,
+// "programs" with our source. A new build of a set starts from the binaries of the last one, so that the Go tool links only what
+// changed.
 //
 // One alternative was to use programs found in PATH: then the lab's findings would depend on what the machine has.
 // Another was to download releases: they do not exist for every architecture, and can change without a trace in go.sum.

@@ -458,8 +458,8 @@ func caddy() set {
 	}
 }
 
-// prometheus returns Prometheus and promtool. Of what finds targets it has Kubernetes' alone: the clients of public clouds would be
-// most of what there is to compile. Nobody looks at its pages, so that it has none.
+// prometheus returns Prometheus and promtool. Of what finds targets it has Kubernetes' alone: the clients of public clouds would
+// be most of what there is to compile. Nobody looks at its pages, so that it has none.
 func prometheus() set {
 	const prometheus = "github.com/prometheus/prometheus"
 	return set{

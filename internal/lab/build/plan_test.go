@@ -41,7 +41,8 @@ func TestPlanNamesEveryBinary(t *testing.T) {
 		bin/flanneld bin/helm bin/hollow bin/kube-apiserver bin/kube-controller-manager bin/kube-proxy bin/kube-scheduler
 		bin/kubeadm
 		bin/kubectl bin/kubectl-older bin/kubectl-yurt bin/kubelet bin/pause bin/prometheus bin/promtool bin/runc
-		bin/yurt-coordinator bin/yurt-manager bin/yurthub bin/yurthub-faulty bin/yurthub-well cni/bridge cni/host-local cni/loopback cni/portmap`)
+		bin/yurt-coordinator bin/yurt-manager bin/yurthub bin/yurthub-faulty bin/yurthub-well cni/bridge
+		cni/host-local cni/loopback cni/portmap`)
 	if !slices.Equal(files, want) {
 		t.Errorf("files\n%v, want\n%v", files, want)
 	}
