@@ -82,7 +82,8 @@ func main() {
 		"how long the shared certificate of a pool's operators lasts, 30 days at most; renewed after two thirds of that; "+
 			"0 means the default")
 	fs.DurationVar(&c.Coordinator.Lives.Authority, "pool-authority-life", 0,
-		"how long the authority of a pool's certificates lasts; its successor comes after two thirds of that; 0 means the default")
+		"how long the authority of a pool's certificates lasts; its successor comes after two thirds of that; "+
+			"0 means the default")
 	fs.DurationVar(&c.Coordinator.Lives.Settle, "pool-authority-settle", 0,
 		"how long a pool's next authority is trusted before it signs; must be longer than a hub may be cut off; 0 means the "+
 			"default")

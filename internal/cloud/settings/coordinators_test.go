@@ -70,8 +70,10 @@ func TestWhatIsSaidOfCoordinators(t *testing.T) {
 			says: verbose, coordinators: of(runsWith("yc", 3, "Paused")),
 			updated: ReasonPaused, message: "yc",
 		},
-		"bad":           {says: verbose, coordinators: of(stalled), updated: ReasonBadSettings, message: "yc (too much)"},
-		"there is none": {says: verbose, coordinators: of(pending), updated: ReasonAllCoordinators, message: "All 0 coordinators"},
+		"bad": {says: verbose, coordinators: of(stalled), updated: ReasonBadSettings, message: "yc (too much)"},
+		"there is none": {
+			says: verbose, coordinators: of(pending), updated: ReasonAllCoordinators, message: "All 0 coordinators",
+		},
 		"off": {
 			says: always, all: always, off: true,
 			updated: ReasonControllerOff, created: ReasonControllerOff,

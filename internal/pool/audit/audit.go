@@ -90,8 +90,8 @@ type Log struct {
 	suppressed int
 }
 
-// New returns a Log that writes to path; "-" is stderr, where each line also has the fields of Kubernetes' logs in JSON. The first
-// line creates the file.
+// New returns a Log that writes to path; "-" is stderr, where each line also has the fields of Kubernetes' logs in JSON. The
+// first line creates the file.
 func New(path string, c clock.PassiveClock, keeper Keeper) *Log {
 	var out io.WriteCloser = unclosed{os.Stderr}
 	if path != "-" {
