@@ -336,7 +336,8 @@ var law = []struct {
 	},
 		"a theme knows no other: what two need is in the kit"},
 	{"e2e/install", []string{
-		"apis/apps/v1alpha1", "e2e/kit", "internal/edge", "internal/lab", "internal/lab/connect", "internal/lab/wire",
+		"apis/apps/v1alpha1", "e2e/kit", "internal/edge", "internal/lab", "internal/lab/connect", "internal/lab/load",
+		"internal/lab/wire",
 	},
 		"a theme knows no other: what two need is in the kit"},
 	{"e2e/cloud", []string{

@@ -86,7 +86,7 @@ func runScenario(ctx context.Context, s kit.Scenario) (transcript string, err er
 	if err != nil {
 		return "", err
 	}
-	name := "test-" + s.Name
+	name := s.LabName("test")
 	args := []string{"run", s.Name, "-o", "json", "--race", "--name", name}
 	if *kubelet != "" {
 		args = append(args, "--kubelet", *kubelet)
@@ -175,7 +175,7 @@ func TestScenariosAreDescribed(t *testing.T) {
 			t.Errorf("scenario %q: needs a name of its own, a description and a script", s.Name)
 		}
 		seen[s.Name] = true
-		s.Lab.Name, s.Lab.Kubelet = "x", lab.Hollow
+		s.Lab.Name, s.Lab.Kubelet = s.LabName("test"), lab.Hollow
 		if s.Lab.Installed {
 			s.Lab.Kubelet = lab.Real
 		}

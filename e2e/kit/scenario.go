@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"yurtcoordinator/internal/lab"
@@ -26,6 +27,11 @@ type Scenario struct {
 	Pages []Reading
 	// Run is the script: it ends at the first assertion that fails.
 	Run func(t *T)
+}
+
+// LabName returns a name for the scenario's lab: a lab's name has no dots.
+func (s Scenario) LabName(prefix string) string {
+	return prefix + "-" + strings.ReplaceAll(s.Name, ".", "-")
 }
 
 // Options say how to run a scenario.

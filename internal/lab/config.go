@@ -80,6 +80,9 @@ type Config struct {
 	// Releases adds images of the next releases of yurthub, signed with a key of the lab's: see Client.ReleaseKey. They are built
 	// only for a lab that asks for them.
 	Releases bool `json:"releases,omitempty"`
+	// Former adds programs of our release before the present one, and begins with its hubs: see Client.RunHub. They are built
+	// from the repository's history, and only for a lab that asks for them.
+	Former bool `json:"former,omitempty"`
 	// NoCoordinator starts the hubs with --enable-coordinator=false, and no coordinator.
 	NoCoordinator bool `json:"noCoordinator,omitempty"`
 	// Coordinators is how many coordinators each pool has, up to three: on its first nodes, a slot each. 0 means one.
@@ -157,6 +160,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("%d coordinators in a pool: want 1 to %d, and no more than nodes", c.Coordinators, maxCoordinators)
 	case c.Coordinators > 1 && (c.Installed || c.NoCoordinator):
 		return errors.New("several coordinators are for a lab that starts them itself")
+	case c.Former && c.Bare:
+		return errors.New("a bare lab has no hubs of " + Former + ": they are the lab's own")
 	case !c.Installed && c.Bare:
 		return errors.New("a bare lab is an installed one")
 	case c.Bare && len(c.families()) > 1 || c.Bare && c.families()[0] != four:

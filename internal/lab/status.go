@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"slices"
@@ -256,25 +257,34 @@ func coordinatorsOn(ctx context.Context, m *machine.Machine) []machine.Process {
 }
 
 // askHub asks the hub at the other end of dial for its status.
-func askHub(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error)) (HubStatus, error) {
+func askHub(ctx context.Context, dial dialFunc) (HubStatus, error) {
+	var hub HubStatus
+	err := getFromHub(ctx, dial, "/status", func(body io.Reader) error { return json.NewDecoder(body).Decode(&hub) })
+	return hub, err
+}
+
+// dialFunc connects to an address, as net.Dialer.DialContext does.
+type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+// getFromHub reads what the hub at the other end of dial answers at its health port. It fails for any answer but 200.
+func getFromHub(ctx context.Context, dial dialFunc, path string, read func(io.Reader) error) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	var hub HubStatus
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
-	url := fmt.Sprintf("http://127.0.0.1:%d/status", edge.PortHubHealth)
+	url := fmt.Sprintf("http://127.0.0.1:%d%s", edge.PortHubHealth, path)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return hub, err
+		return err
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return hub, err
+		return err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return hub, fmt.Errorf("%s: %s", url, resp.Status)
+		return fmt.Errorf("%s: %s", url, resp.Status)
 	}
-	return hub, json.NewDecoder(resp.Body).Decode(&hub)
+	return read(resp.Body)
 }
 
 // dialInside connects to address from within the network of the machine whose first process is pid.

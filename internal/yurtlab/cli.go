@@ -274,7 +274,7 @@ func runCommand(name *string) *cobra.Command {
 			}
 			labName := *name
 			if !cmd.Flags().Changed("name") {
-				labName = "run-" + s.Name
+				labName = s.LabName("run")
 			}
 			out := cmd.OutOrStdout()
 			result := kit.Run(cmd.Context(), s, kit.Options{

@@ -37,6 +37,8 @@ type wanted struct {
 	openYurt bool
 	// releases adds images of the next releases of yurthub.
 	releases bool
+	// former adds the release before the present one.
+	former bool
 	// bare adds images of what kubeadm looks for, and of flannel.
 	bare bool
 	// kubernetes and kubeletVersion are minor versions of Kubernetes; empty means ours, and the cloud's.
@@ -74,7 +76,7 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 	p.bins, err = build.Ensure(ctx, build.Config{
 		ModuleRoot: root, CacheDir: cache, Real: containers, CoreDNS: w.coreDNS || w.bare, Helm: w.helm || w.installed,
 		KubectlOlder: w.kubectlOlder, OpenYurt: w.openYurt, Kubernetes: w.kubernetes, KubeletVersion: w.kubeletVersion,
-		Flannel: w.bare, Race: w.race, Releases: w.releases, Progress: progress.show,
+		Flannel: w.bare, Race: w.race, Releases: w.releases, Former: w.former, Progress: progress.show,
 	})
 	if err != nil {
 		return p, err
@@ -96,6 +98,9 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 	}
 	system, err := systemImages(ctx, root, cache, p.bins, w.race, progress.show)
 	p.images.All = append(p.images.All, system.Path)
+	if err == nil && w.former {
+		err = p.addFormerImages(ctx, cache)
+	}
 	if err != nil || !w.releases {
 		return p, err
 	}
@@ -104,6 +109,15 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 	}})
 	p.images.All, p.bins.ReleaseKey = append(p.images.All, releases.Path), releases.Key
 	return p, err
+}
+
+// addFormerImages adds what the release before the present one runs in Pods.
+func (p *prepared) addFormerImages(ctx context.Context, cache string) error {
+	former, err := image.EnsureFormer(ctx, image.FormerConfig{
+		CacheDir: cache, Coordinator: p.bins.Former.YurtCoordinator, Tag: build.FormerCoordinator(),
+	})
+	p.images.All = append(p.images.All, former.Path)
+	return err
 }
 
 // addKubeadmImages adds the images of a bare lab.

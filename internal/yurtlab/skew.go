@@ -159,7 +159,7 @@ func skew(ctx context.Context, out io.Writer, all []pair, scenarios []kit.Scenar
 // runPair runs a scenario in a lab of these versions.
 func runPair(ctx context.Context, out io.Writer, p pair, s kit.Scenario) kit.Result {
 	return kit.Run(ctx, s, kit.Options{
-		LabName: "skew-" + s.Name, Out: out,
+		LabName: s.LabName("skew"), Out: out,
 		Start: func(ctx context.Context, cfg lab.Config) (*lab.Client, error) {
 			return start(ctx, out, p.of(cfg), false)
 		},

@@ -1,12 +1,13 @@
 // Package build builds every program that a lab runs: Kubernetes, etcd and our own from our go.mod; containerd, runc,
 // the CNI plugins, CoreDNS, Helm, OpenYurt, flannel, Caddy and Prometheus from their own modules, at the versions pinned in
-// plan.go; and an older kubectl and other versions of Kubernetes from nested modules of ours. It builds them once and keeps them
-// under a key of all their inputs, so that the next lab finds them in a fraction of a second.
+// plan.go; an older kubectl and other versions of Kubernetes from nested modules of ours; and the release before the present one
+// from the repository's history. It builds them once and keeps them under a key of all their inputs, so that the next lab finds
+// them in a fraction of a second.
 //
 // Sets are cached separately because they change separately: "kubernetes" with go.mod, "containers", "coredns", "helm",
 // "openyurt", "caddy" and "prometheus" with the pins, "kubectl-older" and the like of "kubernetes1.34" with their modules,
-// "programs" with our source. A new build of a set starts from the binaries of the last one, so that the Go tool links only what
-// changed.
+// "former" with the commit that is pinned, "programs" with our source. A new build of a set starts from the binaries of the last
+// one, so that the Go tool links only what changed.
 //
 // One alternative was to use programs found in PATH: then the lab's findings would depend on what the machine has.
 // Another was to download releases: they do not exist for every architecture, and can change without a trace in go.sum.
@@ -46,6 +47,7 @@ const (
 	StageFlannel    Stage = "flannel"
 	StageCaddy      Stage = "Caddy"
 	StagePrometheus Stage = "Prometheus"
+	StageFormer     Stage = "former release"
 	StagePrograms   Stage = "programs"
 )
 
@@ -62,13 +64,14 @@ const (
 	SetPrometheus = "prometheus"
 	SetPrograms   = "programs"
 	SetReleases   = "releases"
+	SetFormer     = "former"
 )
 
 // Sets returns the names of all sets.
 func Sets() []string {
 	return []string{
 		SetKubernetes, SetContainers, SetCoreDNS, SetHelm, SetOlder, SetOpenYurt, SetFlannel, SetCaddy, SetPrometheus,
-		SetReleases, SetPrograms,
+		SetFormer, SetReleases, SetPrograms,
 	}
 }
 
@@ -117,6 +120,9 @@ type Config struct {
 
 	// Releases also builds the next releases of yurthub.
 	Releases bool
+
+	// Former also builds the programs of our release before the present one, from the repository's history.
+	Former bool
 
 	// Only names the one set to build, whatever else is set; empty means all wanted sets.
 	Only string
@@ -169,6 +175,9 @@ type Binaries struct {
 
 	// YurtHubWell and YurtHubFaulty are of ReleaseWell and ReleaseFaulty; empty unless Config.Releases was set.
 	YurtHubWell, YurtHubFaulty string
+
+	// Former are programs of the release Former; empty unless Config.Former was set.
+	Former struct{ YurtHub, YurtCoordinator, KubectlYurt string }
 
 	// ReleaseKey is the file with the public key of what has signed them, once there are images of them.
 	ReleaseKey string
@@ -302,7 +311,8 @@ func (b *builder) inputs(ctx context.Context, root string, config Config) (input
 	in := inputs{module: path, goMod: string(goMod), real: config.Real, race: config.Race,
 		coredns: config.CoreDNS, helm: config.Helm, kubectlOlder: config.KubectlOlder, openYurt: config.OpenYurt,
 		flannel: config.Flannel, caddy: config.Caddy, prometheus: config.Prometheus, releases: config.Releases,
-		only: config.Only}
+		former: config.Former,
+		only:   config.Only}
 	wanted := map[string]*string{kubernetesModule: &in.versions.kubernetes, etcdModule: &in.versions.etcd}
 	for module, version := range wanted {
 		if *version = required[module]; *version == "" {
@@ -446,6 +456,9 @@ func (b *Binaries) fill(e *artifact.Entry, files []string) {
 		"bin/caddy":                   &b.Caddy,
 		"bin/prometheus":              &b.Prometheus,
 		"bin/promtool":                &b.Promtool,
+		"former/yurthub":              &b.Former.YurtHub,
+		"former/yurt-coordinator":     &b.Former.YurtCoordinator,
+		"former/kubectl-yurt":         &b.Former.KubectlYurt,
 	}
 	for _, file := range files {
 		if at, ok := named[file]; ok {

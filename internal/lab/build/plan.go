@@ -70,7 +70,9 @@ type stage struct {
 	// module.
 	Module, Version, Sum string
 	// Dir is the directory of a nested module of ours, below the directory of our go.mod.
-	Dir      string `json:",omitempty"`
+	Dir string `json:",omitempty"`
+	// Commit is what is built in place of our source: a commit of its repository.
+	Commit   string `json:",omitempty"`
 	Packages []string
 	// Output is a directory below the set's, with a slash at the end, or the file of a single package.
 	Output  string
@@ -187,6 +189,7 @@ type inputs struct {
 	caddy                  bool
 	prometheus             bool
 	releases               bool
+	former                 bool
 	// others are other versions of Kubernetes, of which the lab takes programs in place of ours.
 	others []other
 	only   string
@@ -211,6 +214,7 @@ func plan(in inputs) []set {
 		{flannel(), in.flannel},
 		{caddy(), in.caddy},
 		{prometheus(), in.prometheus},
+		{former(in), in.former},
 		{releases(in), in.releases},
 		{programs(in), true},
 	}...)
