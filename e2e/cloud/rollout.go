@@ -151,7 +151,8 @@ func (r *rollout) tag(node, image string, releases ...string) {
 func (r *rollout) bring(node, program string) {
 	content, err := os.ReadFile(program)
 	r.Must(err)
-	dir, err := os.MkdirTemp("", "yurtlab-rollout-")
+	// Of the files of this machine a node sees its own, at the same path.
+	dir, err := os.MkdirTemp(filepath.Join(r.Lab.Dir(), "machines", node), "broken-")
 	r.Must(err)
 	defer func() { r.Must(os.RemoveAll(dir)) }()
 	p := oci.Program{Name: "yurt-coordinator", Content: content, Version: releaseBroken, Uncompressed: true}
