@@ -27,7 +27,7 @@ var exceptions = []exception{
 	{"docs/offline.md", "head", "", "needs a machine with a TPM or systemd's own key"},
 	{"docs/offline.md", "systemctl edit", "", "is an editor"},
 	{"docs/upgrades.md", "chmod", "", "needs the files of a published release"},
-	{"docs/upgrades.md", "./yurthub", "", "needs the files of a published release; `fleet-upgrade` delivers likewise, from images"},
+	{"docs/upgrades.md", "./yurthub", "", "needs the files of a published release; `fleet-upgrade` delivers from images"},
 	{"docs/kubectl-yurt.md", "make build", "", "makes the programs that all scenarios run"},
 	{"docs/releases.md", "base64", signedTest, "openssl verifies what we sign"},
 	{"docs/releases.md", "openssl", signedTest, "openssl verifies what we sign"},
@@ -106,9 +106,9 @@ func runBy(s pages.Step) (by []string, reason string) {
 // shown writes which scenario follows which page, and which commands nothing runs. all are the commands of all pages.
 func shown(all []pages.Step) string {
 	var b strings.Builder
-	b.WriteString("\n## Commands of the pages\n\nA scenario or a test types each command in a code block of a page as it stands " +
-		"there, with the lab's names in place of the page's. A test fails if a page shows a command that nothing types and that " +
-		"is not in the second table.\n\n| page | followed by |\n| --- | --- |\n")
+	b.WriteString("\n## Commands of the pages\n\nA scenario or a test types each command in a code block of a page as it " +
+		"stands there, with the lab's names in place of the page's. A test fails if a page shows a command that nothing types and " +
+		"that is not in the second table.\n\n| page | followed by |\n| --- | --- |\n")
 	var rows []string
 	of := map[string][]string{}
 	for _, s := range all {

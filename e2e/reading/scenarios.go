@@ -1,6 +1,6 @@
 // Package reading holds the scenarios that run what our pages show, for those pages that no other scenario follows: a reader
-// types the commands as they stand there. What a page shows about a node's own programs is in package install, what people on site
-// do in package ops.
+// types the commands as they stand there. What a page shows about a node's own programs is in package install, what people on
+// site do in package ops.
 package reading
 
 import "yurtcoordinator/e2e/kit"

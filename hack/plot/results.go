@@ -104,7 +104,8 @@ func readBenchmark(log string) (Run, error) {
 		return Run{}, errors.New("that is no log of a scenario, and none of a benchmark")
 	}
 	run := Run{Of: m[1], Figures: map[string]float64{}, Series: map[string][]point{}}
-	first, _, _ := strings.Cut(log[strings.Index(log, m[0]):], "\n")
+	_, rest, _ := strings.Cut(log, m[0])
+	first, _, _ := strings.Cut(m[0]+rest, "\n")
 	for _, f := range benchFigure.FindAllStringSubmatch(first, -1) {
 		v, err := strconv.ParseFloat(f[1], 64)
 		if err != nil {

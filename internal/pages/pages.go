@@ -123,7 +123,7 @@ func steps(text string) ([]Step, error) {
 			fenced = true
 			if language == "" || language == "sh" {
 				now = &block{begun: n, heading: heading}
-				indent = line[:strings.Index(line, "```")]
+				indent, _, _ = strings.Cut(line, "```")
 			}
 		case fence:
 			if now != nil {

@@ -126,6 +126,7 @@ func TestHowOftenHubsAreTold(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				say(troubles...)
 			}
+			synctest.Wait()
 		}
 		live(12*sayEvery + 5*time.Second)
 		if want := []bool{true, false, false, false, false, true, false, false, false, false, true}; len(told) < len(want) ||
