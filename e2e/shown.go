@@ -107,8 +107,8 @@ func runBy(s pages.Step) (by []string, reason string) {
 func shown(all []pages.Step) string {
 	var b strings.Builder
 	b.WriteString("\n## Commands of the pages\n\nA scenario or a test types each command in a code block of a page as it " +
-		"stands there, with the lab's names in place of the page's. A test fails if a page shows a command that nothing types and " +
-		"that is not in the second table.\n\n| page | followed by |\n| --- | --- |\n")
+		"stands there, with the lab's names in place of the page's. A test fails if a page shows a command that nothing types " +
+		"and that is not in the second table.\n\n| page | followed by |\n| --- | --- |\n")
 	var rows []string
 	of := map[string][]string{}
 	for _, s := range all {
