@@ -48,7 +48,14 @@ var linkScenarios = []kit.Scenario{
 
 func cutOne(t *kit.T) {
 	pods := t.DeployWeb()
-	t.Node(t.Pool.Follower(t.Pool.SettledAway())).CutOff(pods, nil)
+	node := t.Pool.Follower(t.Pool.SettledAway())
+	longest := askThrough(t, node)
+	t.Node(node).CutOff(pods, nil)
+	waited := longest()
+	t.Figure("longest_request_s", waited.Seconds())
+	if waited > 3*mostInFlight {
+		t.Fail("a request waited %v when the link of %s went silent, want at most %v", waited, node, mostInFlight)
+	}
 }
 
 func cutCoordinatorsNode(t *kit.T) {
