@@ -410,8 +410,7 @@ func TestYoungPool(t *testing.T) {
 		w.apart = 10 * time.Second
 		w.start(10)
 		defer w.end()
-		time.Sleep(w.timing.Period)
-		synctest.Wait()
+		w.until(w.timing.Period)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if looks, may := w.asked["one"]+w.asked["count"], looksFor(100)+countsEach; looks < may/2 || looks > may*2 {

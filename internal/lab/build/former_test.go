@@ -109,16 +109,7 @@ func TestUnpackStaysBelow(t *testing.T) {
 
 // TestFormerIsPinned: whatever changes in our tree, it is not built again.
 func TestFormerIsPinned(t *testing.T) {
-	key := func(change func(*inputs)) string {
-		in := example()
-		in.only = SetFormer
-		change(&in)
-		k, err := plan(in)[0].key(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return k
-	}
+	key := keyOf(t, SetFormer)
 	base := key(func(*inputs) {})
 	for what, change := range map[string]func(*inputs){
 		"our source": func(in *inputs) { in.tree = "5678" }, "our go.mod": func(in *inputs) { in.goMod += "\n" },

@@ -122,10 +122,12 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-func TestKeyOfTheOlderKubectl(t *testing.T) {
-	key := func(change func(*inputs)) string {
+// keyOf returns a function that returns the key of a set after a change of the inputs.
+func keyOf(t *testing.T, set string) func(change func(*inputs)) string {
+	return func(change func(*inputs)) string {
+		t.Helper()
 		in := example()
-		in.only = SetOlder
+		in.only = set
 		change(&in)
 		k, err := plan(in)[0].key(nil)
 		if err != nil {
@@ -133,6 +135,10 @@ func TestKeyOfTheOlderKubectl(t *testing.T) {
 		}
 		return k
 	}
+}
+
+func TestKeyOfTheOlderKubectl(t *testing.T) {
+	key := keyOf(t, SetOlder)
 	base := key(func(*inputs) {})
 	for what, test := range map[string]struct {
 		change func(*inputs)
