@@ -42,7 +42,8 @@ func askThrough(t *kit.T, node string) (longest func() time.Duration) {
 			}
 			asked.Go(func() {
 				began := time.Now()
-				_ = kubelet.RESTClient().Get().AbsPath("/version").MaxRetries(0).Do(t.Ctx).Error() // whether it fails is not asked
+				// How long it takes counts, also where it fails.
+				_ = kubelet.RESTClient().Get().AbsPath("/version").MaxRetries(0).Do(t.Ctx).Error()
 				mu.Lock()
 				defer mu.Unlock()
 				most = max(most, time.Since(began))
