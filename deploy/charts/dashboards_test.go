@@ -92,7 +92,13 @@ func TestDashboards(t *testing.T) {
 			if p.Type == "timeseries" && (p.Options.Legend == nil || !p.Options.Legend.ShowLegend) {
 				t.Errorf("%s: the lines of %q have no names: Grafana shows a legend only where showLegend says so", file, p.Title)
 			}
+			if p.Type == "stat" && len(p.Title) > 13*p.GridPos.W/2 {
+				t.Errorf("%s: Grafana cuts off the title %q, where the screen is 1400 pixels wide", file, p.Title)
+			}
 			for _, target := range p.Targets {
+				if strings.Contains(target.Expr, "vector(") {
+					t.Errorf("%s: %q shows a number also where nothing is scraped", file, p.Title)
+				}
 				for _, v := range regexp.MustCompile(`\$(\w+)`).FindAllStringSubmatch(target.Expr, -1) {
 					if !slices.Contains(variables, v[1]) {
 						t.Errorf("%s: %q has no variable $%s", file, p.Title, v[1])
