@@ -55,7 +55,7 @@ func (t *T) NewReader() *Reader {
 	t.Must(os.WriteFile(r.Environ["KUBECONFIG"], access, 0o600))
 	self, err := os.Executable()
 	t.Must(err)
-	for _, d := range []string{"bin", "tools", "home", "dist/images"} {
+	for _, d := range []string{"bin", "tools", "home", "examples", "dist/images"} {
 		t.Must(os.MkdirAll(filepath.Join(dir, d), 0o700))
 	}
 	for link, to := range map[string]string{
@@ -96,6 +96,14 @@ func (r *Reader) pack(helm string) {
 	script := fmt.Sprintf(helmWrapper, helm, strings.Join(quoted, " "))
 	r.Must(os.WriteFile(filepath.Join(r.Tools, "helm"), []byte(script), 0o700))
 	r.Run("helm package " + r.Config.Chart + " --destination dist/images")
+}
+
+// Example puts an example where the pages have it, with words of the lab in place of its own, as pairs.
+func (r *Reader) Example(name string, instead ...string) {
+	content, err := os.ReadFile(filepath.Join(r.Repository(), "examples", name))
+	r.Must(err)
+	content = []byte(strings.NewReplacer(instead...).Replace(string(content)))
+	r.Must(os.WriteFile(filepath.Join(r.Dir, "examples", name), content, 0o600))
 }
 
 // Read runs what a reading says of its page.

@@ -3,7 +3,11 @@
 // site do in package ops.
 package reading
 
-import "yurtcoordinator/e2e/kit"
+import (
+	"slices"
+
+	"yurtcoordinator/e2e/kit"
+)
 
 // Scenarios returns the scenarios of this theme, in the order of their runs.
-func Scenarios() []kit.Scenario { return labScenarios }
+func Scenarios() []kit.Scenario { return slices.Concat(exampleScenarios, labScenarios) }
