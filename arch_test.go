@@ -349,7 +349,7 @@ var law = []struct {
 		"e2e/kit", "internal/edge", "internal/lab", "internal/lab/balancer", "internal/lab/wire", "internal/pages",
 	},
 		"a theme knows no other: what two need is in the kit"},
-	{"e2e/reading", []string{"e2e/kit", "internal/lab", "internal/lab/wire"},
+	{"e2e/reading", []string{"e2e/kit", "internal/edge", "internal/lab", "internal/lab/wire"},
 		"a theme knows no other: what two need is in the kit"},
 	{"e2e/thief", []string{
 		"e2e/kit", "internal/edge", "internal/lab", "internal/lab/load", "internal/lab/prowl", "internal/lab/wire",

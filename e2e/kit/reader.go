@@ -1,6 +1,7 @@
 package kit
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -154,7 +156,7 @@ func (r *Reader) perform(where, command string, note Note) (printed string) {
 	once := func() error {
 		ctx, cancel := context.WithTimeout(r.Ctx, within)
 		defer cancel()
-		out, err := r.typed(ctx, command)
+		out, err := r.typed(ctx, command, note)
 		if err == nil {
 			err = note.judge(out)
 		}
@@ -174,13 +176,61 @@ func (r *Reader) perform(where, command string, note Note) (printed string) {
 // Run runs a command of the scenario's own, and returns what it prints.
 func (r *Reader) Run(command string) string { return r.perform("the scenario", command, Note{}) }
 
-// typed runs a command to its end, and returns what it prints.
-func (r *Reader) typed(ctx context.Context, command string) (string, error) {
-	cmd, err := r.Enter(ctx, "bash", "-euo", "pipefail", "-c", command)
+// RunSoon runs a command of the scenario's own until it succeeds.
+func (r *Reader) RunSoon(command string, within time.Duration) {
+	r.perform(command, command, Note{Soon: true, Within: within})
+}
+
+// written is what a program has printed so far.
+type written struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+	// enough is called once what was printed is what is waited for.
+	is     func(string) bool
+	enough func()
+}
+
+func (w *written) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.buf.Write(p)
+	if w.is != nil && w.is(w.buf.String()) {
+		w.is = nil
+		w.enough()
+	}
+	return len(p), nil
+}
+
+func (w *written) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.buf.String()
+}
+
+// errEnough ends a command that goes on.
+var errEnough = errors.New("it has printed what it is to print")
+
+// typed runs a command, to its end or until it has printed what it is to print.
+func (r *Reader) typed(ctx context.Context, command string, note Note) (string, error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	shell := []string{"bash", "-euo", "pipefail", "-c", command}
+	enter := r.Enter
+	if note.On != "" {
+		enter = func(ctx context.Context, argv ...string) (*exec.Cmd, error) {
+			return r.Lab.Inside(ctx, note.On, argv...)
+		}
+	}
+	cmd, err := enter(ctx, shell...)
 	if err != nil {
 		return "", err
 	}
-	cmd.Dir = r.Dir
+	out := &written{}
+	if note.GoesOn {
+		out.is = func(printed string) bool { return printed != "" && note.judge(printed) == nil }
+		out.enough = func() { stop(errEnough) }
+	}
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.Stdin = r.Dir, out, out, strings.NewReader(note.Types)
 	cmd.Env = append(cmd.Env, "PATH="+strings.Join([]string{
 		r.Tools, os.Getenv("PATH"), "/usr/local/sbin", "/usr/sbin", "/sbin",
 	}, string(filepath.ListSeparator)))
@@ -190,9 +240,14 @@ func (r *Reader) typed(ctx context.Context, command string) (string, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second // whoever has its output may outlive it
-	out, err := cmd.CombinedOutput()
-	if ctx.Err() != nil {
+	err = cmd.Run()
+	switch {
+	case errors.Is(context.Cause(ctx), errEnough):
+		err = nil
+	case note.GoesOn:
+		err = fmt.Errorf("it ended: %w", errors.Join(err, context.Cause(ctx)))
+	case ctx.Err() != nil:
 		err = fmt.Errorf("it goes on: %w", errors.Join(err, context.Cause(ctx)))
 	}
-	return string(out), err
+	return out.String(), err
 }

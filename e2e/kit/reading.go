@@ -26,8 +26,14 @@ type Note struct {
 	Begins string
 	// Instead is like that of the Reading, and comes before it.
 	Instead []string
+	// On is the node that the command is typed on; empty means the place of an operator who reaches the cloud and the pool.
+	On string
+	// Types is what is typed to the command.
+	Types string
 	// Prints is a regular expression that what the command prints must match.
 	Prints string
+	// GoesOn is set for a command that somebody ends, here as soon as it has printed that.
+	GoesOn bool
 	// Soon repeats a command until it succeeds and prints that: what it shows comes about with time.
 	Soon bool
 	// Within is how long it may take; 0 means a minute.

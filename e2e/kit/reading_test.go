@@ -75,3 +75,16 @@ func TestNoteJudges(t *testing.T) {
 		}
 	}
 }
+
+func TestWrittenIsEnoughOnce(t *testing.T) {
+	n := 0
+	w := &written{is: func(s string) bool { return s == "ab" }, enough: func() { n++ }}
+	for _, s := range []string{"a", "b", "", "c"} {
+		if _, err := w.Write([]byte(s)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n != 1 || w.String() != "abc" {
+		t.Errorf("it was enough %d times, and %q is written", n, w)
+	}
+}
