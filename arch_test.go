@@ -315,6 +315,7 @@ var law = []struct {
 	{"internal/lab", []string{"internal/edge", "internal/cloud/forwarding", "deploy"},
 		"the lab starts our programs as a user would: it does not link them"},
 	{"e2e/watchcheck", nil, "a judge of watches knows none of our code"},
+	{"e2e/panels", nil, "what dashboards ask is data"},
 	{"e2e/machinery", nil, "checks of an API server know none of our code"},
 	{"e2e/kit", []string{
 		"apis/apps/v1alpha1", "e2e/watchcheck", "internal/edge", "internal/lab", "internal/lab/line", "internal/lab/load",
@@ -341,8 +342,8 @@ var law = []struct {
 	},
 		"a theme knows no other: what two need is in the kit"},
 	{"e2e/cloud", []string{
-		"apis/apps/v1alpha1", "deploy", "e2e/kit", "e2e/watchcheck", "internal/edge", "internal/lab", "internal/lab/load",
-		"internal/lab/wire", "internal/oci",
+		"apis/apps/v1alpha1", "deploy", "e2e/kit", "e2e/panels", "e2e/watchcheck", "internal/edge", "internal/lab",
+		"internal/lab/load", "internal/lab/pki", "internal/lab/wire", "internal/oci",
 	},
 		"a theme knows no other: what two need is in the kit; a release that is broken is an image of another program"},
 	{"e2e/ops", []string{

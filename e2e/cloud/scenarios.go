@@ -13,5 +13,5 @@ import (
 func Scenarios() []kit.Scenario {
 	return slices.Concat(cloudLieScenarios, autonomyScenarios, caChangeScenarios, installedScenarios, ownPoolScenarios,
 		lifeScenarios, missingKindScenarios, movedScenarios, notReadyScenarios, rotationScenarios, poolCutScenarios,
-		restoredScenarios, rolloutScenarios, settingsScenarios, smallPoolScenarios, standbyScenarios)
+		restoredScenarios, rolloutScenarios, dashboardScenarios, settingsScenarios, smallPoolScenarios, standbyScenarios)
 }

@@ -77,6 +77,8 @@ type Config struct {
 	Bare bool `json:"bare,omitempty"`
 	// OpenYurt adds OpenYurt's yurt-manager, for Client.YurtManager. It is built only for a lab that asks for it.
 	OpenYurt bool `json:"openYurt,omitempty"`
+	// Prometheus adds Prometheus and promtool to Client.Programs. They are built only for a lab that asks for them.
+	Prometheus bool `json:"prometheus,omitempty"`
 	// Releases adds images of the next releases of yurthub, signed with a key of the lab's: see Client.ReleaseKey. They are built
 	// only for a lab that asks for them.
 	Releases bool `json:"releases,omitempty"`

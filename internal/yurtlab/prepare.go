@@ -35,6 +35,8 @@ type wanted struct {
 	kubectlOlder bool
 	// openYurt adds OpenYurt's manager.
 	openYurt bool
+	// prometheus adds Prometheus.
+	prometheus bool
 	// releases adds images of the next releases of yurthub.
 	releases bool
 	// former adds the release before the present one.
@@ -76,7 +78,8 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 	p.bins, err = build.Ensure(ctx, build.Config{
 		ModuleRoot: root, CacheDir: cache, Real: containers, CoreDNS: w.coreDNS || w.bare, Helm: w.helm || w.installed,
 		KubectlOlder: w.kubectlOlder, OpenYurt: w.openYurt, Kubernetes: w.kubernetes, KubeletVersion: w.kubeletVersion,
-		Flannel: w.bare, Race: w.race, Releases: w.releases, Former: w.former, Progress: progress.show,
+		Flannel: w.bare, Race: w.race, Releases: w.releases, Former: w.former, Prometheus: w.prometheus,
+		Progress: progress.show,
 	})
 	if err != nil {
 		return p, err

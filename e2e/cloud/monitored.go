@@ -1,0 +1,156 @@
+package cloud
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	"yurtcoordinator/e2e/kit"
+	"yurtcoordinator/e2e/panels"
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/lab/pki"
+)
+
+const (
+	// metricsCertificate is the Secret with what /metrics is served with.
+	metricsCertificate = "metrics-tls"
+	// metricsReader is the ServiceAccount whose token the ServiceMonitors name.
+	metricsReader = "yurt-coordinator-metrics-reader"
+	// runbooks is where the chart is told that docs/runbooks.md is.
+	runbooks = "https://wiki.example.org/runbooks"
+)
+
+// alertsHold has promtool check the chart's alerts, and run their cases.
+func alertsHold(t *kit.T) {
+	text, err := os.ReadFile(filepath.Join(t.Config.Chart, "files", "alerts.yaml"))
+	t.Must(err)
+	groups, err := panels.ReadAlerts(text)
+	t.Must(err)
+	dir := filepath.Join(t.Lab.Dir(), "alerts")
+	t.Must(os.MkdirAll(dir, 0o700))
+	rules, err := panels.RulesFile(groups)
+	t.Must(err)
+	t.Must(os.WriteFile(filepath.Join(dir, "alerts.yaml"), rules, 0o600))
+	cases, err := os.ReadFile(filepath.Join(t.Config.Chart, "..", "testdata", "alerts.cases.yaml"))
+	t.Must(err)
+	t.Must(os.WriteFile(filepath.Join(dir, "cases.yaml"), cases, 0o600))
+	bins, err := t.Lab.Programs()
+	t.Must(err)
+	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"test", "rules", "cases.yaml"}} {
+		cmd := exec.CommandContext(t.Ctx, bins.Promtool, args...)
+		cmd.Dir = dir
+		t.Runs(cmd)
+		t.Say("promtool %s", strings.Join(args, " "))
+	}
+}
+
+// monitoringKinds are those of the Prometheus Operator that the chart has, without what they may contain.
+const monitoringKinds = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: servicemonitors.monitoring.coreos.com}
+spec:
+  group: monitoring.coreos.com
+  scope: Namespaced
+  names: {kind: ServiceMonitor, listKind: ServiceMonitorList, plural: servicemonitors, singular: servicemonitor}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: prometheusrules.monitoring.coreos.com}
+spec:
+  group: monitoring.coreos.com
+  scope: Namespaced
+  names: {kind: PrometheusRule, listKind: PrometheusRuleList, plural: prometheusrules, singular: prometheusrule}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+`
+
+// monitored makes a certificate as docs/metrics.md says, and upgrades the release with the chart's monitors and alerts. It
+// returns the alerts.
+func monitored(t *kit.T) (groups []panels.Group) {
+	authority, err := pki.Create(filepath.Join(t.Lab.Dir(), "metrics-pki"), "ca", clock.RealClock{})
+	t.Must(err)
+	pair, err := authority.Issue(pki.Request{Name: "metrics", Server: true, DNSNames: []string{
+		"coordinator-controller-metrics.kube-system.svc", "coordinator-approver-metrics.kube-system.svc",
+	}})
+	t.Must(err)
+	s := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: metricsCertificate}, Type: corev1.SecretTypeTLS, Data: map[string][]byte{},
+	}
+	for key, file := range map[string]string{
+		corev1.TLSCertKey: pair.Cert, corev1.TLSPrivateKeyKey: pair.Key, corev1.ServiceAccountRootCAKey: authority.Files().Cert,
+	} {
+		s.Data[key], err = os.ReadFile(file)
+		t.Must(err)
+	}
+	_, err = t.Cloud.CoreV1().Secrets(edge.NamespaceSystem).Create(t.Ctx, s, metav1.CreateOptions{})
+	t.Must(err)
+	applyYAML(t, []byte(monitoringKinds))
+	t.Eventually(patience, "the kinds of the Prometheus Operator are served", func() error {
+		_, err := t.Cloud.Objects.Resource(serviceMonitors).List(t.Ctx, metav1.ListOptions{})
+		if err == nil {
+			_, err = t.Cloud.Objects.Resource(prometheusRules).List(t.Ctx, metav1.ListOptions{})
+		}
+		return err
+	})
+	cmd, err := t.Lab.Helm(t.Ctx, "upgrade", "--install", "--take-ownership", "--force-conflicts", "--wait", "--timeout=5m",
+		"--set=monitoring.certificate="+metricsCertificate+",monitoring.serviceMonitor.enabled=true",
+		"--set=monitoring.serviceMonitor.interval="+scrapeEvery.String(),
+		"--set=monitoring.prometheusRule.enabled=true,monitoring.prometheusRule.runbooks="+runbooks,
+		"--set-json=networkPolicy.metricsFrom=[{\"namespaceSelector\":{\"matchLabels\":{\"kubernetes.io/metadata.name\":\""+
+			monitoring+"\"}}}]")
+	t.Must(err)
+	t.Runs(cmd)
+	t.Say("the release has monitors and alerts")
+	list, err := t.Cloud.Objects.Resource(prometheusRules).Namespace(edge.NamespaceSystem).List(t.Ctx, metav1.ListOptions{})
+	if err != nil || len(list.Items) != 1 {
+		t.Fail("PrometheusRules: %+v, %v", list, err)
+	}
+	rule, err := list.Items[0].MarshalJSON()
+	t.Must(err)
+	var has struct {
+		Spec struct{ Groups []panels.Group }
+	}
+	t.Must(json.Unmarshal(rule, &has))
+	return has.Spec.Groups
+}
+
+// onlyMetrics: the token that Prometheus shows opens /metrics, and nothing else that matters.
+func onlyMetrics(t *kit.T) {
+	user := "system:serviceaccount:" + edge.NamespaceSystem + ":" + metricsReader
+	may := func(spec authorizationv1.SubjectAccessReviewSpec) bool {
+		spec.User, spec.Groups = user, []string{"system:serviceaccounts", "system:authenticated"}
+		review, err := t.Cloud.AuthorizationV1().SubjectAccessReviews().Create(t.Ctx,
+			&authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+		t.Must(err)
+		return review.Status.Allowed
+	}
+	if !may(authorizationv1.SubjectAccessReviewSpec{
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: "get", Path: "/metrics"},
+	}) {
+		t.Fail("%s may not get /metrics", user)
+	}
+	for _, what := range []authorizationv1.ResourceAttributes{
+		{Verb: "get", Resource: "secrets", Namespace: edge.NamespaceSystem}, {Verb: "list", Resource: "pods"},
+		{Verb: "get", Resource: "nodes", Subresource: "metrics"},
+	} {
+		if may(authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &what}) {
+			t.Fail("%s may %s %s", user, what.Verb, what.Resource)
+		}
+	}
+}
