@@ -19,10 +19,10 @@ import (
 var dashboardScenarios = []kit.Scenario{{
 	Name: "dashboards", Lab: withPrometheus(kit.Joining(kit.OnePool.AsInstalled(), 0)), Run: dashboards,
 	Doc: "A real Prometheus scrapes coordinator-controller by the chart's ServiceMonitors, over TLS that it verifies and with " +
-		"their token; one on each node sends what it reads of the hub and the coordinator, as docs/metrics.md says. Links " +
-		"are cut, a leader and the controller are lost. The alerts that are about this fire, sixty times as fast, and no " +
-		"others, ten times as fast; the commands of their runbooks work. Each query of each dashboard has an answer that makes " +
-		"sense.",
+		"their token; one on each node sends what it reads of the hub and, with a certificate that opens nothing else, of the " +
+		"coordinator, as docs/metrics.md says. Links are cut, a leader and the controller are lost. The alerts that are about " +
+		"this fire, sixty times as fast, and no others, ten times as fast; the commands of their runbooks work. Each query of " +
+		"each dashboard has an answer that makes sense.",
 }}
 
 const (

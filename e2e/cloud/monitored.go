@@ -1,20 +1,32 @@
 package cloud
 
 import (
+	"crypto/x509/pkix"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/certificate/csr"
+	"k8s.io/client-go/util/keyutil"
 	"k8s.io/utils/clock"
 
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/e2e/panels"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/pki"
 )
 
@@ -151,6 +163,65 @@ func onlyMetrics(t *kit.T) {
 	} {
 		if may(authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &what}) {
 			t.Fail("%s may %s %s", user, what.Verb, what.Resource)
+		}
+	}
+}
+
+// siteFiles writes the files that docs/metrics.md gives an agent on site: a certificate for metrics alone, which a person
+// requests and another approves, its key, and the pool's authority. It looks at what the certificate opens.
+func (p *prometheus) siteFiles() {
+	const name, person, pool = "metrics-of-p1", "ana", edge.PoolName("p1")
+	keyPEM, err := keyutil.MakeEllipticPrivateKeyPEM()
+	p.Must(err)
+	key, err := keyutil.ParsePrivateKeyPEM(keyPEM)
+	p.Must(err)
+	asked, err := cert.MakeCSR(key, &pkix.Name{CommonName: person, Organization: []string{edge.GroupMetrics}}, nil, nil)
+	p.Must(err)
+	access, err := p.Lab.CloudConfig()
+	p.Must(err)
+	access.Impersonate = rest.ImpersonationConfig{UserName: person, Groups: []string{user.SystemPrivilegedGroup}}
+	ana, err := kubernetes.NewForConfig(access)
+	p.Must(err)
+	month := 30 * 24 * time.Hour
+	_, _, err = csr.RequestCertificateWithContext(p.Ctx, ana, asked, name, "coordinator.openyurt.io/"+string(pool), &month,
+		[]certificatesv1.KeyUsage{certificatesv1.UsageClientAuth}, key)
+	p.Must(err)
+	requests := p.Cloud.CertificatesV1().CertificateSigningRequests()
+	request, err := requests.Get(p.Ctx, name, metav1.GetOptions{})
+	p.Must(err)
+	request.Status.Conditions = append(request.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Approved", Message: "it reads metrics",
+	})
+	_, err = requests.UpdateApproval(p.Ctx, name, request, metav1.UpdateOptions{})
+	p.Must(err)
+	p.Eventually(patience, "the certificate for metrics alone is signed", func() error {
+		if request, err = requests.Get(p.Ctx, name, metav1.GetOptions{}); err == nil && len(request.Status.Certificate) == 0 {
+			err = fmt.Errorf("%+v", request.Status.Conditions)
+		}
+		return err
+	})
+	signed, err := cert.ParseCertsPEM(request.Status.Certificate)
+	p.Must(err)
+	if left := time.Until(signed[0].NotAfter); left < month-time.Hour || left > month {
+		p.Fail("the certificate is good for %v more, want %v", left, month)
+	}
+	at, err := p.Lab.CoordinatorConfig(1, lab.Operator)
+	p.Must(err)
+	p.file("pool.crt", at.CAData)
+	p.file("metrics.crt", request.Status.Certificate)
+	p.file("metrics.key", keyPEM)
+
+	at.CertData, at.KeyData = request.Status.Certificate, keyPEM
+	there, err := kubernetes.NewForConfig(at)
+	p.Must(err)
+	if _, err := there.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(p.Ctx); err != nil {
+		p.Fail("/metrics at the coordinator: %w", err)
+	}
+	_, pods := there.CoreV1().Pods("").List(p.Ctx, metav1.ListOptions{})
+	_, page := there.Discovery().RESTClient().Get().AbsPath(edge.PathPage).DoRaw(p.Ctx)
+	for what, err := range map[string]error{"list Pods": pods, "see the page": page} {
+		if !apierrors.IsForbidden(err) {
+			p.Fail("who has a certificate for metrics alone may %s at the coordinator: %v", what, err)
 		}
 	}
 }

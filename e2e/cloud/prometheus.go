@@ -24,7 +24,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
 	"yurtcoordinator/e2e/kit"
@@ -301,7 +300,7 @@ func (p *prometheus) agents() {
 	p.Must(err)
 	text, err := agentConfig(string(page))
 	p.Must(err)
-	p.operatorsFiles()
+	p.siteFiles()
 	for i, node := range p.Pool.Nodes() {
 		own := strings.NewReplacer("POOL", "p1", "NODE_ADDRESS", p.Node(node).Address(), "NODE", node).Replace(text)
 		var config map[string]any
@@ -321,17 +320,6 @@ func (p *prometheus) agents() {
 			"--storage.agent.path="+filepath.Join(p.dir, node+"-data"), "--web.listen-address=127.0.0.1:"+prometheusPort)
 		p.sites[node] = p.speaks(node, "127.0.0.1:"+prometheusPort)
 	}
-}
-
-// operatorsFiles writes the three files of the operators' kubeconfig, which docs/on-site-page.md says how to take from it.
-func (p *prometheus) operatorsFiles() {
-	printed, err := yurtPrints(p.T, "cloud", "kubeconfig", "p1")
-	p.Must(err)
-	access, err := clientcmd.RESTConfigFromKubeConfig([]byte(printed))
-	p.Must(err)
-	p.file("operator.crt", access.CertData)
-	p.file("operator.key", access.KeyData)
-	p.file("pool.crt", access.CAData)
 }
 
 // scrapesAll waits until everything is scraped, and looks at why what a deceived job scrapes is not.

@@ -142,6 +142,9 @@ const (
 	// GroupDebuggers is the group of the operators who may enter any Pod, and so become root on its node.
 	GroupDebuggers = "openyurt:coordinators:debug"
 
+	// GroupMetrics is the group of programs that read a coordinator's metrics, and nothing else there.
+	GroupMetrics = "openyurt:coordinators:metrics"
+
 	// GroupNodes is Kubernetes' group of all nodes' certificates.
 	GroupNodes = "system:nodes"
 

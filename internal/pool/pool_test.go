@@ -178,13 +178,41 @@ func TestWhoMayDoWhat(t *testing.T) {
 		allowed(t, "read the version", err)
 	})
 
+	scraper := c.as(t, pooltest.Scraper())
 	t.Run("metrics", func(t *testing.T) {
-		for client, want := range map[kubernetes.Interface]bool{alice: true, n1: false} {
+		for client, want := range map[kubernetes.Interface]bool{alice: true, scraper: true, n1: false} {
 			_, err := client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 			if (err == nil) != want {
 				t.Errorf("got %v, want allowed: %v", err, want)
 			}
 		}
+	})
+
+	t.Run("who reads metrics reads nothing else", func(t *testing.T) {
+		_, err := scraper.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+		forbidden(t, "list Pods", err)
+		_, err = scraper.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		forbidden(t, "list Nodes", err)
+		_, err = scraper.CoreV1().Pods("default").GetLogs("p", &corev1.PodLogOptions{}).DoRaw(ctx)
+		forbidden(t, "read a log", err)
+		_, err = scraper.CoordinationV1().Leases("").List(ctx, metav1.ListOptions{})
+		forbidden(t, "list Leases", err)
+		_, err = scraper.CoordinationV1().Leases(edge.NamespaceSystem).Get(ctx, edge.LeaseElection, metav1.GetOptions{})
+		forbidden(t, "read the election Lease", err)
+		rest := scraper.Discovery().RESTClient()
+		for _, sub := range []string{"exec", "attach", "portforward"} {
+			forbidden(t, sub, rest.Post().AbsPath("/api/v1/namespaces/default/pods/p/"+sub).Do(ctx).Error())
+		}
+		for _, path := range []string{
+			"/metrics/slis", edge.PathPage, edge.PathPage + "/", edge.PathMirror, edge.PathPresence, "/debug/pprof/heap",
+			"/apis/metrics.k8s.io/v1beta1/nodes",
+		} {
+			forbidden(t, "get "+path, rest.Get().AbsPath(path).Do(ctx).Error())
+		}
+		for _, path := range []string{"/metrics", edge.PathOpenings, edge.PathOwn} {
+			forbidden(t, "post "+path, rest.Post().AbsPath(path).Do(ctx).Error())
+		}
+		forbidden(t, "delete metrics", rest.Delete().AbsPath("/metrics").Do(ctx).Error())
 	})
 }
 

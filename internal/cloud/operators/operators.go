@@ -1,4 +1,5 @@
-// Package operators signs the certificates of persons who use a pool's coordinator, and those that hubs serve Pods with.
+// Package operators signs the certificates of persons who use a pool's coordinator, of programs that read its metrics, and those
+// that hubs serve Pods with.
 //
 // A person makes a CertificateSigningRequest in the cloud for the signer coordinator.openyurt.io/POOL, somebody with the right
 // approves it, and this controller signs it with the authority of the pool's coordinator. A hub makes one for
@@ -7,7 +8,8 @@
 //
 // Invariants: a hub's certificate is for its own node, by name and addresses, and for servers alone. A person's
 // certificate bears the name of who asked for it in the cloud, so that a pool's audit log says who it was. Its groups
-// are those of operators. It lasts MaxLife at the longest. Approval is never this controller's. A request that breaks
+// are those of operators, or the one that reads metrics. It lasts MaxLife at the longest, and MaxMetricsLife if it reads metrics
+// alone. Approval is never this controller's. A request that breaks
 // a rule gets the condition Failed, with the reason, and is never signed.
 package operators
 
@@ -34,6 +36,9 @@ const (
 	DefaultLife = 8 * time.Hour
 	// MaxLife is the longest life of a certificate. A longer one that is asked for becomes this.
 	MaxLife = 7 * 24 * time.Hour
+	// MaxMetricsLife is the longest life of a certificate that reads metrics and nothing else: that of a program, for which
+	// nobody wants to approve a request each week, and which opens nothing.
+	MaxMetricsLife = 90 * 24 * time.Hour
 )
 
 // reserved begin names that mean something to Kubernetes or to this project.
@@ -84,26 +89,35 @@ func read(r *certificatesv1.CertificateSigningRequest) (certs.Request, *x509.Cer
 			asked.Subject.CommonName, r.Spec.Username)
 	case slices.ContainsFunc(reserved, func(p string) bool { return strings.HasPrefix(r.Spec.Username, p) }):
 		return certs.Request{}, nil, fmt.Errorf("%.100q is not the name of a person", r.Spec.Username)
-	case len(asked.Subject.Organization) == 0 || !onlyOperators(asked.Subject.Organization):
-		return certs.Request{}, nil, fmt.Errorf("its organizations are %.300s: give %s, or %s for a person who may enter any Pod",
-			strings.Join(asked.Subject.Organization, ", "), edge.GroupOperators, edge.GroupDebuggers)
+	case len(asked.Subject.Organization) == 0 || !only(asked.Subject.Organization, known...):
+		return certs.Request{}, nil, fmt.Errorf("its organizations are %.300s: give %s, or %s for a person who may enter any "+
+			"Pod, or %s for a program that reads metrics", strings.Join(asked.Subject.Organization, ", "), edge.GroupOperators,
+			edge.GroupDebuggers, edge.GroupMetrics)
 	case len(asked.DNSNames)+len(asked.EmailAddresses)+len(asked.IPAddresses)+len(asked.URIs) > 0:
 		return certs.Request{}, nil, errors.New("it asks for names besides its subject")
 	}
 	if err := clientOnly(r.Spec.Usages); err != nil {
 		return certs.Request{}, nil, err
 	}
+	longest := MaxLife
+	if only(asked.Subject.Organization, edge.GroupMetrics) {
+		longest = MaxMetricsLife
+	}
 	life := DefaultLife
 	if s := r.Spec.ExpirationSeconds; s != nil {
-		life = min(time.Duration(*s)*time.Second, MaxLife)
+		life = min(time.Duration(*s)*time.Second, longest)
 	}
 	return certs.Request{
 		CommonName: r.Spec.Username, Organizations: asked.Subject.Organization, Client: true, Life: life,
 	}, asked, nil
 }
 
-func onlyOperators(groups []string) bool {
-	return !slices.ContainsFunc(groups, func(g string) bool { return !edge.IsOperators(g) })
+// known are the groups that a certificate may have.
+var known = []string{edge.GroupOperators, edge.GroupDebuggers, edge.GroupMetrics}
+
+// only reports whether there are no other groups than these.
+func only(groups []string, these ...string) bool {
+	return !slices.ContainsFunc(groups, func(g string) bool { return !slices.Contains(these, g) })
 }
 
 func clientOnly(usages []certificatesv1.KeyUsage) error {

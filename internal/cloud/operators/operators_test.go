@@ -46,7 +46,7 @@ func (s *said) Eventf(_, _ runtime.Object, kind, _, _, note string, args ...any)
 
 func authority(t *testing.T, pool edge.PoolName) (certs.Authority, *corev1.Secret) {
 	t.Helper()
-	a, err := certs.Authority{}.Take(certs.StepReplace, "authority of "+string(pool), 1000*time.Hour, now)
+	a, err := certs.Authority{}.Take(certs.StepReplace, "authority of "+string(pool), 2*MaxMetricsLife, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,10 +165,15 @@ func TestSigned(t *testing.T) {
 		groups  []string
 		want    time.Duration
 	}{
-		"a day's":   {nil, []string{edge.GroupOperators}, DefaultLife},
-		"an hour's": {ptr.To[int32](3600), []string{edge.GroupDebuggers}, time.Hour},
-		"a year's":  {ptr.To[int32](365 * 24 * 3600), []string{edge.GroupOperators, edge.GroupDebuggers}, MaxLife},
-		"the most":  {ptr.To[int32](7 * 24 * 3600), []string{edge.GroupOperators}, MaxLife},
+		"a day's":         {nil, []string{edge.GroupOperators}, DefaultLife},
+		"an hour's":       {ptr.To[int32](3600), []string{edge.GroupDebuggers}, time.Hour},
+		"a year's":        {ptr.To[int32](365 * 24 * 3600), []string{edge.GroupOperators, edge.GroupDebuggers}, MaxLife},
+		"the most":        {ptr.To[int32](7 * 24 * 3600), []string{edge.GroupOperators}, MaxLife},
+		"a program's":     {ptr.To[int32](365 * 24 * 3600), []string{edge.GroupMetrics}, MaxMetricsLife},
+		"a program's day": {nil, []string{edge.GroupMetrics}, DefaultLife},
+		"an operator's who reads metrics": {
+			ptr.To[int32](365 * 24 * 3600), []string{edge.GroupOperators, edge.GroupMetrics}, MaxLife,
+		},
 	} {
 		b := newBench(t, secret.DeepCopy(), request(t, func(r *csr, x *x509.CertificateRequest) {
 			r.Spec.ExpirationSeconds, x.Subject.Organization = c.seconds, c.groups

@@ -15,6 +15,7 @@ func TestHints(t *testing.T) {
 	n1 := &user.DefaultInfo{Name: "system:node:n1", Groups: []string{edge.GroupNodes}}
 	carol := &user.DefaultInfo{Name: "carol", Groups: []string{edge.GroupDebuggers}}
 	bob := &user.DefaultInfo{Name: "bob", Groups: []string{"people"}}
+	scraper := &user.DefaultInfo{Name: "scraper", Groups: []string{edge.GroupMetrics}}
 	for what, c := range map[string]struct {
 		caller             user.Info
 		verb, group, thing string
@@ -37,6 +38,7 @@ func TestHints(t *testing.T) {
 		"somebody":                      {bob, "get", "", "pods", HintKubeconfig},
 		"somebody execs":                {bob, "create", "", "pods/exec", HintKubeconfig},
 		"a debugger deletes":            {carol, "delete", "", "pods", HintChange},
+		"who reads metrics":             {scraper, "list", "", "pods", HintKubeconfig},
 		"a node":                        {n1, "delete", "", "pods", ""},
 		"nobody":                        {nil, "delete", "", "pods", ""},
 	} {

@@ -50,6 +50,8 @@ func clusterRoles(secrets bool) []rbacv1.ClusterRole {
 		clusterRole("presence", rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{edge.PathPresence}}),
 		// Only the leader gets an answer.
 		clusterRole("openings", rbacv1.PolicyRule{Verbs: []string{"post"}, NonResourceURLs: []string{edge.PathOpenings}}),
+		// For a collector on site. /metrics/* would add no metric.
+		clusterRole("metrics", rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}}),
 		operator,
 	}
 }
@@ -82,6 +84,7 @@ func clusterRoleBindings() []rbacv1.ClusterRoleBinding {
 		clusterRoleBinding("own-objects", edge.GroupNodes),
 		clusterRoleBinding("presence", edge.GroupNodes),
 		clusterRoleBinding("openings", edge.GroupNodes),
+		clusterRoleBinding("metrics", edge.GroupMetrics),
 		clusterRoleBinding("operator", edge.GroupOperators, edge.GroupDebuggers),
 	}
 }

@@ -127,5 +127,10 @@ func Debugger() pkix.Name {
 	return pkix.Name{CommonName: "bob", Organization: []string{"openyurt:coordinators:debug"}}
 }
 
+// Scraper is the subject of the certificate of a program that reads metrics.
+func Scraper() pkix.Name {
+	return pkix.Name{CommonName: "scraper", Organization: []string{"openyurt:coordinators:metrics"}}
+}
+
 // Tomorrow is when the certificates of most tests expire.
 func Tomorrow() time.Time { return time.Now().Add(24 * time.Hour) }
