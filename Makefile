@@ -127,6 +127,13 @@ alerts: ## check the chart's alerts and run their cases, with Prometheus' promto
 dashboards: ## check the dashboards against Grafana's schema; needs Node.js and npm's registry
 	cd hack/dashboards && npm ci --no-audit --no-fund && node check.mjs
 
+.PHONY: pictures
+pictures: setup ## draw the dashboards from a lab's series, with Grafana's components; needs npm's registry and Chromium: dist/dashboards
+	rm -rf dist/series
+	YURTLAB_SERIES=dist/series $(YURTLAB) run dashboards
+	cd hack/dashboards/draw && npm ci --no-audit --no-fund --ignore-scripts
+	node hack/dashboards/draw/draw.mjs $$($(YURTLAB) build --print prometheus)/prometheus dist/series dist/dashboards
+
 .PHONY: screenshots
 screenshots: setup ## the page on site in a real Chromium, which must be installed: pictures in dist/screenshots
 	YURTLAB_SCREENSHOTS=dist/screenshots $(YURTLAB) run site-page
