@@ -108,7 +108,7 @@ func (l *Lab) boot(ctx context.Context, progress func(string)) error {
 	if err := l.plugSwitches(); err != nil {
 		return err
 	}
-	progress(fmt.Sprintf("laid the network of %d nodes", len(l.all)))
+	progress("laid the network of " + edge.Count(len(l.all), "node", "nodes"))
 	l.snapshotter = snapshotter(l.dir)
 
 	cloud := l.cloudHost(progress)

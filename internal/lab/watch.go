@@ -112,7 +112,7 @@ func (w *watcher) waitReady(ctx context.Context, all []place, progress func(stri
 			}
 		}
 		if ready != last {
-			progress(fmt.Sprintf("%d of %d nodes Ready", ready, n))
+			progress(fmt.Sprintf("%d of %s Ready", ready, edge.Count(n, "node", "nodes")))
 			last = ready
 		}
 		if ready >= n {
@@ -120,7 +120,7 @@ func (w *watcher) waitReady(ctx context.Context, all []place, progress func(stri
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("only %d of %d nodes became Ready in time: %w", ready, n,
+			return fmt.Errorf("only %d of %s became Ready in time: %w", ready, edge.Count(n, "node", "nodes"),
 				context.Cause(ctx))
 		case <-time.After(50 * time.Millisecond):
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/internal/edge"
 )
 
 // problemsOf says what is wrong with a pool, the worst first. That a pool has no coordinator is its owner's choice, and
@@ -25,7 +26,7 @@ func problemsOf(p *Pool) (all []string) {
 		all = append(all, "no coordinator serves: "+says(p.inTheWay()))
 	}
 	if n := p.Nodes - p.Ready; n > 0 {
-		all = append(all, fmt.Sprintf("%d of %d nodes are not Ready", n, p.Nodes))
+		all = append(all, fmt.Sprintf("%d of %s not Ready", n, edge.Count(p.Nodes, "node is", "nodes are")))
 	}
 	if len(p.Delegated) > 0 {
 		all = append(all, "the link to the cloud is down on "+someOf(p.Delegated))
@@ -100,12 +101,7 @@ func summary(pools []Pool) string {
 			trouble++
 		}
 	}
-	noun := func(n int) string {
-		if n == 1 {
-			return "1 pool"
-		}
-		return fmt.Sprintf("%d pools", n)
-	}
+	noun := func(n int) string { return edge.Count(n, "pool", "pools") }
 	switch {
 	case len(pools) == 0:
 		return "no pools"

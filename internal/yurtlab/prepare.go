@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/build"
 	"yurtcoordinator/internal/lab/image"
@@ -220,7 +221,7 @@ func (p *progress) show(e build.Event) {
 			return
 		}
 		p.last, p.shown = string(e.Stage), percent
-		fmt.Fprintf(p.out, "  building %s: %d of %d packages\n", e.Stage, e.Done, e.Total)
+		fmt.Fprintf(p.out, "  building %s: %d of %s\n", e.Stage, e.Done, edge.Count(e.Total, "package", "packages"))
 		return
 	}
 	if text := strings.TrimSpace(e.Text); text != "" && text != p.last {

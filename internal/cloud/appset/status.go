@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yurtcoordinator/apis/apps/v1beta1"
+	"yurtcoordinator/internal/edge"
 )
 
 const (
@@ -155,7 +156,8 @@ func Judge(set *v1beta1.YurtAppSet, w *World, now metav1.Time) v1beta1.YurtAppSe
 		}
 	}
 	if outdated := len(w.Outcomes) - int(s.UpdatedWorkloads); against == "" && outdated > 0 {
-		against, message = "Updating", fmt.Sprintf("%d workloads have Pods that are not of the newest revision", outdated)
+		against, message = "Updating", edge.Count(outdated, "workload has", "workloads have")+
+			" Pods that are not of the newest revision"
 	}
 	note(&s, set, now, v1beta1.AppSetReady, against, message)
 	put(&s, set, now, v1beta1.AppSetStalled, corev1.ConditionFalse, "NotStalled", "")

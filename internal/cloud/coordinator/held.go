@@ -31,7 +31,8 @@ func heldIn(nodes []corev1.Node) finding {
 	if count == 0 {
 		return finding{Reason: ReasonNotHeld, Message: "No eviction from the pool's nodes is held."}
 	}
-	return finding{OK: true, Reason: ReasonPoolCut, Message: fmt.Sprintf("Of %d nodes of %d. %s", count, len(nodes), first)}
+	return finding{OK: true, Reason: ReasonPoolCut, Message: fmt.Sprintf("Of %d of %s. %s", count,
+		edge.Count(len(nodes), "node", "nodes"), first)}
 }
 
 // heldSays returns what a Node says of evictions that are held; nothing means that none are.

@@ -37,7 +37,7 @@ func TestHeldIsSaid(t *testing.T) {
 	if got := w.status("c1"); !strings.Contains(got, " EvictionsHeld=True/WholePoolCut") {
 		t.Errorf("held, and it says %s", got)
 	}
-	if m := w.message("c1", v1alpha1.YurtCoordinatorEvictionsHeld); m != "Of 2 nodes of 3. No Pod is evicted until tomorrow." {
+	if m := w.message("c1", v1alpha1.YurtCoordinatorEvictionsHeld); m != "Of 2 of 3 nodes. No Pod is evicted until tomorrow." {
 		t.Errorf("it says %q", m)
 	}
 	say("p1-n1", corev1.ConditionFalse, "The node speaks.")

@@ -81,8 +81,8 @@ func Judge(c Census) Verdict {
 			edge.AnnotationAutonomy, edge.AnnotationAutonomyDuration, some(autonomous))
 	case len(c.Nodes) < needs:
 		v.Reason = ReasonTooFewNodes
-		v.Message = fmt.Sprintf("NodePool %s has %d nodes and needs %d. Add nodes with the label %s=%s, or see "+
-			"docs/small-pools.md.", c.Pool, len(c.Nodes), needs, edge.LabelNodePool, c.Pool)
+		v.Message = fmt.Sprintf("NodePool %s has %s and needs %d. Add nodes with the label %s=%s, or see "+
+			"docs/small-pools.md.", c.Pool, edge.Count(len(c.Nodes), "node", "nodes"), needs, edge.LabelNodePool, c.Pool)
 	case c.BadSettings != nil:
 		v.Reason = ReasonBadSettings
 		v.Message = fmt.Sprintf("The settings of the coordinator can't be used; correct the PoolSettings: %.512s.",

@@ -57,7 +57,7 @@ func standbys(slots []inSlotStatus, asked edge.Slot) (is finding, missing int) {
 		}
 	}
 	all, serve := max(len(slots), int(asked)), len(slots)-len(not)
-	count := fmt.Sprintf("%d of %d coordinators serve.", serve, all)
+	count := fmt.Sprintf("%d of %s.", serve, edge.Count(all, "coordinator serves", "coordinators serve"))
 	switch {
 	case len(not) > 0:
 		return finding{Reason: ReasonNotAllServe, Message: count + " " + strings.Join(not, " ")}, all - serve

@@ -89,7 +89,8 @@ func verifiable(nodes int, k *kubelets) (status v1alpha1.ConditionStatus, found 
 		reason = ReasonKubeletsUnapproved
 	}
 	return v1alpha1.ConditionFalse, finding{Reason: reason, Message: fmt.Sprintf("logs, exec and top at the coordinator "+
-		"do not work on %d nodes. %s. Other kubelets: %s.%s", unknown, strings.Join(says, ". "), how, overdue)}, unknown
+		"do not work on %s. %s. Other kubelets: %s.%s", edge.Count(unknown, "node", "nodes"), strings.Join(says, ". "), how,
+		overdue)}, unknown
 }
 
 // bounded joins names, and leaves out all but the first.

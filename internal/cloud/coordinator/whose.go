@@ -188,9 +188,9 @@ func (r *Reconciler) accuse(ctx context.Context, o owner, pool edge.PoolName, fo
 	klog.FromContext(ctx).Info("Pods bear the labels of a pool's coordinator, but its Deployment did not make them; ignored",
 		"pool", pool, "pods", len(foreign), "first", foreign[0])
 	r.cfg.Events.Eventf(regarding(o), nil, corev1.EventTypeWarning, ReasonForeignPod, "Reconcile",
-		"%d Pods in %s, the first %s, have the labels of the coordinator of pool %s, but its Deployment did not make them: "+
-			"they are ignored. Find out who runs them: a node can make such a Pod itself.",
-		len(foreign), edge.NamespaceSystem, foreign[0], pool)
+		"Pods in %s bear the labels of the coordinator of pool %s, but its Deployment did not make them: %d, the first %s. "+
+			"They are ignored. Find out who runs them: a node can make such a Pod itself.",
+		edge.NamespaceSystem, pool, len(foreign), foreign[0])
 }
 
 // acquit forgets what was said about a YurtCoordinator's Pods.

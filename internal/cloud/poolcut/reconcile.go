@@ -390,8 +390,8 @@ func (c *Controller) announceBeginning(np *metav1.PartialObjectMetadata, h *inPr
 		}
 	}
 	c.event(np, corev1.EventTypeWarning, EventCut, fmt.Sprintf("All nodes of the pool fell silent together: probably its "+
-		"link is down. No Pod of %d nodes is evicted for that for %v, or until a node reports",
-		nodes, h.length))
+		"link is down. No Pod of %s is evicted for that for %v, or until a node reports",
+		edge.Count(nodes, "node", "nodes"), h.length))
 }
 
 // endings are the Events at a hold's end. Each has its own reason: of two Events with the same reason within some

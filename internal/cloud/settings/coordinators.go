@@ -134,7 +134,7 @@ func (f facts) updated() (reason, message string) {
 	case len(paused) > 0:
 		return ReasonPaused, "These stay as they are, since changes are paused: " + some(paused)
 	}
-	return ReasonAllCoordinators, fmt.Sprintf("All %d coordinators run with their settings.", n)
+	return ReasonAllCoordinators, fmt.Sprintf("All coordinators run with their settings: %d.", n)
 }
 
 // created returns why all pools that are to have a YurtCoordinator have one, or do not.
@@ -154,7 +154,7 @@ func (f facts) created() (reason, message string) {
 		}
 		why := "see its nodes' autonomy annotations, or the log of coordinator-controller"
 		if needs := int(ptr.Deref(says.MinNodes, edge.MinPoolNodes)); len(p.nodes) < needs {
-			why = fmt.Sprintf("it has %d nodes, and needs %d", len(p.nodes), needs)
+			why = fmt.Sprintf("it has %s, and needs %d", edge.Count(len(p.nodes), "node", "nodes"), needs)
 		} else if ptr.Deref(says.Paused, false) {
 			why = "paused"
 		}
@@ -163,7 +163,7 @@ func (f facts) created() (reason, message string) {
 	if len(without) > 0 {
 		return ReasonPoolsWithout, "These pools have no YurtCoordinator: " + some(without)
 	}
-	return ReasonAllPools, fmt.Sprintf("All %d pools have a YurtCoordinator.", n)
+	return ReasonAllPools, fmt.Sprintf("All pools have a YurtCoordinator: %d.", n)
 }
 
 // coordinatorChanged reports whether what a status says of a coordinator may have changed.

@@ -52,7 +52,7 @@ func TestWhatIsSaidOfCoordinators(t *testing.T) {
 		"no coordinators": {says: verbose, updated: ReasonAllCoordinators},
 		"all": {
 			says: verbose, coordinators: of(runsWith("yc", 3, "UpToDate")),
-			updated: ReasonAllCoordinators, message: "All 1 coordinators",
+			updated: ReasonAllCoordinators, message: "All coordinators run with their settings: 1.",
 		},
 		"not looked at": {
 			says: verbose, coordinators: of(runsWith("yc", 2, "UpToDate")),
@@ -72,7 +72,8 @@ func TestWhatIsSaidOfCoordinators(t *testing.T) {
 		},
 		"bad": {says: verbose, coordinators: of(stalled), updated: ReasonBadSettings, message: "yc (too much)"},
 		"there is none": {
-			says: verbose, coordinators: of(pending), updated: ReasonAllCoordinators, message: "All 0 coordinators",
+			says: verbose, coordinators: of(pending), updated: ReasonAllCoordinators,
+			message: "All coordinators run with their settings: 0.",
 		},
 		"off": {
 			says: always, all: always, off: true,
@@ -80,7 +81,7 @@ func TestWhatIsSaidOfCoordinators(t *testing.T) {
 		},
 		"made": {
 			says: always, all: always, coordinators: of(runsWith("yc", 3, "UpToDate")), nodes: three,
-			updated: ReasonAllCoordinators, created: ReasonAllPools, message: "All 1 pools",
+			updated: ReasonAllCoordinators, created: ReasonAllPools, message: "All pools have a YurtCoordinator: 1.",
 		},
 		"not made": {
 			says: always, all: always, nodes: three[:2],
@@ -88,7 +89,7 @@ func TestWhatIsSaidOfCoordinators(t *testing.T) {
 		},
 		"another says it's no": {
 			says: always, nodes: three,
-			updated: ReasonAllCoordinators, created: ReasonAllPools, message: "All 0 pools",
+			updated: ReasonAllCoordinators, created: ReasonAllPools, message: "All pools have a YurtCoordinator: 0.",
 		},
 		"not made, paused": {
 			says: always, all: v1alpha1.CoordinatorSettings{Create: v1alpha1.CreateAlways, Paused: ptr.To(true)}, nodes: three,

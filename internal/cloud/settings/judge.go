@@ -134,7 +134,7 @@ func judge(f facts, now metav1.Time) (v1alpha1.PoolSettingsStatus, tally) {
 	case len(f.pools) == 0:
 		set(v1alpha1.PoolSettingsReady, true, ReasonNoPools, "It selects no pool.")
 	default:
-		set(v1alpha1.PoolSettingsReady, true, ReasonTold, fmt.Sprintf("All %d pools have the settings.", len(f.pools)))
+		set(v1alpha1.PoolSettingsReady, true, ReasonTold, fmt.Sprintf("All pools have the settings: %d.", len(f.pools)))
 	}
 	switch {
 	case len(refused) > 0:
@@ -150,7 +150,7 @@ func judge(f facts, now metav1.Time) (v1alpha1.PoolSettingsStatus, tally) {
 			"These nodes have not reported yet. They may be cut off, or "+
 				"have no hub that follows settings: "+some(waiting))
 	default:
-		set(v1alpha1.PoolSettingsFollowed, true, ReasonAllNodes, fmt.Sprintf("All %d nodes apply the settings.",
+		set(v1alpha1.PoolSettingsFollowed, true, ReasonAllNodes, fmt.Sprintf("All nodes apply the settings: %d.",
 			status.Nodes))
 	}
 	ofCoordinators(f, &status.Conditions, set)

@@ -181,8 +181,8 @@ func TestJudge(t *testing.T) {
 		says            string // in one of the messages
 	}{
 		"no pool":            {facts{}, ReasonNoPools, ReasonAllNodes, 0, "", "selects no pool"},
-		"all":                {facts{pools: []poolFacts{p(all...)}}, ReasonTold, ReasonAllNodes, 2, "3:2", "All 2 nodes"},
-		"a pool without":     {facts{pools: []poolFacts{p()}}, ReasonTold, ReasonAllNodes, 0, "", "All 1 pools"},
+		"all":                {facts{pools: []poolFacts{p(all...)}}, ReasonTold, ReasonAllNodes, 2, "3:2", "the settings: 2."},
+		"a pool without":     {facts{pools: []poolFacts{p()}}, ReasonTold, ReasonAllNodes, 0, "", "the settings: 1."},
 		"one has said none":  {third(""), ReasonTold, ReasonWaiting, 2, "3:2", "n3"},
 		"one was cut off":    {third("8/8//"), ReasonTold, ReasonWaiting, 2, "3:2 2:1", "n3"},
 		"… before there was": {third("7/7//"), ReasonTold, ReasonWaiting, 2, "3:2", "n3"},

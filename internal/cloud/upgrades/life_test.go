@@ -189,7 +189,7 @@ func TestALife(t *testing.T) {
 	w.ends(w.pod("yurthub-pull-life-n1"), corev1.PodSucceeded, "")
 	w.ends(w.pod("yurthub-upgrade-life-n1"), corev1.PodSucceeded, `{"outcome":"Upgraded"}`)
 	w.says("life-n1", older)
-	w.condition("life", UpToDate, "All 3 hubs")
+	w.condition("life", UpToDate, "All hubs run the version that is set for them: 3.")
 	for _, name := range []string{"pull-life-n1", "upgrade-life-n1", "pull-life-n2", "pull-life-n3"} {
 		w.gone("yurthub-" + name)
 	}

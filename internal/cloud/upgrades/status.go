@@ -96,7 +96,7 @@ func judge(s *v1alpha1.PoolSettings, chosen []decision, now metav1.Time) v1alpha
 	if len(chosen) > 0 {
 		first := chosen[0]
 		is.Reason = string(first.state)
-		is.Message = fmt.Sprintf("All %d hubs run the version that is set for them.", up.Nodes)
+		is.Message = fmt.Sprintf("All hubs run the version that is set for them: %d.", up.Nodes)
 		if first.state != UpToDate {
 			is.Status = metav1.ConditionFalse
 			var names []string
@@ -105,7 +105,8 @@ func judge(s *v1alpha1.PoolSettings, chosen []decision, now metav1.Time) v1alpha
 					names = append(names, string(d.pool))
 				}
 			}
-			is.Message = fmt.Sprintf("%d of %d hubs run it. %s: %s", up.UpgradedNodes, up.Nodes, some(names), first.message)
+			is.Message = fmt.Sprintf("%d of %s it. %s: %s", up.UpgradedNodes,
+				edge.Count(int(up.Nodes), "hub runs", "hubs run"), some(names), first.message)
 		}
 	}
 	meta.SetStatusCondition(&status.Conditions, is)

@@ -28,7 +28,7 @@ func TestJudge(t *testing.T) {
 		first  string
 	}{
 		{nil, ReasonNoPools, metav1.ConditionTrue, "selects no pool", ""},
-		{[]decision{there}, "UpToDate", metav1.ConditionTrue, "All 2 hubs", ""},
+		{[]decision{there}, "UpToDate", metav1.ConditionTrue, "All hubs run the version that is set for them: 2.", ""},
 		{[]decision{there, at("p", Waiting, "n is cut off")}, "Waiting", metav1.ConditionFalse,
 			"3 of 5 hubs run it. p: n is cut off", "p"},
 		{[]decision{at("p", Waiting, "w"), at("q", Upgrading, "u")}, "Upgrading", metav1.ConditionFalse, "q: u", "q"},

@@ -130,7 +130,8 @@ func (j *judge) hubDisk(h Hub) {
 		j.add(Fail, "yurthub: disk", "the running yurthub cannot write its data, so this node would not "+
 			"start again while cut off: "+d.Error, "make space on the disk, or have it repaired; yurthub tries again by itself")
 	} else {
-		j.add(OK, "yurthub: disk", fmt.Sprintf("%d selections are kept, %d KiB", len(h.Status.Kept), d.Bytes>>10), "")
+		j.add(OK, "yurthub: disk", fmt.Sprintf("%s kept, %d KiB", edge.Count(len(h.Status.Kept), "selection is",
+			"selections are"), d.Bytes>>10), "")
 	}
 	if d.Corrupt != "" {
 		j.add(Warn, "yurthub: disk", "when it started, the running yurthub found damage on the disk: "+d.Corrupt,

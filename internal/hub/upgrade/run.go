@@ -405,7 +405,7 @@ func (u *upgrader) await(ctx context.Context, before []string) (string, error) {
 			why = err.Error()
 		}
 		if n := u.restarts(ctx) - began; why == "" && n > 0 {
-			why = fmt.Sprintf("it has ended by itself, %d times: journalctl -u yurthub", n)
+			why = fmt.Sprintf("it has ended by itself, %s: journalctl -u yurthub", edge.Count(n, "time", "times"))
 		} else if n >= stillborn {
 			return fmt.Sprintf("it ends by itself again and again: %s", why), nil
 		}

@@ -24,6 +24,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab/build/artifact"
 )
 
@@ -374,8 +375,9 @@ func (b *builder) announce(ctx context.Context) error {
 	}
 	if programs > 0 {
 		b.progress(Event{Stage: StagePlan, Text: fmt.Sprintf(
-			"building %d programs, once: %d packages to compile on %d cores, %s",
-			programs, stale, cores(), about(estimate(stale, programs, cores())))})
+			"building %s, once: %s to compile on %s, %s",
+			edge.Count(programs, "program", "programs"), edge.Count(stale, "package", "packages"),
+			edge.Count(cores(), "core", "cores"), about(estimate(stale, programs, cores())))})
 	}
 	return nil
 }
