@@ -13,7 +13,7 @@ import (
 const (
 	columnWidth, lineHeight = 8.0, 19.0
 	margin, header          = 18.0, 40.0
-	mostColumns             = 118
+	mostColumns             = 100 // as wide as a README is shown: one to one
 
 	typing  = 0.045 // a character of a command
 	reading = 0.55  // a line of its output, after which the next command begins
@@ -56,12 +56,13 @@ text { font: 13px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mo
 			i, max(0, from-0.001), end, i, i, length)
 	}
 	b.WriteString("@media (prefers-reduced-motion: reduce){.r{animation:none}.last{opacity:1}}\n</style>\n")
-	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" rx="8" fill="#0d1117"/>
+	// The frame is what sets it off from a page that is as dark.
+	fmt.Fprintf(&b, `<rect x="0.5" y="0.5" width="%.0f" height="%.0f" rx="8" fill="#0d1117" stroke="#3d444d"/>
 <circle cx="20" cy="18" r="5" fill="#ff5f56"/>
 <circle cx="38" cy="18" r="5" fill="#ffbd2e"/>
 <circle cx="56" cy="18" r="5" fill="#27c93f"/>
 <text class="title" x="%.0f" y="23" text-anchor="middle">%s</text>
-`, width/2, html.EscapeString(s.Title))
+`, width-1, height-1, width/2, html.EscapeString(s.Title))
 	for i, r := range rows {
 		last := ""
 		if r.till >= length {
