@@ -52,7 +52,7 @@ func photographed(t *kit.T, link, dir string) {
 	for _, screen := range []struct {
 		name                 string
 		width, height, scale int
-	}{{"desktop", 1280, 1500, 1}, {"phone", 390, 2400, 2}} {
+	}{{"desktop", 1280, 1500, 1}, {"tablet", 800, 1500, 1}, {"phone", 390, 2400, 2}} {
 		for scheme, setting := range map[string]string{"light": "1", "dark": "0"} {
 			file := filepath.Join(dir, "site-page-"+screen.name+"-"+scheme+".png")
 			run(t, program, link, "--screenshot="+file, "--blink-settings=preferredColorScheme="+setting,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -239,9 +240,11 @@ func (p sitePageRead) node(name, leader, coordinator, link string) error {
 		if cell := row["Node"]; cell != name && !strings.HasPrefix(cell, name+" ") {
 			continue
 		}
+		said := strings.Fields(row["Node"]) // the last is its address
+		if _, err := netip.ParseAddr(said[len(said)-1]); err != nil || !slices.Equal(said[:len(said)-1], words) {
+			return fmt.Errorf("it is shown as %q, want %q and its address", row["Node"], words)
+		}
 		switch {
-		case row["Node"] != strings.Join(words, " "):
-			return fmt.Errorf("it is shown as %q, want %q", row["Node"], words)
 		case !strings.HasPrefix(row["Link to the cloud"], link+" "):
 			return fmt.Errorf("%s: its link is %q, want %s", name, row["Link to the cloud"], link)
 		case row["To cloud"] == "–" || row["From cloud"] == "–":

@@ -76,7 +76,7 @@ func TestThePageOnSite(t *testing.T) {
 	}
 	c.lead(t, "n1", 1)
 	now := look("/ui/live")
-	shows(now, "Speaks for the pool n1", "n1 leader coordinator up reaches the cloud itself", "2 KiB 4 KiB", "shop/ till",
+	shows(now, "Leader n1", "n1 leader coordinator up reaches the cloud itself", "2 KiB 4 KiB", "shop/ till",
 		"Pod shop/till", "kubelet on n1")
 	table, err := c.as(t, pooltest.Operator()).CoreV1().RESTClient().Get().Resource("pods").
 		SetHeader("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1").DoRaw(t.Context())

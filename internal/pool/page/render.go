@@ -160,7 +160,7 @@ func now(s *Site) []part {
 	}{
 		{"Nodes heard", fmt.Sprintf("%d of %d", s.Heard, len(s.Nodes)), "", toned(s.Heard == len(s.Nodes), Bad)},
 		{"Reach the cloud", fmt.Sprintf("%d of %d", s.Links, len(s.Nodes)), "", toned(s.Links == len(s.Nodes), Warn)},
-		{"Speaks for the pool", cmp.Or(string(s.Leader), "nobody"), "", toned(s.Leader != "", Warn)},
+		{"Leader", cmp.Or(string(s.Leader), "nobody"), "", toned(s.Leader != "", Warn)},
 		{"Pods", strconv.Itoa(len(s.Pods)), trouble(s.Troubled), toned(s.Troubled == 0, Bad)},
 		{"To the cloud", size(s.Sent), "since the hubs' start", ""},
 		{"From the cloud", size(s.Received), "since the hubs' start", ""},
@@ -213,8 +213,8 @@ func rowOf(columns []column, tone Tone, cells ...part) node {
 }
 
 var nodeColumns = []column{
-	{"Node", "name"}, {"Link to the cloud", "wide"}, {"Heard", "word"}, {"Ready", "word"}, {"Pods", "num"}, {"Line", ""},
-	{"To cloud", "num"}, {"From cloud", "num"}, {"Address", "word"}, {"kubelet", ""}, {"Hub", ""},
+	{"Node", "name"}, {"Link to the cloud", "wide"}, {"Heard", "word"}, {"Ready", "word"}, {"Pods", "num"},
+	{"To cloud", "num"}, {"From cloud", "num"}, {"kubelet", ""}, {"Hub", ""},
 }
 
 func nodes(s *Site) node {
@@ -227,6 +227,9 @@ func nodes(s *Site) node {
 		}
 		if n.Hosts {
 			el("b.badge", text("coordinator")).into(name.Node)
+		}
+		if n.Address != "" {
+			el("small", text(n.Address)).into(name.Node)
 		}
 		ready := map[string]string{"True": "Ready", "False": "NotReady", "Unknown": "Unknown"}[n.Ready]
 		if n.Unschedulable {
@@ -246,9 +249,8 @@ func nodes(s *Site) node {
 		}
 		rows = append(rows, rowOf(nodeColumns, n.Tone(),
 			name,
-			parts{el("span.state", attr{"data-link", string(n.Link)}, text(n.Link)), el("small", text(n.Says))},
-			heard(n, s.At), readiness, podCount, line(n), text(sent), text(received),
-			text(cmp.Or(n.Address, "–")), kubelet(n), hub(n)))
+			parts{el("span.state", attr{"data-link", string(n.Link)}, text(n.Link)), el("small", text(n.Says)), line(n)},
+			heard(n, s.At), readiness, podCount, text(sent), text(received), kubelet(n), hub(n)))
 	}
 	if len(rows) == 0 {
 		return el("p.none", text("No node has been heard here yet."))
@@ -268,18 +270,19 @@ func heard(n *Node, now time.Time) part {
 	return text("never")
 }
 
+// line says how good a node's own link is, while it is up; nothing if nobody measures it.
 func line(n *Node) part {
 	if n.Line == nil || n.Link != LinkUp { // else it is what the line was
-		return text("–")
+		return nil
 	}
-	said := fmt.Sprintf("%d ms ± %d", n.Line.Answer.Milliseconds(), n.Line.Spread.Milliseconds())
+	said := fmt.Sprintf("answers in %d ms ± %d", n.Line.Answer.Milliseconds(), n.Line.Spread.Milliseconds())
 	if n.Line.Lost > 0 {
 		said += fmt.Sprintf(", %d lost", n.Line.Lost)
 	}
 	if n.Line.Metered {
 		said += ", metered"
 	}
-	return text(said)
+	return el("small", text(said))
 }
 
 // kubelet says which version it has, and whether logs and commands reach it.
@@ -366,8 +369,11 @@ func pods(s *Site, a Asked) []part {
 			parts{el("small", text(p.Namespace+"/")), el("span", text(p.Name))}, status, text(p.Ready), text(p.Restarts),
 			text(p.Node), text(p.Age), text(cmp.Or(p.IP, "–"))))
 	}
-	said := []part{el("p.count", text(fmt.Sprintf("%d to %d of %d, those with trouble first",
-		(page-1)*maxRows+1, (page-1)*maxRows+len(shown), len(all)))), tableOf(podColumns, rows)}
+	count := edge.Count(len(all), "Pod", "Pods")
+	if last > 1 {
+		count = fmt.Sprintf("%d to %d of %s", (page-1)*maxRows+1, (page-1)*maxRows+len(shown), count)
+	}
+	said := []part{el("p.count", text(count+", those with trouble first")), tableOf(podColumns, rows)}
 	if last > 1 {
 		said = append(said, el("nav", attr{"aria-label", "Pages of Pods"}, turn(a, "previous", page-1, page > 1), text(" "),
 			text(fmt.Sprintf("page %d of %d", page, last)), text(" "), turn(a, "next", page+1, page < last)))
@@ -383,7 +389,7 @@ func turn(a Asked, what string, to int, there bool) part {
 }
 
 var eventColumns = []column{
-	{"When", "word"}, {"What", ""}, {"About", "name"}, {"Says", "wide text"}, {"From", ""},
+	{"When", "word"}, {"What", "what"}, {"About", "name"}, {"Says", "wide text"}, {"From", "from"},
 }
 
 func events(s *Site) []part {
@@ -403,10 +409,11 @@ func events(s *Site) []part {
 		}
 		rows = append(rows, rowOf(eventColumns, tone, when(e.At, s.At), what, text(e.About), text(e.Message), text(e.From)))
 	}
-	return []part{
-		el("p.count", text(fmt.Sprintf("the newest %d that programs of the nodes have told here", len(rows)))),
-		tableOf(eventColumns, rows),
+	count := edge.Count(len(rows), "Event", "Events") + " of the last hour, the newest first"
+	if len(rows) == maxEvents { // there may be more
+		count = fmt.Sprintf("the newest %d Events of the last hour", maxEvents)
 	}
+	return []part{el("p.count", text(count)), tableOf(eventColumns, rows)}
 }
 
 var sharedColumns = []column{

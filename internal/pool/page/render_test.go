@@ -133,12 +133,13 @@ func TestThePageShows(t *testing.T) {
 	got := textOf(t, content)
 	for _, want := range []string{
 		"Pool p1", "coordinator v0.3.0 on n1, up 120m", "v0.2.1 older than the coordinator", "1 Pod does not run as it should.",
-		"n2 has no link to the cloud; n1 speaks for it.",
-		"Nodes heard 2 of 2", "Reach the cloud 1 of 2", "Speaks for the pool n1", "To the cloud 2 MiB", "From the cloud 6 MiB",
-		"n1 leader coordinator up reaches the cloud itself 3s ago Ready 0 80 ms ± 9, 2 lost, metered 1 MiB 3 MiB 10.78.1.1 " +
-			"v1.36.3",
-		"n2 down own link down; n1 speaks for it 3s ago Ready 1 1 with trouble – 1 MiB 3 MiB 10.78.1.1 v1.36.3 no logs, " +
+		"n2 has no link to the cloud; n1 reports for it.",
+		"Nodes heard 2 of 2", "Reach the cloud 1 of 2", "Leader n1", "To the cloud 2 MiB", "From the cloud 6 MiB",
+		"n1 leader coordinator 10.78.1.1 up reaches the cloud itself answers in 80 ms ± 9, 2 lost, metered 3s ago Ready 0 " +
+			"1 MiB 3 MiB v1.36.3 v0.3.0",
+		"n2 10.78.1.1 down own link down; n1 reports for it 3s ago Ready 1 1 with trouble 1 MiB 3 MiB v1.36.3 no logs, " +
 			"no exec: its certificate is missing",
+		"1 Pod, those with trouble first", "1 Event of the last hour, the newest first",
 		"shop/ till CrashLoopBackOff 0/1 3 (5s ago) n2 2m 10.0.0.4",
 		"90s ago BackOff 4 times Pod shop/till Back-off restarting kubelet on n2",
 		"services yes no nobody brings what changes", "endpoints yes yes as in the cloud",
@@ -161,8 +162,8 @@ func TestSilentNodes(t *testing.T) {
 	}
 	got := textOf(t, content)
 	for _, want := range []string{
-		"n2 silent not heard here any more: dead, or cut off from this coordinator 3m ago Ready when last heard 1",
-		"n3 unheard not heard here since this coordinator started never", "Running when its node was last heard",
+		"n2 10.78.1.1 silent not heard here any more: dead, or cut off from this coordinator 3m ago Ready when last heard 1",
+		"n3 10.78.1.1 unheard not heard here since this coordinator started never", "Running when its node was last heard",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("it does not show %q:\n%s", want, got)
@@ -186,18 +187,18 @@ func TestManyPods(t *testing.T) {
 		return textOf(t, content), len(content)
 	}
 	first, size := shown(Asked{Page: 1})
-	if !strings.Contains(first, "1 to 100 of 3000") || !strings.Contains(first, "page 1 of 30") || size > 64<<10 ||
+	if !strings.Contains(first, "1 to 100 of 3000 Pods") || !strings.Contains(first, "page 1 of 30") || size > 64<<10 ||
 		strings.Index(first, "till-2999") > strings.Index(first, "till-0000") {
 		t.Errorf("%d bytes: %s", size, first)
 	}
-	if last, _ := shown(Asked{Page: 99}); !strings.Contains(last, "2901 to 3000 of 3000") || !strings.Contains(last,
+	if last, _ := shown(Asked{Page: 99}); !strings.Contains(last, "2901 to 3000 of 3000 Pods") || !strings.Contains(last,
 		"till-2998") {
 		t.Errorf("a page beyond the last: %s", last)
 	}
-	if some, _ := shown(Asked{Page: 2, Text: "TILL-29"}); !strings.Contains(some, "1 to 100 of 100") {
+	if some, _ := shown(Asked{Page: 2, Text: "TILL-29"}); !strings.Contains(some, "100 Pods, those") {
 		t.Errorf("those that are asked for: %s", some)
 	}
-	if some, _ := shown(Asked{Page: 1, Text: "err"}); !strings.Contains(some, "1 to 1 of 1") {
+	if some, _ := shown(Asked{Page: 1, Text: "err"}); !strings.Contains(some, "1 Pod, those") {
 		t.Errorf("those of a status: %s", some)
 	}
 	if none, _ := shown(Asked{Page: 1, Node: "n2"}); !strings.Contains(none, "No Pods here") {

@@ -255,12 +255,12 @@ func linkSays(n *Node, leader edge.NodeName) string {
 	case LinkUp:
 		return "reaches the cloud itself"
 	case LinkRelayed:
-		return fmt.Sprintf("own link down; reaches the cloud over the line of %s", n.RelayedBy)
+		return fmt.Sprintf("own link down; reaches the cloud over that of %s", n.RelayedBy)
 	case LinkDown:
 		if leader != "" {
-			return fmt.Sprintf("own link down; %s speaks for it", leader)
+			return fmt.Sprintf("own link down; %s reports for it", leader)
 		}
-		return "own link down, and nobody speaks for it"
+		return "own link down, and nobody reports for it"
 	case LinkSilent:
 		return "not heard here any more: dead, or cut off from this coordinator"
 	case LinkUnheard:
@@ -310,10 +310,10 @@ func headlines(s *Site) []Headline {
 	case s.Leader == "":
 		say(Warn, "No hub leads this pool at the moment.")
 	case len(down) > 0:
-		say(Warn, "%s no link to the cloud; %s speaks for %s.", have(down), s.Leader, them(down))
+		say(Warn, "%s no link to the cloud; %s reports for %s.", have(down), s.Leader, them(down))
 	}
 	if relayed := by[LinkRelayed]; len(relayed) > 0 {
-		say(Warn, "%s no link of %s own, and the cloud is reached over a neighbour's.", have(relayed), its(relayed))
+		say(Warn, "%s no link to the cloud of %s own; a neighbour's serves %s.", have(relayed), its(relayed), them(relayed))
 	}
 	if len(silent) > 0 && s.Heard > 0 {
 		say(Bad, "%s silent: dead, or cut off from this coordinator.", are(silent))
@@ -325,24 +325,17 @@ func headlines(s *Site) []Headline {
 		say(Warn, "%s not ready, as far as is known here.", are(unready))
 	}
 	if s.Troubled > 0 {
-		say(Bad, "%s not run as %s should.", count(s.Troubled, "Pod does", "Pods do"), map[bool]string{true: "it",
+		say(Bad, "%s not run as %s should.", edge.Count(s.Troubled, "Pod does", "Pods do"), map[bool]string{true: "it",
 			false: "they"}[s.Troubled == 1])
 	}
 	for _, m := range s.Missing {
 		say(Bad, "%s", m)
 	}
 	if len(all) == 0 {
-		say(Good, "All is well: %s, and each reaches the cloud.", count(len(s.Nodes), "node is here", "nodes are here"))
+		say(Good, "All is well: %s, and each reaches the cloud.", edge.Count(len(s.Nodes), "node is here", "nodes are here"))
 	}
 	slices.SortStableFunc(all, func(a, b Headline) int { return worse[b.Tone] - worse[a.Tone] })
 	return all
-}
-
-func count(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 // list names up to three of all.

@@ -36,11 +36,11 @@ func TestSee(t *testing.T) {
 		"all is well": {func(*Facts) {}, "n1=up n2=up n3=up",
 			[]Headline{{Good, "All is well: 3 nodes are here, and each reaches the cloud."}}},
 		"one has lost its link": {func(f *Facts) { f.Leases[1].Delegated = true }, "n1=up n2=down n3=up",
-			[]Headline{{Warn, "n2 has no link to the cloud; n1 speaks for it."}}},
+			[]Headline{{Warn, "n2 has no link to the cloud; n1 reports for it."}}},
 		"two have": {func(f *Facts) { f.Leases[1].Delegated, f.Leases[2].Delegated = true, true }, "n1=up n2=down n3=down",
-			[]Headline{{Warn, "n2 and n3 have no link to the cloud; n1 speaks for them."}}},
+			[]Headline{{Warn, "n2 and n3 have no link to the cloud; n1 reports for them."}}},
 		"a neighbour helps": {func(f *Facts) { f.Leases[1].RelayedBy = "n3" }, "n1=up n2=relayed n3=up",
-			[]Headline{{Warn, "n2 has no link of its own, and the cloud is reached over a neighbour's."}}},
+			[]Headline{{Warn, "n2 has no link to the cloud of its own; a neighbour's serves it."}}},
 		"the site is cut off": {
 			func(f *Facts) {
 				f.Leader = ""
@@ -66,7 +66,7 @@ func TestSee(t *testing.T) {
 				f.Leases[1].Delegated = true
 				f.Pods = []Pod{{Namespace: "shop", Name: "till", Status: "CrashLoopBackOff", Ready: "0/1", Node: "n2"}}
 			}, "n1=up n2=down n3=up",
-			[]Headline{{Bad, "1 Pod does not run as it should."}, {Warn, "n2 has no link to the cloud; n1 speaks for it."}},
+			[]Headline{{Bad, "1 Pod does not run as it should."}, {Warn, "n2 has no link to the cloud; n1 reports for it."}},
 		},
 		"something can't be read": {func(f *Facts) { f.Missing = []string{"Pods can't be read"} }, "n1=up n2=up n3=up",
 			[]Headline{{Bad, "Pods can't be read"}}},
@@ -107,8 +107,8 @@ func TestSeeCounts(t *testing.T) {
 	if s.Pods[0].Name != "z" || s.Pods[1].Name != "y" || s.Pods[2].Name != "b" || f.Pods[0].Name != "b" {
 		t.Errorf("not those with trouble first, or the facts have changed: %+v, %+v", s.Pods, f.Pods)
 	}
-	for name, want := range map[int]string{1: "own link down; n1 speaks for it",
-		2: "own link down; reaches the cloud over the line of n1"} {
+	for name, want := range map[int]string{1: "own link down; n1 reports for it",
+		2: "own link down; reaches the cloud over that of n1"} {
 		if got := s.Nodes[name].Says; got != want {
 			t.Errorf("%s: %q, want %q", s.Nodes[name].Name, got, want)
 		}
