@@ -323,7 +323,7 @@ func kubeadmNode(t *kit.T) {
 
 	n.offlineCycle(want)
 	before.containers = t.Node(name).Processes("httpd -f")
-	before.readySince, _ = n.ready()
+	before.at = time.Now()
 	n.reset(before)
 	n.goesStraight()
 	n.sameAsLeft(left)

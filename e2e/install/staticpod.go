@@ -50,7 +50,7 @@ func staticPodHub(t *kit.T) {
 	before.containers = t.Node(name).Processes("httpd -f")
 	n.settingsChange(join)
 	// The node may have been NotReady: to be without a hub for longer than kubelet's patience is like a dead link.
-	before.readySince, _ = n.ready()
+	before.at = time.Now()
 	n.reset(before)
 	t.Eventually(60*time.Second, "nothing of the Pod is left in the cloud or on the node", func() error {
 		if p, err := n.hubPod(); !apierrors.IsNotFound(err) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,8 +33,10 @@ type Chronicle struct {
 
 // NodeAt is a Node at the moment when the cloud's watch delivered it.
 type NodeAt struct {
-	At       time.Time
-	Ready    corev1.ConditionStatus
+	At    time.Time
+	Ready corev1.ConditionStatus
+	// Says is the reason and the message of its condition Ready.
+	Says     string
 	LinkDown corev1.ConditionStatus
 	Tainted  bool
 }
@@ -111,7 +114,7 @@ func (h *Chronicle) record(object any, gone bool) {
 		for _, c := range o.Status.Conditions {
 			switch c.Type {
 			case corev1.NodeReady:
-				n.Ready = c.Status
+				n.Ready, n.Says = c.Status, c.Reason+": "+c.Message
 			case edge.ConditionCloudLinkDown:
 				n.LinkDown = c.Status
 			}
@@ -169,10 +172,62 @@ func (h *Chronicle) NeverNotReady(name string, since time.Time) error {
 	defer h.mu.Unlock()
 	for _, n := range h.nodes[name] {
 		if n.At.After(since) && n.Ready != corev1.ConditionTrue {
-			return fmt.Errorf("%s was Ready=%s %.1fs after", name, n.Ready, n.At.Sub(since).Seconds())
+			return fmt.Errorf("%s was Ready=%s %.1fs after: %s", name, n.Ready, n.At.Sub(since).Seconds(), n.Says)
 		}
 	}
 	return nil
+}
+
+// startTakes is how long a kubelet that has just been started may say that it is not ready yet, on a busy machine.
+const startTakes = 15 * time.Second
+
+// startSays is what any kubelet may report in its first seconds, whatever is between it and the cloud: it reports as soon as it
+// has asked the container runtime once, and does not wait until it has seen its containers and its CSINode.
+var startSays = []string{
+	"container runtime status check may not have completed yet", "PLEG is not healthy: pleg has yet to be successful",
+	"CSINode is not yet initialized",
+}
+
+// ReadyButForStarts fails if a node was anything but Ready since then, except as its own kubelet reports right after a start. It
+// returns for how long that was.
+func (h *Chronicle) ReadyButForStarts(name string, since time.Time) (starting time.Duration, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var began time.Time
+	for _, n := range h.nodes[name] {
+		switch {
+		case !n.At.After(since):
+		case n.Ready == corev1.ConditionTrue && began.IsZero():
+		case n.Ready == corev1.ConditionTrue:
+			took := n.At.Sub(began)
+			if took > startTakes {
+				return starting, fmt.Errorf("%s was not Ready for %v after its kubelet's start", name, took)
+			}
+			starting, began = starting+took, time.Time{}
+		case !isStart(n.Says):
+			return starting, fmt.Errorf("%s was Ready=%s %.1fs after: %s", name, n.Ready, n.At.Sub(since).Seconds(), n.Says)
+		case began.IsZero():
+			began = n.At
+		}
+	}
+	if !began.IsZero() {
+		return starting, fmt.Errorf("%s is not Ready since %v: %s", name, began, h.nodes[name][len(h.nodes[name])-1].Says)
+	}
+	return starting, nil
+}
+
+// isStart reports whether what a condition Ready says is only what a kubelet says that has just been started.
+func isStart(says string) bool {
+	said, own := strings.CutPrefix(says, "KubeletNotReady: ")
+	if !own {
+		return false
+	}
+	for part := range strings.SplitSeq(strings.TrimSuffix(strings.TrimPrefix(said, "["), "]"), ", ") {
+		if !slices.Contains(startSays, part) {
+			return false
+		}
+	}
+	return true
 }
 
 // FirstNode returns when a node was first as wanted since then.

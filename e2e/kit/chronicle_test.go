@@ -2,6 +2,7 @@ package kit
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -41,6 +42,63 @@ func TestNeverNotReadySeesAMoment(t *testing.T) {
 	}
 	if err := h.NeverNotReady("n", time.Now()); err != nil {
 		t.Errorf("what was before counts: %v", err)
+	}
+}
+
+func TestReadyButForStartsKnowsAStart(t *testing.T) {
+	const own = "KubeletNotReady"
+	for name, c := range map[string]struct {
+		said string
+		ok   bool
+		back time.Duration // 0: never
+	}{
+		"its containers": {"PLEG is not healthy: pleg has yet to be successful", true, time.Second},
+		"its containers and CSINode": {
+			"[PLEG is not healthy: pleg has yet to be successful, CSINode is not yet initialized]", true, 2 * time.Second,
+		},
+		"the network besides": {
+			"[CSINode is not yet initialized, container runtime network not ready: no]", false, time.Second,
+		},
+		"the cloud refuses": {"failed to initialize CSINode: forbidden", false, time.Second},
+		"for too long":      {"CSINode is not yet initialized", false, time.Minute},
+		"for ever":          {"CSINode is not yet initialized", false, 0},
+		"nothing":           {"", false, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHistory()
+				h.record(node(corev1.ConditionUnknown), false)
+				start := time.Now()
+				say := func(status corev1.ConditionStatus, reason, message string) {
+					time.Sleep(time.Second)
+					n := node(status)
+					n.Status.Conditions[0].Reason, n.Status.Conditions[0].Message = reason, message
+					h.record(n, false)
+				}
+				say(corev1.ConditionTrue, "KubeletReady", "")
+				if took, err := h.ReadyButForStarts("n", start); err != nil || took != 0 {
+					t.Fatalf("a Ready node: %v, %v", took, err)
+				}
+				say(corev1.ConditionFalse, own, c.said)
+				if c.back > 0 {
+					time.Sleep(c.back - time.Second)
+					say(corev1.ConditionTrue, "KubeletReady", "")
+				}
+				took, err := h.ReadyButForStarts("n", start)
+				if (err == nil) != c.ok || c.ok && took != c.back {
+					t.Errorf("%v, %v", took, err)
+				}
+				if _, err := h.ReadyButForStarts("n", time.Now()); c.back > 0 && err != nil {
+					t.Errorf("what was before counts: %v", err)
+				}
+			})
+		})
+	}
+	h, start := newHistory(), time.Now()
+	h.record(node(corev1.ConditionUnknown), false) // the cloud gives it up
+	h.record(node(corev1.ConditionTrue), false)
+	if _, err := h.ReadyButForStarts("n", start); err == nil {
+		t.Error("a node that the cloud has given up is taken for one that starts")
 	}
 }
 
