@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -22,7 +23,8 @@ var formerScenarios = []kit.Scenario{{
 	Name: lab.Former + "-beside", Lab: formerLab(), Run: besideFormer,
 	Doc: "Hubs of v0.1.0 under the present chart, with its coordinator and with a pinned one of v0.1.0, are upgraded one " +
 		"after another, and one goes back. In each mixture a node is cut off: whoever leads, of whichever release, delegates " +
-		"it, and `kubectl` works on site. No Pod restarts, no node is NotReady, and every client's watch is exact.",
+		"it, and `kubectl` works on site. No Pod restarts, no node is NotReady, and every client's watch is exact. In the end " +
+		"a node dies, and the cloud notices it in time.",
 }}
 
 func formerLab() lab.Config {
@@ -81,12 +83,14 @@ func besideFormer(t *kit.T) {
 	m.lead(func(n string) bool { return n == back })
 	m.cut(m.other(false))
 	m.reportsWhatIsSo(back)
+	doomed := m.other(false)
 
 	t.Figure("changes", float64(t.End(changes)))
 	m.unharmed()
 	for _, a := range m.audiences {
 		a.Judge(t, m.expired)
 	}
+	m.dies(doomed)
 }
 
 // begin waits for a pool that works, and runs Pods in it.
@@ -313,4 +317,24 @@ func (m *mixture) kubectl(args ...string) (string, error) {
 		err = fmt.Errorf("kubectl %v: %w: %s", args, err, strings.TrimSpace(string(out)))
 	}
 	return string(out), err
+}
+
+// dies cuts a node's power and expects that the cloud notices it in Kubernetes' own time, and that nobody renews its Lease.
+func (m *mixture) dies(node string) {
+	leader := m.Pool.Settled(60 * time.Second)
+	m.Say("DEATH: %s (%s), %s (%s) leads, the coordinator is %s", node, m.release(node), leader, m.release(leader), m.coordinator)
+	killed := time.Now()
+	m.Must(m.Lab.Node(m.Ctx, lab.Kill, node, lab.All))
+	took := m.Eventually(2*m.Config.Timing.Grace, node+" is NotReady", func() error {
+		if m.Seen.Node(node).Ready == corev1.ConditionTrue {
+			return errors.New("it is Ready")
+		}
+		return nil
+	})
+	m.Figure("death_to_not_ready_s", took.Seconds())
+	onTheWay := killed.Add(m.Config.Timing.Lease / 4) // as old as a forwarder lets a heartbeat get
+	if late := m.Seen.Renewals(node, onTheWay); len(late) > 0 {
+		m.Fail("the Lease of %s, dead, was renewed %d times, last %.1fs after its death", node, len(late),
+			late[len(late)-1].Sub(killed).Seconds())
+	}
 }
