@@ -114,7 +114,7 @@ func (j *judge) authority(f Facts) {
 	k, c := f.Keys, f.Settings
 	const what = "authority"
 	switch {
-	case k.CA.Path == "" && c.ownCertificate() && k.Bootstrap.fine() && k.Bootstrap.Path != "":
+	case f.discovers():
 		if len(c.CACertHashes) == 0 {
 			j.add(Warn, what, "the cloud's authority is not known yet, and no hash is given to recognize it",
 				"give --discovery-token-ca-cert-hash; kubeadm token create --print-join-command prints it")

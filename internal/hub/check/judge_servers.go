@@ -26,9 +26,19 @@ func (j *judge) servers(f Facts, all []Server) {
 			j.add(OK, s.Name, why, "")
 			continue
 		}
+		if s.Problem == NoAuthority && f.Settings.BeforeStart && f.discovers() && len(f.Settings.CACertHashes) > 0 {
+			j.add(OK, s.Name, s.Address+" answers; yurthub verifies it by the authority that it discovers", "")
+			continue
+		}
 		why, do := explain(f, s)
 		j.add(worst, s.Name, why, do)
 	}
+}
+
+// discovers reports whether the cloud's authority is not known, and a hub finds it out with its token when it starts.
+func (f Facts) discovers() bool {
+	k := f.Keys
+	return k.CA.Path == "" && f.Settings.ownCertificate() && k.Bootstrap.fine() && k.Bootstrap.Path != ""
 }
 
 // explain says in plain words what keeps the node from using a server.

@@ -74,7 +74,6 @@ func TestNothingWrong(t *testing.T) {
 
 // TestJudge breaks one thing at a time.
 func TestJudge(t *testing.T) {
-	stopped := func(f *Facts) { f.Hub = Hub{Nobody: true}; f.Ports[0].Held = false; f.Ports[0].Holder = "" }
 	for _, tt := range []struct {
 		name  string
 		broke func(*Facts)
@@ -188,6 +187,15 @@ func TestJudge(t *testing.T) {
 			},
 			OK, "authority", "discovers",
 		},
+		{"cloud, before its authority is discovered", undiscovered, OK, "cloud", "answers"},
+		{"cloud, its authority never discovered", func(f *Facts) {
+			undiscovered(f)
+			f.Settings.BeforeStart = false
+		}, Fail, "cloud", "cannot be verified"},
+		{"cloud, no hash to discover its authority by", func(f *Facts) {
+			undiscovered(f)
+			f.Settings.CACertHashes = nil
+		}, Fail, "cloud", "cannot be verified"},
 		{"authority expired", func(f *Facts) { f.Keys.CAExpiry = noon }, Fail, "authority", "expired"},
 		{"other hash", func(f *Facts) { f.Keys.Pinned = false }, Fail, "authority", "sha256:aa"},
 
@@ -286,6 +294,15 @@ func TestJudge(t *testing.T) {
 			t.Errorf("no finding %s %s with %q in:\n%s", tt.level, tt.what, tt.say, table(t, Judge(f)))
 		})
 	}
+}
+
+func stopped(f *Facts) { f.Hub = Hub{Nobody: true}; f.Ports[0].Held = false; f.Ports[0].Holder = "" }
+
+// undiscovered is a node with nothing but a token: no hub has run, and the cloud can't be verified yet.
+func undiscovered(f *Facts) {
+	stopped(f)
+	f.Settings.BeforeStart, f.Keys.CA, f.Keys.Bootstrap = true, File{}, File{Path: "/token", Mode: 0o600}
+	f.Cloud[0].Problem, f.Cloud[0].Verified = NoAuthority, false
 }
 
 func fromStatus(text string) func(*Facts) {
