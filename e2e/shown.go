@@ -45,7 +45,6 @@ var exceptions = []exception{
 
 	// Pages that no scenario follows yet, but for commands above.
 	{"README.md", "", "", notYet},
-	{"docs/from-openyurt.md", "", "", notYet},
 	{"docs/identity.md", "", "", notYet},
 	{"docs/install-node.md", "", "", notYet},
 	{"docs/settings.md", "yurthub settings", "", notYet},

@@ -26,6 +26,7 @@ import (
 
 var openYurtScenarios = []kit.Scenario{{
 	Name: "beside-openyurt", Lab: withOpenYurt(kit.OnePool.AsInstalled()), Run: besideOpenYurt,
+	Pages: []kit.Reading{{Page: "docs/from-openyurt.md"}},
 	Doc: "On a cluster with OpenYurt 1.7 ours is installed beside it, takes its pools over and is removed again, by the " +
 		"steps of `docs/from-openyurt.md`. No workload is doubled, no Pod is restarted, and no two controllers fight over " +
 		"a write.",
@@ -43,27 +44,18 @@ const (
 	calmFor = 30 * time.Second
 	// settledFor is how long nothing changes before that: a new leader's first report comes some seconds after the rest.
 	settledFor = 10 * time.Second
-	// withoutWebhook is what a CRD's conversion becomes.
-	withoutWebhook = `{"spec":{"conversion":{"strategy":"None","webhook":null}}}`
 )
 
 // What docs/from-openyurt.md says, step by step.
 var (
-	// besideValues are for a yurt-manager with all of its controllers.
+	// besideValues are those of step 2, for a yurt-manager with all of its controllers.
 	besideValues = []string{
 		"--set=crds.nodepools=false,crds.yurtappsets=false",
 		"--set=controllers.nodepool=false,controllers.yurtappset=false,controllers.autonomy=false",
 	}
-	// movedValues are for a yurt-manager that has no pools and YurtAppSets.
-	movedValues = []string{"--set=yurtAppSets.namespaces={default}"}
 	// theirsBeside are yurt-manager's controllers then, theirsAfter when ours has the pools.
-	theirsBeside = "-nodelifecycle,-yurtnodeconversion,*"
-	theirsAfter  = "-nodelifecycle,-yurtnodeconversion,-nodepool,-yurtappset,-podbinding,*"
-	// freeCRDs makes the API server read what is stored without yurt-manager.
-	freeCRDs = [][]string{
-		{"patch", "crd", "nodepools.apps.openyurt.io", "--type=merge", "-p", withoutWebhook},
-		{"patch", "crd", "yurtappsets.apps.openyurt.io", "--type=merge", "-p", withoutWebhook},
-	}
+	theirsBeside      = "-nodelifecycle,-yurtnodeconversion,*"
+	theirsAfter       = "-nodelifecycle,-yurtnodeconversion,-nodepool,-yurtappset,-podbinding,*"
 	coordinatorOfPool = `apiVersion: apps.openyurt.io/v1alpha1
 kind: YurtCoordinator
 metadata: {name: p1}
@@ -79,7 +71,8 @@ func besideOpenYurt(t *kit.T) {
 	had := b.runs()
 
 	t.Say("installing ours beside it")
-	helm(t, "install", append([]string{"--wait", "--timeout=2m"}, besideValues...)...)
+	r := t.NewReader()
+	r.Read(fromOpenYurt("helm install"))
 	b.apply("coordinator.yaml", coordinatorOfPool)
 	b.ready()
 	b.keeps()
@@ -88,10 +81,9 @@ func besideOpenYurt(t *kit.T) {
 	coordinator := t.Pool.CoordinatorPod()
 
 	t.Say("moving the pools over")
+	r.Read(fromOpenYurt("kubectl get crd"))
 	b.restart(theirsAfter)
-	t.Kubectls(freeCRDs)
-	helm(t, "upgrade", append([]string{"--take-ownership", "--force-conflicts", "--wait", "--timeout=2m", "--reset-values"},
-		movedValues...)...)
+	r.Read(fromOpenYurt("kubectl patch crd", "helm upgrade --install"))
 	t.Eventually(time.Minute, "the workloads are ours", func() error {
 		for _, d := range b.workloads() {
 			if d.Labels["apps.openyurt.io/yurtappset"] == "" {
@@ -121,6 +113,17 @@ func besideOpenYurt(t *kit.T) {
 	b.nodesHave("again", "theirs")
 	b.same(had)
 	b.calm("OpenYurt alone")
+}
+
+// fromOpenYurt returns commands of docs/from-openyurt.md.
+func fromOpenYurt(begin ...string) kit.Reading {
+	return kit.Reading{
+		Page: "docs/from-openyurt.md", Only: begin, Instead: []string{"{shop,lights}", "{default}"},
+		Notes: []kit.Note{
+			{Begins: "helm ", Within: 3 * time.Minute},
+			{Begins: "kubectl get crd", Prints: `nodepools\.apps\.openyurt\.io +\[v1beta\d\]`},
+		},
+	}
 }
 
 // beside is a cluster with OpenYurt.
