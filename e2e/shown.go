@@ -26,8 +26,6 @@ var exceptions = []exception{
 	{"docs/identity.md", "yurthub --node-name", "", "is what `yurthub join` has systemd run, with the flags in a file"},
 	{"docs/offline.md", "head", "", "needs a machine with a TPM or systemd's own key"},
 	{"docs/offline.md", "systemctl edit", "", "is an editor"},
-	{"docs/upgrades.md", "chmod", "", "needs the files of a published release"},
-	{"docs/upgrades.md", "./yurthub", "", "needs the files of a published release; `fleet-upgrade` delivers from images"},
 	{"docs/kubectl-yurt.md", "make build", "", "makes the programs that all scenarios run"},
 	{"docs/releases.md", "base64", signedTest, "openssl verifies what we sign"},
 	{"docs/releases.md", "openssl", signedTest, "openssl verifies what we sign"},
@@ -49,7 +47,6 @@ var exceptions = []exception{
 	{"docs/install-node.md", "", "", notYet},
 	{"docs/settings.md", "yurthub settings", "", notYet},
 	{"docs/troubleshooting.md", "yurthub check", "", notYet},
-	{"docs/upgrades.md", "", "", notYet},
 }
 
 // notYet is the reason for pages that wait for a scenario.

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/e2e/kit"
@@ -24,10 +25,11 @@ import (
 
 var fleetScenarios = []kit.Scenario{{
 	Name: "fleet-upgrade", Lab: fleetLab(), Run: fleetUpgrade,
+	Pages: []kit.Reading{upgradeJoin, upgradeAsked, upgradeOver, upgradeStopped, upgradeFloor, upgradeByHand},
 	Doc: "The hubs of three pools, three nodes each, one of them a static Pod, are upgraded from the cloud, one after another. " +
 		"A node that is cut off is passed over and catches up. With the next release a hub does not start on one node: that " +
-		"node is back on the former one, no other node gets it, and the cloud says why. What nobody has signed is refused. No " +
-		"Pod restarts, and no node is NotReady.",
+		"node is back on the former one, no other node gets it, and the cloud says why. What nobody has signed is refused, and " +
+		"a release that somebody brings by hand is taken. No Pod restarts, and no node is NotReady.",
 }}
 
 func fleetLab() lab.Config {
@@ -37,17 +39,48 @@ func fleetLab() lab.Config {
 	return c
 }
 
+// What docs/upgrades.md shows, and when: the nodes join, the upgrade is asked for, it is over, and a node is to go back further.
+var (
+	upgradeJoin  = kit.Reading{Page: "docs/upgrades.md", Only: []string{"yurthub join"}}
+	upgradeAsked = kit.Reading{
+		Page: "docs/upgrades.md",
+		Only: []string{
+			"kubectl apply -f - <<END\napiVersion: apps.openyurt.io/v1alpha1\nkind: PoolSettings\nmetadata: {name: hubs}",
+		},
+		Instead: []string{
+			"v0.3.0", lab.ReleaseWell,
+			`{days: [Tuesday, Wednesday], start: "02:00", duration: 3h, timeZone: Europe/Berlin}`,
+			`{start: "00:00", duration: 24h}`,
+		},
+	}
+	upgradeOver = kit.Reading{
+		Page: "docs/upgrades.md", Only: []string{"kubectl wait", "kubectl get poolsettings"},
+		Notes: []kit.Note{{Begins: "kubectl get poolsettings", Prints: upgradedAll}},
+	}
+	upgradeStopped = kit.Reading{
+		Page: "docs/upgrades.md", Only: []string{"kubectl get pods"}, Notes: []kit.Note{{Prints: "yurthub-upgrade-" + faulty}},
+	}
+	upgradeFloor  = kit.Reading{Page: "docs/upgrades.md", Only: []string{"echo"}}
+	upgradeByHand = kit.Reading{
+		Page: "docs/upgrades.md", Only: []string{"chmod", "./yurthub"},
+		Instead: []string{"v0.3.0", lab.ReleaseFaulty, "linux-amd64", "linux-" + goruntime.GOARCH},
+	}
+)
+
+// upgradedAll is what the PoolSettings then says of its hubs, besides how many there are.
+const upgradedAll = "hubs run the version that is set for them"
+
 // Nodes that are special: the WAN link of one is cut, on one the next release does not start, and on one kubelet runs the hub.
 const cutOff, faulty, staticPod = "p3-n3", "p1-n2", "p2-n2"
 
-// fleet is a cluster whose hubs somebody upgrades.
+// fleet is a cluster whose hubs somebody upgrades, who reads our pages.
 type fleet struct {
-	*kit.T
+	*kit.Reader
 	nodes []*installed
 }
 
 func fleetUpgrade(t *kit.T) {
-	f := &fleet{T: t}
+	f := &fleet{Reader: t.NewReader()}
 	f.join()
 	pods := t.DeployWeb()
 	began := time.Now()
@@ -55,16 +88,17 @@ func fleetUpgrade(t *kit.T) {
 	t.Say("cutting the WAN link of %s, silently", cutOff)
 	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, cutOff, wire.Drop))
 	t.Node(cutOff).Delegated(began)
-	f.want(lab.ReleaseWell)
+	f.Read(upgradeAsked)
 	took := t.Eventually(8*time.Minute, "all hubs but that one are upgraded", func() error {
 		return f.says("Waiting", cutOff+" is cut off", 8)
 	})
 	t.Figure("fleet_upgrade_of_8_s", took.Seconds())
 	f.runs(lab.ReleaseWell, func(name string) bool { return name != cutOff })
 	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, cutOff))
-	took = t.Eventually(3*time.Minute, "it has caught up", func() error { return f.says("UpToDate", "All of the 9 hubs", 9) })
+	took = t.Eventually(3*time.Minute, "it has caught up", func() error { return f.says("UpToDate", upgradedAll, 9) })
 	t.Figure("fleet_catch_up_s", took.Seconds())
 	f.runs(lab.ReleaseWell, func(string) bool { return true })
+	f.Read(upgradeOver)
 	f.oneAtATime(began)
 
 	t.Say("the next release does not start on %s", faulty)
@@ -81,7 +115,13 @@ func fleetUpgrade(t *kit.T) {
 	f.node(faulty).mustSh(f.node(faulty).hub + " check --joined")
 	f.stays()
 	f.eventSays()
+	f.Read(upgradeStopped)
 	f.unsigned(faulty)
+	f.ReadBy(upgradeFloor, f.node(faulty).mustSh)
+	if floor := f.node(faulty).mustSh("cat /etc/yurthub/floor"); floor != "v0.2.0\n" {
+		t.Fail("the floor of %s is %q", faulty, floor)
+	}
+	f.byHand(f.node(faulty))
 	for _, n := range f.nodes {
 		t.Must(t.Seen.NeverNotReady(n.name, began))
 	}
@@ -99,11 +139,19 @@ func (f *fleet) join() {
 			n := straightNode(f.T, fmt.Sprintf("p%d-n%d", p, i))
 			public := filepath.Join(n.dir, "release.pub")
 			f.Must(os.WriteFile(public, key, 0o600))
-			join := fmt.Sprintf("%[1]s join --binary=%[1]s --nodepool-name=p%[2]d --release-key=%[3]s", n.hub, p, public)
-			if n.name == staticPod {
-				join += " --static-pod=" + lab.HubImage()
+			join := upgradeJoin
+			join.Instead = []string{
+				"yurthub join", fmt.Sprintf("%[1]s join --binary=%[1]s", n.hub), "POOL", fmt.Sprintf("p%d", p),
+				"release.pub", public,
 			}
-			f.Say("%s", strings.TrimSpace(n.mustSh(join)))
+			f.ReadBy(join, func(command string) string {
+				if n.name == staticPod {
+					command += " --static-pod=" + lab.HubImage()
+				}
+				said := n.mustSh(command)
+				f.Say("%s", strings.TrimSpace(said))
+				return said
+			})
 			n.adopt()
 			f.nodes = append(f.nodes, n)
 		}
@@ -129,16 +177,16 @@ func (f *fleet) node(name string) *installed {
 // want says to which version all pools are to be.
 func (f *fleet) want(version string) {
 	f.Say("the PoolSettings says %s", version)
-	content := fmt.Sprintf(`{"apiVersion":%q,"kind":"PoolSettings","metadata":{"name":"fleet"},`+
+	content := fmt.Sprintf(`{"apiVersion":%q,"kind":"PoolSettings","metadata":{"name":"hubs"},`+
 		`"spec":{"nodepoolSelector":{},"upgrade":{"version":%q}}}`, lab.PoolSettings.GroupVersion(), version)
-	_, err := f.Cloud.Objects.Resource(lab.PoolSettings).Patch(f.Ctx, "fleet", types.ApplyPatchType, []byte(content),
-		metav1.PatchOptions{FieldManager: "somebody"})
+	_, err := f.Cloud.Objects.Resource(lab.PoolSettings).Patch(f.Ctx, "hubs", types.ApplyPatchType, []byte(content),
+		metav1.PatchOptions{FieldManager: "somebody", Force: ptr.To(true)})
 	f.Must(err)
 }
 
 // says fails unless the PoolSettings says this of its hubs, with so many upgraded; fewer than none is any.
 func (f *fleet) says(reason, text string, upgraded int) error {
-	o, err := f.Cloud.Objects.Resource(lab.PoolSettings).Get(f.Ctx, "fleet", metav1.GetOptions{})
+	o, err := f.Cloud.Objects.Resource(lab.PoolSettings).Get(f.Ctx, "hubs", metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
@@ -245,6 +293,18 @@ func (f *fleet) eventSays() {
 			err = fmt.Errorf("there is none among %d", len(events.Items))
 		}
 		return err
+	})
+}
+
+// byHand mends a node and brings it the release that it has gone back from, from the files of the release's page.
+func (f *fleet) byHand(n *installed) {
+	n.mustSh("rm " + lab.FaultFile)
+	dir := filepath.Join(n.dir, "release")
+	f.Must(os.Mkdir(dir, 0o700))
+	f.Must(f.Lab.ReleaseFiles(lab.ReleaseFaulty, dir))
+	f.ReadBy(upgradeByHand, func(command string) string { return n.lasts(3*time.Minute, "cd "+dir+"; "+command) })
+	f.Eventually(30*time.Second, n.name+" is of the release that was brought by hand", func() error {
+		return f.version(n.name, lab.ReleaseFaulty)
 	})
 }
 

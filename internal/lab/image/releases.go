@@ -42,7 +42,8 @@ type ReleasesConfig struct {
 // Releases are images of yurthub, signed as a release is.
 type Releases struct {
 	Archive
-	// Key is the file with the public key.
+	// Key is the file with the public key. Beside it, a directory of each version's name has the list of its programs and the
+	// list's signature, as a release page has them.
 	Key string
 }
 
@@ -50,7 +51,7 @@ type Releases struct {
 func EnsureReleases(ctx context.Context, config ReleasesConfig) (Releases, error) {
 	versions := slices.Sorted(maps.Keys(config.Programs))
 	contents := map[string][]byte{}
-	key := []string{recipe, runtime.GOARCH}
+	key, files := []string{recipe, runtime.GOARCH, "lists"}, []string{releasesName, releaseKey}
 	for _, v := range versions {
 		content, err := os.ReadFile(config.Programs[v])
 		if err != nil {
@@ -58,10 +59,11 @@ func EnsureReleases(ctx context.Context, config ReleasesConfig) (Releases, error
 		}
 		contents[v] = content
 		key = append(key, v, string(content))
+		files = append(files, filepath.Join(v, signed.SumsFile), filepath.Join(v, signed.SignatureFile))
 	}
 	store := artifact.Store{Dir: config.CacheDir, Clock: config.Clock, Waiting: config.Waiting}
 	e, err := store.Get(ctx, artifact.Spec{
-		Name: "releases", Key: artifact.Key(key...), Files: []string{releasesName, releaseKey},
+		Name: "releases", Key: artifact.Key(key...), Files: files,
 		Build: func(_ context.Context, dir, _ string) error { return makeReleases(dir, versions, contents) },
 	})
 	if err != nil {
@@ -79,7 +81,16 @@ func EnsureReleases(ctx context.Context, config ReleasesConfig) (Releases, error
 
 func releaseImage(version string) string { return SystemRegistry + "/yurthub:" + version }
 
-// makeReleases writes the archive and the public key.
+// writeList writes a release's list and its signature.
+func writeList(dir, sums, signature string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	return errors.Join(os.WriteFile(filepath.Join(dir, signed.SumsFile), []byte(sums), 0o600),
+		os.WriteFile(filepath.Join(dir, signed.SignatureFile), []byte(signature), 0o600))
+}
+
+// makeReleases writes the archive, the lists and the public key.
 func makeReleases(dir string, versions []string, contents map[string][]byte) error {
 	key, err := signed.GenerateKey()
 	if err != nil {
@@ -97,6 +108,9 @@ func makeReleases(dir string, versions []string, contents map[string][]byte) err
 		}.String()
 		signature, err := signed.Sign(key, []byte(sums))
 		if err != nil {
+			return err
+		}
+		if err := writeList(filepath.Join(dir, v), sums, string(signature)); err != nil {
 			return err
 		}
 		program := oci.Program{Name: "yurthub", Content: contents[v], Platform: platform(), Version: v, Uncompressed: true}
