@@ -292,8 +292,13 @@ func (n *installed) joinCommand(flags string) string {
 
 // reset removes the hub and expects that nothing of it is left.
 func (n *installed) reset(before stillness) {
+	n.resets(before, func() string { return n.mustSh(n.hub + " reset") })
+}
+
+// resets is reset by a command that does it, and returns what it said.
+func (n *installed) resets(before stillness, command func() string) {
 	n.Say("reset")
-	n.Say("%s", strings.TrimSpace(n.mustSh(n.hub+" reset")))
+	n.Say("%s", strings.TrimSpace(command()))
 	n.beats("kubelet goes straight to the cloud again")
 	n.undisturbed("reset", before)
 	if after := n.files(); after != before.files {

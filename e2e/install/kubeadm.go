@@ -29,10 +29,12 @@ import (
 var kubeadmScenarios = []kit.Scenario{
 	{
 		Name: "kubeadm-node", Lab: kit.OnePool.AsInstalled(), Run: kubeadmNode,
+		Pages: []kit.Reading{nodeJoinPage, nodeCheckPage, troublePage, identityPage, settingsPage, nodeResetPage, tokenJoinPage},
 		Doc: "A machine with an empty disk becomes a node by `kubeadm join`, gets a hub by `yurthub join`, is " +
 			"power-cycled while cut off, and is reset. `logs`, `exec` and `top` work at the coordinator, connected and " +
 			"cut off, although kubelet signed its own certificate. After the reset its files are as kubeadm left them, to " +
-			"the byte. Then all of it again with the hub as a static Pod.",
+			"the byte. Then all of it again with the hub as a static Pod, and a join with a token. The commands are those of " +
+			"`docs/install-node.md`.",
 	},
 	{
 		Name: "kubeadm-days", Lab: kubeadmShort, Run: kubeadmDays,
@@ -241,6 +243,54 @@ func (n *installed) lasts(within time.Duration, commands string) string {
 	}
 }
 
+// typed runs a command of a page on the node, as root there types it.
+func (n *installed) typed(command string) string {
+	return n.lasts(4*time.Minute, "cd "+n.dir+"; export PATH=/usr/local/bin:$PATH; "+command)
+}
+
+// What pages show about a node that kubeadm has joined, and about its hub.
+var (
+	nodeJoinPage  = kit.Reading{Page: "docs/install-node.md", Only: []string{"yurthub join --nodepool-name POOL"}}
+	nodeCheckPage = kit.Reading{
+		Page: "docs/install-node.md", Only: []string{"yurthub check"}, Notes: []kit.Note{{Prints: "(?m)^ok "}},
+	}
+	troublePage  = kit.Reading{Page: "docs/troubleshooting.md", Only: []string{"yurthub check"}}
+	identityPage = kit.Reading{
+		Page: "docs/identity.md", Only: []string{"curl"}, Notes: []kit.Note{{Prints: `"client": \{\s+"notBefore"`}},
+	}
+	settingsPage  = kit.Reading{Page: "docs/settings.md", Only: []string{"yurthub settings"}}
+	nodeResetPage = kit.Reading{Page: "docs/install-node.md", Only: []string{"yurthub reset"}}
+	tokenJoinPage = kit.Reading{Page: "docs/install-node.md", Only: []string{"yurthub join --server-addr"}}
+)
+
+// joinsWithToken makes the node one that has never joined, with a kubelet as from an image, and joins it as the page says.
+func (n *installed) joinsWithToken(r *kit.Reader) {
+	n.Say("join, with a token")
+	n.mustSh("systemctl stop kubelet.service; rm -f /etc/kubernetes/*.conf /var/lib/kubelet/pki/kubelet-client*")
+	n.Must(n.Cloud.CoreV1().Nodes().Delete(n.Ctx, n.name, metav1.DeleteOptions{}))
+	words := strings.Fields(kubeadm(n.T, "token", "create", "--print-join-command"))
+	after := func(flag string) string {
+		i := slices.Index(words, flag)
+		if i < 0 || i+1 >= len(words) {
+			n.Fail("kubeadm prints %q: there is no %s", words, flag)
+		}
+		return words[i+1]
+	}
+	file := filepath.Join(n.dir, "token")
+	n.Must(os.WriteFile(file, []byte(after("--token")), 0o600))
+	page := tokenJoinPage
+	page.Instead = []string{
+		"API-SERVER:6443", after("join"), "TOKEN-FILE", file, "sha256:…", after("--discovery-token-ca-cert-hash"),
+	}
+	r.ReadBy(page, n.typed)
+	r.RunSoon("kubectl label node "+n.name+" "+edge.LabelNodePool+"=p1", time.Minute) // kubelet registers the Node now
+	n.beats("kubelet goes through the hub")
+	n.goesByHub()
+	if _, err := os.Stat(file); err != nil {
+		n.Fail("the administrator's own file with the token is gone: %w", err)
+	}
+}
+
 // goesStraight expects kubelet to run as kubeadm's drop-in says, and no hub.
 func (n *installed) goesStraight() {
 	argv := strings.Join(n.program("kubelet"), " ")
@@ -311,12 +361,21 @@ func kubeadmNode(t *kit.T) {
 
 	t.Say("join")
 	start := time.Now()
-	t.Say("%s", strings.TrimSpace(n.mustSh(n.hub+" join --nodepool-name=p1")))
+	r := t.NewReader()
+	r.Words = append(r.Words, "POOL", "p1")
+	r.ReadBy(nodeJoinPage, n.typed)
 	t.Figure("node_join_s", time.Since(start).Seconds())
 	n.beats("kubelet goes through the hub")
 	n.adopt()
 	n.undisturbed("joined", before)
 	n.goesByHub()
+	r.ReadBy(nodeCheckPage, n.typed)
+	r.ReadBy(troublePage, n.typed)
+	r.ReadBy(identityPage, n.typed)
+	r.ReadBy(settingsPage, n.typed)
+	if said := n.mustSh("cat " + n.dir + "/config.yaml"); !strings.Contains(said, "nodepoolName: p1\n") {
+		t.Fail("yurthub settings prints %s", said)
+	}
 	t.Pool.Settled(60 * time.Second)
 	n.onSite("with the cloud connected")
 	n.verifiable()
@@ -324,7 +383,10 @@ func kubeadmNode(t *kit.T) {
 	n.offlineCycle(want)
 	before.containers = t.Node(name).Processes("httpd -f")
 	before.at = time.Now()
-	n.reset(before)
+	n.resets(before, func() string {
+		r.ReadBy(nodeResetPage, n.typed)
+		return ""
+	})
 	n.goesStraight()
 	n.sameAsLeft(left)
 
@@ -339,6 +401,7 @@ func kubeadmNode(t *kit.T) {
 	n.reset(before)
 	n.goesStraight()
 	n.sameAsLeft(left)
+	n.joinsWithToken(r)
 }
 
 // signsItself expects kubelet to serve with a certificate that it has signed itself, as kubeadm's do.
