@@ -29,8 +29,8 @@ func TestEveryCommandIsRun(t *testing.T) {
 		}
 	}
 	t.Logf("%d commands of pages: %d are run, %d have a reason why not", len(all), run, excused)
-	if run < 145 { // it may grow, and not shrink
-		t.Errorf("of %d commands %d are run, want 145 at least", len(all), run)
+	if run < 175 { // it may grow, and not shrink
+		t.Errorf("of %d commands %d are run, want 175 at least", len(all), run)
 	}
 }
 
@@ -48,6 +48,9 @@ func TestNothingIsSaidOfCommandsThatAreGone(t *testing.T) {
 		}
 	}
 	for _, e := range exceptions {
+		if e.begins == "" {
+			t.Errorf("%s: a reason is for single commands, not for a page: %s", e.page, e.reason)
+		}
 		if !slices.ContainsFunc(all, func(s pages.Step) bool { return s.Page == e.page && strings.HasPrefix(s.Text, e.begins) }) {
 			t.Errorf("%s has no command that begins with %q", e.page, e.begins)
 		}

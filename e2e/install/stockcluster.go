@@ -188,6 +188,8 @@ type stockCluster struct {
 	edge  []*installed
 	// join is the command that kubeadm init has printed.
 	join string
+	// reader is who follows our README.
+	reader *kit.Reader
 }
 
 // makeStockCluster has kubeadm make a cluster, as its documentation says.
@@ -292,16 +294,26 @@ func (c *stockCluster) addDNS(t *kit.T) {
 	}
 }
 
+// What the README says of installing: in the cloud, and on each node.
+var (
+	readmeCloud = kit.Reading{
+		Page: "README.md", Only: []string{"kubectl label node", "helm install", "kubectl apply -f examples/pool.yaml"},
+		Notes: []kit.Note{
+			{Begins: "helm install", Within: 3 * time.Minute},
+			{Begins: "kubectl apply", Soon: true}, // the chart's kinds are served soon
+		},
+	}
+	readmeNode = kit.Reading{
+		Page: "README.md", Only: []string{"yurthub join"}, Notes: []kit.Note{{Prints: "kube-proxy goes through yurthub"}},
+	}
+)
+
 // install follows our README, with its own commands and the example that it applies.
 func (c *stockCluster) install(t *kit.T) {
-	kubectlCloud(t, append(append([]string{"label", "node"}, t.Pool.Nodes()...), edge.LabelNodePool+"=p1")...)
-	cmd, err := t.Lab.Helm(t.Ctx, "install")
-	t.Must(err)
-	t.Runs(cmd)
-	pool, err := os.ReadFile(filepath.Join(t.Config.Chart, "..", "..", "..", "examples", "pool.yaml"))
-	t.Must(err)
-	path := manifests(t, "pool.yaml", strings.ReplaceAll(string(pool), "hangzhou", "p1"))
-	t.Eventually(30*time.Second, "the chart's kinds are served", func() error { return tryKubectl(t, "apply", "-f", path) })
+	c.reader = t.NewReader()
+	c.reader.Words = append(c.reader.Words, "shop-1", "p1-n1", "shop-2", "p1-n2", "shop-3", "p1-n3", "hangzhou", "p1")
+	c.reader.Example("pool.yaml", "hangzhou", "p1")
+	c.reader.Read(readmeCloud)
 	start := time.Now()
 	kubectlCloud(t, "wait", "--for=condition=Ready", "yurtcoordinator/p1", "--timeout=3m")
 	t.Figure("coordinator_ready_s", time.Since(start).Seconds())
