@@ -60,6 +60,10 @@ remove | 0)
 esac
 `
 	afterInstallation = `#!/bin/sh
+case "$1" in
+configure | 1 | 2) ;;
+*) exit 0 ;; # dpkg: a removal or an upgrade was refused, and nothing has changed
+esac
 if [ -d /run/systemd/system ] && grep -qs '^ExecStart=/usr/bin/yurthub ' /etc/systemd/system/yurthub.service; then
     systemctl try-restart yurthub.service
 fi

@@ -300,8 +300,28 @@ func TestScriptsOfPackages(t *testing.T) {
 			t.Errorf("%s of a hub that kubelet uses: %v", arg, err)
 		}
 	}
-	if out, err := exec.CommandContext(t.Context(), "sh", "-n", "-c", afterInstallation).CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, out)
+
+	// A removal that is refused ends in the same script, with abort-remove: the hub was not touched, and runs on.
+	unit, told := filepath.Join(dir, "yurthub.service"), filepath.Join(dir, "told")
+	script = strings.NewReplacer("/run/systemd/system", dir, "/etc/systemd/system/yurthub.service", unit).Replace(afterInstallation)
+	script = "systemctl() { echo \"$@\" >" + told + "; }\n" + script
+	for _, test := range []struct {
+		arg, program string
+		want         bool
+	}{
+		{"configure", "/usr/bin/yurthub", true}, {"1", "/usr/bin/yurthub", true}, {"2", "/usr/bin/yurthub", true},
+		{"configure", "/usr/local/bin/yurthub", false},
+		{"abort-remove", "/usr/bin/yurthub", false}, {"abort-upgrade", "/usr/bin/yurthub", false},
+	} {
+		if err := os.WriteFile(unit, []byte("[Service]\nExecStart="+test.program+" --config=x\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_ = os.Remove(told)
+		out, err := exec.CommandContext(t.Context(), "sh", "-c", script, "postinst", test.arg).CombinedOutput()
+		said, _ := os.ReadFile(told)
+		if want := "try-restart yurthub.service\n"; err != nil || (string(said) == want) != test.want {
+			t.Errorf("%s of a package beside %s: %v: %s; systemctl is told %q", test.arg, test.program, err, out, said)
+		}
 	}
 }
 
