@@ -338,7 +338,7 @@ var law = []struct {
 		"a theme knows no other: what two need is in the kit"},
 	{"e2e/install", []string{
 		"apis/apps/v1alpha1", "e2e/kit", "internal/edge", "internal/lab", "internal/lab/connect", "internal/lab/load",
-		"internal/lab/wire",
+		"internal/lab/wire", "internal/pages", "internal/version",
 	},
 		"a theme knows no other: what two need is in the kit"},
 	{"e2e/cloud", []string{

@@ -20,9 +20,8 @@ type exception struct {
 // exceptions are the commands of pages that no scenario runs.
 var exceptions = []exception{
 	{"README.md", "make lab", "", "builds `yurtlab` and starts `yurtlab up`, which `pages-lab` does"},
-	{"README.md", "make push", "", "pushes to a registry of yours; the lab packs the same chart and has the images on its nodes"},
 	{"docs/install.md", "make images", "", "builds what `make push` pushes"},
-	{"docs/install.md", "make push", "", "pushes to a registry of yours"},
+	{"docs/install.md", "make push", "", "is the README's, which `release` runs"},
 	{"docs/identity.md", "yurthub --node-name", "", "is what `yurthub join` has systemd run, with the flags in a file"},
 	{"docs/offline.md", "head", "", "needs a machine with a TPM or systemd's own key"},
 	{"docs/offline.md", "systemctl edit", "", "is an editor"},
@@ -30,10 +29,6 @@ var exceptions = []exception{
 	{"docs/releases.md", "base64", signedTest, "openssl verifies what we sign"},
 	{"docs/releases.md", "openssl", signedTest, "openssl verifies what we sign"},
 	{"docs/releases.md", "sha256sum", signedTest, "sha256sum finds what is listed"},
-	{"docs/releases.md", "yurthub join", "", notYet},
-	{"docs/releases.md", "kubectl krew", "", "needs krew; tried by hand, with a local archive"},
-	{"docs/releases.md", "cosign", "", "takes minutes to build cosign; tried by hand"},
-	{"docs/releases.md", "RELEASE_KEY=", "", "takes the key of releases, and pushes"},
 	{"docs/lab.md", "yurtlab up --kubernetes", "", "builds another Kubernetes"},
 	{"docs/lab.md", "yurtlab skew", "", "builds other versions of Kubernetes, and takes hours"},
 	{"docs/benchmarks.md", "make bench", "", "takes an hour and a quiet machine"},
@@ -41,9 +36,6 @@ var exceptions = []exception{
 	{"docs/benchmarks.md", "go test", "", "takes a quiet machine"},
 	{"docs/wan-cost.md", "yurtlab bench", "", "takes up to an hour and a quiet machine"},
 }
-
-// notYet is the reason for a command that waits for a scenario.
-const notYet = "waits for a scenario that follows the page"
 
 // signedTest runs the commands of docs/releases.md that verify a release.
 const signedTest = "hack/release/main_test.go TestThePageVerifies"

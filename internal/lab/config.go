@@ -85,6 +85,8 @@ type Config struct {
 	// Former adds programs of our release before the present one, and begins with its hubs: see Client.RunHub. They are built
 	// from the repository's history, and only for a lab that asks for them.
 	Former bool `json:"former,omitempty"`
+	// Supply adds a registry, cosign and krew: see Client.Programs. They are built only for a lab that asks for them.
+	Supply bool `json:"supply,omitempty"`
 	// NoCoordinator starts the hubs with --enable-coordinator=false, and no coordinator.
 	NoCoordinator bool `json:"noCoordinator,omitempty"`
 	// Coordinators is how many coordinators each pool has, up to three: on its first nodes, a slot each. 0 means one.

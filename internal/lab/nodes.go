@@ -342,6 +342,7 @@ func (n node) containerdConfig() string {
 	return strings.NewReplacer(
 		"$SNAPSHOTTER", n.snapshotter, "$NO_CGROUPS", strconv.FormatBool(n.cfg.NoCgroups),
 		"$CNI_BIN", n.bins.CNIDir, "$CNI_CONF", n.networkDir(), "$RUNC", n.runc(),
+		"$REGISTRIES", n.file(registriesDir),
 	).Replace(`version = 4
 disabled_plugins = [
   'io.containerd.nri.v1.nri', 'io.containerd.tracing.processor.v1.otlp', 'io.containerd.internal.v1.tracing',
@@ -353,6 +354,8 @@ disabled_plugins = [
   disable_snapshot_annotations = true
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = 'registry.local/pause:1'
+[plugins.'io.containerd.cri.v1.images'.registry]
+  config_path = '$REGISTRIES'
 [plugins.'io.containerd.cri.v1.runtime']
   enable_selinux = false
   restrict_oom_score_adj = true

@@ -17,7 +17,7 @@ import (
 
 // printable are the sets whose programs others use as well; the other sets need system packages.
 var printable = []string{build.SetKubernetes, build.SetPrograms, build.SetHelm, build.SetOlder, build.SetCaddy,
-	build.SetPrometheus}
+	build.SetPrometheus, build.SetSupply}
 
 func buildCommand() *cobra.Command {
 	kubelet, set, w := "", "", wanted{}

@@ -42,6 +42,8 @@ type wanted struct {
 	releases bool
 	// former adds the release before the present one.
 	former bool
+	// supply adds a registry, cosign and krew.
+	supply bool
 	// bare adds images of what kubeadm looks for, and of flannel.
 	bare bool
 	// kubernetes and kubeletVersion are minor versions of Kubernetes; empty means ours, and the cloud's.
@@ -70,7 +72,7 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 	containers := p.kubelet == lab.Real
 	progress := newProgress(out)
 	err = build.EnsurePackages(ctx, build.PackagesConfig{
-		Real: containers, Unprivileged: os.Geteuid() != 0, Log: filepath.Join(cache, "packages.log"),
+		Real: containers, Unprivileged: os.Geteuid() != 0, Supply: w.supply, Log: filepath.Join(cache, "packages.log"),
 		Progress: progress.show,
 	})
 	if err != nil {
@@ -80,6 +82,7 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 		ModuleRoot: root, CacheDir: cache, Real: containers, CoreDNS: w.coreDNS || w.bare, Helm: w.helm || w.installed,
 		KubectlOlder: w.kubectlOlder, OpenYurt: w.openYurt, Kubernetes: w.kubernetes, KubeletVersion: w.kubeletVersion,
 		Flannel: w.bare, Race: w.race, Releases: w.releases, Former: w.former, Prometheus: w.prometheus,
+		Supply:   w.supply,
 		Progress: progress.show,
 	})
 	if err != nil {

@@ -1,13 +1,13 @@
 // Package build builds every program that a lab runs: Kubernetes, etcd and our own from our go.mod; containerd, runc,
-// the CNI plugins, CoreDNS, Helm, OpenYurt, flannel, Caddy and Prometheus from their own modules, at the versions pinned in
-// plan.go; an older kubectl and other versions of Kubernetes from nested modules of ours; and the release before the present one
-// from the repository's history. It builds them once and keeps them under a key of all their inputs, so that the next lab finds
-// them in a fraction of a second.
+// the CNI plugins, CoreDNS, Helm, OpenYurt, flannel, Caddy, Prometheus, and a registry with cosign and krew from their own
+// modules, at the versions pinned in plan.go; an older kubectl and other versions of Kubernetes from nested modules of ours; and
+// the release before the present one from the repository's history. It builds them once and keeps them under a key of all their
+// inputs, so that the next lab finds them in a fraction of a second.
 //
 // Sets are cached separately because they change separately: "kubernetes" with go.mod, "containers", "coredns", "helm",
-// "openyurt", "caddy" and "prometheus" with the pins, "kubectl-older" and the like of "kubernetes1.34" with their modules,
-// "former" with the commit that is pinned, "programs" with our source. A new build of a set starts from the binaries of the last
-// one, so that the Go tool links only what changed.
+// "openyurt", "caddy", "prometheus" and "supply" with the pins, "kubectl-older" and the like of "kubernetes1.34" with their
+// modules, "former" with the commit that is pinned, "programs" with our source. A new build of a set starts from the binaries of
+// the last one, so that the Go tool links only what changed.
 //
 // One alternative was to use programs found in PATH: then the lab's findings would depend on what the machine has.
 // Another was to download releases: they do not exist for every architecture, and can change without a trace in go.sum.
@@ -49,6 +49,7 @@ const (
 	StageCaddy      Stage = "Caddy"
 	StagePrometheus Stage = "Prometheus"
 	StageFormer     Stage = "former release"
+	StageSupply     Stage = "supply"
 	StagePrograms   Stage = "programs"
 )
 
@@ -63,6 +64,7 @@ const (
 	SetFlannel    = "flannel"
 	SetCaddy      = "caddy"
 	SetPrometheus = "prometheus"
+	SetSupply     = "supply"
 	SetPrograms   = "programs"
 	SetReleases   = "releases"
 	SetFormer     = "former"
@@ -71,7 +73,7 @@ const (
 // Sets returns the names of all sets.
 func Sets() []string {
 	return []string{
-		SetKubernetes, SetContainers, SetCoreDNS, SetHelm, SetOlder, SetOpenYurt, SetFlannel, SetCaddy, SetPrometheus,
+		SetKubernetes, SetContainers, SetCoreDNS, SetHelm, SetOlder, SetOpenYurt, SetFlannel, SetCaddy, SetPrometheus, SetSupply,
 		SetFormer, SetReleases, SetPrograms,
 	}
 }
@@ -118,6 +120,9 @@ type Config struct {
 
 	// Prometheus also builds Prometheus and promtool.
 	Prometheus bool
+
+	// Supply also builds what a release goes through on its way: a registry, cosign and krew.
+	Supply bool
 
 	// Releases also builds the next releases of yurthub.
 	Releases bool
@@ -173,6 +178,9 @@ type Binaries struct {
 
 	// Prometheus and Promtool are empty unless Config.Prometheus was set.
 	Prometheus, Promtool string
+
+	// Registry, Cosign and Krew are empty unless Config.Supply was set.
+	Registry, Cosign, Krew string
 
 	// YurtHubWell and YurtHubFaulty are of ReleaseWell and ReleaseFaulty; empty unless Config.Releases was set.
 	YurtHubWell, YurtHubFaulty string
@@ -312,8 +320,8 @@ func (b *builder) inputs(ctx context.Context, root string, config Config) (input
 	in := inputs{module: path, goMod: string(goMod), real: config.Real, race: config.Race,
 		coredns: config.CoreDNS, helm: config.Helm, kubectlOlder: config.KubectlOlder, openYurt: config.OpenYurt,
 		flannel: config.Flannel, caddy: config.Caddy, prometheus: config.Prometheus, releases: config.Releases,
-		former: config.Former,
-		only:   config.Only}
+		supply: config.Supply, former: config.Former,
+		only: config.Only}
 	wanted := map[string]*string{kubernetesModule: &in.versions.kubernetes, etcdModule: &in.versions.etcd}
 	for module, version := range wanted {
 		if *version = required[module]; *version == "" {
@@ -461,6 +469,9 @@ func (b *Binaries) fill(e *artifact.Entry, files []string) {
 		"former/yurthub":              &b.Former.YurtHub,
 		"former/yurt-coordinator":     &b.Former.YurtCoordinator,
 		"former/kubectl-yurt":         &b.Former.KubectlYurt,
+		"bin/registry":                &b.Registry,
+		"bin/cosign":                  &b.Cosign,
+		"bin/krew":                    &b.Krew,
 	}
 	for _, file := range files {
 		if at, ok := named[file]; ok {

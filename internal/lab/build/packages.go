@@ -23,6 +23,9 @@ type PackagesConfig struct {
 	// Unprivileged requires what real containers without root need: newuidmap.
 	Unprivileged bool
 
+	// Supply requires what a release's packages are installed with: rpm. dpkg is there where packages can be installed.
+	Supply bool
+
 	// Log is the file to which apt-get's output is appended.
 	Log string
 
@@ -38,7 +41,7 @@ type need struct {
 }
 
 // needs lists what a lab requires of the machine.
-func needs(containers, unprivileged bool) []need {
+func needs(containers, unprivileged, supply bool) []need {
 	list := []need{
 		{"nsenter", "util-linux", program("nsenter")},
 		{"iptables, for kube-proxy, kubelet and the CNI plugins", "iptables", program("iptables")},
@@ -55,6 +58,9 @@ func needs(containers, unprivileged bool) []need {
 	}
 	if containers && unprivileged {
 		list = append(list, need{"newuidmap, for containers without root", "uidmap", program("newuidmap")})
+	}
+	if supply {
+		list = append(list, need{"rpm, to install a release's package", "rpm", program("rpm")})
 	}
 	return list
 }
@@ -186,7 +192,7 @@ func EnsurePackages(ctx context.Context, config PackagesConfig) error {
 }
 
 func lacking(config PackagesConfig) []need {
-	return slices.DeleteFunc(needs(config.Real, config.Unprivileged), func(n need) bool { return n.present() })
+	return slices.DeleteFunc(needs(config.Real, config.Unprivileged, config.Supply), func(n need) bool { return n.present() })
 }
 
 // aptTimeout ends an apt-get that hangs in a download. The lab's packages are 60 MB at most.

@@ -11,7 +11,7 @@ import (
 )
 
 func TestDecide(t *testing.T) {
-	all := needs(true, true)
+	all := needs(true, true, true)
 	few := []need{
 		{what: "iptables", debian: "iptables"}, {what: "nsenter", debian: "util-linux"},
 		{what: "another", debian: "util-linux"},
@@ -26,7 +26,7 @@ func TestDecide(t *testing.T) {
 		{"nothing missing", nil, machine{}, "", nil},
 		{"root on Debian", few, machine{debian: true, root: true, aptGet: true}, "iptables util-linux", nil},
 		{"root on Debian, everything", all, machine{debian: true, root: true, aptGet: true},
-			"busybox-static gcc iptables libc6-dev libseccomp-dev pkg-config procps systemd uidmap util-linux", nil},
+			"busybox-static gcc iptables libc6-dev libseccomp-dev pkg-config procps rpm systemd uidmap util-linux", nil},
 		{"user on Debian", few, machine{debian: true, aptGet: true}, "",
 			[]string{"nsenter", "\ninstall it: sudo apt-get install -y --no-install-recommends iptables util-linux"}},
 		{"Debian without apt-get", few, machine{debian: true, root: true}, "",
@@ -55,22 +55,25 @@ func TestDecide(t *testing.T) {
 }
 
 func TestNeeds(t *testing.T) {
-	packages := func(containers, unprivileged bool) string {
+	packages := func(containers, unprivileged, supply bool) string {
 		var names []string
-		for _, n := range needs(containers, unprivileged) {
+		for _, n := range needs(containers, unprivileged, supply) {
 			names = append(names, n.debian)
 		}
 		slices.Sort(names)
 		return strings.Join(slices.Compact(names), " ")
 	}
-	if got, want := packages(false, true), "iptables procps util-linux"; got != want {
+	if got, want := packages(false, true, false), "iptables procps util-linux"; got != want {
 		t.Errorf("hollow: %s, want %s", got, want)
 	}
-	if got := packages(true, true); !strings.Contains(got, "uidmap") {
+	if got := packages(true, true, false); !strings.Contains(got, "uidmap") {
 		t.Errorf("real, unprivileged: %s", got)
 	}
-	if got := packages(true, false); !strings.Contains(got, "libseccomp-dev") || strings.Contains(got, "uidmap") {
+	if got := packages(true, false, false); !strings.Contains(got, "libseccomp-dev") || strings.Contains(got, "uidmap") {
 		t.Errorf("real: %s", got)
+	}
+	if got := packages(true, false, true); !strings.Contains(got, "rpm") {
+		t.Errorf("a release's packages: %s", got)
 	}
 }
 

@@ -41,6 +41,15 @@ const (
 	prometheusVersion = "v0.313.0"
 	prometheusSum     = "h1:DH5Rcybaem9nuKaFYtY+Kmogmp/NiNPpS9WBIRlSy6E="
 
+	registryVersion = "v3.1.2"
+	registrySum     = "h1:/Bv2YIqqSR00HiO49FT93hovy6r9IlrzwUDsJjCN5qg="
+
+	cosignVersion = "v3.1.3"
+	cosignSum     = "h1:001JQRI/PJ/5T+g/kJ1KTvKFbb322+fomc+pHDZ/6sg="
+
+	krewVersion = "v0.4.3"
+	krewSum     = "h1:nvV4ifUM+wuy8ITy32FAib240lXSbMeHOxizqVy6+U0="
+
 	openYurtVersion = "v1.7.0"
 	openYurtSum     = "h1:yx49z7WPxEBQHbBdBDpJlmlsEJu3wfepG3O2ZM1MpZ4="
 )
@@ -188,6 +197,7 @@ type inputs struct {
 	flannel                bool
 	caddy                  bool
 	prometheus             bool
+	supply                 bool
 	releases               bool
 	former                 bool
 	// others are other versions of Kubernetes, of which the lab takes programs in place of ours.
@@ -214,6 +224,7 @@ func plan(in inputs) []set {
 		{flannel(), in.flannel},
 		{caddy(), in.caddy},
 		{prometheus(), in.prometheus},
+		{supply(), in.supply},
 		{former(in), in.former},
 		{releases(in), in.releases},
 		{programs(in), true},
@@ -478,6 +489,79 @@ func prometheus() set {
 			Output:   "bin/",
 			Tags:     tags + ",remove_all_sd,enable_kubernetes_sd",
 			LDFlags:  append(strip(), "-X github.com/prometheus/common/version.Version="+prometheusVersion),
+		}},
+	}
+}
+
+// supply returns what a release goes through between who makes it and who runs it: the CNCF's registry, with a directory as its
+// store; cosign, without the clouds' stores of keys and identities; and krew.
+func supply() set {
+	const (
+		registry = "github.com/distribution/distribution/v3"
+		cosign   = "github.com/sigstore/cosign/v3"
+		krew     = "sigs.k8s.io/krew"
+	)
+	return set{
+		name: SetSupply,
+		stages: []stage{{
+			Name:     StageSupply,
+			Title:    "registry " + registryVersion,
+			Module:   registry,
+			Version:  registryVersion,
+			Sum:      registrySum,
+			Packages: []string{registry + "/cmd/registry"},
+			Output:   "bin/registry",
+			LDFlags:  append(strip(), "-X "+registry+"/version.version="+registryVersion),
+			Replace: map[string]string{"cmd/registry/main.go": `package main
+
+import (
+	"os"
+
+	"` + registry + `/registry"
+	_ "` + registry + `/registry/storage/driver/filesystem"
+)
+
+func main() {
+	if registry.RootCmd.Execute() != nil {
+		os.Exit(1)
+	}
+}
+`},
+		}, {
+			Name:     StageSupply,
+			Title:    "cosign " + cosignVersion,
+			Module:   cosign,
+			Version:  cosignVersion,
+			Sum:      cosignSum,
+			Packages: []string{cosign + "/cmd/cosign"},
+			Output:   "bin/cosign",
+			LDFlags:  append(strip(), "-X sigs.k8s.io/release-utils/version.gitVersion="+cosignVersion),
+			Replace: map[string]string{
+				"cmd/cosign/main.go": `package main
+
+import (
+	"os"
+
+	"` + cosign + `/cmd/cosign/cli"
+)
+
+func main() {
+	if cli.New().Execute() != nil {
+		os.Exit(1)
+	}
+}
+`,
+				"pkg/providers/all/all.go": "package all\n",
+			},
+		}, {
+			Name:     StageSupply,
+			Title:    "krew " + krewVersion,
+			Module:   krew,
+			Version:  krewVersion,
+			Sum:      krewSum,
+			Packages: []string{krew + "/cmd/krew"},
+			Output:   "bin/krew",
+			LDFlags:  append(strip(), "-X "+krew+"/internal/version.gitTag="+krewVersion),
 		}},
 	}
 }

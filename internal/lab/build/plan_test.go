@@ -30,17 +30,18 @@ func TestPlanNamesEveryBinary(t *testing.T) {
 		t.Errorf("sets %v, want %v", got, want)
 	}
 	in.real, in.coredns, in.helm, in.kubectlOlder, in.openYurt, in.flannel, in.caddy = true, true, true, true, true, true, true
-	in.releases, in.prometheus, in.former = true, true, true
+	in.releases, in.prometheus, in.former, in.supply = true, true, true, true
 	var files []string
 	for _, s := range plan(in) {
 		files = append(files, s.files()...)
 	}
 	slices.Sort(files)
 	want := strings.Fields(`bin/caddy
-		bin/containerd bin/containerd-shim-runc-v2 bin/coordinator-controller bin/coredns bin/ctr bin/etcd
-		bin/flanneld bin/helm bin/hollow bin/kube-apiserver bin/kube-controller-manager bin/kube-proxy bin/kube-scheduler
+		bin/containerd bin/containerd-shim-runc-v2 bin/coordinator-controller bin/coredns bin/cosign bin/ctr
+		bin/etcd
+		bin/flanneld bin/helm bin/hollow bin/krew bin/kube-apiserver bin/kube-controller-manager bin/kube-proxy bin/kube-scheduler
 		bin/kubeadm
-		bin/kubectl bin/kubectl-older bin/kubectl-yurt bin/kubelet bin/pause bin/prometheus bin/promtool bin/runc
+		bin/kubectl bin/kubectl-older bin/kubectl-yurt bin/kubelet bin/pause bin/prometheus bin/promtool bin/registry bin/runc
 		bin/yurt-coordinator bin/yurt-manager bin/yurthub bin/yurthub-faulty bin/yurthub-well cni/bridge
 		cni/host-local cni/loopback cni/portmap
 		former/kubectl-yurt former/yurt-coordinator former/yurthub`)
@@ -60,7 +61,7 @@ func TestPlanOfOneSet(t *testing.T) {
 	}
 	in := example()
 	in.real, in.coredns, in.helm, in.kubectlOlder, in.openYurt, in.flannel, in.caddy = true, true, true, true, true, true, true
-	in.releases, in.prometheus, in.former = true, true, true
+	in.releases, in.prometheus, in.former, in.supply = true, true, true, true
 	if got := names(plan(in)); !slices.Equal(got, Sets()) {
 		t.Errorf("sets %v, want %v", got, Sets())
 	}
@@ -101,6 +102,7 @@ func TestKeys(t *testing.T) {
 			[]string{"kubectl-older"}},
 		{"OpenYurt is wanted", func(in *inputs, _ map[string]string) { in.openYurt = true }, []string{"openyurt"}},
 		{"Prometheus is wanted", func(in *inputs, _ map[string]string) { in.prometheus = true }, []string{"prometheus"}},
+		{"the way of a release is wanted", func(in *inputs, _ map[string]string) { in.supply = true }, []string{"supply"}},
 		{"the next releases are wanted", func(in *inputs, _ map[string]string) { in.releases = true }, []string{"releases"}},
 		{"flags", func(_ *inputs, env map[string]string) { env["GOFLAGS"] = "-trimpath" },
 			[]string{"containers", "kubernetes", "programs"}},
