@@ -2,6 +2,9 @@ module yurtcoordinator
 
 go 1.26.4
 
+// npm puts packages there, some with Go files.
+ignore node_modules
+
 require (
 	github.com/CycloneDX/cyclonedx-go v0.12.0
 	github.com/cespare/xxhash/v2 v2.3.0

@@ -303,7 +303,8 @@ func TestScriptsOfPackages(t *testing.T) {
 
 	// A removal that is refused ends in the same script, with abort-remove: the hub was not touched, and runs on.
 	unit, told := filepath.Join(dir, "yurthub.service"), filepath.Join(dir, "told")
-	script = strings.NewReplacer("/run/systemd/system", dir, "/etc/systemd/system/yurthub.service", unit).Replace(afterInstallation)
+	script = strings.NewReplacer("/run/systemd/system", dir, "/etc/systemd/system/yurthub.service", unit).
+		Replace(afterInstallation)
 	script = "systemctl() { echo \"$@\" >" + told + "; }\n" + script
 	for _, test := range []struct {
 		arg, program string
