@@ -105,8 +105,8 @@ generate: $(CONTROLLER_GEN) ## make what is generated: the deep copies of the AP
 	$(STATIC) $(CONTROLLER_GEN) object crd paths=./apis/... output:crd:dir=deploy/charts/yurt-coordinator/files/crds
 
 .PHONY: vuln
-vuln: $(GOVULNCHECK) ## known vulnerabilities that our programs can reach; VULN=skip goes on where there is no database
-	$(STATIC) ./hack/vuln $(GOVULNCHECK)
+vuln: $(GOVULNCHECK) ## known vulnerabilities that our programs can reach; VULN_DB is another database, VULN=skip goes on without
+	$(STATIC) go run ./hack/vuln -govulncheck $(GOVULNCHECK) -db '$(VULN_DB)' $(if $(filter skip,$(VULN)),-skip)
 
 .PHONY: bench
 bench: setup ## benchmarks, side by side in one run
@@ -162,7 +162,7 @@ push: ## build the images and push them: make push REGISTRY=host/path
 release: $(NFPM) $(GOVULNCHECK) ## make all that a release page has into dist/release, signed with the key in RELEASE_KEY (docs/releases.md)
 	@[ -z "$$(git status --porcelain --untracked-files=no)" ] || { echo "commit first: a release is of a commit"; exit 1; }
 	$(STATIC) go run ./hack/release $(LABELS) $(if $(REGISTRY),--registry $(REGISTRY)) --nfpm $(NFPM) \
-	    $(if $(filter skip,$(VULN)),,--govulncheck $(GOVULNCHECK)) $(RELEASE_FLAGS)
+	    $(if $(filter skip,$(VULN)),,--govulncheck $(GOVULNCHECK) --vulnerabilities '$(VULN_DB)') $(RELEASE_FLAGS)
 
 # IMAGES are more flags, as --platforms linux/amd64. The labels are of the commit, so that all who build it get the same.
 LABELS = --version $(VERSION) --revision $$(git rev-parse HEAD) --created $$(git log -1 --format=%cI)

@@ -1,6 +1,8 @@
+// Package hack has the scripts of this repository; only they are tested here.
 package hack
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -50,4 +52,14 @@ func TestVersion(t *testing.T) {
 	is("v0.9.0")
 	write(t, dir, map[string]string{"hack/version": string(script) + "\n"})
 	is(version.Development(commit, true))
+}
+
+func write(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

@@ -52,3 +52,20 @@ func TestWorkflows(t *testing.T) {
 		t.Errorf(".ci/run: %v, %v", info, err)
 	}
 }
+
+// TestReleasesAreMadeWithOneGo: the workflow makes releases with the Go that the page names.
+func TestReleasesAreMadeWithOneGo(t *testing.T) {
+	workflow, err := os.ReadFile("../.github/workflows/release.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../docs/releases.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, version, found := strings.Cut(string(workflow), `go-version: "`)
+	version, _, _ = strings.Cut(version, `"`)
+	if !found || !strings.Contains(string(page), "`GOTOOLCHAIN=go"+version+" make release") {
+		t.Errorf("the workflow makes releases with Go %q, and the page with another", version)
+	}
+}

@@ -104,7 +104,7 @@ func (r *Release) packages(ctx context.Context, out io.Writer, work string) (err
 		}
 		config := nfpmConfig{
 			Name: hub, Arch: platform.Architecture, Platform: platform.OS, Version: r.Version, VersionSchema: "semver",
-			Section: "admin", Priority: "optional", Maintainer: "The maintainers of yurt-coordinator",
+			Section: "admin", Priority: "optional", Maintainer: author,
 			Description: "The API endpoint of an edge node's own programs\n" +
 				"It keeps a node of a pool at work while its link to the cloud is cut. To use it: yurthub join.",
 			License: "Apache-2.0", MTime: stamp,

@@ -28,6 +28,9 @@ import (
 // tags are those of every build of ours.
 const tags = "grpcnotrace"
 
+// author is who makes releases.
+const author = "The maintainers of yurt-coordinator"
+
 // module is the path of ours.
 const module = "yurtcoordinator"
 
@@ -61,7 +64,8 @@ type Release struct {
 	// Downloads is the URL below which people find the release's files.
 	Downloads string
 	// Packager is the program nfpm. Scanner is govulncheck; empty means that nobody looks for known vulnerabilities.
-	Packager, Scanner string
+	// Vulnerabilities is the database that it asks, as vulns.Scan has it.
+	Packager, Scanner, Vulnerabilities string
 
 	kubernetes string // the version in the module's go.mod
 	built      map[string]program

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"yurtcoordinator/internal/signed"
+	"yurtcoordinator/internal/vulns"
 )
 
 // nfpm builds the program that makes packages, as the Makefile does: from the module that pins it.
@@ -39,17 +40,29 @@ func nfpm(t *testing.T) string {
 	return filepath.Join(dir, "nfpm")
 }
 
-// scanner is a govulncheck that has found nothing, and says so with another time each time.
-func scanner(t *testing.T) string {
+// scanner is a govulncheck that has found something, and says so with another time each time; in another order if that is wanted.
+// With it comes its database.
+func scanner(t *testing.T, reversed bool) (tool, database string) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "govulncheck")
-	const script = "#!/bin/sh\n" + `[ "$*" = "-format openvex ./cmd/..." ] || exit 1
-date +'{"@context": "https://openvex.dev/ns/v0.2.0", "timestamp": "%s.%N", "statements": []}'
-`
-	if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
+	found := []string{
+		`{"vulnerability": {"@id": "https://pkg.go.dev/vuln/GO-2099-0001", "name": "GO-2099-0001"}, "status": "affected",
+"products": [{"@id": "Unknown Product", "subcomponents": [{"@id": "pkg:golang/x@v1"}, {"@id": "pkg:golang/stdlib@v1.26.0"}]}]}`,
+		`{"vulnerability": {"@id": "https://pkg.go.dev/vuln/GO-2099-0002", "name": "GO-2099-0002"}, "status": "not_affected",
+"products": [{"@id": "Unknown Product", "subcomponents": [{"@id": "pkg:golang/x@v1"}]}]}`,
+	}
+	if reversed {
+		slices.Reverse(found)
+	}
+	dir := t.TempDir()
+	script := "#!/bin/sh\n" + `[ "$*" = "-db=file://` + dir + ` -tags grpcnotrace -format openvex ./cmd/yurthub ./cmd/kubectl-yurt ` +
+		`./cmd/yurt-coordinator ./cmd/coordinator-controller" ] || { echo "$*" >&2; exit 1; }
+date +'{"@context": "https://openvex.dev/ns/v0.2.0", "timestamp": "%s.%N", "statements": [` + strings.Join(found, ", ") + "]}'\n"
+	tool = filepath.Join(dir, "govulncheck")
+	if err := errors.Join(os.WriteFile(tool, []byte(script), 0o755),
+		os.WriteFile(filepath.Join(dir, "GO-2099-0001.json"), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	return path
+	return tool, "file://" + dir
 }
 
 func newKey(t *testing.T) *ecdsa.PrivateKey {
@@ -107,7 +120,8 @@ func TestMake(t *testing.T) {
 		t.Helper()
 		of.Root, of.Out, of.Registry = smallModule(t), filepath.Join(t.TempDir(), "release"), host+"/edge"
 		of.Version, of.Revision, of.Created = "v0.2.0", "c0ffee", time.Date(2026, 11, 26, 3, 0, 0, 0, time.UTC)
-		of.Downloads, of.Packager, of.Scanner = "https://example.org/releases/", packager, scanner(t)
+		of.Downloads, of.Packager = "https://example.org/releases/", packager
+		of.Scanner, of.Vulnerabilities = scanner(t, of.Push)
 		of.Platforms = platforms(t, "linux/amd64,linux/arm64")
 		if err := of.Make(t.Context(), io.Discard); err != nil {
 			t.Fatal(err)
@@ -251,12 +265,24 @@ func areArchives(t *testing.T, files map[string]string) {
 			}
 		}
 	}
-	var vex struct {
-		Timestamp  time.Time
-		Statements []any
+	var said vex
+	if err := json.Unmarshal([]byte(files[VEXFile]), &said); err != nil {
+		t.Fatal(err)
 	}
-	if err := json.Unmarshal([]byte(files[VEXFile]), &vex); err != nil || vex.Timestamp.Year() != 2026 || vex.Statements == nil {
-		t.Errorf("%+v, %v", vex, err)
+	if said.ID != "urn:yurtcoordinator:vex:v0.2.0" || said.Timestamp != "2026-11-26T03:00:00Z" || len(said.Statements) != 2 {
+		t.Errorf("it says %+v", said)
+	}
+	// A scanner finds the statements by the name that a program has in its SBOM.
+	for _, name := range []string{hub, plugin} {
+		id := "pkg:golang/yurtcoordinator@v0.2.0#cmd/" + name
+		if !strings.Contains(files[name+"-v0.2.0-linux-amd64.cdx.json"], `"purl": "`+id+`"`) {
+			t.Errorf("the SBOM of %s calls it otherwise than %s", name, id)
+		}
+		for _, s := range said.Statements {
+			if !slices.ContainsFunc(s.Products, func(p vulns.Product) bool { return p.ID == id }) {
+				t.Errorf("%s is not said of %s: %+v", s.Vulnerability.Name, id, s.Products)
+			}
+		}
 	}
 }
 

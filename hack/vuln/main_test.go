@@ -1,10 +1,12 @@
-// Package hack has the scripts of this repository; only they are tested here.
-package hack
+package main
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -49,26 +51,29 @@ func write(t *testing.T, dir string, files map[string]string) {
 
 func TestVuln(t *testing.T) {
 	tool := govulncheck(t)
-	script, err := filepath.Abs("vuln")
-	if err != nil {
-		t.Fatal(err)
-	}
 	db := t.TempDir()
 	write(t, db, database)
+	flat := t.TempDir() // as the module has them
+	write(t, flat, map[string]string{"GO-2099-0001.json": database["ID/GO-2099-0001.json"]})
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
 	const reaches, reachesNot = "ToUpper", "ToLower"
 	for _, tt := range []struct {
-		name, calls, db, skip string
-		fails                 bool
-		says                  string
+		name, calls, db string
+		skip, fails     bool
+		says            string
 	}{
-		{"what can be reached", reaches, "file://" + db, "", true, "Vulnerability #1: GO-2099-0001"},
-		{"… is not skipped", reaches, "file://" + db, "skip", true, "Vulnerability #1: GO-2099-0001"},
-		{"what cannot be reached", reachesNot, "file://" + db, "", false, "Your code is affected by 0 vulnerabilities"},
-		{"no server", reaches, "http://127.0.0.1:1", "", true, "vuln: not run: "},
-		{"no directory", reaches, "file:///nowhere", "", true, "vuln: not run: "},
-		{"no database", reaches, "file://" + t.TempDir(), "", true, "vuln: not run: "},
-		{"no database, skipped", reaches, "http://127.0.0.1:1", "skip", false, "vuln: not run: "},
-		{"what does not compile", "(", "file://" + db, "skip", true, "main.go:5"},
+		{"what can be reached", reaches, "file://" + db, false, true, "  GO-2099-0001 pkg:golang/stdlib"},
+		{"… is not skipped", reaches, "file://" + db, true, true, "1 known vulnerabilities can be reached"},
+		{"… without an index", reaches, "file://" + flat, false, true, "  GO-2099-0001 pkg:golang/stdlib"},
+		{"what cannot be reached", reachesNot, "file://" + db, false, false, "1 in modules of our programs, 0 of them can be reached"},
+		{"no server", reaches, "http://127.0.0.1:1", false, true, "not run: "},
+		{"a server without one", reaches, server.URL, false, true, "not run: "},
+		{"no directory", reaches, "file:///nowhere", false, true, "not run: "},
+		{"no database", reaches, "file://" + t.TempDir(), false, true, "not run: "},
+		{"no database, skipped", reaches, "http://127.0.0.1:1", true, false, "vuln: not run: "},
+		{"no name of a database", reaches, "nowhere", true, true, "want file://DIR"},
+		{"what does not compile", "(", "file://" + db, true, true, "main.go:5"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -77,15 +82,12 @@ func TestVuln(t *testing.T) {
 				"go.mod":  "module example.org/small\n\ngo 1.26\n",
 				"main.go": "package main\n\nimport \"strings\"\n\nfunc main() { println(strings." + tt.calls + `("x")) }` + "\n",
 			})
-			cmd := exec.CommandContext(t.Context(), script, tool, "./...")
-			cmd.Dir = dir
-			cmd.Env = append(os.Environ(), "VULN_DB="+tt.db, "VULN="+tt.skip)
-			out, err := cmd.CombinedOutput()
-			if exited := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exited) {
-				t.Fatal(err)
-			}
-			if (err != nil) != tt.fails || !strings.Contains(string(out), tt.says) {
-				t.Errorf("%v, want failed: %t, and %q in\n%s", err, tt.fails, tt.says, out)
+			var out bytes.Buffer
+			err := start(t.Context(), &out, []string{
+				"-govulncheck", tool, "-root", dir, "-db", tt.db, fmt.Sprintf("-skip=%t", tt.skip), "./...",
+			})
+			if said := fmt.Sprintf("%s%v", &out, err); (err != nil) != tt.fails || !strings.Contains(said, tt.says) {
+				t.Errorf("want failed: %t, and %q in\n%s", tt.fails, tt.says, said)
 			}
 		})
 	}
