@@ -29,12 +29,15 @@ import (
 var kubeadmScenarios = []kit.Scenario{
 	{
 		Name: "kubeadm-node", Lab: kit.OnePool.AsInstalled(), Run: kubeadmNode,
-		Pages: []kit.Reading{nodeJoinPage, nodeCheckPage, troublePage, identityPage, settingsPage, nodeResetPage, tokenJoinPage},
+		Pages: []kit.Reading{
+			nodeJoinPage, nodeCheckPage, troublePage, identityPage, settingsPage, nodeResetPage, tokenJoinPage,
+			byHandPage, sealedPage,
+		},
 		Doc: "A machine with an empty disk becomes a node by `kubeadm join`, gets a hub by `yurthub join`, is " +
 			"power-cycled while cut off, and is reset. `logs`, `exec` and `top` work at the coordinator, connected and " +
 			"cut off, although kubelet signed its own certificate. After the reset its files are as kubeadm left them, to " +
-			"the byte. Then all of it again with the hub as a static Pod, and a join with a token. The commands are those of " +
-			"`docs/install-node.md`.",
+			"the byte. Then all of it again with the hub as a static Pod. A join with a token; and systemd keeps the key of the " +
+			"hub's cache, sealed. The commands are those of the pages.",
 	},
 	{
 		Name: "kubeadm-days", Lab: kubeadmShort, Run: kubeadmDays,
@@ -266,22 +269,10 @@ var (
 // joinsWithToken makes the node one that has never joined, with a kubelet as from an image, and joins it as the page says.
 func (n *installed) joinsWithToken(r *kit.Reader) {
 	n.Say("join, with a token")
-	n.mustSh("systemctl stop kubelet.service; rm -f /etc/kubernetes/*.conf /var/lib/kubelet/pki/kubelet-client*")
-	n.Must(n.Cloud.CoreV1().Nodes().Delete(n.Ctx, n.name, metav1.DeleteOptions{}))
-	words := strings.Fields(kubeadm(n.T, "token", "create", "--print-join-command"))
-	after := func(flag string) string {
-		i := slices.Index(words, flag)
-		if i < 0 || i+1 >= len(words) {
-			n.Fail("kubeadm prints %q: there is no %s", words, flag)
-		}
-		return words[i+1]
-	}
-	file := filepath.Join(n.dir, "token")
-	n.Must(os.WriteFile(file, []byte(after("--token")), 0o600))
+	file, instead := n.tokenWords()
+	n.runsByHand(r, instead)
 	page := tokenJoinPage
-	page.Instead = []string{
-		"API-SERVER:6443", after("join"), "TOKEN-FILE", file, "sha256:…", after("--discovery-token-ca-cert-hash"),
-	}
+	page.Instead = instead
 	r.ReadBy(page, n.typed)
 	r.RunSoon("kubectl label node "+n.name+" "+edge.LabelNodePool+"=p1", time.Minute) // kubelet registers the Node now
 	n.beats("kubelet goes through the hub")
@@ -402,6 +393,7 @@ func kubeadmNode(t *kit.T) {
 	n.goesStraight()
 	n.sameAsLeft(left)
 	n.joinsWithToken(r)
+	n.sealsItsKey(r)
 }
 
 // signsItself expects kubelet to serve with a certificate that it has signed itself, as kubeadm's do.

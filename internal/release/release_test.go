@@ -278,6 +278,9 @@ func areArchives(t *testing.T, files map[string]string) {
 		if !strings.Contains(files[name+"-v0.2.0-linux-amd64.cdx.json"], `"purl": "`+id+`"`) {
 			t.Errorf("the SBOM of %s calls it otherwise than %s", name, id)
 		}
+		if strings.Contains(files[VEXFile], "stdlib") || !strings.Contains(files[VEXFile], `"pkg:golang/std@1.26.0"`) {
+			t.Errorf("Go's library is not called as in the SBOM: %s", files[VEXFile])
+		}
 		for _, s := range said.Statements {
 			if !slices.ContainsFunc(s.Products, func(p vulns.Product) bool { return p.ID == id }) {
 				t.Errorf("%s is not said of %s: %+v", s.Vulnerability.Name, id, s.Products)

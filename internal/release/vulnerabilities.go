@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"yurtcoordinator/internal/vulns"
@@ -46,7 +47,7 @@ func (r *Release) vulnerabilities(ctx context.Context, out io.Writer, work strin
 	for i := range statements {
 		var has []vulns.Component
 		for _, m := range statements[i].Modules() {
-			has = append(has, vulns.Component{ID: m})
+			has = append(has, vulns.Component{ID: asInSBOM(m)})
 		}
 		statements[i].Products = nil
 		for _, id := range products {
@@ -66,4 +67,13 @@ func (r *Release) vulnerabilities(ctx context.Context, out io.Writer, work strin
 		return err
 	}
 	return os.WriteFile(filepath.Join(work, VEXFile), append(content, '\n'), 0o644)
+}
+
+// asInSBOM is the package URL that SBOMs have for what govulncheck names.
+func asInSBOM(url string) string {
+	if version, ok := strings.CutPrefix(url, "pkg:golang/stdlib@v"); ok {
+		return "pkg:golang/std@" + version
+	}
+	path, version, _ := strings.Cut(url, "@")
+	return strings.ReplaceAll(path, "%2F", "/") + "@" + version
 }
