@@ -43,7 +43,15 @@ var (
 	krewInstalls = kit.Reading{
 		Page: "docs/releases.md", Only: []string{"kubectl krew"}, Notes: []kit.Note{{Within: 5 * time.Minute}},
 	}
-	pushOwn = kit.Reading{Page: "README.md", Only: []string{"make push"}, Notes: []kit.Note{{Within: time.Hour}}}
+	pushOwn   = kit.Reading{Page: "README.md", Only: []string{"make push"}, Notes: []kit.Note{{Within: time.Hour}}}
+	imagesOwn = kit.Reading{
+		Page: "docs/install.md", Only: []string{"make images", "make push"}, Notes: []kit.Note{{Within: time.Hour}},
+	}
+	buildOwn = kit.Reading{Page: "docs/kubectl-yurt.md", Only: []string{"make build"}, Notes: []kit.Note{{Within: time.Hour}}}
+	labOwn   = kit.Reading{
+		Page: "README.md", Only: []string{"make lab"},
+		Notes: []kit.Note{{Within: time.Hour, GoesOn: true, Prints: "(?s)p1-n1.*Ctrl-C ends the lab", Interrupted: 2 * time.Minute}},
+	}
 )
 
 // supply is what people do with a release before any of it runs. All of that is on the machine of the lab, and needs nothing of
@@ -326,7 +334,23 @@ func (s *supply) pushOwn() {
 		}
 	}
 	s.Figure("release_push_own_s", time.Since(start).Seconds())
+	reader.Read(imagesOwn)
 	if theirs := sum(s.registry(http.MethodGet, own+"/yurthub", s.version, nil)); theirs == s.digests()["yurthub:"+s.version] {
 		s.Fail("the hub's image without a signed list is the release's: %v", slices.Sorted(maps.Keys(s.digests())))
 	}
+}
+
+// tryOwn has people try what they have cloned: they build all programs, and start a lab as the README says.
+func (s *supply) tryOwn() {
+	r := s.reader(s.source, s.host+own)
+	r.Read(buildOwn)
+	for _, program := range []string{"yurthub", "yurt-coordinator", "coordinator-controller", "kubectl-yurt", "yurtlab"} {
+		if said := r.Run("bin/" + program + " --version"); !strings.HasPrefix(said, program+" "+s.version+" ") {
+			s.Fail("bin/%s says %s", program, said)
+		}
+	}
+	name, gone := s.LabBeside("own")
+	r.Environ["YURTLAB_NAME"] = name
+	r.Read(labOwn)
+	s.Must(gone())
 }

@@ -1,6 +1,11 @@
 package kit
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
 	"time"
 
 	"yurtcoordinator/internal/lab"
@@ -34,4 +39,29 @@ func ShortLived(c lab.Config) lab.Config {
 func RealKubelets(c lab.Config) lab.Config {
 	c.Kubelet = lab.Real
 	return c
+}
+
+// LabBeside names a lab that the scenario starts beside its own, and ends it with the scenario. gone fails if any of it is there.
+func (t *T) LabBeside(suffix string) (name string, gone func() error) {
+	name = t.Config.Name + "-" + suffix
+	dir, err := lab.Dir(name)
+	t.Must(err)
+	gone = func() error {
+		_, err := os.Stat(dir)
+		switch {
+		case err == nil:
+			return fmt.Errorf("the lab %s is still there: %s", name, dir)
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		}
+		return err
+	}
+	t.Background.Add(1)
+	context.AfterFunc(t.Ctx, func() {
+		defer t.Background.Done()
+		if gone() != nil { // the scenario has failed
+			_ = lab.Down(context.WithoutCancel(t.Ctx), name)
+		}
+	})
+	return name, gone
 }

@@ -247,9 +247,18 @@ func (r *Reader) typed(ctx context.Context, command string, note Note) (string, 
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 5 * time.Second // whoever has its output may outlive it
+	end := func(by syscall.Signal) error { return syscall.Kill(-cmd.Process.Pid, by) }
+	cmd.Cancel = func() error {
+		if note.Interrupted > 0 {
+			return end(syscall.SIGINT)
+		}
+		return end(syscall.SIGKILL)
+	}
+	cmd.WaitDelay = cmp.Or(note.Interrupted, 5*time.Second) // whoever has its output may outlive it
 	err = cmd.Run()
+	if errors.Is(err, exec.ErrWaitDelay) && note.Interrupted > 0 {
+		return out.String(), fmt.Errorf("Ctrl-C does not end it: %w", errors.Join(err, end(syscall.SIGKILL)))
+	}
 	switch {
 	case errors.Is(context.Cause(ctx), errEnough):
 		err = nil

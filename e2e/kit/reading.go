@@ -34,6 +34,8 @@ type Note struct {
 	Prints string
 	// GoesOn is set for a command that somebody ends, here as soon as it has printed that.
 	GoesOn bool
+	// Interrupted says that it is ended as by Ctrl-C, and within which time; 0 means that it is killed.
+	Interrupted time.Duration
 	// Soon repeats a command until it succeeds and prints that: what it shows comes about with time.
 	Soon bool
 	// Within is how long it may take; 0 means a minute.

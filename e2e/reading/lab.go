@@ -2,10 +2,8 @@ package reading
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"time"
 
 	"yurtcoordinator/e2e/kit"
@@ -38,24 +36,9 @@ var labPages = []kit.Reading{
 
 func pagesLab(t *kit.T) {
 	r := t.NewReader()
-	name := t.Config.Name + "-page"
-	dir, err := lab.Dir(name)
-	t.Must(err)
-	t.Background.Add(1)
-	context.AfterFunc(t.Ctx, func() {
-		defer t.Background.Done()
-		if _, err := os.Stat(dir); err == nil { // the scenario has failed
-			_ = lab.Down(context.WithoutCancel(t.Ctx), name)
-		}
-	})
+	name, gone := t.LabBeside("page")
 	// It is typed on the host, in a clone of the repository, with the caches that builds have left.
-	self := filepath.Join(r.Tools, "yurtlab")
-	program, err := os.Readlink(self)
-	t.Must(err)
-	t.Must(os.Remove(self))
-	script := fmt.Sprintf("#!/bin/sh\nexec '%s' --name %s \"$@\"\n", program, name)
-	t.Must(os.WriteFile(self, []byte(script), 0o700))
-	r.Dir, r.Environ = t.Repository(), nil
+	r.Dir, r.Environ = t.Repository(), map[string]string{"YURTLAB_NAME": name}
 	r.Enter = func(ctx context.Context, argv ...string) (*exec.Cmd, error) {
 		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 		cmd.Env = os.Environ()
@@ -64,7 +47,5 @@ func pagesLab(t *kit.T) {
 	for _, x := range labPages {
 		r.Read(x)
 	}
-	if _, err := os.Stat(dir); err == nil {
-		t.Fail("yurtlab down has left %s", dir)
-	}
+	t.Must(gone())
 }

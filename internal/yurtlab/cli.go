@@ -3,6 +3,7 @@
 package yurtlab
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -18,9 +19,12 @@ import (
 	"yurtcoordinator/internal/version"
 )
 
+// nameVariable is for who has several shells, each with its lab.
+const nameVariable = "YURTLAB_NAME"
+
 // New returns the yurtlab command.
 func New() *cobra.Command {
-	name := lab.DefaultName
+	name := cmp.Or(os.Getenv(nameVariable), lab.DefaultName)
 	root := &cobra.Command{
 		Use: "yurtlab", Version: version.Get().Line("yurtlab"),
 		Short: "A whole cloud and its edge pools on this machine, from real Kubernetes components, " +
@@ -29,7 +33,8 @@ func New() *cobra.Command {
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.PersistentFlags().StringVar(&name, "name", name, "name of the lab; labs with different names can run side by side")
+	root.PersistentFlags().StringVar(&name, "name", name, "name of the lab; labs with different names can run side by side. "+
+		nameVariable+" is another default")
 	root.AddCommand(
 		upCommand(&name), statusCommand(&name), downCommand(&name), logsCommand(&name), linkCommand(&name),
 		nodeCommand(&name), cloudCommand(&name), kubectlCommand(&name), trafficCommand(&name), runCommand(&name),
