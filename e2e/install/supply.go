@@ -111,11 +111,7 @@ git tag --force %[3]s
 func (s *supply) reader(dir, registry string) *kit.Reader {
 	return &kit.Reader{
 		T: s.T, Dir: dir, Tools: s.programs,
-		Enter: func(ctx context.Context, argv ...string) (*exec.Cmd, error) {
-			cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-			cmd.Env = os.Environ()
-			return cmd, nil
-		},
+		Enter: kit.OnHost,
 		Words: []string{
 			"registry.example/edge", registry, "cat key.pem", "openssl ecparam -genkey -name prime256v1 -noout",
 			"--downloads https://example.org/releases", "--downloads " + s.page + " --platforms linux/" + goruntime.GOARCH,

@@ -34,6 +34,13 @@ type Reader struct {
 	Tools string
 }
 
+// OnHost enters the machine of the lab itself, with the caches that builds have left.
+func OnHost(ctx context.Context, argv ...string) (*exec.Cmd, error) {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env = os.Environ()
+	return cmd, nil
+}
+
 // Repository is the directory of the repository.
 func (t *T) Repository() string { return filepath.Join(t.Config.Chart, "..", "..", "..") }
 

@@ -1,9 +1,6 @@
 package reading
 
 import (
-	"context"
-	"os"
-	"os/exec"
 	"time"
 
 	"yurtcoordinator/e2e/kit"
@@ -39,11 +36,7 @@ func pagesLab(t *kit.T) {
 	name, gone := t.LabBeside("page")
 	// It is typed on the host, in a clone of the repository, with the caches that builds have left.
 	r.Dir, r.Environ = t.Repository(), map[string]string{"YURTLAB_NAME": name}
-	r.Enter = func(ctx context.Context, argv ...string) (*exec.Cmd, error) {
-		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-		cmd.Env = os.Environ()
-		return cmd, nil
-	}
+	r.Enter = kit.OnHost
 	for _, x := range labPages {
 		r.Read(x)
 	}

@@ -10,4 +10,6 @@ import (
 )
 
 // Scenarios returns the scenarios of this theme, in the order of their runs.
-func Scenarios() []kit.Scenario { return slices.Concat(cloudScenarios, exampleScenarios, labScenarios) }
+func Scenarios() []kit.Scenario {
+	return slices.Concat(cloudScenarios, exampleScenarios, labScenarios, benchScenarios)
+}

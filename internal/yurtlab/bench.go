@@ -21,7 +21,7 @@ import (
 	"yurtcoordinator/internal/lab/prowl"
 )
 
-func benchCommand(name *string) *cobra.Command {
+func benchCommand() *cobra.Command {
 	var output, profiles string
 	cmd := &cobra.Command{
 		Use: "bench", Short: "Boot a lab, measure a hub against direct access in it, and end the lab",
@@ -31,11 +31,7 @@ heartbeats, compared in the same run with direct access and with Caddy in the hu
 the coordinator's start. The load runs on a node's own network. This takes about six minutes; the first time, Caddy is
 built. A figure over its budget is marked, but is no failure.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			labName := *name
-			if !cmd.Flags().Changed("name") {
-				labName = "bench"
-			}
-			report, err := runBench(cmd, labName, profiles != "")
+			report, err := runBench(cmd, nameOr(cmd, "bench"), profiles != "")
 			if err != nil {
 				return err
 			}
@@ -55,7 +51,7 @@ built. A figure over its budget is marked, but is no failure.`,
 		},
 	}
 	outputFlag(cmd, &output)
-	cmd.AddCommand(cloudScaleCommand(), wanDayCommand(name))
+	cmd.AddCommand(cloudScaleCommand(), wanDayCommand())
 	cmd.Flags().StringVar(&profiles, "profile", "",
 		"directory for profiles of the hub and the figures of every round; profiling costs a little")
 	return cmd

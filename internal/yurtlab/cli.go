@@ -37,11 +37,19 @@ func New() *cobra.Command {
 		nameVariable+" is another default")
 	root.AddCommand(
 		upCommand(&name), statusCommand(&name), downCommand(&name), logsCommand(&name), linkCommand(&name),
-		nodeCommand(&name), cloudCommand(&name), kubectlCommand(&name), trafficCommand(&name), runCommand(&name),
-		skewCommand(), buildCommand(), helmCommand(), benchCommand(&name), loadCommand(), probeCommand(), prowlCommand(),
+		nodeCommand(&name), cloudCommand(&name), kubectlCommand(&name), trafficCommand(&name), runCommand(),
+		skewCommand(), buildCommand(), helmCommand(), benchCommand(), loadCommand(), probeCommand(), prowlCommand(),
 		balancerCommand(), connectCommand(), bulkCommand(),
 	)
 	return root
+}
+
+// nameOr is the lab's name for a command that ends its own lab: that which somebody has given, or otherwise.
+func nameOr(cmd *cobra.Command, otherwise string) string {
+	if f := cmd.Flag("name"); f.Changed || os.Getenv(nameVariable) != "" {
+		return f.Value.String()
+	}
+	return otherwise
 }
 
 func downCommand(name *string) *cobra.Command {
@@ -264,7 +272,7 @@ type ExitCode int
 // Error implements error.
 func (e ExitCode) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-func runCommand(name *string) *cobra.Command {
+func runCommand() *cobra.Command {
 	var output, kubernetes, kubeletVersion string
 	kubelet, keep, race, installed := "", false, false, false
 	var family lab.IPFamily
@@ -277,10 +285,7 @@ func runCommand(name *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			labName := *name
-			if !cmd.Flags().Changed("name") {
-				labName = s.LabName("run")
-			}
+			labName := nameOr(cmd, s.LabName("run"))
 			out := cmd.OutOrStdout()
 			result := kit.Run(cmd.Context(), s, kit.Options{
 				LabName: labName, Out: out, KeepFailed: keep,

@@ -12,7 +12,7 @@ import (
 	"yurtcoordinator/internal/lab/bench/wanday"
 )
 
-func wanDayCommand(name *string) *cobra.Command {
+func wanDayCommand() *cobra.Command {
 	var output, kubelet string
 	var quick bool
 	setup := wanday.Setup{Nodes: 3, Others: 1}
@@ -27,10 +27,6 @@ of 20 Pods is rolled over each minute. Print it for a day, with what the hubs sp
 minutes, with --quick 10. A figure over its budget is marked, but is no failure.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, out := cmd.Context(), cmd.OutOrStdout()
-			labName := *name
-			if !cmd.Flags().Changed("name") {
-				labName = "wan-day"
-			}
 			cfg := wanday.Config{For: map[wanday.Cluster]time.Duration{}}
 			for cluster, d := range lasting {
 				cfg.For[cluster] = *d
@@ -39,7 +35,7 @@ minutes, with --quick 10. A figure over its budget is marked, but is no failure.
 				}
 			}
 			setup.Kubelet = lab.Kubelet(kubelet)
-			report, err := runWanDay(ctx, cmd, wanday.Lab(labName, setup), cfg)
+			report, err := runWanDay(ctx, cmd, wanday.Lab(nameOr(cmd, "wan-day"), setup), cfg)
 			if err != nil {
 				return err
 			}
