@@ -190,9 +190,11 @@ func (n *installed) furnish(disk, address, script string, more map[string]string
 // kubeadmJoin makes the machine a node of the first pool, as kubeadm's documentation says.
 func (n *installed) kubeadmJoin() {
 	n.runKubeadm("join", kubeadm(n.T, "token", "create", "--print-join-command"), "This node has joined the cluster")
-	_, err := n.Cloud.CoreV1().Nodes().Patch(n.Ctx, n.name, types.MergePatchType,
-		fmt.Appendf(nil, `{"metadata":{"labels":{%q:"p1"}}}`, edge.LabelNodePool), metav1.PatchOptions{})
-	n.Must(err)
+	n.Eventually(time.Minute, "kubelet registers the node", func() error { // kubeadm ends as soon as kubelet has its certificate
+		_, err := n.Cloud.CoreV1().Nodes().Patch(n.Ctx, n.name, types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata":{"labels":{%q:"p1"}}}`, edge.LabelNodePool), metav1.PatchOptions{})
+		return err
+	})
 	n.beats("kubelet goes straight to the cloud, as kubeadm left it")
 	n.goesStraight()
 }

@@ -14,7 +14,7 @@ import (
 
 var (
 	byHandPage = kit.Reading{
-		Page: "docs/identity.md", Only: []string{"yurthub --node-name"}, Notes: []kit.Note{{Prints: `"client": \{\s+"notBefore"`}},
+		Page: "docs/identity.md", Only: []string{"yurthub --node-name"}, Notes: []kit.Note{{Prints: `"client":\{"notBefore"`}},
 	}
 	sealedPage = kit.Reading{
 		Page: "docs/offline.md", Only: []string{"mkdir", "head", "printf", "systemctl", "rm"},
