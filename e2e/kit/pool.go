@@ -224,8 +224,10 @@ func (pool Pool) CoordinatorsRunning() []string {
 func (pool Pool) Shared(within time.Duration, resource string) {
 	short, _, _ := strings.Cut(resource, ".")
 	_, noted := pool.t.alone[short]
-	first := pool.t.Config.Installed && !noted
-	if first { // a hub never goes back to an earlier state, and a quiet resource advances once a minute
+	first := !noted
+	// A hub that came up before its coordinator, as in an installed lab or on a busy machine, may have listed alone. It never goes
+	// back to an earlier state, and a quiet resource advances once a minute.
+	if first {
 		within += 90 * time.Second
 	}
 	pool.t.Eventually(within, "the leader reads "+resource+" from the cloud, the others from the coordinator", func() error {
