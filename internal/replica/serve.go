@@ -94,8 +94,8 @@ type served struct {
 	cursor  *cursor
 	initial *frozen         // what there was where the cursor began, if it is to be told
 	over    <-chan struct{} // closed when the eye's look is over; nil means never
-	// unsure: the client may have seen what it has with another look of this handler.
-	unsure bool
+	// before is what the client may have seen what it has with, beside the eye's look.
+	before seenBefore
 	// foreign: it goes on from a revision that this replica has yet to reach, so what the client has it has through another
 	// view than this handler's.
 	foreign bool
@@ -120,14 +120,15 @@ func (s *served) open(ctx context.Context) error {
 	}
 	s.eye.look, _, s.over = h.look()
 	if s.eye.look != nil && !initial && o.revision != 0 {
-		known, sure := h.looks.seen(s.client, o.revision)
+		var known bool
+		known, s.before = h.looks.seen(s.client, o.revision, s.eye.look)
 		if o.viewed { // by whatever process: to tell all again is right for each
-			known, sure = true, false
+			known, s.before = true, seenBefore{unknown: true}
 		}
 		if err == nil && !known {
 			err = errUnknown()
 		}
-		s.unsure, s.foreign = !sure, o.revision > h.replica.Position()
+		s.foreign = o.revision > h.replica.Position()
 	}
 	if err == nil && h.replica.Type() != s.eye.typ {
 		err = tooOld("the encoding of the objects has changed; list again")
@@ -155,7 +156,7 @@ func (s *served) run(ctx context.Context) error {
 		// After the changes were taken: up to them, what has been shown until now is what the view showed.
 		look, _, over := s.handler.look()
 		s.over = over
-		switch turned := s.unsure || look != s.eye.look; {
+		switch turned := !s.before.sure() || look != s.eye.look; {
 		case told > s.handler.replica.Position(): // there are no changes
 		case s.foreign:
 			return errUnknown()
@@ -240,7 +241,7 @@ func (s *served) tell(content *frozen) error {
 // change tells a change, if it is one to this client.
 func (s *served) change(c *change) error {
 	event, ok, err := s.eye.event(c)
-	if err == nil && !ok && s.unsure {
+	if err == nil && !ok && !s.before.sure() {
 		event, ok, err = s.eye.missed(c)
 	}
 	if err != nil || !ok {

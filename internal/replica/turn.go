@@ -26,14 +26,14 @@ func (s *served) turn(changes []change, told edge.Revision, look Look) error {
 	if content.typ != s.eye.typ {
 		return tooOld("the encoding of the objects has changed; list again")
 	}
-	// First of all: whoever comes back with a revision of what is told now may have had only a part of it.
-	s.handler.looks.telling(content.revision)
-	var before *eye
-	if !s.unsure {
-		before = &eye{options: s.eye.options, look: s.eye.look, typ: s.eye.typ}
+	before, sure := s.before, s.before.sure()
+	if look != s.eye.look {
+		before.looks = append(before.looks, s.eye.look)
 	}
-	s.eye.look, s.unsure = look, false
-	return s.retell(content, before)
+	// First of all: whoever comes back with a revision of what is told now may have had only a part of it.
+	s.handler.looks.telling(content.revision, before, look)
+	s.eye.look, s.before = look, seenBefore{}
+	return s.retell(content, before, sure)
 }
 
 // catchUp tells changes, with the look as it was, and those that follow up to a revision that the replica has reached.
@@ -57,14 +57,14 @@ func (s *served) catchUp(changes []change, told, upTo edge.Revision) error {
 	}
 }
 
-// retell tells each object of a content that looks another than before did; nil means that this is not known of any. They
-// come in the order of the cloud's revisions, and after each a bookmark takes the client back to the content's: it goes on
-// from whatever came last.
-func (s *served) retell(content *frozen, before *eye) error {
+// retell tells each object of a content that looks another than it may have before; sure: the one look of before is what the
+// client has seen all with. They come in the order of the cloud's revisions, and after each a bookmark takes the client back to
+// the content's: it goes on from whatever came last.
+func (s *served) retell(content *frozen, before seenBefore, sure bool) error {
 	all := slices.Collect(content.after(stream.Key{}, s.eye.namespace, s.eye.name))
 	slices.SortFunc(all, func(a, b stream.Object) int { return cmp.Compare(a.Revision, b.Revision) })
 	for _, o := range all {
-		event, ok, err := s.eye.turned(o, before)
+		event, ok, err := s.eye.turned(o, before, sure)
 		if err != nil {
 			return err
 		}
@@ -84,26 +84,33 @@ func (s *served) retell(content *frozen, before *eye) error {
 	return s.w.flush()
 }
 
-// turned is what an object is to those who look with this eye and looked with another before; nil means that nobody knows
-// what they saw. It is false if it looks as before.
-func (e *eye) turned(o stream.Object, before *eye) (stream.Event, bool, error) {
+// turned is what an object is to those who look with this eye and may have looked with others before. It is false if it looks
+// as before, whichever it was.
+func (e *eye) turned(o stream.Object, before seenBefore, sure bool) (stream.Event, bool, error) {
 	now, sees, err := e.sees(o)
 	if err != nil {
 		return stream.Event{}, false, err
 	}
-	if before == nil {
-		return e.anew(o, now, sees)
+	differs := before.unknown
+	var was stream.Object
+	var saw bool
+	for _, look := range before.looks {
+		if was, saw, err = (&eye{options: e.options, look: look, typ: e.typ}).sees(o); err != nil {
+			return stream.Event{}, false, err
+		}
+		differs = differs || sees != saw || sees && !bytes.Equal(now.Raw, was.Raw)
 	}
-	was, saw, err := before.sees(o)
 	switch {
-	case err != nil:
-		return stream.Event{}, false, err
+	case !differs:
+		return stream.Event{}, false, nil
+	case !sure:
+		return e.anew(o, now, sees)
 	case sees && saw:
-		return stream.Event{Type: stream.Modified, Object: now}, !bytes.Equal(now.Raw, was.Raw), nil
+		return stream.Event{Type: stream.Modified, Object: now}, true, nil
 	case sees:
 		return stream.Event{Type: stream.Added, Object: now}, true, nil
 	default:
-		return stream.Event{Type: stream.Deleted, Object: was}, saw, nil
+		return stream.Event{Type: stream.Deleted, Object: was}, true, nil
 	}
 }
 

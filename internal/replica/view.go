@@ -3,6 +3,7 @@ package replica
 import (
 	"bytes"
 	"hash/crc32"
+	"slices"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,18 +55,38 @@ func nameOnly(e stream.Encoding, k stream.Key, at edge.Revision) (stream.Object,
 // maxListed bounds the clients that looks knows by name.
 const maxListed = 256
 
+// maxPast bounds the looks that looks remembers.
+const maxPast = 8
+
 // looks is what a Handler remembers of what its view has shown, so that it knows what a client has that goes on from a
-// revision. Up to began it has seen what another process showed, which nobody knows: it must list again. Up to since it may have
-// seen another look of this process, or only a part of this one: it is told everything again. What lies behind was shown with the
-// current look. At began itself it may be either, so only a client (by its User-Agent) that has listed since may go on.
+// revision. Up to began it has seen what another process showed, which nobody knows: it must list again. At began itself it may be
+// either, so only a client (by its User-Agent) that has listed since may go on. Up to a past look's end it may have seen that one, or
+// the current one, or a part of each: it is told what looks different. Up to lost it may have seen a look that is not remembered any
+// more: it is told everything again. What lies behind was shown with the current look.
 type looks struct {
 	mu     sync.Mutex
 	look   Look
 	number uint64 // 0 before the first look
 	began  edge.Revision
-	since  edge.Revision // 0 while there has been one look only
+	past   []pastLook // each once, the latest last
+	lost   edge.Revision
 	listed map[string]struct{}
 }
+
+// pastLook is a look that was the current one, and up to which revision clients may have been shown anything with it.
+type pastLook struct {
+	look Look
+	end  edge.Revision
+}
+
+// seenBefore is what a client may have seen beside the current look: either of looks or, if unknown, anything.
+type seenBefore struct {
+	looks   []Look
+	unknown bool
+}
+
+// sure: it has seen all that it has with the current look.
+func (b seenBefore) sure() bool { return !b.unknown && len(b.looks) == 0 }
 
 // observe is told of the current look and a position of the replica that was read after it, and returns the look's number.
 func (l *looks) observe(look Look, position edge.Revision) uint64 {
@@ -75,18 +96,41 @@ func (l *looks) observe(look Look, position edge.Revision) uint64 {
 	case l.number == 0:
 		l.look, l.number, l.began, l.listed = look, 1, position, map[string]struct{}{}
 	case l.look != look:
+		was := pastLook{l.look, position}
+		if i := l.remembered(l.look); i >= 0 {
+			was.end = max(was.end, l.past[i].end)
+			l.past = slices.Delete(l.past, i, i+1)
+		}
+		if l.past = append(l.past, was); len(l.past) > maxPast {
+			l.lost = max(l.lost, l.past[0].end)
+			l.past = slices.Delete(l.past, 0, 1)
+		}
 		l.look = look
 		l.number++
-		l.since = max(l.since, position)
 	}
 	return l.number
 }
 
-// telling notes that what a look has changed is being told, to a client that knew everything up to a revision.
-func (l *looks) telling(at edge.Revision) {
+// remembered returns where a look stands in past, and -1 if it does not.
+func (l *looks) remembered(look Look) int {
+	return slices.IndexFunc(l.past, func(p pastLook) bool { return p.look == look })
+}
+
+// telling notes that a client is being told, with a look, what is different from what it may have seen, as of a revision: who
+// comes back with that may have had a part of it only.
+func (l *looks) telling(at edge.Revision, before seenBefore, look Look) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.since = max(l.since, at)
+	if before.unknown {
+		l.lost = max(l.lost, at)
+	}
+	for _, seen := range append(slices.Clip(before.looks), look) {
+		if i := l.remembered(seen); i >= 0 {
+			l.past[i].end = max(l.past[i].end, at)
+		} else if seen != l.look {
+			l.lost = max(l.lost, at)
+		}
+	}
 }
 
 // shown notes that a client has been shown everything as of a revision.
@@ -98,13 +142,22 @@ func (l *looks) shown(client string, at edge.Revision) {
 	}
 }
 
-// seen reports what a client may have that goes on from a revision: known says that this process has shown it, sure that it
-// did so with the current look.
-func (l *looks) seen(client string, after edge.Revision) (known, sure bool) {
+// seen reports what a client may have that goes on from a revision: known says that this process has shown it, before with
+// which looks beside the one that it is shown it with from now on.
+func (l *looks) seen(client string, after edge.Revision, now Look) (known bool, before seenBefore) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, listed := l.listed[client]
 	// Too many to remember: better one stale client than all in a loop.
 	known = after > l.began || after == l.began && (listed || len(l.listed) >= maxListed)
-	return known, after > l.since
+	for _, p := range l.past {
+		if after <= p.end && p.look != now {
+			before.looks = append(before.looks, p.look)
+		}
+	}
+	if l.look != now && !slices.Contains(before.looks, l.look) { // it has turned since
+		before.looks = append(before.looks, l.look)
+	}
+	before.unknown = after <= l.lost
+	return known, before
 }

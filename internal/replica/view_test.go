@@ -23,7 +23,7 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// team shows only the objects of one team, by a label, and never an object named "secret".
+// team shows only the objects of one team, or of several, as x+y, by a label, and never an object named "secret".
 type team struct{ look *live.Value[teamLook] }
 
 type teamLook string
@@ -36,7 +36,7 @@ func (v *team) become(name string) { v.look.Set(teamLook(name)) }
 
 func (l teamLook) Show(t stream.Type, o stream.Object) ([]byte, bool) {
 	set, err := stream.Labels(t.Encoding, o.Raw)
-	return o.Raw, err == nil && set["app"] == string(l) && o.Key.Name != "secret"
+	return o.Raw, err == nil && slices.Contains(strings.Split(string(l), "+"), set["app"]) && o.Key.Name != "secret"
 }
 
 func app(name string) map[string]string { return map[string]string{"app": name} }
@@ -126,6 +126,47 @@ func TestLooks(t *testing.T) {
 		}
 		expect("one that comes back", watch(fmt.Sprint("?watch=1&resourceVersion=", hidden(110))),
 			"MODIFIED a/y@125", hide("a/x", 10), hide("a-b/x", 30), hide("b/x", 40), "MODIFIED a/y@125")
+	})
+}
+
+// TestWhoComesBackIsToldWhatLooksDifferent: who goes on from a revision at which the look changed may have seen the former one. It
+// is told what the two show differently, and nothing else.
+func TestWhoComesBackIsToldWhatLooksDifferent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, view := filled(t), newTeam("x")
+		h := newHandler(t, replica.HandlerConfig{Replica: r, View: view})
+		expect := func(what string, from edge.Revision, want ...string) {
+			t.Helper()
+			w := &recorder{ResponseRecorder: httptest.NewRecorder()}
+			ctx, cancel := context.WithCancel(t.Context())
+			var done sync.WaitGroup
+			done.Go(func() {
+				h.Serve(w, ask(ctx, fmt.Sprint("?watch=1&resourceVersion=", from)), replica.Request{Verb: "watch"})
+			})
+			synctest.Wait()
+			cancel()
+			done.Wait()
+			if got := w.events(t); !slices.Equal(got, want) {
+				t.Errorf("%s: %q, want %q", what, got, want)
+			}
+		}
+		hide := func(key string, at edge.Revision) string { return fmt.Sprintf("DELETED %s@%d", key, hidden(at)) }
+		h.Serve(&recorder{ResponseRecorder: httptest.NewRecorder()}, ask(t.Context(), ""), replica.Request{Verb: "list"})
+		apply(t, r, event(stream.Bookmark, stream.Object{Revision: 110}))
+		expect("the same look", 110)
+		view.become("x+y")
+		expect("a look that shows more", 110, "MODIFIED a/y@20")
+		expect("… once more: the client may have had a part", 110, "MODIFIED a/y@20")
+		apply(t, r, event(stream.Bookmark, stream.Object{Revision: 120}))
+		expect("who was shown nothing before it", 120)
+		view.become("y")
+		expect("of the last look", 115, hide("a/x", 10), hide("a-b/x", 30))
+		expect("of two former looks", 110, hide("a/x", 10), "MODIFIED a/y@20", hide("a-b/x", 30))
+		apply(t, r, event(stream.Bookmark, stream.Object{Revision: 130}))
+		view.become("x+y")
+		expect("back again", 125, "MODIFIED a/x@10", "MODIFIED a-b/x@30")
+		apply(t, r, event(stream.Modified, slice("a", "y", 131, 1, app("y"))))
+		expect("with what has changed since", 125, "MODIFIED a/y@131", "MODIFIED a/x@10", "MODIFIED a-b/x@30")
 	})
 }
 
