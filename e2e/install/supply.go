@@ -43,15 +43,7 @@ var (
 	krewInstalls = kit.Reading{
 		Page: "docs/releases.md", Only: []string{"kubectl krew"}, Notes: []kit.Note{{Within: 5 * time.Minute}},
 	}
-	pushOwn   = kit.Reading{Page: "README.md", Only: []string{"make push"}, Notes: []kit.Note{{Within: time.Hour}}}
-	imagesOwn = kit.Reading{
-		Page: "docs/install.md", Only: []string{"make images", "make push"}, Notes: []kit.Note{{Within: time.Hour}},
-	}
-	buildOwn = kit.Reading{Page: "docs/kubectl-yurt.md", Only: []string{"make build"}, Notes: []kit.Note{{Within: time.Hour}}}
-	labOwn   = kit.Reading{
-		Page: "README.md", Only: []string{"make lab"},
-		Notes: []kit.Note{{Within: time.Hour, GoesOn: true, Prints: "(?s)p1-n1.*Ctrl-C ends the lab", Interrupted: 2 * time.Minute}},
-	}
+	pushOwn = kit.Reading{Page: "README.md", Only: []string{"make push"}, Notes: []kit.Note{{Within: time.Hour}}}
 )
 
 // supply is what people do with a release before any of it runs. All of that is on the machine of the lab, and needs nothing of
@@ -93,19 +85,9 @@ func newSupply(t *kit.T, dir string) *supply {
 	}
 	s.host = s.serveImages(exec.CommandContext(t.Ctx, bins.Registry), "127.0.0.1:0")
 	s.page = s.servePage()
-	s.in(dir, fmt.Sprintf(clone, t.Repository(), source, s.version))
+	s.in(dir, t.CloneTo(source, s.version))
 	return s
 }
-
-// clone is a script that clones a repository, commits what is not committed there yet, and gives that the release's tag.
-const clone = `git clone --quiet --no-checkout %[1]s %[2]s
-git --git-dir=%[2]s/.git --work-tree=%[1]s add --all
-cd %[2]s
-export GIT_AUTHOR_NAME=lab GIT_AUTHOR_EMAIL=lab@localhost GIT_COMMITTER_NAME=lab GIT_COMMITTER_EMAIL=lab@localhost
-git diff --cached --quiet HEAD || git commit --quiet --message "what is not committed yet"
-git reset --quiet --hard
-git tag --force %[3]s
-`
 
 // reader is somebody with a shell in a directory of the lab's machine. registry is what the page means by its registry.
 func (s *supply) reader(dir, registry string) *kit.Reader {
@@ -330,23 +312,7 @@ func (s *supply) pushOwn() {
 		}
 	}
 	s.Figure("release_push_own_s", time.Since(start).Seconds())
-	reader.Read(imagesOwn)
 	if theirs := sum(s.registry(http.MethodGet, own+"/yurthub", s.version, nil)); theirs == s.digests()["yurthub:"+s.version] {
 		s.Fail("the hub's image without a signed list is the release's: %v", slices.Sorted(maps.Keys(s.digests())))
 	}
-}
-
-// tryOwn has people try what they have cloned: they build all programs, and start a lab as the README says.
-func (s *supply) tryOwn() {
-	r := s.reader(s.source, s.host+own)
-	r.Read(buildOwn)
-	for _, program := range []string{"yurthub", "yurt-coordinator", "coordinator-controller", "kubectl-yurt", "yurtlab"} {
-		if said := r.Run("bin/" + program + " --version"); !strings.HasPrefix(said, program+" "+s.version+" ") {
-			s.Fail("bin/%s says %s", program, said)
-		}
-	}
-	name, gone := s.LabBeside("own")
-	r.Environ["YURTLAB_NAME"] = name
-	r.Read(labOwn)
-	s.Must(gone())
 }

@@ -44,6 +44,19 @@ func OnHost(ctx context.Context, argv ...string) (*exec.Cmd, error) {
 // Repository is the directory of the repository.
 func (t *T) Repository() string { return filepath.Join(t.Config.Chart, "..", "..", "..") }
 
+// CloneTo returns a script that clones the repository to a directory, commits what is not committed there yet, and gives that the
+// tag of a release.
+func (t *T) CloneTo(dir, tag string) string { return fmt.Sprintf(clone, t.Repository(), dir, tag) }
+
+const clone = `git clone --quiet --no-checkout %[1]s %[2]s
+git --git-dir=%[2]s/.git --work-tree=%[1]s add --all
+cd %[2]s
+export GIT_AUTHOR_NAME=lab GIT_AUTHOR_EMAIL=lab@localhost GIT_COMMITTER_NAME=lab GIT_COMMITTER_EMAIL=lab@localhost
+git diff --cached --quiet HEAD || git commit --quiet --message "what is not committed yet"
+git reset --quiet --hard
+git tag --force %[3]s
+`
+
 // NewReader prepares a place for an operator, which goes with the scenario.
 func (t *T) NewReader() *Reader {
 	dir, err := os.MkdirTemp("", "yurtlab-reader-")

@@ -1,6 +1,9 @@
 package reading
 
 import (
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"yurtcoordinator/e2e/kit"
@@ -8,11 +11,11 @@ import (
 )
 
 var labScenarios = []kit.Scenario{{
-	Name: "pages-lab", Run: pagesLab, Pages: labPages,
+	Name: "pages-lab", Run: pagesLab, Pages: slices.Concat(labPages, clonePages),
 	Lab: lab.Config{Pools: 1, Nodes: 1, Timing: lab.Quick, Kubelet: lab.Hollow, NoKubelet: true, NoCoordinator: true},
 	Doc: "The lab's own page and the README's first minute, typed as they stand there, with a lab beside the scenario's own: " +
 		"it is started, a link is cut, shaped and healed, a machine and the cloud's programs are killed and started, and " +
-		"nothing is left.",
+		"nothing is left. In a clone, `make build` makes all programs, and `make lab` a lab that Ctrl-C ends.",
 }}
 
 var labPages = []kit.Reading{
@@ -31,14 +34,38 @@ var labPages = []kit.Reading{
 	{Page: "docs/lab.md", Only: []string{"yurtlab down"}, Notes: []kit.Note{{Begins: "yurtlab down", Within: 2 * time.Minute}}},
 }
 
+// clonePages are for who has just cloned the repository.
+var clonePages = []kit.Reading{
+	{Page: "docs/kubectl-yurt.md", Only: []string{"make build"}, Notes: []kit.Note{{Within: time.Hour}}},
+	{
+		Page: "README.md", Only: []string{"make lab"},
+		Notes: []kit.Note{{Within: time.Hour, GoesOn: true, Prints: "(?s)p1-n1.*Ctrl-C ends the lab", Interrupted: 2 * time.Minute}},
+	},
+}
+
+// trial is the clone's version.
+const trial = "v0.9.9"
+
 func pagesLab(t *kit.T) {
 	r := t.NewReader()
 	name, gone := t.LabBeside("page")
+	clone := filepath.Join(r.Dir, "clone")
 	// It is typed on the host, in a clone of the repository, with the caches that builds have left.
-	r.Dir, r.Environ = t.Repository(), map[string]string{"YURTLAB_NAME": name}
+	r.Dir, r.Environ = t.Repository(), map[string]string{"YURTLAB_NAME": name, "MAKEFLAGS": "", "MAKELEVEL": ""}
 	r.Enter = kit.OnHost
 	for _, x := range labPages {
 		r.Read(x)
 	}
 	t.Must(gone())
+	r.Run(t.CloneTo(clone, trial))
+	r.Dir = clone
+	for _, x := range clonePages {
+		r.Read(x)
+	}
+	t.Must(gone())
+	for _, program := range []string{"yurthub", "yurt-coordinator", "coordinator-controller", "kubectl-yurt", "yurtlab"} {
+		if said := r.Run("bin/" + program + " --version"); !strings.HasPrefix(said, program+" "+trial+" ") {
+			t.Fail("bin/%s says %s", program, said)
+		}
+	}
 }
