@@ -36,8 +36,8 @@ var kubeadmScenarios = []kit.Scenario{
 		Doc: "A machine with an empty disk becomes a node by `kubeadm join`, gets a hub by `yurthub join`, is " +
 			"power-cycled while cut off, and is reset. `logs`, `exec` and `top` work at the coordinator, connected and " +
 			"cut off, although kubelet signed its own certificate. After the reset its files are as kubeadm left them, to " +
-			"the byte. Then all of it again with the hub as a static Pod. A join with a token; and systemd keeps the key of the " +
-			"hub's cache, sealed. The commands are those of the pages.",
+			"the byte. Then all of it again with the hub as a static Pod. A join with a token; and systemd keeps the key of " +
+			"the hub's cache, sealed. The commands are those of the pages.",
 	},
 	{
 		Name: "kubeadm-days", Lab: kubeadmShort, Run: kubeadmDays,

@@ -22,8 +22,8 @@ var (
 	}
 )
 
-// tokenWords prepares a node that has never joined, and a new token for it, as a file. It returns what pages say of a join and what
-// is meant here: of the command that kubeadm prints.
+// tokenWords prepares a node that has never joined, and a new token for it, as a file. It returns what pages say of a join and
+// what is meant here: of the command that kubeadm prints.
 func (n *installed) tokenWords() (file string, instead []string) {
 	n.mustSh("systemctl stop kubelet.service; rm -f /etc/kubernetes/*.conf /var/lib/kubelet/pki/kubelet-client*")
 	n.Must(n.Cloud.CoreV1().Nodes().Delete(n.Ctx, n.name, metav1.DeleteOptions{}))
@@ -65,7 +65,8 @@ func (n *installed) runsByHand(r *kit.Reader, instead []string) {
 	r.ReadBy(page, func(command string) string { return n.typed(command + byHand) })
 }
 
-// sealsItsKey gives the key of the hub's cache to systemd, as the page shows it. The hub then has it from there, and makes no file.
+// sealsItsKey gives the key of the hub's cache to systemd, as the page shows it. The hub then has it from there, and makes no
+// file.
 func (n *installed) sealsItsKey(r *kit.Reader) {
 	n.Say("the key of the cache, kept by systemd")
 	r.ReadBy(sealedPage, n.typed)

@@ -225,8 +225,8 @@ func (pool Pool) Shared(within time.Duration, resource string) {
 	short, _, _ := strings.Cut(resource, ".")
 	_, noted := pool.t.alone[short]
 	first := !noted
-	// A hub that came up before its coordinator, as in an installed lab or on a busy machine, may have listed alone. It never goes
-	// back to an earlier state, and a quiet resource advances once a minute.
+	// A hub that came up before its coordinator, as in an installed lab or on a busy machine, may have listed alone. It never
+	// goes back to an earlier state, and a quiet resource advances once a minute.
 	if first {
 		within += 90 * time.Second
 	}

@@ -39,7 +39,9 @@ var clonePages = []kit.Reading{
 	{Page: "docs/kubectl-yurt.md", Only: []string{"make build"}, Notes: []kit.Note{{Within: time.Hour}}},
 	{
 		Page: "README.md", Only: []string{"make lab"},
-		Notes: []kit.Note{{Within: time.Hour, GoesOn: true, Prints: "(?s)p1-n1.*Ctrl-C ends the lab", Interrupted: 2 * time.Minute}},
+		Notes: []kit.Note{{
+			Within: time.Hour, GoesOn: true, Prints: "(?s)p1-n1.*Ctrl-C ends the lab", Interrupted: 2 * time.Minute,
+		}},
 	},
 }
 

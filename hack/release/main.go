@@ -43,7 +43,8 @@ func start(ctx context.Context, args []string, key string) error {
 	fs.StringVar(&platforms, "platforms", "linux/amd64,linux/arm64", "platforms")
 	fs.StringVar(&r.Packager, "nfpm", "nfpm", "the program nfpm, which makes packages")
 	fs.StringVar(&r.Scanner, "govulncheck", "", "the program govulncheck; empty: no vulnerabilities are looked for")
-	fs.StringVar(&r.Vulnerabilities, "vulnerabilities", "", "the database that it asks: file://DIR, https://HOST or MODULE@VERSION")
+	fs.StringVar(&r.Vulnerabilities, "vulnerabilities", "",
+		"the database that it asks: file://DIR, https://HOST or MODULE@VERSION")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}

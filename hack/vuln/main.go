@@ -1,5 +1,5 @@
-// Command vuln fails on a known vulnerability that our programs, or the packages that are named, can reach: see internal/vulns. Where
-// no database can be reached it says "not run" and fails, too, unless -skip is given.
+// Command vuln fails on a known vulnerability that our programs, or the packages that are named, can reach: see internal/vulns.
+// Where no database can be reached it says "not run" and fails, too, unless -skip is given.
 package main
 
 import (
@@ -58,8 +58,8 @@ func start(ctx context.Context, out io.Writer, args []string) error {
 		}
 	}
 	if n := len(vulns.Reached(all)); n > 0 {
-		return fmt.Errorf("%d known vulnerabilities can be reached; `govulncheck -tags %s` with the same database shows from where",
-			n, scan.Tags)
+		return fmt.Errorf("%d known vulnerabilities can be reached; `govulncheck -tags %s` with the same database shows "+
+			"from where", n, scan.Tags)
 	}
 	return nil
 }

@@ -54,8 +54,8 @@ func scanner(t *testing.T, reversed bool) (tool, database string) {
 		slices.Reverse(found)
 	}
 	dir := t.TempDir()
-	script := "#!/bin/sh\n" + `[ "$*" = "-db=file://` + dir + ` -tags grpcnotrace -format openvex ./cmd/yurthub ./cmd/kubectl-yurt ` +
-		`./cmd/yurt-coordinator ./cmd/coordinator-controller" ] || { echo "$*" >&2; exit 1; }
+	script := "#!/bin/sh\n" + `[ "$*" = "-db=file://` + dir + ` -tags grpcnotrace -format openvex ` +
+		`./cmd/yurthub ./cmd/kubectl-yurt ./cmd/yurt-coordinator ./cmd/coordinator-controller" ] || { echo "$*" >&2; exit 1; }
 date +'{"@context": "https://openvex.dev/ns/v0.2.0", "timestamp": "%s.%N", "statements": [` + strings.Join(found, ", ") + "]}'\n"
 	tool = filepath.Join(dir, "govulncheck")
 	if err := errors.Join(os.WriteFile(tool, []byte(script), 0o755),

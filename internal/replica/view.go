@@ -59,10 +59,10 @@ const maxListed = 256
 const maxPast = 8
 
 // looks is what a Handler remembers of what its view has shown, so that it knows what a client has that goes on from a
-// revision. Up to began it has seen what another process showed, which nobody knows: it must list again. At began itself it may be
-// either, so only a client (by its User-Agent) that has listed since may go on. Up to a past look's end it may have seen that one, or
-// the current one, or a part of each: it is told what looks different. Up to lost it may have seen a look that is not remembered any
-// more: it is told everything again. What lies behind was shown with the current look.
+// revision. Up to began it has seen what another process showed, which nobody knows: it must list again. At began itself it may
+// be either, so only a client (by its User-Agent) that has listed since may go on. Up to a past look's end it may have seen that
+// one, or the current one, or a part of each: it is told what looks different. Up to lost it may have seen a look that is not
+// remembered any more: it is told everything again. What lies behind was shown with the current look.
 type looks struct {
 	mu     sync.Mutex
 	look   Look

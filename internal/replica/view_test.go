@@ -129,8 +129,8 @@ func TestLooks(t *testing.T) {
 	})
 }
 
-// TestWhoComesBackIsToldWhatLooksDifferent: who goes on from a revision at which the look changed may have seen the former one. It
-// is told what the two show differently, and nothing else.
+// TestWhoComesBackIsToldWhatLooksDifferent: who goes on from a revision at which the look changed may have seen the former one.
+// It is told what the two show differently, and nothing else.
 func TestWhoComesBackIsToldWhatLooksDifferent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, view := filled(t), newTeam("x")

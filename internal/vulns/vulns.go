@@ -63,7 +63,8 @@ func (s Statement) Modules() []string {
 // Summary says in lines which vulnerabilities can be reached, and of how many.
 func Summary(all []Statement) string {
 	reached := Reached(all)
-	text := fmt.Sprintf("known vulnerabilities: %d in modules of our programs, %d of them can be reached\n", len(all), len(reached))
+	text := fmt.Sprintf("known vulnerabilities: %d in modules of our programs, %d of them can be reached\n",
+		len(all), len(reached))
 	for _, s := range reached {
 		text += fmt.Sprintf("  %s %s: %s\n", s.Vulnerability.Name, strings.Join(s.Modules(), ", "), s.Vulnerability.Description)
 	}

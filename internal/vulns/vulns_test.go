@@ -43,9 +43,13 @@ func TestContains(t *testing.T) {
 
 func TestSummary(t *testing.T) {
 	all := []Statement{
-		{Vulnerability: Vulnerability{Name: "GO-2099-0001", Description: "what can happen"}, Status: Affected, Products: []Product{
-			{Subcomponents: []Component{{"pkg:golang/b@v1"}, {"pkg:golang/a@v1"}}}, {Subcomponents: []Component{{"pkg:golang/a@v1"}}},
-		}},
+		{
+			Vulnerability: Vulnerability{Name: "GO-2099-0001", Description: "what can happen"}, Status: Affected,
+			Products: []Product{
+				{Subcomponents: []Component{{"pkg:golang/b@v1"}, {"pkg:golang/a@v1"}}},
+				{Subcomponents: []Component{{"pkg:golang/a@v1"}}},
+			},
+		},
 		{Vulnerability: Vulnerability{Name: "GO-2099-0002"}, Status: NotAffected},
 	}
 	const want = "known vulnerabilities: 2 in modules of our programs, 1 of them can be reached\n" +
