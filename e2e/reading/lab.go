@@ -2,7 +2,6 @@ package reading
 
 import (
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -11,7 +10,7 @@ import (
 )
 
 var labScenarios = []kit.Scenario{{
-	Name: "pages-lab", Run: pagesLab, Pages: slices.Concat(labPages, clonePages),
+	Name: "pages-lab", Run: pagesLab, Pages: append(labPages, builds, firstLab),
 	Lab: lab.Config{Pools: 1, Nodes: 1, Timing: lab.Quick, Kubelet: lab.Hollow, NoKubelet: true, NoCoordinator: true},
 	Doc: "The lab's own page and the README's first minute, typed as they stand there, with a lab beside the scenario's own: " +
 		"it is started, a link is cut, shaped and healed, a machine and the cloud's programs are killed and started, and " +
@@ -34,16 +33,16 @@ var labPages = []kit.Reading{
 	{Page: "docs/lab.md", Only: []string{"yurtlab down"}, Notes: []kit.Note{{Begins: "yurtlab down", Within: 2 * time.Minute}}},
 }
 
-// clonePages are for who has just cloned the repository.
-var clonePages = []kit.Reading{
-	{Page: "docs/kubectl-yurt.md", Only: []string{"make build"}, Notes: []kit.Note{{Within: time.Hour}}},
-	{
+// Who has just cloned the repository builds, or starts a lab.
+var (
+	builds   = kit.Reading{Page: "docs/kubectl-yurt.md", Only: []string{"make build"}, Notes: []kit.Note{{Within: time.Hour}}}
+	firstLab = kit.Reading{
 		Page: "README.md", Only: []string{"make lab"},
 		Notes: []kit.Note{{
 			Within: time.Hour, GoesOn: true, Prints: "(?s)p1-n1.*Ctrl-C ends the lab", Interrupted: 2 * time.Minute,
 		}},
-	},
-}
+	}
+)
 
 // trial is the clone's version.
 const trial = "v0.9.9"
@@ -61,13 +60,12 @@ func pagesLab(t *kit.T) {
 	t.Must(gone())
 	r.Run(t.CloneTo(clone, trial))
 	r.Dir = clone
-	for _, x := range clonePages {
-		r.Read(x)
-	}
-	t.Must(gone())
+	r.Read(builds)
 	for _, program := range []string{"yurthub", "yurt-coordinator", "coordinator-controller", "kubectl-yurt", "yurtlab"} {
 		if said := r.Run("bin/" + program + " --version"); !strings.HasPrefix(said, program+" "+trial+" ") {
 			t.Fail("bin/%s says %s", program, said)
 		}
 	}
+	r.Read(firstLab)
+	t.Must(gone())
 }
