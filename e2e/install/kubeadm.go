@@ -265,24 +265,7 @@ var (
 	}
 	settingsPage  = kit.Reading{Page: "docs/settings.md", Only: []string{"yurthub settings"}}
 	nodeResetPage = kit.Reading{Page: "docs/install-node.md", Only: []string{"yurthub reset"}}
-	tokenJoinPage = kit.Reading{Page: "docs/install-node.md", Only: []string{"yurthub join --server-addr"}}
 )
-
-// joinsWithToken makes the node one that has never joined, with a kubelet as from an image, and joins it as the page says.
-func (n *installed) joinsWithToken(r *kit.Reader) {
-	n.Say("join, with a token")
-	file, instead := n.tokenWords()
-	n.runsByHand(r, instead)
-	page := tokenJoinPage
-	page.Instead = instead
-	r.ReadBy(page, n.typed)
-	r.RunSoon("kubectl label node "+n.name+" "+edge.LabelNodePool+"=p1", time.Minute) // kubelet registers the Node now
-	n.beats("kubelet goes through the hub")
-	n.goesByHub()
-	if _, err := os.Stat(file); err != nil {
-		n.Fail("the administrator's own file with the token is gone: %w", err)
-	}
-}
 
 // goesStraight expects kubelet to run as kubeadm's drop-in says, and no hub.
 func (n *installed) goesStraight() {
