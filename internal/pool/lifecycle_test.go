@@ -139,9 +139,13 @@ func TestStopsCleanlyAndStartsEmpty(t *testing.T) {
 	if _, err := os.Stat(c.dataDir); !os.IsNotExist(err) {
 		t.Errorf("the data directory is still there: %v", err)
 	}
-	if left := ourGoroutines(); len(left) > 0 {
-		t.Errorf("still running:\n%s", strings.Join(left, "\n\n"))
-	}
+	// Who has told its owner of its end has yet to return.
+	allowed(t, "the end of all goroutines", eventually(t.Context(), func() error {
+		if left := ourGoroutines(); len(left) > 0 {
+			return fmt.Errorf("still running:\n%s", strings.Join(left, "\n\n"))
+		}
+		return nil
+	}))
 
 	again := start(t, func(config *Config) { config.DataDir = c.dataDir })
 	heartbeats := again.as(t, pooltest.Operator()).CoordinationV1().Leases(corev1.NamespaceNodeLease)
