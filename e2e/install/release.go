@@ -21,7 +21,7 @@ import (
 
 var releaseScenarios = []kit.Scenario{{
 	Name: "release", Lab: releaseLab(), Run: releaseUsed,
-	Pages: []kit.Reading{makeRelease, verifyRelease, krewInstalls, pushOwn, chartInstalls, packageInstalls},
+	Pages: []kit.Reading{makeRelease, verifyRelease, krewInstalls, imagesOwn, pushOwn, chartInstalls, packageInstalls},
 	Doc: "`make release` pushes a release to a registry. cosign, openssl and krew take it as the page says, and refuse what is " +
 		"changed, unsigned or signed by another key. Helm installs the chart from a mirror, and the pool gets a coordinator " +
 		"by digest. A node gets the hub from the deb, another one from the rpm and as a static Pod; `yurthub join` refuses " +

@@ -43,7 +43,8 @@ var (
 	krewInstalls = kit.Reading{
 		Page: "docs/releases.md", Only: []string{"kubectl krew"}, Notes: []kit.Note{{Within: 5 * time.Minute}},
 	}
-	pushOwn = kit.Reading{Page: "README.md", Only: []string{"make push"}, Notes: []kit.Note{{Within: time.Hour}}}
+	imagesOwn = kit.Reading{Page: "docs/install.md", Only: []string{"make "}, Notes: []kit.Note{{Within: time.Hour}}}
+	pushOwn   = kit.Reading{Page: "README.md", Only: []string{"make push"}, Notes: []kit.Note{{Within: time.Hour}}}
 )
 
 // supply is what people do with a release before any of it runs. All of that is on the machine of the lab, and needs nothing of
@@ -293,10 +294,11 @@ var (
 	coordinatorDigest = regexp.MustCompile(`--coordinator-image-digests=(v[^=]*)=sha256:([0-9a-f]{64})`)
 )
 
-// pushOwn builds and pushes images without a release, as the README says. The chart that is packed names what the registry has.
+// pushOwn builds and pushes images without a release, as docs/install.md and the README say. The chart that is packed names what the registry has.
 func (s *supply) pushOwn() {
 	start := time.Now()
 	reader := s.reader(s.source, s.host+own)
+	reader.Read(imagesOwn)
 	reader.Read(pushOwn)
 	rendered := reader.Run("helm template yurt-coordinator dist/images/yurt-coordinator-*.tgz --namespace kube-system")
 	controller, digest := controllerImage.FindStringSubmatch(rendered), coordinatorDigest.FindStringSubmatch(rendered)

@@ -15,6 +15,11 @@ var labScenarios = []kit.Scenario{{
 	Doc: "The lab's own page and the README's first minute, typed as they stand there, with a lab beside the scenario's own: " +
 		"it is started, a link is cut, shaped and healed, a machine and the cloud's programs are killed and started, and " +
 		"nothing is left. In a clone, `make build` makes all programs, and `make lab` a lab that Ctrl-C ends.",
+}, {
+	Name: "pages-versions", Run: pagesVersions, Pages: []kit.Reading{otherVersions},
+	Lab: lab.Config{Pools: 1, Nodes: 1, Timing: lab.Quick, Kubelet: lab.Hollow, NoKubelet: true, NoCoordinator: true},
+	Doc: "The lab's page about other versions of Kubernetes, typed as it stands there: a lab of another version that Ctrl-C ends, " +
+		"and two scenarios with two pairs of versions. Of the command that runs all pairs, one scenario with one pair.",
 }}
 
 var labPages = []kit.Reading{
@@ -44,6 +49,21 @@ var (
 	}
 )
 
+var otherVersions = kit.Reading{
+	Page: "docs/lab.md", Only: []string{"yurtlab up --kubernetes", "yurtlab skew"},
+	Notes: []kit.Note{
+		{
+			Begins: "yurtlab up", Within: time.Hour,
+			GoesOn: true, Prints: "(?s)p1-n1.*Ctrl-C ends the lab", Interrupted: 2 * time.Minute,
+		},
+		{Begins: "yurtlab skew --cloud", Prints: `(?m)^1\.34 +1\.33 +passed.*\n1\.37 +1\.36 +passed`, Within: 2 * time.Hour},
+		{
+			Begins: "yurtlab skew", Instead: []string{"skew", "skew --cloud 1.34 --kubelet 1.33 --scenarios kill-one"},
+			Prints: `(?m)^1\.34 +1\.33 +passed`, Within: time.Hour,
+		},
+	},
+}
+
 // trial is the clone's version.
 const trial = "v0.9.9"
 
@@ -67,5 +87,13 @@ func pagesLab(t *kit.T) {
 		}
 	}
 	r.Read(firstLab)
+	t.Must(gone())
+}
+
+func pagesVersions(t *kit.T) {
+	r := t.NewReader()
+	name, gone := t.LabBeside("page")
+	r.Dir, r.Environ, r.Enter = t.Repository(), map[string]string{"YURTLAB_NAME": name}, kit.OnHost
+	r.Read(otherVersions)
 	t.Must(gone())
 }

@@ -111,7 +111,10 @@ needed, which takes minutes.`,
 				}
 				scenarios = append(scenarios, s)
 			}
-			return skew(cmd.Context(), cmd.OutOrStdout(), all, scenarios, output == "json", runPair)
+			run := func(ctx context.Context, out io.Writer, p pair, s kit.Scenario) kit.Result {
+				return runPair(ctx, out, nameOr(cmd, s.LabName("skew")), p, s)
+			}
+			return skew(cmd.Context(), cmd.OutOrStdout(), all, scenarios, output == "json", run)
 		},
 	}
 	outputFlag(cmd, &output)
@@ -156,10 +159,10 @@ func skew(ctx context.Context, out io.Writer, all []pair, scenarios []kit.Scenar
 	return nil
 }
 
-// runPair runs a scenario in a lab of these versions.
-func runPair(ctx context.Context, out io.Writer, p pair, s kit.Scenario) kit.Result {
+// runPair runs a scenario in a lab of this name and these versions.
+func runPair(ctx context.Context, out io.Writer, name string, p pair, s kit.Scenario) kit.Result {
 	return kit.Run(ctx, s, kit.Options{
-		LabName: s.LabName("skew"), Out: out,
+		LabName: name, Out: out,
 		Start: func(ctx context.Context, cfg lab.Config) (*lab.Client, error) {
 			return start(ctx, out, p.of(cfg), false)
 		},

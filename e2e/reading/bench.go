@@ -1,0 +1,75 @@
+package reading
+
+import (
+	"os"
+	"path/filepath"
+	"time"
+
+	"yurtcoordinator/e2e/kit"
+	"yurtcoordinator/internal/lab"
+)
+
+var benchScenarios = []kit.Scenario{{
+	Name: "pages-bench", Run: pagesBench, Pages: benchPages,
+	Lab: lab.Config{Pools: 1, Nodes: 1, Timing: lab.Quick, Kubelet: lab.Hollow, NoKubelet: true, NoCoordinator: true},
+	Doc: "The benchmarks, typed as their pages have them, each for as short as it can be: what is seen is that they measure and " +
+		"print, not what.",
+}}
+
+// short is for wan-day: its figures say nothing then.
+const short = " --idle=20s --quiet=0 --busy=20s --others=1"
+
+var benchPages = []kit.Reading{
+	{
+		Page: "docs/benchmarks.md", Only: []string{"bin/yurtlab bench", "go test"},
+		Notes: []kit.Note{
+			{Begins: "bin/yurtlab bench", Prints: overBudget, Within: 20 * time.Minute},
+			{Begins: "bin/yurtlab bench -o json", Prints: `(?m)^\{"bench":"hub","figures":\{"`, Within: 20 * time.Minute},
+			{
+				Begins: "bin/yurtlab bench --profile", Instead: []string{"DIR", "$PROFILES"}, Prints: overBudget, Within: 20 * time.Minute,
+				After: func(r *kit.Reader) {
+					if kept := r.Run("ls $PROFILES"); kept == "" {
+						r.Fail("there are no profiles")
+					}
+				},
+			},
+			{
+				Begins: "bin/yurtlab bench cloud-scale ", Instead: []string{"cloud-scale", "cloud-scale --pools=4 --nodes=3 --steady=5s"},
+				Prints: overBudget, Within: 10 * time.Minute,
+			},
+			{
+				Begins: "bin/yurtlab bench cloud-scale --pools", Instead: []string{"400", "4", "20s", "5s"},
+				Prints: overBudget, Within: 10 * time.Minute,
+			},
+			{
+				Begins: "bin/yurtlab bench wan-day", Instead: []string{"wan-day", "wan-day --kubelet=hollow" + short},
+				Prints: perDay, Within: 10 * time.Minute,
+			},
+			{Begins: "go test", Instead: []string{"-bench .", "-bench . -benchtime 1x"}, Prints: `(?m)^Benchmark`, Within: 20 * time.Minute},
+		},
+		Instead: []string{"bin/yurtlab", "yurtlab"},
+	},
+	{
+		Page: "docs/wan-cost.md", Only: []string{"yurtlab bench"},
+		Instead: []string{"wan-day", "wan-day" + short}, Notes: []kit.Note{{Prints: perDay, Within: 10 * time.Minute}},
+	},
+}
+
+// What tables of benchmarks have.
+const (
+	overBudget = `(?m)^\d+ over budget\.`
+	perDay     = `MB a day`
+)
+
+func pagesBench(t *kit.T) {
+	r := t.NewReader()
+	name, gone := t.LabBeside("bench")
+	profiles := filepath.Join(r.Dir, "profiles")
+	t.Must(os.Mkdir(profiles, 0o700))
+	r.Dir, r.Environ = t.Repository(), map[string]string{"YURTLAB_NAME": name, "PROFILES": profiles}
+	r.Enter = kit.OnHost
+	for _, x := range benchPages {
+		r.Read(x)
+		t.Must(gone())
+	}
+}
