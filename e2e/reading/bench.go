@@ -34,7 +34,7 @@ var benchPages = []kit.Reading{
 				},
 			},
 			{
-				Begins: "bin/yurtlab bench cloud-scale ", Instead: []string{"cloud-scale", "cloud-scale --pools=4 --nodes=3 --steady=5s"},
+				Begins: "bin/yurtlab bench cloud-scale ", Instead: []string{"cloud-scale", "cloud-scale --pools=4 --nodes=4 --steady=5s"},
 				Prints: overBudget, Within: 10 * time.Minute,
 			},
 			{

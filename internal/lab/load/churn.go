@@ -2,7 +2,6 @@ package load
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -122,13 +121,23 @@ type churn struct {
 	updates, retries atomic.Int64
 }
 
+// await waits for the next turn, or returns why ctx ended. A limiter by itself gives up at once if a deadline comes first, with
+// an error of its own.
+func await(ctx context.Context, pace *rate.Limiter) error {
+	if pace.Wait(ctx) == nil {
+		return nil
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
 // roll changes objects in turn until the time is over.
 func (c *churn) roll(ctx context.Context, all []roller) error {
 	for turn := 0; ; turn++ {
 		r := all[turn%len(all)]
 		p := phase(turn / len(all) % int(phases))
-		if err := c.pace.Wait(ctx); err != nil {
-			return errors.Join(err, context.Cause(ctx))
+		if err := await(ctx, c.pace); err != nil {
+			return err
 		}
 		if c.over.Load() {
 			return nil

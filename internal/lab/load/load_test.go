@@ -197,6 +197,13 @@ func testChurn(t *testing.T) {
 	if _, err := Churn(ctx, client, spec, 1, time.Hour); !errors.Is(err, cause) {
 		t.Errorf("%v, want the cause", err)
 	}
+	began := time.Now()
+	short, done := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer done()
+	_, err = Churn(short, client, spec, 1, time.Hour) // the second change would come after the deadline
+	if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took != 500*time.Millisecond {
+		t.Errorf("it ends after %v with %v, want the deadline", took, err)
+	}
 	if _, err := Churn(t.Context(), fake.NewClientset(), spec, 1, time.Hour); !errors.Is(err, ErrNothingToChange) {
 		t.Errorf("%v, want ErrNothingToChange", err)
 	}

@@ -2,7 +2,6 @@ package load
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -58,8 +57,8 @@ func Patches(ctx context.Context, client rest.Interface, spec PatchSpec, d time.
 		writing.Go(func() error {
 			chance := rand.New(rand.NewPCG(spec.Seed, uint64(w)))
 			for {
-				if err := pace.Wait(ctx); err != nil {
-					return errors.Join(err, context.Cause(ctx))
+				if err := await(ctx, pace); err != nil {
+					return err
 				}
 				if over.Load() {
 					return nil

@@ -21,6 +21,8 @@ import (
 const (
 	// controllerUser is the user to whom the chart grants its rights.
 	controllerUser = "system:serviceaccount:kube-system:coordinator-controller"
+	// approverUser is the one to whom it grants those of who approves certificates.
+	approverUser = "system:serviceaccount:kube-system:coordinator-approver"
 
 	serveTimeout = 2 * time.Minute
 
@@ -143,6 +145,22 @@ func (c *cluster) startManager() error {
 		"--leader-elect=false", "--secure-port=0", "--use-service-account-credentials",
 		"--kube-api-qps=1000", "--kube-api-burst=2000",
 		"--cluster-signing-cert-file="+c.ca.Files().Cert, "--cluster-signing-key-file="+c.ca.Files().Key)
+	return err
+}
+
+// startApprover starts what approves the certificates that coordinator-controller asks for, apart from that as in the chart.
+func (c *cluster) startApprover() error {
+	kubeconfig, err := c.kubeconfig("coordinator-approver", approverUser, groupsOf(approverUser)...)
+	if err != nil {
+		return err
+	}
+	ports, err := freePorts(2)
+	if err != nil {
+		return err
+	}
+	_, err = c.start("coordinator-approver", c.cfg.CoordinatorController, "--kubeconfig="+kubeconfig, "--approver=alone",
+		fmt.Sprintf("--metrics-bind-address=127.0.0.1:%d", ports[0]),
+		fmt.Sprintf("--health-probe-bind-address=127.0.0.1:%d", ports[1]))
 	return err
 }
 

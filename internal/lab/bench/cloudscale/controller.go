@@ -46,6 +46,7 @@ func newController(c *cluster, admin *rest.Config) (*controller, error) {
 		metrics: "https://" + at(0) + "/metrics", ready: "http://" + at(1) + "/readyz",
 		flags: []string{
 			c.cfg.CoordinatorController, "--kubeconfig=" + kubeconfig, "--leader-elect=true", "--silence-after=40s",
+			"--approver=elsewhere",
 			"--coordinator-image=registry.example.org/edge/yurt-coordinator", "--coordinator-version=v1.0.0",
 			"--metrics-bind-address=" + at(0), "--health-probe-bind-address=" + at(1),
 		},

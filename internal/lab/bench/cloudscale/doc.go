@@ -4,8 +4,9 @@
 //
 // What is real, and what is not:
 //
-//	real      etcd, kube-apiserver (Node and RBAC authorizers, NodeRestriction, the chart's policies), coordinator-controller,
-//	          and of kube-controller-manager the controllers of Deployments and ReplicaSets and the signer
+//	real      etcd, kube-apiserver (Node and RBAC authorizers, NodeRestriction, the chart's policies), coordinator-controller
+//	          and coordinator-approver, each with its own rights, and of kube-controller-manager the controllers of Deployments
+//	          and ReplicaSets and the signer
 //	played    the scheduler and the kubelets: the coordinators' Pods are bound to their pool's first node, and are ready as soon
 //	          as their certificates are there; no coordinator runs
 //	          the nodes: Nodes of 9 KB with 50 images, and Leases that a load renews. A direct heartbeat is sent as its node,

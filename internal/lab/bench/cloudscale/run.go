@@ -146,7 +146,7 @@ func (b *bed) prepare(ctx context.Context) error {
 	if err := install(ctx, b.admin, b.cfg); err != nil {
 		return err
 	}
-	if err := b.cluster.startManager(); err != nil {
+	if err := errors.Join(b.cluster.startManager(), b.cluster.startApprover()); err != nil {
 		return err
 	}
 	b.cfg.Progress(fmt.Sprintf("making %d Nodes and Leases, and %d NodePools", b.cfg.Pools*b.cfg.Nodes, b.cfg.Pools))
