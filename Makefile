@@ -25,21 +25,25 @@ YURTLAB := bin/yurtlab
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
 
+BUILD = $(STATIC) go build -ldflags "-s -w $(RELEASE)" -o bin/
+
 .PHONY: build
 build: ## build all programs into bin/
-	$(STATIC) go build -ldflags "-s -w $(RELEASE)" -o bin/ ./cmd/...
+	$(BUILD) ./cmd/...
+
+.PHONY: yurtlab
+yurtlab: # the lab's program alone
+	$(BUILD) ./cmd/yurtlab
 
 .PHONY: lab
-lab: ## start the lab and watch it; Ctrl-C ends it
-	$(STATIC) go build -o $(YURTLAB) ./cmd/yurtlab
+lab: yurtlab ## start the lab and watch it; Ctrl-C ends it
 	$(YURTLAB) up
 
 .PHONY: test
 test: unit fmt-check vet lint generated e2e-quick ## unit tests with the race detector, checks, and the quick end-to-end scenarios
 
 .PHONY: quick
-quick: ## check a change of pages, examples or the chart: a few minutes, once Kubernetes is built
-	$(STATIC) go build -o $(YURTLAB) ./cmd/yurtlab
+quick: yurtlab ## check a change of pages, examples or the chart: a few minutes, once Kubernetes is built
 	export $(TOOLS_OF_TESTS); $(STATIC) go test . ./e2e ./deploy/... ./hack/record ./hack/plot ./hack/release $(HELD_TO_PAGES)
 
 # Programs whose commands the pages show.
@@ -59,8 +63,7 @@ UNIT = $(shell go list ./... | grep -v /e2e$$)
 KUBELET = yurtcoordinator/internal/lab/hollow
 
 .PHONY: setup
-setup: ## install what the tests need (Debian packages as root; else say what to install) and build Kubernetes once
-	$(STATIC) go build -o $(YURTLAB) ./cmd/yurtlab
+setup: yurtlab ## install what the tests need (Debian packages as root; else say what to install) and build Kubernetes once
 	$(YURTLAB) build --race --helm
 
 .PHONY: e2e-quick
@@ -115,8 +118,7 @@ bench: setup ## benchmarks, side by side in one run
 	$(YURTLAB) bench cloud-scale
 
 .PHONY: alerts
-alerts: ## check the chart's alerts and run their cases, with Prometheus' promtool; the first time, build it
-	$(STATIC) go build -o $(YURTLAB) ./cmd/yurtlab
+alerts: yurtlab ## check the chart's alerts and run their cases, with Prometheus' promtool; the first time, build it
 	mkdir -p dist/alerts
 	cp deploy/charts/testdata/alerts.cases.yaml dist/alerts/cases.yaml
 	{ echo groups:; cat deploy/charts/yurt-coordinator/files/alerts.yaml; } > dist/alerts/alerts.yaml

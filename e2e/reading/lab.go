@@ -81,13 +81,13 @@ func pagesLab(t *kit.T) {
 	r.Run(t.CloneTo(clone, trial))
 	r.Dir = clone
 	r.Read(builds)
+	r.Read(firstLab)
+	t.Must(gone())
 	for _, program := range []string{"yurthub", "yurt-coordinator", "coordinator-controller", "kubectl-yurt", "yurtlab"} {
 		if said := r.Run("bin/" + program + " --version"); !strings.HasPrefix(said, program+" "+trial+" ") {
 			t.Fail("bin/%s says %s", program, said)
 		}
 	}
-	r.Read(firstLab)
-	t.Must(gone())
 }
 
 func pagesVersions(t *kit.T) {
