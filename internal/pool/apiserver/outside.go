@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"time"
 
-	"golang.org/x/net/http2"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 )
@@ -21,6 +20,8 @@ const (
 	idleTimeout   = 90 * time.Second
 	headerTimeout = 32 * time.Second
 	headerBytes   = 1 << 20
+	// unread is how many bytes of bodies a connection may have on their way: less than 4 MiB, by http.HTTP2Config.
+	unread = 15 * bodySize
 )
 
 // outside serves who comes from elsewhere. kube-apiserver's own listener asks for a client certificate, but cannot demand one.
@@ -33,7 +34,7 @@ type outside struct {
 // newOutside makes the outside of a server, with its present serving certificate and CAs.
 func newOutside(info *genericapiserver.SecureServingInfo, parts Parts) (*outside, error) {
 	secure := &tls.Config{
-		MinVersion: tls.VersionTLS12, NextProtos: []string{http2.NextProtoTLS, "http/1.1"},
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
 		ClientAuth: tls.RequireAnyClientCert, VerifyConnection: parts.Known,
 	}
 	o := &outside{certs: dynamiccertificates.NewDynamicServingCertificateController(secure, info.ClientCA, info.Cert, nil, nil)}
@@ -46,14 +47,12 @@ func newOutside(info *genericapiserver.SecureServingInfo, parts Parts) (*outside
 	secure.GetConfigForClient = o.certs.GetConfigForClient
 	o.server = &http.Server{
 		MaxHeaderBytes: headerBytes, IdleTimeout: idleTimeout, ReadHeaderTimeout: headerTimeout, TLSConfig: secure,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: streams, MaxReadFrameSize: bodySize, MaxReceiveBufferPerStream: bodySize,
+			MaxReceiveBufferPerConnection: unread,
+		},
 	}
-	if err := http2.ConfigureServer(o.server, &http2.Server{
-		IdleTimeout: idleTimeout, MaxUploadBufferPerStream: bodySize, MaxReadFrameSize: bodySize,
-		MaxConcurrentStreams: streams, MaxUploadBufferPerConnection: bodySize * streams,
-	}); err != nil {
-		return nil, fmt.Errorf("HTTP/2: %w", err)
-	}
-	o.listener = parts.Gate(o.server.TLSConfig)
+	o.listener = parts.Gate(secure.Clone()) // the server sets its own up when it begins to serve
 	return o, nil
 }
 
