@@ -294,7 +294,8 @@ var (
 	coordinatorDigest = regexp.MustCompile(`--coordinator-image-digests=(v[^=]*)=sha256:([0-9a-f]{64})`)
 )
 
-// pushOwn builds and pushes images without a release, as docs/install.md and the README say. The chart that is packed names what the registry has.
+// pushOwn builds and pushes images without a release, as docs/install.md and the README say. The chart that is packed names what
+// the registry has.
 func (s *supply) pushOwn() {
 	start := time.Now()
 	reader := s.reader(s.source, s.host+own)

@@ -12,8 +12,8 @@ import (
 var benchScenarios = []kit.Scenario{{
 	Name: "pages-bench", Run: pagesBench, Pages: benchPages,
 	Lab: lab.Config{Pools: 1, Nodes: 1, Timing: lab.Quick, Kubelet: lab.Hollow, NoKubelet: true, NoCoordinator: true},
-	Doc: "The benchmarks, typed as their pages have them, each for as short as it can be: what is seen is that they measure and " +
-		"print, not what.",
+	Doc: "The benchmarks, typed as their pages have them, each for as short as it can be: what is seen is that they measure " +
+		"and print, not what.",
 }}
 
 // short is for wan-day: its figures say nothing then.
@@ -26,7 +26,8 @@ var benchPages = []kit.Reading{
 			{Begins: "bin/yurtlab bench", Prints: overBudget, Within: 20 * time.Minute},
 			{Begins: "bin/yurtlab bench -o json", Prints: `(?m)^\{"bench":"hub","figures":\{"`, Within: 20 * time.Minute},
 			{
-				Begins: "bin/yurtlab bench --profile", Instead: []string{"DIR", "$PROFILES"}, Prints: overBudget, Within: 20 * time.Minute,
+				Begins: "bin/yurtlab bench --profile", Instead: []string{"DIR", "$PROFILES"},
+				Prints: overBudget, Within: 20 * time.Minute,
 				After: func(r *kit.Reader) {
 					if kept := r.Run("ls $PROFILES"); kept == "" {
 						r.Fail("there are no profiles")
@@ -34,8 +35,9 @@ var benchPages = []kit.Reading{
 				},
 			},
 			{
-				Begins: "bin/yurtlab bench cloud-scale ", Instead: []string{"cloud-scale", "cloud-scale --pools=4 --nodes=4 --steady=5s"},
-				Prints: overBudget, Within: 10 * time.Minute,
+				Begins:  "bin/yurtlab bench cloud-scale ",
+				Instead: []string{"cloud-scale", "cloud-scale --pools=4 --nodes=4 --steady=5s"},
+				Prints:  overBudget, Within: 10 * time.Minute,
 			},
 			{
 				Begins: "bin/yurtlab bench cloud-scale --pools", Instead: []string{"400", "4", "20s", "5s"},
@@ -45,7 +47,10 @@ var benchPages = []kit.Reading{
 				Begins: "bin/yurtlab bench wan-day", Instead: []string{"wan-day", "wan-day --kubelet=hollow" + short},
 				Prints: perDay, Within: 10 * time.Minute,
 			},
-			{Begins: "go test", Instead: []string{"-bench .", "-bench . -benchtime 1x"}, Prints: `(?m)^Benchmark`, Within: 20 * time.Minute},
+			{
+				Begins: "go test", Instead: []string{"-bench .", "-bench . -benchtime 1x"},
+				Prints: `(?m)^Benchmark`, Within: 20 * time.Minute,
+			},
 		},
 		Instead: []string{"bin/yurtlab", "yurtlab"},
 	},

@@ -18,8 +18,8 @@ var labScenarios = []kit.Scenario{{
 }, {
 	Name: "pages-versions", Run: pagesVersions, Pages: []kit.Reading{otherVersions},
 	Lab: lab.Config{Pools: 1, Nodes: 1, Timing: lab.Quick, Kubelet: lab.Hollow, NoKubelet: true, NoCoordinator: true},
-	Doc: "The lab's page about other versions of Kubernetes, typed as it stands there: a lab of another version that Ctrl-C ends, " +
-		"and two scenarios with two pairs of versions. Of the command that runs all pairs, one scenario with one pair.",
+	Doc: "The lab's page about other versions of Kubernetes, typed as it stands there: a lab of another version that Ctrl-C " +
+		"ends, and two scenarios with two pairs of versions. Of the command that runs all pairs, one scenario with one pair.",
 }}
 
 var labPages = []kit.Reading{
