@@ -72,7 +72,7 @@ e2e-quick: setup ## the quick end-to-end scenarios
 
 .PHONY: e2e
 e2e: setup ## all end-to-end scenarios, those with Kubernetes' own timing among them
-	CGO_ENABLED=1 go test -race -count=1 -v -timeout 3h ./e2e -scenarios all
+	CGO_ENABLED=1 go test -race -count=1 -v -timeout 6h ./e2e -scenarios all
 
 .PHONY: check
 check: fmt-check vet lint generated vuln ## formatting, vet, lint, generated code, known vulnerabilities
@@ -112,10 +112,10 @@ vuln: $(GOVULNCHECK) ## known vulnerabilities that our programs can reach; VULN_
 	$(STATIC) go run ./hack/vuln -govulncheck $(GOVULNCHECK) -db '$(VULN_DB)' $(if $(filter skip,$(VULN)),-skip)
 
 .PHONY: bench
-bench: setup ## benchmarks, side by side in one run
+bench: setup ## benchmarks, side by side in one run; UNIT names packages, SCALE has flags of cloud-scale
 	export $(TOOLS_OF_TESTS); CGO_ENABLED=0 go test -run '^$$' -bench . -benchtime 2s -timeout 40m $(UNIT)
 	$(YURTLAB) bench
-	$(YURTLAB) bench cloud-scale
+	$(YURTLAB) bench cloud-scale $(SCALE)
 
 .PHONY: alerts
 alerts: yurtlab ## check the chart's alerts and run their cases, with Prometheus' promtool; the first time, build it

@@ -10,10 +10,14 @@ import (
 )
 
 var benchScenarios = []kit.Scenario{{
-	Name: "pages-bench", Run: pagesBench, Pages: benchPages,
+	Name: "pages-bench", Run: func(t *kit.T) { benches(t, benchPages) }, Pages: benchPages,
 	Lab: lab.Config{Pools: 1, Nodes: 1, Timing: lab.Quick, Kubelet: lab.Hollow, NoKubelet: true, NoCoordinator: true},
 	Doc: "The benchmarks, typed as their pages have them, each for as short as it can be: what is seen is that they measure " +
 		"and print, not what.",
+}, {
+	Name: "make-bench", Run: func(t *kit.T) { benches(t, []kit.Reading{makeBench}) }, Pages: []kit.Reading{makeBench},
+	Lab: lab.Config{Pools: 1, Nodes: 1, Timing: lab.Quick, Kubelet: lab.Hollow, NoKubelet: true, NoCoordinator: true},
+	Doc: "All benchmarks by one command, as their page has it, with those of one package and with four pools.",
 }}
 
 // short is for wan-day: its figures say nothing then.
@@ -60,20 +64,27 @@ var benchPages = []kit.Reading{
 	},
 }
 
+var makeBench = kit.Reading{
+	Page: "docs/benchmarks.md", Only: []string{"make bench"},
+	Instead: []string{"make bench", "make bench UNIT=./internal/hub/front SCALE='--pools=4 --nodes=4 --steady=5s'"},
+	Notes:   []kit.Note{{Prints: `(?ms)^Benchmark.*^\d+ over budget\..*^\d+ over budget\.`, Within: 40 * time.Minute}},
+}
+
 // What tables of benchmarks have.
 const (
 	overBudget = `(?m)^\d+ over budget\.`
 	perDay     = `MB a day`
 )
 
-func pagesBench(t *kit.T) {
+// benches types what readings say in the repository, with a lab beside the scenario's own.
+func benches(t *kit.T, readings []kit.Reading) {
 	r := t.NewReader()
 	name, gone := t.LabBeside("bench")
 	profiles := filepath.Join(r.Dir, "profiles")
 	t.Must(os.Mkdir(profiles, 0o700))
-	r.Dir, r.Environ = t.Repository(), map[string]string{"YURTLAB_NAME": name, "PROFILES": profiles}
-	r.Enter = kit.OnHost
-	for _, x := range benchPages {
+	r.Dir, r.Enter = t.Repository(), kit.OnHost
+	r.Environ = map[string]string{"YURTLAB_NAME": name, "PROFILES": profiles, "MAKEFLAGS": "", "MAKELEVEL": ""}
+	for _, x := range readings {
 		r.Read(x)
 		t.Must(gone())
 	}
