@@ -17,7 +17,8 @@ func TestEveryCommandIsRun(t *testing.T) {
 	}
 	for _, s := range all {
 		if len(runBy(s)) == 0 {
-			t.Errorf("%s:%d: nothing runs %q: give it to a scenario that follows this page (Scenario.Pages)", s.Page, s.Line, s.Text)
+			t.Errorf("%s:%d: nothing runs %q: give it to a scenario that follows this page (Scenario.Pages)", s.Page, s.Line,
+				s.Text)
 		}
 	}
 	if len(all) < 212 { // so many there were once: are they all found?
