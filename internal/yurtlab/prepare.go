@@ -71,6 +71,7 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 	p.chart = filepath.Join(root, "deploy", "charts", "yurt-coordinator")
 	containers := p.kubelet == lab.Real
 	progress := newProgress(out)
+	waiting := build.Waiting(progress.show)
 	err = build.EnsurePackages(ctx, build.PackagesConfig{
 		Real: containers, Unprivileged: os.Geteuid() != 0, Supply: w.supply, Log: filepath.Join(cache, "packages.log"),
 		Progress: progress.show,
@@ -89,14 +90,16 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 		return p, err
 	}
 	if containers {
-		archive, err := image.Ensure(ctx, image.Config{CacheDir: cache, Pause: p.bins.Pause, Busybox: build.Busybox()})
+		archive, err := image.Ensure(ctx, image.Config{
+			CacheDir: cache, Pause: p.bins.Pause, Busybox: build.Busybox(), Waiting: waiting,
+		})
 		if err != nil {
 			return p, err
 		}
 		p.images.All = []string{archive.Path}
 	}
 	if containers && w.bare {
-		if err := p.addKubeadmImages(ctx, cache); err != nil {
+		if err := p.addKubeadmImages(ctx, cache, waiting); err != nil {
 			return p, err
 		}
 	}
@@ -106,12 +109,12 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 	system, err := systemImages(ctx, root, cache, p.bins, w.race, progress.show)
 	p.images.All = append(p.images.All, system.Path)
 	if err == nil && w.former {
-		err = p.addFormerImages(ctx, cache)
+		err = p.addFormerImages(ctx, cache, waiting)
 	}
 	if err != nil || !w.releases {
 		return p, err
 	}
-	releases, err := image.EnsureReleases(ctx, image.ReleasesConfig{CacheDir: cache, Programs: map[string]string{
+	releases, err := image.EnsureReleases(ctx, image.ReleasesConfig{CacheDir: cache, Waiting: waiting, Programs: map[string]string{
 		build.ReleaseWell: p.bins.YurtHubWell, build.ReleaseFaulty: p.bins.YurtHubFaulty,
 	}})
 	p.images.All, p.bins.ReleaseKey = append(p.images.All, releases.Path), releases.Key
@@ -119,19 +122,19 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 }
 
 // addFormerImages adds what the release before the present one runs in Pods.
-func (p *prepared) addFormerImages(ctx context.Context, cache string) error {
+func (p *prepared) addFormerImages(ctx context.Context, cache string, waiting func(holder string)) error {
 	former, err := image.EnsureFormer(ctx, image.FormerConfig{
-		CacheDir: cache, Coordinator: p.bins.Former.YurtCoordinator, Tag: build.FormerCoordinator(),
+		CacheDir: cache, Coordinator: p.bins.Former.YurtCoordinator, Tag: build.FormerCoordinator(), Waiting: waiting,
 	})
 	p.images.All = append(p.images.All, former.Path)
 	return err
 }
 
 // addKubeadmImages adds the images of a bare lab.
-func (p *prepared) addKubeadmImages(ctx context.Context, cache string) error {
+func (p *prepared) addKubeadmImages(ctx context.Context, cache string, waiting func(holder string)) error {
 	addons, err := image.EnsureAddons(ctx, image.AddonsConfig{
 		CacheDir: cache, Kubeadm: p.bins.Kubeadm, KubeProxy: p.bins.KubeProxy, CoreDNS: p.bins.CoreDNS,
-		Flanneld: p.bins.Flanneld,
+		Flanneld: p.bins.Flanneld, Waiting: waiting,
 	})
 	if err != nil {
 		return err
@@ -139,6 +142,7 @@ func (p *prepared) addKubeadmImages(ctx context.Context, cache string) error {
 	controlPlane, err := image.EnsureControlPlane(ctx, image.ControlPlaneConfig{
 		CacheDir: cache, Kubeadm: p.bins.Kubeadm, KubeAPIServer: p.bins.KubeAPIServer, KubeScheduler: p.bins.KubeScheduler,
 		KubeControllerManager: p.bins.KubeControllerManager, Etcd: p.bins.Etcd, Pause: p.bins.Pause,
+		Waiting: waiting,
 	})
 	p.images.All = append(p.images.All, addons.Path)
 	p.images.Cloud = append(p.images.Cloud, controlPlane.Path)
@@ -160,7 +164,7 @@ func systemImages(ctx context.Context, root, cache string, bins build.Binaries, 
 	}
 	return image.EnsureSystem(ctx, image.SystemConfig{
 		CacheDir: cache, Programs: []string{bins.YurtCoordinator, bins.CoordinatorController, bins.YurtHub},
-		Kubernetes: bins.OwnKubernetes,
+		Kubernetes: bins.OwnKubernetes, Waiting: build.Waiting(progress),
 	})
 }
 

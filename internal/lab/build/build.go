@@ -253,6 +253,13 @@ func Ensure(ctx context.Context, config Config) (Binaries, error) {
 	return result, nil
 }
 
+// Waiting returns what tells that another process writes to the cache, by that process's name for itself.
+func Waiting(progress func(Event)) func(holder string) {
+	return func(holder string) {
+		progress(Event{Stage: StageWait, Text: "another lab is building (" + holder + "): waiting for it"})
+	}
+}
+
 // builder is one call of Ensure.
 type builder struct {
 	progress func(Event)
@@ -281,9 +288,7 @@ func newBuilder(ctx context.Context, config Config) (*builder, error) {
 	if b.progress == nil {
 		b.progress = func(Event) {}
 	}
-	b.store = &artifact.Store{Dir: cache, Clock: config.Clock, Waiting: func(holder string) {
-		b.progress(Event{Stage: StageWait, Text: "another lab is building (" + holder + "): waiting for it"})
-	}}
+	b.store = &artifact.Store{Dir: cache, Clock: config.Clock, Waiting: Waiting(b.progress)}
 	if config.Only != "" && !slices.Contains(Sets(), config.Only) {
 		return nil, fmt.Errorf("no set is called %q: the sets are %s", config.Only, strings.Join(Sets(), ", "))
 	}
