@@ -114,9 +114,8 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 	if err != nil || !w.releases {
 		return p, err
 	}
-	releases, err := image.EnsureReleases(ctx, image.ReleasesConfig{CacheDir: cache, Waiting: waiting, Programs: map[string]string{
-		build.ReleaseWell: p.bins.YurtHubWell, build.ReleaseFaulty: p.bins.YurtHubFaulty,
-	}})
+	programs := map[string]string{build.ReleaseWell: p.bins.YurtHubWell, build.ReleaseFaulty: p.bins.YurtHubFaulty}
+	releases, err := image.EnsureReleases(ctx, image.ReleasesConfig{CacheDir: cache, Waiting: waiting, Programs: programs})
 	p.images.All, p.bins.ReleaseKey = append(p.images.All, releases.Path), releases.Key
 	return p, err
 }
