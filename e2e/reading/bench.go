@@ -1,33 +1,24 @@
 package reading
 
 import (
-	"os"
-	"path/filepath"
 	"time"
 
 	"yurtcoordinator/e2e/kit"
-	"yurtcoordinator/internal/lab"
 )
 
-var benchScenarios = []kit.Scenario{{
-	Name: "pages-bench", Run: func(t *kit.T) { benches(t, benchPages) }, Pages: benchPages,
-	Lab: lab.Config{Pools: 1, Nodes: 1, Timing: lab.Quick, Kubelet: lab.Hollow, NoKubelet: true, NoCoordinator: true},
-	Doc: "The benchmarks, typed as their pages have them, each for as short as it can be: what is seen is that they measure " +
-		"and print, not what.",
-}, {
-	Name: "pages-wan-cost", Run: func(t *kit.T) { benches(t, []kit.Reading{wanCost}) }, Pages: []kit.Reading{wanCost},
-	Lab: lab.Config{Pools: 1, Nodes: 1, Timing: lab.Quick, Kubelet: lab.Hollow, NoKubelet: true, NoCoordinator: true},
-	Doc: "What a day costs on the WAN, measured for less than a minute by each of the commands of its page.",
-}, {
-	Name: "make-bench", Run: func(t *kit.T) { benches(t, []kit.Reading{makeBench}) }, Pages: []kit.Reading{makeBench},
-	Lab: lab.Config{Pools: 1, Nodes: 1, Timing: lab.Quick, Kubelet: lab.Hollow, NoKubelet: true, NoCoordinator: true},
-	Doc: "All benchmarks by one command, as their page has it, with those of one package and with four pools.",
-}}
+var benchScenarios = []kit.Scenario{
+	typed("pages-bench", "The benchmarks, typed as their page has them, each for as short as it can be: what is seen is that "+
+		"they measure and print, not what.", benchmarks),
+	typed("pages-wan-cost", "What a day costs on the WAN, measured for less than a minute by each of the commands of its page.",
+		wanCost),
+	typed("make-bench", "All benchmarks by one command, as their page has it, with those of one package and with four pools.",
+		makeBench),
+}
 
 // short is for wan-day: its figures say nothing then.
 const short = " --idle=20s --quiet=0 --busy=20s --others=1"
 
-var benchPages = []kit.Reading{{
+var benchmarks = kit.Reading{
 	Page: "docs/benchmarks.md", Only: []string{"bin/yurtlab bench", "go test"},
 	Notes: []kit.Note{
 		{Begins: "bin/yurtlab bench", Prints: overBudget, Within: 20 * time.Minute},
@@ -60,7 +51,6 @@ var benchPages = []kit.Reading{{
 		},
 	},
 	Instead: []string{"bin/yurtlab", "yurtlab"},
-},
 }
 
 var wanCost = kit.Reading{
@@ -79,17 +69,3 @@ const (
 	overBudget = `(?m)^\d+ over budget\.`
 	perDay     = `MB a day`
 )
-
-// benches types what readings say in the repository, with a lab beside the scenario's own.
-func benches(t *kit.T, readings []kit.Reading) {
-	r := t.NewReader()
-	name, gone := t.LabBeside("bench")
-	profiles := filepath.Join(r.Dir, "profiles")
-	t.Must(os.Mkdir(profiles, 0o700))
-	r.Dir, r.Enter = t.Repository(), kit.OnHost
-	r.Environ = map[string]string{"YURTLAB_NAME": name, "PROFILES": profiles, "MAKEFLAGS": "", "MAKELEVEL": ""}
-	for _, x := range readings {
-		r.Read(x)
-		t.Must(gone())
-	}
-}

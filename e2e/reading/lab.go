@@ -1,6 +1,7 @@
 package reading
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -9,18 +10,17 @@ import (
 	"yurtcoordinator/internal/lab"
 )
 
+// aside is the lab of a scenario whose page has labs of its own, beside it: as little as there can be.
+var aside = lab.Config{Pools: 1, Nodes: 1, Timing: lab.Quick, Kubelet: lab.Hollow, NoKubelet: true, NoCoordinator: true}
+
 var labScenarios = []kit.Scenario{{
-	Name: "pages-lab", Run: pagesLab, Pages: append(labPages, builds, firstLab),
-	Lab: lab.Config{Pools: 1, Nodes: 1, Timing: lab.Quick, Kubelet: lab.Hollow, NoKubelet: true, NoCoordinator: true},
+	Name: "pages-lab", Run: pagesLab, Pages: append(labPages, builds, firstLab), Lab: aside,
 	Doc: "The lab's own page and the README's first minute, typed as they stand there, with a lab beside the scenario's own: " +
 		"it is started, a link is cut, shaped and healed, a machine and the cloud's programs are killed and started, and " +
 		"nothing is left. In a clone, `make build` makes all programs, and `make lab` a lab that Ctrl-C ends.",
-}, {
-	Name: "pages-versions", Run: pagesVersions, Pages: []kit.Reading{otherVersions},
-	Lab: lab.Config{Pools: 1, Nodes: 1, Timing: lab.Quick, Kubelet: lab.Hollow, NoKubelet: true, NoCoordinator: true},
-	Doc: "The lab's page about other versions of Kubernetes, typed as it stands there: a lab of another version that Ctrl-C " +
-		"ends, and two scenarios with two pairs of versions. Of the command that runs all pairs, one scenario with one pair.",
-}}
+}, typed("pages-versions", "The lab's page about other versions of Kubernetes, typed as it stands there: a lab of another "+
+	"version that Ctrl-C ends, and two scenarios with two pairs of versions. Of the command that runs all pairs, one scenario "+
+	"with one pair.", otherVersions)}
 
 var labPages = []kit.Reading{
 	{
@@ -90,10 +90,16 @@ func pagesLab(t *kit.T) {
 	}
 }
 
-func pagesVersions(t *kit.T) {
-	r := t.NewReader()
-	name, gone := t.LabBeside("page")
-	r.Dir, r.Environ, r.Enter = t.Repository(), map[string]string{"YURTLAB_NAME": name}, kit.OnHost
-	r.Read(otherVersions)
-	t.Must(gone())
+// typed returns the scenario of a page whose commands, typed in the repository, start labs and end them.
+func typed(name, doc string, page kit.Reading) kit.Scenario {
+	return kit.Scenario{Name: name, Doc: doc, Lab: aside, Pages: []kit.Reading{page}, Run: func(t *kit.T) {
+		r := t.NewReader()
+		beside, gone := t.LabBeside("page")
+		profiles := filepath.Join(r.Dir, "profiles")
+		t.Must(os.Mkdir(profiles, 0o700))
+		r.Dir, r.Enter = t.Repository(), kit.OnHost
+		r.Environ = map[string]string{"YURTLAB_NAME": beside, "PROFILES": profiles, "MAKEFLAGS": "", "MAKELEVEL": ""}
+		r.Read(page)
+		t.Must(gone())
+	}}
 }
