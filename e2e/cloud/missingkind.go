@@ -52,7 +52,7 @@ func missingKind(t *kit.T) {
 			return nil
 		})
 	}
-	t.Must(metrics(0))
+	t.Eventually(time.Minute, "no controller waits", func() error { return metrics(0) })
 	definition := withoutAppSets(t)
 	deployment := "deployment/" + string(lab.CoordinatorController)
 	t.Kubectls([][]string{

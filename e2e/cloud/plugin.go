@@ -109,13 +109,12 @@ func checkSays(t *kit.T, node string, down bool) {
 				return fmt.Errorf("it finds %+v", check.Findings)
 			}
 		}
-		return nil
+		named, err := yurtPrints(t, "cloud", "status", "--problems", "-o", "name")
+		if err == nil && strings.Contains(named, "nodepool.apps.openyurt.io/p1\n") != down {
+			err = fmt.Errorf("status --problems names %q", named)
+		}
+		return err
 	})
-	named, err := yurtPrints(t, "cloud", "status", "--problems", "-o", "name")
-	t.Must(err)
-	if strings.Contains(named, "nodepool.apps.openyurt.io/p1\n") != down {
-		t.Fail("status --problems names %q", named)
-	}
 }
 
 // bundleHasNoSecrets packs what is known of the pool, and looks in it for what its Secrets hold.

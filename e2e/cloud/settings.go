@@ -123,7 +123,7 @@ func restarts(t *kit.T, all []string) {
 		})
 	})
 	others := slices.DeleteFunc(slices.Clone(all), func(n string) bool { return n == again })
-	t.Must(runWith(t, others, 7, ""))
+	t.Eventually(30*time.Second, "the others need none", func() error { return runWith(t, others, 7, "") })
 }
 
 // ownSettings gives a node settings of its own, in a file of the new form: they win.
@@ -140,7 +140,9 @@ func ownSettings(t *kit.T, all []string) {
 		}
 		return nil
 	})
-	t.Must(shared(t, all[:1], 8, true))
+	t.Eventually(30*time.Second, "the others do as the pool says", func() error {
+		return shared(t, slices.DeleteFunc(slices.Clone(all), func(n string) bool { return n == node }), 8, true)
+	})
 }
 
 // Reasons of the condition Followed.

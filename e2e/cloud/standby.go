@@ -59,7 +59,7 @@ func standbyInstalled(t *kit.T) {
 	if now := t.Pool.CoordinatorIn(0); now.UID != kept.UID {
 		t.Fail("slot 0 was made anew")
 	}
-	t.Must(t.Cloud.Condition(string(pool), v1alpha1.YurtCoordinatorReady, v1alpha1.ConditionTrue, ""))
+	coordinatorIsReady(t, string(pool), 20*time.Second)
 }
 
 func replicas(t *kit.T, n int) {
@@ -81,10 +81,13 @@ func operatorsReach(t *kit.T, pool edge.PoolName) {
 		return !slices.Contains(t.Pool.CoordinatorsRunning(), n)
 	})]
 	for slot, name := range []string{"yurt-coordinator-p1", "yurt-coordinator-p1/1"} {
-		out, err := onNode(t, string(pool), bystander, "--context="+name, "--request-timeout=5s", "auth", "whoami")
-		if err != nil || !strings.Contains(out, pool.OperatorUser()) {
-			t.Fail("at slot %d: %v: %s", slot, err, out)
-		}
+		t.Eventually(30*time.Second, fmt.Sprintf("operators reach the coordinator in slot %d", slot), func() error {
+			out, err := onNode(t, string(pool), bystander, "--context="+name, "--request-timeout=5s", "auth", "whoami")
+			if err != nil || !strings.Contains(out, pool.OperatorUser()) {
+				return errors.Join(err, errors.New(out))
+			}
+			return nil
+		})
 	}
 }
 

@@ -112,7 +112,13 @@ func fleetUpgrade(t *kit.T) {
 	t.Eventually(30*time.Second, faulty+" is on the former release, and well", func() error {
 		return f.version(faulty, lab.ReleaseWell)
 	})
-	f.node(faulty).mustSh(f.node(faulty).hub + " check --joined")
+	f.Eventually(30*time.Second, "check finds nothing wrong on "+faulty, func() error {
+		said := f.node(faulty).mustSh(f.node(faulty).hub + " check --joined || echo exit status $?")
+		if strings.Contains(said, "exit status") {
+			return errors.New(said)
+		}
+		return nil
+	})
 	f.stays()
 	f.eventSays()
 	f.Read(upgradeStopped)

@@ -102,7 +102,7 @@ func helmLife(t *kit.T) {
 	if now := t.Pool.CoordinatorPod(); now.UID != pod.UID || now.Status.ContainerStatuses[0].RestartCount != 0 {
 		t.Fail("the coordinator is another than before the upgrade: %s", now.Name)
 	}
-	t.Must(t.Cloud.Condition("p1", "Ready", "True", ""))
+	t.Eventually(20*time.Second, "the YurtCoordinator is Ready", func() error { return t.Cloud.Condition("p1", "Ready", "True", "") })
 
 	t.Say("taking it away")
 	r := t.NewReader()
@@ -115,7 +115,7 @@ func helmLife(t *kit.T) {
 	t.Eventually(60*time.Second, "nothing is left", func() error { return leftAre(t, nil, true) })
 	for _, name := range t.Pool.Nodes() {
 		t.Must(t.Seen.NeverNotReady(name, began))
-		nothingOn(t, name)
+		t.Eventually(30*time.Second, "nothing is left on "+name, func() error { return nothingOn(t, name) })
 	}
 
 	t.Say("installing anew, as pages say")
@@ -194,12 +194,13 @@ func writtenByUs(fields []metav1.ManagedFieldsEntry) bool {
 	return slices.ContainsFunc(fields, func(f metav1.ManagedFieldsEntry) bool { return ourManagers.MatchString(f.Manager) })
 }
 
-// nothingOn expects that a Node has nothing of ours, and that its hub is a plain one.
-func nothingOn(t *kit.T, name string) {
+// nothingOn fails unless a Node has nothing of ours, and its hub is a plain one.
+func nothingOn(t *kit.T, name string) error {
 	if left := traces(node(t, name)); len(left) > 0 {
-		t.Fail("on %s there is left %v", name, left)
+		return fmt.Errorf("there is left %v", left)
 	}
 	if h := t.Pool.Hubs()[name]; h.Role != kit.RolePending || h.Cloud != "up" {
-		t.Fail("the hub of %s says %+v", name, h)
+		return fmt.Errorf("its hub says %+v", h)
 	}
+	return nil
 }

@@ -214,9 +214,12 @@ func pauseLeader(t *kit.T) {
 	cut := time.Now()
 	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, other, wire.Drop))
 	t.Node(other).Delegated(cut)
-	if len(forwardedBy(t, leader, other, cut)) == 0 {
-		t.Fail("the cloud's audit log does not show what %s forwards: what follows could not fail", leader)
-	}
+	t.Eventually(10*time.Second, "the cloud's audit log shows that: else what follows could not fail", func() error {
+		if len(forwardedBy(t, leader, other, cut)) == 0 {
+			return fmt.Errorf("%s has written no Lease of %s", leader, other)
+		}
+		return nil
+	})
 
 	t.Say("stopping the hub of %s with SIGSTOP for 60 s", leader)
 	paused := time.Now()

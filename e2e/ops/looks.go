@@ -220,10 +220,14 @@ func printed(t *kit.T, args, what string, is func(string) bool) {
 // crasherPrintedAlike expects that cloud and coordinator print the same about the crashed Pod.
 func crasherPrintedAlike(t *kit.T) {
 	l := look{args: "get pod " + crasherName + " -n " + kit.Namespace + " -o wide"}
-	cloud := normal(lookAt(t, place{via: atCloud}, l, "websocket"), false)
 	for _, older := range []bool{false, true} {
-		if got := normal(lookAt(t, place{atSite, older}, l, "websocket"), false); got != cloud {
-			t.Fail("kubectl %s at %s: %s", l.args, place{atSite, older}, firstLine(got, cloud))
-		}
+		at := place{atSite, older}
+		t.Eventually(20*time.Second, fmt.Sprintf("kubectl %s prints the same at %s", l.args, at), func() error {
+			cloud := normal(lookAt(t, place{via: atCloud}, l, "websocket"), false)
+			if got := normal(lookAt(t, at, l, "websocket"), false); got != cloud {
+				return errors.New(firstLine(got, cloud))
+			}
+			return nil
+		})
 	}
 }

@@ -1,6 +1,7 @@
 package thief
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -79,11 +80,14 @@ func forgedKubelet(t *kit.T) {
 		t.Fail("%d connections came to it, %d trusted it, and said %q", report.Connections, report.Trusted, report.Said)
 	}
 	t.Say("%d connections came to it; none trusted it, and nothing was said", report.Connections)
-	out, err := kubectl(t, onSite, "", "logs", "-n", edge.NamespaceSystem, "-l",
-		"app.kubernetes.io/name=yurt-coordinator", "--tail=-1")
-	if err != nil || !strings.Contains(out, "Refused a kubelet") {
-		t.Fail("the coordinator's log does not tell: %v: %s", err, out)
-	}
+	t.Eventually(20*time.Second, "the coordinator's log tells", func() error {
+		out, err := kubectl(t, onSite, "", "logs", "-n", edge.NamespaceSystem, "-l",
+			"app.kubernetes.io/name=yurt-coordinator", "--tail=-1")
+		if err != nil || !strings.Contains(out, "Refused a kubelet") {
+			return errors.Join(err, errors.New(out))
+		}
+		return nil
+	})
 	t.Must(t.Lab.Node(t.Ctx, lab.Start, node, lab.KubeletC))
 	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, "pool/p1"))
 	worksOnSite(t, "with kubelet back")
@@ -101,7 +105,7 @@ func worksOnSite(t *kit.T, how string) float64 {
 	start := time.Now()
 	t.Eventually(90*time.Second, how+": logs and exec work at the coordinator", func() error {
 		if out, err := kubectl(t, onSite, "", "logs", "-n", workspace, "plain-1"); err != nil {
-			return fmt.Errorf("%w: %s", err, out)
+			return errors.Join(err, errors.New(out))
 		}
 		out, err := kubectl(t, onSite, "", "exec", "-n", workspace, "plain-1", "--", "echo", "on", "site")
 		if err != nil {

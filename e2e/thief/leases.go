@@ -126,7 +126,7 @@ func poisonedLease(t *kit.T) {
 	if n := taintChanges(t, victim); n > 4 { // in 70 s, begun anywhere in a minute
 		t.Fail("the taint of %s changed %d times in 70 s", victim, n)
 	}
-	t.Must(hasEvent(t, victim, "HeartbeatsFlap"))
+	t.Eventually(20*time.Second, "an Event says so", func() error { return hasEvent(t, victim, "HeartbeatsFlap") })
 	t.Must(t.Seen.NeverNotReady(victim, began))
 
 	t.Say("%s is cut off, and attacked as before", victim)
