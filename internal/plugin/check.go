@@ -146,7 +146,11 @@ func (c *checker) pool(s Subject) {
 			"kubectl yurt status --problems "+p.Name)
 		return
 	}
-	c.add(LevelOK, "coordinator", "that of pool "+p.Name+" serves on "+orNone(p.CoordinatorNode), "")
+	serves := "that of pool " + p.Name + " serves"
+	if p.CoordinatorNode != "" {
+		serves += " on " + p.CoordinatorNode
+	}
+	c.add(LevelOK, "coordinator", serves, "")
 	if slices.Contains(p.Outside, s.Name) {
 		c.add(LevelFail, "coordinator: this node", "the leader does not see the node there, so nobody forwards its heartbeats",
 			"look at the site's LAN; "+onTheNode)

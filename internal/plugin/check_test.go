@@ -47,13 +47,14 @@ func TestCheck(t *testing.T) {
 		"pressure": {well(func(s *Subject, _ *Pool) {
 			*s.Node = aNode("n", "a", yes, full)
 		}), LevelWarn, ""},
-		"no pool":        {well(func(s *Subject, _ *Pool) { s.Pool = nil }), LevelWarn, "in no pool"},
-		"no coordinator": {well(func(_ *Subject, p *Pool) { p.Coordinator = CoordinatorNone }), LevelOK, "needs none"},
-		"it is down":     {well(func(_ *Subject, p *Pool) { p.Coordinator = "PodNotReady" }), LevelFail, "PodNotReady"},
-		"outside":        {well(func(_ *Subject, p *Pool) { p.Outside = []string{"n"} }), LevelFail, "does not see the node"},
-		"no leader":      {well(func(_ *Subject, p *Pool) { p.Leader = "" }), LevelFail, "no hub"},
-		"refused":        {well(settings(refused)), LevelFail, "a typo"},
-		"restart":        {well(settings(restart)), LevelWarn, "hub restarts"},
+		"no pool":            {well(func(s *Subject, _ *Pool) { s.Pool = nil }), LevelWarn, "in no pool"},
+		"no coordinator":     {well(func(_ *Subject, p *Pool) { p.Coordinator = CoordinatorNone }), LevelOK, "needs none"},
+		"whose, nobody says": {well(func(_ *Subject, p *Pool) { p.CoordinatorNode = "" }), LevelOK, "that of pool a serves"},
+		"it is down":         {well(func(_ *Subject, p *Pool) { p.Coordinator = "PodNotReady" }), LevelFail, "PodNotReady"},
+		"outside":            {well(func(_ *Subject, p *Pool) { p.Outside = []string{"n"} }), LevelFail, "does not see the node"},
+		"no leader":          {well(func(_ *Subject, p *Pool) { p.Leader = "" }), LevelFail, "no hub"},
+		"refused":            {well(settings(refused)), LevelFail, "a typo"},
+		"restart":            {well(settings(restart)), LevelWarn, "hub restarts"},
 		"illegible": {well(func(s *Subject, _ *Pool) {
 			s.Node.Annotations[edge.AnnotationSettings] = "?"
 		}), LevelWarn, "can't be read"},

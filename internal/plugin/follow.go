@@ -113,6 +113,10 @@ func (f *follower) run(ctx context.Context, last *shown) error {
 		if err != nil {
 			return err
 		}
+		if err := f.reader.beats(ctx, &o); err != nil {
+			f.complain(err)
+			continue
+		}
 		pools := PoolsOf(o, now)
 		if len(f.pools) > 0 {
 			pools = slices.DeleteFunc(pools, func(p Pool) bool { return !slices.Contains(f.pools, p.Name) })

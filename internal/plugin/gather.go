@@ -112,6 +112,9 @@ func (r *Reader) Objects(ctx context.Context, names ...string) (Objects, error) 
 			return o, err
 		}
 	}
+	if err := r.beats(ctx, &o); err != nil {
+		return o, err
+	}
 	// Who may not read this Lease gets the rest all the same.
 	system := r.Kube.CoordinationV1().Leases(edge.NamespaceSystem)
 	if c, err := system.Get(ctx, leaseOfController, metav1.GetOptions{}); err == nil {
@@ -183,6 +186,26 @@ func (r *Reader) reports(ctx context.Context, o *Objects, names []string) error 
 		return fmt.Errorf("list the pools' reports: %w", err)
 	}
 	for _, l := range all {
+		o.Leases[l.Name] = l
+	}
+	return nil
+}
+
+// beats reads the nodes' Leases, if the leader of any pool reports that no YurtCoordinator tells of.
+func (r *Reader) beats(ctx context.Context, o *Objects) error {
+	if r.Within != "" || !slices.ContainsFunc(o.Pools, func(p v1beta2.NodePool) bool {
+		_, reported := o.Leases[edge.PoolName(p.Name).ReportLease()]
+		return reported && !slices.ContainsFunc(o.Coordinators, func(c v1alpha1.YurtCoordinator) bool {
+			return c.Spec.NodePool == p.Name
+		})
+	}) {
+		return nil
+	}
+	leases, err := r.leases(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list the nodes' Leases: %w", err)
+	}
+	for _, l := range leases {
 		o.Leases[l.Name] = l
 	}
 	return nil

@@ -119,9 +119,9 @@ func aBeat(node string, mark bool) *coordinationv1.Lease {
 }
 
 func aPool(name string, ready, unready int32) *v1beta2.NodePool {
-	return &v1beta2.NodePool{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1beta2.NodePoolStatus{ReadyNodeNum: ready, UnreadyNodeNum: unready},
-	}
+	return &v1beta2.NodePool{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1beta2.NodePoolStatus{
+		ReadyNodeNum: ready, UnreadyNodeNum: unready, Nodes: []string{name + "1", name + "2", name + "3"},
+	}}
 }
 
 // world is two pools of three nodes, one of which is cut off.
@@ -173,6 +173,20 @@ func TestWhatIsRead(t *testing.T) {
 	for _, got := range s.asked() {
 		if strings.HasPrefix(got, "list") && got != "list yurtcoordinators" && got != "list events" {
 			t.Errorf("for a node it asks to %s", got)
+		}
+	}
+	untold := slices.DeleteFunc(world(), func(o runtime.Object) bool {
+		c, is := o.(*v1alpha1.YurtCoordinator)
+		return is && c.Name == "ca"
+	})
+	s = aServer(t, untold...)
+	for _, names := range [][]string{nil, {"a"}} {
+		o, err := s.Objects(t.Context(), names...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := find(PoolsOf(o, time.Now()), "a"); p.Coordinator != CoordinatorReady || !slices.Equal(p.Delegated, []string{"a2"}) {
+			t.Errorf("a pool whose coordinator somebody else runs: %+v", p)
 		}
 	}
 	if _, _, err := s.pool(t.Context(), "c"); err == nil || !strings.Contains(err.Error(), "the pools are a, b") {

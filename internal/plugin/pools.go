@@ -26,7 +26,8 @@ type Objects struct {
 	// Nodes are all nodes that a coordinator has. Of the cloud's they are those of pools that have no NodePool, where they
 	// were read at all: a NodePool counts its nodes.
 	Nodes []corev1.Node
-	// Leases are Leases of kube-node-lease, by name: those of all Nodes above, and the pools' reports.
+	// Leases are Leases of kube-node-lease, by name: the pools' reports, and those of all Nodes above and of pools whose leader
+	// reports and that no YurtCoordinator tells of.
 	Leases map[string]coordinationv1.Lease
 	// Controller is the Lease that the leading coordinator-controller renews; nil means that it could not be read.
 	Controller *coordinationv1.Lease
@@ -82,12 +83,12 @@ func PoolsOf(o Objects, now time.Time) []Pool {
 		}
 		return byName[name]
 	}
-	counted := map[string]bool{}
+	counted, members := map[string]bool{}, map[string][]string{}
 	for i := range o.Pools {
 		p := pool(o.Pools[i].Name)
 		p.Ready = int(o.Pools[i].Status.ReadyNodeNum)
 		p.Nodes = p.Ready + int(o.Pools[i].Status.UnreadyNodeNum)
-		counted[p.Name] = true
+		counted[p.Name], members[p.Name] = true, o.Pools[i].Status.Nodes
 	}
 	for i := range o.Nodes {
 		n := &o.Nodes[i]
@@ -97,6 +98,7 @@ func PoolsOf(o Objects, now time.Time) []Pool {
 		}
 		p := pool(name)
 		p.Nodes++
+		members[name] = append(members[name], n.Name)
 		if readyOf(n) == corev1.ConditionTrue {
 			p.Ready++
 		}
@@ -113,6 +115,9 @@ func PoolsOf(o Objects, now time.Time) []Pool {
 	pools := make([]Pool, 0, len(byName))
 	for _, p := range byName {
 		leads(p, o, now)
+		if p.Coordinator == CoordinatorNone {
+			untold(p, members[p.Name], o)
+		}
 		if ways := kubeletsOf(o, p.Name); len(ways) > 0 {
 			p.Kubelets = ways
 		}
@@ -151,6 +156,26 @@ func describe(p *Pool, c *v1alpha1.YurtCoordinator) {
 			if one.Version != "" {
 				p.CoordinatorVersions = append(p.CoordinatorVersions, one.Version)
 			}
+		}
+	}
+}
+
+// untold adds what no YurtCoordinator tells, as where somebody else runs the coordinator: its nodes' Leases say who is delegated,
+// and a report that is valid says that there is a coordinator, and whom the leader sees there.
+func untold(p *Pool, nodes []string, o Objects) {
+	for _, n := range nodes {
+		if lease, ok := o.Leases[n]; ok && delegated(&lease) {
+			p.Delegated = append(p.Delegated, n)
+		}
+	}
+	if p.Leader == "" {
+		return
+	}
+	p.Coordinator = CoordinatorReady
+	reached, said := o.Leases[edge.PoolName(p.Name).ReportLease()].Annotations[edge.AnnotationReachedNodes]
+	for _, n := range nodes {
+		if said && !slices.Contains(edge.SplitNodes(reached), edge.NodeName(n)) {
+			p.Outside = append(p.Outside, n)
 		}
 	}
 }

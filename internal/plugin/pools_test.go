@@ -68,11 +68,15 @@ func TestPoolsOf(t *testing.T) {
 	outside := aCoordinator("a", "a1", isReady)
 	outside.Status.OutsidePoolNodes = []string{"a3"}
 	poolA := v1beta2.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
-	counted := func(name string, ready, unready int32) v1beta2.NodePool {
+	counted := func(name string, ready, unready int32, nodes ...string) v1beta2.NodePool {
 		return v1beta2.NodePool{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Status:     v1beta2.NodePoolStatus{ReadyNodeNum: ready, UnreadyNodeNum: unready},
+			Status:     v1beta2.NodePoolStatus{ReadyNodeNum: ready, UnreadyNodeNum: unready, Nodes: nodes},
 		}
+	}
+	seeing := func(reached string, l coordinationv1.Lease) coordinationv1.Lease {
+		l.Annotations = map[string]string{edge.AnnotationReachedNodes: reached}
+		return l
 	}
 	cutOff := outside
 	cutOff.Status.DelegatedNodes = []string{"a2", "a3"}
@@ -119,6 +123,38 @@ func TestPoolsOf(t *testing.T) {
 					LeaderSaid: said(time.Minute), Delegated: []string{"a2", "a3"}, Outside: []string{"a3"},
 				},
 				{Name: "b", Nodes: 1, Coordinator: "TooFewNodes", Delegated: none, Outside: none},
+			},
+		},
+		"a coordinator that somebody else runs: Leases and the leader's report tell": {
+			Objects{
+				Pools: []v1beta2.NodePool{counted("a", 3, 0, "a1", "a2", "a3")},
+				Leases: map[string]coordinationv1.Lease{
+					"a1": aLease("a1", 0, false), "a2": aLease("a2", 0, true), "a3": aLease("a3", 0, false),
+					"yurt-coordinator-a": seeing("a1,a2", aLease("a1", time.Minute, false)),
+				},
+			},
+			[]Pool{{
+				Name: "a", Nodes: 3, Ready: 3, Coordinator: CoordinatorReady, Leader: "a1", LeaderSaid: said(time.Minute),
+				Delegated: []string{"a2"}, Outside: []string{"a3"},
+			}},
+		},
+		"one whose leader has not reported for long, and a cloud that counts no nodes": {
+			Objects{
+				Pools: []v1beta2.NodePool{counted("a", 1, 0, "a1")}, Nodes: []corev1.Node{aNode("b1", "b", corev1.ConditionTrue)},
+				Leases: map[string]coordinationv1.Lease{
+					"a1": aLease("a1", 0, true), "yurt-coordinator-a": seeing("", aLease("a1", time.Hour, false)),
+					"b1": aLease("b1", 0, false), "yurt-coordinator-b": aLease("b1", 0, false),
+				},
+			},
+			[]Pool{
+				{
+					Name: "a", Nodes: 1, Ready: 1, Coordinator: CoordinatorNone, LeaderSaid: said(time.Hour),
+					Delegated: []string{"a1"}, Outside: none,
+				},
+				{
+					Name: "b", Nodes: 1, Ready: 1, Coordinator: CoordinatorReady, Leader: "b1", LeaderSaid: said(0),
+					Delegated: none, Outside: none,
+				},
 			},
 		},
 		"a leader that has not reported for long, a coordinator that was and is not": {
