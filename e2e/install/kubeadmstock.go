@@ -21,7 +21,7 @@ import (
 )
 
 var stockScenarios = []kit.Scenario{{
-	Name: "kubeadm-stock", Lab: kit.OnePool.AsBare(), Run: kubeadmStock, Pages: []kit.Reading{readmeCloud, readmeNode},
+	Name: "kubeadm-stock", Lab: kit.OnePool.AsBare(), Run: kubeadmStock, Pages: []kit.Reading{readmeCloud, readmeNode, installNode, installReset},
 	Doc: "Four machines with empty disks, `kubeadm init` and `join`, kubeadm's own kube-proxy and CoreDNS, and flannel; " +
 		"then nothing but the commands of the README. All agents go through the hubs, no other container is restarted, " +
 		"and the pool lists EndpointSlices once. A node that is cut off is delegated and never NotReady; power-cycled " +
@@ -52,7 +52,7 @@ func kubeadmStock(t *kit.T) {
 	before := n.others()
 
 	for _, each := range c.edge {
-		each.joinPool(c.reader)
+		each.joinPool(c.reader, readmeNode)
 	}
 	joined := time.Now()
 	n.same("join", before)
@@ -78,7 +78,7 @@ func kubeadmStock(t *kit.T) {
 	n.beats("upgraded by kubeadm")
 	n.goesByHub()
 
-	t.Say("%s", strings.TrimSpace(n.lasts(4*time.Minute, n.hub+" reset")))
+	c.reader.ReadBy(installReset, n.typed)
 	n.beats("kubelet goes straight to the cloud again")
 	n.goesStraight()
 	n.agentsGo("after reset, straight", service)
@@ -86,7 +86,7 @@ func kubeadmStock(t *kit.T) {
 	n.shopServes("after reset", n.name)
 
 	t.Say("join again, and kubeadm reset under the hub")
-	n.joinPool(c.reader)
+	n.joinPool(c.reader, installNode)
 	n.runKubeadm("reset", "kubeadm reset --force", "The reset process does not")
 	t.Say("%s", strings.TrimSpace(n.lasts(4*time.Minute, n.hub+" reset")))
 	// As kubeadm reset asks for, and flannel's documentation: a node that joins anew gets another range of addresses.
@@ -96,7 +96,7 @@ func kubeadmStock(t *kit.T) {
 	n.runKubeadm("join", c.join, "This node has joined the cluster")
 	kubectlCloud(t, "label", "node", n.name, edge.LabelNodePool+"=p1")
 	n.agentsGo("kubeadm has joined it again, straight", service)
-	n.joinPool(c.reader)
+	n.joinPool(c.reader, readmeNode)
 	n.nobodyPast()
 }
 
@@ -114,11 +114,11 @@ func (c *stockCluster) last(t *kit.T) *installed {
 	return c.edge[len(c.edge)-1]
 }
 
-// joinPool puts the node behind a hub, by the command of our README.
-func (n *installed) joinPool(r *kit.Reader) {
+// joinPool puts the node behind a hub, by the command of a page.
+func (n *installed) joinPool(r *kit.Reader, page kit.Reading) {
 	start := time.Now()
 	var said string
-	r.ReadBy(readmeNode, func(command string) string {
+	r.ReadBy(page, func(command string) string {
 		said = n.typed(command)
 		return said
 	})

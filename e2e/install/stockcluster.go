@@ -306,6 +306,10 @@ var (
 	readmeNode = kit.Reading{
 		Page: "README.md", Only: []string{"yurthub join"}, Notes: []kit.Note{{Prints: "kube-proxy goes through yurthub"}},
 	}
+	installNode = kit.Reading{
+		Page: "docs/install.md", Only: []string{"yurthub join"}, Notes: []kit.Note{{Prints: "kube-proxy goes through yurthub"}},
+	}
+	installReset = kit.Reading{Page: "docs/install.md", Only: []string{"yurthub reset"}}
 )
 
 // install follows our README, with its own commands and the example that it applies.

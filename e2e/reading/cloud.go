@@ -43,8 +43,8 @@ const newKey = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
 var connectedPages = []kit.Reading{
 	{
 		Page: "docs/install.md",
-		But: []string{ // scenario helm
-			"make ", "helm install", "kubectl delete yurtcoordinators --all", "kubectl label nodes --all",
+		But: []string{ // scenarios helm and kubeadm-stock
+			"yurthub ", "make ", "helm install", "kubectl delete yurtcoordinators --all", "kubectl label nodes --all",
 			"kubectl wait nodepools", "kubectl delete nodepools", "helm uninstall", "kubectl delete crd",
 			"kubectl -n kube-system delete service",
 			"kubectl delete namespace",

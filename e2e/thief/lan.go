@@ -132,7 +132,7 @@ func lanStranger(t *kit.T) {
 	t.Node(victim).Direct(time.Now())
 }
 
-// portsOfOurs expects that our programs listen at the ports that docs/ARCHITECTURE.md names, and at no other.
+// portsOfOurs expects that our programs listen at the ports that docs/install.md names, and at no other.
 func portsOfOurs(t *kit.T, nodes ...string) {
 	for _, node := range nodes {
 		address := addressOf(t, node)
