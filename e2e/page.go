@@ -7,7 +7,7 @@ import (
 	"yurtcoordinator/internal/pages"
 )
 
-//go:generate go test . -count=1 -run ^TestThePageIsOfTheScenarios$ -update
+//go:generate go test -vet=off . -count=1 -run ^TestThePageIsOfTheScenarios$ -update
 
 // head is how the page begins, with ~ for backticks.
 const head = `# Scenarios
