@@ -398,9 +398,36 @@ var reserved = []struct {
 	{"k8s.io/client-go/kubernetes/fake", nil, "no fakes in programs"},
 }
 
+// rooms is how many packages there are below a folder, itself among them, and not those that have tests alone. A commit that
+// raises a number names the package that the new one replaces, or says why none can go (docs/adr/0068-budget-of-rooms.md).
+var rooms = []struct {
+	below    string
+	packages int
+}{
+	{"internal/hub", 52},
+	{"internal/pool", 17},
+	{"internal/cloud", 20},
+}
+
 type listed struct {
-	ImportPath string
-	Imports    []string
+	ImportPath       string
+	GoFiles, Imports []string
+}
+
+func TestBudgetOfRooms(t *testing.T) {
+	all := packages(t)
+	for _, r := range rooms {
+		has := 0
+		for _, p := range all {
+			if within(strings.TrimPrefix(p.ImportPath, module), r.below) && len(p.GoFiles) > 0 {
+				has++
+			}
+		}
+		if has != r.packages {
+			t.Errorf("%s has %d packages, and its budget is %d. If that is meant, write {%q, %d} in rooms of arch_test.go, and say in "+
+				"the commit what a new package replaces (docs/adr/0068-budget-of-rooms.md)", r.below, has, r.packages, r.below, has)
+		}
+	}
 }
 
 func TestLawOfImports(t *testing.T) {
@@ -465,7 +492,7 @@ func lineFor(name string) int {
 
 func packages(t *testing.T) []listed {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports", "./...").Output()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,GoFiles,Imports", "./...").Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}

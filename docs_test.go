@@ -1,6 +1,9 @@
 package yurtcoordinator
 
 import (
+	"cmp"
+	"flag"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -120,6 +123,92 @@ func TestIndexNamesEveryPage(t *testing.T) {
 		if name := filepath.Base(page); name != "README.md" && !strings.Contains(string(index), "]("+name+")") {
 			t.Errorf("docs/README.md does not lead to %s", name)
 		}
+	}
+}
+
+var update = flag.Bool("update", false, "write the index of decisions anew")
+
+var (
+	// status is the status line of a decision: what it says, and the decision that ends it, if one does.
+	status = regexp.MustCompile(`(?s)\A# (\d+)\. ([^\n]+)\n\nStatus: (accepted\.|withdrawn|replaced)` +
+		`(?:\s?(Partly withdrawn)?\sby \[ADR (\d+)\]\(([\w.-]+)\))?`)
+	// unused is a row of the index about a number without a page.
+	unused = regexp.MustCompile(`(?m)^\| (\d+) \| – \| .+ \|\n`)
+)
+
+// TestDecisionsAreIndexed holds docs/adr/README.md to the decisions: each number up to the last has a row, with the page's title
+// and state, or with the reason why there is no page.
+func TestDecisionsAreIndexed(t *testing.T) {
+	const page, head = "docs/adr/README.md", "| | decision | state |\n| --- | --- | --- |\n"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("docs/adr/0*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	why := map[string]string{}
+	for _, m := range unused.FindAllStringSubmatch(string(text), -1) {
+		why[m[1]] = m[0]
+	}
+	above, _, _ := strings.Cut(string(text), head)
+	want, next := above+head, 1
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		says, name := status.FindStringSubmatch(string(content)), filepath.Base(file)
+		if says == nil || strings.TrimLeft(name[:4], "0") != says[1] {
+			t.Errorf("%s does not begin with its number, title and status, as %s says", file, page)
+			continue
+		}
+		for ; fmt.Sprintf("%04d", next) < name[:4]; next++ {
+			if why[fmt.Sprint(next)] == "" {
+				t.Errorf("there is no decision %d: say why in %s, by a row | %d | – | why |", next, page, next)
+			}
+			want += why[fmt.Sprint(next)]
+		}
+		next++
+		state := "in force"
+		if by := says[5]; by != "" {
+			state = fmt.Sprintf("%s by [%s](%s)", strings.ToLower(cmp.Or(says[4], says[3])), by, says[6])
+		}
+		want += fmt.Sprintf("| [%s](%s) | %s | %s |\n", says[1], name, says[2], state)
+	}
+	switch {
+	case *update:
+		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	case want != string(text):
+		t.Errorf("%s is not what the decisions say of themselves: go test . -run %s -update", page, t.Name())
+	}
+}
+
+// TestFeaturesHaveAState: each feature of docs/README.md is core, optional or withdrawn, and has a page or what to do instead.
+func TestFeaturesHaveAState(t *testing.T) {
+	index, err := os.ReadFile("docs/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, features, _ := strings.Cut(string(index), "\n## Features\n")
+	features, _, _ = strings.Cut(features, "\n## ")
+	of := map[string]int{}
+	for line := range strings.Lines(features) {
+		cells := strings.Split(strings.TrimSpace(line), " | ")
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| ---") || strings.HasPrefix(line, "| feature ") {
+			continue
+		}
+		if len(cells) != 3 || len(cells[2]) < 3 || !slices.Contains([]string{"core", "optional", "withdrawn"}, cells[1]) {
+			t.Errorf("docs/README.md: a feature is core, optional or withdrawn, with its page or what to do instead: %s", line)
+			continue
+		}
+		of[cells[1]]++
+	}
+	if of["core"] < 5 || of["optional"] < 5 || of["withdrawn"] < 5 {
+		t.Errorf("found %v features; something is wrong with this test", of)
 	}
 }
 
