@@ -39,7 +39,7 @@ func (node Node) PodAuthorities() ([]byte, error) {
 func (pool Pool) ServesPods() {
 	pool.t.Eventually(60*time.Second, "all hubs have a certificate for Pods", func() error {
 		for node, h := range pool.Hubs() {
-			if h.Identity == nil || h.Identity.Serving.NotAfter.IsZero() || h.Identity.Former != nil {
+			if h.Identity == nil || h.Identity.Serving.NotAfter.IsZero() {
 				return fmt.Errorf("%s: %+v", node, h.Identity)
 			}
 		}

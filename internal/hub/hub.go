@@ -40,7 +40,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	corev1 "k8s.io/api/core/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/clock"
 
@@ -215,7 +214,6 @@ func (h *Hub) identify() (err error) {
 	how.Servers, how.Dial, how.Metrics = h.servers, h.lent.DialContext, h.metrics
 	how.Serve = h.pods.Address()
 	how.ShowAuthorities = func(all string) { h.shown.Change(filter.RootCA.Name, all) }
-	how.Pods = func(ctx context.Context) ([]*corev1.Pod, bool) { return h.followed.OwnPods(ctx) }
 	manager, err := identity.New(how)
 	if err != nil {
 		return fmt.Errorf("the node's own certificate: %w", err)

@@ -79,8 +79,6 @@ type HubStatus struct {
 	Identity *struct {
 		Client  CertificateStatus `json:"client"`
 		Serving CertificateStatus `json:"serving"`
-		// Former is with what Pods are served instead of Serving; nil means that they are served with that.
-		Former *CertificateStatus `json:"former"`
 		// Authorities are those by which it verifies the cloud.
 		Authorities struct {
 			Trusted []AuthorityStatus `json:"trusted"`

@@ -62,10 +62,6 @@ type HubStatus struct {
 	Identity *struct {
 		Client  HubCertificate `json:"client"`
 		Serving HubCertificate `json:"serving"`
-		Former  *struct {
-			NotAfter time.Time `json:"notAfter"`
-			Why      string    `json:"why"`
-		} `json:"former"`
 	} `json:"identity"`
 	// Pods says where Pods are served; nil: they are not.
 	Pods *struct {

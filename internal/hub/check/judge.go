@@ -114,10 +114,6 @@ func (j *judge) hub(f Facts) {
 	if id := h.Status.Identity; id != nil {
 		j.hubCertificate(f.Now, "client", id.Client)
 		j.hubCertificate(f.Now, "serving", id.Serving)
-		if former := id.Former; former != nil {
-			j.add(OK, "yurthub: former certificate", fmt.Sprintf("Pods are served with the former certificate, until %s at the "+
-				"latest: %s", former.NotAfter.UTC().Format(time.RFC3339), former.Why), "")
-		}
 	}
 }
 

@@ -67,20 +67,6 @@ func podsIn(all stream.Snapshot) (found []*corev1.Pod) {
 	return found
 }
 
-// OwnPods returns this node's Pods by what kubelet follows, and whether the cloud has said since the hub's start that these are
-// all.
-func (s *Set) OwnPods(ctx context.Context) (found []*corev1.Pod, known bool) {
-	m := s.ofPrograms(podsOf(s.needs.node))
-	if m == nil || !m.feed.Status().Get().Fresh || !m.Replica.Complete().Get() {
-		return nil, false
-	}
-	all, err := m.Replica.Snapshot(ctx)
-	if err != nil {
-		return nil, false
-	}
-	return podsIn(all), true
-}
-
 // Gone reports whether what kubelet follows shows that the node no longer has a Pod, or, if uid is not empty, has another one
 // of that name.
 func (s *Set) Gone(namespace, name, uid string) bool {

@@ -13,8 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	certificatesv1 "k8s.io/api/certificates/v1"
-
 	"yurtcoordinator/internal/live"
 )
 
@@ -139,43 +137,6 @@ func TestClientCertificateFollows(t *testing.T) {
 		time.Sleep(2 * 24 * time.Hour)
 		if n := len(c.created()); n != 3 {
 			t.Errorf("%d requests", n)
-		}
-	})
-}
-
-// TestAFormerCertificateGoesWithItsAuthority: Pods that start once the cloud names only the successor do not know it. Nor does
-// the successor make the hub ask its pool's authority again.
-func TestAFormerCertificateGoesWithItsAuthority(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		old, next := newAuthority(t, "old"), newAuthority(t, "next")
-		c := newCloud(t, old)
-		c.root = string(old.pem)
-		c.approve = func(*certificatesv1.CertificateSigningRequest) certificatesv1.RequestConditionType {
-			return certificatesv1.CertificateApproved
-		}
-		f := newFollower(t, c, func(cfg *Config) {
-			cfg.Serve = at("10.0.0.1")
-			write(t, filepath.Join(cfg.Dir, fileFormer), string(formerOf(t, old, year)))
-		})
-		defer func() { f.stop() }()
-		defer f.start()()
-		servedBy := func(want *authority) {
-			t.Helper()
-			if pair, err := f.Serving(nil); err != nil || pair.Leaf.CheckSignatureFrom(want.cert) != nil {
-				t.Fatalf("served by %v, want %v", pair.Leaf.Issuer, want.cert.Subject)
-			}
-		}
-		time.Sleep(time.Hour)
-		servedBy(old)
-		c.change(func() { c.root, c.knows = string(old.pem)+string(next.pem), []*authority{next} })
-		time.Sleep(13 * time.Hour)
-		servedBy(old)
-		c.show(next)
-		c.change(func() { c.root = string(next.pem) })
-		time.Sleep(3 * time.Hour)
-		servedBy(c.hubs)
-		if asked := len(f.asked(c)); asked != 1 {
-			t.Errorf("the hub has asked %d times", asked)
 		}
 	})
 }

@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/live"
@@ -68,8 +67,6 @@ type Config struct {
 	// ShowAuthorities is told the authorities, in PEM, that verify what is served there, when they may have changed: all Pods
 	// must be given them. Nil: nobody is told.
 	ShowAuthorities func(authorities string)
-	// Pods returns the Pods of this node, and whether these are all. Nil: it is never known.
-	Pods func(context.Context) (pods []*corev1.Pod, known bool)
 
 	// Metrics takes the metrics. Nil: nobody sees them.
 	Metrics prometheus.Registerer

@@ -13,8 +13,6 @@
 //	client.pem           certificate and key of system:node:NAME
 //	hub.pem              what Pods are served with: the certificate of openyurt:hub:NAME, the authorities that came with
 //	                     it, and the key
-//	hub.json             since when Pods are shown those authorities
-//	serving.pem          what hubs of before served Pods with, by the cluster's authority, until nobody needs it
 //	client.request.key   the key of a request under way, so that a restart goes on with the request that it made
 //	client.lock          held while a certificate is asked for and written
 //

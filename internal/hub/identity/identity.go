@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	certificatesv1 "k8s.io/api/certificates/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -60,9 +59,6 @@ type Manager struct {
 	// kubeletsTrouble is why kubelet's certificate was not renewed lately. Only keep, of client, uses it.
 	kubeletsTrouble string
 	following       following
-
-	formerMu sync.Mutex
-	former   *inUse // nil means that the hub serves with its own certificate
 }
 
 // New returns a Manager. It does nothing until Ensure or Run.
@@ -73,9 +69,6 @@ func New(cfg Config) (*Manager, error) {
 	}
 	if cfg.ShowAuthorities == nil {
 		cfg.ShowAuthorities = func(string) {}
-	}
-	if cfg.Pods == nil {
-		cfg.Pods = func(context.Context) ([]*corev1.Pod, bool) { return nil, false }
 	}
 	if cfg.Dial == nil {
 		cfg.Dial = (&net.Dialer{}).DialContext
@@ -119,7 +112,7 @@ func (m *Manager) Ensure(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	hubs, _ := m.load(m.serving) // if there is none, Run says why
 	m.serving.adopt(hubs)
-	m.settle(ctx) // before kubelet is served
+	m.showAuthorities() // before kubelet is served
 	pause := run.Backoff{Min: pauseMin, Max: pauseEnsure}
 	for try := 1; ; try++ {
 		present, reason := m.load(m.client)
@@ -163,12 +156,9 @@ func (m *Manager) Run(ctx context.Context) error {
 }
 
 // Serving is what tls.Config.GetCertificate is to be for what is served at Config.Serve. Run gets the certificate from the
-// pool's authority, which signs where our chart is in the cloud, keeps it and renews it. Meanwhile, and while Pods may not know
-// that authority, it is a former one. If there is none, handshakes fail, with an error that says why.
+// pool's authority, which signs where our chart is in the cloud, keeps it and renews it. Until there is one, handshakes fail, with
+// an error that says why.
 func (m *Manager) Serving(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if former := m.formerInUse(); former != nil {
-		return former.pair, nil
-	}
 	if pair := m.serving.pair.Get(); pair != nil {
 		// Without the authorities, which whoever trusts them has.
 		return &tls.Certificate{Certificate: pair.Certificate[:1], PrivateKey: pair.PrivateKey, Leaf: pair.Leaf}, nil
@@ -180,15 +170,13 @@ func (m *Manager) Serving(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 }
 
 // Served is the certificate that the hub gets for Config.Serve, with the authorities that verify it behind it; nil means that
-// there is none yet. While Pods may not know these, Serving returns a former one.
+// there is none yet.
 func (m *Manager) Served() *live.Value[*tls.Certificate] { return m.serving.pair }
 
 // Status is the state of a node's certificates.
 type Status struct {
 	Client  State `json:"client"`
 	Serving State `json:"serving"`
-	// Former is the certificate with which Pods are served instead; nil means that they are served with Serving.
-	Former *Former `json:"former,omitempty"`
 	// Authorities are the cloud's; nil means that a person gives them in a file.
 	Authorities *Authorities `json:"authorities,omitempty"`
 }
@@ -210,9 +198,6 @@ type State struct {
 // Report returns the present state; Given's returns nil.
 func (m *Manager) Report() *Status {
 	s := &Status{Client: m.client.state(), Serving: m.serving.state()}
-	if former := m.formerInUse(); former != nil {
-		s.Former = &former.said
-	}
 	if m.cfg.CAFile == "" {
 		s.Authorities = m.authorities()
 	}
@@ -224,17 +209,11 @@ func (m *Manager) measure() {
 	for kind, end := range map[string]func() time.Time{
 		m.client.kind:  func() time.Time { return m.client.state().NotAfter },
 		m.serving.kind: func() time.Time { return m.serving.state().NotAfter },
-		"former": func() time.Time {
-			if former := m.formerInUse(); former != nil {
-				return former.said.NotAfter
-			}
-			return time.Time{}
-		},
 	} {
 		promauto.With(m.cfg.Metrics).NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "yurthub_certificate_expiration_timestamp_seconds",
-			Help: "When a certificate that the hub got by itself ends, in Unix time, by which it is (client, serving, and " +
-				"former while Pods are served with that); 0: there is none.",
+			Help: "When a certificate that the hub got by itself ends, in Unix time, by which it is (client, serving); 0: there " +
+				"is none.",
 			ConstLabels: prometheus.Labels{"certificate": kind},
 		}, func() float64 {
 			if end := end(); !end.IsZero() {
@@ -296,7 +275,7 @@ func (m *Manager) keep(ctx context.Context, k *rotation) {
 		if k == m.client {
 			m.renewKubelets(ctx)
 		} else {
-			m.settle(ctx)
+			m.showAuthorities()
 		}
 		if m.rest(ctx, k, at, max(wait, time.Second)) {
 			pause.Reset()
