@@ -11,6 +11,11 @@ import (
 // cloud. On the Lease that ReportLease names it says how each kubelet of the pool is known, as JoinKubelets writes it.
 const AnnotationKubelet = "openyurt.io/kubelet-serving"
 
+// PrefixReports is what the names of annotations begin with that reports of later releases may have besides. The chart's policy
+// forwarder-writes lets them pass, few and bounded, without knowing them: so hubs may be newer than the chart. Who reports next
+// removes those that he does not know.
+const PrefixReports = "report.openyurt.io/"
+
 // AnnotationsOfReports are those of a report that coordinator-controller reads.
 var AnnotationsOfReports = []string{AnnotationReachedNodes, AnnotationKubelet, AnnotationPoolResources}
 

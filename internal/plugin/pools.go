@@ -184,7 +184,7 @@ func untold(p *Pool, nodes []string, o Objects) {
 func kubeletsOf(o Objects, pool string) map[edge.NodeName]edge.KubeletWay {
 	if o.Within == "" {
 		report := o.Leases[edge.PoolName(pool).ReportLease()]
-		return edge.SplitKubelets(edge.ReportOf(&report)[edge.AnnotationKubelet])
+		return edge.SplitKubelets(report.Annotations[edge.AnnotationKubelet])
 	}
 	all := map[edge.NodeName]edge.KubeletWay{}
 	for name, lease := range o.Leases {
@@ -199,7 +199,7 @@ func kubeletsOf(o Objects, pool string) map[edge.NodeName]edge.KubeletWay {
 func hubVersionsOf(o Objects, pool string) map[edge.NodeName]string {
 	if o.Within == "" {
 		report := o.Leases[edge.PoolName(pool).ReportLease()]
-		return edge.SplitVersions(edge.ReportOf(&report)[edge.AnnotationHubVersion])
+		return edge.SplitVersions(report.Annotations[edge.AnnotationHubVersion])
 	}
 	all := map[edge.NodeName]string{}
 	for name, lease := range o.Leases {

@@ -224,12 +224,10 @@ func TestPoolsOf(t *testing.T) {
 func TestVersionsOfPools(t *testing.T) {
 	accepted, refused := aCoordinator("a", "a1", isReady), aCoordinator("a", "")
 	accepted.Status.Coordinators = []v1alpha1.CoordinatorInSlot{
-		{Slot: 0, Version: "v0.2.0-k1.36.3"}, {Slot: 1}, {Slot: 2, Version: "v0.1.0-k1.36.3"},
+		{Slot: 0, Version: "v0.2.0-k1.36.3"}, {Slot: 1}, {Slot: 2, Version: "v0.3.0-k1.36.3"},
 	}
 	report, own, none := aLease("a1", time.Minute, false), aLease("a1", 0, false), aLease("a2", 0, false)
 	report.Annotations = map[string]string{edge.AnnotationHubVersion: "v0.2.0=a1;a2,newest=a3"}
-	former := aLease("a1", time.Minute, false) // whose leader has left what another said
-	former.Annotations = map[string]string{edge.AnnotationHubVersion: "v0.2.0=a1", edge.AnnotationReportBy: "a9/1"}
 	own.Annotations = map[string]string{edge.AnnotationHubVersion: "v0.2.0"}
 	none.Annotations = map[string]string{edge.AnnotationHubVersion: "newest"}
 	for name, test := range map[string]struct {
@@ -240,11 +238,7 @@ func TestVersionsOfPools(t *testing.T) {
 		"the cloud": {Objects{
 			Coordinators: []v1alpha1.YurtCoordinator{accepted, refused},
 			Leases:       map[string]coordinationv1.Lease{"yurt-coordinator-a": report},
-		}, map[edge.NodeName]string{"a1": "v0.2.0", "a2": "v0.2.0"}, []string{"v0.2.0-k1.36.3", "v0.1.0-k1.36.3"}},
-		"the cloud, by a leader of a former release": {Objects{
-			Coordinators: []v1alpha1.YurtCoordinator{accepted, refused},
-			Leases:       map[string]coordinationv1.Lease{"yurt-coordinator-a": former},
-		}, map[edge.NodeName]string{}, []string{"v0.2.0-k1.36.3", "v0.1.0-k1.36.3"}},
+		}, map[edge.NodeName]string{"a1": "v0.2.0", "a2": "v0.2.0"}, []string{"v0.2.0-k1.36.3", "v0.3.0-k1.36.3"}},
 		"a coordinator": {Objects{
 			Within: "a", Leases: map[string]coordinationv1.Lease{"a1": own, "a2": none},
 		}, map[edge.NodeName]string{"a1": "v0.2.0"}, nil},

@@ -243,16 +243,6 @@ func TestStrip(t *testing.T) {
 		}
 	}
 
-	said := metav1.ObjectMeta{Annotations: map[string]string{
-		edge.AnnotationReachedNodes: "said", edge.AnnotationHubVersion: "left", edge.AnnotationHubs: "left",
-		edge.AnnotationPoolResources: "left", edge.AnnotationReportBy: "n1/1",
-	}}
-	former, err := stripLease(&coordinationv1.Lease{ObjectMeta: said, Spec: coordinationv1.LeaseSpec{HolderIdentity: new("n2")}})
-	got := former.(*coordinationv1.Lease).Annotations
-	if err != nil || len(got) != 1 || got[edge.AnnotationReachedNodes] != "said" {
-		t.Errorf("of a report that a former release's leader has written over another's: %v, %v", got, err)
-	}
-
 	renewed := metav1.NowMicro()
 	seconds, holder := int32(40), "n1"
 	stripped, err = stripLease(&coordinationv1.Lease{ObjectMeta: meta, Spec: coordinationv1.LeaseSpec{

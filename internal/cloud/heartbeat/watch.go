@@ -160,9 +160,8 @@ func stripLease(obj any) (any, error) {
 	ours := []string{
 		edge.DelegateHeartbeat, edge.AnnotationRelayedBy, edge.AnnotationPutBack, edge.AnnotationHubs, edge.AnnotationHubVersion,
 	}
-	said := edge.ReportOf(lease)
 	for _, key := range append(ours, edge.AnnotationsOfReports...) {
-		if v, ok := said[key]; ok {
+		if v, ok := lease.Annotations[key]; ok {
 			metav1.SetMetaDataAnnotation(&stripped.ObjectMeta, key, v)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -241,6 +242,7 @@ func (r *Reporter) tell(
 			return nil, fmt.Errorf("get Lease %s: %w", name, err)
 		}
 	}
+	maps.DeleteFunc(lease.Annotations, func(key, _ string) bool { return strings.HasPrefix(key, edge.PrefixReports) })
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationReachedNodes, edge.JoinNodes(said.nodes))
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationTraffic, edge.JoinTraffic(said.traffic))
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationKubelet, edge.JoinKubelets(said.kubelets))
@@ -260,7 +262,6 @@ func (r *Reporter) tell(
 	lease.Spec.LeaseTransitions = ptr.To(transitions)
 	lease.Spec.LeaseDurationSeconds = ptr.To(int32(2 * every / time.Second))
 	lease.Spec.RenewTime = ptr.To(metav1.NowMicro())
-	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationReportBy, edge.ReportBy(lease))
 	written, err := leases.Update(ctx, lease, metav1.UpdateOptions{})
 	if apierrors.IsConflict(err) {
 		return nil, errors.New("somebody else has just written it") // another leader did: this hub will soon learn of it
