@@ -85,7 +85,7 @@ func (c casts) String() string {
 // keeps returns what a pool is to have that has been given something: what is made now for its order, unless its release is
 // pinned and it has what was made for that order before.
 func (c casts) keeps(pinned bool, had shipment, o order, made shipment) shipment {
-	if pinned && had.mark != "" && c[cast{o, had.mark}] {
+	if pinned && c[cast{o, had.mark}] {
 		return had
 	}
 	return made
@@ -96,7 +96,7 @@ func (c casts) after(gives []decided) casts {
 	is := casts{}
 	for _, d := range gives {
 		each := cast{d.order, d.gives.mark}
-		if !d.none && each.mark != "" && (d.gives == d.made || c[each]) {
+		if !d.none && (d.gives == d.made || c[each]) {
 			is[each] = true
 		}
 	}

@@ -209,8 +209,7 @@ func pulls(p *corev1.Pod, slot edge.Slot, image string) bool {
 	return p.Annotations[annotationPullsFor] == strconv.Itoa(int(slot)) && imageOf(p) == image && p.DeletionTimestamp == nil
 }
 
-// pulled says how far a puller is. Once its container has run, the image is there, whatever the program made of its flag: one of
-// v0.1 does not know it.
+// pulled says how far a puller is. Once its container has run, the image is there, whatever the program made of its flag.
 func pulled(p *corev1.Pod) (is comingState, why string) {
 	for _, c := range p.Status.ContainerStatuses {
 		t := c.State.Terminated

@@ -27,7 +27,7 @@ const annotationShipment = "openyurt.io/coordinator-shipment"
 type shipment struct {
 	// spec is a PodSpec in JSON, with the placeholder for the pool's name.
 	spec string
-	// mark is a digest of it. Shipments of before there were marks have none.
+	// mark is a digest of it.
 	mark string
 }
 
@@ -66,7 +66,7 @@ func (s shipment) image() string {
 
 // made reports whether a Pod was made from it.
 func (s shipment) made(pod *corev1.Pod) bool {
-	return pod != nil && pod.Annotations[annotationShipment] == s.mark && (s.mark != "" || imageOf(pod) == s.image())
+	return pod != nil && s.mark != "" && pod.Annotations[annotationShipment] == s.mark
 }
 
 // shipped returns what the pools have been given, by the YurtAppSet of their coordinators. A tweak that somebody has broken is
@@ -163,11 +163,9 @@ func tweaksTo(template string, slot edge.Slot, s shipment) (v1beta1.Tweaks, erro
 	if err := add(v1beta1.OperationAdd, "/spec/template/metadata/labels/"+label, placeholder); err != nil {
 		return t, err
 	}
-	if s.mark != "" {
-		marks := map[string]string{annotationShipment: s.mark}
-		if err := add(v1beta1.OperationAdd, "/spec/template/metadata/annotations", marks); err != nil {
-			return t, err
-		}
+	marks := map[string]string{annotationShipment: s.mark}
+	if err := add(v1beta1.OperationAdd, "/spec/template/metadata/annotations", marks); err != nil {
+		return t, err
 	}
 	var have, want members
 	if err := json.Unmarshal([]byte(template), &have); err != nil {

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
@@ -187,54 +186,13 @@ func TestShipmentsAreReadBack(t *testing.T) {
 		if _, ok := shippedTo(app, "another"); ok {
 			t.Error("a pool that was given nothing")
 		}
+		app.Spec.Workload.WorkloadTweaks[0].Tweaks.Patches[0].Path = "/no/such/path"
+		broken := edge.PoolName(app.Spec.Workload.WorkloadTweaks[0].Pools[0])
+		if _, ok := shippedTo(app, broken); ok || len(shipped(app)) == len(given) {
+			t.Error("a tweak that somebody has broken")
+		}
 	}
 	if _, ok := shippedTo(nil, "plain"); ok || len(shipped(nil)) > 0 {
 		t.Error("without a YurtAppSet")
-	}
-}
-
-// TestShipmentsOfBefore: earlier versions gave tolerations and an image, and the template had the rest.
-func TestShipmentsOfBefore(t *testing.T) {
-	config := Config{Image: image, Release: "v1.0.0", Kubernetes: "v1.36.3"}.completed()
-	app, err := AppSet(config, 0, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw := func(v any) *apiextensionsv1.JSON { return &apiextensionsv1.JSON{Raw: []byte(toJSON(v))} }
-	app.Spec.Pools = []string{"old"}
-	app.Spec.Workload.WorkloadTweaks = []v1beta1.WorkloadTweak{{Pools: []string{"old"}, Tweaks: v1beta1.Tweaks{
-		ContainerImages: []v1beta1.ContainerImage{{Name: containerName, TargetImage: image + ":v0"}},
-		Patches: []v1beta1.Patch{
-			{
-				Operation: "add", Path: "/spec/template/metadata/labels/apps.openyurt.io~1nodepool",
-				Value: raw("{{nodepool-name}}"),
-			},
-			{
-				Operation: "replace", Path: "/spec/template/spec/volumes/0/secret/secretName",
-				Value: raw("yurt-coordinator-{{nodepool-name}}-certs"),
-			},
-			{Operation: "replace", Path: "/spec/template/spec/tolerations", Value: raw(tolerations(tainted, nil))},
-		},
-	}}}
-	old, ok := shippedTo(app, "old")
-	if !ok || old.mark != "" || old.image() != image+":v0" || !strings.Contains(old.spec, `"key":"b"`) {
-		t.Fatalf("%t: %+v", ok, old)
-	}
-	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: containerName, Image: image + ":v0"}}}}
-	if !old.made(pod) {
-		t.Error("its Pod is not of it")
-	}
-	other := Config{Image: "elsewhere", Release: "v9.0.0", Kubernetes: "v1.36.3", Settings: manySettings()}
-	next, err := appSet(other.completed(), 0,
-		map[edge.PoolName]shipment{"old": old})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again, ok := shippedTo(next, "old"); !ok || again != old {
-		t.Errorf("a pool that is to keep it has %+v, want %+v", again, old)
-	}
-	app.Spec.Workload.WorkloadTweaks[0].Tweaks.Patches[0].Path = "/no/such/path"
-	if _, ok := shippedTo(app, "old"); ok || len(shipped(app)) > 0 {
-		t.Error("a tweak that somebody has broken")
 	}
 }

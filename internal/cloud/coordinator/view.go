@@ -119,9 +119,6 @@ func (v view) slotsFor(c *v1alpha1.YurtCoordinator, has apps) edge.Slot {
 
 // replicas returns how many coordinators are asked for.
 func (v view) replicas(c *v1alpha1.YurtCoordinator) edge.Slot {
-	if of, _ := editionOf(v.settings.Release); of.alone {
-		return 1
-	}
 	return min(edge.Slot(ptr.Deref(c.Spec.Replicas, ptr.Deref(v.settings.Replicas, 1))), edge.MaxSlots)
 }
 

@@ -181,17 +181,8 @@ func podSpec(c Config, p Wanted) corev1.PodSpec {
 	return spec
 }
 
-// container returns the container of a release that the settings pin, or of this program's own.
+// container returns a coordinator's container.
 func container(c Config, p Wanted) corev1.Container {
-	of, known := editionOf(p.Settings.Release)
-	if !known { // settings that say so are held: see CheckSettings
-		of = editions[0]
-	}
-	return of.fit(newest(c, p))
-}
-
-// newest is the container of the newest edition.
-func newest(c Config, p Wanted) corev1.Container {
 	field := func(name, path string) corev1.EnvVar {
 		return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{
 			FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path},
