@@ -417,15 +417,6 @@ func TestRightsOfTheController(t *testing.T) {
 	}
 	mustRefuse(t, "a look at another Secret", reads("rights-other"), "may touch only")
 	mustRefuse(t, "a look at another of our own", reads("yurt-coordinator-other"), "only in yurt-coordinator-system")
-	for _, name := range []string{
-		"yurt-coordinator-p1-ca", "yurt-coordinator-p1-kubelet-client", "yurt-coordinator-kubelet-client",
-	} {
-		create(t, admin, secret(name))
-		mustAccept(t, "a look at its former keys", reads(name))
-		change := client.RawPatch(types.MergePatchType, []byte(`{"data":{"tls.key":"aGk="}}`))
-		mustRefuse(t, "a change of its former keys", c.Patch(t.Context(), secret(name), change), "may touch Secrets only in")
-		mustAccept(t, "deletion of its former keys", c.Delete(t.Context(), secret(name)))
-	}
 	create(t, admin, secret("yurt-coordinator-p1-certs"))
 	mustAccept(t, "a look at a coordinator's Secret", reads("yurt-coordinator-p1-certs"))
 	create(t, admin, lease("yurt-coordinator-p9", nodeLease, false))

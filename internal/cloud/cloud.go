@@ -50,7 +50,6 @@ import (
 	"yurtcoordinator/internal/cloud/coordinator"
 	"yurtcoordinator/internal/cloud/fleet"
 	"yurtcoordinator/internal/cloud/heartbeat"
-	"yurtcoordinator/internal/cloud/keys"
 	"yurtcoordinator/internal/cloud/nodepool"
 	"yurtcoordinator/internal/cloud/operators"
 	"yurtcoordinator/internal/cloud/poolcut"
@@ -291,9 +290,8 @@ func Run(ctx context.Context, c Config) error {
 		Events: mgr.GetEventRecorder(Name),
 		Clock:  clock.RealClock{},
 	})
-	secrets := keys.New(mgr.GetClient(), mgr.GetAPIReader())
 	signer := operators.New(operators.Config{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Keys: secrets, Lives: c.Coordinator.Lives,
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Lives: c.Coordinator.Lives,
 		Events: mgr.GetEventRecorder(Name), Clock: clock.RealClock{},
 	})
 	for _, controller := range []struct {
@@ -314,7 +312,7 @@ func Run(ctx context.Context, c Config) error {
 	if err := cleanUpOff(mgr, pods, c); err != nil {
 		return err
 	}
-	own, err := addOwnKinds(mgr, c, secrets, heartbeats, cuts)
+	own, err := addOwnKinds(mgr, c, heartbeats, cuts)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,6 @@ import (
 	"yurtcoordinator/internal/cloud/certs"
 	"yurtcoordinator/internal/cloud/coordinator"
 	"yurtcoordinator/internal/cloud/heartbeat"
-	"yurtcoordinator/internal/cloud/keys"
 	"yurtcoordinator/internal/cloud/nodepool"
 	"yurtcoordinator/internal/cloud/poolcut"
 	"yurtcoordinator/internal/cloud/settings"
@@ -40,7 +39,7 @@ var (
 
 // addOwnKinds registers the controllers of our own kinds, to begin when their CRDs exist, and returns their metrics.
 func addOwnKinds(
-	mgr manager.Manager, c Config, secrets *keys.Store, heartbeats *heartbeat.Policy, cuts *poolcut.Controller,
+	mgr manager.Manager, c Config, heartbeats *heartbeat.Policy, cuts *poolcut.Controller,
 ) ([]prometheus.Collector, error) {
 	served, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
@@ -70,7 +69,7 @@ func addOwnKinds(
 		return nil, err
 	}
 	coordinators := coordinator.New(coordinator.Config{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Keys: secrets, Events: events, Clock: clock.RealClock{},
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{},
 		Image: c.Coordinator.Image, Release: c.Coordinator.Release, Kubernetes: c.Coordinator.Kubernetes,
 		Digests: c.Coordinator.Digests, Lives: c.Coordinator.Lives,
 		KubeletAuthority: kubeletAuthority(mgr.GetConfig()), ConstrainedImpersonation: c.ConstrainedImpersonation,

@@ -11,7 +11,6 @@ import (
 
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/internal/cloud/certs"
-	"yurtcoordinator/internal/cloud/keys"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/version"
 )
@@ -50,8 +49,6 @@ type Config struct {
 	Client client.Client
 	// Reader reads from the API server itself.
 	Reader client.Reader
-	// Keys has the Secrets that nobody else reads; nil means one that nobody shares.
-	Keys *keys.Store
 	// Events receives the Events on YurtCoordinators, and bounds their rate.
 	Events events.EventRecorder
 	// Clock dates certificates and conditions; nil means the real clock.
@@ -96,9 +93,6 @@ func (c Config) completed() Config {
 	}
 	if c.PullPolicy == "" {
 		c.PullPolicy = corev1.PullIfNotPresent
-	}
-	if c.Keys == nil {
-		c.Keys = keys.New(c.Client, c.Reader)
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}

@@ -227,7 +227,7 @@ func (r *Reconciler) tell(ctx context.Context, want *corev1.ConfigMap, slots edg
 
 // authority keeps the pool's authority, and writes it before anything that it signs.
 func (r *Reconciler) authority(ctx context.Context, f facts) (certs.Authority, time.Time, error) {
-	have, err := r.keys.Get(ctx, f.Pool.AuthoritySecret())
+	have, err := keys.Get(ctx, r.cfg.Reader, f.Pool.AuthoritySecret())
 	if err != nil {
 		return certs.Authority{}, time.Time{}, err
 	}
@@ -309,7 +309,7 @@ func (r *Reconciler) serving(
 }
 
 // generationOf returns the generation of a slot's coordinator whose Secret this is: its own, or for a new Pod a greater one than
-// any before. The Secret knows the last. Where there is none, or one of before there were generations, the time is greater.
+// any before. The Secret knows the last. Where there is none, the time is greater.
 func generationOf(have *corev1.Secret, slot edge.Slot, isNew bool, now time.Time) edge.Generation {
 	last, err := edge.ParseGeneration(have.Annotations[annotationGeneration])
 	if err != nil || last.Slot != slot {

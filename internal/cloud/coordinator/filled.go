@@ -42,7 +42,7 @@ func isCurrent(f edge.Filling) bool { return f == edge.FillingCurrent }
 func (f fillings) filled() (complete, current finding) {
 	if len(f) == 0 {
 		unknown := finding{Unknown: true, Reason: ReasonNoReport, Message: "Nobody reports which of the pool's " +
-			"resources the coordinator has: nobody leads the pool, its links are cut, or its leader is of an earlier version."}
+			"resources the coordinator has: nobody leads the pool, or its links are cut."}
 		return unknown, unknown
 	}
 	all := strings.Join(slices.Sorted(maps.Keys(f)), ", ")

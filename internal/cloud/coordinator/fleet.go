@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -97,8 +96,7 @@ func (r *Reconciler) keepFleet(ctx context.Context) (reconcile.Result, error) {
 	if is.again > 0 {
 		again = min(again, is.again)
 	}
-	err = errors.Join(r.pullAll(ctx, is, all.views), r.dropShared(ctx, slices.Sorted(maps.Keys(pools[0]))))
-	return reconcile.Result{RequeueAfter: wait.Jitter(again, 0.1)}, err
+	return reconcile.Result{RequeueAfter: wait.Jitter(again, 0.1)}, r.pullAll(ctx, is, all.views)
 }
 
 // keepApp keeps the YurtAppSet of a slot. That of standbys is made when a pool first has one, and stays.

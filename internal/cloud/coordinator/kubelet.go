@@ -10,13 +10,13 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yurtcoordinator/internal/cloud/certs"
+	"yurtcoordinator/internal/cloud/keys"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -45,7 +45,7 @@ type toKubelets struct {
 // A request's name has a digest of its key. So nobody else can have taken the name, a refused request is in nobody's way,
 // and none must be deleted: Kubernetes removes old requests by itself, and the YurtCoordinator's with it.
 func (r *Reconciler) kubeletClient(ctx context.Context, f facts) (toKubelets, error) {
-	have, err := r.keys.Get(ctx, f.Pool.KubeletClientSecret())
+	have, err := keys.Get(ctx, r.cfg.Reader, f.Pool.KubeletClientSecret())
 	if err != nil {
 		return toKubelets{}, err
 	}
@@ -111,7 +111,7 @@ func (r *Reconciler) keepKeyring(ctx context.Context, f facts, have *corev1.Secr
 	if err := r.keep(ctx, have, want); err != nil {
 		return nil, err
 	}
-	return r.keys.Get(ctx, want.Name)
+	return keys.Get(ctx, r.cfg.Reader, want.Name)
 }
 
 // answer is what has come of a request.
@@ -227,24 +227,4 @@ func differs(csr *certificatesv1.CertificateSigningRequest, key []byte, user str
 		return fmt.Errorf("its lifetime is not %d s", *want.ExpirationSeconds)
 	}
 	return nil
-}
-
-// dropShared deletes the Secret with the one key that all coordinators had before each pool had its own, once each pool has.
-func (r *Reconciler) dropShared(ctx context.Context, pools []edge.PoolName) error {
-	have, err := r.shared(ctx, sharedKubeletSecret)
-	if err != nil || have.UID == "" || have.Labels[labelManagedBy] != FieldOwner {
-		return err
-	}
-	for _, pool := range pools {
-		own, err := r.keys.Get(ctx, pool.KubeletClientSecret())
-		if err != nil {
-			return err
-		}
-		if keyringIn(own).Shown.IsZero() {
-			return nil
-		}
-	}
-	klog.FromContext(ctx).Info("Each pool has its own key for kubelets; deleting the shared one", "secret", sharedKubeletSecret)
-	have.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}
-	return r.remove(ctx, have)
 }

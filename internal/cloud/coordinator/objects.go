@@ -48,9 +48,6 @@ const (
 )
 
 const (
-	// sharedKubeletSecret held the client certificate that all coordinators showed to kubelets, until each pool had its own.
-	sharedKubeletSecret = "yurt-coordinator-kubelet-client"
-
 	// noUser is the user of the pair that stands in until there is a client certificate for kubelets. Nobody trusts it.
 	noUser = "openyurt:not-signed-yet"
 
@@ -310,9 +307,7 @@ func belongings(pool edge.PoolName) []client.Object {
 		all = append(all, &corev1.Secret{ObjectMeta: meta(pool.CoordinatorSecretIn(slot))})
 	}
 	for _, name := range keySecrets(pool) {
-		all = append(all, keys.Former(name), &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceKeys, Name: name},
-		})
+		all = append(all, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceKeys, Name: name}})
 	}
 	return all
 }

@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
-	"yurtcoordinator/internal/cloud/keys"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -44,7 +43,6 @@ const (
 // Reconciler makes what YurtCoordinators ask for. Make one with New, and hand it to a manager with AddTo.
 type Reconciler struct {
 	cfg     Config
-	keys    *keys.Store
 	metrics *metrics
 
 	mu sync.Mutex
@@ -79,7 +77,7 @@ type given struct {
 func New(c Config) *Reconciler {
 	c = c.completed()
 	return &Reconciler{
-		cfg: c, keys: c.Keys, metrics: newMetrics(c.Clock), settled: make(map[string]settled),
+		cfg: c, metrics: newMetrics(c.Clock), settled: make(map[string]settled),
 		reports: make(map[edge.PoolName]report), vigils: make(map[watched]*vigil), accused: make(map[string]time.Time),
 		fleetTurned: make(chan event.GenericEvent, 1),
 	}
@@ -340,9 +338,6 @@ func (r *Reconciler) clear(ctx context.Context, c *v1alpha1.YurtCoordinator) err
 	}
 	if err := r.unmark(ctx, edge.PoolName(c.Spec.NodePool)); err != nil {
 		return err
-	}
-	for _, name := range keySecrets(edge.PoolName(c.Spec.NodePool)) {
-		r.keys.Forget(name)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ var troubles = []struct {
 		"controller.kubeletServing.cidrs in the chart's values, or kubectl certificate approve"},
 	{edge.KubeletMissing, "kubelet's certificate is not where its hub looks: see yurthub check on the node"},
 	{edge.KubeletUnreadable, "its hub can't read kubelet's certificate: see yurthub check on the node"},
-	{"", "its hub does not report it: it is of an earlier version, or has just started"},
+	{"", "its hub does not report it: it has just started"},
 }
 
 // verifiable says whether a pool's coordinator can verify the kubelets, as the condition KubeletsVerifiable says it, and how many
@@ -53,8 +53,8 @@ var troubles = []struct {
 func verifiable(nodes int, k *kubelets) (status v1alpha1.ConditionStatus, found finding, unknown int) {
 	if k == nil || len(k.reached) == 0 {
 		return v1alpha1.ConditionUnknown, finding{Reason: ReasonNoReport,
-			Message: "Nobody reports how the kubelets of this pool can be verified: nobody leads it, its links are cut, or its " +
-				"leader is of an earlier version."}, 0
+			Message: "Nobody reports how the kubelets of this pool can be verified: nobody leads it, or its " +
+				"links are cut."}, 0
 	}
 	by := map[edge.KubeletWay][]string{}
 	for _, n := range k.reached {

@@ -53,7 +53,7 @@ func TestHubsInACluster(t *testing.T) {
 	if err := admin.SubResource("approval").Update(t.Context(), asked); err != nil {
 		t.Fatal(err)
 	}
-	signer := New(Config{Client: admin, Reader: admin, Keys: keys.New(admin, admin), Events: &said{}, Clock: clock.RealClock{}})
+	signer := New(Config{Client: admin, Reader: admin, Events: &said{}, Clock: clock.RealClock{}})
 	if _, err := signer.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(asked)}); err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,6 @@ import (
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/certs"
 	"yurtcoordinator/internal/cloud/cloudtest"
-	"yurtcoordinator/internal/cloud/keys"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -122,7 +121,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 				return c.SubResource(sub).Update(ctx, obj, o...)
 			}}).Build()
 	b.signer = New(Config{
-		Client: b.client, Reader: b.client, Keys: keys.New(b.client, b.client), Events: &b.events,
+		Client: b.client, Reader: b.client, Events: &b.events,
 		Clock: clocktesting.NewFakePassiveClock(now),
 	})
 	return b

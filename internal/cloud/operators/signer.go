@@ -50,8 +50,6 @@ type Config struct {
 	Reader client.Reader
 	// Lives are those of authorities; zero fields mean the defaults.
 	Lives certs.Lives
-	// Keys has pools' authorities.
-	Keys *keys.Store
 	// Events receives the Events on requests, and bounds their rate.
 	Events events.EventRecorder
 	Clock  clock.PassiveClock
@@ -145,7 +143,7 @@ func (s *Signer) sign(ctx context.Context, csr *certificatesv1.CertificateSignin
 		return nil, refused, nil
 	}
 	pool, _ := poolOf(csr)
-	stored, err := s.cfg.Keys.Get(ctx, pool.AuthoritySecret())
+	stored, err := keys.Get(ctx, s.cfg.Reader, pool.AuthoritySecret())
 	if err != nil {
 		return nil, nil, fmt.Errorf("authority of pool %s: %w", pool, err)
 	}
