@@ -204,7 +204,7 @@ func (s *Store) Blob(key string) (value []byte, err error) {
 				value, err = t.Get(b, []byte(key))
 			}
 			if err == nil {
-				value, _, err = s.vault.unsealBlob([]byte(key), value)
+				value, err = s.vault.unsealBlob([]byte(key), value)
 			}
 			return err
 		})

@@ -24,8 +24,8 @@
 //     its memory map. All else is read by package pages, with plain reads: it is bounded by the file's size whatever the file
 //     says, never waits for a sync, and leaves nothing mapped in the memory of the hub; what the writer leaves there is given
 //     back after each transaction.
-//   - What is secret (Config.Secrets) is encrypted before it is written, and bound to its place; what was in clear before is
-//     nowhere in the file once it is open, if there was room to make it anew. What is encrypted with another key is a miss.
+//   - What is secret (Config.Secrets) is encrypted before it is written, and bound to its place. What is encrypted with another
+//     key is a miss.
 //   - Nothing is unpacked before its checksum has been found right.
 //   - A state that is read stays as it is until the second transaction after it begins, as bbolt reuses pages so; a
 //     reader that was slower reads again.

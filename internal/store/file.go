@@ -40,10 +40,9 @@ type file struct {
 	// begun is bbolt's number of the latest transaction that was begun. Transaction N+2 may write over pages of state N.
 	begun atomic.Uint64
 	// As of the last transaction: what all blobs add up to, and the clock.
-	blobs    tally
-	asked    time.Duration
-	hasAsked bool
-	coder    coder // the writer's
+	blobs tally
+	asked time.Duration
+	coder coder // the writer's
 }
 
 // brokenError is what bbolt panicked with. It is not to be used any more, not even to close it: it may hold its locks.
@@ -169,8 +168,7 @@ type opened struct {
 }
 
 // openFile verifies what is in the directory and opens it: to write if that is possible, else to read. It keeps what is
-// intact of a corrupt file, compacts one with much room, and makes one anew of which it is not proved that nothing secret is in
-// it in clear, be it in a page that is free.
+// intact of a corrupt file, and compacts one with much room.
 func openFile(dir string, v *vault, point faults) opened {
 	path := filepath.Join(dir, fileName)
 	_ = os.Remove(filepath.Join(dir, newName)) // what a crash has left; if it stays, making it anew fails and says so
@@ -185,7 +183,7 @@ func openFile(dir string, v *vault, point faults) opened {
 	}
 	reason := strings.Join(found.problems, "; ")
 	roomy := found.tree != nil && found.size > compactBytes && uint64(found.free) > found.tree.High/2
-	if reason == "" && !roomy && !found.clear {
+	if reason == "" && !roomy {
 		return writable(path, found, f, "")
 	}
 	if err := rewrite(dir, found, point); err == nil {
@@ -240,7 +238,7 @@ func writable(path string, found *contents, f *os.File, reason string) opened {
 		_ = f.Close()
 	}
 	w.coder.vault = found.vault
-	w.blobs, w.asked, w.hasAsked = found.tally, found.asked, found.hasAsked
+	w.blobs, w.asked = found.tally, found.asked
 	return opened{file: w, contents: found, corrupt: reason}
 }
 
@@ -263,9 +261,7 @@ func rewrite(dir string, old *contents, point faults) error {
 		_ = os.Remove(next)
 		return err
 	}
-	if old.clear { // what was kept aside may have it in clear, too
-		_ = os.Remove(filepath.Join(dir, corruptName))
-	} else if len(old.problems) > 0 {
+	if len(old.problems) > 0 {
 		if err := keepAside(path, filepath.Join(dir, corruptName)); err != nil {
 			return fmt.Errorf("move the corrupt store aside: %w", err)
 		}
@@ -293,7 +289,7 @@ func keepAside(path, name string) error {
 	return os.Rename(path, name) // a file system without links
 }
 
-// fill writes a new file. What is secret and in clear is encrypted.
+// fill writes a new file.
 func fill(db *bbolt.DB, old *contents) error {
 	err := db.Update(func(tx *bbolt.Tx) error {
 		for _, name := range []string{bucketFormat, bucketCollections, bucketBlobs} {
@@ -304,15 +300,8 @@ func fill(db *bbolt.DB, old *contents) error {
 		if err := putTally(tx, tally{}); err != nil {
 			return err
 		}
-		if old.vault != nil {
-			if err := putClosed(tx); err != nil {
-				return err
-			}
-		}
-		if old.hasAsked {
-			if err := putAsked(tx, old.asked); err != nil {
-				return err
-			}
+		if err := putAsked(tx, old.asked); err != nil {
+			return err
 		}
 		return tx.Bucket([]byte(bucketFormat)).Put([]byte(keyFormat),
 			seal(ofFormat, 0, []byte(keyFormat), []byte{formatVersion}))
@@ -337,10 +326,6 @@ func putTally(tx *bbolt.Tx, blobs tally) error {
 	return tx.Bucket([]byte(bucketFormat)).Put([]byte(keyBlobs), seal(ofBlobs, 0, []byte(keyBlobs), blobs.append(nil)))
 }
 
-func putClosed(tx *bbolt.Tx) error {
-	return tx.Bucket([]byte(bucketFormat)).Put([]byte(keyClosed), seal(ofClosed, 0, []byte(keyClosed), nil))
-}
-
 func putAsked(tx *bbolt.Tx, asked time.Duration) error {
 	return tx.Bucket([]byte(bucketFormat)).Put([]byte(keyAsked),
 		seal(ofAsked, 0, []byte(keyAsked), binary.BigEndian.AppendUint64(nil, uint64(asked/time.Second))))
@@ -356,17 +341,11 @@ func copyBlobs(db *bbolt.DB, t *pages.Tree, old *contents) error {
 		if _, ok := old.blobs[string(key)]; !ok {
 			return nil
 		}
-		content, closed, err := old.vault.unsealBlob(key, value)
-		if err != nil {
+		if _, err := old.vault.unsealBlob(key, value); err != nil {
 			return err
 		}
-		if closed {
-			value = bytes.Clone(value)
-		} else {
-			value = old.vault.sealBlob(key, content)
-		}
 		all.put(value, sealHead)
-		return w.put(bytes.Clone(key), value)
+		return w.put(bytes.Clone(key), bytes.Clone(value))
 	})
 	if err != nil && w.count < len(old.blobs) { // a broken end of the bucket, which was not to be kept, is no matter
 		return err
@@ -376,16 +355,9 @@ func copyBlobs(db *bbolt.DB, t *pages.Tree, old *contents) error {
 
 func copyCollection(db *bbolt.DB, t *pages.Tree, c stored, v *vault) error {
 	w := chunks{update: db.Update, bucket: objectsOf(c.number)}
-	reader, writer := coder{vault: v}, coder{vault: v}
-	var all tally
-	found, err := reader.scan(t, c.number, c.bucket, func(key, value []byte, o stream.Object) error {
-		if v.hides(c.id) && value[formAt]&encrypted == 0 {
-			value = writer.encode(c.number, key, o, true)
-		} else {
-			value = bytes.Clone(value)
-		}
-		all.put(value, valueHead)
-		return w.put(bytes.Clone(key), value)
+	reader := coder{vault: v}
+	found, err := reader.scan(t, c.number, c.bucket, func(key, value []byte, _ stream.Object) error {
+		return w.put(bytes.Clone(key), bytes.Clone(value))
 	})
 	if err == nil && found != c.objects {
 		err = pages.Corrupt("it has changed")
@@ -393,7 +365,6 @@ func copyCollection(db *bbolt.DB, t *pages.Tree, c stored, v *vault) error {
 	if err != nil {
 		return err
 	}
-	c.objects = all
 	return w.end(func(tx *bbolt.Tx) error {
 		return tx.Bucket([]byte(bucketCollections)).Put(numberKey(c.number), c.encode(c.number))
 	})

@@ -16,7 +16,7 @@ import (
 )
 
 // formatVersion is that of everything below. Another one is moved aside: there is a cloud to read it from again.
-const formatVersion = 2
+const formatVersion = 3
 
 // Buckets, and keys of the first.
 const (
@@ -27,8 +27,7 @@ const (
 
 	keyFormat = "version" // sum, version
 	keyBlobs  = "blobs"   // sum, tally of all blobs
-	keyClosed = "closed"  // sum; there if whatever is secret has been encrypted ever since the file was made
-	keyAsked  = "asked"   // sum, seconds of the clock that collections' times are of; files from before have none
+	keyAsked  = "asked"   // sum, seconds of the clock that collections' times are of
 )
 
 // Bounds of what is stored.
@@ -48,7 +47,6 @@ const (
 	ofBlobs
 	ofAsked
 	ofClosedBlob
-	ofClosed
 )
 
 // sum is the checksum of a value: of what it is, where it belongs, and its content.
@@ -174,7 +172,6 @@ const (
 type coder struct {
 	vault  *vault
 	buffer []byte
-	clear  bool // it has decoded what is not encrypted
 }
 
 func (c *coder) room(n int) []byte {
@@ -219,7 +216,6 @@ func (c *coder) decode(number uint64, key, value []byte) (o stream.Object, err e
 	if o.Raw, err = c.vault.openObject(number, key, value); err != nil {
 		return o, err
 	}
-	c.clear = c.clear || value[formAt]&encrypted == 0
 	if value[formAt]&packed == 0 {
 		return o, nil
 	}
@@ -238,7 +234,7 @@ type header struct {
 	id       Collection
 	typ      stream.Type
 	at       edge.Moment
-	before   edge.Revision // stream.Snapshot.Before; only of a later history than the first
+	before   edge.Revision // stream.Snapshot.Before
 	objects  tally
 	read     time.Duration // by the file's clock, to the second
 	complete bool          // false while it is being written in several transactions
@@ -255,49 +251,37 @@ func (h *header) strings() []*string {
 func (h header) encode(number uint64) []byte {
 	b := []byte{0, byte(h.typ.Encoding)}
 	if h.complete {
-		b[0] |= isComplete
-	}
-	if h.at.History != 0 {
-		b[0] |= hasHistory
+		b[0] = 1
 	}
 	b = binary.BigEndian.AppendUint64(b, uint64(h.at.Revision))
 	b = h.objects.append(b)
 	b = binary.BigEndian.AppendUint64(b, uint64(h.read/time.Second))
+	b = binary.BigEndian.AppendUint64(b, uint64(h.at.History))
+	b = binary.BigEndian.AppendUint64(b, uint64(h.before))
 	for _, s := range h.strings() {
 		b = binary.BigEndian.AppendUint16(b, uint16(len(*s)))
 		b = append(b, *s...)
 	}
-	if h.at.History != 0 {
-		b = binary.BigEndian.AppendUint64(b, uint64(h.at.History))
-		if h.before != 0 { // else it is as it was before this was kept
-			b = binary.BigEndian.AppendUint64(b, uint64(h.before))
-		}
-	}
 	return seal(ofHeader, number, nil, b)
 }
 
-// Bits of a header's first byte. One of the first history is as it was before histories were told apart, so programs from
-// then read it, and it reads theirs; the others they call corrupt, which is a miss, as it has to be.
-const (
-	isComplete = 1 << iota
-	hasHistory
-)
-
-const headerFixed = 2 + 8 + 24 + 8
+// headerFixed is how many bytes of a header stand before its strings.
+const headerFixed = 2 + 8 + 24 + 3*8
 
 func decodeHeader(number uint64, value []byte) (h header, err error) {
 	b, err := unseal(ofHeader, number, nil, value)
 	if err != nil {
 		return h, fmt.Errorf("header: %w", err)
 	}
-	if len(b) < headerFixed || b[0] > isComplete|hasHistory || !h.objects.decode(b[10:34]) {
+	if len(b) < headerFixed || b[0] > 1 || !h.objects.decode(b[10:34]) {
 		return h, pages.Corrupt("a header of %d bytes", len(b))
 	}
-	later := b[0]&hasHistory != 0
-	h.complete, h.typ.Encoding = b[0]&isComplete != 0, stream.Encoding(b[1])
+	h.complete, h.typ.Encoding = b[0] == 1, stream.Encoding(b[1])
 	h.at.Revision = edge.Revision(binary.BigEndian.Uint64(b[2:]))
-	read, ok := seconds(b[34:headerFixed])
+	read, ok := seconds(b[34:])
 	h.read = read
+	h.at.History = edge.History(binary.BigEndian.Uint64(b[42:]))
+	h.before = edge.Revision(binary.BigEndian.Uint64(b[50:]))
 	b = b[headerFixed:]
 	for _, s := range h.strings() {
 		if len(b) < 2 || len(b)-2 < int(binary.BigEndian.Uint16(b)) {
@@ -306,14 +290,7 @@ func decodeHeader(number uint64, value []byte) (h header, err error) {
 		n := 2 + int(binary.BigEndian.Uint16(b))
 		*s, b = string(b[2:n]), b[n:]
 	}
-	if later && len(b) >= 8 {
-		h.at.History, b = edge.History(binary.BigEndian.Uint64(b)), b[8:]
-	}
-	if later && len(b) == 8 {
-		h.before, b = edge.Revision(binary.BigEndian.Uint64(b)), nil
-		ok = ok && h.before != 0
-	}
-	if len(b) != 0 || !ok || later != (h.at.History != 0) || h.complete && h.at.Revision == 0 {
+	if len(b) != 0 || !ok || h.complete && h.at.Revision == 0 {
 		return h, pages.Corrupt("a header that does not make sense")
 	}
 	return h, nil

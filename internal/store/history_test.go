@@ -1,20 +1,13 @@
 package store
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
-	"encoding/binary"
 	"errors"
-	"io"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/store/pages"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -134,24 +127,7 @@ func TestBehind(t *testing.T) {
 	holds(t, s, slicesID, snapshotOf(7, 10, 950))
 }
 
-// version2 is a file as the store wrote it before it told histories apart: a collection that was last read in June 2025,
-// one by a clock at 1970, and a blob.
-func version2(t *testing.T) (dir string) {
-	t.Helper()
-	f, err := os.Open("testdata/version2.db.gz")
-	must(t, err)
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	must(t, err)
-	b, err := io.ReadAll(z)
-	must(t, err)
-	dir = t.TempDir()
-	must(t, os.WriteFile(filepath.Join(dir, fileName), b, 0o600))
-	return dir
-}
-
-// What is known of the histories before is on the disk, through changes and restarts; a header that knows of none is as it was
-// before that was kept.
+// What is known of the histories before is on the disk, through changes and restarts.
 func TestWhatIsKnownOfEarlierHistories(t *testing.T) {
 	dir := t.TempDir()
 	s := opening(t, Config{Dir: dir}, nil)
@@ -166,53 +142,4 @@ func TestWhatIsKnownOfEarlierHistories(t *testing.T) {
 	must(t, s.Close())
 	s = opening(t, Config{Dir: dir}, nil)
 	holds(t, s, slicesID, restored)
-
-	h := header{id: slicesID, at: edge.Moment{History: 1, Revision: 90}, complete: true}
-	old := h.encode(7)
-	h.before = 500
-	value := h.encode(7)
-	if got, err := decodeHeader(7, value); err != nil || got != h || len(value) != len(old)+8 {
-		t.Errorf("%+v, %v; %d bytes, without %d", got, err, len(value), len(old))
-	}
-	if got, err := decodeHeader(7, old); err != nil || got.before != 0 || got.at != h.at {
-		t.Errorf("%+v, %v", got, err)
-	}
-}
-
-// What the disk has from before is of history 0, and the header of such a collection is written as it was.
-func TestFilesFromBeforeHistories(t *testing.T) {
-	dir := version2(t)
-	f, err := os.Open(filepath.Join(dir, fileName))
-	must(t, err)
-	defer f.Close()
-	info, err := f.Stat()
-	must(t, err)
-	tree, err := pages.Read(f, info.Size())
-	must(t, err)
-	headers, err := tree.Bucket([]byte(bucketCollections))
-	must(t, err)
-	seen := 0
-	err = tree.Walk(headers, func(key, value []byte, _ bool) error {
-		seen++
-		number := binary.BigEndian.Uint64(key)
-		h, err := decodeHeader(number, value)
-		if err == nil && !bytes.Equal(h.encode(number), value) {
-			t.Errorf("%s is written as other bytes", h.id)
-		}
-		return err
-	})
-	if err != nil || seen != 2 {
-		t.Fatal(seen, err)
-	}
-	s := opening(t, Config{Dir: dir}, nil)
-	holds(t, s, slicesID, snapshotOf(3, 10, 5))
-	other := slicesID
-	other.Client = "at 1970"
-	holds(t, s, other, snapshotOf(4, 10, 7))
-	if b, err := s.Blob("token/a"); err != nil || string(b) != "secret" || s.Health().Corrupt != "" {
-		t.Fatalf("%q, %v, %+v", b, err, s.Health())
-	}
-	replace(t, s, slicesID, inHistory(1, snapshotOf(3, 10, 2)))
-	flush(t, s)
-	holds(t, s, slicesID, inHistory(1, snapshotOf(3, 10, 2)))
 }

@@ -67,18 +67,16 @@ func (s *Store) touchLocked(c *entry) {
 }
 
 // adoptClockLocked goes on where the file's clock stood. What was read later than that, by more than the clock on disk may
-// lag, or by the machine's clock, as files from before have it, was read now for all that is known.
+// lag, was read now for all that is known.
 func (s *Store) adoptClockLocked(found *contents) {
 	s.asked.total = max(s.asked.total, found.asked)
-	if found.hasAsked {
-		for _, disk := range found.collections {
-			if disk.read <= found.asked+clockLag {
-				s.asked.total = max(s.asked.total, disk.read)
-			}
+	for _, disk := range found.collections {
+		if disk.read <= found.asked+clockLag {
+			s.asked.total = max(s.asked.total, disk.read)
 		}
 	}
 	for i, disk := range found.collections {
-		if disk.read > s.asked.total || !found.hasAsked {
+		if disk.read > s.asked.total {
 			found.collections[i].read = s.asked.total
 			found.collections[i].misread = true
 		}

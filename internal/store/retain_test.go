@@ -174,33 +174,6 @@ func TestClocks(t *testing.T) {
 	})
 }
 
-// A file that has the machine's times, and not the clock's, begins to count anew.
-func TestTimesFromBefore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, dir: version2(t)}
-		old := slicesID
-		old.Client = "at 1970"
-		for range 2 {
-			w.start()
-			w.s.Online(true)
-			w.s.Need(nil)
-			time.Sleep(3*24*time.Hour - time.Hour)
-			if !w.has(slicesID) || !w.has(old) {
-				t.Fatal("collected by a time that was another clock's")
-			}
-			w.stop()
-		}
-		w.start()
-		w.s.Online(true)
-		w.s.Need(nil)
-		time.Sleep(2 * 24 * time.Hour)
-		if w.has(slicesID) || w.has(old) {
-			t.Fatal("what nobody has read for 8 days is still there")
-		}
-		w.stop()
-	})
-}
-
 // A Sink that is used is a reader: what somebody keeps true does not go for its age.
 func TestSinksInUse(t *testing.T) {
 	writes, asks := named("writes"), named("asks")

@@ -82,17 +82,16 @@ func (v *vault) sealBlob(key, content []byte) []byte {
 	return seal(ofClosedBlob, 0, key, v.close(content, place(ofClosedBlob, 0, key, nil)))
 }
 
-// unsealBlob verifies a blob's value and decrypts it. closed says that it was encrypted.
-func (v *vault) unsealBlob(key, value []byte) (content []byte, closed bool, err error) {
+// unsealBlob verifies a blob's value and decrypts it.
+func (v *vault) unsealBlob(key, value []byte) (content []byte, err error) {
 	if content, err = unseal(ofBlob, 0, key, value); err == nil {
-		return content, false, nil
+		return content, nil
 	}
 	hidden, other := unseal(ofClosedBlob, 0, key, value)
 	if other != nil {
-		return nil, false, err
+		return nil, err
 	}
-	content, err = v.open(hidden, place(ofClosedBlob, 0, key, nil))
-	return content, true, err
+	return v.open(hidden, place(ofClosedBlob, 0, key, nil))
 }
 
 // closeObject encrypts an object's value, of which the checksum is not made yet.

@@ -32,11 +32,9 @@ type contents struct {
 	tally       tally          // of the blobs
 	blobBucket  pages.Bucket
 	asked       time.Duration // what the clock showed
-	hasAsked    bool          // false: times are of the machine's clock
 	unfinished  []uint64      // collections that a crash left incomplete, or that are encrypted with another key
 	foreign     int           // how many collections and blobs are encrypted with another key
 	lockedBlobs []string      // keys of these
-	clear       bool          // it is not proved that whatever is secret in it is encrypted, and always was
 	problems    []string      // what was found corrupt
 	free        int           // pages
 }
@@ -51,7 +49,7 @@ func (c *contents) problem(where string, err error) {
 // verify reads all of a file once. It fails only when not even the heads can be read, so that nothing is known of what is
 // there; pages.ErrCorrupt is not a failure but a problem. A sector that cannot be read is as corrupt as one with wrong bits.
 func verify(r io.ReaderAt, size int64, v *vault) (*contents, error) {
-	c := &contents{size: size, blobs: map[string]int{}, vault: v, clear: v != nil}
+	c := &contents{size: size, blobs: map[string]int{}, vault: v}
 	t, err := pages.Read(r, size)
 	if errors.Is(err, pages.ErrCorrupt) {
 		c.problem("", err)
@@ -107,17 +105,14 @@ func (c *contents) format(buckets map[string]pages.Bucket) (blobs tally, foreign
 	if err != nil || !blobs.decode(raw) {
 		c.problem(bucketFormat, pages.Corrupt("the number of the blobs"))
 	}
-	if _, err := unseal(ofClosed, 0, []byte(keyClosed), values[keyClosed]); err == nil {
-		c.clear = false
+	raw, err = unseal(ofAsked, 0, []byte(keyAsked), values[keyAsked])
+	known := err == nil && len(raw) == 8
+	if known {
+		c.asked, known = seconds(raw)
 	}
-	if values[keyAsked] != nil {
-		raw, err := unseal(ofAsked, 0, []byte(keyAsked), values[keyAsked])
-		if err == nil && len(raw) == 8 {
-			c.asked, c.hasAsked = seconds(raw)
-		}
-		if !c.hasAsked {
-			c.problem(bucketFormat, pages.Corrupt("the clock"))
-		}
+	if !known {
+		c.asked = 0
+		c.problem(bucketFormat, pages.Corrupt("the clock"))
 	}
 	return blobs, false
 }
@@ -176,7 +171,6 @@ func (c *contents) verifyCollections(buckets map[string]pages.Bucket) {
 			c.problem(h.id.String(), err)
 		} else if known {
 			ids[h.id] = true
-			c.clear = c.clear || reader.clear && c.vault.hides(h.id)
 			c.collections = append(c.collections, stored{header: h, number: number, bucket: b})
 		}
 	}
@@ -223,7 +217,7 @@ func (c *contents) verifyBlobs(buckets map[string]pages.Bucket, want tally) {
 	}
 	c.blobBucket = b
 	err := c.tree.Walk(b, func(key, value []byte, nested bool) error {
-		content, closed, err := c.vault.unsealBlob(key, value)
+		content, err := c.vault.unsealBlob(key, value)
 		switch {
 		case err == nil && nested:
 			c.problem("a blob", pages.Corrupt("%q is a bucket", key))
@@ -236,7 +230,6 @@ func (c *contents) verifyBlobs(buckets map[string]pages.Bucket, want tally) {
 		default:
 			c.blobs[string(key)] = len(content)
 			c.tally.put(value, sealHead)
-			c.clear = c.clear || !closed && c.vault.hidesBlob(string(key))
 		}
 		return nil
 	})

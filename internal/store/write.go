@@ -42,7 +42,7 @@ func (w work) empty() bool { return len(w.jobs) == 0 && len(w.blobs) == 0 && len
 // wantsClock says whether the clock is written: with something else when it lags by an hour, else by the most that it may.
 func (f *file) wantsClock(w work) bool {
 	lag := w.asked - f.asked
-	return lag >= clockLag || !w.empty() && (lag >= touchEvery || !f.hasAsked)
+	return lag >= clockLag || !w.empty() && lag >= touchEvery
 }
 
 // write writes everything in one transaction; of large collections, what no reader sees, in several before.
@@ -76,7 +76,7 @@ func (f *file) write(w work, point faults) error {
 	}
 	f.blobs = blobs
 	if clock {
-		f.asked, f.hasAsked = w.asked, true
+		f.asked = w.asked
 	}
 	return nil
 }

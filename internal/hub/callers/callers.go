@@ -82,7 +82,6 @@ type Config struct {
 // Tenure judges what was said of a user by when that was.
 type Tenure interface {
 	Stamp(u *User) tenure.Stamp
-	Unknown(u *User) tenure.Stamp
 	Renews(next, old tenure.Stamp) bool
 	Judge(s tenure.Stamp) tenure.Verdict
 }
@@ -124,7 +123,7 @@ var errSpent = errors.New("its address has shown too many tokens that the cloud 
 // Identify returns the user of a token that an address has shown: ErrRefused if there is none, a wrapped ErrUnknown if that
 // cannot be found out.
 func (c *Callers) Identify(ctx context.Context, from netip.Addr, token string) (*User, error) {
-	said, err := c.identities.recall(ctx, digest(token), nil, func(ctx context.Context) (said answer, err error) {
+	said, err := c.identities.recall(ctx, digest(token), func(ctx context.Context) (said answer, err error) {
 		if !c.budget.take(from) {
 			return answer{}, errSpent
 		}
@@ -198,7 +197,7 @@ func (c *Callers) May(ctx context.Context, u *User, a Action) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("SubjectAccessReview: %w", err)
 	}
-	said, err := c.access.recall(ctx, digest(string(question)), u, func(ctx context.Context) (answer, error) {
+	said, err := c.access.recall(ctx, digest(string(question)), func(ctx context.Context) (answer, error) {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: u.Username, UID: u.UID, Groups: u.Groups, Extra: map[string]authorizationv1.ExtraValue{},
 			ResourceAttributes: &authorizationv1.ResourceAttributes{

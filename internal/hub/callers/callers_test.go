@@ -2,7 +2,6 @@ package callers
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -394,41 +393,6 @@ func TestHowLongAnIdentityHoldsInACut(t *testing.T) {
 		w.pods["kube-system/dns"] = "u1"
 		time.Sleep(unknownFor + time.Second)
 		w.isNot("pod", ErrUnknown) // it went with its Pod
-	})
-}
-
-// What a hub of before has written says nothing of when that was.
-func TestWhatIsOfBefore(t *testing.T) {
-	bubble(t, func(w *world) {
-		pod := dns
-		pod.Extra = map[string]authenticationv1.ExtraValue{
-			"authentication.kubernetes.io/pod-name": {"dns"}, "authentication.kubernetes.io/pod-uid": {"u1"},
-		}
-		w.pods["kube-system/dns"] = "u1"
-		w.cloud.tokens["pod"], w.cloud.tokens["admin"] = pod, User{Username: "admin"}
-		w.is("pod", dns.Username)
-		w.is("admin", "admin")
-		if ok, err := w.May(t.Context(), &pod, Action{Verb: "list", Version: "v1", Resource: "services"}); !ok {
-			t.Fatal(err)
-		}
-		for key, value := range w.disk.has {
-			var now record
-			if strings.HasPrefix(key, "clock/") {
-				continue
-			}
-			if err := json.Unmarshal(value, &now); err != nil {
-				t.Fatal(err)
-			}
-			w.disk.has[key] = []byte(strings.Trim(string(now.Value), `"`))
-		}
-		w.link.Set(link.Down)
-		w.restart()
-		w.Tidy()
-		w.is("pod", dns.Username)
-		w.isNot("admin", ErrUnknown)
-		if ok, err := w.May(t.Context(), &pod, Action{Verb: "list", Version: "v1", Resource: "services"}); !ok {
-			t.Error(err)
-		}
 	})
 }
 

@@ -62,9 +62,9 @@ func newMemory(c Config, prefix string) *memory {
 }
 
 // recall returns the answer to a question: the one that holds, else the cloud's, else the cloud's last; if there is
-// none of these, ErrUnknown, wrapped with the reason. A nil value means no. who is whom the question is about, if that is known.
+// none of these, ErrUnknown, wrapped with the reason. A nil value means no.
 func (m *memory) recall(
-	ctx context.Context, question string, who *User, ask func(context.Context) (answer, error),
+	ctx context.Context, question string, ask func(context.Context) (answer, error),
 ) ([]byte, error) {
 	if value, err, ok := m.held(question); ok {
 		return value, err
@@ -74,7 +74,7 @@ func (m *memory) recall(
 		if value, err, ok := m.held(question); ok {
 			return value, err // another caller's answer came meanwhile
 		}
-		return m.find(context.WithoutCancel(ctx), question, who, ask)
+		return m.find(context.WithoutCancel(ctx), question, ask)
 	})
 	value, _ := said.([]byte)
 	return value, err
@@ -93,7 +93,7 @@ func (m *memory) held(question string) (value []byte, err error, ok bool) {
 }
 
 func (m *memory) find(
-	ctx context.Context, question string, who *User, ask func(context.Context) (answer, error),
+	ctx context.Context, question string, ask func(context.Context) (answer, error),
 ) ([]byte, error) {
 	key := m.prefix + question
 	reason := errors.New("the link is down")
@@ -106,7 +106,7 @@ func (m *memory) find(
 		}
 		reason = err
 	}
-	known, holds := m.known(key, who)
+	known, holds := m.known(key)
 	if holds != tenure.Holds {
 		err := fmt.Errorf("%w: %w", ErrUnknown, reason)
 		m.fresh.Add(question, err, unknownFor)
@@ -117,27 +117,17 @@ func (m *memory) find(
 	return known.Value, nil
 }
 
-// known returns what the disk has of an answer, and whether it still holds. What is over is dropped. who is needed only where
-// the answer does not say whom it is about, for one from before it was noted when it was said.
-func (m *memory) known(key string, who *User) (record, tenure.Verdict) {
+// known returns what the disk has of an answer, and whether it still holds. What is over, or can't be read, is dropped.
+func (m *memory) known(key string) (record, tenure.Verdict) {
 	var known record
 	value, err := m.disk.Blob(key)
 	if err != nil {
 		return record{}, tenure.Over
 	}
-	if json.Unmarshal(value, &known) != nil || known.Said == nil {
-		known = record{Said: &tenure.Stamp{}, Value: value}
-		if string(value) == "yes" {
-			known.Value = []byte(yes)
-		} else if who = userOf(value); who == nil {
-			who = &User{}
-		}
-		if who == nil {
-			return known, tenure.Unsure
-		}
-		*known.Said = m.tenure.Unknown(who)
+	holds := tenure.Over
+	if json.Unmarshal(value, &known) == nil && known.Said != nil {
+		holds = m.tenure.Judge(*known.Said)
 	}
-	holds := m.tenure.Judge(*known.Said)
 	if holds == tenure.Over {
 		m.drop(key)
 	}
@@ -147,7 +137,7 @@ func (m *memory) known(key string, who *User) (record, tenure.Verdict) {
 // tidy drops what is over.
 func (m *memory) tidy() {
 	for _, key := range m.disk.Blobs(m.prefix) {
-		m.known(key, nil)
+		m.known(key)
 	}
 }
 
@@ -175,7 +165,7 @@ func (m *memory) remember(key string, said answer) {
 		m.drop(key)
 		return
 	}
-	if old, holds := m.known(key, said.of); holds != tenure.Over && bytes.Equal(old.Value, said.value) &&
+	if old, holds := m.known(key); holds != tenure.Over && bytes.Equal(old.Value, said.value) &&
 		!m.tenure.Renews(stamp, *old.Said) {
 		m.order.Add(key, nil)
 		return

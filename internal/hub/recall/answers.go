@@ -99,10 +99,6 @@ func open(c Config) *Answers {
 		a.prefix, a.order.most = guestPrefix+hex.EncodeToString(sum[:16])+"/", guestBytes
 	}
 	for _, key := range a.disk.Blobs(a.prefix) {
-		if isReview(key) && a.unstamped(key) {
-			a.disk.DropBlob(key)
-			continue
-		}
 		a.keep(key, unread)
 	}
 	return a

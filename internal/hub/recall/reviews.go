@@ -42,12 +42,6 @@ func isReview(key string) bool {
 	return strings.Contains(key, tokenReviews+" ") || strings.Contains(key, accessReviews+" ")
 }
 
-// unstamped reports whether the disk has an answer of before it was noted when it was said. It has the token in it.
-func (a *Answers) unstamped(key string) bool {
-	said, err := a.read(key)
-	return err != nil || said.Said == nil
-}
-
 // stamped returns what the cloud said to a review with when it said so, without the token. It fails if that cannot be kept.
 func (a *Answers) stamped(asked question, said answer) (answer, error) {
 	user, err := userOf(said.Body)

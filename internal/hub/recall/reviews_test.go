@@ -120,30 +120,6 @@ func TestATokenThatIsShownIsNeverStored(t *testing.T) {
 	}
 }
 
-// The disk of a hub from before has tokens.
-func TestAReviewOfBeforeIsDropped(t *testing.T) {
-	bubble(t, func(t *testing.T, w *world) {
-		r := asked(t, http.MethodPost, reviews, strings.NewReader(review(t, asJSON, shownToken, nil)))
-		q, err := w.questionOf(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		value, err := json.Marshal(answer{
-			Status: http.StatusCreated, ContentType: asJSON, Body: []byte(review(t, asJSON, shownToken, &admin)),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := w.disk.PutBlob(q.key, value); err != nil {
-			t.Fatal(err)
-		}
-		w.restart()
-		if _, err := w.disk.Blob(q.key); err == nil {
-			t.Error("it is still there")
-		}
-	})
-}
-
 // access is a SubjectAccessReview, allowed if it is the cloud's answer.
 func access(t *testing.T, user authenticationv1.UserInfo, allowed bool) string {
 	t.Helper()

@@ -111,9 +111,6 @@ func (t *Tenure) Stamp(u *authenticationv1.UserInfo) Stamp {
 	return Stamp{Ran: ran, Wall: wall, Pod: t.podOf(u)}
 }
 
-// Unknown returns the Stamp of what was said of a user at a time that nobody knows.
-func (t *Tenure) Unknown(u *authenticationv1.UserInfo) Stamp { return Stamp{Pod: t.podOf(u)} }
-
 // podOf returns the Pod of this node that a user is, or nil.
 func (t *Tenure) podOf(u *authenticationv1.UserInfo) *Pod {
 	account, ok := strings.CutPrefix(u.Username, accountPrefix)

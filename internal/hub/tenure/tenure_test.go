@@ -204,21 +204,6 @@ func TestHowLongItHolds(t *testing.T) {
 	}
 }
 
-func TestWhatWasSaidAtAnUnknownTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newMachine(24 * time.Hour)
-		if got := m.Judge(m.Unknown(admin)); got != Over {
-			t.Errorf("of an admin: %v", got)
-		}
-		if got := m.Judge(m.Unknown(dns)); got != Holds {
-			t.Errorf("of a Pod that is there: %v", got)
-		}
-		if got := m.Judge(Stamp{}); got != Over {
-			t.Errorf("of nobody: %v", got)
-		}
-	})
-}
-
 func TestWhatIsWorthWriting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine(24 * time.Hour)
