@@ -289,7 +289,8 @@ var law = []struct {
 	{"internal/lab/prowl", nil, "a stranger knows nothing of ours"},
 	{"internal/lab/wire", []string{"internal/lab/line", "internal/lab/onecpu"}, "cables know no Kubernetes"},
 	{"internal/lab/machine", nil, "machines know no Kubernetes"},
-	{"internal/lab/build", []string{"internal/edge"}, "building knows names of packages, not the packages; it counts as all do"},
+	{"internal/lab/build", []string{"internal/edge", "internal/version"},
+		"building knows names of packages, not the packages; it counts as all do, and names a commit's version as a build does"},
 	{"internal/lab/image",
 		[]string{"internal/lab/build/artifact", "internal/oci", "internal/signed", "internal/version"},
 		"images share the cache of built programs"},
@@ -339,8 +340,8 @@ var law = []struct {
 	},
 		"a theme knows no other: what two need is in the kit"},
 	{"e2e/install", []string{
-		"apis/apps/v1alpha1", "e2e/kit", "internal/edge", "internal/lab", "internal/lab/connect", "internal/lab/load",
-		"internal/lab/wire", "internal/pages", "internal/version",
+		"apis/apps/v1alpha1", "e2e/kit", "internal/edge", "internal/lab", "internal/lab/connect", "internal/lab/wire",
+		"internal/pages", "internal/version",
 	},
 		"a theme knows no other: what two need is in the kit"},
 	{"e2e/cloud", []string{

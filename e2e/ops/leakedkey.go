@@ -21,8 +21,8 @@ import (
 
 var leakedKeyScenarios = []kit.Scenario{{
 	Name: "leaked-coordinator-key", Quick: true, Lab: kit.OnePool.AsInstalled(), Run: leakedCoordinatorKey,
-	Doc: "Somebody has a coordinator's key for kubelets and tries it at the cloud's API server, with an old chart's " +
-		"binding too: no list, no Secret, no node, no Pod. `logs`, `exec` and `top` at the coordinator keep working.",
+	Doc: "Somebody has a coordinator's key for kubelets and tries it at the cloud's API server, with a " +
+		"binding to kubelets too: no list, no Secret, no node, no Pod. `logs`, `exec` and `top` at the coordinator keep working.",
 }}
 
 const (
@@ -30,8 +30,8 @@ const (
 	userToKubelets = "openyurt:yurt-coordinator:p1"
 	// connectsNobody is what the policy says.
 	connectsNobody = "known to kubelets only"
-	// bindingBefore is the binding of coordinators' user in earlier charts.
-	bindingBefore = "openyurt:yurt-coordinator:kubelet-api-admin"
+	// bindingOfAll lets coordinators' user use all kubelets, as somebody may who has a kubelet without a hub.
+	bindingOfAll = "coordinators-to-kubelets"
 )
 
 // attempt is a request to the cloud. If why is empty, RBAC refuses it.
@@ -47,10 +47,10 @@ func leakedCoordinatorKey(t *kit.T) {
 	}
 	refusedInTheCloud(t, access, asInstalled)
 
-	t.Say("binding the user as an earlier chart bound its own")
+	t.Say("binding the user to all kubelets")
 	bindings := t.Cloud.RbacV1().ClusterRoleBindings()
 	_, err := bindings.Create(t.Ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: bindingBefore},
+		ObjectMeta: metav1.ObjectMeta{Name: bindingOfAll},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:kubelet-api-admin"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: userToKubelets}},
 	}, metav1.CreateOptions{})
@@ -67,8 +67,7 @@ func leakedCoordinatorKey(t *kit.T) {
 		}
 	}
 	refusedInTheCloud(t, access, connects)
-	// As docs/install.md says.
-	t.Kubectls([][]string{{"delete", "clusterrolebinding", bindingBefore, "--ignore-not-found"}})
+	t.Kubectls([][]string{{"delete", "clusterrolebinding", bindingOfAll, "--ignore-not-found"}})
 	t.Eventually(10*time.Second, "without that binding it does not", func() error {
 		switch err := lists(); {
 		case err == nil:

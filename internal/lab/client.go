@@ -284,19 +284,10 @@ func (c *Client) HubConfigAs(node, token string) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := c.Config()
-	if err != nil {
-		return nil, err
-	}
-	access := &rest.Config{
+	return &rest.Config{
 		Host: hubAddress, QPS: -1, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: authority},
 		Dial: func(ctx context.Context, _, address string) (net.Conn, error) { return c.Dial(ctx, node, address) },
-	}
-	if cfg.Former {
-		disk := filepath.Join(c.dir, "machines", node)
-		access.Wrap(func(rt http.RoundTripper) http.RoundTripper { return asServed{cfg, disk, rt} })
-	}
-	return access, nil
+	}, nil
 }
 
 // Adopt has the lab's own programs on a node, which it has taken over, use the hub that was installed there: they learn what that

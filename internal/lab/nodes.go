@@ -153,16 +153,9 @@ func (n node) coordinator() []string {
 }
 
 func (n node) hub() []string {
-	if n.former() {
-		return n.formerHub()
-	}
-	return n.presentHub()
-}
-
-func (n node) presentHub() []string {
 	crt, key := n.userKey()
 	argv := []string{
-		n.bins.YurtHub, "--node-name=" + string(n.name()), "--nodepool-name=" + string(n.poolName()),
+		n.hubProgram(), "--node-name=" + string(n.name()), "--nodepool-name=" + string(n.poolName()),
 		"--server-addr=" + n.cfg.families().cloudAddress(), "--config=" + n.file(hubSettings),
 		"--disk-cache-path=" + n.file(hubCache), "--cert-dir=" + n.file(hubKeys),
 	}
@@ -265,9 +258,6 @@ func (n node) addHubFiles(files map[string]string) {
 		server, authority = n.cfg.families().cloudAddress(), n.cert("ca.crt")
 		asKubelet = fmt.Sprintf("client-certificate: %q, client-key: %q", crt, key)
 	}
-	if n.former() {
-		server, asKubelet = formerHubAddress, ""
-	}
 	for user, credentials := range map[string]string{
 		kubeletUser: asKubelet,
 		proxyUser:   fmt.Sprintf("token: %q", tokenOf(proxyUser)),
@@ -304,7 +294,7 @@ func (n node) keepProof(ctx context.Context) error {
 	if _, err := os.Stat(n.file(filepath.Join(hubKeys, hubAuthority))); err == nil && n.takenOver() {
 		return nil
 	}
-	said, err := exec.CommandContext(ctx, n.bins.YurtHub, append([]string{"proof"}, n.presentHub()[1:]...)...).CombinedOutput()
+	said, err := exec.CommandContext(ctx, n.bins.YurtHub, append([]string{"proof"}, n.hub()[1:]...)...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("yurthub proof: %w: %s", err, bytes.TrimSpace(said))
 	}

@@ -15,6 +15,7 @@ import (
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/build"
 	"yurtcoordinator/internal/lab/image"
+	"yurtcoordinator/internal/version"
 )
 
 // prepared is what a lab needs to start.
@@ -40,8 +41,8 @@ type wanted struct {
 	prometheus bool
 	// releases adds images of the next releases of yurthub.
 	releases bool
-	// former adds the release before the present one.
-	former bool
+	// former is another commit of ours; empty means none.
+	former string
 	// supply adds a registry, cosign and krew.
 	supply bool
 	// bare adds images of what kubeadm looks for, and of flannel.
@@ -108,8 +109,8 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 	}
 	system, err := systemImages(ctx, root, cache, p.bins, w.race, progress.show)
 	p.images.All = append(p.images.All, system.Path)
-	if err == nil && w.former {
-		err = p.addFormerImages(ctx, cache, waiting)
+	if err == nil && w.former != "" {
+		err = p.addFormerImages(ctx, cache, w.former, waiting)
 	}
 	if err != nil || !w.releases {
 		return p, err
@@ -120,10 +121,11 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 	return p, err
 }
 
-// addFormerImages adds what the release before the present one runs in Pods.
-func (p *prepared) addFormerImages(ctx context.Context, cache string, waiting func(holder string)) error {
-	former, err := image.EnsureFormer(ctx, image.FormerConfig{
-		CacheDir: cache, Coordinator: p.bins.Former.YurtCoordinator, Tag: build.FormerCoordinator(), Waiting: waiting,
+// addFormerImages adds what another commit runs in Pods.
+func (p *prepared) addFormerImages(ctx context.Context, cache, commit string, waiting func(holder string)) error {
+	former, err := image.EnsureSystem(ctx, image.SystemConfig{
+		CacheDir: cache, Programs: []string{p.bins.Former.YurtCoordinator, p.bins.Former.CoordinatorController},
+		Kubernetes: p.bins.OwnKubernetes, Tag: version.Development(commit, false), Waiting: waiting,
 	})
 	p.images.All = append(p.images.All, former.Path)
 	return err

@@ -33,10 +33,10 @@ func TestSaysWhomItWaitsFor(t *testing.T) {
 	}
 	bins := build.Binaries{YurtCoordinator: program, CoordinatorController: program, YurtHub: program}
 	for what, wait := range map[string]func(ctx context.Context, show func(build.Event)) error{
-		"images of a former release": func(ctx context.Context, show func(build.Event)) error {
+		"images of another commit": func(ctx context.Context, show func(build.Event)) error {
 			p := prepared{}
-			p.bins.Former.YurtCoordinator = program
-			return p.addFormerImages(ctx, cache, build.Waiting(show))
+			p.bins.Former.YurtCoordinator, p.bins.Former.CoordinatorController = program, program
+			return p.addFormerImages(ctx, cache, "c0ffee", build.Waiting(show))
 		},
 		"our own images": func(ctx context.Context, show func(build.Event)) error {
 			_, err := systemImages(ctx, "", cache, bins, false, show)

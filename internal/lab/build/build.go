@@ -48,7 +48,7 @@ const (
 	StageFlannel    Stage = "flannel"
 	StageCaddy      Stage = "Caddy"
 	StagePrometheus Stage = "Prometheus"
-	StageFormer     Stage = "former release"
+	StageFormer     Stage = "another commit"
 	StageSupply     Stage = "supply"
 	StagePrograms   Stage = "programs"
 )
@@ -127,8 +127,8 @@ type Config struct {
 	// Releases also builds the next releases of yurthub.
 	Releases bool
 
-	// Former also builds the programs of our release before the present one, from the repository's history.
-	Former bool
+	// Former is a commit of the repository, in full: its hub, coordinator and controller are built as well. Empty means none.
+	Former string
 
 	// Only names the one set to build, whatever else is set; empty means all wanted sets.
 	Only string
@@ -185,8 +185,8 @@ type Binaries struct {
 	// YurtHubWell and YurtHubFaulty are of ReleaseWell and ReleaseFaulty; empty unless Config.Releases was set.
 	YurtHubWell, YurtHubFaulty string
 
-	// Former are programs of the release Former; empty unless Config.Former was set.
-	Former struct{ YurtHub, YurtCoordinator, KubectlYurt string }
+	// Former are programs of Config.Former; empty unless that was set.
+	Former struct{ YurtHub, YurtCoordinator, CoordinatorController string }
 
 	// ReleaseKey is the file with the public key of what has signed them, once there are images of them.
 	ReleaseKey string
@@ -325,8 +325,7 @@ func (b *builder) inputs(ctx context.Context, root string, config Config) (input
 	in := inputs{module: path, goMod: string(goMod), real: config.Real, race: config.Race,
 		coredns: config.CoreDNS, helm: config.Helm, kubectlOlder: config.KubectlOlder, openYurt: config.OpenYurt,
 		flannel: config.Flannel, caddy: config.Caddy, prometheus: config.Prometheus, releases: config.Releases,
-		supply: config.Supply, former: config.Former,
-		only: config.Only}
+		supply: config.Supply, former: config.Former, only: config.Only}
 	wanted := map[string]*string{kubernetesModule: &in.versions.kubernetes, etcdModule: &in.versions.etcd}
 	for module, version := range wanted {
 		if *version = required[module]; *version == "" {
@@ -443,40 +442,40 @@ func (b *builder) build(ctx context.Context, s set, work, reason string) error {
 func (b *Binaries) fill(e *artifact.Entry, files []string) {
 	b.Dirs = append(b.Dirs, e.Dir)
 	named := map[string]*string{
-		"bin/etcd":                    &b.Etcd,
-		"bin/kube-apiserver":          &b.KubeAPIServer,
-		"bin/kube-controller-manager": &b.KubeControllerManager,
-		"bin/kube-scheduler":          &b.KubeScheduler,
-		"bin/kube-proxy":              &b.KubeProxy,
-		"bin/kubelet":                 &b.Kubelet,
-		"bin/kubectl":                 &b.Kubectl,
-		"bin/kubeadm":                 &b.Kubeadm,
-		"bin/hollow":                  &b.HollowKubelet,
-		"bin/pause":                   &b.Pause,
-		"bin/yurthub":                 &b.YurtHub,
-		"bin/yurthub-well":            &b.YurtHubWell,
-		"bin/yurthub-faulty":          &b.YurtHubFaulty,
-		"bin/yurt-coordinator":        &b.YurtCoordinator,
-		"bin/coordinator-controller":  &b.CoordinatorController,
-		"bin/kubectl-yurt":            &b.KubectlYurt,
-		"bin/containerd":              &b.Containerd,
-		"bin/containerd-shim-runc-v2": &b.ContainerdShimRuncV2,
-		"bin/ctr":                     &b.Ctr,
-		"bin/runc":                    &b.Runc,
-		"bin/coredns":                 &b.CoreDNS,
-		"bin/helm":                    &b.Helm,
-		"bin/kubectl-older":           &b.KubectlOlder,
-		"bin/yurt-manager":            &b.YurtManager,
-		"bin/flanneld":                &b.Flanneld,
-		"bin/caddy":                   &b.Caddy,
-		"bin/prometheus":              &b.Prometheus,
-		"bin/promtool":                &b.Promtool,
-		"former/yurthub":              &b.Former.YurtHub,
-		"former/yurt-coordinator":     &b.Former.YurtCoordinator,
-		"former/kubectl-yurt":         &b.Former.KubectlYurt,
-		"bin/registry":                &b.Registry,
-		"bin/cosign":                  &b.Cosign,
-		"bin/krew":                    &b.Krew,
+		"bin/etcd":                      &b.Etcd,
+		"bin/kube-apiserver":            &b.KubeAPIServer,
+		"bin/kube-controller-manager":   &b.KubeControllerManager,
+		"bin/kube-scheduler":            &b.KubeScheduler,
+		"bin/kube-proxy":                &b.KubeProxy,
+		"bin/kubelet":                   &b.Kubelet,
+		"bin/kubectl":                   &b.Kubectl,
+		"bin/kubeadm":                   &b.Kubeadm,
+		"bin/hollow":                    &b.HollowKubelet,
+		"bin/pause":                     &b.Pause,
+		"bin/yurthub":                   &b.YurtHub,
+		"bin/yurthub-well":              &b.YurtHubWell,
+		"bin/yurthub-faulty":            &b.YurtHubFaulty,
+		"bin/yurt-coordinator":          &b.YurtCoordinator,
+		"bin/coordinator-controller":    &b.CoordinatorController,
+		"bin/kubectl-yurt":              &b.KubectlYurt,
+		"bin/containerd":                &b.Containerd,
+		"bin/containerd-shim-runc-v2":   &b.ContainerdShimRuncV2,
+		"bin/ctr":                       &b.Ctr,
+		"bin/runc":                      &b.Runc,
+		"bin/coredns":                   &b.CoreDNS,
+		"bin/helm":                      &b.Helm,
+		"bin/kubectl-older":             &b.KubectlOlder,
+		"bin/yurt-manager":              &b.YurtManager,
+		"bin/flanneld":                  &b.Flanneld,
+		"bin/caddy":                     &b.Caddy,
+		"bin/prometheus":                &b.Prometheus,
+		"bin/promtool":                  &b.Promtool,
+		"former/yurthub":                &b.Former.YurtHub,
+		"former/yurt-coordinator":       &b.Former.YurtCoordinator,
+		"former/coordinator-controller": &b.Former.CoordinatorController,
+		"bin/registry":                  &b.Registry,
+		"bin/cosign":                    &b.Cosign,
+		"bin/krew":                      &b.Krew,
 	}
 	for _, file := range files {
 		if at, ok := named[file]; ok {

@@ -12,34 +12,23 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"yurtcoordinator/internal/version"
 )
 
-// Former is our release before the present one. A lab can have its programs, to see what they do beside ours: it builds them from
-// this repository's history. See docs/versions.md.
-const Former = "v0.1.0"
-
-const (
-	// formerCommit is what Former was made from. Its own go.mod and go.sum pin the rest.
-	formerCommit = "c427154e6de4421677110f44ba4b342c71512eef"
-	// formerKubernetes is the version of the Kubernetes that Former was made from.
-	formerKubernetes = "v1.36.3"
-)
-
-// FormerCoordinator returns the tag of the image of Former's coordinator.
-func FormerCoordinator() string { return Former + "-k" + strings.TrimPrefix(formerKubernetes, "v") }
-
-// former returns Former's programs.
+// former returns the programs of another commit of ours.
 func former(in inputs) set {
+	release := ReleaseFlags(in.module, version.Development(in.former, false), in.former)
 	return set{
 		name: SetFormer,
 		stages: []stage{{
 			Name:     StageFormer,
-			Title:    "our own release " + Former,
-			Commit:   formerCommit,
-			Packages: prefix(in.module+"/cmd/", "yurthub", "yurt-coordinator", "kubectl-yurt"),
+			Title:    "our own programs of commit " + in.former,
+			Commit:   in.former,
+			Packages: prefix(in.module+"/cmd/", "yurthub", "yurt-coordinator", "coordinator-controller"),
 			Output:   "former/",
 			Tags:     tags,
-			LDFlags:  VersionFlags(formerKubernetes),
+			LDFlags:  append(VersionFlags(in.versions.kubernetes), release...),
 		}},
 	}
 }

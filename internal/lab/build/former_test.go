@@ -107,16 +107,18 @@ func TestUnpackStaysBelow(t *testing.T) {
 	}
 }
 
-// TestFormerIsPinned: whatever changes in our tree, it is not built again.
+// TestFormerIsPinned: whatever changes in our tree, it is not built again; another commit is.
 func TestFormerIsPinned(t *testing.T) {
 	key := keyOf(t, SetFormer)
-	base := key(func(*inputs) {})
+	base := key(func(in *inputs) { in.former = "c0ffee" })
 	for what, change := range map[string]func(*inputs){
 		"our source": func(in *inputs) { in.tree = "5678" }, "our go.mod": func(in *inputs) { in.goMod += "\n" },
-		"our Kubernetes": func(in *inputs) { in.versions.kubernetes = "v1.37.0" },
 	} {
-		if key(change) != base {
+		if key(func(in *inputs) { in.former = "c0ffee"; change(in) }) != base {
 			t.Errorf("%s: it would be built again", what)
 		}
+	}
+	if key(func(in *inputs) { in.former = "decade" }) == base {
+		t.Error("another commit would not be built")
 	}
 }

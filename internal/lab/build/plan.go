@@ -199,7 +199,7 @@ type inputs struct {
 	prometheus             bool
 	supply                 bool
 	releases               bool
-	former                 bool
+	former                 string
 	// others are other versions of Kubernetes, of which the lab takes programs in place of ours.
 	others []other
 	only   string
@@ -225,7 +225,7 @@ func plan(in inputs) []set {
 		{caddy(), in.caddy},
 		{prometheus(), in.prometheus},
 		{supply(), in.supply},
-		{former(in), in.former},
+		{former(in), in.former != ""},
 		{releases(in), in.releases},
 		{programs(in), true},
 	}...)
