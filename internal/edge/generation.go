@@ -24,7 +24,7 @@ func (s Slot) ServerKey() string { return s.key(DiscoveryServer) }
 func (s Slot) GenerationKey() string { return s.key(DiscoveryGeneration) }
 
 func (s Slot) key(of string) string {
-	if s == 0 { // as before there were slots
+	if s == 0 {
 		return of
 	}
 	return of + "-" + strconv.Itoa(int(s))
@@ -32,7 +32,7 @@ func (s Slot) key(of string) string {
 
 // Generation tells the coordinators of a pool apart: each Pod that runs one has a greater number than those before it in its
 // slot. It is in the subject of the certificate that the coordinator serves with, as its serial number. The zero Generation is of
-// slot 0, and of a certificate that was made before there were generations.
+// slot 0, and of a certificate that says none.
 type Generation struct {
 	Slot   Slot
 	Number uint64

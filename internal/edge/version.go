@@ -8,8 +8,7 @@ import (
 )
 
 // AnnotationHubVersion says of which release a node's hub is. On the coordinator's copy of the node's Lease it is one version,
-// and never reaches the cloud. On the Lease that ReportLease names it holds all nodes, as JoinVersions writes them. A hub of
-// v0.1.0 says nothing.
+// and never reaches the cloud. On the Lease that ReportLease names it holds all nodes, as JoinVersions writes them.
 const AnnotationHubVersion = "openyurt.io/hub-version"
 
 // maxVersion bounds a version, in bytes.
@@ -21,7 +20,7 @@ var versionText = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?
 func IsVersion(text string) bool { return len(text) <= maxVersion && versionText.MatchString(text) }
 
 // JoinVersions writes the versions of nodes' hubs as the value of an annotation, each version once, in order:
-// "v0.1.0=n3,v0.2.0=n1;n2". SplitVersions reads it.
+// "v0.2.0=n1;n2,v0.3.0=n3". SplitVersions reads it.
 func JoinVersions(all map[NodeName]string) string {
 	nodes := map[string][]string{}
 	for n, v := range all {

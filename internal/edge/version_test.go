@@ -7,9 +7,9 @@ import (
 )
 
 func TestVersions(t *testing.T) {
-	all := map[NodeName]string{"n3": "v0.1.0", "n1": "v0.2.0", "n2": "v0.2.0", "n.4": "v0.2.0-dev.g0e928d5"}
+	all := map[NodeName]string{"n3": "v0.3.0", "n1": "v0.2.0", "n2": "v0.2.0", "n.4": "v0.2.0-dev.g0e928d5"}
 	text := JoinVersions(all)
-	if want := "v0.1.0=n3,v0.2.0=n1;n2,v0.2.0-dev.g0e928d5=n.4"; text != want {
+	if want := "v0.2.0=n1;n2,v0.2.0-dev.g0e928d5=n.4,v0.3.0=n3"; text != want {
 		t.Errorf("%q, want %q", text, want)
 	}
 	if got := SplitVersions(text); !maps.Equal(got, all) {

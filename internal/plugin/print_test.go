@@ -20,7 +20,7 @@ var somePools = []Pool{
 	{Name: "a", Nodes: 5, Ready: 4, Coordinator: CoordinatorReady, CoordinatorNode: "a1", Leader: "a2",
 		LeaderSaid: ptr.To(noon.Add(-20 * time.Second)), Delegated: []string{"a3", "a4", "a5", "a6"}, Outside: []string{},
 		Problems:            []string{"1 of 5 nodes are not Ready", "too few"},
-		HubVersions:         map[edge.NodeName]string{"a1": "v0.2.0", "a2": "v0.1.0", "a3": "v0.2.0"},
+		HubVersions:         map[edge.NodeName]string{"a1": "v0.2.0", "a2": "v0.3.0", "a3": "v0.2.0"},
 		CoordinatorVersions: []string{"v0.2.0-k1.36.3", "v0.2.0-k1.36.3"}},
 	{Name: "bb", Nodes: 3, Ready: 3, Coordinator: CoordinatorReady, Leader: "b1", LeaderSaid: ptr.To(noon.Add(time.Minute))},
 	{Name: "c", Coordinator: "TooFewNodes", Problems: []string{"no coordinator serves: it has two nodes"}},
@@ -60,7 +60,7 @@ c 0/0 TooFewNodes - - -
 		"a wide one": {printer{wide: true}, poolView{},
 			`POOL READY COORDINATOR LEADER DELEGATED OUTSIDE COORDINATOR NODE LEADER REPORTED HUB VERSIONS ` +
 				`COORDINATOR VERSIONS
-a 4/5 Ready a2 a3,a4,a5,a6 - a1 20s ago v0.1.0 (1), v0.2.0 (2) v0.2.0-k1.36.3
+a 4/5 Ready a2 a3,a4,a5,a6 - a1 20s ago v0.2.0 (2), v0.3.0 (1) v0.2.0-k1.36.3
 bb 3/3 Ready b1 - - - 60s ahead - -
 c 0/0 TooFewNodes - - - - - - -
 `},

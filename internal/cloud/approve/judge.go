@@ -50,7 +50,6 @@ func waits(r *certificatesv1.CertificateSigningRequest) bool {
 }
 
 // isHubs reports whether a hub asks its pool's authority, which signs for hubs alone; otherwise a kubelet asks the cluster's.
-// Hubs of before ask that, too: then they are judged as kubelets are.
 func isHubs(r *certificatesv1.CertificateSigningRequest) bool {
 	return r.Spec.SignerName == edge.SignerHubs
 }

@@ -34,11 +34,6 @@ func TestWhatAWorkloadHadStays(t *testing.T) {
 			"spec/template/metadata/labels": `{"app":"web","apps.openyurt.io/controller-revision-hash":"web-2",` +
 				`"apps.openyurt.io/pool-name":"p1"}`,
 		}},
-		"of an earlier version": {Had{Name: "web-p1", Labelled: true}, values{
-			"spec/selector/matchLabels": `{"app":"web","apps.openyurt.io/pool-name":"p1","apps.openyurt.io/yurtappset":"web"}`,
-			"spec/template/metadata/labels": `{"app":"web","apps.openyurt.io/pool-name":"p1",` +
-				`"apps.openyurt.io/yurtappset":"web"}`,
-		}},
 	} {
 		had := map[string]Had{"p1": tt.had, "p2": {Name: "other"}}
 		got := Render(deployments("web", nil), []*v1beta2.NodePool{nodePool("p1")}, had)[0]

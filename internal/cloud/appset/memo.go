@@ -98,7 +98,7 @@ func keys(set *v1beta1.YurtAppSet) (func(pool *v1beta2.NodePool, tweaks []int, h
 		for _, i := range tweaks {
 			fmt.Fprintf(h, "%d %x ", i, each[i])
 		}
-		fmt.Fprintf(h, "%q %q %t %q %q", pool.Name, had.Name, had.Labelled, had.Revision, had.PodRevision)
+		fmt.Fprintf(h, "%q %q %q %q", pool.Name, had.Name, had.Revision, had.PodRevision)
 		return [sha256.Size]byte(h.Sum(nil))
 	}, nil
 }

@@ -65,8 +65,6 @@ type Wanted struct {
 // other labels, would have to be made anew, and its Pods with it. The zero Had is that of a new workload.
 type Had struct {
 	Name string
-	// Labelled says that its selector has LabelYurtAppSet, as an earlier version of this package made it.
-	Labelled bool
 	// Revision is its LabelRevision, PodRevision that of its Pods.
 	Revision, PodRevision string
 }
@@ -259,9 +257,6 @@ func (d *draft) identify(set *v1beta1.YurtAppSet, w *Wanted) {
 	name := labelValue(set.Name)
 	o.SetLabels(with(o.GetLabels(), map[string]string{LabelYurtAppSet: name, LabelOpenYurt: name, LabelPoolName: w.Pool}))
 	selects := map[string]string{LabelPoolName: w.Pool}
-	if w.had.Labelled {
-		selects[LabelYurtAppSet] = name
-	}
 	if *d.selector == nil {
 		*d.selector = &metav1.LabelSelector{}
 	}

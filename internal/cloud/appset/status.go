@@ -49,21 +49,18 @@ func liveOf(o client.Object) *Live {
 		Deleting: o.GetDeletionTimestamp() != nil, meta: o,
 		had: Had{Name: o.GetName(), Revision: o.GetLabels()[LabelRevision]},
 	}
-	hasHad := func(selector *metav1.LabelSelector, pods *corev1.PodTemplateSpec) {
-		if selector != nil {
-			_, l.had.Labelled = selector.MatchLabels[LabelYurtAppSet]
-		}
+	hasHad := func(pods *corev1.PodTemplateSpec) {
 		l.had.PodRevision = pods.Labels[LabelRevision]
 	}
 	switch w := o.(type) {
 	case *appsv1.Deployment:
 		s := w.Status
-		hasHad(w.Spec.Selector, &w.Spec.Template)
+		hasHad(&w.Spec.Template)
 		l.Kind, l.Replicas, l.Observed = "Deployment", ptr.Deref(w.Spec.Replicas, 1), s.ObservedGeneration >= w.Generation
 		l.All, l.Ready, l.Updated = s.Replicas, s.ReadyReplicas, s.UpdatedReplicas
 	case *appsv1.StatefulSet:
 		s := w.Status
-		hasHad(w.Spec.Selector, &w.Spec.Template)
+		hasHad(&w.Spec.Template)
 		l.Kind, l.Replicas, l.Observed = "StatefulSet", ptr.Deref(w.Spec.Replicas, 1), s.ObservedGeneration >= w.Generation
 		l.All, l.Ready, l.Updated = s.Replicas, s.ReadyReplicas, s.UpdatedReplicas
 	default:

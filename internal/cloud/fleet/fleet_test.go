@@ -51,7 +51,7 @@ func (w *world) says(pool edge.PoolName, hubs edge.PoolHubs) {
 	}
 	lease.Annotations = map[string]string{
 		edge.AnnotationReachedNodes: "", edge.AnnotationHubs: hubs.String(), "write": strconv.Itoa(w.wrote),
-		edge.AnnotationHubVersion: "v0.1.0=" + string(pool) + "1,v0.2.0=" + string(pool) + "2;" + string(pool) + "3",
+		edge.AnnotationHubVersion: "v0.3.0=" + string(pool) + "1,v0.2.0=" + string(pool) + "2;" + string(pool) + "3",
 	}
 	var there coordinationv1.Lease
 	err := w.Get(w.Context(), client.ObjectKeyFromObject(lease), &there)
@@ -138,7 +138,7 @@ func TestFleet(t *testing.T) {
 		Certificates: map[string]edge.Life{"client": {From: now.Unix() - 300, Until: now.Unix() + 900}},
 	})
 	w.is("at first", map[string]float64{
-		"hubs{version=v0.1.0}": 2, "hubs{version=v0.2.0}": 4,
+		"hubs{version=v0.3.0}": 2, "hubs{version=v0.2.0}": 4,
 		"pool_led{pool=a}": 1, "pool_led{pool=b}": 1, "hub_links{state=up}": 6, "hub_links{state=relayed}": 1,
 		"hub_links{state=down}":            0,
 		"pool_line_answer_seconds{pool=a}": .25, "pool_line_answer_seconds{pool=b}": gone, "pool_lost_heartbeats{pool=a}": 3,

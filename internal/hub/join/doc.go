@@ -8,7 +8,7 @@
 // Invariants: kubelet is told of yurthub only when `yurthub check` is content; what does not work in the end is undone.
 // Nothing is written to but what is ours. A file is made in one step, so that a kill or a power cut leaves the old one or
 // the new one. What was made, and what is still to be done, is noted in /etc/yurthub/install, so that either can go on where
-// one ended. The notes and the first line of the files are those of the shell scripts that joined nodes before.
+// one ended.
 //
 // Join asks the installed program to check the node, and does not check by itself: that program is what will run.
 package join

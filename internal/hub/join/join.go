@@ -268,11 +268,6 @@ func (j *joiner) undo() error {
 // goBack restores the files of a hub that has worked.
 func (j *joiner) goBack() {
 	const kubeconfig, dropin = dirFormer + "/kubelet.conf", dirFormer + "/" + nameDropin
-	if former, _ := j.content(kubeconfig); strings.Contains(former, `server: "http:`) {
-		// They are of a yurthub that did not ask kubelet who it is. This one does.
-		j.switchKubelet()
-		j.remove(kubeconfig, dropin)
-	}
 	paths := []string{fileProxy, fileConfig, fileKubeconfig, fileUnit, fileDropin}
 	if j.pod != "" {
 		paths = append(paths, j.pod)

@@ -29,7 +29,7 @@ const (
 	askEvery = 10 * time.Second
 	// callTimeout bounds one request.
 	callTimeout = 10 * time.Second
-	// backoffMin and backoffMax bound the pause after a failure: a coordinator of before knows none of this.
+	// backoffMin and backoffMax bound the pause after a failure.
 	backoffMin, backoffMax = 2 * time.Second, 2 * time.Minute
 	// tellEvery and tellBurst bound the Events that the cloud gets.
 	tellEvery, tellBurst = time.Second, 20

@@ -22,7 +22,7 @@ const (
 	quiet = 30 * time.Second
 	// maxLine bounds a line, in bytes: 20,000 Pods of some 250 bytes have room.
 	maxLine = 8 << 20
-	// backoffMin and backoffMax bound the pause after a failure. A coordinator of before knows none of this.
+	// backoffMin and backoffMax bound the pause after a failure.
 	backoffMin, backoffMax = 100 * time.Millisecond, 5 * time.Second
 )
 

@@ -48,7 +48,7 @@ type positions struct {
 	history  map[schema.GroupVersionResource]edge.History // that applied counts in
 }
 
-// in is the history that the mirror has a resource in; one that does not know of histories has what was pushed.
+// in is the history that the mirror has a resource in; of what it does not have, the one that is pushed.
 func (p positions) in(r schema.GroupVersionResource, pushed edge.History) edge.History {
 	if h, said := p.history[r]; said {
 		return h
@@ -66,7 +66,7 @@ func (m *mirrorClient) ask(ctx context.Context) (positions, error) {
 			Group, Version, Resource string
 
 			Applied edge.Revision `json:",string"`
-			History *edge.History `json:",string"` // left out by a coordinator of before there were histories
+			History edge.History  `json:",string"`
 			Filled  bool
 		}
 	}
@@ -82,12 +82,9 @@ func (m *mirrorClient) ask(ctx context.Context) (positions, error) {
 	}
 	for _, each := range answer.Resources {
 		r := schema.GroupVersionResource{Group: each.Group, Version: each.Version, Resource: each.Resource}
-		p.applied[r] = each.Applied
-		if each.History != nil {
-			p.history[r] = *each.History
-		}
+		p.applied[r], p.history[r] = each.Applied, each.History
 		if each.Filled {
-			p.history[r] = p.history[r].Filled()
+			p.history[r] = each.History.Filled()
 		}
 	}
 	return p, nil

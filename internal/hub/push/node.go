@@ -24,7 +24,7 @@ const (
 	askEvery = 10 * time.Second
 
 	// refusedMax bounds the pause after a refusal instead. A coordinator that is just starting does not know yet what nodes
-	// may do; one of an earlier version never will.
+	// may do.
 	refusedMax = 30 * time.Second
 )
 

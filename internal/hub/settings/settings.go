@@ -26,7 +26,7 @@ import (
 
 const (
 	// patience is how long to wait before a cloud is asked again that does not let nodes read such ConfigMaps: it may have no
-	// coordinator-controller, or one of before there were settings of pools.
+	// coordinator-controller.
 	patience = 10 * time.Minute
 	// callTimeout bounds one request.
 	callTimeout = 10 * time.Second

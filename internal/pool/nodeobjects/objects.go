@@ -41,8 +41,7 @@ import (
 const (
 	ownPath = edge.PathOwn
 
-	// maxPush bounds a push, in bytes: a batch, which had 1 MiB in earlier hubs, and one more object. maxEvents bounds
-	// its events.
+	// maxPush bounds a push, in bytes: a batch, and one more object. maxEvents bounds its events.
 	maxPush   = 3 << 20
 	maxEvents = 512
 	// maxPushes are read at a time. Others wait for pushWait.

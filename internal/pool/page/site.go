@@ -53,7 +53,7 @@ type LeaseFact struct {
 	Traffic *edge.Traffic
 	// Kubelet is how the coordinator knows the node's kubelet; empty if the hub does not tell.
 	Kubelet edge.KubeletWay
-	// Hub is the release of the hub; empty if it does not tell, as those of v0.1.0.
+	// Hub is the release of the hub; empty if it does not tell.
 	Hub string
 }
 

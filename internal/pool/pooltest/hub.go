@@ -24,7 +24,7 @@ type Hub struct {
 	Node   edge.NodeName
 	Tag    string
 	Local  bool // pushed objects are the node's own word
-	// History is the history of what is pushed. It leaves 0 out, like a hub that does not know histories.
+	// History is the history of what is pushed. It leaves 0 out.
 	History edge.History
 }
 

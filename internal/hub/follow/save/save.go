@@ -160,7 +160,7 @@ func (s *Saver) follow(ctx context.Context, sink stream.Sink) (progress bool, er
 }
 
 // pass lets by what a filler has brought to the coordinator, until the replica has something else: with what comes from the cloud
-// it is of no use, and no hub from before there were fillers could tell the one from the other. The disk counts as having it.
+// it is of no use. The disk counts as having it.
 func (s *Saver) pass(ctx context.Context, w stream.Watch) error {
 	for {
 		s.taken.Set(s.replica.Position())
