@@ -3,8 +3,6 @@ package thief
 import (
 	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -28,11 +26,6 @@ var leaseScenarios = []kit.Scenario{
 		Doc: "A node acts as its pool's forwarder and writes a neighbour's Lease: unmarked, dated 2099, for another " +
 			"holder. Only marked renewals pass. The neighbour, connected or cut off, never turns NotReady, and its taint " +
 			"changes at most twice a minute.",
-	},
-	{
-		Name: "idle-leader", Lab: kit.OnePool.AsInstalled(), Run: idleLeader,
-		Doc: "A node holds the election Lease and forwards nothing. A follower accuses it, another hub leads, the idle " +
-			"node is barred, and the node that is cut off meanwhile never turns NotReady.",
 	},
 }
 
@@ -194,68 +187,4 @@ func hasEvent(t *kit.T, node, reason string) error {
 		}
 	}
 	return fmt.Errorf("no Event %s of %s", reason, node)
-}
-
-func idleLeader(t *kit.T) {
-	thief := t.Pool.SettledAway()
-	victim := t.Pool.Follower(thief)
-	t.Say("%s leads; its owner takes its hub away and renews the election Lease himself", thief)
-	leases := t.Pool.Coordinator(thief).CoordinationV1().Leases(edge.NamespaceSystem)
-	t.Must(t.Lab.Node(t.Ctx, lab.Kill, thief, lab.Hub))
-	var refusals atomic.Int32
-	var reason atomic.Pointer[string]
-	hold := func() {
-		err := change(t, leases, edge.LeaseElection, func(l *coordinationv1.Lease) {
-			if ptr.Deref(l.Spec.HolderIdentity, "") != thief {
-				l.Spec.LeaseTransitions = ptr.To(ptr.Deref(l.Spec.LeaseTransitions, 0) + 1)
-			}
-			now := metav1.NowMicro()
-			l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds, l.Spec.RenewTime = &thief, ptr.To[int32](4), &now
-		})
-		if apierrors.IsForbidden(err) {
-			refusals.Add(1)
-			reason.CompareAndSwap(nil, ptr.To(err.Error()))
-		}
-	}
-	var holding sync.WaitGroup
-	defer holding.Wait()
-	stop := make(chan struct{})
-	defer close(stop)
-	holding.Go(func() {
-		for ticker := time.NewTicker(300 * time.Millisecond); ; {
-			select {
-			case <-stop:
-				ticker.Stop()
-				return
-			case <-t.Ctx.Done():
-				ticker.Stop()
-				return
-			case <-ticker.C:
-				hold()
-			}
-		}
-	})
-	t.Hold(12*time.Second, "it leads and does nothing")
-
-	t.Say("%s is cut off", victim)
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, victim, wire.Drop))
-	t.Eventually(t.Config.Timing.Grace, "another leads", func() error {
-		for name, hub := range t.Pool.Hubs() {
-			if name != thief && hub.Role == kit.RoleLeader {
-				t.FigureOnce("cut_to_another_leader_s", time.Since(cut).Seconds())
-				return nil
-			}
-		}
-		return fmt.Errorf("nobody but %s leads", thief)
-	})
-	t.Node(victim).Delegated(cut)
-	t.Hold(3*t.Config.Timing.Grace, "three grace periods")
-	t.Must(t.Seen.NeverNotReady(victim, cut))
-	t.Figure("largest_lease_age_s", t.Seen.LargestAge(victim, cut, time.Now()).Seconds())
-	if why := reason.Load(); why == nil || refusals.Load() == 0 {
-		t.Fail("%s was never refused", thief)
-	} else if t.Say("refused %d times, first: %s", refusals.Load(), *why); !strings.Contains(*why, "lead") {
-		t.Fail("refused for another reason")
-	}
 }

@@ -19,7 +19,6 @@ func Scenarios() []kit.Scenario {
 		kubeletScenarios,
 		lanScenarios,
 		leaseScenarios,
-		liarScenarios,
 		clockScenarios,
 		localScenarios,
 		machineScenarios,

@@ -94,9 +94,6 @@ const (
 	// LeaseElection is the Lease that the hubs of a pool elect their leader with.
 	LeaseElection = "yurthub"
 
-	// AnnotationAccused on the election Lease names the node whose term another has ended, because it forwards no heartbeats.
-	AnnotationAccused = "openyurt.io/accused"
-
 	// LeaseInformerSync is the Lease by which the leader declares the pool's resources current: complete at the coordinator,
 	// and kept up with the cloud.
 	LeaseInformerSync = "leader-informer-sync"

@@ -263,8 +263,8 @@ func (h *Hub) joinPool() (err error) {
 			Node: h.cfg.Node, Pool: h.cfg.Pool, Cloud: h.cloud, Server: h.servers[0], At: at, CAFile: h.cfg.CoordinatorCAFile,
 			Via: h.upstream("", nil), Dir: h.cfg.CertDir, KubeletConfig: h.cfg.KubeletConfig,
 			KubeletServing: h.cfg.KubeletServing, RelayedBy: h.lent.By, RelaysAt: h.lent.RelaysAt, Report: h.report,
-			LinkProfile: h.inForce.LinkProfile, CompareEvery: h.cfg.CompareEvery, OwnObjects: h.cfg.OwnObjects,
-			OwnSecrets: h.cfg.OwnSecrets, History: h.history, Disk: h.disk, Overlay: h.overlay, Metrics: h.metrics,
+			LinkProfile: h.inForce.LinkProfile, OwnObjects: h.cfg.OwnObjects, OwnSecrets: h.cfg.OwnSecrets,
+			History: h.history, Disk: h.disk, Overlay: h.overlay, Metrics: h.metrics,
 			Version: version.Get().Version,
 		}); err != nil {
 			return err

@@ -75,9 +75,6 @@ type Config struct {
 	// DiskCacheClockOffset is for tests: it puts the disk's clock ahead. Changed while the hub runs, it lets a month pass for
 	// the disk and for nothing else.
 	DiskCacheClockOffset time.Duration
-	// CompareEvery is for tests: how often the pool compares what its coordinator says with the cloud, instead of as the
-	// profile of the link says; 0 means as that says.
-	CompareEvery time.Duration
 	// RememberIdentitiesFor is how long it holds, while the cloud cannot be asked, what the cloud said last of users who are no
 	// Pods of this node; 0 means not at all. What it said of this node's Pods holds while they are there.
 	RememberIdentitiesFor time.Duration
@@ -194,9 +191,6 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.DiskCacheClockOffset, "disk-cache-clock-offset", 0,
 		"how far to put ahead the clock by which content of --disk-cache-path grows old; for tests")
 	_ = fs.MarkHidden("disk-cache-clock-offset") // it fails only for an unknown flag
-	fs.DurationVar(&c.CompareEvery, "compare-every", 0,
-		"within what time a lie about a tenth of what the pool shares is found; 0: as --link-profile has it; for tests")
-	_ = fs.MarkHidden("compare-every")
 	fs.DurationVar(&c.RememberIdentitiesFor, "remember-identities-for", d.RememberIdentitiesFor.Duration,
 		"how long to trust the cloud's last answer on who a caller is and what it may do, while the cloud cannot be asked; 0 "+
 			"means not at all; Pods of this node are trusted for as long as they exist")

@@ -82,9 +82,6 @@ func (m *Member) Live() bool {
 // Filling returns how many pages of a list from the cloud have come; 0 means that none is under way.
 func (m *Member) Filling() int { return m.feed.Filling() }
 
-// FromCoordinator reports whether what the replica has comes from the pool's coordinator now.
-func (m *Member) FromCoordinator() bool { return m.feed.Status().Get().Source == feed.Coordinator }
-
 // fixed reports whether the member stays without users.
 func (m *Member) fixed() bool { return m.Client == Hub }
 

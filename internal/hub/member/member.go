@@ -3,17 +3,17 @@
 //
 //	        upstream "cloud" ◀──── heartbeat.Proxy ────▶ upstream "coordinator" ◀─ discover: where that is
 //	                 ▲                                        ▲    │
-//	as the pool's    │                    elects, by its Leases    │ what it has, for whoever follows: Mirror
+//	as the pool's    │                    elects, by its Leases    │ what it has: Mirror
 //	forwarding user  │                                        │    ▼
-//	                 └── while leading: duties ◀── role.Elector    oversee, compare: checks on who leads
+//	                 └── while leading: duties ◀── role.Elector    whoever follows it
 //	                           │
 //	                           ├─ forward heartbeats, report, tell who opened what, compare lines
 //	                           └─ push what the pool shares ────▶ the coordinator's mirror
 //	while nobody leads: push.Filler ─────────────────────────────▶
 //	always: push.Node, standin, presence: this node's own ───────▶ the coordinator
 //
-// coordinator.go is the way to the coordinator, heartbeats.go kubelet's heartbeats, duties.go what a leader does, comparing.go
-// what is compared with the cloud, and own.go what the node brings of its own.
+// coordinator.go is the way to the coordinator, heartbeats.go kubelet's heartbeats, duties.go what a leader does, and own.go what
+// the node brings of its own.
 //
 // A Membership is made in two steps, as what a hub follows depends on what can be read at the coordinator, and what a hub brings
 // there on what it follows. Invariants: what the first step made runs in Reach, and outlives what the second made, which runs
@@ -41,7 +41,6 @@ import (
 	"yurtcoordinator/internal/hub/history"
 	"yurtcoordinator/internal/hub/home"
 	"yurtcoordinator/internal/hub/link"
-	"yurtcoordinator/internal/hub/oversee"
 	"yurtcoordinator/internal/hub/pin"
 	"yurtcoordinator/internal/hub/role"
 	"yurtcoordinator/internal/hub/standin"
@@ -78,8 +77,6 @@ type Config struct {
 	Report func() edge.HubReport
 	// LinkProfile returns what kind of link leads to the cloud at present.
 	LinkProfile func() v1alpha1.LinkProfile
-	// CompareEvery is how often the pool compares what its coordinator says with the cloud; 0 means as LinkProfile says.
-	CompareEvery time.Duration
 	// OwnObjects brings this node's objects to the coordinator, OwnSecrets the Secrets that its Pods use, too.
 	OwnObjects, OwnSecrets bool
 	// History finds out which history the cloud is in.
@@ -157,9 +154,6 @@ func New(cfg Config) (*Membership, error) {
 		return nil, err
 	}
 	m.standing = m.home.Standing()
-	if err := m.compareWithCloud(); err != nil {
-		return nil, err
-	}
 	m.mirror = &follow.Pool{
 		As: m.home.Transport(), Base: m.coordinators[0].address, Link: m.link, Standing: m.standing,
 		Covered: coverage.Of, Filling: coverage.Filling, History: coverage.History(),
@@ -167,13 +161,12 @@ func New(cfg Config) (*Membership, error) {
 	return m, nil
 }
 
-// elect makes this hub's part in the elections, and the checks on whoever leads at home.
+// elect makes this hub's part in the elections.
 func (m *Membership) elect() error {
 	cloud, err := m.forwarding()
 	if err != nil {
 		return err
 	}
-	overseers := make([]*oversee.Overseer, len(m.coordinators))
 	for i, c := range m.coordinators {
 		duties, err := m.duties(c, cloud)
 		if err != nil {
@@ -191,14 +184,7 @@ func (m *Membership) elect() error {
 			},
 		})
 		m.home.Elects(i, c.elector.Standing(), m.complete(c))
-		overseers[i] = oversee.New(oversee.Config{
-			Node: m.cfg.Node, Coordinator: c.leases, Cloud: cloud, CloudLink: m.cfg.Cloud.Link(), Standing: c.elector.Standing(),
-			Accuse: c.elector.Accuse, Metrics: c.metrics,
-		})
 	}
-	m.reach.Add("checks on the leader", m.home.Each(func(ctx context.Context, slot int) error {
-		return overseers[slot].Run(ctx)
-	}))
 	return nil
 }
 

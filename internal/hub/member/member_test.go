@@ -3,23 +3,18 @@ package member
 import (
 	"errors"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"yurtcoordinator/apis/hub/v1alpha1"
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/compare"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/role"
 	"yurtcoordinator/internal/hub/upstream"
@@ -85,46 +80,5 @@ func TestProve(t *testing.T) {
 				t.Errorf("it has asked for %s, want %s", asked, want)
 			}
 		})
-	}
-}
-
-// TestHowOftenThePoolCompares: as the link has it, or as a test says.
-func TestHowOftenThePoolCompares(t *testing.T) {
-	for name, tt := range map[string]struct {
-		over  v1alpha1.LinkProfile
-		every time.Duration
-		want  compare.Timing
-	}{
-		"on a plain link":     {v1alpha1.LinkNormal, 0, compare.Standard()},
-		"by satellite":        {v1alpha1.LinkSatellite, 0, compare.Standard()},
-		"paid for by bytes":   {v1alpha1.LinkMetered, 0, compare.Metered()},
-		"in a test":           {v1alpha1.LinkNormal, time.Minute, compare.Standard().Every(time.Minute)},
-		"in a test, by bytes": {v1alpha1.LinkMetered, time.Minute, compare.Metered().Every(time.Minute)},
-	} {
-		m := &Membership{cfg: Config{CompareEvery: tt.every, LinkProfile: func() v1alpha1.LinkProfile { return tt.over }}}
-		if got := m.comparing(); got != tt.want {
-			t.Errorf("%s: %+v, want %+v", name, got, tt.want)
-		}
-	}
-}
-
-// TestWhoCompares: this node, and the others that have a link, but not the leader, whose word is compared.
-func TestWhoCompares(t *testing.T) {
-	lease := func(node string, labels map[string]string) *coordinationv1.Lease {
-		meta := metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: node, Labels: labels}
-		return &coordinationv1.Lease{ObjectMeta: meta}
-	}
-	coordinator := fake.NewClientset(lease("n1", nil), lease("n2", nil), lease("n3", nil),
-		lease("cut", map[string]string{edge.DelegateHeartbeat: "true"}))
-	ask := whoCompares("n1", coordinator.CoordinationV1())
-	got, err := ask(t.Context(), "n3")
-	if want := []edge.NodeName{"n1", "n2"}; err != nil || !slices.Equal(got, want) {
-		t.Errorf("%v, %v; want %v", got, err, want)
-	}
-	coordinator.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewServiceUnavailable("no")
-	})
-	if _, err := ask(t.Context(), "n3"); !apierrors.IsServiceUnavailable(err) {
-		t.Errorf("a coordinator that does not answer: %v", err)
 	}
 }

@@ -222,36 +222,6 @@ func (k *Elector) prove(ctx context.Context) error {
 	return k.config.Prove(ctx)
 }
 
-// Accuse ends the term of another hub that does not do its duty, as this hub has seen of it. The coordinator decides whether
-// that counts.
-func (k *Elector) Accuse(ctx context.Context, term Standing) error {
-	leases := k.config.Leases.Leases(edge.NamespaceSystem)
-	// The leader renews the Lease once a second, so that a write may come too late.
-	const attempts = 4
-	var err error
-	for range attempts {
-		var lease *coordinationv1.Lease
-		if lease, err = leases.Get(ctx, edge.LeaseElection, metav1.GetOptions{}); err != nil {
-			break
-		}
-		if holder(lease) != term.Leader || transitions(lease) != term.Transitions || term.Leader == k.config.Node {
-			return nil // its term is over
-		}
-		now := metav1.NowMicro()
-		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = new(string), new(int32(1))
-		lease.Spec.RenewTime, lease.Spec.AcquireTime = &now, &now
-		delete(lease.Annotations, AnnotationInstance)
-		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationAccused, string(term.Leader))
-		if _, err = leases.Update(ctx, lease, metav1.UpdateOptions{}); err == nil || !apierrors.IsConflict(err) {
-			break
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("end the term of %s: %w", term.Leader, err)
-	}
-	return nil
-}
-
 // candidacy returns nil, or the error of a duty that ended before its term.
 func (k *Elector) candidacy(ctx context.Context, events chan<- Event) error {
 	logger := klog.FromContext(ctx)

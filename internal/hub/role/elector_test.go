@@ -508,49 +508,6 @@ func TestAnUnfitLeaderLeavesItToOthers(t *testing.T) {
 	})
 }
 
-// TestAccuse: a follower ends the leader's term, and only the term that it means.
-func TestAccuse(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPool(t, "n1", "n2")
-		defer p.stop()
-		leader, _ := p.until("", 5*time.Second)
-		follower := p.hubs[0]
-		if follower == leader {
-			follower = p.hubs[1]
-		}
-		p.pass(time.Second)
-		seen := follower.keeper.Standing().Get()
-		for _, other := range []Standing{
-			{Role: Follower, Leader: seen.Leader, Transitions: seen.Transitions + 1}, {Role: Follower, Leader: "n3"},
-			{Role: Follower, Leader: edge.NodeName(follower.name)},
-		} {
-			if err := follower.keeper.Accuse(t.Context(), other); err != nil {
-				t.Errorf("of %+v: %v", other, err)
-			}
-			p.pass(time.Second)
-		}
-		if n := len(leader.terms()); n != 1 || !leader.mayLead() {
-			t.Errorf("%d terms of a leader that nobody has accused", n)
-		}
-		if err := follower.keeper.Accuse(t.Context(), seen); err != nil {
-			t.Fatal(err)
-		}
-		lease := p.server.Peek(edge.NamespaceSystem, edge.LeaseElection)
-		if holder(lease) != "" || transitions(lease) != seen.Transitions ||
-			lease.Annotations[edge.AnnotationAccused] != leader.name {
-			t.Errorf("the Lease says %+v, %v", lease.Spec, lease.Annotations)
-		}
-		p.pass(100 * time.Millisecond)
-		if n := len(leader.terms()); n == 1 && leader.mayLead() {
-			t.Error("the accused may lead on")
-		}
-		p.until("", 5*time.Second)
-		if a := p.server.Peek(edge.NamespaceSystem, edge.LeaseElection).Annotations; a[edge.AnnotationAccused] != "" {
-			t.Errorf("the next leader's Lease still accuses: %v", a)
-		}
-	})
-}
-
 // A coordinator that lets nobody lead yet is not asked ten times a second.
 func TestRefusedByTheCoordinator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -249,7 +249,6 @@ func (l *lock) write(ctx context.Context, lease *coordinationv1.Lease, record re
 	send func(context.Context) (*coordinationv1.Lease, error),
 ) error {
 	lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&record)
-	delete(lease.Annotations, edge.AnnotationAccused)
 	delete(lease.Annotations, edge.AnnotationYieldedTo)
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, AnnotationInstance, l.instance)
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)

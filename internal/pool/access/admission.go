@@ -154,26 +154,26 @@ func (p *poolLease) decide(ctx context.Context, caller edge.NodeName, a admissio
 	var err error
 	switch live := func() bool { return p.election.terms.Live(a.GetName(), old) }; a.GetName() {
 	case edge.LeaseElection:
-		err = decideElection(caller, old, next, live(), edge.NodeName(lease.Annotations[edge.AnnotationAccused]), p.election.bars)
+		err = decideElection(caller, old, next, live(), p.election.vacancy.mayTake())
 	case edge.LeaseFiller:
 		err = p.decideFiller(ctx, caller, old, next, live())
 	default:
 		err = p.decideSync(ctx, caller, old, next)
 	}
 	if err == nil && !a.IsDryRun() {
-		p.admitted(caller, a.GetName(), lease, old, next)
+		p.admitted(a.GetName(), lease, next)
 	}
 	return err
 }
 
 // admitted notes what is about to be stored.
-func (p *poolLease) admitted(caller edge.NodeName, name string, lease *coordination.Lease, old, next leaseMark) {
+func (p *poolLease) admitted(name string, lease *coordination.Lease, next leaseMark) {
 	switch name {
 	case edge.LeaseInformerSync:
 		p.election.declared.admitted(lease)
 	case edge.LeaseElection:
 		p.election.terms.Admitted(name, next)
-		p.election.bars.admitted(caller, old, next, next.holder == "" && old.holder != caller)
+		p.election.vacancy.admitted()
 	default:
 		p.election.terms.Admitted(name, next)
 	}

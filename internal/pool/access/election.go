@@ -16,9 +16,9 @@ import (
 
 // Election answers who leads the pool now.
 type Election struct {
-	leases coordinationclient.LeasesGetter
-	terms  *terms
-	bars   *bars
+	leases  coordinationclient.LeasesGetter
+	terms   *terms
+	vacancy *vacancy
 
 	declared *Declared
 }
@@ -26,7 +26,7 @@ type Election struct {
 // NewElection returns an election that reads the Lease through client, and judges by c's clock whether a holder has
 // lapsed. It is that of a coordinator which has just started: nobody may take the Lease for edge.ElectionTerm.
 func NewElection(client coordinationclient.LeasesGetter, c clock.PassiveClock) *Election {
-	return &Election{leases: client, terms: newTerms(c), bars: newBars(c), declared: newDeclared(c)}
+	return &Election{leases: client, terms: newTerms(c), vacancy: newVacancy(c), declared: newDeclared(c)}
 }
 
 // Declared returns what the leader says is current here.

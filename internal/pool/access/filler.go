@@ -49,18 +49,7 @@ func (e *Election) unled(leader leaseMark) error {
 	if leader.holder != "" {
 		return fmt.Errorf("node %q leads: it fills this coordinator", leader.holder)
 	}
-	return e.bars.mayFill()
-}
-
-// mayFill returns for how long nobody may be a filler yet, as an error; nil means that a filler may act.
-func (b *bars) mayFill() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if left := b.led.Add(fillAfter).Sub(b.clock.Now()); left > 0 {
-		return fmt.Errorf("a hub that reaches the cloud may still come to lead: nobody fills this coordinator instead for %s",
-			left.Round(time.Millisecond))
-	}
-	return nil
+	return e.vacancy.mayFill()
 }
 
 // Fills refuses a push by a node that is not the filler, or no longer under the given turn, or while somebody leads.

@@ -77,9 +77,9 @@ func TestNobodyFillsSoonAfterALeader(t *testing.T) {
 	check(t, e.unled(leaseMark{}), "")
 	check(t, e.unled(mark("a", 1)), `node "a" leads`)
 
-	e.bars.admitted("a", leaseMark{}, mark("a", 1), false)
+	e.vacancy.admitted()
 	pass(time.Second)
-	e.bars.admitted("a", mark("a", 1), mark("", 1), false) // given up: the link was cut
+	e.vacancy.admitted() // given up: the link was cut
 	check(t, e.unled(mark("", 1)), "for 6s")
 	pass(fillAfter)
 	check(t, e.unled(mark("", 1)), "")

@@ -27,26 +27,23 @@ type leaseMark struct {
 // has renewed it, by this process's clock, within its term. nil means yes.
 //
 //	old holder │ next holder │ allowed
-//	nobody     │ caller      │ yes, transitions + 1, unless bars say no
+//	nobody     │ caller      │ yes, transitions + 1, unless it must stay vacant
 //	caller     │ caller      │ yes, transitions unchanged (a renewal), or + 1 (a new term, of a restarted hub)
 //	caller     │ nobody      │ yes, transitions unchanged (a release)
-//	other      │ caller      │ only if other has lapsed, transitions + 1, unless bars say no
-//	other      │ nobody      │ only as an accusation of other, transitions unchanged, unless bars say no
+//	other      │ caller      │ only if other has lapsed, transitions + 1, unless it must stay vacant
+//	other      │ nobody      │ no: a term ends by its holder's word or silence
 //	any        │ other       │ no: nobody writes for another
 //
-// accused is whom next says that it accuses; empty means nobody.
-func decideElection(caller edge.NodeName, old, next leaseMark, oldLive bool, accused edge.NodeName, b *bars) error {
+// vacant is why nobody may take the Lease yet; nil means that somebody may.
+func decideElection(caller edge.NodeName, old, next leaseMark, oldLive bool, vacant error) error {
 	if err := decideHolder(caller, old, next); err != nil {
 		return err
 	}
 	if next.holder == "" {
-		switch {
-		case old.holder == caller:
-			return nil
-		case old.holder == "" || accused != old.holder:
+		if old.holder != caller {
 			return fmt.Errorf("only its holder %q may release the Lease", old.holder)
 		}
-		return b.mayAccuse(caller, old)
+		return nil
 	}
 	if next.term <= 0 || next.term > maxElectionTerm {
 		return fmt.Errorf("leaseDurationSeconds must be 1 to %d", int(maxElectionTerm.Seconds()))
@@ -55,7 +52,7 @@ func decideElection(caller edge.NodeName, old, next leaseMark, oldLive bool, acc
 		return fmt.Errorf("node %q holds the Lease and has renewed it within its term", old.holder)
 	}
 	if termOf(next) != termOf(old) {
-		return b.mayTake(caller)
+		return vacant
 	}
 	return nil
 }

@@ -50,71 +50,22 @@ func TestDecideElection(t *testing.T) {
 		{"a term too long", leaseMark{}, long, lapsed, "leaseDurationSeconds"},
 		{"no term", leaseMark{}, endless, lapsed, "leaseDurationSeconds"},
 	} {
-		t.Run(c.name, func(t *testing.T) { check(t, decideElection("a", c.old, c.next, c.live, "", free(t)), c.Refused) })
+		t.Run(c.name, func(t *testing.T) { check(t, decideElection("a", c.old, c.next, c.live, nil), c.Refused) })
 	}
 }
 
-// free are bars that bar nobody.
-func free(t *testing.T) *bars {
-	t.Helper()
-	c := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
-	b := newBars(c)
-	c.SetTime(c.Now().Add(edge.ElectionTerm))
-	return b
-}
-
-// TestBars: who may lead, and who may end another's term, as time passes.
-func TestBars(t *testing.T) {
+// TestVacancy: a coordinator that has just started lets nobody lead for a term, and the leader's own writes all the same.
+func TestVacancy(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
-	b := newBars(clock)
-	stored := leaseMark{}
-	for _, step := range []struct {
-		after   time.Duration
-		caller  edge.NodeName
-		next    leaseMark
-		accused edge.NodeName
-		Refused string
-	}{
-		{0, "a", mark("a", 1), "", "vacant for 4s"}, // the coordinator is new
-		{edge.ElectionTerm - 1, "a", mark("a", 1), "", "vacant"},
-		{1, "a", mark("a", 1), "", ""},
-		{time.Second, "b", mark("", 1), "", "only its holder"},
-		{0, "b", mark("", 1), "c", "only its holder"}, // says that it accuses another
-		{0, "b", mark("", 1), "a", "just begun: it may be ended in 9s"},
-		{8 * time.Second, "a", mark("a", 1), "", ""}, // a renewal
-		{time.Second, "b", mark("", 2), "a", "leaseTransitions"},
-		{0, "b", mark("", 1), "a", ""},
-		{0, "c", mark("c", 2), "", "vacant for 4s"}, // a may not know yet
-		{edge.ElectionTerm, "a", mark("a", 2), "", "may lead again in 26s"},
-		{0, "c", mark("c", 2), "", ""},
-		{accuseAfter, "b", mark("", 2), "c", "again in 4m"}, // a liar ends one term, and not the next
-		{0, "a", mark("", 2), "c", "accused itself"},
-		{0, "d", mark("", 2), "c", ""},
-		{barredFor - edge.ElectionTerm - accuseAfter, "a", mark("a", 3), "", ""}, // 30 s later
-		{accuseEvery, "b", mark("", 3), "a", ""},
-		{0, "b", mark("", 3), "", "only its holder"}, // of what nobody holds
-	} {
-		clock.SetTime(clock.Now().Add(step.after))
-		err := decideElection(step.caller, stored, step.next, true, step.accused, b)
-		check(t, err, step.Refused)
-		if err == nil {
-			b.admitted(step.caller, stored, step.next, step.next.holder == "" && stored.holder != step.caller)
-			stored = step.next
-		}
-	}
-	if len(b.accused) > 2 || len(b.barred) > 2 {
-		t.Errorf("%d accusers and %d barred are remembered", len(b.accused), len(b.barred))
-	}
-}
-
-// An accusation that was admitted, and not stored, may be repeated at once.
-func TestAccusationThatConflicts(t *testing.T) {
-	b := free(t)
-	for range 2 {
-		check(t, decideElection("b", mark("a", 1), mark("", 1), true, "a", b), "")
-		b.admitted("b", mark("a", 1), mark("", 1), true)
-	}
-	check(t, decideElection("a", mark("a", 1), mark("a", 1), true, "", b), "") // a goes on meanwhile
+	v := newVacancy(clock)
+	take := func() error { return decideElection("a", leaseMark{}, mark("a", 1), false, v.mayTake()) }
+	check(t, take(), "vacant for 4s")
+	check(t, decideElection("a", mark("a", 1), mark("a", 1), true, v.mayTake()), "")
+	check(t, decideElection("a", mark("a", 1), mark("", 1), true, v.mayTake()), "")
+	clock.SetTime(clock.Now().Add(edge.ElectionTerm - 1))
+	check(t, take(), "vacant")
+	clock.SetTime(clock.Now().Add(1))
+	check(t, take(), "")
 }
 
 func TestDecideSync(t *testing.T) {
@@ -226,7 +177,7 @@ func TestElectionHasOneLeader(t *testing.T) {
 	for seed := range uint64(2000) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
-		terms, bars := newTerms(clock), newBars(clock)
+		terms, vacancy := newTerms(clock), newVacancy(clock)
 		var stored leaseMark
 		leads := map[edge.NodeName]time.Time{} // until when each was promised the Lease
 		for step := range 60 {
@@ -246,22 +197,15 @@ func TestElectionHasOneLeader(t *testing.T) {
 				next.holder, next.transitions = names[random.IntN(len(names))], stored.transitions+1
 				next.term = 3 * time.Second
 			}
-			accused := edge.NodeName("")
-			if random.IntN(3) == 0 {
-				accused = stored.holder
-			}
-			if decideElection(caller, stored, next, terms.Live("l", stored), accused, bars) != nil {
+			if decideElection(caller, stored, next, terms.Live("l", stored), vacancy.mayTake()) != nil {
 				continue
 			}
 			terms.Admitted("l", next)
-			accuses := next.holder == "" && stored.holder != caller
-			bars.admitted(caller, stored, next, accuses)
+			vacancy.admitted()
 			if random.IntN(10) == 0 {
 				continue // let in, but never stored: the caller got an error
 			}
-			if !accuses { // the accused may not know yet
-				delete(leads, caller)
-			}
+			delete(leads, caller)
 			if next.holder != "" {
 				if next.holder != caller {
 					t.Fatalf("seed %d, step %d: %s put %s in", seed, step, caller, next.holder)

@@ -15,7 +15,6 @@ import (
 	"cmp"
 	"compress/gzip"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -196,7 +195,7 @@ func (s *Source) get(ctx context.Context, from url.URL, query url.Values) (all s
 			err = context.Cause(ctx)
 		}
 	}()
-	response, err := s.ask(ctx, from, query, header{accept: asTheyAre, coding: "gzip"})
+	response, err := s.ask(ctx, from, query, "gzip", 0)
 	if err != nil {
 		return all, "", err
 	}
@@ -234,50 +233,6 @@ func (s *Source) Look(ctx context.Context, key stream.Key, at edge.Revision) (cu
 		}
 	}
 	return snapshot.Revision, object, nil
-}
-
-// One returns a Snapshot of one object of the collection, or of none if there is no such object.
-func (s *Source) One(ctx context.Context, key stream.Key) (stream.Snapshot, error) {
-	snapshot, err := s.look(ctx, key, url.Values{"limit": {"1"}})
-	if err != nil {
-		return stream.Snapshot{}, s.failed(ctx, "look for "+key.String()+" in", err)
-	}
-	return snapshot, nil
-}
-
-// Count returns how many objects the collection has, as of a revision, for the price of one object's metadata.
-func (s *Source) Count(ctx context.Context) (int, edge.Revision, error) {
-	n, at, err := s.count(ctx)
-	if err != nil {
-		return 0, 0, s.failed(ctx, "count", err)
-	}
-	return n, at, nil
-}
-
-func (s *Source) count(ctx context.Context) (n int, at edge.Revision, err error) {
-	response, err := s.ask(ctx, s.collection, url.Values{"limit": {"1"}}, header{accept: metadataAlone, coding: "gzip"})
-	if err != nil {
-		return 0, 0, err
-	}
-	defer response.Body.Close()
-	body, err := plain(response)
-	if err != nil {
-		return 0, 0, err
-	}
-	var list metav1.PartialObjectMetadataList
-	if err := json.NewDecoder(io.LimitReader(body, frameBytes)).Decode(&list); err != nil {
-		return 0, 0, fmt.Errorf("read the number of objects: %w", err)
-	}
-	if at, err = edge.ParseRevision(list.ResourceVersion); err != nil {
-		return 0, 0, err
-	}
-	n = len(list.Items)
-	if list.RemainingItemCount != nil {
-		n += int(*list.RemainingItemCount)
-	} else if list.Continue != "" {
-		return 0, 0, errors.New("the server does not say how many objects remain")
-	}
-	return n, at, nil
 }
 
 func (s *Source) look(ctx context.Context, key stream.Key, query url.Values) (stream.Snapshot, error) {
@@ -319,7 +274,7 @@ func (s *Source) WatchIn(
 		"resourceVersion":     {after.String()},
 		"allowWatchBookmarks": {"true"},
 		"timeoutSeconds":      {strconv.Itoa(int((s.watchTime + rand.N(s.watchTime)) / time.Second))},
-	}, header{accept: asTheyAre, coding: "identity", history: in})
+	}, "identity", in)
 	unlink()
 	late.Stop()
 	if err == nil {
@@ -357,20 +312,13 @@ func (s *Source) open(
 	}, nil
 }
 
-// header is what differs between requests.
-type header struct {
-	accept, coding string
-	history        edge.History
-}
-
-// What a request accepts: objects as they are, or the metadata alone, of a list.
-const (
-	asTheyAre     = "application/vnd.kubernetes.protobuf,application/json"
-	metadataAlone = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-)
+// asTheyAre is what a request accepts: objects as they are, whatever their encoding.
+const asTheyAre = "application/vnd.kubernetes.protobuf,application/json"
 
 // ask sends a request. What is no success becomes an error. The answer's body must be closed.
-func (s *Source) ask(ctx context.Context, to url.URL, query url.Values, with header) (*http.Response, error) {
+func (s *Source) ask(
+	ctx context.Context, to url.URL, query url.Values, coding string, in edge.History,
+) (*http.Response, error) {
 	for name, values := range s.selectors {
 		if !query.Has(name) {
 			query[name] = values
@@ -381,11 +329,11 @@ func (s *Source) ask(ctx context.Context, to url.URL, query url.Values, with hea
 	if err != nil {
 		return nil, err
 	}
-	request.Header.Set("Accept", with.accept)
+	request.Header.Set("Accept", asTheyAre)
 	// Set here, so that the transport neither asks for what a watch must not have nor undoes it without a limit.
-	request.Header.Set("Accept-Encoding", with.coding)
-	if with.history != 0 {
-		request.Header.Set(edge.HeaderHistory, with.history.String())
+	request.Header.Set("Accept-Encoding", coding)
+	if in != 0 {
+		request.Header.Set(edge.HeaderHistory, in.String())
 	}
 	response, err := s.client.Do(request)
 	if err != nil {

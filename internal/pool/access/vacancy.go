@@ -1,0 +1,56 @@
+package access
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// vacancy knows since when the election Lease has stood still, by this process's own clock. A coordinator that has just started
+// does not know who led before: it leaves the Lease vacant for a term, for a former leader may not know yet that its own is over.
+type vacancy struct {
+	clock clock.PassiveClock
+	until time.Time // before that nobody may take the Lease
+
+	mu  sync.Mutex
+	led time.Time // when the Lease was last written; before that, when this process started
+}
+
+// newVacancy returns the vacancy of a coordinator that has just started.
+func newVacancy(c clock.PassiveClock) *vacancy {
+	return &vacancy{clock: c, until: c.Now().Add(edge.ElectionTerm), led: c.Now()}
+}
+
+// mayTake says why nobody may take the Lease yet; nil means that somebody may.
+func (v *vacancy) mayTake() error {
+	if left := v.until.Sub(v.clock.Now()); left > 0 {
+		return fmt.Errorf("a former leader may not know yet that its term is over: the Lease stays vacant for %s",
+			left.Round(time.Millisecond))
+	}
+	return nil
+}
+
+// admitted notes that the Lease is about to be written.
+func (v *vacancy) admitted() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.led = v.clock.Now()
+}
+
+// mayFill returns for how long nobody may be a filler yet, as an error; nil means that a filler may act.
+func (v *vacancy) mayFill() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if left := v.led.Add(fillAfter).Sub(v.clock.Now()); left > 0 {
+		return fmt.Errorf("a hub that reaches the cloud may still come to lead: nobody fills this coordinator instead for %s",
+			left.Round(time.Millisecond))
+	}
+	return nil
+}
+
+// termOf is what a mark has in common with all others of its term.
+func termOf(m leaseMark) leaseMark { return leaseMark{holder: m.holder, transitions: m.transitions} }
