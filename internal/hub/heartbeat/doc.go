@@ -18,6 +18,7 @@
 //   - kubelet sees one Lease, the cloud's: its uid, the last resourceVersion that the cloud gave, kubelet's own spec,
 //     and never a mark. The cloud never sees the mark as a label, or the mark of the coordinator's host.
 //   - A heartbeat that the cloud took waits for nothing else.
+//   - What the cloud says of one Lease is about that Lease. A leader gives its term back only for what is about itself (fitness).
 //   - A hub remembers one Lease; a leader remembers at most three small things per delegated node besides.
 //
 // Others send annotated heartbeats from a timer while kubelet is cut off. We rejected that: it keeps nodes alive whose

@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/watch"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/klog/v2"
@@ -22,11 +21,11 @@ import (
 	"yurtcoordinator/internal/hub/leasewatch"
 )
 
-// refusedMost is how many renewals in a row the cloud may refuse before a leader gives up its term.
-const refusedMost = 3
+// lookEvery is how often a leader looks whether it can still do what it leads for, and whether a node's pause is over.
+const lookEvery = time.Second
 
-// ErrRefused is in the chain of the error with which Forwarder.Run ends because the cloud refuses what it writes.
-var ErrRefused = errors.New("the cloud refuses the heartbeats that this hub forwards")
+// ErrUnable is in the chain of the error with which Forwarder.Run ends because this hub can't forward heartbeats: another may.
+var ErrUnable = errors.New("this hub can't forward heartbeats")
 
 // ForwarderConfig is what a Forwarder needs. All fields are required unless it says otherwise.
 type ForwarderConfig struct {
@@ -40,6 +39,9 @@ type ForwarderConfig struct {
 	// is created by PUT and not by POST: the API server then checks "create" with the Lease's name (withAuthorization
 	// in k8s.io/apiserver/pkg/endpoints/handlers), while for a POST it does not know the name yet.
 	Cloud coordinationv1client.LeasesGetter
+	// Right asks the cloud whether this hub may forward at all, and fails only if the cloud says that it may not. It is asked when
+	// the cloud answers a request for one Lease with 401 or 403. nil means that it may.
+	Right func(ctx context.Context) error
 	// Metrics takes the metrics of forwarding. nil means that nobody sees them.
 	Metrics prometheus.Registerer
 }
@@ -82,9 +84,9 @@ func NewForwarder(c ForwarderConfig) *Forwarder {
 	}}
 }
 
-// Run forwards for one term, until ctx ends. Then it calls off the writes under way, waits for them and returns nil. If the
-// cloud has refused refusedMost renewals in a row, it returns an ErrRefused: another hub may be allowed what this one is not. It
-// must not run twice at a time.
+// Run forwards for one term, until ctx ends. Then it calls off the writes under way, waits for them and returns nil. It returns
+// an ErrUnable once fitness says so, or ForwarderConfig.Right: another hub may be able to do what this one is not. It must not
+// run twice at a time.
 func (f *Forwarder) Run(ctx context.Context, term edge.Term) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var owned sync.WaitGroup
@@ -94,27 +96,33 @@ func (f *Forwarder) Run(ctx context.Context, term edge.Term) error {
 
 	r := &round{
 		Forwarder: f, term: term, owned: &owned,
-		seen: make(chan func(*queue)), finished: make(chan written),
-		stops: map[edge.NodeName]context.CancelFunc{},
+		seen: make(chan func(*queue)), finished: make(chan written), told: make(chan error),
+		stops: map[edge.NodeName]context.CancelFunc{}, fit: newFitness(time.Now()),
 	}
 	owned.Go(func() {
-		follow := leasewatch.Config{
-			Leases:        f.config.Coordinator.Leases(corev1.NamespaceNodeLease),
-			LabelSelector: labels.Set{edge.DelegateHeartbeat: edge.DelegateHeartbeatOn}.String(),
-		}
 		sink := relay{leasewatch.Relay[*queue]{Ctx: ctx, To: r.seen}, term}
+		// All Leases, not the marked ones: a watch with a selector is silent, without a bookmark, while the others change.
+		follow := leasewatch.Config{
+			Leases: f.config.Coordinator.Leases(corev1.NamespaceNodeLease), Beating: true,
+			Heard: func() {
+				now := time.Now()
+				sink.Send(func(*queue) { r.fit.heard = now })
+			},
+		}
 		_ = leasewatch.Follow(ctx, follow, sink) // it returns only the end of ctx
 	})
 	return r.run(ctx)
 }
 
-// round is one term of a Forwarder. The queue belongs to run's goroutine; the other goroutines hand it what they have.
+// round is one term of a Forwarder. The queue and the fitness belong to run's goroutine; the others hand it what they have.
 type round struct {
 	*Forwarder
 	term     edge.Term
 	owned    *sync.WaitGroup
 	seen     chan func(*queue)
 	finished chan written
+	told     chan error // the answer of ForwarderConfig.Right
+	fit      *fitness
 	stops    map[edge.NodeName]context.CancelFunc // calls off the write under way for a node; only run uses it
 }
 
@@ -137,15 +145,20 @@ func (r relay) Baseline(leases []coordinationv1.Lease) {
 	r.Send(func(l *queue) { l.baseline(leases) })
 }
 
-// Changed implements leasewatch.Sink.
+// Changed implements leasewatch.Sink. A Lease without the mark is none of those that are watched for.
 func (r relay) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
+	if lease.Labels[edge.DelegateHeartbeat] != edge.DelegateHeartbeatOn {
+		kind = watch.Deleted
+	}
 	now := time.Now()
 	stored, known := r.term.NotBefore(leasewatch.Revision(lease))
 	r.Send(func(l *queue) { l.change(kind, lease, now, stored, known) })
 }
 
 func (r *round) run(ctx context.Context) error {
-	refused := 0 // renewals in a row
+	asking := false // whether this hub may forward at all
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
 	logger := klog.FromContext(ctx)
 	l := newQueue(r.config.Node, func(node edge.NodeName, why reason) {
 		r.dropped(logger, node, why)
@@ -169,14 +182,24 @@ func (r *round) run(ctx context.Context) error {
 			r.stops[w.node]()
 			delete(r.stops, w.node)
 			l.done(w.node, w.cloud)
-			switch {
-			case w.why == "":
-				refused = 0
-			case denies(w.err):
-				refused++
+			r.fit.ends(w.node, w.why, time.Now())
+			switch w.why {
+			case "":
+				l.take(w.node)
+			case reasonRefused:
+				l.refuse(w.node, time.Now())
 			}
-			if refused == refusedMost {
-				return fmt.Errorf("%w: %d in a row, the last with: %w", ErrRefused, refused, w.err)
+			if doubts(w.err) && !asking && r.config.Right != nil {
+				asking = true
+				r.ask(ctx)
+			}
+		case err := <-r.told:
+			if asking = false; err != nil {
+				return fmt.Errorf("%w: %w", ErrUnable, err)
+			}
+		case <-look.C:
+			if err := r.fit.judge(time.Now()); err != nil {
+				return fmt.Errorf("%w: %w", ErrUnable, err)
 			}
 		}
 	}
@@ -191,6 +214,7 @@ func (r *round) dropped(logger klog.Logger, node edge.NodeName, why reason) {
 func (r *round) start(ctx context.Context, s *sighting) {
 	writing, stop := context.WithDeadline(ctx, s.deadline)
 	r.stops[s.node] = stop
+	r.fit.begins(s.node, time.Now())
 	r.owned.Go(func() {
 		logger := klog.FromContext(ctx)
 		cloud, why, err := r.write(writing, s)
@@ -207,6 +231,17 @@ func (r *round) start(ctx context.Context, s *sighting) {
 		}
 		select {
 		case r.finished <- written{s.node, cloud, why, err}:
+		case <-ctx.Done():
+		}
+	})
+}
+
+// ask asks whether this hub may forward at all, in a goroutine of its own.
+func (r *round) ask(ctx context.Context) {
+	r.owned.Go(func() {
+		err := r.config.Right(ctx)
+		select {
+		case r.told <- err:
 		case <-ctx.Done():
 		}
 	})
@@ -254,7 +289,7 @@ func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, 
 		switch {
 		case err == nil:
 			return written, "", nil
-		case apierrors.IsConflict(err), apierrors.IsInvalid(err), apierrors.IsNotFound(err),
+		case apierrors.IsConflict(err), apierrors.IsInvalid(err) && lease.ResourceVersion == "", apierrors.IsNotFound(err),
 			apierrors.IsAlreadyExists(err):
 			// Moved on, created meanwhile (an update without a resourceVersion is invalid then), or gone.
 			known, refused = false, err
@@ -263,22 +298,23 @@ func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, 
 			return nil, why, err // it may have taken effect all the same
 		}
 	}
-	return nil, reasonFailed, fmt.Errorf("write the Lease in the cloud, %d times: %w", attempts, refused)
+	return nil, reasonRefused, fmt.Errorf("write the Lease in the cloud, %d times: %w", attempts, refused)
 }
 
-// denies reports whether an error is the cloud's answer that this hub, or the identity that it acts as, may not do what it did.
-// That the cloud is overloaded, or a Lease moves on, is no such answer.
-func denies(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
-}
+// doubts reports whether an error may be about this hub's right to forward, and not about one Lease.
+func doubts(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
 
-// failure tells a renewal that ran out of time, or was called off, from one that the cloud refused.
+// failure tells a renewal that ran out of time, or was called off, from one that the cloud refused, or did not take.
 func failure(ctx context.Context, err error) (reason, error) {
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return reasonAged, err
 	case ctx.Err() != nil:
 		return reasonUnmarked, nil //nolint:nilerr // called off
+	}
+	var status apierrors.APIStatus
+	if errors.As(err, &status) && status.Status().Code/100 == 4 && !apierrors.IsTooManyRequests(err) {
+		return reasonRefused, err
 	}
 	return reasonFailed, err
 }

@@ -85,6 +85,11 @@ func (d *desk) begin() {
 
 // beat writes a node's copy, stamped now, and lets a moment pass.
 func (d *desk) beat(name string, marked bool) {
+	d.renew(name, marked)
+	synctest.Wait()
+}
+
+func (d *desk) renew(name string, marked bool) {
 	node, seconds, now := name, int32(40), metav1.NowMicro()
 	d.coordinator.Edit(space, name, func(l *coordinationv1.Lease) {
 		copied := copyOf(&coordinationv1.Lease{
@@ -95,7 +100,6 @@ func (d *desk) beat(name string, marked bool) {
 		l.Labels, l.Annotations = copied.Labels, copied.Annotations
 		l.OwnerReferences, l.Spec = copied.OwnerReferences, copied.Spec
 	})
-	synctest.Wait()
 }
 
 // report is a node's own heartbeat in the cloud.
@@ -282,14 +286,6 @@ func TestForwardingFaults(t *testing.T) {
 			time.Sleep(maxAge + transit)
 			d.coordinator.Flow()
 		}, 10*time.Second + maxAge + transit, reasonAged},
-		{"the event was a minute on its way, and comes on a watch that was resumed", func(d *desk) {
-			d.storedNow()
-			d.coordinator.Hold()
-			d.beat("n1", true)
-			time.Sleep(time.Minute)
-			d.coordinator.Flow()
-			time.Sleep(5 * time.Second) // the watch may be pausing before it resumes
-		}, 75 * time.Second, reasonAged},
 		{"the coordinator came back empty, then the node's copy", func(d *desk) {
 			d.coordinator.Restart(1)
 			time.Sleep(5 * time.Second)
@@ -335,49 +331,228 @@ func TestForwardingFaults(t *testing.T) {
 	}
 }
 
-// A leader that the cloud refuses gives up its term, and one that is refused now and then does not.
-func TestRefusedForwarder(t *testing.T) {
-	forbidden := apierrors.NewForbidden(coordinationv1.Resource("leases"), "n1", errors.New("impersonation"))
-	for _, test := range []struct {
-		name string
-		says []error // the cloud, to one renewal after the other
-		want bool
-	}{
-		{"three in a row", []error{forbidden, forbidden, forbidden}, true},
-		{"two, and one in between", []error{forbidden, forbidden, nil, forbidden, forbidden}, false},
-		{"the cloud is busy", []error{
-			apierrors.NewTooManyRequests("busy", 1), apierrors.NewInternalError(errors.New("x")), context.DeadlineExceeded,
-			errors.New("reset"),
-		}, false},
-		{"a 429 in between", []error{forbidden, apierrors.NewTooManyRequests("busy", 1), forbidden, forbidden}, true},
+// lead begins a term whose end the test awaits.
+func (d *desk) lead() (ended <-chan error) {
+	d.stop()
+	ctx, cancel := context.WithCancel(klog.NewContext(d.t.Context(), ktesting.NewLogger(d.t, ktesting.NewConfig())))
+	over, done := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(done)
+		over <- d.forwarder.Run(ctx, edge.Term{Valid: d.term.valid, NotBefore: d.term.notBefore})
+	}()
+	d.stop = func() {
+		cancel()
+		<-done
+	}
+	synctest.Wait()
+	return over
+}
+
+// endsIn fails unless the term ends by itself within that time, and not before.
+func (d *desk) endsIn(ended <-chan error, after, within time.Duration) {
+	d.t.Helper()
+	began := time.Now()
+	select {
+	case err := <-ended:
+		if took := time.Since(began); !errors.Is(err, ErrUnable) || took < after {
+			d.t.Errorf("the term ended after %s: %v", took, err)
+		}
+	case <-time.After(within):
+		d.t.Errorf("it leads on after %s", within)
+	}
+}
+
+// leadsOn fails if the term has ended.
+func (d *desk) leadsOn(ended <-chan error) {
+	d.t.Helper()
+	synctest.Wait()
+	select {
+	case err := <-ended:
+		d.t.Errorf("the term has ended: %v", err)
+	default:
+	}
+}
+
+// refuses has the cloud answer every write of one node's Lease with an error.
+func (d *desk) refuses(name string, with error) {
+	d.cloud.Before(func(_ context.Context, c leasetest.Call) error {
+		if c.Verb == "update" && c.Name == name {
+			return with
+		}
+		return nil
+	})
+}
+
+// TestOneRefusedLease: what the cloud says of one Lease ends no term, however often its node renews it, and takes nothing from
+// another node.
+func TestOneRefusedLease(t *testing.T) {
+	leases := coordinationv1.Resource("leases")
+	kind := coordinationv1.SchemeGroupVersion.WithKind("Lease").GroupKind()
+	for name, refusal := range map[string]error{
+		"422": apierrors.NewInvalid(kind, "thief", nil), "400": apierrors.NewBadRequest("no"),
+		"409": apierrors.NewConflict(leases, "thief", errors.New("again")),
+		"403": apierrors.NewForbidden(leases, "thief", errors.New("a policy")),
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			atDesk(t, func(d *desk) {
-				d.stop()
-				ended := make(chan error, 1)
-				ctx, cancel := context.WithCancel(d.t.Context())
-				defer cancel()
-				go func() { ended <- d.forwarder.Run(ctx, edge.Term{Valid: d.term.valid, NotBefore: d.term.notBefore}) }()
-				synctest.Wait()
-				for _, err := range test.says {
-					d.cloud.Before(func(context.Context, leasetest.Call) error { return err })
-					d.beat("n1", true)
-					time.Sleep(10 * time.Second)
+				d.forwarder.config.Right = func(context.Context) error { return nil }
+				ended := d.lead()
+				d.report("thief")
+				d.refuses("thief", refusal)
+				d.cloud.Calls()
+				for range 30 {
+					for range 100 {
+						time.Sleep(100 * time.Millisecond)
+						d.beat("thief", true)
+					}
+					d.beat("victim", true)
+					if d.age("victim") != 0 {
+						t.Fatal("the victim's heartbeat was not forwarded")
+					}
 				}
-				if !test.want {
-					cancel()
+				d.leadsOn(ended)
+				asked := 0
+				for _, c := range d.cloud.Calls() {
+					if c.Name == "thief" {
+						asked++
+					}
 				}
-				synctest.Wait()
+				if asked > 15*8 { // 1 + 2 + 4 + 8 + 16 + 30 … s, 4 attempts at a Lease that moves on
+					t.Errorf("the cloud was asked %d times in five minutes for the Lease that it refuses", asked)
+				}
+				if d.droppedFor(reasonRefused) == 0 {
+					t.Error("nothing counted as refused")
+				}
+			})
+		})
+	}
+}
+
+// TestNothingIsTaken: a leader from which the cloud takes nothing gives its term back in time for another to save the nodes.
+func TestNothingIsTaken(t *testing.T) {
+	leases := coordinationv1.Resource("leases")
+	says := func(err error) func(context.Context, leasetest.Call) error {
+		return func(context.Context, leasetest.Call) error { return err }
+	}
+	for name, fault := range map[string]func(context.Context, leasetest.Call) error{
+		"silence": leasetest.Hang, "503": says(apierrors.NewServiceUnavailable("no")), "no connection": says(errors.New("reset")),
+		"500": says(apierrors.NewInternalError(errors.New("etcd"))), "429": says(apierrors.NewTooManyRequests("busy", 1)),
+		"504": says(apierrors.NewServerTimeout(leases, "update", 1)),
+		"silence to writes": func(ctx context.Context, c leasetest.Call) error {
+			if c.Verb == "update" {
+				return leasetest.Hang(ctx, c)
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			atDesk(t, func(d *desk) {
+				ended := d.lead()
+				d.report("n1")
+				d.beat("n1", true)
+				d.leadsOn(ended)
+				time.Sleep(10 * time.Second)
+				d.cloud.Before(fault)
+				kubelet := time.AfterFunc(10*time.Second, func() { d.renew("n1", true) })
+				defer kubelet.Stop()
+				d.beat("n1", true)
+				d.endsIn(ended, patience, patience+lookEvery)
+			})
+		})
+	}
+}
+
+// TestSomethingIsTaken: as long as the cloud takes something now and then, or there is nothing to write, the term goes on.
+func TestSomethingIsTaken(t *testing.T) {
+	type step struct {
+		after time.Duration
+		taken bool
+	}
+	for name, steps := range map[string][]step{
+		"every second renewal": {{10 * time.Second, false}, {10 * time.Second, true}},
+		"one of five":          {{3 * time.Second, true}, {3 * time.Second, false}, {3 * time.Second, false}, {3 * time.Second, false}},
+		"one that was not, of a node that falls silent": {{time.Hour, false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			atDesk(t, func(d *desk) {
+				ended := d.lead()
+				for range 10 {
+					for _, s := range steps {
+						time.Sleep(s.after)
+						d.cloud.Before(func(context.Context, leasetest.Call) error {
+							if s.taken {
+								return nil
+							}
+							return apierrors.NewTooManyRequests("busy", 1)
+						})
+						d.beat("n1", true)
+					}
+				}
+				d.leadsOn(ended)
+			})
+		})
+	}
+}
+
+// TestDeafWatch: a leader that hears nothing of the coordinator's Leases gives its term back. One whose pool is quiet, or where
+// nobody is delegated, does not.
+func TestDeafWatch(t *testing.T) {
+	atDesk(t, func(d *desk) {
+		ended := d.lead()
+		time.Sleep(time.Hour) // nothing but bookmarks
+		for range 3600 {      // nothing marked: no bookmarks
+			time.Sleep(time.Second)
+			d.beat("n1", false)
+		}
+		d.leadsOn(ended)
+		d.coordinator.Hold()
+		d.beat("n2", true)
+		d.endsIn(ended, patience, patience+lookEvery)
+		d.coordinator.Flow()
+	})
+}
+
+// TestRight: a request for one Lease that is refused has the leader ask for its own right, and only that answer ends its term.
+func TestRight(t *testing.T) {
+	leases := coordinationv1.Resource("leases")
+	for name, tt := range map[string]struct {
+		answer  error
+		asks    bool
+		refused bool // the right
+	}{
+		"403":               {apierrors.NewForbidden(leases, "n1", errors.New("impersonation")), true, true},
+		"401":               {apierrors.NewUnauthorized("who"), true, true},
+		"403 of one Lease":  {apierrors.NewForbidden(leases, "n1", errors.New("a policy")), true, false},
+		"400 asks nobody":   {apierrors.NewBadRequest("no"), false, true},
+		"silence, likewise": {errors.New("reset"), false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			atDesk(t, func(d *desk) {
+				asked, denied := 0, errors.New("not in this pool")
+				d.forwarder.config.Right = func(context.Context) error {
+					if asked++; tt.refused {
+						return denied
+					}
+					return nil
+				}
+				ended := d.lead()
+				d.report("n1")
+				d.refuses("n1", tt.answer)
+				time.Sleep(10 * time.Second)
+				d.beat("n1", true)
 				select {
 				case err := <-ended:
-					if errors.Is(err, ErrRefused) != test.want {
-						d.t.Errorf("Run = %v", err)
+					if !tt.asks || !tt.refused || !errors.Is(err, ErrUnable) || !errors.Is(err, denied) {
+						t.Errorf("Run = %v", err)
 					}
 				default:
-					d.t.Error("it leads on")
+					if tt.asks && tt.refused {
+						t.Error("it leads on")
+					}
 				}
-				d.cloud.Before(nil)
-				d.begin()
+				if (asked == 1) != tt.asks {
+					t.Errorf("asked for its right %d times", asked)
+				}
 			})
 		})
 	}

@@ -25,6 +25,10 @@ const (
 
 	// parallel is how many writes to the cloud may be under way at a time, each for another node.
 	parallel = 4
+
+	// refusedMin and refusedMax bound how long a node waits whose Lease the cloud has refused: twice as long each time.
+	refusedMin = time.Second
+	refusedMax = 30 * time.Second
 )
 
 // reason says why a renewal was not forwarded.
@@ -38,7 +42,8 @@ const (
 	reasonForeign    reason = "foreign"    // the Lease's name is not its holder's
 	reasonRepeated   reason = "repeated"   // not a new renewal: the same stamp, or an older revision
 	reasonReported   reason = "reported"   // the cloud has this renewal or a later one
-	reasonFailed     reason = "failed"     // the cloud did not take it
+	reasonRefused    reason = "refused"    // the cloud does not take this Lease: 4xx, but not 429
+	reasonFailed     reason = "failed"     // the cloud did not answer, or answered 429 or 5xx
 )
 
 // sighting is a renewal that was seen to happen.
@@ -67,15 +72,23 @@ type delegated struct {
 type queue struct {
 	self    edge.NodeName
 	nodes   map[edge.NodeName]*delegated
+	refused map[edge.NodeName]refusal
 	writing int
 	places  uint64
 	drop    func(edge.NodeName, reason)
 }
 
+// refusal is the pause of a node whose Lease the cloud has refused. It outlives the node's mark, which the node can take off and
+// set again.
+type refusal struct {
+	pause time.Duration
+	until time.Time
+}
+
 // newQueue returns the queue of one term. self is the leader's own node; drop is called for every renewal that the
 // queue gives up or does not accept.
 func newQueue(self edge.NodeName, drop func(edge.NodeName, reason)) *queue {
-	return &queue{self: self, nodes: map[edge.NodeName]*delegated{}, drop: drop}
+	return &queue{self: self, nodes: map[edge.NodeName]*delegated{}, refused: map[edge.NodeName]refusal{}, drop: drop}
 }
 
 // count is the number of nodes that are delegated now.
@@ -212,7 +225,7 @@ func (q *queue) dropWaiting(node edge.NodeName, a *delegated, why reason) {
 
 // next returns the renewal to write now, or nil if there is none, and counts it as being written until done. It drops
 // what is too old, and everything while the term is not valid. The leader's own node and the coordinator's come first,
-// then the node that has waited longest.
+// then the node that has waited longest. A node whose Lease was refused waits out its pause.
 func (q *queue) next(now time.Time, valid bool) *sighting {
 	var best *delegated
 	for node, a := range q.nodes {
@@ -222,7 +235,7 @@ func (q *queue) next(now time.Time, valid bool) *sighting {
 			q.dropWaiting(node, a, reasonDeposed)
 		case !now.Before(a.waiting.deadline):
 			q.dropWaiting(node, a, reasonAged)
-		case a.writing || q.writing == parallel:
+		case a.writing || q.writing == parallel || now.Before(q.refused[node].until):
 		case best == nil || a.first && !best.first || a.first == best.first && a.since < best.since:
 			best = a
 		}
@@ -247,6 +260,19 @@ func (q *queue) done(node edge.NodeName, cloud *coordinationv1.Lease) {
 		delete(q.nodes, node)
 	}
 }
+
+// refuse takes in that the cloud has refused a node's Lease. That is about this Lease, and its node may have made it so: its next
+// renewal waits, so that it can't use up what all nodes need.
+func (q *queue) refuse(node edge.NodeName, now time.Time) {
+	was, pause := q.refused[node], refusedMin
+	if now.Sub(was.until) < refusedMax {
+		pause = min(2*was.pause, refusedMax)
+	}
+	q.refused[node] = refusal{pause, now.Add(pause)}
+}
+
+// take takes in that the cloud has taken a node's Lease.
+func (q *queue) take(node edge.NodeName) { delete(q.refused, node) }
 
 // left reports whether a node took its mark off while a renewal of it is being written.
 func (q *queue) left(node edge.NodeName) bool {

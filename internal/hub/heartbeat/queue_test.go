@@ -68,7 +68,7 @@ func lease(node string, revision int, stamp int, options ...string) *coordinatio
 //	added|modified|deleted NODE REVISION STAMP [OPTION...]; stored=SECOND says what the term knows, stored=? that it
 //	                                                        does not
 //	next [deposed]                              hand out all that may be written
-//	done NODE                                   a write has ended
+//	done|taken|refused NODE                     a write has ended, somehow, or as the cloud has said
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/queue-*.txt")
 	if err != nil || len(files) == 0 {
@@ -148,6 +148,12 @@ func replay(t *testing.T, l *queue, f []string, out *strings.Builder) {
 		}
 	case "done":
 		l.done(edge.NodeName(f[2]), nil)
+	case "refused":
+		l.done(edge.NodeName(f[2]), nil)
+		l.refuse(edge.NodeName(f[2]), now)
+	case "taken":
+		l.done(edge.NodeName(f[2]), nil)
+		l.take(edge.NodeName(f[2]))
 	default:
 		t.Fatalf("transcript has the unknown operation %q", f[1])
 	}

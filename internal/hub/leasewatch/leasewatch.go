@@ -95,6 +95,8 @@ type Config struct {
 	LabelSelector, FieldSelector string
 	// Beating says that these Leases are renewed every few seconds, as a rule, so that silence means a dead watch.
 	Beating bool
+	// Heard is called for everything that a watch brings, bookmarks included, before the sink hears of it. nil means nobody.
+	Heard func()
 }
 
 // Revision is a Lease's resourceVersion as a number, which orders the writes of one server; 0 if it has none, or it is
@@ -222,6 +224,9 @@ func (c Config) watch(ctx context.Context, position uint64, sink Sink) (uint64, 
 				return position, nil
 			}
 			heard()
+			if c.Heard != nil {
+				c.Heard()
+			}
 			if event.Type == watch.Error {
 				return position, watchError(apierrors.FromObject(event.Object))
 			}

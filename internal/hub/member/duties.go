@@ -38,12 +38,20 @@ func (m *Membership) forwarding() (*coordinationv1client.CoordinationV1Client, e
 // duties returns what this hub does while it leads at a coordinator. For the pool it speaks at home alone. A standby has all that
 // home has, so that it can be home at once.
 func (m *Membership) duties(c *coordinator, cloud coordinationv1client.LeasesGetter) ([]role.Duty, error) {
+	proof := prove(cloud, m.cfg.Pool)
 	forwarder := heartbeat.NewForwarder(heartbeat.ForwarderConfig{
 		Node: m.cfg.Node, Coordinator: c.leases, Cloud: cloud, Metrics: c.metrics,
+		Right: func(ctx context.Context) error {
+			err := proof(ctx)
+			if errors.Is(err, role.ErrUnfit) {
+				return err
+			}
+			return nil // the cloud has not said that it may not
+		},
 	})
 	forward := func(ctx context.Context, term edge.Term) error {
 		err := forwarder.Run(ctx, term)
-		if errors.Is(err, heartbeat.ErrRefused) {
+		if errors.Is(err, heartbeat.ErrUnable) {
 			err = fmt.Errorf("%w: %w", role.ErrUnfit, err)
 		}
 		return err

@@ -11,7 +11,9 @@
 //     sum).
 //   - A coordinator that came back empty does not know who leads: it lets nobody take the Lease for as long as a term can go
 //     on. A hub that finds the Lease missing waits as long; only the last holder itself may create it at once.
-//   - A hub proves that the cloud lets it do its duty before it campaigns.
+//   - A hub proves that the cloud lets it do its duty before it campaigns. A leader whose duty ends with ErrUnfit leaves the
+//     lead to another for half a minute; if there is no other, it goes on.
+//   - Nobody ends another's term. Whatever else vacates the Lease is its expiry.
 //   - A term ends in this order: its fence falls, the duty's context ends, the duty returns, the Lease is released. The
 //     Lease is released even if the duty does not return in time: the fence has fallen, so the duty can do no harm.
 //   - A hub campaigns only while both of its links are up. A leader whose cloud link is no longer up releases at once.

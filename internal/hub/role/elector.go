@@ -10,8 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection"
@@ -45,9 +43,9 @@ type Config struct {
 	Metrics prometheus.Registerer
 }
 
-// ErrUnfit is in a chain of errors with which a duty ends because the cloud refuses what this hub does. Others may lead: this
-// hub campaigns again after 30 s.
-var ErrUnfit = errors.New("the cloud does not let this hub do a leader's duty")
+// ErrUnfit is in a chain of errors with which a duty ends because this hub can't do it, and another may. This hub campaigns again
+// after 30 s, or after 4 s if nobody leads by then.
+var ErrUnfit = errors.New("this hub can't do a leader's duty")
 
 // Elector keeps this hub's role. Make one with New.
 type Elector struct {
@@ -205,11 +203,15 @@ func (k *Elector) campaign(ctx context.Context, failures *run.Backoff, events ch
 		}
 		pause := failures.Next()
 		// Who is refused before it leads has kept nobody else from leading: a new pool's rights come seconds after its hubs.
-		if proven && errors.Is(err, ErrUnfit) {
-			pause = unfitPause
+		unfit := proven && errors.Is(err, ErrUnfit)
+		if unfit {
+			pause = leaseDuration // by then another leads, if one can
 		}
 		logger.Error(err, "This hub can't do a leader's duty; campaigning after a pause", "pause", pause)
 		_ = run.Pause(ctx, pause)
+		if lease, _ := k.board.read(); unfit && lease != nil && holder(lease) != "" {
+			_ = run.Pause(ctx, unfitPause-pause)
+		}
 	}
 	events <- Ended{}
 }
@@ -326,6 +328,9 @@ func (k *Elector) term(
 			end = "not renewed"
 		case <-d.done:
 			end = "duty failed"
+			if errors.Is(d.failure, ErrUnfit) {
+				end = "unfit"
+			}
 			if yield := (*Yield)(nil); errors.As(d.failure, &yield) {
 				end = "yielded"
 			}

@@ -42,7 +42,7 @@ const (
 	// refusedPause is how long a hub waits after the coordinator has refused to let it lead.
 	refusedPause = 500 * time.Millisecond
 
-	// unfitPause is how long a hub waits after the cloud has refused what it did as a leader.
+	// unfitPause is how long a hub waits that could not do a leader's duty, while another leads.
 	unfitPause = 30 * time.Second
 
 	// yieldWait is how long others leave a Lease to whom it was left: some tries of its, and less than the budget of a change of

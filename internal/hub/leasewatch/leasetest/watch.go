@@ -64,6 +64,7 @@ type stream struct {
 	stopped   chan struct{}
 	stop      sync.Once
 	queue     []watch.Event
+	busy      bool // a change has come since the last tick, selected or not
 	ended     bool
 	expiring  bool
 }
@@ -90,6 +91,7 @@ func (w *stream) offerLocked(c change) {
 	if c.revision != 0 && c.revision <= w.from {
 		return
 	}
+	w.busy = true
 	was, is := w.selected(c.old), w.selected(c.new)
 	switch {
 	case is && was:
@@ -119,6 +121,8 @@ func (w *stream) run(ctx context.Context, limit time.Duration) {
 		defer timer.Stop()
 		expired = timer.C
 	}
+	tick := time.NewTicker(progressEvery)
+	defer tick.Stop()
 	for {
 		next, ok, ended := w.next()
 		if ok {
@@ -142,8 +146,29 @@ func (w *stream) run(ctx context.Context, limit time.Duration) {
 		case <-expired:
 			expired = nil
 			w.expire()
+		case <-tick.C:
+			w.progress()
 		}
 	}
+}
+
+// progressEvery is how often a watch that has been quiet is sent a bookmark, as a coordinator's etcd does.
+const progressEvery = 5 * time.Second
+
+// progress queues a bookmark unless a change has come, of whatever object: etcd does not know the selectors.
+func (w *stream) progress() {
+	w.server.mu.Lock()
+	defer w.server.mu.Unlock()
+	if w.bookmarks && !w.busy && len(w.queue) == 0 {
+		w.queue = append(w.queue, w.bookmarkLocked())
+	}
+	w.busy = false
+}
+
+func (w *stream) bookmarkLocked() watch.Event {
+	return watch.Event{Type: watch.Bookmark, Object: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+		ResourceVersion: strconv.FormatUint(w.server.revision, 10),
+	}}}
 }
 
 // expire ends the watch once it has delivered what is queued, with a bookmark as the last event.
@@ -162,10 +187,7 @@ func (w *stream) next() (watch.Event, bool, bool) {
 	}
 	if len(w.queue) == 0 && w.expiring && !w.ended {
 		w.ended = true
-		mark := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-			ResourceVersion: strconv.FormatUint(w.server.revision, 10),
-		}}
-		return watch.Event{Type: watch.Bookmark, Object: mark}, w.bookmarks, true
+		return w.bookmarkLocked(), w.bookmarks, true
 	}
 	if len(w.queue) == 0 || w.ended {
 		return watch.Event{}, false, w.ended
