@@ -50,7 +50,7 @@ func Themes() []Theme {
 		},
 		{
 			"Installing, upgrading, removing",
-			"Nodes that join and leave, kubeadm, static Pods, the chart, and a cluster with OpenYurt.", install.Scenarios(),
+			"Nodes that join and leave, kubeadm, the chart, and a cluster with OpenYurt.", install.Scenarios(),
 		},
 		{
 			"The cloud's side",

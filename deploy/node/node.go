@@ -3,13 +3,11 @@ package node
 
 import _ "embed"
 
-// Unit is systemd's unit of yurthub, Pod the static Pod. Package join fills in the program, the image and the settings. Upgrade
-// is the unit that upgrades yurthub, UpgradePath the one that starts it.
+// Unit is systemd's unit of yurthub, Upgrade the one that upgrades yurthub, UpgradePath the one that starts that. Package join
+// fills in the program.
 var (
 	//go:embed yurthub.service
 	Unit string
-	//go:embed yurthub.yaml
-	Pod string
 	//go:embed yurthub-upgrade.service
 	Upgrade string
 	//go:embed yurthub-upgrade.path

@@ -26,7 +26,7 @@ import (
 var fleetScenarios = []kit.Scenario{{
 	Name: "fleet-upgrade", Lab: fleetLab(), Run: fleetUpgrade,
 	Pages: []kit.Reading{upgradeJoin, upgradeAsked, upgradeOver, upgradeStopped, upgradeFloor, upgradeByHand},
-	Doc: "The hubs of three pools, three nodes each, one of them a static Pod, are upgraded from the cloud, one after another. " +
+	Doc: "The hubs of three pools, three nodes each, are upgraded from the cloud, one after another. " +
 		"A node that is cut off is passed over and catches up. With the next release a hub does not start on one node: that " +
 		"node is back on the former one, no other node gets it, and the cloud says why. What nobody has signed is refused, and " +
 		"a release that somebody brings by hand is taken. No Pod restarts, and no node is NotReady.",
@@ -70,8 +70,8 @@ var (
 // upgradedAll is what the PoolSettings then says of its hubs, besides how many there are.
 const upgradedAll = "hubs run the version that is set for them"
 
-// Nodes that are special: the WAN link of one is cut, on one the next release does not start, and on one kubelet runs the hub.
-const cutOff, faulty, staticPod = "p3-n3", "p1-n2", "p2-n2"
+// Nodes that are special: the WAN link of one is cut, and on one the next release does not start.
+const cutOff, faulty = "p3-n3", "p1-n2"
 
 // fleet is a cluster whose hubs somebody upgrades, who reads our pages.
 type fleet struct {
@@ -151,9 +151,6 @@ func (f *fleet) join() {
 				"release.pub", public,
 			}
 			f.ReadBy(join, func(command string) string {
-				if n.name == staticPod {
-					command += " --static-pod=" + lab.HubImage()
-				}
 				said := n.mustSh(command)
 				f.Say("%s", strings.TrimSpace(said))
 				return said

@@ -36,7 +36,7 @@ var kubeadmScenarios = []kit.Scenario{
 		Doc: "A machine with an empty disk becomes a node by `kubeadm join`, gets a hub by `yurthub join`, is " +
 			"power-cycled while cut off, and is reset. `logs`, `exec` and `top` work at the coordinator, connected and " +
 			"cut off, although kubelet signed its own certificate. After the reset its files are as kubeadm left them, to " +
-			"the byte. Then all of it again with the hub as a static Pod. A join with a token; and systemd keeps the key of " +
+			"the byte. A join with a token; and systemd keeps the key of " +
 			"the hub's cache, sealed. The commands are those of the pages.",
 	},
 	{
@@ -366,17 +366,6 @@ func kubeadmNode(t *kit.T) {
 	n.goesStraight()
 	n.sameAsLeft(left)
 
-	t.Say("join, as a static Pod")
-	t.Say("%s", strings.TrimSpace(n.mustSh(n.hub+" join --nodepool-name=p1 --static-pod="+lab.HubImage())))
-	n.beats("kubelet goes through the hub")
-	n.adopt()
-	n.undisturbed("joined as a static Pod", before)
-	n.goesByHub()
-	n.hubPodReady()
-	n.onSite("with the hub as a static Pod")
-	n.reset(before)
-	n.goesStraight()
-	n.sameAsLeft(left)
 	n.joinsWithToken(r)
 	n.sealsItsKey(r)
 }

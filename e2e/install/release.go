@@ -24,8 +24,8 @@ var releaseScenarios = []kit.Scenario{{
 	Pages: []kit.Reading{makeRelease, verifyRelease, krewInstalls, imagesOwn, pushOwn, chartInstalls, packageInstalls},
 	Doc: "`make release` pushes a release to a registry. cosign, openssl and krew take it as the page says, and refuse what is " +
 		"changed, unsigned or signed by another key. Helm installs the chart from a mirror, and the pool gets a coordinator " +
-		"by digest. A node gets the hub from the deb, another one from the rpm and as a static Pod; `yurthub join` refuses " +
-		"what the signed list does not have, and a registry can't give the Pod another image. The packages can't be removed " +
+		"by digest. A node gets the hub from the deb, another one from the rpm; `yurthub join` refuses " +
+		"what the signed list does not have. The packages can't be removed " +
 		"before `yurthub reset`. No node turns NotReady.",
 }}
 
@@ -75,7 +75,7 @@ func releaseUsed(t *kit.T) {
 	others := slices.DeleteFunc(t.Pool.Nodes(), func(name string) bool { return name == coordinator })
 	for _, p := range []*fromPackage{
 		{supply: s, kind: "deb", install: "dpkg -i", remove: "dpkg --remove yurthub"},
-		{supply: s, kind: "rpm", install: "rpm -i", remove: "rpm -e --dbpath=/var/lib/rpm yurthub", mirror: mirror},
+		{supply: s, kind: "rpm", install: "rpm -i", remove: "rpm -e --dbpath=/var/lib/rpm yurthub"},
 	} {
 		p.installed = straightNode(t, others[0])
 		others = others[1:]
@@ -153,7 +153,6 @@ type fromPackage struct {
 	*supply
 	*installed
 	kind, install, remove string
-	mirror                string // HOST:PORT of the static Pod's registry; empty means systemd
 }
 
 // What a machine of its own kind has already: root's directories that can be written to, and the package manager's files.
@@ -187,8 +186,8 @@ func (p *fromPackage) page(begins string, instead ...string) (script string, ste
 }
 
 // types runs them.
-func (p *fromPackage) types(begins string, instead ...string) {
-	script, steps := p.page(begins, instead...)
+func (p *fromPackage) types(begins string) {
+	script, steps := p.page(begins)
 	printed := p.mustSh(script)
 	if strings.Contains(printed, "error:") { // rpm's exit status says nothing of its scripts
 		p.installed.Fail("%s: %s", script, printed)
@@ -213,24 +212,11 @@ func (p *fromPackage) joins() {
 	p.refused(before)
 
 	start := time.Now()
-	pod := ""
-	if p.mirror != "" {
-		pod = " --static-pod " + p.mirror + released + "/yurthub:" + p.version
-	}
-	p.types("yurthub join", "--release-list SHA256SUMS", "--release-list SHA256SUMS"+pod)
+	p.types("yurthub join")
 	t.Figure("release_join_"+p.kind+"_s", time.Since(start).Seconds())
 	n.beats("kubelet goes through the hub")
 	n.adopt()
 	n.undisturbed("joined", before)
-	if p.mirror != "" {
-		n.hubPodReady()
-		pod, err := n.hubPod()
-		t.Must(err)
-		want := p.mirror + released + "/yurthub:" + p.version + "@sha256:" + p.digests()["yurthub:"+p.version]
-		if image := pod.Spec.Containers[0].Image; image != want {
-			t.Fail("the Pod's image is %s, want %s", image, want)
-		}
-	}
 	t.Say("check says:\n%s", n.mustSh(n.hub+" check --joined"))
 	running := n.machine("pgrep -x yurthub")
 	said := n.mustSh(rootsPath + "if " + p.remove + " 2>&1; then echo it goes; fi")
@@ -276,16 +262,6 @@ func (p *fromPackage) refused(before stillness) {
 		{"a changed program", "--binary /usr/bin/yurthub", "--binary /usr/bin/other", "none of the release's files"},
 		{"a changed list", list, "--release-list changed", "no key that is trusted has signed it"},
 		{"a list by another key", "--release-key release.pub", "--release-key other.pub", "no key that is trusted has signed it"},
-	}
-	if p.mirror != "" {
-		theirs := p.mirror + own + "/yurthub:" + p.version
-		faults = append(faults, []struct{ what, old, new, want string }{
-			{"another tag", list, list + " --static-pod " + p.mirror + released + "/yurthub:changed",
-				"no image of yurthub with the tag changed"},
-			{"another digest", list, list + " --static-pod " + theirs + "@sha256:" + strings.Repeat("0", 64), "is another"},
-			// This one the list can't tell from the release's. The Pod's digest can: that registry has not got it.
-			{"another image under the same tag", list, list + " --wait=20 --static-pod " + theirs, "yurthub is off this node"},
-		}...)
 	}
 	for _, f := range faults {
 		script, _ := p.page("yurthub join", f.old, f.new)

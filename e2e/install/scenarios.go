@@ -1,4 +1,4 @@
-// Package install holds the scenarios about installing, upgrading and removing: nodes that join and leave, kubeadm, static Pods
+// Package install holds the scenarios about installing, upgrading and removing: nodes that join and leave, kubeadm
 // and the chart.
 package install
 
@@ -10,6 +10,6 @@ import (
 
 // Scenarios returns the scenarios of this theme, in the order of their runs.
 func Scenarios() []kit.Scenario {
-	return slices.Concat(installScenarios, staticPodScenarios, kubeadmScenarios, stockScenarios, helmScenarios, cleanUpScenarios,
+	return slices.Concat(installScenarios, kubeadmScenarios, stockScenarios, helmScenarios, cleanUpScenarios,
 		openYurtScenarios, proxyScenarios, fleetScenarios, releaseScenarios)
 }

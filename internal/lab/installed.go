@@ -68,9 +68,6 @@ func imageValues() []string {
 	}
 }
 
-// HubImage returns the hub's image, which all nodes of an installed lab have.
-func HubImage() string { return image.SystemRegistry + "/yurthub:" + image.SystemTag }
-
 // FlannelImage returns the image of flannel's daemon, which all machines of a bare lab have.
 func FlannelImage() string { return image.Flannel }
 

@@ -217,9 +217,3 @@ func ProgramVersion(name, program, platform string) (version string, ok bool) {
 // ImageName returns the name under which a release's list has an image: yurthub:v0.2.0. What the list has of it is its digest,
 // which is the SHA-256 of what a registry serves under that tag.
 func ImageName(program, tag string) string { return program + ":" + tag }
-
-// ImageTag returns the tag in a name that ImageName returns for a program; false for any other.
-func ImageTag(name, program string) (tag string, ok bool) {
-	tag, ok = strings.CutPrefix(name, program+":")
-	return tag, ok && tag != ""
-}

@@ -164,7 +164,7 @@ func systemImages(ctx context.Context, root, cache string, bins build.Binaries, 
 		}
 	}
 	return image.EnsureSystem(ctx, image.SystemConfig{
-		CacheDir: cache, Programs: []string{bins.YurtCoordinator, bins.CoordinatorController, bins.YurtHub},
+		CacheDir: cache, Programs: []string{bins.YurtCoordinator, bins.CoordinatorController},
 		Kubernetes: bins.OwnKubernetes, Waiting: build.Waiting(progress),
 	})
 }

@@ -77,7 +77,7 @@ func (j *judge) hub(f Facts) {
 		return
 	case h.Nobody:
 		j.add(Fail, what, "no yurthub answers at "+c.healthURL(),
-			"systemctl status yurthub; journalctl -u yurthub (as a static Pod: crictl ps -a, crictl logs)")
+			"systemctl status yurthub; journalctl -u yurthub")
 		return
 	case h.Trouble != "":
 		j.add(Fail, what, fmt.Sprintf("what answers at %s is no working yurthub: %s", c.healthURL(), h.Trouble),

@@ -42,12 +42,12 @@ type Config struct {
 	proxy                                    string // what ProxyFile has
 	// Settings are other settings of yurthub, NAME=VALUE.
 	Settings []string
-	// Binary is the program on the node. Image, if set, has kubelet run yurthub from it as a static Pod.
-	Binary, Image string
+	// Binary is the program on the node.
+	Binary string
 	// ReleaseKey is a file with public keys of releases: what they have signed may be put in the program's place from the cloud.
 	ReleaseKey string
 	releaseKey string // what it has
-	// ReleaseList is a release's list of files, which its key has signed: Binary and Image must be in it.
+	// ReleaseList is a release's list of files, which its key has signed: Binary must be in it.
 	ReleaseList         string
 	list, listSignature string // what it and the file beside it have
 	// Agents has the node's agents go through yurthub, too: see agents.
@@ -79,13 +79,12 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 		"hosts, domains and networks to reach without the proxy, NAME,…; default: as in kubelet's environment")
 	fs.StringArrayVar(&c.Settings, "set", nil, "another setting of yurthub, NAME=VALUE, for its flag --NAME; may be repeated")
 	fs.StringVar(&c.Binary, "binary", "/usr/local/bin/yurthub", "the program yurthub on the node")
-	fs.StringVar(&c.Image, "static-pod", "", "run yurthub as a static Pod from this image instead of a systemd service")
 	fs.StringVar(&c.ReleaseKey, "release-key", "",
 		"file with the public keys of releases, in PEM: the cloud may then upgrade yurthub to releases signed by them, and to "+
 			"nothing else; default: the former keys; without keys there are no upgrades")
 	fs.StringVar(&c.ReleaseList, "release-list", "",
-		"file SHA256SUMS of a release, with SHA256SUMS.sig beside it: the program, and the image of --static-pod, must be in "+
-			"it, and it must be signed with --release-key; the static Pod then names the image by its digest")
+		"file SHA256SUMS of a release, with SHA256SUMS.sig beside it: the program must be in it, and it must be "+
+			"signed with --release-key")
 	fs.BoolVar(&c.Agents, "agents", true,
 		"make kube-proxy, CoreDNS, flannel and all new Pods use yurthub, too, if it gets a certificate for that; restarts "+
 			"the containers of those three once")
@@ -113,7 +112,7 @@ var (
 	decided = words("disk-cache-path cert-file key-file kubelet-kubeconfig kubelet-certificate-as-is")
 
 	settingName = regexp.MustCompile(`^[a-z][a-z-]*$`)
-	// plain is what means itself in a file of settings, in a unit and in a Pod.
+	// plain is what means itself in a file of settings and in a unit.
 	plain = regexp.MustCompile(`^[\]\[A-Za-z0-9:/.,_@%+=*-]*$`)
 )
 
@@ -159,7 +158,7 @@ func (c *Config) isPlain(node, servers string, out outside) error {
 	type pair struct{ flag, value string }
 	pairs := []pair{
 		{"node-name", node}, {"nodepool-name", c.Pool}, {"server-addr", servers}, {"coordinator-server-addr", c.Coordinator},
-		{"ca-file", c.CAFile}, {"discovery-token-ca-cert-hash", c.CACertHash}, {"binary", c.Binary}, {"static-pod", c.Image},
+		{"ca-file", c.CAFile}, {"discovery-token-ca-cert-hash", c.CACertHash}, {"binary", c.Binary},
 		{"no-proxy", out.except}, {"tls-server-name", out.serverName},
 	}
 	for _, s := range c.Settings {

@@ -1,7 +1,6 @@
 package join
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -18,12 +17,11 @@ import (
 type plan struct {
 	node string
 	wait time.Duration
-	pod  string // path of the static Pod; "" if systemd runs the hub
 	// noAgents is why the node's agents do not go through the hub; "" if they are to.
 	noAgents string
 
 	// Contents of files; an empty one is not to be there.
-	settings, kubeconfig, dropin, unit, manifest, proxy string
+	settings, kubeconfig, dropin, unit, proxy string
 	// upgrades has what the node needs to be upgraded from the cloud; nil: it is not to be.
 	upgrades *upgrades
 }
@@ -62,8 +60,7 @@ func decide(c *Config, f *facts) (*plan, error) {
 	if err := c.isPlain(p.node, servers, out); err != nil {
 		return nil, err
 	}
-	image, err := heldToRelease(c, f)
-	if err != nil {
+	if err := heldToRelease(c, f); err != nil {
 		return nil, err
 	}
 	if out.proxy != "" {
@@ -79,10 +76,7 @@ func decide(c *Config, f *facts) (*plan, error) {
 	p.kubeconfig = strings.ReplaceAll(kubeconfigText, "@ADDRESS@", address)
 	p.dropin = dropin(c)
 	p.unit = strings.Replace(node.Unit, "\nExecStart=/usr/local/bin/yurthub ", "\nExecStart="+c.Binary+" ", 1)
-	if c.Image != "" {
-		p.pod, p.manifest = f.pod(), manifest(f, image, p.settings, serving)
-	}
-	p.upgrades = decideUpgrades(c, f, p.pod, or(others["port"], "10261"))
+	p.upgrades = decideUpgrades(c, f)
 	return p, nil
 }
 
@@ -104,7 +98,7 @@ func binaryIsSeen(c *Config, f *facts) error {
 		return fmt.Errorf("there is no yurthub at %s: put it there, or give --binary", c.Binary)
 	}
 	hidden := func(dir string) bool { return strings.HasPrefix(f.binary, dir) }
-	if c.Image == "" && slices.ContainsFunc(unseen, hidden) {
+	if slices.ContainsFunc(unseen, hidden) {
 		return fmt.Errorf("--binary %s: the service sees neither home directories nor temporary ones: put yurthub into "+
 			"/usr/local/bin", c.Binary)
 	}
@@ -158,11 +152,10 @@ func kubeletIsFree(_ *Config, f *facts) error {
 }
 
 // nothingElse refuses a node with a hub, or with files in our places, that Join has not made.
-func nothingElse(c *Config, f *facts) error {
-	for _, path := range []string{
-		fileUnit, "/usr/lib/systemd/system/yurthub.service", "/lib/systemd/system/yurthub.service", f.pod(), f.otherPod(),
-	} {
-		if f.has(path) && !f.ours(path) {
+func nothingElse(_ *Config, f *facts) error {
+	others := append([]string{"/usr/lib/systemd/system/yurthub.service", "/lib/systemd/system/yurthub.service"}, f.otherPods()...)
+	for _, path := range append(others, fileUnit) {
+		if f.has(path) && !(path == fileUnit && f.ours(path)) {
 			return fmt.Errorf("there is another yurthub on this node, %s: remove it first", path)
 		}
 	}
@@ -170,12 +163,6 @@ func nothingElse(c *Config, f *facts) error {
 		if f.has(path) && !f.ours(path) {
 			return fmt.Errorf("%s exists and was not made by join: remove it; see --set", path)
 		}
-	}
-	switch {
-	case f.has(f.pod()) && c.Image == "":
-		return errors.New("yurthub runs as a static Pod here: give --static-pod, or run yurthub reset first")
-	case f.has(fileUnit) && c.Image != "":
-		return errors.New("yurthub runs by systemd here: leave out --static-pod, or run yurthub reset first")
 	}
 	return nil
 }
@@ -287,11 +274,12 @@ users: [{name: kubelet, user: {tokenFile: /var/lib/yurthub/pki/kubelet.token}}]
 // renews the certificate for it. What the kubeconfig names is made before kubelet reads it: on a new node, the hub may not have
 // started yet.
 func dropin(c *Config) string {
-	text := mark + "\n"
-	if c.Image == "" {
-		text += "[Unit]\nWants=yurthub.service\nAfter=yurthub.service\n\n"
-	}
-	return text + `[Service]
+	return mark + `
+[Unit]
+Wants=yurthub.service
+After=yurthub.service
+
+[Service]
 Environment="KUBELET_KUBECONFIG_ARGS=--kubeconfig=` + fileKubeconfig + ` --rotate-certificates=false"
 ExecStartPre=-` + c.Binary + ` proof --config=` + fileConfig + "\n"
 }
@@ -304,7 +292,6 @@ var (
 	certFlag      = regexp.MustCompile(`(?m)^[^#\n]*--tls-cert-file[= ]"?([^" \n]+)`)
 	certDirFlag   = regexp.MustCompile(`(?m)^[^#\n]*--cert-dir[= ]"?([^" \n]+)`)
 	bootstrapFlag = regexp.MustCompile(`(?m)^[^#\n]*--rotate-server-certificates(=true)?["\s]`)
-	certSetting   = regexp.MustCompile(`(?m)^tlsCertFile: *"?(/[^"\n]+?)"? *$`)
 )
 
 // servingCertificate returns kubelet's serving certificate, or the directory where it is, as kubelet's flags say; empty if they
@@ -330,44 +317,3 @@ func servingCertificate(f *facts) string {
 	}
 	return dir
 }
-
-// elsewhere returns the directory with kubelet's serving certificate; empty if it is the usual one.
-func elsewhere(f *facts, serving string) string {
-	if found := certSetting.FindStringSubmatch(f.files[fileKubeletConfig]); found != nil && serving == "" {
-		serving = found[1]
-	}
-	if filepath.Ext(serving) != "" { // a file, and not the directory
-		serving = filepath.Dir(serving)
-	}
-	if serving == dirKubeletPKI {
-		return ""
-	}
-	return serving
-}
-
-// manifest is the static Pod. It names the settings' sum: kubelet starts another Pod when the file changes. Lines with a mark are
-// for some nodes only.
-func manifest(f *facts, image, settings, serving string) string {
-	other := elsewhere(f, serving)
-	text := strings.NewReplacer("@IMAGE@", image, "@SETTINGS@", sum(settings), "@SERVING@", other).Replace(node.Pod)
-	marks := []struct {
-		mark string
-		here bool
-	}{{" # no kubeadm", !f.has(fileKubeadm)}, {" # kubeadm", f.has(fileKubeadm)}, {" # elsewhere", other != ""}}
-	var lines []string
-	for line := range strings.Lines(text) {
-		here := true
-		for _, m := range marks {
-			if short, marked := strings.CutSuffix(line, m.mark+"\n"); marked {
-				line, here = short+"\n", m.here
-			}
-		}
-		if here {
-			lines = append(lines, line)
-		}
-	}
-	return strings.Join(lines, "")
-}
-
-// sum tells settings apart.
-func sum(settings string) string { return fmt.Sprintf("%.16x", sha256.Sum256([]byte(settings)))[:16] }

@@ -8,13 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
-
-	"yurtcoordinator/internal/run"
 )
 
 // Notes: facts that are kept over an interruption, each as an empty file.
@@ -150,7 +145,7 @@ func (h *hand) ours(path string) bool {
 	return there && isOurs(content)
 }
 
-// half is the name of a file while it is made. kubelet runs every file among its static Pods whose name has no dot first.
+// half is the name of a file while it is made.
 func half(path string) string { return filepath.Dir(path) + "/." + filepath.Base(path) + ".new" }
 
 // write makes a file in one step.
@@ -241,33 +236,4 @@ func (h *hand) sync() {
 	if h.where.starts() && !h.where.DryRun {
 		h.act("sync", func() error { h.system.Sync(); return nil })
 	}
-}
-
-var portSetting = regexp.MustCompile(`(?m)^port: "([0-9]+)"$`)
-
-const (
-	goneTries = 60
-	gonePause = time.Second
-)
-
-// podGone waits until kubelet has ended the static Pod: nothing listens at the hub's port any more.
-func (h *hand) podGone() {
-	if !h.where.starts() || h.where.DryRun || h.err != nil {
-		return
-	}
-	port := 10261
-	settings, _ := h.content(fileConfig)
-	if found := portSetting.FindStringSubmatch(settings); found != nil {
-		port, _ = strconv.Atoi(found[1]) // digits
-	}
-	for range goneTries {
-		if !h.system.Listening(port) {
-			return
-		}
-		if err := run.Pause(h.ctx, gonePause); err != nil {
-			h.fail(err)
-			return
-		}
-	}
-	h.fail(errors.New("the Pod yurthub does not end; look at it (crictl ps) and run this again"))
 }

@@ -149,7 +149,6 @@ func (j *joiner) files() {
 	if j.token != "" {
 		j.put(fileToken, j.token+"\n", 0o600, "")
 	}
-	j.stopChangedPod()
 	if j.proxy != "" {
 		j.put(fileProxy, j.proxy, 0o600, "") // yurthub reads it for each connection
 	}
@@ -164,27 +163,11 @@ func (j *joiner) files() {
 	}
 	j.put(fileKubeconfig, j.kubeconfig, 0o600, used)
 	j.ensureDir(dirData, 0o700)
-	if j.pod != "" {
-		return
-	}
 	j.put(fileUnit, j.unit, 0o644, noteRestartHub)
 	j.ensureDir(filepath.Dir(linkWanted), 0o755)
 	if !j.there(linkWanted) {
 		j.act("ln -s "+fileUnit+" "+j.root+linkWanted, func() error { return os.Symlink(fileUnit, j.root+linkWanted) })
 	}
-}
-
-// stopChangedPod ends a static Pod that is to change: else kubelet would, at some time, and the check be of the old one.
-func (j *joiner) stopChangedPod() {
-	if j.pod == "" {
-		return
-	}
-	if now, there := j.content(j.pod); !there || now == j.manifest {
-		return
-	}
-	j.keepFormer(j.pod)
-	j.remove(j.pod)
-	j.podGone()
 }
 
 // await waits until the check is content.
@@ -212,12 +195,6 @@ func (j *joiner) await(atMost time.Duration, args ...string) {
 
 func (j *joiner) runHub() {
 	j.note(noteStarted)
-	if j.pod != "" { // kubelet sees the file
-		j.ensureDir(filepath.Dir(j.pod), 0o755)
-		j.put(j.pod, j.manifest, 0o600, "")
-		j.forget(noteRestartHub)
-		return
-	}
 	j.sync()
 	if !j.noted(noteRestartHub) {
 		j.control("start", "yurthub.service")
@@ -268,11 +245,7 @@ func (j *joiner) undo() error {
 // goBack restores the files of a hub that has worked.
 func (j *joiner) goBack() {
 	const kubeconfig, dropin = dirFormer + "/kubelet.conf", dirFormer + "/" + nameDropin
-	paths := []string{fileProxy, fileConfig, fileKubeconfig, fileUnit, fileDropin}
-	if j.pod != "" {
-		paths = append(paths, j.pod)
-	}
-	for _, path := range paths {
+	for _, path := range []string{fileProxy, fileConfig, fileKubeconfig, fileUnit, fileDropin} {
 		former := dirFormer + "/" + filepath.Base(path)
 		if j.there(former + ".none") {
 			j.remove(path)
@@ -282,9 +255,7 @@ func (j *joiner) goBack() {
 		}
 	}
 	j.control("daemon-reload")
-	if j.pod == "" {
-		j.control("restart", "yurthub.service")
-	}
+	j.control("restart", "yurthub.service")
 	if j.there(kubeconfig) || j.there(dropin) {
 		j.control("restart", "kubelet.service")
 	}

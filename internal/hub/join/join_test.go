@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
@@ -39,14 +38,11 @@ var ways = []struct {
 		m.remove("usr/lib/systemd/system/kubelet.service.d")
 		m.write("etc/systemd/system/kubelet.service.d/10-kubeadm.conf", kubeadmDropin)
 	}, nil},
-	{"static Pod", 3, func(*machine) {}, []string{"--static-pod=registry.example/yurthub:v1", "--nodepool-name", "p1"}},
 	{"with a token", 3, func(m *machine) {
 		m.remove("etc/kubernetes", "var/lib/kubelet/pki")
 		m.write("token", secret+"\n")
 	}, []string{"--server-addr=https://10.0.0.1:6443,https://[fd00::1]:6443", "--discovery-token-ca-cert-hash=" + aHash}},
 	{"with upgrades", 2, func(m *machine) { m.write("cosign.pub", releaseKey) }, nil},
-	{"static Pod with upgrades", 5, func(m *machine) { m.write("cosign.pub", releaseKey) },
-		[]string{"--static-pod=registry.example/yurthub:v1"}},
 }
 
 // each runs a test for each kind of node.
@@ -256,7 +252,6 @@ func TestInterruptedJoin(t *testing.T) {
 			if r := m.run("join", n, args...); !r.killed {
 				t.Fatalf("not killed at step %d of %d:\n%s", n, steps, r.out)
 			}
-			onlyPod(t, m)
 			if n%2 == 0 { // half of them give up
 				m.works("reset", "--start")
 				m.same(before, "reset after a join that ended at step")
@@ -275,41 +270,6 @@ func TestInterruptedJoin(t *testing.T) {
 			}
 		}
 	})
-}
-
-// manifestsDir is that of static Pods.
-const manifestsDir = "/etc/kubernetes/manifests/"
-
-// onlyPod fails if kubelet would take anything but the finished file for a static Pod of ours.
-func onlyPod(t *testing.T, m *machine) {
-	t.Helper()
-	for path := range m.files() {
-		if name, ok := strings.CutPrefix(path, manifestsDir); ok && !strings.HasPrefix(name, ".") && name != "yurthub.yaml" {
-			t.Errorf("kubelet runs %s", path)
-		}
-	}
-}
-
-// TestChangedPod: as long as the file of a static Pod is there, it is for the settings that are there. So what is checked
-// after a change is never the hub of before.
-func TestChangedPod(t *testing.T) {
-	change := []string{"--start", "--static-pod=registry.example/yurthub:v1", "--set=cache-agents=kubelet"}
-	for n, killed := 1, true; killed; n += 3 {
-		m := newMachine(t)
-		m.works("join", "--start", "--static-pod=registry.example/yurthub:v1")
-		before := m.files()[manifestsDir+"yurthub.yaml"]
-		r := m.run("join", n, change...)
-		killed = r.killed
-		onlyPod(t, m)
-		number := sum(strings.SplitAfterN(m.files()["/etc/yurthub/config.yaml"], " ", 2)[1])
-		pod, there := m.files()[manifestsDir+"yurthub.yaml"]
-		if there && !strings.Contains(pod, `"`+number+`"`) {
-			t.Fatalf("killed at step %d: the settings' sum is %s, and the Pod is %s", n, number, pod)
-		}
-		if !killed && (n < 8 || pod == before) {
-			t.Fatalf("after %d steps the Pod is %s", n, pod)
-		}
-	}
 }
 
 // TestInterruptedReset kills reset at every step and runs it again.
@@ -422,6 +382,8 @@ func TestRefusals(t *testing.T) {
 		}, nil, "neither home directories"},
 		{"another unit", func(m *machine) { m.write("etc/systemd/system/yurthub.service", others) }, nil, "another yurthub"},
 		{"another Pod", func(m *machine) { m.write("etc/kubernetes/manifests/yurthub.yaml", "kind: Pod\n") }, nil,
+			"another yurthub"},
+		{"OpenYurt's Pod", func(m *machine) { m.write("etc/kubernetes/manifests/yurt-hub.yaml", "kind: Pod\n") }, nil,
 			"another yurthub"},
 		{"another way to a hub", func(m *machine) {
 			m.write("etc/systemd/system/kubelet.service.d/15-x.conf", "--server=http://127.0.0.1:10261\n")
@@ -579,78 +541,30 @@ func TestOthersFilesStay(t *testing.T) {
 	}
 }
 
-func TestStaticPod(t *testing.T) {
-	m := newMachine(t)
-	m.works("join", "--start", "--static-pod=registry.example/yurthub:v1")
-	content, err := os.ReadFile(filepath.Join(m.root, "etc/kubernetes/manifests/yurthub.yaml"))
-	m.must(err)
-	var pod corev1.Pod
-	m.must(yaml.UnmarshalStrict(content, &pod))
-	if strings.Contains(string(content), "@") || !pod.Spec.HostNetwork || len(pod.Spec.Containers) != 1 {
-		t.Fatalf("%s", content)
-	}
-	c := pod.Spec.Containers[0]
-	s := c.SecurityContext
-	if c.Image != "registry.example/yurthub:v1" || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation ||
-		s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem || !slices.Equal(s.Capabilities.Drop,
-		[]corev1.Capability{"ALL"}) {
-		t.Errorf("%+v", c)
-	}
-	if len(c.VolumeMounts) != len(pod.Spec.Volumes) || c.LivenessProbe.HTTPGet.Port.IntValue() != 10267 {
-		t.Errorf("%+v", pod.Spec)
-	}
-	for _, mount := range c.VolumeMounts {
-		if !mount.ReadOnly && mount.MountPath != "/var/lib/yurthub" && mount.MountPath != "/var/lib/kubelet/pki" {
-			t.Errorf("%s can be written to", mount.MountPath)
-		}
-	}
-	for _, seen := range []string{"/var/lib/kubelet/config.yaml", "/var/lib/kubelet/pki"} {
-		if !slices.ContainsFunc(c.VolumeMounts, func(v corev1.VolumeMount) bool { return v.MountPath == seen }) {
-			t.Errorf("it does not see %s", seen)
-		}
-	}
-	first := pod.Annotations["yurthub.openyurt.io/settings"]
-	m.works("join", "--start", "--static-pod=registry.example/yurthub:v1", "--set=profiling=true")
-	content, err = os.ReadFile(filepath.Join(m.root, "etc/kubernetes/manifests/yurthub.yaml"))
-	m.must(err)
-	if first == "" || strings.Contains(string(content), first) {
-		t.Error("settings have changed, and kubelet does not know")
-	}
-	if r := m.run("join", 0, "--start"); !r.failed || !strings.Contains(r.out, "static Pod here") {
-		t.Errorf("joined by systemd as well:\n%s", r.out)
-	}
-}
-
-// TestServingCertificate: yurthub finds the certificate with which kubelet serves wherever kubelet's flags and settings have it.
+// TestServingCertificate: yurthub finds the certificate with which kubelet serves wherever kubelet's flags have it.
 func TestServingCertificate(t *testing.T) {
 	const current = "/var/lib/kubelet/pki/kubelet-server-current.pem"
 	for name, tt := range map[string]struct {
-		arguments, settings string
-		flags               []string
-		says                string // in yurthub's settings
-		sees                string // besides the usual directory
+		arguments string
+		flags     []string
+		says      string // in yurthub's settings
 	}{
-		"kubeadm's": {},
-		"a directory": {"--node-ip=192.0.2.1 --cert-dir=/srv/kubelet/pki/ --v=1", "", nil, "/srv/kubelet/pki",
-			"/srv/kubelet/pki"},
-		"a file": {"--tls-cert-file /srv/tls/kubelet.crt --cert-dir=/srv/pki", "", nil,
-			"/srv/tls/kubelet.crt", "/srv/tls"},
-		"bootstrapped":     {"--rotate-server-certificates", "", nil, current, ""},
-		"not bootstrapped": {"--rotate-server-certificates=false", "", nil, "", ""},
-		"both": {"--rotate-server-certificates=true --cert-dir=/srv/pki", "", nil,
-			"/srv/pki/kubelet-server-current.pem", "/srv/pki"},
-		"in a comment":    {"--v=1\n# --cert-dir=/srv/pki", "", nil, "", ""},
-		"in its settings": {"", "tlsCertFile: /srv/tls/kubelet.crt\n", nil, "", "/srv/tls"},
-		"as we are told": {"--cert-dir=/srv/pki", "", []string{"--set=kubelet-serving-certificate=/srv/own.pem"},
-			"/srv/own.pem", "/srv"},
-		"the usual one":     {"--cert-dir=/var/lib/kubelet/pki", "", nil, "/var/lib/kubelet/pki", ""},
-		"in usual settings": {"", "tlsCertFile: \"/var/lib/kubelet/pki/kubelet.crt\"\n", nil, "", ""},
+		"kubeadm's":        {},
+		"a directory":      {"--node-ip=192.0.2.1 --cert-dir=/srv/kubelet/pki/ --v=1", nil, "/srv/kubelet/pki"},
+		"a file":           {"--tls-cert-file /srv/tls/kubelet.crt --cert-dir=/srv/pki", nil, "/srv/tls/kubelet.crt"},
+		"bootstrapped":     {"--rotate-server-certificates", nil, current},
+		"not bootstrapped": {"--rotate-server-certificates=false", nil, ""},
+		"both": {"--rotate-server-certificates=true --cert-dir=/srv/pki", nil,
+			"/srv/pki/kubelet-server-current.pem"},
+		"in a comment": {"--v=1\n# --cert-dir=/srv/pki", nil, ""},
+		"as we are told": {"--cert-dir=/srv/pki", []string{"--set=kubelet-serving-certificate=/srv/own.pem"},
+			"/srv/own.pem"},
+		"the usual one": {"--cert-dir=/var/lib/kubelet/pki", nil, "/var/lib/kubelet/pki"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t)
 			m.write("etc/default/kubelet", "KUBELET_EXTRA_ARGS="+tt.arguments+"\n")
-			m.write("var/lib/kubelet/config.yaml", "staticPodPath: /etc/kubernetes/manifests\n"+tt.settings)
-			m.works("join", append([]string{"--start", "--static-pod=registry.example/yurthub:v1"}, tt.flags...)...)
+			m.works("join", append([]string{"--start"}, tt.flags...)...)
 			content, err := os.ReadFile(filepath.Join(m.root, "etc/yurthub/config.yaml"))
 			m.must(err)
 			var settings map[string]any
@@ -658,24 +572,6 @@ func TestServingCertificate(t *testing.T) {
 			says, _ := settings[settingServing].(string)
 			if says != tt.says || strings.Count(string(content), settingServing) > 1 {
 				t.Errorf("yurthub looks at %q, want %q:\n%s", says, tt.says, content)
-			}
-			content, err = os.ReadFile(filepath.Join(m.root, "etc/kubernetes/manifests/yurthub.yaml"))
-			m.must(err)
-			var pod corev1.Pod
-			m.must(yaml.UnmarshalStrict(content, &pod))
-			seen := map[string]bool{}
-			for _, mount := range pod.Spec.Containers[0].VolumeMounts {
-				if seen[mount.MountPath] {
-					t.Errorf("%s is mounted twice", mount.MountPath)
-				}
-				seen[mount.MountPath] = true
-			}
-			want := 5
-			if tt.sees != "" {
-				want++
-			}
-			if len(seen) != want || tt.sees != "" && !seen[tt.sees] || len(pod.Spec.Volumes) != want {
-				t.Errorf("it sees %v, want also %q:\n%s", seen, tt.sees, content)
 			}
 		})
 	}

@@ -93,7 +93,7 @@ func look(c *Config, system System) (*facts, error) {
 			return nil, err
 		}
 	}
-	for _, path := range append(environmentFiles(f), f.pod(), f.otherPod()) {
+	for _, path := range append(environmentFiles(f), f.otherPods()...) {
 		if err := f.read(root, path); err != nil {
 			return nil, err
 		}
@@ -169,10 +169,11 @@ func manifests(kubeletConfig string) string {
 	return "/etc/kubernetes/manifests"
 }
 
-func (f *facts) pod() string { return manifests(f.files[fileKubeletConfig]) + "/yurthub.yaml" }
-
-// otherPod is where another project's installer puts its hub.
-func (f *facts) otherPod() string { return manifests(f.files[fileKubeletConfig]) + "/yurt-hub.yaml" }
+// otherPods are where another project's installers put its hub.
+func (f *facts) otherPods() []string {
+	dir := manifests(f.files[fileKubeletConfig])
+	return []string{dir + "/yurthub.yaml", dir + "/yurt-hub.yaml"}
+}
 
 // token returns the token that the command line names; "" if it names none.
 func (c *Config) token(in io.Reader) (string, error) {

@@ -80,46 +80,44 @@ func TestWhichWay(t *testing.T) {
 
 // TestAProxyIsTakenOver with its password in a file of root's, which is said nowhere else; and given up again.
 func TestAProxyIsTakenOver(t *testing.T) {
-	for _, flags := range [][]string{{"--start"}, {"--start", "--static-pod=registry.example/yurthub:v1"}} {
-		m := newMachine(t)
-		m.write("usr/lib/systemd/system/kubelet.service.d/30-proxy.conf",
-			"[Service]\nEnvironmentFile=/etc/default/proxies\n")
-		m.write("etc/default/proxies", "HTTPS_PROXY="+aProxy+"\nNO_PROXY=10.0.0.0/8\n")
-		r := m.works("join", flags...)
-		if strings.Contains(r.out, waytest.Password) {
-			t.Errorf("the password is told:\n%s", r.out)
+	m := newMachine(t)
+	m.write("usr/lib/systemd/system/kubelet.service.d/30-proxy.conf",
+		"[Service]\nEnvironmentFile=/etc/default/proxies\n")
+	m.write("etc/default/proxies", "HTTPS_PROXY="+aProxy+"\nNO_PROXY=10.0.0.0/8\n")
+	r := m.works("join", "--start")
+	if strings.Contains(r.out, waytest.Password) {
+		t.Errorf("the password is told:\n%s", r.out)
+	}
+	path := filepath.Join(m.root, fileProxy)
+	content, err := os.ReadFile(path)
+	if err != nil || string(content) != aProxy+"\n" {
+		t.Errorf("the proxy's file has %q, %v", content, err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the proxy's file: %v, %v; want 0600", info.Mode(), err)
+	}
+	settingsAreAHubs(t, filepath.Join(m.root, fileConfig))
+	for path, seen := range m.files() {
+		if strings.Contains(seen, waytest.Password) && path != fileProxy && path != "/etc/default/proxies" {
+			t.Errorf("the password is in %s", path)
 		}
-		path := filepath.Join(m.root, fileProxy)
-		content, err := os.ReadFile(path)
-		if err != nil || string(content) != aProxy+"\n" {
-			t.Errorf("the proxy's file has %q, %v", content, err)
+	}
+	settings, err := os.ReadFile(filepath.Join(m.root, fileConfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"proxy-file: \"/etc/yurthub/proxy\"\n", "no-proxy: \"10.0.0.0/8\"\n"} {
+		if !strings.Contains(string(settings), want) {
+			t.Errorf("the settings lack %q:\n%s", want, settings)
 		}
-		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("the proxy's file: %v, %v; want 0600", info.Mode(), err)
-		}
-		settingsAreAHubs(t, filepath.Join(m.root, fileConfig))
-		for path, seen := range m.files() {
-			if strings.Contains(seen, waytest.Password) && path != fileProxy && path != "/etc/default/proxies" {
-				t.Errorf("the password is in %s", path)
-			}
-		}
-		settings, err := os.ReadFile(filepath.Join(m.root, fileConfig))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, want := range []string{"proxy-file: \"/etc/yurthub/proxy\"\n", "no-proxy: \"10.0.0.0/8\"\n"} {
-			if !strings.Contains(string(settings), want) {
-				t.Errorf("the settings lack %q:\n%s", want, settings)
-			}
-		}
-		m.works("join", append(flags, "--proxy-url=none")...)
-		if _, err := os.Stat(path); !os.IsNotExist(err) {
-			t.Errorf("the proxy's file is left: %v", err)
-		}
-		settings, err = os.ReadFile(filepath.Join(m.root, fileConfig))
-		if err != nil || strings.Contains(string(settings), "proxy") {
-			t.Errorf("the settings still name a proxy: %v\n%s", err, settings)
-		}
+	}
+	m.works("join", "--start", "--proxy-url=none")
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("the proxy's file is left: %v", err)
+	}
+	settings, err = os.ReadFile(filepath.Join(m.root, fileConfig))
+	if err != nil || strings.Contains(string(settings), "proxy") {
+		t.Errorf("the settings still name a proxy: %v\n%s", err, settings)
 	}
 }
 

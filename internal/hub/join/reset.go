@@ -75,13 +75,6 @@ func (r *remover) stopHub() {
 		r.control("daemon-reload")
 	}
 	r.remove(half(fileUnit))
-	config, _ := r.content(fileKubeletConfig)
-	pod := manifests(config) + "/yurthub.yaml"
-	if r.ours(pod) {
-		r.remove(pod)
-		r.podGone()
-	}
-	r.remove(half(pod))
 }
 
 // files removes what is left: settings, data, directories, and at last the notes.

@@ -24,8 +24,6 @@ type System interface {
 	Control(ctx context.Context, args ...string) error
 	// Check has the program check the node, and returns what that says; the error is ErrNotWell if it is not content.
 	Check(ctx context.Context, binary, stdin string, args ...string) (string, error)
-	// Listening reports whether somebody listens at a TCP port.
-	Listening(port int) bool
 	// Sync brings all files to the disk.
 	Sync()
 	// Programs returns the programs of the node's Pods.
@@ -99,28 +97,6 @@ func command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	return cmd
-}
-
-// Listening implements System.
-func (Machine) Listening(port int) bool {
-	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		if content, err := os.ReadFile(table); err == nil && listens(string(content), port) {
-			return true
-		}
-	}
-	return false
-}
-
-// listens reads the kernel's table of sockets.
-func listens(table string, port int) bool {
-	const listen = "0A"
-	local := fmt.Sprintf(":%04X", port)
-	for line := range strings.Lines(table) {
-		if fields := strings.Fields(line); len(fields) > 3 && strings.HasSuffix(fields[1], local) && fields[3] == listen {
-			return true
-		}
-	}
-	return false
 }
 
 // Sync implements System.

@@ -2,7 +2,6 @@ package join
 
 import (
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,22 +68,5 @@ func TestOutput(t *testing.T) {
 	program(t, dir, "systemctl", `if [ "$*" = "show --property=NRestarts --value yurthub.service" ]; then echo 3; fi`)
 	if n := m.Restarts(t.Context()); n != 3 {
 		t.Errorf("systemd says 3, and we %d", n)
-	}
-}
-
-func TestListening(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	if !(Machine{}).Listening(port) {
-		t.Errorf("nobody listens at %d", port)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if (Machine{}).Listening(port) {
-		t.Errorf("somebody listens at %d", port)
 	}
 }

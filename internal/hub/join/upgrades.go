@@ -24,15 +24,13 @@ const (
 type upgrades struct{ key, service, path, binary string }
 
 // decideUpgrades returns what is needed; nil if no key of releases was given, now or before.
-func decideUpgrades(c *Config, f *facts, pod, port string) *upgrades {
+func decideUpgrades(c *Config, f *facts) *upgrades {
 	key := or(c.releaseKey, f.files[upgrade.FileKeys])
 	if key == "" {
 		return nil
 	}
-	pods := filepath.Dir(f.pod())
 	return &upgrades{key: key, path: node.UpgradePath, binary: f.binary, service: strings.NewReplacer(
-		"@SETTLED@", upgrade.FileSettled(f.binary), "@BINARY@", f.binary, "@PLACE@", filepath.Dir(f.binary), "@PORT@", port,
-		"@POD@", pod, "@PODS@", pods,
+		"@SETTLED@", upgrade.FileSettled(f.binary), "@BINARY@", f.binary, "@PLACE@", filepath.Dir(f.binary),
 	).Replace(node.Upgrade)}
 }
 

@@ -48,9 +48,8 @@ func TestPreparesUpgrades(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"\nExecStart=/usr/local/bin/yurthub.settled upgrade --binary=/usr/local/bin/yurthub --config=/etc/yurthub/config.yaml " +
-			"--port=10261 --static-pod=\n",
-		"\nReadWritePaths=/usr/local/bin /etc/yurthub /var/lib/yurthub -/etc/kubernetes/manifests\n",
+		"\nExecStart=/usr/local/bin/yurthub.settled upgrade --binary=/usr/local/bin/yurthub --config=/etc/yurthub/config.yaml\n",
+		"\nReadWritePaths=/usr/local/bin /etc/yurthub /var/lib/yurthub\n",
 	} {
 		if unit := files[dirSystem+nameUpgrade]; !strings.Contains(unit, want) {
 			t.Errorf("the unit has no %q:\n%s", want, unit)
@@ -69,17 +68,6 @@ func TestPreparesUpgrades(t *testing.T) {
 	m.works("join", "--start")
 	if kept := m.files()[upgrade.FileSettled("/usr/local/bin/yurthub")]; !strings.HasSuffix(kept, " another program") {
 		t.Errorf("%q is kept", kept)
-	}
-}
-
-func TestPodsUpgrades(t *testing.T) {
-	m := newMachine(t)
-	m.write("cosign.pub", releaseKey)
-	m.works("join", "--start", "--static-pod=r/yurthub:v1", "--set=port=10300",
-		"--release-key="+filepath.Join(m.root, "cosign.pub"))
-	want := " --port=10300 --static-pod=/etc/kubernetes/manifests/yurthub.yaml\n"
-	if unit := m.files()[dirSystem+nameUpgrade]; !strings.Contains(unit, want) {
-		t.Errorf("the unit has no %q:\n%s", want, unit)
 	}
 }
 

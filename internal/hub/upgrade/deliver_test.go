@@ -36,7 +36,7 @@ func courier(t *testing.T, m *machine, program string) Courier {
 func TestDeliver(t *testing.T) {
 	for program, want := range map[string]edge.UpgradeOutcome{next: edge.UpgradeDone, broken: edge.UpgradeWentBack} {
 		synctest.Test(t, func(t *testing.T) {
-			m := newMachine(t, false)
+			m := newMachine(t)
 			c := courier(t, m, program)
 			m.write(fileResult, `{"id":"another Pod","outcome":"Upgraded"}`)
 			told := make(chan error, 1)
@@ -64,7 +64,7 @@ func TestDeliver(t *testing.T) {
 // TestNobodyAnswers: a node that does nothing is said to, and what can't be delivered as well.
 func TestNobodyAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMachine(t, false)
+		m := newMachine(t)
 		c := courier(t, m, next)
 		start := time.Now()
 		err := Deliver(t.Context(), c)

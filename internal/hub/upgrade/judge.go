@@ -53,9 +53,6 @@ type journal struct {
 	Before []string `json:"before,omitempty"`
 	// Why is why it goes back.
 	Why string `json:"why,omitempty"`
-	// Pod and FormerPod are the contents of the static Pod with the new program and before; empty where systemd runs the hub.
-	Pod       string `json:"pod,omitempty"`
-	FormerPod string `json:"formerPod,omitempty"`
 }
 
 const maxTries = 2

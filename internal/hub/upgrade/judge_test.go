@@ -4,9 +4,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
 )
 
 func TestAccept(t *testing.T) {
@@ -97,38 +94,6 @@ func TestPrintedVersion(t *testing.T) {
 	} {
 		if got, err := printedVersion(said); got != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %q, %v, want %q", said, got, err, want)
-		}
-	}
-}
-
-func TestPodWith(t *testing.T) {
-	sum := strings.Repeat("ab", 32)
-	once, err := podWith(aPod, "/usr/local/bin/yurthub", sum)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var p corev1.Pod
-	if err := yaml.UnmarshalStrict([]byte(once), &p); err != nil {
-		t.Fatal(err)
-	}
-	c := p.Spec.Containers[0]
-	if !strings.HasPrefix(once, strings.SplitAfter(aPod, "\n")[0]) || c.Command[0] != mountedProgram || len(c.Command) != 2 ||
-		c.Image != "registry.example/yurthub:v0.2.0" || p.Annotations[annotationProgram] != sum[:16] {
-		t.Errorf("it is:\n%s", once)
-	}
-	i := slices.IndexFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == volumeProgram })
-	if i < 0 || p.Spec.Volumes[i].HostPath.Path != "/usr/local/bin/yurthub" || !c.VolumeMounts[len(c.VolumeMounts)-1].ReadOnly {
-		t.Errorf("the program is not mounted, or can be written:\n%s", once)
-	}
-	if again, err := podWith(once, "/usr/local/bin/yurthub", sum); err != nil || again != once {
-		t.Errorf("once more, %v:\n%s", err, again)
-	}
-	if other, err := podWith(once, "/usr/local/bin/yurthub", strings.Repeat("cd", 32)); err != nil || other == once {
-		t.Errorf("kubelet does not see another program, %v:\n%s", err, other)
-	}
-	for _, bad := range []string{"", "kind: Pod\n", "# mark\nkind: [", "# mark\nkind: Pod\n", "# mark\nno: such\n"} {
-		if got, err := podWith(bad, "/b", sum); err == nil {
-			t.Errorf("%q becomes\n%s", bad, got)
 		}
 	}
 }

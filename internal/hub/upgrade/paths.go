@@ -37,5 +37,5 @@ const DirRelease = "/usr/share/release"
 // FileSettled returns where the last program is kept with which the hub was well, for a program at binary.
 func FileSettled(binary string) string { return binary + ".settled" }
 
-// half is the name of a file while it is made. It begins with a dot, so that kubelet runs no half static Pod.
+// half is the name of a file while it is made.
 func half(path string) string { return filepath.Dir(path) + "/." + filepath.Base(path) + ".new" }

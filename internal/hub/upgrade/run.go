@@ -29,16 +29,13 @@ const (
 	calm      = 5 * time.Second
 	// stillborn is how often systemd may have started the hub again before that is an answer.
 	stillborn = 2
-	// goneTries is how often, each gonePause, it is looked whether a static Pod has ended.
-	goneTries = 60
-	gonePause = 500 * time.Millisecond
 
 	// maxProgram and maxText bound what is read of what others bring.
 	maxProgram = 256 << 20
 	maxText    = 1 << 20
 )
 
-// Config says where a node's program is, and how the hub is run. AddFlags sets the defaults.
+// Config says where a node's program is. AddFlags sets the defaults.
 type Config struct {
 	// Root is the directory that has the node's files; empty means /.
 	Root string
@@ -46,9 +43,6 @@ type Config struct {
 	Binary string
 	// Settings is the file of settings that the hub runs with.
 	Settings string
-	// StaticPod is the file by which kubelet runs the hub; empty means that systemd does. Port is the hub's.
-	StaticPod string
-	Port      int
 	// Wait is how long the hub may take until it is well.
 	Wait time.Duration
 }
@@ -57,8 +51,6 @@ type Config struct {
 func (c *Config) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.Binary, "binary", "/usr/local/bin/yurthub", "path of the program on the node")
 	flags.StringVar(&c.Settings, "config", "/etc/yurthub/config.yaml", "file with the hub's settings")
-	flags.StringVar(&c.StaticPod, "static-pod", "", "file of the static Pod that runs the hub; default: systemd runs it")
-	flags.IntVar(&c.Port, "port", 10261, "the hub's port for kubelet")
 	flags.DurationVar(&c.Wait, "wait", 20*time.Second,
 		"how long the hub may take to become healthy; a node without a hub for 40 s is shown NotReady")
 }
@@ -71,8 +63,6 @@ type System interface {
 	Restarts(ctx context.Context) int
 	// Output runs a program and returns what it prints. A check that has found failures is no error.
 	Output(ctx context.Context, program string, args ...string) (string, error)
-	// Listening reports whether somebody listens at a TCP port.
-	Listening(port int) bool
 	// Sync brings all files to the disk.
 	Sync()
 }
@@ -242,16 +232,7 @@ func (u *upgrader) look(ctx context.Context, r Request) (*journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the program that is there can't look at this node: %w", err)
 	}
-	if j.Before = names(before); u.cfg.StaticPod != "" {
-		pod, err := readFile(u.path(u.cfg.StaticPod))
-		if err != nil {
-			return nil, err
-		}
-		j.FormerPod = string(pod)
-		if j.Pod, err = podWith(j.FormerPod, u.cfg.Binary, j.Sum); err != nil {
-			return nil, err
-		}
-	}
+	j.Before = names(before)
 	return j, nil
 }
 
@@ -322,7 +303,7 @@ func (u *upgrader) goBack(ctx context.Context, j journal) error {
 	if err := u.link(u.settled(), u.binary()); err != nil {
 		return err
 	}
-	if err := u.restart(ctx, j.FormerPod); err != nil {
+	if err := u.restart(ctx); err != nil {
 		return err
 	}
 	if why, err := u.await(ctx, j.Before); err != nil {
@@ -350,7 +331,7 @@ func (u *upgrader) try(ctx context.Context, j journal) (string, error) {
 	} else if hex.EncodeToString(has[:]) != j.Sum {
 		return "the new program is not in its place: somebody has put another one there", nil
 	}
-	if err := u.restart(ctx, j.Pod); err != nil {
+	if err := u.restart(ctx); err != nil {
 		if ctx.Err() != nil {
 			return "", err
 		}
@@ -360,40 +341,18 @@ func (u *upgrader) try(ctx context.Context, j journal) (string, error) {
 }
 
 // restart has the hub run with the program that is in place.
-func (u *upgrader) restart(ctx context.Context, pod string) error {
-	if u.cfg.StaticPod == "" {
-		return u.act("restart the hub", func() error {
-			u.system.Sync()
-			return u.system.Control(ctx, "restart", "yurthub.service")
-		})
-	}
-	// The former Pod must have ended, or the check would be of its hub.
-	path := u.path(u.cfg.StaticPod)
-	if err := u.act("end the static Pod", func() error {
-		if err := remove(path); err != nil {
-			return err
-		}
+func (u *upgrader) restart(ctx context.Context) error {
+	return u.act("restart the hub", func() error {
 		u.system.Sync()
-		for range goneTries {
-			if !u.system.Listening(u.cfg.Port) {
-				return nil
-			}
-			if err := run.Pause(ctx, gonePause); err != nil {
-				return err
-			}
-		}
-		return errors.New("the Pod yurthub does not end: see crictl ps")
-	}); err != nil {
-		return err
-	}
-	return u.write(u.cfg.StaticPod, []byte(pod), 0o600)
+		return u.system.Control(ctx, "restart", "yurthub.service")
+	})
 }
 
 // await waits until the hub is well, and stays so for a moment, and returns why it is not when the time is over. The program that
 // judges is the one that is kept: a broken one is not to say of itself that all is well.
 func (u *upgrader) await(ctx context.Context, before []string) (string, error) {
 	until := time.Now().Add(u.cfg.Wait)
-	began := u.restarts(ctx)
+	began := u.system.Restarts(ctx)
 	var well time.Time
 	for {
 		now, err := u.check(ctx, u.settled())
@@ -404,7 +363,7 @@ func (u *upgrader) await(ctx context.Context, before []string) (string, error) {
 		if err != nil {
 			why = err.Error()
 		}
-		if n := u.restarts(ctx) - began; why == "" && n > 0 {
+		if n := u.system.Restarts(ctx) - began; why == "" && n > 0 {
 			why = fmt.Sprintf("it has ended by itself, %s: journalctl -u yurthub", edge.Count(n, "time", "times"))
 		} else if n >= stillborn {
 			return fmt.Sprintf("it ends by itself again and again: %s", why), nil
@@ -424,14 +383,6 @@ func (u *upgrader) await(ctx context.Context, before []string) (string, error) {
 			return "", err
 		}
 	}
-}
-
-// restarts returns how often the hub has ended by itself; of a static Pod that is not known.
-func (u *upgrader) restarts(ctx context.Context) int {
-	if u.cfg.StaticPod != "" {
-		return 0
-	}
-	return u.system.Restarts(ctx)
 }
 
 // check returns what a program finds to be wrong with the node.

@@ -13,25 +13,17 @@ import (
 	"yurtcoordinator/internal/signed"
 )
 
-// both runs a test for a hub that systemd runs, and for one that is a static Pod.
-func both(t *testing.T, test func(t *testing.T, staticPod bool)) {
-	t.Helper()
-	for name, staticPod := range map[string]bool{"systemd": false, "static Pod": true} {
-		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { test(t, staticPod) }) })
-	}
-}
-
 // clean fails if an upgrade has left something behind.
 func clean(t *testing.T, m *machine) {
 	t.Helper()
-	for _, dir := range []string{DirInbox, Dir, "/usr/local/bin", "/etc/kubernetes/manifests"} {
+	for _, dir := range []string{DirInbox, Dir, "/usr/local/bin"} {
 		entries, err := os.ReadDir(m.root + dir)
 		if err != nil && !os.IsNotExist(err) {
 			t.Fatal(err)
 		}
 		for _, e := range entries {
 			switch e.Name() {
-			case ".keep", "inbox", "outbox", "lock", "yurthub", "yurthub.settled", "yurthub.yaml":
+			case ".keep", "inbox", "outbox", "lock", "yurthub", "yurthub.settled":
 				if dir != DirInbox || e.Name() == ".keep" {
 					continue
 				}
@@ -42,8 +34,8 @@ func clean(t *testing.T, m *machine) {
 }
 
 func TestUpgrade(t *testing.T) {
-	both(t, func(t *testing.T, staticPod bool) {
-		m := newMachine(t, staticPod)
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t)
 		if _, err := m.run(0); err != nil || m.steps != 0 {
 			t.Fatalf("with nothing to do: %d steps, %v", m.steps, err)
 		}
@@ -88,12 +80,11 @@ func TestUpgrade(t *testing.T) {
 
 // TestGoesBack: whatever is wrong with the new program, the former one runs again, within seconds.
 func TestGoesBack(t *testing.T) {
-	both(t, func(t *testing.T, staticPod bool) {
+	synctest.Test(t, func(t *testing.T) {
 		for program, want := range map[string]string{
 			broken: "no yurthub answers", "yurthub v0.3.0 ill": "--port: it does not serve",
 		} {
-			m := newMachine(t, staticPod)
-			pod := m.read(podAt)
+			m := newMachine(t)
 			m.deliver(program, "v0.3.0")
 			start := time.Now()
 			if _, err := m.run(0); err != nil {
@@ -105,14 +96,14 @@ func TestGoesBack(t *testing.T) {
 				!strings.Contains(r.Why, want) {
 				t.Errorf("%s: %+v", program, r)
 			}
-			if m.running != former || m.read(m.cfg.Binary) != former || m.read(podAt) != pod || m.read(FileFloor) != "" {
-				t.Errorf("%s: the hub runs %q, its place has %q, the floor is %q, and the Pod:\n%s", program, m.running,
-					m.read(m.cfg.Binary), m.read(FileFloor), m.read(podAt))
+			if m.running != former || m.read(m.cfg.Binary) != former || m.read(FileFloor) != "" {
+				t.Errorf("%s: the hub runs %q, its place has %q, and the floor is %q", program, m.running,
+					m.read(m.cfg.Binary), m.read(FileFloor))
 			}
 			if most := m.cfg.Wait + calm + 5*time.Second; took > most {
 				t.Errorf("%s: it took %v, want %v at most", program, took, most)
 			}
-			if program == broken && !staticPod && took > 15*time.Second {
+			if program == broken && took > 15*time.Second {
 				t.Errorf("a program that ends at once is waited for, for %v", took)
 			}
 			clean(t, m)
@@ -122,10 +113,10 @@ func TestGoesBack(t *testing.T) {
 
 // TestInterrupted kills a run at every step: the next ones bring it to the same end. Its place always has a whole program.
 func TestInterrupted(t *testing.T) {
-	both(t, func(t *testing.T, staticPod bool) {
+	synctest.Test(t, func(t *testing.T) {
 		for program, want := range map[string]edge.UpgradeOutcome{next: edge.UpgradeDone, broken: edge.UpgradeWentBack} {
 			for at := 1; ; at++ {
-				m := newMachine(t, staticPod)
+				m := newMachine(t)
 				m.deliver(program, "v0.3.0")
 				wasKilled, err := m.run(at)
 				if err != nil {
@@ -138,11 +129,7 @@ func TestInterrupted(t *testing.T) {
 					t.Fatalf("killed at step %d, %q is kept", at, has)
 				}
 				// As after a power cut: the hub is started with what is there.
-				m.running, m.restarts, m.asked = "", 0, 0
-				if !staticPod {
-					m.running = m.read(m.cfg.Binary)
-				}
-				m.kubelet()
+				m.running, m.restarts, m.asked = m.read(m.cfg.Binary), 0, 0
 				if _, err := m.run(0); err != nil {
 					t.Fatalf("after a kill at step %d: %v", at, err)
 				}
@@ -169,8 +156,8 @@ func TestInterrupted(t *testing.T) {
 
 // TestInterruptedTwice: a program with which the machine itself goes down is given up.
 func TestInterruptedTwice(t *testing.T) {
-	both(t, func(t *testing.T, staticPod bool) {
-		m := newMachine(t, staticPod)
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t)
 		m.deliver(next, "v0.3.0")
 		m.slow = 3
 		for range maxTries {
@@ -190,8 +177,8 @@ func TestInterruptedTwice(t *testing.T) {
 
 // TestNotItsDoing: what was wrong before, and a line that is cut meanwhile, are no reasons to go back.
 func TestNotItsDoing(t *testing.T) {
-	both(t, func(t *testing.T, staticPod bool) {
-		m := newMachine(t, staticPod)
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t)
 		m.ill = true
 		m.deliver(next, "v0.3.0")
 		m.killAt = 0
@@ -207,7 +194,7 @@ func TestNotItsDoing(t *testing.T) {
 // TestNothingHelps: that the former program is not well either is said, and the node is left with it.
 func TestNothingHelps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMachine(t, false)
+		m := newMachine(t)
 		m.deliver(broken, "v0.3.0")
 		u := &upgrader{cfg: m.cfg, system: m, before: func(step string) {
 			m.ill = m.ill || strings.HasPrefix(step, "make ") && strings.HasSuffix(step, ".settled is") && m.running == broken
@@ -221,7 +208,7 @@ func TestNothingHelps(t *testing.T) {
 		}
 		clean(t, m)
 
-		m = newMachine(t, false)
+		m = newMachine(t)
 		m.deliver(next, "v0.3.0")
 		m.stubborn = true
 		if _, err := m.run(0); err == nil || m.read(m.cfg.Binary) != former {
@@ -277,7 +264,7 @@ func TestRefuses(t *testing.T) {
 		}, "no regular file"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := newMachine(t, false)
+			m := newMachine(t)
 			m.deliver(next, "v0.3.0")
 			tt.spoil(m)
 			if _, err := m.run(0); err != nil {
@@ -296,7 +283,7 @@ func TestRefuses(t *testing.T) {
 
 // TestOne: two runs at once would each take the other's files away; and a node that was not prepared says what to do.
 func TestOne(t *testing.T) {
-	m := newMachine(t, false)
+	m := newMachine(t)
 	u := &upgrader{cfg: m.cfg, system: m}
 	unlock, err := u.lock()
 	m.must(err)

@@ -23,29 +23,12 @@ const (
 	former = "yurthub v0.2.0 good"
 	next   = "yurthub v0.3.0 good"
 	broken = "yurthub v0.3.0 broken"
-	podAt  = "/etc/kubernetes/manifests/yurthub.yaml"
 )
-
-const aPod = `# Made by yurthub's join; its reset removes it.
-apiVersion: v1
-kind: Pod
-metadata: {name: yurthub, namespace: kube-system}
-spec:
-  hostNetwork: true
-  containers:
-    - name: yurthub
-      image: "registry.example/yurthub:v0.2.0"
-      command: [yurthub, --config=/etc/yurthub/config.yaml]
-      volumeMounts:
-        - {name: settings, mountPath: /etc/yurthub, readOnly: true}
-  volumes:
-    - {name: settings, hostPath: {path: /etc/yurthub, type: Directory}}
-`
 
 // killed is what a run panics with when it is killed: nothing of it goes on.
 type killed struct{}
 
-// machine is a node's files, with stand-ins for systemd, kubelet and the programs. A program is a line: its name, its version,
+// machine is a node's files, with stand-ins for systemd and the programs. A program is a line: its name, its version,
 // and how it behaves.
 type machine struct {
 	t    *testing.T
@@ -64,11 +47,11 @@ type machine struct {
 	stubborn      bool   // systemd does not restart the hub
 }
 
-func newMachine(t *testing.T, staticPod bool) *machine {
+func newMachine(t *testing.T) *machine {
 	t.Helper()
 	m := &machine{t: t, root: t.TempDir(), running: former}
 	m.cfg = Config{
-		Root: m.root, Binary: "/usr/local/bin/yurthub", Settings: "/etc/yurthub/config.yaml", Wait: 20 * time.Second, Port: 10261,
+		Root: m.root, Binary: "/usr/local/bin/yurthub", Settings: "/etc/yurthub/config.yaml", Wait: 20 * time.Second,
 	}
 	var err error
 	m.key, err = signed.GenerateKey()
@@ -81,10 +64,6 @@ func newMachine(t *testing.T, staticPod bool) *machine {
 	m.write(FileKeys, string(public))
 	m.write(DirInbox+"/.keep", "")
 	m.write(DirOutbox+"/.keep", "")
-	if staticPod {
-		m.cfg.StaticPod = podAt
-		m.write(podAt, aPod)
-	}
 	return m
 }
 
@@ -174,25 +153,6 @@ func (m *machine) Control(_ context.Context, args ...string) error {
 func (m *machine) Restarts(context.Context) int { return m.restarts }
 func (m *machine) Sync()                        {}
 
-// Listening is kubelet, which ends a Pod whose file is gone.
-func (m *machine) Listening(int) bool {
-	if m.read(podAt) == "" {
-		m.running = ""
-	}
-	return m.running != ""
-}
-
-// kubelet starts the Pod of a file that it has not seen yet: the program of the node that the file names, or the image's.
-func (m *machine) kubelet() {
-	if m.cfg.StaticPod == "" || m.running != "" || m.read(podAt) == "" {
-		return
-	}
-	m.running, m.asked = former, 0
-	if strings.Contains(m.read(podAt), annotationProgram) {
-		m.running = m.read(m.cfg.Binary)
-	}
-}
-
 // Output runs a program.
 func (m *machine) Output(_ context.Context, program string, args ...string) (string, error) {
 	content, err := os.ReadFile(program)
@@ -209,7 +169,6 @@ func (m *machine) Output(_ context.Context, program string, args ...string) (str
 	case args[0] == "--version":
 		return strings.Join(is[:2], " ") + " (of a test)\n", nil
 	}
-	m.kubelet()
 	findings := []map[string]string{{"level": "ok", "what": "yurthub", "why": "runs as node n1"}}
 	fail := func(what, why string) {
 		findings = append(findings, map[string]string{"level": "fail", "what": what, "why": why})
