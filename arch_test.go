@@ -212,7 +212,6 @@ var law = []struct {
 
 	{"internal/conns", nil, "a bound on connections does not know what comes over them"},
 	{"internal/usage", nil, "figures of kubelets know no pool"},
-	{"internal/pool/openapi", nil, "documents are sent, not understood"},
 	{"internal/pool/etcd", nil, "an etcd does not know what is stored in it"},
 	{"internal/pool/exchange", []string{"internal/edge"},
 		"a body and an answer do not know what is pushed"},

@@ -35,7 +35,6 @@
 //	exchange     the body of a push, and its answer
 //	succession   the end of a coordinator that has a younger one in its slot
 //	etcd         a one-member etcd in memory
-//	openapi      the documents that kubectl explain reads
 //
 // The alternative was one flat package, as it used to be: see docs/adr/0018-coordinator-rooms.md. Each room's own
 // comment has its invariants. docs/adr/0001-one-process.md says why all of it is one process.

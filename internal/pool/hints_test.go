@@ -41,6 +41,8 @@ func TestARefusalSaysWhatToDo(t *testing.T) {
 	says("as another", err, access.HintSelf, apierrors.IsForbidden)
 	_, err = alice.Discovery().OpenAPISchema()
 	says("OpenAPI v2", err, access.HintOpenAPI, apierrors.IsNotAcceptable)
+	_, err = alice.Discovery().OpenAPIV3().Paths()
+	says("OpenAPI v3", err, access.HintOpenAPI, apierrors.IsNotAcceptable)
 
 	_, err = c.as(t, pooltest.Node("n1")).CoreV1().Pods("shop").List(ctx, metav1.ListOptions{})
 	if err == nil || strings.Contains(err.Error(), "operators") {

@@ -34,7 +34,6 @@ import (
 	"yurtcoordinator/internal/pool/limits"
 	"yurtcoordinator/internal/pool/mirror"
 	"yurtcoordinator/internal/pool/nodeobjects"
-	"yurtcoordinator/internal/pool/openapi"
 	"yurtcoordinator/internal/pool/openings"
 	"yurtcoordinator/internal/pool/page"
 	"yurtcoordinator/internal/pool/presence"
@@ -197,10 +196,6 @@ func (c *wiring) handle(kube *apiserver.Assembly, elected *access.Election, part
 	if err != nil {
 		return err
 	}
-	explained, err := openapi.Handler()
-	if err != nil {
-		return err
-	}
 	pools, err := mirrored.Show(edge.OwnNodePools, edge.NodePools)
 	if err != nil {
 		return err
@@ -222,8 +217,7 @@ func (c *wiring) handle(kube *apiserver.Assembly, elected *access.Election, part
 	parts.Handlers = map[string]http.Handler{
 		edge.PathMirror: mirrored, edge.PathOwn: c.own, edge.PathOpenings: c.opened.Handler(elected.Leads),
 		edge.PathPresence: c.present, edge.PathPage: site,
-		openapi.Root: explained, nodePoolsGroup: servesNodePools(pools),
-		"/openapi/": http.HandlerFunc(access.OtherOpenAPI),
+		nodePoolsGroup: servesNodePools(pools), "/openapi/": http.HandlerFunc(access.NoOpenAPI),
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ const (
 	HintProxy   = "use kubectl logs, exec, attach, port-forward or top, which do not need it"
 	HintDebug   = "that takes a person's certificate in the group " + edge.GroupDebuggers
 	hintOther   = "it is not shown here; ask the cloud"
-	HintOpenAPI = "a pool's coordinator serves OpenAPI v3 only; ask the cloud for v2"
+	HintOpenAPI = HintChange + ", and ask there for kubectl explain"
 )
 
 // hints adds to a refusal what to do instead. It allows nothing, and stands behind all authorizers that do.
@@ -57,8 +57,8 @@ func hint(a authorizer.Attributes) string {
 	}
 }
 
-// OtherOpenAPI answers requests for version 2 of OpenAPI. It does not answer 404, because kubectl would not print the
-// text of that.
-func OtherOpenAPI(w http.ResponseWriter, _ *http.Request) {
+// NoOpenAPI answers requests for OpenAPI documents, by which kubectl explains kinds and checks files before it writes. It
+// does not answer 404, because kubectl would not print the text of that.
+func NoOpenAPI(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, HintOpenAPI, http.StatusNotAcceptable)
 }

@@ -157,7 +157,7 @@ func Configure(ctx context.Context, config Config) (*Assembly, error) {
 		return nil, err
 	}
 	generic.ExternalAddress = net.JoinHostPort(config.AdvertiseAddress.String(), strconv.Itoa(config.AdvertisePort))
-	generic.SkipOpenAPIInstallation = true // one of Parts.Handlers serves it
+	generic.SkipOpenAPIInstallation = true // see untyped
 	generic.RESTOptionsGetter = uncached{generic.RESTOptionsGetter}
 	unfilled(factory)
 	if err := slimInformers(factory); err != nil {
