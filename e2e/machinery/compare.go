@@ -142,9 +142,6 @@ type Exception struct {
 	Reason string
 	// Fault says that it is known but not intended. The exception goes when the fault is fixed.
 	Fault bool
-	// Versions says that it lies between two versions of Kubernetes: it counts where the sides are of different ones, and a
-	// pair of versions may lack it.
-	Versions bool
 }
 
 func (e Exception) String() string { return fmt.Sprintf("%s: %s", e.Check, e.Where) }
@@ -176,7 +173,7 @@ func Judge(side string, all []Difference, exceptions []Exception) (faults []Diff
 		}
 	}
 	for i, e := range exceptions {
-		if slices.Contains(e.Sides, side) && !used[i] && !e.Versions {
+		if slices.Contains(e.Sides, side) && !used[i] {
 			stale = append(stale, e)
 		}
 	}

@@ -61,7 +61,4 @@ var exceptions = []Exception{
 	{Sides: copied, Check: "versions/*", Where: "list: exactly the newest.status",
 		Reason: "a copy has the content of a revision only if it was there, and nothing of its resource has changed since"},
 	{Sides: copied, Check: "versions/*", Where: "list: a page of the newest.status", Reason: "as above"},
-
-	{Sides: copied, Check: "*", Where: "*.columnDefinitions[*].description", Versions: true,
-		Reason: "a table's columns are described by the version that makes the table"},
 }

@@ -44,8 +44,6 @@ type Suite struct {
 	Prepared func(ctx context.Context, side Side) error
 	// Parallel is how many checks run at a time; 0 means 2.
 	Parallel int
-	// Versions says that Truth is of another version of Kubernetes than the others.
-	Versions bool
 }
 
 // Report is the result.
@@ -106,7 +104,7 @@ func (s Suite) Run(ctx context.Context) (Report, error) {
 	for _, c := range checks {
 		names = append(names, c.Name)
 	}
-	may := slices.DeleteFunc(exceptionsOf(names...), func(e Exception) bool { return e.Versions && !s.Versions })
+	may := exceptionsOf(names...)
 	for _, side := range s.Others {
 		all := report.Differences[side.Name]
 		unmeant := slices.DeleteFunc(slices.Clone(may), func(e Exception) bool { return e.Fault })

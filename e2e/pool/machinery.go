@@ -38,9 +38,6 @@ var machineryScenarios = []kit.Scenario{{
 // reads the hub answers itself where it can.
 func apiMachinery(t *kit.T) {
 	node := t.Pool.Follower(t.Pool.Settled(30 * time.Second))
-	cfg, err := t.Lab.Config()
-	t.Must(err)
-	versions := cfg.Kubernetes != ""
 	token := administrator(t, "machinery")
 	readers(t, node)
 	admin, err := t.Lab.CloudConfig()
@@ -58,7 +55,7 @@ func apiMachinery(t *kit.T) {
 		Truth:  machinery.Side{Name: "cloud, with a token", Slug: "direct", Reader: direct, Writer: direct},
 		Others: []machinery.Side{{Name: machinery.HubToken, Slug: "hub", Reader: byHub, Writer: byHub}},
 		// What the hub forwards, it forwards unseen.
-		Kinds: []string{"endpointslices", "configmaps", "widgets"}, Admin: asAdmin, Parallel: 8, Versions: versions,
+		Kinds: []string{"endpointslices", "configmaps", "widgets"}, Admin: asAdmin, Parallel: 8,
 	}
 	own, err := t.Lab.CloudConfigFrom(node)
 	t.Must(err)
@@ -69,7 +66,7 @@ func apiMachinery(t *kit.T) {
 			{Name: machinery.HubNode, Slug: "plain", Reader: access(t, through, nil), Writer: asAdmin},
 			{Name: machinery.HubKept, Slug: "kept", Reader: kept, Writer: asAdmin},
 		},
-		ReadsOnly: true, Admin: asAdmin, Parallel: 8, Versions: versions, Prepared: nodeReads(t, node),
+		ReadsOnly: true, Admin: asAdmin, Parallel: 8, Prepared: nodeReads(t, node),
 	}
 	other := make(chan error, 1)
 	t.Background.Go(func() { other <- t.Protect(func(t *kit.T) { t.Must(same(t, withToken)) }) })

@@ -1,19 +1,11 @@
 package pool
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/lab"
@@ -133,8 +125,8 @@ func eachForItself(t *kit.T) {
 const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 // sameToKubectl expects that kubectl shows EndpointSlices, which must be at rest, as it would show them at the cloud:
-// columns and cells through a hub, by a list and by a watch; and at the coordinator all of each object, except its
-// resourceVersion, which is the coordinator's own.
+// columns and cells through a hub; and at the coordinator all of each object, except its resourceVersion, which is the
+// coordinator's own.
 func sameToKubectl(t *kit.T) {
 	cloud, err := t.Lab.CloudConfig()
 	t.Must(err)
@@ -175,84 +167,4 @@ func sameToKubectl(t *kit.T) {
 		}
 		return kit.Differs(want, has)
 	})
-	sameWatch(t, cloud, hub)
-}
-
-// sameWatch compares what `kubectl get -w` reads about the same changes at two places. It leaves out the ages: the two
-// are told a moment apart. Like kubectl, it begins at the revision of a list of the hub's, and again after a 410: what
-// a node shows changes once more after its start, when it learns about its pool.
-func sameWatch(t *kit.T, cloud, hub *rest.Config) {
-	const changes = 3
-	var told [2][]map[string]any
-	for try := 1; ; try++ {
-		var err error
-		if told, err = watchTables(t, changes, cloud, hub); err == nil {
-			break
-		}
-		if try == 3 || !apierrors.IsResourceExpired(err) {
-			t.Fail("watch as a Table, try %d: %w", try, err)
-		}
-	}
-	for i := range told[0] {
-		if err := kit.Differs(told[0][i], told[1][i]); err != nil {
-			t.Fail("kubectl get -w: event %d through the hub differs from the cloud's: %w", i, err)
-		}
-	}
-	t.Say("kubectl get -w shows %d changes through a hub as it does at the cloud", changes)
-}
-
-// watchTables changes EndpointSlices of the load and returns what is told about it, as Tables, at the cloud and at a
-// hub.
-func watchTables(t *kit.T, changes int, cloud, hub *rest.Config) (told [2][]map[string]any, err error) {
-	ctx, cancel := context.WithTimeout(t.Ctx, 20*time.Second)
-	defer cancel()
-	through, err := kubernetes.NewForConfig(hub)
-	t.Must(err)
-	now, err := through.DiscoveryV1().EndpointSlices(load.Namespace).List(ctx, metav1.ListOptions{})
-	t.Must(err)
-	// Each watch is of one object. The lab's API server writes its own EndpointSlice, in another namespace.
-	path := "/apis/discovery.k8s.io/v1/namespaces/" + load.Namespace + "/endpointslices?watch=1&resourceVersion=" +
-		now.ResourceVersion
-	for i := range changes {
-		s, err := t.Cloud.DiscoveryV1().EndpointSlices(load.Namespace).Get(ctx, now.Items[i].Name, metav1.GetOptions{})
-		t.Must(err)
-		s.Endpoints = s.Endpoints[:len(s.Endpoints)-1]
-		_, err = t.Cloud.DiscoveryV1().EndpointSlices(load.Namespace).Update(ctx, s, metav1.UpdateOptions{})
-		t.Must(err)
-	}
-	for i, access := range []*rest.Config{cloud, hub} {
-		access = rest.CopyConfig(access)
-		access.Timeout = 0
-		response, err := t.Ask(ctx, access, path, asTable)
-		t.Must(err)
-		in := json.NewDecoder(response.Body)
-		for range changes {
-			var event map[string]any
-			if err := in.Decode(&event); err != nil {
-				return told, fmt.Errorf("at %s, after %v: %w", access.Host, told[i], err)
-			}
-			if event["type"] == string(watch.Error) {
-				return told, errors.Join(apierrors.NewResourceExpired(fmt.Sprint(event["object"])), response.Body.Close())
-			}
-			dropAges(event)
-			told[i] = append(told[i], event)
-		}
-		t.Must(response.Body.Close())
-	}
-	return told, nil
-}
-
-// dropAges empties the last column of an EndpointSlice, which changes by itself.
-func dropAges(event map[string]any) {
-	rows, _, _ := unstructured.NestedSlice(event, "object", "rows")
-	for _, row := range rows {
-		if r, ok := row.(map[string]any); ok {
-			if cells, ok := r["cells"].([]any); ok && len(cells) == 5 {
-				cells[4] = ""
-			}
-		}
-	}
-	if len(rows) > 0 {
-		_ = unstructured.SetNestedSlice(event, rows, "object", "rows") // it is a map, so this can't fail
-	}
 }

@@ -5,7 +5,9 @@
 package edge
 
 import (
+	"net/http"
 	"path"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,6 +26,9 @@ type PoolName string
 
 // FromMemory is the header Warning of an answer that is not the cloud's of this moment.
 const FromMemory = `110 yurthub "the cloud cannot be reached; this is what it said last"`
+
+// AsksForTable reports whether a request would rather have a table than objects, as kubectl's do. An API server makes it.
+func AsksForTable(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "as=Table") }
 
 // Labels, annotations and conditions.
 const (

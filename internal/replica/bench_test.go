@@ -109,7 +109,7 @@ func BenchmarkList(b *testing.B) {
 	r := newReplica(b, replica.Config{})
 	replace(b, r, thousand())
 	h := newHandler(b, replica.HandlerConfig{Replica: r})
-	for _, accept := range []string{asProtobuf, asProtobuf + " gzip", asJSON, asTable} {
+	for _, accept := range []string{asProtobuf, asProtobuf + " gzip", asJSON} {
 		b.Run(accept, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -6,17 +6,14 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/munnerz/goautoneg"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"yurtcoordinator/internal/replica/table"
 	"yurtcoordinator/internal/stream"
 	"yurtcoordinator/internal/stream/edit"
 )
@@ -33,7 +30,6 @@ type shape uint8
 const (
 	whole shape = iota
 	metadata
-	row
 )
 
 // form is how one client gets objects: a shape in an encoding, made from objects of a type.
@@ -42,21 +38,12 @@ type form struct {
 	from  stream.Type
 	// to is what the client gets.
 	to stream.Type
-
-	// Of a table.
-	columns *table.Columns
-	include metav1.IncludeObjectPolicy
-	headed  bool // the column definitions have been sent
 }
 
-var (
-	kindPartial = metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata")
-	kindTable   = metav1.SchemeGroupVersion.WithKind("Table")
-	// tableVersions have the same content.
-	tableVersions = []schema.GroupVersion{metav1.SchemeGroupVersion, metav1beta1.SchemeGroupVersion}
-)
+var kindPartial = metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata")
 
-// negotiate finds the best form that a client accepts and that objects of a type can be given in.
+// negotiate finds the best form that a client accepts and that objects of a type can be given in. A table is none: kubectl,
+// which asks for one, accepts objects as well and prints their names and ages.
 func negotiate(r *http.Request, verb string, t stream.Type) (*form, error) {
 	accept := r.Header.Get("Accept")
 	if accept == "" {
@@ -67,9 +54,6 @@ func negotiate(r *http.Request, verb string, t stream.Type) (*form, error) {
 		for _, e := range encodingsOf(clause, t) {
 			known = true
 			if f := formOf(clause.Params, e, verb, t); f != nil {
-				if f.shape == row {
-					return f, f.tableOptions(r)
-				}
 				return f, nil
 			}
 		}
@@ -109,12 +93,6 @@ func formOf(params map[string]string, e stream.Encoding, verb string, t stream.T
 			return nil
 		}
 		f.to.GroupVersionKind = t.GroupVersionKind
-	case as.Kind == kindTable.Kind && slices.Contains(tableVersions, as.GroupVersion()):
-		if e != stream.JSON {
-			return nil // a table has no other form
-		}
-		f.shape, f.to.GroupVersionKind = row, as
-		f.columns = table.For(t.GroupVersionKind)
 	case as.GroupVersion() == kindPartial.GroupVersion() && strings.TrimSuffix(as.Kind, "List") == kindPartial.Kind:
 		if list != (verb == "list") {
 			return nil
@@ -126,23 +104,6 @@ func formOf(params map[string]string, e stream.Encoding, verb string, t stream.T
 	return f
 }
 
-// tableOptions reads the options that only tables have.
-func (f *form) tableOptions(r *http.Request) error {
-	f.include = metav1.IncludeObjectPolicy(r.URL.Query().Get("includeObject"))
-	switch f.include {
-	case "":
-		f.include = metav1.IncludeMetadata
-	case metav1.IncludeNone, metav1.IncludeMetadata:
-	case metav1.IncludeObject:
-		if f.from.Encoding != stream.JSON && !scheme.Scheme.Recognizes(f.from.GroupVersionKind) {
-			return notAcceptable(f.from)
-		}
-	default:
-		return apierrors.NewBadRequest(fmt.Sprintf("includeObject is %q: want None, Metadata or Object", f.include))
-	}
-	return nil
-}
-
 func notAcceptable(t stream.Type) *apierrors.StatusError {
 	media := []string{mediaJSON, mediaProtobuf}
 	if t.Encoding == stream.JSON {
@@ -152,7 +113,7 @@ func notAcceptable(t stream.Type) *apierrors.StatusError {
 	}
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
-		Message: fmt.Sprintf("%s is given as %s, and as a table or metadata; accept one of them",
+		Message: fmt.Sprintf("%s is given as %s, and as metadata; accept one of them",
 			t.Kind, strings.Join(media, " or ")),
 	}}
 }
@@ -161,13 +122,11 @@ func notAcceptable(t stream.Type) *apierrors.StatusError {
 func (f *form) verbatim() bool { return f.shape == whole && f.from.Encoding == f.to.Encoding }
 
 // object returns an object as the client gets it: alone, as in a watch, or in a list, where a built-in type does not say its
-// kind in JSON. A row is a table of one.
-func (f *form) object(o stream.Object, alone bool, now time.Time) (stream.Object, error) {
+// kind in JSON.
+func (f *form) object(o stream.Object, alone bool) (stream.Object, error) {
 	var err error
 	switch {
 	case f.verbatim():
-	case f.shape == row:
-		o.Raw, err = f.tableOf([]stream.Object{o}, metav1.ListMeta{ResourceVersion: o.Revision.String()}, now)
 	case f.shape == metadata && f.from.Encoding == stream.Protobuf && f.to.Encoding == stream.Protobuf:
 		o.Raw, err = onlyMetadata(o.Raw)
 	case f.shape == metadata:
@@ -193,51 +152,6 @@ func (f *form) partial(o stream.Object) ([]byte, error) {
 	}
 	p.SetGroupVersionKind(kindPartial)
 	return json.Marshal(&p)
-}
-
-// tableOf returns objects as a table.
-func (f *form) tableOf(objects []stream.Object, list metav1.ListMeta, now time.Time) ([]byte, error) {
-	t := metav1.Table{ListMeta: list, Rows: make([]metav1.TableRow, 0, len(objects))}
-	t.SetGroupVersionKind(f.to.GroupVersionKind)
-	if !f.headed {
-		t.ColumnDefinitions = f.columns.Definitions
-		f.headed = true
-	}
-	for _, o := range objects {
-		r, err := f.row(o, now)
-		if err != nil {
-			return nil, err
-		}
-		t.Rows = append(t.Rows, r)
-	}
-	return json.Marshal(&t)
-}
-
-func (f *form) row(o stream.Object, now time.Time) (metav1.TableRow, error) {
-	var r metav1.TableRow
-	m, err := stream.ScanMeta(f.from.Encoding, o.Raw)
-	if err != nil {
-		return r, err
-	}
-	var decoded runtime.Object
-	if f.columns.Decoded {
-		if decoded, err = decode(f.from, o.Raw); err != nil {
-			return r, err
-		}
-	}
-	if r.Cells, err = f.columns.Cells(&m, decoded, now); err != nil {
-		return r, err
-	}
-	switch f.include {
-	case metav1.IncludeObject:
-		o, err = asJSON(f.from, o, true)
-		r.Object.Raw = o.Raw
-	case metav1.IncludeMetadata:
-		p := metav1.PartialObjectMetadata{ObjectMeta: m}
-		p.SetGroupVersionKind(f.to.GroupVersion().WithKind(kindPartial.Kind))
-		r.Object.Raw, err = json.Marshal(&p)
-	}
-	return r, err
 }
 
 // asJSON returns an object in JSON; alone, it says its kind. What a newer API server's object has that this program's types do

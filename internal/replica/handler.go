@@ -223,15 +223,10 @@ func (h *Handler) get(w *deadlined, r *http.Request, q Request) error {
 	if !ok {
 		return apierrors.NewNotFound(h.group, q.Name)
 	}
-	o, err = f.object(o, true, time.Now())
-	if err != nil {
+	if o, err = f.object(o, true); err != nil {
 		return err
 	}
-	body := o.Raw
-	if f.shape != row {
-		body = stream.Envelope(f.to, o.Raw)
-	}
-	h.answer(w, r, http.StatusOK, f.to.Encoding, body)
+	h.answer(w, r, http.StatusOK, f.to.Encoding, stream.Envelope(f.to, o.Raw))
 	return nil
 }
 

@@ -37,7 +37,7 @@ func TestRefusals(t *testing.T) {
 		{built, one + "none", asJSON, 404, metav1.StatusReasonNotFound, `endpointslices.discovery.k8s.io "none" not found`},
 		{built, one + "none", asProtobuf, 404, metav1.StatusReasonNotFound, `endpointslices.discovery.k8s.io "none" not found`},
 		{built, slicesPath, "application/yaml", 406, metav1.StatusReasonNotAcceptable, "accept one of them"},
-		{built, slicesPath, "application/json;as=Table;v=v1alpha1;g=meta.k8s.io", 406, metav1.StatusReasonNotAcceptable, ""},
+		{built, slicesPath, "application/json;as=Table;v=v1;g=meta.k8s.io", 406, metav1.StatusReasonNotAcceptable, ""},
 		{custom, "/apis/example.org/v1/widgets", asProtobuf, 406, metav1.StatusReasonNotAcceptable, "application/json"},
 		{custom, "/apis/example.org/v1/widgets?watch=1", asProtobuf, 406, metav1.StatusReasonNotAcceptable, "application/json"},
 		{built, slicesPath + "?fieldSelector=spec.x%3D1", asJSON, 400, metav1.StatusReasonBadRequest,
@@ -53,7 +53,6 @@ func TestRefusals(t *testing.T) {
 		{built, slicesPath + "?continue=nonsense", asJSON, 400, metav1.StatusReasonBadRequest, "continue"},
 		{built, slicesPath + "?continue=" + cloudsToken, asJSON, 410, metav1.StatusReasonExpired, "list again"},
 		{built, slicesPath + "?continue=" + climbingToken, asJSON, 400, metav1.StatusReasonBadRequest, "continue"},
-		{built, slicesPath + "?includeObject=Everything", asTable, 400, metav1.StatusReasonBadRequest, "includeObject"},
 	} {
 		a := test.s.get(t, test.path, test.accept)
 		s := a.status(t)
@@ -73,7 +72,7 @@ func TestNotAcceptable(t *testing.T) {
 	replace(t, widgets, stream.Snapshot{Type: streamtest.Widgets, Revision: 100})
 	built := serve(t, newHandler(t, replica.HandlerConfig{Replica: filled(t)}))
 	custom := serve(t, newHandler(t, replica.HandlerConfig{Replica: widgets}))
-	const noTable = "application/json;as=Table;v=v2;g=meta.k8s.io"
+	const noTable = "application/json;as=Table;v=v1;g=meta.k8s.io"
 	for _, test := range []struct {
 		s            *server
 		path, accept string

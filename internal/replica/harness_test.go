@@ -2,7 +2,6 @@ package replica_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -153,15 +152,6 @@ func (a answer) status(t testing.TB) metav1.Status {
 		t.Errorf("the Status says %d, HTTP %d", s.Code, a.StatusCode)
 	}
 	return s
-}
-
-func (a answer) table(t testing.TB) metav1.Table {
-	t.Helper()
-	var table metav1.Table
-	if err := json.Unmarshal(a.body, &table); err != nil || table.Kind != "Table" {
-		t.Fatalf("%v: %s", err, a.body)
-	}
-	return table
 }
 
 func names(objects []stream.Object) []string {

@@ -46,16 +46,8 @@ func (h *Handler) list(w *deadlined, r *http.Request, o *options) error {
 	if meta.Continue == "" {
 		h.looks.shown(r.UserAgent(), content.revision)
 	}
-	now := time.Now()
-	if f.shape == row {
-		body, err := f.tableOf(objects, meta, now)
-		if err == nil {
-			h.answer(w, r, http.StatusOK, f.to.Encoding, body)
-		}
-		return err
-	}
 	z := newCompressor(w, r, http.StatusOK, f.to.Encoding)
-	err = stream.WriteList(z, f.to, meta, items(f, objects, now))
+	err = stream.WriteList(z, f.to, meta, items(f, objects))
 	switch {
 	case err == nil:
 		_ = z.Close() // the client has gone; there is nobody to tell
@@ -69,10 +61,10 @@ func (h *Handler) list(w *deadlined, r *http.Request, o *options) error {
 }
 
 // items gives objects in a form, one after the other, so that a list in another form is never in memory as a whole.
-func items(f *form, objects []stream.Object, now time.Time) iter.Seq2[stream.Object, error] {
+func items(f *form, objects []stream.Object) iter.Seq2[stream.Object, error] {
 	return func(yield func(stream.Object, error) bool) {
 		for _, o := range objects {
-			if !yield(f.object(o, false, now)) {
+			if !yield(f.object(o, false)) {
 				return
 			}
 		}

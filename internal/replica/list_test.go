@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -127,27 +126,17 @@ func TestRemaining(t *testing.T) {
 		{viewed, "?limit=1", 1, true}, {viewed, "?limit=2", -1, false}, {viewed, "?limit=1&labelSelector=app", -1, true},
 		{selected, "?limit=1", -1, true}, {selected, "?limit=4", -1, false},
 	} {
-		table := c.from.get(t, slicesPath+c.path, asTable).table(t)
+		var list metav1.PartialObjectMetadataList
+		if err := json.Unmarshal(c.from.get(t, slicesPath+c.path, asJSON).body, &list); err != nil {
+			t.Fatal(err)
+		}
 		got := int64(-1)
-		if table.RemainingItemCount != nil {
-			got = *table.RemainingItemCount
+		if list.RemainingItemCount != nil {
+			got = *list.RemainingItemCount
 		}
-		if got != c.want || (table.Continue != "") != c.goes {
-			t.Errorf("%s: %d remain, continue %q, want %d, %v", c.path, got, table.Continue, c.want, c.goes)
+		if got != c.want || (list.Continue != "") != c.goes {
+			t.Errorf("%s: %d remain, continue %q, want %d, %v", c.path, got, list.Continue, c.want, c.goes)
 		}
-	}
-}
-
-// Old clients ask for tables as they once were; what is in them has not changed.
-func TestOldTable(t *testing.T) {
-	s := serve(t, newHandler(t, replica.HandlerConfig{Replica: filled(t)}))
-	table := s.get(t, slicesPath, "application/json;as=Table;v=v1beta1;g=meta.k8s.io").table(t)
-	if table.APIVersion != "meta.k8s.io/v1beta1" || len(table.Rows) != 4 {
-		t.Fatalf("a table of %s with %d rows", table.APIVersion, len(table.Rows))
-	}
-	var about metav1.PartialObjectMetadata
-	if err := json.Unmarshal(table.Rows[0].Object.Raw, &about); err != nil || about.APIVersion != table.APIVersion {
-		t.Errorf("%v: its rows are about %s", err, about.APIVersion)
 	}
 }
 
@@ -180,39 +169,12 @@ func TestWarning(t *testing.T) {
 	}
 }
 
-func TestTable(t *testing.T) {
+// TestInsteadOfATable: kubectl asks for a table, and gets the objects, which it accepts, too.
+func TestInsteadOfATable(t *testing.T) {
 	s := serve(t, newHandler(t, replica.HandlerConfig{Replica: filled(t)}))
-	for include, kind := range map[string]string{
-		"": "PartialObjectMetadata", "Metadata": "PartialObjectMetadata", "Object": "EndpointSlice", "None": "",
-	} {
-		table := s.get(t, slicesPath+"?includeObject="+include, asTable).table(t)
-		var heads []string
-		for _, c := range table.ColumnDefinitions {
-			heads = append(heads, c.Name)
+	for _, path := range []string{slicesPath, "/apis/discovery.k8s.io/v1/namespaces/a/endpointslices/x"} {
+		if as, plain := s.get(t, path, asTable), s.get(t, path, asJSON); string(as.body) != string(plain.body) {
+			t.Errorf("%s as a table: %s", path, as.body)
 		}
-		want := []string{"Name", "AddressType", "Ports", "Endpoints", "Age"}
-		if !slices.Equal(heads, want) || len(table.Rows) != 4 {
-			t.Fatalf("columns %v, %d rows, want %v, 4", heads, len(table.Rows), want)
-		}
-		row := table.Rows[3]
-		if got := row.Cells[:4]; !reflect.DeepEqual(got, []any{"x", "IPv4", "8080", "10.0.0.0,10.0.0.1,10.0.0.2 + 2 more..."}) {
-			t.Errorf("cells %v", got)
-		}
-		var about metav1.PartialObjectMetadata
-		if kind != "" {
-			if err := json.Unmarshal(row.Object.Raw, &about); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if about.Kind != kind || (kind != "" && about.Namespace != "b") {
-			t.Errorf("includeObject=%s: %s of %s", include, about.Kind, about.Namespace)
-		}
-		if table.ResourceVersion != "100" {
-			t.Errorf("resourceVersion %q", table.ResourceVersion)
-		}
-	}
-	one := s.get(t, "/apis/discovery.k8s.io/v1/namespaces/a/endpointslices/x", asTable).table(t)
-	if len(one.Rows) != 1 || one.Rows[0].Cells[0] != "x" {
-		t.Errorf("a table of one: %+v", one)
 	}
 }

@@ -253,7 +253,7 @@ func (s *served) change(c *change) error {
 func (s *served) write(event stream.Event) error {
 	seen := event.Object.Revision
 	var err error
-	if event.Object, err = s.form.object(event.Object, true, time.Now()); err != nil {
+	if event.Object, err = s.form.object(event.Object, true); err != nil {
 		return err
 	}
 	if event.Object.Revision != seen && s.eye.elsewhere {

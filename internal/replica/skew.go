@@ -5,30 +5,22 @@ import (
 	"sync"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/replica/table"
 	"yurtcoordinator/internal/stream"
 )
 
 // Poorer reports whether the cloud has a better answer to a request than this handler: to one that accepts nothing that can
 // be given here, as JSON of a built-in kind that this program does not know; to one for JSON, while an object has fields that
-// this program does not know; and to one for a table of which no columns are known here, but name and time.
+// this program does not know; and to one for a table.
 //
 // Where the cloud can't be asked, it is answered here: the first with 406, the second without these fields, with revisions that
-// no API server takes.
+// no API server takes, the third with objects.
 func (h *Handler) Poorer(r *http.Request, verb string) bool {
 	content, err := h.replica.freeze()
 	if err != nil {
 		return false
 	}
 	f, err := negotiate(r, verb, content.typ)
-	switch {
-	case err != nil:
-		return true
-	case f.shape == row:
-		return !table.Known(f.from.GroupVersionKind)
-	default:
-		return f.shape == whole && !f.verbatim() && !h.skew.whole(content)
-	}
+	return err != nil || edge.AsksForTable(r) || f.shape == whole && !f.verbatim() && !h.skew.whole(content)
 }
 
 // Acceptable reports whether a request accepts a form in which this handler can answer.

@@ -102,9 +102,9 @@ func TestPoorer(t *testing.T) {
 	}
 	const partial = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 	replace(t, r, snapshot(100, slice("a", "x", 10, 2, nil)))
-	is("at first", map[string]bool{asJSON: false, asProtobuf: false, asTable: false, partial: false, "text/plain": true})
+	is("at first", map[string]bool{asJSON: false, asProtobuf: false, asTable: true, partial: false, "text/plain": true})
 	apply(t, r, event(stream.Added, newer(t, slice("a", "y", 110, 2, nil))))
-	is("with a new field", map[string]bool{asJSON: true, asProtobuf: false, asTable: false, partial: false})
+	is("with a new field", map[string]bool{asJSON: true, asProtobuf: false, partial: false})
 	apply(t, r, event(stream.Deleted, slice("a", "y", 120, 2, nil)), event(stream.Added, slice("a", "z", 130, 2, nil)))
 	is("without it again", map[string]bool{asJSON: false})
 	replace(t, r, snapshot(200, newer(t, slice("a", "x", 150, 2, nil))))

@@ -603,34 +603,28 @@ func TestARevisionThatIsNotReachedIsTheClouds(t *testing.T) {
 	})
 }
 
-// Of what a table has no columns for here, the cloud's says more; without the cloud it is name and time.
-func TestATableThatTheCloudMakesBetter(t *testing.T) {
+// A table is the cloud's; without the cloud there are plain objects, which kubectl accepts, too.
+func TestTheCloudMakesTables(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 		w.has(inA, 5, object("x", 5))
-		services := Selection{Resource: schema.GroupVersionResource{Version: "v1", Resource: "services"}, Namespace: "a"}
-		all := stream.Snapshot{Revision: 5, Type: stream.Type{
-			GroupVersionKind: services.Resource.GroupVersion().WithKind("Service"), Encoding: stream.JSON,
-		}}
-		if err := w.source(services).Replace(t.Context(), all); err != nil {
-			t.Fatal(err)
-		}
 		for _, tt := range []struct {
-			target, accept string
-			state          link.State
-			passed         int
-			want           string
+			query, accept string
+			state         link.State
+			passed        int
+			want          string
 		}{
-			{listOfA, asTable, link.Up, 1, "the cloud's own"},
-			{listOfA, "application/json", link.Up, 0, `"name":"x"`},
-			{"/api/v1/namespaces/a/services", asTable, link.Up, 0, `"Cluster-IP"`},
-			{listOfA, asTable, link.Down, 0, `"Created At"`},
+			{"", asTable, link.Up, 1, "the cloud's own"},
+			{"?watch=1&resourceVersion=5&timeoutSeconds=1", asTable, link.Up, 1, "the cloud's own"},
+			{"", asJSON, link.Up, 0, `"name":"x"`},
+			{"", asTable, link.Down, 0, `"name":"x"`},
+			{"", asTable, link.Failing, 0, `"name":"x"`},
 		} {
 			w.link.Set(tt.state)
-			out := w.get(tt.target, "Accept", tt.accept)
+			out := w.get(listOfA+tt.query, "Accept", tt.accept)
 			want(t, out, http.StatusOK, tt.want)
 			if n := len(w.passed()); n != tt.passed {
-				t.Errorf("%s as %s with the link %v: passed on %d times, want %d", tt.target, tt.accept, tt.state, n, tt.passed)
+				t.Errorf("%s as %s with the link %v: passed on %d times, want %d", tt.query, tt.accept, tt.state, n, tt.passed)
 			}
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/proof"
 	"yurtcoordinator/internal/hub/route"
@@ -31,6 +32,7 @@ func (f *Front) requestOf(r *http.Request, info *request.RequestInfo, own bool) 
 		Replicated: local && info.IsResourceRequest && f.cfg.Replicas.Has(schema.GroupVersionResource{
 			Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource,
 		}),
+		Table:          edge.AsksForTable(r),
 		Cached:         local && f.cfg.Keeper.Match(r),
 		OwnCredentials: own, Known: own && proof.Bearer(r) != "", AssumesIdentity: assumedIdentity(r.Header),
 	}
@@ -53,8 +55,8 @@ func (f *Front) answer(w http.ResponseWriter, r *http.Request, info *request.Req
 	}
 	r = r.WithContext(request.WithRequestInfo(r.Context(), info))
 	if req.OwnCredentials {
-		a.client, a.req.Known = f.cfg.Callers.Admit(r, k == route.PoolRead)
-		if k == route.PoolRead && !a.req.Known && info.Verb == "watch" {
+		a.client, a.req.Known = f.cfg.Callers.Admit(r, k.OfPool())
+		if k.OfPool() && !a.req.Known && info.Verb == "watch" {
 			soonOver(r)
 		}
 	}
@@ -118,7 +120,7 @@ func (a *asking) ask(whom route.Answerer, w http.ResponseWriter, r *http.Request
 	switch {
 	case whom == route.Lease:
 		a.f.cfg.OwnLease.ServeHTTP(w, r)
-	case whom == route.Follow && to.Kind == route.PoolRead:
+	case whom == route.Follow && to.Kind.OfPool():
 		a.f.cfg.Replicas.ServeHTTP(w, r)
 	case whom == route.Follow:
 		return a.f.cfg.Keeper.Answer(w, r, a.client)

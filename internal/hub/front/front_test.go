@@ -163,6 +163,39 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
+// TestTablesOfReplicas: what a person asks of a replicated resource the cloud makes a table of, while it can be asked.
+func TestTablesOfReplicas(t *testing.T) {
+	var code, state atomic.Uint32
+	_, u := cloud(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(int(code.Load()))
+		_, _ = fmt.Fprint(w, "cloud")
+	})
+	address, _ := hub(t, Config{
+		Cloud: u, Replicas: someReplicas{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
+		CloudLink: func() link.State { return link.State(state.Load()) },
+	})
+	const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+	for _, tc := range []struct {
+		accept string
+		state  link.State
+		code   uint32
+		want   string
+	}{
+		{asTable, link.Up, http.StatusOK, "cloud"},
+		{asTable, link.Unknown, http.StatusOK, "cloud"},
+		{asTable, link.Failing, http.StatusServiceUnavailable, "replica: list /"},
+		{asTable, link.Down, http.StatusOK, "replica: list /"},
+		{"application/json", link.Up, http.StatusOK, "replica: list /"},
+	} {
+		state.Store(uint32(tc.state))
+		code.Store(tc.code)
+		const path = "/apis/discovery.k8s.io/v1/endpointslices"
+		if _, got := ask(t, http.MethodGet, address+path, "Accept", tc.accept); got != tc.want {
+			t.Errorf("as %s, the cloud %v and %d: %q, want %q", tc.accept, tc.state, tc.code, got, tc.want)
+		}
+	}
+}
+
 // keeper answers everything that it is given.
 type keeper struct{ seen http.Header }
 

@@ -52,8 +52,9 @@ const (
 	Passed
 	// OwnLease reads or renews the Lease of this node.
 	OwnLease
-	// PoolRead reads a resource of which the hub follows all for itself.
+	// PoolRead reads a resource of which the hub follows all for itself, PoolTable as a table, which the hub does not make.
 	PoolRead
+	PoolTable
 	// Listed lists or watches what is kept for its client.
 	Listed
 	// Single reads one thing that is kept for its client: an object, what the API has, a Pod's token, who a token's bearer is.
@@ -76,10 +77,13 @@ const (
 // String returns the name that the table, metrics and logs use.
 func (k Kind) String() string {
 	return [...]string{
-		"refused", "anything else", "own Lease", "pool's resource", "list, watch", "one object", "write", "review",
+		"refused", "anything else", "own Lease", "pool's resource", "pool's resource, as a table", "list, watch", "one object", "write", "review",
 		"review, not kept", "status of a Pod", "status of the node", "Event", "Event, one waits",
 	}[k]
 }
+
+// OfPool reports whether it is a read of a resource of which the hub follows all for itself.
+func (k Kind) OfPool() bool { return k == PoolRead || k == PoolTable }
 
 // Destination is the answer of Decide. The zero Destination refuses.
 type Destination struct {
@@ -107,6 +111,8 @@ type Request struct {
 	Path string
 	// Replicated: the hub keeps a copy of the resource.
 	Replicated bool
+	// Table: the caller would rather have a table than objects.
+	Table bool
 	// Cached: what the calling program reads is to be kept.
 	Cached bool
 	// OwnCredentials: the caller brought its own, so that the request is not made with the node's identity.
@@ -163,6 +169,9 @@ func kindOf(req Request, s Situation) Kind {
 	case req.OwnCredentials && (!req.Known || req.AssumesIdentity != ""):
 		return Passed
 	case req.Replicated && req.Subresource == "" && req.reads():
+		if req.Table {
+			return PoolTable
+		}
 		return PoolRead
 	case req.Cached && req.keepable():
 		return req.kept()
@@ -206,6 +215,8 @@ func answerers(k Kind, s Situation) []Answerer {
 		return []Answerer{Lease}
 	case PoolRead:
 		return []Answerer{Follow}
+	case PoolTable:
+		return around(down, Follow)
 	case Listed:
 		return []Answerer{Follow, Cloud}
 	case Single:

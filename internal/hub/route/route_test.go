@@ -61,6 +61,8 @@ func TestDecide(t *testing.T) {
 		{"a hub without a name", with(func(r *Request) { r.Name = "" }), Situation{}, Passed},
 		{"pods", Request{Verb: "list", Resource: "pods"}, on, Passed},
 		{"a replica's list", Request{Verb: "list", Resource: "endpoints", Replicated: true}, off, Replica},
+		{"a replica's list, as a table",
+			Request{Verb: "list", Resource: "endpoints", Replicated: true, Table: true}, off, PoolTable},
 		{"a replica's watch", Request{Verb: "watch", Resource: "endpoints", Replicated: true}, on, Replica},
 		{"a replica's object", Request{Verb: "get", Resource: "endpoints", Name: "a", Replicated: true}, on, Replica},
 		{"a write to a replicated resource", Request{Verb: "update", Resource: "endpoints", Replicated: true}, on, Passed},
