@@ -27,7 +27,6 @@ var law = []struct {
 		"an API is its types: anyone can import it without the rest. The older version of a kind has the newer one's fields"},
 	{"internal/edge", nil, "the vocabulary is at the bottom"},
 	{"internal/run", nil, "life cycle knows nothing of what lives"},
-	{"internal/resident", nil, "memory is any program's"},
 	{"internal/live", nil, "a value with a signal knows nothing of its meaning"},
 	{"internal/flagfile", nil, "settings are any program's"},
 	{"internal/logs", nil, "how a program logs does not depend on what it does"},
@@ -245,7 +244,7 @@ var law = []struct {
 		"the rooms' tests share it, so it knows no room"},
 	{"internal/pool",
 		[]string{
-			"internal/conns", "internal/edge", "internal/resident", "internal/run", "internal/usage", "internal/version",
+			"internal/conns", "internal/edge", "internal/run", "internal/usage", "internal/version",
 			"internal/version/buildinfo",
 		},
 		"wiring: a coordinator does not know hubs but by their requests"},
@@ -356,7 +355,7 @@ var law = []struct {
 	{"cmd/yurthub",
 		[]string{
 			"internal/hub", "internal/hub/check", "internal/hub/config", "internal/hub/discover", "internal/hub/join",
-			"internal/hub/upgrade", "internal/flagfile", "internal/logs", "internal/resident", "internal/run", "internal/version",
+			"internal/hub/upgrade", "internal/flagfile", "internal/logs", "internal/run", "internal/version",
 		},
 		"main parses and runs"},
 	{"cmd/yurt-coordinator", []string{"internal/pool", "internal/flagfile", "internal/logs", "internal/version"},

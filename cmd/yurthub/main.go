@@ -19,7 +19,6 @@ import (
 	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/hub/join"
 	"yurtcoordinator/internal/logs"
-	"yurtcoordinator/internal/resident"
 	"yurtcoordinator/internal/run"
 )
 
@@ -104,7 +103,6 @@ func serve(form *logs.Settings) error {
 	if os.Getenv("GOGC") == "" {
 		g.Add("memory", collectByNeed)
 	}
-	g.Add("pages", resident.Trim)
 	g.Add("settings", func(ctx context.Context) error { return follow(ctx, fs, h) })
 	return g.Run(ctx)
 }

@@ -123,6 +123,47 @@ func (node Node) Processes(text string) map[string]bool {
 	return found
 }
 
+// Memory is what a program has in memory, in bytes.
+type Memory struct {
+	// Anonymous is its own. RSS counts pages of files as well, most of them its program's, which the system takes back when it
+	// needs them. MostRSS is the highest RSS since its start.
+	Anonymous, RSS, MostRSS float64
+}
+
+// Programs of ours by the names that the kernel keeps, of which a long one loses its end.
+const (
+	ProgramHub         = "yurthub"
+	ProgramCoordinator = "yurt-coord.*"
+)
+
+// Memory returns the memory of the first process of a program on the node.
+func (node Node) Memory(program string) Memory {
+	status, err := node.t.Lab.Output(node.t.Ctx, node.name, "sh", "-c", "cat /proc/$(pgrep -o -x '"+program+"')/status")
+	node.t.Must(err)
+	m, err := memoryIn(status)
+	node.t.Must(err)
+	return m
+}
+
+// memoryIn reads a /proc/PID/status.
+func memoryIn(status string) (m Memory, err error) {
+	of := map[string]*float64{"RssAnon": &m.Anonymous, "VmRSS": &m.RSS, "VmHWM": &m.MostRSS}
+	for line := range strings.Lines(status) {
+		name, rest, _ := strings.Cut(line, ":")
+		var kB float64
+		if into := of[name]; into != nil {
+			if _, err := fmt.Sscanf(rest, "%f kB", &kB); err != nil {
+				return m, fmt.Errorf("%q: %w", line, err)
+			}
+			*into = kB * 1024
+		}
+	}
+	if m.Anonymous == 0 || m.RSS == 0 || m.MostRSS == 0 {
+		return m, fmt.Errorf("not all of RssAnon, VmRSS and VmHWM are in %q", status)
+	}
+	return m, nil
+}
+
 // SameKeys reports whether two sets are equal.
 func SameKeys(a, b map[string]bool) bool {
 	if len(a) != len(b) {

@@ -31,7 +31,7 @@ type hubSize struct{ goroutines, files, memory float64 }
 
 func sizeOf(t *kit.T, node string) hubSize {
 	n := t.Node(node)
-	return hubSize{n.Metric("go_goroutines"), n.Metric("process_open_fds"), n.Metric("process_resident_memory_bytes")}
+	return hubSize{n.Metric("go_goroutines"), n.Metric("process_open_fds"), n.Memory(kit.ProgramHub).Anonymous}
 }
 
 func flappingLine(t *kit.T) {

@@ -357,9 +357,7 @@ func costOfStandby(t *kit.T) {
 	before := carried()
 	t.Hold(during, "what the standby's node carries on the LAN while nothing happens")
 	t.Figure("standby_lan_kb_per_s", (carried()-before)/during.Seconds()/1000)
-	out, err := t.Lab.Output(t.Ctx, node, "ps", "-C", "yurt-coordinator", "-o", "rss=")
-	t.Must(err)
-	kib, err := strconv.ParseFloat(strings.TrimSpace(out), 64)
-	t.Must(err)
-	t.Figure("standby_resident_mb", kib/1024)
+	memory := t.Node(node).Memory(kit.ProgramCoordinator)
+	t.Figure("standby_anonymous_mb", memory.Anonymous/(1<<20))
+	t.Figure("standby_rss_mb", memory.RSS/(1<<20))
 }

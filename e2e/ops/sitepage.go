@@ -34,7 +34,7 @@ var sitePageScenarios = []kit.Scenario{
 const (
 	// pageSoon is how soon the page shows what is the case: it is gathered every 2 s, and a busy machine is slow.
 	pageSoon = 30 * time.Second
-	// pageRest is how much more memory than before a coordinator may have whose page nobody looks at any more.
+	// pageRest is how much more anonymous memory than before a coordinator may have whose page nobody looks at any more.
 	pageRest = 3 << 20
 )
 
@@ -46,7 +46,7 @@ func sitePage(t *kit.T) {
 	site := t.Pool.Coordinator(lab.Operator)
 	shownAsInTheCloud(t, site, names, 30*time.Second)
 	at := t.Pool.CoordinatorNode()
-	before := coordinatorRSS(t, at)
+	before := t.Node(at).Memory(kit.ProgramCoordinator).Anonymous
 
 	access, err := t.Lab.CoordinatorConfig(1, lab.Operator)
 	t.Must(err)
@@ -118,17 +118,17 @@ func sitePage(t *kit.T) {
 	throughKubectl(t)
 
 	// What was gathered goes after half a minute, and its memory as Go's runtime gives memory back.
-	t.Figure("rss_before_mib", before/(1<<20))
-	t.Figure("rss_just_after_mib", coordinatorRSS(t, at)/(1<<20))
+	t.Figure("anonymous_before_mib", before/(1<<20))
+	t.Figure("anonymous_just_after_mib", t.Node(at).Memory(kit.ProgramCoordinator).Anonymous/(1<<20))
 	t.Eventually(5*time.Minute, "nobody looks any more, and the page costs no memory", func() error {
-		more := coordinatorRSS(t, at) - before
+		more := t.Node(at).Memory(kit.ProgramCoordinator).Anonymous - before
 		if more > pageRest {
 			t.Pause(2*time.Second, "memory is given back")
 			return fmt.Errorf("%.1f MiB more than before", more/(1<<20))
 		}
 		return nil
 	})
-	t.Figure("rss_after_mib", coordinatorRSS(t, at)/(1<<20))
+	t.Figure("anonymous_after_mib", t.Node(at).Memory(kit.ProgramCoordinator).Anonymous/(1<<20))
 
 	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, "pool/p1"))
 	leader = t.Pool.Settled(60 * time.Second)
@@ -144,14 +144,6 @@ func sitePage(t *kit.T) {
 		}
 		return p.current(true)
 	})
-}
-
-func coordinatorRSS(t *kit.T, node string) float64 {
-	out, err := t.Lab.Output(t.Ctx, node, "sh", "-c", "cat /proc/$(pgrep -o -x 'yurt-coord.*')/status")
-	t.Must(err)
-	m, err := memoryIn(out)
-	t.Must(err)
-	return m["VmRSS"]
 }
 
 // sitePageRead is the page as it was read: all its text, and its tables by the part that they stand in. A row has its cells by

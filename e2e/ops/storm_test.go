@@ -45,18 +45,6 @@ func TestStatusPatch(t *testing.T) {
 	}
 }
 
-func TestMemoryIn(t *testing.T) {
-	m, err := memoryIn("Name:\tx\nVmHWM:\t  300 kB\nVmRSS:\t 200 kB\nRssAnon:\t  100 kB\nThreads:\t7\n")
-	if err != nil || m["VmHWM"] != 300<<10 || m["VmRSS"] != 200<<10 || m["RssAnon"] != 100<<10 {
-		t.Errorf("%v, %v", m, err)
-	}
-	for _, bad := range []string{"", "VmHWM:\t 1 kB\nVmRSS: 1 kB\n", "VmHWM: 1 kB\nVmRSS: many kB\nRssAnon: 1 kB\n"} {
-		if m, err := memoryIn(bad); err == nil {
-			t.Errorf("%q: %v", bad, m)
-		}
-	}
-}
-
 func TestShownRounds(t *testing.T) {
 	r := newShownRounds()
 	p := stormPod("n1", 1)

@@ -36,7 +36,7 @@ var lanScenarios = []kit.Scenario{{
 const (
 	// strangersAddresses are how many he has, and fromEach how many connections of each stand at each port.
 	strangersAddresses, fromEach = 6, 110
-	// mostGrowth is how much memory he may cost a program: 96 MiB.
+	// mostGrowth is how much anonymous memory he may cost a program: 96 MiB.
 	mostGrowth = 96 << 20
 	// servedWithin is how long others may wait for a new connection and its answer meanwhile.
 	servedWithin = 3 * time.Second
@@ -79,7 +79,13 @@ func lanStranger(t *kit.T) {
 		return err
 	})
 	served()
-	before := map[string]float64{"coordinator": rss(t, at, "yurt-coord.*"), "hub": rss(t, leader, "yurthub")}
+	memory := func() map[string]float64 {
+		return map[string]float64{
+			"coordinator": t.Node(at).Memory(kit.ProgramCoordinator).Anonymous,
+			"hub":         t.Node(leader).Memory(kit.ProgramHub).Anonymous,
+		}
+	}
+	before := memory()
 
 	t.Say("the stranger comes, and %s is cut off", victim)
 	crowd := &prowl.Crowd{At: []string{coordinator, podsAt(leader)}, Each: fromEach}
@@ -111,9 +117,9 @@ func lanStranger(t *kit.T) {
 	if asked > mostReviews {
 		t.Fail("the cloud was asked about %v tokens, want %d at most", asked, mostReviews)
 	}
-	for what, now := range map[string]float64{"coordinator": rss(t, at, "yurt-coord.*"), "hub": rss(t, leader, "yurthub")} {
-		t.Figure(what+"_rss_before_mib", before[what]/(1<<20))
-		t.Figure(what+"_rss_under_attack_mib", now/(1<<20))
+	for what, now := range memory() {
+		t.Figure(what+"_anonymous_before_mib", before[what]/(1<<20))
+		t.Figure(what+"_anonymous_under_attack_mib", now/(1<<20))
 		if now-before[what] > mostGrowth {
 			t.Fail("the %s has grown by %.0f MiB", what, (now-before[what])/(1<<20))
 		}
@@ -257,20 +263,6 @@ func tokenReviews(t *kit.T) (n float64) {
 		}
 	}
 	return n
-}
-
-// rss returns the memory of a node's program, in bytes.
-func rss(t *kit.T, node, program string) float64 {
-	out, err := t.Lab.Output(t.Ctx, node, "sh", "-c", "cat /proc/$(pgrep -o -x '"+program+"')/status")
-	t.Must(err)
-	for line := range strings.Lines(out) {
-		var kB float64
-		if _, err := fmt.Sscanf(line, "VmRSS: %f kB", &kB); err == nil {
-			return kB * 1024
-		}
-	}
-	t.Fail("nothing of VmRSS in %q", out)
-	return 0
 }
 
 // strangerSeen expects that the coordinator and a hub have counted the stranger, and that both logs name an address of his, in

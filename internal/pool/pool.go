@@ -17,7 +17,6 @@ import (
 	"yurtcoordinator/internal/pool/etcd"
 	"yurtcoordinator/internal/pool/openings"
 	"yurtcoordinator/internal/pool/presence"
-	"yurtcoordinator/internal/resident"
 	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/version"
 )
@@ -172,7 +171,6 @@ func (p *Pool) serve(ctx context.Context, c *wiring, started time.Time) error {
 			return err
 		})
 	}
-	add("pages", resident.Trim)
 	add("etcd", c.etcd.Run)
 	add("quota", c.etcd.WatchQuota)
 	add("housekeeping", c.etcd.Housekeep)

@@ -38,7 +38,7 @@ const (
 	watchEvents, watchEvery = 600, 10 * time.Millisecond
 
 	// settle is how long the programs are left alone before they count as idle: until the garbage of their start is
-	// collected, and the pages that it needed are given back (20 s).
+	// collected.
 	settle = 30 * time.Second
 )
 

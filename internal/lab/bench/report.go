@@ -120,10 +120,10 @@ func newReport(m Measured, coordinatorStarts []time.Duration) Report {
 			compare(m.Heartbeat, lower, Round.p99, Row{Key: "heartbeat_p99", What: "heartbeat p99", Unit: "ms"}),
 		},
 		costRows(m.GetMany),
-		memoryRows("hub_idle", "hub", "idle", m.HubIdle, 32, 0),
-		memoryRows("hub_loaded", "hub", "after the load", m.HubLoaded, 0, 0),
+		memoryRows("hub_idle", "hub", "idle", m.HubIdle, 12),
+		memoryRows("hub_loaded", "hub", "after the load", m.HubLoaded, 0),
 		sharedRows(m.Shared),
-		memoryRows("coordinator_idle", "coordinator", "idle", m.CoordinatorIdle, 128, 50),
+		memoryRows("coordinator_idle", "coordinator", "idle", m.CoordinatorIdle, 45),
 		[]Row{{
 			Key: "coordinator_start", What: "coordinator, start → ready", Unit: "s", Ours: median(starts),
 			Budget: Budget{OursAtMost, 1},
@@ -220,8 +220,9 @@ func cost(rounds []Round, took func(Round) time.Duration) float64 {
 	return sum.Seconds() * 1000 / float64(requests)
 }
 
-// memoryRows takes budgets in MB; 0 means none.
-func memoryRows(key, program, when string, m Memory, rss, anonymous float64) []Row {
+// memoryRows takes the budget of anonymous memory in MB; 0 means none. RSS has none: the pages of files in it are the system's to
+// keep or to take back.
+func memoryRows(key, program, when string, m Memory, most float64) []Row {
 	row := func(name, what string, size int64, limit float64) Row {
 		r := Row{Key: key + "_" + name, What: program + " " + what + ", " + when, Unit: "MB", Ours: float64(size) / 1e6}
 		if limit > 0 {
@@ -229,7 +230,7 @@ func memoryRows(key, program, when string, m Memory, rss, anonymous float64) []R
 		}
 		return r
 	}
-	return []Row{row("rss", "RSS", m.RSS, rss), row("anonymous", "anonymous memory", m.Anonymous, anonymous)}
+	return []Row{row("anonymous", "anonymous memory", m.Anonymous, most), row("rss", "RSS", m.RSS, 0)}
 }
 
 // better returns the harder one of two references.

@@ -462,9 +462,9 @@ func sharedRows(s Shared) []Row {
 	} {
 		key, hub := "hub_"+who.name, who.name+"'s hub"
 		rows = append(rows, memoryRows(key+"_filled", hub, fmt.Sprintf("%d Services × %d", sharedServices, sharedEndpoints),
-			who.cost.Filled, 64, 0)...)
+			who.cost.Filled, 40)...)
 		rows = append(rows, memoryRows(key+"_updated", hub, fmt.Sprintf("after %d updates", s.BurstUpdates),
-			who.cost.Updated, 64, 0)...)
+			who.cost.Updated, 40)...)
 		rows = append(rows,
 			Row{
 				Key: key + "_peak", What: hub + " RSS, most", Unit: "MB", Ours: float64(who.cost.Peak) / 1e6,

@@ -80,7 +80,7 @@ func TestSharedRows(t *testing.T) {
 		Added:  Quantiles{3 * time.Millisecond, 21 * time.Millisecond}, SteadyUpdates: 500,
 		BurstUpdates: 20_000, BurstFor: 40 * time.Second,
 		Follower: HubCost{
-			Filled: Memory{RSS: 50e6, Anonymous: 20e6}, Updated: Memory{RSS: 65e6, Anonymous: 30e6}, Peak: 70e6,
+			Filled: Memory{RSS: 50e6, Anonymous: 20e6}, Updated: Memory{RSS: 65e6, Anonymous: 41e6}, Peak: 70e6,
 			Steady: 100 * time.Millisecond, Burst: 4 * time.Second,
 		},
 		Leader: HubCost{Steady: 200 * time.Millisecond, Burst: 8 * time.Second},
@@ -93,7 +93,8 @@ func TestSharedRows(t *testing.T) {
 		over[r.Key] = r.Over()
 	}
 	for key, want := range map[string]bool{
-		"fanout_p99": true, "hub_follower_filled_rss": false, "hub_follower_updated_rss": true,
+		"fanout_p99": true, "hub_follower_filled_anonymous": false, "hub_follower_updated_anonymous": true,
+		"hub_follower_updated_rss":         false,
 		"hub_follower_cpu_per_1000_events": true, "hub_leader_cpu_per_1000_events": true,
 		"hub_follower_cpu_per_1000_events_steady": false, "hub_leader_cpu_per_1000_events_steady": false,
 	} {
