@@ -393,7 +393,7 @@ var rooms = []struct {
 	packages int
 }{
 	{"internal/hub", 52},
-	{"internal/pool", 17},
+	{"internal/pool", 15},
 	{"internal/cloud", 20},
 }
 
