@@ -148,8 +148,12 @@ var law = []struct {
 	{"internal/hub/bypass", nil, "what the kernel says of programs does not depend on who asks"},
 	{"internal/hub/way/waytest", nil, "a proxy does not know who comes through"},
 	{"internal/hub/way", nil, "the way to the cloud does not know who goes there"},
-	{"internal/hub/check", []string{"internal/edge", "internal/hub/bypass", "internal/hub/way"},
-		"who looks for what is wrong does not trust the code that may be; but it goes the hub's way to the cloud"},
+	{"internal/hub/check",
+		[]string{
+			"internal/edge", "internal/hub/bypass", "internal/hub/config", "internal/hub/health", "internal/hub/identity",
+			"internal/hub/way",
+		},
+		"who looks for what is wrong knows a hub's settings and its status, and goes its way to the cloud; the rest it does not trust"},
 	{"internal/hub/join",
 		[]string{
 			"deploy/node", "internal/edge", "internal/hub/bypass", "internal/hub/upgrade", "internal/run", "internal/signed",
@@ -354,8 +358,8 @@ var law = []struct {
 
 	{"cmd/yurthub",
 		[]string{
-			"internal/hub", "internal/hub/check", "internal/hub/config", "internal/hub/discover", "internal/hub/join",
-			"internal/hub/upgrade", "internal/flagfile", "internal/logs", "internal/run", "internal/version",
+			"internal/hub", "internal/hub/check", "internal/hub/config", "internal/hub/join", "internal/hub/upgrade",
+			"internal/flagfile", "internal/logs", "internal/run", "internal/version",
 		},
 		"main parses and runs"},
 	{"cmd/yurt-coordinator", []string{"internal/pool", "internal/flagfile", "internal/logs", "internal/version"},

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"yurtcoordinator/internal/hub/check"
-	"yurtcoordinator/internal/hub/config"
 )
 
 func TestCheckNode(t *testing.T) {
@@ -42,23 +41,5 @@ func TestCheckNode(t *testing.T) {
 	if err := checkNode([]string{"--nod-name=x", "--node-name=x"}, &out); err == nil || !strings.Contains(err.Error(),
 		"--nod-name") {
 		t.Errorf("checkNode with an unknown flag = %v", err)
-	}
-}
-
-// TestChecked: what a hub is told, a check is told.
-func TestChecked(t *testing.T) {
-	c := checked(config.Config{
-		Node: "n1", Pool: "p1", EnableCoordinator: true, CoordinatorAddress: "https://c:10270,https://d:10270",
-		SecureBindAddress: "10.0.0.1", SecurePort: 10268,
-	})
-	if c.Node != "n1" || c.Pool != "p1" || strings.Join(c.Coordinators, " ") != "https://c:10270 https://d:10270" ||
-		c.SecureAddress != "10.0.0.1" || c.SecurePort != 10268 {
-		t.Errorf("%+v", c)
-	}
-	if c.Invalid == "" {
-		t.Error("settings without a server are no settings")
-	}
-	if c := checked(config.Config{CoordinatorAddress: "https://c:10270"}); len(c.Coordinators) != 0 {
-		t.Error("a coordinator that is not to be used is looked at")
 	}
 }

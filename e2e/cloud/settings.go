@@ -105,10 +105,10 @@ func badValues(t *kit.T, all []string) {
 
 // restarts sets what takes a restart, restarts one hub, and takes it back.
 func restarts(t *kit.T, all []string) {
-	t.Must(apply(t, map[string]any{"poolScopeResources": []string{"v1/services", slicesV1}, "serviceTopology": false}))
+	t.Must(apply(t, map[string]any{"poolScopeResources": []string{"v1/services", slicesV1}, "ownObjects": false}))
 	t.Eventually(30*time.Second, "the hubs say that they need a restart", func() error {
 		return states(t, all, lab.SettingsStatus{
-			Generation: 6, Running: 5, State: string(edge.SettingsNeedRestart), Why: "service-topology",
+			Generation: 6, Running: 5, State: string(edge.SettingsNeedRestart), Why: "own-objects",
 		})
 	})
 	again := all[1]
@@ -119,7 +119,7 @@ func restarts(t *kit.T, all []string) {
 	share(t, "v1/services", slicesV1)
 	t.Eventually(30*time.Second, "taken back, it is the one that needs a restart", func() error {
 		return states(t, []string{again}, lab.SettingsStatus{
-			Generation: 7, Running: 6, State: string(edge.SettingsNeedRestart), Why: "service-topology",
+			Generation: 7, Running: 6, State: string(edge.SettingsNeedRestart), Why: "own-objects",
 		})
 	})
 	others := slices.DeleteFunc(slices.Clone(all), func(n string) bool { return n == again })

@@ -7,7 +7,7 @@ import (
 
 func TestSettingsReport(t *testing.T) {
 	for _, r := range []SettingsReport{
-		{}, {Runs: 5, Told: 5}, {Runs: 4, Told: 5, State: SettingsNeedRestart, Why: "serviceTopology"},
+		{}, {Runs: 5, Told: 5}, {Runs: 4, Told: 5, State: SettingsNeedRestart, Why: "own-objects"},
 		{Told: 7, State: SettingsRefused, Why: "v1/services is given twice: a/b/c"},
 	} {
 		if got, err := ParseSettingsReport(r.String()); err != nil || got != r {

@@ -42,8 +42,7 @@ func (h *Hub) follow() error {
 // addViews makes this node's programs see some resources differently from the cloud.
 func (h *Hub) addViews(c *follow.Config) {
 	about := filter.ViewsConfig{
-		Node: h.cfg.Node, Pool: h.cfg.Pool, Topology: h.cfg.ServiceTopology, Leads: h.cfg.EnableCoordinator,
-		Master: h.cfg.MasterService,
+		Node: h.cfg.Node, Pool: h.cfg.Pool,
 		Source: func(what follow.Selection) stream.Beginner { return h.followed.Source(what) },
 	}
 	if h.cfg.EnableCoordinator && h.cfg.OwnObjects {

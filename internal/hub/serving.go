@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/health"
 	"yurtcoordinator/internal/hub/link"
@@ -40,7 +41,7 @@ func (h *Hub) serve(ctx context.Context, ports []front.Listener) error {
 		h.parts.Add(p.Name, p.Run)
 	}
 	klog.FromContext(ctx).Info("Serving kubelet and this host's programs", "version", version.Get().Version,
-		"address", h.cfg.BindAddress, "port", h.cfg.Port, "cloud", h.cfg.ServerAddresses, "coordinator", h.member.URL())
+		"address", config.Loopback, "port", h.cfg.Port, "cloud", h.cfg.ServerAddresses, "coordinator", h.member.URL())
 	return h.parts.Run(ctx)
 }
 
@@ -55,7 +56,7 @@ func (h *Hub) listen() ([]front.Listener, error) {
 	ports := []front.Port{
 		{Name: "health", Flag: "health-port", Address: h.cfg.HealthBindAddress, Number: h.cfg.HealthPort,
 			Config: front.ServerConfig{Handler: h.health(health.OfRoot)}},
-		{Name: "proxy", Flag: "port", Address: h.cfg.BindAddress, Number: h.cfg.Port, Config: programs},
+		{Name: "proxy", Flag: "port", Address: config.Loopback, Number: h.cfg.Port, Config: programs},
 	}
 	if fixed, _ := h.cfg.PodsAt(); fixed.IsValid() {
 		ports = append(ports, front.Port{
@@ -68,8 +69,7 @@ func (h *Hub) listen() ([]front.Listener, error) {
 // health serves what the hub tells of itself, and most of it only to root.
 func (h *Hub) health(root func(*http.Request) bool) http.Handler {
 	return health.Handler(health.Config{
-		Cloud: h.cloud.Link(), Status: h.Status, Metrics: h.metrics, Profiling: h.cfg.Profiling, OpenMetrics: h.cfg.OpenMetrics,
-		Root: root,
+		Cloud: h.cloud.Link(), Status: h.Status, Metrics: h.metrics, OpenMetrics: h.cfg.OpenMetrics, Root: root,
 	})
 }
 

@@ -51,12 +51,12 @@ func TestAPoolIsHeeded(t *testing.T) {
 	}
 	h := start(node())
 	no := false
-	said := v1alpha1.HubSettings{CacheAgents: []string{"mine"}, ServiceTopology: &no, LinkProfile: v1alpha1.LinkSatellite}
+	said := v1alpha1.HubSettings{CacheAgents: []string{"mine"}, OwnObjects: &no, LinkProfile: v1alpha1.LinkSatellite}
 	if p := h.Status().LinkProfile; p != "normal" {
 		t.Errorf("with nothing said, the link is judged as %s", p)
 	}
 	restart, err := h.inForce.Take(said)
-	if err != nil || !slices.Equal(restart, []string{"service-topology"}) {
+	if err != nil || !slices.Equal(restart, []string{"own-objects"}) {
 		t.Fatalf("restart for %v, %v", restart, err)
 	}
 	if p := h.Status().LinkProfile; p != "satellite" {
@@ -103,7 +103,7 @@ func TestAPoolIsHeeded(t *testing.T) {
 	if s := h.Status().Settings; s == nil || s.Running != 7 || s.State != string(edge.SettingsTaken) {
 		t.Errorf("started again, it says %+v", s)
 	}
-	if !h.keeps("mine/v1") || h.cfg.ServiceTopology {
+	if !h.keeps("mine/v1") || h.cfg.OwnObjects {
 		t.Error("started again, it does not do what the pool said")
 	}
 	if restart, err := h.inForce.Take(said); err != nil || len(restart) > 0 {
@@ -112,8 +112,8 @@ func TestAPoolIsHeeded(t *testing.T) {
 	if err := h.disk.Close(); err != nil {
 		t.Error(err)
 	}
-	h = start(node("--service-topology", "--cache-agents=own", "--remember-identities-for=1h"))
-	if s := h.Status().Settings; s == nil || !slices.Equal(s.Own, []string{"cache-agents", "service-topology"}) ||
+	h = start(node("--own-objects", "--cache-agents=own", "--remember-identities-for=1h"))
+	if s := h.Status().Settings; s == nil || !slices.Equal(s.Own, []string{"cache-agents", "own-objects"}) ||
 		h.cfg.RememberIdentitiesFor != time.Hour {
 		t.Errorf("with settings of its own it says %+v", s)
 	}

@@ -31,7 +31,6 @@ const (
 const (
 	FormatFlag    = "logging-format"
 	VerbosityFlag = "v"
-	VModuleFlag   = "vmodule"
 )
 
 // Most is the most that programs log: a larger -v is taken as this.
@@ -46,16 +45,12 @@ type Settings struct {
 	Format string
 	// Verbosity is how much is logged: errors and changes at 0, more with each level up to Most.
 	Verbosity logsapi.VerbosityLevel
-	// VModule has levels for single source files, instead of Verbosity. It works with Text only.
-	VModule logsapi.VModuleConfiguration
 }
 
 // AddFlags declares the settings as flags and sets their defaults.
 func (s *Settings) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.Format, FormatFlag, Text, "form of the log: text or json, each as Kubernetes' own programs have it")
 	addVerbosity(&s.Verbosity, fs)
-	fs.Var(logsapi.VModuleConfigurationPflag(&s.VModule), VModuleFlag,
-		"levels for single source files instead of -v, FILE=LEVEL,…, such as feed=4; with --"+FormatFlag+"=text only")
 }
 
 func addVerbosity(v *logsapi.VerbosityLevel, fs *pflag.FlagSet) {
@@ -76,9 +71,6 @@ func (s Settings) Validate() error {
 	if s.Format != Text && s.Format != JSON {
 		return fmt.Errorf("--%s %q: want %s or %s", FormatFlag, s.Format, Text, JSON)
 	}
-	if len(s.VModule) > 0 && s.Format != Text {
-		return fmt.Errorf("--%s works only with --%s=%s", VModuleFlag, FormatFlag, Text)
-	}
 	return nil
 }
 
@@ -89,9 +81,6 @@ func bounded(v logsapi.VerbosityLevel) logsapi.VerbosityLevel { return min(v, Mo
 func (s Settings) configuration() *logsapi.LoggingConfiguration {
 	c := logsapi.NewLoggingConfiguration()
 	c.Format, c.Verbosity = s.Format, bounded(s.Verbosity)
-	for _, m := range s.VModule {
-		c.VModule = append(c.VModule, logsapi.VModuleItem{FilePattern: m.FilePattern, Verbosity: bounded(m.Verbosity)})
-	}
 	return c
 }
 
@@ -110,7 +99,7 @@ func (s Settings) Start() (klog.Logger, error) {
 	return log, nil
 }
 
-// SetVerbosity changes how much a running program logs. What single files have by --vmodule stays.
+// SetVerbosity changes how much a running program logs.
 func SetVerbosity(v logsapi.VerbosityLevel) error {
 	if _, err := logs.GlogSetter(strconv.Itoa(int(bounded(v)))); err != nil {
 		return fmt.Errorf("--%s: %w", VerbosityFlag, err)

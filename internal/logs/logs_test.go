@@ -110,9 +110,9 @@ func TestEverythingIsInOneForm(t *testing.T) {
 }
 
 func TestText(t *testing.T) {
-	text := said(t, "-v=1", "--vmodule=logs_test=5")
+	text := said(t, "-v=4")
 	for _, line := range []string{
-		`"first own" logger="own" level=5`, `] first formatted 1`, `"first by slog"`, `E`, `"first failed" err="broken"`,
+		`"first own" logger="own" level=4`, `] first formatted 1`, `"first by slog"`, `E`, `"first failed" err="broken"`,
 	} {
 		if !strings.Contains(text, line) {
 			t.Errorf("no %s in\n%s", line, text)
@@ -159,8 +159,6 @@ func TestWhatIsRefused(t *testing.T) {
 		{[]string{"--logging-format="}, false, "want text or json"},
 		{[]string{"-v=much"}, false, `"much"`},
 		{[]string{"-v=-1"}, false, `"-1"`},
-		{[]string{"--vmodule=feed"}, false, "pattern=N"},
-		{[]string{"--logging-format=json", "--vmodule=feed=4"}, true, "--vmodule works only with --logging-format=text"},
 		{[]string{"--logging-format=json", "--unknown"}, true, "--unknown"},
 		{[]string{"--unknown=x", "--logging-format=json"}, true, "--unknown"},
 		{[]string{"--unknown", "--logging-format", "json"}, true, "--unknown"},

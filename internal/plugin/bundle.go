@@ -3,7 +3,6 @@ package plugin
 import (
 	"archive/tar"
 	"bytes"
-	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -14,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -40,13 +38,13 @@ const (
 // Bundle writes all that there is to know of a pool, as a tar archive, compressed. It returns what it had to leave out, and
 // why. It never reads a Secret, and redacts the rest: see redact.go.
 func (r *Reader) Bundle(ctx context.Context, pool string, to io.Writer, now time.Time) (lacks []string, err error) {
-	p, o, err := r.pool(ctx, pool)
+	p, _, err := r.pool(ctx, pool)
 	if err != nil {
 		return nil, err
 	}
 	compressed := gzip.NewWriter(to)
 	b := &bundle{reader: r, pool: p, within: r.Within != "", now: now, archive: tar.NewWriter(compressed)}
-	b.gather(ctx, o)
+	b.gather(ctx)
 	b.readme()
 	return b.lacks, errors.Join(b.err, b.archive.Close(), compressed.Close())
 }
@@ -65,7 +63,7 @@ type bundle struct {
 }
 
 // gather reads and writes one thing after the other.
-func (b *bundle) gather(ctx context.Context, o Objects) {
+func (b *bundle) gather(ctx context.Context) {
 	b.text("status.txt", func(p *printer) error {
 		return errors.Join(p.pools([]Pool{*b.pool}, poolView{}), p.lines("", b.pool.Problems))
 	})
@@ -80,10 +78,9 @@ func (b *bundle) gather(ctx context.Context, o Objects) {
 			return of == b.pool.Name
 		})
 		b.our(ctx, "poolsettings.yaml", poolSettings, func(*unstructured.Unstructured) bool { return true })
-		b.configMaps(ctx)
 	}
 	nodes := b.nodes(ctx)
-	b.leases(ctx, nodes, o)
+	b.leases(ctx, nodes)
 	pods := b.pods(ctx)
 	for _, n := range nodes {
 		about.Insert(n.Name)
@@ -174,19 +171,6 @@ func (b *bundle) our(
 	b.objects(name, found...)
 }
 
-// configMaps adds what the pool's hubs are told.
-func (b *bundle) configMaps(ctx context.Context) {
-	pool := edge.PoolName(b.pool.Name)
-	for _, name := range []string{pool.DiscoveryConfigMap(), pool.SettingsConfigMap()} {
-		c, err := b.reader.Kube.CoreV1().ConfigMaps(edge.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			b.without("ConfigMap "+name, err)
-			continue
-		}
-		b.objects("configmaps/"+name+".yaml", c)
-	}
-}
-
 func (b *bundle) nodes(ctx context.Context) []corev1.Node {
 	opts := metav1.ListOptions{LabelSelector: selectorOf([]string{b.pool.Name})}
 	if b.within {
@@ -217,8 +201,8 @@ func (b *bundle) node(ctx context.Context, name string) {
 	})
 }
 
-// leases adds the nodes' heartbeats, the pool's report, and the elections.
-func (b *bundle) leases(ctx context.Context, nodes []corev1.Node, o Objects) {
+// leases adds the pool's report, the nodes' heartbeats, and in the cloud the controller's.
+func (b *bundle) leases(ctx context.Context, nodes []corev1.Node) {
 	var found []runtime.Object
 	add := func(namespace, name string) {
 		l, err := b.reader.Kube.CoordinationV1().Leases(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -232,31 +216,10 @@ func (b *bundle) leases(ctx context.Context, nodes []corev1.Node, o Objects) {
 	for _, n := range nodes {
 		add(corev1.NamespaceNodeLease, n.Name)
 	}
-	if b.within {
-		add(edge.NamespaceSystem, edge.LeaseElection)
-		add(edge.NamespaceSystem, edge.LeaseInformerSync)
-	} else {
+	if !b.within {
 		add(edge.NamespaceSystem, leaseOfController)
 	}
-	for _, l := range o.Leases {
-		known := slices.ContainsFunc(found, func(f runtime.Object) bool {
-			got, ok := f.(*coordinationv1.Lease)
-			return ok && got.Name == l.Name
-		})
-		if b.within && !known {
-			found = append(found, &l) // of a node whose Node is not there
-		}
-	}
-	slices.SortStableFunc(found, func(a, b runtime.Object) int { return cmp.Compare(nameOf(a), nameOf(b)) })
 	b.objects("leases.yaml", found...)
-}
-
-func nameOf(o runtime.Object) string {
-	m, err := meta.Accessor(o)
-	if err != nil {
-		return ""
-	}
-	return m.GetNamespace() + "/" + m.GetName()
 }
 
 // pods adds the Pods of the pool's coordinators and of the controllers, and returns them.

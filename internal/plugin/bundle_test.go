@@ -91,10 +91,6 @@ func TestBundleHasNoSecrets(t *testing.T) {
 	all = append(all,
 		pod("yurt-coordinator-a-1", edge.AppCoordinator, "a"), pod("yurt-coordinator-b-1", edge.AppCoordinator, "b"),
 		pod("coordinator-controller-1", "coordinator-controller", ""),
-		&corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceSystem, Name: edge.PoolName("a").SettingsConfigMap()},
-			Data:       map[string]string{"configuration": evil},
-		},
 		&corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceSystem, Name: edge.PoolName("a").KubeconfigSecret()},
 			Data:       map[string][]byte{"kubeconfig": []byte("planted without a form")},
@@ -137,7 +133,7 @@ func TestBundleHasNoSecrets(t *testing.T) {
 	for name, has := range map[string]string{
 		"README.txt": "events.yaml", "status.txt": "a1", "nodepool.yaml": "readyNodeNum: 3",
 		"yurtcoordinators.yaml": "nodePool: a", "poolsettings.yaml": "kind: PoolSettings",
-		"configmaps/yurthub-settings-a.yaml": "configuration: ", "leases.yaml": "name: yurt-coordinator-a",
+		"leases.yaml": "name: yurt-coordinator-a",
 		"nodes/a2.yaml": "kind: Node", "nodes/a2.txt": "Delegated", "pods/yurt-coordinator-a-1.yaml": "kind: Pod",
 		"pods/coordinator-controller-1.yaml": "kind: Pod", "events.yaml": "reason: Happened",
 		"logs/yurt-coordinator-a-1-c.log": "began", "logs/yurt-coordinator-a-1-c-before.log": "began",

@@ -94,7 +94,7 @@ func runBench(cmd *cobra.Command, labName string, profile bool) (report bench.Re
 		return report, err
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	client, err := start(cmd.Context(), out, bench.Lab(labName, profile), false)
+	client, err := start(cmd.Context(), out, bench.Lab(labName), false)
 	if err != nil {
 		return report, err
 	}

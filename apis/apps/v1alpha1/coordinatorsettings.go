@@ -110,10 +110,6 @@ type CoordinatorSettings struct {
 	// +kubebuilder:validation:items:MaxLength=253
 	PreferredNodes []string `json:"preferredNodes,omitempty"`
 
-	// nodeAffinity says more about the coordinator's node, as in a Pod.
-	// +optional
-	NodeAffinity *corev1.NodeAffinity `json:"nodeAffinity,omitempty"`
-
 	// tolerations are for taints of nodes, in addition to the pool's own taints, which a coordinator always tolerates. The
 	// tolerations for a dead node, and for one whose link is down, can't be set here.
 	// +optional
@@ -121,12 +117,6 @@ type CoordinatorSettings struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:XValidation:rule="has(self.key) && !(self.key in ['node.kubernetes.io/not-ready', 'node.kubernetes.io/unreachable', 'node.openyurt.io/unschedulable'])",message="name a taint; whether a coordinator stays on a dead node, or on one whose link is down, is not a matter of settings"
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
-
-	// priorityClassName of the coordinator's Pod; by default system-cluster-critical.
-	// +optional
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
-	PriorityClassName string `json:"priorityClassName,omitempty"`
 }
 
 // CreateCoordinators says who makes YurtCoordinators. Empty is OnRequest.

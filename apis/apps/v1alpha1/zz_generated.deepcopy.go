@@ -128,11 +128,6 @@ func (in *CoordinatorSettings) DeepCopyInto(out *CoordinatorSettings) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
-	if in.NodeAffinity != nil {
-		in, out := &in.NodeAffinity, &out.NodeAffinity
-		*out = new(v1.NodeAffinity)
-		(*in).DeepCopyInto(*out)
-	}
 	if in.Tolerations != nil {
 		in, out := &in.Tolerations, &out.Tolerations
 		*out = make([]v1.Toleration, len(*in))

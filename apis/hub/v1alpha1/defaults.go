@@ -20,7 +20,6 @@ func SetDefaults(c *YurtHubConfiguration) {
 	setPointer(&c.KubeletConfig, "/var/lib/kubelet/config.yaml")
 	set(&c.KubeletServingCertificate, "/var/lib/kubelet/pki")
 	setPointer(&c.DiskCachePath, "/var/lib/yurthub/cache")
-	set(&c.BindAddress, "127.0.0.1")
 	set(&c.Port, 10261)
 	set(&c.SecurePort, 10268)
 	set(&c.HealthBindAddress, "127.0.0.1")
@@ -39,7 +38,6 @@ func SetDefaults(c *YurtHubConfiguration) {
 	}
 	setPointer(&c.OwnObjects, yes)
 	setPointer(&c.OwnSecrets, no)
-	setPointer(&c.ServiceTopology, yes)
 	setPointer(&c.Masterservice, no)
 	setPointer(&c.RememberIdentitiesFor, metav1.Duration{Duration: 24 * time.Hour})
 	set(&c.LinkProfile, LinkNormal)

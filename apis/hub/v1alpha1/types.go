@@ -26,20 +26,17 @@ type YurtHubConfiguration struct {
 
 	// certFile and keyFile are the node's client certificate, if somebody else renews it. Otherwise the hub gets one itself, in
 	// certDir, with one of bootstrapFile and kubeletKubeconfig.
-	CertFile                               string   `json:"certFile,omitempty"`
-	KeyFile                                string   `json:"keyFile,omitempty"`
-	CertDir                                string   `json:"certDir,omitempty"`
-	BootstrapFile                          string   `json:"bootstrapFile,omitempty"`
-	DiscoveryTokenCACertHash               []string `json:"discoveryTokenCACertHash,omitempty"`
-	DiscoveryTokenUnsafeSkipCAVerification bool     `json:"discoveryTokenUnsafeSkipCAVerification,omitempty"`
-	KubeletKubeconfig                      string   `json:"kubeletKubeconfig,omitempty"`
-	KubeletCertificateAsIs                 bool     `json:"kubeletCertificateAsIs,omitempty"`
+	CertFile                 string   `json:"certFile,omitempty"`
+	KeyFile                  string   `json:"keyFile,omitempty"`
+	CertDir                  string   `json:"certDir,omitempty"`
+	BootstrapFile            string   `json:"bootstrapFile,omitempty"`
+	DiscoveryTokenCACertHash []string `json:"discoveryTokenCACertHash,omitempty"`
+	KubeletKubeconfig        string   `json:"kubeletKubeconfig,omitempty"`
 
 	// enableCoordinator makes the hub use the pool's coordinators, at coordinatorServerAddr (several in the order of their slots,
 	// separated by commas), or where the cloud says they are.
 	EnableCoordinator     bool   `json:"enableCoordinator,omitempty"`
 	CoordinatorServerAddr string `json:"coordinatorServerAddr,omitempty"`
-	CoordinatorCAFile     string `json:"coordinatorCAFile,omitempty"`
 
 	// kubeletConfig is kubelet's configuration file; empty means that kubelet has none. kubeletServingCertificate is the
 	// certificate with which kubelet serves, or the directory where kubelet keeps it: the hub reports it to the coordinator.
@@ -50,21 +47,15 @@ type YurtHubConfiguration struct {
 	DiskCachePath    *string `json:"diskCachePath,omitempty"`
 	DiskCacheKeyFile string  `json:"diskCacheKeyFile,omitempty"`
 
-	// bindAddress and port are where the hub serves this node's programs, secureBindAddress (empty: nowhere; node: the Node's
+	// port is where the hub serves this node's programs, at 127.0.0.1, secureBindAddress (empty: nowhere; node: the Node's
 	// InternalIP) and securePort where it serves Pods, healthBindAddress and healthPort where it serves its health. openMetrics
-	// shows metrics there to everybody, and profiling shows Go's profiles to root.
-	BindAddress       string `json:"bindAddress,omitempty"`
+	// shows metrics there to everybody.
 	Port              int    `json:"port,omitempty"`
 	SecureBindAddress string `json:"secureBindAddress,omitempty"`
 	SecurePort        int    `json:"securePort,omitempty"`
 	HealthBindAddress string `json:"healthBindAddress,omitempty"`
 	HealthPort        int    `json:"healthPort,omitempty"`
 	OpenMetrics       bool   `json:"openMetrics,omitempty"`
-	Profiling         bool   `json:"profiling,omitempty"`
-
-	// vmodule has levels for single source files, FILE=LEVEL,…, such as feed=4, instead of verbosity. It works with loggingFormat
-	// text.
-	VModule string `json:"vmodule,omitempty"`
 
 	// How many requests may be in flight: reading, writing, and long-running ones.
 	MaxRequestsInflight         int `json:"maxRequestsInflight,omitempty"`
@@ -132,11 +123,6 @@ type HubSettings struct {
 	// ownSecrets also brings the Secrets that the Pods use, if the coordinator accepts them.
 	// +optional
 	OwnSecrets *bool `json:"ownSecrets,omitempty"`
-
-	// serviceTopology shows nodes' programs only those endpoints of a Service that its annotation openyurt.io/topologyKeys
-	// allows.
-	// +optional
-	ServiceTopology *bool `json:"serviceTopology,omitempty"`
 
 	// masterservice gives Pods that start from now on their node's hub as the API server. It needs a
 	// secureBindAddress on each node.

@@ -32,11 +32,6 @@ func (in *HubSettings) DeepCopyInto(out *HubSettings) {
 		*out = new(bool)
 		**out = **in
 	}
-	if in.ServiceTopology != nil {
-		in, out := &in.ServiceTopology, &out.ServiceTopology
-		*out = new(bool)
-		**out = **in
-	}
 	if in.Masterservice != nil {
 		in, out := &in.Masterservice, &out.Masterservice
 		*out = new(bool)

@@ -55,7 +55,7 @@ type coming struct {
 func (c coming) trouble() string {
 	switch {
 	case c.state == nowhere:
-		return "none of the pool's nodes could run it as its settings say: see their nodeSelector, nodeAffinity and tolerations"
+		return "none of the pool's nodes could run it as its settings say: see their nodeSelector and tolerations"
 	case c.state == failed || c.state == pulling && c.why != "":
 		return fmt.Sprintf("node %s does not get the image %s: %s", c.node, c.image, c.why)
 	}
@@ -168,7 +168,7 @@ func (c Config) puller(o owner, pool edge.PoolName, slot edge.Slot, to coming) *
 			TerminationGracePeriodSeconds: ptr.To[int64](1),
 			AutomountServiceAccountToken:  ptr.To(false),
 			EnableServiceLinks:            ptr.To(false),
-			PriorityClassName:             defaultPriorityClass,
+			PriorityClassName:             priorityClass,
 			Tolerations:                   []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 			SecurityContext: &corev1.PodSecurityContext{
 				RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](nonroot), RunAsGroup: ptr.To[int64](nonroot),

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -32,7 +31,8 @@ var (
 	defaultMirrorQuota = resource.MustParse("128Mi")
 )
 
-const defaultPriorityClass = "system-cluster-critical"
+// priorityClass is that of coordinators: workloads of a node must not take their place.
+const priorityClass = "system-cluster-critical"
 
 // settings are those of a pool's coordinator.
 type settings struct {
@@ -144,9 +144,6 @@ func affinity(s v1alpha1.CoordinatorSettings, slot edge.Slot) *corev1.Affinity {
 
 func nodeAffinity(s v1alpha1.CoordinatorSettings, slot edge.Slot) *corev1.NodeAffinity {
 	nodes := &corev1.NodeAffinity{}
-	if s.NodeAffinity != nil {
-		nodes = s.NodeAffinity.DeepCopy()
-	}
 	for i, name := range s.PreferredNodes {
 		nodes.PreferredDuringSchedulingIgnoredDuringExecution = append(nodes.PreferredDuringSchedulingIgnoredDuringExecution,
 			corev1.PreferredSchedulingTerm{
@@ -200,17 +197,6 @@ func CheckSettings(s v1alpha1.CoordinatorSettings) error {
 	for key, value := range s.NodeSelector {
 		for _, is := range append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...) {
 			wrong = append(wrong, fmt.Errorf("nodeSelector: %s=%s: %s", key, value, is))
-		}
-	}
-	if s.NodeAffinity != nil && s.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-		if _, err := nodeaffinity.NewNodeSelector(s.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution); err != nil {
-			wrong = append(wrong, fmt.Errorf("nodeAffinity: %w", err))
-		}
-	}
-	if s.NodeAffinity != nil {
-		_, err := nodeaffinity.NewPreferredSchedulingTerms(s.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
-		if err != nil {
-			wrong = append(wrong, fmt.Errorf("nodeAffinity: %w", err))
 		}
 	}
 	return errors.Join(append(wrong, checkTolerations(s.Tolerations)...)...)

@@ -32,13 +32,7 @@ func manySettings() v1alpha1.CoordinatorSettings {
 			Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")},
 		},
 		NodeSelector: map[string]string{"ups": "yes"}, PreferredNodes: []string{"n3", "n1"},
-		NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{
-				Key: "arch", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"slow"},
-			}}}},
-		}},
-		Tolerations:       []corev1.Toleration{{Key: "edge", Operator: corev1.TolerationOpExists}},
-		PriorityClassName: "system-node-critical",
+		Tolerations: []corev1.Toleration{{Key: "edge", Operator: corev1.TolerationOpExists}},
 	}
 }
 
@@ -62,10 +56,8 @@ func TestWhatSettingsMakeOfThePod(t *testing.T) {
 	nodes := spec.Affinity.NodeAffinity
 	preferred := nodes.PreferredDuringSchedulingIgnoredDuringExecution
 	if len(preferred) != 3 || preferred[1].Weight <= preferred[2].Weight || preferred[0].Weight <= preferred[1].Weight ||
-		preferred[0].Preference.MatchFields[0].Values[0] != "n3" ||
-		nodes.RequiredDuringSchedulingIgnoredDuringExecution == nil || spec.NodeSelector["ups"] != "yes" ||
-		spec.PriorityClassName != "system-node-critical" {
-		t.Errorf("placement: %+v, %+v, %s", nodes, spec.NodeSelector, spec.PriorityClassName)
+		preferred[0].Preference.MatchFields[0].Values[0] != "n3" || spec.NodeSelector["ups"] != "yes" {
+		t.Errorf("placement: %+v, %+v", nodes, spec.NodeSelector)
 	}
 	last := spec.Tolerations[len(spec.Tolerations)-1]
 	if last.Key != "edge" || len(spec.Tolerations) != 5 {
@@ -110,11 +102,6 @@ func TestTheWorkloadsFlagsAreReserved(t *testing.T) {
 }
 
 func TestCheckSettings(t *testing.T) {
-	selector := func(operator corev1.NodeSelectorOperator) *corev1.NodeSelector {
-		return &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "a", Operator: operator, Values: []string{"b"}}},
-		}}}
-	}
 	tolerates := func(all ...corev1.Toleration) v1alpha1.CoordinatorSettings {
 		return v1alpha1.CoordinatorSettings{Tolerations: all}
 	}
@@ -130,9 +117,6 @@ func TestCheckSettings(t *testing.T) {
 		}},
 		"nodeSelector: a b=": {NodeSelector: map[string]string{"a b": "c"}},
 		"a=ü":                {NodeSelector: map[string]string{"a": "ü"}},
-		"nodeAffinity": {NodeAffinity: &corev1.NodeAffinity{
-			RequiredDuringSchedulingIgnoredDuringExecution: selector("Near"),
-		}},
 		"not a matter":       tolerates(corev1.Toleration{Key: edge.TaintUnschedulable, Operator: "Exists"}),
 		"has no value":       tolerates(corev1.Toleration{Key: "a", Operator: "Exists", Value: "b"}),
 		"not Equal or":       tolerates(corev1.Toleration{Key: "a", Operator: "Near"}),

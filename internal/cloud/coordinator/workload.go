@@ -153,7 +153,7 @@ func podSpec(c Config, p Wanted) corev1.PodSpec {
 		DNSPolicy:                     corev1.DNSDefault,
 		AutomountServiceAccountToken:  ptr.To(false),
 		EnableServiceLinks:            ptr.To(false),
-		PriorityClassName:             cmp.Or(p.Settings.PriorityClassName, defaultPriorityClass),
+		PriorityClassName:             priorityClass,
 		TerminationGracePeriodSeconds: ptr.To[int64](10), // it drains for two seconds
 		NodeSelector:                  p.Settings.NodeSelector,
 		Affinity:                      affinity(p.Settings, p.Slot),

@@ -56,7 +56,7 @@ func saying(name string, age int, priority int32, c v1alpha1.CoordinatorSettings
 
 // TestCoordinator: each field is the highest priority's that has it, below them is the base, and equals that disagree clash.
 func TestCoordinator(t *testing.T) {
-	base := v1alpha1.CoordinatorSettings{Verbosity: ptr.To[int32](1), MinNodes: ptr.To[int32](5), PriorityClassName: "low"}
+	base := v1alpha1.CoordinatorSettings{Verbosity: ptr.To[int32](1), MinNodes: ptr.To[int32](5), LoggingFormat: "json"}
 	got, clashes, err := Coordinator(base, nil)
 	if err != nil || len(clashes) > 0 || !reflect.DeepEqual(got, base) {
 		t.Errorf("nobody says anything: %+v, %v, %v", got, clashes, err)
@@ -72,7 +72,7 @@ func TestCoordinator(t *testing.T) {
 	deleted.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 	got, clashes, err = Coordinator(base, Of(pool("p", nil), append(all, deleted)))
 	want := v1alpha1.CoordinatorSettings{
-		Verbosity: ptr.To[int32](1), MinNodes: ptr.To[int32](2), PriorityClassName: "low", Paused: ptr.To(false),
+		Verbosity: ptr.To[int32](1), MinNodes: ptr.To[int32](2), LoggingFormat: "json", Paused: ptr.To(false),
 		NodeSelector: map[string]string{"c": "d"},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {

@@ -232,7 +232,7 @@ func TestRefusedByTheAPIServer(t *testing.T) {
 			s.Spec.Hub = hub.HubSettings{
 				PoolScopeResources: []string{"v1/services", "discovery.k8s.io/v1/endpointslices"},
 				CacheAgents:        []string{"*", "kubelet"}, OwnObjects: &yes, OwnSecrets: &yes,
-				ServiceTopology: &no, Masterservice: &yes,
+				Masterservice:         &yes,
 				RememberIdentitiesFor: &metav1.Duration{Duration: 90 * 60e9}, LinkProfile: hub.LinkSatellite,
 				Relay: hub.RelayHeartbeats,
 			}
@@ -279,7 +279,6 @@ func TestRefusedByTheAPIServer(t *testing.T) {
 		"a dead node": {runs(func(c *v1alpha1.CoordinatorSettings) {
 			c.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists}}
 		}), "not a matter of settings"},
-		"a class that can't be":  {runs(func(c *v1alpha1.CoordinatorSettings) { c.PriorityClassName = "High" }), "should match"},
 		"made sometimes":         {runs(func(c *v1alpha1.CoordinatorSettings) { c.Create = "Sometimes" }), "Unsupported value"},
 		"too high":               {func(s *v1alpha1.PoolSettings) { s.Spec.Priority = 1001 }, "less than or equal to 1000"},
 		"a name that's too long": {func(s *v1alpha1.PoolSettings) { s.Name = strings.Repeat("n", 64) }, "at most 63"},
@@ -310,8 +309,8 @@ func allOfACoordinator() v1alpha1.CoordinatorSettings {
 			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m")},
 			Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")},
 		},
-		PreferredNodes: []string{"n1"}, PriorityClassName: "system-node-critical",
-		Tolerations: []corev1.Toleration{{Key: "edge", Operator: corev1.TolerationOpExists}},
+		PreferredNodes: []string{"n1"},
+		Tolerations:    []corev1.Toleration{{Key: "edge", Operator: corev1.TolerationOpExists}},
 	}
 }
 

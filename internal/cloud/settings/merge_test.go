@@ -45,8 +45,8 @@ func pool(name string, labels map[string]string) *v1beta2.NodePool {
 
 func TestMerge(t *testing.T) {
 	no, yes := false, true
-	topology := func(is *bool) func(*v1alpha1.PoolSettings) {
-		return func(s *v1alpha1.PoolSettings) { s.Spec.Hub.ServiceTopology = is }
+	secrets := func(is *bool) func(*v1alpha1.PoolSettings) {
+		return func(s *v1alpha1.PoolSettings) { s.Spec.Hub.OwnSecrets = is }
 	}
 	elsewhere := func(s *v1alpha1.PoolSettings) { s.Spec.NodePoolSelector, s.Spec.Pools = nil, []string{"p2"} }
 	deleted := func(s *v1alpha1.PoolSettings) { s.DeletionTimestamp = &metav1.Time{Time: day} }
@@ -63,17 +63,17 @@ func TestMerge(t *testing.T) {
 			want: hub.HubSettings{CacheAgents: []string{"x", "y"}}, from: []string{"a"},
 		},
 		"fields of several": {
-			all:  []v1alpha1.PoolSettings{saying("a", 1, 0, "x"), with(saying("b", 2, 0, ""), topology(&no))},
-			want: hub.HubSettings{CacheAgents: []string{"x"}, ServiceTopology: &no}, from: []string{"a", "b"},
+			all:  []v1alpha1.PoolSettings{saying("a", 1, 0, "x"), with(saying("b", 2, 0, ""), secrets(&no))},
+			want: hub.HubSettings{CacheAgents: []string{"x"}, OwnSecrets: &no}, from: []string{"a", "b"},
 		},
 		"the higher priority": {
 			all:  []v1alpha1.PoolSettings{saying("a", 9, 0, "x"), saying("b", 1, 5, "y")},
 			want: hub.HubSettings{CacheAgents: []string{"y"}}, from: []string{"a", "b"},
 		},
 		"of each field": {
-			all: []v1alpha1.PoolSettings{with(saying("a", 9, 0, "x"), topology(&yes)), with(saying("b", 1, 5, ""), topology(&no)),
+			all: []v1alpha1.PoolSettings{with(saying("a", 9, 0, "x"), secrets(&yes)), with(saying("b", 1, 5, ""), secrets(&no)),
 				saying("c", 1, -5, "z")},
-			want: hub.HubSettings{CacheAgents: []string{"x"}, ServiceTopology: &no}, from: []string{"a", "b", "c"},
+			want: hub.HubSettings{CacheAgents: []string{"x"}, OwnSecrets: &no}, from: []string{"a", "b", "c"},
 		},
 		"of the same priority the older one": {
 			all:  []v1alpha1.PoolSettings{saying("a", 1, 0, "x"), saying("b", 2, 0, "y")},

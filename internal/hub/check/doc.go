@@ -1,6 +1,9 @@
-// Package check finds out what is wrong with a node and says so in plain words: who holds the hub's ports, whether its
-// certificates are good, whether the clock is right, how far the node gets towards the cloud and the coordinator, whether its
-// disk will do, whether the kubelet goes through the hub, and what the running hub says about itself.
+// Package check finds out what is wrong with a node and says so in plain words: what the running hub says of itself, whether it
+// could have its ports, whether its certificates are good, whether the clock is right, how far the node gets towards the cloud,
+// whether its disk will do, and whether the kubelet and other programs go through the hub.
+//
+// A hub that answers is believed: what it says of its links, disk and certificates is not looked at a second time. The way to the
+// cloud is, since a hub says that it is down, and not at which step.
 //
 // Gather asks and measures; Judge, a pure function of what was found, decides. Gather changes nothing on the node. It is made
 // for nodes on which nothing works: each probe is bounded, and a probe that does not return in time is itself a finding.

@@ -2,19 +2,18 @@ package check
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strconv"
+	"syscall"
+
+	"yurtcoordinator/internal/hub/config"
 )
 
 const (
-	nameCloud       = "cloud"
-	nameCoordinator = "coordinator"
-	flagCache       = "disk-cache-path"
-	flagCerts       = "cert-dir"
+	flagCache = "disk-cache-path"
+	flagCerts = "cert-dir"
 )
-
-// whereverItIs as Config.SecureAddress is wherever the node is.
-const whereverItIs = "node"
 
 // probe finds out something in bounded time, and returns a function that enters it into the facts.
 type probe struct {
@@ -74,16 +73,10 @@ func probesOf(c Config) []probe {
 		{"kubelet", probeKubelet},
 		{"programs past yurthub", probePast},
 	}
-	for _, address := range c.Servers {
-		probes = append(probes, probe{nameCloud + " " + address, func(ctx context.Context, c Config) func(*Facts) {
-			s := probeServer(ctx, c, nameCloud, address)
+	for _, address := range c.ServerAddresses {
+		probes = append(probes, probe{findingCloud + " " + address, func(ctx context.Context, c Config) func(*Facts) {
+			s := probeServer(ctx, c, address)
 			return func(f *Facts) { f.Cloud = append(f.Cloud, s) }
-		}})
-	}
-	for _, address := range c.Coordinators {
-		probes = append(probes, probe{nameCoordinator + " " + address, func(ctx context.Context, c Config) func(*Facts) {
-			s := probeServer(ctx, c, nameCoordinator, address)
-			return func(f *Facts) { f.Coordinator = append(f.Coordinator, s) }
 		}})
 	}
 	dir := func(flag, path string) {
@@ -95,30 +88,43 @@ func probesOf(c Config) []probe {
 			return func(f *Facts) { f.Dirs = append(f.Dirs, d) }
 		}})
 	}
-	dir(flagCache, c.CacheDir)
-	if c.ownCertificate() {
+	dir(flagCache, c.DiskCachePath)
+	if c.OwnCertificate() {
 		dir(flagCerts, c.CertDir)
 	}
 	return probes
 }
 
-// probeHub asks the running hub, and looks at its ports.
+// probeHub asks the running hub, or else looks at the ports that it would need. A hub that answers has all of them: it ends when
+// it can't have one.
 func probeHub(ctx context.Context, c Config) func(*Facts) {
 	hub := askHub(ctx, c)
+	if hub.answers() {
+		return func(f *Facts) { f.Hub = hub }
+	}
 	ports := []Port{
-		{Flag: "port", Address: net.JoinHostPort(c.BindAddress, strconv.Itoa(c.Port))},
-		{Flag: "health-port", Address: net.JoinHostPort(c.HealthAddress, strconv.Itoa(c.HealthPort))},
+		{Flag: "port", Address: net.JoinHostPort(config.Loopback, strconv.Itoa(c.Port))},
+		{Flag: "health-port", Address: net.JoinHostPort(c.HealthBindAddress, strconv.Itoa(c.HealthPort))},
 	}
-	switch s := hub.Status.Pods; {
-	case c.SecureAddress == "":
-	case c.SecureAddress != whereverItIs:
-		ports = append(ports, Port{Flag: "secure-port", Address: net.JoinHostPort(c.SecureAddress, strconv.Itoa(c.SecurePort))})
-	case s != nil && s.Address != "":
-		ports = append(ports, Port{Flag: "secure-port", Address: s.Address})
+	if fixed, _ := c.PodsAt(); fixed.IsValid() {
+		ports = append(ports, Port{Flag: "secure-port", Address: net.JoinHostPort(fixed.String(), strconv.Itoa(c.SecurePort))})
 	}
-	held := listeners()
 	for i := range ports {
-		lookAtPort(ctx, &ports[i], held)
+		ports[i].look(ctx)
 	}
 	return func(f *Facts) { f.Hub, f.Ports = hub, ports }
+}
+
+// look finds out whether somebody listens at the port, or else whether anybody could. For that it listens itself, and stops at
+// once.
+func (p *Port) look(ctx context.Context) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", p.Address)
+	switch {
+	case err == nil:
+		_ = l.Close()
+	case errors.Is(err, syscall.EADDRINUSE):
+		p.Held = true
+	default:
+		p.Trouble = cause(err)
+	}
 }

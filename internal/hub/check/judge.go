@@ -3,11 +3,14 @@ package check
 import (
 	"fmt"
 	"io/fs"
+	"net"
 	"slices"
 	"strings"
 	"time"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/health"
+	"yurtcoordinator/internal/hub/identity"
 )
 
 const (
@@ -23,8 +26,8 @@ const (
 	// cacheBytes is how large the hub's cache may grow; with less than spaceFail free the hub cannot work at all.
 	cacheBytes = 256 << 20
 	spaceFail  = 16 << 20
-	// A cache has a handful of files, but the rest of the node shares the file system.
-	inodesWarn, inodesFail = 1000, 16
+	// findingCloud is of the way to the cloud, and findingHubCloud of what the hub says of it: upgrades know them by these names.
+	findingCloud, findingHubCloud = "cloud", "yurthub: cloud"
 )
 
 // longAgo is before any of this was written: a clock that shows such a time has lost its battery.
@@ -33,23 +36,28 @@ var longAgo = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 // Judge says what the facts mean, in the order in which a person would look.
 func Judge(f Facts) []Finding {
 	var j judge
-	j.settings(f)
+	if err := f.Settings.Validate(); err != nil {
+		j.add(Fail, "settings", err.Error(), "correct the settings; yurthub does not start with these")
+	}
 	j.hub(f)
 	for _, p := range f.Ports {
 		j.port(f, p)
 	}
-	j.keys(f)
+	if !f.Hub.answers() || f.Hub.Status.Identity == nil {
+		j.keys(f)
+	}
 	j.clock(f)
-	j.servers(f, f.Cloud)
-	j.servers(f, f.Coordinator)
+	j.servers(f)
 	j.node(f)
 	for _, d := range f.Dirs {
 		j.dir(f, d)
 	}
 	j.kubelet(f)
-	j.serving(f)
-	j.pods(f)
-	j.past(f)
+	if f.Hub.answers() {
+		j.serving(f)
+		j.pods(f)
+		j.past(f)
+	}
 	for _, name := range f.Unanswered {
 		j.add(Fail, name, "the check took too long", "look for a disk or a file system that hangs")
 	}
@@ -60,12 +68,6 @@ type judge struct{ findings []Finding }
 
 func (j *judge) add(l Level, what, why, do string) {
 	j.findings = append(j.findings, Finding{l, what, line(why), line(do)})
-}
-
-func (j *judge) settings(f Facts) {
-	if f.Settings.Invalid != "" {
-		j.add(Fail, "settings", f.Settings.Invalid, "correct the settings; yurthub does not start with these")
-	}
 }
 
 func (j *judge) hub(f Facts) {
@@ -83,37 +85,51 @@ func (j *judge) hub(f Facts) {
 		j.add(Fail, what, fmt.Sprintf("what answers at %s is no working yurthub: %s", c.healthURL(), h.Trouble),
 			"end that program, or if it is yurthub, restart it: systemctl restart yurthub")
 		return
-	case h.Status.Node != string(c.Node):
+	case h.Status.Node != c.Node:
 		j.add(Fail, what, fmt.Sprintf("the running yurthub is for the node %s, but these settings are for %s",
-			h.Status.Node,
-			c.Node), "give the settings with which it runs, or restart it: systemctl restart yurthub")
+			h.Status.Node, c.Node), "give the settings with which it runs, or restart it: systemctl restart yurthub")
 		return
 	}
-	j.add(OK, what, "runs as node "+h.Status.Node, "")
+	j.add(OK, what, "runs as node "+string(h.Status.Node), "")
 	switch h.Status.Cloud {
 	case "down":
-		j.add(Fail, "yurthub: cloud", "the running yurthub says that its link to the cloud is down",
+		j.add(Fail, findingHubCloud, "the running yurthub says that its link to the cloud is down",
 			"see the lines about the cloud below")
 	case "relayed":
-		j.add(Warn, "yurthub: cloud", "the running yurthub reaches the cloud over a neighbour's link: its own link is down",
+		j.add(Warn, findingHubCloud, "the running yurthub reaches the cloud over a neighbour's link: its own link is down",
 			"see the lines about the cloud below")
 	case "failing":
-		j.add(Fail, "yurthub: cloud",
+		j.add(Fail, findingHubCloud,
 			"the running yurthub says that the cloud, or a balancer in front of it, answers core requests with 502, 503 or 504",
 			"look at the API servers and the balancer in front of them; the node keeps working with what it has meanwhile")
 	case "unknown":
-		j.add(Fail, "yurthub: cloud", "the running yurthub does not know yet whether it reaches the cloud",
+		j.add(Fail, findingHubCloud, "the running yurthub does not know yet whether it reaches the cloud",
 			"ask again in a few seconds")
 	}
-	if h.Status.Coordinator == "down" {
-		j.add(Warn, "yurthub: coordinator", "the running yurthub says that its link to the coordinator is down",
-			"see the lines about the coordinator below")
-	}
+	j.hubCoordinators(h)
 	j.hubDisk(h)
 	j.hubSettings(h)
 	if id := h.Status.Identity; id != nil {
-		j.hubCertificate(f.Now, "client", id.Client)
-		j.hubCertificate(f.Now, "serving", id.Serving)
+		j.hubCertificate(f, "client", id.Client)
+		j.hubCertificate(f, "serving", id.Serving)
+	}
+}
+
+// hubCoordinators says which of the pool's coordinators the hub reaches. Without one it is a plain proxy: that is a warning,
+// and no failure.
+func (j *judge) hubCoordinators(h Hub) {
+	all := h.Status.Coordinators
+	if len(all) == 0 {
+		all = []health.CoordinatorStatus{{Address: h.Status.CoordinatorAddress, Link: h.Status.Coordinator}}
+	}
+	for _, c := range all {
+		switch c.Link {
+		case "up":
+			j.add(OK, "yurthub: coordinator", "the running yurthub reaches it at "+c.Address, "")
+		case "down":
+			j.add(Warn, "yurthub: coordinator", "the running yurthub does not reach it at "+orNone(c.Address),
+				"see that it runs (kubectl yurt status), and that TCP 10270 is open to it; journalctl -u yurthub says why")
+		}
 	}
 }
 
@@ -164,54 +180,41 @@ func (j *judge) hubSettings(h Hub) {
 	}
 }
 
-func (j *judge) hubCertificate(now time.Time, kind string, c HubCertificate) {
+func (j *judge) hubCertificate(f Facts, kind string, c identity.State) {
+	what := "yurthub: " + kind + " certificate"
 	if c.Problem == "" {
+		if !c.NotAfter.IsZero() {
+			j.add(OK, what, "good until "+date(c.NotAfter)+"; yurthub renews it by itself", "")
+		}
 		return
 	}
-	level := Warn
-	if kind == "client" && !now.Before(c.NotAfter) {
-		level = Fail
+	level, do := Warn, "it tries again by itself; journalctl -u yurthub"
+	if kind == "client" && !f.Now.Before(c.NotAfter) {
+		level, do = Fail, bootstrapAdvice(f.Settings)
 	}
-	do := "it tries again by itself; see what is said of certificates below"
 	switch {
 	case c.Waiting != "" && kind == "serving":
 		do = "in the cloud: kubectl describe csr " + c.Waiting + " says why; coordinator-controller must be as new as yurthub"
 	case c.Waiting != "":
 		do = "in the cloud: kubectl certificate approve " + c.Waiting
 	}
-	j.add(level, "yurthub: "+kind+" certificate", "the running yurthub says: "+c.Problem, do)
+	j.add(level, what, "the running yurthub says: "+c.Problem, do)
 }
 
+// port judges a port that the hub would need.
 func (j *judge) port(f Facts, p Port) {
 	what := "--" + p.Flag
-	running := f.Hub.Trouble == "" && !f.Hub.Nobody
-	holder := p.Holder
-	if holder == "" {
-		holder = "a program that cannot be seen from here (run this as root)"
-	}
-	other := "end that program, or give another --" + p.Flag
+	_, number, _ := net.SplitHostPort(p.Address)
 	switch {
 	case p.Trouble != "":
 		j.add(Fail, what, fmt.Sprintf("nobody can listen at %s: %s", p.Address, p.Trouble), "give an address of this node")
-	case running && p.Held && p.Holder != "" && !isHub(p.Holder):
-		j.add(Fail, what, fmt.Sprintf("%s is held by %s, not by yurthub", p.Address, p.Holder), other)
-	case running && p.Held:
-		j.add(OK, what, p.Address+" is held by the running yurthub", "")
-	case running:
-		j.add(Fail, what, "the running yurthub does not serve at "+p.Address+": it has other settings",
-			"systemctl restart yurthub, or give the settings with which it runs")
-	case p.Held && isHub(p.Holder):
-		j.add(Fail, what, fmt.Sprintf("%s is held by %s, which does not answer at %s", p.Address, p.Holder,
-			f.Settings.healthURL()),
-			"systemctl restart yurthub, or end that process if another one is to run")
 	case p.Held:
-		j.add(Fail, what, fmt.Sprintf("%s is held by %s", p.Address, holder), other)
+		j.add(Fail, what, p.Address+" is held by a program that does not answer as yurthub",
+			fmt.Sprintf("ss -ltnp sport = :%s names it: end it, or give another --%s", number, p.Flag))
 	default:
 		j.add(OK, what, p.Address+" is free", "")
 	}
 }
-
-func isHub(holder string) bool { return strings.HasPrefix(holder, "yurthub") }
 
 // clock compares the node's clock with each server's, even if the server's certificate is not good: to a clock that is fifty
 // years off, no certificate is.
@@ -223,18 +226,18 @@ func (j *judge) clock(f Facts) {
 		return
 	}
 	level, why := OK, ""
-	for _, s := range slices.Concat(f.Cloud, f.Coordinator) {
+	for _, s := range f.Cloud {
 		if s.Date.IsZero() {
 			continue
 		}
 		skew := s.At.Sub(s.Date)
-		text, l := fmt.Sprintf("agrees with that of the %s, to %s", s.Name, skew.Abs().Round(time.Second)), OK
+		text, l := fmt.Sprintf("agrees with that of the cloud, to %s", skew.Abs().Round(time.Second)), OK
 		if skew.Abs() > clockWarn {
 			direction := "ahead of"
 			if skew < 0 {
 				direction = "behind"
 			}
-			text, l = fmt.Sprintf("is %s %s that of the %s", skew.Abs().Round(time.Second), direction, s.Name), Warn
+			text, l = fmt.Sprintf("is %s %s that of the cloud", skew.Abs().Round(time.Second), direction), Warn
 			if !s.Verified {
 				text += " (by the word of a server that could not be verified)"
 			}
@@ -252,6 +255,26 @@ func (j *judge) clock(f Facts) {
 		j.add(OK, what, why, "")
 	default:
 		j.add(level, what, why, do)
+	}
+}
+
+// servers judges the cloud's servers. One that works is enough, because a hub tries all.
+func (j *judge) servers(f Facts) {
+	worst := Fail
+	if slices.ContainsFunc(f.Cloud, func(s Server) bool { return s.Why == "" }) {
+		worst = Warn
+	}
+	for _, s := range f.Cloud {
+		switch {
+		case s.Why == "" && s.Proxy != "":
+			j.add(OK, findingCloud, s.Address+" is reached through the proxy "+s.Proxy, "")
+		case s.Why == "":
+			j.add(OK, findingCloud, s.Address+" is reached", "")
+		case s.Unknown && f.Settings.BeforeStart && f.discovers() && len(f.Settings.Identity.CACertHashes) > 0:
+			j.add(OK, findingCloud, s.Address+" answers; yurthub verifies it by the authority that it discovers", "")
+		default:
+			j.add(worst, findingCloud, s.Why, s.Do)
+		}
 	}
 }
 
@@ -293,61 +316,17 @@ func inPool(pool string) string {
 
 func (j *judge) dir(f Facts, d Dir) {
 	what := "--" + d.Flag
-	running := f.Hub.Trouble == "" && !f.Hub.Nobody
 	switch {
 	case d.Trouble != "":
 		j.add(Fail, what, fmt.Sprintf("%s cannot be used: %s", d.Path, d.Trouble),
-			"make it a directory that root may write to, or give another")
-		return
-	case d.ReadOnly:
-		j.add(Fail, what, d.At+" is on a file system that is read-only",
-			"find the reason in the kernel's log (dmesg), and have the disk repaired")
-		return
-	case !d.Writable:
-		j.add(Fail, what, d.At+" may not be written to", "run this as root; if it is, look at mounts and security modules")
-		return
-	case d.Locked && !running:
-		holder := "another process"
-		if d.Holder != "" {
-			holder = d.Holder
-		}
-		j.add(Fail, what, fmt.Sprintf("%s is in use by %s, and no yurthub answers", d.Path, holder),
-			"end that process; a yurthub must have the directory for itself")
-		return
-	}
-	if !d.Missing && d.Mode.Perm()&0o077 != 0 {
-		j.add(Warn, what, fmt.Sprintf("%s is %s: others may look into it, and it holds keys and Secrets", d.Path,
-			d.Mode.Perm()),
-			"chmod 0700 "+d.Path)
-	}
-	if d.Corrupt {
-		j.add(Warn, what, "there is a damaged file in "+d.Path+", which was moved aside",
-			"have the disk looked at; then remove "+d.Path+"/*.corrupt")
-	}
-	j.space(what, d)
-}
-
-func (j *judge) space(what string, d Dir) {
-	needs := int64(spaceFail)
-	if d.Flag == flagCache {
-		needs = max(cacheBytes-d.Used, spaceFail)
-	}
-	switch {
-	case d.Free >= 0 && d.Free < spaceFail:
-		j.add(Fail, what, fmt.Sprintf("%d MiB are free at %s", d.Free>>20, d.At), "make space")
-	case d.Inodes >= 0 && d.Inodes < inodesFail:
-		j.add(Fail, what, "no more files can be created at "+d.At+": its file system has no inodes left", "remove files")
-	case d.Free >= 0 && d.Free < needs:
-		j.add(Warn, what, fmt.Sprintf("%d MiB are free at %s, and up to %d MiB may be needed", d.Free>>20, d.At,
-			needs>>20), "make space")
-	case d.Inodes >= 0 && d.Inodes < inodesWarn:
-		j.add(Warn, what, fmt.Sprintf("only %d more files can be created at %s", d.Inodes, d.At), "remove files")
-	case d.Missing:
-		j.add(OK, what, d.Path+" does not exist yet and can be created", "")
-	case d.Free >= 0:
-		j.add(OK, what, fmt.Sprintf("%s has %d MiB, %d MiB are free", d.Path, d.Used>>20, d.Free>>20), "")
+			"run this as root; if it is, see df, df -i, mount and dmesg")
+	case d.Free < spaceFail:
+		j.add(Fail, what, fmt.Sprintf("%d MiB are free for %s", d.Free>>20, d.Path), "make space")
+	case d.Free < cacheBytes && d.Flag == flagCache && !f.Hub.answers(): // a running hub may have taken its part
+		j.add(Warn, what, fmt.Sprintf("%d MiB are free for %s, and up to %d MiB may be needed", d.Free>>20, d.Path,
+			cacheBytes>>20), "make space")
 	default:
-		j.add(OK, what, d.Path+" can be used", "")
+		j.add(OK, what, fmt.Sprintf("%s can be used, %d MiB are free", d.Path, d.Free>>20), "")
 	}
 }
 
@@ -368,16 +347,10 @@ func (j *judge) kubelet(f Facts) {
 		return
 	case k.Server != want && f.Settings.BeforeStart:
 		j.add(OK, what, "does not go through yurthub yet", "")
-	case k.Server == strings.Replace(want, "https:", "http:", 1):
-		j.add(Fail, what, "kubelet's kubeconfig "+k.Config.Path+" is from a release in which kubelet did not prove its identity",
-			"run join again")
 	case k.Server != want:
 		j.add(worst, what, fmt.Sprintf("kubelet goes to %s and not through yurthub at %s (%s)", orNone(k.Server), want,
 			k.Config.Path),
 			"start kubelet with a kubeconfig for yurthub; join does that")
-	case k.Unproved != "":
-		j.add(Fail, what, fmt.Sprintf("kubelet does not prove itself to yurthub with %s: %s", k.Config.Path, k.Unproved),
-			"run join again")
 	case k.Rotates:
 		// join looks before it restarts a kubelet that does so.
 		j.add(worst, what, "kubelet rotates its client certificate, so it leaves out the token that proves its identity",

@@ -3,7 +3,6 @@ package check
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"yurtcoordinator/internal/edge"
@@ -14,7 +13,7 @@ func (j *judge) keys(f Facts) {
 	j.authority(f)
 	usable := j.means(f)
 	const what = "certificate"
-	if c.ownCertificate() && k.Cert.Missing {
+	if c.OwnCertificate() && k.Cert.Missing {
 		switch {
 		case usable && c.BeforeStart:
 			j.add(OK, what, "there is none yet; yurthub will ask for one", "")
@@ -38,7 +37,7 @@ func (j *judge) keys(f Facts) {
 		j.add(level, what, fmt.Sprintf("%s is %s", k.Key.Path, why), "chmod 0600 "+k.Key.Path)
 	}
 	do := "renew this certificate with the program that maintains it"
-	if c.ownCertificate() {
+	if c.OwnCertificate() {
 		do = "yurthub renews it by itself when it reaches the cloud"
 		if !usable {
 			do = bootstrapAdvice(c)
@@ -48,7 +47,7 @@ func (j *judge) keys(f Facts) {
 }
 
 func bootstrapAdvice(c Config) string {
-	path := c.BootstrapFile
+	path := c.Identity.BootstrapFile
 	if path == "" {
 		return "give --bootstrap-file, with a token from kubeadm token create in it"
 	}
@@ -83,17 +82,13 @@ func (j *judge) pair(f Facts, what, path string, p Pair, do string, worst Level)
 // means judges the means by which the hub can get a certificate, and reports whether it has any.
 func (j *judge) means(f Facts) (usable bool) {
 	k, c := f.Keys, f.Settings
-	if !c.ownCertificate() {
+	if !c.OwnCertificate() {
 		return false
 	}
 	if b := k.Bootstrap; b.fine() && b.Path != "" {
 		usable = true
 	} else if b.Trouble != "" {
 		j.add(Warn, "bootstrap", b.Path+": "+b.Trouble, bootstrapAdvice(c))
-	}
-	if b := k.Bootstrap; usable && b.Mode.Perm()&0o077 != 0 {
-		j.add(Warn, "bootstrap", fmt.Sprintf("%s is %s: others may read the token", b.Path, b.Mode.Perm()),
-			"chmod 0600 "+b.Path)
 	}
 	if k.Kubelet.Path == "" {
 		return usable
@@ -110,12 +105,18 @@ func (j *judge) means(f Facts) (usable bool) {
 	return usable
 }
 
+// discovers reports whether the cloud's authority is not known, and a hub finds it out with its token when it starts.
+func (f Facts) discovers() bool {
+	k := f.Keys
+	return k.CA.Path == "" && f.Settings.OwnCertificate() && k.Bootstrap.fine() && k.Bootstrap.Path != ""
+}
+
 func (j *judge) authority(f Facts) {
 	k, c := f.Keys, f.Settings
 	const what = "authority"
 	switch {
 	case f.discovers():
-		if len(c.CACertHashes) == 0 {
+		if len(c.Identity.CACertHashes) == 0 {
 			j.add(Warn, what, "the cloud's authority is not known yet, and no hash is given to recognize it",
 				"give --discovery-token-ca-cert-hash; kubeadm token create --print-join-command prints it")
 			return
@@ -129,10 +130,6 @@ func (j *judge) authority(f Facts) {
 	case !f.Now.Before(k.CAExpiry):
 		j.add(Fail, what, fmt.Sprintf("%s expired at %s, and the clock says %s", k.CA.Path, date(k.CAExpiry), date(f.Now)),
 			"get the cloud's present one")
-	case len(c.CACertHashes) > 0 && !k.Pinned:
-		j.add(Fail, what, fmt.Sprintf("%s has the hash %s, and the hashes given are %s", k.CA.Path, k.CAHash,
-			strings.Join(c.CACertHashes, ", ")),
-			"correct --discovery-token-ca-cert-hash, or see whether that is the right cloud")
 	default:
 		j.add(OK, what, k.CA.Path+" is good until "+date(k.CAExpiry), "")
 	}

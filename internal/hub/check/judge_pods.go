@@ -7,8 +7,30 @@ import (
 	"slices"
 	"strings"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/bypass"
 )
+
+const approve = "in the cloud: give the chart controller.kubeletServing.cidrs with this node's address, or kubectl get csr and " +
+	"kubectl certificate approve"
+
+// serving says whether the pool's coordinator can know kubelet, for logs, exec and top on site.
+func (j *judge) serving(f Facts) {
+	const what = "kubelet's serving certificate"
+	k := f.Hub.Status.Kubelet
+	if k == nil {
+		return // nobody on site asks
+	}
+	switch k.Way {
+	case edge.KubeletPinned, edge.KubeletSigned:
+		j.add(OK, what, fmt.Sprintf("the coordinator knows kubelet by %s (%s)", k.File, k.Way), "")
+	case edge.KubeletOverdue, edge.KubeletUnapproved, edge.KubeletEnded:
+		j.add(Warn, what, "the running yurthub says: "+k.Problem, approve)
+	default:
+		j.add(Warn, what, "the running yurthub says: "+k.Problem,
+			"run join again; or set yurthub's --kubelet-config and --kubelet-serving-certificate")
+	}
+}
 
 // pods says whether Pods, and the node's agents among them, can go through the hub.
 func (j *judge) pods(f Facts) {
@@ -19,9 +41,7 @@ func (j *judge) pods(f Facts) {
 		bad = Fail
 	}
 	switch {
-	case f.Hub.Nobody || f.Hub.Trouble != "":
-		return // which is said above
-	case c.SecureAddress == "" && !c.Agents:
+	case c.SecureBindAddress == "" && !c.Agents:
 		return // nobody has asked for it
 	case s == nil:
 		j.add(bad, what, "the running yurthub serves no Pods", "run join again, or restart it with --secure-bind-address")
@@ -43,7 +63,7 @@ func (j *judge) pods(f Facts) {
 // past names the programs that ask API servers past the hub, once kubelet goes through it.
 func (j *judge) past(f Facts) {
 	const what = "programs past yurthub"
-	if f.Hub.Nobody || f.Hub.Trouble != "" || f.Settings.BeforeStart {
+	if f.Settings.BeforeStart {
 		return
 	}
 	hub := netip.AddrPort{}

@@ -16,47 +16,39 @@ import (
 // that.
 const maxAnswer = 1 << 20
 
-// plainClient is for addresses of this node: no proxy, no redirects, bounded headers.
-func plainClient(step time.Duration) *http.Client {
+// plainClient follows no redirects, and bounds headers.
+func plainClient(step time.Duration, by *http.Transport) *http.Client {
+	by.DisableKeepAlives, by.MaxResponseHeaderBytes = true, 64<<10
 	return &http.Client{
-		Timeout: step,
-		Transport: &http.Transport{
-			DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10,
-			DialContext: (&net.Dialer{Timeout: step}).DialContext,
-		},
+		Timeout: step, Transport: by,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
 
 // fetch gets at most maxAnswer bytes.
-func fetch(ctx context.Context, client *http.Client, url string) (status int, body []byte, err error) {
+func fetch(ctx context.Context, client *http.Client, url string) (status int, body []byte, header http.Header, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, nil, err
 	}
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", "yurthub-check")
 	resp, err := client.Do(req)
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, nil, err
 	}
 	defer resp.Body.Close()
-	body, err = readAtMost(resp.Body)
-	return resp.StatusCode, body, err
-}
-
-var errTooMuch = fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
-
-func readAtMost(r io.Reader) ([]byte, error) {
-	body, err := io.ReadAll(io.LimitReader(r, maxAnswer+1))
+	body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err == nil && len(body) > maxAnswer {
-		err = errTooMuch
+		err = fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
 	}
-	return body, err
+	return resp.StatusCode, body, resp.Header, err
 }
 
 // askHub asks what runs at the health port for its health and status.
 func askHub(ctx context.Context, c Config) Hub {
-	client := plainClient(c.Step)
-	status, _, err := fetch(ctx, client, c.healthURL()+"/healthz")
+	client := plainClient(c.Step, new(http.Transport))
+	status, _, _, err := fetch(ctx, client, c.healthURL()+"/healthz")
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return Hub{Nobody: true}
@@ -65,13 +57,16 @@ func askHub(ctx context.Context, c Config) Hub {
 	case status != http.StatusOK:
 		return Hub{Trouble: fmt.Sprintf("/healthz answers with status %d", status)}
 	}
-	status, body, err := fetch(ctx, client, c.healthURL()+"/status")
+	status, body, _, err := fetch(ctx, client, c.healthURL()+"/status")
 	if err == nil && status != http.StatusOK {
 		err = fmt.Errorf("/status answers with status %d", status)
 	}
 	var hub Hub
-	if err == nil && (json.Unmarshal(body, &hub.Status) != nil || hub.Status.Node == "" || hub.Status.Cloud == "") {
-		err = errors.New("/status is not a hub's")
+	if err == nil {
+		_ = json.Unmarshal(body, &hub.Status) // a hub of another release may say more, in another form: what can be read counts
+		if hub.Status.Node == "" || hub.Status.Cloud == "" {
+			err = errors.New("/status is not a hub's")
+		}
 	}
 	if err != nil {
 		return Hub{Trouble: cause(err)}

@@ -1,45 +1,33 @@
 package check
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 )
 
+// maxProcesses bounds how many processes are looked through.
+const maxProcesses = 10_000
+
 // probeKubelet finds the node's kubelet and where its kubeconfig leads.
 func probeKubelet(ctx context.Context, c Config) func(*Facts) {
-	k := Kubelet{Config: File{Path: c.KubeletUses}}
+	var k Kubelet
 	for _, pid := range processes() {
 		argv := commandLine(pid)
-		if len(argv) == 0 || filepath.Base(argv[0]) != "kubelet" || !ofThisNode(pid) {
-			continue
-		}
-		k.Running = true
-		if k.Config.Path == "" {
-			k.Config.Path = flagValue(argv, "kubeconfig")
-		}
-		k.Rotates = rotates(argv)
-		k.Serving = serving(argv, c)
-		break
-	}
-	if k.Config.Path != "" {
-		var content []byte
-		k.Config, content = readFile(k.Config.Path)
-		if k.Config.fine() {
-			k.Server, k.Config.Trouble = kubeconfigServer(content)
-			k.Unproved = unproved(c.CertDir, k.Config.Path, content)
+		if len(argv) > 0 && filepath.Base(argv[0]) == "kubelet" && ofThisNode(pid) {
+			k = kubeletOf(argv)
+			break
 		}
 	}
-	status, body, err := fetch(ctx, plainClient(c.Step), c.KubeletHealth)
+	status, body, _, err := fetch(ctx, plainClient(c.Step, new(http.Transport)), c.KubeletHealth)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		k.NoHealth = true // kubelet need not serve its health
@@ -49,6 +37,46 @@ func probeKubelet(ctx context.Context, c Config) func(*Facts) {
 		k.Health = fmt.Sprintf("status %d: %s", status, line(string(body)))
 	}
 	return func(f *Facts) { f.Kubelet = k }
+}
+
+// kubeletOf returns what a kubelet's command line leads to.
+func kubeletOf(argv []string) Kubelet {
+	k := Kubelet{Running: true, Rotates: rotates(argv), Config: File{Path: flagValue(argv, "kubeconfig")}}
+	if k.Config.Path == "" {
+		return k
+	}
+	var content []byte
+	if k.Config, content = readFile(k.Config.Path); k.Config.fine() {
+		var found credential
+		found, k.Config.Trouble = parseCredential(k.Config.Path, content)
+		k.Server = strings.TrimSuffix(line(found.server), "/")
+	}
+	return k
+}
+
+// processes returns the IDs of the processes that can be seen.
+func processes() (pids []string) {
+	d, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(maxProcesses)
+	for _, name := range names {
+		if _, err := strconv.Atoi(name); err == nil {
+			pids = append(pids, name)
+		}
+	}
+	return pids
+}
+
+// commandLine returns a process's command line; nil if it cannot be seen.
+func commandLine(pid string) []string {
+	content, err := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
+	if err != nil || len(content) == 0 {
+		return nil
+	}
+	return strings.Split(strings.TrimRight(string(content), "\x00"), "\x00")
 }
 
 // ofThisNode reports whether a process runs outside containers: nodes can be containers, with kubelets of their own.
@@ -87,55 +115,4 @@ func rotates(argv []string) bool {
 	}
 	_, content := readFile(flagValue(argv, "config"))
 	return yaml.Unmarshal(content, &settings) == nil && settings.RotateCertificates
-}
-
-// Files by which the hub and kubelet know each other, in the directory of the hub's certificates.
-const fileLocal, fileToken = "local.crt", "kubelet.token"
-
-// unproved says why kubelet, with this kubeconfig, and the hub would not know each other.
-func unproved(dir, path string, content []byte) string {
-	config, err := clientcmd.Load(content)
-	if err != nil || config.Contexts[config.CurrentContext] == nil {
-		return "" // it is told elsewhere
-	}
-	current := config.Contexts[config.CurrentContext]
-	cluster, user := config.Clusters[current.Cluster], config.AuthInfos[current.AuthInfo]
-	if cluster == nil || user == nil {
-		return "it names no user"
-	}
-	for _, of := range []struct {
-		what, kept, named string
-		data              []byte
-	}{
-		{"certificate-authority", fileLocal, cluster.CertificateAuthority, cluster.CertificateAuthorityData},
-		{"token", fileToken, user.TokenFile, []byte(user.Token)},
-	} {
-		file, kept := readFile(filepath.Join(dir, of.kept))
-		if !file.fine() {
-			return fmt.Sprintf("%s: %s", file.Path, reason(file))
-		}
-		named, trouble := inline(path, of.data, of.named)
-		switch {
-		case trouble != "":
-			return trouble
-		case len(named) == 0:
-			return "it has no " + of.what
-		case !bytes.Equal(bytes.TrimSpace(named), bytes.TrimSpace(kept)):
-			return fmt.Sprintf("its %s is not that of %s", of.what, file.Path)
-		}
-	}
-	return ""
-}
-
-func kubeconfigServer(content []byte) (server, trouble string) {
-	const none = "it is no kubeconfig with a current context" // clientcmd's own words may quote the content
-	config, err := clientcmd.Load(content)
-	if err != nil {
-		return "", none
-	}
-	current := config.Contexts[config.CurrentContext]
-	if current == nil || config.Clusters[current.Cluster] == nil {
-		return "", none
-	}
-	return strings.TrimSuffix(line(config.Clusters[current.Cluster].Server), "/"), ""
 }

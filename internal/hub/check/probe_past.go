@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/netip"
@@ -14,7 +15,7 @@ import (
 
 // probePast looks for programs that ask API servers past the hub.
 func probePast(ctx context.Context, c Config) func(*Facts) {
-	past := bypass.Past("/proc", addressesOf(ctx, c.Servers), netip.AddrPort{})
+	past := bypass.Past("/proc", addressesOf(ctx, c.ServerAddresses), netip.AddrPort{})
 	return func(f *Facts) { f.Past, f.SeesAll = past, os.Geteuid() == 0 }
 }
 
@@ -25,7 +26,7 @@ func addressesOf(ctx context.Context, servers []string) (all []netip.AddrPort) {
 		if err != nil {
 			continue
 		}
-		port, err := strconv.ParseUint(or(u.Port(), "443"), 10, 16)
+		port, err := strconv.ParseUint(cmp.Or(u.Port(), "443"), 10, 16)
 		if err != nil {
 			continue
 		}
@@ -38,11 +39,4 @@ func addressesOf(ctx context.Context, servers []string) (all []netip.AddrPort) {
 		}
 	}
 	return slices.Compact(all)
-}
-
-func or(value, otherwise string) string {
-	if value != "" {
-		return value
-	}
-	return otherwise
 }

@@ -1,7 +1,6 @@
 package check
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -9,324 +8,218 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
 	"syscall"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/way"
 )
 
-// probeServer goes towards a server step by step, until one fails.
-func probeServer(ctx context.Context, c Config, name, address string) Server {
-	s := Server{Name: name, Address: address}
+// probeServer goes towards a server of the cloud step by step, until one fails: the hub's way, so through its proxy.
+func probeServer(ctx context.Context, c Config, address string) Server {
+	s := Server{Address: address}
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil {
-		s.Problem, s.Detail = BadAddress, "want https://HOST:PORT"
+		s.stop("give https://HOST:PORT", "%q is not an address", address)
 		return s
 	}
 	_, secrets := readKeys(c)
 	w := walk{
-		Config: c, server: &s, url: u, known: cmp.Or(c.ServerName, u.Hostname()), roots: secrets.cloud, pair: secrets.pair,
-		way: way.New(way.Config{Proxy: c.Proxy}),
+		Config: c, server: &s, url: u, secrets: secrets, way: way.New(way.Config{Proxy: c.Proxy()}),
+		host: net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443")),
 	}
-	if name == nameCoordinator {
-		w.way = way.New(way.Config{Proxy: way.Settings{Direct: true}}) // it is on the LAN
-		w.roots, w.known = secrets.coordinator, u.Hostname()
-		if c.CoordinatorName != "" {
-			w.known = c.CoordinatorName
-		}
-	}
-	s.With = secrets.with
-	through, ok := w.proxied()
-	if !ok || !through && !w.resolve(ctx) { // a proxy resolves names itself
+	if s.Proxy, err = w.way.Proxy(w.host); err != nil {
+		s.stop("correct --proxy-file, or HTTPS_PROXY",
+			"the way to %s leads through a proxy, and what is said of that is of no use: %s", address, cause(err))
 		return s
 	}
-	conn := w.connect(ctx)
-	if conn == nil {
-		return s
-	}
-	defer conn.Close()
-	if answered := w.handshake(ctx, conn); answered != nil {
-		w.dated(ctx, answered)
-	}
-	if s.Problem == "" && s.Verified {
-		w.converse(ctx)
+	status, body := w.get(ctx, "/readyz")
+	switch {
+	case s.Why != "":
+	case status >= http.StatusInternalServerError || status == http.StatusTooManyRequests:
+		s.stop("see the API server's log", "%s answers, but is not ready: status %d: %s", address, status, failing(string(body)))
+	case secrets.pair != nil: // without a certificate there is nobody to recognize
+		w.node(ctx)
 	}
 	return s
 }
 
+// stop says why the node can't use the server.
+func (s *Server) stop(do, why string, args ...any) { s.Why, s.Do = fmt.Sprintf(why, args...), do }
+
 // walk is one way to a server.
 type walk struct {
 	Config
+	secrets
 	server *Server
 	way    *way.Way
 	url    *url.URL
-	known  string // the name in its certificate
-	roots  *x509.CertPool
-	pair   *tls.Certificate
+	host   string // HOST:PORT
 }
 
-func (w *walk) stop(p Problem, err error) bool {
-	w.server.Problem = p
+// get makes one bounded request over a connection of its own, and notes the time that the server states. If it fails, it says
+// why. The node's certificate is shown only to a server that is verified: any other is asked for the time all the same, since no
+// certificate is good to a clock that is fifty years off.
+func (w *walk) get(ctx context.Context, path string) (status int, body []byte) {
+	conn := w.open(ctx)
+	if conn == nil {
+		return 0, nil
+	}
+	defer conn.Close()
+	client := plainClient(w.Step, &http.Transport{
+		DialTLSContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil },
+	})
+	s, sent := w.server, w.Now()
+	status, body, header, err := fetch(ctx, client, "https://"+w.host+strings.TrimSuffix(w.url.EscapedPath(), "/")+path)
+	if stated, wrong := http.ParseTime(header.Get("Date")); wrong == nil && s.Date.IsZero() {
+		// The server stated it about halfway through, in whole seconds.
+		now := w.Now()
+		s.Date, s.At = stated, now.Add(-now.Sub(sent)/2)
+	}
+	if err != nil && s.Why == "" {
+		s.stop("see the API server's log, and what stands in between", "%s does not answer requests: %s", s.Address, cause(err))
+	}
+	return status, body
+}
+
+// open connects and speaks TLS; nil means that it does not come so far.
+func (w *walk) open(ctx context.Context) *tls.Conn {
+	connecting, cancel := context.WithTimeout(ctx, w.Step)
+	defer cancel()
+	conn, err := w.way.DialContext(connecting, "tcp", w.host)
 	if err != nil {
-		w.server.Detail = cause(err)
-	}
-	return false
-}
-
-func (w *walk) host() string {
-	port := w.url.Port()
-	if port == "" {
-		port = "443"
-	}
-	return net.JoinHostPort(w.url.Hostname(), port)
-}
-
-// proxied finds out whether a proxy is on the way.
-func (w *walk) proxied() (through, ok bool) {
-	proxy, err := w.way.Proxy(w.host())
-	if err != nil {
-		return false, w.stop(NoProxy, err)
-	}
-	w.server.Proxy = proxy
-	return proxy != "", true
-}
-
-func (w *walk) resolve(ctx context.Context) bool {
-	name := w.url.Hostname()
-	if _, err := netip.ParseAddr(name); err == nil {
-		return true
-	}
-	ctx, cancel := context.WithTimeout(ctx, w.Step)
-	defer cancel()
-	_, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
-	var dns *net.DNSError
-	switch {
-	case err == nil:
-		return true
-	case errors.As(err, &dns) && dns.IsNotFound:
-		return w.stop(NoName, errors.New("no such host"))
-	default:
-		return w.stop(NoNameServer, err)
-	}
-}
-
-// problems are those of a proxy.
-var problems = map[way.ProxyKind]Problem{
-	way.Unusable: NoProxy, way.Unreached: ProxyUnreached, way.Denied: ProxyDenies, way.Stuck: ProxyStuck,
-}
-
-func (w *walk) connect(ctx context.Context) net.Conn {
-	ctx, cancel := context.WithTimeout(ctx, w.Step)
-	defer cancel()
-	conn, err := w.way.DialContext(ctx, "tcp", w.host())
-	var proxy *way.ProxyError
-	switch {
-	case err == nil:
-		return conn
-	case errors.As(err, &proxy):
-		w.stop(problems[proxy.Kind], proxy.Err)
-	case errors.Is(err, syscall.ECONNREFUSED):
-		w.stop(Refused, err)
-	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
-		w.stop(NoRoute, err)
-	default:
-		w.stop(NoConnection, err)
-	}
-	return nil
-}
-
-// handshake speaks TLS without the node's certificate, and verifies the server's itself, to tell what exactly is wrong with
-// it. It returns the connection if TLS works at all; nothing secret may go over it.
-func (w *walk) handshake(ctx context.Context, conn net.Conn) *tls.Conn {
-	ctx, cancel := context.WithTimeout(ctx, w.Step)
-	defer cancel()
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: w.known}
-	config.InsecureSkipVerify = true // verify does it, and names each fault; an unverified server is only asked for the time
-	speaking := tls.Client(conn, config)
-	if err := speaking.HandshakeContext(ctx); err != nil {
-		w.stop(NoHandshake, err)
+		w.unconnected(err)
 		return nil
 	}
-	w.verify(speaking.ConnectionState().PeerCertificates)
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: cmp.Or(w.TLSServerName, w.url.Hostname())}
+	config.InsecureSkipVerify = true // verify does it, and names each fault
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		w.verify(config.ServerName, state.PeerCertificates)
+		return nil
+	}
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		if w.pair == nil || !w.server.Verified {
+			return &tls.Certificate{}, nil
+		}
+		return w.pair, nil
+	}
+	shaking, stop := context.WithTimeout(ctx, w.Step)
+	defer stop()
+	speaking := tls.Client(conn, config)
+	if err := speaking.HandshakeContext(shaking); err != nil {
+		_ = conn.Close()
+		if w.server.Why == "" {
+			w.server.stop("see whether that is the API server's port, and what stands in between",
+				"%s takes connections but does not speak TLS: %s", w.server.Address, cause(err))
+		}
+		return nil
+	}
 	return speaking
 }
 
 // verify judges a server's certificates.
-func (w *walk) verify(chain []*x509.Certificate) {
-	s := w.server
-	if len(chain) == 0 {
-		w.stop(BadCertificate, errors.New("the server has none"))
-		return
-	}
-	leaf := chain[0]
-	s.Peer = line(leaf.Subject.String())
-	s.PeerFrom, s.PeerEnd = leaf.NotBefore, leaf.NotAfter
-	if w.roots == nil {
-		w.stop(NoAuthority, nil)
+func (w *walk) verify(name string, chain []*x509.Certificate) {
+	s, leaf, now := w.server, chain[0], w.Now()
+	peer := fmt.Sprintf("the certificate of %s (%s)", s.Address, line(leaf.Subject.String()))
+	if w.cloud == nil {
+		s.Unknown = true
+		s.stop("give --ca-file, or let yurthub discover it with --bootstrap-file and --discovery-token-ca-cert-hash",
+			"%s answers, and %s cannot be verified yet: its authority is not known", s.Address, peer)
 		return
 	}
 	between := x509.NewCertPool()
 	for _, c := range chain[1:] {
 		between.AddCert(c)
 	}
-	now := w.Now()
 	_, err := leaf.Verify(x509.VerifyOptions{
-		Roots: w.roots, Intermediates: between, CurrentTime: now, DNSName: w.known,
+		Roots: w.cloud, Intermediates: between, CurrentTime: now, DNSName: name,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
 	var unknown x509.UnknownAuthorityError
-	var name x509.HostnameError
+	var other x509.HostnameError
 	switch {
 	case err == nil:
 		s.Verified = true
 	case now.After(leaf.NotAfter):
-		w.stop(Expired, nil)
+		s.stop("set the clock if it is wrong; else renew the server's certificate (kubeadm certs renew)",
+			"%s expired at %s, and the clock says %s", peer, date(leaf.NotAfter), date(now))
 	case now.Before(leaf.NotBefore):
-		w.stop(NotYetValid, nil)
+		s.stop("set this node's clock", "%s begins at %s, and the clock says %s", peer, date(leaf.NotBefore), date(now))
 	case errors.As(err, &unknown):
-		w.stop(UnknownAuthority, nil)
-	case errors.As(err, &name):
-		w.stop(WrongName, name)
+		s.stop("get the present authority of the cloud; if that is right, something in between poses as the server",
+			"%s is not signed by the authority in %s", peer, w.authority)
+	case errors.As(err, &other):
+		s.stop("give an address that is in the certificate, or have this one added (kubeadm: certSANs)",
+			"%s is not for %s: %s", peer, name, cause(err))
 	default:
-		w.stop(BadCertificate, err)
+		s.stop("see the API server's certificate", "%s is not valid: %s", peer, cause(err))
 	}
 }
 
-// dated asks for the time anonymously, over the untrusted connection. A refusal is no problem: a server may want to know who
-// asks.
-func (w *walk) dated(ctx context.Context, conn *tls.Conn) {
-	client := &http.Client{
-		Timeout: w.Step,
-		Transport: &http.Transport{
-			DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10,
-			DialTLSContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil },
-		},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	_, _, err := w.request(ctx, client, http.MethodGet, "/readyz", nil)
-	if err != nil && !demands(err) && w.server.Problem == "" && w.pair == nil && w.server.Date.IsZero() {
-		w.stop(NoAnswer, err)
-	}
-}
-
-// demands reports whether a server refused to speak to somebody without a certificate, as a coordinator does.
-func demands(err error) bool {
-	return strings.Contains(err.Error(), "remote error: tls: certificate required")
-}
-
-// converse asks a verified server, as the node, whether it is ready, who the node is to it, and what it knows about the
-// node.
-func (w *walk) converse(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, w.Step)
-	defer cancel()
-	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: w.roots, ServerName: w.known, Time: w.Now}
-	if w.pair != nil {
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return w.pair, nil }
-	}
-	transport := &http.Transport{
-		TLSClientConfig: config, DialContext: w.way.DialContext, MaxConnsPerHost: 1, MaxResponseHeaderBytes: 64 << 10,
-	}
-	defer transport.CloseIdleConnections()
-	client := &http.Client{
-		Transport:     transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	status, body, err := w.request(ctx, client, http.MethodGet, "/readyz", nil)
+// unconnected says why there is no connection.
+func (w *walk) unconnected(err error) {
+	s, at, name := w.server, w.server.Address, w.url.Hostname()
+	var proxy *way.ProxyError
+	var dns *net.DNSError
 	switch {
-	case err != nil && w.pair == nil && demands(err):
-		return // it speaks, and not to nobody
-	case err != nil && strings.Contains(err.Error(), "remote error: tls:"):
-		w.stop(RefusedPair, err)
-		return
-	case err != nil:
-		w.stop(NoAnswer, err)
-		return
-	case status >= http.StatusInternalServerError || status == http.StatusTooManyRequests:
-		w.stop(NotReady, fmt.Errorf("status %d: %s", status, failing(string(body))))
-		return
-	}
-	if w.pair == nil {
-		return // without a certificate there is nobody to recognize
-	}
-	if w.whoAmI(ctx, client) && w.server.Name == nameCloud {
-		w.node(ctx, client)
+	case errors.As(err, &proxy):
+		s.proxyFailed(proxy)
+	case errors.As(err, &dns) && dns.IsNotFound:
+		s.stop("correct the name, or have it entered into DNS; or give an IP address",
+			"the name %s of %s is not known", name, at)
+	case errors.As(err, &dns):
+		s.stop("see /etc/resolv.conf, and whether this node reaches the name servers in it",
+			"no name server resolves %s of %s: %s", name, at, cause(err))
+	case errors.Is(err, syscall.ECONNREFUSED):
+		s.stop("see that the API server runs, and the firewalls for port "+cmp.Or(w.url.Port(), "443"),
+			"%s refuses connections: the host is there, but nothing listens on that port, or a firewall says no", at)
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		s.stop("ip route get "+name+"; see cables, routes and interfaces", "there is no way to %s: %s", at, cause(err))
+	default:
+		s.stop("the link is down, or a firewall swallows packets: ping "+name,
+			"%s does not answer when connected to: %s", at, cause(err))
 	}
 }
 
-// whoAmI asks the server who the node is to it. If a server cannot say, its other answers decide.
-func (w *walk) whoAmI(ctx context.Context, client *http.Client) bool {
+func (s *Server) proxyFailed(err *way.ProxyError) {
+	switch err.Kind {
+	case way.Unreached:
+		s.stop("see that the proxy runs, and the way there; or correct --proxy-file, or HTTPS_PROXY",
+			"the proxy %s on the way to %s cannot be reached: %s", s.Proxy, s.Address, cause(err.Err))
+	case way.Denied:
+		s.stop("correct the user and the password in --proxy-file, or have the proxy allow this server",
+			"the proxy %s does not let this node reach %s: %s", s.Proxy, s.Address, cause(err.Err))
+	default:
+		s.stop("the proxy runs: see its own way to the cloud, and its log",
+			"the proxy %s does not reach %s: %s", s.Proxy, s.Address, cause(err.Err))
+	}
+}
+
+// node asks for the Node, as the node: that is what a server allows every node.
+func (w *walk) node(ctx context.Context) {
 	s := w.server
-	ask := []byte(`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`)
-	status, body, err := w.request(ctx, client, http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews", ask)
-	var review authenticationv1.SelfSubjectReview
-	switch {
-	case err != nil:
-		return w.stop(NoAnswer, err)
-	case status == http.StatusUnauthorized, strings.Contains(string(body), `"system:anonymous\"`):
-		return w.stop(Unauthorized, fmt.Errorf("status %d", status))
-	case status == http.StatusCreated && json.Unmarshal(body, &review) == nil:
-		s.User, s.Groups = line(review.Status.UserInfo.Username), review.Status.UserInfo.Groups
-		if s.User != w.Node.User() {
-			return w.stop(OtherUser, nil)
-		}
-	}
-	return true
-}
-
-func (w *walk) node(ctx context.Context, client *http.Client) {
-	status, body, err := w.request(ctx, client, http.MethodGet, "/api/v1/nodes/"+url.PathEscape(string(w.Node)), nil)
+	status, body := w.get(ctx, "/api/v1/nodes/"+url.PathEscape(string(w.Node)))
 	var node corev1.Node
 	switch {
-	case err != nil:
+	case s.Why != "":
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
+		s.stop("the certificate is expired, from another cluster, or another node's: see its line above",
+			"%s does not take this node for %s by %s: status %d", s.Address, w.Node.User(), w.with, status)
 	case status == http.StatusNotFound:
-		w.server.Node.Asked = true
+		s.Node.Asked = true
 	case status == http.StatusOK && json.Unmarshal(body, &node) == nil:
-		n := Node{Asked: true, Found: true, Pool: line(node.Labels[edge.LabelNodePool])}
+		s.Node = Node{Asked: true, Found: true, Pool: line(node.Labels[edge.LabelNodePool])}
 		for _, condition := range node.Status.Conditions {
 			if condition.Type == corev1.NodeReady {
-				n.Ready = line(string(condition.Status))
+				s.Node.Ready = line(string(condition.Status))
 			}
 		}
-		w.server.Node = n
 	}
-}
-
-// request makes one bounded request, and notes the time that the server states.
-func (w *walk) request(ctx context.Context, client *http.Client, method, path string, body []byte) (int, []byte, error) {
-	var content io.Reader
-	if body != nil {
-		content = bytes.NewReader(body)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, "https://"+w.host()+strings.TrimSuffix(w.url.EscapedPath(),
-		"/")+path, content)
-	if err != nil {
-		return 0, nil, err
-	}
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("User-Agent", "yurthub-check")
-	sent := w.Now()
-	resp, err := client.Do(req)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer resp.Body.Close()
-	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil && w.server.Date.IsZero() {
-		// The server stated it about halfway through, in whole seconds.
-		now := w.Now()
-		w.server.Date, w.server.At = date, now.Add(-now.Sub(sent)/2)
-	}
-	answer, err := readAtMost(resp.Body)
-	return resp.StatusCode, answer, err
 }
 
 // failing returns the names of the /readyz checks that failed, or else the answer itself.

@@ -4,7 +4,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -18,6 +17,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"yurtcoordinator/internal/hub/config"
 )
 
 // authority is a CA.
@@ -53,10 +54,6 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 }
 
 func (a *authority) pem() []byte { return encode("CERTIFICATE", a.cert.Raw) }
-
-func (a *authority) hash() string {
-	return fmt.Sprintf("sha256:%x", sha256.Sum256(a.cert.RawSubjectPublicKeyInfo))
-}
 
 func encode(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
@@ -105,11 +102,14 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, ca: newAuthority(t), dir: t.TempDir()}
 	crt, key := w.ca.issue(t, ofNode("n1"))
 	w.cfg = Config{
-		Node: "n1", Pool: "p1", CAFile: w.file("ca.crt", w.ca.pem()), CertDir: filepath.Join(w.dir, "pki"),
-		BootstrapFile: filepath.Join(w.dir, "token"), CacheDir: filepath.Join(w.dir, "cache"),
-		BindAddress: "127.0.0.1", Port: freePort(t), HealthAddress: "127.0.0.1", HealthPort: freePort(t),
-		KubeletUses: filepath.Join(w.dir, "none"), KubeletHealth: fmt.Sprintf("http://127.0.0.1:%d/", freePort(t)),
-		Step: 5 * time.Second, Total: 15 * time.Second, Now: time.Now,
+		Config: config.Config{
+			Node: "n1", Pool: "p1", CAFile: w.file("ca.crt", w.ca.pem()), CertDir: filepath.Join(w.dir, "pki"),
+			Identity:      config.Identity{BootstrapFile: filepath.Join(w.dir, "token")},
+			DiskCachePath: filepath.Join(w.dir, "cache"),
+			Port:          freePort(t), HealthBindAddress: "127.0.0.1", HealthPort: freePort(t),
+		},
+		KubeletHealth: fmt.Sprintf("http://127.0.0.1:%d/", freePort(t)),
+		Step:          5 * time.Second, Total: 15 * time.Second, Now: time.Now,
 	}
 	if err := os.Mkdir(w.cfg.CertDir, 0o700); err != nil {
 		t.Fatal(err)

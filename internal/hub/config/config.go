@@ -47,11 +47,10 @@ type Config struct {
 	Identity                  Identity
 
 	// EnableCoordinator makes the hub use the pool's coordinators: where the cloud says they are, or at CoordinatorAddress if
-	// given (several in the order of their slots, separated by commas), which CoordinatorCAFile (empty: CAFile) then verifies.
+	// given (several in the order of their slots, separated by commas), which CAFile then verifies.
 	// Without it the hub is a plain proxy.
 	EnableCoordinator  bool
 	CoordinatorAddress string
-	CoordinatorCAFile  string
 
 	// PoolScopeResources are the resources of which this hub keeps a copy, to answer its node's programs. With a
 	// coordinator the pool gets them over the WAN once. InForce.Change can change them.
@@ -62,9 +61,6 @@ type Config struct {
 	// KubeletConfig is kubelet's configuration file, KubeletServing its serving certificate or the directory where kubelet keeps
 	// that: the coordinator is told of the certificate, to know kubelet by. See pin.Config.
 	KubeletConfig, KubeletServing string
-	// ServiceTopology shows the node's programs only those endpoints of a Service that its annotation
-	// openyurt.io/topologyKeys allows.
-	ServiceTopology bool
 
 	// DiskCachePath is the directory where the hub keeps what it knows, so that the node can start while nothing can be
 	// reached. No other program may use it. Empty means that what the hub knows ends with it.
@@ -87,10 +83,8 @@ type Config struct {
 	// all.
 	CacheAgents []string
 
-	// BindAddress is where the hub serves kubelet at Port, over TLS, and the host's other programs with credentials of their
-	// own. It is a loopback address.
-	BindAddress string
-	Port        int
+	// Port is where the hub serves kubelet, over TLS, and the host's other programs with credentials of their own, at Loopback.
+	Port int
 	// SecureBindAddress and SecurePort are where the hub serves Pods over TLS, each with its own credentials: an address of
 	// the node that Pods reach, or OfNode. Empty: it serves none. It needs a certificate for that address, for which the hub
 	// asks.
@@ -99,14 +93,11 @@ type Config struct {
 	// MasterService makes kubelet tell new Pods that the API server is at SecureBindAddress, and shows it kube-proxy's kubeconfig
 	// so, too. With OfNode, this begins when the hub has a certificate for the address.
 	MasterService bool
-	// HealthBindAddress and HealthPort are where the hub serves /healthz and /readyz to anybody, and /status and /metrics to
-	// root of this node. OpenMetrics serves /metrics to anybody.
+	// HealthBindAddress and HealthPort are where the hub serves /healthz and /readyz to anybody, and /status, /metrics and Go's
+	// profiles to root of this node. OpenMetrics serves /metrics to anybody.
 	HealthBindAddress string
 	HealthPort        int
 	OpenMetrics       bool
-	// Profiling adds Go's profiles, /debug/pprof/, to these. Whoever reaches the port can then see names in use and
-	// slow the hub down.
-	Profiling bool
 
 	// MaxRequestsInFlight and MaxMutatingRequestsInFlight bound the requests under way, as kube-apiserver's flags of
 	// similar names do; MaxLongRunningRequests bounds watches and streams.
@@ -119,16 +110,17 @@ type Config struct {
 	Own []string
 }
 
+// Loopback is where a hub serves kubelet and the host's other programs.
+const Loopback = "127.0.0.1"
+
 // OfNode as SecureBindAddress is the address that the Node object says, whatever that is at the time.
 const OfNode = "node"
 
 // Identity is how a node proves who it is to get a certificate; see identity.Config, whose fields have these names.
 type Identity struct {
-	BootstrapFile            string
-	CACertHashes             []string
-	UnsafeSkipCAVerification bool
-	KubeletKubeconfig        string
-	KubeletAsIs              bool
+	BootstrapFile     string
+	CACertHashes      []string
+	KubeletKubeconfig string
 }
 
 // maxPoolScope bounds the resources, as the coordinator does (see pool.maxMirrored).
@@ -166,8 +158,6 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.CoordinatorAddress, "coordinator-server-addr", "",
 		"address of the pool's coordinator, https://HOST:10270, if somebody other than coordinator-controller runs it; "+
 			"give several as a list, in the same order on every node; default: the cloud says where the coordinator is")
-	fs.StringVar(&c.CoordinatorCAFile, "coordinator-ca-file", "",
-		"PEM file of the authority that signed the certificate at --coordinator-server-addr; default: --ca-file")
 	fs.StringSliceVar(&c.PoolScopeResources, "pool-scope-resources", d.PoolScopeResources,
 		"resources, GROUP/VERSION/RESOURCE,… (VERSION/RESOURCE for the core group), that cross the WAN once for the whole "+
 			"pool; this node's programs are served from a copy")
@@ -180,8 +170,6 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.KubeletServing, "kubelet-serving-certificate", d.KubeletServingCertificate,
 		"kubelet's serving certificate, by which the pool's coordinator recognises kubelet: a file, or kubelet's --cert-dir "+
 			"if --kubelet-config names the file; the key is not read")
-	fs.BoolVar(&c.ServiceTopology, "service-topology", *d.ServiceTopology,
-		"show this node's programs only the endpoints that a Service's annotation "+edge.AnnotationTopologyKeys+" allows")
 	fs.StringVar(&c.DiskCachePath, "disk-cache-path", *d.DiskCachePath,
 		"directory for what this node's programs have read, Secrets included, so that they can start while the node can reach "+
 			"nothing; empty: the hub keeps it in memory only")
@@ -204,10 +192,9 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.CacheAgents, "cache-agents", d.CacheAgents,
 		"programs whose reads the hub keeps, by the prefix of their User-Agent; * means all; a request with the header "+
 			"Edge-Cache: true is always kept")
-	fs.StringVar(&c.BindAddress, "bind-address", d.BindAddress,
-		"loopback address to serve kubelet on, which authenticates by the token in --cert-dir, and other programs of the "+
+	fs.IntVar(&c.Port, "port", d.Port,
+		"port of "+Loopback+" to serve kubelet on, which authenticates by the token in --cert-dir, and other programs of the "+
 			"host, each with its own credentials")
-	fs.IntVar(&c.Port, "port", d.Port, "port of --bind-address")
 	fs.StringVar(&c.SecureBindAddress, "secure-bind-address", "",
 		"address of this node to serve Pods on over TLS, each with its own credentials, or "+OfNode+" for the Node's "+
 			"InternalIP, whatever that is at the time; the hub requests the certificate for it, which somebody must approve; "+
@@ -217,12 +204,11 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 		"tell new Pods and kube-proxy that the API server is at --secure-bind-address, so that they get answers while the cloud "+
 			"cannot be reached")
 	fs.StringVar(&c.HealthBindAddress, "health-bind-address", d.HealthBindAddress,
-		"address to serve /healthz and /readyz on, to everybody, and /status and /metrics, to root on this node")
+		"address to serve /healthz and /readyz on, to everybody, and /status, /metrics and /debug/pprof/, to root on this node")
 	fs.IntVar(&c.HealthPort, "health-port", d.HealthPort,
 		"port of --health-bind-address")
 	fs.BoolVar(&c.OpenMetrics, "open-metrics", false,
 		"serve /metrics to anybody who reaches --health-port: for agents that are not root")
-	fs.BoolVar(&c.Profiling, "profiling", false, "serve Go's profiles to root at /debug/pprof/ of --health-port")
 	fs.IntVar(&c.MaxRequestsInFlight, "max-requests-inflight", d.MaxRequestsInflight,
 		"limit of reading requests in flight; more get 429")
 	fs.IntVar(&c.MaxMutatingRequestsInFlight, "max-mutating-requests-inflight", d.MaxMutatingRequestsInflight,
@@ -238,12 +224,8 @@ func (i *Identity) addFlags(fs *pflag.FlagSet) {
 			"is needed, so replace an expired one in place")
 	fs.StringSliceVar(&i.CACertHashes, "discovery-token-ca-cert-hash", nil,
 		"hashes, sha256:HEX,…, of the cloud authority's public keys, to verify it when it is discovered")
-	fs.BoolVar(&i.UnsafeSkipCAVerification, "discovery-token-unsafe-skip-ca-verification", false,
-		"discover the cloud's authority without a hash: anybody who knows the token can then impersonate the cloud")
 	fs.StringVar(&i.KubeletKubeconfig, "kubelet-kubeconfig", "",
 		"a kubelet's kubeconfig, or a PEM file with its certificate and key, used to request the hub's own certificate")
-	fs.BoolVar(&i.KubeletAsIs, "kubelet-certificate-as-is", false,
-		"use the certificate of --kubelet-kubeconfig, which kubelet renews, instead of one of the hub's own")
 }
 
 // Proxy returns through which proxy the cloud is reached.
@@ -253,7 +235,7 @@ func (c *Config) Proxy() way.Settings {
 
 // Proof returns what kubelet and the hub know each other by.
 func (c *Config) Proof() proof.Config {
-	return proof.Config{Dir: c.CertDir, Node: c.Node, Address: net.ParseIP(c.BindAddress), Port: c.Port}
+	return proof.Config{Dir: c.CertDir, Node: c.Node, Address: net.ParseIP(Loopback), Port: c.Port}
 }
 
 // KeepProof makes what kubelet needs to find the hub and to be known by it, if it is not there yet: kubelet may start before the
@@ -271,8 +253,7 @@ func (c *Config) Certificates() identity.Config {
 	return identity.Config{
 		Node: c.Node, Dir: c.CertDir, CAFile: c.CAFile, ServerName: c.TLSServerName,
 		BootstrapFile: c.Identity.BootstrapFile, CACertHashes: c.Identity.CACertHashes,
-		UnsafeSkipCAVerification: c.Identity.UnsafeSkipCAVerification,
-		KubeletKubeconfig:        c.Identity.KubeletKubeconfig, KubeletAsIs: c.Identity.KubeletAsIs,
+		KubeletKubeconfig: c.Identity.KubeletKubeconfig,
 	}
 }
 
@@ -300,10 +281,6 @@ func (c *Config) Validate() error {
 		err = required("nodepool-name", string(c.Pool))
 		_, wrong := c.Coordinators()
 		err = errors.Join(err, wrong)
-		if c.CoordinatorAddress == "" && c.CoordinatorCAFile != "" {
-			err = errors.Join(err, errors.New("--coordinator-ca-file does nothing without --coordinator-server-addr: "+
-				"the cloud says whom to trust"))
-		}
 	}
 	if err != nil {
 		return errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
@@ -316,10 +293,6 @@ func (c *Config) Validate() error {
 	}
 	if problems := validation.IsDNS1123Subdomain(string(c.Node)); len(problems) > 0 {
 		return fmt.Errorf("--node-name %q: %s", c.Node, problems[0])
-	}
-	if ip := net.ParseIP(c.BindAddress); ip == nil || !ip.IsLoopback() {
-		return fmt.Errorf("--bind-address %q: want a loopback address: it is for programs of this host",
-			c.BindAddress)
 	}
 	if err := c.validateSecure(); err != nil {
 		return err
@@ -381,9 +354,9 @@ func (c *Config) validateSecure() error {
 			OfNode)
 	}
 	switch {
-	case !c.OwnCertificate() || c.Identity.KubeletAsIs:
-		return errors.New("--secure-bind-address needs a certificate that the hub gets by itself: leave --cert-file, " +
-			"--key-file and --kubelet-certificate-as-is out")
+	case !c.OwnCertificate():
+		return errors.New("--secure-bind-address needs a certificate that the hub gets by itself: leave --cert-file and " +
+			"--key-file out")
 	case c.DiskCachePath == "":
 		return errors.New("--secure-bind-address needs --disk-cache-path: what Pods read is kept there")
 	}

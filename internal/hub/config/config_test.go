@@ -37,7 +37,7 @@ func TestValidate(t *testing.T) {
 	}{
 		{"a plain proxy", plain, ""},
 		{"with a coordinator", pooled, ""},
-		{"IPv6", append(plain, "--bind-address=::1", "--health-bind-address=::"), ""},
+		{"IPv6", append(plain, "--health-bind-address=::"), ""},
 		{"nothing", nil,
 			"--node-name is required; one of --bootstrap-file, --kubelet-kubeconfig, or --cert-file with --key-file is required"},
 		{"a certificate of its own", joining, ""},
@@ -62,8 +62,6 @@ func TestValidate(t *testing.T) {
 		{"a coordinator that the cloud knows", append(plain, "--enable-coordinator", "--nodepool-name=p1"), ""},
 		{"a coordinator that cannot be remembered", append(plain, "--enable-coordinator", "--nodepool-name=p1", "--cert-dir="),
 			"--cert-dir is required"},
-		{"an authority for nobody", append(plain, "--enable-coordinator", "--nodepool-name=p1", "--coordinator-ca-file=ca"),
-			"--coordinator-ca-file does nothing"},
 		{"a coordinator, no pool", append(pooled, "--nodepool-name="), "--nodepool-name is required"},
 		{"coordinators in slots", append(pooled, "--coordinator-server-addr=https://c:1,https://d:1,https://e:1"), ""},
 		{"more than a pool has", append(pooled, "--coordinator-server-addr=https://c:1,https://d:1,https://e:1,https://f:1"),
@@ -74,10 +72,6 @@ func TestValidate(t *testing.T) {
 			`--coordinator-server-addr "": want`},
 		{"a node name that can be none", append(plain, "--node-name=N_1"), `--node-name "N_1": `},
 		{"a node name of two lines", append(plain, "--node-name=n1\nn2"), `--node-name "n1\nn2": `},
-		{"served to everybody", append(plain, "--bind-address=0.0.0.0"),
-			`--bind-address "0.0.0.0": want a loopback address`},
-		{"served to the LAN", append(plain, "--bind-address=10.0.0.7"), `--bind-address "10.0.0.7": want a loopback`},
-		{"a name to serve at", append(plain, "--bind-address=localhost"), `--bind-address "localhost": want`},
 		{"health nowhere", append(plain, "--health-bind-address="), `--health-bind-address "": want an IP address`},
 		{"resources of the core group and others",
 			append(plain, "--pool-scope-resources=v1/services,apps.openyurt.io/v1beta2/nodepools"), ""},
@@ -114,7 +108,7 @@ func TestValidate(t *testing.T) {
 // The ports are a contract: kubelets and manifests name them.
 func TestDefaults(t *testing.T) {
 	c := flags(t)
-	if c.Port != edge.PortHub || c.HealthPort != edge.PortHubHealth || c.BindAddress != "127.0.0.1" ||
+	if c.Port != edge.PortHub || c.HealthPort != edge.PortHubHealth ||
 		c.HealthBindAddress != "127.0.0.1" || c.EnableCoordinator {
 		t.Errorf("%+v", c)
 	}

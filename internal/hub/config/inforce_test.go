@@ -75,7 +75,7 @@ func TestInForce(t *testing.T) {
 	}
 	no := false
 	said := v1alpha1.HubSettings{
-		CacheAgents: []string{"mine"}, ServiceTopology: &no, LinkProfile: v1alpha1.LinkMetered, Verbosity: ptr.To[int32](5),
+		CacheAgents: []string{"mine"}, OwnObjects: &no, LinkProfile: v1alpha1.LinkMetered, Verbosity: ptr.To[int32](5),
 	}
 	bad := v1alpha1.HubSettings{CacheAgents: []string{"x"}, PoolScopeResources: []string{"a/v1/b", "a/v2/b"}}
 	metered := Running{Agents: []string{"mine"}, Judged: link.Metered(), Metered: true, Borrows: upstream.ForSome, Verbosity: 5}
@@ -86,7 +86,7 @@ func TestInForce(t *testing.T) {
 		want    Running // of what differs here
 		kept    []string
 	}{
-		{"the pool speaks", func() ([]string, error) { return f.Take(said) }, []string{"service-topology"}, metered, nil},
+		{"the pool speaks", func() ([]string, error) { return f.Take(said) }, []string{"own-objects"}, metered, nil},
 		{"the node's own beats it", func() ([]string, error) {
 			return nil, f.Change(node("--link-profile=satellite", "--cache-agents=own", "-v=2"))
 		}, nil, Running{Agents: []string{"own"}, Judged: link.Satellite(), Borrows: upstream.ForAll, Verbosity: 2},

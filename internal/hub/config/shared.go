@@ -70,8 +70,6 @@ var sharedSettings = []sharedSetting{
 		func(s *v1alpha1.HubSettings) any { return value(s.OwnObjects) }},
 	{"own-secrets", false, func(c *Config) any { return &c.OwnSecrets },
 		func(s *v1alpha1.HubSettings) any { return value(s.OwnSecrets) }},
-	{"service-topology", false, func(c *Config) any { return &c.ServiceTopology },
-		func(s *v1alpha1.HubSettings) any { return value(s.ServiceTopology) }},
 	{"masterservice", false, func(c *Config) any { return &c.MasterService },
 		func(s *v1alpha1.HubSettings) any { return value(s.Masterservice) }},
 }

@@ -18,7 +18,7 @@ func everything() v1alpha1.HubSettings {
 	yes, no := true, false
 	return v1alpha1.HubSettings{
 		PoolScopeResources: []string{"v1/services"}, CacheAgents: []string{"*"}, OwnObjects: &no, OwnSecrets: &yes,
-		ServiceTopology: &no, Masterservice: &yes, RememberIdentitiesFor: &metav1.Duration{Duration: time.Hour},
+		Masterservice: &yes, RememberIdentitiesFor: &metav1.Duration{Duration: time.Hour},
 		LinkProfile: v1alpha1.LinkMetered, Relay: v1alpha1.RelayOff, LoggingFormat: "json", Verbosity: ptr.To[int32](4),
 	}
 }
@@ -60,26 +60,26 @@ func TestEachSharedSettingIsTaken(t *testing.T) {
 // TestTheNodesOwnWins, even if it gives what is the default.
 func TestTheNodesOwnWins(t *testing.T) {
 	said := everything()
-	c := nodeOf(t, "--service-topology=true", "--cache-agents=kubelet,coredns")
+	c := nodeOf(t, "--own-secrets=false", "--cache-agents=kubelet,coredns")
 	got := c.under(said)
-	if !got.ServiceTopology || !slices.Equal(got.CacheAgents, []string{"kubelet", "coredns"}) {
+	if got.OwnSecrets || !slices.Equal(got.CacheAgents, []string{"kubelet", "coredns"}) {
 		t.Errorf("the pool's word beats the node's: %+v", got)
 	}
 	if got.OwnObjects || got.RememberIdentitiesFor != time.Hour {
 		t.Errorf("the pool's word does not count where the node says nothing: %+v", got)
 	}
-	if kept := c.kept(said); !slices.Equal(kept, []string{"cache-agents", "service-topology"}) {
+	if kept := c.kept(said); !slices.Equal(kept, []string{"cache-agents", "own-secrets"}) {
 		t.Errorf("the node keeps to its own in %v", kept)
 	}
 	said.CacheAgents = []string{"kubelet", "coredns"}
-	if kept := c.kept(said); !slices.Equal(kept, []string{"service-topology"}) {
+	if kept := c.kept(said); !slices.Equal(kept, []string{"own-secrets"}) {
 		t.Errorf("the node keeps to its own in %v, though both say the same", kept)
 	}
 }
 
 func TestWhatNeedsARestart(t *testing.T) {
 	c := nodeOf(t)
-	want := []string{"logging-format", "own-objects", "own-secrets", "service-topology", "masterservice"}
+	want := []string{"logging-format", "own-objects", "own-secrets", "masterservice"}
 	if got := c.needRestart(c.under(everything())); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -107,7 +107,6 @@ func TestUsable(t *testing.T) {
 		"no kind of link":        {nil, v1alpha1.HubSettings{LinkProfile: "cheap"}, "want normal, metered or"},
 		"… or the node's own":    {[]string{"--link-profile=satellite"}, v1alpha1.HubSettings{LinkProfile: "cheap"}, ""},
 		"no form of a log":       {nil, v1alpha1.HubSettings{LoggingFormat: "xml"}, "want text or json"},
-		"levels of files":        {[]string{"--vmodule=feed=4"}, v1alpha1.HubSettings{LoggingFormat: "json"}, "--vmodule"},
 		"less than no time": {nil, v1alpha1.HubSettings{RememberIdentitiesFor: &metav1.Duration{Duration: -1}},
 			"--remember-identities-for"},
 	} {
@@ -127,7 +126,7 @@ func TestMayBecome(t *testing.T) {
 	}
 	for name, change := range map[string]func(*Config){
 		"another node": func(c *Config) { c.Node = "n2" }, "another port": func(c *Config) { c.Port++ },
-		"topology": func(c *Config) { c.ServiceTopology = !c.ServiceTopology },
+		"Secrets": func(c *Config) { c.OwnSecrets = !c.OwnSecrets },
 	} {
 		to := c
 		change(&to)

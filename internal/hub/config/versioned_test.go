@@ -42,7 +42,6 @@ max-requests-inflight: 300
 disk-cache-path: ""
 masterservice: false
 v: 3
-vmodule: feed=4,machine=5
 `
 
 const now = `apiVersion: hub.openyurt.io/v1alpha1
@@ -65,7 +64,6 @@ serverAddr:
 - https://10.0.0.1:6443
 - https://10.0.0.2:6443
 verbosity: 3
-vmodule: feed=4,machine=5
 `
 
 func TestBothFormsOfTheFile(t *testing.T) {
@@ -82,7 +80,7 @@ func TestBothFormsOfTheFile(t *testing.T) {
 		t.Errorf("the two forms differ: %v\n%+v\n%+v", err, was, is)
 	}
 	if is.RememberIdentitiesFor != 2*time.Hour || is.DiskCachePath != "" || len(is.Own) != 5 ||
-		is.Logs.Verbosity != 3 || len(is.Logs.VModule) != 2 {
+		is.Logs.Verbosity != 3 {
 		t.Errorf("it is read as %+v", is)
 	}
 	if c, _, err := fromFile(t, now, "--node-name=n2", "--cache-agents=*"); err != nil || c.Node != "n2" ||
@@ -103,7 +101,7 @@ func TestTheFileIsStrict(t *testing.T) {
 		"a number for text":  {head + "nodeName: 5\n", "nodeName"},
 		"text for a number":  {head + "port: many\n", "port"},
 		"no duration":        {head + "rememberIdentitiesFor: soon\n", "soon"},
-		"a value that isn't": {head + "profiling: 7\n", "profiling"},
+		"a value that isn't": {head + "openMetrics: 7\n", "openMetrics"},
 		"no level":           {head + "verbosity: much\n", "verbosity"},
 	} {
 		if _, _, err := fromFile(t, tt.file); err == nil || !strings.Contains(err.Error(), tt.want) ||

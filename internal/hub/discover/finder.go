@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
@@ -70,15 +69,6 @@ func New(cfg Config) *Finder {
 			}
 		},
 	})}
-}
-
-// Recall returns what a Finder of this pool has kept in dir.
-func Recall(dir string, pool edge.PoolName) (Target, error) {
-	content, err := os.ReadFile(filepath.Join(dir, File))
-	if err != nil {
-		return Target{}, err
-	}
-	return recall(pool, content)
 }
 
 // Run follows the ConfigMap until ctx ends.

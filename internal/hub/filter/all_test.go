@@ -27,14 +27,8 @@ func TestViews(t *testing.T) {
 		always []follow.Selection
 		seen   string // how endpoints are
 	}{
-		"nothing":                 {ViewsConfig{}, nil, "as they are"},
-		"who may lead":            {ViewsConfig{Leads: true}, []follow.Selection{own}, "as they are"},
-		"the pool's endpoints":    {ViewsConfig{Overlay: overlay}, []follow.Selection{Services}, "overlaid"},
-		"near ones":               {ViewsConfig{Topology: true, Leads: true}, []follow.Selection{Services, own}, "near"},
-		"near ones of the pool's": {ViewsConfig{Topology: true, Overlay: overlay}, []follow.Selection{Services, own}, "both"},
-		"Pods sent to the hub":    {ViewsConfig{Master: true}, []follow.Selection{Services}, "as they are"},
-		"all": {ViewsConfig{Topology: true, Overlay: overlay, Leads: true, Master: true},
-			[]follow.Selection{Services, own, Services}, "both"},
+		"near ones":               {ViewsConfig{}, []follow.Selection{Services, own}, "near"},
+		"near ones of the pool's": {ViewsConfig{Overlay: overlay}, []follow.Selection{Services, own}, "both"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.config.Node, tt.config.Pool = "n1", "p1"
@@ -55,9 +49,6 @@ func TestViews(t *testing.T) {
 }
 
 func howSeen(v *follow.View, overlay replica.View) string {
-	if v == nil {
-		return "as they are"
-	}
 	switch view := v.View.(type) {
 	case *Topology:
 		return "near"
@@ -65,37 +56,29 @@ func howSeen(v *follow.View, overlay replica.View) string {
 		if _, ok := view.over.(*Topology); ok && view.under == overlay && v.From == Services {
 			return "both"
 		}
-	default:
-		if view == overlay && v.Complete.Get() {
-			return "overlaid"
-		}
 	}
 	return "otherwise"
 }
 
-// TestViewsRun until they are told to stop, with something to learn or without.
+// TestViewsRun until they are told to stop.
 func TestViewsRun(t *testing.T) {
-	for name, topology := range map[string]bool{"nothing to learn": false, "Services to learn": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				v := NewViews(ViewsConfig{
-					Node: "n1", Topology: topology,
-					Source: func(follow.Selection) stream.Beginner { return from(newScript(serviceType, 1), nil)(Services) },
-				})
-				ended := make(chan error, 1)
-				go func() { ended <- v.Run(ctx) }()
-				synctest.Wait()
-				select {
-				case err := <-ended:
-					t.Fatalf("it has ended: %v", err)
-				default:
-				}
-				cancel()
-				if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
-					t.Error(err)
-				}
-			})
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		v := NewViews(ViewsConfig{
+			Node:   "n1",
+			Source: func(follow.Selection) stream.Beginner { return from(newScript(serviceType, 1), nil)(Services) },
 		})
-	}
+		ended := make(chan error, 1)
+		go func() { ended <- v.Run(ctx) }()
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			t.Fatalf("it has ended: %v", err)
+		default:
+		}
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
 }

@@ -7,7 +7,6 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/follow"
-	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/stream"
@@ -20,14 +19,8 @@ type ViewsConfig struct {
 	Pool edge.PoolName
 	// Source gives each selection of Always.
 	Source func(follow.Selection) stream.Beginner
-	// Topology leaves out endpoints that are not near.
-	Topology bool
 	// Overlay shows endpoints as the pool knows them; nil means as the cloud has them.
 	Overlay replica.View
-	// Leads says that this hub may lead: then the coordinator is shown the pool's NodePool.
-	Leads bool
-	// Master says that kubelet is shown the Service by which it tells Pods where the API server is.
-	Master bool
 }
 
 // Views are how a node's programs see the hub's own resources. Make one with NewViews.
@@ -37,45 +30,16 @@ type Views struct {
 	// View returns how programs see a resource; nil means as it is: a follow.Config.View.
 	View func(schema.GroupVersionResource) *follow.View
 
-	learns bool // there are parts
-	parts  run.Group
+	parts run.Group
 }
 
-// NewViews returns Views, which without Run show nothing but the Overlay.
+// NewViews returns Views, which without Run show nothing but the Overlay: of the endpoints, those that are near.
 func NewViews(c ViewsConfig) *Views {
-	v := &Views{View: func(schema.GroupVersionResource) *follow.View { return nil }}
-	if c.Overlay != nil {
-		overlaid := follow.View{View: c.Overlay, Complete: live.NewValue(true)}
-		v.View = func(r schema.GroupVersionResource) *follow.View {
-			if !HasEndpoints(r) {
-				return nil
-			}
-			return &overlaid
-		}
-	}
-	switch {
-	case c.Topology:
-		v.near(c)
-	case c.Overlay != nil:
-		v.Always = append(v.Always, Services)
-	}
-	if c.Leads && c.Pool != "" && !c.Topology {
-		v.Always = append(v.Always, OwnPool(c.Pool))
-	}
-	if c.Master {
-		v.Always = append(v.Always, Services) // once more does no harm
-	}
-	return v
-}
-
-// near leaves out endpoints that are not near, of those that the Overlay shows.
-func (v *Views) near(c ViewsConfig) {
 	topology := New(Config{Node: c.Node, Pool: c.Pool, Source: c.Source})
-	v.learns = true
+	v := &Views{Always: topology.Learns(), View: topology.View}
 	v.parts.Add("service topology", topology.Run)
-	v.Always, v.View = topology.Learns(), topology.View
 	if c.Overlay == nil {
-		return
+		return v
 	}
 	both := NewStack(c.Overlay, topology)
 	v.parts.Add("endpoints of the pool", both.Run)
@@ -86,13 +50,8 @@ func (v *Views) near(c ViewsConfig) {
 		}
 		return view
 	}
+	return v
 }
 
 // Run keeps what is shown true until ctx ends.
-func (v *Views) Run(ctx context.Context) error {
-	if !v.learns {
-		<-ctx.Done()
-		return nil
-	}
-	return v.parts.Run(ctx)
-}
+func (v *Views) Run(ctx context.Context) error { return v.parts.Run(ctx) }

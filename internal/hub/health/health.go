@@ -24,8 +24,6 @@ type Config struct {
 	Status func() Status
 	// Metrics has the metrics.
 	Metrics prometheus.Gatherer
-	// Profiling also serves the profiles. They show what the process holds in memory.
-	Profiling bool
 	// OpenMetrics serves the metrics to anybody.
 	OpenMetrics bool
 	// Root reports whether a request is of root's, on this host.
@@ -62,11 +60,9 @@ func Handler(c Config) http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(c.Status()) // the caller is gone: nobody to tell
 	})
-	if c.Profiling {
-		closed("GET /debug/pprof/", pprof.Index) // and, by name, all but these:
-		closed("GET /debug/pprof/profile", pprof.Profile)
-		closed("GET /debug/pprof/trace", pprof.Trace)
-	}
+	closed("GET /debug/pprof/", pprof.Index) // and, by name, all but these:
+	closed("GET /debug/pprof/profile", pprof.Profile)
+	closed("GET /debug/pprof/trace", pprof.Trace)
 	return mux
 }
 

@@ -68,16 +68,10 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// Profiles are for whoever asks for them.
 func TestProfilesAndMetrics(t *testing.T) {
-	for profiling, want := range map[bool]int{false: http.StatusNotFound, true: http.StatusOK} {
-		c := config()
-		c.Profiling = profiling
-		if code, _ := ask(t, c, "/debug/pprof/goroutine"); code != want {
-			t.Errorf("with profiling %v: %d, want %d", profiling, code, want)
-		}
-		if code, body := ask(t, c, "/metrics"); code != http.StatusOK || !strings.Contains(body, "go_goroutines") {
-			t.Errorf("metrics: %d", code)
+	for _, path := range []string{"/debug/pprof/goroutine?debug=1", "/metrics"} {
+		if code, body := ask(t, config(), path); code != http.StatusOK || !strings.Contains(body, "goroutine") {
+			t.Errorf("%s: %d", path, code)
 		}
 	}
 }
@@ -86,7 +80,7 @@ func TestProfilesAndMetrics(t *testing.T) {
 func TestOpen(t *testing.T) {
 	for open, want := range map[bool]int{false: http.StatusForbidden, true: http.StatusOK} {
 		c := config()
-		c.Profiling, c.OpenMetrics = true, open
+		c.OpenMetrics = open
 		c.Root = func(*http.Request) bool { return false }
 		for path, want := range map[string]int{
 			"/healthz": 200, "/readyz": 503, "/metrics": want, "/status": 403, "/debug/pprof/goroutine": 403,

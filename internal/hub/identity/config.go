@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -48,17 +47,9 @@ type Config struct {
 	// key. Of several authorities only the pinned ones are trusted.
 	CACertHashes []string
 
-	// UnsafeSkipCAVerification allows discovery without CACertHashes. Whoever knows the token can then pass for the
-	// cloud.
-	UnsafeSkipCAVerification bool
-
 	// KubeletKubeconfig is a kubelet's kubeconfig, or a PEM file with its certificate and key, whose certificate the Manager
 	// may use to ask for the hub's own. Empty: there is none.
 	KubeletKubeconfig string
-
-	// KubeletAsIs uses the kubelet's certificate instead of one of the hub's own: a copy in Dir follows it, and the kubelet
-	// renews it.
-	KubeletAsIs bool
 
 	// Serve is the address that Pods are served at, for which the hub needs another certificate. It may change; while it is not
 	// valid, the address is not known yet. Nil: they are not served.
@@ -76,9 +67,6 @@ type Config struct {
 func (c *Config) validate() (map[[sha256.Size]byte]bool, error) {
 	if !filepath.IsAbs(c.Dir) {
 		return nil, fmt.Errorf("directory of certificates %q: want an absolute path", c.Dir)
-	}
-	if c.KubeletAsIs && c.KubeletKubeconfig == "" {
-		return nil, errors.New("the hub is to use the kubelet's certificate, but no kubeconfig of the kubelet is given")
 	}
 	pins := map[[sha256.Size]byte]bool{}
 	for _, text := range c.CACertHashes {

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// TestKubelet: with the kubelet's certificate the hub gets one of its own, or uses that one as it is.
+// TestKubelet: with the kubelet's certificate the hub gets one of its own.
 func TestKubelet(t *testing.T) {
-	setup := func(t *testing.T, asIs bool, life time.Duration) (*cloud, *node, string) {
+	setup := func(t *testing.T, life time.Duration) (*cloud, *node, string) {
 		c := newCloud(t, newAuthority(t, "kubernetes"))
 		pair := filepath.Join(t.TempDir(), "kubelet-client-current.pem")
 		write(t, pair, string(c.ca.pair(t, nodeCert(time.Now(), time.Now().Add(life)))))
@@ -25,12 +25,12 @@ func TestKubelet(t *testing.T) {
 clusters: [{name: a, cluster: {server: "https://cloud:6443", certificate-authority: ca.crt}}],
 users: [{name: a, user: {client-certificate: kubelet-client-current.pem, client-key: kubelet-client-current.pem}}]}`)
 		return c, newNode(t, c, func(cfg *Config) {
-			cfg.BootstrapFile, cfg.KubeletKubeconfig, cfg.KubeletAsIs = "", conf, asIs
+			cfg.BootstrapFile, cfg.KubeletKubeconfig = "", conf
 		}), pair
 	}
 	t.Run("to ask with", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			c, n, pair := setup(t, false, year)
+			c, n, pair := setup(t, year)
 			if err := n.Ensure(n.ctx); err != nil {
 				t.Fatal(err)
 			}
@@ -42,33 +42,9 @@ users: [{name: a, user: {client-certificate: kubelet-client-current.pem, client-
 			}
 		})
 	})
-	t.Run("as it is", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c, n, pair := setup(t, true, time.Hour)
-			if err := n.Ensure(n.ctx); err != nil {
-				t.Fatal(err)
-			}
-			stop := n.start()
-			defer stop()
-			write(t, pair, string(c.ca.pair(t, nodeCert(time.Now(), time.Now().Add(2*time.Hour)))))
-			time.Sleep(time.Minute)
-			if left := time.Until(n.leaf().NotAfter); left < time.Hour {
-				t.Errorf("%s left: the kubelet's new certificate was not taken", left)
-			}
-			write(t, pair, "half")
-			time.Sleep(time.Minute)
-			n.leaf()
-			if got := n.Report().Client.Problem; !strings.Contains(got, "kubelet") {
-				t.Errorf("Status says %q", got)
-			}
-			if got := c.count(&c.calls); got != 0 {
-				t.Errorf("%d requests", got)
-			}
-		})
-	})
 	t.Run("renewed", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			_, n, pair := setup(t, false, time.Hour)
+			_, n, pair := setup(t, time.Hour)
 			linked := strings.Replace(pair, "current", "first", 1)
 			if err := errors.Join(os.Rename(pair, linked), os.Symlink(linked, pair)); err != nil {
 				t.Fatal(err)
@@ -101,7 +77,7 @@ users: [{name: a, user: {client-certificate: kubelet-client-current.pem, client-
 	})
 	t.Run("not replaced by one that ends first", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			c, n, pair := setup(t, false, time.Hour)
+			c, n, pair := setup(t, time.Hour)
 			first, _ := os.ReadFile(pair)
 			c.life = 2 * time.Minute
 			if err := n.Ensure(n.ctx); err != nil {
@@ -117,7 +93,7 @@ users: [{name: a, user: {client-certificate: kubelet-client-current.pem, client-
 	})
 	t.Run("renewed after its end", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			_, n, pair := setup(t, false, -time.Hour)
+			_, n, pair := setup(t, -time.Hour)
 			n.cfg.BootstrapFile = filepath.Join(t.TempDir(), "token")
 			write(t, n.cfg.BootstrapFile, token)
 			n.Manager.cfg.BootstrapFile = n.cfg.BootstrapFile
@@ -134,7 +110,7 @@ users: [{name: a, user: {client-certificate: kubelet-client-current.pem, client-
 	})
 	t.Run("of another node", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			c, n, pair := setup(t, false, year)
+			c, n, pair := setup(t, year)
 			other := nodeCert(time.Now(), time.Now().Add(year))
 			other.Subject.CommonName = "system:node:n2"
 			write(t, pair, string(c.ca.pair(t, other)))

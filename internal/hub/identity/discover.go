@@ -89,7 +89,7 @@ func (m *Manager) findAuthority(ctx context.Context) ([]byte, error) {
 	if !bootstrap.bootstrapToken() {
 		return nil, fmt.Errorf("%w: %s names none; give a CA file", errUnknown, bootstrap.what)
 	}
-	if len(m.pins) == 0 && !m.cfg.UnsafeSkipCAVerification {
+	if len(m.pins) == 0 {
 		return nil, fmt.Errorf("%w, and no CA hash is given to recognize it: give one, as kubeadm token create "+
 			"--print-join-command prints it, or a CA file", errUnknown)
 	}

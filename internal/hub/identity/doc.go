@@ -19,10 +19,9 @@
 // Invariants: at every instruction a certificate file is the old one or the new one, whole; a signer's answer is
 // written only if it belongs to the key, is for this node and this use, is valid by a clock that may be some minutes
 // wrong, and the cloud has let the node in under its name with it; a bootstrap token is sent only to a server whose
-// certificate is verified, by an authority that the token has signed and a hash pins (but see
-// Config.UnsafeSkipCAVerification); no log, error or status holds a key or a token; each certificate has at most one
-// request under way, however many hubs share the directory, and another follows only if it was denied, forgotten or
-// answered with rubbish; every goroutine ends with Run.
+// certificate is verified, by an authority that the token has signed and a hash pins; no log, error or status holds a key or
+// a token; each certificate has at most one request under way, however many hubs share the directory, and another follows
+// only if it was denied, forgotten or answered with rubbish; every goroutine ends with Run.
 //
 // The alternative was client-go's certificate.Manager with its FileStore. Its Stop returns at once (0.25 ms, with a
 // rotation under way), so nobody can wait for what it started. It accepts a certificate for another name, or an expired

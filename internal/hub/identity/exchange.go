@@ -68,9 +68,6 @@ func (m *Manager) attempt(ctx context.Context, k *rotation) error {
 	wanted := m.wanted(k)
 	present, _ := m.load(k)
 	k.adopt(present)
-	if k == m.client && m.cfg.KubeletAsIs {
-		return m.followKubelet(present)
-	}
 	if m.lacking(k, present, m.clock.Now()) == "" {
 		return nil // another process was faster
 	}

@@ -323,13 +323,6 @@ func (m *Manager) lacking(k *rotation, present *tls.Certificate, now time.Time) 
 	if k == m.serving && !m.serveAt().IsValid() {
 		return "" // nobody needs it, or it is not known yet for which address
 	}
-	if k == m.client && m.cfg.KubeletAsIs {
-		if kubelet, err := m.kubelet(); err == nil && present != nil && kubelet.pair.Leaf.Equal(present.Leaf) &&
-			now.Before(present.Leaf.NotAfter) {
-			return ""
-		}
-		return "the kubelet's certificate is to be copied"
-	}
 	why := m.wanted(k).lacking(present, now)
 	if why == "" && k == m.client {
 		why = m.early(present, now)
@@ -401,33 +394,6 @@ func (m *Manager) load(k *rotation) (*tls.Certificate, error) {
 	k.loaded, k.last = sum, pair
 	k.mu.Unlock()
 	return pair, nil
-}
-
-// followKubelet copies the kubelet's certificate if it ends later than the present one. The caller holds the lock.
-func (m *Manager) followKubelet(present *tls.Certificate) error {
-	kubelet, err := m.kubelet()
-	if err != nil {
-		return err
-	}
-	leaf := kubelet.pair.Leaf
-	if present == nil || leaf.NotAfter.After(present.Leaf.NotAfter) {
-		var content []byte
-		for _, der := range kubelet.pair.Certificate {
-			content = append(content, encodeCerts(&x509.Certificate{Raw: der})...)
-		}
-		key, err := encodeKey(kubelet.pair.PrivateKey)
-		if err != nil {
-			return fmt.Errorf("%s: its key is of an unsupported kind", kubelet.what)
-		}
-		if err := m.disk.Write(m.client.filePair(), append(content, key...)); err != nil {
-			return err
-		}
-		m.client.adopt(kubelet.pair)
-	}
-	if m.clock.Now().After(leaf.NotAfter) {
-		return fmt.Errorf("%s expired at %s: the kubelet must get another", kubelet.what, date(leaf.NotAfter))
-	}
-	return nil
 }
 
 // rotation is what the Manager knows about one certificate.

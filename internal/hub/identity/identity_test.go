@@ -552,10 +552,9 @@ func TestConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, change := range map[string]func(*Config){
-		"relative":      func(c *Config) { c.Dir = "pki" },
-		"short hash":    func(c *Config) { c.CACertHashes = []string{"sha256:00"} },
-		"another hash":  func(c *Config) { c.CACertHashes = []string{"md5:" + strings.Repeat("00", sha256.Size)} },
-		"no kubeconfig": func(c *Config) { c.KubeletAsIs = true },
+		"relative":     func(c *Config) { c.Dir = "pki" },
+		"short hash":   func(c *Config) { c.CACertHashes = []string{"sha256:00"} },
+		"another hash": func(c *Config) { c.CACertHashes = []string{"md5:" + strings.Repeat("00", sha256.Size)} },
 	} {
 		bad := good
 		change(&bad)

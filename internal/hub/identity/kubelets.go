@@ -18,7 +18,7 @@ import (
 // goes through the hub shows a token and asks for no certificate; without the hub it goes on with what it finds. Both
 // certificates say the same, that this is the node. It reports what it cannot do once.
 func (m *Manager) renewKubelets(ctx context.Context) {
-	if m.cfg.KubeletKubeconfig == "" || m.cfg.KubeletAsIs {
+	if m.cfg.KubeletKubeconfig == "" {
 		return
 	}
 	renewed, err := m.giveKubelet()

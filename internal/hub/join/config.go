@@ -109,7 +109,7 @@ func (r *Removal) AddFlags(fs *pflag.FlagSet) {
 var (
 	ownFlag = words("node-name nodepool-name server-addr ca-file cert-dir bootstrap-file coordinator-server-addr config " +
 		"discovery-token-ca-cert-hash enable-coordinator proxy-file no-proxy tls-server-name")
-	decided = words("disk-cache-path cert-file key-file kubelet-kubeconfig kubelet-certificate-as-is")
+	decided = words("disk-cache-path cert-file key-file kubelet-kubeconfig")
 
 	settingName = regexp.MustCompile(`^[a-z][a-z-]*$`)
 	// plain is what means itself in a file of settings and in a unit.

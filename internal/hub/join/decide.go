@@ -48,7 +48,7 @@ func decide(c *Config, f *facts) (*plan, error) {
 	if p.node, err = nodeName(c, f); err != nil {
 		return nil, err
 	}
-	address := "https://" + net.JoinHostPort(or(others["bind-address"], "127.0.0.1"), or(others["port"], "10261"))
+	address := "https://" + net.JoinHostPort("127.0.0.1", or(others["port"], "10261"))
 	servers, err := access(c, f, address)
 	if err != nil {
 		return nil, err

