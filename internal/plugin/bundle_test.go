@@ -133,7 +133,7 @@ func TestBundleHasNoSecrets(t *testing.T) {
 	for name, has := range map[string]string{
 		"README.txt": "events.yaml", "status.txt": "a1", "nodepool.yaml": "readyNodeNum: 3",
 		"yurtcoordinators.yaml": "nodePool: a", "poolsettings.yaml": "kind: PoolSettings",
-		"leases.yaml": "name: yurt-coordinator-a",
+		"leases.yaml":   "name: yurt-coordinator-a",
 		"nodes/a2.yaml": "kind: Node", "nodes/a2.txt": "Delegated", "pods/yurt-coordinator-a-1.yaml": "kind: Pod",
 		"pods/coordinator-controller-1.yaml": "kind: Pod", "events.yaml": "reason: Happened",
 		"logs/yurt-coordinator-a-1-c.log": "began", "logs/yurt-coordinator-a-1-c-before.log": "began",
