@@ -290,7 +290,6 @@ func TestSwitches(t *testing.T) {
 		"policies.coordinatorConnects":   "coordinator-connects",
 		"policies.coordinatorPods":       "coordinator-pods",
 		"policies.nodeNames":             "node-names",
-		"policies.toldOpenings":          "told-openings",
 		"policies.holdEvictions":         "hold-evictions.openyurt",
 		"policies.keepPodsReady":         "keep-pods-ready",
 		"nodes.rights":                   "openyurt:node",

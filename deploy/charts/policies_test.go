@@ -13,7 +13,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -451,59 +450,6 @@ func TestReservedNodeNames(t *testing.T) {
 			mustAccept(t, user+" makes "+name, c.Create(t.Context(), node(name, "", nil), client.DryRunAll))
 		}
 	}
-}
-
-// TestToldOpenings: a node tells in its own name, in either form of Events, and changes nothing that was told.
-func TestToldOpenings(t *testing.T) {
-	cfg := policed(t)
-	admin := cloudtest.Client(t, cfg)
-	as := func(name string) client.Client {
-		return cloudtest.Client(t, cloudtest.As(cfg, edge.NodeName(name).User(), edge.GroupNodes, "system:masters"))
-	}
-	teller, other := as("teller"), as("other")
-	event := func(name, kind, by string) *corev1.Event {
-		return &corev1.Event{
-			ObjectMeta:     metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
-			InvolvedObject: corev1.ObjectReference{Kind: kind, Name: "p1"}, Reason: "PodOpened", Message: "what happened",
-			ReportingController: "yurthub", ReportingInstance: by, Type: corev1.EventTypeNormal,
-		}
-	}
-	const says = "only by the node that tells it, and not changed"
-	told := event("told", "YurtCoordinator", "teller")
-	mustAccept(t, "a node tells", teller.Create(t.Context(), told))
-	mustRefuse(t, "in another's name", other.Create(t.Context(), event("forged", "YurtCoordinator", "teller")), says)
-	mustRefuse(t, "in nobody's name", other.Create(t.Context(), event("forged", "YurtCoordinator", "")), says)
-	mustRefuse(t, "in the other form", other.Create(t.Context(), &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "forged"},
-		EventTime:  metav1.NowMicro(), ReportingController: "yurthub", ReportingInstance: "teller", Action: "Told",
-		Reason: "PodOpened", Type: corev1.EventTypeNormal, Regarding: corev1.ObjectReference{Kind: "YurtCoordinator", Name: "p1"},
-	}), says)
-	for who, c := range map[string]client.Client{"the teller": teller, "another": other} {
-		changed := told.DeepCopy()
-		changed.Message = "nothing"
-		mustRefuse(t, who+" changes it", c.Update(t.Context(), changed), says)
-		changed.InvolvedObject.Kind = "Pod"
-		mustRefuse(t, who+" makes it another's", c.Update(t.Context(), changed), says)
-	}
-	const controller = "system:serviceaccount:kube-system:coordinator-controller"
-	account := cloudtest.Client(t, cloudtest.As(cfg, controller, "system:serviceaccounts", "system:masters"))
-	changed := told.DeepCopy()
-	changed.Message = "nothing"
-	mustRefuse(t, "the controller changes it", account.Update(t.Context(), changed), says)
-	changed.ReportingController = "coordinator-controller"
-	mustRefuse(t, "the controller makes it its own", account.Update(t.Context(), changed), says)
-	mustRefuse(t, "the controller tells", account.Create(t.Context(), event("forged", "YurtCoordinator", "teller")), says)
-	own := event("own", "YurtCoordinator", "pod")
-	own.ReportingController = "coordinator-controller"
-	mustAccept(t, "the controller's own", account.Create(t.Context(), own))
-	own.Count = 2
-	mustAccept(t, "the controller's own again", account.Update(t.Context(), own))
-	mustAccept(t, "another Event", other.Create(t.Context(), event("of-a-node", "Node", "teller")))
-	again := event("of-a-node", "Node", "teller")
-	mustAccept(t, "another Event again", admin.Get(t.Context(), client.ObjectKeyFromObject(again), again))
-	again.Count = 2
-	mustAccept(t, "another Event changes", other.Update(t.Context(), again))
-	mustAccept(t, "an administrator", admin.Update(t.Context(), told))
 }
 
 func TestDelegateAnnotation(t *testing.T) {

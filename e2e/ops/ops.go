@@ -2,10 +2,12 @@ package ops
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/e2e/kit"
@@ -63,7 +66,7 @@ func opsWhileCut(t *kit.T) {
 	shownAsInTheCloud(t, site, names, 30*time.Second)
 	getsIn(t)
 	watched(t)
-	marker := len(audited(t))
+	marker := len(streamsOpened(t))
 
 	t.Eventually(60*time.Second, "all hubs have said which settings they run with, as they do once", func() error {
 		for _, name := range names {
@@ -307,30 +310,37 @@ func copied(t *kit.T, at place, protocol string) {
 	}
 }
 
-// audited returns the lines about streams in the coordinator's log.
-func audited(t *kit.T) []string { return coordinatorSays(t, `"event":"opened"`) }
+// streamsOpened returns the audit lines of the coordinator about streams that were let in.
+func streamsOpened(t *kit.T) []auditv1.Event {
+	lines, _ := t.Pool.CoordinatorSays()
+	return slices.DeleteFunc(lines, func(e auditv1.Event) bool { return e.ResponseStatus.Code >= http.StatusBadRequest })
+}
 
 // streamsAudited expects that the coordinator's log says who opened which streams, and nothing of their content.
 func streamsAudited(t *kit.T, marker int) {
-	user := fmt.Sprintf(`"user":%q`, edge.PoolName("p1").OperatorUser())
-	pod := "/api/v1/namespaces/shop/pods/till/"
 	t.Eventually(10*time.Second, "the audit log has each kind of stream, by whom, and no data", func() error {
-		lines := audited(t)[marker:]
-		for _, want := range []string{
-			pod + `exec","container":"till","command":["cat","/www/index.html"]`,
-			pod + `exec","container":"till","command":["sh"]`,
-			pod + `exec","container":"till","command":["tar","cf","-","/tmp/copy"]`, pod + `attach","container":"side"`,
-			pod + `attach","container":"desk"`, pod + `portforward"`,
+		lines := streamsOpened(t)[marker:]
+		for _, want := range []struct{ stream, container, command string }{
+			{"exec", till, "cat /www/index.html"}, {"exec", till, "sh"}, {"exec", till, "tar cf - /tmp/copy"}, {"log", till, ""},
+			{"attach", "side", ""}, {"attach", "desk", ""}, {"portforward", "", ""},
 		} {
-			is := func(l string) bool { return strings.Contains(l, want) && strings.Contains(l, user) }
+			is := func(e auditv1.Event) bool {
+				asked, err := url.ParseRequestURI(e.RequestURI)
+				return err == nil && e.User.Username == edge.PoolName("p1").OperatorUser() &&
+					e.ObjectRef.Namespace == shop && e.ObjectRef.Name == till && e.ObjectRef.Subresource == want.stream &&
+					asked.Query().Get("container") == want.container && strings.Join(asked.Query()["command"], " ") == want.command
+			}
 			if !slices.ContainsFunc(lines, is) {
-				return fmt.Errorf("none of %d lines has %s and %s", len(lines), want, user)
+				return fmt.Errorf("none of %d lines has %+v", len(lines), want)
 			}
 		}
-		for _, l := range lines {
-			if strings.Contains(l, "0123456789") || strings.Contains(l, "line-") || strings.Contains(l, "6*7") ||
-				strings.Contains(l, "stty") {
-				return fmt.Errorf("it has data: %s", l)
+		for _, e := range lines {
+			text, err := json.Marshal(e)
+			t.Must(err)
+			if data := []string{"0123456789", "line-", "6*7", "stty"}; slices.ContainsFunc(data, func(d string) bool {
+				return strings.Contains(string(text), d)
+			}) {
+				return fmt.Errorf("it has data: %s", text)
 			}
 		}
 		return nil

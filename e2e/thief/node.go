@@ -116,7 +116,7 @@ func stolenNode(t *kit.T) {
 	refusedBy(on["p2"],
 		append(lease, stolen), append(lease, theirs), []string{"get", "endpointslices", "-A"}, []string{"get", "pods", "-A"},
 	)
-	audited(t, `"event":"refused"`, `"user":"`+edge.NodeName(stolen).User()+`"`, "what its hub does")
+	audited(t, edge.NodeName(stolen).User(), "/api/", "what its hub does")
 
 	t.Say("at kubelets")
 	keys := loot{"node": pair}
@@ -161,7 +161,7 @@ func shutOut(t *kit.T, stolen string, ownLease func() (string, error)) {
 		return nil
 	})
 	t.Figure("shut_out_after_s", took.Seconds())
-	audited(t, `"user":"`+edge.NodeName(stolen).User()+`"`, "withdrawn")
+	audited(t, edge.NodeName(stolen).User(), "/", "withdrawn")
 }
 
 // forgedRequests has a node ask for certificates that are others', and expects that none is issued. It returns how many.

@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -105,8 +106,8 @@ type Config struct {
 	// Empty means 10.96.0.0/12. No address is allocated here.
 	ServiceClusterIPRange string
 
-	// AuditLogPath gets one JSON line for each refusal and each exec, attach and port-forward; empty or "-" is stderr.
-	AuditLogPath string
+	// AuditLog gets a JSON line for each refusal, exec, attach, port-forward and read of a log; nil means stdout.
+	AuditLog io.Writer
 
 	// Clock tells the time; nil means the real one.
 	Clock clock.WithTicker
@@ -114,6 +115,7 @@ type Config struct {
 	stalledPush      time.Duration // 0 means the default
 	kubeletsAnywhere bool          // also at 127.0.0.1 and at any port
 	historyRevisions int64         // of a window; 0 means the default
+	refusals         int           // a second, in the audit log; 0 means the default
 	connections      int           // from one address; 0 means the default
 	stopTimeout      time.Duration // 0 means StopTimeout
 }
@@ -169,8 +171,6 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.ServiceClusterIPRange, "service-cluster-ip-range",
 		orDefault(c.ServiceClusterIPRange, defaultServiceRange),
 		"the cloud's range of Service addresses, one CIDR; only its IP family matters here")
-	fs.StringVar(&c.AuditLogPath, "audit-log-path", orDefault(c.AuditLogPath, "-"),
-		"file that gets one JSON line for each refused request and each exec, attach and port-forward; - is stderr")
 }
 
 func orDefault(s, fallback string) string {
@@ -184,7 +184,9 @@ func orDefault(s, fallback string) string {
 func (c Config) completed() Config {
 	c.BindAddress = orDefault(c.BindAddress, "0.0.0.0")
 	c.ServiceClusterIPRange = orDefault(c.ServiceClusterIPRange, defaultServiceRange)
-	c.AuditLogPath = orDefault(c.AuditLogPath, "-")
+	if c.AuditLog == nil {
+		c.AuditLog = os.Stdout
+	}
 	if c.QuotaBytes == 0 {
 		c.QuotaBytes = DefaultQuotaBytes
 	}

@@ -137,7 +137,7 @@ func TestFlagsAndTheirFile(t *testing.T) {
 	}
 	if config.NodeName != "n1" || config.SecurePort != 12345 || config.ProbePort != 10271 ||
 		len(config.ServiceAccountKeyFiles) != 2 ||
-		config.QuotaBytes != DefaultQuotaBytes || config.BindAddress != "0.0.0.0" || config.AuditLogPath != "-" {
+		config.QuotaBytes != DefaultQuotaBytes || config.BindAddress != "0.0.0.0" {
 		t.Errorf("got %+v", config)
 	}
 }

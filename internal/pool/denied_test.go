@@ -9,9 +9,10 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
 
-	"yurtcoordinator/internal/pool/audit"
 	"yurtcoordinator/internal/pool/pooltest"
 )
 
@@ -57,13 +58,12 @@ func TestDeniedUsers(t *testing.T) {
 	becomes("a denied user", alice, "the certificates of this user were withdrawn")
 	becomes("another of that name", anew, "the certificates of this user were withdrawn")
 
-	lines := pooltest.JSONLines[audit.Line](t, c.audit)
-	slices.Reverse(lines)
-	last := slices.IndexFunc(lines, func(l audit.Line) bool { return l.User == "alice" && l.Certificate != "" })
-	if last < 0 {
-		t.Fatalf("no line of alice's: %+v", lines)
-	}
-	tell(lines[last].Certificate + "\n")
+	const withdrawn = "the certificates of this user were withdrawn"
+	first := c.audited(t, "alice", refused(403, "alice", "list", "/api/v1/pods", withdrawn)).User.Extra[user.CredentialIDKey]
+	other := c.audited(t, "the other alice", func(e auditv1.Event) bool {
+		return refused(403, "alice", "list", "/api/v1/pods", withdrawn)(e) && !slices.Equal(e.User.Extra[user.CredentialIDKey], first)
+	})
+	tell(other.User.Extra[user.CredentialIDKey][0] + "\n")
 	becomes("the other certificate of a user", alice, "")
 	becomes("a denied certificate", anew, "this certificate was withdrawn")
 	tell("")

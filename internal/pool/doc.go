@@ -1,6 +1,6 @@
 // Package pool is the pool's meeting place: a genuine kube-apiserver and a genuine etcd in one process, in memory.
 //
-//	clients ──TLS, client certificates──▶ refusals ▶ x509 ▶ Node+RBAC ▶ NodeRestriction+PoolLease ▶ REST
+//	clients ──TLS, client certificates──▶ x509 ▶ audit ▶ Node+RBAC ▶ NodeRestriction+PoolLease ▶ REST
 //	                                                                                                  │
 //	                                                              │                                   │
 //	                          mirror: the leader's watch streams ◀┘                                   │
@@ -19,7 +19,8 @@
 //     An acknowledged revision is in the mirror's replica and in etcd. A refused push has changed nothing. No older
 //     revision replaces a newer one. Objects that a full stream lacks are deleted last.
 //   - Memory is bounded: etcd's history, files and log by Housekeep, the mirror by its quota, a watch by its reader.
-//   - Every refusal (401, 403) leaves one line, or is counted in the next one; no line holds a secret.
+//   - Every stream that is let in leaves a line when it begins, and every refusal (401, 403) one, or is counted in the next; no
+//     line has anything of a body, or of what a stream carries.
 //   - Run returns only when all that it started has stopped, or says that it gave up waiting after StopTimeout.
 //
 // The rooms, and what each may import from the others. No room imports pool:
@@ -28,9 +29,8 @@
 //	apiserver    a kube-apiserver that is given its parts
 //	access       who may do what                         → exchange
 //	mirror       the pool's resources, from the leader   → verbatim, exchange
-//	nodeobjects  what each hub pushes of its node        → verbatim, audit, exchange
+//	nodeobjects  what each hub pushes of its node        → verbatim, exchange
 //	page         what people look at with a browser
-//	audit        a line for each refusal                 → exchange
 //	verbatim     objects under kube-apiserver's keys     → exchange
 //	exchange     the body of a push, and its answer
 //	succession   the end of a coordinator that has a younger one in its slot

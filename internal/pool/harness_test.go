@@ -5,12 +5,15 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -19,6 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/runtime"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -80,7 +84,12 @@ func startYoung(t *testing.T, set func(*Config)) *coordinator {
 	config := goodConfig(t, c.ca)
 	config.NodeName = "n1"
 	config.DataDir = c.dataDir
-	config.AuditLogPath = c.audit
+	log, err := os.Create(c.audit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = log.Close() }) // after the coordinator's end
+	config.AuditLog, config.refusals = log, 1<<16
 	config.connections = 1 << 16          // a test's many clients all come from one address
 	config.stopTimeout = 45 * time.Second // a busy machine under the race detector; one test measures it
 	config.Clock = c.clock
@@ -114,6 +123,50 @@ func startYoung(t *testing.T, set func(*Config)) *coordinator {
 	c.probes = p.probes
 	t.Logf("ready after %s", time.Since(began).Round(time.Millisecond))
 	return c
+}
+
+// auditLines are the lines of the audit log by now.
+func (c *coordinator) auditLines(t testing.TB) (all []auditv1.Event) {
+	t.Helper()
+	content, err := os.ReadFile(c.audit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text := range strings.Lines(string(content)) {
+		var e auditv1.Event
+		if err := json.Unmarshal([]byte(text), &e); err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// audited waits for a line of the audit log: an answer is read before its line is written.
+func (c *coordinator) audited(t testing.TB, what string, fits func(auditv1.Event) bool) (line auditv1.Event) {
+	t.Helper()
+	err := eventually(t.Context(), func() error {
+		lines := c.auditLines(t)
+		i := slices.IndexFunc(lines, fits)
+		if i < 0 {
+			return fmt.Errorf("none of %d lines: %+v", len(lines), lines)
+		}
+		line = lines[i]
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("the audit log does not have %s: %v", what, err)
+	}
+	return line
+}
+
+// refused returns what fits a line about who was refused what, and why.
+func refused(code int32, user, verb, uri, why string) func(auditv1.Event) bool {
+	return func(e auditv1.Event) bool {
+		said := e.ResponseStatus.Message + e.Annotations[edge.AnnotationRefused]
+		return e.ResponseStatus.Code == code && e.User.Username == user && e.Verb == verb &&
+			strings.HasPrefix(e.RequestURI, uri) && strings.Contains(said, why)
+	}
 }
 
 // wait blocks until Run has returned.

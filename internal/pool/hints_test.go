@@ -13,7 +13,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"yurtcoordinator/internal/pool/access"
-	"yurtcoordinator/internal/pool/audit"
 	"yurtcoordinator/internal/pool/pooltest"
 )
 
@@ -59,7 +58,7 @@ func TestARefusalSaysWhatToDo(t *testing.T) {
 	says("an expired certificate", err, "expired", apierrors.IsUnauthorized)
 	says("an expired certificate", err, access.HintKubeconfig, apierrors.IsUnauthorized)
 	if code, text := c.probe(t, "/api/v1/pods"); code != http.StatusUnauthorized ||
-		!strings.Contains(text, audit.ErrNoCertificate.Error()) || strings.Count(text, "Status") > 2 {
+		!strings.Contains(text, access.ErrNoCertificate.Error()) || strings.Count(text, "Status") > 2 {
 		t.Errorf("nobody: %d %s", code, text)
 	}
 }

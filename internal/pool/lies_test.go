@@ -68,7 +68,7 @@ func TestOwnMetrics(t *testing.T) {
 	c := start(t, nil)
 	code, body := c.get(t, c.http(t, c.certificate(t, pooltest.Operator())), "/metrics")
 	for _, name := range []string{
-		"yurt_coordinator_contested_pods", "yurt_coordinator_contests_total", `yurt_coordinator_openings_total{act="opened"}`,
+		"yurt_coordinator_contested_pods", "yurt_coordinator_contests_total",
 	} {
 		if code != http.StatusOK || !strings.Contains(body, "\n"+name+" 0\n") {
 			t.Errorf("/metrics: %d, without %s", code, name)

@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -25,10 +24,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/pool/audit"
 	"yurtcoordinator/internal/pool/pooltest"
 	"yurtcoordinator/internal/stream"
 	"yurtcoordinator/internal/stream/streamtest"
@@ -254,15 +253,11 @@ func TestWhoMayPushAndRead(t *testing.T) {
 			t.Errorf("%s reads a resource: %d, want %d", who.name, code, who.read)
 		}
 	}
-	lines := pooltest.JSONLines[audit.Line](t, c.audit)
-	for _, why := range []string{
-		"nobody holds the Lease", `"n1" leads`, "is over", "can be pushed",
-	} {
-		if !slices.ContainsFunc(lines, func(l audit.Line) bool {
-			return l.Code == 403 && l.Verb == "post" && strings.Contains(l.Reason, why)
-		}) {
-			t.Errorf("no line in the log says %q", why)
-		}
+	for who, why := range map[string]string{"n1": "nobody holds the Lease", "n2": "can be pushed"} {
+		c.audited(t, why, refused(403, edge.NodeName(who).User(), "post", edge.PathMirror, why))
+	}
+	for _, why := range []string{`"n1" leads`, "is over"} {
+		c.audited(t, why, func(e auditv1.Event) bool { return strings.Contains(e.ResponseStatus.Message, why) })
 	}
 }
 

@@ -2,14 +2,11 @@ package pool
 
 import (
 	"crypto/tls"
-	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
-	"yurtcoordinator/internal/pool/audit"
 	"yurtcoordinator/internal/pool/pooltest"
 )
 
@@ -32,6 +29,26 @@ func (c *coordinator) ask(t testing.TB, client *http.Client, method, path string
 	return response.StatusCode
 }
 
+// opens asks for a stream over a WebSocket, as a page of origin would if there is one, and returns the code of the answer.
+func (c *coordinator) opens(t testing.TB, shown tls.Certificate, path string, origin []string) int {
+	t.Helper()
+	client := &http.Client{
+		Transport: &http.Transport{TLSClientConfig: c.tls(shown),
+			TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}, // HTTP/1.1, as WebSockets are
+		Timeout: 30 * time.Second,
+	}
+	defer client.CloseIdleConnections()
+	header := map[string]string{
+		"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+		"Sec-WebSocket-Key":      "dGhlIHNhbXBsZSBub25jZQ==",
+		"Sec-WebSocket-Protocol": "v5.channel.k8s.io",
+	}
+	for _, o := range origin {
+		header["Origin"] = o
+	}
+	return c.ask(t, client, http.MethodGet, path, header)
+}
+
 // TestOtherSitesOpenNoStreams: a browser that has an operator's certificate shows it for any page that opens a WebSocket, and
 // exec is one.
 func TestOtherSitesOpenNoStreams(t *testing.T) {
@@ -40,39 +57,23 @@ func TestOtherSitesOpenNoStreams(t *testing.T) {
 	one := c.hub(t, "n1")
 	one.Ask()
 	one.Must(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n1", "till", 10)))
-	client := &http.Client{
-		Transport: &http.Transport{TLSClientConfig: c.tls(c.certificate(t, pooltest.Operator())),
-			TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}, // HTTP/1.1, as WebSockets are
-		Timeout: 30 * time.Second,
-	}
-	t.Cleanup(client.CloseIdleConnections)
-	opens := func(origin string) int {
-		header := map[string]string{
-			"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
-			"Sec-WebSocket-Key":      "dGhlIHNhbXBsZSBub25jZQ==",
-			"Sec-WebSocket-Protocol": "v5.channel.k8s.io",
-		}
-		if origin != "" {
-			header["Origin"] = origin
-		}
-		return c.ask(t, client, http.MethodGet, "/api/v1/namespaces/shop/pods/till/exec?command=sh&stdout=true", header)
+	shown := c.certificate(t, pooltest.Operator())
+	opens := func(origin ...string) int {
+		return c.opens(t, shown, "/api/v1/namespaces/shop/pods/till/exec?command=sh&stdout=true", origin)
 	}
 	for _, origin := range []string{"https://example.com", "null", "http://" + c.address} {
 		if code := opens(origin); code != http.StatusForbidden {
 			t.Errorf("a page of %s opens a stream: %d", origin, code)
 		}
 	}
-	for _, origin := range []string{"", "https://" + c.address} {
-		if code := opens(origin); code == http.StatusForbidden {
+	for _, origin := range [][]string{nil, {"https://" + c.address}} {
+		if code := opens(origin...); code == http.StatusForbidden {
 			t.Errorf("from %q: %d, though kubectl asks so", origin, code)
 		}
 	}
-	if code := c.ask(t, client, http.MethodGet, "/api/v1/pods", map[string]string{"Origin": "https://example.com"}); code !=
-		http.StatusForbidden {
+	foreign := map[string]string{"Origin": "https://example.com"}
+	if code := c.ask(t, c.http(t, shown), http.MethodGet, "/api/v1/pods", foreign); code != http.StatusForbidden {
 		t.Errorf("a page of another site reads Pods: %d", code)
 	}
-	text := fmt.Sprint(pooltest.JSONLines[audit.Line](t, c.audit))
-	if !strings.Contains(text, "asks this coordinator by way of your browser") {
-		t.Errorf("the audit log does not say so: %s", text)
-	}
+	c.audited(t, "such a page", refused(403, "alice", "list", "/api/v1/pods", "asks this coordinator by way of your browser"))
 }

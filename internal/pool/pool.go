@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"runtime/debug"
 	"time"
@@ -13,9 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/pool/access"
-	"yurtcoordinator/internal/pool/audit"
 	"yurtcoordinator/internal/pool/etcd"
-	"yurtcoordinator/internal/pool/openings"
 	"yurtcoordinator/internal/pool/presence"
 	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/version"
@@ -108,17 +105,10 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 	}()
 	p.warn(logger, dir)
 	defer boundMemory()()
-	opened := openings.New(p.config.Clock)
-	audit := audit.New(p.config.AuditLogPath, p.config.Clock, opened)
-	defer func() {
-		if closing := audit.Close(); closing != nil && !errors.Is(closing, fs.ErrClosed) {
-			err = errors.Join(err, closing)
-		}
-	}()
 	p.address, p.probes = listener.Addr().String(), local.Addr().String()
 
 	return p.serve(ctx, &wiring{
-		config: p.config, listener: spread, local: local, log: audit, opened: opened, serving: make(chan struct{}),
+		config: p.config, listener: spread, local: local, serving: make(chan struct{}),
 		present: presence.New(p.config.Clock),
 		etcd: etcd.New(etcd.Config{
 			Dir: dir.Path, Quota: p.config.QuotaBytes, History: p.config.historyRevisions, Clock: p.config.Clock,

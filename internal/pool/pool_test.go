@@ -2,10 +2,10 @@ package pool
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"net"
@@ -25,11 +25,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/pool/audit"
+	"yurtcoordinator/internal/pool/access"
 	"yurtcoordinator/internal/pool/pooltest"
 )
 
@@ -209,7 +211,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		} {
 			forbidden(t, "get "+path, rest.Get().AbsPath(path).Do(ctx).Error())
 		}
-		for _, path := range []string{"/metrics", edge.PathOpenings, edge.PathOwn} {
+		for _, path := range []string{"/metrics", edge.PathOwn} {
 			forbidden(t, "post "+path, rest.Post().AbsPath(path).Do(ctx).Error())
 		}
 		forbidden(t, "delete metrics", rest.Delete().AbsPath("/metrics").Do(ctx).Error())
@@ -339,31 +341,26 @@ func TestRefusedAtTheDoorAndLogged(t *testing.T) {
 		t.Errorf("a node lists Secrets: %d", code)
 	}
 
-	lines := pooltest.JSONLines[audit.Line](t, c.audit)
-	find := func(what string, match func(audit.Line) bool) {
-		t.Helper()
-		if !slices.ContainsFunc(lines, match) {
-			t.Errorf("%s: no line in the log", what)
+	c.audited(t, "nobody", refused(401, "", "get", "/api", access.ErrNoCertificate.Error()))
+	c.audited(t, "an unknown CA", refused(401, "", "get", "/api", "unknown authority"))
+	expiry := c.audited(t, "an expired certificate", refused(401, "", "get", "/api", "expired"))
+	if who := expiry.Annotations[edge.AnnotationRefused]; !strings.Contains(who, "system:node:n1") {
+		t.Errorf("whose certificate has expired: %q", who)
+	}
+	denied := c.audited(t, "Secrets", refused(403, "system:node:n1", "list", "/api/v1/secrets?x=y", "forbidden"))
+	if ids := denied.User.Extra[user.CredentialIDKey]; len(ids) != 1 || ids[0] != digest(good) {
+		t.Errorf("whose certificate: %v, want %s", ids, digest(good))
+	}
+	for _, e := range c.auditLines(t) {
+		if code := e.ResponseStatus.Code; code != 401 && code != 403 || e.Annotations[edge.AnnotationSuppressed] != "0" {
+			t.Errorf("not a refusal: %+v", e)
 		}
 	}
-	find("nobody", func(l audit.Line) bool {
-		return l.Code == 401 && l.Path == "/api" && l.Claimed == "" && l.Source != ""
-	})
-	find("unknown CA", func(l audit.Line) bool {
-		return l.Code == 401 && strings.Contains(l.Claimed, "system:node:n1") &&
-			strings.Contains(l.Reason, "unknown authority")
-	})
-	find("expired", func(l audit.Line) bool {
-		return l.Code == 401 && strings.Contains(l.Claimed, "system:node:n1") && strings.Contains(l.Reason, "expired")
-	})
-	find("Secrets", func(l audit.Line) bool {
-		return l.Code == 403 && l.User == "system:node:n1" && l.Verb == "list" && l.Path == "/api/v1/secrets"
-	})
-	for _, line := range lines {
-		if line.Event != "refused" || (line.Code != 401 && line.Code != 403) {
-			t.Errorf("not a refusal: %+v", line)
-		}
-	}
+}
+
+// digest returns the id of a certificate, as it can be denied.
+func digest(shown tls.Certificate) string {
+	return fmt.Sprintf("X509SHA256=%x", sha256.Sum256(shown.Certificate[0]))
 }
 
 // kubelet answers as a node's would.
@@ -407,7 +404,7 @@ func TestLogsThroughAKubelet(t *testing.T) {
 	})
 	ctx := t.Context()
 	host, port, seen := kubelet(t, c.ca)
-	n1, alice, bob := c.as(t, pooltest.Node("n1")), c.as(t, pooltest.Operator()), c.as(t, pooltest.Debugger())
+	n1, alice := c.as(t, pooltest.Node("n1")), c.as(t, pooltest.Operator())
 
 	hub, privileged := c.hub(t, "n1"), true
 	hub.Ask()
@@ -428,11 +425,10 @@ func TestLogsThroughAKubelet(t *testing.T) {
 	if caller := seen.Load(); caller == nil || *caller != "alice" {
 		t.Error("the kubelet was not shown the client certificate")
 	}
-	err = bob.CoreV1().RESTClient().Post().Namespace("default").Resource("pods").Name("p-n1").
-		SubResource("exec").Param("container", "c").Param("command", "the-command").Body([]byte("hidden-input")).
-		Do(ctx).Error()
-	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
-		t.Errorf("exec: %v", err)
+	const exec = "/api/v1/namespaces/default/pods/p-n1/exec?command=sh&command=the-command&container=c&stdout=true"
+	shown := c.certificate(t, pooltest.Debugger())
+	if code := c.opens(t, shown, exec, nil); code != http.StatusSwitchingProtocols {
+		t.Errorf("exec: %d", code)
 	}
 	// The Pod is privileged, and alice may enter workloads only.
 	for _, into := range []string{"exec", "attach", "portforward"} {
@@ -448,70 +444,25 @@ func TestLogsThroughAKubelet(t *testing.T) {
 		SubResource("exec").Param("container", "c").Param("command", "hidden-command").Do(ctx).Error()
 	forbidden(t, "exec by a node", err)
 
-	lines := pooltest.JSONLines[audit.Line](t, c.audit)
-	opened := slices.IndexFunc(lines, func(l audit.Line) bool { return l.Event == "opened" })
-	if opened < 0 || lines[opened].User != "bob" || !strings.HasSuffix(lines[opened].Path, "/pods/p-n1/exec") ||
-		lines[opened].Container != "c" || !slices.Equal(lines[opened].Command, []string{"the-command"}) {
-		t.Errorf("exec is not in the log: %+v", lines)
-	}
-	if !slices.ContainsFunc(lines, func(l audit.Line) bool {
-		return l.Event == "refused" && l.User == "alice" && strings.HasSuffix(l.Path, "/pods/p-n1/exec") &&
-			strings.HasPrefix(l.Certificate, "X509SHA256=") && strings.Contains(l.Reason, "can act on its node")
-	}) {
-		t.Errorf("the refused exec is not in the log: %+v", lines)
-	}
-	if content, err := os.ReadFile(c.audit); err != nil || strings.Contains(string(content), "hidden-") {
-		t.Errorf("the command of a refused exec, or what was sent, is in the log, or %v", err)
-	}
-	c.openings(t)
-}
-
-// openings checks who hears of the streams, and what.
-func (c *coordinator) openings(t *testing.T) {
-	t.Helper()
-	c.clock.Step(time.Minute) // refusals wait for more of them
-	c.lead(t, "n1", 1)
-	leader, follower := c.hub(t, "n1"), c.hub(t, "n2")
-	ask := func(term int32, told ...uint64) (int, string) {
-		body, err := json.Marshal(edge.OpeningsRequest{Term: term, Told: told})
-		if err != nil {
-			t.Fatal(err)
-		}
-		code, text, _ := leader.Do(http.MethodPost, edge.PathOpenings, nil, body)
-		return code, text
-	}
-	if code, text, _ := follower.Do(http.MethodPost, edge.PathOpenings, nil, []byte(`{"term":1}`)); code != http.StatusForbidden {
-		t.Errorf("a follower: %d %s", code, text)
-	}
-	if code, text := ask(7); code != http.StatusForbidden {
-		t.Errorf("another term: %d %s", code, text)
-	}
-	for who, subject := range map[string]pkix.Name{"an operator": pooltest.Operator(), "a debugger": pooltest.Debugger()} {
-		err := c.as(t, subject).CoreV1().RESTClient().Post().AbsPath(edge.PathOpenings).Body([]byte(`{"term":1}`)).
-			Do(t.Context()).Error()
-		forbidden(t, who, err)
-	}
-	code, text := ask(1)
-	var answer edge.OpeningsAnswer
-	if err := json.Unmarshal([]byte(text), &answer); err != nil || code != http.StatusOK {
-		t.Fatalf("%d %s, %v", code, text, err)
-	}
-	var got []string
-	for _, o := range answer.Openings {
-		got = append(got, fmt.Sprintf("%s %s (%s) %s %s/%s %s", o.Act, o.User, o.Groups, o.Stream, o.Namespace, o.Pod, o.Program))
-		if o.Act != edge.ActBegan && (o.Source == "" || o.Serial == "" || !strings.HasPrefix(o.Certificate, "X509SHA256=")) {
-			t.Errorf("from where, with which certificate: %+v", o)
+	streams := func(who, resource string) func(auditv1.Event) bool {
+		return func(e auditv1.Event) bool {
+			return e.Stage == auditv1.StageResponseStarted && e.ResponseStatus.Code < 400 && e.User.Username == who &&
+				e.ObjectRef.Namespace == "default" && e.ObjectRef.Name == "p-n1" && e.ObjectRef.Subresource == resource
 		}
 	}
-	want := []string{
-		"began  ()  / ", "opened bob (openyurt:coordinators:debug) exec default/p-n1 the-command",
-		"refused alice (openyurt:coordinators) exec default/p-n1 hidden-command",
-		"refused alice (openyurt:coordinators) attach default/p-n1 ",
-		"refused alice (openyurt:coordinators) portforward default/p-n1 ",
-		"refused system:node:n1 (system:nodes) exec default/p-n1 hidden-command",
+	c.audited(t, "the log that was read", streams("alice", "log"))
+	entered := c.audited(t, "the exec", streams("bob", "exec"))
+	if entered.RequestURI != exec || !slices.Contains(entered.User.Groups, edge.GroupDebuggers) ||
+		!slices.Equal(entered.User.Extra[user.CredentialIDKey], []string{digest(shown)}) ||
+		!slices.Equal(entered.SourceIPs, []string{"127.0.0.1"}) {
+		t.Errorf("the exec: %+v", entered)
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("the leader hears\n%s, want\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	c.audited(t, "the refused exec",
+		refused(403, "alice", "create", "/api/v1/namespaces/default/pods/p-n1/exec", "can act on its node"))
+	c.audited(t, "a node's exec",
+		refused(403, "system:node:n1", "create", "/api/v1/namespaces/default/pods/p-n1/exec", "what its hub does"))
+	if content, err := os.ReadFile(c.audit); err != nil || strings.Contains(string(content), "hello from the edge") {
+		t.Errorf("what a stream carries is in the log, or %v", err)
 	}
 }
 

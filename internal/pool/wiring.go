@@ -28,13 +28,11 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/pool/access"
 	"yurtcoordinator/internal/pool/apiserver"
-	"yurtcoordinator/internal/pool/audit"
 	"yurtcoordinator/internal/pool/etcd"
 	"yurtcoordinator/internal/pool/exchange"
 	"yurtcoordinator/internal/pool/limits"
 	"yurtcoordinator/internal/pool/mirror"
 	"yurtcoordinator/internal/pool/nodeobjects"
-	"yurtcoordinator/internal/pool/openings"
 	"yurtcoordinator/internal/pool/page"
 	"yurtcoordinator/internal/pool/presence"
 	"yurtcoordinator/internal/pool/succession"
@@ -51,8 +49,6 @@ type wiring struct {
 	etcd     *etcd.Member
 	listener *spread
 	local    net.Listener
-	log      *audit.Log
-	opened   *openings.Openings
 	present  *presence.Presence
 
 	installed atomic.Bool // the pool's roles and Leases exist
@@ -128,10 +124,9 @@ func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, error) {
 	c.client = kube.Client()
 	parts := apiserver.Parts{
 		Gate: c.gate(klog.FromContext(ctx)), Known: access.Known(kube.VerifyOptions),
-		Door: access.AtTheDoor(kube.VerifyOptions), Noting: audit.Noting,
-		Outermost: func(next http.Handler, r request.RequestInfoResolver) http.Handler {
-			return exchange.Bound(c.log.LogRefusals(next, r, access.HintKubeconfig))
-		},
+		Door: access.AtTheDoor(kube.VerifyOptions), Unrecognized: access.Unrecognized,
+		AuditPolicy: auditPolicy(), AuditLog: newAuditFilter(c.config.AuditLog, cmp.Or(c.config.refusals, refusalsPerSecond)),
+		Outermost: func(next http.Handler) http.Handler { return exchange.Bound(access.TellWhy(next)) },
 		Limit: func(api http.Handler, lasts func(*http.Request, *request.RequestInfo) bool) http.Handler {
 			return limits.New(lasts, c.config.Clock, klog.FromContext(ctx)).Handler(api)
 		},
@@ -149,7 +144,7 @@ func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, error) {
 	if err := c.decide(kube, c.elected, &parts); err != nil {
 		return nil, err
 	}
-	if err := c.handle(kube, c.elected, &parts); err != nil {
+	if err := c.handle(ctx, kube, c.elected, &parts); err != nil {
 		return nil, err
 	}
 	return kube.Build(parts)
@@ -171,7 +166,9 @@ func (c *wiring) decide(kube *apiserver.Assembly, elected *access.Election, part
 }
 
 // handle adds to parts what is served beside Kubernetes' own API.
-func (c *wiring) handle(kube *apiserver.Assembly, elected *access.Election, parts *apiserver.Parts) error {
+func (c *wiring) handle(
+	ctx context.Context, kube *apiserver.Assembly, elected *access.Election, parts *apiserver.Parts,
+) error {
 	builtIns, err := mirror.Stored(kube.Storage())
 	if err != nil {
 		return err
@@ -186,9 +183,9 @@ func (c *wiring) handle(kube *apiserver.Assembly, elected *access.Election, part
 	})
 	c.own = nodeobjects.New(nodeobjects.Config{
 		Quota: c.config.OwnQuotaBytes, Clock: c.config.Clock, Write: c.etcd.Write, Read: c.etcd.Read, Kinds: kinds,
-		Refused: c.log.Refused, Member: c.members.Has, Present: c.present, Stalled: c.config.stalledPush,
+		Log: klog.FromContext(ctx), Member: c.members.Has, Present: c.present, Stalled: c.config.stalledPush,
 	})
-	c.counted = slices.Concat(c.own.Metrics(), c.opened.Metrics(), mirrored.Metrics(), c.present.Metrics(),
+	c.counted = slices.Concat(c.own.Metrics(), mirrored.Metrics(), c.present.Metrics(),
 		[]prometheus.Collector{c.strangers.refused, buildinfo.New("yurt_coordinator", version.Get())})
 	c.meter, err = usage.New(kube.Loopback(), usage.Kubelets{
 		To: c.reach.To, Port: c.reach.Port(), AddressTypes: c.reach.AddressTypes(), Addresses: c.onLAN,
@@ -208,15 +205,12 @@ func (c *wiring) handle(kube *apiserver.Assembly, elected *access.Election, part
 		discoverNodePools(server)
 		return c.meter.Install(server)
 	}
-	parts.Innermost = func(api http.Handler, r request.RequestInfoResolver) http.Handler {
-		return access.FromHere(mirrored.Gate(c.log.LogStreams(api, r)))
-	}
+	parts.Innermost = func(api http.Handler) http.Handler { return access.FromHere(mirrored.Gate(api)) }
 	parts.BeforeShutdown = func() error { // their watches and streams would delay the end
 		return errors.Join(mirrored.Close(), c.present.Close())
 	}
 	parts.Handlers = map[string]http.Handler{
-		edge.PathMirror: mirrored, edge.PathOwn: c.own, edge.PathOpenings: c.opened.Handler(elected.Leads),
-		edge.PathPresence: c.present, edge.PathPage: site,
+		edge.PathMirror: mirrored, edge.PathOwn: c.own, edge.PathPresence: c.present, edge.PathPage: site,
 		nodePoolsGroup: servesNodePools(pools), "/openapi/": http.HandlerFunc(access.NoOpenAPI),
 	}
 	return nil

@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"yurtcoordinator/apis/hub/v1alpha1"
@@ -18,7 +17,6 @@ import (
 	"yurtcoordinator/internal/hub/filter"
 	"yurtcoordinator/internal/hub/heartbeat"
 	"yurtcoordinator/internal/hub/line"
-	"yurtcoordinator/internal/hub/openings"
 	"yurtcoordinator/internal/hub/push"
 	"yurtcoordinator/internal/hub/role"
 	"yurtcoordinator/internal/hub/roster"
@@ -56,14 +54,6 @@ func (m *Membership) duties(c *coordinator, cloud coordinationv1client.LeasesGet
 		}
 		return err
 	}
-	asNode, err := corev1client.NewForConfig(m.cfg.Cloud.RESTConfig())
-	if err != nil {
-		return nil, err
-	}
-	teller := openings.New(openings.Config{
-		Node: m.cfg.Node, Pool: m.cfg.Pool, Coordinator: c.leases.RESTClient(), Events: asNode.Events(metav1.NamespaceDefault),
-		About: c.place.About, Metrics: c.metrics,
-	})
 	pusher, err := push.NewPool(push.PoolConfig{Config: m.pushes(c), Resources: shared{m}, Leases: c.leases})
 	if err != nil {
 		return nil, err
@@ -75,7 +65,7 @@ func (m *Membership) duties(c *coordinator, cloud coordinationv1client.LeasesGet
 	lines := line.New(line.Config{
 		Node: m.cfg.Node, Lines: reporter.Lines, Rested: func(now time.Time) bool { return c.elector.Rested(now) },
 	})
-	all := []role.Duty{{Name: "push", Run: pusher.Run}, {Name: "tell who opened what", Run: teller.Run}}
+	all := []role.Duty{{Name: "push", Run: pusher.Run}}
 	for _, d := range []role.Duty{
 		{Name: "forward heartbeats", Run: forward}, {Name: "report", Run: reporter.Run}, {Name: "compare lines", Run: lines.Run},
 	} {

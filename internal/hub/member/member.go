@@ -7,7 +7,7 @@
 //	forwarding user  │                                        │    ▼
 //	                 └── while leading: duties ◀── role.Elector    whoever follows it
 //	                           │
-//	                           ├─ forward heartbeats, report, tell who opened what, compare lines
+//	                           ├─ forward heartbeats, report, compare lines
 //	                           └─ push what the pool shares ────▶ the coordinator's mirror
 //	while nobody leads: push.Filler ─────────────────────────────▶
 //	always: push.Node, standin, presence: this node's own ───────▶ the coordinator

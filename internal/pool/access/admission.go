@@ -18,7 +18,6 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/admission/noderestriction"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/pool/exchange"
 )
 
 // leaseReadTimeout bounds the one read that a decision about leader-informer-sync needs, from this process's memory.
@@ -125,7 +124,6 @@ func (p *poolLease) Validate(ctx context.Context, a admission.Attributes, _ admi
 		return nil // RBAC lets nobody else write a Lease but this process itself
 	}
 	if err := p.decide(ctx, edge.NodeName(name), a); err != nil {
-		exchange.Explain(ctx, err)
 		return admission.NewForbidden(a, err)
 	}
 	return nil

@@ -14,7 +14,7 @@ import (
 
 const (
 	// fingerprintPrefix begins an item that denies one certificate. The rest is the SHA-256 digest of the certificate, in
-	// hexadecimal, as the audit log has it.
+	// hexadecimal, as the audit log has it, as the credential's id.
 	fingerprintPrefix = "X509SHA256="
 	// maxDeniedItem bounds an item, in bytes. A certificate's common name has at most 64 characters.
 	maxDeniedItem = 256
@@ -47,7 +47,7 @@ func BadDenied(item string) error {
 
 // Authorize implements authorizer.Authorizer. It refuses those on the list everything. Before the list was first read,
 // it refuses everybody who has shown a certificate that is not a node's: nodes must not wait for a list about people.
-func (d *Denied) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+func (d *Denied) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	caller := a.GetUser()
 	if caller == nil || isOwn(caller) {
 		return authorizer.DecisionNoOpinion, "", nil
@@ -55,12 +55,12 @@ func (d *Denied) Authorize(ctx context.Context, a authorizer.Attributes) (author
 	ids := caller.GetExtra()[user.CredentialIDKey]
 	switch {
 	case !d.list.known() && len(ids) > 0 && !isNodes(caller):
-		return refuse(ctx, "this coordinator does not know yet whose certificates were withdrawn")
+		return refuse("this coordinator does not know yet whose certificates were withdrawn")
 	case d.list.has(caller.GetName()):
-		return refuse(ctx, "the certificates of this user were withdrawn: see spec.deniedUsers of the YurtCoordinator")
+		return refuse("the certificates of this user were withdrawn: see spec.deniedUsers of the YurtCoordinator")
 	}
 	if slices.ContainsFunc(ids, d.list.has) {
-		return refuse(ctx, "this certificate was withdrawn: see spec.deniedUsers of the YurtCoordinator")
+		return refuse("this certificate was withdrawn: see spec.deniedUsers of the YurtCoordinator")
 	}
 	return authorizer.DecisionNoOpinion, "", nil
 }

@@ -54,5 +54,5 @@ func (h asHubs) Authorize(ctx context.Context, a authorizer.Attributes) (authori
 	if slices.ContainsFunc(hubsUse, func(u use) bool { return u.includes(a) }) {
 		return authorizer.DecisionNoOpinion, "", nil
 	}
-	return refuse(ctx, "a node does here what its hub does, and nothing else: read and write it in the cloud")
+	return refuse("a node does here what its hub does, and nothing else: read and write it in the cloud")
 }

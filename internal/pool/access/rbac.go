@@ -48,8 +48,6 @@ func clusterRoles(secrets bool) []rbacv1.ClusterRole {
 		}),
 		// Of Pods of other nodes a node hears no more than what its endpoints need.
 		clusterRole("presence", rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{edge.PathPresence}}),
-		// Only the leader gets an answer.
-		clusterRole("openings", rbacv1.PolicyRule{Verbs: []string{"post"}, NonResourceURLs: []string{edge.PathOpenings}}),
 		// For a collector on site. /metrics/* would add no metric.
 		clusterRole("metrics", rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}}),
 		operator,
@@ -83,7 +81,6 @@ func clusterRoleBindings() []rbacv1.ClusterRoleBinding {
 		clusterRoleBinding("mirror", edge.GroupNodes),
 		clusterRoleBinding("own-objects", edge.GroupNodes),
 		clusterRoleBinding("presence", edge.GroupNodes),
-		clusterRoleBinding("openings", edge.GroupNodes),
 		clusterRoleBinding("metrics", edge.GroupMetrics),
 		clusterRoleBinding("operator", edge.GroupOperators, edge.GroupDebuggers),
 	}

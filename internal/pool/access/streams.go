@@ -2,7 +2,6 @@ package access
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,7 +16,6 @@ import (
 	"k8s.io/pod-security-admission/policy"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/pool/exchange"
 )
 
 // streamTo are the subresources of a Pod that let a caller act inside it.
@@ -59,7 +57,7 @@ func (s streams) Authorize(ctx context.Context, a authorizer.Attributes) (author
 		return authorizer.DecisionNoOpinion, "", nil
 	}
 	if a.GetNamespace() == edge.NamespaceSystem {
-		return refuse(ctx, refusal("it is in "+edge.NamespaceSystem))
+		return refuse(refusal("it is in " + edge.NamespaceSystem))
 	}
 	reading, cancel := context.WithTimeout(ctx, podReadTimeout)
 	defer cancel()
@@ -71,7 +69,7 @@ func (s streams) Authorize(ctx context.Context, a authorizer.Attributes) (author
 		return authorizer.DecisionDeny, "", fmt.Errorf("read the Pod: %w", err)
 	}
 	if why := s.actsOnNode(pod); why != "" {
-		return refuse(ctx, refusal(why))
+		return refuse(refusal(why))
 	}
 	return authorizer.DecisionNoOpinion, "", nil
 }
@@ -88,9 +86,8 @@ func (s streams) actsOnNode(pod *corev1.Pod) string {
 	return strings.Join(found, ", ")
 }
 
-// refuse denies a request, and leaves the reason for the audit log.
-func refuse(ctx context.Context, why string) (authorizer.Decision, string, error) {
-	exchange.Explain(ctx, errors.New(why))
+// refuse denies a request.
+func refuse(why string) (authorizer.Decision, string, error) {
 	return authorizer.DecisionDeny, why, nil
 }
 

@@ -19,6 +19,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericfilters "k8s.io/apiserver/pkg/endpoints/filters"
@@ -107,9 +108,9 @@ type Config struct {
 
 // Parts are the parts of a kube-apiserver that are not Kubernetes' own. All fields must be set.
 type Parts struct {
-	// Door recognizes callers; the server recognizes its own loopback client before. Noting wraps both.
-	Door   authenticator.Request
-	Noting func(authenticator.Request) authenticator.Request
+	// Door recognizes callers; the server recognizes its own loopback client before. Unrecognized wraps both.
+	Door         authenticator.Request
+	Unrecognized func(authenticator.Request) authenticator.Request
 	// Gate returns where the server serves everybody else: a listener of connections whose handshake, by this configuration,
 	// is over. Known is the handshake's check of a client's certificate.
 	Gate  func(*tls.Config) net.Listener
@@ -118,8 +119,11 @@ type Parts struct {
 	Authorizer, Reviews authorizer.Authorizer
 	// Admission decides about each write.
 	Admission admission.Interface
+	// AuditPolicy says what AuditLog hears of.
+	AuditPolicy audit.PolicyRuleEvaluator
+	AuditLog    audit.Backend
 	// Outermost wraps the whole chain of handlers, Innermost the API alone.
-	Outermost, Innermost func(http.Handler, request.RequestInfoResolver) http.Handler
+	Outermost, Innermost func(http.Handler) http.Handler
 	// Limit wraps the API to bound what each caller has under way. lasts reports which requests last.
 	Limit func(api http.Handler, lasts func(*http.Request, *request.RequestInfo) bool) http.Handler
 	// MayLast selects the requests to paths outside Kubernetes' API that are exempt from the chain's time limit.
@@ -255,9 +259,10 @@ func (a *Assembly) Build(parts Parts) (*Server, error) {
 	config.Authentication.Authenticator = parts.Door
 	config.Authorization.Authorizer = parts.Authorizer
 	config.AdmissionControl = parts.Admission
+	config.AuditPolicyRuleEvaluator, config.AuditBackend = parts.AuditPolicy, parts.AuditLog
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		api = parts.Limit(parts.Innermost(api, c.RequestInfoResolver), c.LongRunningFunc)
-		return parts.Outermost(genericapiserver.DefaultBuildHandlerChain(api, c), c.RequestInfoResolver)
+		api = parts.Limit(parts.Innermost(api), c.LongRunningFunc)
+		return parts.Outermost(genericapiserver.DefaultBuildHandlerChain(api, c))
 	}
 	lasting := config.LongRunningFunc
 	config.LongRunningFunc = func(r *http.Request, info *request.RequestInfo) bool {
@@ -269,7 +274,7 @@ func (a *Assembly) Build(parts Parts) (*Server, error) {
 	}
 	notFound := notfoundhandler.New(config.Serializer, genericfilters.NoMuxAndDiscoveryIncompleteKey)
 	completed := config.Complete(a.factory) // adds the loopback client's token before Door
-	completed.Authentication.Authenticator = parts.Noting(completed.Authentication.Authenticator)
+	completed.Authentication.Authenticator = parts.Unrecognized(completed.Authentication.Authenticator)
 	server, err := completed.New("yurt-coordinator", genericapiserver.NewEmptyDelegateWithCustomHandler(notFound))
 	if err != nil {
 		return nil, err

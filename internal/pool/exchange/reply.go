@@ -8,10 +8,10 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/audit"
 
 	"yurtcoordinator/internal/edge"
 )
@@ -65,13 +65,13 @@ func (a *Reply) Refuse(ctx context.Context, err error) {
 	if !errors.As(err, &why) {
 		why = &Refusal{Code: http.StatusInternalServerError, Message: err.Error()}
 	}
-	if why.Code == http.StatusForbidden {
-		Explain(ctx, why)
-	}
 	said := failure{Status: metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(why.Code),
 		Message: why.Message, Reason: metav1.StatusReason(strings.ReplaceAll(http.StatusText(why.Code), " ", "")),
 	}}
+	if log := audit.AuditContextFrom(ctx); log.Enabled() {
+		log.LogResponseObject(&said.Status, nil) // as kube-apiserver does for its own answers
+	}
 	if why.RetryAfter > 0 {
 		seconds := int(why.RetryAfter.Seconds())
 		said.Details = &metav1.StatusDetails{RetryAfterSeconds: int32(seconds)}
@@ -81,59 +81,6 @@ func (a *Reply) Refuse(ctx context.Context, err error) {
 		said.Applied = Decimal(*why.Applied)
 	}
 	_ = a.Tell(why.Code, said) // on failure the caller is gone
-}
-
-// Findings is what the inner layers of the handler chain learn about a request, for the outermost to log. The chain
-// runs them on another goroutine, which may outlive the request: hence the lock.
-type Findings struct {
-	mu     sync.Mutex
-	user   string
-	reason string
-}
-
-// WithFindings returns a context in which the inner layers explain the request, and the Findings that they fill.
-func WithFindings(ctx context.Context) (context.Context, *Findings) {
-	f := &Findings{}
-	return context.WithValue(ctx, findingsKey{}, f), f
-}
-
-// NoteUser notes, for the audit log, who makes the request of ctx.
-func NoteUser(ctx context.Context, name string) {
-	if f := findingsOf(ctx); f != nil {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.user = name
-	}
-}
-
-// User returns the caller; empty means unknown.
-func (f *Findings) User() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.user
-}
-
-type findingsKey struct{}
-
-func findingsOf(ctx context.Context) *Findings {
-	f, _ := ctx.Value(findingsKey{}).(*Findings)
-	return f
-}
-
-// Reason returns the reason of a refusal; empty means that none was given.
-func (f *Findings) Reason() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.reason
-}
-
-// Explain notes, for the audit log, why the request of ctx is refused.
-func Explain(ctx context.Context, why error) {
-	if f := findingsOf(ctx); f != nil {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.reason = why.Error()
-	}
 }
 
 // Decimal returns a revision in its wire format.

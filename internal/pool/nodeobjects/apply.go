@@ -56,7 +56,7 @@ func (o *Objects) apply(ctx context.Context, n edge.NodeName, k Kind, changes []
 	tag := o.tag(has)
 	o.mu.Unlock()
 	o.remove(ctx, n, w.gone)
-	w.tell(ctx)
+	w.tell()
 	if surprised {
 		tag = ""
 	}
@@ -64,7 +64,7 @@ func (o *Objects) apply(ctx context.Context, n edge.NodeName, k Kind, changes []
 }
 
 // tell says that a push has contested what another node has here.
-func (w *applying) tell(ctx context.Context) {
+func (w *applying) tell() {
 	if len(w.hidden) == 0 {
 		return
 	}
@@ -75,7 +75,7 @@ func (w *applying) tell(ctx context.Context) {
 	}
 	w.told = now
 	last := w.hidden[len(w.hidden)-1]
-	klog.FromContext(ctx).Info("Two nodes say that they have one Pod: one of them lies, or has not heard from the cloud that "+
+	w.log.Info("Two nodes say that they have one Pod: one of them lies, or has not heard from the cloud that "+
 		"the Pod is on another node now. It is shown as neither's until only one says so", "pod", last.Key, "from", w.node,
 		"shownBefore", w.from, "podsOfThisPush", len(w.hidden))
 }

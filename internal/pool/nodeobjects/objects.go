@@ -9,11 +9,13 @@ import (
 	"io"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
@@ -21,7 +23,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/pool/audit"
 	"yurtcoordinator/internal/pool/exchange"
 	"yurtcoordinator/internal/pool/verbatim"
 	"yurtcoordinator/internal/stream"
@@ -49,6 +50,8 @@ const (
 	pushWait  = 10 * time.Second
 	// sweepEvery is how often Run looks for silent nodes.
 	sweepEvery = 30 * time.Second
+	// refusalsPerSecond bounds the log's lines about pushes of what a node has no right to.
+	refusalsPerSecond = 10
 	// tellEvery is the least time between two log lines about contested Pods.
 	tellEvery = 10 * time.Second
 )
@@ -62,8 +65,9 @@ type Objects struct {
 	byName   map[string]Kind // by resource
 	write    verbatim.Writer
 	read     verbatim.Reader
-	refused  func(context.Context, audit.Line) // receives what a node had no right to push
-	member   func(edge.NodeName) bool          // whether a node belongs to the pool; nil means that all do
+	log      klog.Logger
+	refusals *rate.Limiter            // bounds the log's lines about what a node had no right to push
+	member   func(edge.NodeName) bool // whether a node belongs to the pool; nil means that all do
 	present  Presence
 	stalled  time.Duration
 	flows    *flows
@@ -91,12 +95,12 @@ type Presence interface {
 
 // Config configures Objects. All fields except Member, Present and Stalled must be set.
 type Config struct {
-	Quota   int64 // bytes, of all nodes together
+	Log     klog.Logger // for what requests do: theirs has the errors alone
+	Quota   int64       // bytes, of all nodes together
 	Clock   clock.WithTicker
 	Write   verbatim.Writer
 	Read    verbatim.Reader
 	Kinds   map[schema.GroupVersionResource]Kind // as Stored finds them
-	Refused func(context.Context, audit.Line)    // receives what a node had no right to push
 	Member  func(edge.NodeName) bool             // whether a node belongs to the pool; nil means that all do
 	Present Presence                             // hears which Pods are here; nil means that nobody does
 	Stalled time.Duration                        // how long a body may bring nothing; 0 means exchange.StallTimeout
@@ -108,7 +112,7 @@ func New(c Config) *Objects {
 		c.Present = nobody{}
 	}
 	o := &Objects{
-		refused: c.Refused, member: c.Member, present: c.Present,
+		log: c.Log, refusals: rate.NewLimiter(refusalsPerSecond, refusalsPerSecond), member: c.Member, present: c.Present,
 		instance: rand.Text(), clock: c.Clock, nodes: nodeidentifier.NewDefaultNodeIdentifier(), kinds: c.Kinds,
 		byName: map[string]Kind{}, write: c.Write, read: c.Read, stalled: cmp.Or(c.Stalled, exchange.StallTimeout),
 		flows: newFlows(c.Clock), pushes: make(chan struct{}, maxPushes), changed: make(chan struct{}, 1),
@@ -322,15 +326,18 @@ func (o *Objects) push(a *exchange.Reply, r *http.Request, n edge.NodeName, kind
 	if tag != "" {
 		a.Header().Set("ETag", tag)
 	}
-	for _, each := range answer.Refused {
-		if each.Code == http.StatusForbidden { // other refusals are no attack
-			o.refused(r.Context(), audit.Line{
-				Code: each.Code, User: n.User(), Verb: "post", Path: path.Join(r.URL.Path, each.Namespace, each.Name),
-				Source: r.RemoteAddr, Reason: each.Message,
-			})
-		}
-	}
+	o.logForbidden(r, n, answer.Refused)
 	return a.Tell(http.StatusOK, answer)
+}
+
+// logForbidden logs that a node has pushed what it has no right to; other refusals are no attack.
+func (o *Objects) logForbidden(r *http.Request, n edge.NodeName, refused []refusedObject) {
+	refused = slices.DeleteFunc(slices.Clone(refused), func(each refusedObject) bool { return each.Code != http.StatusForbidden })
+	if len(refused) > 0 && o.refusals.AllowN(o.clock.Now(), 1) {
+		first := refused[0]
+		o.log.Info("Refused objects that a node has pushed", "user", n.User(), "source", r.RemoteAddr, "objects", len(refused),
+			"first", path.Join(r.URL.Path, first.Namespace, first.Name), "reason", first.Message)
+	}
 }
 
 // onTop refuses a push by a hub that does not know the present state.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,7 +27,6 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/pool/audit"
 	"yurtcoordinator/internal/pool/pooltest"
 	"yurtcoordinator/internal/stream"
 )
@@ -39,8 +39,8 @@ type bench struct {
 	clock   *clocktesting.FakeClock
 	server  *httptest.Server
 
-	mu    sync.Mutex
-	audit []audit.Line
+	mu  sync.Mutex
+	log []string
 }
 
 func newBench(t *testing.T, secrets bool) *bench {
@@ -53,11 +53,11 @@ func newBench(t *testing.T, secrets bool) *bench {
 	}
 	b.objects = New(Config{
 		Quota: 64 << 20, Clock: b.clock, Write: b.etcd.Write, Read: b.etcd.Read, Kinds: kinds, Stalled: time.Hour,
-		Refused: func(_ context.Context, line audit.Line) {
+		Log: funcr.New(func(_, line string) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.audit = append(b.audit, line)
-		},
+			b.log = append(b.log, line)
+		}, funcr.Options{}),
 	})
 	b.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller := &user.DefaultInfo{Name: r.Header.Get("X-User"), Groups: []string{edge.GroupNodes}}
@@ -229,8 +229,12 @@ func TestAForeignHubChangesNothing(t *testing.T) {
 	}
 	one.Has("configmaps shop/conf@7", "events shop/a.17@30", "nodes /n1@5", "pods shop/a@10")
 	liar.Has()
-	if len(b.audit) != 4 || b.audit[0].User != "system:node:n2" || b.audit[0].Reason == "" {
-		t.Errorf("the audit log has %+v, want the four that were forbidden", b.audit)
+	forbidden := slices.DeleteFunc(slices.Clone(b.log), func(l string) bool {
+		return !strings.Contains(l, "Refused objects") || !strings.Contains(l, `"user"="system:node:n2"`)
+	})
+	if all := strings.Join(forbidden, "\n"); len(forbidden) != 4 || !strings.Contains(all, "/pods/shop/a") ||
+		!strings.Contains(all, `it belongs to node \"n1\"`) {
+		t.Errorf("the log has %q, want the four that were forbidden", b.log)
 	}
 	for resource, code := range map[string]int{
 		"core/v1/secrets": 403, "core/v1/services": 403, "core/v2/pods": 403, "rbac.authorization.k8s.io/v1/clusterroles": 403,

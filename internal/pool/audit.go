@@ -1,0 +1,111 @@
+package pool
+
+import (
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"golang.org/x/time/rate"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/audit/policy"
+	"k8s.io/apiserver/pkg/authentication/user"
+	auditlog "k8s.io/apiserver/plugin/pkg/audit/log"
+
+	"yurtcoordinator/internal/edge"
+)
+
+const (
+	// refusalsPerSecond bounds the lines about refusals, because a caller can loop on them.
+	refusalsPerSecond = 10
+	// maxAuditText bounds each text of a line that the caller makes up, in bytes.
+	maxAuditText = 1024
+)
+
+// auditPolicy has kube-apiserver's audit look at each request but its own client's, and at no body. A policy does not know how a
+// request ends: that is for the auditFilter.
+func auditPolicy() audit.PolicyRuleEvaluator {
+	return policy.NewPolicyRuleEvaluator(&auditinternal.Policy{
+		OmitStages: []auditinternal.Stage{auditinternal.StageRequestReceived},
+		Rules: []auditinternal.PolicyRule{
+			{Level: auditinternal.LevelNone, UserGroups: []string{user.SystemPrivilegedGroup}},
+			{Level: auditinternal.LevelMetadata},
+		},
+	})
+}
+
+// auditFilter gives kube-apiserver's log backend what is worth a line: each stream that was let in, when it begins, and each
+// refusal, of these at most so many a second. The next line about a refusal counts those that have none.
+type auditFilter struct {
+	audit.Backend
+	refusals   *rate.Limiter
+	suppressed atomic.Int64
+}
+
+func newAuditFilter(out io.Writer, perSecond int) *auditFilter {
+	return &auditFilter{
+		Backend:  auditlog.NewBackend(out, auditlog.FormatJson, auditv1.SchemeGroupVersion),
+		refusals: rate.NewLimiter(rate.Limit(perSecond), perSecond),
+	}
+}
+
+// ProcessEvents implements audit.Sink. The backend counts and logs what it can't write.
+func (f *auditFilter) ProcessEvents(events ...*auditinternal.Event) (written bool) {
+	written = true
+	for _, e := range events {
+		refused, streams := outcome(e)
+		if refused && !f.refusals.Allow() {
+			f.suppressed.Add(1)
+		} else if refused || streams {
+			line := bounded(e)
+			if refused {
+				line.Annotations[edge.AnnotationSuppressed] = strconv.FormatInt(f.suppressed.Swap(0), 10)
+			}
+			written = f.Backend.ProcessEvents(line) && written
+		}
+	}
+	return written
+}
+
+// outcome reports whether a request was refused, or a stream was let in, at that one stage of it which gets the line: a stream's
+// first, a 401's only one, and a 403's last.
+func outcome(e *auditinternal.Event) (refused, streams bool) {
+	if e.ResponseStatus == nil {
+		return false, false
+	}
+	code, first, to := e.ResponseStatus.Code, e.Stage == auditinternal.StageResponseStarted, e.ObjectRef
+	refused = code == http.StatusUnauthorized && first || code == http.StatusForbidden && !first
+	streams = code < http.StatusBadRequest && first && to != nil && to.APIGroup == "" && to.Resource == "pods" &&
+		slices.Contains([]string{"exec", "attach", "portforward", "log"}, to.Subresource)
+	return refused, streams
+}
+
+// bounded returns a copy without long texts, and of the addresses only the connection's: the others are the caller's own words.
+func bounded(e *auditinternal.Event) *auditinternal.Event {
+	e = e.DeepCopy()
+	e.SourceIPs, e.ResponseStatus.Details = e.SourceIPs[max(0, len(e.SourceIPs)-1):], nil
+	texts := []*string{(*string)(&e.AuditID), &e.RequestURI, &e.Verb, &e.ResponseStatus.Message}
+	if o := e.ObjectRef; o != nil {
+		texts = append(texts, &o.Namespace, &o.Name, &o.Resource, &o.Subresource, &o.APIGroup, &o.APIVersion)
+	}
+	for _, text := range texts {
+		*text = short(*text)
+	}
+	annotations := map[string]string{}
+	for key, text := range e.Annotations {
+		annotations[key] = short(text)
+	}
+	e.Annotations = annotations
+	return e
+}
+
+func short(text string) string {
+	if len(text) > maxAuditText {
+		return strings.ToValidUTF8(text[:maxAuditText], "") + "…"
+	}
+	return text
+}
