@@ -13,7 +13,6 @@ import (
 	"runtime"
 	"sync"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -80,13 +79,18 @@ func serve(spec Spec) error {
 	if err != nil {
 		return err
 	}
+	return f.server().Serve(l)
+}
+
+// server takes orders. It waits for an order as long as its sender does: where hundreds of machines start at once, a sender may
+// not get to write within seconds of its connection.
+func (f *first) server() *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /start", handle(f.start))
 	mux.HandleFunc("POST /signal", handle(f.signal))
 	mux.HandleFunc("POST /find", handle(func(o findOrder) ([]Process, error) { return find("/proc", o.Program) }))
 	mux.HandleFunc("POST /processes", handle(func(struct{}) ([]Process, error) { return f.list(), nil }))
-	server := http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	return server.Serve(l)
+	return &http.Server{Handler: mux, ReadHeaderTimeout: orderTimeout}
 }
 
 // handle turns a function of JSON values into an HTTP handler.

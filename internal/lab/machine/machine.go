@@ -210,12 +210,15 @@ func (m *Machine) Processes(ctx context.Context) ([]Process, error) {
 	return ps, err
 }
 
+// orderTimeout bounds an order, with what it waits for.
+const orderTimeout = time.Minute
+
 func (m *Machine) order(ctx context.Context, verb string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, orderTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+m.Spec.Name+"/"+verb, bytes.NewReader(body))
 	if err != nil {
