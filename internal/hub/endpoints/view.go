@@ -102,9 +102,11 @@ func (l *look) next(k *Known) *look {
 			changed = append(changed, key)
 		}
 	}
-	for key := range was.Pods {
-		if k.Pods[key] == nil {
-			changed = append(changed, key)
+	if len(k.Pods) < len(was.Pods) { // all of the new ones were there before
+		for key := range was.Pods {
+			if k.Pods[key] == nil {
+				changed = append(changed, key)
+			}
 		}
 	}
 	if len(changed) == 0 {

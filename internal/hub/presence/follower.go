@@ -17,7 +17,6 @@ import (
 	"yurtcoordinator/internal/hub/filter"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
-	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -32,6 +31,9 @@ const (
 	lookAgain = time.Second
 	// gather is how long changes are gathered that come together.
 	gather = 20 * time.Millisecond
+	// rest is how many times as long as a look has taken none follows it. A look goes over all Pods of the pool, and in a storm of
+	// statuses each of its hubs has something new all the time: so the fewer looks, the more Pods and the less processor time.
+	rest = 50
 )
 
 // cut reports whether the cloud can't be asked, so that the pool's own word counts.
@@ -159,11 +161,9 @@ func (f *Follower) during(ctx context.Context, reach *live.Value[time.Time]) {
 		select {
 		case line := <-lines:
 			now.facts.heard(line)
-			now.look(ctx)
+			now.soon()
 		case <-f.news:
-			if run.Pause(ctx, gather) == nil {
-				now.look(ctx)
-			}
+			now.soon()
 		case <-now.changed:
 		case <-now.timer():
 			now.look(ctx)
@@ -182,8 +182,15 @@ type round struct {
 	healed  time.Time       // zero while the cut lasts
 	changed <-chan struct{} // closed when the link to the cloud changes
 	until   time.Time       // when there is something to decide; zero means that there is not
-	// decoded are own Pods that were read before.
-	decoded map[stream.Key]edge.PodPresence
+	rested  time.Time       // when the last look is long enough ago for another one
+	// cloud and said are own Pods that were read before.
+	cloud, said map[stream.Key]decoded
+}
+
+// decoded is what was read of a Pod.
+type decoded struct {
+	raw *byte // the first of its bytes: two with the same are the same
+	is  edge.PodPresence
 }
 
 // goesOn reports whether what the pool knows still counts.
@@ -225,11 +232,27 @@ func (r *round) timer() <-chan time.Time {
 	return time.After(time.Until(next))
 }
 
+// soon has look called when what comes together has come, and in its time.
+func (r *round) soon() {
+	at := time.Now().Add(gather)
+	if r.rested.After(at) {
+		at = r.rested
+	}
+	if r.until.IsZero() || at.Before(r.until) {
+		r.until = at
+	}
+}
+
 // look has endpoints shown by what is known now.
 func (r *round) look(ctx context.Context) {
+	began := time.Now()
+	defer func() { r.rested = time.Now().Add(rest * time.Since(began)) }()
 	unready, known := r.services.get()
 	if cloud, ok := r.config.Own(ctx); ok && cloud.Type.Encoding == stream.Protobuf {
-		r.facts.ownPods(r.read(cloud.Objects, false), r.read(r.config.Said(), true), cloud.Revision)
+		var pods, words []edge.PodPresence
+		pods, r.cloud = r.read(cloud.Objects, r.cloud, false)
+		words, r.said = r.read(r.config.Said(), r.said, true)
+		r.facts.ownPods(pods, words, cloud.Revision)
 	}
 	reached := time.Duration(0)
 	if since := r.reach.Get(); !since.IsZero() {
@@ -249,24 +272,26 @@ func (r *round) look(ctx context.Context) {
 	r.metrics.silent.Set(float64(len(k.Silent)))
 }
 
-// read reads Pods. One that can't be read is not known.
-func (r *round) read(objects []stream.Object, said bool) (all []edge.PodPresence) {
-	next := make(map[stream.Key]edge.PodPresence, len(objects))
+// read reads Pods, and returns what was read for the next time. One that can't be read is not known.
+func (r *round) read(objects []stream.Object, before map[stream.Key]decoded, said bool) ([]edge.PodPresence,
+	map[stream.Key]decoded,
+) {
+	all, next := make([]edge.PodPresence, 0, len(objects)), make(map[stream.Key]decoded, len(objects))
 	for _, o := range objects {
-		p, ok := r.decoded[o.Key]
-		if !ok || said || p.Revision != o.Revision {
+		if len(o.Raw) == 0 {
+			continue
+		}
+		d := before[o.Key]
+		if d.raw != &o.Raw[0] {
 			var pod corev1.Pod
 			if pod.Unmarshal(o.Raw) != nil {
 				continue
 			}
-			p = edge.PresenceOf(&pod)
-			p.Revision, p.History, p.Said = o.Revision, r.config.History(), said
+			d = decoded{&o.Raw[0], edge.PresenceOf(&pod)}
+			d.is.Revision, d.is.History, d.is.Said = o.Revision, r.config.History(), said
 		}
-		next[o.Key] = p
-		all = append(all, p)
+		next[o.Key] = d
+		all = append(all, d.is)
 	}
-	if !said {
-		r.decoded = next
-	}
-	return all
+	return all, next
 }

@@ -40,7 +40,9 @@ type world struct {
 	code    int
 	to      *io.PipeWriter // the stream under way
 	denied  bool
-	wants   bool // all endpoints: the Service "web"
+	wants   bool          // all endpoints: the Service "web"
+	looks   int           // how often own Pods were asked for
+	took    time.Duration // each time
 }
 
 func newWorld(t *testing.T) *world {
@@ -96,6 +98,11 @@ func (w *world) object(p *corev1.Pod) stream.Object {
 }
 
 func (w *world) ownPods(context.Context) (stream.Snapshot, bool) {
+	w.mu.Lock()
+	w.looks++
+	took := w.took
+	w.mu.Unlock()
+	time.Sleep(took)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return stream.Snapshot{
@@ -254,6 +261,35 @@ func TestACut(t *testing.T) {
 }
 
 // TestTheCloudTakesOver: while the cloud was away it has taken all for not ready; then kubelets tell it.
+// In a storm of statuses there is something new all the time, and a look goes over all Pods of the pool.
+func TestAStorm(t *testing.T) {
+	run1(t, func(w *world) {
+		w.cloud.Set(link.Down)
+		w.expect("all is as it was", "own", "n1", true, true)
+		w.tells(whole(line("i", pod("a", "n2", said))))
+		w.expect("it is ready", "a", "n2", true, true)
+		w.mu.Lock()
+		w.took, w.looks = 10*time.Millisecond, 0
+		w.mu.Unlock()
+		for i := range 500 { // for 5 s
+			time.Sleep(10 * time.Millisecond)
+			if i%2 == 0 {
+				w.tells(line("i", pod("a", "n2", said), pod("b", "n2", said)))
+				w.tells(line("i", pod("a", "n2", said, unready)))
+			} else {
+				w.says(podOf("own", "n1", i%3 == 0))
+			}
+		}
+		time.Sleep(rest * w.took)
+		w.expect("the last that was told", "a", "n2", true, false)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if looks := w.looks; looks < 8 || looks > 12 {
+			t.Errorf("it has looked %d times in 5 s, of which all take %v, want a fiftieth", looks, time.Duration(looks)*w.took)
+		}
+	})
+}
+
 func TestTheCloudTakesOver(t *testing.T) {
 	for _, back := range []link.State{link.Up, link.Relayed} { // over its own line, or a neighbour's
 		t.Run(back.String(), func(t *testing.T) { theCloudTakesOver(t, back) })
