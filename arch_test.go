@@ -389,8 +389,8 @@ var rooms = []struct {
 	below    string
 	packages int
 }{
-	{"internal/hub", 52},
-	{"internal/pool", 15},
+	{"internal/hub", 49},
+	{"internal/pool", 13},
 	{"internal/cloud", 20},
 }
 
