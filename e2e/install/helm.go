@@ -102,7 +102,9 @@ func helmLife(t *kit.T) {
 	if now := t.Pool.CoordinatorPod(); now.UID != pod.UID || now.Status.ContainerStatuses[0].RestartCount != 0 {
 		t.Fail("the coordinator is another than before the upgrade: %s", now.Name)
 	}
-	t.Eventually(20*time.Second, "the YurtCoordinator is Ready", func() error { return t.Cloud.Condition("p1", "Ready", "True", "") })
+	t.Eventually(20*time.Second, "the YurtCoordinator is Ready", func() error {
+		return t.Cloud.Condition("p1", "Ready", "True", "")
+	})
 
 	t.Say("taking it away")
 	r := t.NewReader()

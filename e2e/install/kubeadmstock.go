@@ -21,7 +21,8 @@ import (
 )
 
 var stockScenarios = []kit.Scenario{{
-	Name: "kubeadm-stock", Lab: kit.OnePool.AsBare(), Run: kubeadmStock, Pages: []kit.Reading{readmeCloud, readmeNode, installNode, installReset},
+	Name: "kubeadm-stock", Lab: kit.OnePool.AsBare(), Run: kubeadmStock,
+	Pages: []kit.Reading{readmeCloud, readmeNode, installNode, installReset},
 	Doc: "Four machines with empty disks, `kubeadm init` and `join`, kubeadm's own kube-proxy and CoreDNS, and flannel; " +
 		"then nothing but the commands of the README. All agents go through the hubs, no other container is restarted, " +
 		"and the pool lists EndpointSlices once. A node that is cut off is delegated and never NotReady; power-cycled " +

@@ -359,7 +359,8 @@ func relayCost(t *kit.T) {
 	minutes, was := relayFor.Minutes(), before[by]
 	for prefix, s := range map[string]spent{
 		"relay_": {
-			relays.up - was.up, relays.down - was.down, relays.cpu - was.cpu, relays.anonymous - was.anonymous, relays.rss - was.rss,
+			relays.up - was.up, relays.down - was.down, relays.cpu - was.cpu, relays.anonymous - was.anonymous,
+			relays.rss - was.rss,
 		},
 		"relayed_before_": before[node], "neighbour_before_": was, "neighbour_": relays,
 	} {

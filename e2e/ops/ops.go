@@ -328,7 +328,8 @@ func streamsAudited(t *kit.T, marker int) {
 				asked, err := url.ParseRequestURI(e.RequestURI)
 				return err == nil && e.User.Username == edge.PoolName("p1").OperatorUser() &&
 					e.ObjectRef.Namespace == shop && e.ObjectRef.Name == till && e.ObjectRef.Subresource == want.stream &&
-					asked.Query().Get("container") == want.container && strings.Join(asked.Query()["command"], " ") == want.command
+					asked.Query().Get("container") == want.container &&
+					strings.Join(asked.Query()["command"], " ") == want.command
 			}
 			if !slices.ContainsFunc(lines, is) {
 				return fmt.Errorf("none of %d lines has %+v", len(lines), want)

@@ -285,7 +285,9 @@ func pagesCloud(t *kit.T) {
 	healed := time.Now()
 	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, cutNode))
 	t.Node(cutNode).Direct(healed)
-	t.Eventually(20*time.Second, "the YurtCoordinator is Ready", func() error { return t.Cloud.Condition("p1", "Ready", "True", "") })
+	t.Eventually(20*time.Second, "the YurtCoordinator is Ready", func() error {
+		return t.Cloud.Condition("p1", "Ready", "True", "")
+	})
 }
 
 // runs returns what runs commands of the scenario's own.

@@ -49,7 +49,7 @@ func TestAHubHasItsOwnCertificate(t *testing.T) {
 	}
 	const metric = "yurthub_certificate_expiration_timestamp_seconds"
 	families, err := testutil.GatherAndCount(h.metrics, metric)
-	if err != nil || families != 3 {
+	if err != nil || families != 2 {
 		t.Errorf("%d, %v", families, err)
 	}
 }

@@ -18,8 +18,8 @@ func minorOf(release string) string {
 	return fmt.Sprintf("v%d.%d", v.Major(), v.Minor())
 }
 
-// checkRelease says what is wrong with a release that settings pin, as v0.2.0-k1.36.3: this program gives coordinators the flags of
-// its own minor version. An empty one is this program's own release.
+// checkRelease says what is wrong with a release that settings pin, as v0.2.0-k1.36.3: this program gives coordinators the flags
+// of its own minor version. An empty one is this program's own release.
 func checkRelease(pinned string) error {
 	own := minorOf(version.Next)
 	if release, _, ok := version.SplitCoordinatorTag(pinned); pinned == "" || ok && minorOf(release) == own {

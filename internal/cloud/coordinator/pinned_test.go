@@ -34,8 +34,8 @@ func TestPinnableReleases(t *testing.T) {
 	}
 }
 
-// TestTheProgramKnowsItsFlags: a coordinator gets no flag that its program does not know. A test of package pool holds the file to
-// the program.
+// TestTheProgramKnowsItsFlags: a coordinator gets no flag that its program does not know. A test of package pool holds the file
+// to the program.
 func TestTheProgramKnowsItsFlags(t *testing.T) {
 	text, err := os.ReadFile("testdata/flags-" + minorOf(version.Next))
 	if err != nil {

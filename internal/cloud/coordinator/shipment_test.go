@@ -24,7 +24,7 @@ func quantity(text string) *resource.Quantity { return ptr.To(resource.MustParse
 func manySettings() v1alpha1.CoordinatorSettings {
 	return v1alpha1.CoordinatorSettings{
 		Create: v1alpha1.CreateAlways, MinNodes: ptr.To[int32](1), Paused: ptr.To(false),
-		ExtraArgs: []string{"--probe-port=10281"}, OwnSecrets: ptr.To(true), Verbosity: ptr.To[int32](2),
+		ExtraArgs: []string{"--service-cluster-ip-range=10.96.0.0/12"}, OwnSecrets: ptr.To(true), Verbosity: ptr.To[int32](2),
 		LoggingFormat: "json",
 		MirrorQuota:   quantity("384Mi"), OwnQuota: quantity("128Mi"), EtcdQuota: quantity("512Mi"),
 		Resources: &v1alpha1.CoordinatorResources{
@@ -41,7 +41,7 @@ func TestWhatSettingsMakeOfThePod(t *testing.T) {
 	spec := podSpec(config, Wanted{Image: "x:1", Taints: tainted, Settings: manySettings()})
 	args := strings.Join(spec.Containers[0].Args, " ")
 	for _, want := range []string{
-		"--probe-port=10281", "--own-secrets=true", "--v=2", "--logging-format=json", "--mirror-quota-bytes=402653184",
+		"--service-cluster-ip-range=10.96.0.0/12", "--own-secrets=true", "--v=2", "--logging-format=json", "--mirror-quota-bytes=402653184",
 		"--own-quota-bytes=134217728", "--etcd-quota-bytes=536870912", "--node-name=$(NODE_NAME)",
 	} {
 		if !strings.Contains(args, want) {

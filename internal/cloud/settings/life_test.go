@@ -259,7 +259,7 @@ func TestRefusedByTheAPIServer(t *testing.T) {
 		}), "set by the workload itself"},
 		"a flag with a field": {runs(func(c *v1alpha1.CoordinatorSettings) { c.ExtraArgs = []string{"--v=2"} }), "another field"},
 		"a flag without a value": {runs(func(c *v1alpha1.CoordinatorSettings) {
-			c.ExtraArgs = []string{"--probe-port", "x"}
+			c.ExtraArgs = []string{"--service-cluster-ip-range", "x"}
 		}), "should match"},
 		"no nodes":       {runs(func(c *v1alpha1.CoordinatorSettings) { c.MinNodes = ptr.To[int32](0) }), "or equal to 1"},
 		"no coordinator": {runs(func(c *v1alpha1.CoordinatorSettings) { c.Replicas = ptr.To[int32](0) }), "or equal to 1"},
@@ -301,7 +301,7 @@ func allOfACoordinator() v1alpha1.CoordinatorSettings {
 	return v1alpha1.CoordinatorSettings{
 		Create: v1alpha1.CreateAlways, MinNodes: ptr.To[int32](1), Replicas: ptr.To[int32](3),
 		Paused:    ptr.To(true),
-		ExtraArgs: []string{"--probe-port=10281", "--verbose=1"}, OwnSecrets: ptr.To(true), Verbosity: ptr.To[int32](7),
+		ExtraArgs: []string{"--service-cluster-ip-range=10.96.0.0/12", "--verbose=1"}, OwnSecrets: ptr.To(true), Verbosity: ptr.To[int32](7),
 		LoggingFormat: "json",
 		MirrorQuota:   ptr.To(resource.MustParse("256Mi")), OwnQuota: ptr.To(resource.MustParse("67108864")),
 		EtcdQuota: ptr.To(resource.MustParse("0.5Gi")), NodeSelector: map[string]string{"ups": "yes"},

@@ -28,7 +28,9 @@ func fine() Facts {
 	f := Facts{
 		Settings: Config{Config: settings()},
 		Now:      noon,
-		Hub:      Hub{Status: health.Status{Node: "n1", Cloud: "up", Coordinator: "up", CoordinatorAddress: "https://10.0.0.1:10270"}},
+		Hub: Hub{Status: health.Status{
+			Node: "n1", Cloud: "up", Coordinator: "up", CoordinatorAddress: "https://10.0.0.1:10270",
+		}},
 		Keys: Keys{
 			Cert: File{Path: "/pki/client.pem", Mode: 0o600}, Key: File{Path: "/pki/client.pem", Mode: 0o600}, Pair: pair,
 			CA: File{Path: "/pki/ca.crt", Mode: 0o600}, CAExpiry: noon.AddDate(9, 0, 0),
@@ -278,7 +280,8 @@ func kubeletIs(way edge.KubeletWay, problem string) func(*Facts) {
 func undiscovered(f *Facts) {
 	stopped(f)
 	f.Settings.BeforeStart, f.Keys.CA, f.Keys.Bootstrap = true, File{}, File{Path: "/token", Mode: 0o600}
-	f.Cloud[0].Why, f.Cloud[0].Do, f.Cloud[0].Unknown, f.Cloud[0].Verified = "it cannot be verified", "give --ca-file", true, false
+	f.Cloud[0].Why, f.Cloud[0].Do = "it cannot be verified", "give --ca-file"
+	f.Cloud[0].Unknown, f.Cloud[0].Verified = true, false
 }
 
 func fromStatus(text string) func(*Facts) {

@@ -70,7 +70,7 @@ func (w *walk) get(ctx context.Context, path string) (status int, body []byte) {
 	if conn == nil {
 		return 0, nil
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	client := plainClient(w.Step, &http.Transport{
 		DialTLSContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil },
 	})

@@ -74,7 +74,9 @@ func TestServerProblems(t *testing.T) {
 		{"other authority", other, nil, apiServer, "is not signed by the authority in"},
 		{"expired", nil, before(-time.Hour), apiServer, "expired at"},
 		{"not yet valid", nil, before(2 * time.Hour), apiServer, "begins at"},
-		{"other address", nil, func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(10, 0, 0, 9)} }, apiServer, "10.0.0.9"},
+		{"other address", nil, func(c *x509.Certificate) {
+			c.IPAddresses = []net.IP{net.IPv4(10, 0, 0, 9)}
+		}, apiServer, "10.0.0.9"},
 		{"a client's", nil, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} },
 			apiServer, "is not valid"},
 		{"not ready", nil, nil, func(w http.ResponseWriter, _ *http.Request) {
@@ -95,7 +97,9 @@ func TestServerProblems(t *testing.T) {
 		{"huge header", nil, nil, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X", strings.Repeat("x", 128<<10))
 		}, "does not answer requests"},
-		{"hangs up", nil, nil, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "does not answer requests"},
+		{"hangs up", nil, nil, func(http.ResponseWriter, *http.Request) {
+			panic(http.ErrAbortHandler)
+		}, "does not answer requests"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -378,7 +382,8 @@ func TestKubelet(t *testing.T) {
 		t.Errorf("%+v", k)
 	}
 	uses = w.file("kc", []byte("secret: [of no use"))
-	if k := kubeletOf([]string{"kubelet", "--kubeconfig=" + uses}); k.Config.fine() || strings.Contains(k.Config.Trouble, "secret") {
+	k := kubeletOf([]string{"kubelet", "--kubeconfig=" + uses})
+	if k.Config.fine() || strings.Contains(k.Config.Trouble, "secret") {
 		t.Errorf("%+v", k)
 	}
 	for settings, want := range map[string]bool{

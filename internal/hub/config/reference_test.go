@@ -99,7 +99,8 @@ func TestEachSettingHasSomebodyWhoSetsIt(t *testing.T) {
 
 // TestAnswers: a row without an answer, or of a table that asks for none, gives none.
 func TestAnswers(t *testing.T) {
-	got := answers("| setting in `hub` | flag | who sets it, and why |\n| --- | --- | --- |\n| `a` | `--a` | me |\n| `b` | `--b` | |\n" +
+	got := answers("| setting in `hub` | flag | who sets it, and why |\n| --- | --- | --- |\n" +
+		"| `a` | `--a` | me |\n| `b` | `--b` | |\n" +
 		"\n| `c` | is |\n| --- | --- |\n| `d` | no |\n\n| flag | who sets it, and why |\n| --- | --- |\n| `--e`, `--f` | you |\n")
 	want := map[string]string{
 		"hub a": "me", "flag --a": "me", "hub b": "", "flag --b": "", "flag --e": "you", "flag --f": "you",

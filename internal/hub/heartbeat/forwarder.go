@@ -39,8 +39,8 @@ type ForwarderConfig struct {
 	// is created by PUT and not by POST: the API server then checks "create" with the Lease's name (withAuthorization
 	// in k8s.io/apiserver/pkg/endpoints/handlers), while for a POST it does not know the name yet.
 	Cloud coordinationv1client.LeasesGetter
-	// Right asks the cloud whether this hub may forward at all, and fails only if the cloud says that it may not. It is asked when
-	// the cloud answers a request for one Lease with 401 or 403. nil means that it may.
+	// Right asks the cloud whether this hub may forward at all, and fails only if the cloud says that it may not. It is asked
+	// when the cloud answers a request for one Lease with 401 or 403. nil means that it may.
 	Right func(ctx context.Context) error
 	// Metrics takes the metrics of forwarding. nil means that nobody sees them.
 	Metrics prometheus.Registerer

@@ -470,7 +470,9 @@ func TestSomethingIsTaken(t *testing.T) {
 	}
 	for name, steps := range map[string][]step{
 		"every second renewal": {{10 * time.Second, false}, {10 * time.Second, true}},
-		"one of five":          {{3 * time.Second, true}, {3 * time.Second, false}, {3 * time.Second, false}, {3 * time.Second, false}},
+		"one of five": {
+			{3 * time.Second, true}, {3 * time.Second, false}, {3 * time.Second, false}, {3 * time.Second, false},
+		},
 		"one that was not, of a node that falls silent": {{time.Hour, false}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -156,8 +156,8 @@ func (m *Manager) Run(ctx context.Context) error {
 }
 
 // Serving is what tls.Config.GetCertificate is to be for what is served at Config.Serve. Run gets the certificate from the
-// pool's authority, which signs where our chart is in the cloud, keeps it and renews it. Until there is one, handshakes fail, with
-// an error that says why.
+// pool's authority, which signs where our chart is in the cloud, keeps it and renews it. Until there is one, handshakes fail,
+// with an error that says why.
 func (m *Manager) Serving(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if pair := m.serving.pair.Get(); pair != nil {
 		// Without the authorities, which whoever trusts them has.
@@ -212,8 +212,8 @@ func (m *Manager) measure() {
 	} {
 		promauto.With(m.cfg.Metrics).NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "yurthub_certificate_expiration_timestamp_seconds",
-			Help: "When a certificate that the hub got by itself ends, in Unix time, by which it is (client, serving); 0: there " +
-				"is none.",
+			Help: "When a certificate that the hub got by itself ends, in Unix time, by which it is (client, serving); 0: " +
+				"there is none.",
 			ConstLabels: prometheus.Labels{"certificate": kind},
 		}, func() float64 {
 			if end := end(); !end.IsZero() {

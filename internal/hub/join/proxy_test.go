@@ -136,16 +136,6 @@ func TestAProxyIsTakenBack(t *testing.T) {
 	m.same(before, "rolled back")
 }
 
-// TestAHubAtIPv6: kubelet finds a hub on IPv6's loopback.
-func TestAHubAtIPv6(t *testing.T) {
-	m := newMachine(t)
-	m.works("join", "--start", "--set=bind-address=::1")
-	content, err := os.ReadFile(filepath.Join(m.root, fileKubeconfig))
-	if err != nil || !strings.Contains(string(content), `server: "https://[::1]:10261"`) {
-		t.Errorf("kubelet's kubeconfig: %v\n%s", err, content)
-	}
-}
-
 // TestAProxyIsForgotten: after reset, the password is where it was before, and nowhere else.
 func TestAProxyIsForgotten(t *testing.T) {
 	m := newMachine(t)

@@ -31,8 +31,8 @@ const (
 	lookAgain = time.Second
 	// gather is how long changes are gathered that come together.
 	gather = 20 * time.Millisecond
-	// rest is how many times as long as a look has taken none follows it. A look goes over all Pods of the pool, and in a storm of
-	// statuses each of its hubs has something new all the time: so the fewer looks, the more Pods and the less processor time.
+	// rest is how many times as long as a look has taken none follows it. A look goes over all Pods of the pool, and in a storm
+	// of statuses each of its hubs has something new all the time: so the fewer looks, the more Pods and the less processor time.
 	rest = 50
 )
 

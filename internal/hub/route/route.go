@@ -77,7 +77,8 @@ const (
 // String returns the name that the table, metrics and logs use.
 func (k Kind) String() string {
 	return [...]string{
-		"refused", "anything else", "own Lease", "pool's resource", "pool's resource, as a table", "list, watch", "one object", "write", "review",
+		"refused", "anything else", "own Lease", "pool's resource", "pool's resource, as a table", "list, watch", "one object",
+		"write", "review",
 		"review, not kept", "status of a Pod", "status of the node", "Event", "Event, one waits",
 	}[k]
 }

@@ -50,6 +50,6 @@ func TestAnOrderMayComeLate(t *testing.T) {
 		}
 		_ = sender.Close()
 		_ = server.Close()
-		<-ended
+		_ = <-ended
 	})
 }
