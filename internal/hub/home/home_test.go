@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -104,8 +105,8 @@ func TestHome(t *testing.T) {
 
 		w.cloud.Set(link.Down)
 		w.is(t, 0, link.Up, "n2", link.Down, link.Down, link.Down)
-		for i := range w.links {
-			w.links[i].Set(link.Down)
+		for _, l := range slices.Backward(w.links) { // home last: with the others up, this hub would go there
+			l.Set(link.Down)
 		}
 		w.is(t, 0, link.Down, "n2", link.Down, link.Down, link.Down)
 	})
