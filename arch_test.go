@@ -151,7 +151,7 @@ var law = []struct {
 			"internal/edge", "internal/hub/bypass", "internal/hub/config", "internal/hub/health", "internal/hub/identity",
 			"internal/hub/way",
 		},
-		"who looks for what is wrong knows a hub's settings and status, and goes its way to the cloud; the rest it does not trust"},
+		"who looks for what is wrong knows a hub's settings and status, and its way to the cloud; it does not trust the rest"},
 	{"internal/hub/join",
 		[]string{
 			"deploy/node", "internal/edge", "internal/hub/bypass", "internal/hub/upgrade", "internal/run", "internal/signed",
@@ -409,8 +409,8 @@ func TestBudgetOfRooms(t *testing.T) {
 			}
 		}
 		if has != r.packages {
-			t.Errorf("%s has %d packages, and its budget is %d. If that is meant, write {%q, %d} in rooms of arch_test.go, and say "+
-				"in the commit what a new package replaces (docs/adr/0068-budget-of-rooms.md)",
+			t.Errorf("%s has %d packages, and its budget is %d. If that is meant, write {%q, %d} in rooms of arch_test.go, and "+
+				"say in the commit what a new package replaces (docs/adr/0068-budget-of-rooms.md)",
 				r.below, has, r.packages, r.below, has)
 		}
 	}

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
 // FullRead is one request that made the cloud send all objects of a resource: a list, or a watch that begins with them
@@ -48,26 +50,6 @@ func (c *Client) CloudLists(ctx context.Context, resource string) ([]FullRead, e
 		return nil, fmt.Errorf("the cloud's audit log: %w", err)
 	}
 	return reads, nil
-}
-
-// auditEvent is the part of an audit.k8s.io/v1 Event that is used here.
-type auditEvent struct {
-	Stage      string    `json:"stage"`
-	RequestURI string    `json:"requestURI"`
-	Verb       string    `json:"verb"`
-	UserAgent  string    `json:"userAgent"`
-	Received   time.Time `json:"requestReceivedTimestamp"`
-	SourceIPs  []string  `json:"sourceIPs"`
-	User       struct {
-		Username string `json:"username"`
-	} `json:"user"`
-	ObjectRef *struct {
-		Resource    string `json:"resource"`
-		Subresource string `json:"subresource"`
-	} `json:"objectRef"`
-	ResponseStatus *struct {
-		Code int `json:"code"`
-	} `json:"responseStatus"`
 }
 
 // Request is one request that the cloud received from a node.
@@ -105,13 +87,13 @@ func (c *Client) Requests(ctx context.Context, from, to time.Time) ([]Request, e
 	}
 	defer f.Close()
 	var all []Request
-	err = eachEvent(ctx, f, "", func(e auditEvent) {
-		if e.Received.Before(from) || !e.Received.Before(to) || len(e.SourceIPs) == 0 {
+	err = eachEvent(ctx, f, "", func(e auditv1.Event) {
+		if e.RequestReceivedTimestamp.Time.Before(from) || !e.RequestReceivedTimestamp.Time.Before(to) || len(e.SourceIPs) == 0 {
 			return
 		}
 		node, ok := nodes[e.SourceIPs[0]]
-		if began := e.Stage == "ResponseStarted"; ok && began == (e.Verb == "watch") {
-			all = append(all, e.request(node))
+		if began := e.Stage == auditv1.StageResponseStarted; ok && began == (e.Verb == "watch") {
+			all = append(all, request(e, node))
 		}
 	})
 	if err != nil {
@@ -120,8 +102,8 @@ func (c *Client) Requests(ctx context.Context, from, to time.Time) ([]Request, e
 	return all, nil
 }
 
-func (e auditEvent) request(node string) Request {
-	r := Request{At: e.Received, Node: node, Verb: e.Verb}
+func request(e auditv1.Event, node string) Request {
+	r := Request{At: e.RequestReceivedTimestamp.Time, Node: node, Verb: e.Verb}
 	r.Agent, _, _ = strings.Cut(e.UserAgent, "/")
 	if e.ObjectRef == nil {
 		r.What, _, _ = strings.Cut(e.RequestURI, "?")
@@ -137,10 +119,10 @@ func (e auditEvent) request(node string) Request {
 // fullReads finds the full reads in an audit log.
 func fullReads(ctx context.Context, log io.Reader, resource string) ([]FullRead, error) {
 	var reads []FullRead
-	err := eachEvent(ctx, log, `"`+resource+`"`, func(e auditEvent) {
-		if e.full(resource) {
+	err := eachEvent(ctx, log, `"`+resource+`"`, func(e auditv1.Event) {
+		if full(e, resource) {
 			reads = append(reads, FullRead{
-				At: e.Received, User: e.User.Username, Verb: e.Verb, URI: e.RequestURI, Agent: e.UserAgent,
+				At: e.RequestReceivedTimestamp.Time, User: e.User.Username, Verb: e.Verb, URI: e.RequestURI, Agent: e.UserAgent,
 			})
 		}
 	})
@@ -148,7 +130,7 @@ func fullReads(ctx context.Context, log io.Reader, resource string) ([]FullRead,
 }
 
 // eachEvent calls do with each event whose line contains a text. The log's last line may be half written.
-func eachEvent(ctx context.Context, log io.Reader, text string, do func(auditEvent)) error {
+func eachEvent(ctx context.Context, log io.Reader, text string, do func(auditv1.Event)) error {
 	for in := bufio.NewReaderSize(log, 64<<10); ctx.Err() == nil; {
 		line, err := in.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
@@ -160,7 +142,7 @@ func eachEvent(ctx context.Context, log io.Reader, text string, do func(auditEve
 		if !bytes.Contains(line, []byte(text)) {
 			continue
 		}
-		var e auditEvent
+		var e auditv1.Event
 		if err := json.Unmarshal(line, &e); err != nil {
 			return err
 		}
@@ -170,7 +152,7 @@ func eachEvent(ctx context.Context, log io.Reader, text string, do func(auditEve
 }
 
 // full reports whether the event records a full read.
-func (e auditEvent) full(resource string) bool {
+func full(e auditv1.Event, resource string) bool {
 	if e.ObjectRef == nil || e.ObjectRef.Resource != resource || e.ObjectRef.Subresource != "" ||
 		e.ResponseStatus == nil || e.ResponseStatus.Code != http.StatusOK {
 		return false
@@ -181,9 +163,9 @@ func (e auditEvent) full(resource string) bool {
 		return false // the cloud answers this with 400
 	}
 	switch {
-	case e.Verb == "list" && e.Stage == "ResponseComplete":
+	case e.Verb == "list" && e.Stage == auditv1.StageResponseComplete:
 		return q.Get("continue") == "" && q.Get("limit") != "1" // reading one object is not a full read
-	case e.Verb == "watch" && e.Stage == "ResponseStarted":
+	case e.Verb == "watch" && e.Stage == auditv1.StageResponseStarted:
 		initial, err := strconv.ParseBool(q.Get("sendInitialEvents"))
 		if err == nil {
 			return initial

@@ -82,9 +82,9 @@ type Config struct {
 	// Releases adds images of the next releases of yurthub, signed with a key of the lab's: see Client.ReleaseKey. They are built
 	// only for a lab that asks for them.
 	Releases bool `json:"releases,omitempty"`
-	// Former is a commit of this repository, in full, whose hub, coordinator and controller are to run beside ours. They are built
-	// from its history, with its go.mod. Client.RunHub runs its hub. All nodes of an installed lab have the images of the other
-	// two, with the tag version.Development of the commit, that of the coordinator with our Kubernetes.
+	// Former is a commit of this repository, in full, whose hub, coordinator and controller are to run beside ours. They are
+	// built from its history, with its go.mod. Client.RunHub runs its hub. All nodes of an installed lab have the images of the
+	// other two, with the tag version.Development of the commit, that of the coordinator with our Kubernetes.
 	Former string `json:"former,omitempty"`
 	// Supply adds a registry, cosign and krew: see Client.Programs. They are built only for a lab that asks for them.
 	Supply bool `json:"supply,omitempty"`

@@ -25,15 +25,16 @@ func (n node) hubProgram() string {
 	return n.bins.YurtHub
 }
 
-// runHub replaces a node's hub by another program, which gets its flags and what it has left on the disk. What runs beside it goes
-// on. It returns when the hub is ready.
+// runHub replaces a node's hub by another program, which gets its flags and what it has left on the disk. What runs beside it
+// goes on. It returns when the hub is ready.
 func (l *Lab) runHub(ctx context.Context, name string, former bool) error {
 	h, n, err := l.host(name)
 	if err != nil {
 		return err
 	}
 	if l.cfg.Former == "" || n.takenOver() || n.cfg.noHub {
-		return fmt.Errorf("%s can't have a hub of another commit: make the lab with Config.Former, and leave the node to it", name)
+		return fmt.Errorf("%s can't have a hub of another commit: make the lab with Config.Former, and leave the node to it",
+			name)
 	}
 	_ = l.order(ctx, Kill, h, Hub, nil) // one that has died is started all the same
 	if former {

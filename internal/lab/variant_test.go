@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
 func differing() Config {
@@ -79,8 +81,8 @@ func TestRequestsOfNodes(t *testing.T) {
 	const path = `{"kind":"Event","stage":"ResponseComplete","verb":"get","userAgent":"yurthub",` +
 		`"requestURI":"/readyz?verbose"}` + "\n"
 	var got []Request
-	err := eachEvent(t.Context(), strings.NewReader(resource+path+`{"kind":"Ev`), "", func(e auditEvent) {
-		got = append(got, e.request("p1-n1"))
+	err := eachEvent(t.Context(), strings.NewReader(resource+path+`{"kind":"Ev`), "", func(e auditv1.Event) {
+		got = append(got, request(e, "p1-n1"))
 	})
 	want := []Request{
 		{Node: "p1-n1", Agent: "kubelet", Verb: "update", What: "nodes/status"},

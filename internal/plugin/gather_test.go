@@ -185,7 +185,8 @@ func TestWhatIsRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p := find(PoolsOf(o, time.Now()), "a"); p.Coordinator != CoordinatorReady || !slices.Equal(p.Delegated, []string{"a2"}) {
+		p := find(PoolsOf(o, time.Now()), "a")
+		if p.Coordinator != CoordinatorReady || !slices.Equal(p.Delegated, []string{"a2"}) {
 			t.Errorf("a pool whose coordinator somebody else runs: %+v", p)
 		}
 	}

@@ -61,7 +61,8 @@ func TestDeniedUsers(t *testing.T) {
 	const withdrawn = "the certificates of this user were withdrawn"
 	first := c.audited(t, "alice", refused(403, "alice", "list", "/api/v1/pods", withdrawn)).User.Extra[user.CredentialIDKey]
 	other := c.audited(t, "the other alice", func(e auditv1.Event) bool {
-		return refused(403, "alice", "list", "/api/v1/pods", withdrawn)(e) && !slices.Equal(e.User.Extra[user.CredentialIDKey], first)
+		return refused(403, "alice", "list", "/api/v1/pods", withdrawn)(e) &&
+			!slices.Equal(e.User.Extra[user.CredentialIDKey], first)
 	})
 	tell(other.User.Extra[user.CredentialIDKey][0] + "\n")
 	becomes("the other certificate of a user", alice, "")

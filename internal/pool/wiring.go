@@ -160,7 +160,6 @@ func (c *wiring) decide(kube *apiserver.Assembly, elected *access.Election, part
 	if parts.Authorizer, err = access.NewAuthorizer(c.denied, c.members, pods, kube.Authorizer()); err != nil {
 		return err
 	}
-	parts.Reviews = access.NewReviews(parts.Authorizer, c.config.KubeletClientCertificate)
 	parts.Admission, err = access.NewAdmission(kube.Informers(), parts.Authorizer, c.config.NodeName, elected, c.present.Renewed)
 	return err
 }

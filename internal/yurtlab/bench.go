@@ -1,10 +1,12 @@
 package yurtlab
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -105,62 +107,28 @@ func runBench(cmd *cobra.Command, labName string, profile bool) (report bench.Re
 	})
 }
 
-// loadCommand is the part of bench that runs on a node's network.
-func loadCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: bench.LoadCommand, Hidden: true, Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+// insideCommands are the parts of bench and of scenarios that run on a machine's network. Each reads its order, in a line, first.
+func insideCommands() []*cobra.Command {
+	return []*cobra.Command{
+		{Use: bench.LoadCommand, Hidden: true, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 			return bench.Main(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
+		}},
+		inside(balancer.Command, balancer.Main), inside(connect.Command, connect.Main), inside(prowl.Command, prowl.Main),
+		inside(bulk.Command, bulk.Main), inside(probe.Command, probe.Main),
 	}
 }
 
-// balancerCommand is the part of the scenario failing-cloud that runs on a node's network.
-func balancerCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: balancer.Command, Hidden: true, Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return balancer.Main(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
-		},
-	}
-}
-
-// connectCommand is the part of the scenario proxy that runs on a machine's network.
-func connectCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: connect.Command, Hidden: true, Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return connect.Main(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
-		},
-	}
-}
-
-// prowlCommand is the part of the scenario local-thief that runs on a node's network.
-func prowlCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: prowl.Command, Hidden: true, Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return prowl.Main(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
-		},
-	}
-}
-
-// bulkCommand is the part of the scenarios about busy links that runs on the machines' networks.
-func bulkCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: bulk.Command, Hidden: true, Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return bulk.Main(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
-		},
-	}
-}
-
-// probeCommand is the part of the scenario shaped-link that runs on a node's network.
-func probeCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: probe.Command, Hidden: true, Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return probe.Main(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
-		},
-	}
+func inside[O any](name string, do func(ctx context.Context, order O, in io.Reader, out io.Writer) error) *cobra.Command {
+	return &cobra.Command{Use: name, Hidden: true, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		in := bufio.NewReader(cmd.InOrStdin())
+		text, err := in.ReadBytes('\n')
+		if err != nil {
+			return fmt.Errorf("no order: %w", err)
+		}
+		var order O
+		if err := json.Unmarshal(text, &order); err != nil {
+			return err
+		}
+		return do(cmd.Context(), order, in, cmd.OutOrStdout())
+	}}
 }

@@ -41,7 +41,8 @@ func TestWhatSettingsMakeOfThePod(t *testing.T) {
 	spec := podSpec(config, Wanted{Image: "x:1", Taints: tainted, Settings: manySettings()})
 	args := strings.Join(spec.Containers[0].Args, " ")
 	for _, want := range []string{
-		"--service-cluster-ip-range=10.96.0.0/12", "--own-secrets=true", "--v=2", "--logging-format=json", "--mirror-quota-bytes=402653184",
+		"--service-cluster-ip-range=10.96.0.0/12", "--own-secrets=true", "--v=2", "--logging-format=json",
+		"--mirror-quota-bytes=402653184",
 		"--own-quota-bytes=134217728", "--etcd-quota-bytes=536870912", "--node-name=$(NODE_NAME)",
 	} {
 		if !strings.Contains(args, want) {

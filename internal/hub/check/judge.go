@@ -41,7 +41,7 @@ func Judge(f Facts) []Finding {
 	}
 	j.hub(f)
 	for _, p := range f.Ports {
-		j.port(f, p)
+		j.port(p)
 	}
 	if !f.Hub.answers() || f.Hub.Status.Identity == nil {
 		j.keys(f)
@@ -202,7 +202,7 @@ func (j *judge) hubCertificate(f Facts, kind string, c identity.State) {
 }
 
 // port judges a port that the hub would need.
-func (j *judge) port(f Facts, p Port) {
+func (j *judge) port(p Port) {
 	what := "--" + p.Flag
 	_, number, _ := net.SplitHostPort(p.Address)
 	switch {

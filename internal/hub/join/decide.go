@@ -155,7 +155,7 @@ func kubeletIsFree(_ *Config, f *facts) error {
 func nothingElse(_ *Config, f *facts) error {
 	others := append([]string{"/usr/lib/systemd/system/yurthub.service", "/lib/systemd/system/yurthub.service"}, f.otherPods()...)
 	for _, path := range append(others, fileUnit) {
-		if f.has(path) && !(path == fileUnit && f.ours(path)) {
+		if f.has(path) && (path != fileUnit || !f.ours(path)) {
 			return fmt.Errorf("there is another yurthub on this node, %s: remove it first", path)
 		}
 	}

@@ -55,17 +55,8 @@ type Report struct {
 	Opened  int64 `json:"opened"`
 }
 
-// Main reads an Order, and writes a byte when it serves. When its input ends it writes a Report.
-func Main(ctx context.Context, in io.Reader, out io.Writer) error {
-	lines := bufio.NewReader(in)
-	text, err := lines.ReadBytes('\n')
-	if err != nil {
-		return fmt.Errorf("no order: %w", err)
-	}
-	var o Order
-	if err := json.Unmarshal(text, &o); err != nil {
-		return err
-	}
+// Main carries out an order, and writes a byte when it serves. When its input ends it writes a Report.
+func Main(ctx context.Context, o Order, in io.Reader, out io.Writer) error {
 	b, err := newBalancer(o)
 	if err != nil {
 		return err
@@ -77,7 +68,7 @@ func Main(ctx context.Context, in io.Reader, out io.Writer) error {
 	served := make(chan error, 1)
 	go func() { served <- b.server.ServeTLS(l, "", "") }()
 	if _, err = out.Write([]byte{'\n'}); err == nil {
-		err = b.obey(lines)
+		err = b.obey(bufio.NewReader(in))
 	}
 	err = errors.Join(err, b.server.Close())
 	if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {

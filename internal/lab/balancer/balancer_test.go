@@ -32,12 +32,9 @@ func start(t *testing.T, o Order) *running {
 	said, out := io.Pipe()
 	b := &running{url: "https://" + o.Listen, in: order, out: bufio.NewReader(said), ended: make(chan error, 1)}
 	go func() {
-		b.ended <- Main(t.Context(), in, out)
+		b.ended <- Main(t.Context(), o, in, out)
 		out.Close()
 	}()
-	if err := json.NewEncoder(order).Encode(o); err != nil {
-		t.Fatal(err)
-	}
 	if _, err := b.out.ReadByte(); err != nil {
 		t.Fatal(errors.Join(err, <-b.ended))
 	}

@@ -180,7 +180,7 @@ func TestPinnedContentIsChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.path = fake
-	s := stage{Module: "example.org/y", Version: "v1.0.0", Sum: "h1:pinned"}
+	s := stage{origin: origin{"example.org/y", "v1.0.0", "h1:pinned"}}
 	if _, err := g.download(t.Context(), s, nil); err == nil || !strings.Contains(err.Error(), "h1:pinned") {
 		t.Errorf("other content than pinned: %v", err)
 	}

@@ -75,9 +75,7 @@ type stage struct {
 	Name Stage
 	// Title tells people what is built.
 	Title string
-	// Module, Version and Sum name a module that is built separately, with its own go.mod and go.sum; empty means our
-	// module.
-	Module, Version, Sum string
+	origin
 	// Dir is the directory of a nested module of ours, below the directory of our go.mod.
 	Dir string `json:",omitempty"`
 	// Commit is what is built in place of our source: a commit of its repository.
@@ -94,6 +92,9 @@ type stage struct {
 	// Replace has new content for files of the module, by their paths in it. It is part of the key.
 	Replace map[string]string `json:",omitempty"`
 }
+
+// origin names a module that is built separately, with its own go.mod and go.sum; empty means our module.
+type origin struct{ Module, Version, Sum string }
 
 // files returns what the stage makes, relative to its set's directory.
 func (s stage) files() []string {
@@ -329,29 +330,23 @@ func containers() set {
 		stages: []stage{{
 			Name:     StageContainerd,
 			Title:    "containerd " + containerdVersion,
-			Module:   containerd,
-			Version:  containerdVersion,
-			Sum:      containerdSum,
+			origin:   origin{containerd, containerdVersion, containerdSum},
 			Packages: prefix(containerd+"/cmd/", "containerd", "containerd-shim-runc-v2", "ctr"),
 			Output:   "bin/",
 			LDFlags:  append(strip(), "-X "+containerd+"/version.Version="+containerdVersion),
 		}, {
 			Name:     StageRunc,
 			Title:    "runc " + runcVersion,
-			Module:   runc,
-			Version:  runcVersion,
-			Sum:      runcSum,
+			origin:   origin{runc, runcVersion, runcSum},
 			Packages: []string{runc},
 			Output:   "bin/runc",
 			Tags:     "seccomp",
 			LDFlags:  strip(),
 			CGO:      true, // it enters namespaces in C, before the Go runtime starts threads
 		}, {
-			Name:    StageCNI,
-			Title:   "CNI plugins " + cniVersion,
-			Module:  cni,
-			Version: cniVersion,
-			Sum:     cniSum,
+			Name:   StageCNI,
+			Title:  "CNI plugins " + cniVersion,
+			origin: origin{cni, cniVersion, cniSum},
 			Packages: prefix(cni+"/plugins/", "main/bridge", "main/loopback", "ipam/host-local",
 				"meta/portmap"),
 			Output:  "cni/",
@@ -376,9 +371,7 @@ func coreDNS() set {
 		stages: []stage{{
 			Name:     StageCoreDNS,
 			Title:    "CoreDNS " + corednsVersion,
-			Module:   coredns,
-			Version:  corednsVersion,
-			Sum:      corednsSum,
+			origin:   origin{coredns, corednsVersion, corednsSum},
 			Packages: []string{coredns},
 			Output:   "bin/coredns",
 			Tags:     tags,
@@ -395,9 +388,7 @@ func helm() set {
 		stages: []stage{{
 			Name:     StageHelm,
 			Title:    "Helm " + helmVersion,
-			Module:   helm,
-			Version:  helmVersion,
-			Sum:      helmSum,
+			origin:   origin{helm, helmVersion, helmSum},
 			Packages: []string{helm + "/cmd/helm"},
 			Output:   "bin/helm",
 			LDFlags:  append(strip(), "-X "+helm+"/internal/version.version="+helmVersion),
@@ -413,9 +404,7 @@ func openYurt() set {
 		stages: []stage{{
 			Name:     StageOpenYurt,
 			Title:    "OpenYurt " + openYurtVersion,
-			Module:   openyurt,
-			Version:  openYurtVersion,
-			Sum:      openYurtSum,
+			origin:   origin{openyurt, openYurtVersion, openYurtSum},
 			Packages: []string{openyurt + "/cmd/yurt-manager"},
 			Output:   "bin/yurt-manager",
 			LDFlags:  strip(),
@@ -431,9 +420,7 @@ func flannel() set {
 		stages: []stage{{
 			Name:     StageFlannel,
 			Title:    "flannel " + flannelVersion,
-			Module:   flannel,
-			Version:  flannelVersion,
-			Sum:      flannelSum,
+			origin:   origin{flannel, flannelVersion, flannelSum},
 			Packages: []string{flannel},
 			Output:   "bin/flanneld",
 			LDFlags:  append(strip(), "-X "+flannel+"/pkg/version.Version="+flannelVersion),
@@ -462,9 +449,7 @@ func caddy() set {
 		stages: []stage{{
 			Name:     StageCaddy,
 			Title:    "Caddy " + caddyVersion,
-			Module:   caddy,
-			Version:  caddyVersion,
-			Sum:      caddySum,
+			origin:   origin{caddy, caddyVersion, caddySum},
 			Packages: []string{caddy + "/cmd/caddy"},
 			Output:   "bin/caddy",
 			LDFlags:  append(strip(), "-X "+caddy+".CustomVersion="+caddyVersion),
@@ -482,9 +467,7 @@ func prometheus() set {
 		stages: []stage{{
 			Name:     StagePrometheus,
 			Title:    "Prometheus " + prometheusVersion,
-			Module:   prometheus,
-			Version:  prometheusVersion,
-			Sum:      prometheusSum,
+			origin:   origin{prometheus, prometheusVersion, prometheusSum},
 			Packages: prefix(prometheus+"/cmd/", "prometheus", "promtool"),
 			Output:   "bin/",
 			Tags:     tags + ",remove_all_sd,enable_kubernetes_sd",
@@ -506,9 +489,7 @@ func supply() set {
 		stages: []stage{{
 			Name:     StageSupply,
 			Title:    "registry " + registryVersion,
-			Module:   registry,
-			Version:  registryVersion,
-			Sum:      registrySum,
+			origin:   origin{registry, registryVersion, registrySum},
 			Packages: []string{registry + "/cmd/registry"},
 			Output:   "bin/registry",
 			LDFlags:  append(strip(), "-X "+registry+"/version.version="+registryVersion),
@@ -530,9 +511,7 @@ func main() {
 		}, {
 			Name:     StageSupply,
 			Title:    "cosign " + cosignVersion,
-			Module:   cosign,
-			Version:  cosignVersion,
-			Sum:      cosignSum,
+			origin:   origin{cosign, cosignVersion, cosignSum},
 			Packages: []string{cosign + "/cmd/cosign"},
 			Output:   "bin/cosign",
 			LDFlags:  append(strip(), "-X sigs.k8s.io/release-utils/version.gitVersion="+cosignVersion),
@@ -556,9 +535,7 @@ func main() {
 		}, {
 			Name:     StageSupply,
 			Title:    "krew " + krewVersion,
-			Module:   krew,
-			Version:  krewVersion,
-			Sum:      krewSum,
+			origin:   origin{krew, krewVersion, krewSum},
 			Packages: []string{krew + "/cmd/krew"},
 			Output:   "bin/krew",
 			LDFlags:  append(strip(), "-X "+krew+"/internal/version.gitTag="+krewVersion),

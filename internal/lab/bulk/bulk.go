@@ -3,7 +3,6 @@
 package bulk
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,19 +44,10 @@ const (
 	again           = time.Second // between two tries
 )
 
-// Main carries out the order from in. A sending end writes an empty line when it listens.
-func Main(ctx context.Context, in io.Reader, out io.Writer) error {
-	lines := bufio.NewReader(in)
-	text, err := lines.ReadBytes('\n')
-	if err != nil {
-		return fmt.Errorf("no order: %w", err)
-	}
-	var o Order
-	if err := json.Unmarshal(text, &o); err != nil {
-		return err
-	}
+// Main carries out an order. A sending end writes an empty line when it listens.
+func Main(ctx context.Context, o Order, in io.Reader, out io.Writer) error {
 	if o.Listen != "" {
-		return send(ctx, o.Listen, lines, out)
+		return send(ctx, o.Listen, in, out)
 	}
 	if o.Connections < 1 || o.Connections > mostConnections || o.For <= 0 || o.For > longest {
 		return fmt.Errorf("%d connections for %v: want 1 to %d for at most %v", o.Connections, o.For, mostConnections, longest)

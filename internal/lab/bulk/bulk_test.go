@@ -16,10 +16,7 @@ func TestDownloads(t *testing.T) {
 	in, order := io.Pipe()
 	said, out := io.Pipe()
 	ended := make(chan error, 1)
-	go func() { ended <- Main(t.Context(), in, out) }()
-	if err := json.NewEncoder(order).Encode(Order{Listen: address}); err != nil {
-		t.Fatal(err)
-	}
+	go func() { ended <- Main(t.Context(), Order{Listen: address}, in, out) }()
 	if _, err := bufio.NewReader(said).ReadByte(); err != nil {
 		t.Fatal(err)
 	}
@@ -44,12 +41,8 @@ func TestBounds(t *testing.T) {
 		{From: "x", Connections: 0, For: time.Second}, {From: "x", Connections: 65, For: time.Second},
 		{From: "x", Connections: 1}, {From: "x", Connections: 1, For: time.Hour},
 	} {
-		text, err := json.Marshal(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := Main(t.Context(), strings.NewReader(string(text)+"\n"), io.Discard); err == nil ||
-			!strings.Contains(err.Error(), "want 1 to 64") {
+		err := Main(t.Context(), o, strings.NewReader(""), io.Discard)
+		if err == nil || !strings.Contains(err.Error(), "want 1 to 64") {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
@@ -57,12 +50,8 @@ func TestBounds(t *testing.T) {
 
 func run(t *testing.T, o Order, got *Downloaded) {
 	t.Helper()
-	text, err := json.Marshal(o)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var out strings.Builder
-	if err := Main(t.Context(), strings.NewReader(string(text)+"\n"), &out); err != nil {
+	if err := Main(t.Context(), o, strings.NewReader(""), &out); err != nil {
 		t.Fatal(err)
 	}
 	if err := json.Unmarshal([]byte(out.String()), got); err != nil {

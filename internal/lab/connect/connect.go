@@ -3,7 +3,6 @@
 package connect
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,18 +35,9 @@ type Report struct {
 	Refused int            `json:"refused"`
 }
 
-// Main reads an Order, and writes an empty line when it serves. When its input ends, all connections through it do, and it writes
-// a Report.
-func Main(ctx context.Context, in io.Reader, out io.Writer) error {
-	lines := bufio.NewReader(in)
-	text, err := lines.ReadBytes('\n')
-	if err != nil {
-		return fmt.Errorf("no order: %w", err)
-	}
-	var o Order
-	if err := json.Unmarshal(text, &o); err != nil {
-		return err
-	}
+// Main carries out an order, and writes an empty line when it serves. When its input ends, all connections through it do, and it
+// writes a Report.
+func Main(ctx context.Context, o Order, in io.Reader, out io.Writer) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.Listen)
 	if err != nil {
 		return err
@@ -59,7 +49,7 @@ func Main(ctx context.Context, in io.Reader, out io.Writer) error {
 	if _, err := fmt.Fprintln(out); err != nil {
 		return errors.Join(err, server.Close())
 	}
-	_, _ = io.Copy(io.Discard, lines)
+	_, _ = io.Copy(io.Discard, in)
 	err = server.Close() // tunnels end with this process
 	if ended := <-served; !errors.Is(ended, http.ErrServerClosed) {
 		err = errors.Join(err, ended)

@@ -15,8 +15,7 @@ import (
 // TestProxy: who knows the password gets through, and the report says where to.
 func TestProxy(t *testing.T) {
 	cloud := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_,
-			_ = io.WriteString(w, "hello")
+		_, _ = io.WriteString(w, "hello")
 	}))
 	defer cloud.Close()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
@@ -28,10 +27,7 @@ func TestProxy(t *testing.T) {
 	in, orders := io.Pipe()
 	said, out := io.Pipe()
 	ended := make(chan error, 1)
-	go func() { ended <- Main(t.Context(), in, out) }()
-	if err := json.NewEncoder(orders).Encode(Order{Listen: at, User: "edge", Password: "secret"}); err != nil {
-		t.Fatal(err)
-	}
+	go func() { ended <- Main(t.Context(), Order{Listen: at, User: "edge", Password: "secret"}, in, out) }()
 	lines := bufio.NewReader(said)
 	if _, err := lines.ReadString('\n'); err != nil {
 		t.Fatal(err)

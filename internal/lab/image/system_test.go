@@ -61,7 +61,8 @@ func TestSystemImageHasNoRoot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	images, err := composeSystem([]string{"yurt-coordinator"}, map[string][]byte{"yurt-coordinator": content}, SystemTag, "v1.36.3")
+	programs := map[string][]byte{"yurt-coordinator": content}
+	images, err := composeSystem([]string{"yurt-coordinator"}, programs, SystemTag, "v1.36.3")
 	if err != nil || len(images) != 1 {
 		t.Fatalf("%d images, %v", len(images), err)
 	}

@@ -4,7 +4,6 @@
 package probe
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -67,19 +66,10 @@ const Overhead = 14 + 20 + 8
 // minSize has room for a datagram's number, its time of sending, and whether it wants an echo.
 const minSize = 17
 
-// Main carries out the order from in. A listening end writes an empty line when it listens, and listens until in ends.
-func Main(ctx context.Context, in io.Reader, out io.Writer) error {
-	lines := bufio.NewReader(in)
-	text, err := lines.ReadBytes('\n')
-	if err != nil {
-		return fmt.Errorf("no order: %w", err)
-	}
-	var o Order
-	if err := json.Unmarshal(text, &o); err != nil {
-		return err
-	}
+// Main carries out an order. A listening end writes an empty line when it listens, and listens until in ends.
+func Main(ctx context.Context, o Order, in io.Reader, out io.Writer) error {
 	if o.Listen != "" {
-		return listen(ctx, o, lines, out)
+		return listen(ctx, o, in, out)
 	}
 	sent, err := send(ctx, o)
 	if err != nil {

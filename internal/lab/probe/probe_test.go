@@ -22,21 +22,20 @@ func TestListenAndSend(t *testing.T) {
 	in, order := io.Pipe()
 	said, out := io.Pipe()
 	ended := make(chan error, 1)
-	go func() { ended <- Main(t.Context(), in, out) }()
-	go func() { _ = json.NewEncoder(order).Encode(Order{Listen: address}) }()
+	go func() { ended <- Main(t.Context(), Order{Listen: address}, in, out) }()
 	if _, err := io.ReadFull(said, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
 
 	var one, two bytes.Buffer
 	for _, o := range []struct {
-		text string
-		to   *bytes.Buffer
+		order Order
+		to    *bytes.Buffer
 	}{
-		{`{"to": "` + address + `", "count": 2, "size": 17, "every": 20000000}`, &two},
-		{`{"to": "` + address + `", "count": 3, "size": 100, "wait": 1000000000}`, &one}, // by its echoes all is heard
+		{Order{To: address, Count: 2, Size: 17, Every: 20 * time.Millisecond}, &two},
+		{Order{To: address, Count: 3, Size: 100, Wait: time.Second}, &one}, // by its echoes all is heard
 	} {
-		if err := Main(t.Context(), bytes.NewBufferString(o.text+"\n"), o.to); err != nil {
+		if err := Main(t.Context(), o.order, nil, o.to); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -73,9 +72,9 @@ func TestRate(t *testing.T) {
 }
 
 func TestWrongOrders(t *testing.T) {
-	for _, text := range []string{"", "{\n", `{"to": "127.0.0.1:9", "size": 16}` + "\n", `{"listen": "nowhere"}` + "\n"} {
-		if err := Main(t.Context(), bytes.NewBufferString(text), io.Discard); err == nil {
-			t.Errorf("%q is obeyed", text)
+	for _, o := range []Order{{To: "127.0.0.1:9", Size: 16}, {Listen: "nowhere"}} {
+		if err := Main(t.Context(), o, nil, io.Discard); err == nil {
+			t.Errorf("%+v is obeyed", o)
 		}
 	}
 }

@@ -4,7 +4,6 @@
 package prowl
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/ecdsa"
@@ -74,18 +73,9 @@ type Report struct {
 	Ended  int64 `json:"ended,omitempty"`
 }
 
-// Main carries out the order from in. Before it listens it writes an empty line.
-func Main(ctx context.Context, in io.Reader, out io.Writer) error {
-	lines := bufio.NewReader(in)
-	text, err := lines.ReadBytes('\n')
-	if err != nil {
-		return fmt.Errorf("no order: %w", err)
-	}
-	var o Order
-	if err := json.Unmarshal(text, &o); err != nil {
-		return err
-	}
-	raw := -1
+// Main carries out an order. Before it listens it writes an empty line.
+func Main(ctx context.Context, o Order, in io.Reader, out io.Writer) error {
+	raw, err := -1, error(nil)
 	if len(o.Sniff) > 0 { // a container has this right, if nobody takes it away
 		if raw, err = onLoopback(); err != nil {
 			return err
@@ -98,7 +88,7 @@ func Main(ctx context.Context, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := func() {
-		_, _ = io.Copy(io.Discard, lines)
+		_, _ = io.Copy(io.Discard, in)
 		cancel()
 	}
 	var report Report

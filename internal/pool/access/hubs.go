@@ -4,8 +4,6 @@ import (
 	"context"
 	"slices"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -21,8 +19,6 @@ import (
 var hubsUse = []use{
 	{coordinationv1.GroupName, "leases", corev1.NamespaceNodeLease}, // heartbeats
 	{coordinationv1.GroupName, "leases", edge.NamespaceSystem},      // the pool's own, see RBAC
-	{authenticationv1.GroupName, "tokenreviews", ""},                // kubelet asks who somebody is
-	{authorizationv1.GroupName, "subjectaccessreviews", ""},         // and what he may do
 	{corev1.GroupName, "endpoints", anyNamespace},
 	{discoveryv1.GroupName, "endpointslices", anyNamespace},
 }

@@ -10,9 +10,9 @@ import (
 )
 
 // These are the rights of the pool's callers, beyond those that the Node authorizer gives a node on its own objects:
-// its own Lease in kube-node-lease (get, create, update, patch, delete; never list), its own Node and Pods, and the
-// reviews that kubelet asks for. The Node authorizer has Kubernetes' rules compiled in, so the bootstrap role
-// system:node is not needed here. Of the other bootstrap roles a node used only discovery, which is here.
+// its own Lease in kube-node-lease (get, create, update, patch, delete; never list), its own Node and Pods. The Node
+// authorizer has Kubernetes' rules compiled in, so the bootstrap role system:node is not needed here. Of the other
+// bootstrap roles a node used only discovery, which is here.
 //
 // Operators can't read Secrets, because their resources are listed one by one: a resource that is added to the served
 // groups later is not readable until somebody decides so.

@@ -115,8 +115,8 @@ type Parts struct {
 	// is over. Known is the handshake's check of a client's certificate.
 	Gate  func(*tls.Config) net.Listener
 	Known func(tls.ConnectionState) error
-	// Authorizer decides about each request. Reviews answers reviews of access.
-	Authorizer, Reviews authorizer.Authorizer
+	// Authorizer decides about each request.
+	Authorizer authorizer.Authorizer
 	// Admission decides about each write.
 	Admission admission.Interface
 	// AuditPolicy says what AuditLog hears of.

@@ -41,7 +41,7 @@ func (a *Assembly) providers(parts Parts) ([]controlplane.RESTStorageProvider, e
 	all := []controlplane.RESTStorageProvider{
 		reaching{core, a.config.Kubelets},
 		authenticationrest.RESTStorageProvider{Authenticator: a.tokens, APIAudiences: audiences},
-		authorizationrest.RESTStorageProvider{Authorizer: parts.Reviews, RuleResolver: config.RuleResolver},
+		authorizationrest.RESTStorageProvider{Authorizer: parts.Authorizer, RuleResolver: config.RuleResolver},
 		coordinationrest.RESTStorageProvider{},
 		discoveryrest.StorageProvider{},
 		rbacrest.RESTStorageProvider{Authorizer: authz},
