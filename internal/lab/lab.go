@@ -122,13 +122,18 @@ func (l *Lab) boot(ctx context.Context, progress func(string)) error {
 
 	g, bootCtx := errgroup.WithContext(ctx)
 	poolsReady := make(chan error, 1) // nothing in the boot waits for the NodePools
-	g.Go(func() error {
+	cloudUp := func() error {
 		if err := l.powerOn(bootCtx, cloud); err != nil {
 			return err
 		}
 		go func() { poolsReady <- l.makePools(ctx, progress) }()
 		return nil
-	})
+	}
+	if len(l.all) <= mostBesideCloud {
+		g.Go(cloudUp)
+	} else if err := cloudUp(); err != nil {
+		return err
+	}
 	for _, p := range l.all {
 		g.Go(func() error { return l.powerOn(bootCtx, l.hosts[string(p.name())]) })
 	}
@@ -594,6 +599,10 @@ func (l *Lab) MarkTraffic() {
 	defer l.mu.Unlock()
 	l.mark = now
 }
+
+// mostBesideCloud is how many machines may start while the cloud does. More of them leave it so little of two processors that
+// kube-apiserver gives up: its own start has 30 s to answer itself.
+const mostBesideCloud = 50
 
 // bootTimeout bounds a boot. Three real machines take 16 s on two cores; thirty hollow ones take a few minutes.
 func (c Config) bootTimeout() time.Duration {
