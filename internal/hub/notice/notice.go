@@ -134,7 +134,12 @@ func (n *Notice[T]) follow(ctx context.Context) error {
 				return nil, err
 			}
 			o.FieldSelector = n.only()
-			return n.cfg.ConfigMaps.List(ctx, o)
+			all, err := n.cfg.ConfigMaps.List(ctx, o)
+			if err == nil && len(all.Items) == 0 {
+				klog.FromContext(ctx).V(1).Info("The cloud has no such ConfigMap", "about", n.cfg.About)
+				missing()
+			}
+			return all, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			if err := n.cfg.Reachable(ctx); err != nil {
@@ -155,10 +160,8 @@ func (n *Notice[T]) follow(ctx context.Context) error {
 		AddFunc:    func(o any) { n.saw(ctx, o) },
 		UpdateFunc: func(_, o any) { n.saw(ctx, o) },
 		DeleteFunc: func(o any) {
-			if _, seen := o.(*corev1.ConfigMap); seen {
+			if _, seen := o.(*corev1.ConfigMap); seen { // otherwise it was gone from a list
 				n.forget(ctx)
-			} else { // gone from a list, not seen to be deleted
-				missing()
 			}
 		},
 	}); err != nil {
@@ -166,12 +169,6 @@ func (n *Notice[T]) follow(ctx context.Context) error {
 	}
 	var group sync.WaitGroup
 	defer group.Wait()
-	group.Go(func() {
-		if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) && len(informer.GetStore().ListKeys()) == 0 {
-			klog.FromContext(ctx).V(1).Info("The cloud has no such ConfigMap", "about", n.cfg.About)
-			missing()
-		}
-	})
 	group.Go(func() {
 		select {
 		case <-again:
