@@ -129,13 +129,25 @@ func (l *Lab) boot(ctx context.Context, progress func(string)) error {
 		go func() { poolsReady <- l.makePools(ctx, progress) }()
 		return nil
 	}
-	if len(l.all) <= mostBesideCloud {
+	many := len(l.all) > mostAtOnce
+	if !many {
 		g.Go(cloudUp)
 	} else if err := cloudUp(); err != nil {
 		return err
+	} else {
+		g.SetLimit(startingAtOnce)
 	}
 	for _, p := range l.all {
-		g.Go(func() error { return l.powerOn(bootCtx, l.hosts[string(p.name())]) })
+		g.Go(func() error {
+			h, n, err := l.host(string(p.name()))
+			if err == nil {
+				err = l.powerOn(bootCtx, h)
+			}
+			if err == nil && many && p != inCloud && !n.takenOver() && !n.cfg.noHub {
+				err = l.waitHub(bootCtx, h)
+			}
+			return err
+		})
 	}
 	if err := g.Wait(); err != nil {
 		return err
@@ -600,9 +612,10 @@ func (l *Lab) MarkTraffic() {
 	l.mark = now
 }
 
-// mostBesideCloud is how many machines may start while the cloud does. More of them leave it so little of two processors that
-// kube-apiserver gives up: its own start has 30 s to answer itself.
-const mostBesideCloud = 50
+// mostAtOnce is how many machines may start at once, the cloud beside them. More of them leave it so little of two processors that
+// kube-apiserver gives up (its own start has 30 s to answer itself), and coordinators come so late that hubs help themselves. So of
+// more machines startingAtOnce start at a time, once the cloud is up, each until its hub is ready.
+const mostAtOnce, startingAtOnce = 50, 12
 
 // bootTimeout bounds a boot. Three real machines take 16 s on two cores; thirty hollow ones take a few minutes.
 func (c Config) bootTimeout() time.Duration {
