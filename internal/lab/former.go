@@ -48,11 +48,11 @@ func (l *Lab) runHub(ctx context.Context, name string, former bool) error {
 	if err := l.component(ctx, Start, h, n, Hub); err != nil {
 		return err
 	}
-	return l.waitHub(ctx, h)
+	return l.waitHub(ctx, h, false)
 }
 
-// waitHub waits until a machine's hub says that it is ready.
-func (l *Lab) waitHub(ctx context.Context, h *host) error {
+// waitHub waits until a machine's hub says that it is ready, or that it reaches its pool's coordinator, too.
+func (l *Lab) waitHub(ctx context.Context, h *host, inPool bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, restartTimeout, fmt.Errorf("the hub of %s is not ready", h.spec.Name))
 	defer cancel()
 	for {
@@ -62,9 +62,14 @@ func (l *Lab) waitHub(ctx context.Context, h *host) error {
 		if m == nil {
 			return fmt.Errorf("%s has no power", h.spec.Name)
 		}
-		err := getFromHub(ctx, func(ctx context.Context, _, address string) (net.Conn, error) {
-			return dialInside(ctx, m.PID, address)
-		}, "/readyz", func(io.Reader) error { return nil })
+		dial := func(ctx context.Context, _, address string) (net.Conn, error) { return dialInside(ctx, m.PID, address) }
+		err := getFromHub(ctx, dial, "/readyz", func(io.Reader) error { return nil })
+		if err == nil && inPool {
+			var hub HubStatus
+			if hub, err = askHub(ctx, dial); err == nil && hub.Coordinator != "up" {
+				err = fmt.Errorf("its coordinator is %s", hub.Coordinator)
+			}
+		}
 		if err == nil {
 			return nil
 		}

@@ -120,36 +120,15 @@ func (l *Lab) boot(ctx context.Context, progress func(string)) error {
 		return l.makeDisks()
 	}
 
-	g, bootCtx := errgroup.WithContext(ctx)
 	poolsReady := make(chan error, 1) // nothing in the boot waits for the NodePools
-	cloudUp := func() error {
-		if err := l.powerOn(bootCtx, cloud); err != nil {
+	cloudUp := func(ctx context.Context) error {
+		if err := l.powerOn(ctx, cloud); err != nil {
 			return err
 		}
 		go func() { poolsReady <- l.makePools(ctx, progress) }()
 		return nil
 	}
-	many := len(l.all) > mostAtOnce
-	if !many {
-		g.Go(cloudUp)
-	} else if err := cloudUp(); err != nil {
-		return err
-	} else {
-		g.SetLimit(startingAtOnce)
-	}
-	for _, p := range l.all {
-		g.Go(func() error {
-			h, n, err := l.host(string(p.name()))
-			if err == nil {
-				err = l.powerOn(bootCtx, h)
-			}
-			if err == nil && many && p != inCloud && !n.takenOver() && !n.cfg.noHub {
-				err = l.waitHub(bootCtx, h)
-			}
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
+	if err := l.startAll(ctx, cloudUp); err != nil {
 		return err
 	}
 	progress("all machines have started")
@@ -375,6 +354,47 @@ func (l *Lab) startControlPlane(ctx context.Context, m *machine.Machine, progres
 		return err
 	}
 	return l.install(ctx, progress)
+}
+
+// mostAtOnce is how many machines may start at once, the cloud beside them. More of them leave it so little of two processors that
+// kube-apiserver gives up (its own start has 30 s to answer itself), and coordinators come so late that hubs list for themselves. So
+// of more machines the cloud's starts first, then those with a coordinator, and then startingAtOnce at a time.
+const mostAtOnce, startingAtOnce = 50, 12
+
+// startAll starts the cloud and all machines.
+func (l *Lab) startAll(ctx context.Context, cloudUp func(context.Context) error) error {
+	if len(l.all) <= mostAtOnce {
+		g, ctx := errgroup.WithContext(ctx)
+		g.Go(func() error { return cloudUp(ctx) })
+		for _, p := range l.all {
+			g.Go(func() error { return l.powerOn(ctx, l.hosts[string(p.name())]) })
+		}
+		return g.Wait()
+	}
+	if err := cloudUp(ctx); err != nil {
+		return err
+	}
+	for _, first := range []bool{true, false} {
+		g, ctx := errgroup.WithContext(ctx)
+		g.SetLimit(startingAtOnce)
+		for _, p := range l.all {
+			n := l.node(p)
+			if n.runsCoordinator() != first {
+				continue
+			}
+			h := l.hosts[string(p.name())]
+			g.Go(func() error {
+				if err := l.powerOn(ctx, h); err != nil || n.takenOver() || n.cfg.noHub {
+					return err
+				}
+				return l.waitHub(ctx, h, first)
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // powerOn boots a machine that has no power, plugs in its cables and starts its programs.
@@ -611,11 +631,6 @@ func (l *Lab) MarkTraffic() {
 	defer l.mu.Unlock()
 	l.mark = now
 }
-
-// mostAtOnce is how many machines may start at once, the cloud beside them. More of them leave it so little of two processors that
-// kube-apiserver gives up (its own start has 30 s to answer itself), and coordinators come so late that hubs help themselves. So of
-// more machines startingAtOnce start at a time, once the cloud is up, each until its hub is ready.
-const mostAtOnce, startingAtOnce = 50, 12
 
 // bootTimeout bounds a boot. Three real machines take 16 s on two cores; thirty hollow ones take a few minutes.
 func (c Config) bootTimeout() time.Duration {
