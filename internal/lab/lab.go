@@ -121,8 +121,8 @@ func (l *Lab) boot(ctx context.Context, progress func(string)) error {
 	}
 
 	poolsReady := make(chan error, 1) // nothing in the boot waits for the NodePools
-	cloudUp := func(ctx context.Context) error {
-		if err := l.powerOn(ctx, cloud); err != nil {
+	cloudUp := func(starting context.Context) error {
+		if err := l.powerOn(starting, cloud); err != nil {
 			return err
 		}
 		go func() { poolsReady <- l.makePools(ctx, progress) }()
