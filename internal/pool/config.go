@@ -96,12 +96,6 @@ type Config struct {
 	// certificates that their nodes' hubs tell of, which are taken in any case.
 	KubeletCertificateAuthority string
 
-	// ServiceAccountIssuer and ServiceAccountKeyFiles are the cloud's issuer and public keys, by which TokenReviews
-	// recognize the cloud's ServiceAccount tokens. Empty means that no token is recognized. The coordinator itself
-	// never issues one.
-	ServiceAccountIssuer   string
-	ServiceAccountKeyFiles []string
-
 	// ServiceClusterIPRange is the cloud's range, one CIDR. Its IP family is the default family of Services read here.
 	// Empty means 10.96.0.0/12. No address is allocated here.
 	ServiceClusterIPRange string
@@ -164,10 +158,6 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.KubeletCertificateAuthority, "kubelet-certificate-authority", c.KubeletCertificateAuthority,
 		"CAs of the kubelets' serving certificates, PEM; the coordinator also accepts the certificate that a node's hub "+
 			"reports for its kubelet")
-	fs.StringVar(&c.ServiceAccountIssuer, "service-account-issuer", c.ServiceAccountIssuer,
-		"issuer of the cloud's ServiceAccount tokens, for TokenReviews; no tokens are issued here")
-	fs.StringSliceVar(&c.ServiceAccountKeyFiles, "service-account-key-file", c.ServiceAccountKeyFiles,
-		"public keys of --service-account-issuer, PEM; may be repeated")
 	fs.StringVar(&c.ServiceClusterIPRange, "service-cluster-ip-range",
 		orDefault(c.ServiceClusterIPRange, defaultServiceRange),
 		"the cloud's range of Service addresses, one CIDR; only its IP family matters here")
@@ -251,9 +241,6 @@ func (c Config) validate() error {
 	if (c.PoolAddressesFile == "") != (c.PoolCAFile == "") {
 		return errors.New("--pool-addresses-file and --pool-ca-file go together; give both or neither")
 	}
-	if (c.ServiceAccountIssuer == "") != (len(c.ServiceAccountKeyFiles) == 0) {
-		return errors.New("--service-account-issuer and --service-account-key-file go together; give both or neither")
-	}
 	return nil
 }
 
@@ -289,15 +276,6 @@ func (c Config) checkFiles(now time.Time) error {
 	if c.KubeletCertificateAuthority != "" {
 		if err := checkAuthorities("kubelet-certificate-authority", c.KubeletCertificateAuthority, now); err != nil {
 			return err
-		}
-	}
-	for _, file := range c.ServiceAccountKeyFiles {
-		content, err := read("service-account-key-file", file)
-		if err != nil {
-			return err
-		}
-		if _, err := keyutil.ParsePublicKeysPEM(content); err != nil {
-			return fmt.Errorf("--service-account-key-file %s: it has no public key: %w", file, err)
 		}
 	}
 	return nil

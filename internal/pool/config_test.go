@@ -79,12 +79,6 @@ func TestConfigErrorsNameTheFlag(t *testing.T) {
 			[]string{"--kubelet-client-certificate and --kubelet-client-key"}},
 		{"kubelet CA", func(c *Config) { c.KubeletCertificateAuthority = dir + "/none" },
 			[]string{"--kubelet-certificate-authority"}},
-		{"half an issuer", func(c *Config) { c.ServiceAccountIssuer = "https://cloud" },
-			[]string{"--service-account-issuer and --service-account-key-file"}},
-		{"no public key", func(c *Config) {
-			c.ServiceAccountIssuer = "https://cloud"
-			c.ServiceAccountKeyFiles = []string{pooltest.WriteFile(t, dir, "sa", []byte("hello"))}
-		}, []string{"--service-account-key-file", "no public key"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			config := goodConfig(t, ca)
@@ -130,13 +124,13 @@ func TestFlagsAndTheirFile(t *testing.T) {
 	var config Config
 	fs := pflag.NewFlagSet("yurt-coordinator", pflag.ContinueOnError)
 	config.AddFlags(fs)
-	file := pooltest.WriteFile(t, t.TempDir(), "config.yaml", []byte("secure-port: 12345\nservice-account-key-file: [a, b]\n"))
+	file := pooltest.WriteFile(t, t.TempDir(), "config.yaml", []byte("secure-port: 12345\nown-secrets: true\n"))
 	args := []string{"--config", file, "--node-name=n1", "--tls-cert-file=x"}
 	if err := flagfile.Parse(fs, args, io.Discard, nil); err != nil {
 		t.Fatal(err)
 	}
 	if config.NodeName != "n1" || config.SecurePort != 12345 || config.ProbePort != 10271 ||
-		len(config.ServiceAccountKeyFiles) != 2 ||
+		!config.OwnSecrets ||
 		config.QuotaBytes != DefaultQuotaBytes || config.BindAddress != "0.0.0.0" {
 		t.Errorf("got %+v", config)
 	}

@@ -266,8 +266,7 @@ func (c *wiring) apiserver() (apiserver.Config, error) {
 		Local:            conns.Local(c.local, maxProbes),
 		AdvertiseAddress: advertised, AdvertisePort: int(at.Port()), EtcdEndpoint: c.etcd.Endpoint(),
 		TLSCertFile: c.config.TLSCertFile, TLSPrivateKeyFile: c.config.TLSPrivateKeyFile,
-		ClientCAFile:         c.config.ClientCAFile,
-		ServiceAccountIssuer: c.config.ServiceAccountIssuer, ServiceAccountKeyFiles: c.config.ServiceAccountKeyFiles,
+		ClientCAFile: c.config.ClientCAFile,
 		ServiceRange: serviceRange, Kubelets: c.reach, Schemes: []*runtime.Scheme{usage.Scheme},
 	}, nil
 }

@@ -55,7 +55,7 @@ type CoordinatorSettings struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=1024
 	// +kubebuilder:validation:items:Pattern=`^--[a-z][a-z0-9-]*=[^\s]*$`
-	// +kubebuilder:validation:items:XValidation:rule="!self.matches('^--(addresses-file|bind-address|client-ca-file|config|data-dir|denied-users-file|etcd-quota-bytes|help|kubelet-certificate-authority|kubelet-client-certificate|kubelet-client-key|logging-format|mirror-quota-bytes|node-name|own-quota-bytes|own-secrets|pool-addresses-file|pool-ca-file|pool-nodes-file|probe-port|secure-port|service-account-issuer|service-account-key-file|tls-cert-file|tls-private-key-file|v|version)=')",message="this flag is set by the workload itself, or by another field of spec.coordinator"
+	// +kubebuilder:validation:items:XValidation:rule="!self.matches('^--(addresses-file|bind-address|client-ca-file|config|data-dir|denied-users-file|etcd-quota-bytes|help|kubelet-certificate-authority|kubelet-client-certificate|kubelet-client-key|logging-format|mirror-quota-bytes|node-name|own-quota-bytes|own-secrets|pool-addresses-file|pool-ca-file|pool-nodes-file|probe-port|secure-port|tls-cert-file|tls-private-key-file|v|version)=')",message="this flag is set by the workload itself, or by another field of spec.coordinator"
 	ExtraArgs []string `json:"extraArgs,omitempty"`
 
 	// ownSecrets makes coordinators accept the Secrets of the nodes' Pods from hubs that bring them (hub.ownSecrets), and lets
@@ -150,6 +150,6 @@ func ReservedCoordinatorFlags() []string {
 		"kubelet-certificate-authority", "kubelet-client-certificate", "kubelet-client-key", "logging-format",
 		"mirror-quota-bytes", "node-name",
 		"own-quota-bytes", "own-secrets", "pool-addresses-file", "pool-ca-file", "pool-nodes-file", "probe-port", "secure-port",
-		"service-account-issuer", "service-account-key-file", "tls-cert-file", "tls-private-key-file", "v", "version",
+		"tls-cert-file", "tls-private-key-file", "v", "version",
 	}
 }

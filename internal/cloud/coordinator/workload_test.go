@@ -197,8 +197,7 @@ func TestKubeletsAreVerified(t *testing.T) {
 		t.Errorf("it is started with %q", args)
 	}
 	args := fmt.Sprint(container(Config{}, Wanted{}).Args, container(w.r.cfg, Wanted{}).Args)
-	if strings.Count(args, "--kubelet-certificate-authority") != 1 ||
-		strings.Contains(args, "--service-account") {
+	if strings.Count(args, "--kubelet-certificate-authority") != 1 {
 		t.Errorf("without and with: %s", args)
 	}
 	w.pool("p1", 3)

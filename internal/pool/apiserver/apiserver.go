@@ -95,9 +95,6 @@ type Config struct {
 	// TLSCertFile and TLSPrivateKeyFile are the serving certificate. ClientCAFile has the CAs of client certificates.
 	// All are reread when they change.
 	TLSCertFile, TLSPrivateKeyFile, ClientCAFile string
-	// ServiceAccountIssuer and ServiceAccountKeyFiles let TokenReviews recognize tokens; empty means none is recognized.
-	ServiceAccountIssuer   string
-	ServiceAccountKeyFiles []string
 	// ServiceRange is the cloud's range of Service addresses; only its IP family matters.
 	ServiceRange net.IPNet
 	// Kubelets is how logs, exec, attach and port-forward reach kubelets.
@@ -146,7 +143,6 @@ type Assembly struct {
 	factory informers.SharedInformerFactory
 	storage *serverstorage.DefaultStorageFactory
 	client  kubernetes.Interface
-	tokens  authenticator.Request // recognizes tokens of ServiceAccounts
 }
 
 // Configure makes an Assembly. Its followers of files run until ctx ends.
@@ -174,10 +170,7 @@ func Configure(ctx context.Context, config Config) (*Assembly, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Assembly{
-		config: config, generic: generic, factory: factory, storage: storage, client: client,
-		tokens: generic.Authentication.Authenticator,
-	}, nil
+	return &Assembly{config: config, generic: generic, factory: factory, storage: storage, client: client}, nil
 }
 
 // Client returns a client of the server itself, which may do everything.
@@ -220,10 +213,6 @@ func serverOptions(ctx context.Context, config Config) (options.CompletedOptions
 
 	o.Authentication = kubeoptions.NewBuiltInAuthenticationOptions().WithClientCert().WithServiceAccounts()
 	o.Authentication.ClientCert.ClientCA = config.ClientCAFile
-	if config.ServiceAccountIssuer != "" {
-		o.Authentication.ServiceAccounts.Issuers = []string{config.ServiceAccountIssuer}
-		o.Authentication.ServiceAccounts.KeyFiles = config.ServiceAccountKeyFiles
-	}
 	o.Authentication.ServiceAccounts.OptionalTokenGetter = newTokenObjects
 
 	if err := o.GenericServerRunOptions.ComponentGlobalsRegistry.Set(); err != nil {

@@ -40,7 +40,7 @@ func (a *Assembly) providers(parts Parts) ([]controlplane.RESTStorageProvider, e
 	authz := parts.Authorizer
 	all := []controlplane.RESTStorageProvider{
 		reaching{core, a.config.Kubelets},
-		authenticationrest.RESTStorageProvider{Authenticator: a.tokens, APIAudiences: audiences},
+		authenticationrest.RESTStorageProvider{APIAudiences: audiences},
 		authorizationrest.RESTStorageProvider{Authorizer: parts.Authorizer, RuleResolver: config.RuleResolver},
 		coordinationrest.RESTStorageProvider{},
 		discoveryrest.StorageProvider{},
