@@ -112,8 +112,11 @@ func restarts(t *kit.T, all []string) {
 		})
 	})
 	again := all[1]
-	t.Must(t.Lab.Node(t.Ctx, lab.Kill, again, lab.Hub))
-	t.Must(t.Lab.Node(t.Ctx, lab.Start, again, lab.Hub))
+	restart := func() {
+		t.Must(t.Lab.Node(t.Ctx, lab.Kill, again, lab.Hub))
+		t.Must(t.Lab.Node(t.Ctx, lab.Start, again, lab.Hub))
+	}
+	restart()
 	t.Eventually(30*time.Second, again+" has it after a restart", func() error { return runWith(t, []string{again}, 6, "") })
 	t.Eventually(10*time.Second, "the PoolSettings says so", func() error { return says(t, settingsRestart, "False", 1, "") })
 	share(t, "v1/services", slicesV1)
@@ -124,6 +127,8 @@ func restarts(t *kit.T, all []string) {
 	})
 	others := slices.DeleteFunc(slices.Clone(all), func(n string) bool { return n == again })
 	t.Eventually(30*time.Second, "the others need none", func() error { return runWith(t, others, 7, "") })
+	restart()
+	t.Eventually(30*time.Second, "after another restart nobody does", func() error { return runWith(t, all, 7, "") })
 }
 
 // ownSettings gives a node settings of its own, in a file of the new form: they win.
