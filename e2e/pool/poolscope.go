@@ -71,7 +71,9 @@ func poolScope(t *kit.T) {
 			t.Fail("%s joined the pool with %d lists over the WAN, want %d", a.Name, len(lists), want)
 		}
 	}
-	sameToKubectl(t)
+	slicesSeen.ListedOnce(t)
+	sameToKubectl(t) // whose tables the cloud makes, from all objects each time
+	tables := len(t.Pool.ListsOverWAN(slicesSeen.Resource))
 	t.Hold(3*time.Second, "both are shared, and change")
 
 	share(t)
@@ -91,7 +93,9 @@ func poolScope(t *kit.T) {
 	services.Judge(t, twice)
 	pools.Judge(t, nil)
 	slicesSeen.Judge(t, nil)
-	slicesSeen.ListedOnce(t)
+	if again := t.Pool.NewLists(slicesSeen.Resource, tables); len(again) > 0 {
+		t.Fail("%s were listed over the WAN again: %+v", slicesSeen.Name, again)
+	}
 }
 
 // servicesUnshared waits until no hub shares Services.
