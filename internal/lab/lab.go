@@ -356,9 +356,9 @@ func (l *Lab) startControlPlane(ctx context.Context, m *machine.Machine, progres
 	return l.install(ctx, progress)
 }
 
-// mostAtOnce is how many machines may start at once, the cloud beside them. More of them leave it so little of two processors that
-// kube-apiserver gives up (its own start has 30 s to answer itself), and coordinators come so late that hubs list for themselves. So
-// of more machines the cloud's starts first, then those with a coordinator, and then startingAtOnce at a time.
+// mostAtOnce is how many machines may start at once, the cloud beside them. More of them leave it so little of two processors
+// that kube-apiserver gives up (its own start has 30 s to answer itself), and coordinators come so late that hubs list for
+// themselves. So of more machines the cloud's starts first, then those with a coordinator, and then startingAtOnce at a time.
 const mostAtOnce, startingAtOnce = 50, 12
 
 // startAll starts the cloud and all machines.
