@@ -148,8 +148,8 @@ func stalledRequests(t *kit.T) {
 			"POST /api/v1/namespaces/default/pods HTTP/1.1\r\nHost: "+hubsPort+"\r\nAuthorization: Bearer nobody\r\n"+unfinished)
 		heartbeats := newStaller(t, n/2, 0, overTLS(t, thief, address, secure), "PUT /apis/coordination.k8s.io/v1/namespaces/"+
 			corev1.NamespaceNodeLease+"/leases/"+thief+" HTTP/1.1\r\nHost: c\r\n"+unfinished)
-		elections := newStaller(t, n-n/2, 0, overTLS(t, thief, address, secure), "POST /apis/coordination.k8s.io/v1/namespaces/"+
-			edge.NamespaceSystem+"/leases HTTP/1.1\r\nHost: c\r\n"+unfinished)
+		elections := newStaller(t, n-n/2, 0, overTLS(t, thief, address, secure), "PUT /apis/coordination.k8s.io/v1/namespaces/"+
+			edge.NamespaceSystem+"/leases/"+edge.LeaseElection+" HTTP/1.1\r\nHost: c\r\n"+unfinished)
 		cut := time.Now()
 		t.Must(t.Lab.Cut(t.Ctx, lab.WAN, victim, wire.Drop))
 		t.Node(victim).Delegated(cut)

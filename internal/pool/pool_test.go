@@ -479,13 +479,12 @@ func eventually(ctx context.Context, f func() error) error {
 // TestReviews: the coordinator tells nodes neither who somebody is nor what he may do, and issues no tokens.
 func TestReviews(t *testing.T) {
 	t.Parallel()
-	n1 := start(t, nil).as(t, pooltest.Node("n1"))
+	c := start(t, nil)
+	n1 := c.as(t, pooltest.Node("n1"))
 	_, err := n1.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: "guessed"},
 	}, metav1.CreateOptions{})
-	if !apierrors.IsForbidden(err) {
-		t.Errorf("who somebody is: %v, want 403", err)
-	}
+	forbidden(t, "who somebody is", err)
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: "openyurt:yurt-coordinator",
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
@@ -493,14 +492,25 @@ func TestReviews(t *testing.T) {
 		},
 	}}
 	_, err = n1.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
-	if !apierrors.IsForbidden(err) {
-		t.Errorf("who may use a kubelet: %v, want 403", err)
-	}
+	forbidden(t, "who may use a kubelet", err)
+	operator := c.as(t, pooltest.Operator())
+	_, err = operator.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+	forbidden(t, "an operator reviews others", err)
 	_, err = n1.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "default",
 		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err == nil {
 		t.Error("a token was issued")
 	}
+}
+
+// TestTheKeyToKubelets opens no door of the coordinator's own.
+func TestTheKeyToKubelets(t *testing.T) {
+	t.Parallel()
+	holder := start(t, nil).as(t, pkix.Name{CommonName: "openyurt:yurt-coordinator"})
+	_, err := holder.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
+	forbidden(t, "whoever has that key reads a Node here", err)
+	err = holder.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/n1/proxy/pods").Do(t.Context()).Error()
+	forbidden(t, "whoever has that key uses a kubelet by way of the coordinator", err)
 }
 
 // TestACallerThatStalls has its places taken by bodies that do not come. Others' heartbeats, and its own, go on.
@@ -518,12 +528,12 @@ func TestACallerThatStalls(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = conn.Close() })
-		path := "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+		write := "PUT /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/" + edge.LeaseElection // it may
 		if i%2 == 0 {
-			path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+			write = "POST /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 		}
-		_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: c\r\nContent-Type: application/json\r\n"+
-			"Content-Length: 1000\r\n\r\n{", path)
+		_, err = fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: c\r\nContent-Type: application/json\r\n"+
+			"Content-Length: 1000\r\n\r\n{", write)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -533,6 +543,7 @@ func TestACallerThatStalls(t *testing.T) {
 	allowed(t, "another's heartbeat", err)
 	_, err = n2.CoordinationV1().Leases(corev1.NamespaceNodeLease).Update(ctx, lease, metav1.UpdateOptions{})
 	allowed(t, "another's renewal", err)
+	c.lead(t, "n2", 1)
 	own := c.as(t, pooltest.Node("n1")).CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	start := time.Now()
 	allowed(t, "its own, once its bodies are cut", eventually(ctx, func() error {

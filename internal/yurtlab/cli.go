@@ -175,30 +175,59 @@ func onLink(name string, args []string, do func(*lab.Client, lab.Network, string
 }
 
 func nodeCommand(name *string) *cobra.Command {
-	return actsCommand(name, cobra.Command{
-		Use: "node", Short: "Kill, start, restart, pause and resume nodes and their programs",
-	}, cobra.Command{
-		Use: " NODE [hub|kubelet|kube-proxy|coredns|coordinator|containerd|all]", Args: cobra.RangeArgs(1, 2),
-	}, "End a program with SIGKILL, or cut a node's power (all)", "Start a program again, or power a node on again (all)",
-		"Stop a program, or every process of a node (all), with SIGSTOP",
-		func(ctx context.Context, c *lab.Client, action lab.Action, args []string) error {
-			return c.Node(ctx, action, args[0], lab.Component(append(args, string(lab.All))[1]))
+	node := &cobra.Command{
+		Use: "node", Short: "Kill, start, restart, pause and resume nodes and their programs", Args: cobra.NoArgs,
+	}
+	for action, short := range map[lab.Action]string{
+		lab.Kill:    "End a program with SIGKILL, or cut a node's power (all)",
+		lab.Start:   "Start a program again, or power a node on again (all)",
+		lab.Pause:   "Stop a program, or every process of a node (all), with SIGSTOP",
+		lab.Resume:  "Continue what was paused",
+		lab.Restart: "Kill and start in one",
+	} {
+		node.AddCommand(&cobra.Command{
+			Use: string(action) + " NODE [hub|kubelet|kube-proxy|coredns|coordinator|containerd|all]", Short: short,
+			Args: cobra.RangeArgs(1, 2),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				component := lab.All
+				if len(args) > 1 {
+					component = lab.Component(args[1])
+				}
+				c, err := lab.Connect(*name)
+				if err != nil {
+					return err
+				}
+				return c.Node(cmd.Context(), action, args[0], component)
+			},
 		})
+	}
+	return node
 }
 
 func cloudCommand(name *string) *cobra.Command {
-	cloud := actsCommand(name, cobra.Command{
-		Use: "cloud", Short: "Kill, start, restart, pause and resume programs of the control plane",
-	}, cobra.Command{
-		Use:     " etcd|kube-apiserver|kube-controller-manager|kube-scheduler|coordinator-controller|all",
-		Args:    cobra.MinimumNArgs(1),
-		Example: "  yurtlab cloud restart kube-apiserver -- --etcd-prefix=/empty --authorization-mode=AlwaysAllow",
-	}, "End a program with SIGKILL, or cut the cloud's power (all)",
-		"Start a program again, with flags that replace its own, or power the cloud on again (all)",
-		"Stop a program, or every one (all), with SIGSTOP",
-		func(ctx context.Context, c *lab.Client, action lab.Action, args []string) error {
-			return c.Cloud(ctx, action, lab.Component(args[0]), args[1:]...)
+	cloud := &cobra.Command{
+		Use: "cloud", Short: "Kill, start, restart, pause and resume programs of the control plane", Args: cobra.NoArgs,
+	}
+	for action, short := range map[lab.Action]string{
+		lab.Kill:    "End a program with SIGKILL, or cut the cloud's power (all)",
+		lab.Start:   "Start a program again, with flags that replace its own, or power the cloud on again (all)",
+		lab.Restart: "Kill and start in one",
+		lab.Pause:   "Stop a program, or every one (all), with SIGSTOP",
+		lab.Resume:  "Continue what was paused",
+	} {
+		cloud.AddCommand(&cobra.Command{
+			Use:   string(action) + " etcd|kube-apiserver|kube-controller-manager|kube-scheduler|coordinator-controller|all",
+			Short: short, Args: cobra.MinimumNArgs(1),
+			Example: "  yurtlab cloud restart kube-apiserver -- --etcd-prefix=/empty --authorization-mode=AlwaysAllow",
+			RunE: func(cmd *cobra.Command, args []string) error {
+				c, err := lab.Connect(*name)
+				if err != nil {
+					return err
+				}
+				return c.Cloud(cmd.Context(), action, lab.Component(args[0]), args[1:]...)
+			},
 		})
+	}
 	cloud.AddCommand(&cobra.Command{
 		Use: "compact", Short: "Make the cloud's etcd forget its history", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -214,30 +243,6 @@ func cloudCommand(name *string) *cobra.Command {
 		},
 	})
 	return cloud
-}
-
-// actsCommand adds to a command one for each action, like each.
-func actsCommand(
-	name *string, of, each cobra.Command, kill, start, pause string,
-	do func(ctx context.Context, c *lab.Client, action lab.Action, args []string) error,
-) *cobra.Command {
-	of.Args = cobra.NoArgs
-	for action, short := range map[lab.Action]string{
-		lab.Kill: kill, lab.Start: start, lab.Restart: "Kill and start in one",
-		lab.Pause: pause, lab.Resume: "Continue what was paused",
-	} {
-		act := each
-		act.Use, act.Short = string(action)+each.Use, short
-		act.RunE = func(cmd *cobra.Command, args []string) error {
-			c, err := lab.Connect(*name)
-			if err != nil {
-				return err
-			}
-			return do(cmd.Context(), c, action, args)
-		}
-		of.AddCommand(&act)
-	}
-	return &of
 }
 
 func kubectlCommand(name *string) *cobra.Command {
