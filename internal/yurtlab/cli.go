@@ -52,6 +52,17 @@ func nameOr(cmd *cobra.Command, otherwise string) string {
 	return otherwise
 }
 
+// connected returns what a command does with the lab that --name says.
+func connected(name *string, do func(*lab.Client, *cobra.Command, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		c, err := lab.Connect(*name)
+		if err != nil {
+			return err
+		}
+		return do(c, cmd, args)
+	}
+}
+
 func downCommand(name *string) *cobra.Command {
 	return &cobra.Command{
 		Use: "down", Short: "End the lab and leave nothing behind", Args: cobra.NoArgs,
@@ -63,17 +74,13 @@ func statusCommand(name *string) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show the nodes as the cloud sees them and as they see themselves", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := lab.Connect(*name)
-			if err != nil {
-				return err
-			}
+		RunE: connected(name, func(c *lab.Client, cmd *cobra.Command, _ []string) error {
 			s, err := c.Status(cmd.Context())
 			if err != nil {
 				return err
 			}
 			return printAs(cmd.OutOrStdout(), output, s, func(w io.Writer) error { return statusTable(w, s) })
-		},
+		}),
 	}
 	outputFlag(cmd, &output)
 	return cmd
@@ -84,11 +91,7 @@ func trafficCommand(name *string) *cobra.Command {
 	var sinceMark, mark bool
 	cmd := &cobra.Command{
 		Use: "traffic", Short: "Show the bytes over each node's WAN link, each way", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := lab.Connect(*name)
-			if err != nil {
-				return err
-			}
+		RunE: connected(name, func(c *lab.Client, cmd *cobra.Command, _ []string) error {
 			if mark {
 				return c.MarkTraffic(cmd.Context())
 			}
@@ -97,7 +100,7 @@ func trafficCommand(name *string) *cobra.Command {
 				return err
 			}
 			return printAs(cmd.OutOrStdout(), output, t, func(w io.Writer) error { return trafficTable(w, t) })
-		},
+		}),
 	}
 	outputFlag(cmd, &output)
 	cmd.Flags().BoolVar(&sinceMark, "since-mark", false, "count from the last mark, not from the start of the lab")
@@ -110,11 +113,7 @@ func logsCommand(name *string) *cobra.Command {
 	return &cobra.Command{
 		Use: "logs NODE COMPONENT", Short: "Print the log of a component of a node, or of the cloud",
 		Example: "  yurtlab logs p1-n1 hub\n  yurtlab logs cloud kube-apiserver", Args: cobra.ExactArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := lab.Connect(*name)
-			if err != nil {
-				return err
-			}
+		RunE: connected(name, func(c *lab.Client, cmd *cobra.Command, args []string) error {
 			path, err := c.Log(args[0], args[1])
 			if err != nil {
 				return err
@@ -126,7 +125,7 @@ func logsCommand(name *string) *cobra.Command {
 			defer f.Close()
 			_, err = io.Copy(cmd.OutOrStdout(), f)
 			return err
-		},
+		}),
 	}
 }
 
@@ -188,17 +187,13 @@ func nodeCommand(name *string) *cobra.Command {
 		node.AddCommand(&cobra.Command{
 			Use: string(action) + " NODE [hub|kubelet|kube-proxy|coredns|coordinator|containerd|all]", Short: short,
 			Args: cobra.RangeArgs(1, 2),
-			RunE: func(cmd *cobra.Command, args []string) error {
+			RunE: connected(name, func(c *lab.Client, cmd *cobra.Command, args []string) error {
 				component := lab.All
 				if len(args) > 1 {
 					component = lab.Component(args[1])
 				}
-				c, err := lab.Connect(*name)
-				if err != nil {
-					return err
-				}
 				return c.Node(cmd.Context(), action, args[0], component)
-			},
+			}),
 		})
 	}
 	return node
@@ -219,28 +214,20 @@ func cloudCommand(name *string) *cobra.Command {
 			Use:   string(action) + " etcd|kube-apiserver|kube-controller-manager|kube-scheduler|coordinator-controller|all",
 			Short: short, Args: cobra.MinimumNArgs(1),
 			Example: "  yurtlab cloud restart kube-apiserver -- --etcd-prefix=/empty --authorization-mode=AlwaysAllow",
-			RunE: func(cmd *cobra.Command, args []string) error {
-				c, err := lab.Connect(*name)
-				if err != nil {
-					return err
-				}
+			RunE: connected(name, func(c *lab.Client, cmd *cobra.Command, args []string) error {
 				return c.Cloud(cmd.Context(), action, lab.Component(args[0]), args[1:]...)
-			},
+			}),
 		})
 	}
 	cloud.AddCommand(&cobra.Command{
 		Use: "compact", Short: "Make the cloud's etcd forget its history", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := lab.Connect(*name)
-			if err != nil {
-				return err
-			}
+		RunE: connected(name, func(c *lab.Client, cmd *cobra.Command, _ []string) error {
 			revision, err := c.Compact(cmd.Context())
 			if err == nil {
 				fmt.Fprintf(cmd.OutOrStdout(), "compacted at revision %s\n", revision)
 			}
 			return err
-		},
+		}),
 	})
 	return cloud
 }
@@ -250,17 +237,13 @@ func kubectlCommand(name *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "kubectl [--via cloud|hub/NODE|coordinator/POOL] -- ARGS…", Short: "Run kubectl in the lab",
 		Example: "  yurtlab kubectl -- get nodes\n  yurtlab kubectl --via hub/p1-n2 -- get pods -A",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := lab.Connect(*name)
-			if err != nil {
-				return err
-			}
+		RunE: connected(name, func(c *lab.Client, cmd *cobra.Command, args []string) error {
 			kubectl, err := c.Kubectl(cmd.Context(), via, args)
 			if err != nil {
 				return err
 			}
 			return run(cmd, kubectl)
-		},
+		}),
 	}
 	cmd.Flags().StringVar(&via, "via", "cloud", "cloud, hub/NODE or coordinator/POOL")
 	return cmd

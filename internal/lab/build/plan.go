@@ -366,73 +366,64 @@ func coreDNS() set {
 		fmt.Fprintf(&plugins, "\t_ %q\n", p)
 	}
 	plugins.WriteString(")\n")
-	return set{
-		name: SetCoreDNS,
-		stages: []stage{{
-			Name:     StageCoreDNS,
-			Title:    "CoreDNS " + corednsVersion,
-			origin:   origin{coredns, corednsVersion, corednsSum},
-			Packages: []string{coredns},
-			Output:   "bin/coredns",
-			Tags:     tags,
-			LDFlags:  strip(),
-			Replace:  map[string]string{"core/plugin/zplugin.go": plugins.String()},
-		}},
-	}
+	return one(SetCoreDNS, stage{
+		Name:     StageCoreDNS,
+		Title:    "CoreDNS " + corednsVersion,
+		origin:   origin{coredns, corednsVersion, corednsSum},
+		Packages: []string{coredns},
+		Output:   "bin/coredns",
+		Tags:     tags,
+		LDFlags:  strip(),
+		Replace:  map[string]string{"core/plugin/zplugin.go": plugins.String()},
+	})
 }
 
 func helm() set {
 	const helm = "helm.sh/helm/v4"
-	return set{
-		name: SetHelm,
-		stages: []stage{{
-			Name:     StageHelm,
-			Title:    "Helm " + helmVersion,
-			origin:   origin{helm, helmVersion, helmSum},
-			Packages: []string{helm + "/cmd/helm"},
-			Output:   "bin/helm",
-			LDFlags:  append(strip(), "-X "+helm+"/internal/version.version="+helmVersion),
-		}},
-	}
+	return one(SetHelm, stage{
+		Name:     StageHelm,
+		Title:    "Helm " + helmVersion,
+		origin:   origin{helm, helmVersion, helmSum},
+		Packages: []string{helm + "/cmd/helm"},
+		Output:   "bin/helm",
+		LDFlags:  append(strip(), "-X "+helm+"/internal/version.version="+helmVersion),
+	})
 }
+
+// one returns a set that one stage builds.
+func one(name string, s stage) set { return set{name: name, stages: []stage{s}} }
 
 // openYurt returns OpenYurt's manager in the cloud.
 func openYurt() set {
 	const openyurt = "github.com/openyurtio/openyurt"
-	return set{
-		name: SetOpenYurt,
-		stages: []stage{{
-			Name:     StageOpenYurt,
-			Title:    "OpenYurt " + openYurtVersion,
-			origin:   origin{openyurt, openYurtVersion, openYurtSum},
-			Packages: []string{openyurt + "/cmd/yurt-manager"},
-			Output:   "bin/yurt-manager",
-			LDFlags:  strip(),
-		}},
-	}
+	return one(SetOpenYurt, stage{
+		Name:     StageOpenYurt,
+		Title:    "OpenYurt " + openYurtVersion,
+		origin:   origin{openyurt, openYurtVersion, openYurtSum},
+		Packages: []string{openyurt + "/cmd/yurt-manager"},
+		Output:   "bin/yurt-manager",
+		LDFlags:  strip(),
+	})
 }
 
 // flannel returns flannel's daemon, without the backends of one cloud and of programs in C.
 func flannel() set {
 	const flannel = "github.com/flannel-io/flannel"
-	return set{
-		name: SetFlannel,
-		stages: []stage{{
-			Name:     StageFlannel,
-			Title:    "flannel " + flannelVersion,
-			origin:   origin{flannel, flannelVersion, flannelSum},
-			Packages: []string{flannel},
-			Output:   "bin/flanneld",
-			LDFlags:  append(strip(), "-X "+flannel+"/pkg/version.Version="+flannelVersion),
-			// It brings a cloud's library that the module proxy does not serve.
-			// Another backend is in C.
-			Replace: map[string]string{
-				"pkg/backend/tencentvpc/tencentvpc.go": "package tencentvpc\n",
-				"pkg/backend/udp/udp_amd64.go":         "package udp\n",
-				"pkg/backend/udp/udp_network_amd64.go": "package udp\n",
-			},
-		}},
-	}
+	return one(SetFlannel, stage{
+		Name:     StageFlannel,
+		Title:    "flannel " + flannelVersion,
+		origin:   origin{flannel, flannelVersion, flannelSum},
+		Packages: []string{flannel},
+		Output:   "bin/flanneld",
+		LDFlags:  append(strip(), "-X "+flannel+"/pkg/version.Version="+flannelVersion),
+		// It brings a cloud's library that the module proxy does not serve.
+		// Another backend is in C.
+		Replace: map[string]string{
+			"pkg/backend/tencentvpc/tencentvpc.go": "package tencentvpc\n",
+			"pkg/backend/udp/udp_amd64.go":         "package udp\n",
+			"pkg/backend/udp/udp_network_amd64.go": "package udp\n",
+		},
+	})
 }
 
 // caddy returns Caddy with only what a reverse proxy is configured with.
@@ -444,36 +435,30 @@ func caddy() set {
 		fmt.Fprintf(&modules, "\t_ %q\n", m)
 	}
 	modules.WriteString(")\n")
-	return set{
-		name: SetCaddy,
-		stages: []stage{{
-			Name:     StageCaddy,
-			Title:    "Caddy " + caddyVersion,
-			origin:   origin{caddy, caddyVersion, caddySum},
-			Packages: []string{caddy + "/cmd/caddy"},
-			Output:   "bin/caddy",
-			LDFlags:  append(strip(), "-X "+caddy+".CustomVersion="+caddyVersion),
-			Replace:  map[string]string{"modules/standard/imports.go": modules.String()},
-		}},
-	}
+	return one(SetCaddy, stage{
+		Name:     StageCaddy,
+		Title:    "Caddy " + caddyVersion,
+		origin:   origin{caddy, caddyVersion, caddySum},
+		Packages: []string{caddy + "/cmd/caddy"},
+		Output:   "bin/caddy",
+		LDFlags:  append(strip(), "-X "+caddy+".CustomVersion="+caddyVersion),
+		Replace:  map[string]string{"modules/standard/imports.go": modules.String()},
+	})
 }
 
 // prometheus returns Prometheus and promtool. Of what finds targets it has Kubernetes' alone: the clients of public clouds would
 // be most of what there is to compile. Nobody looks at its pages, so that it has none.
 func prometheus() set {
 	const prometheus = "github.com/prometheus/prometheus"
-	return set{
-		name: SetPrometheus,
-		stages: []stage{{
-			Name:     StagePrometheus,
-			Title:    "Prometheus " + prometheusVersion,
-			origin:   origin{prometheus, prometheusVersion, prometheusSum},
-			Packages: prefix(prometheus+"/cmd/", "prometheus", "promtool"),
-			Output:   "bin/",
-			Tags:     tags + ",remove_all_sd,enable_kubernetes_sd",
-			LDFlags:  append(strip(), "-X github.com/prometheus/common/version.Version="+prometheusVersion),
-		}},
-	}
+	return one(SetPrometheus, stage{
+		Name:     StagePrometheus,
+		Title:    "Prometheus " + prometheusVersion,
+		origin:   origin{prometheus, prometheusVersion, prometheusSum},
+		Packages: prefix(prometheus+"/cmd/", "prometheus", "promtool"),
+		Output:   "bin/",
+		Tags:     tags + ",remove_all_sd,enable_kubernetes_sd",
+		LDFlags:  append(strip(), "-X github.com/prometheus/common/version.Version="+prometheusVersion),
+	})
 }
 
 // supply returns what a release goes through between who makes it and who runs it: the CNCF's registry, with a directory as its
