@@ -24,6 +24,7 @@ func (h *Hub) follow() error {
 	}
 	config := follow.Config{
 		Node: h.cfg.Node, Disk: h.disk, Cloud: h.cloud.Link(), Coordinator: h.member.Link(), Eager: h.cfg.EnableCoordinator,
+		Ends: h.ends,
 		Changed: func() {
 			h.member.Changed()
 			h.pods.Changed()
@@ -32,6 +33,7 @@ func (h *Hub) follow() error {
 	config.NewFeed = follow.Feeds(&follow.Sources{
 		Cloud: h.servers[0], CloudLink: h.cloud.Link(), History: h.history, Pool: h.member.Mirror(), Metrics: h.metrics,
 		AsNode: h.cloud.AsNode(), As: func(client string) http.RoundTripper { return h.guests.As(client) },
+		Ends: h.ends,
 	})
 	h.parts.Add("what is followed", func(ctx context.Context) error { return h.followed.Run(ctx) })
 	h.addViews(&config)
@@ -43,7 +45,7 @@ func (h *Hub) follow() error {
 func (h *Hub) addViews(c *follow.Config) {
 	about := filter.ViewsConfig{
 		Node: h.cfg.Node, Pool: h.cfg.Pool,
-		Source: func(what follow.Selection) stream.Beginner { return h.followed.Source(what) },
+		Source: func(what follow.Selection) stream.Beginner { return h.followed.Source(what) }, Chance: h.ends.Chance,
 	}
 	if h.cfg.EnableCoordinator && h.cfg.OwnObjects {
 		about.Overlay = h.overlay
@@ -60,7 +62,8 @@ func (h *Hub) addViews(c *follow.Config) {
 // answer makes the parts that answer clients from what is followed and remembered.
 func (h *Hub) answer() error {
 	lasting := tenure.New(tenure.Config{
-		Node: h.cfg.Node, Limit: h.cfg.RememberIdentitiesFor, PodUID: h.followed.PodUID, Disk: h.disk, Wall: h.disk.Now,
+		Node: h.cfg.Node, Limit: h.cfg.RememberIdentitiesFor, PodUID: h.followed.PodUID, Disk: h.disk, Wall: h.disk.Wall,
+		Chance: h.ends.Chance,
 	})
 	answers, err := recall.NewClients(recall.Config{Disk: h.disk, Gone: h.followed.Gone, Tenure: lasting})
 	if err != nil {
@@ -72,7 +75,7 @@ func (h *Hub) answer() error {
 	}
 	known := callers.New(callers.Config{
 		Tokens: asNode.AuthenticationV1().TokenReviews(), Access: asNode.AuthorizationV1().SubjectAccessReviews(),
-		Cloud: h.cloud.Link(), Disk: h.disk, Tenure: lasting,
+		Cloud: h.cloud.Link(), Disk: h.disk, Tenure: lasting, Clock: h.ends.Clock,
 	})
 	h.parts.Add("what is remembered of users", func(ctx context.Context) error {
 		return lasting.Run(ctx, answers.Tidy, known.Tidy)

@@ -41,9 +41,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/bypass"
 	"yurtcoordinator/internal/hub/callers"
 	"yurtcoordinator/internal/hub/callers/guests"
@@ -78,6 +78,7 @@ import (
 type Hub struct {
 	cfg      config.Config // with which it started
 	metrics  *prometheus.Registry
+	ends     ends.Ends
 	disk     *disk.Disk
 	servers  []*url.URL // the cloud's API servers
 	way      *way.Way   // to them
@@ -124,14 +125,14 @@ type certificates interface {
 
 // New checks the configuration, opens the cache on disk, keeps kubelet's proof, and builds a hub. Run reads the certificate
 // files; it must be called to free the disk.
-func New(own config.Config) (*Hub, error) {
+func New(own config.Config, e ends.Ends) (*Hub, error) {
 	if err := own.Validate(); err != nil {
 		return nil, err
 	}
 	h := &Hub{
 		metrics: prometheus.NewRegistry(),
 		shown:   filter.NewConfigMaps(filter.RootCA, filter.KubeProxy), overlay: endpoints.NewView(),
-		checked: certclock.New(own.CertDir, clock.RealClock{}),
+		checked: certclock.New(own.CertDir, e.Clock), ends: e,
 	}
 	var started edge.SettingsReport
 	h.inForce, started = config.Recall(own, h.apply)
@@ -145,7 +146,7 @@ func New(own config.Config) (*Hub, error) {
 	fixed, ofNode := cfg.PodsAt()
 	h.pods = pods.New(pods.Config{
 		Node: cfg.Node, Fixed: fixed, OfNode: ofNode, Dir: cfg.CertDir, Port: uint16(cfg.SecurePort), Tell: cfg.MasterService,
-		Shown: h.shown, Served: func() *live.Value[*tls.Certificate] { return h.identity.Served() },
+		Shown: h.shown, Ends: e, Served: func() *live.Value[*tls.Certificate] { return h.identity.Served() },
 	})
 	h.way = way.New(way.Config{Proxy: cfg.Proxy(), Dial: upstream.Dial})
 	h.lent = lending.New(h.lends())
@@ -153,7 +154,7 @@ func New(own config.Config) (*Hub, error) {
 	h.metrics.MustRegister(buildinfo.New("yurthub", version.Get()), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	at := disk.Config{
-		Dir: cfg.DiskCachePath, Ahead: cfg.DiskCacheClockOffset, Last: follow.OfNode,
+		Dir: cfg.DiskCachePath, Ahead: cfg.DiskCacheClockOffset, Last: follow.OfNode, Clock: e.Clock,
 		KeyFile: cfg.DiskCacheKeyFile, Credentials: os.Getenv("CREDENTIALS_DIRECTORY"),
 		Secret: follow.Secret, SecretBlob: recall.Secret, Prompt: store.Prompt{
 			Collection: follow.Prompt, Blob: func(key string) bool { return recall.Secret(key) || callers.Prompt(key) },
@@ -175,6 +176,7 @@ func (h *Hub) build() error {
 		Metrics:     h.metrics,
 		MaxReadOnly: h.cfg.MaxRequestsInFlight, MaxMutating: h.cfg.MaxMutatingRequestsInFlight,
 		MaxLongRunning: h.cfg.MaxLongRunningRequests,
+		Clock:          h.ends.Clock,
 	}
 	h.parts.Add("disk", h.disk.Run)
 	for _, step := range []func() error{
@@ -212,7 +214,7 @@ func (h *Hub) identify() (err error) {
 	}
 	how := cfg.Certificates()
 	how.Servers, how.Dial, how.Metrics = h.servers, h.lent.DialContext, h.metrics
-	how.Serve = h.pods.Address()
+	how.Serve, how.Ends = h.pods.Address(), h.ends
 	how.ShowAuthorities = func(all string) { h.shown.Change(filter.RootCA.Name, all) }
 	manager, err := identity.New(how)
 	if err != nil {
@@ -235,7 +237,7 @@ func (h *Hub) reachCloud() (err error) {
 		return err
 	}
 	h.serves.Cloud, h.serves.CloudLink, h.serves.HeartbeatLink = h.cloud, h.cloud.Link().Get, h.cloud.AnywayLink().Get
-	h.history = history.New(history.Config{Link: h.cloud.Link(), Disk: h.disk})
+	h.history = history.New(history.Config{Link: h.cloud.Link(), Disk: h.disk, Chance: h.ends.Chance})
 	h.parts.Add("cloud", h.cloud.Run)
 	h.parts.Add("authorities of the cloud", func(ctx context.Context) error {
 		return h.identity.FollowAuthorities(ctx, func() (bool, <-chan struct{}) {
@@ -250,7 +252,7 @@ func (h *Hub) reachCloud() (err error) {
 // joinPool makes the hub's part in its pool. Without a coordinator the hub is alone.
 func (h *Hub) joinPool() (err error) {
 	if !h.cfg.EnableCoordinator {
-		h.member, err = member.Alone(member.Config{Node: h.cfg.Node, Cloud: h.cloud, Metrics: h.metrics})
+		h.member, err = member.Alone(member.Config{Node: h.cfg.Node, Cloud: h.cloud, Metrics: h.metrics, Ends: h.ends})
 		if err != nil {
 			return err
 		}
@@ -265,7 +267,7 @@ func (h *Hub) joinPool() (err error) {
 			KubeletServing: h.cfg.KubeletServing, RelayedBy: h.lent.By, RelaysAt: h.lent.RelaysAt, Report: h.report,
 			LinkProfile: h.inForce.LinkProfile, OwnObjects: h.cfg.OwnObjects, OwnSecrets: h.cfg.OwnSecrets,
 			History: h.history, Disk: h.disk, Overlay: h.overlay, Metrics: h.metrics,
-			Version: version.Get().Version,
+			Version: version.Get().Version, Ends: h.ends,
 		}); err != nil {
 			return err
 		}
@@ -274,7 +276,7 @@ func (h *Hub) joinPool() (err error) {
 	h.serves.OwnLease = h.member.Heartbeats()
 	h.serves.CoordinatorLink = h.member.Link().Get
 	h.serves.Warrants = warrant.New(warrant.Config{
-		Node: h.cfg.Node, Pool: h.cfg.Pool, Metrics: h.metrics, Word: h.member.Word,
+		Node: h.cfg.Node, Pool: h.cfg.Pool, Metrics: h.metrics, Word: h.member.Word, Clock: h.ends.Clock,
 	})
 	h.parts.Add("disk and links", func(ctx context.Context) error {
 		return h.disk.Heed(ctx, h.cloud.Link(), h.member.Link())
@@ -313,7 +315,7 @@ func (h *Hub) findPods() error {
 
 // lends returns the Config by which lines are lent and borrowed: among hubs that meet at a coordinator.
 func (h *Hub) lends() lending.Config {
-	c := lending.Config{Node: h.cfg.Node, Pool: h.cfg.Pool, Dial: h.way.DialContext, Metrics: h.metrics}
+	c := lending.Config{Node: h.cfg.Node, Pool: h.cfg.Pool, Dial: h.way.DialContext, Metrics: h.metrics, Ends: h.ends}
 	if h.cfg.EnableCoordinator {
 		c.Address = h.pods.Address()
 	}
@@ -337,5 +339,5 @@ func (h *Hub) lend() error {
 func (h *Hub) upstream(name string, servers []*url.URL) upstream.Config {
 	ca, cert, key := h.identity.Files()
 	return upstream.Config{Name: name, Servers: servers, CAFile: ca, CertFile: cert, KeyFile: key, CertificateTime: h.checked,
-		Metrics: h.metrics}
+		Metrics: h.metrics, Ends: h.ends}
 }

@@ -2,7 +2,7 @@ package run
 
 import (
 	"context"
-	"math/rand/v2"
+
 	"time"
 )
 
@@ -26,11 +26,11 @@ type Backoff struct {
 	failures int
 }
 
-// Next returns the next pause: twice the one before, up to Max, less a random part of up to half. So programs that
-// failed together do not try again together.
-func (b *Backoff) Next() time.Duration {
+// Next returns the next pause: twice the one before, up to Max, less a part of up to half that follows from chance, a random
+// number in [0, 1). So programs that failed together do not try again together.
+func (b *Backoff) Next(chance float64) time.Duration {
 	b.failures++
-	return b.After(b.failures, rand.Float64())
+	return b.After(b.failures, chance)
 }
 
 // After returns the pause after so many failures, for a chance in [0, 1). It changes nothing, for state machines that

@@ -13,13 +13,13 @@ func TestBackoff(t *testing.T) {
 	for range 2 {
 		for i, seconds := range []int{1, 2, 4, 5, 5, 5} {
 			whole := time.Duration(seconds) * time.Second
-			if got := b.Next(); got < whole/2 || got > whole {
-				t.Errorf("pause %d is %v: want %v to %v", i+1, got, whole/2, whole)
+			if got := b.Next(0.5); got != whole*3/4 {
+				t.Errorf("pause %d is %v: want %v", i+1, got, whole*3/4)
 			}
 		}
 		b.Reset()
 	}
-	if got := (&Backoff{Min: 1, Max: 1}).Next(); got > 1 {
+	if got := (&Backoff{Min: 1, Max: 1}).Next(0.5); got > 1 {
 		t.Errorf("the shortest pause there is became %v", got)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/keyfile"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/run"
@@ -43,6 +44,8 @@ type Config struct {
 	Ask func(ctx context.Context) (*corev1.Node, error)
 	// Found takes the address.
 	Found *live.Value[netip.Addr]
+	// Ends are this machine's clocks and random numbers.
+	Ends ends.Ends
 }
 
 // Finder finds the address. Make one with New.
@@ -99,8 +102,8 @@ func (f *Finder) Run(ctx context.Context) error {
 		switch {
 		case ok:
 			f.take(ctx, node)
-		case time.Now().Before(next):
-			wait = time.Until(next)
+		case f.cfg.Ends.Running().Before(next):
+			wait = f.cfg.Ends.Until(next)
 		default:
 			if node, err := f.ask(ctx); err == nil {
 				f.take(ctx, node)
@@ -108,9 +111,9 @@ func (f *Finder) Run(ctx context.Context) error {
 				klog.FromContext(ctx).V(1).Info("The cloud does not say at which address this node is", "err", err)
 			}
 			if !f.cfg.Found.Get().IsValid() {
-				wait = pause.Next()
+				wait = pause.Next(f.cfg.Ends.Float64())
 			}
-			next = time.Now().Add(wait)
+			next = f.cfg.Ends.Running().Add(wait)
 		}
 		f.rest(ctx, wait)
 	}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"k8s.io/utils/lru"
+
+	"yurtcoordinator/internal/ends"
 )
 
 const (
@@ -19,6 +21,8 @@ const (
 // budget bounds the questions about tokens by the address that shows them, so that whoever makes tokens up can neither use the
 // node's identity to flood the cloud with reviews nor take the places of those who ask for a reason.
 type budget struct {
+	clock ends.Clock
+
 	mu sync.Mutex
 	of *lru.Cache // of *account, by netip.Addr
 }
@@ -28,7 +32,7 @@ type account struct {
 	spent int
 }
 
-func newBudget() *budget { return &budget{of: lru.New(maxSources)} }
+func newBudget(c ends.Clock) *budget { return &budget{clock: c, of: lru.New(maxSources)} }
 
 // take spends a question of an address, or returns false if it has none left.
 func (b *budget) take(from netip.Addr) bool {
@@ -40,7 +44,7 @@ func (b *budget) take(from netip.Addr) bool {
 		a = &account{}
 		b.of.Add(from, a)
 	}
-	if now := time.Now(); now.Sub(a.began) >= budgetTime {
+	if now := b.clock.Running(); now.Sub(a.began) >= budgetTime {
 		*a = account{began: now}
 	}
 	if a.spent >= mostInVain {

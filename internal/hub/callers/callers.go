@@ -31,6 +31,7 @@ import (
 	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/tenure"
 	"yurtcoordinator/internal/live"
@@ -77,6 +78,8 @@ type Config struct {
 	Disk  Disk
 	// Tenure says how long an answer holds while the cloud cannot be asked; tenure.Tenure is one.
 	Tenure Tenure
+	// Clock is this machine's.
+	Clock ends.Clock
 }
 
 // Tenure judges what was said of a user by when that was.
@@ -105,7 +108,7 @@ func Prompt(key string) bool {
 
 // New returns Callers that know what is on the disk.
 func New(c Config) *Callers {
-	return &Callers{c, newMemory(c, callerPrefix), newMemory(c, accessPrefix), newBudget()}
+	return &Callers{c, newMemory(c, callerPrefix), newMemory(c, accessPrefix), newBudget(c.Clock)}
 }
 
 // Tidy forgets what no longer holds.

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/keyfile"
 )
 
@@ -28,7 +28,7 @@ const fileName = "verified-not-before"
 // Clock tells that time. It is safe for concurrent use. Make one with New.
 type Clock struct {
 	dir   keyfile.Dir
-	clock clock.PassiveClock
+	clock ends.Clock
 
 	mu     sync.Mutex
 	read   bool
@@ -38,13 +38,13 @@ type Clock struct {
 }
 
 // New returns a Clock that keeps what it learns in a directory. c is this machine's clock.
-func New(dir string, c clock.PassiveClock) *Clock {
+func New(dir string, c ends.Clock) *Clock {
 	return &Clock{dir: keyfile.Dir{Path: dir}, clock: c}
 }
 
 // Now returns the later of this machine's clock and the latest NotBefore that was verified.
 func (c *Clock) Now() time.Time {
-	now := c.clock.Now()
+	now := c.clock.Wall()
 	if latest := c.known(); latest.After(now) {
 		return latest
 	}

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	clocktesting "k8s.io/utils/clock/testing"
+	"yurtcoordinator/internal/ends"
 )
 
 var trueTime = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
@@ -64,13 +64,14 @@ func connect(t *testing.T, c *Clock, s tls.Certificate) error {
 // A machine whose clock goes back an hour still talks to a server that it has talked to, also after a restart.
 func TestClockThatGoesBack(t *testing.T) {
 	dir := t.TempDir()
-	machine := clocktesting.NewFakePassiveClock(trueTime)
+	now := trueTime
+	machine := ends.Clock{OfDay: func() time.Time { return now }}
 	c := New(dir, machine)
 	fresh := server(t, trueTime.Add(-10*time.Minute))
 	if err := connect(t, c, fresh); err != nil {
 		t.Fatal(err)
 	}
-	machine.SetTime(trueTime.Add(-time.Hour))
+	now = trueTime.Add(-time.Hour)
 	for what, c := range map[string]*Clock{"running": c, "restarted": New(dir, machine)} {
 		if err := connect(t, c, fresh); err != nil {
 			t.Errorf("%s: %v", what, err)
@@ -79,7 +80,7 @@ func TestClockThatGoesBack(t *testing.T) {
 	if err := connect(t, New(t.TempDir(), machine), fresh); err == nil {
 		t.Error("a hub that has never verified it believes in a certificate from the future: the test shows nothing")
 	}
-	machine.SetTime(trueTime.Add(23*time.Hour + 51*time.Minute))
+	now = trueTime.Add(23*time.Hour + 51*time.Minute)
 	if err := connect(t, c, fresh); err == nil {
 		t.Error("an expired certificate is believed")
 	}
@@ -87,7 +88,8 @@ func TestClockThatGoesBack(t *testing.T) {
 
 // What was not verified is not noted, and a certificate from the future is not verified.
 func TestNothingFromTheFuture(t *testing.T) {
-	machine := clocktesting.NewFakePassiveClock(trueTime)
+	now := trueTime
+	machine := ends.Clock{OfDay: func() time.Time { return now }}
 	c := New(t.TempDir(), machine)
 	if err := connect(t, c, server(t, trueTime.Add(time.Hour))); err == nil {
 		t.Error("a certificate from the future is believed")
@@ -106,7 +108,8 @@ func TestBadFile(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, fileName), []byte("2099"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	machine := clocktesting.NewFakePassiveClock(trueTime)
+	now := trueTime
+	machine := ends.Clock{OfDay: func() time.Time { return now }}
 	for _, c := range []*Clock{New(dir, machine), New(filepath.Join(dir, "missing"), machine)} {
 		if !c.Now().Equal(trueTime) {
 			t.Errorf("the time is %v", c.Now())

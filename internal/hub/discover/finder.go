@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/notice"
 )
 
@@ -32,6 +33,8 @@ type Config struct {
 	Reachable func(ctx context.Context) error
 	// Moved is called after each change of how to reach the coordinator of a slot.
 	Moved func(slot edge.Slot, is Target)
+	// Ends are this machine's clocks and random numbers.
+	Ends ends.Ends
 }
 
 // Finder knows where the coordinator is.
@@ -44,7 +47,7 @@ type Finder struct {
 func New(cfg Config) *Finder {
 	return &Finder{cfg.Pool, notice.New(notice.Config[Target]{
 		About: "where the pool's coordinator is", Name: cfg.Pool.DiscoveryConfigMap(), ConfigMaps: cfg.ConfigMaps,
-		Path: filepath.Join(cfg.Dir, File), Reachable: cfg.Reachable,
+		Path: filepath.Join(cfg.Dir, File), Reachable: cfg.Reachable, Ends: cfg.Ends,
 		Read: func(m *corev1.ConfigMap) (Target, error) {
 			t, err := Read(cfg.Pool, m.Data)
 			if err != nil {

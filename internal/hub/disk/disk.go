@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/store"
@@ -60,18 +61,21 @@ type Config struct {
 	Prompt store.Prompt
 	// Last reports which collections are dropped last when space is needed. nil means none in particular.
 	Last func(store.Collection) bool
+	// Clock is this machine's.
+	Clock ends.Clock
 }
 
 // Disk is a hub's disk. Make one with Open; safe for concurrent use.
 type Disk struct {
 	Store
 	dir   string
+	clock ends.Clock
 	ahead atomic.Int64 // ns
 }
 
 // Open opens the directory and locks it until Close is called or Run returns.
 func Open(c Config) (*Disk, error) {
-	d := &Disk{dir: c.Dir}
+	d := &Disk{dir: c.Dir, clock: c.Clock}
 	d.SetAhead(c.Ahead)
 	if c.Dir == "" {
 		d.Store = store.NewMemory(shares)
@@ -96,8 +100,11 @@ func Open(c Config) (*Disk, error) {
 // SetAhead sets Config.Ahead.
 func (d *Disk) SetAhead(by time.Duration) { d.ahead.Store(int64(by)) }
 
-// Now is the disk's clock. Its differences are monotonic, as time.Now's are.
-func (d *Disk) Now() time.Time { return time.Now().Add(time.Duration(d.ahead.Load())) }
+// Now is the disk's clock. It never steps.
+func (d *Disk) Now() time.Time { return d.clock.Running().Add(time.Duration(d.ahead.Load())) }
+
+// Wall is the time of day by this machine, as far ahead as the disk's clock.
+func (d *Disk) Wall() time.Time { return d.clock.Wall().Add(time.Duration(d.ahead.Load())) }
 
 // Run writes until ctx ends and what is being written is done, and then frees the directory.
 func (d *Disk) Run(ctx context.Context) error { return errors.Join(d.Store.Run(ctx), d.Close()) }

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/history"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/role"
@@ -63,6 +64,8 @@ type Config struct {
 	// History says which history the cloud is in.
 	History History
 	Metrics *Metrics
+	// Ends are this machine's clocks and random numbers.
+	Ends ends.Ends
 }
 
 // History follows the cloud's history; history.Keeper is one.

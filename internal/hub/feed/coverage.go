@@ -15,6 +15,7 @@ import (
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/leasewatch"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
@@ -54,6 +55,7 @@ type CoverageConfig struct {
 // the watch began counts only once it changes, and each change counts for coverFresh by this machine's monotonic clock.
 // So no wall clock matters, and a leader that has died declares nothing. Make one with NewCoverage.
 type Coverage struct {
+	ends    ends.Ends
 	history *live.Value[edge.History]
 
 	mu     sync.Mutex
@@ -81,9 +83,10 @@ type declaration struct {
 	filling map[schema.GroupResource]int
 }
 
-// NewCoverage returns a Coverage; nothing is covered until Run.
-func NewCoverage() *Coverage {
+// NewCoverage returns a Coverage that takes its times from e; nothing is covered until Run.
+func NewCoverage(e ends.Ends) *Coverage {
 	return &Coverage{
+		ends:    e,
 		history: &live.Value[edge.History]{}, values: map[schema.GroupResource]*live.Value[bool]{},
 		fills: map[schema.GroupResource]*underWay{},
 	}
@@ -102,7 +105,7 @@ func (c *Coverage) Of(r schema.GroupResource) *live.Value[bool] {
 	if v == nil {
 		v = &live.Value[bool]{}
 		c.values[r] = v
-		c.publishLocked(time.Now())
+		c.publishLocked(c.ends.Running())
 	}
 	return v
 }
@@ -116,7 +119,7 @@ func (c *Coverage) Filling(r schema.GroupResource) *live.Value[bool] {
 	if f == nil {
 		f = &underWay{value: &live.Value[bool]{}}
 		c.fills[r] = f
-		c.fillLocked(time.Now())
+		c.fillLocked(c.ends.Running())
 	}
 	return f.value
 }
@@ -146,7 +149,7 @@ func (c *Coverage) Run(ctx context.Context, at CoverageConfig) error {
 	follow := leasewatch.Config{
 		Leases:        at.Leases.Leases(edge.NamespaceSystem),
 		FieldSelector: fields.OneTermEqualSelector("metadata.name", edge.LeaseInformerSync).String(),
-		Beating:       true,
+		Beating:       true, Ends: c.ends,
 	}
 	for ctx.Err() == nil {
 		if _, err := at.Link.Wait(ctx, link.State.Answers); err != nil {
@@ -164,7 +167,7 @@ func (c *Coverage) Run(ctx context.Context, at CoverageConfig) error {
 func (c *Coverage) fade() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := time.Now()
+	now := c.ends.Running()
 	c.publishLocked(now)
 	for _, f := range c.fills {
 		if f.value.Get() {
@@ -177,7 +180,7 @@ func (c *Coverage) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.seen, c.until = declaration{}, time.Time{}
-	c.publishLocked(time.Now())
+	c.publishLocked(c.ends.Running())
 }
 
 func (c *Coverage) publishLocked(now time.Time) {
@@ -195,7 +198,7 @@ func (c *Coverage) publishLocked(now time.Time) {
 func (c *Coverage) take(d declaration, happened bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := time.Now()
+	now := c.ends.Running()
 	switch {
 	case len(d.applied) == 0 || d.uid != c.seen.uid && !happened:
 		c.until = time.Time{}

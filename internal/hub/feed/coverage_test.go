@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/leasewatch/leasetest"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
@@ -59,7 +60,7 @@ func atDesk(t *testing.T, test func(*testing.T, *desk)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := &desk{server: leasetest.New(10), link: live.NewValue(link.Up)}
-		d.coverage = NewCoverage()
+		d.coverage = NewCoverage(ends.Ends{})
 		d.slices = d.coverage.Of(slices1.GroupResource())
 		d.others = d.coverage.Of(schema.GroupResource{Resource: "endpoints"})
 		d.declare(`{"endpointslices.discovery.k8s.io":"120","endpoints":"none"}`)

@@ -2,7 +2,6 @@ package feed
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -122,7 +121,7 @@ func (f *Feed) begin(ctx context.Context) {
 // closed when these change.
 func (f *Feed) look(what Happening) (e Event, changed [7]<-chan struct{}) {
 	c := &f.config
-	e.What, e.At, e.Chance = what, time.Now(), rand.Float64()
+	e.What, e.At, e.Chance = what, f.config.Ends.Running(), f.config.Ends.Float64()
 	e.Cloud, changed[0] = c.CloudLink.Watch()
 	e.Coordinator, changed[1] = c.CoordinatorLink.Watch()
 	e.Standing, changed[2] = c.Standing.Watch()
@@ -200,7 +199,7 @@ func (f *Feed) act(ctx context.Context, running *reading, what Happening, d Deci
 func (f *Feed) wait(ctx context.Context, running *reading, d Decision, changed [7]<-chan struct{}) Happening {
 	var passed <-chan time.Time
 	if !d.Wake.IsZero() {
-		timer := time.NewTimer(time.Until(d.Wake))
+		timer := time.NewTimer(f.config.Ends.Until(d.Wake))
 		defer timer.Stop()
 		passed = timer.C
 	}
@@ -270,7 +269,7 @@ func (f *Feed) start(ctx context.Context, a Attempt) *reading {
 			"objects", len(r.pages.content.Objects), "revision", r.pages.content.Revision.String())
 		f.config.Metrics.continued.WithLabelValues(resource).Inc()
 	case a.Pages:
-		r.pages = newPages(f.limit)
+		r.pages = newPages(f.limit, f.config.Ends.Clock)
 	}
 	if a.List {
 		if !a.Continue {
@@ -304,7 +303,7 @@ func (f *Feed) show(ctx context.Context, running *reading, what Happening, d Dec
 	case over(what) && s.Refused != "" && s.Refused != *said:
 		*said = s.Refused
 		logger.Info("A source cannot be used as it is; trying again", "source", running.From, "list", running.List,
-			"pause", max(time.Until(d.Wake), 0).Round(time.Millisecond), "err", s.Refused)
+			"pause", max(f.config.Ends.Until(d.Wake), 0).Round(time.Millisecond), "err", s.Refused)
 	case what == Happening(Opened{}) && *said != "":
 		*said = ""
 		logger.Info("The source can be used again", "source", running.From)

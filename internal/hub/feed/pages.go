@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -40,15 +41,16 @@ type pages struct {
 	rest    string // where it goes on
 	count   int
 	limit   int // of the next page
+	clock   ends.Clock
 }
 
 // newPages returns pages of which none has come. limit is what the last list came to, 0 if there was none: a first page that is
 // too large for a line would break off for ever.
-func newPages(limit int) *pages {
+func newPages(limit int, clock ends.Clock) *pages {
 	if limit == 0 {
 		limit = firstPage
 	}
-	return &pages{limit: limit}
+	return &pages{limit: limit, clock: clock}
 }
 
 // read reads the rest of the list, and tells which page is under way. After an error p holds the pages that have come, and read
@@ -56,7 +58,7 @@ func newPages(limit int) *pages {
 func (p *pages) read(ctx context.Context, from Pages, under *atomic.Int64) error {
 	for p.count == 0 || p.rest != "" {
 		under.Store(int64(p.count) + 1)
-		asked := time.Now()
+		asked := p.clock.Running()
 		part, rest, err := from.Page(ctx, p.limit, p.rest)
 		if err != nil {
 			p.limit = max(p.limit/2, 1) // the line may have become slow, or be up only briefly
@@ -66,7 +68,7 @@ func (p *pages) read(ctx context.Context, from Pages, under *atomic.Int64) error
 		for _, o := range part.Objects {
 			size += len(o.Raw)
 		}
-		p.limit = pageAfter(len(part.Objects), size, time.Since(asked))
+		p.limit = pageAfter(len(part.Objects), size, p.clock.Since(asked))
 		if err := p.content.Extend(part); err != nil {
 			return errors.Join(stream.ErrExpired, err)
 		}

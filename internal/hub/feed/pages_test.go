@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/stream"
 )
@@ -234,7 +235,7 @@ func TestPagesOfTwoRevisions(t *testing.T) {
 			s.put(strconv.Itoa(i))
 		}
 		l := &thinLine{store: s, rate: 1 << 20}
-		p := newPages(0)
+		p := newPages(0, ends.Clock{})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		if err := p.read(ctx, changing{l}, &atomic.Int64{}); !errors.Is(err, stream.ErrExpired) {

@@ -113,7 +113,7 @@ func (r *reading) resume(ctx context.Context) Happening {
 	r.quiet.Stop()
 	r.replayed.Stop()
 	r.late.Stop()
-	r.ended.Err, r.ended.Lived = fmt.Errorf("watch %s: %w", resource, err), time.Since(r.began)
+	r.ended.Err, r.ended.Lived = fmt.Errorf("watch %s: %w", resource, err), r.feed.config.Ends.Since(r.began)
 	return r.ended
 }
 
@@ -129,7 +129,7 @@ func (r *reading) Watch(ctx context.Context, after edge.Revision) (stream.Watch,
 
 // open takes in that the watch is open.
 func (r *reading) open(cancel context.CancelCauseFunc) {
-	r.ended.Opened, r.began = true, time.Now()
+	r.ended.Opened, r.began = true, r.feed.config.Ends.Running()
 	r.told <- Opened{}
 	r.quiet = time.AfterFunc(quietTime, r.caughtUp)
 	r.replayed = time.AfterFunc(replayTime, r.caughtUp)

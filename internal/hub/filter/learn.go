@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/run"
@@ -35,7 +36,7 @@ type Pupil interface {
 
 // Learn tells a pupil all that a source has, and each change, until ctx ends. After any failure it reads everything again:
 // the source is in this hub, so that costs little, and it may be another replica by then.
-func Learn(ctx context.Context, what follow.Selection, source stream.Beginner, p Pupil) {
+func Learn(ctx context.Context, chance ends.Chance, what follow.Selection, source stream.Beginner, p Pupil) {
 	logger := klog.FromContext(ctx)
 	pause := run.Backoff{Min: pauseMin, Max: pauseMax}
 	for ctx.Err() == nil {
@@ -47,7 +48,7 @@ func Learn(ctx context.Context, what follow.Selection, source stream.Beginner, p
 		} else {
 			p.Failed(ctx, err)
 		}
-		wait := pause.Next()
+		wait := pause.Next(chance.Float64())
 		switch {
 		case errors.Is(err, stream.ErrNotReady):
 			wait = min(wait, pauseReady)

@@ -40,6 +40,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/replica"
@@ -57,6 +58,8 @@ type Config struct {
 	Pool edge.PoolName
 	// Source gives each selection of Learns. It is called when Run begins.
 	Source func(follow.Selection) stream.Beginner
+	// Chance is where random numbers come from.
+	Chance ends.Chance
 }
 
 // Topology is a replica.View of endpointslices.discovery.k8s.io/v1 and of core endpoints. It shows all else as it is, and
@@ -141,11 +144,11 @@ func (t *Topology) Run(ctx context.Context) error {
 	defer cancel()
 	var owned sync.WaitGroup
 	defer owned.Wait()
-	owned.Go(func() { Learn(ctx, Services, t.config.Source(Services), t.services) })
+	owned.Go(func() { Learn(ctx, t.config.Chance, Services, t.config.Source(Services), t.services) })
 	if pool := OwnPool(t.config.Pool); t.config.Pool == "" {
 		t.members.learn(nil, errNoPool)
 	} else {
-		owned.Go(func() { Learn(ctx, pool, t.config.Source(pool), t.members) })
+		owned.Go(func() { Learn(ctx, t.config.Chance, pool, t.config.Source(pool), t.members) })
 	}
 	return t.keep(ctx)
 }

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/run"
@@ -21,6 +22,8 @@ type ViewsConfig struct {
 	Source func(follow.Selection) stream.Beginner
 	// Overlay shows endpoints as the pool knows them; nil means as the cloud has them.
 	Overlay replica.View
+	// Chance is where random numbers come from.
+	Chance ends.Chance
 }
 
 // Views are how a node's programs see the hub's own resources. Make one with NewViews.
@@ -35,7 +38,7 @@ type Views struct {
 
 // NewViews returns Views, which without Run show nothing but the Overlay: of the endpoints, those that are near.
 func NewViews(c ViewsConfig) *Views {
-	topology := New(Config{Node: c.Node, Pool: c.Pool, Source: c.Source})
+	topology := New(Config{Node: c.Node, Pool: c.Pool, Source: c.Source, Chance: c.Chance})
 	v := &Views{Always: topology.Learns(), View: topology.View}
 	v.parts.Add("service topology", topology.Run)
 	if c.Overlay == nil {

@@ -46,7 +46,7 @@ func (s *Set) giveUp(m *Member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !m.ending {
-		s.giveUpLocked(m, time.Now())
+		s.giveUpLocked(m, s.cfg.Ends.Running())
 	}
 }
 

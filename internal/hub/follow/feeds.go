@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/transport"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/feed"
 	"yurtcoordinator/internal/hub/history"
 	"yurtcoordinator/internal/hub/link"
@@ -40,6 +41,8 @@ type Sources struct {
 	// Metrics counts the hub's own feeds. What programs ask for has no bound, so their feeds appear in Status and not in
 	// metrics.
 	Metrics prometheus.Registerer
+	// Ends are this machine's clocks and random numbers.
+	Ends ends.Ends
 }
 
 // Pool is the coordinator's mirror.
@@ -61,7 +64,7 @@ func Feeds(s *Sources) func(Order) (Feed, error) {
 	hubs, programs, guests := make(chan struct{}, 1), make(chan struct{}, programLists), make(chan struct{}, programLists)
 	return func(o Order) (Feed, error) {
 		config := feed.Config{
-			Resource: o.Resource, Sink: o.Replica, CloudLink: s.CloudLink, Lists: guests, Metrics: unseen, History: s.History,
+			Resource: o.Resource, Sink: o.Replica, CloudLink: s.CloudLink, Lists: guests, Metrics: unseen, History: s.History, Ends: s.Ends,
 			// kubelet kills Pods that are gone from its list
 			Precious: o.Resource == schema.GroupVersionResource{Version: "v1", Resource: "pods"},
 		}

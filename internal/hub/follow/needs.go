@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/store"
 	"yurtcoordinator/internal/stream"
 )
@@ -87,7 +88,7 @@ func (s *Set) PodUID(namespace, name string) (uid string, known bool) {
 		o, _ := m.Replica.Get(key)
 		return uidOf(m.Replica.Type().Encoding, o), true
 	}
-	pods, known := s.stored.look(s.cfg.Disk, podsOf(s.needs.node).id(""))
+	pods, known := s.stored.look(s.cfg.Ends.Clock, s.cfg.Disk, podsOf(s.needs.node).id(""))
 	return pods[key], known
 }
 
@@ -111,10 +112,10 @@ type storedPods struct {
 // lookEvery is how often the disk is read, at most.
 const lookEvery = 10 * time.Second
 
-func (p *storedPods) look(disk Disk, id store.Collection) (uids map[stream.Key]string, known bool) {
+func (p *storedPods) look(clock ends.Clock, disk Disk, id store.Collection) (uids map[stream.Key]string, known bool) {
 	p.mu.Lock()
 	uids, known = p.uids, p.known
-	recent := !p.at.IsZero() && time.Since(p.at) < lookEvery
+	recent := !p.at.IsZero() && clock.Since(p.at) < lookEvery
 	p.mu.Unlock()
 	if recent {
 		return uids, known
@@ -126,7 +127,7 @@ func (p *storedPods) look(disk Disk, id store.Collection) (uids map[stream.Key]s
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.at, p.uids, p.known = time.Now(), uids, known
+	p.at, p.uids, p.known = clock.Running(), uids, known
 	return uids, known
 }
 

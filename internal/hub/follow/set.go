@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/follow/save"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
@@ -73,6 +74,8 @@ type Config struct {
 	KubeletView func(Selection) replica.View
 	// Changed is called whenever Followed, or a replica of it, is another than before. It must not block, nor use the Set.
 	Changed func()
+	// Ends are this machine's clocks and random numbers.
+	Ends ends.Ends
 }
 
 // Set is what is followed. Make one with New. While Run does not run, nothing is followed, and programs' requests are
@@ -145,7 +148,7 @@ func (s *Set) Run(ctx context.Context) error {
 		case err := <-s.failed:
 			return err
 		case <-tidy.C:
-			s.tidy(time.Now())
+			s.tidy(s.cfg.Ends.Running())
 		}
 	}
 }
@@ -220,7 +223,7 @@ func (s *Set) beginLocked(order Order) (*Member, error) {
 	if m.Replica, err = replica.New(config); err != nil {
 		return nil, err
 	}
-	m.saver = save.New(s.cfg.Disk, m.id(), m.Replica)
+	m.saver = save.New(s.cfg.Disk, m.id(), m.Replica, s.cfg.Ends.Chance)
 	if err := s.handleLocked(m); err != nil {
 		return nil, err
 	}
@@ -346,7 +349,7 @@ func (s *Set) use(client string, selection Selection) (*Member, error) {
 	}
 	m := s.members[selection.id(client)]
 	if m == nil || m.ending {
-		if err := s.fitsLocked(selection.id(client), time.Now()); err != nil {
+		if err := s.fitsLocked(selection.id(client), s.cfg.Ends.Running()); err != nil {
 			return nil, err
 		}
 		if err := s.roomLocked(client, selection); err != nil {
@@ -394,7 +397,7 @@ func (s *Set) release(m *Member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if m.users--; m.users == 0 {
-		m.unused = time.Now()
+		m.unused = s.cfg.Ends.Running()
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/conns"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/proof"
 	"yurtcoordinator/internal/hub/route"
@@ -128,6 +129,8 @@ type Config struct {
 	MaxReadOnly, MaxMutating, MaxLongRunning int
 	// Metrics is where metrics are registered. nil means that nobody sees them.
 	Metrics prometheus.Registerer
+	// Clock is this machine's.
+	Clock ends.Clock
 }
 
 // requestTimeout is how long a request that is not long-running may take in all: twice an API server's, so that only hanging
@@ -209,7 +212,7 @@ func (f *Front) setLimits() {
 // ServeHTTP takes one request through the chain: parse, find out whose it is, decide, limit, serve. It counts the request,
 // and catches panics.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	start := time.Now()
+	start := f.cfg.Clock.Running()
 	rec := &recorder{ResponseWriter: w}
 	info, err := f.infos.NewRequestInfo(r)
 	if err != nil || r.Method == http.MethodConnect {
@@ -234,7 +237,7 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if caught != nil {
 			rec.aborted = true
 		}
-		f.metrics.done(info, long, rec.code(), time.Since(start))
+		f.metrics.done(info, long, rec.code(), f.cfg.Clock.Since(start))
 		if caught != nil {
 			panic(caught)
 		}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/run"
 )
@@ -17,7 +18,7 @@ var errMoved = errors.New("the node's address is another")
 // listenPause bounds the pause between two tries to listen: the address may not be on an interface yet.
 const listenPause = 10 * time.Second
 
-// Moving serves at the node's address, whatever that is at the time. All fields are required.
+// Moving serves at the node's address, whatever that is at the time. All fields but Chance are required.
 type Moving struct {
 	// Address is where; not valid means nowhere. Port never changes.
 	Address *live.Value[netip.Addr]
@@ -31,6 +32,8 @@ type Moving struct {
 	Serves func(at netip.AddrPort)
 	Fails  func(at netip.AddrPort, err error)
 	Ends   func()
+	// Chance is where random numbers come from.
+	Chance ends.Chance
 }
 
 // Run serves until ctx ends.
@@ -51,7 +54,7 @@ func (m *Moving) Run(ctx context.Context) error {
 }
 
 func (m *Moving) serveAt(ctx context.Context, at netip.AddrPort) error {
-	for pause := (run.Backoff{Min: time.Second, Max: listenPause}); ctx.Err() == nil; _ = run.Pause(ctx, pause.Next()) {
+	for pause := (run.Backoff{Min: time.Second, Max: listenPause}); ctx.Err() == nil; _ = run.Pause(ctx, pause.Next(m.Chance.Float64())) {
 		server, err := Listen(at.String(), m.Config())
 		if err != nil {
 			m.Fails(at, err)

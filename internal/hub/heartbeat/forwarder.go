@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/leasewatch"
 )
 
@@ -44,6 +45,8 @@ type ForwarderConfig struct {
 	Right func(ctx context.Context) error
 	// Metrics takes the metrics of forwarding. nil means that nobody sees them.
 	Metrics prometheus.Registerer
+	// Ends are this machine's clocks and random numbers.
+	Ends ends.Ends
 }
 
 // Forwarder carries delegated nodes' renewals to the cloud, for one term at a time. Make one with NewForwarder.
@@ -97,15 +100,15 @@ func (f *Forwarder) Run(ctx context.Context, term edge.Term) error {
 	r := &round{
 		Forwarder: f, term: term, owned: &owned,
 		seen: make(chan func(*queue)), finished: make(chan written), told: make(chan error),
-		stops: map[edge.NodeName]context.CancelFunc{}, fit: newFitness(time.Now()),
+		stops: map[edge.NodeName]context.CancelFunc{}, fit: newFitness(f.config.Ends.Running()),
 	}
 	owned.Go(func() {
-		sink := relay{leasewatch.Relay[*queue]{Ctx: ctx, To: r.seen}, term}
+		sink := relay{leasewatch.Relay[*queue]{Ctx: ctx, To: r.seen}, term, f.config.Ends.Clock}
 		// All Leases, not the marked ones: a watch with a selector is silent, without a bookmark, while the others change.
 		follow := leasewatch.Config{
-			Leases: f.config.Coordinator.Leases(corev1.NamespaceNodeLease), Beating: true,
+			Leases: f.config.Coordinator.Leases(corev1.NamespaceNodeLease), Beating: true, Ends: f.config.Ends,
 			Heard: func() {
-				now := time.Now()
+				now := f.config.Ends.Running()
 				sink.Send(func(*queue) { r.fit.heard = now })
 			},
 		}
@@ -137,7 +140,8 @@ type written struct {
 // relay hands what the watch finds to run's goroutine.
 type relay struct {
 	leasewatch.Relay[*queue]
-	term edge.Term
+	term  edge.Term
+	clock ends.Clock
 }
 
 // Baseline implements leasewatch.Sink.
@@ -150,7 +154,7 @@ func (r relay) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
 	if lease.Labels[edge.DelegateHeartbeat] != edge.DelegateHeartbeatOn {
 		kind = watch.Deleted
 	}
-	now := time.Now()
+	now := r.clock.Running()
 	stored, known := r.term.NotBefore(leasewatch.Revision(lease))
 	r.Send(func(l *queue) { l.change(kind, lease, now, stored, known) })
 }
@@ -164,7 +168,7 @@ func (r *round) run(ctx context.Context) error {
 		r.dropped(logger, node, why)
 	})
 	for {
-		for s := l.next(time.Now(), r.term.Valid()); s != nil; s = l.next(time.Now(), r.term.Valid()) {
+		for s := l.next(r.config.Ends.Running(), r.term.Valid()); s != nil; s = l.next(r.config.Ends.Running(), r.term.Valid()) {
 			r.start(ctx, s)
 		}
 		r.metrics.delegated.Set(float64(l.count()))
@@ -182,12 +186,12 @@ func (r *round) run(ctx context.Context) error {
 			r.stops[w.node]()
 			delete(r.stops, w.node)
 			l.done(w.node, w.cloud)
-			r.fit.ends(w.node, w.why, time.Now())
+			r.fit.ends(w.node, w.why, r.config.Ends.Running())
 			switch w.why {
 			case "":
 				l.take(w.node)
 			case reasonRefused:
-				l.refuse(w.node, time.Now())
+				l.refuse(w.node, r.config.Ends.Running())
 			}
 			if doubts(w.err) && !asking && r.config.Right != nil {
 				asking = true
@@ -198,7 +202,7 @@ func (r *round) run(ctx context.Context) error {
 				return fmt.Errorf("%w: %w", ErrUnable, err)
 			}
 		case <-look.C:
-			if err := r.fit.judge(time.Now()); err != nil {
+			if err := r.fit.judge(r.config.Ends.Running()); err != nil {
 				return fmt.Errorf("%w: %w", ErrUnable, err)
 			}
 		}
@@ -212,17 +216,18 @@ func (r *round) dropped(logger klog.Logger, node edge.NodeName, why reason) {
 
 // start writes a renewal in a goroutine of its own, until its deadline.
 func (r *round) start(ctx context.Context, s *sighting) {
-	writing, stop := context.WithDeadline(ctx, s.deadline)
+	now := r.config.Ends.Running()
+	writing, stop := context.WithTimeout(ctx, s.deadline.Sub(now))
 	r.stops[s.node] = stop
-	r.fit.begins(s.node, time.Now())
+	r.fit.begins(s.node, now)
 	r.owned.Go(func() {
 		logger := klog.FromContext(ctx)
 		cloud, why, err := r.write(writing, s)
 		switch {
 		case why == "":
 			r.metrics.forwarded.Inc()
-			r.metrics.age.Observe(time.Since(s.seen).Seconds())
-			logger.V(2).Info("Heartbeat forwarded", "of", s.node, "after", time.Since(s.seen))
+			r.metrics.age.Observe(r.config.Ends.Since(s.seen).Seconds())
+			logger.V(2).Info("Heartbeat forwarded", "of", s.node, "after", r.config.Ends.Since(s.seen))
 		case err != nil && ctx.Err() == nil:
 			logger.Error(err, "A delegated heartbeat did not reach the cloud", "of", s.node)
 			fallthrough
@@ -282,7 +287,7 @@ func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, 
 		if !r.term.Valid() {
 			return current.Lease, reasonDeposed, nil
 		}
-		if ctx.Err() != nil || !time.Now().Before(s.deadline) {
+		if ctx.Err() != nil || !r.config.Ends.Running().Before(s.deadline) {
 			return current.Lease, reasonAged, nil //nolint:nilerr // the reason says it
 		}
 		written, err := leases.Update(ctx, lease, metav1.UpdateOptions{})

@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
 )
@@ -76,6 +77,8 @@ type ProxyConfig struct {
 	Metered func() bool
 	// Metrics takes the metrics of heartbeats. nil means that nobody sees them.
 	Metrics prometheus.Registerer
+	// Clock is this machine's.
+	Clock ends.Clock
 }
 
 // Coordinator is one of the pool's coordinators. All fields are required.
@@ -407,7 +410,7 @@ func (p *Proxy) copyFor(what sending, sent, known *coordinationv1.Lease, coordin
 	if serving := p.config.Kubelet(); serving != (edge.KubeletServing{}) {
 		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationKubelet, serving.String())
 	}
-	if line, known := p.line.says(time.Now()); known && what != relayed { // else it would be chosen to lead by a line that is cut
+	if line, known := p.line.says(p.config.Clock.Running()); known && what != relayed { // else it would be chosen to lead by a line that is cut
 		line.Metered = p.config.Metered != nil && p.config.Metered()
 		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationLine, line.String())
 	}
@@ -452,14 +455,14 @@ func (p *Proxy) update(
 		}
 	}
 	for conflicts := 0; ; conflicts++ {
-		began, own := time.Now(), p.relayedBy() == ""
+		began, own := p.config.Clock.Running(), p.relayedBy() == ""
 		written, err := p.leases().Update(ctx, p.signed(p.next(sent)), options)
 		if own && result(err) == failed {
-			p.line.missed(time.Now())
+			p.line.missed(p.config.Clock.Running())
 		}
 		if err == nil {
 			if own { // else it is a neighbour's line
-				p.line.answered(time.Since(began))
+				p.line.answered(p.config.Clock.Since(began))
 			}
 			p.settle(written, sent)
 			return forKubelet(written, sent), nil

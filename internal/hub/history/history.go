@@ -44,6 +44,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/run"
@@ -104,6 +105,8 @@ type Config struct {
 	Link *live.Value[link.State]
 	// Disk keeps the number over a restart.
 	Disk Disk
+	// Chance is where random numbers come from.
+	Chance ends.Chance
 }
 
 // Keeper follows the cloud's history. Make one with New. Safe for concurrent use.
@@ -254,7 +257,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 			}
 			k.fail()
 			klog.FromContext(ctx).Info("Cannot tell whether the cloud's history is the known one; trying again", "err", err)
-			again = time.After(pause.Next())
+			again = time.After(pause.Next(k.config.Chance.Float64()))
 		}
 		asked := k.asked
 		if again != nil {

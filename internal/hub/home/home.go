@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/role"
 	"yurtcoordinator/internal/live"
@@ -43,6 +44,8 @@ type Config struct {
 	Cloud *live.Value[link.State]
 	// Metrics takes the metrics. nil means that nobody sees them.
 	Metrics prometheus.Registerer
+	// Clock is this machine's.
+	Clock ends.Clock
 }
 
 // Home knows where home is. Make one with New; Elects must be called for each slot before Run.
@@ -131,7 +134,7 @@ func (h *Home) Run(ctx context.Context) error {
 	var machine Machine
 	for {
 		again := h.step(ctx, &machine)
-		due, stop := after(again)
+		due, stop := h.after(again)
 		select {
 		case <-bell:
 		case <-due:
@@ -145,11 +148,11 @@ func (h *Home) Run(ctx context.Context) error {
 }
 
 // after returns a channel that has a value at a moment; never, if that is zero. stop must be called.
-func after(at time.Time) (due <-chan time.Time, stop func()) {
+func (h *Home) after(at time.Time) (due <-chan time.Time, stop func()) {
 	if at.IsZero() {
 		return nil, func() {}
 	}
-	timer := time.NewTimer(time.Until(at))
+	timer := time.NewTimer(h.config.Clock.Until(at))
 	return timer.C, func() { timer.Stop() }
 }
 
@@ -183,7 +186,7 @@ func (h *Home) step(ctx context.Context, machine *Machine) (again time.Time) {
 		slots[i] = Sight{h.config.Slots[i].Link.Get(), p.is.Get()}
 	}
 	was := h.at.Get()
-	at, again := machine.Step(time.Now(), slots)
+	at, again := machine.Step(h.config.Clock.Running(), slots)
 	leads := standings[at].Role == role.Leader
 	if at != was {
 		h.changes.Inc()

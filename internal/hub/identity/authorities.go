@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"math/rand/v2"
 	"net/url"
 	"slices"
 	"sync"
@@ -77,25 +76,25 @@ func (m *Manager) FollowAuthorities(ctx context.Context, reachable func() (bool,
 		<-ctx.Done()
 		return nil
 	}
-	var due time.Time // by the monotonic clock
+	var due time.Time // by the running clock
 	was := false
 	for {
 		m.readFiles(ctx)
 		is, changed := reachable()
-		if soon := time.Now().Add(rand.N(askSoon)); is && !was && (due.IsZero() || soon.Before(due)) {
+		if soon := m.cfg.Ends.Running().Add(m.cfg.Ends.Below(askSoon)); is && !was && (due.IsZero() || soon.Before(due)) {
 			due = soon
 		}
 		was = is
-		if is && !time.Now().Before(due) {
-			wait := askEvery*9/10 + rand.N(askEvery/5)
+		if is && !m.cfg.Ends.Running().Before(due) {
+			wait := askEvery*9/10 + m.cfg.Ends.Below(askEvery/5)
 			if !m.hear(ctx) {
 				wait = askAgain
 			}
-			due = time.Now().Add(wait)
+			due = m.cfg.Ends.Running().Add(wait)
 		}
 		wait := poll
 		if is {
-			wait = min(wait, time.Until(due))
+			wait = min(wait, m.cfg.Ends.Until(due))
 		}
 		timer := time.NewTimer(max(wait, 0))
 		select {
@@ -114,7 +113,7 @@ func (m *Manager) hear(ctx context.Context) bool {
 	named, by, err := m.askAuthorities(ctx)
 	if err == nil {
 		err = m.change(ctx, "the cloud", func(s trust.Set, n *trust.Notes) (trust.Set, []trust.Change, error) {
-			next, changes, err := s.Heard(named, by, m.clock.Now())
+			next, changes, err := s.Heard(named, by, m.cfg.Ends.Wall())
 			if errors.Is(err, trust.ErrNothing) {
 				err = fmt.Errorf("what the cloud names as its authorities is not believed: %w", err)
 			}
@@ -128,7 +127,7 @@ func (m *Manager) hear(ctx context.Context) bool {
 	f.mu.Lock()
 	before := f.said.Problem
 	if f.said.Problem = ""; err == nil {
-		f.said.Heard = m.clock.Now()
+		f.said.Heard = m.cfg.Ends.Wall()
 	} else {
 		f.said.Problem = err.Error()
 	}
@@ -213,7 +212,7 @@ func (m *Manager) readFiles(ctx context.Context) {
 		if len(named) == 0 || first && len(m.pins) > 0 {
 			return s, nil, nil // there is none, or it was there when the pins chose from it
 		}
-		return s.Given(named, m.clock.Now())
+		return s.Given(named, m.cfg.Ends.Wall())
 	})
 	said := ""
 	if err != nil {

@@ -36,7 +36,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cluster-bootstrap/token/jws"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/live"
@@ -458,15 +457,6 @@ type node struct {
 	mu   sync.Mutex
 	logs strings.Builder
 }
-
-// skewed is a clock that is off.
-type skewed struct {
-	clock.RealClock
-	by time.Duration
-}
-
-func (s skewed) Now() time.Time                  { return time.Now().Add(s.by) }
-func (s skewed) Since(t time.Time) time.Duration { return s.Now().Sub(t) }
 
 func servers(addresses ...string) (all []*url.URL) {
 	for _, a := range addresses {

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/live"
 )
 
@@ -61,6 +62,8 @@ type Config struct {
 
 	// Metrics takes the metrics. Nil: nobody sees them.
 	Metrics prometheus.Registerer
+	// Ends are this machine's clocks and random numbers. Certificates are judged by the wall clock, pauses kept by the other.
+	Ends ends.Ends
 }
 
 // validate returns the parsed pins.

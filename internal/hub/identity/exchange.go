@@ -68,7 +68,7 @@ func (m *Manager) attempt(ctx context.Context, k *rotation) error {
 	wanted := m.wanted(k)
 	present, _ := m.load(k)
 	k.adopt(present)
-	if m.lacking(k, present, m.clock.Now()) == "" {
+	if m.lacking(k, present, m.cfg.Ends.Wall()) == "" {
 		return nil // another process was faster
 	}
 	credentials, without := m.credentials(k)
@@ -193,7 +193,7 @@ func (m *Manager) exchange(ctx context.Context, k *rotation, t try) error {
 	if err != nil {
 		return err
 	}
-	content, pair, err := t.wanted.accept(issued, t.key, m.clock.Now())
+	content, pair, err := t.wanted.accept(issued, t.key, m.cfg.Ends.Wall())
 	if err != nil {
 		return &classified{errUseless, err.Error()}
 	}

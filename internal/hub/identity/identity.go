@@ -17,7 +17,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/keyfile"
@@ -50,7 +49,6 @@ const (
 // Manager gets, keeps and renews a node's certificates.
 type Manager struct {
 	cfg     Config
-	clock   clock.PassiveClock // what the node takes the time to be; pauses do not depend on it
 	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	pins    map[[sha256.Size]byte]bool
 	disk    keyfile.Dir
@@ -73,7 +71,7 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Dial == nil {
 		cfg.Dial = (&net.Dialer{}).DialContext
 	}
-	m := &Manager{cfg: cfg, clock: clock.RealClock{}, pins: pins, disk: keyfile.Dir{Path: cfg.Dir}}
+	m := &Manager{cfg: cfg, pins: pins, disk: keyfile.Dir{Path: cfg.Dir}}
 	m.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, dialFor)
 		defer cancel()
@@ -122,7 +120,7 @@ func (m *Manager) Ensure(ctx context.Context) error {
 		}
 		_, unknown := m.knownAuthority()
 		switch usable := present != nil && unknown == nil; {
-		case usable && !m.clock.Now().After(present.Leaf.NotAfter):
+		case usable && !m.cfg.Ends.Wall().After(present.Leaf.NotAfter):
 			return nil
 		case usable:
 			brief, cancel := context.WithTimeout(ctx, expiredFor)
@@ -142,7 +140,7 @@ func (m *Manager) Ensure(ctx context.Context) error {
 		if try == ensureTries {
 			return fmt.Errorf("no certificate for node %s after %d tries: %w", m.cfg.Node, try, err)
 		}
-		_ = run.Pause(ctx, pause.Next()) // the next try sees that ctx has ended
+		_ = run.Pause(ctx, pause.Next(m.cfg.Ends.Float64())) // the next try sees that ctx has ended
 	}
 }
 
@@ -229,14 +227,14 @@ func (m *Manager) measure() {
 
 // keep renews one certificate when its time comes, until ctx ends.
 func (m *Manager) keep(ctx context.Context, k *rotation) {
-	var next time.Time // by the monotonic clock, which nobody sets
+	var next time.Time // by the running clock, which nobody sets
 	pause, seen := run.Backoff{Min: pauseMin, Max: pauseAnswered}, m.bootstrapDigest()
 	for {
 		at := m.serveAt()
 		present, _ := m.load(k)
 		k.adopt(present)
 		wait := poll
-		now := m.clock.Now()
+		now := m.cfg.Ends.Wall()
 		switch m.lacking(k, present, now) {
 		case "":
 			m.report(ctx, k, nil)
@@ -250,8 +248,8 @@ func (m *Manager) keep(ctx context.Context, k *rotation) {
 				pause.Reset()
 				seen, next = digest, time.Time{}
 			}
-			if time.Now().Before(next) {
-				wait = min(wait, time.Until(next))
+			if m.cfg.Ends.Running().Before(next) {
+				wait = min(wait, m.cfg.Ends.Until(next))
 				break
 			}
 			err := m.attempt(ctx, k)
@@ -261,15 +259,15 @@ func (m *Manager) keep(ctx context.Context, k *rotation) {
 			m.report(ctx, k, err)
 			if err == nil {
 				pause.Reset()
-				next = time.Now().Add(pauseDone)
+				next = m.cfg.Ends.Running().Add(pauseDone)
 				break
 			}
 			pause.Max = pauseAnswered
 			if errors.Is(err, errUnreachable) || errors.Is(err, keyfile.ErrLocked) {
 				pause.Max = pauseUnreachable
 			}
-			wait = pause.Next()
-			next = time.Now().Add(wait)
+			wait = pause.Next(m.cfg.Ends.Float64())
+			next = m.cfg.Ends.Running().Add(wait)
 			wait = min(wait, poll)
 		}
 		if k == m.client {
@@ -333,7 +331,7 @@ func (m *Manager) lacking(k *rotation, present *tls.Certificate, now time.Time) 
 // report shows an attempt's outcome in Status, and logs it if it differs from the one before.
 func (m *Manager) report(ctx context.Context, k *rotation, err error) {
 	logger := klog.FromContext(ctx).WithValues("certificate", k.kind)
-	now := m.clock.Now()
+	now := m.cfg.Ends.Wall()
 	k.mu.Lock()
 	before := k.said
 	if err == nil {
@@ -385,7 +383,7 @@ func (m *Manager) load(k *rotation) (*tls.Certificate, error) {
 	wanted.ips = nil // a certificate for other addresses is better than none
 	err = wanted.matches(pair.Leaf)
 	if err == nil && wanted.hub {
-		err = verifiable(pair, m.clock.Now())
+		err = verifiable(pair, m.cfg.Ends.Wall())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)

@@ -356,8 +356,9 @@ func TestClocksApart(t *testing.T) {
 					issued := c.ca.sign(t, nodeCert(time.Now(), time.Now().Add(time.Hour)), x.PublicKey)
 					return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: issued.Raw})
 				}
-				n := newNode(t, c, nil)
-				n.clock = skewed{by: by}
+				n := newNode(t, c, func(c *Config) {
+					c.Ends.OfDay = func() time.Time { return time.Now().Add(by) }
+				})
 				if err := n.Ensure(n.ctx); err != nil {
 					t.Fatal(err)
 				}

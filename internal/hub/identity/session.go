@@ -45,7 +45,7 @@ func (s *session) close() { s.transport.CloseIdleConnections() }
 // open makes a session, without connecting yet. Without roots it does not verify the server, and then refuses to carry
 // a credential.
 func (m *Manager) open(server *url.URL, roots *x509.CertPool, as credential) (*session, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Time: m.clock.Now, ServerName: m.cfg.ServerName}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Time: m.cfg.Ends.Wall, ServerName: m.cfg.ServerName}
 	s := &session{as: as}
 	config.VerifyConnection = func(state tls.ConnectionState) error {
 		s.chains.Store(&state.VerifiedChains)

@@ -17,7 +17,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"time"
 
@@ -28,6 +27,7 @@ import (
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/klog/v2"
 
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/run"
 )
 
@@ -97,6 +97,8 @@ type Config struct {
 	Beating bool
 	// Heard is called for everything that a watch brings, bookmarks included, before the sink hears of it. nil means nobody.
 	Heard func()
+	// Ends are this machine's clocks and random numbers.
+	Ends ends.Ends
 }
 
 // Revision is a Lease's resourceVersion as a number, which orders the writes of one server; 0 if it has none, or it is
@@ -125,7 +127,7 @@ func Follow(ctx context.Context, c Config, sink Sink) error {
 		if err == nil && ctx.Err() == nil {
 			continue // an orderly end of one watch: resume at once
 		}
-		wait := pause.Next()
+		wait := pause.Next(c.Ends.Float64())
 		switch {
 		case ctx.Err() != nil:
 		case errors.Is(err, errRelist):
@@ -164,9 +166,9 @@ func (c Config) once(ctx context.Context, position uint64, sink Sink) (uint64, b
 			return position, false, err
 		}
 	}
-	began := time.Now()
+	began := c.Ends.Running()
 	reached, err := c.watch(ctx, position, sink)
-	lived := reached > position || time.Since(began) >= shortLife
+	lived := reached > position || c.Ends.Since(began) >= shortLife
 	if err == nil && !lived {
 		err = errors.New("watch Leases: the server ended the watch at once")
 	}
@@ -176,9 +178,9 @@ func (c Config) once(ctx context.Context, position uint64, sink Sink) (uint64, b
 // limit is how long to ask the server to keep a watch.
 func (c Config) limit() time.Duration {
 	if c.Beating {
-		return beatingMin + rand.N(beatingMax-beatingMin)
+		return beatingMin + c.Ends.Below(beatingMax-beatingMin)
 	}
-	return watchMin + rand.N(watchMax-watchMin)
+	return watchMin + c.Ends.Below(watchMax-watchMin)
 }
 
 func (c Config) list(ctx context.Context, limit int64) (*coordinationv1.LeaseList, error) {

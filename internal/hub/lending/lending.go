@@ -19,6 +19,7 @@ import (
 
 	"yurtcoordinator/internal/conns"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/relay"
@@ -40,6 +41,8 @@ type Config struct {
 	// Dial opens a connection to an API server by the hub's own way.
 	Dial    func(ctx context.Context, network, server string) (net.Conn, error)
 	Metrics prometheus.Registerer
+	// Ends are this machine's clocks and random numbers.
+	Ends ends.Ends
 }
 
 // Parties are whom a Lending brings together.
@@ -109,14 +112,15 @@ func (l *Lending) Meet(p Parties) {
 	l.parties = &p
 	l.client = relay.NewClient(relay.ClientConfig{
 		Credentials: p.Credentials, Node: l.cfg.Node, Coordinator: p.Coordinator, Dial: upstream.DialNear, Metrics: l.cfg.Metrics,
+		Clock: l.cfg.Ends.Clock,
 	})
 	l.server = relay.NewServer(relay.ServerConfig{
 		Credentials: p.Credentials, Lends: l.lends, Link: p.Cloud.Link(), Targets: p.Cloud.Servers(), Dial: l.cfg.Dial,
-		Limits: l.limits.Get, Metrics: l.cfg.Metrics,
+		Limits: l.limits.Get, Metrics: l.cfg.Metrics, Clock: l.cfg.Ends.Clock,
 	})
 	l.passer = relay.NewPasser(relay.PasserConfig{
 		Named: func(name string) bool { return name == l.cfg.Pool.CoordinatorServerName() },
-		Dial:  p.DialCoordinator, Metrics: l.cfg.Metrics,
+		Dial:  p.DialCoordinator, Metrics: l.cfg.Metrics, Clock: l.cfg.Ends.Clock,
 	})
 }
 
@@ -172,7 +176,7 @@ func (l *Lending) Run(ctx context.Context) error {
 		Fails: func(at netip.AddrPort, err error) {
 			logger.Error(err, "Cannot relay for the pool's other nodes, trying again", "address", at)
 		},
-		Ends: func() { l.serves.Set(netip.AddrPort{}) },
+		Ends: func() { l.serves.Set(netip.AddrPort{}) }, Chance: l.cfg.Ends.Chance,
 	}
 	return at.Run(ctx)
 }

@@ -22,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/role"
 )
 
@@ -35,6 +36,8 @@ type Config struct {
 	Lines func(now time.Time) map[edge.NodeName]edge.Line
 	// Rested reports whether the pool's last hand-over for a better line is long enough ago.
 	Rested func(now time.Time) bool
+	// Clock is this machine's.
+	Clock ends.Clock
 }
 
 // Watch compares the leader's line with others'. Make one with New.
@@ -54,7 +57,7 @@ func (w *Watch) Run(ctx context.Context, term edge.Term) error {
 			return nil
 		case <-ticker.C:
 		}
-		now := time.Now()
+		now := w.cfg.Clock.Running()
 		lines := w.cfg.Lines(now)
 		to, ok := j.look(lines, now)
 		if !ok || !w.cfg.Rested(now) || !term.Valid() {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"k8s.io/utils/clock"
+	"yurtcoordinator/internal/ends"
 )
 
 const (
@@ -174,5 +174,6 @@ type Config struct {
 	// WentDown is called by Run each time the link went down, after State has changed and before the next probe, with the
 	// reason. It must not block.
 	WentDown func(cause error)
-	Clock    clock.Clock
+	// Ends are this machine's clocks and random numbers.
+	Ends ends.Ends
 }

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/live"
 )
@@ -55,7 +53,7 @@ type sending struct {
 
 // NewMonitor returns a Monitor of the link that cfg.Probe reaches across. It probes nothing until Run.
 func NewMonitor(cfg Config) *Monitor {
-	now := cfg.Clock.Now()
+	now := cfg.Ends.Running()
 	return &Monitor{
 		cfg:     cfg,
 		state:   live.NewValue(Unknown),
@@ -104,7 +102,7 @@ func (m *Monitor) Failings() uint64 {
 // CoreAnswered reports the status of a complete response header for a core read, or a request for a Lease, that was sent
 // at sentAt. It never blocks. Without Config.Check it changes nothing.
 func (m *Monitor) CoreAnswered(status int, sentAt time.Time) {
-	e := Event{Kind: CoreServed, At: m.cfg.Clock.Now(), SentAt: sentAt}
+	e := Event{Kind: CoreServed, At: m.cfg.Ends.Running(), SentAt: sentAt}
 	switch {
 	case m.cfg.Check == nil:
 		return
@@ -118,7 +116,7 @@ func (m *Monitor) CoreAnswered(status int, sentAt time.Time) {
 
 // TrafficOK reports that a complete response header was received. It never blocks.
 func (m *Monitor) TrafficOK() {
-	m.step(Event{Kind: TrafficSucceeded, At: m.cfg.Clock.Now()}, nil)
+	m.step(Event{Kind: TrafficSucceeded, At: m.cfg.Ends.Running()}, nil)
 }
 
 // TrafficFailed reports that a request failed by a dial, TLS, timeout or connection error. It brings the next probe
@@ -127,7 +125,7 @@ func (m *Monitor) TrafficFailed(err error) {
 	if err == nil {
 		return
 	}
-	m.step(Event{Kind: TrafficFailed, At: m.cfg.Clock.Now()}, nil)
+	m.step(Event{Kind: TrafficFailed, At: m.cfg.Ends.Running()}, nil)
 	poke(m.wake)
 }
 
@@ -152,10 +150,10 @@ func (m *Monitor) Run(ctx context.Context) error {
 		next, wait := m.next()
 		slot := &sent[place(next.Ask)]
 		var fires <-chan time.Time
-		var timer clock.Timer
+		var timer *time.Timer
 		if blocked := next.Do == Probe && slot.cancel != nil; !blocked { // else its end comes first
-			timer = m.cfg.Clock.NewTimer(wait)
-			fires = timer.C()
+			timer = time.NewTimer(wait)
+			fires = timer.C
 		}
 		down := Unknown
 		var cause error
@@ -165,7 +163,7 @@ func (m *Monitor) Run(ctx context.Context) error {
 			case now != next: // bytes have arrived since: they count first
 			case next.Do == Judge:
 				cause = m.silence()
-				down = m.step(Event{Kind: Tick, At: m.cfg.Clock.Now()}, cause)
+				down = m.step(Event{Kind: Tick, At: m.cfg.Ends.Running()}, cause)
 			default:
 				*slot = m.send(ctx, &probing, next.Ask)
 			}
@@ -197,7 +195,7 @@ func place(ask Ask) int {
 
 // send starts a probe.
 func (m *Monitor) send(ctx context.Context, probing *sync.WaitGroup, ask Ask) sending {
-	m.step(Event{Kind: ProbeStarted, Ask: ask, At: m.cfg.Clock.Now()}, nil)
+	m.step(Event{Kind: ProbeStarted, Ask: ask, At: m.cfg.Ends.Running()}, nil)
 	trust := m.timing().Trust
 	ctx, cancel := context.WithTimeoutCause(ctx, trust, fmt.Errorf("%w for %v", ErrSilent, trust))
 	probing.Go(func() {
@@ -215,7 +213,7 @@ func (m *Monitor) send(ctx context.Context, probing *sync.WaitGroup, ask Ask) se
 func (m *Monitor) ended(a answer, s *sending) (State, error) {
 	void := s.void
 	*s = sending{}
-	e := Event{Kind: ProbeSucceeded, Ask: a.ask, At: m.cfg.Clock.Now()}
+	e := Event{Kind: ProbeSucceeded, Ask: a.ask, At: m.cfg.Ends.Running()}
 	switch timeout := net.Error(nil); {
 	case void:
 		return Unknown, nil
@@ -249,7 +247,7 @@ func (m *Monitor) silence() error {
 	case now.State() == Down:
 		return fmt.Errorf("%w for %v", ErrSilent, now.timeout)
 	case now.heard.After(now.asked):
-		return fmt.Errorf("%w for %v, though bytes arrived", ErrSilent, m.cfg.Clock.Since(now.asked).Round(time.Millisecond))
+		return fmt.Errorf("%w for %v, though bytes arrived", ErrSilent, m.cfg.Ends.Since(now.asked).Round(time.Millisecond))
 	default:
 		return fmt.Errorf("%w for %v", ErrSilent, now.Patience())
 	}
@@ -268,23 +266,23 @@ func (m *Monitor) check(ctx context.Context) {
 		m.mu.Lock()
 		at, due := m.service.NextCheck()
 		m.mu.Unlock()
-		var timer clock.Timer
+		var timer *time.Timer
 		var fires <-chan time.Time
 		if due {
-			wait := at.Sub(m.cfg.Clock.Now())
+			wait := at.Sub(m.cfg.Ends.Running())
 			if timing := m.timing(); wait > timing.ConfirmInterval {
-				wait -= rand.N(timing.CheckInterval/5 + 1)
+				wait -= m.cfg.Ends.Below(timing.CheckInterval/5 + 1)
 			}
-			timer = m.cfg.Clock.NewTimer(wait)
-			fires = timer.C()
+			timer = time.NewTimer(wait)
+			fires = timer.C
 		}
 		select {
 		case <-fires:
-			m.step(Event{Kind: CheckStarted, At: m.cfg.Clock.Now()}, nil)
+			m.step(Event{Kind: CheckStarted, At: m.cfg.Ends.Running()}, nil)
 			asking, cancel := context.WithTimeout(ctx, checkTimeout)
 			m.cfg.Check(asking)
 			cancel()
-			m.step(Event{Kind: CheckEnded, At: m.cfg.Clock.Now()}, nil)
+			m.step(Event{Kind: CheckEnded, At: m.cfg.Ends.Running()}, nil)
 		case <-m.recall:
 		case <-ctx.Done():
 		}
@@ -348,7 +346,7 @@ func (m *Monitor) believedLocked() State {
 // answer takes. It is up again, or down, within Timing.Trust.
 func (m *Monitor) Doubtful() bool {
 	machine := m.listen()
-	return machine.Doubtful(m.cfg.Clock.Now())
+	return machine.Doubtful(m.cfg.Ends.Running())
 }
 
 // listen takes in what was heard, and returns the machine.
@@ -369,9 +367,9 @@ func (m *Monitor) listen() Machine {
 func (m *Monitor) next() (next Next, wait time.Duration) {
 	machine := m.listen()
 	next = machine.Next()
-	wait = next.At.Sub(m.cfg.Clock.Now())
+	wait = next.At.Sub(m.cfg.Ends.Running())
 	if machine.State() == Down && next.Do == Probe && wait > 0 {
-		wait -= min(wait, rand.N(machine.cfg.DownInterval/5+1))
+		wait -= min(wait, m.cfg.Ends.Below(machine.cfg.DownInterval/5+1))
 	}
 	return next, wait
 }

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"k8s.io/utils/clock"
 )
 
 // wire is a link for tests: it answers after 20 ms, or refuses, or is silent.
@@ -50,7 +48,7 @@ func (w *wire) probe(ctx context.Context, ask Ask) error {
 // monitor runs a Monitor on w until the test ends.
 func monitor(t *testing.T, w *wire, cfg Config) *Monitor {
 	t.Helper()
-	cfg.Timing, cfg.Probe, cfg.Clock = Standard(), w.probe, clock.RealClock{}
+	cfg.Timing, cfg.Probe = Standard(), w.probe
 	if cfg.WentDown == nil {
 		cfg.WentDown = func(error) {}
 	}
@@ -266,7 +264,7 @@ func TestNowhere(t *testing.T) {
 func TestSlowToGiveUpDoesNotDelayTheVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		cfg := Config{Timing: Standard(), WentDown: func(error) {}, Clock: clock.RealClock{}}
+		cfg := Config{Timing: Standard(), WentDown: func(error) {}}
 		cfg.Probe = func(context.Context, Ask) error { <-release; return nil }
 		m := NewMonitor(cfg)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -120,7 +120,7 @@ func (m *Membership) findCoordinator() (*discover.Finder, error) {
 		return nil, err
 	}
 	finder := discover.New(discover.Config{
-		Pool: m.cfg.Pool, ConfigMaps: cloud.ConfigMaps(edge.NamespaceSystem), Dir: m.cfg.Dir,
+		Pool: m.cfg.Pool, ConfigMaps: cloud.ConfigMaps(edge.NamespaceSystem), Dir: m.cfg.Dir, Ends: m.cfg.Ends,
 		Reachable: m.cfg.Cloud.NotDown, Moved: func(slot edge.Slot, is discover.Target) {
 			m.coordinators[slot].upstream.Moved()
 			m.retime(is)
@@ -162,7 +162,7 @@ func (m *Membership) seek(finder *discover.Finder, slot edge.Slot) {
 			if by := m.cfg.Via.CertificateTime; by != nil {
 				return by.Now()
 			}
-			return time.Now()
+			return m.cfg.Ends.Wall()
 		},
 	})
 	m.reach.Add(c.named("look for a coordinator that has moved"), seeker.Run)
@@ -170,7 +170,7 @@ func (m *Membership) seek(finder *discover.Finder, slot edge.Slot) {
 
 // settle makes what knows which of the coordinators is home, and a client of that.
 func (m *Membership) settle() error {
-	config := home.Config{Cloud: m.cfg.Cloud.Link(), Metrics: m.cfg.Metrics}
+	config := home.Config{Cloud: m.cfg.Cloud.Link(), Metrics: m.cfg.Metrics, Clock: m.cfg.Ends.Clock}
 	for _, c := range m.coordinators {
 		config.Slots = append(config.Slots, home.Slot{Link: c.upstream.Link(), Transport: c.upstream.AsNode()})
 	}

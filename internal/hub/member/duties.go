@@ -38,7 +38,7 @@ func (m *Membership) forwarding() (*coordinationv1client.CoordinationV1Client, e
 func (m *Membership) duties(c *coordinator, cloud coordinationv1client.LeasesGetter) ([]role.Duty, error) {
 	proof := prove(cloud, m.cfg.Pool)
 	forwarder := heartbeat.NewForwarder(heartbeat.ForwarderConfig{
-		Node: m.cfg.Node, Coordinator: c.leases, Cloud: cloud, Metrics: c.metrics,
+		Node: m.cfg.Node, Coordinator: c.leases, Cloud: cloud, Metrics: c.metrics, Ends: m.cfg.Ends,
 		Right: func(ctx context.Context) error {
 			err := proof(ctx)
 			if errors.Is(err, role.ErrUnfit) {
@@ -60,10 +60,11 @@ func (m *Membership) duties(c *coordinator, cloud coordinationv1client.LeasesGet
 	}
 	reporter := roster.New(roster.Config{
 		Node: m.cfg.Node, Pool: m.cfg.Pool, Coordinator: c.leases, Cloud: cloud, Fillings: pusher.Fillings,
-		Every: func() time.Duration { return reportEvery(m.cfg.LinkProfile()) },
+		Every: func() time.Duration { return reportEvery(m.cfg.LinkProfile()) }, Ends: m.cfg.Ends,
 	})
 	lines := line.New(line.Config{
 		Node: m.cfg.Node, Lines: reporter.Lines, Rested: func(now time.Time) bool { return c.elector.Rested(now) },
+		Clock: m.cfg.Ends.Clock,
 	})
 	all := []role.Duty{{Name: "push", Run: pusher.Run}}
 	for _, d := range []role.Duty{
@@ -105,6 +106,7 @@ func prove(cloud coordinationv1client.LeasesGetter, pool edge.PoolName) func(con
 func (m *Membership) pushes(c *coordinator) push.Config {
 	return push.Config{
 		Node: m.cfg.Node, Transport: c.upstream.AsHub(), Base: c.address, Later: m.cfg.History.Raise, Metrics: c.metrics,
+		Ends: m.cfg.Ends,
 	}
 }
 

@@ -2,7 +2,6 @@ package member
 
 import (
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	"k8s.io/utils/clock"
 
 	"yurtcoordinator/apis/hub/v1alpha1"
 	"yurtcoordinator/internal/hub/heartbeat"
@@ -17,7 +16,7 @@ func (m *Membership) beatAlone() error {
 		return err
 	}
 	m.take(heartbeat.ProxyConfig{
-		Node: m.cfg.Node, Cloud: asNode, CloudLink: m.cfg.Cloud.Link(), Metrics: m.cfg.Metrics,
+		Node: m.cfg.Node, Cloud: asNode, CloudLink: m.cfg.Cloud.Link(), Metrics: m.cfg.Metrics, Clock: m.cfg.Ends.Clock,
 	})
 	return nil
 }
@@ -31,7 +30,7 @@ func (m *Membership) beat() error {
 		return err
 	}
 	m.kubelet = pin.New(pin.Config{
-		Settings: m.cfg.KubeletConfig, Certificate: m.cfg.KubeletServing, Authorities: m.cfg.Via.CAFile, Clock: clock.RealClock{},
+		Settings: m.cfg.KubeletConfig, Certificate: m.cfg.KubeletServing, Authorities: m.cfg.Via.CAFile, Clock: m.cfg.Ends.Clock,
 		Metrics: m.cfg.Metrics,
 	})
 	m.reach.Add("kubelet's certificate", m.kubelet.Run)
@@ -45,7 +44,7 @@ func (m *Membership) beat() error {
 		Node: m.cfg.Node, Cloud: asNode, CloudLink: m.cfg.Cloud.AnywayLink(), Coordinators: copies,
 		RelayedBy: m.cfg.RelayedBy, RelaysAt: m.cfg.RelaysAt, Traffic: m.cfg.Cloud.Traffic, Kubelet: m.kubelet.Serving,
 		Version: m.cfg.Version, Report: m.cfg.Report,
-		Metered: func() bool { return m.cfg.LinkProfile() == v1alpha1.LinkMetered }, Metrics: m.cfg.Metrics,
+		Metered: func() bool { return m.cfg.LinkProfile() == v1alpha1.LinkMetered }, Metrics: m.cfg.Metrics, Clock: m.cfg.Ends.Clock,
 	})
 	return nil
 }

@@ -34,6 +34,7 @@ import (
 
 	"yurtcoordinator/apis/hub/v1alpha1"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/endpoints"
 	"yurtcoordinator/internal/hub/feed"
 	"yurtcoordinator/internal/hub/follow"
@@ -84,6 +85,8 @@ type Config struct {
 	// Overlay shows endpoints as the pool knows them.
 	Overlay *endpoints.View
 	Metrics prometheus.Registerer
+	// Ends are this machine's clocks and random numbers.
+	Ends ends.Ends
 }
 
 // place is where the coordinator is, as far as is known.
@@ -143,7 +146,7 @@ func New(cfg Config) (*Membership, error) {
 	if err := m.beat(); err != nil {
 		return nil, err
 	}
-	coverage := feed.NewCoverage()
+	coverage := feed.NewCoverage(m.cfg.Ends)
 	m.reach.Add("coverage", m.home.Each(func(ctx context.Context, slot int) error {
 		c := m.coordinators[slot]
 		return coverage.Run(ctx, feed.CoverageConfig{Leases: c.leases, Link: c.upstream.Link()})
@@ -173,7 +176,7 @@ func (m *Membership) elect() error {
 		proof := prove(cloud, m.cfg.Pool)
 		c.elector = role.New(role.Config{
 			Node: m.cfg.Node, Cloud: m.home.Campaign(i), Coordinator: c.upstream.Link(), Leases: c.leases,
-			Lead: role.Together(duties...), Metrics: c.metrics, Doubtful: m.cfg.Cloud.Doubtful,
+			Lead: role.Together(duties...), Metrics: c.metrics, Doubtful: m.cfg.Cloud.Doubtful, Ends: m.cfg.Ends,
 			Prove: func(ctx context.Context) error {
 				if m.home.At().Get() != i {
 					return nil // it has, or it would not lead at home

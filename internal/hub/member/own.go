@@ -53,9 +53,11 @@ func (m *Membership) Follow(what *follow.Set) error {
 	}
 	taker := standin.New(standin.Config{
 		Object: m.followed.OwnObject, CloudLink: m.cfg.Cloud.Link(), Events: cloud,
-		History: number, Disk: m.cfg.Disk, Changed: changed, Metrics: m.cfg.Metrics,
+		History: number, Disk: m.cfg.Disk, Changed: changed, Metrics: m.cfg.Metrics, Ends: m.cfg.Ends,
 	})
-	accounts := push.NewAccounts(push.AccountsConfig{Cloud: cloud, CloudLink: m.cfg.Cloud.Link(), History: number})
+	accounts := push.NewAccounts(push.AccountsConfig{
+		Cloud: cloud, CloudLink: m.cfg.Cloud.Link(), History: number, Ends: m.cfg.Ends,
+	})
 	for _, c := range m.coordinators {
 		pusher, err := push.NewNode(push.NodeConfig{
 			Config: m.pushes(c), Pool: m.cfg.Pool, Followed: m.ofNode, Secrets: m.cfg.OwnSecrets, Link: c.upstream.Link(),
@@ -69,7 +71,7 @@ func (m *Membership) Follow(what *follow.Set) error {
 	follower = presence.New(presence.Config{
 		Node: m.cfg.Node, CloudLink: m.cfg.Cloud.Link(), CoordinatorLink: m.link, Transport: m.asHub(),
 		Base: m.coordinators[0].address, Own: m.ownPods, Said: taker.Said, Services: m.followed.Source(filter.Services),
-		History: number, View: m.cfg.Overlay, Metrics: m.cfg.Metrics,
+		History: number, View: m.cfg.Overlay, Metrics: m.cfg.Metrics, Ends: m.cfg.Ends,
 	})
 	m.changed, m.taker = changed, taker
 	m.part.Add("writes in the cloud's place", taker.Run)

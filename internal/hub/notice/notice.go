@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync"
@@ -26,8 +25,8 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/run"
 )
 
@@ -63,12 +62,14 @@ type Config[T comparable] struct {
 	Heard func(ctx context.Context, was, is T)
 	// Unusable is called when a ConfigMap cannot be used, and why. nil means that nobody wants to know.
 	Unusable func(why error)
+	// Ends are this machine's clocks and random numbers.
+	Ends ends.Ends
 }
 
 // Notice knows what the ConfigMap says.
 type Notice[T comparable] struct {
-	cfg    Config[T]
-	clock  clock.PassiveClock
+	cfg Config[T]
+
 	unread error // why the file could not be used
 
 	mu           sync.Mutex
@@ -80,7 +81,7 @@ type Notice[T comparable] struct {
 
 // New returns a Notice that knows what the file says. If the file cannot be used, Run logs why, and the Notice starts without it.
 func New[T comparable](cfg Config[T]) *Notice[T] {
-	n := &Notice[T]{cfg: cfg, clock: clock.RealClock{}}
+	n := &Notice[T]{cfg: cfg}
 	content, err := os.ReadFile(cfg.Path)
 	if err == nil {
 		n.known, err = cfg.Recall(content)
@@ -175,7 +176,7 @@ func (n *Notice[T]) follow(ctx context.Context) error {
 		case <-ctx.Done():
 			return
 		}
-		if run.Pause(ctx, Recheck/2+rand.N(Recheck/2)) == nil {
+		if run.Pause(ctx, Recheck/2+n.cfg.Ends.Below(Recheck/2)) == nil {
 			end()
 		}
 	})
@@ -186,12 +187,12 @@ func (n *Notice[T]) follow(ctx context.Context) error {
 // bePatient waits before a cloud is asked that has refused for long.
 func (n *Notice[T]) bePatient(ctx context.Context) error {
 	n.mu.Lock()
-	refused := !n.refusedSince.IsZero() && n.clock.Since(n.refusedSince) >= ForgetAfter
+	refused := !n.refusedSince.IsZero() && n.cfg.Ends.Since(n.refusedSince) >= ForgetAfter
 	n.mu.Unlock()
 	if !refused || n.cfg.Patience == 0 {
 		return nil
 	}
-	return run.Pause(ctx, n.cfg.Patience/2+rand.N(n.cfg.Patience/2))
+	return run.Pause(ctx, n.cfg.Patience/2+n.cfg.Ends.Below(n.cfg.Patience/2))
 }
 
 // missing takes in that the cloud's list lacks the ConfigMap. It reports whether to list again soon: what is known stays until
@@ -199,7 +200,7 @@ func (n *Notice[T]) bePatient(ctx context.Context) error {
 func (n *Notice[T]) missing(ctx context.Context) (again bool) {
 	var nothing T
 	n.mu.Lock()
-	now, known := n.clock.Now(), n.known != nothing
+	now, known := n.cfg.Ends.Running(), n.known != nothing
 	n.refusedSince = time.Time{}
 	if n.missingSince.IsZero() {
 		n.missingSince = now
@@ -226,7 +227,7 @@ func (listed) IsWatchListSemanticsUnSupported() bool { return true }
 // failed takes in that the cloud did not show the ConfigMap.
 func (n *Notice[T]) failed(ctx context.Context, err error) {
 	n.mu.Lock()
-	now := n.clock.Now()
+	now := n.cfg.Ends.Running()
 	n.missingSince = time.Time{}
 	switch {
 	case !apierrors.IsForbidden(err):

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
-	clocktesting "k8s.io/utils/clock/testing"
 )
 
 const name, namespace = "posted", "kube-system"
@@ -51,14 +50,11 @@ func config(t *testing.T) Config[string] {
 // posted returns a Notice, its clock, and a function that makes a later one with the same Config.
 func posted(
 	t *testing.T, cfg Config[string],
-) (n *Notice[string], now *clocktesting.FakePassiveClock, later func() *Notice[string]) {
+) (n *Notice[string], now *time.Time, later func() *Notice[string]) {
 	t.Helper()
-	now = clocktesting.NewFakePassiveClock(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC))
-	later = func() *Notice[string] {
-		n := New(cfg)
-		n.clock = now
-		return n
-	}
+	now = new(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC))
+	cfg.Ends.Ran = func() time.Time { return *now }
+	later = func() *Notice[string] { return New(cfg) }
 	return later(), now, later
 }
 
@@ -119,18 +115,18 @@ func TestRefused(t *testing.T) {
 	known := func() bool { return n.Get() != "" }
 	n.saw(t.Context(), says("one"))
 	n.failed(t.Context(), forbidden)
-	now.SetTime(now.Now().Add(ForgetAfter - time.Second))
+	*now = now.Add(ForgetAfter - time.Second)
 	n.failed(t.Context(), forbidden)
 	if !known() {
 		t.Fatal("forgotten too early: an API server that starts refuses, too")
 	}
 	n.failed(t.Context(), errors.New("the link is down"))
-	now.SetTime(now.Now().Add(ForgetAfter))
+	*now = now.Add(ForgetAfter)
 	n.failed(t.Context(), forbidden)
 	if !known() {
 		t.Fatal("the refusals before and after a cut are taken for one")
 	}
-	now.SetTime(now.Now().Add(ForgetAfter))
+	*now = now.Add(ForgetAfter)
 	n.failed(t.Context(), forbidden)
 	if known() {
 		t.Error("still known, though the cloud has refused to show it for minutes")

@@ -30,10 +30,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 const (
@@ -58,7 +58,7 @@ type Config struct {
 	Certificate string
 	// Authorities is the file with the cloud's authorities.
 	Authorities string
-	Clock       clock.WithTicker
+	Clock       ends.Clock // this machine's
 	// Metrics takes the metrics. Default: they are not registered anywhere.
 	Metrics prometheus.Registerer
 }
@@ -94,7 +94,7 @@ func New(c Config) *Finder {
 
 // Run looks until ctx ends, and then returns nil.
 func (f *Finder) Run(ctx context.Context) error {
-	ticker := f.config.Clock.NewTicker(lookEvery)
+	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {
 		found := f.look()
@@ -108,7 +108,7 @@ func (f *Finder) Run(ctx context.Context) error {
 		f.found = found
 		f.mu.Unlock()
 		select {
-		case <-ticker.C():
+		case <-ticker.C:
 		case <-ctx.Done():
 			return nil
 		}
@@ -139,7 +139,7 @@ func (f *Finder) look() Found {
 		return Found{File: file, KubeletServing: edge.KubeletServing{Way: wayOf(err)}, Problem: err.Error()}
 	}
 	found := Found{File: file, NotAfter: cert.NotAfter}
-	if bootstrapped && f.config.Clock.Now().After(cert.NotAfter) {
+	if bootstrapped && f.config.Clock.Wall().After(cert.NotAfter) {
 		// A certificate of its own kubelet shows for ever. One that was signed for it, it does not show after its end.
 		found.Way, found.Problem = edge.KubeletEnded, "kubelet has serverTLSBootstrap and its certificate ended at "+
 			cert.NotAfter.UTC().Format(time.RFC3339)+": nobody has approved its request for the next"
@@ -147,7 +147,7 @@ func (f *Finder) look() Found {
 	}
 	sum := sha256.Sum256(cert.Raw)
 	found.KubeletServing = edge.KubeletServing{Way: edge.KubeletPinned, Digest: hex.EncodeToString(sum[:])}
-	life, left := cert.NotAfter.Sub(cert.NotBefore), cert.NotAfter.Sub(f.config.Clock.Now())
+	life, left := cert.NotAfter.Sub(cert.NotBefore), cert.NotAfter.Sub(f.config.Clock.Wall())
 	switch {
 	case bootstrapped && left < life/10: // kubelet asks for the next when a tenth is left, at the latest
 		found.Way, found.Problem = edge.KubeletOverdue, "kubelet has serverTLSBootstrap and its certificate ends at "+

@@ -22,10 +22,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"k8s.io/utils/clock"
-	clocktesting "k8s.io/utils/clock/testing"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 var now = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
@@ -171,7 +170,7 @@ func TestLook(t *testing.T) {
 			f := New(Config{
 				Settings: filepath.Join(dir, "config.yaml"), Certificate: filepath.Join(dir, tt.at),
 				Authorities: filepath.Join(dir, "ca"),
-				Clock:       clocktesting.NewFakeClock(now), Metrics: metrics,
+				Clock:       ends.Clock{OfDay: func() time.Time { return now }}, Metrics: metrics,
 			})
 			if said := f.Serving(); said != (edge.KubeletServing{}) {
 				t.Errorf("%+v is said before anybody has looked", said)
@@ -225,7 +224,7 @@ func TestAChangeIsFollowed(t *testing.T) {
 	put(t, settings)
 	put(t, filepath.Join(dir, nameOwn), one)
 	synctest.Test(t, func(t *testing.T) {
-		f := New(Config{Settings: settings, Certificate: dir, Clock: clock.RealClock{}})
+		f := New(Config{Settings: settings, Certificate: dir})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- f.Run(ctx) }()

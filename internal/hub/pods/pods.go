@@ -22,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/address"
 	"yurtcoordinator/internal/hub/filter"
 	"yurtcoordinator/internal/hub/follow"
@@ -57,6 +58,8 @@ type Config struct {
 	// Served returns the certificate that the hub has for Pods, nil if it has none, with what verifies it behind it. It is not
 	// called before Follow or Tell.
 	Served func() *live.Value[*tls.Certificate]
+	// Ends are this machine's clocks and random numbers.
+	Ends ends.Ends
 }
 
 // Entrance is how Pods come to the hub. Make one with New, tell it with Follow and Serve what it needs, and Run it.
@@ -105,7 +108,7 @@ func (e *Entrance) Follow(nodes corev1client.NodesGetter, own func(stream.ID) (s
 		return
 	}
 	finder := address.New(address.Config{
-		Dir: e.cfg.Dir, Found: e.address, Own: func() (*corev1.Node, bool) { return node(e.cfg.Node, own) },
+		Dir: e.cfg.Dir, Found: e.address, Ends: e.cfg.Ends, Own: func() (*corev1.Node, bool) { return node(e.cfg.Node, own) },
 		Ask: func(ctx context.Context) (*corev1.Node, error) {
 			return nodes.Nodes().Get(ctx, string(e.cfg.Node), metav1.GetOptions{})
 		},
@@ -203,7 +206,7 @@ func (e *Entrance) serve(ctx context.Context) error {
 				logger.Error(err, "Cannot serve Pods, trying again", "address", at)
 			}
 		},
-		Ends: func() {},
+		Ends: func() {}, Chance: e.cfg.Ends.Chance,
 	}
 	return at.Run(ctx)
 }

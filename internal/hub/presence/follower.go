@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/endpoints"
 	"yurtcoordinator/internal/hub/filter"
 	"yurtcoordinator/internal/hub/link"
@@ -60,6 +61,8 @@ type Config struct {
 	View *endpoints.View
 	// Metrics takes the metrics. nil means that nobody sees them.
 	Metrics prometheus.Registerer
+	// Ends are this machine's clocks and random numbers.
+	Ends ends.Ends
 }
 
 // Follower follows what the pool says of its Pods and nodes while the cloud is cut off. Make one with New.
@@ -131,7 +134,7 @@ func (f *Follower) reach(ctx context.Context, since *live.Value[time.Time]) {
 		if _, err := f.config.CoordinatorLink.Wait(ctx, func(s link.State) bool { return s == link.Up }); err != nil {
 			return
 		}
-		since.Set(time.Now())
+		since.Set(f.config.Ends.Running())
 		_, _ = f.config.CoordinatorLink.Wait(ctx, func(s link.State) bool { return s != link.Up })
 		since.Set(time.Time{})
 		f.Changed()
@@ -154,7 +157,7 @@ func (f *Follower) during(ctx context.Context, reach *live.Value[time.Time]) {
 		})
 	})
 	s := &services{changed: f.Changed}
-	owned.Go(func() { filter.Learn(ctx, filter.Services, f.config.Services, s) })
+	owned.Go(func() { filter.Learn(ctx, f.config.Ends.Chance, filter.Services, f.config.Services, s) })
 	now := &round{Follower: f, facts: newFacts(f.config.Node), services: s, reach: reach}
 	f.Changed()
 	for now.goesOn(ctx) {
@@ -202,7 +205,7 @@ func (r *round) goesOn(ctx context.Context) bool {
 	case cut(state):
 		r.healed = time.Time{}
 	case state.Answers() && r.healed.IsZero(): // over whichever line
-		r.healed = time.Now()
+		r.healed = r.config.Ends.Running()
 	}
 	if r.healed.IsZero() != settled.IsZero() {
 		r.look(ctx)
@@ -210,7 +213,7 @@ func (r *round) goesOn(ctx context.Context) bool {
 	if ctx.Err() != nil || r.healed.IsZero() {
 		return ctx.Err() == nil
 	}
-	since := time.Since(r.healed)
+	since := r.config.Ends.Since(r.healed)
 	return since < settling || since < longest && r.config.View.Changed() > 0
 }
 
@@ -219,7 +222,7 @@ func (r *round) timer() <-chan time.Time {
 	next := r.until
 	if !r.healed.IsZero() {
 		end := r.healed.Add(settling)
-		if again := time.Now().Add(lookAgain); end.Before(again) {
+		if again := r.config.Ends.Running().Add(lookAgain); end.Before(again) {
 			end = again
 		}
 		if next.IsZero() || end.Before(next) {
@@ -229,12 +232,12 @@ func (r *round) timer() <-chan time.Time {
 	if next.IsZero() {
 		return nil
 	}
-	return time.After(time.Until(next))
+	return time.After(r.config.Ends.Until(next))
 }
 
 // soon has look called when what comes together has come, and in its time.
 func (r *round) soon() {
-	at := time.Now().Add(gather)
+	at := r.config.Ends.Running().Add(gather)
 	if r.rested.After(at) {
 		at = r.rested
 	}
@@ -245,8 +248,8 @@ func (r *round) soon() {
 
 // look has endpoints shown by what is known now.
 func (r *round) look(ctx context.Context) {
-	began := time.Now()
-	defer func() { r.rested = time.Now().Add(rest * time.Since(began)) }()
+	began := r.config.Ends.Running()
+	defer func() { r.rested = r.config.Ends.Running().Add(rest * r.config.Ends.Since(began)) }()
 	unready, known := r.services.get()
 	if cloud, ok := r.config.Own(ctx); ok && cloud.Type.Encoding == stream.Protobuf {
 		var pods, words []edge.PodPresence
@@ -256,11 +259,11 @@ func (r *round) look(ctx context.Context) {
 	}
 	reached := time.Duration(0)
 	if since := r.reach.Get(); !since.IsZero() {
-		reached = time.Since(since)
+		reached = r.config.Ends.Since(since)
 	}
 	r.until = time.Time{}
 	if again := r.facts.judge(reached); again > 0 && reached > 0 {
-		r.until = time.Now().Add(again)
+		r.until = r.config.Ends.Running().Add(again)
 	}
 	if !known {
 		return // nobody knows which endpoints are ready whatever their Pods are

@@ -43,7 +43,7 @@ func (f *Follower) listen(ctx context.Context, hear func(edge.Presence)) {
 			logged = text
 			klog.FromContext(ctx).V(1).Info("What the pool says of its Pods is not told now, trying again", "err", err)
 		}
-		_ = run.Pause(ctx, pause.Next()) // the loop ends with ctx
+		_ = run.Pause(ctx, pause.Next(f.config.Ends.Float64())) // the loop ends with ctx
 	}
 }
 

@@ -2,7 +2,6 @@ package push
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/run"
@@ -56,6 +56,8 @@ type AccountsConfig struct {
 	CloudLink *live.Value[link.State]
 	// History returns the one that the cloud is in, as far as is known.
 	History func() edge.History
+	// Ends are this machine's clocks and random numbers.
+	Ends ends.Ends
 }
 
 // Accounts reads the ServiceAccounts of the node's Pods in the cloud, once for all Nodes that push them. Make one with
@@ -139,13 +141,13 @@ func (a *Accounts) Run(ctx context.Context) error {
 			select {
 			case <-changed:
 				a.mu.Lock()
-				a.hurryLocked(time.Now())
+				a.hurryLocked(a.config.Ends.Running())
 				a.mu.Unlock()
 			case <-ctx.Done():
 			}
 			continue
 		}
-		k, wait := a.next(time.Now())
+		k, wait := a.next(a.config.Ends.Running())
 		if wait <= 0 {
 			a.read(ctx, k)
 			wait = readAccountPause
@@ -179,7 +181,7 @@ func (a *Accounts) next(now time.Time) (first stream.Key, wait time.Duration) {
 func (a *Accounts) hurryLocked(now time.Time) {
 	a.wake.ring()
 	for _, each := range a.all {
-		if due := now.Add(rand.N(readAccountsWithin)); due.Before(each.due) {
+		if due := now.Add(a.config.Ends.Below(readAccountsWithin)); due.Before(each.due) {
 			each.due = due
 		}
 	}
@@ -203,8 +205,8 @@ func (a *Accounts) read(ctx context.Context, k stream.Key) {
 	for by := range a.wanted {
 		defer by.ring()
 	}
-	now := time.Now()
-	each.due = now.Add(readAccountEvery/2 + rand.N(readAccountEvery/2))
+	now := a.config.Ends.Running()
+	each.due = now.Add(readAccountEvery/2 + a.config.Ends.Below(readAccountEvery/2))
 	switch {
 	case err == nil:
 		each.object, each.in, each.gone = object, in, false
@@ -212,14 +214,14 @@ func (a *Accounts) read(ctx context.Context, k stream.Key) {
 		each.object, each.gone = stream.Object{}, true
 	case apierrors.IsForbidden(err): // a cluster that does not let nodes read them, or does not know yet that the Pod is here
 		if each.object.Raw == nil && !each.gone {
-			each.due = now.Add(each.denied.Next())
+			each.due = now.Add(each.denied.Next(a.config.Ends.Float64()))
 		}
 	default:
-		each.due = now.Add(readAccountRetry/2 + rand.N(readAccountRetry/2))
+		each.due = now.Add(readAccountRetry/2 + a.config.Ends.Below(readAccountRetry/2))
 	}
 	if err != nil {
 		klog.FromContext(ctx).V(1).Info("A ServiceAccount of this node's Pods is not read", "serviceAccount", k.String(),
-			"again", time.Until(each.due).Round(time.Second), "err", err)
+			"again", a.config.Ends.Until(each.due).Round(time.Second), "err", err)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -80,7 +79,7 @@ type state struct {
 
 func newCarrier(d *duty, r Resource) *carrier {
 	return &carrier{
-		duty: d, resource: r, restart: newBell(), events: maxEvents, state: state{behind: time.Now()},
+		duty: d, resource: r, restart: newBell(), events: maxEvents, state: state{behind: d.config.Ends.Running()},
 	}
 }
 
@@ -119,7 +118,7 @@ func (c *carrier) rounds(ctx context.Context) (progress bool, err error) {
 		progress = progress || acknowledged
 		c.alter(func(s *state) {
 			if s.behind.IsZero() {
-				s.behind = time.Now()
+				s.behind = c.config.Ends.Running()
 			}
 		})
 		if !errors.Is(err, stream.ErrNotReady) {
@@ -133,7 +132,7 @@ func (c *carrier) rounds(ctx context.Context) (progress bool, err error) {
 // judge says how long to wait after a round that ended with an error, the n-th in a row, and sets what the next is to
 // be like.
 func (c *carrier) judge(err error, failures int) time.Duration {
-	pause := pauseAfter(failures, backoffMax)
+	pause := c.config.pauseAfter(failures, backoffMax)
 	first := failures == 1
 	var why *refusal
 	switch {
@@ -154,7 +153,7 @@ func (c *carrier) judge(err error, failures int) time.Duration {
 			c.events /= 2
 			return pause
 		case why.code < 500 && !c.full:
-			return hopelessPause/2 + rand.N(hopelessPause/2)
+			return hopelessPause/2 + c.config.Ends.Below(hopelessPause/2)
 		default:
 			return pause
 		}
@@ -215,7 +214,7 @@ func (c *carrier) round(ctx context.Context) (progress bool, err error) {
 	defer cancel()
 	defer w.Close()
 	b := &batches{
-		carrier: c, at: at, posted: time.Now(), told: make(chan told), out: make(chan []stream.Event, 1),
+		carrier: c, at: at, posted: c.config.Ends.Running(), told: make(chan told), out: make(chan []stream.Event, 1),
 		applied: make(chan edge.Revision), ended: make(chan error, 1),
 	}
 	owned.Go(func() { b.listen(following, w) })
@@ -323,7 +322,7 @@ func (b *batches) step(ctx context.Context, timer *time.Timer) error {
 		}
 		b.gather(t.events)
 	case at := <-b.applied:
-		timer.Reset(time.Until(b.posted.Add(idlePush)))
+		timer.Reset(b.config.Ends.Until(b.posted.Add(idlePush)))
 		return b.acknowledge(at)
 	case err := <-b.ended:
 		return err
@@ -342,7 +341,7 @@ func (b *batches) step(ctx context.Context, timer *time.Timer) error {
 // gather takes in what the replica told.
 func (b *batches) gather(events []stream.Event) {
 	if len(b.pending) == 0 {
-		b.arrived = time.Now()
+		b.arrived = b.config.Ends.Running()
 	}
 	for _, e := range events {
 		switch e.Type {
@@ -363,7 +362,7 @@ func (b *batches) gather(events []stream.Event) {
 
 // post sends what there is, if it is time, and reports whether it did.
 func (b *batches) post() (sent bool, err error) {
-	idle := time.Since(b.posted) >= idlePush
+	idle := b.config.Ends.Since(b.posted) >= idlePush
 	if b.posting != 0 || len(b.pending) == 0 && !idle {
 		return false, nil
 	}
@@ -390,7 +389,7 @@ func (b *batches) post() (sent bool, err error) {
 	default:
 		return false, fmt.Errorf("%w: it acknowledged what it was not sent", errMoved)
 	}
-	b.posting, b.posted = end, time.Now()
+	b.posting, b.posted = end, b.config.Ends.Running()
 	return true, nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/run"
 )
 
@@ -45,6 +45,8 @@ type Config struct {
 	Later func(edge.History)
 	// Metrics takes the metrics. Default: they are not registered anywhere.
 	Metrics prometheus.Registerer
+	// Ends are this machine's clocks and random numbers.
+	Ends ends.Ends
 }
 
 func (c *Config) isComplete() bool {
@@ -155,8 +157,8 @@ func again(
 }
 
 // pauseAfter is the pause after the n-th failure in a row.
-func pauseAfter(n int, most time.Duration) time.Duration {
-	return run.Backoff{Min: backoffMin, Max: most}.After(n, rand.Float64())
+func (c *Config) pauseAfter(n int, most time.Duration) time.Duration {
+	return run.Backoff{Min: backoffMin, Max: most}.After(n, c.Ends.Float64())
 }
 
 // bell is rung when something has changed, and heard once, however often it was rung before.

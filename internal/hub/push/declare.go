@@ -64,7 +64,7 @@ func (d *duty) declare(ctx context.Context) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {
-		now := time.Now()
+		now := d.config.Ends.Running()
 		declared, why := d.current(now)
 		w.tell(klog.FromContext(ctx), now, why)
 		changed := !slices.Equal(slices.Sorted(maps.Keys(declared)), w.names)
@@ -248,11 +248,11 @@ func (w *declarer) write(ctx context.Context, declared map[string]*carrier) erro
 		edge.AnnotationAppliedRevisions: string(text), edge.AnnotationHistory: in.String(), edge.AnnotationFilling: string(under),
 	}
 	if err := w.update(ctx, says); err != nil {
-		w.fillings.set(known, mirror, nil)
+		w.fillings.set(w.config.Ends.Running(), known, mirror, nil)
 		return err
 	}
-	w.fillings.set(known, mirror, declared)
-	w.written, w.names = time.Now(), slices.Sorted(maps.Keys(declared))
+	w.fillings.set(w.config.Ends.Running(), known, mirror, declared)
+	w.written, w.names = w.config.Ends.Running(), slices.Sorted(maps.Keys(declared))
 	w.metrics.declared.Reset()
 	for _, name := range w.names {
 		w.metrics.declared.WithLabelValues(name).Set(1)
@@ -283,7 +283,7 @@ func (w *declarer) update(ctx context.Context, says map[string]string) error {
 				return fmt.Errorf("read the Lease %s: %w", edge.LeaseInformerSync, err)
 			}
 		}
-		next := renewed(w.lease, w.config.Node, says, metav1.NowMicro())
+		next := renewed(w.lease, w.config.Node, says, metav1.NewMicroTime(w.config.Ends.Wall()))
 		if !w.term.Valid() {
 			return errDeposed
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"time"
 
@@ -97,7 +96,7 @@ func (f *Filler) Run(ctx context.Context) error {
 		if leader != "" {
 			pause = fillLookLed
 		}
-		timer := time.NewTimer(pause + rand.N(pause/2))
+		timer := time.NewTimer(pause + f.config.Ends.Below(pause/2))
 		select {
 		case <-timer.C:
 		case <-changed:
@@ -132,7 +131,7 @@ func (f *Filler) round(ctx context.Context) error {
 		return err
 	}
 	resources, _ := f.config.Resources.Resources()
-	if len(f.offers(resources, known, time.Now())) == 0 {
+	if len(f.offers(resources, known, f.config.Ends.Running())) == 0 {
 		return nil
 	}
 	term, done, err := f.turn(ctx)
@@ -144,7 +143,7 @@ func (f *Filler) round(ctx context.Context) error {
 	if known, err = mirror.ask(ctx); err != nil { // another may have filled it meanwhile
 		return err
 	}
-	for _, r := range f.offers(resources, known, time.Now()) {
+	for _, r := range f.offers(resources, known, f.config.Ends.Running()) {
 		if err := f.offer(ctx, mirror, r, known.instance); err != nil {
 			return err
 		}
@@ -192,7 +191,7 @@ func (f *Filler) offer(ctx context.Context, mirror *mirrorClient, r Resource, in
 	name := r.GVR.GroupResource().String()
 	var why *refusal
 	if errors.As(err, &why) && why.code != http.StatusForbidden && why.code < http.StatusInternalServerError {
-		f.refused[r.GVR] = refusedOffer{moment, instance, time.Now()}
+		f.refused[r.GVR] = refusedOffer{moment, instance, f.config.Ends.Running()}
 		klog.FromContext(ctx).Info("The coordinator, which nobody leads, does not take what this hub has", "resource", name,
 			"revision", moment.Revision.String(), "history", moment.History.String(), "err", err)
 		return nil
@@ -215,7 +214,7 @@ func (f *Filler) turn(ctx context.Context) (term edge.Term, done func(), err err
 		return term, nil, err
 	}
 	next := lease.DeepCopy()
-	now, holder, seconds, transitions := metav1.NowMicro(), string(f.config.Node), int32(edge.FillerTurn/time.Second), int32(1)
+	now, holder, seconds, transitions := metav1.NewMicroTime(f.config.Ends.Wall()), string(f.config.Node), int32(edge.FillerTurn/time.Second), int32(1)
 	if lease.Spec.LeaseTransitions != nil {
 		transitions += *lease.Spec.LeaseTransitions
 	}
@@ -223,21 +222,20 @@ func (f *Filler) turn(ctx context.Context) (term edge.Term, done func(), err err
 		HolderIdentity: &holder, LeaseDurationSeconds: &seconds, LeaseTransitions: &transitions,
 		AcquireTime: &now, RenewTime: &now,
 	}
-	began := time.Now() // before the request: the turn is never thought younger than it is
+	began := f.config.Ends.Now() // before the request: the turn is never thought younger than it is
 	held, err := f.write(ctx, next)
 	if err != nil {
 		return term, nil, err
 	}
 	term = edge.Term{Transitions: transitions, LeaseUID: held.UID, Valid: func() bool {
-		elapsed := max(time.Since(began), time.Now().Round(0).Sub(began.Round(0))) // the monotonic clock stops with the machine
-		return elapsed < edge.FillerTurn-turnMargin && isCut(f.config.CloudLink.Get())
+		return f.config.Ends.Now().Sub(began) < edge.FillerTurn-turnMargin && isCut(f.config.CloudLink.Get())
 	}}
 	return term, func() { f.release(ctx, held) }, nil
 }
 
 // release gives the Lease back, so that another hub need not wait for the end of the turn.
 func (f *Filler) release(ctx context.Context, held *coordinationv1.Lease) {
-	nobody, now := "", metav1.NowMicro()
+	nobody, now := "", metav1.NewMicroTime(f.config.Ends.Wall())
 	held = held.DeepCopy()
 	held.Spec.HolderIdentity, held.Spec.RenewTime = &nobody, &now
 	if _, err := f.write(context.WithoutCancel(ctx), held); err != nil && !apierrors.IsConflict(err) {

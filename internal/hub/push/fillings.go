@@ -17,7 +17,7 @@ type fillings struct {
 
 // set takes what the mirror has of each carrier's resource, and which of them are declared. nil declared means that the
 // declaration failed.
-func (f *fillings) set(carriers map[*carrier]state, mirror positions, declared map[string]*carrier) {
+func (f *fillings) set(now time.Time, carriers map[*carrier]state, mirror positions, declared map[string]*carrier) {
 	last := make(map[string]edge.Filling, len(carriers))
 	for c := range carriers {
 		name := c.label()
@@ -33,7 +33,7 @@ func (f *fillings) set(carriers map[*carrier]state, mirror positions, declared m
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.last, f.seen = last, time.Now()
+	f.last, f.seen = last, now
 }
 
 func (f *fillings) forget() {
@@ -49,7 +49,7 @@ func (p *Pool) Fillings() map[string]edge.Filling {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all := maps.Clone(f.last)
-	if time.Since(f.seen) < leaseSeconds*time.Second {
+	if p.config.Ends.Since(f.seen) < leaseSeconds*time.Second {
 		return all
 	}
 	for name, filling := range all {

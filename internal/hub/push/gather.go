@@ -2,7 +2,6 @@ package push
 
 import (
 	"context"
-	"time"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/stream"
@@ -52,7 +51,7 @@ func newGatherer(c NodeConfig, changed bell) *gatherer {
 func (g *gatherer) gather(ctx context.Context) want {
 	w := want{
 		objects: map[stream.ID]stream.Object{}, in: map[stream.ID]edge.History{}, locals: map[stream.ID]uint64{},
-		cut: g.Overlay.Cut(time.Now()),
+		cut: g.Overlay.Cut(g.Ends.Running()),
 	}
 	read := map[stream.ID]gathered{}
 	for _, s := range g.Followed() {
@@ -75,7 +74,7 @@ func (g *gatherer) gather(ctx context.Context) want {
 		w.add(i, o.Object, o.in)
 	}
 	if _, known := read[allPods]; known {
-		g.Accounts.want(g.changed, accountsOf(w.objects, g.podAccounts), time.Now())
+		g.Accounts.want(g.changed, accountsOf(w.objects, g.podAccounts), g.Ends.Running())
 	}
 	g.Accounts.addTo(w)
 	g.Overlay.AddTo(w.objects, w.in, w.locals, w.cut)

@@ -115,22 +115,22 @@ func NewNode(c NodeConfig) (*Node, error) {
 
 // Run pushes until ctx ends, whenever the coordinator can be reached, and then returns nil.
 func (n *Node) Run(ctx context.Context) error {
-	again(ctx, "Pushing this node's objects to the coordinator", n.metrics.failures, n.session, judgeNode)
+	again(ctx, "Pushing this node's objects to the coordinator", n.metrics.failures, n.session, n.judge)
 	return nil
 }
 
-// judgeNode says how long to wait after the n-th session in a row that has ended.
-func judgeNode(err error, n int) time.Duration {
+// judge says how long to wait after a session has ended, as so many before it in a row.
+func (n *Node) judge(err error, failures int) time.Duration {
 	why := (*refusal)(nil)
 	switch {
 	case !errors.As(err, &why):
-		return pauseAfter(n, backoffMax)
-	case why.code == http.StatusPreconditionFailed && n == 1:
+		return n.config.pauseAfter(failures, backoffMax)
+	case why.code == http.StatusPreconditionFailed && failures == 1:
 		return 0 // the coordinator has something else than it was known to have
 	case why.code < http.StatusInternalServerError && why.code != http.StatusPreconditionFailed:
-		return max(pauseAfter(n, refusedMax), why.retryAfter)
+		return max(n.config.pauseAfter(failures, refusedMax), why.retryAfter)
 	default:
-		return max(pauseAfter(n, backoffMax), why.retryAfter)
+		return max(n.config.pauseAfter(failures, backoffMax), why.retryAfter)
 	}
 }
 
@@ -160,7 +160,7 @@ func (n *Node) session(ctx context.Context) (progress bool, err error) {
 		if ctx.Err() != nil {
 			return progress, context.Cause(ctx)
 		}
-		if time.Since(n.asked) >= askEvery {
+		if n.config.Ends.Since(n.asked) >= askEvery {
 			if err := n.ask(ctx); err != nil {
 				return progress, err
 			}
@@ -177,7 +177,7 @@ func (n *Node) Changed() { n.changed.ring() }
 func (n *Node) await(ctx context.Context) {
 	cloud, linked := n.config.CloudLink.Watch()
 	_ = run.Pause(ctx, lookEvery)
-	if !cloud.Answers() || n.config.Overlay.Cut(time.Now()) {
+	if !cloud.Answers() || n.config.Overlay.Cut(n.config.Ends.Running()) {
 		return // what was said in a cut goes by time
 	}
 	next := n.asked.Add(askEvery)
@@ -186,7 +186,7 @@ func (n *Node) await(ctx context.Context) {
 			next = again
 		}
 	}
-	timer := time.NewTimer(time.Until(next))
+	timer := time.NewTimer(n.config.Ends.Until(next))
 	defer timer.Stop()
 	select {
 	case <-n.changed:
@@ -213,22 +213,22 @@ func (n *Node) ask(ctx context.Context) error {
 			}
 		})
 	}
-	n.tag, n.asked = tag, time.Now()
+	n.tag, n.asked = tag, n.config.Ends.Running()
 	return nil
 }
 
 // round pushes the difference between what there is now and what the coordinator has, and reports whether there was one.
 func (n *Node) round(ctx context.Context) (pushed bool, err error) {
-	forget(n.refused, time.Now())
+	forget(n.refused, n.config.Ends.Running())
 	wanted := n.gatherer.gather(ctx)
-	for _, b := range plan(wanted, n.have, n.refused, time.Now()) {
+	for _, b := range plan(wanted, n.have, n.refused, n.config.Ends.Running()) {
 		reasons, tag, err := n.coordinator.push(ctx, n.tag, b)
 		if err != nil {
 			return pushed, err
 		}
 		pushed = true
-		n.asked, n.tag = time.Now(), tag
-		n.have.note(b, wanted, n.refused, reasons, time.Now())
+		n.asked, n.tag = n.config.Ends.Running(), tag
+		n.have.note(b, wanted, n.refused, reasons, n.config.Ends.Running())
 		n.metrics.pushes.WithLabelValues(b.of.resource).Inc()
 		n.metrics.refused.WithLabelValues(b.of.resource).Add(float64(len(reasons)))
 		for key, why := range reasons {

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/run"
 )
 
@@ -41,20 +42,20 @@ var errIdle = fmt.Errorf("it carried nothing for %v", idleTimeout)
 // carry carries bytes both ways between who asked and the other end until one of them is closed, ctx ends, or nothing comes for
 // idleTimeout. early is what who asked has sent before. It returns why it ended, and closes neither; their deadlines are over
 // then.
-func carry(ctx context.Context, asked net.Conn, early io.Reader, other net.Conn, by toll) error {
+func carry(ctx context.Context, asked net.Conn, early io.Reader, other net.Conn, by toll, clock ends.Clock) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(ctx, func() {
 		_ = asked.SetDeadline(time.Unix(1, 0))
 		_ = other.SetDeadline(time.Unix(1, 0))
 	})()
-	began := time.Now()
+	began := clock.Running()
 	var last atomic.Int64 // when something was carried, since began
-	carried := func() { last.Store(int64(time.Since(began))) }
+	carried := func() { last.Store(int64(clock.Since(began))) }
 	var both sync.WaitGroup
 	both.Go(func() { cancel(pour(ctx, other, io.MultiReader(early, asked), upwards, by, carried)) })
 	both.Go(func() { cancel(pour(ctx, asked, other, downwards, by, carried)) })
-	for wait := idleTimeout; wait > 0; wait = idleTimeout - time.Since(began) + time.Duration(last.Load()) {
+	for wait := idleTimeout; wait > 0; wait = idleTimeout - clock.Since(began) + time.Duration(last.Load()) {
 		if run.Pause(ctx, wait) != nil {
 			break
 		}

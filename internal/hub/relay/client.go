@@ -24,6 +24,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 const (
@@ -54,6 +55,8 @@ type ClientConfig struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Metrics takes the metrics; nil means that nobody sees them.
 	Metrics prometheus.Registerer
+	// Clock is this machine's.
+	Clock ends.Clock
 }
 
 // Client reaches API servers through neighbours. Safe for concurrent use.
@@ -114,7 +117,7 @@ func (c *Client) note(ctx context.Context, n neighbour, err error) {
 		return // nobody waits for it any more: that says nothing about the neighbour
 	}
 	c.mu.Lock()
-	c.failed.note(n.name, err == nil, time.Now())
+	c.failed.note(n.name, err == nil, c.cfg.Clock.Running())
 	c.mu.Unlock()
 	if err != nil {
 		c.tried.WithLabelValues("failed").Inc()
@@ -130,7 +133,7 @@ func (c *Client) note(ctx context.Context, n neighbour, err error) {
 // count.
 func (c *Client) candidates(ctx context.Context) ([]neighbour, error) {
 	c.mu.Lock()
-	old := c.asked.IsZero() || time.Since(c.asked) >= askedFor
+	old := c.asked.IsZero() || c.cfg.Clock.Since(c.asked) >= askedFor
 	c.mu.Unlock()
 	var failure error
 	if old {
@@ -142,7 +145,7 @@ func (c *Client) candidates(ctx context.Context) ([]neighbour, error) {
 		return nil, fmt.Errorf("%w: %w", ErrNobody, failure)
 	}
 	all := append([]neighbour{}, c.known...)
-	c.failed.last(all, time.Now())
+	c.failed.last(all, c.cfg.Clock.Running())
 	return all, nil
 }
 
@@ -158,7 +161,7 @@ func (c *Client) ask(ctx context.Context) error {
 	rank(c.cfg.Node, all)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.known, c.asked = all, time.Now()
+	c.known, c.asked = all, c.cfg.Clock.Running()
 	return nil
 }
 
@@ -190,7 +193,7 @@ func (c *Client) through(ctx context.Context, n neighbour, server string) (net.C
 	return tunnel{Conn: conn, raw: raw, lost: func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.failed.note(n.name, false, time.Now())
+		c.failed.note(n.name, false, c.cfg.Clock.Running())
 	}}, nil
 }
 

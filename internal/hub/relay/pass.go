@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/lru"
 
 	"yurtcoordinator/internal/conns"
+	"yurtcoordinator/internal/ends"
 )
 
 const (
@@ -40,6 +41,8 @@ type PasserConfig struct {
 	Dial func(ctx context.Context, serverName string) (net.Conn, error)
 	// Metrics takes the metrics; nil means that nobody sees them.
 	Metrics prometheus.Registerer
+	// Clock is this machine's.
+	Clock ends.Clock
 }
 
 // Passer passes connections on to the pool's coordinators, unread, by the name that a client asks for in its handshake. The
@@ -108,7 +111,7 @@ func (p *Passer) serve(ctx context.Context, name string, asked net.Conn) {
 	p.tried.WithLabelValues("ok").Inc()
 	p.open.Inc()
 	defer p.open.Dec()
-	why := carry(ctx, asked, &bytes.Buffer{}, other, passing{p, own})
+	why := carry(ctx, asked, &bytes.Buffer{}, other, passing{p, own}, p.cfg.Clock)
 	_ = other.Close() // its end says nothing more
 	if ctx.Err() == nil {
 		conns.HearOut(asked) // a coordinator that refuses says why before it closes

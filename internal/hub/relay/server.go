@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 	"k8s.io/klog/v2"
 
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
 )
@@ -35,6 +36,8 @@ type ServerConfig struct {
 	Limits func() Limits
 	// Metrics takes the metrics; nil means that nobody sees them.
 	Metrics prometheus.Registerer
+	// Clock is this machine's.
+	Clock ends.Clock
 }
 
 // refusal is why a request is refused, as metrics name it.
@@ -129,7 +132,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !s.targets[r.Host]:
 		s.refuse(w, http.StatusForbidden, noTarget, "this hub relays to its own API servers only")
 		return
-	case s.day.left(limits, time.Now()) == 0:
+	case s.day.left(limits, s.cfg.Clock.Running()) == 0:
 		s.refuse(w, http.StatusServiceUnavailable, overDay, "this hub has relayed all that it may in a day")
 		return
 	case !s.places.take(peer, limits):
@@ -158,7 +161,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer func() { _ = down.Close() }()
 	s.opened.Inc()
-	err = carry(ctx, down, early, up, s)
+	err = carry(ctx, down, early, up, s, s.cfg.Clock)
 	klog.FromContext(ctx).V(2).Info("A tunnel for a neighbour has ended", "of", peer, "to", r.Host, "why", err)
 }
 
@@ -207,7 +210,7 @@ func (s *Server) wait(ctx context.Context, n int) error {
 // paid implements toll.
 func (s *Server) paid(way direction, n int) error {
 	s.carried.WithLabelValues(string(way)).Add(float64(n))
-	if !s.day.spend(n, s.cfg.Limits(), time.Now()) {
+	if !s.day.spend(n, s.cfg.Limits(), s.cfg.Clock.Running()) {
 		return errDay
 	}
 	return nil
@@ -222,5 +225,5 @@ func (s *Server) Neighbours() int {
 // Relays reports whether this hub would relay now.
 func (s *Server) Relays() bool {
 	return s.cfg.Lends.Get() && s.cfg.Link.Get() == link.Up && s.cfg.Credentials.Own() != nil &&
-		s.day.left(s.cfg.Limits(), time.Now()) > 0
+		s.day.left(s.cfg.Limits(), s.cfg.Clock.Running()) > 0
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/run"
@@ -41,6 +42,8 @@ type Config struct {
 	Doubtful func() bool
 	// Metrics takes the metrics of the role. nil means that nobody sees them.
 	Metrics prometheus.Registerer
+	// Ends are this machine's clocks and random numbers.
+	Ends ends.Ends
 }
 
 // ErrUnfit is in a chain of errors with which a duty ends because this hub can't do it, and another may. This hub campaigns again
@@ -68,7 +71,7 @@ type metrics struct {
 func New(c Config) *Elector {
 	m := promauto.With(c.Metrics)
 	return &Elector{
-		config: c, instance: string(uuid.NewUUID()), board: newBoard(), standing: live.NewValue(Standing{}),
+		config: c, instance: string(uuid.NewUUID()), board: newBoard(c.Ends.Clock), standing: live.NewValue(Standing{}),
 		metrics: metrics{
 			role: m.NewGaugeVec(prometheus.GaugeOpts{
 				Name: "yurthub_role", Help: "1 for the role that this hub has in its pool.",
@@ -123,7 +126,7 @@ func (k *Elector) Run(ctx context.Context) error {
 		cloud, cloudChanged := k.config.Cloud.Watch()
 		coordinator, coordinatorChanged := k.config.Coordinator.Watch()
 		lease, _, boardChanged := k.board.watch()
-		k.yields.saw(lease, time.Now())
+		k.yields.saw(lease, k.config.Ends.Now())
 		take(Links{cloud, coordinator})
 		if seen := (Observed{holder(lease), transitions(lease)}); seen != shown {
 			shown = seen
@@ -187,7 +190,7 @@ func (k *Elector) reportClash(logger klog.Logger, lease *coordinationv1.Lease) {
 // and Ended at its very end.
 func (k *Elector) campaign(ctx context.Context, failures *run.Backoff, events chan<- Event) {
 	logger := klog.FromContext(ctx)
-	began := time.Now()
+	began := k.config.Ends.Running()
 	err := k.prove(ctx)
 	proven := err == nil
 	if proven {
@@ -198,10 +201,10 @@ func (k *Elector) campaign(ctx context.Context, failures *run.Backoff, events ch
 		err = nil
 	}
 	if err != nil && ctx.Err() == nil {
-		if time.Since(began) >= steadyTerm {
+		if k.config.Ends.Since(began) >= steadyTerm {
 			failures.Reset()
 		}
-		pause := failures.Next()
+		pause := failures.Next(k.config.Ends.Float64())
 		// Who is refused before it leads has kept nobody else from leading: a new pool's rights come seconds after its hubs.
 		unfit := proven && errors.Is(err, ErrUnfit)
 		if unfit {
@@ -229,7 +232,8 @@ func (k *Elector) candidacy(ctx context.Context, events chan<- Event) error {
 	logger := klog.FromContext(ctx)
 	l := &lock{
 		leases: k.config.Leases.Leases(edge.NamespaceSystem), board: k.board,
-		identity: k.config.Node, instance: k.instance, fence: &fence{}, tenure: &k.tenure, doubtful: k.config.Doubtful,
+		identity: k.config.Node, instance: k.instance, fence: &fence{clock: k.config.Ends.Clock}, tenure: &k.tenure,
+		doubtful: k.config.Doubtful, ends: k.config.Ends,
 	}
 	won := make(chan *coordinationv1.Lease, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{

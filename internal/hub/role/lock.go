@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/leasewatch"
 	"yurtcoordinator/internal/run"
 )
@@ -44,6 +44,7 @@ type lock struct {
 	fence    *fence
 	tenure   *tenure
 	doubtful func() bool // see Config; may be nil
+	ends     ends.Ends
 
 	base    *coordinationv1.Lease // as last read or written here: what the next write must replace
 	suspect bool                  // a write was refused or unanswered: the board may be behind
@@ -51,7 +52,7 @@ type lock struct {
 	wake    time.Time             // when the elector polls again, if told does not change before
 	refused time.Time             // when the coordinator last refused to let this hub lead; zero: it has not
 	term    *coordinationv1.Lease // as won; nil before
-	sent    time.Time             // when the last acknowledged write was sent
+	sent    ends.Moment           // when the last acknowledged write was sent
 }
 
 var _ resourcelock.Interface = (*lock)(nil)
@@ -61,7 +62,7 @@ var _ resourcelock.Interface = (*lock)(nil)
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	if !l.refused.IsZero() {
 		// The coordinator lets nobody lead yet, or not this hub. It says when, but only a person reads that.
-		_ = run.Pause(ctx, time.Until(l.refused.Add(refusedPause)))
+		_ = run.Pause(ctx, l.ends.Until(l.refused.Add(refusedPause)))
 	}
 	lease, known := l.news(ctx)
 	if !known || l.suspect {
@@ -101,7 +102,7 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 		record.HolderIdentity = string(heir) + " (to whom it was left)" // wait as long as the record says, from when it was seen
 	}
 	since, lasts := l.board.since(lease), time.Duration(record.LeaseDurationSeconds)*time.Second
-	if !l.ours(lease) && time.Since(since) >= lasts {
+	if !l.ours(lease) && l.ends.Since(since) >= lasts {
 		// The elector would count from when it saw it first, which is when this campaign began. The watch saw it before.
 		record.HolderIdentity = ""
 	}
@@ -128,7 +129,7 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 // the time before it calls Get, so news lets it poll when the holder's time is nearly up.
 func (l *lock) news(ctx context.Context) (lease *coordinationv1.Lease, known bool) {
 	lease, known, changed := l.board.watch()
-	wait := time.Until(l.wake)
+	wait := l.ends.Until(l.wake)
 	if lease == nil || lease != l.told || l.suspect || wait <= 0 {
 		return lease, known
 	}
@@ -140,7 +141,7 @@ func (l *lock) news(ctx context.Context) (lease *coordinationv1.Lease, known boo
 	case <-ctx.Done():
 	}
 	if lease, known = l.board.read(); lease != nil && holder(lease) == "" {
-		_ = run.Pause(ctx, rand.N(retryPeriod)) // the whole pool sees it at once: spread the hubs' attempts, as polling would
+		_ = run.Pause(ctx, l.ends.Below(retryPeriod)) // the whole pool sees it at once: spread the hubs' attempts, as polling would
 		lease, known = l.board.read()
 	}
 	return lease, known
@@ -150,25 +151,25 @@ func (l *lock) news(ctx context.Context) (lease *coordinationv1.Lease, known boo
 // coordinator came back empty, nobody knows whether the last holder still leads, which it may do for as long as after
 // any renewal. Only the hub that held it itself until just now knows that nobody else does.
 func (l *lock) vacancy() time.Duration {
-	if last := l.tenure.get(); !last.IsZero() && elapsed(last, time.Now()) < leaseDuration {
+	if last := l.tenure.get(); !last.IsZero() && l.ends.Now().Sub(last) < leaseDuration {
 		return 0
 	}
-	return leaseDuration - time.Since(l.board.missingSince())
+	return leaseDuration - l.ends.Since(l.board.missingSince())
 }
 
 // tenure is when this process last renewed a Lease that it has not released since; zero if never.
 type tenure struct {
 	mu   sync.Mutex
-	last time.Time
+	last ends.Moment
 }
 
-func (t *tenure) get() time.Time {
+func (t *tenure) get() ends.Moment {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.last
 }
 
-func (t *tenure) set(last time.Time) {
+func (t *tenure) set(last ends.Moment) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.last = last
@@ -231,7 +232,7 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 		return errNoBase
 	case l.term != nil && !l.same(l.base, l.term):
 		return errTermOver
-	case l.term != nil && time.Since(l.sent) < renewEvery:
+	case l.term != nil && l.ends.Since(l.sent.Running) < renewEvery:
 		return nil
 	case l.term == nil && l.doubts():
 		return errDoubtful
@@ -248,16 +249,22 @@ func (l *lock) doubts() bool { return l.doubtful != nil && l.doubtful() }
 func (l *lock) write(ctx context.Context, lease *coordinationv1.Lease, record resourcelock.LeaderElectionRecord,
 	send func(context.Context) (*coordinationv1.Lease, error),
 ) error {
+	record.RenewTime = metav1.NewTime(l.ends.Wall()) // the elector's is of another clock
+	if l.term == nil {
+		record.AcquireTime = record.RenewTime
+	} else {
+		record.AcquireTime = metav1.Time(*l.term.Spec.AcquireTime)
+	}
 	lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&record)
 	delete(lease.Annotations, edge.AnnotationYieldedTo)
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, AnnotationInstance, l.instance)
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	sent := time.Now() // before the request: the term is never thought younger than it is
+	sent := l.ends.Now() // before the request: the term is never thought younger than it is
 	l.suspect = true
 	written, err := send(ctx)
 	if l.refused = (time.Time{}); apierrors.IsForbidden(err) {
-		l.refused = time.Now()
+		l.refused = l.ends.Running()
 	}
 	if err != nil {
 		return fmt.Errorf("write the election Lease: %w", err)
@@ -286,7 +293,7 @@ func (l *lock) release(ctx context.Context, heir edge.NodeName) error {
 			return nil
 		}
 		lease := l.base.DeepCopy()
-		now := metav1.NowMicro()
+		now := metav1.NewMicroTime(l.ends.Wall())
 		nobody, second := "", int32(1)
 		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &nobody, &second
 		lease.Spec.RenewTime, lease.Spec.AcquireTime = &now, &now
@@ -298,7 +305,7 @@ func (l *lock) release(ctx context.Context, heir edge.NodeName) error {
 		}
 		released, err := l.leases.Update(ctx, lease, metav1.UpdateOptions{})
 		if err == nil {
-			l.tenure.set(time.Time{})
+			l.tenure.set(ends.Moment{})
 			l.board.post(released)
 			return nil
 		}
@@ -320,6 +327,8 @@ func (l *lock) RecordEvent(string) {}
 
 // board is the election Lease as this hub knows it, from a watch and from its own writes. It announces its changes.
 type board struct {
+	clock ends.Clock
+
 	mu      sync.Mutex
 	lease   *coordinationv1.Lease // nil: there is none
 	known   bool                  // false: nothing has been read yet
@@ -328,7 +337,7 @@ type board struct {
 	changed chan struct{}
 }
 
-func newBoard() *board { return &board{changed: make(chan struct{})} }
+func newBoard(c ends.Clock) *board { return &board{clock: c, changed: make(chan struct{})} }
 
 // read returns the Lease, which must not be changed, and whether anything is known of it.
 func (b *board) read() (*coordinationv1.Lease, bool) {
@@ -375,7 +384,7 @@ func (b *board) missingSince() time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.lease != nil || !b.known {
-		return time.Now()
+		return b.clock.Running()
 	}
 	return b.missing
 }
@@ -385,7 +394,7 @@ func (b *board) since(lease *coordinationv1.Lease) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.lease != lease {
-		return time.Now()
+		return b.clock.Running()
 	}
 	return b.put
 }
@@ -401,7 +410,8 @@ func (b *board) setLocked(lease *coordinationv1.Lease, known bool) {
 	if b.lease == lease && b.known == known {
 		return
 	}
-	b.lease, b.known, b.missing, b.put = lease, known, time.Now(), time.Now()
+	now := b.clock.Running()
+	b.lease, b.known, b.missing, b.put = lease, known, now, now
 	close(b.changed)
 	b.changed = make(chan struct{})
 }

@@ -14,12 +14,13 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/leasewatch/leasetest"
 )
 
 func newLock(server *leasetest.Server, name string) *lock {
 	return &lock{
-		leases: server.Client(name).Leases(edge.NamespaceSystem), board: newBoard(),
+		leases: server.Client(name).Leases(edge.NamespaceSystem), board: newBoard(ends.Clock{}),
 		identity: edge.NodeName(name), instance: name, fence: &fence{}, tenure: &tenure{},
 	}
 }
@@ -161,7 +162,7 @@ func TestBoardKeepsTheNewest(t *testing.T) {
 			Name: edge.LeaseElection, UID: uid, ResourceVersion: revision,
 		}}
 	}
-	b := newBoard()
+	b := newBoard(ends.Clock{})
 	b.post(at("a", "10"))
 	b.post(at("a", "9"))
 	b.change(at("a", "8"), 8)

@@ -21,7 +21,7 @@ func (k *Elector) observe(ctx context.Context) {
 	follow := leasewatch.Config{
 		Leases:        k.config.Leases.Leases(edge.NamespaceSystem),
 		FieldSelector: fields.OneTermEqualSelector("metadata.name", edge.LeaseElection).String(),
-		Beating:       true,
+		Beating:       true, Ends: k.config.Ends,
 	}
 	for ctx.Err() == nil {
 		if _, err := k.config.Coordinator.Wait(ctx, link.State.Answers); err != nil {

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 // remembered is how many renewals a term remembers for its NotBefore: at one a second, more than half a minute's.
@@ -15,11 +16,13 @@ const remembered = 40
 // renewal is one acknowledged write of the election Lease.
 type renewal struct {
 	revision uint64
-	sent     time.Time
+	sent     ends.Moment
 }
 
 // fence decides whether a term is valid.
 type fence struct {
+	clock ends.Clock
+
 	mu       sync.Mutex
 	renewals []renewal // in the order of their revisions; the last ones only
 	fallen   bool
@@ -31,12 +34,12 @@ type fence struct {
 // than it remembers (about 40 s).
 func (f *fence) term(transitions int32, lease types.UID) edge.Term {
 	return edge.Term{
-		Transitions: transitions, LeaseUID: lease, Valid: func() bool { return f.valid(time.Now()) }, NotBefore: f.notBefore,
+		Transitions: transitions, LeaseUID: lease, Valid: func() bool { return f.valid(f.clock.Now()) }, NotBefore: f.notBefore,
 	}
 }
 
 // acknowledge notes that a renewal sent at a moment was acknowledged with a revision.
-func (f *fence) acknowledge(revision uint64, sent time.Time) {
+func (f *fence) acknowledge(revision uint64, sent ends.Moment) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if n := len(f.renewals); n > 0 && f.renewals[n-1].revision >= revision {
@@ -55,13 +58,13 @@ func (f *fence) fall() {
 	f.fallen = true
 }
 
-func (f *fence) valid(now time.Time) bool {
+func (f *fence) valid(now ends.Moment) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.fallen || len(f.renewals) == 0 {
 		return false
 	}
-	return elapsed(f.renewals[len(f.renewals)-1].sent, now) < leaseDuration-fenceMargin
+	return now.Sub(f.renewals[len(f.renewals)-1].sent) < leaseDuration-fenceMargin
 }
 
 func (f *fence) notBefore(revision uint64) (time.Time, bool) {
@@ -69,15 +72,8 @@ func (f *fence) notBefore(revision uint64) (time.Time, bool) {
 	defer f.mu.Unlock()
 	for i := len(f.renewals) - 1; i >= 0; i-- {
 		if f.renewals[i].revision < revision {
-			return f.renewals[i].sent, true
+			return f.renewals[i].sent.Running, true
 		}
 	}
 	return time.Time{}, false
-}
-
-// elapsed is the time between two moments by the monotonic clock, or by the wall clock if that shows more: Linux stops
-// the monotonic clock while the machine sleeps or its virtual machine is paused. A step of the wall clock can only make
-// it longer; the term then counts as invalid until the next renewal.
-func elapsed(from, to time.Time) time.Duration {
-	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/leaderelection"
+
+	"yurtcoordinator/internal/ends"
 )
 
 // TestLeaderStopsBeforeOthersMayLead is the sum in timing.go.
@@ -34,7 +36,7 @@ func TestFence(t *testing.T) {
 		if term.Valid() {
 			t.Error("valid before any renewal was acknowledged")
 		}
-		start := time.Now()
+		start := ends.Clock{}.Now()
 		f.acknowledge(100, start)
 		time.Sleep(leaseDuration - fenceMargin - time.Millisecond)
 		if !term.Valid() {
@@ -45,7 +47,7 @@ func TestFence(t *testing.T) {
 			t.Error("valid at the margin")
 		}
 		// An acknowledgement that took long counts from when it was asked for.
-		f.acknowledge(110, start.Add(time.Second))
+		f.acknowledge(110, later(start, time.Second))
 		if !term.Valid() {
 			t.Error("not valid after a renewal")
 		}
@@ -53,7 +55,7 @@ func TestFence(t *testing.T) {
 		if term.Valid() {
 			t.Error("valid after a minute's stop")
 		}
-		f.acknowledge(120, time.Now())
+		f.acknowledge(120, ends.Clock{}.Now())
 		if !term.Valid() {
 			t.Error("not valid although nobody took the Lease meanwhile")
 		}
@@ -65,8 +67,8 @@ func TestFence(t *testing.T) {
 }
 
 func TestNotBefore(t *testing.T) {
-	start := time.Now()
-	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
+	start := ends.Clock{}.Now()
+	at := func(s int) ends.Moment { return later(start, time.Duration(s)*time.Second) }
 	var f fence
 	term := f.term(1, "")
 	for i := range 100 {
@@ -89,8 +91,8 @@ func TestNotBefore(t *testing.T) {
 	}
 	for _, tt := range tests {
 		got, ok := term.NotBefore(tt.revision)
-		if ok != (tt.want >= 0) || ok && !got.Equal(at(tt.want)) {
-			t.Errorf("NotBefore(%d) = %s, %v; want %d s", tt.revision, got.Sub(start), ok, tt.want)
+		if ok != (tt.want >= 0) || ok && !got.Equal(at(tt.want).Running) {
+			t.Errorf("NotBefore(%d) = %s, %v; want %d s", tt.revision, got.Sub(start.Running), ok, tt.want)
 		}
 	}
 	if len(f.renewals) != remembered {
@@ -98,15 +100,31 @@ func TestNotBefore(t *testing.T) {
 	}
 }
 
-func TestElapsedCountsSuspend(t *testing.T) {
-	now := time.Now()
-	// The wall clock went on by a minute while the monotonic one stood still: the machine slept.
-	woken := now.Round(0).Add(time.Minute)
-	if got := elapsed(now, woken); got < time.Minute {
-		t.Errorf("a minute's sleep counts as %s", got)
+// later is a moment that is some time after another.
+func later(m ends.Moment, by time.Duration) ends.Moment {
+	return ends.Moment{Running: m.Running.Add(by), Wall: m.Wall.Add(by)}
+}
+
+// TestFenceCountsSuspend: a machine that slept finds its term over, though its running clock stood; a wall clock that is set
+// back keeps no term alive.
+func TestFenceCountsSuspend(t *testing.T) {
+	now := ends.Clock{}.Now()
+	f := fence{clock: ends.Clock{
+		OfDay: func() time.Time { return now.Wall }, Ran: func() time.Time { return now.Running },
+	}}
+	term := f.term(1, "")
+	f.acknowledge(100, now)
+	now.Wall = now.Wall.Add(-time.Hour)
+	if !term.Valid() {
+		t.Error("not valid although just renewed")
 	}
-	// The wall clock was set back: the monotonic one still counts.
-	if got := elapsed(now.Add(-time.Second), now); got != time.Second {
-		t.Errorf("a second counts as %s", got)
+	now.Running = now.Running.Add(leaseDuration)
+	if term.Valid() {
+		t.Error("valid after its time, by a wall clock that was set back")
+	}
+	f.acknowledge(110, now)
+	now.Wall = now.Wall.Add(time.Minute)
+	if term.Valid() {
+		t.Error("valid after a minute's sleep")
 	}
 }

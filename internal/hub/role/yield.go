@@ -8,6 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 // Yield is the error of a duty that ends its term so that another node leads. The Lease is left to that node: it takes it at
@@ -24,12 +25,12 @@ type yields struct {
 	mu     sync.Mutex
 	looked bool      // a Lease was seen
 	known  string    // its annotation, as last seen
-	last   time.Time // by this hub's monotonic clock; zero: it knows of none
+	last   time.Time // by this hub's running clock; zero: it knows of none
 }
 
 // saw takes in the Lease. A hand-over that this hub sees happen was now. One that it finds is as old as the wall clock says, or
 // new if that says that it is yet to come.
-func (y *yields) saw(lease *coordinationv1.Lease, now time.Time) {
+func (y *yields) saw(lease *coordinationv1.Lease, now ends.Moment) {
 	if lease == nil {
 		return
 	}
@@ -42,9 +43,9 @@ func (y *yields) saw(lease *coordinationv1.Lease, now time.Time) {
 	if !ok || said == y.known {
 		return
 	}
-	y.known, y.last = said, now
+	y.known, y.last = said, now.Running
 	if found {
-		y.last = now.Add(-max(0, now.Round(0).Sub(at)))
+		y.last = now.Running.Add(-max(0, now.Wall.Sub(at)))
 	}
 }
 

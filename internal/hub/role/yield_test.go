@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 // yieldsAt makes a hub's duty yield to another once, when the channel closes.
@@ -131,7 +132,7 @@ func TestRested(t *testing.T) {
 		} {
 			var y yields
 			for _, l := range tt.seen {
-				y.saw(l, time.Now())
+				y.saw(l, ends.Clock{}.Now())
 			}
 			if got := y.rested(time.Now()); got != tt.want {
 				t.Errorf("%s: rested %v", name, got)

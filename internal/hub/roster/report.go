@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/leasewatch"
 	"yurtcoordinator/internal/run"
 )
@@ -51,6 +52,8 @@ type Config struct {
 	// Fillings returns how far the coordinator has each resource that the pool shares; nil means that nobody knows. A nil
 	// function means the same.
 	Fillings func() map[string]edge.Filling
+	// Ends are this machine's clocks and random numbers.
+	Ends ends.Ends
 }
 
 // Reporter reports, for one term at a time.
@@ -110,7 +113,7 @@ func (r report) differs(told report) bool {
 // Run reports for one term, until ctx ends; then it returns nil. It must not run twice at a time.
 func (r *Reporter) Run(ctx context.Context, term edge.Term) error {
 	log := klog.FromContext(ctx)
-	book := &followed{found: make(chan struct{})}
+	book := &followed{clock: r.cfg.Ends.Clock, found: make(chan struct{})}
 	r.keep(book)
 	defer r.keep(nil)
 	var watching sync.WaitGroup
@@ -119,7 +122,7 @@ func (r *Reporter) Run(ctx context.Context, term edge.Term) error {
 	defer cancel()
 	watching.Go(func() {
 		// Beating, so that a dead watch is noticed before a Lease of Kubernetes' default length runs out.
-		follow := leasewatch.Config{Leases: r.cfg.Coordinator.Leases(corev1.NamespaceNodeLease), Beating: true}
+		follow := leasewatch.Config{Leases: r.cfg.Coordinator.Leases(corev1.NamespaceNodeLease), Beating: true, Ends: r.cfg.Ends}
 		_ = leasewatch.Follow(ctx, follow, book) // it returns only the end of ctx
 	})
 	var last report
@@ -133,7 +136,7 @@ func (r *Reporter) Run(ctx context.Context, term edge.Term) error {
 	defer ticker.Stop()
 	waitFor(ctx, book.found)
 	for ; ctx.Err() == nil; waitFor(ctx, ticker.C) {
-		now := time.Now()
+		now := r.cfg.Ends.Running()
 		said, ok := book.reached(now)
 		carried.count(said.hubs)
 		if r.cfg.Fillings != nil {
@@ -144,7 +147,7 @@ func (r *Reporter) Run(ctx context.Context, term edge.Term) error {
 		if !ok || !due || now.Before(next) || !term.Valid() {
 			continue
 		}
-		hubs := together(said.hubs, said.lines, carried.sum, now)
+		hubs := together(said.hubs, said.lines, carried.sum, r.cfg.Ends.Wall())
 		hubs.Term = term.Transitions
 		if reports%hubsEvery == 0 || !alike(hubs, last.together) {
 			said.together, reports = &hubs, 0
@@ -152,7 +155,7 @@ func (r *Reporter) Run(ctx context.Context, term edge.Term) error {
 		var err error
 		if lease, err = r.tell(ctx, lease, said, term.Transitions, every); err != nil {
 			log.V(1).Info("Cannot tell the cloud who reaches the coordinator", "err", err)
-			next = now.Add(pauses.Next())
+			next = now.Add(pauses.Next(r.cfg.Ends.Float64()))
 			continue
 		}
 		if said.together == nil {
@@ -181,6 +184,7 @@ func waitFor[T any](ctx context.Context, event <-chan T) {
 
 // followed holds the beats that a watch writes and the reporter reads: a leasewatch.Sink.
 type followed struct {
+	clock ends.Clock
 	found chan struct{} // closed with the first baseline
 	once  sync.Once
 
@@ -192,7 +196,7 @@ type followed struct {
 func (f *followed) Baseline(leases []coordinationv1.Lease) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.beats.observe(leases, time.Now())
+	f.beats.observe(leases, f.clock.Running())
 	f.once.Do(func() { close(f.found) })
 }
 
@@ -200,7 +204,7 @@ func (f *followed) Baseline(leases []coordinationv1.Lease) {
 func (f *followed) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.beats.change(kind, lease, time.Now())
+	f.beats.change(kind, lease, f.clock.Running())
 }
 
 // lines returns what nodes say of their links.
@@ -261,7 +265,7 @@ func (r *Reporter) tell(
 	lease.Spec.HolderIdentity = ptr.To(string(r.cfg.Node))
 	lease.Spec.LeaseTransitions = ptr.To(transitions)
 	lease.Spec.LeaseDurationSeconds = ptr.To(int32(2 * every / time.Second))
-	lease.Spec.RenewTime = ptr.To(metav1.NowMicro())
+	lease.Spec.RenewTime = ptr.To(metav1.NewMicroTime(r.cfg.Ends.Wall()))
 	written, err := leases.Update(ctx, lease, metav1.UpdateOptions{})
 	if apierrors.IsConflict(err) {
 		return nil, errors.New("somebody else has just written it") // another leader did: this hub will soon learn of it

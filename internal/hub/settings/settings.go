@@ -19,6 +19,7 @@ import (
 
 	"yurtcoordinator/apis/hub/v1alpha1"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/notice"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/run"
@@ -56,6 +57,8 @@ type Config struct {
 	// Take makes the hub run with settings, and returns the names of those that take effect when the hub starts again.
 	Take    func(v1alpha1.HubSettings) (restart []string, err error)
 	Metrics prometheus.Registerer
+	// Ends are this machine's clocks and random numbers.
+	Ends ends.Ends
 }
 
 // Settings follows what the pool says. Make one with New.
@@ -76,7 +79,7 @@ func New(c Config) *Settings {
 		Read:   func(m *corev1.ConfigMap) (Said, error) { return Read(m.Data, c.Usable) },
 		Recall: func(content []byte) (Said, error) { return recall(c.Pool, content) },
 		Encode: func(said Said) ([]byte, error) { return encode(c.Pool, said) },
-		Heard:  s.heard, Unusable: s.refused,
+		Heard:  s.heard, Unusable: s.refused, Ends: c.Ends,
 	})
 	gauge := func(name, help, label string, values map[string]func(edge.SettingsReport) float64) {
 		for value, of := range values {
@@ -172,7 +175,7 @@ func (s *Settings) tell(ctx context.Context) error {
 		}
 		if err != nil {
 			klog.FromContext(ctx).V(1).Info("Cannot tell the cloud which settings this hub runs with", "err", err)
-			_ = run.Pause(ctx, pauses.Next()) // the loop sees whether it is over
+			_ = run.Pause(ctx, pauses.Next(s.cfg.Ends.Float64())) // the loop sees whether it is over
 			continue
 		}
 		pauses.Reset()

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"mime"
 	"net/http"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -58,7 +57,7 @@ func (t *Taker) Hear(w http.ResponseWriter, r *http.Request, pass http.Handler) 
 	along := &alongside{ResponseWriter: w}
 	pass.ServeHTTP(along, r)
 	if object, ok := eventOf(along.text.Bytes()); ok && along.whole() {
-		t.events.add(object, time.Now())
+		t.events.add(object, t.config.Ends.Running())
 	}
 }
 
@@ -121,7 +120,7 @@ func (t *Taker) takeEvent(r *http.Request, about stream.Key, body []byte) (*http
 	if event.Namespace != about.Namespace || event.Name == "" || len(body) > maxEventBytes {
 		return nil, errNotKept
 	}
-	object, err := t.events.create(event, time.Now())
+	object, err := t.events.create(event, t.config.Ends.Running())
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +132,7 @@ func (t *Taker) takePatch(r *http.Request, about stream.Key, contentType string,
 	if contentType != string(types.StrategicMergePatchType) || len(body) > maxEventBytes {
 		return nil, errNotKept
 	}
-	object, err := t.events.change(about, body, time.Now())
+	object, err := t.events.change(about, body, t.config.Ends.Running())
 	if err != nil {
 		return nil, err
 	}
@@ -153,6 +152,6 @@ func (t *Taker) takeStatus(r *http.Request, about stream.ID, contentType string,
 	if err != nil {
 		return nil, err
 	}
-	t.statuses.put(about, stream.Object{Key: base.Key, Revision: base.Revision, Raw: w.shown}, time.Now())
+	t.statuses.put(about, stream.Object{Key: base.Key, Revision: base.Revision, Raw: w.shown}, t.config.Ends.Running())
 	return respond(r, http.StatusOK, about.Resource, w.told)
 }

@@ -9,6 +9,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/stream"
@@ -40,6 +41,8 @@ type Config struct {
 	Changed func()
 	// Metrics takes the metrics. nil means that nobody sees them.
 	Metrics prometheus.Registerer
+	// Ends are this machine's clocks and random numbers.
+	Ends ends.Ends
 }
 
 // Taker takes what the cloud does not. Make one with New; safe for concurrent use.
@@ -59,7 +62,7 @@ type metrics struct {
 // New returns a Taker. It registers its metrics, and does no I/O.
 func New(c Config) *Taker {
 	t := &Taker{config: c, metrics: newMetrics(c.Metrics), statuses: newStatuses(c.Changed), written: make(chan struct{}, 1)}
-	t.events = newEventLog(c.Disk, c.History, t.metrics.lost.Inc, func() {
+	t.events = newEventLog(c.Disk, c.Ends.Clock, c.History, t.metrics.lost.Inc, func() {
 		select {
 		case t.written <- struct{}{}:
 		default:

@@ -50,7 +50,7 @@ type Disk interface {
 // saved is a waiting Event on the disk.
 type saved struct {
 	Event   []byte
-	At      time.Time
+	At      time.Time // by the wall clock
 	There   bool
 	History edge.History
 }
@@ -68,7 +68,7 @@ func (l *eventLog) saveLocked(k stream.Key) {
 	if err != nil {
 		return
 	}
-	if text, err := json.Marshal(saved{raw, e.at, e.waiting.there, e.in}); err == nil {
+	if text, err := json.Marshal(saved{raw, l.clock.Wall().Add(-l.clock.Since(e.at)), e.waiting.there, e.in}); err == nil {
 		_ = l.disk.PutBlob(diskKey(k), text) // if this fails, the Event ends with the hub
 	}
 }
@@ -93,7 +93,8 @@ func (l *eventLog) restore() {
 		object, err := objectOf(event)
 		l.mu.Lock()
 		if err == nil && l.events[object.Key].object.Raw == nil { // otherwise it was written since
-			l.putLocked(object.Key, written{object, was.History, was.At, &waiting{event, was.There}, digest(object.Raw)})
+			at := l.clock.Running().Add(-max(0, l.clock.Wall().Sub(was.At))) // nobody knows for how long the hub did not run
+			l.putLocked(object.Key, written{object, was.History, at, &waiting{event, was.There}, digest(object.Raw)})
 		}
 		l.mu.Unlock()
 	}
@@ -115,7 +116,7 @@ func (l *eventLog) create(event *corev1.Event, now time.Time) (stream.Object, er
 	if have.object.Raw != nil {
 		return stream.Object{}, apierrors.NewAlreadyExists(corev1.Resource(events), event.Name)
 	}
-	event.UID, event.CreationTimestamp = uuid.NewUUID(), metav1.NewTime(now)
+	event.UID, event.CreationTimestamp = uuid.NewUUID(), metav1.NewTime(l.clock.Wall())
 	have.object.Revision = max(have.object.Revision, noRevision)
 	return l.waitLocked(event, have.moment(), false, now)
 }
@@ -224,7 +225,7 @@ func (t *Taker) tell(ctx context.Context) {
 		if _, err := t.config.CloudLink.Wait(ctx, link.State.Answers); err != nil {
 			return
 		}
-		what := t.events.oldest(time.Now())
+		what := t.events.oldest(t.config.Ends.Running())
 		if what == nil {
 			if told {
 				t.events.flush(ctx) // otherwise a hub that is killed would send them again, over later changes
@@ -236,7 +237,7 @@ func (t *Taker) tell(ctx context.Context) {
 		if err := t.tellOf(ctx, what); err != nil {
 			klog.FromContext(ctx).V(1).Info("Cannot send an Event to the cloud yet; trying again", "event", klog.KObj(what.event),
 				"err", err)
-			_ = run.Pause(ctx, again.Next())
+			_ = run.Pause(ctx, again.Next(t.config.Ends.Float64()))
 			continue
 		}
 		told = true

@@ -3,7 +3,6 @@ package tenure
 import (
 	"encoding/json"
 	"math"
-	"math/rand/v2"
 	"os"
 	"strings"
 	"time"
@@ -42,7 +41,7 @@ func newClock(c Config) *clock {
 	value, err := c.Disk.Blob(clockKey)
 	if err != nil || json.Unmarshal(value, &was) != nil || was.Ran < 0 {
 		// A Stamp by another clock is of the future or of long ago, so too old.
-		k.from = rand.Int64N(1 << 40)
+		k.from = c.Chance.Int64N(1 << 40)
 		return k
 	}
 	if off := k.began - was.Since; id != "" && id == was.Boot && off >= 0 {

@@ -18,6 +18,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/run"
 )
 
@@ -54,6 +55,8 @@ type Config struct {
 	// Boot names the time since the machine started, and tells how long that has been, suspension included. nil means the
 	// kernel's.
 	Boot func() (id string, since time.Duration)
+	// Chance is where random numbers come from.
+	Chance ends.Chance
 }
 
 // Tenure knows how long what was said holds. Make one with New; safe for concurrent use.

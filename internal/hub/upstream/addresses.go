@@ -62,14 +62,14 @@ func (a absences) answer(named, used []netip.Addr, at time.Time, atLeast time.Du
 // still under way at an address that has left ends after a time. While the name's present addresses do not serve, nothing moves.
 func (u *Upstream) followAddresses(ctx context.Context, s *server) error {
 	timing := u.cfg.addresses
-	ticker := u.cfg.Clock.NewTicker(timing.look)
+	ticker := time.NewTicker(timing.look)
 	defer ticker.Stop()
 	missing, moved := absences{}, map[netip.Addr]time.Time{}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-ticker.C():
+		case <-ticker.C:
 		}
 		asking, cancel := context.WithTimeout(ctx, lookupTimeout)
 		named, follow, err := u.cfg.Addresses(asking, s.addr)
@@ -77,7 +77,7 @@ func (u *Upstream) followAddresses(ctx context.Context, s *server) error {
 		if err != nil || !follow {
 			continue // nobody says where the name leads: all stay where they are
 		}
-		now := u.cfg.Clock.Now()
+		now := u.cfg.Ends.Running()
 		left := missing.answer(named, s.remotes(), now, timing.left)
 		next := map[netip.Addr]time.Time{}
 		for _, address := range left {

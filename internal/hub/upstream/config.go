@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/utils/clock"
 
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/link"
 )
 
@@ -47,8 +47,8 @@ type Config struct {
 	Detour *Detour
 	// addresses says how fast the addresses of names are followed; zero means as every hub does.
 	addresses addressTiming
-	// Clock is where times come from: the system's clock.
-	Clock clock.WithTicker
+	// Ends are this machine's clocks and random numbers.
+	Ends ends.Ends
 	// CertificateTime, if not nil, is the time by which the server's certificate is checked, and hears of each connection whose
 	// server was verified; nil means the system's clock.
 	CertificateTime interface {

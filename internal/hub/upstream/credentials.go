@@ -99,7 +99,7 @@ func (c *credentials) log(ctx context.Context, now time.Time) {
 // followCredentials reads the files every pollCredentials, and when the server moved, and installs what changed, until
 // ctx ends.
 func (u *Upstream) followCredentials(ctx context.Context) error {
-	ticker := u.cfg.Clock.NewTicker(pollCredentials)
+	ticker := time.NewTicker(pollCredentials)
 	defer ticker.Stop()
 	complaint := ""
 	for {
@@ -107,7 +107,7 @@ func (u *Upstream) followCredentials(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-ticker.C():
+		case <-ticker.C:
 		case <-u.moved:
 			moved = true
 		}
@@ -132,7 +132,7 @@ func (u *Upstream) reload(ctx context.Context, complaint string) string {
 	}
 	if loaded.digest != u.credentials.Load().digest {
 		u.install(loaded)
-		loaded.log(ctx, u.cfg.Clock.Now())
+		loaded.log(ctx, u.cfg.Ends.Wall())
 	}
 	return ""
 }

@@ -143,7 +143,7 @@ func (u *Upstream) drain(ctx context.Context, d *Upstream) {
 	if d.link.Get() != link.Up {
 		return
 	}
-	timer := u.cfg.Clock.NewTimer(detourDrain)
+	timer := time.NewTimer(detourDrain)
 	defer timer.Stop()
 	for {
 		own, changed := u.own.Watch()
@@ -152,7 +152,7 @@ func (u *Upstream) drain(ctx context.Context, d *Upstream) {
 		}
 		select {
 		case <-changed:
-		case <-timer.C():
+		case <-timer.C:
 			return
 		case <-ctx.Done():
 			return
@@ -161,10 +161,10 @@ func (u *Upstream) drain(ctx context.Context, d *Upstream) {
 }
 
 func (u *Upstream) rest(ctx context.Context, pause time.Duration) {
-	timer := u.cfg.Clock.NewTimer(pause)
+	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
-	case <-timer.C():
+	case <-timer.C:
 	case <-ctx.Done():
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"time"
 
-	"k8s.io/utils/clock"
+	"yurtcoordinator/internal/ends"
 )
 
 const (
@@ -30,7 +30,7 @@ const (
 // take no longer than TCP's own round trips: then both have the same other end, or one as near.
 type knocker struct {
 	tcp   tcpSocket
-	clock clock.WithTicker
+	clock ends.Clock
 
 	mu     sync.Mutex
 	ping   time.Duration // the least that a ping took; 0: none was answered
@@ -55,7 +55,7 @@ type tcpState struct {
 }
 
 // newKnocker returns nil if there is no socket to use.
-func newKnocker(raw syscall.RawConn, c clock.WithTicker) *knocker {
+func newKnocker(raw syscall.RawConn, c ends.Clock) *knocker {
 	if raw == nil {
 		return nil
 	}
@@ -105,14 +105,14 @@ func (k *knocker) knock(ctx context.Context) (came, asked bool) {
 	if !ready {
 		return false, false
 	}
-	began := k.clock.Now()
+	began := k.clock.Running()
 	k.tcp.keepAlive(knockIdle)
 	defer k.tcp.keepAlive(keepAliveIdle)
 	most := min(max(before.retransmit, before.trip+2*knockTick), knockMost)
 	for pause := before.trip + knockTick; ; pause = max(before.trip/4, knockTick) {
-		timer := k.clock.NewTimer(pause)
+		timer := time.NewTimer(pause)
 		select {
-		case <-timer.C():
+		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
 			return false, true

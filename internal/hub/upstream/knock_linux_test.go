@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/ends"
 )
 
 // TestKnocksAtASocket: the kernel of the other end acknowledges, though nobody reads there.
@@ -27,7 +28,7 @@ func TestKnocksAtASocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := newKnocker(raw, clock.RealClock{})
+	k := newKnocker(raw, ends.Clock{})
 	idle := func() {
 		t.Helper()
 		for deadline := time.Now().Add(time.Minute); ; {

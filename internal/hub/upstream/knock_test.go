@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/utils/clock"
+	"yurtcoordinator/internal/ends"
 )
 
 // far is the other end of a connection, as the kernel sees it. It acknowledges a keep-alive after its trip unless it is deaf.
@@ -62,7 +62,7 @@ func TestWhoIsKnockedAt(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				end := test.far
 				end.last, end.idle = time.Now(), keepAliveIdle
-				k := &knocker{tcp: &end, clock: clock.RealClock{}}
+				k := &knocker{tcp: &end}
 				for _, took := range test.pings {
 					k.pinged(took, false)
 				}
@@ -86,7 +86,7 @@ func TestWhoIsKnockedAt(t *testing.T) {
 		t.Error("knocked without a socket")
 	}
 	(*knocker)(nil).pinged(time.Second, true)
-	if newKnocker(nil, clock.RealClock{}) != nil {
+	if newKnocker(nil, ends.Clock{}) != nil {
 		t.Error("a knocker without a socket")
 	}
 }
@@ -96,7 +96,7 @@ func TestWhoIsKnockedAt(t *testing.T) {
 func TestKnocksWithoutAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := &far{trip: 20 * time.Millisecond, retransmit: 220 * time.Millisecond, deaf: true, last: time.Now()}
-		k := &knocker{tcp: end, clock: clock.RealClock{}}
+		k := &knocker{tcp: end}
 		k.pinged(20*time.Millisecond, false)
 		ask := func() bool {
 			time.Sleep(2600 * time.Millisecond)

@@ -108,7 +108,7 @@ func (s *server) newLanes(c *credentials, asNode bool) *lanes {
 			WriteByteTimeout:   unackedTimeout,
 			IdleConnTimeout:    idleTimeout,
 		}
-		l.conns[i] = newShared(l.http2[i], s.cfg.Clock, func(ctx context.Context) (net.Conn, error) {
+		l.conns[i] = newShared(l.http2[i], s.cfg.Ends.Clock, func(ctx context.Context) (net.Conn, error) {
 			secured, err := s.dial(ctx, config, true, false)
 			if err != nil {
 				return nil, err

@@ -60,7 +60,7 @@ func (id *identity) send(s *server, req *http.Request, core bool) (*http.Respons
 	if id.asNode {
 		way = t.node
 	}
-	sentAt := s.cfg.Clock.Now()
+	sentAt := s.cfg.Ends.Running()
 	var response *http.Response
 	var err error
 	if len(req.Header["Upgrade"]) > 0 {

@@ -75,10 +75,10 @@ func newServer(cfg Config, address *url.URL, m *metrics) *server {
 	}
 	s := &server{
 		cfg: cfg, url: address, addr: net.JoinHostPort(address.Hostname(), port), metrics: m,
-		conns: map[*conn]struct{}{}, began: cfg.Clock.Now(),
+		conns: map[*conn]struct{}{}, began: cfg.Ends.Running(),
 	}
 	s.epoch, s.endEpoch = context.WithCancelCause(context.Background())
-	judged := link.Config{Timing: cfg.Link, Probe: s.probe, Heard: s.lastHeard, WentDown: s.reset, Clock: cfg.Clock}
+	judged := link.Config{Timing: cfg.Link, Probe: s.probe, Heard: s.lastHeard, WentDown: s.reset, Ends: cfg.Ends}
 	if cfg.CoreRead != "" {
 		judged.Check = s.check
 	}
@@ -98,7 +98,7 @@ func (s *server) state() link.State { return s.monitor.State().Get() }
 func (s *server) serves() bool { return s.state() == link.Up && !s.unready.Load() }
 
 // hears notes that something of the verified server has just arrived.
-func (s *server) hears() { s.heard.Store(int64(max(s.cfg.Clock.Since(s.began), 1))) }
+func (s *server) hears() { s.heard.Store(int64(max(s.cfg.Ends.Since(s.began), 1))) }
 
 // lastHeard returns when something of the verified server last arrived; zero if never.
 func (s *server) lastHeard() time.Time {
@@ -230,8 +230,8 @@ func (s *server) down(sent bool, cause error) error {
 
 // probe asks the server whether it is there. Any answer shows that it is: one that is not ready is asked only if no other is.
 func (s *server) probe(ctx context.Context, ask link.Ask) (err error) {
-	start := s.cfg.Clock.Now()
-	defer func() { s.metrics.probed(s.addr, ask, err == nil, s.cfg.Clock.Since(start)) }()
+	start := s.cfg.Ends.Running()
+	defer func() { s.metrics.probed(s.addr, ask, err == nil, s.cfg.Ends.Since(start)) }()
 	t := s.transports.Load()
 	if small := ask == link.Ping || ask == link.Knock; small && len(s.cfg.Servers) == 1 { // of several, which are ready?
 		if c := t.node.any(); c.ClientConn != nil && !s.http1Only.Load() {
@@ -278,11 +278,11 @@ func (s *server) askOn(ctx context.Context, c carried, ask link.Ask) error {
 			return nil
 		}
 	}
-	start := s.cfg.Clock.Now()
+	start := s.cfg.Ends.Running()
 	if err := c.Ping(ctx); err != nil {
 		return fmt.Errorf("probe: %w", err)
 	}
-	c.pinged(s.cfg.Clock.Since(start), knocked)
+	c.pinged(s.cfg.Ends.Since(start), knocked)
 	s.metrics.spent.pinged()
 	return nil
 }
@@ -294,7 +294,7 @@ func (s *server) check(ctx context.Context) {
 		return
 	}
 	request.Header.Set("User-Agent", userAgent)
-	sentAt := s.cfg.Clock.Now()
+	sentAt := s.cfg.Ends.Running()
 	response, err := s.transports.Load().node.plain(s).RoundTrip(request)
 	if err != nil {
 		return // no answer: probes find out what that says about the link

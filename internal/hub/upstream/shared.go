@@ -8,7 +8,8 @@ import (
 	"sync"
 
 	"golang.org/x/net/http2"
-	"k8s.io/utils/clock"
+
+	"yurtcoordinator/internal/ends"
 )
 
 // shared holds the HTTP/2 connections of one lane. Unlike http2's own it shows them, so that a probe can ask one for a sign of
@@ -16,7 +17,7 @@ import (
 type shared struct {
 	transport *http2.Transport
 	dial      func(ctx context.Context) (net.Conn, error)
-	clock     clock.WithTicker
+	clock     ends.Clock
 
 	mu      sync.Mutex
 	conns   []carried
@@ -37,7 +38,7 @@ type dialing struct {
 
 // newShared gives transport connections that dial opens.
 func newShared(
-	transport *http2.Transport, clock clock.WithTicker, dial func(ctx context.Context) (net.Conn, error),
+	transport *http2.Transport, clock ends.Clock, dial func(ctx context.Context) (net.Conn, error),
 ) *shared {
 	s := &shared{transport: transport, dial: dial, clock: clock}
 	transport.ConnPool = s

@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
@@ -62,9 +61,7 @@ func New(cfg Config) (*Upstream, error) {
 	if cfg.addresses == (addressTiming{}) {
 		cfg.addresses = followed
 	}
-	if cfg.Clock == nil {
-		cfg.Clock = clock.RealClock{}
-	}
+
 	if cfg.DialContext == nil {
 		cfg.DialContext = Dial
 	}
@@ -137,7 +134,7 @@ func (u *Upstream) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	loaded.log(ctx, u.cfg.Clock.Now())
+	loaded.log(ctx, u.cfg.Ends.Wall())
 	u.install(loaded)
 	close(u.ready)
 
@@ -284,14 +281,14 @@ func (u *Upstream) running(ctx context.Context) error {
 	default:
 	}
 	// Not a hot path: only the first requests of a program that is starting come here.
-	timer := u.cfg.Clock.NewTimer(startTimeout)
+	timer := time.NewTimer(startTimeout)
 	defer timer.Stop()
 	select {
 	case <-u.ready:
 		return nil
 	case <-u.stopped:
 		return fmt.Errorf("upstream %s: %w: it has stopped", u.cfg.Name, ErrNotRunning)
-	case <-timer.C():
+	case <-timer.C:
 		return fmt.Errorf("upstream %s: %w: it has not started", u.cfg.Name, ErrNotRunning)
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -28,6 +28,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -42,6 +43,8 @@ type Config struct {
 	Word func() Word
 	// Metrics takes the metrics. nil means that nobody sees them.
 	Metrics prometheus.Registerer
+	// Clock is this machine's.
+	Clock ends.Clock
 }
 
 // Warrants answers reviews about coordinators. Make one with New; safe for concurrent use.
@@ -98,7 +101,7 @@ func (v *Warrants) Answer(w http.ResponseWriter, r *http.Request, body []byte) b
 func (v *Warrants) refused(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec, why string) {
 	v.answers.WithLabelValues("refused").Inc()
 	v.mu.Lock()
-	now, silent := time.Now(), v.silent
+	now, silent := v.cfg.Clock.Running(), v.silent
 	say := now.Sub(v.complained) >= complainAgain
 	if say {
 		v.complained, v.silent = now, 0

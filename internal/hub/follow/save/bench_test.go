@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/store"
 	"yurtcoordinator/internal/stream"
@@ -182,7 +183,7 @@ func (l load) keep(t *testing.T, id store.Collection, r *replica.Replica) (stop 
 			t.Error(err)
 		}
 	})
-	s := New(disk, id, r)
+	s := New(disk, id, r, ends.Chance{})
 	owned.Go(func() { s.Run(ctx) })
 	return func() {
 		cancel()

@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/run"
@@ -53,14 +54,15 @@ type Saver struct {
 	disk    Disk
 	id      store.Collection
 	replica *replica.Replica
+	chance  ends.Chance
 	// resumes: the replica began with the disk's content, so the changes from there on are enough.
 	resumes bool
 	taken   *live.Value[edge.Revision] // up to here the disk has taken it, written or not
 }
 
 // New returns a Saver. It does no I/O.
-func New(disk Disk, id store.Collection, r *replica.Replica) *Saver {
-	return &Saver{disk: disk, id: id, replica: r, taken: live.NewValue[edge.Revision](0)}
+func New(disk Disk, id store.Collection, r *replica.Replica, chance ends.Chance) *Saver {
+	return &Saver{disk: disk, id: id, replica: r, chance: chance, taken: live.NewValue[edge.Revision](0)}
 }
 
 // Sync returns when all that the replica has now is on the disk, or with the cause of ctx. ctx must bound it, because the disk
@@ -116,7 +118,7 @@ func (s *Saver) Run(ctx context.Context) {
 			s.disk.Drop(s.id) // the cloud's history was set back, and the replica has followed it
 			continue
 		}
-		wait := pause.Next()
+		wait := pause.Next(s.chance.Float64())
 		if !errors.Is(err, stream.ErrExpired) && err.Error() != said { // if expired, the disk was only too slow
 			said = err.Error()
 			logger.V(1).Info("The disk does not take new content; trying again",

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/store"
 	"yurtcoordinator/internal/stream"
@@ -231,11 +232,11 @@ func begin(t *testing.T, s *Saver) (ended chan struct{}, stop func()) {
 
 func TestRestore(t *testing.T) {
 	d, r := &disk{}, newReplica(t)
-	if err := New(d, id, r).Restore(t.Context()); !errors.Is(err, store.ErrMiss) {
+	if err := New(d, id, r, ends.Chance{}).Restore(t.Context()); !errors.Is(err, store.ErrMiss) {
 		t.Errorf("from an empty disk: %v", err)
 	}
 	d.content = snapshot(9, object("x", 5), object("y", 9))
-	if err := New(d, id, r).Restore(t.Context()); err != nil {
+	if err := New(d, id, r, ends.Chance{}).Restore(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	same(t, d, r)
@@ -252,7 +253,7 @@ func TestWhatCannotBeContentIsDropped(t *testing.T) {
 		"an encoding of nobody": {Revision: 9},
 	} {
 		d, r := &disk{content: bad}, newReplica(t)
-		if err := New(d, id, r).Restore(t.Context()); err == nil || errors.Is(err, store.ErrMiss) || d.drops != 1 {
+		if err := New(d, id, r, ends.Chance{}).Restore(t.Context()); err == nil || errors.Is(err, store.ErrMiss) || d.drops != 1 {
 			t.Errorf("%s: %v, dropped %d times", name, err, d.drops)
 		}
 		if r.Complete().Get() {
@@ -266,11 +267,11 @@ func TestAnEndIsNoReasonToDrop(t *testing.T) {
 	d, r := &disk{content: snapshot(9, object("x", 5))}, newReplica(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := New(d, id, r).Restore(ctx); !errors.Is(err, context.Canceled) || d.drops != 0 {
+	if err := New(d, id, r, ends.Chance{}).Restore(ctx); !errors.Is(err, context.Canceled) || d.drops != 0 {
 		t.Errorf("%v, dropped %d times", err, d.drops)
 	}
 	r.Close()
-	if err := New(d, id, r).Restore(t.Context()); !errors.Is(err, replica.ErrClosed) || d.drops != 0 {
+	if err := New(d, id, r, ends.Chance{}).Restore(t.Context()); !errors.Is(err, replica.ErrClosed) || d.drops != 0 {
 		t.Errorf("%v, dropped %d times", err, d.drops)
 	}
 }
@@ -278,7 +279,7 @@ func TestAnEndIsNoReasonToDrop(t *testing.T) {
 func TestChangesReachTheDiskInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, r := &disk{}, newReplica(t)
-		_, stop := begin(t, New(d, id, r))
+		_, stop := begin(t, New(d, id, r, ends.Chance{}))
 		defer stop()
 		if d.replaced != 0 {
 			t.Error("something of nothing was written")
@@ -303,7 +304,7 @@ func TestChangesReachTheDiskInOrder(t *testing.T) {
 func TestWhatWasRestoredIsNotWrittenAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, r := &disk{content: snapshot(9, object("x", 5)), position: 9}, newReplica(t)
-		s := New(d, id, r)
+		s := New(d, id, r, ends.Chance{})
 		if err := s.Restore(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -322,7 +323,7 @@ func TestWhatWasRestoredIsNotWrittenAgain(t *testing.T) {
 func TestWhatIsQueuedAlreadyIsNotWrittenAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, r := &disk{content: snapshot(9, object("x", 5)), position: 9}, newReplica(t)
-		s := New(d, id, r)
+		s := New(d, id, r, ends.Chance{})
 		if err := s.Restore(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -343,7 +344,7 @@ func TestWhatIsQueuedAlreadyIsNotWrittenAgain(t *testing.T) {
 func TestAWatchThatExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, r := &disk{content: snapshot(9, object("x", 5)), position: 9}, sized(t, 3)
-		s := New(d, id, r)
+		s := New(d, id, r, ends.Chance{})
 		if err := s.Restore(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -377,7 +378,7 @@ func TestADiskThatCannotBeWrittenForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, r := &disk{}, newReplica(t)
 		replace(t, r, snapshot(9, object("x", 5)))
-		_, stop := begin(t, New(d, id, r))
+		_, stop := begin(t, New(d, id, r, ends.Chance{}))
 		defer stop()
 		d.set(func() { d.fails = store.ErrUnwritable })
 		for revision := edge.Revision(10); revision < 20; revision++ {
@@ -409,7 +410,7 @@ func TestAKilledHubDoesNotHaveADeletedPod(t *testing.T) {
 			}
 		})
 		r := newReplica(t)
-		s := New(disk, id, r)
+		s := New(disk, id, r, ends.Chance{})
 		owned.Go(func() { s.Run(ctx) })
 		const pods = 20
 		begin, revision := snapshot(100), edge.Revision(100)
@@ -467,7 +468,7 @@ func TestADiskThatHasLostWhatItTook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, r := &disk{}, newReplica(t)
 		replace(t, r, snapshot(9, object("x", 5)))
-		_, stop := begin(t, New(d, id, r))
+		_, stop := begin(t, New(d, id, r, ends.Chance{}))
 		defer stop()
 		time.Sleep(10 * lookEvery)
 		if d.replaced != 1 {
@@ -504,7 +505,7 @@ func TestTheCloudWasRestored(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d, r := &disk{}, newReplica(t)
 				replace(t, r, snapshot(100, object("x", 100)))
-				_, stop := begin(t, New(d, id, r))
+				_, stop := begin(t, New(d, id, r, ends.Chance{}))
 				defer stop()
 				same(t, d, r)
 				fill(t, r)
@@ -525,7 +526,7 @@ func TestTheCloudWasRestoredWhileTheDiskWasBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, r := &disk{block: make(chan struct{})}, newReplica(t)
 		replace(t, r, snapshot(100, object("x", 100)))
-		_, stop := begin(t, New(d, id, r))
+		_, stop := begin(t, New(d, id, r, ends.Chance{}))
 		defer stop()
 		r.Reset()
 		replace(t, r, snapshot(50, object("old", 50)))
@@ -546,7 +547,7 @@ func TestTheCloudWasRestoredWhileTheDiskWasBusy(t *testing.T) {
 func TestWhatWasNotRestoredIsNotGoneOnFrom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, r := &disk{position: 100}, newReplica(t) // its content is queued only, and Load misses
-		s := New(d, id, r)
+		s := New(d, id, r, ends.Chance{})
 		if err := s.Restore(t.Context()); !errors.Is(err, store.ErrMiss) {
 			t.Fatal(err)
 		}
@@ -564,23 +565,23 @@ func TestWhatWasNotRestoredIsNotGoneOnFrom(t *testing.T) {
 func TestEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, r := &disk{}, newReplica(t)
-		_, stop := begin(t, New(d, id, r))
+		_, stop := begin(t, New(d, id, r, ends.Chance{}))
 		stop() // while there is nothing
 
 		replace(t, r, snapshot(9, object("x", 5)))
-		_, stop = begin(t, New(d, id, r))
+		_, stop = begin(t, New(d, id, r, ends.Chance{}))
 		stop() // while it follows
 
 		d.set(func() { d.block = make(chan struct{}) })
-		_, stop = begin(t, New(d, id, r))
+		_, stop = begin(t, New(d, id, r, ends.Chance{}))
 		stop() // while the disk is busy
 
 		d.set(func() { d.block, d.fails = nil, store.ErrFull })
-		_, stop = begin(t, New(d, id, r))
+		_, stop = begin(t, New(d, id, r, ends.Chance{}))
 		stop() // in a pause
 
 		d.set(func() { d.fails = nil })
-		ended, _ := begin(t, New(d, id, r))
+		ended, _ := begin(t, New(d, id, r, ends.Chance{}))
 		r.Close()
 		<-ended
 	})
@@ -622,7 +623,7 @@ func TestModel(t *testing.T) {
 			m := &model{map[edge.Revision]string{}, map[string]bool{}, 100}
 			replace(t, r, snapshot(100))
 			m.states[100] = content(t, r)
-			_, stop := begin(t, New(d, id, r))
+			_, stop := begin(t, New(d, id, r, ends.Chance{}))
 			defer func() { stop() }()
 			for range 400 {
 				switch random.IntN(40) {
@@ -635,7 +636,7 @@ func TestModel(t *testing.T) {
 				case 4:
 					stop()
 					r = sized(t, 20)
-					s := New(d, id, r)
+					s := New(d, id, r, ends.Chance{})
 					if err := s.Restore(t.Context()); err != nil { // the cloud fills it
 						replace(t, r, snapshot(m.at))
 						m.names = map[string]bool{}
@@ -690,7 +691,7 @@ func crash(t *testing.T, dir string, m *model, random *rand.Rand, before edge.Re
 		t.Fatal(err)
 	}
 	r := newReplica(t)
-	s := New(disk, id, r)
+	s := New(disk, id, r, ends.Chance{})
 	if err := s.Restore(t.Context()); err != nil {
 		if before != 0 || !errors.Is(err, store.ErrMiss) {
 			t.Fatal(err)
@@ -735,7 +736,7 @@ func crash(t *testing.T, dir string, m *model, random *rand.Rand, before edge.Re
 func TestSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, r := &disk{block: make(chan struct{})}, newReplica(t)
-		s := New(d, id, r)
+		s := New(d, id, r, ends.Chance{})
 		_, stop := begin(t, s)
 		defer stop()
 		replace(t, r, snapshot(9, object("x", 5)))
@@ -768,7 +769,7 @@ func TestWhatAFillerBroughtIsNotKept(t *testing.T) {
 		filled := snapshot(500, object("ghost", 400))
 		filled.History = edge.History(0).Filled()
 		replace(t, r, filled)
-		s := New(d, id, r)
+		s := New(d, id, r, ends.Chance{})
 		_, stop := begin(t, s)
 		defer stop()
 		apply(t, r, stream.Modified, object("ghost", 501))

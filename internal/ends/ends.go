@@ -1,0 +1,90 @@
+// Package ends has what a program takes from its machine, as values: its clocks and its random numbers. It stands in for
+// time.Now, time.Since, time.Until and clock.PassiveClock, and for math/rand's globals, in all parts that a simulation runs.
+//
+// A machine has two clocks, because they answer different questions. The wall clock says what time of day the machine believes it
+// to be. It may step and may be wrong by decades: it is for what leaves the process, and for comparisons with a stamp that came
+// from elsewhere. The running clock says how long the machine has run: it never steps, and stands while the machine is suspended.
+// It is for durations. time.Now has both, and which one counts depends on who subtracts; in a testing/synctest bubble it has only
+// one. Timers remain package time's.
+//
+// An interface per clock was the alternative: a zero value that tells the real time spares each Config a default.
+package ends
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// Ends are what a part takes from its machine. The zero value is this machine's.
+type Ends struct {
+	Clock
+	Chance
+}
+
+// Clock is a machine's two clocks. The zero value is this machine's. It is safe for concurrent use if its functions are.
+type Clock struct {
+	// OfDay tells the wall clock's time, Ran the running clock's. nil means this machine's.
+	OfDay, Ran func() time.Time
+}
+
+// Wall returns the time of day as the machine believes it. The difference of two such times is the wall clock's.
+func (c Clock) Wall() time.Time {
+	if c.OfDay != nil {
+		return c.OfDay()
+	}
+	return time.Now().Round(0)
+}
+
+// Running returns a moment of the running clock. Only its distance from others of the same process means something.
+func (c Clock) Running() time.Time {
+	if c.Ran != nil {
+		return c.Ran()
+	}
+	return time.Now()
+}
+
+// Since returns how long the machine has run since a moment of the running clock.
+func (c Clock) Since(moment time.Time) time.Duration { return c.Running().Sub(moment) }
+
+// Until returns how long the machine has yet to run until a moment of the running clock.
+func (c Clock) Until(moment time.Time) time.Duration { return moment.Sub(c.Running()) }
+
+// Now returns the moment that it is by both clocks.
+func (c Clock) Now() Moment { return Moment{Running: c.Running(), Wall: c.Wall()} }
+
+// Moment is a moment by both clocks of a machine. The zero value is no moment.
+type Moment struct{ Running, Wall time.Time }
+
+// IsZero reports whether m is no moment.
+func (m Moment) IsZero() bool { return m == Moment{} }
+
+// Sub returns the time from one moment to m: by the running clock, or by the wall clock if that shows more, because the running
+// clock stands while the machine sleeps or its virtual machine is paused. A step of the wall clock can only make it longer.
+func (m Moment) Sub(from Moment) time.Duration {
+	return max(m.Running.Sub(from.Running), m.Wall.Sub(from.Wall))
+}
+
+// Chance is where random numbers come from. The zero value is math/rand/v2's own source.
+type Chance struct {
+	// Source must be safe for concurrent use.
+	Source rand.Source
+}
+
+// Float64 returns a number in [0, 1).
+func (c Chance) Float64() float64 {
+	if c.Source != nil {
+		return rand.New(c.Source).Float64()
+	}
+	return rand.Float64()
+}
+
+// Int64N returns a number in [0, n). It panics if n is not positive.
+func (c Chance) Int64N(n int64) int64 {
+	if c.Source != nil {
+		return rand.New(c.Source).Int64N(n)
+	}
+	return rand.Int64N(n)
+}
+
+// Below returns a duration in [0, d). It panics if d is not positive.
+func (c Chance) Below(d time.Duration) time.Duration { return time.Duration(c.Int64N(int64(d))) }
