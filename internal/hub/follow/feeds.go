@@ -64,7 +64,8 @@ func Feeds(s *Sources) func(Order) (Feed, error) {
 	hubs, programs, guests := make(chan struct{}, 1), make(chan struct{}, programLists), make(chan struct{}, programLists)
 	return func(o Order) (Feed, error) {
 		config := feed.Config{
-			Resource: o.Resource, Sink: o.Replica, CloudLink: s.CloudLink, Lists: guests, Metrics: unseen, History: s.History, Ends: s.Ends,
+			Resource: o.Resource, Sink: o.Replica, CloudLink: s.CloudLink, Lists: guests, Metrics: unseen,
+			History: s.History, Ends: s.Ends,
 			// kubelet kills Pods that are gone from its list
 			Precious: o.Resource == schema.GroupVersionResource{Version: "v1", Resource: "pods"},
 		}

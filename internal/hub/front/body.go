@@ -53,7 +53,7 @@ func (b *promptBody) begin() {
 		return
 	}
 	if b.from.IsZero() {
-		b.from = time.Now()
+		b.from = time.Now() //nolint:forbidigo // a deadline of a connection is real time
 	}
 	_ = b.control.SetReadDeadline(b.from.Add(b.wait + time.Duration(b.read)*time.Second/bodyRate))
 }

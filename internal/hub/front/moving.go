@@ -54,7 +54,8 @@ func (m *Moving) Run(ctx context.Context) error {
 }
 
 func (m *Moving) serveAt(ctx context.Context, at netip.AddrPort) error {
-	for pause := (run.Backoff{Min: time.Second, Max: listenPause}); ctx.Err() == nil; _ = run.Pause(ctx, pause.Next(m.Chance.Float64())) {
+	pause := run.Backoff{Min: time.Second, Max: listenPause}
+	for ; ctx.Err() == nil; _ = run.Pause(ctx, pause.Next(m.Chance.Float64())) {
 		server, err := Listen(at.String(), m.Config())
 		if err != nil {
 			m.Fails(at, err)

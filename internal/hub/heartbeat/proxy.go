@@ -410,7 +410,8 @@ func (p *Proxy) copyFor(what sending, sent, known *coordinationv1.Lease, coordin
 	if serving := p.config.Kubelet(); serving != (edge.KubeletServing{}) {
 		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationKubelet, serving.String())
 	}
-	if line, known := p.line.says(p.config.Clock.Running()); known && what != relayed { // else it would be chosen to lead by a line that is cut
+	// Relayed, it would be chosen to lead by a line that is cut.
+	if line, known := p.line.says(p.config.Clock.Running()); known && what != relayed {
 		line.Metered = p.config.Metered != nil && p.config.Metered()
 		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationLine, line.String())
 	}
@@ -590,7 +591,7 @@ func (p *Proxy) budgetOf(r *http.Request, lease *coordinationv1.Lease) budget {
 		whole = min(whole, asked)
 	}
 	if deadline, ok := r.Context().Deadline(); ok {
-		whole = min(whole, time.Until(deadline))
+		whole = min(whole, time.Until(deadline)) //nolint:forbidigo // contexts end by package time
 	}
 	answer := time.Duration(float64(whole) * answerShare)
 	if len(p.config.Coordinators) == 0 {

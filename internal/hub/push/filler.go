@@ -214,7 +214,8 @@ func (f *Filler) turn(ctx context.Context) (term edge.Term, done func(), err err
 		return term, nil, err
 	}
 	next := lease.DeepCopy()
-	now, holder, seconds, transitions := metav1.NewMicroTime(f.config.Ends.Wall()), string(f.config.Node), int32(edge.FillerTurn/time.Second), int32(1)
+	now, holder := metav1.NewMicroTime(f.config.Ends.Wall()), string(f.config.Node)
+	seconds, transitions := int32(edge.FillerTurn/time.Second), int32(1)
 	if lease.Spec.LeaseTransitions != nil {
 		transitions += *lease.Spec.LeaseTransitions
 	}
