@@ -11,8 +11,12 @@
 package ends
 
 import (
+	"bytes"
+	"encoding/binary"
 	"math/rand/v2"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // Ends are what a part takes from its machine. The zero value is this machine's.
@@ -25,6 +29,9 @@ type Ends struct {
 type Clock struct {
 	// OfDay tells the wall clock's time, Ran the running clock's. nil means this machine's.
 	OfDay, Ran func() time.Time
+	// Boot names the time since the machine started, and tells how long that has been, suspension included. nil means that the
+	// kernel knows.
+	Boot func() (id string, since time.Duration)
 }
 
 // Wall returns the time of day as the machine believes it. The difference of two such times is the wall clock's.
@@ -64,7 +71,7 @@ func (m Moment) Sub(from Moment) time.Duration {
 	return max(m.Running.Sub(from.Running), m.Wall.Sub(from.Wall))
 }
 
-// Chance is where random numbers come from. The zero value is math/rand/v2's own source.
+// Chance is where random numbers come from, but for keys. The zero value is this machine's.
 type Chance struct {
 	// Source must be safe for concurrent use.
 	Source rand.Source
@@ -84,6 +91,24 @@ func (c Chance) Int64N(n int64) int64 {
 		return rand.New(c.Source).Int64N(n)
 	}
 	return rand.Int64N(n)
+}
+
+// Perm returns the numbers in [0, n) in a random order.
+func (c Chance) Perm(n int) []int {
+	if c.Source != nil {
+		return rand.New(c.Source).Perm(n)
+	}
+	return rand.Perm(n)
+}
+
+// UUID returns a random UUID.
+func (c Chance) UUID() string {
+	if c.Source == nil {
+		return uuid.NewString()
+	}
+	random := binary.NativeEndian.AppendUint64(nil, c.Source.Uint64())
+	random = binary.NativeEndian.AppendUint64(random, c.Source.Uint64())
+	return uuid.Must(uuid.NewRandomFromReader(bytes.NewReader(random))).String()
 }
 
 // Below returns a duration in [0, d). It panics if d is not positive.

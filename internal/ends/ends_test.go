@@ -49,16 +49,23 @@ func TestThisMachine(t *testing.T) {
 
 // TestChance: the same source gives the same numbers.
 func TestChance(t *testing.T) {
-	draw := func() (all [20]float64) {
+	type drawn struct {
+		numbers [20]float64
+		order   [9]int
+		ids     [2]string
+	}
+	draw := func() (all drawn) {
 		c := Chance{rand.NewPCG(1, 2)}
-		for i := range all {
-			if all[i] = c.Float64(); i%2 == 0 {
-				all[i] = float64(c.Below(time.Hour))
+		for i := range all.numbers {
+			if all.numbers[i] = c.Float64(); i%2 == 0 {
+				all.numbers[i] = float64(c.Below(time.Hour))
 			}
 		}
+		copy(all.order[:], c.Perm(len(all.order)))
+		all.ids = [2]string{c.UUID(), c.UUID()}
 		return all
 	}
-	if a, b := draw(), draw(); a != b || a[0] == a[2] {
+	if a, b := draw(), draw(); a != b || a.numbers[0] == a.numbers[2] || a.ids[0] == a.ids[1] {
 		t.Errorf("%v and %v", a, b)
 	}
 }

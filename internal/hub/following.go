@@ -63,7 +63,7 @@ func (h *Hub) addViews(c *follow.Config) {
 func (h *Hub) answer() error {
 	lasting := tenure.New(tenure.Config{
 		Node: h.cfg.Node, Limit: h.cfg.RememberIdentitiesFor, PodUID: h.followed.PodUID, Disk: h.disk, Wall: h.disk.Wall,
-		Chance: h.ends.Chance,
+		Boot: h.ends.Boot, Chance: h.ends.Chance,
 	})
 	answers, err := recall.NewClients(recall.Config{Disk: h.disk, Gone: h.followed.Gone, Tenure: lasting})
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 const (
@@ -46,6 +46,8 @@ type Search struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Now is the time by which certificates are checked.
 	Now func() time.Time
+	// Chance is where random numbers come from.
+	Chance ends.Chance
 }
 
 // Look looks at each of the addresses, IP:PORT, once. It calls found for each at which a coordinator serves, as soon as that is
@@ -68,7 +70,7 @@ func (s Search) Look(ctx context.Context, addresses []string, found func(address
 			}
 		})
 	}
-	for _, i := range rand.Perm(len(addresses)) {
+	for _, i := range s.Chance.Perm(len(addresses)) {
 		todo <- addresses[i]
 	}
 	close(todo)
@@ -99,7 +101,7 @@ func (s Search) ask(ctx context.Context, at string) (edge.Generation, error) {
 }
 
 // Pause returns how long to wait before the next look at n addresses, with jitter.
-func Pause(n int) time.Duration {
+func Pause(n int, chance ends.Chance) time.Duration {
 	least := max(leastPause, time.Duration(n)*pauseForEach)
-	return least + rand.N(least/2)
+	return least + chance.Below(least/2)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/lookout"
 	"yurtcoordinator/internal/lookout/lookouttest"
 )
@@ -118,7 +119,7 @@ func TestPause(t *testing.T) {
 		0: 4 * time.Second, 40: 4 * time.Second, 100: 10 * time.Second, 1000: 100 * time.Second,
 	} {
 		for range 20 {
-			if got := lookout.Pause(n); got < want || got > want*3/2 {
+			if got := lookout.Pause(n, ends.Chance{}); got < want || got > want*3/2 {
 				t.Errorf("%d addresses: %v, want %v to %v", n, got, want, want*3/2)
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -44,6 +45,8 @@ type HandlerConfig struct {
 	// BeforeExpired is called before a client that watched is told to list again, and so forgets how far it was: what this
 	// handler has shown it must not be lost by a crash before it lists, or its list would go back. Its context bounds it.
 	BeforeExpired func(context.Context)
+	// Chance is where random numbers come from.
+	Chance ends.Chance
 }
 
 // Request is what a request asks for; its options are those of the http.Request.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"time"
 
@@ -41,7 +40,7 @@ func (h *Handler) watch(w *deadlined, r *http.Request, o *options) error {
 	if err != nil {
 		return err
 	}
-	life := watchTime + rand.N(watchTime)
+	life := watchTime + h.config.Chance.Below(watchTime)
 	if o.TimeoutSeconds != nil && *o.TimeoutSeconds != 0 {
 		life = time.Duration(*o.TimeoutSeconds) * time.Second
 	}
@@ -278,7 +277,7 @@ func (s *served) bookmark(told edge.Revision) error {
 
 // untilBookmark is the time to the next bookmark: about a minute, and once shortly before the end.
 func (s *served) untilBookmark() time.Duration {
-	next := bookmarkTime + rand.N(bookmarkTime/4)
+	next := bookmarkTime + s.handler.config.Chance.Below(bookmarkTime/4)
 	if last := time.Until(s.end) - lastBookmark; last > 0 && last < next {
 		next = last
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/lookout"
@@ -24,10 +25,11 @@ type SeekerConfig struct {
 	Slot edge.Slot
 	// Cloud and Coordinator are the states of the hub's links.
 	Cloud, Coordinator *live.Value[link.State]
-	// Certificate, Dial and Now are as in lookout.Search.
+	// Certificate, Dial, Now and Chance are as in lookout.Search.
 	Certificate func() (*tls.Certificate, error)
 	Dial        func(ctx context.Context, network, address string) (net.Conn, error)
 	Now         func() time.Time
+	Chance      ends.Chance
 }
 
 // Seeker looks for a coordinator on the LAN while neither it nor the cloud can be reached. It may have moved to another node,
@@ -52,7 +54,7 @@ func (s *Seeker) Run(ctx context.Context) error {
 			continue
 		}
 		n := s.look(ctx)
-		if run.Pause(ctx, lookout.Pause(n)) != nil {
+		if run.Pause(ctx, lookout.Pause(n, s.cfg.Chance)) != nil {
 			return nil //nolint:nilerr // asked to stop
 		}
 	}
@@ -72,7 +74,7 @@ func (s *Seeker) look(ctx context.Context) int {
 	roots.AppendCertsFromPEM([]byte(known.CA))
 	search := lookout.Search{
 		ServerName: s.cfg.Finder.pool.CoordinatorServerName(), Roots: roots,
-		Certificate: s.cfg.Certificate, Dial: s.cfg.Dial, Now: s.cfg.Now,
+		Certificate: s.cfg.Certificate, Dial: s.cfg.Dial, Now: s.cfg.Now, Chance: s.cfg.Chance,
 	}
 	all := known.candidates(s.cfg.Slot)
 	search.Look(ctx, all, func(at string, is edge.Generation) {

@@ -16,6 +16,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/lookout"
@@ -89,7 +90,7 @@ func (s *site) say(generation string, by *lookouttest.Authority) {
 // at fails unless, some looks later, the coordinator is known to be somewhere, and has moved so often.
 func (s *site) at(want, generation string, moved int) {
 	s.t.Helper()
-	time.Sleep(3 * lookout.Pause(5)) // of the bubble's clock
+	time.Sleep(3 * lookout.Pause(5, ends.Chance{})) // of the bubble's clock
 	synctest.Wait()
 	if got := s.finder.Target(); got.Address != want || got.Generation.String() != generation || s.moved != moved {
 		s.t.Errorf("it is at %s, of generation %s, and moved %d times; want %s, %s, %d", got.Address, got.Generation, s.moved,

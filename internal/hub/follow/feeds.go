@@ -78,7 +78,7 @@ func Feeds(s *Sources) func(Order) (Feed, error) {
 		default:
 			as, config.History = s.As(o.Client), history.Followed{Keeper: s.History}
 		}
-		cloud, err := o.readFrom("cloud", as, s.Cloud, Collection(o.Resource, o.Namespace), o.watchTime())
+		cloud, err := o.readFrom("cloud", as, s.Cloud, Collection(o.Resource, o.Namespace), o.watchTime(), s.Ends.Chance)
 		if err != nil {
 			return nil, err
 		}
@@ -90,7 +90,7 @@ func Feeds(s *Sources) func(Order) (Feed, error) {
 		}
 		if o.Shared && s.Pool != nil {
 			mirror := mirrorPath(o.Resource)
-			if config.Coordinator, err = o.readFrom("coordinator", s.Pool.As, s.Pool.Base, mirror, 0); err != nil {
+			if config.Coordinator, err = o.readFrom("coordinator", s.Pool.As, s.Pool.Base, mirror, 0, s.Ends.Chance); err != nil {
 				return nil, err
 			}
 			config.CoordinatorLink, config.Standing = s.Pool.Link, s.Pool.Standing
@@ -115,12 +115,12 @@ func (o *Order) watchTime() time.Duration {
 }
 
 func (o *Order) readFrom(
-	name string, as http.RoundTripper, base *url.URL, at string, watchTime time.Duration,
+	name string, as http.RoundTripper, base *url.URL, at string, watchTime time.Duration, chance ends.Chance,
 ) (*remote.Source, error) {
 	return remote.New(remote.Config{
 		Client: &http.Client{Transport: transport.NewUserAgentRoundTripper(Hub, as)},
 		Base:   base, Path: at, FieldSelector: o.Fields, LabelSelector: o.Labels, Name: name,
-		WatchTime: watchTime, ListBytes: int64(budget(o.Client)),
+		WatchTime: watchTime, ListBytes: int64(budget(o.Client)), Chance: chance,
 	})
 }
 

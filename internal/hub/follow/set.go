@@ -247,6 +247,7 @@ func (s *Set) handleLocked(m *Member) error {
 		// What clients were told must survive a restart. Sync ends with ctx, so a full disk keeps nobody waiting for
 		// longer.
 		BeforeExpired: func(ctx context.Context) { _ = m.saver.Sync(ctx) },
+		Chance:        s.cfg.Ends.Chance,
 	}
 	var kubelet replica.View
 	switch {

@@ -164,6 +164,7 @@ func (m *Membership) seek(finder *discover.Finder, slot edge.Slot) {
 			}
 			return m.cfg.Ends.Wall()
 		},
+		Chance: m.cfg.Ends.Chance,
 	})
 	m.reach.Add(c.named("look for a coordinator that has moved"), seeker.Run)
 }

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/run"
 )
@@ -63,6 +65,17 @@ func carry(ctx context.Context, asked net.Conn, early io.Reader, other net.Conn,
 	cancel(errIdle) // unless it has ended already
 	both.Wait()
 	return context.Cause(ctx)
+}
+
+// wait blocks until limiter lets n bytes through, which is at most its burst.
+func wait(ctx context.Context, limiter *rate.Limiter, n int, clock ends.Clock) error {
+	now := clock.Running()
+	place := limiter.ReserveN(now, n)
+	err := run.Pause(ctx, place.DelayFrom(now))
+	if err != nil {
+		place.CancelAt(clock.Running())
+	}
+	return err
 }
 
 // pour carries one direction. It always returns an error.

@@ -96,7 +96,7 @@ func (p *Passer) Aside() *conns.Aside {
 func (p *Passer) serve(ctx context.Context, name string, asked net.Conn) {
 	own := p.allotted(asked)
 	log := klog.FromContext(ctx).WithValues("from", asked.RemoteAddr(), "name", name)
-	if !own.opens.Allow() || !p.all.opens.Allow() {
+	if now := p.cfg.Clock.Running(); !own.opens.AllowN(now, 1) || !p.all.opens.AllowN(now, 1) {
 		p.tried.WithLabelValues("too-fast").Inc()
 		return
 	}
@@ -144,10 +144,10 @@ type passing struct {
 }
 
 func (p passing) wait(ctx context.Context, n int) error {
-	if err := p.own.bytes.WaitN(ctx, n); err != nil {
+	if err := wait(ctx, p.own.bytes, n, p.cfg.Clock); err != nil {
 		return err
 	}
-	return p.all.bytes.WaitN(ctx, n)
+	return wait(ctx, p.all.bytes, n, p.cfg.Clock)
 }
 
 func (p passing) paid(way direction, n int) error {

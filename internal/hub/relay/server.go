@@ -201,10 +201,11 @@ func taken(w http.ResponseWriter) (net.Conn, io.Reader, error) {
 func (s *Server) wait(ctx context.Context, n int) error {
 	limits := s.cfg.Limits()
 	if wanted := rate.Limit(limits.BytesPerSecond); s.bytes.Limit() != wanted {
-		s.bytes.SetLimit(wanted)
-		s.bytes.SetBurst(burst(limits))
+		now := s.cfg.Clock.Running()
+		s.bytes.SetLimitAt(now, wanted)
+		s.bytes.SetBurstAt(now, burst(limits))
 	}
-	return s.bytes.WaitN(ctx, n)
+	return wait(ctx, s.bytes, n, s.cfg.Clock)
 }
 
 // paid implements toll.

@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/klog/v2"
@@ -71,7 +70,7 @@ type metrics struct {
 func New(c Config) *Elector {
 	m := promauto.With(c.Metrics)
 	return &Elector{
-		config: c, instance: string(uuid.NewUUID()), board: newBoard(c.Ends.Clock), standing: live.NewValue(Standing{}),
+		config: c, instance: c.Ends.UUID(), board: newBoard(c.Ends.Clock), standing: live.NewValue(Standing{}),
 		metrics: metrics{
 			role: m.NewGaugeVec(prometheus.GaugeOpts{
 				Name: "yurthub_role", Help: "1 for the role that this hub has in its pool.",

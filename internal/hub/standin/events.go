@@ -27,7 +27,7 @@ const (
 // eventLog has the Events that this node's programs have written: to the cloud, as it has answered them, and while it does not
 // answer, as they wait for it. Those that wait are on the disk, too.
 type eventLog struct {
-	clock   ends.Clock
+	ends    ends.Ends
 	disk    Disk
 	history func() edge.History
 	// lost is called for each waiting Event that is given up, changed for each change.
@@ -55,8 +55,8 @@ type waiting struct {
 	there bool          // the cloud has an Event of that name
 }
 
-func newEventLog(disk Disk, clock ends.Clock, history func() edge.History, lost, changed func()) *eventLog {
-	return &eventLog{disk: disk, clock: clock, history: history, lost: lost, changed: changed, events: map[stream.Key]written{}}
+func newEventLog(disk Disk, from ends.Ends, history func() edge.History, lost, changed func()) *eventLog {
+	return &eventLog{disk: disk, ends: from, history: history, lost: lost, changed: changed, events: map[stream.Key]written{}}
 }
 
 // add takes in an Event as the cloud answered it.
@@ -109,7 +109,7 @@ func (l *eventLog) addTo(
 	defer l.mu.Unlock()
 	for k, e := range l.events {
 		switch {
-		case l.clock.Since(e.at) >= eventLife:
+		case l.ends.Since(e.at) >= eventLife:
 			l.deleteLocked(k)
 		case e.object.Raw != nil:
 			i := stream.ID{Resource: events, Key: k}
@@ -144,7 +144,7 @@ func (l *eventLog) adopt(k stream.Key, as edge.Moment) {
 	defer l.mu.Unlock()
 	if _, ok := l.events[k]; !ok {
 		l.events[k] = written{
-			object: stream.Object{Key: k, Revision: as.Revision}, in: as.History, at: l.clock.Running(),
+			object: stream.Object{Key: k, Revision: as.Revision}, in: as.History, at: l.ends.Running(),
 		}
 	}
 }

@@ -62,7 +62,7 @@ type metrics struct {
 // New returns a Taker. It registers its metrics, and does no I/O.
 func New(c Config) *Taker {
 	t := &Taker{config: c, metrics: newMetrics(c.Metrics), statuses: newStatuses(c.Changed), written: make(chan struct{}, 1)}
-	t.events = newEventLog(c.Disk, c.Ends.Clock, c.History, t.metrics.lost.Inc, func() {
+	t.events = newEventLog(c.Disk, c.Ends, c.History, t.metrics.lost.Inc, func() {
 		select {
 		case t.written <- struct{}{}:
 		default:

@@ -283,7 +283,7 @@ func TestEvents(t *testing.T) {
 func TestEventsOfARestoredCloud(t *testing.T) {
 	in := edge.History(1)
 	history := func() edge.History { return in }
-	l := newEventLog(newFakeDisk(), ends.Clock{}, history, func() {}, func() {})
+	l := newEventLog(newFakeDisk(), ends.Ends{}, history, func() {}, func() {})
 	key := stream.Key{Namespace: "shop", Name: "e"}
 	for _, c := range []struct {
 		in         edge.History
@@ -299,7 +299,7 @@ func TestEventsOfARestoredCloud(t *testing.T) {
 	if _, err := l.change(key, []byte(`{"count":2}`), time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	again := newEventLog(l.disk, ends.Clock{}, history, func() {}, func() {})
+	again := newEventLog(l.disk, ends.Ends{}, history, func() {}, func() {})
 	again.restore()
 	for _, l := range []*eventLog{l, again} {
 		objects, histories, said := map[stream.ID]stream.Object{}, map[stream.ID]edge.History{}, map[stream.ID]uint64{}
@@ -315,13 +315,13 @@ func firstHistory() edge.History { return 0 }
 // TestEventsOfAnEarlierRun: Events that are still shown go in due time. An Event that waits on the disk is not taken for one
 // of these.
 func TestEventsOfAnEarlierRun(t *testing.T) {
-	l := newEventLog(newFakeDisk(), ends.Clock{}, firstHistory, func() {}, func() {})
+	l := newEventLog(newFakeDisk(), ends.Ends{}, firstHistory, func() {}, func() {})
 	event := &corev1.Event{}
 	event.Namespace, event.Name = "shop", "waits"
 	if _, err := l.create(event, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	again := newEventLog(l.disk, ends.Clock{}, firstHistory, func() {}, func() {})
+	again := newEventLog(l.disk, ends.Ends{}, firstHistory, func() {}, func() {})
 	waits, old := stream.Key{Namespace: "shop", Name: "waits"}, stream.Key{Namespace: "shop", Name: "old"}
 	again.adopt(waits, edge.Moment{Revision: 1})
 	again.adopt(old, edge.Moment{Revision: 7})

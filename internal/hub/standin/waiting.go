@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
@@ -68,7 +67,7 @@ func (l *eventLog) saveLocked(k stream.Key) {
 	if err != nil {
 		return
 	}
-	if text, err := json.Marshal(saved{raw, l.clock.Wall().Add(-l.clock.Since(e.at)), e.waiting.there, e.in}); err == nil {
+	if text, err := json.Marshal(saved{raw, l.ends.Wall().Add(-l.ends.Since(e.at)), e.waiting.there, e.in}); err == nil {
 		_ = l.disk.PutBlob(diskKey(k), text) // if this fails, the Event ends with the hub
 	}
 }
@@ -93,7 +92,7 @@ func (l *eventLog) restore() {
 		object, err := objectOf(event)
 		l.mu.Lock()
 		if err == nil && l.events[object.Key].object.Raw == nil { // otherwise it was written since
-			at := l.clock.Running().Add(-max(0, l.clock.Wall().Sub(was.At))) // nobody knows for how long the hub did not run
+			at := l.ends.Running().Add(-max(0, l.ends.Wall().Sub(was.At))) // nobody knows for how long the hub did not run
 			l.putLocked(object.Key, written{object, was.History, at, &waiting{event, was.There}, digest(object.Raw)})
 		}
 		l.mu.Unlock()
@@ -116,7 +115,7 @@ func (l *eventLog) create(event *corev1.Event, now time.Time) (stream.Object, er
 	if have.object.Raw != nil {
 		return stream.Object{}, apierrors.NewAlreadyExists(corev1.Resource(events), event.Name)
 	}
-	event.UID, event.CreationTimestamp = uuid.NewUUID(), metav1.NewTime(l.clock.Wall())
+	event.UID, event.CreationTimestamp = types.UID(l.ends.UUID()), metav1.NewTime(l.ends.Wall())
 	have.object.Revision = max(have.object.Revision, noRevision)
 	return l.waitLocked(event, have.moment(), false, now)
 }

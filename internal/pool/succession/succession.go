@@ -25,6 +25,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/lookout"
 	"yurtcoordinator/internal/run"
 )
@@ -81,7 +82,7 @@ func (s *Succession) Run(ctx context.Context) error {
 			klog.FromContext(ctx).Error(err, "Cannot look for a younger coordinator, trying again")
 		}
 		complaint = now
-		pause := lookout.Pause(n)
+		pause := lookout.Pause(n, ends.Chance{})
 		if s.cfg.Led(ctx) {
 			pause = max(pause, whileLed)
 		}

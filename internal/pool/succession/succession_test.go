@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/lookout"
 	"yurtcoordinator/internal/lookout/lookouttest"
 )
@@ -94,7 +95,7 @@ func TestASuccessorEndsIt(t *testing.T) {
 			"10.0.0.2:10270": m.pool.Coordinator("p1", "0.5"), "10.0.0.3:10270": nil,
 			"[fd00::4]:10270": m.pool.Coordinator("p1", "0.6"),
 		})
-		err, over := m.after(3 * lookout.Pause(3))
+		err, over := m.after(3 * lookout.Pause(3, ends.Chance{}))
 		if !over || !errors.Is(err, ErrSucceeded) || !strings.Contains(err.Error(), "[fd00::4]:10270, of generation 0.6") {
 			t.Fatalf("%v, %v", over, err)
 		}
@@ -125,7 +126,7 @@ func TestNobodyElseEndsIt(t *testing.T) {
 			m.lan.Set(map[string]*tls.Config{
 				"10.0.0.3:10270": server, "10.0.0.9:10270": m.pool.Coordinator("p1", "1.9"), // and where no node of the pool is
 			})
-			if err, over := m.after(3 * lookout.Pause(3)); over {
+			if err, over := m.after(3 * lookout.Pause(3, ends.Chance{})); over {
 				t.Fatalf("%s: %v", name, err)
 			}
 			if dialed, _ := m.lan.Dialed(); len(dialed) == 0 {
@@ -134,7 +135,7 @@ func TestNobodyElseEndsIt(t *testing.T) {
 		}
 		m.is("1.6")
 		m.lan.Set(map[string]*tls.Config{"10.0.0.2:10270": m.pool.Coordinator("p1", "1.6")})
-		if err, over := m.after(3 * lookout.Pause(3)); over {
+		if err, over := m.after(3 * lookout.Pause(3, ends.Chance{})); over {
 			t.Errorf("it takes itself for younger: %v", err)
 		}
 	})
@@ -190,7 +191,7 @@ func TestFilesThatComeLater(t *testing.T) {
 				t.Errorf("without %s: %v", missing(m), err)
 			}
 			m.write(missing(m), string(content))
-			if err, over := m.after(2 * lookout.Pause(3)); !over || !errors.Is(err, ErrSucceeded) {
+			if err, over := m.after(2 * lookout.Pause(3, ends.Chance{})); !over || !errors.Is(err, ErrSucceeded) {
 				t.Errorf("with %s: %v, %v", missing(m), over, err)
 			}
 		}

@@ -18,7 +18,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -32,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -86,6 +86,8 @@ type Config struct {
 	// ListBytes bounds a list, not compressed. Snapshot fails with stream.ErrTooLarge beyond it, once that much has been
 	// read. 0 means 1 GiB.
 	ListBytes int64
+	// Chance is where random numbers come from.
+	Chance ends.Chance
 }
 
 // Source is a stream.Source over HTTP. Safe for concurrent use.
@@ -96,6 +98,7 @@ type Source struct {
 	name       string
 	listBytes  int64
 	watchTime  time.Duration
+	chance     ends.Chance
 
 	mu  sync.Mutex
 	typ stream.Type // of the last Snapshot, or of the first event; Kind is empty before
@@ -126,7 +129,7 @@ func New(c Config) (*Source, error) {
 	}
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	s := &Source{client: &client, collection: *c.Base, selectors: url.Values{}, name: c.Name, listBytes: c.ListBytes,
-		watchTime: cmp.Or(c.WatchTime, watchTime)}
+		watchTime: cmp.Or(c.WatchTime, watchTime), chance: c.Chance}
 	if c.FieldSelector != "" {
 		s.selectors.Set("fieldSelector", c.FieldSelector)
 	}
@@ -273,7 +276,7 @@ func (s *Source) WatchIn(
 		"watch":               {"1"},
 		"resourceVersion":     {after.String()},
 		"allowWatchBookmarks": {"true"},
-		"timeoutSeconds":      {strconv.Itoa(int((s.watchTime + rand.N(s.watchTime)) / time.Second))},
+		"timeoutSeconds":      {strconv.Itoa(int((s.watchTime + s.chance.Below(s.watchTime)) / time.Second))},
 	}, "identity", in)
 	unlink()
 	late.Stop()
