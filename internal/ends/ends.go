@@ -1,5 +1,6 @@
-// Package ends has what a program takes from its machine, as values: its clocks and its random numbers. It stands in for
-// time.Now, time.Since, time.Until and clock.PassiveClock, and for math/rand's globals, in all parts that a simulation runs.
+// Package ends has what a program takes from its machine, as values: its clocks, its random numbers and its network. It stands in
+// for time.Now, time.Since, time.Until and clock.PassiveClock, for math/rand's globals, and for net.Dialer and net.Listen, in all
+// parts that a simulation runs.
 //
 // A machine has two clocks, because they answer different questions. The wall clock says what time of day the machine believes it
 // to be. It may step and may be wrong by decades: it is for what leaves the process, and for comparisons with a stamp that came
@@ -12,8 +13,11 @@ package ends
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"math/rand/v2"
+	"net"
+	"net/netip"
 	"time"
 
 	"github.com/google/uuid"
@@ -23,6 +27,7 @@ import (
 type Ends struct {
 	Clock
 	Chance
+	Net
 }
 
 // Clock is a machine's two clocks. The zero value is this machine's. It is safe for concurrent use if its functions are.
@@ -113,3 +118,17 @@ func (c Chance) UUID() string {
 
 // Below returns a duration in [0, d). It panics if d is not positive.
 func (c Chance) Below(d time.Duration) time.Duration { return time.Duration(c.Int64N(int64(d))) }
+
+// Net is how a program reaches others, and how they reach it. The zero value is this machine's: a nil function means that package
+// net has it.
+type Net struct {
+	// Dial opens a connection to an address, HOST:PORT. DialNear does that to who is on the same LAN: a machine that has lost its
+	// power is noticed sooner.
+	Dial, DialNear func(ctx context.Context, network, address string) (net.Conn, error)
+	// Listen listens at an address.
+	Listen func(network, address string) (net.Listener, error)
+	// Lookup returns the addresses of a name, best first.
+	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
+	// Addresses returns this machine's.
+	Addresses func() ([]net.Addr, error)
+}

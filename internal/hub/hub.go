@@ -129,6 +129,7 @@ func New(own config.Config, e ends.Ends) (*Hub, error) {
 	if err := own.Validate(); err != nil {
 		return nil, err
 	}
+	e.Net = upstream.Dials(e.Net)
 	h := &Hub{
 		metrics: prometheus.NewRegistry(),
 		shown:   filter.NewConfigMaps(filter.RootCA, filter.KubeProxy), overlay: endpoints.NewView(),
@@ -148,7 +149,7 @@ func New(own config.Config, e ends.Ends) (*Hub, error) {
 		Node: cfg.Node, Fixed: fixed, OfNode: ofNode, Dir: cfg.CertDir, Port: uint16(cfg.SecurePort), Tell: cfg.MasterService,
 		Shown: h.shown, Ends: e, Served: func() *live.Value[*tls.Certificate] { return h.identity.Served() },
 	})
-	h.way = way.New(way.Config{Proxy: cfg.Proxy(), Dial: upstream.Dial})
+	h.way = way.New(way.Config{Proxy: cfg.Proxy(), Dial: e.Dial, Lookup: e.Lookup})
 	h.lent = lending.New(h.lends())
 	h.lent.Change(starts.Borrows, starts.Metered)
 	h.metrics.MustRegister(buildinfo.New("yurthub", version.Get()), collectors.NewGoCollector(),
@@ -339,5 +340,5 @@ func (h *Hub) lend() error {
 func (h *Hub) upstream(name string, servers []*url.URL) upstream.Config {
 	ca, cert, key := h.identity.Files()
 	return upstream.Config{Name: name, Servers: servers, CAFile: ca, CertFile: cert, KeyFile: key, CertificateTime: h.checked,
-		Metrics: h.metrics, Ends: h.ends}
+		DialContext: h.ends.Dial, Metrics: h.metrics, Ends: h.ends}
 }

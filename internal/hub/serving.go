@@ -63,7 +63,7 @@ func (h *Hub) listen() ([]front.Listener, error) {
 			Name: "pods", Flag: "secure-bind-address", Address: fixed.String(), Number: h.cfg.SecurePort, Config: ofPods,
 		})
 	}
-	return front.ListenAll(ports...)
+	return front.ListenAll(h.ends.Net, ports...)
 }
 
 // health serves what the hub tells of itself, and most of it only to root.

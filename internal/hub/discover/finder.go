@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net"
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,12 +41,13 @@ type Config struct {
 // Finder knows where the coordinator is.
 type Finder struct {
 	pool   edge.PoolName
+	own    func() ([]net.Addr, error) // see Fixed
 	notice *notice.Notice[Target]
 }
 
 // New returns a Finder that knows what the file says.
 func New(cfg Config) *Finder {
-	return &Finder{cfg.Pool, notice.New(notice.Config[Target]{
+	return &Finder{cfg.Pool, cfg.Ends.Addresses, notice.New(notice.Config[Target]{
 		About: "where the pool's coordinator is", Name: cfg.Pool.DiscoveryConfigMap(), ConfigMaps: cfg.ConfigMaps,
 		Path: filepath.Join(cfg.Dir, File), Reachable: cfg.Reachable, Ends: cfg.Ends,
 		Read: func(m *corev1.ConfigMap) (Target, error) {

@@ -13,7 +13,7 @@ import (
 // OnThisMachine reports whether the coordinator is at an address of this machine, as far as is known.
 func (f Found) OnThisMachine() bool {
 	host, _, err := net.SplitHostPort(f.finder.Target().In(f.slot).Address)
-	return err == nil && isOwnAddress(host)
+	return err == nil && isOwnAddress(host, f.finder.own)
 }
 
 // Name returns the URL by which requests name the coordinator, wherever it is.
@@ -54,10 +54,12 @@ func aboutPool(pool edge.PoolName) corev1.ObjectReference {
 type Fixed struct {
 	At   *url.URL
 	Pool edge.PoolName
+	// Own returns this machine's addresses; nil means that package net knows.
+	Own func() ([]net.Addr, error)
 }
 
 // OnThisMachine reports whether the address is this machine's.
-func (f Fixed) OnThisMachine() bool { return isOwnAddress(f.At.Hostname()) }
+func (f Fixed) OnThisMachine() bool { return isOwnAddress(f.At.Hostname(), f.Own) }
 
 // URL returns the address.
 func (f Fixed) URL() string { return f.At.String() }
@@ -69,13 +71,16 @@ func (Fixed) Clients() (ids []string, known bool) { return nil, false }
 func (f Fixed) About() corev1.ObjectReference { return aboutPool(f.Pool) }
 
 // isOwnAddress reports whether an IP address is this machine's. A name never is.
-func isOwnAddress(host string) bool {
+func isOwnAddress(host string, own func() ([]net.Addr, error)) bool {
+	if own == nil {
+		own = net.InterfaceAddrs
+	}
 	ip := net.ParseIP(host)
-	own, err := net.InterfaceAddrs()
+	all, err := own()
 	if ip == nil || err != nil {
 		return false
 	}
-	for _, a := range own {
+	for _, a := range all {
 		if n, ok := a.(*net.IPNet); ok && n.IP.Equal(ip) {
 			return true
 		}

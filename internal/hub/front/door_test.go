@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/proof"
 	"yurtcoordinator/internal/hub/route"
 )
@@ -52,7 +53,7 @@ func kept(t testing.TB, port int) (p *proof.Proof, token string, client *http.Cl
 // local serves a Front as hubs serve kubelet. The proof needs the port, and the server what needs the proof.
 func local(t testing.TB, cfg Config, http1 bool) (address, token string, f *Front, client *http.Client) {
 	t.Helper()
-	server, err := Listen("127.0.0.1:0", ServerConfig{})
+	server, err := Listen(ends.Net{}, "127.0.0.1:0", ServerConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/proof"
 	"yurtcoordinator/internal/hub/upstream"
@@ -159,7 +160,7 @@ func (nothing) Admit(*http.Request, bool) (string, bool) { return "", false }
 
 func serve(t testing.TB, handler http.Handler) (address string, stop func()) {
 	t.Helper()
-	server, err := Listen("127.0.0.1:0", ServerConfig{Handler: handler})
+	server, err := Listen(ends.Net{}, "127.0.0.1:0", ServerConfig{Handler: handler})
 	if err != nil {
 		t.Fatal(err)
 	}

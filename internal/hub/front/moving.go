@@ -18,7 +18,7 @@ var errMoved = errors.New("the node's address is another")
 // listenPause bounds the pause between two tries to listen: the address may not be on an interface yet.
 const listenPause = 10 * time.Second
 
-// Moving serves at the node's address, whatever that is at the time. All fields but Chance are required.
+// Moving serves at the node's address, whatever that is at the time. All fields but On and Chance are required.
 type Moving struct {
 	// Address is where; not valid means nowhere. Port never changes.
 	Address *live.Value[netip.Addr]
@@ -32,7 +32,8 @@ type Moving struct {
 	Serves func(at netip.AddrPort)
 	Fails  func(at netip.AddrPort, err error)
 	Ends   func()
-	// Chance is where random numbers come from.
+	// On is this machine's network, and Chance where random numbers come from.
+	On     ends.Net
 	Chance ends.Chance
 }
 
@@ -56,7 +57,7 @@ func (m *Moving) Run(ctx context.Context) error {
 func (m *Moving) serveAt(ctx context.Context, at netip.AddrPort) error {
 	pause := run.Backoff{Min: time.Second, Max: listenPause}
 	for ; ctx.Err() == nil; _ = run.Pause(ctx, pause.Next(m.Chance.Float64())) {
-		server, err := Listen(at.String(), m.Config())
+		server, err := Listen(m.On, at.String(), m.Config())
 		if err != nil {
 			m.Fails(at, err)
 			continue

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"yurtcoordinator/internal/conns"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/proof"
 )
 
@@ -39,7 +40,7 @@ func TestWhoHasNotProvedWhoHeIsMakesRoom(t *testing.T) {
 	})
 	const most = 4
 	var refused atomic.Int64
-	server, err := Listen("127.0.0.1:0", ServerConfig{
+	server, err := Listen(ends.Net{}, "127.0.0.1:0", ServerConfig{
 		Handler: newFront(Config{Cloud: u, Proof: byToken{}}), HTTP1: true, Newcomers: most,
 		TLS:     &tls.Config{Certificates: []tls.Certificate{serverPair(t)}},
 		Refused: func(netip.AddrPort, conns.Reason, error) { refused.Add(1) },

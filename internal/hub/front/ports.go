@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+
+	"yurtcoordinator/internal/ends"
 )
 
 // maxNewcomers bounds the connections to kubelet's port on which nobody has proved yet who he is. Where a hub has been away,
@@ -34,11 +36,11 @@ type Listener struct {
 	*Server
 }
 
-// ListenAll listens at all ports, or at none: then the error names the flag of the port that is to blame.
-func ListenAll(ports ...Port) ([]Listener, error) {
+// ListenAll listens at all ports of a network, or at none: then the error names the flag of the port that is to blame.
+func ListenAll(on ends.Net, ports ...Port) ([]Listener, error) {
 	var all []Listener
 	for _, p := range ports {
-		server, err := Listen(net.JoinHostPort(p.Address, strconv.Itoa(p.Number)), p.Config)
+		server, err := Listen(on, net.JoinHostPort(p.Address, strconv.Itoa(p.Number)), p.Config)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("--%s: %w", p.Flag, err), CloseAll(all))
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"yurtcoordinator/internal/conns"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/live"
 )
 
@@ -36,11 +37,11 @@ func TestListenAll(t *testing.T) {
 		return Port{Name: name, Flag: name + "-port", Address: "127.0.0.1", Number: int(number)}
 	}
 	first, second := port("health", free.Addr()), port("proxy", taken.Addr())
-	_, err = ListenAll(first, second)
+	_, err = ListenAll(ends.Net{}, first, second)
 	if !errors.Is(err, syscall.EADDRINUSE) || !strings.HasPrefix(err.Error(), "--proxy-port: ") {
 		t.Errorf("a port that is taken: %v", err)
 	}
-	all, err := ListenAll(first)
+	all, err := ListenAll(ends.Net{}, first)
 	if err != nil || len(all) != 1 || all[0].Name != "health" {
 		t.Fatalf("the port that was free is not: %v, %v", all, err)
 	}

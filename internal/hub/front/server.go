@@ -13,10 +13,11 @@ import (
 	"sync"
 	"time"
 
-	"yurtcoordinator/internal/conns"
-
 	"golang.org/x/sync/semaphore"
 	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/conns"
+	"yurtcoordinator/internal/ends"
 )
 
 // ServerConfig says how a handler is served.
@@ -70,9 +71,12 @@ type Server struct {
 	drain    time.Duration
 }
 
-// Listen returns a Server that listens at an address, HOST:PORT; it accepts nothing until Run.
-func Listen(address string, cfg ServerConfig) (*Server, error) {
-	listener, err := net.Listen("tcp", address)
+// Listen returns a Server that listens at an address of a network, HOST:PORT; it accepts nothing until Run.
+func Listen(on ends.Net, address string, cfg ServerConfig) (*Server, error) {
+	if on.Listen == nil {
+		on.Listen = net.Listen
+	}
+	listener, err := on.Listen("tcp", address)
 	if err != nil {
 		return nil, err
 	}

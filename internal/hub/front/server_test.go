@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"yurtcoordinator/internal/conns"
+	"yurtcoordinator/internal/ends"
 )
 
 // TestStuckClient: a client that stops reading, or sending, does not hold its place for ever.
@@ -131,7 +132,7 @@ func TestShutdown(t *testing.T) {
 
 func TestShutdownIsBounded(t *testing.T) {
 	entered := make(chan struct{})
-	server, err := Listen("127.0.0.1:0", ServerConfig{
+	server, err := Listen(ends.Net{}, "127.0.0.1:0", ServerConfig{
 		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			close(entered)
 			<-r.Context().Done()
@@ -155,7 +156,7 @@ func TestShutdownIsBounded(t *testing.T) {
 }
 
 func TestServerFails(t *testing.T) {
-	server, err := Listen("127.0.0.1:0", ServerConfig{Handler: http.NotFoundHandler()})
+	server, err := Listen(ends.Net{}, "127.0.0.1:0", ServerConfig{Handler: http.NotFoundHandler()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,18 +167,18 @@ func TestServerFails(t *testing.T) {
 }
 
 func TestListen(t *testing.T) {
-	server, err := Listen("127.0.0.1:0", ServerConfig{Handler: http.NotFoundHandler()})
+	server, err := Listen(ends.Net{}, "127.0.0.1:0", ServerConfig{Handler: http.NotFoundHandler()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	taken := server.listener.Addr().String()
-	if _, err := Listen(taken, ServerConfig{Handler: http.NotFoundHandler()}); err == nil {
+	if _, err := Listen(ends.Net{}, taken, ServerConfig{Handler: http.NotFoundHandler()}); err == nil {
 		t.Error("it listens where another does")
 	}
 	if err := server.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if server, err = Listen(taken, ServerConfig{Handler: http.NotFoundHandler()}); err != nil {
+	if server, err = Listen(ends.Net{}, taken, ServerConfig{Handler: http.NotFoundHandler()}); err != nil {
 		t.Fatalf("what was closed listens: %v", err)
 	}
 	_ = server.Close()
@@ -187,7 +188,7 @@ func TestListen(t *testing.T) {
 func TestRequestsWaitUntilAfter(t *testing.T) {
 	after := make(chan struct{})
 	var early atomic.Bool
-	server, err := Listen("127.0.0.1:0", ServerConfig{
+	server, err := Listen(ends.Net{}, "127.0.0.1:0", ServerConfig{
 		After: after,
 		Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			select {
@@ -213,7 +214,7 @@ func TestRequestsWaitUntilAfter(t *testing.T) {
 }
 
 func TestAServerThatMayNotAcceptYetEnds(t *testing.T) {
-	server, err := Listen("127.0.0.1:0", ServerConfig{After: make(chan struct{}), Handler: http.NotFoundHandler()})
+	server, err := Listen(ends.Net{}, "127.0.0.1:0", ServerConfig{After: make(chan struct{}), Handler: http.NotFoundHandler()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +228,7 @@ func TestAServerThatMayNotAcceptYetEnds(t *testing.T) {
 // TestConnectionsOfAnAddress are bounded, and somebody is told.
 func TestConnectionsOfAnAddress(t *testing.T) {
 	told := make(chan string, 1)
-	server, err := Listen("127.0.0.1:0", ServerConfig{
+	server, err := Listen(ends.Net{}, "127.0.0.1:0", ServerConfig{
 		Handler: http.NotFoundHandler(), PerSource: 1, TLS: &tls.Config{Certificates: []tls.Certificate{serverPair(t)}},
 		Refused: func(from netip.AddrPort, why conns.Reason, _ error) { told <- from.Addr().String() + " " + string(why) },
 	})
@@ -282,7 +283,7 @@ func TestProtocols(t *testing.T) {
 		http1 bool
 		want  int
 	}{{0, false, 2}, {0, true, 1}, {5, false, 2}, {5, true, 1}} {
-		server, err := Listen("127.0.0.1:0", ServerConfig{
+		server, err := Listen(ends.Net{}, "127.0.0.1:0", ServerConfig{
 			Handler: http.NotFoundHandler(), TLS: &tls.Config{Certificates: []tls.Certificate{serverPair(t)}},
 			PerSource: tt.bound, HTTP1: tt.http1,
 		})

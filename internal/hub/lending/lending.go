@@ -41,7 +41,7 @@ type Config struct {
 	// Dial opens a connection to an API server by the hub's own way.
 	Dial    func(ctx context.Context, network, server string) (net.Conn, error)
 	Metrics prometheus.Registerer
-	// Ends are this machine's clocks and random numbers.
+	// Ends are this machine's. DialNear is required.
 	Ends ends.Ends
 }
 
@@ -111,7 +111,7 @@ func (l *Lending) Detour() *upstream.Detour {
 func (l *Lending) Meet(p Parties) {
 	l.parties = &p
 	l.client = relay.NewClient(relay.ClientConfig{
-		Credentials: p.Credentials, Node: l.cfg.Node, Coordinator: p.Coordinator, Dial: upstream.DialNear, Metrics: l.cfg.Metrics,
+		Credentials: p.Credentials, Node: l.cfg.Node, Coordinator: p.Coordinator, Dial: l.cfg.Ends.DialNear, Metrics: l.cfg.Metrics,
 		Clock: l.cfg.Ends.Clock,
 	})
 	l.server = relay.NewServer(relay.ServerConfig{
@@ -176,7 +176,7 @@ func (l *Lending) Run(ctx context.Context) error {
 		Fails: func(at netip.AddrPort, err error) {
 			logger.Error(err, "Cannot relay for the pool's other nodes, trying again", "address", at)
 		},
-		Ends: func() { l.serves.Set(netip.AddrPort{}) }, Chance: l.cfg.Ends.Chance,
+		Ends: func() { l.serves.Set(netip.AddrPort{}) }, On: l.cfg.Ends.Net, Chance: l.cfg.Ends.Chance,
 	}
 	return at.Run(ctx)
 }

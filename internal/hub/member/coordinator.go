@@ -69,7 +69,7 @@ func (m *Membership) reachCoordinators() error {
 		return nil
 	}
 	for _, at := range m.cfg.At {
-		if err := m.reachCoordinator(at, discover.Fixed{At: at, Pool: m.cfg.Pool}, m.cfg.Via); err != nil {
+		if err := m.reachCoordinator(at, discover.Fixed{At: at, Pool: m.cfg.Pool, Own: m.cfg.Ends.Addresses}, m.cfg.Via); err != nil {
 			return err
 		}
 	}
@@ -111,7 +111,7 @@ func (m *Membership) Dial(ctx context.Context, _ string) (net.Conn, error) {
 	if err != nil || at.Host == "" || m.link.Get() != link.Up {
 		return nil, errors.Join(errNoCoordinator, err)
 	}
-	return upstream.Dial(ctx, "tcp", at.Host)
+	return m.cfg.Via.DialContext(ctx, "tcp", at.Host)
 }
 
 func (m *Membership) findCoordinator() (*discover.Finder, error) {
@@ -153,7 +153,7 @@ func timing(known discover.Target, slot edge.Slot) link.Timing {
 func (m *Membership) seek(finder *discover.Finder, slot edge.Slot) {
 	c := m.coordinators[slot]
 	seeker := discover.NewSeeker(discover.SeekerConfig{
-		Finder: finder, Slot: slot, Cloud: m.cfg.Cloud.Link(), Coordinator: c.upstream.Link(), Dial: upstream.Dial,
+		Finder: finder, Slot: slot, Cloud: m.cfg.Cloud.Link(), Coordinator: c.upstream.Link(), Dial: m.cfg.Via.DialContext,
 		Certificate: func() (*tls.Certificate, error) {
 			pair, err := tls.LoadX509KeyPair(m.cfg.Via.CertFile, m.cfg.Via.KeyFile)
 			return &pair, err

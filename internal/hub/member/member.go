@@ -60,7 +60,8 @@ type Config struct {
 	// At is where the coordinators are, in the order of their slots, which the authority of Via verifies. Empty means where the
 	// cloud says, and whom that says to trust.
 	At []*url.URL
-	// Via is how the node reaches any API server: its files, and whoever takes the metrics. Name and servers are filled in.
+	// Via is how the node reaches any API server: its files, what dials, and whoever takes the metrics. Name and servers are
+	// filled in.
 	Via upstream.Config
 	// Dir keeps where the coordinator was found.
 	Dir string

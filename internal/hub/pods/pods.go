@@ -206,7 +206,7 @@ func (e *Entrance) serve(ctx context.Context) error {
 				logger.Error(err, "Cannot serve Pods, trying again", "address", at)
 			}
 		},
-		Ends: func() {}, Chance: e.cfg.Ends.Chance,
+		Ends: func() {}, On: e.cfg.Ends.Net, Chance: e.cfg.Ends.Chance,
 	}
 	return at.Run(ctx)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -77,26 +76,6 @@ func New(cfg Config) (*Upstream, error) {
 		u.metrics.follow(s)
 	}
 	return u, nil
-}
-
-// Dial opens a TCP connection with keep-alive and a bound on unacknowledged data.
-func Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	// Connections of upgraded streams have no pings of their own, and a router on the way forgets what is quiet for minutes.
-	// On any other a bookmark or a ping comes before.
-	return dial(ctx, network, address, unackedTimeout,
-		net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: 5 * time.Second, Count: 3})
-}
-
-// DialNear is Dial for who is on the same LAN, where questions cost nothing: a machine that has lost its power is noticed within
-// nearTimeout and a second, whatever uses the connection.
-func DialNear(ctx context.Context, network, address string) (net.Conn, error) {
-	return dial(ctx, network, address, nearTimeout,
-		net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: int(nearTimeout / time.Second)})
-}
-
-func dial(ctx context.Context, network, address string, unacked time.Duration, alive net.KeepAliveConfig) (net.Conn, error) {
-	dialer := &net.Dialer{KeepAliveConfig: alive, Control: limitUnacknowledged(unacked)}
-	return dialer.DialContext(ctx, network, address)
 }
 
 // Traffic returns what all connections have carried since New: bytes of TCP's payload, TLS included.

@@ -1,0 +1,40 @@
+package upstream
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"yurtcoordinator/internal/ends"
+)
+
+// Dials returns a network that dials by Dial and DialNear where it does not say how.
+func Dials(n ends.Net) ends.Net {
+	if n.Dial == nil {
+		n.Dial = Dial
+	}
+	if n.DialNear == nil {
+		n.DialNear = DialNear
+	}
+	return n
+}
+
+// Dial opens a TCP connection with keep-alive and a bound on unacknowledged data.
+func Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	// Connections of upgraded streams have no pings of their own, and a router on the way forgets what is quiet for minutes.
+	// On any other a bookmark or a ping comes before.
+	return dial(ctx, network, address, unackedTimeout,
+		net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: 5 * time.Second, Count: 3})
+}
+
+// DialNear is Dial for who is on the same LAN, where questions cost nothing: a machine that has lost its power is noticed within
+// nearTimeout and a second, whatever uses the connection.
+func DialNear(ctx context.Context, network, address string) (net.Conn, error) {
+	return dial(ctx, network, address, nearTimeout,
+		net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: int(nearTimeout / time.Second)})
+}
+
+func dial(ctx context.Context, network, address string, unacked time.Duration, alive net.KeepAliveConfig) (net.Conn, error) {
+	dialer := &net.Dialer{KeepAliveConfig: alive, Control: limitUnacknowledged(unacked)}
+	return dialer.DialContext(ctx, network, address)
+}
