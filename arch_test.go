@@ -365,7 +365,7 @@ var law = []struct {
 
 	{"cmd/yurthub",
 		[]string{
-			"internal/ends", "internal/hub", "internal/hub/check", "internal/hub/config", "internal/hub/join",
+			"internal/hub", "internal/hub/check", "internal/hub/config", "internal/hub/join",
 			"internal/hub/upgrade",
 			"internal/flagfile", "internal/logs", "internal/run", "internal/version",
 		},

@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/filter"
 	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/lab/pki"
@@ -41,7 +40,7 @@ func BenchmarkColdStart(b *testing.B) {
 		"--server-addr=https://127.0.0.1:"+ports[2], "--port="+ports[0], "--health-port="+ports[1], "--disk-cache-path="+dir)
 	b.ResetTimer()
 	for b.Loop() {
-		h, err := New(cfg, ends.Ends{})
+		h, err := New(cfg, Ends{})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -18,11 +18,8 @@
 //	Pods ─▶ front.Guests ─ callers: who they are, what they may ─┬── follow: the pool's resources
 //	                                                             └── follow, recall: each its own, or the cloud
 //
-// identity gets the node's certificates, for both upstreams and for Pods.
-//
-// member puts together what a hub does in its pool: the coordinator, heartbeats, the election, duties, and pushes.
-//
-// config says what each part is to do.
+// identity gets the node's certificates, for both upstreams and for Pods. member puts together what a hub does in its pool: the
+// coordinator, heartbeats, the election, duties, and pushes. config says what each part is to do.
 //
 // This package is the wiring: hub.go wires the whole, following.go what is followed and remembered and who is answered from it,
 // settings.go what may change while the hub runs, serving.go the ports. Each part knows only what its own Config names. A part
@@ -74,31 +71,35 @@ import (
 	"yurtcoordinator/internal/version/buildinfo"
 )
 
+// Ends are what a hub takes from its machine. The zero value is this machine's.
+type Ends struct {
+	ends.Ends
+	// Sessions opens sessions with API servers; nil means over TLS and Dial.
+	Sessions upstream.Sessions
+}
+
 // Hub is a node's hub. Make one with New.
 type Hub struct {
 	cfg      config.Config // with which it started
 	metrics  *prometheus.Registry
-	ends     ends.Ends
+	ends     Ends
 	disk     *disk.Disk
 	servers  []*url.URL // the cloud's API servers
 	way      *way.Way   // to them
 	identity certificates
 	// checked is the time by which servers' certificates are checked.
-	checked *certclock.Clock
-	cloud   *upstream.Upstream
-	history *history.Keeper
-	// member is the hub's part in its pool.
-	member *member.Membership
-	// lent is how lines are lent within the pool.
-	lent     *lending.Lending
+	checked  *certclock.Clock
+	cloud    *upstream.Upstream
+	history  *history.Keeper
+	member   *member.Membership // the hub's part in its pool
+	lent     *lending.Lending   // how lines are lent within the pool
 	followed *follow.Set
 	// shown are ConfigMaps that kubelet sees in another form than the cloud's.
 	shown *filter.ConfigMaps
 	// overlay shows endpoints as the pool knows them.
 	overlay *endpoints.View
 	guests  *guests.Guests
-	// pods is how Pods come to the hub.
-	pods *pods.Entrance
+	pods    *pods.Entrance // how Pods come to the hub
 	// inForce is what the node and its pool say now, and reported what the hub says of that.
 	inForce  *config.InForce
 	reported func() edge.SettingsReport
@@ -125,7 +126,7 @@ type certificates interface {
 
 // New checks the configuration, opens the cache on disk, keeps kubelet's proof, and builds a hub. Run reads the certificate
 // files; it must be called to free the disk.
-func New(own config.Config, e ends.Ends) (*Hub, error) {
+func New(own config.Config, e Ends) (*Hub, error) {
 	if err := own.Validate(); err != nil {
 		return nil, err
 	}
@@ -147,7 +148,7 @@ func New(own config.Config, e ends.Ends) (*Hub, error) {
 	fixed, ofNode := cfg.PodsAt()
 	h.pods = pods.New(pods.Config{
 		Node: cfg.Node, Fixed: fixed, OfNode: ofNode, Dir: cfg.CertDir, Port: uint16(cfg.SecurePort), Tell: cfg.MasterService,
-		Shown: h.shown, Ends: e, Served: func() *live.Value[*tls.Certificate] { return h.identity.Served() },
+		Shown: h.shown, Ends: e.Ends, Served: func() *live.Value[*tls.Certificate] { return h.identity.Served() },
 	})
 	h.way = way.New(way.Config{Proxy: cfg.Proxy(), Dial: e.Dial, Lookup: e.Lookup})
 	h.lent = lending.New(h.lends())
@@ -215,7 +216,7 @@ func (h *Hub) identify() (err error) {
 	}
 	how := cfg.Certificates()
 	how.Servers, how.Dial, how.Metrics = h.servers, h.lent.DialContext, h.metrics
-	how.Serve, how.Ends = h.pods.Address(), h.ends
+	how.Serve, how.Ends = h.pods.Address(), h.ends.Ends
 	how.ShowAuthorities = func(all string) { h.shown.Change(filter.RootCA.Name, all) }
 	manager, err := identity.New(how)
 	if err != nil {
@@ -253,7 +254,7 @@ func (h *Hub) reachCloud() (err error) {
 // joinPool makes the hub's part in its pool. Without a coordinator the hub is alone.
 func (h *Hub) joinPool() (err error) {
 	if !h.cfg.EnableCoordinator {
-		h.member, err = member.Alone(member.Config{Node: h.cfg.Node, Cloud: h.cloud, Metrics: h.metrics, Ends: h.ends})
+		h.member, err = member.Alone(member.Config{Node: h.cfg.Node, Cloud: h.cloud, Metrics: h.metrics, Ends: h.ends.Ends})
 		if err != nil {
 			return err
 		}
@@ -268,7 +269,7 @@ func (h *Hub) joinPool() (err error) {
 			KubeletServing: h.cfg.KubeletServing, RelayedBy: h.lent.By, RelaysAt: h.lent.RelaysAt, Report: h.report,
 			LinkProfile: h.inForce.LinkProfile, OwnObjects: h.cfg.OwnObjects, OwnSecrets: h.cfg.OwnSecrets,
 			History: h.history, Disk: h.disk, Overlay: h.overlay, Metrics: h.metrics,
-			Version: version.Get().Version, Ends: h.ends,
+			Version: version.Get().Version, Ends: h.ends.Ends,
 		}); err != nil {
 			return err
 		}
@@ -316,7 +317,7 @@ func (h *Hub) findPods() error {
 
 // lends returns the Config by which lines are lent and borrowed: among hubs that meet at a coordinator.
 func (h *Hub) lends() lending.Config {
-	c := lending.Config{Node: h.cfg.Node, Pool: h.cfg.Pool, Dial: h.way.DialContext, Metrics: h.metrics, Ends: h.ends}
+	c := lending.Config{Node: h.cfg.Node, Pool: h.cfg.Pool, Dial: h.way.DialContext, Metrics: h.metrics, Ends: h.ends.Ends}
 	if h.cfg.EnableCoordinator {
 		c.Address = h.pods.Address()
 	}
@@ -340,5 +341,5 @@ func (h *Hub) lend() error {
 func (h *Hub) upstream(name string, servers []*url.URL) upstream.Config {
 	ca, cert, key := h.identity.Files()
 	return upstream.Config{Name: name, Servers: servers, CAFile: ca, CertFile: cert, KeyFile: key, CertificateTime: h.checked,
-		DialContext: h.ends.Dial, Metrics: h.metrics, Ends: h.ends}
+		Sessions: h.ends.Sessions, DialContext: h.ends.Dial, Metrics: h.metrics, Ends: h.ends.Ends}
 }

@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"context"
-	"net"
 	"net/netip"
 	"time"
 
@@ -78,7 +77,7 @@ func (u *Upstream) followAddresses(ctx context.Context, s *server) error {
 			continue // nobody says where the name leads: all stay where they are
 		}
 		now := u.cfg.Ends.Running()
-		left := missing.answer(named, s.remotes(), now, timing.left)
+		left := missing.answer(named, s.session.Remotes(), now, timing.left)
 		next := map[netip.Addr]time.Time{}
 		for _, address := range left {
 			at, done := moved[address]
@@ -92,7 +91,7 @@ func (u *Upstream) followAddresses(ctx context.Context, s *server) error {
 			}
 			next[address] = at
 			if now.Sub(at) >= timing.drain {
-				s.leave(address)
+				s.session.Leave(address)
 			}
 		}
 		moved = next
@@ -107,45 +106,7 @@ func (u *Upstream) move(ctx context.Context, s *server) error {
 		return err
 	}
 	u.installing.Lock()
-	old := s.transports.Swap(s.newTransports(u.credentials.Load()))
-	u.installing.Unlock()
-	old.closeIdle()
+	defer u.installing.Unlock()
+	s.session.Renew(u.credentials.Load())
 	return nil
-}
-
-// remotes returns the addresses to which there are connections.
-func (s *server) remotes() (all []netip.Addr) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	seen := map[netip.Addr]bool{}
-	for c := range s.conns {
-		if at := remote(c); at.IsValid() && !seen[at] {
-			seen[at] = true
-			all = append(all, at)
-		}
-	}
-	return all
-}
-
-// leave ends the connections to an address.
-func (s *server) leave(address netip.Addr) {
-	var open []*conn
-	s.mu.Lock()
-	for c := range s.conns {
-		if remote(c) == address {
-			open = append(open, c)
-		}
-	}
-	s.mu.Unlock()
-	for _, c := range open {
-		_ = c.reset() // it fails only if the connection is closed already
-	}
-}
-
-// remote returns the address to which a connection leads; the zero Addr if it is none.
-func remote(c *conn) netip.Addr {
-	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
-		return tcp.AddrPort().Addr().Unmap()
-	}
-	return netip.Addr{}
 }

@@ -161,7 +161,7 @@ func TestAnAddressLeaves(t *testing.T) {
 	if got, err := get(t, u.AsNode(), "/"); got != "new\n" || err != nil {
 		t.Errorf("answered by %q, %v; want the server where the name leads", got, err)
 	}
-	if at := u.servers[0].remotes(); slices.Contains(at, oldAddress) {
+	if at := u.servers[0].session.Remotes(); slices.Contains(at, oldAddress) {
 		t.Errorf("there are connections to %v", at)
 	}
 	if ups, downs := u.servers[0].monitor.Transitions(); ups != 1 || downs != 0 {

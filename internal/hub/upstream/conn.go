@@ -6,10 +6,10 @@ import (
 	"sync/atomic"
 )
 
-// conn is a connection that its server keeps track of, so that the server can reset it when the link goes down.
+// conn is a connection that its session keeps track of, so that it can be reset.
 type conn struct {
 	net.Conn
-	server *server
+	session *session
 	// multiplexed connections carry no upgraded streams. They are closed only when idle or dead: what the kernel still
 	// holds for them is not worth sending, and must not be sent late.
 	multiplexed bool
@@ -21,8 +21,8 @@ type conn struct {
 }
 
 // newConn returns a connection on which TLS is about to be spoken.
-func newConn(raw net.Conn, s *server, multiplexed, probe bool) *conn {
-	c := &conn{Conn: raw, server: s, multiplexed: multiplexed}
+func newConn(raw net.Conn, s *session, multiplexed, probe bool) *conn {
+	c := &conn{Conn: raw, session: s, multiplexed: multiplexed}
 	c.is(connecting)
 	if probe {
 		c.is(probing)
@@ -38,12 +38,12 @@ func (c *conn) connected() { c.kind.CompareAndSwap(uint32(connecting), uint32(fr
 // Read implements net.Conn.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	c.server.metrics.received.Add(uint64(n))
+	c.session.to.metrics.received.Add(uint64(n))
 	if k := c.kind.Load(); k != uint32(framing) {
-		c.server.metrics.spent.received[k].Add(uint64(n))
+		c.session.to.metrics.spent.received[k].Add(uint64(n))
 	}
 	if n > 0 && c.verified.Load() {
-		c.server.hears()
+		c.session.to.Heard()
 	}
 	return n, err
 }
@@ -51,9 +51,9 @@ func (c *conn) Read(p []byte) (int, error) {
 // Write implements net.Conn.
 func (c *conn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
-	c.server.metrics.sent.Add(uint64(n))
+	c.session.to.metrics.sent.Add(uint64(n))
 	if k := c.kind.Load(); k != uint32(framing) {
-		c.server.metrics.spent.sent[k].Add(uint64(n))
+		c.session.to.metrics.spent.sent[k].Add(uint64(n))
 	}
 	return n, err
 }
@@ -66,7 +66,7 @@ func (c *conn) reset() error { return c.close(true) }
 
 func (c *conn) close(reset bool) error {
 	c.once.Do(func() {
-		c.server.forget(c)
+		c.session.forget(c)
 		if reset {
 			if tcp, ok := c.Conn.(interface{ SetLinger(sec int) error }); ok {
 				_ = tcp.SetLinger(0) // fails only on a connection that is gone already

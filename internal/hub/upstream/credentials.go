@@ -17,18 +17,22 @@ import (
 // seconds do not matter, and three small files cost nothing.
 const pollCredentials = 5 * time.Second
 
-// credentials are the contents of the three files.
-type credentials struct {
-	digest [sha256.Size]byte
-	roots  *x509.CertPool
-	client tls.Certificate
-	// now and verified are Config.CertificateTime's; nil means the system's clock.
-	now      func() time.Time
-	verified func(tls.ConnectionState) error
+// Credentials are by what a server is verified, and what the node shows it.
+type Credentials struct {
+	// Roots are the authorities that may have signed the server's certificate, by the time that Now tells; nil means the system's
+	// clock.
+	Roots *x509.CertPool
+	Now   func() time.Time
+	// Verified hears of each connection whose server was verified, and may refuse it; nil means that nobody does.
+	Verified func(tls.ConnectionState) error
+	// Client is the node's certificate with its key.
+	Client tls.Certificate
+
+	digest [sha256.Size]byte // of the files
 }
 
 // loadCredentials reads the three files. A half-written file does not parse or does not match, which is an error.
-func (c Config) loadCredentials() (*credentials, error) {
+func (c Config) loadCredentials() (*Credentials, error) {
 	var contents [3][]byte
 	sum := sha256.New()
 	ca := func() ([]byte, error) { return os.ReadFile(c.CAFile) }
@@ -46,30 +50,30 @@ func (c Config) loadCredentials() (*credentials, error) {
 		each := sha256.Sum256(contents[i])
 		sum.Write(each[:])
 	}
-	loaded := &credentials{roots: x509.NewCertPool()}
+	loaded := &Credentials{Roots: x509.NewCertPool()}
 	sum.Sum(loaded.digest[:0])
-	if !loaded.roots.AppendCertsFromPEM(contents[0]) && (c.CA == nil || len(contents[0]) > 0) {
+	if !loaded.Roots.AppendCertsFromPEM(contents[0]) && (c.CA == nil || len(contents[0]) > 0) {
 		return nil, fmt.Errorf("upstream %s: CA file %s holds no certificate in PEM form", c.Name, c.CAFile)
 	}
 	pair, err := tls.X509KeyPair(contents[1], contents[2])
 	if err != nil {
 		return nil, fmt.Errorf("upstream %s: client certificate %s with key %s: %w", c.Name, c.CertFile, c.KeyFile, err)
 	}
-	loaded.client = pair
+	loaded.Client = pair
 	if c.CertificateTime != nil {
-		loaded.now, loaded.verified = c.CertificateTime.Now, c.CertificateTime.Verified
+		loaded.Now, loaded.Verified = c.CertificateTime.Now, c.CertificateTime.Verified
 	}
 	return loaded, nil
 }
 
 // tls returns the configuration for connections to host, with the client certificate if asNode.
-func (c *credentials) tls(host string, asNode bool, protocol string) *tls.Config {
+func (c *Credentials) tls(host string, asNode bool, protocol string) *tls.Config {
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		RootCAs:    c.roots,
+		RootCAs:    c.Roots,
 		ServerName: host,
 		NextProtos: []string{protocol},
-		Time:       c.now, VerifyConnection: c.verified,
+		Time:       c.Now, VerifyConnection: c.Verified,
 		// Resumption spares a thin link 2 to 4 KB of certificates on every fresh probe.
 		ClientSessionCache: tls.NewLRUClientSessionCache(4),
 	}
@@ -77,14 +81,14 @@ func (c *credentials) tls(host string, asNode bool, protocol string) *tls.Config
 		config.NextProtos = append(config.NextProtos, protocolHTTP1)
 	}
 	if asNode {
-		config.Certificates = []tls.Certificate{c.client}
+		config.Certificates = []tls.Certificate{c.Client}
 	}
 	return config
 }
 
 // log says which certificate is in use; it logs an error if the certificate cannot be valid now.
-func (c *credentials) log(ctx context.Context, now time.Time) {
-	leaf := c.client.Leaf
+func (c *Credentials) log(ctx context.Context, now time.Time) {
+	leaf := c.Client.Leaf
 	log := klog.FromContext(ctx).WithValues("subject", leaf.Subject.String(), "notAfter", leaf.NotAfter)
 	switch {
 	case now.After(leaf.NotAfter):
@@ -114,7 +118,7 @@ func (u *Upstream) followCredentials(ctx context.Context) error {
 		complaint = u.reload(ctx, complaint)
 		if moved { // only now: new connections must trust the authority of the new address
 			for _, s := range u.servers {
-				s.reset(errMoved)
+				s.session.Reset(errMoved)
 				s.monitor.TrafficFailed(errMoved)
 			}
 		}
@@ -138,17 +142,11 @@ func (u *Upstream) reload(ctx context.Context, complaint string) string {
 }
 
 // install makes later requests use loaded. Requests in flight stay on their connections and end in their own time.
-func (u *Upstream) install(loaded *credentials) {
-	var former []*transports
+func (u *Upstream) install(loaded *Credentials) {
 	u.installing.Lock()
+	defer u.installing.Unlock()
 	u.credentials.Store(loaded)
 	for _, s := range u.servers {
-		if old := s.transports.Swap(s.newTransports(loaded)); old != nil {
-			former = append(former, old)
-		}
-	}
-	u.installing.Unlock()
-	for _, old := range former {
-		old.closeIdle()
+		s.session.Renew(loaded)
 	}
 }

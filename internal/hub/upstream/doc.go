@@ -5,6 +5,8 @@
 // for twice. Requests travel over HTTP/2; those that ask for an upgrade (exec, attach, port-forward) over HTTP/1.1. Each identity
 // has up to three connections (see lane), so that a heartbeat does not wait behind megabytes of its own connection.
 //
+// What judges links and chooses among servers knows of connections only what a Session says: see Sessions.
+//
 // Invariants:
 //   - When a server's link goes down, every connection to it is reset at once, and what the kernel still holds for it
 //     is dropped: a heartbeat sent into a dead link must not arrive when the link heals. Every request in flight and

@@ -54,14 +54,17 @@ func (e *CertificateError) Error() string { return fmt.Sprintf("%v: %s", e.Err, 
 // Unwrap returns the error of the handshake.
 func (e *CertificateError) Unwrap() error { return e.Err }
 
-// connectError is a failure before anything of a request was sent.
-type connectError struct {
-	server string
-	err    error
+// ConnectError is a failure before anything of a request was sent.
+type ConnectError struct {
+	Server string // HOST:PORT
+	Err    error
 }
 
-func (e *connectError) Error() string { return fmt.Sprintf("connecting to %s: %v", e.server, e.err) }
-func (e *connectError) Unwrap() error { return e.err }
+// Error names the server, and says why.
+func (e *ConnectError) Error() string { return fmt.Sprintf("connecting to %s: %v", e.Server, e.Err) }
+
+// Unwrap returns why.
+func (e *ConnectError) Unwrap() error { return e.Err }
 
 // NotSent reports whether err says that nothing of the request was sent, so that any request may be made again.
 func NotSent(err error) bool {
@@ -72,7 +75,7 @@ func NotSent(err error) bool {
 }
 
 func connectFailed(err error) bool {
-	failed := (*connectError)(nil)
+	failed := (*ConnectError)(nil)
 	return errors.As(err, &failed)
 }
 

@@ -10,8 +10,6 @@ import (
 	"strings"
 
 	"golang.org/x/net/http2"
-
-	"yurtcoordinator/internal/hub/link"
 )
 
 // lane is one of the connections over which the requests of one identity travel. Answers share a connection's order: what is
@@ -36,10 +34,10 @@ func (l lane) String() string { return [...]string{"urgent", "watch", "bulk"}[l]
 // smallBody is how large a request's body may be, in bytes, to be urgent: at 128 kbit/s it takes 4 s.
 const smallBody = 64 << 10
 
-// laneOf returns the lane of a request that asks for no upgrade. Where it is in doubt, a request is bulk: that costs it nothing
+// laneOf returns the lane of a request that asks for no upgrade, at a server whose API is below a path. Where it is in doubt, a request is bulk: that costs it nothing
 // but the company of others that are.
-func laneOf(req *http.Request) lane {
-	path := strings.Split(strings.Trim(req.URL.Path, "/"), "/")
+func laneOf(req *http.Request, below string) lane {
+	path := strings.Split(strings.Trim(strings.TrimPrefix(req.URL.Path, below), "/"), "/")
 	switch path[0] {
 	case "readyz", "livez", "healthz", "version":
 		return urgent
@@ -97,9 +95,9 @@ type lanes struct {
 	http1 *http.Transport
 }
 
-func (s *server) newLanes(c *credentials, asNode bool) *lanes {
-	config := c.tls(s.name(), asNode, protocolHTTP2) // one for all: the second connection resumes the first one's session
-	l := &lanes{http1: s.newHTTP1(c.tls(s.name(), asNode, protocolHTTP1), false)}
+func (s *session) newLanes(c *Credentials, asNode bool) *lanes {
+	config := c.tls(s.to.Name, asNode, protocolHTTP2) // one for all: the second connection resumes the first one's session
+	l := &lanes{http1: s.newHTTP1(c.tls(s.to.Name, asNode, protocolHTTP1), false)}
 	for i := range l.http2 {
 		l.http2[i] = &http2.Transport{
 			DisableCompression: true, // what the caller and the server agree on passes through
@@ -108,14 +106,14 @@ func (s *server) newLanes(c *credentials, asNode bool) *lanes {
 			WriteByteTimeout:   unackedTimeout,
 			IdleConnTimeout:    idleTimeout,
 		}
-		l.conns[i] = newShared(l.http2[i], s.cfg.Ends.Clock, func(ctx context.Context) (net.Conn, error) {
+		l.conns[i] = newShared(l.http2[i], s.to.Clock, func(ctx context.Context) (net.Conn, error) {
 			secured, err := s.dial(ctx, config, true, false)
 			if err != nil {
 				return nil, err
 			}
 			if secured.ConnectionState().NegotiatedProtocol != protocolHTTP2 {
 				_ = secured.Close()
-				return nil, &connectError{server: s.addr, err: errNoHTTP2}
+				return nil, &ConnectError{Server: s.to.Server, Err: errNoHTTP2}
 			}
 			if lane(i) == bulk {
 				return secured, nil
@@ -136,11 +134,8 @@ func (l *lanes) any() carried {
 	return carried{}
 }
 
-// plain returns the transport for urgent requests.
-func (l *lanes) plain(s *server) http.RoundTripper { return l.of(s, urgent) }
-
 // of returns the transport for requests of a lane.
-func (l *lanes) of(s *server, which lane) http.RoundTripper {
+func (l *lanes) of(s *session, which lane) http.RoundTripper {
 	if s.http1Only.Load() {
 		return l.http1
 	}
@@ -149,15 +144,18 @@ func (l *lanes) of(s *server, which lane) http.RoundTripper {
 
 // by makes a request over its lane. If that can't be dialled, a request without a body takes the urgent lane, whose connection
 // may be open still: where the name of a server leads nowhere for a while, for example.
-func (l *lanes) by(s *server, req *http.Request) (*http.Response, error) {
-	which := laneOf(req)
+func (l *lanes) by(s *session, req *http.Request) (*http.Response, error) {
+	if len(req.Header["Upgrade"]) > 0 {
+		return l.http1.RoundTrip(req)
+	}
+	which := laneOf(req, s.to.Path)
 	response, err := l.of(s, which).RoundTrip(req)
 	if errors.Is(err, errNoHTTP2) {
 		s.http1Only.Store(true)
 		return l.http1.RoundTrip(req)
 	}
 	bodyless := req.Body == nil || req.Body == http.NoBody
-	if which != urgent && bodyless && connectFailed(err) && s.state() != link.Down && req.Context().Err() == nil {
+	if which != urgent && bodyless && connectFailed(err) && !s.to.Down() && req.Context().Err() == nil {
 		return l.of(s, urgent).RoundTrip(req)
 	}
 	return response, err

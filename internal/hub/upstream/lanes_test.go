@@ -60,12 +60,14 @@ func TestLaneOf(t *testing.T) {
 		"GET /openapi/v3":                                                              bulk, "GET /": bulk,
 	} {
 		method, path, _ := strings.Cut(target, " ")
-		req, err := http.NewRequestWithContext(t.Context(), method, "https://cloud"+path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := laneOf(req); got != want {
-			t.Errorf("%s: %v, want %v", target, got, want)
+		for _, below := range []string{"", "/k8s/clusters/c1"} {
+			req, err := http.NewRequestWithContext(t.Context(), method, "https://cloud"+below+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := laneOf(req, below); got != want {
+				t.Errorf("%s below %q: %v, want %v", target, below, got, want)
+			}
 		}
 	}
 	for path, want := range map[string]lane{"/api/v1/namespaces/a/configmaps": bulk, ownLease: urgent} {
@@ -74,7 +76,7 @@ func TestLaneOf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := laneOf(req); got != want {
+		if got := laneOf(req, ""); got != want {
 			t.Errorf("%s with a large body: %v, want %v", path, got, want)
 		}
 	}

@@ -45,7 +45,7 @@ func newMetrics(u *Upstream) *metrics {
 		Help: "When the client certificate in use expires, in seconds since 1970; 0 before one is read.",
 	}, func() float64 {
 		if c := u.credentials.Load(); c != nil {
-			return float64(c.client.Leaf.NotAfter.Unix())
+			return float64(c.Client.Leaf.NotAfter.Unix())
 		}
 		return 0
 	})

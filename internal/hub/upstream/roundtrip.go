@@ -55,19 +55,12 @@ func (id *identity) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // send makes one attempt at one server. core says that the request is one that isCore knows.
 func (id *identity) send(s *server, req *http.Request, core bool) (*http.Response, error) {
-	t := s.transports.Load()
-	way := t.caller
+	by := Caller
 	if id.asNode {
-		way = t.node
+		by = Node
 	}
 	sentAt := s.cfg.Ends.Running()
-	var response *http.Response
-	var err error
-	if len(req.Header["Upgrade"]) > 0 {
-		response, err = way.http1.RoundTrip(req)
-	} else {
-		response, err = way.by(s, req)
-	}
+	response, err := s.session.RoundTrip(by, req)
 	if err == nil {
 		s.monitor.TrafficOK() // whatever it says
 		if core {
@@ -99,18 +92,19 @@ func (s *server) failed(req *http.Request, a *attempt, err error) error {
 		return err
 	}
 	sent := !connectFailed(err)
+	err = s.cfg.explain(err)
 	_, inputFailed := a.inputTaken()
 	switch ctxErr := req.Context().Err(); {
 	case errors.Is(ctxErr, context.Canceled):
 		return err // the caller's own doing
 	case inputFailed:
 		return err // the caller's body ended early
-	case s.state() == link.Down:
+	case s.state() == link.Down, errors.Is(err, errReset):
 		return s.down(sent, err)
 	case sent:
-		s.suspect(err) // dial reports its failures itself
+		s.suspect(err) // the session reports failures to connect itself
 	}
-	return s.cfg.explain(err)
+	return err
 }
 
 // mayTryAgain reports whether to ask another server: if nothing was sent, or if the request is a read whose link went

@@ -28,7 +28,7 @@ type Upstream struct {
 	cfg         Config
 	servers     []*server
 	current     atomic.Int32 // index of the server that gets the requests while it is up
-	credentials atomic.Pointer[credentials]
+	credentials atomic.Pointer[Credentials]
 	metrics     *metrics
 
 	started atomic.Bool
@@ -36,7 +36,7 @@ type Upstream struct {
 	stopped chan struct{} // closed when Run returns
 	moved   chan struct{} // holds a value once Moved was called
 
-	// installing orders who replaces the servers' transports.
+	// installing orders who gives the servers' sessions other credentials.
 	installing sync.Mutex
 
 	// own is the best of the servers' links. link is what follows from it and from the detour for all requests, anyway for
@@ -60,7 +60,9 @@ func New(cfg Config) (*Upstream, error) {
 	if cfg.addresses == (addressTiming{}) {
 		cfg.addresses = followed
 	}
-
+	if cfg.Sessions == nil {
+		cfg.Sessions = connections{}
+	}
 	if cfg.DialContext == nil {
 		cfg.DialContext = Dial
 	}
@@ -106,7 +108,7 @@ func (u *Upstream) Run(ctx context.Context) error {
 	defer func() {
 		close(u.stopped)
 		for _, s := range u.servers {
-			s.stop()
+			s.session.Close()
 		}
 	}()
 	loaded, err := u.cfg.loadCredentials()

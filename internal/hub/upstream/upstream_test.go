@@ -423,7 +423,7 @@ func TestNothingArrivesLate(t *testing.T) {
 		if sec == 0 {
 			lingers.Add(1)
 		}
-	}}, server: &server{conns: map[*conn]struct{}{}}}
+	}}, session: &session{conns: map[*conn]struct{}{}}}
 	if err := c.reset(); err != nil {
 		t.Fatal(err)
 	}
@@ -432,7 +432,7 @@ func TestNothingArrivesLate(t *testing.T) {
 		t.Error("a reset connection was not told to forget what it holds")
 	}
 	c = &conn{Conn: &lingering{set: func(int) { t.Error("an upgraded stream that ends in order was reset") }},
-		server: &server{conns: map[*conn]struct{}{}}}
+		session: &session{conns: map[*conn]struct{}{}}}
 	_ = c.Close()
 }
 

@@ -1,0 +1,340 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"yurtcoordinator/internal/ends"
+	"yurtcoordinator/internal/hub/link"
+)
+
+// Sessions opens sessions with servers. It is the border between what judges links and chooses among servers, above, and what
+// carries requests, below: connections, TLS and HTTP.
+type Sessions interface {
+	// Open returns a Session that has no connection yet. It does no I/O.
+	Open(to To) Session
+}
+
+// Session is with one server, over one way. Safe for concurrent use.
+type Session interface {
+	// Renew has later requests use new connections, with such credentials. Those under way go on. It is called before the first
+	// request.
+	Renew(with *Credentials)
+	// RoundTrip makes a request. An error is NotSent if nothing of the request can have been sent.
+	RoundTrip(by By, req *http.Request) (*http.Response, error)
+	// Ask asks the server for a sign of life, by a link.Ping or a link.Knock, on a connection that takes requests. there is
+	// false if none does.
+	Ask(ctx context.Context, how link.Ask) (there bool, err error)
+	// Reset ends all connections at once, and whatever is under way on them or waits for one. What was sent and has not arrived
+	// never does.
+	Reset(cause error)
+	// Remotes returns the addresses to which there are connections, and Leave resets those to one of them.
+	Remotes() []netip.Addr
+	Leave(address netip.Addr)
+	// Close is Reset for good: all that comes later fails with ErrNotRunning.
+	Close()
+}
+
+// To says with whom a Session is. All fields but Path are set.
+type To struct {
+	// Server names the server in errors, HOST:PORT, and Address returns where it is now.
+	Server  string
+	Address func() (string, error)
+	// Name is the one in the server's certificate.
+	Name string
+	// Path is before that of each request; empty means none.
+	Path string
+	// Dial opens connections.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Down reports whether the link is down. Then nothing is sent but by Fresh.
+	Down func() bool
+	// Heard is called when anything of the verified server has arrived, and Failed when no connection could be opened for a
+	// request that is not by Fresh. Neither blocks.
+	Heard  func()
+	Failed func(err error)
+	// Clock is this machine's.
+	Clock ends.Clock
+
+	metrics *metrics
+}
+
+// By says as whom a Session makes a request.
+type By uint8
+
+const (
+	// Caller shows no client certificate: the request has credentials of its own.
+	Caller By = iota
+	// Node shows the node's.
+	Node
+	// Fresh shows the node's on a connection of the request's own, also while the link is down.
+	Fresh
+)
+
+const (
+	protocolHTTP1 = "http/1.1"
+	protocolHTTP2 = "h2"
+
+	// dialTimeout and handshakeTimeout bound the steps of connecting: each outlasts a full queue of 4 s, and a packet that is
+	// lost in it. A link that is called down ends both.
+	dialTimeout      = 10 * time.Second
+	handshakeTimeout = 10 * time.Second
+	// unackedTimeout is how long TCP keeps a connection that nothing is acknowledged on. A link that is called down ends all of
+	// them before; this is for one that is stuck alone.
+	unackedTimeout = 12 * time.Second
+	// nearTimeout is the same on a LAN, where an acknowledgement takes a millisecond and is the kernel's, however busy a
+	// program is.
+	nearTimeout = 3 * time.Second
+	// pingAfter is how long an HTTP/2 connection may be quiet before it is pinged, pingTimeout how long the answer may take.
+	// They find a connection that is stuck alone while nothing is sent over it. One with a watch has a bookmark each minute, so
+	// it is pinged when one is missing.
+	pingAfter   = 75 * time.Second
+	pingTimeout = 15 * time.Second
+	// idleTimeout is how long an unused connection is kept: about as long as its pings cost less than a new connection.
+	idleTimeout = 90 * time.Second
+)
+
+// errReset is what a Reset has ended while it connected.
+var errReset = errors.New("the connection was reset while it was opened")
+
+// connections are Sessions over TLS and TCP.
+type connections struct{}
+
+// Open implements Sessions.
+func (connections) Open(to To) Session {
+	s := &session{to: to, conns: map[*conn]struct{}{}}
+	s.epoch, s.endEpoch = context.WithCancelCause(context.Background())
+	return s
+}
+
+// session is what connections opens.
+type session struct {
+	to To
+
+	transports atomic.Pointer[transports]
+	http1Only  atomic.Bool // found while connecting; found out anew after each Reset
+
+	mu       sync.Mutex
+	conns    map[*conn]struct{}
+	epoch    context.Context // ends with a Reset, and all dials with it
+	endEpoch context.CancelCauseFunc
+	closed   bool
+}
+
+// Renew implements Session.
+func (s *session) Renew(with *Credentials) {
+	if old := s.transports.Swap(s.newTransports(with)); old != nil {
+		old.closeIdle()
+	}
+}
+
+// RoundTrip implements Session.
+func (s *session) RoundTrip(by By, req *http.Request) (*http.Response, error) {
+	t := s.transports.Load()
+	switch by {
+	case Fresh:
+		return t.fresh.RoundTrip(req)
+	case Node:
+		return t.node.by(s, req)
+	default:
+		return t.caller.by(s, req)
+	}
+}
+
+// Ask implements Session.
+func (s *session) Ask(ctx context.Context, how link.Ask) (there bool, err error) {
+	c := s.transports.Load().node.any()
+	if c.ClientConn == nil || s.http1Only.Load() {
+		return false, nil
+	}
+	knocked := false
+	if how == link.Knock {
+		var came bool
+		if came, knocked = c.knock(ctx); came {
+			return true, nil
+		}
+	}
+	start := s.to.Clock.Running()
+	if err := c.Ping(ctx); err != nil {
+		return true, err
+	}
+	c.pinged(s.to.Clock.Since(start), knocked)
+	s.to.metrics.spent.pinged()
+	return true, nil
+}
+
+// Reset implements Session.
+func (s *session) Reset(cause error) {
+	s.mu.Lock()
+	s.endEpoch(cause)
+	s.epoch, s.endEpoch = context.WithCancelCause(context.Background())
+	s.mu.Unlock()
+	s.http1Only.Store(false)
+	s.end(func(*conn) bool { return true })
+}
+
+// Close implements Session.
+func (s *session) Close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.Reset(ErrNotRunning)
+	if t := s.transports.Load(); t != nil {
+		t.closeIdle()
+	}
+}
+
+// Remotes implements Session.
+func (s *session) Remotes() (all []netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen := map[netip.Addr]bool{}
+	for c := range s.conns {
+		if at := remote(c); at.IsValid() && !seen[at] {
+			seen[at] = true
+			all = append(all, at)
+		}
+	}
+	return all
+}
+
+// Leave implements Session.
+func (s *session) Leave(address netip.Addr) {
+	s.end(func(c *conn) bool { return remote(c) == address })
+}
+
+// remote returns the address to which a connection leads; the zero Addr if it is none.
+func remote(c *conn) netip.Addr {
+	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		return tcp.AddrPort().Addr().Unmap()
+	}
+	return netip.Addr{}
+}
+
+// end resets connections.
+func (s *session) end(which func(*conn) bool) {
+	var open []*conn
+	s.mu.Lock()
+	for c := range s.conns {
+		if which(c) {
+			open = append(open, c)
+		}
+	}
+	s.mu.Unlock()
+	for _, c := range open {
+		_ = c.reset() // it fails only if the connection is closed already
+	}
+}
+
+// dial opens a TLS connection. Its errors are ConnectErrors.
+func (s *session) dial(ctx context.Context, config *tls.Config, multiplexed, fresh bool) (*tls.Conn, error) {
+	c, err := s.connect(ctx, config, multiplexed, fresh)
+	if err == nil {
+		return c, nil
+	}
+	err = &ConnectError{Server: s.to.Server, Err: err}
+	if !fresh && !errors.Is(err, errReset) && !errors.Is(err, ErrNotRunning) && !errors.Is(err, context.Canceled) {
+		s.to.Failed(err)
+	}
+	return nil, err
+}
+
+func (s *session) connect(ctx context.Context, config *tls.Config, multiplexed, fresh bool) (*tls.Conn, error) {
+	s.mu.Lock()
+	epoch := s.epoch
+	s.mu.Unlock()
+	dialing, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	if !fresh {
+		defer context.AfterFunc(epoch, cancel)()
+	}
+	address, err := s.to.Address()
+	var raw net.Conn
+	if err == nil {
+		raw, err = s.to.Dial(dialing, "tcp", address)
+	}
+	if err != nil {
+		if epoch.Err() != nil && !fresh {
+			return nil, fmt.Errorf("%w: %w", errReset, err)
+		}
+		return nil, err
+	}
+	c := newConn(raw, s, multiplexed, fresh)
+	if err := s.keep(c, fresh); err != nil {
+		return nil, errors.Join(err, c.reset())
+	}
+	shaking, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
+	secured := tls.Client(c, config)
+	if err := secured.HandshakeContext(shaking); err != nil {
+		_ = c.reset() // the handshake's error says it all
+		if ctx.Err() == nil && shaking.Err() != nil {
+			err = fmt.Errorf("no TLS handshake within %v: %w", handshakeTimeout, err)
+		}
+		return nil, err
+	}
+	c.connected()
+	c.verified.Store(true)
+	s.to.Heard()
+	return secured, nil
+}
+
+// keep adds a connection to conns, or refuses it if the session is closed or the link is down.
+func (s *session) keep(c *conn, fresh bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrNotRunning
+	}
+	if !fresh && s.to.Down() {
+		return fmt.Errorf("%w: the link went down", errReset)
+	}
+	s.conns[c] = struct{}{}
+	return nil
+}
+
+func (s *session) forget(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+}
+
+// transports are the connections to one server with one set of credentials.
+type transports struct {
+	node, caller *lanes
+	fresh        *http.Transport // a new connection for each request, as the node
+}
+
+func (s *session) newTransports(c *Credentials) *transports {
+	t := &transports{node: s.newLanes(c, true), caller: s.newLanes(c, false)}
+	t.fresh = s.newHTTP1(c.tls(s.to.Name, true, protocolHTTP1), true)
+	return t
+}
+
+func (s *session) newHTTP1(config *tls.Config, fresh bool) *http.Transport {
+	t := &http.Transport{
+		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return s.dial(ctx, config, false, fresh)
+		},
+		DisableCompression:  true,
+		DisableKeepAlives:   fresh,
+		MaxIdleConnsPerHost: 64,
+		IdleConnTimeout:     idleTimeout,
+		Protocols:           new(http.Protocols),
+	}
+	t.Protocols.SetHTTP1(true)
+	return t
+}
+
+func (t *transports) closeIdle() {
+	t.node.closeIdle()
+	t.caller.closeIdle()
+	t.fresh.CloseIdleConnections()
+}
