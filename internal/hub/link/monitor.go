@@ -32,7 +32,7 @@ type Monitor struct {
 	mu       sync.Mutex
 	machine  Machine
 	service  Service
-	since    time.Time // of the present state
+	since    time.Time // of the present state, by the wall clock
 	lastErr  error     // of the last refused or unanswered probe; nil once the link is up
 	ups      uint64
 	downs    uint64
@@ -62,7 +62,7 @@ func NewMonitor(cfg Config) *Monitor {
 		answers: make(chan answer, 2),
 		machine: NewMachine(cfg.Timing, now),
 		service: NewService(cfg.Timing),
-		since:   now,
+		since:   cfg.Ends.Wall(),
 	}
 }
 
@@ -78,7 +78,7 @@ func (m *Monitor) Retime(timing Timing) {
 // State is the link's state, as Run and TrafficOK change it.
 func (m *Monitor) State() *live.Value[State] { return m.state }
 
-// Last returns when the present state began and the error of the last failed probe, nil while the link is up.
+// Last returns when the present state began, by the wall clock, and the error of the last failed probe, nil while the link is up.
 func (m *Monitor) Last() (since time.Time, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -320,7 +320,7 @@ func (m *Monitor) step(e Event, probeErr error) State {
 	if before == after {
 		return Unknown
 	}
-	m.since = e.At
+	m.since = m.cfg.Ends.Wall()
 	switch {
 	case after == Failing:
 		m.failings++

@@ -27,7 +27,7 @@ func newMetrics(u *Upstream) *metrics {
 	register := promauto.With(registerer)
 	m := &metrics{
 		register: register,
-		began:    u.cfg.Ends.Running(),
+		began:    u.cfg.Ends.Wall(),
 		inFlight: register.NewGauge(prometheus.GaugeOpts{
 			Name: "yurthub_upstream_requests_in_flight", Help: "Requests sent whose answer has not ended.",
 		}),
