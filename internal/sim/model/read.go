@@ -80,7 +80,7 @@ type selection struct {
 
 func (c *call) selection() (*selection, error) {
 	o := &selection{}
-	if err := internalscheme.ParameterCodec.DecodeParameters(c.URL.Query(), schema.GroupVersion{Version: "v1"}, &o.ListOptions); err != nil {
+	if err := internalscheme.ParameterCodec.DecodeParameters(c.URL.Query(), metav1.SchemeGroupVersion, &o.ListOptions); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	internalversion.SetListOptionsDefaults(&o.ListOptions, true)

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
@@ -70,7 +71,10 @@ func (s *Server) create(c *call) error {
 		return err
 	}
 	if accessor(o).GetResourceVersion() != "" {
-		return apierrors.NewInternalError(errors.New("resourceVersion should not be set on objects to be created"))
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusInternalServerError,
+			Message: "resourceVersion should not be set on objects to be created",
+		}}
 	}
 	made := s.commit(c, nil, o)
 	if made == nil {
@@ -225,8 +229,8 @@ func (s *Server) change(c *call, creates bool, next func(was runtime.Object) (ru
 			if err != nil {
 				return err
 			}
-			if uid := accessor(o).GetUID(); uid != "" {
-				return c.conflict(fmt.Sprintf("Precondition failed: UID in precondition: %s, UID in object meta: ", uid))
+			if err := c.sameUID(accessor(o).GetUID(), ""); err != nil {
+				return err
 			}
 			if err := s.born(c, o); err != nil {
 				return err
@@ -245,7 +249,7 @@ func (s *Server) change(c *call, creates bool, next func(was runtime.Object) (ru
 		}
 		if m := accessor(o); m.GetDeletionTimestamp() != nil && len(m.GetFinalizers()) == 0 &&
 			(m.GetDeletionGracePeriodSeconds() == nil || *m.GetDeletionGracePeriodSeconds() == 0) {
-			if s.remove(c, was, o) {
+			if s.remove(c, was, o.DeepCopyObject()) { // the answer keeps the revision that the object had
 				return c.answer(http.StatusOK, o)
 			}
 			continue
@@ -263,11 +267,25 @@ func (c *call) conflict(message string) error {
 	return apierrors.NewConflict(c.resource.GroupResource(), c.info.Name, errors.New(message))
 }
 
+// sameUID refuses an update that is meant for another object of the same name, with what the storage says then.
+func (c *call) sameUID(sent, has types.UID) error {
+	if sent == "" || sent == has {
+		return nil
+	}
+	return c.conflict(storage.NewInvalidObjError("/registry/"+c.resource.Resource+"/"+c.path,
+		fmt.Sprintf("Precondition failed: UID in precondition: %v, UID in object meta: %v", sent, has)).Error())
+}
+
 // changed checks an object that comes in another's place, and gives it what only the server says.
 func (s *Server) changed(c *call, o, was runtime.Object) error {
 	m, old := accessor(o), accessor(was)
-	if m.GetUID() != "" && m.GetUID() != old.GetUID() {
-		return c.conflict(fmt.Sprintf("Precondition failed: UID in precondition: %s, UID in object meta: %s", m.GetUID(), old.GetUID()))
+	if c.info.Verb == "update" {
+		if err := c.sameUID(m.GetUID(), old.GetUID()); err != nil {
+			return err
+		}
+	}
+	if m.GetUID() == "" {
+		m.SetUID(old.GetUID())
 	}
 	switch {
 	case m.GetResourceVersion() == "" && c.needsRevision:
@@ -278,7 +296,6 @@ func (s *Server) changed(c *call, o, was runtime.Object) error {
 	case m.GetResourceVersion() != old.GetResourceVersion():
 		return c.conflict(optimisticLock)
 	}
-	m.SetUID(old.GetUID())
 	m.SetCreationTimestamp(old.GetCreationTimestamp())
 	m.SetDeletionTimestamp(old.GetDeletionTimestamp())
 	m.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
