@@ -127,7 +127,7 @@ func (s *Server) list(c *call) error {
 		o.ResourceVersionMatch == "" && o.Limit > 0 && o.revision > 0
 	if o.Continue != "" {
 		if from, o.revision, err = storage.DecodeContinue(o.Continue, o.prefix); err != nil {
-			return apierrors.NewBadRequest(err.Error())
+			return apierrors.NewBadRequest("invalid continue token: " + err.Error())
 		}
 		exact = o.revision > 0
 		if !exact {

@@ -7,12 +7,11 @@ import (
 )
 
 const (
-	leases    = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-	allLeases = "/apis/coordination.k8s.io/v1/leases"
-	nodes     = "/api/v1/nodes"
-	pods      = "/api/v1/namespaces/default/pods"
-	maps_     = "/api/v1/namespaces/default/configmaps"
-	slices_   = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+	leases  = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+	nodes   = "/api/v1/nodes"
+	pods    = "/api/v1/namespaces/default/pods"
+	maps_   = "/api/v1/namespaces/default/configmaps"
+	slices_ = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
 
 	merge     = "application/merge-patch+json"
 	strategic = "application/strategic-merge-patch+json"
@@ -185,8 +184,6 @@ var steps = []step{
 	{name: "a streamed list of the future", path: leases + "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&resourceVersion=99999999", code: ok, events: 1,
 		has: map[string]string{"events.0.object.reason": "Timeout"}},
 	{name: "a streamed list without a match", path: leases + "?watch=true&sendInitialEvents=true", code: 422, has: because("Invalid")},
-	{name: "a watch from before the cache", path: allLeases + "?watch=true&resourceVersion=1", code: ok, events: 1,
-		has: map[string]string{"events.0.type": "ERROR", "events.0.object.code": "410", "events.0.object.reason": "Expired"}},
 	{name: "a watch of one object", path: leases + "/n1?watch=true&resourceVersion={rv1}", code: ok, events: 1},
 	{name: "the bookmark before the end", path: leases + "?watch=true&resourceVersion={n9}&allowWatchBookmarks=true&timeoutSeconds=4", code: ok, events: 1,
 		has: map[string]string{"events.0.type": "BOOKMARK"}},
@@ -215,6 +212,9 @@ var steps = []step{
 	// Compaction.
 	{name: "a list of what is compacted", path: leases + "?resourceVersion={rv2}&resourceVersionMatch=Exact", code: 410, has: because("Expired"), until: true,
 		model: func(s *model.Store) { s.Compact(s.Revision()) }},
+	{name: "a watch of what is compacted", path: "/api/v1/namespaces/default/events?watch=true&resourceVersion=1", code: ok, events: 1,
+		has:     map[string]string{"events.0.type": "ERROR", "events.0.object.code": "410", "events.0.object.reason": "Expired"},
+		differs: "kube-apiserver has no cache of Events, and the words are its storage's"},
 	{name: "a page of what is compacted", path: leases + "?limit=2&continue={token}", code: 410, has: because("Expired"), keep: map[string]string{"again": "metadata.continue"}},
 	{name: "goes on with what is there", path: leases + "?limit=2&continue={again}", code: ok, has: map[string]string{"items.0.metadata.name": "n3"}},
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -347,7 +348,7 @@ func differences(path string, model, real any) []string {
 		}
 		return all
 	}
-	if text(model) != text(real) {
+	if !reflect.DeepEqual(model, real) {
 		return []string{path + ": the model has " + text(model) + ", the real server " + text(real)}
 	}
 	return nil
@@ -364,5 +365,5 @@ func text(v any) string {
 	if err != nil {
 		return err.Error()
 	}
-	return string(data)
+	return string(data[:min(len(data), 600)])
 }

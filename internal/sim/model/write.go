@@ -249,7 +249,8 @@ func (s *Server) change(c *call, creates bool, next func(was runtime.Object) (ru
 		}
 		if m := accessor(o); m.GetDeletionTimestamp() != nil && len(m.GetFinalizers()) == 0 &&
 			(m.GetDeletionGracePeriodSeconds() == nil || *m.GetDeletionGracePeriodSeconds() == 0) {
-			if s.remove(c, was, o.DeepCopyObject()) { // the answer keeps the revision that the object had
+			// As in kube-apiserver, watches see what was stored last, and the answer is what was sent, of that revision.
+			if s.remove(c, was, was.object.DeepCopyObject()) {
 				return c.answer(http.StatusOK, o)
 			}
 			continue
