@@ -40,7 +40,8 @@ type kind struct {
 
 // kinds is a constant, by resource.
 var kinds = byResource(
-	kind{GroupVersionKind: coordinationv1.SchemeGroupVersion.WithKind("Lease"), resource: coordinationv1.SchemeGroupVersion.WithResource("leases"),
+	kind{GroupVersionKind: coordinationv1.SchemeGroupVersion.WithKind("Lease"),
+		resource:      coordinationv1.SchemeGroupVersion.WithResource("leases"),
 		needsRevision: true, createdByUpdate: true, validate: validateLease},
 	kind{GroupVersionKind: core("Node"), resource: corev1.SchemeGroupVersion.WithResource("nodes"),
 		clusterScoped: true, hasStatus: true, fields: fieldsOfNode, prepare: prepareNode},
@@ -147,7 +148,8 @@ func validateLease(o runtime.Object) (errs field.ErrorList) {
 }
 
 func fieldsOfNode(o runtime.Object) fields.Set {
-	return fields.Set{"spec.unschedulable": strconv.FormatBool(o.(*corev1.Node).Spec.Unschedulable)} //nolint:forcetypeassert // the table says so
+	node := o.(*corev1.Node) //nolint:forcetypeassert // the table says so
+	return fields.Set{"spec.unschedulable": strconv.FormatBool(node.Spec.Unschedulable)}
 }
 
 // prepareNode does what the admission plugin TaintNodesByCondition does.

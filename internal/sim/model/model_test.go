@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -46,9 +47,13 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
+func as(ctx context.Context, name string) context.Context {
+	return request.WithUser(ctx, &user.DefaultInfo{Name: name})
+}
+
 // ask returns a server's answer.
 func ask(ctx context.Context, h http.Handler, method, path, body string) *httptest.ResponseRecorder {
-	r := httptest.NewRequestWithContext(request.WithUser(ctx, &user.DefaultInfo{Name: "me"}), method, path, strings.NewReader(body))
+	r := httptest.NewRequestWithContext(as(ctx, "me"), method, path, strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	if method == http.MethodPatch {
 		r.Header.Set("Content-Type", merge)
@@ -79,7 +84,7 @@ type stream struct {
 
 // watch begins a watch, in a bubble. What it sent is in events; they are closed when it has ended.
 func watch(t *testing.T, h http.Handler, path string) *stream {
-	ctx, stop := context.WithCancel(request.WithUser(t.Context(), &user.DefaultInfo{Name: "me"}))
+	ctx, stop := context.WithCancel(as(t.Context(), "me"))
 	reader, writer := io.Pipe()
 	s := &stream{events: make(chan string, 100), stop: stop}
 	go func() {
@@ -162,7 +167,8 @@ func TestCacheLags(t *testing.T) {
 		w.make(w.b, "b")
 		before.sent(t, "ADDED b")
 		late.sent(t)
-		if got := names(w.must(http.StatusOK, w.b, "GET", configMaps+"?resourceVersion=0", "")); !slices.Equal(got, []string{"a"}) {
+		got := names(w.must(http.StatusOK, w.b, "GET", configMaps+"?resourceVersion=0", ""))
+		if !slices.Equal(got, []string{"a"}) {
 			t.Errorf("the cache has %q", got)
 		}
 		w.must(http.StatusOK, w.b, "GET", configMaps+"/b", "")
@@ -239,7 +245,8 @@ func TestRestore(t *testing.T) {
 		for range 2 { // a backup can be restored twice
 			w.store.Restore(backup)
 			s.ended(t)
-			if got := names(w.must(http.StatusOK, w.b, "GET", configMaps, "")); !slices.Equal(got, []string{"a"}) || w.store.Revision() != 3 {
+			got := names(w.must(http.StatusOK, w.b, "GET", configMaps, ""))
+			if !slices.Equal(got, []string{"a"}) || w.store.Revision() != 3 {
 				t.Errorf("restored are %q, at revision %d", got, w.store.Revision())
 			}
 			w.make(w.a, "d")
@@ -298,13 +305,14 @@ func TestProtobuf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := httptest.NewRequestWithContext(request.WithUser(t.Context(), &user.DefaultInfo{Name: "me"}), "POST", configMaps, bytes.NewReader(data))
+	r := httptest.NewRequestWithContext(as(t.Context(), "me"), "POST", configMaps, bytes.NewReader(data))
 	r.Header.Set("Content-Type", protobuf)
 	r.Header.Set("Accept", protobuf)
 	answer := httptest.NewRecorder()
 	w.a.ServeHTTP(answer, r)
 	got := &corev1.ConfigMap{}
-	if _, _, err := info.Serializer.Decode(answer.Body.Bytes(), nil, got); err != nil || got.Data["k"] != "v" || got.ResourceVersion != "3" {
+	_, _, err = info.Serializer.Decode(answer.Body.Bytes(), nil, got)
+	if err != nil || got.Data["k"] != "v" || got.ResourceVersion != "3" {
 		t.Errorf("%v: %v", got, err)
 	}
 }
@@ -345,7 +353,8 @@ func TestGray(t *testing.T) {
 		g.Set(model.Fault{User: "other", Refuse: apierrors.NewUnauthorized("")},
 			model.Fault{Path: configMaps + "/a", Refuse: apierrors.NewTooManyRequests("later", 7)})
 		w.must(http.StatusOK, g, "GET", configMaps, "")
-		if a := within(time.Second, "GET", configMaps+"/a", ""); a.Code != http.StatusTooManyRequests || a.Header().Get("Retry-After") != "7" {
+		a := within(time.Second, "GET", configMaps+"/a", "")
+		if a.Code != http.StatusTooManyRequests || a.Header().Get("Retry-After") != "7" {
 			t.Error(a)
 		}
 		g.Set(model.Fault{User: "me", Refuse: apierrors.NewUnauthorized("")})
@@ -358,4 +367,21 @@ func TestGray(t *testing.T) {
 			t.Error(d)
 		}
 	})
+}
+
+// BenchmarkRenewal is a heartbeat: how much of a processor's time the model costs.
+func BenchmarkRenewal(b *testing.B) {
+	store := model.NewStore()
+	s := model.NewServer(model.Config{
+		Store: store, Random: rand.NewChaCha8([32]byte{}), Clock: clocktesting.NewFakePassiveClock(time.Unix(0, 0)),
+	})
+	ask(b.Context(), s, "POST", "/api/v1/namespaces", `{"metadata":{"name":"kube-node-lease"}}`)
+	ask(b.Context(), s, "POST", leases, `{"metadata":{"name":"n1"}}`)
+	for i := 0; b.Loop(); i++ {
+		a := ask(b.Context(), s, "PUT", leases+"/n1", fmt.Sprintf(
+			`{"metadata":{"name":"n1","resourceVersion":"%d"},"spec":{"holderIdentity":"%d"}}`, store.Revision(), i))
+		if a.Code != http.StatusOK {
+			b.Fatal(a.Body)
+		}
+	}
 }

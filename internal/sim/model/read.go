@@ -80,14 +80,14 @@ type selection struct {
 
 func (c *call) selection() (*selection, error) {
 	o := &selection{}
-	if err := internalscheme.ParameterCodec.DecodeParameters(c.URL.Query(), metav1.SchemeGroupVersion, &o.ListOptions); err != nil {
+	err := internalscheme.ParameterCodec.DecodeParameters(c.URL.Query(), metav1.SchemeGroupVersion, &o.ListOptions)
+	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	internalversion.SetListOptionsDefaults(&o.ListOptions, true)
 	if errs := validation.ValidateListOptions(&o.ListOptions, true); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
 	}
-	var err error
 	if o.revision, err = revisionOf(o.ResourceVersion); err != nil {
 		return nil, err
 	}
@@ -110,7 +110,8 @@ func (c *call) selection() (*selection, error) {
 }
 
 func (o *selection) has(k *kind, c *change) bool {
-	return c != nil && strings.HasPrefix(c.path, o.prefix) && o.LabelSelector.Matches(labels.Set(accessor(c.object).GetLabels())) &&
+	return c != nil && strings.HasPrefix(c.path, o.prefix) &&
+		o.LabelSelector.Matches(labels.Set(accessor(c.object).GetLabels())) &&
 		(o.FieldSelector.Empty() || o.FieldSelector.Matches(k.fieldsOf(c.object)))
 }
 
@@ -252,7 +253,8 @@ func (s *Server) watch(c *call) error {
 	c.w.Header().Set("Content-Type", mediaType)
 	c.w.Header().Set("Cache-Control", "no-cache, private")
 	w := &watcher{call: c, selection: o, to: restwatch.NewEncoder(
-		streaming.NewEncoder(info.StreamSerializer.Framer.NewFrameWriter(c.w), info.StreamSerializer.Serializer), info.Serializer)}
+		streaming.NewEncoder(info.StreamSerializer.Framer.NewFrameWriter(c.w), info.StreamSerializer.Serializer),
+		info.Serializer)}
 	c.w.WriteHeader(http.StatusOK)
 	flusher.Flush()
 

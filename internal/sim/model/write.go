@@ -34,16 +34,24 @@ func (c *call) dryRun() bool {
 }
 
 // commit stores the next state, or only says what it would be in a dry run. It returns nil if was is no longer true.
-func (s *Server) commit(c *call, was *change, next runtime.Object) *change {
-	n := change{resource: c.resource.GroupResource(), path: c.path, object: next}
-	if c.dryRun() {
-		if was != nil {
-			accessor(next).SetResourceVersion(accessor(was.object).GetResourceVersion())
-		}
-		return &n
+func (s *Server) commit(c *call, was *change, next runtime.Object) (*change, error) {
+	data, err := runtime.Encode(storedAs.Serializer, next) // what is stored has no empty lists and maps
+	if err != nil {
+		return nil, err
 	}
-	return s.store.commit(was, n)
+	o, _, err := storedAs.Serializer.Decode(data, nil, c.new(""))
+	if err != nil {
+		return nil, err
+	}
+	n := change{resource: c.resource.GroupResource(), path: c.path, object: o}
+	if c.dryRun() {
+		return &n, nil
+	}
+	return s.store.commit(was, n), nil
 }
+
+// storedAs is how kube-apiserver stores objects. It is a constant.
+var storedAs, _ = runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
 
 // remove commits that an object is no more, with its last state. It returns false if was is no longer true.
 func (s *Server) remove(c *call, was *change, last runtime.Object) bool {
@@ -76,7 +84,10 @@ func (s *Server) create(c *call) error {
 			Message: "resourceVersion should not be set on objects to be created",
 		}}
 	}
-	made := s.commit(c, nil, o)
+	made, err := s.commit(c, nil, o)
+	if err != nil {
+		return err
+	}
 	if made == nil {
 		return apierrors.NewAlreadyExists(c.resource.GroupResource(), accessor(o).GetName())
 	}
@@ -112,7 +123,8 @@ func (s *Server) born(c *call, o runtime.Object) error {
 	if err := s.admit(c, o, nil, admission.Create); err != nil {
 		return err
 	}
-	return c.valid(o, validation.ValidateObjectMetaAccessor(m, !c.clusterScoped, validation.NameIsDNSSubdomain, field.NewPath("metadata")))
+	return c.valid(o, validation.ValidateObjectMetaAccessor(m, !c.clusterScoped, validation.NameIsDNSSubdomain,
+		field.NewPath("metadata")))
 }
 
 var namespaces = corev1.Resource("namespaces") // a constant
@@ -205,7 +217,8 @@ func (s *Server) patch(c *call) error {
 		data, err := apply(old)
 		switch {
 		case errors.Is(err, jsonpatch.ErrTestFailed):
-			return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", c.resource.GroupResource(), "", err.Error(), 0, false)
+			return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", c.resource.GroupResource(), "",
+				err.Error(), 0, false)
 		case err != nil:
 			return nil, apierrors.NewBadRequest(err.Error())
 		}
@@ -235,8 +248,8 @@ func (s *Server) change(c *call, creates bool, next func(was runtime.Object) (ru
 			if err := s.born(c, o); err != nil {
 				return err
 			}
-			if made := s.commit(c, nil, o); made != nil {
-				return c.answer(http.StatusCreated, made.object)
+			if made, err := s.commit(c, nil, o); made != nil || err != nil {
+				return c.answerChange(http.StatusCreated, made, err)
 			}
 			continue
 		}
@@ -258,10 +271,17 @@ func (s *Server) change(c *call, creates bool, next func(was runtime.Object) (ru
 		if equality.Semantic.DeepEqual(o, was.object) {
 			return c.answer(http.StatusOK, was.object)
 		}
-		if made := s.commit(c, was, o); made != nil {
-			return c.answer(http.StatusOK, made.object)
+		if made, err := s.commit(c, was, o); made != nil || err != nil {
+			return c.answerChange(http.StatusOK, made, err)
 		}
 	}
+}
+
+func (c *call) answerChange(code int, made *change, err error) error {
+	if err != nil {
+		return err
+	}
+	return c.answer(code, made.object)
 }
 
 func (c *call) conflict(message string) error {
@@ -291,7 +311,8 @@ func (s *Server) changed(c *call, o, was runtime.Object) error {
 	switch {
 	case m.GetResourceVersion() == "" && c.needsRevision:
 		return apierrors.NewInvalid(schema.GroupKind{Group: c.resource.Group, Kind: c.resource.Resource},
-			c.info.Name, field.ErrorList{field.Invalid(field.NewPath("metadata", "resourceVersion"), uint64(0), "must be specified for an update")})
+			c.info.Name, field.ErrorList{field.Invalid(
+				field.NewPath("metadata", "resourceVersion"), uint64(0), "must be specified for an update")})
 	case m.GetResourceVersion() == "":
 		m.SetResourceVersion(old.GetResourceVersion())
 	case m.GetResourceVersion() != old.GetResourceVersion():
@@ -344,7 +365,10 @@ func (s *Server) delete(c *call) error {
 		}
 		waits := len(m.GetFinalizers()) > 0 || m.GetDeletionGracePeriodSeconds() != nil && *m.GetDeletionGracePeriodSeconds() > 0
 		if !equality.Semantic.DeepEqual(o, was.object) {
-			if was = s.commit(c, was, o); was == nil {
+			if was, err = s.commit(c, was, o); err != nil {
+				return err
+			}
+			if was == nil {
 				continue
 			}
 		}
@@ -398,7 +422,8 @@ func (c *call) precondition(p *metav1.Preconditions, m metav1.Object) error {
 		return c.conflict(fmt.Sprintf("Precondition failed: UID in precondition: %s, UID in object meta: %s", *p.UID, m.GetUID()))
 	}
 	if p.ResourceVersion != nil && *p.ResourceVersion != m.GetResourceVersion() {
-		return c.conflict(fmt.Sprintf("Precondition failed: ResourceVersion in precondition: %s, ResourceVersion in object meta: %s",
+		return c.conflict(fmt.Sprintf(
+			"Precondition failed: ResourceVersion in precondition: %s, ResourceVersion in object meta: %s",
 			*p.ResourceVersion, m.GetResourceVersion()))
 	}
 	return nil
