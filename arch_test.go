@@ -267,6 +267,8 @@ var law = []struct {
 	{"hack/release", []string{"internal/release", "internal/signed"}, "the command line of a release"},
 	{"hack/images", []string{"internal/release"}, "the command line of images"},
 
+	{"internal/sim/model", nil, "a model of what is not ours knows nothing of ours"},
+
 	{"internal/lab/line", nil, "a model knows no frames"},
 	{"internal/lab/balancer", nil, "a balancer without servers knows no lab"},
 	{"internal/lab/bulk", nil, "a download knows nothing of the link that it fills"},

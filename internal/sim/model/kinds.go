@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"strconv"
 
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -54,6 +55,8 @@ var kinds = byResource(
 		hasStatus: true, answersObject: true, createdByUpdate: true, fields: fieldsOfService},
 	kind{GroupVersionKind: discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"),
 		resource: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), generation: true},
+	kind{GroupVersionKind: appsv1.SchemeGroupVersion.WithKind("DaemonSet"),
+		resource: appsv1.SchemeGroupVersion.WithResource("daemonsets"), hasStatus: true, generation: true},
 	kind{GroupVersionKind: core("Event"), resource: corev1.SchemeGroupVersion.WithResource("events"),
 		createdByUpdate: true, fields: fieldsOfEvent},
 )
@@ -105,7 +108,6 @@ func (k *kind) keep(next, was runtime.Object, subresource string) {
 	if !k.hasStatus {
 		return
 	}
-	part := func(o runtime.Object, name string) reflect.Value { return reflect.ValueOf(o).Elem().FieldByName(name) }
 	if subresource == "" {
 		part(next, "Status").Set(part(was, "Status"))
 		return
@@ -120,19 +122,22 @@ func (k *kind) keep(next, was runtime.Object, subresource string) {
 	}
 }
 
+// part returns a field of an object.
+func part(o runtime.Object, name string) reflect.Value {
+	return reflect.ValueOf(o).Elem().FieldByName(name)
+}
+
 // count raises the generation if next differs from was in what the kind counts.
 func (k *kind) count(next, was runtime.Object) {
-	changed := false
-	switch n := next.(type) {
-	case *corev1.Pod:
-		changed = !equality.Semantic.DeepEqual(n.Spec, was.(*corev1.Pod).Spec) //nolint:forcetypeassert // as above
-	case *discoveryv1.EndpointSlice:
-		w := was.(*discoveryv1.EndpointSlice) //nolint:forcetypeassert // as above
-		changed = !equality.Semantic.DeepEqual(n.Endpoints, w.Endpoints) || !equality.Semantic.DeepEqual(n.Ports, w.Ports) ||
-			!equality.Semantic.DeepEqual(n.Labels, w.Labels)
+	counted := []string{"Spec"}
+	if !k.hasStatus {
+		counted = []string{"Endpoints", "Ports", "Labels"} // of an EndpointSlice
 	}
-	if changed {
-		accessor(next).SetGeneration(accessor(next).GetGeneration() + 1)
+	for _, name := range counted {
+		if !equality.Semantic.DeepEqual(part(next, name).Interface(), part(was, name).Interface()) {
+			accessor(next).SetGeneration(accessor(next).GetGeneration() + 1)
+			return
+		}
 	}
 }
 

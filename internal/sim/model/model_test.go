@@ -2,7 +2,6 @@ package model_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,10 +19,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"yurtcoordinator/internal/sim/model"
@@ -185,10 +188,12 @@ func TestCacheLags(t *testing.T) {
 		w.b.Lag(time.Hour)
 		w.make(w.b, "c")
 		start = time.Now()
-		if got := names(w.must(http.StatusOK, w.b, "GET", configMaps, "")); len(got) != 3 || time.Since(start) != 3*time.Second {
+		got = names(w.must(http.StatusOK, w.b, "GET", configMaps, ""))
+		if len(got) != 3 || time.Since(start) != 3*time.Second {
 			t.Errorf("after %v, the storage has %q", time.Since(start), got)
 		}
-		w.must(http.StatusGatewayTimeout, w.b, "GET", configMaps+"?resourceVersion="+strconv.FormatInt(w.store.Revision(), 10), "")
+		newest := strconv.FormatInt(w.store.Revision(), 10)
+		w.must(http.StatusGatewayTimeout, w.b, "GET", configMaps+"?resourceVersion="+newest, "")
 		w.b.Lag(0)
 		late.sent(t, "ADDED c")
 	})
@@ -295,26 +300,51 @@ func TestClock(t *testing.T) {
 	})
 }
 
-func TestProtobuf(t *testing.T) {
-	w := newWorld(t)
-	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), protobuf)
-	sent := &corev1.ConfigMap{}
-	sent.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
-	sent.Name, sent.Data = "a", map[string]string{"k": "v"}
-	data, err := runtime.Encode(info.Serializer, sent)
+// client-go's informers work with the model in both forms, and with streamed lists.
+func TestInformers(t *testing.T) {
+	for _, form := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
+		t.Run(form, func(t *testing.T) {
+			_, url := serveModel(t, model.NewStore())
+			cfg := &rest.Config{Host: url, ContentConfig: rest.ContentConfig{ContentType: form}}
+			client, err := kubernetes.NewForConfig(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			create := func(name string) {
+				o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+				if _, err := client.CoreV1().Nodes().Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			create("a")
+			seen := addedNodes(t, client)
+			if got := <-seen; got != "a" {
+				t.Error(got)
+			}
+			create("b")
+			if got := <-seen; got != "b" {
+				t.Error(got)
+			}
+		})
+	}
+}
+
+// addedNodes returns the names of the Nodes that an informer adds.
+func addedNodes(t *testing.T, client kubernetes.Interface) <-chan string {
+	factory := informers.NewSharedInformerFactory(client, 0)
+	informer := factory.Core().V1().Nodes().Informer()
+	seen := make(chan string, 10)
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(o any) {
+		seen <- o.(*corev1.Node).Name
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := httptest.NewRequestWithContext(as(t.Context(), "me"), "POST", configMaps, bytes.NewReader(data))
-	r.Header.Set("Content-Type", protobuf)
-	r.Header.Set("Accept", protobuf)
-	answer := httptest.NewRecorder()
-	w.a.ServeHTTP(answer, r)
-	got := &corev1.ConfigMap{}
-	_, _, err = info.Serializer.Decode(answer.Body.Bytes(), nil, got)
-	if err != nil || got.Data["k"] != "v" || got.ResourceVersion != "3" {
-		t.Errorf("%v: %v", got, err)
-	}
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(factory.Shutdown)
+	t.Cleanup(cancel)
+	factory.StartWithContext(ctx)
+	return seen
 }
 
 func TestGray(t *testing.T) {

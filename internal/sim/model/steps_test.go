@@ -16,7 +16,6 @@ const (
 	merge     = "application/merge-patch+json"
 	strategic = "application/strategic-merge-patch+json"
 	jsonPatch = "application/json-patch+json"
-	protobuf  = "application/vnd.kubernetes.protobuf"
 
 	ok, created = http.StatusOK, http.StatusCreated
 )
@@ -243,6 +242,12 @@ var steps = []step{
 		has: map[string]string{"metadata.generation": "2"}},
 	{name: "an annotation does not count", method: "PATCH", path: slices_ + "/s", kind: merge, code: ok,
 		body: `{"metadata":{"annotations":{"a":"b"}}}`},
+	{name: "a label counts", method: "PATCH", path: slices_ + "/s", kind: merge, code: ok,
+		body: `{"metadata":{"labels":{"a":"b"}}}`, has: map[string]string{"metadata.generation": "3"}},
+	{name: "a DaemonSet", method: "POST", path: "/apis/apps/v1/namespaces/default/daemonsets", code: created,
+		differs: "the model sets no defaults", has: map[string]string{"metadata.generation": "1"},
+		body: `{"metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{` +
+			`"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`},
 	{name: "a Service", method: "POST", path: "/api/v1/namespaces/default/services", code: created,
 		body: `{"metadata":{"name":"s"},"spec":{"clusterIP":"None","selector":{"a":"b"}}}`},
 	{name: "an Event", method: "POST", path: "/api/v1/namespaces/default/events", code: created,

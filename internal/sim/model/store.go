@@ -9,8 +9,8 @@
 // versions. No goroutine outlives a request, and nothing reads a clock or takes a random number that it was not given;
 // timers are Go's. It runs in a bubble of testing/synctest.
 //
-// What it leaves out: managed fields and server-side apply, tables, defaults and validation of most fields, and the
-// controllers that finish the deletion of a namespace.
+// What it leaves out: managed fields and server-side apply, tables, deletion of collections, eviction and binding, defaults
+// and validation of most fields, and the end of a namespace's deletion.
 package model
 
 import (

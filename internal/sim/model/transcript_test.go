@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/rest"
@@ -148,8 +147,6 @@ func serveModel(t *testing.T, store *model.Store) (*http.Client, string) {
 	t.Cleanup(s.Close)
 	return s.Client(), s.URL
 }
-
-var _ authorizer.Authorizer = authorizerfactory.NewPrivilegedGroups()
 
 type locked struct {
 	mu sync.Mutex
