@@ -1,0 +1,39 @@
+// Package stock has what a simulated cluster runs that is Kubernetes' own: kube-controller-manager's judgement of nodes, by its own
+// packages, and a model of kubelet.
+//
+// Both speak to API servers through a rest.Config whose Transport the caller gives, and run in a bubble of testing/synctest: their
+// timers are Go's. Each Run function returns when all that it started has ended. client-go has state of the whole process that does
+// not suit bubbles; Prepare sees to it.
+package stock
+
+import (
+	"errors"
+	"math/rand"
+
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/rest"
+)
+
+// Prepare makes this process fit for bubbles, and begins client-go's random numbers (intervals' jitter, watches' ends) at a seed. It
+// is called before each bubble, while none runs. The main package or the test needs the line //go:debug randseednop=0; without it,
+// Prepare returns an error.
+//
+// client-go delays whoever reports errors that follow another within a millisecond. It compares times of different bubbles, so the
+// delay could be years: no error is reported.
+func Prepare(seed int64) error {
+	utilruntime.ErrorHandlers = nil
+	rand.Seed(seed) //nolint:staticcheck // client-go has no other source
+	if rand.Int63() != rand.New(rand.NewSource(seed)).Int63() {
+		return errors.New("math/rand was not seeded: //go:debug randseednop=0 is missing")
+	}
+	return nil
+}
+
+// client returns how Kubernetes' own programs use an API server: in protobuf. Nothing limits their rate, because a limiter
+// waits where a bubble must not, and these clusters are small.
+func client(cfg *rest.Config) *rest.Config {
+	cfg = rest.CopyConfig(cfg)
+	cfg.ContentType, cfg.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
+	cfg.QPS = -1
+	return cfg
+}
