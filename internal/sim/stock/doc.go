@@ -10,18 +10,21 @@ import (
 	"errors"
 	"math/rand"
 
+	"github.com/go-logr/logr"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 )
 
 // Prepare makes this process fit for bubbles, and begins client-go's random numbers (intervals' jitter, watches' ends) at a seed. It
 // is called before each bubble, while none runs. The main package or the test needs the line //go:debug randseednop=0; without it,
 // Prepare returns an error.
 //
-// client-go delays whoever reports errors that follow another within a millisecond. It compares times of different bubbles, so the
-// delay could be years: no error is reported.
+// Whoever reports an error to client-go waits if another was reported less than a millisecond ago, and as long as that lies in the
+// future. Bubbles begin in 2000, so that would be years. No error is reported, and nothing is logged.
 func Prepare(seed int64) error {
 	utilruntime.ErrorHandlers = nil
+	klog.SetLogger(logr.Discard())
 	rand.Seed(seed) //nolint:staticcheck // client-go has no other source
 	if rand.Int63() != rand.New(rand.NewSource(seed)).Int63() {
 		return errors.New("math/rand was not seeded: //go:debug randseednop=0 is missing")

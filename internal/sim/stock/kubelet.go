@@ -76,11 +76,14 @@ func (c *Containers) Running() []types.UID {
 
 // Kubelet is a model of kubelet, after its source of version 1.36: how it registers its Node, reports the Node's and its Pods'
 // statuses, and starts and stops Pods. Its Lease controller is Kubernetes' own. The machine has always what Pods need, and containers
-// start at once. It leaves out events, static Pods, certificates, and that it closes its connections after repeated failures.
+// start at once. It leaves out events, static Pods and certificates.
 type Kubelet struct {
 	// Client is how it reaches API servers. Requests about the Lease and the Node's status give up after 10 s; others must be
 	// ended by the Transport, which for kubelet's HTTP/2 happens 45 s after a connection fell silent.
 	Client *rest.Config
+	// CloseConnections ends all requests that are under way, as kubelet does when heartbeats fail repeatedly. nil means that they
+	// are let alone.
+	CloseConnections func()
 	// Node is its name, and what kubelet says of the Node as it registers it; the labels count only then.
 	Node *corev1.Node
 	// Wall is the time of day as the machine believes it; nil means time.Now.
@@ -138,7 +141,7 @@ func (k Kubelet) Run(ctx context.Context) error {
 	}))
 	r.nodes, r.synced = ofNode.Core().V1().Nodes().Lister(), ofNode.Core().V1().Nodes().Informer().HasSynced
 	ofNode.StartWithContext(ctx)
-	renewals := lease.NewController(wall{clock.RealClock{}, k.Wall}, heartbeats, k.Node.Name, leaseSeconds, nil,
+	renewals := lease.NewController(wall{clock.RealClock{}, k.Wall}, heartbeats, k.Node.Name, leaseSeconds, k.CloseConnections,
 		leaseSeconds*time.Second/4, k.Node.Name, corev1.NamespaceNodeLease, r.own(ctx))
 
 	var running sync.WaitGroup
@@ -202,6 +205,9 @@ func (k *kubelet) syncStatus(ctx context.Context) {
 	for try := range statusUpdateRetry {
 		if k.tryUpdateStatus(ctx, try) == nil || ctx.Err() != nil {
 			return
+		}
+		if try > 0 && k.CloseConnections != nil {
+			k.CloseConnections()
 		}
 	}
 }
