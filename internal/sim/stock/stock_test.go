@@ -144,8 +144,8 @@ func (c *cluster) config(name string) *rest.Config {
 	}}
 }
 
-// network delays each request by an own time of up to 5 ms, so that no two arrive at one instant. The time follows from what is
-// asked for how often, and not from the order in which goroutines happen to run.
+// network delays each request, and each piece of an answer, by an own time of up to 5 ms, so that no two arrive at one instant. The
+// time follows from what is asked for how often, and not from the order in which goroutines happen to run.
 type network struct {
 	*cluster
 	model.Wire
@@ -161,16 +161,40 @@ func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 	n.asked[what]++
 	what = fmt.Sprintf("%s %d", what, n.asked[what])
 	n.mu.Unlock()
-	// RunControllers says what must not wait.
-	if prompt := n.from == controllers && r.Method != http.MethodPut && strings.HasPrefix(r.URL.Path, "/api/v1/nodes/"); !prompt {
-		h := fnv.New64a()
-		_, _ = fmt.Fprintf(h, "%d %s", n.seed, what)
-		time.Sleep(time.Duration(h.Sum64() % uint64(5*time.Millisecond)))
+	urgent := stock.Urgent()
+	if !urgent {
+		n.delay(what)
 	}
 	if r.Method != http.MethodGet {
 		n.note(what)
 	}
-	return n.Wire.RoundTrip(r)
+	answer, err := n.Wire.RoundTrip(r)
+	if err == nil && !urgent {
+		answer.Body = &delayed{answer.Body, func(piece int) { n.delay(fmt.Sprintf("%s: %d", what, piece)) }, 0}
+	}
+	return answer, err
+}
+
+func (n *network) delay(what string) {
+	h := fnv.New64a()
+	_, _ = fmt.Fprintf(h, "%d %s", n.seed, what)
+	time.Sleep(time.Duration(h.Sum64() % uint64(5*time.Millisecond)))
+}
+
+// delayed is a body whose pieces come late.
+type delayed struct {
+	io.ReadCloser
+	delay  func(piece int)
+	pieces int
+}
+
+func (d *delayed) Read(p []byte) (int, error) {
+	n, err := d.ReadCloser.Read(p)
+	if err == nil {
+		d.pieces++
+		d.delay(d.pieces)
+	}
+	return n, err
 }
 
 func (c *cluster) note(what string) {
@@ -220,6 +244,7 @@ func run(t *testing.T, seed int64, zones []int, test func(*cluster)) {
 		for _, stop := range c.stops {
 			stop()
 		}
+		time.Sleep(time.Second) // for client-go's watches, which nobody waits for
 		simulated = time.Since(c.began)
 	})
 	if seconds := (cpu() - start).Seconds(); seconds > 0 {
