@@ -347,6 +347,58 @@ func addedNodes(t *testing.T, client kubernetes.Interface) <-chan string {
 	return seen
 }
 
+// Over a Wire, an answer begins when the server flushes, and both sides see when the other one ends.
+func TestWire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.make(w.a, "a")
+		ended := false
+		wire := &model.Wire{User: &user.DefaultInfo{Name: "me"}, Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			w.a.ServeHTTP(rw, r)
+			ended = true
+		})}
+		open := func(ctx context.Context) io.ReadCloser {
+			ended = false
+			r, err := http.NewRequestWithContext(ctx, "GET", "http://cloud"+configMaps+"?watch=true", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer, err := wire.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if line, err := bufio.NewReader(answer.Body).ReadString('\n'); !strings.Contains(line, `"name":"a"`) || err != nil {
+				t.Errorf("%q, %v", line, err)
+			}
+			return answer.Body
+		}
+		body := open(t.Context())
+		if synctest.Wait(); ended {
+			t.Error("the watch has ended")
+		}
+		if err := body.Close(); err != nil {
+			t.Error(err)
+		}
+		if synctest.Wait(); !ended {
+			t.Error("the watch outlives its client")
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		body = open(ctx)
+		cancel()
+		if _, err := io.ReadAll(body); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if synctest.Wait(); !ended {
+			t.Error("the watch outlives its request")
+		}
+		body = open(t.Context())
+		w.a.Restart()
+		if rest, err := io.ReadAll(body); len(rest) > 0 || err != nil {
+			t.Errorf("%q, %v", rest, err)
+		}
+	})
+}
+
 func TestGray(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

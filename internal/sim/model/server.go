@@ -39,7 +39,8 @@ type Config struct {
 	Random io.Reader
 	// Authorizer says who may do what; nil means that everybody may do everything.
 	Authorizer authorizer.Authorizer
-	// Admission changes and refuses writes, if it is a MutationInterface or a ValidationInterface; nil means none.
+	// Admission changes and refuses writes, if it is a MutationInterface or a ValidationInterface; nil means none. It gets
+	// objects of the served versions; Internal is for plugins that want others.
 	Admission admission.Interface
 }
 

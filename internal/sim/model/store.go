@@ -5,9 +5,9 @@
 // half fails. transcript_test.go holds all of it to a real kube-apiserver and etcd.
 //
 // A Server is an http.Handler. Who calls is the user of the request's context, as behind Kubernetes' own authentication
-// (request.WithUser). Authorization and admission are Kubernetes' interfaces; admission gets objects of the served
-// versions. No goroutine outlives a request, and nothing reads a clock or takes a random number that it was not given;
-// timers are Go's. It runs in a bubble of testing/synctest.
+// (request.WithUser). Authorization and admission are Kubernetes' interfaces. No goroutine outlives a request, and nothing
+// reads a clock or takes a random number that it was not given; timers are Go's. It runs in a bubble of testing/synctest,
+// where clients reach it by a Wire.
 //
 // What it leaves out: managed fields and server-side apply, tables, deletion of collections, eviction and binding, defaults
 // and validation of most fields, and the end of a namespace's deletion.

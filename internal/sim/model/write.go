@@ -159,7 +159,11 @@ func (s *Server) admit(c *call, o, was runtime.Object, op admission.Operation) e
 	if s.cfg.Admission == nil || !s.cfg.Admission.Handles(op) {
 		return nil
 	}
-	a := admission.NewAttributesRecord(o, was, c.GroupVersionKind, c.info.Namespace, c.info.Name, c.resource,
+	name := c.info.Name
+	if o != nil {
+		name = accessor(o).GetName()
+	}
+	a := admission.NewAttributesRecord(o, was, c.GroupVersionKind, c.info.Namespace, name, c.resource,
 		c.info.Subresource, op, nil, c.dryRun(), c.user)
 	objects := admission.NewObjectInterfacesFromScheme(scheme.Scheme)
 	if m, ok := s.cfg.Admission.(admission.MutationInterface); ok {
