@@ -372,7 +372,7 @@ var reserved = []struct {
 	only    []string
 	reason  string
 }{
-	{"k8s.io/kubernetes/", []string{"internal/pool", "internal/lab/hollow"},
+	{"k8s.io/kubernetes/", []string{"internal/pool", "internal/lab/hollow", "internal/sim/stock"},
 		"not a library: large, and without promises"},
 	{"go.etcd.io/etcd/server/", []string{"internal/pool/etcd"}, "etcd lives in the coordinator only, in one room"},
 	{"sigs.k8s.io/controller-runtime", []string{"internal/cloud", "internal/lab"},

@@ -43,8 +43,7 @@ func DefaultJudgement() Judgement {
 }
 
 // RunControllers runs what kube-controller-manager has for nodes that are silent, until ctx ends: its node lifecycle controller,
-// which judges and taints, and its taint eviction controller. It returns when all that it started has ended, which takes up to ten
-// seconds if events could not be written. A restart is another call.
+// which judges and taints, and its taint eviction controller. A restart is another call.
 //
 // The Transport must let no request wait that is Urgent.
 func RunControllers(ctx context.Context, cfg *rest.Config, j Judgement) error {
