@@ -53,7 +53,7 @@ func (g *Gray) Set(faults ...Fault) {
 func (f *Fault) harms(r *http.Request) bool {
 	caller, ok := request.UserFrom(r.Context())
 	read := r.Method == http.MethodGet || r.Method == http.MethodHead
-	return (f.User == "" || ok && f.User == caller.GetName()) && strings.HasPrefix(r.URL.Path, f.Path) && !(f.Writes && read)
+	return (f.User == "" || ok && f.User == caller.GetName()) && strings.HasPrefix(r.URL.Path, f.Path) && (!f.Writes || !read)
 }
 
 // fault returns the first fault of a kind that harms a request, and what closes when that may change.

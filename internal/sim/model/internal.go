@@ -7,8 +7,8 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// Internal returns an admission for Servers from one that wants internal types, as Kubernetes' own plugins do. The scheme converts
-// between these and the served versions.
+// Internal returns an admission for Servers from one that wants internal types, as Kubernetes' own plugins do. The
+// scheme converts between these and the served versions.
 func Internal(scheme *runtime.Scheme, plugins admission.Interface) admission.Interface {
 	return &internal{plugins, scheme}
 }

@@ -353,13 +353,14 @@ func TestWire(t *testing.T) {
 		w := newWorld(t)
 		w.make(w.a, "a")
 		ended := false
-		wire := &model.Wire{User: &user.DefaultInfo{Name: "me"}, Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		wire := &model.Wire{User: &user.DefaultInfo{Name: "me"}}
+		wire.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			w.a.ServeHTTP(rw, r)
 			ended = true
-		})}
+		})
 		open := func(ctx context.Context) io.ReadCloser {
 			ended = false
-			r, err := http.NewRequestWithContext(ctx, "GET", "http://cloud"+configMaps+"?watch=true", nil)
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://cloud"+configMaps+"?watch=true", nil)
 			if err != nil {
 				t.Fatal(err)
 			}

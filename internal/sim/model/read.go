@@ -253,7 +253,7 @@ func (s *Server) watch(c *call) error {
 	c.w.Header().Set("Content-Type", mediaType)
 	c.w.Header().Set("Cache-Control", "no-cache, private")
 	w := &watcher{call: c, selection: o, to: restwatch.NewEncoder(
-		streaming.NewEncoder(info.StreamSerializer.Framer.NewFrameWriter(c.w), info.StreamSerializer.Serializer),
+		streaming.NewEncoder(info.StreamSerializer.NewFrameWriter(c.w), info.StreamSerializer.Serializer),
 		info.Serializer)}
 	c.w.WriteHeader(http.StatusOK)
 	flusher.Flush()

@@ -84,7 +84,7 @@ func TestTranscript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	real := &side{name: "real", client: client, url: strings.TrimSuffix(cfg.Host, "/"), kept: map[string]string{}}
+	genuine := &side{name: "real", client: client, url: strings.TrimSuffix(cfg.Host, "/"), kept: map[string]string{}}
 	for _, ns := range []string{"kube-system", "kube-node-lease", "default"} { // the real server makes them
 		s := step{method: "POST", path: "/api/v1/namespaces", body: `{"metadata":{"name":"` + ns + `"}}`}
 		if a := model.ask(t, s); a.code != http.StatusCreated {
@@ -104,11 +104,11 @@ func TestTranscript(t *testing.T) {
 		var m, r answer
 		var both sync.WaitGroup
 		both.Go(func() { m = model.ask(t, s) })
-		both.Go(func() { r = real.ask(t, s) })
+		both.Go(func() { r = genuine.ask(t, s) })
 		both.Wait()
 		for s.until && r.code != s.code && t.Context().Err() == nil {
 			time.Sleep(500 * time.Millisecond) // waits for another process
-			r = real.ask(t, s)
+			r = genuine.ask(t, s)
 		}
 		if m.code != s.code || r.code != s.code {
 			t.Errorf("%s: the model answers %d, the real server %d, and it must be %d\nmodel: %v\nreal:  %v",
@@ -116,8 +116,8 @@ func TestTranscript(t *testing.T) {
 			continue
 		}
 		for path, want := range s.has {
-			if got, real := at(m.body, path), at(r.body, path); got != want || real != want {
-				t.Errorf("%s: %s is %q in the model, %q in the real server, and must be %q", s.name, path, got, real, want)
+			if got, theirs := at(m.body, path), at(r.body, path); got != want || theirs != want {
+				t.Errorf("%s: %s is %q in the model, %q in the real server, and must be %q", s.name, path, got, theirs, want)
 			}
 		}
 		if s.differs != "" {
@@ -126,7 +126,7 @@ func TestTranscript(t *testing.T) {
 		for _, d := range differences("", normal("", m.body), normal("", r.body)) {
 			t.Errorf("%s: %s\nmodel: %v\nreal:  %v", s.name, d, text(m.body), text(r.body))
 		}
-		if got, want := ranks(model.order), ranks(real.order); !slices.Equal(got, want) {
+		if got, want := ranks(model.order), ranks(genuine.order); !slices.Equal(got, want) {
 			t.Fatalf("%s: the order of revisions is %v in the model, and %v in the real server", s.name, got, want)
 		}
 	}
@@ -329,9 +329,9 @@ func normal(path string, body any) any {
 	return body
 }
 
-func differences(path string, model, real any) []string {
+func differences(path string, model, genuine any) []string {
 	m, ok := model.(map[string]any)
-	r, ok2 := real.(map[string]any)
+	r, ok2 := genuine.(map[string]any)
 	if ok && ok2 {
 		var all []string
 		for _, key := range slices.Sorted(maps.Keys(r)) {
@@ -350,7 +350,7 @@ func differences(path string, model, real any) []string {
 		return all
 	}
 	ml, ok := model.([]any)
-	rl, ok2 := real.([]any)
+	rl, ok2 := genuine.([]any)
 	if ok && ok2 && len(ml) == len(rl) {
 		var all []string
 		for i := range ml {
@@ -358,8 +358,8 @@ func differences(path string, model, real any) []string {
 		}
 		return all
 	}
-	if !reflect.DeepEqual(model, real) {
-		return []string{path + ": the model has " + text(model) + ", the real server " + text(real)}
+	if !reflect.DeepEqual(model, genuine) {
+		return []string{path + ": the model has " + text(model) + ", the real server " + text(genuine)}
 	}
 	return nil
 }

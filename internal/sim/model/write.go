@@ -149,7 +149,7 @@ func (c *call) valid(o runtime.Object, errs field.ErrorList) error {
 		errs = append(errs, c.validate(o)...)
 	}
 	if len(errs) > 0 {
-		return apierrors.NewInvalid(c.GroupVersionKind.GroupKind(), accessor(o).GetName(), errs)
+		return apierrors.NewInvalid(c.GroupKind(), accessor(o).GetName(), errs)
 	}
 	return nil
 }

@@ -32,7 +32,8 @@ type Judgement struct {
 	UnhealthyZone float32
 }
 
-// DefaultJudgement returns the defaults of Kubernetes 1.36, from pkg/controller/nodelifecycle/config/v1alpha1/defaults.go (graces),
+// DefaultJudgement returns the defaults of Kubernetes 1.36, from
+// pkg/controller/nodelifecycle/config/v1alpha1/defaults.go (graces),
 // cmd/kube-controller-manager/app/options/nodelifecyclecontroller.go (rates and zones), and
 // k8s.io/cloud-provider/config/v1alpha1/defaults.go (the period). Before 1.32, Grace was 40 s.
 func DefaultJudgement() Judgement {
@@ -84,9 +85,10 @@ func RunControllers(ctx context.Context, cfg *rest.Config, j Judgement) error {
 // Urgent reports whether a request of RunControllers must not wait for a time: an answer or an error comes at once. It is for a
 // RoundTrip, in the goroutine that called it.
 //
-// Kubernetes' queue of nodes to taint holds a mutex during its requests, for which handleDisruption may wait, too. A goroutine of a
-// bubble that waits for a mutex keeps the bubble's time from going on, so the request would wait for ever. A real
-// kube-controller-manager whose requests hang exits after ten seconds, since it does not renew its lock: that is a restart.
+// Kubernetes' queue of nodes to taint holds a mutex during its requests, for which handleDisruption may wait, too. A
+// goroutine of a bubble that waits for a mutex keeps the bubble's time from going on, so the request would wait for
+// ever. A real kube-controller-manager whose requests hang exits after ten seconds, since it does not renew its lock:
+// that is a restart.
 func Urgent() bool {
 	pcs := make([]uintptr, 64)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
@@ -101,8 +103,8 @@ func Urgent() bool {
 	}
 }
 
-// ordered returns how to make an informer that lists its objects in the order of their keys. Kubernetes' own comes from a map, and
-// differs each time.
+// ordered returns how to make an informer that lists its objects in the order of their keys. Kubernetes' own comes from
+// a map, and differs each time.
 func ordered(
 	made func(kubernetes.Interface, string, time.Duration, cache.Indexers) cache.SharedIndexInformer,
 ) func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer {

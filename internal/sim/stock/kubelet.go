@@ -74,9 +74,9 @@ func (c *Containers) Running() []types.UID {
 	return all
 }
 
-// Kubelet is a model of kubelet, after its source of version 1.36: how it registers its Node, reports the Node's and its Pods'
-// statuses, and starts and stops Pods. Its Lease controller is Kubernetes' own. The machine has always what Pods need, and containers
-// start at once. It leaves out events, static Pods and certificates.
+// Kubelet is a model of kubelet, after its source of version 1.36: how it registers its Node, reports the Node's and its
+// Pods' statuses, and starts and stops Pods. Its Lease controller is Kubernetes' own. The machine has always what Pods
+// need, and containers start at once. It leaves out events, static Pods and certificates.
 type Kubelet struct {
 	// Client is how it reaches API servers. Requests about the Lease and the Node's status give up after 10 s; others must be
 	// ended by the Transport, which for kubelet's HTTP/2 happens 45 s after a connection fell silent.
@@ -452,7 +452,8 @@ func (k *kubelet) writeStatuses(ctx context.Context, pods map[types.UID]*corev1.
 	for _, p := range byCreation(pods) {
 		said, known := k.written[p.UID]
 		s, ended := k.status(p)
-		if known && same(&said, &s) && !(everything && (!same(&p.Status, &s) || ended && p.DeletionTimestamp != nil)) {
+		overdue := everything && (!same(&p.Status, &s) || ended && p.DeletionTimestamp != nil)
+		if known && same(&said, &s) && !overdue {
 			continue
 		}
 		if k.writeStatus(ctx, p, s, ended) == nil {

@@ -144,8 +144,8 @@ func (c *cluster) config(name string) *rest.Config {
 	}}
 }
 
-// network delays each request, and each piece of an answer, by an own time of up to 5 ms, so that no two arrive at one instant. The
-// time follows from what is asked for how often, and not from the order in which goroutines happen to run.
+// network delays each request, and each piece of an answer, by an own time of up to 5 ms, so that no two arrive at one
+// instant. The time follows from what is asked for how often, and not from the order in which goroutines happen to run.
 type network struct {
 	*cluster
 	model.Wire
@@ -425,8 +425,8 @@ func (c *cluster) isEvicted(want ...string) {
 
 // areUnknown waits until nodes that were cut are Unknown, and returns when the last one is.
 //
-// The Lease's renewal is seen at the next look, of which there is one each --node-monitor-period. The condition changes at the first
-// look that is more than --node-monitor-grace-period later (tryUpdateNodeHealth).
+// The Lease's renewal is seen at the next look, of which there is one each --node-monitor-period. The condition changes
+// at the first look that is more than --node-monitor-grace-period later (tryUpdateNodeHealth).
 func (c *cluster) areUnknown(nodes ...*node) time.Time {
 	c.t.Helper()
 	j := stock.DefaultJudgement()
