@@ -281,6 +281,9 @@ var law = []struct {
 	{"hack/release", []string{"internal/release", "internal/signed"}, "the command line of a release"},
 	{"hack/images", []string{"internal/release"}, "the command line of images"},
 
+	{"internal/sim/model", nil, "a model of what is not ours knows nothing of ours"},
+	{"internal/sim/stock", nil, "nor does what runs of Kubernetes besides it"},
+
 	{"internal/lab/line", nil, "a model knows no frames"},
 	{"internal/lab/balancer", nil, "a balancer without servers knows no lab"},
 	{"internal/lab/bulk", nil, "a download knows nothing of the link that it fills"},
@@ -384,7 +387,7 @@ var reserved = []struct {
 	only    []string
 	reason  string
 }{
-	{"k8s.io/kubernetes/", []string{"internal/pool", "internal/lab/hollow"},
+	{"k8s.io/kubernetes/", []string{"internal/pool", "internal/lab/hollow", "internal/sim/stock"},
 		"not a library: large, and without promises"},
 	{"go.etcd.io/etcd/server/", []string{"internal/pool/etcd"}, "etcd lives in the coordinator only, in one room"},
 	{"sigs.k8s.io/controller-runtime", []string{"internal/cloud", "internal/lab"},

@@ -1,0 +1,141 @@
+package model
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// Gray is a server that half fails: it stands before a Server, and does to some requests what is set.
+type Gray struct {
+	Handler http.Handler
+
+	mu     sync.Mutex
+	faults []Fault
+	moved  chan struct{} // closed when faults change; nil until somebody waits
+}
+
+// Fault says which requests are harmed, and how. The zero value harms nothing, but matches all requests.
+type Fault struct {
+	// User is who calls; "" means everybody.
+	User string
+	// Path begins the URL's path of what is asked for, as "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1";
+	// "" means everything.
+	Path string
+	// Writes means that reads are spared.
+	Writes bool
+
+	// Hang means that nothing comes of the request until the fault is over, and no more of an answer that has begun.
+	Hang bool
+	// Mute means that the request is carried out, and its answer, or the rest of it, waits until the fault is over.
+	Mute bool
+	// Delay is the time before the request is carried out.
+	Delay time.Duration
+	// Refuse is answered; nil means that the Handler answers. A watch that is under way goes on.
+	Refuse error
+}
+
+// Set replaces what is wrong with the server, for requests that are under way, too.
+func (g *Gray) Set(faults ...Fault) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.faults = faults
+	if g.moved != nil {
+		close(g.moved)
+		g.moved = nil
+	}
+}
+
+func (f *Fault) harms(r *http.Request) bool {
+	caller, ok := request.UserFrom(r.Context())
+	read := r.Method == http.MethodGet || r.Method == http.MethodHead
+	return (f.User == "" || ok && f.User == caller.GetName()) && strings.HasPrefix(r.URL.Path, f.Path) && (!f.Writes || !read)
+}
+
+// fault returns the first fault of a kind that harms a request, and what closes when that may change.
+func (g *Gray) fault(r *http.Request, of func(*Fault) bool) (*Fault, <-chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.moved == nil {
+		g.moved = make(chan struct{})
+	}
+	for i := range g.faults {
+		if f := g.faults[i]; of(&f) && f.harms(r) {
+			return &f, g.moved
+		}
+	}
+	return nil, g.moved
+}
+
+// wait returns when no fault of a kind harms the request, with an error if the request ends before.
+func (g *Gray) wait(r *http.Request, of func(*Fault) bool) error {
+	for {
+		f, moved := g.fault(r, of)
+		if f == nil {
+			return r.Context().Err()
+		}
+		select {
+		case <-moved:
+		case <-r.Context().Done():
+			return context.Cause(r.Context())
+		}
+	}
+}
+
+// ServeHTTP implements http.Handler.
+func (g *Gray) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if g.wait(r, func(f *Fault) bool { return f.Hang }) != nil {
+		return
+	}
+	if f, _ := g.fault(r, func(f *Fault) bool { return f.Delay > 0 }); f != nil {
+		t := time.NewTimer(f.Delay)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-r.Context().Done():
+			return
+		}
+	}
+	if f, _ := g.fault(r, func(f *Fault) bool { return f.Refuse != nil }); f != nil {
+		refuse(w, r, f.Refuse)
+		return
+	}
+	g.Handler.ServeHTTP(&grayWriter{w, g, r}, r)
+}
+
+// grayWriter holds back what a harmed request is answered.
+type grayWriter struct {
+	http.ResponseWriter
+	gray *Gray
+	r    *http.Request
+}
+
+func (w *grayWriter) wait() error {
+	return w.gray.wait(w.r, func(f *Fault) bool { return f.Hang || f.Mute })
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *grayWriter) WriteHeader(code int) {
+	if w.wait() == nil {
+		w.ResponseWriter.WriteHeader(code)
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (w *grayWriter) Write(p []byte) (int, error) {
+	if err := w.wait(); err != nil {
+		return 0, err
+	}
+	return w.ResponseWriter.Write(p)
+}
+
+// Flush implements http.Flusher.
+func (w *grayWriter) Flush() {
+	if f, ok := w.ResponseWriter.(http.Flusher); ok && w.wait() == nil {
+		f.Flush()
+	}
+}

@@ -1,0 +1,140 @@
+package stock
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller/nodelifecycle"
+	"k8s.io/kubernetes/pkg/controller/tainteviction"
+)
+
+// Judgement is what kube-controller-manager's flags say about nodes.
+type Judgement struct {
+	MonitorPeriod, StartupGrace, Grace time.Duration
+	// EvictionRate and SecondaryEvictionRate are in nodes per second and zone.
+	EvictionRate, SecondaryEvictionRate float32
+	// LargeZone is up to how many nodes a zone stops evicting, instead of slowing it down, once UnhealthyZone of it is not Ready.
+	LargeZone     int32
+	UnhealthyZone float32
+}
+
+// DefaultJudgement returns the defaults of Kubernetes 1.36, from
+// pkg/controller/nodelifecycle/config/v1alpha1/defaults.go (graces),
+// cmd/kube-controller-manager/app/options/nodelifecyclecontroller.go (rates and zones), and
+// k8s.io/cloud-provider/config/v1alpha1/defaults.go (the period). Before 1.32, Grace was 40 s.
+func DefaultJudgement() Judgement {
+	return Judgement{
+		MonitorPeriod: 5 * time.Second, StartupGrace: time.Minute, Grace: 50 * time.Second,
+		EvictionRate: 0.1, SecondaryEvictionRate: 0.01, LargeZone: 50, UnhealthyZone: 0.55,
+	}
+}
+
+// RunControllers runs what kube-controller-manager has for nodes that are silent, until ctx ends: its node lifecycle controller,
+// which judges and taints, and its taint eviction controller. A restart is another call.
+//
+// The Transport must let no request wait that is Urgent.
+func RunControllers(ctx context.Context, cfg *rest.Config, j Judgement) error {
+	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logr.Discard()))
+	defer cancel()
+
+	clients, err := kubernetes.NewForConfig(client(cfg))
+	if err != nil {
+		return fmt.Errorf("make kube-controller-manager's client: %w", err)
+	}
+	factory := informers.NewSharedInformerFactory(clients, 0)
+	factory.InformerFor(&corev1.Pod{}, ordered(coreinformers.NewPodInformer))
+	factory.InformerFor(&corev1.Node{}, ordered(func(
+		c kubernetes.Interface, _ string, resync time.Duration, by cache.Indexers,
+	) cache.SharedIndexInformer {
+		return coreinformers.NewNodeInformer(c, resync, by)
+	}))
+	pods, nodes := factory.Core().V1().Pods(), factory.Core().V1().Nodes()
+	lifecycle, err := nodelifecycle.NewNodeLifecycleController(ctx, factory.Coordination().V1().Leases(), pods, nodes,
+		factory.Apps().V1().DaemonSets(), clients, j.MonitorPeriod, j.StartupGrace, j.Grace,
+		j.EvictionRate, j.SecondaryEvictionRate, j.LargeZone, j.UnhealthyZone)
+	if err != nil {
+		return fmt.Errorf("make the node lifecycle controller: %w", err)
+	}
+	eviction, err := tainteviction.New(ctx, clients, pods, nodes, "taint-eviction-controller")
+	if err != nil {
+		return fmt.Errorf("make the taint eviction controller: %w", err)
+	}
+	factory.StartWithContext(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { lifecycle.Run(ctx) })
+	running.Go(func() { eviction.Run(ctx) })
+	running.Wait()
+	factory.Shutdown()
+	return nil
+}
+
+// Urgent reports whether a request of RunControllers must not wait for a time: an answer or an error comes at once. It is for a
+// RoundTrip, in the goroutine that called it.
+//
+// Kubernetes' queue of nodes to taint holds a mutex during its requests, for which handleDisruption may wait, too. A
+// goroutine of a bubble that waits for a mutex keeps the bubble's time from going on, so the request would wait for
+// ever. A real kube-controller-manager whose requests hang exits after ten seconds, since it does not renew its lock:
+// that is a restart.
+func Urgent() bool {
+	pcs := make([]uintptr, 64)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
+	for {
+		frame, more := frames.Next()
+		if strings.HasSuffix(frame.Function, "scheduler.(*RateLimitedTimedQueue).Try") {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
+}
+
+// ordered returns how to make an informer that lists its objects in the order of their keys. Kubernetes' own comes from
+// a map, and differs each time.
+func ordered(
+	made func(kubernetes.Interface, string, time.Duration, cache.Indexers) cache.SharedIndexInformer,
+) func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer {
+	return func(c kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		by := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
+		return orderedInformer{made(c, metav1.NamespaceAll, resync, by)}
+	}
+}
+
+type orderedInformer struct{ cache.SharedIndexInformer }
+
+// GetIndexer implements cache.SharedIndexInformer.
+func (i orderedInformer) GetIndexer() cache.Indexer {
+	return orderedIndexer{i.SharedIndexInformer.GetIndexer()}
+}
+
+type orderedIndexer struct{ cache.Indexer }
+
+// List implements cache.Store.
+func (i orderedIndexer) List() []any { return inOrder(i.Indexer.List()) }
+
+// ByIndex implements cache.Indexer.
+func (i orderedIndexer) ByIndex(name, value string) ([]any, error) {
+	found, err := i.Indexer.ByIndex(name, value)
+	return inOrder(found), err
+}
+
+func inOrder(objects []any) []any {
+	//nolint:forcetypeassert // informers have objects
+	key := func(o any) string { return cache.MetaObjectToName(o.(metav1.Object)).String() }
+	slices.SortFunc(objects, func(a, b any) int { return strings.Compare(key(a), key(b)) })
+	return objects
+}
