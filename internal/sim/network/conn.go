@@ -1,0 +1,370 @@
+package network
+
+import (
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+)
+
+// conn is one end of a connection. Everything in it is guarded by the network's mutex.
+type conn struct {
+	network     *Network
+	host        *Host
+	key         string
+	local, far  addr
+	in, out     *half
+	err         error // it is over for whoever has it
+	read, write deadline
+}
+
+// half is one direction of a connection.
+type half struct {
+	from, to *conn
+	// sent are bytes that have not arrived, size how many of them are under way; in is what has arrived and was not read.
+	sent, in []byte
+	onWay    int
+	fin      bool // no more bytes will be sent
+	ended    bool // … and all have arrived
+	// draft changes whenever what is under way no longer counts.
+	draft int
+	again time.Duration // after which it is sent again
+	since time.Time     // since when nothing has arrived
+	used  time.Time     // when something arrived last, either way
+	// dead: nothing leaves any more. forgotten: nothing that leaves arrives any more.
+	dead, forgotten bool
+	due             time.Time // when the last segment that is under way arrives
+	// waits: a segment is lost, and is sent again later.
+	waits   bool
+	changed chan struct{} // closed when anything changes
+}
+
+// pair returns the two ends of a connection. n.mu is held.
+func pair(n *Network, own, far *Host, key string, local, remote addr) (a, b *conn) {
+	a = &conn{network: n, host: own, key: key + "a", local: local, far: remote}
+	b = &conn{network: n, host: far, key: key + "b", local: remote, far: local}
+	now := time.Now()
+	there := &half{from: a, to: b, again: firstAgain, used: now, changed: make(chan struct{})}
+	back := &half{from: b, to: a, again: firstAgain, used: now, changed: make(chan struct{})}
+	a.out, a.in, b.out, b.in = there, back, back, there
+	return a, b
+}
+
+// Read implements net.Conn.
+func (c *conn) Read(p []byte) (int, error) {
+	n := c.network
+	for {
+		n.mu.Lock()
+		over, changed := c.read.state()
+		switch {
+		case over:
+			n.mu.Unlock()
+			return 0, failed("read", c.far, os.ErrDeadlineExceeded)
+		case len(c.in.in) > 0:
+			size := copy(p, c.in.in)
+			if c.in.in = c.in.in[size:]; len(c.in.in) == 0 {
+				c.in.in = nil
+			}
+			c.in.wake()
+			n.mu.Unlock()
+			return size, nil
+		case c.err != nil:
+			err := c.err
+			n.mu.Unlock()
+			return 0, failed("read", c.far, err)
+		case c.in.ended:
+			n.mu.Unlock()
+			return 0, io.EOF
+		}
+		arrived := c.in.changed
+		n.mu.Unlock()
+		select {
+		case <-arrived:
+		case <-changed:
+		}
+	}
+}
+
+// Write implements net.Conn.
+func (c *conn) Write(p []byte) (size int, err error) {
+	n := c.network
+	for {
+		n.mu.Lock()
+		over, changed := c.write.state()
+		room := unread - len(c.out.sent) - len(c.out.in)
+		switch {
+		case over:
+			n.mu.Unlock()
+			return size, failed("write", c.far, os.ErrDeadlineExceeded)
+		case c.err != nil:
+			err := c.err
+			n.mu.Unlock()
+			return size, failed("write", c.far, err)
+		case c.out.fin:
+			n.mu.Unlock()
+			return size, failed("write", c.far, syscall.EPIPE)
+		case room > 0 || len(p) == 0:
+			some := p[:min(room, len(p))]
+			c.out.sent = append(c.out.sent, some...)
+			c.out.send()
+			size, p = size+len(some), p[len(some):]
+			if len(p) == 0 {
+				n.mu.Unlock()
+				return size, nil
+			}
+		}
+		went := c.out.changed
+		n.mu.Unlock()
+		select {
+		case <-went:
+		case <-changed:
+		}
+	}
+}
+
+// send sends what was not sent yet. n.mu is held.
+func (h *half) send() {
+	n, c := h.from.network, h.from
+	size := len(h.sent) - h.onWay
+	if h.dead || h.waits || size == 0 && !(h.fin && !h.ended) {
+		return
+	}
+	if h.since.IsZero() {
+		h.since = time.Now()
+	}
+	out, draft := n.path(c.host.Name, h.to.host.Name), h.draft
+	travels, ok := out.passes(n.chance, size+40)
+	if !ok || c.host.shut || c.host.off {
+		h.lost()
+		return
+	}
+	h.onWay += size
+	fin := h.fin
+	h.due = later(h.due, time.Now().Add(travels)) // segments keep their order
+	n.after(time.Until(h.due), c.key, func() {
+		if h.draft == draft {
+			h.arrive(out, size, fin)
+		}
+	})
+}
+
+// arrive takes in a segment at the other end. n.mu is held.
+func (h *half) arrive(out *direction, size int, fin bool) {
+	to := h.to
+	switch {
+	case out.Silent || to.host.shut || to.host.off || h.forgets(out):
+		h.lost()
+		return
+	case size == 0 && fin && to.err == net.ErrClosed:
+	case out.Refuses || to.err != nil:
+		h.from.network.refuse(h)
+		return
+	}
+	h.in = append(h.in, h.sent[:size]...)
+	h.sent, h.onWay = h.sent[size:], h.onWay-size
+	h.again, h.since, h.used = firstAgain, time.Time{}, time.Now()
+	to.out.used = h.used
+	if len(h.sent) == 0 {
+		h.sent = nil
+	} else {
+		h.since = h.used
+	}
+	if fin && len(h.sent) == 0 {
+		h.ended = true
+		if h.from.err != nil {
+			delete(h.from.host.conns, h.from)
+		}
+	}
+	h.wake()
+}
+
+// forgets reports whether what is between the two hosts has forgotten the connection. n.mu is held.
+func (h *half) forgets(out *direction) bool {
+	if out.Forgets > 0 && time.Since(h.used) > out.Forgets {
+		h.forgotten, h.to.out.forgotten = true, true
+	}
+	return h.forgotten
+}
+
+// refuse answers a segment by a reset, which takes its own way. n.mu is held.
+func (n *Network) refuse(h *half) {
+	h.draft++
+	h.onWay, h.waits = 0, true
+	back, ok := n.path(h.to.host.Name, h.from.host.Name).passes(n.chance, 40)
+	if !ok {
+		h.lost()
+		return
+	}
+	n.after(back, h.from.key, func() { h.from.fail(syscall.ECONNRESET) })
+}
+
+// lost sends everything that has not arrived again, later. n.mu is held.
+func (h *half) lost() {
+	h.draft++
+	h.onWay, h.waits = 0, true
+	draft, again := h.draft, h.again
+	if h.again = min(2*again, longestAgain); !h.since.IsZero() && time.Since(h.since) > givesUp {
+		h.from.fail(syscall.ETIMEDOUT)
+		return
+	}
+	h.from.network.after(again, h.from.key, func() {
+		if h.draft == draft && !h.dead {
+			h.waits = false
+			h.send()
+		}
+	})
+}
+
+// reset tells the other end that the connection is over, if the way is open. n.mu is held.
+func (h *half) reset() {
+	n, c := h.from.network, h.from
+	if h.dead {
+		return
+	}
+	out := n.path(c.host.Name, h.to.host.Name)
+	if travels, ok := out.passes(n.chance, 40); ok {
+		n.after(travels, c.key, func() {
+			if !out.Silent && !h.to.host.shut && !h.to.host.off {
+				h.to.fail(syscall.ECONNRESET)
+			}
+		})
+	}
+}
+
+func (h *half) wake() {
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+// fail ends the connection at this end. n.mu is held.
+func (c *conn) fail(err error) {
+	if c.out.dead {
+		return
+	}
+	if c.err == nil {
+		c.err = err
+	}
+	c.out.dead = true
+	c.out.draft++
+	delete(c.host.conns, c)
+	c.in.wake()
+	c.out.wake()
+}
+
+// CloseWrite says that no more bytes will be sent.
+func (c *conn) CloseWrite() error {
+	c.network.mu.Lock()
+	defer c.network.mu.Unlock()
+	if c.err == nil && !c.out.fin {
+		c.out.fin = true
+		c.out.send()
+	}
+	return nil
+}
+
+// Close implements net.Conn. What was written still arrives, if it can; the other end reads to its end then.
+func (c *conn) Close() error {
+	c.network.mu.Lock()
+	defer c.network.mu.Unlock()
+	if c.err != nil {
+		return nil
+	}
+	if len(c.in.in) > 0 {
+		c.out.reset() // as Linux does where bytes were not read
+		c.fail(net.ErrClosed)
+		return nil
+	}
+	c.err, c.out.fin = net.ErrClosed, true
+	c.out.send() // it goes on without its owner
+	c.in.wake()
+	c.out.wake()
+	return nil
+}
+
+// Abort ends the connection at once, and drops what has not arrived.
+func (c *conn) Abort() {
+	c.network.mu.Lock()
+	defer c.network.mu.Unlock()
+	c.out.reset()
+	c.fail(net.ErrClosed)
+}
+
+// SetLinger as *net.TCPConn has it: with 0 seconds, Close drops what has not arrived.
+func (c *conn) SetLinger(int) error { return nil }
+
+// LocalAddr implements net.Conn.
+func (c *conn) LocalAddr() net.Addr { return c.local }
+
+// RemoteAddr implements net.Conn.
+func (c *conn) RemoteAddr() net.Addr { return c.far }
+
+// SetDeadline implements net.Conn.
+func (c *conn) SetDeadline(t time.Time) error {
+	c.network.mu.Lock()
+	defer c.network.mu.Unlock()
+	c.read.set(c.network, t)
+	c.write.set(c.network, t)
+	return nil
+}
+
+// SetReadDeadline implements net.Conn.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.network.mu.Lock()
+	defer c.network.mu.Unlock()
+	c.read.set(c.network, t)
+	return nil
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	c.network.mu.Lock()
+	defer c.network.mu.Unlock()
+	c.write.set(c.network, t)
+	return nil
+}
+
+// deadline is when reading or writing is over.
+type deadline struct {
+	at      time.Time
+	timer   *time.Timer
+	changed chan struct{} // closed when it changes or comes
+}
+
+// state reports whether the time is over, and when to ask again. n.mu is held.
+func (d *deadline) state() (over bool, changed <-chan struct{}) {
+	if d.changed == nil {
+		d.changed = make(chan struct{})
+	}
+	return !d.at.IsZero() && !time.Now().Before(d.at), d.changed
+}
+
+// set changes it. n.mu is held.
+func (d *deadline) set(n *Network, at time.Time) {
+	if d.timer != nil {
+		d.timer.Stop()
+	}
+	d.timer, d.at = nil, at
+	d.wake()
+	if left := time.Until(at); !at.IsZero() && left > 0 {
+		d.timer = time.AfterFunc(left, func() {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			d.wake()
+		})
+	}
+}
+
+func (d *deadline) wake() {
+	if d.changed != nil {
+		close(d.changed)
+		d.changed = nil
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

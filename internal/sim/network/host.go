@@ -1,0 +1,246 @@
+package network
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// Host is a machine's end of the network. Get one from Network.Host.
+type Host struct {
+	Name    string
+	network *Network
+	ip      string
+	shut    bool // nothing leaves or arrives
+	off     bool // there is nobody who could answer, not even by a reset
+
+	listeners map[string]*listener // by port
+	conns     map[*conn]struct{}
+	dialed    map[string]int // connections so far, by the other host
+}
+
+// Shut stops whatever leaves or arrives, and keeps the connections: the machine is suspended, or its border is sealed.
+func (h *Host) Shut(shut bool) {
+	h.network.mu.Lock()
+	defer h.network.mu.Unlock()
+	h.shut = shut
+}
+
+// Crash takes all connections and listeners away. off: the machine has lost its power, so nobody is told, until On; otherwise its
+// process was killed, and its kernel resets what it had.
+func (h *Host) Crash(off bool) {
+	n := h.network
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	h.off = off
+	for c := range h.conns {
+		if !off && !h.shut {
+			c.out.reset()
+		}
+		c.fail(syscall.ECONNABORTED)
+	}
+	for _, l := range h.listeners {
+		l.end()
+	}
+}
+
+// On says that the machine has power again.
+func (h *Host) On() {
+	h.network.mu.Lock()
+	defer h.network.mu.Unlock()
+	h.off = false
+}
+
+// Conns returns how many connections of the host are open, or still send what was written before they were closed.
+func (h *Host) Conns() int {
+	h.network.mu.Lock()
+	defer h.network.mu.Unlock()
+	return len(h.conns)
+}
+
+// Listen waits for connections at a port of the host, whatever the address before the port.
+func (h *Host) Listen(_ context.Context, _, address string) (net.Listener, error) {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	n := h.network
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := &listener{host: h, addr: addr(net.JoinHostPort(h.ip, port)), waiting: make(chan *conn, 128), closed: make(chan struct{}), port: port}
+	if h.listeners[port] != nil {
+		return nil, failed("listen", l.addr, syscall.EADDRINUSE)
+	}
+	h.listeners[port] = l
+	return l, nil
+}
+
+// Dial opens a connection to an IP address and port.
+func (h *Host) Dial(ctx context.Context, _, address string) (net.Conn, error) {
+	to := addr(address)
+	ip, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	n := h.network
+	n.mu.Lock()
+	far := n.routes[ip]
+	if far == nil {
+		n.mu.Unlock()
+		return nil, failed("dial", to, syscall.ENETUNREACH)
+	}
+	h.dialed[far.Name]++
+	i := h.dialed[far.Name]
+	key := fmt.Sprintf("%s>%s#%06d", h.Name, far.Name, i)
+	own, other := pair(n, h, far, key, addr(net.JoinHostPort(h.ip, strconv.Itoa(30000+i%30000))), to)
+	d := &attempt{own: own, other: other, port: port, done: make(chan error, 1)}
+	d.send(connectAgain, time.Now())
+	n.mu.Unlock()
+
+	select {
+	case err = <-d.done:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if d.over = true; err != nil {
+		own.fail(syscall.ECONNABORTED)
+		other.fail(syscall.ECONNABORTED)
+		return nil, failed("dial", to, err)
+	}
+	return own, nil
+}
+
+// attempt is a connection that is being opened.
+type attempt struct {
+	own, other *conn
+	port       string
+	done       chan error
+	over       bool
+}
+
+// send sends the first segment, and again if it is lost. n.mu is held.
+func (a *attempt) send(again time.Duration, began time.Time) {
+	n, from, to := a.own.network, a.own.host, a.other.host
+	if a.over {
+		return
+	}
+	if time.Since(began) >= connectGivesUp {
+		a.answer(syscall.ETIMEDOUT)
+		return
+	}
+	lost := func() { n.after(again, a.own.key, func() { a.send(2*again, began) }) }
+	out := n.path(from.Name, to.Name)
+	travels, ok := out.passes(n.chance, 60)
+	if !ok || from.shut || from.off {
+		lost()
+		return
+	}
+	n.after(travels, a.own.key, func() {
+		if out.Silent || to.shut || to.off {
+			lost()
+			return
+		}
+		var refused error = syscall.ECONNREFUSED
+		l := to.listeners[a.port]
+		if l != nil && !out.Refuses && len(l.waiting) < cap(l.waiting) {
+			refused = nil
+		}
+		back, ok := n.path(to.Name, from.Name).passes(n.chance, 60)
+		if !ok {
+			lost()
+			return
+		}
+		n.after(back, a.own.key, func() {
+			if n.path(to.Name, from.Name).Silent || from.shut || from.off {
+				lost()
+				return
+			}
+			if a.over {
+				return
+			}
+			if refused == nil {
+				select {
+				case l.waiting <- a.other:
+				default:
+					refused = syscall.ECONNREFUSED
+				}
+			}
+			a.answer(refused)
+		})
+	})
+}
+
+func (a *attempt) answer(err error) {
+	if a.over = true; err == nil {
+		a.own.host.conns[a.own] = struct{}{}
+		a.other.host.conns[a.other] = struct{}{}
+	}
+	a.done <- err
+}
+
+// listener is a port that is open.
+type listener struct {
+	host    *Host
+	addr    addr
+	port    string
+	waiting chan *conn
+	closed  chan struct{} // closed
+}
+
+// Accept implements net.Listener.
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case <-l.closed:
+		return nil, failed("accept", l.addr, net.ErrClosed)
+	default:
+	}
+	select {
+	case c := <-l.waiting:
+		return c, nil
+	case <-l.closed:
+		return nil, failed("accept", l.addr, net.ErrClosed)
+	}
+}
+
+// Close implements net.Listener.
+func (l *listener) Close() error {
+	l.host.network.mu.Lock()
+	defer l.host.network.mu.Unlock()
+	l.end()
+	return nil
+}
+
+// end closes the listener and resets whom nobody has accepted. n.mu is held.
+func (l *listener) end() {
+	if l.host.listeners[l.port] != l {
+		return
+	}
+	delete(l.host.listeners, l.port)
+	close(l.closed)
+	for {
+		select {
+		case c := <-l.waiting:
+			c.out.reset()
+			c.fail(net.ErrClosed)
+		default:
+			return
+		}
+	}
+}
+
+// Addr implements net.Listener.
+func (l *listener) Addr() net.Addr { return l.addr }
+
+// addr is an IP address and a port.
+type addr string
+
+// Network implements net.Addr.
+func (addr) Network() string { return "tcp" }
+
+// String implements net.Addr.
+func (a addr) String() string { return string(a) }

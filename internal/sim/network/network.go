@@ -1,0 +1,226 @@
+// Package network is the simulation's network: hosts, the paths between each two of them, and TCP connections over these, in
+// the time of a testing/synctest bubble.
+//
+// One segment arrives at an instant, and the next one once all goroutines of the bubble wait: so what happens depends on the
+// order of arrivals alone, which is by time, then by connection. A connection does what TCP does for whoever uses one. Segments keep
+// their order. One that is lost is sent again after 200 ms, then twice as long each time, up to two minutes: a line that is back is
+// not noticed at once. After 15 minutes without progress the sender gets an error. Who has forgotten a connection answers by a reset.
+//
+// Acknowledgements are not modelled: if only one direction is silent, the other one goes on for as long as somebody writes. Nor are windows: a
+// writer waits once 256 KiB of its connection have not been read.
+package network
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"syscall"
+	"testing/synctest"
+	"time"
+)
+
+// Path is one direction between two hosts. The zero value delivers at once.
+type Path struct {
+	// Delay is how long a segment travels, Jitter what random adds at most.
+	Delay, Jitter time.Duration
+	// Loss is the share of segments that are lost, in [0, 1).
+	Loss float64
+	// Rate is in bytes a second, Queue the bytes that wait for it at most; a segment beyond is lost. 0 means no limit.
+	Rate, Queue int
+	// Most is the size in bytes that a segment may have: beyond it is lost, and nobody is told. 0 means no limit.
+	Most int
+	// Silent: nothing arrives. Refuses: what is sent is answered by a reset.
+	Silent, Refuses bool
+	// Forgets is how long a connection may be idle; then nothing of it arrives any more, either way. 0 means for ever.
+	Forgets time.Duration
+}
+
+const (
+	// segment is the size of a full segment, by which Path.Most and losses are judged: 1500 bytes less two headers.
+	segment = 1448
+	// firstAgain and longestAgain are Linux's first and longest time after which TCP sends again (TCP_RTO_MIN, TCP_RTO_MAX).
+	firstAgain, longestAgain = 200 * time.Millisecond, 2 * time.Minute
+	// connectAgain is the same for the first segment of a connection (TCP_TIMEOUT_INIT).
+	connectAgain = time.Second
+	// givesUp is about when Linux gives up a connection (tcp_retries2 = 15: 924 s).
+	givesUp = 15 * time.Minute
+	// connectGivesUp is when it gives up a connection that is not there yet (tcp_syn_retries = 6: 127 s).
+	connectGivesUp = 127 * time.Second
+	// unread is how many bytes of a direction may wait to be read.
+	unread = 256 << 10
+)
+
+// Network is a set of hosts. Make one with New.
+type Network struct {
+	mu     sync.Mutex
+	chance *rand.Rand
+	hosts  map[string]*Host
+	routes map[string]*Host // by IP address
+	paths  map[way]*direction
+	events events
+	order  uint64
+	more   chan struct{} // has room for one; an event was added
+}
+
+type way struct{ from, to string }
+
+// direction is a path and what is on it.
+type direction struct {
+	Path
+	busy time.Time // when the last byte that waits for Rate has left
+}
+
+// New returns a network without hosts. The source decides losses and jitter; nobody else may draw from it.
+func New(source rand.Source) *Network {
+	return &Network{
+		chance: rand.New(source), hosts: map[string]*Host{}, routes: map[string]*Host{}, paths: map[way]*direction{},
+		more: make(chan struct{}, 1),
+	}
+}
+
+// Run delivers until the context ends. It must be a goroutine of the bubble, and the only one that calls synctest.Wait.
+func (n *Network) Run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		n.mu.Lock()
+		wait := time.Duration(-1)
+		if len(n.events) > 0 {
+			wait = max(0, time.Until(n.events[0].at))
+		}
+		n.mu.Unlock()
+		if wait == 0 {
+			synctest.Wait() // whatever else is sent in this instant has its place in the order
+			n.deliver()
+			continue
+		}
+		var due <-chan time.Time
+		if wait > 0 {
+			timer.Reset(wait)
+			due = timer.C
+		}
+		select {
+		case <-ctx.Done():
+		case <-n.more:
+		case <-due:
+		}
+	}
+}
+
+// deliver lets the first event happen.
+func (n *Network) deliver() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.events) > 0 && !n.events[0].at.After(time.Now()) {
+		heap.Pop(&n.events).(*event).happen()
+	}
+}
+
+// after adds an event. n.mu is held.
+func (n *Network) after(d time.Duration, key string, happen func()) {
+	n.order++
+	heap.Push(&n.events, &event{time.Now().Add(d), key, n.order, happen})
+	select {
+	case n.more <- struct{}{}:
+	default:
+	}
+}
+
+// Set changes the path from one host to another, by their names, from now on.
+func (n *Network) Set(from, to string, p Path) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.path(from, to).Path = p
+}
+
+// Get returns the path from one host to another.
+func (n *Network) Get(from, to string) Path {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.path(from, to).Path
+}
+
+func (n *Network) path(from, to string) *direction {
+	p := n.paths[way{from, to}]
+	if p == nil {
+		p = &direction{}
+		n.paths[way{from, to}] = p
+	}
+	return p
+}
+
+// Host returns the host of a name, with an IP address that leads to it. It is made if there is none.
+func (n *Network) Host(name, ip string) *Host {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	h := n.hosts[name]
+	if h == nil {
+		h = &Host{Name: name, network: n, listeners: map[string]*listener{}, conns: map[*conn]struct{}{}, dialed: map[string]int{}}
+		n.hosts[name] = h
+	}
+	h.ip = ip
+	n.routes[ip] = h
+	return h
+}
+
+// passes says whether a segment that is sent now leaves, and how long it travels. n.mu is held.
+func (d *direction) passes(chance *rand.Rand, size int) (travels time.Duration, ok bool) {
+	full := min(size, segment)
+	switch {
+	case d.Silent, d.Most > 0 && full > d.Most:
+		return 0, false
+	case d.Loss > 0 && chance.Float64() < d.Loss:
+		return 0, false
+	}
+	travels = d.Delay
+	if d.Jitter > 0 {
+		travels += time.Duration(chance.Int64N(int64(d.Jitter)))
+	}
+	if d.Rate > 0 {
+		now := time.Now()
+		if d.busy.Before(now) {
+			d.busy = now
+		}
+		waits := d.busy.Sub(now)
+		if d.Queue > 0 && int(waits.Seconds()*float64(d.Rate))+full > d.Queue {
+			return 0, false
+		}
+		d.busy = d.busy.Add(time.Duration(float64(size) / float64(d.Rate) * float64(time.Second)))
+		travels += d.busy.Sub(now)
+	}
+	return travels, true
+}
+
+// event is something that happens at a time; of several the one with the lesser key comes first, then the older.
+type event struct {
+	at     time.Time
+	key    string
+	order  uint64
+	happen func()
+}
+
+type events []*event
+
+func (e events) Len() int      { return len(e) }
+func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e events) Less(i, j int) bool {
+	return cmp.Or(e[i].at.Compare(e[j].at), cmp.Compare(e[i].key, e[j].key), cmp.Compare(e[i].order, e[j].order)) < 0
+}
+func (e *events) Push(x any) { *e = append(*e, x.(*event)) }
+func (e *events) Pop() any {
+	last := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
+	return last
+}
+
+// failed is an error of a connection, as package net words it.
+func failed(op string, to net.Addr, err error) error {
+	if errno, ok := err.(syscall.Errno); ok {
+		return &net.OpError{Op: op, Net: "tcp", Addr: to, Err: fmt.Errorf("%s: %w", op, errno)}
+	}
+	return &net.OpError{Op: op, Net: "tcp", Addr: to, Err: err}
+}
