@@ -12,6 +12,7 @@ import (
 type conn struct {
 	network     *Network
 	host        *Host
+	process     *Process // nil while nobody listens to it
 	key         string
 	local, far  addr
 	in, out     *half
@@ -41,8 +42,8 @@ type half struct {
 }
 
 // pair returns the two ends of a connection. n.mu is held.
-func pair(n *Network, own, far *Host, key string, local, remote addr) (a, b *conn) {
-	a = &conn{network: n, host: own, key: key + "a", local: local, far: remote}
+func pair(n *Network, own *Process, far *Host, key string, local, remote addr) (a, b *conn) {
+	a = &conn{network: n, host: own.host, process: own, key: key + "a", local: local, far: remote}
 	b = &conn{network: n, host: far, key: key + "b", local: remote, far: local}
 	now := time.Now()
 	there := &half{from: a, to: b, again: firstAgain, used: now, changed: make(chan struct{})}
@@ -173,7 +174,7 @@ func (h *half) arrive(out *direction, size int, fin bool) {
 	if fin && len(h.sent) == 0 {
 		h.ended = true
 		if h.from.err != nil {
-			delete(h.from.host.conns, h.from)
+			delete(h.from.process.conns, h.from)
 		}
 	}
 	h.wake()
@@ -247,7 +248,9 @@ func (c *conn) fail(err error) {
 	}
 	c.out.dead = true
 	c.out.draft++
-	delete(c.host.conns, c)
+	if c.process != nil {
+		delete(c.process.conns, c)
+	}
 	c.in.wake()
 	c.out.wake()
 }

@@ -17,9 +17,25 @@ type Host struct {
 	shut    bool // nothing leaves or arrives
 	off     bool // there is nobody who could answer, not even by a reset
 
+	processes map[*Process]struct{}
 	listeners map[string]*listener // by port
-	conns     map[*conn]struct{}
-	dialed    map[string]int // connections so far, by the other host
+	dialed    map[string]int       // connections so far, by the other host
+}
+
+// Process is a program of a host. Get one from Host.Process. After Kill it can neither dial nor listen.
+type Process struct {
+	host  *Host
+	conns map[*conn]struct{}
+	dead  bool
+}
+
+// Process returns the network of one more program of the host.
+func (h *Host) Process() *Process {
+	h.network.mu.Lock()
+	defer h.network.mu.Unlock()
+	p := &Process{host: h, conns: map[*conn]struct{}{}}
+	h.processes[p] = struct{}{}
+	return p
 }
 
 // Shut stops whatever leaves or arrives, and keeps the connections: the machine is suspended, or its border is sealed.
@@ -29,21 +45,13 @@ func (h *Host) Shut(shut bool) {
 	h.shut = shut
 }
 
-// Crash takes all connections and listeners away. off: the machine has lost its power, so nobody is told, until On; otherwise its
-// process was killed, and its kernel resets what it had.
-func (h *Host) Crash(off bool) {
-	n := h.network
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	h.off = off
-	for c := range h.conns {
-		if !off && !h.shut {
-			c.out.reset()
-		}
-		c.fail(syscall.ECONNABORTED)
-	}
-	for _, l := range h.listeners {
-		l.end()
+// Off takes the machine's power away: all its processes end, and nobody is told.
+func (h *Host) Off() {
+	h.network.mu.Lock()
+	defer h.network.mu.Unlock()
+	h.off = true
+	for p := range h.processes {
+		p.end()
 	}
 }
 
@@ -54,48 +62,82 @@ func (h *Host) On() {
 	h.off = false
 }
 
-// Conns returns how many connections of the host are open, or still send what was written before they were closed.
-func (h *Host) Conns() int {
-	h.network.mu.Lock()
-	defer h.network.mu.Unlock()
-	return len(h.conns)
+// Kill ends the process. The kernel resets its connections, and closes its ports.
+func (p *Process) Kill() {
+	p.host.network.mu.Lock()
+	defer p.host.network.mu.Unlock()
+	if !p.host.off {
+		for c := range p.conns {
+			c.out.reset()
+		}
+	}
+	p.end()
+}
+
+// end takes everything that the process has. n.mu is held.
+func (p *Process) end() {
+	p.dead = true
+	for c := range p.conns {
+		c.fail(syscall.ECONNABORTED)
+	}
+	for _, l := range p.host.listeners {
+		if l.process == p {
+			l.end()
+		}
+	}
+	delete(p.host.processes, p)
+}
+
+// Conns returns how many connections of the process are open, or still send what was written before they were closed.
+func (p *Process) Conns() int {
+	p.host.network.mu.Lock()
+	defer p.host.network.mu.Unlock()
+	return len(p.conns)
 }
 
 // Listen waits for connections at a port of the host, whatever the address before the port.
-func (h *Host) Listen(_ context.Context, _, address string) (net.Listener, error) {
+func (p *Process) Listen(_ context.Context, _, address string) (net.Listener, error) {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
-	n := h.network
+	h, n := p.host, p.host.network
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	l := &listener{host: h, addr: addr(net.JoinHostPort(h.ip, port)), waiting: make(chan *conn, 128), closed: make(chan struct{}), port: port}
-	if h.listeners[port] != nil {
+	l := &listener{
+		process: p, addr: addr(net.JoinHostPort(h.ip, port)), port: port, waiting: make(chan *conn, 128), closed: make(chan struct{}),
+	}
+	switch {
+	case p.dead:
+		return nil, failed("listen", l.addr, syscall.ECONNABORTED)
+	case h.listeners[port] != nil:
 		return nil, failed("listen", l.addr, syscall.EADDRINUSE)
 	}
 	h.listeners[port] = l
 	return l, nil
 }
 
-// Dial opens a connection to an IP address and port.
-func (h *Host) Dial(ctx context.Context, _, address string) (net.Conn, error) {
+// Dial opens a connection to an IP address and port. The address 127.0.0.1 is the host's own.
+func (p *Process) Dial(ctx context.Context, _, address string) (net.Conn, error) {
 	to := addr(address)
 	ip, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
-	n := h.network
+	h, n := p.host, p.host.network
 	n.mu.Lock()
 	far := n.routes[ip]
-	if far == nil {
+	if ip == "127.0.0.1" {
+		far = h
+	}
+	if p.dead || far == nil {
 		n.mu.Unlock()
 		return nil, failed("dial", to, syscall.ENETUNREACH)
 	}
 	h.dialed[far.Name]++
 	i := h.dialed[far.Name]
 	key := fmt.Sprintf("%s>%s#%06d", h.Name, far.Name, i)
-	own, other := pair(n, h, far, key, addr(net.JoinHostPort(h.ip, strconv.Itoa(30000+i%30000))), to)
+	own, other := pair(n, p, far, key, addr(net.JoinHostPort(h.ip, strconv.Itoa(30000+i%30000))), to)
 	d := &attempt{own: own, other: other, port: port, done: make(chan error, 1)}
 	d.send(connectAgain, time.Now())
 	n.mu.Unlock()
@@ -164,6 +206,7 @@ func (a *attempt) send(again time.Duration, began time.Time) {
 				return
 			}
 			if refused == nil {
+				a.other.process = l.process
 				select {
 				case l.waiting <- a.other:
 				default:
@@ -177,15 +220,15 @@ func (a *attempt) send(again time.Duration, began time.Time) {
 
 func (a *attempt) answer(err error) {
 	if a.over = true; err == nil {
-		a.own.host.conns[a.own] = struct{}{}
-		a.other.host.conns[a.other] = struct{}{}
+		a.own.process.conns[a.own] = struct{}{}
+		a.other.process.conns[a.other] = struct{}{}
 	}
 	a.done <- err
 }
 
 // listener is a port that is open.
 type listener struct {
-	host    *Host
+	process *Process
 	addr    addr
 	port    string
 	waiting chan *conn
@@ -209,18 +252,18 @@ func (l *listener) Accept() (net.Conn, error) {
 
 // Close implements net.Listener.
 func (l *listener) Close() error {
-	l.host.network.mu.Lock()
-	defer l.host.network.mu.Unlock()
+	l.process.host.network.mu.Lock()
+	defer l.process.host.network.mu.Unlock()
 	l.end()
 	return nil
 }
 
 // end closes the listener and resets whom nobody has accepted. n.mu is held.
 func (l *listener) end() {
-	if l.host.listeners[l.port] != l {
+	if l.process.host.listeners[l.port] != l {
 		return
 	}
-	delete(l.host.listeners, l.port)
+	delete(l.process.host.listeners, l.port)
 	close(l.closed)
 	for {
 		select {

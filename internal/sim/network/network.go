@@ -159,7 +159,7 @@ func (n *Network) Host(name, ip string) *Host {
 	defer n.mu.Unlock()
 	h := n.hosts[name]
 	if h == nil {
-		h = &Host{Name: name, network: n, listeners: map[string]*listener{}, conns: map[*conn]struct{}{}, dialed: map[string]int{}}
+		h = &Host{Name: name, network: n, processes: map[*Process]struct{}{}, listeners: map[string]*listener{}, dialed: map[string]int{}}
 		n.hosts[name] = h
 	}
 	h.ip = ip

@@ -14,7 +14,7 @@ import (
 )
 
 // two gives a test two hosts, a client's and a server's that echoes what it hears, and ends them.
-func two(t *testing.T, do func(t *testing.T, n *Network, client, server *Host)) {
+func two(t *testing.T, do func(t *testing.T, n *Network, client, server *Process)) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		n := New(rand.NewPCG(1, 2))
@@ -23,15 +23,15 @@ func two(t *testing.T, do func(t *testing.T, n *Network, client, server *Host)) 
 			defer close(done)
 			n.Run(ctx)
 		}()
-		client, server := n.Host("client", "10.0.0.1"), n.Host("server", "10.0.0.2")
+		client, server := n.Host("client", "10.0.0.1").Process(), n.Host("server", "10.0.0.2").Process()
 		l, err := server.Listen(ctx, "tcp", ":80")
 		if err != nil {
 			t.Fatal(err)
 		}
 		go echo(l)
 		do(t, n, client, server)
-		client.Crash(false)
-		server.Crash(false)
+		client.Kill()
+		server.Kill()
 		time.Sleep(time.Second)
 		cancel()
 		<-done
@@ -51,7 +51,7 @@ func echo(l net.Listener) {
 	}
 }
 
-func dial(t *testing.T, h *Host) net.Conn {
+func dial(t *testing.T, h *Process) net.Conn {
 	t.Helper()
 	c, err := h.Dial(t.Context(), "tcp", "10.0.0.2:80")
 	if err != nil {
@@ -102,7 +102,7 @@ func TestPaths(t *testing.T) {
 		"… and what is small":      {Path{Most: 1300}, "hello", 0, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			two(t, func(t *testing.T, n *Network, client, server *Host) {
+			two(t, func(t *testing.T, n *Network, client, server *Process) {
 				conn := dial(t, client)
 				both(n, c.path)
 				takes, err := says(conn, c.what, time.Minute)
@@ -117,7 +117,7 @@ func TestPaths(t *testing.T) {
 
 // TestHeals: what was sent into a silent line arrives once TCP sends it again, which is later the longer it was silent.
 func TestHeals(t *testing.T) {
-	two(t, func(t *testing.T, n *Network, client, server *Host) {
+	two(t, func(t *testing.T, n *Network, client, server *Process) {
 		conn := dial(t, client)
 		both(n, Path{Silent: true})
 		time.AfterFunc(5*time.Second, func() { both(n, Path{}) })
@@ -137,7 +137,7 @@ func TestHeals(t *testing.T) {
 
 // TestForgotten: a connection over what forgets it after idle time is dead both ways, and nobody is told.
 func TestForgotten(t *testing.T) {
-	two(t, func(t *testing.T, n *Network, client, server *Host) {
+	two(t, func(t *testing.T, n *Network, client, server *Process) {
 		both(n, Path{Forgets: time.Minute})
 		conn := dial(t, client)
 		for range 5 {
@@ -159,25 +159,25 @@ func TestForgotten(t *testing.T) {
 // TestDial: what becomes of an attempt to connect.
 func TestDial(t *testing.T) {
 	for name, c := range map[string]struct {
-		before func(n *Network, server *Host)
+		before func(n *Network, server *Process)
 		takes  time.Duration
 		err    error
 	}{
-		"open":        {func(*Network, *Host) {}, 0, nil},
-		"far":         {func(n *Network, _ *Host) { both(n, Path{Delay: time.Second}) }, 2 * time.Second, nil},
-		"no process":  {func(n *Network, s *Host) { s.Crash(false) }, 0, syscall.ECONNREFUSED},
-		"no power":    {func(n *Network, s *Host) { s.Crash(true) }, time.Minute, context.DeadlineExceeded},
-		"suspended":   {func(n *Network, s *Host) { s.Shut(true) }, time.Minute, context.DeadlineExceeded},
-		"silent":      {func(n *Network, _ *Host) { both(n, Path{Silent: true}) }, time.Minute, context.DeadlineExceeded},
-		"no way back": {func(n *Network, _ *Host) { n.Set("server", "client", Path{Silent: true}) }, time.Minute, context.DeadlineExceeded},
-		"refuses":     {func(n *Network, _ *Host) { both(n, Path{Refuses: true}) }, 0, syscall.ECONNREFUSED},
-		"healed after 2": {func(n *Network, _ *Host) {
+		"open":        {func(*Network, *Process) {}, 0, nil},
+		"far":         {func(n *Network, _ *Process) { both(n, Path{Delay: time.Second}) }, 2 * time.Second, nil},
+		"no process":  {func(_ *Network, s *Process) { s.Kill() }, 0, syscall.ECONNREFUSED},
+		"no power":    {func(_ *Network, s *Process) { s.host.Off() }, time.Minute, context.DeadlineExceeded},
+		"suspended":   {func(_ *Network, s *Process) { s.host.Shut(true) }, time.Minute, context.DeadlineExceeded},
+		"silent":      {func(n *Network, _ *Process) { both(n, Path{Silent: true}) }, time.Minute, context.DeadlineExceeded},
+		"no way back": {func(n *Network, _ *Process) { n.Set("server", "client", Path{Silent: true}) }, time.Minute, context.DeadlineExceeded},
+		"refuses":     {func(n *Network, _ *Process) { both(n, Path{Refuses: true}) }, 0, syscall.ECONNREFUSED},
+		"healed after 2": {func(n *Network, _ *Process) {
 			both(n, Path{Silent: true})
 			time.AfterFunc(2*time.Second, func() { both(n, Path{}) })
 		}, 3 * time.Second, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			two(t, func(t *testing.T, n *Network, client, server *Host) {
+			two(t, func(t *testing.T, n *Network, client, server *Process) {
 				c.before(n, server)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
@@ -197,23 +197,24 @@ func TestDial(t *testing.T) {
 
 // TestDeaths: what the other end hears of a machine that dies.
 func TestDeaths(t *testing.T) {
-	two(t, func(t *testing.T, n *Network, client, server *Host) {
+	two(t, func(t *testing.T, n *Network, client, server *Process) {
 		conn := dial(t, client)
-		server.Crash(false)
+		server.Kill()
 		if _, err := says(conn, "hello", time.Minute); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("killed: %v", err)
 		}
-		l, err := server.Listen(t.Context(), "tcp", ":80")
+		again := server.host.Process()
+		l, err := again.Listen(t.Context(), "tcp", ":80")
 		if err != nil {
 			t.Fatal(err)
 		}
 		go echo(l)
 		conn = dial(t, client)
-		server.Crash(true)
+		server.host.Off()
 		if _, err := says(conn, "hello", time.Minute); !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("without power: %v", err)
 		}
-		server.On()
+		server.host.On()
 		if takes, err := says(conn, "hello", 3*time.Minute); !errors.Is(err, syscall.ECONNRESET) || takes > 2*time.Minute {
 			t.Errorf("with power again, after %v: %v", takes, err)
 		}
@@ -222,10 +223,10 @@ func TestDeaths(t *testing.T) {
 
 // TestSuspended: a machine that was suspended goes on with its connections.
 func TestSuspended(t *testing.T) {
-	two(t, func(t *testing.T, n *Network, client, server *Host) {
+	two(t, func(t *testing.T, n *Network, client, server *Process) {
 		conn := dial(t, client)
-		server.Shut(true)
-		time.AfterFunc(10*time.Second, func() { server.Shut(false) })
+		server.host.Shut(true)
+		time.AfterFunc(10*time.Second, func() { server.host.Shut(false) })
 		if takes, err := says(conn, "hello", time.Minute); err != nil || takes < 10*time.Second || takes > 15*time.Second {
 			t.Errorf("%v: %v", takes, err)
 		}
@@ -234,7 +235,7 @@ func TestSuspended(t *testing.T) {
 
 // TestClose: what was written before Close arrives, even if the line was silent then; and each end forgets the connection.
 func TestClose(t *testing.T) {
-	two(t, func(t *testing.T, n *Network, client, server *Host) {
+	two(t, func(t *testing.T, n *Network, client, server *Process) {
 		l, err := server.Listen(t.Context(), "tcp", ":81")
 		if err != nil {
 			t.Fatal(err)
@@ -270,7 +271,7 @@ func TestClose(t *testing.T) {
 
 // TestLoss: a lossy line is slow, and loses nothing.
 func TestLoss(t *testing.T) {
-	two(t, func(t *testing.T, n *Network, client, server *Host) {
+	two(t, func(t *testing.T, n *Network, client, server *Process) {
 		conn := dial(t, client)
 		both(n, Path{Loss: 0.3, Delay: 50 * time.Millisecond, Jitter: 50 * time.Millisecond})
 		began := time.Now()
