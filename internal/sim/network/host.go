@@ -96,7 +96,7 @@ func (p *Process) Conns() int {
 }
 
 // Listen waits for connections at a port of the host, whatever the address before the port.
-func (p *Process) Listen(_ context.Context, _, address string) (net.Listener, error) {
+func (p *Process) Listen(_, address string) (net.Listener, error) {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ func two(t *testing.T, do func(t *testing.T, n *Network, client, server *Process
 			n.Run(ctx)
 		}()
 		client, server := n.Host("client", "10.0.0.1").Process(), n.Host("server", "10.0.0.2").Process()
-		l, err := server.Listen(ctx, "tcp", ":80")
+		l, err := server.Listen("tcp", ":80")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +204,7 @@ func TestDeaths(t *testing.T) {
 			t.Errorf("killed: %v", err)
 		}
 		again := server.host.Process()
-		l, err := again.Listen(t.Context(), "tcp", ":80")
+		l, err := again.Listen("tcp", ":80")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -236,7 +236,7 @@ func TestSuspended(t *testing.T) {
 // TestClose: what was written before Close arrives, even if the line was silent then; and each end forgets the connection.
 func TestClose(t *testing.T) {
 	two(t, func(t *testing.T, n *Network, client, server *Process) {
-		l, err := server.Listen(t.Context(), "tcp", ":81")
+		l, err := server.Listen("tcp", ":81")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,282 @@
+package world
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"yurtcoordinator/internal/sim/history"
+	"yurtcoordinator/internal/sim/model"
+	"yurtcoordinator/internal/sim/network"
+)
+
+// Cast returns what histories of this world can be about.
+func Cast(nodes, coordinators int) (c history.Cast) {
+	c.Servers, c.Machines = []string{"cloud"}, []string{"cloud"}
+	for i := range nodes {
+		n := "n" + strconv.Itoa(i+1)
+		c.Nodes, c.Machines = append(c.Nodes, n), append(c.Machines, n)
+		c.Programs = append(c.Programs, n+"/hub", n+"/kubelet")
+		c.Paths = append(c.Paths, [2]string{n, "cloud"}, [2]string{n, "cloud"}) // the WAN fails more often
+		for j := range min(i, max(coordinators, 0)) {
+			c.Paths = append(c.Paths, [2]string{n, "n" + strconv.Itoa(j+1)})
+		}
+		if i < coordinators {
+			c.Servers = append(c.Servers, n)
+			c.Programs = append(c.Programs, n+"/yurt-coordinator")
+		}
+	}
+	return c
+}
+
+// Live lets a history happen, and then everything be well for a time. look is called before, and at least once a second.
+func (w *World) Live(h history.History, rest time.Duration, look func()) {
+	type change struct {
+		at    time.Time
+		event int
+		over  bool
+	}
+	var all []change
+	began := time.Now()
+	for i, e := range h.Events {
+		all = append(all, change{began.Add(e.At), i, false})
+		end := began.Add(h.Long)
+		if e.For > 0 {
+			end = began.Add(min(e.At+e.For, h.Long))
+		}
+		if lasts(e) {
+			all = append(all, change{end, i, true})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b change) int { return a.at.Compare(b.at) })
+	until := func(t time.Time) {
+		for time.Now().Before(t) {
+			look()
+			time.Sleep(min(time.Second, time.Until(t)))
+		}
+	}
+	for _, c := range all {
+		until(c.at)
+		if e := h.Events[c.event]; c.over {
+			w.say("over: %s", strings.TrimSpace(e.String()))
+			delete(w.harms, c.event)
+			w.mend(e)
+		} else {
+			w.say("%s", strings.TrimSpace(e.String()))
+			w.harms[c.event] = e
+			w.harm(e)
+			if !lasts(e) {
+				delete(w.harms, c.event)
+			}
+		}
+		look()
+	}
+	until(began.Add(h.Long + rest))
+}
+
+// lasts reports whether an event has an end, at which it is mended.
+func lasts(e history.Event) bool { return e.Does != history.Restore && e.Does != history.Compact }
+
+// harmed returns the harms of a kind that are about something, in the order of the history.
+func (w *World) harmed(about func(e history.Event) bool) (found []history.Event) {
+	for i := range len(w.harms) + 64 {
+		if e, ok := w.harms[i]; ok && about(e) {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// harm begins an event.
+func (w *World) harm(e history.Event) {
+	m := w.machines[strings.Split(e.On, "/")[0]]
+	switch e.Does {
+	case history.Path, history.OneWay:
+		w.paths(e)
+	case history.Server:
+		w.faults(e.On)
+	case history.Compact:
+		s := w.serverOf(e.On)
+		s.store.Compact(s.store.Revision())
+		s.model.Restart()
+	case history.Machine:
+		if e.How == "paused" || e.How == "suspended" {
+			m.suspend()
+			return
+		}
+		m.host.Off()
+		for _, p := range m.inOrder() {
+			p.kill()
+		}
+		if e.How == "blank" {
+			w.wipe(m)
+		}
+	case history.Program:
+		if p := m.programs[e.On[strings.Index(e.On, "/")+1:]]; e.How == "stopped" {
+			p.stop()
+		} else {
+			p.kill()
+		}
+	case history.Clock:
+		m.step(time.Duration(e.Much * float64(time.Second)))
+	}
+}
+
+// mend ends an event. Of others that go on, what they harm stays harmed.
+func (w *World) mend(e history.Event) {
+	name := strings.Split(e.On, "/")[0]
+	m := w.machines[name]
+	switch e.Does {
+	case history.Path, history.OneWay:
+		w.paths(e)
+	case history.Server:
+		w.faults(e.On)
+	case history.Machine:
+		others := w.harmed(func(o history.Event) bool { return o.Does == history.Machine && o.On == e.On })
+		suspended := func(o history.Event) bool { return o.How == "paused" || o.How == "suspended" }
+		if !slices.ContainsFunc(others, suspended) {
+			m.resume()
+		}
+		if !slices.ContainsFunc(others, func(o history.Event) bool { return !suspended(o) }) {
+			m.host.On()
+			w.startAll(m)
+		}
+	case history.Program:
+		w.startAll(m)
+	case history.Clock:
+		off := 0.0
+		for _, o := range w.harmed(func(o history.Event) bool { return o.Does == history.Clock && o.On == e.On }) {
+			off = o.Much
+		}
+		m.step(time.Duration(off * float64(time.Second)))
+	}
+}
+
+// startAll starts the programs of a machine that nothing keeps from running.
+func (w *World) startAll(m *machine) {
+	if w.powerless(m.name) {
+		return
+	}
+	for _, p := range m.inOrder() {
+		if !w.keptDown(m.name, p.name) {
+			p.start()
+		}
+	}
+}
+
+func (w *World) powerless(machine string) bool {
+	return len(w.harmed(func(e history.Event) bool {
+		return e.Does == history.Machine && e.On == machine && (e.How == "dead" || e.How == "blank")
+	})) > 0
+}
+
+func (w *World) keptDown(machine, program string) bool {
+	return w.powerless(machine) || len(w.harmed(func(e history.Event) bool {
+		return e.Does == history.Program && e.On == machine+"/"+program
+	})) > 0
+}
+
+func (m *machine) inOrder() (all []*program) {
+	for _, p := range m.programs {
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b *program) int { return -strings.Compare(a.name, b.name) })
+	return all
+}
+
+// wipe takes a machine's disk away, but for what whoever installs the node puts there.
+func (w *World) wipe(m *machine) {
+	if err := os.RemoveAll(m.dir); err != nil {
+		panic(err)
+	}
+	if err := os.MkdirAll(m.dir, 0o700); err != nil {
+		panic(err)
+	}
+}
+
+// paths makes the paths between the two ends of an event what all harms together say; the later one counts.
+func (w *World) paths(e history.Event) {
+	for _, way := range [][2]string{{e.On, e.To}, {e.To, e.On}} {
+		p := w.usual(way[0], way[1])
+		for _, o := range w.harmed(func(o history.Event) bool {
+			return (o.Does == history.Path || o.Does == history.OneWay) && o.On == way[0] && o.To == way[1] ||
+				o.Does == history.Path && o.On == way[1] && o.To == way[0]
+		}) {
+			switch o.How {
+			case "silent":
+				p.Silent = true
+			case "refused":
+				p.Refuses = true
+			case "half", "forgets":
+				p.Forgets = max(time.Second, time.Duration(o.Much*float64(time.Second)))
+			case "small":
+				p.Most = int(o.Much)
+			case "loss":
+				p.Loss = o.Much
+			case "thin":
+				p.Rate, p.Queue = int(o.Much), 64<<10
+			case "far":
+				p.Delay = time.Duration(o.Much * float64(time.Second) / 2)
+			}
+		}
+		w.net.Set(way[0], way[1], p)
+	}
+}
+
+// usual is a path that nothing harms: 20 ms to the cloud, and a LAN.
+func (w *World) usual(from, to string) network.Path {
+	if from == "cloud" || to == "cloud" {
+		return network.Path{Delay: 10 * time.Millisecond, Jitter: time.Millisecond}
+	}
+	return network.Path{Delay: 200 * time.Microsecond}
+}
+
+func (w *World) serverOf(name string) *server {
+	for _, s := range w.slots {
+		if s.machine.name == name {
+			return s
+		}
+	}
+	return w.cloud
+}
+
+// faults makes a server as gray as all harms together say.
+func (w *World) faults(name string) {
+	var all []model.Fault
+	for _, e := range w.harmed(func(e history.Event) bool { return e.Does == history.Server && e.On == name }) {
+		f := model.Fault{}
+		if e.To != "" {
+			f.Path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/" + e.To
+		}
+		leases := schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
+		switch e.How {
+		case "hang":
+			f.Hang = true
+		case "readonly":
+			f.Hang, f.Writes = true, true
+		case "slow":
+			f.Delay = time.Duration(e.Much) * 5 * time.Millisecond
+		case "401":
+			f.Refuse = apierrors.NewUnauthorized("Unauthorized")
+		case "403":
+			f.Refuse = apierrors.NewForbidden(leases, e.To, fmt.Errorf("no"))
+		case "422":
+			f.Refuse, f.Writes = apierrors.NewInvalid(schema.GroupKind{Kind: "Lease"}, e.To, nil), true
+		case "429":
+			f.Refuse = apierrors.NewTooManyRequests("too many requests", int(e.Much))
+		case "500":
+			f.Refuse = apierrors.NewInternalError(fmt.Errorf("etcdserver: no leader"))
+		case "503":
+			unavailable := apierrors.NewServiceUnavailable("not ready")
+			f.Refuse = unavailable
+		}
+		all = append(all, f)
+	}
+	w.serverOf(name).gray.Set(all...)
+}

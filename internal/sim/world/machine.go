@@ -1,0 +1,137 @@
+package world
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"yurtcoordinator/internal/ends"
+	"yurtcoordinator/internal/sim/network"
+)
+
+// machine is a computer: its place in the network, its clocks, its disk, and its programs.
+type machine struct {
+	name, ip string
+	world    *World
+	host     *network.Host
+	dir      string
+
+	mu       sync.Mutex
+	off      time.Duration // by how much the wall clock is wrong
+	stood    time.Duration // for how long the running clock has stood
+	standing time.Time     // since when it stands; zero: it runs
+
+	programs map[string]*program
+}
+
+func (w *World) machine(name, ip string) (*machine, error) {
+	m := &machine{name: name, ip: ip, world: w, host: w.net.Host(name, ip), dir: filepath.Join(w.dir, name), programs: map[string]*program{}}
+	w.machines[name] = m
+	return m, os.MkdirAll(m.dir, 0o700)
+}
+
+// clock are the machine's clocks. The bubble's is the true time.
+func (m *machine) clock() ends.Clock {
+	return ends.Clock{OfDay: m.wall, Ran: m.ran, Boot: func() (string, time.Duration) { return m.name, m.ran().Sub(began) }}
+}
+
+func (m *machine) wall() time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return time.Now().Add(m.off)
+}
+
+func (m *machine) ran() time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	if !m.standing.IsZero() {
+		now = m.standing
+	}
+	return now.Add(-m.stood)
+}
+
+// step sets the wall clock wrong.
+func (m *machine) step(off time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.off = off
+}
+
+// suspend stops the machine: nothing leaves or arrives, and the running clock stands. It goes on with resume.
+func (m *machine) suspend() {
+	m.host.Shut(true)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.standing.IsZero() {
+		m.standing = time.Now()
+	}
+}
+
+func (m *machine) resume() {
+	m.mu.Lock()
+	if !m.standing.IsZero() {
+		m.stood += time.Since(m.standing)
+		m.standing = time.Time{}
+	}
+	m.mu.Unlock()
+	m.host.Shut(false)
+}
+
+// program is something that runs on a machine, and can be started again.
+type program struct {
+	of   *machine
+	name string
+	run  func(ctx context.Context, net *network.Process) error
+	net  *network.Process
+	end  context.CancelFunc
+	done chan struct{}
+}
+
+// program adds a program, which start starts.
+func (m *machine) program(name string, run func(ctx context.Context, net *network.Process) error) *program {
+	p := &program{of: m, name: name, run: run}
+	m.programs[name] = p
+	return p
+}
+
+// start starts the program, if it does not run.
+func (p *program) start() {
+	if p.done != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p.end, p.done, p.net = cancel, make(chan struct{}), p.of.host.Process()
+	go func(net *network.Process, done chan struct{}) {
+		defer close(done)
+		if err := p.run(ctx, net); err != nil && ctx.Err() == nil {
+			p.of.world.say("%s of %s has ended: %v", p.name, p.of.name, err)
+		}
+	}(p.net, p.done)
+}
+
+// kill ends the program as SIGKILL does: first nothing of it leaves any more, then it ends.
+func (p *program) kill() {
+	if p.done == nil {
+		return
+	}
+	p.net.Kill()
+	p.wait()
+}
+
+// stop ends the program as SIGTERM does.
+func (p *program) stop() {
+	if p.done == nil {
+		return
+	}
+	p.wait()
+	p.net.Kill()
+}
+
+func (p *program) wait() {
+	p.end()
+	<-p.done
+	p.done = nil
+}

@@ -1,0 +1,129 @@
+package world
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
+	"yurtcoordinator/internal/hub"
+	"yurtcoordinator/internal/hub/config"
+	"yurtcoordinator/internal/hub/proof"
+	"yurtcoordinator/internal/lab/pki"
+	"yurtcoordinator/internal/sim/network"
+	"yurtcoordinator/internal/sim/stock"
+)
+
+// node is a machine of the pool, with its hub and its kubelet.
+type node struct {
+	*machine
+	hub, kubelet *program
+	cert         pki.Pair
+	containers   *stock.Containers
+}
+
+func (w *World) newNode(i int) (*node, error) {
+	name := fmt.Sprintf("n%d", i)
+	m, err := w.machine(name, fmt.Sprintf("10.0.1.%d", i))
+	if err != nil {
+		return nil, err
+	}
+	n := &node{machine: m, containers: &stock.Containers{}}
+	if n.cert, err = w.ca.Issue(pki.Request{
+		Name: name, CommonName: "system:node:" + name, Organizations: []string{"system:nodes"}, Client: true,
+	}); err != nil {
+		return nil, err
+	}
+	n.hub = m.program("hub", n.runHub)
+	n.kubelet = m.program("kubelet", n.runKubelet)
+	return n, nil
+}
+
+func (n *node) file(name string) string { return filepath.Join(n.dir, name) }
+
+func (n *node) hubConfig() (config.Config, error) {
+	var c config.Config
+	fs := pflag.NewFlagSet("hub", pflag.ContinueOnError)
+	c.AddFlags(fs)
+	args := []string{
+		"--node-name=" + n.name, "--nodepool-name=p1", "--server-addr=https://" + n.world.cloud.ip + ":6443",
+		"--ca-file=" + n.world.ca.Files().Cert, "--cert-file=" + n.cert.Cert, "--key-file=" + n.cert.Key,
+		"--cert-dir=" + n.file("keys"), "--disk-cache-path=" + n.file("cache"), "--kubelet-config=", "--own-objects=false",
+	}
+	if n.world.cfg.Coordinators > 0 {
+		var at []string
+		for _, m := range n.world.nodes[:n.world.cfg.Coordinators] {
+			at = append(at, "https://"+m.ip+":10270")
+		}
+		args = append(args, "--enable-coordinator", "--coordinator-server-addr="+strings.Join(at, ","))
+	}
+	if err := fs.Parse(args); err != nil {
+		return c, err
+	}
+	return c, nil
+}
+
+func (n *node) ends(p *network.Process) hub.Ends {
+	return hub.Ends{Ends: ends.Ends{
+		Clock: n.clock(), Chance: ends.Chance{Source: n.world.random},
+		Net: ends.Net{
+			Dial: p.Dial, DialNear: p.Dial, Listen: p.Listen,
+			Lookup: func(context.Context, string) ([]netip.Addr, error) { return nil, os.ErrNotExist },
+			Addresses: func() ([]net.Addr, error) {
+				return []net.Addr{&net.IPNet{IP: parsed(n.ip), Mask: net.CIDRMask(24, 32)}}, nil
+			},
+		},
+	}}
+}
+
+func (n *node) runHub(ctx context.Context, p *network.Process) error {
+	c, err := n.hubConfig()
+	if err != nil {
+		return err
+	}
+	h, err := hub.New(c, n.ends(p))
+	if err != nil {
+		return err
+	}
+	return h.Run(ctx)
+}
+
+// runKubelet runs kubelet, which reaches the cloud through its hub.
+func (n *node) runKubelet(ctx context.Context, p *network.Process) error {
+	for { // as systemd starts it again until there is the hub's token
+		if _, err := os.Stat(n.file("keys/" + proof.FileToken)); err == nil {
+			break
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	k := stock.Kubelet{
+		Client: &rest.Config{
+			Host: "https://127.0.0.1:10261", Dial: p.Dial, QPS: -1, BearerTokenFile: n.file("keys/" + proof.FileToken),
+			TLSClientConfig: rest.TLSClientConfig{CAFile: n.file("keys/" + proof.FileCertificate)},
+			UserAgent:       "kubelet",
+		},
+		Node: &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: map[string]string{
+				edge.LabelNodePool: "p1", corev1.LabelTopologyZone: "p1", corev1.LabelTopologyRegion: "r",
+			}},
+			Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: n.ip}}},
+		},
+		Wall: n.wall, Containers: n.containers,
+	}
+	return k.Run(ctx)
+}

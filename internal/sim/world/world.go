@@ -1,0 +1,177 @@
+// Package world is a pool of nodes with its cloud, simulated: machines with clocks and disks, the network between them, and the
+// programs that run there. Hubs are the product's own, by its own constructors. API servers are package model's, kubelets and
+// kube-controller-manager package stock's. All of it speaks TLS and HTTP/2 over package network, in a bubble of testing/synctest.
+package world
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"path/filepath"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"yurtcoordinator/internal/lab/pki"
+	"yurtcoordinator/internal/sim/history"
+	"yurtcoordinator/internal/sim/model"
+	"yurtcoordinator/internal/sim/network"
+	"yurtcoordinator/internal/sim/stock"
+)
+
+// Config says what there is.
+type Config struct {
+	Seed                uint64
+	Nodes, Coordinators int
+	// Dir is where the machines' disks are.
+	Dir string
+	// Say is told what happens; nil means nobody.
+	Say func(format string, args ...any)
+}
+
+// World is what is simulated. Make one with New, within a bubble, and end it with End.
+type World struct {
+	cfg      Config
+	dir      string
+	random   *rand.ChaCha8
+	net      *network.Network
+	machines map[string]*machine
+	// ca signs the cloud's certificates.
+	ca    *pki.Authority
+	store *model.Store
+	cloud *server
+	slots []*server
+	nodes []*node
+	stop  []func()
+	// harms are the events that go on, by their places in the history.
+	harms map[int]history.Event
+	mu    sync.Mutex
+}
+
+func (w *World) say(format string, args ...any) {
+	if w.cfg.Say != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.cfg.Say("%9.3fs  %s", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
+	}
+}
+
+// began is when bubbles begin.
+var began = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// New makes a world and starts everything in it.
+func New(cfg Config) (*World, error) {
+	if err := stock.Prepare(int64(cfg.Seed)); err != nil {
+		return nil, err
+	}
+	var seed [32]byte
+	for i := range 8 {
+		seed[i] = byte(cfg.Seed >> (8 * i))
+	}
+	w := &World{cfg: cfg, dir: cfg.Dir, random: rand.NewChaCha8(seed), machines: map[string]*machine{}, harms: map[int]history.Event{}, store: model.NewStore()}
+	w.net = network.New(rand.NewPCG(cfg.Seed, 1))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.net.Run(ctx)
+	}()
+	w.stop = append(w.stop, func() {
+		cancel()
+		<-done
+	})
+	var err error
+	if w.ca, err = pki.Create(w.path("pki"), "ca", nil); err != nil {
+		return nil, err
+	}
+	m, err := w.machine("cloud", "10.0.0.1")
+	if err != nil {
+		return nil, err
+	}
+	if w.cloud, err = w.newServer(m, "kube-apiserver", "6443", w.store); err != nil {
+		return nil, err
+	}
+	if err := w.cloud.begin(ctx); err != nil {
+		return nil, err
+	}
+	for i := range cfg.Nodes {
+		n, err := w.newNode(i + 1)
+		if err != nil {
+			return nil, err
+		}
+		w.nodes = append(w.nodes, n)
+	}
+	for _, n := range w.nodes[:cfg.Coordinators] {
+		s, err := w.newServer(n.machine, "yurt-coordinator", "10270", model.NewStore())
+		if err != nil {
+			return nil, err
+		}
+		if err := s.begin(ctx); err != nil {
+			return nil, err
+		}
+		w.slots = append(w.slots, s)
+	}
+	for a := range w.machines {
+		for b := range w.machines {
+			if a != b {
+				w.net.Set(a, b, w.usual(a, b))
+			}
+		}
+	}
+	for _, n := range w.nodes {
+		n.hub.start()
+		n.kubelet.start()
+	}
+	return w, nil
+}
+
+// begin starts a server, and makes the namespaces in its store.
+func (s *server) begin(ctx context.Context) error {
+	s.start()
+	c, err := kubernetes.NewForConfig(s.world.client(s))
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, corev1.NamespaceNodeLease} {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if _, err := c.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// End ends everything, and waits for it.
+func (w *World) End() {
+	for _, m := range w.machines {
+		m.resume()
+		m.host.On()
+	}
+	for _, n := range w.nodes {
+		n.kubelet.kill()
+		n.hub.kill()
+	}
+	for _, s := range append(w.slots, w.cloud) {
+		s.kill()
+	}
+	time.Sleep(time.Minute)
+	for _, stop := range w.stop {
+		stop()
+	}
+}
+
+// client returns how a program of the world that is not on trial uses a server, without a network.
+func (w *World) client(s *server) *rest.Config {
+	return &rest.Config{Host: "http://" + s.ip, Transport: &model.Wire{Handler: s.model, User: admin}, QPS: -1}
+}
+
+func (w *World) path(parts ...string) string {
+	return filepath.Join(append([]string{w.dir}, parts...)...)
+}
+
+func parsed(s string) net.IP { return net.ParseIP(s) }

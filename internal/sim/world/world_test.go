@@ -1,0 +1,154 @@
+//go:debug randseednop=0
+
+package world
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"yurtcoordinator/internal/sim/history"
+)
+
+func spent() time.Duration {
+	var u syscall.Rusage
+	syscall.Getrusage(0, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// TestHeartbeats: nodes register and renew their Leases through their hubs.
+func TestHeartbeats(t *testing.T) {
+	dir := t.TempDir()
+	before := spent()
+	synctest.Test(t, func(t *testing.T) {
+		w, err := New(Config{Nodes: 3, Dir: dir, Say: t.Logf})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Minute)
+		c := kubernetes.NewForConfigOrDie(w.client(w.cloud))
+		leases, err := c.CoordinationV1().Leases("kube-node-lease").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range leases.Items {
+			t.Logf("%s is %v old", l.Name, time.Since(l.Spec.RenewTime.Time))
+			if time.Since(l.Spec.RenewTime.Time) > 11*time.Second {
+				t.Errorf("%s is old", l.Name)
+			}
+		}
+		if len(leases.Items) != 3 {
+			t.Errorf("%d leases", len(leases.Items))
+		}
+		w.End()
+	})
+	t.Logf("%v of processor time for 6 minutes", spent()-before)
+}
+
+// A world has a minute to begin, and three to recover.
+const ready, recovery = time.Minute, 3 * time.Minute
+
+// live lets one history happen, and returns what was not kept.
+func live(t *testing.T, h history.History) (breaches []string) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		say := t.Logf
+		if os.Getenv("SIM_SAY") == "" {
+			say = nil
+		}
+		w, err := New(Config{Seed: h.Seed, Nodes: h.Nodes, Coordinators: h.Coordinators, Dir: dir, Say: say})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(ready)
+		j, err := w.NewJudge()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Live(h, recovery, j.Look)
+		breaches = j.Breaches
+		w.End()
+	})
+	return breaches
+}
+
+// silent is a path that is cut in silence, from some time on and for good.
+func silent(at time.Duration, from, to string) history.Event {
+	return history.Event{At: at, Does: history.Path, On: from, To: to, How: "silent"}
+}
+
+// TestKept: histories after which nothing is to be said.
+func TestKept(t *testing.T) {
+	for name, h := range map[string]history.History{
+		"one node is cut off": {Nodes: 5, Coordinators: 1, Long: 3 * time.Minute, Events: []history.Event{silent(0, "n3", "cloud")}},
+		"the leader too, later": {Nodes: 4, Coordinators: 1, Long: 4 * time.Minute, Events: []history.Event{
+			silent(0, "n3", "cloud"), silent(time.Minute, "n1", "cloud"), silent(90*time.Second, "n2", "cloud"),
+		}},
+		"a machine dies": {Nodes: 4, Coordinators: 1, Long: 4 * time.Minute, Events: []history.Event{
+			silent(0, "n3", "cloud"), {At: time.Minute, Does: history.Machine, On: "n3", How: "dead"},
+		}},
+		"the coordinator dies for a while": {Nodes: 4, Coordinators: 1, Long: 4 * time.Minute, Events: []history.Event{
+			silent(0, "n3", "cloud"),
+			{At: time.Minute, For: 30 * time.Second, Does: history.Program, On: "n1/yurt-coordinator", How: "killed"},
+		}},
+		"clocks are wrong": {Nodes: 4, Coordinators: 1, Long: 4 * time.Minute, Events: []history.Event{
+			{At: 0, Does: history.Clock, On: "n3", Much: -3600}, {At: 0, Does: history.Clock, On: "n2", Much: 3600},
+			silent(10*time.Second, "n3", "cloud"),
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := live(t, h); len(got) > 0 {
+				t.Errorf("%q\n%s", got, h.Table())
+			}
+		})
+	}
+}
+
+// TestBroken: histories that break a promise today. Each names what has to be mended; a mend moves it to TestKept.
+func TestBroken(t *testing.T) {
+	for name, h := range map[string]history.History{
+		"alive: a cut node is heard by a standby alone, whose leader forwards at home only": {
+			Nodes: 4, Coordinators: 2, Long: 4 * time.Minute, Events: []history.Event{silent(10*time.Second, "n3", "n1"), silent(20*time.Second, "n3", "cloud")},
+		},
+		"alive: a coordinator answers pings and reads, and takes no write": {
+			Nodes: 4, Coordinators: 2, Long: 4 * time.Minute, Events: []history.Event{
+				{At: 10 * time.Second, Does: history.Server, On: "n1", How: "readonly"}, silent(20*time.Second, "n3", "cloud"),
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clause, _, _ := strings.Cut(name, ":")
+			if got := live(t, h); len(got) == 0 || !strings.HasPrefix(got[0], clause+":") {
+				t.Errorf("%q", got)
+			}
+		})
+	}
+}
+
+// TestSeeds: random histories of a pool with one coordinator. SIM_FROM and SIM_COUNT choose others, and SIM_COORDINATORS more of them.
+func TestSeeds(t *testing.T) {
+	number := func(name string, otherwise int) int {
+		if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
+			return n
+		}
+		return otherwise
+	}
+	from, coordinators := number("SIM_FROM", 0), number("SIM_COORDINATORS", 1)
+	for seed := from; seed < from+number("SIM_COUNT", 4); seed++ {
+		h := history.Random(uint64(seed), 5, coordinators, Cast(5, coordinators), history.All)
+		began := spent()
+		got := live(t, h)
+		cpu := spent() - began
+		t.Logf("seed %d: %d simulated seconds for one of a processor", seed, int((h.Long+ready+recovery).Seconds()/cpu.Seconds()))
+		if len(got) > 0 {
+			t.Errorf("%q\n%s", got, h.Table())
+		}
+	}
+}
