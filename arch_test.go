@@ -74,7 +74,8 @@ var law = []struct {
 		"who has the better line is judged by what nodes say, not by who says it how"},
 	{"internal/hub/roster", []string{"internal/edge", "internal/ends", "internal/hub/leasewatch", "internal/run"},
 		"who reaches the coordinator is told by its Leases alone"},
-	{"internal/hub/history", []string{"internal/edge", "internal/ends", "internal/hub/link", "internal/live", "internal/run", "internal/stream"},
+	{"internal/hub/history",
+		[]string{"internal/edge", "internal/ends", "internal/hub/link", "internal/live", "internal/run", "internal/stream"},
 		"which history the cloud is in does not depend on what is fed from it"},
 	{"internal/hub/feed",
 		[]string{
@@ -108,7 +109,9 @@ var law = []struct {
 		},
 		"what a hub says of itself does not depend on how it is made"},
 	{"internal/hub/follow/save",
-		[]string{"internal/edge", "internal/ends", "internal/live", "internal/replica", "internal/run", "internal/store", "internal/stream"},
+		[]string{
+			"internal/edge", "internal/ends", "internal/live", "internal/replica", "internal/run", "internal/store", "internal/stream",
+		},
 		"what brings replicas to the disk does not know what they are for"},
 	{"internal/hub/follow",
 		[]string{

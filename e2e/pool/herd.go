@@ -110,8 +110,8 @@ func (h *herd) all(a lab.Action) {
 	h.Must(g.Wait())
 }
 
-// current waits until every hub has the latest EndpointSlices, and each pool one leader. It leaves the hubs four fifths of the time:
-// to ask 200 of them without a pause takes as much as all else here together.
+// current waits until every hub has the latest EndpointSlices, and each pool one leader. It leaves the hubs four fifths of the
+// time: to ask 200 of them without a pause takes as much as all else here together.
 func (h *herd) current(within time.Duration, when string) {
 	latest := edge.Revision(0)
 	list, err := h.Cloud.DiscoveryV1().EndpointSlices(load.Namespace).List(h.Ctx, metav1.ListOptions{})

@@ -1,5 +1,5 @@
-// Package history has the histories of the simulation: what happens to a pool and its cloud, and when. It draws one by its seed, writes
-// it as a table that a test can contain, and makes one that fails smaller, until nothing can be left out.
+// Package history has the histories of the simulation: what happens to a pool and its cloud, and when. It draws one by its
+// seed, writes it as a table that a test can contain, and makes one that fails smaller, until nothing can be left out.
 //
 // It knows what can happen to what, and nothing about how: package world lets it happen, package oracle judges what came of it.
 package history
@@ -41,13 +41,13 @@ type Kind string
 
 // The kinds, by SIMULATION §3. The words behind are what How may be.
 const (
-	// Path: silent, refused, half (connections are forgotten), small (the largest segment, bytes), loss (share), thin (bytes/s), far (s),
-	// forgets (idle s); "one way" is an Event for one direction: On to To, and not back. Both are machines.
+	// Path: silent, refused, half (connections are forgotten), small (the largest segment, bytes), loss (share), thin (bytes/s),
+	// far (s), forgets (idle s); "one way" is an Event for one direction: On to To, and not back. Both are machines.
 	Path Kind = "path"
 	// OneWay is the same for what On sends to To.
 	OneWay Kind = "oneway"
-	// Server: hang, readonly, slow (factor), and 401, 403, 422, 429, 500, 503. On is a server, To a node whose Lease or requests it is
-	// about.
+	// Server: hang, readonly, slow (factor), and 401, 403, 422, 429, 500, 503. On is a server, To a node whose Lease or requests
+	// it is about.
 	Server Kind = "server"
 	// Restore sets the cloud's storage back by Much seconds.
 	Restore Kind = "restore"
@@ -65,11 +65,16 @@ const (
 
 // ways are what How may be for each Kind, with what Much may be drawn from.
 var ways = map[Kind][]way{
-	Path: {{"silent", 4, nil}, {"refused", 1, nil}, {"half", 1, nil}, {"small", 1, amounts{576, 1200, 1400}}, {"loss", 1, amounts{0.05, 0.3, 0.6}},
-		{"thin", 1, amounts{2000, 16000, 128000}}, {"far", 1, amounts{0.1, 0.6, 2, 8}}, {"forgets", 1, amounts{5, 30}}},
+	Path: {
+		{"silent", 4, nil}, {"refused", 1, nil}, {"half", 1, nil}, {"small", 1, amounts{576, 1200, 1400}},
+		{"loss", 1, amounts{0.05, 0.3, 0.6}}, {"thin", 1, amounts{2000, 16000, 128000}}, {"far", 1, amounts{0.1, 0.6, 2, 8}},
+		{"forgets", 1, amounts{5, 30}},
+	},
 	OneWay: {{"silent", 3, nil}, {"refused", 1, nil}, {"small", 1, amounts{576, 1200}}, {"loss", 1, amounts{0.3, 0.6}}},
-	Server: {{"hang", 3, nil}, {"readonly", 3, nil}, {"slow", 1, amounts{10, 100}}, {"401", 1, nil}, {"403", 1, nil}, {"422", 1, nil},
-		{"429", 1, amounts{0, 1, 20}}, {"500", 1, nil}, {"503", 2, amounts{0, 5}}},
+	Server: {
+		{"hang", 3, nil}, {"readonly", 3, nil}, {"slow", 1, amounts{10, 100}}, {"401", 1, nil}, {"403", 1, nil}, {"422", 1, nil},
+		{"429", 1, amounts{0, 1, 20}}, {"500", 1, nil}, {"503", 2, amounts{0, 5}},
+	},
 	Restore: {{"", 1, amounts{5, 30, 120}}},
 	Compact: {{"", 1, nil}},
 	Machine: {{"paused", 1, nil}, {"suspended", 1, nil}, {"dead", 2, nil}, {"blank", 1, nil}},
@@ -89,8 +94,8 @@ type (
 
 // Cast is what Events can be about.
 type Cast struct {
-	// Paths are pairs of machines, Servers those that answer requests, Machines, Programs as MACHINE/PROGRAM, Leases as nodes, Objects
-	// as KIND/NAME.
+	// Paths are pairs of machines, Servers those that answer requests, Machines, Programs as MACHINE/PROGRAM, Leases as nodes,
+	// Objects as KIND/NAME.
 	Paths             [][2]string
 	Servers, Machines []string
 	Programs, Nodes   []string
@@ -128,8 +133,8 @@ func lasts(r *rand.Rand, k Kind) time.Duration {
 	if k == Restore || k == Compact {
 		return 0
 	}
-	long := []time.Duration{time.Second, 3 * time.Second, 5 * time.Second, 12 * time.Second, 30 * time.Second, time.Minute, 3 * time.Minute}
-	d := long[r.IntN(len(long))]
+	seconds := []time.Duration{1, 3, 5, 12, 30, 60, 180}
+	d := seconds[r.IntN(len(seconds))] * time.Second
 	return d + time.Duration(r.Int64N(int64(d/time.Second)))*time.Second/2
 }
 

@@ -11,7 +11,8 @@ import (
 )
 
 var cast = Cast{
-	Paths: [][2]string{{"n1", "cloud"}, {"n2", "cloud"}, {"n1", "n2"}}, Servers: []string{"cloud-1", "slot0"}, Machines: []string{"n1", "n2", "cloud"},
+	Paths:   [][2]string{{"n1", "cloud"}, {"n2", "cloud"}, {"n1", "n2"}},
+	Servers: []string{"cloud-1", "slot0"}, Machines: []string{"n1", "n2", "cloud"},
 	Programs: []string{"n1/hub", "n1/kubelet"}, Nodes: []string{"n1", "n2"}, Objects: []string{"node/n1", "member/n2"},
 }
 
@@ -83,7 +84,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestShrink: of a history that breaks for two of its events, in this order and at least 10 s apart, these remain, as short as may be.
+// TestShrink: of a history that breaks for two of its events, in this order and at least 10 s apart, these remain, as short as
+// may be.
 func TestShrink(t *testing.T) {
 	breaks := func(h History) bool {
 		first := slices.IndexFunc(h.Events, func(e Event) bool { return e.Does == Path && e.On == "n1" && e.For >= 7*time.Second })

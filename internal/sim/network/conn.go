@@ -1,6 +1,7 @@
 package network
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -128,7 +129,7 @@ func (c *conn) Write(p []byte) (size int, err error) {
 func (h *half) send() {
 	n, c := h.from.network, h.from
 	size := len(h.sent) - h.onWay
-	if h.dead || h.waits || size == 0 && !(h.fin && !h.ended) {
+	if h.dead || h.waits || size == 0 && (!h.fin || h.ended) {
 		return
 	}
 	if h.since.IsZero() {
@@ -157,7 +158,7 @@ func (h *half) arrive(out *direction, size int, fin bool) {
 	case out.Silent || to.host.shut || to.host.off || h.forgets(out):
 		h.lost()
 		return
-	case size == 0 && fin && to.err == net.ErrClosed:
+	case size == 0 && fin && errors.Is(to.err, net.ErrClosed):
 	case out.Refuses || to.err != nil:
 		h.from.network.refuse(h)
 		return

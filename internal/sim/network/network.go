@@ -2,23 +2,22 @@
 // the time of a testing/synctest bubble.
 //
 // One segment arrives at an instant, and the next one once all goroutines of the bubble wait: so what happens depends on the
-// order of arrivals alone, which is by time, then by connection. A connection does what TCP does for whoever uses one. Segments keep
-// their order. One that is lost is sent again after 200 ms, then twice as long each time, up to two minutes: a line that is back is
-// not noticed at once. After 15 minutes without progress the sender gets an error. Who has forgotten a connection answers by a reset.
+// order of arrivals alone, which is by time, then by connection. A connection does what TCP does for whoever uses one. Segments
+// keep their order. One that is lost is sent again after 200 ms, then twice as long each time, up to two minutes: a line that
+// is back is not noticed at once. After 15 minutes without progress the sender gets an error. Who has forgotten a connection
+// answers by a reset.
 //
-// Acknowledgements are not modelled: if only one direction is silent, the other one goes on for as long as somebody writes. Nor are windows: a
-// writer waits once 256 KiB of its connection have not been read.
+// Acknowledgements are not modelled: if only one direction is silent, the other one goes on for as long as somebody writes. Nor
+// are windows: a writer waits once 256 KiB of its connection have not been read.
 package network
 
 import (
 	"cmp"
 	"container/heap"
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"net"
 	"sync"
-	"syscall"
 	"testing/synctest"
 	"time"
 )
@@ -116,7 +115,7 @@ func (n *Network) deliver() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.events) > 0 && !n.events[0].at.After(time.Now()) {
-		heap.Pop(&n.events).(*event).happen()
+		heap.Pop(&n.events).(*event).happen() //nolint:forcetypeassert // as events have it
 	}
 }
 
@@ -159,7 +158,9 @@ func (n *Network) Host(name, ip string) *Host {
 	defer n.mu.Unlock()
 	h := n.hosts[name]
 	if h == nil {
-		h = &Host{Name: name, network: n, processes: map[*Process]struct{}{}, listeners: map[string]*listener{}, dialed: map[string]int{}}
+		h = &Host{
+			Name: name, network: n, processes: map[*Process]struct{}{}, listeners: map[string]*listener{}, dialed: map[string]int{},
+		}
 		n.hosts[name] = h
 	}
 	h.ip = ip
@@ -210,7 +211,7 @@ func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
 func (e events) Less(i, j int) bool {
 	return cmp.Or(e[i].at.Compare(e[j].at), cmp.Compare(e[i].key, e[j].key), cmp.Compare(e[i].order, e[j].order)) < 0
 }
-func (e *events) Push(x any) { *e = append(*e, x.(*event)) }
+func (e *events) Push(x any) { *e = append(*e, x.(*event)) } //nolint:forcetypeassert // heap gives what Network.after gave it
 func (e *events) Pop() any {
 	last := (*e)[len(*e)-1]
 	*e = (*e)[:len(*e)-1]
@@ -219,8 +220,5 @@ func (e *events) Pop() any {
 
 // failed is an error of a connection, as package net words it.
 func failed(op string, to net.Addr, err error) error {
-	if errno, ok := err.(syscall.Errno); ok {
-		return &net.OpError{Op: op, Net: "tcp", Addr: to, Err: fmt.Errorf("%s: %w", op, errno)}
-	}
 	return &net.OpError{Op: op, Net: "tcp", Addr: to, Err: err}
 }

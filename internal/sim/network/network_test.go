@@ -46,7 +46,7 @@ func echo(l net.Listener) {
 		}
 		go func() {
 			defer c.Close()
-			io.Copy(c, c)
+			_, _ = io.Copy(c, c) // a test asks the client
 		}()
 	}
 }
@@ -66,8 +66,9 @@ func says(c net.Conn, what string, patience time.Duration) (time.Duration, error
 	if _, err := c.Write([]byte(what)); err != nil {
 		return time.Since(began), err
 	}
-	c.SetReadDeadline(began.Add(patience))
-	defer c.SetReadDeadline(time.Time{})
+	if err := c.SetReadDeadline(began.Add(patience)); err != nil {
+		return 0, err
+	}
 	got := make([]byte, len(what))
 	if _, err := io.ReadFull(c, got); err != nil {
 		return time.Since(began), err
@@ -163,14 +164,15 @@ func TestDial(t *testing.T) {
 		takes  time.Duration
 		err    error
 	}{
-		"open":        {func(*Network, *Process) {}, 0, nil},
-		"far":         {func(n *Network, _ *Process) { both(n, Path{Delay: time.Second}) }, 2 * time.Second, nil},
-		"no process":  {func(_ *Network, s *Process) { s.Kill() }, 0, syscall.ECONNREFUSED},
-		"no power":    {func(_ *Network, s *Process) { s.host.Off() }, time.Minute, context.DeadlineExceeded},
-		"suspended":   {func(_ *Network, s *Process) { s.host.Shut(true) }, time.Minute, context.DeadlineExceeded},
-		"silent":      {func(n *Network, _ *Process) { both(n, Path{Silent: true}) }, time.Minute, context.DeadlineExceeded},
-		"no way back": {func(n *Network, _ *Process) { n.Set("server", "client", Path{Silent: true}) }, time.Minute, context.DeadlineExceeded},
-		"refuses":     {func(n *Network, _ *Process) { both(n, Path{Refuses: true}) }, 0, syscall.ECONNREFUSED},
+		"open":       {func(*Network, *Process) {}, 0, nil},
+		"far":        {func(n *Network, _ *Process) { both(n, Path{Delay: time.Second}) }, 2 * time.Second, nil},
+		"no process": {func(_ *Network, s *Process) { s.Kill() }, 0, syscall.ECONNREFUSED},
+		"no power":   {func(_ *Network, s *Process) { s.host.Off() }, time.Minute, context.DeadlineExceeded},
+		"suspended":  {func(_ *Network, s *Process) { s.host.Shut(true) }, time.Minute, context.DeadlineExceeded},
+		"silent":     {func(n *Network, _ *Process) { both(n, Path{Silent: true}) }, time.Minute, context.DeadlineExceeded},
+		"no way back": {func(n *Network, _ *Process) { n.Set("server", "client", Path{Silent: true}) }, time.Minute,
+			context.DeadlineExceeded},
+		"refuses": {func(n *Network, _ *Process) { both(n, Path{Refuses: true}) }, 0, syscall.ECONNREFUSED},
 		"healed after 2": {func(n *Network, _ *Process) {
 			both(n, Path{Silent: true})
 			time.AfterFunc(2*time.Second, func() { both(n, Path{}) })
@@ -255,8 +257,12 @@ func TestClose(t *testing.T) {
 			t.Fatal(err)
 		}
 		both(n, Path{Silent: true})
-		c.Write([]byte("good bye"))
-		c.Close()
+		if _, err := c.Write([]byte("good bye")); err != nil {
+			t.Error(err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
 		time.Sleep(time.Second)
 		both(n, Path{})
 		if got := <-heard; got != "good bye" {

@@ -17,10 +17,13 @@ import (
 
 // Bounds of the oracle: SIMULATION §4.
 const (
-	grace     = 50 * time.Second // node-monitor-grace-period
-	heartbeat = 10 * time.Second
+	// oldest is how old a living node's Lease may be, and for how long one route must have been whole for that:
+	// node-monitor-grace-period, 50 s, less one heartbeat.
+	oldest = 40 * time.Second
 	// aged is after how long since its last copy was stored a dead node may be renewed no more.
 	aged = 12 * time.Second
+	// travels is how long that write may be on its way: an unharmed path takes 10 ms, and Look comes once a second.
+	travels = 2 * time.Second
 )
 
 // Judge is the oracle: from what the world did it knows what must be seen at the cloud, and from nothing else.
@@ -46,8 +49,8 @@ type seen struct {
 func (w *World) NewJudge() (*Judge, error) {
 	c, err := kubernetes.NewForConfig(w.client(w.cloud))
 	return &Judge{
-		w: w, cloud: c, whole: map[string]time.Time{}, lived: map[string]time.Time{}, alive: map[string]time.Time{}, leases: map[string]seen{},
-		told: map[string]bool{},
+		w: w, cloud: c, whole: map[string]time.Time{}, lived: map[string]time.Time{}, alive: map[string]time.Time{},
+		leases: map[string]seen{}, told: map[string]bool{},
 	}, err
 }
 
@@ -156,11 +159,12 @@ func (j *Judge) node(name string, now time.Time) {
 		}
 	}
 	lease := j.leases[name]
-	if lived, ok := j.lived[name]; ok && best != "" && now.Sub(later(lived, since)) > grace-heartbeat+30*time.Second && now.Sub(lease.at) > grace-heartbeat {
-		j.breach("alive", name, "its Lease is %v old; whole for %v: %s", now.Sub(lease.at).Round(time.Second), now.Sub(since).Round(time.Second), best)
+	age := now.Sub(lease.at)
+	if lived, ok := j.lived[name]; ok && best != "" && now.Sub(later(lived, since)) > oldest && age > oldest {
+		j.breach("alive", name, "its Lease is %v old; %s: whole for %v", age, best, now.Sub(since))
 	}
-	if dead := now.Sub(j.alive[name]); !j.alive[name].IsZero() && dead > aged+3*time.Second && lease.at.After(j.alive[name].Add(aged+2*time.Second)) {
-		j.breach("dead", name, "its kubelet ended %v ago, and its Lease was renewed %v after", dead, lease.at.Sub(j.alive[name]))
+	if last := j.alive[name]; !last.IsZero() && lease.at.After(last.Add(aged+travels)) {
+		j.breach("dead", name, "its Lease was renewed %v after its kubelet had ended", lease.at.Sub(last))
 	}
 }
 

@@ -33,7 +33,8 @@ type server struct {
 
 func (w *World) newServer(m *machine, name, port string, store *model.Store) (*server, error) {
 	ca := w.ca
-	s := &server{machine: m, store: store, model: model.NewServer(model.Config{Store: store, Clock: clock.RealClock{}, Random: w.random})}
+	s := &server{machine: m, store: store}
+	s.model = model.NewServer(model.Config{Store: store, Clock: clock.RealClock{}, Random: w.random})
 	s.gray = &model.Gray{Handler: s.model}
 	files, err := ca.Issue(pki.Request{Name: m.name + "-" + name, Server: true, IPs: []net.IP{parsed(m.ip)}})
 	if err != nil {
@@ -52,17 +53,18 @@ func (w *World) newServer(m *machine, name, port string, store *model.Store) (*s
 		if err != nil {
 			return err
 		}
-		hs := &http.Server{
+		hs := &http.Server{ //nolint:gosec // nobody here is slow on purpose
 			Handler: authenticated(s.gray), ErrorLog: log.New(io.Discard, "", 0),
 			TLSConfig: &tls.Config{
-				Certificates: []tls.Certificate{cert}, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: roots, MinVersion: tls.VersionTLS12,
+				Certificates: []tls.Certificate{cert}, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: roots,
+				MinVersion: tls.VersionTLS12,
 			},
 		}
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			<-ctx.Done()
-			hs.Close()
+			_ = hs.Close() // its listener ends with the process
 		}()
 		err = hs.ServeTLS(l, "", "")
 		<-done

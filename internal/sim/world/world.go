@@ -73,7 +73,10 @@ func New(cfg Config) (*World, error) {
 	for i := range 8 {
 		seed[i] = byte(cfg.Seed >> (8 * i))
 	}
-	w := &World{cfg: cfg, dir: cfg.Dir, random: rand.NewChaCha8(seed), machines: map[string]*machine{}, harms: map[int]history.Event{}, store: model.NewStore()}
+	w := &World{
+		cfg: cfg, dir: cfg.Dir, random: rand.NewChaCha8(seed), machines: map[string]*machine{}, harms: map[int]history.Event{},
+		store: model.NewStore(),
+	}
 	w.net = network.New(rand.NewPCG(cfg.Seed, 1))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

@@ -19,7 +19,9 @@ import (
 
 func spent() time.Duration {
 	var u syscall.Rusage
-	syscall.Getrusage(0, &u)
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
@@ -115,7 +117,8 @@ func TestKept(t *testing.T) {
 func TestBroken(t *testing.T) {
 	for name, h := range map[string]history.History{
 		"alive: a cut node is heard by a standby alone, whose leader forwards at home only": {
-			Nodes: 4, Coordinators: 2, Long: 4 * time.Minute, Events: []history.Event{silent(10*time.Second, "n3", "n1"), silent(20*time.Second, "n3", "cloud")},
+			Nodes: 4, Coordinators: 2, Long: 4 * time.Minute,
+			Events: []history.Event{silent(10*time.Second, "n3", "n1"), silent(20*time.Second, "n3", "cloud")},
 		},
 		"alive: a coordinator answers pings and reads, and takes no write": {
 			Nodes: 4, Coordinators: 2, Long: 4 * time.Minute, Events: []history.Event{
@@ -132,7 +135,8 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestSeeds: random histories of a pool with one coordinator. SIM_FROM and SIM_COUNT choose others, and SIM_COORDINATORS more of them.
+// TestSeeds: random histories of a pool with one coordinator. SIM_FROM and SIM_COUNT choose others, and SIM_COORDINATORS more
+// of them.
 func TestSeeds(t *testing.T) {
 	number := func(name string, otherwise int) int {
 		if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
