@@ -99,8 +99,8 @@ func (o *oneLease) renewed() time.Time {
 	return o.lease.Spec.RenewTime.Time
 }
 
-// TestAHubInABubble: a whole hub needs nothing of the machine but what New is given, and files. It passes kubelet's heartbeats on,
-// and leaves no goroutine behind.
+// TestAHubInABubble: a whole hub needs nothing of the machine but what New is given, and files. It passes kubelet's heartbeats
+// on, and leaves no goroutine behind.
 func TestAHubInABubble(t *testing.T) {
 	for name, more := range map[string][]string{
 		"alone": nil,
@@ -240,7 +240,9 @@ func serve(t *testing.T, lan *memory, ca *pki.Authority, address string, handler
 	go func() { ended <- server.ServeTLS(listener, "", "") }()
 	return func() {
 		_ = server.Close()
-		<-ended
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
 	}
 }
 

@@ -34,8 +34,8 @@ func (l lane) String() string { return [...]string{"urgent", "watch", "bulk"}[l]
 // smallBody is how large a request's body may be, in bytes, to be urgent: at 128 kbit/s it takes 4 s.
 const smallBody = 64 << 10
 
-// laneOf returns the lane of a request that asks for no upgrade, at a server whose API is below a path. Where it is in doubt, a request is bulk: that costs it nothing
-// but the company of others that are.
+// laneOf returns the lane of a request that asks for no upgrade, at a server whose API is below a path. Where it is in doubt, a
+// request is bulk: that costs it nothing but the company of others that are.
 func laneOf(req *http.Request, below string) lane {
 	path := strings.Split(strings.Trim(strings.TrimPrefix(req.URL.Path, below), "/"), "/")
 	switch path[0] {

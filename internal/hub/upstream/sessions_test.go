@@ -70,6 +70,7 @@ func (s *handledSession) RoundTrip(by By, req *http.Request) (*http.Response, er
 		return nil, &ConnectError{Server: s.to.Server, Err: errors.New("the link is down")}
 	}
 	ctx, stop := context.WithCancelCause(req.Context())
+	defer stop(nil)
 	if by != Fresh {
 		defer context.AfterFunc(life, func() { stop(context.Cause(life)) })()
 	}
