@@ -119,7 +119,7 @@ type cluster struct {
 	began  time.Time
 	random *rand.Rand
 	api    *kubernetes.Clientset // for the test
-	server http.Handler
+	server *model.Gray
 	nodes  []*node
 	// controllers stops kube-controller-manager; stops stop all that runs.
 	controllers func()
@@ -161,7 +161,7 @@ func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
 	n.asked[what]++
 	what = fmt.Sprintf("%s %d", what, n.asked[what])
 	n.mu.Unlock()
-	urgent := n.from == controllers && stock.Urgent()
+	urgent := model.IsUrgent(r.Context())
 	if !urgent {
 		n.delay(what)
 	}
@@ -224,9 +224,9 @@ func run(t *testing.T, seed int64, zones []int, test func(*cluster)) {
 	var simulated time.Duration
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{t: t, seed: seed, began: time.Now(), random: rand.New(rand.NewChaCha8(source))}
-		c.server = model.NewServer(model.Config{
+		c.server = &model.Gray{Handler: model.NewServer(model.Config{
 			Store: model.NewStore(), Clock: clock.RealClock{}, Random: rand.NewChaCha8(source),
-		})
+		})}
 		var err error
 		if c.api, err = kubernetes.NewForConfig(c.config("test")); err != nil {
 			t.Fatal(err)
@@ -579,6 +579,25 @@ func TestAllCut(t *testing.T) {
 			}
 		}
 		c.heal(c.nodes...)
+	})
+}
+
+// An API server that is slow for kube-controller-manager keeps it from evicting, and nothing stands still.
+func TestSlowServer(t *testing.T) {
+	run(t, 9, []int{5, 3}, func(c *cluster) {
+		c.server.Set(model.Fault{User: controllers, Path: "/api/v1/nodes/", Writes: true, Delay: 20 * time.Second})
+		for _, n := range c.nodes[:3] {
+			n.set(true)
+		}
+		time.Sleep(evictAfter + 3*time.Minute)
+		for _, n := range c.nodes[:3] {
+			if status, _ := c.ready(n); status != corev1.ConditionUnknown {
+				c.t.Errorf("%s: Ready is %s", n.Name, status)
+			}
+		}
+		c.isEvicted()
+		c.server.Set()
+		c.heal(c.nodes[:3]...)
 	})
 }
 
