@@ -285,7 +285,7 @@ var law = []struct {
 	{"hack/images", []string{"internal/release"}, "the command line of images"},
 
 	{"internal/sim/model", nil, "a model of what is not ours knows nothing of ours"},
-	{"internal/sim/stock", nil, "nor does what runs of Kubernetes besides it"},
+	{"internal/sim/stock", []string{"internal/sim/model"}, "nor does what runs of Kubernetes besides it"},
 
 	{"internal/lab/line", nil, "a model knows no frames"},
 	{"internal/lab/balancer", nil, "a balancer without servers knows no lab"},

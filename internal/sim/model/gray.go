@@ -7,10 +7,20 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// Gray is a server that half fails: it stands before a Server, and does to some requests what is set.
+// WithUrgency returns a context for requests that must be answered or refused without waiting for a time.
+func WithUrgency(ctx context.Context) context.Context { return context.WithValue(ctx, urgency{}, true) }
+
+// IsUrgent reports whether a request's context comes from WithUrgency.
+func IsUrgent(ctx context.Context) bool { return ctx.Value(urgency{}) != nil }
+
+type urgency struct{}
+
+// Gray is a server that half fails: it stands before a Server, and does to some requests what is set. It refuses urgent requests
+// that it would let wait.
 type Gray struct {
 	Handler http.Handler
 
@@ -88,6 +98,12 @@ func (g *Gray) wait(r *http.Request, of func(*Fault) bool) error {
 
 // ServeHTTP implements http.Handler.
 func (g *Gray) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if IsUrgent(r.Context()) {
+		if f, _ := g.fault(r, func(f *Fault) bool { return f.Hang || f.Mute || f.Delay > 0 }); f != nil {
+			refuse(w, r, apierrors.NewTimeoutError("the server does not answer", 0))
+			return
+		}
+	}
 	if g.wait(r, func(f *Fault) bool { return f.Hang }) != nil {
 		return
 	}

@@ -449,6 +449,11 @@ func TestGray(t *testing.T) {
 		if d := time.Since(start); d != 5*time.Second {
 			t.Error(d)
 		}
+		start = time.Now()
+		urgent := ask(model.WithUrgency(t.Context()), g, "GET", configMaps, "")
+		if d := time.Since(start); d > 0 || urgent.Code != http.StatusGatewayTimeout {
+			t.Errorf("after %v: %v", d, urgent)
+		}
 	})
 }
 

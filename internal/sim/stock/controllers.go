@@ -3,6 +3,7 @@ package stock
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"runtime"
 	"slices"
 	"strings"
@@ -20,6 +21,8 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/nodelifecycle"
 	"k8s.io/kubernetes/pkg/controller/tainteviction"
+
+	"yurtcoordinator/internal/sim/model"
 )
 
 // Judgement is what kube-controller-manager's flags say about nodes.
@@ -46,12 +49,13 @@ func DefaultJudgement() Judgement {
 // RunControllers runs what kube-controller-manager has for nodes that are silent, until ctx ends: its node lifecycle controller,
 // which judges and taints, and its taint eviction controller. A restart is another call.
 //
-// The Transport must let no request wait that is Urgent.
+// The Transport must not let a request wait for a time that is urgent to model.IsUrgent.
 func RunControllers(ctx context.Context, cfg *rest.Config, j Judgement) error {
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logr.Discard()))
 	defer cancel()
-
-	clients, err := kubernetes.NewForConfig(client(cfg))
+	cfg = client(cfg)
+	cfg.Wrap(func(to http.RoundTripper) http.RoundTripper { return prompt{to} })
+	clients, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return fmt.Errorf("make kube-controller-manager's client: %w", err)
 	}
@@ -82,14 +86,31 @@ func RunControllers(ctx context.Context, cfg *rest.Config, j Judgement) error {
 	return nil
 }
 
-// Urgent reports whether a request of RunControllers must not wait for a time: an answer or an error comes at once. It is for a
-// RoundTrip, in the goroutine that called it.
-//
-// Kubernetes' queue of nodes to taint holds a mutex during its requests, for which handleDisruption may wait, too. A
-// goroutine of a bubble that waits for a mutex keeps the bubble's time from going on, so the request would wait for
-// ever. A real kube-controller-manager whose requests hang exits after ten seconds, since it does not renew its lock:
-// that is a restart.
-func Urgent() bool {
+// prompt makes urgent what kube-controller-manager asks while it holds a mutex for which others wait: its queue of nodes
+// to taint does. A goroutine of a bubble that waits for a mutex keeps the bubble's time from going on, so nothing that
+// the request waits for would ever happen. Nor may client-go wait, after a conflict (it would read from a cache that may
+// be late) or for Retry-After. A real kube-controller-manager whose requests hang exits after ten seconds, since it does
+// not renew its lock: that is a restart.
+type prompt struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (p prompt) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !holdsMutex() {
+		return p.RoundTripper.RoundTrip(r)
+	}
+	r = r.Clone(model.WithUrgency(r.Context()))
+	query := r.URL.Query()
+	query.Del("resourceVersion")
+	r.URL.RawQuery = query.Encode()
+	answer, err := p.RoundTripper.RoundTrip(r)
+	if err == nil {
+		answer.Header.Del("Retry-After")
+	}
+	return answer, err
+}
+
+// holdsMutex reports whether the caller works on an item of the queue.
+func holdsMutex() bool {
 	pcs := make([]uintptr, 64)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)])
 	for {
