@@ -286,6 +286,12 @@ var law = []struct {
 
 	{"internal/sim/model", nil, "a model of what is not ours knows nothing of ours"},
 	{"internal/sim/stock", []string{"internal/sim/model"}, "nor does what runs of Kubernetes besides it"},
+	{"internal/sim/network", nil, "a network knows nothing of what it carries"},
+	{"internal/sim/history", nil, "what can happen is known without what it happens to"},
+	{"internal/sim/world", []string{
+		"internal/edge", "internal/ends", "internal/hub", "internal/hub/config", "internal/hub/proof", "internal/lab/pki",
+		"internal/sim/history", "internal/sim/model", "internal/sim/network", "internal/sim/stock",
+	}, "a world has the product's programs, by their own constructors, and what is not ours as models"},
 
 	{"internal/lab/line", nil, "a model knows no frames"},
 	{"internal/lab/balancer", nil, "a balancer without servers knows no lab"},
@@ -400,7 +406,7 @@ var reserved = []struct {
 	{"sigs.k8s.io/metrics-server", []string{"internal/usage"}, "one place asks kubelets what they use"},
 	{"go.etcd.io/bbolt", []string{"internal/store"}, "one place keeps the disk"},
 	{"github.com/klauspost/compress", []string{"internal/store"}, "one place packs"},
-	{"testing", nil, "no test code in programs"},
+	{"testing", []string{"internal/sim"}, "no test code in programs; the simulation is none"},
 	{"k8s.io/client-go/kubernetes/fake", nil, "no fakes in programs"},
 }
 
