@@ -58,7 +58,9 @@ var law = []struct {
 	{"internal/hub/leasewatch", []string{"internal/edge", "internal/ends", "internal/run"},
 		"a watch of Leases does not know what they mean"},
 	{"internal/hub/role",
-		[]string{"internal/edge", "internal/ends", "internal/hub/leasewatch", "internal/hub/link", "internal/live", "internal/run"},
+		[]string{
+			"internal/edge", "internal/ends", "internal/hub/leasewatch", "internal/hub/link", "internal/live", "internal/run",
+		},
 		"election does not know what a leader does"},
 	{"internal/hub/home",
 		[]string{"internal/edge", "internal/ends", "internal/hub/link", "internal/hub/role", "internal/live", "internal/run"},
@@ -110,7 +112,8 @@ var law = []struct {
 		"what a hub says of itself does not depend on how it is made"},
 	{"internal/hub/follow/save",
 		[]string{
-			"internal/edge", "internal/ends", "internal/live", "internal/replica", "internal/run", "internal/store", "internal/stream",
+			"internal/edge", "internal/ends", "internal/live", "internal/replica", "internal/run", "internal/store",
+			"internal/stream",
 		},
 		"what brings replicas to the disk does not know what they are for"},
 	{"internal/hub/follow",

@@ -57,7 +57,7 @@ func (f *Front) within(w http.ResponseWriter, r *http.Request) (*http.Request, f
 			return // the client is gone already
 		}
 		deadlines := http.NewResponseController(w)
-		_ = deadlines.SetReadDeadline(time.Unix(1, 0))              // only writers in tests do not support it, and they do not hang
+		_ = deadlines.SetReadDeadline(time.Unix(1, 0))              // only writers in tests don't support it, and they don't hang
 		_ = deadlines.SetWriteDeadline(time.Now().Add(time.Second)) //nolint:forbidigo // it is real time
 	})
 	return r.WithContext(ctx), func() {

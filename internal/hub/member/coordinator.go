@@ -69,7 +69,8 @@ func (m *Membership) reachCoordinators() error {
 		return nil
 	}
 	for _, at := range m.cfg.At {
-		if err := m.reachCoordinator(at, discover.Fixed{At: at, Pool: m.cfg.Pool, Own: m.cfg.Ends.Addresses}, m.cfg.Via); err != nil {
+		fixed := discover.Fixed{At: at, Pool: m.cfg.Pool, Own: m.cfg.Ends.Addresses}
+		if err := m.reachCoordinator(at, fixed, m.cfg.Via); err != nil {
 			return err
 		}
 	}

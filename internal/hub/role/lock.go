@@ -141,7 +141,8 @@ func (l *lock) news(ctx context.Context) (lease *coordinationv1.Lease, known boo
 	case <-ctx.Done():
 	}
 	if lease, known = l.board.read(); lease != nil && holder(lease) == "" {
-		_ = run.Pause(ctx, l.ends.Below(retryPeriod)) // the whole pool sees it at once: spread the hubs' attempts, as polling would
+		// The whole pool sees it at once: spread the hubs' attempts, as polling would.
+		_ = run.Pause(ctx, l.ends.Below(retryPeriod))
 		lease, known = l.board.read()
 	}
 	return lease, known

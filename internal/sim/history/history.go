@@ -116,7 +116,8 @@ var (
 // Random draws a history of 5 to 10 minutes and 4 to 12 events.
 func Random(seed uint64, nodes, coordinators int, cast Cast, weights Weights) History {
 	r := rand.New(rand.NewPCG(seed, 0x5eed))
-	h := History{Seed: seed, Nodes: nodes, Coordinators: coordinators, Long: 5*time.Minute + time.Duration(r.IntN(301))*time.Second}
+	h := History{Seed: seed, Nodes: nodes, Coordinators: coordinators}
+	h.Long = 5*time.Minute + time.Duration(r.IntN(301))*time.Second
 	for range 4 + r.IntN(9) {
 		if e, ok := cast.draw(r, weights); ok {
 			e.At = time.Duration(r.Int64N(int64(h.Long/time.Second))) * time.Second
@@ -133,8 +134,8 @@ func lasts(r *rand.Rand, k Kind) time.Duration {
 	if k == Restore || k == Compact {
 		return 0
 	}
-	seconds := []time.Duration{1, 3, 5, 12, 30, 60, 180}
-	d := seconds[r.IntN(len(seconds))] * time.Second
+	seconds := []int{1, 3, 5, 12, 30, 60, 180}
+	d := time.Duration(seconds[r.IntN(len(seconds))]) * time.Second
 	return d + time.Duration(r.Int64N(int64(d/time.Second)))*time.Second/2
 }
 
@@ -237,8 +238,8 @@ func (h History) Table() string {
 
 // names are the Kinds as Go has them.
 var names = map[Kind]string{
-	Path: "Path", OneWay: "OneWay", Server: "Server", Restore: "Restore", Compact: "Compact", Machine: "Machine", Program: "Program",
-	Clock: "Clock", Object: "Object",
+	Path: "Path", OneWay: "OneWay", Server: "Server", Restore: "Restore", Compact: "Compact", Machine: "Machine",
+	Program: "Program", Clock: "Clock", Object: "Object",
 }
 
 // written is a duration as Go source.

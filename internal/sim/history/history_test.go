@@ -75,7 +75,8 @@ func TestTable(t *testing.T) {
 		}
 	}
 	want := "history.History{Seed: 7, Nodes: 4, Coordinators: 2, Long: 6 * time.Minute, Events: []history.Event{\n" +
-		"\t{At: 90 * time.Second, For: 2 * time.Minute, Does: history.Path, On: \"n1\", To: \"cloud\", How: \"far\", Much: 0.6},\n}}"
+		"\t{At: 90 * time.Second, For: 2 * time.Minute, Does: history.Path, On: \"n1\", To: \"cloud\", " +
+		"How: \"far\", Much: 0.6},\n}}"
 	got := History{Seed: 7, Nodes: 4, Coordinators: 2, Long: 6 * time.Minute, Events: []Event{
 		{At: 90 * time.Second, For: 2 * time.Minute, Does: Path, On: "n1", To: "cloud", How: "far", Much: 0.6},
 	}}.Table()
@@ -88,7 +89,9 @@ func TestTable(t *testing.T) {
 // may be.
 func TestShrink(t *testing.T) {
 	breaks := func(h History) bool {
-		first := slices.IndexFunc(h.Events, func(e Event) bool { return e.Does == Path && e.On == "n1" && e.For >= 7*time.Second })
+		first := slices.IndexFunc(h.Events, func(e Event) bool {
+			return e.Does == Path && e.On == "n1" && e.For >= 7*time.Second
+		})
 		second := slices.IndexFunc(h.Events, func(e Event) bool { return e.Does == Program && e.On == "n1/hub" })
 		return first >= 0 && second > first && h.Events[second].At-h.Events[first].At >= 10*time.Second && h.Nodes >= 4
 	}

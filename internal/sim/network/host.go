@@ -105,7 +105,8 @@ func (p *Process) Listen(_, address string) (net.Listener, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	l := &listener{
-		process: p, addr: addr(net.JoinHostPort(h.ip, port)), port: port, waiting: make(chan *conn, 128), closed: make(chan struct{}),
+		process: p, addr: addr(net.JoinHostPort(h.ip, port)), port: port,
+		waiting: make(chan *conn, 128), closed: make(chan struct{}),
 	}
 	switch {
 	case p.dead:

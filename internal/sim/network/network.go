@@ -159,7 +159,8 @@ func (n *Network) Host(name, ip string) *Host {
 	h := n.hosts[name]
 	if h == nil {
 		h = &Host{
-			Name: name, network: n, processes: map[*Process]struct{}{}, listeners: map[string]*listener{}, dialed: map[string]int{},
+			Name: name, network: n, processes: map[*Process]struct{}{}, listeners: map[string]*listener{},
+			dialed: map[string]int{},
 		}
 		n.hosts[name] = h
 	}

@@ -28,7 +28,8 @@ type machine struct {
 
 func (w *World) machine(name, ip string) (*machine, error) {
 	m := &machine{
-		name: name, ip: ip, world: w, host: w.net.Host(name, ip), dir: filepath.Join(w.dir, name), programs: map[string]*program{},
+		name: name, ip: ip, world: w, host: w.net.Host(name, ip), dir: filepath.Join(w.dir, name),
+		programs: map[string]*program{},
 	}
 	w.machines[name] = m
 	return m, os.MkdirAll(m.dir, 0o700)

@@ -89,7 +89,9 @@ func silent(at time.Duration, from, to string) history.Event {
 // TestKept: histories after which nothing is to be said.
 func TestKept(t *testing.T) {
 	for name, h := range map[string]history.History{
-		"one node is cut off": {Nodes: 5, Coordinators: 1, Long: 3 * time.Minute, Events: []history.Event{silent(0, "n3", "cloud")}},
+		"one node is cut off": {Nodes: 5, Coordinators: 1, Long: 3 * time.Minute, Events: []history.Event{
+			silent(0, "n3", "cloud"),
+		}},
 		"the leader too, later": {Nodes: 4, Coordinators: 1, Long: 4 * time.Minute, Events: []history.Event{
 			silent(0, "n3", "cloud"), silent(time.Minute, "n1", "cloud"), silent(90*time.Second, "n2", "cloud"),
 		}},
