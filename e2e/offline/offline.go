@@ -53,6 +53,7 @@ func offlineRestart(t *kit.T) {
 	online := t.Node(node).PowerCycle(want)
 	t.Figure("restart_online_s", online.Seconds())
 	t.Pool.Settled(30 * time.Second)
+	t.Hold(5*time.Second, "kubelet writes the statuses of what has just started")
 	podsAsInTheCloud(t, node)
 
 	t.Say("cutting %s off from cloud and pool", node)
