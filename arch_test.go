@@ -380,7 +380,7 @@ var law = []struct {
 
 	{"cmd/yurthub",
 		[]string{
-			"internal/hub", "internal/hub/check", "internal/hub/config", "internal/hub/join",
+			"internal/ends", "internal/hub", "internal/hub/check", "internal/hub/config", "internal/hub/join",
 			"internal/hub/upgrade",
 			"internal/flagfile", "internal/logs", "internal/run", "internal/version",
 		},

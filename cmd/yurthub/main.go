@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/flagfile"
 	"yurtcoordinator/internal/hub"
 	"yurtcoordinator/internal/hub/config"
@@ -92,7 +93,7 @@ func serve(form *logs.Settings) error {
 	if _, err := form.Start(); err != nil {
 		return err
 	}
-	h, err := hub.New(cfg, hub.Ends{})
+	h, err := hub.New(cfg, ends.Ends{})
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/filter"
 	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/lab/pki"
@@ -40,7 +41,7 @@ func BenchmarkColdStart(b *testing.B) {
 		"--server-addr=https://127.0.0.1:"+ports[2], "--port="+ports[0], "--health-port="+ports[1], "--disk-cache-path="+dir)
 	b.ResetTimer()
 	for b.Loop() {
-		h, err := New(cfg, Ends{})
+		h, err := New(cfg, ends.Ends{})
 		if err != nil {
 			b.Fatal(err)
 		}

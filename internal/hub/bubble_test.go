@@ -132,7 +132,7 @@ func beats(t *testing.T, more []string) {
 	h, err := New(flags(t, append([]string{
 		"--node-name=n1", "--server-addr=https://10.0.0.1:6443", "--ca-file=" + ca.Files().Cert, "--cert-file=" + node.Cert,
 		"--key-file=" + node.Key, "--disk-cache-path=" + filepath.Join(dir, "cache"), "--cert-dir=" + filepath.Join(dir, "pki"),
-	}, more...)...), Ends{Ends: ends.Ends{
+	}, more...)...), ends.Ends{
 		Clock: ends.Clock{
 			Ran:  func() time.Time { return time.Unix(0, 0).Add(time.Since(began)) }, // whoever mixes clocks is decades off
 			Boot: func() (string, time.Duration) { return "first", time.Since(began) },
@@ -141,7 +141,7 @@ func beats(t *testing.T, more []string) {
 			Dial: lan.dial, DialNear: lan.dial, Listen: lan.listen,
 			Addresses: func() ([]net.Addr, error) { return nil, nil },
 		},
-	}})
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func (h *Hub) follow() error {
 	}
 	config := follow.Config{
 		Node: h.cfg.Node, Disk: h.disk, Cloud: h.cloud.Link(), Coordinator: h.member.Link(), Eager: h.cfg.EnableCoordinator,
-		Ends: h.ends.Ends,
+		Ends: h.ends,
 		Changed: func() {
 			h.member.Changed()
 			h.pods.Changed()
@@ -33,7 +33,7 @@ func (h *Hub) follow() error {
 	config.NewFeed = follow.Feeds(&follow.Sources{
 		Cloud: h.servers[0], CloudLink: h.cloud.Link(), History: h.history, Pool: h.member.Mirror(), Metrics: h.metrics,
 		AsNode: h.cloud.AsNode(), As: func(client string) http.RoundTripper { return h.guests.As(client) },
-		Ends: h.ends.Ends,
+		Ends: h.ends,
 	})
 	h.parts.Add("what is followed", func(ctx context.Context) error { return h.followed.Run(ctx) })
 	h.addViews(&config)

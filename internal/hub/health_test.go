@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/health"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/lab/pki"
@@ -53,7 +54,7 @@ func newHub(t *testing.T, address func(*pki.Authority) string, more ...string) *
 	h, err := New(flags(t, append([]string{
 		"--node-name=n1", "--server-addr=" + address(ca), "--ca-file=" + ca.Files().Cert, "--cert-file=" + node.Cert,
 		"--key-file=" + node.Key, "--disk-cache-path=", "--cert-dir=" + filepath.Join(t.TempDir(), "pki"),
-	}, more...)...), Ends{})
+	}, more...)...), ends.Ends{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -71,18 +71,11 @@ import (
 	"yurtcoordinator/internal/version/buildinfo"
 )
 
-// Ends are what a hub takes from its machine. The zero value is this machine's.
-type Ends struct {
-	ends.Ends
-	// Sessions opens sessions with API servers; nil means over TLS and Dial.
-	Sessions upstream.Sessions
-}
-
 // Hub is a node's hub. Make one with New.
 type Hub struct {
 	cfg      config.Config // with which it started
 	metrics  *prometheus.Registry
-	ends     Ends
+	ends     ends.Ends
 	disk     *disk.Disk
 	servers  []*url.URL // the cloud's API servers
 	way      *way.Way   // to them
@@ -126,7 +119,7 @@ type certificates interface {
 
 // New checks the configuration, opens the cache on disk, keeps kubelet's proof, and builds a hub. Run reads the certificate
 // files; it must be called to free the disk.
-func New(own config.Config, e Ends) (*Hub, error) {
+func New(own config.Config, e ends.Ends) (*Hub, error) {
 	if err := own.Validate(); err != nil {
 		return nil, err
 	}
@@ -148,7 +141,7 @@ func New(own config.Config, e Ends) (*Hub, error) {
 	fixed, ofNode := cfg.PodsAt()
 	h.pods = pods.New(pods.Config{
 		Node: cfg.Node, Fixed: fixed, OfNode: ofNode, Dir: cfg.CertDir, Port: uint16(cfg.SecurePort), Tell: cfg.MasterService,
-		Shown: h.shown, Ends: e.Ends, Served: func() *live.Value[*tls.Certificate] { return h.identity.Served() },
+		Shown: h.shown, Ends: e, Served: func() *live.Value[*tls.Certificate] { return h.identity.Served() },
 	})
 	h.way = way.New(way.Config{Proxy: cfg.Proxy(), Dial: e.Dial, Lookup: e.Lookup})
 	h.lent = lending.New(h.lends())
@@ -216,7 +209,7 @@ func (h *Hub) identify() (err error) {
 	}
 	how := cfg.Certificates()
 	how.Servers, how.Dial, how.Metrics = h.servers, h.lent.DialContext, h.metrics
-	how.Serve, how.Ends = h.pods.Address(), h.ends.Ends
+	how.Serve, how.Ends = h.pods.Address(), h.ends
 	how.ShowAuthorities = func(all string) { h.shown.Change(filter.RootCA.Name, all) }
 	manager, err := identity.New(how)
 	if err != nil {
@@ -254,7 +247,7 @@ func (h *Hub) reachCloud() (err error) {
 // joinPool makes the hub's part in its pool. Without a coordinator the hub is alone.
 func (h *Hub) joinPool() (err error) {
 	if !h.cfg.EnableCoordinator {
-		h.member, err = member.Alone(member.Config{Node: h.cfg.Node, Cloud: h.cloud, Metrics: h.metrics, Ends: h.ends.Ends})
+		h.member, err = member.Alone(member.Config{Node: h.cfg.Node, Cloud: h.cloud, Metrics: h.metrics, Ends: h.ends})
 		if err != nil {
 			return err
 		}
@@ -269,7 +262,7 @@ func (h *Hub) joinPool() (err error) {
 			KubeletServing: h.cfg.KubeletServing, RelayedBy: h.lent.By, RelaysAt: h.lent.RelaysAt, Report: h.report,
 			LinkProfile: h.inForce.LinkProfile, OwnObjects: h.cfg.OwnObjects, OwnSecrets: h.cfg.OwnSecrets,
 			History: h.history, Disk: h.disk, Overlay: h.overlay, Metrics: h.metrics,
-			Version: version.Get().Version, Ends: h.ends.Ends,
+			Version: version.Get().Version, Ends: h.ends,
 		}); err != nil {
 			return err
 		}
@@ -317,7 +310,7 @@ func (h *Hub) findPods() error {
 
 // lends returns the Config by which lines are lent and borrowed: among hubs that meet at a coordinator.
 func (h *Hub) lends() lending.Config {
-	c := lending.Config{Node: h.cfg.Node, Pool: h.cfg.Pool, Dial: h.way.DialContext, Metrics: h.metrics, Ends: h.ends.Ends}
+	c := lending.Config{Node: h.cfg.Node, Pool: h.cfg.Pool, Dial: h.way.DialContext, Metrics: h.metrics, Ends: h.ends}
 	if h.cfg.EnableCoordinator {
 		c.Address = h.pods.Address()
 	}
@@ -341,5 +334,5 @@ func (h *Hub) lend() error {
 func (h *Hub) upstream(name string, servers []*url.URL) upstream.Config {
 	ca, cert, key := h.identity.Files()
 	return upstream.Config{Name: name, Servers: servers, CAFile: ca, CertFile: cert, KeyFile: key, CertificateTime: h.checked,
-		Sessions: h.ends.Sessions, DialContext: h.ends.Dial, Metrics: h.metrics, Ends: h.ends.Ends}
+		DialContext: h.ends.Dial, Metrics: h.metrics, Ends: h.ends}
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"yurtcoordinator/internal/ends"
 )
 
 // A hub that starts with a certificate of its own needs nobody.
@@ -33,7 +35,7 @@ func TestAHubHasItsOwnCertificate(t *testing.T) {
 		}
 	}
 	h, err := New(flags(t, "--node-name=n1", "--server-addr=https://10.0.0.1:6443",
-		"--bootstrap-file="+filepath.Join(dir, "none"), "--cert-dir="+keys, "--disk-cache-path="), Ends{})
+		"--bootstrap-file="+filepath.Join(dir, "none"), "--cert-dir="+keys, "--disk-cache-path="), ends.Ends{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/store"
 )
@@ -31,7 +32,7 @@ func stored(t *testing.T, dir string, more ...string) (*Hub, error) {
 	return New(flags(t, append([]string{
 		"--node-name=n1", "--ca-file=ca", "--cert-file=crt", "--key-file=key", "--server-addr=https://10.0.0.1:6443",
 		"--disk-cache-path=" + dir, "--cert-dir=" + filepath.Join(t.TempDir(), "pki"),
-	}, more...)...), Ends{})
+	}, more...)...), ends.Ends{})
 }
 
 // A hub that could not be built frees the disk's directory.

@@ -29,6 +29,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/identity"
 	"yurtcoordinator/internal/hub/lending"
 	"yurtcoordinator/internal/hub/link"
@@ -112,7 +113,7 @@ func (b *borrowers) hub(t *testing.T, name edge.NodeName, at string) *Hub {
 	ca := file("ca.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: b.cloud.Certificate().Raw}))
 	h, err := New(flags(t, "--node-name="+string(name), "--nodepool-name=p1", "--server-addr="+b.cloud.URL, "--ca-file="+ca,
 		"--cert-file="+pair, "--key-file="+pair, "--cert-dir="+filepath.Join(b.dir, string(name)), "--disk-cache-path=",
-		"--enable-coordinator", "--coordinator-server-addr="+b.coordinator.URL), Ends{})
+		"--enable-coordinator", "--coordinator-server-addr="+b.coordinator.URL), ends.Ends{})
 	if err != nil {
 		t.Fatal(err)
 	}

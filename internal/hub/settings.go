@@ -25,7 +25,7 @@ func (h *Hub) heedPool() error {
 	follower := settings.New(settings.Config{
 		Node: h.cfg.Node, Pool: h.cfg.Pool, ConfigMaps: cloud.ConfigMaps(edge.NamespaceSystem), Nodes: cloud.Nodes(),
 		Dir: h.cfg.CertDir, Reachable: h.cloud.NotDown, Started: h.reported(), Metrics: h.metrics,
-		Usable: h.inForce.Usable, Take: h.inForce.Take, Program: program, Ends: h.ends.Ends,
+		Usable: h.inForce.Usable, Take: h.inForce.Take, Program: program, Ends: h.ends,
 	})
 	h.reported = follower.Report
 	h.parts.Add("settings of the pool", follower.Run)

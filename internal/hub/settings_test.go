@@ -14,6 +14,7 @@ import (
 
 	"yurtcoordinator/apis/hub/v1alpha1"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/hub/settings"
 )
@@ -43,7 +44,7 @@ func TestAPoolIsHeeded(t *testing.T) {
 		return c
 	}
 	start := func(c config.Config) *Hub {
-		h, err := New(c, Ends{})
+		h, err := New(c, ends.Ends{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +129,7 @@ func TestTheDisksClockIsPutAhead(t *testing.T) {
 		"--node-name=n1", "--ca-file=ca", "--cert-file=crt", "--key-file=key", "--server-addr=https://10.0.0.1:6443",
 		"--cert-dir=" + filepath.Join(t.TempDir(), "pki"), "--disk-cache-path=" + t.TempDir(),
 	}
-	h, err := New(flags(t, args...), Ends{})
+	h, err := New(flags(t, args...), ends.Ends{})
 	if err != nil {
 		t.Fatal(err)
 	}

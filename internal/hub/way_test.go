@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/way/waytest"
 )
@@ -43,7 +44,7 @@ func TestTheCloudThroughAProxy(t *testing.T) {
 	h, err := New(flags(t, "--node-name=n1", "--nodepool-name=p1", "--server-addr="+cloud.URL, "--ca-file="+ca,
 		"--cert-file="+pair,
 		"--key-file="+pair, "--cert-dir="+filepath.Join(dir, "pki"), "--disk-cache-path=", "--proxy-file="+proxy.File(),
-		"--enable-coordinator", "--coordinator-server-addr="+coordinator.URL), Ends{})
+		"--enable-coordinator", "--coordinator-server-addr="+coordinator.URL), ends.Ends{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,8 +40,8 @@ type Config struct {
 	Link link.Timing
 	// DialContext opens TCP connections; nil means Dial.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Sessions opens sessions with the servers; nil means over TLS and what DialContext opens.
-	Sessions Sessions
+	// sessions opens sessions with the servers; nil means over TLS and what DialContext opens.
+	sessions Sessions
 	// Addresses, if not nil, returns the addresses that the name in a server's HOST:PORT has now, by its name server; followed is
 	// false if there are none to follow. Connections to an address that the name has lost are given up.
 	Addresses func(ctx context.Context, server string) (now []netip.Addr, followed bool, err error)

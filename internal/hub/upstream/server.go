@@ -56,7 +56,7 @@ func newServer(cfg Config, address *url.URL, m *metrics) *server {
 	if to.Address == nil {
 		to.Address = func() (string, error) { return s.addr, nil }
 	}
-	s.session = cfg.Sessions.Open(to)
+	s.session = cfg.sessions.Open(to)
 	judged := link.Config{Timing: cfg.Link, Probe: s.probe, Heard: s.lastHeard, WentDown: s.session.Reset, Ends: cfg.Ends}
 	if cfg.CoreRead != "" {
 		judged.Check = s.check

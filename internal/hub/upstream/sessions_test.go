@@ -130,7 +130,7 @@ func TestSessions(t *testing.T) {
 		}
 		cloud := &handled{handler: http.HandlerFunc(whoami), chain: pair}
 		cfg := ca.files(t, "system:node:n1", "https://127.0.0.1:6443")
-		cfg.Link, cfg.Sessions = link.Standard(), cloud
+		cfg.Link, cfg.sessions = link.Standard(), cloud
 		u := start(t, cfg)
 		becomes := func(want link.State, atMost time.Duration) {
 			t.Helper()
@@ -172,7 +172,7 @@ func TestSessions(t *testing.T) {
 		becomes(link.Up, 12*time.Second)
 
 		cfg = newAuthority(t).files(t, "system:node:n1", "https://127.0.0.1:6443")
-		cfg.Sessions = cloud
+		cfg.sessions = cloud
 		stranger := start(t, cfg)
 		time.Sleep(time.Minute)
 		wrong := (*CertificateError)(nil)

@@ -60,8 +60,8 @@ func New(cfg Config) (*Upstream, error) {
 	if cfg.addresses == (addressTiming{}) {
 		cfg.addresses = followed
 	}
-	if cfg.Sessions == nil {
-		cfg.Sessions = connections{}
+	if cfg.sessions == nil {
+		cfg.sessions = connections{}
 	}
 	if cfg.DialContext == nil {
 		cfg.DialContext = Dial

@@ -59,8 +59,6 @@ const (
 	Program Kind = "program"
 	// Clock: a machine's wall clock is off by Much seconds.
 	Clock Kind = "clock"
-	// Object: deleted, remade, moved (to another pool and back). On is a Node, Lease or member.
-	Object Kind = "object"
 )
 
 // ways are what How may be for each Kind, with what Much may be drawn from.
@@ -80,7 +78,6 @@ var ways = map[Kind][]way{
 	Machine: {{"paused", 1, nil}, {"suspended", 1, nil}, {"dead", 2, nil}, {"blank", 1, nil}},
 	Program: {{"killed", 3, nil}, {"stopped", 1, nil}},
 	Clock:   {{"", 1, amounts{-3600, -30, -1, 1, 30, 3600, -1.8e9, 2.5e9}}},
-	Object:  {{"deleted", 2, nil}, {"remade", 1, nil}, {"moved", 1, nil}},
 }
 
 type (
@@ -94,12 +91,10 @@ type (
 
 // Cast is what Events can be about.
 type Cast struct {
-	// Paths are pairs of machines, Servers those that answer requests, Machines, Programs as MACHINE/PROGRAM, Leases as nodes,
-	// Objects as KIND/NAME.
+	// Paths are pairs of machines, Servers those that answer requests, Machines, Programs as MACHINE/PROGRAM.
 	Paths             [][2]string
 	Servers, Machines []string
 	Programs, Nodes   []string
-	Objects           []string
 }
 
 // Weights say how often a Kind is drawn, against the others.
@@ -110,7 +105,7 @@ var (
 	Links    = Weights{Path: 6, OneWay: 3, Machine: 1}
 	Servers  = Weights{Server: 8, Compact: 1, Restore: 1, Path: 2, Program: 1}
 	Machines = Weights{Machine: 4, Program: 4, Clock: 3, Path: 2}
-	All      = Weights{Path: 4, OneWay: 2, Server: 4, Restore: 1, Compact: 1, Machine: 3, Program: 3, Clock: 2, Object: 2}
+	All      = Weights{Path: 4, OneWay: 2, Server: 4, Restore: 1, Compact: 1, Machine: 3, Program: 3, Clock: 2}
 )
 
 // Random draws a history of 5 to 10 minutes and 4 to 12 events.
@@ -153,7 +148,7 @@ func (c Cast) draw(r *rand.Rand, weights Weights) (e Event, ok bool) {
 		e.Much = w.much[r.IntN(len(w.much))]
 	}
 	of := map[Kind][]string{Server: c.Servers, Restore: {"cloud"}, Compact: c.Servers, Machine: c.Machines, Program: c.Programs,
-		Clock: c.Machines, Object: c.Objects}
+		Clock: c.Machines}
 	switch e.Does {
 	case Path, OneWay:
 		if len(c.Paths) == 0 {
@@ -239,7 +234,7 @@ func (h History) Table() string {
 // names are the Kinds as Go has them.
 var names = map[Kind]string{
 	Path: "Path", OneWay: "OneWay", Server: "Server", Restore: "Restore", Compact: "Compact", Machine: "Machine",
-	Program: "Program", Clock: "Clock", Object: "Object",
+	Program: "Program", Clock: "Clock",
 }
 
 // written is a duration as Go source.

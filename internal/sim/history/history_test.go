@@ -13,7 +13,7 @@ import (
 var cast = Cast{
 	Paths:   [][2]string{{"n1", "cloud"}, {"n2", "cloud"}, {"n1", "n2"}},
 	Servers: []string{"cloud-1", "slot0"}, Machines: []string{"n1", "n2", "cloud"},
-	Programs: []string{"n1/hub", "n1/kubelet"}, Nodes: []string{"n1", "n2"}, Objects: []string{"node/n1", "member/n2"},
+	Programs: []string{"n1/hub", "n1/kubelet"}, Nodes: []string{"n1", "n2"},
 }
 
 // TestRandom: a seed says all, events are in order and within the history, and over many seeds everything that can happen does.

@@ -74,8 +74,8 @@ func (n *node) hubConfig() (config.Config, error) {
 	return c, nil
 }
 
-func (n *node) ends(p *network.Process) hub.Ends {
-	return hub.Ends{Ends: ends.Ends{
+func (n *node) ends(p *network.Process) ends.Ends {
+	return ends.Ends{
 		Clock: n.clock(), Chance: ends.Chance{Source: n.world.random},
 		Net: ends.Net{
 			Dial: p.Dial, DialNear: p.Dial, Listen: p.Listen,
@@ -84,7 +84,7 @@ func (n *node) ends(p *network.Process) hub.Ends {
 				return []net.Addr{&net.IPNet{IP: parsed(n.ip), Mask: net.CIDRMask(24, 32)}}, nil
 			},
 		},
-	}}
+	}
 }
 
 func (n *node) runHub(ctx context.Context, p *network.Process) error {

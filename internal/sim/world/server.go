@@ -27,8 +27,10 @@ type server struct {
 	*machine
 	*program
 	model *model.Server
-	store *model.Store
-	gray  *model.Gray
+	// forget is called before each start but the first: a coordinator keeps all in memory. nil: the server has a disk.
+	forget func()
+	store  *model.Store
+	gray   *model.Gray
 }
 
 func (w *World) newServer(m *machine, name, port string, store *model.Store) (*server, error) {
@@ -49,6 +51,9 @@ func (w *World) newServer(m *machine, name, port string, store *model.Store) (*s
 		return nil, err
 	}
 	s.program = m.program(name, func(ctx context.Context, p *network.Process) error {
+		if s.forget != nil {
+			s.forget()
+		}
 		l, err := p.Listen("tcp", ":"+port)
 		if err != nil {
 			return err

@@ -1,5 +1,6 @@
 // Package world is a pool of nodes with its cloud, simulated: machines with clocks and disks, the network between them, and the
-// programs that run there. Hubs are the product's own, by its own constructors. API servers are package model's, kubelets and
+// programs that run there. Hubs are the product's own, by its own constructors. API servers are package model's, those of
+// coordinators too: what the pool adds to one is not here yet. kubelets and
 // kube-controller-manager package stock's. All of it speaks TLS and HTTP/2 over package network, in a bubble of testing/synctest.
 package world
 
@@ -21,7 +22,6 @@ import (
 	"yurtcoordinator/internal/sim/history"
 	"yurtcoordinator/internal/sim/model"
 	"yurtcoordinator/internal/sim/network"
-	"yurtcoordinator/internal/sim/stock"
 )
 
 // Config says what there is.
@@ -34,7 +34,7 @@ type Config struct {
 	Say func(format string, args ...any)
 }
 
-// World is what is simulated. Make one with New, within a bubble, and end it with End.
+// World is what is simulated. Make one with New, within a bubble for which stock.Prepare was called, and end it with End.
 type World struct {
 	cfg      Config
 	dir      string
@@ -66,9 +66,6 @@ var began = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // New makes a world and starts everything in it.
 func New(cfg Config) (*World, error) {
-	if err := stock.Prepare(int64(cfg.Seed)); err != nil {
-		return nil, err
-	}
 	var seed [32]byte
 	for i := range 8 {
 		seed[i] = byte(cfg.Seed >> (8 * i))
@@ -117,6 +114,8 @@ func New(cfg Config) (*World, error) {
 		if err := s.begin(ctx); err != nil {
 			return nil, err
 		}
+		empty := s.store.Backup()
+		s.forget = func() { s.store.Restore(empty) }
 		w.slots = append(w.slots, s)
 	}
 	for a := range w.machines {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"yurtcoordinator/internal/sim/history"
+	"yurtcoordinator/internal/sim/stock"
 )
 
 func spent() time.Duration {
@@ -25,10 +26,18 @@ func spent() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
+func prepare(t *testing.T, seed uint64) {
+	t.Helper()
+	if err := stock.Prepare(int64(seed)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestHeartbeats: nodes register and renew their Leases through their hubs.
 func TestHeartbeats(t *testing.T) {
 	dir := t.TempDir()
 	before := spent()
+	prepare(t, 0)
 	synctest.Test(t, func(t *testing.T) {
 		w, err := New(Config{Nodes: 3, Dir: dir, Say: t.Logf})
 		if err != nil {
@@ -60,6 +69,7 @@ const ready, recovery = time.Minute, 3 * time.Minute
 // live lets one history happen, and returns what was not kept.
 func live(t *testing.T, h history.History) (breaches []string) {
 	dir := t.TempDir()
+	prepare(t, h.Seed)
 	synctest.Test(t, func(t *testing.T) {
 		say := t.Logf
 		if os.Getenv("SIM_SAY") == "" {
