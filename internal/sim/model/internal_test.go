@@ -1,7 +1,6 @@
 package model_test
 
 import (
-	"math/rand/v2"
 	"net/http"
 	"strings"
 	"testing"
@@ -31,7 +30,7 @@ func TestInternal(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := model.NewServer(model.Config{
-		Store: model.NewStore(), Clock: clock.RealClock{}, Random: rand.NewChaCha8([32]byte{}),
+		Store: model.NewStore(), Clock: clock.RealClock{}, Random: model.NewRandom(0),
 		Admission: model.Internal(legacyscheme.Scheme, plugin),
 	})
 	node := &user.DefaultInfo{Name: "system:node:n1", Groups: []string{user.NodesGroup}}

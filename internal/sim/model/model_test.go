@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -42,7 +41,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, store: model.NewStore()}
 	cfg := model.Config{
-		Store: w.store, Random: rand.NewChaCha8([32]byte{}),
+		Store: w.store, Random: model.NewRandom(0),
 		Clock: clocktesting.NewFakePassiveClock(time.Date(2106, 1, 1, 0, 0, 0, 0, time.UTC)),
 	}
 	w.a, w.b = model.NewServer(cfg), model.NewServer(cfg)
@@ -461,7 +460,7 @@ func TestGray(t *testing.T) {
 func BenchmarkRenewal(b *testing.B) {
 	store := model.NewStore()
 	s := model.NewServer(model.Config{
-		Store: store, Random: rand.NewChaCha8([32]byte{}), Clock: clocktesting.NewFakePassiveClock(time.Unix(0, 0)),
+		Store: store, Random: model.NewRandom(0), Clock: clocktesting.NewFakePassiveClock(time.Unix(0, 0)),
 	})
 	ask(b.Context(), s, "POST", "/api/v1/namespaces", `{"metadata":{"name":"kube-node-lease"}}`)
 	ask(b.Context(), s, "POST", leases, `{"metadata":{"name":"n1"}}`)

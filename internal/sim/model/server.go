@@ -35,8 +35,8 @@ type Config struct {
 	Store *Store
 	// Clock is the machine's, for what objects say.
 	Clock clock.PassiveClock
-	// Random makes UIDs and generated names, and must be safe for concurrent use if requests are concurrent.
-	Random io.Reader
+	// Random makes UIDs and generated names.
+	Random *Random
 	// Authorizer says who may do what; nil means that everybody may do everything.
 	Authorizer authorizer.Authorizer
 	// Admission changes and refuses writes, if it is a MutationInterface or a ValidationInterface; nil means none. It gets

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -137,7 +136,7 @@ func TestTranscript(t *testing.T) {
 // serveModel serves a store to an administrator, who may be whom he wants; others may do nothing.
 func serveModel(t *testing.T, store *model.Store) (*http.Client, string) {
 	server := model.NewServer(model.Config{
-		Store: store, Clock: clock.RealClock{}, Random: &locked{r: rand.NewChaCha8([32]byte{})},
+		Store: store, Clock: clock.RealClock{}, Random: model.NewRandom(0),
 		Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup),
 	})
 	admin := &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup}}
@@ -146,17 +145,6 @@ func serveModel(t *testing.T, store *model.Store) (*http.Client, string) {
 	}))
 	t.Cleanup(s.Close)
 	return s.Client(), s.URL
-}
-
-type locked struct {
-	mu sync.Mutex
-	r  io.Reader
-}
-
-func (l *locked) Read(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.r.Read(p)
 }
 
 type answer struct {

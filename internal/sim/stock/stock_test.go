@@ -218,14 +218,12 @@ func run(t *testing.T, seed int64, zones []int, test func(*cluster)) {
 	if err := stock.Prepare(seed); err != nil {
 		t.Fatal(err)
 	}
-	var source [32]byte
-	source[0] = byte(seed)
 	start := cpu()
 	var simulated time.Duration
 	synctest.Test(t, func(t *testing.T) {
-		c := &cluster{t: t, seed: seed, began: time.Now(), random: rand.New(rand.NewChaCha8(source))}
+		c := &cluster{t: t, seed: seed, began: time.Now(), random: rand.New(model.NewRandom(uint64(seed)))}
 		c.server = &model.Gray{Handler: model.NewServer(model.Config{
-			Store: model.NewStore(), Clock: clock.RealClock{}, Random: rand.NewChaCha8(source),
+			Store: model.NewStore(), Clock: clock.RealClock{}, Random: model.NewRandom(uint64(seed)),
 		})}
 		var err error
 		if c.api, err = kubernetes.NewForConfig(c.config("test")); err != nil {

@@ -76,7 +76,7 @@ func (n *node) hubConfig() (config.Config, error) {
 
 func (n *node) ends(p *network.Process) ends.Ends {
 	return ends.Ends{
-		Clock: n.clock(), Chance: ends.Chance{Source: n.world.random},
+		Clock: n.clock(), Chance: ends.Chance{Source: n.world.numbers()},
 		Net: ends.Net{
 			Dial: p.Dial, DialNear: p.Dial, Listen: p.Listen,
 			Lookup: func(context.Context, string) ([]netip.Addr, error) { return nil, os.ErrNotExist },

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync/atomic"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -27,16 +28,16 @@ type server struct {
 	*machine
 	*program
 	model *model.Server
-	// forget is called before each start but the first: a coordinator keeps all in memory. nil: the server has a disk.
-	forget func()
-	store  *model.Store
-	gray   *model.Gray
+	store *model.Store
+	gray  *model.Gray
+	// empty is what the store has after a restart: a coordinator keeps all in memory. nil: the server has a disk.
+	empty atomic.Pointer[model.Backup]
 }
 
 func (w *World) newServer(m *machine, name, port string, store *model.Store) (*server, error) {
 	ca := w.ca
 	s := &server{machine: m, store: store}
-	s.model = model.NewServer(model.Config{Store: store, Clock: clock.RealClock{}, Random: w.random})
+	s.model = model.NewServer(model.Config{Store: store, Clock: clock.RealClock{}, Random: w.numbers()})
 	s.gray = &model.Gray{Handler: s.model}
 	files, err := ca.Issue(pki.Request{Name: m.name + "-" + name, Server: true, IPs: []net.IP{parsed(m.ip)}})
 	if err != nil {
@@ -51,8 +52,8 @@ func (w *World) newServer(m *machine, name, port string, store *model.Store) (*s
 		return nil, err
 	}
 	s.program = m.program(name, func(ctx context.Context, p *network.Process) error {
-		if s.forget != nil {
-			s.forget()
+		if empty := s.empty.Load(); empty != nil {
+			s.store.Restore(*empty)
 		}
 		l, err := p.Listen("tcp", ":"+port)
 		if err != nil {

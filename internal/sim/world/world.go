@@ -38,7 +38,7 @@ type Config struct {
 type World struct {
 	cfg      Config
 	dir      string
-	random   *rand.ChaCha8
+	random   uint64 // the seed of the newest program's numbers
 	net      *network.Network
 	machines map[string]*machine
 	// ca signs the cloud's certificates.
@@ -51,6 +51,14 @@ type World struct {
 	// harms are the events that go on, by their places in the history.
 	harms map[int]history.Event
 	mu    sync.Mutex
+}
+
+// numbers returns the random numbers of one more program: what one draws changes nothing for others.
+func (w *World) numbers() *model.Random {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.random++
+	return model.NewRandom(w.random)
 }
 
 func (w *World) say(format string, args ...any) {
@@ -66,12 +74,8 @@ var began = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // New makes a world and starts everything in it.
 func New(cfg Config) (*World, error) {
-	var seed [32]byte
-	for i := range 8 {
-		seed[i] = byte(cfg.Seed >> (8 * i))
-	}
 	w := &World{
-		cfg: cfg, dir: cfg.Dir, random: rand.NewChaCha8(seed), machines: map[string]*machine{}, harms: map[int]history.Event{},
+		cfg: cfg, dir: cfg.Dir, random: cfg.Seed << 20, machines: map[string]*machine{}, harms: map[int]history.Event{},
 		store: model.NewStore(),
 	}
 	w.net = network.New(rand.NewPCG(cfg.Seed, 1))
@@ -115,7 +119,7 @@ func New(cfg Config) (*World, error) {
 			return nil, err
 		}
 		empty := s.store.Backup()
-		s.forget = func() { s.store.Restore(empty) }
+		s.empty.Store(&empty)
 		w.slots = append(w.slots, s)
 	}
 	for a := range w.machines {
