@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"yurtcoordinator/internal/ends"
 )
 
 // Controller is one controller.
@@ -27,6 +28,8 @@ type Controller struct {
 	RetryMax time.Duration
 	// Warm makes it watch before it leads.
 	Warm bool
+	// Chance spreads the waits.
+	Chance ends.Chance
 	// Watch is what it watches.
 	Watch []source.Source
 }
@@ -40,7 +43,7 @@ func (c Controller) AddTo(mgr manager.Manager) error {
 		ReconciliationTimeout:   c.Timeout,
 		EnableWarmup:            &c.Warm,
 		SkipNameValidation:      &yes, // the check keeps names in a global that outlives the manager
-		RateLimiter:             NewLimiter(c.RetryMax),
+		RateLimiter:             NewLimiter(c.RetryMax, c.Chance),
 	})
 	if err != nil {
 		return fmt.Errorf("controller %s: %w", c.Name, err)
@@ -58,15 +61,16 @@ const Base = 50 * time.Millisecond
 
 // NewLimiter returns a rate limiter. Its waits begin at Base and double up to longest, and each is extended at random
 // by up to half.
-func NewLimiter(longest time.Duration) workqueue.TypedRateLimiter[reconcile.Request] {
-	return jittered{workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](Base, longest)}
+func NewLimiter(longest time.Duration, chance ends.Chance) workqueue.TypedRateLimiter[reconcile.Request] {
+	return jittered{workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](Base, longest), chance}
 }
 
 type jittered struct {
 	workqueue.TypedRateLimiter[reconcile.Request]
+	chance ends.Chance
 }
 
 // When implements workqueue.TypedRateLimiter.
 func (j jittered) When(r reconcile.Request) time.Duration {
-	return wait.Jitter(j.TypedRateLimiter.When(r), 0.5)
+	return j.chance.Jitter(j.TypedRateLimiter.When(r), 0.5)
 }
