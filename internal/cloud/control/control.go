@@ -2,6 +2,7 @@
 package control
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -37,14 +38,16 @@ type Controller struct {
 // AddTo registers the controller with a manager, to run while the manager leads.
 func (c Controller) AddTo(mgr manager.Manager) error {
 	yes := true
-	created, err := controller.New(c.Name, mgr, controller.Options{
+	options := controller.Options{
 		Reconciler:              c.Reconciler,
 		MaxConcurrentReconciles: c.Workers,
 		ReconciliationTimeout:   c.Timeout,
 		EnableWarmup:            &c.Warm,
 		SkipNameValidation:      &yes, // the check keeps names in a global that outlives the manager
 		RateLimiter:             NewLimiter(c.RetryMax, c.Chance),
-	})
+	}
+	options.DefaultFromConfig(mgr.GetControllerOptions())
+	created, err := controller.NewUnmanaged(c.Name, options)
 	if err != nil {
 		return fmt.Errorf("controller %s: %w", c.Name, err)
 	}
@@ -53,7 +56,36 @@ func (c Controller) AddTo(mgr manager.Manager) error {
 			return fmt.Errorf("controller %s: watch %v: %w", c.Name, s, err)
 		}
 	}
-	return nil
+	if w, ok := created.(warmer); ok && c.Warm {
+		return mgr.Add(&warm{Controller: created, warmer: w, warmed: make(chan struct{})})
+	}
+	return mgr.Add(created)
+}
+
+type warmer interface{ Warmup(context.Context) error }
+
+// warm is a controller that watches before it leads. The library's own, if it leads before its first lists have come, waits for
+// them in a mutex; for a simulation that is no waiting, and its time would not go on.
+type warm struct {
+	controller.Controller
+	warmer
+	warmed chan struct{}
+}
+
+// Warmup watches until ctx ends. It returns once the first lists have come.
+func (w *warm) Warmup(ctx context.Context) error {
+	defer close(w.warmed)
+	return w.warmer.Warmup(ctx)
+}
+
+// Start implements manager.Runnable.
+func (w *warm) Start(ctx context.Context) error {
+	select {
+	case <-w.warmed:
+		return w.Controller.Start(ctx)
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 // Base is the first wait before a failed reconcile is tried again, before jitter.
