@@ -78,9 +78,9 @@ func (p *Pool) WaitReady(ctx context.Context) (address string, err error) {
 func (p *Pool) Run(ctx context.Context) (err error) {
 	logger := klog.FromContext(ctx).WithName("pool")
 	ctx = klog.NewContext(ctx, logger)
-	started := p.config.Clock.Now()
+	started := p.config.Ends.Running()
 
-	if err := p.config.checkFiles(started); err != nil {
+	if err := p.config.checkFiles(p.config.Ends.Wall()); err != nil {
 		return err
 	}
 	listener, err := listen(ctx, "bind-address", p.config.BindAddress, "secure-port", p.config.SecurePort)
@@ -110,9 +110,9 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 
 	return p.serve(ctx, &wiring{
 		config: p.config, listener: spread, local: local, serving: make(chan struct{}),
-		present: presence.New(p.config.Clock),
+		present: presence.New(p.config.Ends.Clock),
 		etcd: etcd.New(etcd.Config{
-			Dir: dir.Path, Quota: p.config.QuotaBytes, History: p.config.historyRevisions, Clock: p.config.Clock,
+			Dir: dir.Path, Quota: p.config.QuotaBytes, History: p.config.historyRevisions,
 		}),
 	}, started)
 }
@@ -167,7 +167,7 @@ func (p *Pool) serve(ctx context.Context, c *wiring, started time.Time) error {
 	add("housekeeping", c.etcd.Housekeep)
 	add("kube-apiserver", c.Run)
 	add("addresses", c.served(func(ctx context.Context) error {
-		return c.listener.follow(ctx, p.config.AddressesFile, p.config.Clock)
+		return c.listener.follow(ctx, p.config.AddressesFile)
 	}))
 	add("metrics", c.served(c.count))
 	add("own objects", c.served(func(ctx context.Context) error { return c.own.Run(ctx) }))
@@ -180,7 +180,7 @@ func (p *Pool) serve(ctx context.Context, c *wiring, started time.Time) error {
 	add("usage", c.served(func(ctx context.Context) error { return c.meter.Run(ctx) }))
 	add("succession", c.successor().Run)
 	add("setup", c.served(func(ctx context.Context) error {
-		return access.NewSetup(c.client, p.config.OwnSecrets, p.config.Clock).Run(ctx, func(ctx context.Context) error {
+		return access.NewSetup(c.client, p.config.OwnSecrets, p.config.Ends.Chance).Run(ctx, func(ctx context.Context) error {
 			c.installed.Store(true)
 			return p.becomeReady(ctx, c.client, started)
 		})
@@ -192,12 +192,12 @@ func (p *Pool) serve(ctx context.Context, c *wiring, started time.Time) error {
 		return err
 	case <-ending.Done():
 	}
-	timeout := p.config.Clock.NewTimer(p.config.stopTimeout)
+	timeout := time.NewTimer(p.config.stopTimeout)
 	defer timeout.Stop()
 	select {
 	case err := <-done:
 		return err
-	case <-timeout.C():
+	case <-timeout.C:
 		return fmt.Errorf("%w (stopping because of: %w)", ErrStopTimeout, context.Cause(ending))
 	}
 }
@@ -210,13 +210,13 @@ func (p *Pool) becomeReady(ctx context.Context, client kubernetes.Interface, sta
 	}
 	close(p.ready)
 	klog.FromContext(ctx).Info("Ready", "version", version.Get().Version, "address", p.address, "node", p.config.NodeName,
-		"after", p.config.Clock.Since(started).Round(time.Millisecond))
+		"after", p.config.Ends.Since(started).Round(time.Millisecond))
 	return nil
 }
 
 // awaitReady asks the server itself until it says ready. It fails only with the context's error.
 func (p *Pool) awaitReady(ctx context.Context, client kubernetes.Interface) error {
-	ticker := p.config.Clock.NewTicker(readyInterval)
+	ticker := time.NewTicker(readyInterval)
 	defer ticker.Stop()
 	for {
 		_, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Timeout(readyTimeout).DoRaw(ctx)
@@ -224,7 +224,7 @@ func (p *Pool) awaitReady(ctx context.Context, client kubernetes.Interface) erro
 			return nil
 		}
 		select {
-		case <-ticker.C():
+		case <-ticker.C:
 		case <-ctx.Done():
 			return fmt.Errorf("not ready: %w", context.Cause(ctx))
 		}

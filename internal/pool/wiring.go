@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/conns"
 	"yurtcoordinator/internal/edge"
@@ -111,7 +112,7 @@ func (c *wiring) Run(ctx context.Context) error {
 
 // assemble makes all that is served. Nothing listens or runs yet, except what reads from etcd.
 func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, error) {
-	c.strangers = newStrangers(klog.FromContext(ctx), c.config.Clock)
+	c.strangers = newStrangers(klog.FromContext(ctx), c.config.Ends.Clock)
 	c.reach = apiserver.NewReach(c.kubelets())
 	config, err := c.apiserver()
 	if err != nil {
@@ -123,12 +124,12 @@ func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, error) {
 	}
 	c.client = kube.Client()
 	parts := apiserver.Parts{
-		Gate: c.gate(klog.FromContext(ctx)), Known: access.Known(kube.VerifyOptions),
-		Door: access.AtTheDoor(kube.VerifyOptions), Unrecognized: access.Unrecognized,
+		Gate: c.gate(klog.FromContext(ctx)), Known: access.Known(kube.VerifyOptions, c.config.Ends.Clock),
+		Door: access.AtTheDoor(kube.VerifyOptions, c.config.Ends.Clock), Unrecognized: access.Unrecognized,
 		AuditPolicy: auditPolicy(), AuditLog: newAuditFilter(c.config.AuditLog, cmp.Or(c.config.refusals, refusalsPerSecond)),
 		Outermost: func(next http.Handler) http.Handler { return exchange.Bound(access.TellWhy(next)) },
 		Limit: func(api http.Handler, lasts func(*http.Request, *request.RequestInfo) bool) http.Handler {
-			return limits.New(lasts, c.config.Clock, klog.FromContext(ctx)).Handler(api)
+			return limits.New(lasts, c.config.Ends.Clock, klog.FromContext(ctx)).Handler(api)
 		},
 		MayLast: func(r *http.Request) bool {
 			return mirror.MayLast(r) || nodeobjects.MayLast(r) || presence.MayLast(r)
@@ -140,7 +141,7 @@ func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, error) {
 			return nil
 		}),
 	}
-	c.elected = access.NewElection(c.client.CoordinationV1(), c.config.Clock)
+	c.elected = access.NewElection(c.client.CoordinationV1(), c.config.Ends.Clock)
 	if err := c.decide(kube, c.elected, &parts); err != nil {
 		return nil, err
 	}
@@ -152,9 +153,9 @@ func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, error) {
 
 // decide adds to parts the deciders of who may do what.
 func (c *wiring) decide(kube *apiserver.Assembly, elected *access.Election, parts *apiserver.Parts) (err error) {
-	c.members = access.NewMembers(c.config.PoolNodesFile, c.config.Clock)
+	c.members = access.NewMembers(c.config.PoolNodesFile)
 	_, _ = c.members.Read() // Run reports its error
-	c.denied = access.NewDenied(c.config.DeniedUsersFile, c.config.Clock)
+	c.denied = access.NewDenied(c.config.DeniedUsersFile)
 	_, _ = c.denied.Read()
 	pods := access.ReadPods(c.client.CoreV1())
 	if parts.Authorizer, err = access.NewAuthorizer(c.denied, c.members, pods, kube.Authorizer()); err != nil {
@@ -177,18 +178,18 @@ func (c *wiring) handle(
 		return err
 	}
 	mirrored := mirror.New(mirror.Config{
-		Quota: c.config.MirrorQuotaBytes, Clock: c.config.Clock, Leads: elected.Leads, Fills: elected.Fills, Write: c.etcd.Write,
+		Quota: c.config.MirrorQuotaBytes, Clock: c.config.Ends.Clock, Leads: elected.Leads, Fills: elected.Fills, Write: c.etcd.Write,
 		BuiltIns: builtIns, Current: elected.Declared().Current, Stalled: c.config.stalledPush,
 	})
 	c.own = nodeobjects.New(nodeobjects.Config{
-		Quota: c.config.OwnQuotaBytes, Clock: c.config.Clock, Write: c.etcd.Write, Read: c.etcd.Read, Kinds: kinds,
+		Quota: c.config.OwnQuotaBytes, Clock: c.config.Ends.Clock, Write: c.etcd.Write, Read: c.etcd.Read, Kinds: kinds,
 		Log: klog.FromContext(ctx), Member: c.members.Has, Present: c.present, Stalled: c.config.stalledPush,
 	})
 	c.counted = slices.Concat(c.own.Metrics(), mirrored.Metrics(), c.present.Metrics(),
 		[]prometheus.Collector{c.strangers.refused, buildinfo.New("yurt_coordinator", version.Get())})
 	c.meter, err = usage.New(kube.Loopback(), usage.Kubelets{
 		To: c.reach.To, Port: c.reach.Port(), AddressTypes: c.reach.AddressTypes(), Addresses: c.onLAN,
-	}, c.config.Clock)
+	}, clock.RealClock{}) //nolint:forbidigo // no simulation asks what nodes and Pods use
 	if err != nil {
 		return err
 	}
@@ -218,7 +219,7 @@ func (c *wiring) handle(
 // page is what people look at.
 func (c *wiring) page(mirrored *mirror.Mirror) (*page.Page, error) {
 	return page.New(page.Config{
-		Client: c.client, Leader: c.elected.Leader, Host: c.config.NodeName, Clock: c.config.Clock,
+		Client: c.client, Leader: c.elected.Leader, Host: c.config.NodeName, Clock: c.config.Ends.Clock,
 		Version: version.Get().Version,
 		Heard: func() []page.Heard {
 			var all []page.Heard
@@ -291,7 +292,7 @@ func (c *wiring) successor() *succession.Succession {
 				return false
 			}
 		},
-		Dial: (&net.Dialer{}).DialContext, Now: c.config.Clock.Now,
+		Dial: (&net.Dialer{}).DialContext, Ends: c.config.Ends,
 	})
 }
 
