@@ -11,9 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
-	"yurtcoordinator/internal/pool/access"
 	"yurtcoordinator/internal/pool/etcd"
-	"yurtcoordinator/internal/pool/presence"
 	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/version"
 )
@@ -109,12 +107,14 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 	p.address, p.probes = listener.Addr().String(), local.Addr().String()
 
 	return p.serve(ctx, &wiring{
-		config: p.config, listener: spread, local: local, serving: make(chan struct{}),
-		present: presence.New(p.config.Ends.Clock),
+		config: p.config, listener: spread, local: local,
+		ready: func(ctx context.Context, client kubernetes.Interface) error {
+			return p.becomeReady(ctx, client, started)
+		},
 		etcd: etcd.New(etcd.Config{
 			Dir: dir.Path, Quota: p.config.QuotaBytes, History: p.config.historyRevisions,
 		}),
-	}, started)
+	})
 }
 
 // warn logs what works, but not as well as it could.
@@ -150,41 +150,25 @@ func boundMemory() (restore func()) {
 }
 
 // serve runs the members of the wiring. Each outlives those that come after it.
-func (p *Pool) serve(ctx context.Context, c *wiring, started time.Time) error {
+func (p *Pool) serve(ctx context.Context, c *wiring) error {
 	// The first return of a member is recorded here. From then on the wait for the others is bounded.
 	ending, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	var group run.Group
-	add := func(name string, member func(context.Context) error) {
-		group.Add(name, func(ctx context.Context) error {
-			err := member(ctx)
-			end(fmt.Errorf("%s: %w", name, err))
-			return err
-		})
+	adding := func(group *run.Group) func(string, func(context.Context) error) {
+		return func(name string, member func(context.Context) error) {
+			group.Add(name, func(ctx context.Context) error {
+				err := member(ctx)
+				end(fmt.Errorf("%s: %w", name, err))
+				return err
+			})
+		}
 	}
+	var group run.Group
+	add := adding(&group)
 	add("etcd", c.etcd.Run)
 	add("quota", c.etcd.WatchQuota)
 	add("housekeeping", c.etcd.Housekeep)
-	add("kube-apiserver", c.Run)
-	add("addresses", c.served(func(ctx context.Context) error {
-		return c.listener.follow(ctx, p.config.AddressesFile)
-	}))
-	add("metrics", c.served(c.count))
-	add("own objects", c.served(func(ctx context.Context) error { return c.own.Run(ctx) }))
-	add("presence", c.served(func(ctx context.Context) error { return c.present.Run(ctx, c.members.Has) }))
-	add("pool's nodes", c.served(func(ctx context.Context) error { return c.members.Run(ctx, c.own.Sweep) }))
-	add("denied users", c.served(func(ctx context.Context) error { return c.denied.Run(ctx) }))
-	add("namespaces", c.served(func(ctx context.Context) error {
-		return c.own.KeepNamespaces(ctx, c.client.CoreV1().Namespaces())
-	}))
-	add("usage", c.served(func(ctx context.Context) error { return c.meter.Run(ctx) }))
-	add("succession", c.successor().Run)
-	add("setup", c.served(func(ctx context.Context) error {
-		return access.NewSetup(c.client, p.config.OwnSecrets, p.config.Ends.Chance).Run(ctx, func(ctx context.Context) error {
-			c.installed.Store(true)
-			return p.becomeReady(ctx, c.client, started)
-		})
-	}))
+	add("server", func(ctx context.Context) error { return c.Run(ctx, adding) })
 	done := make(chan error, 1)
 	go func() { done <- group.Run(ctx) }()
 	select {
