@@ -28,7 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/authorization/union"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -38,27 +38,46 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
+	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/node"
+	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac"
+	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
+	"yurtcoordinator/internal/pool/apiserver"
 	"yurtcoordinator/internal/pool/pooltest"
 	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/sim/model"
 )
 
-// modelled is a Server that is a model: it has neither kube-apiserver nor etcd. Kubernetes' own authorizers let everybody do
-// everything.
+// modelled is a Server that is a model: it has neither kube-apiserver nor etcd. Kubernetes' own authorizers are real.
 type modelled struct {
-	client  kubernetes.Interface
-	factory informers.SharedInformerFactory
-	roots   *x509.CertPool
+	client     kubernetes.Interface
+	factory    informers.SharedInformerFactory
+	authorizer authorizer.Authorizer
+	roots      *x509.CertPool
+}
+
+func newModelled(client kubernetes.Interface, ca *x509.Certificate) *modelled {
+	m := &modelled{client: client, factory: informers.NewSharedInformerFactory(client, 0), roots: x509.NewCertPool()}
+	m.roots.AddCert(ca)
+	apiserver.Unfilled(m.factory)
+	rights := m.factory.Rbac().V1()
+	// The graph stays empty: what fills it waits in a way that simulated time does not know, and it is for what Pods use alone.
+	nodes := node.NewAuthorizer(node.NewGraph(), nodeidentifier.NewDefaultNodeIdentifier(), bootstrappolicy.NodeRules())
+	m.authorizer = union.New(nodes, rbac.New(
+		&rbac.RoleGetter{Lister: rights.Roles().Lister()}, &rbac.RoleBindingLister{Lister: rights.RoleBindings().Lister()},
+		&rbac.ClusterRoleGetter{Lister: rights.ClusterRoles().Lister()},
+		&rbac.ClusterRoleBindingLister{Lister: rights.ClusterRoleBindings().Lister()}))
+	return m
 }
 
 func (m *modelled) Client() kubernetes.Interface               { return m.client }
 func (m *modelled) Informers() informers.SharedInformerFactory { return m.factory }
 func (m *modelled) Authorizer() authorizer.Authorizer {
-	return authorizerfactory.NewAlwaysAllowAuthorizer()
+	return m.authorizer
 }
 func (m *modelled) Storage() generic.RESTOptionsGetter { return m }
 
@@ -102,8 +121,8 @@ func (b *inBubble) sleep(d time.Duration) {
 	b.stands, b.slept = time.Time{}, b.slept+d
 }
 
-// reviews answers what a coordinator asks of the authorizer of its server, which lets everybody do everything.
-func reviews(next http.Handler) http.Handler {
+// reviews answers what a coordinator asks its server: whether somebody may do something.
+func (b *inBubble) reviews(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/apis/authorization.k8s.io/v1/subjectaccessreviews" {
 			next.ServeHTTP(w, r)
@@ -114,7 +133,15 @@ func reviews(next http.Handler) http.Handler {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		review.Status.Allowed = true
+		asked := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: review.Spec.User, Groups: review.Spec.Groups}}
+		if of := review.Spec.ResourceAttributes; of != nil {
+			asked.ResourceRequest, asked.Verb, asked.Namespace, asked.Name = true, of.Verb, of.Namespace, of.Name
+			asked.APIGroup, asked.Resource = of.Group, of.Resource
+		} else {
+			asked.Verb, asked.Path = review.Spec.NonResourceAttributes.Verb, review.Spec.NonResourceAttributes.Path
+		}
+		decision, _, _ := b.it.Parts.Authorizer.Authorize(r.Context(), asked)
+		review.Status.Allowed = decision == authorizer.DecisionAllow
 		answer(w, review)
 	})
 }
@@ -125,13 +152,12 @@ func newInBubble(t *testing.T) *inBubble {
 	cfg := model.Config{Store: model.NewStore(), Random: rand.NewChaCha8([32]byte{}), Clock: clock.RealClock{}}
 	client, err := kubernetes.NewForConfig(&rest.Config{
 		Host: "http://pool", QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON},
-		Transport: model.Transport{User: &user.DefaultInfo{Name: "self"}, Handler: reviews(model.NewServer(cfg))},
+		Transport: model.Transport{User: &user.DefaultInfo{Name: "self"}, Handler: b.reviews(model.NewServer(cfg))},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &modelled{client, informers.NewSharedInformerFactory(client, 0), x509.NewCertPool()}
-	server.roots.AddCert(b.ca.Cert)
+	server := newModelled(client, b.ca.Cert)
 	b.it, err = NewCoordinator(Config{
 		NodeName: "n2", PoolNodesFile: pooltest.WriteFile(t, t.TempDir(), "nodes", []byte("n1\nn2\n")),
 		Ends: ends.Ends{
@@ -258,7 +284,9 @@ func TestACoordinatorOverAModel(t *testing.T) {
 		says("a second one, when the term is over", b.put(n2, leads("n2", 2)), http.StatusOK, "")
 
 		beat := func(node string) *coordinationv1.Lease { return aLease(corev1.NamespaceNodeLease, node, node, 0) }
-		says("another's heartbeat", b.put(n1, beat("n2")), http.StatusForbidden, "n2")
+		says("another's heartbeat", b.put(n1, beat("n2")), http.StatusForbidden, "same name as the requesting node")
+		says("another's name in its own", b.put(n1, aLease(corev1.NamespaceNodeLease, "n1", "n2", 0)), http.StatusForbidden,
+			"must be the node's own name")
 		says("a heartbeat", b.put(n1, beat("n1")), http.StatusCreated, "")
 		says("the host's", b.put(n2, beat("n2")), http.StatusCreated, edge.AnnotationCoordinatorHost)
 		says("a node of another pool", b.put(stranger, beat("n3")), http.StatusForbidden, "does not belong to this pool")

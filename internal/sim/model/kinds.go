@@ -49,6 +49,7 @@ var kinds = byResource(
 	kind{GroupVersionKind: core("Pod"), resource: corev1.SchemeGroupVersion.WithResource("pods"),
 		hasStatus: true, graceful: true, answersObject: true, generation: true, fields: fieldsOfPod, prepare: preparePod},
 	kind{GroupVersionKind: core("ConfigMap"), resource: corev1.SchemeGroupVersion.WithResource("configmaps")},
+	kind{GroupVersionKind: core("ServiceAccount"), resource: corev1.SchemeGroupVersion.WithResource("serviceaccounts")},
 	kind{GroupVersionKind: core("Namespace"), resource: corev1.SchemeGroupVersion.WithResource("namespaces"),
 		clusterScoped: true, hasStatus: true, answersObject: true, fields: fieldsOfNamespace, prepare: prepareNamespace},
 	kind{GroupVersionKind: core("Service"), resource: corev1.SchemeGroupVersion.WithResource("services"),
