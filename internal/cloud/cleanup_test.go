@@ -61,7 +61,9 @@ func newUninstalling(t *testing.T, off ...string) *uninstalling {
 		}
 		u.must(client.IgnoreAlreadyExists(u.c.Create(t.Context(), o)))
 	}
-	u.config = Config{Connect: Kubeconfig(u.kubeconfig()), Autonomy: true, LeaderElect: true, MetricsAddress: "0", HealthAddress: "0"}
+	u.config = Config{
+		Connect: Kubeconfig(u.kubeconfig()), Autonomy: true, LeaderElect: true, MetricsAddress: "0", HealthAddress: "0",
+	}
 	return u
 }
 
@@ -306,7 +308,8 @@ func TestCleanUpOfAKeptPod(t *testing.T) {
 	}
 	u.must(u.c.Patch(t.Context(), pod, base))
 	now := time.Now()
-	c := &cleaner{client: u.c, clock: ends.Clock{OfDay: func() time.Time { return now }}, scope: scope{heartbeats: true, autonomy: true, poolCuts: true, settings: true}}
+	c := newCleaner(u.c, ends.Clock{OfDay: func() time.Time { return now }},
+		scope{heartbeats: true, autonomy: true, poolCuts: true, settings: true})
 	after, err := c.pass(quiet(t))
 	u.get(n)
 	if err != nil || after != autonomy.HoldFor || !slices.ContainsFunc(n.Status.Conditions,

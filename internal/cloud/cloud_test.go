@@ -333,7 +333,8 @@ func TestMetricsCertificate(t *testing.T) {
 		defer stop()
 		c := Config{
 			Heartbeats: true, Autonomy: true, PoolCuts: true, Signer: true,
-			Connect: Kubeconfig(kubeconfigFor(t, stub.URL)), HealthAddress: "0", MetricsAddress: freeAddress(t), MetricsCertDir: dir,
+			Connect: Kubeconfig(kubeconfigFor(t, stub.URL)), HealthAddress: "0",
+			MetricsAddress: freeAddress(t), MetricsCertDir: dir,
 		}
 		running, cancel := context.WithCancel(ctx)
 		ended := make(chan error, 1)

@@ -81,7 +81,8 @@ func (c *wiring) Run(ctx context.Context, adding func(*run.Group) func(string, f
 	add("kube-apiserver", server.Run)
 	add("addresses", func(ctx context.Context) error { return c.listener.follow(ctx, c.config.AddressesFile) })
 	add("metrics", func(ctx context.Context) error {
-		return c.count(ctx, slices.Concat(coordinator.own.Metrics(), coordinator.mirrored.Metrics(), coordinator.present.Metrics(),
+		return c.count(ctx, slices.Concat(coordinator.own.Metrics(), coordinator.mirrored.Metrics(),
+			coordinator.present.Metrics(),
 			[]prometheus.Collector{c.strangers.refused, buildinfo.New("yurt_coordinator", version.Get())}))
 	})
 	add("usage", c.meter.Run)

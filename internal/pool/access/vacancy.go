@@ -9,7 +9,7 @@ import (
 	"yurtcoordinator/internal/ends"
 )
 
-// vacancy knows since when the election Lease has stood still, by this machine's running clock. A coordinator that has just started
+// vacancy knows since when the election Lease has stood still, by the running clock. A coordinator that has just started
 // does not know who led before: it leaves the Lease vacant for a term, for a former leader may not know yet that its own is over.
 type vacancy struct {
 	clock ends.Clock

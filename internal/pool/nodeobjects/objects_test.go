@@ -53,7 +53,8 @@ func newBench(t *testing.T, secrets bool) *bench {
 		kinds[r] = k
 	}
 	b.objects = New(Config{
-		Quota: 64 << 20, Clock: ends.Clock{OfDay: b.clock.Now, Ran: b.clock.Now}, Write: b.etcd.Write, Read: b.etcd.Read, Kinds: kinds, Stalled: time.Hour,
+		Quota: 64 << 20, Clock: ends.Clock{OfDay: b.clock.Now, Ran: b.clock.Now}, Write: b.etcd.Write, Read: b.etcd.Read,
+		Kinds: kinds, Stalled: time.Hour,
 		Log: funcr.New(func(_, line string) {
 			b.mu.Lock()
 			defer b.mu.Unlock()

@@ -107,7 +107,8 @@ func (s *Succession) look(ctx context.Context) (n int, err error) {
 		return 0, err
 	}
 	search := lookout.Search{
-		Roots: x509.NewCertPool(), Certificate: s.cfg.Certificate, Dial: s.cfg.Dial, Now: s.cfg.Ends.Wall, Chance: s.cfg.Ends.Chance,
+		Roots: x509.NewCertPool(), Certificate: s.cfg.Certificate, Dial: s.cfg.Dial, Now: s.cfg.Ends.Wall,
+		Chance: s.cfg.Ends.Chance,
 	}
 	search.Roots.AppendCertsFromPEM(authorities)
 	if search.ServerName = edge.CoordinatorServerNameIn(own.DNSNames); search.ServerName == "" {
