@@ -27,14 +27,14 @@ import (
 // bubble is a cloud in simulated time: an API server that is a model, and replicas of the controllers, whose clock is ahead.
 type bubble struct {
 	*testing.T
-	api   model.Transport
+	api   *model.Wire
 	ahead time.Duration
 	beats int
 }
 
 func newBubble(t *testing.T) *bubble {
 	b := &bubble{T: t, ahead: 80 * 365 * 24 * time.Hour}
-	b.api = model.Transport{User: &user.DefaultInfo{Name: "me"}, Handler: model.NewServer(model.Config{
+	b.api = &model.Wire{User: &user.DefaultInfo{Name: "me"}, Handler: model.NewServer(model.Config{
 		Store: model.NewStore(), Random: rand.NewChaCha8([32]byte{}), Clock: clock.RealClock{},
 	})}
 	for _, name := range []string{edge.NamespaceSystem, corev1.NamespaceNodeLease} {

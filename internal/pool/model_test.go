@@ -38,6 +38,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/node"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac"
@@ -152,7 +153,7 @@ func newInBubble(t *testing.T) *inBubble {
 	cfg := model.Config{Store: model.NewStore(), Random: rand.NewChaCha8([32]byte{}), Clock: clock.RealClock{}}
 	client, err := kubernetes.NewForConfig(&rest.Config{
 		Host: "http://pool", QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON},
-		Transport: model.Transport{User: &user.DefaultInfo{Name: "self"}, Handler: b.reviews(model.NewServer(cfg))},
+		Transport: &model.Wire{User: &user.DefaultInfo{Name: "self"}, Handler: b.reviews(model.NewServer(cfg))},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +180,7 @@ func newInBubble(t *testing.T) *inBubble {
 	for path, handler := range p.Handlers {
 		mux.Handle(path, handler)
 	}
-	cfg.Admission = p.Admission
+	cfg.Admission = model.Internal(legacyscheme.Scheme, p.Admission)
 	mux.Handle("/", model.NewServer(cfg))
 	b.handler = filters.WithAuthorization(p.Innermost(mux), p.Authorizer, scheme.Codecs)
 	b.handler = filters.WithAuthentication(b.handler, p.Unrecognized(p.Door), filters.Unauthorized(scheme.Codecs), nil, nil)
