@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"testing"
@@ -35,7 +34,7 @@ type bubble struct {
 func newBubble(t *testing.T) *bubble {
 	b := &bubble{T: t, ahead: 80 * 365 * 24 * time.Hour}
 	b.api = &model.Wire{User: &user.DefaultInfo{Name: "me"}, Handler: model.NewServer(model.Config{
-		Store: model.NewStore(), Random: rand.NewChaCha8([32]byte{}), Clock: clock.RealClock{},
+		Store: model.NewStore(), Random: model.NewRandom(0), Clock: clock.RealClock{},
 	})}
 	for _, name := range []string{edge.NamespaceSystem, corev1.NamespaceNodeLease} {
 		b.write(http.MethodPost, "/api/v1/namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -125,7 +124,7 @@ func (b *bubble) run() (stop func()) {
 		Connect: func() (*rest.Config, error) { return &rest.Config{Host: "http://cloud", Transport: b.api}, nil },
 		Ends: ends.Ends{
 			Clock:  ends.Clock{OfDay: func() time.Time { return time.Now().Add(b.ahead) }},
-			Chance: ends.Chance{Source: rand.NewPCG(1, 2)},
+			Chance: ends.Chance{Source: model.NewRandom(1)},
 		},
 		Heartbeats: true, Autonomy: true, PoolCuts: true, Approver: ApproverElsewhere,
 		LeaderElect: true, MetricsAddress: "0", HealthAddress: "0",

@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -150,7 +149,7 @@ func (b *inBubble) reviews(next http.Handler) http.Handler {
 // newInBubble starts one with the nodes n1 and n2.
 func newInBubble(t *testing.T) *inBubble {
 	b := &inBubble{T: t, ca: pooltest.NewAuthority(t, "pool-ca")}
-	cfg := model.Config{Store: model.NewStore(), Random: rand.NewChaCha8([32]byte{}), Clock: clock.RealClock{}}
+	cfg := model.Config{Store: model.NewStore(), Random: model.NewRandom(0), Clock: clock.RealClock{}}
 	client, err := kubernetes.NewForConfig(&rest.Config{
 		Host: "http://pool", QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON},
 		Transport: &model.Wire{User: &user.DefaultInfo{Name: "self"}, Handler: b.reviews(model.NewServer(cfg))},
@@ -163,7 +162,7 @@ func newInBubble(t *testing.T) *inBubble {
 		NodeName: "n2", PoolNodesFile: pooltest.WriteFile(t, t.TempDir(), "nodes", []byte("n1\nn2\n")),
 		Ends: ends.Ends{
 			Clock:  ends.Clock{Ran: b.running, OfDay: func() time.Time { return time.Now().Add(b.off) }},
-			Chance: ends.Chance{Source: rand.NewPCG(1, 2)},
+			Chance: ends.Chance{Source: model.NewRandom(1)},
 		},
 	}, Around{
 		Server: server, Port: edge.PortCoordinator, Log: klog.Background(),
