@@ -20,7 +20,7 @@ import (
 func main() {
 	var c cloud.Config
 	fs := pflag.NewFlagSet(cloud.Name, pflag.ContinueOnError)
-	fs.StringVar(&c.Kubeconfig, "kubeconfig", "", "kubeconfig of the API server; empty means in-cluster, as a Pod")
+	kubeconfig := fs.String("kubeconfig", "", "kubeconfig of the API server; empty means in-cluster, as a Pod")
 	fs.StringVar(&c.MetricsAddress, "metrics-bind-address", ":8443",
 		"host:port that serves /metrics over TLS, to those who may get that URL in the cluster; 0 turns it off")
 	fs.StringVar(&c.MetricsCertDir, "metrics-cert-dir", cloud.DefaultMetricsCertDir,
@@ -122,6 +122,7 @@ func main() {
 	if _, err := form.Start(); err != nil {
 		fail(err)
 	}
+	c.Connect = cloud.Kubeconfig(*kubeconfig)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once

@@ -9,7 +9,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -26,7 +25,7 @@ const (
 // Check returns nil if a replica leads, and an error that says what is wrong if none does for some time. It needs no right but
 // to read the election's Lease. Whether a Lease is renewed it sees by two looks: the clocks may differ.
 func Check(ctx context.Context, c Config) error {
-	connection, err := connect(c.Kubeconfig)
+	connection, err := c.connect()
 	if err != nil {
 		return err
 	}
@@ -44,7 +43,7 @@ func Check(ctx context.Context, c Config) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, checkTimeout, fmt.Errorf("for %v", checkTimeout))
 	defer cancel()
-	holder, err := leads(ctx, clock.RealClock{}, func(ctx context.Context) (*coordinationv1.Lease, error) {
+	holder, err := leads(ctx, func(ctx context.Context) (*coordinationv1.Lease, error) {
 		var lease coordinationv1.Lease
 		err := api.Get(ctx, client.ObjectKey{Namespace: namespace, Name: Name}, &lease)
 		return &lease, err
@@ -56,7 +55,7 @@ func Check(ctx context.Context, c Config) error {
 }
 
 // leads returns who renews a Lease, once it is seen renewed.
-func leads(ctx context.Context, c clock.Clock, read func(context.Context) (*coordinationv1.Lease, error)) (string, error) {
+func leads(ctx context.Context, read func(context.Context) (*coordinationv1.Lease, error)) (string, error) {
 	var first *coordinationv1.Lease
 	why := errors.New("nobody renews its Lease")
 	for {
@@ -74,9 +73,9 @@ func leads(ctx context.Context, c clock.Clock, read func(context.Context) (*coor
 		default:
 			first = lease
 		}
-		timer := c.NewTimer(checkAgain)
+		timer := time.NewTimer(checkAgain)
 		select {
-		case <-timer.C():
+		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
 			return "", fmt.Errorf("no replica of %s leads: %w (%w)", Name, why, context.Cause(ctx))

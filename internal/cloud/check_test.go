@@ -10,7 +10,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 )
 
@@ -36,7 +35,7 @@ func TestWhoLeads(t *testing.T) {
 			ctx, cancel := context.WithTimeoutCause(t.Context(), checkTimeout, errors.New("too long"))
 			defer cancel()
 			n := 0
-			got, err := leads(ctx, clock.RealClock{}, func(context.Context) (*coordinationv1.Lease, error) {
+			got, err := leads(ctx, func(context.Context) (*coordinationv1.Lease, error) {
 				lease := c.reads[min(n, len(c.reads)-1)]
 				if n++; lease == nil {
 					return nil, errors.New("no")

@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -26,6 +25,7 @@ import (
 	"yurtcoordinator/internal/cloud/settings"
 	"yurtcoordinator/internal/cloud/upgrades"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 const (
@@ -48,7 +48,7 @@ const (
 func CleanUp(ctx context.Context, c Config) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, cleanUpTimeout, fmt.Errorf("it has taken more than %v", cleanUpTimeout))
 	defer cancel()
-	connection, err := connect(c.Kubeconfig)
+	connection, err := c.connect()
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func CleanUp(ctx context.Context, c Config) error {
 	defer finish()
 	cleaned := false
 	err = mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { // once this process leads
-		if err := newCleaner(direct, left).run(ctx); err != nil {
+		if err := newCleaner(direct, c.Ends.Clock, left).run(ctx); err != nil {
 			return err
 		}
 		cleaned = true
@@ -155,12 +155,12 @@ func (s scope) rolls() []string {
 // cleaner cleans up. Everything it does can be done twice.
 type cleaner struct {
 	client client.WithWatch
-	clock  clock.Clock
+	clock  ends.Clock
 	scope  scope
 }
 
-func newCleaner(c client.WithWatch, s scope) *cleaner {
-	return &cleaner{client: c, clock: clock.RealClock{}, scope: s}
+func newCleaner(c client.WithWatch, at ends.Clock, s scope) *cleaner {
+	return &cleaner{client: c, clock: at, scope: s}
 }
 
 // run cleans up until nothing is left, or ctx ends. Its error says what is left, by the last pass that was not broken off.
@@ -178,9 +178,9 @@ func (c *cleaner) run(ctx context.Context) error {
 			after = cleanUpAgain
 			klog.FromContext(ctx).Info("Not everything is cleaned up yet; trying again", "why", err.Error())
 		}
-		timer := c.clock.NewTimer(after)
+		timer := time.NewTimer(after)
 		select {
-		case <-timer.C():
+		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
 			return errors.Join(fmt.Errorf("not everything is cleaned up: %w", context.Cause(ctx)), why)
@@ -345,5 +345,5 @@ func cleanUpOff(mgr manager.Manager, direct client.WithWatch, c Config) error {
 	if len(names) == 0 {
 		return nil
 	}
-	return mgr.Add(&switchedOff{name: strings.Join(names, ", "), cleaner: newCleaner(direct, off)})
+	return mgr.Add(&switchedOff{name: strings.Join(names, ", "), cleaner: newCleaner(direct, c.Ends.Clock, off)})
 }

@@ -56,6 +56,7 @@ import (
 	"yurtcoordinator/internal/cloud/settings"
 	"yurtcoordinator/internal/cloud/upgrades"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/version"
 	"yurtcoordinator/internal/version/buildinfo"
 )
@@ -88,13 +89,20 @@ const (
 	drainTimeout = 10 * time.Second
 )
 
+// unsimulated is the clock of controllers that no simulation runs. It is a constant.
+var unsimulated = clock.RealClock{} //nolint:forbidigo // as it says
+
 // Config is what Run needs.
 type Config struct {
-	// Kubeconfig is the path of the API server's kubeconfig; empty means in-cluster, as a Pod.
-	Kubeconfig string
+	// Connect returns how to reach the API server. It sends nothing. Kubeconfig returns one for a file.
+	Connect func() (*rest.Config, error)
+
+	// Ends are this machine's clocks and random numbers.
+	Ends ends.Ends
 
 	// MetricsAddress is host:port for /metrics, which is closed to all but those whom the API server lets get it;
-	// HealthAddress for /healthz and /readyz, which are open. "0" turns them off.
+	// HealthAddress for /healthz and /readyz, which are open. "0" turns them off. One Run at a time in a process has
+	// metrics.
 	MetricsAddress, HealthAddress string
 
 	// MetricsCertDir has the certificate for /metrics, tls.crt and tls.key, read again when they change. Without them the
@@ -261,7 +269,7 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	log.SetLogger(klog.FromContext(ctx)) // for what the library logs outside its manager
-	connection, err := connect(c.Kubeconfig)
+	connection, err := c.connect()
 	if err != nil {
 		return err
 	}
@@ -276,7 +284,7 @@ func Run(ctx context.Context, c Config) error {
 	heartbeats := heartbeat.New(heartbeat.Config{
 		Client:       mgr.GetClient(),
 		Events:       mgr.GetEventRecorder(Name),
-		Clock:        clock.RealClock{},
+		Ends:         c.Ends,
 		SilenceAfter: c.SilenceAfter,
 		Calm:         calm,
 	})
@@ -288,11 +296,11 @@ func Run(ctx context.Context, c Config) error {
 		Nodes:  mgr.GetClient(),
 		Pods:   pods,
 		Events: mgr.GetEventRecorder(Name),
-		Clock:  clock.RealClock{},
+		Ends:   c.Ends,
 	})
 	signer := operators.New(operators.Config{
 		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Lives: c.Coordinator.Lives,
-		Events: mgr.GetEventRecorder(Name), Clock: clock.RealClock{},
+		Events: mgr.GetEventRecorder(Name), Clock: unsimulated,
 	})
 	for _, controller := range []struct {
 		wanted bool
@@ -306,7 +314,7 @@ func Run(ctx context.Context, c Config) error {
 		}
 	}
 	cuts := poolcut.New(poolcut.Config{
-		Client: mgr.GetClient(), Events: mgr.GetEventRecorder(Name), Clock: clock.RealClock{}, SilenceAfter: c.SilenceAfter,
+		Client: mgr.GetClient(), Events: mgr.GetEventRecorder(Name), Ends: c.Ends, SilenceAfter: c.SilenceAfter,
 		Default: c.HoldEvictions,
 	})
 	if err := cleanUpOff(mgr, pods, c); err != nil {
@@ -316,7 +324,7 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	hubs := fleet.New(fleet.Config{Client: mgr.GetClient(), Elected: mgr.Elected(), Clock: clock.RealClock{}})
+	hubs := fleet.New(fleet.Config{Client: mgr.GetClient(), Elected: mgr.Elected(), Clock: c.Ends.Clock})
 	own = append(own, answers, heartbeats.Metrics(), autonomous.Metrics(), cuts.Metrics(), hubs)
 	own = append(own, signer.Metrics()...)
 	if c.Approver == ApproverWithin {
@@ -327,7 +335,7 @@ func Run(ctx context.Context, c Config) error {
 		own = append(own, approver)
 	}
 	own = append(own, buildinfo.New("coordinator_controller", version.Get()))
-	unregister, err := registerAll(metrics.Registry, own)
+	unregister, err := c.register(own)
 	if err != nil {
 		return err
 	}
@@ -342,7 +350,7 @@ func Run(ctx context.Context, c Config) error {
 func runApprover(ctx context.Context, c Config) error {
 	c.LeaderElect = false
 	log.SetLogger(klog.FromContext(ctx))
-	connection, err := connect(c.Kubeconfig)
+	connection, err := c.connect()
 	if err != nil {
 		return err
 	}
@@ -358,7 +366,7 @@ func runApprover(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	unregister, err := registerAll(metrics.Registry, []prometheus.Collector{
+	unregister, err := c.register([]prometheus.Collector{
 		answers, approver, buildinfo.New("coordinator_controller", version.Get()),
 	})
 	if err != nil {
@@ -376,7 +384,7 @@ func addApprover(mgr manager.Manager, c Config, connection *rest.Config) (promet
 		return nil, fmt.Errorf("--kubelet-serving-cidrs, --kubelet-serving-names: %w", err)
 	}
 	approver := approve.New(approve.Config{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(Name), Clock: clock.RealClock{},
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder(Name), Clock: unsimulated,
 		Kubelets: c.ApproveKubelets, Allowed: allowed, Server: connection.Host, Resolver: net.DefaultResolver,
 	})
 	return approver.Metrics(), approver.AddTo(mgr)
@@ -464,21 +472,31 @@ func mapper() meta.RESTMapper {
 	return m
 }
 
-// connect reads how to reach the API server. It sends nothing.
-func connect(kubeconfig string) (*rest.Config, error) {
-	var connection *rest.Config
-	var err error
-	if kubeconfig == "" {
-		if connection, err = rest.InClusterConfig(); err != nil {
-			return nil, fmt.Errorf("--kubeconfig is missing, and this is not a Pod of a cluster: %w", err)
+// Kubeconfig returns a Config's Connect that reads a kubeconfig; an empty path means in-cluster, as a Pod.
+func Kubeconfig(path string) func() (*rest.Config, error) {
+	return func() (connection *rest.Config, err error) {
+		if path == "" {
+			if connection, err = rest.InClusterConfig(); err != nil {
+				return nil, fmt.Errorf("--kubeconfig is missing, and this is not a Pod of a cluster: %w", err)
+			}
+			return connection, nil
 		}
-	} else {
-		rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
+		rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: path}
 		loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil)
 		if connection, err = loader.ClientConfig(); err != nil {
-			return nil, fmt.Errorf("--kubeconfig %s: %w", kubeconfig, err)
+			return nil, fmt.Errorf("--kubeconfig %s: %w", path, err)
 		}
+		return connection, nil
 	}
+}
+
+// connect returns how the controllers reach the API server.
+func (c Config) connect() (*rest.Config, error) {
+	connection, err := c.Connect()
+	if err != nil {
+		return nil, err
+	}
+	connection = rest.CopyConfig(connection)
 	connection.UserAgent = Name
 	connection.QPS, connection.Burst = queriesPerSecond, burst
 	return connection, nil
@@ -498,7 +516,15 @@ func isFree(ctx context.Context, address string) error {
 	return listener.Close()
 }
 
-// registerAll adds metrics to the registry that the manager serves. The registry outlives the manager.
+// register adds metrics to the registry that the manager serves, if it does.
+func (c Config) register(all []prometheus.Collector) (unregister func(), err error) {
+	if c.MetricsAddress == "0" {
+		return func() {}, nil
+	}
+	return registerAll(metrics.Registry, all)
+}
+
+// registerAll adds metrics to a registry, which may outlive them.
 func registerAll(r prometheus.Registerer, all []prometheus.Collector) (unregister func(), err error) {
 	var done []prometheus.Collector
 	unregister = func() {

@@ -204,7 +204,7 @@ func TestRun(t *testing.T) {
 			defer stop()
 			c := Config{
 				Heartbeats: true, Autonomy: true, PoolCuts: true, Signer: true,
-				Kubeconfig:     kubeconfigFor(t, server.URL),
+				Connect:        Kubeconfig(kubeconfigFor(t, server.URL)),
 				HealthAddress:  freeAddress(t),
 				MetricsAddress: freeAddress(t),
 			}
@@ -333,7 +333,8 @@ func TestMetricsCertificate(t *testing.T) {
 		defer stop()
 		c := Config{
 			Heartbeats: true, Autonomy: true, PoolCuts: true, Signer: true,
-			Kubeconfig: kubeconfigFor(t, stub.URL), HealthAddress: "0", MetricsAddress: freeAddress(t), MetricsCertDir: dir,
+			Connect: Kubeconfig(kubeconfigFor(t, stub.URL)), HealthAddress: "0",
+			MetricsAddress: freeAddress(t), MetricsCertDir: dir,
 		}
 		running, cancel := context.WithCancel(ctx)
 		ended := make(chan error, 1)
@@ -369,27 +370,27 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	if err := os.WriteFile(broken, []byte("clusters: 7\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	unreached := kubeconfigFor(t, "http://127.0.0.1:1")
+	unreached := Kubeconfig(kubeconfigFor(t, "http://127.0.0.1:1"))
 	for _, tt := range []struct {
 		name string
 		c    Config
 		want string
 	}{
-		{"no kubeconfig outside of a cluster", Config{}, "--kubeconfig is missing"},
-		{"missing kubeconfig", Config{Kubeconfig: "/nonexistent/kc"}, "/nonexistent/kc"},
-		{"broken kubeconfig", Config{Kubeconfig: broken}, "--kubeconfig " + broken},
+		{"no kubeconfig outside of a cluster", Config{Connect: Kubeconfig("")}, "--kubeconfig is missing"},
+		{"missing kubeconfig", Config{Connect: Kubeconfig("/nonexistent/kc")}, "/nonexistent/kc"},
+		{"broken kubeconfig", Config{Connect: Kubeconfig(broken)}, "--kubeconfig " + broken},
 		{"health address taken",
-			Config{Kubeconfig: unreached, HealthAddress: taken.Addr().String(), MetricsAddress: "0"},
+			Config{Connect: unreached, HealthAddress: taken.Addr().String(), MetricsAddress: "0"},
 			"address already in use"},
 		{"metrics address taken",
-			Config{Kubeconfig: unreached, HealthAddress: "0", MetricsAddress: taken.Addr().String()},
+			Config{Connect: unreached, HealthAddress: "0", MetricsAddress: taken.Addr().String()},
 			"address already in use"},
-		{"too long a hold", Config{Kubeconfig: unreached, HoldEvictions: 169 * time.Hour}, "up to 168h0m0s"},
+		{"too long a hold", Config{Connect: unreached, HoldEvictions: 169 * time.Hour}, "up to 168h0m0s"},
 		{"no coordinator at a time", Config{Coordinator: Coordinator{Rollout: Rollout{MaxUnavailable: "0"}}}, "at least one"},
 		{"a share of none", Config{Coordinator: Coordinator{Rollout: Rollout{MaxUnavailable: "0%"}}}, "up to 100%"},
 		{"a time that is less than none", Config{Coordinator: Coordinator{Rollout: Rollout{Settle: -1}}}, "use 0 or more"},
-		{"a hold of less than nothing", Config{Kubeconfig: unreached, HoldEvictions: -1}, "use 0 for not at all"},
-		{"too little patience", Config{Kubeconfig: unreached, SilenceAfter: time.Millisecond}, "use at least 2s"},
+		{"a hold of less than nothing", Config{Connect: unreached, HoldEvictions: -1}, "use 0 for not at all"},
+		{"too little patience", Config{Connect: unreached, SilenceAfter: time.Millisecond}, "use at least 2s"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := Run(quiet(t), tt.c)

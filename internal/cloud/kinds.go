@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
@@ -51,14 +50,14 @@ func addOwnKinds(
 			return nil
 		}
 		return mgr.Add(&whenServed{
-			name: name, kinds: kinds, discovery: served, clock: clock.RealClock{}, add: func() error { return add(mgr) },
+			name: name, kinds: kinds, discovery: served, add: func() error { return add(mgr) },
 			waiting: waiting,
 		})
 	}
 	events := mgr.GetEventRecorder(Name)
 	pools := nodepool.New(nodepool.Config{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events})
 	apps := appset.New(appset.Config{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{},
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: unsimulated,
 	})
 	base, err := coordinatorSettings(c.Coordinator.Settings)
 	if err != nil {
@@ -69,7 +68,7 @@ func addOwnKinds(
 		return nil, err
 	}
 	coordinators := coordinator.New(coordinator.Config{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{},
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: unsimulated,
 		Image: c.Coordinator.Image, Release: c.Coordinator.Release, Kubernetes: c.Coordinator.Kubernetes,
 		Digests: c.Coordinator.Digests, Lives: c.Coordinator.Lives,
 		KubeletAuthority: kubeletAuthority(mgr.GetConfig()), ConstrainedImpersonation: c.ConstrainedImpersonation,
@@ -77,11 +76,11 @@ func addOwnKinds(
 		Settings: base, PoolSettings: c.PoolSettings, Rollout: rollout,
 	})
 	hubs := settings.New(settings.Config{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{},
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: unsimulated,
 		Coordinators: c.Coordinators, Base: base,
 	})
 	programs := upgrades.New(upgrades.Config{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: clock.RealClock{},
+		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: events, Clock: unsimulated,
 		Image: c.Hub.Image, PullPolicy: corev1.PullPolicy(c.Hub.PullPolicy), PullSecrets: c.Hub.PullSecrets,
 	})
 	err = errors.Join(

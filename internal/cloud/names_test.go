@@ -34,8 +34,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 	c := Config{
 		Heartbeats: true, Autonomy: true, PoolCuts: true, Signer: true, NodePools: true, AppSets: true, Coordinators: true,
 		PoolSettings: true, Coordinator: Coordinator{Image: "i", Release: "v0.2.0", Kubernetes: "v1.36.3"},
-		Kubeconfig:    kubeconfigFor(t, server.URL),
-		HealthAddress: freeAddress(t), MetricsAddress: "0",
+		Connect:       Kubeconfig(kubeconfigFor(t, server.URL)),
+		HealthAddress: freeAddress(t), MetricsAddress: freeAddress(t),
 	}
 	running, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)

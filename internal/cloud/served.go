@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 )
 
 const (
@@ -25,7 +24,6 @@ type whenServed struct {
 	name      string // of the controller
 	kinds     []schema.GroupVersionKind
 	discovery discovery.ServerResourcesInterface
-	clock     clock.Clock
 	add       func() error
 	waiting   *waiting
 }
@@ -50,9 +48,9 @@ func (w *whenServed) Start(ctx context.Context) error {
 			log.Info("A controller waits until the API server serves its kinds: install their CRDs, or turn the controller off",
 				"missing", text)
 		}
-		timer := w.clock.NewTimer(pause)
+		timer := time.NewTimer(pause)
 		select {
-		case <-timer.C():
+		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
 			return nil

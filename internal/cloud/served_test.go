@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
-	"k8s.io/utils/clock"
 )
 
 // kinds is an API server that serves these kinds.
@@ -70,7 +69,7 @@ func TestWhenServed(t *testing.T) {
 		var added atomic.Int32
 		waiting := newWaiting()
 		add := func() error { added.Add(1); return errors.New("added") }
-		w := &whenServed{"x", wanted, server, clock.RealClock{}, add, waiting}
+		w := &whenServed{"x", wanted, server, add, waiting}
 		ended := make(chan error, 1)
 		go func() { ended <- w.Start(t.Context()) }()
 		for _, step := range []struct {

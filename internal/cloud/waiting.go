@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"yurtcoordinator/internal/live"
@@ -45,7 +44,7 @@ func (w *waiting) saying(
 ) manager.Runnable {
 	own := kindText(of)
 	return manager.RunnableFunc(func(ctx context.Context) error {
-		timer := clock.RealClock{}.NewTimer(sayAgain)
+		timer := time.NewTimer(sayAgain)
 		defer timer.Stop()
 		for {
 			_, changed := w.changed.Watch()
@@ -57,7 +56,7 @@ func (w *waiting) saying(
 			}
 			select {
 			case <-changed:
-			case <-timer.C():
+			case <-timer.C:
 				timer.Reset(sayAgain)
 			case <-ctx.Done():
 				return nil

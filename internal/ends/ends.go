@@ -119,6 +119,11 @@ func (c Chance) UUID() string {
 // Below returns a duration in [0, d). It panics if d is not positive.
 func (c Chance) Below(d time.Duration) time.Duration { return time.Duration(c.Int64N(int64(d))) }
 
+// Jitter returns d, extended by a random part of it, below most. It is wait.Jitter with these random numbers.
+func (c Chance) Jitter(d time.Duration, most float64) time.Duration {
+	return d + time.Duration(c.Float64()*most*float64(d))
+}
+
 // Net is how a program reaches others, and how they reach it. The zero value is this machine's: a nil function means that package
 // net has it.
 type Net struct {

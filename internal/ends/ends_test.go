@@ -68,4 +68,9 @@ func TestChance(t *testing.T) {
 	if a, b := draw(), draw(); a != b || a.numbers[0] == a.numbers[2] || a.ids[0] == a.ids[1] {
 		t.Errorf("%v and %v", a, b)
 	}
+	for range 1000 {
+		if d := (Chance{}).Jitter(time.Minute, 0.5); d < time.Minute || d >= 90*time.Second {
+			t.Fatalf("a minute, extended by up to half of it, is %v", d)
+		}
+	}
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/util/keyutil"
-	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 // DefaultQuotaBytes bounds what etcd holds. With all its pages in memory, it is the largest part of a coordinator's
@@ -103,8 +103,8 @@ type Config struct {
 	// AuditLog gets a JSON line for each refusal, exec, attach, port-forward and read of a log; nil means stdout.
 	AuditLog io.Writer
 
-	// Clock tells the time; nil means the real one.
-	Clock clock.WithTicker
+	// Ends are this machine's clocks and random numbers.
+	Ends ends.Ends
 
 	stalledPush      time.Duration // 0 means the default
 	kubeletsAnywhere bool          // also at 127.0.0.1 and at any port
@@ -185,9 +185,6 @@ func (c Config) completed() Config {
 	}
 	if c.OwnQuotaBytes == 0 {
 		c.OwnQuotaBytes = DefaultOwnQuotaBytes
-	}
-	if c.Clock == nil {
-		c.Clock = clock.RealClock{}
 	}
 	if c.stopTimeout == 0 {
 		c.stopTimeout = StopTimeout

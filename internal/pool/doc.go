@@ -25,7 +25,8 @@
 //
 // The rooms, and what each may import from the others. No room imports pool:
 //
-//	pool         the flags, the order of start and end, and which part is given to which: wiring
+//	pool         the flags, the order of start and end, and which part is given to which: Coordinator, which knows neither
+//	             kube-apiserver nor etcd, and wiring, which gives it these
 //	apiserver    a kube-apiserver that is given its parts
 //	access       who may do what                         → exchange
 //	mirror       the pool's resources, from the leader   → verbatim, exchange

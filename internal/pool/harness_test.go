@@ -26,9 +26,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/pool/etcd"
 	"yurtcoordinator/internal/pool/pooltest"
 )
@@ -42,7 +42,6 @@ func TestMain(m *testing.M) {
 
 // shiftedClock is the real clock, some time later.
 type shiftedClock struct {
-	clock.RealClock
 	by atomic.Int64
 }
 
@@ -92,7 +91,7 @@ func startYoung(t *testing.T, set func(*Config)) *coordinator {
 	config.AuditLog, config.refusals = log, 1<<16
 	config.connections = 1 << 16          // a test's many clients all come from one address
 	config.stopTimeout = 45 * time.Second // a busy machine under the race detector; one test measures it
-	config.Clock = c.clock
+	config.Ends.Clock = ends.Clock{OfDay: c.clock.Now, Ran: c.clock.Now}
 	if set != nil {
 		set(&config)
 	}

@@ -13,9 +13,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/pool/apiserver"
 )
 
@@ -93,13 +93,13 @@ const tellEvery = 10 * time.Second
 type strangers struct {
 	refused prometheus.Counter
 	log     klog.Logger
-	clock   clock.PassiveClock
+	clock   ends.Clock
 
 	mu   sync.Mutex
 	told time.Time
 }
 
-func newStrangers(log klog.Logger, c clock.PassiveClock) *strangers {
+func newStrangers(log klog.Logger, c ends.Clock) *strangers {
 	return &strangers{log: log, clock: c, refused: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "yurt_coordinator_kubelets_refused_total",
 		Help: "Connections to kubelets that were given up since what serves there is not known to be the node's kubelet.",
@@ -109,7 +109,7 @@ func newStrangers(log klog.Logger, c clock.PassiveClock) *strangers {
 func (s *strangers) note(node string, why error) {
 	s.refused.Inc()
 	s.mu.Lock()
-	now := s.clock.Now()
+	now := s.clock.Running()
 	quiet := !s.told.IsZero() && now.Sub(s.told) < tellEvery
 	if !quiet {
 		s.told = now

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 )
 
 const (
@@ -97,13 +96,13 @@ func (s *spread) Close() error {
 }
 
 // follow listens at the addresses that a file names, one per line, until ctx ends.
-func (s *spread) follow(ctx context.Context, file string, c clock.WithTicker) error {
+func (s *spread) follow(ctx context.Context, file string) error {
 	if file == "" {
 		<-ctx.Done()
 		return nil
 	}
 	log := klog.FromContext(ctx)
-	ticker := c.NewTicker(lookForAddresses)
+	ticker := time.NewTicker(lookForAddresses)
 	defer ticker.Stop()
 	said := ""
 	for {
@@ -120,7 +119,7 @@ func (s *spread) follow(ctx context.Context, file string, c clock.WithTicker) er
 		}
 		said = now
 		select {
-		case <-ticker.C():
+		case <-ticker.C:
 		case <-ctx.Done():
 			return nil
 		}

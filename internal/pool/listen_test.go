@@ -11,8 +11,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"k8s.io/utils/clock"
 )
 
 // TestSpread: connections to any of a node's addresses are accepted, and to no other.
@@ -111,7 +109,7 @@ func TestSpreadFollowsItsFile(t *testing.T) {
 		s := newSpread(fixed{make(chan struct{})})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
-		go func() { ended <- s.follow(ctx, file, clock.RealClock{}) }()
+		go func() { ended <- s.follow(ctx, file) }()
 		for _, content := range []string{"", "192.0.2.1\n", "no address\n", strings.Repeat("1.1.1.1\n", maxAddresses+1)} {
 			if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 				t.Fatal(err)

@@ -11,9 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
-	"yurtcoordinator/internal/pool/access"
 	"yurtcoordinator/internal/pool/etcd"
-	"yurtcoordinator/internal/pool/presence"
 	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/version"
 )
@@ -78,9 +76,9 @@ func (p *Pool) WaitReady(ctx context.Context) (address string, err error) {
 func (p *Pool) Run(ctx context.Context) (err error) {
 	logger := klog.FromContext(ctx).WithName("pool")
 	ctx = klog.NewContext(ctx, logger)
-	started := p.config.Clock.Now()
+	started := p.config.Ends.Running()
 
-	if err := p.config.checkFiles(started); err != nil {
+	if err := p.config.checkFiles(p.config.Ends.Wall()); err != nil {
 		return err
 	}
 	listener, err := listen(ctx, "bind-address", p.config.BindAddress, "secure-port", p.config.SecurePort)
@@ -109,12 +107,14 @@ func (p *Pool) Run(ctx context.Context) (err error) {
 	p.address, p.probes = listener.Addr().String(), local.Addr().String()
 
 	return p.serve(ctx, &wiring{
-		config: p.config, listener: spread, local: local, serving: make(chan struct{}),
-		present: presence.New(p.config.Clock),
+		config: p.config, listener: spread, local: local,
+		ready: func(ctx context.Context, client kubernetes.Interface) error {
+			return p.becomeReady(ctx, client, started)
+		},
 		etcd: etcd.New(etcd.Config{
-			Dir: dir.Path, Quota: p.config.QuotaBytes, History: p.config.historyRevisions, Clock: p.config.Clock,
+			Dir: dir.Path, Quota: p.config.QuotaBytes, History: p.config.historyRevisions,
 		}),
-	}, started)
+	})
 }
 
 // warn logs what works, but not as well as it could.
@@ -150,41 +150,25 @@ func boundMemory() (restore func()) {
 }
 
 // serve runs the members of the wiring. Each outlives those that come after it.
-func (p *Pool) serve(ctx context.Context, c *wiring, started time.Time) error {
+func (p *Pool) serve(ctx context.Context, c *wiring) error {
 	// The first return of a member is recorded here. From then on the wait for the others is bounded.
 	ending, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	var group run.Group
-	add := func(name string, member func(context.Context) error) {
-		group.Add(name, func(ctx context.Context) error {
-			err := member(ctx)
-			end(fmt.Errorf("%s: %w", name, err))
-			return err
-		})
+	adding := func(group *run.Group) func(string, func(context.Context) error) {
+		return func(name string, member func(context.Context) error) {
+			group.Add(name, func(ctx context.Context) error {
+				err := member(ctx)
+				end(fmt.Errorf("%s: %w", name, err))
+				return err
+			})
+		}
 	}
+	var group run.Group
+	add := adding(&group)
 	add("etcd", c.etcd.Run)
 	add("quota", c.etcd.WatchQuota)
 	add("housekeeping", c.etcd.Housekeep)
-	add("kube-apiserver", c.Run)
-	add("addresses", c.served(func(ctx context.Context) error {
-		return c.listener.follow(ctx, p.config.AddressesFile, p.config.Clock)
-	}))
-	add("metrics", c.served(c.count))
-	add("own objects", c.served(func(ctx context.Context) error { return c.own.Run(ctx) }))
-	add("presence", c.served(func(ctx context.Context) error { return c.present.Run(ctx, c.members.Has) }))
-	add("pool's nodes", c.served(func(ctx context.Context) error { return c.members.Run(ctx, c.own.Sweep) }))
-	add("denied users", c.served(func(ctx context.Context) error { return c.denied.Run(ctx) }))
-	add("namespaces", c.served(func(ctx context.Context) error {
-		return c.own.KeepNamespaces(ctx, c.client.CoreV1().Namespaces())
-	}))
-	add("usage", c.served(func(ctx context.Context) error { return c.meter.Run(ctx) }))
-	add("succession", c.successor().Run)
-	add("setup", c.served(func(ctx context.Context) error {
-		return access.NewSetup(c.client, p.config.OwnSecrets, p.config.Clock).Run(ctx, func(ctx context.Context) error {
-			c.installed.Store(true)
-			return p.becomeReady(ctx, c.client, started)
-		})
-	}))
+	add("server", func(ctx context.Context) error { return c.Run(ctx, adding) })
 	done := make(chan error, 1)
 	go func() { done <- group.Run(ctx) }()
 	select {
@@ -192,12 +176,12 @@ func (p *Pool) serve(ctx context.Context, c *wiring, started time.Time) error {
 		return err
 	case <-ending.Done():
 	}
-	timeout := p.config.Clock.NewTimer(p.config.stopTimeout)
+	timeout := time.NewTimer(p.config.stopTimeout)
 	defer timeout.Stop()
 	select {
 	case err := <-done:
 		return err
-	case <-timeout.C():
+	case <-timeout.C:
 		return fmt.Errorf("%w (stopping because of: %w)", ErrStopTimeout, context.Cause(ending))
 	}
 }
@@ -210,13 +194,13 @@ func (p *Pool) becomeReady(ctx context.Context, client kubernetes.Interface, sta
 	}
 	close(p.ready)
 	klog.FromContext(ctx).Info("Ready", "version", version.Get().Version, "address", p.address, "node", p.config.NodeName,
-		"after", p.config.Clock.Since(started).Round(time.Millisecond))
+		"after", p.config.Ends.Since(started).Round(time.Millisecond))
 	return nil
 }
 
 // awaitReady asks the server itself until it says ready. It fails only with the context's error.
 func (p *Pool) awaitReady(ctx context.Context, client kubernetes.Interface) error {
-	ticker := p.config.Clock.NewTicker(readyInterval)
+	ticker := time.NewTicker(readyInterval)
 	defer ticker.Stop()
 	for {
 		_, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Timeout(readyTimeout).DoRaw(ctx)
@@ -224,7 +208,7 @@ func (p *Pool) awaitReady(ctx context.Context, client kubernetes.Interface) erro
 			return nil
 		}
 		select {
-		case <-ticker.C():
+		case <-ticker.C:
 		case <-ctx.Done():
 			return fmt.Errorf("not ready: %w", context.Cause(ctx))
 		}

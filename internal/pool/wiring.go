@@ -7,82 +7,52 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/netip"
 	"slices"
 	"strconv"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/endpoints/request"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/conns"
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/pool/access"
 	"yurtcoordinator/internal/pool/apiserver"
 	"yurtcoordinator/internal/pool/etcd"
-	"yurtcoordinator/internal/pool/exchange"
 	"yurtcoordinator/internal/pool/limits"
-	"yurtcoordinator/internal/pool/mirror"
-	"yurtcoordinator/internal/pool/nodeobjects"
 	"yurtcoordinator/internal/pool/page"
-	"yurtcoordinator/internal/pool/presence"
-	"yurtcoordinator/internal/pool/succession"
+	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/usage"
 	"yurtcoordinator/internal/version"
 	"yurtcoordinator/internal/version/buildinfo"
 )
 
-var errNotSetUp = errors.New("the pool's roles and Leases are not in place yet")
-
-// wiring connects the parts.
+// wiring connects a Coordinator with etcd, kube-apiserver and the machine.
 type wiring struct {
 	config   Config
 	etcd     *etcd.Member
 	listener *spread
 	local    net.Listener
-	present  *presence.Presence
+	// ready is called once the pool's roles and Leases are in place.
+	ready func(context.Context, kubernetes.Interface) error
 
-	installed atomic.Bool // the pool's roles and Leases exist
-
-	serving chan struct{} // closed when the fields below are set; the API answers soon after
-	client  kubernetes.Interface
-	own     *nodeobjects.Objects
-	counted []prometheus.Collector
-	members *access.Members
-	denied  *access.Denied
-	elected *access.Election
-	meter   *usage.Meter
-
+	client    kubernetes.Interface
+	meter     *usage.Meter
 	reach     *apiserver.Reach
 	strangers *strangers
 }
 
-// served returns member so that it runs once the API answers.
-func (c *wiring) served(member func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		select {
-		case <-c.serving:
-			return member(ctx)
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
 // count has what the parts count served with kube-apiserver's own metrics, until ctx ends. Of several coordinators in one
 // process, as in tests, the first is counted.
-func (c *wiring) count(ctx context.Context) error {
+func (c *wiring) count(ctx context.Context, counted []prometheus.Collector) error {
 	registry := legacyregistry.Registerer()
-	for _, m := range c.counted {
+	for _, m := range counted {
 		if err := registry.Register(m); err == nil {
 			defer registry.Unregister(m)
 		} else if twice := (prometheus.AlreadyRegisteredError{}); !errors.As(err, &twice) {
@@ -93,143 +63,105 @@ func (c *wiring) count(ctx context.Context) error {
 	return nil
 }
 
-// Run waits for etcd, serves the API until ctx ends, and has stopped serving when it returns.
-func (c *wiring) Run(ctx context.Context) error {
+// Run waits for etcd, serves the API until ctx ends, and has stopped serving when it returns. What runs while it serves is added
+// by the function that adding returns for a group.
+func (c *wiring) Run(ctx context.Context, adding func(*run.Group) func(string, func(context.Context) error)) error {
 	select {
 	case <-c.etcd.Ready():
 	case <-ctx.Done():
 		return errors.Join(c.listener.Close(), c.local.Close())
 	}
-	server, err := c.assemble(ctx)
+	server, coordinator, err := c.assemble(ctx)
 	if err != nil {
 		_, _ = c.listener.Close(), c.local.Close()
 		return err
 	}
-	close(c.serving)
-	return server.Run(ctx)
+	var group run.Group
+	add := adding(&group)
+	add("kube-apiserver", server.Run)
+	add("addresses", func(ctx context.Context) error { return c.listener.follow(ctx, c.config.AddressesFile) })
+	add("metrics", func(ctx context.Context) error {
+		return c.count(ctx, slices.Concat(coordinator.own.Metrics(), coordinator.mirrored.Metrics(),
+			coordinator.present.Metrics(),
+			[]prometheus.Collector{c.strangers.refused, buildinfo.New("yurt_coordinator", version.Get())}))
+	})
+	add("usage", c.meter.Run)
+	coordinator.AddTo(add)
+	return group.Run(ctx)
 }
 
 // assemble makes all that is served. Nothing listens or runs yet, except what reads from etcd.
-func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, error) {
-	c.strangers = newStrangers(klog.FromContext(ctx), c.config.Clock)
+func (c *wiring) assemble(ctx context.Context) (*apiserver.Server, *Coordinator, error) {
+	log := klog.FromContext(ctx)
+	c.strangers = newStrangers(log, c.config.Ends.Clock)
 	c.reach = apiserver.NewReach(c.kubelets())
 	config, err := c.apiserver()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	kube, err := apiserver.Configure(ctx, config)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c.client = kube.Client()
-	parts := apiserver.Parts{
-		Gate: c.gate(klog.FromContext(ctx)), Known: access.Known(kube.VerifyOptions),
-		Door: access.AtTheDoor(kube.VerifyOptions), Unrecognized: access.Unrecognized,
-		AuditPolicy: auditPolicy(), AuditLog: newAuditFilter(c.config.AuditLog, cmp.Or(c.config.refusals, refusalsPerSecond)),
-		Outermost: func(next http.Handler) http.Handler { return exchange.Bound(access.TellWhy(next)) },
-		Limit: func(api http.Handler, lasts func(*http.Request, *request.RequestInfo) bool) http.Handler {
-			return limits.New(lasts, c.config.Clock, klog.FromContext(ctx)).Handler(api)
-		},
-		MayLast: func(r *http.Request) bool {
-			return mirror.MayLast(r) || nodeobjects.MayLast(r) || presence.MayLast(r)
-		},
-		Ready: healthz.NamedCheck("pool-setup", func(*http.Request) error {
-			if !c.installed.Load() {
-				return errNotSetUp
-			}
-			return nil
-		}),
+	coordinator, err := NewCoordinator(c.config, Around{
+		Server: kube, Write: c.etcd.Write, Read: c.etcd.Read, Port: uint16(config.AdvertisePort),
+		Dial: (&net.Dialer{}).DialContext, Log: log,
+		Ready: func(ctx context.Context) error { return c.ready(ctx, c.client) },
+	})
+	if err != nil {
+		return nil, nil, err
 	}
-	c.elected = access.NewElection(c.client.CoordinationV1(), c.config.Clock)
-	if err := c.decide(kube, c.elected, &parts); err != nil {
-		return nil, err
+	parts := &coordinator.Parts
+	parts.Gate, parts.AuditPolicy = c.gate(log), auditPolicy()
+	parts.AuditLog = newAuditFilter(c.config.AuditLog, cmp.Or(c.config.refusals, refusalsPerSecond))
+	if err := c.show(kube, coordinator); err != nil {
+		return nil, nil, err
 	}
-	if err := c.handle(ctx, kube, c.elected, &parts); err != nil {
-		return nil, err
-	}
-	return kube.Build(parts)
+	server, err := kube.Build(*parts)
+	return server, coordinator, err
 }
 
-// decide adds to parts the deciders of who may do what.
-func (c *wiring) decide(kube *apiserver.Assembly, elected *access.Election, parts *apiserver.Parts) (err error) {
-	c.members = access.NewMembers(c.config.PoolNodesFile, c.config.Clock)
-	_, _ = c.members.Read() // Run reports its error
-	c.denied = access.NewDenied(c.config.DeniedUsersFile, c.config.Clock)
-	_, _ = c.denied.Read()
-	pods := access.ReadPods(c.client.CoreV1())
-	if parts.Authorizer, err = access.NewAuthorizer(c.denied, c.members, pods, kube.Authorizer()); err != nil {
-		return err
-	}
-	parts.Admission, err = access.NewAdmission(kube.Informers(), parts.Authorizer, c.config.NodeName, elected, c.present.Renewed)
-	return err
-}
-
-// handle adds to parts what is served beside Kubernetes' own API.
-func (c *wiring) handle(
-	ctx context.Context, kube *apiserver.Assembly, elected *access.Election, parts *apiserver.Parts,
-) error {
-	builtIns, err := mirror.Stored(kube.Storage())
-	if err != nil {
-		return err
-	}
-	kinds, err := nodeobjects.Stored(kube.Storage(), c.config.OwnSecrets)
-	if err != nil {
-		return err
-	}
-	mirrored := mirror.New(mirror.Config{
-		Quota: c.config.MirrorQuotaBytes, Clock: c.config.Clock, Leads: elected.Leads, Fills: elected.Fills, Write: c.etcd.Write,
-		BuiltIns: builtIns, Current: elected.Declared().Current, Stalled: c.config.stalledPush,
-	})
-	c.own = nodeobjects.New(nodeobjects.Config{
-		Quota: c.config.OwnQuotaBytes, Clock: c.config.Clock, Write: c.etcd.Write, Read: c.etcd.Read, Kinds: kinds,
-		Log: klog.FromContext(ctx), Member: c.members.Has, Present: c.present, Stalled: c.config.stalledPush,
-	})
-	c.counted = slices.Concat(c.own.Metrics(), mirrored.Metrics(), c.present.Metrics(),
-		[]prometheus.Collector{c.strangers.refused, buildinfo.New("yurt_coordinator", version.Get())})
+// show adds what only people and their tools look at.
+func (c *wiring) show(kube *apiserver.Assembly, coordinator *Coordinator) (err error) {
 	c.meter, err = usage.New(kube.Loopback(), usage.Kubelets{
 		To: c.reach.To, Port: c.reach.Port(), AddressTypes: c.reach.AddressTypes(), Addresses: c.onLAN,
-	}, c.config.Clock)
+	}, clock.RealClock{}) //nolint:forbidigo // no simulation asks what nodes and Pods use
 	if err != nil {
 		return err
 	}
-	pools, err := mirrored.Show(edge.OwnNodePools, edge.NodePools)
+	pools, err := coordinator.mirrored.Show(edge.OwnNodePools, edge.NodePools)
 	if err != nil {
 		return err
 	}
-	site, err := c.page(mirrored)
+	site, err := c.page(coordinator)
 	if err != nil {
 		return err
 	}
+	parts := &coordinator.Parts
 	parts.Install = func(server *genericapiserver.GenericAPIServer) error {
 		discoverNodePools(server)
 		return c.meter.Install(server)
 	}
-	parts.Innermost = func(api http.Handler) http.Handler { return access.FromHere(mirrored.Gate(api)) }
-	parts.BeforeShutdown = func() error { // their watches and streams would delay the end
-		return errors.Join(mirrored.Close(), c.present.Close())
-	}
-	parts.Handlers = map[string]http.Handler{
-		edge.PathMirror: mirrored, edge.PathOwn: c.own, edge.PathPresence: c.present, edge.PathPage: site,
-		nodePoolsGroup: servesNodePools(pools), "/openapi/": http.HandlerFunc(access.NoOpenAPI),
-	}
+	parts.Handlers[edge.PathPage], parts.Handlers[nodePoolsGroup] = site, servesNodePools(pools)
 	return nil
 }
 
 // page is what people look at.
-func (c *wiring) page(mirrored *mirror.Mirror) (*page.Page, error) {
+func (c *wiring) page(of *Coordinator) (*page.Page, error) {
 	return page.New(page.Config{
-		Client: c.client, Leader: c.elected.Leader, Host: c.config.NodeName, Clock: c.config.Clock,
+		Client: c.client, Leader: of.elected.Leader, Host: c.config.NodeName, Clock: c.config.Ends.Clock,
 		Version: version.Get().Version,
 		Heard: func() []page.Heard {
 			var all []page.Heard
-			for _, n := range c.present.Nodes() {
+			for _, n := range of.present.Nodes() {
 				all = append(all, page.Heard(n))
 			}
 			return all
 		},
 		Shared: func() []page.Shared {
 			var all []page.Shared
-			for _, s := range mirrored.Standings() {
+			for _, s := range of.mirrored.Standings() {
 				all = append(all, page.Shared{
 					Resource: s.Resource.String(), Complete: s.Complete, Current: s.Current, Warns: s.Warns,
 				})
@@ -269,30 +201,6 @@ func (c *wiring) apiserver() (apiserver.Config, error) {
 		ClientCAFile: c.config.ClientCAFile,
 		ServiceRange: serviceRange, Kubelets: c.reach, Schemes: []*runtime.Scheme{usage.Scheme},
 	}, nil
-}
-
-// successor returns what ends this coordinator when it has a successor.
-func (c *wiring) successor() *succession.Succession {
-	at, _ := netip.ParseAddrPort(c.listener.Addr().String()) // a listener's address is one
-	return succession.New(succession.Config{
-		CertFile: c.config.TLSCertFile, CAFile: c.config.PoolCAFile, AddressesFile: c.config.PoolAddressesFile, Port: at.Port(),
-		Certificate: func() (*tls.Certificate, error) {
-			if c.config.KubeletClientCertificate == "" {
-				return &tls.Certificate{}, nil
-			}
-			pair, err := tls.LoadX509KeyPair(c.config.KubeletClientCertificate, c.config.KubeletClientKey)
-			return &pair, err
-		},
-		Led: func(ctx context.Context) bool {
-			select {
-			case <-c.serving:
-				return c.elected.Led(ctx)
-			default:
-				return false
-			}
-		},
-		Dial: (&net.Dialer{}).DialContext, Now: c.config.Clock.Now,
-	})
 }
 
 const (

@@ -13,14 +13,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 // FieldOwner is the field manager of all writes to Nodes and Pods.
@@ -56,8 +55,8 @@ type Config struct {
 	// Events receives the Events on Nodes, and bounds their rate.
 	Events events.EventRecorder
 
-	// Clock dates conditions and the beginnings of holds.
-	Clock clock.PassiveClock
+	// Ends date conditions and the beginnings of holds, and spread retries.
+	Ends ends.Ends
 }
 
 // Policy is the controller. Make one with New and hand it to a manager with AddTo.
@@ -65,7 +64,7 @@ type Policy struct {
 	nodes    client.Client
 	pods     client.WithWatch
 	events   events.EventRecorder
-	clock    clock.PassiveClock
+	ends     ends.Ends
 	registry *registry
 	metrics  *metrics
 }
@@ -73,7 +72,7 @@ type Policy struct {
 // New returns a Policy that has seen nothing yet.
 func New(c Config) *Policy {
 	return &Policy{
-		nodes: c.Nodes, pods: c.Pods, events: c.Events, clock: c.Clock,
+		nodes: c.Nodes, pods: c.Pods, events: c.Events, ends: c.Ends,
 		registry: newRegistry(), metrics: newMetrics(),
 	}
 }
@@ -107,19 +106,19 @@ func (p *Policy) reconcileNode(ctx context.Context, req reconcile.Request) (reco
 	}
 	if terms.Rule != Ordinary {
 		if err := p.say(ctx, &node, terms); err != nil {
-			return again(err)
+			return p.again(err)
 		}
 	}
 	after, err := p.sweep(ctx, name, terms)
 	switch {
 	case err != nil:
-		return again(err)
+		return p.again(err)
 	case terms.Rule != Ordinary, after > 0:
 		return reconcile.Result{RequeueAfter: after}, nil
 	}
 	if mayBeMarked(conditionOf(&node)) {
 		if err := p.say(ctx, &node, terms); err != nil {
-			return again(err)
+			return p.again(err)
 		}
 	}
 	p.registry.drop(name, put)
@@ -127,10 +126,10 @@ func (p *Policy) reconcileNode(ctx context.Context, req reconcile.Request) (reco
 }
 
 // again says when to retry what failed. An object that is gone needs no retry.
-func again(err error) (reconcile.Result, error) {
+func (p *Policy) again(err error) (reconcile.Result, error) {
 	switch {
 	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: wait.Jitter(conflictDelay, 1)}, nil
+		return reconcile.Result{RequeueAfter: p.ends.Jitter(conflictDelay, 1)}, nil
 	case apierrors.IsNotFound(err):
 		return reconcile.Result{}, nil
 	}
@@ -161,7 +160,7 @@ func (p *Policy) sweep(ctx context.Context, node edge.NodeName, terms Terms) (ti
 		return 0, errors.Join(failed...)
 	}
 	if conflict {
-		return wait.Jitter(conflictDelay, 1), nil
+		return p.ends.Jitter(conflictDelay, 1), nil
 	}
 	return soonest, nil
 }
@@ -184,14 +183,14 @@ func (p *Policy) reconcilePod(ctx context.Context, req reconcile.Request) (recon
 	}
 	after, err := p.settle(ctx, &pod, TermsOf(&node))
 	if err != nil {
-		return again(err)
+		return p.again(err)
 	}
 	return reconcile.Result{RequeueAfter: after}, nil
 }
 
 // settle writes what a Pod needs now, and returns when to look again. A Pod that is gone needs nothing.
 func (p *Policy) settle(ctx context.Context, pod *corev1.Pod, terms Terms) (time.Duration, error) {
-	change, after := Plan(pod, terms, p.clock.Now())
+	change, after := Plan(pod, terms, p.ends.Wall())
 	if change.Step == Leave {
 		return after, nil
 	}
@@ -226,7 +225,7 @@ func (p *Policy) say(ctx context.Context, node *corev1.Node, terms Terms) error 
 		return nil
 	}
 	base := node.DeepCopy()
-	now := metav1.NewTime(p.clock.Now())
+	now := metav1.NewTime(p.ends.Wall())
 	next.LastHeartbeatTime, next.LastTransitionTime = now, now
 	if was.Status == next.Status {
 		next.LastTransitionTime = was.LastTransitionTime

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
@@ -25,6 +24,7 @@ import (
 
 	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/run"
 )
 
 const (
@@ -39,7 +39,8 @@ const (
 	// retryMax is the longest wait before a failed reconcile is tried again, before jitter.
 	retryMax = 2 * time.Minute
 
-	// watchRetryBase and watchRetryMax are the first and the longest wait before a failed watch starts again.
+	// watchRetryBase and watchRetryMax are the first and the longest wait before a failed watch starts again, less up to
+	// half of it at random.
 	watchRetryBase, watchRetryMax = 200 * time.Millisecond, 30 * time.Second
 
 	// watchLife is how long we let a watch run, jittered up to twice of it. The next watch continues where it stopped.
@@ -55,6 +56,7 @@ func (p *Policy) AddTo(mgr manager.Manager) error {
 	add := func(name string, workers int, f reconcile.Func, watched ...source.Source) error {
 		return control.Controller{
 			Name: name, Reconciler: f, Workers: workers, Timeout: reconcileTimeout, RetryMax: retryMax, Watch: watched,
+			Chance: p.ends.Chance,
 		}.AddTo(mgr)
 	}
 	return errors.Join(
@@ -62,7 +64,7 @@ func (p *Policy) AddTo(mgr manager.Manager) error {
 			source.Kind(mgr.GetCache(), &corev1.Node{}, p.nodeHandler()), handOut(w.nodes)),
 		add("autonomy-pod", podWorkers, p.reconcilePod, handOut(w.pods)),
 		mgr.Add(w),
-		autonomousRoll().AddTo(mgr))
+		autonomousRoll().AddTo(mgr, p.ends.Chance))
 }
 
 // handOut is a source that only hands its controller's queue, once, to the goroutine that fills it.
@@ -109,7 +111,7 @@ func (p *Policy) sawPod(pod *corev1.Pod, q queue) {
 		return
 	}
 	request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)}
-	switch change, after := Plan(pod, terms, p.clock.Now()); {
+	switch change, after := Plan(pod, terms, p.ends.Wall()); {
 	case change.Step != Leave:
 		q.Add(request)
 	case after > 0:
@@ -147,19 +149,19 @@ func (w *podWatch) Start(ctx context.Context) error {
 		}
 	}
 	log := klog.FromContext(ctx)
-	backoff := newBackoff()
+	backoff := run.Backoff{Min: watchRetryBase, Max: watchRetryMax}
 	for ctx.Err() == nil {
 		if _, err := w.policy.registry.any.Wait(ctx, func(needed bool) bool { return needed }); err != nil {
 			return nil //nolint:nilerr // asked to stop
 		}
 		began, err := w.policy.follow(ctx, nodes, pods)
 		if began {
-			backoff = newBackoff()
+			backoff.Reset()
 		}
 		if err != nil && ctx.Err() == nil {
-			delay := backoff.Step()
+			delay := backoff.Next(w.policy.ends.Float64())
 			log.Error(err, "The watch of Pods failed; it will start again", "delay", delay)
-			pause(ctx, delay)
+			_ = run.Pause(ctx, delay)
 		}
 	}
 	return nil
@@ -176,7 +178,7 @@ func (p *Policy) follow(ctx context.Context, nodes, pods queue) (began bool, err
 		return false, fmt.Errorf("read the current revision of Pods: %w", err)
 	}
 	revision := list.ResourceVersion
-	backoff := newBackoff()
+	backoff := run.Backoff{Min: watchRetryBase, Max: watchRetryMax}
 	for {
 		watcher, err := p.watchPods(ctx, revision)
 		if err == nil {
@@ -188,7 +190,7 @@ func (p *Policy) follow(ctx context.Context, nodes, pods queue) (began bool, err
 			}
 			last := revision
 			if revision, err = p.read(ctx, watcher, revision, pods); revision != last {
-				backoff = newBackoff()
+				backoff.Reset()
 			}
 		}
 		switch {
@@ -199,18 +201,18 @@ func (p *Policy) follow(ctx context.Context, nodes, pods queue) (began bool, err
 		case err != nil && !errors.Is(err, io.EOF):
 			klog.FromContext(ctx).Error(err, "The watch of Pods broke; it continues from its last revision", "revision", revision)
 		}
-		pause(ctx, backoff.Step())
+		_ = run.Pause(ctx, backoff.Next(p.ends.Float64()))
 	}
 }
 
 func (p *Policy) watchPods(ctx context.Context, revision string) (watch.Interface, error) {
-	ends := int64(wait.Jitter(watchLife, 1).Seconds())
+	seconds := int64(p.ends.Jitter(watchLife, 1).Seconds())
 	watcher, err := p.pods.Watch(ctx, &corev1.PodList{}, &client.ListOptions{
 		FieldSelector: fields.AndSelectors(
 			fields.OneTermNotEqualSelector(fieldNode, ""),
 			fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
 			fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed))),
-		Raw: &metav1.ListOptions{ResourceVersion: revision, AllowWatchBookmarks: true, TimeoutSeconds: &ends},
+		Raw: &metav1.ListOptions{ResourceVersion: revision, AllowWatchBookmarks: true, TimeoutSeconds: &seconds},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watch Pods: %w", err)
@@ -255,17 +257,4 @@ func (p *Policy) read(ctx context.Context, w watch.Interface, revision string, p
 
 func requestFor(node edge.NodeName) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: string(node)}}
-}
-
-func newBackoff() *wait.Backoff {
-	return &wait.Backoff{Duration: watchRetryBase, Factor: 2, Jitter: 0.5, Steps: 30, Cap: watchRetryMax}
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }

@@ -24,6 +24,7 @@ import (
 
 	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 var discard = logr.Discard()
@@ -94,7 +95,7 @@ func newWorld(t testing.TB) *world {
 // start replaces the controller by a new one that has seen nothing, as a restart does.
 func (w *world) start() {
 	w.due = map[task]time.Time{}
-	w.policy = New(Config{Nodes: w.client, Pods: w.client, Events: recorder{w}, Clock: w.clock})
+	w.policy = New(Config{Nodes: w.client, Pods: w.client, Events: recorder{w}, Ends: w.ends()})
 	var nodes corev1.NodeList
 	if err := w.client.List(w.t.Context(), &nodes); err != nil {
 		w.t.Fatal(err)
@@ -390,4 +391,9 @@ func (e *evictor) process(name string) {
 	case e.timers[name].created.Equal(now):
 		e.timers[name] = timer{now, now.Add(time.Duration(bears) * time.Second)}
 	}
+}
+
+// ends are of a machine whose clocks are the world's.
+func (w *world) ends() ends.Ends {
+	return ends.Ends{Clock: ends.Clock{OfDay: w.clock.Now, Ran: w.clock.Now}}
 }

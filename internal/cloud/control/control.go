@@ -2,15 +2,17 @@
 package control
 
 import (
+	"context"
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"yurtcoordinator/internal/ends"
 )
 
 // Controller is one controller.
@@ -27,6 +29,8 @@ type Controller struct {
 	RetryMax time.Duration
 	// Warm makes it watch before it leads.
 	Warm bool
+	// Chance spreads the waits.
+	Chance ends.Chance
 	// Watch is what it watches.
 	Watch []source.Source
 }
@@ -34,14 +38,16 @@ type Controller struct {
 // AddTo registers the controller with a manager, to run while the manager leads.
 func (c Controller) AddTo(mgr manager.Manager) error {
 	yes := true
-	created, err := controller.New(c.Name, mgr, controller.Options{
+	options := controller.Options{
 		Reconciler:              c.Reconciler,
 		MaxConcurrentReconciles: c.Workers,
 		ReconciliationTimeout:   c.Timeout,
 		EnableWarmup:            &c.Warm,
 		SkipNameValidation:      &yes, // the check keeps names in a global that outlives the manager
-		RateLimiter:             NewLimiter(c.RetryMax),
-	})
+		RateLimiter:             NewLimiter(c.RetryMax, c.Chance),
+	}
+	options.DefaultFromConfig(mgr.GetControllerOptions())
+	created, err := controller.NewUnmanaged(c.Name, options)
 	if err != nil {
 		return fmt.Errorf("controller %s: %w", c.Name, err)
 	}
@@ -50,7 +56,36 @@ func (c Controller) AddTo(mgr manager.Manager) error {
 			return fmt.Errorf("controller %s: watch %v: %w", c.Name, s, err)
 		}
 	}
-	return nil
+	if w, ok := created.(warmer); ok && c.Warm {
+		return mgr.Add(&warm{Controller: created, warmer: w, warmed: make(chan struct{})})
+	}
+	return mgr.Add(created)
+}
+
+type warmer interface{ Warmup(context.Context) error }
+
+// warm is a controller that watches before it leads. The library's own, if it leads before its first lists have come, waits for
+// them in a mutex; for a simulation that is no waiting, and its time would not go on.
+type warm struct {
+	controller.Controller
+	warmer
+	warmed chan struct{}
+}
+
+// Warmup watches until ctx ends. It returns once the first lists have come.
+func (w *warm) Warmup(ctx context.Context) error {
+	defer close(w.warmed)
+	return w.warmer.Warmup(ctx)
+}
+
+// Start implements manager.Runnable.
+func (w *warm) Start(ctx context.Context) error {
+	select {
+	case <-w.warmed:
+		return w.Controller.Start(ctx)
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 // Base is the first wait before a failed reconcile is tried again, before jitter.
@@ -58,15 +93,16 @@ const Base = 50 * time.Millisecond
 
 // NewLimiter returns a rate limiter. Its waits begin at Base and double up to longest, and each is extended at random
 // by up to half.
-func NewLimiter(longest time.Duration) workqueue.TypedRateLimiter[reconcile.Request] {
-	return jittered{workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](Base, longest)}
+func NewLimiter(longest time.Duration, chance ends.Chance) workqueue.TypedRateLimiter[reconcile.Request] {
+	return jittered{workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](Base, longest), chance}
 }
 
 type jittered struct {
 	workqueue.TypedRateLimiter[reconcile.Request]
+	chance ends.Chance
 }
 
 // When implements workqueue.TypedRateLimiter.
 func (j jittered) When(r reconcile.Request) time.Duration {
-	return wait.Jitter(j.TypedRateLimiter.When(r), 0.5)
+	return j.chance.Jitter(j.TypedRateLimiter.When(r), 0.5)
 }

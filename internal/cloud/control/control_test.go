@@ -5,11 +5,13 @@ import (
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"yurtcoordinator/internal/ends"
 )
 
 func TestRetriesAreBoundedAndSpread(t *testing.T) {
 	for _, longest := range []time.Duration{30 * time.Second, 2 * time.Minute} {
-		limiter := NewLimiter(longest)
+		limiter := NewLimiter(longest, ends.Chance{})
 		waits := make(map[time.Duration]bool)
 		for range 30 {
 			wait := limiter.When(reconcile.Request{})

@@ -28,6 +28,7 @@ import (
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 const (
@@ -133,7 +134,7 @@ func (r *Reconciler) AddTo(mgr manager.Manager) error {
 		err = add(mgr, fleetController, 1, r.reconcileFleet, fleet)
 	}
 	if err == nil {
-		err = poolsRoll().AddTo(mgr)
+		err = poolsRoll().AddTo(mgr, ends.Chance{})
 	}
 	return err
 }

@@ -13,10 +13,10 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 // SeriesOfPool is how many series there are at most about each pool.
@@ -37,7 +37,7 @@ type Config struct {
 	Client client.Reader
 	// Elected is closed when this replica leads: others say nothing, so that sums are not too high.
 	Elected <-chan struct{}
-	Clock   clock.PassiveClock
+	Clock   ends.Clock
 }
 
 // Fleet is a prometheus.Collector.
@@ -111,7 +111,7 @@ func (f *Fleet) Collect(to chan<- prometheus.Metric) {
 }
 
 // heedLocked takes in the pools' reports.
-func (f *Fleet) heedLocked(leases []coordinationv1.Lease, now time.Time) {
+func (f *Fleet) heedLocked(leases []coordinationv1.Lease, now ends.Moment) {
 	there := map[edge.PoolName]bool{}
 	for i := range leases {
 		lease := &leases[i]
@@ -128,7 +128,7 @@ func (f *Fleet) heedLocked(leases []coordinationv1.Lease, now time.Time) {
 		if last.version == lease.ResourceVersion {
 			continue
 		}
-		last.version, last.at = lease.ResourceVersion, now
+		last.version, last.at = lease.ResourceVersion, now.Running
 		last.lasts = edge.ReportLasts(lease.Spec.LeaseDurationSeconds)
 		last.versions = map[string]int{}
 		for _, version := range edge.SplitVersions(lease.Annotations[edge.AnnotationHubVersion]) {
@@ -200,7 +200,7 @@ type value struct {
 }
 
 // valuesLocked returns all series.
-func (f *Fleet) valuesLocked(members map[edge.NodeName]member, now time.Time) (all []value) {
+func (f *Fleet) valuesLocked(members map[edge.NodeName]member, now ends.Moment) (all []value) {
 	gauge := func(of *prometheus.Desc, v float64, labels ...string) {
 		all = append(all, value{of, prometheus.GaugeValue, v, labels})
 	}
@@ -213,7 +213,7 @@ func (f *Fleet) valuesLocked(members map[edge.NodeName]member, now time.Time) (a
 	untold := 0
 	for pool, p := range f.pools {
 		name := string(pool)
-		led := now.Sub(p.at) < p.lasts
+		led := now.Running.Sub(p.at) < p.lasts
 		gauge(descLed, one(led), name)
 		counter(descPoolBytes, p.carried[0], name, "sent")
 		counter(descPoolBytes, p.carried[1], name, "received")
@@ -242,8 +242,8 @@ func (f *Fleet) valuesLocked(members map[edge.NodeName]member, now time.Time) (a
 			if until, known := first[kind]; !known || life.Until < until {
 				first[kind] = life.Until
 			}
-			if left, known := least[kind]; !known || life.Left(now) < left {
-				least[kind] = life.Left(now)
+			if left, known := least[kind]; !known || life.Left(now.Wall) < left {
+				least[kind] = life.Left(now.Wall)
 			}
 		}
 		untold += p.hubs.More

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 // world is a cloud with a Fleet that leads.
@@ -37,7 +38,7 @@ func newWorld(t *testing.T, lead bool) *world {
 		close(elected)
 	}
 	w := &world{T: t, Client: fake.NewClientBuilder().Build(), clock: testingclock.NewFakePassiveClock(time.Unix(1_000_000, 0))}
-	w.fleet = New(Config{Client: w.Client, Elected: elected, Clock: w.clock})
+	w.fleet = New(Config{Client: w.Client, Elected: elected, Clock: ends.Clock{OfDay: w.clock.Now, Ran: w.clock.Now}})
 	return w
 }
 
@@ -188,7 +189,8 @@ func TestStandby(t *testing.T) {
 // TestBound: a thousand pools in which all is wrong have no more series than the page about metrics says.
 func TestBound(t *testing.T) {
 	const pools, each = 1000, 25
-	f := New(Config{Clock: testingclock.NewFakePassiveClock(time.Unix(1_000_000, 0))})
+	at := testingclock.NewFakePassiveClock(time.Unix(1_000_000, 0))
+	f := New(Config{Clock: ends.Clock{OfDay: at.Now, Ran: at.Now}})
 	members := map[edge.NodeName]member{}
 	var leases []coordinationv1.Lease
 	for i := range pools {

@@ -4,15 +4,16 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"yurtcoordinator/internal/ends"
 )
 
 // CleanUp takes from a Node what this controller has put there, except its condition, as if the node's own heartbeat
 // had just come: without the controller nobody would, and the node would get no Pods ever again. A node that is dead is
 // kube-controller-manager's to judge.
-func CleanUp(ctx context.Context, c client.Client, now clock.PassiveClock, node *corev1.Node) error {
-	p := &Policy{client: c, clock: now}
+func CleanUp(ctx context.Context, c client.Client, at ends.Clock, node *corev1.Node) error {
+	p := &Policy{client: c, ends: ends.Ends{Clock: at}}
 	change := Plan(node, Finding{Verdict: Direct}, ShowReady)
 	if change.edits() {
 		if err := p.writeNode(ctx, node, change); err != nil {

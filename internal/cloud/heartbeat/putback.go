@@ -30,7 +30,7 @@ func putBackTo(f Finding, stamp, now time.Time) (time.Time, bool) {
 // would not be counted as alive before its clock has passed that. The write says of itself that it is no heartbeat.
 func (p *Policy) putBack(ctx context.Context, node *corev1.Node, f Finding) error {
 	stamp, revision, found := p.sightings.stamp(edge.NodeName(node.Name))
-	to, needed := putBackTo(f, stamp, p.clock.Now())
+	to, needed := putBackTo(f, stamp, p.ends.Wall())
 	if !found || !needed {
 		return nil
 	}

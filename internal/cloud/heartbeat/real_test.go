@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -46,7 +45,7 @@ func TestShownForReal(t *testing.T) {
 		options := manager.Options{Cache: cache.Options{ByObject: Cached(func(*corev1.Node) []string { return nil })}}
 		return cloudtest.Manager(t, as, options, func(m manager.Manager) error {
 			p := New(Config{
-				Client: m.GetClient(), Events: m.GetEventRecorder("test"), Clock: clock.RealClock{}, SilenceAfter: time.Minute,
+				Client: m.GetClient(), Events: m.GetEventRecorder("test"), SilenceAfter: time.Minute,
 			})
 			return errors.Join(p.AddTo(m), p.FollowCoordinators(m))
 		})

@@ -10,14 +10,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 // FieldOwner is the field manager of all writes to Nodes.
@@ -35,8 +34,8 @@ type Config struct {
 	// Events receives the Events on Nodes, and bounds their rate.
 	Events events.EventRecorder
 
-	// Clock measures how long a Lease is silent; it must be monotonic. It also dates conditions.
-	Clock clock.PassiveClock
+	// Ends measure how long a Lease is silent, date conditions and spread retries.
+	Ends ends.Ends
 
 	// SilenceAfter is how long a Lease may stay unrenewed before the state of the node's link is unknown. See Judge.
 	SilenceAfter time.Duration
@@ -49,7 +48,7 @@ type Config struct {
 type Policy struct {
 	client    client.Client
 	events    events.EventRecorder
-	clock     clock.PassiveClock
+	ends      ends.Ends
 	sightings *Sightings
 	damper    *damper
 	options   *options
@@ -62,8 +61,8 @@ func New(c Config) *Policy {
 	return &Policy{
 		client:    c.Client,
 		events:    c.Events,
-		clock:     c.Clock,
-		sightings: NewSightings(c.Clock, c.SilenceAfter),
+		ends:      c.Ends,
+		sightings: NewSightings(c.Ends.Clock, c.SilenceAfter),
 		damper:    newDamper(c.Calm),
 		options:   newOptions(),
 		metrics:   newMetrics(),
@@ -89,7 +88,7 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		return reconcile.Result{}, nil
 	}
 	finding, holds := p.sightings.Judge(name)
-	finding, damped, begins := p.damper.take(name, finding, p.clock.Now())
+	finding, damped, begins := p.damper.take(name, finding, p.ends.Running())
 	if damped > 0 && (holds == 0 || damped < holds) {
 		holds = damped
 	}
@@ -109,7 +108,7 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	switch {
 	case apierrors.IsConflict(err):
 		klog.FromContext(ctx).V(2).Info("Node or Lease changed since it was read; trying again", "node", klog.KRef("", req.Name))
-		return reconcile.Result{RequeueAfter: wait.Jitter(conflictDelay, 1)}, nil
+		return reconcile.Result{RequeueAfter: p.ends.Jitter(conflictDelay, 1)}, nil
 	case apierrors.IsNotFound(err): // deleted meanwhile; the watch will tell
 		return reconcile.Result{}, nil
 	case err != nil:
@@ -194,7 +193,7 @@ func (p *Policy) writeNode(ctx context.Context, node *corev1.Node, c Change) err
 // kube-controller-manager.
 func (p *Policy) writeStatus(ctx context.Context, node *corev1.Node, c Change) error {
 	base := node.DeepCopy()
-	now := metav1.NewTime(p.clock.Now())
+	now := metav1.NewTime(p.ends.Wall())
 	if c.Condition != nil {
 		set(node, edge.ConditionCloudLinkDown, *c.Condition, now).LastHeartbeatTime = now
 	}

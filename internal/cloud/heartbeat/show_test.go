@@ -12,11 +12,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
-	testingclock "k8s.io/utils/clock/testing"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/internal/cloud/roll"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 const kubeletSays, kcmSays = "KubeletNotReady", "NodeStatusUnknown"
@@ -302,7 +302,7 @@ func TestRelayedNodesTakePods(t *testing.T) {
 // TestRelayedIsNews: who relays comes through what the cache keeps of a Lease, and is news for the node.
 func TestRelayedIsNews(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	s := NewSightings(testingclock.NewFakePassiveClock(now), testSilence)
+	s := NewSightings(ends.Clock{Ran: func() time.Time { return now }}, testSilence)
 	saw := func(second int, annotations map[string]string) bool {
 		t.Helper()
 		stamp := metav1.NewMicroTime(now.Add(time.Duration(second) * time.Second))

@@ -6,15 +6,15 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 // Sightings remembers each node's Lease as last seen, and when its renewal was last seen. It holds one entry for each
 // existing Lease of a node, and for each deleted one whose Node still exists. It is safe for concurrent use.
 type Sightings struct {
-	clock        clock.PassiveClock
+	clock        ends.Clock
 	silenceAfter time.Duration
 
 	mu     sync.Mutex
@@ -25,7 +25,7 @@ type sighting struct {
 	uid           types.UID
 	revision      edge.Revision
 	renewTime     time.Time // as last seen, by its writer's clock: only that it changes means something
-	since         time.Time // by our clock: when renewTime was seen to change or, until renewed, when first seen
+	since         time.Time // by our running clock: when renewTime was seen to change or, until renewed, when first seen
 	renewed       bool
 	annotated     bool
 	relayed       bool
@@ -34,14 +34,14 @@ type sighting struct {
 }
 
 // NewSightings returns Sightings that have seen nothing yet. A Lease is silent after silenceAfter without a renewal.
-func NewSightings(c clock.PassiveClock, silenceAfter time.Duration) *Sightings {
+func NewSightings(c ends.Clock, silenceAfter time.Duration) *Sightings {
 	return &Sightings{clock: c, silenceAfter: silenceAfter, byNode: make(map[edge.NodeName]sighting)}
 }
 
 // Saw records a Lease as it is now, and reports whether the finding for its node changed.
 func (s *Sightings) Saw(lease *coordinationv1.Lease) (news bool) {
 	node := edge.NodeName(lease.Name)
-	now := s.clock.Now()
+	now := s.clock.Running()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was, found := s.byNode[node]
@@ -91,7 +91,7 @@ func (s *Sightings) Lost(lease *coordinationv1.Lease) (news bool) {
 
 // Judge returns the finding for a node, and how long it holds if nothing happens; zero means forever.
 func (s *Sightings) Judge(node edge.NodeName) (Finding, time.Duration) {
-	now := s.clock.Now()
+	now := s.clock.Running()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	entry, found := s.byNode[node]
@@ -100,7 +100,7 @@ func (s *Sightings) Judge(node edge.NodeName) (Finding, time.Duration) {
 
 // Observe returns what is known about a node's Lease at this moment.
 func (s *Sightings) Observe(node edge.NodeName) Observation {
-	now := s.clock.Now()
+	now := s.clock.Running()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	entry, found := s.byNode[node]

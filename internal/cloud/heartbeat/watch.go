@@ -59,13 +59,14 @@ func (p *Policy) AddTo(mgr manager.Manager) error {
 	return errors.Join(
 		control.Controller{
 			Name: controllerName, Reconciler: p, Workers: workers, Timeout: reconcileTimeout, RetryMax: retryMax, Warm: true,
+			Chance: p.ends.Chance,
 			Watch: []source.Source{
 				source.Kind(mgr.GetCache(), &coordinationv1.Lease{}, p.leaseHandler()),
 				source.Kind(mgr.GetCache(), &corev1.Node{}, p.nodeHandler()),
 				source.Func(p.queue.begin),
 			},
 		}.AddTo(mgr),
-		shownRoll().AddTo(mgr))
+		shownRoll().AddTo(mgr, p.ends.Chance))
 }
 
 // leaseHandler records every change of a Lease, but enqueues the node only if its finding changed: 1000 nodes that
@@ -99,7 +100,7 @@ func (p *Policy) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Reques
 		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*corev1.Node], q queue) {
 			name := edge.NodeName(e.ObjectNew.Name)
 			finding, _ := p.sightings.Judge(name)
-			finding = p.damper.peek(name, finding, p.clock.Now())
+			finding = p.damper.peek(name, finding, p.ends.Running())
 			change := p.plan(e.ObjectNew, finding)
 			switch {
 			case e.ObjectOld.UID != e.ObjectNew.UID, poolOf(e.ObjectOld) != poolOf(e.ObjectNew):

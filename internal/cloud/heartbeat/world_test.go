@@ -32,6 +32,7 @@ import (
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 // world is a cloud in which time passes only when told: an API server, the Leases, and the controller with a queue
@@ -91,7 +92,7 @@ func newWorld(t testing.TB) *world {
 // start replaces the controller by a new one that has seen nothing, as a restart does, and lets it list everything.
 func (w *world) start() {
 	w.due = make(map[string]time.Time)
-	w.policy = New(Config{Client: w.client, Events: recorder{w}, Clock: w.clock, SilenceAfter: testSilence, Calm: w.calm})
+	w.policy = New(Config{Client: w.client, Events: recorder{w}, Ends: w.ends(), SilenceAfter: testSilence, Calm: w.calm})
 	for _, lease := range w.leases {
 		w.policy.leaseHandler().Create(w.t.Context(),
 			event.TypedCreateEvent[*coordinationv1.Lease]{Object: lease.DeepCopy(), IsInInitialList: true},
@@ -401,4 +402,9 @@ func sometimes(r *rand.Rand) func(string) error {
 		row = 0
 		return nil
 	}
+}
+
+// ends are of a machine whose clocks are the world's.
+func (w *world) ends() ends.Ends {
+	return ends.Ends{Clock: ends.Clock{OfDay: w.clock.Now, Ran: w.clock.Now}}
 }

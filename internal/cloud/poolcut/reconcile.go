@@ -13,10 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -24,6 +22,7 @@ import (
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/heartbeat"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 // FieldOwner is the field manager of all writes to Nodes.
@@ -56,8 +55,8 @@ type Config struct {
 	Client client.Client
 	// Events receives the Events on NodePools, and bounds their rate.
 	Events events.EventRecorder
-	// Clock measures how long Leases are silent and holds last; it must be monotonic. It also dates conditions.
-	Clock clock.PassiveClock
+	// Ends measure how long Leases are silent and holds last, date conditions and spread retries.
+	Ends ends.Ends
 	// SilenceAfter is the heartbeat policy's. It is less than kube-controller-manager's node-monitor-grace-period.
 	SilenceAfter time.Duration
 	// Default is how long evictions are held from a pool that has a coordinator and whose NodePool says nothing; zero means
@@ -69,7 +68,7 @@ type Config struct {
 type Controller struct {
 	client    client.Client
 	events    events.EventRecorder
-	clock     clock.PassiveClock
+	ends      ends.Ends
 	limits    Limits
 	unless    time.Duration // see Config.Default
 	sightings *heartbeat.Sightings
@@ -92,36 +91,36 @@ type inProgress struct {
 	// since is the beginning by the wall clock, as the conditions say.
 	since time.Time
 	// found is when we began the hold or, after a restart, found it. before is how long it had lasted then.
-	found  time.Time
+	found  ends.Moment
 	before time.Duration
 	length time.Duration
-	spoke  time.Time // when a node first spoke; zero means that none has
+	spoke  time.Time // when a node first spoke, by the running clock; zero means that none has
 	// announced says that the beginning was announced, by us or by the leader that began it.
 	announced bool
 }
 
-func (h *inProgress) at(now time.Time) *Hold {
+func (h *inProgress) at(now ends.Moment) *Hold {
 	if h == nil {
 		return nil
 	}
-	hold := &Hold{For: h.length, Elapsed: h.before + now.Sub(h.found)}
+	hold := &Hold{For: h.length, Elapsed: h.before + now.Running.Sub(h.found.Running)}
 	if !h.spoke.IsZero() {
-		hold.Healing, hold.Healed = true, now.Sub(h.spoke)
+		hold.Healing, hold.Healed = true, now.Running.Sub(h.spoke)
 	}
 	return hold
 }
 
 // until returns the end, by the wall clock as it was when the hold was found.
 func (h *inProgress) until() string {
-	return h.found.Add(h.length - h.before).UTC().Format(time.RFC3339)
+	return h.found.Wall.Add(h.length - h.before).UTC().Format(time.RFC3339)
 }
 
 // New returns a Controller that has seen nothing yet. The package comment explains its threshold.
 func New(c Config) *Controller {
 	l := Limits{Silence: c.SilenceAfter * 3 / 4, Grace: c.SilenceAfter}
 	return &Controller{
-		client: c.Client, events: c.Events, clock: c.Clock, limits: l, unless: c.Default,
-		sightings: heartbeat.NewSightings(c.Clock, l.Silence),
+		client: c.Client, events: c.Events, ends: c.Ends, limits: l, unless: c.Default,
+		sightings: heartbeat.NewSightings(c.Ends.Clock, l.Silence),
 		roster:    newRoster(), metrics: newMetrics(), pools: make(map[edge.PoolName]*pool),
 	}
 }
@@ -145,7 +144,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	now, members := c.clock.Now(), c.observe(nodes)
+	now, members := c.ends.Now(), c.observe(nodes)
 	terms := TermsOf(np.Annotations, unless)
 	p := c.poolOf(name, nodes, now)
 	c.complain(p, np, terms)
@@ -170,7 +169,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	if again {
-		return reconcile.Result{RequeueAfter: wait.Jitter(conflictDelay, 1)}, nil
+		return reconcile.Result{RequeueAfter: c.ends.Jitter(conflictDelay, 1)}, nil
 	}
 	c.announceBeginning(np, p.hold, d)
 	if terms.Rule == Off && p.hold == nil && len(nodes) == 0 {
@@ -180,15 +179,15 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 }
 
 // follow updates the memory of a hold after a decision.
-func (c *Controller) follow(p *pool, d Decision, t Terms, now time.Time) {
+func (c *Controller) follow(p *pool, d Decision, t Terms, now ends.Moment) {
 	if d.Ended != "" {
 		p.hold = nil
 	}
 	if d.Begins {
-		p.hold = &inProgress{since: now.Truncate(time.Second), found: now, length: t.For}
+		p.hold = &inProgress{since: now.Wall.Truncate(time.Second), found: now, length: t.For}
 	}
 	if p.hold != nil && d.Speaking && p.hold.spoke.IsZero() {
-		p.hold.spoke = now
+		p.hold.spoke = now.Running
 	}
 }
 
@@ -260,7 +259,7 @@ func (c *Controller) observe(nodes []corev1.Node) []Member {
 
 // poolOf returns what is remembered about a pool. At the first look that is what the Nodes say: a hold that another
 // process has begun.
-func (c *Controller) poolOf(name edge.PoolName, nodes []corev1.Node, now time.Time) *pool {
+func (c *Controller) poolOf(name edge.PoolName, nodes []corev1.Node, now ends.Moment) *pool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p, known := c.pools[name]
@@ -276,7 +275,7 @@ func (c *Controller) poolOf(name edge.PoolName, nodes []corev1.Node, now time.Ti
 		held := conditionOf(&nodes[i], edge.ConditionEvictionsHeld)
 		if since := held.LastTransitionTime.Time; held.Status == corev1.ConditionTrue &&
 			(p.hold == nil || since.Before(p.hold.since)) {
-			p.hold = &inProgress{since: since, found: now, before: max(0, now.Sub(since)), announced: true}
+			p.hold = &inProgress{since: since, found: now, before: max(0, now.Wall.Sub(since)), announced: true}
 		}
 	}
 	return p
@@ -339,7 +338,7 @@ func (c *Controller) write(ctx context.Context, node *corev1.Node, change Change
 
 // condition returns what a Node must say.
 func (c *Controller) condition(was corev1.NodeCondition, change Change, h *inProgress) corev1.NodeCondition {
-	now := metav1.NewTime(c.clock.Now().Truncate(time.Second)) // as the API server returns it
+	now := metav1.NewTime(c.ends.Wall().Truncate(time.Second)) // as the API server returns it
 	next := corev1.NodeCondition{
 		Type: edge.ConditionEvictionsHeld, Status: change.Status, Reason: change.Reason,
 		LastHeartbeatTime: now, LastTransitionTime: now,

@@ -270,7 +270,7 @@ func TestNodesComeAndGo(t *testing.T) {
 	w := cutOff(t)
 	w.edit("n1", func(n *corev1.Node) { n.Labels = nil })
 	w.edit("n2", func(n *corev1.Node) { n.Labels[edge.LabelNodePool] = "p2" })
-	w.c.poolOf("p2", nil, w.clock.Now()) // was looked at before
+	w.c.poolOf("p2", nil, w.c.ends.Now()) // was looked at before
 	w.pass(time.Second)
 	w.wantReasons("moved", "n1 NotInHeldPool", "n2 NotInHeldPool", "n3 WholePoolCut")
 	n3 := w.node("n3")
@@ -328,7 +328,7 @@ func TestFailures(t *testing.T) {
 		w := well(t, twoHours)
 		outdated := w.node("n1")
 		w.edit("n1", func(n *corev1.Node) { n.Labels["x"] = "y" })
-		h := &inProgress{since: w.clock.Now(), found: w.clock.Now(), length: time.Hour}
+		h := &inProgress{since: w.clock.Now(), found: w.c.ends.Now(), length: time.Hour}
 		if err := w.c.write(t.Context(), outdated, held(), h); err == nil || !strings.Contains(err.Error(), "Node n1") {
 			t.Errorf("write = %v, want a conflict", err)
 		}

@@ -67,7 +67,8 @@ func (c *Controller) AddTo(mgr manager.Manager) error {
 	}
 	return control.Controller{
 		Name: "poolcut", Reconciler: c, Workers: workers, Timeout: reconcileTimeout, RetryMax: retryMax, Warm: true,
-		Watch: watch,
+		Chance: c.ends.Chance,
+		Watch:  watch,
 	}.AddTo(mgr)
 }
 

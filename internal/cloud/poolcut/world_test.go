@@ -29,6 +29,7 @@ import (
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 // world is a cloud in which time passes only when told: an API server, the Leases, kube-controller-manager as far as it
@@ -99,7 +100,7 @@ func newWorld(t *testing.T, annotations map[string]string, nodes ...string) *wor
 // start replaces the controller by a new one that has seen nothing, as a restart does, and lets it list everything.
 func (w *world) start() {
 	w.due = map[string]time.Time{}
-	w.c = New(Config{Client: w.client, Events: recorder{w}, Clock: w.clock, SilenceAfter: silenceAfter, Default: w.unless})
+	w.c = New(Config{Client: w.client, Events: recorder{w}, Ends: w.ends(), SilenceAfter: silenceAfter, Default: w.unless})
 	ctx, q := w.t.Context(), worldQueue{w: w}
 	for _, l := range w.leases {
 		w.c.leaseHandler().Create(ctx, event.TypedCreateEvent[*coordinationv1.Lease]{Object: l}, q)
@@ -425,4 +426,9 @@ func (r recorder) Eventf(regarding, related runtime.Object, eventType, reason, a
 
 func conflict(node string) error {
 	return apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, node, fmt.Errorf("changed meanwhile"))
+}
+
+// ends are of a machine whose clocks are the world's.
+func (w *world) ends() ends.Ends {
+	return ends.Ends{Clock: ends.Clock{OfDay: w.clock.Now, Ran: w.clock.Now}}
 }

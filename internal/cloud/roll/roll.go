@@ -31,6 +31,7 @@ import (
 
 	"yurtcoordinator/internal/cloud/control"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 const (
@@ -68,8 +69,8 @@ type Roll[O client.Object] struct {
 	reader client.Reader
 }
 
-// AddTo registers the controller with a manager, to run while the manager leads.
-func (r Roll[O]) AddTo(mgr manager.Manager) error {
+// AddTo registers the controller with a manager, to run while the manager leads. chance spreads its retries.
+func (r Roll[O]) AddTo(mgr manager.Manager, chance ends.Chance) error {
 	r.client, r.reader = mgr.GetClient(), mgr.GetAPIReader()
 	// The controller makes the index at its start: made earlier, it would make the whole manager wait for this kind.
 	begin := func(ctx context.Context, q queue) error {
@@ -80,7 +81,7 @@ func (r Roll[O]) AddTo(mgr manager.Manager) error {
 		return nil
 	}
 	return control.Controller{
-		Name: r.Name, Reconciler: r, Timeout: timeout, RetryMax: retryMax,
+		Name: r.Name, Reconciler: r, Timeout: timeout, RetryMax: retryMax, Chance: chance,
 		Watch: []source.Source{source.Func(begin), source.Kind(mgr.GetCache(), r.Object, r.handler())},
 	}.AddTo(mgr)
 }

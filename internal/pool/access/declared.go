@@ -7,9 +7,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kubernetes/pkg/apis/coordination"
-	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 const (
@@ -22,16 +22,17 @@ const (
 // Declared knows which resources the pool's leader says are current here: it renews the Lease edge.LeaseInformerSync. Its
 // methods may be called concurrently.
 type Declared struct {
-	clock clock.PassiveClock
+	clock ends.Clock
 
 	mu sync.Mutex
-	// last is when each resource was declared last. named are those of the last declaration, which counts until then.
+	// last is when each resource was declared last, by the wall clock. named are those of the last declaration, which counts
+	// until then, by the running clock.
 	last  map[schema.GroupResource]time.Time
 	named map[schema.GroupResource]struct{}
 	until time.Time
 }
 
-func newDeclared(c clock.PassiveClock) *Declared {
+func newDeclared(c ends.Clock) *Declared {
 	return &Declared{clock: c, last: map[schema.GroupResource]time.Time{}}
 }
 
@@ -41,7 +42,7 @@ func (d *Declared) Current(r schema.GroupResource) (now bool, last time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_, named := d.named[r]
-	return named && d.clock.Now().Before(d.until), d.last[r]
+	return named && d.clock.Until(d.until) > 0, d.last[r]
 }
 
 // admitted notes a declaration that is about to be stored. One that nobody holds, or that can't be read, declares nothing.
@@ -55,11 +56,11 @@ func (d *Declared) admitted(lease *coordination.Lease) {
 	defer d.mu.Unlock()
 	now := d.clock.Now()
 	d.named = make(map[schema.GroupResource]struct{}, len(applied))
-	d.until = now.Add(min(seconds(lease.Spec.LeaseDurationSeconds), maxDeclaredFor))
+	d.until = now.Running.Add(min(seconds(lease.Spec.LeaseDurationSeconds), maxDeclaredFor))
 	for name := range applied {
 		r := schema.ParseGroupResource(name)
 		if _, known := d.last[r]; known || len(d.last) < maxDeclared {
-			d.named[r], d.last[r] = struct{}{}, now
+			d.named[r], d.last[r] = struct{}{}, now.Wall
 		}
 	}
 }

@@ -11,12 +11,13 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 func TestDeclared(t *testing.T) {
 	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	c := testingclock.NewFakePassiveClock(began)
-	d := newDeclared(c)
+	d := newDeclared(ends.Clock{OfDay: c.Now, Ran: c.Now})
 	services := schema.GroupResource{Resource: "services"}
 	slices := schema.GroupResource{Group: "discovery.k8s.io", Resource: "endpointslices"}
 	declare := func(holder, applied string, seconds int32) {

@@ -9,7 +9,6 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/utils/clock"
 )
 
 const (
@@ -28,8 +27,8 @@ type Denied struct{ list list }
 
 // NewDenied returns the Denied of a file with one item per line: the name of a user, or X509SHA256= and the digest of
 // one certificate. An empty name of the file means that nobody is denied.
-func NewDenied(file string, c clock.WithTicker) *Denied {
-	return &Denied{list{flag: "denied-users-file", file: file, bad: BadDenied, clock: c}}
+func NewDenied(file string) *Denied {
+	return &Denied{list{flag: "denied-users-file", file: file, bad: BadDenied}}
 }
 
 // BadDenied returns why an item can't deny anybody, or nil. The text of its error follows the item.

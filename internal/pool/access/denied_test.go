@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
 )
@@ -26,7 +25,7 @@ func TestDenied(t *testing.T) {
 	asked := &user.DefaultInfo{Name: "openyurt:setup", Groups: []string{edge.GroupOperators}}
 
 	file := filepath.Join(t.TempDir(), "denied")
-	d := NewDenied(file, clock.RealClock{})
+	d := NewDenied(file)
 	decides := func(what string, who user.Info, says string) {
 		t.Helper()
 		got, why, err := d.Authorize(t.Context(), authorizer.AttributesRecord{User: who})
@@ -82,6 +81,6 @@ func TestDenied(t *testing.T) {
 		}
 	}
 
-	d = NewDenied("", clock.RealClock{})
+	d = NewDenied("")
 	decides("without a list", alice, "")
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"time"
 
 	apiserverapi "k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -18,16 +17,19 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/path"
 	authorizerunion "k8s.io/apiserver/pkg/authorization/union"
+
+	"yurtcoordinator/internal/ends"
 )
 
 // openPaths answer without a certificate, so that a kubelet can probe them. Only on this machine does a connection without one
 // get that far.
 var openPaths = []string{"/livez", "/readyz"}
 
-// AtTheDoor recognizes callers by their client certificate, verified by the present CAs. An expired or unknown
+// AtTheDoor recognizes callers by their client certificate, verified by the present CAs, at this
+// machine's time of day. An expired or unknown
 // certificate is an error and does not make the caller anonymous, even on the open paths.
-func AtTheDoor(verify requestx509.VerifyOptionFunc) authenticator.Request {
-	byCertificate := group.NewAuthenticatedGroupAdder(withoutMasters(newRecognized(verify)))
+func AtTheDoor(verify requestx509.VerifyOptionFunc, c ends.Clock) authenticator.Request {
+	byCertificate := group.NewAuthenticatedGroupAdder(withoutMasters(newRecognized(verify, c)))
 	conditions := make([]apiserverapi.AnonymousAuthCondition, len(openPaths))
 	for i, open := range openPaths {
 		conditions[i].Path = open
@@ -39,7 +41,7 @@ var errNoAuthority = errors.New("no client CA is known")
 
 // Known returns the handshake's check of a client's certificate: one of the present CAs has signed it. Whether it still holds is
 // left to AtTheDoor, whose refusal can say what to do about it.
-func Known(verify requestx509.VerifyOptionFunc) func(tls.ConnectionState) error {
+func Known(verify requestx509.VerifyOptionFunc, c ends.Clock) func(tls.ConnectionState) error {
 	return func(s tls.ConnectionState) error {
 		shown := s.PeerCertificates
 		options, ok := verify()
@@ -47,10 +49,10 @@ func Known(verify requestx509.VerifyOptionFunc) func(tls.ConnectionState) error 
 			return &tls.CertificateVerificationError{UnverifiedCertificates: shown, Err: errNoAuthority}
 		}
 		options.Intermediates = x509.NewCertPool()
-		for _, c := range shown[1:] {
-			options.Intermediates.AddCert(c)
+		for _, each := range shown[1:] {
+			options.Intermediates.AddCert(each)
 		}
-		options.CurrentTime = time.Now()
+		options.CurrentTime = c.Wall()
 		if options.CurrentTime.After(shown[0].NotAfter) {
 			options.CurrentTime = shown[0].NotAfter
 		}

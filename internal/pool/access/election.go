@@ -8,9 +8,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/pool/exchange"
 )
 
@@ -25,7 +25,7 @@ type Election struct {
 
 // NewElection returns an election that reads the Lease through client, and judges by c's clock whether a holder has
 // lapsed. It is that of a coordinator which has just started: nobody may take the Lease for edge.ElectionTerm.
-func NewElection(client coordinationclient.LeasesGetter, c clock.PassiveClock) *Election {
+func NewElection(client coordinationclient.LeasesGetter, c ends.Clock) *Election {
 	return &Election{leases: client, terms: newTerms(c), vacancy: newVacancy(c), declared: newDeclared(c)}
 }
 

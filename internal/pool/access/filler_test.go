@@ -8,6 +8,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 func TestDecideFiller(t *testing.T) {
@@ -68,7 +69,7 @@ func TestDecideFill(t *testing.T) {
 // TestNobodyFillsSoonAfterALeader: a hub with a link has 2 s to come to lead once it may.
 func TestNobodyFillsSoonAfterALeader(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
-	e := NewElection(nil, clock)
+	e := NewElection(nil, ends.Clock{Ran: clock.Now})
 	pass := func(d time.Duration) { clock.SetTime(clock.Now().Add(d)) }
 	check(t, e.unled(leaseMark{}), "for 6s") // the coordinator is new
 	pass(fillAfter - 1)

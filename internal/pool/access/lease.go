@@ -6,9 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/utils/clock"
-
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 // maxElectionTerm bounds the duration that a leader may claim. A leader that dies right after it claimed the longest
@@ -109,7 +108,7 @@ func decideHeartbeat(caller, holder edge.NodeName) error {
 // it was stored, so that the first node to try replaces a lapsed leader, not the second. A write that was admitted but
 // not stored does not count. A Lease that is seen for the first time has age zero.
 type terms struct {
-	clock clock.PassiveClock
+	clock ends.Clock
 
 	mu     sync.Mutex
 	leases map[string]*term
@@ -124,7 +123,7 @@ type seenMark struct {
 	at   time.Time
 }
 
-func newTerms(c clock.PassiveClock) *terms {
+func newTerms(c ends.Clock) *terms {
 	return &terms{clock: c, leases: map[string]*term{}}
 }
 
@@ -132,7 +131,7 @@ func newTerms(c clock.PassiveClock) *terms {
 func (t *terms) Live(name string, stored leaseMark) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := t.clock.Now()
+	now := t.clock.Running()
 	seen := t.leases[name]
 	if seen == nil {
 		seen = &term{}
@@ -157,5 +156,5 @@ func (t *terms) Admitted(name string, next leaseMark) {
 		seen = &term{}
 		t.leases[name] = seen
 	}
-	seen.admitted = seenMark{next, t.clock.Now()}
+	seen.admitted = seenMark{next, t.clock.Running()}
 }

@@ -9,6 +9,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 func mark(holder edge.NodeName, transitions int32) leaseMark {
@@ -57,7 +58,7 @@ func TestDecideElection(t *testing.T) {
 // TestVacancy: a coordinator that has just started lets nobody lead for a term, and the leader's own writes all the same.
 func TestVacancy(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
-	v := newVacancy(clock)
+	v := newVacancy(ends.Clock{Ran: clock.Now})
 	take := func() error { return decideElection("a", leaseMark{}, mark("a", 1), false, v.mayTake()) }
 	check(t, take(), "vacant for 4s")
 	check(t, decideElection("a", mark("a", 1), mark("a", 1), true, v.mayTake()), "")
@@ -110,7 +111,7 @@ func check(t *testing.T, err error, refused string) {
 func TestTermsCountFromAdmission(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
 	after := func(d time.Duration) { clock.SetTime(clock.Now().Add(d)) }
-	terms := newTerms(clock)
+	terms := newTerms(ends.Clock{Ran: clock.Now})
 
 	first := mark("a", 1)
 	terms.Admitted("l", first)
@@ -139,7 +140,7 @@ func TestTermsCountFromAdmission(t *testing.T) {
 
 func TestTermsForgetWritesThatWereNotStored(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
-	terms := newTerms(clock)
+	terms := newTerms(ends.Clock{Ran: clock.Now})
 	stored, lost := mark("a", 1), mark("a", 1)
 	lost.renewed = 7
 	terms.Admitted("l", stored)
@@ -156,7 +157,7 @@ func TestTermsForgetWritesThatWereNotStored(t *testing.T) {
 
 func TestTermsOfAnUnknownLease(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
-	terms := newTerms(clock)
+	terms := newTerms(ends.Clock{Ran: clock.Now})
 	ancient := mark("a", 1)
 	ancient.renewed = time.Unix(0, 0).UnixMicro()
 	if !terms.Live("l", ancient) {
@@ -177,7 +178,7 @@ func TestElectionHasOneLeader(t *testing.T) {
 	for seed := range uint64(2000) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
-		terms, vacancy := newTerms(clock), newVacancy(clock)
+		terms, vacancy := newTerms(ends.Clock{Ran: clock.Now}), newVacancy(ends.Clock{Ran: clock.Now})
 		var stored leaseMark
 		leads := map[edge.NodeName]time.Time{} // until when each was promised the Lease
 		for step := range 60 {

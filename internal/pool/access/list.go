@@ -12,7 +12,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 )
 
 const (
@@ -29,7 +28,6 @@ type list struct {
 	flag  string // names the file in errors
 	file  string // empty means that there is no list
 	bad   func(line string) error
-	clock clock.WithTicker
 	items atomic.Pointer[sets.Set[string]] // nil until the file was first read
 }
 
@@ -48,7 +46,7 @@ func (l *list) run(ctx context.Context, changed func(context.Context)) error {
 		<-ctx.Done()
 		return nil
 	}
-	ticker := l.clock.NewTicker(listEvery)
+	ticker := time.NewTicker(listEvery)
 	defer ticker.Stop()
 	complaint := ""
 	for {
@@ -64,7 +62,7 @@ func (l *list) run(ctx context.Context, changed func(context.Context)) error {
 			}
 		}
 		select {
-		case <-ticker.C():
+		case <-ticker.C:
 		case <-ctx.Done():
 			return nil
 		}

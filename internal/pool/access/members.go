@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
-	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
 )
@@ -21,9 +20,9 @@ type Members struct {
 
 // NewMembers returns the Members of a file that names one node per line. An empty name means that all nodes are
 // members.
-func NewMembers(file string, c clock.WithTicker) *Members {
+func NewMembers(file string) *Members {
 	return &Members{
-		list:  list{flag: "pool-nodes-file", file: file, bad: badNodeName, clock: c},
+		list:  list{flag: "pool-nodes-file", file: file, bad: badNodeName},
 		nodes: nodeidentifier.NewDefaultNodeIdentifier(),
 	}
 }

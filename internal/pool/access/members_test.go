@@ -12,7 +12,6 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
 )
@@ -25,7 +24,7 @@ func TestMembers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m := NewMembers(file, clock.RealClock{})
+	m := NewMembers(file)
 	decides := func(name, group string, want authorizer.Decision, says string) {
 		t.Helper()
 		who := &user.DefaultInfo{Name: name, Groups: []string{group}}
@@ -64,14 +63,14 @@ func TestMembers(t *testing.T) {
 	write("")
 	news(true, "")
 	decides("system:node:n1", edge.GroupNodes, deny, "does not belong to this pool")
-	m = NewMembers("", clock.RealClock{})
+	m = NewMembers("")
 	decides("system:node:n1", edge.GroupNodes, no, "")
 }
 
 func TestMembersAreFollowed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "nodes")
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMembers(file, clock.RealClock{})
+		m := NewMembers(file)
 		ctx, cancel := context.WithCancel(t.Context())
 		calls, ended := 0, make(chan error)
 		go func() { ended <- m.Run(ctx, func(context.Context) { calls++ }) }()

@@ -8,6 +8,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	requestx509 "k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/utils/lru"
+
+	"yurtcoordinator/internal/ends"
 )
 
 // rememberedConnections bounds how many connections' callers are remembered: more than a pool has hubs and people.
@@ -21,6 +23,7 @@ const rememberedConnections = 256
 // whose CA was removed, would stay in.
 type recognized struct {
 	verify requestx509.VerifyOptionFunc
+	clock  ends.Clock
 	known  *lru.Cache // *tls.ConnectionState: *caller
 }
 
@@ -32,8 +35,8 @@ type caller struct {
 	from, until time.Time
 }
 
-func newRecognized(verify requestx509.VerifyOptionFunc) *recognized {
-	return &recognized{verify: verify, known: lru.New(rememberedConnections)}
+func newRecognized(verify requestx509.VerifyOptionFunc, c ends.Clock) *recognized {
+	return &recognized{verify: verify, clock: c, known: lru.New(rememberedConnections)}
 }
 
 // AuthenticateRequest implements authenticator.Request.
@@ -42,13 +45,15 @@ func (k *recognized) AuthenticateRequest(r *http.Request) (*authenticator.Respon
 	if !ok || r.TLS == nil {
 		return nil, false, nil
 	}
+	now := k.clock.Wall()
 	if found, ok := k.known.Get(r.TLS); ok {
 		c, _ := found.(*caller)
-		if now := time.Now(); c.roots == options.Roots && !now.Before(c.from) && !now.After(c.until) {
+		if c.roots == options.Roots && !now.Before(c.from) && !now.After(c.until) {
 			return c.response, true, nil
 		}
 		k.known.Remove(r.TLS)
 	}
+	options.CurrentTime = now
 	c := &caller{roots: options.Roots}
 	byChain := requestx509.UserConversionFunc(func(chain []*x509.Certificate) (*authenticator.Response, bool, error) {
 		c.from, c.until = validity(chain)

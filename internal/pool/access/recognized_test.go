@@ -13,6 +13,7 @@ import (
 	requestx509 "k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/pool/pooltest"
 )
 
@@ -48,7 +49,7 @@ func TestRecognized(t *testing.T) {
 		ours, others := pooltest.NewAuthority(t, "ours"), pooltest.NewAuthority(t, "others")
 		var trusted cas
 		trusted.trust(ours)
-		door := AtTheDoor(trusted.verify)
+		door := AtTheDoor(trusted.verify, ends.Clock{})
 		hub := connection(t, ours, "system:node:n1", time.Now().Add(time.Hour))
 		check := func(when string, on *tls.ConnectionState, want bool) {
 			t.Helper()
@@ -85,7 +86,7 @@ func TestRecognized(t *testing.T) {
 		time.Sleep(time.Until(ours.Cert.NotAfter) + time.Second)
 		check("once the CA's own has expired", lasting, false)
 		trusted.options.Roots = nil
-		if _, ok, err := newRecognized(trusted.verify).AuthenticateRequest(from(lasting)); ok || err != nil {
+		if _, ok, err := newRecognized(trusted.verify, ends.Clock{}).AuthenticateRequest(from(lasting)); ok || err != nil {
 			t.Errorf("without any CA: recognized %v, %v; want no opinion", ok, err)
 		}
 	})
@@ -96,7 +97,7 @@ func TestRecognizedIsBounded(t *testing.T) {
 	ours := pooltest.NewAuthority(t, "ours")
 	var trusted cas
 	trusted.trust(ours)
-	k := newRecognized(trusted.verify)
+	k := newRecognized(trusted.verify, ends.Clock{})
 	first := connection(t, ours, "system:node:n1", time.Now().Add(time.Hour))
 	for i := range rememberedConnections + 10 {
 		on := first
@@ -130,7 +131,7 @@ func BenchmarkRecognized(b *testing.B) {
 			}
 		}
 	})
-	once := newRecognized(trusted.verify)
+	once := newRecognized(trusted.verify, ends.Clock{})
 	b.Run("connection", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

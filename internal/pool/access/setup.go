@@ -3,7 +3,6 @@ package access
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -14,9 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 // furniture makes what a coordinator has from the start besides its roles: the namespaces of the Leases, and the pool's
@@ -53,12 +52,12 @@ const (
 type Setup struct {
 	client  kubernetes.Interface
 	secrets bool // operators read them
-	clock   clock.Clock
+	chance  ends.Chance
 }
 
 // NewSetup returns a Setup that works through client. If secrets is set, operators may read Secrets.
-func NewSetup(client kubernetes.Interface, secrets bool, c clock.Clock) *Setup {
-	return &Setup{client: client, secrets: secrets, clock: c}
+func NewSetup(client kubernetes.Interface, secrets bool, chance ends.Chance) *Setup {
+	return &Setup{client: client, secrets: secrets, chance: chance}
 }
 
 // Run repeats passes until ctx ends, because somebody may remove what it has made. After the first pass that succeeds
@@ -67,7 +66,7 @@ func (s *Setup) Run(ctx context.Context, done func(context.Context) error) error
 	logger := klog.FromContext(ctx)
 	pause, installed := setupRetry, false
 	for {
-		next := around(setupResync)
+		next := s.around(setupResync)
 		if err := s.pass(ctx); err != nil {
 			if ctx.Err() != nil {
 				return nil //nolint:nilerr // stopped
@@ -75,7 +74,7 @@ func (s *Setup) Run(ctx context.Context, done func(context.Context) error) error
 			if pause >= time.Second { // the server is only just starting in the first few
 				logger.Error(err, "Failed to install the pool's roles and Leases; will retry", "in", pause)
 			}
-			next, pause = around(pause), min(2*pause, setupResync)
+			next, pause = s.around(pause), min(2*pause, setupResync)
 		} else {
 			pause = setupRetry
 			if !installed {
@@ -85,9 +84,9 @@ func (s *Setup) Run(ctx context.Context, done func(context.Context) error) error
 				}
 			}
 		}
-		timer := s.clock.NewTimer(next)
+		timer := time.NewTimer(next)
 		select {
-		case <-timer.C():
+		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
@@ -170,6 +169,6 @@ func ensure[T metav1.Object](ctx context.Context, objects store[T], want T, righ
 func kindOf(object any) string { return fmt.Sprintf("%T", object)[len("*v1."):] }
 
 // around spreads d by a tenth either way.
-func around(d time.Duration) time.Duration {
-	return d - d/10 + rand.N(d/5)
+func (s *Setup) around(d time.Duration) time.Duration {
+	return d - d/10 + s.chance.Below(d/5)
 }

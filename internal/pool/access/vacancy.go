@@ -5,15 +5,14 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/utils/clock"
-
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
-// vacancy knows since when the election Lease has stood still, by this process's own clock. A coordinator that has just started
+// vacancy knows since when the election Lease has stood still, by the running clock. A coordinator that has just started
 // does not know who led before: it leaves the Lease vacant for a term, for a former leader may not know yet that its own is over.
 type vacancy struct {
-	clock clock.PassiveClock
+	clock ends.Clock
 	until time.Time // before that nobody may take the Lease
 
 	mu  sync.Mutex
@@ -21,13 +20,14 @@ type vacancy struct {
 }
 
 // newVacancy returns the vacancy of a coordinator that has just started.
-func newVacancy(c clock.PassiveClock) *vacancy {
-	return &vacancy{clock: c, until: c.Now().Add(edge.ElectionTerm), led: c.Now()}
+func newVacancy(c ends.Clock) *vacancy {
+	now := c.Running()
+	return &vacancy{clock: c, until: now.Add(edge.ElectionTerm), led: now}
 }
 
 // mayTake says why nobody may take the Lease yet; nil means that somebody may.
 func (v *vacancy) mayTake() error {
-	if left := v.until.Sub(v.clock.Now()); left > 0 {
+	if left := v.clock.Until(v.until); left > 0 {
 		return fmt.Errorf("a former leader may not know yet that its term is over: the Lease stays vacant for %s",
 			left.Round(time.Millisecond))
 	}
@@ -38,14 +38,14 @@ func (v *vacancy) mayTake() error {
 func (v *vacancy) admitted() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.led = v.clock.Now()
+	v.led = v.clock.Running()
 }
 
 // mayFill returns for how long nobody may be a filler yet, as an error; nil means that a filler may act.
 func (v *vacancy) mayFill() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if left := v.led.Add(fillAfter).Sub(v.clock.Now()); left > 0 {
+	if left := v.clock.Until(v.led.Add(fillAfter)); left > 0 {
 		return fmt.Errorf("a hub that reaches the cloud may still come to lead: nobody fills this coordinator instead for %s",
 			left.Round(time.Millisecond))
 	}

@@ -159,7 +159,7 @@ func Configure(ctx context.Context, config Config) (*Assembly, error) {
 	generic.ExternalAddress = net.JoinHostPort(config.AdvertiseAddress.String(), strconv.Itoa(config.AdvertisePort))
 	generic.SkipOpenAPIInstallation = true // see untyped
 	generic.RESTOptionsGetter = uncached{generic.RESTOptionsGetter}
-	unfilled(factory)
+	Unfilled(factory)
 	if err := slimInformers(factory); err != nil {
 		return nil, err
 	}

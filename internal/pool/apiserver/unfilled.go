@@ -19,9 +19,9 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 )
 
-// unfilled gives Kubernetes' own code empty copies of the kinds that it follows and nobody fills here, so that they need
+// Unfilled gives Kubernetes' own code empty copies of the kinds that it follows and nobody fills here, so that they need
 // not be served: the Node authorizer, NodeRestriction and the storage of Services follow them. It must come before those.
-func unfilled(factory informers.SharedInformerFactory) {
+func Unfilled(factory informers.SharedInformerFactory) {
 	never := func(kind, list runtime.Object) {
 		factory.InformerFor(kind, func(_ kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 			return cache.NewSharedIndexInformer(nothing{list}, kind, resync,

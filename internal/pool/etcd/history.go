@@ -100,7 +100,7 @@ func (m *Member) Housekeep(ctx context.Context) error {
 		<-logsDone
 	}()
 
-	ticker := m.clock.NewTicker(housekeepingInterval)
+	ticker := time.NewTicker(housekeepingInterval)
 	defer ticker.Stop()
 	full := bounds{m.history, min(windowBytes, m.quota/8)}
 	var latest window
@@ -113,9 +113,9 @@ func (m *Member) Housekeep(ctx context.Context) error {
 			return fmt.Errorf("delete old snapshots: %w", err)
 		case err := <-logsFailed:
 			return fmt.Errorf("delete old log segments: %w", err)
-		case <-ticker.C():
+		case <-ticker.C:
 		}
-		now := m.clock.Now()
+		now := time.Now()
 		backend := m.server.Backend()
 		if at := latest.advance(now, m.server.KV().Rev(), backend.SizeInUse(), full); at > 0 {
 			if err := m.compact(ctx, at); err != nil {
@@ -132,7 +132,7 @@ func (m *Member) Housekeep(ctx context.Context) error {
 			continue
 		}
 		klog.FromContext(ctx).V(2).Info("Defragmented etcd", "before", size, "inUse", inUse,
-			"after", m.server.Backend().Size(), "took", m.clock.Since(now))
+			"after", m.server.Backend().Size(), "took", time.Since(now))
 	}
 }
 

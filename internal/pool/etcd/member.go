@@ -19,7 +19,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 )
 
 // ErrNoSpace ends a coordinator whose objects exceed its quota. etcd then refuses every write for good, so the way out
@@ -55,7 +54,6 @@ type Member struct {
 	quota int64  // bytes
 	// history is how many revisions a window of history has; see history.go.
 	history int64
-	clock   clock.WithTicker
 	ready   chan struct{} // closed when etcd answers
 
 	server *etcdserver.EtcdServer // set before ready is closed
@@ -72,7 +70,6 @@ type Config struct {
 	Quota int64  // bytes
 	// History is how many revisions a window of history has; 0 means windowRevisions.
 	History int64
-	Clock   clock.WithTicker
 }
 
 // New returns a Member. It does nothing until Run.
@@ -81,7 +78,6 @@ func New(c Config) *Member {
 		dir:     c.Dir,
 		quota:   c.Quota,
 		history: cmp.Or(c.History, windowRevisions),
-		clock:   c.Clock,
 		ready:   make(chan struct{}),
 		level:   zap.NewAtomicLevelAt(zapcore.FatalLevel),
 	}
@@ -106,13 +102,13 @@ func (m *Member) Run(ctx context.Context) error {
 		member.Close()
 	}()
 
-	timeout := m.clock.NewTimer(etcdStartTimeout)
+	timeout := time.NewTimer(etcdStartTimeout)
 	defer timeout.Stop()
 	select {
 	case <-member.Server.ReadyNotify():
 	case err := <-member.Err():
 		return fmt.Errorf("start: %w", err)
-	case <-timeout.C():
+	case <-timeout.C:
 		return fmt.Errorf("not ready after %s; is the machine out of memory or CPU?", etcdStartTimeout)
 	case <-ctx.Done():
 		return nil
@@ -164,13 +160,13 @@ func (m *Member) WatchQuota(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	ticker := m.clock.NewTicker(alarmInterval)
+	ticker := time.NewTicker(alarmInterval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-ticker.C():
+		case <-ticker.C:
 			m.level.SetLevel(zapcore.WarnLevel)
 			if full(m.server.Alarms()) {
 				return ErrNoSpace

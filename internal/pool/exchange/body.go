@@ -127,7 +127,7 @@ func (b *bodies) leave() {
 func (p *Body) extend() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := time.Now()
+	now := time.Now() //nolint:forbidigo // a deadline of a connection is real time
 	switch {
 	case p.over:
 		return os.ErrDeadlineExceeded
@@ -166,7 +166,7 @@ func (p *Body) Cut() {
 	defer p.mu.Unlock()
 	if !p.over {
 		p.over = true
-		now := time.Now()
+		now := time.Now() //nolint:forbidigo // a deadline of a connection is real time
 		_ = p.control.SetReadDeadline(now.Add(-time.Second))
 		_ = p.control.SetWriteDeadline(now.Add(lastWord))
 	}

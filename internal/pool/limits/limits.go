@@ -19,9 +19,9 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/conns"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/pool/exchange"
 )
 
@@ -97,7 +97,7 @@ var register = sync.OnceFunc(func() {
 
 // Limits counts what is under way.
 type Limits struct {
-	clock clock.PassiveClock
+	clock ends.Clock
 	lasts func(*http.Request, *request.RequestInfo) bool
 	log   klog.Logger
 	lines *rate.Limiter
@@ -113,7 +113,7 @@ type place struct {
 }
 
 // New returns Limits that log to log. lasts reports which requests last: watches, streams, pushes.
-func New(lasts func(*http.Request, *request.RequestInfo) bool, c clock.PassiveClock, log klog.Logger) *Limits {
+func New(lasts func(*http.Request, *request.RequestInfo) bool, c ends.Clock, log klog.Logger) *Limits {
 	register()
 	return &Limits{
 		clock: c, lasts: lasts, log: log, lines: rate.NewLimiter(rate.Every(tellEvery), tellBurst), taken: map[place]int{},
@@ -201,7 +201,7 @@ func (l *Limits) give(p place) {
 
 func (l *Limits) refuse(w http.ResponseWriter, r *http.Request, caller string, short kind) {
 	refusals.WithLabelValues(string(short)).Inc()
-	if l.lines.AllowN(l.clock.Now(), 1) {
+	if l.lines.AllowN(l.clock.Running(), 1) {
 		l.log.Info("Refused a request: too many are under way", "caller", caller, "limit", short,
 			"method", r.Method, "path", r.URL.Path, "source", r.RemoteAddr)
 	}

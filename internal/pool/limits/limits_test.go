@@ -18,9 +18,9 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/conns"
+	"yurtcoordinator/internal/ends"
 )
 
 // stage is a server whose handler waits until it is released. The path is "/caller/kind".
@@ -35,7 +35,7 @@ func newStage(t *testing.T) *stage {
 	t.Helper()
 	s := &stage{release: make(chan struct{})}
 	s.limits = New(func(r *http.Request, _ *request.RequestInfo) bool { return strings.HasSuffix(r.URL.Path, "/lasting") },
-		clock.RealClock{}, klog.NewKlogr())
+		ends.Clock{}, klog.NewKlogr())
 	inner := s.limits.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.ReadAll(r.Body); err != nil {
 			http.Error(w, err.Error(), http.StatusRequestTimeout)

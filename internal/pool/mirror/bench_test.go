@@ -18,6 +18,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/pool/exchange"
 	"yurtcoordinator/internal/pool/pooltest"
 	"yurtcoordinator/internal/stream"
@@ -47,8 +48,9 @@ func newMirrorBench(t testing.TB, quota int64) *mirrorBench {
 		builtIns[r] = each
 	}
 	b.mirror = New(Config{
-		Quota: quota, Clock: b.clock, Write: b.etcd.Write, BuiltIns: builtIns, Stalled: time.Hour,
-		Leads: func(_ context.Context, n edge.NodeName, term int32) error { return b.leader.refuse(n, term) },
+		Quota: quota, Clock: ends.Clock{OfDay: b.clock.Now, Ran: b.clock.Now}, Write: b.etcd.Write, BuiltIns: builtIns,
+		Stalled: time.Hour,
+		Leads:   func(_ context.Context, n edge.NodeName, term int32) error { return b.leader.refuse(n, term) },
 		Fills: func(_ context.Context, n edge.NodeName, turn int32) error {
 			if b.filler == nil {
 				return exchange.Refused(http.StatusForbidden, "somebody leads")

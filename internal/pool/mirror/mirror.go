@@ -14,9 +14,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
-	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/pool/exchange"
 	"yurtcoordinator/internal/pool/verbatim"
 	"yurtcoordinator/internal/replica"
@@ -44,7 +44,7 @@ const (
 type Mirror struct {
 	instance string
 	quota    int64 // bytes, in all
-	clock    clock.PassiveClock
+	clock    ends.Clock
 	began    time.Time
 	current  func(r schema.GroupResource) (now bool, last time.Time)
 	nodes    nodeidentifier.NodeIdentifier
@@ -66,7 +66,7 @@ type Mirror struct {
 // Config says what a mirror needs. All fields but Stalled and Current must be set.
 type Config struct {
 	Quota int64 // of all resources, including their history
-	Clock clock.PassiveClock
+	Clock ends.Clock
 	// Leads returns why a node that claims to lead under a term must not push; nil means that it may.
 	Leads func(ctx context.Context, n edge.NodeName, term int32) error
 	// Fills returns why a node that claims to be the filler under a turn must not push; nil means that it may.
@@ -89,7 +89,7 @@ func New(c Config) *Mirror {
 		instance:  rand.Text(),
 		quota:     c.Quota,
 		clock:     c.Clock,
-		began:     c.Clock.Now(),
+		began:     c.Clock.Wall(),
 		current:   c.Current,
 		nodes:     nodeidentifier.NewDefaultNodeIdentifier(),
 		leads:     c.Leads,

@@ -161,7 +161,7 @@ func (m *Mirror) batch(
 	if ended, err = each.read(frames, p); err != nil {
 		return 0, ended, err
 	}
-	at, err = each.apply(ctx, p, m.clock.Now())
+	at, err = each.apply(ctx, p, m.clock.Running())
 	return at, ended, err
 }
 

@@ -69,7 +69,7 @@ func (w *applying) tell() {
 		return
 	}
 	w.contests.Add(float64(len(w.hidden)))
-	now := w.clock.Now()
+	now := w.clock.Running()
 	if now.Sub(w.told) < tellEvery {
 		return
 	}

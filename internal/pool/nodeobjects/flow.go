@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
-	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/pool/exchange"
 )
 
@@ -26,7 +26,7 @@ const (
 
 // flows bounds what each node pushes: one push at a time, and so many bytes a second. No node waits for another.
 type flows struct {
-	clock clock.Clock
+	clock ends.Clock
 
 	mu     sync.Mutex
 	byNode map[edge.NodeName]*flow
@@ -38,7 +38,7 @@ type flow struct {
 	last  time.Time
 }
 
-func newFlows(c clock.Clock) *flows {
+func newFlows(c ends.Clock) *flows {
 	return &flows{clock: c, byNode: map[edge.NodeName]*flow{}}
 }
 
@@ -61,20 +61,21 @@ func (f *flows) begin(n edge.NodeName) (of *flow, end func(), err error) {
 	return of, func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		of.busy, of.last = false, f.clock.Now()
+		of.busy, of.last = false, f.clock.Running()
 	}, nil
 }
 
 // wait waits until the node may have pushed so many bytes, flowBurst at most.
 func (f *flows) wait(ctx context.Context, of *flow, bytes int) error {
-	delay := of.bytes.ReserveN(f.clock.Now(), min(bytes, flowBurst)).DelayFrom(f.clock.Now())
+	now := f.clock.Running()
+	delay := of.bytes.ReserveN(now, min(bytes, flowBurst)).DelayFrom(now)
 	if delay <= 0 {
 		return nil
 	}
-	timer := f.clock.NewTimer(delay)
+	timer := time.NewTimer(delay)
 	defer timer.Stop()
 	select {
-	case <-timer.C():
+	case <-timer.C:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -8,14 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/utils/clock"
-
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/pool/exchange"
 )
 
 func TestFlowOfANode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFlows(clock.RealClock{})
+		f := newFlows(ends.Clock{})
 		of, end, err := f.begin("n1")
 		if err != nil {
 			t.Fatal(err)

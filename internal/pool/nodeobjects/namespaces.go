@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 )
 
 // A node must not read Namespaces in the cloud, so no hub has them. The coordinator makes its own for those in which
@@ -34,7 +33,7 @@ const (
 
 // KeepNamespaces makes and removes Namespaces for the nodes' objects, until ctx ends.
 func (o *Objects) KeepNamespaces(ctx context.Context, client corev1client.NamespaceInterface) error {
-	n := &namespaces{client: client, wanted: o.spaces, changed: o.changed, clock: o.clock}
+	n := &namespaces{client: client, wanted: o.spaces, changed: o.changed}
 	return n.Run(ctx)
 }
 
@@ -43,7 +42,6 @@ type namespaces struct {
 	client  corev1client.NamespaceInterface
 	wanted  func() []string
 	changed <-chan struct{} // the wanted Namespaces may have changed
-	clock   clock.Clock
 }
 
 // Run makes and removes Namespaces until ctx ends.
@@ -69,7 +67,7 @@ func (n *namespaces) Run(ctx context.Context) error {
 			}
 		}
 		select {
-		case <-n.clock.After(pause):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return nil
 		}

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 )
 
@@ -64,7 +63,7 @@ func TestNamespacesOfNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counted := &countedLists{}
 		n := &namespaces{
-			client: counted, wanted: func() []string { return nil }, changed: make(chan struct{}), clock: clock.RealClock{},
+			client: counted, wanted: func() []string { return nil }, changed: make(chan struct{}),
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()

@@ -20,9 +20,9 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
-	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/pool/exchange"
 	"yurtcoordinator/internal/pool/verbatim"
 	"yurtcoordinator/internal/stream"
@@ -59,7 +59,7 @@ const (
 // Objects holds what hubs push about their nodes.
 type Objects struct {
 	instance string
-	clock    clock.WithTicker
+	clock    ends.Clock
 	nodes    nodeidentifier.NodeIdentifier
 	kinds    map[schema.GroupVersionResource]Kind
 	byName   map[string]Kind // by resource
@@ -97,7 +97,7 @@ type Presence interface {
 type Config struct {
 	Log     klog.Logger // for what requests do: theirs has the errors alone
 	Quota   int64       // bytes, of all nodes together
-	Clock   clock.WithTicker
+	Clock   ends.Clock
 	Write   verbatim.Writer
 	Read    verbatim.Reader
 	Kinds   map[schema.GroupVersionResource]Kind // as Stored finds them
@@ -148,11 +148,11 @@ func (o *Objects) Metrics() []prometheus.Collector {
 
 // Run drops the objects of silent nodes, and of nodes of other pools, until ctx ends.
 func (o *Objects) Run(ctx context.Context) error {
-	ticker := o.clock.NewTicker(sweepEvery)
+	ticker := time.NewTicker(sweepEvery)
 	defer ticker.Stop()
 	for {
 		select {
-		case <-ticker.C():
+		case <-ticker.C:
 			o.Sweep(ctx)
 			o.flows.forget()
 		case <-ctx.Done():
@@ -166,7 +166,7 @@ func (o *Objects) Sweep(ctx context.Context) {
 	o.turn.Lock()
 	defer o.turn.Unlock()
 	o.mu.Lock()
-	now := o.clock.Now()
+	now := o.clock.Running()
 	gone := o.claims.expel(func(n edge.NodeName, heard time.Time) bool {
 		return now.Sub(heard) >= maxSilence || o.member != nil && !o.member(n)
 	})
@@ -263,7 +263,7 @@ func (o *Objects) tag(a *nodeClaims) string {
 // tell answers with the objects that a node has here, or with 304 if the hub already knows them.
 func (o *Objects) tell(a *exchange.Reply, r *http.Request, n edge.NodeName) error {
 	o.mu.Lock()
-	has := o.claims.ofNode(n, o.clock.Now())
+	has := o.claims.ofNode(n, o.clock.Running())
 	tag := o.tag(has)
 	known := r.Header.Get("If-None-Match") == tag
 	state := heldState{}
@@ -333,7 +333,7 @@ func (o *Objects) push(a *exchange.Reply, r *http.Request, n edge.NodeName, kind
 // logForbidden logs that a node has pushed what it has no right to; other refusals are no attack.
 func (o *Objects) logForbidden(r *http.Request, n edge.NodeName, refused []refusedObject) {
 	refused = slices.DeleteFunc(slices.Clone(refused), func(each refusedObject) bool { return each.Code != http.StatusForbidden })
-	if len(refused) > 0 && o.refusals.AllowN(o.clock.Now(), 1) {
+	if len(refused) > 0 && o.refusals.AllowN(o.clock.Running(), 1) {
 		first := refused[0]
 		o.log.Info("Refused objects that a node has pushed", "user", n.User(), "source", r.RemoteAddr, "objects", len(refused),
 			"first", path.Join(r.URL.Path, first.Namespace, first.Name), "reason", first.Message)
@@ -347,7 +347,7 @@ func (o *Objects) onTop(n edge.NodeName, tag string) error {
 	if tag == "" {
 		return exchange.Refused(http.StatusPreconditionRequired, "If-Match is missing: send the ETag of GET %s", ownPath)
 	}
-	if tag != o.tag(o.claims.ofNode(n, o.clock.Now())) {
+	if tag != o.tag(o.claims.ofNode(n, o.clock.Running())) {
 		return exchange.Refused(http.StatusPreconditionFailed, "the state here has changed: GET %s", ownPath)
 	}
 	return nil

@@ -27,6 +27,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/pool/pooltest"
 	"yurtcoordinator/internal/stream"
 )
@@ -52,7 +53,8 @@ func newBench(t *testing.T, secrets bool) *bench {
 		kinds[r] = k
 	}
 	b.objects = New(Config{
-		Quota: 64 << 20, Clock: b.clock, Write: b.etcd.Write, Read: b.etcd.Read, Kinds: kinds, Stalled: time.Hour,
+		Quota: 64 << 20, Clock: ends.Clock{OfDay: b.clock.Now, Ran: b.clock.Now}, Write: b.etcd.Write, Read: b.etcd.Read,
+		Kinds: kinds, Stalled: time.Hour,
 		Log: funcr.New(func(_, line string) {
 			b.mu.Lock()
 			defer b.mu.Unlock()

@@ -30,7 +30,7 @@ const (
 
 // gather reads the facts. What can't be read is in Facts.Missing.
 func (p *Page) gather(ctx context.Context) Facts {
-	f := Facts{At: p.config.Clock.Now(), Began: p.began, Host: p.config.Host, Version: p.config.Version, Heard: p.config.Heard(),
+	f := Facts{At: p.config.Clock.Wall(), Began: p.began, Host: p.config.Host, Version: p.config.Version, Heard: p.config.Heard(),
 		Shared: p.config.Shared()}
 	try := func(what string, err error) {
 		if err != nil {

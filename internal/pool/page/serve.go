@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 const (
@@ -43,7 +43,7 @@ type Config struct {
 	Host edge.NodeName
 	// Version is the release that the coordinator is of.
 	Version string
-	Clock   clock.PassiveClock
+	Clock   ends.Clock
 }
 
 // Page serves the page. Its methods may be called concurrently.
@@ -73,7 +73,7 @@ type asset struct {
 // New returns the page of a coordinator that begins.
 func New(c Config) (*Page, error) {
 	p := &Page{
-		config: c, began: c.Clock.Now(), assets: map[string]asset{}, viewers: make(chan struct{}, maxViewers),
+		config: c, began: c.Clock.Wall(), assets: map[string]asset{}, viewers: make(chan struct{}, maxViewers),
 		turn: make(chan struct{}, 1),
 	}
 	p.facts = p.gather
@@ -161,12 +161,12 @@ func (p *Page) look(ctx context.Context) (*Site, error) {
 	if s := p.kept(); s != nil {
 		return s, nil
 	}
-	began := p.config.Clock.Now()
+	began := p.config.Clock.Running()
 	// Others wait for it, too: it goes on when this caller goes away.
 	gathering, cancel := context.WithTimeout(context.WithoutCancel(ctx), gatherTime)
 	defer cancel()
 	s := See(p.facts(gathering))
-	p.keepUntil(s, p.config.Clock.Now().Add(max(every, restFor*p.config.Clock.Since(began))))
+	p.keepUntil(s, p.config.Clock.Running().Add(max(every, restFor*p.config.Clock.Since(began))))
 	return s, nil
 }
 
@@ -174,7 +174,7 @@ func (p *Page) look(ctx context.Context) (*Site, error) {
 func (p *Page) kept() *Site {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.site == nil || !p.config.Clock.Now().Before(p.fresh) {
+	if p.site == nil || p.config.Clock.Until(p.fresh) <= 0 {
 		return nil
 	}
 	p.drop.Reset(keep)

@@ -10,8 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s.io/utils/clock"
-
 	"yurtcoordinator/internal/edge"
 )
 
@@ -20,7 +18,7 @@ func served(t *testing.T, facts func(context.Context) Facts) *Page {
 	t.Helper()
 	p, err := New(Config{
 		Leader: func(context.Context) (edge.NodeName, error) { return "", nil }, Heard: func() []Heard { return nil },
-		Shared: func() []Shared { return nil }, Clock: clock.RealClock{},
+		Shared: func() []Shared { return nil },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -11,9 +11,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
-	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/pool/exchange"
 	"yurtcoordinator/internal/stream"
@@ -33,7 +33,7 @@ const (
 
 // Presence is what a pool says of its Pods and nodes. Its methods may be called concurrently.
 type Presence struct {
-	clock    clock.WithTicker
+	clock    ends.Clock
 	instance string
 	nodes    nodeidentifier.NodeIdentifier
 	closed   chan struct{}
@@ -47,7 +47,7 @@ type Presence struct {
 }
 
 // New returns the Presence of a coordinator that begins.
-func New(c clock.WithTicker) *Presence {
+func New(c ends.Clock) *Presence {
 	p := &Presence{
 		clock: c, instance: strings.ToLower(rand.Text()), nodes: nodeidentifier.NewDefaultNodeIdentifier(),
 		closed: make(chan struct{}), number: live.NewValue[uint64](0), ledger: newLedger(),
@@ -83,11 +83,17 @@ func (p *Presence) Metrics() []prometheus.Collector {
 
 // Run counts the seconds in which nodes do not renew, until ctx ends. It forgets who is not a member any more.
 func (p *Presence) Run(ctx context.Context, member func(edge.NodeName) bool) error {
-	ticker := p.clock.NewTicker(time.Second)
+	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
+	last := p.clock.Running()
 	for {
 		select {
-		case <-ticker.C(): // one that was missed is not made up for
+		case <-ticker.C: // one that was missed is not made up for, and may come with the next one
+			now := p.clock.Running()
+			if now.Sub(last) < time.Second/2 {
+				continue
+			}
+			last = now
 			p.change(func(l *ledger) bool {
 				l.forget(member)
 				return l.tick()
@@ -178,7 +184,7 @@ func (p *Presence) tell(a *exchange.Reply, r *http.Request) {
 	p.count(1)
 	defer p.count(-1)
 	control := http.NewResponseController(a.ResponseWriter)
-	life, alive := p.clock.NewTimer(lifeTime), p.clock.NewTicker(aliveEvery)
+	life, alive := time.NewTimer(lifeTime), time.NewTicker(aliveEvery)
 	defer life.Stop()
 	defer alive.Stop()
 	told := uint64(0)
@@ -191,7 +197,8 @@ func (p *Presence) tell(a *exchange.Reply, r *http.Request) {
 		}
 		told = number
 		said.Instance = p.instance
-		_ = control.SetWriteDeadline(time.Now().Add(lineTime)) // real time, as the connection's; without one a line may last
+		// Without one a line may last. It is real time, as the connection's.
+		_ = control.SetWriteDeadline(time.Now().Add(lineTime)) //nolint:forbidigo // it is real time
 		return a.Tell(http.StatusOK, said) == nil && control.Flush() == nil
 	}
 	for ok := line(true); ok; {
@@ -201,16 +208,16 @@ func (p *Presence) tell(a *exchange.Reply, r *http.Request) {
 		}
 		select {
 		case <-changed:
-			wait := p.clock.NewTimer(gather)
+			wait := time.NewTimer(gather)
 			select {
-			case <-wait.C():
+			case <-wait.C:
 			case <-r.Context().Done():
 			case <-p.closed:
 			}
 			wait.Stop()
-		case <-alive.C():
+		case <-alive.C:
 			ok = line(true)
-		case <-life.C():
+		case <-life.C:
 			return
 		case <-p.closed:
 			return

@@ -19,9 +19,9 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -137,7 +137,7 @@ func asked(p *Presence, caller *user.DefaultInfo) http.Handler {
 }
 
 func TestOnlyNodesHear(t *testing.T) {
-	p := New(clock.RealClock{})
+	p := New(ends.Clock{})
 	_ = p.Close() // a stream that were begun would end
 	for _, c := range []struct {
 		name   string
@@ -200,7 +200,7 @@ func follow(ctx context.Context, p *Presence, done *sync.WaitGroup) <-chan edge.
 
 func TestStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(clock.RealClock{})
+		p := New(ends.Clock{})
 		ctx, cancel := context.WithCancel(t.Context())
 		var done sync.WaitGroup
 		done.Go(func() { _ = p.Run(ctx, func(edge.NodeName) bool { return true }) })
@@ -253,7 +253,7 @@ func TestStreamEnds(t *testing.T) {
 			end   func(*Presence)
 			after time.Duration
 		}{{func(p *Presence) { _ = p.Close() }, 0}, {func(*Presence) {}, lifeTime}} {
-			p := New(clock.RealClock{})
+			p := New(ends.Clock{})
 			var done sync.WaitGroup
 			lines := follow(t.Context(), p, &done)
 			<-lines
@@ -272,7 +272,7 @@ func TestStreamEnds(t *testing.T) {
 // TestATickThatWasMissedIsNotMadeUpFor: a process that was stopped has not seen silence.
 func TestATickThatWasMissedIsNotMadeUpFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(clock.RealClock{})
+		p := New(ends.Clock{})
 		p.Renewed("n1", 8*time.Second)
 		ctx, cancel := context.WithCancel(t.Context())
 		var done sync.WaitGroup
@@ -295,7 +295,7 @@ func TestATickThatWasMissedIsNotMadeUpFor(t *testing.T) {
 
 // TestAReaderThatIsGone ends its stream.
 func TestAReaderThatIsGone(t *testing.T) {
-	p := New(clock.RealClock{})
+	p := New(ends.Clock{})
 	from, to := io.Pipe()
 	_ = from.CloseWithError(errors.New("gone"))
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, edge.PathPresence, nil)
@@ -323,4 +323,31 @@ func TestHeard(t *testing.T) {
 	if !slices.Equal(all, want) {
 		t.Errorf("%+v, want %+v", all, want)
 	}
+}
+
+// TestASuspendedMachine: what it does not live through is no silence.
+func TestASuspendedMachine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ran, stands := time.Now(), true
+		p := New(ends.Clock{Ran: func() time.Time {
+			if stands {
+				return ran
+			}
+			return time.Now()
+		}})
+		p.Renewed("n1", 40*time.Second)
+		go func() { _ = p.Run(t.Context(), func(edge.NodeName) bool { return true }) }()
+		quiet := func(what string, want time.Duration) {
+			t.Helper()
+			synctest.Wait()
+			if all := p.Nodes(); len(all) != 1 || all[0].Quiet != want {
+				t.Errorf("%s: %+v, want quiet for %v", what, all, want)
+			}
+		}
+		time.Sleep(10 * time.Minute)
+		quiet("suspended", 0)
+		stands = false
+		time.Sleep(5 * time.Second)
+		quiet("awake", 5*time.Second)
+	})
 }

@@ -52,8 +52,8 @@ type Config struct {
 	Led func(ctx context.Context) bool
 	// Dial connects on the LAN.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Now is the time by which certificates are checked.
-	Now func() time.Time
+	// Ends have the time by which certificates are checked, and spread the looks.
+	Ends ends.Ends
 }
 
 // Succession looks for a coordinator's successor.
@@ -82,7 +82,7 @@ func (s *Succession) Run(ctx context.Context) error {
 			klog.FromContext(ctx).Error(err, "Cannot look for a younger coordinator, trying again")
 		}
 		complaint = now
-		pause := lookout.Pause(n, ends.Chance{})
+		pause := lookout.Pause(n, s.cfg.Ends.Chance)
 		if s.cfg.Led(ctx) {
 			pause = max(pause, whileLed)
 		}
@@ -107,7 +107,8 @@ func (s *Succession) look(ctx context.Context) (n int, err error) {
 		return 0, err
 	}
 	search := lookout.Search{
-		Roots: x509.NewCertPool(), Certificate: s.cfg.Certificate, Dial: s.cfg.Dial, Now: s.cfg.Now,
+		Roots: x509.NewCertPool(), Certificate: s.cfg.Certificate, Dial: s.cfg.Dial, Now: s.cfg.Ends.Wall,
+		Chance: s.cfg.Ends.Chance,
 	}
 	search.Roots.AppendCertsFromPEM(authorities)
 	if search.ServerName = edge.CoordinatorServerNameIn(own.DNSNames); search.ServerName == "" {

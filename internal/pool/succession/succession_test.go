@@ -38,7 +38,7 @@ func newMachine(t *testing.T, generation string) *machine {
 		CertFile: filepath.Join(dir, "tls.crt"), CAFile: filepath.Join(dir, "ca.crt"),
 		AddressesFile: filepath.Join(dir, "nodes"), Port: 10270,
 		Certificate: func() (*tls.Certificate, error) { return &client, nil },
-		Led:         func(context.Context) bool { return m.led.Load() }, Dial: m.lan.Dial, Now: time.Now,
+		Led:         func(context.Context) bool { return m.led.Load() }, Dial: m.lan.Dial,
 	}
 	m.is(generation)
 	m.write(m.cfg.CAFile, m.pool.PEM())

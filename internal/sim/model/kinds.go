@@ -8,7 +8,10 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -34,6 +37,8 @@ type kind struct {
 	// generation: counted since creation.
 	generation bool
 
+	// isName says what a name must be; nil means a DNS subdomain.
+	isName   validation.ValidateNameFunc
 	fields   func(runtime.Object) fields.Set // besides metadata.name and metadata.namespace
 	prepare  func(runtime.Object)            // what the server and its default admission add to a new object
 	validate func(runtime.Object) field.ErrorList
@@ -49,6 +54,7 @@ var kinds = byResource(
 	kind{GroupVersionKind: core("Pod"), resource: corev1.SchemeGroupVersion.WithResource("pods"),
 		hasStatus: true, graceful: true, answersObject: true, generation: true, fields: fieldsOfPod, prepare: preparePod},
 	kind{GroupVersionKind: core("ConfigMap"), resource: corev1.SchemeGroupVersion.WithResource("configmaps")},
+	kind{GroupVersionKind: core("ServiceAccount"), resource: corev1.SchemeGroupVersion.WithResource("serviceaccounts")},
 	kind{GroupVersionKind: core("Namespace"), resource: corev1.SchemeGroupVersion.WithResource("namespaces"),
 		clusterScoped: true, hasStatus: true, answersObject: true, fields: fieldsOfNamespace, prepare: prepareNamespace},
 	kind{GroupVersionKind: core("Service"), resource: corev1.SchemeGroupVersion.WithResource("services"),
@@ -57,6 +63,14 @@ var kinds = byResource(
 		resource: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), generation: true},
 	kind{GroupVersionKind: appsv1.SchemeGroupVersion.WithKind("DaemonSet"),
 		resource: appsv1.SchemeGroupVersion.WithResource("daemonsets"), hasStatus: true, generation: true},
+	kind{GroupVersionKind: rbacv1.SchemeGroupVersion.WithKind("ClusterRole"), clusterScoped: true,
+		resource: rbacv1.SchemeGroupVersion.WithResource("clusterroles"), isName: path.ValidatePathSegmentName},
+	kind{GroupVersionKind: rbacv1.SchemeGroupVersion.WithKind("ClusterRoleBinding"), clusterScoped: true,
+		resource: rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"), isName: path.ValidatePathSegmentName},
+	kind{GroupVersionKind: rbacv1.SchemeGroupVersion.WithKind("Role"),
+		resource: rbacv1.SchemeGroupVersion.WithResource("roles"), isName: path.ValidatePathSegmentName},
+	kind{GroupVersionKind: rbacv1.SchemeGroupVersion.WithKind("RoleBinding"),
+		resource: rbacv1.SchemeGroupVersion.WithResource("rolebindings"), isName: path.ValidatePathSegmentName},
 	kind{GroupVersionKind: core("Event"), resource: corev1.SchemeGroupVersion.WithResource("events"),
 		createdByUpdate: true, fields: fieldsOfEvent},
 )

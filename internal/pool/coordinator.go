@@ -1,0 +1,188 @@
+package pool
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http"
+	"sync/atomic"
+
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/pool/access"
+	"yurtcoordinator/internal/pool/apiserver"
+	"yurtcoordinator/internal/pool/exchange"
+	"yurtcoordinator/internal/pool/limits"
+	"yurtcoordinator/internal/pool/mirror"
+	"yurtcoordinator/internal/pool/nodeobjects"
+	"yurtcoordinator/internal/pool/presence"
+	"yurtcoordinator/internal/pool/succession"
+	"yurtcoordinator/internal/pool/verbatim"
+)
+
+var errNotSetUp = errors.New("the pool's roles and Leases are not in place yet")
+
+// Server is what a coordinator takes from the API server that it makes one of. apiserver.Assembly is one.
+type Server interface {
+	// Client is of the server itself, and may do everything.
+	Client() kubernetes.Interface
+	// Informers are the server's own copies of objects.
+	Informers() informers.SharedInformerFactory
+	// Authorizer has Kubernetes' own, the Node authorizer and RBAC.
+	Authorizer() authorizer.Authorizer
+	// Storage says where the server keeps each resource.
+	Storage() generic.RESTOptionsGetter
+	// VerifyOptions return how to verify client certificates by the present CAs.
+	VerifyOptions() (x509.VerifyOptions, bool)
+}
+
+// Around is what a Coordinator is built around. All fields are required.
+type Around struct {
+	Server Server
+	// Write and Read are those of the storage below the server.
+	Write verbatim.Writer
+	Read  verbatim.Reader
+	// Port is where the pool's coordinators serve on the LAN, and Dial connects there.
+	Port uint16
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Ready is called once the pool's roles and Leases are in place. It fails only when ctx has ended.
+	Ready func(ctx context.Context) error
+	Log   klog.Logger
+}
+
+// Coordinator is what makes an API server a pool's coordinator: who may do what, what hubs bring, what is told of nodes, and its
+// end when there is a younger one. It neither listens nor knows whose API server and whose storage it has.
+type Coordinator struct {
+	// Parts are for the server, but for how it listens and what it logs and installs.
+	Parts apiserver.Parts
+
+	config    Config
+	around    Around
+	client    kubernetes.Interface
+	installed atomic.Bool // the pool's roles and Leases exist
+
+	members  *access.Members
+	denied   *access.Denied
+	elected  *access.Election
+	present  *presence.Presence
+	mirrored *mirror.Mirror
+	own      *nodeobjects.Objects
+}
+
+// NewCoordinator returns a Coordinator that serves as config says. It reads the lists of members and denied users once.
+func NewCoordinator(config Config, around Around) (*Coordinator, error) {
+	config = config.completed()
+	clock, client := config.Ends.Clock, around.Server.Client()
+	c := &Coordinator{
+		config: config, around: around, client: client,
+		members: access.NewMembers(config.PoolNodesFile), denied: access.NewDenied(config.DeniedUsersFile),
+		elected: access.NewElection(client.CoordinationV1(), clock), present: presence.New(clock),
+	}
+	_, _ = c.members.Read() // AddTo's members report their errors
+	_, _ = c.denied.Read()
+	verify := around.Server.VerifyOptions
+	c.Parts = apiserver.Parts{
+		Known: access.Known(verify, clock), Door: access.AtTheDoor(verify, clock), Unrecognized: access.Unrecognized,
+		Outermost: func(next http.Handler) http.Handler { return exchange.Bound(access.TellWhy(next)) },
+		Limit: func(api http.Handler, lasts func(*http.Request, *request.RequestInfo) bool) http.Handler {
+			return limits.New(lasts, clock, around.Log).Handler(api)
+		},
+		MayLast: func(r *http.Request) bool {
+			return mirror.MayLast(r) || nodeobjects.MayLast(r) || presence.MayLast(r)
+		},
+		Ready: healthz.NamedCheck("pool-setup", func(*http.Request) error {
+			if !c.installed.Load() {
+				return errNotSetUp
+			}
+			return nil
+		}),
+	}
+	if err := c.decide(); err != nil {
+		return nil, err
+	}
+	return c, c.handle()
+}
+
+// decide makes the deciders of who may do what.
+func (c *Coordinator) decide() (err error) {
+	p, server := &c.Parts, c.around.Server
+	p.Authorizer, err = access.NewAuthorizer(c.denied, c.members, access.ReadPods(c.client.CoreV1()), server.Authorizer())
+	if err != nil {
+		return err
+	}
+	p.Admission, err = access.NewAdmission(server.Informers(), p.Authorizer, c.config.NodeName, c.elected, c.present.Renewed)
+	return err
+}
+
+// handle makes what hubs bring and hear, beside Kubernetes' own API.
+func (c *Coordinator) handle() error {
+	builtIns, err := mirror.Stored(c.around.Server.Storage())
+	if err != nil {
+		return err
+	}
+	kinds, err := nodeobjects.Stored(c.around.Server.Storage(), c.config.OwnSecrets)
+	if err != nil {
+		return err
+	}
+	clock := c.config.Ends.Clock
+	c.mirrored = mirror.New(mirror.Config{
+		Quota: c.config.MirrorQuotaBytes, Clock: clock, Leads: c.elected.Leads, Fills: c.elected.Fills,
+		Write: c.around.Write, BuiltIns: builtIns, Current: c.elected.Declared().Current, Stalled: c.config.stalledPush,
+	})
+	c.own = nodeobjects.New(nodeobjects.Config{
+		Quota: c.config.OwnQuotaBytes, Clock: clock, Write: c.around.Write, Read: c.around.Read, Kinds: kinds,
+		Log: c.around.Log, Member: c.members.Has, Present: c.present, Stalled: c.config.stalledPush,
+	})
+	c.Parts.Innermost = func(api http.Handler) http.Handler { return access.FromHere(c.mirrored.Gate(api)) }
+	c.Parts.BeforeShutdown = func() error { // their watches and streams would delay the end
+		return errors.Join(c.mirrored.Close(), c.present.Close())
+	}
+	c.Parts.Handlers = map[string]http.Handler{
+		edge.PathMirror: c.mirrored, edge.PathOwn: c.own, edge.PathPresence: c.present,
+		"/openapi/": http.HandlerFunc(access.NoOpenAPI),
+	}
+	return nil
+}
+
+// AddTo adds what runs while the server serves, by a run.Group's Add.
+func (c *Coordinator) AddTo(add func(name string, run func(context.Context) error)) {
+	add("own objects", c.own.Run)
+	add("presence", func(ctx context.Context) error { return c.present.Run(ctx, c.members.Has) })
+	add("pool's nodes", func(ctx context.Context) error { return c.members.Run(ctx, c.own.Sweep) })
+	add("denied users", c.denied.Run)
+	add("namespaces", func(ctx context.Context) error {
+		return c.own.KeepNamespaces(ctx, c.client.CoreV1().Namespaces())
+	})
+	add("succession", c.successor().Run)
+	add("setup", func(ctx context.Context) error {
+		return access.NewSetup(c.client, c.config.OwnSecrets, c.config.Ends.Chance).Run(ctx, func(ctx context.Context) error {
+			c.installed.Store(true)
+			return c.around.Ready(ctx)
+		})
+	})
+}
+
+// successor returns what ends this coordinator when it has a successor.
+func (c *Coordinator) successor() *succession.Succession {
+	return succession.New(succession.Config{
+		CertFile: c.config.TLSCertFile, CAFile: c.config.PoolCAFile, AddressesFile: c.config.PoolAddressesFile,
+		Port: c.around.Port,
+		Certificate: func() (*tls.Certificate, error) {
+			if c.config.KubeletClientCertificate == "" {
+				return &tls.Certificate{}, nil
+			}
+			pair, err := tls.LoadX509KeyPair(c.config.KubeletClientCertificate, c.config.KubeletClientKey)
+			return &pair, err
+		},
+		Led: c.elected.Led, Dial: c.around.Dial, Ends: c.config.Ends,
+	})
+}
