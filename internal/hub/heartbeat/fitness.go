@@ -27,17 +27,17 @@ var (
 // It judges by what is about this hub. That the cloud refuses one node's Lease is about that Lease, which its node may have made
 // so: it counts neither for nor against.
 type fitness struct {
-	heard time.Time                   // when the watch of the coordinator's Leases last brought anything
 	taken time.Time                   // when the cloud last took a write
 	under map[edge.NodeName]time.Time // the writes under way, and when each began
 	since time.Time                   // when the first write began that was not served, since one was taken; zero: none
 	last  time.Time                   // when the latest of these began
 }
 
-// newFitness returns the fitness of a leader whose term begins now.
-func newFitness(now time.Time) *fitness {
-	return &fitness{heard: now, under: map[edge.NodeName]time.Time{}}
-}
+// newFitness returns the fitness of a hub that begins to lead.
+func newFitness() *fitness { return &fitness{under: map[edge.NodeName]time.Time{}} }
+
+// anew takes in that this hub begins to lead: what was not served in its last term is another story.
+func (f *fitness) anew() { f.since = time.Time{} }
 
 // begins takes in that the write of a node's renewal begins.
 func (f *fitness) begins(node edge.NodeName, now time.Time) { f.under[node] = now }
@@ -71,9 +71,10 @@ func (f *fitness) unserved(began time.Time) (since, last time.Time) {
 	return f.since, f.last
 }
 
-// judge returns why this hub must not lead on; nil means that it may.
-func (f *fitness) judge(now time.Time) error {
-	if now.Sub(f.heard) >= patience {
+// judge returns why this hub must not lead on at a coordinator, whose watch of Leases last brought anything at the moment heard;
+// nil means that it may.
+func (f *fitness) judge(now, heard time.Time) error {
+	if now.Sub(heard) >= patience {
 		return errDeaf
 	}
 	all := *f

@@ -36,14 +36,14 @@ func TestFitness(t *testing.T) {
 				}
 				return epoch.Add(seconds)
 			}
-			f := newFitness(epoch)
+			f, heard := newFitness(), epoch
 			for step := range strings.SplitSeq(steps, ", ") {
 				p := append(strings.Fields(step), "")
 				now, node := at(p[0]), edge.NodeName(p[2])
 				switch p[1] {
 				case "fit", "unserved", "deaf":
 					want := map[string]error{"unserved": errUnserved, "deaf": errDeaf}[p[1]]
-					if got := f.judge(now); !errors.Is(got, want) {
+					if got := f.judge(now, heard); !errors.Is(got, want) {
 						t.Errorf("%s: %v", step, got)
 					}
 					continue
@@ -55,7 +55,7 @@ func TestFitness(t *testing.T) {
 				default:
 					f.ends(node, reason(p[1]), now)
 				}
-				f.heard = now
+				heard = now
 			}
 		})
 	}

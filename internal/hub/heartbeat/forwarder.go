@@ -32,9 +32,6 @@ var ErrUnable = errors.New("this hub can't forward heartbeats")
 type ForwarderConfig struct {
 	// Node is this hub's own node, whose Lease is forwarded first.
 	Node edge.NodeName
-	// Coordinator is a client of the coordinator. The hub must be allowed to list and watch the Leases in
-	// kube-node-lease there.
-	Coordinator coordinationv1client.LeasesGetter
 	// Cloud is a client of the cloud with the pool's forwarding identity. That must be allowed to get, update and
 	// create the Leases in kube-node-lease that are named after the pool's nodes (RBAC resourceNames). A missing Lease
 	// is created by PUT and not by POST: the API server then checks "create" with the Lease's name (withAuthorization
@@ -49,7 +46,8 @@ type ForwarderConfig struct {
 	Ends ends.Ends
 }
 
-// Forwarder carries delegated nodes' renewals to the cloud, for one term at a time. Make one with NewForwarder.
+// Forwarder carries delegated nodes' renewals to the cloud, from all coordinators where this hub leads. Make one with
+// NewForwarder.
 //
 // How late a renewal can be written: at most a quarter of the node's lease duration (10 s at most) after it was seen,
 // and at most 2 s more than that after it was stored in the coordinator. The term bounds the latter by this machine's
@@ -57,6 +55,13 @@ type ForwarderConfig struct {
 type Forwarder struct {
 	config  ForwarderConfig
 	metrics forwarderMetrics
+
+	mu     sync.Mutex
+	rounds map[int]*round // by slot
+	queue  *queue
+	fit    *fitness
+	asking bool                                 // whether this hub may forward at all
+	stops  map[edge.NodeName]context.CancelFunc // calls off the write under way for a node
 }
 
 type forwarderMetrics struct {
@@ -69,7 +74,9 @@ type forwarderMetrics struct {
 // NewForwarder returns a Forwarder. It registers its metrics.
 func NewForwarder(c ForwarderConfig) *Forwarder {
 	m := promauto.With(c.Metrics)
-	return &Forwarder{config: c, metrics: forwarderMetrics{
+	f := &Forwarder{config: c, rounds: map[int]*round{}, fit: newFitness(), stops: map[edge.NodeName]context.CancelFunc{}}
+	f.queue = newQueue(c.Node, func(node edge.NodeName, why reason) { f.dropped(klog.Background(), node, why) })
+	f.metrics = forwarderMetrics{
 		forwarded: m.NewCounter(prometheus.CounterOpts{
 			Name: "yurthub_forwarded_heartbeats_total", Help: "Heartbeats of other nodes written to the cloud.",
 		}),
@@ -84,172 +91,199 @@ func NewForwarder(c ForwarderConfig) *Forwarder {
 		delegated: m.NewGauge(prometheus.GaugeOpts{
 			Name: "yurthub_delegated_nodes", Help: "Nodes whose heartbeats this hub forwards; 0 unless it leads.",
 		}),
-	}}
+	}
+	return f
 }
 
-// Run forwards for one term, until ctx ends. Then it calls off the writes under way, waits for them and returns nil. It returns
-// an ErrUnable once fitness says so, or ForwarderConfig.Right: another hub may be able to do what this one is not. It must not
-// run twice at a time.
-func (f *Forwarder) Run(ctx context.Context, term edge.Term) error {
+// Source is a coordinator where this hub leads.
+type Source struct {
+	Slot int
+	// Leases is a client of the coordinator. The hub must be allowed to list and watch the Leases in kube-node-lease there.
+	Leases coordinationv1client.LeasesGetter
+}
+
+// Run forwards from one coordinator for one term, until ctx ends. Then it calls off the writes under way, waits for them and
+// returns nil. It returns an ErrUnable once fitness says so, or ForwarderConfig.Right: another hub may be able to do what this one
+// is not. It must not run twice at a time for a slot.
+func (f *Forwarder) Run(ctx context.Context, from Source, term edge.Term) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var owned sync.WaitGroup
 	defer owned.Wait()
-	defer cancel()
-	defer f.metrics.delegated.Set(0)
-
 	r := &round{
-		Forwarder: f, term: term, owned: &owned,
-		seen: make(chan func(*queue)), finished: make(chan written), told: make(chan error),
-		stops: map[edge.NodeName]context.CancelFunc{}, fit: newFitness(f.config.Ends.Running()),
+		Forwarder: f, slot: from.Slot, term: term, ctx: ctx, owned: &owned, heard: f.config.Ends.Running(), unable: make(chan error, 1),
 	}
+	f.begin(r)
+	defer f.end(r)
+	defer cancel()
 	owned.Go(func() {
-		sink := relay{leasewatch.Relay[*queue]{Ctx: ctx, To: r.seen}, term, f.config.Ends.Clock}
 		// All Leases, not the marked ones: a watch with a selector is silent, without a bookmark, while the others change.
 		follow := leasewatch.Config{
-			Leases: f.config.Coordinator.Leases(corev1.NamespaceNodeLease), Beating: true, Ends: f.config.Ends,
-			Heard: func() {
-				now := f.config.Ends.Running()
-				sink.Send(func(*queue) { r.fit.heard = now })
-			},
+			Leases: from.Leases.Leases(corev1.NamespaceNodeLease), Beating: true, Ends: f.config.Ends,
+			Heard: func() { r.take(func(*queue) { r.heard = f.config.Ends.Running() }) },
 		}
-		_ = leasewatch.Follow(ctx, follow, sink) // it returns only the end of ctx
+		_ = leasewatch.Follow(ctx, follow, r) // it returns only the end of ctx
 	})
-	return r.run(ctx)
-}
-
-// round is one term of a Forwarder. The queue and the fitness belong to run's goroutine; the others hand it what they have.
-type round struct {
-	*Forwarder
-	term     edge.Term
-	owned    *sync.WaitGroup
-	seen     chan func(*queue)
-	finished chan written
-	told     chan error // the answer of ForwarderConfig.Right
-	fit      *fitness
-	stops    map[edge.NodeName]context.CancelFunc // calls off the write under way for a node; only run uses it
-}
-
-// written is what a write leaves behind: the node's Lease in the cloud, nil if that is not known.
-type written struct {
-	node  edge.NodeName
-	cloud *coordinationv1.Lease
-	why   reason // why it was not written; "" if it was
-	err   error
-}
-
-// relay hands what the watch finds to run's goroutine.
-type relay struct {
-	leasewatch.Relay[*queue]
-	term  edge.Term
-	clock ends.Clock
-}
-
-// Baseline implements leasewatch.Sink.
-func (r relay) Baseline(leases []coordinationv1.Lease) {
-	r.Send(func(l *queue) { l.baseline(leases) })
-}
-
-// Changed implements leasewatch.Sink. A Lease without the mark is none of those that are watched for.
-func (r relay) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
-	if lease.Labels[edge.DelegateHeartbeat] != edge.DelegateHeartbeatOn {
-		kind = watch.Deleted
-	}
-	now := r.clock.Running()
-	stored, known := r.term.NotBefore(leasewatch.Revision(lease))
-	r.Send(func(l *queue) { l.change(kind, lease, now, stored, known) })
-}
-
-func (r *round) run(ctx context.Context) error {
-	asking := false // whether this hub may forward at all
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
-	logger := klog.FromContext(ctx)
-	l := newQueue(r.config.Node, func(node edge.NodeName, why reason) {
-		r.dropped(logger, node, why)
-	})
 	for {
-		for s := l.next(r.config.Ends.Running(), r.term.Valid()); s != nil; s = l.next(r.config.Ends.Running(), r.term.Valid()) {
-			r.start(ctx, s)
-		}
-		r.metrics.delegated.Set(float64(l.count()))
 		select {
 		case <-ctx.Done():
 			return nil
-		case take := <-r.seen:
-			take(l)
-			for node, stop := range r.stops {
-				if l.left(node) {
-					stop() // the node took its mark off, so nobody may write for it
-				}
-			}
-		case w := <-r.finished:
-			r.stops[w.node]()
-			delete(r.stops, w.node)
-			l.done(w.node, w.cloud)
-			r.fit.ends(w.node, w.why, r.config.Ends.Running())
-			switch w.why {
-			case "":
-				l.take(w.node)
-			case reasonRefused:
-				l.refuse(w.node, r.config.Ends.Running())
-			}
-			if doubts(w.err) && !asking && r.config.Right != nil {
-				asking = true
-				r.ask(ctx)
-			}
-		case err := <-r.told:
-			if asking = false; err != nil {
-				return fmt.Errorf("%w: %w", ErrUnable, err)
-			}
+		case err := <-r.unable:
+			return fmt.Errorf("%w: %w", ErrUnable, err)
 		case <-look.C:
-			if err := r.fit.judge(r.config.Ends.Running()); err != nil {
+			var err error
+			r.take(func(*queue) { err = f.fit.judge(f.config.Ends.Running(), r.heard) })
+			if err != nil {
 				return fmt.Errorf("%w: %w", ErrUnable, err)
 			}
 		}
 	}
 }
 
-func (r *round) dropped(logger klog.Logger, node edge.NodeName, why reason) {
-	r.metrics.dropped.WithLabelValues(string(why)).Inc()
+// round is one term at one coordinator. It is a leasewatch.Sink.
+type round struct {
+	*Forwarder
+	slot   int
+	term   edge.Term
+	ctx    context.Context //nolint:containedctx // it is the round's: what it started ends with it
+	owned  *sync.WaitGroup
+	heard  time.Time  // when the watch last brought anything
+	unable chan error // the cloud has said that this hub may not forward
+}
+
+func (f *Forwarder) begin(r *round) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.rounds) == 0 {
+		f.fit.anew()
+	}
+	f.rounds[r.slot] = r
+}
+
+func (f *Forwarder) end(r *round) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.rounds, r.slot)
+	f.queue.end(r.slot)
+	f.goOnLocked()
+}
+
+// take takes in something that the round has found, and goes on with what follows from it.
+func (r *round) take(what func(*queue)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.rounds[r.slot] != r {
+		return // it is over
+	}
+	what(r.queue)
+	r.goOnLocked()
+}
+
+// Baseline implements leasewatch.Sink.
+func (r *round) Baseline(leases []coordinationv1.Lease) {
+	r.take(func(q *queue) { q.baseline(r.slot, leases) })
+}
+
+// Changed implements leasewatch.Sink. A Lease without the mark is none of those that are watched for.
+func (r *round) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
+	now := r.config.Ends.Running()
+	stored, known := r.term.NotBefore(leasewatch.Revision(lease))
+	r.take(func(q *queue) { q.change(r.slot, kind, lease, now, stored, known) })
+}
+
+// goOnLocked calls off and starts writes, as the queue says.
+func (f *Forwarder) goOnLocked() {
+	for node, stop := range f.stops {
+		if f.queue.left(node) {
+			stop() // the node took its mark off, so nobody may write for it
+		}
+	}
+	valid := func(slot int) bool {
+		r := f.rounds[slot]
+		return r != nil && r.ctx.Err() == nil && r.term.Valid()
+	}
+	for {
+		now := f.config.Ends.Running()
+		s := f.queue.next(now, valid)
+		if s == nil {
+			break
+		}
+		f.rounds[s.slot].startLocked(s, now)
+	}
+	f.metrics.delegated.Set(float64(f.queue.count()))
+}
+
+func (f *Forwarder) dropped(logger klog.Logger, node edge.NodeName, why reason) {
+	f.metrics.dropped.WithLabelValues(string(why)).Inc()
 	logger.V(2).Info("Heartbeat not forwarded", "of", node, "reason", why)
 }
 
-// start writes a renewal in a goroutine of its own, until its deadline.
-func (r *round) start(ctx context.Context, s *sighting) {
-	now := r.config.Ends.Running()
-	writing, stop := context.WithTimeout(ctx, s.deadline.Sub(now))
+// startLocked writes a renewal in a goroutine of its own, until its deadline.
+func (r *round) startLocked(s *sighting, now time.Time) {
+	writing, stop := context.WithTimeout(r.ctx, s.deadline.Sub(now))
 	r.stops[s.node] = stop
 	r.fit.begins(s.node, now)
 	r.owned.Go(func() {
-		logger := klog.FromContext(ctx)
+		defer stop()
+		logger := klog.FromContext(r.ctx)
 		cloud, why, err := r.write(writing, s)
 		switch {
 		case why == "":
 			r.metrics.forwarded.Inc()
 			r.metrics.age.Observe(r.config.Ends.Since(s.seen).Seconds())
 			logger.V(2).Info("Heartbeat forwarded", "of", s.node, "after", r.config.Ends.Since(s.seen))
-		case err != nil && ctx.Err() == nil:
+		case err != nil && r.ctx.Err() == nil:
 			logger.Error(err, "A delegated heartbeat did not reach the cloud", "of", s.node)
 			fallthrough
 		default:
 			r.dropped(logger, s.node, why)
 		}
-		select {
-		case r.finished <- written{s.node, cloud, why, err}:
-		case <-ctx.Done():
-		}
+		r.finish(s.node, cloud, why, err, now)
 	})
 }
 
-// ask asks whether this hub may forward at all, in a goroutine of its own.
-func (r *round) ask(ctx context.Context) {
-	r.owned.Go(func() {
-		err := r.config.Right(ctx)
+// finish takes in how the write of a node's renewal has ended: with the node's Lease in the cloud, nil if that is not known, and
+// why it was not written; "" if it was.
+func (r *round) finish(node edge.NodeName, cloud *coordinationv1.Lease, why reason, err error, began time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.config.Ends.Running()
+	delete(r.stops, node)
+	var took time.Duration
+	if why == "" {
+		took = now.Sub(began)
+	}
+	r.queue.done(node, cloud, took)
+	r.fit.ends(node, why, now)
+	switch why {
+	case "":
+		r.queue.take(node)
+	case reasonRefused:
+		r.queue.refuse(node, now)
+	}
+	if doubts(err) && !r.asking && r.config.Right != nil && r.ctx.Err() == nil {
+		r.asking = true
+		r.owned.Go(r.ask)
+	}
+	r.goOnLocked()
+}
+
+// ask asks whether this hub may forward at all.
+func (r *round) ask() {
+	err := r.config.Right(r.ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asking = false
+	if err == nil {
+		return
+	}
+	for _, one := range r.rounds {
 		select {
-		case r.told <- err:
-		case <-ctx.Done():
+		case one.unable <- err:
+		default: // it has heard
 		}
-	})
+	}
 }
 
 // write brings a renewal to the cloud. It returns the Lease there, as far as it knows it since, and why it did not

@@ -116,13 +116,12 @@ func (s *story) tell(format string, args ...any) {
 
 func (s *story) start(name string) (stop func()) {
 	m := &member{node: newNode(s.t, name, s.cloud, s.coordinator)}
-	forwarder := NewForwarder(ForwarderConfig{
-		Node: edge.NodeName(name), Coordinator: s.coordinator.Client(name), Cloud: s.cloud.Client(name),
-	})
+	forwarder := NewForwarder(ForwarderConfig{Node: edge.NodeName(name), Cloud: s.cloud.Client(name)})
+	from := Source{Leases: s.coordinator.Client(name)}
 	m.keeper = role.New(role.Config{
 		Node: edge.NodeName(name), Cloud: m.cloudLink, Coordinator: m.coordinatorLink,
 		Leases: s.coordinator.Client(name),
-		Lead:   func(ctx context.Context, term edge.Term) error { return forwarder.Run(ctx, term) },
+		Lead:   func(ctx context.Context, term edge.Term) error { return forwarder.Run(ctx, from, term) },
 	})
 	s.members = append(s.members, m)
 	ctx, cancel := context.WithCancel(klog.NewContext(s.t.Context(), ktesting.NewLogger(s.t, ktesting.NewConfig())))

@@ -1,6 +1,7 @@
 package heartbeat
 
 import (
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -23,8 +24,16 @@ const (
 	// it was *stored* there. The term knows that moment to about one renewal of the election Lease, 1 s.
 	transit = 2 * time.Second
 
-	// parallel is how many writes to the cloud may be under way at a time, each for another node.
-	parallel = 4
+	// parallelMin and parallelMax bound how many writes to the cloud may be under way at a time, each for another node. Between
+	// them, as many may be as serve all delegated nodes within serveWithin, half of kubelet's interval, at the round trip that the
+	// writes before had.
+	parallelMin = 4
+	parallelMax = 32
+	serveWithin = 5 * time.Second
+
+	// remembered is how many of a node's renewals are remembered, so that one that comes from another coordinator, too, is known.
+	// It is some 40 s of them: more than any two coordinators are apart.
+	remembered = 4
 
 	// refusedMin and refusedMax bound how long a node waits whose Lease the cloud has refused: twice as long each time.
 	refusedMin = time.Second
@@ -49,6 +58,7 @@ const (
 // sighting is a renewal that was seen to happen.
 type sighting struct {
 	node     edge.NodeName
+	slot     int // of the coordinator where it was seen first
 	lease    *coordinationv1.Lease
 	seen     time.Time // when the leader saw it
 	deadline time.Time // the moment at which it is too old to be written
@@ -58,23 +68,36 @@ type sighting struct {
 
 // delegated is what the queue knows of one node that is delegated.
 type delegated struct {
-	revision uint64    // of the newest copy
-	renewed  time.Time // kubelet's stamp in it
-	first    bool      // to be served before others
-	waiting  *sighting
-	since    uint64 // the node's place in the queue; kept when a newer renewal takes the waiting one's place
-	writing  bool
-	cloud    *coordinationv1.Lease
+	copies  map[int]copied // by slot: where it is marked
+	stamps  []time.Time    // kubelet's, of the last renewals that were seen to happen
+	first   bool           // to be served before others
+	waiting *sighting
+	since   uint64 // orders nodes by when they began to wait; kept when a newer renewal takes the waiting one's place
+	turn    uint64 // of its last write; 0: it had none
+	writing bool
+	cloud   *coordinationv1.Lease
 }
 
-// queue decides what a leader forwards: what it sees goes in, what to write comes out. It does no I/O and asks no
+// copied is a coordinator's newest copy of a node's Lease.
+type copied struct {
+	revision uint64
+	renewed  time.Time // kubelet's stamp
+}
+
+// queue decides what a leader forwards: what it sees at the coordinators where it leads goes in, what to write comes out. A node
+// brings each renewal to all coordinators, and what is seen at one of them is no news at the next. It does no I/O and asks no
 // clock.
+//
+// The node is served next whose last write was longest ago, and not the one that waits longest: where renewals age before they are
+// served, all nodes have one that is as old as anybody's.
 type queue struct {
 	self    edge.NodeName
 	nodes   map[edge.NodeName]*delegated
 	refused map[edge.NodeName]refusal
 	writing int
+	took    time.Duration // the writes' round trip, smoothed
 	places  uint64
+	turns   uint64
 	drop    func(edge.NodeName, reason)
 }
 
@@ -85,7 +108,7 @@ type refusal struct {
 	until time.Time
 }
 
-// newQueue returns the queue of one term. self is the leader's own node; drop is called for every renewal that the
+// newQueue returns an empty queue. self is the leader's own node; drop is called for every renewal that the
 // queue gives up or does not accept.
 func newQueue(self edge.NodeName, drop func(edge.NodeName, reason)) *queue {
 	return &queue{self: self, nodes: map[edge.NodeName]*delegated{}, refused: map[edge.NodeName]refusal{}, drop: drop}
@@ -95,15 +118,15 @@ func newQueue(self edge.NodeName, drop func(edge.NodeName, reason)) *queue {
 func (q *queue) count() int {
 	n := 0
 	for _, a := range q.nodes {
-		if a.revision != 0 {
+		if len(a.copies) > 0 {
 			n++
 		}
 	}
 	return n
 }
 
-// baseline takes what a list found. None of it counts as a renewal: nobody knows when it was written.
-func (q *queue) baseline(leases []coordinationv1.Lease) {
+// baseline takes what a list found at a coordinator. None of it counts as a renewal: nobody knows when it was written.
+func (q *queue) baseline(slot int, leases []coordinationv1.Lease) {
 	found := make(map[edge.NodeName]*coordinationv1.Lease, len(leases))
 	for i := range leases {
 		lease := &leases[i]
@@ -113,16 +136,24 @@ func (q *queue) baseline(leases []coordinationv1.Lease) {
 	}
 	for node := range q.nodes {
 		if found[node] == nil {
-			q.unmark(node, reasonUnmarked)
+			q.unmark(slot, node, reasonUnmarked)
 		}
 	}
 	for node, lease := range found {
 		a := q.open(node, lease)
-		if renewed := renewTime(lease); a.waiting != nil && !renewed.Equal(renewTime(a.waiting.lease)) {
+		renewed := renewTime(lease)
+		if w := a.waiting; w != nil && w.slot == slot && !renewed.Equal(renewTime(w.lease)) {
 			// It moved on unseen: what waits is no longer the node's last word.
 			q.dropWaiting(node, a, reasonSuperseded)
 		}
-		a.revision, a.renewed = leasewatch.Revision(lease), renewTime(lease)
+		a.copies[slot] = copied{leasewatch.Revision(lease), renewed}
+	}
+}
+
+// end takes in that this hub no longer leads at a coordinator.
+func (q *queue) end(slot int) {
+	for node := range q.nodes {
+		q.unmark(slot, node, reasonDeposed)
 	}
 }
 
@@ -139,35 +170,41 @@ func (q *queue) check(lease *coordinationv1.Lease) reason {
 	return ""
 }
 
-// change takes a change that a watch brought at the moment now. The coordinator certainly stored it after the moment
-// stored; known is false if no such moment could be told.
+// change takes a change that a watch brought from a coordinator at the moment now. The coordinator certainly stored it after the
+// moment stored; known is false if no such moment could be told.
 //
 // A node whose link has just been cut comes as watch.Added, because its copy has just been marked. That is a renewal:
 // only a heartbeat from kubelet makes a hub write a copy. A Lease whose stamp is known already is no renewal, whoever
 // wrote it.
-func (q *queue) change(kind watch.EventType, lease *coordinationv1.Lease, now, stored time.Time, known bool) {
+func (q *queue) change(slot int, kind watch.EventType, lease *coordinationv1.Lease, now, stored time.Time, known bool) {
 	node := edge.NodeName(lease.Name)
 	if kind == watch.Deleted {
-		q.unmark(node, reasonUnmarked)
+		q.unmark(slot, node, reasonUnmarked)
 		return
 	}
 	if why := q.check(lease); why != "" {
-		q.unmark(node, why)
+		q.unmark(slot, node, why)
+		if a := q.nodes[node]; a != nil && a.older(renewTime(lease)) {
+			for other := range a.copies { // the node's newest word, which has yet to come there, or can't
+				q.unmark(other, node, why)
+			}
+		}
 		q.drop(node, why)
 		return
 	}
-	revision, renewed := leasewatch.Revision(lease), renewTime(lease)
-	if a := q.nodes[node]; a != nil && revision <= a.revision {
+	is := copied{leasewatch.Revision(lease), renewTime(lease)}
+	if a := q.nodes[node]; a != nil && is.revision <= a.copies[slot].revision {
 		q.drop(node, reasonRepeated)
 		return
 	}
 	a := q.open(node, lease)
-	repeated := a.revision != 0 && renewed.Equal(a.renewed)
-	a.revision, a.renewed = revision, renewed
-	if repeated {
+	was, before := a.copies[slot]
+	a.copies[slot] = is
+	if before && is.renewed.Equal(was.renewed) || slices.ContainsFunc(a.stamps, is.renewed.Equal) {
 		q.drop(node, reasonRepeated)
 		return
 	}
+	a.remember(is.renewed)
 	bound := ageBound(lease)
 	deadline := now.Add(bound)
 	if !known {
@@ -181,7 +218,20 @@ func (q *queue) change(kind watch.EventType, lease *coordinationv1.Lease, now, s
 	} else {
 		q.drop(node, reasonSuperseded)
 	}
-	a.waiting = &sighting{node: node, lease: lease, seen: now, deadline: deadline}
+	a.waiting = &sighting{node: node, slot: slot, lease: lease, seen: now, deadline: deadline}
+}
+
+// remember notes that a renewal was seen.
+func (a *delegated) remember(stamp time.Time) {
+	if len(a.stamps) == remembered {
+		a.stamps = append(a.stamps[:0], a.stamps[1:]...)
+	}
+	a.stamps = append(a.stamps, stamp)
+}
+
+// older reports whether all renewals that were seen are older than a stamp.
+func (a *delegated) older(stamp time.Time) bool {
+	return !slices.ContainsFunc(a.stamps, func(s time.Time) bool { return !s.Before(stamp) })
 }
 
 // ageBound is how long a renewal that was seen may wait to be written.
@@ -195,25 +245,31 @@ func ageBound(lease *coordinationv1.Lease) time.Duration {
 func (q *queue) open(node edge.NodeName, lease *coordinationv1.Lease) *delegated {
 	a := q.nodes[node]
 	if a == nil {
-		a = &delegated{}
+		a = &delegated{copies: map[int]copied{}}
 		q.nodes[node] = a
 	}
 	a.first = node == q.self || lease.Annotations[edge.AnnotationCoordinatorHost] == "true"
 	return a
 }
 
-// unmark forgets a node. If a write for it is under way, its entry stays until that is done.
-func (q *queue) unmark(node edge.NodeName, why reason) {
+// unmark takes in that a node is not, or no longer, marked at a coordinator. One that is marked nowhere is forgotten; if a write
+// for it is under way, its entry stays until that is done.
+func (q *queue) unmark(slot int, node edge.NodeName, why reason) {
 	a := q.nodes[node]
 	if a == nil {
 		return
 	}
-	q.dropWaiting(node, a, why)
-	if !a.writing {
-		delete(q.nodes, node)
+	delete(a.copies, slot)
+	if a.waiting != nil && a.waiting.slot == slot || len(a.copies) == 0 {
+		q.dropWaiting(node, a, why)
+	}
+	if len(a.copies) > 0 {
 		return
 	}
-	a.revision, a.renewed = 0, time.Time{}
+	a.stamps = nil
+	if !a.writing {
+		delete(q.nodes, node)
+	}
 }
 
 func (q *queue) dropWaiting(node edge.NodeName, a *delegated, why reason) {
@@ -224,19 +280,20 @@ func (q *queue) dropWaiting(node edge.NodeName, a *delegated, why reason) {
 }
 
 // next returns the renewal to write now, or nil if there is none, and counts it as being written until done. It drops
-// what is too old, and everything while the term is not valid. The leader's own node and the coordinator's come first,
-// then the node that has waited longest. A node whose Lease was refused waits out its pause.
-func (q *queue) next(now time.Time, valid bool) *sighting {
+// what is too old, and everything from a coordinator where the term is not valid. The leader's own node and the coordinators' come
+// first, then the node whose last write is longest ago. A node whose Lease was refused waits out its pause.
+func (q *queue) next(now time.Time, valid func(slot int) bool) *sighting {
 	var best *delegated
+	parallel := q.parallel()
 	for node, a := range q.nodes {
 		switch {
 		case a.waiting == nil:
-		case !valid:
+		case !valid(a.waiting.slot):
 			q.dropWaiting(node, a, reasonDeposed)
 		case !now.Before(a.waiting.deadline):
 			q.dropWaiting(node, a, reasonAged)
-		case a.writing || q.writing == parallel || now.Before(q.refused[node].until):
-		case best == nil || a.first && !best.first || a.first == best.first && a.since < best.since:
+		case a.writing || q.writing >= parallel || now.Before(q.refused[node].until):
+		case best == nil || a.before(best):
 			best = a
 		}
 	}
@@ -245,19 +302,43 @@ func (q *queue) next(now time.Time, valid bool) *sighting {
 	}
 	s := best.waiting
 	s.cloud = best.cloud
-	best.waiting, best.writing = nil, true
+	q.turns++
+	best.waiting, best.writing, best.turn = nil, true, q.turns
 	q.writing++
 	return s
 }
 
+// before reports whether a node is to be served before another.
+func (a *delegated) before(b *delegated) bool {
+	switch {
+	case a.first != b.first:
+		return a.first
+	case a.turn != b.turn:
+		return a.turn < b.turn
+	}
+	return a.since < b.since
+}
+
+// parallel is how many writes may be under way.
+func (q *queue) parallel() int {
+	return min(max(parallelMin, int(time.Duration(q.count())*q.took/serveWithin)+1), parallelMax)
+}
+
 // done takes in that the write of a node's renewal has ended, well or not. cloud is the node's Lease in the cloud as
-// known since; nil means unknown.
-func (q *queue) done(node edge.NodeName, cloud *coordinationv1.Lease) {
+// known since; nil means unknown. took is how long the cloud took to answer; zero means that it did not.
+func (q *queue) done(node edge.NodeName, cloud *coordinationv1.Lease, took time.Duration) {
 	a := q.nodes[node]
 	q.writing--
 	a.writing, a.cloud = false, cloud
-	if a.revision == 0 {
+	if len(a.copies) == 0 {
 		delete(q.nodes, node)
+	}
+	switch {
+	case took == 0:
+	case q.took == 0:
+		q.took = took
+	default:
+		q.took += (took - q.took) / 8
 	}
 }
 
@@ -277,5 +358,5 @@ func (q *queue) take(node edge.NodeName) { delete(q.refused, node) }
 // left reports whether a node took its mark off while a renewal of it is being written.
 func (q *queue) left(node edge.NodeName) bool {
 	a := q.nodes[node]
-	return a == nil || a.writing && a.revision == 0
+	return a == nil || a.writing && len(a.copies) == 0
 }

@@ -127,7 +127,7 @@ func replay(t *testing.T, l *queue, f []string, out *strings.Builder) {
 			p := strings.Split(item, "/")
 			items = append(items, *lease(p[0], number(p[1]), number(p[2]), p[3:]...))
 		}
-		l.baseline(items)
+		l.baseline(0, items)
 	case "added", "modified", "deleted":
 		stored, known := now, true
 		options := f[5:]
@@ -140,19 +140,20 @@ func replay(t *testing.T, l *queue, f []string, out *strings.Builder) {
 			options = options[:n-1]
 		}
 		kind := watch.EventType(strings.ToUpper(f[1]))
-		l.change(kind, lease(f[2], number(f[3]), number(f[4]), options...), now, stored, known)
+		l.change(0, kind, lease(f[2], number(f[3]), number(f[4]), options...), now, stored, known)
 	case "next":
-		for s := l.next(now, len(f) == 2); s != nil; s = l.next(now, len(f) == 2) {
+		valid := func(int) bool { return len(f) == 2 }
+		for s := l.next(now, valid); s != nil; s = l.next(now, valid) {
 			fmt.Fprintf(out, "  write %s stamp=%d until=%d\n", s.node,
 				int(renewTime(s.lease).Sub(epoch)/time.Second), int(s.deadline.Sub(epoch)/time.Second))
 		}
 	case "done":
-		l.done(edge.NodeName(f[2]), nil)
+		l.done(edge.NodeName(f[2]), nil, 0)
 	case "refused":
-		l.done(edge.NodeName(f[2]), nil)
+		l.done(edge.NodeName(f[2]), nil, 0)
 		l.refuse(edge.NodeName(f[2]), now)
 	case "taken":
-		l.done(edge.NodeName(f[2]), nil)
+		l.done(edge.NodeName(f[2]), nil, 0)
 		l.take(edge.NodeName(f[2]))
 	default:
 		t.Fatalf("transcript has the unknown operation %q", f[1])
@@ -262,7 +263,7 @@ func TestAgainstNaiveModel(t *testing.T) {
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		l := newQueue("self", func(edge.NodeName, reason) {})
-		m := &naive{}
+		m := &naive{served: map[string]int{}, seen: map[string][]*metav1.MicroTime{}}
 		now, revision, stamp := epoch, 100, 0
 		var story []string
 		for range 80 {
@@ -280,7 +281,7 @@ func TestAgainstNaiveModel(t *testing.T) {
 						items = append(items, *lease(n, revision, stamp-r.IntN(4)))
 					}
 				}
-				l.baseline(items)
+				l.baseline(0, items)
 				m.list(items)
 				story = append(story, fmt.Sprintf("list %d", len(items)))
 			case 1, 2, 3, 4, 5:
@@ -296,13 +297,13 @@ func TestAgainstNaiveModel(t *testing.T) {
 				options := []string{"", "", "", "", "unmarked", "foreign", "short"}[r.IntN(7)]
 				e := lease(node, at, stamp, strings.Fields(options)...)
 				stored, known := now.Add(-time.Duration(r.IntN(20))*time.Second), r.IntN(8) > 0
-				l.change(kind, e, now, stored, known)
+				l.change(0, kind, e, now, stored, known)
 				m.event(kind, e, now, stored, known)
 				story = append(story, fmt.Sprintf("%s %s rev=%d stamp=%d %s", kind, node, at, stamp, options))
 			case 6:
 				for _, n := range m.busy() {
 					if r.IntN(2) == 0 {
-						l.done(edge.NodeName(n), nil)
+						l.done(edge.NodeName(n), nil, 0)
 						m.done(n)
 						story = append(story, "done "+n)
 					}
@@ -310,7 +311,7 @@ func TestAgainstNaiveModel(t *testing.T) {
 			default:
 				valid := r.IntN(6) > 0
 				got := ""
-				if s := l.next(now, valid); s != nil {
+				if s := l.next(now, func(int) bool { return valid }); s != nil {
 					got = fmt.Sprintf("%s@%s", s.node, s.lease.ResourceVersion)
 				}
 				want := m.next(now, valid)
@@ -330,6 +331,8 @@ type naive struct {
 	copies  map[string]*coordinationv1.Lease
 	writing []string
 	turns   int
+	served  map[string]int // by node: when its last write began
+	seen    map[string][]*metav1.MicroTime
 }
 
 type row struct {
@@ -363,6 +366,20 @@ func (m *naive) list(items []coordinationv1.Lease) {
 			r.closed = true
 		}
 	}
+	for node := range m.seen {
+		m.forget(node)
+	}
+}
+
+// forget forgets the renewals of a node that is marked no more; and its last write, if none is under way.
+func (m *naive) forget(node string) {
+	if m.copies[node] != nil {
+		return
+	}
+	delete(m.seen, node)
+	if !slices.Contains(m.writing, node) {
+		delete(m.served, node)
+	}
 }
 
 func (m *naive) event(kind watch.EventType, l *coordinationv1.Lease, now, stored time.Time, known bool) {
@@ -372,6 +389,7 @@ func (m *naive) event(kind watch.EventType, l *coordinationv1.Lease, now, stored
 	if kind == watch.Deleted || !m.fit(l) {
 		delete(m.copies, l.Name)
 		m.close(l.Name)
+		m.forget(l.Name)
 		return
 	}
 	before := m.copies[l.Name]
@@ -386,6 +404,11 @@ func (m *naive) event(kind watch.EventType, l *coordinationv1.Lease, now, stored
 	if before != nil && before.Spec.RenewTime.Equal(l.Spec.RenewTime) {
 		return
 	}
+	was := m.seen[l.Name]
+	if slices.ContainsFunc(was[max(0, len(was)-4):], l.Spec.RenewTime.Equal) {
+		return
+	}
+	m.seen[l.Name] = append(was, l.Spec.RenewTime)
 	turn := m.close(l.Name)
 	if turn == 0 {
 		m.turns++
@@ -399,7 +422,8 @@ func (m *naive) next(now time.Time, valid bool) string {
 		var best *row
 		for _, r := range m.rows {
 			if !r.closed && !slices.Contains(m.writing, r.node) && (r.node == "self") == first &&
-				(best == nil || r.turn < best.turn) {
+				(best == nil || m.served[r.node] < m.served[best.node] ||
+					m.served[r.node] == m.served[best.node] && r.turn < best.turn) {
 				best = r
 			}
 		}
@@ -420,6 +444,8 @@ func (m *naive) next(now time.Time, valid bool) string {
 	}
 	best.closed = true
 	m.writing = append(m.writing, best.node)
+	m.turns++
+	m.served[best.node] = m.turns
 	return best.node + "@" + best.lease.ResourceVersion
 }
 
@@ -427,4 +453,5 @@ func (m *naive) busy() []string { return slices.Clone(m.writing) }
 
 func (m *naive) done(node string) {
 	m.writing = slices.DeleteFunc(m.writing, func(n string) bool { return n == node })
+	m.forget(node)
 }

@@ -24,6 +24,8 @@ import (
 const (
 	// askEvery is how often a lower slot that is up is asked whether it is complete, and askTimeout how long it may take.
 	askEvery, askTimeout = 2 * time.Second, 2 * time.Second
+	// held is how long the leader at home must have led before another leaves a slot to it, and lookEvery how often that is looked at.
+	held, lookEvery = 10 * time.Second, time.Second
 )
 
 // errElsewhere ends what goes on at a coordinator that is home no more.
@@ -64,6 +66,7 @@ type place struct {
 	standing *live.Value[role.Standing]
 	complete func(ctx context.Context) (bool, error)
 	is       *live.Value[bool] // complete, as last asked
+	stand    *Stand
 }
 
 // New returns a Home. It registers its metrics, and does no I/O.
@@ -77,7 +80,7 @@ func New(c Config) *Home {
 		}),
 	}
 	for i := range h.places {
-		h.places[i].campaign, h.places[i].is = live.NewValue(link.Down), live.NewValue(false)
+		h.places[i].campaign, h.places[i].is, h.places[i].stand = live.NewValue(link.Down), live.NewValue(false), &Stand{}
 		promauto.With(c.Metrics).NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "yurthub_coordinator_home", Help: "1 for the slot of the coordinator that this hub works with.",
 			ConstLabels: prometheus.Labels{"slot": strconv.Itoa(i)},
@@ -186,7 +189,8 @@ func (h *Home) step(ctx context.Context, machine *Machine) (again time.Time) {
 		slots[i] = Sight{h.config.Slots[i].Link.Get(), p.is.Get()}
 	}
 	was := h.at.Get()
-	at, again := machine.Step(h.config.Clock.Running(), slots)
+	now := h.config.Clock.Running()
+	at, again := machine.Step(now, slots)
 	leads := standings[at].Role == role.Leader
 	if at != was {
 		h.changes.Inc()
@@ -194,7 +198,11 @@ func (h *Home) step(ctx context.Context, machine *Machine) (again time.Time) {
 			"leader", standings[at].Leader)
 	}
 	for i, p := range h.places {
-		p.campaign.Set(Campaigns(i, at, leads, cloud))
+		stands, due := p.stand.Step(now, standings[i], i != at, leads, cloud)
+		p.campaign.Set(stands)
+		if again.IsZero() || !due.IsZero() && due.Before(again) {
+			again = due
+		}
 	}
 	h.at.Set(at)
 	h.link.Set(slots[at].Link)
@@ -251,6 +259,30 @@ func (h *Home) Only(slot int, duty role.Duty) role.Duty {
 		return nil
 	}
 	return duty
+}
+
+// Leave is the duty of a hub that leads at a slot to leave it to the leader at home: it returns a role.Yield once that has been
+// another node for held, and this hub's home another slot. It does so once in ten minutes: a leader that does not come to lead
+// there doesn't reach it. rested reports whether that time is over.
+func (h *Home) Leave(ctx context.Context, slot int, self edge.NodeName, rested func(time.Time) bool) error {
+	type leader struct {
+		at   int
+		node edge.NodeName
+	}
+	var seen leader
+	var since time.Time
+	for {
+		now := h.config.Clock.Running()
+		if is := (leader{h.at.Get(), h.standing.Get().Leader}); is != seen {
+			seen, since = is, now
+		}
+		if seen.at != slot && seen.node != "" && seen.node != self && now.Sub(since) >= held && rested(now) {
+			return &role.Yield{To: seen.node}
+		}
+		if run.Pause(ctx, lookEvery) != nil {
+			return nil
+		}
+	}
 }
 
 // while runs f while a slot is home. What f returns counts only if it returned unasked.

@@ -146,7 +146,65 @@ func TestLeaderGoesOn(t *testing.T) {
 		<-down
 
 		w.standings[1].Set(role.Standing{Role: role.Follower, Leader: "n3"}) // deposed
-		w.is(t, 1, link.Up, "n3", link.Down, link.Up, link.Down)
+		w.is(t, 1, link.Up, "n3", link.Down, link.Up, link.Up)               // at the third it leads on, until it leaves that to n3
+	})
+}
+
+// TestStandsWhereNobodyLeads: the leader at home does not reach a standby, and this hub does.
+func TestStandsWhereNobodyLeads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		w.standings[0].Set(role.Standing{Role: role.Follower, Leader: "n2"})
+		w.is(t, 0, link.Up, "n2", link.Up, link.Down)
+		time.Sleep(vacancy)
+		w.is(t, 0, link.Up, "n2", link.Up, link.Up)
+		w.standings[1].Set(role.Standing{Role: role.Leader, Leader: "n1"})
+		w.is(t, 0, link.Up, "n2", link.Up, link.Up)
+	})
+}
+
+// TestLeave: a standby is left to the leader at home, once that has been the same for a while, and once in a while only.
+func TestLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		var rested atomic.Bool
+		rested.Store(true)
+		ctx, stop := context.WithCancel(t.Context())
+		result := make(chan error, 1)
+		leave := func() {
+			go func() { result <- w.Leave(ctx, 1, "n1", func(time.Time) bool { return rested.Load() }) }()
+		}
+		goesOn := func(what string, d time.Duration) {
+			t.Helper()
+			time.Sleep(d)
+			select {
+			case err := <-result:
+				t.Fatalf("%s: %v", what, err)
+			default:
+			}
+		}
+		leave()
+		goesOn("nobody leads at home", 3*held)
+		w.standings[0].Set(role.Standing{Role: role.Leader, Leader: "n1"})
+		goesOn("this hub leads there itself", 3*held)
+		w.standings[0].Set(role.Standing{Role: role.Follower, Leader: "n3"})
+		goesOn("n3 has just begun", held-2*lookEvery)
+		w.standings[0].Set(role.Standing{Role: role.Follower, Leader: "n2"})
+		goesOn("n2 has just begun", held-2*lookEvery)
+		time.Sleep(4 * lookEvery)
+		if yield := (*role.Yield)(nil); !errors.As(<-result, &yield) || yield.To != "n2" {
+			t.Errorf("it is left to %v", yield)
+		}
+		rested.Store(false)
+		leave()
+		goesOn("it was left to n2 minutes ago", 3*held)
+		w.links[0].Set(link.Down)
+		rested.Store(true)
+		goesOn("it is home", 3*held)
+		stop()
+		if err := <-result; err != nil {
+			t.Errorf("asked to stop: %v", err)
+		}
 	})
 }
 

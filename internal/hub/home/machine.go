@@ -4,7 +4,12 @@ import (
 	"time"
 
 	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/role"
 )
+
+// vacancy is how long nobody must have led at a standby before a hub that doesn't lead at home stands there. By then the leader at
+// home would lead there, too, if it reached it.
+const vacancy = 5 * time.Second
 
 // settled is how long a lower slot must be up before home goes back there.
 const settled = 30 * time.Second
@@ -89,14 +94,36 @@ func (m *Machine) back(now time.Time, slots []Sight) (again time.Time) {
 	return again
 }
 
-// Campaigns returns in which state the election at a slot is to take the link to the cloud: home's takes it as it is. Elsewhere a
-// hub stands for election while it leads at home.
-func Campaigns(slot, home int, leads bool, cloud link.State) link.State {
-	switch {
-	case slot == home:
-		return cloud
-	case leads && cloud == link.Up:
-		return link.Up
+// Stand is what decides of one slot whether a hub stands for election there. The zero Stand is that of a hub that has reached
+// nothing yet.
+type Stand struct {
+	vacant time.Time // since when nobody leads there; zero: somebody does, or nobody knows
+}
+
+// Step takes in how this hub stands in the slot's election, and returns in which state that is to take the link to the cloud, and
+// when to look again; zero means never.
+//
+// Home's election takes the link as it is. Elsewhere this hub stands while it leads at home, so that one hub leads everywhere as a
+// rule. But the leader may not reach a coordinator that others reach, and a node may reach no other one. So a hub stands where
+// nobody has led for a while, too, and goes on to lead there.
+func (s *Stand) Step(now time.Time, there role.Standing, elsewhere, leadsAtHome bool, cloud link.State) (link.State, time.Time) {
+	if there.Role != role.Follower || there.Leader != "" {
+		s.vacant = time.Time{}
+	} else if s.vacant.IsZero() {
+		s.vacant = now
 	}
-	return link.Down
+	due := s.vacant.Add(vacancy)
+	switch {
+	case !elsewhere:
+		return cloud, time.Time{}
+	case cloud != link.Up:
+		return link.Down, time.Time{}
+	case leadsAtHome || there.Role == role.Leader:
+		return link.Up, time.Time{}
+	case s.vacant.IsZero():
+		return link.Down, time.Time{}
+	case now.Before(due):
+		return link.Down, due
+	}
+	return link.Up, time.Time{}
 }

@@ -2,10 +2,13 @@ package home
 
 import (
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/role"
 )
 
 // seen returns what is seen of slots, one letter each: u up, U up and complete, d down, ? unknown.
@@ -108,20 +111,46 @@ func TestHomeIsWhereSomebodyAnswers(t *testing.T) {
 	}
 }
 
-func TestCampaigns(t *testing.T) {
-	for _, tt := range []struct {
-		slot, home int
-		leads      bool
-		cloud      link.State
-		want       link.State
-	}{
-		{0, 0, false, link.Up, link.Up}, {0, 0, true, link.Up, link.Up}, {0, 0, true, link.Down, link.Down},
-		{0, 0, false, link.Relayed, link.Relayed}, {0, 0, false, link.Failing, link.Failing},
-		{1, 0, false, link.Up, link.Down}, {1, 0, true, link.Up, link.Up}, {1, 0, true, link.Down, link.Down},
-		{1, 0, true, link.Relayed, link.Down}, {0, 1, false, link.Up, link.Down}, {0, 1, true, link.Up, link.Up},
+// TestStand: what is seen of one slot's election, second by second, and where this hub stands. A step is a second; home or
+// standby; what this hub is at home, leader or not; what it is there, pending, vacant, led or leads; and the link to the cloud.
+func TestStand(t *testing.T) {
+	for name, steps := range map[string]string{
+		"home takes the link as it is": "0 home not vacant up = up, 1 home leader leads up = up, 2 home leader leads down = down, " +
+			"3 home not led relayed = relayed, 4 home not vacant failing = failing",
+		"the leader leads everywhere":   "0 standby leader vacant up = up, 1 standby leader leads up = up, 9 standby leader led up = up",
+		"others do not":                 "0 standby not led up = down, 60 standby not led up = down",
+		"a line that fails":             "0 standby leader leads down = down, 1 standby leader vacant relayed = down",
+		"nobody leads there":            "0 standby not vacant up = down 5, 4 standby not vacant up = down 5, 5 standby not vacant up = up",
+		"who leads there goes on":       "0 standby not vacant up = down 5, 5 standby not vacant up = up, 6 standby not leads up = up",
+		"somebody else came to lead":    "0 standby not vacant up = down 5, 5 standby not vacant up = up, 6 standby not led up = down",
+		"a change of leader":            "0 standby not led up = down, 9 standby not vacant up = down 14, 10 standby not led up = down, 19 standby not vacant up = down 24",
+		"it was not reached in between": "0 standby not vacant up = down 5, 4 standby not pending up = down, 5 standby not vacant up = down 10",
+		"without a line":                "0 standby not vacant relayed = down, 9 standby not vacant up = up",
+		"it was home":                   "0 home not vacant up = up, 9 standby not vacant up = up",
 	} {
-		if got := Campaigns(tt.slot, tt.home, tt.leads, tt.cloud); got != tt.want {
-			t.Errorf("%+v: %s", tt, got)
+		began := time.Unix(1e9, 0)
+		states := map[string]link.State{"up": link.Up, "down": link.Down, "relayed": link.Relayed, "failing": link.Failing}
+		var s Stand
+		for step := range strings.SplitSeq(steps, ", ") {
+			f := append(strings.Fields(step), "")
+			at := func(second string) time.Time {
+				if second == "" {
+					return time.Time{}
+				}
+				n, err := strconv.Atoi(second)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return began.Add(time.Duration(n) * time.Second)
+			}
+			there := map[string]role.Standing{
+				"pending": {}, "vacant": {Role: role.Follower}, "led": {Role: role.Follower, Leader: "n9"},
+				"leads": {Role: role.Leader, Leader: "n1"},
+			}[f[3]]
+			got, again := s.Step(at(f[0]), there, f[1] == "standby", f[2] == "leader", states[f[4]])
+			if got != states[f[6]] || !again.Equal(at(f[7])) {
+				t.Errorf("%s: %s: %s, again at %s", name, step, got, again)
+			}
 		}
 	}
 }

@@ -33,12 +33,11 @@ func (m *Membership) forwarding() (*coordinationv1client.CoordinationV1Client, e
 	return coordinationv1client.NewForConfig(asForwarder)
 }
 
-// duties returns what this hub does while it leads at a coordinator. For the pool it speaks at home alone. A standby has all that
-// home has, so that it can be home at once.
-func (m *Membership) duties(c *coordinator, cloud coordinationv1client.LeasesGetter) ([]role.Duty, error) {
+// forwarder returns what forwards the pool's heartbeats, from wherever this hub leads.
+func (m *Membership) forwarder(cloud coordinationv1client.LeasesGetter) *heartbeat.Forwarder {
 	proof := prove(cloud, m.cfg.Pool)
-	forwarder := heartbeat.NewForwarder(heartbeat.ForwarderConfig{
-		Node: m.cfg.Node, Coordinator: c.leases, Cloud: cloud, Metrics: c.metrics, Ends: m.cfg.Ends,
+	return heartbeat.NewForwarder(heartbeat.ForwarderConfig{
+		Node: m.cfg.Node, Cloud: cloud, Metrics: m.cfg.Metrics, Ends: m.cfg.Ends,
 		Right: func(ctx context.Context) error {
 			err := proof(ctx)
 			if errors.Is(err, role.ErrUnfit) {
@@ -47,8 +46,15 @@ func (m *Membership) duties(c *coordinator, cloud coordinationv1client.LeasesGet
 			return nil // the cloud has not said that it may not
 		},
 	})
+}
+
+// duties returns what this hub does while it leads at a coordinator. It forwards from each, since a node may reach one alone, and
+// a standby has all that home has, so that it can be home at once. Of the pool it speaks at home alone.
+func (m *Membership) duties(
+	c *coordinator, cloud coordinationv1client.LeasesGetter, forwarder *heartbeat.Forwarder,
+) ([]role.Duty, error) {
 	forward := func(ctx context.Context, term edge.Term) error {
-		err := forwarder.Run(ctx, term)
+		err := forwarder.Run(ctx, heartbeat.Source{Slot: c.slot, Leases: c.leases}, term)
 		if errors.Is(err, heartbeat.ErrUnable) {
 			err = fmt.Errorf("%w: %w", role.ErrUnfit, err)
 		}
@@ -66,10 +72,13 @@ func (m *Membership) duties(c *coordinator, cloud coordinationv1client.LeasesGet
 		Node: m.cfg.Node, Lines: reporter.Lines, Rested: func(now time.Time) bool { return c.elector.Rested(now) },
 		Clock: m.cfg.Ends.Clock,
 	})
-	all := []role.Duty{{Name: "push", Run: pusher.Run}}
-	for _, d := range []role.Duty{
-		{Name: "forward heartbeats", Run: forward}, {Name: "report", Run: reporter.Run}, {Name: "compare lines", Run: lines.Run},
-	} {
+	all := []role.Duty{
+		{Name: "forward heartbeats", Run: forward}, {Name: "push", Run: pusher.Run},
+		{Name: "leave a standby to the leader at home", Run: func(ctx context.Context, _ edge.Term) error {
+			return m.home.Leave(ctx, c.slot, m.cfg.Node, c.elector.Rested)
+		}},
+	}
+	for _, d := range []role.Duty{{Name: "report", Run: reporter.Run}, {Name: "compare lines", Run: lines.Run}} {
 		all = append(all, m.home.Only(c.slot, d))
 	}
 	return all, nil

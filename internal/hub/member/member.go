@@ -169,21 +169,16 @@ func (m *Membership) elect() error {
 	if err != nil {
 		return err
 	}
+	forwarder := m.forwarder(cloud)
 	for i, c := range m.coordinators {
-		duties, err := m.duties(c, cloud)
+		duties, err := m.duties(c, cloud, forwarder)
 		if err != nil {
 			return err
 		}
-		proof := prove(cloud, m.cfg.Pool)
 		c.elector = role.New(role.Config{
 			Node: m.cfg.Node, Cloud: m.home.Campaign(i), Coordinator: c.upstream.Link(), Leases: c.leases,
 			Lead: role.Together(duties...), Metrics: c.metrics, Doubtful: m.cfg.Cloud.Doubtful, Ends: m.cfg.Ends,
-			Prove: func(ctx context.Context) error {
-				if m.home.At().Get() != i {
-					return nil // it has, or it would not lead at home
-				}
-				return proof(ctx)
-			},
+			Prove: prove(cloud, m.cfg.Pool),
 		})
 		m.home.Elects(i, c.elector.Standing(), m.complete(c))
 	}

@@ -5,7 +5,6 @@ package world
 import (
 	"os"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -116,32 +115,29 @@ func TestKept(t *testing.T) {
 			{At: 0, Does: history.Clock, On: "n3", Much: -3600}, {At: 0, Does: history.Clock, On: "n2", Much: 3600},
 			silent(10*time.Second, "n3", "cloud"),
 		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := live(t, h); len(got) > 0 {
-				t.Errorf("%q\n%s", got, h.Table())
-			}
-		})
-	}
-}
-
-// TestBroken: histories that break a promise today. Each names what has to be mended; a mend moves it to TestKept.
-func TestBroken(t *testing.T) {
-	for name, h := range map[string]history.History{
-		"alive: a cut node is heard by a standby alone, whose leader forwards at home only": {
-			Nodes: 4, Coordinators: 2, Long: 4 * time.Minute,
-			Events: []history.Event{silent(10*time.Second, "n3", "n1"), silent(20*time.Second, "n3", "cloud")},
+		"a cut node is heard by a standby alone": {Nodes: 4, Coordinators: 2, Long: 4 * time.Minute, Events: []history.Event{
+			silent(10*time.Second, "n3", "n1"), silent(20*time.Second, "n3", "cloud"),
+		}},
+		"a standby that the leader at home does not reach": {
+			Nodes: 5, Coordinators: 2, Long: 4 * time.Minute, Events: []history.Event{
+				silent(10*time.Second, "n1", "n2"), silent(10*time.Second, "n3", "n1"), silent(20*time.Second, "n3", "cloud"),
+			},
 		},
-		"alive: a coordinator answers pings and reads, and takes no write": {
+		"a coordinator answers pings and reads, and takes no write": {
 			Nodes: 4, Coordinators: 2, Long: 4 * time.Minute, Events: []history.Event{
 				{At: 10 * time.Second, Does: history.Server, On: "n1", How: "readonly"}, silent(20*time.Second, "n3", "cloud"),
 			},
 		},
+		"a coordinator that led hangs for writes, and the line of the leader fails later": {
+			Nodes: 5, Coordinators: 2, Long: 4 * time.Minute, Events: []history.Event{
+				silent(10*time.Second, "n3", "cloud"), {At: 40 * time.Second, Does: history.Server, On: "n1", How: "readonly"},
+				silent(90*time.Second, "n1", "cloud"), silent(90*time.Second, "n2", "cloud"),
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			clause, _, _ := strings.Cut(name, ":")
-			if got := live(t, h); len(got) == 0 || !strings.HasPrefix(got[0], clause+":") {
-				t.Errorf("%q", got)
+			if got := live(t, h); len(got) > 0 {
+				t.Errorf("%q\n%s", got, h.Table())
 			}
 		})
 	}
