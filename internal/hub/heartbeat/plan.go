@@ -28,7 +28,7 @@ type outcome uint8
 const (
 	took   outcome = iota // it has the heartbeat
 	denied                // it answered with an error that is final
-	failed                // it did not answer, or answered 502, 503 or 504
+	failed                // it did not answer, or could not take it: 429, or 5xx
 )
 
 // start says what happens to a heartbeat at once: whether it goes to the cloud, what goes to the coordinator at the

@@ -418,8 +418,8 @@ func (p *Proxy) copyFor(what sending, sent, known *coordinationv1.Lease, coordin
 	return lease
 }
 
-// result says how an attempt ended. An API status is an answer, except 502, 503 and 504: they come from a balancer that has
-// lost its servers, or from a server that has lost its storage.
+// result says how an attempt ended. An API status is an answer, except 5xx and 429: whatever keeps a server from taking the
+// heartbeat, the node is as alive as it was.
 func result(err error) outcome {
 	if err == nil {
 		return took
@@ -428,8 +428,7 @@ func result(err error) outcome {
 	if !errors.As(err, &api) {
 		return failed
 	}
-	switch api.Status().Code {
-	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+	if code := api.Status().Code; code >= http.StatusInternalServerError || code == http.StatusTooManyRequests {
 		return failed
 	}
 	return denied

@@ -319,11 +319,14 @@ func TestBothLinksDown(t *testing.T) {
 	})
 }
 
-// TestCloudThatFails: who answers for a cloud that has lost what is behind it. The first heartbeat that it fails is
+// TestCloudThatFails: who answers for a cloud that can't take heartbeats. The first heartbeat that it fails is
 // delegated, and the first that it takes no longer is.
 func TestCloudThatFails(t *testing.T) {
 	for _, state := range []link.State{link.Up, link.Failing} {
-		for _, code := range []int{http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout} {
+		for _, code := range []int{
+			http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
+			http.StatusTooManyRequests,
+		} {
 			t.Run(fmt.Sprintf("%d while %v", code, state), func(t *testing.T) {
 				run(t, func(n *node) {
 					n.cloudLink.Set(state)

@@ -4,17 +4,18 @@
 // objects to all of them, and has one home among them: the lowest slot that it reaches. What is said of the coordinator elsewhere
 // is about home. Hubs that see the same coordinators have the same home, without asking each other.
 //
-// The others are standbys. Who leads the pool at its home also takes the election Lease at each standby, and keeps the pool's
-// resources there, so that a standby has all that a home has, current, over the LAN alone. When home dies, its hubs find the same
-// leader at the next slot, if it lives; else they elect there.
+// The others are standbys. Who leads the pool at its home also takes the election Lease at each standby, forwards the heartbeats
+// that come there, and keeps the pool's resources there, so that a standby has all that a home has, current, over the LAN alone.
+// When home dies, its hubs find the same leader at the next slot, if it lives; else they elect there. A standby that the leader
+// does not reach is led by another, until the leader comes (docs/adr/0070-who-leads-at-a-standby.md).
 //
-// Machine decides where home is, and Campaigns where a hub stands for election; both are pure. Home is the I/O around them.
+// Machine decides where home is, and Stand where a hub stands for election; both are pure. Home is the I/O around them.
 //
 // Invariants:
 //   - Home is left at once when it can't be reached and another can. It is left for a lower slot, which has come back, only when
 //     that one has been up for a while and has all that it is to have: a coordinator that comes and goes moves nobody often.
-//   - A hub stands for election at home, or where it has been elected at home. So two hubs lead at two coordinators only if their
-//     homes differ, which takes a LAN that is split, or a moment in which hubs move.
+//   - A coordinator that some hub with a line reaches is led, whatever that hub's home is and whoever leads there. While all reach
+//     all, the leader at home leads everywhere.
 //   - A request of Transport ends when home changes: what a caller hears of one coordinator is never mixed with another's.
 //
 // That two hubs lead at the same time does no harm (docs/adr/0055-standbys.md). A quorum among the coordinators was the

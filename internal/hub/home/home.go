@@ -56,6 +56,7 @@ type Home struct {
 	at       *live.Value[int]
 	link     *live.Value[link.State]
 	standing *live.Value[role.Standing]
+	anywhere *live.Value[role.Standing]
 	places   []place
 	changes  prometheus.Counter
 }
@@ -73,7 +74,7 @@ type place struct {
 func New(c Config) *Home {
 	h := &Home{
 		config: c, at: live.NewValue(0), link: live.NewValue(link.Unknown), standing: &live.Value[role.Standing]{},
-		places: make([]place, len(c.Slots)),
+		anywhere: &live.Value[role.Standing]{}, places: make([]place, len(c.Slots)),
 		changes: promauto.With(c.Metrics).NewCounter(prometheus.CounterOpts{
 			Name: "yurthub_coordinator_home_changes_total",
 			Help: "Times that this hub went on with another of its pool's coordinators.",
@@ -102,7 +103,7 @@ func New(c Config) *Home {
 func (h *Home) Elects(slot int, standing *live.Value[role.Standing], complete func(ctx context.Context) (bool, error)) {
 	h.places[slot].standing, h.places[slot].complete = standing, complete
 	if len(h.places) == 1 {
-		h.standing = standing
+		h.standing, h.anywhere = standing, standing
 	}
 }
 
@@ -114,6 +115,10 @@ func (h *Home) Link() *live.Value[link.State] { return h.link }
 
 // Standing is this hub's place in its pool, at home. Elects must have been called before.
 func (h *Home) Standing() *live.Value[role.Standing] { return h.standing }
+
+// Anywhere is Standing, but for the role: it is Leader while this hub leads at any of the coordinators. Who brings there what the
+// pool shares must have it from the cloud. Elects must have been called before.
+func (h *Home) Anywhere() *live.Value[role.Standing] { return h.anywhere }
 
 // Campaign is the state in which a slot's election is to take the link to the cloud.
 func (h *Home) Campaign(slot int) *live.Value[link.State] { return h.places[slot].campaign }
@@ -207,6 +212,13 @@ func (h *Home) step(ctx context.Context, machine *Machine) (again time.Time) {
 	h.at.Set(at)
 	h.link.Set(slots[at].Link)
 	h.standing.Set(standings[at])
+	anywhere := standings[at]
+	for i, s := range standings {
+		if s.Role == role.Leader && slots[i].Link == link.Up {
+			anywhere.Role = role.Leader
+		}
+	}
+	h.anywhere.Set(anywhere)
 	return again
 }
 

@@ -158,8 +158,14 @@ func TestStandsWhereNobodyLeads(t *testing.T) {
 		w.is(t, 0, link.Up, "n2", link.Up, link.Down)
 		time.Sleep(vacancy)
 		w.is(t, 0, link.Up, "n2", link.Up, link.Up)
+		if got := w.Anywhere().Get(); got != (role.Standing{Role: role.Follower, Leader: "n2"}) {
+			t.Errorf("it leads nowhere: %v", got)
+		}
 		w.standings[1].Set(role.Standing{Role: role.Leader, Leader: "n1"})
 		w.is(t, 0, link.Up, "n2", link.Up, link.Up)
+		if got := w.Anywhere().Get(); got != (role.Standing{Role: role.Leader, Leader: "n2"}) {
+			t.Errorf("it leads at the second: %v", got)
+		}
 	})
 }
 
@@ -298,7 +304,7 @@ func TestTransport(t *testing.T) {
 func TestOneCoordinator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
-		if w.Link() != w.links[0] || w.Standing() != w.standings[0] || w.Campaign(0) != w.cloud || w.Transport() != answers(0) {
+		if w.Link() != w.links[0] || w.Standing() != w.standings[0] || w.Anywhere() != w.standings[0] || w.Campaign(0) != w.cloud || w.Transport() != answers(0) {
 			t.Error("something stands between")
 		}
 	})

@@ -157,7 +157,7 @@ func New(cfg Config) (*Membership, error) {
 	}
 	m.standing = m.home.Standing()
 	m.mirror = &follow.Pool{
-		As: m.home.Transport(), Base: m.coordinators[0].address, Link: m.link, Standing: m.standing,
+		As: m.home.Transport(), Base: m.coordinators[0].address, Link: m.link, Standing: m.home.Anywhere(),
 		Covered: coverage.Of, Filling: coverage.Filling, History: coverage.History(),
 	}
 	return m, nil

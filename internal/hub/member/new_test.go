@@ -90,7 +90,7 @@ func TestNew(t *testing.T) {
 			if m.URL() != tt.url || m.Link().Get() != link.Unknown || m.Standing().Get() != (role.Standing{}) {
 				t.Errorf("a coordinator at %q, the link %v, the standing %+v", m.URL(), m.Link().Get(), m.Standing().Get())
 			}
-			if mirror := m.Mirror(); mirror == nil || mirror.Link != m.Link() || mirror.Standing != m.Standing() {
+			if mirror := m.Mirror(); mirror == nil || mirror.Link != m.Link() || mirror.Standing != m.home.Anywhere() {
 				t.Errorf("what can be read there is %+v", mirror)
 			}
 			if m.Heartbeats() == nil || m.Leases() == nil || m.Kubelet() == nil {
