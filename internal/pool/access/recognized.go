@@ -3,6 +3,7 @@ package access
 import (
 	"crypto/x509"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -19,12 +20,17 @@ const rememberedConnections = 256
 // certificate can't change within a connection. It verifies anew when the CAs have changed, and once a certificate of the chain
 // that it has verified is no longer valid. Whether a certificate was withdrawn is the authorizer's to ask, for each request.
 //
+// The time that counts is the later of this machine's clock and the latest NotBefore of a caller's certificate that was verified: an
+// authority does not sign for the future. A machine that starts in 1970 would otherwise refuse the whole pool, with nobody in
+// reach to tell it the time.
+//
 // The alternative was to rely on the handshake alone. But connections last for days, and a hub whose certificate has expired, or
 // whose CA was removed, would stay in.
 type recognized struct {
 	verify requestx509.VerifyOptionFunc
 	clock  ends.Clock
-	known  *lru.Cache // *tls.ConnectionState: *caller
+	known  *lru.Cache   // *tls.ConnectionState: *caller
+	latest atomic.Int64 // NotBefore that was verified, in Unix seconds
 }
 
 // caller is whom a connection belongs to.
@@ -45,7 +51,7 @@ func (k *recognized) AuthenticateRequest(r *http.Request) (*authenticator.Respon
 	if !ok || r.TLS == nil {
 		return nil, false, nil
 	}
-	now := k.clock.Wall()
+	now := later(k.clock.Wall(), time.Unix(k.latest.Load(), 0))
 	if found, ok := k.known.Get(r.TLS); ok {
 		c, _ := found.(*caller)
 		if c.roots == options.Roots && !now.Before(c.from) && !now.After(c.until) {
@@ -53,7 +59,9 @@ func (k *recognized) AuthenticateRequest(r *http.Request) (*authenticator.Respon
 		}
 		k.known.Remove(r.TLS)
 	}
-	options.CurrentTime = now
+	if options.CurrentTime = now; len(r.TLS.PeerCertificates) > 0 {
+		options.CurrentTime = later(now, r.TLS.PeerCertificates[0].NotBefore)
+	}
 	c := &caller{roots: options.Roots}
 	byChain := requestx509.UserConversionFunc(func(chain []*x509.Certificate) (*authenticator.Response, bool, error) {
 		c.from, c.until = validity(chain)
@@ -63,8 +71,26 @@ func (k *recognized) AuthenticateRequest(r *http.Request) (*authenticator.Respon
 	if err == nil && ok {
 		c.response = response
 		k.known.Add(r.TLS, c)
+		k.proves(r.TLS.PeerCertificates[0].NotBefore)
 	}
 	return response, ok, err
+}
+
+// proves takes in the NotBefore of a certificate that was verified.
+func (k *recognized) proves(notBefore time.Time) {
+	for {
+		latest := k.latest.Load()
+		if notBefore.Unix() <= latest || k.latest.CompareAndSwap(latest, notBefore.Unix()) {
+			return
+		}
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // validity returns when all certificates of a chain are valid.

@@ -92,6 +92,34 @@ func TestRecognized(t *testing.T) {
 	})
 }
 
+// TestRecognizedOnAMachineWithoutAClock: after a power cut a machine may start in 1970. The pool's certificates tell it better.
+func TestRecognizedOnAMachineWithoutAClock(t *testing.T) {
+	ours, others := pooltest.NewAuthority(t, "ours"), pooltest.NewAuthority(t, "others")
+	var trusted cas
+	trusted.trust(ours)
+	wall := time.Unix(1000, 0)
+	k := newRecognized(trusted.verify, ends.Clock{OfDay: func() time.Time { return wall }})
+	is := func(what string, on *tls.ConnectionState, want bool) {
+		t.Helper()
+		if _, ok, err := k.AuthenticateRequest(from(on)); (ok && err == nil) != want {
+			t.Errorf("%s: %v, %v", what, ok, err)
+		}
+	}
+	is("another pool's", connection(t, others, "system:node:n1", time.Now().Add(time.Hour)), false)
+	hub := connection(t, ours, "system:node:n1", time.Now().Add(time.Hour))
+	expired := connection(t, ours, "system:node:n2", hub.PeerCertificates[0].NotBefore.Add(-time.Second))
+	expired.PeerCertificates[0].NotBefore = time.Unix(0, 0)
+	is("a hub's, of today", hub, true)
+	is("and again", hub, true)
+	is("one that has expired before", expired, false)
+	wall = time.Now()
+	is("once the clock is right", hub, true)
+	wall = time.Now().Add(2 * time.Hour)
+	is("once it has expired", hub, false)
+	wall = time.Unix(1000, 0)
+	is("in 1970 again", hub, true)
+}
+
 // Connections of which nothing has been heard for long are forgotten first.
 func TestRecognizedIsBounded(t *testing.T) {
 	ours := pooltest.NewAuthority(t, "ours")
