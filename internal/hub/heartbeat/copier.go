@@ -26,6 +26,7 @@ var (
 // newer copy.
 type copier struct {
 	leases coordinationv1client.LeaseInterface
+	served func(bool)
 	wake   chan struct{}
 
 	mu      sync.Mutex
@@ -45,8 +46,12 @@ type draft struct {
 	next    *draft // what took its place; set before done is closed
 }
 
-func newCopier(coordinator coordinationv1client.LeasesGetter) *copier {
-	return &copier{leases: coordinator.Leases(corev1.NamespaceNodeLease), wake: make(chan struct{}, 1)}
+func newCopier(to Coordinator) *copier {
+	c := &copier{leases: to.Leases.Leases(corev1.NamespaceNodeLease), served: to.Served, wake: make(chan struct{}, 1)}
+	if c.served == nil {
+		c.served = func(bool) {}
+	}
+	return c
 }
 
 // submit takes a copy to be written. The timeout counts from when its turn comes.
@@ -153,6 +158,9 @@ func (c *copier) one(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	err := c.upsert(limited, d.lease)
+	if ctx.Err() == nil { // else it was called off
+		c.served(err == nil)
+	}
 
 	c.mu.Lock()
 	defer c.mu.Unlock()

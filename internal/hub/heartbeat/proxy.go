@@ -88,6 +88,8 @@ type Coordinator struct {
 	Link   *live.Value[link.State]
 	// OnThisMachine reports whether it runs on this node.
 	OnThisMachine func() bool
+	// Served is told of each copy whether the coordinator took it. nil means nobody.
+	Served func(bool)
 }
 
 // Proxy answers GET, POST and PUT of its own node's Lease. Only the kubelet's requests may be routed to it: it acts with the
@@ -120,7 +122,7 @@ func NewProxy(c ProxyConfig) *Proxy {
 		p.beats.WithLabelValues(result) // so that the first one shows as an increase
 	}
 	for _, each := range c.Coordinators {
-		p.copiers = append(p.copiers, newCopier(each.Leases))
+		p.copiers = append(p.copiers, newCopier(each))
 	}
 	return p
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,6 +25,8 @@ import (
 const (
 	// askEvery is how often a lower slot that is up is asked whether it is complete, and askTimeout how long it may take.
 	askEvery, askTimeout = 2 * time.Second, 2 * time.Second
+	// refusals is how many copies in a row a coordinator must not have taken to be failing.
+	refusals = 2
 	// held is how long the leader at home must have led before another leaves a slot to it, and lookEvery how often that is looked at.
 	held, lookEvery = 10 * time.Second, time.Second
 )
@@ -68,6 +71,8 @@ type place struct {
 	complete func(ctx context.Context) (bool, error)
 	is       *live.Value[bool] // complete, as last asked
 	stand    *Stand
+	refused  atomic.Int32      // how many of this node's copies in a row were not taken
+	failing  *live.Value[bool] // these are refusals
 }
 
 // New returns a Home. It registers its metrics, and does no I/O.
@@ -82,6 +87,7 @@ func New(c Config) *Home {
 	}
 	for i := range h.places {
 		h.places[i].campaign, h.places[i].is, h.places[i].stand = live.NewValue(link.Down), live.NewValue(false), &Stand{}
+		h.places[i].failing = live.NewValue(false)
 		promauto.With(c.Metrics).NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "yurthub_coordinator_home", Help: "1 for the slot of the coordinator that this hub works with.",
 			ConstLabels: prometheus.Labels{"slot": strconv.Itoa(i)},
@@ -104,6 +110,18 @@ func (h *Home) Elects(slot int, standing *live.Value[role.Standing], complete fu
 	h.places[slot].standing, h.places[slot].complete = standing, complete
 	if len(h.places) == 1 {
 		h.standing, h.anywhere = standing, standing
+	}
+}
+
+// Served says whether the coordinator in a slot took a copy of this node's heartbeat. One that does not take them answers, perhaps,
+// and serves nobody: home is another, if there is one.
+func (h *Home) Served(slot int, took bool) {
+	p := &h.places[slot]
+	if took {
+		p.refused.Store(0)
+		p.failing.Set(false)
+	} else if p.refused.Add(1) >= refusals {
+		p.failing.Set(true)
 	}
 }
 
@@ -133,10 +151,12 @@ func (h *Home) Run(ctx context.Context) error {
 	var owned sync.WaitGroup
 	defer owned.Wait()
 	follow(ctx, &owned, h.config.Cloud, bell)
-	for i, p := range h.places {
+	for i := range h.places {
+		p := &h.places[i]
 		follow(ctx, &owned, h.config.Slots[i].Link, bell)
 		follow(ctx, &owned, p.standing, bell)
 		follow(ctx, &owned, p.is, bell)
+		follow(ctx, &owned, p.failing, bell)
 		owned.Go(func() { h.ask(ctx, i) })
 	}
 	var machine Machine
@@ -186,12 +206,17 @@ func follow[T comparable](ctx context.Context, owned *sync.WaitGroup, v *live.Va
 // link's end, and the campaign at the next home goes on where it was.
 func (h *Home) step(ctx context.Context, machine *Machine) (again time.Time) {
 	standings, cloud := make([]role.Standing, len(h.places)), h.config.Cloud.Get()
-	for i, p := range h.places {
+	for i := range h.places {
+		p := &h.places[i]
 		standings[i] = p.standing.Get()
 	}
 	slots := make([]Sight, len(h.places))
-	for i, p := range h.places {
+	for i := range h.places {
+		p := &h.places[i]
 		slots[i] = Sight{h.config.Slots[i].Link.Get(), p.is.Get()}
+		if slots[i].Link == link.Up && p.failing.Get() {
+			slots[i].Link = link.Failing
+		}
 	}
 	was := h.at.Get()
 	now := h.config.Clock.Running()
@@ -202,7 +227,8 @@ func (h *Home) step(ctx context.Context, machine *Machine) (again time.Time) {
 		klog.FromContext(ctx).Info("Another of the pool's coordinators is this hub's home now", "slot", at, "was", was,
 			"leader", standings[at].Leader)
 	}
-	for i, p := range h.places {
+	for i := range h.places {
+		p := &h.places[i]
 		stands, due := p.stand.Step(now, standings[i], i != at, leads, cloud)
 		p.campaign.Set(stands)
 		if again.IsZero() || !due.IsZero() && due.Before(again) {
@@ -210,11 +236,11 @@ func (h *Home) step(ctx context.Context, machine *Machine) (again time.Time) {
 		}
 	}
 	h.at.Set(at)
-	h.link.Set(slots[at].Link)
+	h.link.Set(h.config.Slots[at].Link.Get())
 	h.standing.Set(standings[at])
 	anywhere := standings[at]
 	for i, s := range standings {
-		if s.Role == role.Leader && slots[i].Link == link.Up {
+		if s.Role == role.Leader && h.config.Slots[i].Link.Get() == link.Up {
 			anywhere.Role = role.Leader
 		}
 	}

@@ -150,6 +150,38 @@ func TestLeaderGoesOn(t *testing.T) {
 	})
 }
 
+// TestFailing: home is left when it has refused two of this node's copies in a row, if another takes them.
+func TestFailing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		w.Served(0, false)
+		w.Served(0, true)
+		w.Served(0, false)
+		w.is(t, 0, link.Up, "")
+		w.Served(0, false)
+		w.is(t, 1, link.Up, "")
+		w.Served(1, false)
+		w.Served(1, false)
+		w.is(t, 2, link.Up, "")
+		w.Served(2, false)
+		w.Served(2, false)
+		w.is(t, 2, link.Up, "") // nowhere is better
+		w.Served(0, true)
+		w.is(t, 0, link.Up, "")
+
+		w.Served(0, false)
+		w.Served(0, false)
+		w.Served(1, true)
+		w.is(t, 1, link.Up, "")
+		w.complete[0].Store(true)
+		w.Served(0, true)
+		time.Sleep(settled - askEvery)
+		w.is(t, 1, link.Up, "")
+		time.Sleep(2 * askEvery)
+		w.is(t, 0, link.Up, "")
+	})
+}
+
 // TestStandsWhereNobodyLeads: the leader at home does not reach a standby, and this hub does.
 func TestStandsWhereNobodyLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -205,6 +237,7 @@ func TestLeave(t *testing.T) {
 		leave()
 		goesOn("it was left to n2 minutes ago", 3*held)
 		w.links[0].Set(link.Down)
+		synctest.Wait()
 		rested.Store(true)
 		goesOn("it is home", 3*held)
 		stop()
