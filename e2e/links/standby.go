@@ -24,11 +24,27 @@ var standbyScenarios = []kit.Scenario{
 		Doc: "The LAN splits into two halves with a coordinator each. Each half has a leader while it has a link, and a " +
 			"half without one is shown as it is. Joined again, one leader serves all, and nothing is listed again.",
 	},
+	{
+		Name: "gray-coordinator", Lab: unrelayed(withStandby(4)), Run: grayCoordinator,
+		Doc: "The file system of a coordinator's store is full: it answers pings and reads, and takes no write. A node that is cut off " +
+			"from the cloud stays ready, by the standby, and the hubs work with that one.",
+	},
+	{
+		Name: "standby-hears-alone", Lab: unrelayed(withStandby(4)), Run: standbyHearsAlone,
+		Doc: "A node that is cut off from the cloud, and from the first coordinator alone, stays ready: its heartbeats are forwarded " +
+			"from the standby. So it is when the leader does not reach the standby either: another hub leads there.",
+	},
 }
 
 // withStandby is a pool of some nodes with coordinators on the first two.
 func withStandby(nodes int) lab.Config {
 	return lab.Config{Pools: 1, Nodes: nodes, Coordinators: 2, Timing: lab.Quick}
+}
+
+// unrelayed is a lab whose hubs relay for nobody.
+func unrelayed(c lab.Config) lab.Config {
+	c.HubFlags = append(slices.Clone(c.HubFlags), "--relay=Off")
+	return c
 }
 
 // lost is how soon delegation and kubectl are back after the loss of a machine; a scenario fails at three times that.
@@ -233,6 +249,74 @@ func machineDiesWhileCut(t *kit.T, dead string) {
 		}
 		if n := len(t.Pool.Hubs()); n != t.Config.Nodes {
 			return fmt.Errorf("%d hubs answer", n)
+		}
+		return nil
+	})
+}
+
+// standbyHearsAlone cuts ways between single machines, of a pool whose hubs do not relay.
+func standbyHearsAlone(t *kit.T) {
+	names := t.Pool.Nodes()
+	first, second := names[0], names[1]
+	began := time.Now()
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, second, wire.Drop)) // so it does not lead
+	leader := standsBy(t, 60*time.Second, names)
+	node := names[2]
+	if node == leader {
+		node = names[3]
+	}
+	t.Say("%s is cut off from the cloud, and from %s", node, first)
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	join := split(t, [][]string{{node}, {first}})
+	heard := func(what string) {
+		t.Hold(2*t.Config.Timing.Grace, what)
+		for _, name := range names {
+			t.Must(t.Seen.NeverNotReady(name, began))
+		}
+	}
+	heard("two grace periods in which the standby alone hears " + node)
+	t.Say("%s, which leads, is cut off from %s", leader, second)
+	apart := time.Now()
+	joinLeader := split(t, [][]string{{leader}, {second}})
+	heard("two grace periods in which the leader does not reach the standby")
+	t.Figure("largest_lease_age_s", t.Seen.LargestAge(node, began, time.Now()).Seconds())
+	if _, ok := t.Seen.FirstLease(node, apart.Add(t.Config.Timing.Grace), func(l kit.LeaseAt) bool { return l.Delegated }); !ok {
+		t.Fail("no heartbeat of %s has come to the cloud", node)
+	}
+	joinLeader()
+	join()
+	joined := time.Now()
+	standsBy(t, time.Minute, names)
+	t.Figure("joined_to_one_leader_s", time.Since(joined).Seconds())
+	heard("two grace periods with the LAN whole")
+}
+
+// grayCoordinator fills the first coordinator's store.
+func grayCoordinator(t *kit.T) {
+	names := t.Pool.Nodes()
+	began := time.Now()
+	leader := standsBy(t, 60*time.Second, names)
+	node := names[2]
+	if node == leader {
+		node = names[3]
+	}
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	t.Pause(lost, "the cut is noticed")
+	t.Say("the store of %s is full", names[0])
+	full := time.Now()
+	out, err := t.Lab.Output(t.Ctx, names[0], "sh", "-c",
+		"df /run; dd if=/dev/zero of=/run/filler bs=1M 2>&1; df /run; ls -laR /run/yurt-coordinator")
+	t.Say("%s %v", out, err)
+	t.Hold(2*t.Config.Timing.Grace, "two grace periods in which the first coordinator takes nothing")
+	for _, name := range names {
+		t.Must(t.Seen.NeverNotReady(name, began))
+	}
+	t.Figure("largest_lease_age_s", t.Seen.LargestAge(node, full, time.Now()).Seconds())
+	t.Eventually(3*lost, "the hubs work with the standby", func() error {
+		for name, h := range t.Pool.Hubs() {
+			if len(h.Coordinators) != 2 || !h.Coordinators[1].Home || h.Coordinators[0].Link != "up" {
+				return fmt.Errorf("%s says %+v", name, h.Coordinators)
+			}
 		}
 		return nil
 	})
