@@ -68,6 +68,7 @@ type Home struct {
 type place struct {
 	campaign *live.Value[link.State]
 	standing *live.Value[role.Standing]
+	renewed  func() time.Time
 	complete func(ctx context.Context) (bool, error)
 	is       *live.Value[bool] // complete, as last asked
 	stand    *Stand
@@ -104,10 +105,19 @@ func New(c Config) *Home {
 	return h
 }
 
-// Elects says how this hub stands in a slot's election, which takes Campaign for the link to the cloud. complete asks the
-// coordinator whether it has all that this hub could bring there.
-func (h *Home) Elects(slot int, standing *live.Value[role.Standing], complete func(ctx context.Context) (bool, error)) {
-	h.places[slot].standing, h.places[slot].complete = standing, complete
+// Election is what Home asks of a slot's: role.Elector is one.
+type Election interface {
+	// Standing is how this hub stands in it.
+	Standing() *live.Value[role.Standing]
+	// Renewed returns when a leader was last seen to renew its term, by this machine's running clock.
+	Renewed() time.Time
+}
+
+// Elects tells of a slot's election, which takes Campaign for the link to the cloud. complete asks the coordinator whether it has
+// all that this hub could bring there.
+func (h *Home) Elects(slot int, in Election, complete func(ctx context.Context) (bool, error)) {
+	standing := in.Standing()
+	h.places[slot].standing, h.places[slot].renewed, h.places[slot].complete = standing, in.Renewed, complete
 	if len(h.places) == 1 {
 		h.standing, h.anywhere = standing, standing
 	}
@@ -229,7 +239,7 @@ func (h *Home) step(ctx context.Context, machine *Machine) (again time.Time) {
 	}
 	for i := range h.places {
 		p := &h.places[i]
-		stands, due := p.stand.Step(now, standings[i], i != at, leads, cloud)
+		stands, due := p.stand.Step(now, standings[i], p.renewed(), i != at, leads, cloud)
 		p.campaign.Set(stands)
 		if again.IsZero() || !due.IsZero() && due.Before(again) {
 			again = due

@@ -44,7 +44,7 @@ func newWorld(t *testing.T, slots int, metrics ...prometheus.Registerer) *world 
 	}
 	w.Home = New(c)
 	for i := range slots {
-		w.Elects(i, w.standings[i], func(context.Context) (bool, error) { return w.complete[i].Load(), nil })
+		w.Elects(i, election{w.standings[i]}, func(context.Context) (bool, error) { return w.complete[i].Load(), nil })
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -58,6 +58,12 @@ func newWorld(t *testing.T, slots int, metrics ...prometheus.Registerer) *world 
 	synctest.Wait()
 	return w
 }
+
+// election is one whose leader renews all the time.
+type election struct{ standing *live.Value[role.Standing] }
+
+func (e election) Standing() *live.Value[role.Standing] { return e.standing }
+func (election) Renewed() time.Time                     { return time.Now() }
 
 // answers is a coordinator that answers its slot, and then waits until the request ends.
 type answers int

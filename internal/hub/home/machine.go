@@ -3,6 +3,7 @@ package home
 import (
 	"time"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/role"
 )
@@ -97,19 +98,24 @@ func (m *Machine) back(now time.Time, slots []Sight) (again time.Time) {
 // Stand is what decides of one slot whether a hub stands for election there. The zero Stand is that of a hub that has reached
 // nothing yet.
 type Stand struct {
-	vacant time.Time // since when nobody leads there; zero: somebody does, or nobody knows
+	vacant time.Time // from when on nobody leads there, as it looks; zero: somebody does, or nobody knows
 }
 
-// Step takes in how this hub stands in the slot's election, and returns in which state that is to take the link to the cloud, and
-// when to look again; zero means never.
+// Step takes in how this hub stands in the slot's election, and when it last saw a leader renew its term. It returns in which state
+// the election is to take the link to the cloud, and when to look again; zero means never.
 //
 // Home's election takes the link as it is. Elsewhere this hub stands while it leads at home, so that one hub leads everywhere as a
 // rule. But the leader may not reach a coordinator that others reach, and a node may reach no other one. So a hub stands where
 // nobody has led for a while, too, and goes on to lead there.
-func (s *Stand) Step(now time.Time, there role.Standing, elsewhere, leadsAtHome bool, cloud link.State) (link.State, time.Time) {
-	if there.Role != role.Follower || there.Leader != "" {
+func (s *Stand) Step(
+	now time.Time, there role.Standing, renewed time.Time, elsewhere, leadsAtHome bool, cloud link.State,
+) (link.State, time.Time) {
+	switch {
+	case there.Role != role.Follower:
 		s.vacant = time.Time{}
-	} else if s.vacant.IsZero() {
+	case there.Leader != "":
+		s.vacant = renewed.Add(edge.ElectionTerm) // who died, or can't reach it any more, has not released it
+	case s.vacant.IsZero() || s.vacant.After(now):
 		s.vacant = now
 	}
 	due := s.vacant.Add(vacancy)

@@ -111,19 +111,23 @@ func TestHomeIsWhereSomebodyAnswers(t *testing.T) {
 	}
 }
 
-// TestStand: what is seen of one slot's election, second by second, and where this hub stands. A step is a second; home or
-// standby; what this hub is at home, leader or not; what it is there, pending, vacant, led or leads; and the link to the cloud.
+// TestStand: what is seen of one slot's election, and where this hub stands. A step is a second; home or standby; leader, if this
+// hub leads at home, or not; what it is there: pending, or leads, or a follower where nobody leads (vacant), the leader has just
+// renewed (led) or does not (silent); and the link to the cloud.
 func TestStand(t *testing.T) {
 	for name, steps := range map[string]string{
 		"home takes the link as it is": "0 home not vacant up = up, 1 home leader leads up = up, 2 home leader leads down = down, " +
 			"3 home not led relayed = relayed, 4 home not vacant failing = failing",
-		"the leader leads everywhere":   "0 standby leader vacant up = up, 1 standby leader leads up = up, 9 standby leader led up = up",
-		"others do not":                 "0 standby not led up = down, 60 standby not led up = down",
+		"the leader leads everywhere": "0 standby leader vacant up = up, 1 standby leader leads up = up, 9 standby leader led up = up",
+		"others do not":               "0 standby not led up = down 9, 9 standby not led up = down 18, 60 standby not led up = down 69",
+		"the leader dies": "0 standby not led up = down 9, 2 standby not silent up = down 9, 9 standby not silent up = up, " +
+			"10 standby not led up = down 19",
+		"it is released late":           "0 standby not led up = down 9, 8 standby not silent up = down 9, 8 standby not vacant up = down 9",
 		"a line that fails":             "0 standby leader leads down = down, 1 standby leader vacant relayed = down",
 		"nobody leads there":            "0 standby not vacant up = down 5, 4 standby not vacant up = down 5, 5 standby not vacant up = up",
 		"who leads there goes on":       "0 standby not vacant up = down 5, 5 standby not vacant up = up, 6 standby not leads up = up",
-		"somebody else came to lead":    "0 standby not vacant up = down 5, 5 standby not vacant up = up, 6 standby not led up = down",
-		"a change of leader":            "0 standby not led up = down, 9 standby not vacant up = down 14, 10 standby not led up = down, 19 standby not vacant up = down 24",
+		"somebody else came to lead":    "0 standby not vacant up = down 5, 5 standby not vacant up = up, 6 standby not led up = down 15",
+		"a change of leader":            "0 standby not led up = down 9, 3 standby not vacant up = down 8, 4 standby not led up = down 13, 9 standby not vacant up = down 13",
 		"it was not reached in between": "0 standby not vacant up = down 5, 4 standby not pending up = down, 5 standby not vacant up = down 10",
 		"without a line":                "0 standby not vacant relayed = down, 9 standby not vacant up = up",
 		"it was home":                   "0 home not vacant up = up, 9 standby not vacant up = up",
@@ -131,6 +135,7 @@ func TestStand(t *testing.T) {
 		began := time.Unix(1e9, 0)
 		states := map[string]link.State{"up": link.Up, "down": link.Down, "relayed": link.Relayed, "failing": link.Failing}
 		var s Stand
+		var renewed time.Time
 		for step := range strings.SplitSeq(steps, ", ") {
 			f := append(strings.Fields(step), "")
 			at := func(second string) time.Time {
@@ -143,11 +148,14 @@ func TestStand(t *testing.T) {
 				}
 				return began.Add(time.Duration(n) * time.Second)
 			}
+			if f[3] == "led" {
+				renewed = at(f[0])
+			}
 			there := map[string]role.Standing{
 				"pending": {}, "vacant": {Role: role.Follower}, "led": {Role: role.Follower, Leader: "n9"},
-				"leads": {Role: role.Leader, Leader: "n1"},
+				"silent": {Role: role.Follower, Leader: "n9"}, "leads": {Role: role.Leader, Leader: "n1"},
 			}[f[3]]
-			got, again := s.Step(at(f[0]), there, f[1] == "standby", f[2] == "leader", states[f[4]])
+			got, again := s.Step(at(f[0]), there, renewed, f[1] == "standby", f[2] == "leader", states[f[4]])
 			if got != states[f[6]] || !again.Equal(at(f[7])) {
 				t.Errorf("%s: %s: %s, again at %s", name, step, got, again)
 			}

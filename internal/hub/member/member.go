@@ -180,7 +180,7 @@ func (m *Membership) elect() error {
 			Lead: role.Together(duties...), Metrics: c.metrics, Doubtful: m.cfg.Cloud.Doubtful, Ends: m.cfg.Ends,
 			Prove: prove(cloud, m.cfg.Pool),
 		})
-		m.home.Elects(i, c.elector.Standing(), m.complete(c))
+		m.home.Elects(i, c.elector, m.complete(c))
 	}
 	return nil
 }

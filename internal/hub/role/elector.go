@@ -89,6 +89,15 @@ func New(c Config) *Elector {
 // Standing is this hub's place in its pool, now and as it changes.
 func (k *Elector) Standing() *live.Value[Standing] { return k.standing }
 
+// Renewed returns when this hub last saw the election Lease change, by its running clock; zero if it knows of none.
+func (k *Elector) Renewed() time.Time {
+	lease, _ := k.board.read()
+	if lease == nil {
+		return time.Time{}
+	}
+	return k.board.since(lease)
+}
+
 // Run keeps the role until ctx ends. Then it gives up what it holds and returns nil, within about two seconds (the
 // duty's grace and one request) if the duty keeps to its contract.
 func (k *Elector) Run(ctx context.Context) error {
