@@ -111,6 +111,7 @@ func (f *Forwarder) Run(ctx context.Context, from Source, term edge.Term) error 
 	defer owned.Wait()
 	r := &round{
 		Forwarder: f, slot: from.Slot, term: term, ctx: ctx, owned: &owned, heard: f.config.Ends.Running(), unable: make(chan error, 1),
+		copies: map[edge.NodeName]time.Time{},
 	}
 	f.begin(r)
 	defer f.end(r)
@@ -148,8 +149,9 @@ type round struct {
 	term   edge.Term
 	ctx    context.Context //nolint:containedctx // it is the round's: what it started ends with it
 	owned  *sync.WaitGroup
-	heard  time.Time  // when the watch last brought anything
-	unable chan error // the cloud has said that this hub may not forward
+	heard  time.Time                   // when the watch last brought anything
+	copies map[edge.NodeName]time.Time // when a node's copy last changed
+	unable chan error                  // the cloud has said that this hub may not forward
 }
 
 func (f *Forwarder) begin(r *round) {
@@ -189,7 +191,22 @@ func (r *round) Baseline(leases []coordinationv1.Lease) {
 func (r *round) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
 	now := r.config.Ends.Running()
 	stored, known := r.term.NotBefore(leasewatch.Revision(lease))
-	r.take(func(q *queue) { q.change(r.slot, kind, lease, now, stored, known) })
+	r.take(func(q *queue) {
+		if node := edge.NodeName(lease.Name); kind != watch.Deleted {
+			r.copies[node] = now
+		} else {
+			delete(r.copies, node)
+		}
+		q.change(r.slot, kind, lease, now, stored, known)
+	})
+}
+
+// Hears reports whether the coordinator in a slot, where this hub leads, has heard a node's hub within the last renewals.
+func (f *Forwarder) Hears(slot int, node edge.NodeName) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := f.rounds[slot]
+	return r != nil && !r.copies[node].IsZero() && f.config.Ends.Since(r.copies[node]) < patience
 }
 
 // goOnLocked calls off and starts writes, as the queue says.

@@ -310,9 +310,8 @@ func (h *Home) Only(slot int, duty role.Duty) role.Duty {
 }
 
 // Leave is the duty of a hub that leads at a slot to leave it to the leader at home: it returns a role.Yield once that has been
-// another node for held, and this hub's home another slot. It does so once in ten minutes: a leader that does not come to lead
-// there doesn't reach it. rested reports whether that time is over.
-func (h *Home) Leave(ctx context.Context, slot int, self edge.NodeName, rested func(time.Time) bool) error {
+// another node for held, and this hub's home another slot. can reports whether that node can come to lead there.
+func (h *Home) Leave(ctx context.Context, slot int, self edge.NodeName, can func(edge.NodeName) bool) error {
 	type leader struct {
 		at   int
 		node edge.NodeName
@@ -324,7 +323,7 @@ func (h *Home) Leave(ctx context.Context, slot int, self edge.NodeName, rested f
 		if is := (leader{h.at.Get(), h.standing.Get().Leader}); is != seen {
 			seen, since = is, now
 		}
-		if seen.at != slot && seen.node != "" && seen.node != self && now.Sub(since) >= held && rested(now) {
+		if seen.at != slot && seen.node != "" && seen.node != self && now.Sub(since) >= held && can(seen.node) {
 			return &role.Yield{To: seen.node}
 		}
 		if run.Pause(ctx, lookEvery) != nil {

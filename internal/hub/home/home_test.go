@@ -216,7 +216,9 @@ func TestLeave(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		result := make(chan error, 1)
 		leave := func() {
-			go func() { result <- w.Leave(ctx, 1, "n1", func(time.Time) bool { return rested.Load() }) }()
+			go func() {
+				result <- w.Leave(ctx, 1, "n1", func(to edge.NodeName) bool { return to == "n2" && rested.Load() })
+			}()
 		}
 		goesOn := func(what string, d time.Duration) {
 			t.Helper()
@@ -241,7 +243,7 @@ func TestLeave(t *testing.T) {
 		}
 		rested.Store(false)
 		leave()
-		goesOn("it was left to n2 minutes ago", 3*held)
+		goesOn("n2 does not reach it", 3*held)
 		w.links[0].Set(link.Down)
 		synctest.Wait()
 		rested.Store(true)

@@ -75,7 +75,9 @@ func (m *Membership) duties(
 	all := []role.Duty{
 		{Name: "forward heartbeats", Run: forward}, {Name: "push", Run: pusher.Run},
 		{Name: "leave a standby to the leader at home", Run: func(ctx context.Context, _ edge.Term) error {
-			return m.home.Leave(ctx, c.slot, m.cfg.Node, c.elector.Rested)
+			return m.home.Leave(ctx, c.slot, m.cfg.Node, func(to edge.NodeName) bool {
+				return forwarder.Hears(c.slot, to) && c.elector.Rested(m.cfg.Ends.Running())
+			})
 		}},
 	}
 	for _, d := range []role.Duty{{Name: "report", Run: reporter.Run}, {Name: "compare lines", Run: lines.Run}} {
