@@ -259,7 +259,13 @@ func standbyHearsAlone(t *kit.T) {
 	names := t.Pool.Nodes()
 	first, second := names[0], names[1]
 	began := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, second, wire.Drop)) // so it does not lead
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, second, wire.Drop))
+	t.Eventually(3*lost, second+" knows that it is cut off, and does not lead", func() error {
+		if h := t.Pool.Hubs()[second]; h.Cloud != "down" || h.Role == kit.RoleLeader {
+			return fmt.Errorf("it says %+v", h)
+		}
+		return nil
+	})
 	leader := standsBy(t, 60*time.Second, names)
 	node := names[2]
 	if node == leader {
