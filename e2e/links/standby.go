@@ -25,11 +25,6 @@ var standbyScenarios = []kit.Scenario{
 			"half without one is shown as it is. Joined again, one leader serves all, and nothing is listed again.",
 	},
 	{
-		Name: "gray-coordinator", Lab: unrelayed(withStandby(4)), Run: grayCoordinator,
-		Doc: "The file system of a coordinator's store is full: it answers pings and reads, and takes no write. A node that is cut off " +
-			"from the cloud stays ready, by the standby, and the hubs work with that one.",
-	},
-	{
 		Name: "standby-hears-alone", Lab: unrelayed(withStandby(4)), Run: standbyHearsAlone,
 		Doc: "A node that is cut off from the cloud, and from the first coordinator alone, stays ready: its heartbeats are forwarded " +
 			"from the standby. So it is when the leader does not reach the standby either: another hub leads there.",
@@ -295,37 +290,6 @@ func standbyHearsAlone(t *kit.T) {
 	standsBy(t, time.Minute, names)
 	t.Figure("joined_to_one_leader_s", time.Since(joined).Seconds())
 	heard("two grace periods with the LAN whole")
-}
-
-// grayCoordinator fills the first coordinator's store.
-func grayCoordinator(t *kit.T) {
-	names := t.Pool.Nodes()
-	began := time.Now()
-	leader := standsBy(t, 60*time.Second, names)
-	node := names[2]
-	if node == leader {
-		node = names[3]
-	}
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
-	t.Pause(lost, "the cut is noticed")
-	t.Say("the store of %s is full", names[0])
-	full := time.Now()
-	out, err := t.Lab.Output(t.Ctx, names[0], "sh", "-c",
-		"df /run; dd if=/dev/zero of=/run/filler bs=1M 2>&1; df /run; ls -laR /run/yurt-coordinator")
-	t.Say("%s %v", out, err)
-	t.Hold(2*t.Config.Timing.Grace, "two grace periods in which the first coordinator takes nothing")
-	for _, name := range names {
-		t.Must(t.Seen.NeverNotReady(name, began))
-	}
-	t.Figure("largest_lease_age_s", t.Seen.LargestAge(node, full, time.Now()).Seconds())
-	t.Eventually(3*lost, "the hubs work with the standby", func() error {
-		for name, h := range t.Pool.Hubs() {
-			if len(h.Coordinators) != 2 || !h.Coordinators[1].Home || h.Coordinators[0].Link != "up" {
-				return fmt.Errorf("%s says %+v", name, h.Coordinators)
-			}
-		}
-		return nil
-	})
 }
 
 // splitLAN has the first and the third node in one half, the second and the fourth in the other. The last two have no link.
