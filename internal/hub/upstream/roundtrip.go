@@ -65,6 +65,9 @@ func (id *identity) send(s *server, req *http.Request, core bool) (*http.Respons
 		s.monitor.TrafficOK() // whatever it says
 		if core {
 			s.monitor.CoreAnswered(response.StatusCode, sentAt)
+			if req.Method != http.MethodGet {
+				s.wroteLease(response.StatusCode)
+			}
 		}
 	}
 	return response, err

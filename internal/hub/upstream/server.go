@@ -21,9 +21,14 @@ import (
 const (
 	// startTimeout is how long a request waits for Run to begin.
 	startTimeout = 3 * time.Second
+	// untakenMost is how many writes of Leases in a row a server must not have taken to be left.
+	untakenMost = 2
 	// maxProbeBody bounds how much of a probe's answer is read, which must be read for the connection to be reused.
 	maxProbeBody = 4 << 10
 )
+
+// errSick ends the connections to a server that does not take Leases.
+var errSick = errors.New("the server does not take Leases")
 
 // server is one address of an upstream.
 type server struct {
@@ -34,7 +39,8 @@ type server struct {
 	metrics *metrics
 
 	session Session
-	unready atomic.Bool // it answers /readyz, with a failure
+	unready atomic.Bool   // it answers /readyz, with a failure
+	untaken atomic.Uint32 // how many writes of Leases in a row it did not take
 
 	began time.Time
 	heard atomic.Int64 // time.Duration since began when bytes of the verified server last arrived; 0: never
@@ -70,8 +76,24 @@ func (s *server) at(path string) string { return s.url.JoinPath(path).String() }
 
 func (s *server) state() link.State { return s.monitor.State().Get() }
 
-// serves reports whether the server answers, and says that it is ready.
-func (s *server) serves() bool { return s.state() == link.Up && !s.unready.Load() }
+// serves reports whether the server answers, says that it is ready, and takes Leases.
+func (s *server) serves() bool {
+	return s.state() == link.Up && !s.unready.Load() && s.untaken.Load() < untakenMost
+}
+
+// wroteLease takes in the answer to a write of a Lease: a server may be ready and sick. Another is asked then. Where there is one
+// address there may be several servers behind it, and a connection that stays with one of them: so that is left, after 2 writes
+// that were not taken, after 4, 8 and so on, as all of them may be sick. One that is busy is not made busier by that.
+func (s *server) wroteLease(status int) {
+	if status < http.StatusInternalServerError && status != http.StatusTooManyRequests {
+		s.untaken.Store(0)
+		return
+	}
+	n := s.untaken.Add(1)
+	if len(s.cfg.Servers) == 1 && status != http.StatusTooManyRequests && n >= untakenMost && n&(n-1) == 0 {
+		s.session.Reset(errSick)
+	}
+}
 
 // hears notes that something of the verified server has just arrived.
 func (s *server) hears() { s.heard.Store(int64(max(s.cfg.Ends.Since(s.began), 1))) }

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -128,6 +129,88 @@ func TestFailoverAtConnect(t *testing.T) {
 	if string(body) != "renewed" {
 		t.Errorf("the other server was sent %q", body)
 	}
+}
+
+// renew renews a Lease, and returns the status of the answer.
+func renew(t *testing.T, u *Upstream) int {
+	t.Helper()
+	const path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1"
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, path, strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := u.AsNode().RoundTrip(req)
+	if err != nil {
+		return 0
+	}
+	_ = res.Body.Close()
+	return res.StatusCode
+}
+
+// TestSickServer: one that is ready, answers reads, and does not take Leases, is left after the second.
+func TestSickServer(t *testing.T) {
+	ca := newAuthority(t)
+	sick := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPut {
+				w.WriteHeader(code)
+			}
+		}
+	}
+	for _, code := range []int{http.StatusInternalServerError, http.StatusTooManyRequests} {
+		t.Run(fmt.Sprint("one of two, ", code), func(t *testing.T) {
+			u := start(t, ca.files(t, "system:node:n1", ca.serve(t, sick(code), nil).URL, ca.serve(t, sick(200), nil).URL))
+			allUp(t, u)
+			for i, want := range []int{code, code, 200, 200, 200} {
+				if got := renew(t, u); got != want {
+					t.Errorf("write %d: %d, want %d", i, got, want)
+				}
+			}
+		})
+	}
+	t.Run("one of two behind a balancer", func(t *testing.T) {
+		seen := map[string]int{}
+		var mu sync.Mutex
+		s := ca.serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodPut {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if seen[r.RemoteAddr]++; len(seen) == 1 {
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+		}, nil)
+		u := start(t, ca.files(t, "system:node:n1", s.URL))
+		allUp(t, u)
+		var got []int
+		for range 5 {
+			got = append(got, renew(t, u))
+		}
+		if len(seen) != 2 || !slices.Equal(got[2:], []int{200, 200, 200}) {
+			t.Errorf("over %d connections: %v", len(seen), got)
+		}
+	})
+	t.Run("all of them", func(t *testing.T) {
+		connections := map[string]bool{}
+		var mu sync.Mutex
+		s := ca.serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPut {
+				mu.Lock()
+				defer mu.Unlock()
+				connections[r.RemoteAddr] = true
+				w.WriteHeader(http.StatusInternalServerError)
+			}
+		}, nil)
+		u := start(t, ca.files(t, "system:node:n1", s.URL))
+		allUp(t, u)
+		for range 20 {
+			renew(t, u)
+		}
+		if n := len(connections); n < 3 || n > 5 {
+			t.Errorf("%d connections for 20 writes", n)
+		}
+	})
 }
 
 func TestFailoverWhenNotReady(t *testing.T) {
