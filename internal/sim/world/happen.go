@@ -14,11 +14,13 @@ import (
 	"yurtcoordinator/internal/sim/history"
 	"yurtcoordinator/internal/sim/model"
 	"yurtcoordinator/internal/sim/network"
+	"yurtcoordinator/internal/sim/stock"
 )
 
 // Cast returns what histories of this world can be about.
 func Cast(nodes, coordinators int) (c history.Cast) {
 	c.Servers, c.Machines = []string{"cloud"}, []string{"cloud"}
+	c.Programs = []string{"cloud/kube-controller-manager"}
 	for i := range nodes {
 		n := "n" + strconv.Itoa(i+1)
 		c.Nodes, c.Machines = append(c.Nodes, n), append(c.Machines, n)
@@ -108,11 +110,19 @@ func (w *World) harm(e history.Event) {
 	case history.Machine:
 		if e.How == "paused" || e.How == "suspended" {
 			m.suspend()
+			for _, p := range m.inOrder() {
+				if p.wired {
+					p.kill()
+				}
+			}
 			return
 		}
 		m.host.Off()
 		for _, p := range m.inOrder() {
 			p.kill()
+		}
+		if n := w.node(e.On); n != nil {
+			n.containers = &stock.Containers{}
 		}
 		if e.How == "blank" {
 			w.wipe(m)
@@ -139,11 +149,10 @@ func (w *World) mend(e history.Event) {
 		w.faults(e.On)
 	case history.Machine:
 		others := w.harmed(func(o history.Event) bool { return o.Does == history.Machine && o.On == e.On })
-		suspended := func(o history.Event) bool { return o.How == "paused" || o.How == "suspended" }
-		if !slices.ContainsFunc(others, suspended) {
+		if !slices.ContainsFunc(others, suspends) {
 			m.resume()
 		}
-		if !slices.ContainsFunc(others, func(o history.Event) bool { return !suspended(o) }) {
+		if !slices.ContainsFunc(others, func(o history.Event) bool { return !suspends(o) }) {
 			m.host.On()
 			w.startAll(m)
 		}
@@ -158,13 +167,18 @@ func (w *World) mend(e history.Event) {
 	}
 }
 
+// suspends reports whether a machine goes on where it stood once the event is over.
+func suspends(e history.Event) bool { return e.How == "paused" || e.How == "suspended" }
+
 // startAll starts the programs of a machine that nothing keeps from running.
 func (w *World) startAll(m *machine) {
 	if w.powerless(m.name) {
 		return
 	}
 	for _, p := range m.inOrder() {
-		if !w.keptDown(m.name, p.name) {
+		if !w.keptDown(m.name, p.name) && !(p.wired && len(w.harmed(func(e history.Event) bool {
+			return e.Does == history.Machine && e.On == m.name && suspends(e)
+		})) > 0) {
 			p.start()
 		}
 	}

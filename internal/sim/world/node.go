@@ -2,6 +2,7 @@ package world
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -117,13 +118,54 @@ func (n *node) runKubelet(ctx context.Context, p *network.Process) error {
 			TLSClientConfig: rest.TLSClientConfig{CAFile: n.file("keys/" + proof.FileCertificate)},
 			UserAgent:       "kubelet",
 		},
-		Node: &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: map[string]string{
-				edge.LabelNodePool: "p1", corev1.LabelTopologyZone: "p1", corev1.LabelTopologyRegion: "r",
-			}},
-			Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: n.ip}}},
-		},
-		Wall: n.wall, Containers: n.containers,
+		Node: aNode(n.machine, "p1"), Wall: n.wall, Containers: n.containers,
 	}
 	return k.Run(ctx)
+}
+
+// aNode is what a machine's kubelet says of it. The pool is a zone, too: kube-controller-manager judges by zones.
+func aNode(m *machine, pool string) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: m.name, Labels: map[string]string{
+			edge.LabelNodePool: pool, corev1.LabelTopologyZone: pool, corev1.LabelTopologyRegion: "r",
+		}},
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: m.ip}}},
+	}
+}
+
+// steady are the nodes of a pool without hubs, to which nothing happens. With a healthy zone beside it, a zone that is dark
+// is evicted at the full rate.
+func (w *World) steady(i int) error {
+	m, err := w.machine(fmt.Sprintf("s%d", i), fmt.Sprintf("10.0.2.%d", i))
+	if err != nil {
+		return err
+	}
+	cert, err := w.ca.Issue(pki.Request{
+		Name: m.name, CommonName: "system:node:" + m.name, Organizations: []string{"system:nodes"}, Client: true,
+	})
+	if err != nil {
+		return err
+	}
+	access, err := w.direct(cert)
+	if err != nil {
+		return err
+	}
+	containers := &stock.Containers{}
+	m.program("kubelet", func(ctx context.Context, p *network.Process) error {
+		cfg := rest.CopyConfig(access)
+		cfg.Dial = p.Dial
+		return stock.Kubelet{Client: cfg, Node: aNode(m, "p2"), Wall: m.wall, Containers: containers}.Run(ctx)
+	})
+	return nil
+}
+
+// direct returns how to reach the cloud's API server with a certificate. Its files are read here: client-go would ask each
+// second whether they have changed, and never stop.
+func (w *World) direct(cert pki.Pair) (*rest.Config, error) {
+	c := &rest.Config{Host: "https://" + w.cloud.ip + ":6443", QPS: -1}
+	var err [3]error
+	c.CAData, err[0] = os.ReadFile(w.ca.Files().Cert)
+	c.CertData, err[1] = os.ReadFile(cert.Cert)
+	c.KeyData, err[2] = os.ReadFile(cert.Key)
+	return c, errors.Join(err[:]...)
 }

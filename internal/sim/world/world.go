@@ -1,20 +1,24 @@
 // Package world is a pool of nodes with its cloud, simulated: machines with clocks and disks, the network between them, and the
 // programs that run there. Hubs are the product's own, by its own constructors. API servers are package model's, those of
-// coordinators too: what the pool adds to one is not here yet. kubelets and
-// kube-controller-manager package stock's. All of it speaks TLS and HTTP/2 over package network, in a bubble of testing/synctest.
+// coordinators too: what the pool adds to one is not here yet. Kubelets and kube-controller-manager are package stock's. All of
+// it speaks TLS and HTTP/2 over package network, in a bubble of testing/synctest; only kube-controller-manager, which is beside
+// its API server, needs no network.
 package world
 
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -22,6 +26,7 @@ import (
 	"yurtcoordinator/internal/sim/history"
 	"yurtcoordinator/internal/sim/model"
 	"yurtcoordinator/internal/sim/network"
+	"yurtcoordinator/internal/sim/stock"
 )
 
 // Config says what there is.
@@ -47,7 +52,9 @@ type World struct {
 	cloud *server
 	slots []*server
 	nodes []*node
-	stop  []func()
+	// judges is kube-controller-manager.
+	judges *program
+	stop   []func()
 	// harms are the events that go on, by their places in the history.
 	harms map[int]history.Event
 	mu    sync.Mutex
@@ -103,12 +110,22 @@ func New(cfg Config) (*World, error) {
 	if err := w.cloud.begin(ctx); err != nil {
 		return nil, err
 	}
+	w.judges = m.program("kube-controller-manager", func(ctx context.Context, _ *network.Process) error {
+		wire := &model.Wire{Handler: w.cloud.gray, User: &user.DefaultInfo{Name: user.KubeControllerManager}}
+		return stock.RunControllers(ctx, &rest.Config{Host: "http://" + m.ip, Transport: wire}, stock.DefaultJudgement())
+	})
+	w.judges.wired = true
 	for i := range cfg.Nodes {
 		n, err := w.newNode(i + 1)
 		if err != nil {
 			return nil, err
 		}
 		w.nodes = append(w.nodes, n)
+	}
+	for i := range steadyNodes {
+		if err := w.steady(i + 1); err != nil {
+			return nil, err
+		}
 	}
 	for _, n := range w.nodes[:cfg.Coordinators] {
 		s, err := w.newServer(n.machine, "yurt-coordinator", "10270", model.NewStore())
@@ -129,11 +146,55 @@ func New(cfg Config) (*World, error) {
 			}
 		}
 	}
-	for _, n := range w.nodes {
-		n.hub.start()
-		n.kubelet.start()
+	if err := w.deploy(ctx); err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.machines)) {
+		w.startAll(w.machines[name])
 	}
 	return w, nil
+}
+
+// steadyNodes is how many nodes another pool has, to which nothing happens.
+const steadyNodes = 3
+
+// stays is how long a Pod stays on a node that is not Ready or not reachable, of those of this world: less than Kubernetes' 5
+// minutes, so that a history sees the end of it.
+const stays = 60
+
+// deploy binds a Pod to each node of the pool, without a controller: where one is evicted, no other comes.
+func (w *World) deploy(ctx context.Context) error {
+	c, err := kubernetes.NewForConfig(w.client(w.cloud))
+	if err != nil {
+		return err
+	}
+	for _, n := range w.nodes {
+		seconds, until := int64(stays), []corev1.Toleration(nil)
+		for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+			until = append(until, corev1.Toleration{
+				Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds,
+			})
+		}
+		if _, err := c.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: n.name},
+			Spec: corev1.PodSpec{
+				NodeName: n.name, Tolerations: until, Containers: []corev1.Container{{Name: "works", Image: "works"}},
+			},
+		}, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// node returns a node of the pool; nil means that there is none of that name.
+func (w *World) node(name string) *node {
+	for _, n := range w.nodes {
+		if n.name == name {
+			return n
+		}
+	}
+	return nil
 }
 
 // begin starts a server, and makes the namespaces in its store.
@@ -158,11 +219,15 @@ func (w *World) End() {
 		m.resume()
 		m.host.On()
 	}
-	for _, n := range w.nodes {
-		n.kubelet.kill()
-		n.hub.kill()
+	servers := append(slices.Clone(w.slots), w.cloud)
+	for _, m := range w.machines {
+		for _, p := range m.inOrder() {
+			if !slices.ContainsFunc(servers, func(s *server) bool { return s.program == p }) {
+				p.kill()
+			}
+		}
 	}
-	for _, s := range append(w.slots, w.cloud) {
+	for _, s := range servers {
 		s.kill()
 	}
 	time.Sleep(time.Minute)

@@ -4,12 +4,14 @@ package world
 
 import (
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -54,12 +56,54 @@ func TestHeartbeats(t *testing.T) {
 				t.Errorf("%s is old", l.Name)
 			}
 		}
-		if len(leases.Items) != 3 {
+		if len(leases.Items) != 3+steadyNodes {
 			t.Errorf("%d leases", len(leases.Items))
 		}
 		w.End()
 	})
 	t.Logf("%v of processor time for 6 minutes", spent()-before)
+}
+
+// TestEvicted: kube-controller-manager evicts the Pods of dead nodes, even if it is all nodes of a pool, and no others.
+func TestEvicted(t *testing.T) {
+	dir := t.TempDir()
+	prepare(t, 0)
+	synctest.Test(t, func(t *testing.T) {
+		w, err := New(Config{Nodes: 3, Dir: dir, Say: t.Logf})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stay := func() (all []string) {
+			for _, o := range w.store.Objects(corev1.Resource("pods")) {
+				if p, ok := o.(*corev1.Pod); ok && p.DeletionTimestamp == nil {
+					all = append(all, p.Name)
+				}
+			}
+			return all
+		}
+		want := func(names ...string) {
+			t.Helper()
+			if got := stay(); !slices.Equal(got, names) {
+				t.Errorf("after %v: %q stay, want %q", time.Since(began), got, names)
+			}
+		}
+		die := func(names ...string) {
+			for i, n := range names {
+				w.harms[i] = history.Event{Does: history.Machine, On: n, How: "dead"}
+				w.harm(w.harms[i])
+			}
+		}
+		time.Sleep(ready)
+		die("n1")
+		time.Sleep(50 * time.Second)
+		want("n1", "n2", "n3")
+		time.Sleep((stays + 15) * time.Second)
+		want("n2", "n3")
+		die("n1", "n2", "n3")
+		time.Sleep((50 + stays + 35) * time.Second)
+		want()
+		w.End()
+	})
 }
 
 // A world has a minute to begin, and three to recover.
@@ -79,10 +123,7 @@ func live(t *testing.T, h history.History) (breaches []string) {
 			t.Fatal(err)
 		}
 		time.Sleep(ready)
-		j, err := w.NewJudge()
-		if err != nil {
-			t.Fatal(err)
-		}
+		j := w.NewJudge()
 		w.Live(h, recovery, j.Look)
 		breaches = j.Breaches
 		w.End()

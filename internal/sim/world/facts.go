@@ -1,0 +1,221 @@
+package world
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"yurtcoordinator/internal/sim/history"
+)
+
+// Judge is the oracle's eye: it looks at what the world does, and at what is seen of it at the cloud, and asks each clause.
+type Judge struct {
+	w     *World
+	whole since
+	nodes map[string]*facts
+	// Breaches are what was promised and not kept, one a clause and node.
+	Breaches []string
+	told     map[string]bool
+}
+
+// since says since when something is so; what is not so is not in it.
+type since map[string]time.Time
+
+// keep notes what is so now.
+func (s since) keep(what string, is bool, now time.Time) {
+	switch _, was := s[what]; {
+	case !is:
+		delete(s, what)
+	case !was:
+		s[what] = now
+	}
+}
+
+// facts are what is known of a node at a moment: first what the world did, then what is seen at the cloud.
+type facts struct {
+	now time.Time
+	// lived is for how long kubelet and hub have run, routed for how long one and the same route has been whole, lined for how long
+	// the node's own line has been, judged for how long the cloud and kube-controller-manager have been unharmed. 0: they are not.
+	lived, routed, lined, judged time.Duration
+	route                        string // the one that has been whole the longest
+	// ran is when kubelet ran last; zero: it never did.
+	ran time.Time
+
+	// renewed is when the Lease changed last, by the API server's clock; zero: there is none.
+	renewed time.Time
+	version string
+	// ready is the Node's condition, doomed that it has a taint that evicts, was the same at the moment before.
+	ready, wasReady   corev1.ConditionStatus
+	doomed, wasDoomed bool
+	// pod is the UID of its Pod, while that is not being deleted; lost says that it was so at the moment before, and is not now.
+	pod  string
+	lost bool
+	// fell says that Ready was not True, or the node doomed, at a time at which no clause forbade it; it ends when both are well.
+	fell bool
+}
+
+// NewJudge returns a Judge that has seen nothing.
+func (w *World) NewJudge() *Judge {
+	j := &Judge{w: w, whole: since{}, nodes: map[string]*facts{}, told: map[string]bool{}}
+	for _, n := range w.nodes {
+		j.nodes[n.name] = &facts{}
+	}
+	return j
+}
+
+// runs reports whether a program of a machine runs, and can do something.
+func (w *World) runs(machine, program string) bool {
+	return !w.keptDown(machine, program) && len(w.harmed(func(e history.Event) bool {
+		return e.Does == history.Machine && e.On == machine
+	})) == 0
+}
+
+// open reports whether nothing harms what is between two machines.
+func (w *World) open(a, b string) bool {
+	return a == b || len(w.harmed(func(e history.Event) bool {
+		return (e.Does == history.Path || e.Does == history.OneWay) && (e.On == a && e.To == b || e.On == b && e.To == a)
+	})) == 0
+}
+
+// serves reports whether a server does all it should for a node; "" means for everybody.
+func (w *World) serves(server, node string) bool {
+	program := "yurt-coordinator"
+	if server == "cloud" {
+		program = "kube-apiserver"
+	}
+	return w.runs(server, program) && len(w.harmed(func(e history.Event) bool {
+		return e.Does == history.Server && e.On == server && (e.To == "" || e.To == node || node == "")
+	})) == 0
+}
+
+// line reports whether a node's own line is whole.
+func (w *World) line(node string) bool {
+	return w.runs(node, "hub") && w.open(node, "cloud") && w.serves("cloud", node)
+}
+
+const ownLine = "own line"
+
+// routes returns the node's routes that are whole now.
+func (w *World) routes(node string) (all []string) {
+	if !w.runs(node, "hub") {
+		return nil
+	}
+	if w.line(node) {
+		all = append(all, ownLine)
+	}
+	for _, s := range w.slots {
+		at := s.machine.name
+		if !w.serves(at, node) || !w.open(node, at) {
+			continue
+		}
+		for _, n := range w.nodes {
+			if n.name != node && w.line(n.name) && w.open(n.name, at) && w.serves(at, n.name) && w.serves("cloud", node) {
+				all = append(all, "coordinator of "+at+", hub of "+n.name)
+			}
+		}
+	}
+	return all
+}
+
+// Look judges what is now.
+func (j *Judge) Look() {
+	now := time.Now()
+	j.whole.keep("judges", j.w.serves("cloud", "") && j.w.runs("cloud", j.w.judges.name), now)
+	leases, nodes, pods := map[string]*coordinationv1.Lease{}, map[string]*corev1.Node{}, map[string]*corev1.Pod{}
+	for _, o := range j.w.store.Objects(coordinationv1.Resource("leases")) {
+		if l, ok := o.(*coordinationv1.Lease); ok && l.Namespace == corev1.NamespaceNodeLease {
+			leases[l.Name] = l
+		}
+	}
+	for _, o := range j.w.store.Objects(corev1.Resource("nodes")) {
+		if n, ok := o.(*corev1.Node); ok {
+			nodes[n.Name] = n
+		}
+	}
+	for _, o := range j.w.store.Objects(corev1.Resource("pods")) {
+		if p, ok := o.(*corev1.Pod); ok {
+			pods[p.Name] = p
+		}
+	}
+	for _, n := range j.w.nodes {
+		f := j.nodes[n.name]
+		j.did(f, n.name, now)
+		f.seen(leases[n.name], nodes[n.name], pods[n.name])
+		for _, c := range clauses {
+			if breach := c.broken(f); breach != "" {
+				j.breach(c.name, n.name, breach)
+			}
+		}
+		f.fell = !f.well() && (f.fell || !f.shownReady())
+	}
+}
+
+// did notes what the world did to a node.
+func (j *Judge) did(f *facts, name string, now time.Time) {
+	f.now = now
+	j.whole.keep("lives "+name, j.w.runs(name, "hub") && j.w.runs(name, "kubelet"), now)
+	if j.w.runs(name, "kubelet") {
+		f.ran = now
+	}
+	routes := map[string]bool{}
+	for _, r := range j.w.routes(name) {
+		routes[name+": "+r] = true
+	}
+	for r := range routes {
+		j.whole.keep(r, true, now)
+	}
+	f.route, f.routed = "", 0
+	for _, r := range slices.Sorted(maps.Keys(j.whole)) {
+		if !strings.HasPrefix(r, name+": ") {
+			continue
+		}
+		j.whole.keep(r, routes[r], now)
+		if at, is := j.whole[r]; is && (f.route == "" || now.Sub(at) > f.routed) {
+			f.route, f.routed = r, now.Sub(at)
+		}
+	}
+	f.lived, f.lined, f.judged = j.whole.lasts("lives "+name, now), j.whole.lasts(name+": "+ownLine, now), j.whole.lasts("judges", now)
+}
+
+// lasts returns for how long something is so.
+func (s since) lasts(what string, now time.Time) time.Duration {
+	if at, is := s[what]; is {
+		return now.Sub(at)
+	}
+	return 0
+}
+
+// seen notes what the cloud has of a node. Each may be nil.
+func (f *facts) seen(lease *coordinationv1.Lease, node *corev1.Node, pod *corev1.Pod) {
+	if lease != nil && lease.ResourceVersion != f.version {
+		f.version, f.renewed = lease.ResourceVersion, f.now
+	}
+	f.wasReady, f.wasDoomed, f.ready, f.doomed = f.ready, f.doomed, "", false
+	if node != nil {
+		for _, c := range node.Status.Conditions {
+			if c.Type == corev1.NodeReady {
+				f.ready = c.Status
+			}
+		}
+		f.doomed = slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute })
+	}
+	had := f.pod
+	if f.pod = ""; pod != nil && pod.DeletionTimestamp == nil {
+		f.pod = string(pod.UID)
+	}
+	f.lost = had != "" && f.pod != had
+}
+
+func (j *Judge) breach(clause, node, says string) {
+	if key := clause + " " + node; !j.told[key] {
+		j.told[key] = true
+		text := fmt.Sprintf("%s: %s: %s", clause, node, says)
+		j.Breaches = append(j.Breaches, text)
+		j.w.say("BREACH %s", text)
+	}
+}

@@ -1,0 +1,79 @@
+package world
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// clause is a promise. broken says how the facts break it; "" means that they don't.
+type clause struct {
+	name   string
+	broken func(f *facts) string
+}
+
+// clauses are what the oracle asks of each node at each moment. They know what the world did, and what is seen at the cloud,
+// and nothing else. oracle_test.go has a breach of each.
+var clauses = []clause{
+	// A node lives while its kubelet and its hub run and one and the same route to the cloud is whole.
+	{"alive", func(f *facts) string {
+		if age := f.now.Sub(f.renewed); f.lives(oldest) && age > oldest {
+			return fmt.Sprintf("its Lease is %v old; whole for %v: %s", age, f.routed, f.route)
+		}
+		return ""
+	}},
+	{"alive", func(f *facts) string {
+		if f.shownReady() && !f.fell && !f.well() {
+			return fmt.Sprintf("Ready is %q, it is to be evicted: %t; whole for %v: %s", f.ready, f.doomed, f.routed, f.route)
+		}
+		return ""
+	}},
+	{"alive", func(f *facts) string {
+		if f.lost && !f.fell {
+			return "its Pod is evicted, and it was never allowed to be called dead"
+		}
+		return ""
+	}},
+	// The Lease of a node without kubelet is renewed no more.
+	{"dead", func(f *facts) string {
+		if after := f.renewed.Sub(f.ran); !f.ran.IsZero() && after > aged+travels {
+			return fmt.Sprintf("its Lease was renewed %v after its kubelet had ended", after)
+		}
+		return ""
+	}},
+	// When its own line is back, all is as before.
+	{"healed", func(f *facts) string {
+		if min(f.lived, f.lined, f.judged) > healing && !f.well() {
+			return fmt.Sprintf("its line is whole for %v; Ready is %q, it is to be evicted: %t", f.lined, f.ready, f.doomed)
+		}
+		return ""
+	}},
+}
+
+// Bounds of the clauses: SIMULATION §4.
+const (
+	// oldest is how old a living node's Lease may be, and for how long one route must have been whole for that:
+	// node-monitor-grace-period, 50 s, less one heartbeat.
+	oldest = 40 * time.Second
+	// verdict is how much later kube-controller-manager has seen what a Lease says: two of its periods, of 5 s.
+	verdict = 10 * time.Second
+	// sees is how long kube-controller-manager may take until it follows the API server again: client-go's longest pause between
+	// tries is 30 s, and as much again by chance.
+	sees = 90 * time.Second
+	// aged is after how long since its last copy was stored a dead node may be renewed no more.
+	aged = 12 * time.Second
+	// travels is how long that write may be on its way: an unharmed path takes 10 ms, and Look comes once a second.
+	travels = 2 * time.Second
+	// healing is how long it takes until all is as before.
+	healing = 3 * time.Minute
+)
+
+// lives reports whether nothing has kept the node's heartbeats from the cloud for a time.
+func (f *facts) lives(d time.Duration) bool { return min(f.lived, f.routed) > d }
+
+// shownReady reports whether the cloud has no reason to call the node anything but Ready.
+func (f *facts) shownReady() bool { return f.lives(oldest+verdict) && f.judged > sees }
+
+// well reports whether the node is Ready, and nothing evicts its Pods.
+func (f *facts) well() bool { return f.ready == corev1.ConditionTrue && !f.doomed }
