@@ -10,6 +10,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/sim/history"
 )
 
@@ -40,18 +41,22 @@ func (s since) keep(what string, is bool, now time.Time) {
 type facts struct {
 	now time.Time
 	// lived is for how long kubelet and hub have run, routed for how long one and the same route has been whole, lined for how long
-	// the node's own line has been, judged for how long the cloud and kube-controller-manager have been unharmed. 0: they are not.
-	lived, routed, lined, judged time.Duration
-	route                        string // the one that has been whole the longest
+	// the node's own line has been, judged for how long the cloud and kube-controller-manager have been unharmed, controlled for
+	// how long the cloud and coordinator-controller have been. 0: they are not.
+	lived, routed, lined, judged, controlled time.Duration
+	route                                    string // the one that has been whole the longest
 	// ran is when kubelet ran last; zero: it never did.
 	ran time.Time
 
 	// renewed is when the Lease changed last, by the API server's clock; zero: there is none.
 	renewed time.Time
 	version string
-	// ready is the Node's condition, doomed that it has a taint that evicts, was the same at the moment before.
-	ready, wasReady   corev1.ConditionStatus
-	doomed, wasDoomed bool
+	// marked says that the Lease says that the heartbeat came over another's line, or was forwarded.
+	marked bool
+	// ready is the Node's condition, doomed says that it has a taint that evicts, tainted that it has ours, down is the condition
+	// CloudLinkDown.
+	ready, down     corev1.ConditionStatus
+	doomed, tainted bool
 	// pod is the UID of its Pod, while that is not being deleted; lost says that it was so at the moment before, and is not now.
 	pod  string
 	lost bool
@@ -126,6 +131,7 @@ func (w *World) routes(node string) (all []string) {
 func (j *Judge) Look() {
 	now := time.Now()
 	j.whole.keep("judges", j.w.serves("cloud", "") && j.w.runs("cloud", j.w.judges.name), now)
+	j.whole.keep("controls", j.w.serves("cloud", "") && j.w.runs(control, j.w.controls.name) && j.w.open(control, "cloud"), now)
 	leases, nodes, pods := map[string]*coordinationv1.Lease{}, map[string]*corev1.Node{}, map[string]*corev1.Pod{}
 	for _, o := range j.w.store.Objects(coordinationv1.Resource("leases")) {
 		if l, ok := o.(*coordinationv1.Lease); ok && l.Namespace == corev1.NamespaceNodeLease {
@@ -179,7 +185,8 @@ func (j *Judge) did(f *facts, name string, now time.Time) {
 			f.route, f.routed = r, now.Sub(at)
 		}
 	}
-	f.lived, f.lined, f.judged = j.whole.lasts("lives "+name, now), j.whole.lasts(name+": "+ownLine, now), j.whole.lasts("judges", now)
+	f.lived, f.lined = j.whole.lasts("lives "+name, now), j.whole.lasts(name+": "+ownLine, now)
+	f.judged, f.controlled = j.whole.lasts("judges", now), j.whole.lasts("controls", now)
 }
 
 // lasts returns for how long something is so.
@@ -195,14 +202,18 @@ func (f *facts) seen(lease *coordinationv1.Lease, node *corev1.Node, pod *corev1
 	if lease != nil && lease.ResourceVersion != f.version {
 		f.version, f.renewed = lease.ResourceVersion, f.now
 	}
-	f.wasReady, f.wasDoomed, f.ready, f.doomed = f.ready, f.doomed, "", false
-	if node != nil {
+	f.marked = lease != nil && lease.Annotations[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn
+	if f.ready, f.down, f.doomed, f.tainted = "", "", false, false; node != nil {
 		for _, c := range node.Status.Conditions {
-			if c.Type == corev1.NodeReady {
+			switch c.Type {
+			case corev1.NodeReady:
 				f.ready = c.Status
+			case edge.ConditionCloudLinkDown:
+				f.down = c.Status
 			}
 		}
 		f.doomed = slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute })
+		f.tainted = slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == edge.TaintUnschedulable })
 	}
 	had := f.pod
 	if f.pod = ""; pod != nil && pod.DeletionTimestamp == nil {

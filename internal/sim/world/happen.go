@@ -19,8 +19,9 @@ import (
 
 // Cast returns what histories of this world can be about.
 func Cast(nodes, coordinators int) (c history.Cast) {
-	c.Servers, c.Machines = []string{"cloud"}, []string{"cloud"}
-	c.Programs = []string{"cloud/kube-controller-manager"}
+	c.Servers, c.Machines = []string{"cloud"}, []string{"cloud", control}
+	c.Programs = []string{"cloud/kube-controller-manager", control + "/coordinator-controller"}
+	c.Paths = [][2]string{{control, "cloud"}}
 	for i := range nodes {
 		n := "n" + strconv.Itoa(i+1)
 		c.Nodes, c.Machines = append(c.Nodes, n), append(c.Machines, n)
@@ -243,9 +244,9 @@ func (w *World) paths(e history.Event) {
 	}
 }
 
-// usual is a path that nothing harms: 20 ms to the cloud, and a LAN.
+// usual is a path that nothing harms: 20 ms between the cloud and a pool, or a LAN.
 func (w *World) usual(from, to string) network.Path {
-	if from == "cloud" || to == "cloud" {
+	if (from == "cloud" || to == "cloud") && from != control && to != control {
 		return network.Path{Delay: 10 * time.Millisecond, Jitter: time.Millisecond}
 	}
 	return network.Path{Delay: 200 * time.Microsecond}

@@ -42,10 +42,24 @@ var clauses = []clause{
 		}
 		return ""
 	}},
+	// A node with a line of its own is not said to have none.
+	{"unmarked", func(f *facts) string {
+		if line := min(f.lived, f.lined); line > unmarks && f.marked {
+			return fmt.Sprintf("its line is whole for %v, and its Lease has the mark", line)
+		}
+		return ""
+	}},
+	{"unmarked", func(f *facts) string {
+		if min(f.lived, f.lined) > unmarks+calm && f.controlled > takesOver+calm && f.tainted {
+			return fmt.Sprintf("its line is whole for %v, and it has the taint", f.lined)
+		}
+		return ""
+	}},
 	// When its own line is back, all is as before.
 	{"healed", func(f *facts) string {
-		if min(f.lived, f.lined, f.judged) > healing && !f.well() {
-			return fmt.Sprintf("its line is whole for %v; Ready is %q, it is to be evicted: %t", f.lined, f.ready, f.doomed)
+		if min(f.lived, f.lined, f.judged, f.controlled) > healing && (!f.well() || f.marked || f.tainted || f.down != corev1.ConditionFalse) {
+			return fmt.Sprintf("its line is whole for %v; Ready is %q, it is to be evicted: %t, it has our mark: %t, our taint: %t, "+
+				"CloudLinkDown is %q", f.lined, f.ready, f.doomed, f.marked, f.tainted, f.down)
 		}
 		return ""
 	}},
@@ -65,6 +79,13 @@ const (
 	aged = 12 * time.Second
 	// travels is how long that write may be on its way: an unharmed path takes 10 ms, and Look comes once a second.
 	travels = 2 * time.Second
+	// unmarks is after how long a heartbeat has gone by the node's own line: kubelet's next one, and one that fails.
+	unmarks = 20 * time.Second
+	// calm is for how long coordinator-controller leaves a taint that has changed twice.
+	calm = time.Minute
+	// takesOver is how long it takes coordinator-controller until it leads again, and sees everything: 15 s for the former one's
+	// lock, and client-go's longest pause.
+	takesOver = 15*time.Second + sees
 	// healing is how long it takes until all is as before.
 	healing = 3 * time.Minute
 )

@@ -12,8 +12,8 @@ import (
 func TestClauses(t *testing.T) {
 	now := time.Date(2000, 1, 1, 1, 0, 0, 0, time.UTC)
 	well := facts{
-		now: now, lived: time.Hour, routed: time.Hour, lined: time.Hour, judged: time.Hour, route: ownLine, ran: now,
-		renewed: now, ready: corev1.ConditionTrue, wasReady: corev1.ConditionTrue, pod: "a",
+		now: now, lived: time.Hour, routed: time.Hour, lined: time.Hour, judged: time.Hour, controlled: time.Hour,
+		route: ownLine, ran: now, renewed: now, ready: corev1.ConditionTrue, down: corev1.ConditionFalse, pod: "a",
 	}
 	broken := func(f facts) (names []string) {
 		for _, c := range clauses {
@@ -50,6 +50,12 @@ func TestClauses(t *testing.T) {
 		{"somebody renews for a dead node", func(f *facts) {
 			f.lived, f.ran = 0, now.Add(-15*time.Second)
 		}, []string{"dead"}},
+		{"the mark stays", func(f *facts) { f.marked, f.lined = true, 21*time.Second }, []string{"unmarked"}},
+		{"… for a moment", func(f *facts) { f.marked, f.lined = true, 20*time.Second }, nil},
+		{"the taint stays", func(f *facts) { f.tainted, f.lined = true, 81*time.Second }, []string{"unmarked"}},
+		{"… while it may not change", func(f *facts) { f.tainted, f.lined = true, 80*time.Second }, nil},
+		{"… without a controller", func(f *facts) { f.tainted, f.controlled = true, time.Minute }, nil},
+		{"the condition stays", func(f *facts) { f.down = corev1.ConditionTrue }, []string{"healed"}},
 		{"a node is not Ready long after its line is back", func(f *facts) {
 			f.ready, f.fell = corev1.ConditionUnknown, true
 		}, []string{"healed"}},

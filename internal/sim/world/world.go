@@ -1,5 +1,5 @@
 // Package world is a pool of nodes with its cloud, simulated: machines with clocks and disks, the network between them, and the
-// programs that run there. Hubs are the product's own, by its own constructors. API servers are package model's, those of
+// programs that run there. Hubs and coordinator-controller are the product's own, by its own constructors. API servers are package model's, those of
 // coordinators too: what the pool adds to one is not here yet. Kubelets and kube-controller-manager are package stock's. All of
 // it speaks TLS and HTTP/2 over package network, in a bubble of testing/synctest; only kube-controller-manager, which is beside
 // its API server, needs no network.
@@ -52,9 +52,9 @@ type World struct {
 	cloud *server
 	slots []*server
 	nodes []*node
-	// judges is kube-controller-manager.
-	judges *program
-	stop   []func()
+	// judges is kube-controller-manager, controls coordinator-controller.
+	judges, controls *program
+	stop             []func()
 	// harms are the events that go on, by their places in the history.
 	harms map[int]history.Event
 	mu    sync.Mutex
@@ -115,6 +115,9 @@ func New(cfg Config) (*World, error) {
 		return stock.RunControllers(ctx, &rest.Config{Host: "http://" + m.ip, Transport: wire}, stock.DefaultJudgement())
 	})
 	w.judges.wired = true
+	if err := w.control(); err != nil {
+		return nil, err
+	}
 	for i := range cfg.Nodes {
 		n, err := w.newNode(i + 1)
 		if err != nil {
