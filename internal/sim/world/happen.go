@@ -68,14 +68,14 @@ func (w *World) Live(h history.History, rest time.Duration, look func()) {
 		until(c.at)
 		if e := h.Events[c.event]; c.over {
 			w.say("over: %s", strings.TrimSpace(e.String()))
-			delete(w.harms, c.event)
+			w.over(c.event)
 			w.mend(e)
 		} else {
 			w.say("%s", strings.TrimSpace(e.String()))
-			w.harms[c.event] = e
+			w.harms = append(w.harms, happening{c.event, e})
 			w.harm(e)
 			if !lasts(e) {
-				delete(w.harms, c.event)
+				w.over(c.event)
 			}
 		}
 		look()
@@ -86,11 +86,21 @@ func (w *World) Live(h history.History, rest time.Duration, look func()) {
 // lasts reports whether an event has an end, at which it is mended.
 func lasts(e history.Event) bool { return e.Does != history.Restore && e.Does != history.Compact }
 
-// harmed returns the harms of a kind that are about something, in the order of the history.
+// happening is an event that goes on, by its place in the history.
+type happening struct {
+	place int
+	history.Event
+}
+
+func (w *World) over(place int) {
+	w.harms = slices.DeleteFunc(w.harms, func(h happening) bool { return h.place == place })
+}
+
+// harmed returns the harms of a kind that are about something, in the order in which they began.
 func (w *World) harmed(about func(e history.Event) bool) (found []history.Event) {
-	for i := range len(w.harms) + 64 {
-		if e, ok := w.harms[i]; ok && about(e) {
-			found = append(found, e)
+	for _, h := range w.harms {
+		if about(h.Event) {
+			found = append(found, h.Event)
 		}
 	}
 	return found

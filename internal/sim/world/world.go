@@ -23,7 +23,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"yurtcoordinator/internal/lab/pki"
-	"yurtcoordinator/internal/sim/history"
 	"yurtcoordinator/internal/sim/model"
 	"yurtcoordinator/internal/sim/network"
 	"yurtcoordinator/internal/sim/stock"
@@ -55,8 +54,8 @@ type World struct {
 	// judges is kube-controller-manager, controls coordinator-controller.
 	judges, controls *program
 	stop             []func()
-	// harms are the events that go on, by their places in the history.
-	harms map[int]history.Event
+	// harms are the events that go on, in the order in which they began.
+	harms []happening
 	mu    sync.Mutex
 }
 
@@ -82,7 +81,7 @@ var began = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 // New makes a world and starts everything in it.
 func New(cfg Config) (*World, error) {
 	w := &World{
-		cfg: cfg, dir: cfg.Dir, random: cfg.Seed << 20, machines: map[string]*machine{}, harms: map[int]history.Event{},
+		cfg: cfg, dir: cfg.Dir, random: cfg.Seed << 20, machines: map[string]*machine{},
 		store: model.NewStore(),
 	}
 	w.net = network.New(rand.NewPCG(cfg.Seed, 1))

@@ -4,6 +4,7 @@ package world
 
 import (
 	"os"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"syscall"
@@ -29,6 +30,7 @@ func spent() time.Duration {
 
 func prepare(t *testing.T, seed uint64) {
 	t.Helper()
+	debug.SetGCPercent(400) // a world is small
 	if err := stock.Prepare(int64(seed)); err != nil {
 		t.Fatal(err)
 	}
@@ -88,9 +90,10 @@ func TestEvicted(t *testing.T) {
 			}
 		}
 		die := func(names ...string) {
-			for i, n := range names {
-				w.harms[i] = history.Event{Does: history.Machine, On: n, How: "dead"}
-				w.harm(w.harms[i])
+			for _, n := range names {
+				e := history.Event{Does: history.Machine, On: n, How: "dead"}
+				w.harms = append(w.harms, happening{0, e})
+				w.harm(e)
 			}
 		}
 		time.Sleep(ready)
