@@ -133,17 +133,17 @@ func (j *Judge) Look() {
 	j.whole.keep("judges", j.w.serves("cloud", "") && j.w.runs("cloud", j.w.judges.name), now)
 	j.whole.keep("controls", j.w.serves("cloud", "") && j.w.runs(control, j.w.controls.name) && j.w.open(control, "cloud"), now)
 	leases, nodes, pods := map[string]*coordinationv1.Lease{}, map[string]*corev1.Node{}, map[string]*corev1.Pod{}
-	for _, o := range j.w.store.Objects(coordinationv1.Resource("leases")) {
+	for _, o := range j.w.cloud.store.Objects(coordinationv1.Resource("leases")) {
 		if l, ok := o.(*coordinationv1.Lease); ok && l.Namespace == corev1.NamespaceNodeLease {
 			leases[l.Name] = l
 		}
 	}
-	for _, o := range j.w.store.Objects(corev1.Resource("nodes")) {
+	for _, o := range j.w.cloud.store.Objects(corev1.Resource("nodes")) {
 		if n, ok := o.(*corev1.Node); ok {
 			nodes[n.Name] = n
 		}
 	}
-	for _, o := range j.w.store.Objects(corev1.Resource("pods")) {
+	for _, o := range j.w.cloud.store.Objects(corev1.Resource("pods")) {
 		if p, ok := o.(*corev1.Pod); ok {
 			pods[p.Name] = p
 		}

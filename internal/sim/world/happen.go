@@ -117,7 +117,7 @@ func (w *World) harm(e history.Event) {
 	case history.Compact:
 		s := w.serverOf(e.On)
 		s.store.Compact(s.store.Revision())
-		s.model.Restart()
+		s.model.Load().Restart()
 	case history.Machine:
 		if e.How == "paused" || e.How == "suspended" {
 			m.suspend()

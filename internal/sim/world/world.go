@@ -1,8 +1,8 @@
 // Package world is a pool of nodes with its cloud, simulated: machines with clocks and disks, the network between them, and the
-// programs that run there. Hubs and coordinator-controller are the product's own, by its own constructors. API servers are package model's, those of
-// coordinators too: what the pool adds to one is not here yet. Kubelets and kube-controller-manager are package stock's. All of
-// it speaks TLS and HTTP/2 over package network, in a bubble of testing/synctest; only kube-controller-manager, which is beside
-// its API server, needs no network.
+// programs that run there. Hubs, coordinators and coordinator-controller are the product's own, by its own constructors. API
+// servers are package model's, those of coordinators too. Kubelets and kube-controller-manager are package stock's. All of it
+// speaks TLS and HTTP/2 over package network, in a bubble of testing/synctest; only kube-controller-manager, which is beside its
+// API server, needs no network.
 package world
 
 import (
@@ -47,7 +47,6 @@ type World struct {
 	machines map[string]*machine
 	// ca signs the cloud's certificates.
 	ca    *pki.Authority
-	store *model.Store
 	cloud *server
 	slots []*server
 	nodes []*node
@@ -82,7 +81,6 @@ var began = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 func New(cfg Config) (*World, error) {
 	w := &World{
 		cfg: cfg, dir: cfg.Dir, random: cfg.Seed << 20, machines: map[string]*machine{},
-		store: model.NewStore(),
 	}
 	w.net = network.New(rand.NewPCG(cfg.Seed, 1))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -103,10 +101,7 @@ func New(cfg Config) (*World, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.cloud, err = w.newServer(m, "kube-apiserver", "6443", w.store); err != nil {
-		return nil, err
-	}
-	if err := w.cloud.begin(ctx); err != nil {
+	if err := w.newCloud(m); err != nil {
 		return nil, err
 	}
 	w.judges = m.program("kube-controller-manager", func(ctx context.Context, _ *network.Process) error {
@@ -129,16 +124,14 @@ func New(cfg Config) (*World, error) {
 			return nil, err
 		}
 	}
+	if err := w.members(); err != nil {
+		return nil, err
+	}
 	for _, n := range w.nodes[:cfg.Coordinators] {
-		s, err := w.newServer(n.machine, "yurt-coordinator", "10270", model.NewStore())
+		s, err := w.newServer(n.machine, "yurt-coordinator", "10270", coordinate)
 		if err != nil {
 			return nil, err
 		}
-		if err := s.begin(ctx); err != nil {
-			return nil, err
-		}
-		empty := s.store.Backup()
-		s.empty.Store(&empty)
 		w.slots = append(w.slots, s)
 	}
 	for a := range w.machines {
@@ -164,11 +157,18 @@ const steadyNodes = 3
 // minutes, so that a history sees the end of it.
 const stays = 60
 
-// deploy binds a Pod to each node of the pool, without a controller: where one is evicted, no other comes.
+// deploy makes what the cloud has from the start: namespaces, and a Pod that is bound to each node of the pool. It has no
+// controller: where one is evicted, no other comes.
 func (w *World) deploy(ctx context.Context) error {
-	c, err := kubernetes.NewForConfig(w.client(w.cloud))
+	c, err := kubernetes.NewForConfig(w.client())
 	if err != nil {
 		return err
+	}
+	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, corev1.NamespaceNodeLease} {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if _, err := c.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
+			return err
+		}
 	}
 	for _, n := range w.nodes {
 		seconds, until := int64(stays), []corev1.Toleration(nil)
@@ -199,22 +199,6 @@ func (w *World) node(name string) *node {
 	return nil
 }
 
-// begin starts a server, and makes the namespaces in its store.
-func (s *server) begin(ctx context.Context) error {
-	s.start()
-	c, err := kubernetes.NewForConfig(s.world.client(s))
-	if err != nil {
-		return err
-	}
-	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, corev1.NamespaceNodeLease} {
-		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if _, err := c.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // End ends everything, and waits for it.
 func (w *World) End() {
 	for _, m := range w.machines {
@@ -238,9 +222,9 @@ func (w *World) End() {
 	}
 }
 
-// client returns how a program of the world that is not on trial uses a server, without a network.
-func (w *World) client(s *server) *rest.Config {
-	return &rest.Config{Host: "http://" + s.ip, Transport: &model.Wire{Handler: s.model, User: admin}, QPS: -1}
+// client returns how who is not on trial uses the cloud, without a network.
+func (w *World) client() *rest.Config {
+	return &rest.Config{Host: "http://cloud", Transport: &model.Wire{Handler: w.cloud.model.Load(), User: admin}, QPS: -1}
 }
 
 func (w *World) path(parts ...string) string {

@@ -47,7 +47,7 @@ func TestHeartbeats(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Minute)
-		c := kubernetes.NewForConfigOrDie(w.client(w.cloud))
+		c := kubernetes.NewForConfigOrDie(w.client())
 		leases, err := c.CoordinationV1().Leases("kube-node-lease").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -76,7 +76,7 @@ func TestEvicted(t *testing.T) {
 			t.Fatal(err)
 		}
 		stay := func() (all []string) {
-			for _, o := range w.store.Objects(corev1.Resource("pods")) {
+			for _, o := range w.cloud.store.Objects(corev1.Resource("pods")) {
 				if p, ok := o.(*corev1.Pod); ok && p.DeletionTimestamp == nil {
 					all = append(all, p.Name)
 				}
