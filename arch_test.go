@@ -299,6 +299,7 @@ var law = []struct {
 		"internal/lab/pki", "internal/pool", "internal/pool/apiserver", "internal/run", "internal/sim/history",
 		"internal/sim/model", "internal/sim/network", "internal/sim/stock",
 	}, "a world has the product's programs, by their own constructors, and what is not ours as models"},
+	{"internal/sim/cmd", nil, "who explores runs a test"},
 
 	{"internal/lab/line", nil, "a model knows no frames"},
 	{"internal/lab/balancer", nil, "a balancer without servers knows no lab"},

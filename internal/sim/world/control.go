@@ -23,7 +23,9 @@ func (w *World) control() error {
 	if err != nil {
 		return err
 	}
-	cert, err := w.ca.Issue(pki.Request{Name: control, CommonName: "system:serviceaccount:kube-system:coordinator-controller", Client: true})
+	cert, err := w.ca.Issue(pki.Request{
+		Name: control, CommonName: "system:serviceaccount:kube-system:coordinator-controller", Client: true,
+	})
 	if err != nil {
 		return err
 	}

@@ -40,9 +40,9 @@ func (s since) keep(what string, is bool, now time.Time) {
 // facts are what is known of a node at a moment: first what the world did, then what is seen at the cloud.
 type facts struct {
 	now time.Time
-	// lived is for how long kubelet and hub have run, routed for how long one and the same route has been whole, lined for how long
-	// the node's own line has been, judged for how long the cloud and kube-controller-manager have been unharmed, controlled for
-	// how long the cloud and coordinator-controller have been. 0: they are not.
+	// lived is for how long kubelet and hub have run, routed for how long one and the same route has been whole, lined for how
+	// long the node's own line has been, judged for how long the cloud and kube-controller-manager have been unharmed, controlled
+	// for how long the cloud and coordinator-controller have been. 0: they are not.
 	lived, routed, lined, judged, controlled time.Duration
 	route                                    string // the one that has been whole the longest
 	// ran is when kubelet ran last; zero: it never did.
@@ -131,7 +131,8 @@ func (w *World) routes(node string) (all []string) {
 func (j *Judge) Look() {
 	now := time.Now()
 	j.whole.keep("judges", j.w.serves("cloud", "") && j.w.runs("cloud", j.w.judges.name), now)
-	j.whole.keep("controls", j.w.serves("cloud", "") && j.w.runs(control, j.w.controls.name) && j.w.open(control, "cloud"), now)
+	j.whole.keep("controls",
+		j.w.serves("cloud", "") && j.w.runs(control, j.w.controls.name) && j.w.open(control, "cloud"), now)
 	leases, nodes, pods := map[string]*coordinationv1.Lease{}, map[string]*corev1.Node{}, map[string]*corev1.Pod{}
 	for _, o := range j.w.cloud.store.Objects(coordinationv1.Resource("leases")) {
 		if l, ok := o.(*coordinationv1.Lease); ok && l.Namespace == corev1.NamespaceNodeLease {
@@ -212,8 +213,10 @@ func (f *facts) seen(lease *coordinationv1.Lease, node *corev1.Node, pod *corev1
 				f.down = c.Status
 			}
 		}
-		f.doomed = slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute })
-		f.tainted = slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == edge.TaintUnschedulable })
+		for _, t := range node.Spec.Taints {
+			f.doomed = f.doomed || t.Effect == corev1.TaintEffectNoExecute
+			f.tainted = f.tainted || t.Key == edge.TaintUnschedulable
+		}
 	}
 	had := f.pod
 	if f.pod = ""; pod != nil && pod.DeletionTimestamp == nil {

@@ -57,7 +57,8 @@ var clauses = []clause{
 	}},
 	// When its own line is back, all is as before.
 	{"healed", func(f *facts) string {
-		if min(f.lived, f.lined, f.judged, f.controlled) > healing && (!f.well() || f.marked || f.tainted || f.down != corev1.ConditionFalse) {
+		ours := f.marked || f.tainted || f.down != corev1.ConditionFalse
+		if min(f.lived, f.lined, f.judged, f.controlled) > healing && (ours || !f.well()) {
 			return fmt.Sprintf("its line is whole for %v; Ready is %q, it is to be evicted: %t, it has our mark: %t, our taint: %t, "+
 				"CloudLinkDown is %q", f.lined, f.ready, f.doomed, f.marked, f.tainted, f.down)
 		}

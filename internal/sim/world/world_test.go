@@ -187,8 +187,9 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestSeeds: random histories of a pool with one coordinator. SIM_FROM and SIM_COUNT choose others, and SIM_COORDINATORS more
-// of them.
+// TestSeeds: random histories. It is what internal/sim/cmd runs: SIM_FROM and SIM_COUNT choose the seeds, SIM_NODES and
+// SIM_COORDINATORS the pool, SIM_WEIGHTS what happens (links, servers, machines, all). SIM_SHRINK is how often a history that
+// breaks may be tried again, to make it smaller.
 func TestSeeds(t *testing.T) {
 	number := func(name string, otherwise int) int {
 		if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
@@ -196,15 +197,27 @@ func TestSeeds(t *testing.T) {
 		}
 		return otherwise
 	}
-	from, coordinators := number("SIM_FROM", 0), number("SIM_COORDINATORS", 1)
+	weights := map[string]history.Weights{
+		"": history.All, "all": history.All, "links": history.Links, "servers": history.Servers, "machines": history.Machines,
+	}[os.Getenv("SIM_WEIGHTS")]
+	if weights == nil {
+		t.Fatal("SIM_WEIGHTS: use links, servers, machines or all")
+	}
+	from, nodes, coordinators := number("SIM_FROM", 0), number("SIM_NODES", 5), number("SIM_COORDINATORS", 1)
 	for seed := from; seed < from+number("SIM_COUNT", 4); seed++ {
-		h := history.Random(uint64(seed), 5, coordinators, Cast(5, coordinators), history.All)
+		h := history.Random(uint64(seed), nodes, coordinators, Cast(nodes, coordinators), weights)
 		began := spent()
 		got := live(t, h)
-		cpu := spent() - began
-		t.Logf("seed %d: %d simulated seconds for one of a processor", seed, int((h.Long+ready+recovery).Seconds()/cpu.Seconds()))
-		if len(got) > 0 {
-			t.Errorf("%q\n%s", got, h.Table())
+		cpu, simulated := spent()-began, h.Long+ready+recovery
+		t.Logf("seed %d: %d simulated seconds for one of a processor", seed, int(simulated.Seconds()/cpu.Seconds()))
+		if len(got) == 0 {
+			continue
 		}
+		clause, _, _ := strings.Cut(got[0], ":")
+		small := history.Shrink(h, 2, number("SIM_SHRINK", 0), func(c history.History) bool {
+			broken := live(t, c)
+			return len(broken) > 0 && strings.HasPrefix(broken[0], clause+":")
+		})
+		t.Errorf("BREACH of seed %d: %q\n%s", seed, got, small.Table())
 	}
 }
