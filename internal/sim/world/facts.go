@@ -19,6 +19,7 @@ type Judge struct {
 	w     *World
 	whole since
 	nodes map[string]*facts
+	slots map[*server]*slotFacts
 	// Breaches are what was promised and not kept, one a clause and node.
 	Breaches []string
 	told     map[string]bool
@@ -45,8 +46,9 @@ type facts struct {
 	// for how long the cloud and coordinator-controller have been. 0: they are not.
 	lived, routed, lined, judged, controlled time.Duration
 	route                                    string // the one that has been whole the longest
-	// ran is when kubelet ran last; zero: it never did.
-	ran time.Time
+	// beat is when kubelet sent a heartbeat last, owed when the first one of those that the cloud does not show, though kubelet
+	// was told that they are taken; zero: none.
+	beat, owed time.Time
 
 	// renewed is when the Lease changed last, by the API server's clock; zero: there is none.
 	renewed time.Time
@@ -66,9 +68,12 @@ type facts struct {
 
 // NewJudge returns a Judge that has seen nothing.
 func (w *World) NewJudge() *Judge {
-	j := &Judge{w: w, whole: since{}, nodes: map[string]*facts{}, told: map[string]bool{}}
+	j := &Judge{w: w, whole: since{}, nodes: map[string]*facts{}, slots: map[*server]*slotFacts{}, told: map[string]bool{}}
 	for _, n := range w.nodes {
 		j.nodes[n.name] = &facts{}
+	}
+	for _, s := range w.slots {
+		j.slots[s] = &slotFacts{}
 	}
 	return j
 }
@@ -153,6 +158,10 @@ func (j *Judge) Look() {
 		f := j.nodes[n.name]
 		j.did(f, n.name, now)
 		f.seen(leases[n.name], nodes[n.name], pods[n.name])
+		if f.owed, f.beat = n.beats.owed(f.renewed); !f.lives(now.Sub(f.owed)) {
+			n.beats.forgive() // there was no route that was whole all the time since then
+			f.owed = time.Time{}
+		}
 		for _, c := range clauses {
 			if breach := c.broken(f); breach != "" {
 				j.breach(c.name, n.name, breach)
@@ -160,15 +169,56 @@ func (j *Judge) Look() {
 		}
 		f.fell = !f.well() && (f.fell || !f.shownReady())
 	}
+	for _, slot := range j.w.slots {
+		f := j.slots[slot]
+		j.slot(f, slot, now)
+		for _, c := range slotClauses {
+			if breach := c.broken(f); breach != "" {
+				j.breach(c.name, "coordinator of "+slot.machine.name, breach)
+			}
+		}
+	}
+}
+
+// slotFacts are what is known of a coordinator.
+type slotFacts struct {
+	now time.Time
+	// reached is for how long one and the same hub with a whole line reaches the coordinator, which serves; 0: none does.
+	reached time.Duration
+	hub     string
+	// led is when the election Lease was last seen to be held and renewed; zero: never.
+	led     time.Time
+	version string
+}
+
+// slot notes what the world did to a coordinator, and whether it is led.
+func (j *Judge) slot(f *slotFacts, s *server, now time.Time) {
+	at := s.machine.name
+	f.now, f.hub, f.reached = now, "", 0
+	for _, n := range j.w.nodes {
+		reaches := j.w.serves(at, "") && j.w.line(n.name) && j.w.open(n.name, at)
+		what := at + " is reached by " + n.name
+		j.whole.keep(what, reaches, now)
+		if d := j.whole.lasts(what, now); d > f.reached {
+			f.reached, f.hub = d, n.name
+		}
+	}
+	for _, o := range s.store.Objects(coordinationv1.Resource("leases")) {
+		l, ok := o.(*coordinationv1.Lease)
+		if !ok || l.Namespace != edge.NamespaceSystem || l.Name != edge.LeaseElection {
+			continue
+		}
+		if holder := l.Spec.HolderIdentity; holder != nil && *holder != "" && l.ResourceVersion != f.version {
+			f.led = now
+		}
+		f.version = l.ResourceVersion
+	}
 }
 
 // did notes what the world did to a node.
 func (j *Judge) did(f *facts, name string, now time.Time) {
 	f.now = now
 	j.whole.keep("lives "+name, j.w.runs(name, "hub") && j.w.runs(name, "kubelet"), now)
-	if j.w.runs(name, "kubelet") {
-		f.ran = now
-	}
 	routes := map[string]bool{}
 	for _, r := range j.w.routes(name) {
 		routes[name+": "+r] = true

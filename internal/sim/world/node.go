@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -32,6 +35,58 @@ type node struct {
 	hub, kubelet *program
 	cert         pki.Pair
 	containers   *stock.Containers
+	beats        beats
+}
+
+// beats are kubelet's heartbeats, as it sends them.
+type beats struct {
+	mu   sync.Mutex
+	last time.Time // when it sent one last
+	// told are when it sent those that were taken, as it was told, and of which the cloud has not shown anything yet.
+	told []time.Time
+}
+
+// listening notes the heartbeats that kubelet sends to its hub.
+type listening struct {
+	http.RoundTripper
+	to *beats
+}
+
+// RoundTrip implements http.RoundTripper.
+func (l listening) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodGet || !strings.Contains(r.URL.Path, "/namespaces/"+corev1.NamespaceNodeLease+"/leases") {
+		return l.RoundTripper.RoundTrip(r)
+	}
+	sent := time.Now()
+	l.to.mu.Lock()
+	l.to.last = sent
+	l.to.mu.Unlock()
+	answer, err := l.RoundTripper.RoundTrip(r)
+	if err == nil && answer.StatusCode <= http.StatusCreated {
+		l.to.mu.Lock()
+		l.to.told = append(l.to.told, sent)
+		l.to.mu.Unlock()
+	}
+	return answer, err
+}
+
+// owed returns when the first heartbeat was sent that the cloud does not have, though kubelet was told that it is taken, and
+// when kubelet sent the last one. The cloud has what was sent by when the Lease changed last.
+func (b *beats) owed(renewed time.Time) (since, last time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.told = slices.DeleteFunc(b.told, func(sent time.Time) bool { return !sent.After(renewed) })
+	if len(b.told) > 0 {
+		since = b.told[0]
+	}
+	return since, b.last
+}
+
+// forgive forgets what the cloud does not have.
+func (b *beats) forgive() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.told = nil
 }
 
 func (w *World) newNode(i int) (*node, error) {
@@ -117,6 +172,7 @@ func (n *node) runKubelet(ctx context.Context, p *network.Process) error {
 			Host: "https://127.0.0.1:10261", Dial: p.Dial, QPS: -1, BearerTokenFile: n.file("keys/" + proof.FileToken),
 			TLSClientConfig: rest.TLSClientConfig{CAFile: n.file("keys/" + proof.FileCertificate)},
 			UserAgent:       "kubelet",
+			WrapTransport:   func(to http.RoundTripper) http.RoundTripper { return listening{to, &n.beats} },
 		},
 		Node: aNode(n.machine, "p1"), Wall: n.wall, Containers: n.containers,
 	}

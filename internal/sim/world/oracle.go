@@ -7,15 +7,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// clause is a promise. broken says how the facts break it; "" means that they don't.
-type clause struct {
+// clause is a promise about nodes, or about coordinators. broken says how the facts break it; "" means that they don't.
+type clause[F any] struct {
 	name   string
-	broken func(f *facts) string
+	broken func(f *F) string
 }
 
 // clauses are what the oracle asks of each node at each moment. They know what the world did, and what is seen at the cloud,
 // and nothing else. oracle_test.go has a breach of each.
-var clauses = []clause{
+var clauses = []clause[facts]{
 	// A node lives while its kubelet and its hub run and one and the same route to the cloud is whole.
 	{"alive", func(f *facts) string {
 		if age := f.now.Sub(f.renewed); f.lives(oldest) && age > oldest {
@@ -35,10 +35,17 @@ var clauses = []clause{
 		}
 		return ""
 	}},
-	// The Lease of a node without kubelet is renewed no more.
+	// Whoever renews a Lease does it for a heartbeat of kubelet's: the Lease of a dead node ages.
 	{"dead", func(f *facts) string {
-		if after := f.renewed.Sub(f.ran); !f.ran.IsZero() && after > aged+travels {
-			return fmt.Sprintf("its Lease was renewed %v after its kubelet had ended", after)
+		if after := f.renewed.Sub(f.beat); !f.beat.IsZero() && after > aged+travels {
+			return fmt.Sprintf("its Lease was renewed %v after kubelet had sent its last heartbeat", after)
+		}
+		return ""
+	}},
+	// What kubelet was told to be taken is soon in the cloud, unless no route was whole all the time.
+	{"told", func(f *facts) string {
+		if late := f.now.Sub(f.owed); !f.owed.IsZero() && late > arrives {
+			return fmt.Sprintf("a heartbeat that was taken is not in the cloud after %v; whole for %v: %s", late, f.routed, f.route)
 		}
 		return ""
 	}},
@@ -66,6 +73,17 @@ var clauses = []clause{
 	}},
 }
 
+// slotClauses are what the oracle asks of each coordinator.
+var slotClauses = []clause[slotFacts]{
+	// A coordinator that a hub with a whole line reaches has a leader.
+	{"led", func(f *slotFacts) string {
+		if gone := f.now.Sub(f.led); f.reached > leads && gone > leads {
+			return fmt.Sprintf("nobody has led for %v; the hub of %s has a line, and reaches it for %v", gone, f.hub, f.reached)
+		}
+		return ""
+	}},
+}
+
 // Bounds of the clauses: SIMULATION §4.
 const (
 	// oldest is how old a living node's Lease may be, and for how long one route must have been whole for that:
@@ -76,10 +94,14 @@ const (
 	// sees is how long kube-controller-manager may take until it follows the API server again: client-go's longest pause between
 	// tries is 30 s, and as much again by chance.
 	sees = 90 * time.Second
-	// aged is after how long since its last copy was stored a dead node may be renewed no more.
+	// aged is after how long since kubelet's last heartbeat nobody renews any more.
 	aged = 12 * time.Second
 	// travels is how long that write may be on its way: an unharmed path takes 10 ms, and Look comes once a second.
 	travels = 2 * time.Second
+	// arrives is how long a heartbeat may be on its way to the cloud that kubelet was told to be taken.
+	arrives = 15 * time.Second
+	// leads is how long a coordinator may be without a leader. Look sees a renewal up to a second late.
+	leads = 16 * time.Second
 	// unmarks is after how long a heartbeat has gone by the node's own line: kubelet's next one, and one that fails.
 	unmarks = 20 * time.Second
 	// calm is for how long coordinator-controller leaves a taint that has changed twice.

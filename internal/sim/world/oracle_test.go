@@ -13,7 +13,7 @@ func TestClauses(t *testing.T) {
 	now := time.Date(2000, 1, 1, 1, 0, 0, 0, time.UTC)
 	well := facts{
 		now: now, lived: time.Hour, routed: time.Hour, lined: time.Hour, judged: time.Hour, controlled: time.Hour,
-		route: ownLine, ran: now, renewed: now, ready: corev1.ConditionTrue, down: corev1.ConditionFalse, pod: "a",
+		route: ownLine, beat: now, renewed: now, ready: corev1.ConditionTrue, down: corev1.ConditionFalse, pod: "a",
 	}
 	broken := func(f facts) (names []string) {
 		for _, c := range clauses {
@@ -47,9 +47,9 @@ func TestClauses(t *testing.T) {
 		{"a living node is to be evicted", func(f *facts) { f.doomed, f.lined = true, 0 }, []string{"alive"}},
 		{"a living node's Pod is deleted", func(f *facts) { f.lost = true }, []string{"alive"}},
 		{"… of a node that was called dead by right", func(f *facts) { f.lost, f.fell = true, true }, nil},
-		{"somebody renews for a dead node", func(f *facts) {
-			f.lived, f.ran = 0, now.Add(-15*time.Second)
-		}, []string{"dead"}},
+		{"somebody renews for a dead node", func(f *facts) { f.lived, f.beat = 0, now.Add(-15*time.Second) }, []string{"dead"}},
+		{"a heartbeat is lost that was taken", func(f *facts) { f.owed = now.Add(-16 * time.Second) }, []string{"told"}},
+		{"… is on its way", func(f *facts) { f.owed = now.Add(-15 * time.Second) }, nil},
 		{"the mark stays", func(f *facts) { f.marked, f.lined = true, 21*time.Second }, []string{"unmarked"}},
 		{"… for a moment", func(f *facts) { f.marked, f.lined = true, 20*time.Second }, nil},
 		{"the taint stays", func(f *facts) { f.tainted, f.lined = true, 81*time.Second }, []string{"unmarked"}},
@@ -64,6 +64,25 @@ func TestClauses(t *testing.T) {
 		b.change(&f)
 		if got := broken(f); !slices.Equal(got, b.want) {
 			t.Errorf("%s: %q, want %q", b.what, got, b.want)
+		}
+	}
+}
+
+// TestSlotClauses is the same for coordinators.
+func TestSlotClauses(t *testing.T) {
+	now := time.Date(2000, 1, 1, 1, 0, 0, 0, time.UTC)
+	for _, b := range []struct {
+		what string
+		is   slotFacts
+		want bool
+	}{
+		{"it is led", slotFacts{now: now, reached: time.Hour, led: now}, false},
+		{"nobody leads", slotFacts{now: now, reached: time.Hour, led: now.Add(-17 * time.Second)}, true},
+		{"… yet", slotFacts{now: now, reached: time.Hour, led: now.Add(-16 * time.Second)}, false},
+		{"nobody can", slotFacts{now: now, led: now.Add(-time.Hour)}, false},
+	} {
+		if got := slotClauses[0].broken(&b.is) != ""; got != b.want {
+			t.Errorf("%s: %t", b.what, got)
 		}
 	}
 }
