@@ -27,7 +27,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/authorization/union"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -37,11 +36,6 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
-	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
-	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/node"
-	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac"
-	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 	"k8s.io/utils/clock"
 
 	"yurtcoordinator/internal/edge"
@@ -50,6 +44,7 @@ import (
 	"yurtcoordinator/internal/pool/pooltest"
 	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/sim/model"
+	"yurtcoordinator/internal/sim/stock"
 )
 
 // modelled is a Server that is a model: it has neither kube-apiserver nor etcd. Kubernetes' own authorizers are real.
@@ -64,13 +59,7 @@ func newModelled(client kubernetes.Interface, ca *x509.Certificate) *modelled {
 	m := &modelled{client: client, factory: informers.NewSharedInformerFactory(client, 0), roots: x509.NewCertPool()}
 	m.roots.AddCert(ca)
 	apiserver.Unfilled(m.factory)
-	rights := m.factory.Rbac().V1()
-	// The graph stays empty: what fills it waits in a way that simulated time does not know, and it is for what Pods use alone.
-	nodes := node.NewAuthorizer(node.NewGraph(), nodeidentifier.NewDefaultNodeIdentifier(), bootstrappolicy.NodeRules())
-	m.authorizer = union.New(nodes, rbac.New(
-		&rbac.RoleGetter{Lister: rights.Roles().Lister()}, &rbac.RoleBindingLister{Lister: rights.RoleBindings().Lister()},
-		&rbac.ClusterRoleGetter{Lister: rights.ClusterRoles().Lister()},
-		&rbac.ClusterRoleBindingLister{Lister: rights.ClusterRoleBindings().Lister()}))
+	m.authorizer = stock.Authorizer(m.factory)
 	return m
 }
 
@@ -179,7 +168,7 @@ func newInBubble(t *testing.T) *inBubble {
 	for path, handler := range p.Handlers {
 		mux.Handle(path, handler)
 	}
-	cfg.Admission = model.Internal(legacyscheme.Scheme, p.Admission)
+	cfg.Admission = stock.Admission(p.Admission)
 	mux.Handle("/", model.NewServer(cfg))
 	b.handler = filters.WithAuthorization(p.Innermost(mux), p.Authorizer, scheme.Codecs)
 	b.handler = filters.WithAuthentication(b.handler, p.Unrecognized(p.Door), filters.Unauthorized(scheme.Codecs), nil, nil)

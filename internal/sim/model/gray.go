@@ -149,9 +149,13 @@ func (w *grayWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// Flush implements http.Flusher.
-func (w *grayWriter) Flush() {
-	if f, ok := w.ResponseWriter.(http.Flusher); ok && w.wait() == nil {
-		f.Flush()
+// FlushError is for http.ResponseController.
+func (w *grayWriter) FlushError() error {
+	if err := w.wait(); err != nil {
+		return err
 	}
+	return http.NewResponseController(w.ResponseWriter).Flush()
 }
+
+// Unwrap is for http.ResponseController.
+func (w *grayWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -59,6 +59,8 @@ var kinds = byResource(
 		clusterScoped: true, hasStatus: true, answersObject: true, fields: fieldsOfNamespace, prepare: prepareNamespace},
 	kind{GroupVersionKind: core("Service"), resource: corev1.SchemeGroupVersion.WithResource("services"),
 		hasStatus: true, answersObject: true, createdByUpdate: true, fields: fieldsOfService},
+	kind{GroupVersionKind: core("Endpoints"), resource: corev1.SchemeGroupVersion.WithResource("endpoints"),
+		createdByUpdate: true},
 	kind{GroupVersionKind: discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"),
 		resource: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), generation: true},
 	kind{GroupVersionKind: appsv1.SchemeGroupVersion.WithKind("DaemonSet"),

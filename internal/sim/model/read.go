@@ -242,10 +242,7 @@ func (s *Server) watch(c *call) error {
 	if err != nil {
 		return err
 	}
-	flusher, ok := c.w.(http.Flusher)
-	if !ok {
-		return apierrors.NewInternalError(http.ErrNotSupported)
-	}
+	flusher := http.NewResponseController(c.w)
 	mediaType := info.MediaType
 	if mediaType != runtime.ContentTypeJSON {
 		mediaType += ";stream=watch"
@@ -256,7 +253,9 @@ func (s *Server) watch(c *call) error {
 		streaming.NewEncoder(info.StreamSerializer.NewFrameWriter(c.w), info.StreamSerializer.Serializer),
 		info.Serializer)}
 	c.w.WriteHeader(http.StatusOK)
-	flusher.Flush()
+	if err := flusher.Flush(); err != nil {
+		return err
+	}
 
 	end := time.NewTimer(timeout)
 	defer end.Stop()
@@ -268,7 +267,9 @@ func (s *Server) watch(c *call) error {
 		return w.send(apiwatch.Error, statusOf(err))
 	}
 	for {
-		flusher.Flush()
+		if err := flusher.Flush(); err != nil {
+			return err
+		}
 		s.store.mu.Lock()
 		changes, visible, moved := s.store.sinceLocked(w.at, s.visible), s.visible, s.moved
 		ended, late := life != s.life, w.at < s.store.compacted

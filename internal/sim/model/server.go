@@ -153,7 +153,7 @@ var requestInfos = &request.RequestInfoFactory{ // a constant
 	APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
 }
 
-// ServeHTTP implements http.Handler. Watches need a ResponseWriter that is an http.Flusher.
+// ServeHTTP implements http.Handler. Watches need a ResponseWriter that an http.ResponseController can flush.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := s.serve(w, r); err != nil && r.Context().Err() == nil {
 		refuse(w, r, err)

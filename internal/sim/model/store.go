@@ -62,6 +62,16 @@ func (s *Store) Revision() int64 {
 	return s.revision
 }
 
+// Objects returns what there is of a resource, by namespace and name, as of the newest change. Nobody may change them.
+func (s *Store) Objects(resource schema.GroupResource) (all []runtime.Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.listLocked(resource, "", "", s.revision) {
+		all = append(all, c.object)
+	}
+	return all
+}
+
 // live returns the newest change of an object, nil if there is no such object.
 func (s *Store) live(resource schema.GroupResource, path string) *change {
 	s.mu.Lock()

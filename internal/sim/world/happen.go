@@ -14,11 +14,14 @@ import (
 	"yurtcoordinator/internal/sim/history"
 	"yurtcoordinator/internal/sim/model"
 	"yurtcoordinator/internal/sim/network"
+	"yurtcoordinator/internal/sim/stock"
 )
 
 // Cast returns what histories of this world can be about.
 func Cast(nodes, coordinators int) (c history.Cast) {
-	c.Servers, c.Machines = []string{"cloud"}, []string{"cloud"}
+	c.Servers, c.Machines = []string{"cloud"}, []string{"cloud", control}
+	c.Programs = []string{"cloud/kube-controller-manager", control + "/coordinator-controller"}
+	c.Paths = [][2]string{{control, "cloud"}}
 	for i := range nodes {
 		n := "n" + strconv.Itoa(i+1)
 		c.Nodes, c.Machines = append(c.Nodes, n), append(c.Machines, n)
@@ -65,14 +68,14 @@ func (w *World) Live(h history.History, rest time.Duration, look func()) {
 		until(c.at)
 		if e := h.Events[c.event]; c.over {
 			w.say("over: %s", strings.TrimSpace(e.String()))
-			delete(w.harms, c.event)
+			w.over(c.event)
 			w.mend(e)
 		} else {
 			w.say("%s", strings.TrimSpace(e.String()))
-			w.harms[c.event] = e
+			w.harms = append(w.harms, happening{c.event, e})
 			w.harm(e)
 			if !lasts(e) {
-				delete(w.harms, c.event)
+				w.over(c.event)
 			}
 		}
 		look()
@@ -83,11 +86,21 @@ func (w *World) Live(h history.History, rest time.Duration, look func()) {
 // lasts reports whether an event has an end, at which it is mended.
 func lasts(e history.Event) bool { return e.Does != history.Restore && e.Does != history.Compact }
 
-// harmed returns the harms of a kind that are about something, in the order of the history.
+// happening is an event that goes on, by its place in the history.
+type happening struct {
+	place int
+	history.Event
+}
+
+func (w *World) over(place int) {
+	w.harms = slices.DeleteFunc(w.harms, func(h happening) bool { return h.place == place })
+}
+
+// harmed returns the harms of a kind that are about something, in the order in which they began.
 func (w *World) harmed(about func(e history.Event) bool) (found []history.Event) {
-	for i := range len(w.harms) + 64 {
-		if e, ok := w.harms[i]; ok && about(e) {
-			found = append(found, e)
+	for _, h := range w.harms {
+		if about(h.Event) {
+			found = append(found, h.Event)
 		}
 	}
 	return found
@@ -104,15 +117,23 @@ func (w *World) harm(e history.Event) {
 	case history.Compact:
 		s := w.serverOf(e.On)
 		s.store.Compact(s.store.Revision())
-		s.model.Restart()
+		s.model.Load().Restart()
 	case history.Machine:
 		if e.How == "paused" || e.How == "suspended" {
 			m.suspend()
+			for _, p := range m.inOrder() {
+				if p.wired {
+					p.kill()
+				}
+			}
 			return
 		}
 		m.host.Off()
 		for _, p := range m.inOrder() {
 			p.kill()
+		}
+		if n := w.node(e.On); n != nil {
+			n.containers = &stock.Containers{}
 		}
 		if e.How == "blank" {
 			w.wipe(m)
@@ -139,11 +160,10 @@ func (w *World) mend(e history.Event) {
 		w.faults(e.On)
 	case history.Machine:
 		others := w.harmed(func(o history.Event) bool { return o.Does == history.Machine && o.On == e.On })
-		suspended := func(o history.Event) bool { return o.How == "paused" || o.How == "suspended" }
-		if !slices.ContainsFunc(others, suspended) {
+		if !slices.ContainsFunc(others, suspends) {
 			m.resume()
 		}
-		if !slices.ContainsFunc(others, func(o history.Event) bool { return !suspended(o) }) {
+		if !slices.ContainsFunc(others, func(o history.Event) bool { return !suspends(o) }) {
 			m.host.On()
 			w.startAll(m)
 		}
@@ -158,13 +178,18 @@ func (w *World) mend(e history.Event) {
 	}
 }
 
+// suspends reports whether a machine goes on where it stood once the event is over.
+func suspends(e history.Event) bool { return e.How == "paused" || e.How == "suspended" }
+
 // startAll starts the programs of a machine that nothing keeps from running.
 func (w *World) startAll(m *machine) {
 	if w.powerless(m.name) {
 		return
 	}
 	for _, p := range m.inOrder() {
-		if !w.keptDown(m.name, p.name) {
+		if !w.keptDown(m.name, p.name) && !(p.wired && len(w.harmed(func(e history.Event) bool {
+			return e.Does == history.Machine && e.On == m.name && suspends(e)
+		})) > 0) {
 			p.start()
 		}
 	}
@@ -229,9 +254,9 @@ func (w *World) paths(e history.Event) {
 	}
 }
 
-// usual is a path that nothing harms: 20 ms to the cloud, and a LAN.
+// usual is a path that nothing harms: 20 ms between the cloud and a pool, or a LAN.
 func (w *World) usual(from, to string) network.Path {
-	if from == "cloud" || to == "cloud" {
+	if (from == "cloud" || to == "cloud") && from != control && to != control {
 		return network.Path{Delay: 10 * time.Millisecond, Jitter: time.Millisecond}
 	}
 	return network.Path{Delay: 200 * time.Microsecond}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"yurtcoordinator/internal/ends"
@@ -87,10 +88,12 @@ func (m *machine) resume() {
 type program struct {
 	of   *machine
 	name string
-	run  func(ctx context.Context, net *network.Process) error
-	net  *network.Process
-	end  context.CancelFunc
-	done chan struct{}
+	// wired: it reaches the machine's own server without the network, so it ends where the machine is suspended.
+	wired bool
+	run   func(ctx context.Context, net *network.Process) error
+	net   atomic.Pointer[network.Process]
+	end   context.CancelFunc
+	done  chan struct{}
 }
 
 // program adds a program, which start starts.
@@ -100,19 +103,34 @@ func (m *machine) program(name string, run func(ctx context.Context, net *networ
 	return p
 }
 
-// start starts the program, if it does not run.
+// startsAgain is how long systemd and kubelet wait before they start a program that has ended.
+const startsAgain = 5 * time.Second
+
+// start starts the program, if it does not run, and again whenever it ends by itself.
 func (p *program) start() {
 	if p.done != nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	p.end, p.done, p.net = cancel, make(chan struct{}), p.of.host.Process()
-	go func(net *network.Process, done chan struct{}) {
+	p.end, p.done = cancel, make(chan struct{})
+	p.net.Store(p.of.host.Process())
+	go func(done chan struct{}) {
 		defer close(done)
-		if err := p.run(ctx, net); err != nil && ctx.Err() == nil {
+		for {
+			err := p.run(ctx, p.net.Load())
+			if ctx.Err() != nil {
+				return
+			}
 			p.of.world.say("%s of %s has ended: %v", p.name, p.of.name, err)
+			p.net.Load().Kill()
+			select {
+			case <-time.After(startsAgain):
+			case <-ctx.Done():
+				return
+			}
+			p.net.Store(p.of.host.Process())
 		}
-	}(p.net, p.done)
+	}(p.done)
 }
 
 // kill ends the program as SIGKILL does: first nothing of it leaves any more, then it ends.
@@ -120,7 +138,7 @@ func (p *program) kill() {
 	if p.done == nil {
 		return
 	}
-	p.net.Kill()
+	p.net.Load().Kill()
 	p.wait()
 }
 
@@ -130,7 +148,7 @@ func (p *program) stop() {
 		return
 	}
 	p.wait()
-	p.net.Kill()
+	p.net.Load().Kill()
 }
 
 func (p *program) wait() {

@@ -2,12 +2,16 @@ package world
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -31,6 +35,58 @@ type node struct {
 	hub, kubelet *program
 	cert         pki.Pair
 	containers   *stock.Containers
+	beats        beats
+}
+
+// beats are kubelet's heartbeats, as it sends them.
+type beats struct {
+	mu   sync.Mutex
+	last time.Time // when it sent one last
+	// told are when it sent those that were taken, as it was told, and of which the cloud has not shown anything yet.
+	told []time.Time
+}
+
+// listening notes the heartbeats that kubelet sends to its hub.
+type listening struct {
+	http.RoundTripper
+	to *beats
+}
+
+// RoundTrip implements http.RoundTripper.
+func (l listening) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodGet || !strings.Contains(r.URL.Path, "/namespaces/"+corev1.NamespaceNodeLease+"/leases") {
+		return l.RoundTripper.RoundTrip(r)
+	}
+	sent := time.Now()
+	l.to.mu.Lock()
+	l.to.last = sent
+	l.to.mu.Unlock()
+	answer, err := l.RoundTripper.RoundTrip(r)
+	if err == nil && answer.StatusCode <= http.StatusCreated {
+		l.to.mu.Lock()
+		l.to.told = append(l.to.told, sent)
+		l.to.mu.Unlock()
+	}
+	return answer, err
+}
+
+// owed returns when the first heartbeat was sent that the cloud does not have, though kubelet was told that it is taken, and
+// when kubelet sent the last one. The cloud has what was sent by when the Lease changed last.
+func (b *beats) owed(renewed time.Time) (since, last time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.told = slices.DeleteFunc(b.told, func(sent time.Time) bool { return !sent.After(renewed) })
+	if len(b.told) > 0 {
+		since = b.told[0]
+	}
+	return since, b.last
+}
+
+// forgive forgets what the cloud does not have.
+func (b *beats) forgive() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.told = nil
 }
 
 func (w *World) newNode(i int) (*node, error) {
@@ -116,14 +172,56 @@ func (n *node) runKubelet(ctx context.Context, p *network.Process) error {
 			Host: "https://127.0.0.1:10261", Dial: p.Dial, QPS: -1, BearerTokenFile: n.file("keys/" + proof.FileToken),
 			TLSClientConfig: rest.TLSClientConfig{CAFile: n.file("keys/" + proof.FileCertificate)},
 			UserAgent:       "kubelet",
+			WrapTransport:   func(to http.RoundTripper) http.RoundTripper { return listening{to, &n.beats} },
 		},
-		Node: &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: map[string]string{
-				edge.LabelNodePool: "p1", corev1.LabelTopologyZone: "p1", corev1.LabelTopologyRegion: "r",
-			}},
-			Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: n.ip}}},
-		},
-		Wall: n.wall, Containers: n.containers,
+		Node: aNode(n.machine, "p1"), Wall: n.wall, Containers: n.containers,
 	}
 	return k.Run(ctx)
+}
+
+// aNode is what a machine's kubelet says of it. The pool is a zone, too: kube-controller-manager judges by zones.
+func aNode(m *machine, pool string) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: m.name, Labels: map[string]string{
+			edge.LabelNodePool: pool, corev1.LabelTopologyZone: pool, corev1.LabelTopologyRegion: "r",
+		}},
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: m.ip}}},
+	}
+}
+
+// steady are the nodes of a pool without hubs, to which nothing happens. With a healthy zone beside it, a zone that is dark
+// is evicted at the full rate.
+func (w *World) steady(i int) error {
+	m, err := w.machine(fmt.Sprintf("s%d", i), fmt.Sprintf("10.0.2.%d", i))
+	if err != nil {
+		return err
+	}
+	cert, err := w.ca.Issue(pki.Request{
+		Name: m.name, CommonName: "system:node:" + m.name, Organizations: []string{"system:nodes"}, Client: true,
+	})
+	if err != nil {
+		return err
+	}
+	access, err := w.direct(cert)
+	if err != nil {
+		return err
+	}
+	containers := &stock.Containers{}
+	m.program("kubelet", func(ctx context.Context, p *network.Process) error {
+		cfg := rest.CopyConfig(access)
+		cfg.Dial = p.Dial
+		return stock.Kubelet{Client: cfg, Node: aNode(m, "p2"), Wall: m.wall, Containers: containers}.Run(ctx)
+	})
+	return nil
+}
+
+// direct returns how to reach the cloud's API server with a certificate. Its files are read here: client-go would ask each
+// second whether they have changed, and never stop.
+func (w *World) direct(cert pki.Pair) (*rest.Config, error) {
+	c := &rest.Config{Host: "https://" + w.cloud.ip + ":6443", QPS: -1}
+	var err [3]error
+	c.CAData, err[0] = os.ReadFile(w.ca.Files().Cert)
+	c.CertData, err[1] = os.ReadFile(cert.Cert)
+	c.KeyData, err[2] = os.ReadFile(cert.Key)
+	return c, errors.Join(err[:]...)
 }

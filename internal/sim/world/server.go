@@ -27,59 +27,78 @@ var admin = &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivile
 type server struct {
 	*machine
 	*program
-	model *model.Server
 	store *model.Store
-	gray  *model.Gray
-	// empty is what the store has after a restart: a coordinator keeps all in memory. nil: the server has a disk.
-	empty atomic.Pointer[model.Backup]
+	// model is what serves now, handler what is before it.
+	model   atomic.Pointer[model.Server]
+	handler atomic.Pointer[http.Handler]
+	// gray is before handler: it half fails.
+	gray *model.Gray
+	cert tls.Certificate
+	port string
 }
 
-func (w *World) newServer(m *machine, name, port string, store *model.Store) (*server, error) {
-	ca := w.ca
-	s := &server{machine: m, store: store}
-	s.model = model.NewServer(model.Config{Store: store, Clock: clock.RealClock{}, Random: w.numbers()})
-	s.gray = &model.Gray{Handler: s.model}
-	files, err := ca.Issue(pki.Request{Name: m.name + "-" + name, Server: true, IPs: []net.IP{parsed(m.ip)}})
+// newServer makes a server that run runs.
+func (w *World) newServer(
+	m *machine, name, port string, run func(ctx context.Context, s *server, p *network.Process) error,
+) (*server, error) {
+	s := &server{machine: m, store: model.NewStore(), port: port}
+	s.gray = &model.Gray{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		(*s.handler.Load()).ServeHTTP(w, r)
+	})}
+	files, err := w.ca.Issue(pki.Request{Name: m.name + "-" + name, Server: true, IPs: []net.IP{parsed(m.ip)}})
 	if err != nil {
 		return nil, err
 	}
-	cert, err := tls.LoadX509KeyPair(files.Cert, files.Key)
+	s.cert, err = tls.LoadX509KeyPair(files.Cert, files.Key)
+	s.program = m.program(name, func(ctx context.Context, p *network.Process) error { return run(ctx, s, p) })
+	return s, err
+}
+
+// has is what the server serves from now on.
+func (s *server) has(m *model.Server, h http.Handler) {
+	s.model.Store(m)
+	s.handler.Store(&h)
+}
+
+// serve serves until ctx ends. secure says which clients may connect.
+func (s *server) serve(ctx context.Context, p *network.Process, h http.Handler, secure *tls.Config) error {
+	l, err := p.Listen("tcp", ":"+s.port)
 	if err != nil {
-		return nil, err
-	}
-	roots, err := certificates(ca)
-	if err != nil {
-		return nil, err
-	}
-	s.program = m.program(name, func(ctx context.Context, p *network.Process) error {
-		if empty := s.empty.Load(); empty != nil {
-			s.store.Restore(*empty)
-		}
-		l, err := p.Listen("tcp", ":"+port)
-		if err != nil {
-			return err
-		}
-		hs := &http.Server{ //nolint:gosec // nobody here is slow on purpose
-			Handler: authenticated(s.gray), ErrorLog: log.New(io.Discard, "", 0),
-			TLSConfig: &tls.Config{
-				Certificates: []tls.Certificate{cert}, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: roots,
-				MinVersion: tls.VersionTLS12,
-			},
-		}
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			<-ctx.Done()
-			_ = hs.Close() // its listener ends with the process
-		}()
-		err = hs.ServeTLS(l, "", "")
-		<-done
-		if errors.Is(err, http.ErrServerClosed) {
-			return nil
-		}
 		return err
+	}
+	secure.Certificates, secure.MinVersion = []tls.Certificate{s.cert}, tls.VersionTLS12
+	hs := &http.Server{ //nolint:gosec // nobody here is slow on purpose
+		Handler: h, ErrorLog: log.New(io.Discard, "", 0), TLSConfig: secure,
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		<-ctx.Done()
+		_ = hs.Close() // its listener ends with the process
+	}()
+	err = hs.ServeTLS(l, "", "")
+	<-done
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// newCloud makes the cloud's API server, which keeps what it has.
+func (w *World) newCloud(m *machine) error {
+	roots, err := certificates(w.ca)
+	if err != nil {
+		return err
+	}
+	w.cloud, err = w.newServer(m, "kube-apiserver", "6443", func(ctx context.Context, s *server, p *network.Process) error {
+		return s.serve(ctx, p, authenticated(s.gray), &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: roots})
 	})
-	return s, nil
+	if err != nil {
+		return err
+	}
+	s := model.NewServer(model.Config{Store: w.cloud.store, Clock: clock.RealClock{}, Random: w.numbers()})
+	w.cloud.has(s, s)
+	return nil
 }
 
 // authenticated says who calls, by the certificate.

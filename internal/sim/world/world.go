@@ -1,27 +1,31 @@
 // Package world is a pool of nodes with its cloud, simulated: machines with clocks and disks, the network between them, and the
-// programs that run there. Hubs are the product's own, by its own constructors. API servers are package model's, those of
-// coordinators too: what the pool adds to one is not here yet. kubelets and
-// kube-controller-manager package stock's. All of it speaks TLS and HTTP/2 over package network, in a bubble of testing/synctest.
+// programs that run there. Hubs, coordinators and coordinator-controller are the product's own, by its own constructors. API
+// servers are package model's, those of coordinators too. Kubelets and kube-controller-manager are package stock's. All of it
+// speaks TLS and HTTP/2 over package network, in a bubble of testing/synctest; only kube-controller-manager, which is beside its
+// API server, needs no network.
 package world
 
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"yurtcoordinator/internal/lab/pki"
-	"yurtcoordinator/internal/sim/history"
 	"yurtcoordinator/internal/sim/model"
 	"yurtcoordinator/internal/sim/network"
+	"yurtcoordinator/internal/sim/stock"
 )
 
 // Config says what there is.
@@ -43,13 +47,14 @@ type World struct {
 	machines map[string]*machine
 	// ca signs the cloud's certificates.
 	ca    *pki.Authority
-	store *model.Store
 	cloud *server
 	slots []*server
 	nodes []*node
-	stop  []func()
-	// harms are the events that go on, by their places in the history.
-	harms map[int]history.Event
+	// judges is kube-controller-manager, controls coordinator-controller.
+	judges, controls *program
+	stop             []func()
+	// harms are the events that go on, in the order in which they began.
+	harms []happening
 	mu    sync.Mutex
 }
 
@@ -75,8 +80,7 @@ var began = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 // New makes a world and starts everything in it.
 func New(cfg Config) (*World, error) {
 	w := &World{
-		cfg: cfg, dir: cfg.Dir, random: cfg.Seed << 20, machines: map[string]*machine{}, harms: map[int]history.Event{},
-		store: model.NewStore(),
+		cfg: cfg, dir: cfg.Dir, random: cfg.Seed << 20, machines: map[string]*machine{},
 	}
 	w.net = network.New(rand.NewPCG(cfg.Seed, 1))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -97,10 +101,15 @@ func New(cfg Config) (*World, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.cloud, err = w.newServer(m, "kube-apiserver", "6443", w.store); err != nil {
+	if err := w.newCloud(m); err != nil {
 		return nil, err
 	}
-	if err := w.cloud.begin(ctx); err != nil {
+	w.judges = m.program("kube-controller-manager", func(ctx context.Context, _ *network.Process) error {
+		wire := &model.Wire{Handler: w.cloud.gray, User: &user.DefaultInfo{Name: user.KubeControllerManager}}
+		return stock.RunControllers(ctx, &rest.Config{Host: "http://" + m.ip, Transport: wire}, stock.DefaultJudgement())
+	})
+	w.judges.wired = true
+	if err := w.control(); err != nil {
 		return nil, err
 	}
 	for i := range cfg.Nodes {
@@ -110,16 +119,19 @@ func New(cfg Config) (*World, error) {
 		}
 		w.nodes = append(w.nodes, n)
 	}
+	for i := range steadyNodes {
+		if err := w.steady(i + 1); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.members(); err != nil {
+		return nil, err
+	}
 	for _, n := range w.nodes[:cfg.Coordinators] {
-		s, err := w.newServer(n.machine, "yurt-coordinator", "10270", model.NewStore())
+		s, err := w.newServer(n.machine, "yurt-coordinator", "10270", coordinate)
 		if err != nil {
 			return nil, err
 		}
-		if err := s.begin(ctx); err != nil {
-			return nil, err
-		}
-		empty := s.store.Backup()
-		s.empty.Store(&empty)
 		w.slots = append(w.slots, s)
 	}
 	for a := range w.machines {
@@ -129,17 +141,26 @@ func New(cfg Config) (*World, error) {
 			}
 		}
 	}
-	for _, n := range w.nodes {
-		n.hub.start()
-		n.kubelet.start()
+	if err := w.deploy(ctx); err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.machines)) {
+		w.startAll(w.machines[name])
 	}
 	return w, nil
 }
 
-// begin starts a server, and makes the namespaces in its store.
-func (s *server) begin(ctx context.Context) error {
-	s.start()
-	c, err := kubernetes.NewForConfig(s.world.client(s))
+// steadyNodes is how many nodes another pool has, to which nothing happens.
+const steadyNodes = 3
+
+// stays is how long a Pod stays on a node that is not Ready or not reachable, of those of this world: less than Kubernetes' 5
+// minutes, so that a history sees the end of it.
+const stays = 60
+
+// deploy makes what the cloud has from the start: namespaces, and a Pod that is bound to each node of the pool. It has no
+// controller: where one is evicted, no other comes.
+func (w *World) deploy(ctx context.Context) error {
+	c, err := kubernetes.NewForConfig(w.client())
 	if err != nil {
 		return err
 	}
@@ -147,6 +168,32 @@ func (s *server) begin(ctx context.Context) error {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if _, err := c.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 			return err
+		}
+	}
+	for _, n := range w.nodes {
+		seconds, until := int64(stays), []corev1.Toleration(nil)
+		for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+			until = append(until, corev1.Toleration{
+				Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds,
+			})
+		}
+		if _, err := c.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: n.name},
+			Spec: corev1.PodSpec{
+				NodeName: n.name, Tolerations: until, Containers: []corev1.Container{{Name: "works", Image: "works"}},
+			},
+		}, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// node returns a node of the pool; nil means that there is none of that name.
+func (w *World) node(name string) *node {
+	for _, n := range w.nodes {
+		if n.name == name {
+			return n
 		}
 	}
 	return nil
@@ -158,11 +205,15 @@ func (w *World) End() {
 		m.resume()
 		m.host.On()
 	}
-	for _, n := range w.nodes {
-		n.kubelet.kill()
-		n.hub.kill()
+	servers := append(slices.Clone(w.slots), w.cloud)
+	for _, m := range w.machines {
+		for _, p := range m.inOrder() {
+			if !slices.ContainsFunc(servers, func(s *server) bool { return s.program == p }) {
+				p.kill()
+			}
+		}
 	}
-	for _, s := range append(w.slots, w.cloud) {
+	for _, s := range servers {
 		s.kill()
 	}
 	time.Sleep(time.Minute)
@@ -171,9 +222,9 @@ func (w *World) End() {
 	}
 }
 
-// client returns how a program of the world that is not on trial uses a server, without a network.
-func (w *World) client(s *server) *rest.Config {
-	return &rest.Config{Host: "http://" + s.ip, Transport: &model.Wire{Handler: s.model, User: admin}, QPS: -1}
+// client returns how who is not on trial uses the cloud, without a network.
+func (w *World) client() *rest.Config {
+	return &rest.Config{Host: "http://cloud", Transport: &model.Wire{Handler: w.cloud.model.Load(), User: admin}, QPS: -1}
 }
 
 func (w *World) path(parts ...string) string {

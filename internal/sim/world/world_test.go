@@ -4,12 +4,15 @@ package world
 
 import (
 	"os"
+	"runtime/debug"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -27,6 +30,7 @@ func spent() time.Duration {
 
 func prepare(t *testing.T, seed uint64) {
 	t.Helper()
+	debug.SetGCPercent(400) // a world is small
 	if err := stock.Prepare(int64(seed)); err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +47,7 @@ func TestHeartbeats(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Minute)
-		c := kubernetes.NewForConfigOrDie(w.client(w.cloud))
+		c := kubernetes.NewForConfigOrDie(w.client())
 		leases, err := c.CoordinationV1().Leases("kube-node-lease").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -54,12 +58,55 @@ func TestHeartbeats(t *testing.T) {
 				t.Errorf("%s is old", l.Name)
 			}
 		}
-		if len(leases.Items) != 3 {
+		if len(leases.Items) != 3+steadyNodes {
 			t.Errorf("%d leases", len(leases.Items))
 		}
 		w.End()
 	})
 	t.Logf("%v of processor time for 6 minutes", spent()-before)
+}
+
+// TestEvicted: kube-controller-manager evicts the Pods of dead nodes, even if it is all nodes of a pool, and no others.
+func TestEvicted(t *testing.T) {
+	dir := t.TempDir()
+	prepare(t, 0)
+	synctest.Test(t, func(t *testing.T) {
+		w, err := New(Config{Nodes: 3, Dir: dir, Say: t.Logf})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stay := func() (all []string) {
+			for _, o := range w.cloud.store.Objects(corev1.Resource("pods")) {
+				if p, ok := o.(*corev1.Pod); ok && p.DeletionTimestamp == nil {
+					all = append(all, p.Name)
+				}
+			}
+			return all
+		}
+		want := func(names ...string) {
+			t.Helper()
+			if got := stay(); !slices.Equal(got, names) {
+				t.Errorf("after %v: %q stay, want %q", time.Since(began), got, names)
+			}
+		}
+		die := func(names ...string) {
+			for _, n := range names {
+				e := history.Event{Does: history.Machine, On: n, How: "dead"}
+				w.harms = append(w.harms, happening{0, e})
+				w.harm(e)
+			}
+		}
+		time.Sleep(ready)
+		die("n1")
+		time.Sleep(50 * time.Second)
+		want("n1", "n2", "n3")
+		time.Sleep((stays + 15) * time.Second)
+		want("n2", "n3")
+		die("n1", "n2", "n3")
+		time.Sleep((50 + stays + 35) * time.Second)
+		want()
+		w.End()
+	})
 }
 
 // A world has a minute to begin, and three to recover.
@@ -79,10 +126,7 @@ func live(t *testing.T, h history.History) (breaches []string) {
 			t.Fatal(err)
 		}
 		time.Sleep(ready)
-		j, err := w.NewJudge()
-		if err != nil {
-			t.Fatal(err)
-		}
+		j := w.NewJudge()
 		w.Live(h, recovery, j.Look)
 		breaches = j.Breaches
 		w.End()
@@ -143,8 +187,9 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestSeeds: random histories of a pool with one coordinator. SIM_FROM and SIM_COUNT choose others, and SIM_COORDINATORS more
-// of them.
+// TestSeeds: random histories. It is what internal/sim/cmd runs: SIM_FROM and SIM_COUNT choose the seeds, SIM_NODES and
+// SIM_COORDINATORS the pool, SIM_WEIGHTS what happens (links, servers, machines, all). SIM_SHRINK is how often a history that
+// breaks may be tried again, to make it smaller.
 func TestSeeds(t *testing.T) {
 	number := func(name string, otherwise int) int {
 		if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
@@ -152,15 +197,26 @@ func TestSeeds(t *testing.T) {
 		}
 		return otherwise
 	}
-	from, coordinators := number("SIM_FROM", 0), number("SIM_COORDINATORS", 1)
+	weights := map[string]history.Weights{
+		"": history.All, "all": history.All, "links": history.Links, "servers": history.Servers, "machines": history.Machines,
+	}[os.Getenv("SIM_WEIGHTS")]
+	if weights == nil {
+		t.Fatal("SIM_WEIGHTS: use links, servers, machines or all")
+	}
+	from, nodes, coordinators := number("SIM_FROM", 0), number("SIM_NODES", 5), number("SIM_COORDINATORS", 1)
 	for seed := from; seed < from+number("SIM_COUNT", 4); seed++ {
-		h := history.Random(uint64(seed), 5, coordinators, Cast(5, coordinators), history.All)
+		h := history.Random(uint64(seed), nodes, coordinators, Cast(nodes, coordinators), weights)
 		began := spent()
 		got := live(t, h)
-		cpu := spent() - began
-		t.Logf("seed %d: %d simulated seconds for one of a processor", seed, int((h.Long+ready+recovery).Seconds()/cpu.Seconds()))
-		if len(got) > 0 {
-			t.Errorf("%q\n%s", got, h.Table())
+		cpu, simulated := spent()-began, h.Long+ready+recovery
+		t.Logf("seed %d: %d simulated seconds for one of a processor", seed, int(simulated.Seconds()/cpu.Seconds()))
+		if len(got) == 0 {
+			continue
 		}
+		clause, _, _ := strings.Cut(got[0], ":")
+		small := history.Shrink(h, 2, number("SIM_SHRINK", 0), func(c history.History) bool {
+			return slices.ContainsFunc(live(t, c), func(breach string) bool { return strings.HasPrefix(breach, clause+":") })
+		})
+		t.Errorf("BREACH of seed %d: %q\n%s", seed, got, small.Table())
 	}
 }

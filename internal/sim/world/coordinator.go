@@ -1,0 +1,191 @@
+package world
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericfilters "k8s.io/apiserver/pkg/server/filters"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
+	"yurtcoordinator/internal/pool"
+	"yurtcoordinator/internal/pool/apiserver"
+	"yurtcoordinator/internal/run"
+	"yurtcoordinator/internal/sim/model"
+	"yurtcoordinator/internal/sim/network"
+	"yurtcoordinator/internal/sim/stock"
+)
+
+// coordinated is the API server of a coordinator, a model. It has Kubernetes' own authorizers, and keeps nothing of what hubs
+// bring for others to read.
+type coordinated struct {
+	client     kubernetes.Interface
+	factory    informers.SharedInformerFactory
+	authorizer authorizer.Authorizer
+	roots      *x509.CertPool
+}
+
+func (c *coordinated) Client() kubernetes.Interface               { return c.client }
+func (c *coordinated) Informers() informers.SharedInformerFactory { return c.factory }
+func (c *coordinated) Authorizer() authorizer.Authorizer          { return c.authorizer }
+func (c *coordinated) Storage() generic.RESTOptionsGetter         { return c }
+
+func (c *coordinated) VerifyOptions() (x509.VerifyOptions, bool) {
+	return x509.VerifyOptions{Roots: c.roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
+}
+
+// GetRESTOptions implements generic.RESTOptionsGetter.
+func (c *coordinated) GetRESTOptions(r schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
+	return generic.RESTOptions{ResourcePrefix: r.Resource, StorageConfig: &storagebackend.ConfigForResource{
+		Config: storagebackend.Config{Prefix: "/registry", EncodeVersioner: schema.GroupVersions{
+			corev1.SchemeGroupVersion, coordinationv1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion,
+		}},
+	}}, nil
+}
+
+// reviews answers whether somebody may do something, as authorizer says once it is set; all else is next's.
+type reviews struct {
+	next       http.Handler
+	authorizer authorizer.Authorizer
+}
+
+// ServeHTTP implements http.Handler.
+func (v *reviews) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path != "/apis/authorization.k8s.io/v1/subjectaccessreviews" {
+		v.next.ServeHTTP(w, r)
+		return
+	}
+	var review authorizationv1.SubjectAccessReview
+	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	asked := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: review.Spec.User, Groups: review.Spec.Groups}}
+	if of := review.Spec.ResourceAttributes; of != nil {
+		asked.ResourceRequest, asked.Verb, asked.Namespace, asked.Name = true, of.Verb, of.Namespace, of.Name
+		asked.APIGroup, asked.Resource = of.Group, of.Resource
+	} else {
+		asked.Verb, asked.Path = review.Spec.NonResourceAttributes.Verb, review.Spec.NonResourceAttributes.Path
+	}
+	decision, _, _ := v.authorizer.Authorize(r.Context(), asked)
+	review.Status.Allowed = decision == authorizer.DecisionAllow
+	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+	_ = json.NewEncoder(w).Encode(review) // the coordinator's own client asks again
+}
+
+var (
+	noStorage = errors.New("a model has no storage below") // a constant
+	empty     = model.NewStore().Backup()                  // a constant
+)
+
+// dial is what a machine's wall clock shows.
+type dial struct{ *machine }
+
+// Now implements clock.PassiveClock.
+func (d dial) Now() time.Time { return d.wall() }
+
+// Since implements clock.PassiveClock.
+func (d dial) Since(t time.Time) time.Duration { return d.wall().Sub(t) }
+
+// coordinate runs a coordinator on a server's machine. It begins empty.
+func coordinate(ctx context.Context, s *server, p *network.Process) error {
+	ctx = klog.NewContext(ctx, logr.Discard())
+	w := s.world
+	s.store.Restore(empty)
+	cfg := model.Config{Store: s.store, Clock: dial{s.machine}, Random: w.numbers()}
+	asked := &reviews{next: model.NewServer(cfg)}
+	client, err := kubernetes.NewForConfig(&rest.Config{
+		Host: "http://" + s.ip, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeJSON},
+		Transport: &model.Wire{User: admin, Handler: asked},
+	})
+	if err != nil {
+		return err
+	}
+	around := &coordinated{client: client, factory: informers.NewSharedInformerFactory(client, 0)}
+	apiserver.Unfilled(around.factory)
+	around.authorizer = stock.Authorizer(around.factory)
+	if around.roots, err = certificates(w.ca); err != nil {
+		return err
+	}
+	it, err := pool.NewCoordinator(pool.Config{
+		NodeName: edge.NodeName(s.machine.name), PoolNodesFile: w.path("members"),
+		Ends: ends.Ends{Clock: s.clock(), Chance: ends.Chance{Source: w.numbers()}},
+	}, pool.Around{
+		Server: around, Port: edge.PortCoordinator, Dial: p.Dial, Log: klog.FromContext(ctx),
+		Write: func(context.Context, *etcdserverpb.TxnRequest) (bool, error) { return false, noStorage },
+		Read:  func(context.Context, []byte) ([]byte, int64, error) { return nil, 0, noStorage },
+		Ready: func(context.Context) error { return nil },
+	})
+	if err != nil {
+		return err
+	}
+	parts := &it.Parts
+	asked.authorizer = parts.Authorizer
+	cfg.Admission = stock.Admission(parts.Admission)
+	served, api := model.NewServer(cfg), http.NewServeMux()
+	api.Handle("/", served)
+	for path, handler := range parts.Handlers {
+		below := strings.TrimSuffix(path, "/") + "/"
+		if api.Handle(below, handler); below != path {
+			api.Handle(path, handler)
+		}
+	}
+	lasting := genericfilters.BasicLongRunningRequestCheck(sets.NewString("watch"), sets.NewString())
+	h := parts.Limit(parts.Innermost(api), func(r *http.Request, info *request.RequestInfo) bool {
+		return lasting(r, info) || parts.MayLast(r)
+	})
+	h = filters.WithAuthorization(h, parts.Authorizer, scheme.Codecs)
+	h = filters.WithAuthentication(h, parts.Unrecognized(parts.Door), filters.Unauthorized(scheme.Codecs), nil, nil)
+	h = parts.Outermost(filters.WithRequestInfo(h, &request.RequestInfoFactory{
+		APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
+	}))
+	s.has(served, h)
+	var group run.Group
+	group.Add("server", func(ctx context.Context) error {
+		return s.serve(ctx, p, s.gray, &tls.Config{ClientAuth: tls.RequireAnyClientCert, VerifyConnection: parts.Known})
+	})
+	group.Add("informers", func(ctx context.Context) error {
+		around.factory.StartWithContext(ctx)
+		<-ctx.Done()
+		around.factory.Shutdown()
+		return nil
+	})
+	it.AddTo(group.Add)
+	return errors.Join(group.Run(ctx), parts.BeforeShutdown())
+}
+
+// members writes the list of the pool's nodes, as it is mounted for coordinators.
+func (w *World) members() error {
+	var names []string
+	for _, n := range w.nodes {
+		names = append(names, n.name)
+	}
+	return os.WriteFile(w.path("members"), []byte(strings.Join(names, "\n")+"\n"), 0o600)
+}

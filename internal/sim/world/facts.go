@@ -1,0 +1,285 @@
+package world
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/sim/history"
+)
+
+// Judge is the oracle's eye: it looks at what the world does, and at what is seen of it at the cloud, and asks each clause.
+type Judge struct {
+	w     *World
+	whole since
+	nodes map[string]*facts
+	slots map[*server]*slotFacts
+	// Breaches are what was promised and not kept, one a clause and node.
+	Breaches []string
+	told     map[string]bool
+}
+
+// since says since when something is so; what is not so is not in it.
+type since map[string]time.Time
+
+// keep notes what is so now.
+func (s since) keep(what string, is bool, now time.Time) {
+	switch _, was := s[what]; {
+	case !is:
+		delete(s, what)
+	case !was:
+		s[what] = now
+	}
+}
+
+// facts are what is known of a node at a moment: first what the world did, then what is seen at the cloud.
+type facts struct {
+	now time.Time
+	// lived is for how long kubelet and hub have run, routed for how long one and the same route has been whole, lined for how
+	// long the node's own line has been, judged for how long the cloud and kube-controller-manager have been unharmed, controlled
+	// for how long the cloud and coordinator-controller have been. 0: they are not.
+	lived, routed, lined, judged, controlled time.Duration
+	route                                    string // the one that has been whole the longest
+	// beat is when kubelet sent a heartbeat last, owed when the first one of those that the cloud does not show, though kubelet
+	// was told that they are taken; zero: none.
+	beat, owed time.Time
+
+	// renewed is when the Lease changed last, by the API server's clock; zero: there is none.
+	renewed time.Time
+	version string
+	// marked says that the Lease says that the heartbeat came over another's line, or was forwarded.
+	marked bool
+	// ready is the Node's condition, doomed says that it has a taint that evicts, tainted that it has ours, down is the condition
+	// CloudLinkDown.
+	ready, down     corev1.ConditionStatus
+	doomed, tainted bool
+	// pod is the UID of its Pod, while that is not being deleted; lost says that it was so at the moment before, and is not now.
+	pod  string
+	lost bool
+	// fell says that Ready was not True, or the node doomed, at a time at which no clause forbade it; it ends when both are well.
+	fell bool
+}
+
+// NewJudge returns a Judge that has seen nothing.
+func (w *World) NewJudge() *Judge {
+	j := &Judge{w: w, whole: since{}, nodes: map[string]*facts{}, slots: map[*server]*slotFacts{}, told: map[string]bool{}}
+	for _, n := range w.nodes {
+		j.nodes[n.name] = &facts{}
+	}
+	for _, s := range w.slots {
+		j.slots[s] = &slotFacts{}
+	}
+	return j
+}
+
+// runs reports whether a program of a machine runs, and can do something.
+func (w *World) runs(machine, program string) bool {
+	return !w.keptDown(machine, program) && len(w.harmed(func(e history.Event) bool {
+		return e.Does == history.Machine && e.On == machine
+	})) == 0
+}
+
+// open reports whether nothing harms what is between two machines.
+func (w *World) open(a, b string) bool {
+	return a == b || len(w.harmed(func(e history.Event) bool {
+		return (e.Does == history.Path || e.Does == history.OneWay) && (e.On == a && e.To == b || e.On == b && e.To == a)
+	})) == 0
+}
+
+// serves reports whether a server does all it should for a node; "" means for everybody.
+func (w *World) serves(server, node string) bool {
+	program := "yurt-coordinator"
+	if server == "cloud" {
+		program = "kube-apiserver"
+	}
+	return w.runs(server, program) && len(w.harmed(func(e history.Event) bool {
+		return e.Does == history.Server && e.On == server && (e.To == "" || e.To == node || node == "")
+	})) == 0
+}
+
+// line reports whether a node's own line is whole.
+func (w *World) line(node string) bool {
+	return w.runs(node, "hub") && w.open(node, "cloud") && w.serves("cloud", node)
+}
+
+const ownLine = "own line"
+
+// routes returns the node's routes that are whole now.
+func (w *World) routes(node string) (all []string) {
+	if !w.runs(node, "hub") {
+		return nil
+	}
+	if w.line(node) {
+		all = append(all, ownLine)
+	}
+	for _, s := range w.slots {
+		at := s.machine.name
+		if !w.serves(at, node) || !w.open(node, at) {
+			continue
+		}
+		for _, n := range w.nodes {
+			if n.name != node && w.line(n.name) && w.open(n.name, at) && w.serves(at, n.name) && w.serves("cloud", node) {
+				all = append(all, "coordinator of "+at+", hub of "+n.name)
+			}
+		}
+	}
+	return all
+}
+
+// Look judges what is now.
+func (j *Judge) Look() {
+	now := time.Now()
+	j.whole.keep("judges", j.w.serves("cloud", "") && j.w.runs("cloud", j.w.judges.name), now)
+	j.whole.keep("controls",
+		j.w.serves("cloud", "") && j.w.runs(control, j.w.controls.name) && j.w.open(control, "cloud"), now)
+	leases, nodes, pods := map[string]*coordinationv1.Lease{}, map[string]*corev1.Node{}, map[string]*corev1.Pod{}
+	for _, o := range j.w.cloud.store.Objects(coordinationv1.Resource("leases")) {
+		if l, ok := o.(*coordinationv1.Lease); ok && l.Namespace == corev1.NamespaceNodeLease {
+			leases[l.Name] = l
+		}
+	}
+	for _, o := range j.w.cloud.store.Objects(corev1.Resource("nodes")) {
+		if n, ok := o.(*corev1.Node); ok {
+			nodes[n.Name] = n
+		}
+	}
+	for _, o := range j.w.cloud.store.Objects(corev1.Resource("pods")) {
+		if p, ok := o.(*corev1.Pod); ok {
+			pods[p.Name] = p
+		}
+	}
+	for _, n := range j.w.nodes {
+		f := j.nodes[n.name]
+		j.did(f, n.name, now)
+		f.seen(leases[n.name], nodes[n.name], pods[n.name])
+		if f.owed, f.beat = n.beats.owed(f.renewed); !f.lives(now.Sub(f.owed)) {
+			n.beats.forgive() // there was no route that was whole all the time since then
+			f.owed = time.Time{}
+		}
+		for _, c := range clauses {
+			if breach := c.broken(f); breach != "" {
+				j.breach(c.name, n.name, breach)
+			}
+		}
+		f.fell = !f.well() && (f.fell || !f.shownReady())
+	}
+	for _, slot := range j.w.slots {
+		f := j.slots[slot]
+		j.slot(f, slot, now)
+		for _, c := range slotClauses {
+			if breach := c.broken(f); breach != "" {
+				j.breach(c.name, "coordinator of "+slot.machine.name, breach)
+			}
+		}
+	}
+}
+
+// slotFacts are what is known of a coordinator.
+type slotFacts struct {
+	now time.Time
+	// reached is for how long one and the same hub with a whole line reaches the coordinator, which serves; 0: none does.
+	reached time.Duration
+	hub     string
+	// led is when the election Lease was last seen to be held and renewed; zero: never.
+	led     time.Time
+	version string
+}
+
+// slot notes what the world did to a coordinator, and whether it is led.
+func (j *Judge) slot(f *slotFacts, s *server, now time.Time) {
+	at := s.machine.name
+	f.now, f.hub, f.reached = now, "", 0
+	for _, n := range j.w.nodes {
+		reaches := j.w.serves(at, "") && j.w.line(n.name) && j.w.open(n.name, at)
+		what := at + " is reached by " + n.name
+		j.whole.keep(what, reaches, now)
+		if d := j.whole.lasts(what, now); d > f.reached {
+			f.reached, f.hub = d, n.name
+		}
+	}
+	for _, o := range s.store.Objects(coordinationv1.Resource("leases")) {
+		l, ok := o.(*coordinationv1.Lease)
+		if !ok || l.Namespace != edge.NamespaceSystem || l.Name != edge.LeaseElection {
+			continue
+		}
+		if holder := l.Spec.HolderIdentity; holder != nil && *holder != "" && l.ResourceVersion != f.version {
+			f.led = now
+		}
+		f.version = l.ResourceVersion
+	}
+}
+
+// did notes what the world did to a node.
+func (j *Judge) did(f *facts, name string, now time.Time) {
+	f.now = now
+	j.whole.keep("lives "+name, j.w.runs(name, "hub") && j.w.runs(name, "kubelet"), now)
+	routes := map[string]bool{}
+	for _, r := range j.w.routes(name) {
+		routes[name+": "+r] = true
+	}
+	for r := range routes {
+		j.whole.keep(r, true, now)
+	}
+	f.route, f.routed = "", 0
+	for _, r := range slices.Sorted(maps.Keys(j.whole)) {
+		if !strings.HasPrefix(r, name+": ") {
+			continue
+		}
+		j.whole.keep(r, routes[r], now)
+		if at, is := j.whole[r]; is && (f.route == "" || now.Sub(at) > f.routed) {
+			f.route, f.routed = r, now.Sub(at)
+		}
+	}
+	f.lived, f.lined = j.whole.lasts("lives "+name, now), j.whole.lasts(name+": "+ownLine, now)
+	f.judged, f.controlled = j.whole.lasts("judges", now), j.whole.lasts("controls", now)
+}
+
+// lasts returns for how long something is so.
+func (s since) lasts(what string, now time.Time) time.Duration {
+	if at, is := s[what]; is {
+		return now.Sub(at)
+	}
+	return 0
+}
+
+// seen notes what the cloud has of a node. Each may be nil.
+func (f *facts) seen(lease *coordinationv1.Lease, node *corev1.Node, pod *corev1.Pod) {
+	if lease != nil && lease.ResourceVersion != f.version {
+		f.version, f.renewed = lease.ResourceVersion, f.now
+	}
+	f.marked = lease != nil && lease.Annotations[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn
+	if f.ready, f.down, f.doomed, f.tainted = "", "", false, false; node != nil {
+		for _, c := range node.Status.Conditions {
+			switch c.Type {
+			case corev1.NodeReady:
+				f.ready = c.Status
+			case edge.ConditionCloudLinkDown:
+				f.down = c.Status
+			}
+		}
+		for _, t := range node.Spec.Taints {
+			f.doomed = f.doomed || t.Effect == corev1.TaintEffectNoExecute
+			f.tainted = f.tainted || t.Key == edge.TaintUnschedulable
+		}
+	}
+	had := f.pod
+	if f.pod = ""; pod != nil && pod.DeletionTimestamp == nil {
+		f.pod = string(pod.UID)
+	}
+	f.lost = had != "" && f.pod != had
+}
+
+func (j *Judge) breach(clause, node, says string) {
+	if key := clause + " " + node; !j.told[key] {
+		j.told[key] = true
+		text := fmt.Sprintf("%s: %s: %s", clause, node, says)
+		j.Breaches = append(j.Breaches, text)
+		j.w.say("BREACH %s", text)
+	}
+}

@@ -1,0 +1,123 @@
+package world
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// clause is a promise about nodes, or about coordinators. broken says how the facts break it; "" means that they don't.
+type clause[F any] struct {
+	name   string
+	broken func(f *F) string
+}
+
+// clauses are what the oracle asks of each node at each moment. They know what the world did, and what is seen at the cloud,
+// and nothing else. oracle_test.go has a breach of each.
+var clauses = []clause[facts]{
+	// A node lives while its kubelet and its hub run and one and the same route to the cloud is whole.
+	{"alive", func(f *facts) string {
+		if age := f.now.Sub(f.renewed); f.lives(oldest) && age > oldest {
+			return fmt.Sprintf("its Lease is %v old; whole for %v: %s", age, f.routed, f.route)
+		}
+		return ""
+	}},
+	{"alive", func(f *facts) string {
+		if f.shownReady() && !f.fell && !f.well() {
+			return fmt.Sprintf("Ready is %q, it is to be evicted: %t; whole for %v: %s", f.ready, f.doomed, f.routed, f.route)
+		}
+		return ""
+	}},
+	{"alive", func(f *facts) string {
+		if f.lost && !f.fell {
+			return "its Pod is evicted, and it was never allowed to be called dead"
+		}
+		return ""
+	}},
+	// Whoever renews a Lease does it for a heartbeat of kubelet's: the Lease of a dead node ages.
+	{"dead", func(f *facts) string {
+		if after := f.renewed.Sub(f.beat); !f.beat.IsZero() && after > aged+travels {
+			return fmt.Sprintf("its Lease was renewed %v after kubelet had sent its last heartbeat", after)
+		}
+		return ""
+	}},
+	// What kubelet was told to be taken is soon in the cloud, unless no route was whole all the time.
+	{"told", func(f *facts) string {
+		if late := f.now.Sub(f.owed); !f.owed.IsZero() && late > arrives {
+			return fmt.Sprintf("a heartbeat that was taken is not in the cloud after %v; whole for %v: %s", late, f.routed, f.route)
+		}
+		return ""
+	}},
+	// A node with a line of its own is not said to have none.
+	{"unmarked", func(f *facts) string {
+		if line := min(f.lived, f.lined); line > unmarks && f.marked {
+			return fmt.Sprintf("its line is whole for %v, and its Lease has the mark", line)
+		}
+		return ""
+	}},
+	{"unmarked", func(f *facts) string {
+		if min(f.lived, f.lined) > unmarks+calm && f.controlled > takesOver+calm && f.tainted {
+			return fmt.Sprintf("its line is whole for %v, and it has the taint", f.lined)
+		}
+		return ""
+	}},
+	// When its own line is back, all is as before.
+	{"healed", func(f *facts) string {
+		ours := f.marked || f.tainted || f.down != corev1.ConditionFalse
+		if min(f.lived, f.lined, f.judged, f.controlled) > healing && (ours || !f.well()) {
+			return fmt.Sprintf("its line is whole for %v; Ready is %q, it is to be evicted: %t, it has our mark: %t, our taint: %t, "+
+				"CloudLinkDown is %q", f.lined, f.ready, f.doomed, f.marked, f.tainted, f.down)
+		}
+		return ""
+	}},
+}
+
+// slotClauses are what the oracle asks of each coordinator.
+var slotClauses = []clause[slotFacts]{
+	// A coordinator that a hub with a whole line reaches has a leader.
+	{"led", func(f *slotFacts) string {
+		if gone := f.now.Sub(f.led); f.reached > leads && gone > leads {
+			return fmt.Sprintf("nobody has led for %v; the hub of %s has a line, and reaches it for %v", gone, f.hub, f.reached)
+		}
+		return ""
+	}},
+}
+
+// Bounds of the clauses: SIMULATION §4.
+const (
+	// oldest is how old a living node's Lease may be, and for how long one route must have been whole for that:
+	// node-monitor-grace-period, 50 s, less one heartbeat.
+	oldest = 40 * time.Second
+	// verdict is how much later kube-controller-manager has seen what a Lease says: two of its periods, of 5 s.
+	verdict = 10 * time.Second
+	// sees is how long kube-controller-manager may take until it follows the API server again: client-go's longest pause between
+	// tries is 30 s, and as much again by chance.
+	sees = 90 * time.Second
+	// aged is after how long since kubelet's last heartbeat nobody renews any more.
+	aged = 12 * time.Second
+	// travels is how long that write may be on its way: an unharmed path takes 10 ms, and Look comes once a second.
+	travels = 2 * time.Second
+	// arrives is how long a heartbeat may be on its way to the cloud that kubelet was told to be taken.
+	arrives = 15 * time.Second
+	// leads is how long a coordinator may be without a leader. Look sees a renewal up to a second late.
+	leads = 16 * time.Second
+	// unmarks is after how long a heartbeat has gone by the node's own line: kubelet's next one, and one that fails.
+	unmarks = 20 * time.Second
+	// calm is for how long coordinator-controller leaves a taint that has changed twice.
+	calm = time.Minute
+	// takesOver is how long it takes coordinator-controller until it leads again, and sees everything: 15 s for the former one's
+	// lock, and client-go's longest pause.
+	takesOver = 15*time.Second + sees
+	// healing is how long it takes until all is as before.
+	healing = 3 * time.Minute
+)
+
+// lives reports whether nothing has kept the node's heartbeats from the cloud for a time.
+func (f *facts) lives(d time.Duration) bool { return min(f.lived, f.routed) > d }
+
+// shownReady reports whether the cloud has no reason to call the node anything but Ready.
+func (f *facts) shownReady() bool { return f.lives(oldest+verdict) && f.judged > sees }
+
+// well reports whether the node is Ready, and nothing evicts its Pods.
+func (f *facts) well() bool { return f.ready == corev1.ConditionTrue && !f.doomed }
