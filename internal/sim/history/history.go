@@ -19,6 +19,8 @@ type History struct {
 	Seed uint64
 	// Nodes and Coordinators of the pool; other pools and the healthy zone are the world's.
 	Nodes, Coordinators int
+	// Unrelayed says that the pool's hubs relay for nobody: a neighbour's line hides much of what coordinators are for.
+	Unrelayed bool
 	// Long is how long things happen; after it, nothing is harmed, and the world rests.
 	Long   time.Duration
 	Events []Event
@@ -111,7 +113,7 @@ var (
 // Random draws a history of 5 to 10 minutes and 4 to 12 events.
 func Random(seed uint64, nodes, coordinators int, cast Cast, weights Weights) History {
 	r := rand.New(rand.NewPCG(seed, 0x5eed))
-	h := History{Seed: seed, Nodes: nodes, Coordinators: coordinators}
+	h := History{Seed: seed, Nodes: nodes, Coordinators: coordinators, Unrelayed: seed%2 == 1}
 	h.Long = 5*time.Minute + time.Duration(r.IntN(301))*time.Second
 	for range 4 + r.IntN(9) {
 		if e, ok := cast.draw(r, weights); ok {
@@ -208,8 +210,8 @@ func (e Event) String() string {
 // Table writes the history as Go, for a test.
 func (h History) Table() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "history.History{Seed: %d, Nodes: %d, Coordinators: %d, Long: %s, Events: []history.Event{\n",
-		h.Seed, h.Nodes, h.Coordinators, written(h.Long))
+	fmt.Fprintf(&b, "history.History{Seed: %d, Nodes: %d, Coordinators: %d, Unrelayed: %t, Long: %s, Events: []history.Event{\n",
+		h.Seed, h.Nodes, h.Coordinators, h.Unrelayed, written(h.Long))
 	for _, e := range h.Events {
 		fmt.Fprintf(&b, "\t{At: %s, ", written(e.At))
 		if e.For != 0 {

@@ -117,6 +117,9 @@ func (n *node) hubConfig() (config.Config, error) {
 		"--ca-file=" + n.world.ca.Files().Cert, "--cert-file=" + n.cert.Cert, "--key-file=" + n.cert.Key,
 		"--cert-dir=" + n.file("keys"), "--disk-cache-path=" + n.file("cache"), "--kubelet-config=", "--own-objects=false",
 	}
+	if n.world.cfg.Unrelayed {
+		args = append(args, "--relay=Off")
+	}
 	if n.world.cfg.Coordinators > 0 {
 		var at []string
 		for _, m := range n.world.nodes[:n.world.cfg.Coordinators] {

@@ -32,6 +32,8 @@ import (
 type Config struct {
 	Seed                uint64
 	Nodes, Coordinators int
+	// Unrelayed says that hubs relay for nobody.
+	Unrelayed bool
 	// Dir is where the machines' disks are.
 	Dir string
 	// Say is told what happens; nil means nobody.

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -121,7 +122,7 @@ func live(t *testing.T, h history.History) (breaches []string) {
 		if os.Getenv("SIM_SAY") == "" {
 			say = nil
 		}
-		w, err := New(Config{Seed: h.Seed, Nodes: h.Nodes, Coordinators: h.Coordinators, Dir: dir, Say: say})
+		w, err := New(Config{Seed: h.Seed, Nodes: h.Nodes, Coordinators: h.Coordinators, Unrelayed: h.Unrelayed, Dir: dir, Say: say})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,21 +160,21 @@ func TestKept(t *testing.T) {
 			{At: 0, Does: history.Clock, On: "n3", Much: -3600}, {At: 0, Does: history.Clock, On: "n2", Much: 3600},
 			silent(10*time.Second, "n3", "cloud"),
 		}},
-		"a cut node is heard by a standby alone": {Nodes: 4, Coordinators: 2, Long: 4 * time.Minute, Events: []history.Event{
+		"a cut node is heard by a standby alone": {Nodes: 4, Coordinators: 2, Unrelayed: true, Long: 4 * time.Minute, Events: []history.Event{
 			silent(10*time.Second, "n3", "n1"), silent(20*time.Second, "n3", "cloud"),
 		}},
 		"a standby that the leader at home does not reach": {
-			Nodes: 5, Coordinators: 2, Long: 4 * time.Minute, Events: []history.Event{
+			Nodes: 5, Coordinators: 2, Unrelayed: true, Long: 4 * time.Minute, Events: []history.Event{
 				silent(10*time.Second, "n1", "n2"), silent(10*time.Second, "n3", "n1"), silent(20*time.Second, "n3", "cloud"),
 			},
 		},
 		"a coordinator answers pings and reads, and takes no write": {
-			Nodes: 4, Coordinators: 2, Long: 4 * time.Minute, Events: []history.Event{
+			Nodes: 4, Coordinators: 2, Unrelayed: true, Long: 4 * time.Minute, Events: []history.Event{
 				{At: 10 * time.Second, Does: history.Server, On: "n1", How: "readonly"}, silent(20*time.Second, "n3", "cloud"),
 			},
 		},
 		"a coordinator that led hangs for writes, and the line of the leader fails later": {
-			Nodes: 5, Coordinators: 2, Long: 4 * time.Minute, Events: []history.Event{
+			Nodes: 5, Coordinators: 2, Unrelayed: true, Long: 4 * time.Minute, Events: []history.Event{
 				silent(10*time.Second, "n3", "cloud"), {At: 40 * time.Second, Does: history.Server, On: "n1", How: "readonly"},
 				silent(90*time.Second, "n1", "cloud"), silent(90*time.Second, "n2", "cloud"),
 			},
