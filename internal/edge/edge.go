@@ -61,7 +61,8 @@ const (
 	// reaches the cloud.
 	AnnotationRelaysAt = "openyurt.io/relays-at"
 
-	// TaintUnschedulable (effect NoSchedule) keeps new Pods off a node whose heartbeats are delegated.
+	// TaintUnschedulable keeps new Pods off a node whose link is down: with the effect NoSchedule where another node forwards its
+	// heartbeats, with PreferNoSchedule where it reports itself over another node's link.
 	TaintUnschedulable = "node.openyurt.io/unschedulable"
 
 	// ConditionCloudLinkDown is the Node condition that says whether the node's own link to the cloud is down.

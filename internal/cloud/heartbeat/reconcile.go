@@ -40,7 +40,8 @@ type Config struct {
 	// SilenceAfter is how long a Lease may stay unrenewed before the state of the node's link is unknown. See Judge.
 	SilenceAfter time.Duration
 
-	// Calm is the time within which a node's taint changes twice at most; zero means that it changes with each heartbeat.
+	// Calm is the time within which a node's heartbeats may change three times between its own and others; zero means that they
+	// may with each heartbeat. A node that goes to and fro more often is Unsettled until it has been the same for that time.
 	Calm time.Duration
 }
 
@@ -96,7 +97,8 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		p.metrics.flapping.WithLabelValues(string(poolOf(&node))).Inc()
 		p.tell(&node, Event{corev1.EventTypeWarning, EventHeartbeatsFlap, fmt.Sprintf(
 			"Heartbeats keep changing between the node's own and forwarded ones: its link comes and goes, or a node of its pool "+
-				"forwards what it should not. The taint changes at most %d times in %v", changesMost, p.damper.within)})
+				"forwards what it should not. Until they have stayed the same for %v, it gets only new Pods that fit nowhere else",
+			p.damper.within)})
 	}
 	p.metrics.stands(name, standing{poolOf(&node), finding.Verdict == Delegated})
 
@@ -121,9 +123,7 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 
 // plan plans as the node's pool wants it.
 func (p *Policy) plan(node *corev1.Node, f Finding) Change {
-	wish := p.options.of(poolOf(node))
-	f.NewPods = f.Relayed && wish.newPods
-	return Plan(node, f, wish.show)
+	return plan(node, f, p.options.of(poolOf(node)))
 }
 
 // apply writes one half of c to node.
@@ -133,7 +133,7 @@ func (p *Policy) apply(ctx context.Context, node *corev1.Node, c Change) error {
 		if err := p.writeNode(ctx, node, c); err != nil {
 			return err
 		}
-		log.Info("Wrote taints and label", "taint", edge.TaintUnschedulable, "taintEdit", c.Taint,
+		log.Info("Wrote taints and label", "taint", edge.TaintUnschedulable, "taintEdit", c.Taint, "effect", c.Effect,
 			"label", edge.LabelExcludeDisruption, "labelEdit", c.Exclude, "evictingTaintsRemoved", c.Unevict)
 		return nil
 	}
@@ -172,7 +172,7 @@ func (p *Policy) writeNode(ctx context.Context, node *corev1.Node, c Change) err
 		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, isOurs)
 	}
 	if c.Taint == Add {
-		node.Spec.Taints = append(node.Spec.Taints, ourTaint())
+		node.Spec.Taints = append(node.Spec.Taints, ourTaint(c.Effect))
 	}
 	switch c.Exclude {
 	case Add:

@@ -169,7 +169,7 @@ func stripLease(obj any) (any, error) {
 	return stripped, nil
 }
 
-// stripNode keeps what Plan reads, these annotations, and what a patch is made from.
+// stripNode keeps what plan reads, these annotations, and what a patch is made from.
 func stripNode(annotations func(*corev1.Node) []string) func(any) (any, error) {
 	return func(obj any) (any, error) {
 		node, ok := obj.(*corev1.Node)
