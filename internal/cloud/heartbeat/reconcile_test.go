@@ -242,6 +242,14 @@ func TestStrip(t *testing.T) {
 			t.Errorf("kept too little of a report: %s is gone, %v", key, err)
 		}
 	}
+	leader := "n2"
+	report, err := stripLease(&coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{edge.AnnotationReachedNodes: "n1"}},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &leader},
+	})
+	if err != nil || report.(*coordinationv1.Lease).Spec.HolderIdentity == nil {
+		t.Errorf("kept too little of a report: who wrote it is gone, %v", err)
+	}
 
 	renewed := metav1.NowMicro()
 	seconds, holder := int32(40), "n1"

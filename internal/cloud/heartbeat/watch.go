@@ -144,7 +144,7 @@ func Cached(annotations func(*corev1.Node) []string) map[client.Object]cache.ByO
 	}
 }
 
-// stripLease keeps what Sightings reads. It leaves an object of another type (a tombstone) as it is.
+// stripLease keeps what Sightings reads, and of a pool's report who wrote it and what it says. It leaves an object of another type (a tombstone) as it is.
 func stripLease(obj any) (any, error) {
 	lease, ok := obj.(*coordinationv1.Lease)
 	if !ok {
@@ -156,6 +156,9 @@ func stripLease(obj any) (any, error) {
 			LeaseDurationSeconds: lease.Spec.LeaseDurationSeconds,
 			RenewTime:            lease.Spec.RenewTime,
 		},
+	}
+	if _, reports := lease.Annotations[edge.AnnotationReachedNodes]; reports {
+		stripped.Spec.HolderIdentity = lease.Spec.HolderIdentity
 	}
 	stripped.Labels = nil
 	ours := []string{

@@ -2,6 +2,7 @@ package poolcut
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,8 +31,9 @@ type Member struct {
 	Lease heartbeat.Observation
 	// Ready is the status of the Node's Ready condition; empty if it has none.
 	Ready corev1.ConditionStatus
-	// Held says that the Node's evictions are held, by its condition.
-	Held bool
+	// Held says that the Node's evictions are held, by its condition. Within says that they are, or were in this hold until the
+	// node spoke.
+	Held, Within bool
 	// Spent says that a hold ended while the node was silent, and the node has not spoken since.
 	Spent bool
 	// Refused says that the Node is tainted as not ready by its own kubelet's word. Its Pods are evicted for that, cut
@@ -43,9 +45,32 @@ type Member struct {
 type Hold struct {
 	// For is how long the hold may last, Elapsed how long it has lasted.
 	For, Elapsed time.Duration
-	// Healing says that a node has spoken, Healed ago.
+	// Healing says that nodes speak, without a pause for Healed.
 	Healing bool
 	Healed  time.Duration
+}
+
+// Report is what the leader of a pool says; the zero value means that none has ever said anything.
+type Report struct {
+	// Known says that there is a report, however old. Leader wrote it, and Reached are the nodes that it heard at the coordinator.
+	Known   bool
+	Leader  edge.NodeName
+	Reached []edge.NodeName
+	// Fresh says that it was seen to be written within the last grace period.
+	Fresh bool
+}
+
+// gives reports whether a member that is silent may be given up, now that others speak. A node that speaks can speak for others
+// only if it hears them. So that takes a fresh report of a leader that hears another node of those that were cut off together, and
+// not this one. Where nobody can say that, since there is no leader or no third node, it is enough that another speaks.
+func (r Report) gives(up Member, members []Member) bool {
+	const two = 2
+	if !r.Known || len(members) <= two {
+		return true
+	}
+	return r.Fresh && !slices.Contains(r.Reached, up.Name) && slices.ContainsFunc(members, func(m Member) bool {
+		return m.Within && m.Name != r.Leader && slices.Contains(r.Reached, m.Name)
+	})
 }
 
 // Outcome is how a hold ended; empty means that it did not.
@@ -112,9 +137,9 @@ func (d Decision) Holds() bool {
 	return false
 }
 
-// Decide decides about a pool, from what is known about its nodes, what its NodePool asks for, and the hold in
+// Decide decides about a pool, from what is known about its nodes, what its leader and its NodePool say, and the hold in
 // progress; nil means no hold. It changes nothing.
-func Decide(members []Member, t Terms, h *Hold, l Limits) Decision {
+func Decide(members []Member, r Report, t Terms, h *Hold, l Limits) Decision {
 	s := survey(members, l)
 	d := Decision{Changes: make([]Change, len(members)), Speaking: s.speaking > 0}
 	for i, m := range members {
@@ -137,11 +162,8 @@ func Decide(members []Member, t Terms, h *Hold, l Limits) Decision {
 	case h.Elapsed >= h.For:
 		d.Ended = Expired
 		d.release(members, s, ReasonExpired)
-	case wanted && h.Healing && h.Healed >= l.Grace: // cut again
-		d.Ended = Spoke
-		d.begin(members, s, t)
 	default:
-		d.goOn(members, s, *h, l)
+		d.goOn(members, s, r, *h, l)
 	}
 	if d.Ended != "" && !d.Begins && t.For > 0 {
 		d.Next = s.untilSilent
@@ -152,25 +174,25 @@ func Decide(members []Member, t Terms, h *Hold, l Limits) Decision {
 // begin holds the nodes that were cut off together, and no others.
 func (d *Decision) begin(members []Member, s state, t Terms) {
 	d.Begins = true
-	d.release(members, s, ReasonPoolSpeaks)
+	d.release(members, s, ReasonLeft)
 	for _, i := range s.cut {
 		d.Changes[i] = held()
 	}
 	d.Next = t.For
 }
 
-// goOn decides about each node of a held pool.
-func (d *Decision) goOn(members []Member, s state, h Hold, l Limits) {
-	if s.speaking > 0 {
-		h.Healing = true
-	}
-	over := h.Healing && h.Healed >= l.Grace
+// goOn decides about each node of a held pool. Healing lasts only while a node speaks: one heartbeat that slips through is no
+// state. While none does, the hold goes on with the same end, and those that spoke in between are taken back into it.
+func (d *Decision) goOn(members []Member, s state, r Report, h Hold, l Limits) {
+	over := h.Healing && s.speaking > 0 && h.Healed >= l.Grace
 	for i, m := range members {
 		switch {
+		case !m.Held && s.speaking == 0 && m.Within && s.silent[i] && !m.Refused:
+			d.Changes[i] = held()
 		case !m.Held:
 		case s.speaks[i] && m.Ready != corev1.ConditionUnknown && m.Ready != "":
 			d.Changes[i] = released(ReasonNodeSpeaks)
-		case !s.speaks[i] && over:
+		case !s.speaks[i] && over && r.gives(m, members):
 			d.Changes[i] = released(ReasonPoolSpeaks)
 		default:
 			// This includes a node that speaks and is still shown Unknown: kube-controller-manager would taint it until
@@ -178,18 +200,16 @@ func (d *Decision) goOn(members []Member, s state, h Hold, l Limits) {
 			d.Changes[i] = held()
 		}
 	}
-	if !h.Healing { // add those that a failed write or a restart left out
-		for _, i := range s.cut {
-			d.Changes[i] = held()
-		}
+	for _, i := range s.cut { // add those that a failed write or a restart left out
+		d.Changes[i] = held()
 	}
 	switch {
 	case d.Holds():
 		d.Next = h.For - h.Elapsed
-		if h.Healing {
+		if s.speaking > 0 {
 			d.Next = sooner(d.Next, l.Grace-h.Healed, s.nextSilent)
 		}
-	case h.Healing:
+	case s.speaking > 0:
 		d.Ended = Spoke
 	default:
 		d.Ended = Emptied
@@ -214,8 +234,8 @@ func released(reason string) Change { return Change{corev1.ConditionFalse, reaso
 
 // state is what the Leases of a pool mean together.
 type state struct {
-	speaks   []bool
-	speaking int
+	speaks, silent []bool
+	speaking       int
 	// cut are the nodes to hold if there is a whole-pool cut; otherwise it is empty.
 	cut []int
 	// untilSilent is the earliest time at which all nodes that may be alive can be silent, nextSilent the earliest at
@@ -227,7 +247,7 @@ type state struct {
 // seen to be renewed. A Lease that was found but not yet seen to be renewed may be either: while there is such a node,
 // survey concludes nothing. That is settled within the time that makes a node silent.
 func survey(members []Member, l Limits) state {
-	s := state{speaks: make([]bool, len(members))}
+	s := state{speaks: make([]bool, len(members)), silent: make([]bool, len(members))}
 	undecided := 0
 	var fallen []int
 	newest := time.Duration(-1)
@@ -240,6 +260,7 @@ func survey(members []Member, l Limits) state {
 		case heartbeat.Unobserved:
 			undecided++
 		case heartbeat.Silent:
+			s.silent[i] = !m.Lease.Gone
 			if m.Lease.Renewed && !m.Lease.Gone && !m.Spent {
 				fallen = append(fallen, i)
 				if newest < 0 || m.Lease.Age < newest {

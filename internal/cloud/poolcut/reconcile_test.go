@@ -206,7 +206,7 @@ func TestDelegatedAfterTheCut(t *testing.T) {
 	w.wantReasons("heard of by another", "n1 WholePoolCut", "n2 OtherNodesSpeak", "n3 OtherNodesSpeak")
 	w.wantEvicting("heard of by another", "n2", "n3")
 	w.pass(time.Minute)
-	w.wantReasons("not any more", "n1 OtherNodesSpeak", "n2 OtherNodesSpeak", "n3 OtherNodesSpeak")
+	w.wantReasons("not any more", "n1 WholePoolCut", "n2 OtherNodesSpeak", "n3 OtherNodesSpeak")
 }
 
 func TestNewLeader(t *testing.T) {
