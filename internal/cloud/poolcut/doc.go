@@ -31,8 +31,9 @@
 // there is removed, and kube-controller-manager cancels the evictions that it planned; Pods that tolerate nothing are
 // gone by then.
 //
-// No evidence comes from nodes of which no renewal was seen since this program started, from nodes that fell silent
-// long before the others, or from deleted Leases. A program that does not see the Leases loses its leader election
+// Evidence that nodes lived is that they were seen to renew their Leases or, for a program that started after the cut, that
+// kube-controller-manager called them Unknown within one grace period, by its own clock. A hold that goes by that counts
+// from then. No evidence comes from nodes that fell silent long before the others, or from deleted Leases. A program that does not see the Leases loses its leader election
 // first; without an election (--leader-elect=false) its writes fail as its watches do. A cut of all pools at once is no
 // special case: that is the cloud's own line, which is a link as well. If the API server itself stands still, nobody is
 // tainted either. kube-controller-manager's own mode for a cluster in which no node is Ready evicts nothing, and does

@@ -2,6 +2,7 @@ package poolcut
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -31,6 +32,9 @@ type Member struct {
 	Lease heartbeat.Observation
 	// Ready is the status of the Node's Ready condition; empty if it has none.
 	Ready corev1.ConditionStatus
+	// Lost is how long ago kube-controller-manager found the node silent, by the clocks of the day; zero means that it has
+	// not.
+	Lost time.Duration
 	// Held says that the Node's evictions are held, by its condition. Within says that they are, or were in this hold until the
 	// node spoke.
 	Held, Within bool
@@ -121,6 +125,8 @@ type Decision struct {
 	// Ended says how the hold in progress ended. Begins says that one begins now, perhaps right after another.
 	Ended  Outcome
 	Begins bool
+	// Since is how long ago a hold has begun that Begins.
+	Since time.Duration
 	// Speaking says that a node of the pool speaks.
 	Speaking bool
 	// Next is when to look again if nothing happens; zero means never.
@@ -147,7 +153,7 @@ func Decide(members []Member, r Report, t Terms, h *Hold, l Limits) Decision {
 			d.Changes[i] = released(ReasonNodeSpeaks)
 		}
 	}
-	wanted := t.For > 0 && len(s.cut) > 0
+	wanted := len(s.cut) > 0 && t.For > s.since
 	switch {
 	case h == nil && !wanted:
 		d.release(members, s, ReasonLeft)
@@ -178,7 +184,7 @@ func (d *Decision) begin(members []Member, s state, t Terms) {
 	for _, i := range s.cut {
 		d.Changes[i] = held()
 	}
-	d.Next = t.For
+	d.Since, d.Next = s.since, t.For-s.since
 }
 
 // goOn decides about each node of a held pool. Healing lasts only while a node speaks: one heartbeat that slips through is no
@@ -236,36 +242,42 @@ func released(reason string) Change { return Change{corev1.ConditionFalse, reaso
 type state struct {
 	speaks, silent []bool
 	speaking       int
-	// cut are the nodes to hold if there is a whole-pool cut; otherwise it is empty.
-	cut []int
+	// cut are the nodes to hold if there is a whole-pool cut; otherwise it is empty. since is how long ago that was, if only
+	// kube-controller-manager has seen it; otherwise zero, which is now.
+	cut   []int
+	since time.Duration
 	// untilSilent is the earliest time at which all nodes that may be alive can be silent, nextSilent the earliest at
 	// which one can; zero means never.
 	untilSilent, nextSilent time.Duration
 }
 
 // survey finds out whether all living nodes have fallen silent together. A node counts as having lived if its Lease was
-// seen to be renewed. A Lease that was found but not yet seen to be renewed may be either: while there is such a node,
-// survey concludes nothing. That is settled within the time that makes a node silent.
+// seen to be renewed, or if kube-controller-manager says when it was lost. A Lease that was found but not yet seen to be
+// renewed, of a node that is not lost, may be either: while there is such a node, survey concludes nothing. That is settled
+// within the time that makes a node silent.
 func survey(members []Member, l Limits) state {
 	s := state{speaks: make([]bool, len(members)), silent: make([]bool, len(members))}
 	undecided := 0
-	var fallen []int
-	newest := time.Duration(-1)
+	seen, lost := map[int]time.Duration{}, map[int]time.Duration{} // how long ago, each by one clock
 	for i, m := range members {
 		finding, rest := heartbeat.Judge(m.Lease, l.Silence)
+		mayBegin := !m.Lease.Gone && !m.Spent
+		if mayBegin && m.Lost > 0 && finding.Verdict != heartbeat.NoLease {
+			lost[i] = m.Lost
+		}
 		switch finding.Verdict {
 		case heartbeat.Direct, heartbeat.Delegated:
 			s.speaks[i] = true
 			s.speaking++
 		case heartbeat.Unobserved:
+			if m.Lost > 0 {
+				continue
+			}
 			undecided++
 		case heartbeat.Silent:
 			s.silent[i] = !m.Lease.Gone
-			if m.Lease.Renewed && !m.Lease.Gone && !m.Spent {
-				fallen = append(fallen, i)
-				if newest < 0 || m.Lease.Age < newest {
-					newest = m.Lease.Age
-				}
+			if mayBegin && m.Lease.Renewed {
+				seen[i] = m.Lease.Age
 			}
 			continue
 		case heartbeat.NoLease:
@@ -277,20 +289,32 @@ func survey(members []Member, l Limits) state {
 	if s.speaking+undecided > 0 {
 		return s
 	}
-	together := 0
-	for _, i := range fallen {
-		if members[i].Lease.Age-newest > l.Grace {
-			continue // already dead before
+	s.cut = together(seen, l.Grace)
+	if known := together(lost, l.Grace); len(s.cut) == 0 {
+		for _, i := range known {
+			s.since = max(s.since, lost[i])
 		}
-		together++
-		if !members[i].Refused {
-			s.cut = append(s.cut, i)
-		}
+		s.cut = known
+	} else {
+		s.cut = append(s.cut, known...)
 	}
-	if together < minCut {
-		s.cut = nil
-	}
+	slices.Sort(s.cut)
+	s.cut = slices.DeleteFunc(slices.Compact(s.cut), func(i int) bool { return members[i].Refused })
 	return s
+}
+
+// together returns the nodes that fell silent within a grace of the last of them, if they are minCut or more. Whoever fell silent
+// before was dead already.
+func together(ago map[int]time.Duration, grace time.Duration) []int {
+	if len(ago) < minCut {
+		return nil
+	}
+	last := slices.Min(slices.Collect(maps.Values(ago)))
+	maps.DeleteFunc(ago, func(_ int, age time.Duration) bool { return age-last > grace })
+	if len(ago) < minCut {
+		return nil
+	}
+	return slices.Collect(maps.Keys(ago))
 }
 
 // sooner returns the least of some times. Zero or less means never.

@@ -189,7 +189,9 @@ func (c *Controller) follow(p *pool, d Decision, t Terms, now ends.Moment) {
 		p.hold = nil
 	}
 	if d.Begins {
-		p.hold = &inProgress{since: now.Wall.Truncate(time.Second), found: now, length: t.For}
+		p.hold = &inProgress{
+			since: now.Wall.Add(-d.Since).Truncate(time.Second), found: now, before: d.Since, length: t.For,
+		}
 	}
 	switch {
 	case p.hold == nil:
@@ -263,10 +265,15 @@ func (c *Controller) observe(nodes []corev1.Node, h *inProgress) []Member {
 	members := make([]Member, len(nodes))
 	for i := range nodes {
 		n := &nodes[i]
-		was := conditionOf(n, edge.ConditionEvictionsHeld)
+		was, ready := conditionOf(n, edge.ConditionEvictionsHeld), conditionOf(n, corev1.NodeReady)
+		var lost time.Duration
+		if heartbeat.GivenUp(ready) {
+			lost = max(1, c.ends.Wall().Sub(ready.LastTransitionTime.Time))
+		}
 		members[i] = Member{
 			Name: edge.NodeName(n.Name), Lease: c.sightings.Observe(edge.NodeName(n.Name)),
-			Ready:   conditionOf(n, corev1.NodeReady).Status,
+			Ready:   ready.Status,
+			Lost:    lost,
 			Held:    was.Status == corev1.ConditionTrue,
 			Within:  was.Status == corev1.ConditionTrue || h.included(was),
 			Spent:   was.Status == corev1.ConditionFalse && spends(was.Reason),

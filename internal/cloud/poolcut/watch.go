@@ -22,6 +22,7 @@ import (
 
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/internal/cloud/control"
+	"yurtcoordinator/internal/cloud/heartbeat"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -129,7 +130,7 @@ func (c *Controller) leaseHandler() handler.TypedFuncs[*coordinationv1.Lease, re
 	}
 }
 
-// nodeHandler enqueues the pool of a Node that comes, goes or moves. For a Node that is or was held it enqueues the
+// nodeHandler enqueues the pool of a Node that comes, goes, moves, or is found silent by kube-controller-manager. For a Node that is or was held it enqueues the
 // pool at each change: the Node may be Ready again, or have a taint that it must not have.
 func (c *Controller) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
 	return handler.TypedFuncs[*corev1.Node, reconcile.Request]{
@@ -145,10 +146,13 @@ func (c *Controller) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Re
 				enqueue(q, after, settle)
 				return
 			}
-			if conditionOf(e.ObjectNew, edge.ConditionEvictionsHeld).Status != corev1.ConditionTrue {
+			delay := settle
+			switch held := conditionOf(e.ObjectNew, edge.ConditionEvictionsHeld).Status; {
+			case held == corev1.ConditionTrue:
+			case !heartbeat.GivenUp(conditionOf(e.ObjectNew, corev1.NodeReady)),
+				heartbeat.GivenUp(conditionOf(e.ObjectOld, corev1.NodeReady)):
 				return
 			}
-			delay := settle
 			if tainted(e.ObjectNew, corev1.TaintNodeUnreachable) || tainted(e.ObjectNew, corev1.TaintNodeNotReady) {
 				delay = 0
 			}
