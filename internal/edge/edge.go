@@ -61,6 +61,10 @@ const (
 	// reaches the cloud.
 	AnnotationRelaysAt = "openyurt.io/relays-at"
 
+	// ReasonGracePeriodTooShort is that of an Event on a Node: kube-controller-manager's grace period is shorter than the silence
+	// after which coordinator-controller acts.
+	ReasonGracePeriodTooShort = "GracePeriodTooShort"
+
 	// TaintUnschedulable keeps new Pods off a node whose link is down: with the effect NoSchedule where another node forwards its
 	// heartbeats, with PreferNoSchedule where it reports itself over another node's link.
 	TaintUnschedulable = "node.openyurt.io/unschedulable"

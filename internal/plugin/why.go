@@ -24,6 +24,8 @@ type Subject struct {
 	Pool *Pool
 	// Events are the Events about the node, in any order.
 	Events []corev1.Event
+	// Evictors are the ConfigMaps of deschedulers that evict for our taint, as NAMESPACE/NAME.
+	Evictors []string
 	// Within says that a coordinator was asked, not the cloud.
 	Within bool
 }

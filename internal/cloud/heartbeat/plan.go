@@ -50,6 +50,9 @@ const (
 	// EventHeartbeatsFlap (Warning): the node's taint would change too often, and waits.
 	EventHeartbeatsFlap = "HeartbeatsFlap"
 
+	// EventGracePeriodTooShort (Warning): kube-controller-manager found the node silent before we did.
+	EventGracePeriodTooShort = edge.ReasonGracePeriodTooShort
+
 	// EventRenewTimePutBack (Warning): a silent node's Lease had a renewTime from the future.
 	EventRenewTimePutBack = "RenewTimePutBack"
 )

@@ -89,6 +89,7 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		return reconcile.Result{}, nil
 	}
 	finding, holds := p.sightings.Judge(name)
+	p.compareGrace(&node, finding)
 	finding, damped, begins := p.damper.take(name, finding, p.ends.Running())
 	if damped > 0 && (holds == 0 || damped < holds) {
 		holds = damped
@@ -119,6 +120,28 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		return reconcile.Result{RequeueAfter: echoLost, Priority: new(conditionsLast)}, nil
 	}
 	return reconcile.Result{RequeueAfter: holds}, nil
+}
+
+// clocksDiffer is how far the clocks of kube-controller-manager and of ours may be apart.
+const clocksDiffer = 5 * time.Second
+
+// compareGrace says so if kube-controller-manager has found a node silent that is not yet silent to us: its grace period is
+// shorter than our patience then. Whatever is done at silence, such as a hold, comes after its taint. A node whose heartbeats
+// came back since is no such case.
+func (p *Policy) compareGrace(node *corev1.Node, f Finding) {
+	ready, seen := conditionOf(node, corev1.NodeReady), p.sightings.Observe(edge.NodeName(node.Name))
+	if speaks := f.Verdict == Direct || f.Verdict == Delegated; !speaks || !GivenUp(ready) {
+		return
+	}
+	grace := seen.Age - p.ends.Wall().Sub(ready.LastTransitionTime.Time)
+	if grace < clocksDiffer {
+		return
+	}
+	p.tell(node, Event{corev1.EventTypeWarning, EventGracePeriodTooShort, fmt.Sprintf(
+		"kube-controller-manager found the node silent %v after its last heartbeat, and coordinator-controller would after %v: "+
+			"holds of evictions come too late. Set controller.silenceAfter of the chart (--silence-after) below "+
+			"--node-monitor-grace-period, and the kubelets' nodeLeaseDurationSeconds to no more than that",
+		grace.Round(time.Second), f.Patience)})
 }
 
 // plan plans as the node's pool wants it.

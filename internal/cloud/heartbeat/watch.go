@@ -105,6 +105,8 @@ func (p *Policy) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Reques
 			switch {
 			case e.ObjectOld.UID != e.ObjectNew.UID, poolOf(e.ObjectOld) != poolOf(e.ObjectNew):
 				q.Add(requestFor(e.ObjectNew.Name))
+			case GivenUp(conditionOf(e.ObjectNew, corev1.NodeReady)) && !GivenUp(conditionOf(e.ObjectOld, corev1.NodeReady)):
+				q.Add(requestFor(e.ObjectNew.Name)) // compareGrace looks at it
 			case change.IsZero():
 			case !change.edits() && p.plan(e.ObjectOld, finding).edits():
 				addLast(q, requestFor(e.ObjectNew.Name)) // our own taint; its condition is due
