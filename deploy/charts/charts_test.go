@@ -271,7 +271,7 @@ func TestSwitches(t *testing.T) {
 		"controllers.approver":           "coordinator-approver",
 		"controllers.signer":             "controller:signer",
 		"controllers.yurtappset":         "controller:(appsets|workloads)",
-		"controllers.yurtcoordinator":    "controller:(coordinators|signer)|yurt-coordinator-system",
+		"controllers.yurtcoordinator":    "controller:(coordinators|signer)|yurt-coordinator-system|forwarded-heartbeats",
 		"controllers.poolsettings":       "controller:poolsettings",
 		"crds.nodepools":                 "CustomResourceDefinition",
 		"crds.yurtappsets":               "CustomResourceDefinition",

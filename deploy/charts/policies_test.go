@@ -25,6 +25,7 @@ import (
 	"yurtcoordinator/internal/cloud/cloudtest"
 	"yurtcoordinator/internal/cloud/roll"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
 )
 
 // The package's server gets the policies once. Before it has them it gets what they would refuse.
@@ -175,7 +176,7 @@ func rolls(t *testing.T, cfg *rest.Config) {
 		},
 	}
 	cloudtest.Manager(t, cfg, manager.Options{}, func(mgr manager.Manager) error {
-		return errors.Join(coordinated.AddTo(mgr), autonomous.AddTo(mgr))
+		return errors.Join(coordinated.AddTo(mgr, ends.Chance{}), autonomous.AddTo(mgr, ends.Chance{}))
 	})
 }
 

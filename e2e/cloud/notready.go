@@ -180,7 +180,7 @@ func shownAtWill(t *kit.T, node string) {
 	t.Eventually(5*time.Second, node+" is Ready again", func() error { return shownReady(t, node) })
 	ready, _ := t.Seen.FirstNode(node, switched, func(n kit.NodeAt) bool { return n.Ready == corev1.ConditionTrue })
 	t.Figure("option_to_ready_s", ready.Sub(switched).Seconds())
-	if !t.Seen.Node(node).Tainted {
+	if t.Seen.Node(node).Taint == "" {
 		t.Fail("%s lost its taint by that", node)
 	}
 	t.Hold(t.Config.Timing.Grace, "a grace period")

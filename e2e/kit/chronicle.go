@@ -38,7 +38,8 @@ type NodeAt struct {
 	// Says is the reason and the message of its condition Ready.
 	Says     string
 	LinkDown corev1.ConditionStatus
-	Tainted  bool
+	// Taint is the effect of the taint of a node whose link is down; empty means that it has none.
+	Taint corev1.TaintEffect
 }
 
 // LeaseAt is a node's Lease at the moment when the cloud's watch delivered it.
@@ -108,9 +109,12 @@ func (h *Chronicle) record(object any, gone bool) {
 	defer h.mu.Unlock()
 	switch o := object.(type) {
 	case *corev1.Node:
-		n := NodeAt{At: now, Tainted: slices.ContainsFunc(o.Spec.Taints, func(t corev1.Taint) bool {
-			return t.Key == edge.TaintUnschedulable && t.Effect == corev1.TaintEffectNoSchedule
-		})}
+		n := NodeAt{At: now}
+		for _, t := range o.Spec.Taints {
+			if t.Key == edge.TaintUnschedulable {
+				n.Taint = t.Effect
+			}
+		}
 		for _, c := range o.Status.Conditions {
 			switch c.Type {
 			case corev1.NodeReady:

@@ -39,7 +39,7 @@ func (node Node) CutOff(pods map[types.UID]PodAt, during func()) {
 	t.Must(t.Seen.NeverNotReady(node.name, cut))
 	t.Must(t.Seen.Untouched(onNode, cut))
 	t.Must(t.Seen.EndpointsKept(Addresses(onNode), cut))
-	if !t.Seen.Node(node.name).Tainted {
+	if t.Seen.Node(node.name).Taint == "" {
 		t.Fail("%s lost its taint", node.name)
 	}
 	after := t.Seen.LivePods()

@@ -188,13 +188,13 @@ func (node Node) Delegated(cut time.Time) {
 		if _, ok := node.t.Seen.FirstLease(node.name, cut, isDelegated); !ok {
 			return fmt.Errorf("its Lease is not annotated %s", edge.DelegateHeartbeat)
 		}
-		if !node.t.Seen.Node(node.name).Tainted {
+		if node.t.Seen.Node(node.name).Taint == "" {
 			return fmt.Errorf("it has no taint %s", edge.TaintUnschedulable)
 		}
 		return nil
 	})
 	annotated, _ := node.t.Seen.FirstLease(node.name, cut, isDelegated)
-	tainted, _ := node.t.Seen.FirstNode(node.name, cut, func(n NodeAt) bool { return n.Tainted })
+	tainted, _ := node.t.Seen.FirstNode(node.name, cut, func(n NodeAt) bool { return n.Taint != "" })
 	node.t.Figure("cut_to_first_delegated_heartbeat_s", annotated.Sub(cut).Seconds())
 	// Two watches deliver these two changes, in either order if they are a moment apart.
 	node.t.Figure("annotation_to_taint_s", max(0, tainted.Sub(annotated).Seconds()))
@@ -207,13 +207,13 @@ func (node Node) Direct(healed time.Time) {
 		if _, ok := node.t.Seen.FirstLease(node.name, healed, clean); !ok {
 			return fmt.Errorf("its Lease is still annotated %s", edge.DelegateHeartbeat)
 		}
-		if n := node.t.Seen.Node(node.name); n.Tainted || n.LinkDown != corev1.ConditionFalse {
-			return fmt.Errorf("tainted: %v, %s=%s", n.Tainted, edge.ConditionCloudLinkDown, n.LinkDown)
+		if n := node.t.Seen.Node(node.name); n.Taint != "" || n.LinkDown != corev1.ConditionFalse {
+			return fmt.Errorf("taint %q, %s=%s", n.Taint, edge.ConditionCloudLinkDown, n.LinkDown)
 		}
 		return nil
 	})
 	first, _ := node.t.Seen.FirstLease(node.name, healed, clean)
-	untainted, _ := node.t.Seen.FirstNode(node.name, first, func(n NodeAt) bool { return !n.Tainted })
+	untainted, _ := node.t.Seen.FirstNode(node.name, first, func(n NodeAt) bool { return n.Taint == "" })
 	node.t.Figure("heal_to_first_direct_heartbeat_s", first.Sub(healed).Seconds())
 	node.t.Figure("clean_lease_to_untaint_s", max(0, untainted.Sub(first).Seconds()))
 }

@@ -110,7 +110,7 @@ func noCoordinator(t *kit.T) {
 		}
 		return nil
 	})
-	if n := t.Seen.Node(node); n.Tainted || t.Seen.Lease(node).Delegated {
+	if n := t.Seen.Node(node); n.Taint != "" || t.Seen.Lease(node).Delegated {
 		t.Fail("%s is treated as delegated: %+v", node, n)
 	}
 	t.Figure("cut_to_not_ready_s", time.Since(cut).Seconds())

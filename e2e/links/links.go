@@ -91,7 +91,7 @@ func cutModes(t *kit.T) {
 	})
 	t.Hold(t.Config.Timing.Grace, "a grace period without a LAN")
 	t.Must(t.Seen.NeverNotReady(node, cut))
-	if _, tainted := t.Seen.FirstNode(node, cut, func(n kit.NodeAt) bool { return n.Tainted }); tainted {
+	if _, tainted := t.Seen.FirstNode(node, cut, func(n kit.NodeAt) bool { return n.Taint != "" }); tainted {
 		t.Fail("%s was tainted although it reports itself", node)
 	}
 	age := t.Seen.LargestAge(node, cut, time.Now())
@@ -131,7 +131,7 @@ func cutPool(t *kit.T) {
 	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, speaker))
 	t.Eventually(30*time.Second, "those that Kubernetes had given up are Ready again, and delegated", func() error {
 		for _, name := range t.Pool.Nodes() {
-			if n := t.Seen.Node(name); n.Ready != "True" || n.Tainted != (name != speaker) {
+			if n := t.Seen.Node(name); n.Ready != "True" || (n.Taint != "") != (name != speaker) {
 				return fmt.Errorf("%s: %+v", name, n)
 			}
 		}
@@ -145,7 +145,7 @@ func cutPool(t *kit.T) {
 	t.Figure("healed_to_roles_right_s", time.Since(healed).Seconds())
 	t.Eventually(20*time.Second, "all nodes are Ready and untainted", func() error {
 		for _, name := range t.Pool.Nodes() {
-			if n := t.Seen.Node(name); n.Ready != "True" || n.Tainted {
+			if n := t.Seen.Node(name); n.Ready != "True" || n.Taint != "" {
 				return fmt.Errorf("%s: %+v", name, n)
 			}
 		}

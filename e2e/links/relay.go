@@ -18,6 +18,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
@@ -32,6 +34,11 @@ var relayScenarios = []kit.Scenario{
 		Name: "relay", Quick: true, Lab: kit.RealKubelets(kit.Joining(kit.OnePool, 0)), Run: relayed,
 		Doc: "A node loses its link and carries on over a neighbour's: it receives a changed ConfigMap, starts a new Pod " +
 			"and reports its crash. The neighbour's hub dies and another takes over; then the link heals.",
+	},
+	{
+		Name: "rollout-while-relayed", Lab: kit.RealKubelets(kit.Joining(kit.OnePool, 0)), Run: rolloutWhileRelayed,
+		Doc: "A DaemonSet that tolerates nothing is rolled out while a node goes over a neighbour's line: the node gets its " +
+			"new Pod while its own line is still down. It is rolled out again as soon as the line is back.",
 	},
 	{
 		Name: "relay-heartbeats", Lab: relaying(kit.Joining(kit.OnePool, 0), "Heartbeats"), Run: relayedHeartbeats,
@@ -175,18 +182,27 @@ func configReaches(t *kit.T, node, value string) {
 
 // crewStarts makes a DaemonSet that tolerates our taint, and waits until the cloud sees its Pod ready on the node.
 func crewStarts(t *kit.T, node string) *corev1.Pod {
+	makeCrew(t, []corev1.Toleration{{Key: edge.TaintUnschedulable, Operator: corev1.TolerationOpExists}})
+	pod, took := crewOn(t, node, "", 3*soon)
+	t.Figure("daemonset_pod_s", took.Seconds())
+	return pod
+}
+
+// makeCrew makes a DaemonSet, of which all Pods are replaced at once.
+func makeCrew(t *kit.T, tolerations []corev1.Toleration) {
 	labels := map[string]string{"app": crewName}
 	_, err := t.Cloud.AppsV1().DaemonSets(kit.Namespace).Create(t.Ctx, &appsv1.DaemonSet{
 		ObjectMeta: metav1.ObjectMeta{Name: crewName},
 		Spec: appsv1.DaemonSetSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			UpdateStrategy: appsv1.DaemonSetUpdateStrategy{
+				RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxUnavailable: ptr.To(intstr.FromString("100%"))},
+			},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: labels},
 				Spec: corev1.PodSpec{
 					TerminationGracePeriodSeconds: ptr.To[int64](1),
-					Tolerations: []corev1.Toleration{
-						{Key: edge.TaintUnschedulable, Operator: corev1.TolerationOpExists},
-					},
+					Tolerations:                   tolerations,
 					Containers: []corev1.Container{{
 						Name: crewName, Image: kit.WebImage, Command: []string{"sleep", crewRuns},
 					}},
@@ -195,21 +211,75 @@ func crewStarts(t *kit.T, node string) *corev1.Pod {
 		},
 	}, metav1.CreateOptions{})
 	t.Must(err)
-	var pod *corev1.Pod
-	took := t.Eventually(3*soon, "the DaemonSet's Pod runs on "+node+", and the cloud sees it", func() error {
+}
+
+// crewOn waits until the cloud sees the DaemonSet's only Pod ready on the node, which is not the former one.
+func crewOn(t *kit.T, node string, former types.UID, within time.Duration) (pod *corev1.Pod, took time.Duration) {
+	took = t.Eventually(within, "the DaemonSet's Pod runs on "+node+", and the cloud sees it", func() error {
 		list, err := t.Cloud.CoreV1().Pods(kit.Namespace).List(t.Ctx, metav1.ListOptions{
 			LabelSelector: "app=" + crewName, FieldSelector: "spec.nodeName=" + node,
 		})
 		if err != nil || len(list.Items) != 1 {
 			return fmt.Errorf("%d Pods, %w", len(list.Items), errors.Join(err, errors.New("want one")))
 		}
-		if pod = &list.Items[0]; !kit.PodReady(pod) {
-			return fmt.Errorf("it is %s", pod.Status.Phase)
+		if pod = &list.Items[0]; pod.UID == former || !kit.PodReady(pod) {
+			return fmt.Errorf("%s is %s; the former has UID %q", pod.Name, pod.Status.Phase, former)
 		}
 		return nil
 	})
-	t.Figure("daemonset_pod_s", took.Seconds())
-	return pod
+	return pod, took
+}
+
+// rollOut has a DaemonSet's controller replace all of its Pods, as kubectl rollout restart does.
+func rollOut(t *kit.T, turn string) {
+	_, err := t.Cloud.AppsV1().DaemonSets(kit.Namespace).Patch(t.Ctx, crewName, types.MergePatchType,
+		[]byte(`{"spec":{"template":{"metadata":{"annotations":{"turn":"`+turn+`"}}}}}`), metav1.PatchOptions{})
+	t.Must(err)
+}
+
+func rolloutWhileRelayed(t *kit.T) {
+	leader := t.Pool.SettledAway()
+	node := t.Pool.Follower(leader)
+	t.Pool.ServesPods()
+	othersRelay(t, node)
+	makeCrew(t, nil)
+	pod, _ := crewOn(t, node, "", 60*time.Second)
+
+	t.Say("cutting the WAN link of %s, silently", node)
+	cut := time.Now()
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	by := reachesTheCloudBy(t, node, "relayed", "")
+	t.Node(node).Delegated(cut)
+	marked(t, node, by)
+	t.Eventually(30*time.Second, node+" lets in what fits nowhere else", func() error {
+		if is := t.Seen.Node(node).Taint; is != corev1.TaintEffectPreferNoSchedule {
+			return fmt.Errorf("its taint is %q", is)
+		}
+		return nil
+	})
+	t.Say("rolling the DaemonSet out")
+	rollOut(t, "relayed")
+	pod, took := crewOn(t, node, pod.UID, 60*time.Second)
+	t.Figure("relayed_rollout_s", took.Seconds())
+	if h, err := t.Lab.Hub(t.Ctx, node); err != nil || h.Cloud != "relayed" {
+		t.Fail("the line of %s is not down any more: %+v, %v", node, h, err)
+	}
+
+	t.Say("healing the link, and rolling it out again")
+	healed := time.Now()
+	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	t.Eventually(15*time.Second, node+" goes over its own line again", func() error {
+		h, err := t.Lab.Hub(t.Ctx, node)
+		if err == nil && h.Cloud != "up" {
+			err = fmt.Errorf("its link is %s", h.Cloud)
+		}
+		return err
+	})
+	rollOut(t, "healed")
+	_, took = crewOn(t, node, pod.UID, 60*time.Second)
+	t.Figure("healed_rollout_s", took.Seconds())
+	t.Node(node).Direct(healed)
+	t.Must(t.Seen.NeverNotReady(node, cut))
 }
 
 // crashIsSeen kills the Pod's container, and waits until the cloud knows that it was started again.

@@ -25,7 +25,7 @@ var leaseScenarios = []kit.Scenario{
 		Name: "poisoned-lease", Lab: kit.OnePool.AsInstalled(), Run: poisonedLease,
 		Doc: "A node acts as its pool's forwarder and writes a neighbour's Lease: unmarked, dated 2099, for another " +
 			"holder. Only marked renewals pass. The neighbour, connected or cut off, never turns NotReady, and its taint " +
-			"changes at most twice a minute.",
+			"stops changing after the fourth time within a minute.",
 	},
 }
 
@@ -167,7 +167,7 @@ func underAttack(t *kit.T, leases coordinationv1client.LeaseInterface, victim st
 func taintChanges(t *kit.T, node string) int {
 	n, since := 0, time.Now().Add(-70*time.Second)
 	for tainted := true; ; tainted = !tainted {
-		at, ok := t.Seen.FirstNode(node, since, func(n kit.NodeAt) bool { return n.Tainted == tainted })
+		at, ok := t.Seen.FirstNode(node, since, func(n kit.NodeAt) bool { return (n.Taint != "") == tainted })
 		if !ok {
 			return n
 		}

@@ -116,6 +116,7 @@ func (u *uninstalling) node(name string) *corev1.Node {
 		},
 		Spec: corev1.NodeSpec{Taints: []corev1.Taint{
 			{Key: edge.TaintUnschedulable, Effect: corev1.TaintEffectNoSchedule},
+			{Key: edge.TaintUnschedulable, Effect: corev1.TaintEffectPreferNoSchedule},
 			{Key: foreignTaint, Effect: corev1.TaintEffectNoSchedule},
 		}},
 	}
@@ -423,7 +424,7 @@ func TestCleanUpSaysWhatIsLeft(t *testing.T) {
 		t.Errorf("%v, want one that names the node", err)
 	}
 	u.get(n)
-	if got := taints(n); !slices.Equal(got, []string{edge.TaintUnschedulable, foreignTaint}) {
+	if got := taints(n); !slices.Equal(got, []string{edge.TaintUnschedulable, edge.TaintUnschedulable, foreignTaint}) {
 		t.Errorf("it has %v", got)
 	}
 }

@@ -61,7 +61,12 @@ const (
 	// reaches the cloud.
 	AnnotationRelaysAt = "openyurt.io/relays-at"
 
-	// TaintUnschedulable (effect NoSchedule) keeps new Pods off a node whose heartbeats are delegated.
+	// ReasonGracePeriodTooShort is that of an Event on a Node: kube-controller-manager's grace period is shorter than the silence
+	// after which coordinator-controller acts.
+	ReasonGracePeriodTooShort = "GracePeriodTooShort"
+
+	// TaintUnschedulable keeps new Pods off a node whose link is down: with the effect NoSchedule where another node forwards its
+	// heartbeats, with PreferNoSchedule where it reports itself over another node's link.
 	TaintUnschedulable = "node.openyurt.io/unschedulable"
 
 	// ConditionCloudLinkDown is the Node condition that says whether the node's own link to the cloud is down.

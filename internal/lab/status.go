@@ -43,8 +43,8 @@ type NodeStatus struct {
 	Hub *HubStatus `json:"hub,omitempty"`
 	// Ready is the Node's Ready condition in the cloud; empty if there is no Node.
 	Ready string `json:"ready"`
-	// Tainted says that Pods are kept off the node because its heartbeats are delegated.
-	Tainted bool `json:"tainted"`
+	// Taint is the effect of the taint that keeps Pods off the node because its link is down; empty means that it has none.
+	Taint corev1.TaintEffect `json:"taint,omitempty"`
 	// HeartbeatAge is how many seconds ago the Lease in the cloud was last seen to be renewed; -1 means never.
 	HeartbeatAge float64 `json:"heartbeatAge"`
 	// HeartbeatBy is "itself", or the leader's name, or "" before the first heartbeat.
@@ -206,9 +206,11 @@ func (l *Lab) cloudView(s *NodeStatus) {
 		return
 	}
 	s.Ready = string(condition(node, corev1.NodeReady).Status)
-	s.Tainted = slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
-		return t.Key == edge.TaintUnschedulable
-	})
+	for _, t := range node.Spec.Taints {
+		if t.Key == edge.TaintUnschedulable {
+			s.Taint = t.Effect
+		}
+	}
 	lease, err := l.watch().leases.Leases(corev1.NamespaceNodeLease).Get(s.Name)
 	if err != nil || lease.Spec.RenewTime == nil {
 		return

@@ -55,6 +55,11 @@ func Check(s Subject, now time.Time) []Finding {
 			"check whether somebody deleted the Node: its kubelet creates it again when it starts")
 	}
 	c.pool(s)
+	c.grace(s)
+	for _, policy := range s.Evictors {
+		c.add(LevelWarn, "descheduler", "ConfigMap "+policy+" has Pods evicted from nodes whose heartbeats are delegated",
+			"add "+edge.TaintUnschedulable+" to excludedTaints of RemovePodsViolatingNodeTaints: docs/beside-others.md")
+	}
 	return c.found
 }
 
@@ -111,6 +116,17 @@ func (c *checker) settings(node *corev1.Node) {
 			"on the node: systemctl restart yurthub; kubelet and Pods keep running meanwhile")
 	default:
 		c.add(LevelOK, what, fmt.Sprintf("the hub runs with generation %d", r.Runs), "")
+	}
+}
+
+// grace is what coordinator-controller has seen of kube-controller-manager's times, within the hour that Events last.
+func (c *checker) grace(s Subject) {
+	for i := range s.Events {
+		if e := &s.Events[i]; e.Reason == edge.ReasonGracePeriodTooShort {
+			c.add(LevelWarn, "grace period", strings.TrimSuffix(e.Message, "."),
+				"helm upgrade with controller.silenceAfter below --node-monitor-grace-period: docs/pool-cut.md")
+			return
+		}
 	}
 }
 

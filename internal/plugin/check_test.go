@@ -47,6 +47,12 @@ func TestCheck(t *testing.T) {
 		"pressure": {well(func(s *Subject, _ *Pool) {
 			*s.Node = aNode("n", "a", yes, full)
 		}), LevelWarn, ""},
+		"a descheduler": {well(func(s *Subject, _ *Pool) {
+			s.Evictors = []string{"kube-system/policy"}
+		}), LevelWarn, "kube-system/policy"},
+		"late holds": {well(func(s *Subject, _ *Pool) {
+			s.Events = []corev1.Event{{Reason: "NodeReady"}, {Reason: edge.ReasonGracePeriodTooShort, Message: "silent 22s after"}}
+		}), LevelWarn, "silent 22s after"},
 		"no pool":            {well(func(s *Subject, _ *Pool) { s.Pool = nil }), LevelWarn, "in no pool"},
 		"no coordinator":     {well(func(_ *Subject, p *Pool) { p.Coordinator = CoordinatorNone }), LevelOK, "needs none"},
 		"whose, nobody says": {well(func(_ *Subject, p *Pool) { p.CoordinatorNode = "" }), LevelOK, "that of pool a serves"},

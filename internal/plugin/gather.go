@@ -384,6 +384,28 @@ func (r *Reader) Events(ctx context.Context, node string) ([]corev1.Event, error
 	return events.Items, nil
 }
 
+// evictors returns the policies of deschedulers that evict Pods for our taint, found by the label of their chart. It returns none
+// if the server refuses the caller.
+func (r *Reader) evictors(ctx context.Context) ([]string, error) {
+	found, err := r.Kube.CoreV1().ConfigMaps(metav1.NamespaceAll).List(ctx,
+		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=descheduler"})
+	if apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list ConfigMaps of deschedulers: %w", err)
+	}
+	var all []string
+	for _, c := range found.Items {
+		for _, policy := range c.Data {
+			if strings.Contains(policy, "RemovePodsViolatingNodeTaints") && !strings.Contains(policy, edge.TaintUnschedulable) {
+				all = append(all, c.Namespace+"/"+c.Name)
+			}
+		}
+	}
+	return all, nil
+}
+
 // Subject reads all that the server says about a node.
 func (r *Reader) Subject(ctx context.Context, name string, now time.Time) (Subject, error) {
 	s := Subject{Name: name, Within: r.Within != ""}
@@ -415,7 +437,10 @@ func (r *Reader) Subject(ctx context.Context, name string, now time.Time) (Subje
 		pool = cmp.Or(pool, string(r.Within))
 	}
 	s.Pool = find(PoolsOf(o, now), pool)
-	s.Events, err = r.Events(ctx, name)
+	if s.Events, err = r.Events(ctx, name); err != nil || s.Within {
+		return s, err
+	}
+	s.Evictors, err = r.evictors(ctx)
 	return s, err
 }
 

@@ -171,7 +171,8 @@ func TestWhatIsRead(t *testing.T) {
 		t.Errorf("node a2: %+v, %v", subject, err)
 	}
 	for _, got := range s.asked() {
-		if strings.HasPrefix(got, "list") && got != "list yurtcoordinators" && got != "list events" {
+		if strings.HasPrefix(got, "list") && got != "list yurtcoordinators" && got != "list events" &&
+			got != "list configmaps" {
 			t.Errorf("for a node it asks to %s", got)
 		}
 	}
@@ -198,6 +199,34 @@ func TestWhatIsRead(t *testing.T) {
 	}
 	if names, err := s.NodeNames(t.Context()); err != nil || len(names) != 6 {
 		t.Errorf("nodes: %q, %v", names, err)
+	}
+}
+
+// A descheduler's policy is found by the label of its chart, if its plugin for taints is on and does not leave ours out.
+func TestPoliciesThatEvict(t *testing.T) {
+	policy := func(name, app, text string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "kube-system", Name: name, Labels: map[string]string{"app.kubernetes.io/name": app},
+			},
+			Data: map[string]string{"policy.yaml": text},
+		}
+	}
+	s := aServer(t, append(world(),
+		policy("evicts", "descheduler", "- name: RemovePodsViolatingNodeTaints"),
+		policy("leaves-out", "descheduler",
+			"- name: RemovePodsViolatingNodeTaints\n  args: {excludedTaints: ["+edge.TaintUnschedulable+"]}"),
+		policy("off", "descheduler", "- name: RemoveDuplicates"),
+		policy("another", "another", "- name: RemovePodsViolatingNodeTaints"))...)
+	subject, err := s.Subject(t.Context(), "a2", time.Now())
+	if want := []string{"kube-system/evicts"}; err != nil || !slices.Equal(subject.Evictors, want) {
+		t.Errorf("%q, %v; want %q", subject.Evictors, err, want)
+	}
+	s.kube.PrependReactor("list", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", nil)
+	})
+	if subject, err := s.Subject(t.Context(), "a2", time.Now()); err != nil || subject.Evictors != nil {
+		t.Errorf("who may not read them: %q, %v", subject.Evictors, err)
 	}
 }
 

@@ -24,6 +24,8 @@ type Subject struct {
 	Pool *Pool
 	// Events are the Events about the node, in any order.
 	Events []corev1.Event
+	// Evictors are the ConfigMaps of deschedulers that evict for our taint, as NAMESPACE/NAME.
+	Evictors []string
 	// Within says that a coordinator was asked, not the cloud.
 	Within bool
 }
@@ -159,8 +161,7 @@ func concludeWithin(s Subject, now time.Time) (state, because string) {
 
 func behind(s Subject) string {
 	if by := relayedBy(s.Lease); by != "" {
-		return "Its own link to the cloud is down; it reports itself over the link of " + by +
-			". Its Pods are kept, new ones go elsewhere."
+		return "Its own link to the cloud is down; it reports itself over the link of " + by + ". Its Pods are kept."
 	}
 	by := "another node of its pool"
 	switch {
@@ -254,6 +255,9 @@ func tells(c *corev1.NodeCondition) bool {
 func taintSays(t corev1.Taint) string {
 	switch t.Key {
 	case edge.TaintUnschedulable:
+		if t.Effect == corev1.TaintEffectPreferNoSchedule {
+			return "new Pods only if they fit nowhere else, while its link is down"
+		}
 		return "no new Pods while its heartbeats are delegated"
 	case corev1.TaintNodeUnreachable, corev1.TaintNodeNotReady:
 		if t.Effect == corev1.TaintEffectNoExecute {

@@ -185,6 +185,19 @@ CloudLinkDown   30s ago   down (3 times)
 	}
 }
 
+// TestATaintSaysWhatItKeepsOff: a node that is relayed is not closed.
+func TestATaintSaysWhatItKeepsOff(t *testing.T) {
+	says := func(e corev1.TaintEffect) string {
+		return taintSays(corev1.Taint{Key: edge.TaintUnschedulable, Effect: e})
+	}
+	if got := says(corev1.TaintEffectPreferNoSchedule); !strings.Contains(got, "nowhere else") {
+		t.Errorf("relayed: %q", got)
+	}
+	if got := says(corev1.TaintEffectNoSchedule); !strings.HasPrefix(got, "no new Pods") {
+		t.Errorf("delegated: %q", got)
+	}
+}
+
 // squeeze makes columns as narrow as they can be: how wide they are is the tab writer's business.
 func squeeze(s string) string {
 	lines := strings.Split(s, "\n")

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/machine"
@@ -116,8 +118,15 @@ func effects(was, n *lab.NodeStatus, say teller) {
 			say(warning, "is delegated: %s forwards its heartbeats", n.HeartbeatBy)
 		}
 	}
-	if was.Tainted != n.Tainted {
-		say(either(n.Tainted, warning, good), "%s", either(n.Tainted, "gets no new Pods", "gets new Pods again"))
+	if was.Taint != n.Taint {
+		switch n.Taint {
+		case "":
+			say(good, "gets new Pods again")
+		case corev1.TaintEffectPreferNoSchedule:
+			say(warning, "gets only new Pods that fit nowhere else")
+		default:
+			say(warning, "gets no new Pods")
+		}
 	}
 	if is := ready(n.Ready); ready(was.Ready) != is && is != "-" {
 		say(either(is == "Ready", good, bad), "is %s", is)
@@ -136,7 +145,7 @@ func toneOf(n *lab.NodeStatus) tone {
 	switch {
 	case dead(*n) != "" || ready(n.Ready) == "NotReady":
 		return bad
-	case n.WAN != wire.None.String() || n.LAN != wire.None.String() || n.Tainted || n.HeartbeatBy != "itself" &&
+	case n.WAN != wire.None.String() || n.LAN != wire.None.String() || n.Taint != "" || n.HeartbeatBy != "itself" &&
 		n.HeartbeatBy != "":
 		return warning
 	default:

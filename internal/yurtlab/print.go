@@ -1,6 +1,7 @@
 package yurtlab
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -47,7 +48,7 @@ func statusTable(w io.Writer, s lab.Status) error {
 		}
 		row := []string{
 			n.Name, n.Pool, role, link, fault(n.WAN, n.WANLine), fault(n.LAN, n.LANLine), ready(n.Ready),
-			mark(n.Tainted, "NoSchedule"), age(n.HeartbeatAge), orDash(n.HeartbeatBy), bytes(n.Traffic.Up),
+			orDash(string(n.Taint)), age(n.HeartbeatAge), orDash(n.HeartbeatBy), bytes(n.Traffic.Up),
 			bytes(n.Traffic.Down), orDash(dead(n)),
 		}
 		fmt.Fprintln(t, strings.Join(row, "\t"))
@@ -112,14 +113,7 @@ func ready(status string) string {
 	return "NotReady"
 }
 
-func mark(on bool, text string) string {
-	if on {
-		return text
-	}
-	return "-"
-}
-
-func orDash(s string) string { return mark(s != "", s) }
+func orDash(s string) string { return cmp.Or(s, "-") }
 
 func age(seconds float64) string {
 	if seconds < 0 {

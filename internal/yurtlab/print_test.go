@@ -33,7 +33,7 @@ func TestStatusTable(t *testing.T) {
 			},
 		},
 		{
-			Name: "p1-n2", Pool: "p1", Power: true, WAN: "drop", LAN: "none", Ready: "True", Tainted: true,
+			Name: "p1-n2", Pool: "p1", Power: true, WAN: "drop", LAN: "none", Ready: "True", Taint: "NoSchedule",
 			WANLine:      &lab.LineStatus{},
 			Hub:          &lab.HubStatus{Role: "follower", Cloud: "down"},
 			HeartbeatAge: 61, HeartbeatBy: "p1-n1", Traffic: wire.Bytes{Up: 10_000, Down: 9_999},

@@ -47,7 +47,7 @@ func TestHappened(t *testing.T) {
 		"what comes of it": {
 			func(n []lab.NodeStatus) { n[2].WAN = "drop" },
 			func(n []lab.NodeStatus) {
-				n[2].WAN, n[2].Hub.Cloud, n[2].HeartbeatBy, n[2].Tainted = "drop", "down", "p1-n1", true
+				n[2].WAN, n[2].Hub.Cloud, n[2].HeartbeatBy, n[2].Taint = "drop", "down", "p1-n1", "NoSchedule"
 			},
 			[]string{
 				"warning p1-n3 reports the cloud down", "warning p1-n3 is delegated: p1-n1 forwards its heartbeats",
@@ -56,12 +56,16 @@ func TestHappened(t *testing.T) {
 		},
 		"it is healed": {
 			func(n []lab.NodeStatus) {
-				n[2].WAN, n[2].LAN, n[2].Hub.Cloud, n[2].HeartbeatBy, n[2].Tainted = "drop", "oneway", "down", "p1-n1", true
+				n[2].WAN, n[2].LAN, n[2].Hub.Cloud, n[2].HeartbeatBy, n[2].Taint = "drop", "oneway", "down", "p1-n1", "PreferNoSchedule"
 			}, nil,
 			[]string{
 				"good p1-n3 has its WAN link again", "good p1-n3 has its LAN link again", "good p1-n3 reports the cloud up",
 				"good p1-n3 sends its heartbeats itself", "good p1-n3 gets new Pods again",
 			},
+		},
+		"a neighbour helps one that was delegated": {
+			func(n []lab.NodeStatus) { n[2].Taint = "NoSchedule" }, func(n []lab.NodeStatus) { n[2].Taint = "PreferNoSchedule" },
+			[]string{"warning p1-n3 gets only new Pods that fit nowhere else"},
 		},
 		"a neighbour helps": {nil, func(n []lab.NodeStatus) { n[1].Hub.RelayedBy = "p1-n3" },
 			[]string{"good p1-n2 reaches the cloud over the link of p1-n3"}},
@@ -242,7 +246,7 @@ func TestTonesOfNodes(t *testing.T) {
 		}
 	}
 	tainted, notReady := aLab(nil).Nodes[1], aLab(nil).Nodes[1]
-	tainted.Tainted, notReady.Ready, notReady.WAN = true, "Unknown", "drop"
+	tainted.Taint, notReady.Ready, notReady.WAN = "NoSchedule", "Unknown", "drop"
 	if toneOf(&tainted) != warning || toneOf(&notReady) != bad {
 		t.Errorf("%d, %d", toneOf(&tainted), toneOf(&notReady))
 	}

@@ -57,8 +57,9 @@ type YurtCoordinatorSpec struct {
 	// +optional
 	DelegatedNodeStatus DelegatedNodeStatus `json:"delegatedNodeStatus,omitempty"`
 
-	// relayedNodeScheduling says whether nodes of the pool take new Pods while their own link to the cloud is down and they reach
-	// it over the link of another node: Disabled, the default, or Enabled. You can change it at any time.
+	// relayedNodeScheduling says which new Pods nodes of the pool take while their own link to the cloud is down and they reach it
+	// over the link of another node: PreferNoSchedule, the default (those that fit nowhere else), Disabled (none), or Enabled (any).
+	// You can change it at any time.
 	// +optional
 	RelayedNodeScheduling RelayedNodeScheduling `json:"relayedNodeScheduling,omitempty"`
 
@@ -92,14 +93,15 @@ const (
 	DelegatedNotReady DelegatedNodeStatus = "NotReady"
 )
 
-// RelayedNodeScheduling says whether a node that is relayed takes new Pods. Empty is Disabled.
-// +kubebuilder:validation:Enum=Disabled;Enabled
+// RelayedNodeScheduling says which new Pods a node takes that is relayed. Empty is PreferNoSchedule.
+// +kubebuilder:validation:Enum=Disabled;PreferNoSchedule;Enabled
 type RelayedNodeScheduling string
 
 // Values of RelayedNodeScheduling.
 const (
-	RelayedDisabled RelayedNodeScheduling = "Disabled"
-	RelayedEnabled  RelayedNodeScheduling = "Enabled"
+	RelayedDisabled         RelayedNodeScheduling = "Disabled"
+	RelayedPreferNoSchedule RelayedNodeScheduling = "PreferNoSchedule"
+	RelayedEnabled          RelayedNodeScheduling = "Enabled"
 )
 
 // YurtCoordinatorStatus is the state of a YurtCoordinator.

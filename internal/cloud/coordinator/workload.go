@@ -93,8 +93,8 @@ func appSet(c Config, slot edge.Slot, pools map[edge.PoolName]shipment) (*v1beta
 }
 
 // tolerations returns those that keep the Pod on a dead node until watchOver makes it leave, then those for the pool's own
-// taints, sorted, then those of the settings. edge.TaintUnschedulable is not tolerated: a new coordinator must not start on a
-// node whose link is down.
+// taints, sorted, then those of the settings. edge.TaintUnschedulable is not tolerated: a new coordinator starts on no node whose
+// heartbeats are delegated, and on one that is relayed only if it fits nowhere else.
 func tolerations(taints []corev1.Taint, more []corev1.Toleration) []corev1.Toleration {
 	all := make([]corev1.Toleration, 0, 2+len(taints))
 	for _, key := range leaves {

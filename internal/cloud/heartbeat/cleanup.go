@@ -14,7 +14,7 @@ import (
 // kube-controller-manager's to judge.
 func CleanUp(ctx context.Context, c client.Client, at ends.Clock, node *corev1.Node) error {
 	p := &Policy{client: c, ends: ends.Ends{Clock: at}}
-	change := Plan(node, Finding{Verdict: Direct}, ShowReady)
+	change := plan(node, Finding{Verdict: Direct}, wish{show: ShowReady})
 	if change.edits() {
 		if err := p.writeNode(ctx, node, change); err != nil {
 			return err

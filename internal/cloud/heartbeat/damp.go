@@ -7,13 +7,17 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// changesMost is how often a node's taint may change within the damper's time. A link that comes and goes, or somebody who
-// forwards for a node that reports itself, would otherwise cost two writes of the Node and an Event for each heartbeat.
-const changesMost = 2
+// changesMost is how often a Lease may change within the damper's time between the node's own heartbeats, relayed and forwarded
+// ones: a short cut is forwarded, relayed, and healed. A link that comes and goes, or somebody who forwards for a node that
+// reports itself, would otherwise cost two writes of the Node and an Event for each heartbeat.
+const changesMost = 3
 
-// damper keeps a node's taint, and the condition that goes with it, from changing with each heartbeat. A node that goes to and
-// fro ends up tainted, and stays so until its heartbeats have been its own for the damper's time. It is safe for concurrent
-// use.
+// damper keeps a node's taint, and the condition that goes with it, from changing with each heartbeat. A Lease that changes once
+// more than changesMost is unsettled, until it has stayed the same for the damper's time. It is safe for concurrent use.
+//
+// A node that is unsettled keeps one taint, the weaker one (wish.effect). With the stronger one, whoever deletes a Pod while the
+// link is up would take it from the node for as long as the link comes and goes. With none, a node whose link is down by turns
+// would be as good a place as any.
 type damper struct {
 	within time.Duration // zero means that nothing is damped
 
@@ -21,17 +25,25 @@ type damper struct {
 	nodes map[edge.NodeName]damped
 }
 
-// damped is what a damper knows of a node.
+// damped is what a damper knows of a node; the zero value means nothing.
 type damped struct {
-	known bool
-	// says is what the node's Lease says now, delegated or not, and since when; shown is what the Node was last told.
-	says, shown bool
-	since       time.Time
-	// changes are the last changes of shown, the oldest first.
-	changes [changesMost]time.Time
-	// held says that a change had to wait, and that the node has not been calm since.
-	held bool
+	// says is what the node's Lease says now, and since when.
+	says  word
+	since time.Time
+	// changes are the last changes of says, and the last end of being unsettled, the oldest first.
+	changes   [changesMost]time.Time
+	unsettled bool
 }
+
+// word is what a Lease says of its node's link.
+type word uint8
+
+const (
+	nothing word = iota
+	byItself
+	relayed
+	forwarded
+)
 
 func newDamper(within time.Duration) *damper {
 	return &damper{within: within, nodes: make(map[edge.NodeName]damped)}
@@ -41,22 +53,21 @@ func newDamper(within time.Duration) *damper {
 func (d *damper) peek(node edge.NodeName, f Finding, now time.Time) Finding {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	was := d.nodes[node]
-	is, _ := damp(was, f, now, d.within)
-	return f.as(is.shown)
+	is, _ := damp(d.nodes[node], f, now, d.within)
+	return f.settle(is)
 }
 
-// take is peek for who acts on the answer. If the finding has to wait, wait is how long; begins says that it is the first to
-// wait since the node was calm.
+// take is peek for who acts on the answer. If the node is unsettled, wait is for how long at least; begins says that it was
+// not before.
 func (d *damper) take(node edge.NodeName, f Finding, now time.Time) (steady Finding, wait time.Duration, begins bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	was := d.nodes[node]
 	is, wait := damp(was, f, now, d.within)
-	if is.known {
+	if is.says != nothing {
 		d.nodes[node] = is
 	}
-	return f.as(is.shown), wait, is.held && !was.held
+	return f.settle(is), wait, is.unsettled && !was.unsettled
 }
 
 func (d *damper) forget(node edge.NodeName) {
@@ -65,40 +76,45 @@ func (d *damper) forget(node edge.NodeName) {
 	delete(d.nodes, node)
 }
 
-// damp decides what a node is shown as that is found to be f, and how long that may not change; zero means that it is as found.
+// damp decides what a node is whose Lease is found to say f, and how long it stays unsettled at least.
 func damp(d damped, f Finding, now time.Time, within time.Duration) (damped, time.Duration) {
-	says, ok := f.delegated()
+	says := f.says()
 	switch {
-	case !ok:
+	case says == nothing:
 		return d, 0
-	case !d.known:
-		d = damped{known: true, says: says, shown: says, since: now}
-		if says { // perhaps the Node says so already
-			d.changes[changesMost-1] = now
-		}
-		return d, 0
+	case d.says == nothing:
+		return damped{says: says, since: now}, 0
+	}
+	if d.unsettled && now.Sub(d.since) >= within {
+		d.unsettled = false
+		d.changed(now)
 	}
 	if says != d.says {
+		d.unsettled = d.unsettled || now.Sub(d.changes[0]) < within
+		d.changed(now)
 		d.says, d.since = says, now
 	}
-	if says == d.shown {
+	if !d.unsettled {
 		return d, 0
 	}
-	var earliest time.Time
-	if !d.changes[0].IsZero() {
-		earliest = d.changes[0].Add(within)
-	}
-	if calm := d.since.Add(within); d.held && !says && calm.After(earliest) {
-		earliest = calm
-	}
-	if wait := earliest.Sub(now); within > 0 && wait > 0 {
-		d.held = true
-		return d, wait
-	}
+	return d, within - now.Sub(d.since)
+}
+
+func (d *damped) changed(now time.Time) {
 	copy(d.changes[:], d.changes[1:])
 	d.changes[changesMost-1] = now
-	d.shown, d.held = says, d.held && says
-	return d, 0
+}
+
+func (f Finding) says() word {
+	switch delegated, ok := f.delegated(); {
+	case !ok:
+		return nothing
+	case !delegated:
+		return byItself
+	case f.Relayed:
+		return relayed
+	}
+	return forwarded
 }
 
 // delegated reports whether a Finding says that heartbeats are delegated; not ok means that it says nothing about that.
@@ -113,18 +129,14 @@ func (f Finding) delegated() (says, ok bool) {
 	return false, false
 }
 
-// as returns the Finding as if its heartbeats were delegated, or not; one that says nothing about that stays.
-func (f Finding) as(delegated bool) Finding {
-	if says, ok := f.delegated(); !ok || says == delegated {
+// settle returns what to make of the Finding for such a node.
+func (f Finding) settle(d damped) Finding {
+	if _, ok := f.delegated(); !ok || !d.unsettled {
 		return f
 	}
-	f.Annotated, f.Relayed, f.NewPods = delegated, false, false
-	switch {
-	case f.Verdict == Unobserved:
-	case delegated:
+	f.Annotated, f.Relayed, f.Unsettled = true, false, true
+	if f.Verdict == Direct {
 		f.Verdict = Delegated
-	default:
-		f.Verdict = Direct
 	}
 	return f
 }

@@ -3,13 +3,15 @@
 //
 //	Lease                  verdict     taint                condition CloudLinkDown
 //	renewed, unannotated   Direct      removed              False
-//	renewed, annotated     Delegated   there                True
+//	renewed, annotated     Delegated   there, see below     True
 //	not renewed            Silent      left as it is        Unknown
 //	found, not yet renewed Unobserved  as the annotation    left as it is
 //	none ever seen         NoLease     left as it is        left as it is
 //
-// The taint is node.openyurt.io/unschedulable:NoSchedule. kube-controller-manager handles dead nodes. This package
-// neither hastens their evictions nor, except as said below, delays them.
+// The taint is node.openyurt.io/unschedulable. If another node forwards the heartbeats, its effect is NoSchedule. If the node
+// reports itself over another node's line, it is PreferNoSchedule, or as the pool's YurtCoordinator says: kubelet hears deletions
+// there, and NoSchedule would keep the replacements away (docs/adr/0071-relayed-nodes-let-replacements-in.md).
+// kube-controller-manager handles dead nodes. This package neither hastens their evictions nor, except as said below, delays them.
 //
 // If a pool's YurtCoordinator asks for it, a node is also shown NotReady while its verdict is Delegated (show.go). The
 // condition Ready is then Unknown with a reason of ours, a label keeps the node out of the count of a zone's losses,
@@ -17,8 +19,8 @@
 // the node's Pods, and from taking them out of their Services; its attempts use up its rate of evictions. With any
 // other verdict Ready becomes again what the kubelet said. Nothing else of a Node is ever written.
 //
-// A taint changes twice a minute at most, and the condition with it (damp.go): any node of a pool can mark its neighbours'
-// Leases at will. A node that goes to and fro stays tainted until it has been calm for a minute.
+// A node whose Lease changes its word a fourth time within a minute is unsettled (damp.go): any node of a pool can mark its
+// neighbours' Leases at will. It has PreferNoSchedule and the condition True until the Lease has said one thing for a minute.
 //
 // The package is level-based: Lease and Node alone determine what to write. The Node's condition remembers what was
 // announced last, so a restart neither repeats an Event nor loses one.

@@ -79,9 +79,9 @@ type Finding struct {
 	// heard, and it is behind a link that is down all the same.
 	Relayed bool
 
-	// NewPods says that it takes new Pods all the same, because its pool wants that of nodes that are relayed. Judge leaves it to
-	// who knows the pool.
-	NewPods bool
+	// Unsettled says that the Lease keeps changing between the node's own heartbeats and others: the finding is then Delegated
+	// or, before the first renewal, annotated. Judge leaves it to the damper.
+	Unsettled bool
 
 	// Gone says that the Lease was deleted; the verdict is then Silent.
 	Gone bool

@@ -43,8 +43,8 @@ func newMetrics() *metrics {
 		}, []string{"from", "to"}),
 		flapping: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "coordinator_controller_flapping_nodes_total",
-			Help: "Times that a node's heartbeats went to and fro between its own and forwarded ones, so that its taint had to " +
-				"wait, by pool; no series for pools without.",
+			Help: "Times that a node's heartbeats went to and fro between its own and forwarded ones, so that they are " +
+				"unsettled, by pool; no series for pools without.",
 		}, []string{"pool"}),
 		putBack: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "coordinator_controller_renew_times_put_back_total",

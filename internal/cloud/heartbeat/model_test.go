@@ -223,7 +223,7 @@ func act(r *rand.Rand, w *world, m *model) string {
 		w.editNode("n1", func(n *corev1.Node) { delete(n.Labels, edge.LabelExcludeDisruption) })
 		return "label removed"
 	case pick == 17:
-		w.editNode("n1", func(n *corev1.Node) { n.Spec.Taints = append(foreignTaints(), ourTaint()) })
+		w.editNode("n1", func(n *corev1.Node) { n.Spec.Taints = append(foreignTaints(), ourTaint(corev1.TaintEffectNoSchedule)) })
 		m.tainted, m.evicting = true, false
 		return "taint added"
 	case pick == 18 && r.IntN(4) == 0:

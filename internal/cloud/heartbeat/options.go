@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -37,8 +38,33 @@ type option struct {
 // wish is how a pool wants its delegated nodes treated.
 type wish struct {
 	show Show
-	// newPods: those that are relayed take new Pods.
-	newPods bool
+	// relayed is the effect of the taint of those that are relayed; empty means that they get none.
+	relayed corev1.TaintEffect
+}
+
+// effect returns the effect of the taint that a marked Lease calls for. A node that is delegated takes no new Pods. One that is
+// relayed hears deletions, so it lets the replacements in where they fit nowhere else, unless its pool wants otherwise. One that
+// is unsettled is both by turns: where its pool would have no taint, it gets the weaker one.
+func (w wish) effect(f Finding) corev1.TaintEffect {
+	switch {
+	case f.Unsettled:
+		return cmp.Or(w.relayed, corev1.TaintEffectPreferNoSchedule)
+	case f.Relayed:
+		return w.relayed
+	}
+	return corev1.TaintEffectNoSchedule
+}
+
+// effectOf returns the effect that a pool wants of its relayed nodes' taint.
+func effectOf(s v1alpha1.RelayedNodeScheduling) corev1.TaintEffect {
+	switch s {
+	case v1alpha1.RelayedEnabled:
+		return ""
+	case v1alpha1.RelayedDisabled:
+		return corev1.TaintEffectNoSchedule
+	case v1alpha1.RelayedPreferNoSchedule:
+	}
+	return corev1.TaintEffectPreferNoSchedule
 }
 
 func newOptions() *options { return &options{byPool: make(map[edge.PoolName]map[string]option)} }
@@ -58,7 +84,7 @@ func (o *options) saw(c *v1alpha1.YurtCoordinator) (news bool) {
 		o.byPool[pool] = make(map[string]option)
 	}
 	o.byPool[pool][c.Name] = option{c.Name, c.CreationTimestamp.Time, wish{
-		show: show, newPods: c.Spec.RelayedNodeScheduling == v1alpha1.RelayedEnabled,
+		show: show, relayed: effectOf(c.Spec.RelayedNodeScheduling),
 	}}
 	return before != o.wishLocked(pool)
 }
@@ -84,8 +110,6 @@ func (o *options) complete() []edge.PoolName {
 	return slices.Collect(maps.Keys(o.byPool))
 }
 
-func (o *options) show(pool edge.PoolName) Show { return o.of(pool).show }
-
 func (o *options) of(pool edge.PoolName) wish {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -94,11 +118,11 @@ func (o *options) of(pool edge.PoolName) wish {
 
 func (o *options) wishLocked(pool edge.PoolName) wish {
 	if !o.known {
-		return wish{show: ShowUnknown}
+		return wish{show: ShowUnknown, relayed: effectOf("")}
 	}
 	all := slices.Collect(maps.Values(o.byPool[pool]))
 	if len(all) == 0 {
-		return wish{show: ShowReady}
+		return wish{show: ShowReady, relayed: effectOf("")}
 	}
 	return slices.MinFunc(all, func(a, b option) int {
 		return cmp.Or(a.made.Compare(b.made), strings.Compare(a.name, b.name))

@@ -40,7 +40,7 @@ func TestTaintsGoFirst(t *testing.T) {
 	w.justCut("n1", "n2", "n3")
 	bare := w.node("n1")
 	tainted := bare.DeepCopy()
-	tainted.Spec.Taints = append(tainted.Spec.Taints, ourTaint())
+	tainted.Spec.Taints = append(tainted.Spec.Taints, ourTaint(corev1.TaintEffectNoSchedule))
 	h := w.policy.nodeHandler()
 	h.Update(t.Context(), event.TypedUpdateEvent[*corev1.Node]{ObjectOld: bare, ObjectNew: tainted}, q)
 	h.Create(t.Context(), event.TypedCreateEvent[*corev1.Node]{Object: w.node("n2"), IsInInitialList: true}, q)

@@ -50,6 +50,9 @@ const (
 	// EventHeartbeatsFlap (Warning): the node's taint would change too often, and waits.
 	EventHeartbeatsFlap = "HeartbeatsFlap"
 
+	// EventGracePeriodTooShort (Warning): kube-controller-manager found the node silent before we did.
+	EventGracePeriodTooShort = edge.ReasonGracePeriodTooShort
+
 	// EventRenewTimePutBack (Warning): a silent node's Lease had a renewTime from the future.
 	EventRenewTimePutBack = "RenewTimePutBack"
 )
@@ -93,7 +96,9 @@ type Event struct {
 
 // Change is what to write. The zero Change writes nothing.
 type Change struct {
-	Taint Edit
+	// Taint edits the taint, and Effect is that of one to add: it replaces a taint of ours with another effect.
+	Taint  Edit
+	Effect corev1.TaintEffect
 
 	// Exclude edits the label of a node that is shown NotReady.
 	Exclude Edit
@@ -118,22 +123,23 @@ func (c Change) IsZero() bool { return !c.edits() && !c.reports() }
 func (c Change) edits() bool   { return c.Taint != Keep || c.Exclude != Keep || c.Unevict }
 func (c Change) reports() bool { return c.Condition != nil || c.Ready != nil }
 
-// Plan decides what to write to node, from what its Lease means and how its pool wants it shown. It changes nothing.
-func Plan(node *corev1.Node, f Finding, s Show) Change {
+// plan decides what to write to node, from what its Lease means and how its pool wants it treated. It changes nothing.
+func plan(node *corev1.Node, f Finding, w wish) Change {
 	if node.DeletionTimestamp != nil {
 		return Change{}
 	}
 	if poolOf(node) == "" {
 		return planLeft(node)
 	}
-	c := Change{Taint: planTaint(slices.ContainsFunc(node.Spec.Taints, isOurs), f)}
+	var c Change
+	c.planTaint(node, f, w)
 	was := conditionOf(node, edge.ConditionCloudLinkDown)
 	c.Was = was.Status
 	if next, ok := describe(was.Status, f); ok && (next.Status != was.Status || differsBehind(was, next)) {
 		c.Condition = &next
 		c.Event = announce(was, next)
 	}
-	planShown(node, f, s, &c)
+	planShown(node, f, w.show, &c)
 	return c
 }
 
@@ -145,28 +151,39 @@ func differsBehind(was corev1.NodeCondition, next Condition) bool {
 // planLeft takes back what was said of a node that is in no pool any more. Nobody can forward its heartbeats, so there is
 // nothing to say of one that never was in a pool.
 func planLeft(node *corev1.Node) Change {
-	c := Change{Taint: edit(slices.ContainsFunc(node.Spec.Taints, isOurs), false)}
+	direct := Finding{Verdict: Direct}
+	var c Change
+	c.planTaint(node, direct, wish{})
 	c.Was = conditionOf(node, edge.ConditionCloudLinkDown).Status
 	if c.Was != "" && c.Was != corev1.ConditionFalse {
 		c.Condition = &Condition{corev1.ConditionFalse, ReasonNoPool,
 			"The node is in no pool, so nobody forwards its heartbeats."}
 	}
-	planShown(node, Finding{Verdict: Direct}, ShowReady, &c)
+	planShown(node, direct, ShowReady, &c)
 	return c
 }
 
-func planTaint(tainted bool, f Finding) Edit {
-	wanted := tainted
-	switch f.Verdict {
-	case NoLease, Silent: // a dead node must not get Pods either: the taint stays until the node renews its Lease
-	case Unobserved:
-		wanted = f.Annotated && !f.NewPods
-	case Direct:
-		wanted = false
-	case Delegated:
-		wanted = !f.NewPods
+func (c *Change) planTaint(node *corev1.Node, f Finding, w wish) {
+	var ours []corev1.TaintEffect
+	for _, t := range node.Spec.Taints {
+		if isOurs(t) {
+			ours = append(ours, t.Effect)
+		}
 	}
-	return edit(tainted, wanted)
+	var wanted []corev1.TaintEffect
+	switch delegated, ok := f.delegated(); {
+	case !ok: // a dead node must not get Pods either: the taint stays until the node renews its Lease
+		return
+	case delegated && w.effect(f) != "":
+		wanted = append(wanted, w.effect(f))
+	}
+	switch {
+	case slices.Equal(ours, wanted):
+	case len(wanted) == 0:
+		c.Taint = Remove
+	default:
+		c.Taint, c.Effect = Add, wanted[0]
+	}
 }
 
 // describe returns the condition that f calls for, or false if f supports no claim.
@@ -230,15 +247,16 @@ func announce(was corev1.NodeCondition, next Condition) *Event {
 	return nil
 }
 
-// ourTaint is the taint that keeps new Pods off a delegated node.
-func ourTaint() corev1.Taint {
-	return corev1.Taint{Key: edge.TaintUnschedulable, Effect: corev1.TaintEffectNoSchedule}
+// ourTaint is the taint that keeps new Pods off a node whose link is down.
+func ourTaint(e corev1.TaintEffect) corev1.Taint {
+	return corev1.Taint{Key: edge.TaintUnschedulable, Effect: e}
 }
 
-// isOurs compares key and effect, which Kubernetes keeps unique on a Node. The same key with another effect is somebody
+// isOurs compares key and effect, which Kubernetes keeps unique on a Node. The same key with the third effect is somebody
 // else's.
 func isOurs(t corev1.Taint) bool {
-	return t.Key == edge.TaintUnschedulable && t.Effect == corev1.TaintEffectNoSchedule
+	return t.Key == edge.TaintUnschedulable &&
+		(t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectPreferNoSchedule)
 }
 
 // conditionOf returns a condition of a Node, or the zero condition.

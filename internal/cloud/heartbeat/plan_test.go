@@ -16,7 +16,14 @@ const (
 	yes     = corev1.ConditionTrue
 	no      = corev1.ConditionFalse
 	unknown = corev1.ConditionUnknown
+
+	bare   = corev1.TaintEffect("")
+	prefer = corev1.TaintEffectPreferNoSchedule
+	never  = corev1.TaintEffectNoSchedule
 )
+
+// byDefault is how a pool wants its nodes treated that does not say so.
+var byDefault = wish{show: ShowReady, relayed: prefer}
 
 // aNode is a Node with or without our taint, amid others, and with our condition if status is not empty.
 func aNode(tainted bool, status corev1.ConditionStatus, reason string) *corev1.Node {
@@ -25,7 +32,7 @@ func aNode(tainted bool, status corev1.ConditionStatus, reason string) *corev1.N
 	}}
 	node.Spec.Taints = foreignTaints()
 	if tainted {
-		node.Spec.Taints = append(node.Spec.Taints, ourTaint())
+		node.Spec.Taints = append(node.Spec.Taints, ourTaint(never))
 	}
 	node.Status.Conditions = []corev1.NodeCondition{{
 		Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: kubeletReady, Message: "kubelet is posting ready status",
@@ -55,79 +62,86 @@ func TestPlan(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		finding   Finding
-		tainted   bool
+		has       corev1.TaintEffect
 		was       corev1.ConditionStatus
 		wasReason string
-		taint     Edit
+		gets      corev1.TaintEffect
 		status    corev1.ConditionStatus // none: not written
 		reason    string
 		event     string
 		eventType string
 	}{
-		{"first sight of a healthy node", Finding{Verdict: Direct}, false, none, "",
-			Keep, no, ReasonDirect, "", ""},
-		{"link down", Finding{Verdict: Delegated}, false, no, ReasonDirect,
-			Add, yes, ReasonDelegated, EventCloudLinkDown, "Warning"},
-		{"first known as delegated", Finding{Verdict: Delegated}, false, none, "",
-			Add, yes, ReasonDelegated, EventCloudLinkDown, "Warning"},
-		{"down and said so", Finding{Verdict: Delegated}, true, yes, ReasonDelegated, Keep, none, "", "", ""},
-		{"somebody took the taint", Finding{Verdict: Delegated}, false, yes, ReasonDelegated, Add, none,
+		{"first sight of a healthy node", Finding{Verdict: Direct}, bare, none, "",
+			bare, no, ReasonDirect, "", ""},
+		{"link down", Finding{Verdict: Delegated}, bare, no, ReasonDirect,
+			never, yes, ReasonDelegated, EventCloudLinkDown, "Warning"},
+		{"first known as delegated", Finding{Verdict: Delegated}, bare, none, "",
+			never, yes, ReasonDelegated, EventCloudLinkDown, "Warning"},
+		{"down and said so", Finding{Verdict: Delegated}, never, yes, ReasonDelegated, never, none, "", "", ""},
+		{"somebody took the taint", Finding{Verdict: Delegated}, bare, yes, ReasonDelegated, never, none,
 			"", "", ""},
-		{"link up", Finding{Verdict: Direct}, true, yes, ReasonDelegated,
-			Remove, no, ReasonDirect, EventCloudLinkRestored, "Normal"},
-		{"up and said so", Finding{Verdict: Direct}, false, no, ReasonDirect, Keep, none, "", "", ""},
-		{"link down, relayed", Finding{Verdict: Delegated, Relayed: true}, false, no, ReasonDirect,
-			Add, yes, ReasonRelayed, EventCloudLinkDown, "Warning"},
-		{"link down, relayed, and to take new Pods", Finding{Verdict: Delegated, Relayed: true, NewPods: true}, false, no,
-			ReasonDirect, Keep, yes, ReasonRelayed, EventCloudLinkDown, "Warning"},
-		{"relayed, to take new Pods, after delegated", Finding{Verdict: Delegated, Relayed: true, NewPods: true}, true, yes,
-			ReasonDelegated, Remove, yes, ReasonRelayed, "", ""},
-		{"start: relayed, to take new Pods", Finding{Verdict: Unobserved, Annotated: true, Relayed: true, NewPods: true}, true,
-			yes, ReasonRelayed, Remove, none, "", "", ""},
-		{"relayed after delegated", Finding{Verdict: Delegated, Relayed: true}, true, yes, ReasonDelegated,
-			Keep, yes, ReasonRelayed, "", ""},
-		{"relayed and said so", Finding{Verdict: Delegated, Relayed: true}, true, yes, ReasonRelayed, Keep, none, "", "", ""},
-		{"delegated after relayed", Finding{Verdict: Delegated}, true, yes, ReasonRelayed,
-			Keep, yes, ReasonDelegated, "", ""},
-		{"link up after relayed", Finding{Verdict: Direct}, true, yes, ReasonRelayed,
-			Remove, no, ReasonDirect, EventCloudLinkRestored, "Normal"},
-		{"silent after relayed", Finding{Verdict: Silent}, true, yes, ReasonRelayed,
-			Keep, unknown, ReasonDelegationStopped, EventDelegationStopped, "Warning"},
-		{"silent after direct", Finding{Verdict: Silent}, false, no, ReasonDirect,
-			Keep, unknown, ReasonNone, EventHeartbeatsStopped, "Warning"},
-		{"silent after delegated", Finding{Verdict: Silent}, true, yes, ReasonDelegated,
-			Keep, unknown, ReasonDelegationStopped, EventDelegationStopped, "Warning"},
-		{"Lease deleted while delegated", Finding{Verdict: Silent, Gone: true}, true, yes, ReasonDelegated,
-			Keep, unknown, ReasonDelegationStopped, EventDelegationStopped, "Warning"},
-		{"silent from the start", Finding{Verdict: Silent}, false, none, "", Keep, unknown, ReasonNone, "", ""},
-		{"silent, annotated, taint taken", Finding{Verdict: Silent, Annotated: true}, false, unknown, ReasonNone,
-			Keep, none, "", "", ""},
-		{"silent and said so", Finding{Verdict: Silent}, true, unknown, ReasonDelegationStopped, Keep, none,
+		{"link up", Finding{Verdict: Direct}, never, yes, ReasonDelegated,
+			bare, no, ReasonDirect, EventCloudLinkRestored, "Normal"},
+		{"up and said so", Finding{Verdict: Direct}, bare, no, ReasonDirect, bare, none, "", "", ""},
+		{"link down, relayed", Finding{Verdict: Delegated, Relayed: true}, bare, no, ReasonDirect,
+			prefer, yes, ReasonRelayed, EventCloudLinkDown, "Warning"},
+		{"start: relayed", Finding{Verdict: Unobserved, Annotated: true, Relayed: true}, never, yes, ReasonRelayed,
+			prefer, none, "", "", ""},
+		{"start: relayed, of both effects", Finding{Verdict: Unobserved, Annotated: true, Relayed: true}, "both", yes,
+			ReasonRelayed, prefer, none, "", "", ""},
+		{"unsettled", Finding{Verdict: Delegated, Unsettled: true}, never, yes, ReasonDelegated, prefer, none, "", "", ""},
+		{"relayed after delegated", Finding{Verdict: Delegated, Relayed: true}, never, yes, ReasonDelegated,
+			prefer, yes, ReasonRelayed, "", ""},
+		{"relayed and said so", Finding{Verdict: Delegated, Relayed: true}, prefer, yes, ReasonRelayed, prefer, none, "", "", ""},
+		{"delegated after relayed", Finding{Verdict: Delegated}, prefer, yes, ReasonRelayed,
+			never, yes, ReasonDelegated, "", ""},
+		{"link up after relayed", Finding{Verdict: Direct}, prefer, yes, ReasonRelayed,
+			bare, no, ReasonDirect, EventCloudLinkRestored, "Normal"},
+		{"silent after relayed", Finding{Verdict: Silent}, prefer, yes, ReasonRelayed,
+			prefer, unknown, ReasonDelegationStopped, EventDelegationStopped, "Warning"},
+		{"silent after direct", Finding{Verdict: Silent}, bare, no, ReasonDirect,
+			bare, unknown, ReasonNone, EventHeartbeatsStopped, "Warning"},
+		{"silent after delegated", Finding{Verdict: Silent}, never, yes, ReasonDelegated,
+			never, unknown, ReasonDelegationStopped, EventDelegationStopped, "Warning"},
+		{"Lease deleted while delegated", Finding{Verdict: Silent, Gone: true}, never, yes, ReasonDelegated,
+			never, unknown, ReasonDelegationStopped, EventDelegationStopped, "Warning"},
+		{"silent from the start", Finding{Verdict: Silent}, bare, none, "", bare, unknown, ReasonNone, "", ""},
+		{"silent, annotated, taint taken", Finding{Verdict: Silent, Annotated: true}, bare, unknown, ReasonNone,
+			bare, none, "", "", ""},
+		{"silent and said so", Finding{Verdict: Silent}, never, unknown, ReasonDelegationStopped, never, none,
 			"", "", ""},
-		{"back, direct, after it died delegated", Finding{Verdict: Direct}, true, unknown, ReasonDelegationStopped,
-			Remove, no, ReasonDirect, EventCloudLinkRestored, "Normal"},
-		{"back, direct", Finding{Verdict: Direct}, false, unknown, ReasonNone,
-			Keep, no, ReasonDirect, EventHeartbeatsResumed, "Normal"},
-		{"back, delegated", Finding{Verdict: Delegated}, false, unknown, ReasonNone,
-			Add, yes, ReasonDelegated, EventCloudLinkDown, "Warning"},
-		{"start: annotated", Finding{Verdict: Unobserved, Annotated: true}, false, no, ReasonDirect,
-			Add, none, "", "", ""},
-		{"start: annotated and tainted", Finding{Verdict: Unobserved, Annotated: true}, true, yes, ReasonDelegated,
-			Keep, none, "", "", ""},
-		{"start: left over taint", Finding{Verdict: Unobserved}, true, yes, ReasonDelegated, Remove, none,
+		{"back, direct, after it died delegated", Finding{Verdict: Direct}, never, unknown, ReasonDelegationStopped,
+			bare, no, ReasonDirect, EventCloudLinkRestored, "Normal"},
+		{"back, direct", Finding{Verdict: Direct}, bare, unknown, ReasonNone,
+			bare, no, ReasonDirect, EventHeartbeatsResumed, "Normal"},
+		{"back, delegated", Finding{Verdict: Delegated}, bare, unknown, ReasonNone,
+			never, yes, ReasonDelegated, EventCloudLinkDown, "Warning"},
+		{"start: annotated", Finding{Verdict: Unobserved, Annotated: true}, bare, no, ReasonDirect,
+			never, none, "", "", ""},
+		{"start: annotated and tainted", Finding{Verdict: Unobserved, Annotated: true}, never, yes, ReasonDelegated,
+			never, none, "", "", ""},
+		{"start: left over taint", Finding{Verdict: Unobserved}, never, yes, ReasonDelegated, bare, none,
 			"", "", ""},
-		{"no Lease", Finding{}, true, yes, ReasonDelegated, Keep, none, "", "", ""},
+		{"no Lease", Finding{}, never, yes, ReasonDelegated, never, none, "", "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			node := aNode(tt.tainted, tt.was, tt.wasReason)
+			node := aNode(false, tt.was, tt.wasReason)
+			switch tt.has {
+			case bare:
+			case "both":
+				node.Spec.Taints = append(node.Spec.Taints, ourTaint(prefer), ourTaint(never))
+			default:
+				node.Spec.Taints = append(node.Spec.Taints, ourTaint(tt.has))
+			}
 			before := node.DeepCopy()
 			tt.finding.Patience = 40 * time.Second
-			c := Plan(node, tt.finding, ShowReady)
+			c := plan(node, tt.finding, byDefault)
 			if !equality.Semantic.DeepEqual(node, before) {
 				t.Error("Plan changed the Node")
 			}
-			if c.Taint != tt.taint || c.Was != tt.was {
-				t.Errorf("taint %v, was %q; want %v, %q", c.Taint, c.Was, tt.taint, tt.was)
+			gets := map[Edit]corev1.TaintEffect{Keep: tt.has, Remove: bare, Add: c.Effect}[c.Taint]
+			if gets != tt.gets || (c.Taint == Add) != (c.Effect != "") || c.Was != tt.was {
+				t.Errorf("taint %q by %v %q, was %q; want %q, %q", gets, c.Taint, c.Effect, c.Was, tt.gets, tt.was)
 			}
 			var status corev1.ConditionStatus
 			var reason string
@@ -147,12 +161,12 @@ func TestPlan(t *testing.T) {
 			if event.Reason != tt.event || event.Type != tt.eventType {
 				t.Errorf("event %q %q, want %q %q", event.Type, event.Reason, tt.eventType, tt.event)
 			}
-			if zero := tt.taint == Keep && tt.status == none; c.IsZero() != zero {
+			if zero := tt.gets == tt.has && tt.status == none; c.IsZero() != zero {
 				t.Errorf("IsZero() = %t for %+v", c.IsZero(), c)
 			}
 
 			node.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
-			if c := Plan(node, tt.finding, ShowReady); !c.IsZero() {
+			if c := plan(node, tt.finding, byDefault); !c.IsZero() {
 				t.Errorf("a Node that is being deleted: %+v, want nothing", c)
 			}
 		})
@@ -173,7 +187,7 @@ func TestOfANodeInNoPool(t *testing.T) {
 				if tainted {
 					want.Taint = Remove
 				}
-				c := Plan(node, f, ShowNotReady)
+				c := plan(node, f, wish{show: ShowNotReady})
 				if was == yes || was == unknown {
 					if c.Condition == nil || c.Condition.Status != no || c.Condition.Reason != ReasonNoPool {
 						t.Errorf("%v, %q: condition %+v", f.Verdict, was, c.Condition)
@@ -199,7 +213,7 @@ func TestSilenceIsExplained(t *testing.T) {
 			"No heartbeat has come for 1m30s. The last ones were delegated."},
 		{Finding{Verdict: Silent, Gone: true}, none, "The node's Lease was deleted."},
 	} {
-		if got := Plan(aNode(false, tt.was, ""), tt.finding, ShowReady).Condition.Message; got != tt.want {
+		if got := plan(aNode(false, tt.was, ""), tt.finding, wish{show: ShowReady}).Condition.Message; got != tt.want {
 			t.Errorf("message %q, want %q", got, tt.want)
 		}
 	}

@@ -40,7 +40,8 @@ type Config struct {
 	// SilenceAfter is how long a Lease may stay unrenewed before the state of the node's link is unknown. See Judge.
 	SilenceAfter time.Duration
 
-	// Calm is the time within which a node's taint changes twice at most; zero means that it changes with each heartbeat.
+	// Calm is the time within which a node's heartbeats may change three times between its own and others; zero means that they
+	// may with each heartbeat. A node that goes to and fro more often is Unsettled until it has been the same for that time.
 	Calm time.Duration
 }
 
@@ -88,6 +89,7 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		return reconcile.Result{}, nil
 	}
 	finding, holds := p.sightings.Judge(name)
+	p.compareGrace(&node, finding)
 	finding, damped, begins := p.damper.take(name, finding, p.ends.Running())
 	if damped > 0 && (holds == 0 || damped < holds) {
 		holds = damped
@@ -96,7 +98,8 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		p.metrics.flapping.WithLabelValues(string(poolOf(&node))).Inc()
 		p.tell(&node, Event{corev1.EventTypeWarning, EventHeartbeatsFlap, fmt.Sprintf(
 			"Heartbeats keep changing between the node's own and forwarded ones: its link comes and goes, or a node of its pool "+
-				"forwards what it should not. The taint changes at most %d times in %v", changesMost, p.damper.within)})
+				"forwards what it should not. Until they have stayed the same for %v, it gets only new Pods that fit nowhere else",
+			p.damper.within)})
 	}
 	p.metrics.stands(name, standing{poolOf(&node), finding.Verdict == Delegated})
 
@@ -119,11 +122,31 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	return reconcile.Result{RequeueAfter: holds}, nil
 }
 
+// clocksDiffer is how far the clocks of kube-controller-manager and of ours may be apart.
+const clocksDiffer = 5 * time.Second
+
+// compareGrace says so if kube-controller-manager has found a node silent that is not yet silent to us: its grace period is
+// shorter than our patience then. Whatever is done at silence, such as a hold, comes after its taint. A node whose heartbeats
+// came back since is no such case.
+func (p *Policy) compareGrace(node *corev1.Node, f Finding) {
+	ready, seen := conditionOf(node, corev1.NodeReady), p.sightings.Observe(edge.NodeName(node.Name))
+	if speaks := f.Verdict == Direct || f.Verdict == Delegated; !speaks || !GivenUp(ready) {
+		return
+	}
+	grace := seen.Age - p.ends.Wall().Sub(ready.LastTransitionTime.Time)
+	if grace < clocksDiffer {
+		return
+	}
+	p.tell(node, Event{corev1.EventTypeWarning, EventGracePeriodTooShort, fmt.Sprintf(
+		"kube-controller-manager found the node silent %v after its last heartbeat, and coordinator-controller would after %v: "+
+			"holds of evictions come too late. Set controller.silenceAfter of the chart (--silence-after) below "+
+			"--node-monitor-grace-period, and the kubelets' nodeLeaseDurationSeconds to no more than that",
+		grace.Round(time.Second), f.Patience)})
+}
+
 // plan plans as the node's pool wants it.
 func (p *Policy) plan(node *corev1.Node, f Finding) Change {
-	wish := p.options.of(poolOf(node))
-	f.NewPods = f.Relayed && wish.newPods
-	return Plan(node, f, wish.show)
+	return plan(node, f, p.options.of(poolOf(node)))
 }
 
 // apply writes one half of c to node.
@@ -133,7 +156,7 @@ func (p *Policy) apply(ctx context.Context, node *corev1.Node, c Change) error {
 		if err := p.writeNode(ctx, node, c); err != nil {
 			return err
 		}
-		log.Info("Wrote taints and label", "taint", edge.TaintUnschedulable, "taintEdit", c.Taint,
+		log.Info("Wrote taints and label", "taint", edge.TaintUnschedulable, "taintEdit", c.Taint, "effect", c.Effect,
 			"label", edge.LabelExcludeDisruption, "labelEdit", c.Exclude, "evictingTaintsRemoved", c.Unevict)
 		return nil
 	}
@@ -172,7 +195,7 @@ func (p *Policy) writeNode(ctx context.Context, node *corev1.Node, c Change) err
 		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, isOurs)
 	}
 	if c.Taint == Add {
-		node.Spec.Taints = append(node.Spec.Taints, ourTaint())
+		node.Spec.Taints = append(node.Spec.Taints, ourTaint(c.Effect))
 	}
 	switch c.Exclude {
 	case Add:

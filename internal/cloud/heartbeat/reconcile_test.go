@@ -65,10 +65,10 @@ func TestOutdatedCopy(t *testing.T) {
 		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "new", Effect: corev1.TaintEffectNoExecute})
 	})
 	delegated := Finding{Verdict: Delegated, Annotated: true, Patience: testSilence}
-	if err := w.policy.apply(t.Context(), outdated.DeepCopy(), Plan(outdated, delegated, ShowReady)); !apierrors.IsConflict(err) {
+	if err := w.policy.apply(t.Context(), outdated.DeepCopy(), plan(outdated, delegated, wish{show: ShowReady})); !apierrors.IsConflict(err) {
 		t.Errorf("taint: %v, want a conflict", err)
 	}
-	only := Plan(outdated, delegated, ShowReady)
+	only := plan(outdated, delegated, wish{show: ShowReady})
 	only.Taint = Keep
 	if err := w.policy.apply(t.Context(), outdated.DeepCopy(), only); !apierrors.IsConflict(err) {
 		t.Errorf("condition: %v, want a conflict", err)
@@ -241,6 +241,14 @@ func TestStrip(t *testing.T) {
 		if err != nil || report.(*coordinationv1.Lease).Annotations[key] != "said" {
 			t.Errorf("kept too little of a report: %s is gone, %v", key, err)
 		}
+	}
+	leader := "n2"
+	report, err := stripLease(&coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{edge.AnnotationReachedNodes: "n1"}},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &leader},
+	})
+	if err != nil || report.(*coordinationv1.Lease).Spec.HolderIdentity == nil {
+		t.Errorf("kept too little of a report: who wrote it is gone, %v", err)
 	}
 
 	renewed := metav1.NowMicro()

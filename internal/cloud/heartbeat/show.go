@@ -42,10 +42,10 @@ const (
 	EventShownReady = "ShownReady"
 )
 
-// givenUp reports whether kube-controller-manager found the node silent and overwrote what its kubelet had said last.
+// GivenUp reports whether kube-controller-manager found the node silent and overwrote what its kubelet had said last.
 // Only the kubelet overwrites that, which it can't while its heartbeats are delegated: the node's Pods would be evicted
 // although it is alive.
-func givenUp(ready corev1.NodeCondition) bool {
+func GivenUp(ready corev1.NodeCondition) bool {
 	const lostByKubernetes = "NodeStatusUnknown"
 	return ready.Status == corev1.ConditionUnknown && ready.Reason == lostByKubernetes
 }
@@ -66,9 +66,9 @@ func planShown(node *corev1.Node, f Finding, s Show, c *Change) {
 			break
 		}
 		if s != ShowUnknown {
-			shown = s == ShowNotReady && (is || ready.Status == corev1.ConditionTrue || givenUp(ready))
+			shown = s == ShowNotReady && (is || ready.Status == corev1.ConditionTrue || GivenUp(ready))
 		}
-		revived = s != ShowNotReady && givenUp(ready) // ShowUnknown may last: there may be no YurtCoordinators at all
+		revived = s != ShowNotReady && GivenUp(ready) // ShowUnknown may last: there may be no YurtCoordinators at all
 	case Unobserved:
 	case NoLease, Direct, Silent:
 		shown = false

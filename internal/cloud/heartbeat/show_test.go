@@ -75,7 +75,7 @@ func TestPlanShown(t *testing.T) {
 				node.Labels[edge.LabelExcludeDisruption] = edge.ExcludedCloudLinkDown
 			}
 			f := Finding{Verdict: tt.verdict, Relayed: tt.relayed, Patience: testSilence}
-			c := Plan(node, f, tt.show)
+			c := plan(node, f, wish{show: tt.show})
 			var got corev1.ConditionStatus
 			if c.Ready != nil {
 				if got = c.Ready.Status; c.Ready.Message == "" || c.Event == nil {
@@ -90,11 +90,11 @@ func TestPlanShown(t *testing.T) {
 
 			node.Spec.Taints = append(node.Spec.Taints,
 				corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute})
-			if c := Plan(node, f, tt.show); c.Unevict != shownAfter {
+			if c := plan(node, f, wish{show: tt.show}); c.Unevict != shownAfter {
 				t.Errorf("with an evicting taint: unevict %t, want %t", c.Unevict, shownAfter)
 			}
 			node.Labels[edge.LabelExcludeDisruption] = "true"
-			if c := Plan(node, f, tt.show); c.Exclude != Keep {
+			if c := plan(node, f, wish{show: tt.show}); c.Exclude != Keep {
 				t.Errorf("somebody else's label: %v, want it kept", c.Exclude)
 			}
 		})
@@ -135,7 +135,7 @@ func TestShownAgainstOthers(t *testing.T) {
 	outdated := w.node("n1")
 	w.editNode("n1", func(n *corev1.Node) { n.Status.Conditions[0].Status = no })
 	delegated := Finding{Verdict: Delegated, Annotated: true, Patience: testSilence}
-	c := Plan(outdated, delegated, ShowNotReady)
+	c := plan(outdated, delegated, wish{show: ShowNotReady})
 	c.Taint, c.Exclude = Keep, Keep
 	if err := w.policy.apply(t.Context(), outdated.DeepCopy(), c); !apierrors.IsConflict(err) {
 		t.Errorf("apply = %v, want a conflict", err)
@@ -222,27 +222,27 @@ func TestOptions(t *testing.T) {
 		}
 	}
 	o := newOptions()
-	if o.saw(c("a", "p1", 1, "NotReady")) || o.show("p1") != ShowUnknown || o.show("p2") != ShowUnknown {
+	if o.saw(c("a", "p1", 1, "NotReady")) || o.of("p1").show != ShowUnknown || o.of("p2").show != ShowUnknown {
 		t.Error("says something before all are in")
 	}
-	if pools := o.complete(); len(pools) != 1 || pools[0] != "p1" || o.show("p1") != ShowNotReady || o.show("p2") != ShowReady {
+	if pools := o.complete(); len(pools) != 1 || pools[0] != "p1" || o.of("p1").show != ShowNotReady || o.of("p2").show != ShowReady {
 		t.Errorf("complete = %v", pools)
 	}
 	for i, step := range []struct {
 		news, want bool
 		show       Show
 	}{
-		{o.saw(c("a", "p1", 1, "NotReady")), false, o.show("p1")},
-		{o.saw(c("b", "p1", 2, "Ready")), false, o.show("p1")},    // the older counts
-		{o.saw(c("A", "p1", 1, "NotReady")), false, o.show("p1")}, // of two that are as old the first by name
-		{o.lost(c("missing", "p9", 1, "Ready")), false, o.show("p1")},
+		{o.saw(c("a", "p1", 1, "NotReady")), false, o.of("p1").show},
+		{o.saw(c("b", "p1", 2, "Ready")), false, o.of("p1").show},    // the older counts
+		{o.saw(c("A", "p1", 1, "NotReady")), false, o.of("p1").show}, // of two that are as old the first by name
+		{o.lost(c("missing", "p9", 1, "Ready")), false, o.of("p1").show},
 	} {
 		if step.news != step.want || step.show != ShowNotReady {
 			t.Errorf("step %d: news %t, shows %v", i, step.news, step.show)
 		}
 	}
-	if o.lost(c("A", "p1", 1, "NotReady")) || !o.lost(c("a", "p1", 1, "NotReady")) || o.show("p1") != ShowReady {
-		t.Errorf("without the older ones: %v", o.show("p1"))
+	if o.lost(c("A", "p1", 1, "NotReady")) || !o.lost(c("a", "p1", 1, "NotReady")) || o.of("p1").show != ShowReady {
+		t.Errorf("without the older ones: %v", o.of("p1").show)
 	}
 	if !o.saw(c("b", "p1", 2, "NotReady")) || !o.lost(c("b", "p1", 2, "NotReady")) || len(o.byPool) != 0 {
 		t.Errorf("remembers %v", o.byPool)
@@ -256,7 +256,7 @@ func TestCoordinatorHandler(t *testing.T) {
 	h := w.policy.coordinatorHandler()
 	h.OnAdd("nonsense", false)
 	h.OnDelete(toolscache.DeletedFinalStateUnknown{Obj: w.coordinators["p1"]})
-	if got := w.policy.options.show("p1"); got != ShowReady {
+	if got := w.policy.options.of("p1").show; got != ShowReady {
 		t.Errorf("shows %v after it is gone", got)
 	}
 }
@@ -274,17 +274,20 @@ func TestWhoIsOnTheRoll(t *testing.T) {
 	}
 }
 
-// TestRelayedNodesTakePods: a pool may want that, and its nodes hear of a change.
+// TestRelayedNodesTakePods: a pool may want that of them, and its nodes hear of a change.
 func TestRelayedNodesTakePods(t *testing.T) {
 	o := newOptions()
 	c := &v1alpha1.YurtCoordinator{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.YurtCoordinatorSpec{NodePool: "p1"}}
+	if got := o.of("p1").relayed; got != prefer {
+		t.Errorf("while nothing is known: %q", got)
+	}
 	o.saw(c)
 	o.complete()
-	if o.of("p1").newPods {
-		t.Error("they do by default")
+	if got := o.of("p1").relayed; got != prefer {
+		t.Errorf("by default: %q", got)
 	}
 	c.Spec.RelayedNodeScheduling = v1alpha1.RelayedEnabled
-	if !o.saw(c) || !o.of("p1").newPods || o.of("p2").newPods {
+	if !o.saw(c) || o.of("p1").relayed != bare || o.of("p2").relayed != prefer {
 		t.Errorf("%+v, %+v", o.of("p1"), o.of("p2"))
 	}
 	p := New(Config{})
@@ -296,6 +299,20 @@ func TestRelayedNodesTakePods(t *testing.T) {
 	}
 	if got := p.plan(node, Finding{Verdict: Delegated}); got.Taint != Keep {
 		t.Errorf("delegated: taint %v", got.Taint)
+	}
+	if got := p.plan(node, Finding{Verdict: Delegated, Unsettled: true}); got.Taint != Add || got.Effect != prefer {
+		t.Errorf("unsettled: taint %v %q", got.Taint, got.Effect)
+	}
+	c.Spec.RelayedNodeScheduling = v1alpha1.RelayedDisabled
+	if !o.saw(c) || o.of("p1").relayed != never {
+		t.Errorf("disabled: %+v", o.of("p1"))
+	}
+	for what, f := range map[string]Finding{
+		"relayed": {Verdict: Delegated, Relayed: true}, "unsettled": {Verdict: Delegated, Unsettled: true},
+	} {
+		if got := p.plan(node, f); got.Taint != Keep {
+			t.Errorf("disabled, %s: taint %v", what, got.Taint)
+		}
 	}
 }
 

@@ -105,6 +105,8 @@ func (p *Policy) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Reques
 			switch {
 			case e.ObjectOld.UID != e.ObjectNew.UID, poolOf(e.ObjectOld) != poolOf(e.ObjectNew):
 				q.Add(requestFor(e.ObjectNew.Name))
+			case GivenUp(conditionOf(e.ObjectNew, corev1.NodeReady)) && !GivenUp(conditionOf(e.ObjectOld, corev1.NodeReady)):
+				q.Add(requestFor(e.ObjectNew.Name)) // compareGrace looks at it
 			case change.IsZero():
 			case !change.edits() && p.plan(e.ObjectOld, finding).edits():
 				addLast(q, requestFor(e.ObjectNew.Name)) // our own taint; its condition is due
@@ -144,7 +146,7 @@ func Cached(annotations func(*corev1.Node) []string) map[client.Object]cache.ByO
 	}
 }
 
-// stripLease keeps what Sightings reads. It leaves an object of another type (a tombstone) as it is.
+// stripLease keeps what Sightings reads, and of a pool's report who wrote it and what it says. It leaves an object of another type (a tombstone) as it is.
 func stripLease(obj any) (any, error) {
 	lease, ok := obj.(*coordinationv1.Lease)
 	if !ok {
@@ -156,6 +158,9 @@ func stripLease(obj any) (any, error) {
 			LeaseDurationSeconds: lease.Spec.LeaseDurationSeconds,
 			RenewTime:            lease.Spec.RenewTime,
 		},
+	}
+	if _, reports := lease.Annotations[edge.AnnotationReachedNodes]; reports {
+		stripped.Spec.HolderIdentity = lease.Spec.HolderIdentity
 	}
 	stripped.Labels = nil
 	ours := []string{
@@ -169,7 +174,7 @@ func stripLease(obj any) (any, error) {
 	return stripped, nil
 }
 
-// stripNode keeps what Plan reads, these annotations, and what a patch is made from.
+// stripNode keeps what plan reads, these annotations, and what a patch is made from.
 func stripNode(annotations func(*corev1.Node) []string) func(any) (any, error) {
 	return func(obj any) (any, error) {
 		node, ok := obj.(*corev1.Node)

@@ -143,7 +143,10 @@ func (w *world) write(obj client.Object, opts []client.PatchOption, do func() er
 func difference(before, after *corev1.Node) string {
 	var all []string
 	has := slices.ContainsFunc[[]corev1.Taint]
-	if has(before.Spec.Taints, isOurs) != has(after.Spec.Taints, isOurs) {
+	ours := func(n *corev1.Node) []corev1.Taint {
+		return slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t corev1.Taint) bool { return !isOurs(t) })
+	}
+	if !slices.Equal(ours(before), ours(after)) {
 		all = append(all, "taint")
 	}
 	if before.Labels[edge.LabelExcludeDisruption] != after.Labels[edge.LabelExcludeDisruption] {

@@ -8,15 +8,19 @@
 // directly or through another, the condition is withdrawn and Kubernetes' own course resumes:
 //
 //	                         a held node that speaks                       one that does not
-//	no node speaks           -                                             held
-//	a node speaks            released when it is shown Ready, or not so    held for one grace period more
+//	no node speaks           -                                             held; so is one that spoke before
+//	a node speaks            released when it is shown Ready, or not so    held
 //	                         by its own kubelet's word; held until then
-//	since a grace period     the same                                      released
+//	since a grace period     the same                                      released if a witness misses it
 //	the duration has ended   released                                      released
 //
-// The extra grace period exists because a healing link is back for all nodes within a heartbeat or two, and a Pod that
-// tolerates nothing must not die of the healing. A hold that has ended begins again only for a node that has spoken
-// since.
+// A witness is a leader whose report was seen to be written within a grace period, and that hears another node of those
+// that were cut off together: who speaks for itself alone can't say that somebody could have spoken for the others.
+// Where nobody can be a witness, in a pool of two or without reports, the grace period suffices (docs/adr/0072).
+//
+// The grace period exists because a healing link is back for all nodes within a heartbeat or two, and a Pod that
+// tolerates nothing must not die of the healing. It begins anew once nobody speaks: a heartbeat that slips through is
+// no state. A hold that has ended begins again only for a node that has spoken since.
 //
 // Time. The verdict must come before kube-controller-manager (1.36, nodelifecycle) taints the first node, one
 // node-monitor-grace-period G after the last renewal that it saw. The last renewals before a cut are up to one interval
@@ -27,8 +31,9 @@
 // there is removed, and kube-controller-manager cancels the evictions that it planned; Pods that tolerate nothing are
 // gone by then.
 //
-// No evidence comes from nodes of which no renewal was seen since this program started, from nodes that fell silent
-// long before the others, or from deleted Leases. A program that does not see the Leases loses its leader election
+// Evidence that nodes lived is that they were seen to renew their Leases or, for a program that started after the cut, that
+// kube-controller-manager called them Unknown within one grace period, by its own clock. A hold that goes by that counts
+// from then. No evidence comes from nodes that fell silent long before the others, or from deleted Leases. A program that does not see the Leases loses its leader election
 // first; without an election (--leader-elect=false) its writes fail as its watches do. A cut of all pools at once is no
 // special case: that is the cloud's own line, which is a link as well. If the API server itself stands still, nobody is
 // tainted either. kube-controller-manager's own mode for a cluster in which no node is Ready evicts nothing, and does

@@ -2,6 +2,8 @@ package poolcut
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,8 +32,12 @@ type Member struct {
 	Lease heartbeat.Observation
 	// Ready is the status of the Node's Ready condition; empty if it has none.
 	Ready corev1.ConditionStatus
-	// Held says that the Node's evictions are held, by its condition.
-	Held bool
+	// Lost is how long ago kube-controller-manager found the node silent, by the clocks of the day; zero means that it has
+	// not.
+	Lost time.Duration
+	// Held says that the Node's evictions are held, by its condition. Within says that they are, or were in this hold until the
+	// node spoke.
+	Held, Within bool
 	// Spent says that a hold ended while the node was silent, and the node has not spoken since.
 	Spent bool
 	// Refused says that the Node is tainted as not ready by its own kubelet's word. Its Pods are evicted for that, cut
@@ -43,9 +49,32 @@ type Member struct {
 type Hold struct {
 	// For is how long the hold may last, Elapsed how long it has lasted.
 	For, Elapsed time.Duration
-	// Healing says that a node has spoken, Healed ago.
+	// Healing says that nodes speak, without a pause for Healed.
 	Healing bool
 	Healed  time.Duration
+}
+
+// Report is what the leader of a pool says; the zero value means that none has ever said anything.
+type Report struct {
+	// Known says that there is a report, however old. Leader wrote it, and Reached are the nodes that it heard at the coordinator.
+	Known   bool
+	Leader  edge.NodeName
+	Reached []edge.NodeName
+	// Fresh says that it was seen to be written within the last grace period.
+	Fresh bool
+}
+
+// gives reports whether a member that is silent may be given up, now that others speak. A node that speaks can speak for others
+// only if it hears them. So that takes a fresh report of a leader that hears another node of those that were cut off together, and
+// not this one. Where nobody can say that, since there is no leader or no third node, it is enough that another speaks.
+func (r Report) gives(up Member, members []Member) bool {
+	const two = 2
+	if !r.Known || len(members) <= two {
+		return true
+	}
+	return r.Fresh && !slices.Contains(r.Reached, up.Name) && slices.ContainsFunc(members, func(m Member) bool {
+		return m.Within && m.Name != r.Leader && slices.Contains(r.Reached, m.Name)
+	})
 }
 
 // Outcome is how a hold ended; empty means that it did not.
@@ -96,6 +125,8 @@ type Decision struct {
 	// Ended says how the hold in progress ended. Begins says that one begins now, perhaps right after another.
 	Ended  Outcome
 	Begins bool
+	// Since is how long ago a hold has begun that Begins.
+	Since time.Duration
 	// Speaking says that a node of the pool speaks.
 	Speaking bool
 	// Next is when to look again if nothing happens; zero means never.
@@ -112,9 +143,9 @@ func (d Decision) Holds() bool {
 	return false
 }
 
-// Decide decides about a pool, from what is known about its nodes, what its NodePool asks for, and the hold in
+// Decide decides about a pool, from what is known about its nodes, what its leader and its NodePool say, and the hold in
 // progress; nil means no hold. It changes nothing.
-func Decide(members []Member, t Terms, h *Hold, l Limits) Decision {
+func Decide(members []Member, r Report, t Terms, h *Hold, l Limits) Decision {
 	s := survey(members, l)
 	d := Decision{Changes: make([]Change, len(members)), Speaking: s.speaking > 0}
 	for i, m := range members {
@@ -122,7 +153,7 @@ func Decide(members []Member, t Terms, h *Hold, l Limits) Decision {
 			d.Changes[i] = released(ReasonNodeSpeaks)
 		}
 	}
-	wanted := t.For > 0 && len(s.cut) > 0
+	wanted := len(s.cut) > 0 && t.For > s.since
 	switch {
 	case h == nil && !wanted:
 		d.release(members, s, ReasonLeft)
@@ -137,11 +168,8 @@ func Decide(members []Member, t Terms, h *Hold, l Limits) Decision {
 	case h.Elapsed >= h.For:
 		d.Ended = Expired
 		d.release(members, s, ReasonExpired)
-	case wanted && h.Healing && h.Healed >= l.Grace: // cut again
-		d.Ended = Spoke
-		d.begin(members, s, t)
 	default:
-		d.goOn(members, s, *h, l)
+		d.goOn(members, s, r, *h, l)
 	}
 	if d.Ended != "" && !d.Begins && t.For > 0 {
 		d.Next = s.untilSilent
@@ -152,25 +180,25 @@ func Decide(members []Member, t Terms, h *Hold, l Limits) Decision {
 // begin holds the nodes that were cut off together, and no others.
 func (d *Decision) begin(members []Member, s state, t Terms) {
 	d.Begins = true
-	d.release(members, s, ReasonPoolSpeaks)
+	d.release(members, s, ReasonLeft)
 	for _, i := range s.cut {
 		d.Changes[i] = held()
 	}
-	d.Next = t.For
+	d.Since, d.Next = s.since, t.For-s.since
 }
 
-// goOn decides about each node of a held pool.
-func (d *Decision) goOn(members []Member, s state, h Hold, l Limits) {
-	if s.speaking > 0 {
-		h.Healing = true
-	}
-	over := h.Healing && h.Healed >= l.Grace
+// goOn decides about each node of a held pool. Healing lasts only while a node speaks: one heartbeat that slips through is no
+// state. While none does, the hold goes on with the same end, and those that spoke in between are taken back into it.
+func (d *Decision) goOn(members []Member, s state, r Report, h Hold, l Limits) {
+	over := h.Healing && s.speaking > 0 && h.Healed >= l.Grace
 	for i, m := range members {
 		switch {
+		case !m.Held && s.speaking == 0 && m.Within && s.silent[i] && !m.Refused:
+			d.Changes[i] = held()
 		case !m.Held:
 		case s.speaks[i] && m.Ready != corev1.ConditionUnknown && m.Ready != "":
 			d.Changes[i] = released(ReasonNodeSpeaks)
-		case !s.speaks[i] && over:
+		case !s.speaks[i] && over && r.gives(m, members):
 			d.Changes[i] = released(ReasonPoolSpeaks)
 		default:
 			// This includes a node that speaks and is still shown Unknown: kube-controller-manager would taint it until
@@ -178,18 +206,16 @@ func (d *Decision) goOn(members []Member, s state, h Hold, l Limits) {
 			d.Changes[i] = held()
 		}
 	}
-	if !h.Healing { // add those that a failed write or a restart left out
-		for _, i := range s.cut {
-			d.Changes[i] = held()
-		}
+	for _, i := range s.cut { // add those that a failed write or a restart left out
+		d.Changes[i] = held()
 	}
 	switch {
 	case d.Holds():
 		d.Next = h.For - h.Elapsed
-		if h.Healing {
+		if s.speaking > 0 {
 			d.Next = sooner(d.Next, l.Grace-h.Healed, s.nextSilent)
 		}
-	case h.Healing:
+	case s.speaking > 0:
 		d.Ended = Spoke
 	default:
 		d.Ended = Emptied
@@ -214,37 +240,44 @@ func released(reason string) Change { return Change{corev1.ConditionFalse, reaso
 
 // state is what the Leases of a pool mean together.
 type state struct {
-	speaks   []bool
-	speaking int
-	// cut are the nodes to hold if there is a whole-pool cut; otherwise it is empty.
-	cut []int
+	speaks, silent []bool
+	speaking       int
+	// cut are the nodes to hold if there is a whole-pool cut; otherwise it is empty. since is how long ago that was, if only
+	// kube-controller-manager has seen it; otherwise zero, which is now.
+	cut   []int
+	since time.Duration
 	// untilSilent is the earliest time at which all nodes that may be alive can be silent, nextSilent the earliest at
 	// which one can; zero means never.
 	untilSilent, nextSilent time.Duration
 }
 
 // survey finds out whether all living nodes have fallen silent together. A node counts as having lived if its Lease was
-// seen to be renewed. A Lease that was found but not yet seen to be renewed may be either: while there is such a node,
-// survey concludes nothing. That is settled within the time that makes a node silent.
+// seen to be renewed, or if kube-controller-manager says when it was lost. A Lease that was found but not yet seen to be
+// renewed, of a node that is not lost, may be either: while there is such a node, survey concludes nothing. That is settled
+// within the time that makes a node silent.
 func survey(members []Member, l Limits) state {
-	s := state{speaks: make([]bool, len(members))}
+	s := state{speaks: make([]bool, len(members)), silent: make([]bool, len(members))}
 	undecided := 0
-	var fallen []int
-	newest := time.Duration(-1)
+	seen, lost := map[int]time.Duration{}, map[int]time.Duration{} // how long ago, each by one clock
 	for i, m := range members {
 		finding, rest := heartbeat.Judge(m.Lease, l.Silence)
+		mayBegin := !m.Lease.Gone && !m.Spent
+		if mayBegin && m.Lost > 0 && finding.Verdict != heartbeat.NoLease {
+			lost[i] = m.Lost
+		}
 		switch finding.Verdict {
 		case heartbeat.Direct, heartbeat.Delegated:
 			s.speaks[i] = true
 			s.speaking++
 		case heartbeat.Unobserved:
+			if m.Lost > 0 {
+				continue
+			}
 			undecided++
 		case heartbeat.Silent:
-			if m.Lease.Renewed && !m.Lease.Gone && !m.Spent {
-				fallen = append(fallen, i)
-				if newest < 0 || m.Lease.Age < newest {
-					newest = m.Lease.Age
-				}
+			s.silent[i] = !m.Lease.Gone
+			if mayBegin && m.Lease.Renewed {
+				seen[i] = m.Lease.Age
 			}
 			continue
 		case heartbeat.NoLease:
@@ -256,20 +289,32 @@ func survey(members []Member, l Limits) state {
 	if s.speaking+undecided > 0 {
 		return s
 	}
-	together := 0
-	for _, i := range fallen {
-		if members[i].Lease.Age-newest > l.Grace {
-			continue // already dead before
+	s.cut = together(seen, l.Grace)
+	if known := together(lost, l.Grace); len(s.cut) == 0 {
+		for _, i := range known {
+			s.since = max(s.since, lost[i])
 		}
-		together++
-		if !members[i].Refused {
-			s.cut = append(s.cut, i)
-		}
+		s.cut = known
+	} else {
+		s.cut = append(s.cut, known...)
 	}
-	if together < minCut {
-		s.cut = nil
-	}
+	slices.Sort(s.cut)
+	s.cut = slices.DeleteFunc(slices.Compact(s.cut), func(i int) bool { return members[i].Refused })
 	return s
+}
+
+// together returns the nodes that fell silent within a grace of the last of them, if they are minCut or more. Whoever fell silent
+// before was dead already.
+func together(ago map[int]time.Duration, grace time.Duration) []int {
+	if len(ago) < minCut {
+		return nil
+	}
+	last := slices.Min(slices.Collect(maps.Values(ago)))
+	maps.DeleteFunc(ago, func(_ int, age time.Duration) bool { return age-last > grace })
+	if len(ago) < minCut {
+		return nil
+	}
+	return slices.Collect(maps.Keys(ago))
 }
 
 // sooner returns the least of some times. Zero or less means never.

@@ -94,7 +94,7 @@ type inProgress struct {
 	found  ends.Moment
 	before time.Duration
 	length time.Duration
-	spoke  time.Time // when a node first spoke, by the running clock; zero means that none has
+	spoke  time.Time // since when nodes speak, by the running clock; zero means that none does
 	// announced says that the beginning was announced, by us or by the leader that began it.
 	announced bool
 }
@@ -108,6 +108,11 @@ func (h *inProgress) at(now ends.Moment) *Hold {
 		hold.Healing, hold.Healed = true, now.Running.Sub(h.spoke)
 	}
 	return hold
+}
+
+// included reports whether a node with this condition was held until it spoke.
+func (h *inProgress) included(is corev1.NodeCondition) bool {
+	return h != nil && is.Reason == ReasonNodeSpeaks && !is.LastTransitionTime.Time.Before(h.since)
 }
 
 // until returns the end, by the wall clock as it was when the hold was found.
@@ -144,14 +149,14 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	now, members := c.ends.Now(), c.observe(nodes)
-	terms := TermsOf(np.Annotations, unless)
+	now, terms := c.ends.Now(), TermsOf(np.Annotations, unless)
 	p := c.poolOf(name, nodes, now)
+	members := c.observe(nodes, p.hold)
 	c.complain(p, np, terms)
 	if p.hold != nil && (terms.Rule != Unreadable || p.hold.length <= 0) {
 		p.hold.length = terms.For
 	}
-	d := Decide(members, terms, p.hold.at(now), c.limits)
+	d := Decide(members, c.reportOf(name), terms, p.hold.at(now), c.limits)
 	previous := p.hold
 	c.follow(p, d, terms, now)
 	c.metrics.stands(name, standing{asked: terms.For > 0, holds: d.Holds()})
@@ -184,9 +189,15 @@ func (c *Controller) follow(p *pool, d Decision, t Terms, now ends.Moment) {
 		p.hold = nil
 	}
 	if d.Begins {
-		p.hold = &inProgress{since: now.Wall.Truncate(time.Second), found: now, length: t.For}
+		p.hold = &inProgress{
+			since: now.Wall.Add(-d.Since).Truncate(time.Second), found: now, before: d.Since, length: t.For,
+		}
 	}
-	if p.hold != nil && d.Speaking && p.hold.spoke.IsZero() {
+	switch {
+	case p.hold == nil:
+	case !d.Speaking:
+		p.hold.spoke = time.Time{}
+	case p.hold.spoke.IsZero():
 		p.hold.spoke = now.Running
 	}
 }
@@ -241,15 +252,30 @@ func (c *Controller) membersOf(ctx context.Context, name edge.PoolName) ([]corev
 	return slices.DeleteFunc(slices.Clone(found.Items), func(n corev1.Node) bool { return n.DeletionTimestamp != nil }), nil
 }
 
-func (c *Controller) observe(nodes []corev1.Node) []Member {
+// reportOf returns the last report of a pool's leader.
+func (c *Controller) reportOf(name edge.PoolName) Report {
+	seen := c.sightings.Observe(edge.NodeName(name.ReportLease()))
+	r := c.roster.reportOf(name)
+	r.Known, r.Fresh = seen.Found, seen.Renewed && !seen.Gone && seen.Age < c.limits.Grace
+	return r
+}
+
+// observe returns what is known about the nodes of a pool with this hold; nil means none.
+func (c *Controller) observe(nodes []corev1.Node, h *inProgress) []Member {
 	members := make([]Member, len(nodes))
 	for i := range nodes {
 		n := &nodes[i]
-		was := conditionOf(n, edge.ConditionEvictionsHeld)
+		was, ready := conditionOf(n, edge.ConditionEvictionsHeld), conditionOf(n, corev1.NodeReady)
+		var lost time.Duration
+		if heartbeat.GivenUp(ready) {
+			lost = max(1, c.ends.Wall().Sub(ready.LastTransitionTime.Time))
+		}
 		members[i] = Member{
 			Name: edge.NodeName(n.Name), Lease: c.sightings.Observe(edge.NodeName(n.Name)),
-			Ready:   conditionOf(n, corev1.NodeReady).Status,
+			Ready:   ready.Status,
+			Lost:    lost,
 			Held:    was.Status == corev1.ConditionTrue,
+			Within:  was.Status == corev1.ConditionTrue || h.included(was),
 			Spent:   was.Status == corev1.ConditionFalse && spends(was.Reason),
 			Refused: tainted(n, corev1.TaintNodeNotReady),
 		}
@@ -347,7 +373,7 @@ func (c *Controller) condition(was corev1.NodeCondition, change Change, h *inPro
 	case ReasonCut:
 		next.LastTransitionTime = metav1.NewTime(h.since)
 		next.Message = fmt.Sprintf("All nodes of the pool fell silent together: probably its link is down. "+
-			"No Pod is evicted for that until %s, or until a node reports. If the site is dead, the annotation %s=0s on its "+
+			"No Pod is evicted for that until %s, or until the pool reports. If the site is dead, the annotation %s=0s on its "+
 			"NodePool ends it.", h.until(), edge.AnnotationHoldEvictions)
 		return next
 	case ReasonNodeSpeaks:
@@ -389,7 +415,7 @@ func (c *Controller) announceBeginning(np *metav1.PartialObjectMetadata, h *inPr
 		}
 	}
 	c.event(np, corev1.EventTypeWarning, EventCut, fmt.Sprintf("All nodes of the pool fell silent together: probably its "+
-		"link is down. No Pod of %s is evicted for that for %v, or until a node reports",
+		"link is down. No Pod of %s is evicted for that for %v, or until the pool reports",
 		edge.Count(nodes, "node", "nodes"), h.length))
 }
 

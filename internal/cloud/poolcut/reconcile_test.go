@@ -206,7 +206,7 @@ func TestDelegatedAfterTheCut(t *testing.T) {
 	w.wantReasons("heard of by another", "n1 WholePoolCut", "n2 OtherNodesSpeak", "n3 OtherNodesSpeak")
 	w.wantEvicting("heard of by another", "n2", "n3")
 	w.pass(time.Minute)
-	w.wantReasons("not any more", "n1 OtherNodesSpeak", "n2 OtherNodesSpeak", "n3 OtherNodesSpeak")
+	w.wantReasons("not any more", "n1 WholePoolCut", "n2 OtherNodesSpeak", "n3 OtherNodesSpeak")
 }
 
 func TestNewLeader(t *testing.T) {
@@ -229,14 +229,60 @@ func TestNewLeader(t *testing.T) {
 	}
 }
 
+// TestBlindLeader: who has seen nobody alive goes by when kube-controller-manager found the nodes silent.
 func TestBlindLeader(t *testing.T) {
-	w := well(t, twoHours)
-	w.cut("n1", "n2", "n3")
-	w.pass(10 * time.Second)
-	w.start() // it has seen nobody alive
-	w.pass(2 * time.Minute)
-	w.wantReasons("no evidence")
-	w.wantEvicting("no evidence", "n1", "n2", "n3")
+	for name, began := range map[string]time.Duration{
+		"after the cut": 10 * time.Second, "after the verdict": 5 * time.Minute, "long after": time.Hour,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := well(t, twoHours)
+			w.cut("n1", "n2", "n3")
+			w.c = nil // neither replica runs
+			w.pass(began)
+			w.start()
+			w.pass(2 * time.Minute)
+			w.wantReasons("held", "n1 WholePoolCut", "n2 WholePoolCut", "n3 WholePoolCut")
+			w.wantSaid("held", "Warning WholePoolCut")
+			w.wantEvicting("held")
+			w.pass(2*time.Hour - began)
+			w.wantReasons("over: it counts from the verdict", "n1 HoldExpired", "n2 HoldExpired", "n3 HoldExpired")
+			w.wantSaid("over", "Normal HoldExpired")
+			w.start()
+			w.pass(2 * time.Minute)
+			w.wantSaid("and over for the next one")
+		})
+	}
+	t.Run("too late", func(t *testing.T) {
+		w := well(t, twoHours)
+		w.cut("n1", "n2", "n3")
+		w.c = nil
+		w.pass(2*time.Hour + time.Minute)
+		w.start()
+		w.pass(2 * time.Minute)
+		w.wantReasons("it would be over")
+	})
+	t.Run("one after the other", func(t *testing.T) {
+		w := well(t, twoHours)
+		w.c = nil
+		for _, node := range []string{"n1", "n2", "n3"} {
+			w.cut(node)
+			w.pass(2 * time.Minute)
+		}
+		w.start()
+		w.pass(2 * time.Minute)
+		w.wantReasons("no two together")
+		w.wantEvicting("no two together", "n1", "n2", "n3")
+	})
+	t.Run("one of them lives", func(t *testing.T) {
+		w := well(t, twoHours)
+		w.cut("n1", "n2")
+		w.c = nil
+		w.pass(5 * time.Minute)
+		w.start()
+		w.pass(2 * time.Minute)
+		w.wantReasons("n3 speaks")
+		w.wantEvicting("n3 speaks", "n1", "n2")
+	})
 }
 
 func TestClockSetBack(t *testing.T) {

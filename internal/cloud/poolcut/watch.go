@@ -3,6 +3,7 @@ package poolcut
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -20,6 +22,7 @@ import (
 
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/internal/cloud/control"
+	"yurtcoordinator/internal/cloud/heartbeat"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -98,8 +101,13 @@ func poolNameOf(node *corev1.Node) edge.PoolName {
 // leaseHandler records every change of a Lease, but enqueues the node's pool only if the finding changed.
 func (c *Controller) leaseHandler() handler.TypedFuncs[*coordinationv1.Lease, reconcile.Request] {
 	saw := func(lease *coordinationv1.Lease, q queue) {
-		if c.sightings.Saw(lease) {
-			enqueue(q, c.roster.poolOf(edge.NodeName(lease.Name)), 0)
+		news, pool := c.sightings.Saw(lease), c.roster.poolOf(edge.NodeName(lease.Name))
+		if of, ok := strings.CutPrefix(lease.Name, edge.PoolName("").ReportLease()); ok && pool == "" {
+			news, pool = true, edge.PoolName(of)
+			c.roster.told(lease)
+		}
+		if news {
+			enqueue(q, pool, 0)
 		}
 	}
 	return handler.TypedFuncs[*coordinationv1.Lease, reconcile.Request]{
@@ -116,12 +124,13 @@ func (c *Controller) leaseHandler() handler.TypedFuncs[*coordinationv1.Lease, re
 			}
 			if !c.roster.has(name) {
 				c.sightings.Forget(name)
+				c.roster.untold(name)
 			}
 		},
 	}
 }
 
-// nodeHandler enqueues the pool of a Node that comes, goes or moves. For a Node that is or was held it enqueues the
+// nodeHandler enqueues the pool of a Node that comes, goes, moves, or is found silent by kube-controller-manager. For a Node that is or was held it enqueues the
 // pool at each change: the Node may be Ready again, or have a taint that it must not have.
 func (c *Controller) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
 	return handler.TypedFuncs[*corev1.Node, reconcile.Request]{
@@ -137,10 +146,13 @@ func (c *Controller) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Re
 				enqueue(q, after, settle)
 				return
 			}
-			if conditionOf(e.ObjectNew, edge.ConditionEvictionsHeld).Status != corev1.ConditionTrue {
+			delay := settle
+			switch held := conditionOf(e.ObjectNew, edge.ConditionEvictionsHeld).Status; {
+			case held == corev1.ConditionTrue:
+			case !heartbeat.GivenUp(conditionOf(e.ObjectNew, corev1.NodeReady)),
+				heartbeat.GivenUp(conditionOf(e.ObjectOld, corev1.NodeReady)):
 				return
 			}
-			delay := settle
 			if tainted(e.ObjectNew, corev1.TaintNodeUnreachable) || tainted(e.ObjectNew, corev1.TaintNodeNotReady) {
 				delay = 0
 			}
@@ -206,13 +218,41 @@ func requestFor(pool edge.PoolName) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: string(pool)}}
 }
 
-// roster maps each node to its pool, for code that sees only a Lease. It is safe for concurrent use.
+// roster maps each node to its pool, for code that sees only a Lease, and has what each pool's leader said last. It is safe for
+// concurrent use.
 type roster struct {
-	mu     sync.Mutex
-	byNode map[edge.NodeName]edge.PoolName
+	mu      sync.Mutex
+	byNode  map[edge.NodeName]edge.PoolName
+	reports map[string]Report // by the name of the Lease
 }
 
-func newRoster() *roster { return &roster{byNode: make(map[edge.NodeName]edge.PoolName)} }
+func newRoster() *roster {
+	return &roster{byNode: make(map[edge.NodeName]edge.PoolName), reports: make(map[string]Report)}
+}
+
+// told records the report of a pool's leader.
+func (r *roster) told(lease *coordinationv1.Lease) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reports[lease.Name] = Report{
+		Leader:  edge.NodeName(ptr.Deref(lease.Spec.HolderIdentity, "")),
+		Reached: edge.SplitNodes(lease.Annotations[edge.AnnotationReachedNodes]),
+	}
+}
+
+// untold forgets a report that was deleted, if this Lease is one.
+func (r *roster) untold(lease edge.NodeName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.reports, string(lease))
+}
+
+// reportOf returns who reported last for a pool, and what.
+func (r *roster) reportOf(pool edge.PoolName) Report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.reports[pool.ReportLease()]
+}
 
 func (r *roster) put(node edge.NodeName, pool edge.PoolName) {
 	r.mu.Lock()

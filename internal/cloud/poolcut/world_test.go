@@ -193,6 +193,9 @@ func (w *world) edit(name string, edit func(*corev1.Node)) {
 }
 
 func (w *world) updated(before *corev1.Node) {
+	if w.c == nil {
+		return
+	}
 	w.c.nodeHandler().Update(w.t.Context(),
 		event.TypedUpdateEvent[*corev1.Node]{ObjectOld: before, ObjectNew: w.node(before.Name)}, worldQueue{w: w})
 }
@@ -224,6 +227,9 @@ func (w *world) renew(name string) {
 		},
 	}
 	w.leases[name] = is
+	if w.c == nil {
+		return
+	}
 	if found {
 		w.c.leaseHandler().Update(ctx, event.TypedUpdateEvent[*coordinationv1.Lease]{ObjectOld: was, ObjectNew: is}, q)
 	} else {
@@ -287,7 +293,10 @@ func (w *world) kubeControllerManager() {
 		at, known := w.renewed[name]
 		if known && w.clock.Now().Sub(at) > grace && status(n, corev1.NodeReady) == corev1.ConditionTrue {
 			w.edit(name, func(n *corev1.Node) {
-				setCondition(n, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown})
+				setCondition(n, corev1.NodeCondition{
+					Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NodeStatusUnknown",
+					LastTransitionTime: metav1.NewTime(w.clock.Now()),
+				})
 			})
 		}
 		n = w.node(name)
@@ -315,6 +324,9 @@ func status(n *corev1.Node, of corev1.NodeConditionType) corev1.ConditionStatus 
 
 // work does what falls due before end.
 func (w *world) work(end time.Time) {
+	if w.c == nil {
+		return
+	}
 	for range 1000 {
 		next, at := "", end
 		for name, due := range w.due {

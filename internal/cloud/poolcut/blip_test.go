@@ -1,0 +1,140 @@
+package poolcut
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// report is one of the pool's leader: which nodes it hears at the coordinator.
+func (w *world) report(leader string, reached ...edge.NodeName) {
+	name := edge.PoolName("p1").ReportLease()
+	is := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: "kube-node-lease", UID: "report",
+			Annotations: map[string]string{edge.AnnotationReachedNodes: edge.JoinNodes(reached)},
+		},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &leader, RenewTime: &metav1.MicroTime{Time: w.clock.Now()}},
+	}
+	was, found := w.leases[name]
+	w.leases[name] = is
+	if found {
+		w.c.leaseHandler().Update(w.t.Context(),
+			event.TypedUpdateEvent[*coordinationv1.Lease]{ObjectOld: was, ObjectNew: is}, worldQueue{w: w})
+	} else {
+		w.c.leaseHandler().Create(w.t.Context(), event.TypedCreateEvent[*coordinationv1.Lease]{Object: is}, worldQueue{w: w})
+	}
+}
+
+// TestABlip: a link that is back for some seconds ends no hold.
+func TestABlip(t *testing.T) {
+	for name, reports := range map[string]bool{"of a pool with a leader": true, "of one without": false} {
+		t.Run(name, func(t *testing.T) {
+			w := well(t, twoHours)
+			if reports {
+				w.report("n2", "n1", "n2", "n3")
+			}
+			w.cut("n1", "n2", "n3")
+			w.pass(2 * time.Minute)
+			w.wantSaid("cut", "Warning WholePoolCut")
+			end := func() string {
+				_, end, _ := strings.Cut(conditionOf(w.node("n1"), edge.ConditionEvictionsHeld).Message, "until ")
+				return end
+			}
+			was := end()
+			for _, node := range []string{"n1", "n2", "n1"} {
+				w.heal(node)
+				w.pass(12 * time.Second)
+				w.cut(node)
+				w.pass(5 * time.Minute)
+				w.wantReasons("after a blip of "+node, "n1 WholePoolCut", "n2 WholePoolCut", "n3 WholePoolCut")
+				w.wantSaid("after a blip of " + node)
+			}
+			if len(w.evicting) > 0 || was != end() {
+				t.Errorf("evicted %v; held until %s, before until %s", w.evicting, end(), was)
+			}
+			w.pass(2 * time.Hour)
+			w.wantReasons("over", "n1 HoldExpired", "n2 HoldExpired", "n3 HoldExpired")
+			w.wantSaid("over", "Normal HoldExpired")
+		})
+	}
+}
+
+// TestWhoIsAWitness: a silent node is given up once the leader of its pool hears others, and not it.
+func TestWhoIsAWitness(t *testing.T) {
+	w := well(t, twoHours)
+	w.report("n2", "n1", "n2", "n3")
+	w.cut("n1", "n2", "n3")
+	w.pass(2 * time.Minute)
+	w.wantSaid("cut", "Warning WholePoolCut")
+	w.heal("n1")
+	w.pass(5 * time.Minute)
+	w.wantReasons("one speaks, over a line of its own", "n1 NodeSpeaks", "n2 WholePoolCut", "n3 WholePoolCut")
+	w.report("n1", "n1")
+	w.pass(time.Minute)
+	w.wantReasons("it leads, and hears itself", "n1 NodeSpeaks", "n2 WholePoolCut", "n3 WholePoolCut")
+	w.report("n1", "n1", "n2", "n3")
+	w.pass(time.Minute)
+	w.wantReasons("it hears all", "n1 NodeSpeaks", "n2 WholePoolCut", "n3 WholePoolCut")
+	w.wantSaid("nothing has ended")
+	w.report("n1", "n1", "n3")
+	w.pass(time.Second)
+	w.wantReasons("it hears one of them", "n1 NodeSpeaks", "n2 OtherNodesSpeak", "n3 WholePoolCut")
+	w.wantEvicting("it hears one of them", "n2")
+	w.heal("n3")
+	w.pass(time.Minute)
+	w.wantSaid("that speaks, too", "Normal PoolSpeaks")
+}
+
+// TestGives is the table of who may be given up.
+func TestGives(t *testing.T) {
+	within := func(name edge.NodeName) Member { return Member{Name: name, Held: true, Within: true} }
+	report := func(leader edge.NodeName, reached ...edge.NodeName) Report {
+		return Report{Known: true, Fresh: true, Leader: leader, Reached: reached}
+	}
+	old := report("n1", "n1", "n3")
+	old.Fresh = false
+	three := []Member{within("n1"), within("n2"), within("n3")}
+	others := []Member{within("n1"), within("n2"), {Name: "new"}}
+	for _, tt := range []struct {
+		what    string
+		members []Member
+		r       Report
+		want    bool
+	}{
+		{"no leader has ever reported", three, Report{}, true},
+		{"a pool of two", three[:2], report("n1"), true},
+		{"an old report", three, old, false},
+		{"it hears another", three, report("n1", "n1", "n3"), true},
+		{"it hears itself", three, report("n1", "n1"), false},
+		{"it hears nobody", three, report("n1"), false},
+		{"it hears this one", three, report("n1", "n1", "n2", "n3"), false},
+		{"it hears one that was not cut off", others, report("n1", "n1", "new"), false},
+		{"it was not cut off, and hears one that was", others, report("new", "n1", "new"), true},
+	} {
+		if got := tt.r.gives(within("n2"), tt.members); got != tt.want {
+			t.Errorf("%s: %t, want %t", tt.what, got, tt.want)
+		}
+	}
+}
+
+// TestAReportFromBefore: what a leader said before the cut is no word about what came after.
+func TestAReportFromBefore(t *testing.T) {
+	w := well(t, twoHours)
+	w.report("n2", "n1", "n2", "n3")
+	w.pass(10 * time.Second)
+	w.report("n2", "n2", "n3")
+	w.cut("n1", "n2", "n3")
+	w.pass(2 * time.Minute)
+	w.start() // it finds the report
+	w.pass(time.Second)
+	w.heal("n2")
+	w.pass(2 * time.Minute)
+	w.wantReasons("n2 speaks", "n1 WholePoolCut", "n2 NodeSpeaks", "n3 WholePoolCut")
+}
