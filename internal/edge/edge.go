@@ -61,6 +61,11 @@ const (
 	// reaches the cloud.
 	AnnotationRelaysAt = "openyurt.io/relays-at"
 
+	// LabelRelays, of value LabelRelaysYes, is on a Lease beside AnnotationRelaysAt, so that who looks for a neighbour can select
+	// by it. It never reaches the cloud.
+	LabelRelays    = "openyurt.io/relays"
+	LabelRelaysYes = "true"
+
 	// TaintUnschedulable (effect NoSchedule) keeps new Pods off a node whose heartbeats are delegated.
 	TaintUnschedulable = "node.openyurt.io/unschedulable"
 

@@ -112,8 +112,7 @@ func (l *Lending) Meet(p Parties) {
 	l.parties = &p
 	l.client = relay.NewClient(relay.ClientConfig{
 		Credentials: p.Credentials, Node: l.cfg.Node, Coordinator: p.Coordinator, Dial: l.cfg.Ends.DialNear,
-		Metrics: l.cfg.Metrics,
-		Clock:   l.cfg.Ends.Clock,
+		Metrics: l.cfg.Metrics, Clock: l.cfg.Ends.Clock, Chance: l.cfg.Ends.Chance,
 	})
 	l.server = relay.NewServer(relay.ServerConfig{
 		Credentials: p.Credentials, Lends: l.lends, Link: p.Cloud.Link(), Targets: p.Cloud.Servers(), Dial: l.cfg.Dial,

@@ -11,15 +11,12 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/klog/v2"
 
@@ -32,9 +29,6 @@ const (
 	// answerTimeout bounds its answer, for which it reaches the API server.
 	reachTimeout  = 2 * time.Second
 	answerTimeout = openTimeout
-	// askTimeout bounds a question to the coordinator, and askedFor is how long its answer is used.
-	askTimeout = 2 * time.Second
-	askedFor   = 3 * time.Second
 	// tries bounds the neighbours that are tried for one connection.
 	tries = 3
 	// maxReply bounds a neighbour's answer, in bytes.
@@ -55,25 +49,22 @@ type ClientConfig struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Metrics takes the metrics; nil means that nobody sees them.
 	Metrics prometheus.Registerer
-	// Clock is this machine's.
-	Clock ends.Clock
+	// Clock and Chance are this machine's.
+	Clock  ends.Clock
+	Chance ends.Chance
 }
 
 // Client reaches API servers through neighbours. Safe for concurrent use.
 type Client struct {
-	cfg   ClientConfig
-	tried *prometheus.CounterVec
-	by    atomic.Pointer[edge.NodeName]
-
-	mu     sync.Mutex
-	known  []neighbour // as last asked, ranked
-	asked  time.Time
-	failed failures
+	cfg    ClientConfig
+	search search
+	tried  *prometheus.CounterVec
+	by     atomic.Pointer[edge.NodeName]
 }
 
 // NewClient returns a Client. It registers its metrics.
 func NewClient(c ClientConfig) *Client {
-	return &Client{cfg: c, failed: failures{}, tried: promauto.With(c.Metrics).NewCounterVec(prometheus.CounterOpts{
+	return &Client{cfg: c, search: newSearch(), tried: promauto.With(c.Metrics).NewCounterVec(prometheus.CounterOpts{
 		Name: "yurthub_relayed_connections_total",
 		Help: "Connections to the cloud that this hub asked a neighbour for, by their result: ok, failed.",
 	}, []string{"result"})}
@@ -87,16 +78,23 @@ func (c *Client) By() edge.NodeName {
 	return ""
 }
 
-// DialContext opens a connection to an API server, HOST:PORT, through a neighbour. If one fails, it tries another at once.
+// DialContext opens a connection to an API server, HOST:PORT, through a neighbour. If one fails, it tries another at once; if all
+// do, it fails for a while without a try, with the same error.
 func (c *Client) DialContext(ctx context.Context, _, server string) (net.Conn, error) {
 	if _, err := c.cfg.Credentials.own(); err != nil {
 		return nil, err
 	}
-	all, err := c.candidates(ctx)
+	lost, err := c.search.resting(c.cfg.Clock.Running())
 	if err != nil {
 		return nil, err
 	}
 	errs := []error{ErrNobody}
+	if lost {
+		if err := c.ask(ctx); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	all := c.search.candidates(c.cfg.Clock.Running())
 	for _, n := range all[:min(len(all), tries)] {
 		conn, err := c.through(ctx, n, server)
 		c.note(ctx, n, err)
@@ -108,7 +106,11 @@ func (c *Client) DialContext(ctx context.Context, _, server string) (net.Conn, e
 			break
 		}
 	}
-	return nil, errors.Join(errs...)
+	err = errors.Join(errs...)
+	if !errors.Is(ctx.Err(), context.Canceled) {
+		c.search.rest(err, c.cfg.Clock.Running(), c.cfg.Chance)
+	}
+	return nil, err
 }
 
 // note takes in how a try at a neighbour ended.
@@ -116,9 +118,7 @@ func (c *Client) note(ctx context.Context, n neighbour, err error) {
 	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return // nobody waits for it any more: that says nothing about the neighbour
 	}
-	c.mu.Lock()
-	c.failed.note(n.name, err == nil, c.cfg.Clock.Running())
-	c.mu.Unlock()
+	c.search.note(n.name, err == nil, c.cfg.Clock.Running())
 	if err != nil {
 		c.tried.WithLabelValues("failed").Inc()
 		return
@@ -127,42 +127,6 @@ func (c *Client) note(ctx context.Context, n neighbour, err error) {
 	if before := c.by.Swap(&n.name); before == nil || *before != n.name {
 		klog.FromContext(ctx).Info("The cloud is reached through a neighbour", "neighbour", n.name, "address", n.at)
 	}
-}
-
-// candidates returns the neighbours in the order in which to try them. Where the coordinator does not say, those of before
-// count.
-func (c *Client) candidates(ctx context.Context) ([]neighbour, error) {
-	c.mu.Lock()
-	old := c.asked.IsZero() || c.cfg.Clock.Since(c.asked) >= askedFor
-	c.mu.Unlock()
-	var failure error
-	if old {
-		failure = c.ask(ctx)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.known) == 0 && failure != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNobody, failure)
-	}
-	all := append([]neighbour{}, c.known...)
-	c.failed.last(all, c.cfg.Clock.Running())
-	return all, nil
-}
-
-// ask asks the coordinator which neighbours relay.
-func (c *Client) ask(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	found, err := c.cfg.Coordinator.Leases(corev1.NamespaceNodeLease).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
-	if err != nil {
-		return fmt.Errorf("ask the coordinator who relays: %w", err)
-	}
-	all := neighbours(c.cfg.Node, found.Items)
-	rank(c.cfg.Node, all)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.known, c.asked = all, c.cfg.Clock.Running()
-	return nil
 }
 
 // through asks one neighbour for a tunnel.
@@ -190,11 +154,7 @@ func (c *Client) through(ctx context.Context, n neighbour, server string) (net.C
 		_ = raw.Close()
 		return nil, err
 	}
-	return tunnel{Conn: conn, raw: raw, lost: func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.failed.note(n.name, false, c.cfg.Clock.Running())
-	}}, nil
+	return tunnel{Conn: conn, raw: raw, lost: func() { c.search.note(n.name, false, c.cfg.Clock.Running()) }}, nil
 }
 
 // connect asks for a tunnel, and reads the answer, and nothing of what follows it.
