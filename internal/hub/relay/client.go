@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -41,8 +42,13 @@ var ErrNobody = errors.New("no node of the pool relays")
 // ClientConfig is what a Client needs. All fields but Metrics are required.
 type ClientConfig struct {
 	Credentials Credentials
-	// Node is this hub's own node.
+	// Node is this hub's own node, and Pool its pool.
 	Node edge.NodeName
+	Pool edge.PoolName
+	// Dir is where File is kept. It exists.
+	Dir string
+	// Wanted reports whether a neighbour's line is ever to be used: else Run asks nobody.
+	Wanted func() bool
 	// Coordinator is a client of the pool's coordinator. The hub must be allowed to list the Leases in kube-node-lease there.
 	Coordinator coordinationv1client.LeasesGetter
 	// Dial opens a connection on the LAN.
@@ -58,16 +64,19 @@ type ClientConfig struct {
 type Client struct {
 	cfg    ClientConfig
 	search search
+	recall func()
 	tried  *prometheus.CounterVec
 	by     atomic.Pointer[edge.NodeName]
 }
 
 // NewClient returns a Client. It registers its metrics.
 func NewClient(c ClientConfig) *Client {
-	return &Client{cfg: c, search: newSearch(), tried: promauto.With(c.Metrics).NewCounterVec(prometheus.CounterOpts{
+	client := &Client{cfg: c, search: newSearch(), tried: promauto.With(c.Metrics).NewCounterVec(prometheus.CounterOpts{
 		Name: "yurthub_relayed_connections_total",
 		Help: "Connections to the cloud that this hub asked a neighbour for, by their result: ok, failed.",
 	}, []string{"result"})}
+	client.recall = sync.OnceFunc(client.remembers)
+	return client
 }
 
 // By returns the neighbour that opened the last tunnel; empty if none has.
@@ -84,13 +93,14 @@ func (c *Client) DialContext(ctx context.Context, _, server string) (net.Conn, e
 	if _, err := c.cfg.Credentials.own(); err != nil {
 		return nil, err
 	}
+	c.recall()
 	lost, err := c.search.resting(c.cfg.Clock.Running())
 	if err != nil {
 		return nil, err
 	}
 	errs := []error{ErrNobody}
 	if lost {
-		if err := c.ask(ctx); err != nil {
+		if err := c.ask(ctx, askedFor); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -101,7 +111,7 @@ func (c *Client) DialContext(ctx context.Context, _, server string) (net.Conn, e
 		if err == nil {
 			return conn, nil
 		}
-		errs = append(errs, fmt.Errorf("%s: %w", n.name, err))
+		errs = append(errs, fmt.Errorf("%s: %w", n.Name, err))
 		if ctx.Err() != nil {
 			break
 		}
@@ -118,14 +128,14 @@ func (c *Client) note(ctx context.Context, n neighbour, err error) {
 	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return // nobody waits for it any more: that says nothing about the neighbour
 	}
-	c.search.note(n.name, err == nil, c.cfg.Clock.Running())
+	c.search.note(n.Name, err == nil, c.cfg.Clock.Running())
 	if err != nil {
 		c.tried.WithLabelValues("failed").Inc()
 		return
 	}
 	c.tried.WithLabelValues("ok").Inc()
-	if before := c.by.Swap(&n.name); before == nil || *before != n.name {
-		klog.FromContext(ctx).Info("The cloud is reached through a neighbour", "neighbour", n.name, "address", n.at)
+	if before := c.by.Swap(&n.Name); before == nil || *before != n.Name {
+		klog.FromContext(ctx).Info("The cloud is reached through a neighbour", "neighbour", n.Name, "address", n.At)
 	}
 }
 
@@ -133,11 +143,11 @@ func (c *Client) note(ctx context.Context, n neighbour, err error) {
 func (c *Client) through(ctx context.Context, n neighbour, server string) (net.Conn, error) {
 	reaching, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
-	raw, err := c.cfg.Dial(reaching, "tcp", n.at.String())
+	raw, err := c.cfg.Dial(reaching, "tcp", n.At.String())
 	if err != nil {
 		return nil, err
 	}
-	conn := tls.Client(raw, c.cfg.Credentials.asking(n.name))
+	conn := tls.Client(raw, c.cfg.Credentials.asking(n.Name))
 	if err := conn.HandshakeContext(reaching); err != nil {
 		_ = raw.Close() // the handshake's error says it all
 		return nil, err
@@ -154,7 +164,7 @@ func (c *Client) through(ctx context.Context, n neighbour, server string) (net.C
 		_ = raw.Close()
 		return nil, err
 	}
-	return tunnel{Conn: conn, raw: raw, lost: func() { c.search.note(n.name, false, c.cfg.Clock.Running()) }}, nil
+	return tunnel{Conn: conn, raw: raw, lost: func() { c.search.note(n.Name, false, c.cfg.Clock.Running()) }}, nil
 }
 
 // connect asks for a tunnel, and reads the answer, and nothing of what follows it.

@@ -130,7 +130,9 @@ func pool(t *testing.T, members map[edge.NodeName]string) *fake.Clientset {
 			ObjectMeta: metav1.ObjectMeta{Name: string(name), Labels: labels, Annotations: map[string]string{
 				edge.AnnotationRelaysAt: at,
 			}},
-			Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To(string(name))},
+			Spec: coordinationv1.LeaseSpec{
+				HolderIdentity: ptr.To(string(name)), LeaseDurationSeconds: ptr.To[int32](40), RenewTime: ptr.To(metav1.NowMicro()),
+			},
 		}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -142,8 +144,8 @@ func pool(t *testing.T, members map[edge.NodeName]string) *fake.Clientset {
 func (a *authority) asks(t *testing.T, coordinator *fake.Clientset) *Client {
 	t.Helper()
 	return NewClient(ClientConfig{
-		Credentials: a.hub(t, edge.NodeName("n1").HubUser()), Node: "n1", Coordinator: coordinator.CoordinationV1(),
-		Dial: (&net.Dialer{}).DialContext,
+		Credentials: a.hub(t, edge.NodeName("n1").HubUser()), Node: "n1", Pool: "p1", Dir: t.TempDir(),
+		Coordinator: coordinator.CoordinationV1(), Dial: (&net.Dialer{}).DialContext, Wanted: func() bool { return true },
 	})
 }
 

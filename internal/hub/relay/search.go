@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
@@ -22,6 +23,9 @@ const (
 	// enough is how many neighbours a hub wants to know, and page how many Leases it takes at a time until it knows them. In a
 	// large pool all hubs take the first page, whose nodes can carry hundreds of others.
 	enough, page = 8, 32
+	// keepEvery is how often Run asks, less up to a fifth, so that hubs don't ask in step. It begins within keepSoon, and tries again
+	// after that.
+	keepEvery, keepSoon = time.Minute, 10 * time.Second
 	// shortPause and longPause are the first and the longest pause after a try that found nobody.
 	shortPause, longPause = 2 * time.Second, 30 * time.Second
 )
@@ -32,6 +36,7 @@ type search struct {
 	known  []neighbour // those that the coordinator named last, ranked; if it named nobody, those before
 	named  []neighbour // those of its last answer; while it gives none, known
 	asked  time.Time   // zero: never
+	seen   renewals    // as of its last answer
 	failed failures
 
 	lost    bool // the last try found nobody
@@ -62,6 +67,9 @@ func (s *search) rest(why error, now time.Time, chance ends.Chance) {
 	if now.Before(s.resumes) {
 		return // another one, at the same time, has found that too
 	}
+	if now.Sub(s.resumes) > longPause {
+		s.pause.Reset() // the try before was another cut's
+	}
 	s.lost, s.why, s.resumes = true, why, now.Add(s.pause.Next(chance.Float64()))
 }
 
@@ -89,11 +97,11 @@ func (s *search) candidates(now time.Time) []neighbour {
 	return all
 }
 
-// asks reports whether to ask the coordinator, which nobody has done for some time, and notes that it is done.
-func (s *search) asks(now time.Time) bool {
+// asks reports whether to ask the coordinator, which nobody has done for a time, and notes that it is done.
+func (s *search) asks(now time.Time, since time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.asked.IsZero() && now.Sub(s.asked) < askedFor {
+	if !s.asked.IsZero() && now.Sub(s.asked) < since {
 		return false
 	}
 	s.asked = now
@@ -114,9 +122,27 @@ func (s *search) answered(all []neighbour, err error) {
 	}
 }
 
-// ask asks the coordinator which neighbours relay.
-func (c *Client) ask(ctx context.Context) error {
-	if !c.search.asks(c.cfg.Clock.Running()) {
+// Run asks once a minute who relays, so that neighbours are known before they are needed, until ctx ends; it returns nil.
+func (c *Client) Run(ctx context.Context) error {
+	c.recall()
+	var file kept
+	for pause := c.cfg.Chance.Below(keepSoon); run.Pause(ctx, pause) == nil; {
+		pause = keepEvery - c.cfg.Chance.Below(keepEvery/5)
+		if _, err := c.cfg.Credentials.own(); err != nil || !c.cfg.Wanted() {
+			continue
+		}
+		if err := c.ask(ctx, keepEvery/2); err != nil {
+			pause = keepSoon
+			klog.FromContext(ctx).V(2).Info("Who relays is not known", "err", err)
+		}
+		file = c.keep(ctx, file)
+	}
+	return nil
+}
+
+// ask asks the coordinator which neighbours relay, if nobody has asked for a time.
+func (c *Client) ask(ctx context.Context, since time.Duration) error {
+	if !c.search.asks(c.cfg.Clock.Running(), since) {
 		return nil
 	}
 	all, err := c.relaying(ctx)
@@ -128,15 +154,21 @@ func (c *Client) ask(ctx context.Context) error {
 func (c *Client) relaying(ctx context.Context) (all []neighbour, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
+	c.search.mu.Lock()
+	seen, next := c.search.seen, renewals{}
+	c.search.mu.Unlock()
 	those := metav1.ListOptions{ResourceVersion: "0", LabelSelector: edge.LabelRelays, Limit: page}
 	for {
 		found, err := c.cfg.Coordinator.Leases(corev1.NamespaceNodeLease).List(ctx, those)
 		if err != nil {
 			return nil, fmt.Errorf("ask the coordinator who relays: %w", err)
 		}
-		all = append(all, neighbours(c.cfg.Node, found.Items)...)
+		all = append(all, neighbours(c.cfg.Node, found.Items, seen, next, c.cfg.Clock.Running())...)
 		if those.Continue = found.Continue; those.Continue == "" || len(all) >= enough {
 			rank(c.cfg.Node, all)
+			c.search.mu.Lock()
+			c.search.seen = next
+			c.search.mu.Unlock()
 			return all, nil
 		}
 	}
