@@ -79,7 +79,7 @@ func NewClient(c ClientConfig) *Client {
 	return client
 }
 
-// By returns the neighbour that opened the last tunnel; empty if none has.
+// By returns the neighbour through which something came last in a new tunnel; empty if nothing has.
 func (c *Client) By() edge.NodeName {
 	if by := c.by.Load(); by != nil {
 		return *by
@@ -107,9 +107,11 @@ func (c *Client) DialContext(ctx context.Context, _, server string) (net.Conn, e
 	all := c.search.candidates(c.cfg.Clock.Running())
 	for _, n := range all[:min(len(all), tries)] {
 		conn, err := c.through(ctx, n, server)
-		c.note(ctx, n, err)
 		if err == nil {
 			return conn, nil
+		}
+		if !errors.Is(ctx.Err(), context.Canceled) { // else nobody waits for it any more, which says nothing about the neighbour
+			c.fails(n)
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", n.Name, err))
 		if ctx.Err() != nil {
@@ -123,16 +125,14 @@ func (c *Client) DialContext(ctx context.Context, _, server string) (net.Conn, e
 	return nil, err
 }
 
-// note takes in how a try at a neighbour ended.
-func (c *Client) note(ctx context.Context, n neighbour, err error) {
-	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
-		return // nobody waits for it any more: that says nothing about the neighbour
-	}
-	c.search.note(n.Name, err == nil, c.cfg.Clock.Running())
-	if err != nil {
-		c.tried.WithLabelValues("failed").Inc()
-		return
-	}
+// fails takes in that a neighbour let nothing through, and works that something has come through it.
+func (c *Client) fails(n neighbour) {
+	c.search.note(n.Name, false, c.cfg.Clock.Running())
+	c.tried.WithLabelValues("failed").Inc()
+}
+
+func (c *Client) works(ctx context.Context, n neighbour) {
+	c.search.note(n.Name, true, c.cfg.Clock.Running())
 	c.tried.WithLabelValues("ok").Inc()
 	if before := c.by.Swap(&n.Name); before == nil || *before != n.Name {
 		klog.FromContext(ctx).Info("The cloud is reached through a neighbour", "neighbour", n.Name, "address", n.At)
@@ -164,7 +164,10 @@ func (c *Client) through(ctx context.Context, n neighbour, server string) (net.C
 		_ = raw.Close()
 		return nil, err
 	}
-	return tunnel{Conn: conn, raw: raw, lost: func() { c.search.note(n.Name, false, c.cfg.Clock.Running()) }}, nil
+	return &tunnel{
+		Conn: conn, raw: raw, works: func() { c.works(ctx, n) }, fails: func() { c.fails(n) },
+		lost: func() { c.search.note(n.Name, false, c.cfg.Clock.Running()) },
+	}, nil
 }
 
 // connect asks for a tunnel, and reads the answer, and nothing of what follows it.
@@ -198,17 +201,23 @@ func connect(conn net.Conn, server string) error {
 	return nil
 }
 
-// tunnel is a connection to an API server inside of the one to a neighbour.
+// tunnel is a connection to an API server inside of the one to a neighbour. The neighbour is judged by whether anything comes.
 type tunnel struct {
 	net.Conn
 	raw net.Conn
+	// first has one of works and fails called: something has come, or nothing has before the end.
+	first        sync.Once
+	works, fails func()
 	// lost says that the neighbour has fallen silent: it is not tried first for the connections that come after this one.
 	lost func()
 }
 
 // Read reads what the API server has sent.
-func (t tunnel) Read(p []byte) (int, error) {
+func (t *tunnel) Read(p []byte) (int, error) {
 	n, err := t.Conn.Read(p)
+	if n > 0 {
+		t.first.Do(t.works)
+	}
 	if errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH) {
 		t.lost()
 	}
@@ -216,7 +225,7 @@ func (t tunnel) Read(p []byte) (int, error) {
 }
 
 // SetLinger has a close reset the connection to the neighbour: what it has not taken yet is dropped.
-func (t tunnel) SetLinger(seconds int) error {
+func (t *tunnel) SetLinger(seconds int) error {
 	if c, ok := t.raw.(interface{ SetLinger(sec int) error }); ok {
 		return c.SetLinger(seconds)
 	}
@@ -224,7 +233,10 @@ func (t tunnel) SetLinger(seconds int) error {
 }
 
 // Close closes the connection to the neighbour. TLS says no goodbye, which could wait for a dead one.
-func (t tunnel) Close() error { return t.raw.Close() }
+func (t *tunnel) Close() error {
+	t.first.Do(t.fails)
+	return t.raw.Close()
+}
 
 // RemoteAddr is that of the neighbour.
-func (t tunnel) RemoteAddr() net.Addr { return t.raw.RemoteAddr() }
+func (t *tunnel) RemoteAddr() net.Addr { return t.raw.RemoteAddr() }

@@ -83,7 +83,7 @@ func (h *anHour) pass(t *testing.T, members map[edge.NodeName]string) {
 // TestAnHourWithoutALine: what a cut costs the coordinator and the neighbours does not grow with the pool. A pause is 15 to 30 s,
 // and a try comes 0 to 0.9 s after it: 3600/(22.5+0.45) = 157 in an hour, and 5 before that. Whoever is tried is tried as often.
 func TestAnHourWithoutALine(t *testing.T) {
-	const hubs, most = 100, 170
+	const hubs, most = 20, 170
 	everybody := map[edge.NodeName]string{}
 	for _, n := range []edge.NodeName{"n2", "n3", "n4", "n5", "n6"} {
 		everybody[n] = ""
