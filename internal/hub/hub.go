@@ -103,7 +103,9 @@ type Hub struct {
 	// serves is the Config of front, which build fills in.
 	serves front.Config
 	front  *front.Front
-	// parts run once the node has its certificate. They start in this order; the servers come last.
+	// certified is closed once the node has its certificate.
+	certified chan struct{}
+	// parts run from then on. They start in this order; the servers come last.
 	parts run.Group
 }
 
@@ -127,7 +129,7 @@ func New(own config.Config, e ends.Ends) (*Hub, error) {
 	h := &Hub{
 		metrics: prometheus.NewRegistry(),
 		shown:   filter.NewConfigMaps(filter.RootCA, filter.KubeProxy), overlay: endpoints.NewView(),
-		checked: certclock.New(own.CertDir, e.Clock), ends: e,
+		checked: certclock.New(own.CertDir, e.Clock), ends: e, certified: make(chan struct{}),
 	}
 	var started edge.SettingsReport
 	h.inForce, started = config.Recall(own, h.apply)
