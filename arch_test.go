@@ -53,7 +53,9 @@ var law = []struct {
 	{"internal/hub/upstream", []string{"internal/edge", "internal/ends", "internal/hub/link", "internal/live", "internal/run"},
 		"a connection does not know who uses it"},
 	{"internal/hub/relay",
-		[]string{"internal/conns", "internal/edge", "internal/ends", "internal/hub/link", "internal/live", "internal/run"},
+		[]string{
+			"internal/conns", "internal/edge", "internal/ends", "internal/hub/keyfile", "internal/hub/link", "internal/live", "internal/run",
+		},
 		"who lends a line does not know what goes over it"},
 	{"internal/hub/leasewatch", []string{"internal/edge", "internal/ends", "internal/run"},
 		"a watch of Leases does not know what they mean"},
@@ -205,7 +207,7 @@ var law = []struct {
 	{"internal/hub/lending",
 		[]string{
 			"internal/conns", "internal/edge", "internal/ends", "internal/hub/front", "internal/hub/link", "internal/hub/relay",
-			"internal/hub/upstream", "internal/live",
+			"internal/hub/upstream", "internal/live", "internal/run",
 		},
 		"who lends a line to whom does not depend on what goes over it"},
 	{"internal/hub/member",

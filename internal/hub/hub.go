@@ -103,7 +103,9 @@ type Hub struct {
 	// serves is the Config of front, which build fills in.
 	serves front.Config
 	front  *front.Front
-	// parts run once the node has its certificate. They start in this order; the servers come last.
+	// certified is closed once the node has its certificate.
+	certified chan struct{}
+	// parts run from then on. They start in this order; the servers come last.
 	parts run.Group
 }
 
@@ -127,7 +129,7 @@ func New(own config.Config, e ends.Ends) (*Hub, error) {
 	h := &Hub{
 		metrics: prometheus.NewRegistry(),
 		shown:   filter.NewConfigMaps(filter.RootCA, filter.KubeProxy), overlay: endpoints.NewView(),
-		checked: certclock.New(own.CertDir, e.Clock), ends: e,
+		checked: certclock.New(own.CertDir, e.Clock), ends: e, certified: make(chan struct{}),
 	}
 	var started edge.SettingsReport
 	h.inForce, started = config.Recall(own, h.apply)
@@ -310,7 +312,9 @@ func (h *Hub) findPods() error {
 
 // lends returns the Config by which lines are lent and borrowed: among hubs that meet at a coordinator.
 func (h *Hub) lends() lending.Config {
-	c := lending.Config{Node: h.cfg.Node, Pool: h.cfg.Pool, Dial: h.way.DialContext, Metrics: h.metrics, Ends: h.ends}
+	c := lending.Config{
+		Node: h.cfg.Node, Pool: h.cfg.Pool, Dir: h.cfg.CertDir, Dial: h.way.DialContext, Metrics: h.metrics, Ends: h.ends,
+	}
 	if h.cfg.EnableCoordinator {
 		c.Address = h.pods.Address()
 	}

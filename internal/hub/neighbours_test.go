@@ -27,6 +27,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
@@ -34,6 +35,7 @@ import (
 	"yurtcoordinator/internal/hub/lending"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/pods"
+	"yurtcoordinator/internal/hub/relay"
 	"yurtcoordinator/internal/hub/upstream"
 	"yurtcoordinator/internal/live"
 )
@@ -64,7 +66,7 @@ func newBorrowers(t *testing.T) *borrowers {
 		_, _ = io.WriteString(w, "cloud")
 	}))
 	b.coordinator = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !strings.HasSuffix(r.URL.Path, "/leases") {
+		if !strings.HasSuffix(r.URL.Path, "/leases") || r.URL.Query().Get("labelSelector") != edge.LabelRelays {
 			return
 		}
 		b.mu.Lock()
@@ -75,7 +77,9 @@ func newBorrowers(t *testing.T) *borrowers {
 			TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "LeaseList"},
 			Items: []coordinationv1.Lease{{
 				ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{edge.AnnotationRelaysAt: b.at}},
-				Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name},
+				Spec: coordinationv1.LeaseSpec{
+					HolderIdentity: &name, LeaseDurationSeconds: ptr.To[int32](40), RenewTime: ptr.To(metav1.NowMicro()),
+				},
 			}},
 		})
 	}))
@@ -113,7 +117,7 @@ func (b *borrowers) hub(t *testing.T, name edge.NodeName, at string) *Hub {
 	ca := file("ca.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: b.cloud.Certificate().Raw}))
 	h, err := New(flags(t, "--node-name="+string(name), "--nodepool-name=p1", "--server-addr="+b.cloud.URL, "--ca-file="+ca,
 		"--cert-file="+pair, "--key-file="+pair, "--cert-dir="+filepath.Join(b.dir, string(name)), "--disk-cache-path=",
-		"--enable-coordinator", "--coordinator-server-addr="+b.coordinator.URL), ends.Ends{})
+		"--enable-coordinator", "--coordinator-server-addr="+b.coordinator.URL), ends.Ends{Chance: ends.Chance{Source: soonest{}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,56 +144,113 @@ func (b *borrowers) hub(t *testing.T, name edge.NodeName, at string) *Hub {
 	return h
 }
 
-// TestTheCloudOverANeighboursLine: two hubs as they are wired, of which one has no line.
-func TestTheCloudOverANeighboursLine(t *testing.T) {
-	b := newBorrowers(t)
-	lender, borrower := b.hub(t, "n2", "127.0.0.2"), b.hub(t, "n1", "127.0.0.3")
-	cut := borrower.upstream("cloud", borrower.servers)
-	cut.Metrics, cut.Detour = nil, borrower.lent.Detour()
-	cut.DialContext = func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }
-	var err error
-	if borrower.cloud, err = upstream.New(cut); err != nil {
-		t.Fatal(err)
-	}
+func (b *borrowers) relays(at string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.at = at
+}
+
+// run runs parts of hubs until what it returns is called, which waits for them.
+func (b *borrowers) run(t *testing.T, parts ...func(context.Context) error) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
-	runs := []func(context.Context) error{
-		lender.cloud.Run, lender.lent.Run, lender.member.Reach, borrower.cloud.Run, borrower.member.Reach,
+	ended := make(chan error, len(parts))
+	for _, part := range parts {
+		go func() { ended <- part(ctx) }()
 	}
-	ended := make(chan error, len(runs))
-	for _, run := range runs {
-		go func() { ended <- run(ctx) }()
-	}
-	defer func() {
+	return ctx, sync.OnceFunc(func() {
 		cancel()
-		for range runs {
+		for range parts {
 			if err := <-ended; err != nil {
 				t.Error(err)
 			}
 		}
-	}()
-	waiting, stop := context.WithTimeout(ctx, 30*time.Second)
-	defer stop()
-	reach := func(of *live.Value[link.State], want link.State) {
-		t.Helper()
-		if _, err := of.Wait(waiting, func(s link.State) bool { return s == want }); err != nil {
-			t.Fatalf("the link is %v, want %v", of.Get(), want)
-		}
+	})
+}
+
+// cutOff takes the hub's own line away.
+func (h *Hub) cutOff(t *testing.T) {
+	t.Helper()
+	cut := h.upstream("cloud", h.servers)
+	cut.Metrics, cut.Detour = nil, h.lent.Detour()
+	cut.DialContext = func(context.Context, string, string) (net.Conn, error) { return nil, net.ErrClosed }
+	var err error
+	if h.cloud, err = upstream.New(cut); err != nil {
+		t.Fatal(err)
 	}
-	reach(lender.cloud.Link(), link.Up)
-	reach(lender.member.Link(), link.Up)
-	for lender.lent.RelaysAt() == "" {
-		if waiting.Err() != nil {
-			t.Fatal("the lender relays nowhere")
+}
+
+func reaches(ctx context.Context, t *testing.T, of *live.Value[link.State], want link.State) {
+	t.Helper()
+	if _, err := of.Wait(ctx, func(s link.State) bool { return s == want }); err != nil {
+		t.Fatalf("the link is %v, want %v", of.Get(), want)
+	}
+}
+
+func until(ctx context.Context, t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for !done() {
+		if ctx.Err() != nil {
+			t.Fatalf("never: %s", what)
 		}
 		runtime.Gosched()
 	}
+}
+
+// soonest is a source of random numbers with which nobody waits: all are next to nothing. Zeros would never make a number below
+// another.
+type soonest struct{}
+
+func (soonest) Uint64() uint64 { return 1<<33 | 1<<20 }
+
+// TestRelayedWithoutACoordinator: the coordinator dies, then a node's line is cut and its hub restarts. It is relayed all the same.
+func TestRelayedWithoutACoordinator(t *testing.T) {
+	b := newBorrowers(t)
+	lender, borrower := b.hub(t, "n2", "127.0.0.4"), b.hub(t, "n1", "127.0.0.5")
+	ctx, stop := b.run(t, lender.cloud.Run, lender.lent.Run, lender.member.Reach)
+	defer stop()
+	waiting, enough := context.WithTimeout(ctx, 30*time.Second)
+	defer enough()
+	until(waiting, t, "the lender relays", func() bool { return lender.lent.RelaysAt() != "" })
+	b.relays(lender.lent.RelaysAt())
+
+	_, down := b.run(t, borrower.member.Reach)
+	defer down()
+	reaches(waiting, t, borrower.member.Link(), link.Up)
+	_, silent := b.run(t, borrower.lent.Run)
+	defer silent()
+	until(waiting, t, "it knows who relays", func() bool {
+		_, err := os.Stat(filepath.Join(borrower.cfg.CertDir, relay.File))
+		return err == nil
+	})
+	silent()
+	down()
+
+	b.coordinator.Close()
+	restarted := b.hub(t, "n1", "127.0.0.5")
+	restarted.cutOff(t)
+	_, end := b.run(t, restarted.cloud.Run, restarted.member.Reach, restarted.lent.Run)
+	defer end()
+	reaches(waiting, t, restarted.cloud.Link(), link.Relayed)
+}
+
+// TestTheCloudOverANeighboursLine: two hubs as they are wired, of which one has no line.
+func TestTheCloudOverANeighboursLine(t *testing.T) {
+	b := newBorrowers(t)
+	lender, borrower := b.hub(t, "n2", "127.0.0.2"), b.hub(t, "n1", "127.0.0.3")
+	borrower.cutOff(t)
+	ctx, stop := b.run(t, lender.cloud.Run, lender.lent.Run, lender.member.Reach, borrower.cloud.Run, borrower.member.Reach)
+	defer stop()
+	waiting, enough := context.WithTimeout(ctx, 30*time.Second)
+	defer enough()
+	reach := func(of *live.Value[link.State], want link.State) { reaches(waiting, t, of, want) }
+	reach(lender.cloud.Link(), link.Up)
+	reach(lender.member.Link(), link.Up)
+	until(waiting, t, "the lender relays", func() bool { return lender.lent.RelaysAt() != "" })
 	at := lender.lent.RelaysAt()
 	if at != "127.0.0.2:10269" || borrower.lent.RelaysAt() != "" {
 		t.Errorf("they say that they relay at %q and %q", at, borrower.lent.RelaysAt())
 	}
-	b.mu.Lock()
-	b.at = at
-	b.mu.Unlock()
+	b.relays(at)
 	reach(borrower.cloud.Link(), link.Relayed)
 	response, err := borrower.cloud.AsNode().RoundTrip(httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
 	if err != nil {

@@ -27,6 +27,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	}
 	var g run.Group
 	g.Add(ports[0].Name, ports[0].Run)
+	g.Add("systemd's watchdog", h.beWatched)
 	g.Add("hub", func(ctx context.Context) error { return h.serve(ctx, ports[1:]) })
 	return g.Run(ctx)
 }
@@ -36,6 +37,7 @@ func (h *Hub) serve(ctx context.Context, ports []front.Listener) error {
 	if err := h.identity.Ensure(ctx); err != nil {
 		return errors.Join(err, front.CloseAll(ports), h.disk.Close())
 	}
+	close(h.certified)
 	h.pods.Tell() // before kubelet asks
 	for _, p := range ports {
 		h.parts.Add(p.Name, p.Run)

@@ -86,7 +86,9 @@ func (s *story) watchOver() {
 		_, kubelet := c.Lease.Annotations[edge.AnnotationKubelet]
 		_, line := c.Lease.Annotations[edge.AnnotationLine]
 		_, hub := c.Lease.Annotations[edge.AnnotationHub]
-		if label || host || note || traffic || kubelet || line || hub {
+		_, relays := c.Lease.Annotations[edge.AnnotationRelaysAt]
+		_, lends := c.Lease.Labels[edge.LabelRelays]
+		if label || host || note || traffic || kubelet || line || hub || relays || lends {
 			s.t.Errorf("%s by %s brought a mark that is not for the cloud: %v", c, c.Client, c.Lease.ObjectMeta)
 		}
 		if !annotation {
@@ -116,6 +118,7 @@ func (s *story) tell(format string, args ...any) {
 
 func (s *story) start(name string) (stop func()) {
 	m := &member{node: newNode(s.t, name, s.cloud, s.coordinator)}
+	m.relaysAt = "10.0.0.1:10269"
 	forwarder := NewForwarder(ForwarderConfig{Node: edge.NodeName(name), Cloud: s.cloud.Client(name)})
 	from := Source{Leases: s.coordinator.Client(name)}
 	m.keeper = role.New(role.Config{

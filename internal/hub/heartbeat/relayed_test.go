@@ -52,8 +52,9 @@ func TestRelayed(t *testing.T) {
 		}
 		n.wantCloud()
 		n.wantCopy(false)
-		if at := n.coordinator.Peek(space, n.name).Annotations[edge.AnnotationRelaysAt]; at != n.relaysAt {
-			t.Errorf("the copy says that it relays at %q", at)
+		copied := n.coordinator.Peek(space, n.name)
+		if at := copied.Annotations[edge.AnnotationRelaysAt]; at != n.relaysAt || copied.Labels[edge.LabelRelays] != "true" {
+			t.Errorf("the copy says that it relays at %q, and is labelled %v", at, copied.Labels)
 		}
 
 		n.cloudLink.Set(link.Down)
@@ -62,8 +63,9 @@ func TestRelayed(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.wantCopy(true)
-		if at := n.coordinator.Peek(space, n.name).Annotations[edge.AnnotationRelaysAt]; at != "" {
-			t.Errorf("a node whose link is down relays at %q", at)
+		copied = n.coordinator.Peek(space, n.name)
+		if at := copied.Annotations[edge.AnnotationRelaysAt]; at != "" || copied.Labels[edge.LabelRelays] != "" {
+			t.Errorf("a node whose link is down relays at %q, and is labelled %v", at, copied.Labels)
 		}
 		n.forwardAsLeader()
 

@@ -25,6 +25,7 @@ import (
 	"yurtcoordinator/internal/hub/relay"
 	"yurtcoordinator/internal/hub/upstream"
 	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/run"
 )
 
 // maxPeerConnections and maxAllPeers bound the connections to the relay's port, of one address and of all. The tunnels in
@@ -35,6 +36,8 @@ const maxPeerConnections, maxAllPeers = 48, 384
 type Config struct {
 	Node edge.NodeName
 	Pool edge.PoolName
+	// Dir is where is kept which neighbours relay. It exists.
+	Dir string
 	// Address is where the hub serves Pods, which is not valid while that is not known; nil means nowhere, or that there is no
 	// coordinator: then nothing is lent, nor borrowed.
 	Address *live.Value[netip.Addr]
@@ -111,9 +114,9 @@ func (l *Lending) Detour() *upstream.Detour {
 func (l *Lending) Meet(p Parties) {
 	l.parties = &p
 	l.client = relay.NewClient(relay.ClientConfig{
-		Credentials: p.Credentials, Node: l.cfg.Node, Coordinator: p.Coordinator, Dial: l.cfg.Ends.DialNear,
-		Metrics: l.cfg.Metrics,
-		Clock:   l.cfg.Ends.Clock,
+		Credentials: p.Credentials, Node: l.cfg.Node, Pool: l.cfg.Pool, Dir: l.cfg.Dir, Coordinator: p.Coordinator,
+		Dial: l.cfg.Ends.DialNear, Wanted: l.lends.Get,
+		Metrics: l.cfg.Metrics, Clock: l.cfg.Ends.Clock, Chance: l.cfg.Ends.Chance,
 	})
 	l.server = relay.NewServer(relay.ServerConfig{
 		Credentials: p.Credentials, Lends: l.lends, Link: p.Cloud.Link(), Targets: p.Cloud.Servers(), Dial: l.cfg.Dial,
@@ -159,7 +162,8 @@ func (l *Lending) Neighbours() int {
 	return l.server.Neighbours()
 }
 
-// Run serves the pool's other hubs at the node's address until ctx ends, and whoever asks there for a coordinator.
+// Run serves the pool's other hubs at the node's address until ctx ends, and whoever asks there for a coordinator; and it keeps in
+// mind which of them relay.
 func (l *Lending) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	at := front.Moving{
@@ -179,5 +183,8 @@ func (l *Lending) Run(ctx context.Context) error {
 		},
 		Ends: func() { l.serves.Set(netip.AddrPort{}) }, On: l.cfg.Ends.Net, Chance: l.cfg.Ends.Chance,
 	}
-	return at.Run(ctx)
+	var g run.Group
+	g.Add("neighbours", l.client.Run)
+	g.Add("relay", at.Run)
+	return g.Run(ctx)
 }

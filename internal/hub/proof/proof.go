@@ -8,8 +8,8 @@
 //	kubelet.token   what makes a request kubelet's
 //	local.lock      held while they are made
 //
-// Invariants: the token is told apart in a time that does not depend on what was sent; it goes nowhere but from kubelet to this
-// port; the files are made once, and neither of them ever ends, so that a node with a wrong clock, or one that was cut off for a
+// Invariants: the token is told apart in a time that does not depend on what was sent; it goes nowhere but from kubelet, or the
+// hub itself, to this port; the files are made once, and neither of them ever ends, so that a node with a wrong clock, or one that was cut off for a
 // year, still works; who removes a file has a new one made at the next start.
 package proof
 
@@ -29,9 +29,11 @@ import (
 	"io/fs"
 	"math/big"
 	"net"
+	"net/http"
 	"slices"
 	"time"
 
+	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/keyutil"
 
 	"yurtcoordinator/internal/edge"
@@ -82,6 +84,16 @@ type Proof struct {
 // TLS returns how the port is served.
 func (p *Proof) TLS() *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{*p.pair}, MinVersion: tls.VersionTLS13}
+}
+
+// AsKubelet returns a way for the hub to ask its own port as kubelet does, by connections that dial opens. end closes them.
+func (p *Proof) AsKubelet(
+	dial func(ctx context.Context, network, address string) (net.Conn, error),
+) (rt http.RoundTripper, end func()) {
+	roots := x509.NewCertPool()
+	roots.AddCert(p.pair.Leaf)
+	t := &http.Transport{DialContext: dial, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13}}
+	return transport.NewBearerAuthRoundTripper(string(p.token), t), t.CloseIdleConnections
 }
 
 // Keep returns the proof that is kept in the directory. It makes what is missing there, damaged, or for another address.

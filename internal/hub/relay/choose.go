@@ -8,6 +8,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
@@ -18,13 +19,35 @@ const forget = 15 * time.Second
 
 // neighbour is a node whose hub relays.
 type neighbour struct {
-	name edge.NodeName
-	at   netip.AddrPort
+	Name edge.NodeName  `json:"name"`
+	At   netip.AddrPort `json:"at"`
+}
+
+// renewals are the stamps of Leases, each with when it was seen first, by this machine's running clock.
+type renewals map[edge.NodeName]renewal
+
+type renewal struct {
+	stamp time.Time
+	seen  time.Time
+}
+
+// alive reports whether a Lease has been renewed within its duration, as far as is known, and notes in next since when it has been
+// as it is. Neither the node's clock nor the coordinator's is asked: a stamp only differs from the one before.
+func (r renewals) alive(lease *coordinationv1.Lease, next renewals, now time.Time) bool {
+	name, is := edge.NodeName(lease.Name), renewal{ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time, now}
+	if was, ok := r[name]; ok && was.stamp.Equal(is.stamp) {
+		is = was
+	}
+	next[name] = is
+	return now.Sub(is.seen) < time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0))*time.Second
 }
 
 // neighbours returns those that relay, by the coordinator's copies of their Leases. A Lease that says so of a node that is not
-// its holder, or is delegated or relayed itself, says nothing.
-func neighbours(self edge.NodeName, copies []coordinationv1.Lease) (all []neighbour) {
+// its holder, or is delegated or relayed itself, or renews itself no more, says nothing. seen is of the question before; next takes
+// what is seen now.
+func neighbours(
+	self edge.NodeName, copies []coordinationv1.Lease, seen, next renewals, now time.Time,
+) (all []neighbour) {
 	for i := range copies {
 		lease := &copies[i]
 		name := edge.NodeName(lease.Name)
@@ -32,6 +55,7 @@ func neighbours(self edge.NodeName, copies []coordinationv1.Lease) (all []neighb
 		switch {
 		case err != nil, !at.Addr().IsValid() || at.Addr().IsUnspecified() || at.Addr().IsMulticast() || at.Port() == 0:
 		case name == self, ptr.Deref(lease.Spec.HolderIdentity, "") != lease.Name:
+		case !seen.alive(lease, next, now):
 		case lease.Annotations[edge.DelegateHeartbeat] != "", lease.Annotations[edge.AnnotationRelayedBy] != "":
 		default:
 			all = append(all, neighbour{name, at})
@@ -44,7 +68,7 @@ func neighbours(self edge.NodeName, copies []coordinationv1.Lease) (all []neighb
 // or goes (rendezvous hashing). So the nodes of a pool spread over those that have a line, without agreeing on anything.
 func rank(self edge.NodeName, all []neighbour) {
 	weight := func(n neighbour) []byte {
-		sum := sha256.Sum256([]byte(string(self) + "\x00" + string(n.name)))
+		sum := sha256.Sum256([]byte(string(self) + "\x00" + string(n.Name)))
 		return sum[:]
 	}
 	slices.SortFunc(all, func(a, b neighbour) int { return bytes.Compare(weight(a), weight(b)) })
@@ -69,7 +93,7 @@ func (f failures) note(name edge.NodeName, ok bool, now time.Time) {
 // last puts those that have failed lately behind the others, those first that failed first.
 func (f failures) last(all []neighbour, now time.Time) {
 	when := func(n neighbour) time.Time {
-		if at, ok := f[n.name]; ok && now.Sub(at) < forget {
+		if at, ok := f[n.Name]; ok && now.Sub(at) < forget {
 			return at
 		}
 		return time.Time{}

@@ -16,7 +16,7 @@ import (
 
 func names(all []neighbour) (names []edge.NodeName) {
 	for _, n := range all {
-		names = append(names, n.name)
+		names = append(names, n.Name)
 	}
 	return names
 }
@@ -26,7 +26,7 @@ func TestNeighbours(t *testing.T) {
 	lease := func(name, at string, change func(*beat)) beat {
 		l := coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{edge.AnnotationRelaysAt: at}},
-			Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To(name)},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To(name), LeaseDurationSeconds: ptr.To[int32](40)},
 		}
 		if change != nil {
 			change(&l)
@@ -51,9 +51,49 @@ func TestNeighbours(t *testing.T) {
 		"one that is delegated":   {lease("n2", at, func(l *beat) { l.Annotations[edge.DelegateHeartbeat] = "true" }), false},
 		"one that is relayed too": {lease("n2", at, func(l *beat) { l.Annotations[edge.AnnotationRelayedBy] = "n3" }), false},
 	} {
-		if all := neighbours("n1", []coordinationv1.Lease{tc.lease}); (len(all) == 1) != tc.want {
+		if all := neighbours("n1", []coordinationv1.Lease{tc.lease}, renewals{}, renewals{}, time.Now()); (len(all) == 1) != tc.want {
 			t.Errorf("%s: %v", name, all)
 		}
+	}
+}
+
+// TestOnlyTheLivingRelay: a copy makes a neighbour for as long as it is renewed, whatever the clocks of the nodes say. One that is
+// seen for the first time may be alive.
+func TestOnlyTheLivingRelay(t *testing.T) {
+	seen, began := renewals{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	stamp := map[string]time.Time{"dead": began.AddDate(50, 0, 0), "living": began.AddDate(-50, 0, 0)}
+	look := func(after time.Duration) []edge.NodeName {
+		var copies []coordinationv1.Lease
+		for _, name := range []string{"dead", "living"} {
+			copies = append(copies, coordinationv1.Lease{
+				ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{edge.AnnotationRelaysAt: "10.0.0.1:10269"}},
+				Spec: coordinationv1.LeaseSpec{
+					HolderIdentity: ptr.To(name), LeaseDurationSeconds: ptr.To[int32](40), RenewTime: ptr.To(metav1.NewMicroTime(stamp[name])),
+				},
+			})
+		}
+		next := renewals{}
+		all := neighbours("n1", copies, seen, next, began.Add(after))
+		seen = next
+		return names(all)
+	}
+	for _, tc := range []struct {
+		after time.Duration
+		want  []edge.NodeName
+	}{
+		{0, []edge.NodeName{"dead", "living"}},
+		{39 * time.Second, []edge.NodeName{"dead", "living"}},
+		{40 * time.Second, []edge.NodeName{"living"}},
+		{time.Hour, []edge.NodeName{"living"}},
+	} {
+		if got := look(tc.after); !slices.Equal(got, tc.want) {
+			t.Errorf("after %v: %v, want %v", tc.after, got, tc.want)
+		}
+		stamp["living"] = stamp["living"].Add(time.Microsecond)
+	}
+	stamp["dead"] = began.AddDate(-50, 0, 0) // it is back, with another clock
+	if got := look(time.Hour); len(got) != 2 {
+		t.Errorf("who is back is not known: %v", got)
 	}
 }
 
@@ -69,11 +109,11 @@ func TestRank(t *testing.T) {
 	for i := range nodes {
 		self := edge.NodeName(fmt.Sprintf("cut-%d", i))
 		rank(self, all)
-		first := all[0].name
+		first := all[0].Name
 		chosen[first]++
 		gone := slices.Clone(all[:9])
 		slices.Reverse(gone)
-		if rank(self, gone); gone[0].name != first {
+		if rank(self, gone); gone[0].Name != first {
 			moved++
 		}
 	}
@@ -89,7 +129,7 @@ func TestRank(t *testing.T) {
 
 func TestFailures(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	all := []neighbour{{name: "a"}, {name: "b"}, {name: "c"}}
+	all := []neighbour{{Name: "a"}, {Name: "b"}, {Name: "c"}}
 	f := failures{}
 	order := func(after time.Duration, want ...edge.NodeName) {
 		t.Helper()

@@ -18,8 +18,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/klog/v2"
 
@@ -32,9 +30,6 @@ const (
 	// answerTimeout bounds its answer, for which it reaches the API server.
 	reachTimeout  = 2 * time.Second
 	answerTimeout = openTimeout
-	// askTimeout bounds a question to the coordinator, and askedFor is how long its answer is used.
-	askTimeout = 2 * time.Second
-	askedFor   = 3 * time.Second
 	// tries bounds the neighbours that are tried for one connection.
 	tries = 3
 	// maxReply bounds a neighbour's answer, in bytes.
@@ -47,39 +42,44 @@ var ErrNobody = errors.New("no node of the pool relays")
 // ClientConfig is what a Client needs. All fields but Metrics are required.
 type ClientConfig struct {
 	Credentials Credentials
-	// Node is this hub's own node.
+	// Node is this hub's own node, and Pool its pool.
 	Node edge.NodeName
+	Pool edge.PoolName
+	// Dir is where File is kept. It exists.
+	Dir string
+	// Wanted reports whether a neighbour's line is ever to be used: else Run asks nobody.
+	Wanted func() bool
 	// Coordinator is a client of the pool's coordinator. The hub must be allowed to list the Leases in kube-node-lease there.
 	Coordinator coordinationv1client.LeasesGetter
 	// Dial opens a connection on the LAN.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Metrics takes the metrics; nil means that nobody sees them.
 	Metrics prometheus.Registerer
-	// Clock is this machine's.
-	Clock ends.Clock
+	// Clock and Chance are this machine's.
+	Clock  ends.Clock
+	Chance ends.Chance
 }
 
 // Client reaches API servers through neighbours. Safe for concurrent use.
 type Client struct {
-	cfg   ClientConfig
-	tried *prometheus.CounterVec
-	by    atomic.Pointer[edge.NodeName]
-
-	mu     sync.Mutex
-	known  []neighbour // as last asked, ranked
-	asked  time.Time
-	failed failures
+	cfg    ClientConfig
+	search search
+	recall func()
+	tried  *prometheus.CounterVec
+	by     atomic.Pointer[edge.NodeName]
 }
 
 // NewClient returns a Client. It registers its metrics.
 func NewClient(c ClientConfig) *Client {
-	return &Client{cfg: c, failed: failures{}, tried: promauto.With(c.Metrics).NewCounterVec(prometheus.CounterOpts{
+	client := &Client{cfg: c, search: newSearch(), tried: promauto.With(c.Metrics).NewCounterVec(prometheus.CounterOpts{
 		Name: "yurthub_relayed_connections_total",
 		Help: "Connections to the cloud that this hub asked a neighbour for, by their result: ok, failed.",
 	}, []string{"result"})}
+	client.recall = sync.OnceFunc(client.remembers)
+	return client
 }
 
-// By returns the neighbour that opened the last tunnel; empty if none has.
+// By returns the neighbour through which something came last in a new tunnel; empty if nothing has.
 func (c *Client) By() edge.NodeName {
 	if by := c.by.Load(); by != nil {
 		return *by
@@ -87,93 +87,67 @@ func (c *Client) By() edge.NodeName {
 	return ""
 }
 
-// DialContext opens a connection to an API server, HOST:PORT, through a neighbour. If one fails, it tries another at once.
+// DialContext opens a connection to an API server, HOST:PORT, through a neighbour. If one fails, it tries another at once; if all
+// do, it fails for a while without a try, with the same error.
 func (c *Client) DialContext(ctx context.Context, _, server string) (net.Conn, error) {
 	if _, err := c.cfg.Credentials.own(); err != nil {
 		return nil, err
 	}
-	all, err := c.candidates(ctx)
+	c.recall()
+	lost, err := c.search.resting(c.cfg.Clock.Running())
 	if err != nil {
 		return nil, err
 	}
 	errs := []error{ErrNobody}
+	if lost {
+		if err := c.ask(ctx, askedFor); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	all := c.search.candidates(c.cfg.Clock.Running())
 	for _, n := range all[:min(len(all), tries)] {
 		conn, err := c.through(ctx, n, server)
-		c.note(ctx, n, err)
 		if err == nil {
 			return conn, nil
 		}
-		errs = append(errs, fmt.Errorf("%s: %w", n.name, err))
+		if !errors.Is(ctx.Err(), context.Canceled) { // else nobody waits for it any more, which says nothing about the neighbour
+			c.fails(n)
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", n.Name, err))
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	return nil, errors.Join(errs...)
+	err = errors.Join(errs...)
+	if !errors.Is(ctx.Err(), context.Canceled) {
+		c.search.rest(err, c.cfg.Clock.Running(), c.cfg.Chance)
+	}
+	return nil, err
 }
 
-// note takes in how a try at a neighbour ended.
-func (c *Client) note(ctx context.Context, n neighbour, err error) {
-	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
-		return // nobody waits for it any more: that says nothing about the neighbour
-	}
-	c.mu.Lock()
-	c.failed.note(n.name, err == nil, c.cfg.Clock.Running())
-	c.mu.Unlock()
-	if err != nil {
-		c.tried.WithLabelValues("failed").Inc()
-		return
-	}
+// fails takes in that a neighbour let nothing through, and works that something has come through it.
+func (c *Client) fails(n neighbour) {
+	c.search.note(n.Name, false, c.cfg.Clock.Running())
+	c.tried.WithLabelValues("failed").Inc()
+}
+
+func (c *Client) works(ctx context.Context, n neighbour) {
+	c.search.note(n.Name, true, c.cfg.Clock.Running())
 	c.tried.WithLabelValues("ok").Inc()
-	if before := c.by.Swap(&n.name); before == nil || *before != n.name {
-		klog.FromContext(ctx).Info("The cloud is reached through a neighbour", "neighbour", n.name, "address", n.at)
+	if before := c.by.Swap(&n.Name); before == nil || *before != n.Name {
+		klog.FromContext(ctx).Info("The cloud is reached through a neighbour", "neighbour", n.Name, "address", n.At)
 	}
-}
-
-// candidates returns the neighbours in the order in which to try them. Where the coordinator does not say, those of before
-// count.
-func (c *Client) candidates(ctx context.Context) ([]neighbour, error) {
-	c.mu.Lock()
-	old := c.asked.IsZero() || c.cfg.Clock.Since(c.asked) >= askedFor
-	c.mu.Unlock()
-	var failure error
-	if old {
-		failure = c.ask(ctx)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.known) == 0 && failure != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNobody, failure)
-	}
-	all := append([]neighbour{}, c.known...)
-	c.failed.last(all, c.cfg.Clock.Running())
-	return all, nil
-}
-
-// ask asks the coordinator which neighbours relay.
-func (c *Client) ask(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	found, err := c.cfg.Coordinator.Leases(corev1.NamespaceNodeLease).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
-	if err != nil {
-		return fmt.Errorf("ask the coordinator who relays: %w", err)
-	}
-	all := neighbours(c.cfg.Node, found.Items)
-	rank(c.cfg.Node, all)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.known, c.asked = all, c.cfg.Clock.Running()
-	return nil
 }
 
 // through asks one neighbour for a tunnel.
 func (c *Client) through(ctx context.Context, n neighbour, server string) (net.Conn, error) {
 	reaching, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
-	raw, err := c.cfg.Dial(reaching, "tcp", n.at.String())
+	raw, err := c.cfg.Dial(reaching, "tcp", n.At.String())
 	if err != nil {
 		return nil, err
 	}
-	conn := tls.Client(raw, c.cfg.Credentials.asking(n.name))
+	conn := tls.Client(raw, c.cfg.Credentials.asking(n.Name))
 	if err := conn.HandshakeContext(reaching); err != nil {
 		_ = raw.Close() // the handshake's error says it all
 		return nil, err
@@ -190,11 +164,10 @@ func (c *Client) through(ctx context.Context, n neighbour, server string) (net.C
 		_ = raw.Close()
 		return nil, err
 	}
-	return tunnel{Conn: conn, raw: raw, lost: func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.failed.note(n.name, false, c.cfg.Clock.Running())
-	}}, nil
+	return &tunnel{
+		Conn: conn, raw: raw, works: func() { c.works(ctx, n) }, fails: func() { c.fails(n) },
+		lost: func() { c.search.note(n.Name, false, c.cfg.Clock.Running()) },
+	}, nil
 }
 
 // connect asks for a tunnel, and reads the answer, and nothing of what follows it.
@@ -228,17 +201,23 @@ func connect(conn net.Conn, server string) error {
 	return nil
 }
 
-// tunnel is a connection to an API server inside of the one to a neighbour.
+// tunnel is a connection to an API server inside of the one to a neighbour. The neighbour is judged by whether anything comes.
 type tunnel struct {
 	net.Conn
 	raw net.Conn
+	// first has one of works and fails called: something has come, or nothing has before the end.
+	first        sync.Once
+	works, fails func()
 	// lost says that the neighbour has fallen silent: it is not tried first for the connections that come after this one.
 	lost func()
 }
 
 // Read reads what the API server has sent.
-func (t tunnel) Read(p []byte) (int, error) {
+func (t *tunnel) Read(p []byte) (int, error) {
 	n, err := t.Conn.Read(p)
+	if n > 0 {
+		t.first.Do(t.works)
+	}
 	if errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH) {
 		t.lost()
 	}
@@ -246,7 +225,7 @@ func (t tunnel) Read(p []byte) (int, error) {
 }
 
 // SetLinger has a close reset the connection to the neighbour: what it has not taken yet is dropped.
-func (t tunnel) SetLinger(seconds int) error {
+func (t *tunnel) SetLinger(seconds int) error {
 	if c, ok := t.raw.(interface{ SetLinger(sec int) error }); ok {
 		return c.SetLinger(seconds)
 	}
@@ -254,7 +233,10 @@ func (t tunnel) SetLinger(seconds int) error {
 }
 
 // Close closes the connection to the neighbour. TLS says no goodbye, which could wait for a dead one.
-func (t tunnel) Close() error { return t.raw.Close() }
+func (t *tunnel) Close() error {
+	t.first.Do(t.fails)
+	return t.raw.Close()
+}
 
 // RemoteAddr is that of the neighbour.
-func (t tunnel) RemoteAddr() net.Addr { return t.raw.RemoteAddr() }
+func (t *tunnel) RemoteAddr() net.Addr { return t.raw.RemoteAddr() }

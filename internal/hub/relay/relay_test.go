@@ -122,9 +122,17 @@ func pool(t *testing.T, members map[edge.NodeName]string) *fake.Clientset {
 	t.Helper()
 	client := fake.NewClientset()
 	for name, at := range members {
+		labels := map[string]string{edge.LabelRelays: edge.LabelRelaysYes}
+		if at == "" {
+			labels = nil // it does not relay
+		}
 		_, err := client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(t.Context(), &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Name: string(name), Annotations: map[string]string{edge.AnnotationRelaysAt: at}},
-			Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To(string(name))},
+			ObjectMeta: metav1.ObjectMeta{Name: string(name), Labels: labels, Annotations: map[string]string{
+				edge.AnnotationRelaysAt: at,
+			}},
+			Spec: coordinationv1.LeaseSpec{
+				HolderIdentity: ptr.To(string(name)), LeaseDurationSeconds: ptr.To[int32](40), RenewTime: ptr.To(metav1.NowMicro()),
+			},
 		}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -136,8 +144,8 @@ func pool(t *testing.T, members map[edge.NodeName]string) *fake.Clientset {
 func (a *authority) asks(t *testing.T, coordinator *fake.Clientset) *Client {
 	t.Helper()
 	return NewClient(ClientConfig{
-		Credentials: a.hub(t, edge.NodeName("n1").HubUser()), Node: "n1", Coordinator: coordinator.CoordinationV1(),
-		Dial: (&net.Dialer{}).DialContext,
+		Credentials: a.hub(t, edge.NodeName("n1").HubUser()), Node: "n1", Pool: "p1", Dir: t.TempDir(),
+		Coordinator: coordinator.CoordinationV1(), Dial: (&net.Dialer{}).DialContext, Wanted: func() bool { return true },
 	})
 }
 
@@ -208,6 +216,18 @@ func TestThroughANeighbour(t *testing.T) {
 	waitFor(t, "the tunnel ends with its connection", func() bool { return m.Neighbours() == 0 })
 }
 
+// whose returns the neighbour to which a tunnel leads.
+func whose(t *testing.T, conn net.Conn, at map[edge.NodeName]string) edge.NodeName {
+	t.Helper()
+	for name, address := range at {
+		if address == conn.RemoteAddr().String() {
+			return name
+		}
+	}
+	t.Fatalf("a tunnel to %v, which is none of %v", conn.RemoteAddr(), at)
+	return ""
+}
+
 // TestAnotherTakesOver: a neighbour that is gone, has no line, or spent its day is left at once; its tunnels end.
 func TestAnotherTakesOver(t *testing.T) {
 	ca, s := newAuthority(t), cloud(t)
@@ -223,7 +243,7 @@ func TestAnotherTakesOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	first := c.By()
+	first := whose(t, conn, at)
 	members[first].link.Set(link.Relayed) // it has a line no more, but another's
 	if n, err := conn.Read(make([]byte, 1)); err == nil {
 		t.Errorf("%d bytes of a tunnel whose line is gone", n)
@@ -241,12 +261,12 @@ func TestAnotherTakesOver(t *testing.T) {
 		t.Errorf("%v, though nobody has a line", err)
 	}
 	members[first].link.Set(link.Up)
-	if text, err := through(t, c, s, ""); text != "cloud" || err != nil || c.By() != first {
-		t.Errorf("%q, %v by %q, which has a line again", text, err, c.By())
-	}
+	waitFor(t, "who has a line again is found", func() bool {
+		text, err := through(t, c, s, "")
+		return text == "cloud" && err == nil && c.By() == first
+	})
 }
 
-// TestSwitchedOff: a hub whose settings say so relays no more, and ends what is open.
 // mute is a connection whose other end has lost its power, once it is told so.
 type mute struct {
 	net.Conn
@@ -280,7 +300,7 @@ func TestANeighbourFallsSilent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := c.By()
+	first := whose(t, conn, members)
 	close(lost)
 	if err := conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil { // as nothing arrives
 		t.Fatal(err)
@@ -297,6 +317,45 @@ func TestANeighbourFallsSilent(t *testing.T) {
 	}
 }
 
+// TestANeighbourCarriesNothing: one that opens a tunnel and lets nothing through is left for the next one, and relays for nobody.
+func TestANeighbourCarriesNothing(t *testing.T) {
+	ca, s := newAuthority(t), cloud(t)
+	target := s.Listener.Addr().String()
+	members, at := map[edge.NodeName]*member{}, map[edge.NodeName]string{}
+	for _, name := range []edge.NodeName{"n2", "n3"} {
+		members[name] = ca.relays(t, name, generous(), target)
+		at[name] = members[name].at
+	}
+	c := ca.asks(t, pool(t, at))
+	all, err := c.relaying(t.Context())
+	if err != nil || len(all) != 2 {
+		t.Fatal(all, err)
+	}
+	first, second := all[0].Name, all[1].Name
+	members[first].cfg.Dial = func(context.Context, string, string) (net.Conn, error) {
+		near, far := net.Pipe()
+		go func() { _, _ = io.Copy(io.Discard, far) }()
+		return near, nil
+	}
+	conn, err := c.DialContext(t.Context(), "tcp", target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if members[first].Neighbours() != 1 || c.By() != "" {
+		t.Errorf("%q relays before anything has come", c.By())
+	}
+	if _, err := io.WriteString(conn, "is anybody there?"); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Close(); err != nil { // as upstream does, when it has waited long enough
+		t.Fatal(err)
+	}
+	if text, err := through(t, c, s, ""); text != "cloud" || err != nil || c.By() != second {
+		t.Errorf("%q, %v by %q, want %s, which carries bytes", text, err, c.By(), second)
+	}
+}
+
+// TestSwitchedOff: a hub whose settings say so relays no more, and ends what is open.
 func TestSwitchedOff(t *testing.T) {
 	ca, s := newAuthority(t), cloud(t)
 	m := ca.relays(t, "n2", generous(), s.Listener.Addr().String())
@@ -314,9 +373,10 @@ func TestSwitchedOff(t *testing.T) {
 		t.Errorf("%v, %d refused, relays: %v", err, m.count("off"), m.Relays())
 	}
 	m.lends.Set(true)
-	if text, err := through(t, c, s, ""); text != "cloud" || err != nil {
-		t.Errorf("%q, %v, though it is lent again", text, err)
-	}
+	waitFor(t, "what is lent again is found", func() bool {
+		text, err := through(t, c, s, "")
+		return text == "cloud" && err == nil
+	})
 }
 
 // TestCoordinatorGone: the neighbours of before count where the coordinator does not say.
@@ -334,16 +394,15 @@ func TestCoordinatorGone(t *testing.T) {
 		t.Errorf("%v, though nobody is known", err)
 	}
 	gone.Store(false)
-	if _, err := through(t, c, s, ""); err != nil {
-		t.Error(err)
+	known := func() bool { _, err := through(t, c, s, ""); return err == nil }
+	waitFor(t, "the coordinator says who relays", known)
+	m.link.Set(link.Down)
+	if known() {
+		t.Error("a neighbour without a line relays")
 	}
 	gone.Store(true)
-	c.mu.Lock()
-	c.asked = time.Now().Add(-time.Hour)
-	c.mu.Unlock()
-	if _, err := through(t, c, s, ""); err != nil {
-		t.Errorf("%v, though a neighbour is known", err)
-	}
+	m.link.Set(link.Up)
+	waitFor(t, "who is known relays", known)
 }
 
 // TestWhoIsRefused: nobody but hubs of the pool gets through the handshake, and they get nowhere else.

@@ -1,0 +1,92 @@
+package relay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/keyfile"
+)
+
+// File is the file in ClientConfig.Dir that remembers the neighbours that relay: those of one answer, a page at most.
+const File = "neighbours.json"
+
+// keptFor is how old the file may be before it is written again though nobody in the answer is new.
+const keptFor = time.Hour
+
+// remembered is the content of the file.
+type remembered struct {
+	Pool edge.PoolName `json:"pool"`
+	// Named is when the coordinator named them, by this machine's wall clock.
+	Named      time.Time   `json:"named"`
+	Neighbours []neighbour `json:"neighbours"`
+}
+
+// recall returns whom a file names in a pool, and since when. A file about another pool, which the node was in before, does not
+// count.
+func recall(pool edge.PoolName, content []byte) (all []neighbour, named time.Time, err error) {
+	var r remembered
+	if err := json.Unmarshal(content, &r); err != nil {
+		return nil, time.Time{}, err
+	}
+	if r.Pool != pool {
+		return nil, time.Time{}, fmt.Errorf("it is about pool %s", r.Pool)
+	}
+	return r.Neighbours, r.Named, nil
+}
+
+// remembers takes in what the file says.
+func (c *Client) remembers() {
+	dir := keyfile.Dir{Path: c.cfg.Dir}
+	content, err := keyfile.Read(dir.File(File))
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	var all []neighbour
+	var named time.Time
+	if err == nil {
+		all, named, err = recall(c.cfg.Pool, content)
+	}
+	if err != nil {
+		klog.Background().Info("Who relays is not known until the coordinator says it", "file", dir.File(File), "why", err)
+		return
+	}
+	klog.Background().V(1).Info("Who relayed is known from before", "neighbours", len(all), "age", c.cfg.Clock.Wall().Sub(named))
+	c.search.mu.Lock()
+	defer c.search.mu.Unlock()
+	c.search.known, c.search.named = all, all
+}
+
+// kept is what Run has written to the file.
+type kept struct {
+	all []neighbour
+	at  time.Time // by the running clock; zero: nothing
+}
+
+// keep writes whom the coordinator named last to the file, if there is somebody new or the file is old.
+func (c *Client) keep(ctx context.Context, before kept) kept {
+	c.search.mu.Lock()
+	all, now := c.search.known, c.cfg.Clock.Running()
+	c.search.mu.Unlock()
+	all = all[:min(len(all), page)]
+	isNew := func(n neighbour) bool { return !slices.Contains(before.all, n) }
+	if len(all) == 0 || !slices.ContainsFunc(all, isNew) && now.Sub(before.at) < keptFor {
+		return before
+	}
+	content, err := json.Marshal(remembered{c.cfg.Pool, c.cfg.Clock.Wall(), all})
+	if err == nil {
+		dir := keyfile.Dir{Path: c.cfg.Dir}
+		err = dir.Write(File, content)
+	}
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot remember who relays: after a restart while cut off it will not be known")
+	}
+	return kept{all, now}
+}

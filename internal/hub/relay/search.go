@@ -1,0 +1,175 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
+	"yurtcoordinator/internal/run"
+)
+
+const (
+	// askTimeout bounds a question to the coordinator, and askedFor is how long nobody asks it again.
+	askTimeout = 2 * time.Second
+	askedFor   = time.Second
+	// enough is how many neighbours a hub wants to know, and page how many Leases it takes at a time until it knows them. In a
+	// large pool all hubs take the first page, whose nodes can carry hundreds of others.
+	enough, page = 8, 32
+	// keepEvery is how often Run asks, less up to a fifth, so that hubs don't ask in step. It begins within keepSoon, and tries again
+	// after that.
+	keepEvery, keepSoon = time.Minute, 10 * time.Second
+	// shortPause and longPause are the first and the longest pause after a try that found nobody.
+	shortPause, longPause = 2 * time.Second, 30 * time.Second
+)
+
+// search is whom a Client may try, and when. It is safe for concurrent use.
+type search struct {
+	mu     sync.Mutex
+	known  []neighbour // those that the coordinator named last, ranked; if it named nobody, those before
+	named  []neighbour // those of its last answer; while it gives none, known
+	asked  time.Time   // zero: never
+	seen   renewals    // as of its last answer
+	failed failures
+
+	lost    bool // the last try found nobody
+	pause   run.Backoff
+	resumes time.Time // no try before
+	why     error     // of the last one
+}
+
+func newSearch() search {
+	return search{failed: failures{}, pause: run.Backoff{Min: shortPause, Max: longPause}}
+}
+
+// resting returns why the last try found nobody, if it is too early for another. lost says that the coordinator is to be asked
+// before that one: who is known does not help, or nobody is.
+func (s *search) resting(now time.Time) (lost bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Before(s.resumes) {
+		return false, s.why
+	}
+	return s.lost || len(s.named) == 0, nil
+}
+
+// rest takes in that a try found nobody.
+func (s *search) rest(why error, now time.Time, chance ends.Chance) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Before(s.resumes) {
+		return // another one, at the same time, has found that too
+	}
+	if now.Sub(s.resumes) > longPause {
+		s.pause.Reset() // the try before was another cut's
+	}
+	s.lost, s.why, s.resumes = true, why, now.Add(s.pause.Next(chance.Float64()))
+}
+
+// note takes in how a try at a neighbour ended.
+func (s *search) note(name edge.NodeName, ok bool, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed.note(name, ok, now)
+	if ok {
+		s.foundLocked()
+	}
+}
+
+func (s *search) foundLocked() {
+	s.lost, s.why, s.resumes = false, nil, time.Time{}
+	s.pause.Reset()
+}
+
+// candidates returns the neighbours in the order in which to try them.
+func (s *search) candidates(now time.Time) []neighbour {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := slices.Clone(s.named)
+	s.failed.last(all, now)
+	return all
+}
+
+// asks reports whether to ask the coordinator, which nobody has done for a time, and notes that it is done.
+func (s *search) asks(now time.Time, since time.Duration) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.asked.IsZero() && now.Sub(s.asked) < since {
+		return false
+	}
+	s.asked = now
+	return true
+}
+
+// answered takes in whom the coordinator names. While it does not say, those known before count.
+func (s *search) answered(all []neighbour, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.named = s.known
+		return
+	}
+	s.named = all
+	if len(all) > 0 {
+		s.known = all
+	}
+}
+
+// Run asks once a minute who relays, so that neighbours are known before they are needed, until ctx ends; it returns nil.
+func (c *Client) Run(ctx context.Context) error {
+	c.recall()
+	var file kept
+	for pause := c.cfg.Chance.Below(keepSoon); run.Pause(ctx, pause) == nil; {
+		pause = keepEvery - c.cfg.Chance.Below(keepEvery/5)
+		if _, err := c.cfg.Credentials.own(); err != nil || !c.cfg.Wanted() {
+			continue
+		}
+		if err := c.ask(ctx, keepEvery/2); err != nil {
+			pause = keepSoon
+			klog.FromContext(ctx).V(2).Info("Who relays is not known", "err", err)
+		}
+		file = c.keep(ctx, file)
+	}
+	return nil
+}
+
+// ask asks the coordinator which neighbours relay, if nobody has asked for a time.
+func (c *Client) ask(ctx context.Context, since time.Duration) error {
+	if !c.search.asks(c.cfg.Clock.Running(), since) {
+		return nil
+	}
+	all, err := c.relaying(ctx)
+	c.search.answered(all, err)
+	return err
+}
+
+// relaying returns the neighbours that relay, as the coordinator knows, ranked: all of them, or enough.
+func (c *Client) relaying(ctx context.Context) (all []neighbour, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	c.search.mu.Lock()
+	seen, next := c.search.seen, renewals{}
+	c.search.mu.Unlock()
+	those := metav1.ListOptions{ResourceVersion: "0", LabelSelector: edge.LabelRelays, Limit: page}
+	for {
+		found, err := c.cfg.Coordinator.Leases(corev1.NamespaceNodeLease).List(ctx, those)
+		if err != nil {
+			return nil, fmt.Errorf("ask the coordinator who relays: %w", err)
+		}
+		all = append(all, neighbours(c.cfg.Node, found.Items, seen, next, c.cfg.Clock.Running())...)
+		if those.Continue = found.Continue; those.Continue == "" || len(all) >= enough {
+			rank(c.cfg.Node, all)
+			c.search.mu.Lock()
+			c.search.seen = next
+			c.search.mu.Unlock()
+			return all, nil
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/run"
+)
+
+// anHour is what hubs without a line do in an hour: each dials once a second, as upstream's detour does.
+type anHour struct {
+	hubs         int
+	asked, tried atomic.Int64 // questions to the coordinator, connections to neighbours
+	listed       atomic.Int64 // Leases that it answered with
+}
+
+// renewing has the nodes renew their Leases before each question, and tells how many Leases answer that.
+func renewing(coordinator *fake.Clientset, asked func(named int)) {
+	coordinator.PrependReactor("list", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		wanted := a.(clienttesting.ListAction).GetListRestrictions().Labels
+		kind := coordinationv1.SchemeGroupVersion.WithKind("Lease")
+		list, err := coordinator.Tracker().List(a.GetResource(), kind, a.GetNamespace())
+		if err != nil {
+			return true, nil, err
+		}
+		named := &coordinationv1.LeaseList{}
+		for _, l := range list.(*coordinationv1.LeaseList).Items {
+			if wanted.Matches(labels.Set(l.Labels)) {
+				l.Spec.RenewTime = ptr.To(metav1.NowMicro())
+				named.Items = append(named.Items, l)
+			}
+		}
+		asked(len(named.Items))
+		return true, named, nil
+	})
+}
+
+func (h *anHour) pass(t *testing.T, members map[edge.NodeName]string) {
+	ca := newAuthority(t)
+	coordinator := pool(t, members)
+	renewing(coordinator, func(named int) {
+		h.asked.Add(1)
+		h.listed.Add(int64(named))
+	})
+	ctx, over := context.WithTimeout(t.Context(), time.Hour)
+	defer over()
+	for range h.hubs {
+		c := ca.asks(t, coordinator)
+		c.cfg.Dial = func(context.Context, string, string) (net.Conn, error) {
+			h.tried.Add(1)
+			return nil, errors.New("refused")
+		}
+		go func() {
+			for run.Pause(ctx, 900*time.Millisecond) == nil {
+				if _, err := c.DialContext(ctx, "tcp", "10.0.0.1:6443"); err == nil {
+					t.Error("somebody relays")
+				}
+			}
+		}()
+	}
+	<-ctx.Done()
+	synctest.Wait()
+}
+
+// TestAnHourWithoutALine: what a cut costs the coordinator and the neighbours does not grow with the pool. A pause is 15 to 30 s,
+// and a try comes 0 to 0.9 s after it: 3600/(22.5+0.45) = 157 in an hour, and 5 before that. Whoever is tried is tried as often.
+func TestAnHourWithoutALine(t *testing.T) {
+	const hubs, most = 20, 170
+	everybody := map[edge.NodeName]string{}
+	for _, n := range []edge.NodeName{"n2", "n3", "n4", "n5", "n6"} {
+		everybody[n] = ""
+	}
+	t.Run("nobody relays", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			h := anHour{hubs: hubs}
+			h.pass(t, everybody)
+			t.Logf("%d questions of %d hubs", h.asked.Load(), hubs)
+			if got := h.asked.Load(); got > hubs*most || h.listed.Load() != 0 || h.tried.Load() != 0 {
+				t.Errorf("%d questions, want at most %d; %d Leases were listed and %d neighbours tried, want none", got, hubs*most,
+					h.listed.Load(), h.tried.Load())
+			}
+		})
+	})
+	t.Run("one relays, and refuses", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			everybody["n2"] = "10.0.0.2:10269"
+			h := anHour{hubs: hubs}
+			h.pass(t, everybody)
+			t.Logf("%d questions of %d hubs, %d tries", h.asked.Load(), hubs, h.tried.Load())
+			if asked, tried := h.asked.Load(), h.tried.Load(); asked > hubs*most || tried > hubs*most || tried < hubs*100 {
+				t.Errorf("%d questions and %d tries, want at most %d each", asked, tried, hubs*most)
+			}
+		})
+	})
+}
+
+// TestKnownBeforeNeeded: a hub whose line is up asks once a minute who relays, and keeps the answer. When the coordinator is gone,
+// and then the line, it is relayed all the same; also if it is restarted.
+func TestKnownBeforeNeeded(t *testing.T) {
+	ca, s := newAuthority(t), cloud(t)
+	m := ca.relays(t, "n2", generous(), s.Listener.Addr().String())
+	coordinator := pool(t, map[edge.NodeName]string{"n2": m.at, "n3": ""})
+	c := ca.asks(t, coordinator)
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		renewing(coordinator, func(int) { asked.Add(1) })
+		ctx, over := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer over()
+		if err := c.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if n := asked.Load(); n < 9 || n > 13 {
+			t.Errorf("%d questions in ten minutes, want one a minute", n)
+		}
+	})
+	coordinator.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("gone")
+	})
+	if text, err := through(t, c, s, ""); text != "cloud" || err != nil {
+		t.Errorf("%q, %v, though a neighbour was known", text, err)
+	}
+	restarted := ca.asks(t, coordinator)
+	if _, err := through(t, restarted, s, ""); !errors.Is(err, ErrNobody) {
+		t.Errorf("%v, though nothing was ever known", err)
+	}
+	restarted = ca.asks(t, coordinator)
+	restarted.cfg.Dir = c.cfg.Dir
+	if text, err := through(t, restarted, s, ""); text != "cloud" || err != nil || restarted.By() != "n2" {
+		t.Errorf("restarted: %q, %v, though a neighbour is on the disk", text, err)
+	}
+	moved := ca.asks(t, coordinator)
+	moved.cfg.Dir, moved.cfg.Pool = c.cfg.Dir, "p2"
+	if _, err := through(t, moved, s, ""); !errors.Is(err, ErrNobody) {
+		t.Errorf("%v, though the file is another pool's", err)
+	}
+}
+
+// TestWhatIsKept: the file has whoever was named last, and is written when somebody is new, or once an hour.
+func TestWhatIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newAuthority(t).asks(t, pool(t, map[edge.NodeName]string{"n2": "10.0.0.2:10269"}))
+		file := filepath.Join(c.cfg.Dir, File)
+		read := func() (names []edge.NodeName, written time.Time) {
+			t.Helper()
+			content, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, at, err := recall("p1", content)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range all {
+				names = append(names, n.Name)
+			}
+			return names, at
+		}
+		n := func(name edge.NodeName) neighbour { return neighbour{name, netip.MustParseAddrPort("10.0.0.2:10269")} }
+		var before kept
+		hear := func(all ...neighbour) {
+			c.search.answered(all, nil)
+			before = c.keep(t.Context(), before)
+		}
+		hear(n("n2"), n("n3"))
+		began := time.Now()
+		time.Sleep(time.Minute)
+		hear(n("n3"))
+		hear()
+		c.search.answered(nil, errors.New("the coordinator is gone"))
+		if names, at := read(); len(names) != 2 || !at.Equal(began) {
+			t.Errorf("%v are kept since %v, want two since %v", names, at, began)
+		}
+		if all := c.search.candidates(time.Now()); len(all) != 1 || all[0] != n("n3") {
+			t.Errorf("%v are tried while nothing is said, want n3", all)
+		}
+		hear(n("n4"))
+		if names, at := read(); len(names) != 1 || names[0] != "n4" || !at.Equal(time.Now()) {
+			t.Errorf("%v are kept since %v", names, at)
+		}
+		time.Sleep(time.Hour)
+		hear(n("n4"))
+		if _, at := read(); !at.Equal(time.Now()) {
+			t.Errorf("an hour later the file is of %v", at)
+		}
+		var many []neighbour
+		for i := range 2 * page {
+			many = append(many, n(edge.NodeName(fmt.Sprintf("m%d", i))))
+		}
+		hear(many...)
+		if names, _ := read(); len(names) != page {
+			t.Errorf("%d are kept, want %d", len(names), page)
+		}
+	})
+	for _, content := range []string{"", "{", `{"pool":"p1","neighbours":[{"name":"n2","at":"nowhere"}]}`} {
+		if all, _, err := recall("p1", []byte(content)); err == nil {
+			t.Errorf("%q says %v", content, all)
+		}
+	}
+}
