@@ -61,14 +61,18 @@ func (id *identity) send(s *server, req *http.Request, core bool) (*http.Respons
 	}
 	sentAt := s.cfg.Ends.Running()
 	response, err := s.session.RoundTrip(by, req)
-	if err == nil {
+	write := core && req.Method != http.MethodGet
+	switch {
+	case err == nil:
 		s.monitor.TrafficOK() // whatever it says
 		if core {
 			s.monitor.CoreAnswered(response.StatusCode, sentAt)
-			if req.Method != http.MethodGet {
-				s.wroteLease(response.StatusCode)
-			}
 		}
+		if write {
+			s.wroteLease(response.StatusCode)
+		}
+	case write && errors.Is(req.Context().Err(), context.DeadlineExceeded):
+		s.leaseHung(sentAt)
 	}
 	return response, err
 }

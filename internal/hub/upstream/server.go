@@ -27,8 +27,11 @@ const (
 	maxProbeBody = 4 << 10
 )
 
-// errSick ends the connections to a server that does not take Leases.
-var errSick = errors.New("the server does not take Leases")
+// errSick ends the connections to a server that does not take Leases, errHung those of which one is dead.
+var (
+	errSick = errors.New("the server does not take Leases")
+	errHung = errors.New("a connection to the server is dead, and others are not")
+)
 
 // server is one address of an upstream.
 type server struct {
@@ -79,6 +82,15 @@ func (s *server) state() link.State { return s.monitor.State().Get() }
 // serves reports whether the server answers, says that it is ready, and takes Leases.
 func (s *server) serves() bool {
 	return s.state() == link.Up && !s.unready.Load() && s.untaken.Load() < untakenMost
+}
+
+// leaseHung takes in that a write of a Lease, sent at a moment, had no answer in time. If the server was heard since, the write's
+// connection is dead beside another that lives, as when somebody on the way has forgotten it: all are opened anew. The link's own
+// judgement is about silence alone.
+func (s *server) leaseHung(sentAt time.Time) {
+	if n := s.untaken.Add(1); s.lastHeard().After(sentAt) && n&(n-1) == 0 {
+		s.session.Reset(errHung)
+	}
 }
 
 // wroteLease takes in the answer to a write of a Lease: a server may be ready and sick. Another is asked then. Where there is one
