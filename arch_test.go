@@ -54,7 +54,8 @@ var law = []struct {
 		"a connection does not know who uses it"},
 	{"internal/hub/relay",
 		[]string{
-			"internal/conns", "internal/edge", "internal/ends", "internal/hub/keyfile", "internal/hub/link", "internal/live", "internal/run",
+			"internal/conns", "internal/edge", "internal/ends", "internal/hub/keyfile", "internal/hub/link", "internal/live",
+			"internal/run",
 		},
 		"who lends a line does not know what goes over it"},
 	{"internal/hub/leasewatch", []string{"internal/edge", "internal/ends", "internal/run"},

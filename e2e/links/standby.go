@@ -26,8 +26,8 @@ var standbyScenarios = []kit.Scenario{
 	},
 	{
 		Name: "standby-hears-alone", Lab: unrelayed(withStandby(4)), Run: standbyHearsAlone,
-		Doc: "A node that is cut off from the cloud, and from the first coordinator alone, stays ready: its heartbeats are forwarded " +
-			"from the standby. So it is when the leader does not reach the standby either: another hub leads there.",
+		Doc: "A node that is cut off from the cloud, and from the first coordinator alone, stays ready: its heartbeats are " +
+			"forwarded from the standby. So it is when the leader does not reach the standby either: another hub leads there.",
 	},
 }
 

@@ -117,7 +117,8 @@ func (b *borrowers) hub(t *testing.T, name edge.NodeName, at string) *Hub {
 	ca := file("ca.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: b.cloud.Certificate().Raw}))
 	h, err := New(flags(t, "--node-name="+string(name), "--nodepool-name=p1", "--server-addr="+b.cloud.URL, "--ca-file="+ca,
 		"--cert-file="+pair, "--key-file="+pair, "--cert-dir="+filepath.Join(b.dir, string(name)), "--disk-cache-path=",
-		"--enable-coordinator", "--coordinator-server-addr="+b.coordinator.URL), ends.Ends{Chance: ends.Chance{Source: soonest{}}})
+		"--enable-coordinator", "--coordinator-server-addr="+b.coordinator.URL),
+		ends.Ends{Chance: ends.Chance{Source: soonest{}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +203,8 @@ type soonest struct{}
 
 func (soonest) Uint64() uint64 { return 1<<33 | 1<<20 }
 
-// TestRelayedWithoutACoordinator: the coordinator dies, then a node's line is cut and its hub restarts. It is relayed all the same.
+// TestRelayedWithoutACoordinator: the coordinator dies, then a node's line is cut and its hub restarts. It is relayed all the
+// same.
 func TestRelayedWithoutACoordinator(t *testing.T) {
 	b := newBorrowers(t)
 	lender, borrower := b.hub(t, "n2", "127.0.0.4"), b.hub(t, "n1", "127.0.0.5")

@@ -51,7 +51,9 @@ func TestCheck(t *testing.T) {
 			s.Evictors = []string{"kube-system/policy"}
 		}), LevelWarn, "kube-system/policy"},
 		"late holds": {well(func(s *Subject, _ *Pool) {
-			s.Events = []corev1.Event{{Reason: "NodeReady"}, {Reason: edge.ReasonGracePeriodTooShort, Message: "silent 22s after"}}
+			s.Events = []corev1.Event{
+				{Reason: "NodeReady"}, {Reason: edge.ReasonGracePeriodTooShort, Message: "silent 22s after"},
+			}
 		}), LevelWarn, "silent 22s after"},
 		"no pool":            {well(func(s *Subject, _ *Pool) { s.Pool = nil }), LevelWarn, "in no pool"},
 		"no coordinator":     {well(func(_ *Subject, p *Pool) { p.Coordinator = CoordinatorNone }), LevelOK, "needs none"},

@@ -56,7 +56,8 @@ func TestHappened(t *testing.T) {
 		},
 		"it is healed": {
 			func(n []lab.NodeStatus) {
-				n[2].WAN, n[2].LAN, n[2].Hub.Cloud, n[2].HeartbeatBy, n[2].Taint = "drop", "oneway", "down", "p1-n1", "PreferNoSchedule"
+				n[2].WAN, n[2].LAN, n[2].Hub.Cloud = "drop", "oneway", "down"
+				n[2].HeartbeatBy, n[2].Taint = "p1-n1", "PreferNoSchedule"
 			}, nil,
 			[]string{
 				"good p1-n3 has its WAN link again", "good p1-n3 has its LAN link again", "good p1-n3 reports the cloud up",

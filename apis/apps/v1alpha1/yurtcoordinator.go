@@ -57,9 +57,9 @@ type YurtCoordinatorSpec struct {
 	// +optional
 	DelegatedNodeStatus DelegatedNodeStatus `json:"delegatedNodeStatus,omitempty"`
 
-	// relayedNodeScheduling says which new Pods nodes of the pool take while their own link to the cloud is down and they reach it
-	// over the link of another node: PreferNoSchedule, the default (those that fit nowhere else), Disabled (none), or Enabled (any).
-	// You can change it at any time.
+	// relayedNodeScheduling says which new Pods nodes of the pool take while their own link to the cloud is down and they reach
+	// it over the link of another node: PreferNoSchedule, the default (those that fit nowhere else), Disabled (none), or Enabled
+	// (any). You can change it at any time.
 	// +optional
 	RelayedNodeScheduling RelayedNodeScheduling `json:"relayedNodeScheduling,omitempty"`
 

@@ -11,7 +11,8 @@
 // The taint is node.openyurt.io/unschedulable. If another node forwards the heartbeats, its effect is NoSchedule. If the node
 // reports itself over another node's line, it is PreferNoSchedule, or as the pool's YurtCoordinator says: kubelet hears deletions
 // there, and NoSchedule would keep the replacements away (docs/adr/0071-relayed-nodes-let-replacements-in.md).
-// kube-controller-manager handles dead nodes. This package neither hastens their evictions nor, except as said below, delays them.
+// kube-controller-manager handles dead nodes. This package neither hastens their evictions nor, except as said below, delays
+// them.
 //
 // If a pool's YurtCoordinator asks for it, a node is also shown NotReady while its verdict is Delegated (show.go). The
 // condition Ready is then Unknown with a reason of ours, a label keeps the node out of the count of a zone's losses,

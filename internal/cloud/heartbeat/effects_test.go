@@ -38,8 +38,8 @@ func (w *world) speaks(node, how string) {
 	}
 }
 
-// A node whose kubelet hears deletions lets the replacements in: a DaemonSet's controller deletes the Pods of a tainted node as of any
-// other, and makes none where a taint says NoSchedule (NodeShouldRunDaemonPod).
+// A node whose kubelet hears deletions lets the replacements in: a DaemonSet's controller deletes the Pods of a tainted node as
+// of any other, and makes none where a taint says NoSchedule (NodeShouldRunDaemonPod).
 func TestWhoHearsDeletionsLetsReplacementsIn(t *testing.T) {
 	for _, tt := range []struct {
 		wish v1alpha1.RelayedNodeScheduling

@@ -98,7 +98,8 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		p.metrics.flapping.WithLabelValues(string(poolOf(&node))).Inc()
 		p.tell(&node, Event{corev1.EventTypeWarning, EventHeartbeatsFlap, fmt.Sprintf(
 			"Heartbeats keep changing between the node's own and forwarded ones: its link comes and goes, or a node of its pool "+
-				"forwards what it should not. Until they have stayed the same for %v, it gets only new Pods that fit nowhere else",
+				"forwards what it should not. Until they have stayed the same for %v, it gets only new Pods that fit nowhere "+
+				"else",
 			p.damper.within)})
 	}
 	p.metrics.stands(name, standing{poolOf(&node), finding.Verdict == Delegated})

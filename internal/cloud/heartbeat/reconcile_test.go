@@ -65,7 +65,8 @@ func TestOutdatedCopy(t *testing.T) {
 		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "new", Effect: corev1.TaintEffectNoExecute})
 	})
 	delegated := Finding{Verdict: Delegated, Annotated: true, Patience: testSilence}
-	if err := w.policy.apply(t.Context(), outdated.DeepCopy(), plan(outdated, delegated, wish{show: ShowReady})); !apierrors.IsConflict(err) {
+	err := w.policy.apply(t.Context(), outdated.DeepCopy(), plan(outdated, delegated, wish{show: ShowReady}))
+	if !apierrors.IsConflict(err) {
 		t.Errorf("taint: %v, want a conflict", err)
 	}
 	only := plan(outdated, delegated, wish{show: ShowReady})

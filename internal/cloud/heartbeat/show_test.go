@@ -225,7 +225,8 @@ func TestOptions(t *testing.T) {
 	if o.saw(c("a", "p1", 1, "NotReady")) || o.of("p1").show != ShowUnknown || o.of("p2").show != ShowUnknown {
 		t.Error("says something before all are in")
 	}
-	if pools := o.complete(); len(pools) != 1 || pools[0] != "p1" || o.of("p1").show != ShowNotReady || o.of("p2").show != ShowReady {
+	pools := o.complete()
+	if len(pools) != 1 || pools[0] != "p1" || o.of("p1").show != ShowNotReady || o.of("p2").show != ShowReady {
 		t.Errorf("complete = %v", pools)
 	}
 	for i, step := range []struct {

@@ -146,7 +146,8 @@ func Cached(annotations func(*corev1.Node) []string) map[client.Object]cache.ByO
 	}
 }
 
-// stripLease keeps what Sightings reads, and of a pool's report who wrote it and what it says. It leaves an object of another type (a tombstone) as it is.
+// stripLease keeps what Sightings reads, and of a pool's report who wrote it and what it says. It leaves an object of another
+// type (a tombstone) as it is.
 func stripLease(obj any) (any, error) {
 	lease, ok := obj.(*coordinationv1.Lease)
 	if !ok {

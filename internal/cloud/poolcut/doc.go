@@ -33,11 +33,11 @@
 //
 // Evidence that nodes lived is that they were seen to renew their Leases or, for a program that started after the cut, that
 // kube-controller-manager called them Unknown within one grace period, by its own clock. A hold that goes by that counts
-// from then. No evidence comes from nodes that fell silent long before the others, or from deleted Leases. A program that does not see the Leases loses its leader election
-// first; without an election (--leader-elect=false) its writes fail as its watches do. A cut of all pools at once is no
-// special case: that is the cloud's own line, which is a link as well. If the API server itself stands still, nobody is
-// tainted either. kube-controller-manager's own mode for a cluster in which no node is Ready evicts nothing, and does
-// not conflict with this.
+// from then. No evidence comes from nodes that fell silent long before the others, or from deleted Leases. A program that does
+// not see the Leases loses its leader election first; without an election (--leader-elect=false) its writes fail as its watches
+// do. A cut of all pools at once is no special case: that is the cloud's own line, which is a link as well. If the API server
+// itself stands still, nobody is tainted either. kube-controller-manager's own mode for a cluster in which no node is Ready
+// evicts nothing, and does not conflict with this.
 //
 // The package is level-based. The Node's condition remembers a hold, which began when the condition became True. The
 // wall clock is read only once, when a new leader finds a hold; from then on the monotonic clock measures time. So a

@@ -56,7 +56,8 @@ type Hold struct {
 
 // Report is what the leader of a pool says; the zero value means that none has ever said anything.
 type Report struct {
-	// Known says that there is a report, however old. Leader wrote it, and Reached are the nodes that it heard at the coordinator.
+	// Known says that there is a report, however old. Leader wrote it, and Reached are the nodes that it heard at the
+	// coordinator.
 	Known   bool
 	Leader  edge.NodeName
 	Reached []edge.NodeName
@@ -65,8 +66,8 @@ type Report struct {
 }
 
 // gives reports whether a member that is silent may be given up, now that others speak. A node that speaks can speak for others
-// only if it hears them. So that takes a fresh report of a leader that hears another node of those that were cut off together, and
-// not this one. Where nobody can say that, since there is no leader or no third node, it is enough that another speaks.
+// only if it hears them. So that takes a fresh report of a leader that hears another node of those that were cut off together,
+// and not this one. Where nobody can say that, since there is no leader or no third node, it is enough that another speaks.
 func (r Report) gives(up Member, members []Member) bool {
 	const two = 2
 	if !r.Known || len(members) <= two {

@@ -130,8 +130,8 @@ func (c *Controller) leaseHandler() handler.TypedFuncs[*coordinationv1.Lease, re
 	}
 }
 
-// nodeHandler enqueues the pool of a Node that comes, goes, moves, or is found silent by kube-controller-manager. For a Node that is or was held it enqueues the
-// pool at each change: the Node may be Ready again, or have a taint that it must not have.
+// nodeHandler enqueues the pool of a Node that comes, goes, moves, or is found silent by kube-controller-manager. For a Node that
+// is or was held it enqueues the pool at each change: the Node may be Ready again, or have a taint that it must not have.
 func (c *Controller) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
 	return handler.TypedFuncs[*corev1.Node, reconcile.Request]{
 		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.Node], q queue) {

@@ -20,7 +20,7 @@ func TestSystemdIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer socket.Close()
+	defer func() { _ = socket.Close() }()
 	t.Setenv("NOTIFY_SOCKET", at.Name)
 	t.Setenv("WATCHDOG_USEC", "400000")
 	t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getpid()))
@@ -40,8 +40,8 @@ func TestSystemdIsTold(t *testing.T) {
 	}
 }
 
-// TestAHubThatHangsSaysNothing: four words in the time that systemd waits, while the hub begins and while it answers; none while it
-// hangs.
+// TestAHubThatHangsSaysNothing: four words in the time that systemd waits, while the hub begins and while it answers; none while
+// it hangs.
 func TestAHubThatHangsSaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hangs atomic.Bool

@@ -30,8 +30,9 @@ func (a *agenda) Pop() any {
 	return last
 }
 
-// TestNobodyIsForgotten: of a pool that is cut off as a whole each node is served in time, however far the one line leads. A queue
-// in which a renewal loses its place when it ages serves them by lot: of 100 nodes at 600 ms, 77 went without for more than 50 s.
+// TestNobodyIsForgotten: of a pool that is cut off as a whole each node is served in time, however far the one line leads. A
+// queue in which a renewal loses its place when it ages serves them by lot: of 100 nodes at 600 ms, 77 went without for more than
+// 50 s.
 func TestNobodyIsForgotten(t *testing.T) {
 	for _, tt := range []struct {
 		nodes int
@@ -102,7 +103,8 @@ func TestSeveralSources(t *testing.T) {
 	is := func(what string, want int) {
 		t.Helper()
 		var got []string
-		for s := q.next(epoch, func(slot int) bool { return valid[slot] }); s != nil; s = q.next(epoch, func(slot int) bool { return valid[slot] }) {
+		is := func(slot int) bool { return valid[slot] }
+		for s := q.next(epoch, is); s != nil; s = q.next(epoch, is) {
 			got = append(got, fmt.Sprint(s.slot, renewTime(s.lease).Sub(epoch)))
 			q.done(s.node, nil, 0)
 		}

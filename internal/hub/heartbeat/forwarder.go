@@ -103,15 +103,15 @@ type Source struct {
 }
 
 // Run forwards from one coordinator for one term, until ctx ends. Then it calls off the writes under way, waits for them and
-// returns nil. It returns an ErrUnable once fitness says so, or ForwarderConfig.Right: another hub may be able to do what this one
-// is not. It must not run twice at a time for a slot.
+// returns nil. It returns an ErrUnable once fitness says so, or ForwarderConfig.Right: another hub may be able to do what this
+// one is not. It must not run twice at a time for a slot.
 func (f *Forwarder) Run(ctx context.Context, from Source, term edge.Term) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var owned sync.WaitGroup
 	defer owned.Wait()
 	r := &round{
-		Forwarder: f, slot: from.Slot, term: term, ctx: ctx, owned: &owned, heard: f.config.Ends.Running(), unable: make(chan error, 1),
-		copies: map[edge.NodeName]time.Time{},
+		Forwarder: f, slot: from.Slot, term: term, ctx: ctx, owned: &owned, heard: f.config.Ends.Running(),
+		unable: make(chan error, 1), copies: map[edge.NodeName]time.Time{},
 	}
 	f.begin(r)
 	defer f.end(r)

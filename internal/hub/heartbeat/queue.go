@@ -25,8 +25,8 @@ const (
 	transit = 2 * time.Second
 
 	// parallelMin and parallelMax bound how many writes to the cloud may be under way at a time, each for another node. Between
-	// them, as many may be as serve all delegated nodes within serveWithin, half of kubelet's interval, at the round trip that the
-	// writes before had.
+	// them, as many may be as serve all delegated nodes within serveWithin, half of kubelet's interval, at the round trip that
+	// the writes before had.
 	parallelMin = 4
 	parallelMax = 32
 	serveWithin = 5 * time.Second
@@ -88,8 +88,8 @@ type copied struct {
 // brings each renewal to all coordinators, and what is seen at one of them is no news at the next. It does no I/O and asks no
 // clock.
 //
-// The node is served next whose last write was longest ago, and not the one that waits longest: where renewals age before they are
-// served, all nodes have one that is as old as anybody's.
+// The node is served next whose last write was longest ago, and not the one that waits longest: where renewals age before they
+// are served, all nodes have one that is as old as anybody's.
 type queue struct {
 	self    edge.NodeName
 	nodes   map[edge.NodeName]*delegated
@@ -280,8 +280,8 @@ func (q *queue) dropWaiting(node edge.NodeName, a *delegated, why reason) {
 }
 
 // next returns the renewal to write now, or nil if there is none, and counts it as being written until done. It drops
-// what is too old, and everything from a coordinator where the term is not valid. The leader's own node and the coordinators' come
-// first, then the node whose last write is longest ago. A node whose Lease was refused waits out its pause.
+// what is too old, and everything from a coordinator where the term is not valid. The leader's own node and the coordinators'
+// come first, then the node whose last write is longest ago. A node whose Lease was refused waits out its pause.
 func (q *queue) next(now time.Time, valid func(slot int) bool) *sighting {
 	var best *delegated
 	parallel := q.parallel()

@@ -27,7 +27,8 @@ const (
 	askEvery, askTimeout = 2 * time.Second, 2 * time.Second
 	// refusals is how many copies in a row a coordinator must not have taken to be failing.
 	refusals = 2
-	// held is how long the leader at home must have led before another leaves a slot to it, and lookEvery how often that is looked at.
+	// held is how long the leader at home must have led before another leaves a slot to it, and lookEvery how often that is
+	// looked at.
 	held, lookEvery = 10 * time.Second, time.Second
 )
 
@@ -123,8 +124,8 @@ func (h *Home) Elects(slot int, in Election, complete func(ctx context.Context) 
 	}
 }
 
-// Served says whether the coordinator in a slot took a copy of this node's heartbeat. One that does not take them answers, perhaps,
-// and serves nobody: home is another, if there is one.
+// Served says whether the coordinator in a slot took a copy of this node's heartbeat. One that does not take them answers,
+// perhaps, and serves nobody: home is another, if there is one.
 func (h *Home) Served(slot int, took bool) {
 	p := &h.places[slot]
 	if took {
@@ -326,8 +327,8 @@ func (h *Home) Leave(ctx context.Context, slot int, self edge.NodeName, can func
 		if seen.at != slot && seen.node != "" && seen.node != self && now.Sub(since) >= held && can(seen.node) {
 			return &role.Yield{To: seen.node}
 		}
-		if run.Pause(ctx, lookEvery) != nil {
-			return nil
+		if err := run.Pause(ctx, lookEvery); err != nil {
+			return nil //nolint:nilerr // only the context ends it
 		}
 	}
 }

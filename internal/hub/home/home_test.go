@@ -152,7 +152,7 @@ func TestLeaderGoesOn(t *testing.T) {
 		<-down
 
 		w.standings[1].Set(role.Standing{Role: role.Follower, Leader: "n3"}) // deposed
-		w.is(t, 1, link.Up, "n3", link.Down, link.Up, link.Up)               // at the third it leads on, until it leaves that to n3
+		w.is(t, 1, link.Up, "n3", link.Down, link.Up, link.Up)               // at the third it leads on
 	})
 }
 
@@ -345,7 +345,8 @@ func TestTransport(t *testing.T) {
 func TestOneCoordinator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
-		if w.Link() != w.links[0] || w.Standing() != w.standings[0] || w.Anywhere() != w.standings[0] || w.Campaign(0) != w.cloud || w.Transport() != answers(0) {
+		if w.Link() != w.links[0] || w.Standing() != w.standings[0] || w.Anywhere() != w.standings[0] ||
+			w.Campaign(0) != w.cloud || w.Transport() != answers(0) {
 			t.Error("something stands between")
 		}
 	})

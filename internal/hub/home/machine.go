@@ -8,8 +8,8 @@ import (
 	"yurtcoordinator/internal/hub/role"
 )
 
-// vacancy is how long nobody must have led at a standby before a hub that doesn't lead at home stands there. By then the leader at
-// home would lead there, too, if it reached it.
+// vacancy is how long nobody must have led at a standby before a hub that doesn't lead at home stands there. By then the leader
+// at home would lead there, too, if it reached it.
 const vacancy = 5 * time.Second
 
 // settled is how long a lower slot must be up before home goes back there.
@@ -101,11 +101,11 @@ type Stand struct {
 	vacant time.Time // from when on nobody leads there, as it looks; zero: somebody does, or nobody knows
 }
 
-// Step takes in how this hub stands in the slot's election, and when it last saw a leader renew its term. It returns in which state
-// the election is to take the link to the cloud, and when to look again; zero means never.
+// Step takes in how this hub stands in the slot's election, and when it last saw a leader renew its term. It returns in which
+// state the election is to take the link to the cloud, and when to look again; zero means never.
 //
-// Home's election takes the link as it is. Elsewhere this hub stands while it leads at home, so that one hub leads everywhere as a
-// rule. But the leader may not reach a coordinator that others reach, and a node may reach no other one. So a hub stands where
+// Home's election takes the link as it is. Elsewhere this hub stands while it leads at home, so that one hub leads everywhere as
+// a rule. But the leader may not reach a coordinator that others reach, and a node may reach no other one. So a hub stands where
 // nobody has led for a while, too, and goes on to lead there.
 func (s *Stand) Step(
 	now time.Time, there role.Standing, renewed time.Time, elsewhere, leadsAtHome bool, cloud link.State,

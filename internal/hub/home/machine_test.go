@@ -116,21 +116,30 @@ func TestHomeIsWhereSomebodyAnswers(t *testing.T) {
 // renewed (led) or does not (silent); and the link to the cloud.
 func TestStand(t *testing.T) {
 	for name, steps := range map[string]string{
-		"home takes the link as it is": "0 home not vacant up = up, 1 home leader leads up = up, 2 home leader leads down = down, " +
+		"home takes the link as it is": "0 home not vacant up = up, 1 home leader leads up = up, " +
+			"2 home leader leads down = down, " +
 			"3 home not led relayed = relayed, 4 home not vacant failing = failing",
-		"the leader leads everywhere": "0 standby leader vacant up = up, 1 standby leader leads up = up, 9 standby leader led up = up",
-		"others do not":               "0 standby not led up = down 9, 9 standby not led up = down 18, 60 standby not led up = down 69",
+		"the leader leads everywhere": "0 standby leader vacant up = up, 1 standby leader leads up = up, " +
+			"9 standby leader led up = up",
+		"others do not": "0 standby not led up = down 9, 9 standby not led up = down 18, " +
+			"60 standby not led up = down 69",
 		"the leader dies": "0 standby not led up = down 9, 2 standby not silent up = down 9, 9 standby not silent up = up, " +
 			"10 standby not led up = down 19",
-		"it is released late":           "0 standby not led up = down 9, 8 standby not silent up = down 9, 8 standby not vacant up = down 9",
-		"a line that fails":             "0 standby leader leads down = down, 1 standby leader vacant relayed = down",
-		"nobody leads there":            "0 standby not vacant up = down 5, 4 standby not vacant up = down 5, 5 standby not vacant up = up",
-		"who leads there goes on":       "0 standby not vacant up = down 5, 5 standby not vacant up = up, 6 standby not leads up = up",
-		"somebody else came to lead":    "0 standby not vacant up = down 5, 5 standby not vacant up = up, 6 standby not led up = down 15",
-		"a change of leader":            "0 standby not led up = down 9, 3 standby not vacant up = down 8, 4 standby not led up = down 13, 9 standby not vacant up = down 13",
-		"it was not reached in between": "0 standby not vacant up = down 5, 4 standby not pending up = down, 5 standby not vacant up = down 10",
-		"without a line":                "0 standby not vacant relayed = down, 9 standby not vacant up = up",
-		"it was home":                   "0 home not vacant up = up, 9 standby not vacant up = up",
+		"it is released late": "0 standby not led up = down 9, " +
+			"8 standby not silent up = down 9, 8 standby not vacant up = down 9",
+		"a line that fails": "0 standby leader leads down = down, 1 standby leader vacant relayed = down",
+		"nobody leads there": "0 standby not vacant up = down 5, " +
+			"4 standby not vacant up = down 5, 5 standby not vacant up = up",
+		"who leads there goes on": "0 standby not vacant up = down 5, 5 standby not vacant up = up, " +
+			"6 standby not leads up = up",
+		"somebody else came to lead": "0 standby not vacant up = down 5, 5 standby not vacant up = up, " +
+			"6 standby not led up = down 15",
+		"a change of leader": "0 standby not led up = down 9, " +
+			"3 standby not vacant up = down 8, 4 standby not led up = down 13, 9 standby not vacant up = down 13",
+		"it was not reached in between": "0 standby not vacant up = down 5, " +
+			"4 standby not pending up = down, 5 standby not vacant up = down 10",
+		"without a line": "0 standby not vacant relayed = down, 9 standby not vacant up = up",
+		"it was home":    "0 home not vacant up = up, 9 standby not vacant up = up",
 	} {
 		began := time.Unix(1e9, 0)
 		states := map[string]link.State{"up": link.Up, "down": link.Down, "relayed": link.Relayed, "failing": link.Failing}

@@ -162,8 +162,8 @@ func (l *Lending) Neighbours() int {
 	return l.server.Neighbours()
 }
 
-// Run serves the pool's other hubs at the node's address until ctx ends, and whoever asks there for a coordinator; and it keeps in
-// mind which of them relay.
+// Run serves the pool's other hubs at the node's address until ctx ends, and whoever asks there for a coordinator; and it keeps
+// in mind which of them relay.
 func (l *Lending) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	at := front.Moving{

@@ -9,8 +9,8 @@
 //	local.lock      held while they are made
 //
 // Invariants: the token is told apart in a time that does not depend on what was sent; it goes nowhere but from kubelet, or the
-// hub itself, to this port; the files are made once, and neither of them ever ends, so that a node with a wrong clock, or one that was cut off for a
-// year, still works; who removes a file has a new one made at the next start.
+// hub itself, to this port; the files are made once, and neither of them ever ends, so that a node with a wrong clock, or one
+// that was cut off for a year, still works; who removes a file has a new one made at the next start.
 package proof
 
 import (
@@ -93,7 +93,8 @@ func (p *Proof) Asks(
 	roots := x509.NewCertPool()
 	roots.AddCert(p.pair.Leaf)
 	rt := transport.NewBearerAuthRoundTripper(string(p.token), &http.Transport{
-		DialContext: dial, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13}, IdleConnTimeout: time.Minute,
+		DialContext: dial, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13},
+		IdleConnTimeout: time.Minute,
 	})
 	return func(ctx context.Context) error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.hosts[0]+path, nil)

@@ -31,8 +31,8 @@ type renewal struct {
 	seen  time.Time
 }
 
-// alive reports whether a Lease has been renewed within its duration, as far as is known, and notes in next since when it has been
-// as it is. Neither the node's clock nor the coordinator's is asked: a stamp only differs from the one before.
+// alive reports whether a Lease has been renewed within its duration, as far as is known, and notes in next since when it has
+// been as it is. Neither the node's clock nor the coordinator's is asked: a stamp only differs from the one before.
 func (r renewals) alive(lease *coordinationv1.Lease, next renewals, now time.Time) bool {
 	name, is := edge.NodeName(lease.Name), renewal{ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time, now}
 	if was, ok := r[name]; ok && was.stamp.Equal(is.stamp) {
@@ -43,8 +43,8 @@ func (r renewals) alive(lease *coordinationv1.Lease, next renewals, now time.Tim
 }
 
 // neighbours returns those that relay, by the coordinator's copies of their Leases. A Lease that says so of a node that is not
-// its holder, or is delegated or relayed itself, or renews itself no more, says nothing. seen is of the question before; next takes
-// what is seen now.
+// its holder, or is delegated or relayed itself, or renews itself no more, says nothing. seen is of the question before; next
+// takes what is seen now.
 func neighbours(
 	self edge.NodeName, copies []coordinationv1.Lease, seen, next renewals, now time.Time,
 ) (all []neighbour) {

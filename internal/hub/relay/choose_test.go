@@ -51,14 +51,15 @@ func TestNeighbours(t *testing.T) {
 		"one that is delegated":   {lease("n2", at, func(l *beat) { l.Annotations[edge.DelegateHeartbeat] = "true" }), false},
 		"one that is relayed too": {lease("n2", at, func(l *beat) { l.Annotations[edge.AnnotationRelayedBy] = "n3" }), false},
 	} {
-		if all := neighbours("n1", []coordinationv1.Lease{tc.lease}, renewals{}, renewals{}, time.Now()); (len(all) == 1) != tc.want {
+		all := neighbours("n1", []coordinationv1.Lease{tc.lease}, renewals{}, renewals{}, time.Now())
+		if (len(all) == 1) != tc.want {
 			t.Errorf("%s: %v", name, all)
 		}
 	}
 }
 
-// TestOnlyTheLivingRelay: a copy makes a neighbour for as long as it is renewed, whatever the clocks of the nodes say. One that is
-// seen for the first time may be alive.
+// TestOnlyTheLivingRelay: a copy makes a neighbour for as long as it is renewed, whatever the clocks of the nodes say. One that
+// is seen for the first time may be alive.
 func TestOnlyTheLivingRelay(t *testing.T) {
 	seen, began := renewals{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	stamp := map[string]time.Time{"dead": began.AddDate(50, 0, 0), "living": began.AddDate(-50, 0, 0)}
@@ -66,9 +67,12 @@ func TestOnlyTheLivingRelay(t *testing.T) {
 		var copies []coordinationv1.Lease
 		for _, name := range []string{"dead", "living"} {
 			copies = append(copies, coordinationv1.Lease{
-				ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{edge.AnnotationRelaysAt: "10.0.0.1:10269"}},
+				ObjectMeta: metav1.ObjectMeta{
+					Name: name, Annotations: map[string]string{edge.AnnotationRelaysAt: "10.0.0.1:10269"},
+				},
 				Spec: coordinationv1.LeaseSpec{
-					HolderIdentity: ptr.To(name), LeaseDurationSeconds: ptr.To[int32](40), RenewTime: ptr.To(metav1.NewMicroTime(stamp[name])),
+					HolderIdentity: ptr.To(name), LeaseDurationSeconds: ptr.To[int32](40),
+					RenewTime: ptr.To(metav1.NewMicroTime(stamp[name])),
 				},
 			})
 		}

@@ -131,7 +131,8 @@ func pool(t *testing.T, members map[edge.NodeName]string) *fake.Clientset {
 				edge.AnnotationRelaysAt: at,
 			}},
 			Spec: coordinationv1.LeaseSpec{
-				HolderIdentity: ptr.To(string(name)), LeaseDurationSeconds: ptr.To[int32](40), RenewTime: ptr.To(metav1.NowMicro()),
+				HolderIdentity: ptr.To(string(name)), LeaseDurationSeconds: ptr.To[int32](40),
+				RenewTime: ptr.To(metav1.NowMicro()),
 			},
 		}, metav1.CreateOptions{})
 		if err != nil {

@@ -23,8 +23,8 @@ const (
 	// enough is how many neighbours a hub wants to know, and page how many Leases it takes at a time until it knows them. In a
 	// large pool all hubs take the first page, whose nodes can carry hundreds of others.
 	enough, page = 8, 32
-	// keepEvery is how often Run asks, less up to a fifth, so that hubs don't ask in step. It begins within keepSoon, and tries again
-	// after that.
+	// keepEvery is how often Run asks, less up to a fifth, so that hubs don't ask in step. It begins within keepSoon, and tries
+	// again after that.
 	keepEvery, keepSoon = time.Minute, 10 * time.Second
 	// shortPause and longPause are the first and the longest pause after a try that found nobody.
 	shortPause, longPause = 2 * time.Second, 30 * time.Second

@@ -94,7 +94,8 @@ func TestAnHourWithoutALine(t *testing.T) {
 			h.pass(t, everybody)
 			t.Logf("%d questions of %d hubs", h.asked.Load(), hubs)
 			if got := h.asked.Load(); got > hubs*most || h.listed.Load() != 0 || h.tried.Load() != 0 {
-				t.Errorf("%d questions, want at most %d; %d Leases were listed and %d neighbours tried, want none", got, hubs*most,
+				t.Errorf("%d questions, want at most %d; %d Leases were listed and %d neighbours tried, want none",
+					got, hubs*most,
 					h.listed.Load(), h.tried.Load())
 			}
 		})
@@ -112,8 +113,8 @@ func TestAnHourWithoutALine(t *testing.T) {
 	})
 }
 
-// TestKnownBeforeNeeded: a hub whose line is up asks once a minute who relays, and keeps the answer. When the coordinator is gone,
-// and then the line, it is relayed all the same; also if it is restarted.
+// TestKnownBeforeNeeded: a hub whose line is up asks once a minute who relays, and keeps the answer. When the coordinator is
+// gone, and then the line, it is relayed all the same; also if it is restarted.
 func TestKnownBeforeNeeded(t *testing.T) {
 	ca, s := newAuthority(t), cloud(t)
 	m := ca.relays(t, "n2", generous(), s.Listener.Addr().String())

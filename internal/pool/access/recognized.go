@@ -20,8 +20,8 @@ const rememberedConnections = 256
 // certificate can't change within a connection. It verifies anew when the CAs have changed, and once a certificate of the chain
 // that it has verified is no longer valid. Whether a certificate was withdrawn is the authorizer's to ask, for each request.
 //
-// The time that counts is the later of this machine's clock and the latest NotBefore of a caller's certificate that was verified: an
-// authority does not sign for the future. A machine that starts in 1970 would otherwise refuse the whole pool, with nobody in
+// The time that counts is the later of this machine's clock and the latest NotBefore of a caller's certificate that was verified:
+// an authority does not sign for the future. A machine that starts in 1970 would otherwise refuse the whole pool, with nobody in
 // reach to tell it the time.
 //
 // The alternative was to rely on the handshake alone. But connections last for days, and a hub whose certificate has expired, or

@@ -71,12 +71,12 @@ func (e *explorer) run(ctx context.Context) error {
 	if err := build.Run(); err != nil {
 		return fmt.Errorf("build the simulation: %w", err)
 	}
-	first, end := e.next, time.Now().Add(e.lasts) //nolint:forbidigo // real time
+	first, end := e.next, time.Now().Add(e.lasts)
 	var running sync.WaitGroup
 	errs := make([]error, e.processes)
 	for i := range e.processes {
 		running.Go(func() {
-			for time.Now().Before(end) && errs[i] == nil { //nolint:forbidigo // real time
+			for time.Now().Before(end) && errs[i] == nil {
 				errs[i] = e.explore(ctx, binary, dir)
 			}
 		})

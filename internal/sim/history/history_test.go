@@ -74,7 +74,8 @@ func TestTable(t *testing.T) {
 			t.Fatalf("gofmt changes it: %v\n%s", err, got)
 		}
 	}
-	want := "history.History{Seed: 7, Nodes: 4, Coordinators: 2, Unrelayed: true, Long: 6 * time.Minute, Events: []history.Event{\n" +
+	want := "history.History{Seed: 7, Nodes: 4, Coordinators: 2, Unrelayed: true, " +
+		"Long: 6 * time.Minute, Events: []history.Event{\n" +
 		"\t{At: 90 * time.Second, For: 2 * time.Minute, Does: history.Path, On: \"n1\", To: \"cloud\", " +
 		"How: \"far\", Much: 0.6},\n}}"
 	got := History{Seed: 7, Nodes: 4, Coordinators: 2, Unrelayed: true, Long: 6 * time.Minute, Events: []Event{

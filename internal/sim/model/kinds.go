@@ -3,6 +3,7 @@ package model
 import (
 	"reflect"
 	"strconv"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -11,7 +12,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -66,16 +66,24 @@ var kinds = byResource(
 	kind{GroupVersionKind: appsv1.SchemeGroupVersion.WithKind("DaemonSet"),
 		resource: appsv1.SchemeGroupVersion.WithResource("daemonsets"), hasStatus: true, generation: true},
 	kind{GroupVersionKind: rbacv1.SchemeGroupVersion.WithKind("ClusterRole"), clusterScoped: true,
-		resource: rbacv1.SchemeGroupVersion.WithResource("clusterroles"), isName: path.ValidatePathSegmentName},
+		resource: rbacv1.SchemeGroupVersion.WithResource("clusterroles"), isName: segment},
 	kind{GroupVersionKind: rbacv1.SchemeGroupVersion.WithKind("ClusterRoleBinding"), clusterScoped: true,
-		resource: rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"), isName: path.ValidatePathSegmentName},
+		resource: rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"), isName: segment},
 	kind{GroupVersionKind: rbacv1.SchemeGroupVersion.WithKind("Role"),
-		resource: rbacv1.SchemeGroupVersion.WithResource("roles"), isName: path.ValidatePathSegmentName},
+		resource: rbacv1.SchemeGroupVersion.WithResource("roles"), isName: segment},
 	kind{GroupVersionKind: rbacv1.SchemeGroupVersion.WithKind("RoleBinding"),
-		resource: rbacv1.SchemeGroupVersion.WithResource("rolebindings"), isName: path.ValidatePathSegmentName},
+		resource: rbacv1.SchemeGroupVersion.WithResource("rolebindings"), isName: segment},
 	kind{GroupVersionKind: core("Event"), resource: corev1.SchemeGroupVersion.WithResource("events"),
 		createdByUpdate: true, fields: fieldsOfEvent},
 )
+
+// segment says why a name of the roles' kinds is none: it must be a segment of a path, and no more.
+func segment(name string, _ bool) []string {
+	if name == "." || name == ".." || strings.ContainsAny(name, "/%") {
+		return []string{"a name must be a segment of a path"}
+	}
+	return nil
+}
 
 func core(name string) schema.GroupVersionKind { return corev1.SchemeGroupVersion.WithKind(name) }
 

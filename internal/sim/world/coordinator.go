@@ -101,8 +101,8 @@ func (v *reviews) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 var (
-	noStorage = errors.New("a model has no storage below") // a constant
-	empty     = model.NewStore().Backup()                  // a constant
+	errNoStorage = errors.New("a model has no storage below") // a constant
+	empty        = model.NewStore().Backup()                  // a constant
 )
 
 // dial is what a machine's wall clock shows.
@@ -139,8 +139,8 @@ func coordinate(ctx context.Context, s *server, p *network.Process) error {
 		Ends: ends.Ends{Clock: s.clock(), Chance: ends.Chance{Source: w.numbers()}},
 	}, pool.Around{
 		Server: around, Port: edge.PortCoordinator, Dial: p.Dial, Log: klog.FromContext(ctx),
-		Write: func(context.Context, *etcdserverpb.TxnRequest) (bool, error) { return false, noStorage },
-		Read:  func(context.Context, []byte) ([]byte, int64, error) { return nil, 0, noStorage },
+		Write: func(context.Context, *etcdserverpb.TxnRequest) (bool, error) { return false, errNoStorage },
+		Read:  func(context.Context, []byte) ([]byte, int64, error) { return nil, 0, errNoStorage },
 		Ready: func(context.Context) error { return nil },
 	})
 	if err != nil {

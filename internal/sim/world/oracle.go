@@ -45,7 +45,8 @@ var clauses = []clause[facts]{
 	// What kubelet was told to be taken is soon in the cloud, unless no route was whole all the time.
 	{"told", func(f *facts) string {
 		if late := f.now.Sub(f.owed); !f.owed.IsZero() && late > arrives {
-			return fmt.Sprintf("a heartbeat that was taken is not in the cloud after %v; whole for %v: %s", late, f.routed, f.route)
+			return fmt.Sprintf("a heartbeat that was taken is not in the cloud after %v; whole for %v: %s",
+				late, f.routed, f.route)
 		}
 		return ""
 	}},
@@ -66,7 +67,8 @@ var clauses = []clause[facts]{
 	{"healed", func(f *facts) string {
 		ours := f.marked || f.tainted || f.down != corev1.ConditionFalse
 		if min(f.lived, f.lined, f.judged, f.controlled) > healing && (ours || !f.well()) {
-			return fmt.Sprintf("its line is whole for %v; Ready is %q, it is to be evicted: %t, it has our mark: %t, our taint: %t, "+
+			return fmt.Sprintf("its line is whole for %v; Ready is %q, it is to be evicted: %t, it has our mark: %t, our "+
+				"taint: %t, "+
 				"CloudLinkDown is %q", f.lined, f.ready, f.doomed, f.marked, f.tainted, f.down)
 		}
 		return ""

@@ -122,7 +122,9 @@ func live(t *testing.T, h history.History) (breaches []string) {
 		if os.Getenv("SIM_SAY") == "" {
 			say = nil
 		}
-		w, err := New(Config{Seed: h.Seed, Nodes: h.Nodes, Coordinators: h.Coordinators, Unrelayed: h.Unrelayed, Dir: dir, Say: say})
+		w, err := New(Config{
+			Seed: h.Seed, Nodes: h.Nodes, Coordinators: h.Coordinators, Unrelayed: h.Unrelayed, Dir: dir, Say: say,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -160,9 +162,11 @@ func TestKept(t *testing.T) {
 			{At: 0, Does: history.Clock, On: "n3", Much: -3600}, {At: 0, Does: history.Clock, On: "n2", Much: 3600},
 			silent(10*time.Second, "n3", "cloud"),
 		}},
-		"a cut node is heard by a standby alone": {Nodes: 4, Coordinators: 2, Unrelayed: true, Long: 4 * time.Minute, Events: []history.Event{
-			silent(10*time.Second, "n3", "n1"), silent(20*time.Second, "n3", "cloud"),
-		}},
+		"a cut node is heard by a standby alone": {
+			Nodes: 4, Coordinators: 2, Unrelayed: true, Long: 4 * time.Minute, Events: []history.Event{
+				silent(10*time.Second, "n3", "n1"), silent(20*time.Second, "n3", "cloud"),
+			},
+		},
 		"a standby that the leader at home does not reach": {
 			Nodes: 5, Coordinators: 2, Unrelayed: true, Long: 4 * time.Minute, Events: []history.Event{
 				silent(10*time.Second, "n1", "n2"), silent(10*time.Second, "n3", "n1"), silent(20*time.Second, "n3", "cloud"),
@@ -179,8 +183,8 @@ func TestKept(t *testing.T) {
 				silent(90*time.Second, "n1", "cloud"), silent(90*time.Second, "n2", "cloud"),
 			},
 		},
-		// A middlebox forgets one connection to the cloud, and others live on. The link is up, so nothing resets the dead one, and
-		// heartbeats were sent on it for a minute and a half. Found by seed 110.
+		// A middlebox forgets one connection to the cloud, and others live on. The link is up, so nothing resets the dead one,
+		// and heartbeats were sent on it for a minute and a half. Found by seed 110.
 		"a connection is forgotten": {Seed: 110, Nodes: 3, Coordinators: 1, Long: 2 * time.Second, Events: []history.Event{
 			{At: 0, For: time.Second, Does: history.Path, On: "n3", To: "cloud", How: "half"},
 		}},
