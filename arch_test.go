@@ -109,7 +109,7 @@ var law = []struct {
 	{"internal/hub/health",
 		[]string{
 			"internal/conns", "internal/edge", "internal/hub/disk", "internal/hub/follow", "internal/hub/identity",
-			"internal/hub/link", "internal/hub/pin", "internal/live",
+			"internal/hub/link", "internal/hub/pin", "internal/live", "internal/run",
 		},
 		"what a hub says of itself does not depend on how it is made"},
 	{"internal/hub/follow/save",

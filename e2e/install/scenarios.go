@@ -10,6 +10,6 @@ import (
 
 // Scenarios returns the scenarios of this theme, in the order of their runs.
 func Scenarios() []kit.Scenario {
-	return slices.Concat(installScenarios, kubeadmScenarios, stockScenarios, helmScenarios, cleanUpScenarios,
-		openYurtScenarios, proxyScenarios, fleetScenarios, releaseScenarios)
+	return slices.Concat(installScenarios, hungScenarios, kubeadmScenarios, stockScenarios, helmScenarios,
+		cleanUpScenarios, openYurtScenarios, proxyScenarios, fleetScenarios, releaseScenarios)
 }

@@ -312,9 +312,8 @@ func (h *Hub) findPods() error {
 
 // lends returns the Config by which lines are lent and borrowed: among hubs that meet at a coordinator.
 func (h *Hub) lends() lending.Config {
-	c := lending.Config{
-		Node: h.cfg.Node, Pool: h.cfg.Pool, Dir: h.cfg.CertDir, Dial: h.way.DialContext, Metrics: h.metrics, Ends: h.ends,
-	}
+	c := lending.Config{Node: h.cfg.Node, Pool: h.cfg.Pool, Dir: h.cfg.CertDir, Dial: h.way.DialContext, Metrics: h.metrics}
+	c.Ends = h.ends
 	if h.cfg.EnableCoordinator {
 		c.Address = h.pods.Address()
 	}

@@ -2,12 +2,9 @@ package hub
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
-	"slices"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -20,38 +17,6 @@ import (
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/lab/pki"
 )
-
-// TestSystemdIsTold: over systemd's socket, of the ports first, and then that the hub lives.
-func TestSystemdIsTold(t *testing.T) {
-	at := &net.UnixAddr{Name: filepath.Join(t.TempDir(), "notify"), Net: "unixgram"}
-	socket, err := net.ListenUnixgram("unixgram", at)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer socket.Close()
-	t.Setenv("NOTIFY_SOCKET", at.Name)
-	t.Setenv("WATCHDOG_USEC", "400000")
-	t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getpid()))
-	h, err := New(flags(t, "--node-name=n1", "--server-addr=https://10.0.0.1:6443", "--ca-file=ca", "--cert-file=c", "--key-file=k",
-		"--disk-cache-path=", "--cert-dir="+t.TempDir()), ends.Ends{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- h.beWatched(ctx) }()
-	for _, want := range []string{"READY=1", "WATCHDOG=1", "WATCHDOG=1"} {
-		said := make([]byte, 64)
-		n, err := socket.Read(said)
-		if string(said[:n]) != want || err != nil {
-			t.Errorf("systemd is told %q, %v, want %q", said[:n], err, want)
-		}
-	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-}
 
 // hanging hangs while it is told to.
 type hanging struct {
@@ -67,9 +32,8 @@ func (h *hanging) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Handler.ServeHTTP(w, r)
 }
 
-// TestAHubThatHangsSaysNothing: a word for as long as the hub answers, whatever its links are, and at no cost to the line; none while
-// what serves kubelet's Lease hangs.
-func TestAHubThatHangsSaysNothing(t *testing.T) {
+// TestAHubAsksItself: it answers whatever its links are, at no cost to the line, but for while what serves kubelet's Lease hangs.
+func TestAHubAsksItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lan := &memory{at: map[string]*bufconn.Listener{}}
 		ca, err := pki.Create(t.TempDir(), "ca", nil)
@@ -93,46 +57,37 @@ func TestAHubThatHangsSaysNothing(t *testing.T) {
 		h.serves.OwnLease, h.serves.Metrics = lease, nil
 		h.front = front.New(h.serves)
 		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 2)
+		ended := make(chan error, 1)
 		go func() { ended <- h.Run(ctx) }()
-		answers, end := h.asKubelet()
-		var told []string
-		go func() {
-			ended <- watchdog{20 * time.Second, answers, func(s string) error { told = append(told, s); return nil }}.run(ctx)
-		}()
-		pass := func(d time.Duration) []string {
-			time.Sleep(d)
-			synctest.Wait()
-			said := slices.Clone(told)
-			told = nil
-			return said
+		asks := h.proof.Asks(lan.dial, edge.NodeName("n1").LeasePath()+"?resourceVersion=0")
+		ask := func() error {
+			time.Sleep(10 * time.Second)
+			asking, cancel := context.WithTimeout(ctx, 10*time.Second)
+			defer cancel()
+			return asks(asking)
 		}
-		if said := pass(21 * time.Second); len(said) != 6 || said[0] != "READY=1" || said[5] != "WATCHDOG=1" {
-			t.Errorf("while all is well it says %v", said)
+		if err := ask(); err != nil {
+			t.Error(err)
 		}
 		before := h.cloud.Carried()["heartbeat"]
-		if said := pass(time.Minute); len(said) != 12 || h.cloud.Carried()["heartbeat"] != before {
-			t.Errorf("in a minute it says %v, and its questions go to the cloud: %v, before %v", said, h.cloud.Carried(), before)
+		if err := ask(); err != nil || h.cloud.Carried()["heartbeat"] != before {
+			t.Errorf("%v; questions go to the cloud: %v, before %v", err, h.cloud.Carried(), before)
 		}
 		stopCloud()
-		if said := pass(time.Minute); len(said) != 12 {
-			t.Errorf("without a cloud it says %v", said)
+		if err := ask(); err != nil {
+			t.Errorf("without a cloud: %v", err)
 		}
 		lease.hangs.Store(true)
-		pass(5 * time.Second)
-		if said := pass(time.Minute); len(said) != 0 {
-			t.Errorf("while it hangs it says %v", said)
+		if err := ask(); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("it hangs, and answers: %v", err)
 		}
 		lease.hangs.Store(false)
-		if said := pass(time.Minute); len(said) < 10 {
-			t.Errorf("it hangs no more, and says %v", said)
+		if err := ask(); err != nil {
+			t.Errorf("it hangs no more: %v", err)
 		}
 		stop()
-		for range 2 {
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
-		end()
 	})
 }

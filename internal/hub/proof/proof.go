@@ -86,14 +86,26 @@ func (p *Proof) TLS() *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{*p.pair}, MinVersion: tls.VersionTLS13}
 }
 
-// AsKubelet returns a way for the hub to ask its own port as kubelet does, by connections that dial opens. end closes them.
-func (p *Proof) AsKubelet(
-	dial func(ctx context.Context, network, address string) (net.Conn, error),
-) (rt http.RoundTripper, end func()) {
+// Asks returns what reads a path of the hub's own port as kubelet does, by connections that dial opens. Each answer will do.
+func (p *Proof) Asks(
+	dial func(ctx context.Context, network, address string) (net.Conn, error), path string,
+) func(ctx context.Context) error {
 	roots := x509.NewCertPool()
 	roots.AddCert(p.pair.Leaf)
-	t := &http.Transport{DialContext: dial, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13}}
-	return transport.NewBearerAuthRoundTripper(string(p.token), t), t.CloseIdleConnections
+	rt := transport.NewBearerAuthRoundTripper(string(p.token), &http.Transport{
+		DialContext: dial, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13}, IdleConnTimeout: time.Minute,
+	})
+	return func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.hosts[0]+path, nil)
+		if err != nil {
+			return err
+		}
+		res, err := rt.RoundTrip(req)
+		if err != nil {
+			return err
+		}
+		return res.Body.Close()
+	}
 }
 
 // Keep returns the proof that is kept in the directory. It makes what is missing there, damaged, or for another address.
