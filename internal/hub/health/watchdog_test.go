@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -47,6 +48,7 @@ func TestAHubThatHangsSaysNothing(t *testing.T) {
 		var hangs atomic.Bool
 		hangs.Store(true)
 		begun := make(chan struct{})
+		var mu sync.Mutex
 		var told []string
 		w := Watchdog{Begun: []<-chan struct{}{begun}, Ask: func(ctx context.Context) error {
 			if !hangs.Load() {
@@ -54,13 +56,20 @@ func TestAHubThatHangsSaysNothing(t *testing.T) {
 			}
 			<-ctx.Done()
 			return ctx.Err()
-		}, within: 20 * time.Second, tell: func(state string) error { told = append(told, state); return nil }}
+		}, within: 20 * time.Second, tell: func(state string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, state)
+			return nil
+		}}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- w.run(ctx) }()
 		pass := func(d time.Duration) []string {
 			time.Sleep(d)
 			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			said := slices.Clone(told)
 			told = nil
 			return said
