@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,7 +91,9 @@ type inBubble struct {
 	ca      *pooltest.Authority
 	it      *Coordinator
 	handler http.Handler
-	ready   bool
+	ready   atomic.Bool
+
+	mu sync.Mutex // guards the rest
 	// stands is when the coordinator's machine was suspended; slept is for how long it was before; off is how far its wall clock
 	// is off.
 	stands     time.Time
@@ -97,16 +101,39 @@ type inBubble struct {
 }
 
 func (b *inBubble) running() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.runningLocked()
+}
+
+func (b *inBubble) runningLocked() time.Time {
 	if !b.stands.IsZero() {
 		return b.stands
 	}
 	return time.Now().Add(-b.slept)
 }
 
+func (b *inBubble) wall() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return time.Now().Add(b.off)
+}
+
+// step sets the machine's wall clock.
+func (b *inBubble) step(off time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.off = off
+}
+
 // sleep suspends the coordinator's machine.
 func (b *inBubble) sleep(d time.Duration) {
-	b.stands = b.running()
+	b.mu.Lock()
+	b.stands = b.runningLocked()
+	b.mu.Unlock()
 	time.Sleep(d)
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.stands, b.slept = time.Time{}, b.slept+d
 }
 
@@ -150,7 +177,7 @@ func newInBubble(t *testing.T) *inBubble {
 	b.it, err = NewCoordinator(Config{
 		NodeName: "n2", PoolNodesFile: pooltest.WriteFile(t, t.TempDir(), "nodes", []byte("n1\nn2\n")),
 		Ends: ends.Ends{
-			Clock:  ends.Clock{Ran: b.running, OfDay: func() time.Time { return time.Now().Add(b.off) }},
+			Clock:  ends.Clock{Ran: b.running, OfDay: b.wall},
 			Chance: ends.Chance{Source: model.NewRandom(1)},
 		},
 	}, Around{
@@ -158,7 +185,7 @@ func newInBubble(t *testing.T) *inBubble {
 		Write: func(context.Context, *etcdserverpb.TxnRequest) (bool, error) { return false, errors.New("no storage") },
 		Read:  func(context.Context, []byte) ([]byte, int64, error) { return nil, 0, errors.New("no storage") },
 		Dial:  func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no LAN") },
-		Ready: func(context.Context) error { b.ready = true; return nil },
+		Ready: func(context.Context) error { b.ready.Store(true); return nil },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -248,7 +275,7 @@ func TestACoordinatorOverAModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newInBubble(t)
 		time.Sleep(3 * time.Second / 2)
-		if !b.ready {
+		if !b.ready.Load() {
 			t.Fatal("it is not set up")
 		}
 		n1, n2, stranger := b.connection("n1"), b.connection("n2"), b.connection("n3")
@@ -284,7 +311,7 @@ func TestACoordinatorOverAModel(t *testing.T) {
 		if len(heard) != 2 || heard[0].Quiet != 7*time.Second {
 			t.Errorf("seven seconds later %+v", heard)
 		}
-		b.off = 48 * time.Hour
+		b.step(48 * time.Hour)
 		says("a certificate that has expired here", b.put(n1, beat("n1")), http.StatusUnauthorized, "expired")
 	})
 }
