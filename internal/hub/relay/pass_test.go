@@ -122,9 +122,9 @@ func TestPassedOn(t *testing.T) {
 		t.Errorf("%d bytes came back, %v", len(heard), err)
 	}
 	for _, way := range []direction{upwards, downwards} {
-		if n := testutil.ToFloat64(p.bytes.WithLabelValues(string(way))); n < float64(len(said)) {
-			t.Errorf("%v bytes were counted %s", n, way)
-		}
+		waitFor(t, string(way)+": all bytes are counted, which they are once they are on their way", func() bool {
+			return testutil.ToFloat64(p.bytes.WithLabelValues(string(way))) >= float64(len(said))
+		})
 	}
 	for _, name := range []string{"", "p2.coordinator", "x." + coordinatorName} {
 		if _, who, err := p.asks(name, true); who != "n" || err != nil {
