@@ -12,8 +12,9 @@
 // Machine decides where home is, and Stand where a hub stands for election; both are pure. Home is the I/O around them.
 //
 // Invariants:
-//   - Home is left at once when it can't be reached and another can. It is left for a lower slot, which has come back, only when
-//     that one has been up for a while and has all that it is to have: a coordinator that comes and goes moves nobody often.
+//   - Home is left at once when it can't be reached and another can, and when two copies in a row were not taken there. It is
+//     left for a lower slot, which has come back, only when that one has been up for a while and has all that it is to have: a
+//     coordinator that comes and goes moves nobody often.
 //   - A coordinator that some hub with a line reaches is led, whatever that hub's home is and whoever leads there. While all
 //     reach all, the leader at home leads everywhere.
 //   - A request of Transport ends when home changes: what a caller hears of one coordinator is never mixed with another's.

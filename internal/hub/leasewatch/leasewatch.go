@@ -72,21 +72,6 @@ type Sink interface {
 	Changed(kind watch.EventType, lease *coordinationv1.Lease)
 }
 
-// Relay is the sending half of a Sink whose state belongs to another goroutine: it hands that goroutine functions of the
-// state.
-type Relay[T any] struct {
-	Ctx context.Context // its end ends a call of Send that waits
-	To  chan<- func(T)
-}
-
-// Send hands f over, and waits until it is taken or Ctx ends.
-func (r Relay[T]) Send(f func(T)) {
-	select {
-	case r.To <- f:
-	case <-r.Ctx.Done():
-	}
-}
-
 // Config says what to follow.
 type Config struct {
 	// Leases is the namespace to follow, at the server that has it.
