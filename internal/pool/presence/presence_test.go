@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -328,12 +329,12 @@ func TestHeard(t *testing.T) {
 // TestASuspendedMachine: what it does not live through is no silence.
 func TestASuspendedMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ran, stands := time.Now(), true
+		ran, runs := time.Now(), atomic.Bool{}
 		p := New(ends.Clock{Ran: func() time.Time {
-			if stands {
-				return ran
+			if runs.Load() {
+				return time.Now()
 			}
-			return time.Now()
+			return ran
 		}})
 		p.Renewed("n1", 40*time.Second)
 		go func() { _ = p.Run(t.Context(), func(edge.NodeName) bool { return true }) }()
@@ -346,7 +347,7 @@ func TestASuspendedMachine(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		quiet("suspended", 0)
-		stands = false
+		runs.Store(true)
 		time.Sleep(5 * time.Second)
 		quiet("awake", 5*time.Second)
 	})
