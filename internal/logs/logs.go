@@ -10,6 +10,8 @@
 package logs
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -138,7 +140,8 @@ func (s Settings) OnlyErrors(log klog.Logger) {
 	}
 }
 
-// errorsOnly is a LogSink that drops what is no error.
+// errorsOnly is a LogSink that drops what is no error. That whoever asked no longer wants an answer is none: a reflector calls it
+// one if its program ends while it asks for a watch.
 type errorsOnly struct{ logr.LogSink }
 
 // Init implements logr.LogSink. The sink within has been told already; a second time it would name callers wrongly.
@@ -149,6 +152,18 @@ func (errorsOnly) Enabled(int) bool { return false }
 
 // Info implements logr.LogSink. klog's own functions call it without asking whether it is enabled.
 func (errorsOnly) Info(int, string, ...any) {}
+
+// Error implements logr.LogSink.
+func (e errorsOnly) Error(err error, msg string, keysAndValues ...any) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	sink := e.LogSink
+	if deeper, ok := sink.(logr.CallDepthLogSink); ok {
+		sink = deeper.WithCallDepth(1)
+	}
+	sink.Error(err, msg, keysAndValues...)
+}
 
 // WithValues implements logr.LogSink.
 func (e errorsOnly) WithValues(keysAndValues ...any) logr.LogSink {

@@ -50,6 +50,7 @@ func talk() {
 		}
 		klog.Warningf("%s warned\nof two lines", when)
 		klog.ErrorS(errors.New("broken"), when+" failed")
+		klog.ErrorS(fmt.Errorf("watch: %w", context.Canceled), when+" given up")
 		log.Printf("%s by log", when)
 		slog.Info(when + " by slog")
 		klog.FromContext(ctx).Error(errors.New("broken"), when+" own error")
@@ -128,7 +129,7 @@ func TestOnlyErrors(t *testing.T) {
 	for v, wants := range map[string]bool{"0": false, "1": false, "2": true} {
 		for _, form := range []string{Text, JSON} {
 			text := said(t, "--logging-format="+form, "-v="+v, "--only-errors")
-			for _, of := range []string{"first background", "first structured", "first formatted", "first warned"} {
+			for _, of := range []string{"first background", "first structured", "first formatted", "first warned", "first given up"} {
 				if strings.Contains(text, of) != wants {
 					t.Errorf("%s, -v=%s: %q is there: %t\n%s", form, v, of, !wants, text)
 				}
