@@ -25,9 +25,10 @@ var standbyScenarios = []kit.Scenario{
 			"half without one is shown as it is. Joined again, one leader serves all, and nothing is listed again.",
 	},
 	{
-		Name: "standby-hears-alone", Lab: unrelayed(withStandby(4)), Run: standbyHearsAlone,
-		Doc: "A node that is cut off from the cloud, and from the first coordinator alone, stays ready: its heartbeats are " +
-			"forwarded from the standby. So it is when the leader does not reach the standby either: another hub leads there.",
+		Name: "standby-hears-alone", Lab: unrelayed(stock(withStandby(4))), Run: standbyHearsAlone,
+		Doc: "With Kubernetes' own timing, a node that is cut off from the cloud, and from the first coordinator alone, stays " +
+			"ready: its heartbeats are forwarded from the standby. So it is when the leader does not reach the standby either: " +
+			"another hub leads there.",
 	},
 }
 
@@ -250,6 +251,8 @@ func machineDiesWhileCut(t *kit.T, dead string) {
 }
 
 // standbyHearsAlone cuts ways between single machines, of a pool whose hubs do not relay.
+// standbyHearsAlone has Kubernetes' own timing: a standby that the leader ceases to reach is without one for some 10 s (ADR 70), and
+// until the first heartbeat is forwarded from there, as much again.
 func standbyHearsAlone(t *kit.T) {
 	names := t.Pool.Nodes()
 	first, second := names[0], names[1]
