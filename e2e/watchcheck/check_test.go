@@ -494,9 +494,43 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// TestFactsAfterA410: the list that follows stands for what was missed.
+func TestFactsAfterA410(t *testing.T) {
+	recording := func(last map[string]Item) []Observation {
+		return []Observation{
+			{Kind: Listed, Revision: 10, Items: map[string]Item{"a": {4, 1, true}, "b": {5, 1, true}}},
+			{Kind: Began, Revision: 10},
+			{Kind: Event, Type: watch.Modified, Key: "a", Revision: 11, Item: Item{11, 2, true}},
+			{Kind: Ended, Err: "cut"}, {Kind: Expired}, {Kind: Failed},
+			{Kind: Listed, Revision: 20, Items: last, At: epoch}, {Kind: Began, Revision: 20},
+			{Kind: Event, Type: watch.Modified, Key: "a", Revision: 21, Item: Item{21, 9, true}},
+		}
+	}
+	facts, err := FactsOf(recording(map[string]Item{"a": {11, 2, true}, "b": {18, 3, true}, "c": {15, 1, true}}))
+	want := []Fact{
+		{11, watch.Modified, "a", Item{11, 2, true}, time.Time{}},
+		{15, watch.Added, "c", Item{15, 1, true}, epoch},
+		{18, watch.Modified, "b", Item{18, 3, true}, epoch},
+		{21, watch.Modified, "a", Item{21, 9, true}, time.Time{}},
+	}
+	if err != nil || !slices.Equal(facts.Changes, want) || facts.End != 21 {
+		t.Errorf("got %+v, %v", facts, err)
+	}
+	for name, last := range map[string]map[string]Item{
+		"one is gone":      {"a": {11, 2, true}},
+		"one goes back":    {"a": {10, 2, true}, "b": {5, 1, true}},
+		"one is from then": {"a": {11, 2, true}, "b": {5, 1, true}, "c": {11, 2, true}},
+		"other content":    {"a": {11, 3, true}, "b": {5, 1, true}},
+	} {
+		if _, err := FactsOf(recording(last)); !errors.Is(err, ErrNoFacts) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestFactsRefusesWhatHasGaps(t *testing.T) {
 	breaks := map[string]func(all []Observation) []Observation{
-		"a 410":            func(all []Observation) []Observation { return append(all, Observation{Kind: Expired}) },
+		"ends with a 410":  func(all []Observation) []Observation { return append(all, Observation{Kind: Expired}) },
 		"an overflow":      func(all []Observation) []Observation { return append(all, Observation{Kind: Overflow}) },
 		"no list":          func(all []Observation) []Observation { return nil },
 		"a second list":    func(all []Observation) []Observation { return append(all, all[0]) },

@@ -1,6 +1,7 @@
 package watchcheck
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -34,11 +35,16 @@ type Facts struct {
 	// Changes are in the order of their revisions. Each revision occurs once.
 	Changes []Fact
 	End     uint64
+	// expired says that history was lost, and no list has come since.
+	expired bool
 }
 
-// FactsOf reads a recording of the source of truth. It fails with ErrNoFacts if the recording was interrupted by a 410,
-// overflowed, repeats or reorders revisions, or if one of its lists, including those made aside, contradicts its
-// events.
+// FactsOf reads a recording of the source of truth. It fails with ErrNoFacts if the recording overflowed, repeats or reorders
+// revisions, or if one of its lists, including those made aside, contradicts its events.
+//
+// After a 410, as an API server that starts anew answers whoever saw less than all, the next list stands for what was missed: one
+// change of each object that is there at another revision. If there were more, a client that was told them is called wrong, loudly;
+// none that is wrong is called right. It fails if an object is gone: no list tells at which revision.
 func FactsOf(recording []Observation) (*Facts, error) {
 	f := &Facts{}
 	for i, o := range recording {
@@ -46,8 +52,8 @@ func FactsOf(recording []Observation) (*Facts, error) {
 			return nil, fmt.Errorf("%w: observation %d, %s: %w", ErrNoFacts, i, o, err)
 		}
 	}
-	if f.Start == 0 {
-		return nil, fmt.Errorf("%w: it holds no list", ErrNoFacts)
+	if f.Start == 0 || f.expired {
+		return nil, fmt.Errorf("%w: it holds no list, or none since a 410", ErrNoFacts)
 	}
 	if misfit := f.typed(); misfit != "" {
 		return nil, fmt.Errorf("%w: %s", ErrNoFacts, misfit)
@@ -77,6 +83,9 @@ func (f *Facts) take(o Observation) error {
 		if o.Aside {
 			return nil
 		}
+		if f.expired {
+			return f.missed(o)
+		}
 		if f.Start != 0 {
 			return errors.New("it lists a second time")
 		}
@@ -100,9 +109,40 @@ func (f *Facts) take(o Observation) error {
 			return fmt.Errorf("the recording stood at revision %d", f.End)
 		}
 	case Ended, Failed:
+	case Expired:
+		f.expired = true
 	default:
 		return errors.New("it is not whole")
 	}
+	return nil
+}
+
+// missed takes from a list what was not told since.
+func (f *Facts) missed(list Observation) error {
+	if list.Revision < f.End {
+		return fmt.Errorf("after revision %d", f.End)
+	}
+	before, then := newTimeline(f).at(f.End, everything), f.End
+	for key, item := range list.Items {
+		was, existed := before[key]
+		delete(before, key)
+		if existed && was.Revision == item.Revision {
+			continue
+		}
+		if item.Revision <= then {
+			return fmt.Errorf("after revision %d: %s at revision %d", then, key, item.Revision)
+		}
+		change := Fact{Revision: item.Revision, Type: watch.Added, Key: key, Item: item, At: list.At}
+		if existed {
+			change.Type = watch.Modified
+		}
+		f.Changes = append(f.Changes, change)
+	}
+	for key := range before {
+		return fmt.Errorf("after a 410 %s is gone", key)
+	}
+	slices.SortFunc(f.Changes, func(a, b Fact) int { return cmp.Compare(a.Revision, b.Revision) })
+	f.End, f.expired = list.Revision, false
 	return nil
 }
 

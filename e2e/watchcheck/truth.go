@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Truth records the source itself. It allows no gap: Facts fails after a 410.
+// Truth records the source itself. FactsOf says what it makes of a 410.
 type Truth struct {
 	*Recorder
 	settle time.Duration
