@@ -322,14 +322,17 @@ var law = []struct {
 	{"internal/lab/hollow", []string{"internal/flagfile"}, "a kubelet knows no hub"},
 	{"internal/lab/load", []string{"internal/edge"}, "a load is made by a plain client"},
 	{"internal/lab/bench",
-		[]string{"internal/edge", "internal/lab", "internal/lab/load", "internal/lab/machine", "internal/lab/pki"},
+		[]string{"internal/edge", "internal/lab", "internal/lab/load", "internal/lab/machine", "internal/lab/pki", "internal/run"},
 		"a load comes from outside, as any client's; the plain proxy beside the hub needs a certificate"},
 	{"internal/lab/bench/cloudscale",
 		[]string{
-			"apis/apps/v1alpha1", "apis/apps/v1beta2", "internal/edge", "internal/lab/bench", "internal/lab/pki",
+			"apis/apps/v1alpha1", "apis/apps/v1beta2", "internal/edge", "internal/lab/bench", "internal/lab/pki", "internal/run",
 		},
 		"a load comes from outside; what it makes is an API"},
-	{"internal/lab/bench/wanday", []string{"internal/edge", "internal/lab", "internal/lab/load", "internal/lab/wire"},
+	{"internal/lab/bench/wanday",
+		[]string{
+			"internal/edge", "internal/lab", "internal/lab/bench", "internal/lab/load", "internal/lab/wire", "internal/run",
+		},
 		"what a node costs is seen from outside: at its cable, and where its hub says it"},
 	{"internal/yurtlab",
 		[]string{

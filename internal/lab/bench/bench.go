@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -235,7 +234,7 @@ func (c Config) restart(ctx context.Context, host string) (time.Duration, error)
 		return 0, err
 	}
 	for {
-		err := answers(ctx, client, strings.TrimSuffix(access.Host, "/")+"/readyz")
+		_, err := Get(ctx, client, strings.TrimSuffix(access.Host, "/")+"/readyz")
 		if err == nil {
 			return time.Since(began), nil
 		}
@@ -245,21 +244,4 @@ func (c Config) restart(ctx context.Context, host string) (time.Duration, error)
 			return 0, fmt.Errorf("not ready: %w", err)
 		}
 	}
-}
-
-func answers(ctx context.Context, client *http.Client, address string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	_, err = io.Copy(io.Discard, resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = errors.New(resp.Status)
-	}
-	return err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -66,8 +65,13 @@ func (p *process) stop() {
 	}
 }
 
-// died returns why the program has ended, with its last output.
+// died returns why the program has ended, with its last output; nil while it runs.
 func (p *process) died() error {
+	select {
+	case <-p.ended:
+	default:
+		return nil
+	}
 	return fmt.Errorf("%s ended: %w: %s", p.name, errors.Join(p.err, errors.New("unexpected end")), lastWords(p.log))
 }
 
@@ -78,24 +82,6 @@ func lastWords(path string) string {
 		return ""
 	}
 	return strings.TrimSpace(string(content[max(0, len(content)-most):]))
-}
-
-// freePorts returns ports of the loopback interface that are free just now.
-func freePorts(n int) ([]int, error) {
-	ports := make([]int, n)
-	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close()
-		address, ok := l.Addr().(*net.TCPAddr)
-		if !ok {
-			return nil, fmt.Errorf("%v is not a TCP address", l.Addr())
-		}
-		ports[i] = address.Port
-	}
-	return ports, nil
 }
 
 // eventually calls check until it returns nil, for at most within.
