@@ -342,7 +342,7 @@ var law = []struct {
 			"internal/lab/machine", "e2e", "e2e/kit", "internal/version",
 		},
 		"the command line offers the scenarios"},
-	{"internal/lab", []string{"internal/edge", "internal/cloud/forwarding", "internal/signed", "deploy"},
+	{"internal/lab", []string{"internal/edge", "internal/cloud/forwarding", "internal/run", "internal/signed", "deploy"},
 		"the lab starts our programs as a user would: it does not link them; it names a release's files as a release does"},
 	{"e2e/watchcheck", nil, "a judge of watches knows none of our code"},
 	{"e2e/panels", nil, "what dashboards ask is data"},

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"yurtcoordinator/internal/lab/bench"
+	"yurtcoordinator/internal/run"
 )
 
 // stopTimeout is how long a program may take to end by itself.
@@ -93,10 +94,8 @@ func eventually(ctx context.Context, what string, within time.Duration, check fu
 		if err == nil {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s: %w: %w", what, context.Cause(ctx), err)
-		case <-time.After(100 * time.Millisecond):
+		if over := run.Pause(ctx, 100*time.Millisecond); over != nil {
+			return fmt.Errorf("%s: %w: %w", what, over, err)
 		}
 	}
 }
