@@ -1,18 +1,13 @@
 package cloud
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/e2e/kit"
@@ -49,8 +44,6 @@ const (
 func autonomy(t *kit.T) {
 	// Its own rate is one node in 10 s, which would hide ours.
 	t.Must(t.Lab.Cloud(t.Ctx, lab.Restart, lab.KubeControllerManager, "--node-eviction-rate=10"))
-	bearing, err := observeBearing(t)
-	t.Must(err)
 	t.DeployWeb()
 	own := int64(t.Config.Timing.Toleration.Seconds())
 
@@ -60,11 +53,11 @@ func autonomy(t *kit.T) {
 	annotated := time.Now()
 	patient := barePod(t, "patient", plainNode, own+3)
 	longer := barePod(t, "longer", shortNode, long)
-	t.Figure("annotated_to_kept_s", bears(t, bearing, bearing.on(keptNode), nil, annotated).Seconds())
-	bears(t, bearing, bearing.on(shortNode, longer), ptr.To(int64(shortFor.Seconds())), annotated)
+	t.Figure("annotated_to_kept_s", bears(t, t.Seen.PodsOn(keptNode), nil, annotated).Seconds())
+	bears(t, without(t.Seen.PodsOn(shortNode), longer), ptr.To(int64(shortFor.Seconds())), annotated)
 	made := time.Now()
 	late := barePod(t, "late", keptNode, own)
-	t.Figure("new_pod_to_kept_s", bears(t, bearing, []types.UID{late}, nil, made).Seconds())
+	t.Figure("new_pod_to_kept_s", bears(t, []types.UID{late}, nil, made).Seconds())
 
 	t.Say("cutting the power of %s, %s and %s", plainNode, shortNode, keptNode)
 	off := time.Now()
@@ -73,45 +66,45 @@ func autonomy(t *kit.T) {
 	}
 	t.Eventually(t.Config.Timing.Grace+15*time.Second, "the three are tainted as unreachable", func() error {
 		for _, node := range []string{plainNode, shortNode, keptNode} {
-			if bearing.taintedAt(node).IsZero() {
+			if lostAt(t, node).IsZero() {
 				return fmt.Errorf("%s is not", node)
 			}
 		}
 		return nil
 	})
-	kept := bearing.on(keptNode)
+	kept := t.Seen.PodsOn(keptNode)
 
-	evicted(t, bearing, bearing.on(plainNode, patient), bearing.taintedAt(plainNode), t.Config.Timing.Toleration)
+	evicted(t, without(t.Seen.PodsOn(plainNode), patient), lostAt(t, plainNode), t.Config.Timing.Toleration)
 	t.Say("annotating %s for %v, of which a Pod is left whose eviction is due in less", plainNode, lateFor)
 	changed := time.Now()
 	annotate(t, plainNode, edge.AnnotationAutonomyDuration, lateFor.String())
-	evicted(t, bearing, bearing.on(shortNode, longer), bearing.taintedAt(shortNode), shortFor)
-	evicted(t, bearing, []types.UID{patient}, changed, holdFor+lateFor)
+	evicted(t, without(t.Seen.PodsOn(shortNode), longer), lostAt(t, shortNode), shortFor)
+	evicted(t, []types.UID{patient}, changed, holdFor+lateFor)
 
 	for _, uid := range append(kept, longer) {
-		switch p := bearing.last(uid); {
-		case p.deleting:
-			t.Fail("the Pod %s was evicted %.1fs after its node was lost", p.name, p.at.Sub(off).Seconds())
-		case p.ready:
-			t.Fail("the Pod %s is ready on a node that is lost: it would be a Service's endpoint", p.name)
+		switch p := t.Seen.Pod(uid); {
+		case p.Ends():
+			t.Fail("the Pod %s was evicted %.1fs after its node was lost", p.Name, p.At.Sub(off).Seconds())
+		case p.Ready:
+			t.Fail("the Pod %s is ready on a node that is lost: it would be a Service's endpoint", p.Name)
 		}
 	}
-	changedIt := func(p bearingAt) bool { return p.remembers || !equal(p.unreachable, ptr.To(long)) }
-	if at, touched := bearing.first(longer, changedIt); touched {
+	changedIt := func(p kit.PodAt) bool { return p.Remembers || !equal(p.Unreachable, ptr.To(long)) }
+	if at, touched := t.Seen.FirstPod(longer, time.Time{}, changedIt); touched {
 		t.Fail("a Pod whose own time is longer was touched %.1fs after", at.Sub(annotated).Seconds())
 	}
 	if !slices.Contains(kept, late) || len(kept) < 2 {
 		t.Fail("%s has the Pods %v, want some and the one that came later", keptNode, kept)
 	}
-	t.Figure("kept_past_plain_s", time.Since(bearing.taintedAt(keptNode).Add(t.Config.Timing.Toleration)).Seconds())
+	t.Figure("kept_past_plain_s", time.Since(lostAt(t, keptNode).Add(t.Config.Timing.Toleration)).Seconds())
 
 	t.Say("taking the annotation of %s away", keptNode)
 	changed = time.Now()
 	annotate(t, keptNode, edge.AnnotationAutonomy, "")
-	evicted(t, bearing, kept, changed, t.Config.Timing.Toleration)
+	evicted(t, kept, changed, t.Config.Timing.Toleration)
 	for _, uid := range kept {
-		if p := bearing.last(uid); !equal(p.unreachable, &own) || !equal(p.notReady, &own) || p.remembers {
-			t.Fail("the Pod %s was left with %v", p.name, p)
+		if p := t.Seen.Pod(uid); !equal(p.Unreachable, &own) || !equal(p.NotReady, &own) || p.Remembers {
+			t.Fail("the Pod %s was left with %s", p.Name, borne(p))
 		}
 	}
 	t.Eventually(5*time.Second, keptNode+" says that its Pods are not kept", func() error {
@@ -157,7 +150,7 @@ func barePod(t *kit.T, name, node string, seconds int64) types.UID {
 
 // bears waits until Pods tolerate the loss of their node for these seconds (nil means forever), and returns how long
 // after since the last of them did. Both of a Pod's tolerations must say so.
-func bears(t *kit.T, b *bearing, pods []types.UID, want *int64, since time.Time) time.Duration {
+func bears(t *kit.T, pods []types.UID, want *int64, since time.Time) time.Duration {
 	if len(pods) == 0 {
 		t.Fail("there is no Pod to keep")
 	}
@@ -165,14 +158,14 @@ func bears(t *kit.T, b *bearing, pods []types.UID, want *int64, since time.Time)
 	if want != nil {
 		wanted = fmt.Sprintf("for %d s", *want)
 	}
-	asWanted := func(p bearingAt) bool { return equal(p.unreachable, want) && equal(p.notReady, want) }
+	asWanted := func(p kit.PodAt) bool { return equal(p.Unreachable, want) && equal(p.NotReady, want) }
 	last := since
 	what := fmt.Sprintf("%d Pods bear the loss of their node %s", len(pods), wanted)
 	t.Eventually(holdFor+10*time.Second, what, func() error {
 		for _, uid := range pods {
-			first, was := b.first(uid, asWanted)
-			if p := b.last(uid); !was || !asWanted(p) {
-				return fmt.Errorf("the Pod %s has %v", p.name, p)
+			first, was := t.Seen.FirstPod(uid, time.Time{}, asWanted)
+			if p := t.Seen.Pod(uid); !was || !asWanted(p) {
+				return fmt.Errorf("the Pod %s has %s", p.Name, borne(p))
 			}
 			if first.After(last) {
 				last = first
@@ -184,161 +177,50 @@ func bears(t *kit.T, b *bearing, pods []types.UID, want *int64, since time.Time)
 }
 
 // evicted waits until Pods are evicted, and expects that it happened on time.
-func evicted(t *kit.T, b *bearing, pods []types.UID, from time.Time, after time.Duration) {
+func evicted(t *kit.T, pods []types.UID, from time.Time, after time.Duration) {
 	if len(pods) == 0 {
 		t.Fail("there is no Pod to evict")
 	}
-	what := fmt.Sprintf("%d Pods on %s are evicted", len(pods), b.last(pods[0]).node)
+	what := fmt.Sprintf("%d Pods on %s are evicted", len(pods), t.Seen.Pod(pods[0]).Node)
 	t.Eventually(time.Until(from.Add(after))+15*time.Second, what, func() error {
 		for _, uid := range pods {
-			if p := b.last(uid); !p.deleting {
-				return fmt.Errorf("the Pod %s is not", p.name)
+			if p := t.Seen.Pod(uid); !p.Ends() {
+				return fmt.Errorf("the Pod %s is not", p.Name)
 			}
 		}
 		return nil
 	})
 	for _, uid := range pods {
-		at, _ := b.first(uid, func(p bearingAt) bool { return p.deleting })
+		at, _ := t.Seen.FirstPod(uid, time.Time{}, kit.PodAt.Ends)
 		// A tolerated time ends to the second of kube-controller-manager's clock, and the watch shows the taint a
 		// moment later.
 		took := at.Sub(from)
 		if took < after-500*time.Millisecond || took > after+onTime {
-			t.Fail("the Pod %s was evicted after %.1fs, want %v", b.last(uid).name, took.Seconds(), after)
+			t.Fail("the Pod %s was evicted after %.1fs, want %v", t.Seen.Pod(uid).Name, took.Seconds(), after)
 		}
 		t.Figure("evicted_late_s", (took - after).Seconds())
 	}
 }
 
-// bearing is the history of what Pods tolerate, as the cloud's watches show it, and of when nodes were lost.
-type bearing struct {
-	mu    sync.Mutex
-	lost  map[string]time.Time
-	byPod map[types.UID][]bearingAt
-}
-
-type bearingAt struct {
-	at                    time.Time
-	name, node            string
-	deleting, ready       bool
-	notReady, unreachable *int64
-	remembers             bool
-}
-
-func (p bearingAt) String() string {
+// borne says what a Pod tolerates.
+func borne(p kit.PodAt) string {
 	text := func(n *int64) string {
 		if n == nil {
 			return "without end"
 		}
 		return fmt.Sprint(*n)
 	}
-	return fmt.Sprintf("not-ready %s, unreachable %s, remembers: %v", text(p.notReady), text(p.unreachable), p.remembers)
+	return fmt.Sprintf("not-ready %s, unreachable %s, remembers: %v", text(p.NotReady), text(p.Unreachable), p.Remembers)
 }
 
 func equal(a, b *int64) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }
 
-func observeBearing(t *kit.T) (*bearing, error) {
-	b := &bearing{lost: map[string]time.Time{}, byPod: map[types.UID][]bearingAt{}}
-	f := informers.NewSharedInformerFactoryWithOptions(t.Cloud, 0, informers.WithNamespace(kit.Namespace))
-	var synced []cache.InformerSynced
-	for _, i := range []cache.SharedIndexInformer{f.Core().V1().Nodes().Informer(), f.Core().V1().Pods().Informer()} {
-		r, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: b.record, UpdateFunc: func(_, o any) { b.record(o) },
-			DeleteFunc: func(o any) {
-				if pod, ok := o.(*corev1.Pod); ok { // already evicted: a Pod is marked before it is gone
-					pod = pod.DeepCopy()
-					pod.DeletionTimestamp = ptr.To(metav1.Now())
-					b.record(pod)
-				}
-			},
-		})
-		if err != nil {
-			return nil, err
-		}
-		synced = append(synced, r.HasSynced)
-	}
-	f.Start(t.Ctx.Done())
-	t.Background.Go(func() { <-t.Ctx.Done(); f.Shutdown() })
-	if !cache.WaitForCacheSync(t.Ctx.Done(), synced...) {
-		return nil, errors.Join(errors.New("the cloud does not list its objects"), context.Cause(t.Ctx))
-	}
-	return b, nil
+func without(pods []types.UID, one types.UID) []types.UID {
+	return slices.DeleteFunc(pods, func(uid types.UID) bool { return uid == one })
 }
 
-func (b *bearing) record(object any) {
-	now := time.Now()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	switch o := object.(type) {
-	case *corev1.Node:
-		lost := slices.ContainsFunc(o.Spec.Taints, func(t corev1.Taint) bool {
-			return t.Key == corev1.TaintNodeUnreachable && t.Effect == corev1.TaintEffectNoExecute
-		})
-		if lost && b.lost[o.Name].IsZero() {
-			b.lost[o.Name] = now
-		}
-	case *corev1.Pod:
-		_, remembers := o.Annotations[edge.AnnotationOriginalUnreachable]
-		p := bearingAt{
-			at: now, name: o.Name, node: o.Spec.NodeName, deleting: o.DeletionTimestamp != nil, remembers: remembers,
-		}
-		for _, t := range o.Spec.Tolerations {
-			switch t.Key {
-			case corev1.TaintNodeNotReady:
-				p.notReady = t.TolerationSeconds
-			case corev1.TaintNodeUnreachable:
-				p.unreachable = t.TolerationSeconds
-			}
-		}
-		for _, c := range o.Status.Conditions {
-			if c.Type == corev1.PodReady {
-				p.ready = c.Status == corev1.ConditionTrue
-			}
-		}
-		b.byPod[o.UID] = append(b.byPod[o.UID], p)
-	}
-}
-
-// taintedAt returns when a node was lost.
-func (b *bearing) taintedAt(node string) time.Time {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.lost[node]
-}
-
-// on returns the Pods on a node, except some, that were there when it was lost. For a node that was not lost, it
-// returns those that are there now.
-func (b *bearing) on(node string, but ...types.UID) []types.UID {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var out []types.UID
-	for uid, all := range b.byPod {
-		i := slices.IndexFunc(all, func(p bearingAt) bool { return p.deleting })
-		lost := b.lost[node]
-		there := i < 0 || !lost.IsZero() && all[i].at.After(lost)
-		if there && all[len(all)-1].node == node && !slices.Contains(but, uid) {
-			out = append(out, uid)
-		}
-	}
-	return out
-}
-
-func (b *bearing) last(uid types.UID) bearingAt {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if all := b.byPod[uid]; len(all) > 0 {
-		return all[len(all)-1]
-	}
-	return bearingAt{}
-}
-
-// first returns when a Pod first was as wanted.
-func (b *bearing) first(uid types.UID, want func(bearingAt) bool) (time.Time, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, p := range b.byPod[uid] {
-		if want(p) {
-			return p.at, true
-		}
-	}
-	return time.Time{}, false
+// lostAt returns when a node was first seen to be lost; zero means never.
+func lostAt(t *kit.T, node string) time.Time {
+	at, _ := t.Seen.FirstNode(node, time.Time{}, func(n kit.NodeAt) bool { return n.Lost })
+	return at
 }

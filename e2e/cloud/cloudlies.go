@@ -69,21 +69,8 @@ func (s *story) pause(t *kit.T) {
 
 // resume begins the next chapter, of a cloud that tells the truth again.
 func (s *story) resume(t *kit.T) {
-	access, err := t.Lab.CloudConfig()
-	t.Must(err)
-	config := t.Watcher(access, s.Path)
-	config.Protobuf = s.Protobuf
-	truth, err := watchcheck.NewTruth(config)
-	t.Must(err)
 	ctx, stop := context.WithCancel(t.Ctx)
-	s.Truth, s.stop = truth, stop
-	t.Background.Go(func() { _ = truth.Run(ctx) })
-	t.Eventually(30*time.Second, "the truth about "+s.Name+" is being recorded", func() error {
-		if truth.Position() == 0 {
-			return errors.New("it has not been listed")
-		}
-		return nil
-	})
+	s.Truth, s.stop = t.Truth(ctx, s.Collection), stop
 }
 
 // judge is audience.judge over all chapters.
@@ -92,13 +79,7 @@ func (s *story) judge(t *kit.T, expired map[string]int) {
 	s.pause(t)
 	facts, err := joined(s.facts)
 	t.Must(err)
-	for _, seat := range s.Seats {
-		report := watchcheck.Check(facts, seat.Recorder.History(), watchcheck.Bounds{Expired: expired[seat.Node]})
-		t.Say("%s, the %s client on %s: %v", s.Name, seat.Name, seat.Node, report)
-		if err := report.Err(); err != nil {
-			t.Fail("%s: the %s client on %s: %w", s.Name, seat.Name, seat.Node, err)
-		}
-	}
+	s.JudgeBy(t, facts, expired)
 }
 
 // joined makes one recording of several chapters.

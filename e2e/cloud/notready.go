@@ -28,8 +28,6 @@ var notReadyScenarios = []kit.Scenario{{
 
 func notReadyPolicy(t *kit.T) {
 	showDelegated(t, v1alpha1.DelegatedNotReady)
-	bearing, err := observeBearing(t)
-	t.Must(err)
 	leader := t.Pool.SettledAway()
 	node := t.Pool.Follower(leader)
 	other := t.Pool.Follower(leader, node)
@@ -37,16 +35,16 @@ func notReadyPolicy(t *kit.T) {
 	impatient(t, node)
 
 	cutAndShown(t, node)
-	keptWhileShown(t, bearing, node)
+	keptWhileShown(t, node)
 	cutAndShown(t, node)
 	shownAtWill(t, node)
 
 	t.Say("cutting the power of %s, whose link is fine, and then that of %s, which is shown NotReady", other, node)
 	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
 	t.Node(node).Direct(time.Now())
-	courseTaken(t, bearing, other, "direct")
+	courseTaken(t, other, "direct")
 	cutAndShown(t, node)
-	courseTaken(t, bearing, node, "delegated")
+	courseTaken(t, node, "delegated")
 	if shownNotReady(t, node) == nil {
 		t.Fail("%s is dead, and shown as alive", node)
 	}
@@ -131,7 +129,7 @@ func listed(t *kit.T, want ...string) error {
 
 // keptWhileShown waits much longer than an eviction takes, restarts both programs that decide meanwhile, heals the
 // link, and expects that nothing happened to any Pod or endpoint.
-func keptWhileShown(t *kit.T, b *bearing, node string) {
+func keptWhileShown(t *kit.T, node string) {
 	shown := time.Now()
 	pods := t.Seen.LivePods()
 	web := maps.Clone(pods)
@@ -149,7 +147,7 @@ func keptWhileShown(t *kit.T, b *bearing, node string) {
 	if at, was := t.Seen.FirstNode(node, shown, func(n kit.NodeAt) bool { return n.Ready != corev1.ConditionUnknown }); was {
 		t.Fail("%s was not shown NotReady %.1fs after it first was", node, at.Sub(shown).Seconds())
 	}
-	if at := b.taintedAt(node); !at.IsZero() {
+	if at := lostAt(t, node); !at.IsZero() {
 		t.Fail("%s was tainted, to evict its Pods, %.1fs after it was shown", node, at.Sub(shown).Seconds())
 	}
 	if n := t.Seen.SliceChanges(shown); n > 0 {
@@ -217,7 +215,7 @@ func flicker(t *kit.T, node string) {
 }
 
 // courseTaken cuts a node's power and measures Kubernetes' own course: its Pods become not ready, and are evicted.
-func courseTaken(t *kit.T, b *bearing, node, how string) {
+func courseTaken(t *kit.T, node, how string) {
 	pods := kit.On(t.Seen.LivePods(), node)
 	if len(pods) == 0 {
 		t.Fail("no Pod is on %s", node)
@@ -239,7 +237,7 @@ func courseTaken(t *kit.T, b *bearing, node, how string) {
 		return eachPod(t, pods, killed, func(p kit.PodAt) bool { return p.Deleting })
 	})
 	figureOfPods(t, how+"_death_to_evicted_s", pods, killed, func(p kit.PodAt) bool { return p.Deleting })
-	t.Figure(how+"_death_to_tainted_s", b.taintedAt(node).Sub(killed).Seconds())
+	t.Figure(how+"_death_to_tainted_s", lostAt(t, node).Sub(killed).Seconds())
 }
 
 // eachPod fails unless each of these Pods has been so since then.

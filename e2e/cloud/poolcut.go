@@ -8,7 +8,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -19,8 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/deploy"
@@ -57,8 +54,7 @@ func poolCutHold(t *kit.T) {
 		}
 		return nil
 	})
-	c := &poolCut{T: t, byNode: map[string][]cutAt{}}
-	c.observe()
+	c := &poolCut{t}
 	c.deploySite()
 
 	c.heals()
@@ -78,7 +74,7 @@ func (c *poolCut) heals() {
 	c.Hold(time.Until(cut.Add(c.Config.Timing.Grace)), "until after the first node can be NotReady")
 	c.Eventually(10*time.Second, "all nodes are NotReady", func() error {
 		for _, node := range c.Pool.Nodes() {
-			at, was := c.first(node, cut, func(h cutAt) bool { return h.ready == corev1.ConditionUnknown })
+			at, was := c.Seen.FirstNode(node, cut, func(h kit.NodeAt) bool { return h.Ready == corev1.ConditionUnknown })
 			if !was {
 				return fmt.Errorf("%s is Ready", node)
 			}
@@ -93,7 +89,7 @@ func (c *poolCut) heals() {
 	c.Hold(time.Until(cut.Add(3*(c.Config.Timing.Grace+c.Config.Timing.Toleration))),
 		"three times the time in which Kubernetes evicts")
 	for _, node := range c.Pool.Nodes() {
-		if h := c.last(node); h.held != corev1.ConditionTrue || h.ready != corev1.ConditionUnknown {
+		if h := c.Seen.Node(node); h.Held != corev1.ConditionTrue || h.Ready != corev1.ConditionUnknown {
 			c.Fail("%s is %+v, want it NotReady and held", node, h)
 		}
 	}
@@ -119,9 +115,9 @@ func (c *poolCut) timeIsOver() {
 	over := time.Time{}
 	c.Eventually(length+10*time.Second, "the hold is over", func() error {
 		for _, node := range c.Pool.Nodes() {
-			at, was := c.first(node, cut, func(h cutAt) bool { return h.reason == "HoldExpired" })
+			at, was := c.Seen.FirstNode(node, cut, func(h kit.NodeAt) bool { return h.HeldWhy == "HoldExpired" })
 			if !was {
-				return fmt.Errorf("%s is %+v", node, c.last(node))
+				return fmt.Errorf("%s is %+v", node, c.Seen.Node(node))
 			}
 			over = at
 		}
@@ -129,7 +125,7 @@ func (c *poolCut) timeIsOver() {
 	})
 	c.evicted(pods, over, "over")
 	for _, node := range c.Pool.Nodes() {
-		if at, was := c.first(node, cut, func(h cutAt) bool { return h.evicts }); !was || at.Before(over.Add(-time.Second)) {
+		if at, was := c.Seen.FirstNode(node, cut, evicts); !was || at.Before(over.Add(-time.Second)) {
 			c.Fail("%s was tainted at %v, the hold was over at %v", node, at, over)
 		}
 	}
@@ -152,9 +148,9 @@ func (c *poolCut) oneSpeaks() {
 	over := time.Time{}
 	c.Eventually(c.Config.Timing.Grace+20*time.Second, "the others are not held any more", func() error {
 		for _, node := range others {
-			at, was := c.first(node, healed, func(h cutAt) bool { return h.reason == "OtherNodesSpeak" })
+			at, was := c.Seen.FirstNode(node, healed, func(h kit.NodeAt) bool { return h.HeldWhy == "OtherNodesSpeak" })
 			if !was {
-				return fmt.Errorf("%s is %+v", node, c.last(node))
+				return fmt.Errorf("%s is %+v", node, c.Seen.Node(node))
 			}
 			over = at
 		}
@@ -199,7 +195,7 @@ func (c *poolCut) byDefault() {
 	c.neverTainted(cut, c.Pool.Nodes()...)
 	c.kept(pods, cut)
 	for _, node := range c.Pool.Nodes() {
-		if h := c.last(node); h.held != corev1.ConditionTrue || !strings.Contains(h.message, "until") {
+		if h := c.Seen.Node(node); h.Held != corev1.ConditionTrue || !strings.Contains(h.HeldSays, "until") {
 			c.Fail("%s says %+v, want that it is held, and until when", node, h)
 		}
 	}
@@ -218,7 +214,7 @@ func (c *poolCut) optedOut() {
 	cut := c.cutAll()
 	lost := c.allTainted(cut, "plain_cut_to_taint_s")
 	for _, node := range c.Pool.Nodes() {
-		if at, was := c.first(node, cut, func(h cutAt) bool { return h.held == corev1.ConditionTrue }); was {
+		if at, was := c.Seen.FirstNode(node, cut, held); was {
 			c.Fail("%s was held %.1fs after the cut, and its pool opts out", node, at.Sub(cut).Seconds())
 		}
 	}
@@ -231,7 +227,7 @@ func (c *poolCut) optedOut() {
 func (c *poolCut) allTainted(since time.Time, figure string) map[string]time.Time {
 	c.Eventually(c.Config.Timing.Grace+15*time.Second, "all nodes are tainted", func() error {
 		for _, node := range c.Pool.Nodes() {
-			if !c.last(node).evicts {
+			if !c.Seen.Node(node).Evicts {
 				return fmt.Errorf("%s is not", node)
 			}
 		}
@@ -239,82 +235,17 @@ func (c *poolCut) allTainted(since time.Time, figure string) map[string]time.Tim
 	})
 	lost := map[string]time.Time{}
 	for _, node := range c.Pool.Nodes() {
-		lost[node], _ = c.first(node, since, func(h cutAt) bool { return h.evicts })
+		lost[node], _ = c.Seen.FirstNode(node, since, evicts)
 		c.FigureOnce(figure, lost[node].Sub(since).Seconds())
 	}
 	return lost
 }
 
-// poolCut is a scenario with the history of what Nodes say about their holds.
-type poolCut struct {
-	*kit.T
-	mu     sync.Mutex
-	byNode map[string][]cutAt
-}
+// poolCut is the scenario.
+type poolCut struct{ *kit.T }
 
-type cutAt struct {
-	at    time.Time
-	ready corev1.ConditionStatus
-	held  corev1.ConditionStatus
-	// reason and message are the condition's.
-	reason, message string
-	evicts          bool // it has a taint that evicts Pods
-}
-
-func (c *poolCut) observe() {
-	f := informers.NewSharedInformerFactory(c.Cloud, 0)
-	r, err := f.Core().V1().Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: c.record, UpdateFunc: func(_, o any) { c.record(o) },
-	})
-	c.Must(err)
-	f.Start(c.Ctx.Done())
-	c.Background.Go(func() { <-c.Ctx.Done(); f.Shutdown() })
-	if !cache.WaitForCacheSync(c.Ctx.Done(), r.HasSynced) {
-		c.Fail("the cloud does not list its Nodes")
-	}
-}
-
-func (c *poolCut) record(object any) {
-	n, ok := object.(*corev1.Node)
-	if !ok {
-		return
-	}
-	h := cutAt{at: time.Now(), evicts: slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
-		return t.Effect == corev1.TaintEffectNoExecute
-	})}
-	for _, is := range n.Status.Conditions {
-		switch is.Type {
-		case corev1.NodeReady:
-			h.ready = is.Status
-		case edge.ConditionEvictionsHeld:
-			h.held, h.reason, h.message = is.Status, is.Reason, is.Message
-		}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.byNode[n.Name] = append(c.byNode[n.Name], h)
-}
-
-func (c *poolCut) last(node string) cutAt {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if all := c.byNode[node]; len(all) > 0 {
-		return all[len(all)-1]
-	}
-	return cutAt{}
-}
-
-// first returns when a Node was first as wanted since then.
-func (c *poolCut) first(node string, since time.Time, want func(cutAt) bool) (time.Time, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, h := range c.byNode[node] {
-		if h.at.After(since) && want(h) {
-			return h.at, true
-		}
-	}
-	return time.Time{}, false
-}
+func evicts(n kit.NodeAt) bool { return n.Evicts }
+func held(n kit.NodeAt) bool   { return n.Held == corev1.ConditionTrue }
 
 func (c *poolCut) cutAll() time.Time {
 	c.Say("cutting all WAN links of the pool, silently")
@@ -339,9 +270,9 @@ func (c *poolCut) allHeld(cut time.Time, figure string) time.Time {
 	last := cut
 	c.Eventually(c.Config.Timing.Grace, "all nodes of the pool are held", func() error {
 		for _, node := range c.Pool.Nodes() {
-			at, was := c.first(node, cut, func(h cutAt) bool { return h.held == corev1.ConditionTrue })
+			at, was := c.Seen.FirstNode(node, cut, held)
 			if !was {
-				return fmt.Errorf("%s is %+v", node, c.last(node))
+				return fmt.Errorf("%s is %+v", node, c.Seen.Node(node))
 			}
 			if at.After(last) {
 				last = at
@@ -356,9 +287,9 @@ func (c *poolCut) allHeld(cut time.Time, figure string) time.Time {
 // allWell fails unless all nodes of the pool are Ready, not held and not tainted. Some say why they are no longer held.
 func (c *poolCut) allWell(why ...string) error {
 	for _, node := range c.Pool.Nodes() {
-		h := c.last(node)
-		if h.ready != corev1.ConditionTrue || h.held == corev1.ConditionTrue || h.evicts ||
-			h.reason != "" && h.reason != "NodeSpeaks" && !slices.Contains(why, h.reason) {
+		h := c.Seen.Node(node)
+		if h.Ready != corev1.ConditionTrue || h.Held == corev1.ConditionTrue || h.Evicts ||
+			h.HeldWhy != "" && h.HeldWhy != "NodeSpeaks" && !slices.Contains(why, h.HeldWhy) {
 			return fmt.Errorf("%s is %+v", node, h)
 		}
 	}
@@ -368,7 +299,7 @@ func (c *poolCut) allWell(why ...string) error {
 // neverTainted expects that no taint on these nodes has evicted Pods since then.
 func (c *poolCut) neverTainted(since time.Time, nodes ...string) {
 	for _, node := range nodes {
-		if at, was := c.first(node, since, func(h cutAt) bool { return h.evicts }); was {
+		if at, was := c.Seen.FirstNode(node, since, evicts); was {
 			c.Fail("%s was tainted %.1fs after the cut", node, at.Sub(since).Seconds())
 		}
 	}
@@ -381,7 +312,7 @@ func (c *poolCut) kept(pods map[types.UID]kit.PodAt, since time.Time) {
 	}
 	for uid, before := range pods {
 		for _, p := range c.Seen.OfPod(uid) {
-			if p.At.After(since) && (p.Deleting || p.Gone || p.Restarts != before.Restarts) {
+			if p.At.After(since) && (p.Ends() || p.Restarts != before.Restarts) {
 				c.Fail("the Pod %s on %s was deleted or restarted %.1fs after the cut", p.Name, p.Node, p.At.Sub(since).Seconds())
 			}
 		}
@@ -399,7 +330,7 @@ func (c *poolCut) evicted(pods map[types.UID]kit.PodAt, from time.Time, figure s
 		var at time.Time
 		c.Eventually(own+promptness+10*time.Second, "the Pod "+before.Name+" is evicted", func() error {
 			for _, p := range c.Seen.OfPod(uid) {
-				if p.Deleting || p.Gone {
+				if p.Ends() {
 					at = p.At
 					return nil
 				}

@@ -3,7 +3,6 @@ package cloud
 import (
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 
 	"yurtcoordinator/e2e/kit"
@@ -53,9 +52,8 @@ func shownAs(resource string, want, has map[string]map[string]any) error {
 		}
 	}
 	for name, o := range want {
-		if !reflect.DeepEqual(o, has[name]) {
-			return fmt.Errorf("the coordinator: %s %s is not shown as it is: %s", resource, name,
-				kit.FirstDifference("", has[name], o))
+		if err := kit.Differs(o, has[name]); err != nil {
+			return fmt.Errorf("the coordinator: %s %s is not shown as it is: %w", resource, name, err)
 		}
 	}
 	return nil

@@ -58,21 +58,25 @@ func (t *T) Watcher(access *rest.Config, path string) watchcheck.Config {
 // Record begins to record the truth about a collection, at the cloud and without any hub. It must begin before anything
 // that the audience is judged by.
 func (t *T) Record(collection Collection) *Audience {
+	return &Audience{Collection: collection, Truth: t.Truth(t.Ctx, collection)}
+}
+
+// Truth records a collection in the cloud until ctx ends.
+func (t *T) Truth(ctx context.Context, collection Collection) *watchcheck.Truth {
 	access, err := t.Lab.CloudConfig()
 	t.Must(err)
 	config := t.Watcher(access, collection.Path)
 	config.Protobuf = collection.Protobuf
 	truth, err := watchcheck.NewTruth(config)
 	t.Must(err)
-	a := &Audience{Collection: collection, Truth: truth}
-	t.Background.Go(func() { _ = truth.Run(t.Ctx) })
-	t.Eventually(10*time.Second, "the truth about "+collection.Name+" is being recorded", func() error {
+	t.Background.Go(func() { _ = truth.Run(ctx) })
+	t.Eventually(30*time.Second, "the truth about "+collection.Name+" is being recorded", func() error {
 		if truth.Position() == 0 {
 			return errors.New("it has not been listed")
 		}
 		return nil
 	})
-	return a
+	return truth
 }
 
 // Seat puts two clients on each node: one that lists and watches, in protobuf where that exists, as kube-proxy does,
@@ -88,21 +92,22 @@ func (a *Audience) Seat(t *T, nodes []string) {
 		return nil
 	})
 	for _, node := range nodes {
-		through, err := t.Lab.HubConfig(node)
-		t.Must(err)
-		for _, kind := range []struct {
-			name                string
-			protobuf, watchList bool
-		}{{"listing", a.Protobuf, false}, {"JSON", false, true}} {
-			config := t.Watcher(through, a.Path)
-			config.Protobuf, config.WatchList = kind.protobuf, kind.watchList
-			recorder, err := watchcheck.New(config)
-			t.Must(err)
-			a.Seats = append(a.Seats, Seat{node, kind.name, recorder})
-			t.Background.Go(func() { _ = recorder.Run(t.Ctx) })
-		}
+		a.sit(t, node, "listing", func(c *watchcheck.Config) { c.Protobuf = a.Protobuf })
+		a.sit(t, node, "JSON", func(c *watchcheck.Config) { c.WatchList = true })
 	}
 	a.CaughtUp(t, 60*time.Second)
+}
+
+// sit puts a client on a node, which reads through the node's hub.
+func (a *Audience) sit(t *T, node, name string, as func(*watchcheck.Config)) {
+	through, err := t.Lab.HubConfig(node)
+	t.Must(err)
+	config := t.Watcher(through, a.Path)
+	as(&config)
+	recorder, err := watchcheck.New(config)
+	t.Must(err)
+	a.Seats = append(a.Seats, Seat{node, name, recorder})
+	t.Background.Go(func() { _ = recorder.Run(t.Ctx) })
 }
 
 // asKubelet is a User-Agent whose reads hubs keep.
@@ -111,14 +116,7 @@ const asKubelet = "kubelet/scenario"
 // SeatKept puts a client whose reads the hub keeps on each node.
 func (a *Audience) SeatKept(t *T, nodes []string) {
 	for _, node := range nodes {
-		through, err := t.Lab.HubConfig(node)
-		t.Must(err)
-		config := t.Watcher(through, a.Path)
-		config.Agent = asKubelet
-		recorder, err := watchcheck.New(config)
-		t.Must(err)
-		a.Seats = append(a.Seats, Seat{node, "kept", recorder})
-		t.Background.Go(func() { _ = recorder.Run(t.Ctx) })
+		a.sit(t, node, "kept", func(c *watchcheck.Config) { c.Agent = asKubelet })
 	}
 	a.CaughtUp(t, 60*time.Second)
 }
@@ -126,12 +124,7 @@ func (a *Audience) SeatKept(t *T, nodes []string) {
 // Sit puts a client of a resource that the hub has no copy of on each node.
 func (a *Audience) Sit(t *T, nodes []string) {
 	for _, node := range nodes {
-		through, err := t.Lab.HubConfig(node)
-		t.Must(err)
-		recorder, err := watchcheck.New(t.Watcher(through, a.Path))
-		t.Must(err)
-		a.Seats = append(a.Seats, Seat{node, "early", recorder})
-		t.Background.Go(func() { _ = recorder.Run(t.Ctx) })
+		a.sit(t, node, "early", func(*watchcheck.Config) {})
 	}
 	a.CaughtUp(t, 60*time.Second)
 }
@@ -173,7 +166,11 @@ func (a *Audience) Judge(t *T, expired map[string]int) {
 	defer cancel()
 	facts, err := a.Truth.Facts(ctx)
 	t.Must(err)
-	var worst time.Duration
+	t.Figure("lateness_p50_ms", float64(a.JudgeBy(t, facts, expired).Microseconds())/1000)
+}
+
+// JudgeBy is Judge by facts that the caller has. It returns how late the latest client's events were, as their median.
+func (a *Audience) JudgeBy(t *T, facts *watchcheck.Facts, expired map[string]int) (worst time.Duration) {
 	for _, s := range a.Seats {
 		report := watchcheck.Check(facts, s.Recorder.History(), watchcheck.Bounds{Expired: expired[s.Node]})
 		t.Say("%s, the %s client on %s: %v", a.Name, s.Name, s.Node, report)
@@ -182,7 +179,7 @@ func (a *Audience) Judge(t *T, expired map[string]int) {
 		}
 		worst = max(worst, report.P50)
 	}
-	t.Figure("lateness_p50_ms", float64(worst.Microseconds())/1000)
+	return worst
 }
 
 // ListedOnce expects no list of the collection over the WAN after the first.

@@ -40,6 +40,11 @@ type NodeAt struct {
 	LinkDown corev1.ConditionStatus
 	// Taint is the effect of the taint of a node whose link is down; empty means that it has none.
 	Taint corev1.TaintEffect
+	// Evicts says that it has a taint that evicts Pods. Lost says that it has the one of a node that is silent.
+	Evicts, Lost bool
+	// Held is its condition EvictionsHeld, with the reason and the message.
+	Held              corev1.ConditionStatus
+	HeldWhy, HeldSays string
 }
 
 // LeaseAt is a node's Lease at the moment when the cloud's watch delivered it.
@@ -61,7 +66,14 @@ type PodAt struct {
 	Restarts  int32
 	Deleting  bool
 	Gone      bool
+	// NotReady and Unreachable are for how many seconds it tolerates these taints of its node; nil means forever.
+	NotReady, Unreachable *int64
+	// Remembers says that an annotation has the seconds that it tolerated before.
+	Remembers bool
 }
+
+// Ends says that somebody has deleted it.
+func (p PodAt) Ends() bool { return p.Deleting || p.Gone }
 
 type sliceAt struct {
 	at      time.Time
@@ -114,6 +126,8 @@ func (h *Chronicle) record(object any, gone bool) {
 			if t.Key == edge.TaintUnschedulable {
 				n.Taint = t.Effect
 			}
+			n.Evicts = n.Evicts || t.Effect == corev1.TaintEffectNoExecute
+			n.Lost = n.Lost || t.Effect == corev1.TaintEffectNoExecute && t.Key == corev1.TaintNodeUnreachable
 		}
 		for _, c := range o.Status.Conditions {
 			switch c.Type {
@@ -121,6 +135,8 @@ func (h *Chronicle) record(object any, gone bool) {
 				n.Ready, n.Says = c.Status, c.Reason+": "+c.Message
 			case edge.ConditionCloudLinkDown:
 				n.LinkDown = c.Status
+			case edge.ConditionEvictionsHeld:
+				n.Held, n.HeldWhy, n.HeldSays = c.Status, c.Reason, c.Message
 			}
 		}
 		h.nodes[o.Name] = append(h.nodes[o.Name], n)
@@ -136,6 +152,15 @@ func (h *Chronicle) record(object any, gone bool) {
 		p := PodAt{
 			At: now, Name: o.Name, Namespace: o.Namespace, Node: o.Spec.NodeName, Gone: gone,
 			Deleting: o.DeletionTimestamp != nil,
+		}
+		_, p.Remembers = o.Annotations[edge.AnnotationOriginalUnreachable]
+		for _, t := range o.Spec.Tolerations {
+			switch t.Key {
+			case corev1.TaintNodeNotReady:
+				p.NotReady = t.TolerationSeconds
+			case corev1.TaintNodeUnreachable:
+				p.Unreachable = t.TolerationSeconds
+			}
 		}
 		for _, ip := range o.Status.PodIPs {
 			p.IPs = append(p.IPs, ip.IP)
@@ -309,6 +334,33 @@ func (h *Chronicle) LivePods() map[types.UID]PodAt {
 		}
 	}
 	return out
+}
+
+// PodsOn returns the scenario's Pods on a node that did not end before it was lost. Of a node that was not lost it returns
+// those that have not ended.
+func (h *Chronicle) PodsOn(node string) []types.UID {
+	lost, was := h.FirstNode(node, time.Time{}, func(n NodeAt) bool { return n.Lost })
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var on []types.UID
+	for uid, all := range h.pods {
+		i := slices.IndexFunc(all, PodAt.Ends)
+		there := i < 0 || was && all[i].At.After(lost)
+		if last := all[len(all)-1]; there && last.Node == node && last.Namespace == Namespace {
+			on = append(on, uid)
+		}
+	}
+	return on
+}
+
+// Pod returns the last that was seen of a Pod.
+func (h *Chronicle) Pod(uid types.UID) PodAt {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if all := h.pods[uid]; len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return PodAt{}
 }
 
 // OfPod returns all that was delivered about a Pod, in order.

@@ -5,6 +5,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"yurtcoordinator/internal/edge"
+
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -43,6 +45,56 @@ func TestNeverNotReadySeesAMoment(t *testing.T) {
 	if err := h.NeverNotReady("n", time.Now()); err != nil {
 		t.Errorf("what was before counts: %v", err)
 	}
+}
+
+// A node that is lost, or whose evictions are held, is told from one that is not; the Pods that were on it count.
+func TestLostAndHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, start := newHistory(), time.Now()
+		pod := func(name string, deleted bool) {
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: Namespace, UID: types.UID(name)}}
+			p.Spec.NodeName = "n"
+			p.Spec.Tolerations = []corev1.Toleration{
+				{Key: corev1.TaintNodeUnreachable, TolerationSeconds: ptr.To[int64](5)}, {Key: corev1.TaintNodeNotReady},
+			}
+			if deleted {
+				p.DeletionTimestamp = ptr.To(metav1.Now())
+			}
+			h.record(p, false)
+			time.Sleep(time.Second)
+		}
+		pod("early", false)
+		pod("early", true)
+		pod("stays", false)
+		if on := h.PodsOn("n"); len(on) != 1 || on[0] != "stays" {
+			t.Errorf("before it is lost, there are %v", on)
+		}
+		n := node(corev1.ConditionUnknown)
+		n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoSchedule}}
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
+			Type: edge.ConditionEvictionsHeld, Status: corev1.ConditionTrue, Reason: "WholePoolCut", Message: "until ten",
+		})
+		h.record(n, false)
+		if is := h.Node("n"); is.Lost || is.Evicts || is.Held != corev1.ConditionTrue || is.HeldWhy != "WholePoolCut" ||
+			is.HeldSays != "until ten" {
+			t.Errorf("a held node is %+v", is)
+		}
+		time.Sleep(time.Second)
+		n.Spec.Taints[0].Effect = corev1.TaintEffectNoExecute
+		h.record(n, false)
+		if is := h.Node("n"); !is.Lost || !is.Evicts {
+			t.Errorf("a lost node is %+v", is)
+		}
+		time.Sleep(time.Second)
+		pod("stays", true)
+		if on := h.PodsOn("n"); len(on) != 1 || on[0] != "stays" {
+			t.Errorf("after it was lost, there are %v", on)
+		}
+		at, was := h.FirstPod("stays", start, PodAt.Ends)
+		if p := h.Pod("stays"); !was || !p.At.Equal(at) || p.NotReady != nil || *p.Unreachable != 5 || p.Remembers {
+			t.Errorf("%+v, first ended %v, %t", p, at, was)
+		}
+	})
 }
 
 func TestReadyButForStartsKnowsAStart(t *testing.T) {

@@ -109,26 +109,6 @@ func differsAt(at string, want, has any) error {
 	return nil
 }
 
-// FirstDifference names one field in which two JSON values differ.
-func FirstDifference(path string, shown, is any) string {
-	a, isMap := shown.(map[string]any)
-	b, areMaps := is.(map[string]any)
-	if !isMap || !areMaps {
-		return fmt.Sprintf("%s is shown as %v, and is %v", path, shown, is)
-	}
-	for key := range a {
-		if _, there := b[key]; !there {
-			return fmt.Sprintf("%s.%s is shown, and is not there", path, key)
-		}
-	}
-	for key := range b {
-		if !reflect.DeepEqual(a[key], b[key]) {
-			return FirstDifference(path+"."+key, a[key], b[key])
-		}
-	}
-	return "nothing differs"
-}
-
 // ByName returns the objects of a list, by namespace and name.
 func ByName(text []byte) (map[string]map[string]any, error) {
 	var list struct{ Items []map[string]any }

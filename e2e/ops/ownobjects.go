@@ -179,10 +179,12 @@ func sameShown(resource string, nodes []string, cloud, shown map[string]map[stri
 			}
 			o = known
 		}
-		if there, ok := shown[name]; !ok {
+		there, ok := shown[name]
+		if !ok {
 			return fmt.Errorf("%s %s is not shown", resource, name)
-		} else if !reflect.DeepEqual(o, there) {
-			return fmt.Errorf("%s %s is not shown as it is: %s", resource, name, kit.FirstDifference("", there, o))
+		}
+		if err := kit.Differs(o, there); err != nil {
+			return fmt.Errorf("%s %s is not shown as it is: %w", resource, name, err)
 		}
 	}
 	for name, o := range shown {

@@ -134,18 +134,14 @@ func (l *Lab) containerised(ctx context.Context, a Action, h *host, program stri
 func waitRunning(ctx context.Context, m *machine.Machine, program string) error {
 	ctx, cancel := context.WithTimeout(ctx, restartTimeout)
 	defer cancel()
-	for {
+	return again(ctx, 20*time.Millisecond, func() error {
 		found, err := m.Find(ctx, program)
-		if err == nil && len(found) > 0 {
-			return nil
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
+		if err != nil || len(found) == 0 {
 			return fmt.Errorf("kubelet on %s does not start %s: should it run there? see: yurtlab logs %[1]s kubelet",
 				m.Spec.Name, program)
 		}
-	}
+		return nil
+	})
 }
 
 // coordinatorRoutes answer Client.Coordinator and Client.Access.

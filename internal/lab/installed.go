@@ -19,6 +19,7 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab/image"
+	"yurtcoordinator/internal/run"
 )
 
 // An installed lab does what a cluster's operator does: it renders and applies the chart, and then makes a NodePool and
@@ -202,7 +203,7 @@ func (l *Lab) makeCoordinators(ctx context.Context, progress func(string)) error
 	}
 	// A new definition is served after some tenths of a second.
 	manifests := poolManifests(l.cfg)
-	if err := l.again(ctx, func() error { return l.apply(ctx, "pools.yaml", manifests) }); err != nil {
+	if err := again(ctx, 100*time.Millisecond, func() error { return l.apply(ctx, "pools.yaml", manifests) }); err != nil {
 		return err
 	}
 	progress(fmt.Sprintf("made %d NodePools and YurtCoordinators", l.cfg.Pools))
@@ -215,7 +216,7 @@ func (l *Lab) makeCoordinators(ctx context.Context, progress func(string)) error
 			continue
 		}
 		name := string(poolName(p))
-		err := l.again(ctx, func() error {
+		err := again(ctx, 100*time.Millisecond, func() error {
 			o, err := objects.Resource(YurtCoordinators).Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
 				return err
@@ -263,23 +264,21 @@ func notReady(o *unstructured.Unstructured) error {
 // markControlPlane puts a control plane's label on the cloud's node. kubelet must not do this itself.
 func (l *Lab) markControlPlane(ctx context.Context) error {
 	patch := []byte(`{"metadata":{"labels":{"` + labelControlPlane + `":""}}}`)
-	return l.again(ctx, func() error {
+	return again(ctx, 100*time.Millisecond, func() error {
 		_, err := l.watch().client.CoreV1().Nodes().Patch(ctx, cloudMachine, types.MergePatchType, patch, metav1.PatchOptions{})
 		return err
 	})
 }
 
 // again calls try until it succeeds. When ctx ends it returns the last error.
-func (l *Lab) again(ctx context.Context, try func() error) error {
+func again(ctx context.Context, every time.Duration, try func() error) error {
 	for {
 		err := try()
 		if err == nil {
 			return nil
 		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-			return errors.Join(err, context.Cause(ctx))
+		if over := run.Pause(ctx, every); over != nil {
+			return errors.Join(err, over)
 		}
 	}
 }

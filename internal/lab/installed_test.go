@@ -280,7 +280,7 @@ func TestOutputOfWhatFails(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("too long"))
-	err := l.again(ctx, func() error { return io.EOF })
+	err := again(ctx, time.Second, func() error { return io.EOF })
 	if !errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "too long") {
 		t.Errorf("a try that never succeeds ends with %v", err)
 	}

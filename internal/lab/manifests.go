@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yurtcoordinator/deploy"
@@ -38,7 +39,12 @@ func (l *Lab) applyManifests(ctx context.Context) error {
 		}
 		objects = append(objects, more...)
 	}
-	c, err := client.New(l.watch().access, client.Options{})
+	return createAll(ctx, l.watch().access, objects)
+}
+
+// createAll creates objects that the cloud does not have yet.
+func createAll(ctx context.Context, access *rest.Config, objects []client.Object) error {
+	c, err := client.New(access, client.Options{})
 	if err != nil {
 		return fmt.Errorf("manifests: %w", err)
 	}

@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
@@ -100,35 +99,14 @@ const poolsEvery = 50 * time.Millisecond
 
 // install makes the definition and the first NodePools, and returns when they exist with their nodes.
 func (p *pools) install(ctx context.Context) error {
-	definitions := schema.GroupVersionResource{
-		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
-	}
 	objects, err := decodeAll(nodePoolDefinition)
 	if err != nil {
 		return err
 	}
-	for _, o := range objects {
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-		if err != nil {
-			return fmt.Errorf("NodePools: %w", err)
-		}
-		_, err = p.client.Resource(definitions).Create(ctx, &unstructured.Unstructured{Object: content},
-			metav1.CreateOptions{})
-		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("NodePools: %w", err)
-		}
+	if err := createAll(ctx, p.watch.access, objects); err != nil {
+		return fmt.Errorf("NodePools: %w", err)
 	}
-	for {
-		err := p.reconcile(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-time.After(poolsEvery):
-		case <-ctx.Done():
-			return errors.Join(err, context.Cause(ctx))
-		}
-	}
+	return again(ctx, poolsEvery, func() error { return p.reconcile(ctx) })
 }
 
 // keep follows the Nodes until ctx ends. It retries what fails: the cloud may be down, or have other data.

@@ -21,6 +21,7 @@ import (
 
 	"yurtcoordinator/internal/lab/build"
 	"yurtcoordinator/internal/lab/wire"
+	"yurtcoordinator/internal/run"
 )
 
 // order is what starts the lab's own process.
@@ -246,10 +247,7 @@ func (s *server) serveDials(ctx context.Context, l net.Listener) {
 		}
 		if err != nil { // too many open files, for example
 			fmt.Fprintln(os.Stderr, "yurtlab: accept a connection into the lab:", err)
-			select {
-			case <-time.After(time.Second):
-			case <-ctx.Done():
-			}
+			_ = run.Pause(ctx, time.Second) // the next Accept fails once ctx has ended
 			continue
 		}
 		all.Go(func() {

@@ -13,10 +13,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"yurtcoordinator/internal/lab/build"
 	"yurtcoordinator/internal/lab/machine"
+	"yurtcoordinator/internal/run"
 )
 
 // Arguments of this program when it runs as the lab's own process, or removes a directory; see Main.
@@ -264,48 +266,32 @@ func remove(dir string) error {
 // supervisors finds the own process of the lab in dir by its command line, as the first process of a pid namespace
 // directly below ours. (A child that it has just forked has the same command line for a moment.)
 func supervisors(dir string) ([]int, error) {
-	entries, err := os.ReadDir("/proc")
+	all, err := procfs.AllProcs()
 	if err != nil {
 		return nil, err
 	}
 	var pids []int
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
+	for _, p := range all {
+		argv, err := p.CmdLine() // an error says that it has just ended
+		if err != nil || len(argv) != 3 || argv[1] != supervisorArg || argv[2] != dir {
 			continue
 		}
-		line, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
-		if err != nil {
-			continue // it has just ended
-		}
-		if !strings.HasSuffix(string(line), "\x00"+supervisorArg+"\x00"+dir+"\x00") {
-			continue
-		}
-		if status, err := os.ReadFile(filepath.Join("/proc", e.Name(), "status")); err == nil && leads(string(status)) {
-			pids = append(pids, pid)
+		if status, err := p.NewStatus(); err == nil && leads(status.NSpids) {
+			pids = append(pids, p.PID)
 		}
 	}
 	return pids, nil
 }
 
-// leads reports whether a process, by its /proc/PID/status, is the first one of a pid namespace directly below ours.
-func leads(status string) bool {
-	for line := range strings.Lines(status) {
-		if pids, ok := strings.CutPrefix(line, "NSpid:"); ok {
-			numbers := strings.Fields(pids)
-			return len(numbers) == 2 && numbers[1] == "1"
-		}
-	}
-	return false
-}
+// leads reports whether a process with these ids, one in each of its pid namespaces, is the first one of a namespace directly
+// below ours.
+func leads(ids []uint64) bool { return len(ids) == 2 && ids[1] == 1 }
 
 func waitGone(ctx context.Context, pids []int) {
 	for _, pid := range pids {
 		for unix.Kill(pid, 0) == nil && !zombie(pid) {
-			select {
-			case <-ctx.Done():
+			if run.Pause(ctx, 10*time.Millisecond) != nil {
 				return
-			case <-time.After(10 * time.Millisecond):
 			}
 		}
 	}
@@ -313,12 +299,12 @@ func waitGone(ctx context.Context, pids []int) {
 
 // zombie reports whether a process has ended and waits for its parent to notice.
 func zombie(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	p, err := procfs.NewProc(pid)
 	if err != nil {
 		return true
 	}
-	_, state, _ := strings.Cut(string(stat), ") ")
-	return strings.HasPrefix(state, "Z")
+	stat, err := p.Stat()
+	return err != nil || stat.State == "Z"
 }
 
 func readOrder(dir string) (order, error) {

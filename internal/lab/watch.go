@@ -74,20 +74,15 @@ func newWatcher(ctx context.Context, cfg *rest.Config, installed bool) (*watcher
 func (w *watcher) waitServing(ctx context.Context, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	var last error
-	for {
+	err := again(ctx, 50*time.Millisecond, func() error {
 		try, cancelTry := context.WithTimeout(ctx, 2*time.Second)
-		last = w.client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(try).Error()
-		cancelTry()
-		if last == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("the cloud's kube-apiserver is not ready: %w", last)
-		case <-time.After(50 * time.Millisecond):
-		}
+		defer cancelTry()
+		return w.client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(try).Error()
+	})
+	if err != nil {
+		return fmt.Errorf("the cloud's kube-apiserver is not ready: %w", err)
 	}
+	return nil
 }
 
 // start begins to follow the nodes.
@@ -104,7 +99,7 @@ func (w *watcher) start(ctx context.Context) error {
 // waitReady waits until the nodes at these places are Ready and accept Pods, and reports each count.
 func (w *watcher) waitReady(ctx context.Context, all []place, progress func(string)) error {
 	last, n := -1, len(all)
-	for {
+	return again(ctx, 50*time.Millisecond, func() error {
 		ready := 0
 		for _, node := range w.list() {
 			if takesPods(node) {
@@ -115,16 +110,11 @@ func (w *watcher) waitReady(ctx context.Context, all []place, progress func(stri
 			progress(fmt.Sprintf("%d of %s Ready", ready, edge.Count(n, "node", "nodes")))
 			last = ready
 		}
-		if ready >= n {
-			return nil
+		if ready < n {
+			return fmt.Errorf("only %d of %s became Ready in time", ready, edge.Count(n, "node", "nodes"))
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("only %d of %s became Ready in time: %w", ready, edge.Count(n, "node", "nodes"),
-				context.Cause(ctx))
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
+		return nil
+	})
 }
 
 // takesPods reports whether a node is Ready and has no taint except the one that it was registered with.

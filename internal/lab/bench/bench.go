@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/machine"
+	"yurtcoordinator/internal/run"
 )
 
 // LoadCommand is the argument that makes yurtlab call Main on a node's network.
@@ -117,10 +117,8 @@ func (c Config) ready(ctx context.Context) (node, host string, err error) {
 		if settled == len(s.Nodes) && node != "" && host != "" {
 			return node, host, nil
 		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-			return "", "", fmt.Errorf("%d of %d hubs have found their leader: %w", settled, len(s.Nodes), ctx.Err())
+		if err := run.Pause(ctx, 100*time.Millisecond); err != nil {
+			return "", "", fmt.Errorf("%d of %d hubs have found their leader: %w", settled, len(s.Nodes), err)
 		}
 	}
 }
@@ -235,31 +233,12 @@ func (c Config) restart(ctx context.Context, host string) (time.Duration, error)
 		return 0, err
 	}
 	for {
-		err := answers(ctx, client, strings.TrimSuffix(access.Host, "/")+"/readyz")
+		_, err := Get(ctx, client, strings.TrimSuffix(access.Host, "/")+"/readyz")
 		if err == nil {
 			return time.Since(began), nil
 		}
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-ctx.Done():
+		if run.Pause(ctx, 5*time.Millisecond) != nil {
 			return 0, fmt.Errorf("not ready: %w", err)
 		}
 	}
-}
-
-func answers(ctx context.Context, client *http.Client, address string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	_, err = io.Copy(io.Discard, resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = errors.New(resp.Status)
-	}
-	return err
 }

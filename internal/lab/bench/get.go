@@ -202,3 +202,21 @@ func (l *load) counted(run func() (Round, error)) (Round, error) {
 	}
 	return r, err
 }
+
+// Get returns what a server answers to a GET. Any status but 200 is an error.
+func Get(ctx context.Context, client *http.Client, address string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	content, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("GET %s: %s", address, resp.Status)
+	}
+	return content, err
+}

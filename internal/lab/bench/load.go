@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/run"
 )
 
 // The load takes about two minutes in all.
@@ -123,10 +124,8 @@ func (l *load) client(w Way) (kubernetes.Interface, error) {
 
 // rest measures the idle programs before any request.
 func (l *load) rest(ctx context.Context) error {
-	select {
-	case <-time.After(settle):
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := run.Pause(ctx, settle); err != nil {
+		return err
 	}
 	coordinator, err := findProcess("yurt-coordinator")
 	if err != nil {
@@ -180,29 +179,18 @@ func (l *load) namespace(ctx context.Context, name string) error {
 
 // fill makes the objects of the large list, a few at a time.
 func (l *load) fill(ctx context.Context) error {
-	next := make(chan int)
-	const writers = 8
-	errs := make([]error, writers)
-	var working sync.WaitGroup
-	for w := range writers {
-		working.Go(func() {
-			for i := range next {
-				if errs[w] != nil {
-					continue // only drains next
-				}
-				_, errs[w] = l.admin.CoreV1().ConfigMaps(namespaceList).Create(ctx, &corev1.ConfigMap{
-					ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c-%04d", i)},
-					Data:       map[string]string{"content": filler(listSize)},
-				}, metav1.CreateOptions{})
-			}
+	writing, ctx := errgroup.WithContext(ctx)
+	writing.SetLimit(8)
+	for i := range listObjects {
+		writing.Go(func() error {
+			_, err := l.admin.CoreV1().ConfigMaps(namespaceList).Create(ctx, &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c-%04d", i)},
+				Data:       map[string]string{"content": filler(listSize)},
+			}, metav1.CreateOptions{})
+			return err
 		})
 	}
-	for i := range listObjects {
-		next <- i
-	}
-	close(next)
-	working.Wait()
-	return errors.Join(errs...)
+	return writing.Wait()
 }
 
 // filler returns a text of that many bytes.
@@ -276,31 +264,15 @@ func byEncoding(do func(Encoding) (Trial, error)) (map[Encoding]Trial, error) {
 func (l *load) profileHub(ctx context.Context) error {
 	seconds := int((2 * 4 * manyRounds * manyRound).Seconds())
 	l.m.Profiles = map[string][]byte{}
+	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 	for _, p := range []struct{ name, path string }{
 		{"hub-cpu.pprof", fmt.Sprintf("profile?seconds=%d", seconds)}, {"hub-allocs.pprof", "allocs"},
 	} {
-		content, err := fetch(ctx, l.spec.HubHealth+"/debug/pprof/"+p.path)
+		content, err := Get(ctx, client, l.spec.HubHealth+"/debug/pprof/"+p.path)
 		if err != nil {
 			return err
 		}
 		l.m.Profiles[p.name] = content
 	}
 	return nil
-}
-
-func fetch(ctx context.Context, address string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := (&http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	content, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("GET %s: %s", address, resp.Status)
-	}
-	return content, err
 }

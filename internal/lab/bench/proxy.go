@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -51,10 +52,11 @@ func startProxy(ctx context.Context, program string, asNode Access) (p *proxy, e
 			p = nil
 		}
 	}()
-	port, err := freePort()
+	ports, err := FreePorts(1)
 	if err != nil {
 		return p, err
 	}
+	port := strconv.Itoa(ports[0])
 	config, err := p.prepare(port, asNode)
 	if err != nil {
 		return p, err
@@ -188,12 +190,20 @@ func (p *proxy) stop() error {
 	return os.RemoveAll(p.dir)
 }
 
-// freePort returns a port of the loopback interface where nobody listens. In a lab, nothing else takes one there meanwhile.
-func freePort() (string, error) {
-	listener, err := net.Listen("tcp", net.JoinHostPort(loopback, "0"))
-	if err != nil {
-		return "", err
+// FreePorts returns ports of the loopback interface where nobody listens. In a lab, nothing else takes one there meanwhile.
+func FreePorts(n int) ([]int, error) {
+	ports := make([]int, n)
+	for i := range ports {
+		l, err := net.Listen("tcp", net.JoinHostPort(loopback, "0"))
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		address, ok := l.Addr().(*net.TCPAddr)
+		if !ok {
+			return nil, fmt.Errorf("%v is not a TCP address", l.Addr())
+		}
+		ports[i] = address.Port
 	}
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	return port, errors.Join(err, listener.Close())
+	return ports, nil
 }

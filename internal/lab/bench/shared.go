@@ -18,6 +18,7 @@ import (
 
 	"yurtcoordinator/internal/lab"
 	labload "yurtcoordinator/internal/lab/load"
+	"yurtcoordinator/internal/run"
 )
 
 // The load of the pool's resources takes about two minutes.
@@ -170,7 +171,7 @@ func (c Config) restartHubs(ctx context.Context, host string) (standing, error) 
 		if place, ok := standingOf(s, host); ok {
 			return place, nil
 		}
-		if err := pause(ctx, 100*time.Millisecond); err != nil {
+		if err := run.Pause(ctx, 100*time.Millisecond); err != nil {
 			return standing{}, fmt.Errorf("the hubs have not found their roles: %w", err)
 		}
 	}
@@ -218,10 +219,10 @@ func (l *load) shared(ctx context.Context, progress func(string)) error {
 			return err
 		}
 	}
-	if err := pause(ctx, settle); err != nil {
+	if err := run.Pause(ctx, settle); err != nil {
 		return err
 	}
-	idle, err := costing(hubs, func() error { return pause(ctx, idleFor) })
+	idle, err := costing(hubs, func() error { return run.Pause(ctx, idleFor) })
 	if err != nil {
 		return err
 	}
@@ -337,7 +338,7 @@ func (l *load) steady(ctx context.Context) error {
 		return errors.Join(err, receiving.Wait())
 	}
 	l.m.Shared.SteadyUpdates = n.Updates
-	err = pause(ctx, time.Second) // for the last to arrive
+	err = run.Pause(ctx, time.Second) // for the last to arrive
 	cancel()
 	if err := errors.Join(err, receiving.Wait()); err != nil {
 		return err
@@ -400,7 +401,7 @@ func (l *load) burst(ctx context.Context, client *labload.Follower) error {
 	defer enough()
 	var counting sync.WaitGroup
 	counting.Go(func() {
-		for pause(churning, 250*time.Millisecond) == nil {
+		for run.Pause(churning, 250*time.Millisecond) == nil {
 			if sequence(client)-first >= burstUpdates {
 				enough()
 			}
@@ -426,16 +427,6 @@ func sequence(f *labload.Follower) uint64 {
 		highest = max(highest, v.Sequence)
 	}
 	return highest
-}
-
-// pause waits, unless ctx ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // sharedRows has the budgets of pool resources.

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -269,29 +270,10 @@ const writers = 16
 
 // each calls do for 0 to n-1, several at a time, and returns the first error.
 func each(n int, do func(i int) error) error {
-	var working sync.WaitGroup
-	var next atomic.Int64
-	failed := make(chan error, writers)
-	for range min(writers, n) {
-		working.Go(func() {
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= n {
-					return
-				}
-				if err := do(i); err != nil {
-					failed <- err
-					next.Store(int64(n))
-					return
-				}
-			}
-		})
+	working, going := errgroup.WithContext(context.Background())
+	working.SetLimit(writers)
+	for i := 0; i < n && going.Err() == nil; i++ {
+		working.Go(func() error { return do(i) })
 	}
-	working.Wait()
-	select {
-	case err := <-failed:
-		return err
-	default:
-		return nil
-	}
+	return working.Wait()
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"yurtcoordinator/internal/lab/bench"
 	"yurtcoordinator/internal/lab/pki"
 )
 
@@ -54,7 +55,7 @@ func startCluster(ctx context.Context, cfg Config, dir string) (_ *cluster, err 
 	if c.ca, err = pki.Create(filepath.Join(dir, "pki"), "ca", clock.RealClock{}); err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(3)
+	ports, err := bench.FreePorts(3)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +155,7 @@ func (c *cluster) startApprover() error {
 	if err != nil {
 		return err
 	}
-	ports, err := freePorts(2)
+	ports, err := bench.FreePorts(2)
 	if err != nil {
 		return err
 	}
@@ -174,10 +175,8 @@ func (c *cluster) stop() {
 // died returns why a needed program has ended; nil while all run.
 func (c *cluster) died() error {
 	for _, p := range c.started {
-		select {
-		case <-p.ended:
-			return p.died()
-		default:
+		if err := p.died(); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -212,7 +211,7 @@ func (c *cluster) kubeconfig(name, user string, groups ...string) (string, error
 
 // answers reports whether a GET returns 200.
 func answers(ctx context.Context, client *http.Client, address string) error {
-	_, err := get(ctx, client, address)
+	_, err := bench.Get(ctx, client, address)
 	return err
 }
 

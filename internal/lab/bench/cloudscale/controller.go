@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -36,7 +35,7 @@ func newController(c *cluster, admin *rest.Config) (*controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(3)
+	ports, err := bench.FreePorts(3)
 	if err != nil {
 		return nil, err
 	}
@@ -76,12 +75,7 @@ func (r *controller) died() error {
 	if r.process == nil {
 		return nil
 	}
-	select {
-	case <-r.ended:
-		return r.process.died()
-	default:
-		return nil
-	}
+	return r.process.died()
 }
 
 // reading is what the controller has used up to a moment.
@@ -105,7 +99,7 @@ func (r *controller) read(ctx context.Context) (reading, error) {
 	if err != nil {
 		return reading{}, err
 	}
-	text, err := get(ctx, scraper, r.metrics)
+	text, err := bench.Get(ctx, scraper, r.metrics)
 	if err != nil {
 		return reading{}, err
 	}
@@ -155,7 +149,7 @@ func (r *controller) profile(ctx context.Context, name, what string) error {
 		from, program string
 	}{{plain, r.pprof, "controller"}, {api, r.cluster.server + "/debug/pprof/", "kube-apiserver"}} {
 		working.Go(func() {
-			content, err := get(ctx, p.client, p.from+what)
+			content, err := bench.Get(ctx, p.client, p.from+what)
 			if err == nil {
 				err = os.WriteFile(filepath.Join(r.cluster.cfg.Profiles, p.program+"."+name), content, 0o600)
 			}
@@ -164,21 +158,4 @@ func (r *controller) profile(ctx context.Context, name, what string) error {
 	}
 	working.Wait()
 	return errors.Join(failed[:]...)
-}
-
-func get(ctx context.Context, client *http.Client, address string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	content, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = errors.New(resp.Status)
-	}
-	return content, err
 }

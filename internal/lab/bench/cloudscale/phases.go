@@ -9,6 +9,7 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab/bench"
+	"yurtcoordinator/internal/run"
 )
 
 // arrive starts the controller in a cluster that already exists.
@@ -90,7 +91,7 @@ func (b *bed) steady(ctx context.Context, r *Report) error {
 		return err
 	}
 	b.load.rate.Store(int64(b.cfg.Rate))
-	if err := pause(ctx, warming); err != nil {
+	if err := run.Pause(ctx, warming); err != nil {
 		return err
 	}
 	if _, _, err := b.settle(ctx); err != nil {
@@ -104,7 +105,7 @@ func (b *bed) steady(ctx context.Context, r *Report) error {
 		return err
 	}
 	b.load.clock(true)
-	if err := pause(ctx, b.cfg.Steady); err != nil {
+	if err := run.Pause(ctx, b.cfg.Steady); err != nil {
 		return err
 	}
 	took := b.load.clock(false)
@@ -128,7 +129,7 @@ func (b *bed) steady(ctx context.Context, r *Report) error {
 	b.profile(ctx, "steady.heap.pprof", "heap")
 	// The next phases measure lag: the API server must have no backlog of events.
 	b.load.rate.Store(max(int64(b.cfg.slowest()), min(int64(b.cfg.Rate), int64(s.perSecond()*6/10))))
-	return pause(ctx, warming/3)
+	return run.Pause(ctx, warming/3)
 }
 
 // readings are readings of all programs.
@@ -146,15 +147,6 @@ func (b *bed) readAll(ctx context.Context) (r readings, err error) {
 	}
 	r.etcd, err = b.cluster.etcd.usage()
 	return r, err
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // link cuts or heals the links of nodes as fast as the API server allows, and returns when each heartbeat was answered.
@@ -230,7 +222,7 @@ func (b *bed) said(ctx context.Context, at map[edge.NodeName]time.Time, cut bool
 	if err != nil {
 		return err
 	}
-	return pause(ctx, time.Second)
+	return run.Pause(ctx, time.Second)
 }
 
 // oneMore measures what one more YurtCoordinator costs, in an existing pool.

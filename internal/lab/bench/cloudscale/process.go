@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"yurtcoordinator/internal/lab/bench"
+	"yurtcoordinator/internal/run"
 )
 
 // stopTimeout is how long a program may take to end by itself.
@@ -66,8 +66,13 @@ func (p *process) stop() {
 	}
 }
 
-// died returns why the program has ended, with its last output.
+// died returns why the program has ended, with its last output; nil while it runs.
 func (p *process) died() error {
+	select {
+	case <-p.ended:
+	default:
+		return nil
+	}
 	return fmt.Errorf("%s ended: %w: %s", p.name, errors.Join(p.err, errors.New("unexpected end")), lastWords(p.log))
 }
 
@@ -80,24 +85,6 @@ func lastWords(path string) string {
 	return strings.TrimSpace(string(content[max(0, len(content)-most):]))
 }
 
-// freePorts returns ports of the loopback interface that are free just now.
-func freePorts(n int) ([]int, error) {
-	ports := make([]int, n)
-	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close()
-		address, ok := l.Addr().(*net.TCPAddr)
-		if !ok {
-			return nil, fmt.Errorf("%v is not a TCP address", l.Addr())
-		}
-		ports[i] = address.Port
-	}
-	return ports, nil
-}
-
 // eventually calls check until it returns nil, for at most within.
 func eventually(ctx context.Context, what string, within time.Duration, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("not within %v", within))
@@ -107,10 +94,8 @@ func eventually(ctx context.Context, what string, within time.Duration, check fu
 		if err == nil {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s: %w: %w", what, context.Cause(ctx), err)
-		case <-time.After(100 * time.Millisecond):
+		if over := run.Pause(ctx, 100*time.Millisecond); over != nil {
+			return fmt.Errorf("%s: %w: %w", what, over, err)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/run"
 )
 
 const (
@@ -85,10 +86,8 @@ func (b *bed) stop() {
 // guard ends ctx when a needed program has ended, or when the played part can't go on.
 func (b *bed) guard(ctx context.Context, cancel context.CancelCauseFunc) {
 	for {
-		select {
-		case <-ctx.Done():
+		if run.Pause(ctx, healthEvery) != nil {
 			return
-		case <-time.After(healthEvery):
 		}
 		if err := b.cluster.died(); err != nil {
 			cancel(err)
@@ -205,11 +204,8 @@ func (b *bed) rest(ctx context.Context, counts func(requests) int) (requests, ti
 		if time.Since(last) > quiet {
 			return all, last, nil
 		}
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-ctx.Done():
-			return nil, last, fmt.Errorf("the controller never came to rest: %w; its last requests: %v",
-				context.Cause(ctx), more)
+		if err := run.Pause(ctx, 200*time.Millisecond); err != nil {
+			return nil, last, fmt.Errorf("the controller never came to rest: %w; its last requests: %v", err, more)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package wanday
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
+	"yurtcoordinator/internal/lab/bench"
 	"yurtcoordinator/internal/lab/wire"
 )
 
@@ -54,20 +56,12 @@ func (c Config) spent(ctx context.Context, node string) (map[string]uint64, erro
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, to string) (net.Conn, error) {
 		return c.Lab.Dial(ctx, node, to)
 	}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
-		fmt.Sprintf("http://127.0.0.1:%d/metrics", edge.PortHubHealth), nil)
+	content, err := bench.Get(ctx, &http.Client{Transport: transport},
+		fmt.Sprintf("http://127.0.0.1:%d/metrics", edge.PortHubHealth))
 	if err != nil {
 		return nil, err
 	}
-	response, err := transport.RoundTrip(request)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("it answers %s", response.Status)
-	}
-	return spentOn(response.Body)
+	return spentOn(bytes.NewReader(content))
 }
 
 // spentOn returns what connections to the cloud have carried, by kind.

@@ -13,6 +13,7 @@ import (
 
 	"yurtcoordinator/internal/lab"
 	labload "yurtcoordinator/internal/lab/load"
+	"yurtcoordinator/internal/run"
 )
 
 // The pools of the lab.
@@ -113,7 +114,7 @@ func Run(ctx context.Context, c Config) (Report, error) {
 		return Report{}, err
 	}
 	c.Progress(fmt.Sprintf("every hub has its role; leaving the lab alone for %v", settle))
-	if err := pause(ctx, settle); err != nil {
+	if err := run.Pause(ctx, settle); err != nil {
 		return Report{}, err
 	}
 	var r Report
@@ -147,7 +148,7 @@ func (c Config) ready(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if pause(ctx, time.Second) != nil {
+		if run.Pause(ctx, time.Second) != nil {
 			return errors.Join(fmt.Errorf("%d nodes are ready to be measured", len(kinds)), err, context.Cause(ctx))
 		}
 	}
@@ -253,18 +254,8 @@ func change(ctx context.Context, client kubernetes.Interface, cluster Cluster) e
 		if err != nil {
 			return err
 		}
-		if err := pause(ctx, turn-took); err != nil {
+		if err := run.Pause(ctx, turn-took); err != nil {
 			return nil //nolint:nilerr // it is over
 		}
-	}
-}
-
-// pause waits, unless ctx ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
