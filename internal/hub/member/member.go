@@ -169,9 +169,9 @@ func (m *Membership) elect() error {
 	if err != nil {
 		return err
 	}
-	forwarder := m.forwarder(cloud)
+	forwarder, reporter := m.forwarder(cloud), m.reporter(cloud)
 	for i, c := range m.coordinators {
-		duties, err := m.duties(c, cloud, forwarder)
+		duties, err := m.duties(c, forwarder, reporter)
 		if err != nil {
 			return err
 		}
