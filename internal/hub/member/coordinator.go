@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/url"
 	"strconv"
 	"time"
@@ -14,11 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/transport"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/discover"
-	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/hub/home"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/push"
@@ -187,11 +184,6 @@ func (m *Membership) settle() error {
 	var err error
 	m.leases, err = coordinationv1client.NewForConfig(client)
 	return err
-}
-
-// asHub reaches home for the hub's own requests.
-func (m *Membership) asHub() http.RoundTripper {
-	return transport.NewUserAgentRoundTripper(follow.Hub, m.home.Transport())
 }
 
 // atHome is the coordinator that is home.
