@@ -327,7 +327,7 @@ func (h *Hub) lend() error {
 	}
 	h.lent.Meet(lending.Parties{
 		Credentials: relay.Credentials{Own: h.identity.Served().Get, Now: h.checked.Now}, Cloud: h.cloud,
-		Coordinator: h.member.Leases(), DialCoordinator: h.member.Dial,
+		Coordinators: h.member.Reached, DialCoordinator: h.member.Dial,
 	})
 	h.parts.Add("relay", h.lent.Run)
 	return nil

@@ -167,8 +167,8 @@ func (m *Membership) seek(finder *discover.Finder, slot edge.Slot) {
 	m.reach.Add(c.named("look for a coordinator that has moved"), seeker.Run)
 }
 
-// settle makes what knows which of the coordinators is home, and a client of that.
-func (m *Membership) settle() error {
+// settle makes what knows which of the coordinators is home.
+func (m *Membership) settle() {
 	config := home.Config{Cloud: m.cfg.Cloud.Link(), Metrics: m.cfg.Metrics, Clock: m.cfg.Ends.Clock}
 	for _, c := range m.coordinators {
 		config.Slots = append(config.Slots, home.Slot{Link: c.upstream.Link(), Transport: c.upstream.AsNode()})
@@ -179,11 +179,6 @@ func (m *Membership) settle() error {
 		m.cfg.Metrics.MustRegister(atHome{m})
 	}
 	m.reach.Add("which coordinator is home", m.home.Run)
-	client := m.coordinators[0].upstream.RESTConfig()
-	client.Transport = m.home.Transport()
-	var err error
-	m.leases, err = coordinationv1client.NewForConfig(client)
-	return err
 }
 
 // atHome is the coordinator that is home.

@@ -93,7 +93,7 @@ func TestNew(t *testing.T) {
 			if mirror := m.Mirror(); mirror == nil || mirror.Link != m.Link() || mirror.Standing != m.home.Anywhere() {
 				t.Errorf("what can be read there is %+v", mirror)
 			}
-			if m.Heartbeats() == nil || m.Leases() == nil || m.Kubelet() == nil {
+			if m.Heartbeats() == nil || len(m.Reached()) > 0 || m.Kubelet() == nil {
 				t.Error("nobody takes heartbeats, reaches the coordinator, or looks for kubelet's certificate")
 			}
 			if err := m.Follow(set); err != nil {
