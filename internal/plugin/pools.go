@@ -310,7 +310,7 @@ func relayedBy(l *coordinationv1.Lease) string {
 	if l == nil {
 		return ""
 	}
-	return l.Annotations[edge.AnnotationRelayedBy]
+	return string(edge.ParseRelayed(l.Annotations[edge.AnnotationRelayedBy]).By)
 }
 
 // delegated reads the mark of a Lease: an annotation in the cloud, also a label at a coordinator.

@@ -145,6 +145,11 @@ func (l *Lending) By() edge.NodeName {
 	return l.client.By()
 }
 
+// Relayed returns who relays for this node, or did last, and what for.
+func (l *Lending) Relayed() edge.Relayed {
+	return edge.Relayed{By: l.By(), HeartbeatsOnly: l.use.Get() == upstream.ForSome}
+}
+
 // RelaysAt returns what neighbours are told of where this hub relays; empty if it doesn't.
 func (l *Lending) RelaysAt() string {
 	at := l.serves.Get()

@@ -69,10 +69,10 @@ type Config struct {
 	KubeletConfig, KubeletServing string
 	// Version is the hub's own, for the pool and the cloud to see.
 	Version string
-	// RelayedBy returns the node that relays for this one, or did last, and RelaysAt where this hub relays for others; empty
+	// Relayed returns who relays for this node, or did last, and what for, and RelaysAt where this hub relays for others; empty
 	// means nobody, and nowhere.
-	RelayedBy func() edge.NodeName
-	RelaysAt  func() string
+	Relayed  func() edge.Relayed
+	RelaysAt func() string
 	// Report returns what the hub says of itself to its pool; nil means nothing.
 	Report func() edge.HubReport
 	// LinkProfile returns what kind of link leads to the cloud at present.
