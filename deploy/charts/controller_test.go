@@ -420,8 +420,10 @@ func TestRightsOfTheController(t *testing.T) {
 	create(t, admin, secret("yurt-coordinator-p1-certs"))
 	mustAccept(t, "a look at a coordinator's Secret", reads("yurt-coordinator-p1-certs"))
 	create(t, admin, lease("yurt-coordinator-p9", nodeLease, false))
+	create(t, admin, lease("yurt-coordinator--2-p9", nodeLease, false))
 	create(t, admin, lease("n9", nodeLease, false))
 	mustAccept(t, "deletion of a report", c.Delete(t.Context(), lease("yurt-coordinator-p9", nodeLease, false)))
+	mustAccept(t, "deletion of slot 2's", c.Delete(t.Context(), lease("yurt-coordinator--2-p9", nodeLease, false)))
 	mustRefuse(t, "deletion of a heartbeat", c.Delete(t.Context(), lease("n9", nodeLease, false)), "may touch only")
 }
 

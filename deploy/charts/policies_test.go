@@ -442,7 +442,7 @@ func TestReservedNodeNames(t *testing.T) {
 	for _, user := range []string{"admin", "system:node:yurt-coordinator-p1"} {
 		c := cloudtest.Client(t, cloudtest.As(cfg, user, "system:masters"))
 		for _, name := range []string{
-			edge.PoolName("p1").ReportLease(), "yurt-coordinator-x", "web.shop.svc", "web.shop.svc.cluster.local",
+			edge.PoolName("p1").ReportLease(0), edge.PoolName("p1").ReportLease(2), "yurt-coordinator-x", "web.shop.svc", "web.shop.svc.cluster.local",
 			edge.PoolName("p1").CoordinatorServerName(),
 		} {
 			mustRefuse(t, user+" makes "+name, c.Create(t.Context(), node(name, "", nil), client.DryRunAll), name, "another name")
@@ -600,7 +600,7 @@ func TestForwarderWrites(t *testing.T) {
 		expect(t, what, as.Create(t.Context(), l, client.DryRunAll), test.want)
 	}
 
-	report := lease(edge.PoolName("fw").ReportLease(), namespace, false)
+	report := lease(edge.PoolName("fw").ReportLease(0), namespace, false)
 	report.Labels = map[string]string{edge.LabelNodePool: "fw"}
 	report.Annotations = map[string]string{edge.AnnotationReachedNodes: "fw-1", edge.AnnotationTraffic: "",
 		edge.AnnotationKubelet: "fw-1=pinned", edge.AnnotationPoolResources: "services=current",
@@ -617,6 +617,14 @@ func TestForwarderWrites(t *testing.T) {
 	expect(t, "a report with another label", as.Create(t.Context(), of(func(l *beat) {
 		l.Labels["l"] = "1"
 	})), "no label but that of its pool")
+	for slot, want := range map[edge.Slot]string{1: "", 2: "", 3: "must bear"} {
+		expect(t, fmt.Sprint("a report of slot ", slot), as.Create(t.Context(), of(func(l *beat) {
+			l.Name = edge.PoolName("fw").ReportLease(slot)
+		}), client.DryRunAll), want)
+	}
+	expect(t, "another pool's report of slot 1", as.Create(t.Context(), of(func(l *beat) {
+		l.Name = edge.PoolName("fx").ReportLease(1)
+	}), client.DryRunAll), "must bear")
 	expect(t, "a report", as.Create(t.Context(), report), "")
 	report.Annotations[edge.AnnotationReachedNodes], *report.Spec.HolderIdentity = "", "fw-2"
 	report.Spec.LeaseTransitions = new(int32(7))

@@ -171,7 +171,7 @@ func combined(cmd *exec.Cmd) (string, error) {
 // versionsAreTold: the cloud knows of which release each hub and the coordinator is.
 func versionsAreTold(t *kit.T) {
 	t.Eventually(60*time.Second, "the cloud knows the versions of p1's hubs and coordinator", func() error {
-		report, err := t.Cloud.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Ctx, edge.PoolName("p1").ReportLease(),
+		report, err := t.Cloud.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Ctx, edge.PoolName("p1").ReportLease(0),
 			metav1.GetOptions{})
 		if err != nil {
 			return err

@@ -312,7 +312,7 @@ func marked(t *kit.T, node, by string) {
 			return err
 		}
 		if lease.Annotations[edge.DelegateHeartbeat] != edge.DelegateHeartbeatOn ||
-			lease.Annotations[edge.AnnotationRelayedBy] != by {
+			edge.ParseRelayed(lease.Annotations[edge.AnnotationRelayedBy]).By != edge.NodeName(by) {
 			return fmt.Errorf("its Lease bears %v", lease.Annotations)
 		}
 		n, err := t.Cloud.CoreV1().Nodes().Get(t.Ctx, node, metav1.GetOptions{})
@@ -339,7 +339,7 @@ func marked(t *kit.T, node, by string) {
 			return err
 		}
 		i := slices.IndexFunc(list.Items, leaseOf(node))
-		if i < 0 || list.Items[i].Annotations[edge.AnnotationRelayedBy] != by ||
+		if i < 0 || edge.ParseRelayed(list.Items[i].Annotations[edge.AnnotationRelayedBy]).By != edge.NodeName(by) ||
 			list.Items[i].Labels[edge.DelegateHeartbeat] != "" {
 			return errors.New("its copy asks for it")
 		}
@@ -368,6 +368,9 @@ func relayedHeartbeats(t *kit.T) {
 		}
 		return nil
 	})
+	if is := t.Seen.Node(node).Taint; is != corev1.TaintEffectNoSchedule {
+		t.Fail("%s hears no deletions, and has our taint with the effect %q", node, is)
+	}
 	if _, err := t.Node(node).Client().CoreV1().ConfigMaps(kit.Namespace).List(t.Ctx, metav1.ListOptions{}); err == nil {
 		t.Fail("%s lists ConfigMaps over a line that is for heartbeats", node)
 	}

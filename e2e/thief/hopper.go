@@ -99,7 +99,7 @@ func poolHopper(t *kit.T) {
 		}
 		return fmt.Errorf("it is in pool %q, and %+v", n.Labels[edge.LabelNodePool], n.Status.Conditions)
 	})
-	for _, name := range []string{elsewhere.ReportLease(), elsewhere.CoordinatorServerName()} {
+	for _, name := range []string{elsewhere.ReportLease(0), elsewhere.CoordinatorServerName()} {
 		_, err := t.Cloud.CoreV1().Nodes().Create(t.Ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
 			metav1.CreateOptions{})
 		refused(t, "a Node called "+name, err, "give the node another name")

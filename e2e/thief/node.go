@@ -76,7 +76,7 @@ func stolenNode(t *kit.T) {
 	const status = `{"status":{"phase":"Failed"}}`
 	inShop := func(args ...string) []string { return append([]string{"-n", workspace}, args...) }
 	refusedBy(inCloudAs,
-		append(lease, victim), append(lease, theirs), append(lease, edge.PoolName("p1").ReportLease()),
+		append(lease, victim), append(lease, theirs), append(lease, edge.PoolName("p1").ReportLease(0)),
 		[]string{"get", "secrets", "-A"},
 		[]string{"get", "secret", "-n", edge.NamespaceSystem, edge.PoolName("p1").CoordinatorSecret()},
 		[]string{"get", "secret", "-n", edge.NamespaceSystem, edge.PoolName("p1").KubeconfigSecret()},

@@ -53,10 +53,6 @@ const (
 	// leader forwards that Lease early. The annotation never reaches the cloud.
 	AnnotationCoordinatorHost = "openyurt.io/coordinator-host"
 
-	// AnnotationRelayedBy, beside the mark, says that the node writes its Lease itself, over the line of the neighbour that it
-	// names. On the coordinator's copy it stands alone: nobody is to forward such a heartbeat.
-	AnnotationRelayedBy = "openyurt.io/relayed-by"
-
 	// AnnotationRelaysAt is on the coordinator's copy of a Lease: where the node's hub relays for others, ADDRESS:PORT. It never
 	// reaches the cloud.
 	AnnotationRelaysAt = "openyurt.io/relays-at"
@@ -71,7 +67,7 @@ const (
 	ReasonGracePeriodTooShort = "GracePeriodTooShort"
 
 	// TaintUnschedulable keeps new Pods off a node whose link is down: with the effect NoSchedule where another node forwards its
-	// heartbeats, with PreferNoSchedule where it reports itself over another node's link.
+	// heartbeats, or nothing else takes another node's link, and with PreferNoSchedule where all takes that link.
 	TaintUnschedulable = "node.openyurt.io/unschedulable"
 
 	// ConditionCloudLinkDown is the Node condition that says whether the node's own link to the cloud is down.

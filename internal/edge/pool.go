@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strings"
-	"time"
 )
 
 // Pool resources: what the nodes of a pool share.
@@ -145,27 +144,6 @@ func PoolOfOperator(user string) (PoolName, bool) {
 		return "", false
 	}
 	return PoolName(pool), true
-}
-
-// AnnotationReachedNodes, on the Lease that ReportLease names, lists the nodes that the leader sees at the pool's
-// coordinator. See JoinNodes.
-const AnnotationReachedNodes = "openyurt.io/reached-nodes"
-
-// ReportLease is the name of a Lease in the cloud's kube-node-lease. In it a pool's leader says who it is (the holder)
-// and which nodes reach the coordinator. The leader renews it each 3 minutes, on a metered link each 5, and says by its duration
-// that it is valid for twice that: see ReportLasts.
-func (p PoolName) ReportLease() string { return "yurt-coordinator-" + string(p) }
-
-// ReportLasts returns for how long a report is valid whose Lease has a duration in seconds: a quarter more, since clocks and
-// lines differ. The duration counts as 2 minutes at least, which nil stands for, and as 12 at most: no leader is believed for
-// more than a quarter of an hour.
-func ReportLasts(seconds *int32) time.Duration {
-	const least, most = 2 * time.Minute, 12 * time.Minute
-	lasts := least
-	if seconds != nil {
-		lasts = min(max(time.Duration(*seconds)*time.Second, least), most)
-	}
-	return lasts + lasts/4
 }
 
 // JoinNodes writes a list of nodes as the value of an annotation. SplitNodes reads it.

@@ -10,6 +10,9 @@ import (
 // line is a Presence; the first has everything, each later one what has changed since.
 const PathPresence = "/presence/v1"
 
+// QueryNodesOnly, a parameter of PathPresence, asks for lines without Pods. Of Pods a hub believes its home alone.
+const QueryNodesOnly = "nodesOnly"
+
 // Presence is one line of what a coordinator tells at PathPresence. A line without content says that there is nothing new.
 type Presence struct {
 	// Instance names the coordinator's process. Another one has heard nothing of what this one was told.

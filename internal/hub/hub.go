@@ -261,7 +261,7 @@ func (h *Hub) joinPool() (err error) {
 		if h.member, err = member.New(member.Config{
 			Node: h.cfg.Node, Pool: h.cfg.Pool, Cloud: h.cloud, Server: h.servers[0], At: at,
 			Via: h.upstream("", nil), Dir: h.cfg.CertDir, KubeletConfig: h.cfg.KubeletConfig,
-			KubeletServing: h.cfg.KubeletServing, RelayedBy: h.lent.By, RelaysAt: h.lent.RelaysAt, Report: h.report,
+			KubeletServing: h.cfg.KubeletServing, Relayed: h.lent.Relayed, RelaysAt: h.lent.RelaysAt, Report: h.report,
 			LinkProfile: h.inForce.LinkProfile, OwnObjects: h.cfg.OwnObjects, OwnSecrets: h.cfg.OwnSecrets,
 			History: h.history, Disk: h.disk, Overlay: h.overlay, Metrics: h.metrics,
 			Version: version.Get().Version, Ends: h.ends,
@@ -327,7 +327,7 @@ func (h *Hub) lend() error {
 	}
 	h.lent.Meet(lending.Parties{
 		Credentials: relay.Credentials{Own: h.identity.Served().Get, Now: h.checked.Now}, Cloud: h.cloud,
-		Coordinator: h.member.Leases(), DialCoordinator: h.member.Dial,
+		Coordinators: h.member.Reached, DialCoordinator: h.member.Dial,
 	})
 	h.parts.Add("relay", h.lent.Run)
 	return nil

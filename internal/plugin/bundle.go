@@ -201,7 +201,7 @@ func (b *bundle) node(ctx context.Context, name string) {
 	})
 }
 
-// leases adds the pool's report, the nodes' heartbeats, and in the cloud the controller's.
+// leases adds the pool's reports, the nodes' heartbeats, and in the cloud the controller's.
 func (b *bundle) leases(ctx context.Context, nodes []corev1.Node) {
 	var found []runtime.Object
 	add := func(namespace, name string) {
@@ -212,7 +212,13 @@ func (b *bundle) leases(ctx context.Context, nodes []corev1.Node) {
 		}
 		found = append(found, l)
 	}
-	add(corev1.NamespaceNodeLease, edge.PoolName(b.pool.Name).ReportLease())
+	reports, err := b.reader.reportsFor(ctx, edge.PoolName(b.pool.Name))
+	if err != nil {
+		b.without("reports of the pool's leaders", err)
+	}
+	for i := range reports {
+		found = append(found, &reports[i])
+	}
 	for _, n := range nodes {
 		add(corev1.NamespaceNodeLease, n.Name)
 	}

@@ -168,10 +168,10 @@ func (c *checker) pool(s Subject) {
 	}
 	c.add(LevelOK, "coordinator", serves, "")
 	if slices.Contains(p.Outside, s.Name) {
-		c.add(LevelFail, "coordinator: this node", "the leader does not see the node there, so nobody forwards its heartbeats",
+		c.add(LevelFail, "coordinator: this node", "no leader hears the node there, so nobody forwards its heartbeats",
 			"look at the site's LAN; "+onTheNode)
 	} else if p.Leader != "" && !s.Within {
-		c.add(LevelOK, "coordinator: this node", "the leader sees the node there", "")
+		c.add(LevelOK, "coordinator: this node", "a leader hears the node there", "")
 	}
 	if p.Leader == "" {
 		c.add(LevelFail, "leader", "no hub of the pool is known to lead", "kubectl yurt status --problems "+p.Name)

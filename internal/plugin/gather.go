@@ -167,23 +167,19 @@ func isOfObject(err error) bool {
 // reports reads what leaders report of all pools, or of the named ones. All reports bear their pool's label, and no other
 // Lease does.
 func (r *Reader) reports(ctx context.Context, o *Objects, names []string) error {
-	leases := r.Kube.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	var all []coordinationv1.Lease
+	var err error
+	if len(names) == 0 {
+		if all, err = r.leases(ctx, metav1.ListOptions{LabelSelector: edge.LabelNodePool}); err != nil {
+			return fmt.Errorf("list the pools' reports: %w", err)
+		}
+	}
 	for _, name := range names {
-		lease, err := leases.Get(ctx, edge.PoolName(name).ReportLease(), metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			continue
-		}
+		of, err := r.reportsFor(ctx, edge.PoolName(name))
 		if err != nil {
-			return fmt.Errorf("read the report of pool %s: %w", name, err)
+			return err
 		}
-		o.Leases[lease.Name] = *lease
-	}
-	if len(names) > 0 {
-		return nil
-	}
-	all, err := r.leases(ctx, metav1.ListOptions{LabelSelector: edge.LabelNodePool})
-	if err != nil {
-		return fmt.Errorf("list the pools' reports: %w", err)
+		all = append(all, of...)
 	}
 	for _, l := range all {
 		o.Leases[l.Name] = l
@@ -191,11 +187,25 @@ func (r *Reader) reports(ctx context.Context, o *Objects, names []string) error 
 	return nil
 }
 
+// reportsFor reads what the leaders of one pool report.
+func (r *Reader) reportsFor(ctx context.Context, pool edge.PoolName) (all []coordinationv1.Lease, err error) {
+	for _, slot := range edge.Slots() {
+		leases := r.Kube.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+		lease, err := leases.Get(ctx, pool.ReportLease(slot), metav1.GetOptions{})
+		switch {
+		case err == nil:
+			all = append(all, *lease)
+		case !apierrors.IsNotFound(err):
+			return nil, fmt.Errorf("read a report of pool %s: %w", pool, err)
+		}
+	}
+	return all, nil
+}
+
 // beats reads the nodes' Leases, if the leader of any pool reports that no YurtCoordinator tells of.
 func (r *Reader) beats(ctx context.Context, o *Objects) error {
 	if r.Within != "" || !slices.ContainsFunc(o.Pools, func(p v1beta2.NodePool) bool {
-		_, reported := o.Leases[edge.PoolName(p.Name).ReportLease()]
-		return reported && !slices.ContainsFunc(o.Coordinators, func(c v1alpha1.YurtCoordinator) bool {
+		return len(writtenFor(*o, p.Name)) > 0 && !slices.ContainsFunc(o.Coordinators, func(c v1alpha1.YurtCoordinator) bool {
 			return c.Spec.NodePool == p.Name
 		})
 	}) {

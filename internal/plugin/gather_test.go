@@ -106,7 +106,7 @@ func (s server) without() {
 func aReport(pool, leader string) *coordinationv1.Lease {
 	l := aLease(leader, 0, false)
 	l.Spec.RenewTime.Time = time.Now()
-	l.Namespace, l.Name = corev1.NamespaceNodeLease, edge.PoolName(pool).ReportLease()
+	l.Namespace, l.Name = corev1.NamespaceNodeLease, edge.PoolName(pool).ReportLease(0)
 	l.Labels = map[string]string{edge.LabelNodePool: pool}
 	return &l
 }
@@ -161,7 +161,9 @@ func TestWhatIsRead(t *testing.T) {
 	if p, _, err := s.pool(t.Context(), "b"); err != nil || p.Leader != "b3" {
 		t.Errorf("pool b: %+v, %v", p, err)
 	}
-	want = []string{"get leases", "get leases", "get nodepools", "list yurtcoordinators"}
+	want = []string{
+		"get leases", "get leases", "get leases", "get leases", "get nodepools", "list yurtcoordinators",
+	} // three reports at most, and the controller's
 	if got := s.asked(); !reflect.DeepEqual(got, want) {
 		t.Errorf("for a pool it asks to %q, want %q", got, want)
 	}

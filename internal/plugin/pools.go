@@ -10,6 +10,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/apis/apps/v1beta2"
@@ -49,9 +50,10 @@ type Pool struct {
 	Leader string `json:"leader,omitempty"`
 	// LeaderSaid is the time of the leader's last report.
 	LeaderSaid *time.Time `json:"leaderSaid,omitempty"`
-	// Delegated are the nodes whose own link is down: the leader forwards their heartbeats, or a neighbour relays. Outside are
-	// those that do not reach the
-	// coordinator.
+	// OtherLeaders lead at coordinators in higher slots that the Leader does not reach.
+	OtherLeaders []edge.SlotLeader `json:"otherLeaders,omitempty"`
+	// Delegated are the nodes whose own link is down: a leader forwards their heartbeats, or a neighbour relays. Outside are
+	// those that reach none of the pool's coordinators.
 	Delegated []string `json:"delegated"`
 	Outside   []string `json:"outside"`
 	// Kubelets says how the coordinator knows nodes' kubelets, or why it can't, as far as that is reported.
@@ -114,14 +116,19 @@ func PoolsOf(o Objects, now time.Time) []Pool {
 	}
 	pools := make([]Pool, 0, len(byName))
 	for _, p := range byName {
-		leads(p, o, now)
-		if p.Coordinator == CoordinatorNone {
-			untold(p, members[p.Name], o)
+		reports, valid := reportsOf(o, p.Name, now)
+		if o.Within != "" {
+			elected(p, o.Election, now)
+		} else if len(reports) > 0 {
+			leads(p, reports, valid)
 		}
-		if ways := kubeletsOf(o, p.Name); len(ways) > 0 {
+		if p.Coordinator == CoordinatorNone {
+			untold(p, members[p.Name], o, reports)
+		}
+		if ways := kubeletsOf(o, reports); len(ways) > 0 {
 			p.Kubelets = ways
 		}
-		if is := hubVersionsOf(o, p.Name); len(is) > 0 {
+		if is := hubVersionsOf(o, reports); len(is) > 0 {
 			p.HubVersions = is
 		}
 		slices.Sort(p.Delegated)
@@ -161,8 +168,8 @@ func describe(p *Pool, c *v1alpha1.YurtCoordinator) {
 }
 
 // untold adds what no YurtCoordinator tells, as where somebody else runs the coordinator: its nodes' Leases say who is delegated,
-// and a report that is valid says that there is a coordinator, and whom the leader sees there.
-func untold(p *Pool, nodes []string, o Objects) {
+// and reports that are valid say that there is a coordinator, and whom leaders hear there.
+func untold(p *Pool, nodes []string, o Objects, reports edge.Reports) {
 	for _, n := range nodes {
 		if lease, ok := o.Leases[n]; ok && delegated(&lease) {
 			p.Delegated = append(p.Delegated, n)
@@ -172,19 +179,48 @@ func untold(p *Pool, nodes []string, o Objects) {
 		return
 	}
 	p.Coordinator = CoordinatorReady
-	reached, said := o.Leases[edge.PoolName(p.Name).ReportLease()].Annotations[edge.AnnotationReachedNodes]
+	reached := reports.Reached()
 	for _, n := range nodes {
-		if said && !slices.Contains(edge.SplitNodes(reached), edge.NodeName(n)) {
+		if reached != nil && !slices.Contains(reached, edge.NodeName(n)) {
 			p.Outside = append(p.Outside, n)
 		}
 	}
 }
 
-// kubeletsOf returns how the kubelets of a pool are known: by the pool's report, or at a coordinator by each hub's own word.
-func kubeletsOf(o Objects, pool string) map[edge.NodeName]edge.KubeletWay {
+// writtenFor returns all reports of a pool.
+func writtenFor(o Objects, pool string) (all []*coordinationv1.Lease) {
+	for _, slot := range edge.Slots() {
+		if lease, ok := o.Leases[edge.PoolName(pool).ReportLease(slot)]; ok {
+			all = append(all, &lease)
+		}
+	}
+	return all
+}
+
+// reportsOf returns the reports of a pool that are valid or, if none is, the last that was; valid says which.
+func reportsOf(o Objects, pool string, now time.Time) (reports edge.Reports, valid bool) {
+	var is []*coordinationv1.Lease
+	var last edge.Reports
+	var lastSaid time.Time
+	for _, l := range writtenFor(o, pool) {
+		said := ptr.Deref(renewed(l), time.Time{})
+		if last == nil || said.After(lastSaid) {
+			last, lastSaid = edge.Reports{l}, said
+		}
+		if now.Sub(said) < edge.ReportLasts(l.Spec.LeaseDurationSeconds) {
+			is = append(is, l)
+		}
+	}
+	if len(is) > 0 {
+		return edge.ReportsOf(is), true
+	}
+	return last, false
+}
+
+// kubeletsOf returns how the kubelets of a pool are known: by the pool's reports, or at a coordinator by each hub's own word.
+func kubeletsOf(o Objects, reports edge.Reports) map[edge.NodeName]edge.KubeletWay {
 	if o.Within == "" {
-		report := o.Leases[edge.PoolName(pool).ReportLease()]
-		return edge.SplitKubelets(report.Annotations[edge.AnnotationKubelet])
+		return reports.Kubelets()
 	}
 	all := map[edge.NodeName]edge.KubeletWay{}
 	for name, lease := range o.Leases {
@@ -195,11 +231,10 @@ func kubeletsOf(o Objects, pool string) map[edge.NodeName]edge.KubeletWay {
 	return all
 }
 
-// hubVersionsOf returns of which releases a pool's hubs are: by the pool's report, or at a coordinator by each hub's own word.
-func hubVersionsOf(o Objects, pool string) map[edge.NodeName]string {
+// hubVersionsOf returns of which releases a pool's hubs are: by the pool's reports, or at a coordinator by each hub's own word.
+func hubVersionsOf(o Objects, reports edge.Reports) map[edge.NodeName]string {
 	if o.Within == "" {
-		report := o.Leases[edge.PoolName(pool).ReportLease()]
-		return edge.SplitVersions(report.Annotations[edge.AnnotationHubVersion])
+		return reports.Versions()
 	}
 	all := map[edge.NodeName]string{}
 	for name, lease := range o.Leases {
@@ -244,26 +279,28 @@ func within(p *Pool, o Objects, now time.Time) {
 	}
 }
 
-// leads finds out who leads a pool.
-func leads(p *Pool, o Objects, now time.Time) {
-	lease, lasts := o.Election, time.Duration(0)
-	if o.Within == "" {
-		report, ok := o.Leases[edge.PoolName(p.Name).ReportLease()]
-		if !ok {
-			return
-		}
-		lease, lasts = &report, edge.ReportLasts(report.Spec.LeaseDurationSeconds)
+// leads says who leads a pool: by its reports, if they are valid.
+func leads(p *Pool, reports edge.Reports, valid bool) {
+	p.LeaderSaid = renewed(reports[0])
+	if !valid {
+		return
 	}
+	all := reports.Leaders()
+	p.Leader = string(all[0].Leader)
+	if len(all) > 1 {
+		p.OtherLeaders = all[1:]
+	}
+}
+
+// elected says who leads at a coordinator.
+func elected(p *Pool, lease *coordinationv1.Lease, now time.Time) {
 	if lease == nil || lease.Spec.HolderIdentity == nil || lease.Spec.RenewTime == nil {
 		return
 	}
-	said := lease.Spec.RenewTime.Time
-	p.LeaderSaid = &said
-	if s := lease.Spec.LeaseDurationSeconds; lasts == 0 && s != nil {
-		// Twice its duration: clocks differ, and nothing depends on it here.
-		lasts = 2 * time.Duration(*s) * time.Second
-	}
-	if now.Sub(said) < lasts {
+	p.LeaderSaid = renewed(lease)
+	// Twice its duration: clocks differ, and nothing depends on it here.
+	lasts := 2 * time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
+	if now.Sub(*p.LeaderSaid) < lasts {
 		p.Leader = *lease.Spec.HolderIdentity
 	}
 }
@@ -273,7 +310,7 @@ func relayedBy(l *coordinationv1.Lease) string {
 	if l == nil {
 		return ""
 	}
-	return l.Annotations[edge.AnnotationRelayedBy]
+	return string(edge.ParseRelayed(l.Annotations[edge.AnnotationRelayedBy]).By)
 }
 
 // delegated reads the mark of a Lease: an annotation in the cloud, also a label at a coordinator.

@@ -47,6 +47,11 @@ func lasting(seconds int32, l coordinationv1.Lease) coordinationv1.Lease {
 	return l
 }
 
+func ofSlot(slot edge.Slot, l coordinationv1.Lease) coordinationv1.Lease {
+	l.Name = edge.PoolName("a").ReportLease(slot)
+	return l
+}
+
 func aCoordinator(pool, node string, conditions ...v1alpha1.YurtCoordinatorCondition) v1alpha1.YurtCoordinator {
 	return v1alpha1.YurtCoordinator{
 		Spec:   v1alpha1.YurtCoordinatorSpec{NodePool: pool},
@@ -136,6 +141,20 @@ func TestPoolsOf(t *testing.T) {
 			[]Pool{{
 				Name: "a", Nodes: 3, Ready: 3, Coordinator: CoordinatorReady, Leader: "a1", LeaderSaid: said(time.Minute),
 				Delegated: []string{"a2"}, Outside: []string{"a3"},
+			}},
+		},
+		"two leaders, each at another coordinator, and one that led a third": {
+			Objects{
+				Pools: []v1beta2.NodePool{counted("a", 4, 0, "a1", "a2", "a3", "a4")},
+				Leases: map[string]coordinationv1.Lease{
+					"yurt-coordinator-a":    ofSlot(0, seeing("a1", aLease("a1", time.Minute, false))),
+					"yurt-coordinator--1-a": ofSlot(1, seeing("a2", aLease("a2", 0, false))),
+					"yurt-coordinator--2-a": ofSlot(2, seeing("a3", aLease("a3", time.Hour, false))),
+				},
+			},
+			[]Pool{{
+				Name: "a", Nodes: 4, Ready: 4, Coordinator: CoordinatorReady, Leader: "a1", LeaderSaid: said(time.Minute),
+				OtherLeaders: []edge.SlotLeader{{Slot: 1, Leader: "a2"}}, Delegated: none, Outside: []string{"a3", "a4"},
 			}},
 		},
 		"one whose leader has not reported for long, and a cloud that counts no nodes": {

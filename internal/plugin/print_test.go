@@ -46,6 +46,23 @@ func printed(t *testing.T, output string, show func(*printer) error) string {
 	return b.String()
 }
 
+// TestPrintLeaders: who leads at standbys that the leader does not reach is shown, and does not come between a script and the
+// leader's name.
+func TestPrintLeaders(t *testing.T) {
+	p := Pool{Name: "a", Leader: "a1", LeaderSaid: ptr.To(noon), OtherLeaders: []edge.SlotLeader{{Slot: 2, Leader: "a3"}}}
+	if got := p.leaders(); got != "a1,a3/2" {
+		t.Errorf("the leaders are %q", got)
+	}
+	leader := func(out *printer) error { return out.leader(&p) }
+	for output, want := range map[string]string{
+		"": "a1\n", "wide": "a1,a3/2   reported 0s ago\n", "jsonpath={.leader} {.others[0].leader}": "a1 a3",
+	} {
+		if got := printed(t, output, leader); got != want {
+			t.Errorf("-o %s: %q, want %q", output, got, want)
+		}
+	}
+}
+
 func TestPrintPools(t *testing.T) {
 	for name, c := range map[string]struct {
 		p    printer

@@ -59,7 +59,7 @@ func (p *printer) rowsOf(pools []Pool, v poolView) []row {
 	for i := range pools {
 		one := &pools[i]
 		r := row{stateOfPool(one), []any{
-			one.Name, fmt.Sprintf("%d/%d", one.Ready, one.Nodes), one.Coordinator, orNone(one.Leader),
+			one.Name, fmt.Sprintf("%d/%d", one.Ready, one.Nodes), one.Coordinator, orNone(one.leaders()),
 		}}
 		if v.problems {
 			r.cells = append(r.cells, orNone(strings.Join(one.Problems, "; ")))
@@ -137,13 +137,26 @@ func (p *printer) items(name string, items []Item) error {
 	return p.table(head(name, "Since", "Says"), rows)
 }
 
+// leaders names the pool's leader, and those who lead in other slots.
+func (p *Pool) leaders() string {
+	text := p.Leader
+	for _, other := range p.OtherLeaders {
+		text += fmt.Sprintf(",%s/%d", other.Leader, other.Slot)
+	}
+	return text
+}
+
 func (p *printer) leader(of *Pool) error {
 	if p.objects != nil {
-		return p.object(result{kind: "PoolLeader", name: of.Name, about: []about{aboutNode(of.Leader)},
-			content: map[string]any{"leader": of.Leader, "said": of.LeaderSaid}})
+		content := map[string]any{"leader": of.Leader, "said": of.LeaderSaid}
+		if len(of.OtherLeaders) > 0 {
+			content["others"] = of.OtherLeaders
+		}
+		return p.object(result{kind: "PoolLeader", name: of.Name, about: []about{aboutNode(of.Leader)}, content: content})
 	}
 	text := of.Leader
 	if p.wide {
+		text = of.leaders()
 		text += "   reported " + p.ago(of.LeaderSaid)
 	}
 	_, err := fmt.Fprintln(p.out, text)

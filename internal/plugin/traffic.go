@@ -33,7 +33,7 @@ type NodeTraffic struct {
 }
 
 // TrafficOf returns a pool's traffic. It has no nodes if nobody reports any.
-func TrafficOf(o Objects, pool string) PoolTraffic {
+func TrafficOf(o Objects, pool string, now time.Time) PoolTraffic {
 	said := map[edge.NodeName]edge.Traffic{}
 	p := PoolTraffic{Pool: pool, Nodes: []NodeTraffic{}}
 	if o.Within != "" {
@@ -42,9 +42,9 @@ func TrafficOf(o Objects, pool string) PoolTraffic {
 				said[edge.NodeName(name)] = t
 			}
 		}
-	} else if report, ok := o.Leases[edge.PoolName(pool).ReportLease()]; ok {
-		said = edge.SplitTraffic(report.Annotations[edge.AnnotationTraffic])
-		p.Said = renewed(&report)
+	} else if reports, _ := reportsOf(o, pool, now); len(reports) > 0 {
+		said = reports.Traffic()
+		p.Said = renewed(reports[0])
 	}
 	for name, t := range said {
 		p.Nodes = append(p.Nodes, NodeTraffic{string(name), t})
@@ -90,7 +90,7 @@ func (r *Reader) Traffic(ctx context.Context, pool string) (PoolTraffic, error) 
 	if err != nil {
 		return PoolTraffic{}, err
 	}
-	t := TrafficOf(o, pool)
+	t := TrafficOf(o, pool, time.Now())
 	if len(t.Nodes) == 0 {
 		return t, fmt.Errorf("no hub reports what the links of pool %s carry; its coordinator: %s. Hubs report to their "+
 			"coordinator, and the leader reports to the cloud every few minutes", pool, p.Coordinator)

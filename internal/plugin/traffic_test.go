@@ -33,7 +33,7 @@ func TestTrafficOf(t *testing.T) {
 		"from the coordinator":   {Objects{Within: "a", Leases: leases}, []NodeTraffic{of("a1", 5, 6, 0)}, 5, 6, nil},
 		"nobody has told anyone": {Objects{}, []NodeTraffic{}, 0, 0, nil},
 	} {
-		got := TrafficOf(c.o, "a")
+		got := TrafficOf(c.o, "a", noon)
 		if !reflect.DeepEqual(got.Nodes, c.want) || got.Total.Sent != c.sent || got.Total.Received != c.received ||
 			!reflect.DeepEqual(got.Said, c.said) {
 			t.Errorf("%s: %+v, want %+v, %d sent, %d received, said %v", name, got, c.want, c.sent, c.received, c.said)
@@ -44,7 +44,7 @@ func TestTrafficOf(t *testing.T) {
 func TestPrintTraffic(t *testing.T) {
 	traffic := TrafficOf(Objects{Within: "a", Leases: map[string]coordinationv1.Lease{
 		"a1": {}, "a2": {},
-	}}, "a")
+	}}, "a", noon)
 	since := noon.Add(-time.Hour)
 	traffic.Nodes = []NodeTraffic{
 		{"a1", edge.Traffic{Sent: 1023, Received: 1024, Since: since}},

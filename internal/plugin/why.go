@@ -167,7 +167,7 @@ func behind(s Subject) string {
 	switch {
 	case ledUntilNow(s):
 		by = "it led its pool until then, and the node that leads now"
-	case s.Pool != nil && s.Pool.Leader != "":
+	case s.Pool != nil && s.Pool.Leader != "" && len(s.Pool.OtherLeaders) == 0:
 		by = s.Pool.Leader + ", the leader of its pool,"
 	}
 	return "Its own link to the cloud is down; " + by + " forwards its heartbeats. Its Pods are kept, new ones go elsewhere."
@@ -212,7 +212,7 @@ func writer(l *coordinationv1.Lease) string {
 }
 
 func poolEvidence(s Subject) []Item {
-	leader := Item{What: "Leader of pool " + s.Pool.Name, Says: cmp.Or(s.Pool.Leader, "no known leader"),
+	leader := Item{What: "Leader of pool " + s.Pool.Name, Says: cmp.Or(s.Pool.leaders(), "no known leader"),
 		Since: s.Pool.LeaderSaid}
 	if s.Lease != nil && ledUntilNow(s) {
 		leader.Says += ", by the last report; its own link is down since, so another leads, or nobody"
@@ -223,7 +223,7 @@ func poolEvidence(s Subject) []Item {
 	}
 	items := []Item{leader, coordinator}
 	if slices.Contains(s.Pool.Outside, s.Name) {
-		items = append(items, Item{What: "Outside the pool", Says: "the leader does not see it at the coordinator"})
+		items = append(items, Item{What: "Outside the pool", Says: "no leader hears it at a coordinator of the pool"})
 	}
 	if says := kubeletSays[s.Pool.Kubelets[edge.NodeName(s.Name)]]; says != "" {
 		items = append(items, Item{What: "Kubelet, at the coordinator", Says: says})

@@ -169,7 +169,7 @@ EVIDENCE                                          SINCE    SAYS
 Last heartbeat                                    4s ago   forwarded by another node of its pool, written by yurthub
 Leader of pool a                                  9s ago   a1
 Coordinator                                       -        Ready on a3
-Outside the pool                                  -        the leader does not see it at the coordinator
+Outside the pool                                  -        no leader hears it at a coordinator of the pool
 Condition CloudLinkDown=True                      -        R: M.
 Condition MemoryPressure=True                     60s ago  Low
 Condition Ready=True                              60m ago  KubeletReady

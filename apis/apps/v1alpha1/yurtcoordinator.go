@@ -139,7 +139,7 @@ type YurtCoordinatorStatus struct {
 	// +listType=set
 	DelegatedNodes []string `json:"delegatedNodes,omitempty"`
 
-	// outsidePoolNodes are the nodes of the pool that do not reach the coordinator.
+	// outsidePoolNodes are the nodes of the pool that reach none of its coordinators.
 	// +optional
 	// +listType=set
 	OutsidePoolNodes []string `json:"outsidePoolNodes,omitempty"`

@@ -152,7 +152,7 @@ func (w *world) nodesMay(pool edge.PoolName) {
 	}
 	var leases rbacv1.Role
 	if !w.get(corev1.NamespaceNodeLease, pool.Forwarder(), &leases) || len(leases.Rules) != 1 ||
-		len(leases.Rules[0].ResourceNames) != len(want)+1 { // and the leader's report
+		len(leases.Rules[0].ResourceNames) != len(want)+edge.MaxSlots { // and the leaders' reports
 		w.t.Errorf("the forwarder may %v", leases.Rules)
 	}
 }
@@ -195,9 +195,11 @@ func TestLife(t *testing.T) {
 	w.turns(5)
 	w.complete("c1", "p1", "p1-n1", "192.0.2.1")
 
-	w.create(&coordinationv1.Lease{ // by the leader
-		ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: edge.PoolName("p1").ReportLease()},
-	})
+	for _, slot := range edge.Slots() { // by their leaders
+		w.create(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Namespace: corev1.NamespaceNodeLease, Name: edge.PoolName("p1").ReportLease(slot),
+		}})
+	}
 	var c v1alpha1.YurtCoordinator
 	w.get("", "c1", &c)
 	w.delete(&c)
@@ -660,8 +662,8 @@ func TestAtRestNothingIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	// All of the cache: the YurtCoordinator, YurtAppSet, NodePool, its siblings, Nodes, Pods, those that pull, ReplicaSets,
-	// Service, ConfigMap, the report's Lease, PoolSettings.
-	if n := w.calls - before; n != 12 {
+	// Service, ConfigMap, the reports' three Leases, PoolSettings.
+	if n := w.calls - before; n != 14 {
 		t.Errorf("%d calls", n)
 	}
 	writes := w.writes

@@ -82,7 +82,7 @@ func TestMetrics(t *testing.T) {
 	w.coordinator("c3", "none")
 	w.turns(9)
 	w.create(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Namespace: corev1.NamespaceNodeLease, Name: edge.PoolName("p1").ReportLease(),
+		Namespace: corev1.NamespaceNodeLease, Name: edge.PoolName("p1").ReportLease(0),
 		Annotations: map[string]string{edge.AnnotationReachedNodes: "p1-n1"},
 	}})
 	w.turns(1)

@@ -298,10 +298,10 @@ func belongings(pool edge.PoolName) []client.Object {
 	}
 	all := []client.Object{&corev1.ConfigMap{ObjectMeta: meta(pool.DiscoveryConfigMap())}}
 	all = append(all, grants(pool, nil, owner{}, false)...)
-	// By then nobody may write the leader's report any more.
-	all = append(all, &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: pool.ReportLease()},
-	})
+	// By then nobody may write a report any more.
+	for _, slot := range edge.Slots() {
+		all = append(all, reportIn(pool, slot))
+	}
 	all = append(all, &corev1.Secret{ObjectMeta: meta(pool.KubeconfigSecret())})
 	for _, slot := range edge.Slots() {
 		all = append(all, &corev1.Secret{ObjectMeta: meta(pool.CoordinatorSecretIn(slot))})
@@ -310,6 +310,13 @@ func belongings(pool edge.PoolName) []client.Object {
 		all = append(all, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceKeys, Name: name}})
 	}
 	return all
+}
+
+// reportIn is the report of a slot's leader, for deletion.
+func reportIn(pool edge.PoolName, slot edge.Slot) *coordinationv1.Lease {
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: pool.ReportLease(slot)},
+	}
 }
 
 // keySecrets are the names of a pool's Secrets that nobody else reads; the authority's goes last.

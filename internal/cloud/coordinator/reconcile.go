@@ -49,7 +49,7 @@ type Reconciler struct {
 	// settled remembers, by YurtCoordinator, the last result without errors. While its facts are the same and its time
 	// has not come, nothing needs to be checked.
 	settled map[string]settled
-	reports map[edge.PoolName]report
+	reports map[string]report
 	vigils  map[watched]*vigil
 	accused map[string]time.Time // by YurtCoordinator; see accuse
 	fleet   error                // why what all coordinators share could not be kept; nil means it could
@@ -78,7 +78,7 @@ func New(c Config) *Reconciler {
 	c = c.completed()
 	return &Reconciler{
 		cfg: c, metrics: newMetrics(c.Clock), settled: make(map[string]settled),
-		reports: make(map[edge.PoolName]report), vigils: make(map[watched]*vigil), accused: make(map[string]time.Time),
+		reports: make(map[string]report), vigils: make(map[watched]*vigil), accused: make(map[string]time.Time),
 		fleetTurned: make(chan event.GenericEvent, 1),
 	}
 }

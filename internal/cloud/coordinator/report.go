@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -14,79 +13,88 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// report is the last change seen in a pool's report. It is valid for as long as edge.ReportLasts says, by this program's clock
+// report is the last change seen in a report of a pool. It is valid for as long as edge.ReportLasts says, by this program's clock
 // since it was seen. An older one says nothing about now.
 type report struct {
 	version string
 	seen    time.Time
 }
 
-// told is what a pool's leader says.
+// told is what a pool's leaders say together.
 type told struct {
-	// outside are the nodes of the pool that do not reach its coordinator, sorted.
+	// outside are the nodes of the pool that reach none of its coordinators, sorted.
 	outside []string
 	// kubelets says how the others' kubelets are known.
 	kubelets *kubelets
-	// fillings says how far the coordinator has what the pool shares; nil means that nobody knows.
+	// fillings says how far the coordinator of the lowest slot has what the pool shares; nil means that nobody knows.
 	fillings fillings
 	// until is when to look again at the latest.
 	until time.Time
 }
 
-// reported returns what the leader of a pool with these nodes says of it. Without a valid report nobody knows anything.
+// reported returns what the leaders of a pool with these nodes say of it. Without a valid report nobody knows anything.
 func (r *Reconciler) reported(ctx context.Context, pool edge.PoolName, nodes []edge.NodeName) (told, error) {
-	var lease coordinationv1.Lease
 	now := r.cfg.Clock.Now()
-	err := r.cfg.Client.Get(ctx, client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: pool.ReportLease()}, &lease)
-	if client.IgnoreNotFound(err) != nil {
-		return told{}, fmt.Errorf("read Lease %s: %w", pool.ReportLease(), err)
+	said := told{until: now.Add(edge.ReportLasts(nil))} // a report that comes before is a change that is watched
+	var valid []*coordinationv1.Lease
+	for _, slot := range edge.Slots() {
+		lease, until, err := r.report(ctx, pool.ReportLease(slot), now)
+		if err != nil {
+			return told{}, err
+		}
+		if now.Before(until) {
+			valid = append(valid, lease)
+			if len(valid) == 1 || until.Before(said.until) {
+				said.until = until
+			}
+		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err != nil {
-		delete(r.reports, pool)
-		return told{until: now.Add(edge.ReportLasts(nil))}, nil
+	if len(valid) == 0 {
+		return said, nil
 	}
-	last := r.reports[pool]
-	if last.version != lease.ResourceVersion {
-		last = report{lease.ResourceVersion, now}
-		r.reports[pool] = last
-	}
-	lasts := edge.ReportLasts(lease.Spec.LeaseDurationSeconds)
-	until := last.seen.Add(lasts)
-	if !now.Before(until) {
-		return told{until: now.Add(lasts)}, nil // the next report is a change that is watched
-	}
-	return tells(&lease, nodes, until), nil
-}
-
-// tells reads a valid report.
-func tells(lease *coordinationv1.Lease, nodes []edge.NodeName, until time.Time) told {
-	said := told{until: until}
-	reached := edge.SplitNodes(lease.Annotations[edge.AnnotationReachedNodes])
-	ways, ofKubelets := lease.Annotations[edge.AnnotationKubelet]
-	if ofKubelets {
-		said.kubelets = &kubelets{ways: edge.SplitKubelets(ways)}
-	}
-	if text, ok := lease.Annotations[edge.AnnotationPoolResources]; ok {
-		said.fillings = edge.SplitFillings(text)
+	all := edge.ReportsOf(valid)
+	reached, ways := all.Reached(), all.Kubelets()
+	said.fillings = all.Fillings()
+	if ways != nil {
+		said.kubelets = &kubelets{ways: ways}
 	}
 	for _, n := range nodes {
 		switch {
 		case !slices.Contains(reached, n):
 			said.outside = append(said.outside, string(n))
-		case ofKubelets:
+		case ways != nil:
 			said.kubelets.reached = append(said.kubelets.reached, n)
 		}
 	}
-	return said
+	return said, nil
 }
 
-// reports returns the pool whose report a Lease is; empty means that it is none.
+// report returns a report, and until when it is valid; the zero time if there is none.
+func (r *Reconciler) report(ctx context.Context, name string, now time.Time) (*coordinationv1.Lease, time.Time, error) {
+	var lease coordinationv1.Lease
+	err := r.cfg.Client.Get(ctx, client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: name}, &lease)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, time.Time{}, fmt.Errorf("read Lease %s: %w", name, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		delete(r.reports, name)
+		return nil, time.Time{}, nil
+	}
+	last := r.reports[name]
+	if last.version != lease.ResourceVersion {
+		last = report{lease.ResourceVersion, now}
+		r.reports[name] = last
+	}
+	return &lease, last.seen.Add(edge.ReportLasts(lease.Spec.LeaseDurationSeconds)), nil
+}
+
+// reports returns the pool of which a Lease is a report; empty means that it is none.
 func reports(lease *coordinationv1.Lease) edge.PoolName {
-	pool, ok := strings.CutPrefix(lease.Name, edge.PoolName("").ReportLease())
-	if _, reported := lease.Annotations[edge.AnnotationReachedNodes]; !ok || !reported {
+	pool, _ := edge.ReportOf(lease.Name)
+	if _, reported := lease.Annotations[edge.AnnotationReachedNodes]; !reported {
 		return ""
 	}
-	return edge.PoolName(pool)
+	return pool
 }

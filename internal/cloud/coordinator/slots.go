@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/internal/cloud/certs"
@@ -136,8 +137,10 @@ func (r *Reconciler) dropSlots(
 		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
 			Namespace: edge.NamespaceSystem, Name: v.census.Pool.CoordinatorSecretIn(slot),
 		}}
-		if err := r.remove(ctx, s); err != nil {
-			return nil, err
+		for _, o := range []client.Object{s, reportIn(v.census.Pool, slot)} {
+			if err := r.remove(ctx, o); err != nil {
+				return nil, err
+			}
 		}
 		r.metrics.holds(certOf{c.Name, kindServing, slot}, certs.Pair{})
 		r.told(ctx, owner{c.Name, c.UID}, "StandbyRemoved", "Pool %s has no coordinator in slot %d any more", v.census.Pool, slot)

@@ -197,10 +197,15 @@ func TestReplicas(t *testing.T) {
 		t.Errorf("%d writes at a start", w.writes)
 	}
 
+	report := reportIn("p1", 2)
+	w.create(report)
 	w.replicas("c1", 1)
 	w.turns(4)
 	w.alone("c1", "p1")
 	w.complete("c1", "p1", "p1-n1", "192.0.2.1")
+	if w.get(report.Namespace, report.Name, report) {
+		t.Error("the report of a slot without a coordinator is left")
+	}
 	if w.inSlot("c1", "p1", 0, "p1-n1", "192.0.2.1") != first {
 		t.Error("slot 0 was made anew when the others went")
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -45,21 +44,28 @@ type Fleet struct {
 	cfg Config
 
 	mu sync.Mutex
-	// pools are what was last seen of each pool's report, and carried what all pools' links have carried, by kind.
+	// reports are when each report was seen first, by its Lease, and pools what was last seen of each pool's hubs. carried is
+	// what all pools' links have carried, by kind.
+	reports map[string]sighting
 	pools   map[edge.PoolName]*seen
 	carried edge.Carried
 }
 
-// seen is what was seen of a pool's report.
-type seen struct {
+// sighting is a version of a report, and when it was seen first.
+type sighting struct {
 	version string
-	// at is when it was seen first, and lasts for how long it is believed.
-	at    time.Time
-	lasts time.Duration
-	hubs  edge.PoolHubs
+	at      time.Time
+}
+
+// seen is what was seen of a pool's hubs: what the leader of the lowest slot says that a valid report is of.
+type seen struct {
+	// from is that report's Lease, and version its version. led says that a report is valid.
+	from, version string
+	led           bool
+	hubs          edge.PoolHubs
 	// versions counts hubs by their version.
 	versions map[string]int
-	// told is false until the report has said how hubs are.
+	// told is false until this leader has said how hubs are.
 	told bool
 	// carried is what the pool's links have carried since this program began.
 	carried edge.Bytes
@@ -67,7 +73,7 @@ type seen struct {
 
 // New returns a Fleet.
 func New(c Config) *Fleet {
-	f := &Fleet{cfg: c, pools: map[edge.PoolName]*seen{}, carried: edge.Carried{}}
+	f := &Fleet{cfg: c, reports: map[string]sighting{}, pools: map[edge.PoolName]*seen{}, carried: edge.Carried{}}
 	for _, kind := range edge.CarriedKinds {
 		f.carried[kind] = edge.Bytes{} // so that the first bytes of a kind show as an increase
 	}
@@ -112,36 +118,57 @@ func (f *Fleet) Collect(to chan<- prometheus.Metric) {
 
 // heedLocked takes in the pools' reports.
 func (f *Fleet) heedLocked(leases []coordinationv1.Lease, now ends.Moment) {
-	there := map[edge.PoolName]bool{}
+	valid := map[edge.PoolName][]*coordinationv1.Lease{}
+	reports := map[string]sighting{}
 	for i := range leases {
 		lease := &leases[i]
 		pool, ok := poolOf(lease)
 		if !ok {
 			continue
 		}
-		there[pool] = true
+		is := f.reports[lease.Name]
+		if is.version != lease.ResourceVersion {
+			is = sighting{lease.ResourceVersion, now.Running}
+		}
+		reports[lease.Name] = is
+		if now.Running.Sub(is.at) < edge.ReportLasts(lease.Spec.LeaseDurationSeconds) {
+			valid[pool] = append(valid[pool], lease)
+		} else if _, another := valid[pool]; !another {
+			valid[pool] = nil
+		}
+	}
+	f.reports = reports
+	for pool, of := range valid {
 		last := f.pools[pool]
 		if last == nil {
 			last = &seen{}
 			f.pools[pool] = last
 		}
-		if last.version == lease.ResourceVersion {
-			continue
-		}
-		last.version, last.at = lease.ResourceVersion, now.Running
-		last.lasts = edge.ReportLasts(lease.Spec.LeaseDurationSeconds)
-		last.versions = map[string]int{}
-		for _, version := range edge.SplitVersions(lease.Annotations[edge.AnnotationHubVersion]) {
-			last.versions[version]++
-		}
-		if hubs, ok := edge.ParsePoolHubs(lease.Annotations[edge.AnnotationHubs]); ok {
-			f.countLocked(last, hubs)
+		if last.led = len(of) > 0; last.led {
+			f.speaksLocked(last, edge.ReportsOf(of)[0])
 		}
 	}
 	for pool := range f.pools {
-		if !there[pool] {
+		if _, there := valid[pool]; !there {
 			delete(f.pools, pool)
 		}
+	}
+}
+
+// speaksLocked takes in the report that counts of a pool's.
+func (f *Fleet) speaksLocked(last *seen, lease *coordinationv1.Lease) {
+	if last.from != lease.Name {
+		last.from, last.version, last.told = lease.Name, "", false
+	}
+	if last.version == lease.ResourceVersion {
+		return
+	}
+	last.version, last.versions = lease.ResourceVersion, map[string]int{}
+	for _, version := range edge.SplitVersions(lease.Annotations[edge.AnnotationHubVersion]) {
+		last.versions[version]++
+	}
+	if hubs, ok := edge.ParsePoolHubs(lease.Annotations[edge.AnnotationHubs]); ok {
+		f.countLocked(last, hubs)
 	}
 }
 
@@ -165,9 +192,9 @@ func (f *Fleet) countLocked(last *seen, hubs edge.PoolHubs) {
 
 // poolOf returns the pool whose report a Lease is.
 func poolOf(lease *coordinationv1.Lease) (edge.PoolName, bool) {
-	pool, ok := strings.CutPrefix(lease.Name, edge.PoolName("").ReportLease())
+	pool, _ := edge.ReportOf(lease.Name)
 	_, reports := lease.Annotations[edge.AnnotationReachedNodes]
-	return edge.PoolName(pool), ok && reports
+	return pool, pool != "" && reports
 }
 
 // member is a node as the cloud knows it.
@@ -213,11 +240,10 @@ func (f *Fleet) valuesLocked(members map[edge.NodeName]member, now ends.Moment) 
 	untold := 0
 	for pool, p := range f.pools {
 		name := string(pool)
-		led := now.Running.Sub(p.at) < p.lasts
-		gauge(descLed, one(led), name)
+		gauge(descLed, one(p.led), name)
 		counter(descPoolBytes, p.carried[0], name, "sent")
 		counter(descPoolBytes, p.carried[1], name, "received")
-		if !led {
+		if !p.led {
 			continue
 		}
 		for version, n := range p.versions {

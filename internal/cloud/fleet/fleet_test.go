@@ -43,12 +43,18 @@ func newWorld(t *testing.T, lead bool) *world {
 }
 
 // says has a pool's leader report.
-func (w *world) says(pool edge.PoolName, hubs edge.PoolHubs) {
+func (w *world) says(pool edge.PoolName, hubs edge.PoolHubs) { w.saysIn(pool, 0, hubs) }
+
+// saysIn has the leader of a slot report.
+func (w *world) saysIn(pool edge.PoolName, slot edge.Slot, hubs edge.PoolHubs) {
 	w.Helper()
 	w.wrote++
 	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: pool.ReportLease()},
-		Spec:       coordinationv1.LeaseSpec{LeaseDurationSeconds: ptr.To[int32](120)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: pool.ReportLease(slot)},
+		Spec: coordinationv1.LeaseSpec{
+			LeaseDurationSeconds: ptr.To[int32](120), HolderIdentity: ptr.To(fmt.Sprint("leader-", slot)),
+			RenewTime: &metav1.MicroTime{Time: w.clock.Now()},
+		},
 	}
 	lease.Annotations = map[string]string{
 		edge.AnnotationReachedNodes: "", edge.AnnotationHubs: hubs.String(), "write": strconv.Itoa(w.wrote),
@@ -177,6 +183,37 @@ func TestFleet(t *testing.T) {
 	w.is("a is no more", map[string]float64{"pool_led{pool=a}": gone, "pool_wan_bytes_total{direction=sent,pool=a}": gone})
 }
 
+// TestSlots: the leader of the lowest slot speaks for the pool, as long as it does.
+func TestSlots(t *testing.T) {
+	w := newWorld(t, true)
+	says := func(slot edge.Slot, up int, sent uint64) {
+		w.saysIn("a", slot, edge.PoolHubs{
+			Term: 3, Links: map[string]int{"up": up}, Carried: edge.Carried{"watch": {sent, 0}},
+		})
+	}
+	of := func(up, sent float64) map[string]float64 {
+		return map[string]float64{
+			"pool_led{pool=a}": 1, "hub_links{state=up}": up, "pool_wan_bytes_total{direction=sent,pool=a}": sent,
+		}
+	}
+	says(1, 2, 100)
+	w.is("a standby alone is led", of(2, 0))
+	says(1, 2, 110)
+	w.is("it reports again", of(2, 10))
+	says(0, 3, 1000)
+	w.is("home is led, too", of(3, 10))
+	w.clock.SetTime(w.clock.Now().Add(149 * time.Second))
+	says(1, 2, 150)
+	says(0, 3, 1005)
+	w.is("both report again", of(3, 15))
+	w.clock.SetTime(w.clock.Now().Add(149 * time.Second))
+	says(1, 2, 170)
+	w.clock.SetTime(w.clock.Now().Add(2 * time.Second))
+	w.is("home's leader reports no more", of(2, 15))
+	says(1, 2, 171)
+	w.is("the standby's leader reports again", of(2, 16))
+}
+
 // A replica that does not lead has no series, so that sums are right.
 func TestStandby(t *testing.T) {
 	w := newWorld(t, false)
@@ -213,7 +250,7 @@ func TestBound(t *testing.T) {
 			}
 		}
 		leases = append(leases, coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-			Name: pool.ReportLease(), ResourceVersion: "1", Annotations: map[string]string{
+			Name: pool.ReportLease(0), ResourceVersion: "1", Annotations: map[string]string{
 				edge.AnnotationReachedNodes: "", edge.AnnotationHubs: hubs.String(),
 				edge.AnnotationHubVersion: fmt.Sprintf("v0.%d.0=n", i),
 			},

@@ -2,8 +2,8 @@
 // docs/adr/0004-forwarding-identity.md.
 //
 // Each pool has one identity, the user edge.PoolName.ForwardingUser, for which nobody has a key. The pool's nodes may
-// impersonate it. It may read, update and create the Leases of the pool's nodes, and the Lease in which the pool's
-// leader reports. All rules name each node; everything else is refused.
+// impersonate it. It may read, update and create the Leases of the pool's nodes, and those in which the pool's
+// leaders report. All rules name each node; everything else is refused.
 package forwarding
 
 import (
@@ -43,7 +43,10 @@ func Objects(pool edge.PoolName, nodes []edge.NodeName, constrained bool) []clie
 	leases, mayWrite := pair(pool, forwarder)
 	// A rule with an empty list of names would match all names.
 	if len(nodes) > 0 {
-		written := append(names(nodes), pool.ReportLease())
+		written := names(nodes)
+		for _, slot := range edge.Slots() {
+			written = append(written, pool.ReportLease(slot))
+		}
 		impersonation.Rules = impersonate(forwarder, written, constrained)
 		mayImpersonate.Subjects = users(nodes)
 		leases.Rules = []rbacv1.PolicyRule{{

@@ -42,6 +42,7 @@ const (
 	nothing word = iota
 	byItself
 	relayed
+	relayedHeartbeats
 	forwarded
 )
 
@@ -111,6 +112,8 @@ func (f Finding) says() word {
 		return nothing
 	case !delegated:
 		return byItself
+	case f.HeartbeatsOnly:
+		return relayedHeartbeats
 	case f.Relayed:
 		return relayed
 	}
@@ -134,7 +137,7 @@ func (f Finding) settle(d damped) Finding {
 	if _, ok := f.delegated(); !ok || !d.unsettled {
 		return f
 	}
-	f.Annotated, f.Relayed, f.Unsettled = true, false, true
+	f.Annotated, f.Relayed, f.HeartbeatsOnly, f.Unsettled = true, false, false, true
 	if f.Verdict == Direct {
 		f.Verdict = Delegated
 	}

@@ -27,28 +27,29 @@ func (w *world) effect(node string) (found corev1.TaintEffect) {
 	return found
 }
 
-// speaks is a heartbeat: by "itself", "relayed" by a neighbour's link, or "forwarded".
+// speaks is a heartbeat: by "itself", "relayed" by a neighbour's link, which takes all or "heartbeats" alone, or "forwarded".
 func (w *world) speaks(node, how string) {
 	w.renew(node, how != "itself")
-	if how == "relayed" {
+	by := map[string]string{"relayed": "n2", "heartbeats": "n2/heartbeats"}[how]
+	if by != "" {
 		w.editLease(node, func(l *coordinationv1.Lease) {
 			l.Spec.RenewTime = &metav1.MicroTime{Time: l.Spec.RenewTime.Add(time.Microsecond)}
-			l.Annotations[edge.AnnotationRelayedBy] = "n2"
+			l.Annotations[edge.AnnotationRelayedBy] = by
 		})
 	}
 }
 
-// A node whose kubelet hears deletions lets the replacements in: a DaemonSet's controller deletes the Pods of a tainted node as
+// A node whose kubelet hears deletions lets the replacements in, and one of which heartbeats alone take a neighbour's line hears none: a DaemonSet's controller deletes the Pods of a tainted node as
 // of any other, and makes none where a taint says NoSchedule (NodeShouldRunDaemonPod).
 func TestWhoHearsDeletionsLetsReplacementsIn(t *testing.T) {
 	for _, tt := range []struct {
 		wish v1alpha1.RelayedNodeScheduling
 		want map[string]corev1.TaintEffect
 	}{
-		{"", map[string]corev1.TaintEffect{"itself": bare, "relayed": prefer, "forwarded": never}},
-		{"PreferNoSchedule", map[string]corev1.TaintEffect{"itself": bare, "relayed": prefer, "forwarded": never}},
-		{"Enabled", map[string]corev1.TaintEffect{"itself": bare, "relayed": bare, "forwarded": never}},
-		{"Disabled", map[string]corev1.TaintEffect{"itself": bare, "relayed": never, "forwarded": never}},
+		{"", map[string]corev1.TaintEffect{"itself": bare, "relayed": prefer, "forwarded": never, "heartbeats": never}},
+		{"PreferNoSchedule", map[string]corev1.TaintEffect{"itself": bare, "relayed": prefer, "forwarded": never, "heartbeats": never}},
+		{"Enabled", map[string]corev1.TaintEffect{"itself": bare, "relayed": bare, "forwarded": never, "heartbeats": never}},
+		{"Disabled", map[string]corev1.TaintEffect{"itself": bare, "relayed": never, "forwarded": never, "heartbeats": never}},
 	} {
 		w := newWorld(t)
 		w.calm = time.Minute
@@ -57,7 +58,7 @@ func TestWhoHearsDeletionsLetsReplacementsIn(t *testing.T) {
 		w.start()
 		w.createNode(aNode(false, none, ""))
 		for _, how := range []string{
-			"itself", "itself", "forwarded", "relayed", "itself", "relayed", "forwarded", "itself",
+			"itself", "itself", "forwarded", "relayed", "itself", "relayed", "forwarded", "itself", "heartbeats", "itself",
 		} {
 			w.speaks("n1", how)
 			w.pass(time.Second)

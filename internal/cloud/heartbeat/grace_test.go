@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -13,10 +14,12 @@ import (
 func TestAGracePeriodThatIsTooShort(t *testing.T) {
 	for name, tt := range map[string]struct {
 		after time.Duration // from the last heartbeat until kube-controller-manager gives the node up
+		lease int32         // kubelet's nodeLeaseDurationSeconds, if it is not the usual one
 		back  bool          // the node is back a second later
 		want  bool
 	}{
 		"it is tuned for a fast failover": {after: 22 * time.Second, want: true},
+		"a Lease that lasts for long":     {after: 52 * time.Second, lease: 120, want: true},
 		"it fits":                         {after: 52 * time.Second},
 		"the node heals":                  {after: 52 * time.Second, back: true},
 	} {
@@ -26,6 +29,9 @@ func TestAGracePeriodThatIsTooShort(t *testing.T) {
 			w.renew("n1", false)
 			w.pass(10 * time.Second)
 			w.renew("n1", false)
+			if tt.lease > 0 {
+				w.editLease("n1", func(l *coordinationv1.Lease) { l.Spec.LeaseDurationSeconds = &tt.lease })
+			}
 			w.pass(tt.after)
 			w.said()
 			w.editNode("n1", func(n *corev1.Node) {

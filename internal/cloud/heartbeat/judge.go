@@ -57,6 +57,9 @@ type Observation struct {
 	// Relayed says that the node itself wrote the Lease, over another node's line.
 	Relayed bool
 
+	// HeartbeatsOnly says that only heartbeats take that line.
+	HeartbeatsOnly bool
+
 	// Renewed says that the Lease's renewTime was seen to change at least once.
 	Renewed bool
 
@@ -79,6 +82,9 @@ type Finding struct {
 	// heard, and it is behind a link that is down all the same.
 	Relayed bool
 
+	// HeartbeatsOnly says that it is Relayed, and that only heartbeats and the Node's status take that line: its kubelet hears no deletions.
+	HeartbeatsOnly bool
+
 	// Unsettled says that the Lease keeps changing between the node's own heartbeats and others: the finding is then Delegated
 	// or, before the first renewal, annotated. Judge leaves it to the damper.
 	Unsettled bool
@@ -100,7 +106,8 @@ func Judge(o Observation, silenceAfter time.Duration) (Finding, time.Duration) {
 		return Finding{}, 0
 	}
 	f := Finding{
-		Annotated: o.Annotated, Relayed: o.Annotated && o.Relayed, Gone: o.Gone,
+		Annotated: o.Annotated, Relayed: o.Annotated && o.Relayed, HeartbeatsOnly: o.Annotated && o.Relayed && o.HeartbeatsOnly,
+		Gone:     o.Gone,
 		Patience: patience(o.LeaseDuration, silenceAfter),
 	}
 	switch {

@@ -28,7 +28,7 @@ type sighting struct {
 	since         time.Time // by our running clock: when renewTime was seen to change or, until renewed, when first seen
 	renewed       bool
 	annotated     bool
-	relayed       bool
+	relayed       edge.Relayed
 	gone          bool
 	leaseDuration time.Duration
 }
@@ -50,7 +50,10 @@ func (s *Sightings) Saw(lease *coordinationv1.Lease) (news bool) {
 	is := was
 	is.uid, is.gone = lease.UID, false
 	is.annotated = lease.Annotations[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn
-	is.relayed = is.annotated && lease.Annotations[edge.AnnotationRelayedBy] != ""
+	is.relayed = edge.Relayed{}
+	if is.annotated {
+		is.relayed = edge.ParseRelayed(lease.Annotations[edge.AnnotationRelayedBy])
+	}
 	is.leaseDuration = 0
 	if d := lease.Spec.LeaseDurationSeconds; d != nil {
 		is.leaseDuration = time.Duration(*d) * time.Second
@@ -130,12 +133,13 @@ func observe(entry sighting, found bool, now time.Time) Observation {
 		return Observation{}
 	}
 	return Observation{
-		Found:         true,
-		Gone:          entry.gone,
-		Annotated:     entry.annotated,
-		Relayed:       entry.relayed,
-		Renewed:       entry.renewed,
-		Age:           now.Sub(entry.since),
-		LeaseDuration: entry.leaseDuration,
+		Found:          true,
+		Gone:           entry.gone,
+		Annotated:      entry.annotated,
+		Relayed:        entry.relayed.By != "",
+		HeartbeatsOnly: entry.relayed.HeartbeatsOnly,
+		Renewed:        entry.renewed,
+		Age:            now.Sub(entry.since),
+		LeaseDuration:  entry.leaseDuration,
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"yurtcoordinator/internal/edge"
@@ -14,10 +15,14 @@ import (
 
 // report is one of the pool's leader: which nodes it hears at the coordinator.
 func (w *world) report(leader string, reached ...edge.NodeName) {
-	name := edge.PoolName("p1").ReportLease()
+	w.reportAs("yurt-coordinator-p1", leader, reached...)
+}
+
+// reportAs is one in the Lease of some slot.
+func (w *world) reportAs(name, leader string, reached ...edge.NodeName) {
 	is := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: "kube-node-lease", UID: "report",
+			Name: name, Namespace: "kube-node-lease", UID: types.UID(name),
 			Annotations: map[string]string{edge.AnnotationReachedNodes: edge.JoinNodes(reached)},
 		},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: &leader, RenewTime: &metav1.MicroTime{Time: w.clock.Now()}},
@@ -92,33 +97,59 @@ func TestWhoIsAWitness(t *testing.T) {
 	w.wantSaid("that speaks, too", "Normal PoolSpeaks")
 }
 
+// TestWhoHearsElsewhere: a node that is heard at a standby alone is not given up, for as long as that has been said just now.
+func TestWhoHearsElsewhere(t *testing.T) {
+	const standby = "yurt-coordinator--1-p1"
+	w := well(t, twoHours)
+	w.report("n1", "n1", "n2", "n3")
+	w.reportAs(standby, "n3", "n1", "n2", "n3")
+	w.cut("n1", "n2", "n3")
+	w.pass(2 * time.Minute)
+	w.wantSaid("cut", "Warning WholePoolCut")
+	w.heal("n1")
+	w.heal("n3")
+	w.pass(5 * time.Minute)
+	w.reportAs(standby, "n3", "n2", "n3")
+	w.report("n1", "n1", "n3")
+	w.pass(time.Second)
+	w.wantReasons("it is heard at a standby", "n1 NodeSpeaks", "n2 WholePoolCut", "n3 NodeSpeaks")
+	w.pass(time.Minute)
+	w.report("n1", "n1", "n3")
+	w.pass(time.Second)
+	w.wantReasons("that was long ago", "n1 NodeSpeaks", "n2 OtherNodesSpeak", "n3 NodeSpeaks")
+}
+
 // TestGives is the table of who may be given up.
 func TestGives(t *testing.T) {
 	within := func(name edge.NodeName) Member { return Member{Name: name, Held: true, Within: true} }
 	report := func(leader edge.NodeName, reached ...edge.NodeName) Report {
-		return Report{Known: true, Fresh: true, Leader: leader, Reached: reached}
+		return Report{Fresh: true, Leader: leader, Reached: reached}
 	}
 	old := report("n1", "n1", "n3")
 	old.Fresh = false
 	three := []Member{within("n1"), within("n2"), within("n3")}
 	others := []Member{within("n1"), within("n2"), {Name: "new"}}
+	hearsIt := report("n3", "n2", "n3")
 	for _, tt := range []struct {
 		what    string
 		members []Member
-		r       Report
+		reports []Report
 		want    bool
 	}{
-		{"no leader has ever reported", three, Report{}, true},
-		{"a pool of two", three[:2], report("n1"), true},
-		{"an old report", three, old, false},
-		{"it hears another", three, report("n1", "n1", "n3"), true},
-		{"it hears itself", three, report("n1", "n1"), false},
-		{"it hears nobody", three, report("n1"), false},
-		{"it hears this one", three, report("n1", "n1", "n2", "n3"), false},
-		{"it hears one that was not cut off", others, report("n1", "n1", "new"), false},
-		{"it was not cut off, and hears one that was", others, report("new", "n1", "new"), true},
+		{"no leader has ever reported", three, nil, true},
+		{"a pool of two", three[:2], []Report{report("n1")}, true},
+		{"an old report", three, []Report{old}, false},
+		{"it hears another", three, []Report{report("n1", "n1", "n3")}, true},
+		{"it hears itself", three, []Report{report("n1", "n1")}, false},
+		{"it hears nobody", three, []Report{report("n1")}, false},
+		{"it hears this one", three, []Report{report("n1", "n1", "n2", "n3")}, false},
+		{"it hears one that was not cut off", others, []Report{report("n1", "n1", "new")}, false},
+		{"it was not cut off, and hears one that was", others, []Report{report("new", "n1", "new")}, true},
+		{"another leader hears this one", three, []Report{report("n1", "n1", "n3"), hearsIt}, false},
+		{"another leader hears another", three, []Report{report("n1", "n1"), report("n3", "n1", "n3")}, true},
+		{"another leader's report is old", three, []Report{old, report("n3", "n1", "n3")}, true},
 	} {
-		if got := tt.r.gives(within("n2"), tt.members); got != tt.want {
+		if got := givesUp(within("n2"), tt.members, tt.reports); got != tt.want {
 			t.Errorf("%s: %t, want %t", tt.what, got, tt.want)
 		}
 	}

@@ -11,12 +11,13 @@
 //	no node speaks           -                                             held; so is one that spoke before
 //	a node speaks            released when it is shown Ready, or not so    held
 //	                         by its own kubelet's word; held until then
-//	since a grace period     the same                                      released if a witness misses it
+//	since a grace period     the same                                      released if witnesses miss it
 //	the duration has ended   released                                      released
 //
 // A witness is a leader whose report was seen to be written within a grace period, and that hears another node of those
-// that were cut off together: who speaks for itself alone can't say that somebody could have spoken for the others.
-// Where nobody can be a witness, in a pool of two or without reports, the grace period suffices (docs/adr/0072).
+// that were cut off together: who speaks for itself alone can't say that somebody could have spoken for the others. Of
+// several leaders, each at another coordinator, none may hear the node. Where nobody can be a witness, in a pool of two or
+// without reports, the grace period suffices (docs/adr/0072).
 //
 // The grace period exists because a healing link is back for all nodes within a heartbeat or two, and a Pod that
 // tolerates nothing must not die of the healing. It begins anew once nobody speaks: a heartbeat that slips through is

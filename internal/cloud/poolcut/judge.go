@@ -54,28 +54,37 @@ type Hold struct {
 	Healed  time.Duration
 }
 
-// Report is what the leader of a pool says; the zero value means that none has ever said anything.
+// Report is what a leader of a pool says.
 type Report struct {
-	// Known says that there is a report, however old. Leader wrote it, and Reached are the nodes that it heard at the
-	// coordinator.
-	Known   bool
+	// Leader wrote it, and Reached are the nodes that it hears at the pool's coordinators.
 	Leader  edge.NodeName
 	Reached []edge.NodeName
-	// Fresh says that it was seen to be written within the last grace period.
+	// Fresh says that it was seen to be written within the last grace period. An older one counts as none.
 	Fresh bool
 }
 
-// gives reports whether a member that is silent may be given up, now that others speak. A node that speaks can speak for others
-// only if it hears them. So that takes a fresh report of a leader that hears another node of those that were cut off together,
-// and not this one. Where nobody can say that, since there is no leader or no third node, it is enough that another speaks.
-func (r Report) gives(up Member, members []Member) bool {
+// givesUp reports whether a member that is silent may be given up, now that others speak, by the reports of the pool's leaders,
+// however old. A node that speaks can speak for others only if it hears them. So that takes a fresh report of a leader that hears
+// another node of those that were cut off together, and none that hears this one. Where nobody can say that, since nobody has ever
+// reported or there is no third node, it is enough that another speaks.
+func givesUp(up Member, members []Member, reports []Report) bool {
 	const two = 2
-	if !r.Known || len(members) <= two {
+	if len(reports) == 0 || len(members) <= two {
 		return true
 	}
-	return r.Fresh && !slices.Contains(r.Reached, up.Name) && slices.ContainsFunc(members, func(m Member) bool {
-		return m.Within && m.Name != r.Leader && slices.Contains(r.Reached, m.Name)
-	})
+	witnessed := false
+	for _, r := range reports {
+		if !r.Fresh {
+			continue
+		}
+		if slices.Contains(r.Reached, up.Name) {
+			return false
+		}
+		witnessed = witnessed || slices.ContainsFunc(members, func(m Member) bool {
+			return m.Within && m.Name != r.Leader && slices.Contains(r.Reached, m.Name)
+		})
+	}
+	return witnessed
 }
 
 // Outcome is how a hold ended; empty means that it did not.
@@ -144,9 +153,9 @@ func (d Decision) Holds() bool {
 	return false
 }
 
-// Decide decides about a pool, from what is known about its nodes, what its leader and its NodePool say, and the hold in
+// Decide decides about a pool, from what is known about its nodes, what its leaders and its NodePool say, and the hold in
 // progress; nil means no hold. It changes nothing.
-func Decide(members []Member, r Report, t Terms, h *Hold, l Limits) Decision {
+func Decide(members []Member, reports []Report, t Terms, h *Hold, l Limits) Decision {
 	s := survey(members, l)
 	d := Decision{Changes: make([]Change, len(members)), Speaking: s.speaking > 0}
 	for i, m := range members {
@@ -170,7 +179,7 @@ func Decide(members []Member, r Report, t Terms, h *Hold, l Limits) Decision {
 		d.Ended = Expired
 		d.release(members, s, ReasonExpired)
 	default:
-		d.goOn(members, s, r, *h, l)
+		d.goOn(members, s, reports, *h, l)
 	}
 	if d.Ended != "" && !d.Begins && t.For > 0 {
 		d.Next = s.untilSilent
@@ -190,7 +199,7 @@ func (d *Decision) begin(members []Member, s state, t Terms) {
 
 // goOn decides about each node of a held pool. Healing lasts only while a node speaks: one heartbeat that slips through is no
 // state. While none does, the hold goes on with the same end, and those that spoke in between are taken back into it.
-func (d *Decision) goOn(members []Member, s state, r Report, h Hold, l Limits) {
+func (d *Decision) goOn(members []Member, s state, reports []Report, h Hold, l Limits) {
 	over := h.Healing && s.speaking > 0 && h.Healed >= l.Grace
 	for i, m := range members {
 		switch {
@@ -199,7 +208,7 @@ func (d *Decision) goOn(members []Member, s state, r Report, h Hold, l Limits) {
 		case !m.Held:
 		case s.speaks[i] && m.Ready != corev1.ConditionUnknown && m.Ready != "":
 			d.Changes[i] = released(ReasonNodeSpeaks)
-		case !s.speaks[i] && over && r.gives(m, members):
+		case !s.speaks[i] && over && givesUp(m, members, reports):
 			d.Changes[i] = released(ReasonPoolSpeaks)
 		default:
 			// This includes a node that speaks and is still shown Unknown: kube-controller-manager would taint it until

@@ -107,7 +107,7 @@ func TestBeginning(t *testing.T) {
 		{"and speaks", []Member{alive(3), heldBy(alive(4))}, off, []Change{none, speaks}, false, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			d := Decide(test.members, Report{}, test.terms, nil, testLimits)
+			d := Decide(test.members, nil, test.terms, nil, testLimits)
 			if !reflect.DeepEqual(d.Changes, test.want) || d.Begins != test.begins || d.Next != test.next || d.Ended != "" {
 				t.Errorf("got %+v, want %v, begins %v, next %v", d, test.want, test.begins, test.next)
 			}
@@ -176,7 +176,7 @@ func TestInProgress(t *testing.T) {
 		{"no held node is left", []Member{shown(700, unknown)}, asked, cut, []Change{none}, Emptied, false, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			d := Decide(test.members, Report{}, test.terms, &test.h, testLimits)
+			d := Decide(test.members, nil, test.terms, &test.h, testLimits)
 			if !reflect.DeepEqual(d.Changes, test.want) || d.Ended != test.ended || d.Begins != test.begins ||
 				d.Next != test.next {
 				t.Errorf("got %+v, want %v, ended %q, begins %v, next %v", d, test.want, test.ended, test.begins, test.next)

@@ -156,7 +156,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if p.hold != nil && (terms.Rule != Unreadable || p.hold.length <= 0) {
 		p.hold.length = terms.For
 	}
-	d := Decide(members, c.reportOf(name), terms, p.hold.at(now), c.limits)
+	d := Decide(members, c.reportsOf(name), terms, p.hold.at(now), c.limits)
 	previous := p.hold
 	c.follow(p, d, terms, now)
 	c.metrics.stands(name, standing{asked: terms.For > 0, holds: d.Holds()})
@@ -252,12 +252,19 @@ func (c *Controller) membersOf(ctx context.Context, name edge.PoolName) ([]corev
 	return slices.DeleteFunc(slices.Clone(found.Items), func(n corev1.Node) bool { return n.DeletionTimestamp != nil }), nil
 }
 
-// reportOf returns the last report of a pool's leader.
-func (c *Controller) reportOf(name edge.PoolName) Report {
-	seen := c.sightings.Observe(edge.NodeName(name.ReportLease()))
-	r := c.roster.reportOf(name)
-	r.Known, r.Fresh = seen.Found, seen.Renewed && !seen.Gone && seen.Age < c.limits.Grace
-	return r
+// reportsOf returns the last reports of a pool's leaders.
+func (c *Controller) reportsOf(name edge.PoolName) (all []Report) {
+	for _, slot := range edge.Slots() {
+		lease := name.ReportLease(slot)
+		r, found := c.roster.report(lease)
+		if !found {
+			continue
+		}
+		seen := c.sightings.Observe(edge.NodeName(lease))
+		r.Fresh = seen.Renewed && !seen.Gone && seen.Age < c.limits.Grace
+		all = append(all, r)
+	}
+	return all
 }
 
 // observe returns what is known about the nodes of a pool with this hold; nil means none.

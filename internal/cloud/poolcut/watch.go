@@ -3,7 +3,6 @@ package poolcut
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -102,8 +101,8 @@ func poolNameOf(node *corev1.Node) edge.PoolName {
 func (c *Controller) leaseHandler() handler.TypedFuncs[*coordinationv1.Lease, reconcile.Request] {
 	saw := func(lease *coordinationv1.Lease, q queue) {
 		news, pool := c.sightings.Saw(lease), c.roster.poolOf(edge.NodeName(lease.Name))
-		if of, ok := strings.CutPrefix(lease.Name, edge.PoolName("").ReportLease()); ok && pool == "" {
-			news, pool = true, edge.PoolName(of)
+		if of, _ := edge.ReportOf(lease.Name); of != "" && pool == "" {
+			news, pool = true, of
 			c.roster.told(lease)
 		}
 		if news {
@@ -218,7 +217,7 @@ func requestFor(pool edge.PoolName) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: string(pool)}}
 }
 
-// roster maps each node to its pool, for code that sees only a Lease, and has what each pool's leader said last. It is safe for
+// roster maps each node to its pool, for code that sees only a Lease, and has what pools' leaders said last. It is safe for
 // concurrent use.
 type roster struct {
 	mu      sync.Mutex
@@ -230,7 +229,7 @@ func newRoster() *roster {
 	return &roster{byNode: make(map[edge.NodeName]edge.PoolName), reports: make(map[string]Report)}
 }
 
-// told records the report of a pool's leader.
+// told records the report of a leader.
 func (r *roster) told(lease *coordinationv1.Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -247,11 +246,12 @@ func (r *roster) untold(lease edge.NodeName) {
 	delete(r.reports, string(lease))
 }
 
-// reportOf returns who reported last for a pool, and what.
-func (r *roster) reportOf(pool edge.PoolName) Report {
+// report returns who wrote a report, and whom it names; false if there is none.
+func (r *roster) report(lease string) (Report, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.reports[pool.ReportLease()]
+	is, found := r.reports[lease]
+	return is, found
 }
 
 func (r *roster) put(node edge.NodeName, pool edge.PoolName) {

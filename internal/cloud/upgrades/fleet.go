@@ -188,13 +188,13 @@ func (c *Controller) pools(ctx context.Context, says []v1alpha1.PoolSettings, po
 		if err := c.wants(&p, np, says); err != nil {
 			return nil, err
 		}
-		leader, err := c.leader(ctx, p.name)
+		leaders, err := c.leaders(ctx, p.name)
 		if err != nil {
 			return nil, err
 		}
 		for _, o := range members[np.Name] {
 			n := nodeOf(o, pods)
-			n.leads = n.name == leader
+			n.leads = slices.Contains(leaders, n.name)
 			p.nodes = append(p.nodes, n)
 		}
 		slices.SortFunc(p.nodes, func(a, b node) int { return cmpNames(a.name, b.name) })
@@ -219,14 +219,17 @@ func (c *Controller) wants(p *pool, np *v1beta2.NodePool, says []v1alpha1.PoolSe
 	return nil
 }
 
-// leader returns the node that leads a pool, by its report; empty if there is none.
-func (c *Controller) leader(ctx context.Context, p edge.PoolName) (edge.NodeName, error) {
-	l := &coordinationv1.Lease{}
-	err := c.cfg.Client.Get(ctx, client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: p.ReportLease()}, l)
-	if client.IgnoreNotFound(err) != nil {
-		return "", fmt.Errorf("read the report of pool %s: %w", p, err)
+// leaders returns the nodes that lead at a pool's coordinators, or were the last to do so, by their reports.
+func (c *Controller) leaders(ctx context.Context, p edge.PoolName) (all []edge.NodeName, err error) {
+	for _, slot := range edge.Slots() {
+		l := &coordinationv1.Lease{}
+		err := c.cfg.Client.Get(ctx, client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: p.ReportLease(slot)}, l)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("read a report of pool %s: %w", p, err)
+		}
+		all = append(all, edge.NodeName(ptr.Deref(l.Spec.HolderIdentity, "")))
 	}
-	return edge.NodeName(ptr.Deref(l.Spec.HolderIdentity, "")), nil
+	return all, nil
 }
 
 // facts are what counts of a Node. They can be compared.

@@ -44,6 +44,7 @@ type node struct {
 	host                       bool
 	kubelet                    edge.KubeletServing
 	relaysAt                   string
+	relayed                    edge.Relayed
 	clock                      atomic.Int64 // how far kubelet's clock is ahead, as a time.Duration
 }
 
@@ -52,6 +53,7 @@ func newNode(t *testing.T, name string, cloud, coordinator *leasetest.Server) *n
 		t: t, name: name, cloud: cloud, coordinator: coordinator, media: runtime.ContentTypeProtobuf,
 		cloudLink: live.NewValue(link.Up), coordinatorLink: live.NewValue(link.Up),
 		kubelet: edge.KubeletServing{Way: edge.KubeletPinned, Digest: strings.Repeat("0a", 32)},
+		relayed: edge.Relayed{By: "neighbour"},
 	}
 	n.restartHub()
 	return n
@@ -65,11 +67,11 @@ func (n *node) restartHub() {
 	n.proxy = NewProxy(ProxyConfig{
 		Node: edge.NodeName(n.name), Cloud: n.cloud.Client(n.name), CloudLink: n.cloudLink,
 		Coordinators: n.coordinators(), Metrics: prometheus.NewRegistry(),
-		Report:    func() edge.HubReport { return edge.HubReport{Link: "up", Settings: 3} },
-		Traffic:   func() edge.Traffic { return edge.Traffic{Sent: 1, Received: 2, Since: time.Unix(3, 0)} },
-		Kubelet:   func() edge.KubeletServing { return n.kubelet },
-		Version:   "v0.2.0",
-		RelayedBy: func() edge.NodeName { return "neighbour" }, RelaysAt: func() string { return n.relaysAt },
+		Report:  func() edge.HubReport { return edge.HubReport{Link: "up", Settings: 3} },
+		Traffic: func() edge.Traffic { return edge.Traffic{Sent: 1, Received: 2, Since: time.Unix(3, 0)} },
+		Kubelet: func() edge.KubeletServing { return n.kubelet },
+		Version: "v0.2.0",
+		Relayed: func() edge.Relayed { return n.relayed }, RelaysAt: func() string { return n.relaysAt },
 	})
 	ctx, cancel := context.WithCancel(klog.NewContext(n.t.Context(), ktesting.NewLogger(n.t, ktesting.NewConfig())))
 	done := make(chan struct{})

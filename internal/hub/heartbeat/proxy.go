@@ -55,10 +55,10 @@ type ProxyConfig struct {
 	// Cloud is a client of the cloud with the node's identity. It must not retry for long by itself: the Proxy's time
 	// limits are in its contexts.
 	Cloud coordinationv1client.LeasesGetter
-	// CloudLink is the state of the link that Cloud uses, and RelayedBy the node whose line it is while that is Relayed. nil
+	// CloudLink is the state of the link that Cloud uses, and Relayed whose line it is, and for what, while that is Relayed. nil
 	// means that it never is.
 	CloudLink *live.Value[link.State]
-	RelayedBy func() edge.NodeName
+	Relayed   func() edge.Relayed
 	// RelaysAt says where this node's hub relays for others; empty means nowhere. nil means never.
 	RelaysAt func() string
 	// Coordinators are the pool's: each that can be reached gets a copy. If there are none, nothing that follows is required but
@@ -399,7 +399,7 @@ func (p *Proxy) copyFor(what sending, sent, known *coordinationv1.Lease, coordin
 	lease := copyOf(sent, known, what == marked, coordinatorHost)
 	switch {
 	case what == relayed:
-		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationRelayedBy, string(p.relayedBy()))
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationRelayedBy, p.relayed().String())
 	case what == clean && p.config.RelaysAt != nil:
 		if at := p.config.RelaysAt(); at != "" {
 			metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationRelaysAt, at)
@@ -461,7 +461,7 @@ func (p *Proxy) update(
 		}
 	}
 	for conflicts := 0; ; conflicts++ {
-		began, own := p.config.Clock.Running(), p.relayedBy() == ""
+		began, own := p.config.Clock.Running(), p.relayed().By == ""
 		written, err := p.leases().Update(ctx, p.signed(p.next(sent)), options)
 		if own && result(err) == failed {
 			p.line.missed(p.config.Clock.Running())
@@ -513,19 +513,19 @@ func (p *Proxy) next(sent *coordinationv1.Lease) *coordinationv1.Lease {
 	return lease
 }
 
-// relayedBy returns the node whose line heartbeats take; empty means that it is this node's own.
-func (p *Proxy) relayedBy() edge.NodeName {
-	if p.config.RelayedBy == nil || p.config.CloudLink.Get() != link.Relayed {
-		return ""
+// relayed returns whose line heartbeats take; the zero Relayed means that it is this node's own.
+func (p *Proxy) relayed() edge.Relayed {
+	if p.config.Relayed == nil || p.config.CloudLink.Get() != link.Relayed {
+		return edge.Relayed{}
 	}
-	return p.config.RelayedBy()
+	return p.config.Relayed()
 }
 
 // signed marks a Lease that this hub writes to the cloud over a neighbour's line: the cloud sees that the node's own is down.
 func (p *Proxy) signed(lease *coordinationv1.Lease) *coordinationv1.Lease {
-	if by := p.relayedBy(); by != "" {
+	if by := p.relayed(); by.By != "" {
 		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.DelegateHeartbeat, edge.DelegateHeartbeatOn)
-		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationRelayedBy, string(by))
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationRelayedBy, by.String())
 	}
 	return lease
 }

@@ -20,7 +20,7 @@ func (n *node) wantRelayed() {
 	n.t.Helper()
 	synctest.Wait()
 	l := n.cloud.Peek(space, n.name)
-	if marked, _ := delegatedLease(l); !marked || l.Annotations[edge.AnnotationRelayedBy] != "neighbour" {
+	if marked, _ := delegatedLease(l); !marked || l.Annotations[edge.AnnotationRelayedBy] != n.relayed.String() {
 		n.t.Errorf("the cloud's Lease bears %v, want the mark and who relays", l.Annotations)
 	}
 	if !renewTime(l).Equal(renewTime(n.lease)) || l.ResourceVersion != n.lease.ResourceVersion {
@@ -31,7 +31,7 @@ func (n *node) wantRelayed() {
 	if annotation, label := delegatedLease(copied); annotation || label {
 		n.t.Errorf("the copy asks for forwarding: %v, %v", copied.Annotations, copied.Labels)
 	}
-	if copied.Annotations[edge.AnnotationRelayedBy] != "neighbour" || copied.Annotations[edge.AnnotationRelaysAt] != "" {
+	if copied.Annotations[edge.AnnotationRelayedBy] != n.relayed.String() || copied.Annotations[edge.AnnotationRelaysAt] != "" {
 		n.t.Errorf("the copy bears %v", copied.Annotations)
 	}
 	if said, ok := copied.Annotations[edge.AnnotationLine]; ok {
@@ -72,6 +72,7 @@ func TestRelayed(t *testing.T) {
 		n.cloudLink.Set(link.Relayed)
 		n.cloud.Calls()
 		for i := range 3 {
+			n.relayed.HeartbeatsOnly = i == 2 // a setting has changed
 			time.Sleep(10 * time.Second)
 			if err := n.beat(); err != nil {
 				t.Fatal(err)

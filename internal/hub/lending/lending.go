@@ -54,8 +54,8 @@ type Parties struct {
 	Credentials relay.Credentials
 	// Cloud is whose line is lent.
 	Cloud *upstream.Upstream
-	// Coordinator says who relays.
-	Coordinator coordinationv1client.LeasesGetter
+	// Coordinators returns those that this hub reaches now, by slot: they say who relays.
+	Coordinators func() map[int]coordinationv1client.LeasesGetter
 	// DialCoordinator opens a connection to the coordinator of such a server name, if that is known to live.
 	DialCoordinator func(ctx context.Context, serverName string) (net.Conn, error)
 }
@@ -114,7 +114,7 @@ func (l *Lending) Detour() *upstream.Detour {
 func (l *Lending) Meet(p Parties) {
 	l.parties = &p
 	l.client = relay.NewClient(relay.ClientConfig{
-		Credentials: p.Credentials, Node: l.cfg.Node, Pool: l.cfg.Pool, Dir: l.cfg.Dir, Coordinator: p.Coordinator,
+		Credentials: p.Credentials, Node: l.cfg.Node, Pool: l.cfg.Pool, Dir: l.cfg.Dir, Coordinators: p.Coordinators,
 		Dial: l.cfg.Ends.DialNear, Wanted: l.lends.Get,
 		Metrics: l.cfg.Metrics, Clock: l.cfg.Ends.Clock, Chance: l.cfg.Ends.Chance,
 	})
@@ -143,6 +143,11 @@ func (l *Lending) By() edge.NodeName {
 		return ""
 	}
 	return l.client.By()
+}
+
+// Relayed returns who relays for this node, or did last, and what for.
+func (l *Lending) Relayed() edge.Relayed {
+	return edge.Relayed{By: l.By(), HeartbeatsOnly: l.use.Get() == upstream.ForSome}
 }
 
 // RelaysAt returns what neighbours are told of where this hub relays; empty if it doesn't.

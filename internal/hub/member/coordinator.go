@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/url"
 	"strconv"
 	"time"
@@ -14,11 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/transport"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/discover"
-	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/hub/home"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/push"
@@ -170,8 +167,8 @@ func (m *Membership) seek(finder *discover.Finder, slot edge.Slot) {
 	m.reach.Add(c.named("look for a coordinator that has moved"), seeker.Run)
 }
 
-// settle makes what knows which of the coordinators is home, and a client of that.
-func (m *Membership) settle() error {
+// settle makes what knows which of the coordinators is home.
+func (m *Membership) settle() {
 	config := home.Config{Cloud: m.cfg.Cloud.Link(), Metrics: m.cfg.Metrics, Clock: m.cfg.Ends.Clock}
 	for _, c := range m.coordinators {
 		config.Slots = append(config.Slots, home.Slot{Link: c.upstream.Link(), Transport: c.upstream.AsNode()})
@@ -182,16 +179,6 @@ func (m *Membership) settle() error {
 		m.cfg.Metrics.MustRegister(atHome{m})
 	}
 	m.reach.Add("which coordinator is home", m.home.Run)
-	client := m.coordinators[0].upstream.RESTConfig()
-	client.Transport = m.home.Transport()
-	var err error
-	m.leases, err = coordinationv1client.NewForConfig(client)
-	return err
-}
-
-// asHub reaches home for the hub's own requests.
-func (m *Membership) asHub() http.RoundTripper {
-	return transport.NewUserAgentRoundTripper(follow.Hub, m.home.Transport())
 }
 
 // atHome is the coordinator that is home.

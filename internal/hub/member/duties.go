@@ -48,11 +48,17 @@ func (m *Membership) forwarder(cloud coordinationv1client.LeasesGetter) *heartbe
 	})
 }
 
-// duties returns what this hub does while it leads at a coordinator. It forwards from each, since a node may reach one alone, and
-// a standby has all that home has, so that it can be home at once. Of the pool it speaks at home alone.
-func (m *Membership) duties(
-	c *coordinator, cloud coordinationv1client.LeasesGetter, forwarder *heartbeat.Forwarder,
-) ([]role.Duty, error) {
+// reporter returns what tells the cloud whom this hub hears, wherever it leads.
+func (m *Membership) reporter(cloud coordinationv1client.LeasesGetter) *roster.Reporter {
+	return roster.New(roster.Config{
+		Node: m.cfg.Node, Pool: m.cfg.Pool, Cloud: cloud,
+		Every: func() time.Duration { return reportEvery(m.cfg.LinkProfile()) }, Ends: m.cfg.Ends,
+	})
+}
+
+// duties returns what this hub does while it leads at a coordinator. It forwards from each, and reports who is heard there, since a
+// node may reach one alone; and a standby has all that home has, so that it can be home at once. Lines it compares at home alone.
+func (m *Membership) duties(c *coordinator, forwarder *heartbeat.Forwarder, reporter *roster.Reporter) ([]role.Duty, error) {
 	forward := func(ctx context.Context, term edge.Term) error {
 		err := forwarder.Run(ctx, heartbeat.Source{Slot: c.slot, Leases: c.leases}, term)
 		if errors.Is(err, heartbeat.ErrUnable) {
@@ -64,26 +70,22 @@ func (m *Membership) duties(
 	if err != nil {
 		return nil, err
 	}
-	reporter := roster.New(roster.Config{
-		Node: m.cfg.Node, Pool: m.cfg.Pool, Coordinator: c.leases, Cloud: cloud, Fillings: pusher.Fillings,
-		Every: func() time.Duration { return reportEvery(m.cfg.LinkProfile()) }, Ends: m.cfg.Ends,
-	})
 	lines := line.New(line.Config{
-		Node: m.cfg.Node, Lines: reporter.Lines, Rested: func(now time.Time) bool { return c.elector.Rested(now) },
-		Clock: m.cfg.Ends.Clock,
+		Node: m.cfg.Node, Lines: func(now time.Time) map[edge.NodeName]edge.Line { return reporter.Lines(edge.Slot(c.slot), now) },
+		Rested: func(now time.Time) bool { return c.elector.Rested(now) }, Clock: m.cfg.Ends.Clock,
 	})
-	all := []role.Duty{
-		{Name: "forward heartbeats", Run: forward}, {Name: "push", Run: pusher.Run},
+	report := func(ctx context.Context, term edge.Term) error {
+		return reporter.Run(ctx, roster.Source{Slot: edge.Slot(c.slot), Leases: c.leases, Fillings: pusher.Fillings}, term)
+	}
+	return []role.Duty{
+		{Name: "forward heartbeats", Run: forward}, {Name: "push", Run: pusher.Run}, {Name: "report", Run: report},
 		{Name: "leave a standby to the leader at home", Run: func(ctx context.Context, _ edge.Term) error {
 			return m.home.Leave(ctx, c.slot, m.cfg.Node, func(to edge.NodeName) bool {
 				return forwarder.Hears(c.slot, to) && c.elector.Rested(m.cfg.Ends.Running())
 			})
 		}},
-	}
-	for _, d := range []role.Duty{{Name: "report", Run: reporter.Run}, {Name: "compare lines", Run: lines.Run}} {
-		all = append(all, m.home.Only(c.slot, d))
-	}
-	return all, nil
+		m.home.Only(c.slot, role.Duty{Name: "compare lines", Run: lines.Run}),
+	}, nil
 }
 
 // reportEvery returns how often a leader repeats what it has told the cloud of its pool: 1 KB each way on a link of that kind.
@@ -101,7 +103,7 @@ func prove(cloud coordinationv1client.LeasesGetter, pool edge.PoolName) func(con
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, proofTimeout)
 		defer cancel()
-		_, err := cloud.Leases(corev1.NamespaceNodeLease).Get(ctx, pool.ReportLease(), metav1.GetOptions{})
+		_, err := cloud.Leases(corev1.NamespaceNodeLease).Get(ctx, pool.ReportLease(0), metav1.GetOptions{})
 		switch {
 		case err == nil || apierrors.IsNotFound(err):
 			return nil

@@ -43,7 +43,7 @@ func (m *Membership) beat() error {
 	}
 	m.take(heartbeat.ProxyConfig{
 		Node: m.cfg.Node, Cloud: asNode, CloudLink: m.cfg.Cloud.AnywayLink(), Coordinators: copies,
-		RelayedBy: m.cfg.RelayedBy, RelaysAt: m.cfg.RelaysAt, Traffic: m.cfg.Cloud.Traffic, Kubelet: m.kubelet.Serving,
+		Relayed: m.cfg.Relayed, RelaysAt: m.cfg.RelaysAt, Traffic: m.cfg.Cloud.Traffic, Kubelet: m.kubelet.Serving,
 		Version: m.cfg.Version, Report: m.cfg.Report,
 		Metered: func() bool { return m.cfg.LinkProfile() == v1alpha1.LinkMetered }, Metrics: m.cfg.Metrics,
 		Clock: m.cfg.Ends.Clock,

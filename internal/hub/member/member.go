@@ -69,10 +69,10 @@ type Config struct {
 	KubeletConfig, KubeletServing string
 	// Version is the hub's own, for the pool and the cloud to see.
 	Version string
-	// RelayedBy returns the node that relays for this one, or did last, and RelaysAt where this hub relays for others; empty
+	// Relayed returns who relays for this node, or did last, and what for, and RelaysAt where this hub relays for others; empty
 	// means nobody, and nowhere.
-	RelayedBy func() edge.NodeName
-	RelaysAt  func() string
+	Relayed  func() edge.Relayed
+	RelaysAt func() string
 	// Report returns what the hub says of itself to its pool; nil means nothing.
 	Report func() edge.HubReport
 	// LinkProfile returns what kind of link leads to the cloud at present.
@@ -103,8 +103,6 @@ type Membership struct {
 	cfg          Config
 	coordinators []*coordinator // at least one, in the order of their slots; nil means that the hub is alone
 	home         *home.Home
-	// leases is a client of home, whose link is link.
-	leases *coordinationv1client.CoordinationV1Client
 
 	link       *live.Value[link.State]
 	standing   *live.Value[role.Standing]
@@ -141,9 +139,7 @@ func New(cfg Config) (*Membership, error) {
 	if err := m.reachCoordinators(); err != nil {
 		return nil, err
 	}
-	if err := m.settle(); err != nil {
-		return nil, err
-	}
+	m.settle()
 	if err := m.beat(); err != nil {
 		return nil, err
 	}
@@ -169,9 +165,9 @@ func (m *Membership) elect() error {
 	if err != nil {
 		return err
 	}
-	forwarder := m.forwarder(cloud)
+	forwarder, reporter := m.forwarder(cloud), m.reporter(cloud)
 	for i, c := range m.coordinators {
-		duties, err := m.duties(c, cloud, forwarder)
+		duties, err := m.duties(c, forwarder, reporter)
 		if err != nil {
 			return err
 		}
@@ -200,8 +196,16 @@ func (m *Membership) Standing() *live.Value[role.Standing] { return m.standing }
 // Mirror returns what can be read at the coordinator; nil means nothing.
 func (m *Membership) Mirror() *follow.Pool { return m.mirror }
 
-// Leases returns a client of home as this node; nil without a coordinator.
-func (m *Membership) Leases() *coordinationv1client.CoordinationV1Client { return m.leases }
+// Reached returns clients, as this node, of the coordinators that this hub reaches now, by slot.
+func (m *Membership) Reached() map[int]coordinationv1client.LeasesGetter {
+	all := map[int]coordinationv1client.LeasesGetter{}
+	for _, c := range m.coordinators {
+		if c.upstream.Link().Get() == link.Up {
+			all[c.slot] = c.leases
+		}
+	}
+	return all
+}
 
 // Heartbeats answers requests for kubelet's own Lease.
 func (m *Membership) Heartbeats() http.Handler { return m.heartbeats }

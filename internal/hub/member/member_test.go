@@ -76,7 +76,7 @@ func TestProve(t *testing.T) {
 			if tt.unfit && !strings.Contains(err.Error(), "NodePool p1") {
 				t.Errorf("%v; want to hear what to look at", err)
 			}
-			if want := corev1.NamespaceNodeLease + "/" + edge.PoolName("p1").ReportLease(); asked != want {
+			if want := corev1.NamespaceNodeLease + "/" + edge.PoolName("p1").ReportLease(0); asked != want {
 				t.Errorf("it has asked for %s, want %s", asked, want)
 			}
 		})

@@ -46,7 +46,7 @@ func joined(t *testing.T, change func(*Config)) (*Membership, *follow.Set) {
 	})
 	cfg := Config{
 		Node: "n1", Pool: "p1", Cloud: cloud, Server: server, Via: via, Dir: t.TempDir(), OwnObjects: true,
-		RelayedBy: func() edge.NodeName { return "" }, RelaysAt: func() string { return "" },
+		Relayed: func() edge.Relayed { return edge.Relayed{} }, RelaysAt: func() string { return "" },
 		LinkProfile: func() v1alpha1.LinkProfile { return v1alpha1.LinkNormal },
 		History:     history.New(history.Config{Link: cloud.Link(), Disk: kept}), Disk: kept, Overlay: endpoints.NewView(),
 		Metrics: via.Metrics,
@@ -93,7 +93,7 @@ func TestNew(t *testing.T) {
 			if mirror := m.Mirror(); mirror == nil || mirror.Link != m.Link() || mirror.Standing != m.home.Anywhere() {
 				t.Errorf("what can be read there is %+v", mirror)
 			}
-			if m.Heartbeats() == nil || m.Leases() == nil || m.Kubelet() == nil {
+			if m.Heartbeats() == nil || len(m.Reached()) > 0 || m.Kubelet() == nil {
 				t.Error("nobody takes heartbeats, reaches the coordinator, or looks for kubelet's certificate")
 			}
 			if err := m.Follow(set); err != nil {

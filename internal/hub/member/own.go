@@ -68,10 +68,14 @@ func (m *Membership) Follow(what *follow.Set) error {
 		}
 		pushers = append(pushers, pusher)
 	}
+	var tell []presence.Coordinator
+	for _, c := range m.coordinators {
+		tell = append(tell, presence.Coordinator{Link: c.upstream.Link(), Transport: c.upstream.AsHub(), Base: c.address})
+	}
 	follower = presence.New(presence.Config{
-		Node: m.cfg.Node, CloudLink: m.cfg.Cloud.Link(), CoordinatorLink: m.link, Transport: m.asHub(),
-		Base: m.coordinators[0].address, Own: m.ownPods, Said: taker.Said, Services: m.followed.Source(filter.Services),
-		History: number, View: m.cfg.Overlay, Metrics: m.cfg.Metrics, Ends: m.cfg.Ends,
+		Node: m.cfg.Node, CloudLink: m.cfg.Cloud.Link(), Coordinators: tell, Home: m.home.At(), Own: m.ownPods,
+		Said: taker.Said, Services: m.followed.Source(filter.Services), History: number,
+		View: m.cfg.Overlay, Metrics: m.cfg.Metrics, Ends: m.cfg.Ends,
 	})
 	m.changed, m.taker = changed, taker
 	m.part.Add("writes in the cloud's place", taker.Run)

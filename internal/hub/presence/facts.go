@@ -1,6 +1,7 @@
 package presence
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -33,20 +34,26 @@ type facts struct {
 	// ownAsOf is the revision of the cloud up to which all own Pods were known when this began.
 	ownAsOf edge.Revision
 	nodes   map[edge.NodeName]*neighbour
+	// from are the coordinators that have told something, each the last of its slot.
+	from map[int]string
 }
 
 // neighbour is a node that was seen to renew.
 type neighbour struct {
+	at     map[int]heard // by slot
+	silent bool          // this hub believes it
+}
+
+// heard is what a coordinator has told of a node.
+type heard struct {
 	edge.NodePresence
 	from string
-	// silent: this hub believes it.
-	silent bool
 }
 
 func newFacts(node edge.NodeName) *facts {
 	return &facts{
 		node: node, own: map[stream.Key]*word{}, others: map[stream.Key]*word{}, told: map[stream.Key]*word{},
-		nodes: map[edge.NodeName]*neighbour{},
+		nodes: map[edge.NodeName]*neighbour{}, from: map[int]string{},
 	}
 }
 
@@ -87,8 +94,17 @@ func set(words map[stream.Key]*word, key stream.Key, w *word) {
 	words[key] = w
 }
 
-// heard takes in what a coordinator tells.
-func (f *facts) heard(line edge.Presence) {
+// heard takes in what the coordinator in a slot tells. Of one that is not home that is which nodes it hears.
+func (f *facts) heard(slot int, home bool, line edge.Presence) {
+	f.from[slot] = line.Instance
+	f.heardNodes(slot, line)
+	if home {
+		f.heardPods(line)
+	}
+}
+
+// heardPods takes in what a coordinator tells of Pods.
+func (f *facts) heardPods(line edge.Presence) {
 	in := make(map[stream.Key]struct{}, len(line.Pods))
 	for _, p := range line.Pods {
 		key := keyOf(p.PodName)
@@ -106,15 +122,6 @@ func (f *facts) heard(line edge.Presence) {
 		delete(f.others, keyOf(p))
 		delete(f.told, keyOf(p))
 	}
-	named := make(map[edge.NodeName]struct{}, len(line.Nodes))
-	for _, n := range line.Nodes {
-		named[n.Name] = struct{}{}
-		if n.Name == f.node || f.nodes[n.Name] == nil && len(f.nodes) >= maxPods {
-			continue
-		}
-		silent := f.nodes[n.Name] != nil && f.nodes[n.Name].silent && n.Silent
-		f.nodes[n.Name] = &neighbour{n, line.Instance, silent}
-	}
 	if !line.Whole {
 		return
 	}
@@ -126,9 +133,27 @@ func (f *facts) heard(line edge.Presence) {
 			}
 		}
 	}
+}
+
+// heardNodes takes in what the coordinator in a slot tells of nodes.
+func (f *facts) heardNodes(slot int, line edge.Presence) {
+	named := make(map[edge.NodeName]struct{}, len(line.Nodes))
+	for _, n := range line.Nodes {
+		named[n.Name] = struct{}{}
+		if n.Name == f.node || f.nodes[n.Name] == nil && len(f.nodes) >= maxPods {
+			continue
+		}
+		if f.nodes[n.Name] == nil {
+			f.nodes[n.Name] = &neighbour{at: map[int]heard{}}
+		}
+		f.nodes[n.Name].at[slot] = heard{n, line.Instance}
+	}
 	for name, n := range f.nodes {
-		if _, there := named[name]; !there && n.from == line.Instance {
-			delete(f.nodes, name)
+		if _, there := named[name]; line.Whole && !there && n.at[slot].from == line.Instance {
+			delete(n.at, slot)
+			if len(n.at) == 0 {
+				delete(f.nodes, name)
+			}
 		}
 	}
 }
@@ -162,18 +187,31 @@ func (f *facts) ownPods(cloud, said []edge.PodPresence, asOf edge.Revision) {
 	}
 }
 
-// judge decides who is silent. reached is how long this hub has reached the coordinator without a break. It returns how long
-// until there may be more to decide; 0 means not before something else is heard.
-func (f *facts) judge(reached time.Duration) (again time.Duration) {
+// judge decides who is silent. reached is how long this hub has reached each coordinator that it reaches, without a break, by
+// slot. It returns how long until there may be more to decide; 0 means not before something else is heard.
+func (f *facts) judge(reached map[int]time.Duration) (again time.Duration) {
+	if len(reached) == 0 {
+		return 0
+	}
+	all := slices.Min(slices.Collect(maps.Values(reached)))
 	for _, n := range f.nodes {
-		grace := time.Duration(n.GraceSeconds) * time.Second
+		hears, grace := false, time.Duration(0) // a coordinator hears it; one calls it silent, after this
+		for slot := range reached {
+			switch is, told := n.at[slot]; {
+			case told && is.Silent:
+				grace = max(grace, time.Duration(is.GraceSeconds)*time.Second)
+			case told && is.from == f.from[slot]: // not by the word of one that was there before
+				hears = true
+			}
+		}
 		switch {
-		case !n.Silent:
+		case hears:
 			n.silent = false
-		case n.silent || reached >= grace:
+		case grace == 0:
+		case n.silent || all >= grace:
 			n.silent = true
-		case again == 0 || grace-reached < again:
-			again = grace - reached
+		case again == 0 || grace-all < again:
+			again = grace - all
 		}
 	}
 	return again

@@ -116,7 +116,7 @@ func TestOthersPods(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := newFacts("n1")
 			for _, l := range c.lines {
-				f.heard(l)
+				f.heard(0, true, l)
 			}
 			if got := known(f, false); got != c.want {
 				t.Errorf("known is %q, want %q", got, c.want)
@@ -127,7 +127,7 @@ func TestOthersPods(t *testing.T) {
 
 func TestSettling(t *testing.T) {
 	f := newFacts("n1")
-	f.heard(whole(line("i", pod("a", "n2"), pod("b", "n3", oldHistory))))
+	f.heard(0, true, whole(line("i", pod("a", "n2"), pod("b", "n3", oldHistory))))
 	if got := known(f, true); got != "a@10 firm ready, b@10 firm ready" {
 		t.Errorf("known is %q", got)
 	}
@@ -179,7 +179,7 @@ func TestOwnPods(t *testing.T) {
 			f := newFacts("n1")
 			for i, s := range steps {
 				if s.told != nil {
-					f.heard(whole(line("i", s.told...)))
+					f.heard(0, true, whole(line("i", s.told...)))
 				}
 				f.ownPods(s.cloud, s.said, edge.Revision(100+i))
 				if got := known(f, false); got != s.want {
@@ -202,41 +202,46 @@ func TestSilence(t *testing.T) {
 		return l
 	}
 	f := newFacts("n1")
-	expect := func(why string, reached, again time.Duration, want string) {
+	const not = -time.Second
+	expect := func(why string, since, again time.Duration, want string) {
 		t.Helper()
+		reached := map[int]time.Duration{}
+		if since != not {
+			reached[0] = since
+		}
 		if got := f.judge(reached); got != again || known(f, false) != want {
 			t.Errorf("%s: known is %q, to be judged again after %s; want %q, %s", why, known(f, false), got, want, again)
 		}
 	}
 	expect("nobody is known", time.Hour, 0, "")
-	f.heard(whole(nodes("i", false, true)))
+	f.heard(0, true, whole(nodes("i", false, true)))
 	expect("one is silent, says the coordinator, which was reached a moment ago", 20*time.Second, 30*time.Second, "")
-	expect("and is not reached", 0, 50*time.Second, "")
+	expect("and is not reached", not, 0, "")
 	expect("and was reached for as long", 50*time.Second, 0, "n3 silent")
-	expect("and the coordinator is gone", 0, 0, "n3 silent")
-	f.heard(whole(nodes("k")))
+	expect("and the coordinator is gone", not, 0, "n3 silent")
+	f.heard(0, true, whole(nodes("k")))
 	expect("another has not seen it", time.Second, 0, "n3 silent")
-	f.heard(nodes("k", false))
+	f.heard(0, true, nodes("k", false))
 	expect("and sees others", time.Second, 0, "n3 silent")
-	f.heard(nodes("k", false, false))
+	f.heard(0, true, nodes("k", false, false))
 	expect("and sees it", time.Second, 0, "")
-	f.heard(nodes("k", true, false))
+	f.heard(0, true, nodes("k", true, false))
 	expect("and then is silent about another", 10*time.Second, 40*time.Second, "")
-	f.heard(whole(nodes("k")))
+	f.heard(0, true, whole(nodes("k")))
 	expect("and forgets it", time.Hour, 0, "")
-	f.heard(edge.Presence{Instance: "k", Nodes: []edge.NodePresence{{Name: "n1", Silent: true, GraceSeconds: 1}}})
+	f.heard(0, true, edge.Presence{Instance: "k", Nodes: []edge.NodePresence{{Name: "n1", Silent: true, GraceSeconds: 1}}})
 	expect("this node is never silent", time.Hour, 0, "")
 }
 
 // TestTheSameIsTheSame: what has not changed is the same to the view, which then has nothing to do.
 func TestTheSameIsTheSame(t *testing.T) {
 	f := newFacts("n1")
-	f.heard(whole(line("i", pod("a", "n2"), pod("b", "n2", overruled))))
+	f.heard(0, true, whole(line("i", pod("a", "n2"), pod("b", "n2", overruled))))
 	f.ownPods([]edge.PodPresence{pod("c", "n1")}, nil, 100)
 	before := f.known(0, false, nil)
-	f.heard(line("i", pod("a", "n2")))
-	f.heard(whole(line("i", pod("a", "n2"))))
-	f.heard(whole(line("k", pod("a", "n2"))))
+	f.heard(0, true, line("i", pod("a", "n2")))
+	f.heard(0, true, whole(line("i", pod("a", "n2"))))
+	f.heard(0, true, whole(line("k", pod("a", "n2"))))
 	f.ownPods([]edge.PodPresence{pod("c", "n1")}, nil, 120)
 	after := f.known(0, false, nil)
 	for key, p := range after.Pods {
@@ -257,7 +262,7 @@ func TestBounded(t *testing.T) {
 		l.Pods = append(l.Pods, pod(fmt.Sprint("p", i), "n2"))
 		l.Nodes = append(l.Nodes, edge.NodePresence{Name: edge.NodeName(fmt.Sprint("m", i)), GraceSeconds: 1})
 	}
-	f.heard(l)
+	f.heard(0, true, l)
 	if len(f.others) != maxPods || len(f.nodes) != maxPods {
 		t.Errorf("%d Pods and %d nodes are known", len(f.others), len(f.nodes))
 	}

@@ -30,6 +30,8 @@ const (
 	longest = 2 * time.Minute
 	// lookAgain is how often that is looked at.
 	lookAgain = time.Second
+	// firstWord is how long who is silent is not judged in a cut, while a coordinator that is reached has yet to say whom it hears.
+	firstWord = 2 * time.Second
 	// gather is how long changes are gathered that come together.
 	gather = 20 * time.Millisecond
 	// rest is how many times as long as a look has taken none follows it. A look goes over all Pods of the pool, and in a storm
@@ -43,11 +45,11 @@ func cut(cloud link.State) bool { return cloud == link.Down }
 // Config is what a Follower needs. All fields are required unless it says otherwise.
 type Config struct {
 	Node edge.NodeName
-	// CloudLink and CoordinatorLink are the states of the links.
-	CloudLink, CoordinatorLink *live.Value[link.State]
-	// Transport reaches the coordinator as this node; Base is its address.
-	Transport http.RoundTripper
-	Base      *url.URL
+	// CloudLink is the state of the link to the cloud.
+	CloudLink *live.Value[link.State]
+	// Coordinators are the pool's, in the order of their slots, and Home is the slot of the one that is believed about Pods.
+	Coordinators []Coordinator
+	Home         *live.Value[int]
 	// Own returns this node's Pods as the cloud has them, by what kubelet follows; false means that they are not known.
 	Own func(ctx context.Context) (stream.Snapshot, bool)
 	// Said returns what kubelet has said of its Pods and the cloud has not heard, in protobuf, each at the revision that it is on
@@ -63,6 +65,14 @@ type Config struct {
 	Metrics prometheus.Registerer
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
+}
+
+// Coordinator is one of the pool's. All fields are required.
+type Coordinator struct {
+	// Link is the state of the way there. Transport reaches it as this node; Base is its address.
+	Link      *live.Value[link.State]
+	Transport http.RoundTripper
+	Base      *url.URL
 }
 
 // Follower follows what the pool says of its Pods and nodes while the cloud is cut off. Make one with New.
@@ -107,16 +117,18 @@ func (f *Follower) Changed() {
 
 // Run has endpoints shown as the pool knows them while the cloud is cut off, until ctx ends, and then returns nil.
 func (f *Follower) Run(ctx context.Context) error {
-	var reach live.Value[time.Time] // since when the coordinator has been reached; zero means that it is not
+	reach := make([]live.Value[time.Time], len(f.config.Coordinators)) // since when each has been reached; zero: it is not
 	var owned sync.WaitGroup
 	defer owned.Wait()
-	owned.Go(func() { f.reach(ctx, &reach) })
+	for slot := range reach {
+		owned.Go(func() { f.reach(ctx, f.config.Coordinators[slot].Link, &reach[slot]) })
+	}
 	for ctx.Err() == nil {
 		if _, err := f.config.CloudLink.Wait(ctx, cut); err != nil {
 			break
 		}
 		klog.FromContext(ctx).Info("Showing endpoints as the pool knows them: the cloud is cut off")
-		f.during(ctx, &reach)
+		f.during(ctx, reach)
 		f.config.View.Set(nil)
 		f.metrics.active.Set(0)
 		f.metrics.pods.Set(0)
@@ -128,42 +140,49 @@ func (f *Follower) Run(ctx context.Context) error {
 	return nil
 }
 
-// reach keeps since when the coordinator has been reached.
-func (f *Follower) reach(ctx context.Context, since *live.Value[time.Time]) {
+// reach keeps since when a coordinator has been reached.
+func (f *Follower) reach(ctx context.Context, is *live.Value[link.State], since *live.Value[time.Time]) {
 	for ctx.Err() == nil {
-		if _, err := f.config.CoordinatorLink.Wait(ctx, func(s link.State) bool { return s == link.Up }); err != nil {
+		if _, err := is.Wait(ctx, func(s link.State) bool { return s == link.Up }); err != nil {
 			return
 		}
 		since.Set(f.config.Ends.Running())
-		_, _ = f.config.CoordinatorLink.Wait(ctx, func(s link.State) bool { return s != link.Up })
+		_, _ = is.Wait(ctx, func(s link.State) bool { return s != link.Up })
 		since.Set(time.Time{})
 		f.Changed()
 	}
 }
 
 // during has endpoints shown as the pool knows them, until the cut is over and the cloud has heard of it.
-func (f *Follower) during(ctx context.Context, reach *live.Value[time.Time]) {
+func (f *Follower) during(ctx context.Context, reach []live.Value[time.Time]) {
 	ctx, stop := context.WithCancel(ctx)
 	var owned sync.WaitGroup
 	defer owned.Wait()
 	defer stop()
-	lines := make(chan edge.Presence)
-	owned.Go(func() {
-		f.listen(ctx, func(line edge.Presence) {
-			select {
-			case lines <- line:
-			case <-ctx.Done():
-			}
+	type told struct {
+		slot int
+		home bool
+		line edge.Presence
+	}
+	lines := make(chan told)
+	for slot := range f.config.Coordinators {
+		owned.Go(func() {
+			f.listen(ctx, slot, func(home bool, line edge.Presence) {
+				select {
+				case lines <- told{slot, home, line}:
+				case <-ctx.Done():
+				}
+			})
 		})
-	})
+	}
 	s := &services{changed: f.Changed}
 	owned.Go(func() { filter.Learn(ctx, f.config.Ends.Chance, filter.Services, f.config.Services, s) })
-	now := &round{Follower: f, facts: newFacts(f.config.Node), services: s, reach: reach}
+	now := &round{Follower: f, facts: newFacts(f.config.Node), services: s, reach: reach, began: f.config.Ends.Running()}
 	f.Changed()
 	for now.goesOn(ctx) {
 		select {
-		case line := <-lines:
-			now.facts.heard(line)
+		case told := <-lines:
+			now.facts.heard(told.slot, told.home, told.line)
 			now.soon()
 		case <-f.news:
 			now.soon()
@@ -180,8 +199,9 @@ type round struct {
 	*Follower
 	facts    *facts
 	services *services
-	reach    *live.Value[time.Time]
+	reach    []live.Value[time.Time]
 
+	began   time.Time
 	healed  time.Time       // zero while the cut lasts
 	changed <-chan struct{} // closed when the link to the cloud changes
 	until   time.Time       // when there is something to decide; zero means that there is not
@@ -257,12 +277,8 @@ func (r *round) look(ctx context.Context) {
 		words, r.said = r.read(r.config.Said(), r.said, true)
 		r.facts.ownPods(pods, words, cloud.Revision)
 	}
-	reached := time.Duration(0)
-	if since := r.reach.Get(); !since.IsZero() {
-		reached = r.config.Ends.Since(since)
-	}
 	r.until = time.Time{}
-	if again := r.facts.judge(reached); again > 0 && reached > 0 {
+	if again := r.judge(); again > 0 {
 		r.until = r.config.Ends.Running().Add(again)
 	}
 	if !known {
@@ -273,6 +289,22 @@ func (r *round) look(ctx context.Context) {
 	r.metrics.active.Set(1)
 	r.metrics.pods.Set(float64(len(k.Pods)))
 	r.metrics.silent.Set(float64(len(k.Silent)))
+}
+
+// judge decides who is silent, and returns how long until there may be more to decide; 0 means not before something else is heard.
+func (r *round) judge() (again time.Duration) {
+	reached := map[int]time.Duration{}
+	for slot := range r.reach {
+		since := r.reach[slot].Get()
+		if since.IsZero() {
+			continue
+		}
+		reached[slot] = r.config.Ends.Since(since)
+		if left := firstWord - r.config.Ends.Since(r.began); left > 0 && r.facts.from[slot] == "" {
+			return left
+		}
+	}
+	return r.facts.judge(reached)
 }
 
 // read reads Pods, and returns what was read for the next time. One that can't be read is not known.

@@ -26,10 +26,12 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// world is a hub's surroundings: the Pod "own" of this node n1, and a coordinator.
+// world is a hub's surroundings: the Pod "own" of this node n1, a coordinator, and a standby that is not reached at first.
 type world struct {
 	t          *testing.T
 	cloud, lan *live.Value[link.State]
+	standby    *live.Value[link.State]
+	home       *live.Value[int]
 	view       *endpoints.View
 	follower   *Follower
 
@@ -39,6 +41,7 @@ type world struct {
 	streams int
 	code    int
 	to      *io.PipeWriter // the stream under way
+	other   *io.PipeWriter // the standby's
 	denied  bool
 	wants   bool          // all endpoints: the Service "web"
 	looks   int           // how often own Pods were asked for
@@ -48,11 +51,15 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	w := &world{
 		t: t, cloud: live.NewValue(link.Up), lan: live.NewValue(link.Up), view: endpoints.NewView(),
+		standby: live.NewValue(link.Down), home: live.NewValue(0),
 		own: podOf("own", "n1", true), code: http.StatusOK,
 	}
 	w.follower = New(Config{
-		Node: "n1", CloudLink: w.cloud, CoordinatorLink: w.lan, Transport: w, Base: &url.URL{Scheme: "https", Host: "c"},
-		Own: w.ownPods, Said: w.saidPods, Services: w, History: func() edge.History { return 0 }, View: w.view,
+		Node: "n1", CloudLink: w.cloud, Coordinators: []Coordinator{
+			{Link: w.lan, Transport: w, Base: &url.URL{Scheme: "https", Host: "c"}},
+			{Link: w.standby, Transport: w, Base: &url.URL{Scheme: "https", Host: "c1"}},
+		},
+		Home: w.home, Own: w.ownPods, Said: w.saidPods, Services: w, History: func() edge.History { return 0 }, View: w.view,
 	})
 	return w
 }
@@ -154,16 +161,25 @@ func (still) Next(ctx context.Context) ([]stream.Event, error) {
 }
 func (still) Close() error { return nil }
 
-// RoundTrip is the coordinator.
+// RoundTrip is the coordinators.
 func (w *world) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.URL.String() != "https://c"+edge.PathPresence || r.Method != http.MethodGet {
+	slot := map[string]int{"c": 0, "c1": 1}[r.URL.Host]
+	want := ""
+	if slot != w.home.Get() {
+		want = edge.QueryNodesOnly + "=true"
+	}
+	if r.URL.Path != edge.PathPresence || r.Method != http.MethodGet || r.URL.RawQuery != want {
 		w.t.Errorf("%s %s", r.Method, r.URL)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.streams++
 	from, to := io.Pipe()
-	w.to = to
+	if slot == 0 {
+		w.to = to
+	} else {
+		w.other = to
+	}
 	context.AfterFunc(r.Context(), func() { _ = from.CloseWithError(context.Cause(r.Context())) })
 	if w.code != http.StatusOK {
 		_ = to.Close()
@@ -173,9 +189,17 @@ func (w *world) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func (w *world) tells(l edge.Presence) {
 	w.t.Helper()
+	w.tellsIn(0, l)
+}
+
+func (w *world) tellsIn(slot int, l edge.Presence) {
+	w.t.Helper()
 	synctest.Wait()
 	w.mu.Lock()
 	to := w.to
+	if slot > 0 {
+		to = w.other
+	}
 	w.mu.Unlock()
 	if err := json.NewEncoder(to).Encode(l); err != nil {
 		w.t.Fatal(err)
@@ -382,6 +406,66 @@ func TestASilentNode(t *testing.T) {
 		l.Whole, l.Nodes = false, []edge.NodePresence{{Name: "n2", GraceSeconds: 50}}
 		w.tells(l)
 		w.expect("it is back", "a", "n2", true, true)
+	})
+}
+
+// TestSilentAtOneCoordinator: the way from n2 to one of two coordinators is cut, and the other hears it.
+func TestSilentAtOneCoordinator(t *testing.T) {
+	n2 := func(instance string, silent bool) edge.Presence {
+		l := whole(line(instance))
+		l.Nodes = []edge.NodePresence{{Name: "n2", Silent: silent, GraceSeconds: 50}}
+		return l
+	}
+	run1(t, func(w *world) {
+		w.standby.Set(link.Up)
+		time.Sleep(time.Minute)
+		w.cloud.Set(link.Down)
+		w.tells(n2("i", true))
+		w.expect("the standby has yet to say", "a", "n2", true, true)
+		w.tellsIn(1, n2("k", false))
+		time.Sleep(time.Minute)
+		w.tellsIn(1, line("k")) // nothing new
+		w.expect("it hears it", "a", "n2", true, true)
+		w.tellsIn(1, n2("k", true))
+		w.expect("now it is silent there, too", "a", "n2", true, false)
+		w.standby.Set(link.Down)
+		w.expect("the standby is not reached any more", "a", "n2", true, false)
+		w.standby.Set(link.Up)
+		w.tellsIn(1, n2("l", false))
+		w.expect("it is back, and hears it", "a", "n2", true, true)
+
+		_ = w.other.Close()
+		time.Sleep(backoffMax)
+		w.tellsIn(1, whole(line("m")))
+		w.expect("it came back empty, and was reached for some seconds", "a", "n2", true, true)
+		time.Sleep(50 * time.Second)
+		w.expect("it came back empty, and what the one before heard is no word about now", "a", "n2", true, false)
+	})
+	run1(t, func(w *world) { // who tells nothing is not waited for
+		w.standby.Set(link.Up)
+		time.Sleep(time.Minute)
+		w.cloud.Set(link.Down)
+		w.tells(n2("i", true))
+		time.Sleep(firstWord)
+		w.expect("only one tells", "a", "n2", true, false)
+	})
+}
+
+// TestAnotherHome: Pods are believed as home tells of them.
+func TestAnotherHome(t *testing.T) {
+	run1(t, func(w *world) {
+		w.standby.Set(link.Up)
+		w.cloud.Set(link.Down)
+		w.tells(whole(line("i", pod("a", "n2", said, unready))))
+		w.tellsIn(1, whole(line("k", pod("a", "n2", said))))
+		w.expect("home says so", "a", "n2", true, false)
+		w.home.Set(1)
+		time.Sleep(backoffMax)
+		w.expect("as home said", "a", "n2", true, false)
+		w.tellsIn(1, whole(line("k", pod("a", "n2", said))))
+		w.expect("the other is home", "a", "n2", false, true)
+		w.tells(whole(line("i")))
+		w.expect("the first says nothing of Pods any more", "a", "n2", false, true)
 	})
 }
 

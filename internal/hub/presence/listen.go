@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -26,39 +27,50 @@ const (
 	backoffMin, backoffMax = 100 * time.Millisecond, 5 * time.Second
 )
 
-var errQuiet = errors.New("the coordinator tells nothing")
+var (
+	errQuiet = errors.New("the coordinator tells nothing")
+	errHome  = errors.New("another coordinator is believed about Pods now")
+)
 
-// listen hands on what the coordinator tells, until ctx ends.
-func (f *Follower) listen(ctx context.Context, hear func(edge.Presence)) {
+// listen hands on what the coordinator in a slot tells, until ctx ends, and whether that is home.
+func (f *Follower) listen(ctx context.Context, slot int, hear func(home bool, line edge.Presence)) {
+	from := f.config.Coordinators[slot]
 	pause, logged := run.Backoff{Min: backoffMin, Max: backoffMax}, ""
 	for ctx.Err() == nil {
-		if _, err := f.config.CoordinatorLink.Wait(ctx, func(s link.State) bool { return s == link.Up }); err != nil {
+		if _, err := from.Link.Wait(ctx, func(s link.State) bool { return s == link.Up }); err != nil {
 			return
 		}
-		err := f.stream(ctx, func(line edge.Presence) {
+		home := f.config.Home.Get() == slot
+		while, stop := f.config.Home.While(ctx, func(at int) bool { return (at == slot) == home }, errHome)
+		err := f.stream(while, from, home, func(line edge.Presence) {
 			pause.Reset()
-			hear(line)
+			hear(home, line)
 		})
+		stop()
 		if text := err.Error(); ctx.Err() == nil && text != logged {
 			logged = text
-			klog.FromContext(ctx).V(1).Info("What the pool says of its Pods is not told now, trying again", "err", err)
+			klog.FromContext(ctx).V(1).Info("What the pool says of its Pods is not told now, trying again", "slot", slot, "err", err)
 		}
 		_ = run.Pause(ctx, pause.Next(f.config.Ends.Float64())) // the loop ends with ctx
 	}
 }
 
-// stream reads one stream, and returns why it has ended.
-func (f *Follower) stream(ctx context.Context, hear func(edge.Presence)) error {
+// stream reads one stream, of Pods and nodes or of nodes only, and returns why it has ended.
+func (f *Follower) stream(ctx context.Context, from Coordinator, pods bool, hear func(edge.Presence)) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	silence := time.AfterFunc(quiet, func() { stop(errQuiet) })
 	defer silence.Stop()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, f.config.Base.JoinPath(edge.PathPresence).String(), nil)
+	at := from.Base.JoinPath(edge.PathPresence)
+	if !pods {
+		at.RawQuery = url.Values{edge.QueryNodesOnly: {"true"}}.Encode()
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
 		return err
 	}
 	r.Header.Set("Accept", "application/json")
-	response, err := f.config.Transport.RoundTrip(r)
+	response, err := from.Transport.RoundTrip(r)
 	if err != nil {
 		return err
 	}

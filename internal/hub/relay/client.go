@@ -49,8 +49,9 @@ type ClientConfig struct {
 	Dir string
 	// Wanted reports whether a neighbour's line is ever to be used: else Run asks nobody.
 	Wanted func() bool
-	// Coordinator is a client of the pool's coordinator. The hub must be allowed to list the Leases in kube-node-lease there.
-	Coordinator coordinationv1client.LeasesGetter
+	// Coordinators returns clients of the pool's coordinators that this hub reaches now, by slot. The hub must be allowed to list
+	// the Leases in kube-node-lease there.
+	Coordinators func() map[int]coordinationv1client.LeasesGetter
 	// Dial opens a connection on the LAN.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Metrics takes the metrics; nil means that nobody sees them.

@@ -4,8 +4,8 @@
 //	  upstream's detour ── Client ── TLS ──────▶ Server ── B's own way ──▶ API server
 //	        └────────────── A's own TLS, end to end ───────────────────────────┘
 //
-// Client finds the neighbours that relay by the labels of the coordinator's copies of Leases, chooses one, and asks it for a
-// tunnel (HTTP CONNECT). It asks before it needs one, and remembers the answer in a file. While it finds nobody it pauses, up to
+// Client finds the neighbours that relay by the labels of coordinators' copies of Leases, of all coordinators that it reaches, as
+// a neighbour may reach one alone. It chooses one of them, and asks it for a tunnel (HTTP CONNECT). It asks before it needs one, and remembers the answer in a file. While it finds nobody it pauses, up to
 // 30 s, so what a cut costs the others does not grow with the pool. Server opens the tunnel to an API server of its own hub's
 // configuration, and to nothing else. Both show the certificate that their pool's authority has signed for hubs, so no other
 // pool, and nobody outside, gets further than the handshake.

@@ -12,11 +12,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -29,6 +31,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
 
@@ -142,11 +145,18 @@ func pool(t *testing.T, members map[edge.NodeName]string) *fake.Clientset {
 	return client
 }
 
-func (a *authority) asks(t *testing.T, coordinator *fake.Clientset) *Client {
+func (a *authority) asks(t *testing.T, coordinators ...*fake.Clientset) *Client {
 	t.Helper()
 	return NewClient(ClientConfig{
 		Credentials: a.hub(t, edge.NodeName("n1").HubUser()), Node: "n1", Pool: "p1", Dir: t.TempDir(),
-		Coordinator: coordinator.CoordinationV1(), Dial: (&net.Dialer{}).DialContext, Wanted: func() bool { return true },
+		Coordinators: func() map[int]coordinationv1client.LeasesGetter {
+			all := map[int]coordinationv1client.LeasesGetter{}
+			for slot, c := range coordinators {
+				all[slot] = c.CoordinationV1()
+			}
+			return all
+		},
+		Dial: (&net.Dialer{}).DialContext, Wanted: func() bool { return true },
 	})
 }
 
@@ -404,6 +414,47 @@ func TestCoordinatorGone(t *testing.T) {
 	gone.Store(true)
 	m.link.Set(link.Up)
 	waitFor(t, "who is known relays", known)
+}
+
+// TestEachCoordinatorIsAsked: a neighbour may reach one of them alone.
+func TestEachCoordinatorIsAsked(t *testing.T) {
+	ca := newAuthority(t)
+	gone := errors.New("gone")
+	fails := func(c *fake.Clientset) *fake.Clientset {
+		c.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, gone })
+		return c
+	}
+	many := map[edge.NodeName]string{}
+	for i := range enough {
+		many[edge.NodeName(fmt.Sprint("m", i))] = "10.0.0.9:1"
+	}
+	some := map[edge.NodeName]string{"n2": "10.0.0.2:1", "n3": "10.0.0.3:1"}
+	for name, tt := range map[string]struct {
+		at   []*fake.Clientset
+		want []edge.NodeName
+		err  error
+	}{
+		"the first knows nobody":    {[]*fake.Clientset{pool(t, nil), pool(t, some)}, []edge.NodeName{"n2", "n3"}, nil},
+		"the first does not answer": {[]*fake.Clientset{fails(pool(t, nil)), pool(t, some)}, []edge.NodeName{"n2", "n3"}, nil},
+		"both know one of them": {
+			[]*fake.Clientset{pool(t, map[edge.NodeName]string{"n2": "10.0.0.2:1"}), pool(t, some)},
+			[]edge.NodeName{"n2", "n3"}, nil,
+		},
+		"the first knows enough":    {[]*fake.Clientset{pool(t, many), fails(pool(t, nil))}, slices.Sorted(maps.Keys(many)), nil},
+		"nobody is named":           {[]*fake.Clientset{pool(t, nil), pool(t, nil)}, nil, nil},
+		"nobody is named by all":    {[]*fake.Clientset{pool(t, nil), fails(pool(t, some))}, nil, gone},
+		"none of them can be asked": {nil, nil, errUnreached},
+	} {
+		found, err := ca.asks(t, tt.at...).relaying(t.Context())
+		var names []edge.NodeName
+		for _, n := range found {
+			names = append(names, n.Name)
+		}
+		slices.Sort(names)
+		if !slices.Equal(names, tt.want) || !errors.Is(err, tt.err) {
+			t.Errorf("%s: %v, %v; want %v, %v", name, names, err, tt.want, tt.err)
+		}
+	}
 }
 
 // TestWhoIsRefused: nobody but hubs of the pool gets through the handshake, and they get nowhere else.

@@ -2,13 +2,16 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
@@ -33,10 +36,10 @@ const (
 // search is whom a Client may try, and when. It is safe for concurrent use.
 type search struct {
 	mu     sync.Mutex
-	known  []neighbour // those that the coordinator named last, ranked; if it named nobody, those before
-	named  []neighbour // those of its last answer; while it gives none, known
-	asked  time.Time   // zero: never
-	seen   renewals    // as of its last answer
+	known  []neighbour      // those that the coordinators named last, ranked; if they named nobody, those before
+	named  []neighbour      // those of their last answer; while they give none, known
+	asked  time.Time        // zero: never
+	seen   map[int]renewals // as of each one's last answer, by slot
 	failed failures
 
 	lost    bool // the last try found nobody
@@ -46,10 +49,10 @@ type search struct {
 }
 
 func newSearch() search {
-	return search{failed: failures{}, pause: run.Backoff{Min: shortPause, Max: longPause}}
+	return search{seen: map[int]renewals{}, failed: failures{}, pause: run.Backoff{Min: shortPause, Max: longPause}}
 }
 
-// resting returns why the last try found nobody, if it is too early for another. lost says that the coordinator is to be asked
+// resting returns why the last try found nobody, if it is too early for another. lost says that the coordinators are to be asked
 // before that one: who is known does not help, or nobody is.
 func (s *search) resting(now time.Time) (lost bool, err error) {
 	s.mu.Lock()
@@ -97,7 +100,7 @@ func (s *search) candidates(now time.Time) []neighbour {
 	return all
 }
 
-// asks reports whether to ask the coordinator, which nobody has done for a time, and notes that it is done.
+// asks reports whether to ask the coordinators, which nobody has done for a time, and notes that it is done.
 func (s *search) asks(now time.Time, since time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +111,7 @@ func (s *search) asks(now time.Time, since time.Duration) bool {
 	return true
 }
 
-// answered takes in whom the coordinator names. While it does not say, those known before count.
+// answered takes in whom the coordinators name. While they don't say, those known before count.
 func (s *search) answered(all []neighbour, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +143,7 @@ func (c *Client) Run(ctx context.Context) error {
 	return nil
 }
 
-// ask asks the coordinator which neighbours relay, if nobody has asked for a time.
+// ask asks the coordinators which neighbours relay, if nobody has asked for a time.
 func (c *Client) ask(ctx context.Context, since time.Duration) error {
 	if !c.search.asks(c.cfg.Clock.Running(), since) {
 		return nil
@@ -150,24 +153,54 @@ func (c *Client) ask(ctx context.Context, since time.Duration) error {
 	return err
 }
 
-// relaying returns the neighbours that relay, as the coordinator knows, ranked: all of them, or enough.
+// errUnreached says that nobody can be asked who relays.
+var errUnreached = errors.New("ask who relays: this hub reaches no coordinator of the pool")
+
+// relaying returns the neighbours that relay, as the coordinators know that this hub reaches, ranked: all of them, or enough. A
+// neighbour may reach one of them alone. It fails if nobody is named, and not all could be asked.
 func (c *Client) relaying(ctx context.Context) (all []neighbour, err error) {
+	reached := c.cfg.Coordinators()
+	if len(reached) == 0 {
+		return nil, errUnreached
+	}
+	for _, slot := range slices.Sorted(maps.Keys(reached)) {
+		named, failed := c.relayingAt(ctx, slot, reached[slot])
+		err = errors.Join(err, failed)
+		for _, n := range named {
+			if !slices.ContainsFunc(all, func(other neighbour) bool { return other.Name == n.Name }) {
+				all = append(all, n)
+			}
+		}
+		if len(all) >= enough {
+			break
+		}
+	}
+	if len(all) == 0 {
+		return nil, err
+	}
+	rank(c.cfg.Node, all)
+	return all, nil
+}
+
+// relayingAt returns those that the coordinator in a slot knows: all of them, or enough.
+func (c *Client) relayingAt(
+	ctx context.Context, slot int, at coordinationv1client.LeasesGetter,
+) (all []neighbour, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	c.search.mu.Lock()
-	seen, next := c.search.seen, renewals{}
+	seen, next := c.search.seen[slot], renewals{}
 	c.search.mu.Unlock()
 	those := metav1.ListOptions{ResourceVersion: "0", LabelSelector: edge.LabelRelays, Limit: page}
 	for {
-		found, err := c.cfg.Coordinator.Leases(corev1.NamespaceNodeLease).List(ctx, those)
+		found, err := at.Leases(corev1.NamespaceNodeLease).List(ctx, those)
 		if err != nil {
-			return nil, fmt.Errorf("ask the coordinator who relays: %w", err)
+			return nil, fmt.Errorf("ask the coordinator in slot %d who relays: %w", slot, err)
 		}
 		all = append(all, neighbours(c.cfg.Node, found.Items, seen, next, c.cfg.Clock.Running())...)
 		if those.Continue = found.Continue; those.Continue == "" || len(all) >= enough {
-			rank(c.cfg.Node, all)
 			c.search.mu.Lock()
-			c.search.seen = next
+			c.search.seen[slot] = next
 			c.search.mu.Unlock()
 			return all, nil
 		}

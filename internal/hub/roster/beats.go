@@ -139,20 +139,17 @@ func (b *beats) hubs(nodes []edge.NodeName) map[edge.NodeName]edge.HubReport {
 	return all
 }
 
-// reached returns the nodes that renew, in order; false if it is too early to tell.
-func (b *beats) reached(now time.Time) ([]edge.NodeName, bool) {
-	if b.began.IsZero() {
-		return nil, false
-	}
-	names := []edge.NodeName{}
+// reached returns the nodes that are seen to renew, in order; false if it is too early to tell of all.
+func (b *beats) reached(now time.Time) (names []edge.NodeName, ok bool) {
+	names, ok = []edge.NodeName{}, !b.began.IsZero()
 	for name, s := range b.nodes {
 		switch {
 		case !s.changed.IsZero() && now.Sub(s.changed) <= s.lasts:
 			names = append(names, name)
 		case s.changed.IsZero() && now.Sub(b.began) <= s.lasts:
-			return nil, false
+			ok = false
 		}
 	}
 	slices.Sort(names)
-	return names, true
+	return names, ok
 }

@@ -37,41 +37,46 @@ const (
 	callTimeout = 5 * time.Second
 )
 
-// Config says who reports, and where. All fields but Every and Fillings are required.
+// Config says who reports. All fields but Every are required.
 type Config struct {
 	Node edge.NodeName
 	Pool edge.PoolName
-	// Coordinator is a client of the coordinator. The hub must be allowed to list and watch the Leases in kube-node-lease there.
-	Coordinator coordinationv1client.LeasesGetter
 	// Cloud is a client of the cloud with the pool's forwarding identity, which must be allowed to get, update and create
-	// the Lease edge.PoolName.ReportLease in kube-node-lease (see internal/cloud/forwarding).
+	// the Leases that edge.PoolName.ReportLease names in kube-node-lease (see internal/cloud/forwarding).
 	Cloud coordinationv1client.LeasesGetter
 	// Every returns how often to repeat a report that has not changed; nil means each minute. The cloud believes in a report for
 	// two and a half times as long.
 	Every func() time.Duration
-	// Fillings returns how far the coordinator has each resource that the pool shares; nil means that nobody knows. A nil
-	// function means the same.
-	Fillings func() map[string]edge.Filling
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
 }
 
-// Reporter reports, for one term at a time.
+// Source is a coordinator where this hub leads.
+type Source struct {
+	Slot edge.Slot
+	// Leases is a client of the coordinator. The hub must be allowed to list and watch the Leases in kube-node-lease there.
+	Leases coordinationv1client.LeasesGetter
+	// Fillings returns how far the coordinator has each resource that the pool shares; nil means that nobody knows. A nil
+	// function means the same.
+	Fillings func() map[string]edge.Filling
+}
+
+// Reporter reports what this hub hears at the coordinators where it leads.
 type Reporter struct {
 	cfg Config
 
-	mu   sync.Mutex
-	book *followed // of the term under way; nil: there is none
+	mu    sync.Mutex
+	books map[edge.Slot]*followed // of the terms under way
 }
 
 // New returns a Reporter.
-func New(cfg Config) *Reporter { return &Reporter{cfg: cfg} }
+func New(cfg Config) *Reporter { return &Reporter{cfg: cfg, books: map[edge.Slot]*followed{}} }
 
-// Lines returns what nodes say of their links to the cloud, of those that renew at the coordinator and whose link is up. Between
-// terms there is nothing.
-func (r *Reporter) Lines(now time.Time) map[edge.NodeName]edge.Line {
+// Lines returns what nodes say of their links to the cloud, of those that renew at the coordinator in a slot and whose link is up.
+// Where this hub does not lead there is nothing.
+func (r *Reporter) Lines(slot edge.Slot, now time.Time) map[edge.NodeName]edge.Line {
 	r.mu.Lock()
-	book := r.book
+	book := r.books[slot]
 	r.mu.Unlock()
 	if book == nil {
 		return nil
@@ -79,11 +84,32 @@ func (r *Reporter) Lines(now time.Time) map[edge.NodeName]edge.Line {
 	return book.lines(now)
 }
 
-// keep has Lines answer from a book; nil ends that.
-func (r *Reporter) keep(book *followed) {
+// keep adds the book of a slot, until it is asked to end that.
+func (r *Reporter) keep(slot edge.Slot, book *followed) (end func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.book = book
+	r.books[slot] = book
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.books, slot)
+	}
+}
+
+// from returns the books of a slot and of those above it, in order; nil if this hub leads at a lower one.
+func (r *Reporter) from(slot edge.Slot) (all []*followed) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range edge.Slots() {
+		switch book := r.books[s]; {
+		case book == nil:
+		case s < slot:
+			return nil
+		default:
+			all = append(all, book)
+		}
+	}
+	return all
 }
 
 // report is what there is to tell the cloud.
@@ -103,6 +129,20 @@ type report struct {
 	together *edge.PoolHubs
 }
 
+// and returns the report with what is heard at the coordinator of a higher slot, too. Of a node that both hear, r counts.
+func (r report) and(above report) report {
+	r.nodes = slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.nodes, above.nodes))))
+	r.traffic, r.kubelets = joined(above.traffic, r.traffic), joined(above.kubelets, r.kubelets)
+	r.versions, r.hubs = joined(above.versions, r.versions), joined(above.hubs, r.hubs)
+	r.lines = joined(above.lines, r.lines)
+	return r
+}
+
+func joined[T any](all, over map[edge.NodeName]T) map[edge.NodeName]T {
+	maps.Copy(all, over)
+	return all
+}
+
 // differs reports whether the cloud is to be told at once. More traffic is no reason, and neither is what hubs say of
 // themselves: for that nobody waits.
 func (r report) differs(told report) bool {
@@ -110,61 +150,88 @@ func (r report) differs(told report) bool {
 		!maps.Equal(r.versions, told.versions) || !maps.Equal(r.fillings, told.fillings)
 }
 
-// Run reports for one term, until ctx ends; then it returns nil. It must not run twice at a time.
-func (r *Reporter) Run(ctx context.Context, term edge.Term) error {
-	log := klog.FromContext(ctx)
+// Run has what is heard at one coordinator reported for one term, until ctx ends; then it returns nil. It reports in the Lease of
+// this slot while it is the lowest of those that run. It must not run twice at a time for a slot.
+func (r *Reporter) Run(ctx context.Context, from Source, term edge.Term) error {
 	book := &followed{clock: r.cfg.Ends.Clock, found: make(chan struct{})}
-	r.keep(book)
-	defer r.keep(nil)
+	defer r.keep(from.Slot, book)()
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	watching.Go(func() {
 		// Beating, so that a dead watch is noticed before a Lease of Kubernetes' default length runs out.
-		follow := leasewatch.Config{Leases: r.cfg.Coordinator.Leases(corev1.NamespaceNodeLease), Beating: true, Ends: r.cfg.Ends}
+		follow := leasewatch.Config{Leases: from.Leases.Leases(corev1.NamespaceNodeLease), Beating: true, Ends: r.cfg.Ends}
 		_ = leasewatch.Follow(ctx, follow, book) // it returns only the end of ctx
 	})
-	var last report
-	carried, reports := tally{}, 0  // reports since how the hubs are was told
-	var lease *coordinationv1.Lease // as it was written last; nil: it is to be read
-	var told, next time.Time        // when last was told, zero: never; and after a failure, when to try again
-	var promised time.Duration      // after which the cloud was told to expect the next report
-	// The first pause ends before the next look; the longest is about sayEvery.
-	pauses := run.Backoff{Min: lookEvery * 3 / 4, Max: sayEvery * 3 / 2}
+	var speaks *speaker
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	waitFor(ctx, book.found)
 	for ; ctx.Err() == nil; waitFor(ctx, ticker.C) {
+		books := r.from(from.Slot)
+		if books == nil {
+			speaks = nil
+			continue
+		}
+		if speaks == nil {
+			// The first pause ends before the next look; the longest is about sayEvery.
+			speaks = &speaker{Reporter: r, from: from, term: term,
+				pauses: run.Backoff{Min: lookEvery * 3 / 4, Max: sayEvery * 3 / 2}}
+		}
 		now := r.cfg.Ends.Running()
-		said, ok := book.reached(now)
-		carried.count(said.hubs)
-		if r.cfg.Fillings != nil {
-			said.fillings = r.cfg.Fillings()
+		said, ok := books[0].reached(now)
+		for _, above := range books[1:] {
+			heard, _ := above.reached(now)
+			said = said.and(heard)
 		}
-		every := r.every()
-		due := told.IsZero() || now.Sub(told) >= min(every, promised) || said.differs(last)
-		if !ok || !due || now.Before(next) || !term.Valid() {
-			continue
-		}
-		hubs := together(said.hubs, said.lines, carried.sum, r.cfg.Ends.Wall())
-		hubs.Term = term.Transitions
-		if reports%hubsEvery == 0 || !alike(hubs, last.together) {
-			said.together, reports = &hubs, 0
-		}
-		var err error
-		if lease, err = r.tell(ctx, lease, said, term.Transitions, every); err != nil {
-			log.V(1).Info("Cannot tell the cloud who reaches the coordinator", "err", err)
-			next = now.Add(pauses.Next(r.cfg.Ends.Float64()))
-			continue
-		}
-		if said.together == nil {
-			said.together = last.together
-		}
-		last, told, promised, reports = said, now, every, reports+1
-		pauses.Reset()
+		speaks.look(ctx, said, ok, now)
 	}
 	return nil
+}
+
+// speaker reports in the Lease of one slot.
+type speaker struct {
+	*Reporter
+	from Source
+	term edge.Term
+
+	last       report
+	carried    tally
+	reports    int                   // since how the hubs are was told
+	lease      *coordinationv1.Lease // as it was written last; nil: it is to be read
+	told, next time.Time             // when last was told, zero: never; and after a failure, when to try again
+	promised   time.Duration         // after which the cloud was told to expect the next report
+	pauses     run.Backoff
+}
+
+// look reports what there is to say, if that is due. ok is false if it is too early to tell.
+func (s *speaker) look(ctx context.Context, said report, ok bool, now time.Time) {
+	s.carried.count(said.hubs)
+	if s.from.Fillings != nil {
+		said.fillings = s.from.Fillings()
+	}
+	every := s.every()
+	due := s.told.IsZero() || now.Sub(s.told) >= min(every, s.promised) || said.differs(s.last)
+	if !ok || !due || now.Before(s.next) || !s.term.Valid() {
+		return
+	}
+	hubs := together(said.hubs, said.lines, s.carried.sum, s.cfg.Ends.Wall())
+	hubs.Term = s.term.Transitions
+	if s.reports%hubsEvery == 0 || !alike(hubs, s.last.together) {
+		said.together, s.reports = &hubs, 0
+	}
+	var err error
+	if s.lease, err = s.tell(ctx, said, every); err != nil {
+		klog.FromContext(ctx).V(1).Info("Cannot tell the cloud who reaches the coordinator", "err", err)
+		s.next = now.Add(s.pauses.Next(s.cfg.Ends.Float64()))
+		return
+	}
+	if said.together == nil {
+		said.together = s.last.together
+	}
+	s.last, s.told, s.promised, s.reports = said, now, every, s.reports+1
+	s.pauses.Reset()
 }
 
 // every returns how often to repeat a report that has not changed.
@@ -214,7 +281,7 @@ func (f *followed) lines(now time.Time) map[edge.NodeName]edge.Line {
 	return f.beats.lines(now)
 }
 
-// reached returns the nodes that renew, and what they say; false if it is too early to tell.
+// reached returns the nodes that are seen to renew, and what they say; false if it is too early to tell of all.
 func (f *followed) reached(now time.Time) (report, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -228,19 +295,17 @@ func (f *followed) reached(now time.Time) (report, bool) {
 // tell writes the report over what was written last, and returns what is written now. Nobody else writes while this hub leads; if
 // somebody did, the cloud refuses. nil means that it is to be read first. tell creates a missing Lease by PUT: RBAC cannot allow
 // a POST for one name only.
-func (r *Reporter) tell(
-	ctx context.Context, lease *coordinationv1.Lease, said report, transitions int32, every time.Duration,
-) (*coordinationv1.Lease, error) {
+func (s *speaker) tell(ctx context.Context, said report, every time.Duration) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()
-	name := r.cfg.Pool.ReportLease()
-	leases := r.cfg.Cloud.Leases(corev1.NamespaceNodeLease)
+	lease, name := s.lease, s.cfg.Pool.ReportLease(s.from.Slot)
+	leases := s.cfg.Cloud.Leases(corev1.NamespaceNodeLease)
 	if lease == nil {
 		var err error
 		if lease, err = leases.Get(ctx, name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 			lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 				Namespace: corev1.NamespaceNodeLease, Name: name,
-				Labels: map[string]string{edge.LabelNodePool: string(r.cfg.Pool)},
+				Labels: map[string]string{edge.LabelNodePool: string(s.cfg.Pool)},
 			}}
 		} else if err != nil {
 			return nil, fmt.Errorf("get Lease %s: %w", name, err)
@@ -262,10 +327,10 @@ func (r *Reporter) tell(
 		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationPoolResources, edge.JoinFillings(said.fillings))
 	}
 	lease.ManagedFields = leasewatch.Unmanaged(lease)
-	lease.Spec.HolderIdentity = ptr.To(string(r.cfg.Node))
-	lease.Spec.LeaseTransitions = ptr.To(transitions)
+	lease.Spec.HolderIdentity = ptr.To(string(s.cfg.Node))
+	lease.Spec.LeaseTransitions = ptr.To(s.term.Transitions)
 	lease.Spec.LeaseDurationSeconds = ptr.To(int32(2 * every / time.Second))
-	lease.Spec.RenewTime = ptr.To(metav1.NewMicroTime(r.cfg.Ends.Wall()))
+	lease.Spec.RenewTime = ptr.To(metav1.NewMicroTime(s.cfg.Ends.Wall()))
 	written, err := leases.Update(ctx, lease, metav1.UpdateOptions{})
 	if apierrors.IsConflict(err) {
 		return nil, errors.New("somebody else has just written it") // another leader did: this hub will soon learn of it

@@ -3,6 +3,7 @@ package roster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -86,7 +87,7 @@ func TestBeats(t *testing.T) {
 				now = now.Add(look.after)
 				l.observe(look.seen.leases(), now)
 				got, ok := l.reached(now)
-				if ok != (look.want != nil) || !slices.Equal(got, look.want) {
+				if ok != (look.want != nil) || ok && !slices.Equal(got, look.want) {
 					t.Errorf("look %d: %v, %t, want %v", i, got, ok, look.want)
 				}
 			}
@@ -113,7 +114,7 @@ func TestBeatsOfChanges(t *testing.T) {
 	}
 	is := func(want ...edge.NodeName) {
 		t.Helper()
-		if got, ok := l.reached(now); ok != (len(want) > 0) || !slices.Equal(got, want) {
+		if got, ok := l.reached(now); ok != (len(want) > 0) || ok && !slices.Equal(got, want) {
 			t.Errorf("%v, %t, want %v", got, ok, want)
 		}
 	}
@@ -194,7 +195,7 @@ func TestRetries(t *testing.T) {
 			}
 			return true, &coordinationv1.Lease{}, nil
 		})
-		r := New(Config{Node: "a", Pool: "p1", Coordinator: pool.Client("a"), Cloud: cloud.CoordinationV1()})
+		r := New(Config{Node: "a", Pool: "p1", Cloud: cloud.CoordinationV1()})
 		var term atomic.Bool
 		term.Store(true)
 		run := func(lasts time.Duration) {
@@ -202,7 +203,7 @@ func TestRetries(t *testing.T) {
 			tries = 0
 			ctx, stop := context.WithTimeout(t.Context(), lasts)
 			defer stop()
-			if err := r.Run(ctx, edge.Term{Transitions: 1, Valid: term.Load}); err != nil {
+			if err := r.Run(ctx, Source{Leases: pool.Client("a")}, edge.Term{Transitions: 1, Valid: term.Load}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -238,7 +239,7 @@ func TestHowOftenAReportIsRepeated(t *testing.T) {
 		var every atomic.Int64
 		every.Store(int64(5 * time.Minute))
 		r := New(Config{
-			Node: "a", Pool: "p1", Coordinator: pool.Client("a"), Cloud: cloud.CoordinationV1(),
+			Node: "a", Pool: "p1", Cloud: cloud.CoordinationV1(),
 			Every: func() time.Duration { return time.Duration(every.Load()) },
 		})
 		var term atomic.Bool
@@ -246,7 +247,9 @@ func TestHowOftenAReportIsRepeated(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), 2*time.Hour+time.Second)
 		defer stop()
 		ended := make(chan error)
-		go func() { ended <- r.Run(ctx, edge.Term{Transitions: 1, Valid: term.Load}) }()
+		go func() {
+			ended <- r.Run(ctx, Source{Leases: pool.Client("a")}, edge.Term{Transitions: 1, Valid: term.Load})
+		}()
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if n := len(writes); n < 11 || n > 13 || writes[n-1].lasts != 10*time.Minute {
@@ -336,16 +339,16 @@ func TestRun(t *testing.T) {
 		}
 		var filled atomic.Pointer[map[string]edge.Filling]
 		filled.Store(&map[string]edge.Filling{"services": edge.FillingNone})
-		r := New(Config{
-			Node: "a", Pool: "p1", Coordinator: pool.Client("a"), Cloud: cloud.CoordinationV1(),
-			Fillings: func() map[string]edge.Filling { return *filled.Load() },
-		})
+		r := New(Config{Node: "a", Pool: "p1", Cloud: cloud.CoordinationV1()})
+		from := Source{
+			Leases: pool.Client("a"), Fillings: func() map[string]edge.Filling { return *filled.Load() },
+		}
 		var term atomic.Bool
 		term.Store(true)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		renew("a", "b")
-		go func() { ended <- r.Run(ctx, edge.Term{Transitions: 7, Valid: term.Load}) }()
+		go func() { ended <- r.Run(ctx, from, edge.Term{Transitions: 7, Valid: term.Load}) }()
 		synctest.Wait()
 		time.Sleep(time.Second)
 		renew("a", "b")
@@ -453,5 +456,115 @@ func TestRun(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// TestSlots: who leads at several coordinators writes one report, of all that it hears, in the Lease of the lowest slot; two that
+// lead each at another do not write over each other.
+func TestSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud := fake.NewClientset()
+		writes := 0
+		cloud.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			writes++
+			return false, nil, nil
+		})
+		pools := map[edge.Slot]*leasetest.Server{0: leasetest.New(10), 1: leasetest.New(10)}
+		hear := map[edge.Slot][]string{0: {"a", "b"}, 1: {"a", "c"}}
+		renew := func() {
+			for slot, names := range hear {
+				for _, name := range names {
+					says := map[string]string{edge.AnnotationHub: edge.HubReport{Link: "up"}.String()}
+					if pools[slot].Peek(corev1.NamespaceNodeLease, name) != nil {
+						pools[slot].Edit(corev1.NamespaceNodeLease, name, func(*coordinationv1.Lease) {})
+						continue
+					}
+					lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+						Namespace: corev1.NamespaceNodeLease, Name: name, Annotations: says,
+					}}
+					leases := pools[slot].Leases(corev1.NamespaceNodeLease)
+					if _, err := leases.Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		pass := func(d time.Duration) {
+			for range d / (10 * time.Second) {
+				renew()
+				time.Sleep(10 * time.Second)
+			}
+		}
+		reports := cloud.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+		for _, slot := range edge.Slots() { // the fake client creates nothing by PUT
+			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: edge.PoolName("p1").ReportLease(slot)}}
+			if _, err := reports.Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		said := func(slot edge.Slot) string {
+			lease, err := reports.Get(t.Context(), edge.PoolName("p1").ReportLease(slot), metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if lease.Spec.HolderIdentity == nil {
+				return ""
+			}
+			return fmt.Sprintf("%s, %d: %s", *lease.Spec.HolderIdentity, *lease.Spec.LeaseTransitions,
+				lease.Annotations[edge.AnnotationReachedNodes])
+		}
+		is := func(what string, want ...string) {
+			t.Helper()
+			if got := []string{said(0), said(1), said(2)}; !slices.Equal(got, append(want, "")) {
+				t.Errorf("%s: it says %q, want %q", what, got, want)
+			}
+		}
+		reporter := func(node edge.NodeName) *Reporter {
+			return New(Config{Node: node, Pool: "p1", Cloud: cloud.CoordinationV1()})
+		}
+		lead := func(r *Reporter, slot edge.Slot, term int32) (stop func()) {
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error)
+			from := Source{Slot: slot, Leases: pools[slot].Client(string(r.cfg.Node))}
+			go func() {
+				ended <- r.Run(ctx, from, edge.Term{Transitions: term, Valid: func() bool { return true }})
+			}()
+			return func() {
+				cancel()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		a, b := reporter("a"), reporter("b")
+		renew()
+		leaveHigher := lead(a, 1, 7)
+		pass(time.Minute)
+		is("it leads at a standby alone", "", "a, 7: a,c")
+		leaveLower := lead(a, 0, 3)
+		pass(time.Minute)
+		is("it leads at home, too", "a, 3: a,b,c", "a, 7: a,c")
+		if lease, err := reports.Get(t.Context(), "yurt-coordinator-p1", metav1.GetOptions{}); err != nil ||
+			!strings.Contains(lease.Annotations[edge.AnnotationHubs], `"up":3`) {
+			t.Errorf("of three hubs the cloud is told %s, %v", lease.Annotations[edge.AnnotationHubs], err)
+		}
+		if before := writes; before == 0 {
+			t.Error("nobody writes")
+		} else if pass(10 * sayEvery); writes-before > 11 {
+			t.Errorf("%d writes in ten minutes, want one a minute", writes-before)
+		}
+		leaveHigher()
+		leaveHigher = lead(b, 1, 8)
+		pass(time.Minute)
+		is("another leads at the standby", "a, 3: a,b", "b, 8: a,c")
+		leaveLower()
+		leaveHigher()
+		leaveHigher, leaveLower = lead(a, 1, 9), lead(a, 0, 4)
+		pass(time.Minute)
+		is("it leads at both", "a, 4: a,b,c", "b, 8: a,c")
+		leaveLower()
+		pass(20 * time.Second)
+		is("it leads no more at home", "a, 4: a,b,c", "a, 9: a,c")
+		leaveHigher()
 	})
 }

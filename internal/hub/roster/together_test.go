@@ -120,10 +120,11 @@ func TestHowOftenHubsAreTold(t *testing.T) {
 			})
 		}
 		say()
-		r := New(Config{Node: "a", Pool: "p1", Coordinator: pool.Client("a"), Cloud: cloud.CoordinationV1()})
+		r := New(Config{Node: "a", Pool: "p1", Cloud: cloud.CoordinationV1()})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
-		go func() { ended <- r.Run(ctx, edge.Term{Transitions: 1, Valid: func() bool { return true }}) }()
+		term := edge.Term{Transitions: 1, Valid: func() bool { return true }}
+		go func() { ended <- r.Run(ctx, Source{Leases: pool.Client("a")}, term) }()
 		synctest.Wait()
 		live := func(lasts time.Duration, troubles ...edge.HubTrouble) {
 			for end := time.Now().Add(lasts); time.Now().Before(end); {

@@ -115,7 +115,7 @@ func leaseFact(l *coordinationv1.Lease) LeaseFact {
 		Name: edge.NodeName(l.Name),
 		Delegated: l.Annotations[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn ||
 			l.Labels[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn,
-		RelayedBy: edge.NodeName(short(l.Annotations[edge.AnnotationRelayedBy])),
+		RelayedBy: edge.ParseRelayed(short(l.Annotations[edge.AnnotationRelayedBy])).By,
 	}
 	if l.Spec.RenewTime != nil {
 		fact.Renewed = l.Spec.RenewTime.Time

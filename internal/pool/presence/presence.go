@@ -187,15 +187,20 @@ func (p *Presence) tell(a *exchange.Reply, r *http.Request) {
 	life, alive := time.NewTimer(lifeTime), time.NewTicker(aliveEvery)
 	defer life.Stop()
 	defer alive.Stop()
-	told := uint64(0)
+	told, nodesOnly := uint64(0), r.URL.Query().Has(edge.QueryNodesOnly)
 	line := func(all bool) bool {
 		p.mu.Lock()
 		said, number := p.ledger.since(told)
 		p.mu.Unlock()
-		if !all && number == told {
+		news := number != told
+		told = number
+		if nodesOnly {
+			said.Pods, said.Gone = nil, nil
+			news = len(said.Nodes) > 0
+		}
+		if !all && !news {
 			return true
 		}
-		told = number
 		said.Instance = p.instance
 		// Without one a line may last. It is real time, as the connection's.
 		_ = control.SetWriteDeadline(time.Now().Add(lineTime)) //nolint:forbidigo // it is real time

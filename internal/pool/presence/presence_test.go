@@ -180,10 +180,14 @@ func (a answer) SetWriteDeadline(time.Time) error { return nil }
 
 // follow reads a stream until the context ends, and returns the lines as they come.
 func follow(ctx context.Context, p *Presence, done *sync.WaitGroup) <-chan edge.Presence {
+	return followAt(ctx, p, done, edge.PathPresence)
+}
+
+func followAt(ctx context.Context, p *Presence, done *sync.WaitGroup, path string) <-chan edge.Presence {
 	from, to := io.Pipe()
 	lines := make(chan edge.Presence, 100)
 	done.Go(func() {
-		r := httptest.NewRequestWithContext(ctx, http.MethodGet, edge.PathPresence, nil)
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
 		asked(p, aNode()).ServeHTTP(answer{pipe: to}, r)
 		_ = to.Close()
 	})
@@ -244,6 +248,38 @@ func TestStream(t *testing.T) {
 		if p.streams != 0 {
 			t.Error("the stream has not ended")
 		}
+	})
+}
+
+// TestStreamOfNodes: whose home is another coordinator hears of nodes, and is not told that Pods change.
+func TestStreamOfNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(ends.Clock{})
+		ctx, cancel := context.WithCancel(t.Context())
+		var done sync.WaitGroup
+		done.Go(func() { _ = p.Run(ctx, func(edge.NodeName) bool { return true }) })
+		p.Shown(pod("a", true))
+		p.Renewed("n1", 40*time.Second)
+		lines := followAt(ctx, p, &done, edge.PathPresence+"?"+edge.QueryNodesOnly+"=true")
+		if got := <-lines; text(got) != "whole, n1 silent false of 50" {
+			t.Errorf("at first comes %q", text(got))
+		}
+		for i := range 100 {
+			p.Shown(pod("a", i%2 == 0))
+			time.Sleep(gather)
+		}
+		p.Renewed("n2", 40*time.Second)
+		synctest.Wait()
+		time.Sleep(2 * gather)
+		synctest.Wait()
+		if n := len(lines); n != 1 {
+			t.Errorf("%d lines, want the one that has news", n)
+		}
+		if got := <-lines; text(got) != "n2 silent false of 50" {
+			t.Errorf("of another node comes %q", text(got))
+		}
+		cancel()
+		done.Wait()
 	})
 }
 
