@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -287,10 +288,14 @@ func getFromHub(ctx context.Context, dial dialFunc, path string, read func(io.Re
 	return read(resp.Body)
 }
 
-// dialInside connects to address from within the network of the machine whose first process is pid.
+// dialInside connects to address from within the machine whose first process is pid: a TCP address, or the path of a Unix socket.
 func dialInside(ctx context.Context, pid int, address string) (conn net.Conn, err error) {
+	network := "tcp"
+	if filepath.IsAbs(address) {
+		network, address = "unix", fmt.Sprintf("/proc/%d/root%s", pid, address)
+	}
 	enterErr := wire.Enter(pid, func() error {
-		conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
 		return err
 	})
 	return conn, enterErr
