@@ -8,13 +8,10 @@ import (
 	"sync"
 	"time"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/lab"
@@ -62,39 +59,38 @@ const (
 	crowdIn    = "crowd" // a namespace
 	crowdUsers = 200
 	crowdEach  = 10
+
+	crowdManifest = `
+{apiVersion: v1, kind: Namespace, metadata: {name: crowd}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: crowd, namespace: crowd}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:serviceaccounts:crowd"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: crowd}
+webhooks:
+- name: silent.example.org
+  clientConfig: {url: "https://127.0.0.1:9/"}
+  rules: [{operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [configmaps]}]
+  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: crowd}}
+  failurePolicy: Ignore
+  sideEffects: None
+  timeoutSeconds: 30
+  admissionReviewVersions: [v1]
+`
 )
 
 // crowd has ServiceAccounts ask for more at once than workload-low has seats and queues for. It costs little: each request waits
 // for a webhook that does not answer. The returned function ends that.
 func crowd(t *kit.T) (quiet func()) {
-	_, err := t.Cloud.CoreV1().Namespaces().Create(t.Ctx, &corev1.Namespace{
-		ObjectMeta: metav1.ObjectMeta{Name: crowdIn},
-	}, metav1.CreateOptions{})
+	cmd, err := t.Lab.Kubectl(t.Ctx, "cloud", []string{"apply", "-f", "-"})
 	t.Must(err)
-	_, err = t.Cloud.RbacV1().RoleBindings(crowdIn).Create(t.Ctx, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: crowdIn},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
-		Subjects: []rbacv1.Subject{{
-			APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:" + crowdIn,
-		}},
-	}, metav1.CreateOptions{})
-	t.Must(err)
-	_, err = t.Cloud.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Ctx,
-		&admissionv1.ValidatingWebhookConfiguration{
-			ObjectMeta: metav1.ObjectMeta{Name: crowdIn},
-			Webhooks: []admissionv1.ValidatingWebhook{{
-				Name:         "slow.example.org",
-				ClientConfig: admissionv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:9/")},
-				Rules: []admissionv1.RuleWithOperations{{
-					Operations: []admissionv1.OperationType{admissionv1.Create},
-					Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
-				}},
-				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: crowdIn}},
-				FailurePolicy:     ptr.To(admissionv1.Ignore), SideEffects: ptr.To(admissionv1.SideEffectClassNone),
-				TimeoutSeconds: ptr.To[int32](30), AdmissionReviewVersions: []string{"v1"},
-			}},
-		}, metav1.CreateOptions{})
-	t.Must(err)
+	cmd.Stdin = strings.NewReader(crowdManifest)
+	t.Runs(cmd)
 	t.Node("cloud").IPTables("-I", "INPUT", "-i", "lo", "-p", "tcp", "--dport", "9", "-j", "DROP")
 
 	ctx, cancel := context.WithCancel(t.Ctx)
