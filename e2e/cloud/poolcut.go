@@ -140,11 +140,9 @@ func holdBlip(t *kit.T) {
 	until := t.Seen.Node(t.Pool.Nodes()[0]).HeldSays
 	heard := 0
 	for tries := 1; heard == 0; tries++ {
-		blip := time.Now()
-		t.Must(t.Lab.Heal(t.Ctx, lab.WAN, "pool/p1"))
+		blip := c.healAll()
 		t.Pause(5*time.Second/shorter, "all links are back")
-		t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
-		t.Figure("blip_s", time.Since(blip).Seconds())
+		t.Figure("blip_s", c.cutAll().Sub(blip).Seconds())
 		t.Pause(2*t.Config.Timing.Grace, "whoever was heard falls silent")
 		for _, node := range t.Pool.Nodes() {
 			if len(t.Seen.Renewals(node, blip)) > 0 {
@@ -316,18 +314,14 @@ func held(n kit.NodeAt) bool   { return n.Held == corev1.ConditionTrue }
 func (c *poolCut) cutAll() time.Time {
 	c.Say("cutting all WAN links of the pool, silently")
 	cut := time.Now()
-	for _, node := range c.Pool.Nodes() {
-		c.Must(c.Lab.Cut(c.Ctx, lab.WAN, node, wire.Drop))
-	}
+	c.Must(c.Lab.Cut(c.Ctx, lab.WAN, "pool/p1", wire.Drop))
 	return cut
 }
 
 func (c *poolCut) healAll() time.Time {
 	c.Say("healing all links")
 	healed := time.Now()
-	for _, node := range c.Pool.Nodes() {
-		c.Must(c.Lab.Heal(c.Ctx, lab.WAN, node))
-	}
+	c.Must(c.Lab.Heal(c.Ctx, lab.WAN, "pool/p1"))
 	return healed
 }
 
