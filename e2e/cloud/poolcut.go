@@ -28,12 +28,31 @@ import (
 )
 
 // Two pools: kube-controller-manager evicts nothing if no node at all is Ready, or if more than half of them are not.
-var poolCutScenarios = []kit.Scenario{{
-	Name: "pool-cut-hold", Run: poolCutHold,
-	Lab: lab.Config{Pools: 2, Nodes: 3, Timing: lab.Quick, NoCoordinator: true, NoProxy: true},
-	Doc: "All links of a pool are cut. Its Pods are kept until the pool heals, the time is over or one node reports. A " +
-		"pool with a coordinator is held by default, until somebody releases it, and not if it opts out.",
-}}
+var poolCutScenarios = []kit.Scenario{
+	{
+		Name: "pool-cut-hold", Run: poolCutHold,
+		Lab: lab.Config{Pools: 2, Nodes: 3, Timing: lab.Quick, NoCoordinator: true, NoProxy: true},
+		Doc: "All links of a pool are cut. Its Pods are kept until the pool heals, the time is over or one node reports. A " +
+			"pool with a coordinator is held by default, until somebody releases it, and not if it opts out.",
+	},
+	{
+		Name: "hold-blip", Run: holdBlip, Lab: lab.Config{Pools: 2, Nodes: 3, Timing: shortened(), NoProxy: true},
+		Doc: "All links of a pool are cut, and it is held. They are back for some seconds, until a heartbeat comes through, and " +
+			"cut for an hour: it is held until the same time as before, and no Pod is evicted. All times are a tenth.",
+	},
+}
+
+// shorter is by how much all times of hold-blip are less than Kubernetes' own and ours.
+const shorter = 10
+
+func shortened() lab.Timing {
+	s := lab.Stock
+	s.Toleration = 5 * time.Minute
+	for _, d := range []*time.Duration{&s.Lease, &s.Report, &s.Grace, &s.Monitor, &s.Toleration} {
+		*d /= shorter
+	}
+	return s
+}
 
 const (
 	siteName = "site" // the Deployment of the pool
@@ -43,20 +62,25 @@ const (
 	promptness = 4 * time.Second
 )
 
-func poolCutHold(t *kit.T) {
+// newPoolCut prepares the cloud and the first pool for cuts.
+func newPoolCut(t *kit.T) *poolCut {
 	// Its own rate is one node in 10 s, which would hide ours.
 	t.Must(t.Lab.Cloud(t.Ctx, lab.Restart, lab.KubeControllerManager, "--node-eviction-rate=10"))
 	applyYAML(t, deploy.HoldEvictions)
 	applyYAML(t, deploy.HoldDuration)
+	c := &poolCut{t}
+	c.deploySite()
+	return c
+}
+
+func poolCutHold(t *kit.T) {
+	c := newPoolCut(t)
 	t.Eventually(20*time.Second, "a duration that can't be read is refused", func() error {
 		if err := annotatePool(t, "two hours", metav1.DryRunAll); !apierrors.IsInvalid(err) {
 			return fmt.Errorf("got %w", err)
 		}
 		return nil
 	})
-	c := &poolCut{t}
-	c.deploySite()
-
 	c.heals()
 	c.timeIsOver()
 	c.oneSpeaks()
@@ -102,6 +126,40 @@ func (c *poolCut) heals() {
 	saysEvent(c.T, "PoolSpeaks", healed)
 	c.Hold(c.Config.Timing.Grace, "a grace period more: the healing evicts nobody")
 	c.neverTainted(cut, c.Pool.Nodes()...)
+	c.kept(pods, cut)
+}
+
+// holdBlip: one heartbeat that slips through is no state (ADR 72).
+func holdBlip(t *kit.T) {
+	c := newPoolCut(t)
+	t.Must(annotatePool(t, (24 * time.Hour / shorter).String()))
+	pods := c.victims()
+	cut := c.cutAll()
+	c.allHeld(cut, "cut_to_held_s")
+	t.Hold(2*t.Config.Timing.Grace, "all are held, and NotReady")
+	until := t.Seen.Node(t.Pool.Nodes()[0]).HeldSays
+	blip := c.healAll()
+	t.Eventually(time.Minute, "a heartbeat comes through", func() error {
+		for _, node := range t.Pool.Nodes() {
+			if len(t.Seen.Renewals(node, blip)) > 0 {
+				return nil
+			}
+		}
+		return errors.New("nobody is heard")
+	})
+	t.Figure("blip_s", c.cutAll().Sub(blip).Seconds())
+	t.Hold(time.Hour/shorter, "an hour")
+	for _, node := range t.Pool.Nodes() {
+		if h := t.Seen.Node(node); !held(h) || h.HeldSays != until {
+			t.Fail("%s is %+v, want it held as before: %s", node, h, until)
+		}
+	}
+	c.neverTainted(cut, t.Pool.Nodes()...)
+	c.kept(pods, cut)
+	c.healAll()
+	c.Eventually(time.Minute, "all nodes are Ready and not held", func() error { return c.allWell() })
+	t.Hold(2*t.Config.Timing.Grace, "the healing evicts nobody")
+	c.neverTainted(cut, t.Pool.Nodes()...)
 	c.kept(pods, cut)
 }
 
@@ -250,18 +308,14 @@ func held(n kit.NodeAt) bool   { return n.Held == corev1.ConditionTrue }
 func (c *poolCut) cutAll() time.Time {
 	c.Say("cutting all WAN links of the pool, silently")
 	cut := time.Now()
-	for _, node := range c.Pool.Nodes() {
-		c.Must(c.Lab.Cut(c.Ctx, lab.WAN, node, wire.Drop))
-	}
+	c.Must(c.Lab.Cut(c.Ctx, lab.WAN, "pool/p1", wire.Drop))
 	return cut
 }
 
 func (c *poolCut) healAll() time.Time {
 	c.Say("healing all links")
 	healed := time.Now()
-	for _, node := range c.Pool.Nodes() {
-		c.Must(c.Lab.Heal(c.Ctx, lab.WAN, node))
-	}
+	c.Must(c.Lab.Heal(c.Ctx, lab.WAN, "pool/p1"))
 	return healed
 }
 

@@ -335,16 +335,7 @@ func (c *stockCluster) install(t *kit.T) {
 	}
 }
 
-func kubectlCloud(t *kit.T, args ...string) { t.Must(tryKubectl(t, args...)) }
-
-func tryKubectl(t *kit.T, args ...string) error {
-	cmd, err := t.Lab.Kubectl(t.Ctx, "cloud", args)
-	t.Must(err)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("kubectl %v: %w: %s", args, err, out)
-	}
-	return nil
-}
+func kubectlCloud(t *kit.T, args ...string) { t.Kubectls([][]string{args}) }
 
 // manifests keeps manifests in the lab's directory, and returns their path.
 func manifests(t *kit.T, name, content string) string {

@@ -109,6 +109,13 @@ func (node Node) HubKeys() string {
 	return dir
 }
 
+// IPTables changes a rule of the network of a node, or of the machine "cloud".
+func (node Node) IPTables(rule ...string) {
+	cmd, err := node.t.Lab.Inside(node.t.Ctx, node.name, append([]string{"iptables", "--wait"}, rule...)...)
+	node.t.Must(err)
+	node.t.Runs(cmd)
+}
+
 // Processes returns the node's processes whose command line contains a text, with their start: "123 4567" is process
 // 123, started then.
 func (node Node) Processes(text string) map[string]bool {

@@ -89,6 +89,18 @@ func (pool Pool) Settled(within time.Duration) string {
 	return leader
 }
 
+// NoticesCut waits until hubs know that the cloud can't be reached, and that the coordinator can.
+func (pool Pool) NoticesCut(nodes ...string) {
+	pool.t.Eventually(30*time.Second, "the hubs call the cloud down", func() error {
+		for name, h := range pool.Hubs() {
+			if slices.Contains(nodes, name) && (h.Cloud != "down" || h.Coordinator != "up") {
+				return fmt.Errorf("%s says %+v", name, h)
+			}
+		}
+		return nil
+	})
+}
+
 // SettledAway waits as Settled does, and makes sure that the leader is not on the coordinator's node, so that each can
 // break without the other.
 func (pool Pool) SettledAway() string {

@@ -94,8 +94,8 @@ func noticing(t *kit.T, node string) func() error {
 	return func() error { return <-ended }
 }
 
-// noticed waits until a node's hub calls its link, which was cut, down, and records how long that took.
-func noticed(t *kit.T, node string, cut time.Time) {
+// noticed waits until a node's hub calls its link, which was cut, down, and records and returns how long that took.
+func noticed(t *kit.T, node string, cut time.Time) (took time.Duration) {
 	t.Eventually(late, node+"'s hub reports the cloud down", func() error {
 		hub, err := t.Lab.Hub(t.Ctx, node)
 		if err == nil && hub.Cloud != "down" {
@@ -103,7 +103,9 @@ func noticed(t *kit.T, node string, cut time.Time) {
 		}
 		return err
 	})
-	t.Figure("cut_to_noticed_s", time.Since(cut).Seconds())
+	took = time.Since(cut)
+	t.Figure("cut_to_noticed_s", took.Seconds())
+	return took
 }
 
 // farPool is a scenario of a pool on a bad line, from its start to a cut and its end.

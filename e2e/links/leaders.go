@@ -114,14 +114,7 @@ func cutLeader(t *kit.T) {
 	t.Say("cutting the WAN link of %s, the leader", leader)
 	cut = time.Now()
 	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, leader, wire.Drop))
-	noticed := t.Eventually(10*time.Second, leader+"'s hub reports the cloud down", func() error {
-		hub, err := t.Lab.Hub(t.Ctx, leader)
-		if err == nil && hub.Cloud != "down" {
-			err = fmt.Errorf("it says %+v", hub)
-		}
-		return err
-	})
-	t.Figure("cut_to_noticed_s", noticed.Seconds())
+	known := noticed(t, leader, cut)
 	t.Eventually(10*time.Second, "another hub leads", func() error {
 		if _, _, winner := e.handover(leader, cut); winner == "" {
 			return fmt.Errorf("nobody does")
@@ -131,7 +124,7 @@ func cutLeader(t *kit.T) {
 	lost, won, winner := e.handover(leader, cut)
 	t.Say("%s leads now", winner)
 	t.Figure("released_to_taken_over_s", won.Sub(lost).Seconds())
-	takeover := won.Sub(cut.Add(noticed))
+	takeover := won.Sub(cut.Add(known))
 	t.Figure("noticed_to_taken_over_s", max(0, takeover.Seconds()))
 	if takeover > time.Second {
 		t.Fail("%s led %v after %s had noticed its dead link, want at most 1 s", winner, takeover, leader)

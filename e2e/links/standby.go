@@ -147,14 +147,7 @@ func standby(t *kit.T) {
 
 	t.Say("cutting all WAN links of the pool")
 	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
-	t.Eventually(30*time.Second, "no hub reaches the cloud", func() error {
-		for node, h := range t.Pool.Hubs() {
-			if h.Cloud != "down" {
-				return fmt.Errorf("%s says %s", node, h.Cloud)
-			}
-		}
-		return nil
-	})
+	t.Pool.NoticesCut(names...)
 	for _, dead := range []string{names[0], names[1]} {
 		machineDiesWhileCut(t, dead)
 	}
@@ -250,9 +243,9 @@ func machineDiesWhileCut(t *kit.T, dead string) {
 	})
 }
 
-// standbyHearsAlone cuts ways between single machines, of a pool whose hubs do not relay.
-// standbyHearsAlone has Kubernetes' own timing: a standby that the leader ceases to reach is without one for some 10 s (ADR 70), and
-// until the first heartbeat is forwarded from there, as much again.
+// standbyHearsAlone cuts ways between single machines, of a pool whose hubs do not relay. It has Kubernetes' own timing: a standby
+// that the leader ceases to reach is without one for some 10 s (ADR 70), and until the first heartbeat is forwarded from there, as
+// much again.
 func standbyHearsAlone(t *kit.T) {
 	names := t.Pool.Nodes()
 	first, second := names[0], names[1]
@@ -380,10 +373,7 @@ func split(t *kit.T, halves [][]string) (join func()) {
 		for i, half := range halves {
 			for _, node := range half {
 				for _, other := range halves[1-i] {
-					cmd, err := t.Lab.Inside(t.Ctx, node, "iptables", "--wait", how, "INPUT", "-i", "eth1",
-						"-s", t.Node(other).Address(), "-j", "DROP")
-					t.Must(err)
-					t.Runs(cmd)
+					t.Node(node).IPTables(how, "INPUT", "-i", "eth1", "-s", t.Node(other).Address(), "-j", "DROP")
 				}
 			}
 		}

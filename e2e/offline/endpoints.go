@@ -56,7 +56,7 @@ func endpointsWhileCut(t *kit.T) {
 
 	t.Say("cutting all WAN links of the pool")
 	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
-	d.down(t.Pool.Nodes()...)
+	d.Pool.NoticesCut(t.Pool.Nodes()...)
 	d.nothingWrong(asks, time.Now(), 3*time.Second, "the pool is cut off, and all is as it was")
 
 	d.crashes(asks, one, other)
@@ -92,7 +92,7 @@ func endpointsWhileCut(t *kit.T) {
 	alone := d.ask(one)
 	d.answers(alone, 20*time.Second, one, other)
 	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, one, wire.Drop))
-	d.down(one)
+	d.Pool.NoticesCut(one)
 	d.probeFails(alone, one, other)
 	d.ready(one)
 	d.answers(alone, 15*time.Second, one, other)
@@ -167,17 +167,6 @@ func (d *duo) deploy(name, node string) {
 func (d *duo) ready(node string) {
 	_, err := d.Lab.Output(d.Ctx, node, "touch", duoState+"/ready")
 	d.Must(err)
-}
-
-func (d *duo) down(nodes ...string) {
-	d.Eventually(30*time.Second, "the hubs call the cloud down", func() error {
-		for name, h := range d.Pool.Hubs() {
-			if slices.Contains(nodes, name) && (h.Cloud != "down" || h.Coordinator != "up") {
-				return fmt.Errorf("%s says %+v", name, h)
-			}
-		}
-		return nil
-	})
 }
 
 // answer is one request's: the Pod that answered, or what went wrong.

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -190,20 +189,11 @@ func divert(t *kit.T, machine string, match []string) (end func()) {
 		slices.Concat(reset, []string{"-j", "REJECT", "--reject-with", "tcp-reset"}),
 	}
 	for _, rule := range rules {
-		iptables(t, machine, append([]string{"-I"}, rule...)...)
+		t.Node(machine).IPTables(append([]string{"-I"}, rule...)...)
 	}
 	return func() {
 		for _, rule := range rules {
-			iptables(t, machine, append([]string{"-D"}, rule...)...)
+			t.Node(machine).IPTables(append([]string{"-D"}, rule...)...)
 		}
-	}
-}
-
-// iptables changes a rule of a node's network.
-func iptables(t *kit.T, node string, rule ...string) {
-	cmd, err := t.Lab.Inside(t.Ctx, node, append([]string{"iptables", "--wait"}, rule...)...)
-	t.Must(err)
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fail("iptables %s: %w: %s", strings.Join(rule, " "), err, text)
 	}
 }

@@ -59,7 +59,7 @@ func restartWhileCut(t *kit.T) {
 
 	t.Say("cutting all WAN links of the pool, silently")
 	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
-	allDown(t, names...)
+	t.Pool.NoticesCut(names...)
 	lists := map[string]int{}
 	for _, c := range shared {
 		lists[c.Resource] = len(t.Pool.ListsOverWAN(c.Resource))

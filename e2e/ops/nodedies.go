@@ -53,7 +53,7 @@ func coordinatorNodeDies(t *kit.T) {
 	t.Say("cutting all WAN links of the pool, silently")
 	cut := time.Now()
 	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
-	allDown(t, names...)
+	t.Pool.NoticesCut(names...)
 	t.Say("%s loses its power", home)
 	alive := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == home })
 	died := time.Now()

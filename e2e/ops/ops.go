@@ -99,7 +99,7 @@ func opsWhileCut(t *kit.T) {
 
 	t.Say("cutting all WAN links of the pool, silently")
 	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
-	allDown(t, names...)
+	t.Pool.NoticesCut(names...)
 	start := time.Now()
 	for _, older := range []bool{false, true} {
 		warned(t, place{atSite, older}, true)

@@ -86,7 +86,7 @@ func sitePage(t *kit.T) {
 	t.Say("cutting all WAN links of the pool, silently")
 	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
 	cut := time.Now()
-	allDown(t, names...)
+	t.Pool.NoticesCut(names...)
 	t.Eventually(pageSoon, "the page shows that the site is cut off", func() error {
 		p, err := look("")
 		if err != nil {

@@ -2,7 +2,6 @@ package ops
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -44,7 +43,7 @@ func statusWhileCut(t *kit.T) {
 
 	t.Say("cutting the WAN link of %s", cut)
 	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, cut, wire.Drop))
-	allDown(t, cut)
+	t.Pool.NoticesCut(cut)
 	began := time.Now()
 	crash(t, cut)
 	t.Figure("crash_to_shown_s", restartsShown(t, site, 1, 15*time.Second).Seconds())
@@ -66,12 +65,12 @@ func statusWhileCut(t *kit.T) {
 
 	t.Say("starting the hub anew")
 	t.Must(t.Lab.Node(t.Ctx, lab.Restart, cut, lab.Hub))
-	allDown(t, cut)
+	t.Pool.NoticesCut(cut)
 	healedAgree(t, site, cut, uid, 2)
 
 	t.Say("cutting all WAN links of the pool")
 	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
-	allDown(t, names...)
+	t.Pool.NoticesCut(names...)
 	crash(t, cut)
 	restartsShown(t, site, 3, 60*time.Second) // kubelet waits longer each time
 	healedAgree(t, site, "pool/p1", uid, 3)
@@ -96,18 +95,6 @@ func deployCrasher(t *kit.T, node string) types.UID {
 		return err
 	})
 	return p.UID
-}
-
-// allDown waits until hubs know that the cloud can't be reached, and that the coordinator can.
-func allDown(t *kit.T, nodes ...string) {
-	t.Eventually(20*time.Second, "the hubs call the cloud down", func() error {
-		for name, h := range t.Pool.Hubs() {
-			if slices.Contains(nodes, name) && (h.Cloud != "down" || h.Coordinator != "up") {
-				return fmt.Errorf("%s says %+v", name, h)
-			}
-		}
-		return nil
-	})
 }
 
 // crash kills the Pod's container, once it runs.

@@ -74,7 +74,7 @@ func statusStorm(t *kit.T) {
 
 	t.Say("cutting all WAN links of the pool, silently")
 	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
-	allDown(t, t.Pool.Nodes()...)
+	t.Pool.NoticesCut(t.Pool.Nodes()...)
 	s.blow("cut")
 	s.within(s.memory("cut")) // before this scenario itself reads everything as JSON repeatedly
 	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, "pool/p1"))

@@ -205,8 +205,8 @@ func (c *Client) call(ctx context.Context, method, path string, q url.Values, ou
 // callMargin is how much longer a caller waits than the lab may take to answer.
 const callMargin = 5 * time.Second
 
-// Dial connects to a TCP address from within a machine's network. If machine is empty, it uses the lab's own network,
-// which is on every switch and never cut off. It fails after dialTimeout.
+// Dial connects to a TCP address from within a machine's network, or to a Unix socket by its path on the machine. If machine is
+// empty, it uses the lab's own network, which is on every switch and never cut off. It fails after dialTimeout.
 func (c *Client) Dial(ctx context.Context, machine, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, dialTimeout+callMargin, errors.New("the lab does not answer"))
 	defer cancel()

@@ -1,7 +1,6 @@
 package image
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -36,16 +35,13 @@ type SystemConfig struct {
 	Programs []string
 	// Kubernetes is the version that they are made from.
 	Kubernetes string
-	// Tag is the images'; empty means SystemTag.
-	Tag string
 }
 
 // EnsureSystem returns the archive of our own programs' images, and makes it first if none has these yet.
 func EnsureSystem(ctx context.Context, config SystemConfig) (Archive, error) {
 	var names []string
 	contents := map[string][]byte{}
-	config.Tag = cmp.Or(config.Tag, SystemTag)
-	key := []string{recipe, runtime.GOARCH, config.Tag, config.Kubernetes}
+	key := []string{recipe, runtime.GOARCH, SystemTag, config.Kubernetes}
 	for _, path := range config.Programs {
 		content, err := os.ReadFile(path)
 		if err != nil {
@@ -59,7 +55,7 @@ func EnsureSystem(ctx context.Context, config SystemConfig) (Archive, error) {
 	e, err := store.Get(ctx, artifact.Spec{
 		Name: "system", Key: artifact.Key(key...), Files: []string{systemName},
 		Build: func(_ context.Context, dir, _ string) error {
-			images, err := composeSystem(names, contents, config.Tag, config.Kubernetes)
+			images, err := composeSystem(names, contents, SystemTag, config.Kubernetes)
 			if err != nil {
 				return err
 			}
@@ -74,7 +70,7 @@ func EnsureSystem(ctx context.Context, config SystemConfig) (Archive, error) {
 	}
 	a := Archive{Path: e.Path(systemName)}
 	for _, name := range names {
-		a.Images = append(a.Images, systemImage(name, config.Tag, config.Kubernetes))
+		a.Images = append(a.Images, systemImage(name, SystemTag, config.Kubernetes))
 	}
 	return a, nil
 }
