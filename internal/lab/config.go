@@ -82,6 +82,10 @@ type Config struct {
 	// Releases adds images of the next releases of yurthub, signed with a key of the lab's: see Client.ReleaseKey. They are built
 	// only for a lab that asks for them.
 	Releases bool `json:"releases,omitempty"`
+	// Former is a commit of this repository, in full, whose hub, coordinator and controller are to run beside ours. They are
+	// built from its history, with its go.mod. Client.RunHub runs its hub. All nodes of an installed lab have the images of the
+	// other two, with the tag version.Development of the commit, that of the coordinator with our Kubernetes.
+	Former string `json:"former,omitempty"`
 	// Supply adds a registry, cosign and krew: see Client.Programs. They are built only for a lab that asks for them.
 	Supply bool `json:"supply,omitempty"`
 	// NoCoordinator starts the hubs with --enable-coordinator=false, and no coordinator.
@@ -161,6 +165,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("%d coordinators in a pool: want 1 to %d, and no more than nodes", c.Coordinators, maxCoordinators)
 	case c.Coordinators > 1 && (c.Installed || c.NoCoordinator):
 		return errors.New("several coordinators are for a lab that starts them itself")
+	case c.Former != "" && c.Bare:
+		return errors.New("a bare lab has no hubs of another commit: they are the lab's own")
 	case !c.Installed && c.Bare:
 		return errors.New("a bare lab is an installed one")
 	case c.Bare && len(c.families()) > 1 || c.Bare && c.families()[0] != four:

@@ -155,7 +155,7 @@ func (n node) coordinator() []string {
 func (n node) hub() []string {
 	crt, key := n.userKey()
 	argv := []string{
-		n.bins.YurtHub, "--node-name=" + string(n.name()), "--nodepool-name=" + string(n.poolName()),
+		n.hubProgram(), "--node-name=" + string(n.name()), "--nodepool-name=" + string(n.poolName()),
 		"--server-addr=" + n.cfg.families().cloudAddress(), "--config=" + n.file(hubSettings),
 		"--disk-cache-path=" + n.file(hubCache), "--cert-dir=" + n.file(hubKeys),
 	}

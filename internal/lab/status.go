@@ -288,36 +288,6 @@ func getFromHub(ctx context.Context, dial dialFunc, path string, read func(io.Re
 	return read(resp.Body)
 }
 
-// waitHub waits until a machine's hub says that it is ready, or that it reaches its pool's coordinator, too.
-func (l *Lab) waitHub(ctx context.Context, h *host, inPool bool) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, restartTimeout, fmt.Errorf("the hub of %s is not ready", h.spec.Name))
-	defer cancel()
-	for {
-		l.mu.Lock()
-		m := h.machine
-		l.mu.Unlock()
-		if m == nil {
-			return fmt.Errorf("%s has no power", h.spec.Name)
-		}
-		dial := func(ctx context.Context, _, address string) (net.Conn, error) { return dialInside(ctx, m.PID, address) }
-		err := getFromHub(ctx, dial, "/readyz", func(io.Reader) error { return nil })
-		if err == nil && inPool {
-			var hub HubStatus
-			if hub, err = askHub(ctx, dial); err == nil && hub.Coordinator != "up" {
-				err = fmt.Errorf("its coordinator is %s", hub.Coordinator)
-			}
-		}
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		}
-	}
-}
-
 // dialInside connects to address from within the machine whose first process is pid: a TCP address, or the path of a Unix socket.
 func dialInside(ctx context.Context, pid int, address string) (conn net.Conn, err error) {
 	network := "tcp"

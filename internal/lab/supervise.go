@@ -168,6 +168,7 @@ func (s *server) routes(ctx context.Context) http.Handler {
 		return nil, s.lab.follow(ctx, r.Context())
 	}))
 	s.coordinatorRoutes(mux)
+	s.formerRoute(mux)
 	mux.HandleFunc("POST /down", func(http.ResponseWriter, *http.Request) { s.stop() })
 	return mux
 }

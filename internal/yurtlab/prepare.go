@@ -15,6 +15,7 @@ import (
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/build"
 	"yurtcoordinator/internal/lab/image"
+	"yurtcoordinator/internal/version"
 )
 
 // prepared is what a lab needs to start.
@@ -40,6 +41,8 @@ type wanted struct {
 	prometheus bool
 	// releases adds images of the next releases of yurthub.
 	releases bool
+	// former is another commit of ours; empty means none.
+	former string
 	// supply adds a registry, cosign and krew.
 	supply bool
 	// bare adds images of what kubeadm looks for, and of flannel.
@@ -80,7 +83,7 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 	p.bins, err = build.Ensure(ctx, build.Config{
 		ModuleRoot: root, CacheDir: cache, Real: containers, CoreDNS: w.coreDNS || w.bare, Helm: w.helm || w.installed,
 		KubectlOlder: w.kubectlOlder, OpenYurt: w.openYurt, Kubernetes: w.kubernetes, KubeletVersion: w.kubeletVersion,
-		Flannel: w.bare, Race: w.race, Releases: w.releases, Prometheus: w.prometheus,
+		Flannel: w.bare, Race: w.race, Releases: w.releases, Former: w.former, Prometheus: w.prometheus,
 		Supply:   w.supply,
 		Progress: progress.show,
 	})
@@ -106,6 +109,9 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 	}
 	system, err := systemImages(ctx, root, cache, p.bins, w.race, progress.show)
 	p.images.All = append(p.images.All, system.Path)
+	if err == nil && w.former != "" {
+		err = p.addFormerImages(ctx, cache, w.former, waiting)
+	}
 	if err != nil || !w.releases {
 		return p, err
 	}
@@ -113,6 +119,16 @@ func prepare(ctx context.Context, out io.Writer, w wanted) (prepared, error) {
 	releases, err := image.EnsureReleases(ctx, image.ReleasesConfig{CacheDir: cache, Waiting: waiting, Programs: programs})
 	p.images.All, p.bins.ReleaseKey = append(p.images.All, releases.Path), releases.Key
 	return p, err
+}
+
+// addFormerImages adds what another commit runs in Pods.
+func (p *prepared) addFormerImages(ctx context.Context, cache, commit string, waiting func(holder string)) error {
+	former, err := image.EnsureSystem(ctx, image.SystemConfig{
+		CacheDir: cache, Programs: []string{p.bins.Former.YurtCoordinator, p.bins.Former.CoordinatorController},
+		Kubernetes: p.bins.OwnKubernetes, Tag: version.Development(commit, false), Waiting: waiting,
+	})
+	p.images.All = append(p.images.All, former.Path)
+	return err
 }
 
 // addKubeadmImages adds the images of a bare lab.

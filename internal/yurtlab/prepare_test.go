@@ -32,13 +32,25 @@ func TestSaysWhomItWaitsFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	bins := build.Binaries{YurtCoordinator: program, CoordinatorController: program, YurtHub: program}
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	var out strings.Builder
-	if _, err := systemImages(ctx, "", cache, bins, false, newProgress(&out).show); err == nil {
-		t.Error("they are made while another lab builds")
-	}
-	if !strings.Contains(out.String(), "another lab is building (process 17): waiting for it") {
-		t.Errorf("it says %q", out.String())
+	for what, wait := range map[string]func(ctx context.Context, show func(build.Event)) error{
+		"images of another commit": func(ctx context.Context, show func(build.Event)) error {
+			p := prepared{}
+			p.bins.Former.YurtCoordinator, p.bins.Former.CoordinatorController = program, program
+			return p.addFormerImages(ctx, cache, "c0ffee", build.Waiting(show))
+		},
+		"our own images": func(ctx context.Context, show func(build.Event)) error {
+			_, err := systemImages(ctx, "", cache, bins, false, show)
+			return err
+		},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		var out strings.Builder
+		if err := wait(ctx, newProgress(&out).show); err == nil {
+			t.Errorf("%s: they are made while another lab builds", what)
+		}
+		cancel()
+		if !strings.Contains(out.String(), "another lab is building (process 17): waiting for it") {
+			t.Errorf("%s: it says %q", what, out.String())
+		}
 	}
 }

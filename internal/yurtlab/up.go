@@ -65,7 +65,7 @@ starts take seconds.`,
 func start(ctx context.Context, out io.Writer, cfg lab.Config, race bool) (*lab.Client, error) {
 	p, err := prepare(ctx, out, wanted{
 		kubelet: cfg.Kubelet, coreDNS: cfg.CoreDNS, kubectlOlder: cfg.KubectlOlder, openYurt: cfg.OpenYurt, race: race,
-		releases: cfg.Releases, prometheus: cfg.Prometheus, supply: cfg.Supply,
+		releases: cfg.Releases, former: cfg.Former, prometheus: cfg.Prometheus, supply: cfg.Supply,
 		installed: cfg.Installed, bare: cfg.Bare, kubernetes: cfg.Kubernetes, kubeletVersion: cfg.KubeletVersion,
 	})
 	if err != nil {

@@ -1,12 +1,13 @@
 // Package build builds every program that a lab runs: Kubernetes, etcd and our own from our go.mod; containerd, runc,
 // the CNI plugins, CoreDNS, Helm, OpenYurt, flannel, Caddy, Prometheus, and a registry with cosign and krew from their own
-// modules, at the versions pinned in plan.go; an older kubectl and other versions of Kubernetes from nested modules of ours. It
-// builds them once and keeps them under a key of all their inputs, so that the next lab finds them in a fraction of a second.
+// modules, at the versions pinned in plan.go; an older kubectl and other versions of Kubernetes from nested modules of ours; and
+// the release before the present one from the repository's history. It builds them once and keeps them under a key of all their
+// inputs, so that the next lab finds them in a fraction of a second.
 //
 // Sets are cached separately because they change separately: "kubernetes" with go.mod, "containers", "coredns", "helm",
 // "openyurt", "caddy", "prometheus" and "supply" with the pins, "kubectl-older" and the like of "kubernetes1.34" with their
-// modules, "programs" with our source. A new build of a set starts from the binaries of the last one, so that the Go tool links
-// only what changed.
+// modules, "former" with the commit that is pinned, "programs" with our source. A new build of a set starts from the binaries of
+// the last one, so that the Go tool links only what changed.
 //
 // One alternative was to use programs found in PATH: then the lab's findings would depend on what the machine has.
 // Another was to download releases: they do not exist for every architecture, and can change without a trace in go.sum.
@@ -47,6 +48,7 @@ const (
 	StageFlannel    Stage = "flannel"
 	StageCaddy      Stage = "Caddy"
 	StagePrometheus Stage = "Prometheus"
+	StageFormer     Stage = "another commit"
 	StageSupply     Stage = "supply"
 	StagePrograms   Stage = "programs"
 )
@@ -65,13 +67,14 @@ const (
 	SetSupply     = "supply"
 	SetPrograms   = "programs"
 	SetReleases   = "releases"
+	SetFormer     = "former"
 )
 
 // Sets returns the names of all sets.
 func Sets() []string {
 	return []string{
 		SetKubernetes, SetContainers, SetCoreDNS, SetHelm, SetOlder, SetOpenYurt, SetFlannel, SetCaddy, SetPrometheus, SetSupply,
-		SetReleases, SetPrograms,
+		SetFormer, SetReleases, SetPrograms,
 	}
 }
 
@@ -123,6 +126,9 @@ type Config struct {
 
 	// Releases also builds the next releases of yurthub.
 	Releases bool
+
+	// Former is a commit of the repository, in full: its hub, coordinator and controller are built as well. Empty means none.
+	Former string
 
 	// Only names the one set to build, whatever else is set; empty means all wanted sets.
 	Only string
@@ -178,6 +184,9 @@ type Binaries struct {
 
 	// YurtHubWell and YurtHubFaulty are of ReleaseWell and ReleaseFaulty; empty unless Config.Releases was set.
 	YurtHubWell, YurtHubFaulty string
+
+	// Former are programs of Config.Former; empty unless that was set.
+	Former struct{ YurtHub, YurtCoordinator, CoordinatorController string }
 
 	// ReleaseKey is the file with the public key of what has signed them, once there are images of them.
 	ReleaseKey string
@@ -316,7 +325,7 @@ func (b *builder) inputs(ctx context.Context, root string, config Config) (input
 	in := inputs{module: path, goMod: string(goMod), real: config.Real, race: config.Race,
 		coredns: config.CoreDNS, helm: config.Helm, kubectlOlder: config.KubectlOlder, openYurt: config.OpenYurt,
 		flannel: config.Flannel, caddy: config.Caddy, prometheus: config.Prometheus, releases: config.Releases,
-		supply: config.Supply, only: config.Only}
+		supply: config.Supply, former: config.Former, only: config.Only}
 	wanted := map[string]*string{kubernetesModule: &in.versions.kubernetes, etcdModule: &in.versions.etcd}
 	for module, version := range wanted {
 		if *version = required[module]; *version == "" {
@@ -433,37 +442,40 @@ func (b *builder) build(ctx context.Context, s set, work, reason string) error {
 func (b *Binaries) fill(e *artifact.Entry, files []string) {
 	b.Dirs = append(b.Dirs, e.Dir)
 	named := map[string]*string{
-		"bin/etcd":                    &b.Etcd,
-		"bin/kube-apiserver":          &b.KubeAPIServer,
-		"bin/kube-controller-manager": &b.KubeControllerManager,
-		"bin/kube-scheduler":          &b.KubeScheduler,
-		"bin/kube-proxy":              &b.KubeProxy,
-		"bin/kubelet":                 &b.Kubelet,
-		"bin/kubectl":                 &b.Kubectl,
-		"bin/kubeadm":                 &b.Kubeadm,
-		"bin/hollow":                  &b.HollowKubelet,
-		"bin/pause":                   &b.Pause,
-		"bin/yurthub":                 &b.YurtHub,
-		"bin/yurthub-well":            &b.YurtHubWell,
-		"bin/yurthub-faulty":          &b.YurtHubFaulty,
-		"bin/yurt-coordinator":        &b.YurtCoordinator,
-		"bin/coordinator-controller":  &b.CoordinatorController,
-		"bin/kubectl-yurt":            &b.KubectlYurt,
-		"bin/containerd":              &b.Containerd,
-		"bin/containerd-shim-runc-v2": &b.ContainerdShimRuncV2,
-		"bin/ctr":                     &b.Ctr,
-		"bin/runc":                    &b.Runc,
-		"bin/coredns":                 &b.CoreDNS,
-		"bin/helm":                    &b.Helm,
-		"bin/kubectl-older":           &b.KubectlOlder,
-		"bin/yurt-manager":            &b.YurtManager,
-		"bin/flanneld":                &b.Flanneld,
-		"bin/caddy":                   &b.Caddy,
-		"bin/prometheus":              &b.Prometheus,
-		"bin/promtool":                &b.Promtool,
-		"bin/registry":                &b.Registry,
-		"bin/cosign":                  &b.Cosign,
-		"bin/krew":                    &b.Krew,
+		"bin/etcd":                      &b.Etcd,
+		"bin/kube-apiserver":            &b.KubeAPIServer,
+		"bin/kube-controller-manager":   &b.KubeControllerManager,
+		"bin/kube-scheduler":            &b.KubeScheduler,
+		"bin/kube-proxy":                &b.KubeProxy,
+		"bin/kubelet":                   &b.Kubelet,
+		"bin/kubectl":                   &b.Kubectl,
+		"bin/kubeadm":                   &b.Kubeadm,
+		"bin/hollow":                    &b.HollowKubelet,
+		"bin/pause":                     &b.Pause,
+		"bin/yurthub":                   &b.YurtHub,
+		"bin/yurthub-well":              &b.YurtHubWell,
+		"bin/yurthub-faulty":            &b.YurtHubFaulty,
+		"bin/yurt-coordinator":          &b.YurtCoordinator,
+		"bin/coordinator-controller":    &b.CoordinatorController,
+		"bin/kubectl-yurt":              &b.KubectlYurt,
+		"bin/containerd":                &b.Containerd,
+		"bin/containerd-shim-runc-v2":   &b.ContainerdShimRuncV2,
+		"bin/ctr":                       &b.Ctr,
+		"bin/runc":                      &b.Runc,
+		"bin/coredns":                   &b.CoreDNS,
+		"bin/helm":                      &b.Helm,
+		"bin/kubectl-older":             &b.KubectlOlder,
+		"bin/yurt-manager":              &b.YurtManager,
+		"bin/flanneld":                  &b.Flanneld,
+		"bin/caddy":                     &b.Caddy,
+		"bin/prometheus":                &b.Prometheus,
+		"bin/promtool":                  &b.Promtool,
+		"former/yurthub":                &b.Former.YurtHub,
+		"former/yurt-coordinator":       &b.Former.YurtCoordinator,
+		"former/coordinator-controller": &b.Former.CoordinatorController,
+		"bin/registry":                  &b.Registry,
+		"bin/cosign":                    &b.Cosign,
+		"bin/krew":                      &b.Krew,
 	}
 	for _, file := range files {
 		if at, ok := named[file]; ok {

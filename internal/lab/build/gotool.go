@@ -129,7 +129,7 @@ func OpenYurt(ctx context.Context, moduleRoot string) (dir string, err error) {
 
 // stale lists the packages that a stage must compile or link.
 func (g *goTool) stale(ctx context.Context, s stage, dir string, line func(string)) ([]string, error) {
-	dir, remove, err := s.replaced(dir)
+	dir, remove, err := s.source(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -143,13 +143,22 @@ func (g *goTool) stale(ctx context.Context, s stage, dir string, line func(strin
 
 // build runs a stage with its output below work. It also passes each line that the tool prints to line.
 func (g *goTool) build(ctx context.Context, s stage, dir, work string, line func(string)) error {
-	dir, remove, err := s.replaced(dir)
+	dir, remove, err := s.source(ctx, dir)
 	if err != nil {
 		return err
 	}
 	defer remove()
 	_, err = g.run(ctx, dir, s, line, s.args(work)...)
 	return err
+}
+
+// source returns a directory with what the stage builds: the module in dir, with its replacements, or the commit of its
+// repository.
+func (s stage) source(ctx context.Context, dir string) (path string, remove func(), err error) {
+	if s.Commit != "" {
+		return exported(ctx, dir, s.Commit)
+	}
+	return s.replaced(dir)
 }
 
 // replaced returns a directory with the module in dir and the stage's replacements. Without replacements that is dir

@@ -77,7 +77,9 @@ type stage struct {
 	Title string
 	origin
 	// Dir is the directory of a nested module of ours, below the directory of our go.mod.
-	Dir      string `json:",omitempty"`
+	Dir string `json:",omitempty"`
+	// Commit is what is built in place of our source: a commit of its repository.
+	Commit   string `json:",omitempty"`
 	Packages []string
 	// Output is a directory below the set's, with a slash at the end, or the file of a single package.
 	Output  string
@@ -198,6 +200,7 @@ type inputs struct {
 	prometheus             bool
 	supply                 bool
 	releases               bool
+	former                 string
 	// others are other versions of Kubernetes, of which the lab takes programs in place of ours.
 	others []other
 	only   string
@@ -223,6 +226,7 @@ func plan(in inputs) []set {
 		{caddy(), in.caddy},
 		{prometheus(), in.prometheus},
 		{supply(), in.supply},
+		{former(in), in.former != ""},
 		{releases(in), in.releases},
 		{programs(in), true},
 	}...)

@@ -30,7 +30,7 @@ func TestPlanNamesEveryBinary(t *testing.T) {
 		t.Errorf("sets %v, want %v", got, want)
 	}
 	in.real, in.coredns, in.helm, in.kubectlOlder, in.openYurt, in.flannel, in.caddy = true, true, true, true, true, true, true
-	in.releases, in.prometheus, in.supply = true, true, true
+	in.releases, in.prometheus, in.former, in.supply = true, true, "c0ffee", true
 	var files []string
 	for _, s := range plan(in) {
 		files = append(files, s.files()...)
@@ -43,7 +43,8 @@ func TestPlanNamesEveryBinary(t *testing.T) {
 		bin/kubeadm
 		bin/kubectl bin/kubectl-older bin/kubectl-yurt bin/kubelet bin/pause bin/prometheus bin/promtool bin/registry bin/runc
 		bin/yurt-coordinator bin/yurt-manager bin/yurthub bin/yurthub-faulty bin/yurthub-well cni/bridge
-		cni/host-local cni/loopback cni/portmap`)
+		cni/host-local cni/loopback cni/portmap
+		former/coordinator-controller former/yurt-coordinator former/yurthub`)
 	if !slices.Equal(files, want) {
 		t.Errorf("files\n%v, want\n%v", files, want)
 	}
@@ -60,7 +61,7 @@ func TestPlanOfOneSet(t *testing.T) {
 	}
 	in := example()
 	in.real, in.coredns, in.helm, in.kubectlOlder, in.openYurt, in.flannel, in.caddy = true, true, true, true, true, true, true
-	in.releases, in.prometheus, in.supply = true, true, true
+	in.releases, in.prometheus, in.former, in.supply = true, true, "c0ffee", true
 	if got := names(plan(in)); !slices.Equal(got, Sets()) {
 		t.Errorf("sets %v, want %v", got, Sets())
 	}

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -35,13 +36,16 @@ type SystemConfig struct {
 	Programs []string
 	// Kubernetes is the version that they are made from.
 	Kubernetes string
+	// Tag is the images'; empty means SystemTag.
+	Tag string
 }
 
 // EnsureSystem returns the archive of our own programs' images, and makes it first if none has these yet.
 func EnsureSystem(ctx context.Context, config SystemConfig) (Archive, error) {
 	var names []string
 	contents := map[string][]byte{}
-	key := []string{recipe, runtime.GOARCH, SystemTag, config.Kubernetes}
+	config.Tag = cmp.Or(config.Tag, SystemTag)
+	key := []string{recipe, runtime.GOARCH, config.Tag, config.Kubernetes}
 	for _, path := range config.Programs {
 		content, err := os.ReadFile(path)
 		if err != nil {
@@ -55,7 +59,7 @@ func EnsureSystem(ctx context.Context, config SystemConfig) (Archive, error) {
 	e, err := store.Get(ctx, artifact.Spec{
 		Name: "system", Key: artifact.Key(key...), Files: []string{systemName},
 		Build: func(_ context.Context, dir, _ string) error {
-			images, err := composeSystem(names, contents, SystemTag, config.Kubernetes)
+			images, err := composeSystem(names, contents, config.Tag, config.Kubernetes)
 			if err != nil {
 				return err
 			}
@@ -70,7 +74,7 @@ func EnsureSystem(ctx context.Context, config SystemConfig) (Archive, error) {
 	}
 	a := Archive{Path: e.Path(systemName)}
 	for _, name := range names {
-		a.Images = append(a.Images, systemImage(name, SystemTag, config.Kubernetes))
+		a.Images = append(a.Images, systemImage(name, config.Tag, config.Kubernetes))
 	}
 	return a, nil
 }
