@@ -21,6 +21,8 @@ type History struct {
 	Nodes, Coordinators int
 	// Unrelayed says that the pool's hubs relay for nobody: a neighbour's line hides much of what coordinators are for.
 	Unrelayed bool
+	// Holds is for how long evictions from the pool are held when it is cut off as a whole; 0: not at all.
+	Holds time.Duration
 	// Long is how long things happen; after it, nothing is harmed, and the world rests.
 	Long   time.Duration
 	Events []Event
@@ -113,7 +115,7 @@ var (
 // Random draws a history of 5 to 10 minutes and 4 to 12 events.
 func Random(seed uint64, nodes, coordinators int, cast Cast, weights Weights) History {
 	r := rand.New(rand.NewPCG(seed, 0x5eed))
-	h := History{Seed: seed, Nodes: nodes, Coordinators: coordinators, Unrelayed: seed%2 == 1}
+	h := History{Seed: seed, Nodes: nodes, Coordinators: coordinators, Unrelayed: seed%2 == 1, Holds: holds[seed/2%4]}
 	h.Long = 5*time.Minute + time.Duration(r.IntN(301))*time.Second
 	for range 4 + r.IntN(9) {
 		if e, ok := cast.draw(r, weights); ok {
@@ -125,6 +127,9 @@ func Random(seed uint64, nodes, coordinators int, cast Cast, weights Weights) Hi
 	slices.SortStableFunc(h.Events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	return h
 }
+
+// holds are a day, which no history sees the end of, two times that some do, and none. It is a constant.
+var holds = [...]time.Duration{24 * time.Hour, 2 * time.Minute, 5 * time.Minute, 0}
 
 // lasts draws for how long: most faults are either a blip, or outlast every grace period.
 func lasts(r *rand.Rand, k Kind) time.Duration {
@@ -210,8 +215,8 @@ func (e Event) String() string {
 // Table writes the history as Go, for a test.
 func (h History) Table() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "history.History{Seed: %d, Nodes: %d, Coordinators: %d, Unrelayed: %t, Long: %s, Events: []history.Event{\n",
-		h.Seed, h.Nodes, h.Coordinators, h.Unrelayed, written(h.Long))
+	fmt.Fprintf(&b, "history.History{Seed: %d, Nodes: %d, Coordinators: %d, Unrelayed: %t, Holds: %s, Long: %s, "+
+		"Events: []history.Event{\n", h.Seed, h.Nodes, h.Coordinators, h.Unrelayed, written(h.Holds), written(h.Long))
 	for _, e := range h.Events {
 		fmt.Fprintf(&b, "\t{At: %s, ", written(e.At))
 		if e.For != 0 {

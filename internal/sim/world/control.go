@@ -16,8 +16,8 @@ import (
 // control is the machine of coordinator-controller, in the cloud beside that of the API server.
 const control = "control"
 
-// control makes coordinator-controller. It has what is for heartbeats; controllers of our own kinds wait for CRDs that
-// this cloud does not serve.
+// control makes coordinator-controller. It has what is for heartbeats, and what holds evictions from a pool
+// whose NodePool asks for it.
 func (w *World) control() error {
 	m, err := w.machine(control, "10.0.0.2")
 	if err != nil {

@@ -113,7 +113,7 @@ func (n *node) hubConfig() (config.Config, error) {
 	fs := pflag.NewFlagSet("hub", pflag.ContinueOnError)
 	c.AddFlags(fs)
 	args := []string{
-		"--node-name=" + n.name, "--nodepool-name=p1", "--server-addr=https://" + n.world.cloud.ip + ":6443",
+		"--node-name=" + n.name, "--nodepool-name=" + ownPool, "--server-addr=https://" + n.world.cloud.ip + ":6443",
 		"--ca-file=" + n.world.ca.Files().Cert, "--cert-file=" + n.cert.Cert, "--key-file=" + n.cert.Key,
 		"--cert-dir=" + n.file("keys"), "--disk-cache-path=" + n.file("cache"), "--kubelet-config=", "--own-objects=false",
 	}
@@ -177,7 +177,7 @@ func (n *node) runKubelet(ctx context.Context, p *network.Process) error {
 			UserAgent:       "kubelet",
 			WrapTransport:   func(to http.RoundTripper) http.RoundTripper { return listening{to, &n.beats} },
 		},
-		Node: aNode(n.machine, "p1"), Wall: n.wall, Containers: n.containers,
+		Node: aNode(n.machine, ownPool), Wall: n.wall, Containers: n.containers,
 	}
 	return k.Run(ctx)
 }

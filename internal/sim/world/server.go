@@ -16,9 +16,12 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/utils/clock"
 
+	"yurtcoordinator/deploy"
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab/pki"
 	"yurtcoordinator/internal/sim/model"
 	"yurtcoordinator/internal/sim/network"
+	"yurtcoordinator/internal/sim/stock"
 )
 
 var admin = &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}} // a constant
@@ -84,8 +87,12 @@ func (s *server) serve(ctx context.Context, p *network.Process, h http.Handler, 
 	return err
 }
 
-// newCloud makes the cloud's API server, which keeps what it has.
-func (w *World) newCloud(m *machine) error {
+// newCloud makes the cloud's API server, which keeps what it has. Of the chart's policies it has the one that holds evictions.
+func (w *World) newCloud(ctx context.Context, m *machine) error {
+	policies, err := stock.Policies(ctx, deploy.HoldEvictions)
+	if err != nil {
+		return err
+	}
 	roots, err := certificates(w.ca)
 	if err != nil {
 		return err
@@ -96,7 +103,12 @@ func (w *World) newCloud(m *machine) error {
 	if err != nil {
 		return err
 	}
-	s := model.NewServer(model.Config{Store: w.cloud.store, Clock: clock.RealClock{}, Random: w.numbers()})
+	s := model.NewServer(model.Config{
+		Store: w.cloud.store, Clock: clock.RealClock{}, Random: w.numbers(), Admission: policies,
+		Custom: []model.Custom{{
+			GroupVersionKind: edge.NodePools.GroupVersion().WithKind(kindNodePool), Resource: edge.NodePools.Resource,
+		}},
+	})
 	w.cloud.has(s, s)
 	return nil
 }

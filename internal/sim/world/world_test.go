@@ -68,11 +68,16 @@ func TestHeartbeats(t *testing.T) {
 }
 
 // TestEvicted: kube-controller-manager evicts the Pods of dead nodes, even if it is all nodes of a pool, and no others.
-func TestEvicted(t *testing.T) {
+func TestEvicted(t *testing.T) { evicts(t, 0) }
+
+// TestHeld: … but not while evictions are held from a pool that died as a whole.
+func TestHeld(t *testing.T) { evicts(t, 4*time.Minute) }
+
+func evicts(t *testing.T, holds time.Duration) {
 	dir := t.TempDir()
 	prepare(t, 0)
 	synctest.Test(t, func(t *testing.T) {
-		w, err := New(Config{Nodes: 3, Dir: dir, Say: t.Logf})
+		w, err := New(Config{Nodes: 3, Holds: holds, Dir: dir, Say: t.Logf})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,6 +109,10 @@ func TestEvicted(t *testing.T) {
 		time.Sleep((stays + 15) * time.Second)
 		want("n2", "n3")
 		die("n1", "n2", "n3")
+		if holds > 0 {
+			time.Sleep(holds)
+			want("n2", "n3")
+		}
 		time.Sleep((50 + stays + 35) * time.Second)
 		want()
 		w.End()
@@ -123,7 +132,8 @@ func live(t *testing.T, h history.History) (breaches []string) {
 			say = nil
 		}
 		w, err := New(Config{
-			Seed: h.Seed, Nodes: h.Nodes, Coordinators: h.Coordinators, Unrelayed: h.Unrelayed, Dir: dir, Say: say,
+			Seed: h.Seed, Nodes: h.Nodes, Coordinators: h.Coordinators, Unrelayed: h.Unrelayed, Holds: h.Holds,
+			Dir: dir, Say: say,
 		})
 		if err != nil {
 			t.Fatal(err)
