@@ -99,6 +99,8 @@ type Cast struct {
 	Paths             [][2]string
 	Servers, Machines []string
 	Programs, Nodes   []string
+	// Pool is the place of all nodes together.
+	Pool string
 }
 
 // Weights say how often a Kind is drawn, against the others.
@@ -124,6 +126,9 @@ func Random(seed uint64, nodes, coordinators int, cast Cast, weights Weights) Hi
 			h.Events = append(h.Events, e)
 		}
 	}
+	if cast.Pool != "" && r.IntN(3) == 0 {
+		h.Events = append(h.Events, cast.cutOff(r, h.Long))
+	}
 	slices.SortStableFunc(h.Events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	return h
 }
@@ -139,6 +144,17 @@ func lasts(r *rand.Rand, k Kind) time.Duration {
 	seconds := []int{1, 3, 5, 12, 30, 60, 180}
 	d := time.Duration(seconds[r.IntN(len(seconds))]) * time.Second
 	return d + time.Duration(r.Int64N(int64(d/time.Second)))*time.Second/2
+}
+
+// cutOff draws how the whole pool is cut off, or loses its power, for long enough that its Pods would be evicted, or not quite.
+func (c Cast) cutOff(r *rand.Rand, long time.Duration) Event {
+	e := Event{Does: Path, On: c.Pool, To: "cloud", How: "silent"}
+	if r.IntN(4) == 0 {
+		e = Event{Does: Machine, On: c.Pool, How: "dead"}
+	}
+	e.At = time.Duration(r.Int64N(int64(long/2/time.Second))) * time.Second
+	e.For = time.Duration(20+r.IntN(280)) * time.Second
+	return e
 }
 
 func (c Cast) draw(r *rand.Rand, weights Weights) (e Event, ok bool) {
@@ -215,8 +231,12 @@ func (e Event) String() string {
 // Table writes the history as Go, for a test.
 func (h History) Table() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "history.History{Seed: %d, Nodes: %d, Coordinators: %d, Unrelayed: %t, Holds: %s, Long: %s, "+
-		"Events: []history.Event{\n", h.Seed, h.Nodes, h.Coordinators, h.Unrelayed, written(h.Holds), written(h.Long))
+	fmt.Fprintf(&b, "history.History{Seed: %d, Nodes: %d, Coordinators: %d, Unrelayed: %t, ",
+		h.Seed, h.Nodes, h.Coordinators, h.Unrelayed)
+	if h.Holds != 0 {
+		fmt.Fprintf(&b, "Holds: %s, ", written(h.Holds))
+	}
+	fmt.Fprintf(&b, "Long: %s, Events: []history.Event{\n", written(h.Long))
 	for _, e := range h.Events {
 		fmt.Fprintf(&b, "\t{At: %s, ", written(e.At))
 		if e.For != 0 {

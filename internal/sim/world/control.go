@@ -2,6 +2,8 @@ package world
 
 import (
 	"context"
+	"io"
+	"net/http"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
@@ -38,6 +40,7 @@ func (w *World) control() error {
 			Connect: func() (*rest.Config, error) {
 				c := rest.CopyConfig(access)
 				c.Dial = p.Dial
+				c.Wrap(func(to http.RoundTripper) http.RoundTripper { return ending{to} })
 				return c, nil
 			},
 			Ends:       ends.Ends{Clock: m.clock(), Chance: ends.Chance{Source: w.numbers()}},
@@ -46,4 +49,28 @@ func (w *World) control() error {
 		})
 	})
 	return nil
+}
+
+// ending has answers that break off end. Of a watch of metadata that breaks off, controller-runtime tells an error; when nobody
+// listens any more, since the program ends, a goroutine waits for ever, which a bubble does not forgive.
+type ending struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (e ending) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := e.RoundTripper.RoundTrip(r)
+	if err == nil && r.URL.Query().Has("watch") {
+		answer.Body = endingBody{answer.Body}
+	}
+	return answer, err
+}
+
+type endingBody struct{ io.ReadCloser }
+
+// Read implements io.Reader.
+func (b endingBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		err = io.EOF
+	}
+	return n, err
 }

@@ -9,6 +9,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/sim/history"
@@ -18,11 +19,15 @@ import (
 type Judge struct {
 	w     *World
 	whole since
-	nodes map[string]*facts
-	slots map[*server]*slotFacts
+	// Cut is the pool's, and report what its leader said last.
+	Cut    cut
+	report report
+	nodes  map[string]*facts
+	slots  map[*server]*slotFacts
 	// Breaches are what was promised and not kept, one a clause and node.
 	Breaches []string
 	told     map[string]bool
+	restored int // how often it was when it looked last
 }
 
 // since says since when something is so; what is not so is not in it.
@@ -62,6 +67,13 @@ type facts struct {
 	// pod is the UID of its Pod, while that is not being deleted; lost says that it was so at the moment before, and is not now.
 	pod  string
 	lost bool
+	// heldSince is since when the condition EvictionsHeld is True; zero: it is not. holds is for how long it may be, dated for how
+	// long coordinator-controller's clock of the day has been right.
+	heldSince    time.Time
+	holds, dated time.Duration
+	// kept says that evictions from it have to be held, cut for how long the pool has been cut off, with blips; 0: it is not.
+	kept bool
+	cut  time.Duration
 	// fell says that Ready was not True, or the node doomed, at a time at which no clause forbade it; it ends when both are well.
 	fell bool
 }
@@ -81,14 +93,14 @@ func (w *World) NewJudge() *Judge {
 // runs reports whether a program of a machine runs, and can do something.
 func (w *World) runs(machine, program string) bool {
 	return !w.keptDown(machine, program) && len(w.harmed(func(e history.Event) bool {
-		return e.Does == history.Machine && e.On == machine
+		return e.Does == history.Machine && w.within(e.On, machine)
 	})) == 0
 }
 
 // open reports whether nothing harms what is between two machines.
 func (w *World) open(a, b string) bool {
 	return a == b || len(w.harmed(func(e history.Event) bool {
-		return (e.Does == history.Path || e.Does == history.OneWay) && (e.On == a && e.To == b || e.On == b && e.To == a)
+		return (e.Does == history.Path || e.Does == history.OneWay) && (w.within(e.On, a) && w.within(e.To, b) || w.within(e.On, b) && w.within(e.To, a))
 	})) == 0
 }
 
@@ -134,10 +146,16 @@ func (w *World) routes(node string) (all []string) {
 
 // Look judges what is now.
 func (j *Judge) Look() {
-	now := time.Now()
+	now, set := time.Now(), j.w.restored != j.restored
+	if j.restored = j.w.restored; set {
+		clear(j.whole) // what was seen of the cloud is no longer so
+	}
 	j.whole.keep("judges", j.w.serves("cloud", "") && j.w.runs("cloud", j.w.judges.name), now)
 	j.whole.keep("controls",
 		j.w.serves("cloud", "") && j.w.runs(control, j.w.controls.name) && j.w.open(control, "cloud"), now)
+	j.whole.keep("dates", len(j.w.harmed(func(e history.Event) bool {
+		return e.Does == history.Clock && e.On == control
+	})) == 0, now)
 	leases, nodes, pods := map[string]*coordinationv1.Lease{}, map[string]*corev1.Node{}, map[string]*corev1.Pod{}
 	for _, o := range j.w.cloud.store.Objects(coordinationv1.Resource("leases")) {
 		if l, ok := o.(*coordinationv1.Lease); ok && l.Namespace == corev1.NamespaceNodeLease {
@@ -157,11 +175,16 @@ func (j *Judge) Look() {
 	for _, n := range j.w.nodes {
 		f := j.nodes[n.name]
 		j.did(f, n.name, now)
-		f.seen(leases[n.name], nodes[n.name], pods[n.name])
+		f.seen(leases[n.name], nodes[n.name], pods[n.name], set)
 		if f.owed, f.beat = n.beats.owed(f.renewed); !f.lives(now.Sub(f.owed)) {
 			n.beats.forgive() // there was no route that was whole all the time since then
 			f.owed = time.Time{}
 		}
+	}
+	j.report.seen(leases[edge.PoolName(ownPool).ReportLease()], now, set)
+	j.Cut.look(now, j.w.cfg.Holds, j.nodes, j.report)
+	for _, n := range j.w.nodes {
+		f := j.nodes[n.name]
 		for _, c := range clauses {
 			if breach := c.broken(f); breach != "" {
 				j.breach(c.name, n.name, breach)
@@ -238,6 +261,7 @@ func (j *Judge) did(f *facts, name string, now time.Time) {
 	}
 	f.lived, f.lined = j.whole.lasts("lives "+name, now), j.whole.lasts(name+": "+ownLine, now)
 	f.judged, f.controlled = j.whole.lasts("judges", now), j.whole.lasts("controls", now)
+	f.dated = j.whole.lasts("dates", now)
 }
 
 // lasts returns for how long something is so.
@@ -248,15 +272,20 @@ func (s since) lasts(what string, now time.Time) time.Duration {
 	return 0
 }
 
-// seen notes what the cloud has of a node. Each may be nil.
-func (f *facts) seen(lease *coordinationv1.Lease, node *corev1.Node, pod *corev1.Pod) {
+// seen notes what the cloud has of a node. Each may be nil. What was set back is no renewal, and takes no Pod.
+func (f *facts) seen(lease *coordinationv1.Lease, node *corev1.Node, pod *corev1.Pod, setBack bool) {
 	if lease != nil && lease.ResourceVersion != f.version {
-		f.version, f.renewed = lease.ResourceVersion, f.now
+		if f.version = lease.ResourceVersion; !setBack {
+			f.renewed = f.now
+		}
 	}
 	f.marked = lease != nil && lease.Annotations[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn
+	isHeld := false
 	if f.ready, f.down, f.doomed, f.tainted = "", "", false, false; node != nil {
 		for _, c := range node.Status.Conditions {
 			switch c.Type {
+			case edge.ConditionEvictionsHeld:
+				isHeld = c.Status == corev1.ConditionTrue
 			case corev1.NodeReady:
 				f.ready = c.Status
 			case edge.ConditionCloudLinkDown:
@@ -268,11 +297,30 @@ func (f *facts) seen(lease *coordinationv1.Lease, node *corev1.Node, pod *corev1
 			f.tainted = f.tainted || t.Key == edge.TaintUnschedulable
 		}
 	}
+	if !isHeld {
+		f.heldSince = time.Time{}
+	} else if f.heldSince.IsZero() {
+		f.heldSince = f.now
+	}
 	had := f.pod
 	if f.pod = ""; pod != nil && pod.DeletionTimestamp == nil {
 		f.pod = string(pod.UID)
 	}
-	f.lost = had != "" && f.pod != had
+	f.lost = had != "" && f.pod != had && !setBack
+}
+
+// seen notes what the cloud has of the leader's report. It may be nil.
+func (r *report) seen(lease *coordinationv1.Lease, now time.Time, setBack bool) {
+	if lease == nil || lease.ResourceVersion == r.version {
+		return
+	}
+	if setBack {
+		now = r.at
+	}
+	*r = report{
+		at: now, version: lease.ResourceVersion, leader: ptr.Deref(lease.Spec.HolderIdentity, ""),
+		reached: edge.SplitNodes(lease.Annotations[edge.AnnotationReachedNodes]),
+	}
 }
 
 func (j *Judge) breach(clause, node, says string) {

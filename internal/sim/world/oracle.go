@@ -63,13 +63,34 @@ var clauses = []clause[facts]{
 		}
 		return ""
 	}},
+	// A pool that is cut off as a whole keeps its Pods. Taints may come first while coordinator-controller is down.
+	{"held", func(f *facts) string {
+		if f.kept && f.doomed && f.controlled > f.cut+takesOver {
+			return fmt.Sprintf("it is to be evicted; its pool has been cut off for %v", f.cut)
+		}
+		return ""
+	}},
+	{"held", func(f *facts) string {
+		if f.kept && f.lost && min(f.controlled, f.judged) > takesOver && f.dated > f.cut {
+			return fmt.Sprintf("its Pod is evicted; its pool has been cut off for %v", f.cut)
+		}
+		return ""
+	}},
+	// … and no longer than its NodePool says. A clock that is set back makes it longer.
+	{"held", func(f *facts) string {
+		is := f.now.Sub(f.heldSince)
+		if !f.heldSince.IsZero() && is > f.holds+settles && f.controlled > takesOver && f.dated > is {
+			return fmt.Sprintf("it is held for %v, of %v", is, f.holds)
+		}
+		return ""
+	}},
 	// When its own line is back, all is as before.
 	{"healed", func(f *facts) string {
-		ours := f.marked || f.tainted || f.down != corev1.ConditionFalse
+		ours := f.marked || f.tainted || f.down != corev1.ConditionFalse || !f.heldSince.IsZero()
 		if min(f.lived, f.lined, f.judged, f.controlled) > healing && (ours || !f.well()) {
 			return fmt.Sprintf("its line is whole for %v; Ready is %q, it is to be evicted: %t, it has our mark: %t, our "+
-				"taint: %t, "+
-				"CloudLinkDown is %q", f.lined, f.ready, f.doomed, f.marked, f.tainted, f.down)
+				"taint: %t, CloudLinkDown is %q, it is held: %t", f.lined, f.ready, f.doomed, f.marked, f.tainted, f.down,
+				!f.heldSince.IsZero())
 		}
 		return ""
 	}},
@@ -111,6 +132,8 @@ const (
 	// takesOver is how long it takes coordinator-controller until it leads again, and sees everything: 15 s for the former one's
 	// lock, and client-go's longest pause.
 	takesOver = 15*time.Second + sees
+	// settles is how long coordinator-controller may take to write what it has decided.
+	settles = 10 * time.Second
 	// healing is how long it takes until all is as before.
 	healing = 3 * time.Minute
 )

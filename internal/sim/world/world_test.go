@@ -123,7 +123,7 @@ func evicts(t *testing.T, holds time.Duration) {
 const ready, recovery = time.Minute, 3 * time.Minute
 
 // live lets one history happen, and returns what was not kept.
-func live(t *testing.T, h history.History) (breaches []string) {
+func live(t *testing.T, h history.History) (breaches []string, held bool) {
 	dir := t.TempDir()
 	prepare(t, h.Seed)
 	synctest.Test(t, func(t *testing.T) {
@@ -141,10 +141,10 @@ func live(t *testing.T, h history.History) (breaches []string) {
 		time.Sleep(ready)
 		j := w.NewJudge()
 		w.Live(h, recovery, j.Look)
-		breaches = j.Breaches
+		breaches, held = j.Breaches, j.Cut.Ever
 		w.End()
 	})
-	return breaches
+	return breaches, held
 }
 
 // silent is a path that is cut in silence, from some time on and for good.
@@ -205,7 +205,7 @@ func TestKept(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := live(t, h); len(got) > 0 {
+			if got, _ := live(t, h); len(got) > 0 {
 				t.Errorf("%q\n%s", got, h.Table())
 			}
 		})
@@ -232,15 +232,17 @@ func TestSeeds(t *testing.T) {
 	for seed := from; seed < from+number("SIM_COUNT", 4); seed++ {
 		h := history.Random(uint64(seed), nodes, coordinators, Cast(nodes, coordinators), weights)
 		began := spent()
-		got := live(t, h)
+		got, held := live(t, h)
 		cpu, simulated := spent()-began, h.Long+ready+recovery
-		t.Logf("seed %d: %d simulated seconds for one of a processor", seed, int(simulated.Seconds()/cpu.Seconds()))
+		t.Logf("seed %d: %d simulated seconds for one of a processor; a pool to hold: %t", seed,
+			int(simulated.Seconds()/cpu.Seconds()), held)
 		if len(got) == 0 {
 			continue
 		}
 		clause, _, _ := strings.Cut(got[0], ":")
 		small := history.Shrink(h, 2, number("SIM_SHRINK", 0), func(c history.History) bool {
-			return slices.ContainsFunc(live(t, c), func(breach string) bool { return strings.HasPrefix(breach, clause+":") })
+			again, _ := live(t, c)
+			return slices.ContainsFunc(again, func(breach string) bool { return strings.HasPrefix(breach, clause+":") })
 		})
 		t.Errorf("BREACH of seed %d: %q\n%s", seed, got, small.Table())
 	}
