@@ -208,6 +208,9 @@ func (c *call) answerList(o *selection, at int64, found []*change) error {
 	if err := meta.SetList(list, objects); err != nil {
 		return err
 	}
+	if c.custom {
+		return c.answer(http.StatusOK, list)
+	}
 	if err := meta.EachListItem(list, func(item runtime.Object) error { // items are copies, and don't say their type
 		item.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 		return nil

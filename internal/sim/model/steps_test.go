@@ -296,6 +296,9 @@ var steps = []step{
 	{name: "an update of an old one", method: "PUT", path: pools + "/p1", code: 409, has: because("Conflict"),
 		body: `{"apiVersion":"apps.openyurt.io/v1beta2","kind":"NodePool","metadata":{"name":"p1","resourceVersion":"{pool}"},` +
 			`"spec":{"type":"Edge"}}`},
+	{name: "NodePools", path: pools, code: ok, has: map[string]string{"items.0.kind": "NodePool"}},
+	{name: "NodePools by a field", path: pools + "?fieldSelector=metadata.name%3Dp1", code: ok,
+		has: map[string]string{"items.0.metadata.name": "p1"}},
 	{name: "no protobuf of it", path: pools + "/p1", accept: "application/vnd.kubernetes.protobuf", code: 406,
 		differs: "the real one has CBOR and YAML, too"},
 	{name: "its metadata", path: pools + "/p1", accept: metadata, code: ok, has: map[string]string{"kind": "PartialObjectMetadata"}},
