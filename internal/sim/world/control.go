@@ -2,6 +2,7 @@ package world
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 
@@ -15,18 +16,22 @@ import (
 	"yurtcoordinator/internal/sim/network"
 )
 
-// control is the machine of coordinator-controller, in the cloud beside that of the API server.
-const control = "control"
+// controls are the machines of coordinator-controller's replicas, in the cloud beside that of the API server. One replica leads, by
+// its own election. It is a constant.
+var controls = []string{"control1", "control2"}
 
-// control makes coordinator-controller. It has what is for heartbeats, and what holds evictions from a pool
+// controller is the program.
+const controller = "coordinator-controller"
+
+// control makes a replica of coordinator-controller. It has what is for heartbeats, and what holds evictions from a pool
 // whose NodePool asks for it.
-func (w *World) control() error {
-	m, err := w.machine(control, "10.0.0.2")
+func (w *World) control(i int) error {
+	m, err := w.machine(controls[i], fmt.Sprintf("10.0.0.%d", 2+i))
 	if err != nil {
 		return err
 	}
 	cert, err := w.ca.Issue(pki.Request{
-		Name: control, CommonName: "system:serviceaccount:kube-system:coordinator-controller", Client: true,
+		Name: m.name, CommonName: "system:serviceaccount:kube-system:coordinator-controller", Client: true,
 	})
 	if err != nil {
 		return err
@@ -35,7 +40,7 @@ func (w *World) control() error {
 	if err != nil {
 		return err
 	}
-	w.controls = m.program("coordinator-controller", func(ctx context.Context, p *network.Process) error {
+	m.program(controller, func(ctx context.Context, p *network.Process) error {
 		return cloud.Run(klog.NewContext(ctx, logr.Discard()), cloud.Config{
 			Connect: func() (*rest.Config, error) {
 				c := rest.CopyConfig(access)

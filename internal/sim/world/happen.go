@@ -19,9 +19,11 @@ import (
 
 // Cast returns what histories of this world can be about.
 func Cast(nodes, coordinators int) (c history.Cast) {
-	c.Servers, c.Machines = []string{"cloud"}, []string{"cloud", control}
-	c.Programs = []string{"cloud/kube-controller-manager", control + "/coordinator-controller"}
-	c.Paths, c.Pool = [][2]string{{control, "cloud"}, {ownPool, "cloud"}}, ownPool
+	c.Servers, c.Machines, c.Pool = []string{"cloud"}, append([]string{"cloud"}, controls...), ownPool
+	c.Programs, c.Paths = []string{"cloud/kube-controller-manager"}, [][2]string{{ownPool, "cloud"}}
+	for _, m := range controls {
+		c.Programs, c.Paths = append(c.Programs, m+"/"+controller), append(c.Paths, [2]string{m, "cloud"})
+	}
 	for i := range nodes {
 		n := "n" + strconv.Itoa(i+1)
 		c.Nodes, c.Machines = append(c.Nodes, n), append(c.Machines, n)
@@ -297,7 +299,7 @@ func (w *World) way(from, to string) {
 
 // usual is a path that nothing harms: 20 ms between the cloud and a pool, or a LAN.
 func (w *World) usual(from, to string) network.Path {
-	if (from == "cloud" || to == "cloud") && from != control && to != control {
+	if (from == "cloud" || to == "cloud") && !slices.Contains(controls, from) && !slices.Contains(controls, to) {
 		return network.Path{Delay: 10 * time.Millisecond, Jitter: time.Millisecond}
 	}
 	return network.Path{Delay: 200 * time.Microsecond}

@@ -14,8 +14,8 @@ import (
 func TestClauses(t *testing.T) {
 	now := time.Date(2000, 1, 1, 1, 0, 0, 0, time.UTC)
 	well := facts{
-		now: now, lived: time.Hour, routed: time.Hour, lined: time.Hour, judged: time.Hour, controlled: time.Hour,
-		route: ownLine, beat: now, renewed: now, ready: corev1.ConditionTrue, down: corev1.ConditionFalse, pod: "a",
+		now: now, lived: time.Hour, routed: time.Hour, lined: time.Hour, judged: time.Hour, controlled: time.Hour, steady: time.Hour,
+		route: ownLine, beat: now, renewed: now, sent: now, calm: time.Hour, ready: corev1.ConditionTrue, down: corev1.ConditionFalse, pod: "a",
 	}
 	broken := func(f facts) (names []string) {
 		for _, c := range clauses {
@@ -52,16 +52,27 @@ func TestClauses(t *testing.T) {
 		{"somebody renews for a dead node", func(f *facts) { f.lived, f.beat = 0, now.Add(-15*time.Second) }, []string{"dead"}},
 		{"a heartbeat is lost that was taken", func(f *facts) { f.owed = now.Add(-16 * time.Second) }, []string{"told"}},
 		{"… is on its way", func(f *facts) { f.owed = now.Add(-15 * time.Second) }, nil},
-		{"the mark stays", func(f *facts) { f.marked, f.lined = true, 21*time.Second }, []string{"unmarked"}},
-		{"… for a moment", func(f *facts) { f.marked, f.lined = true, 20*time.Second }, nil},
-		{"the taint stays", func(f *facts) { f.tainted, f.lined = true, 81*time.Second }, []string{"unmarked"}},
-		{"… while it may not change", func(f *facts) { f.tainted, f.lined = true, 80*time.Second }, nil},
+		{"the mark stays", func(f *facts) { f.marked, f.lined = true, 23*time.Second }, []string{"unmarked"}},
+		{"… for a moment", func(f *facts) { f.marked, f.lined = true, 22*time.Second }, nil},
+		{"the taint stays", func(f *facts) { f.tainted, f.lined = true, 83*time.Second }, []string{"unmarked"}},
+		{"… while it may not change", func(f *facts) { f.tainted, f.lined = true, 82*time.Second }, nil},
 		{"… without a controller", func(f *facts) { f.tainted, f.controlled = true, time.Minute }, nil},
+		{"a Lease is renewed with nothing of kubelet's", func(f *facts) { f.sent = time.Time{} }, []string{"writers"}},
+		{"… by a microsecond more than before", func(f *facts) { f.sent, f.step = time.Time{}, 1 }, []string{"writers"}},
+		{"… after its clock went back", func(f *facts) { f.sent, f.step, f.clocked = time.Time{}, 1, true }, nil},
+		{"… with something old", func(f *facts) { f.sent = now.Add(-15 * time.Second) }, []string{"writers"}},
+		{"… three times with the same", func(f *facts) { f.times = 3 }, []string{"writers"}},
+		{"… twice", func(f *facts) { f.times = 2 }, nil},
+		{"a node asks the cloud for too much", func(f *facts) { f.asks = asksCloud + 1 }, []string{"bounded"}},
+		{"… as something is harmed", func(f *facts) { f.asks, f.calm = asksCloud+1, time.Minute }, nil},
+		{"… a coordinator", func(f *facts) { f.asksPool = asksPool + 1 }, []string{"bounded"}},
+		{"… as the leader may", func(f *facts) { f.asksPool, f.leads = asksPool+1, true }, nil},
+		{"… as the leader, for too much", func(f *facts) { f.asksPool, f.leads = asksLeading+1, true }, []string{"bounded"}},
 		{"a held node is to be evicted", func(f *facts) {
 			f.kept, f.cut, f.doomed, f.lived, f.lined = true, 50*time.Second, true, 0, 0
 		}, []string{"held"}},
-		{"… since coordinator-controller is back", func(f *facts) {
-			f.kept, f.cut, f.doomed, f.lived, f.lined, f.controlled = true, time.Hour, true, 0, 0, time.Minute
+		{"… since coordinator-controller has another leader", func(f *facts) {
+			f.kept, f.cut, f.doomed, f.lived, f.lined, f.steady = true, 50*time.Second, true, 0, 0, 2*time.Minute
 		}, nil},
 		{"its Pod is evicted", func(f *facts) {
 			f.kept, f.cut, f.lost, f.lived, f.lined, f.controlled = true, time.Hour, true, 0, 0, 2*time.Minute

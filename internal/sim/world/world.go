@@ -57,9 +57,9 @@ type World struct {
 	cloud *server
 	slots []*server
 	nodes []*node
-	// judges is kube-controller-manager, controls coordinator-controller.
-	judges, controls *program
-	stop             []func()
+	// judges is kube-controller-manager.
+	judges *program
+	stop   []func()
 	// harms are the events that go on, in the order in which they began.
 	harms []happening
 	// restored is how often the cloud's storage was set back.
@@ -118,8 +118,10 @@ func New(cfg Config) (*World, error) {
 		return stock.RunControllers(ctx, &rest.Config{Host: "http://" + m.ip, Transport: wire}, stock.DefaultJudgement())
 	})
 	w.judges.wired = true
-	if err := w.control(); err != nil {
-		return nil, err
+	for i := range controls {
+		if err := w.control(i); err != nil {
+			return nil, err
+		}
 	}
 	for i := range cfg.Nodes {
 		n, err := w.newNode(i + 1)

@@ -203,6 +203,12 @@ func TestKept(t *testing.T) {
 				{At: 0, For: time.Second, Does: history.Path, On: "n3", To: "cloud", How: "half"},
 			},
 		},
+		"the cloud's storage is set back": {Nodes: 3, Coordinators: 1, Unrelayed: true, Holds: 24 * time.Hour,
+			Long: 3 * time.Minute, Events: []history.Event{{At: time.Minute, Does: history.Restore, On: "cloud", Much: 30}},
+		},
+		"a pool is cut off": {Nodes: 4, Coordinators: 1, Holds: 24 * time.Hour, Long: 5 * time.Minute, Events: []history.Event{
+			{At: 10 * time.Second, For: 4 * time.Minute, Does: history.Path, On: ownPool, To: "cloud", How: "silent"},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, _ := live(t, h); len(got) > 0 {
