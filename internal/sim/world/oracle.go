@@ -198,8 +198,8 @@ const (
 	// asksCloud: a heartbeat each 10 s; a status report each 5 minutes and the leader's report each 3 (docs/wan-cost.md).
 	asksCloud = 7 + 1 + 1
 	// asksPool: a copy of each heartbeat; the watches of two Leases, the election's and that of what is current, each of which begins
-	// again with a list each 2 to 3 minutes (leasewatch's beatingMin).
-	asksPool = 7 + 2*2
+	// again with a list each 2 to 3 minutes (leasewatch's beatingMin); the question who relays, each minute (relay's keepEvery).
+	asksPool = 7 + 2*2 + 2
 	// asksLeading: a leader renews its term each second (role's renewEvery), and each 2 s asks where the mirror stands and declares
 	// what is current (docs/ARCHITECTURE.md). It has two more watches, of the nodes' Leases: to forward, and to report.
 	asksLeading = asksPool + 61 + 31 + 31 + 2*2
