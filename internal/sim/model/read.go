@@ -187,6 +187,7 @@ func (c *call) answerList(o *selection, at int64, found []*change) error {
 		return err
 	}
 	l.SetResourceVersion(strconv.FormatInt(at, 10))
+	l.SetContinue("") // lists of custom resources say so
 	objects := []runtime.Object{}
 	for i, one := range found {
 		if !o.has(c.kind, one) {
