@@ -29,7 +29,8 @@ type Judge struct {
 	Breaches []string
 	told     map[string]bool
 	asked    map[string]*minute // requests to a server, by "NODE at SERVER"
-	restored int                // how often it was when it looked last
+	// restored and jolts are the world's, when it looked last.
+	restored, jolts int
 }
 
 // minute has how many there were of something, at each look of the last minute and at the one before.
@@ -184,7 +185,8 @@ func (j *Judge) Look() {
 		clear(j.whole) // what was seen of the cloud is no longer so
 	}
 	j.whole.keep("judges", j.w.serves("cloud", "") && j.w.runs("cloud", j.w.judges.name), now)
-	j.whole.keep("calm", len(j.w.harms) == 0, now)
+	j.whole.keep("calm", len(j.w.harms) == 0 && j.w.jolts == j.jolts, now)
+	j.jolts = j.w.jolts
 	for _, m := range controls {
 		j.whole.keep(m, j.w.serves("cloud", "") && j.w.runs(m, controller) && j.w.open(m, "cloud"), now)
 	}

@@ -55,6 +55,7 @@ func (w *World) Live(h history.History, rest time.Duration, look func()) {
 			w.harm(e)
 			if !lasts(e) {
 				w.over(i)
+				w.jolts++
 			}
 		}
 		if e.Does == history.Restore {

@@ -62,9 +62,9 @@ type World struct {
 	stop   []func()
 	// harms are the events that go on, in the order in which they began.
 	harms []happening
-	// restored is how often the cloud's storage was set back.
-	restored int
-	mu       sync.Mutex
+	// restored is how often the cloud's storage was set back, jolts how often something happened that is over at once.
+	restored, jolts int
+	mu              sync.Mutex
 }
 
 // numbers returns the random numbers of one more program: what one draws changes nothing for others.
