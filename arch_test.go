@@ -298,7 +298,7 @@ var law = []struct {
 	{"internal/sim/network", nil, "a network knows nothing of what it carries"},
 	{"internal/sim/history", nil, "what can happen is known without what it happens to"},
 	{"internal/sim/world", []string{
-		"internal/cloud", "internal/edge", "internal/ends", "internal/hub", "internal/hub/config", "internal/hub/proof",
+		"deploy", "internal/cloud", "internal/edge", "internal/ends", "internal/hub", "internal/hub/config", "internal/hub/proof",
 		"internal/lab/pki", "internal/pool", "internal/pool/apiserver", "internal/run", "internal/sim/history",
 		"internal/sim/model", "internal/sim/network", "internal/sim/stock",
 	}, "a world has the product's programs, by their own constructors, and what is not ours as models"},

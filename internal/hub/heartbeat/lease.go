@@ -108,11 +108,6 @@ func provisional(lease *coordinationv1.Lease) bool {
 	return lease == nil || lease.UID == "" || lease.ResourceVersion == ""
 }
 
-// newer reports whether to remember the cloud's Lease a rather than b.
-func newer(a, b *coordinationv1.Lease) bool {
-	return b == nil || a.UID != b.UID || leasewatch.Revision(a) >= leasewatch.Revision(b)
-}
-
 // duration is the Lease's own duration; 0 if it names none.
 func duration(lease *coordinationv1.Lease) time.Duration {
 	return time.Duration(max(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0), 0)) * time.Second

@@ -562,13 +562,13 @@ func (p *Proxy) forget() {
 	p.known, p.there, p.gone = nil, time.Time{}, true
 }
 
-// remember takes note of the cloud's Lease, with the renewTime that it has there; zero means that this is not known.
+// remember takes note of the cloud's Lease, with the renewTime that it has there; zero means that this is not known. The last answer
+// counts, whatever its revision: where a backup was put in the place of the cloud's storage, later ones are lower. One that was
+// overtaken costs a conflict.
 func (p *Proxy) remember(lease *coordinationv1.Lease, there time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if newer(lease, p.known) {
-		p.known, p.there, p.gone = lease, there, false
-	}
+	p.known, p.there, p.gone = lease, there, false
 }
 
 // settle remembers the Lease with which the cloud answered the heartbeat that kubelet sent.
@@ -576,9 +576,7 @@ func (p *Proxy) settle(lease, sent *coordinationv1.Lease) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stamp = renewTime(sent)
-	if newer(lease, p.known) {
-		p.known, p.there, p.moved, p.gone = lease, renewTime(lease), false, false
-	}
+	p.known, p.there, p.moved, p.gone = lease, renewTime(lease), false, false
 }
 
 // budget is the time that a request has.

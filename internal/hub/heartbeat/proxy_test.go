@@ -126,6 +126,22 @@ func TestStampsAdvance(t *testing.T) {
 	}
 }
 
+// TestCloudIsSetBack: a backup is put in the place of the cloud's storage, and its revisions are lower than those that the hub knows.
+func TestCloudIsSetBack(t *testing.T) {
+	run(t, func(n *node) {
+		for range 5 {
+			n.mustBeat()
+		}
+		n.cloud.SetBack(1)
+		for range 3 {
+			time.Sleep(10 * time.Second)
+			n.mustBeat()
+			n.wantCloud()
+			n.wantCopy(false)
+		}
+	})
+}
+
 func (n *node) mustBeat() {
 	n.t.Helper()
 	if err := n.beat(); err != nil {

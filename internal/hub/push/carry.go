@@ -38,8 +38,8 @@ const (
 var (
 	// errRestarted says that the mirror is not where it was: it has lost what it had.
 	errRestarted = errors.New("the mirror began anew")
-	// errFilled says that the replica has what a filler brought: the cloud's, which a leader pushes, is still to come.
-	errFilled = fmt.Errorf("%w: the replica has what another node has brought, and not what the cloud has", stream.ErrNotReady)
+	// errNothing says that the replica has nothing, or what a filler brought: the cloud's, which a leader pushes, is still to come.
+	errNothing = fmt.Errorf("%w: the cloud has brought nothing to the replica", stream.ErrNotReady)
 	// errMoved says that the mirror stands elsewhere than it should after a push.
 	errMoved = errors.New("the mirror stands elsewhere")
 )
@@ -173,12 +173,12 @@ func (c *carrier) round(ctx context.Context) (progress bool, err error) {
 	case <-c.restart: // it is asked now anyway
 	default:
 	}
+	if c.resource.Replica.Position() == 0 || c.resource.Replica.History().IsFilled() {
+		return false, errNothing // before the coordinator is asked: this may last as long as the cloud has no such resource
+	}
 	known, err := c.mirror.ask(ctx)
 	if err != nil {
 		return false, err
-	}
-	if c.resource.Replica.History().IsFilled() {
-		return false, errFilled
 	}
 	at, in := known.applied[c.resource.GVR], known.in(c.resource.GVR, c.resource.Replica.History())
 	if at != 0 && in > c.resource.Replica.History() {
@@ -231,7 +231,7 @@ func (c *carrier) everything(ctx context.Context) (edge.Revision, edge.History, 
 		return 0, 0, fmt.Errorf("read the replica: %w", err)
 	}
 	if s.History.IsFilled() {
-		return 0, 0, errFilled
+		return 0, 0, errNothing
 	}
 	at, err := c.mirror.everything(ctx, c.resource.GVR, s.History, s.Type, whole(s))
 	if err != nil {

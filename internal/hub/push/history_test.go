@@ -12,7 +12,7 @@ import (
 func (s *source) renew(in edge.History, revision edge.Revision, names ...string) {
 	s.t.Helper()
 	s.revision = revision
-	snapshot := stream.Snapshot{Revision: revision, History: in, Type: s.Type()}
+	snapshot := stream.Snapshot{Revision: revision, History: in, Type: s.of()}
 	for _, n := range names {
 		snapshot.Objects = append(snapshot.Objects, s.object(n, revision))
 	}

@@ -33,6 +33,26 @@ func TestAnEmptyMirrorGetsEverythingThenChanges(t *testing.T) {
 	})
 }
 
+// While a replica has nothing of the cloud's, the coordinator is asked by what declares alone.
+func TestAReplicaWithNothingToPushAsksNothing(t *testing.T) {
+	inWorld(t, func(w *world) {
+		nothing, filled := newSource(t, others), newSource(t, things)
+		filled.renew(filled.History().Filled(), 50, "a")
+		w.set.become(nothing, filled)
+		w.begin()
+		w.coordinator.set(func() { w.coordinator.requests = 0 })
+		w.pass(time.Minute)
+		w.coordinator.set(func() {
+			if n, most := w.coordinator.requests, int(time.Minute/declareEvery); n > most {
+				t.Errorf("%d requests in a minute, of at most %d", n, most)
+			}
+		})
+		nothing.fill("a")
+		w.pass(emptyPause)
+		w.wantPosted("full 1")
+	})
+}
+
 // A new leader goes on where the mirror stands.
 func TestAMirrorThatHasSomethingGetsWhatFollows(t *testing.T) {
 	inWorld(t, func(w *world) {

@@ -66,13 +66,16 @@ func (s *source) object(name string, revision edge.Revision) stream.Object {
 		`{"metadata":{"namespace":"ns","name":%q,"resourceVersion":"%d"}}`, name, revision)}
 }
 
+// of is the type of its objects.
+func (s *source) of() stream.Type {
+	return stream.Type{GroupVersionKind: s.Resource().GroupVersion().WithKind("Thing"), Encoding: stream.JSON}
+}
+
 // fill begins the replica anew, at a later revision.
 func (s *source) fill(names ...string) {
 	s.t.Helper()
 	s.revision += 10
-	snapshot := stream.Snapshot{Revision: s.revision, Type: stream.Type{
-		GroupVersionKind: s.Resource().GroupVersion().WithKind("Thing"), Encoding: stream.JSON,
-	}}
+	snapshot := stream.Snapshot{Revision: s.revision, Type: s.of()}
 	for _, n := range slices.Sorted(slices.Values(names)) {
 		snapshot.Objects = append(snapshot.Objects, s.object(n, s.revision))
 	}

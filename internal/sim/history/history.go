@@ -21,6 +21,8 @@ type History struct {
 	Nodes, Coordinators int
 	// Unrelayed says that the pool's hubs relay for nobody: a neighbour's line hides much of what coordinators are for.
 	Unrelayed bool
+	// Holds is for how long evictions from the pool are held when it is cut off as a whole; 0: not at all.
+	Holds time.Duration
 	// Long is how long things happen; after it, nothing is harmed, and the world rests.
 	Long   time.Duration
 	Events []Event
@@ -97,6 +99,8 @@ type Cast struct {
 	Paths             [][2]string
 	Servers, Machines []string
 	Programs, Nodes   []string
+	// Pool is the place of all nodes together.
+	Pool string
 }
 
 // Weights say how often a Kind is drawn, against the others.
@@ -113,7 +117,7 @@ var (
 // Random draws a history of 5 to 10 minutes and 4 to 12 events.
 func Random(seed uint64, nodes, coordinators int, cast Cast, weights Weights) History {
 	r := rand.New(rand.NewPCG(seed, 0x5eed))
-	h := History{Seed: seed, Nodes: nodes, Coordinators: coordinators, Unrelayed: seed%2 == 1}
+	h := History{Seed: seed, Nodes: nodes, Coordinators: coordinators, Unrelayed: seed%2 == 1, Holds: holds[seed/2%4]}
 	h.Long = 5*time.Minute + time.Duration(r.IntN(301))*time.Second
 	for range 4 + r.IntN(9) {
 		if e, ok := cast.draw(r, weights); ok {
@@ -122,9 +126,15 @@ func Random(seed uint64, nodes, coordinators int, cast Cast, weights Weights) Hi
 			h.Events = append(h.Events, e)
 		}
 	}
+	if cast.Pool != "" && r.IntN(3) == 0 {
+		h.Events = append(h.Events, cast.cutOff(r, h.Long))
+	}
 	slices.SortStableFunc(h.Events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	return h
 }
+
+// holds are a day, which no history sees the end of, two times that some do, and none. It is a constant.
+var holds = [...]time.Duration{24 * time.Hour, 2 * time.Minute, 5 * time.Minute, 0}
 
 // lasts draws for how long: most faults are either a blip, or outlast every grace period.
 func lasts(r *rand.Rand, k Kind) time.Duration {
@@ -134,6 +144,17 @@ func lasts(r *rand.Rand, k Kind) time.Duration {
 	seconds := []int{1, 3, 5, 12, 30, 60, 180}
 	d := time.Duration(seconds[r.IntN(len(seconds))]) * time.Second
 	return d + time.Duration(r.Int64N(int64(d/time.Second)))*time.Second/2
+}
+
+// cutOff draws how the whole pool is cut off, or loses its power, for long enough that its Pods would be evicted, or not quite.
+func (c Cast) cutOff(r *rand.Rand, long time.Duration) Event {
+	e := Event{Does: Path, On: c.Pool, To: "cloud", How: "silent"}
+	if r.IntN(4) == 0 {
+		e = Event{Does: Machine, On: c.Pool, How: "dead"}
+	}
+	e.At = time.Duration(r.Int64N(int64(long/2/time.Second))) * time.Second
+	e.For = time.Duration(20+r.IntN(280)) * time.Second
+	return e
 }
 
 func (c Cast) draw(r *rand.Rand, weights Weights) (e Event, ok bool) {
@@ -210,8 +231,12 @@ func (e Event) String() string {
 // Table writes the history as Go, for a test.
 func (h History) Table() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "history.History{Seed: %d, Nodes: %d, Coordinators: %d, Unrelayed: %t, Long: %s, Events: []history.Event{\n",
-		h.Seed, h.Nodes, h.Coordinators, h.Unrelayed, written(h.Long))
+	fmt.Fprintf(&b, "history.History{Seed: %d, Nodes: %d, Coordinators: %d, Unrelayed: %t, ",
+		h.Seed, h.Nodes, h.Coordinators, h.Unrelayed)
+	if h.Holds != 0 {
+		fmt.Fprintf(&b, "Holds: %s, ", written(h.Holds))
+	}
+	fmt.Fprintf(&b, "Long: %s, Events: []history.Event{\n", written(h.Long))
 	for _, e := range h.Events {
 		fmt.Fprintf(&b, "\t{At: %s, ", written(e.At))
 		if e.For != 0 {

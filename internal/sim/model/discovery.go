@@ -8,9 +8,9 @@ import (
 )
 
 // groups lists the groups of the kinds, without the core group.
-func groups() *metav1.APIGroupList {
+func (s *Server) groups() *metav1.APIGroupList {
 	list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
-	for _, k := range kinds {
+	for _, k := range s.kinds {
 		if k.Group == "" {
 			continue
 		}
@@ -24,9 +24,9 @@ func groups() *metav1.APIGroupList {
 }
 
 // resources lists the resources of the group and version at a path, nil if there are none.
-func resources(path string) *metav1.APIResourceList {
+func (s *Server) resources(path string) *metav1.APIResourceList {
 	list := &metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}}
-	for _, k := range kinds {
+	for _, k := range s.kinds {
 		at := "/apis/" + k.GroupVersion().String()
 		if k.Group == "" {
 			at = "/api/" + k.Version

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,11 +23,31 @@ import (
 
 type metaObject = metav1.Object
 
+// Custom is a kind that a CustomResourceDefinition defines. It has a spec and a status, which is a subresource. Its schema is not
+// looked at.
+type Custom struct {
+	schema.GroupVersionKind
+	// Resource is the plural.
+	Resource   string
+	Namespaced bool
+}
+
+// kind returns what is special about it: it is in JSON only, and an update must say of which revision.
+func (c Custom) kind() *kind {
+	return &kind{
+		GroupVersionKind: c.GroupVersionKind, resource: c.GroupVersion().WithResource(c.Resource), clusterScoped: !c.Namespaced,
+		custom: true, needsRevision: true, hasStatus: true, generation: true,
+		prepare: func(o runtime.Object) { delete(o.(*unstructured.Unstructured).Object, "status") }, //nolint:forcetypeassert // see new
+	}
+}
+
 // kind says what is special about a kind. The zero value is an object that is all the client's, like a ConfigMap.
 type kind struct {
 	schema.GroupVersionKind
 	resource      schema.GroupVersionResource
 	clusterScoped bool
+	// custom: objects are unstructured.
+	custom bool
 
 	// needsRevision: an update must say of which revision. createdByUpdate: an update of what does not exist creates it.
 	needsRevision, createdByUpdate bool
@@ -98,6 +119,14 @@ func byResource(all ...kind) map[schema.GroupVersionResource]*kind {
 // new returns an empty object of the kind with its type set, or a list of them.
 func (k *kind) new(suffix string) runtime.Object {
 	gvk := k.GroupVersion().WithKind(k.Kind + suffix)
+	if k.custom {
+		var o runtime.Object = &unstructured.Unstructured{}
+		if suffix != "" {
+			o = &unstructured.UnstructuredList{}
+		}
+		o.GetObjectKind().SetGroupVersionKind(gvk)
+		return o
+	}
 	o, err := scheme.Scheme.New(gvk)
 	if err != nil {
 		panic(err) // the table names a kind that client-go's scheme does not have
@@ -133,10 +162,10 @@ func (k *kind) keep(next, was runtime.Object, subresource string) {
 		return
 	}
 	if subresource == "" {
-		part(next, "Status").Set(part(was, "Status"))
+		carry(next, was, "Status")
 		return
 	}
-	part(next, "Spec").Set(part(was, "Spec"))
+	carry(next, was, "Spec")
 	if n, ok := next.(*corev1.Pod); ok {
 		w := was.(*corev1.Pod) //nolint:forcetypeassert // objects of one kind are of one type
 		n.OwnerReferences = w.OwnerReferences
@@ -146,9 +175,25 @@ func (k *kind) keep(next, was runtime.Object, subresource string) {
 	}
 }
 
-// part returns a field of an object.
-func part(o runtime.Object, name string) reflect.Value {
-	return reflect.ValueOf(o).Elem().FieldByName(name)
+// part returns a field of an object, by its name in Go.
+func part(o runtime.Object, name string) any {
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		return u.Object[strings.ToLower(name)]
+	}
+	return reflect.ValueOf(o).Elem().FieldByName(name).Interface()
+}
+
+// carry sets a field of next to what it is in was.
+func carry(next, was runtime.Object, name string) {
+	u, ok := next.(*unstructured.Unstructured)
+	switch value := part(was, name); {
+	case !ok:
+		reflect.ValueOf(next).Elem().FieldByName(name).Set(reflect.ValueOf(value))
+	case value == nil:
+		delete(u.Object, strings.ToLower(name))
+	default:
+		u.Object[strings.ToLower(name)] = value
+	}
 }
 
 // count raises the generation if next differs from was in what the kind counts.
@@ -158,7 +203,7 @@ func (k *kind) count(next, was runtime.Object) {
 		counted = []string{"Endpoints", "Ports", "Labels"} // of an EndpointSlice
 	}
 	for _, name := range counted {
-		if !equality.Semantic.DeepEqual(part(next, name).Interface(), part(was, name).Interface()) {
+		if !equality.Semantic.DeepEqual(part(next, name), part(was, name)) {
 			accessor(next).SetGeneration(accessor(next).GetGeneration() + 1)
 			return
 		}

@@ -18,9 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
-	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/client-go/kubernetes/scheme"
 	restwatch "k8s.io/client-go/rest/watch"
 )
 
@@ -189,6 +187,7 @@ func (c *call) answerList(o *selection, at int64, found []*change) error {
 		return err
 	}
 	l.SetResourceVersion(strconv.FormatInt(at, 10))
+	l.SetContinue("") // lists of custom resources say so
 	objects := []runtime.Object{}
 	for i, one := range found {
 		if !o.has(c.kind, one) {
@@ -209,6 +208,9 @@ func (c *call) answerList(o *selection, at int64, found []*change) error {
 	}
 	if err := meta.SetList(list, objects); err != nil {
 		return err
+	}
+	if c.custom {
+		return c.answer(http.StatusOK, list)
 	}
 	if err := meta.EachListItem(list, func(item runtime.Object) error { // items are copies, and don't say their type
 		item.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
@@ -238,7 +240,7 @@ func (s *Server) watch(c *call) error {
 	if err != nil {
 		return err
 	}
-	info, err := negotiation.NegotiateOutputMediaTypeStream(c.Request, scheme.Codecs, negotiation.DefaultEndpointRestrictions)
+	info, onlyMetadata, err := c.wants(false)
 	if err != nil {
 		return err
 	}
@@ -249,7 +251,7 @@ func (s *Server) watch(c *call) error {
 	}
 	c.w.Header().Set("Content-Type", mediaType)
 	c.w.Header().Set("Cache-Control", "no-cache, private")
-	w := &watcher{call: c, selection: o, to: restwatch.NewEncoder(
+	w := &watcher{call: c, selection: o, onlyMetadata: onlyMetadata, to: restwatch.NewEncoder(
 		streaming.NewEncoder(info.StreamSerializer.NewFrameWriter(c.w), info.StreamSerializer.Serializer),
 		info.Serializer)}
 	c.w.WriteHeader(http.StatusOK)
@@ -316,7 +318,9 @@ type watcher struct {
 	*call
 	*selection
 	to *restwatch.Encoder
-	at int64 // all up to this revision is sent
+	// onlyMetadata says what of objects is sent.
+	onlyMetadata bool
+	at           int64 // all up to this revision is sent
 }
 
 // beginWatch finds where the watch begins, sends what it begins with, and returns in which life of the server it does.
@@ -403,5 +407,8 @@ func (w *watcher) bookmark(initialEventsEnd bool) error {
 }
 
 func (w *watcher) send(t apiwatch.EventType, o runtime.Object) error {
+	if w.onlyMetadata {
+		o = metadataOf(o)
+	}
 	return w.to.Encode(&apiwatch.Event{Type: t, Object: o})
 }

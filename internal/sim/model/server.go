@@ -5,12 +5,15 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -42,12 +45,15 @@ type Config struct {
 	// Admission changes and refuses writes, if it is a MutationInterface or a ValidationInterface; nil means none. It gets
 	// objects of the served versions; Internal is for plugins that want others.
 	Admission admission.Interface
+	// Custom are the kinds that are served besides Kubernetes' own.
+	Custom []Custom
 }
 
 // Server is one API server. NewServer makes it.
 type Server struct {
 	cfg   Config
 	store *Store
+	kinds map[schema.GroupVersionResource]*kind
 
 	// The rest is guarded by the Store's lock.
 
@@ -61,7 +67,11 @@ type Server struct {
 
 // NewServer starts an API server with what its storage has now.
 func NewServer(cfg Config) *Server {
-	s := &Server{cfg: cfg, store: cfg.Store, moved: make(chan struct{})}
+	s := &Server{cfg: cfg, store: cfg.Store, kinds: maps.Clone(kinds), moved: make(chan struct{})}
+	for _, c := range cfg.Custom {
+		k := c.kind()
+		s.kinds[k.resource] = k
+	}
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
 	s.visible, s.floor = s.store.revision, s.store.revision
@@ -181,9 +191,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if !info.IsResourceRequest {
-		return c.about()
+		return s.about(c)
 	}
-	c.kind = kinds[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]
+	c.kind = s.kinds[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]
 	if c.kind == nil || info.Subresource != "" && (info.Subresource != "status" || !c.hasStatus) {
 		http.NotFound(w, r)
 		return nil
@@ -247,7 +257,7 @@ func (s *Server) authorize(ctx context.Context, a authorizer.AttributesRecord) e
 }
 
 // about answers what is not about resources: health, and what clients ask to know the kinds.
-func (c *call) about() error {
+func (s *Server) about(c *call) error {
 	switch c.info.Path {
 	case "/healthz", "/livez", "/readyz":
 		_, err := io.WriteString(c.w, "ok")
@@ -257,9 +267,9 @@ func (c *call) about() error {
 			TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"},
 		})
 	case "/apis":
-		return c.answer(http.StatusOK, groups())
+		return c.answer(http.StatusOK, s.groups())
 	}
-	if list := resources(c.info.Path); list != nil {
+	if list := s.resources(c.info.Path); list != nil {
 		return c.answer(http.StatusOK, list)
 	}
 	http.NotFound(c.w, c.Request)
@@ -291,7 +301,7 @@ func (s *Server) now() metav1.Time { return metav1.NewTime(s.cfg.Clock.Now()).Rf
 
 // body decodes what was sent into an object of the kind.
 func (c *call) body() (runtime.Object, error) {
-	info, err := negotiation.NegotiateInputSerializer(c.Request, false, scheme.Codecs)
+	info, err := negotiation.NegotiateInputSerializer(c.Request, false, c.codecs())
 	if err != nil {
 		return nil, err
 	}
@@ -303,6 +313,9 @@ func (c *call) body() (runtime.Object, error) {
 }
 
 func (c *call) decode(d runtime.Decoder, data []byte) (runtime.Object, error) {
+	if c.custom {
+		d = unstructured.UnstructuredJSONScheme
+	}
 	o, gvk, err := d.Decode(data, &c.GroupVersionKind, c.new(""))
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v",
@@ -316,13 +329,83 @@ func (c *call) decode(d runtime.Decoder, data []byte) (runtime.Object, error) {
 	return o, nil
 }
 
+// codecs are the formats in which the kind's objects are spoken of; without a kind it is all.
+func (c *call) codecs() runtime.NegotiatedSerializer {
+	if c.kind != nil && c.custom {
+		return inJSON{scheme.Codecs}
+	}
+	return scheme.Codecs
+}
+
+// inJSON is JSON alone.
+type inJSON struct{ runtime.NegotiatedSerializer }
+
+// SupportedMediaTypes implements runtime.NegotiatedSerializer.
+func (n inJSON) SupportedMediaTypes() []runtime.SerializerInfo {
+	info, _ := runtime.SerializerInfoForMediaType(n.NegotiatedSerializer.SupportedMediaTypes(), runtime.ContentTypeJSON)
+	return []runtime.SerializerInfo{info}
+}
+
+// partly allows clients to ask for objects' metadata alone, in JSON.
+type partly struct {
+	negotiation.EndpointRestrictions
+}
+
+// AllowsMediaTypeTransform implements negotiation.EndpointRestrictions.
+func (partly) AllowsMediaTypeTransform(_, format string, as *schema.GroupVersionKind) bool {
+	return as == nil || format == "json" && (*as == metadataOnly || *as == metadataOfAll)
+}
+
+// What clients ask for who want an object's metadata alone, or those of a list. They are constants.
+var (
+	metadataOnly  = metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata")
+	metadataOfAll = metav1.SchemeGroupVersion.WithKind("PartialObjectMetadataList")
+)
+
+// wants returns how the client wants an object: all of it, or its metadata alone.
+func (c *call) wants(isList bool) (info runtime.SerializerInfo, onlyMetadata bool, err error) {
+	o, info, err := negotiation.NegotiateOutputMediaType(c.Request, c.codecs(), partly{negotiation.DefaultEndpointRestrictions})
+	if err == nil && o.Convert != nil && (*o.Convert == metadataOfAll) != isList {
+		err = negotiation.NewNotAcceptableError([]string{runtime.ContentTypeJSON})
+	}
+	return info, err == nil && o.Convert != nil, err
+}
+
 // answer writes an object as the client wants it. The object has its type set, and stays as it is.
 func (c *call) answer(code int, o runtime.Object) error {
-	_, info, err := negotiation.NegotiateOutputMediaType(c.Request, scheme.Codecs, negotiation.DefaultEndpointRestrictions)
+	info, onlyMetadata, err := c.wants(meta.IsListType(o))
 	if err != nil {
 		return err
 	}
+	if onlyMetadata {
+		o = metadataOf(o)
+	}
 	return write(c.w, info, code, o)
+}
+
+// metadataOf returns the metadata of an object or of a list; a Status stays.
+func metadataOf(o runtime.Object) runtime.Object {
+	if _, ok := o.(*metav1.Status); ok {
+		return o
+	}
+	if l, err := meta.ListAccessor(o); meta.IsListType(o) && err == nil {
+		list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{
+			ResourceVersion: l.GetResourceVersion(), Continue: l.GetContinue(), RemainingItemCount: l.GetRemainingItemCount(),
+		}}
+		list.SetGroupVersionKind(metadataOfAll)
+		_ = meta.EachListItem(o, func(item runtime.Object) error { // it returns no error
+			list.Items = append(list.Items, *partial(item))
+			return nil
+		})
+		return list
+	}
+	return partial(o)
+}
+
+func partial(o runtime.Object) *metav1.PartialObjectMetadata {
+	p := meta.AsPartialObjectMetadata(accessor(o))
+	p.SetGroupVersionKind(metadataOnly)
+	return p
 }
 
 func write(w http.ResponseWriter, info runtime.SerializerInfo, code int, o runtime.Object) error {

@@ -2,6 +2,7 @@ package model_test
 
 import (
 	"net/http"
+	"strings"
 
 	"yurtcoordinator/internal/sim/model"
 )
@@ -12,10 +13,12 @@ const (
 	pods    = "/api/v1/namespaces/default/pods"
 	maps_   = "/api/v1/namespaces/default/configmaps"
 	slices_ = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+	pools   = "/apis/apps.openyurt.io/v1beta2/nodepools"
 
 	merge     = "application/merge-patch+json"
 	strategic = "application/strategic-merge-patch+json"
 	jsonPatch = "application/json-patch+json"
+	metadata  = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 	ok, created = http.StatusOK, http.StatusCreated
 )
@@ -270,6 +273,44 @@ var steps = []step{
 		differs: "a text, which no client reads"},
 	{name: "a form of the client's choice", path: leases + "/n1", accept: "text/html,application/json;q=0.5", code: ok},
 	{name: "ready", path: "/readyz", code: ok},
+
+	// A kind of a CustomResourceDefinition, and metadata alone.
+	{name: "create a NodePool", method: "POST", path: pools, code: created,
+		keep: map[string]string{"pool": "metadata.resourceVersion"}, has: map[string]string{"metadata.generation": "1"},
+		body: `{"apiVersion":"apps.openyurt.io/v1beta2","kind":"NodePool","metadata":{"name":"p1"},"spec":{"type":"Edge"},` +
+			`"status":{"readyNodeNum":1,"unreadyNodeNum":0}}`},
+	{name: "one without a kind", method: "POST", path: pools, code: 400, has: because("BadRequest"), differs: "the words",
+		body: `{"metadata":{"name":"p2"}}`},
+	{name: "an annotation is no new generation", method: "PATCH", path: pools + "/p1", kind: merge, code: ok,
+		body: `{"metadata":{"annotations":{"a":"b"}}}`, has: map[string]string{"metadata.generation": "1"}},
+	{name: "a spec is, and no status", method: "PATCH", path: pools + "/p1", kind: merge, code: ok,
+		body: `{"spec":{"labels":{"a":"b"}},"status":{"readyNodeNum":2,"unreadyNodeNum":0}}`,
+		has:  map[string]string{"metadata.generation": "2"}},
+	{name: "a NodePool's status, and no spec", method: "PATCH", path: pools + "/p1/status", kind: merge, code: ok,
+		body: `{"spec":{"labels":{"a":"c"}},"status":{"readyNodeNum":2,"unreadyNodeNum":0}}`,
+		has:  map[string]string{"metadata.generation": "2", "spec.labels.a": "b", "status.readyNodeNum": "2"}},
+	{name: "no strategic patch of it", method: "PATCH", path: pools + "/p1", kind: strategic, code: 415, body: `{}`,
+		differs: "the real one takes more forms"},
+	{name: "an update of a NodePool without a revision", method: "PUT", path: pools + "/p1", code: 422, has: because("Invalid"),
+		body: `{"apiVersion":"apps.openyurt.io/v1beta2","kind":"NodePool","metadata":{"name":"p1"},"spec":{"type":"Edge"}}`},
+	{name: "an update of an old one", method: "PUT", path: pools + "/p1", code: 409, has: because("Conflict"),
+		body: `{"apiVersion":"apps.openyurt.io/v1beta2","kind":"NodePool","metadata":{"name":"p1","resourceVersion":"{pool}"},` +
+			`"spec":{"type":"Edge"}}`},
+	{name: "NodePools", path: pools, code: ok, has: map[string]string{"items.0.kind": "NodePool"}},
+	{name: "NodePools by a field", path: pools + "?fieldSelector=metadata.name%3Dp1", code: ok,
+		has: map[string]string{"items.0.metadata.name": "p1"}},
+	{name: "no protobuf of it", path: pools + "/p1", accept: "application/vnd.kubernetes.protobuf", code: 406,
+		differs: "the real one has CBOR and YAML, too"},
+	{name: "its metadata", path: pools + "/p1", accept: metadata, code: ok, has: map[string]string{"kind": "PartialObjectMetadata"}},
+	{name: "not of all, like that", path: pools, accept: metadata, code: 406, differs: "the real one says why"},
+	{name: "the metadata of all", path: pools, accept: strings.ReplaceAll(metadata, "Metadata;", "MetadataList;"), code: ok,
+		has: map[string]string{"kind": "PartialObjectMetadataList", "items.0.metadata.name": "p1"}},
+	{name: "a watch of metadata", path: pools + "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&" +
+		"allowWatchBookmarks=true", accept: metadata, code: ok, events: 2,
+		has: map[string]string{"events.0.object.kind": "PartialObjectMetadata", "events.1.type": "BOOKMARK"}},
+	{name: "the metadata of a Lease", path: leases + "/n1", accept: metadata, code: ok},
+	{name: "who is not there has none", path: pools + "/p9", accept: metadata, code: 404, has: because("NotFound")},
+	{name: "delete a NodePool", method: "DELETE", path: pools + "/p1", code: ok},
 
 	// Compaction.
 	{name: "a list of what is compacted", path: leases + "?resourceVersion={rv2}&resourceVersionMatch=Exact", code: 410,

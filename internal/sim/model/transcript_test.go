@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -78,7 +79,7 @@ func TestTranscript(t *testing.T) {
 	store := model.NewStore()
 	model := &side{name: "model", kept: map[string]string{}}
 	model.client, model.url = serveModel(t, store)
-	cfg := cloudtest.Start(t, cloudtest.WithoutCRDs(), cloudtest.Flag("etcd-compaction-interval", "4s"))
+	cfg := cloudtest.Start(t, cloudtest.Flag("etcd-compaction-interval", "4s"))
 	client, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -138,6 +139,10 @@ func serveModel(t *testing.T, store *model.Store) (*http.Client, string) {
 	server := model.NewServer(model.Config{
 		Store: store, Clock: clock.RealClock{}, Random: model.NewRandom(0),
 		Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup),
+		Custom: []model.Custom{{
+			GroupVersionKind: schema.GroupVersionKind{Group: "apps.openyurt.io", Version: "v1beta2", Kind: "NodePool"},
+			Resource:         "nodepools",
+		}},
 	})
 	admin := &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup}}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

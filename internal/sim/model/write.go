@@ -35,13 +35,15 @@ func (c *call) dryRun() bool {
 
 // commit stores the next state, or only says what it would be in a dry run. It returns nil if was is no longer true.
 func (s *Server) commit(c *call, was *change, next runtime.Object) (*change, error) {
-	data, err := runtime.Encode(storedAs.Serializer, next) // what is stored has no empty lists and maps
-	if err != nil {
-		return nil, err
-	}
-	o, _, err := storedAs.Serializer.Decode(data, nil, c.new(""))
-	if err != nil {
-		return nil, err
+	o := next
+	if !c.custom {
+		data, err := runtime.Encode(storedAs.Serializer, next) // what is stored has no empty lists and maps
+		if err != nil {
+			return nil, err
+		}
+		if o, _, err = storedAs.Serializer.Decode(data, nil, c.new("")); err != nil {
+			return nil, err
+		}
 	}
 	n := change{resource: c.resource.GroupResource(), path: c.path, object: o}
 	if c.dryRun() {
@@ -200,16 +202,16 @@ func (s *Server) patch(c *call) error {
 	mediaType, _, _ := mime.ParseMediaType(c.Header.Get("Content-Type")) // "" is unsupported, too
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
 	var apply func(old []byte) ([]byte, error)
-	switch types.PatchType(mediaType) {
-	case types.JSONPatchType:
+	switch of := types.PatchType(mediaType); {
+	case of == types.JSONPatchType:
 		p, err := jsonpatch.DecodePatch(patch)
 		if err != nil {
 			return apierrors.NewBadRequest(err.Error())
 		}
 		apply = p.Apply
-	case types.MergePatchType:
+	case of == types.MergePatchType:
 		apply = func(old []byte) ([]byte, error) { return jsonpatch.MergePatch(old, patch) }
-	case types.StrategicMergePatchType:
+	case of == types.StrategicMergePatchType && !c.custom:
 		apply = func(old []byte) ([]byte, error) { return strategicpatch.StrategicMergePatch(old, patch, c.new("")) }
 	default:
 		return negotiation.NewUnsupportedMediaTypeError([]string{
@@ -409,7 +411,7 @@ func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
 		err = metav1.Convert_url_Values_To_v1_DeleteOptions(&query, options, nil)
 	} else {
 		var info runtime.SerializerInfo
-		if info, err = negotiation.NegotiateInputSerializer(c.Request, false, scheme.Codecs); err != nil {
+		if info, err = negotiation.NegotiateInputSerializer(c.Request, false, c.codecs()); err != nil {
 			return nil, err
 		}
 		gvk := metav1.SchemeGroupVersion.WithKind("DeleteOptions")

@@ -2,6 +2,9 @@ package world
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"net/http"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
@@ -13,18 +16,22 @@ import (
 	"yurtcoordinator/internal/sim/network"
 )
 
-// control is the machine of coordinator-controller, in the cloud beside that of the API server.
-const control = "control"
+// controls are the machines of coordinator-controller's replicas, in the cloud beside that of the API server. One replica leads, by
+// its own election. It is a constant.
+var controls = []string{"control1", "control2"}
 
-// control makes coordinator-controller. It has what is for heartbeats; controllers of our own kinds wait for CRDs that
-// this cloud does not serve.
-func (w *World) control() error {
-	m, err := w.machine(control, "10.0.0.2")
+// controller is the program.
+const controller = "coordinator-controller"
+
+// control makes a replica of coordinator-controller. It has what is for heartbeats, and what holds evictions from a pool
+// whose NodePool asks for it.
+func (w *World) control(i int) error {
+	m, err := w.machine(controls[i], fmt.Sprintf("10.0.0.%d", 2+i))
 	if err != nil {
 		return err
 	}
 	cert, err := w.ca.Issue(pki.Request{
-		Name: control, CommonName: "system:serviceaccount:kube-system:coordinator-controller", Client: true,
+		Name: m.name, CommonName: "system:serviceaccount:kube-system:coordinator-controller", Client: true,
 	})
 	if err != nil {
 		return err
@@ -33,11 +40,12 @@ func (w *World) control() error {
 	if err != nil {
 		return err
 	}
-	w.controls = m.program("coordinator-controller", func(ctx context.Context, p *network.Process) error {
+	m.program(controller, func(ctx context.Context, p *network.Process) error {
 		return cloud.Run(klog.NewContext(ctx, logr.Discard()), cloud.Config{
 			Connect: func() (*rest.Config, error) {
 				c := rest.CopyConfig(access)
 				c.Dial = p.Dial
+				c.Wrap(func(to http.RoundTripper) http.RoundTripper { return ending{to} })
 				return c, nil
 			},
 			Ends:       ends.Ends{Clock: m.clock(), Chance: ends.Chance{Source: w.numbers()}},
@@ -46,4 +54,28 @@ func (w *World) control() error {
 		})
 	})
 	return nil
+}
+
+// ending has answers that break off end. Of a watch of metadata that breaks off, controller-runtime tells an error; when nobody
+// listens any more, since the program ends, a goroutine waits for ever, which a bubble does not forgive.
+type ending struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (e ending) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := e.RoundTripper.RoundTrip(r)
+	if err == nil && r.URL.Query().Has("watch") {
+		answer.Body = endingBody{answer.Body}
+	}
+	return answer, err
+}
+
+type endingBody struct{ io.ReadCloser }
+
+// Read implements io.Reader.
+func (b endingBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		err = io.EOF
+	}
+	return n, err
 }

@@ -3,12 +3,14 @@ package world
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/sim/history"
@@ -18,11 +20,31 @@ import (
 type Judge struct {
 	w     *World
 	whole since
-	nodes map[string]*facts
-	slots map[*server]*slotFacts
+	// Cut is the pool's, and report what its leader said last.
+	Cut    cut
+	report report
+	nodes  map[string]*facts
+	slots  map[*server]*slotFacts
 	// Breaches are what was promised and not kept, one a clause and node.
 	Breaches []string
 	told     map[string]bool
+	asked    map[string]*minute // requests to a server, by "NODE at SERVER"
+	// restored and jolts are the world's, when it looked last.
+	restored, jolts int
+}
+
+// minute has how many there were of something, at each look of the last minute and at the one before.
+type minute struct {
+	had [61]int
+	i   int
+}
+
+// add takes in how many there are, and returns how many have come within the minute.
+func (m *minute) add(n int) int {
+	came := n - m.had[m.i]
+	m.had[m.i] = n
+	m.i = (m.i + 1) % len(m.had)
+	return came
 }
 
 // since says since when something is so; what is not so is not in it.
@@ -43,16 +65,30 @@ type facts struct {
 	now time.Time
 	// lived is for how long kubelet and hub have run, routed for how long one and the same route has been whole, lined for how
 	// long the node's own line has been, judged for how long the cloud and kube-controller-manager have been unharmed, controlled
-	// for how long the cloud and coordinator-controller have been. 0: they are not.
-	lived, routed, lined, judged, controlled time.Duration
-	route                                    string // the one that has been whole the longest
-	// beat is when kubelet sent a heartbeat last, owed when the first one of those that the cloud does not show, though kubelet
-	// was told that they are taken; zero: none.
+	// for how long the cloud and one and the same replica of coordinator-controller have been, steady for how long all of them have.
+	// 0: they are not.
+	lived, routed, lined, judged, controlled, steady time.Duration
+	route                                            string // the one that has been whole the longest
+	// beat is when kubelet sent a heartbeat last, owed when kubelet was told of the first one of those that are taken, and
+	// that the cloud does not show; zero: none.
 	beat, owed time.Time
 
 	// renewed is when the Lease changed last, by the API server's clock; zero: there is none.
 	renewed time.Time
 	version string
+	// stamp is what its Lease was renewed with last, in microseconds, and step by how much that was later than the one before. sent
+	// is when kubelet sent it; zero: never.
+	stamp, step int64
+	sent        time.Time
+	// times is how often somebody, by, has renewed the Lease with one stamp. clocked says that its clock was wrong once.
+	by      string
+	times   int
+	clocked bool
+	// asks is how many requests it has made in the last minute, to the cloud and to the coordinator that it asked most. calm is for
+	// how long nothing was harmed. leads says that it leads at a coordinator.
+	asks, asksPool int
+	calm           time.Duration
+	leads          bool
 	// marked says that the Lease says that the heartbeat came over another's line, or was forwarded.
 	marked bool
 	// ready is the Node's condition, doomed says that it has a taint that evicts, tainted that it has ours, down is the condition
@@ -62,13 +98,23 @@ type facts struct {
 	// pod is the UID of its Pod, while that is not being deleted; lost says that it was so at the moment before, and is not now.
 	pod  string
 	lost bool
+	// heldSince is since when the condition EvictionsHeld is True; zero: it is not. holds is for how long it may be, dated for how
+	// long coordinator-controller's clock of the day has been right.
+	heldSince    time.Time
+	holds, dated time.Duration
+	// kept says that evictions from it have to be held, cut for how long the pool has been cut off, with blips; 0: it is not.
+	kept bool
+	cut  time.Duration
 	// fell says that Ready was not True, or the node doomed, at a time at which no clause forbade it; it ends when both are well.
 	fell bool
 }
 
 // NewJudge returns a Judge that has seen nothing.
 func (w *World) NewJudge() *Judge {
-	j := &Judge{w: w, whole: since{}, nodes: map[string]*facts{}, slots: map[*server]*slotFacts{}, told: map[string]bool{}}
+	j := &Judge{
+		w: w, whole: since{}, nodes: map[string]*facts{}, slots: map[*server]*slotFacts{}, told: map[string]bool{},
+		asked: map[string]*minute{},
+	}
 	for _, n := range w.nodes {
 		j.nodes[n.name] = &facts{}
 	}
@@ -81,14 +127,14 @@ func (w *World) NewJudge() *Judge {
 // runs reports whether a program of a machine runs, and can do something.
 func (w *World) runs(machine, program string) bool {
 	return !w.keptDown(machine, program) && len(w.harmed(func(e history.Event) bool {
-		return e.Does == history.Machine && e.On == machine
+		return e.Does == history.Machine && w.within(e.On, machine)
 	})) == 0
 }
 
 // open reports whether nothing harms what is between two machines.
 func (w *World) open(a, b string) bool {
 	return a == b || len(w.harmed(func(e history.Event) bool {
-		return (e.Does == history.Path || e.Does == history.OneWay) && (e.On == a && e.To == b || e.On == b && e.To == a)
+		return (e.Does == history.Path || e.Does == history.OneWay) && (w.within(e.On, a) && w.within(e.To, b) || w.within(e.On, b) && w.within(e.To, a))
 	})) == 0
 }
 
@@ -134,10 +180,19 @@ func (w *World) routes(node string) (all []string) {
 
 // Look judges what is now.
 func (j *Judge) Look() {
-	now := time.Now()
+	now, set := time.Now(), j.w.restored != j.restored
+	if j.restored = j.w.restored; set {
+		clear(j.whole) // what was seen of the cloud is no longer so
+	}
 	j.whole.keep("judges", j.w.serves("cloud", "") && j.w.runs("cloud", j.w.judges.name), now)
-	j.whole.keep("controls",
-		j.w.serves("cloud", "") && j.w.runs(control, j.w.controls.name) && j.w.open(control, "cloud"), now)
+	j.whole.keep("calm", len(j.w.harms) == 0 && j.w.jolts == j.jolts, now)
+	j.jolts = j.w.jolts
+	for _, m := range controls {
+		j.whole.keep(m, j.w.serves("cloud", "") && j.w.runs(m, controller) && j.w.open(m, "cloud"), now)
+	}
+	j.whole.keep("dates", len(j.w.harmed(func(e history.Event) bool {
+		return e.Does == history.Clock && slices.Contains(controls, e.On)
+	})) == 0, now)
 	leases, nodes, pods := map[string]*coordinationv1.Lease{}, map[string]*corev1.Node{}, map[string]*corev1.Pod{}
 	for _, o := range j.w.cloud.store.Objects(coordinationv1.Resource("leases")) {
 		if l, ok := o.(*coordinationv1.Lease); ok && l.Namespace == corev1.NamespaceNodeLease {
@@ -157,11 +212,23 @@ func (j *Judge) Look() {
 	for _, n := range j.w.nodes {
 		f := j.nodes[n.name]
 		j.did(f, n.name, now)
-		f.seen(leases[n.name], nodes[n.name], pods[n.name])
+		f.seen(leases[n.name], nodes[n.name], pods[n.name], set)
+		f.sent = n.beats.sentAt(f.stamp)
+		f.by, f.times = j.w.cloud.most(n.name)
+		f.asks, f.asksPool, f.leads = j.asks(n.name, j.w.cloud), 0, false
+		for _, s := range j.w.slots {
+			f.asksPool = max(f.asksPool, j.asks(n.name, s))
+			f.leads = f.leads || j.slots[s].leader == n.name
+		}
 		if f.owed, f.beat = n.beats.owed(f.renewed); !f.lives(now.Sub(f.owed)) {
 			n.beats.forgive() // there was no route that was whole all the time since then
 			f.owed = time.Time{}
 		}
+	}
+	j.report.seen(leases[edge.PoolName(ownPool).ReportLease()], now, set)
+	j.Cut.look(now, j.w.cfg.Holds, j.nodes, j.report)
+	for _, n := range j.w.nodes {
+		f := j.nodes[n.name]
 		for _, c := range clauses {
 			if breach := c.broken(f); breach != "" {
 				j.breach(c.name, n.name, breach)
@@ -180,6 +247,15 @@ func (j *Judge) Look() {
 	}
 }
 
+// asks returns how many requests a node has made to a server in the last minute.
+func (j *Judge) asks(node string, s *server) int {
+	key := node + " at " + s.machine.name
+	if j.asked[key] == nil {
+		j.asked[key] = &minute{}
+	}
+	return j.asked[key].add(s.asks(node))
+}
+
 // slotFacts are what is known of a coordinator.
 type slotFacts struct {
 	now time.Time
@@ -187,8 +263,8 @@ type slotFacts struct {
 	reached time.Duration
 	hub     string
 	// led is when the election Lease was last seen to be held and renewed; zero: never.
-	led     time.Time
-	version string
+	led             time.Time
+	version, leader string
 }
 
 // slot notes what the world did to a coordinator, and whether it is led.
@@ -209,7 +285,7 @@ func (j *Judge) slot(f *slotFacts, s *server, now time.Time) {
 			continue
 		}
 		if holder := l.Spec.HolderIdentity; holder != nil && *holder != "" && l.ResourceVersion != f.version {
-			f.led = now
+			f.led, f.leader = now, *holder
 		}
 		f.version = l.ResourceVersion
 	}
@@ -237,7 +313,16 @@ func (j *Judge) did(f *facts, name string, now time.Time) {
 		}
 	}
 	f.lived, f.lined = j.whole.lasts("lives "+name, now), j.whole.lasts(name+": "+ownLine, now)
-	f.judged, f.controlled = j.whole.lasts("judges", now), j.whole.lasts("controls", now)
+	f.calm = j.whole.lasts("calm", now)
+	f.clocked = f.clocked || len(j.w.harmed(func(e history.Event) bool {
+		return e.Does == history.Clock && e.On == name
+	})) > 0
+	f.judged, f.dated = j.whole.lasts("judges", now), j.whole.lasts("dates", now)
+	f.controlled, f.steady = 0, math.MaxInt64
+	for _, m := range controls {
+		is := j.whole.lasts(m, now)
+		f.controlled, f.steady = max(f.controlled, is), min(f.steady, is)
+	}
 }
 
 // lasts returns for how long something is so.
@@ -248,15 +333,22 @@ func (s since) lasts(what string, now time.Time) time.Duration {
 	return 0
 }
 
-// seen notes what the cloud has of a node. Each may be nil.
-func (f *facts) seen(lease *coordinationv1.Lease, node *corev1.Node, pod *corev1.Pod) {
+// seen notes what the cloud has of a node. Each may be nil. What was set back is no renewal, and takes no Pod.
+func (f *facts) seen(lease *coordinationv1.Lease, node *corev1.Node, pod *corev1.Pod, setBack bool) {
 	if lease != nil && lease.ResourceVersion != f.version {
-		f.version, f.renewed = lease.ResourceVersion, f.now
+		if f.version = lease.ResourceVersion; !setBack {
+			f.renewed = f.now
+		}
+		stamp := lease.Spec.RenewTime.UnixMicro()
+		f.stamp, f.step = stamp, stamp-f.stamp
 	}
 	f.marked = lease != nil && lease.Annotations[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn
+	isHeld := false
 	if f.ready, f.down, f.doomed, f.tainted = "", "", false, false; node != nil {
 		for _, c := range node.Status.Conditions {
 			switch c.Type {
+			case edge.ConditionEvictionsHeld:
+				isHeld = c.Status == corev1.ConditionTrue
 			case corev1.NodeReady:
 				f.ready = c.Status
 			case edge.ConditionCloudLinkDown:
@@ -268,11 +360,30 @@ func (f *facts) seen(lease *coordinationv1.Lease, node *corev1.Node, pod *corev1
 			f.tainted = f.tainted || t.Key == edge.TaintUnschedulable
 		}
 	}
+	if !isHeld {
+		f.heldSince = time.Time{}
+	} else if f.heldSince.IsZero() {
+		f.heldSince = f.now
+	}
 	had := f.pod
 	if f.pod = ""; pod != nil && pod.DeletionTimestamp == nil {
 		f.pod = string(pod.UID)
 	}
-	f.lost = had != "" && f.pod != had
+	f.lost = had != "" && f.pod != had && !setBack
+}
+
+// seen notes what the cloud has of the leader's report. It may be nil.
+func (r *report) seen(lease *coordinationv1.Lease, now time.Time, setBack bool) {
+	if lease == nil || lease.ResourceVersion == r.version {
+		return
+	}
+	if setBack {
+		now = r.at
+	}
+	*r = report{
+		at: now, version: lease.ResourceVersion, leader: ptr.Deref(lease.Spec.HolderIdentity, ""),
+		reached: edge.SplitNodes(lease.Annotations[edge.AnnotationReachedNodes]),
+	}
 }
 
 func (j *Judge) breach(clause, node, says string) {

@@ -19,9 +19,11 @@ import (
 
 // Cast returns what histories of this world can be about.
 func Cast(nodes, coordinators int) (c history.Cast) {
-	c.Servers, c.Machines = []string{"cloud"}, []string{"cloud", control}
-	c.Programs = []string{"cloud/kube-controller-manager", control + "/coordinator-controller"}
-	c.Paths = [][2]string{{control, "cloud"}}
+	c.Servers, c.Machines, c.Pool = []string{"cloud"}, append([]string{"cloud"}, controls...), ownPool
+	c.Programs, c.Paths = []string{"cloud/kube-controller-manager"}, [][2]string{{ownPool, "cloud"}}
+	for _, m := range controls {
+		c.Programs, c.Paths = append(c.Programs, m+"/"+controller), append(c.Paths, [2]string{m, "cloud"})
+	}
 	for i := range nodes {
 		n := "n" + strconv.Itoa(i+1)
 		c.Nodes, c.Machines = append(c.Nodes, n), append(c.Machines, n)
@@ -41,20 +43,42 @@ func Cast(nodes, coordinators int) (c history.Cast) {
 // Live lets a history happen, and then everything be well for a time. look is called before, and at least once a second.
 func (w *World) Live(h history.History, rest time.Duration, look func()) {
 	type change struct {
-		at    time.Time
-		event int
-		over  bool
+		at   time.Time
+		does func()
 	}
 	var all []change
 	began := time.Now()
 	for i, e := range h.Events {
-		all = append(all, change{began.Add(e.At), i, false})
+		begins := func() {
+			w.say("%s", strings.TrimSpace(e.String()))
+			w.harms = append(w.harms, happening{i, e})
+			w.harm(e)
+			if !lasts(e) {
+				w.over(i)
+				w.jolts++
+			}
+		}
+		if e.Does == history.Restore {
+			var backup model.Backup
+			from := began.Add(max(0, e.At-time.Duration(e.Much*float64(time.Second))))
+			all = append(all, change{from, func() { backup = w.cloud.store.Backup() }})
+			begins = func() {
+				w.say("%s", strings.TrimSpace(e.String()))
+				w.cloud.store.Restore(backup)
+				w.restored++
+			}
+		}
+		all = append(all, change{began.Add(e.At), begins})
 		end := began.Add(h.Long)
 		if e.For > 0 {
 			end = began.Add(min(e.At+e.For, h.Long))
 		}
 		if lasts(e) {
-			all = append(all, change{end, i, true})
+			all = append(all, change{end, func() {
+				w.say("over: %s", strings.TrimSpace(e.String()))
+				w.over(i)
+				w.mend(e)
+			}})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b change) int { return a.at.Compare(b.at) })
@@ -66,18 +90,7 @@ func (w *World) Live(h history.History, rest time.Duration, look func()) {
 	}
 	for _, c := range all {
 		until(c.at)
-		if e := h.Events[c.event]; c.over {
-			w.say("over: %s", strings.TrimSpace(e.String()))
-			w.over(c.event)
-			w.mend(e)
-		} else {
-			w.say("%s", strings.TrimSpace(e.String()))
-			w.harms = append(w.harms, happening{c.event, e})
-			w.harm(e)
-			if !lasts(e) {
-				w.over(c.event)
-			}
-		}
+		c.does()
 		look()
 	}
 	until(began.Add(h.Long + rest))
@@ -108,7 +121,6 @@ func (w *World) harmed(about func(e history.Event) bool) (found []history.Event)
 
 // harm begins an event.
 func (w *World) harm(e history.Event) {
-	m := w.machines[strings.Split(e.On, "/")[0]]
 	switch e.Does {
 	case history.Path, history.OneWay:
 		w.paths(e)
@@ -119,62 +131,86 @@ func (w *World) harm(e history.Event) {
 		s.store.Compact(s.store.Revision())
 		s.model.Load().Restart()
 	case history.Machine:
-		if e.How == "paused" || e.How == "suspended" {
-			m.suspend()
-			for _, p := range m.inOrder() {
-				if p.wired {
-					p.kill()
-				}
-			}
-			return
-		}
-		m.host.Off()
-		for _, p := range m.inOrder() {
-			p.kill()
-		}
-		if n := w.node(e.On); n != nil {
-			n.containers = &stock.Containers{}
-		}
-		if e.How == "blank" {
-			w.wipe(m)
+		for _, m := range w.at(e.On) {
+			w.fail(m, e)
 		}
 	case history.Program:
+		m := w.machines[strings.Split(e.On, "/")[0]]
 		if p := m.programs[e.On[strings.Index(e.On, "/")+1:]]; e.How == "stopped" {
 			p.stop()
 		} else {
 			p.kill()
 		}
 	case history.Clock:
-		m.step(time.Duration(e.Much * float64(time.Second)))
+		w.machines[e.On].step(time.Duration(e.Much * float64(time.Second)))
+	}
+}
+
+// at returns the machines of a place: one, or those of the pool.
+func (w *World) at(place string) (all []*machine) {
+	if place != ownPool {
+		return []*machine{w.machines[place]}
+	}
+	for _, n := range w.nodes {
+		all = append(all, n.machine)
+	}
+	return all
+}
+
+// within reports whether a machine is at a place.
+func (w *World) within(place, machine string) bool {
+	return place == machine || place == ownPool && w.node(machine) != nil
+}
+
+// fail stops a machine, or takes its power.
+func (w *World) fail(m *machine, e history.Event) {
+	if suspends(e) {
+		m.suspend()
+		for _, p := range m.inOrder() {
+			if p.wired {
+				p.kill()
+			}
+		}
+		return
+	}
+	m.host.Off()
+	for _, p := range m.inOrder() {
+		p.kill()
+	}
+	if n := w.node(m.name); n != nil {
+		n.containers = &stock.Containers{}
+	}
+	if e.How == "blank" {
+		w.wipe(m)
 	}
 }
 
 // mend ends an event. Of others that go on, what they harm stays harmed.
 func (w *World) mend(e history.Event) {
-	name := strings.Split(e.On, "/")[0]
-	m := w.machines[name]
 	switch e.Does {
 	case history.Path, history.OneWay:
 		w.paths(e)
 	case history.Server:
 		w.faults(e.On)
 	case history.Machine:
-		others := w.harmed(func(o history.Event) bool { return o.Does == history.Machine && o.On == e.On })
-		if !slices.ContainsFunc(others, suspends) {
-			m.resume()
-		}
-		if !slices.ContainsFunc(others, func(o history.Event) bool { return !suspends(o) }) {
-			m.host.On()
-			w.startAll(m)
+		for _, m := range w.at(e.On) {
+			others := w.harmed(func(o history.Event) bool { return o.Does == history.Machine && w.within(o.On, m.name) })
+			if !slices.ContainsFunc(others, suspends) {
+				m.resume()
+			}
+			if !slices.ContainsFunc(others, func(o history.Event) bool { return !suspends(o) }) {
+				m.host.On()
+				w.startAll(m)
+			}
 		}
 	case history.Program:
-		w.startAll(m)
+		w.startAll(w.machines[strings.Split(e.On, "/")[0]])
 	case history.Clock:
 		off := 0.0
 		for _, o := range w.harmed(func(o history.Event) bool { return o.Does == history.Clock && o.On == e.On }) {
 			off = o.Much
 		}
-		m.step(time.Duration(off * float64(time.Second)))
+		w.machines[e.On].step(time.Duration(off * float64(time.Second)))
 	}
 }
 
@@ -188,7 +224,7 @@ func (w *World) startAll(m *machine) {
 	}
 	for _, p := range m.inOrder() {
 		if !w.keptDown(m.name, p.name) && !(p.wired && len(w.harmed(func(e history.Event) bool {
-			return e.Does == history.Machine && e.On == m.name && suspends(e)
+			return e.Does == history.Machine && w.within(e.On, m.name) && suspends(e)
 		})) > 0) {
 			p.start()
 		}
@@ -197,7 +233,7 @@ func (w *World) startAll(m *machine) {
 
 func (w *World) powerless(machine string) bool {
 	return len(w.harmed(func(e history.Event) bool {
-		return e.Does == history.Machine && e.On == machine && (e.How == "dead" || e.How == "blank")
+		return e.Does == history.Machine && w.within(e.On, machine) && (e.How == "dead" || e.How == "blank")
 	})) > 0
 }
 
@@ -227,36 +263,44 @@ func (w *World) wipe(m *machine) {
 
 // paths makes the paths between the two ends of an event what all harms together say; the later one counts.
 func (w *World) paths(e history.Event) {
-	for _, way := range [][2]string{{e.On, e.To}, {e.To, e.On}} {
-		p := w.usual(way[0], way[1])
-		for _, o := range w.harmed(func(o history.Event) bool {
-			return (o.Does == history.Path || o.Does == history.OneWay) && o.On == way[0] && o.To == way[1] ||
-				o.Does == history.Path && o.On == way[1] && o.To == way[0]
-		}) {
-			switch o.How {
-			case "silent":
-				p.Silent = true
-			case "refused":
-				p.Refuses = true
-			case "half", "forgets":
-				p.Forgets = max(time.Second, time.Duration(o.Much*float64(time.Second)))
-			case "small":
-				p.Most = int(o.Much)
-			case "loss":
-				p.Loss = o.Much
-			case "thin":
-				p.Rate, p.Queue = int(o.Much), 64<<10
-			case "far":
-				p.Delay = time.Duration(o.Much * float64(time.Second) / 2)
-			}
+	for _, on := range w.at(e.On) {
+		for _, to := range w.at(e.To) {
+			w.way(on.name, to.name)
+			w.way(to.name, on.name)
 		}
-		w.net.Set(way[0], way[1], p)
 	}
+}
+
+// way does it for one direction between two machines.
+func (w *World) way(from, to string) {
+	p := w.usual(from, to)
+	for _, o := range w.harmed(func(o history.Event) bool {
+		return (o.Does == history.Path || o.Does == history.OneWay) && w.within(o.On, from) && w.within(o.To, to) ||
+			o.Does == history.Path && w.within(o.On, to) && w.within(o.To, from)
+	}) {
+		switch o.How {
+		case "silent":
+			p.Silent = true
+		case "refused":
+			p.Refuses = true
+		case "half", "forgets":
+			p.Forgets = max(time.Second, time.Duration(o.Much*float64(time.Second)))
+		case "small":
+			p.Most = int(o.Much)
+		case "loss":
+			p.Loss = o.Much
+		case "thin":
+			p.Rate, p.Queue = int(o.Much), 64<<10
+		case "far":
+			p.Delay = time.Duration(o.Much * float64(time.Second) / 2)
+		}
+	}
+	w.net.Set(from, to, p)
 }
 
 // usual is a path that nothing harms: 20 ms between the cloud and a pool, or a LAN.
 func (w *World) usual(from, to string) network.Path {
-	if (from == "cloud" || to == "cloud") && from != control && to != control {
+	if (from == "cloud" || to == "cloud") && !slices.Contains(controls, from) && !slices.Contains(controls, to) {
 		return network.Path{Delay: 10 * time.Millisecond, Jitter: time.Millisecond}
 	}
 	return network.Path{Delay: 200 * time.Microsecond}

@@ -1,9 +1,12 @@
 package world
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -15,8 +18,10 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
 	"yurtcoordinator/internal/edge"
@@ -42,9 +47,14 @@ type node struct {
 type beats struct {
 	mu   sync.Mutex
 	last time.Time // when it sent one last
-	// told are when it sent those that were taken, as it was told, and of which the cloud has not shown anything yet.
-	told []time.Time
+	// told are those that were taken, as it was told, and of which the cloud has not shown anything yet.
+	told []taken
+	// sent are when it sent which stamp, in microseconds of its own clock, of those of the last minutes.
+	sent map[int64]time.Time
 }
+
+// taken is when a heartbeat was sent, and when kubelet was told that it is taken.
+type taken struct{ sent, told time.Time }
 
 // listening notes the heartbeats that kubelet sends to its hub.
 type listening struct {
@@ -57,27 +67,53 @@ func (l listening) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodGet || !strings.Contains(r.URL.Path, "/namespaces/"+corev1.NamespaceNodeLease+"/leases") {
 		return l.RoundTripper.RoundTrip(r)
 	}
-	sent := time.Now()
+	sent, stamp := time.Now(), stampOf(r)
 	l.to.mu.Lock()
-	l.to.last = sent
+	l.to.last, l.to.sent[stamp] = sent, sent
+	maps.DeleteFunc(l.to.sent, func(_ int64, at time.Time) bool { return sent.Sub(at) > remembered })
 	l.to.mu.Unlock()
 	answer, err := l.RoundTripper.RoundTrip(r)
 	if err == nil && answer.StatusCode <= http.StatusCreated {
 		l.to.mu.Lock()
-		l.to.told = append(l.to.told, sent)
+		l.to.told = append(l.to.told, taken{sent, time.Now()})
 		l.to.mu.Unlock()
 	}
 	return answer, err
 }
 
-// owed returns when the first heartbeat was sent that the cloud does not have, though kubelet was told that it is taken, and
-// when kubelet sent the last one. The cloud has what was sent by when the Lease changed last.
+// remembered is for how long it is remembered what was sent.
+const remembered = 5 * time.Minute
+
+// stampOf returns the time that a write of a Lease renews it with, in microseconds; 0: there is none. The body stays.
+func stampOf(r *http.Request) int64 {
+	data, err := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(data))
+	if err != nil {
+		return 0
+	}
+	o, _, err := scheme.Codecs.UniversalDeserializer().Decode(data, nil, nil)
+	l, ok := o.(*coordinationv1.Lease)
+	if err != nil || !ok || l.Spec.RenewTime == nil {
+		return 0
+	}
+	return l.Spec.RenewTime.UnixMicro()
+}
+
+// sentAt returns when kubelet sent a stamp; zero: never.
+func (b *beats) sentAt(stamp int64) time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.sent[stamp]
+}
+
+// owed returns when kubelet was told of the first heartbeat that it is taken, which the cloud does not have, and when kubelet sent
+// the last one. The cloud has what was sent by when the Lease changed last.
 func (b *beats) owed(renewed time.Time) (since, last time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.told = slices.DeleteFunc(b.told, func(sent time.Time) bool { return !sent.After(renewed) })
+	b.told = slices.DeleteFunc(b.told, func(t taken) bool { return !t.sent.After(renewed) })
 	if len(b.told) > 0 {
-		since = b.told[0]
+		since = b.told[0].told
 	}
 	return since, b.last
 }
@@ -95,7 +131,7 @@ func (w *World) newNode(i int) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &node{machine: m, containers: &stock.Containers{}}
+	n := &node{machine: m, containers: &stock.Containers{}, beats: beats{sent: map[int64]time.Time{}}}
 	if n.cert, err = w.ca.Issue(pki.Request{
 		Name: name, CommonName: "system:node:" + name, Organizations: []string{"system:nodes"}, Client: true,
 	}); err != nil {
@@ -113,7 +149,7 @@ func (n *node) hubConfig() (config.Config, error) {
 	fs := pflag.NewFlagSet("hub", pflag.ContinueOnError)
 	c.AddFlags(fs)
 	args := []string{
-		"--node-name=" + n.name, "--nodepool-name=p1", "--server-addr=https://" + n.world.cloud.ip + ":6443",
+		"--node-name=" + n.name, "--nodepool-name=" + ownPool, "--server-addr=https://" + n.world.cloud.ip + ":6443",
 		"--ca-file=" + n.world.ca.Files().Cert, "--cert-file=" + n.cert.Cert, "--key-file=" + n.cert.Key,
 		"--cert-dir=" + n.file("keys"), "--disk-cache-path=" + n.file("cache"), "--kubelet-config=", "--own-objects=false",
 	}
@@ -177,7 +213,7 @@ func (n *node) runKubelet(ctx context.Context, p *network.Process) error {
 			UserAgent:       "kubelet",
 			WrapTransport:   func(to http.RoundTripper) http.RoundTripper { return listening{to, &n.beats} },
 		},
-		Node: aNode(n.machine, "p1"), Wall: n.wall, Containers: n.containers,
+		Node: aNode(n.machine, ownPool), Wall: n.wall, Containers: n.containers,
 	}
 	return k.Run(ctx)
 }

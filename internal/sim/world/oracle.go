@@ -63,13 +63,72 @@ var clauses = []clause[facts]{
 		}
 		return ""
 	}},
+	// What is written stands for a heartbeat of kubelet's, and is written little more than once. After a clock went back, the stamp
+	// is the least that is later than what was there.
+	{"writers", func(f *facts) string {
+		moved := f.clocked && f.step > 0 && f.step <= steps.Microseconds()
+		switch age := f.now.Sub(f.sent); {
+		case f.renewed != f.now || moved:
+		case f.sent.IsZero():
+			return fmt.Sprintf("its Lease was renewed with %d, which kubelet never sent; that is %d later than before",
+				f.stamp, f.step)
+		case age > aged+travels:
+			return fmt.Sprintf("its Lease was renewed with what kubelet had sent %v before", age)
+		}
+		return ""
+	}},
+	{"writers", func(f *facts) string {
+		if f.times > puts {
+			return fmt.Sprintf("%s has renewed its Lease %d times with one stamp", f.by, f.times)
+		}
+		return ""
+	}},
+	// When nothing is wrong, little is asked.
+	{"bounded", func(f *facts) string {
+		if f.calm > rests && f.asks > asksCloud {
+			return fmt.Sprintf("it has sent %d requests to the cloud in a minute", f.asks)
+		}
+		return ""
+	}},
+	{"bounded", func(f *facts) string {
+		most := asksPool
+		if f.leads {
+			most = asksLeading
+		}
+		if f.calm > rests && f.asksPool > most {
+			return fmt.Sprintf("it has sent %d requests to a coordinator in a minute, of %d", f.asksPool, most)
+		}
+		return ""
+	}},
+	// A pool that is cut off as a whole keeps its Pods. Taints may come first while coordinator-controller is down, or changes its
+	// leader.
+	{"held", func(f *facts) string {
+		if f.kept && f.doomed && f.steady > f.cut+takesOver {
+			return fmt.Sprintf("it is to be evicted; its pool has been cut off for %v", f.cut)
+		}
+		return ""
+	}},
+	{"held", func(f *facts) string {
+		if f.kept && f.lost && min(f.controlled, f.judged) > takesOver && f.dated > f.cut {
+			return fmt.Sprintf("its Pod is evicted; its pool has been cut off for %v", f.cut)
+		}
+		return ""
+	}},
+	// … and no longer than its NodePool says. A clock that is set back makes it longer.
+	{"held", func(f *facts) string {
+		is := f.now.Sub(f.heldSince)
+		if !f.heldSince.IsZero() && is > f.holds+settles && f.controlled > takesOver && f.dated > is {
+			return fmt.Sprintf("it is held for %v, of %v", is, f.holds)
+		}
+		return ""
+	}},
 	// When its own line is back, all is as before.
 	{"healed", func(f *facts) string {
-		ours := f.marked || f.tainted || f.down != corev1.ConditionFalse
+		ours := f.marked || f.tainted || f.down != corev1.ConditionFalse || !f.heldSince.IsZero()
 		if min(f.lived, f.lined, f.judged, f.controlled) > healing && (ours || !f.well()) {
 			return fmt.Sprintf("its line is whole for %v; Ready is %q, it is to be evicted: %t, it has our mark: %t, our "+
-				"taint: %t, "+
-				"CloudLinkDown is %q", f.lined, f.ready, f.doomed, f.marked, f.tainted, f.down)
+				"taint: %t, CloudLinkDown is %q, it is held: %t", f.lined, f.ready, f.doomed, f.marked, f.tainted, f.down,
+				!f.heldSince.IsZero())
 		}
 		return ""
 	}},
@@ -104,13 +163,22 @@ const (
 	arrives = 15 * time.Second
 	// leads is how long a coordinator may be without a leader. Look sees a renewal up to a second late.
 	leads = 16 * time.Second
-	// unmarks is after how long a heartbeat has gone by the node's own line: kubelet's next one, and one that fails.
-	unmarks = 20 * time.Second
+	// unmarks is after how long a heartbeat has gone by the node's own line: kubelet's next one, and one that fails. Between two are
+	// 10 s and by chance up to 4 % more; Look sees it up to a second late.
+	unmarks = 22 * time.Second
 	// calm is for how long coordinator-controller leaves a taint that has changed twice.
 	calm = time.Minute
 	// takesOver is how long it takes coordinator-controller until it leads again, and sees everything: 15 s for the former one's
 	// lock, and client-go's longest pause.
 	takesOver = 15*time.Second + sees
+	// steps is what a stamp moves on by, a microsecond, as often as it may be between two looks.
+	steps = 10 * time.Microsecond
+	// puts is how often somebody may renew a Lease with one stamp: the second time if the first met a conflict.
+	puts = 2
+	// rests is how long nothing is harmed until a pool is as before; it is a little less than the rest that histories end with.
+	rests = healing - 5*time.Second
+	// settles is how long coordinator-controller may take to write what it has decided.
+	settles = 10 * time.Second
 	// healing is how long it takes until all is as before.
 	healing = 3 * time.Minute
 )
@@ -123,3 +191,16 @@ func (f *facts) shownReady() bool { return f.lives(oldest+verdict) && f.judged >
 
 // well reports whether the node is Ready, and nothing evicts its Pods.
 func (f *facts) well() bool { return f.ready == corev1.ConditionTrue && !f.doomed }
+
+// How many requests a node sends in a minute, if nothing has been harmed for some minutes: what is sent each so many seconds, and one
+// more at the minute's edge. Streams, as the presence of a hub or a push, are one request for as long as they last.
+const (
+	// asksCloud: a heartbeat each 10 s; a status report each 5 minutes and the leader's report each 3 (docs/wan-cost.md).
+	asksCloud = 7 + 1 + 1
+	// asksPool: a copy of each heartbeat; the watches of two Leases, the election's and that of what is current, each of which begins
+	// again with a list each 2 to 3 minutes (leasewatch's beatingMin); the question who relays, each minute (relay's keepEvery).
+	asksPool = 7 + 2*2 + 2
+	// asksLeading: a leader renews its term each second (role's renewEvery), and each 2 s asks where the mirror stands and declares
+	// what is current (docs/ARCHITECTURE.md). It has two more watches, of the nodes' Leases: to forward, and to report.
+	asksLeading = asksPool + 61 + 31 + 31 + 2*2
+)

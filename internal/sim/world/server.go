@@ -7,18 +7,25 @@ import (
 	"errors"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"os"
+	"strings"
+	"sync"
 	"sync/atomic"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/utils/clock"
 
+	"yurtcoordinator/deploy"
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab/pki"
 	"yurtcoordinator/internal/sim/model"
 	"yurtcoordinator/internal/sim/network"
+	"yurtcoordinator/internal/sim/stock"
 )
 
 var admin = &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}} // a constant
@@ -35,14 +42,28 @@ type server struct {
 	gray *model.Gray
 	cert tls.Certificate
 	port string
+
+	mu sync.Mutex
+	// asked is how many requests each caller has made, renewals how often each has had a node's Lease renewed with one stamp.
+	asked    map[string]int
+	renewals map[renewal]int
+}
+
+// renewal is a write of a node's Lease that was carried out.
+type renewal struct {
+	node, by string
+	stamp    int64
 }
 
 // newServer makes a server that run runs.
 func (w *World) newServer(
 	m *machine, name, port string, run func(ctx context.Context, s *server, p *network.Process) error,
 ) (*server, error) {
-	s := &server{machine: m, store: model.NewStore(), port: port}
+	s := &server{
+		machine: m, store: model.NewStore(), port: port, asked: map[string]int{}, renewals: map[renewal]int{},
+	}
 	s.gray = &model.Gray{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.renews(r)
 		(*s.handler.Load()).ServeHTTP(w, r)
 	})}
 	files, err := w.ca.Issue(pki.Request{Name: m.name + "-" + name, Server: true, IPs: []net.IP{parsed(m.ip)}})
@@ -52,6 +73,62 @@ func (w *World) newServer(
 	s.cert, err = tls.LoadX509KeyPair(files.Cert, files.Key)
 	s.program = m.program(name, func(ctx context.Context, p *network.Process) error { return run(ctx, s, p) })
 	return s, err
+}
+
+// renews notes what a request does for a node's Lease.
+func (s *server) renews(r *http.Request) {
+	name, ok := strings.CutPrefix(r.URL.Path, "/apis/coordination.k8s.io/v1/namespaces/"+corev1.NamespaceNodeLease+"/leases/")
+	if !ok || r.Method != http.MethodPut {
+		return
+	}
+	stamp := stampOf(r)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.renewals[renewal{name, caller(r), stamp}]++
+}
+
+// most returns how often one caller has renewed a node's Lease with one stamp, at most, in the last minutes.
+func (s *server) most(node string) (by string, times int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	newest := int64(0)
+	for of, n := range s.renewals {
+		if of.node != node {
+			continue
+		}
+		if newest = max(newest, of.stamp); n > times {
+			by, times = of.by, n
+		}
+	}
+	maps.DeleteFunc(s.renewals, func(of renewal, _ int) bool {
+		return of.node == node && of.stamp < newest-remembered.Microseconds()
+	})
+	return by, times
+}
+
+// caller is who sent a request, by the certificate; empty: nobody knows.
+func caller(r *http.Request) string {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return ""
+	}
+	return r.TLS.PeerCertificates[0].Subject.CommonName
+}
+
+// asks returns how many requests a node has made.
+func (s *server) asks(node string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked["system:node:"+node]
+}
+
+// counted counts requests.
+func (s *server) counted(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		s.asked[caller(r)]++
+		s.mu.Unlock()
+		h.ServeHTTP(w, r)
+	})
 }
 
 // has is what the server serves from now on.
@@ -68,7 +145,7 @@ func (s *server) serve(ctx context.Context, p *network.Process, h http.Handler, 
 	}
 	secure.Certificates, secure.MinVersion = []tls.Certificate{s.cert}, tls.VersionTLS12
 	hs := &http.Server{ //nolint:gosec // nobody here is slow on purpose
-		Handler: h, ErrorLog: log.New(io.Discard, "", 0), TLSConfig: secure,
+		Handler: s.counted(h), ErrorLog: log.New(io.Discard, "", 0), TLSConfig: secure,
 	}
 	done := make(chan struct{})
 	go func() {
@@ -84,8 +161,12 @@ func (s *server) serve(ctx context.Context, p *network.Process, h http.Handler, 
 	return err
 }
 
-// newCloud makes the cloud's API server, which keeps what it has.
-func (w *World) newCloud(m *machine) error {
+// newCloud makes the cloud's API server, which keeps what it has. Of the chart's policies it has the one that holds evictions.
+func (w *World) newCloud(ctx context.Context, m *machine) error {
+	policies, err := stock.Policies(ctx, deploy.HoldEvictions)
+	if err != nil {
+		return err
+	}
 	roots, err := certificates(w.ca)
 	if err != nil {
 		return err
@@ -96,7 +177,12 @@ func (w *World) newCloud(m *machine) error {
 	if err != nil {
 		return err
 	}
-	s := model.NewServer(model.Config{Store: w.cloud.store, Clock: clock.RealClock{}, Random: w.numbers()})
+	s := model.NewServer(model.Config{
+		Store: w.cloud.store, Clock: clock.RealClock{}, Random: w.numbers(), Admission: policies,
+		Custom: []model.Custom{{
+			GroupVersionKind: edge.NodePools.GroupVersion().WithKind(kindNodePool), Resource: edge.NodePools.Resource,
+		}},
+	})
 	w.cloud.has(s, s)
 	return nil
 }

@@ -7,6 +7,7 @@ package world
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -18,10 +19,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab/pki"
 	"yurtcoordinator/internal/sim/model"
 	"yurtcoordinator/internal/sim/network"
@@ -34,6 +37,8 @@ type Config struct {
 	Nodes, Coordinators int
 	// Unrelayed says that hubs relay for nobody.
 	Unrelayed bool
+	// Holds is for how long evictions from the pool are held when it is cut off as a whole; 0: not at all.
+	Holds time.Duration
 	// Dir is where the machines' disks are.
 	Dir string
 	// Say is told what happens; nil means nobody.
@@ -52,12 +57,14 @@ type World struct {
 	cloud *server
 	slots []*server
 	nodes []*node
-	// judges is kube-controller-manager, controls coordinator-controller.
-	judges, controls *program
-	stop             []func()
+	// judges is kube-controller-manager.
+	judges *program
+	stop   []func()
 	// harms are the events that go on, in the order in which they began.
 	harms []happening
-	mu    sync.Mutex
+	// restored is how often the cloud's storage was set back, jolts how often something happened that is over at once.
+	restored, jolts int
+	mu              sync.Mutex
 }
 
 // numbers returns the random numbers of one more program: what one draws changes nothing for others.
@@ -103,7 +110,7 @@ func New(cfg Config) (*World, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.newCloud(m); err != nil {
+	if err := w.newCloud(ctx, m); err != nil {
 		return nil, err
 	}
 	w.judges = m.program("kube-controller-manager", func(ctx context.Context, _ *network.Process) error {
@@ -111,8 +118,10 @@ func New(cfg Config) (*World, error) {
 		return stock.RunControllers(ctx, &rest.Config{Host: "http://" + m.ip, Transport: wire}, stock.DefaultJudgement())
 	})
 	w.judges.wired = true
-	if err := w.control(); err != nil {
-		return nil, err
+	for i := range controls {
+		if err := w.control(i); err != nil {
+			return nil, err
+		}
 	}
 	for i := range cfg.Nodes {
 		n, err := w.newNode(i + 1)
@@ -152,6 +161,9 @@ func New(cfg Config) (*World, error) {
 	return w, nil
 }
 
+// ownPool is the pool of the nodes, kindNodePool its kind.
+const ownPool, kindNodePool = "p1", "NodePool"
+
 // steadyNodes is how many nodes another pool has, to which nothing happens.
 const steadyNodes = 3
 
@@ -159,8 +171,8 @@ const steadyNodes = 3
 // minutes, so that a history sees the end of it.
 const stays = 60
 
-// deploy makes what the cloud has from the start: namespaces, and a Pod that is bound to each node of the pool. It has no
-// controller: where one is evicted, no other comes.
+// deploy makes what the cloud has from the start: namespaces, and a NodePool, and a Pod that is bound to each node of the
+// pool. It has no controller: where one is evicted, no other comes.
 func (w *World) deploy(ctx context.Context) error {
 	c, err := kubernetes.NewForConfig(w.client())
 	if err != nil {
@@ -171,6 +183,18 @@ func (w *World) deploy(ctx context.Context) error {
 		if _, err := c.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 			return err
 		}
+	}
+	pool, err := json.Marshal(map[string]any{
+		"apiVersion": edge.NodePools.GroupVersion().String(), "kind": kindNodePool, "metadata": metav1.ObjectMeta{
+			Name: ownPool, Annotations: map[string]string{edge.AnnotationHoldEvictions: w.cfg.Holds.String()},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.CoreV1().RESTClient().Post().AbsPath("/apis", edge.NodePools.Group, edge.NodePools.Version,
+		edge.NodePools.Resource).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(pool).Do(ctx).Error(); err != nil {
+		return err
 	}
 	for _, n := range w.nodes {
 		seconds, until := int64(stays), []corev1.Toleration(nil)

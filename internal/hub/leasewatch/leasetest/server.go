@@ -175,6 +175,23 @@ func (s *Server) Restart(start uint64) {
 	}
 }
 
+// SetBack has revisions count again from start on, as where a backup was put in the storage's place. The Leases stay what they are.
+func (s *Server) SetBack(start uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.revision, s.history = start, nil
+	for key, lease := range s.leases {
+		s.revision++
+		older := lease.DeepCopy()
+		older.ResourceVersion = strconv.FormatUint(s.revision, 10)
+		s.leases[key] = older
+	}
+	s.oldest = s.revision
+	for w := range s.watches {
+		w.endLocked()
+	}
+}
+
 // Peek returns a Lease as stored, without a request; nil if there is none.
 func (s *Server) Peek(namespace, name string) *coordinationv1.Lease {
 	s.mu.Lock()
