@@ -31,7 +31,6 @@ import (
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var caChangeScenarios = []kit.Scenario{{
@@ -75,8 +74,7 @@ func cloudCAChange(t *kit.T) {
 	c.trusted(t.Pool.Nodes(), time.Second, c.old)
 
 	t.Say("both are announced, while %s is cut off", node)
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	cut := t.Cut(node)
 	t.Node(node).Delegated(cut)
 	c.clientsKnown(c.files.Both)
 	c.announce(c.files.Both, c.files.Old, strings.TrimSuffix(c.files.Old, ".crt")+".key")
@@ -86,8 +84,7 @@ func cloudCAChange(t *kit.T) {
 	c.trusted([]string{node}, time.Second, c.old)
 
 	t.Say("%s is back", node)
-	healed := time.Now()
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	healed := t.Heal(node)
 	t.Node(node).Direct(healed)
 	t.Figure("healed_to_trusted_s", c.trusted([]string{node}, heardWithin, c.old, c.new).Seconds())
 
@@ -107,17 +104,15 @@ func cloudCAChange(t *kit.T) {
 		if n := len(t.Seen.Renewals(name, dropped)); n < 3 {
 			t.Fail("%s renewed its Lease %d times since", name, n)
 		}
-		t.Must(t.Seen.NeverNotReady(name, t.Start))
+		t.NeverNotReady(t.Start, name)
 	}
 	c.trusted(t.Pool.Nodes(), time.Second, c.old, c.new) // the old one for a week
 	c.pod.judge(t)
 
 	t.Say("a node is delegated all the same")
-	cut = time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	cut = t.Cut(node)
 	t.Node(node).Delegated(cut)
-	healed = time.Now()
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	healed = t.Heal(node)
 	t.Node(node).Direct(healed)
 }
 
@@ -233,8 +228,7 @@ func (c *caChange) hash(file string) string {
 func liarRefused(t *kit.T, node string) {
 	access, err := t.Lab.CloudConfigAs(node)
 	t.Must(err)
-	liar, err := kubernetes.NewForConfig(access)
-	t.Must(err)
+	liar := t.Client(access)
 	for _, name := range []string{lab.RootConfigMap, "cluster-info"} {
 		_, err := liar.CoreV1().ConfigMaps(metav1.NamespacePublic).Patch(t.Ctx, name, types.MergePatchType,
 			[]byte(`{"data":{"ca.crt":"mine"}}`), metav1.PatchOptions{})

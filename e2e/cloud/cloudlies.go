@@ -21,7 +21,6 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/load"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var cloudLieScenarios = []kit.Scenario{
@@ -342,8 +341,7 @@ func emptyList(t *kit.T) {
 	took := t.Eventually(10*time.Second, "there are none through any hub, nor at the coordinator", func() error {
 		operator, err := t.Lab.CoordinatorConfig(1, lab.Operator)
 		t.Must(err)
-		atCoordinator, err := kubernetes.NewForConfig(operator)
-		t.Must(err)
+		atCoordinator := t.Client(operator)
 		clients := []kubernetes.Interface{atCoordinator}
 		for _, node := range t.Pool.Nodes() {
 			clients = append(clients, t.Node(node).Client())
@@ -380,7 +378,7 @@ func historyGone(t *kit.T) {
 	}
 	changes := t.Churn(spec, 50)
 	t.Hold(2*time.Second, "50 changes a second")
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
+	t.Cut("pool/p1")
 	t.Hold(8*time.Second, "the pool is cut off, the changes go on")
 	t.End(changes)
 	s.pause(t)
@@ -394,7 +392,7 @@ func historyGone(t *kit.T) {
 	}
 	s.resume(t)
 	changes = t.Churn(spec, 50)
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, "pool/p1"))
+	t.Heal("pool/p1")
 	healed := time.Now()
 	t.Pool.Settled(30 * time.Second)
 	t.Pool.Shared(30*time.Second, s.Name)

@@ -41,16 +41,14 @@ func installedPool(t *kit.T) {
 
 	cutOff := t.Pool.Follower(t.Pool.SettledAway())
 	t.Say("cutting the WAN link of %s, silently", cutOff)
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, cutOff, wire.Drop))
+	cut := t.Cut(cutOff)
 	t.Node(cutOff).Delegated(cut)
 	t.Eventually(20*time.Second, "the YurtCoordinator says so", func() error { return saysDelegated(t, cutOff) })
 	pluginSays(t, node, cutOff, "Delegated", "CloudLinkDown")
 	t.Hold(time.Until(cut.Add(2*t.Config.Timing.Grace)), "two grace periods")
-	t.Must(t.Seen.NeverNotReady(cutOff, cut))
+	t.NeverNotReady(cut, cutOff)
 	operates(t, node, t.Pool.Nodes())
-	healed := time.Now()
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, cutOff))
+	healed := t.Heal(cutOff)
 	t.Node(cutOff).Direct(healed)
 	t.Eventually(20*time.Second, "the YurtCoordinator says so", func() error { return saysDelegated(t) })
 	pluginSays(t, node, cutOff, "Connected", "CloudLinkRestored")
@@ -80,9 +78,7 @@ func installedPool(t *kit.T) {
 	t.Figure("kill_to_all_well_s", time.Since(killed).Seconds())
 	operates(t, node, t.Pool.Nodes())
 	trafficIsTold(t, "cloud")
-	for _, name := range t.Pool.Nodes() {
-		t.Must(t.Seen.NeverNotReady(name, cut))
-	}
+	t.NeverNotReady(cut, t.Pool.Nodes()...)
 }
 
 // saysDelegated fails unless these are the delegated nodes in the status of the first pool's YurtCoordinator.

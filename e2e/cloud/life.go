@@ -20,7 +20,6 @@ import (
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 // fourNodes leave three when the coordinator's node is dead.
@@ -116,15 +115,12 @@ func coordinatorMoves(t *kit.T) {
 	operates(t, now, alive)
 
 	cutOff := alive[slices.IndexFunc(alive, func(n string) bool { return n != leader && n != now })]
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, cutOff, wire.Drop))
+	cut := t.Cut(cutOff)
 	t.Node(cutOff).Delegated(cut)
 	t.Hold(time.Until(cut.Add(t.Config.Timing.Grace+5*time.Second)), "more than a grace period")
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, cutOff))
+	t.Heal(cutOff)
 	t.Node(cutOff).Direct(time.Now())
-	for _, name := range alive {
-		t.Must(t.Seen.NeverNotReady(name, t.Start))
-	}
+	t.NeverNotReady(t.Start, alive...)
 
 	t.Say("%s has power again", was)
 	t.Must(t.Lab.Node(t.Ctx, lab.Start, was, lab.All))
@@ -207,14 +203,11 @@ func deadNodeThenUpgrade(t *kit.T) {
 	alive := slices.DeleteFunc(t.Pool.Nodes(), func(n string) bool { return n == was })
 	leader := ledBy(t, alive, 20*time.Second)
 	cutOff := alive[slices.IndexFunc(alive, func(n string) bool { return n != leader && n != p.Spec.NodeName })]
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, cutOff, wire.Drop))
+	cut := t.Cut(cutOff)
 	t.Node(cutOff).Delegated(cut)
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, cutOff))
+	t.Heal(cutOff)
 	t.Node(cutOff).Direct(time.Now())
-	for _, name := range alive {
-		t.Must(t.Seen.NeverNotReady(name, t.Start))
-	}
+	t.NeverNotReady(t.Start, alive...)
 }
 
 // ledBy waits until one of these nodes leads and the others follow it.
@@ -263,7 +256,7 @@ func removeCoordinator(t *kit.T) {
 	})
 	t.Hold(t.Config.Timing.Grace+5*time.Second, "more than a grace period without a coordinator")
 	for _, name := range t.Pool.Nodes() {
-		t.Must(t.Seen.NeverNotReady(name, began))
+		t.NeverNotReady(began, name)
 		if _, err := t.Node(name).Client().CoreV1().Nodes().Get(t.Ctx, name, metav1.GetOptions{}); err != nil {
 			t.Fail("through the hub of %s: %w", name, err)
 		}

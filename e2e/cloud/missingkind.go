@@ -22,7 +22,6 @@ import (
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var missingKindScenarios = []kit.Scenario{{
@@ -92,13 +91,11 @@ func missingKind(t *kit.T) {
 	t.Figure("installed_to_all_well_s", time.Since(installed).Seconds())
 
 	cutOff, cut := t.Pool.Follower(t.Pool.CoordinatorNode()), time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, cutOff, wire.Drop))
+	t.Cut(cutOff)
 	t.Node(cutOff).Delegated(cut)
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, cutOff))
+	t.Heal(cutOff)
 	t.Node(cutOff).Direct(time.Now())
-	for _, name := range t.Pool.Nodes() {
-		t.Must(t.Seen.NeverNotReady(name, began))
-	}
+	t.NeverNotReady(began, t.Pool.Nodes()...)
 }
 
 // withoutAppSets deletes the CRD of YurtAppSets, and with it all that they own, and returns it as it can be made again.

@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/certificate/csr"
@@ -180,8 +179,7 @@ func (p *prometheus) siteFiles() {
 	access, err := p.Lab.CloudConfig()
 	p.Must(err)
 	access.Impersonate = rest.ImpersonationConfig{UserName: person, Groups: []string{user.SystemPrivilegedGroup}}
-	ana, err := kubernetes.NewForConfig(access)
-	p.Must(err)
+	ana := p.Client(access)
 	month := 30 * 24 * time.Hour
 	_, _, err = csr.RequestCertificateWithContext(p.Ctx, ana, asked, name, "coordinator.openyurt.io/"+string(pool), &month,
 		[]certificatesv1.KeyUsage{certificatesv1.UsageClientAuth}, key)
@@ -212,8 +210,7 @@ func (p *prometheus) siteFiles() {
 	p.file("metrics.key", keyPEM)
 
 	at.CertData, at.KeyData = request.Status.Certificate, keyPEM
-	there, err := kubernetes.NewForConfig(at)
-	p.Must(err)
+	there := p.Client(at)
 	if _, err := there.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(p.Ctx); err != nil {
 		p.Fail("/metrics at the coordinator: %w", err)
 	}

@@ -48,13 +48,12 @@ func delegatedThenCoordinatorMoves(t *kit.T) {
 		t.Fail("no Pod is on %s", cutOff)
 	}
 	t.Say("cutting the WAN link of %s", cutOff)
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, cutOff, wire.Drop))
+	cut := t.Cut(cutOff)
 	t.Node(cutOff).Delegated(cut)
 
 	next := movedByHand(t, dies, cutOff)
 	t.Hold(t.Config.Timing.Grace+5*time.Second, "more than a grace period")
-	t.Must(t.Seen.NeverNotReady(cutOff, cut))
+	t.NeverNotReady(cut, cutOff)
 	t.Must(t.Seen.Untouched(pods, cut))
 
 	backWithPower(t, dies)
@@ -71,7 +70,7 @@ func delegatedThenCoordinatorMoves(t *kit.T) {
 	t.Say("healing all links")
 	healed := time.Now()
 	for _, name := range []string{cutOff, next} {
-		t.Must(t.Lab.Heal(t.Ctx, lab.WAN, name))
+		t.Heal(name)
 	}
 	t.Node(cutOff).Direct(healed)
 	ledBy(t, t.Pool.Nodes(), 30*time.Second)

@@ -17,7 +17,6 @@ import (
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var notReadyScenarios = []kit.Scenario{{
@@ -40,7 +39,7 @@ func notReadyPolicy(t *kit.T) {
 	shownAtWill(t, node)
 
 	t.Say("cutting the power of %s, whose link is fine, and then that of %s, which is shown NotReady", other, node)
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	t.Heal(node)
 	t.Node(node).Direct(time.Now())
 	courseTaken(t, other, "direct")
 	cutAndShown(t, node)
@@ -99,8 +98,7 @@ func shownReady(t *kit.T, node string) error {
 // ready.
 func cutAndShown(t *kit.T, node string) {
 	t.Say("cutting the WAN link of %s, silently", node)
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	cut := t.Cut(node)
 	t.Node(node).Delegated(cut)
 	t.Eventually(10*time.Second, node+" is shown NotReady", func() error { return shownNotReady(t, node) })
 	annotated, _ := t.Seen.FirstLease(node, cut, func(l kit.LeaseAt) bool { return l.Delegated })
@@ -154,8 +152,7 @@ func keptWhileShown(t *kit.T, node string) {
 		t.Fail("the EndpointSlices of Service %s changed %d times", kit.WebName, n)
 	}
 
-	healed := time.Now()
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	healed := t.Heal(node)
 	t.Node(node).Direct(healed)
 	t.Eventually(30*time.Second, node+" is Ready, and off the list", func() error {
 		if err := shownReady(t, node); err != nil {
@@ -182,7 +179,7 @@ func shownAtWill(t *kit.T, node string) {
 		t.Fail("%s lost its taint by that", node)
 	}
 	t.Hold(t.Config.Timing.Grace, "a grace period")
-	t.Must(t.Seen.NeverNotReady(node, ready))
+	t.NeverNotReady(ready, node)
 	flicker(t, node)
 	t.Must(t.Seen.Untouched(pods, switched))
 	back := time.Now()

@@ -232,7 +232,7 @@ func (o *onCall) linksOfTwo() {
 	at := time.Now()
 	o.Say("cutting the WAN links of %v", cut)
 	for _, node := range cut {
-		o.Must(o.Lab.Cut(o.Ctx, lab.WAN, node, wire.Drop))
+		o.Cut(node)
 	}
 	o.alerted("PoolLinksDown", map[string]string{"POOL": "p1", "NODE": cut[0]})
 	o.Eventually(patience, "both are shown, and since when", func() error {
@@ -269,7 +269,7 @@ func (o *onCall) linksOfTwo() {
 	})
 	o.Figure("cut_to_fleet_shows_s", took.Seconds())
 	for _, node := range cut {
-		o.Must(o.Lab.Heal(o.Ctx, lab.WAN, node))
+		o.Heal(node)
 	}
 	o.Pool.Settled(patience)
 	o.quiet()
@@ -321,12 +321,12 @@ func (o *onCall) controllerGone() {
 func (o *onCall) wholePool() {
 	o.Say("cutting the WAN links of all nodes")
 	for _, node := range o.Pool.Nodes() {
-		o.Must(o.Lab.Cut(o.Ctx, lab.WAN, node, wire.Drop))
+		o.Cut(node)
 	}
 	values := map[string]string{"POOL": "p1", "NODE": o.Pool.Nodes()[0]}
 	o.alerted("PoolCut", values)
 	for _, node := range o.Pool.Nodes() {
-		o.Must(o.Lab.Heal(o.Ctx, lab.WAN, node))
+		o.Heal(node)
 	}
 	o.Eventually(patience, "all nodes are Ready", o.Pool.NodesReady)
 	o.follows("PoolCut", "Do", values)

@@ -21,7 +21,6 @@ import (
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var ownPoolScenarios = []kit.Scenario{{
@@ -261,7 +260,7 @@ func completeAndCurrent(t *kit.T) {
 	says("nobody is warned of what is current", "services")
 	says("the pool's NodePool is shown", "nodepool/p1")
 	t.Say("cutting all WAN links of p1")
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
+	t.Cut("pool/p1")
 	cut := time.Now()
 	t.Eventually(time.Minute, "the YurtCoordinator says that no Pod of its pool is evicted", func() error {
 		return t.Cloud.Condition("p1", v1alpha1.YurtCoordinatorEvictionsHeld, v1alpha1.ConditionTrue, "WholePoolCut")
@@ -279,7 +278,7 @@ func completeAndCurrent(t *kit.T) {
 		"reach the cloud has brought them")
 	says("the pool's NodePool is shown by one, too", "nodepool/p1", "Warning: nodepools.apps.openyurt.io are complete", "p1")
 	answered(t)
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, "pool/p1"))
+	t.Heal("pool/p1")
 	t.Pool.Settled(60 * time.Second)
 	says("nobody is warned of what is current again", "services")
 	says("the pool's NodePool is shown again", "nodepool/p1")
@@ -305,8 +304,7 @@ func answered(t *kit.T) {
 // delegatedIsLiving: a node that dies while its heartbeats are delegated is delegated no more.
 func delegatedIsLiving(t *kit.T) {
 	node := t.Pool.Follower(t.Pool.SettledAway())
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	cut := t.Cut(node)
 	t.Node(node).Delegated(cut)
 	t.Eventually(20*time.Second, "the YurtCoordinator says so", func() error { return saysDelegated(t, node) })
 	t.Say("cutting the power of %s, which is delegated", node)

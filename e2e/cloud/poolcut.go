@@ -24,7 +24,6 @@ import (
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 // Two pools: kube-controller-manager evicts nothing if no node at all is Ready, or if more than half of them are not.
@@ -201,8 +200,7 @@ func (c *poolCut) oneSpeaks() {
 	c.Hold(time.Until(cut.Add(c.Config.Timing.Grace+c.Config.Timing.Toleration)), "all are held")
 	c.neverTainted(cut, c.Pool.Nodes()...)
 	speaking, others := c.Pool.Nodes()[0], c.Pool.Nodes()[1:]
-	healed := time.Now()
-	c.Must(c.Lab.Heal(c.Ctx, lab.WAN, speaking))
+	healed := c.Heal(speaking)
 	over := time.Time{}
 	c.Eventually(c.Config.Timing.Grace+20*time.Second, "the others are not held any more", func() error {
 		for _, node := range others {
@@ -307,15 +305,13 @@ func held(n kit.NodeAt) bool   { return n.Held == corev1.ConditionTrue }
 
 func (c *poolCut) cutAll() time.Time {
 	c.Say("cutting all WAN links of the pool, silently")
-	cut := time.Now()
-	c.Must(c.Lab.Cut(c.Ctx, lab.WAN, "pool/p1", wire.Drop))
+	cut := c.Cut("pool/p1")
 	return cut
 }
 
 func (c *poolCut) healAll() time.Time {
 	c.Say("healing all links")
-	healed := time.Now()
-	c.Must(c.Lab.Heal(c.Ctx, lab.WAN, "pool/p1"))
+	healed := c.Heal("pool/p1")
 	return healed
 }
 

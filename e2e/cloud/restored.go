@@ -83,7 +83,7 @@ func (r *restored) stayBelow(node string) {
 // pass restores the cloud while nobody sees it, until it has passed what all have.
 func (r *restored) pass(node string) {
 	lost := r.lose("passed")
-	r.Must(r.Lab.Cut(r.Ctx, lab.WAN, "pool/p1", wire.Drop))
+	r.Cut("pool/p1")
 	r.Must(r.Lab.Restore(r.Ctx))
 	r.Say("the cloud is back at revision %d, it was at %d", r.revision(), lost)
 	if now := r.revision(); now >= lost {
@@ -94,7 +94,7 @@ func (r *restored) pass(node string) {
 		r.change(fmt.Sprintf("passed-more-%d", i), 50)
 	}
 	r.Say("the cloud is at revision %d", r.revision())
-	r.Must(r.Lab.Heal(r.Ctx, lab.WAN, "pool/p1"))
+	r.Heal("pool/p1")
 	healed := time.Now()
 	r.agree("passed", healed, "healed_to_agreed_passed_s")
 	r.onDisk(node, healed)
@@ -195,8 +195,7 @@ func (r *restored) seat(who, node string, spec load.FollowSpec) {
 	f, err := load.NewFollower(access, spec)
 	r.Must(err)
 	access.UserAgent = spec.Agent
-	hub, err := kubernetes.NewForConfig(access)
-	r.Must(err)
+	hub := r.Client(access)
 	r.all = append(r.all, restoredClient{who, node, spec, f, hub})
 	r.Background.Go(func() { _ = f.Run(r.Ctx) })
 }

@@ -19,7 +19,6 @@ import (
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 	"yurtcoordinator/internal/oci"
 )
 
@@ -94,10 +93,9 @@ func coordinatorRollout(t *kit.T) {
 	t.Pool.Settled(30 * time.Second)
 	cutOff := t.Pool.Follower(t.Pool.SettledAway())
 	t.Say("cutting the WAN link of %s, in a pool that has the former release", cutOff)
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, cutOff, wire.Drop))
+	cut := t.Cut(cutOff)
 	t.Node(cutOff).Delegated(cut)
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, cutOff))
+	t.Heal(cutOff)
 	t.Node(cutOff).Direct(time.Now())
 	r.untouched(good, otherPool, pinnedPool)
 
@@ -120,9 +118,7 @@ func coordinatorRollout(t *kit.T) {
 		}
 		return err
 	})
-	for _, node := range r.nodes() {
-		t.Must(t.Seen.NeverNotReady(node, began))
-	}
+	t.NeverNotReady(began, r.nodes()...)
 	t.Must(t.Seen.Untouched(pods, began))
 }
 

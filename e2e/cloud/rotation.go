@@ -20,7 +20,6 @@ import (
 
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var rotationScenarios = []kit.Scenario{{
@@ -201,9 +200,7 @@ func (r *rotating) judge() {
 	r.mu.Lock()
 	r.Figure("requests", float64(r.asked))
 	r.mu.Unlock()
-	for _, name := range r.Pool.Nodes() {
-		r.Must(r.Seen.NeverNotReady(name, r.Start))
-	}
+	r.NeverNotReady(r.Start, r.Pool.Nodes()...)
 	if restarts := r.Pool.CoordinatorPod().Status.ContainerStatuses[0].RestartCount; restarts != 0 {
 		r.Fail("the coordinator was restarted %d times", restarts)
 	}
@@ -283,10 +280,8 @@ func caRotation(t *kit.T) {
 // delegatedAcrossAuthorities cuts a link: the pool must work with the new authority.
 func delegatedAcrossAuthorities(t *kit.T) {
 	node := t.Pool.Follower(t.Pool.SettledAway())
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	cut := t.Cut(node)
 	t.Node(node).Delegated(cut)
-	healed := time.Now()
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	healed := t.Heal(node)
 	t.Node(node).Direct(healed)
 }

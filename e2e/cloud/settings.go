@@ -18,7 +18,6 @@ import (
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var settingsScenarios = []kit.Scenario{{
@@ -49,8 +48,7 @@ func settingsOfAPool(t *kit.T) {
 	cutOff := t.Pool.Follower(leader)
 	others := slices.DeleteFunc(slices.Clone(all), func(n string) bool { return n == cutOff })
 	t.Say("cutting the WAN link of %s, silently", cutOff)
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, cutOff, wire.Drop))
+	cut := t.Cut(cutOff)
 	t.Node(cutOff).Delegated(cut)
 	share(t, "v1/services", slicesV1)
 	t.Eventually(30*time.Second, "the others no longer share NodePools", func() error { return shared(t, others, 3, false) })
@@ -64,7 +62,7 @@ func settingsOfAPool(t *kit.T) {
 	t.Eventually(30*time.Second, "it has what the pool said before the cut, from its disk", func() error {
 		return shared(t, []string{cutOff}, 2, true)
 	})
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, cutOff))
+	t.Heal(cutOff)
 	took := t.Eventually(40*time.Second, "it does as the pool says now", func() error { return shared(t, all, 3, false) })
 	t.Figure("heal_to_settings_s", took.Seconds())
 	t.Eventually(10*time.Second, "the PoolSettings says so", func() error { return says(t, settingsAllNodes, "True", 3, "2:3") })

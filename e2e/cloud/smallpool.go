@@ -16,7 +16,6 @@ import (
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var smallPoolScenarios = []kit.Scenario{{
@@ -37,13 +36,11 @@ func smallPool(t *kit.T) {
 	t.Pool.Settled(30 * time.Second)
 	for _, node := range t.Pool.Nodes() {
 		t.Say("cutting the WAN link of %s, silently; the coordinator is on %s", node, t.Pool.CoordinatorNode())
-		cut := time.Now()
-		t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+		cut := t.Cut(node)
 		t.Node(node).Delegated(cut)
 		t.Hold(time.Until(cut.Add(2*t.Config.Timing.Grace)), "two grace periods")
-		t.Must(t.Seen.NeverNotReady(node, cut))
-		healed := time.Now()
-		t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+		t.NeverNotReady(cut, node)
+		healed := t.Heal(node)
 		t.Node(node).Direct(healed)
 		t.Pool.Settled(30 * time.Second)
 	}

@@ -13,7 +13,6 @@ import (
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var cleanUpScenarios = []kit.Scenario{{
@@ -47,8 +46,7 @@ func cleanUninstall(t *kit.T) {
 
 	cutOff := t.Pool.Follower(leader)
 	t.Say("cutting %s off from the cloud, and removing everything as docs/install.md says", cutOff)
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, cutOff, wire.Drop))
+	cut := t.Cut(cutOff)
 	t.Node(cutOff).Delegated(cut)
 	r := t.NewReader()
 	r.Read(beforeUninstall)
@@ -110,7 +108,7 @@ func cleanUninstall(t *kit.T) {
 	r.Read(cleanUp)
 	t.Eventually(60*time.Second, "nothing is left", func() error { return leftAre(t, nil, true) })
 
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, cutOff))
+	t.Heal(cutOff)
 	t.Eventually(time.Minute, cutOff+" is Ready again, and takes Pods", func() error {
 		n := node(t, cutOff)
 		if condition(n, corev1.NodeReady) != corev1.ConditionTrue || len(n.Spec.Taints) > 0 {

@@ -15,13 +15,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/cert"
 
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 // kubeadmShort makes the cloud's certificates for a node last for a minute and a half, and a coordinator's for one.
@@ -121,7 +119,7 @@ func kubeadmDays(t *kit.T) {
 	kubelet := t.Node(name).Processes("--kubeconfig=/etc/yurthub/kubelet.conf")
 
 	t.Say("cutting the pool off from the cloud until no certificate is valid")
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
+	t.Cut("pool/p1")
 	tokensEnd(t)
 	ended := n.allEnd()
 	if ended[hubsOwn].Before(first[hubsOwn]) {
@@ -137,7 +135,7 @@ func kubeadmDays(t *kit.T) {
 	servers = t.Node(name).Processes("httpd -f")
 
 	t.Say("healing; the token has expired, too")
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, "pool/p1"))
+	t.Heal("pool/p1")
 	n.refusedGently()
 
 	t.Say("a new token")
@@ -182,8 +180,7 @@ func (n *installed) refusedGently() {
 	})
 	access, err := n.Lab.HubConfig(n.name)
 	n.Must(err)
-	client, err := kubernetes.NewForConfig(access)
-	n.Must(err)
+	client := n.Client(access)
 	ctx, cancel := context.WithTimeout(n.Ctx, 30*time.Second)
 	defer cancel()
 	asked := client.CertificatesV1().RESTClient().Post().Resource("certificatesigningrequests").MaxRetries(0).

@@ -20,7 +20,6 @@ import (
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var fleetScenarios = []kit.Scenario{{
@@ -86,7 +85,7 @@ func fleetUpgrade(t *kit.T) {
 	began := time.Now()
 
 	t.Say("cutting the WAN link of %s, silently", cutOff)
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, cutOff, wire.Drop))
+	t.Cut(cutOff)
 	t.Node(cutOff).Delegated(began)
 	f.Read(upgradeAsked)
 	took := t.Eventually(8*time.Minute, "all hubs but that one are upgraded", func() error {
@@ -94,7 +93,7 @@ func fleetUpgrade(t *kit.T) {
 	})
 	t.Figure("fleet_upgrade_of_8_s", took.Seconds())
 	f.runs(lab.ReleaseWell, func(name string) bool { return name != cutOff })
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, cutOff))
+	t.Heal(cutOff)
 	took = t.Eventually(3*time.Minute, "it has caught up", func() error { return f.says("UpToDate", upgradedAll, 9) })
 	t.Figure("fleet_catch_up_s", took.Seconds())
 	f.runs(lab.ReleaseWell, func(string) bool { return true })
@@ -129,7 +128,7 @@ func fleetUpgrade(t *kit.T) {
 	}
 	f.byHand(f.node(faulty))
 	for _, n := range f.nodes {
-		t.Must(t.Seen.NeverNotReady(n.name, began))
+		t.NeverNotReady(began, n.name)
 	}
 	t.Must(t.Seen.Untouched(pods, began))
 	t.Figure("fleet_all_s", time.Since(asked).Seconds())

@@ -116,7 +116,7 @@ func helmLife(t *kit.T) {
 	r.Read(cleanUp)
 	t.Eventually(60*time.Second, "nothing is left", func() error { return leftAre(t, nil, true) })
 	for _, name := range t.Pool.Nodes() {
-		t.Must(t.Seen.NeverNotReady(name, began))
+		t.NeverNotReady(began, name)
 		t.Eventually(30*time.Second, "nothing is left on "+name, func() error { return nothingOn(t, name) })
 	}
 

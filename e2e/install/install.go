@@ -21,7 +21,6 @@ import (
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var installScenarios = []kit.Scenario{{
@@ -349,7 +348,7 @@ func nodeJoin(t *kit.T) {
 }
 
 func (n *installed) checkTellsOfACut() {
-	n.Must(n.Lab.Cut(n.Ctx, lab.WAN, n.name, wire.Drop))
+	n.Cut(n.name)
 	n.Eventually(60*time.Second, "check fails, and says that the cloud is not reached", func() error {
 		out := n.mustSh(n.hub + " check || echo exit status $?")
 		if !strings.Contains(out, "fail  cloud") || !strings.Contains(out, "exit status 1") {
@@ -357,6 +356,6 @@ func (n *installed) checkTellsOfACut() {
 		}
 		return nil
 	})
-	n.Must(n.Lab.Heal(n.Ctx, lab.WAN, n.name))
+	n.Heal(n.name)
 	n.beats("healed")
 }

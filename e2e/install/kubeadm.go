@@ -456,15 +456,15 @@ func (n *installed) verifiable() {
 // offlineCycle power-cycles the node while it can reach nothing, then heals it.
 func (n *installed) offlineCycle(want string) {
 	n.Say("power-cycling %s, cut off from cloud and pool", n.name)
-	n.Must(n.Lab.Cut(n.Ctx, lab.WAN, n.name, wire.Drop))
+	n.Cut(n.name)
 	n.Must(n.Lab.Cut(n.Ctx, lab.LAN, n.name, wire.Drop))
 	n.Hold(3*time.Second, "the hub's disk is written once a second")
 	n.Figure("kubeadm_restart_offline_s", n.Node(n.name).PowerCycle(want).Seconds())
 	again := n.Node(n.name).Processes("httpd -f")
 	n.Must(n.Lab.Heal(n.Ctx, lab.LAN, n.name))
-	n.Must(n.Lab.Cut(n.Ctx, lab.WAN, "pool/p1", wire.Drop))
+	n.Cut("pool/p1")
 	n.onSite("with the pool cut off from the cloud")
-	n.Must(n.Lab.Heal(n.Ctx, lab.WAN, "pool/p1"))
+	n.Heal("pool/p1")
 	n.Pool.Settled(60 * time.Second)
 	n.beats("healed")
 	if now := n.Node(n.name).Processes("httpd -f"); !kit.SameKeys(now, again) {

@@ -137,24 +137,22 @@ func (n *installed) joinPool(r *kit.Reader, page kit.Reading) {
 
 // delegatedWhileCut cuts the node's link for longer than Kubernetes' grace period.
 func (n *installed) delegatedWhileCut() {
-	cut := time.Now()
-	n.Must(n.Lab.Cut(n.Ctx, lab.WAN, n.name, wire.Drop))
+	cut := n.Cut(n.name)
 	n.Node(n.name).Delegated(cut)
 	n.onSite("with the node cut off from the cloud")
 	n.namesAnswer("with the node cut off from the cloud")
 	if left := 75*time.Second - time.Since(cut); left > 0 {
 		n.Hold(left, "longer than the 50 s in which Kubernetes would take the node for dead")
 	}
-	healed := time.Now()
-	n.Must(n.Lab.Heal(n.Ctx, lab.WAN, n.name))
+	healed := n.Heal(n.name)
 	n.Node(n.name).Direct(healed)
-	n.Must(n.Seen.NeverNotReady(n.name, cut))
+	n.NeverNotReady(cut, n.name)
 }
 
 // powerCycle takes the power of a node that can reach nothing, and has the pool cut off afterwards.
 func (c *stockCluster) powerCycle(n *installed, shop netip.Addr, joined time.Time) {
 	n.Say("power-cycling %s, cut off from cloud and pool", n.name)
-	n.Must(n.Lab.Cut(n.Ctx, lab.WAN, n.name, wire.Drop))
+	n.Cut(n.name)
 	n.Must(n.Lab.Cut(n.Ctx, lab.LAN, n.name, wire.Drop))
 	n.namesAnswer("cut off from cloud and pool")
 	n.Hold(3*time.Second, "the hub's disk is written once a second")
@@ -170,11 +168,11 @@ func (c *stockCluster) powerCycle(n *installed, shop netip.Addr, joined time.Tim
 	n.agentsGo("after a power cut, cut off, by the hub", n.Node(n.name).Address())
 	n.dnsPodsAnswer("after a power cut, cut off")
 	n.Must(n.Lab.Heal(n.Ctx, lab.LAN, n.name))
-	n.Must(n.Lab.Cut(n.Ctx, lab.WAN, "pool/p1", wire.Drop))
+	n.Cut("pool/p1")
 	n.onSite("with the pool cut off from the cloud")
 	n.shopServes("with the pool cut off from the cloud", n.name)
 	n.shopServes("with the pool cut off from the cloud", c.edge[0].name)
-	n.Must(n.Lab.Heal(n.Ctx, lab.WAN, "pool/p1"))
+	n.Heal("pool/p1")
 	n.Pool.Settled(2 * time.Minute)
 	n.beats("healed")
 	n.shopServes("healed", n.name)

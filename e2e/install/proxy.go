@@ -73,7 +73,7 @@ func behindAProxy(t *kit.T) {
 		t.Fail("the proxy was asked for %v, and refused %d: want %s alone", asked, report.Refused, cloud.Host)
 	}
 	t.Node(name).Delegated(cut)
-	t.Must(t.Seen.NeverNotReady(name, cut))
+	t.NeverNotReady(cut, name)
 	said := n.mustSh(n.hub + " check || echo exit status $?")
 	for _, want := range []string{"exit status 1", "the proxy http://", "cannot be reached", "see that the proxy runs"} {
 		if !strings.Contains(said, want) {
@@ -86,7 +86,7 @@ func behindAProxy(t *kit.T) {
 	healed := time.Now()
 	end = n.proxy(cloud.Hostname())
 	t.Node(name).Direct(healed)
-	t.Must(t.Seen.NeverNotReady(name, cut))
+	t.NeverNotReady(cut, name)
 	t.Must(t.Seen.Untouched(kit.On(pods, name), cut))
 	n.undisturbed("the proxy was dead", before)
 

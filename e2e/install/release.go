@@ -81,9 +81,7 @@ func releaseUsed(t *kit.T) {
 		others = others[1:]
 		p.joins()
 	}
-	for _, name := range t.Pool.Nodes() {
-		t.Must(t.Seen.NeverNotReady(name, began))
-	}
+	t.NeverNotReady(began, t.Pool.Nodes()...)
 }
 
 // throughMirror is Helm with what only this lab needs: its registry speaks HTTP, and kubectl has applied the same objects before.

@@ -207,6 +207,13 @@ func (h *Chronicle) NeverNotReady(name string, since time.Time) error {
 	return nil
 }
 
+// NeverNotReady expects that of each of these nodes.
+func (t *T) NeverNotReady(since time.Time, nodes ...string) {
+	for _, node := range nodes {
+		t.Must(t.Seen.NeverNotReady(node, since))
+	}
+}
+
 // startTakes is how long a kubelet that has just been started may say that it is not ready yet, on a busy machine.
 const startTakes = 15 * time.Second
 

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 // CutOff cuts the node's WAN link for three times the time in which Kubernetes evicts, and heals it: nothing happens to its Pods
@@ -25,7 +24,7 @@ func (node Node) CutOff(pods map[types.UID]PodAt, during func()) {
 
 	t.Say("cutting the WAN link of %s, silently", node.name)
 	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node.name, wire.Drop))
+	t.Cut(node.name)
 	node.Delegated(cut)
 	t.Say("scaling the Deployment up while %s is cut off", node.name)
 	t.Scale(int32(len(pods) + 3))
@@ -36,7 +35,7 @@ func (node Node) CutOff(pods map[types.UID]PodAt, during func()) {
 		"three times the time in which Kubernetes evicts")
 
 	now := time.Now()
-	t.Must(t.Seen.NeverNotReady(node.name, cut))
+	t.NeverNotReady(cut, node.name)
 	t.Must(t.Seen.Untouched(onNode, cut))
 	t.Must(t.Seen.EndpointsKept(Addresses(onNode), cut))
 	if t.Seen.Node(node.name).Taint == "" {
@@ -53,10 +52,10 @@ func (node Node) CutOff(pods map[types.UID]PodAt, during func()) {
 
 	t.Say("healing the link")
 	healed := time.Now()
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node.name))
+	t.Heal(node.name)
 	node.Direct(healed)
 	t.Hold(t.Config.Timing.Grace, "a grace period after healing")
-	t.Must(t.Seen.NeverNotReady(node.name, cut))
+	t.NeverNotReady(cut, node.name)
 	t.Must(t.Seen.Untouched(onNode, cut))
 	t.Must(t.Seen.EndpointsKept(Addresses(onNode), cut))
 }

@@ -10,7 +10,22 @@ import (
 
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/line"
+	"yurtcoordinator/internal/lab/wire"
 )
+
+// Cut makes the WAN links of a node, or of pool/NAME, silent from then on.
+func (t *T) Cut(target string) (at time.Time) {
+	at = time.Now()
+	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, target, wire.Drop))
+	return at
+}
+
+// Heal undoes Cut, and returns when.
+func (t *T) Heal(target string) (at time.Time) {
+	at = time.Now()
+	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, target))
+	return at
+}
 
 // Shape gives links a shape.
 func (t *T) Shape(n lab.Network, target string, shape line.Shape, seed uint64, shared bool) {

@@ -43,8 +43,7 @@ func (node Node) Address() string {
 func (node Node) Client() kubernetes.Interface {
 	access, err := node.t.Lab.HubConfig(node.name)
 	node.t.Must(err)
-	client, err := kubernetes.NewForConfig(access)
-	node.t.Must(err)
+	client := node.t.Client(access)
 	return client
 }
 

@@ -166,8 +166,7 @@ func (pool Pool) CoordinatorNode() string {
 func (pool Pool) Coordinator(name string) kubernetes.Interface {
 	access, err := pool.t.Lab.CoordinatorConfig(1, name)
 	pool.t.Must(err)
-	client, err := kubernetes.NewForConfig(access)
-	pool.t.Must(err)
+	client := pool.t.Client(access)
 	return client
 }
 

@@ -59,7 +59,7 @@ func (node Node) HealingKeeps(servers map[string]bool) {
 	t := node.t
 	t.Say("healing")
 	t.Must(t.Lab.Heal(t.Ctx, lab.LAN, node.name))
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node.name))
+	t.Heal(node.name)
 	t.Pool.Settled(60 * time.Second)
 	t.Eventually(60*time.Second, "the cloud shows the Pod "+NeedyName+" ready on "+node.name, func() error {
 		p, err := t.Cloud.CoreV1().Pods(Namespace).Get(t.Ctx, NeedyName, metav1.GetOptions{})

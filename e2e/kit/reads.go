@@ -17,6 +17,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
+// Client returns a client with this access.
+func (t *T) Client(access *rest.Config) kubernetes.Interface {
+	client, err := kubernetes.NewForConfig(access)
+	t.Must(err)
+	return client
+}
+
 // Ask sends a GET as kubectl would.
 func (t *T) Ask(ctx context.Context, access *rest.Config, path, accept string) (*http.Response, error) {
 	client, err := rest.HTTPClientFor(access)

@@ -12,7 +12,6 @@ import (
 
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 // Seven nodes: five are born at a time, besides the leader and the coordinator's node.
@@ -97,7 +96,7 @@ func bornAndCut(t *kit.T, nodes []string, delays []time.Duration) (without int) 
 	t.Say("healing all links")
 	healed := time.Now()
 	for _, node := range nodes {
-		t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+		t.Heal(node)
 	}
 	for _, node := range nodes {
 		t.Node(node).Direct(healed)
@@ -125,7 +124,7 @@ func cutWhenBorn(t *kit.T, nodes []string, delays []time.Duration, before map[st
 			if b := born[node]; b.cut.IsZero() && time.Since(b.registered) >= delays[i] {
 				b.cut = time.Now()
 				cut++
-				t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+				t.Cut(node)
 				t.Say("%s is cut %v after it has registered; Ready is %q", node, delays[i], t.Seen.Node(node).Ready)
 			}
 		}

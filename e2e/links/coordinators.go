@@ -8,7 +8,6 @@ import (
 
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var coordinatorScenarios = []kit.Scenario{
@@ -53,8 +52,7 @@ func coordinatorDies(t *kit.T) {
 
 	node := t.Pool.Follower(leader)
 	t.Say("delegation works with the new coordinator: cutting the WAN link of %s", node)
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	cut := t.Cut(node)
 	t.Node(node).Delegated(cut)
 	for _, name := range names {
 		age := t.Seen.LargestAge(name, killed, time.Now())
@@ -76,9 +74,7 @@ func withoutCoordinator(t *kit.T, killed time.Time) {
 	})
 	t.Figure("death_to_all_pending_s", time.Since(killed).Seconds())
 	t.Hold(2*t.Config.Timing.Grace, "two grace periods without a coordinator")
-	for _, name := range t.Pool.Nodes() {
-		t.Must(t.Seen.NeverNotReady(name, killed))
-	}
+	t.NeverNotReady(killed, t.Pool.Nodes()...)
 }
 
 func noCoordinator(t *kit.T) {
@@ -102,8 +98,7 @@ func noCoordinator(t *kit.T) {
 		t.Fail("%d requests failed, the first: %w", len(errs), errs[0])
 	}
 	t.Say("cutting the WAN link of %s", node)
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	cut := t.Cut(node)
 	t.Eventually(t.Config.Timing.Grace+5*time.Second, node+" is NotReady, as without a hub", func() error {
 		if n := t.Seen.Node(node); n.Ready == corev1.ConditionTrue {
 			return fmt.Errorf("it is Ready")
@@ -114,7 +109,7 @@ func noCoordinator(t *kit.T) {
 		t.Fail("%s is treated as delegated: %+v", node, n)
 	}
 	t.Figure("cut_to_not_ready_s", time.Since(cut).Seconds())
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	t.Heal(node)
 	healed := time.Now()
 	t.Eventually(30*time.Second, node+" is Ready again", func() error {
 		if n := t.Seen.Node(node); n.Ready != corev1.ConditionTrue {

@@ -9,7 +9,6 @@ import (
 
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var deathScenarios = []kit.Scenario{
@@ -60,8 +59,7 @@ func killOne(t *kit.T) {
 		}
 		return nil
 	})
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	cut := t.Cut(node)
 	t.Node(node).Delegated(cut)
 	dies(t, node, t.Seen.LivePods(), "delegated")
 	if l := t.Seen.Lease(node); !l.Delegated {

@@ -37,8 +37,7 @@ func farCutOne(t *kit.T) {
 	t.Hold(30*time.Second, "all is well so far from the cloud")
 	plain := t.Plain()[0]
 	t.Say("cutting the WAN link of %s, which has no hub", plain)
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, plain, wire.Drop))
+	cut := t.Cut(plain)
 	noticed := noticing(t, node)
 	t.Node(node).CutOff(pods, nil)
 	t.Must(noticed())
@@ -132,20 +131,18 @@ func badLine(t *kit.T, shape line.Shape) {
 
 	node, plain := t.Pool.Follower(leader), t.Plain()[0]
 	t.Say("cutting the WAN links of %s and of %s, which has no hub", node, plain)
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, plain, wire.Drop))
+	cut := t.Cut(node)
+	t.Cut(plain)
 	noticed(t, node, cut)
 	t.Node(node).Delegated(cut)
 	givenUp(t, plain, cut, "without_hub_cut_to_not_ready_s")
 	t.Hold(time.Until(cut.Add(2*t.Config.Timing.Grace)), "two grace periods")
 	t.Figure("cut_largest_heartbeat_age_s", t.Seen.LargestAge(node, cut, time.Now()).Seconds())
-	t.Must(t.Seen.NeverNotReady(node, cut))
+	t.NeverNotReady(cut, node)
 
 	t.Say("healing both")
-	healed := time.Now()
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, plain))
+	healed := t.Heal(node)
+	t.Heal(plain)
 	t.Node(node).Direct(healed)
 	t.Eventually(2*time.Minute, plain+" is Ready again", func() error {
 		if n := t.Seen.Node(plain); n.Ready != corev1.ConditionTrue {
@@ -156,7 +153,7 @@ func badLine(t *kit.T, shape line.Shape) {
 	ready, _ := t.Seen.FirstNode(plain, healed, func(n kit.NodeAt) bool { return n.Ready == corev1.ConditionTrue })
 	t.Figure("without_hub_heal_to_ready_s", ready.Sub(healed).Seconds())
 	t.Pool.Settled(30 * time.Second)
-	t.Must(t.Seen.NeverNotReady(node, cut))
+	t.NeverNotReady(cut, node)
 }
 
 // startAnew starts all hubs with empty disks, and all kubelets of both pools, at once. It records how long it takes until the

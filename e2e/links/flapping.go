@@ -10,7 +10,6 @@ import (
 
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var flappingScenarios = []kit.Scenario{{
@@ -92,11 +91,11 @@ func flap(t *kit.T, prefix, target, cut, plain string) {
 	for i := range flapsEach {
 		t.Say("%s and %s, turn %d of %d: silent", target, plain, i+1, flapsEach)
 		for _, link := range []string{target, plain} {
-			t.Must(t.Lab.Cut(t.Ctx, lab.WAN, link, wire.Drop))
+			t.Cut(link)
 		}
 		t.Pause(flapEvery, "silent")
 		for _, link := range []string{target, plain} {
-			t.Must(t.Lab.Heal(t.Ctx, lab.WAN, link))
+			t.Heal(link)
 		}
 		t.Pause(flapEvery, "whole")
 	}

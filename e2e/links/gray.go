@@ -12,11 +12,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var grayScenarios = []kit.Scenario{{
@@ -30,8 +28,7 @@ func grayCoordinator(t *kit.T) {
 	first := names[0]
 	node := others(names[2:], standsBy(t, time.Minute, names))[0]
 	t.Say("%s is cut off from the cloud", node)
-	began := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	began := t.Cut(node)
 	t.Node(node).Delegated(began)
 	moves := func() (sum float64) {
 		for _, name := range names {
@@ -66,19 +63,14 @@ func grayCoordinator(t *kit.T) {
 		t.Fail("hubs changed their coordinator %v times, want once each", n)
 	}
 	t.Figure("largest_lease_age_s", t.Seen.LargestAge(node, began, time.Now()).Seconds())
-	for _, name := range names {
-		t.Must(t.Seen.NeverNotReady(name, began))
-	}
+	t.NeverNotReady(began, names...)
 
 	t.Say("the coordinator on %s is started again", first)
 	t.Must(t.Lab.Node(t.Ctx, lab.Restart, first, lab.Coordinator))
 	standsBy(t, 2*time.Minute, names)
-	healed := time.Now()
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	healed := t.Heal(node)
 	t.Node(node).Direct(healed)
-	for _, name := range names {
-		t.Must(t.Seen.NeverNotReady(name, began))
-	}
+	t.NeverNotReady(began, names...)
 }
 
 // refuseWrites raises the alarm CORRUPT in the etcd of a coordinator: etcd then refuses every write and answers reads. An etcd of one
@@ -105,8 +97,7 @@ func answersOnly(t *kit.T, node string) {
 	}
 	access, err := t.Lab.CoordinatorConfigAt(1, 0, node)
 	t.Must(err)
-	client, err := kubernetes.NewForConfig(access)
-	t.Must(err)
+	client := t.Client(access)
 	leases := client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	lease, err := leases.Get(t.Ctx, node, metav1.GetOptions{})
 	t.Must(err)

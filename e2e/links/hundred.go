@@ -50,7 +50,7 @@ func hundredCut(t *kit.T) {
 	t.Hold(6*t.Config.Timing.Grace, "six grace periods with one link")
 	var oldest time.Duration
 	for _, node := range names {
-		t.Must(t.Seen.NeverNotReady(node, cut))
+		t.NeverNotReady(cut, node)
 		oldest = max(oldest, t.Seen.LargestAge(node, cut, time.Now()))
 	}
 	t.Figure("oldest_lease_s", oldest.Seconds())

@@ -20,7 +20,6 @@ import (
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var leaderScenarios = []kit.Scenario{
@@ -107,13 +106,11 @@ func cutLeader(t *kit.T) {
 	e := watchElections(t)
 	other := t.Pool.Follower(leader)
 	t.Say("cutting the WAN link of %s, so that %s forwards its heartbeats", other, leader)
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, other, wire.Drop))
+	cut := t.Cut(other)
 	t.Node(other).Delegated(cut)
 
 	t.Say("cutting the WAN link of %s, the leader", leader)
-	cut = time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, leader, wire.Drop))
+	cut = t.Cut(leader)
 	known := noticed(t, leader, cut)
 	t.Eventually(10*time.Second, "another hub leads", func() error {
 		if _, _, winner := e.handover(leader, cut); winner == "" {
@@ -142,7 +139,7 @@ func cutLeader(t *kit.T) {
 	for _, name := range t.Pool.Nodes() {
 		age := t.Seen.LargestAge(name, cut, time.Now())
 		worst = max(worst, age)
-		t.Must(t.Seen.NeverNotReady(name, cut))
+		t.NeverNotReady(cut, name)
 		if age > t.Config.Timing.Grace/2 {
 			t.Fail("the Lease of %s in the cloud went %v without being renewed, want at most half a grace period, %v",
 				name, age, t.Config.Timing.Grace/2)
@@ -151,7 +148,7 @@ func cutLeader(t *kit.T) {
 	t.Figure("largest_lease_age_s", worst.Seconds())
 
 	t.Say("healing both links")
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, "pool/p1"))
+	t.Heal("pool/p1")
 	t.Node(leader).Direct(time.Now())
 	t.Pool.Settled(15 * time.Second)
 }
@@ -163,8 +160,7 @@ func killLeader(t *kit.T) {
 	other := t.Pool.Follower(leader)
 	kept := kit.On(pods, other)
 	t.Say("cutting the WAN link of %s, so that %s forwards its heartbeats", other, leader)
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, other, wire.Drop))
+	cut := t.Cut(other)
 	t.Node(other).Delegated(cut)
 
 	t.Say("cutting the power of %s, the leader", leader)
@@ -195,7 +191,7 @@ func killLeader(t *kit.T) {
 		return nil
 	})
 	t.Hold(t.Config.Timing.Grace+t.Config.Timing.Toleration, "long enough to evict what should not be evicted")
-	t.Must(t.Seen.NeverNotReady(other, cut))
+	t.NeverNotReady(cut, other)
 	t.Must(t.Seen.Untouched(kept, cut))
 	t.Figure("largest_lease_age_s", t.Seen.LargestAge(other, cut, time.Now()).Seconds())
 }
@@ -204,8 +200,7 @@ func pauseLeader(t *kit.T) {
 	leader := t.Pool.SettledAway()
 	other := t.Pool.Follower(leader)
 	t.Say("cutting the WAN link of %s, so that %s forwards its heartbeats", other, leader)
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, other, wire.Drop))
+	cut := t.Cut(other)
 	t.Node(other).Delegated(cut)
 	t.Eventually(10*time.Second, "the cloud's audit log shows that: else what follows could not fail", func() error {
 		if len(forwardedBy(t, leader, other, cut)) == 0 {
@@ -227,7 +222,7 @@ func pauseLeader(t *kit.T) {
 		}
 		return nil
 	})
-	t.Must(t.Seen.NeverNotReady(other, cut))
+	t.NeverNotReady(cut, other)
 	t.Say("cutting the power of %s", other)
 	killed := time.Now()
 	t.Must(t.Lab.Node(t.Ctx, lab.Kill, other, lab.All))

@@ -73,8 +73,8 @@ func cutModes(t *kit.T) {
 		cut := time.Now()
 		t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, fault))
 		t.Node(node).Delegated(cut)
-		t.Must(t.Seen.NeverNotReady(node, cut))
-		t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+		t.NeverNotReady(cut, node)
+		t.Heal(node)
 		t.Node(node).Direct(time.Now())
 	}
 
@@ -90,7 +90,7 @@ func cutModes(t *kit.T) {
 		return nil
 	})
 	t.Hold(t.Config.Timing.Grace, "a grace period without a LAN")
-	t.Must(t.Seen.NeverNotReady(node, cut))
+	t.NeverNotReady(cut, node)
 	if _, tainted := t.Seen.FirstNode(node, cut, func(n kit.NodeAt) bool { return n.Taint != "" }); tainted {
 		t.Fail("%s was tainted although it reports itself", node)
 	}
@@ -107,8 +107,7 @@ func cutPool(t *kit.T) {
 	t.Pool.Settled(30 * time.Second)
 	before := running(t)
 	t.Say("cutting all WAN links of the pool")
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
+	cut := t.Cut("pool/p1")
 	t.Eventually(15*time.Second, "all hubs call the cloud down, and nobody leads", func() error {
 		for name, h := range t.Pool.Hubs() {
 			if h.Cloud != "down" || h.Role != kit.RoleFollower {
@@ -127,8 +126,7 @@ func cutPool(t *kit.T) {
 	})
 	speaker := t.Pool.Nodes()[0]
 	t.Say("healing the link of %s, which speaks for the others", speaker)
-	healedOne := time.Now()
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, speaker))
+	healedOne := t.Heal(speaker)
 	t.Eventually(30*time.Second, "those that Kubernetes had given up are Ready again, and delegated", func() error {
 		for _, name := range t.Pool.Nodes() {
 			if n := t.Seen.Node(name); n.Ready != "True" || (n.Taint != "") != (name != speaker) {
@@ -139,7 +137,7 @@ func cutPool(t *kit.T) {
 	})
 	t.Figure("one_healed_to_all_ready_s", time.Since(healedOne).Seconds())
 	t.Say("healing all links")
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, "pool/p1"))
+	t.Heal("pool/p1")
 	healed := time.Now()
 	t.Pool.Settled(10 * time.Second)
 	t.Figure("healed_to_roles_right_s", time.Since(healed).Seconds())

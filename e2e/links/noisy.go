@@ -14,8 +14,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"yurtcoordinator/e2e/kit"
-	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var noisyScenarios = []kit.Scenario{{
@@ -27,8 +25,7 @@ var noisyScenarios = []kit.Scenario{{
 func noisyCloud(t *kit.T) {
 	pods := t.DeployWeb()
 	node := t.Pool.Follower(t.Pool.SettledAway())
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	cut := t.Cut(node)
 	t.Node(node).Delegated(cut)
 
 	quiet := crowd(t)
@@ -37,9 +34,7 @@ func noisyCloud(t *kit.T) {
 	t.Hold(3*t.Config.Timing.Grace, "three grace periods in which Pods' clients are refused")
 	refused(t)
 	t.Figure("largest_lease_age_s", t.Seen.LargestAge(node, noisy, time.Now()).Seconds())
-	for _, name := range t.Pool.Nodes() {
-		t.Must(t.Seen.NeverNotReady(name, cut))
-	}
+	t.NeverNotReady(cut, t.Pool.Nodes()...)
 	t.Must(t.Seen.Untouched(kit.On(pods, node), cut))
 
 	t.Say("the FlowSchema of forwarded heartbeats is deleted")

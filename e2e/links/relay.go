@@ -26,7 +26,6 @@ import (
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var relayScenarios = []kit.Scenario{
@@ -86,8 +85,7 @@ func relayed(t *kit.T) {
 	othersRelay(t, node)
 
 	t.Say("cutting the WAN link of %s, silently", node)
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	cut := t.Cut(node)
 	by := reachesTheCloudBy(t, node, "relayed", "")
 	t.Figure("cut_to_relayed_s", time.Since(cut).Seconds())
 
@@ -96,7 +94,7 @@ func relayed(t *kit.T) {
 	crashIsSeen(t, node, pod)
 	t.Node(node).Delegated(cut)
 	marked(t, node, by)
-	t.Must(t.Seen.NeverNotReady(node, cut))
+	t.NeverNotReady(cut, node)
 
 	t.Say("killing the hub of %s, over whose line %s goes", by, node)
 	t.Must(t.Lab.Node(t.Ctx, lab.Kill, by, lab.Hub))
@@ -109,8 +107,7 @@ func relayed(t *kit.T) {
 	t.Figure("neighbour_anonymous_mb", t.Node(next).Memory(kit.ProgramHub).Anonymous/(1<<20))
 
 	t.Say("healing the link")
-	healed := time.Now()
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	healed := t.Heal(node)
 	t.Node(node).Direct(healed)
 	t.Eventually(15*time.Second, "its line is its own again, and nobody relays", func() error {
 		for name, h := range t.Pool.Hubs() {
@@ -121,7 +118,7 @@ func relayed(t *kit.T) {
 		return nil
 	})
 	t.Hold(t.Config.Timing.Grace, "a grace period after healing")
-	t.Must(t.Seen.NeverNotReady(node, cut))
+	t.NeverNotReady(cut, node)
 	lease, err := t.Cloud.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Ctx, node, metav1.GetOptions{})
 	t.Must(err)
 	if by, ok := lease.Annotations[edge.AnnotationRelayedBy]; ok {
@@ -246,8 +243,7 @@ func rolloutWhileRelayed(t *kit.T) {
 	pod, _ := crewOn(t, node, "", 60*time.Second)
 
 	t.Say("cutting the WAN link of %s, silently", node)
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	cut := t.Cut(node)
 	by := reachesTheCloudBy(t, node, "relayed", "")
 	t.Node(node).Delegated(cut)
 	marked(t, node, by)
@@ -266,8 +262,7 @@ func rolloutWhileRelayed(t *kit.T) {
 	}
 
 	t.Say("healing the link, and rolling it out again")
-	healed := time.Now()
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	healed := t.Heal(node)
 	t.Eventually(15*time.Second, node+" goes over its own line again", func() error {
 		h, err := t.Lab.Hub(t.Ctx, node)
 		if err == nil && h.Cloud != "up" {
@@ -279,7 +274,7 @@ func rolloutWhileRelayed(t *kit.T) {
 	_, took = crewOn(t, node, pod.UID, 60*time.Second)
 	t.Figure("healed_rollout_s", took.Seconds())
 	t.Node(node).Direct(healed)
-	t.Must(t.Seen.NeverNotReady(node, cut))
+	t.NeverNotReady(cut, node)
 }
 
 // crashIsSeen kills the Pod's container, and waits until the cloud knows that it was started again.
@@ -356,8 +351,7 @@ func relayedHeartbeats(t *kit.T) {
 	node := t.Pool.Follower(leader)
 	t.Pool.ServesPods()
 	othersRelay(t, node)
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	cut := t.Cut(node)
 	by := reachesTheCloudBy(t, node, "down", "")
 	t.Node(node).Delegated(cut)
 	marked(t, node, by)
@@ -374,11 +368,10 @@ func relayedHeartbeats(t *kit.T) {
 	if _, err := t.Node(node).Client().CoreV1().ConfigMaps(kit.Namespace).List(t.Ctx, metav1.ListOptions{}); err == nil {
 		t.Fail("%s lists ConfigMaps over a line that is for heartbeats", node)
 	}
-	t.Must(t.Seen.NeverNotReady(node, cut))
-	healed := time.Now()
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	t.NeverNotReady(cut, node)
+	healed := t.Heal(node)
 	t.Node(node).Direct(healed)
-	t.Must(t.Seen.NeverNotReady(node, cut))
+	t.NeverNotReady(cut, node)
 }
 
 // relayFor is how long a neighbour is measured, and relayMost how much more anonymous memory its hub may have, in megabytes: as
@@ -424,8 +417,7 @@ func relayCost(t *kit.T) {
 	t.Hold(30*time.Second, "all has come to rest")
 	others := slices.DeleteFunc(t.Pool.Nodes(), func(name string) bool { return name == node })
 	before := during("nobody is relayed", append(others, node)...)
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	cut := t.Cut(node)
 	by := reachesTheCloudBy(t, node, "relayed", "")
 	t.Hold(30*time.Second, "it has asked again for what it follows")
 	relays := during(by+" relays", by)[by]
@@ -446,7 +438,7 @@ func relayCost(t *kit.T) {
 	if more := relays.anonymous - was.anonymous; more > relayMost {
 		t.Fail("the hub of %s has %.1f MB more of its own than before, want at most %d", by, more, relayMost)
 	}
-	t.Must(t.Seen.NeverNotReady(node, cut))
+	t.NeverNotReady(cut, node)
 	if h, err := t.Lab.Hub(t.Ctx, by); err != nil || h.Relays != 1 {
 		t.Fail("%s says %+v, %v", by, h, err)
 	}

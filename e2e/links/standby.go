@@ -9,7 +9,6 @@ import (
 
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var standbyScenarios = []kit.Scenario{
@@ -146,13 +145,13 @@ func standby(t *kit.T) {
 	}
 
 	t.Say("cutting all WAN links of the pool")
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
+	t.Cut("pool/p1")
 	t.Pool.NoticesCut(names...)
 	for _, dead := range []string{names[0], names[1]} {
 		machineDiesWhileCut(t, dead)
 	}
 	t.Say("healing")
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, "pool/p1"))
+	t.Heal("pool/p1")
 	standsBy(t, 2*time.Minute, names)
 	// A hub that is ahead of the pool waits, and a quiet resource advances once a minute.
 	t.Pool.Shared(2*time.Minute, kit.EndpointSlices.Name)
@@ -169,7 +168,7 @@ func machineDies(t *kit.T, dead string) {
 	t.Say("%s is cut off from the cloud", delegated)
 	cut := time.Now()
 	isDelegated := func(l kit.LeaseAt) bool { return l.Delegated }
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, delegated, wire.Drop))
+	t.Cut(delegated)
 	t.Eventually(60*time.Second, delegated+" is delegated", func() error {
 		if _, ok := t.Seen.FirstLease(delegated, cut, isDelegated); !ok {
 			return fmt.Errorf("its heartbeats are not forwarded")
@@ -198,10 +197,8 @@ func machineDies(t *kit.T, dead string) {
 	})
 	t.Hold(t.Config.Timing.Grace, "a grace period without "+dead)
 	t.Figure("largest_lease_age_s", t.Seen.LargestAge(delegated, cut, time.Now()).Seconds())
-	for _, node := range alive {
-		t.Must(t.Seen.NeverNotReady(node, cut))
-	}
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, delegated))
+	t.NeverNotReady(cut, alive...)
+	t.Heal(delegated)
 	t.Must(t.Lab.Node(t.Ctx, lab.Start, dead, lab.All))
 	standsBy(t, 2*time.Minute, names)
 	t.Eventually(60*time.Second, "all nodes are ready", t.Pool.NodesReady)
@@ -249,8 +246,7 @@ func machineDiesWhileCut(t *kit.T, dead string) {
 func standbyHearsAlone(t *kit.T) {
 	names := t.Pool.Nodes()
 	first, second := names[0], names[1]
-	began := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, second, wire.Drop))
+	began := t.Cut(second)
 	t.Eventually(3*lost, second+" knows that it is cut off, and does not lead", func() error {
 		if h := t.Pool.Hubs()[second]; h.Cloud != "down" || h.Role == kit.RoleLeader {
 			return fmt.Errorf("it says %+v", h)
@@ -263,13 +259,11 @@ func standbyHearsAlone(t *kit.T) {
 		node = names[3]
 	}
 	t.Say("%s is cut off from the cloud, and from %s", node, first)
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	t.Cut(node)
 	join := split(t, [][]string{{node}, {first}})
 	heard := func(what string) {
 		t.Hold(2*t.Config.Timing.Grace, what)
-		for _, name := range names {
-			t.Must(t.Seen.NeverNotReady(name, began))
-		}
+		t.NeverNotReady(began, names...)
 	}
 	heard("two grace periods in which the standby alone hears " + node)
 	t.Say("%s, which leads, is cut off from %s", leader, second)
@@ -297,7 +291,7 @@ func splitLAN(t *kit.T) {
 	lists := len(t.Pool.ListsOverWAN(kit.EndpointSlices.Resource))
 	began := time.Now()
 	for _, half := range halves {
-		t.Must(t.Lab.Cut(t.Ctx, lab.WAN, half[1], wire.Drop))
+		t.Cut(half[1])
 	}
 	forwarded := func(since time.Time, nodes ...string) {
 		t.Eventually(3*lost, strings.Join(nodes, " and ")+": heartbeats are forwarded", func() error {
@@ -331,13 +325,10 @@ func splitLAN(t *kit.T) {
 	t.Figure("split_to_two_leaders_s", time.Since(at).Seconds())
 	forwarded(time.Now(), names[2], names[3])
 	t.Hold(2*t.Config.Timing.Grace, "two grace periods of a LAN in halves")
-	for _, node := range names {
-		t.Must(t.Seen.NeverNotReady(node, began))
-	}
+	t.NeverNotReady(began, names...)
 
 	t.Say("the second half loses its only link")
-	alone := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, names[1], wire.Drop))
+	alone := t.Cut(names[1])
 	for _, node := range halves[1] {
 		t.Eventually(t.Config.Timing.Grace+3*lost, node+" is shown as not ready: nobody can speak for it", func() error {
 			if t.Seen.NeverNotReady(node, alone) == nil {
@@ -347,10 +338,8 @@ func splitLAN(t *kit.T) {
 		})
 	}
 	t.Figure("kubectl_in_the_half_without_a_link_s", kubectlBack(t, time.Now(), halves[1])().Seconds())
-	for _, node := range halves[0] {
-		t.Must(t.Seen.NeverNotReady(node, began))
-	}
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, names[1]))
+	t.NeverNotReady(began, halves[0]...)
+	t.Heal(names[1])
 	t.Eventually(60*time.Second, "all nodes are ready again", t.Pool.NodesReady)
 
 	t.Say("the LAN is one again")
@@ -359,9 +348,7 @@ func splitLAN(t *kit.T) {
 	standsBy(t, 2*time.Minute, names)
 	t.Figure("joined_to_one_leader_s", time.Since(joined).Seconds())
 	forwarded(time.Now(), names[2], names[3])
-	for _, node := range names {
-		t.Must(t.Seen.NeverNotReady(node, joined))
-	}
+	t.NeverNotReady(joined, names...)
 	if again := t.Pool.NewLists(kit.EndpointSlices.Resource, lists); len(again) > 0 {
 		t.Fail("EndpointSlices were listed over the WAN %d times again", len(again))
 	}

@@ -24,8 +24,7 @@ func deletedWhileCut(t *kit.T) {
 	others := kit.On(pods, node)
 	servers := t.Node(node).Processes("httpd -f -p 80")
 
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	cut := t.Cut(node)
 	t.Node(node).Delegated(cut)
 	t.Say("deleting the Pod %s and its ConfigMap while %s is cut off", kit.NeedyName, node)
 	t.Must(t.Cloud.CoreV1().Pods(kit.Namespace).Delete(t.Ctx, kit.NeedyName, metav1.DeleteOptions{}))
@@ -36,7 +35,7 @@ func deletedWhileCut(t *kit.T) {
 		t.Fail("nobody has told the node yet, and the Pod %s is gone: %w", kit.NeedyName, err)
 	}
 
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	t.Heal(node)
 	healed := time.Now()
 	t.Eventually(60*time.Second, "the Pod "+kit.NeedyName+" is gone, in the cloud, at the hub and on the node", func() error {
 		list, err := t.Cloud.CoreV1().Pods(kit.Namespace).List(t.Ctx,
@@ -126,7 +125,7 @@ func crashAnywhere(t *kit.T) {
 
 // diskIsRight expects a hub that starts with nothing reachable to answer what it had.
 func diskIsRight(t *kit.T, node string) {
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	t.Cut(node)
 	t.Must(t.Lab.Cut(t.Ctx, lab.LAN, node, wire.Drop))
 	paths := []string{kit.EndpointSlices.Path, kit.AllNodePools.Path}
 	t.Hold(3*time.Second, "the hub's disk is written once a second")
@@ -147,7 +146,7 @@ func diskIsRight(t *kit.T, node string) {
 		})
 	}
 	t.Must(t.Lab.Heal(t.Ctx, lab.LAN, node))
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	t.Heal(node)
 	t.Pool.Settled(60 * time.Second)
 }
 
@@ -192,7 +191,7 @@ func diskCorrupt(t *kit.T) {
 	answered := 0
 	for round := range rounds {
 		t.Hold(2*time.Second, "the hub's disk is written once a second")
-		t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+		t.Cut(node)
 		t.Must(t.Lab.Cut(t.Ctx, lab.LAN, node, wire.Drop))
 		t.Must(t.Lab.Node(t.Ctx, lab.Kill, node, lab.Hub))
 		flipBits(t, node, 1<<round)
@@ -213,7 +212,7 @@ func diskCorrupt(t *kit.T) {
 		h := t.Pool.Hubs()[node]
 		t.Say("%d flipped bits: the hub says %+v", 1<<round, h.Disk)
 		t.Must(t.Lab.Heal(t.Ctx, lab.LAN, node))
-		t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+		t.Heal(node)
 		t.Eventually(60*time.Second, "the hub has everything again", func() error { return rightOrRefused(t, node, false) })
 	}
 	t.Figure("answered_in_full", float64(answered))

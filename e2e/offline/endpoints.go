@@ -19,7 +19,6 @@ import (
 
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var endpointsScenarios = []kit.Scenario{{
@@ -55,7 +54,7 @@ func endpointsWhileCut(t *kit.T) {
 	d.answers(asks, 20*time.Second, one, other)
 
 	t.Say("cutting all WAN links of the pool")
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
+	t.Cut("pool/p1")
 	d.Pool.NoticesCut(t.Pool.Nodes()...)
 	d.nothingWrong(asks, time.Now(), 3*time.Second, "the pool is cut off, and all is as it was")
 
@@ -77,8 +76,7 @@ func endpointsWhileCut(t *kit.T) {
 	t.Say("healing, while the Pod of %s is not ready, as the cloud does not know", one)
 	d.probeFails(asks, one, other)
 	tell := d.watches(from, one)
-	began = time.Now()
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, "pool/p1"))
+	began = t.Heal("pool/p1")
 	t.Pool.Settled(60 * time.Second)
 	d.nothingWrong(asks, began, 45*time.Second, "the cloud takes over")
 	d.unanswered(asks, began, one)
@@ -91,14 +89,13 @@ func endpointsWhileCut(t *kit.T) {
 	t.Say("cutting %s off alone", one)
 	alone := d.ask(one)
 	d.answers(alone, 20*time.Second, one, other)
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, one, wire.Drop))
+	t.Cut(one)
 	d.Pool.NoticesCut(one)
 	d.probeFails(alone, one, other)
 	d.ready(one)
 	d.answers(alone, 15*time.Second, one, other)
 	d.probeFails(alone, one, other)
-	began = time.Now()
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, one))
+	began = t.Heal(one)
 	t.Pool.Settled(60 * time.Second)
 	d.nothingWrong(alone, began, 40*time.Second, "the cloud takes over")
 	d.unanswered(alone, began, one)

@@ -18,7 +18,6 @@ import (
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 // shortLife is how long certificates last in a scenario in which they expire. The hub renews when 2/3 to 9/10 of the
@@ -146,7 +145,7 @@ func offlineDays(t *kit.T) {
 	renewed(t, nodes)
 
 	t.Say("cutting the pool off from the cloud until no certificate is valid")
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
+	t.Cut("pool/p1")
 	t.Must(t.Cloud.CoreV1().Secrets(edge.NamespaceSystem).Delete(t.Ctx, lab.BootstrapSecret, metav1.DeleteOptions{}))
 	servers := t.Node(node).Processes("httpd -f")
 	ends := time.Now()
@@ -162,7 +161,7 @@ func offlineDays(t *kit.T) {
 	listsAsBefore(t, node, before, lab.Hub, 30*time.Second)
 
 	t.Say("healing; the token has expired, too")
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, "pool/p1"))
+	t.Heal("pool/p1")
 	expired(t, nodes, "kubeadm token create")
 	t.Must(t.Lab.Node(t.Ctx, lab.Restart, node, lab.KubeletC))
 	t.Hold(10*time.Second, "time for kubelet, which the cloud does not know any more, to do something wrong")

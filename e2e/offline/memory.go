@@ -42,7 +42,7 @@ func keptInMemory(t *kit.T, node string) {
 	cutOff(t, node)
 	crashFickle(t, node, "second")
 	t.Must(t.Lab.Heal(t.Ctx, lab.LAN, node))
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	t.Heal(node)
 	t.Pool.Settled(60 * time.Second)
 }
 

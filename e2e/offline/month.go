@@ -80,7 +80,7 @@ func offlineMonth(t *kit.T) {
 	again := t.Node(node).Processes(fmt.Sprintf("httpd -f -p 127.0.0.1:%d", monthPort))
 	t.Say("healing")
 	t.Must(t.Lab.Heal(t.Ctx, lab.LAN, node))
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	t.Heal(node)
 	t.Pool.Settled(60 * time.Second)
 	t.Must(monthAnswers(t, node))
 	if now := t.Node(node).Processes(fmt.Sprintf("httpd -f -p 127.0.0.1:%d", monthPort)); !kit.SameKeys(now, again) {
@@ -97,7 +97,7 @@ func diskClock(t *kit.T, node string, ahead time.Duration) {
 // cutOff cuts a node off from cloud and pool, and waits until its hub knows.
 func cutOff(t *kit.T, node string) {
 	t.Say("cutting %s off from cloud and pool", node)
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	t.Cut(node)
 	t.Must(t.Lab.Cut(t.Ctx, lab.LAN, node, wire.Drop))
 	t.Eventually(30*time.Second, "its hub calls both down", func() error {
 		if h := t.Pool.Hubs()[node]; h.Cloud != "down" || h.Coordinator != "down" {

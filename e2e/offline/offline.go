@@ -57,7 +57,7 @@ func offlineRestart(t *kit.T) {
 	podsAsInTheCloud(t, node)
 
 	t.Say("cutting %s off from cloud and pool", node)
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	t.Cut(node)
 	t.Must(t.Lab.Cut(t.Ctx, lab.LAN, node, wire.Drop))
 	t.Hold(3*time.Second, "the hub's disk is written once a second")
 	servers := t.Node(node).Servers()
@@ -125,7 +125,7 @@ func offlineWithoutHub(t *kit.T) {
 	node := t.Pool.Follower(leader)
 	want := t.Node(node).DeployNeedy()
 	t.Hold(3*time.Second, "the hub's disk is written once a second")
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	t.Cut(node)
 	t.Must(t.Lab.Cut(t.Ctx, lab.LAN, node, wire.Drop))
 	t.Say("power-cycling %s, with its hub where no kubelet looks for it", node)
 	t.Must(t.Lab.HubSettings(node, "port: 10999\n"))

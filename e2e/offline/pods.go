@@ -77,7 +77,7 @@ func podsOffline(t *kit.T) {
 	t.Hold(3*time.Second, "the hub's disk is written once a second")
 
 	t.Say("cutting %s off from cloud and pool", node)
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	t.Cut(node)
 	t.Must(t.Lab.Cut(t.Ctx, lab.LAN, node, wire.Drop))
 	for _, restart := range []bool{false, true} {
 		if restart {
@@ -98,7 +98,7 @@ func podsOffline(t *kit.T) {
 
 	t.Say("healing, and changing what the Pod reads")
 	t.Must(t.Lab.Heal(t.Ctx, lab.LAN, node))
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	t.Heal(node)
 	readsTheChange(t, reader)
 	refuses(t, stranger, "configmaps", http.StatusForbidden)
 }
@@ -201,8 +201,7 @@ func nobodyElsewhere(t *kit.T, node string) {
 		t.Must(err)
 		thief := rest.AnonymousClientConfig(access)
 		thief.CertFile, thief.KeyFile, thief.Dial = key, key, access.Dial
-		client, err := kubernetes.NewForConfig(thief)
-		t.Must(err)
+		client := t.Client(thief)
 		_, err = client.CoreV1().Nodes().List(t.Ctx, metav1.ListOptions{})
 		if err == nil || apierrors.IsForbidden(err) && strings.Contains(err.Error(), edge.NodeName(node).HubUser()) {
 			t.Fail("%s knows who has the key of the hub of %s: %v", what, node, err)
@@ -263,8 +262,7 @@ func tokenOf(t *kit.T, account string) string {
 }
 
 func podClientWith(t *kit.T, node, token string) podClient {
-	client, err := kubernetes.NewForConfig(podAccess(t, node, token))
-	t.Must(err)
+	client := t.Client(podAccess(t, node, token))
 	return podClient{client, "somebody"}
 }
 

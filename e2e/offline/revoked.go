@@ -11,7 +11,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"yurtcoordinator/e2e/kit"
@@ -156,8 +155,7 @@ func edgeReader(t *kit.T, node, account string) rest.Interface {
 	access := podAccess(t, node, tokenOf(t, account))
 	access.UserAgent = "agent/lab"
 	access.Wrap(func(rt http.RoundTripper) http.RoundTripper { return edgeCached{rt} })
-	client, err := kubernetes.NewForConfig(access)
-	t.Must(err)
+	client := t.Client(access)
 	return client.CoreV1().RESTClient()
 }
 

@@ -119,7 +119,7 @@ func foreignLease(t *kit.T) {
 	})
 
 	cloudRefuses(t, self, victim)
-	t.Must(t.Seen.NeverNotReady(victim, t.Start))
+	t.NeverNotReady(t.Start, victim)
 	t.Figure("refused_attempts", float64(attempts))
 }
 
@@ -130,8 +130,7 @@ func cloudRefuses(t *kit.T, self, victim string) {
 		access, err := t.Lab.CloudConfigAs(certificate)
 		t.Must(err)
 		access.Impersonate.UserName = user
-		client, err := kubernetes.NewForConfig(access)
-		t.Must(err)
+		client := t.Client(access)
 		return client
 	}
 	forbidden := func(what string, err error) {

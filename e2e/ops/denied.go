@@ -153,8 +153,7 @@ func othersDenied(t *kit.T, pod *corev1.Pod) {
 	t.Must(err)
 	ours := rest.CopyConfig(access)
 	ours.CertData, ours.KeyData = other.CertData, other.KeyData
-	foreign, err := kubernetes.NewForConfig(ours)
-	t.Must(err)
+	foreign := t.Client(ours)
 	for _, c := range []struct {
 		who    string
 		client kubernetes.Interface
@@ -193,8 +192,7 @@ func othersDenied(t *kit.T, pod *corev1.Pod) {
 	}
 	nobody := rest.AnonymousClientConfig(access)
 	nobody.BearerToken = "guessed"
-	client, err := kubernetes.NewForConfig(nobody)
-	t.Must(err)
+	client := t.Client(nobody)
 	if _, err = client.CoreV1().Pods("").List(t.Ctx, metav1.ListOptions{}); err == nil ||
 		!strings.Contains(err.Error(), "certificate required") {
 		t.Fail("a token without a certificate: %v", err)

@@ -66,7 +66,7 @@ func failingCloud(t *kit.T) {
 	if h := t.Pool.Hubs()[node]; h.Cloud != "failing" {
 		t.Fail("the hub of %s says after 5 minutes: %+v", node, h)
 	}
-	t.Must(t.Seen.NeverNotReady(node, began))
+	t.NeverNotReady(began, node)
 	t.Figure("largest_lease_age_s", t.Seen.LargestAge(node, began, time.Now()).Seconds())
 
 	t.Say("the balancer goes")
@@ -82,7 +82,7 @@ func failingCloud(t *kit.T) {
 		}
 		return late(t, t.Cloud)
 	})
-	t.Must(t.Seen.NeverNotReady(node, began))
+	t.NeverNotReady(began, node)
 }
 
 // bindLate binds a Pod to a node. The Pod needs nothing that the node's hub does not know.
@@ -122,8 +122,7 @@ func readsWhileFailing(t *kit.T, node string) {
 	access, err := t.Lab.HubConfig(node)
 	t.Must(err)
 	access.UserAgent = "kubelet/e2e"
-	kubelet, err := kubernetes.NewForConfig(access)
-	t.Must(err)
+	kubelet := t.Client(access)
 	began := time.Now()
 	_, err = kubelet.CoreV1().Nodes().Get(t.Ctx, node, metav1.GetOptions{})
 	t.Must(err)

@@ -59,7 +59,7 @@ func ipv6Alone(t *kit.T) {
 
 	want := t.Node(node).DeployNeedy()
 	t.Say("cutting %s off from cloud and pool", node)
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	t.Cut(node)
 	t.Must(t.Lab.Cut(t.Ctx, lab.LAN, node, wire.Drop))
 	t.Hold(3*time.Second, "the hub's disk is written once a second")
 	servers := t.Node(node).Servers()
@@ -100,13 +100,11 @@ func dualStack(t *kit.T) {
 	coordinatorServesAt(t, 1)
 	t.Figure("moved_to_ipv6_s", time.Since(said).Seconds())
 	t.Pool.Settled(30 * time.Second)
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	cut := t.Cut(node)
 	t.Node(node).Delegated(cut)
 	worksOnSite(t, onNode)
-	t.Must(t.Seen.NeverNotReady(node, cut))
-	healed := time.Now()
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	t.NeverNotReady(cut, node)
+	healed := t.Heal(node)
 	t.Node(node).Direct(healed)
 
 	t.Say("the administrator takes it back")
@@ -114,7 +112,7 @@ func dualStack(t *kit.T) {
 		t.Must(annotate(t, t.Cloud, name, ""))
 	}
 	coordinatorServesAt(t, 0)
-	t.Must(t.Seen.NeverNotReady(node, said))
+	t.NeverNotReady(said, node)
 }
 
 // ofTheseFamilies expects that nodes, Pods and the web Service have addresses of each of the lab's IP families, and no others.

@@ -7,11 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
-
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var filledScenarios = []kit.Scenario{
@@ -58,7 +55,7 @@ func restartWhileCut(t *kit.T) {
 	}
 
 	t.Say("cutting all WAN links of the pool, silently")
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
+	t.Cut("pool/p1")
 	t.Pool.NoticesCut(names...)
 	lists := map[string]int{}
 	for _, c := range shared {
@@ -91,8 +88,7 @@ func restartWhileCut(t *kit.T) {
 
 	node := names[len(names)-1]
 	t.Say("healing the link of %s alone", node)
-	healed := time.Now()
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	healed := t.Heal(node)
 	t.Eventually(60*time.Second, node+" leads, and keeps all current", func() error {
 		if h := t.Pool.Hubs()[node]; h.Role != kit.RoleLeader {
 			return fmt.Errorf("its hub says %+v", h)
@@ -105,7 +101,7 @@ func restartWhileCut(t *kit.T) {
 	})
 	t.Figure("healed_to_current_s", time.Since(healed).Seconds())
 	t.Scale(1)
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, "pool/p1"))
+	t.Heal("pool/p1")
 	t.Pool.Settled(60 * time.Second)
 	expired := map[string]int{}
 	for _, name := range names {
@@ -129,8 +125,7 @@ func hubsAreWhole(t *kit.T, nodes []string) {
 	for _, node := range nodes {
 		access, err := t.Lab.HubConfig(node)
 		t.Must(err)
-		client, err := kubernetes.NewForConfig(access)
-		t.Must(err)
+		client := t.Client(access)
 		has, err := t.ObjectsAt(client, "services")
 		t.Must(err)
 		if !maps.EqualFunc(want, has, func(_, _ map[string]any) bool { return true }) {

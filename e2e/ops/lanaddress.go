@@ -18,7 +18,6 @@ import (
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var lanScenarios = []kit.Scenario{{
@@ -43,8 +42,7 @@ func lanAddress(t *kit.T) {
 	t.Say("a node says itself where it is on the LAN")
 	access, err := t.Lab.CloudConfigAs(node)
 	t.Must(err)
-	self, err := kubernetes.NewForConfig(access)
-	t.Must(err)
+	self := t.Client(access)
 	if err := annotate(t, self, node, t.Config.LANAddresses(1, 1)[0].String()); !apierrors.IsForbidden(err) {
 		t.Fail("a node says where it is: %v, want it forbidden", err)
 	}
@@ -62,15 +60,13 @@ func lanAddress(t *kit.T) {
 	t.Pool.Settled(30 * time.Second)
 
 	t.Say("cutting the WAN link of %s, where its InternalIP is", node)
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	cut := t.Cut(node)
 	t.Node(node).Delegated(cut)
 	worksOnSite(t, kit.On(pods, node))
 	t.Hold(time.Until(cut.Add(2*(t.Config.Timing.Grace+t.Config.Timing.Toleration))), "twice the time in which Kubernetes evicts")
-	t.Must(t.Seen.NeverNotReady(node, cut))
+	t.NeverNotReady(cut, node)
 	t.Must(t.Seen.Untouched(kit.On(pods, node), cut))
-	healed := time.Now()
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	healed := t.Heal(node)
 	t.Node(node).Direct(healed)
 }
 

@@ -114,8 +114,7 @@ func coordinatorsKey(t *kit.T) (kubernetes.Interface, *rest.Config) {
 	t.Must(err)
 	access.CertFile, access.KeyFile = "", ""
 	access.CertData, access.KeyData = secret.Data["kubelet-client.crt"], secret.Data["kubelet-client.key"]
-	client, err := kubernetes.NewForConfig(access)
-	t.Must(err)
+	client := t.Client(access)
 	self, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Ctx, &authenticationv1.SelfSubjectReview{},
 		metav1.CreateOptions{})
 	t.Must(err)
@@ -159,8 +158,7 @@ func attempts(t *kit.T) []attempt {
 
 // refusedInTheCloud expects that every attempt is refused.
 func refusedInTheCloud(t *kit.T, access *rest.Config, attempts []attempt) {
-	client, err := kubernetes.NewForConfig(access)
-	t.Must(err)
+	client := t.Client(access)
 	for _, a := range attempts {
 		ctx, cancel := context.WithTimeout(t.Ctx, commandTimeout) // a watch that is allowed does not end
 		err := client.CoreV1().RESTClient().Verb(a.method).RequestURI(a.path).Do(ctx).Error()

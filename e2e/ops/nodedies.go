@@ -14,7 +14,6 @@ import (
 
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var nodeDiesScenarios = []kit.Scenario{{
@@ -51,8 +50,7 @@ func coordinatorNodeDies(t *kit.T) {
 	t.Eventually(30*time.Second, "the standby shows the Pod", func() error { return operatorSees(t, toStandby) })
 
 	t.Say("cutting all WAN links of the pool, silently")
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
+	cut := t.Cut("pool/p1")
 	t.Pool.NoticesCut(names...)
 	t.Say("%s loses its power", home)
 	alive := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == home })
@@ -87,8 +85,7 @@ func coordinatorNodeDies(t *kit.T) {
 	})
 
 	t.Say("healing the link of %s alone", linked)
-	healed := time.Now()
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, linked))
+	healed := t.Heal(linked)
 	for _, node := range []string{at, standby} {
 		t.Eventually(60*time.Second, "heartbeats of "+node+" are forwarded", func() error {
 			if _, ok := t.Seen.FirstLease(node, healed, func(l kit.LeaseAt) bool { return l.Delegated }); !ok {
@@ -100,7 +97,7 @@ func coordinatorNodeDies(t *kit.T) {
 	t.Figure("one_link_healed_to_all_forwarded_s", time.Since(healed).Seconds())
 
 	t.Say("all is well again, %s after the cut", time.Since(cut).Round(time.Second))
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, "pool/p1"))
+	t.Heal("pool/p1")
 	t.Must(t.Lab.Node(t.Ctx, lab.Start, home, lab.All))
 	t.Eventually(2*time.Minute, "both coordinators serve", standbysReady)
 	worksWith(t, names, 0)

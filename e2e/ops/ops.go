@@ -22,7 +22,6 @@ import (
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var opsScenarios = []kit.Scenario{
@@ -98,7 +97,7 @@ func opsWhileCut(t *kit.T) {
 	doc.run(t, true)
 
 	t.Say("cutting all WAN links of the pool, silently")
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
+	t.Cut("pool/p1")
 	t.Pool.NoticesCut(names...)
 	start := time.Now()
 	for _, older := range []bool{false, true} {

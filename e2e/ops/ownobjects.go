@@ -18,7 +18,6 @@ import (
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var ownObjectScenarios = []kit.Scenario{{
@@ -55,7 +54,7 @@ func ownObjects(t *kit.T) {
 	shownAsInTheCloud(t, site, names, 60*time.Second)
 
 	t.Say("cutting the WAN link of %s, and starting the coordinator anew", cut)
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, cut, wire.Drop))
+	t.Cut(cut)
 	t.Must(t.Lab.Node(t.Ctx, lab.Kill, t.Pool.CoordinatorNode(), lab.Coordinator))
 	t.Must(t.Lab.Node(t.Ctx, lab.Start, t.Pool.CoordinatorNode(), lab.Coordinator))
 	others := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == cut })
@@ -70,7 +69,7 @@ func ownObjects(t *kit.T) {
 		}
 		return err
 	})
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, cut))
+	t.Heal(cut)
 	shownAsInTheCloud(t, site, names, 30*time.Second)
 
 	t.Say("%s leaves the pool", cut)

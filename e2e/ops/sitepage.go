@@ -19,7 +19,6 @@ import (
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var sitePageScenarios = []kit.Scenario{
@@ -70,7 +69,7 @@ func sitePage(t *kit.T) {
 
 	victim := t.Pool.Follower(leader)
 	t.Say("cutting the WAN link of %s, silently", victim)
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, victim, wire.Drop))
+	t.Cut(victim)
 	t.Eventually(pageSoon, "the page shows that, and who helps", func() error {
 		p, err := look("")
 		if err != nil {
@@ -84,7 +83,7 @@ func sitePage(t *kit.T) {
 	})
 
 	t.Say("cutting all WAN links of the pool, silently")
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
+	t.Cut("pool/p1")
 	cut := time.Now()
 	t.Pool.NoticesCut(names...)
 	t.Eventually(pageSoon, "the page shows that the site is cut off", func() error {
@@ -130,7 +129,7 @@ func sitePage(t *kit.T) {
 	})
 	t.Figure("anonymous_after_mib", t.Node(at).Memory(kit.ProgramCoordinator).Anonymous/(1<<20))
 
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, "pool/p1"))
+	t.Heal("pool/p1")
 	leader = t.Pool.Settled(60 * time.Second)
 	t.Eventually(2*pageSoon, "the page shows that all is as before", func() error {
 		p, err := look("")

@@ -16,7 +16,6 @@ import (
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var statusScenarios = []kit.Scenario{{
@@ -42,7 +41,7 @@ func statusWhileCut(t *kit.T) {
 	shownAsInTheCloud(t, site, names, 30*time.Second)
 
 	t.Say("cutting the WAN link of %s", cut)
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, cut, wire.Drop))
+	t.Cut(cut)
 	t.Pool.NoticesCut(cut)
 	began := time.Now()
 	crash(t, cut)
@@ -69,7 +68,7 @@ func statusWhileCut(t *kit.T) {
 	healedAgree(t, site, cut, uid, 2)
 
 	t.Say("cutting all WAN links of the pool")
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
+	t.Cut("pool/p1")
 	t.Pool.NoticesCut(names...)
 	crash(t, cut)
 	restartsShown(t, site, 3, 60*time.Second) // kubelet waits longer each time
@@ -148,8 +147,7 @@ func heartbeatShown(t *kit.T, site kubernetes.Interface, node string, since time
 func reviewed(t *kit.T, node string) {
 	config, err := t.Lab.HubConfig(node)
 	t.Must(err)
-	kubelet, err := kubernetes.NewForConfig(config)
-	t.Must(err)
+	kubelet := t.Client(config)
 	ask := func(user string, groups ...string) (*authorizationv1.SubjectAccessReview, error) {
 		return kubelet.AuthorizationV1().SubjectAccessReviews().Create(t.Ctx, &authorizationv1.SubjectAccessReview{
 			Spec: authorizationv1.SubjectAccessReviewSpec{
@@ -198,7 +196,7 @@ func healedAgree(t *kit.T, site kubernetes.Interface, target string, uid types.U
 	shown := events(t, site, uid)
 	process := t.Node(nodeOfCrasher(t, site)).Processes(crasherArgs)
 	t.Say("healing")
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, target))
+	t.Heal(target)
 	healed := time.Now()
 	restartsShown(t, t.Cloud, restarts, 40*time.Second)
 	t.Figure("healed_to_cloud_knows_s", time.Since(healed).Seconds())

@@ -20,7 +20,6 @@ import (
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var stormScenarios = []kit.Scenario{{
@@ -73,11 +72,11 @@ func statusStorm(t *kit.T) {
 	s.within(s.memory("connected"))
 
 	t.Say("cutting all WAN links of the pool, silently")
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
+	t.Cut("pool/p1")
 	t.Pool.NoticesCut(t.Pool.Nodes()...)
 	s.blow("cut")
 	s.within(s.memory("cut")) // before this scenario itself reads everything as JSON repeatedly
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, "pool/p1"))
+	t.Heal("pool/p1")
 	healed := time.Now()
 	s.agree(2 * time.Minute)
 	s.Figure("healed_to_agree_s", time.Since(healed).Seconds())
@@ -221,8 +220,7 @@ func (s *storm) watchSite() {
 	access, err := s.Lab.CoordinatorConfig(1, lab.Operator)
 	s.Must(err)
 	access.ContentType = runtime.ContentTypeProtobuf
-	client, err := kubernetes.NewForConfig(access)
-	s.Must(err)
+	client := s.Client(access)
 	factory := informers.NewSharedInformerFactory(client, 0)
 	_, err = factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: s.seen.see, UpdateFunc: func(_, o any) { s.seen.see(o) },

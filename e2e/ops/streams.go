@@ -87,8 +87,7 @@ func streams(t *kit.T) {
 		}
 	}
 	t.Say("Pod %s on %s, through the hub of %s", target.Name, target.Node, node)
-	client, err := kubernetes.NewForConfig(access)
-	t.Must(err)
+	client := t.Client(access)
 
 	watchThrough(t, access, "application/json")
 	watchThrough(t, access, runtime.ContentTypeProtobuf)
@@ -97,7 +96,7 @@ func streams(t *kit.T) {
 	forwardsPorts(t, access, client, target)
 	followsLogs(t, client, target)
 
-	_, err = client.CoreV1().Pods(kit.Namespace).Get(t.Ctx, "no-such-pod", metav1.GetOptions{})
+	_, err := client.CoreV1().Pods(kit.Namespace).Get(t.Ctx, "no-such-pod", metav1.GetOptions{})
 	status := (interface{ Status() metav1.Status })(nil)
 	if !errors.As(err, &status) || status.Status().Code != http.StatusNotFound {
 		t.Fail("a missing Pod: %v, want the cloud's own Status", err)
@@ -109,8 +108,7 @@ func streams(t *kit.T) {
 func watchThrough(t *kit.T, access *rest.Config, contentType string) {
 	access = rest.CopyConfig(access)
 	access.ContentType = contentType
-	client, err := kubernetes.NewForConfig(access)
-	t.Must(err)
+	client := t.Client(access)
 	name := "watched-" + strings.ReplaceAll(contentType[strings.LastIndexByte(contentType, '/')+1:], ".", "-")
 	w, err := client.CoreV1().ConfigMaps(kit.Namespace).Watch(t.Ctx, metav1.ListOptions{
 		FieldSelector: "metadata.name=" + name,

@@ -10,7 +10,6 @@ import (
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/line"
 	"yurtcoordinator/internal/lab/load"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var betterLeaderScenarios = []kit.Scenario{{
@@ -42,8 +41,7 @@ func betterLeader(t *kit.T) {
 
 	cutOff := t.Pool.Follower(leader)
 	t.Say("cutting the WAN link of %s, which %s forwards for", cutOff, leader)
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, cutOff, wire.Drop))
+	cut := t.Cut(cutOff)
 	t.Node(cutOff).Delegated(cut)
 
 	t.Say("600 ms and a loss of 5 %% each way for %s, the leader", leader)
@@ -79,8 +77,7 @@ func betterLeader(t *kit.T) {
 		t.Fail("%s was not Ready at %v; its oldest heartbeat was %v old", cutOff, at, age)
 	}
 
-	healed := time.Now()
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, cutOff))
+	healed := t.Heal(cutOff)
 	t.Node(cutOff).Direct(healed)
 	t.Pool.Settled(30 * time.Second)
 	t.Pool.Shared(30*time.Second, slices.Name)

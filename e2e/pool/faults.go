@@ -86,9 +86,7 @@ func randomFaults(t *kit.T) {
 		}
 	}
 	t.Figure("changes", float64(t.End(changes)))
-	for _, node := range t.Pool.Nodes() {
-		t.Must(t.Seen.NeverNotReady(node, began))
-	}
+	t.NeverNotReady(began, t.Pool.Nodes()...)
 	for _, a := range audiences {
 		a.Judge(t, expired)
 	}

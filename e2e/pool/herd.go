@@ -11,7 +11,6 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/load"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var herdScenarios = []kit.Scenario{
@@ -53,12 +52,12 @@ func thunderingHerd(t *kit.T) {
 
 	h.fault("links", func(during func()) {
 		for p := 1; p <= herdPools; p++ {
-			t.Must(t.Lab.Cut(t.Ctx, lab.WAN, fmt.Sprintf("pool/p%d", p), wire.Drop))
+			t.Cut(fmt.Sprintf("pool/p%d", p))
 		}
 		t.Hold(15*time.Second, "all hubs have lost the cloud")
 		during()
 		for p := 1; p <= herdPools; p++ {
-			t.Must(t.Lab.Heal(t.Ctx, lab.WAN, fmt.Sprintf("pool/p%d", p)))
+			t.Heal(fmt.Sprintf("pool/p%d", p))
 		}
 	}, 0)
 	h.fault("hubs", func(during func()) {

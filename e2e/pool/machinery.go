@@ -19,7 +19,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
@@ -151,8 +150,7 @@ func nodeUser(node string) rbacv1.Subject {
 func nodeReads(t *kit.T, node string) func(context.Context, machinery.Side) error {
 	own, err := t.Lab.CloudConfigFrom(node)
 	t.Must(err)
-	client, err := kubernetes.NewForConfig(own)
-	t.Must(err)
+	client := t.Client(own)
 	return func(ctx context.Context, side machinery.Side) error {
 		t.Eventually(10*time.Second, node+" may read the widgets of "+side.Name, func() error {
 			review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx,

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"yurtcoordinator/e2e/kit"
@@ -134,8 +133,7 @@ type beats struct {
 func beating(t *kit.T, node string, access *rest.Config) func() beats {
 	access = rest.CopyConfig(access)
 	access.Timeout = 30 * time.Second
-	client, err := kubernetes.NewForConfig(access)
-	t.Must(err)
+	client := t.Client(access)
 	ctx, stop := context.WithCancel(t.Ctx)
 	var b beats
 	var running sync.WaitGroup
@@ -180,8 +178,7 @@ func withoutHub(t *kit.T, node string) beats {
 	access, err := t.Lab.CloudConfigFrom(node)
 	t.Must(err)
 	access.ContentType, access.Timeout = runtime.ContentTypeProtobuf, 10*time.Minute
-	client, err := kubernetes.NewForConfig(access)
-	t.Must(err)
+	client := t.Client(access)
 	began := time.Now()
 	for _, list := range []func() error{
 		func() error {

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
@@ -70,11 +69,10 @@ func (s *sight) of(service string) []string {
 
 // look runs an informer of the load's EndpointSlices.
 func look(t *kit.T, name string, access *rest.Config) *sight {
-	client, err := kubernetes.NewForConfig(access)
-	t.Must(err)
+	client := t.Client(access)
 	s := &sight{name: name, has: map[string]map[string][]string{}}
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(load.Namespace))
-	_, err = factory.Discovery().V1().EndpointSlices().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+	_, err := factory.Discovery().V1().EndpointSlices().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { s.take(o, false) },
 		UpdateFunc: func(_, o any) { s.take(o, false) },
 		DeleteFunc: func(o any) { s.take(o, true) },
@@ -155,8 +153,7 @@ type steadyWatch struct {
 func newSteadyWatch(t *kit.T, node string) *steadyWatch {
 	access, err := t.Lab.HubConfig(node)
 	t.Must(err)
-	client, err := kubernetes.NewForConfig(access)
-	t.Must(err)
+	client := t.Client(access)
 	at := client.DiscoveryV1().EndpointSlices(load.Namespace)
 	list, err := at.List(t.Ctx, metav1.ListOptions{})
 	t.Must(err)

@@ -8,8 +8,6 @@ import (
 
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var cloudScenarios = []kit.Scenario{{
@@ -270,20 +268,16 @@ func pagesCloud(t *kit.T) {
 	}
 	t.Pool.Settled(2 * time.Minute)
 	t.Say("cutting the WAN link of %s, silently", cutNode)
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, cutNode, wire.Drop))
+	cut := t.Cut(cutNode)
 	t.Node(cutNode).Delegated(cut)
 	for _, x := range cutOffPages {
 		r.Read(x)
 	}
-	for _, name := range t.Pool.Nodes() {
-		t.Must(t.Seen.NeverNotReady(name, began))
-	}
+	t.NeverNotReady(began, t.Pool.Nodes()...)
 	for _, x := range notReadyPages {
 		r.Read(x)
 	}
-	healed := time.Now()
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, cutNode))
+	healed := t.Heal(cutNode)
 	t.Node(cutNode).Direct(healed)
 	t.Eventually(20*time.Second, "the YurtCoordinator is Ready", func() error {
 		return t.Cloud.Condition("p1", "Ready", "True", "")

@@ -13,7 +13,6 @@ import (
 
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var exampleScenarios = []kit.Scenario{{
@@ -133,7 +132,7 @@ func (x *examplesRun) held() {
 	both := []string{"p2-n1", "p2-n2"}
 	x.Say("cutting the WAN links of %v, silently", both)
 	for _, node := range both {
-		x.Must(x.Lab.Cut(x.Ctx, lab.WAN, node, wire.Drop))
+		x.Cut(node)
 	}
 	x.wait("node/p2-n1 node/p2-n2", "EvictionsHeld")
 	said := x.Run(`kubectl get node p2-n1 -o jsonpath='{.status.conditions[?(@.type=="EvictionsHeld")].message}'`)
@@ -142,7 +141,7 @@ func (x *examplesRun) held() {
 		x.Fail("p2-n1 is held for %v, want two hours: %s", left, said)
 	}
 	for _, node := range both {
-		x.Must(x.Lab.Heal(x.Ctx, lab.WAN, node))
+		x.Heal(node)
 	}
 	x.wait("node/p2-n1 node/p2-n2", "EvictionsHeld=False")
 	x.wait("node/p2-n1 node/p2-n2", "Ready")

@@ -74,7 +74,7 @@ func stolenCache(t *kit.T) {
 	nothingToRead(t, node)
 
 	t.Say("cutting %s off from cloud and pool, and restarting its hub", node)
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	t.Cut(node)
 	t.Must(t.Lab.Cut(t.Ctx, lab.LAN, node, wire.Drop))
 	t.Must(t.Lab.Node(t.Ctx, lab.Restart, node, lab.Hub))
 	known := func(when string, want map[string]int) {

@@ -11,7 +11,6 @@ import (
 
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var clockScenarios = []kit.Scenario{{
@@ -80,9 +79,7 @@ func clockStep(t *kit.T) {
 				b.put(n, ahead)
 			}
 			t.Hold(hold, "longer than a grace period")
-			for _, n := range t.Pool.Nodes() {
-				t.Must(t.Seen.NeverNotReady(n, began))
-			}
+			t.NeverNotReady(began, t.Pool.Nodes()...)
 		}
 	}
 	steps("reports itself", node)
@@ -90,12 +87,11 @@ func clockStep(t *kit.T) {
 		t.Fail("%s is said to have lost its link", node)
 	}
 	b.put(node, 0)
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, node, wire.Drop))
+	cut := t.Cut(node)
 	t.Node(node).Delegated(cut)
 	steps("cut off", node)
 	steps("the whole pool", t.Pool.Nodes()...)
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, node))
+	t.Heal(node)
 	t.Node(node).Direct(time.Now())
 	t.Figure("heartbeats_refused", float64(b.failed.Load()))
 }

@@ -60,8 +60,7 @@ func asAccount(t *kit.T, account string) robber {
 	t.Must(err)
 	access = rest.AnonymousClientConfig(access)
 	access.BearerToken, access.QPS = token.Status.Token, -1
-	client, err := kubernetes.NewForConfig(access)
-	t.Must(err)
+	client := t.Client(access)
 	return robber{t, client, access}
 }
 
@@ -179,8 +178,7 @@ func (r robber) rights() {
 	refused(r.T, "a Service that takes others' connections", err, "only the Service")
 	other := rest.CopyConfig(r.access)
 	other.Impersonate = rest.ImpersonationConfig{UserName: "kubernetes-admin", Groups: []string{"system:masters"}}
-	admin, err := kubernetes.NewForConfig(other)
-	r.Must(err)
+	admin := r.Client(other)
 	_, err = admin.CoreV1().Secrets(edge.NamespaceSystem).List(r.Ctx, metav1.ListOptions{})
 	refused(r.T, "acting as an administrator", err, "cannot impersonate")
 	err = r.CoreV1().RESTClient().Post().Namespace(edge.NamespaceSystem).Resource("pods").Name(r.Pool.CoordinatorPod().Name).

@@ -23,7 +23,6 @@ import (
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 // fourNodes are the coordinator's, the leader, the victim and the thief.
@@ -150,14 +149,12 @@ func stalledRequests(t *kit.T) {
 			corev1.NamespaceNodeLease+"/leases/"+thief+" HTTP/1.1\r\nHost: c\r\n"+unfinished)
 		elections := newStaller(t, n-n/2, 0, overTLS(t, thief, address, secure), "PUT /apis/coordination.k8s.io/v1/namespaces/"+
 			edge.NamespaceSystem+"/leases/"+edge.LeaseElection+" HTTP/1.1\r\nHost: c\r\n"+unfinished)
-		cut := time.Now()
-		t.Must(t.Lab.Cut(t.Ctx, lab.WAN, victim, wire.Drop))
+		cut := t.Cut(victim)
 		t.Node(victim).Delegated(cut)
 		t.Hold(2*(t.Config.Timing.Grace+t.Config.Timing.Toleration), "twice the time in which Kubernetes evicts")
-		t.Must(t.Seen.NeverNotReady(victim, cut))
+		t.NeverNotReady(cut, victim)
 		t.Figure(fmt.Sprintf("largest_lease_age_%d_s", n), t.Seen.LargestAge(victim, cut, time.Now()).Seconds())
-		healed := time.Now()
-		t.Must(t.Lab.Heal(t.Ctx, lab.WAN, victim))
+		healed := t.Heal(victim)
 		t.Node(victim).Direct(healed)
 		ended := map[string]int64{"hub": atHub.end(), "lease": heartbeats.end(), "election": elections.end()}
 		for where, count := range ended {
@@ -166,11 +163,9 @@ func stalledRequests(t *kit.T) {
 			}
 			t.Figure(fmt.Sprintf("cut_%s_%d", where, n), float64(count))
 		}
-		t.Must(t.Seen.NeverNotReady(victim, cut))
+		t.NeverNotReady(cut, victim)
 	}
-	for _, node := range []string{victim, thief, leader} {
-		t.Must(t.Seen.NeverNotReady(node, t.Start))
-	}
+	t.NeverNotReady(t.Start, victim, thief, leader)
 }
 
 func eventFlood(t *kit.T) {
@@ -184,8 +179,7 @@ func eventFlood(t *kit.T) {
 		return string(l.UID) // a coordinator that starts anew makes another
 	}
 	before := election()
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, victim, wire.Drop))
+	cut := t.Cut(victim)
 	t.Node(victim).Delegated(cut)
 
 	access, address, secure := coordinatorFor(t, thief)
@@ -245,10 +239,8 @@ func eventFlood(t *kit.T) {
 	}) {
 		t.Fail("the coordinator does not log who has too many requests under way")
 	}
-	for _, n := range []string{victim, thief, leader} {
-		t.Must(t.Seen.NeverNotReady(n, t.Start))
-	}
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, victim))
+	t.NeverNotReady(t.Start, victim, thief, leader)
+	t.Heal(victim)
 }
 
 // counted reports whether a metric is more than zero.

@@ -29,8 +29,7 @@ const forged = "z-forged"
 func nodeClient(t *kit.T, node string) kubernetes.Interface {
 	access, err := t.Lab.CloudConfigFrom(node)
 	t.Must(err)
-	client, err := kubernetes.NewForConfig(access)
-	t.Must(err)
+	client := t.Client(access)
 	return client
 }
 

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"yurtcoordinator/e2e/kit"
@@ -147,8 +146,7 @@ func mayForward(t *kit.T, node string) (bool, error) {
 	access, err := t.Lab.CloudConfigFrom(node)
 	t.Must(err)
 	access.Impersonate = rest.ImpersonationConfig{UserName: elsewhere.ForwardingUser()}
-	forwarder, err := kubernetes.NewForConfig(access)
-	t.Must(err)
+	forwarder := t.Client(access)
 	_, err = forwarder.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Ctx, elsewhereNode(1), metav1.GetOptions{})
 	switch {
 	case apierrors.IsForbidden(err):

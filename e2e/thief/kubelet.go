@@ -16,7 +16,6 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/prowl"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var kubeletScenarios = []kit.Scenario{{
@@ -58,7 +57,7 @@ func forgedKubelet(t *kit.T) {
 	worksOnSite(t, "after others have tried")
 
 	t.Say("the pool is cut off, and its coordinator starts anew")
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, "pool/p1", wire.Drop))
+	t.Cut("pool/p1")
 	t.Must(t.Lab.Node(t.Ctx, lab.Kill, t.Pool.CoordinatorNode(), lab.Coordinator))
 	t.Figure("pinned_again_s", worksOnSite(t, "cut off, at a coordinator that knew nothing"))
 
@@ -89,7 +88,7 @@ func forgedKubelet(t *kit.T) {
 		return nil
 	})
 	t.Must(t.Lab.Node(t.Ctx, lab.Start, node, lab.KubeletC))
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, "pool/p1"))
+	t.Heal("pool/p1")
 	worksOnSite(t, "with kubelet back")
 }
 

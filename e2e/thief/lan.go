@@ -23,7 +23,6 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/prowl"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var lanScenarios = []kit.Scenario{{
@@ -97,8 +96,7 @@ func lanStranger(t *kit.T) {
 		crowd.From = append(crowd.From, address)
 	}
 	thief := prowls(t, host, prowl.Order{Crowd: crowd})
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, victim, wire.Drop))
+	cut := t.Cut(victim)
 	t.Node(victim).Delegated(cut)
 	reviews := tokenReviews(t)
 	spoofed(t, host, podsAt(leader))
@@ -130,11 +128,9 @@ func lanStranger(t *kit.T) {
 	if report.Ended == 0 {
 		t.Fail("no connection of the stranger's was ended: %+v", report)
 	}
-	for _, n := range t.Pool.Nodes() {
-		t.Must(t.Seen.NeverNotReady(n, t.Start))
-	}
+	t.NeverNotReady(t.Start, t.Pool.Nodes()...)
 	strangerSeen(t, leader, crowd.From)
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, victim))
+	t.Heal(victim)
 	t.Node(victim).Direct(time.Now())
 }
 

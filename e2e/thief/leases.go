@@ -17,7 +17,6 @@ import (
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var leaseScenarios = []kit.Scenario{
@@ -34,8 +33,7 @@ func asForwarder(t *kit.T, node string) (coordinationv1client.LeaseInterface, ku
 	access, err := t.Lab.CloudConfigFrom(node)
 	t.Must(err)
 	access.Impersonate.UserName = edge.PoolName("p1").ForwardingUser()
-	client, err := kubernetes.NewForConfig(access)
-	t.Must(err)
+	client := t.Client(access)
 	return client.CoordinationV1().Leases(corev1.NamespaceNodeLease), client
 }
 
@@ -120,17 +118,16 @@ func poisonedLease(t *kit.T) {
 		t.Fail("the taint of %s changed %d times in 70 s", victim, n)
 	}
 	t.Eventually(20*time.Second, "an Event says so", func() error { return hasEvent(t, victim, "HeartbeatsFlap") })
-	t.Must(t.Seen.NeverNotReady(victim, began))
+	t.NeverNotReady(began, victim)
 
 	t.Say("%s is cut off, and attacked as before", victim)
-	cut := time.Now()
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, victim, wire.Drop))
+	cut := t.Cut(victim)
 	underAttack(t, leases, victim, 3*t.Config.Timing.Grace)
-	t.Must(t.Seen.NeverNotReady(victim, began))
+	t.NeverNotReady(began, victim)
 	t.Say("%s was Ready all the time", victim)
-	t.Must(t.Lab.Heal(t.Ctx, lab.WAN, victim))
+	t.Heal(victim)
 	t.Node(victim).Direct(time.Now())
-	t.Must(t.Seen.NeverNotReady(victim, began))
+	t.NeverNotReady(began, victim)
 	t.Figure("cut_for_s", time.Since(cut).Seconds())
 
 	t.Say("%s is powered off, with a last stamp from 2099", victim)

@@ -176,7 +176,7 @@ func fromItsCache(t *kit.T, stolen string) {
 	if mode, err := os.Stat(key); err != nil || mode.Mode().Perm() != 0o600 {
 		t.Fail("the key of the cache: %v, %w", mode, err)
 	}
-	t.Must(t.Lab.Cut(t.Ctx, lab.WAN, stolen, wire.Drop))
+	t.Cut(stolen)
 	t.Must(t.Lab.Cut(t.Ctx, lab.LAN, stolen, wire.Drop))
 	nothingToRead(t, stolen)
 	has := func(name string) bool {

@@ -142,8 +142,8 @@ func stolenNode(t *kit.T) {
 	if _, err := client.CoreV1().Nodes().Get(t.Ctx, theirs, metav1.GetOptions{}); err != nil {
 		t.Fail("another node: %w", err)
 	}
-	t.Must(t.Seen.NeverNotReady(victim, t.Start))
-	t.Must(t.Seen.NeverNotReady(theirs, t.Start))
+	t.NeverNotReady(t.Start, victim)
+	t.NeverNotReady(t.Start, theirs)
 }
 
 // shutOut denies a node that was stolen, as docs/install.md says, and waits until its coordinator shows its certificate nothing.
