@@ -21,7 +21,7 @@ type cut struct {
 	Ever bool
 }
 
-// report is what the pool's leader has said last; zero: nothing.
+// report is what the leader of a slot has said last; zero: nothing.
 type report struct {
 	at      time.Time // when it was stored
 	version string
@@ -30,7 +30,7 @@ type report struct {
 }
 
 // look takes in what is seen of the nodes now, sets which of them have to be held, and since when the pool has been cut off.
-func (c *cut) look(now time.Time, holds time.Duration, nodes map[string]*facts, r report) {
+func (c *cut) look(now time.Time, holds time.Duration, nodes map[string]*facts, reports ...report) {
 	if c.held == nil {
 		c.held, c.within = map[string]bool{}, map[string]bool{}
 	}
@@ -50,7 +50,7 @@ func (c *cut) look(now time.Time, holds time.Duration, nodes map[string]*facts, 
 		if !holding {
 			c.since, c.held, c.within = time.Time{}, map[string]bool{}, map[string]bool{}
 		}
-		c.heal(now, nodes, r)
+		c.heal(now, nodes, reports)
 	default:
 		if c.spoke = (time.Time{}); c.since.IsZero() {
 			c.since = last
@@ -85,17 +85,21 @@ func (c *cut) fall(last time.Time, nodes map[string]*facts) {
 	}
 }
 
-// heal releases those that are well again, and those that are missed by a witness: a leader whose report is young, and which hears
-// another that was held than itself. Where nobody can be a witness, time is enough.
-func (c *cut) heal(now time.Time, nodes map[string]*facts, r report) {
+// heal releases those that are well again, and those that are missed by a witness and heard by no leader: a witness is one whose
+// report is young, and which hears another that was held than itself. Where nobody can be a witness, time is enough.
+func (c *cut) heal(now time.Time, nodes map[string]*facts, reports []report) {
+	reports = slices.DeleteFunc(slices.Clone(reports), func(r report) bool { return r.at.IsZero() })
+	nobody := len(reports) == 0 || len(nodes) <= 2
+	reports = slices.DeleteFunc(reports, func(r report) bool { return now.Sub(r.at) >= young })
+	witness := slices.ContainsFunc(reports, func(r report) bool {
+		return slices.ContainsFunc(r.reached, func(n edge.NodeName) bool { return c.within[string(n)] && string(n) != r.leader })
+	})
 	healed := now.Sub(c.spoke) >= heals
-	witness := r.at.IsZero() || len(nodes) <= 2 || now.Sub(r.at) < young && slices.ContainsFunc(r.reached,
-		func(n edge.NodeName) bool { return c.within[string(n)] && string(n) != r.leader })
 	for name := range c.held {
 		f := nodes[name]
 		speaks := now.Sub(f.renewed) < quietFrom
-		missed := r.at.IsZero() || len(nodes) <= 2 || !slices.Contains(r.reached, edge.NodeName(name))
-		if speaks && f.well() || !speaks && healed && witness && missed {
+		heard := slices.ContainsFunc(reports, func(r report) bool { return slices.Contains(r.reached, edge.NodeName(name)) })
+		if speaks && f.well() || !speaks && healed && (nobody || witness && !heard) {
 			delete(c.held, name)
 		}
 	}

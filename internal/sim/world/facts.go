@@ -20,11 +20,11 @@ import (
 type Judge struct {
 	w     *World
 	whole since
-	// Cut is the pool's, and report what its leader said last.
-	Cut    cut
-	report report
-	nodes  map[string]*facts
-	slots  map[*server]*slotFacts
+	// Cut is the pool's, and reports what the leader of each slot said last.
+	Cut     cut
+	reports [edge.MaxSlots]report
+	nodes   map[string]*facts
+	slots   map[*server]*slotFacts
 	// Breaches are what was promised and not kept, one a clause and node.
 	Breaches []string
 	told     map[string]bool
@@ -225,8 +225,10 @@ func (j *Judge) Look() {
 			f.owed = time.Time{}
 		}
 	}
-	j.report.seen(leases[edge.PoolName(ownPool).ReportLease()], now, set)
-	j.Cut.look(now, j.w.cfg.Holds, j.nodes, j.report)
+	for _, slot := range edge.Slots() {
+		j.reports[slot].seen(leases[edge.PoolName(ownPool).ReportLease(slot)], now, set)
+	}
+	j.Cut.look(now, j.w.cfg.Holds, j.nodes, j.reports[:]...)
 	for _, n := range j.w.nodes {
 		f := j.nodes[n.name]
 		for _, c := range clauses {
