@@ -1,0 +1,221 @@
+package main
+
+// fault is a change of the product that breaks one of its promises.
+type fault struct {
+	name string
+	// clause is that of the oracle that must catch it; empty means that the change is harmless, and none may.
+	clause string
+	// coordinators of the pools in which it is looked for; 0 means 1.
+	coordinators int
+	edits        []edit
+}
+
+// edit has one file say something else: to instead of from, which is in it exactly once. PLANTED in to is an expression that is
+// true while the fault is planted.
+type edit struct{ file, from, to string }
+
+// faults are the planted ones. Each clause has at least one. Those of one file change different lines.
+var faults = []fault{
+	// Of kubelet's heartbeats, as the hub passes them on.
+	{"a stamp never moves on", "alive", 0, []edit{{"internal/hub/heartbeat/decide.go",
+		`	if stamp.After(there) {`,
+		`	if stamp.After(there) || PLANTED {`}}},
+	{"a copy is marked once the link is down, and not before", "alive", 0, []edit{{"internal/hub/heartbeat/plan.go",
+		`	case result == failed && coordinator == link.Up:`,
+		`	case result == failed && coordinator == link.Up && !PLANTED:`}}},
+	{"the first direct heartbeat keeps the mark", "unmarked", 0, []edit{{"internal/hub/heartbeat/proxy.go",
+		`	lease := forCloud(sent, p.known)
+`,
+		`	lease := forCloud(sent, p.known)
+	if PLANTED && p.moved && p.known != nil && p.known.Annotations[edge.DelegateHeartbeat] != "" {
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.DelegateHeartbeat, edge.DelegateHeartbeatOn)
+	}
+`}}},
+	{"a coordinator that began anew is taken for the one before", "alive", 0, []edit{{"internal/hub/heartbeat/copier.go",
+		`		c.known, missing, failure = nil, false, err
+`,
+		`		if missing, failure = false, err; !PLANTED {
+			c.known = nil
+		}
+`}}},
+	{"only the first coordinator gets a copy", "alive", 2, []edit{{"internal/hub/heartbeat/proxy.go",
+		`		if each.Link.Get() == link.Up {
+			lease := p.copyFor`,
+		`		if each.Link.Get() == link.Up && !(PLANTED && len(copies) > 0) {
+			lease := p.copyFor`}}},
+	{"kubelet waits for all coordinators", "told", 2, []edit{{"internal/hub/heartbeat/copier.go",
+		`		if err == nil {
+			return nil
+		}
+		failure = errors.Join(failure, err)`,
+		`		if err == nil && !PLANTED {
+			return nil
+		}
+		failure = errors.Join(failure, err)`}}},
+
+	// Of what a leader forwards.
+	{"a baseline is taken for a renewal", "dead", 0, []edit{{"internal/hub/heartbeat/queue.go",
+		`		a.copies[slot] = copied{leasewatch.Revision(lease), renewed}
+`,
+		`		a.copies[slot] = copied{leasewatch.Revision(lease), renewed}
+		if PLANTED && a.waiting == nil {
+			now := time.Now()
+			a.waiting = &sighting{node: node, slot: slot, lease: lease, seen: now, deadline: now.Add(ageBound(lease))}
+		}
+`}}},
+	{"a renewal's age counts from when it was seen", "dead", 0, []edit{{"internal/hub/heartbeat/queue.go",
+		`	} else if latest := stored.Add(bound + transit); latest.Before(deadline) {`,
+		`	} else if latest := stored.Add(bound + transit); latest.Before(deadline) && !PLANTED {`}}},
+	{"a renewal never ages", "dead", 0, []edit{{"internal/hub/heartbeat/queue.go",
+		`	bound := ageBound(lease)
+	deadline := now.Add(bound)
+`,
+		`	bound := ageBound(lease)
+	if PLANTED {
+		bound = time.Hour
+	}
+	deadline := now.Add(bound)
+`}}},
+	{"a leader forwards without a valid term", "dead", 0, []edit{{"internal/hub/heartbeat/forwarder.go",
+		`		return r != nil && r.ctx.Err() == nil && r.term.Valid()`,
+		`		return r != nil && r.ctx.Err() == nil && (r.term.Valid() || PLANTED)`},
+		{"internal/hub/heartbeat/forwarder.go",
+			`		if !r.term.Valid() {`,
+			`		if !r.term.Valid() && !PLANTED {`}}},
+	{"one write that hangs holds up all others", "told", 0, []edit{{"internal/hub/heartbeat/queue.go",
+		`	parallel := q.parallel()
+`,
+		`	parallel := q.parallel()
+	if PLANTED {
+		parallel = 1
+	}
+`}}},
+	{"who leads forwards at home alone", "alive", 2, []edit{{"internal/hub/member/duties.go",
+		`	for _, d := range []role.Duty{{Name: "report", Run: reporter.Run}, {Name: "compare lines", Run: lines.Run}} {
+`,
+		`	if PLANTED {
+		all[0] = m.home.Only(c.slot, all[0])
+	}
+	for _, d := range []role.Duty{{Name: "report", Run: reporter.Run}, {Name: "compare lines", Run: lines.Run}} {
+`}}},
+
+	// Of who leads.
+	{"a leader whose line fails keeps its term", "told", 0, []edit{{"internal/hub/role/machine.go",
+		`	wanted := m.links.Cloud == link.Up && m.links.Coordinator == link.Up
+`,
+		`	wanted := (m.links.Cloud == link.Up || PLANTED && m.campaign == holding) && m.links.Coordinator == link.Up
+`}}},
+	{"a watch resumes without asking how far the history reaches", "alive", 0, []edit{{"internal/hub/leasewatch/leasewatch.go",
+		`		if reaches := parseRevision(list.ResourceVersion); reaches < position {`,
+		`		if reaches := parseRevision(list.ResourceVersion); reaches < position && !PLANTED {`}}},
+	{"a term lasts as if no machine slept", "dead", 0, []edit{{"internal/ends/ends.go",
+		`	return max(m.Running.Sub(from.Running), m.Wall.Sub(from.Wall))
+`,
+		`	if PLANTED {
+		return m.Running.Sub(from.Running)
+	}
+	return max(m.Running.Sub(from.Running), m.Wall.Sub(from.Wall))
+`}}},
+	{"a term is live by its writer's stamp", "led", 0, []edit{{"internal/pool/access/lease.go",
+		`	return stored.holder != "" && now.Sub(seen.stored.at) < stored.term
+`,
+		`	if PLANTED {
+		return stored.holder != "" && t.clock.Wall().Sub(time.UnixMicro(stored.renewed)) < stored.term
+	}
+	return stored.holder != "" && now.Sub(seen.stored.at) < stored.term
+`}}},
+	{"a standby is never stood at", "led", 2, []edit{{"internal/hub/home/machine.go",
+		`	case now.Before(due):
+		return link.Down, due
+	}
+	return link.Up, time.Time{}
+`,
+		`	case now.Before(due):
+		return link.Down, due
+	case PLANTED:
+		return link.Down, time.Time{}
+	}
+	return link.Up, time.Time{}
+`}}},
+	{"a standby is vacant only once it is released", "led", 2, []edit{{"internal/hub/home/machine.go",
+		`		s.vacant = renewed.Add(edge.ElectionTerm) // who died, or can't reach it any more, has not released it
+`,
+		`		if s.vacant = renewed.Add(edge.ElectionTerm); PLANTED {
+			s.vacant = time.Time{}
+		}
+`}}},
+	{"home is kept though it takes nothing", "alive", 2, []edit{{"internal/hub/home/home.go",
+		`		if slots[i].Link == link.Up && p.failing.Get() {`,
+		`		if slots[i].Link == link.Up && p.failing.Get() && !PLANTED {`}}},
+	{"an empty coordinator is left vacant for 20 s", "led", 0, []edit{{"internal/pool/access/vacancy.go",
+		`	now := c.Running()
+	return &vacancy{`,
+		`	now := c.Running()
+	if PLANTED {
+		return &vacancy{clock: c, until: now.Add(20 * time.Second), led: now}
+	}
+	return &vacancy{`}}},
+
+	// Of links and clocks.
+	{"a connection that hangs is kept", "alive", 0, []edit{{"internal/hub/upstream/server.go",
+		`	if n := s.untaken.Add(1); s.lastHeard().After(sentAt) && n&(n-1) == 0 {`,
+		`	if n := s.untaken.Add(1); s.lastHeard().After(sentAt) && n&(n-1) == 0 && !PLANTED {`}}},
+	{"silence does not take a link down", "alive", 0, []edit{{"internal/hub/link/machine.go",
+		`	case !at.Before(m.judgement()):
+		return m.becomeDown(at)
+`,
+		`	case !at.Before(m.judgement()) && !PLANTED:
+		return m.becomeDown(at)
+`}}},
+	{"a hub checks certificates by its own clock alone", "alive", 0, []edit{{"internal/hub/certclock/certclock.go",
+		`	if latest := c.known(); latest.After(now) {`,
+		`	if latest := c.known(); latest.After(now) && !PLANTED {`}}},
+	{"a coordinator checks certificates by its own clock alone", "led", 0, []edit{{"internal/pool/access/recognized.go",
+		`	if options.CurrentTime = now; len(r.TLS.PeerCertificates) > 0 {`,
+		`	if PLANTED {
+		now = k.clock.Wall()
+	}
+	if options.CurrentTime = now; len(r.TLS.PeerCertificates) > 0 && !PLANTED {`}}},
+
+	// Of what the cloud makes of it.
+	{"the taint stays", "unmarked", 0, []edit{{"internal/cloud/heartbeat/plan.go",
+		`	case len(wanted) == 0:
+		c.Taint = Remove
+`,
+		`	case len(wanted) == 0 && PLANTED:
+	case len(wanted) == 0:
+		c.Taint = Remove
+`}}},
+	{"the condition stays", "healed", 0, []edit{{"internal/cloud/heartbeat/plan.go",
+		`	case Direct:
+		return Condition{corev1.ConditionFalse, ReasonDirect`,
+		`	case Direct:
+		if PLANTED && was == corev1.ConditionTrue {
+			return Condition{}, false
+		}
+		return Condition{corev1.ConditionFalse, ReasonDirect`}}},
+	{"a node that is unsettled once remains so", "healed", 0, []edit{{"internal/cloud/heartbeat/damp.go",
+		`	if d.unsettled && now.Sub(d.since) >= within {`,
+		`	if d.unsettled && now.Sub(d.since) >= within && !PLANTED {`}}},
+
+	{"harmless: a copy is tried three times, and not four", "", 2, []edit{{"internal/hub/heartbeat/copier.go",
+		`	for range attempts {
+		if c.known == nil && !missing {`,
+		`	for i := range attempts {
+		if PLANTED && i == attempts-1 {
+			break
+		}
+		if c.known == nil && !missing {`}}},
+	{"harmless: no node is served before others", "", 0, []edit{{"internal/hub/heartbeat/queue.go",
+		`	case a.first != b.first:`,
+		`	case a.first != b.first && !PLANTED:`}}},
+	{"harmless: the controller waits longer after a conflict", "", 0, []edit{{"internal/cloud/heartbeat/reconcile.go",
+		`		return reconcile.Result{RequeueAfter: p.ends.Jitter(conflictDelay, 1)}, nil
+`,
+		`		wait := p.ends.Jitter(conflictDelay, 1)
+		if PLANTED {
+			wait *= 2
+		}
+		return reconcile.Result{RequeueAfter: wait}, nil
+`}}},
+}

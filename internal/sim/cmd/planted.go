@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+)
+
+// gateTime is the processor time within which each fault must be found: that of the gate for the simulation, two cores for 2 minutes.
+const gateTime = 4 * time.Minute
+
+// plantedBatch is how many histories a process lets happen of what happens most, before the next has something else happen most.
+const plantedBatch = 8
+
+// planted is what an overlay adds to each package with a fault.
+const planted = `package %s
+
+import "os"
+
+var simPlanted = os.Getenv("SIM_PLANTED")
+`
+
+// overlay writes the product's files with all faults in them to dir, and returns what go build's -overlay takes. root is where the
+// module is. It fails for an original that is not in its file exactly once.
+func overlay(root, dir string, faults []fault) (file string, err error) {
+	texts := map[string]string{}
+	for _, f := range faults {
+		for _, e := range f.edits {
+			text, known := texts[e.file]
+			if !known {
+				content, err := os.ReadFile(filepath.Join(root, e.file))
+				if err != nil {
+					return "", err
+				}
+				text = string(content)
+			}
+			if n := strings.Count(text, e.from); n != 1 {
+				return "", fmt.Errorf("fault %q: %s has these lines %d times, or another fault has changed them:\n%s",
+					f.name, e.file, n, e.from)
+			}
+			to := strings.ReplaceAll(e.to, "PLANTED", fmt.Sprintf("(simPlanted == %q)", f.name))
+			texts[e.file] = strings.Replace(text, e.from, to, 1)
+		}
+	}
+	for _, name := range slices.Collect(maps.Keys(texts)) {
+		in := filepath.Dir(name)
+		texts[filepath.Join(in, "sim_planted.go")] = fmt.Sprintf(planted, filepath.Base(in))
+	}
+	replace := map[string]string{}
+	for i, name := range slices.Sorted(maps.Keys(texts)) {
+		to := filepath.Join(dir, fmt.Sprintf("planted%d.go", i))
+		if err := os.WriteFile(to, []byte(texts[name]), 0o600); err != nil {
+			return "", err
+		}
+		replace[filepath.Join(root, name)] = to
+	}
+	content, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	file = filepath.Join(dir, "overlay.json")
+	return file, os.WriteFile(file, content, 0o600)
+}
+
+// found is how the search for a fault has ended.
+type found struct {
+	by    string // the clause that caught it, with its seed; empty: none did
+	other string // what other clauses caught before
+	seeds int
+	spent time.Duration
+	err   error
+}
+
+// plant looks for faults, each for the gate's time at most, and prints a table. Those whose names contain only are looked for.
+func (e *explorer) plant(ctx context.Context, only string) error {
+	dir, err := os.MkdirTemp("", "sim")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // it is in the system's own place for such files
+	root, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	file, err := overlay(root, dir, faults)
+	if err != nil {
+		return err
+	}
+	binary, err := build(ctx, dir, "-overlay="+file)
+	if err != nil {
+		return err
+	}
+	results := make([]found, len(faults))
+	queue := make(chan int)
+	var running sync.WaitGroup
+	for range e.processes {
+		running.Go(func() {
+			for i := range queue {
+				results[i] = faults[i].find(ctx, binary, dir, e.next)
+				fmt.Fprintf(os.Stderr, "%s: %+v\n", faults[i].name, results[i])
+			}
+		})
+	}
+	for i, f := range faults {
+		if strings.Contains(f.name, only) {
+			queue <- i
+		}
+	}
+	close(queue)
+	running.Wait()
+	return table(results, e.next)
+}
+
+// table prints what became of the faults, as a table of Markdown.
+func table(results []found, first uint64) (err error) {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 1, ' ', tabwriter.Debug)
+	fmt.Printf("first seed %d\n", first)
+	fmt.Fprint(w, "fault\tmust be caught by\twas caught by\thistories\tCPU s\n")
+	for i, r := range results {
+		f := faults[i]
+		if r == (found{}) {
+			continue
+		}
+		by := r.by
+		if r.other != "" {
+			by += " (before: " + r.other + ")"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%.0f\n", f.name, f.clause, by, r.seeds, r.spent.Seconds())
+		switch {
+		case r.err != nil:
+			err = r.err
+		case err == nil && (r.by == "" && f.clause != "" || f.clause == "" && r.other != ""):
+			err = errBlind
+		}
+	}
+	_ = w.Flush() // to the standard output
+	return err
+}
+
+var errBlind = fmt.Errorf("a fault is not found within %v of processor time, or a harmless change is reported", gateTime)
+
+var (
+	breach = regexp.MustCompile(`BREACH of seed (\d+): (\[.*\])`) // a constant
+	clause = regexp.MustCompile(`(?:\[|" )"(\w+): `)              // a constant
+)
+
+// find lets histories happen until the fault's clause is broken, or the gate's time is over.
+func (f fault) find(ctx context.Context, binary, dir string, next uint64) (r found) {
+	themes := []string{"all", "links", "servers", "machines"}
+	for n := 0; r.spent < gateTime && r.err == nil; n++ {
+		out, lived, spent, err := live(ctx, binary, dir, next, plantedBatch, "-test.failfast",
+			"SIM_PLANTED="+f.name, "SIM_WEIGHTS="+themes[n%len(themes)], fmt.Sprintf("SIM_COORDINATORS=%d", max(f.coordinators, 1)))
+		next += uint64(len(lived))
+		r.seeds += len(lived)
+		r.spent += spent
+		broken := breach.FindStringSubmatch(out)
+		if err != nil && broken == nil {
+			r.err = fmt.Errorf("fault %q: %w\n%s", f.name, err, out)
+		}
+		if broken == nil {
+			continue
+		}
+		var by []string
+		for _, c := range clause.FindAllStringSubmatch(broken[2], -1) {
+			by = append(by, c[1])
+		}
+		if slices.Contains(by, f.clause) {
+			r.by = f.clause + ", seed " + broken[1]
+			return r
+		}
+		r.other = strings.TrimPrefix(fmt.Sprintf("%s, %s, seed %s", r.other, strings.Join(slices.Compact(by), " "), broken[1]), ", ")
+	}
+	return r
+}
