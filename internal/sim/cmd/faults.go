@@ -147,6 +147,17 @@ var faults = []fault{
 	{"home is kept though it takes nothing", "alive", 2, []edit{{"internal/hub/home/home.go",
 		`		if slots[i].Link == link.Up && p.failing.Get() {`,
 		`		if slots[i].Link == link.Up && p.failing.Get() && !PLANTED {`}}},
+	{"an empty coordinator may be led at once", "writers", 0, []edit{{"internal/pool/access/vacancy.go",
+		`	if left := v.clock.Until(v.until); left > 0 {`,
+		`	if left := v.clock.Until(v.until); left > 0 && !PLANTED {`},
+		{"internal/hub/role/lock.go",
+			`	return leaseDuration - l.ends.Since(l.board.missingSince())
+`,
+			`	if PLANTED {
+		return 0
+	}
+	return leaseDuration - l.ends.Since(l.board.missingSince())
+`}}},
 	{"an empty coordinator is left vacant for 20 s", "led", 0, []edit{{"internal/pool/access/vacancy.go",
 		`	now := c.Running()
 	return &vacancy{`,
@@ -194,6 +205,9 @@ var faults = []fault{
 			return Condition{}, false
 		}
 		return Condition{corev1.ConditionFalse, ReasonDirect`}}},
+	{"a node that was given up stays so while others speak for it", "healed", 0, []edit{{"internal/cloud/heartbeat/show.go",
+		`		revived = s != ShowNotReady && GivenUp(ready) // ShowUnknown`,
+		`		revived = s != ShowNotReady && GivenUp(ready) && !PLANTED // ShowUnknown`}}},
 	{"a node that is unsettled once remains so", "healed", 0, []edit{{"internal/cloud/heartbeat/damp.go",
 		`	if d.unsettled && now.Sub(d.since) >= within {`,
 		`	if d.unsettled && now.Sub(d.since) >= within && !PLANTED {`}}},

@@ -9,6 +9,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/sim/history"
@@ -189,12 +191,17 @@ type slotFacts struct {
 	// led is when the election Lease was last seen to be held and renewed; zero: never.
 	led     time.Time
 	version string
+	// holder is who led last, by which Lease. former is how long ago a holder was last seen to renew one that is gone, at the moment
+	// at which another is seen to hold the next; zero at all others.
+	holder string
+	lease  types.UID
+	former time.Duration
 }
 
 // slot notes what the world did to a coordinator, and whether it is led.
 func (j *Judge) slot(f *slotFacts, s *server, now time.Time) {
 	at := s.machine.name
-	f.now, f.hub, f.reached = now, "", 0
+	f.now, f.hub, f.reached, f.former = now, "", 0, 0
 	for _, n := range j.w.nodes {
 		reaches := j.w.serves(at, "") && j.w.line(n.name) && j.w.open(n.name, at)
 		what := at + " is reached by " + n.name
@@ -208,8 +215,11 @@ func (j *Judge) slot(f *slotFacts, s *server, now time.Time) {
 		if !ok || l.Namespace != edge.NamespaceSystem || l.Name != edge.LeaseElection {
 			continue
 		}
-		if holder := l.Spec.HolderIdentity; holder != nil && *holder != "" && l.ResourceVersion != f.version {
-			f.led = now
+		if holder := ptr.Deref(l.Spec.HolderIdentity, ""); holder != "" && l.ResourceVersion != f.version {
+			if f.lease != l.UID && f.holder != "" && f.holder != holder {
+				f.former = now.Sub(f.led)
+			}
+			f.led, f.holder, f.lease = now, holder, l.UID
 		}
 		f.version = l.ResourceVersion
 	}

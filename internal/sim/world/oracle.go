@@ -5,6 +5,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"yurtcoordinator/internal/edge"
 )
 
 // clause is a promise about nodes, or about coordinators. broken says how the facts break it; "" means that they don't.
@@ -63,13 +65,12 @@ var clauses = []clause[facts]{
 		}
 		return ""
 	}},
-	// When its own line is back, all is as before.
+	// When its own line is back, all is as before. While another route is whole, the node is well.
 	{"healed", func(f *facts) string {
 		ours := f.marked || f.tainted || f.down != corev1.ConditionFalse
-		if min(f.lived, f.lined, f.judged, f.controlled) > healing && (ours || !f.well()) {
-			return fmt.Sprintf("its line is whole for %v; Ready is %q, it is to be evicted: %t, it has our mark: %t, our "+
-				"taint: %t, "+
-				"CloudLinkDown is %q", f.lined, f.ready, f.doomed, f.marked, f.tainted, f.down)
+		if min(f.judged, f.controlled) > healing && f.lives(healing) && (f.lined > healing && ours || !f.well()) {
+			return fmt.Sprintf("whole for %v: %s; Ready is %q, it is to be evicted: %t, it has our mark: %t, our taint: %t, "+
+				"CloudLinkDown is %q", f.routed, f.route, f.ready, f.doomed, f.marked, f.tainted, f.down)
 		}
 		return ""
 	}},
@@ -81,6 +82,13 @@ var slotClauses = []clause[slotFacts]{
 	{"led", func(f *slotFacts) string {
 		if gone := f.now.Sub(f.led); f.reached > leads && gone > leads {
 			return fmt.Sprintf("nobody has led for %v; the hub of %s has a line, and reaches it for %v", gone, f.hub, f.reached)
+		}
+		return ""
+	}},
+	// One hub leads at a time: of whom led before, a coordinator that began anew knows nothing.
+	{"writers", func(f *slotFacts) string {
+		if f.former > 0 && f.former < term {
+			return fmt.Sprintf("another leads %v after the one before, who may not know it, has renewed its term", f.former)
 		}
 		return ""
 	}},
@@ -104,6 +112,8 @@ const (
 	arrives = 15 * time.Second
 	// leads is how long a coordinator may be without a leader. Look sees a renewal up to a second late.
 	leads = 16 * time.Second
+	// term is how long a leader may go on after it has renewed its term, edge.ElectionTerm, less what Look may be late.
+	term = edge.ElectionTerm - time.Second
 	// unmarks is after how long a heartbeat has gone by the node's own line: kubelet's next one, and one that fails.
 	unmarks = 20 * time.Second
 	// calm is for how long coordinator-controller leaves a taint that has changed twice.

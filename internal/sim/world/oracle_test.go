@@ -59,6 +59,10 @@ func TestClauses(t *testing.T) {
 		{"a node is not Ready long after its line is back", func(f *facts) {
 			f.ready, f.fell = corev1.ConditionUnknown, true
 		}, []string{"healed"}},
+		{"… though another speaks for it", func(f *facts) {
+			f.ready, f.fell, f.lined = corev1.ConditionUnknown, true, 0
+		}, []string{"healed"}},
+		{"a node that another speaks for has our mark", func(f *facts) { f.marked, f.tainted, f.lined = true, true, 0 }, nil},
 	} {
 		f := well
 		b.change(&f)
@@ -74,15 +78,23 @@ func TestSlotClauses(t *testing.T) {
 	for _, b := range []struct {
 		what string
 		is   slotFacts
-		want bool
+		want []string
 	}{
-		{"it is led", slotFacts{now: now, reached: time.Hour, led: now}, false},
-		{"nobody leads", slotFacts{now: now, reached: time.Hour, led: now.Add(-17 * time.Second)}, true},
-		{"… yet", slotFacts{now: now, reached: time.Hour, led: now.Add(-16 * time.Second)}, false},
-		{"nobody can", slotFacts{now: now, led: now.Add(-time.Hour)}, false},
+		{"it is led", slotFacts{now: now, reached: time.Hour, led: now}, nil},
+		{"nobody leads", slotFacts{now: now, reached: time.Hour, led: now.Add(-17 * time.Second)}, []string{"led"}},
+		{"… yet", slotFacts{now: now, reached: time.Hour, led: now.Add(-16 * time.Second)}, nil},
+		{"nobody can", slotFacts{now: now, led: now.Add(-time.Hour)}, nil},
+		{"another leads at once", slotFacts{now: now, led: now, former: 2 * time.Second}, []string{"writers"}},
+		{"… after a term", slotFacts{now: now, led: now, former: 4 * time.Second}, nil},
 	} {
-		if got := slotClauses[0].broken(&b.is) != ""; got != b.want {
-			t.Errorf("%s: %t", b.what, got)
+		var broken []string
+		for _, c := range slotClauses {
+			if c.broken(&b.is) != "" {
+				broken = append(broken, c.name)
+			}
+		}
+		if !slices.Equal(broken, b.want) {
+			t.Errorf("%s: %q, want %q", b.what, broken, b.want)
 		}
 	}
 }
