@@ -36,15 +36,15 @@ func TestClauses(t *testing.T) {
 			f.renewed, f.lived = now.Add(-41*time.Second), 40*time.Second
 		}, nil},
 		{"a living node is shown Unknown", func(f *facts) {
-			f.ready, f.lined = corev1.ConditionUnknown, 0
+			f.ready, f.controlled = corev1.ConditionUnknown, 0
 		}, []string{"alive"}},
 		{"… that was so before it lived", func(f *facts) {
-			f.ready, f.lined, f.fell = corev1.ConditionUnknown, 0, true
+			f.ready, f.controlled, f.fell = corev1.ConditionUnknown, 0, true
 		}, nil},
 		{"… while kube-controller-manager is blind", func(f *facts) {
-			f.ready, f.lined, f.judged = corev1.ConditionUnknown, 0, time.Minute
+			f.ready, f.judged = corev1.ConditionUnknown, time.Minute
 		}, nil},
-		{"a living node is to be evicted", func(f *facts) { f.doomed, f.lined = true, 0 }, []string{"alive"}},
+		{"a living node is to be evicted", func(f *facts) { f.doomed, f.controlled = true, 0 }, []string{"alive"}},
 		{"a living node's Pod is deleted", func(f *facts) { f.lost = true }, []string{"alive"}},
 		{"… of a node that was called dead by right", func(f *facts) { f.lost, f.fell = true, true }, nil},
 		{"somebody renews for a dead node", func(f *facts) { f.lived, f.beat = 0, now.Add(-15*time.Second) }, []string{"dead"}},
