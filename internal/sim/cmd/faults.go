@@ -43,15 +43,17 @@ var faults = []fault{
 			lease := p.copyFor`,
 		`		if each.Link.Get() == link.Up && !(PLANTED && len(copies) > 0) {
 			lease := p.copyFor`}}},
-	{"kubelet waits for all coordinators", "told", 2, []edit{{"internal/hub/heartbeat/copier.go",
-		`		if err == nil {
-			return nil
+	{"a node that starts while cut off is not told of its Lease", "alive", 0, []edit{{"internal/hub/heartbeat/proxy.go",
+		`	for _, each := range p.config.Coordinators {
+		if each.Link.Get() != link.Up {
+			continue
 		}
-		failure = errors.Join(failure, err)`,
-		`		if err == nil && !PLANTED {
-			return nil
+		copied, err :=`,
+		`	for _, each := range p.config.Coordinators {
+		if each.Link.Get() != link.Up || PLANTED {
+			continue
 		}
-		failure = errors.Join(failure, err)`}}},
+		copied, err :=`}}},
 
 	// Of what a leader forwards.
 	{"a baseline is taken for a renewal", "dead", 0, []edit{{"internal/hub/heartbeat/queue.go",
@@ -63,9 +65,6 @@ var faults = []fault{
 			a.waiting = &sighting{node: node, slot: slot, lease: lease, seen: now, deadline: now.Add(ageBound(lease))}
 		}
 `}}},
-	{"a renewal's age counts from when it was seen", "dead", 0, []edit{{"internal/hub/heartbeat/queue.go",
-		`	} else if latest := stored.Add(bound + transit); latest.Before(deadline) {`,
-		`	} else if latest := stored.Add(bound + transit); latest.Before(deadline) && !PLANTED {`}}},
 	{"a renewal never ages", "dead", 0, []edit{{"internal/hub/heartbeat/queue.go",
 		`	bound := ageBound(lease)
 	deadline := now.Add(bound)
@@ -82,14 +81,18 @@ var faults = []fault{
 		{"internal/hub/heartbeat/forwarder.go",
 			`		if !r.term.Valid() {`,
 			`		if !r.term.Valid() && !PLANTED {`}}},
-	{"one write that hangs holds up all others", "told", 0, []edit{{"internal/hub/heartbeat/queue.go",
-		`	parallel := q.parallel()
+	{"a write that fails is the last one of its node", "told", 0, []edit{{"internal/hub/heartbeat/queue.go",
+		`	a.writing, a.cloud = false, cloud
 `,
-		`	parallel := q.parallel()
-	if PLANTED {
-		parallel = 1
-	}
+		`	a.writing, a.cloud = PLANTED && took == 0, cloud
 `}}},
+	{"a watch that the history no longer reaches does not begin anew", "told", 0, []edit{{"internal/hub/leasewatch/leasewatch.go",
+		`			position = 0
+		default:`,
+		`			if !PLANTED {
+				position = 0
+			}
+		default:`}}},
 	{"who leads forwards at home alone", "alive", 2, []edit{{"internal/hub/member/duties.go",
 		`	for _, d := range []role.Duty{{Name: "report", Run: reporter.Run}, {Name: "compare lines", Run: lines.Run}} {
 `,
@@ -105,9 +108,6 @@ var faults = []fault{
 `,
 		`	wanted := (m.links.Cloud == link.Up || PLANTED && m.campaign == holding) && m.links.Coordinator == link.Up
 `}}},
-	{"a watch resumes without asking how far the history reaches", "alive", 0, []edit{{"internal/hub/leasewatch/leasewatch.go",
-		`		if reaches := parseRevision(list.ResourceVersion); reaches < position {`,
-		`		if reaches := parseRevision(list.ResourceVersion); reaches < position && !PLANTED {`}}},
 	{"a term lasts as if no machine slept", "dead", 0, []edit{{"internal/ends/ends.go",
 		`	return max(m.Running.Sub(from.Running), m.Wall.Sub(from.Wall))
 `,
@@ -124,6 +124,9 @@ var faults = []fault{
 	}
 	return stored.holder != "" && now.Sub(seen.stored.at) < stored.term
 `}}},
+	{"who has lapsed keeps the lead", "led", 0, []edit{{"internal/pool/access/lease.go",
+		`	if old.holder != "" && old.holder != caller && oldLive {`,
+		`	if old.holder != "" && old.holder != caller && (oldLive || PLANTED) {`}}},
 	{"a standby is never stood at", "led", 2, []edit{{"internal/hub/home/machine.go",
 		`	case now.Before(due):
 		return link.Down, due
@@ -144,9 +147,6 @@ var faults = []fault{
 			s.vacant = time.Time{}
 		}
 `}}},
-	{"home is kept though it takes nothing", "alive", 2, []edit{{"internal/hub/home/home.go",
-		`		if slots[i].Link == link.Up && p.failing.Get() {`,
-		`		if slots[i].Link == link.Up && p.failing.Get() && !PLANTED {`}}},
 	{"an empty coordinator may be led at once", "writers", 0, []edit{{"internal/pool/access/vacancy.go",
 		`	if left := v.clock.Until(v.until); left > 0 {`,
 		`	if left := v.clock.Until(v.until); left > 0 && !PLANTED {`},
@@ -168,7 +168,7 @@ var faults = []fault{
 	return &vacancy{`}}},
 
 	// Of links and clocks.
-	{"a connection that hangs is kept", "alive", 0, []edit{{"internal/hub/upstream/server.go",
+	{"a connection that hangs is kept", "unmarked", 0, []edit{{"internal/hub/upstream/server.go",
 		`	if n := s.untaken.Add(1); s.lastHeard().After(sentAt) && n&(n-1) == 0 {`,
 		`	if n := s.untaken.Add(1); s.lastHeard().After(sentAt) && n&(n-1) == 0 && !PLANTED {`}}},
 	{"silence does not take a link down", "alive", 0, []edit{{"internal/hub/link/machine.go",
@@ -177,6 +177,16 @@ var faults = []fault{
 `,
 		`	case !at.Before(m.judgement()) && !PLANTED:
 		return m.becomeDown(at)
+`}}},
+	{"a link that is down is asked seldom", "unmarked", 0, []edit{{"internal/hub/link/machine.go",
+		`	m.successes = 0
+	m.hasten = later(at, started.Add(m.cfg.DownInterval))
+`,
+		`	m.successes = 0
+	m.hasten = later(at, started.Add(m.cfg.DownInterval))
+	if PLANTED {
+		m.hasten = m.hasten.Add(30 * time.Second)
+	}
 `}}},
 	{"a hub checks certificates by its own clock alone", "alive", 0, []edit{{"internal/hub/certclock/certclock.go",
 		`	if latest := c.known(); latest.After(now) {`,

@@ -9,6 +9,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -52,7 +53,7 @@ type facts struct {
 	// was told that they are taken; zero: none.
 	beat, owed time.Time
 
-	// renewed is when the Lease changed last, by the API server's clock; zero: there is none.
+	// renewed is when the Lease was renewed last, by the API server's clock; zero: there is none.
 	renewed time.Time
 	version string
 	// marked says that the Lease says that the heartbeat came over another's line, or was forwarded.
@@ -68,9 +69,9 @@ type facts struct {
 	fell bool
 }
 
-// NewJudge returns a Judge that has seen nothing.
+// NewJudge returns a Judge that has seen nothing, but that nothing has been harmed since the world began.
 func (w *World) NewJudge() *Judge {
-	j := &Judge{w: w, whole: since{}, nodes: map[string]*facts{}, slots: map[*server]*slotFacts{}, told: map[string]bool{}}
+	j := &Judge{w: w, whole: since{"judges": began, "controls": began}, nodes: map[string]*facts{}, slots: map[*server]*slotFacts{}, told: map[string]bool{}}
 	for _, n := range w.nodes {
 		j.nodes[n.name] = &facts{}
 	}
@@ -261,7 +262,9 @@ func (s since) lasts(what string, now time.Time) time.Duration {
 // seen notes what the cloud has of a node. Each may be nil.
 func (f *facts) seen(lease *coordinationv1.Lease, node *corev1.Node, pod *corev1.Pod) {
 	if lease != nil && lease.ResourceVersion != f.version {
-		f.version, f.renewed = lease.ResourceVersion, f.now
+		if f.version = lease.ResourceVersion; !putBack(lease) {
+			f.renewed = f.now
+		}
 	}
 	f.marked = lease != nil && lease.Annotations[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn
 	if f.ready, f.down, f.doomed, f.tainted = "", "", false, false; node != nil {
@@ -283,6 +286,12 @@ func (f *facts) seen(lease *coordinationv1.Lease, node *corev1.Node, pod *corev1
 		f.pod = string(pod.UID)
 	}
 	f.lost = had != "" && f.pod != had
+}
+
+// putBack reports whether coordinator-controller has put a Lease's stamp back, which is no renewal and says so.
+func putBack(lease *coordinationv1.Lease) bool {
+	to := lease.Annotations[edge.AnnotationPutBack]
+	return to != "" && lease.Spec.RenewTime != nil && to == lease.Spec.RenewTime.UTC().Format(metav1.RFC3339Micro)
 }
 
 func (j *Judge) breach(clause, node, says string) {
