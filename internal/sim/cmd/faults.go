@@ -171,12 +171,13 @@ var faults = []fault{
 	{"a connection that hangs is kept", "unmarked", 0, []edit{{"internal/hub/upstream/server.go",
 		`	if n := s.untaken.Add(1); s.lastHeard().After(sentAt) && n&(n-1) == 0 {`,
 		`	if n := s.untaken.Add(1); s.lastHeard().After(sentAt) && n&(n-1) == 0 && !PLANTED {`}}},
-	{"silence does not take a link down", "alive", 0, []edit{{"internal/hub/link/machine.go",
-		`	case !at.Before(m.judgement()):
-		return m.becomeDown(at)
+	{"a link is waited for a minute in silence", "told", 0, []edit{{"internal/hub/link/machine.go",
+		`	return earlier(later(m.asked, m.heard).Add(m.Patience()), m.asked.Add(m.cfg.Trust))
 `,
-		`	case !at.Before(m.judgement()) && !PLANTED:
-		return m.becomeDown(at)
+		`	if PLANTED {
+		return m.asked.Add(time.Minute)
+	}
+	return earlier(later(m.asked, m.heard).Add(m.Patience()), m.asked.Add(m.cfg.Trust))
 `}}},
 	{"a link that is down is asked seldom", "unmarked", 0, []edit{{"internal/hub/link/machine.go",
 		`	m.successes = 0
