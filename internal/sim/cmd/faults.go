@@ -75,12 +75,6 @@ var faults = []fault{
 	}
 	deadline := now.Add(bound)
 `}}},
-	{"a leader forwards without a valid term", "dead", 0, []edit{{"internal/hub/heartbeat/forwarder.go",
-		`		return r != nil && r.ctx.Err() == nil && r.term.Valid()`,
-		`		return r != nil && r.ctx.Err() == nil && (r.term.Valid() || PLANTED)`},
-		{"internal/hub/heartbeat/forwarder.go",
-			`		if !r.term.Valid() {`,
-			`		if !r.term.Valid() && !PLANTED {`}}},
 	{"a write that fails is the last one of its node", "told", 0, []edit{{"internal/hub/heartbeat/queue.go",
 		`	a.writing, a.cloud = false, cloud
 `,
@@ -107,14 +101,6 @@ var faults = []fault{
 		`	wanted := m.links.Cloud == link.Up && m.links.Coordinator == link.Up
 `,
 		`	wanted := (m.links.Cloud == link.Up || PLANTED && m.campaign == holding) && m.links.Coordinator == link.Up
-`}}},
-	{"a term lasts as if no machine slept", "dead", 0, []edit{{"internal/ends/ends.go",
-		`	return max(m.Running.Sub(from.Running), m.Wall.Sub(from.Wall))
-`,
-		`	if PLANTED {
-		return m.Running.Sub(from.Running)
-	}
-	return max(m.Running.Sub(from.Running), m.Wall.Sub(from.Wall))
 `}}},
 	{"a term is live by its writer's stamp", "led", 0, []edit{{"internal/pool/access/lease.go",
 		`	return stored.holder != "" && now.Sub(seen.stored.at) < stored.term
