@@ -18,8 +18,9 @@ import (
 // gateTime is the processor time within which each fault must be found: that of the gate for the simulation, two cores for 2 minutes.
 const gateTime = 4 * time.Minute
 
-// plantedBatch is how many histories a process lets happen of what happens most, before the next has something else happen most.
-const plantedBatch = 8
+// plantedBatch is how many histories a process lets happen of one theme, before the next takes another. Their pools are small: more
+// of what happens there is about a node that matters, and it costs less.
+const plantedBatch, plantedNodes = 4, 3
 
 // planted is what an overlay adds to each package with a fault.
 const planted = `package %s
@@ -158,7 +159,8 @@ func (f fault) find(ctx context.Context, binary, dir string, next uint64) (r fou
 	themes := []string{"all", "links", "servers", "machines"}
 	for n := 0; r.spent < gateTime && r.err == nil; n++ {
 		out, lived, spent, err := live(ctx, binary, dir, next, plantedBatch, "-test.failfast",
-			"SIM_PLANTED="+f.name, "SIM_WEIGHTS="+themes[n%len(themes)], fmt.Sprintf("SIM_COORDINATORS=%d", max(f.coordinators, 1)))
+			"SIM_PLANTED="+f.name, "SIM_WEIGHTS="+themes[n%len(themes)], fmt.Sprintf("SIM_NODES=%d", plantedNodes),
+			fmt.Sprintf("SIM_COORDINATORS=%d", max(f.coordinators, 1)))
 		next += uint64(len(lived))
 		r.seeds += len(lived)
 		r.spent += spent
