@@ -134,8 +134,9 @@ func (e *explorer) explore(ctx context.Context, binary, dir string) error {
 	return nil
 }
 
-// live lets histories happen, in a process with this environment, each of one seed from a first one on. flag is one of go test's;
-// empty means none. It returns what was said, how many simulated seconds one of a processor was for each history, and what all took.
+// live lets histories happen, in a process with this environment, of consecutive seeds. flag is one of go test's; empty
+// means none. It returns what was said, how many simulated seconds one of a processor was for each history, and what all
+// took.
 func live(
 	ctx context.Context, binary, dir string, from uint64, count int, flag string, env ...string,
 ) (out string, speeds []int, spent time.Duration, err error) {
@@ -144,7 +145,7 @@ func live(
 		c.Args = append(c.Args, flag)
 	}
 	c.Dir = dir
-	// On a busy machine a fifth of a simulation's time was preemption, which goroutines of one processor that take turns don't need.
+	// On a busy machine a fifth of a simulation's time was preemption, which goroutines that wait for each other don't need.
 	c.Env = slices.Concat(os.Environ(), []string{
 		"GODEBUG=asyncpreemptoff=1", "SIM_FROM=" + strconv.FormatUint(from, 10), "SIM_COUNT=" + strconv.Itoa(count),
 	}, env)

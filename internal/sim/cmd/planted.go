@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,15 +12,15 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"text/tabwriter"
 	"time"
 )
 
-// gateTime is the processor time within which each fault must be found: that of the gate for the simulation, two cores for 2 minutes.
+// gateTime is the processor time within which each fault must be found: that of the gate for the simulation, of two cores
+// for 2 minutes.
 const gateTime = 4 * time.Minute
 
-// plantedBatch is how many histories a process lets happen of one theme, before the next takes another. Their pools are small: more
-// of what happens there is about a node that matters, and it costs less.
+// plantedBatch is how many histories a process lets happen of one theme, before the next takes another. Their pools have
+// plantedNodes: it costs less, and more of what happens is about a node that matters.
 const plantedBatch, plantedNodes = 4, 3
 
 // planted is what an overlay adds to each package with a fault.
@@ -30,8 +31,8 @@ import "os"
 var simPlanted = os.Getenv("SIM_PLANTED")
 `
 
-// overlay writes the product's files with all faults in them to dir, and returns what go build's -overlay takes. root is where the
-// module is. It fails for an original that is not in its file exactly once.
+// overlay writes the product's files with all faults in them to dir, and returns what go build's -overlay takes. root is
+// where the module is. It fails for an original that is not in its file exactly once.
 func overlay(root, dir string, faults []fault) (file string, err error) {
 	texts := map[string]string{}
 	for _, f := range faults {
@@ -123,28 +124,29 @@ func (e *explorer) plant(ctx context.Context, only string) error {
 
 // table prints what became of the faults, as a table of Markdown.
 func table(results []found, first uint64) (err error) {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 1, ' ', tabwriter.Debug)
-	fmt.Printf("first seed %d\n", first)
-	fmt.Fprint(w, "fault\tmust be caught by\twas caught by\thistories\tCPU s\n")
+	fmt.Printf("First seed %d.\n\n", first)
+	fmt.Print("| fault | must be caught by | was caught by | histories | CPU s |\n| --- | --- | --- | --- | --- |\n")
 	for i, r := range results {
 		f := faults[i]
-		if r == (found{}) {
+		if r == (found{}) { // it was not looked for
 			continue
 		}
-		by := r.by
-		if r.other != "" {
-			by += " (before: " + r.other + ")"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%.0f\n", f.name, f.clause, by, r.seeds, r.spent.Seconds())
-		switch {
-		case r.err != nil:
-			err = r.err
-		case err == nil && (r.by == "" && f.clause != "" || f.clause == "" && r.other != ""):
+		fmt.Printf("| %s | %s | %s | %d | %.0f |\n", f.name, cmp.Or(f.clause, "nothing"), r.says(), r.seeds, r.spent.Seconds())
+		if blind := (r.by == "") != (f.clause == "") || f.clause == "" && r.other != ""; blind && err == nil {
 			err = errBlind
 		}
+		if r.err != nil {
+			err = r.err
+		}
 	}
-	_ = w.Flush() // to the standard output
 	return err
+}
+
+func (r found) says() string {
+	if r.other != "" {
+		return fmt.Sprintf("%s (before: %s)", cmp.Or(r.by, "nothing"), r.other)
+	}
+	return cmp.Or(r.by, "nothing")
 }
 
 var errBlind = fmt.Errorf("a fault is not found within %v of processor time, or a harmless change is reported", gateTime)

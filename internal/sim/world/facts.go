@@ -71,7 +71,10 @@ type facts struct {
 
 // NewJudge returns a Judge that has seen nothing, but that nothing has been harmed since the world began.
 func (w *World) NewJudge() *Judge {
-	j := &Judge{w: w, whole: since{"judges": began, "controls": began}, nodes: map[string]*facts{}, slots: map[*server]*slotFacts{}, told: map[string]bool{}}
+	j := &Judge{
+		w: w, whole: since{"judges": began, "controls": began}, nodes: map[string]*facts{}, slots: map[*server]*slotFacts{},
+		told: map[string]bool{},
+	}
 	for _, n := range w.nodes {
 		j.nodes[n.name] = &facts{}
 	}
@@ -192,8 +195,8 @@ type slotFacts struct {
 	// led is when the election Lease was last seen to be held and renewed; zero: never.
 	led     time.Time
 	version string
-	// holder is who led last, by which Lease. former is how long ago a holder was last seen to renew one that is gone, at the moment
-	// at which another is seen to hold the next; zero at all others.
+	// holder is who led last, by which Lease. former is how long ago a holder was last seen to renew one that is gone, at
+	// the moment at which another is seen to hold the next; zero at all others.
 	holder string
 	lease  types.UID
 	former time.Duration
