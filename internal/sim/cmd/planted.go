@@ -75,8 +75,8 @@ func overlay(root, dir string, faults []fault) (file string, err error) {
 
 // found is how the search for a fault has ended.
 type found struct {
-	by    string // the clause that caught it, with its seed; empty: none did
-	other string // what other clauses caught before
+	by    string // the clauses that caught it, with the seed; empty: none did
+	other string // what was caught before, by others than it must be
 	seeds int
 	spent time.Duration
 	err   error
@@ -152,36 +152,46 @@ func (r found) says() string {
 var errBlind = fmt.Errorf("a fault is not found within %v of processor time, or a harmless change is reported", gateTime)
 
 var (
-	breach = regexp.MustCompile(`BREACH of seed (\d+): (\[.*\])`) // a constant
-	clause = regexp.MustCompile(`(?:\[|" )"(\w+): `)              // a constant
+	breach = regexp.MustCompile(`BREACH of seed \d+: (\[.*\])`) // a constant
+	clause = regexp.MustCompile(`(?:\[|" )"(\w+): `)            // a constant
 )
 
-// find lets histories happen until the fault's clause is broken, or the gate's time is over.
+// find lets histories happen until the fault's clause is broken where the product itself keeps it, or the gate's time is
+// over.
 func (f fault) find(ctx context.Context, binary, dir string, next uint64) (r found) {
 	themes := []string{"all", "links", "servers", "machines"}
 	for n := 0; r.spent < gateTime && r.err == nil; n++ {
-		out, lived, spent, err := live(ctx, binary, dir, next, plantedBatch, "-test.failfast",
-			"SIM_PLANTED="+f.name, "SIM_WEIGHTS="+themes[n%len(themes)], fmt.Sprintf("SIM_NODES=%d", plantedNodes),
-			fmt.Sprintf("SIM_COORDINATORS=%d", max(f.coordinators, 1)))
-		next += uint64(len(lived))
-		r.seeds += len(lived)
-		r.spent += spent
-		broken := breach.FindStringSubmatch(out)
-		if err != nil && broken == nil {
-			r.err = fmt.Errorf("fault %q: %w\n%s", f.name, err, out)
+		lives := func(from uint64, count int, planted string) (by []string, lived int) {
+			out, speeds, spent, err := live(ctx, binary, dir, from, count, "-test.failfast",
+				"SIM_PLANTED="+planted, "SIM_WEIGHTS="+themes[n%len(themes)], fmt.Sprintf("SIM_NODES=%d", plantedNodes),
+				fmt.Sprintf("SIM_COORDINATORS=%d", max(f.coordinators, 1)))
+			r.spent += spent
+			if broken := breach.FindStringSubmatch(out); broken != nil {
+				for _, c := range clause.FindAllStringSubmatch(broken[1], -1) {
+					by = append(by, c[1])
+				}
+			} else if err != nil {
+				r.err = fmt.Errorf("fault %q: %w\n%s", f.name, err, out)
+			}
+			slices.Sort(by)
+			return slices.Compact(by), len(speeds)
 		}
-		if broken == nil {
+		by, lived := lives(next, plantedBatch, f.name)
+		next += uint64(lived)
+		r.seeds += lived
+		if len(by) == 0 {
 			continue
 		}
-		var by []string
-		for _, c := range clause.FindAllStringSubmatch(broken[2], -1) {
-			by = append(by, c[1])
-		}
-		if slices.Contains(by, f.clause) {
-			r.by = f.clause + ", seed " + broken[1]
+		// The last one has broken them. Those that it breaks without the fault are not the fault's.
+		itself, _ := lives(next-1, 1, "")
+		by = slices.DeleteFunc(by, func(c string) bool { return slices.Contains(itself, c) })
+		switch at := fmt.Sprintf("%s, seed %d", strings.Join(by, " "), next-1); {
+		case slices.Contains(by, f.clause):
+			r.by = at
 			return r
+		case len(by) > 0:
+			r.other = strings.TrimPrefix(r.other+"; "+at, "; ")
 		}
-		r.other = strings.TrimPrefix(fmt.Sprintf("%s, %s, seed %s", r.other, strings.Join(slices.Compact(by), " "), broken[1]), ", ")
 	}
 	return r
 }
