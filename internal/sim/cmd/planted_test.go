@@ -88,3 +88,33 @@ func TestOverlay(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestFind: a fault is found by its own clause, at a seed at which the product keeps that; what else breaks is noted.
+func TestFind(t *testing.T) {
+	simulation := filepath.Join(t.TempDir(), "simulation")
+	if err := os.WriteFile(simulation, []byte(`#!/bin/sh
+breach() {
+	echo "    world_test.go:1: BREACH of seed $1: [\"$2: n1: it says \\\"no\\\"\" \"$3: n2: so\"]"
+	exit 1
+}
+for seed in $(seq $SIM_FROM $((SIM_FROM + SIM_COUNT - 1))); do
+	echo "    world_test.go:1: seed $seed: 200 simulated seconds for one of a processor"
+	case "$SIM_PLANTED $seed" in
+	*" 11") breach 11 alive alive ;;
+	"late 12") breach 12 dead told ;;
+	"late 19") breach 19 told alive ;;
+	"gone 12") exit 3 ;;
+	esac
+done
+`), 0o700); err != nil { //nolint:gosec // it is to be run
+		t.Fatal(err)
+	}
+	if got, want := (fault{name: "late", clause: "alive"}).find(t.Context(), simulation, t.TempDir(), 10), (found{
+		by: "alive told, seed 19", other: "dead told, seed 12", seeds: 10,
+	}); got.by != want.by || got.other != want.other || got.seeds != want.seeds || got.err != nil || got.spent <= 0 {
+		t.Errorf("found %+v, want %+v", got, want)
+	}
+	if got := (fault{name: "gone", clause: "alive"}).find(t.Context(), simulation, t.TempDir(), 10); got.err == nil || got.by != "" {
+		t.Errorf("a simulation that ends by itself: %+v", got)
+	}
+}
