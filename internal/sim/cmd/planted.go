@@ -182,8 +182,8 @@ func (f fault) find(ctx context.Context, binary, dir string, next uint64) (r fou
 		if len(by) == 0 {
 			continue
 		}
-		// The last one has broken them. Those that it breaks without the fault are not the fault's.
-		itself, _ := lives(next-1, 1, "")
+		// The last one has broken them. What these histories break without the fault is not the fault's.
+		itself, _ := lives(next-uint64(lived), lived, "")
 		by = slices.DeleteFunc(by, func(c string) bool { return slices.Contains(itself, c) })
 		switch at := fmt.Sprintf("%s, seed %d", strings.Join(by, " "), next-1); {
 		case slices.Contains(by, f.clause):
