@@ -8,7 +8,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,8 +36,14 @@ func main() {
 	pflag.StringVar(&e.weights, "weights", "all", "what happens most: links, servers, machines or all")
 	pflag.IntVar(&e.processes, "procs", 2, "simulations at a time")
 	pflag.IntVar(&e.shrink, "shrink", 60, "how often a history that breaks may be tried again to make it smaller")
+	planted := pflag.Bool("planted", false, "look for planted faults instead, to see whether the simulation can find them")
+	only := pflag.String("only", "", "with --planted: faults whose names contain this")
 	pflag.Parse()
-	if err := e.run(context.Background()); err != nil {
+	run := e.run
+	if *planted {
+		run = func(ctx context.Context) error { return e.plant(ctx, *only) }
+	}
+	if err := run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -65,11 +71,9 @@ func (e *explorer) run(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // it is in the system's own place for such files
-	binary := filepath.Join(dir, "world.test")
-	build := exec.CommandContext(ctx, "go", "test", "-vet=off", "-c", "-o", binary, "yurtcoordinator/internal/sim/world")
-	build.Stdout, build.Stderr = os.Stdout, os.Stderr
-	if err := build.Run(); err != nil {
-		return fmt.Errorf("build the simulation: %w", err)
+	binary, err := build(ctx, dir)
+	if err != nil {
+		return err
 	}
 	first, end := e.next, time.Now().Add(e.lasts)
 	var running sync.WaitGroup
@@ -90,6 +94,18 @@ func (e *explorer) run(ctx context.Context) error {
 	return errBroken
 }
 
+// build builds the simulation into dir, with flags of go test's.
+func build(ctx context.Context, dir string, flags ...string) (binary string, err error) {
+	binary = filepath.Join(dir, "world.test")
+	args := slices.Concat([]string{"test", "-vet=off", "-c", "-o", binary}, flags, []string{"yurtcoordinator/internal/sim/world"})
+	build := exec.CommandContext(ctx, "go", args...)
+	build.Stdout, build.Stderr = os.Stderr, os.Stderr
+	if err := build.Run(); err != nil {
+		return "", fmt.Errorf("build the simulation: %w", err)
+	}
+	return binary, nil
+}
+
 var seedLine = regexp.MustCompile(`seed \d+: (\d+) simulated seconds`) // a constant
 
 // explore lets a batch happen. A breach is not an error; a simulation that ends otherwise is.
@@ -98,32 +114,50 @@ func (e *explorer) explore(ctx context.Context, binary, dir string) error {
 	from := e.next
 	e.next += batch
 	e.mu.Unlock()
-	c := exec.CommandContext(ctx, binary, "-test.run=^TestSeeds$", "-test.v", "-test.timeout=0")
-	c.Dir = dir
-	c.Env = append(os.Environ(), "SIM_FROM="+strconv.FormatUint(from, 10), "SIM_COUNT="+strconv.Itoa(batch),
-		"SIM_NODES="+strconv.Itoa(e.nodes), "SIM_COORDINATORS="+strconv.Itoa(e.coordinators), "SIM_WEIGHTS="+e.weights,
-		"SIM_SHRINK="+strconv.Itoa(e.shrink))
-	out, err := c.CombinedOutput()
-	seeds := seedLine.FindAllSubmatch(out, -1)
+	out, speeds, spent, err := live(ctx, binary, dir, from, batch, "", "SIM_NODES="+strconv.Itoa(e.nodes),
+		"SIM_COORDINATORS="+strconv.Itoa(e.coordinators), "SIM_WEIGHTS="+e.weights, "SIM_SHRINK="+strconv.Itoa(e.shrink))
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, s := range seeds {
-		n, _ := strconv.Atoi(string(s[1])) // the expression has digits only
+	for _, n := range speeds {
 		e.speed += n
 	}
-	e.lived += len(seeds)
-	if c.ProcessState != nil {
-		e.spent += c.ProcessState.UserTime() + c.ProcessState.SystemTime()
-	}
-	broken := bytes.Count(out, []byte("BREACH of seed"))
+	e.lived += len(speeds)
+	e.spent += spent
+	broken := strings.Count(out, "BREACH of seed")
 	e.breaches += broken
 	if broken > 0 {
-		fmt.Println(strings.TrimSpace(told(string(out))))
+		fmt.Println(strings.TrimSpace(told(out)))
 	}
-	if err != nil && (broken == 0 || len(seeds) != batch) {
+	if err != nil && (broken == 0 || len(speeds) != batch) {
 		return fmt.Errorf("seeds %d to %d: %w\n%s", from, from+batch-1, err, out)
 	}
 	return nil
+}
+
+// live lets histories happen, in a process with this environment, of consecutive seeds. flag is one of go test's; empty
+// means none. It returns what was said, how many simulated seconds one of a processor was for each history, and what all
+// took.
+func live(
+	ctx context.Context, binary, dir string, from uint64, count int, flag string, env ...string,
+) (out string, speeds []int, spent time.Duration, err error) {
+	c := exec.CommandContext(ctx, binary, "-test.run=^TestSeeds$", "-test.v", "-test.timeout=0")
+	if flag != "" {
+		c.Args = append(c.Args, flag)
+	}
+	c.Dir = dir
+	// On a busy machine a fifth of a simulation's time was preemption, which goroutines that wait for each other don't need.
+	c.Env = slices.Concat(os.Environ(), []string{
+		"GODEBUG=asyncpreemptoff=1", "SIM_FROM=" + strconv.FormatUint(from, 10), "SIM_COUNT=" + strconv.Itoa(count),
+	}, env)
+	said, err := c.CombinedOutput()
+	for _, s := range seedLine.FindAllSubmatch(said, -1) {
+		n, _ := strconv.Atoi(string(s[1])) // the expression has digits only
+		speeds = append(speeds, n)
+	}
+	if c.ProcessState != nil {
+		spent = c.ProcessState.UserTime() + c.ProcessState.SystemTime()
+	}
+	return string(said), speeds, spent, err
 }
 
 // told returns the breaches with their tables.

@@ -114,14 +114,27 @@ var (
 	All      = Weights{Path: 4, OneWay: 2, Server: 4, Restore: 1, Compact: 1, Machine: 3, Program: 3, Clock: 2}
 )
 
-// Random draws a history of 5 to 10 minutes and 4 to 12 events.
+// soon is how soon after another event one comes that comes with it.
+const soon = 90 * time.Second
+
+// Random draws a history of 5 to 10 minutes and 4 to 12 events. Trouble comes together: half of the events are about a machine of
+// the one drawn before, and come soon after it, if it has begun.
 func Random(seed uint64, nodes, coordinators int, cast Cast, weights Weights) History {
 	r := rand.New(rand.NewPCG(seed, 0x5eed))
 	h := History{Seed: seed, Nodes: nodes, Coordinators: coordinators, Unrelayed: seed%2 == 1, Holds: holds[seed/2%4]}
 	h.Long = 5*time.Minute + time.Duration(r.IntN(301))*time.Second
 	for range 4 + r.IntN(9) {
-		if e, ok := cast.draw(r, weights); ok {
-			e.At = time.Duration(r.Int64N(int64(h.Long/time.Second))) * time.Second
+		from, within, about := time.Duration(0), h.Long, cast
+		if n := len(h.Events); n > 0 && r.IntN(2) == 0 {
+			from = h.Events[n-1].At
+			within, about = min(soon, h.Long-from), cast.about(h.Events[n-1].machine())
+		}
+		e, ok := about.draw(r, weights)
+		if !ok { // that machine has no such thing
+			e, ok = cast.draw(r, weights)
+		}
+		if ok {
+			e.At = from + time.Duration(r.Int64N(int64(within/time.Second)))*time.Second
 			e.For = lasts(r, e.Does)
 			h.Events = append(h.Events, e)
 		}
@@ -155,6 +168,25 @@ func (c Cast) cutOff(r *rand.Rand, long time.Duration) Event {
 	e.At = time.Duration(r.Int64N(int64(long/2/time.Second))) * time.Second
 	e.For = time.Duration(20+r.IntN(280)) * time.Second
 	return e
+}
+
+// machine returns the machine that an event is about.
+func (e Event) machine() string {
+	name, _, _ := strings.Cut(e.On, "/")
+	return name
+}
+
+// about returns what of the cast is of one machine.
+func (c Cast) about(machine string) Cast {
+	c.Paths = slices.DeleteFunc(slices.Clone(c.Paths), func(p [2]string) bool { return p[0] != machine && p[1] != machine })
+	others := func(name string) bool {
+		of, _, _ := strings.Cut(name, "/")
+		return of != machine
+	}
+	for _, names := range []*[]string{&c.Servers, &c.Machines, &c.Programs} {
+		*names = slices.DeleteFunc(slices.Clone(*names), others)
+	}
+	return c
 }
 
 func (c Cast) draw(r *rand.Rand, weights Weights) (e Event, ok bool) {

@@ -10,6 +10,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
@@ -73,17 +75,16 @@ type facts struct {
 	// that the cloud does not show; zero: none.
 	beat, owed time.Time
 
-	// renewed is when the Lease changed last, by the API server's clock; zero: there is none.
+	// renewed is when the Lease was renewed last, by the API server's clock; zero: there is none.
 	renewed time.Time
 	version string
 	// stamp is what its Lease was renewed with last, in microseconds, and step by how much that was later than the one before. sent
 	// is when kubelet sent it; zero: never.
 	stamp, step int64
 	sent        time.Time
-	// times is how often somebody, by, has renewed the Lease with one stamp. clocked says that its clock was wrong once.
-	by      string
-	times   int
-	clocked bool
+	// times is how often somebody, by, has renewed the Lease with one stamp.
+	by    string
+	times int
 	// asks is how many requests it has made in the last minute, to the cloud and to the coordinator that it asked most. calm is for
 	// how long nothing was harmed. leads says that it leads at a coordinator.
 	asks, asksPool int
@@ -109,11 +110,11 @@ type facts struct {
 	fell bool
 }
 
-// NewJudge returns a Judge that has seen nothing.
+// NewJudge returns a Judge that has seen nothing, but that nothing has been harmed since the world began.
 func (w *World) NewJudge() *Judge {
 	j := &Judge{
-		w: w, whole: since{}, nodes: map[string]*facts{}, slots: map[*server]*slotFacts{}, told: map[string]bool{},
-		asked: map[string]*minute{},
+		w: w, whole: since{"judges": began, controls[0]: began, controls[1]: began}, nodes: map[string]*facts{}, slots: map[*server]*slotFacts{},
+		told: map[string]bool{}, asked: map[string]*minute{},
 	}
 	for _, n := range w.nodes {
 		j.nodes[n.name] = &facts{}
@@ -218,7 +219,7 @@ func (j *Judge) Look() {
 		f.asks, f.asksPool, f.leads = j.asks(n.name, j.w.cloud), 0, false
 		for _, s := range j.w.slots {
 			f.asksPool = max(f.asksPool, j.asks(n.name, s))
-			f.leads = f.leads || j.slots[s].leader == n.name
+			f.leads = f.leads || j.slots[s].holder == n.name
 		}
 		if f.owed, f.beat = n.beats.owed(f.renewed); !f.lives(now.Sub(f.owed)) {
 			n.beats.forgive() // there was no route that was whole all the time since then
@@ -265,14 +266,19 @@ type slotFacts struct {
 	reached time.Duration
 	hub     string
 	// led is when the election Lease was last seen to be held and renewed; zero: never.
-	led             time.Time
-	version, leader string
+	led     time.Time
+	version string
+	// holder is who led last, by which Lease. former is how long ago a holder was last seen to renew one that is gone, at
+	// the moment at which another is seen to hold the next; zero at all others.
+	holder string
+	lease  types.UID
+	former time.Duration
 }
 
 // slot notes what the world did to a coordinator, and whether it is led.
 func (j *Judge) slot(f *slotFacts, s *server, now time.Time) {
 	at := s.machine.name
-	f.now, f.hub, f.reached = now, "", 0
+	f.now, f.hub, f.reached, f.former = now, "", 0, 0
 	for _, n := range j.w.nodes {
 		reaches := j.w.serves(at, "") && j.w.line(n.name) && j.w.open(n.name, at)
 		what := at + " is reached by " + n.name
@@ -286,8 +292,11 @@ func (j *Judge) slot(f *slotFacts, s *server, now time.Time) {
 		if !ok || l.Namespace != edge.NamespaceSystem || l.Name != edge.LeaseElection {
 			continue
 		}
-		if holder := l.Spec.HolderIdentity; holder != nil && *holder != "" && l.ResourceVersion != f.version {
-			f.led, f.leader = now, *holder
+		if holder := ptr.Deref(l.Spec.HolderIdentity, ""); holder != "" && l.ResourceVersion != f.version {
+			if f.lease != l.UID && f.holder != "" && f.holder != holder {
+				f.former = now.Sub(f.led)
+			}
+			f.led, f.holder, f.lease = now, holder, l.UID
 		}
 		f.version = l.ResourceVersion
 	}
@@ -316,9 +325,6 @@ func (j *Judge) did(f *facts, name string, now time.Time) {
 	}
 	f.lived, f.lined = j.whole.lasts("lives "+name, now), j.whole.lasts(name+": "+ownLine, now)
 	f.calm = j.whole.lasts("calm", now)
-	f.clocked = f.clocked || len(j.w.harmed(func(e history.Event) bool {
-		return e.Does == history.Clock && e.On == name
-	})) > 0
 	f.judged, f.dated = j.whole.lasts("judges", now), j.whole.lasts("dates", now)
 	f.controlled, f.steady = 0, math.MaxInt64
 	for _, m := range controls {
@@ -338,7 +344,7 @@ func (s since) lasts(what string, now time.Time) time.Duration {
 // seen notes what the cloud has of a node. Each may be nil. What was set back is no renewal, and takes no Pod.
 func (f *facts) seen(lease *coordinationv1.Lease, node *corev1.Node, pod *corev1.Pod, setBack bool) {
 	if lease != nil && lease.ResourceVersion != f.version {
-		if f.version = lease.ResourceVersion; !setBack {
+		if f.version = lease.ResourceVersion; !setBack && !putBack(lease) {
 			f.renewed = f.now
 		}
 		stamp := lease.Spec.RenewTime.UnixMicro()
@@ -386,6 +392,12 @@ func (r *report) seen(lease *coordinationv1.Lease, now time.Time, setBack bool) 
 		at: now, version: lease.ResourceVersion, leader: ptr.Deref(lease.Spec.HolderIdentity, ""),
 		reached: edge.SplitNodes(lease.Annotations[edge.AnnotationReachedNodes]),
 	}
+}
+
+// putBack reports whether coordinator-controller has put a Lease's stamp back, which is no renewal and says so.
+func putBack(lease *coordinationv1.Lease) bool {
+	to := lease.Annotations[edge.AnnotationPutBack]
+	return to != "" && lease.Spec.RenewTime != nil && to == lease.Spec.RenewTime.UTC().Format(metav1.RFC3339Micro)
 }
 
 func (j *Judge) breach(clause, node, says string) {

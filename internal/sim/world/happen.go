@@ -66,6 +66,7 @@ func (w *World) Live(h history.History, rest time.Duration, look func()) {
 				w.say("%s", strings.TrimSpace(e.String()))
 				w.cloud.store.Restore(backup)
 				w.restored++
+				w.anew()
 			}
 		}
 		all = append(all, change{began.Add(e.At), begins})
@@ -94,6 +95,21 @@ func (w *World) Live(h history.History, rest time.Duration, look func()) {
 		look()
 	}
 	until(began.Add(h.Long + rest))
+}
+
+// anew restarts the cloud's controllers, as docs/backup.md has whoever restores its storage do: until it has written as much as it has
+// lost, whoever follows it is told nothing.
+func (w *World) anew() {
+	all := []*program{w.judges}
+	for _, m := range controls {
+		all = append(all, w.machines[m].programs[controller])
+	}
+	for _, p := range all {
+		if p.done != nil {
+			p.stop()
+			p.start()
+		}
+	}
 }
 
 // lasts reports whether an event has an end, at which it is mended.

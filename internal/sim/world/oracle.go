@@ -5,6 +5,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"yurtcoordinator/internal/edge"
 )
 
 // clause is a promise about nodes, or about coordinators. broken says how the facts break it; "" means that they don't.
@@ -63,10 +65,10 @@ var clauses = []clause[facts]{
 		}
 		return ""
 	}},
-	// What is written stands for a heartbeat of kubelet's, and is written little more than once. After a clock went back, the stamp
-	// is the least that is later than what was there.
+	// What is written stands for a heartbeat of kubelet's, and is written little more than once. After a clock went back, or by who
+	// does not know that it is there already, with the least stamp that is later than what was there.
 	{"writers", func(f *facts) string {
-		moved := f.clocked && f.step > 0 && f.step <= steps.Microseconds()
+		moved := f.step > 0 && f.step <= steps.Microseconds()
 		switch age := f.now.Sub(f.sent); {
 		case f.renewed != f.now || moved:
 		case f.sent.IsZero():
@@ -122,12 +124,12 @@ var clauses = []clause[facts]{
 		}
 		return ""
 	}},
-	// When its own line is back, all is as before.
+	// When its own line is back, all is as before. While another route is whole, the node is well.
 	{"healed", func(f *facts) string {
 		ours := f.marked || f.tainted || f.down != corev1.ConditionFalse || !f.heldSince.IsZero()
-		if min(f.lived, f.lined, f.judged, f.controlled) > healing && (ours || !f.well()) {
-			return fmt.Sprintf("its line is whole for %v; Ready is %q, it is to be evicted: %t, it has our mark: %t, our "+
-				"taint: %t, CloudLinkDown is %q, it is held: %t", f.lined, f.ready, f.doomed, f.marked, f.tainted, f.down,
+		if min(f.judged, f.controlled) > healing && f.lives(healing) && (f.lined > healing && ours || !f.well()) {
+			return fmt.Sprintf("whole for %v: %s; Ready is %q, it is to be evicted: %t, it has our mark: %t, our taint: %t, "+
+				"CloudLinkDown is %q, it is held: %t", f.routed, f.route, f.ready, f.doomed, f.marked, f.tainted, f.down,
 				!f.heldSince.IsZero())
 		}
 		return ""
@@ -140,6 +142,13 @@ var slotClauses = []clause[slotFacts]{
 	{"led", func(f *slotFacts) string {
 		if gone := f.now.Sub(f.led); f.reached > leads && gone > leads {
 			return fmt.Sprintf("nobody has led for %v; the hub of %s has a line, and reaches it for %v", gone, f.hub, f.reached)
+		}
+		return ""
+	}},
+	// One hub leads at a time: of whom led before, a coordinator that began anew knows nothing.
+	{"writers", func(f *slotFacts) string {
+		if f.former > 0 && f.former < term {
+			return fmt.Sprintf("another leads %v after the one before, who may not know it, has renewed its term", f.former)
 		}
 		return ""
 	}},
@@ -163,6 +172,8 @@ const (
 	arrives = 15 * time.Second
 	// leads is how long a coordinator may be without a leader. Look sees a renewal up to a second late.
 	leads = 16 * time.Second
+	// term is how long a leader may go on after it has renewed its term, edge.ElectionTerm, less what Look may be late.
+	term = edge.ElectionTerm - time.Second
 	// unmarks is after how long a heartbeat has gone by the node's own line: kubelet's next one, and one that fails. Between two are
 	// 10 s and by chance up to 4 % more; Look sees it up to a second late.
 	unmarks = 22 * time.Second
@@ -195,8 +206,9 @@ func (f *facts) well() bool { return f.ready == corev1.ConditionTrue && !f.doome
 // How many requests a node sends in a minute, if nothing has been harmed for some minutes: what is sent each so many seconds, and one
 // more at the minute's edge. Streams, as the presence of a hub or a push, are one request for as long as they last.
 const (
-	// asksCloud: a heartbeat each 10 s; a status report each 5 minutes and the leader's report each 3 (docs/wan-cost.md).
-	asksCloud = 7 + 1 + 1
+	// asksCloud: a heartbeat each 10 s; a status report each 5 minutes and the leader's report each 3 (docs/wan-cost.md). Of what it
+	// follows there, which begins again each 5 to 10 minutes, with a list at most, two in one minute.
+	asksCloud = 7 + 1 + 1 + 2*2
 	// asksPool: a copy of each heartbeat; the watches of two Leases, the election's and that of what is current, each of which begins
 	// again with a list each 2 to 3 minutes (leasewatch's beatingMin); the question who relays, each minute (relay's keepEvery).
 	asksPool = 7 + 2*2 + 2

@@ -238,20 +238,22 @@ func TestSeeds(t *testing.T) {
 	}
 	from, nodes, coordinators := number("SIM_FROM", 0), number("SIM_NODES", 5), number("SIM_COORDINATORS", 1)
 	for seed := from; seed < from+number("SIM_COUNT", 4); seed++ {
-		h := history.Random(uint64(seed), nodes, coordinators, Cast(nodes, coordinators), weights)
-		began := spent()
-		got, held := live(t, h)
-		cpu, simulated := spent()-began, h.Long+ready+recovery
-		t.Logf("seed %d: %d simulated seconds for one of a processor; a pool to hold: %t", seed,
-			int(simulated.Seconds()/cpu.Seconds()), held)
-		if len(got) == 0 {
-			continue
-		}
-		clause, _, _ := strings.Cut(got[0], ":")
-		small := history.Shrink(h, 2, number("SIM_SHRINK", 0), func(c history.History) bool {
-			again, _ := live(t, c)
-			return slices.ContainsFunc(again, func(breach string) bool { return strings.HasPrefix(breach, clause+":") })
+		t.Run(strconv.Itoa(seed), func(t *testing.T) {
+			h := history.Random(uint64(seed), nodes, coordinators, Cast(nodes, coordinators), weights)
+			began := spent()
+			got, held := live(t, h)
+			cpu, simulated := spent()-began, h.Long+ready+recovery
+			t.Logf("seed %d: %d simulated seconds for one of a processor; a pool to hold: %t", seed,
+				int(simulated.Seconds()/cpu.Seconds()), held)
+			if len(got) == 0 {
+				return
+			}
+			clause, _, _ := strings.Cut(got[0], ":")
+			small := history.Shrink(h, 2, number("SIM_SHRINK", 0), func(c history.History) bool {
+				again, _ := live(t, c)
+				return slices.ContainsFunc(again, func(breach string) bool { return strings.HasPrefix(breach, clause+":") })
+			})
+			t.Errorf("BREACH of seed %d: %q\n%s", seed, got, small.Table())
 		})
-		t.Errorf("BREACH of seed %d: %q\n%s", seed, got, small.Table())
 	}
 }
