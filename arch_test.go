@@ -322,7 +322,9 @@ var law = []struct {
 	{"internal/lab/hollow", []string{"internal/flagfile"}, "a kubelet knows no hub"},
 	{"internal/lab/load", []string{"internal/edge"}, "a load is made by a plain client"},
 	{"internal/lab/bench",
-		[]string{"internal/edge", "internal/lab", "internal/lab/load", "internal/lab/machine", "internal/lab/pki", "internal/run"},
+		[]string{
+			"internal/edge", "internal/lab", "internal/lab/load", "internal/lab/machine", "internal/lab/pki", "internal/run",
+		},
 		"a load comes from outside, as any client's; the plain proxy beside the hub needs a certificate"},
 	{"internal/lab/bench/cloudscale",
 		[]string{

@@ -442,7 +442,8 @@ func TestReservedNodeNames(t *testing.T) {
 	for _, user := range []string{"admin", "system:node:yurt-coordinator-p1"} {
 		c := cloudtest.Client(t, cloudtest.As(cfg, user, "system:masters"))
 		for _, name := range []string{
-			edge.PoolName("p1").ReportLease(0), edge.PoolName("p1").ReportLease(2), "yurt-coordinator-x", "web.shop.svc", "web.shop.svc.cluster.local",
+			edge.PoolName("p1").ReportLease(0), edge.PoolName("p1").ReportLease(2), "yurt-coordinator-x", "web.shop.svc",
+			"web.shop.svc.cluster.local",
 			edge.PoolName("p1").CoordinatorServerName(),
 		} {
 			mustRefuse(t, user+" makes "+name, c.Create(t.Context(), node(name, "", nil), client.DryRunAll), name, "another name")

@@ -36,8 +36,8 @@ var poolCutScenarios = []kit.Scenario{
 	},
 	{
 		Name: "hold-blip", Run: holdBlip, Lab: lab.Config{Pools: 2, Nodes: 3, Timing: shortened(), NoProxy: true},
-		Doc: "All links of a pool are cut, and it is held. They are back for some seconds, until a heartbeat comes through, and " +
-			"cut for an hour: it is held until the same time as before, and no Pod is evicted. All times are a tenth.",
+		Doc: "All links of a pool are cut, and it is held. They are back for some seconds, until a heartbeat comes through, " +
+			"and cut for an hour: it is held until the same time as before, and no Pod is evicted. All times are a tenth.",
 	},
 }
 

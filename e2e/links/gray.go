@@ -73,8 +73,9 @@ func grayCoordinator(t *kit.T) {
 	t.NeverNotReady(began, names...)
 }
 
-// refuseWrites raises the alarm CORRUPT in the etcd of a coordinator: etcd then refuses every write and answers reads. An etcd of one
-// member never raises it by itself. A store that is full does the same, but for a second: then the coordinator ends, to start empty.
+// refuseWrites raises the alarm CORRUPT in the etcd of a coordinator: etcd then refuses every write and answers reads. An etcd of
+// one member never raises it by itself. A store that is full does the same, but for a second: then the coordinator ends, to start
+// empty.
 func refuseWrites(t *kit.T, node string) {
 	conn, err := grpc.NewClient("passthrough:///etcd", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {

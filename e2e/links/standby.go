@@ -240,9 +240,9 @@ func machineDiesWhileCut(t *kit.T, dead string) {
 	})
 }
 
-// standbyHearsAlone cuts ways between single machines, of a pool whose hubs do not relay. It has Kubernetes' own timing: a standby
-// that the leader ceases to reach is without one for some 10 s (ADR 70), and until the first heartbeat is forwarded from there, as
-// much again.
+// standbyHearsAlone cuts ways between single machines, of a pool whose hubs do not relay. It has Kubernetes' own timing: a
+// standby that the leader ceases to reach is without one for some 10 s (ADR 70), and until the first heartbeat is forwarded from
+// there, as much again.
 func standbyHearsAlone(t *kit.T) {
 	names := t.Pool.Nodes()
 	first, second := names[0], names[1]

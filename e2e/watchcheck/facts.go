@@ -43,8 +43,8 @@ type Facts struct {
 // revisions, or if one of its lists, including those made aside, contradicts its events.
 //
 // After a 410, as an API server that starts anew answers whoever saw less than all, the next list stands for what was missed: one
-// change of each object that is there at another revision. If there were more, a client that was told them is called wrong, loudly;
-// none that is wrong is called right. It fails if an object is gone: no list tells at which revision.
+// change of each object that is there at another revision. If there were more, a client that was told them is called wrong,
+// loudly; none that is wrong is called right. It fails if an object is gone: no list tells at which revision.
 func FactsOf(recording []Observation) (*Facts, error) {
 	f := &Facts{}
 	for i, o := range recording {

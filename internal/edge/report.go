@@ -23,8 +23,8 @@ const AnnotationReachedNodes = "openyurt.io/reached-nodes"
 // ReportLasts. Who reads takes all valid reports of a pool together: see Reports.
 func (p PoolName) ReportLease(of Slot) string { return of.App() + "-" + string(p) }
 
-// ReportOf returns whose report a Lease of kube-node-lease is by its name, and of which slot; an empty pool means that it is none.
-// A Node may not have such a name.
+// ReportOf returns whose report a Lease of kube-node-lease is by its name, and of which slot; an empty pool means that it is
+// none. A Node may not have such a name.
 func ReportOf(lease string) (PoolName, Slot) {
 	for _, slot := range slices.Backward(Slots()) { // the prefix of slot 0 begins the others'
 		if pool, ok := strings.CutPrefix(lease, PoolName("").ReportLease(slot)); ok {
@@ -50,8 +50,8 @@ func ReportLasts(seconds *int32) time.Duration {
 // two say differently, the lower slot's counts.
 type Reports []*coordinationv1.Lease
 
-// ReportsOf returns the reports among the valid ones of a pool, in any order. A leader's last report says all that it hears, so one
-// that it wrote before in another slot is left out.
+// ReportsOf returns the reports among the valid ones of a pool, in any order. A leader's last report says all that it hears, so
+// one that it wrote before in another slot is left out.
 func ReportsOf(valid []*coordinationv1.Lease) Reports {
 	all := slices.DeleteFunc(slices.Clone(valid), func(l *coordinationv1.Lease) bool {
 		return slices.ContainsFunc(valid, func(other *coordinationv1.Lease) bool {
@@ -133,7 +133,8 @@ func together[T any](r Reports, annotation string, split func(string) map[NodeNa
 	return all
 }
 
-// Fillings returns how far the coordinator of the lowest slot has what the pool shares; nil means that its leader does not say so.
+// Fillings returns how far the coordinator of the lowest slot has what the pool shares; nil means that its leader does not say
+// so.
 func (r Reports) Fillings() map[string]Filling {
 	if len(r) > 0 {
 		if text, ok := r[0].Annotations[AnnotationPoolResources]; ok {

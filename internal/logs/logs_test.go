@@ -129,7 +129,9 @@ func TestOnlyErrors(t *testing.T) {
 	for v, wants := range map[string]bool{"0": false, "1": false, "2": true} {
 		for _, form := range []string{Text, JSON} {
 			text := said(t, "--logging-format="+form, "-v="+v, "--only-errors")
-			for _, of := range []string{"first background", "first structured", "first formatted", "first warned", "first given up"} {
+			for _, of := range []string{
+				"first background", "first structured", "first formatted", "first warned", "first given up",
+			} {
 				if strings.Contains(text, of) != wants {
 					t.Errorf("%s, -v=%s: %q is there: %t\n%s", form, v, of, !wants, text)
 				}

@@ -59,10 +59,12 @@ func TestCheck(t *testing.T) {
 		"no coordinator":     {well(func(_ *Subject, p *Pool) { p.Coordinator = CoordinatorNone }), LevelOK, "needs none"},
 		"whose, nobody says": {well(func(_ *Subject, p *Pool) { p.CoordinatorNode = "" }), LevelOK, "that of pool a serves"},
 		"it is down":         {well(func(_ *Subject, p *Pool) { p.Coordinator = "PodNotReady" }), LevelFail, "PodNotReady"},
-		"outside":            {well(func(_ *Subject, p *Pool) { p.Outside = []string{"n"} }), LevelFail, "no leader hears the node"},
-		"no leader":          {well(func(_ *Subject, p *Pool) { p.Leader = "" }), LevelFail, "no hub"},
-		"refused":            {well(settings(refused)), LevelFail, "a typo"},
-		"restart":            {well(settings(restart)), LevelWarn, "hub restarts"},
+		"outside": {
+			well(func(_ *Subject, p *Pool) { p.Outside = []string{"n"} }), LevelFail, "no leader hears the node",
+		},
+		"no leader": {well(func(_ *Subject, p *Pool) { p.Leader = "" }), LevelFail, "no hub"},
+		"refused":   {well(settings(refused)), LevelFail, "a typo"},
+		"restart":   {well(settings(restart)), LevelWarn, "hub restarts"},
 		"illegible": {well(func(s *Subject, _ *Pool) {
 			s.Node.Annotations[edge.AnnotationSettings] = "?"
 		}), LevelWarn, "can't be read"},

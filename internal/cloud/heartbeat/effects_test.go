@@ -39,15 +39,18 @@ func (w *world) speaks(node, how string) {
 	}
 }
 
-// A node whose kubelet hears deletions lets the replacements in, and one of which heartbeats alone take a neighbour's line hears none: a DaemonSet's controller deletes the Pods of a tainted node as
-// of any other, and makes none where a taint says NoSchedule (NodeShouldRunDaemonPod).
+// A node whose kubelet hears deletions lets the replacements in, and one of which heartbeats alone take a neighbour's line hears
+// none: a DaemonSet's controller deletes the Pods of a tainted node as of any other, and makes none where a taint says NoSchedule
+// (NodeShouldRunDaemonPod).
 func TestWhoHearsDeletionsLetsReplacementsIn(t *testing.T) {
 	for _, tt := range []struct {
 		wish v1alpha1.RelayedNodeScheduling
 		want map[string]corev1.TaintEffect
 	}{
 		{"", map[string]corev1.TaintEffect{"itself": bare, "relayed": prefer, "forwarded": never, "heartbeats": never}},
-		{"PreferNoSchedule", map[string]corev1.TaintEffect{"itself": bare, "relayed": prefer, "forwarded": never, "heartbeats": never}},
+		{"PreferNoSchedule", map[string]corev1.TaintEffect{
+			"itself": bare, "relayed": prefer, "forwarded": never, "heartbeats": never,
+		}},
 		{"Enabled", map[string]corev1.TaintEffect{"itself": bare, "relayed": bare, "forwarded": never, "heartbeats": never}},
 		{"Disabled", map[string]corev1.TaintEffect{"itself": bare, "relayed": never, "forwarded": never, "heartbeats": never}},
 	} {

@@ -82,7 +82,8 @@ type Finding struct {
 	// heard, and it is behind a link that is down all the same.
 	Relayed bool
 
-	// HeartbeatsOnly says that it is Relayed, and that only heartbeats and the Node's status take that line: its kubelet hears no deletions.
+	// HeartbeatsOnly says that it is Relayed, and that only heartbeats and the Node's status take that line: its kubelet hears no
+	// deletions.
 	HeartbeatsOnly bool
 
 	// Unsettled says that the Lease keeps changing between the node's own heartbeats and others: the finding is then Delegated

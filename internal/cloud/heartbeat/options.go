@@ -43,8 +43,9 @@ type wish struct {
 }
 
 // effect returns the effect of the taint that a marked Lease calls for. A node that is delegated takes no new Pods, and neither
-// does one of which heartbeats alone take a neighbour's line. One that is relayed hears deletions, so it lets the replacements in where they fit nowhere else, unless its pool wants otherwise. One that
-// is unsettled is both by turns: where its pool would have no taint, it gets the weaker one.
+// does one of which heartbeats alone take a neighbour's line. One that is relayed hears deletions, so it lets the replacements in
+// where they fit nowhere else, unless its pool wants otherwise. One that is unsettled is both by turns: where its pool would have
+// no taint, it gets the weaker one.
 func (w wish) effect(f Finding) corev1.TaintEffect {
 	switch {
 	case f.Unsettled:

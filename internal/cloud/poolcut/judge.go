@@ -65,8 +65,8 @@ type Report struct {
 
 // givesUp reports whether a member that is silent may be given up, now that others speak, by the reports of the pool's leaders,
 // however old. A node that speaks can speak for others only if it hears them. So that takes a fresh report of a leader that hears
-// another node of those that were cut off together, and none that hears this one. Where nobody can say that, since nobody has ever
-// reported or there is no third node, it is enough that another speaks.
+// another node of those that were cut off together, and none that hears this one. Where nobody can say that, since nobody has
+// ever reported or there is no third node, it is enough that another speaks.
 func givesUp(up Member, members []Member, reports []Report) bool {
 	const two = 2
 	if len(reports) == 0 || len(members) <= two {

@@ -562,9 +562,9 @@ func (p *Proxy) forget() {
 	p.known, p.there, p.gone = nil, time.Time{}, true
 }
 
-// remember takes note of the cloud's Lease, with the renewTime that it has there; zero means that this is not known. The last answer
-// counts, whatever its revision: where a backup was put in the place of the cloud's storage, later ones are lower. One that was
-// overtaken costs a conflict.
+// remember takes note of the cloud's Lease, with the renewTime that it has there; zero means that this is not known. The last
+// answer counts, whatever its revision: where a backup was put in the place of the cloud's storage, later ones are lower. One
+// that was overtaken costs a conflict.
 func (p *Proxy) remember(lease *coordinationv1.Lease, there time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

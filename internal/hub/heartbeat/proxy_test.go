@@ -126,7 +126,8 @@ func TestStampsAdvance(t *testing.T) {
 	}
 }
 
-// TestCloudIsSetBack: a backup is put in the place of the cloud's storage, and its revisions are lower than those that the hub knows.
+// TestCloudIsSetBack: a backup is put in the place of the cloud's storage, and its revisions are lower than those that the hub
+// knows.
 func TestCloudIsSetBack(t *testing.T) {
 	run(t, func(n *node) {
 		for range 5 {

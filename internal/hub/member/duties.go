@@ -56,8 +56,9 @@ func (m *Membership) reporter(cloud coordinationv1client.LeasesGetter) *roster.R
 	})
 }
 
-// duties returns what this hub does while it leads at a coordinator. It forwards from each, and reports who is heard there, since a
-// node may reach one alone; and a standby has all that home has, so that it can be home at once. Lines it compares at home alone.
+// duties returns what this hub does while it leads at a coordinator. It forwards from each, and reports who is heard there, since
+// a node may reach one alone; and a standby has all that home has, so that it can be home at once. Lines it compares at home
+// alone.
 func (m *Membership) duties(c *coordinator, forwarder *heartbeat.Forwarder, reporter *roster.Reporter) ([]role.Duty, error) {
 	forward := func(ctx context.Context, term edge.Term) error {
 		err := forwarder.Run(ctx, heartbeat.Source{Slot: c.slot, Leases: c.leases}, term)
@@ -71,7 +72,8 @@ func (m *Membership) duties(c *coordinator, forwarder *heartbeat.Forwarder, repo
 		return nil, err
 	}
 	lines := line.New(line.Config{
-		Node: m.cfg.Node, Lines: func(now time.Time) map[edge.NodeName]edge.Line { return reporter.Lines(edge.Slot(c.slot), now) },
+		Node:   m.cfg.Node,
+		Lines:  func(now time.Time) map[edge.NodeName]edge.Line { return reporter.Lines(edge.Slot(c.slot), now) },
 		Rested: func(now time.Time) bool { return c.elector.Rested(now) }, Clock: m.cfg.Ends.Clock,
 	})
 	report := func(ctx context.Context, term edge.Term) error {

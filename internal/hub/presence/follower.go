@@ -30,7 +30,8 @@ const (
 	longest = 2 * time.Minute
 	// lookAgain is how often that is looked at.
 	lookAgain = time.Second
-	// firstWord is how long who is silent is not judged in a cut, while a coordinator that is reached has yet to say whom it hears.
+	// firstWord is how long who is silent is not judged in a cut, while a coordinator that is reached has yet to say whom it
+	// hears.
 	firstWord = 2 * time.Second
 	// gather is how long changes are gathered that come together.
 	gather = 20 * time.Millisecond
@@ -291,7 +292,8 @@ func (r *round) look(ctx context.Context) {
 	r.metrics.silent.Set(float64(len(k.Silent)))
 }
 
-// judge decides who is silent, and returns how long until there may be more to decide; 0 means not before something else is heard.
+// judge decides who is silent, and returns how long until there may be more to decide; 0 means not before something else is
+// heard.
 func (r *round) judge() (again time.Duration) {
 	reached := map[int]time.Duration{}
 	for slot := range r.reach {

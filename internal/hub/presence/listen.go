@@ -49,7 +49,8 @@ func (f *Follower) listen(ctx context.Context, slot int, hear func(home bool, li
 		stop()
 		if text := err.Error(); ctx.Err() == nil && text != logged {
 			logged = text
-			klog.FromContext(ctx).V(1).Info("What the pool says of its Pods is not told now, trying again", "slot", slot, "err", err)
+			klog.FromContext(ctx).V(1).Info("What the pool says of its Pods is not told now, trying again",
+				"slot", slot, "err", err)
 		}
 		_ = run.Pause(ctx, pause.Next(f.config.Ends.Float64())) // the loop ends with ctx
 	}

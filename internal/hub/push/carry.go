@@ -38,7 +38,8 @@ const (
 var (
 	// errRestarted says that the mirror is not where it was: it has lost what it had.
 	errRestarted = errors.New("the mirror began anew")
-	// errNothing says that the replica has nothing, or what a filler brought: the cloud's, which a leader pushes, is still to come.
+	// errNothing says that the replica has nothing, or what a filler brought: the cloud's, which a leader pushes, is still to
+	// come.
 	errNothing = fmt.Errorf("%w: the cloud has brought nothing to the replica", stream.ErrNotReady)
 	// errMoved says that the mirror stands elsewhere than it should after a push.
 	errMoved = errors.New("the mirror stands elsewhere")

@@ -1,10 +1,10 @@
 // Package roster knows which nodes of a pool reach its coordinators, and tells the cloud: a leader watches the Leases that all
-// hubs keep in each coordinator where it leads, counts those whose renewals it sees come in, and writes their names into one Lease
-// in the cloud, as the pool's forwarding user. That also tells the cloud who leads.
+// hubs keep in each coordinator where it leads, counts those whose renewals it sees come in, and writes their names into one
+// Lease in the cloud, as the pool's forwarding user. That also tells the cloud who leads.
 //
 // A hub that leads at several coordinators writes one report, of what it hears at any of them, in the Lease of the lowest slot
-// (edge.PoolName.ReportLease). So a standby costs the WAN nothing, and two hubs that lead each at another coordinator do not write
-// over each other. What is heard in a slot above is taken as far as it is seen: the report does not wait for it.
+// (edge.PoolName.ReportLease). So a standby costs the WAN nothing, and two hubs that lead each at another coordinator do not
+// write over each other. What is heard in a slot above is taken as far as it is seen: the report does not wait for it.
 //
 // The report also says how each node's kubelet can be known, by its hub's word (package pin), and how much traffic each hub
 // claims to have carried over its link to the cloud. It says how the pool's hubs are together (edge.PoolHubs), which is as short

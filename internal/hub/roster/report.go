@@ -72,8 +72,8 @@ type Reporter struct {
 // New returns a Reporter.
 func New(cfg Config) *Reporter { return &Reporter{cfg: cfg, books: map[edge.Slot]*followed{}} }
 
-// Lines returns what nodes say of their links to the cloud, of those that renew at the coordinator in a slot and whose link is up.
-// Where this hub does not lead there is nothing.
+// Lines returns what nodes say of their links to the cloud, of those that renew at the coordinator in a slot and whose link is
+// up. Where this hub does not lead there is nothing.
 func (r *Reporter) Lines(slot edge.Slot, now time.Time) map[edge.NodeName]edge.Line {
 	r.mu.Lock()
 	book := r.books[slot]

@@ -114,7 +114,8 @@ done
 	}); got.by != want.by || got.other != want.other || got.seeds != want.seeds || got.err != nil || got.spent <= 0 {
 		t.Errorf("found %+v, want %+v", got, want)
 	}
-	if got := (fault{name: "gone", clause: "alive"}).find(t.Context(), simulation, t.TempDir(), 10); got.err == nil || got.by != "" {
+	got := (fault{name: "gone", clause: "alive"}).find(t.Context(), simulation, t.TempDir(), 10)
+	if got.err == nil || got.by != "" {
 		t.Errorf("a simulation that ends by itself: %+v", got)
 	}
 }

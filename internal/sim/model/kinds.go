@@ -37,7 +37,9 @@ func (c Custom) kind() *kind {
 	return &kind{
 		GroupVersionKind: c.GroupVersionKind, resource: c.GroupVersion().WithResource(c.Resource), clusterScoped: !c.Namespaced,
 		custom: true, needsRevision: true, hasStatus: true, generation: true,
-		prepare: func(o runtime.Object) { delete(o.(*unstructured.Unstructured).Object, "status") }, //nolint:forcetypeassert // see new
+		prepare: func(o runtime.Object) {
+			delete(o.(*unstructured.Unstructured).Object, "status") //nolint:forcetypeassert // see new
+		},
 	}
 }
 

@@ -28,8 +28,8 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/admissionregistration/install" // their defaults
 )
 
-// Policies returns kube-apiserver's plugin for ValidatingAdmissionPolicies, with those of a YAML text and their bindings, until ctx
-// ends. It is ready when it returns. Policies with parameters are not for it, nor are namespaces.
+// Policies returns kube-apiserver's plugin for ValidatingAdmissionPolicies, with those of a YAML text and their bindings, until
+// ctx ends. It is ready when it returns. Policies with parameters are not for it, nor are namespaces.
 func Policies(ctx context.Context, text []byte) (admission.Interface, error) {
 	policies, bindings := &admissionv1.ValidatingAdmissionPolicyList{}, &admissionv1.ValidatingAdmissionPolicyBindingList{}
 	documents := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))

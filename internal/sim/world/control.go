@@ -16,8 +16,8 @@ import (
 	"yurtcoordinator/internal/sim/network"
 )
 
-// controls are the machines of coordinator-controller's replicas, in the cloud beside that of the API server. One replica leads, by
-// its own election. It is a constant.
+// controls are the machines of coordinator-controller's replicas, in the cloud beside that of the API server. One replica leads,
+// by its own election. It is a constant.
 var controls = []string{"control1", "control2"}
 
 // controller is the program.

@@ -114,6 +114,7 @@ const (
 	// atOnce is how far apart the last heartbeats are of nodes that fell silent together: silence-after, less what
 	// kube-controller-manager may take to see one.
 	atOnce = 40*time.Second - verdict
-	// heals is for how long nodes must speak before one that does not is released, young how old the report may be by which it is.
+	// heals is for how long nodes must speak before one that does not is released, young how old the report may be by which it
+	// is.
 	heals, young = 38 * time.Second, 42 * time.Second
 )

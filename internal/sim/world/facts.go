@@ -67,8 +67,8 @@ type facts struct {
 	now time.Time
 	// lived is for how long kubelet and hub have run, routed for how long one and the same route has been whole, lined for how
 	// long the node's own line has been, judged for how long the cloud and kube-controller-manager have been unharmed, controlled
-	// for how long the cloud and one and the same replica of coordinator-controller have been, steady for how long all of them have.
-	// 0: they are not.
+	// for how long the cloud and one and the same replica of coordinator-controller have been, steady for how long all of them
+	// have. 0: they are not.
 	lived, routed, lined, judged, controlled, steady time.Duration
 	route                                            string // the one that has been whole the longest
 	// beat is when kubelet sent a heartbeat last, owed when kubelet was told of the first one of those that are taken, and
@@ -78,15 +78,15 @@ type facts struct {
 	// renewed is when the Lease was renewed last, by the API server's clock; zero: there is none.
 	renewed time.Time
 	version string
-	// stamp is what its Lease was renewed with last, in microseconds, and step by how much that was later than the one before. sent
-	// is when kubelet sent it; zero: never.
+	// stamp is what its Lease was renewed with last, in microseconds, and step by how much that was later than the one before.
+	// sent is when kubelet sent it; zero: never.
 	stamp, step int64
 	sent        time.Time
 	// times is how often somebody, by, has renewed the Lease with one stamp.
 	by    string
 	times int
-	// asks is how many requests it has made in the last minute, to the cloud and to the coordinator that it asked most. calm is for
-	// how long nothing was harmed. leads says that it leads at a coordinator.
+	// asks is how many requests it has made in the last minute, to the cloud and to the coordinator that it asked most. calm is
+	// for how long nothing was harmed. leads says that it leads at a coordinator.
 	asks, asksPool int
 	calm           time.Duration
 	leads          bool
@@ -99,8 +99,8 @@ type facts struct {
 	// pod is the UID of its Pod, while that is not being deleted; lost says that it was so at the moment before, and is not now.
 	pod  string
 	lost bool
-	// heldSince is since when the condition EvictionsHeld is True; zero: it is not. holds is for how long it may be, dated for how
-	// long coordinator-controller's clock of the day has been right.
+	// heldSince is since when the condition EvictionsHeld is True; zero: it is not. holds is for how long it may be, dated for
+	// how long coordinator-controller's clock of the day has been right.
 	heldSince    time.Time
 	holds, dated time.Duration
 	// kept says that evictions from it have to be held, cut for how long the pool has been cut off, with blips; 0: it is not.
@@ -113,7 +113,8 @@ type facts struct {
 // NewJudge returns a Judge that has seen nothing, but that nothing has been harmed since the world began.
 func (w *World) NewJudge() *Judge {
 	j := &Judge{
-		w: w, whole: since{"judges": began, controls[0]: began, controls[1]: began}, nodes: map[string]*facts{}, slots: map[*server]*slotFacts{},
+		w: w, whole: since{"judges": began, controls[0]: began, controls[1]: began},
+		nodes: map[string]*facts{}, slots: map[*server]*slotFacts{},
 		told: map[string]bool{}, asked: map[string]*minute{},
 	}
 	for _, n := range w.nodes {
@@ -135,7 +136,8 @@ func (w *World) runs(machine, program string) bool {
 // open reports whether nothing harms what is between two machines.
 func (w *World) open(a, b string) bool {
 	return a == b || len(w.harmed(func(e history.Event) bool {
-		return (e.Does == history.Path || e.Does == history.OneWay) && (w.within(e.On, a) && w.within(e.To, b) || w.within(e.On, b) && w.within(e.To, a))
+		return (e.Does == history.Path || e.Does == history.OneWay) &&
+			(w.within(e.On, a) && w.within(e.To, b) || w.within(e.On, b) && w.within(e.To, a))
 	})) == 0
 }
 

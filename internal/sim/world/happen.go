@@ -97,8 +97,8 @@ func (w *World) Live(h history.History, rest time.Duration, look func()) {
 	until(began.Add(h.Long + rest))
 }
 
-// anew restarts the cloud's controllers, as docs/backup.md has whoever restores its storage do: until it has written as much as it has
-// lost, whoever follows it is told nothing.
+// anew restarts the cloud's controllers, as docs/backup.md has whoever restores its storage do: until it has written as much as
+// it has lost, whoever follows it is told nothing.
 func (w *World) anew() {
 	all := []*program{w.judges}
 	for _, m := range controls {

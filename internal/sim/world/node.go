@@ -106,8 +106,8 @@ func (b *beats) sentAt(stamp int64) time.Time {
 	return b.sent[stamp]
 }
 
-// owed returns when kubelet was told of the first heartbeat that it is taken, which the cloud does not have, and when kubelet sent
-// the last one. The cloud has what was sent by when the Lease changed last.
+// owed returns when kubelet was told of the first heartbeat that it is taken, which the cloud does not have, and when kubelet
+// sent the last one. The cloud has what was sent by when the Lease changed last.
 func (b *beats) owed(renewed time.Time) (since, last time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

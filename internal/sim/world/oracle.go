@@ -65,8 +65,8 @@ var clauses = []clause[facts]{
 		}
 		return ""
 	}},
-	// What is written stands for a heartbeat of kubelet's, and is written little more than once. After a clock went back, or by who
-	// does not know that it is there already, with the least stamp that is later than what was there.
+	// What is written stands for a heartbeat of kubelet's, and is written little more than once. After a clock went back, or by
+	// who does not know that it is there already, with the least stamp that is later than what was there.
 	{"writers", func(f *facts) string {
 		moved := f.step > 0 && f.step <= steps.Microseconds()
 		switch age := f.now.Sub(f.sent); {
@@ -102,8 +102,8 @@ var clauses = []clause[facts]{
 		}
 		return ""
 	}},
-	// A pool that is cut off as a whole keeps its Pods. Taints may come first while coordinator-controller is down, or changes its
-	// leader.
+	// A pool that is cut off as a whole keeps its Pods. Taints may come first while coordinator-controller is down, or changes
+	// its leader.
 	{"held", func(f *facts) string {
 		if f.kept && f.doomed && f.steady > f.cut+takesOver {
 			return fmt.Sprintf("it is to be evicted; its pool has been cut off for %v", f.cut)
@@ -174,8 +174,8 @@ const (
 	leads = 16 * time.Second
 	// term is how long a leader may go on after it has renewed its term, edge.ElectionTerm, less what Look may be late.
 	term = edge.ElectionTerm - time.Second
-	// unmarks is after how long a heartbeat has gone by the node's own line: kubelet's next one, and one that fails. Between two are
-	// 10 s and by chance up to 4 % more; Look sees it up to a second late.
+	// unmarks is after how long a heartbeat has gone by the node's own line: kubelet's next one, and one that fails. Between two
+	// are 10 s and by chance up to 4 % more; Look sees it up to a second late.
 	unmarks = 22 * time.Second
 	// calm is for how long coordinator-controller leaves a taint that has changed twice.
 	calm = time.Minute
@@ -203,16 +203,17 @@ func (f *facts) shownReady() bool { return f.lives(oldest+verdict) && f.judged >
 // well reports whether the node is Ready, and nothing evicts its Pods.
 func (f *facts) well() bool { return f.ready == corev1.ConditionTrue && !f.doomed }
 
-// How many requests a node sends in a minute, if nothing has been harmed for some minutes: what is sent each so many seconds, and one
-// more at the minute's edge. Streams, as the presence of a hub or a push, are one request for as long as they last.
+// How many requests a node sends in a minute, if nothing has been harmed for some minutes: what is sent each so many seconds, and
+// one more at the minute's edge. Streams, as the presence of a hub or a push, are one request for as long as they last.
 const (
-	// asksCloud: a heartbeat each 10 s; a status report each 5 minutes and the leader's report each 3 (docs/wan-cost.md). Of what it
-	// follows there, which begins again each 5 to 10 minutes, with a list at most, two in one minute.
+	// asksCloud: a heartbeat each 10 s; a status report each 5 minutes and the leader's report each 3 (docs/wan-cost.md). Of what
+	// it follows there, which begins again each 5 to 10 minutes, with a list at most, two in one minute.
 	asksCloud = 7 + 1 + 1 + 2*2
-	// asksPool: a copy of each heartbeat; the watches of two Leases, the election's and that of what is current, each of which begins
-	// again with a list each 2 to 3 minutes (leasewatch's beatingMin); the question who relays, each minute (relay's keepEvery).
+	// asksPool: a copy of each heartbeat; the watches of two Leases, the election's and that of what is current, each of which
+	// begins again with a list each 2 to 3 minutes (leasewatch's beatingMin); the question who relays, each minute (relay's
+	// keepEvery).
 	asksPool = 7 + 2*2 + 2
-	// asksLeading: a leader renews its term each second (role's renewEvery), and each 2 s asks where the mirror stands and declares
-	// what is current (docs/ARCHITECTURE.md). It has two more watches, of the nodes' Leases: to forward, and to report.
+	// asksLeading: a leader renews its term each second (role's renewEvery), and each 2 s asks where the mirror stands and
+	// declares what is current (docs/ARCHITECTURE.md). It has two more watches, of the nodes' Leases: to forward, and to report.
 	asksLeading = asksPool + 61 + 31 + 31 + 2*2
 )

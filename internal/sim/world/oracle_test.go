@@ -14,8 +14,9 @@ import (
 func TestClauses(t *testing.T) {
 	now := time.Date(2000, 1, 1, 1, 0, 0, 0, time.UTC)
 	well := facts{
-		now: now, lived: time.Hour, routed: time.Hour, lined: time.Hour, judged: time.Hour, controlled: time.Hour, steady: time.Hour,
-		route: ownLine, beat: now, renewed: now, sent: now, calm: time.Hour, ready: corev1.ConditionTrue, down: corev1.ConditionFalse, pod: "a",
+		now: now, lived: time.Hour, routed: time.Hour, lined: time.Hour, judged: time.Hour, controlled: time.Hour,
+		steady: time.Hour, calm: time.Hour, route: ownLine, beat: now, renewed: now, sent: now, ready: corev1.ConditionTrue,
+		down: corev1.ConditionFalse, pod: "a",
 	}
 	broken := func(f facts) (names []string) {
 		for _, c := range clauses {

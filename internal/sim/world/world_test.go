@@ -203,8 +203,8 @@ func TestKept(t *testing.T) {
 				{At: 0, For: time.Second, Does: history.Path, On: "n3", To: "cloud", How: "half"},
 			},
 		},
-		// Hubs kept the Lease of the highest revision that they had seen: each heartbeat met a conflict, and no node was heard. Found by
-		// seed 1001, all.
+		// Hubs kept the Lease of the highest revision that they had seen: each heartbeat met a conflict, and no node was heard.
+		// Found by seed 1001, all.
 		"the cloud's storage is set back": {Nodes: 3, Coordinators: 1, Unrelayed: true, Holds: 24 * time.Hour,
 			Long: 3 * time.Minute, Events: []history.Event{{At: time.Minute, Does: history.Restore, On: "cloud", Much: 30}},
 		},

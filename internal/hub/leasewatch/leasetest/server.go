@@ -175,7 +175,8 @@ func (s *Server) Restart(start uint64) {
 	}
 }
 
-// SetBack has revisions count again from start on, as where a backup was put in the storage's place. The Leases stay what they are.
+// SetBack has revisions count again from start on, as where a backup was put in the storage's place. The Leases stay what they
+// are.
 func (s *Server) SetBack(start uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
