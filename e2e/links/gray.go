@@ -18,7 +18,7 @@ import (
 )
 
 var grayScenarios = []kit.Scenario{{
-	Name: "gray-coordinator", Lab: unrelayed(stock(withStandby(4))), Run: grayCoordinator,
+	Name: "gray-coordinator", Lab: unrelayed(stock(withStandby())), Run: grayCoordinator,
 	Doc: "The first coordinator's store takes no more writes, while pings and reads are answered. All hubs go on with the " +
 		"standby and stay there until the first is started again. A node that is cut off is never NotReady.",
 }}
@@ -82,7 +82,7 @@ func refuseWrites(t *kit.T, node string) {
 			return t.Lab.Dial(ctx, node, "/run/yurt-coordinator/etcd.sock")
 		}))
 	t.Must(err)
-	defer conn.Close()
+	defer conn.Close() //nolint:errcheck // it has served
 	_, err = etcdserverpb.NewMaintenanceClient(conn).Alarm(t.Ctx, &etcdserverpb.AlarmRequest{
 		Action: etcdserverpb.AlarmRequest_ACTIVATE, Alarm: etcdserverpb.AlarmType_CORRUPT,
 	})

@@ -13,27 +13,27 @@ import (
 
 var standbyScenarios = []kit.Scenario{
 	{
-		Name: "standby", Lab: withStandby(4), Run: standby,
+		Name: "standby", Lab: withStandby(), Run: standby,
 		Doc: "A pool with a standby coordinator: each machine loses its power in turn, with the cloud reachable and with " +
 			"it cut off. Within 5 s a hub forwards for a delegated node and kubectl works on site, and nothing is listed " +
 			"again over the WAN.",
 	},
 	{
-		Name: "split-lan", Lab: withStandby(4), Run: splitLAN,
+		Name: "split-lan", Lab: withStandby(), Run: splitLAN,
 		Doc: "The LAN splits into two halves with a coordinator each. Each half has a leader while it has a link, and a " +
 			"half without one is shown as it is. Joined again, one leader serves all, and nothing is listed again.",
 	},
 	{
-		Name: "standby-hears-alone", Lab: unrelayed(stock(withStandby(4))), Run: standbyHearsAlone,
+		Name: "standby-hears-alone", Lab: unrelayed(stock(withStandby())), Run: standbyHearsAlone,
 		Doc: "With Kubernetes' own timing, a node that is cut off from the cloud, and from the first coordinator alone, stays " +
 			"ready: its heartbeats are forwarded from the standby. So it is when the leader does not reach the standby either: " +
 			"another hub leads there.",
 	},
 }
 
-// withStandby is a pool of some nodes with coordinators on the first two.
-func withStandby(nodes int) lab.Config {
-	return lab.Config{Pools: 1, Nodes: nodes, Coordinators: 2, Timing: lab.Quick}
+// withStandby is a pool of four nodes with coordinators on the first two.
+func withStandby() lab.Config {
+	return lab.Config{Pools: 1, Nodes: 4, Coordinators: 2, Timing: lab.Quick}
 }
 
 // unrelayed is a lab whose hubs relay for nobody.

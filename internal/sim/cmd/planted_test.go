@@ -106,7 +106,7 @@ for seed in $(seq $SIM_FROM $((SIM_FROM + SIM_COUNT - 1))); do
 	"gone 12") exit 3 ;;
 	esac
 done
-`), 0o700); err != nil { //nolint:gosec // it is to be run
+`), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := (fault{name: "late", clause: "alive"}).find(t.Context(), simulation, t.TempDir(), 10), (found{
