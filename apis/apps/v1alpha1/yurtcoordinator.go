@@ -59,7 +59,7 @@ type YurtCoordinatorSpec struct {
 
 	// relayedNodeScheduling says which new Pods nodes of the pool take while their own link to the cloud is down and they reach
 	// it over the link of another node: PreferNoSchedule, the default (those that fit nowhere else), Disabled (none), or Enabled
-	// (any). You can change it at any time.
+	// (any). A node of which only heartbeats take that link takes none. You can change it at any time.
 	// +optional
 	RelayedNodeScheduling RelayedNodeScheduling `json:"relayedNodeScheduling,omitempty"`
 

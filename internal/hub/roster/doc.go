@@ -15,8 +15,7 @@
 // Config.Every says. A leader that has just begun waits until it has seen every node renew, or for as long as a node's Lease
 // lasts: what it finds says nothing about now.
 //
-// The reporter has a watch of its own: the forwarder watches only the marked Leases, and most of the time there are
-// none.
+// The reporter follows these Leases by a watch of its own. The forwarder, which follows the same ones, has another.
 //
 // The alternative was a mark in each heartbeat, which would travel over the WAN some hundred times as often as it
 // changes.
