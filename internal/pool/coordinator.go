@@ -4,11 +4,15 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync/atomic"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -28,6 +32,9 @@ import (
 	"yurtcoordinator/internal/pool/succession"
 	"yurtcoordinator/internal/pool/verbatim"
 )
+
+// addressesOfNode is at how many addresses of a node its word has a coordinator look for a younger one.
+const addressesOfNode = 4
 
 var errNotSetUp = errors.New("the pool's roles and Leases are not in place yet")
 
@@ -84,11 +91,11 @@ func NewCoordinator(config Config, around Around) (*Coordinator, error) {
 	clock, client := config.Ends.Clock, around.Server.Client()
 	c := &Coordinator{
 		config: config, around: around, client: client,
-		members: access.NewMembers(config.PoolNodesFile), denied: access.NewDenied(config.DeniedUsersFile),
+		denied:  access.NewDenied(config.DeniedUsersFile),
 		elected: access.NewElection(client.CoordinationV1(), clock), present: presence.New(clock),
 	}
-	_, _ = c.members.Read() // AddTo's members report their errors
-	_, _ = c.denied.Read()
+	c.members = access.NewMembers(config.PoolNodesFile, c.brought)
+	_, _ = c.denied.Read() // AddTo's members report their errors
 	verify := around.Server.VerifyOptions
 	c.Parts = apiserver.Parts{
 		Known: access.Known(verify, clock), Door: access.AtTheDoor(verify, clock), Unrecognized: access.Unrecognized,
@@ -109,7 +116,25 @@ func NewCoordinator(config Config, around Around) (*Coordinator, error) {
 	if err := c.decide(); err != nil {
 		return nil, err
 	}
-	return c, c.handle()
+	if err := c.handle(); err != nil {
+		return nil, err
+	}
+	_, _ = c.members.Read()
+	return c, nil
+}
+
+// brought is what the leader says about the pool's nodes: the status of its NodePool, as it comes from the cloud.
+func (c *Coordinator) brought() (w access.Word) {
+	pools, in := c.mirrored.FromLeader(edge.OwnNodePools)
+	for _, o := range pools {
+		var pool struct {
+			Status struct{ Nodes []string }
+		}
+		if json.Unmarshal(o.Raw, &pool) == nil {
+			w = access.Word{ID: fmt.Sprintf("%s/%d", in, o.Revision), Nodes: pool.Status.Nodes}
+		}
+	}
+	return w
 }
 
 // decide makes the deciders of who may do what.
@@ -175,7 +200,7 @@ func (c *Coordinator) AddTo(add func(name string, run func(context.Context) erro
 func (c *Coordinator) successor() *succession.Succession {
 	return succession.New(succession.Config{
 		CertFile: c.config.TLSCertFile, CAFile: c.config.PoolCAFile, AddressesFile: c.config.PoolAddressesFile,
-		Port: c.around.Port,
+		Port: c.around.Port, Nodes: c.addresses,
 		Certificate: func() (*tls.Certificate, error) {
 			if c.config.KubeletClientCertificate == "" {
 				return &tls.Certificate{}, nil
@@ -185,4 +210,18 @@ func (c *Coordinator) successor() *succession.Succession {
 		},
 		Led: c.elected.Led, Dial: c.around.Dial, Ends: c.config.Ends,
 	})
+}
+
+// addresses returns where the pool's nodes are by their own word: Nodes are brought by their hubs, and those that have come since
+// this coordinator's own node was cut off are in no list of the cloud's here.
+func (c *Coordinator) addresses(ctx context.Context) (all []netip.Addr, err error) {
+	nodes, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return nil, fmt.Errorf("read the pool's Nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		said := onLAN(&nodes.Items[i])
+		all = append(all, said[:min(len(said), addressesOfNode)]...)
+	}
+	return all, nil
 }

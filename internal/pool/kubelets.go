@@ -46,16 +46,9 @@ func (c *wiring) kubeletAt(ctx context.Context, node string) (string, error) {
 // own IP family first, whichever kubelet prefers. None are returned if there is nothing to choose: then its status counts.
 func (c *wiring) onLAN(node *corev1.Node) (all []corev1.NodeAddress) {
 	self, _ := netip.ParseAddr(c.config.BindAddress) // the zero Addr if it can't be read, which was found out before
-	said := edge.LANAddresses(node.Annotations)
-	if len(said) == 0 {
-		for _, a := range node.Status.Addresses {
-			if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP {
-				said = append(said, ip)
-			}
-		}
-		if len(said) < 2 {
-			return nil
-		}
+	said := onLAN(node)
+	if len(said) < 2 && len(edge.LANAddresses(node.Annotations)) == 0 {
+		return nil
 	}
 	slices.SortStableFunc(said, func(a, b netip.Addr) int {
 		other := func(x netip.Addr) int {
@@ -70,6 +63,20 @@ func (c *wiring) onLAN(node *corev1.Node) (all []corev1.NodeAddress) {
 		all = append(all, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address.String()})
 	}
 	return all
+}
+
+// onLAN returns the addresses of a node on the LAN: those that its annotation says, or else its InternalIPs.
+func onLAN(node *corev1.Node) []netip.Addr {
+	said := edge.LANAddresses(node.Annotations)
+	if len(said) > 0 {
+		return said
+	}
+	for _, a := range node.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP {
+			said = append(said, ip)
+		}
+	}
+	return said
 }
 
 // pinned returns the digest of the certificate with which a node says that its kubelet serves: on its Lease here, which nobody

@@ -1,7 +1,9 @@
 package pool
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"path/filepath"
 	"testing"
@@ -12,6 +14,7 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/pool/pooltest"
+	"yurtcoordinator/internal/stream"
 )
 
 // TestNodesOfOtherPools may do nothing, and one that leaves the pool leaves nothing behind.
@@ -78,5 +81,56 @@ func TestNodesOfOtherPools(t *testing.T) {
 	allowed(t, "the heartbeat of one that has come", err)
 	if lease.Name != "n3" {
 		t.Errorf("%+v", lease)
+	}
+}
+
+// TestWhoHasJoinedSinceTheCutIsAMember: the cloud's list comes by the coordinator's own node, which is cut off; a leader brings
+// the NodePool. Nobody brings back who is denied or was taken off the list.
+func TestWhoHasJoinedSinceTheCutIsAMember(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	nodes, denied := filepath.Join(dir, "nodes"), filepath.Join(dir, "denied")
+	tell(t, nodes, "n1\nn2\n")
+	tell(t, denied, "system:node:n4\n")
+	c := start(t, func(config *Config) { config.PoolNodesFile, config.DeniedUsersFile = nodes, denied })
+	reads := func(name string) bool {
+		_, err := c.as(t, pooltest.Node(name)).Discovery().ServerVersion()
+		return err == nil
+	}
+	brings := func(revision edge.Revision, names ...string) {
+		t.Helper()
+		status, err := json.Marshal(map[string]any{"nodes": names})
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := pooltest.Frames(t, nodePoolType, pooltest.WholeStream(revision, stream.Object{
+			Key: stream.Key{Name: "p1"}, Revision: revision,
+			Raw: []byte(fmt.Sprintf(`{"apiVersion":"apps.openyurt.io/v1beta2","kind":"NodePool","metadata":{"name":"p1",`+
+				`"resourceVersion":"%d"},"status":%s}`, revision, status)),
+		})...)
+		answer := pooltest.Do(t, c.http(t, c.certificate(t, pooltest.Node("n1"))), http.MethodPost,
+			"https://"+c.address+pooltest.Target(edge.OwnNodePools, 0, 1), stream.JSON.ContentType(true), body, "")
+		if answer.Code != http.StatusOK {
+			t.Fatalf("push: %d %s", answer.Code, answer.Body)
+		}
+	}
+	c.lead(t, "n1", 1)
+	if reads("n3") {
+		t.Fatal("n3 is a member before anybody says so")
+	}
+	brings(1000, "n1", "n2", "n3", "n4")
+	if !reads("n3") || reads("n4") {
+		t.Errorf("n3 has joined: %v; n4 is denied, and let in: %v", reads("n3"), reads("n4"))
+	}
+	tell(t, nodes, "n1\nn3\n")
+	allowed(t, "the next list", eventually(t.Context(), func() error {
+		if reads("n2") {
+			return errors.New("n2 is still a member")
+		}
+		return nil
+	}))
+	brings(1001, "n1", "n2", "n3", "n5")
+	if !reads("n3") || reads("n2") || !reads("n5") {
+		t.Errorf("n3 %v, n2 %v, which has left, n5 %v", reads("n3"), reads("n2"), reads("n5"))
 	}
 }

@@ -17,6 +17,8 @@ const nodePool = `{"apiVersion":"apps.openyurt.io/v1beta2","kind":"NodePool","me
 	`"resourceVersion":"950","creationTimestamp":"2026-01-01T00:00:00Z","labels":{"site":"north"}},"spec":{"type":"Edge"},` +
 	`"status":{"readyNodeNum":3}}`
 
+var nodePoolType = stream.Type{GroupVersionKind: edge.NodePools.GroupVersion().WithKind("NodePool"), Encoding: stream.JSON}
+
 // TestNodePoolsAreShown: what the leader brings of the pool's NodePool is read with an operator's ordinary client; a node, and
 // who wants to write, are refused.
 func TestNodePoolsAreShown(t *testing.T) {
@@ -32,8 +34,7 @@ func TestNodePoolsAreShown(t *testing.T) {
 		t.Errorf("before anybody has brought it: %v", err)
 	}
 	c.lead(t, "n1", 1)
-	typ := stream.Type{GroupVersionKind: edge.NodePools.GroupVersion().WithKind("NodePool"), Encoding: stream.JSON}
-	body := pooltest.Frames(t, typ, pooltest.WholeStream(2000, stream.Object{
+	body := pooltest.Frames(t, nodePoolType, pooltest.WholeStream(2000, stream.Object{
 		Key: stream.Key{Name: "p1"}, Revision: 950, Raw: []byte(nodePool),
 	})...)
 	leader := c.http(t, c.certificate(t, pooltest.Node("n1")))

@@ -25,10 +25,12 @@ const (
 // list follows a file with one item per line. Empty lines don't count. What was read last holds while the file can't be
 // read, or has a bad line.
 type list struct {
-	flag  string // names the file in errors
-	file  string // empty means that there is no list
-	bad   func(line string) error
-	items atomic.Pointer[sets.Set[string]] // nil until the file was first read
+	flag string // names the file in errors
+	file string // empty means that there is no list
+	bad  func(line string) error
+	// replaces is called before other items count. It may be nil.
+	replaces func(was, is sets.Set[string])
+	items    atomic.Pointer[sets.Set[string]] // nil until the file was first read
 }
 
 // has reports whether the list holds the item, as last read. It holds nothing before the first read.
@@ -93,8 +95,16 @@ func (l *list) read() (news bool, err error) {
 		}
 		next.Insert(item)
 	}
-	if have := l.items.Load(); have != nil && have.Equal(next) {
+	have := l.items.Load()
+	if have != nil && have.Equal(next) {
 		return false, nil
+	}
+	if l.replaces != nil {
+		var was sets.Set[string]
+		if have != nil {
+			was = *have
+		}
+		l.replaces(was, next)
 	}
 	l.items.Store(&next)
 	return true, nil

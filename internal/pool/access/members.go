@@ -3,7 +3,10 @@ package access
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/kubernetes/pkg/auth/nodeidentifier"
@@ -13,18 +16,38 @@ import (
 
 // Members knows which nodes belong to the pool. One authority signs the nodes of all pools, so a certificate says who a
 // node is, but not to which pool it belongs.
+//
+// The list comes by the coordinator's own node, which may be cut off for days. So the leader's word adds to it, and only adds:
+// nobody whom the list has named and names no longer. It ends when the next list is read.
 type Members struct {
 	list  list
+	word  func() Word
 	nodes nodeidentifier.NodeIdentifier
+
+	mu      sync.Mutex
+	removed sets.Set[string] // were listed, and are no longer
+	ended   string           // the word that was there when the list was last read
 }
 
-// NewMembers returns the Members of a file that names one node per line. An empty name means that all nodes are
-// members.
-func NewMembers(file string) *Members {
-	return &Members{
-		list:  list{flag: "pool-nodes-file", file: file, bad: badNodeName},
-		nodes: nodeidentifier.NewDefaultNodeIdentifier(),
-	}
+// Word is what the leader says about the pool's nodes.
+type Word struct {
+	ID    string // differs from that of another word; empty if there is none
+	Nodes []string
+}
+
+// NewMembers returns the Members of a file that names one node per line, and of the leader's word. An empty name means that all
+// nodes are members.
+func NewMembers(file string, word func() Word) *Members {
+	m := &Members{word: word, nodes: nodeidentifier.NewDefaultNodeIdentifier(), removed: sets.New[string]()}
+	m.list = list{flag: "pool-nodes-file", file: file, bad: badNodeName, replaces: m.replace}
+	return m
+}
+
+// replace is called before another list counts.
+func (m *Members) replace(was, is sets.Set[string]) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.removed, m.ended = m.removed.Union(was).Difference(is), m.word().ID
 }
 
 func badNodeName(name string) error {
@@ -34,8 +57,22 @@ func badNodeName(name string) error {
 	return nil
 }
 
-// Has reports whether a node belongs to the pool, by the file as last read. No node does before the first read.
-func (m *Members) Has(n edge.NodeName) bool { return m.list.file == "" || m.list.has(string(n)) }
+// Has reports whether a node belongs to the pool, by the file as last read, or by the leader's word. No node does before the
+// first read.
+func (m *Members) Has(n edge.NodeName) bool {
+	return m.list.file == "" || m.list.has(string(n)) || m.list.known() && m.added(string(n))
+}
+
+// added reports whether the leader's word adds a node.
+func (m *Members) added(n string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.removed.Has(n) {
+		return false
+	}
+	w := m.word()
+	return w.ID != m.ended && slices.Contains(w.Nodes, n)
+}
 
 // Authorize implements authorizer.Authorizer. It refuses nodes of other pools everything.
 func (m *Members) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {

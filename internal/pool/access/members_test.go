@@ -24,7 +24,7 @@ func TestMembers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m := NewMembers(file)
+	m := NewMembers(file, noWord)
 	decides := func(name, group string, want authorizer.Decision, says string) {
 		t.Helper()
 		who := &user.DefaultInfo{Name: name, Groups: []string{group}}
@@ -63,14 +63,60 @@ func TestMembers(t *testing.T) {
 	write("")
 	news(true, "")
 	decides("system:node:n1", edge.GroupNodes, deny, "does not belong to this pool")
-	m = NewMembers("")
+	m = NewMembers("", noWord)
 	decides("system:node:n1", edge.GroupNodes, no, "")
+}
+
+func noWord() Word { return Word{} }
+
+// TestTheLeadersWordAdds, and takes nobody in whom the list has named and names no longer.
+func TestTheLeadersWordAdds(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "nodes")
+	var word Word
+	m := NewMembers(file, func() Word { return word })
+	for _, step := range []struct {
+		list, id, word string // an empty list: as before
+		want           string
+	}{
+		{id: "1", word: "n1 n2", want: ""}, // nothing was read: a leader can't found a pool
+		{list: "n1 n2", id: "1", word: "n1 n2 n3", want: "n1 n2"},
+		{id: "2", word: "n1 n3", want: "n1 n2 n3"}, // it takes nobody away
+		{id: "3", word: "n4", want: "n1 n2 n4"},
+		{list: "n1 n3", want: "n1 n3"}, // ends with the next list
+		{id: "3", word: "n4 n5", want: "n1 n3"},
+		{id: "4", word: "n2 n4", want: "n1 n3 n4"}, // n2 was taken off the list
+		{list: "n1", want: "n1"},
+		{id: "5", word: "n1 n2 n3 n4", want: "n1 n4"},
+		{list: "n1 n2", want: "n1 n2"}, // n2 came back
+		{id: "6", word: "n3 n4", want: "n1 n2 n4"},
+	} {
+		if step.list != "" {
+			if err := os.WriteFile(file, []byte(strings.ReplaceAll(step.list, " ", "\n")), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := m.Read(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if step.id != "" {
+			word = Word{ID: step.id, Nodes: strings.Fields(step.word)}
+		}
+		var got []string
+		for _, n := range []string{"n1", "n2", "n3", "n4", "n5"} {
+			if m.Has(edge.NodeName(n)) {
+				got = append(got, n)
+			}
+		}
+		if s := strings.Join(got, " "); s != step.want {
+			t.Errorf("%+v: the pool has %q", step, s)
+		}
+	}
 }
 
 func TestMembersAreFollowed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "nodes")
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMembers(file)
+		m := NewMembers(file, noWord)
 		ctx, cancel := context.WithCancel(t.Context())
 		calls, ended := 0, make(chan error)
 		go func() { ended <- m.Run(ctx, func(context.Context) { calls++ }) }()

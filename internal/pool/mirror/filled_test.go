@@ -68,6 +68,13 @@ func TestWhoMayFill(t *testing.T) {
 	}))
 	b.standsAt(t, 100, 1)
 	code("a leader with what a filler has", 403, b.fill(t, b.leader, 0, 120, slice("a", 10)))
+	if all, in := b.mirror.FromLeader(pooltest.SliceResource); len(all) != 0 {
+		t.Errorf("the filler's pass for a leader's: %v of %s", all, in)
+	}
+	code("the leader", 200, b.pushAs(t, b.leader, 0, 0, pooltest.WholeStream(130, slice("a", 10))...))
+	if all, _ := b.mirror.FromLeader(pooltest.SliceResource); len(all) != 1 {
+		t.Errorf("the leader brought one object: %v", all)
+	}
 }
 
 // TestTheLatestFillerWins: by its history, then by its revision; and a leader in any case, object by object.

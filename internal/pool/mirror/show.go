@@ -1,14 +1,17 @@
 package mirror
 
 import (
+	"context"
 	"net/http"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/pool/exchange"
 	"yurtcoordinator/internal/replica"
+	"yurtcoordinator/internal/stream"
 )
 
 // Show has the mirror keep what is pushed as a resource from the start, and returns what serves it as an API server would, as
@@ -23,6 +26,20 @@ func (m *Mirror) Show(pushed, as schema.GroupVersionResource) (http.Handler, err
 		return nil, err
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) { each.show(w, request) }), nil
+}
+
+// FromLeader returns what a leader has brought of a resource, and the history that the revisions count in. It returns nothing
+// while there is only what a filler brought.
+func (m *Mirror) FromLeader(pushed schema.GroupVersionResource) ([]stream.Object, edge.History) {
+	each := m.get(pushed)
+	if each == nil {
+		return nil, 0
+	}
+	s, err := each.replica.Snapshot(context.Background())
+	if err != nil || s.History.IsFilled() {
+		return nil, 0
+	}
+	return s.Objects, s.History
 }
 
 func (m *mirrored) show(w http.ResponseWriter, r *http.Request) {

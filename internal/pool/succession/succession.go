@@ -18,10 +18,10 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
@@ -44,6 +44,8 @@ type Config struct {
 	CAFile string
 	// AddressesFile has the addresses of the pool's nodes, one per line. Empty means that nobody looks.
 	AddressesFile string
+	// Nodes returns what addresses nodes say that they have.
+	Nodes func(ctx context.Context) ([]netip.Addr, error)
 	// Port is the coordinators'.
 	Port uint16
 	// Certificate is shown to them.
@@ -98,6 +100,10 @@ func (s *Succession) look(ctx context.Context) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	nodes, unread := s.cfg.Nodes(ctx) // a coordinator whose store fails looks all the same
+	for _, a := range nodes {
+		addresses.Insert(netip.AddrPortFrom(a, s.cfg.Port).String())
+	}
 	own, err := s.own()
 	if err != nil {
 		return 0, err
@@ -116,7 +122,8 @@ func (s *Succession) look(ctx context.Context) (n int, err error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	search.Look(ctx, addresses, func(at string, is edge.Generation) {
+	err = unread
+	search.Look(ctx, sets.List(addresses), func(at string, is edge.Generation) {
 		// Read only now: at one of the addresses is this coordinator itself, and it may have got another certificate meanwhile.
 		mine, failed := s.generation()
 		if failed != nil {
@@ -130,14 +137,15 @@ func (s *Succession) look(ctx context.Context) (n int, err error) {
 	return len(addresses), err
 }
 
-func (s *Succession) addresses() (all []string, err error) {
+func (s *Succession) addresses() (sets.Set[string], error) {
 	content, err := os.ReadFile(s.cfg.AddressesFile)
 	if err != nil {
 		return nil, err
 	}
+	all := sets.New[string]()
 	for line := range strings.FieldsSeq(string(content)) {
 		if a, err := netip.ParseAddr(line); err == nil {
-			all = append(all, net.JoinHostPort(a.String(), strconv.Itoa(int(s.cfg.Port))))
+			all.Insert(netip.AddrPortFrom(a, s.cfg.Port).String())
 		}
 	}
 	return all, nil

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,6 +26,8 @@ type machine struct {
 	pool  *lookouttest.Authority
 	lan   lookouttest.LAN
 	led   atomic.Bool
+	said  []netip.Addr // by nodes
+	mute  error
 	cfg   Config
 	ended chan error
 }
@@ -37,6 +40,7 @@ func newMachine(t *testing.T, generation string) *machine {
 	m.cfg = Config{
 		CertFile: filepath.Join(dir, "tls.crt"), CAFile: filepath.Join(dir, "ca.crt"),
 		AddressesFile: filepath.Join(dir, "nodes"), Port: 10270,
+		Nodes:       func(context.Context) ([]netip.Addr, error) { return m.said, m.mute },
 		Certificate: func() (*tls.Certificate, error) { return &client, nil },
 		Led:         func(context.Context) bool { return m.led.Load() }, Dial: m.lan.Dial,
 	}
@@ -107,6 +111,29 @@ func TestASuccessorEndsIt(t *testing.T) {
 		m.runs()
 		if err, over := m.after(time.Minute); over {
 			t.Errorf("after the younger one's death: %v", err)
+		}
+	})
+}
+
+// TestASuccessorOnANewNode, which no list of the cloud's names here: the node says where it is. Nodes that can't be read hide
+// nobody.
+func TestASuccessorOnANewNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, said := range []struct {
+			nodes []netip.Addr
+			mute  error
+			at    string
+		}{
+			{[]netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.9")}, nil, "10.0.0.9:10270"},
+			{nil, errors.New("the store takes nothing"), "10.0.0.3:10270"},
+		} {
+			m := newMachine(t, "0.5")
+			m.said, m.mute = said.nodes, said.mute
+			m.lan.Set(map[string]*tls.Config{said.at: m.pool.Coordinator("p1", "0.6")})
+			m.runs()
+			if err, over := m.after(3 * lookout.Pause(4, ends.Chance{})); !over || !errors.Is(err, ErrSucceeded) {
+				t.Errorf("at %s: %v, %v", said.at, over, err)
+			}
 		}
 	})
 }
