@@ -35,8 +35,7 @@ var movedScenarios = []kit.Scenario{{
 func patientWithoutRelays(c lab.Config) lab.Config {
 	c.Timing = lab.Stock
 	c.Timing.Toleration = 3 * time.Minute
-	c.HubFlags = append(slices.Clone(c.HubFlags), "--relay=Off")
-	return c
+	return kit.Unrelayed(c)
 }
 
 func delegatedThenCoordinatorMoves(t *kit.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"yurtcoordinator/internal/lab"
@@ -41,6 +42,12 @@ var HubsAlone = lab.Config{Pools: 1, Nodes: 3, Timing: lab.Quick, Kubelet: lab.H
 // Joining makes hubs get their certificates by themselves.
 func Joining(c lab.Config, life time.Duration) lab.Config {
 	c.Bootstrap, c.CertificateLife = true, life
+	return c
+}
+
+// Unrelayed makes hubs relay for nobody: who is cut off hears nothing from the cloud.
+func Unrelayed(c lab.Config) lab.Config {
+	c.HubFlags = append(slices.Clone(c.HubFlags), "--relay=Off")
 	return c
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 var grayScenarios = []kit.Scenario{{
-	Name: "gray-coordinator", Lab: unrelayed(stock(withStandby())), Run: grayCoordinator,
+	Name: "gray-coordinator", Lab: kit.Unrelayed(stock(withStandby())), Run: grayCoordinator,
 	Doc: "The first coordinator's store takes no more writes, while pings and reads are answered. All hubs go on with the " +
 		"standby and stay there until the first is started again. A node that is cut off is never NotReady.",
 }}

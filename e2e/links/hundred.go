@@ -14,7 +14,7 @@ import (
 
 var hundredScenarios = []kit.Scenario{{
 	Name: "hundred-cut", Run: hundredCut,
-	Lab: unrelayed(lab.Config{Pools: 1, Nodes: 100, Timing: lab.Stock, Kubelet: lab.Hollow, NoProxy: true}),
+	Lab: kit.Unrelayed(lab.Config{Pools: 1, Nodes: 100, Timing: lab.Stock, Kubelet: lab.Hollow, NoProxy: true}),
 	Doc: "A pool of 100 nodes, 600 ms from the cloud. 99 of them lose their links at once, and nobody relays: the one that is " +
 		"left speaks for all, and none is called NotReady.",
 }}

@@ -17,7 +17,7 @@ import (
 )
 
 var noisyScenarios = []kit.Scenario{{
-	Name: "noisy-cloud", Lab: unrelayed(kit.OnePool.AsInstalled()), Run: noisyCloud,
+	Name: "noisy-cloud", Lab: kit.Unrelayed(kit.OnePool.AsInstalled()), Run: noisyCloud,
 	Doc: "Pods' clients ask so much of the cloud's API server that it refuses them. A delegated node stays ready and keeps " +
 		"its Pods: its heartbeats have the priority of a node's own. Without the chart's FlowSchema it is called NotReady.",
 }}

@@ -24,7 +24,7 @@ var standbyScenarios = []kit.Scenario{
 			"half without one is shown as it is. Joined again, one leader serves all, and nothing is listed again.",
 	},
 	{
-		Name: "standby-hears-alone", Lab: unrelayed(stock(withStandby())), Run: standbyHearsAlone,
+		Name: "standby-hears-alone", Lab: kit.Unrelayed(stock(withStandby())), Run: standbyHearsAlone,
 		Doc: "With Kubernetes' own timing, a node that is cut off from the cloud, and from the first coordinator alone, stays " +
 			"ready: its heartbeats are forwarded from the standby. So it is when the leader does not reach the standby either: " +
 			"another hub leads there.",
@@ -34,12 +34,6 @@ var standbyScenarios = []kit.Scenario{
 // withStandby is a pool of four nodes with coordinators on the first two.
 func withStandby() lab.Config {
 	return lab.Config{Pools: 1, Nodes: 4, Coordinators: 2, Timing: lab.Quick}
-}
-
-// unrelayed is a lab whose hubs relay for nobody.
-func unrelayed(c lab.Config) lab.Config {
-	c.HubFlags = append(slices.Clone(c.HubFlags), "--relay=Off")
-	return c
 }
 
 // lost is how soon delegation and kubectl are back after the loss of a machine; a scenario fails at three times that.

@@ -99,11 +99,16 @@ func stampOf(r *http.Request) int64 {
 	return l.Spec.RenewTime.UnixMicro()
 }
 
-// sentAt returns when kubelet sent a stamp; zero: never.
+// sentAt returns when kubelet sent a stamp, which may have been moved on since; zero: never.
 func (b *beats) sentAt(stamp int64) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.sent[stamp]
+	for by := range steps.Microseconds() + 1 {
+		if at, ok := b.sent[stamp-by]; ok {
+			return at
+		}
+	}
+	return time.Time{}
 }
 
 // owed returns when kubelet was told of the first heartbeat that it is taken, which the cloud does not have, and when kubelet
