@@ -17,6 +17,7 @@ type conn struct {
 	key         string
 	local, far  addr
 	in, out     *half
+	options     Options
 	err         error // it is over for whoever has it
 	read, write deadline
 }
@@ -44,8 +45,9 @@ type half struct {
 
 // pair returns the two ends of a connection. n.mu is held.
 func pair(n *Network, own *Process, far *Host, key string, local, remote addr) (a, b *conn) {
-	a = &conn{network: n, host: own.host, process: own, key: key + "a", local: local, far: remote}
-	b = &conn{network: n, host: far, key: key + "b", local: remote, far: local}
+	usual := Options{Unacknowledged: givesUp}
+	a = &conn{network: n, host: own.host, process: own, key: key + "a", local: local, far: remote, options: usual}
+	b = &conn{network: n, host: far, key: key + "b", local: remote, far: local, options: usual}
 	now := time.Now()
 	there := &half{from: a, to: b, again: firstAgain, used: now, changed: make(chan struct{})}
 	back := &half{from: b, to: a, again: firstAgain, used: now, changed: make(chan struct{})}
@@ -189,6 +191,28 @@ func (h *half) forgets(out *direction) bool {
 	return h.forgotten
 }
 
+// keepAlive asks for a sign of life each time that nothing has arrived for a while. n.mu is held.
+func (c *conn) keepAlive() {
+	n := c.network
+	time.AfterFunc(c.options.KeepAlive, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		there, back, far := n.path(c.host.Name, c.out.to.host.Name), n.path(c.out.to.host.Name, c.host.Name), c.out.to.host
+		quiet := time.Since(c.out.used)
+		switch {
+		case c.out.dead || c.err != nil:
+			return
+		case quiet < c.options.KeepAlive || len(c.out.sent) > 0: // what is sent asks for itself
+		case !there.Silent && !back.Silent && !far.shut && !far.off && !c.out.forgets(there) && !c.in.forgets(back):
+			c.out.used, c.in.used = time.Now(), time.Now()
+		case quiet >= c.options.Unacknowledged:
+			c.fail(syscall.ETIMEDOUT)
+			return
+		}
+		c.keepAlive()
+	})
+}
+
 // refuse answers a segment by a reset, which takes its own way. n.mu is held.
 func (n *Network) refuse(h *half) {
 	h.draft++
@@ -206,9 +230,14 @@ func (h *half) lost() {
 	h.draft++
 	h.onWay, h.waits = 0, true
 	draft, again := h.draft, h.again
-	if h.again = min(2*again, longestAgain); !h.since.IsZero() && time.Since(h.since) > givesUp {
-		h.from.fail(syscall.ETIMEDOUT)
-		return
+	h.again = min(2*again, longestAgain)
+	if most := h.from.options.Unacknowledged; !h.since.IsZero() {
+		left := time.Until(h.since.Add(most))
+		if left <= 0 {
+			h.from.fail(syscall.ETIMEDOUT)
+			return
+		}
+		again = min(again, left)
 	}
 	h.from.network.after(again, h.from.key, func() {
 		if h.draft == draft && !h.dead {

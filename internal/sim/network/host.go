@@ -118,8 +118,26 @@ func (p *Process) Listen(_, address string) (net.Listener, error) {
 	return l, nil
 }
 
+// Options are what a program may ask of TCP for a connection.
+type Options struct {
+	// Unacknowledged is how long bytes may remain unacknowledged until the connection is given up (TCP_USER_TIMEOUT). With
+	// KeepAlive, it is for how long nothing may arrive, too.
+	Unacknowledged time.Duration
+	// KeepAlive is after how long without a byte the other end is asked for a sign of life, and how often; 0: it is not.
+	KeepAlive time.Duration
+}
+
 // Dial opens a connection to an IP address and port. The address 127.0.0.1 is the host's own.
-func (p *Process) Dial(ctx context.Context, _, address string) (net.Conn, error) {
+func (p *Process) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return p.Dialer(Options{Unacknowledged: givesUp})(ctx, network, address)
+}
+
+// Dialer returns a Dial for connections with Options.
+func (p *Process) Dialer(o Options) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, _, address string) (net.Conn, error) { return p.dial(ctx, address, o) }
+}
+
+func (p *Process) dial(ctx context.Context, address string, o Options) (net.Conn, error) {
 	to := addr(address)
 	ip, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -154,6 +172,9 @@ func (p *Process) Dial(ctx context.Context, _, address string) (net.Conn, error)
 		own.fail(syscall.ECONNABORTED)
 		other.fail(syscall.ECONNABORTED)
 		return nil, failed("dial", to, err)
+	}
+	if own.options = o; o.KeepAlive > 0 {
+		own.keepAlive()
 	}
 	return own, nil
 }

@@ -157,6 +157,43 @@ func TestForgotten(t *testing.T) {
 	})
 }
 
+// TestOptions: a connection is given up after the time that its program names, and one that is quiet is asked for a sign of life.
+func TestOptions(t *testing.T) {
+	for name, c := range map[string]struct {
+		options Options
+		says    bool
+		within  time.Duration
+	}{
+		"what is sent is not acknowledged": {Options{Unacknowledged: 12 * time.Second}, true, 12 * time.Second},
+		"it is quiet":                      {Options{Unacknowledged: 3 * time.Second, KeepAlive: time.Second}, false, 5 * time.Second},
+	} {
+		two(t, func(t *testing.T, n *Network, client, _ *Process) {
+			conn, err := client.Dialer(c.options)(t.Context(), "tcp", "10.0.0.2:80")
+			if err != nil {
+				t.Fatal(err)
+			}
+			both(n, Path{Forgets: 2 * time.Second})
+			time.Sleep(time.Minute) // of the bubble's clock
+			if _, err := says(conn, "hello", time.Second); (err == nil) != (c.options.KeepAlive > 0) {
+				t.Errorf("%s: after a minute without a word: %v", name, err)
+			}
+			if conn, err = client.Dialer(c.options)(t.Context(), "tcp", "10.0.0.2:80"); err != nil {
+				t.Fatal(err)
+			}
+			both(n, Path{Silent: true})
+			began := time.Now()
+			if c.says {
+				_, err = says(conn, "hello", time.Hour)
+			} else {
+				_, err = conn.Read(make([]byte, 1))
+			}
+			if took := time.Since(began); !errors.Is(err, syscall.ETIMEDOUT) || took > c.within {
+				t.Errorf("%s: after %v: %v", name, took, err)
+			}
+		})
+	}
+}
+
 // TestDial: what becomes of an attempt to connect.
 func TestDial(t *testing.T) {
 	for name, c := range map[string]struct {

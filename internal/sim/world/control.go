@@ -6,9 +6,7 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/cloud"
 	"yurtcoordinator/internal/ends"
@@ -41,7 +39,7 @@ func (w *World) control(i int) error {
 		return err
 	}
 	m.program(controller, func(ctx context.Context, p *network.Process) error {
-		return cloud.Run(klog.NewContext(ctx, logr.Discard()), cloud.Config{
+		return cloud.Run(w.logs(ctx, m.name), cloud.Config{
 			Connect: func() (*rest.Config, error) {
 				c := rest.CopyConfig(access)
 				c.Dial = p.Dial

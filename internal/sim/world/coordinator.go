@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -116,7 +115,7 @@ func (d dial) Since(t time.Time) time.Duration { return d.wall().Sub(t) }
 
 // coordinate runs a coordinator on a server's machine. It begins empty.
 func coordinate(ctx context.Context, s *server, p *network.Process) error {
-	ctx = klog.NewContext(ctx, logr.Discard())
+	ctx = s.world.logs(ctx, s.machine.name+"/coordinator")
 	w := s.world
 	s.store.Restore(empty)
 	cfg := model.Config{Store: s.store, Clock: dial{s.machine}, Random: w.numbers()}

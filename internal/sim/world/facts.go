@@ -30,7 +30,8 @@ type Judge struct {
 	// Breaches are what was promised and not kept, one a clause and node.
 	Breaches []string
 	told     map[string]bool
-	asked    map[string]*minute // requests to a server, by "NODE at SERVER"
+	asked    map[string]*minute   // requests to a server, by "NODE at SERVER"
+	grays    map[string]time.Time // when a hub led last whose own line was not whole, or had only just become so
 	// restored and jolts are the world's, when it looked last.
 	restored, jolts int
 }
@@ -75,6 +76,9 @@ type facts struct {
 	// that the cloud does not show; zero: none.
 	beat, owed time.Time
 
+	// grays are the hubs that led since owed, and whose own line was not whole, or had only just become so.
+	grays int
+
 	// renewed is when the Lease was renewed last, by the API server's clock; zero: there is none.
 	renewed time.Time
 	version string
@@ -115,7 +119,7 @@ func (w *World) NewJudge() *Judge {
 	j := &Judge{
 		w: w, whole: since{"judges": began, controls[0]: began, controls[1]: began},
 		nodes: map[string]*facts{}, slots: map[*server]*slotFacts{},
-		told: map[string]bool{}, asked: map[string]*minute{},
+		told: map[string]bool{}, asked: map[string]*minute{}, grays: map[string]time.Time{},
 	}
 	for _, n := range w.nodes {
 		j.nodes[n.name] = &facts{}
@@ -227,6 +231,12 @@ func (j *Judge) Look() {
 			n.beats.forgive() // there was no route that was whole all the time since then
 			f.owed = time.Time{}
 		}
+		f.grays = 0
+		for _, at := range j.grays {
+			if !f.owed.IsZero() && !at.Before(f.owed) {
+				f.grays++
+			}
+		}
 	}
 	for _, slot := range edge.Slots() {
 		j.reports[slot].seen(leases[edge.PoolName(ownPool).ReportLease(slot)], now, set)
@@ -248,6 +258,9 @@ func (j *Judge) Look() {
 			if breach := c.broken(f); breach != "" {
 				j.breach(c.name, "coordinator of "+slot.machine.name, breach)
 			}
+		}
+		if f.holder != "" && j.whole.lasts(f.holder+": "+ownLine, now) < blind {
+			j.grays[f.holder] = now
 		}
 	}
 }
@@ -346,11 +359,12 @@ func (s since) lasts(what string, now time.Time) time.Duration {
 // seen notes what the cloud has of a node. Each may be nil. What was set back is no renewal, and takes no Pod.
 func (f *facts) seen(lease *coordinationv1.Lease, node *corev1.Node, pod *corev1.Pod, setBack bool) {
 	if lease != nil && lease.ResourceVersion != f.version {
-		if f.version = lease.ResourceVersion; !setBack && !putBack(lease) {
-			f.renewed = f.now
-		}
+		f.version = lease.ResourceVersion
 		stamp := lease.Spec.RenewTime.UnixMicro()
 		f.stamp, f.step = stamp, stamp-f.stamp
+		if f.step != 0 && !setBack && !putBack(lease) {
+			f.renewed = f.now
+		}
 	}
 	f.marked = lease != nil && lease.Annotations[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn
 	isHeld := false

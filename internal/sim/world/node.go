@@ -174,12 +174,15 @@ func (n *node) hubConfig() (config.Config, error) {
 	return c, nil
 }
 
+// ends are a hub's. Its connections are as those of upstream's Dial and DialNear.
 func (n *node) ends(p *network.Process) ends.Ends {
 	return ends.Ends{
 		Clock: n.clock(), Chance: ends.Chance{Source: n.world.numbers()},
 		Net: ends.Net{
-			Dial: p.Dial, DialNear: p.Dial, Listen: p.Listen,
-			Lookup: func(context.Context, string) ([]netip.Addr, error) { return nil, os.ErrNotExist },
+			Dial:     p.Dialer(network.Options{Unacknowledged: 12 * time.Second, KeepAlive: 90 * time.Second}),
+			DialNear: p.Dialer(network.Options{Unacknowledged: 3 * time.Second, KeepAlive: time.Second}),
+			Listen:   p.Listen,
+			Lookup:   func(context.Context, string) ([]netip.Addr, error) { return nil, os.ErrNotExist },
 			Addresses: func() ([]net.Addr, error) {
 				return []net.Addr{&net.IPNet{IP: parsed(n.ip), Mask: net.CIDRMask(24, 32)}}, nil
 			},
@@ -196,7 +199,7 @@ func (n *node) runHub(ctx context.Context, p *network.Process) error {
 	if err != nil {
 		return err
 	}
-	return h.Run(ctx)
+	return h.Run(n.world.logs(ctx, n.name+"/hub"))
 }
 
 // runKubelet runs kubelet, which reaches the cloud through its hub.

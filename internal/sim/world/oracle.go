@@ -44,9 +44,10 @@ var clauses = []clause[facts]{
 		}
 		return ""
 	}},
-	// What kubelet was told to be taken is soon in the cloud, unless no route was whole all the time.
+	// What kubelet was told to be taken is soon in the cloud, unless no route was whole all the time. A hub that leads and can't
+	// write has its time to give the term back.
 	{"told", func(f *facts) string {
-		if late := f.now.Sub(f.owed); !f.owed.IsZero() && late > arrives {
+		if late := f.now.Sub(f.owed); !f.owed.IsZero() && late > arrives+time.Duration(f.grays)*givesBack {
 			return fmt.Sprintf("a heartbeat that was taken is not in the cloud after %v; whole for %v: %s",
 				late, f.routed, f.route)
 		}
@@ -170,6 +171,10 @@ const (
 	travels = 2 * time.Second
 	// arrives is how long a heartbeat may be on its way to the cloud that kubelet was told to be taken.
 	arrives = 15 * time.Second
+	// givesBack is how long a leader may take whose writes nobody takes (heartbeat's patience, 15 s), and one heartbeat.
+	givesBack = 25 * time.Second
+	// blind is for how long a hub may not see that connections of a line that was harmed are dead: link's longest patience.
+	blind = 20 * time.Second
 	// leads is how long a coordinator may be without a leader. Look sees a renewal up to a second late.
 	leads = 16 * time.Second
 	// term is how long a leader may go on after it has renewed its term, edge.ElectionTerm, less what Look may be late.

@@ -17,12 +17,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab/pki"
@@ -81,6 +84,14 @@ func (w *World) say(format string, args ...any) {
 		defer w.mu.Unlock()
 		w.cfg.Say("%9.3fs  %s", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 	}
+}
+
+// logs returns a context in which a program's log lines are said, and not printed.
+func (w *World) logs(ctx context.Context, program string) context.Context {
+	if w.cfg.Say == nil {
+		return klog.NewContext(ctx, logr.Discard())
+	}
+	return klog.NewContext(ctx, funcr.New(func(_, args string) { w.say("%s: %s", program, args) }, funcr.Options{Verbosity: 1}))
 }
 
 // began is when bubbles begin.
