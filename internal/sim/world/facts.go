@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/lab/pki"
 	"yurtcoordinator/internal/sim/history"
 )
 
@@ -32,6 +33,8 @@ type Judge struct {
 	told     map[string]bool
 	asked    map[string]*minute   // requests to a server, by "NODE at SERVER"
 	grays    map[string]time.Time // when a hub led last whose own line was not whole, or had only just become so
+	// knows says who must have heard of whom that it relays, by "NODE of NODE".
+	knows map[string]bool
 	// restored and jolts are the world's, when it looked last.
 	restored, jolts int
 }
@@ -119,10 +122,13 @@ func (w *World) NewJudge() *Judge {
 	j := &Judge{
 		w: w, whole: since{"judges": began, controls[0]: began, controls[1]: began},
 		nodes: map[string]*facts{}, slots: map[*server]*slotFacts{},
-		told: map[string]bool{}, asked: map[string]*minute{}, grays: map[string]time.Time{},
+		told: map[string]bool{}, asked: map[string]*minute{}, grays: map[string]time.Time{}, knows: map[string]bool{},
 	}
 	for _, n := range w.nodes {
 		j.nodes[n.name] = &facts{}
+	}
+	for _, h := range w.hearsays() {
+		j.whole[h.name] = began
 	}
 	for _, s := range w.slots {
 		j.slots[s] = &slotFacts{}
@@ -185,6 +191,81 @@ func (w *World) routes(node string) (all []string) {
 	return all
 }
 
+// hearsay is how a node hears at a coordinator that another one relays.
+type hearsay struct{ name, node, of, at string }
+
+// hearsays returns all there can be.
+func (w *World) hearsays() (all []hearsay) {
+	for _, a := range w.nodes {
+		for _, b := range w.nodes {
+			for _, s := range w.slots {
+				if at := s.machine.name; a != b {
+					all = append(all, hearsay{a.name + " hears of " + b.name + " at " + at, a.name, b.name, at})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// relays reports whether a node's hub lends its line.
+func (w *World) relays(node string) bool {
+	return !w.cfg.Unrelayed && w.line(node) && !w.outlived(node)
+}
+
+// outlived reports whether no certificate is valid any more by a machine's clock.
+func (w *World) outlived(machine string) bool {
+	return len(w.harmed(func(e history.Event) bool {
+		return e.Does == history.Clock && e.On == machine && e.Much > pki.DefaultTTL.Seconds()/2
+	})) > 0
+}
+
+// hear notes who must have heard of whom. A node that can ask nobody goes on with what it knows, on its disk too; one that can
+// has it from a coordinator where all is well for long enough.
+func (j *Judge) hear(now time.Time) {
+	heard, asks := map[string]bool{}, map[string]bool{}
+	for _, h := range j.w.hearsays() {
+		is := j.w.relays(h.of) && j.w.runs(h.of, "kubelet") && j.w.runs(h.node, "hub")
+		for _, n := range []string{h.node, h.of} {
+			is = is && j.w.open(n, h.at) && j.w.serves(h.at, n)
+		}
+		j.whole.keep(h.name, is, now)
+		key := h.node + " of " + h.of
+		heard[key] = heard[key] || j.whole.lasts(h.name, now) > hears
+		asks[key] = asks[key] || j.w.runs(h.node, "hub") && j.w.runs(h.at, "yurt-coordinator") && !j.w.cutOff(h.node, h.at)
+	}
+	for key, is := range heard {
+		node, _, _ := strings.Cut(key, " ")
+		j.knows[key] = is || j.knows[key] && !asks[key] && !j.w.blank(node)
+	}
+}
+
+// cutOff reports whether nothing at all gets from one machine to another and back.
+func (w *World) cutOff(a, b string) bool {
+	return len(w.harmed(func(e history.Event) bool {
+		return e.Does == history.Path && e.How == "silent" &&
+			(w.within(e.On, a) && w.within(e.To, b) || w.within(e.On, b) && w.within(e.To, a))
+	})) > 0
+}
+
+// blank reports whether a machine comes back without its disk.
+func (w *World) blank(machine string) bool {
+	return len(w.harmed(func(e history.Event) bool {
+		return e.Does == history.Machine && e.How == "blank" && w.within(e.On, machine)
+	})) > 0
+}
+
+// lent returns the node's routes over neighbours' lines that are whole now.
+func (j *Judge) lent(node string) (all []string) {
+	for _, n := range j.w.nodes {
+		if n.name != node && j.knows[node+" of "+n.name] && j.w.runs(node, "hub") && !j.w.outlived(node) &&
+			j.w.relays(n.name) && j.w.open(node, n.name) && j.w.serves("cloud", node) {
+			all = append(all, "line of "+n.name)
+		}
+	}
+	return all
+}
+
 // Look judges what is now.
 func (j *Judge) Look() {
 	now, set := time.Now(), j.w.restored != j.restored
@@ -216,6 +297,7 @@ func (j *Judge) Look() {
 			pods[p.Name] = p
 		}
 	}
+	j.hear(now)
 	for _, n := range j.w.nodes {
 		f := j.nodes[n.name]
 		j.did(f, n.name, now)
@@ -322,7 +404,7 @@ func (j *Judge) did(f *facts, name string, now time.Time) {
 	f.now = now
 	j.whole.keep("lives "+name, j.w.runs(name, "hub") && j.w.runs(name, "kubelet"), now)
 	routes := map[string]bool{}
-	for _, r := range j.w.routes(name) {
+	for _, r := range append(j.w.routes(name), j.lent(name)...) {
 		routes[name+": "+r] = true
 	}
 	for r := range routes {

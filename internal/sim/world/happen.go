@@ -29,7 +29,7 @@ func Cast(nodes, coordinators int) (c history.Cast) {
 		c.Nodes, c.Machines = append(c.Nodes, n), append(c.Machines, n)
 		c.Programs = append(c.Programs, n+"/hub", n+"/kubelet")
 		c.Paths = append(c.Paths, [2]string{n, "cloud"}, [2]string{n, "cloud"}) // the WAN fails more often
-		for j := range min(i, max(coordinators, 0)) {
+		for j := range i {
 			c.Paths = append(c.Paths, [2]string{n, "n" + strconv.Itoa(j+1)})
 		}
 		if i < coordinators {
@@ -274,6 +274,11 @@ func (w *World) wipe(m *machine) {
 	}
 	if err := os.MkdirAll(m.dir, 0o700); err != nil {
 		panic(err)
+	}
+	if n := w.node(m.name); n != nil {
+		if err := n.install(); err != nil {
+			panic(err)
+		}
 	}
 }
 

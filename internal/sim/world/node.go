@@ -38,9 +38,10 @@ import (
 type node struct {
 	*machine
 	hub, kubelet *program
-	cert         pki.Pair
-	containers   *stock.Containers
-	beats        beats
+	// joined are the files that the hub has got when the node joined, by their names in its --cert-dir.
+	joined     map[string][]byte
+	containers *stock.Containers
+	beats      beats
 }
 
 // beats are kubelet's heartbeats, as it sends them.
@@ -137,14 +138,43 @@ func (w *World) newNode(i int) (*node, error) {
 		return nil, err
 	}
 	n := &node{machine: m, containers: &stock.Containers{}, beats: beats{sent: map[int64]time.Time{}}}
-	if n.cert, err = w.ca.Issue(pki.Request{
-		Name: name, CommonName: "system:node:" + name, Organizations: []string{"system:nodes"}, Client: true,
-	}); err != nil {
-		return nil, err
-	}
 	n.hub = m.program("hub", n.runHub)
 	n.kubelet = m.program("kubelet", n.runKubelet)
-	return n, nil
+	client, err := w.ca.Issue(pki.Request{
+		Name: name, CommonName: edge.NodeName(name).User(), Organizations: []string{edge.GroupNodes}, Client: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	serving, err := w.hubs.Issue(pki.Request{
+		Name: name, CommonName: edge.NodeName(name).HubUser(), Server: true, IPs: []net.IP{parsed(m.ip)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	n.joined = map[string][]byte{}
+	for file, parts := range map[string][]string{
+		"client.pem": {client.Cert, client.Key}, "hub.pem": {serving.Cert, w.hubs.Files().Cert, serving.Key},
+	} {
+		for _, part := range parts {
+			content, err := os.ReadFile(part)
+			if err != nil {
+				return nil, err
+			}
+			n.joined[file] = append(n.joined[file], content...)
+		}
+	}
+	return n, n.install()
+}
+
+// install has the node joined: its hub has the certificates that it gets by itself, in the files in which it keeps them
+// (internal/hub/identity). They last longer than any history, so no signer is needed.
+func (n *node) install() error {
+	err := os.MkdirAll(n.file("keys"), 0o700)
+	for name, content := range n.joined {
+		err = errors.Join(err, os.WriteFile(filepath.Join(n.file("keys"), name), content, 0o600))
+	}
+	return err
 }
 
 func (n *node) file(name string) string { return filepath.Join(n.dir, name) }
@@ -155,7 +185,7 @@ func (n *node) hubConfig() (config.Config, error) {
 	c.AddFlags(fs)
 	args := []string{
 		"--node-name=" + n.name, "--nodepool-name=" + ownPool, "--server-addr=https://" + n.world.cloud.ip + ":6443",
-		"--ca-file=" + n.world.ca.Files().Cert, "--cert-file=" + n.cert.Cert, "--key-file=" + n.cert.Key,
+		"--ca-file=" + n.world.ca.Files().Cert, "--bootstrap-file=" + n.file("no-token"), "--secure-bind-address=" + n.ip,
 		"--cert-dir=" + n.file("keys"), "--disk-cache-path=" + n.file("cache"), "--kubelet-config=", "--own-objects=false",
 	}
 	if n.world.cfg.Unrelayed {

@@ -177,6 +177,9 @@ const (
 	blind = 20 * time.Second
 	// leads is how long a coordinator may be without a leader. Look sees a renewal up to a second late.
 	leads = 16 * time.Second
+	// hears is how long it takes until a node has heard who relays: the other's next heartbeat, and its own question, which a
+	// hub asks each minute (relay's keepEvery), or 10 s after one that failed.
+	hears = 90 * time.Second
 	// term is how long a leader may go on after it has renewed its term, edge.ElectionTerm, less what Look may be late.
 	term = edge.ElectionTerm - time.Second
 	// unmarks is after how long a heartbeat has gone by the node's own line: kubelet's next one, and one that fails. Between two
@@ -212,12 +215,13 @@ func (f *facts) well() bool { return f.ready == corev1.ConditionTrue && !f.doome
 // one more at the minute's edge. Streams, as the presence of a hub or a push, are one request for as long as they last.
 const (
 	// asksCloud: a heartbeat each 10 s; a status report each 5 minutes and the leader's report each 3 (docs/wan-cost.md). Of what
-	// it follows there, which begins again each 5 to 10 minutes, with a list at most, two in one minute.
-	asksCloud = 7 + 1 + 1 + 2*2
+	// it follows there, which begins again each 5 to 10 minutes, with a list at most, three in one minute.
+	asksCloud = 7 + 1 + 1 + 3*2
 	// asksPool: a copy of each heartbeat; the watches of two Leases, the election's and that of what is current, each of which
 	// begins again with a list each 2 to 3 minutes (leasewatch's beatingMin); the question who relays, each minute (relay's
-	// keepEvery).
-	asksPool = 7 + 2*2 + 2
+	// keepEvery); and the three resources that Pods read there, as the hub serves them (docs/pool-resources.md), which begin
+	// again as those of the cloud do.
+	asksPool = 7 + 2*2 + 2 + 3*2
 	// asksLeading: a leader renews its term each second (role's renewEvery), and each 2 s asks where the mirror stands and
 	// declares what is current (docs/ARCHITECTURE.md). It has two more watches, of the nodes' Leases: to forward, and to report.
 	asksLeading = asksPool + 61 + 31 + 31 + 2*2

@@ -55,11 +55,11 @@ type World struct {
 	random   uint64 // the seed of the newest program's numbers
 	net      *network.Network
 	machines map[string]*machine
-	// ca signs the cloud's certificates.
-	ca    *pki.Authority
-	cloud *server
-	slots []*server
-	nodes []*node
+	// ca signs the cloud's certificates, hubs those by which the hubs of the pool know each other.
+	ca, hubs *pki.Authority
+	cloud    *server
+	slots    []*server
+	nodes    []*node
 	// judges is kube-controller-manager.
 	judges *program
 	stop   []func()
@@ -115,6 +115,9 @@ func New(cfg Config) (*World, error) {
 	})
 	var err error
 	if w.ca, err = pki.Create(w.path("pki"), "ca", nil); err != nil {
+		return nil, err
+	}
+	if w.hubs, err = pki.Create(w.path("hubs"), "ca", nil); err != nil {
 		return nil, err
 	}
 	m, err := w.machine("cloud", "10.0.0.1")

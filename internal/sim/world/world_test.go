@@ -13,10 +13,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/sim/history"
 	"yurtcoordinator/internal/sim/stock"
 )
@@ -124,6 +126,11 @@ const ready, recovery = time.Minute, 3 * time.Minute
 
 // live lets one history happen, and returns what was not kept.
 func live(t *testing.T, h history.History) (breaches []string, held bool) {
+	return watched(t, h, func(*World, *Judge) {})
+}
+
+// watched is live that calls look each time that the oracle has looked.
+func watched(t *testing.T, h history.History, look func(w *World, j *Judge)) (breaches []string, held bool) {
 	dir := t.TempDir()
 	prepare(t, h.Seed)
 	synctest.Test(t, func(t *testing.T) {
@@ -140,7 +147,10 @@ func live(t *testing.T, h history.History) (breaches []string, held bool) {
 		}
 		time.Sleep(ready)
 		j := w.NewJudge()
-		w.Live(h, recovery, j.Look)
+		w.Live(h, recovery, func() {
+			j.Look()
+			look(w, j)
+		})
 		breaches, held = j.Breaches, j.Cut.Ever
 		w.End()
 	})
@@ -150,6 +160,38 @@ func live(t *testing.T, h history.History) (breaches []string, held bool) {
 // silent is a path that is cut in silence, from some time on and for good.
 func silent(at time.Duration, from, to string) history.Event {
 	return history.Event{At: at, Does: history.Path, On: from, To: to, How: "silent"}
+}
+
+// TestRelayed: a node whose line is cut goes on over a neighbour's while there is no coordinator, and that is the route which
+// the oracle counts. In a pool that does not relay it has none.
+func TestRelayed(t *testing.T) {
+	for _, unrelayed := range []bool{false, true} {
+		h := history.History{Nodes: 3, Coordinators: 1, Unrelayed: unrelayed, Long: 3 * time.Minute, Events: []history.Event{
+			{At: 40 * time.Second, Does: history.Program, On: "n1/yurt-coordinator", How: "killed"},
+			silent(time.Minute, "n3", "cloud"),
+		}}
+		age, route, by := time.Duration(0), "", ""
+		got, _ := watched(t, h, func(w *World, j *Judge) {
+			if time.Since(began) > ready+h.Long-time.Second {
+				return
+			}
+			f := j.nodes["n3"]
+			age, route, by = f.now.Sub(f.renewed), f.route, ""
+			for _, o := range w.cloud.store.Objects(coordinationv1.Resource("leases")) {
+				if l, ok := o.(*coordinationv1.Lease); ok && l.Name == "n3" {
+					by = l.Annotations[edge.AnnotationRelayedBy]
+				}
+			}
+		})
+		if len(got) > 0 {
+			t.Error(got)
+		}
+		switch {
+		case unrelayed && (age < time.Minute || route != "" || by != ""),
+			!unrelayed && (age > 12*time.Second || !strings.HasPrefix(route, "n3: line of ") || by == ""):
+			t.Errorf("relays: %t; the Lease is %v old, relayed by %q; whole: %q", !unrelayed, age, by, route)
+		}
+	}
 }
 
 // TestKept: histories after which nothing is to be said.
@@ -171,6 +213,27 @@ func TestKept(t *testing.T) {
 		"clocks are wrong": {Nodes: 4, Coordinators: 1, Long: 4 * time.Minute, Events: []history.Event{
 			{At: 0, Does: history.Clock, On: "n3", Much: -3600}, {At: 0, Does: history.Clock, On: "n2", Much: 3600},
 			silent(10*time.Second, "n3", "cloud"),
+		}},
+		// Each of the next four is made for a fault of internal/sim/cmd.
+		"a line is back": {Nodes: 3, Coordinators: 1, Long: 2 * time.Minute, Events: []history.Event{
+			{At: 0, For: time.Minute, Does: history.Path, On: "n3", To: "cloud", How: "silent"},
+		}},
+		"three neighbours are relayed by the fourth": {Nodes: 5, Coordinators: 1, Long: 5 * time.Minute, Events: []history.Event{
+			silent(0, "n3", "cloud"), silent(0, "n5", "cloud"), silent(0, "n2", "cloud"),
+			{At: 3 * time.Minute, Does: history.Program, On: "n1/yurt-coordinator", How: "killed"},
+			silent(190*time.Second, "n4", "cloud"),
+		}},
+		"three neighbours are out of reach": {Nodes: 5, Coordinators: 1, Long: 3 * time.Minute, Events: []history.Event{
+			{At: 40 * time.Second, Does: history.Program, On: "n1/yurt-coordinator", How: "killed"},
+			silent(45*time.Second, "n3", "n5"), silent(45*time.Second, "n3", "n1"), silent(45*time.Second, "n3", "n2"),
+			silent(50*time.Second, "n3", "cloud"),
+		}},
+		"a hub starts while nobody relays": {Nodes: 3, Coordinators: 1, Long: 5 * time.Minute, Events: []history.Event{
+			{At: 20 * time.Second, For: time.Minute, Does: history.Path, On: "n1", To: "cloud", How: "silent"},
+			{At: 20 * time.Second, For: time.Minute, Does: history.Path, On: "n2", To: "cloud", How: "silent"},
+			{At: 40 * time.Second, For: 5 * time.Second, Does: history.Program, On: "n3/hub", How: "killed"},
+			{At: 3 * time.Minute, Does: history.Program, On: "n1/yurt-coordinator", How: "killed"},
+			silent(190*time.Second, "n3", "cloud"),
 		}},
 		"a cut node is heard by a standby alone": {
 			Nodes: 4, Coordinators: 2, Unrelayed: true, Long: 4 * time.Minute, Events: []history.Event{
