@@ -185,6 +185,42 @@ var faults = []fault{
 	}
 	if options.CurrentTime = now; len(r.TLS.PeerCertificates) > 0 && !PLANTED {`}}},
 
+	// Of neighbours' lines.
+	{"the detour stays when the own line is back", "unmarked", 0, []edit{{"internal/hub/upstream/upstream.go",
+		`	if best == link.Down && u.detourAnswers() {`,
+		`	if (best == link.Down || PLANTED) && u.detourAnswers() {`},
+		{"internal/hub/upstream/detour.go",
+			`		if own != link.Down || use == ForNothing {`,
+			`		if own != link.Down && !PLANTED || use == ForNothing {`}}},
+	{"a hub that is itself relayed lends", "alive", 0, []edit{{"internal/hub/heartbeat/proxy.go",
+		`	case what == relayed:
+		metav1`,
+		`	case what == relayed:
+		if PLANTED && p.config.RelaysAt != nil && p.config.RelaysAt() != "" {
+			metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationRelaysAt, p.config.RelaysAt())
+			metav1.SetMetaDataLabel(&lease.ObjectMeta, edge.LabelRelays, edge.LabelRelaysYes)
+		}
+		metav1`},
+		{"internal/hub/relay/choose.go",
+			`		case lease.Annotations[edge.DelegateHeartbeat] != "", lease.Annotations[edge.AnnotationRelayedBy] != "":`,
+			`		case !PLANTED && (lease.Annotations[edge.DelegateHeartbeat] != "" ||
+			lease.Annotations[edge.AnnotationRelayedBy] != ""):`},
+		{"internal/hub/relay/server.go",
+			`func(state link.State) bool { return state == link.Up }, errOwnLine)`,
+			`func(state link.State) bool { return state == link.Up || PLANTED && state == link.Relayed }, errOwnLine)`},
+		{"internal/hub/relay/server.go",
+			`	if s.cfg.Link.Get() != link.Up {`,
+			`	if s.cfg.Link.Get() != link.Up && !PLANTED {`},
+		{"internal/hub/relay/server.go",
+			`	return s.cfg.Lends.Get() && s.cfg.Link.Get() == link.Up &&`,
+			`	return s.cfg.Lends.Get() && (s.cfg.Link.Get() == link.Up || PLANTED && s.cfg.Link.Get() == link.Relayed) &&`}}},
+	{"who failed is asked first again", "alive", 0, []edit{{"internal/hub/relay/choose.go",
+		`		if at, ok := f[n.Name]; ok && now.Sub(at) < forget {`,
+		`		if at, ok := f[n.Name]; ok && now.Sub(at) < forget && !PLANTED {`}}},
+	{"neighbours are never refreshed", "alive", 0, []edit{{"internal/hub/relay/search.go",
+		`	if !s.asked.IsZero() && now.Sub(s.asked) < since {`,
+		`	if !s.asked.IsZero() && (PLANTED || now.Sub(s.asked) < since) {`}}},
+
 	// Of what the cloud makes of it.
 	{"the taint stays", "unmarked", 0, []edit{{"internal/cloud/heartbeat/plan.go",
 		`	case len(wanted) == 0:
