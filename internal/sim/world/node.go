@@ -132,7 +132,7 @@ func (b *beats) forgive() {
 
 func (w *World) newNode(i int) (*node, error) {
 	name := fmt.Sprintf("n%d", i)
-	m, err := w.machine(name, fmt.Sprintf("10.0.1.%d", i))
+	m, err := w.machine(name, fmt.Sprintf("10.1.%d.%d", i/250, 1+i%250))
 	if err != nil {
 		return nil, err
 	}
@@ -142,9 +142,43 @@ func (w *World) newNode(i int) (*node, error) {
 	}); err != nil {
 		return nil, err
 	}
+	if w.cfg.Lends {
+		if err := n.got(); err != nil {
+			return nil, err
+		}
+	}
 	n.hub = m.program("hub", n.runHub)
 	n.kubelet = m.program("kubelet", n.runKubelet)
 	return n, nil
+}
+
+// got puts on the disk what a hub has got from the cloud: its certificate as a client, and the one for its neighbours.
+func (n *node) got() error {
+	hubs, err := n.world.ca.Issue(pki.Request{
+		Name: n.name + "-hub", CommonName: edge.NodeName(n.name).HubUser(), Server: true, IPs: []net.IP{parsed(n.ip)},
+	})
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(n.file("keys"), 0o700); err != nil {
+		return err
+	}
+	for name, parts := range map[string][]string{
+		"client.pem": {n.cert.Cert, n.cert.Key}, "hub.pem": {hubs.Cert, n.world.ca.Files().Cert, hubs.Key},
+	} {
+		var all []byte
+		for _, part := range parts {
+			content, err := os.ReadFile(part)
+			if err != nil {
+				return err
+			}
+			all = append(all, content...)
+		}
+		if err := os.WriteFile(n.file("keys/"+name), all, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (n *node) file(name string) string { return filepath.Join(n.dir, name) }
@@ -155,8 +189,13 @@ func (n *node) hubConfig() (config.Config, error) {
 	c.AddFlags(fs)
 	args := []string{
 		"--node-name=" + n.name, "--nodepool-name=" + ownPool, "--server-addr=https://" + n.world.cloud.ip + ":6443",
-		"--ca-file=" + n.world.ca.Files().Cert, "--cert-file=" + n.cert.Cert, "--key-file=" + n.cert.Key,
+		"--ca-file=" + n.world.ca.Files().Cert,
 		"--cert-dir=" + n.file("keys"), "--disk-cache-path=" + n.file("cache"), "--kubelet-config=", "--own-objects=false",
+	}
+	if n.world.cfg.Lends {
+		args = append(args, "--bootstrap-file="+n.file("token"), "--secure-bind-address="+n.ip)
+	} else {
+		args = append(args, "--cert-file="+n.cert.Cert, "--key-file="+n.cert.Key)
 	}
 	if n.world.cfg.Unrelayed {
 		args = append(args, "--relay=Off")
@@ -184,7 +223,7 @@ func (n *node) ends(p *network.Process) ends.Ends {
 			Listen:   p.Listen,
 			Lookup:   func(context.Context, string) ([]netip.Addr, error) { return nil, os.ErrNotExist },
 			Addresses: func() ([]net.Addr, error) {
-				return []net.Addr{&net.IPNet{IP: parsed(n.ip), Mask: net.CIDRMask(24, 32)}}, nil
+				return []net.Addr{&net.IPNet{IP: parsed(n.ip), Mask: net.CIDRMask(16, 32)}}, nil
 			},
 		},
 	}

@@ -40,6 +40,8 @@ type Config struct {
 	Nodes, Coordinators int
 	// Unrelayed says that hubs relay for nobody.
 	Unrelayed bool
+	// Lends says that nodes have what hubs need to relay: an address for Pods, and certificates that the hub got by itself.
+	Lends bool
 	// Holds is for how long evictions from the pool are held when it is cut off as a whole; 0: not at all.
 	Holds time.Duration
 	// Dir is where the machines' disks are.
