@@ -122,6 +122,8 @@ type crowdHub struct {
 	name   string
 	http   *http.Client
 	leases coordinationv1client.CoordinationV1Interface
+	// revision is that of its node's Lease here, as it was written last; empty means that there is none.
+	revision string
 }
 
 func newCrowdHub(b *testing.B, p *program, i int) (*crowdHub, error) {
@@ -143,6 +145,7 @@ func newCrowdHub(b *testing.B, p *program, i int) (*crowdHub, error) {
 // renews writes the copy of the node's Lease, marked or saying where the hub relays.
 func (h *crowdHub) renews(ctx context.Context, cut bool) error {
 	l := heartbeat(h.name)
+	l.ResourceVersion = h.revision
 	l.Annotations = map[string]string{
 		edge.AnnotationTraffic: "123456,123456", edge.AnnotationHubVersion: "v1.2.3",
 		edge.AnnotationHub: `{"requests":123456,"refused":0,"fallbacks":12,"certificates":{"client":1893456000,"hub":1893456000}}`,
@@ -154,7 +157,10 @@ func (h *crowdHub) renews(ctx context.Context, cut bool) error {
 		l.Annotations[edge.AnnotationRelaysAt] = "10.0.0.1:10269"
 		l.Labels = map[string]string{edge.LabelRelays: edge.LabelRelaysYes}
 	}
-	_, err := h.leases.Leases(corev1.NamespaceNodeLease).Update(ctx, l, metav1.UpdateOptions{})
+	l, err := h.leases.Leases(corev1.NamespaceNodeLease).Update(ctx, l, metav1.UpdateOptions{})
+	if err == nil {
+		h.revision = l.ResourceVersion
+	}
 	return err
 }
 
