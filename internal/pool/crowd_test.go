@@ -179,8 +179,8 @@ func (h *crowdHub) touches(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	seconds := int32(10)
-	l.Spec.HolderIdentity, l.Spec.RenewTime = &h.name, &metav1.MicroTime{Time: time.Now()}
+	seconds, transitions := int32(10), int32(1)
+	l.Spec.LeaseTransitions, l.Spec.HolderIdentity, l.Spec.RenewTime = &transitions, &h.name, &metav1.MicroTime{Time: time.Now()}
 	l.Spec.LeaseDurationSeconds = &seconds
 	_, err = c.Update(ctx, l, metav1.UpdateOptions{})
 	return err
