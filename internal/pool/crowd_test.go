@@ -29,13 +29,13 @@ var crowdStates = map[string]map[string]func(n float64) float64{
 	},
 	// All but the leader are cut off, and it relays for none of them.
 	"one-line": {
-		"renews": func(n float64) float64 { return n / 10 }, "seeks": func(n float64) float64 { return n / 20 },
+		"renews": func(n float64) float64 { return n / 10 }, "seeks": func(n float64) float64 { return n * 0.042 },
 		"elects": func(float64) float64 { return 1 }, "declares": func(float64) float64 { return 0.5 },
 		"asks": func(n float64) float64 { return n * 0.08 },
 	},
 	"all-cut": {
-		"renews": func(n float64) float64 { return n / 10 }, "seeks": func(n float64) float64 { return n / 20 },
-		"asks": func(n float64) float64 { return n * 0.8 }, "watches": func(n float64) float64 { return n / 10 },
+		"renews": func(n float64) float64 { return n / 10 }, "seeks": func(n float64) float64 { return n * 0.042 },
+		"asks": func(n float64) float64 { return n * 0.08 }, "watches": func(n float64) float64 { return n / 10 },
 	},
 }
 
