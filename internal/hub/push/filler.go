@@ -24,9 +24,9 @@ import (
 )
 
 const (
-	// fillLook is how often a hub without a link looks at what the mirror has while it knows of no leader, and fillLookLed the
-	// same while it knows of one, which may be dead. A random half is added, so that the pool's hubs look at different times.
-	fillLook, fillLookLed = time.Second, 10 * time.Second
+	// fillLook is how often a hub without a link looks at what the mirror has, and fillAgain when it tries again what failed while
+	// it knows of no leader. A random half is added, so that the pool's hubs look at different times.
+	fillLook, fillAgain = 10 * time.Second, time.Second
 	// turnMargin is how much earlier than the coordinator a filler takes its turn to be over.
 	turnMargin = time.Second
 	// offerPause is when something is offered again that the mirror has refused and that has not changed.
@@ -92,15 +92,17 @@ func (f *Filler) Run(ctx context.Context) error {
 		}
 		f.report(ctx, err)
 		leader, changed := f.config.Leader()
+		_, moved := f.config.Link.Watch() // a coordinator that starts anew is empty
 		pause := fillLook
-		if leader != "" {
-			pause = fillLookLed
+		if leader == "" && err != nil {
+			pause = fillAgain
 		}
 		timer := time.NewTimer(pause + f.config.Ends.Below(pause/2))
 		select {
 		case <-timer.C:
 		case <-changed:
-			_ = run.Pause(ctx, fillLook) // whoever leads now brings what it has
+			_ = run.Pause(ctx, fillAgain) // whoever leads now brings what it has
+		case <-moved:
 		case <-ctx.Done():
 		}
 		timer.Stop()

@@ -41,6 +41,7 @@ type site struct {
 	refuses  int         // the code with which pushes are refused
 	taken    []string    // who filled it, and to where
 	pushes   int
+	looks    int // how often it was asked what it has
 }
 
 // hub is one of the hubs.
@@ -147,6 +148,7 @@ func (h *hub) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	w := httptest.NewRecorder()
 	if r.Method == http.MethodGet {
+		s.looks++
 		w.Body = bytes.NewBuffer(s.indexLocked())
 		return w.Result(), nil
 	}
@@ -215,8 +217,12 @@ func (s *site) wants(moment edge.Moment) {
 	}
 }
 
-// twoLooks is within which every hub has looked, and had its turn if it had something.
-const twoLooks = 3 * time.Second
+const (
+	// twoLooks is within which every hub that was refused has looked again, and had its turn if it had something.
+	twoLooks = 3 * time.Second
+	// aLook is within which every hub looks.
+	aLook = fillLook * 3 / 2
+)
 
 func TestTheLatestOfAllFillsACoordinator(t *testing.T) {
 	inSite(t, func(s *site) {
@@ -235,9 +241,28 @@ func TestTheLatestOfAllFillsACoordinator(t *testing.T) {
 		if s.pushes != pushes {
 			t.Errorf("%d more pushes of what is there", s.pushes-pushes)
 		}
-		s.set(func() { s.instance++; s.has = edge.Moment{} }) // it came back empty
-		s.pass(4 * twoLooks)
+		s.set(func() { s.instance++; s.has = edge.Moment{} }) // it came back empty, and no link was seen to go
+		s.pass(2 * fillLook)
 		s.wants(edge.Moment{History: 1, Revision: 120})
+	})
+}
+
+// TestAFullCoordinatorIsSeldomAsked: a whole pool may be cut off for a day, and each of its hubs looks.
+func TestAFullCoordinatorIsSeldomAsked(t *testing.T) {
+	inSite(t, func(s *site) {
+		h := s.hub("n1", edge.Moment{Revision: 100})
+		defer h.stop()
+		s.set(func() { s.has = edge.Moment{Revision: 100} }) // a leader has left it
+		s.pass(10 * time.Minute)
+		if s.looks > 61 {
+			t.Errorf("a hub that has nothing to bring has looked %d times in ten minutes", s.looks)
+		}
+		h.lan.Set(link.Down)
+		s.set(func() { s.instance++; s.has = edge.Moment{} }) // it starts anew, empty
+		s.pass(time.Second)
+		h.lan.Set(link.Up)
+		s.pass(time.Millisecond)
+		s.wants(edge.Moment{Revision: 100})
 	})
 }
 
@@ -333,7 +358,7 @@ func TestATurnEndsByItself(t *testing.T) {
 	})
 }
 
-// TestWhatIsRefusedIsOfferedAgainLater, and at once when it is something else or the coordinator is.
+// TestWhatIsRefusedIsOfferedAgainLater, and with the next look when it is something else or the coordinator is.
 func TestWhatIsRefusedIsOfferedAgainLater(t *testing.T) {
 	inSite(t, func(s *site) {
 		h := s.hub("n1", edge.Moment{Revision: 100})
@@ -348,13 +373,13 @@ func TestWhatIsRefusedIsOfferedAgainLater(t *testing.T) {
 		}
 		pushed(1, "refused")
 		h.stands(edge.Moment{Revision: 101})
-		s.pass(twoLooks)
+		s.pass(aLook)
 		pushed(2, "something later")
 		s.set(func() { s.instance++ })
-		s.pass(twoLooks)
+		s.pass(aLook)
 		pushed(3, "another coordinator")
 		s.set(func() { s.refuses = 0 })
-		s.pass(offerPause + twoLooks)
+		s.pass(offerPause + aLook)
 		pushed(4, "after a while")
 		s.wants(edge.Moment{Revision: 101})
 	})
@@ -398,7 +423,7 @@ func TestFillersByAModel(t *testing.T) {
 				h.cloud.Set(link.Down)
 				h.lan.Set(link.Up)
 			}
-			s.pass(3 * fillLookLed)
+			s.pass(3 * fillLook)
 			s.wants(latest)
 			for _, h := range hubs {
 				h.stop()

@@ -133,7 +133,7 @@ func (b *beats) forgive() {
 
 func (w *World) newNode(i int) (*node, error) {
 	name := fmt.Sprintf("n%d", i)
-	m, err := w.machine(name, fmt.Sprintf("10.0.1.%d", i))
+	m, err := w.machine(name, fmt.Sprintf("10.1.%d.%d", i/250, 1+i%250))
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +214,7 @@ func (n *node) ends(p *network.Process) ends.Ends {
 			Listen:   p.Listen,
 			Lookup:   func(context.Context, string) ([]netip.Addr, error) { return nil, os.ErrNotExist },
 			Addresses: func() ([]net.Addr, error) {
-				return []net.Addr{&net.IPNet{IP: parsed(n.ip), Mask: net.CIDRMask(24, 32)}}, nil
+				return []net.Addr{&net.IPNet{IP: parsed(n.ip), Mask: net.CIDRMask(16, 32)}}, nil
 			},
 		},
 	}

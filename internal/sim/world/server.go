@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/utils/clock"
@@ -44,8 +45,9 @@ type server struct {
 	port string
 
 	mu sync.Mutex
-	// asked is how many requests each caller has made, renewals how often each has had a node's Lease renewed with one stamp.
-	asked    map[string]int
+	// asked is how many requests of which kind each caller has made, renewals how often each has had a node's Lease renewed with
+	// one stamp.
+	asked    map[string]map[string]int
 	renewals map[renewal]int
 }
 
@@ -60,7 +62,7 @@ func (w *World) newServer(
 	m *machine, name, port string, run func(ctx context.Context, s *server, p *network.Process) error,
 ) (*server, error) {
 	s := &server{
-		machine: m, store: model.NewStore(), port: port, asked: map[string]int{}, renewals: map[renewal]int{},
+		machine: m, store: model.NewStore(), port: port, asked: map[string]map[string]int{}, renewals: map[renewal]int{},
 	}
 	s.gray = &model.Gray{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.renews(r)
@@ -115,20 +117,57 @@ func caller(r *http.Request) string {
 }
 
 // asks returns how many requests a node has made.
-func (s *server) asks(node string) int {
+func (s *server) asks(node string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.asked["system:node:"+node]
+	for _, times := range s.asked["system:node:"+node] {
+		n += times
+	}
+	return n
 }
 
 // counted counts requests.
 func (s *server) counted(h http.Handler) http.Handler {
+	infos := &request.RequestInfoFactory{
+		APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		by, what := caller(r), kindOf(infos, r)
 		s.mu.Lock()
-		s.asked[caller(r)]++
+		if s.asked[by] == nil {
+			s.asked[by] = map[string]int{}
+		}
+		s.asked[by][what]++
 		s.mu.Unlock()
 		h.ServeHTTP(w, r)
 	})
+}
+
+// kindOf says what a request asks for: the verb, the resource, in which namespace of the system's own, by which selector of
+// labels, and by that of fields without its values. What is no resource is known by its method and the first two parts of its
+// path.
+func kindOf(infos *request.RequestInfoFactory, r *http.Request) string {
+	info, err := infos.NewRequestInfo(r)
+	if err != nil || !info.IsResourceRequest {
+		parts := strings.SplitN(r.URL.Path, "/", 4)
+		return r.Method + " " + strings.Join(parts[:min(len(parts), 3)], "/")
+	}
+	kind := info.Verb + " " + info.Resource
+	if info.Subresource != "" {
+		kind += "/" + info.Subresource
+	}
+	if strings.HasPrefix(info.Namespace, "kube-") {
+		kind += " in " + info.Namespace
+	}
+	q := r.URL.Query()
+	if labels := q.Get("labelSelector"); labels != "" {
+		kind += ", labels " + labels
+	}
+	if fields := q.Get("fieldSelector"); fields != "" {
+		key, _, _ := strings.Cut(fields, "=")
+		kind += ", field " + key
+	}
+	return kind
 }
 
 // has is what the server serves from now on.
