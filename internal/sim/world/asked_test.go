@@ -68,7 +68,7 @@ func TestAsked(t *testing.T) {
 			}
 			time.Sleep(settled)
 			had := w.asked()
-			time.Sleep(watched)
+			time.Sleep(counted)
 			now := w.asked().since(had, w.leader())
 			t.Logf("%s, %d nodes:\n%s", s.name, nodes, now)
 			for _, at := range []string{"coordinator", "cloud"} {
@@ -82,9 +82,9 @@ func TestAsked(t *testing.T) {
 }
 
 const (
-	// settled is how long a state lasts before it is watched, for as long as watched: the longest pause of who looks for a
+	// settled is how long a state lasts before its requests are counted, for as long as counted: the longest pause of who looks for a
 	// neighbour, twice.
-	settled, watched = time.Minute, time.Minute
+	settled, counted = time.Minute, time.Minute
 	// mostAsked is how often a node may ask a server, in times a second: a heartbeat every 10 s, two watches that are begun anew
 	// with a list every 20 s while nothing happens, a look at the mirror every 10 s, and for a neighbour every 15 s.
 	mostAsked = 0.1 + 2*2.0/20 + 0.1 + 1.0/15
@@ -115,11 +115,11 @@ func (w *World) leader() string {
 	return ""
 }
 
-// since returns what was asked a second in the time watched, by the leader, by all other hubs of the pool, and by others.
+// since returns what was asked a second in the time counted, by the leader, by all other hubs of the pool, and by others.
 func (a asks) since(had asks, leader string) asks {
 	all := asks{}
 	for k, times := range a {
-		came := (times - had[k]) / watched.Seconds()
+		came := (times - had[k]) / counted.Seconds()
 		if came == 0 {
 			continue
 		}
