@@ -142,7 +142,7 @@ func portsOfOurs(t *kit.T, nodes ...string) {
 		for _, p := range []int{edge.PortHub, edge.PortHubHealth, edge.PortCoordinatorProbes} {
 			named[net.JoinHostPort("127.0.0.1", strconv.Itoa(p))] = true
 		}
-		for _, p := range []int{edge.PortHubTLS, edge.PortCoordinator} {
+		for _, p := range []int{edge.PortHubTLS, edge.PortHubRelay, edge.PortCoordinator} {
 			named[net.JoinHostPort(address, strconv.Itoa(p))] = true
 		}
 		out, err := t.Lab.Output(t.Ctx, node, "ss", "--no-header", "--listening", "--numeric", "--processes", "--tcp", "--udp")
