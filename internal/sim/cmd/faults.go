@@ -5,9 +5,9 @@ type fault struct {
 	name string
 	// clause is that of the oracle that must catch it; empty means that the change is harmless, and none may.
 	clause string
-	// coordinators of the pools in which it is looked for; 0 means 1.
-	coordinators int
-	edits        []edit
+	// nodes and coordinators of the pools in which it is looked for; 0 means 3 and 1.
+	nodes, coordinators int
+	edits               []edit
 }
 
 // edit has one file say something else: to instead of from, which is in it exactly once. PLANTED in to is an expression that is
@@ -17,13 +17,13 @@ type edit struct{ file, from, to string }
 // faults are the planted ones. Each clause has at least one. Those of one file change different lines.
 var faults = []fault{
 	// Of kubelet's heartbeats, as the hub passes them on.
-	{"a stamp never moves on", "alive", 0, []edit{{"internal/hub/heartbeat/decide.go",
+	{"a stamp never moves on", "alive", 0, 0, []edit{{"internal/hub/heartbeat/decide.go",
 		`	if stamp.After(there) {`,
 		`	if stamp.After(there) || PLANTED {`}}},
-	{"a copy is marked once the link is down, and not before", "alive", 0, []edit{{"internal/hub/heartbeat/plan.go",
+	{"a copy is marked once the link is down, and not before", "alive", 0, 0, []edit{{"internal/hub/heartbeat/plan.go",
 		`	case result == failed && coordinator == link.Up:`,
 		`	case result == failed && coordinator == link.Up && !PLANTED:`}}},
-	{"the first direct heartbeat keeps the mark", "unmarked", 0, []edit{{"internal/hub/heartbeat/proxy.go",
+	{"the first direct heartbeat keeps the mark", "unmarked", 0, 0, []edit{{"internal/hub/heartbeat/proxy.go",
 		`	lease := forCloud(sent, p.known)
 `,
 		`	lease := forCloud(sent, p.known)
@@ -31,19 +31,19 @@ var faults = []fault{
 		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.DelegateHeartbeat, edge.DelegateHeartbeatOn)
 	}
 `}}},
-	{"a coordinator that began anew is taken for the one before", "alive", 0, []edit{{"internal/hub/heartbeat/copier.go",
+	{"a coordinator that began anew is taken for the one before", "alive", 0, 0, []edit{{"internal/hub/heartbeat/copier.go",
 		`		c.known, missing, failure = nil, false, err
 `,
 		`		if missing, failure = false, err; !PLANTED {
 			c.known = nil
 		}
 `}}},
-	{"only the first coordinator gets a copy", "alive", 2, []edit{{"internal/hub/heartbeat/proxy.go",
+	{"only the first coordinator gets a copy", "alive", 0, 2, []edit{{"internal/hub/heartbeat/proxy.go",
 		`		if each.Link.Get() == link.Up {
 			lease := p.copyFor`,
 		`		if each.Link.Get() == link.Up && !(PLANTED && len(copies) > 0) {
 			lease := p.copyFor`}}},
-	{"a node that starts while cut off is not told of its Lease", "alive", 0, []edit{{"internal/hub/heartbeat/proxy.go",
+	{"a node that starts while cut off is not told of its Lease", "alive", 0, 0, []edit{{"internal/hub/heartbeat/proxy.go",
 		`	for _, each := range p.config.Coordinators {
 		if each.Link.Get() != link.Up {
 			continue
@@ -56,7 +56,7 @@ var faults = []fault{
 		copied, err :=`}}},
 
 	// Of what a leader forwards.
-	{"a baseline is taken for a renewal", "dead", 0, []edit{{"internal/hub/heartbeat/queue.go",
+	{"a baseline is taken for a renewal", "dead", 0, 0, []edit{{"internal/hub/heartbeat/queue.go",
 		`		a.copies[slot] = copied{leasewatch.Revision(lease), renewed}
 `,
 		`		a.copies[slot] = copied{leasewatch.Revision(lease), renewed}
@@ -65,7 +65,7 @@ var faults = []fault{
 			a.waiting = &sighting{node: node, slot: slot, lease: lease, seen: now, deadline: now.Add(ageBound(lease))}
 		}
 `}}},
-	{"a renewal never ages", "dead", 0, []edit{{"internal/hub/heartbeat/queue.go",
+	{"a renewal never ages", "dead", 0, 0, []edit{{"internal/hub/heartbeat/queue.go",
 		`	bound := ageBound(lease)
 	deadline := now.Add(bound)
 `,
@@ -75,19 +75,19 @@ var faults = []fault{
 	}
 	deadline := now.Add(bound)
 `}}},
-	{"a write that fails is the last one of its node", "told", 0, []edit{{"internal/hub/heartbeat/queue.go",
+	{"a write that fails is the last one of its node", "told", 0, 0, []edit{{"internal/hub/heartbeat/queue.go",
 		`	a.writing, a.cloud = false, cloud
 `,
 		`	a.writing, a.cloud = PLANTED && took == 0, cloud
 `}}},
-	{"a watch that the history no longer reaches does not begin anew", "told", 0, []edit{{"internal/hub/leasewatch/leasewatch.go",
+	{"a watch that the history no longer reaches does not begin anew", "told", 0, 0, []edit{{"internal/hub/leasewatch/leasewatch.go",
 		`			position = 0
 		default:`,
 		`			if !PLANTED {
 				position = 0
 			}
 		default:`}}},
-	{"who leads forwards at home alone", "alive", 2, []edit{{"internal/hub/member/duties.go",
+	{"who leads forwards at home alone", "alive", 0, 2, []edit{{"internal/hub/member/duties.go",
 		`	return []role.Duty{
 `,
 		`	if PLANTED {
@@ -97,12 +97,12 @@ var faults = []fault{
 `}}},
 
 	// Of who leads.
-	{"a leader whose line fails keeps its term", "told", 0, []edit{{"internal/hub/role/machine.go",
+	{"a leader whose line fails keeps its term", "told", 0, 0, []edit{{"internal/hub/role/machine.go",
 		`	wanted := m.links.Cloud == link.Up && m.links.Coordinator == link.Up
 `,
 		`	wanted := (m.links.Cloud == link.Up || PLANTED && m.campaign == holding) && m.links.Coordinator == link.Up
 `}}},
-	{"a term is live by its writer's stamp", "led", 0, []edit{{"internal/pool/access/lease.go",
+	{"a term is live by its writer's stamp", "led", 0, 0, []edit{{"internal/pool/access/lease.go",
 		`	return stored.holder != "" && now.Sub(seen.stored.at) < stored.term
 `,
 		`	if PLANTED {
@@ -110,10 +110,10 @@ var faults = []fault{
 	}
 	return stored.holder != "" && now.Sub(seen.stored.at) < stored.term
 `}}},
-	{"who has lapsed keeps the lead", "led", 0, []edit{{"internal/pool/access/lease.go",
+	{"who has lapsed keeps the lead", "led", 0, 0, []edit{{"internal/pool/access/lease.go",
 		`	if old.holder != "" && old.holder != caller && oldLive {`,
 		`	if old.holder != "" && old.holder != caller && (oldLive || PLANTED) {`}}},
-	{"a standby is never stood at", "led", 2, []edit{{"internal/hub/home/machine.go",
+	{"a standby is never stood at", "led", 0, 2, []edit{{"internal/hub/home/machine.go",
 		`	case now.Before(due):
 		return link.Down, due
 	}
@@ -126,14 +126,14 @@ var faults = []fault{
 	}
 	return link.Up, time.Time{}
 `}}},
-	{"a standby is vacant only once it is released", "led", 2, []edit{{"internal/hub/home/machine.go",
+	{"a standby is vacant only once it is released", "led", 0, 2, []edit{{"internal/hub/home/machine.go",
 		`		s.vacant = renewed.Add(edge.ElectionTerm) // who died, or can't reach it any more, has not released it
 `,
 		`		if s.vacant = renewed.Add(edge.ElectionTerm); PLANTED {
 			s.vacant = time.Time{}
 		}
 `}}},
-	{"an empty coordinator may be led at once", "writers", 0, []edit{{"internal/pool/access/vacancy.go",
+	{"an empty coordinator may be led at once", "writers", 0, 0, []edit{{"internal/pool/access/vacancy.go",
 		`	if left := v.clock.Until(v.until); left > 0 {`,
 		`	if left := v.clock.Until(v.until); left > 0 && !PLANTED {`},
 		{"internal/hub/role/lock.go",
@@ -144,7 +144,7 @@ var faults = []fault{
 	}
 	return leaseDuration - l.ends.Since(l.board.missingSince())
 `}}},
-	{"an empty coordinator is left vacant for 20 s", "led", 0, []edit{{"internal/pool/access/vacancy.go",
+	{"an empty coordinator is left vacant for 20 s", "led", 0, 0, []edit{{"internal/pool/access/vacancy.go",
 		`	now := c.Running()
 	return &vacancy{`,
 		`	now := c.Running()
@@ -154,10 +154,10 @@ var faults = []fault{
 	return &vacancy{`}}},
 
 	// Of links and clocks.
-	{"a connection that hangs is kept", "unmarked", 0, []edit{{"internal/hub/upstream/server.go",
+	{"a connection that hangs is kept", "unmarked", 0, 0, []edit{{"internal/hub/upstream/server.go",
 		`	if n := s.untaken.Add(1); s.lastHeard().After(sentAt) && n&(n-1) == 0 {`,
 		`	if n := s.untaken.Add(1); s.lastHeard().After(sentAt) && n&(n-1) == 0 && !PLANTED {`}}},
-	{"a link is waited for a minute in silence", "told", 0, []edit{{"internal/hub/link/machine.go",
+	{"a link is waited for a minute in silence", "told", 0, 0, []edit{{"internal/hub/link/machine.go",
 		`	return earlier(later(m.asked, m.heard).Add(m.Patience()), m.asked.Add(m.cfg.Trust))
 `,
 		`	if PLANTED {
@@ -165,7 +165,7 @@ var faults = []fault{
 	}
 	return earlier(later(m.asked, m.heard).Add(m.Patience()), m.asked.Add(m.cfg.Trust))
 `}}},
-	{"a link that is down is asked seldom", "unmarked", 0, []edit{{"internal/hub/link/machine.go",
+	{"a link that is down is asked seldom", "unmarked", 0, 0, []edit{{"internal/hub/link/machine.go",
 		`	m.successes = 0
 	m.hasten = later(at, started.Add(m.cfg.DownInterval))
 `,
@@ -175,10 +175,10 @@ var faults = []fault{
 		m.hasten = m.hasten.Add(30 * time.Second)
 	}
 `}}},
-	{"a hub checks certificates by its own clock alone", "alive", 0, []edit{{"internal/hub/certclock/certclock.go",
+	{"a hub checks certificates by its own clock alone", "alive", 0, 0, []edit{{"internal/hub/certclock/certclock.go",
 		`	if latest := c.known(); latest.After(now) {`,
 		`	if latest := c.known(); latest.After(now) && !PLANTED {`}}},
-	{"a coordinator checks certificates by its own clock alone", "led", 0, []edit{{"internal/pool/access/recognized.go",
+	{"a coordinator checks certificates by its own clock alone", "led", 0, 0, []edit{{"internal/pool/access/recognized.go",
 		`	if options.CurrentTime = now; len(r.TLS.PeerCertificates) > 0 {`,
 		`	if PLANTED {
 		now = k.clock.Wall()
@@ -186,13 +186,13 @@ var faults = []fault{
 	if options.CurrentTime = now; len(r.TLS.PeerCertificates) > 0 && !PLANTED {`}}},
 
 	// Of neighbours' lines.
-	{"the detour stays when the own line is back", "unmarked", 0, []edit{{"internal/hub/upstream/upstream.go",
+	{"the detour stays when the own line is back", "unmarked", 0, 0, []edit{{"internal/hub/upstream/upstream.go",
 		`	if best == link.Down && u.detourAnswers() {`,
 		`	if (best == link.Down || PLANTED) && u.detourAnswers() {`},
 		{"internal/hub/upstream/detour.go",
 			`		if own != link.Down || use == ForNothing {`,
 			`		if own != link.Down && !PLANTED || use == ForNothing {`}}},
-	{"a hub that is itself relayed lends", "alive", 0, []edit{{"internal/hub/heartbeat/proxy.go",
+	{"a hub that is itself relayed lends", "alive", 5, 0, []edit{{"internal/hub/heartbeat/proxy.go",
 		`	case what == relayed:
 		metav1`,
 		`	case what == relayed:
@@ -214,15 +214,15 @@ var faults = []fault{
 		{"internal/hub/relay/server.go",
 			`	return s.cfg.Lends.Get() && s.cfg.Link.Get() == link.Up &&`,
 			`	return s.cfg.Lends.Get() && (s.cfg.Link.Get() == link.Up || PLANTED && s.cfg.Link.Get() == link.Relayed) &&`}}},
-	{"who failed is asked first again", "alive", 0, []edit{{"internal/hub/relay/choose.go",
+	{"who failed is asked first again", "alive", 5, 0, []edit{{"internal/hub/relay/choose.go",
 		`		if at, ok := f[n.Name]; ok && now.Sub(at) < forget {`,
 		`		if at, ok := f[n.Name]; ok && now.Sub(at) < forget && !PLANTED {`}}},
-	{"neighbours are never refreshed", "alive", 0, []edit{{"internal/hub/relay/search.go",
+	{"neighbours are never refreshed", "alive", 0, 0, []edit{{"internal/hub/relay/search.go",
 		`	if !s.asked.IsZero() && now.Sub(s.asked) < since {`,
 		`	if !s.asked.IsZero() && (PLANTED || now.Sub(s.asked) < since) {`}}},
 
 	// Of what the cloud makes of it.
-	{"the taint stays", "unmarked", 0, []edit{{"internal/cloud/heartbeat/plan.go",
+	{"the taint stays", "unmarked", 0, 0, []edit{{"internal/cloud/heartbeat/plan.go",
 		`	case len(wanted) == 0:
 		c.Taint = Remove
 `,
@@ -230,7 +230,7 @@ var faults = []fault{
 	case len(wanted) == 0:
 		c.Taint = Remove
 `}}},
-	{"the condition stays", "healed", 0, []edit{{"internal/cloud/heartbeat/plan.go",
+	{"the condition stays", "healed", 0, 0, []edit{{"internal/cloud/heartbeat/plan.go",
 		`	case Direct:
 		return Condition{corev1.ConditionFalse, ReasonDirect`,
 		`	case Direct:
@@ -238,21 +238,21 @@ var faults = []fault{
 			return Condition{}, false
 		}
 		return Condition{corev1.ConditionFalse, ReasonDirect`}}},
-	{"a node that was given up stays so while others speak for it", "healed", 0, []edit{{"internal/cloud/heartbeat/show.go",
+	{"a node that was given up stays so while others speak for it", "healed", 0, 0, []edit{{"internal/cloud/heartbeat/show.go",
 		`		revived = s != ShowNotReady && GivenUp(ready) // ShowUnknown`,
 		`		revived = s != ShowNotReady && GivenUp(ready) && !PLANTED // ShowUnknown`}}},
-	{"a node that is unsettled once remains so", "healed", 0, []edit{{"internal/cloud/heartbeat/damp.go",
+	{"a node that is unsettled once remains so", "healed", 0, 0, []edit{{"internal/cloud/heartbeat/damp.go",
 		`	if d.unsettled && now.Sub(d.since) >= within {`,
 		`	if d.unsettled && now.Sub(d.since) >= within && !PLANTED {`}}},
 
 	// Of holds.
-	{"a pool that is cut off as a whole is not held", "held", 0, []edit{{"internal/cloud/poolcut/judge.go",
+	{"a pool that is cut off as a whole is not held", "held", 0, 0, []edit{{"internal/cloud/poolcut/judge.go",
 		`	wanted := len(s.cut) > 0 && t.For > s.since`,
 		`	wanted := len(s.cut) > 0 && t.For > s.since && !PLANTED`}}},
-	{"a hold never ends", "held", 0, []edit{{"internal/cloud/poolcut/judge.go",
+	{"a hold never ends", "held", 0, 0, []edit{{"internal/cloud/poolcut/judge.go",
 		`	case h.Elapsed >= h.For:`,
 		`	case h.Elapsed >= h.For && !PLANTED:`}}},
-	{"each controller restart begins a hold anew", "held", 0, []edit{{"internal/cloud/poolcut/reconcile.go",
+	{"each controller restart begins a hold anew", "held", 0, 0, []edit{{"internal/cloud/poolcut/reconcile.go",
 		`	hold := &Hold{For: h.length, Elapsed: h.before + now.Running.Sub(h.found.Running)}
 `,
 		`	hold := &Hold{For: h.length, Elapsed: h.before + now.Running.Sub(h.found.Running)}
@@ -262,11 +262,11 @@ var faults = []fault{
 `}}},
 
 	// Of what is asked.
-	{"a leader declares what is current without a pause", "bounded", 0, []edit{{"internal/hub/push/declare.go",
+	{"a leader declares what is current without a pause", "bounded", 0, 0, []edit{{"internal/hub/push/declare.go",
 		`		if (changed || now.Sub(w.written) >= declareEvery) &&`,
 		`		if (changed || PLANTED || now.Sub(w.written) >= declareEvery) &&`}}},
 
-	{"harmless: a copy is tried three times, and not four", "", 2, []edit{{"internal/hub/heartbeat/copier.go",
+	{"harmless: a copy is tried three times, and not four", "", 0, 2, []edit{{"internal/hub/heartbeat/copier.go",
 		`	for range attempts {
 		if c.known == nil && !missing {`,
 		`	for i := range attempts {
@@ -274,10 +274,10 @@ var faults = []fault{
 			break
 		}
 		if c.known == nil && !missing {`}}},
-	{"harmless: no node is served before others", "", 0, []edit{{"internal/hub/heartbeat/queue.go",
+	{"harmless: no node is served before others", "", 0, 0, []edit{{"internal/hub/heartbeat/queue.go",
 		`	case a.first != b.first:`,
 		`	case a.first != b.first && !PLANTED:`}}},
-	{"harmless: the controller waits longer after a conflict", "", 0, []edit{{"internal/cloud/heartbeat/reconcile.go",
+	{"harmless: the controller waits longer after a conflict", "", 0, 0, []edit{{"internal/cloud/heartbeat/reconcile.go",
 		`		return reconcile.Result{RequeueAfter: p.ends.Jitter(conflictDelay, 1)}, nil
 `,
 		`		wait := p.ends.Jitter(conflictDelay, 1)

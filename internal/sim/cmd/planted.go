@@ -20,7 +20,7 @@ import (
 const gateTime = 4 * time.Minute
 
 // plantedBatch is how many histories a process lets happen of one theme, before the next takes another. Their pools have
-// plantedNodes: it costs less, and more of what happens is about a node that matters.
+// plantedNodes, unless the fault needs more: it costs less, and more of what happens is about a node that matters.
 const plantedBatch, plantedNodes = 4, 3
 
 // planted is what an overlay adds to each package with a fault.
@@ -163,7 +163,7 @@ func (f fault) find(ctx context.Context, binary, dir string, next uint64) (r fou
 	for n := 0; r.spent < gateTime && r.err == nil; n++ {
 		lives := func(from uint64, count int, planted string) (by []string, lived int) {
 			out, speeds, spent, err := live(ctx, binary, dir, from, count, "-test.failfast",
-				"SIM_PLANTED="+planted, "SIM_WEIGHTS="+themes[n%len(themes)], fmt.Sprintf("SIM_NODES=%d", plantedNodes),
+				"SIM_PLANTED="+planted, "SIM_WEIGHTS="+themes[n%len(themes)], fmt.Sprintf("SIM_NODES=%d", cmp.Or(f.nodes, plantedNodes)),
 				fmt.Sprintf("SIM_COORDINATORS=%d", max(f.coordinators, 1)))
 			r.spent += spent
 			if broken := breach.FindStringSubmatch(out); broken != nil {
