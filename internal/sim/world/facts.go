@@ -157,14 +157,14 @@ func (w *World) serves(server, node string) bool {
 	if server == "cloud" {
 		program = "kube-apiserver"
 	}
-	return w.runs(server, program) && len(w.harmed(func(e history.Event) bool {
+	return w.runs(server, program) && !w.outlived(server) && len(w.harmed(func(e history.Event) bool {
 		return e.Does == history.Server && e.On == server && (e.To == "" || e.To == node || node == "")
 	})) == 0
 }
 
 // line reports whether a node's own line is whole.
 func (w *World) line(node string) bool {
-	return w.runs(node, "hub") && w.open(node, "cloud") && w.serves("cloud", node)
+	return w.runs(node, "hub") && !w.outlived(node) && w.open(node, "cloud") && w.serves("cloud", node)
 }
 
 const ownLine = "own line"
@@ -210,10 +210,10 @@ func (w *World) hearsays() (all []hearsay) {
 
 // relays reports whether a node's hub lends its line.
 func (w *World) relays(node string) bool {
-	return !w.cfg.Unrelayed && w.line(node) && !w.outlived(node)
+	return !w.cfg.Unrelayed && w.line(node)
 }
 
-// outlived reports whether no certificate is valid any more by a machine's clock.
+// outlived reports whether no certificate is valid any more by a machine's clock: it trusts nobody, and nobody can tell.
 func (w *World) outlived(machine string) bool {
 	return len(w.harmed(func(e history.Event) bool {
 		return e.Does == history.Clock && e.On == machine && e.Much > pki.DefaultTTL.Seconds()/2
