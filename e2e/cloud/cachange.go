@@ -15,7 +15,6 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -122,27 +121,8 @@ func (c *caChange) shown() []string {
 	return []string{"--tls-cert-file=" + c.files.Cert, "--tls-private-key-file=" + c.files.Key}
 }
 
-// authorizes waits until the API server knows the rights of kube-controller-manager, which ends for good if it is refused in its
-// first moments.
-func (c *caChange) authorizes() {
-	c.Eventually(30*time.Second, "the API server knows who may what", func() error {
-		review, err := c.Cloud.AuthorizationV1().SubjectAccessReviews().Create(c.Ctx, &authorizationv1.SubjectAccessReview{
-			Spec: authorizationv1.SubjectAccessReviewSpec{
-				User: "system:kube-controller-manager", ResourceAttributes: &authorizationv1.ResourceAttributes{
-					Namespace: metav1.NamespaceSystem, Verb: "get", Resource: "serviceaccounts",
-				},
-			},
-		}, metav1.CreateOptions{})
-		if err == nil && !review.Status.Allowed {
-			err = errors.New("it refuses kube-controller-manager")
-		}
-		return err
-	})
-}
-
 // announce has the cloud say which authorities it has, and sign by one of them.
 func (c *caChange) announce(bundle, signer, key string) {
-	c.authorizes()
 	c.Must(c.Lab.Cloud(c.Ctx, lab.Restart, lab.KubeControllerManager, "--root-ca-file="+bundle,
 		"--cluster-signing-cert-file="+signer, "--cluster-signing-key-file="+key))
 	want := c.read(bundle)

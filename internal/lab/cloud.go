@@ -104,6 +104,9 @@ func controlPlane(bins build.Binaries, disk string, cfg Config) (core, rest []ma
 			"--metrics-bind-address=127.0.0.1:8444", "--health-probe-bind-address=127.0.0.1:8083",
 		}})
 	}
+	for i := range rest {
+		rest[i].Again = true // they end when they lose their lock, or are refused for a moment
+	}
 	return []machine.Command{etcd, apiserver}, rest
 }
 

@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// fillLook is how often a hub without a link looks at what the mirror has, and fillAgain when it tries again what failed while
-	// it knows of no leader. A random half is added, so that the pool's hubs look at different times.
+	// fillLook is how often a hub without a link looks at what the mirror has, and fillAgain when it tries again what failed
+	// while it knows of no leader. A random half is added, so that the pool's hubs look at different times.
 	fillLook, fillAgain = 10 * time.Second, time.Second
 	// turnMargin is how much earlier than the coordinator a filler takes its turn to be over.
 	turnMargin = time.Second

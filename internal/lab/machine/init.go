@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -62,7 +63,8 @@ type first struct {
 
 type program struct {
 	Process
-	ended chan struct{}
+	command Command
+	ended   chan struct{}
 }
 
 func serve(spec Spec) error {
@@ -162,7 +164,9 @@ func (f *first) launch(c Command) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &program{Process: Process{Name: c.Name, PID: child.Pid, State: Running}, ended: make(chan struct{})}
+	p := &program{
+		Process: Process{Name: c.Name, PID: child.Pid, State: Running}, command: c, ended: make(chan struct{}),
+	}
 	_ = child.Release() // the reaper waits for it
 	f.programs = append(f.programs, p)
 	return p, nil
@@ -183,6 +187,9 @@ func (f *first) reap() {
 			if p.PID == pid && p.State != Exited {
 				p.State, p.End = Exited, describe(status)
 				close(p.ended)
+				if p.command.Again && status.ExitStatus() == 1 {
+					time.AfterFunc(time.Second, func() { _, _ = f.launch(p.command) }) // unless somebody has started it
+				}
 			}
 		}
 		f.mu.Unlock()

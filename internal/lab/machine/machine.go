@@ -162,6 +162,8 @@ type Command struct {
 	Log string `json:"log"`
 	// MustEnd makes Start wait for its end, and fail unless it succeeds.
 	MustEnd bool `json:"mustEnd,omitempty"`
+	// Again has it started again a second after it gave up, with exit status 1, as kubelet does.
+	Again bool `json:"again,omitempty"`
 }
 
 // Start starts a program. It fails if one of that name is running.

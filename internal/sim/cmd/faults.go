@@ -80,7 +80,8 @@ var faults = []fault{
 `,
 		`	a.writing, a.cloud = PLANTED && took == 0, cloud
 `}}},
-	{"a watch that the history no longer reaches does not begin anew", "told", 0, 0, []edit{{"internal/hub/leasewatch/leasewatch.go",
+	{"a watch that the history no longer reaches does not begin anew", "told", 0, 0, []edit{{
+		"internal/hub/leasewatch/leasewatch.go",
 		`			position = 0
 		default:`,
 		`			if !PLANTED {

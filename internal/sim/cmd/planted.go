@@ -163,7 +163,8 @@ func (f fault) find(ctx context.Context, binary, dir string, next uint64) (r fou
 	for n := 0; r.spent < gateTime && r.err == nil; n++ {
 		lives := func(from uint64, count int, planted string) (by []string, lived int) {
 			out, speeds, spent, err := live(ctx, binary, dir, from, count, "-test.failfast",
-				"SIM_PLANTED="+planted, "SIM_WEIGHTS="+themes[n%len(themes)], fmt.Sprintf("SIM_NODES=%d", cmp.Or(f.nodes, plantedNodes)),
+				"SIM_PLANTED="+planted, "SIM_WEIGHTS="+themes[n%len(themes)],
+				fmt.Sprintf("SIM_NODES=%d", cmp.Or(f.nodes, plantedNodes)),
 				fmt.Sprintf("SIM_COORDINATORS=%d", max(f.coordinators, 1)))
 			r.spent += spent
 			if broken := breach.FindStringSubmatch(out); broken != nil {

@@ -165,7 +165,9 @@ func TestOptions(t *testing.T) {
 		within  time.Duration
 	}{
 		"what is sent is not acknowledged": {Options{Unacknowledged: 12 * time.Second}, true, 12 * time.Second},
-		"it is quiet":                      {Options{Unacknowledged: 3 * time.Second, KeepAlive: time.Second}, false, 5 * time.Second},
+		"it is quiet": {
+			Options{Unacknowledged: 3 * time.Second, KeepAlive: time.Second}, false, 5 * time.Second,
+		},
 	} {
 		two(t, func(t *testing.T, n *Network, client, _ *Process) {
 			conn, err := client.Dialer(c.options)(t.Context(), "tcp", "10.0.0.2:80")

@@ -40,7 +40,8 @@ var states = []state{
 }
 
 // TestAsked lets a pool of SIM_NODES, 5 if that is not set, go through the states, and prints what is asked in each: requests a
-// second. What a node that does not lead asks of its coordinator and of the cloud is bounded, in each state and a pool of any size.
+// second. What a node that does not lead asks of its coordinator and of the cloud is bounded, in each state and a pool of any
+// size.
 func TestAsked(t *testing.T) {
 	nodes, err := strconv.Atoi(os.Getenv("SIM_NODES"))
 	if err != nil {
@@ -82,8 +83,8 @@ func TestAsked(t *testing.T) {
 }
 
 const (
-	// settled is how long a state lasts before its requests are counted, for as long as counted: the longest pause of who looks for a
-	// neighbour, twice.
+	// settled is how long a state lasts before its requests are counted, for as long as counted: the longest pause of who looks
+	// for a neighbour, twice.
 	settled, counted = time.Minute, time.Minute
 	// mostAsked is how often a node may ask a server, in times a second: a heartbeat every 10 s, two watches that are begun anew
 	// with a list every 20 s while nothing happens, a look at the mirror every 10 s, and for a neighbour every 15 s.
