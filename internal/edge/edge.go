@@ -57,11 +57,6 @@ const (
 	// reaches the cloud.
 	AnnotationRelaysAt = "openyurt.io/relays-at"
 
-	// LabelRelays, of value LabelRelaysYes, is on a Lease beside AnnotationRelaysAt, so that who looks for a neighbour can select
-	// by it. It never reaches the cloud.
-	LabelRelays    = "openyurt.io/relays"
-	LabelRelaysYes = "true"
-
 	// ReasonGracePeriodTooShort is that of an Event on a Node: kube-controller-manager's grace period is shorter than the silence
 	// after which coordinator-controller acts.
 	ReasonGracePeriodTooShort = "GracePeriodTooShort"

@@ -13,6 +13,21 @@ const PathPresence = "/presence/v1"
 // QueryNodesOnly, a parameter of PathPresence, asks for lines without Pods. Of Pods a hub believes its home alone.
 const QueryNodesOnly = "nodesOnly"
 
+// QueryRelaying, a parameter of PathPresence, asks instead which nodes relay: the answer is one line, a Relaying, or 503 while a
+// coordinator that began lately has heard of nobody.
+const QueryRelaying = "relaying"
+
+// MostRelaying is how many neighbours a Relaying has at most.
+const MostRelaying = 32
+
+// Relaying is what a coordinator answers to QueryRelaying.
+type Relaying struct {
+	// Neighbours relay, and have renewed their Leases within their duration, by the coordinator's clock. The node that asks is
+	// none of them. If more than MostRelaying do, these are the first by RankNeighbours of that node. Nil means that the line is
+	// no Relaying.
+	Neighbours []Neighbour `json:"relaying"`
+}
+
 // Presence is one line of what a coordinator tells at PathPresence. A line without content says that there is nothing new.
 type Presence struct {
 	// Instance names the coordinator's process. Another one has heard nothing of what this one was told.

@@ -20,14 +20,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
@@ -56,7 +51,7 @@ type borrowers struct {
 	key                *ecdsa.PrivateKey
 
 	mu sync.Mutex
-	at string // where n2 relays
+	at netip.AddrPort // where n2 relays; not valid means nowhere
 }
 
 func newBorrowers(t *testing.T) *borrowers {
@@ -66,22 +61,16 @@ func newBorrowers(t *testing.T) *borrowers {
 		_, _ = io.WriteString(w, "cloud")
 	}))
 	b.coordinator = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !strings.HasSuffix(r.URL.Path, "/leases") || r.URL.Query().Get("labelSelector") != edge.LabelRelays {
+		if r.URL.Path != edge.PathPresence || !r.URL.Query().Has(edge.QueryRelaying) {
 			return
 		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		name := "n2"
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(&coordinationv1.LeaseList{
-			TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "LeaseList"},
-			Items: []coordinationv1.Lease{{
-				ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{edge.AnnotationRelaysAt: b.at}},
-				Spec: coordinationv1.LeaseSpec{
-					HolderIdentity: &name, LeaseDurationSeconds: ptr.To[int32](40), RenewTime: ptr.To(metav1.NowMicro()),
-				},
-			}},
-		})
+		said := edge.Relaying{Neighbours: []edge.Neighbour{}}
+		if b.at.IsValid() {
+			said.Neighbours = append(said.Neighbours, edge.Neighbour{Name: "n2", At: b.at})
+		}
+		_ = json.NewEncoder(w).Encode(said)
 	}))
 	t.Cleanup(b.cloud.Close)
 	t.Cleanup(b.coordinator.Close)
@@ -148,7 +137,7 @@ func (b *borrowers) hub(t *testing.T, name edge.NodeName, at string) *Hub {
 func (b *borrowers) relays(at string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.at = at
+	b.at = netip.MustParseAddrPort(at)
 }
 
 // run runs parts of hubs until what it returns is called, which waits for them.

@@ -144,7 +144,7 @@ func (c *Coordinator) decide() (err error) {
 	if err != nil {
 		return err
 	}
-	p.Admission, err = access.NewAdmission(server.Informers(), p.Authorizer, c.config.NodeName, c.elected, c.present.Renewed)
+	p.Admission, err = access.NewAdmission(server.Informers(), p.Authorizer, c.config.NodeName, c.elected, c.present)
 	return err
 }
 

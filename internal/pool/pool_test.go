@@ -86,7 +86,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 			t.Error("the coordinator's own node is not marked")
 		}
 		lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
-		lease.Annotations, lease.Labels = nil, map[string]string{edge.LabelRelays: edge.LabelRelaysYes}
+		lease.Annotations = nil
 		lease, err = own.Update(ctx, lease, metav1.UpdateOptions{})
 		allowed(t, "renew", err)
 		if lease.Annotations[edge.AnnotationCoordinatorHost] != "true" {
@@ -117,11 +117,6 @@ func TestWhoMayDoWhat(t *testing.T) {
 		allowed(t, "list all", err)
 		if len(all.Items) != 2 {
 			t.Errorf("%d Leases, want 2", len(all.Items))
-		}
-		relaying, err := own.List(ctx, metav1.ListOptions{ResourceVersion: "0", LabelSelector: edge.LabelRelays, Limit: 1})
-		allowed(t, "list those that relay", err)
-		if len(relaying.Items) != 1 || relaying.Items[0].Name != "n1" {
-			t.Errorf("%d Leases of nodes that relay, want that of n1", len(relaying.Items))
 		}
 	})
 

@@ -2,14 +2,19 @@ package pool
 
 import (
 	"bufio"
+	"crypto/x509/pkix"
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
@@ -84,4 +89,43 @@ func TestHubsHearWhatEndpointsNeed(t *testing.T) {
 	}
 	one.Must(pooltest.KindPod, pooltest.Del(pooltest.PodOf(t, "n1", "a", 50)))
 	next(func(p edge.Presence) bool { return len(p.Gone) == 1 && p.Gone[0].Name == "a" })
+}
+
+// TestHubsAskWhoRelays: two nodes say that they relay, and a third is told, until one of them is cut off; an operator is not.
+func TestHubsAskWhoRelays(t *testing.T) {
+	t.Parallel()
+	c := start(t, nil)
+	for i, name := range []string{"n1", "n2"} {
+		l := heartbeat(name)
+		l.Annotations = map[string]string{edge.AnnotationRelaysAt: fmt.Sprintf("10.0.0.%d:10269", i+1)}
+		_, err := c.as(t, pooltest.Node(name)).CoordinationV1().Leases(l.Namespace).Create(t.Context(), l, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask := func(who pkix.Name) (int, string) {
+		return c.get(t, c.http(t, c.certificate(t, who)), edge.PathPresence+"?"+edge.QueryRelaying+"=true")
+	}
+	said := func(want ...edge.Neighbour) {
+		t.Helper()
+		code, text := ask(pooltest.Node("n3"))
+		var got edge.Relaying
+		err := json.Unmarshal([]byte(text), &got)
+		slices.SortFunc(got.Neighbours, func(a, b edge.Neighbour) int { return a.At.Compare(b.At) })
+		if code != http.StatusOK || err != nil || !slices.Equal(got.Neighbours, want) {
+			t.Errorf("n3 is told %d %s, want %v", code, text, want)
+		}
+	}
+	one := edge.Neighbour{Name: "n1", At: netip.MustParseAddrPort("10.0.0.1:10269")}
+	said(one, edge.Neighbour{Name: "n2", At: netip.MustParseAddrPort("10.0.0.2:10269")})
+	if code, text := ask(pooltest.Operator()); code != http.StatusForbidden {
+		t.Errorf("an operator is told %d %s", code, text)
+	}
+	patch := `{"metadata":{"annotations":{"` + edge.DelegateHeartbeat + `":"true"}}}` // the stamp is the same
+	_, err := c.as(t, pooltest.Node("n2")).CoordinationV1().Leases(corev1.NamespaceNodeLease).Patch(t.Context(), "n2",
+		types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	said(one)
 }

@@ -25,7 +25,7 @@ func unmarked(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	clean.Annotations = without(clean.Annotations, edge.DelegateHeartbeat, edge.AnnotationCoordinatorHost,
 		AnnotationCloudLease, edge.AnnotationTraffic, edge.AnnotationKubelet, edge.AnnotationLine, edge.AnnotationPutBack,
 		edge.AnnotationRelayedBy, edge.AnnotationRelaysAt, edge.AnnotationHubVersion, edge.AnnotationHub)
-	clean.Labels = without(clean.Labels, edge.DelegateHeartbeat, edge.LabelRelays)
+	clean.Labels = without(clean.Labels, edge.DelegateHeartbeat)
 	return clean
 }
 

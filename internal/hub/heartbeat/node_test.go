@@ -151,7 +151,7 @@ func (n *node) clean(l *coordinationv1.Lease) {
 		for _, key := range []string{
 			edge.DelegateHeartbeat, edge.AnnotationCoordinatorHost, AnnotationCloudLease, edge.AnnotationTraffic,
 			edge.AnnotationKubelet, edge.AnnotationLine, edge.AnnotationRelayedBy, edge.AnnotationRelaysAt,
-			edge.LabelRelays, edge.AnnotationHubVersion, edge.AnnotationHub,
+			edge.AnnotationHubVersion, edge.AnnotationHub,
 		} {
 			if _, ok := m[key]; ok {
 				n.t.Errorf("kubelet sees %s", key)

@@ -87,8 +87,7 @@ func (s *story) watchOver() {
 		_, line := c.Lease.Annotations[edge.AnnotationLine]
 		_, hub := c.Lease.Annotations[edge.AnnotationHub]
 		_, relays := c.Lease.Annotations[edge.AnnotationRelaysAt]
-		_, lends := c.Lease.Labels[edge.LabelRelays]
-		if label || host || note || traffic || kubelet || line || hub || relays || lends {
+		if label || host || note || traffic || kubelet || line || hub || relays {
 			s.t.Errorf("%s by %s brought a mark that is not for the cloud: %v", c, c.Client, c.Lease.ObjectMeta)
 		}
 		if !annotation {

@@ -403,7 +403,6 @@ func (p *Proxy) copyFor(what sending, sent, known *coordinationv1.Lease, coordin
 	case what == clean && p.config.RelaysAt != nil:
 		if at := p.config.RelaysAt(); at != "" {
 			metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationRelaysAt, at)
-			metav1.SetMetaDataLabel(&lease.ObjectMeta, edge.LabelRelays, edge.LabelRelaysYes)
 		}
 	}
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationTraffic, p.config.Traffic().String())

@@ -14,7 +14,7 @@ import (
 	"net/netip"
 
 	"github.com/prometheus/client_golang/prometheus"
-	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/conns"
@@ -55,7 +55,7 @@ type Parties struct {
 	// Cloud is whose line is lent.
 	Cloud *upstream.Upstream
 	// Coordinators returns those that this hub reaches now, by slot: they say who relays.
-	Coordinators func() map[int]coordinationv1client.LeasesGetter
+	Coordinators func() map[int]rest.Interface
 	// DialCoordinator opens a connection to the coordinator of such a server name, if that is known to live.
 	DialCoordinator func(ctx context.Context, serverName string) (net.Conn, error)
 }

@@ -30,7 +30,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
 
 	"yurtcoordinator/apis/hub/v1alpha1"
 	"yurtcoordinator/internal/edge"
@@ -197,11 +197,11 @@ func (m *Membership) Standing() *live.Value[role.Standing] { return m.standing }
 func (m *Membership) Mirror() *follow.Pool { return m.mirror }
 
 // Reached returns clients, as this node, of the coordinators that this hub reaches now, by slot.
-func (m *Membership) Reached() map[int]coordinationv1client.LeasesGetter {
-	all := map[int]coordinationv1client.LeasesGetter{}
+func (m *Membership) Reached() map[int]rest.Interface {
+	all := map[int]rest.Interface{}
 	for _, c := range m.coordinators {
 		if c.upstream.Link().Get() == link.Up {
-			all[c.slot] = c.leases
+			all[c.slot] = c.leases.RESTClient()
 		}
 	}
 	return all

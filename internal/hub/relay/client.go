@@ -18,7 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
@@ -49,9 +49,8 @@ type ClientConfig struct {
 	Dir string
 	// Wanted reports whether a neighbour's line is ever to be used: else Run asks nobody.
 	Wanted func() bool
-	// Coordinators returns clients of the pool's coordinators that this hub reaches now, by slot. The hub must be allowed to list
-	// the Leases in kube-node-lease there.
-	Coordinators func() map[int]coordinationv1client.LeasesGetter
+	// Coordinators returns clients, as this node, of the pool's coordinators that this hub reaches now, by slot.
+	Coordinators func() map[int]rest.Interface
 	// Dial opens a connection on the LAN.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Metrics takes the metrics; nil means that nobody sees them.
@@ -127,12 +126,12 @@ func (c *Client) DialContext(ctx context.Context, _, server string) (net.Conn, e
 }
 
 // fails takes in that a neighbour let nothing through, and works that something has come through it.
-func (c *Client) fails(n neighbour) {
+func (c *Client) fails(n edge.Neighbour) {
 	c.search.note(n.Name, false, c.cfg.Clock.Running())
 	c.tried.WithLabelValues("failed").Inc()
 }
 
-func (c *Client) works(ctx context.Context, n neighbour) {
+func (c *Client) works(ctx context.Context, n edge.Neighbour) {
 	c.search.note(n.Name, true, c.cfg.Clock.Running())
 	c.tried.WithLabelValues("ok").Inc()
 	if before := c.by.Swap(&n.Name); before == nil || *before != n.Name {
@@ -141,7 +140,7 @@ func (c *Client) works(ctx context.Context, n neighbour) {
 }
 
 // through asks one neighbour for a tunnel.
-func (c *Client) through(ctx context.Context, n neighbour, server string) (net.Conn, error) {
+func (c *Client) through(ctx context.Context, n edge.Neighbour, server string) (net.Conn, error) {
 	reaching, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
 	raw, err := c.cfg.Dial(reaching, "tcp", n.At.String())

@@ -15,7 +15,7 @@ import (
 	"yurtcoordinator/internal/hub/keyfile"
 )
 
-// File is the file in ClientConfig.Dir that remembers the neighbours that relay: those of one answer, a page at most.
+// File is the file in ClientConfig.Dir that remembers the neighbours that relay: edge.MostRelaying at most.
 const File = "neighbours.json"
 
 // keptFor is how old the file may be before it is written again though nobody in the answer is new.
@@ -25,13 +25,13 @@ const keptFor = time.Hour
 type remembered struct {
 	Pool edge.PoolName `json:"pool"`
 	// Named is when the coordinator named them, by this machine's wall clock.
-	Named      time.Time   `json:"named"`
-	Neighbours []neighbour `json:"neighbours"`
+	Named      time.Time        `json:"named"`
+	Neighbours []edge.Neighbour `json:"neighbours"`
 }
 
 // recall returns whom a file names in a pool, and since when. A file about another pool, which the node was in before, does not
 // count.
-func recall(pool edge.PoolName, content []byte) (all []neighbour, named time.Time, err error) {
+func recall(pool edge.PoolName, content []byte) (all []edge.Neighbour, named time.Time, err error) {
 	var r remembered
 	if err := json.Unmarshal(content, &r); err != nil {
 		return nil, time.Time{}, err
@@ -49,7 +49,7 @@ func (c *Client) remembers() {
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	var all []neighbour
+	var all []edge.Neighbour
 	var named time.Time
 	if err == nil {
 		all, named, err = recall(c.cfg.Pool, content)
@@ -66,7 +66,7 @@ func (c *Client) remembers() {
 
 // kept is what Run has written to the file.
 type kept struct {
-	all []neighbour
+	all []edge.Neighbour
 	at  time.Time // by the running clock; zero: nothing
 }
 
@@ -75,8 +75,8 @@ func (c *Client) keep(ctx context.Context, before kept) kept {
 	c.search.mu.Lock()
 	all, now := c.search.known, c.cfg.Clock.Running()
 	c.search.mu.Unlock()
-	all = all[:min(len(all), page)]
-	isNew := func(n neighbour) bool { return !slices.Contains(before.all, n) }
+	all = all[:min(len(all), edge.MostRelaying)]
+	isNew := func(n edge.Neighbour) bool { return !slices.Contains(before.all, n) }
 	if len(all) == 0 || !slices.ContainsFunc(all, isNew) && now.Sub(before.at) < keptFor {
 		return before
 	}

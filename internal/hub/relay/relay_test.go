@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,23 +18,19 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/utils/ptr"
+	"k8s.io/client-go/rest"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
@@ -120,43 +117,68 @@ func (a *authority) relays(t *testing.T, name edge.NodeName, limits Limits, targ
 	return m
 }
 
-// pool is what a coordinator says of those that relay.
-func pool(t *testing.T, members map[edge.NodeName]string) *fake.Clientset {
-	t.Helper()
-	client := fake.NewClientset()
-	for name, at := range members {
-		labels := map[string]string{edge.LabelRelays: edge.LabelRelaysYes}
-		if at == "" {
-			labels = nil // it does not relay
-		}
-		_, err := client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(t.Context(), &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Name: string(name), Labels: labels, Annotations: map[string]string{
-				edge.AnnotationRelaysAt: at,
-			}},
-			Spec: coordinationv1.LeaseSpec{
-				HolderIdentity: ptr.To(string(name)), LeaseDurationSeconds: ptr.To[int32](40),
-				RenewTime: ptr.To(metav1.NowMicro()),
-			},
-		}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	return client
+// coordinator answers who relays. It implements http.RoundTripper.
+type coordinator struct {
+	members map[edge.NodeName]string // where each relays
+	asked   atomic.Int64
+	gone    atomic.Pointer[error] // what its answer fails with; nil means that it answers
 }
 
-func (a *authority) asks(t *testing.T, coordinators ...*fake.Clientset) *Client {
+// pool is a coordinator that knows where its members relay; empty means nowhere.
+func pool(members map[edge.NodeName]string) *coordinator { return &coordinator{members: members} }
+
+// fails lets all questions fail from now on, until err is nil.
+func (c *coordinator) fails(err error) *coordinator {
+	if c.gone.Store(&err); err == nil {
+		c.gone.Store(nil)
+	}
+	return c
+}
+
+func (c *coordinator) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.asked.Add(1)
+	if err := c.gone.Load(); err != nil {
+		return nil, *err
+	}
+	if r.Method != http.MethodGet || r.URL.Path != edge.PathPresence || !r.URL.Query().Has(edge.QueryRelaying) {
+		return nil, fmt.Errorf("%s %s", r.Method, r.URL)
+	}
+	said := edge.Relaying{Neighbours: []edge.Neighbour{}}
+	for name, at := range c.members {
+		if at != "" {
+			said.Neighbours = append(said.Neighbours, edge.Neighbour{Name: name, At: netip.MustParseAddrPort(at)})
+		}
+	}
+	text, err := json.Marshal(said)
+	return answer(http.StatusOK, string(text)+"\n"), err
+}
+
+func answer(code int, text string) *http.Response {
+	return &http.Response{StatusCode: code, Body: io.NopCloser(strings.NewReader(text)), Header: http.Header{
+		"Content-Type": {"application/json"},
+	}}
+}
+
+// client returns a client of a coordinator that answers like that.
+func client(t *testing.T, answers http.RoundTripper) rest.Interface {
 	t.Helper()
+	c, err := coordinationv1client.NewForConfig(&rest.Config{Host: "http://coordinator", QPS: -1, Transport: answers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.RESTClient()
+}
+
+func (a *authority) asks(t *testing.T, coordinators ...*coordinator) *Client {
+	t.Helper()
+	all := map[int]rest.Interface{}
+	for slot, c := range coordinators {
+		all[slot] = client(t, c)
+	}
 	return NewClient(ClientConfig{
 		Credentials: a.hub(t, edge.NodeName("n1").HubUser()), Node: "n1", Pool: "p1", Dir: t.TempDir(),
-		Coordinators: func() map[int]coordinationv1client.LeasesGetter {
-			all := map[int]coordinationv1client.LeasesGetter{}
-			for slot, c := range coordinators {
-				all[slot] = c.CoordinationV1()
-			}
-			return all
-		},
-		Dial: (&net.Dialer{}).DialContext, Wanted: func() bool { return true },
+		Coordinators: func() map[int]rest.Interface { return all },
+		Dial:         (&net.Dialer{}).DialContext, Wanted: func() bool { return true },
 	})
 }
 
@@ -213,7 +235,7 @@ func waitFor(t *testing.T, what string, done func() bool) {
 func TestThroughANeighbour(t *testing.T) {
 	ca, s := newAuthority(t), cloud(t)
 	m := ca.relays(t, "n2", generous(), s.Listener.Addr().String())
-	c := ca.asks(t, pool(t, map[edge.NodeName]string{"n2": m.at}))
+	c := ca.asks(t, pool(map[edge.NodeName]string{"n2": m.at}))
 	if by := c.By(); by != "" {
 		t.Errorf("%s relays already", by)
 	}
@@ -248,7 +270,7 @@ func TestAnotherTakesOver(t *testing.T) {
 		members[name] = ca.relays(t, name, generous(), target)
 		at[name] = members[name].at
 	}
-	c := ca.asks(t, pool(t, at))
+	c := ca.asks(t, pool(at))
 	conn, err := c.DialContext(t.Context(), "tcp", target)
 	if err != nil {
 		t.Fatal(err)
@@ -301,7 +323,7 @@ func TestANeighbourFallsSilent(t *testing.T) {
 	for _, name := range []edge.NodeName{"n2", "n3"} {
 		members[name] = ca.relays(t, name, generous(), s.Listener.Addr().String()).at
 	}
-	c := ca.asks(t, pool(t, members))
+	c := ca.asks(t, pool(members))
 	lost := make(chan struct{})
 	c.cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
@@ -337,7 +359,7 @@ func TestANeighbourCarriesNothing(t *testing.T) {
 		members[name] = ca.relays(t, name, generous(), target)
 		at[name] = members[name].at
 	}
-	c := ca.asks(t, pool(t, at))
+	c := ca.asks(t, pool(at))
 	all, err := c.relaying(t.Context())
 	if err != nil || len(all) != 2 {
 		t.Fatal(all, err)
@@ -370,7 +392,7 @@ func TestANeighbourCarriesNothing(t *testing.T) {
 func TestSwitchedOff(t *testing.T) {
 	ca, s := newAuthority(t), cloud(t)
 	m := ca.relays(t, "n2", generous(), s.Listener.Addr().String())
-	c := ca.asks(t, pool(t, map[edge.NodeName]string{"n2": m.at}))
+	c := ca.asks(t, pool(map[edge.NodeName]string{"n2": m.at}))
 	conn, err := c.DialContext(t.Context(), "tcp", s.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -394,24 +416,20 @@ func TestSwitchedOff(t *testing.T) {
 func TestCoordinatorGone(t *testing.T) {
 	ca, s := newAuthority(t), cloud(t)
 	m := ca.relays(t, "n2", generous(), s.Listener.Addr().String())
-	coordinator := pool(t, map[edge.NodeName]string{"n2": m.at})
+	coordinator := pool(map[edge.NodeName]string{"n2": m.at})
 	c := ca.asks(t, coordinator)
-	var gone atomic.Bool
-	coordinator.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return gone.Load(), nil, errors.New("gone")
-	})
-	gone.Store(true)
+	coordinator.fails(errors.New("gone"))
 	if _, err := through(t, c, s, ""); !errors.Is(err, ErrNobody) {
 		t.Errorf("%v, though nobody is known", err)
 	}
-	gone.Store(false)
+	coordinator.fails(nil)
 	known := func() bool { _, err := through(t, c, s, ""); return err == nil }
 	waitFor(t, "the coordinator says who relays", known)
 	m.link.Set(link.Down)
 	if known() {
 		t.Error("a neighbour without a line relays")
 	}
-	gone.Store(true)
+	coordinator.fails(errors.New("gone"))
 	m.link.Set(link.Up)
 	waitFor(t, "who is known relays", known)
 }
@@ -420,29 +438,25 @@ func TestCoordinatorGone(t *testing.T) {
 func TestEachCoordinatorIsAsked(t *testing.T) {
 	ca := newAuthority(t)
 	gone := errors.New("gone")
-	fails := func(c *fake.Clientset) *fake.Clientset {
-		c.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, gone })
-		return c
-	}
 	many := map[edge.NodeName]string{}
 	for i := range enough {
 		many[edge.NodeName(fmt.Sprint("m", i))] = "10.0.0.9:1"
 	}
 	some := map[edge.NodeName]string{"n2": "10.0.0.2:1", "n3": "10.0.0.3:1"}
 	for name, tt := range map[string]struct {
-		at   []*fake.Clientset
+		at   []*coordinator
 		want []edge.NodeName
 		err  error
 	}{
-		"the first knows nobody":    {[]*fake.Clientset{pool(t, nil), pool(t, some)}, []edge.NodeName{"n2", "n3"}, nil},
-		"the first does not answer": {[]*fake.Clientset{fails(pool(t, nil)), pool(t, some)}, []edge.NodeName{"n2", "n3"}, nil},
+		"the first knows nobody":    {[]*coordinator{pool(nil), pool(some)}, []edge.NodeName{"n2", "n3"}, nil},
+		"the first does not answer": {[]*coordinator{pool(nil).fails(gone), pool(some)}, []edge.NodeName{"n2", "n3"}, nil},
 		"both know one of them": {
-			[]*fake.Clientset{pool(t, map[edge.NodeName]string{"n2": "10.0.0.2:1"}), pool(t, some)},
+			[]*coordinator{pool(map[edge.NodeName]string{"n2": "10.0.0.2:1"}), pool(some)},
 			[]edge.NodeName{"n2", "n3"}, nil,
 		},
-		"the first knows enough":    {[]*fake.Clientset{pool(t, many), fails(pool(t, nil))}, slices.Sorted(maps.Keys(many)), nil},
-		"nobody is named":           {[]*fake.Clientset{pool(t, nil), pool(t, nil)}, nil, nil},
-		"nobody is named by all":    {[]*fake.Clientset{pool(t, nil), fails(pool(t, some))}, nil, gone},
+		"the first knows enough":    {[]*coordinator{pool(many), pool(nil).fails(gone)}, slices.Sorted(maps.Keys(many)), nil},
+		"nobody is named":           {[]*coordinator{pool(nil), pool(nil)}, nil, nil},
+		"nobody is named by all":    {[]*coordinator{pool(nil), pool(some).fails(gone)}, nil, gone},
 		"none of them can be asked": {nil, nil, errUnreached},
 	} {
 		found, err := ca.asks(t, tt.at...).relaying(t.Context())
@@ -454,6 +468,62 @@ func TestEachCoordinatorIsAsked(t *testing.T) {
 		if !slices.Equal(names, tt.want) || !errors.Is(err, tt.err) {
 			t.Errorf("%s: %v, %v; want %v, %v", name, names, err, tt.want, tt.err)
 		}
+	}
+}
+
+// told is what a coordinator says. It implements http.RoundTripper.
+type told struct {
+	code int
+	text string
+	on   bool // the answer does not end, as a stream
+}
+
+func (c told) RoundTrip(r *http.Request) (*http.Response, error) {
+	said := answer(c.code, c.text)
+	if c.on {
+		said.Body = io.NopCloser(io.MultiReader(strings.NewReader(c.text), silence{r.Context()}))
+	}
+	return said, nil
+}
+
+// silence is read until its context ends.
+type silence struct{ context.Context }
+
+func (s silence) Read([]byte) (int, error) {
+	<-s.Done()
+	return 0, s.Err()
+}
+
+// TestAnsweredOtherwise: a coordinator that does not say who relays, as an older one, has said nothing: those known before count.
+func TestAnsweredOtherwise(t *testing.T) {
+	for name, tt := range map[string]struct {
+		said  told
+		after time.Duration
+	}{
+		"a stream of what it knows": {told{http.StatusOK, `{"instance":"a","whole":true}` + "\n", true}, 0},
+		"a stream of nothing":       {told{http.StatusOK, "", true}, askTimeout},
+		"null":                      {told{http.StatusOK, `{"relaying":null}`, false}, 0},
+		"no JSON":                   {told{http.StatusOK, "ok", false}, 0},
+		"too much":                  {told{http.StatusOK, `{"relaying":[` + strings.Repeat(" ", maxAnswer) + "]}", false}, 0},
+		"it has just begun":         {told{http.StatusServiceUnavailable, `{"kind":"Status"}`, false}, 0},
+		"it does not serve that":    {told{http.StatusNotFound, `{"kind":"Status"}`, false}, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newAuthority(t).asks(t)
+			at := client(t, tt.said)
+			c.cfg.Coordinators = func() map[int]rest.Interface { return map[int]rest.Interface{0: at} }
+			known := edge.Neighbour{Name: "n2", At: netip.MustParseAddrPort("10.0.0.2:10269")}
+			c.search.answered([]edge.Neighbour{known}, nil)
+			c.search.answered(nil, nil)
+			began := time.Now()
+			err := c.ask(t.Context(), 0)
+			if took := time.Since(began); err == nil || took != tt.after {
+				t.Errorf("%s: %v after %v, want an error after %v", name, err, took, tt.after)
+			}
+			if all := c.search.candidates(time.Now()); len(all) != 1 || all[0] != known {
+				t.Errorf("%s: %v are tried, want who was known", name, all)
+			}
+		})
 	}
 }
 
@@ -525,7 +595,7 @@ func TestLimits(t *testing.T) {
 	limits := generous()
 	limits.PerPeer = 2
 	m := ca.relays(t, "n2", limits, target)
-	c := ca.asks(t, pool(t, map[edge.NodeName]string{"n2": m.at}))
+	c := ca.asks(t, pool(map[edge.NodeName]string{"n2": m.at}))
 	for i := range 3 {
 		conn, err := c.DialContext(t.Context(), "tcp", target)
 		if (err == nil) != (i < limits.PerPeer) {
@@ -542,7 +612,7 @@ func TestLimits(t *testing.T) {
 	slow := limits
 	slow.BytesPerSecond = 128 << 10
 	m = ca.relays(t, "n3", slow, target)
-	c = ca.asks(t, pool(t, map[edge.NodeName]string{"n3": m.at}))
+	c = ca.asks(t, pool(map[edge.NodeName]string{"n3": m.at}))
 	began := time.Now()
 	if _, err := through(t, c, s, strings.Repeat("x", 100<<10)); err != nil { // there and back
 		t.Error(err)
@@ -554,7 +624,7 @@ func TestLimits(t *testing.T) {
 	little := limits
 	little.BytesPerDay = 64 << 10
 	m = ca.relays(t, "n4", little, target)
-	c = ca.asks(t, pool(t, map[edge.NodeName]string{"n4": m.at}))
+	c = ca.asks(t, pool(map[edge.NodeName]string{"n4": m.at}))
 	if text, err := through(t, c, s, strings.Repeat("x", 1<<20)); err == nil {
 		t.Errorf("%d bytes came through, more than a day has", len(text))
 	}
@@ -568,7 +638,7 @@ func TestLimits(t *testing.T) {
 func TestNoCertificate(t *testing.T) {
 	ca, s := newAuthority(t), cloud(t)
 	m := ca.relays(t, "n2", generous(), s.Listener.Addr().String())
-	c := ca.asks(t, pool(t, map[edge.NodeName]string{"n2": m.at}))
+	c := ca.asks(t, pool(map[edge.NodeName]string{"n2": m.at}))
 	c.cfg.Credentials.Own = func() *tls.Certificate { return nil }
 	if _, err := c.DialContext(t.Context(), "tcp", s.Listener.Addr().String()); !errors.Is(err, ErrNoCertificate) {
 		t.Error(err)

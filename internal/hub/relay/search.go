@@ -2,16 +2,17 @@ package relay
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
@@ -23,9 +24,10 @@ const (
 	// askTimeout bounds a question to the coordinator, and askedFor is how long nobody asks it again.
 	askTimeout = 2 * time.Second
 	askedFor   = time.Second
-	// enough is how many neighbours a hub wants to know, and page how many Leases it takes at a time until it knows them. In a
-	// large pool all hubs take the first page, whose nodes can carry hundreds of others.
-	enough, page = 8, 32
+	// maxAnswer bounds a coordinator's answer, in bytes: edge.MostRelaying neighbours with the longest of names have room.
+	maxAnswer = 16 << 10
+	// enough is how many neighbours a hub wants to know: it asks no further coordinator then.
+	enough = 8
 	// keepEvery is how often Run asks, less up to a fifth, so that hubs don't ask in step. It begins within keepSoon, and tries
 	// again after that.
 	keepEvery, keepSoon = time.Minute, 10 * time.Second
@@ -36,10 +38,9 @@ const (
 // search is whom a Client may try, and when. It is safe for concurrent use.
 type search struct {
 	mu     sync.Mutex
-	known  []neighbour      // those that the coordinators named last, ranked; if they named nobody, those before
-	named  []neighbour      // those of their last answer; while they give none, known
+	known  []edge.Neighbour // those that the coordinators named last, ranked; if they named nobody, those before
+	named  []edge.Neighbour // those of their last answer; while they give none, known
 	asked  time.Time        // zero: never
-	seen   map[int]renewals // as of each one's last answer, by slot
 	failed failures
 
 	lost    bool // the last try found nobody
@@ -49,7 +50,7 @@ type search struct {
 }
 
 func newSearch() search {
-	return search{seen: map[int]renewals{}, failed: failures{}, pause: run.Backoff{Min: shortPause, Max: longPause}}
+	return search{failed: failures{}, pause: run.Backoff{Min: shortPause, Max: longPause}}
 }
 
 // resting returns why the last try found nobody, if it is too early for another. lost says that the coordinators are to be asked
@@ -92,7 +93,7 @@ func (s *search) foundLocked() {
 }
 
 // candidates returns the neighbours in the order in which to try them.
-func (s *search) candidates(now time.Time) []neighbour {
+func (s *search) candidates(now time.Time) []edge.Neighbour {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := slices.Clone(s.named)
@@ -112,7 +113,7 @@ func (s *search) asks(now time.Time, since time.Duration) bool {
 }
 
 // answered takes in whom the coordinators name. While they don't say, those known before count.
-func (s *search) answered(all []neighbour, err error) {
+func (s *search) answered(all []edge.Neighbour, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
@@ -158,16 +159,18 @@ var errUnreached = errors.New("ask who relays: this hub reaches no coordinator o
 
 // relaying returns the neighbours that relay, as the coordinators know that this hub reaches, ranked: all of them, or enough. A
 // neighbour may reach one of them alone. It fails if nobody is named, and not all could be asked.
-func (c *Client) relaying(ctx context.Context) (all []neighbour, err error) {
+func (c *Client) relaying(ctx context.Context) (all []edge.Neighbour, err error) {
 	reached := c.cfg.Coordinators()
 	if len(reached) == 0 {
 		return nil, errUnreached
 	}
 	for _, slot := range slices.Sorted(maps.Keys(reached)) {
-		named, failed := c.relayingAt(ctx, slot, reached[slot])
-		err = errors.Join(err, failed)
+		named, failed := relayingAt(ctx, reached[slot])
+		if failed != nil {
+			err = errors.Join(err, fmt.Errorf("ask the coordinator in slot %d who relays: %w", slot, failed))
+		}
 		for _, n := range named {
-			if !slices.ContainsFunc(all, func(other neighbour) bool { return other.Name == n.Name }) {
+			if !slices.ContainsFunc(all, func(other edge.Neighbour) bool { return other.Name == n.Name }) {
 				all = append(all, n)
 			}
 		}
@@ -178,31 +181,29 @@ func (c *Client) relaying(ctx context.Context) (all []neighbour, err error) {
 	if len(all) == 0 {
 		return nil, err
 	}
-	rank(c.cfg.Node, all)
+	edge.RankNeighbours(c.cfg.Node, all)
 	return all, nil
 }
 
-// relayingAt returns those that the coordinator in a slot knows: all of them, or enough.
-func (c *Client) relayingAt(
-	ctx context.Context, slot int, at coordinationv1client.LeasesGetter,
-) (all []neighbour, err error) {
+// errOtherwise says that a coordinator does not know the question: an older one tells what else it knows.
+var errOtherwise = errors.New("it does not say who relays")
+
+// relayingAt returns those that a coordinator names.
+func relayingAt(ctx context.Context, at rest.Interface) ([]edge.Neighbour, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	c.search.mu.Lock()
-	seen, next := c.search.seen[slot], renewals{}
-	c.search.mu.Unlock()
-	those := metav1.ListOptions{ResourceVersion: "0", LabelSelector: edge.LabelRelays, Limit: page}
-	for {
-		found, err := at.Leases(corev1.NamespaceNodeLease).List(ctx, those)
-		if err != nil {
-			return nil, fmt.Errorf("ask the coordinator in slot %d who relays: %w", slot, err)
-		}
-		all = append(all, neighbours(c.cfg.Node, found.Items, seen, next, c.cfg.Clock.Running())...)
-		if those.Continue = found.Continue; those.Continue == "" || len(all) >= enough {
-			c.search.mu.Lock()
-			c.search.seen[slot] = next
-			c.search.mu.Unlock()
-			return all, nil
-		}
+	said, err := at.Get().AbsPath(edge.PathPresence).Param(edge.QueryRelaying, "true").
+		SetHeader("Accept", runtime.ContentTypeJSON).Stream(ctx)
+	if err != nil {
+		return nil, err
 	}
+	defer said.Close()
+	var answer edge.Relaying
+	if err := json.NewDecoder(io.LimitReader(said, maxAnswer)).Decode(&answer); err != nil {
+		return nil, fmt.Errorf("%w: %w", errOtherwise, err)
+	}
+	if answer.Neighbours == nil {
+		return nil, errOtherwise
+	}
+	return answer.Neighbours, nil
 }

@@ -13,53 +13,20 @@ import (
 	"testing/synctest"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/utils/ptr"
-
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/run"
 )
 
 // anHour is what hubs without a line do in an hour: each dials once a second, as upstream's detour does.
 type anHour struct {
-	hubs         int
-	asked, tried atomic.Int64 // questions to the coordinator, connections to neighbours
-	listed       atomic.Int64 // Leases that it answered with
-}
-
-// renewing has the nodes renew their Leases before each question, and tells how many Leases answer that.
-func renewing(coordinator *fake.Clientset, asked func(named int)) {
-	coordinator.PrependReactor("list", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		wanted := a.(clienttesting.ListAction).GetListRestrictions().Labels
-		kind := coordinationv1.SchemeGroupVersion.WithKind("Lease")
-		list, err := coordinator.Tracker().List(a.GetResource(), kind, a.GetNamespace())
-		if err != nil {
-			return true, nil, err
-		}
-		named := &coordinationv1.LeaseList{}
-		for _, l := range list.(*coordinationv1.LeaseList).Items {
-			if wanted.Matches(labels.Set(l.Labels)) {
-				l.Spec.RenewTime = ptr.To(metav1.NowMicro())
-				named.Items = append(named.Items, l)
-			}
-		}
-		asked(len(named.Items))
-		return true, named, nil
-	})
+	hubs  int
+	asked int64        // questions to the coordinator
+	tried atomic.Int64 // connections to neighbours
 }
 
 func (h *anHour) pass(t *testing.T, members map[edge.NodeName]string) {
 	ca := newAuthority(t)
-	coordinator := pool(t, members)
-	renewing(coordinator, func(named int) {
-		h.asked.Add(1)
-		h.listed.Add(int64(named))
-	})
+	coordinator := pool(members)
 	ctx, over := context.WithTimeout(t.Context(), time.Hour)
 	defer over()
 	for range h.hubs {
@@ -78,6 +45,7 @@ func (h *anHour) pass(t *testing.T, members map[edge.NodeName]string) {
 	}
 	<-ctx.Done()
 	synctest.Wait()
+	h.asked = coordinator.asked.Load()
 }
 
 // TestAnHourWithoutALine: what a cut costs the coordinator and the neighbours does not grow with the pool. A pause is 15 to 30 s,
@@ -92,11 +60,9 @@ func TestAnHourWithoutALine(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := anHour{hubs: hubs}
 			h.pass(t, everybody)
-			t.Logf("%d questions of %d hubs", h.asked.Load(), hubs)
-			if got := h.asked.Load(); got > hubs*most || h.listed.Load() != 0 || h.tried.Load() != 0 {
-				t.Errorf("%d questions, want at most %d; %d Leases were listed and %d neighbours tried, want none",
-					got, hubs*most,
-					h.listed.Load(), h.tried.Load())
+			t.Logf("%d questions of %d hubs", h.asked, hubs)
+			if got := h.asked; got > hubs*most || h.tried.Load() != 0 {
+				t.Errorf("%d questions, want at most %d; %d neighbours were tried, want none", got, hubs*most, h.tried.Load())
 			}
 		})
 	})
@@ -105,8 +71,8 @@ func TestAnHourWithoutALine(t *testing.T) {
 			everybody["n2"] = "10.0.0.2:10269"
 			h := anHour{hubs: hubs}
 			h.pass(t, everybody)
-			t.Logf("%d questions of %d hubs, %d tries", h.asked.Load(), hubs, h.tried.Load())
-			if asked, tried := h.asked.Load(), h.tried.Load(); asked > hubs*most || tried > hubs*most || tried < hubs*100 {
+			t.Logf("%d questions of %d hubs, %d tries", h.asked, hubs, h.tried.Load())
+			if asked, tried := h.asked, h.tried.Load(); asked > hubs*most || tried > hubs*most || tried < hubs*100 {
 				t.Errorf("%d questions and %d tries, want at most %d each", asked, tried, hubs*most)
 			}
 		})
@@ -118,23 +84,19 @@ func TestAnHourWithoutALine(t *testing.T) {
 func TestKnownBeforeNeeded(t *testing.T) {
 	ca, s := newAuthority(t), cloud(t)
 	m := ca.relays(t, "n2", generous(), s.Listener.Addr().String())
-	coordinator := pool(t, map[edge.NodeName]string{"n2": m.at, "n3": ""})
+	coordinator := pool(map[edge.NodeName]string{"n2": m.at, "n3": ""})
 	c := ca.asks(t, coordinator)
 	synctest.Test(t, func(t *testing.T) {
-		var asked atomic.Int64
-		renewing(coordinator, func(int) { asked.Add(1) })
 		ctx, over := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer over()
 		if err := c.Run(ctx); err != nil {
 			t.Error(err)
 		}
-		if n := asked.Load(); n < 9 || n > 13 {
+		if n := coordinator.asked.Load(); n < 9 || n > 13 {
 			t.Errorf("%d questions in ten minutes, want one a minute", n)
 		}
 	})
-	coordinator.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, errors.New("gone")
-	})
+	coordinator.fails(errors.New("gone"))
 	if text, err := through(t, c, s, ""); text != "cloud" || err != nil {
 		t.Errorf("%q, %v, though a neighbour was known", text, err)
 	}
@@ -157,7 +119,7 @@ func TestKnownBeforeNeeded(t *testing.T) {
 // TestWhatIsKept: the file has whoever was named last, and is written when somebody is new, or once an hour.
 func TestWhatIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newAuthority(t).asks(t, pool(t, map[edge.NodeName]string{"n2": "10.0.0.2:10269"}))
+		c := newAuthority(t).asks(t, pool(map[edge.NodeName]string{"n2": "10.0.0.2:10269"}))
 		file := filepath.Join(c.cfg.Dir, File)
 		read := func() (names []edge.NodeName, written time.Time) {
 			t.Helper()
@@ -174,9 +136,11 @@ func TestWhatIsKept(t *testing.T) {
 			}
 			return names, at
 		}
-		n := func(name edge.NodeName) neighbour { return neighbour{name, netip.MustParseAddrPort("10.0.0.2:10269")} }
+		n := func(name edge.NodeName) edge.Neighbour {
+			return edge.Neighbour{name, netip.MustParseAddrPort("10.0.0.2:10269")}
+		}
 		var before kept
-		hear := func(all ...neighbour) {
+		hear := func(all ...edge.Neighbour) {
 			c.search.answered(all, nil)
 			before = c.keep(t.Context(), before)
 		}
@@ -201,13 +165,13 @@ func TestWhatIsKept(t *testing.T) {
 		if _, at := read(); !at.Equal(time.Now()) {
 			t.Errorf("an hour later the file is of %v", at)
 		}
-		var many []neighbour
-		for i := range 2 * page {
+		var many []edge.Neighbour
+		for i := range 2 * edge.MostRelaying {
 			many = append(many, n(edge.NodeName(fmt.Sprintf("m%d", i))))
 		}
 		hear(many...)
-		if names, _ := read(); len(names) != page {
-			t.Errorf("%d are kept, want %d", len(names), page)
+		if names, _ := read(); len(names) != edge.MostRelaying {
+			t.Errorf("%d are kept, want %d", len(names), edge.MostRelaying)
 		}
 	})
 	for _, content := range []string{"", "{", `{"pool":"p1","neighbours":[{"name":"n2","at":"nowhere"}]}`} {

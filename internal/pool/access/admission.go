@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -26,12 +27,19 @@ const leaseReadTimeout = 5 * time.Second
 // poolLeaseName is the plugin's name in metrics.
 const poolLeaseName = "PoolLease"
 
+// Heartbeats is told of the heartbeats that nodes are let write. Its methods do not block.
+type Heartbeats interface {
+	// Renewed is called for each heartbeat with a stamp of its own. The Lease has a duration.
+	Renewed(node edge.NodeName, lease time.Duration)
+	// Relays is called for each write, after Renewed, with where the node's hub relays by its Lease; not valid means nowhere.
+	Relays(node edge.NodeName, at netip.AddrPort)
+}
+
 // NewAdmission returns the admission of each write: NodeRestriction, then poolLease. host is the coordinator's node; if
-// it is empty, no Lease is marked. renewed is told of each heartbeat that a node is let write with a stamp of its own, and of its
-// Lease's duration; it does not block.
+// it is empty, no Lease is marked.
 func NewAdmission(
 	factory informers.SharedInformerFactory, authz authorizer.Authorizer, host edge.NodeName, elected *Election,
-	renewed func(edge.NodeName, time.Duration),
+	heard Heartbeats,
 ) (admission.Interface, error) {
 	identifier := nodeidentifier.NewDefaultNodeIdentifier()
 	restriction := noderestriction.NewPlugin(identifier)
@@ -41,7 +49,7 @@ func NewAdmission(
 	if err := restriction.ValidateInitialization(); err != nil {
 		return nil, err
 	}
-	leases := &poolLease{nodes: identifier, host: host, election: elected, renewed: renewed}
+	leases := &poolLease{nodes: identifier, host: host, election: elected, heard: heard}
 	// NamespaceLifecycle is left out: the hubs push Pods without their Namespaces, and a kubelet's Event about such a
 	// Pod must not be refused. ServiceAccount is left out: it asks for default accounts, which no controller makes
 	// here.
@@ -80,7 +88,7 @@ type poolLease struct {
 	nodes    nodeidentifier.NodeIdentifier
 	host     edge.NodeName // the coordinator's node; may be empty
 	election *Election
-	renewed  func(edge.NodeName, time.Duration)
+	heard    Heartbeats
 }
 
 var (
@@ -140,11 +148,14 @@ func (p *poolLease) decide(ctx context.Context, caller edge.NodeName, a admissio
 		old = internalMark(stored)
 	}
 	if a.GetNamespace() == core.NamespaceNodeLease {
-		err := decideHeartbeat(caller, next.holder)
-		if err == nil && next.renewed != old.renewed && !a.IsDryRun() {
-			p.renewed(caller, next.term)
+		if err := decideHeartbeat(caller, next.holder); err != nil || a.IsDryRun() {
+			return err
 		}
-		return err
+		if next.renewed != old.renewed {
+			p.heard.Renewed(caller, next.term)
+		}
+		p.heard.Relays(caller, relaysAt(lease.Annotations))
+		return nil
 	}
 	if !isPoolLease(a) {
 		return errors.New("not a Lease of the pool")

@@ -3,6 +3,7 @@ package access
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -99,6 +100,17 @@ func decideHeartbeat(caller, holder edge.NodeName) error {
 		return fmt.Errorf("holderIdentity must be the node's own name, not %q", holder)
 	}
 	return nil
+}
+
+// relaysAt returns where a hub relays, by the annotations of its node's Lease; not valid means nowhere, as for one that is
+// delegated or relayed itself.
+func relaysAt(of map[string]string) netip.AddrPort {
+	at, err := netip.ParseAddrPort(of[edge.AnnotationRelaysAt])
+	if err != nil || at.Addr().IsUnspecified() || at.Addr().IsMulticast() || at.Port() == 0 ||
+		of[edge.DelegateHeartbeat] != "" || of[edge.AnnotationRelayedBy] != "" {
+		return netip.AddrPort{}
+	}
+	return at
 }
 
 // terms knows how long each Lease has been as it is, by this process's own clock: the nodes' clocks are minutes apart,

@@ -244,3 +244,31 @@ func TestDecidePush(t *testing.T) {
 		}
 	}
 }
+
+func TestRelaysAt(t *testing.T) {
+	const at = "10.0.0.1:10269"
+	for name, tc := range map[string]struct {
+		at   string
+		and  string // an annotation besides
+		want bool
+	}{
+		"one that relays":         {at, "", true},
+		"over IPv6":               {"[fd00::1]:10269", "", true},
+		"one that does not":       {"", "", false},
+		"by a name":               {"n2:10269", "", false},
+		"without a port":          {"10.0.0.1:0", "", false},
+		"anywhere":                {"0.0.0.0:10269", "", false},
+		"a group":                 {"224.0.0.1:10269", "", false},
+		"one that is delegated":   {at, edge.DelegateHeartbeat, false},
+		"one that is relayed too": {at, edge.AnnotationRelayedBy, false},
+	} {
+		of := map[string]string{edge.AnnotationRelaysAt: tc.at}
+		if tc.and != "" {
+			of[tc.and] = "n3"
+		}
+		got := relaysAt(of)
+		if got.IsValid() != tc.want || tc.want && got.String() != tc.at {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

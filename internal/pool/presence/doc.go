@@ -1,9 +1,9 @@
 // Package presence tells the pool's hubs, while they can't ask the cloud, what they need to know of each other's Pods and nodes
 // so that endpoints follow the Pods: address, readiness and node of each Pod, and which nodes have fallen silent. A hub may not
-// read the Pods of other nodes, whose specs have commands, arguments and environments.
+// read the Pods of other nodes, whose specs have commands, arguments and environments. Who asks is told which nodes relay.
 //
 // The Pods are those that their nodes' hubs have pushed, as package nodeobjects has judged them; a node renews as package access
-// sees it. Nothing is written here by anybody for another node.
+// sees it, and relays where its Lease says. Nothing is written here by anybody for another node.
 //
 // Invariants:
 //   - Silence is counted in seconds in which this process ran: a node whose renewals it could not see because it was stopped or

@@ -2,6 +2,7 @@ package presence
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -33,6 +34,8 @@ type ledger struct {
 	gone   []numbered[edge.PodName] // in order
 	// forgotten is the number of the last change that is not in gone any more.
 	forgotten uint64
+	// ran is for how many seconds it has been told of renewals, counted up to the grace of a Lease without a duration.
+	ran int
 }
 
 // numbered is something with the number of the change that made it so.
@@ -47,6 +50,8 @@ type node struct {
 	quiet  int // seconds since it renewed
 	grace  int // in seconds
 	silent bool
+	// relays is where its hub relays; not valid means nowhere.
+	relays netip.AddrPort
 }
 
 func newLedger() *ledger {
@@ -101,6 +106,24 @@ func (l *ledger) renewed(name edge.NodeName, lease time.Duration) bool {
 	return news
 }
 
+// relays notes where a node that renews relays; not valid means nowhere.
+func (l *ledger) relays(name edge.NodeName, at netip.AddrPort) {
+	if n := l.nodes[name]; n != nil {
+		n.relays = at
+	}
+}
+
+// relaying returns the nodes that relay and have renewed within the duration of their Leases, in no order, without the one that
+// asks. Nobody is sure only after the grace period: a ledger that began lately has not heard of all that live.
+func (l *ledger) relaying(asks edge.NodeName) (all []edge.Neighbour, sure bool) {
+	for name, n := range l.nodes {
+		if name != asks && n.relays.IsValid() && n.quiet < n.grace*4/5 { // graceOf is five quarters of the duration
+			all = append(all, edge.Neighbour{Name: name, At: n.relays})
+		}
+	}
+	return all, len(all) > 0 || l.ran >= graceOf(0)
+}
+
 // forget drops the nodes that are not of the pool any more. Nobody asks for them.
 func (l *ledger) forget(member func(edge.NodeName) bool) {
 	for name := range l.nodes {
@@ -112,6 +135,7 @@ func (l *ledger) forget(member func(edge.NodeName) bool) {
 
 // tick notes that a second has passed in which this process ran, and reports whether a node has fallen silent.
 func (l *ledger) tick() (news bool) {
+	l.ran = min(l.ran+1, graceOf(0))
 	for _, n := range l.nodes {
 		if n.quiet < n.grace {
 			n.quiet++

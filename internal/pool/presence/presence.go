@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -119,6 +120,14 @@ func (p *Presence) Renewed(node edge.NodeName, lease time.Duration) {
 	p.change(func(l *ledger) bool { return l.renewed(node, lease) })
 }
 
+// Relays notes where a node that renews relays, by its Lease; not valid means nowhere.
+func (p *Presence) Relays(node edge.NodeName, at netip.AddrPort) {
+	p.change(func(l *ledger) bool {
+		l.relays(node, at)
+		return false
+	})
+}
+
 // Heard is how a node is heard of here, by this process's own clock.
 type Heard struct {
 	Name edge.NodeName
@@ -151,31 +160,52 @@ func (p *Presence) Close() error {
 
 // MayLast reports whether a request may exceed kube-apiserver's time limit.
 func MayLast(r *http.Request) bool {
-	return r.URL.Path == edge.PathPresence && r.Method == http.MethodGet
+	return r.URL.Path == edge.PathPresence && r.Method == http.MethodGet && !r.URL.Query().Has(edge.QueryRelaying)
 }
 
 // ServeHTTP implements http.Handler. kube-apiserver has already authenticated the caller and asked RBAC.
 func (p *Presence) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := &exchange.Reply{ResponseWriter: w}
-	if err := p.mayRead(r); err != nil {
-		a.Refuse(r.Context(), err)
-		return
+	caller, err := p.mayRead(r)
+	if err == nil && r.URL.Query().Has(edge.QueryRelaying) {
+		err = p.tellRelaying(a, caller)
+	} else if err == nil {
+		p.tell(a, r)
 	}
-	p.tell(a, r)
+	if err != nil {
+		a.Refuse(r.Context(), err)
+	}
 }
 
-func (p *Presence) mayRead(r *http.Request) error {
+// mayRead returns the node that asks, or why it may not.
+func (p *Presence) mayRead(r *http.Request) (edge.NodeName, error) {
 	if r.URL.Path != edge.PathPresence || r.Method != http.MethodGet {
-		return exchange.Refused(http.StatusMethodNotAllowed, "GET %s", edge.PathPresence)
+		return "", exchange.Refused(http.StatusMethodNotAllowed, "GET %s", edge.PathPresence)
 	}
 	caller, ok := request.UserFrom(r.Context())
 	if !ok {
-		return exchange.Refused(http.StatusForbidden, "only the pool's nodes hear what it says of its Pods and nodes")
+		return "", exchange.Refused(http.StatusForbidden, "only the pool's nodes hear what it says of its Pods and nodes")
 	}
-	if name, isNode := p.nodes.NodeIdentity(caller); !isNode || name == "" {
-		return exchange.Refused(http.StatusForbidden,
+	name, isNode := p.nodes.NodeIdentity(caller)
+	if !isNode || name == "" {
+		return "", exchange.Refused(http.StatusForbidden,
 			"only the pool's nodes hear what it says of its Pods and nodes, and %q is none", caller.GetName())
 	}
+	return edge.NodeName(name), nil
+}
+
+// tellRelaying writes the one line that answers a node who relays.
+func (p *Presence) tellRelaying(a *exchange.Reply, caller edge.NodeName) error {
+	p.mu.Lock()
+	all, sure := p.ledger.relaying(caller)
+	p.mu.Unlock()
+	if !sure {
+		return exchange.Refused(http.StatusServiceUnavailable, "this coordinator began lately, and has not heard who relays yet")
+	}
+	edge.RankNeighbours(caller, all)
+	said := edge.Relaying{Neighbours: []edge.Neighbour{}} // nobody is an empty list
+	said.Neighbours = append(said.Neighbours, all[:min(len(all), edge.MostRelaying)]...)
+	_ = a.Tell(http.StatusOK, said) // on failure the caller is gone
 	return nil
 }
 

@@ -150,6 +150,8 @@ func TestOnlyNodesHear(t *testing.T) {
 		{"a node", aNode(), http.MethodGet, edge.PathPresence, http.StatusOK},
 		{"an operator", as("ana", edge.GroupOperators), http.MethodGet, edge.PathPresence, http.StatusForbidden},
 		{"the nodes' group alone", as("ana", user.NodesGroup), http.MethodGet, edge.PathPresence, http.StatusForbidden},
+		{"an operator, who relays", as("ana", edge.GroupOperators), http.MethodGet,
+			edge.PathPresence + "?" + edge.QueryRelaying, http.StatusForbidden},
 		{"a write", aNode(), http.MethodPost, edge.PathPresence, http.StatusMethodNotAllowed},
 		{"below", aNode(), http.MethodGet, edge.PathPresence + "/pods", http.StatusMethodNotAllowed},
 	} {
@@ -359,6 +361,127 @@ func TestHeard(t *testing.T) {
 	}
 	if !slices.Equal(all, want) {
 		t.Errorf("%+v, want %+v", all, want)
+	}
+}
+
+// TestLedgerRelaying: who relays is named while it renews within its Lease's duration, and is of the pool.
+func TestLedgerRelaying(t *testing.T) {
+	at := netip.MustParseAddrPort("10.0.0.1:10269")
+	here := func(names ...edge.NodeName) (all []edge.Neighbour) {
+		for _, name := range names {
+			all = append(all, edge.Neighbour{Name: name, At: at})
+		}
+		return all
+	}
+	wait := func(seconds int) func(*ledger) {
+		return func(l *ledger) {
+			for range seconds {
+				l.tick()
+			}
+		}
+	}
+	beat := func(name edge.NodeName, lease time.Duration, at netip.AddrPort) func(*ledger) {
+		return func(l *ledger) {
+			l.renewed(name, lease)
+			l.relays(name, at)
+		}
+	}
+	for name, tt := range map[string]struct {
+		did  []func(*ledger)
+		want []edge.Neighbour
+		sure bool
+	}{
+		"nothing":           {nil, nil, false},
+		"at its start":      {[]func(*ledger){beat("n1", 0, netip.AddrPort{}), wait(49)}, nil, false},
+		"nobody relays":     {[]func(*ledger){beat("n1", 0, netip.AddrPort{}), wait(50)}, nil, true},
+		"one does":          {[]func(*ledger){beat("n1", 0, netip.AddrPort{}), beat("n2", 0, at)}, here("n2"), true},
+		"two do":            {[]func(*ledger){beat("n1", 0, at), wait(39), beat("n2", 0, at)}, here("n1", "n2"), true},
+		"one did":           {[]func(*ledger){beat("n1", 0, at), wait(40), beat("n2", 0, at)}, here("n2"), true},
+		"one came back":     {[]func(*ledger){beat("n1", 0, at), wait(90), beat("n1", 0, at)}, here("n1"), true},
+		"for 8 s":           {[]func(*ledger){beat("n1", 8*time.Second, at), wait(7)}, here("n1"), true},
+		"for longer":        {[]func(*ledger){beat("n1", 8*time.Second, at), wait(50)}, nil, true},
+		"no more":           {[]func(*ledger){beat("n1", 0, at), wait(50), beat("n1", 0, netip.AddrPort{})}, nil, true},
+		"the one that asks": {[]func(*ledger){beat("n3", 0, at)}, nil, false},
+		"it says so only":   {[]func(*ledger){wait(50), func(l *ledger) { l.relays("n1", at) }}, nil, true},
+		"it has left": {[]func(*ledger){beat("n1", 0, at), beat("n2", 0, at), func(l *ledger) {
+			l.forget(func(n edge.NodeName) bool { return n == "n2" })
+		}}, here("n2"), true},
+	} {
+		l := newLedger()
+		for _, do := range tt.did {
+			do(l)
+		}
+		got, sure := l.relaying("n3")
+		slices.SortFunc(got, func(a, b edge.Neighbour) int { return strings.Compare(string(a.Name), string(b.Name)) })
+		if !slices.Equal(got, tt.want) || sure != tt.sure {
+			t.Errorf("%s: %v, sure: %t; want %v, %t", name, got, sure, tt.want, tt.sure)
+		}
+	}
+}
+
+// TestAskedWhoRelays: the answer is one line, of 32 at most. Each node is told of others, and the same one of the same.
+func TestAskedWhoRelays(t *testing.T) {
+	p := New(ends.Clock{})
+	ask := func(name string) (answer edge.Relaying, code int) {
+		t.Helper()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, edge.PathPresence+"?"+edge.QueryRelaying, nil)
+		w := httptest.NewRecorder()
+		if asked(p, as("system:node:"+name, user.NodesGroup)).ServeHTTP(w, r); MayLast(r) {
+			t.Error("the question may last")
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || strings.Count(w.Body.String(), "\n") != 1 {
+			t.Errorf("%s is told %q, %v", name, w.Body, err)
+		}
+		return answer, w.Code
+	}
+	if _, code := ask("n1"); code != http.StatusServiceUnavailable {
+		t.Errorf("a coordinator that has just begun answers %d", code)
+	}
+	p.change(func(l *ledger) bool {
+		for range 50 {
+			l.tick()
+		}
+		return false
+	})
+	if got, code := ask("n1"); code != http.StatusOK || got.Neighbours == nil || len(got.Neighbours) != 0 {
+		t.Errorf("nobody is %v, %d", got, code)
+	}
+	relays := func(n int) {
+		name := edge.NodeName(fmt.Sprintf("n%d", n))
+		p.Renewed(name, 40*time.Second)
+		p.Relays(name, netip.AddrPortFrom(netip.MustParseAddr("10.0.0.1"), uint16(n)))
+	}
+	relays(1)
+	relays(2)
+	want := edge.Neighbour{Name: "n2", At: netip.MustParseAddrPort("10.0.0.1:2")}
+	if got, _ := ask("n1"); len(got.Neighbours) != 1 || got.Neighbours[0] != want {
+		t.Errorf("n1 is told %v, want n2 alone", got)
+	}
+	for n := range 200 {
+		relays(n + 1)
+	}
+	told := map[edge.NodeName]int{}
+	for n := range 200 {
+		name := fmt.Sprintf("n%d", n+1)
+		got, _ := ask(name)
+		again, _ := ask(name)
+		if len(got.Neighbours) != edge.MostRelaying || !slices.Equal(got.Neighbours, again.Neighbours) {
+			t.Errorf("%s is told %d, then %d", name, len(got.Neighbours), len(again.Neighbours))
+		}
+		for _, each := range got.Neighbours {
+			told[each.Name]++
+			if string(each.Name) == name {
+				t.Errorf("%s is told of itself", name)
+			}
+		}
+	}
+	for name, times := range told {
+		if times > 2*edge.MostRelaying {
+			t.Errorf("%s is named to %d of 200", name, times)
+		}
+	}
+	if len(told) != 200 {
+		t.Errorf("%d of 200 are named to anybody", len(told))
 	}
 }
 

@@ -199,13 +199,11 @@ var faults = []fault{
 		`	case what == relayed:
 		if PLANTED && p.config.RelaysAt != nil && p.config.RelaysAt() != "" {
 			metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationRelaysAt, p.config.RelaysAt())
-			metav1.SetMetaDataLabel(&lease.ObjectMeta, edge.LabelRelays, edge.LabelRelaysYes)
 		}
 		metav1`},
-		{"internal/hub/relay/choose.go",
-			`		case lease.Annotations[edge.DelegateHeartbeat] != "", lease.Annotations[edge.AnnotationRelayedBy] != "":`,
-			`		case !PLANTED && (lease.Annotations[edge.DelegateHeartbeat] != "" ||
-			lease.Annotations[edge.AnnotationRelayedBy] != ""):`},
+		{"internal/pool/access/lease.go",
+			`		of[edge.DelegateHeartbeat] != "" || of[edge.AnnotationRelayedBy] != "" {`,
+			`		!PLANTED && (of[edge.DelegateHeartbeat] != "" || of[edge.AnnotationRelayedBy] != "") {`},
 		{"internal/hub/relay/server.go",
 			`func(state link.State) bool { return state == link.Up }, errOwnLine)`,
 			`func(state link.State) bool { return state == link.Up || PLANTED && state == link.Relayed }, errOwnLine)`},
