@@ -149,7 +149,7 @@ func (h *crowdHub) renews(ctx context.Context, cut bool) error {
 	l.ResourceVersion = h.revision
 	l.Annotations = map[string]string{
 		edge.AnnotationTraffic: "123456,123456", edge.AnnotationHubVersion: "v1.2.3",
-		edge.AnnotationHub: `{"requests":123456,"refused":0,"fallbacks":12,"certificates":{"client":1893456000,"hub":1893456000}}`,
+		edge.AnnotationHub: `{"requests":123456,"refused":0,"fallbacks":12,"certificates":{"client":1893456000}}`,
 	}
 	if cut {
 		l.Annotations[edge.DelegateHeartbeat] = edge.DelegateHeartbeatOn
@@ -214,7 +214,7 @@ func (h *crowdHub) follow(ctx context.Context, all *sync.WaitGroup, namespace, f
 		return err
 	}
 	all.Go(func() {
-		for range w.ResultChan() { //nolint:revive // what it says does not matter
+		for range w.ResultChan() {
 		}
 	})
 	return nil

@@ -4,11 +4,11 @@
 //	  upstream's detour ── Client ── TLS ──────▶ Server ── B's own way ──▶ API server
 //	        └────────────── A's own TLS, end to end ───────────────────────────┘
 //
-// Client asks coordinators which neighbours relay (edge.QueryRelaying), all that it reaches, as a neighbour may reach one alone. It
+// Client asks all coordinators that it reaches which neighbours relay (edge.QueryRelaying): a neighbour may reach one alone. It
 // chooses one of them, and asks it for a tunnel (HTTP CONNECT). It asks before it needs one, and remembers the answer in a file.
-// While it finds nobody it pauses, up to 30 s, so what a cut costs the others does not grow with the pool. Server opens the tunnel to
-// an API server of its own hub's configuration, and to nothing else. Both show the certificate that their pool's authority has
-// signed for hubs, so no other pool, and nobody outside, gets further than the handshake.
+// While it finds nobody it pauses, up to 30 s, so what a cut costs the others does not grow with the pool. Server opens the
+// tunnel to an API server of its own hub's configuration, and to nothing else. Both show the certificate that their pool's
+// authority has signed for hubs, so no other pool, and nobody outside, gets further than the handshake.
 //
 // What goes through is TLS between the relayed hub and the API server: B lends its line, not its identity, and can read nothing
 // and change nothing. It can end a connection, and hold it up.

@@ -137,7 +137,7 @@ func TestWhatIsKept(t *testing.T) {
 			return names, at
 		}
 		n := func(name edge.NodeName) edge.Neighbour {
-			return edge.Neighbour{name, netip.MustParseAddrPort("10.0.0.2:10269")}
+			return edge.Neighbour{Name: name, At: netip.MustParseAddrPort("10.0.0.2:10269")}
 		}
 		var before kept
 		hear := func(all ...edge.Neighbour) {
