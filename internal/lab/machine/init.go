@@ -187,8 +187,8 @@ func (f *first) reap() {
 			if p.PID == pid && p.State != Exited {
 				p.State, p.End = Exited, describe(status)
 				close(p.ended)
-				if p.command.Again && status.ExitStatus() == 1 {
-					time.AfterFunc(time.Second, func() { _, _ = f.launch(p.command) }) // unless somebody has started it
+				if c := p.command; c.Again && status.ExitStatus() == 1 {
+					time.AfterFunc(time.Second, func() { _, _ = f.launch(c) }) // unless somebody has started it
 				}
 			}
 		}
