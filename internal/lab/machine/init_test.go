@@ -71,7 +71,8 @@ func TestAgain(t *testing.T) {
 		"somebody has killed it": {"kill -KILL $$", true, 1},
 	} {
 		f, log := &first{}, filepath.Join(t.TempDir(), "log")
-		does := Command{Name: "p", Argv: []string{"/bin/sh", "-c", "echo on; " + test.does, "p", log}, Log: log, Again: test.again}
+		argv := []string{"/bin/sh", "-c", "echo on; " + test.does, "p", log}
+		does := Command{Name: "p", Argv: argv, Log: log, Again: test.again}
 		if _, err := f.start(does); err != nil {
 			t.Fatal(err)
 		}
