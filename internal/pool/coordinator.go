@@ -220,7 +220,7 @@ func (c *Coordinator) addresses(ctx context.Context) (all []netip.Addr, err erro
 		return nil, fmt.Errorf("read the pool's Nodes: %w", err)
 	}
 	for i := range nodes.Items {
-		said := onLAN(&nodes.Items[i])
+		said := lanAddresses(&nodes.Items[i])
 		all = append(all, said[:min(len(said), addressesOfNode)]...)
 	}
 	return all, nil

@@ -46,7 +46,7 @@ func (c *wiring) kubeletAt(ctx context.Context, node string) (string, error) {
 // own IP family first, whichever kubelet prefers. None are returned if there is nothing to choose: then its status counts.
 func (c *wiring) onLAN(node *corev1.Node) (all []corev1.NodeAddress) {
 	self, _ := netip.ParseAddr(c.config.BindAddress) // the zero Addr if it can't be read, which was found out before
-	said := onLAN(node)
+	said := lanAddresses(node)
 	if len(said) < 2 && len(edge.LANAddresses(node.Annotations)) == 0 {
 		return nil
 	}
@@ -65,8 +65,8 @@ func (c *wiring) onLAN(node *corev1.Node) (all []corev1.NodeAddress) {
 	return all
 }
 
-// onLAN returns the addresses of a node on the LAN: those that its annotation says, or else its InternalIPs.
-func onLAN(node *corev1.Node) []netip.Addr {
+// lanAddresses returns the addresses of a node on the LAN: those that its annotation says, or else its InternalIPs.
+func lanAddresses(node *corev1.Node) []netip.Addr {
 	said := edge.LANAddresses(node.Annotations)
 	if len(said) > 0 {
 		return said

@@ -187,7 +187,7 @@ func (f *first) reap() {
 			if p.PID == pid && p.State != Exited {
 				p.State, p.End = Exited, describe(status)
 				close(p.ended)
-				if c := p.command; c.Again && status.ExitStatus() == 1 {
+				if c := p.command; c.startsAgain(status) {
 					time.AfterFunc(time.Second, func() { _, _ = f.launch(c) }) // unless somebody has started it
 				}
 			}
@@ -195,6 +195,9 @@ func (f *first) reap() {
 		f.mu.Unlock()
 	}
 }
+
+// startsAgain reports whether a program that has ended so is started again.
+func (c Command) startsAgain(s syscall.WaitStatus) bool { return c.Again && s.ExitStatus() == 1 }
 
 func describe(s syscall.WaitStatus) string {
 	if s.Signaled() {

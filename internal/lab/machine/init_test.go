@@ -6,8 +6,10 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"path/filepath"
-	"strings"
+	"slices"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,28 +61,41 @@ func TestAnOrderMayComeLate(t *testing.T) {
 
 // A program that gives up is started again, if its command says so; one that has done its work, or was killed, is not.
 func TestAgain(t *testing.T) {
+	const exit = 8 // a wait status has the exit status from this bit on, and below it the signal
 	for name, test := range map[string]struct {
-		does  string // after it has written a line to its log, $1
+		ended syscall.WaitStatus
 		again bool
-		runs  int
+		want  bool
 	}{
-		"it gives up once":       {"test $(wc -l <$1) -ge 2 || exit 1", true, 2},
-		"it gives up, and may":   {"exit 1", false, 1},
-		"it has done its work":   {"exit 0", true, 1},
-		"it has crashed":         {"exit 2", true, 1},
-		"somebody has killed it": {"kill -KILL $$", true, 1},
+		"it gives up":            {1 << exit, true, true},
+		"it gives up, and may":   {1 << exit, false, false},
+		"it has done its work":   {0, true, false},
+		"it has crashed":         {2 << exit, true, false},
+		"somebody has killed it": {syscall.WaitStatus(syscall.SIGKILL), true, false},
 	} {
-		f, log := &first{}, filepath.Join(t.TempDir(), "log")
-		argv := []string{"/bin/sh", "-c", "echo on; " + test.does, "p", log}
-		does := Command{Name: "p", Argv: argv, Log: log, Again: test.again}
-		if _, err := f.start(does); err != nil {
-			t.Fatal(err)
+		if got := (Command{Again: test.again}).startsAgain(test.ended); got != test.want {
+			t.Errorf("%s: %v", name, got)
 		}
-		for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	}
+
+	children := make(chan os.Signal, 1)
+	signal.Notify(children, syscall.SIGCHLD)
+	defer signal.Stop(children)
+	f, log := &first{}, filepath.Join(t.TempDir(), "log")
+	argv := []string{"/bin/sh", "-c", "echo on; test $(wc -l <$1) -ge 2 || exit 1", "p", log}
+	if _, err := f.start(Command{Name: "p", Argv: argv, Log: log, Again: true}); err != nil {
+		t.Fatal(err)
+	}
+	for ended := false; !ended; {
+		select {
+		case <-children:
 			f.reap()
+			ended = slices.ContainsFunc(f.list(), func(p Process) bool { return p.End == "exit status 0" })
+		case <-time.After(time.Minute):
+			t.Fatal("it was not started again")
 		}
-		if content, err := os.ReadFile(log); err != nil || strings.Count(string(content), "on\n") != test.runs {
-			t.Errorf("%s: %q, %v", name, content, err)
-		}
+	}
+	if content, err := os.ReadFile(log); err != nil || string(content) != "on\non\n" {
+		t.Errorf("%q, %v", content, err)
 	}
 }
