@@ -62,16 +62,17 @@ func (id *identity) send(s *server, req *http.Request, core bool) (*http.Respons
 	sentAt := s.cfg.Ends.Running()
 	response, err := s.session.RoundTrip(by, req)
 	write := core && req.Method != http.MethodGet
+	lease := core && strings.Contains(req.URL.Path, "/leases/") && !req.URL.Query().Has("watch")
 	switch {
 	case err == nil:
 		s.monitor.TrafficOK() // whatever it says
 		if core {
 			s.monitor.CoreAnswered(response.StatusCode, sentAt)
 		}
-		if write {
-			s.wroteLease(response.StatusCode)
+		if lease {
+			s.leaseAnswered(response.StatusCode, write)
 		}
-	case write && errors.Is(req.Context().Err(), context.DeadlineExceeded):
+	case lease && errors.Is(req.Context().Err(), context.DeadlineExceeded):
 		s.leaseHung(sentAt)
 	}
 	return response, err

@@ -21,7 +21,7 @@ import (
 const (
 	// startTimeout is how long a request waits for Run to begin.
 	startTimeout = 3 * time.Second
-	// untakenMost is how many writes of Leases in a row a server must not have taken to be left.
+	// untakenMost is how many requests about a Lease in a row a server must not have taken to be left.
 	untakenMost = 2
 	// maxProbeBody bounds how much of a probe's answer is read, which must be read for the connection to be reused.
 	maxProbeBody = 4 << 10
@@ -43,7 +43,7 @@ type server struct {
 
 	session Session
 	unready atomic.Bool   // it answers /readyz, with a failure
-	untaken atomic.Uint32 // how many writes of Leases in a row it did not take
+	untaken atomic.Uint32 // how many requests about a Lease in a row it did not take
 
 	began time.Time
 	heard atomic.Int64 // time.Duration since began when bytes of the verified server last arrived; 0: never
@@ -84,7 +84,7 @@ func (s *server) serves() bool {
 	return s.state() == link.Up && !s.unready.Load() && s.untaken.Load() < untakenMost
 }
 
-// leaseHung takes in that a write of a Lease, sent at a moment, had no answer in time. If the server was heard since, the write's
+// leaseHung takes in that a request about a Lease, sent at a moment, had no answer in time. If the server was heard since, its
 // connection is dead beside another that lives, as when somebody on the way has forgotten it: all are opened anew. The link's own
 // judgement is about silence alone.
 func (s *server) leaseHung(sentAt time.Time) {
@@ -93,12 +93,15 @@ func (s *server) leaseHung(sentAt time.Time) {
 	}
 }
 
-// wroteLease takes in the answer to a write of a Lease: a server may be ready and sick. Another is asked then. Where there is one
-// address there may be several servers behind it, and a connection that stays with one of them: so that is left, after 2 writes
-// that were not taken, after 4, 8 and so on, as all of them may be sick. One that is busy is not made busier by that.
-func (s *server) wroteLease(status int) {
+// leaseAnswered takes in the answer to a request about a Lease: a server may be ready and sick. Another is asked then. Where
+// there is one address there may be several servers behind it, and a connection that stays with one of them: so that is left,
+// after 2 that were not taken, after 4, 8 and so on, as all of them may be sick. One that is busy is not made busier by that. A
+// read that is answered shows nothing: a server that can't write may still read.
+func (s *server) leaseAnswered(status int, write bool) {
 	if status < http.StatusInternalServerError && status != http.StatusTooManyRequests {
-		s.untaken.Store(0)
+		if write {
+			s.untaken.Store(0)
+		}
 		return
 	}
 	n := s.untaken.Add(1)

@@ -132,10 +132,12 @@ func TestFailoverAtConnect(t *testing.T) {
 }
 
 // renew renews a Lease, and returns the status of the answer.
-func renew(t *testing.T, u *Upstream) int {
+func renew(t *testing.T, u *Upstream) int { return lease(t, u, http.MethodPut) }
+
+func lease(t *testing.T, u *Upstream, method string) int {
 	t.Helper()
 	const path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1"
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, path, strings.NewReader("{}"))
+	req, err := http.NewRequestWithContext(t.Context(), method, path, strings.NewReader("{}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +149,8 @@ func renew(t *testing.T, u *Upstream) int {
 	return res.StatusCode
 }
 
-// TestSickServer: one that is ready, answers reads, and does not take Leases, is left after the second.
+// TestSickServer: one that is ready, and does not take Leases, is left after the second, also if the second is only asked for its
+// Lease.
 func TestSickServer(t *testing.T) {
 	ca := newAuthority(t)
 	sick := func(code int) http.HandlerFunc {
@@ -168,29 +171,9 @@ func TestSickServer(t *testing.T) {
 			}
 		})
 	}
-	t.Run("one of two behind a balancer", func(t *testing.T) {
-		seen := map[string]int{}
-		var mu sync.Mutex
-		s := ca.serve(t, func(w http.ResponseWriter, r *http.Request) {
-			if r.Method != http.MethodPut {
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if seen[r.RemoteAddr]++; len(seen) == 1 {
-				w.WriteHeader(http.StatusInternalServerError)
-			}
-		}, nil)
-		u := start(t, ca.files(t, "system:node:n1", s.URL))
-		allUp(t, u)
-		var got []int
-		for range 5 {
-			got = append(got, renew(t, u))
-		}
-		if len(seen) != 2 || !slices.Equal(got[2:], []int{200, 200, 200}) {
-			t.Errorf("over %d connections: %v", len(seen), got)
-		}
-	})
+	for name, methods := range map[string][]string{"writes": {"PUT", "PUT"}, "reads": {"PUT", "GET"}} {
+		t.Run("one of two behind a balancer, "+name, func(t *testing.T) { behindBalancer(t, ca, methods) })
+	}
 	t.Run("all of them", func(t *testing.T) {
 		connections := map[string]bool{}
 		var mu sync.Mutex
@@ -211,6 +194,31 @@ func TestSickServer(t *testing.T) {
 			t.Errorf("%d connections for 20 writes", n)
 		}
 	})
+}
+
+// behindBalancer has the server of the first connection take no Leases, and asks by methods, and then with writes.
+func behindBalancer(t *testing.T, ca *authority, methods []string) {
+	seen := map[string]int{}
+	var mu sync.Mutex
+	s := ca.serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if !strings.Contains(r.URL.Path, "/leases/") {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if seen[r.RemoteAddr]++; len(seen) == 1 {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	}, nil)
+	u := start(t, ca.files(t, "system:node:n1", s.URL))
+	allUp(t, u)
+	var got []int
+	for _, method := range append(methods, "PUT", "PUT", "PUT") {
+		got = append(got, lease(t, u, method))
+	}
+	if len(seen) != 2 || !slices.Equal(got[2:], []int{200, 200, 200}) {
+		t.Errorf("over %d connections: %v", len(seen), got)
+	}
 }
 
 func TestFailoverWhenNotReady(t *testing.T) {

@@ -158,6 +158,9 @@ var faults = []fault{
 	{"a connection that hangs is kept", "unmarked", 0, 0, []edit{{"internal/hub/upstream/server.go",
 		`	if n := s.untaken.Add(1); s.lastHeard().After(sentAt) && n&(n-1) == 0 {`,
 		`	if n := s.untaken.Add(1); s.lastHeard().After(sentAt) && n&(n-1) == 0 && !PLANTED {`}}},
+	{"a sick server is not left", "alive", 0, 0, []edit{{"internal/hub/upstream/server.go",
+		`	if len(s.cfg.Servers) == 1 && status`,
+		`	if !PLANTED && len(s.cfg.Servers) == 1 && status`}}},
 	{"a link is waited for a minute in silence", "told", 0, 0, []edit{{"internal/hub/link/machine.go",
 		`	return earlier(later(m.asked, m.heard).Add(m.Patience()), m.asked.Add(m.cfg.Trust))
 `,

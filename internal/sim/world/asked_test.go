@@ -94,11 +94,11 @@ const (
 // asked returns how often who has asked for what until now, by the names of their certificates.
 func (w *World) asked() asks {
 	all := asks{}
-	for at, s := range map[string]*server{"coordinator": w.slots[0], "cloud": w.cloud} {
+	for s, at := range map[*server]string{w.slots[0]: "coordinator", w.cloud: "cloud", w.second: "cloud"} {
 		s.mu.Lock()
 		for by, kinds := range s.asked {
 			for what, times := range kinds {
-				all[asking{at, by, what}] = float64(times)
+				all[asking{at, by, what}] += float64(times)
 			}
 		}
 		s.mu.Unlock()

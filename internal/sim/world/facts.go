@@ -79,6 +79,8 @@ type facts struct {
 	// that the cloud does not show; zero: none.
 	beat, owed time.Time
 
+	// leaves says that its hub may still be at a server that does not work, and leaves it for one that does.
+	leaves bool
 	// grays are the hubs that led since owed, and whose own line was not whole, or had only just become so.
 	grays int
 
@@ -164,17 +166,27 @@ func (w *World) serves(server, node string) bool {
 
 // line reports whether a node's own line is whole.
 func (w *World) line(node string) bool {
-	return w.runs(node, "hub") && !w.outlived(node) && w.open(node, "cloud") && w.serves("cloud", node)
+	return w.enough(node) && len(w.harmed(atSecond)) == 0
 }
 
-const ownLine = "own line"
+// enough reports whether a node's own line is whole, or all that is wrong is that the cloud's second server does not work: that
+// is left for the first one.
+func (w *World) enough(node string) bool {
+	return w.runs(node, "hub") && !w.outlived(node) && w.open(node, "cloud") && w.serves("cloud", node) &&
+		!slices.ContainsFunc(w.harmed(atSecond), func(e history.Event) bool { return strings.HasPrefix(e.How, "4") })
+}
+
+func atSecond(e history.Event) bool { return e.Does == history.Server && e.On == second }
+
+// lined is what is said of a node whose line is whole, ownLine is the route that it has as long as that is enough.
+const lined, ownLine = " has a line", "own line"
 
 // routes returns the node's routes that are whole now.
 func (w *World) routes(node string) (all []string) {
 	if !w.runs(node, "hub") {
 		return nil
 	}
-	if w.line(node) {
+	if w.enough(node) {
 		all = append(all, ownLine)
 	}
 	for _, s := range w.slots {
@@ -304,7 +316,10 @@ func (j *Judge) Look() {
 		f.seen(leases[n.name], nodes[n.name], pods[n.name], set)
 		f.sent = n.beats.sentAt(f.stamp)
 		f.by, f.times = j.w.cloud.most(n.name)
-		f.asks, f.asksPool, f.leads = j.asks(n.name, j.w.cloud), 0, false
+		if by, times := j.w.second.most(n.name); times > f.times {
+			f.by, f.times = by, times
+		}
+		f.asks, f.asksPool, f.leads = j.asks(n.name, j.w.cloud)+j.asks(n.name, j.w.second), 0, false
 		for _, s := range j.w.slots {
 			f.asksPool = max(f.asksPool, j.asks(n.name, s))
 			f.leads = f.leads || j.slots[s].holder == n.name
@@ -341,7 +356,7 @@ func (j *Judge) Look() {
 				j.breach(c.name, "coordinator of "+slot.machine.name, breach)
 			}
 		}
-		if f.holder != "" && j.whole.lasts(f.holder+": "+ownLine, now) < blind {
+		if f.holder != "" && j.whole.lasts(f.holder+lined, now) < blind {
 			j.grays[f.holder] = now
 		}
 	}
@@ -349,7 +364,7 @@ func (j *Judge) Look() {
 
 // asks returns how many requests a node has made to a server in the last minute.
 func (j *Judge) asks(node string, s *server) int {
-	key := node + " at " + s.machine.name
+	key := node + " at " + s.address()
 	if j.asked[key] == nil {
 		j.asked[key] = &minute{}
 	}
@@ -420,7 +435,9 @@ func (j *Judge) did(f *facts, name string, now time.Time) {
 			f.route, f.routed = r, now.Sub(at)
 		}
 	}
-	f.lived, f.lined = j.whole.lasts("lives "+name, now), j.whole.lasts(name+": "+ownLine, now)
+	j.whole.keep(name+lined, j.w.line(name), now)
+	f.lived, f.lined = j.whole.lasts("lives "+name, now), j.whole.lasts(name+lined, now)
+	f.leaves = routes[name+": "+ownLine] && f.lined < blind
 	f.calm = j.whole.lasts("calm", now)
 	f.judged, f.dated = j.whole.lasts("judges", now), j.whole.lasts("dates", now)
 	f.controlled, f.steady = 0, math.MaxInt64

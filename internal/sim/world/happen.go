@@ -19,7 +19,7 @@ import (
 
 // Cast returns what histories of this world can be about.
 func Cast(nodes, coordinators int) (c history.Cast) {
-	c.Servers, c.Machines, c.Pool = []string{"cloud"}, append([]string{"cloud"}, controls...), ownPool
+	c.Servers, c.Machines, c.Pool = []string{"cloud", second}, append([]string{"cloud"}, controls...), ownPool
 	c.Programs, c.Paths = []string{"cloud/kube-controller-manager"}, [][2]string{{ownPool, "cloud"}}
 	for _, m := range controls {
 		c.Programs, c.Paths = append(c.Programs, m+"/"+controller), append(c.Paths, [2]string{m, "cloud"})
@@ -333,13 +333,21 @@ func (w *World) serverOf(name string) *server {
 			return s
 		}
 	}
+	if name == second {
+		return w.second
+	}
 	return w.cloud
 }
 
-// faults makes a server as gray as all harms together say.
+// faults makes a server as gray as all harms together say. What is wrong with the cloud is so with both of its servers.
 func (w *World) faults(name string) {
+	if name == "cloud" {
+		w.faults(second)
+	}
 	var all []model.Fault
-	for _, e := range w.harmed(func(e history.Event) bool { return e.Does == history.Server && e.On == name }) {
+	for _, e := range w.harmed(func(e history.Event) bool {
+		return e.Does == history.Server && (e.On == name || e.On == "cloud" && name == second)
+	}) {
 		f := model.Fault{}
 		if e.To != "" {
 			f.Path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/" + e.To

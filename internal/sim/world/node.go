@@ -42,6 +42,8 @@ type node struct {
 	joined     map[string][]byte
 	containers *stock.Containers
 	beats      beats
+	// balancer is between the hub and the cloud.
+	balancer balancer
 }
 
 // beats are kubelet's heartbeats, as it sends them.
@@ -138,6 +140,7 @@ func (w *World) newNode(i int) (*node, error) {
 		return nil, err
 	}
 	n := &node{machine: m, containers: &stock.Containers{}, beats: beats{sent: map[int64]time.Time{}}}
+	n.balancer.turn = i%2 == 1
 	n.hub = m.program("hub", n.runHub)
 	n.kubelet = m.program("kubelet", n.runKubelet)
 	client, err := w.ca.Issue(pki.Request{
@@ -209,7 +212,8 @@ func (n *node) ends(p *network.Process) ends.Ends {
 	return ends.Ends{
 		Clock: n.clock(), Chance: ends.Chance{Source: n.world.numbers()},
 		Net: ends.Net{
-			Dial:     p.Dialer(network.Options{Unacknowledged: 12 * time.Second, KeepAlive: 90 * time.Second}),
+			Dial: n.balancer.dial(n.world,
+				p.Dialer(network.Options{Unacknowledged: 12 * time.Second, KeepAlive: 90 * time.Second})),
 			DialNear: p.Dialer(network.Options{Unacknowledged: 3 * time.Second, KeepAlive: time.Second}),
 			Listen:   p.Listen,
 			Lookup:   func(context.Context, string) ([]netip.Addr, error) { return nil, os.ErrNotExist },

@@ -200,7 +200,11 @@ func (s *server) serve(ctx context.Context, p *network.Process, h http.Handler, 
 	return err
 }
 
-// newCloud makes the cloud's API server, which keeps what it has. Of the chart's policies it has the one that holds evictions.
+// second is one of the cloud's two API servers. Only hubs use it: all else in the cloud stays with the first.
+const second = "cloud/2"
+
+// newCloud makes the cloud's API servers, which keep what they have. Of the chart's policies they have the one that holds
+// evictions.
 func (w *World) newCloud(ctx context.Context, m *machine) error {
 	policies, err := stock.Policies(ctx, deploy.HoldEvictions)
 	if err != nil {
@@ -210,21 +214,78 @@ func (w *World) newCloud(ctx context.Context, m *machine) error {
 	if err != nil {
 		return err
 	}
-	w.cloud, err = w.newServer(m, "kube-apiserver", "6443", func(ctx context.Context, s *server, p *network.Process) error {
+	run := func(ctx context.Context, s *server, p *network.Process) error {
 		return s.serve(ctx, p, authenticated(s.gray), &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: roots})
-	})
-	if err != nil {
+	}
+	if w.cloud, err = w.newServer(m, "kube-apiserver", "6443", run); err != nil {
 		return err
 	}
-	s := model.NewServer(model.Config{
-		Store: w.cloud.store, Clock: clock.RealClock{}, Random: w.numbers(), Admission: policies,
-		Custom: []model.Custom{{
-			GroupVersionKind: edge.NodePools.GroupVersion().WithKind(kindNodePool), Resource: edge.NodePools.Resource,
-		}},
-	})
-	w.cloud.has(s, s)
+	if w.second, err = w.newServer(m, "kube-apiserver-2", "6444", run); err != nil {
+		return err
+	}
+	w.second.store = w.cloud.store
+	for _, s := range []*server{w.cloud, w.second} {
+		serves := model.NewServer(model.Config{
+			Store: s.store, Clock: clock.RealClock{}, Random: w.numbers(), Admission: policies,
+			Custom: []model.Custom{{
+				GroupVersionKind: edge.NodePools.GroupVersion().WithKind(kindNodePool), Resource: edge.NodePools.Resource,
+			}},
+		})
+		s.has(serves, serves)
+	}
 	return nil
 }
+
+// balancer is in front of the cloud's API servers, for the hub of one node. All of its connections are with one server, and once
+// none is left, the next ones are with the other.
+type balancer struct {
+	mu   sync.Mutex
+	open int
+	turn bool // the second one's
+}
+
+// dial returns how the hub dials.
+func (b *balancer) dial(
+	w *World, dial func(context.Context, string, string) (net.Conn, error),
+) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		if address != w.cloud.address() {
+			return dial(ctx, network, address)
+		}
+		b.mu.Lock()
+		if b.open++; b.turn {
+			address = w.second.address()
+		}
+		b.mu.Unlock()
+		c, err := dial(ctx, network, address)
+		if err != nil {
+			b.closed()
+			return nil, err
+		}
+		return &balanced{Conn: c, closed: sync.OnceFunc(b.closed)}, nil
+	}
+}
+
+func (b *balancer) closed() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.open--; b.open == 0 {
+		b.turn = !b.turn
+	}
+}
+
+type balanced struct {
+	net.Conn
+	closed func()
+}
+
+// Close implements net.Conn.
+func (c *balanced) Close() error {
+	defer c.closed()
+	return c.Conn.Close()
+}
+
+func (s *server) address() string { return net.JoinHostPort(s.ip, s.port) }
 
 // authenticated says who calls, by the certificate.
 func authenticated(h http.Handler) http.Handler {

@@ -57,9 +57,10 @@ type World struct {
 	machines map[string]*machine
 	// ca signs the cloud's certificates, hubs those by which the hubs of the pool know each other.
 	ca, hubs *pki.Authority
-	cloud    *server
-	slots    []*server
-	nodes    []*node
+	// cloud is the API server that all use, second another one of the same storage, which hubs use, too.
+	cloud, second *server
+	slots         []*server
+	nodes         []*node
 	// judges is kube-controller-manager.
 	judges *program
 	stop   []func()
@@ -245,7 +246,7 @@ func (w *World) End() {
 		m.resume()
 		m.host.On()
 	}
-	servers := append(slices.Clone(w.slots), w.cloud)
+	servers := append(slices.Clone(w.slots), w.cloud, w.second)
 	for _, m := range w.machines {
 		for _, p := range m.inOrder() {
 			if !slices.ContainsFunc(servers, func(s *server) bool { return s.program == p }) {

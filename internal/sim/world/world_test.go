@@ -31,6 +31,22 @@ func spent() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
+// disk returns where machines' disks are: in memory, if there is a place for such files. Each write waits for a real disk, which
+// takes as long as all else.
+func disk(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "sim")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
 func prepare(t *testing.T, seed uint64) {
 	t.Helper()
 	debug.SetGCPercent(400) // a world is small
@@ -41,7 +57,7 @@ func prepare(t *testing.T, seed uint64) {
 
 // TestHeartbeats: nodes register and renew their Leases through their hubs.
 func TestHeartbeats(t *testing.T) {
-	dir := t.TempDir()
+	dir := disk(t)
 	before := spent()
 	prepare(t, 0)
 	synctest.Test(t, func(t *testing.T) {
@@ -76,7 +92,7 @@ func TestEvicted(t *testing.T) { evicts(t, 0) }
 func TestHeld(t *testing.T) { evicts(t, 4*time.Minute) }
 
 func evicts(t *testing.T, holds time.Duration) {
-	dir := t.TempDir()
+	dir := disk(t)
 	prepare(t, 0)
 	synctest.Test(t, func(t *testing.T) {
 		w, err := New(Config{Nodes: 3, Holds: holds, Dir: dir, Say: t.Logf})
@@ -131,7 +147,7 @@ func live(t *testing.T, h history.History) (breaches []string, held bool) {
 
 // watched is live that calls look each time that the oracle has looked.
 func watched(t *testing.T, h history.History, look func(w *World, j *Judge)) (breaches []string, held bool) {
-	dir := t.TempDir()
+	dir := disk(t)
 	prepare(t, h.Seed)
 	synctest.Test(t, func(t *testing.T) {
 		say := t.Logf
@@ -191,6 +207,14 @@ func TestRelayed(t *testing.T) {
 			!unrelayed && (age > 12*time.Second || !strings.HasPrefix(route, "n3: line of ") || by == ""):
 			t.Errorf("relays: %t; the Lease is %v old, relayed by %q; whole: %q", !unrelayed, age, by, route)
 		}
+	}
+}
+
+// atServer is one of two API servers that is sick for three minutes.
+func atServer(how string, nodes, coordinators int) history.History {
+	sick := history.Event{At: 10 * time.Second, For: 3 * time.Minute, Does: history.Server, On: second, How: how}
+	return history.History{
+		Nodes: nodes, Coordinators: coordinators, Unrelayed: true, Long: 4 * time.Minute, Events: []history.Event{sick},
 	}
 }
 
@@ -271,6 +295,15 @@ func TestKept(t *testing.T) {
 		"the cloud's storage is set back": {Nodes: 3, Coordinators: 1, Unrelayed: true, Holds: 24 * time.Hour,
 			Long: 3 * time.Minute, Events: []history.Event{{At: time.Minute, Does: history.Restore, On: "cloud", Much: 30}},
 		},
+		// One of two API servers is sick, and half of the hubs are with it.
+		"a server takes no writes":        atServer("readonly", 3, 1),
+		"a server hangs":                  atServer("hang", 3, 1),
+		"a server has no storage":         atServer("500", 3, 1),
+		"a server is not ready":           atServer("503", 3, 1),
+		"a server takes no writes, alone": atServer("readonly", 1, 0),
+		"a server hangs, alone":           atServer("hang", 1, 0),
+		"a server has no storage, alone":  atServer("500", 1, 0),
+		"a server is not ready, alone":    atServer("503", 1, 0),
 		"a pool is cut off": {Nodes: 4, Coordinators: 1, Holds: 24 * time.Hour, Long: 5 * time.Minute, Events: []history.Event{
 			{At: 10 * time.Second, For: 4 * time.Minute, Does: history.Path, On: ownPool, To: "cloud", How: "silent"},
 		}},
