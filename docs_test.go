@@ -71,6 +71,73 @@ func TestDocsCheckFindsLies(t *testing.T) {
 	}
 }
 
+// TestCommentsNameWhatExists holds comments to the code, as pages are: each package, Go file and exported name that one names
+// exists.
+func TestCommentsNameWhatExists(t *testing.T) {
+	code := readCode(t)
+	checked := 0
+	err := eachSource(func(p string) error {
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, p, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil || ast.IsGenerated(file) || p == "docs_test.go" {
+			return err
+		}
+		local := map[string]bool{} // what a comment may name besides packages: variables of the file
+		ast.Inspect(file, func(n ast.Node) bool {
+			if i, is := n.(*ast.Ident); is {
+				local[i.Name] = true
+			}
+			return true
+		})
+		for _, group := range file.Comments {
+			for _, claim := range commentClaims(p, group.Text()) {
+				checked++
+				name, _, _ := strings.Cut(claim.text, ".")
+				if why := code.refutes(claim); why != "" && !(claim.kind == aName && code.packages[name] == nil && local[name]) {
+					t.Errorf("%s: %s", set.Position(group.Pos()), why)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if checked < 500 {
+		t.Errorf("found %d claims; something is wrong with this test", checked)
+	}
+	for _, lie := range []string{"as package nowhere does", "see nowhere.go", "feed.Nowhere decides", "Feed.Nowhere decides"} {
+		if claims := commentClaims("feed.go", lie); len(claims) != 1 || code.refutes(claims[0]) == "" {
+			t.Errorf("%s: not refuted (claims %v)", lie, claims)
+		}
+	}
+}
+
+var (
+	namedPackage = regexp.MustCompile(`\b[Pp]ackage ([a-z][a-z0-9]+)\b`)
+	namedFile    = regexp.MustCompile(`(?:^|[\s("])(\w+\.go)\b`)
+	namedName    = regexp.MustCompile(`(?:^|[\s("])([a-z][a-z0-9]*\.[A-Z]\w*(?:\.[A-Z]\w*)?)\b`)
+	namedMember  = regexp.MustCompile(`(?:^|[\s("])([A-Z][a-z]\w*\.[A-Z]\w*)\b`)
+	// unnamed are words after "package" that are no names.
+	unnamed = strings.Fields(`below cannot chooses comment does for from has in is keeps lists makes manager may must neither never
+		of on or reads says shares state that under uses variables was whose with would`)
+)
+
+// commentClaims returns what a comment of a file claims to exist. The scenarios of e2e/machinery name files of Kubernetes.
+func commentClaims(file, text string) (all []claim) {
+	for kind, named := range map[claimKind]*regexp.Regexp{
+		aPackage: namedPackage, aFile: namedFile, aName: namedName, aMember: namedMember,
+	} {
+		for _, m := range named.FindAllStringSubmatch(text, -1) {
+			if kind == aPackage && slices.Contains(unnamed, m[1]) || kind == aFile && strings.Contains(file, "/machinery/") {
+				continue
+			}
+			all = append(all, claim{kind, m[1]})
+		}
+	}
+	return all
+}
+
 // TestReadmeFiguresAreOfThePage: a figure stands in one place, with how it is measured. README repeats at most ten rows of it.
 func TestReadmeFiguresAreOfThePage(t *testing.T) {
 	page, front := figureRows(t, "docs/figures.md"), figureRows(t, "README.md")
@@ -339,7 +406,7 @@ func (c *code) refutes(claimed claim) string {
 			return text + ": no type of ours has that"
 		}
 	case aPackage:
-		if c.packages[text] == nil && !c.programs[text] {
+		if c.packages[text] == nil && !c.programs[text] && !c.foreign[text] {
 			return text + ": no such package or program"
 		}
 	case aName:
@@ -376,18 +443,10 @@ func readCode(t *testing.T) *code {
 	t.Helper()
 	c := &code{
 		files: map[string]bool{}, packages: map[string]map[string]bool{}, members: map[string]bool{},
-		foreign: map[string]bool{}, programs: map[string]bool{},
+		foreign: map[string]bool{"encoding": true}, programs: map[string]bool{},
 	}
-	err := filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && (d.Name() == "testdata" || p != "." && strings.HasPrefix(d.Name(), ".")):
-			return fs.SkipDir
-		case !strings.HasSuffix(p, ".go"):
-			return nil
-		}
-		c.files[d.Name()] = true
+	err := eachSource(func(p string) error {
+		c.files[filepath.Base(p)] = true
 		if dir, base := filepath.Split(filepath.Dir(p)); filepath.Clean(dir) == "cmd" {
 			c.programs[base] = true
 		}
@@ -404,10 +463,30 @@ func readCode(t *testing.T) *code {
 	return c
 }
 
+// eachSource calls f with each Go file's path.
+func eachSource(f func(p string) error) error {
+	return filepath.WalkDir(".", func(p string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "testdata" || p != "." && strings.HasPrefix(d.Name(), ".")):
+			return fs.SkipDir
+		case !strings.HasSuffix(p, ".go"):
+			return nil
+		}
+		return f(p)
+	})
+}
+
 func (c *code) take(file *ast.File) {
 	for _, i := range file.Imports {
-		if p := strings.Trim(i.Path.Value, `"`); !strings.HasPrefix(p, module) {
-			c.foreign[path.Base(p)] = true
+		p := strings.Trim(i.Path.Value, `"`)
+		if strings.HasPrefix(p, module) {
+			continue
+		}
+		c.foreign[path.Base(p)] = true
+		if i.Name != nil {
+			c.foreign[i.Name.Name] = true
 		}
 	}
 	name := strings.TrimSuffix(file.Name.Name, "_test")

@@ -15,7 +15,7 @@
 //	                       ├── recall: the cloud's last answers to single reads ──▶ disk
 //	                       └── standin: kubelet's writes that the cloud does not answer ──▶ push ─▶ the coordinator
 //
-//	Pods ─▶ front.Guests ─ callers: who they are, what they may ─┬── follow: the pool's resources
+//	Pods ─▶ Front.Guests ─ callers: who they are, what they may ─┬── follow: the pool's resources
 //	                                                             └── follow, recall: each its own, or the cloud
 //
 // identity gets the node's certificates, for both upstreams and for Pods. member puts together what a hub does in its pool: the

@@ -12,7 +12,7 @@ import (
 
 // told is what a pool's hubs are told.
 type told struct {
-	// Configuration is what hub.DecodeShared reads.
+	// Configuration is what v1alpha1.DecodeShared reads.
 	Configuration string
 	// From are the PoolSettings that select the pool, by name, with their generations.
 	From map[string]int64

@@ -23,7 +23,7 @@
 // a token; each certificate has at most one request under way, however many hubs share the directory, and another follows
 // only if it was denied, forgotten or answered with rubbish; every goroutine ends with Run.
 //
-// The alternative was client-go's certificate.Manager with its FileStore. Its Stop returns at once (0.25 ms, with a
+// The alternative was client-go's certificate manager with its FileStore. Its Stop returns at once (0.25 ms, with a
 // rotation under way), so nobody can wait for what it started. It accepts a certificate for another name, or an expired
 // one. Its store removes the link to the old file before the new one takes its place, syncs no directory and keeps
 // every file that there ever was. Each try makes a new request with a new key, and these pile up where nobody approves

@@ -38,7 +38,7 @@ const (
 type Config struct {
 	// Node is this hub's node.
 	Node edge.NodeName
-	// Transport reaches the coordinator as this node (upstream.AsNode). Base is its address, without a path.
+	// Transport reaches the coordinator as this node (upstream.Upstream.AsNode). Base is its address, without a path.
 	Transport http.RoundTripper
 	Base      *url.URL
 	// Later is told of a history that the coordinator is in, or has something of, and this hub may not know yet.

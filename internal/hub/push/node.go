@@ -168,7 +168,7 @@ func (n *Node) session(ctx context.Context) (progress bool, err error) {
 	}
 }
 
-// Changed says that Config.Followed would return something else than before, or that a replica of it or the overlay has
+// Changed says that NodeConfig.Followed would return something else than before, or that a replica of it or the overlay has
 // changed. It does not block.
 func (n *Node) Changed() { n.changed.ring() }
 

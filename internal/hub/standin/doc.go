@@ -6,7 +6,7 @@
 // is back.
 //
 // Each request is answered in its own goroutine. Statuses and Events have one lock each, which is never held during I/O.
-// Package own, which pushes the node's objects to the coordinator, reads both through Taker.AddTo.
+// Package push, which brings the node's objects to the coordinator, reads both through Taker.AddTo.
 //
 // Invariants:
 //   - No revision of the coordinator reaches the node's programs, or through them the cloud.

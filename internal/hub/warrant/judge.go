@@ -12,7 +12,7 @@ import (
 )
 
 // rights are the subresources of nodes that a coordinator may use, with their verbs. kubelet calls everything proxy that it
-// has no name for: exec, attach, port-forward and logs of containers among it (its server's auth.go). Where it asks about
+// has no name for: exec, attach, port-forward and logs of containers among it, by its own server. Where it asks about
 // two, as of /pods, one is enough for it.
 var rights = map[string][]string{
 	"proxy":   {"create", "get"},

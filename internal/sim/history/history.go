@@ -1,7 +1,7 @@
 // Package history has the histories of the simulation: what happens to a pool and its cloud, and when. It draws one by its
 // seed, writes it as a table that a test can contain, and makes one that fails smaller, until nothing can be left out.
 //
-// It knows what can happen to what, and nothing about how: package world lets it happen, package oracle judges what came of it.
+// It knows what can happen to what, and nothing about how: package world lets it happen, and judges what came of it.
 package history
 
 import (
