@@ -235,11 +235,12 @@ func (u *Upstream) AsHub() http.RoundTripper {
 func (u *Upstream) AsCaller() http.RoundTripper { return u.by(false) }
 
 // RESTConfig returns a configuration for client-go that makes requests as the node, in protobuf where the server knows
-// it, without a client-side rate limit. Set Impersonate on a copy (rest.CopyConfig) to act as somebody else.
+// it, without a client-side rate limit. Servers are told how long a write is waited for. Set Impersonate on a copy
+// (rest.CopyConfig) to act as somebody else.
 func (u *Upstream) RESTConfig() *rest.Config {
 	return &rest.Config{
 		Host:      "https://" + u.cfg.Servers[0].Host,
-		Transport: u.AsNode(),
+		Transport: timed{u.AsNode()},
 		UserAgent: userAgent,
 		QPS:       -1,
 		ContentConfig: rest.ContentConfig{
@@ -248,6 +249,24 @@ func (u *Upstream) RESTConfig() *rest.Config {
 		},
 	}
 }
+
+// timed tells servers how long a write is waited for. A server that hangs, and whose connection dies in silence, would carry it
+// out when it is well again: a node's heartbeat after the node has died, if it is one.
+type timed struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper. Times are rounded up to half a second: a path that is the same each time costs a byte.
+func (t timed) RoundTrip(req *http.Request) (*http.Response, error) {
+	if deadline, has := req.Context().Deadline(); has && req.Method != http.MethodGet {
+		left := time.Until(deadline) //nolint:forbidigo // contexts end by package time
+		query := req.URL.Query()
+		query.Set("timeout", max(left+roundedTo-1, roundedTo).Truncate(roundedTo).String())
+		req = req.Clone(req.Context())
+		req.URL.RawQuery = query.Encode()
+	}
+	return t.RoundTripper.RoundTrip(req)
+}
+
+const roundedTo = time.Second / 2
 
 // running waits until Run has begun; it fails once Run has returned.
 func (u *Upstream) running(ctx context.Context) error {

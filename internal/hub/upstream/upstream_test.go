@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -828,3 +829,47 @@ func TestMoved(t *testing.T) {
 		return strings.Contains(err.Error(), "x509")
 	})
 }
+
+// TestServersKnowHowLongAWriteIsWaitedFor: reads need nothing, and who waits for ever says nothing.
+func TestServersKnowHowLongAWriteIsWaitedFor(t *testing.T) {
+	var got string
+	sees := timed{roundTripper(func(r *http.Request) (*http.Response, error) {
+		got = r.URL.RequestURI()
+		return &http.Response{Body: http.NoBody}, nil
+	})}
+	for _, c := range []struct {
+		method, path string
+		within       time.Duration
+		want         string
+	}{
+		{"PUT", "/a", 3500 * time.Millisecond, "/a?timeout=3.5s"},
+		{"PATCH", "/a?force=true", 9 * time.Second, "/a?force=true&timeout=9s"},
+		{"POST", "/a", 9100 * time.Millisecond, "/a?timeout=9.5s"},
+		{"DELETE", "/a", 10 * time.Millisecond, "/a?timeout=500ms"},
+		{"PUT", "/a", 0, "/a"},
+		{"GET", "/a?watch=true", 3 * time.Second, "/a?watch=true"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx := t.Context()
+			if c.within > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, c.within)
+				defer cancel()
+			}
+			req, err := http.NewRequestWithContext(ctx, c.method, c.path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := sees.RoundTrip(req)
+			if err != nil || got != c.want || req.URL.RequestURI() != c.path {
+				t.Errorf("%s %s: %q, want %q; the request itself is %q now; %v", c.method, c.path, got, c.want, req.URL, err)
+				return
+			}
+			_ = res.Body.Close()
+		})
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -104,7 +104,12 @@ func (g *Gray) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	until := time.Now().Add(timeoutOf(r))
 	if g.wait(r, func(f *Fault) bool { return f.Hang }) != nil {
+		return
+	}
+	if read := r.Method == http.MethodGet; !read && time.Now().After(until) {
+		refuse(w, r, apierrors.NewTimeoutError("the request did not complete within its time", 0))
 		return
 	}
 	if f, _ := g.fault(r, func(f *Fault) bool { return f.Delay > 0 }); f != nil {
@@ -121,6 +126,15 @@ func (g *Gray) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	g.Handler.ServeHTTP(&grayWriter{w, g, r}, r)
+}
+
+// timeoutOf returns after what time an API server gives a request up: what the client says, or kube-apiserver's
+// --request-timeout.
+func timeoutOf(r *http.Request) time.Duration {
+	if d, err := time.ParseDuration(r.URL.Query().Get("timeout")); err == nil && d > 0 {
+		return min(d, time.Minute)
+	}
+	return time.Minute
 }
 
 // grayWriter holds back what a harmed request is answered.

@@ -304,6 +304,14 @@ func TestKept(t *testing.T) {
 		"a server hangs, alone":           atServer("hang", 1, 0),
 		"a server has no storage, alone":  atServer("500", 1, 0),
 		"a server is not ready, alone":    atServer("503", 1, 0),
+		// A write was carried out when the server that held it was well again, long after its hub had given it up. Found by seed
+		// 79346030, servers.
+		"a server holds writes, and their hubs can't take them back": {
+			Nodes: 3, Coordinators: 1, Long: 5 * time.Minute, Events: []history.Event{
+				{At: 8 * time.Second, For: 45 * time.Second, Does: history.Server, On: "cloud", How: "readonly"},
+				{At: 20 * time.Second, For: 2 * time.Minute, Does: history.Path, On: ownPool, To: "cloud", How: "silent"},
+			},
+		},
 		"a pool is cut off": {Nodes: 4, Coordinators: 1, Holds: 24 * time.Hour, Long: 5 * time.Minute, Events: []history.Event{
 			{At: 10 * time.Second, For: 4 * time.Minute, Does: history.Path, On: ownPool, To: "cloud", How: "silent"},
 		}},
