@@ -169,14 +169,19 @@ func (w *World) line(node string) bool {
 	return w.enough(node) && len(w.harmed(atSecond)) == 0
 }
 
-// enough reports whether a node's own line is whole, or all that is wrong is that the cloud's second server does not work: that
-// is left for the first one.
+// enough reports whether a node's own line is whole, or all that is wrong is that the cloud's second server is sick: its
+// connections there have to be left, and new ones lead to the first.
 func (w *World) enough(node string) bool {
 	return w.runs(node, "hub") && !w.outlived(node) && w.open(node, "cloud") && w.serves("cloud", node) &&
-		!slices.ContainsFunc(w.harmed(atSecond), func(e history.Event) bool { return strings.HasPrefix(e.How, "4") })
+		len(w.harmed(atSecond)) == len(w.harmed(sickSecond))
 }
 
 func atSecond(e history.Event) bool { return e.Does == history.Server && e.On == second }
+
+// sickSecond says that a balancer sees what is wrong: the server does not answer, or says that it fails.
+func sickSecond(e history.Event) bool {
+	return atSecond(e) && e.How != "slow" && !strings.HasPrefix(e.How, "4")
+}
 
 // lined is what is said of a node whose line is whole, ownLine is the route that it has as long as that is enough.
 const lined, ownLine = " has a line", "own line"

@@ -377,4 +377,5 @@ func (w *World) faults(name string) {
 		all = append(all, f)
 	}
 	w.serverOf(name).gray.Set(all...)
+	w.second.sick.Store(len(w.harmed(sickSecond)) > 0)
 }

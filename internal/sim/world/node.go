@@ -38,12 +38,11 @@ import (
 type node struct {
 	*machine
 	hub, kubelet *program
+	ofSecond     bool // the hub is the second API server's, if that is well
 	// joined are the files that the hub has got when the node joined, by their names in its --cert-dir.
 	joined     map[string][]byte
 	containers *stock.Containers
 	beats      beats
-	// balancer is between the hub and the cloud.
-	balancer balancer
 }
 
 // beats are kubelet's heartbeats, as it sends them.
@@ -139,8 +138,7 @@ func (w *World) newNode(i int) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &node{machine: m, containers: &stock.Containers{}, beats: beats{sent: map[int64]time.Time{}}}
-	n.balancer.turn = i%2 == 1
+	n := &node{machine: m, ofSecond: i%2 == 1, containers: &stock.Containers{}, beats: beats{sent: map[int64]time.Time{}}}
 	n.hub = m.program("hub", n.runHub)
 	n.kubelet = m.program("kubelet", n.runKubelet)
 	client, err := w.ca.Issue(pki.Request{
@@ -212,8 +210,7 @@ func (n *node) ends(p *network.Process) ends.Ends {
 	return ends.Ends{
 		Clock: n.clock(), Chance: ends.Chance{Source: n.world.numbers()},
 		Net: ends.Net{
-			Dial: n.balancer.dial(n.world,
-				p.Dialer(network.Options{Unacknowledged: 12 * time.Second, KeepAlive: 90 * time.Second})),
+			Dial:     n.balanced(p.Dialer(network.Options{Unacknowledged: 12 * time.Second, KeepAlive: 90 * time.Second})),
 			DialNear: p.Dialer(network.Options{Unacknowledged: 3 * time.Second, KeepAlive: time.Second}),
 			Listen:   p.Listen,
 			Lookup:   func(context.Context, string) ([]netip.Addr, error) { return nil, os.ErrNotExist },

@@ -43,6 +43,8 @@ type server struct {
 	gray *model.Gray
 	cert tls.Certificate
 	port string
+	// sick says that a balancer's checks of the server fail.
+	sick atomic.Bool
 
 	mu sync.Mutex
 	// asked is how many requests of which kind each caller has made, renewals how often each has had a node's Lease renewed with
@@ -236,53 +238,17 @@ func (w *World) newCloud(ctx context.Context, m *machine) error {
 	return nil
 }
 
-// balancer is in front of the cloud's API servers, for the hub of one node. All of its connections are with one server, and once
-// none is left, the next ones are with the other.
-type balancer struct {
-	mu   sync.Mutex
-	open int
-	turn bool // the second one's
-}
-
-// dial returns how the hub dials.
-func (b *balancer) dial(
-	w *World, dial func(context.Context, string, string) (net.Conn, error),
+// balanced is how a hub dials, through a balancer in front of the cloud's API servers: connections of every other machine go to the
+// second one, unless that fails its checks. Those that there are stay where they are.
+func (n *node) balanced(
+	dial func(context.Context, string, string) (net.Conn, error),
 ) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		if address != w.cloud.address() {
-			return dial(ctx, network, address)
-		}
-		b.mu.Lock()
-		if b.open++; b.turn {
+		if w := n.world; n.ofSecond && address == w.cloud.address() && !w.second.sick.Load() {
 			address = w.second.address()
 		}
-		b.mu.Unlock()
-		c, err := dial(ctx, network, address)
-		if err != nil {
-			b.closed()
-			return nil, err
-		}
-		return &balanced{Conn: c, closed: sync.OnceFunc(b.closed)}, nil
+		return dial(ctx, network, address)
 	}
-}
-
-func (b *balancer) closed() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.open--; b.open == 0 {
-		b.turn = !b.turn
-	}
-}
-
-type balanced struct {
-	net.Conn
-	closed func()
-}
-
-// Close implements net.Conn.
-func (c *balanced) Close() error {
-	defer c.closed()
-	return c.Conn.Close()
 }
 
 func (s *server) address() string { return net.JoinHostPort(s.ip, s.port) }
