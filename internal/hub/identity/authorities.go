@@ -366,14 +366,19 @@ func (m *Manager) authorities() *Authorities {
 	if err != nil {
 		return &said
 	}
+	said.Trusted = trustedOf(set)
+	return &said
+}
+
+func trustedOf(set trust.Set) (all []Trusted) {
 	for _, a := range set.Authorities {
 		t := Trusted{Subject: a.Cert.Subject.String(), Hash: hashOf(a.Cert), NotAfter: a.Cert.NotAfter, Since: a.Since}
 		if a.Missing > 0 {
 			t.Missing = a.Missing.Round(time.Second).String()
 		}
-		said.Trusted = append(said.Trusted, t)
+		all = append(all, t)
 	}
-	return &said
+	return all
 }
 
 func hashOf(c *x509.Certificate) string {

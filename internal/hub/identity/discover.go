@@ -70,35 +70,45 @@ func (m *Manager) knownAuthority() (*x509.CertPool, error) {
 
 // findAuthority looks for one in the kubeconfigs, then asks the cloud.
 func (m *Manager) findAuthority(ctx context.Context) ([]byte, error) {
+	found, bootstrap, err := m.namedAuthority()
+	if err != nil || len(found.authority) > 0 {
+		return found.authority, err
+	}
+	var said []byte
+	err = m.each(func(server *url.URL) (err error) {
+		said, err = m.discover(ctx, server, bootstrap)
+		return err
+	})
+	return said, err
+}
+
+// namedAuthority returns the file that names the authority. If none does, it returns the bootstrap token by which the cloud can
+// be asked for it, or says why it can't.
+func (m *Manager) namedAuthority() (found source, token string, err error) {
 	bootstrap, err := m.bootstrap()
 	if err == nil && len(bootstrap.authority) > 0 {
-		return bootstrap.authority, nil
+		return *bootstrap, "", nil
 	}
 	if m.cfg.KubeletKubeconfig != "" {
 		kubelet, without := m.kubelet()
 		switch {
 		case without == nil && len(kubelet.authority) > 0:
-			return kubelet.authority, nil
+			return *kubelet, "", nil
 		case without != nil && err != nil:
 			err = fmt.Errorf("%w; %w", without, err)
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errUnknown, err)
+		return found, "", fmt.Errorf("%w: %w", errUnknown, err)
 	}
 	if !bootstrap.bootstrapToken() {
-		return nil, fmt.Errorf("%w: %s names none; give a CA file", errUnknown, bootstrap.what)
+		return found, "", fmt.Errorf("%w: %s names none; give a CA file", errUnknown, bootstrap.what)
 	}
 	if len(m.pins) == 0 {
-		return nil, fmt.Errorf("%w, and no CA hash is given to recognize it: give one, as kubeadm token create "+
+		return found, "", fmt.Errorf("%w, and no CA hash is given to recognize it: give one, as kubeadm token create "+
 			"--print-join-command prints it, or a CA file", errUnknown)
 	}
-	var found []byte
-	err = m.each(func(server *url.URL) (err error) {
-		found, err = m.discover(ctx, server, bootstrap.token)
-		return err
-	})
-	return found, err
+	return found, bootstrap.token, nil
 }
 
 // discover reads the authority from the cloud's public ConfigMap: first from whoever answers, then, if the token signed it and

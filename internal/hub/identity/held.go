@@ -1,0 +1,152 @@
+package identity
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/keyfile"
+	"yurtcoordinator/internal/hub/trust"
+)
+
+// Held is what a node's files say of its certificates, whether or not a hub runs.
+type Held struct {
+	// Status is as a running hub would report it. Client without a Problem and without an end means that there is no certificate
+	// yet, and something to get one with. Authorities without a Problem that name none are to be discovered.
+	Status
+	// Pair, of PairFrom, proves to the cloud who the node is: the hub's own certificate, or else kubelet's; nil means none.
+	Pair     *tls.Certificate
+	PairFrom string
+	// Roots, of RootsFrom, verify the cloud; nil means that they are not known.
+	Roots     *x509.CertPool
+	RootsFrom string
+}
+
+// Look reads the files with which a Manager of this Config would start. It asks nobody and changes nothing. Its errors are New's.
+func Look(cfg Config) (Held, error) {
+	m, err := New(cfg)
+	if err != nil {
+		return Held{}, err
+	}
+	var h Held
+	own, wrong := m.load(m.client)
+	m.client.adopt(own)
+	hubs, hubsWrong := m.load(m.serving)
+	m.serving.adopt(hubs)
+	h.Status = Status{Client: m.client.state(), Serving: m.serving.state()}
+	if hubsWrong != nil && !errors.Is(hubsWrong, fs.ErrNotExist) {
+		h.Serving.Problem = hubsWrong.Error()
+	}
+
+	credentials, without := m.credentials(m.client)
+	var expired []string
+	for _, c := range credentials {
+		if c.pair != nil && h.Pair == nil {
+			h.Pair, h.PairFrom = c.pair, c.what
+		}
+		if c.pair != nil && m.cfg.Ends.Wall().After(c.pair.Leaf.NotAfter) {
+			expired = append(expired, c.what+" expired at "+date(c.pair.Leaf.NotAfter))
+		}
+	}
+	switch {
+	case wrong != nil && !errors.Is(wrong, fs.ErrNotExist):
+		h.Client.Problem = wrong.Error()
+	case len(expired) == len(credentials):
+		if without != nil {
+			expired = append(expired, without.Error())
+		}
+		h.Client.Problem = strings.Join(expired, "; ")
+	}
+
+	set, from, err := m.heldAuthorities()
+	h.holds(set, from, err)
+	return h, nil
+}
+
+// Look reads the files.
+func (g Given) Look(node edge.NodeName) (h Held) {
+	set, err := readAuthorities(g.CA)
+	h.holds(set, g.CA, err)
+	pair, err := g.pair(node)
+	if err != nil {
+		h.Client.Problem = err.Error()
+		return h
+	}
+	h.Pair, h.PairFrom = pair, g.Cert
+	h.Client.NotBefore, h.Client.NotAfter = pair.Leaf.NotBefore, pair.Leaf.NotAfter
+	return h
+}
+
+func (g Given) pair(node edge.NodeName) (*tls.Certificate, error) {
+	certPEM, err := keyfile.Read(g.Cert)
+	if err != nil {
+		return nil, err
+	}
+	keyPEM, err := keyfile.Read(g.Key)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("certificate in %s and key in %s: %w", g.Cert, g.Key, err)
+	}
+	wanted := request{
+		node: node, use: x509.ExtKeyUsageClientAuth, usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth},
+	}
+	if err := wanted.matches(pair.Leaf); err != nil {
+		return nil, fmt.Errorf("%s: %w", g.Cert, err)
+	}
+	return &pair, nil
+}
+
+func (h *Held) holds(set trust.Set, from string, err error) {
+	h.Authorities, h.RootsFrom = &Authorities{Trusted: trustedOf(set)}, from
+	if err != nil {
+		h.Authorities.Problem = err.Error()
+		return
+	}
+	for _, a := range set.Authorities {
+		if h.Roots == nil {
+			h.Roots = x509.NewCertPool()
+		}
+		h.Roots.AddCert(a.Cert)
+	}
+}
+
+// heldAuthorities returns the authorities that are known without asking the cloud, and where from; none means that they are to be
+// discovered.
+func (m *Manager) heldAuthorities() (set trust.Set, from string, err error) {
+	if path := m.cfg.CAFile; path != "" {
+		set, err = readAuthorities(path)
+		return set, path, err
+	}
+	if set, _, err = m.trusted(); !errors.Is(err, errUnknown) {
+		return set, m.disk.File(fileCA), err
+	}
+	found, _, err := m.namedAuthority()
+	if err != nil || len(found.authority) == 0 {
+		return set, "", err
+	}
+	_, content, err := m.pinned(found.authority)
+	if err == nil {
+		set, _, err = trust.Read(content, nil)
+	}
+	return set, found.what, err
+}
+
+func readAuthorities(path string) (set trust.Set, err error) {
+	content, err := keyfile.Read(path)
+	if err == nil {
+		set, _, err = trust.Read(content, nil)
+	}
+	if err != nil {
+		err = fmt.Errorf("CA file %s: %w", path, err)
+	}
+	return set, err
+}
