@@ -41,7 +41,7 @@ const (
 
 // InPods returns the programs of Pods, by PID. proc is where the kernel says it, /proc.
 func InPods(proc string) (all []Program) {
-	for _, pid := range processes(proc) {
+	for _, pid := range Processes(proc) {
 		if p := look(proc, pid); p.Pod != "" {
 			all = append(all, p)
 		}
@@ -52,7 +52,7 @@ func InPods(proc string) (all []Program) {
 // Past returns the programs that have connections to API servers past the hub, by PID: to servers, or to where they were told
 // that the API server is, if that is not at the hub. The hub's own connections are no others' business.
 func Past(proc string, servers []netip.AddrPort, hub netip.AddrPort) (all []Program) {
-	pids := processes(proc)
+	pids := Processes(proc)
 	remotes := map[uint64]netip.AddrPort{}
 	networks := map[string]bool{}
 	for _, pid := range pids {
@@ -155,7 +155,8 @@ func sockets(proc string, pid int) (inodes []uint64) {
 	return inodes
 }
 
-func processes(proc string) (pids []int) {
+// Processes returns the processes that can be seen, sorted.
+func Processes(proc string) (pids []int) {
 	for _, name := range names(proc, maxProcesses) {
 		if pid, err := strconv.Atoi(name); err == nil {
 			pids = append(pids, pid)

@@ -2,11 +2,17 @@ package check
 
 import (
 	"net"
-	"path/filepath"
 	"strconv"
 	"time"
 
 	"yurtcoordinator/internal/hub/config"
+)
+
+const (
+	// total bounds all probes together. They end a little earlier, so that a server's probe can still report how far it got.
+	total, reporting = 15 * time.Second, time.Second
+	// kubeletHealth is where kubelet serves its health, unless it is told otherwise.
+	kubeletHealth = "http://127.0.0.1:10248/healthz"
 )
 
 // Config says what to check.
@@ -22,38 +28,8 @@ type Config struct {
 	// Agents: the node's agents should be able to go through the hub.
 	Agents bool
 
-	// KubeletHealth is the URL of the kubelet's health. Empty: http://127.0.0.1:10248/healthz.
-	KubeletHealth string
-
-	// Step bounds one step of a probe, such as connecting; zero: 5 s. Total bounds all probes together; zero: 15 s.
-	Step, Total time.Duration
-	// Now is the clock. Nil: time.Now.
-	Now func() time.Time
-}
-
-// withDefaults fills in what is documented as a default.
-func (c Config) withDefaults() Config {
-	if c.Step == 0 {
-		c.Step = 5 * time.Second
-	}
-	if c.Total == 0 {
-		c.Total = 15 * time.Second
-	}
-	if c.Now == nil {
-		c.Now = time.Now
-	}
-	if c.KubeletHealth == "" {
-		c.KubeletHealth = "http://127.0.0.1:10248/healthz"
-	}
-	return c
-}
-
-func (c Config) pairFiles() (cert, key string) {
-	if c.OwnCertificate() {
-		pair := filepath.Join(c.CertDir, "client.pem")
-		return pair, pair
-	}
-	return c.CertFile, c.KeyFile
+	// Step bounds one step of a probe, such as connecting; zero: 5 s.
+	Step time.Duration
 }
 
 func (c Config) hubURL() string {

@@ -6,25 +6,25 @@ import (
 
 	"yurtcoordinator/internal/hub/bypass"
 	"yurtcoordinator/internal/hub/health"
+	"yurtcoordinator/internal/hub/identity"
 )
 
 // Facts are what was found.
 type Facts struct {
 	Settings Config
-	// Now is the time by the node's clock.
-	Now time.Time
+	// Now is the time by the node's clock. Root says that root asks, who sees all files and processes, and the hub's status.
+	Now  time.Time
+	Root bool
 
 	Hub   Hub
 	Ports []Port
-	Keys  Keys
-	Cloud []Server
-	// Dirs are the directories that the hub needs: of its cache, of its certificates.
+	// Keys are the node's certificates; nil means that they could not be looked at.
+	Keys    *Keys
+	Cloud   []Server
 	Dirs    []Dir
 	Kubelet Kubelet
-
-	// Past are programs that have connections to API servers; those to the hub are among them. SeesAll: none can hide.
-	Past    []bypass.Program
-	SeesAll bool
+	// Past are programs that have connections to API servers; those to the hub are among them.
+	Past []bypass.Program
 
 	// Unanswered names the probes that did not end in time.
 	Unanswered []string
@@ -50,40 +50,22 @@ type Port struct {
 	Trouble string
 }
 
-// File is what can be said about a file without its content.
-type File struct {
-	Path    string
-	Missing bool
-	// Trouble is why it cannot be read, or what is wrong with its content; empty: nothing.
-	Trouble string
-	Mode    fs.FileMode
-}
-
-func (f File) fine() bool { return !f.Missing && f.Trouble == "" }
-
-// Keys are the node's certificate and the means to get one.
+// Keys are the node's certificates, and what verifies the cloud.
 type Keys struct {
-	Cert, Key File
-	Pair      Pair
-	// CA verifies the cloud: a file of the hub's, or a kubeconfig that has it. CAExpiry is when its longest-lived certificate
-	// expires.
-	CA       File
-	CAExpiry time.Time
-	// Kubelet is the kubelet's certificate, Bootstrap the file of the bootstrap token; with empty paths there is none.
-	Kubelet     File
-	KubeletPair Pair
-	Bootstrap   File
+	// Refused is why a hub would not start with these settings; empty: it would.
+	Refused string
+	// Status is what the running hub says, or what the files say; see identity.Held.
+	identity.Status
+	// KeyFile has the node's private key, and Mode says who may read it; zero: it is not there.
+	KeyFile string
+	Mode    fs.FileMode
+	// RootsFrom says where the cloud's authorities are kept.
+	RootsFrom string
 }
 
-// Pair is a certificate with its key.
-type Pair struct {
-	// Present: certificate and key were read, and belong together.
-	Present       bool
-	CommonName    string
-	Organizations []string
-	NotBefore     time.Time
-	NotAfter      time.Time
-	ForClients    bool
+// undiscovered says that the hub will ask the cloud for its authority when it starts.
+func (k *Keys) undiscovered() bool {
+	return k != nil && k.Authorities != nil && len(k.Authorities.Trusted) == 0 && k.Authorities.Problem == ""
 }
 
 // Server is how far the node gets with an API server of the cloud.
@@ -124,12 +106,10 @@ type Dir struct {
 type Kubelet struct {
 	// Running: its process was found.
 	Running bool
-	// Config is the kubeconfig on its command line, Server the address in it.
-	Config File
-	Server string
+	// Config is the kubeconfig on its command line, Trouble what is wrong with that, and Server the address in it.
+	Config, Trouble, Server string
 	// Rotates: it asks for client certificates by itself, and then leaves out the token in its kubeconfig.
 	Rotates bool
-	// Health is what is wrong by its own word; empty: nothing. NoHealth: nothing listens at its health port.
-	Health   string
-	NoHealth bool
+	// Health is what is wrong by its own word; empty: nothing, or it does not say.
+	Health string
 }

@@ -2,106 +2,134 @@ package check
 
 import (
 	"context"
-	"errors"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
-	"syscall"
+	"sync"
+	"time"
 
 	"yurtcoordinator/internal/hub/config"
-)
-
-const (
-	flagCache = "disk-cache-path"
-	flagCerts = "cert-dir"
+	"yurtcoordinator/internal/hub/identity"
 )
 
 // probe finds out something in bounded time, and returns a function that enters it into the facts.
 type probe struct {
 	name string
-	run  func(ctx context.Context, c Config) func(*Facts)
+	run  func(context.Context) func(*Facts)
 }
 
-// Gather runs all probes at once, within Config.Total. It leaves a probe behind that hangs in the kernel (on a dead
-// network file system), and names it in Facts.Unanswered.
+// Gather runs all probes at once, within 15 s. It leaves a probe behind that hangs in the kernel (on a dead network file system),
+// and names it in Facts.Unanswered.
 func Gather(ctx context.Context, c Config) Facts {
-	c = c.withDefaults()
-	return gather(ctx, c, probesOf(c))
+	if c.Step == 0 {
+		c.Step = 5 * time.Second
+	}
+	return gather(ctx, c, append(probesOf(c),
+		probe{"kubelet", func(ctx context.Context) func(*Facts) {
+			k := findKubelet(ctx, kubeletHealth, c.Step)
+			return func(f *Facts) { f.Kubelet = k }
+		}},
+		probe{findingPast, func(ctx context.Context) func(*Facts) {
+			past := programsPast(ctx, c)
+			return func(f *Facts) { f.Past = past }
+		}}))
 }
 
 func gather(ctx context.Context, c Config, probes []probe) Facts {
-	ctx, cancel := context.WithTimeout(ctx, c.Total)
+	ctx, cancel := context.WithTimeout(ctx, total)
 	defer cancel()
-	f := Facts{Settings: c, Now: c.Now()}
-	type outcome struct {
-		index int
-		enter func(*Facts)
-	}
-	outcomes := make(chan outcome, len(probes))
-	// Probes end a little earlier, so that a server's probe can still report how far it got.
-	brief, stop := context.WithTimeout(ctx, c.Total-c.Total/15)
+	brief, stop := context.WithTimeout(ctx, total-reporting)
 	defer stop()
+	f := Facts{Settings: c, Now: time.Now(), Root: os.Geteuid() == 0}
+	found := make([]chan func(*Facts), len(probes))
 	for i, p := range probes {
-		go func() { outcomes <- outcome{i, p.run(brief, c)} }()
+		found[i] = make(chan func(*Facts), 1)
+		go func() { found[i] <- p.run(brief) }()
 	}
-	enter := make([]func(*Facts), len(probes))
-	for range probes {
+	for i, p := range probes { // in this order, whichever ended first
 		select {
-		case o := <-outcomes:
-			enter[o.index] = o.enter
+		case enter := <-found[i]:
+			enter(&f)
 			continue
 		case <-ctx.Done():
 		}
-		break
-	}
-	for i, p := range probes { // in this order, whichever ended first
-		if enter[i] == nil {
+		select {
+		case enter := <-found[i]:
+			enter(&f)
+		default:
 			f.Unanswered = append(f.Unanswered, p.name)
-			continue
 		}
-		enter[i](&f)
+	}
+	if said := f.Hub.Status.Identity; said != nil && f.Keys != nil {
+		f.Keys.Client, f.Keys.Serving = said.Client, said.Serving
+		if said.Authorities != nil {
+			f.Keys.Authorities = said.Authorities
+		}
 	}
 	return f
 }
 
+// probesOf are the probes of the hub and of what it needs.
 func probesOf(c Config) []probe {
+	held := sync.OnceValues(func() (identity.Held, error) {
+		if c.OwnCertificate() {
+			return identity.Look(c.Certificates())
+		}
+		return identity.Given{CA: c.CAFile, Cert: c.CertFile, Key: c.KeyFile}.Look(c.Node), nil
+	})
 	probes := []probe{
-		{"yurthub and its ports", probeHub},
-		{"certificates", func(_ context.Context, c Config) func(*Facts) {
-			keys, _ := readKeys(c)
-			return func(f *Facts) { f.Keys = keys }
+		{"yurthub and its ports", func(ctx context.Context) func(*Facts) {
+			hub, ports := askHub(ctx, c), []Port(nil)
+			if !hub.answers() { // one that does has its ports: it ends when it can't have one
+				ports = lookAtPorts(ctx, c)
+			}
+			return func(f *Facts) { f.Hub, f.Ports = hub, ports }
 		}},
-		{"kubelet", probeKubelet},
-		{"programs past yurthub", probePast},
+		{"certificates", func(context.Context) func(*Facts) {
+			k := keysOf(c, held)
+			return func(f *Facts) { f.Keys = k }
+		}},
 	}
 	for _, address := range c.ServerAddresses {
-		probes = append(probes, probe{findingCloud + " " + address, func(ctx context.Context, c Config) func(*Facts) {
-			s := probeServer(ctx, c, address)
+		probes = append(probes, probe{findingCloud + " " + address, func(ctx context.Context) func(*Facts) {
+			h, _ := held()
+			s := probeServer(ctx, c, h, address)
 			return func(f *Facts) { f.Cloud = append(f.Cloud, s) }
 		}})
 	}
-	dir := func(flag, path string) {
-		if path == "" {
-			return
-		}
-		probes = append(probes, probe{"--" + flag, func(context.Context, Config) func(*Facts) {
-			d := probeDir(flag, path)
-			return func(f *Facts) { f.Dirs = append(f.Dirs, d) }
-		}})
-	}
-	dir(flagCache, c.DiskCachePath)
+	dirs := map[string]string{flagCache: c.DiskCachePath}
 	if c.OwnCertificate() {
-		dir(flagCerts, c.CertDir)
+		dirs[flagCerts] = c.CertDir
+	}
+	for _, flag := range []string{flagCache, flagCerts} {
+		if path := dirs[flag]; path != "" {
+			probes = append(probes, probe{"--" + flag, func(context.Context) func(*Facts) {
+				d := lookAtDir(flag, path)
+				return func(f *Facts) { f.Dirs = append(f.Dirs, d) }
+			}})
+		}
 	}
 	return probes
 }
 
-// probeHub asks the running hub, or else looks at the ports that it would need. A hub that answers has all of them: it ends when
-// it can't have one.
-func probeHub(ctx context.Context, c Config) func(*Facts) {
-	hub := askHub(ctx, c)
-	if hub.answers() {
-		return func(f *Facts) { f.Hub = hub }
+func keysOf(c Config, held func() (identity.Held, error)) *Keys {
+	h, err := held()
+	if err != nil {
+		return &Keys{Refused: err.Error()}
 	}
+	k := &Keys{Status: h.Status, KeyFile: c.KeyFile, RootsFrom: h.RootsFrom}
+	if c.OwnCertificate() {
+		k.KeyFile = filepath.Join(c.CertDir, "client.pem")
+	}
+	if info, err := os.Stat(k.KeyFile); err == nil {
+		k.Mode = info.Mode().Perm()
+	}
+	return k
+}
+
+// lookAtPorts looks at the ports that a hub would need.
+func lookAtPorts(ctx context.Context, c Config) []Port {
 	ports := []Port{
 		{Flag: "port", Address: net.JoinHostPort(config.Loopback, strconv.Itoa(c.Port))},
 		{Flag: "health-port", Address: net.JoinHostPort(c.HealthBindAddress, strconv.Itoa(c.HealthPort))},
@@ -112,19 +140,5 @@ func probeHub(ctx context.Context, c Config) func(*Facts) {
 	for i := range ports {
 		ports[i].look(ctx)
 	}
-	return func(f *Facts) { f.Hub, f.Ports = hub, ports }
-}
-
-// look finds out whether somebody listens at the port, or else whether anybody could. For that it listens itself, and stops at
-// once.
-func (p *Port) look(ctx context.Context) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", p.Address)
-	switch {
-	case err == nil:
-		_ = l.Close()
-	case errors.Is(err, syscall.EADDRINUSE):
-		p.Held = true
-	default:
-		p.Trouble = cause(err)
-	}
+	return ports
 }

@@ -5,11 +5,9 @@ import (
 	"io/fs"
 	"net"
 	"slices"
-	"strings"
 	"time"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/health"
 	"yurtcoordinator/internal/hub/identity"
 )
 
@@ -28,6 +26,12 @@ const (
 	spaceFail  = 16 << 20
 	// findingCloud is of the way to the cloud, and findingHubCloud of what the hub says of it: upgrades know them by these names.
 	findingCloud, findingHubCloud = "cloud", "yurthub: cloud"
+
+	findingSettings, findingClient = "settings", "yurthub: client certificate"
+	findingPast                    = "programs past yurthub"
+
+	flagCache, flagCerts = "disk-cache-path", "cert-dir"
+	correct              = "correct the settings; yurthub does not start with these"
 )
 
 // longAgo is before any of this was written: a clock that shows such a time has lost its battery.
@@ -37,15 +41,13 @@ var longAgo = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 func Judge(f Facts) []Finding {
 	var j judge
 	if err := f.Settings.Validate(); err != nil {
-		j.add(Fail, "settings", err.Error(), "correct the settings; yurthub does not start with these")
+		j.add(Fail, findingSettings, err.Error(), correct)
 	}
 	j.hub(f)
 	for _, p := range f.Ports {
 		j.port(p)
 	}
-	if !f.Hub.answers() || f.Hub.Status.Identity == nil {
-		j.keys(f)
-	}
+	j.keys(f)
 	j.clock(f)
 	j.servers(f)
 	j.node(f)
@@ -70,135 +72,12 @@ func (j *judge) add(l Level, what, why, do string) {
 	j.findings = append(j.findings, Finding{l, what, line(why), line(do)})
 }
 
-func (j *judge) hub(f Facts) {
-	const what = "yurthub"
-	h, c := f.Hub, f.Settings
-	switch {
-	case h.Nobody && c.BeforeStart:
-		j.add(OK, what, "no yurthub runs yet", "")
-		return
-	case h.Nobody:
-		j.add(Fail, what, "no yurthub answers at "+c.healthURL(),
-			"systemctl status yurthub; journalctl -u yurthub")
-		return
-	case h.Trouble != "":
-		j.add(Fail, what, fmt.Sprintf("what answers at %s is no working yurthub: %s", c.healthURL(), h.Trouble),
-			"end that program, or if it is yurthub, restart it: systemctl restart yurthub")
-		return
-	case h.Status.Node != c.Node:
-		j.add(Fail, what, fmt.Sprintf("the running yurthub is for the node %s, but these settings are for %s",
-			h.Status.Node, c.Node), "give the settings with which it runs, or restart it: systemctl restart yurthub")
-		return
+// asRoot is what to do about something that others than root may see wrongly.
+func (f Facts) asRoot(do string) string {
+	if f.Root {
+		return do
 	}
-	j.add(OK, what, "runs as node "+string(h.Status.Node), "")
-	switch h.Status.Cloud {
-	case "down":
-		j.add(Fail, findingHubCloud, "the running yurthub says that its link to the cloud is down",
-			"see the lines about the cloud below")
-	case "relayed":
-		j.add(Warn, findingHubCloud, "the running yurthub reaches the cloud over a neighbour's link: its own link is down",
-			"see the lines about the cloud below")
-	case "failing":
-		j.add(Fail, findingHubCloud,
-			"the running yurthub says that the cloud, or a balancer in front of it, answers core requests with 502, 503 or 504",
-			"look at the API servers and the balancer in front of them; the node keeps working with what it has meanwhile")
-	case "unknown":
-		j.add(Fail, findingHubCloud, "the running yurthub does not know yet whether it reaches the cloud",
-			"ask again in a few seconds")
-	}
-	j.hubCoordinators(h)
-	j.hubDisk(h)
-	j.hubSettings(h)
-	if id := h.Status.Identity; id != nil {
-		j.hubCertificate(f, "client", id.Client)
-		j.hubCertificate(f, "serving", id.Serving)
-	}
-}
-
-// hubCoordinators says which of the pool's coordinators the hub reaches. Without one it is a plain proxy: that is a warning,
-// and no failure.
-func (j *judge) hubCoordinators(h Hub) {
-	all := h.Status.Coordinators
-	if len(all) == 0 {
-		all = []health.CoordinatorStatus{{Address: h.Status.CoordinatorAddress, Link: h.Status.Coordinator}}
-	}
-	for _, c := range all {
-		switch c.Link {
-		case "up":
-			j.add(OK, "yurthub: coordinator", "the running yurthub reaches it at "+c.Address, "")
-		case "down":
-			j.add(Warn, "yurthub: coordinator", "the running yurthub does not reach it at "+orNone(c.Address),
-				"see that it runs (kubectl yurt status), and that TCP 10270 is open to it; journalctl -u yurthub says why")
-		}
-	}
-}
-
-func (j *judge) hubDisk(h Hub) {
-	d := h.Status.Disk
-	if d == nil {
-		return
-	}
-	if d.Error != "" {
-		j.add(Fail, "yurthub: disk", "the running yurthub cannot write its data, so this node would not "+
-			"start again while cut off: "+d.Error, "make space on the disk, or have it repaired; yurthub tries again by itself")
-	} else {
-		j.add(OK, "yurthub: disk", fmt.Sprintf("%s kept, %d KiB", edge.Count(len(h.Status.Kept), "selection is",
-			"selections are"), d.Bytes>>10), "")
-	}
-	if d.Corrupt != "" {
-		j.add(Warn, "yurthub: disk", "when it started, the running yurthub found damage on the disk: "+d.Corrupt,
-			"have the disk looked at; the cache fills again by itself")
-	}
-}
-
-func (j *judge) hubSettings(h Hub) {
-	const what = "yurthub: settings of the pool"
-	s := h.Status.Settings
-	if s == nil {
-		return
-	}
-	runs := fmt.Sprintf("it runs with generation %d", s.Running)
-	if s.Running == 0 {
-		runs = "it runs with none"
-	}
-	switch s.State {
-	case "refused":
-		j.add(Fail, what, fmt.Sprintf("the running yurthub cannot use generation %d, and %s: %s", s.Generation, runs, s.Why),
-			"correct the PoolSettings, or this node's settings")
-	case "restart":
-		j.add(Warn, what,
-			fmt.Sprintf("of generation %d, %s take effect when yurthub restarts; %s", s.Generation, s.Why, runs),
-			"systemctl restart yurthub; kubelet and Pods keep running meanwhile")
-	default:
-		j.add(OK, what, runs, "")
-		if s.Why != "" {
-			j.add(Warn, what, s.Why, "install the version of yurthub that goes with coordinator-controller")
-		}
-	}
-	if len(s.Own) > 0 {
-		j.add(OK, what, "this node has its own --"+strings.Join(s.Own, ", --")+", whatever the pool says", "")
-	}
-}
-
-func (j *judge) hubCertificate(f Facts, kind string, c identity.State) {
-	what := "yurthub: " + kind + " certificate"
-	if c.Problem == "" {
-		if !c.NotAfter.IsZero() {
-			j.add(OK, what, "good until "+date(c.NotAfter)+"; yurthub renews it by itself", "")
-		}
-		return
-	}
-	level, do := Warn, "it tries again by itself; journalctl -u yurthub"
-	if kind == "client" && !f.Now.Before(c.NotAfter) {
-		level, do = Fail, bootstrapAdvice(f.Settings)
-	}
-	switch {
-	case c.Waiting != "" && kind == "serving":
-		do = "in the cloud: kubectl describe csr " + c.Waiting + " says why; coordinator-controller must be as new as yurthub"
-	case c.Waiting != "":
-		do = "in the cloud: kubectl certificate approve " + c.Waiting
-	}
-	j.add(level, what, "the running yurthub says: "+c.Problem, do)
+	return "run this as root"
 }
 
 // port judges a port that the hub would need.
@@ -214,6 +93,112 @@ func (j *judge) port(p Port) {
 	default:
 		j.add(OK, what, p.Address+" is free", "")
 	}
+}
+
+// keys judges the node's certificates, and what verifies the cloud.
+func (j *judge) keys(f Facts) {
+	k := f.Keys
+	switch {
+	case k == nil:
+		return
+	case k.Refused != "":
+		j.add(Fail, findingSettings, k.Refused, correct)
+		return
+	}
+	j.authority(f)
+	if level, why := open(k.Mode); level != OK {
+		j.add(level, findingClient, fmt.Sprintf("%s is %s", k.KeyFile, why), "chmod 0600 "+k.KeyFile)
+	}
+	j.client(f)
+	j.certificate(f, "yurthub: serving certificate", k.Serving, Warn, renewing(f.Settings))
+}
+
+func (j *judge) authority(f Facts) {
+	const what = "authority"
+	k, until := f.Keys, time.Time{}
+	for _, a := range k.Authorities.Trusted {
+		if a.NotAfter.After(until) {
+			until = a.NotAfter
+		}
+	}
+	switch {
+	case k.undiscovered():
+		j.add(OK, what, "not known yet; yurthub discovers it with the bootstrap token", "")
+	case until.IsZero():
+		j.add(Fail, what, k.Authorities.Problem, f.asRoot("give --ca-file, with /etc/kubernetes/pki/ca.crt of the cloud"))
+	case !f.Now.Before(until):
+		j.add(Fail, what, fmt.Sprintf("%s expired at %s, and the clock says %s", k.RootsFrom, date(until), date(f.Now)),
+			"get the cloud's present one")
+	default:
+		j.add(OK, what, k.RootsFrom+" is good until "+date(until), "")
+	}
+}
+
+// client judges the certificate by which the cloud knows the node.
+func (j *judge) client(f Facts) {
+	s, c := f.Keys.Client, f.Settings
+	switch {
+	case s.Problem != "" || !s.NotAfter.IsZero():
+		do := renewing(c)
+		switch {
+		case s.Problem != "" && c.OwnCertificate():
+			do = f.asRoot(bootstrapAdvice(c))
+		case s.Problem != "":
+			do = f.asRoot("correct --cert-file, --key-file or --node-name, or put good files there")
+		}
+		j.certificate(f, findingClient, s, Fail, do)
+	case c.BeforeStart:
+		j.add(OK, findingClient, "there is none yet; yurthub will ask for one", "")
+	default:
+		j.add(Fail, findingClient, "the node has none yet, and yurthub asks for one",
+			"wait; if it stays so: journalctl -u yurthub")
+	}
+}
+
+// certificate judges one that there is, or that could not be had. worst is how bad it is to have none that is good, and do says
+// what then.
+func (j *judge) certificate(f Facts, what string, s identity.State, worst Level, do string) {
+	now, left := f.Now, s.NotAfter.Sub(f.Now)
+	switch {
+	case s.Problem != "":
+		level := worst
+		if left > 0 {
+			level, do = Warn, "it tries again by itself; journalctl -u yurthub"
+		}
+		switch {
+		case s.Waiting != "" && what == findingClient:
+			do = "in the cloud: kubectl certificate approve " + s.Waiting
+		case s.Waiting != "":
+			do = "in the cloud: kubectl describe csr " + s.Waiting + " says why; coordinator-controller must be as new as yurthub"
+		}
+		j.add(level, what, s.Problem, do)
+	case s.NotAfter.IsZero():
+	case now.Before(s.NotBefore):
+		j.add(worst, what, fmt.Sprintf("it begins at %s, and the clock says %s", date(s.NotBefore), date(now)), "set the clock")
+	case left <= 0:
+		j.add(worst, what, fmt.Sprintf("it expired at %s, and the clock says %s", date(s.NotAfter), date(now)), do)
+	case left < min(soon, s.NotAfter.Sub(s.NotBefore)/10):
+		j.add(Warn, what, fmt.Sprintf("it expires in %s, at %s", left.Round(time.Minute), date(s.NotAfter)), do)
+	case f.Settings.OwnCertificate():
+		j.add(OK, what, "good until "+date(s.NotAfter)+"; yurthub renews it by itself", "")
+	default:
+		j.add(OK, what, "good until "+date(s.NotAfter), "")
+	}
+}
+
+func renewing(c Config) string {
+	if c.OwnCertificate() {
+		return "yurthub renews it by itself when it reaches the cloud"
+	}
+	return "renew this certificate with the program that maintains it"
+}
+
+func bootstrapAdvice(c Config) string {
+	path := c.Identity.BootstrapFile
+	if path == "" {
+		return "give --bootstrap-file, with a token from kubeadm token create in it"
+	}
+	return "in the cloud: kubeadm token create; put the token into " + path
 }
 
 // clock compares the node's clock with each server's, even if the server's certificate is not good: to a clock that is fifty
@@ -270,7 +255,7 @@ func (j *judge) servers(f Facts) {
 			j.add(OK, findingCloud, s.Address+" is reached through the proxy "+s.Proxy, "")
 		case s.Why == "":
 			j.add(OK, findingCloud, s.Address+" is reached", "")
-		case s.Unknown && f.Settings.BeforeStart && f.discovers() && len(f.Settings.Identity.CACertHashes) > 0:
+		case s.Unknown && f.Settings.BeforeStart && f.Keys.undiscovered():
 			j.add(OK, findingCloud, s.Address+" answers; yurthub verifies it by the authority that it discovers", "")
 		default:
 			j.add(worst, findingCloud, s.Why, s.Do)
@@ -319,7 +304,7 @@ func (j *judge) dir(f Facts, d Dir) {
 	switch {
 	case d.Trouble != "":
 		j.add(Fail, what, fmt.Sprintf("%s cannot be used: %s", d.Path, d.Trouble),
-			"run this as root; if it is, see df, df -i, mount and dmesg")
+			f.asRoot("see df, df -i, mount and dmesg"))
 	case d.Free < spaceFail:
 		j.add(Fail, what, fmt.Sprintf("%d MiB are free for %s", d.Free>>20, d.Path), "make space")
 	case d.Free < cacheBytes && d.Flag == flagCache && !f.Hub.answers(): // a running hub may have taken its part
@@ -332,24 +317,23 @@ func (j *judge) dir(f Facts, d Dir) {
 
 func (j *judge) kubelet(f Facts) {
 	k, want := f.Kubelet, f.Settings.hubURL()
-	const what = "kubelet"
+	const what, look = "kubelet", "systemctl status kubelet; journalctl -u kubelet"
 	worst := Warn
 	if f.Settings.Joined {
 		worst = Fail
 	}
 	switch {
-	case k.Config.Path == "":
-		j.add(worst, what, "no kubelet runs", "systemctl status kubelet; journalctl -u kubelet")
+	case !k.Running || k.Config == "":
+		j.add(worst, what, "no kubelet runs", look)
 		return
-	case !k.Config.fine():
-		j.add(worst, what, fmt.Sprintf("kubelet's kubeconfig %s: %s", k.Config.Path, reason(k.Config)),
+	case k.Trouble != "":
+		j.add(worst, what, fmt.Sprintf("kubelet's kubeconfig %s: %s", k.Config, k.Trouble),
 			"journalctl -u kubelet; if this node was joined, run join again")
 		return
 	case k.Server != want && f.Settings.BeforeStart:
 		j.add(OK, what, "does not go through yurthub yet", "")
 	case k.Server != want:
-		j.add(worst, what, fmt.Sprintf("kubelet goes to %s and not through yurthub at %s (%s)", orNone(k.Server), want,
-			k.Config.Path),
+		j.add(worst, what, fmt.Sprintf("kubelet goes to %s and not through yurthub at %s (%s)", orNone(k.Server), want, k.Config),
 			"start kubelet with a kubeconfig for yurthub; join does that")
 	case k.Rotates:
 		// join looks before it restarts a kubelet that does so.
@@ -358,20 +342,9 @@ func (j *judge) kubelet(f Facts) {
 	default:
 		j.add(OK, what, "goes through yurthub", "")
 	}
-	switch {
-	case !k.Running:
-		j.add(worst, what, "no kubelet runs", "systemctl status kubelet; journalctl -u kubelet")
-	case k.NoHealth:
-	case k.Health != "":
+	if k.Health != "" {
 		j.add(Warn, what, "kubelet reports that it is not healthy: "+k.Health, "journalctl -u kubelet")
 	}
-}
-
-func reason(f File) string {
-	if f.Missing {
-		return "it is not there"
-	}
-	return f.Trouble
 }
 
 func orNone(text string) string {

@@ -15,34 +15,32 @@ import (
 	"yurtcoordinator/internal/hub/bypass"
 	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/hub/health"
+	"yurtcoordinator/internal/hub/identity"
 )
 
 var noon = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 
 // fine are the facts of a node with nothing wrong.
 func fine() Facts {
-	pair := Pair{
-		Present: true, CommonName: "system:node:n1", Organizations: []string{"system:nodes"},
-		NotBefore: noon.AddDate(0, -6, 0), NotAfter: noon.AddDate(0, 6, 0), ForClients: true,
-	}
 	f := Facts{
 		Settings: Config{Config: settings()},
-		Now:      noon,
+		Now:      noon, Root: true,
 		Hub: Hub{Status: health.Status{
 			Node: "n1", Cloud: "up", Coordinator: "up", CoordinatorAddress: "https://10.0.0.1:10270",
 		}},
-		Keys: Keys{
-			Cert: File{Path: "/pki/client.pem", Mode: 0o600}, Key: File{Path: "/pki/client.pem", Mode: 0o600}, Pair: pair,
-			CA: File{Path: "/pki/ca.crt", Mode: 0o600}, CAExpiry: noon.AddDate(9, 0, 0),
-			Kubelet: File{Path: "/kubelet.conf", Mode: 0o600}, KubeletPair: pair, Bootstrap: File{Path: "/token",
-				Missing: true},
+		Keys: &Keys{
+			Status: identity.Status{
+				Client:      identity.State{NotBefore: noon.AddDate(0, -6, 0), NotAfter: noon.AddDate(0, 6, 0)},
+				Authorities: &identity.Authorities{Trusted: []identity.Trusted{{NotAfter: noon.AddDate(9, 0, 0)}}},
+			},
+			KeyFile: "/pki/client.pem", Mode: 0o600, RootsFrom: "/pki/ca.crt",
 		},
 		Cloud: []Server{{
 			Address: "https://cloud:6443", Verified: true, Date: noon, At: noon.Add(time.Second),
 			Node: Node{Asked: true, Found: true, Pool: "p1", Ready: "True"},
 		}},
 		Dirs:    []Dir{{Flag: flagCache, Path: "/cache", Free: 1 << 30}, {Flag: flagCerts, Path: "/pki", Free: 1 << 30}},
-		Kubelet: Kubelet{Running: true, Config: File{Path: "/etc/yurthub/kubelet.conf"}, Server: "https://127.0.0.1:10261"},
+		Kubelet: Kubelet{Running: true, Config: "/etc/yurthub/kubelet.conf", Server: "https://127.0.0.1:10261"},
 	}
 	f.Hub.Status.Kubelet = &health.KubeletStatus{Way: edge.KubeletPinned, Digest: "aa", File: "/pki/kubelet.crt"}
 	return f
@@ -103,24 +101,6 @@ func TestJudge(t *testing.T) {
 		{"hub: disk fine", fromStatus(`{"disk":{"bytes":4096},"kept":[{},{}]}`), OK, "yurthub: disk",
 			"2 selections are kept, 4 KiB"},
 		{
-			"hub: certificate refused, not expired",
-			fromStatus(`{"identity":{"client":{"problem":"refused","notAfter":"2027-01-01T00:00:00Z"}}}`),
-			Warn, "yurthub: client certificate", "refused",
-		},
-		{
-			"hub: no certificate", fromStatus(`{"identity":{"client":{"problem":"refused"}}}`),
-			Fail, "yurthub: client certificate", "kubeadm token create",
-		},
-		{
-			"hub: certificate fine", fromStatus(`{"identity":{"client":{"notAfter":"2027-01-01T00:00:00Z"}}}`),
-			OK, "yurthub: client certificate", "2027-01-01",
-		},
-		{
-			"hub: waits for approval", fromStatus(`{"identity":{"serving":{"problem":"waits","waiting":"yurthub-serving-1"}}}`),
-			Warn, "yurthub: serving certificate", "kubectl describe csr yurthub-serving-1",
-		},
-
-		{
 			"hub: settings refused",
 			fromStatus(`{"settings":{"generation":5,"running":4,"state":"refused","why":"v1/services is given twice"}}`),
 			Fail, "yurthub: settings of the pool", "generation 5, and it runs with generation 4: v1/services",
@@ -147,51 +127,26 @@ func TestJudge(t *testing.T) {
 		},
 		{"port free", stopped, OK, "--port", "is free"},
 
-		{"certificate missing, with kubelet's", func(f *Facts) { f.Keys.Cert.Missing = true }, Fail, "certificate",
-			"asks for one"},
-		{
-			"certificate missing before the start", func(f *Facts) {
-				stopped(f)
-				f.Keys.Cert.Missing, f.Settings.BeforeStart = true, true
-			},
-			OK, "certificate", "will ask",
-		},
-		{
-			"certificate missing, with nothing", func(f *Facts) { f.Keys.Cert.Missing, f.Keys.Kubelet.Missing = true, true },
-			Fail, "certificate", "kubeadm token create",
-		},
-		{
-			"certificate of others missing", func(f *Facts) {
-				f.Settings.CertFile, f.Settings.KeyFile, f.Keys.Cert.Missing = "/c", "/k", true
-			}, Fail, "certificate", "not there",
-		},
-		{"key and certificate", func(f *Facts) { f.Keys.Cert.Trouble = "the key does not belong" }, Fail, "certificate",
-			"belong"},
-		{"key for all", func(f *Facts) { f.Keys.Key.Mode = 0o644 }, Fail, "certificate", "chmod 0600"},
-		{"key for a group", func(f *Facts) { f.Keys.Key.Mode = 0o640 }, Warn, "certificate", "group"},
-		{"key a group can write", func(f *Facts) { f.Keys.Key.Mode = 0o620 }, Fail, "certificate", "chmod 0600"},
-		{"other node's", func(f *Facts) { f.Keys.Pair.CommonName = "system:node:n2" }, Fail, "certificate", "--node-name"},
-		{"no node's", func(f *Facts) { f.Keys.Pair.Organizations = nil }, Fail, "certificate", "system:nodes"},
-		{"a server's", func(f *Facts) { f.Keys.Pair.ForClients = false }, Fail, "certificate", "clients"},
-		{"expired", func(f *Facts) { f.Keys.Pair.NotAfter = noon }, Fail, "certificate", "expired"},
-		{"not yet", func(f *Facts) { f.Keys.Pair.NotBefore = noon.Add(1) }, Fail, "certificate", "clock"},
-		{"soon", func(f *Facts) { f.Keys.Pair.NotAfter = noon.Add(24 * time.Hour) }, Warn, "certificate", "24h"},
-		{"kubelet's expired", func(f *Facts) { f.Keys.KubeletPair.NotAfter = noon }, Warn, "kubelet's certificate", "expired"},
-		{
-			"kubelet's of another node", func(f *Facts) { f.Keys.KubeletPair.CommonName = "system:node:n2" },
-			Fail, "kubelet's certificate", "n2",
-		},
-		{"no token in it", func(f *Facts) { f.Keys.Bootstrap = File{Path: "/token", Trouble: "neither"} }, Warn,
-			"bootstrap", "neither"},
-		{"no authority", func(f *Facts) { f.Keys.CA = File{} }, Fail, "authority", "--ca-file"},
-		{
-			"authority to be discovered", func(f *Facts) {
-				f.Keys.CA = File{}
-				f.Keys.Bootstrap = File{Path: "/token",
-					Mode: 0o600}
-			},
-			OK, "authority", "discovers",
-		},
+		{"settings that certificates refuse", func(f *Facts) { f.Keys = &Keys{Refused: `CA hash "x": want`} }, Fail, "settings",
+			"CA hash"},
+		{"certificate refused, not expired", func(f *Facts) { f.Keys.Client.Problem = "refused" }, Warn, findingClient,
+			"refused"},
+		{"certificate refused, expired", func(f *Facts) { f.Keys.Client = identity.State{Problem: "refused", NotAfter: noon} },
+			Fail, findingClient, "kubeadm token create"},
+		{"waits for approval", func(f *Facts) { f.Keys.Client = identity.State{Problem: "waits", Waiting: "yurthub-client-1"} },
+			Fail, findingClient, "kubectl certificate approve yurthub-client-1"},
+		{"serving waits", func(f *Facts) { f.Keys.Serving = identity.State{Problem: "waits", Waiting: "yurthub-serving-1"} },
+			Warn, "yurthub: serving certificate", "kubectl describe csr yurthub-serving-1"},
+		{"others' certificate ends", func(f *Facts) {
+			f.Settings.CertFile, f.Settings.KeyFile, f.Keys.Client.NotAfter = "/c", "/k", noon
+		}, Fail, findingClient, "the program that maintains it"},
+		{"others' certificate is useless", func(f *Facts) {
+			f.Settings.CertFile, f.Settings.KeyFile, f.Keys.Client = "/c", "/k", identity.State{Problem: "no such file"}
+		}, Fail, findingClient, "--cert-file"},
+		{"not root", func(f *Facts) { f.Keys.Client, f.Root = identity.State{Problem: "denied"}, false }, Fail, findingClient,
+			"run this as root"},
+		{"not root, at the hub", func(f *Facts) { f.Hub, f.Root = Hub{Trouble: "403"}, false }, Fail, "yurthub",
+			"run this as root"},
 		{"cloud, before its authority is discovered", undiscovered, OK, "cloud", "answers"},
 		{"cloud, its authority never discovered", func(f *Facts) {
 			undiscovered(f)
@@ -199,9 +154,8 @@ func TestJudge(t *testing.T) {
 		}, Fail, "cloud", "cannot be verified"},
 		{"cloud, no hash to discover its authority by", func(f *Facts) {
 			undiscovered(f)
-			f.Settings.Identity.CACertHashes = nil
+			f.Keys.Authorities.Problem = "no CA hash"
 		}, Fail, "cloud", "cannot be verified"},
-		{"authority expired", func(f *Facts) { f.Keys.CAExpiry = noon }, Fail, "authority", "expired"},
 
 		{"clock 31 s ahead", func(f *Facts) { f.Cloud[0].At = noon.Add(31 * time.Second) }, Warn, "clock",
 			"31s ahead of that of the cloud"},
@@ -240,14 +194,13 @@ func TestJudge(t *testing.T) {
 			"rotate-certificates=false"},
 		{"joined, no kubelet", func(f *Facts) { f.Kubelet.Running, f.Settings.Joined = false, true }, Fail, "kubelet",
 			"no kubelet runs"},
-		{"kubelet without its file", func(f *Facts) { f.Kubelet.Config.Missing = true }, Warn, "kubelet", "not there"},
+		{"kubelet without its file", func(f *Facts) { f.Kubelet.Trouble = "it is not there" }, Warn, "kubelet", "not there"},
 		{"not approved", kubeletIs(edge.KubeletUnapproved, "nobody has approved"), Warn, serves, "kubeletServing.cidrs"},
 		{"approval ended", kubeletIs(edge.KubeletEnded, "its certificate ended"), Warn, serves, "certificate ended"},
 		{"next not approved", kubeletIs(edge.KubeletOverdue, "nobody for the next"), Warn, serves, "for the next"},
 		{"signed", kubeletIs(edge.KubeletSigned, ""), OK, serves, "signed"},
 		{"no serving certificate", kubeletIs(edge.KubeletMissing, "no such file"), Warn, serves, "--kubelet-serving-certificate"},
 		{"kubelet not well", func(f *Facts) { f.Kubelet.Health = "status 500" }, Warn, "kubelet", "status 500"},
-		{"kubelet without a health port", func(f *Facts) { f.Kubelet.NoHealth = true }, OK, "kubelet", "through"},
 
 		{"a disk that hangs", func(f *Facts) { f.Unanswered = []string{"--cert-dir"} }, Fail, "--cert-dir", "too long"},
 	} {
@@ -279,7 +232,7 @@ func kubeletIs(way edge.KubeletWay, problem string) func(*Facts) {
 // undiscovered is a node with nothing but a token: no hub has run, and the cloud can't be verified yet.
 func undiscovered(f *Facts) {
 	stopped(f)
-	f.Settings.BeforeStart, f.Keys.CA, f.Keys.Bootstrap = true, File{}, File{Path: "/token", Mode: 0o600}
+	f.Settings.BeforeStart, f.Keys.Authorities.Trusted = true, nil
 	f.Cloud[0].Why, f.Cloud[0].Do = "it cannot be verified", "give --ca-file"
 	f.Cloud[0].Unknown, f.Cloud[0].Verified = true, false
 }
@@ -357,7 +310,6 @@ func TestJudgePods(t *testing.T) {
 	}
 	pods := func(address string, told bool, problem string) func(*Facts) {
 		return func(f *Facts) {
-			f.SeesAll = true
 			if err := json.Unmarshal(fmt.Appendf(nil, `{"pods":{"address":%q,"told":%t,"problem":%q}}`, address, told, problem),
 				&f.Hub.Status); err != nil {
 				t.Fatal(err)
@@ -380,14 +332,14 @@ func TestJudgePods(t *testing.T) {
 		"no certificate, asked": {"node", true, true, pods(at, false, "no certificate"), nil, "fail no certificate",
 			"ok " + none},
 		"no address":   {"node", true, true, pods("", false, "not said"), nil, "fail not said", "ok " + none},
-		"not served":   {"", false, true, func(*Facts) {}, nil, "fail serves no Pods", ""},
+		"not served":   {"", false, true, func(*Facts) {}, nil, "fail serves no Pods", "ok " + none},
 		"not told":     {"node", true, true, pods(at, false, ""), nil, "fail get the cloud's address", "ok " + none},
 		"served alone": {"node", false, false, pods(at, false, ""), nil, "ok served at " + at, "ok " + none},
 		"an agent past the hub": {"node", true, false, pods(at, true, ""), past(cloud, cloud),
 			"ok those that start now", "warn flanneld"},
 		"an agent at the hub": {"node", true, false, pods(at, true, ""), past(at, at), "ok those that start now", "ok " + none},
 		"nothing runs":        {"node", true, false, func(f *Facts) { f.Hub.Nobody = true }, past(cloud, cloud), "", ""},
-		"seen by somebody else": {"node", true, false, func(f *Facts) { pods(at, true, "")(f); f.SeesAll = false }, nil,
+		"seen by somebody else": {"node", true, false, func(f *Facts) { pods(at, true, "")(f); f.Root = false }, nil,
 			"ok those that start now", ""},
 		"before yurthub started": {"node", true, false, func(f *Facts) { f.Settings.BeforeStart = true }, past(cloud, cloud),
 			"warn serves no", ""},

@@ -17,8 +17,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 var discard = log.New(io.Discard, "", 0)
@@ -44,7 +42,7 @@ func apiServer(w http.ResponseWriter, r *http.Request) {
 func TestServerReached(t *testing.T) {
 	w := newWorld(t)
 	crt, key := w.ca.issue(t, nil)
-	s := probeServer(t.Context(), w.cfg, w.cloud(apiServer, crt, key))
+	s := w.probe(w.cloud(apiServer, crt, key))
 	if s.Why != "" || !s.Verified || s.Node != (Node{true, true, "p1", "True"}) {
 		t.Errorf("%+v", s)
 	}
@@ -109,7 +107,7 @@ func TestServerProblems(t *testing.T) {
 				ca = tt.ca
 			}
 			crt, key := ca.issue(t, tt.change)
-			s := probeServer(t.Context(), w.cfg, w.cloud(tt.serve, crt, key))
+			s := w.probe(w.cloud(tt.serve, crt, key))
 			if !strings.Contains(s.Why, tt.say) || s.Do == "" {
 				t.Errorf("%+v: want it to say %q", s, tt.say)
 			}
@@ -142,7 +140,7 @@ func TestServerSilent(t *testing.T) {
 			w.brief()
 			l := listen(t)
 			go accept(t, l, tt.do)
-			s := probeServer(t.Context(), w.cfg, "https://"+l.Addr().String())
+			s := w.probe("https://" + l.Addr().String())
 			if !strings.Contains(s.Why, "does not speak TLS") {
 				t.Errorf("%+v: want that it does not speak TLS", s)
 			}
@@ -153,7 +151,7 @@ func TestServerSilent(t *testing.T) {
 		w.brief()
 		crt, key := w.ca.issue(t, nil)
 		address := w.cloud(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, crt, key)
-		if s := probeServer(t.Context(), w.cfg, address); !s.Verified ||
+		if s := w.probe(address); !s.Verified ||
 			!strings.HasSuffix(s.Why, "does not answer requests: no answer in time") {
 			t.Errorf("%+v: want no answer", s)
 		}
@@ -161,12 +159,12 @@ func TestServerSilent(t *testing.T) {
 	t.Run("nobody", func(t *testing.T) {
 		w := newWorld(t)
 		address := fmt.Sprintf("https://127.0.0.1:%d", freePort(t))
-		if s := probeServer(t.Context(), w.cfg, address); !strings.Contains(s.Why, "refuses connections") {
+		if s := w.probe(address); !strings.Contains(s.Why, "refuses connections") {
 			t.Errorf("%+v: want that it refuses", s)
 		}
 	})
 	for _, address := range []string{"http://127.0.0.1:1", "127.0.0.1:1", "https://", "https://u:p@h", "%"} {
-		if s := probeServer(t.Context(), newWorld(t).cfg, address); !strings.Contains(s.Why, "is not an address") {
+		if s := newWorld(t).probe(address); !strings.Contains(s.Why, "is not an address") {
 			t.Errorf("%q: %+v: want that it is no address", address, s)
 		}
 	}
@@ -199,7 +197,7 @@ func TestUntrustedServerLearnsNothing(t *testing.T) {
 		rw.Header().Set("Date", hourAhead.UTC().Format(http.TimeFormat))
 		http.Redirect(rw, r, "/elsewhere", http.StatusFound)
 	}, crt, key)
-	s := probeServer(t.Context(), w.cfg, address)
+	s := w.probe(address)
 	if asked.Load() != 1 || !strings.Contains(s.Why, "is not signed") {
 		t.Errorf("asked %d times: %+v", asked.Load(), s)
 	}
@@ -266,68 +264,6 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-func TestKeys(t *testing.T) {
-	w := newWorld(t)
-	otherKey := func() []byte { _, key := w.ca.issue(t, nil); return key }()
-	crt, key := w.ca.issue(t, ofNode("n1"))
-	fifo := filepath.Join(w.dir, "fifo")
-	if err := unix.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct {
-		name, cert, key, trouble string
-	}{
-		{"fine", w.file("c", crt), w.file("k", key), ""},
-		{"other key", w.file("c", crt), w.file("k2", otherKey), "belong"},
-		{"no certificate", w.file("c3", []byte("x")), w.file("k", key), "PEM"},
-		{"empty", w.file("c4", []byte("\n")), w.file("k", key), "empty"},
-		{"huge", w.file("c5", make([]byte, maxFile+1)), w.file("k", key), "larger"},
-		{"directory", w.dir, w.file("k", key), "not a file"},
-		{"pipe that nobody writes to", fifo, w.file("k", key), "not a file"},
-	} {
-		cfg := w.cfg
-		cfg.CertFile, cfg.KeyFile = tt.cert, tt.key
-		k, s := readKeys(cfg)
-		if (k.Cert.Trouble == "") != (tt.trouble == "") || !strings.Contains(k.Cert.Trouble, tt.trouble) {
-			t.Errorf("%s: %+v, want trouble %q", tt.name, k.Cert, tt.trouble)
-		}
-		if (s.pair != nil) != (tt.trouble == "") {
-			t.Errorf("%s: pair %v", tt.name, s.pair != nil)
-		}
-	}
-}
-
-func TestMeans(t *testing.T) {
-	w := newWorld(t)
-	if err := os.Remove(filepath.Join(w.dir, "pki/client.pem")); err != nil {
-		t.Fatal(err)
-	}
-	crt, key := w.ca.issue(t, ofNode("n1"))
-	w.file("kubelet.pem", append(crt, key...))
-	w.cfg.CAFile = ""
-	w.cfg.Identity.KubeletKubeconfig = w.file("kubelet.conf", []byte(`apiVersion: v1
-kind: Config
-current-context: c
-clusters: [{name: c, cluster: {server: "https://cloud:6443", certificate-authority: ca.crt}}]
-contexts: [{name: c, context: {cluster: c, user: u}}]
-users: [{name: u, user: {client-certificate: kubelet.pem, client-key: kubelet.pem}}]
-`))
-	k, s := readKeys(w.cfg)
-	if !k.KubeletPair.Present || k.KubeletPair.CommonName != "system:node:n1" || k.CA.Path != w.cfg.Identity.KubeletKubeconfig ||
-		s.cloud == nil || s.pair == nil || s.with != w.cfg.Identity.KubeletKubeconfig || !k.Cert.Missing {
-		t.Errorf("%+v %+v", k, s)
-	}
-	for content, trouble := range map[string]string{
-		"abcdef.0123456789abcdef\n": "", "abcdef": "neither", string(must(os.ReadFile(w.cfg.Identity.KubeletKubeconfig))): "",
-	} {
-		w.file("token", []byte(content))
-		if k, _ := readKeys(w.cfg); (k.Bootstrap.Trouble == "") != (trouble == "") ||
-			!strings.Contains(k.Bootstrap.Trouble, trouble) {
-			t.Errorf("token %q: %+v", content, k.Bootstrap)
-		}
-	}
-}
-
 func must(content []byte, err error) []byte {
 	if err != nil {
 		panic(err)
@@ -338,7 +274,7 @@ func must(content []byte, err error) []byte {
 func TestDir(t *testing.T) {
 	dir := t.TempDir()
 	for _, path := range []string{dir, filepath.Join(dir, "a", "b")} {
-		if d := probeDir(flagCache, path); d.Trouble != "" || d.Free <= 0 {
+		if d := lookAtDir(flagCache, path); d.Trouble != "" || d.Free <= 0 {
 			t.Errorf("%s: %+v", path, d)
 		}
 	}
@@ -347,53 +283,56 @@ func TestDir(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{file, filepath.Join(file, "x"), "relative", "/proc/1/none"} {
-		if d := probeDir(flagCache, path); d.Trouble == "" {
+		if d := lookAtDir(flagCache, path); d.Trouble == "" {
 			t.Errorf("%s: %+v", path, d)
 		}
 	}
 }
 
 func TestKubelet(t *testing.T) {
-	for want, argv := range map[string][]string{
-		"/b": {"kubelet", "--kubeconfig=/a", "--kubeconfig=/b"},
-		"/c": {"kubelet", "--kubeconfig", "/c", "--v=1"},
-		"":   {"kubelet", "--kubeconfigs=/d", "--config", "/e", "--kubeconfig"},
+	for want, args := range map[string][]string{
+		"/b": {"--kubeconfig=/a", "-v=2", "--kubeconfig=/b"},
+		"/c": {"--v", "1", "--fail-swap-on", "--kubeconfig", "/c", "--node-labels=a=b,c=d"},
+		"/d": {"--kubeconfig=/d", "--rotate-certificates=perhaps"},
+		"":   {"--kubeconfigs=/d", "--config", "/e", "--kubeconfig"},
 	} {
-		if got := flagValue(argv, "kubeconfig"); got != want {
-			t.Errorf("%v: %q, want %q", argv, got, want)
+		if k := kubeletOf(args); k.Config != want || !k.Running {
+			t.Errorf("%v: %+v, want %q", args, k, want)
 		}
 	}
 	w := newWorld(t)
-	s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter,
-		_ *http.Request) {
+	s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		rw.WriteHeader(http.StatusInternalServerError)
 	}))
 	defer s.Close()
-	w.cfg.KubeletHealth = s.URL
-	var f Facts
-	probeKubelet(t.Context(), w.cfg)(&f)
-	if !strings.HasPrefix(f.Kubelet.Health, "status 500") || f.Kubelet.NoHealth {
-		t.Errorf("%+v", f.Kubelet)
-	}
-	uses := w.file("kc", []byte(`{current-context: c, contexts: [{name: c, context: {cluster: c}}], `+
-		`clusters: [{name: c, cluster: {server: "https://127.0.0.1:10261/"}}]}`))
-	if k := kubeletOf([]string{"kubelet", "--kubeconfig=" + uses}); !k.Running || k.Server != "https://127.0.0.1:10261" ||
-		!k.Config.fine() {
+	if k := findKubelet(t.Context(), s.URL, w.cfg.Step); !strings.HasPrefix(k.Health, "status 500") {
 		t.Errorf("%+v", k)
 	}
-	uses = w.file("kc", []byte("secret: [of no use"))
-	k := kubeletOf([]string{"kubelet", "--kubeconfig=" + uses})
-	if k.Config.fine() || strings.Contains(k.Config.Trouble, "secret") {
+	if k := findKubelet(t.Context(), fmt.Sprintf("http://127.0.0.1:%d", freePort(t)), w.cfg.Step); k.Health != "" {
+		t.Errorf("without a port of its health: %+v", k)
+	}
+	for content, want := range map[string]Kubelet{
+		`{current-context: c, contexts: [{name: c, context: {cluster: c}}], ` +
+			`clusters: [{name: c, cluster: {server: "https://127.0.0.1:10261/"}}]}`: {Server: "https://127.0.0.1:10261"},
+		"secret: [of no use": {Trouble: "it is no kubeconfig with a current context"},
+		"current-context: c": {Trouble: "it is no kubeconfig with a current context"},
+	} {
+		want.Running, want.Config = true, w.file("kc", []byte(content))
+		if k := kubeletOf([]string{"--kubeconfig=" + want.Config}); k != want {
+			t.Errorf("%+v, want %+v", k, want)
+		}
+	}
+	if k := kubeletOf([]string{"--kubeconfig=" + filepath.Join(w.dir, "none")}); k.Trouble != "it is not there" {
 		t.Errorf("%+v", k)
 	}
 	for settings, want := range map[string]bool{
 		"rotateCertificates: true": true, "rotateCertificates: false": false, "{}": false,
 	} {
 		config := w.file("kubelet.yaml", []byte(settings))
-		if got := rotates([]string{"kubelet", "--config=" + config}); got != want {
-			t.Errorf("%s: rotates %v", settings, got)
+		if k := kubeletOf([]string{"--config=" + config}); k.Rotates != want {
+			t.Errorf("%s: rotates %v", settings, k.Rotates)
 		}
-		if rotates([]string{"kubelet", "--config=" + config, "--rotate-certificates=false"}) {
+		if kubeletOf([]string{"--config=" + config, "--rotate-certificates=false"}).Rotates {
 			t.Errorf("%s, and false by flag: it rotates", settings)
 		}
 	}
@@ -430,10 +369,10 @@ func TestAProbeThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		start := time.Now()
-		f := gather(t.Context(), Config{}.withDefaults(), []probe{
-			{"disk", func(context.Context, Config) func(*Facts) { <-release; return func(*Facts) {} }},
-			{"hub", func(context.Context, Config) func(*Facts) { return func(f *Facts) { f.Hub.Nobody = true } }},
-			{"cloud", func(ctx context.Context, _ Config) func(*Facts) {
+		f := gather(t.Context(), Config{}, []probe{
+			{"disk", func(context.Context) func(*Facts) { <-release; return func(*Facts) {} }},
+			{"hub", func(context.Context) func(*Facts) { return func(f *Facts) { f.Hub.Nobody = true } }},
+			{"cloud", func(ctx context.Context) func(*Facts) {
 				<-ctx.Done()
 				return func(f *Facts) { f.Cloud = append(f.Cloud, Server{Why: "no answer"}) }
 			}},

@@ -39,7 +39,7 @@ func TestServerThroughAProxy(t *testing.T) {
 				cloud = tt.server
 			}
 			w.cfg.ProxyFile = waytest.File(t, tt.file)
-			s := probeServer(t.Context(), w.cfg, cloud)
+			s := w.probe(cloud)
 			said := fmt.Sprint(Judge(Facts{Settings: w.cfg, Cloud: []Server{s}}))
 			if !strings.Contains(said, tt.says) {
 				t.Errorf("%s\nwant it to say %q", said, tt.says)

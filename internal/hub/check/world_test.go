@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"fmt"
 	"math/big"
 	"net"
 	"net/http"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"yurtcoordinator/internal/hub/config"
+	"yurtcoordinator/internal/hub/identity"
 )
 
 // authority is a CA.
@@ -27,12 +27,14 @@ type authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-func newAuthority(t *testing.T) *authority {
+func newAuthority(t *testing.T) *authority { return authorityUntil(t, time.Now().AddDate(1, 0, 0)) }
+
+func authorityUntil(t *testing.T, end time.Time) *authority {
 	t.Helper()
 	a := &authority{key: newKey(t)}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().AddDate(-1, 0, 0), NotAfter: time.Now().AddDate(1, 0, 0), KeyUsage: x509.KeyUsageCertSign,
+		NotBefore: time.Now().AddDate(-1, 0, 0), NotAfter: end, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, a.key.Public(), a.key)
 	if err != nil {
@@ -95,11 +97,13 @@ type world struct {
 	ca  *authority
 	dir string
 	cfg Config
+	// serve is what the cloud answers.
+	serve http.HandlerFunc
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, ca: newAuthority(t), dir: t.TempDir()}
+	w := &world{t: t, ca: newAuthority(t), dir: t.TempDir(), serve: apiServer}
 	crt, key := w.ca.issue(t, ofNode("n1"))
 	w.cfg = Config{
 		Config: config.Config{
@@ -108,8 +112,7 @@ func newWorld(t *testing.T) *world {
 			DiskCachePath: filepath.Join(w.dir, "cache"),
 			Port:          freePort(t), HealthBindAddress: "127.0.0.1", HealthPort: freePort(t),
 		},
-		KubeletHealth: fmt.Sprintf("http://127.0.0.1:%d/", freePort(t)),
-		Step:          5 * time.Second, Total: 15 * time.Second, Now: time.Now,
+		Step: 5 * time.Second,
 	}
 	if err := os.Mkdir(w.cfg.CertDir, 0o700); err != nil {
 		t.Fatal(err)
@@ -126,6 +129,16 @@ func (w *world) file(name string, content []byte) string {
 		w.t.Fatal(err)
 	}
 	return path
+}
+
+// probe goes towards a server with what the node's files hold.
+func (w *world) probe(address string) Server {
+	w.t.Helper()
+	held, err := identity.Look(w.cfg.Certificates())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return probeServer(w.t.Context(), w.cfg, held, address)
 }
 
 // brief makes steps short, for servers that never answer.

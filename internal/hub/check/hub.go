@@ -97,3 +97,17 @@ func cause(err error) string {
 		err = inner
 	}
 }
+
+// look finds out whether somebody listens at the port, or else whether anybody could. For that it listens itself, and stops at
+// once.
+func (p *Port) look(ctx context.Context) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", p.Address)
+	switch {
+	case err == nil:
+		_ = l.Close()
+	case errors.Is(err, syscall.EADDRINUSE):
+		p.Held = true
+	default:
+		p.Trouble = cause(err)
+	}
+}

@@ -13,24 +13,25 @@ import (
 	"net/url"
 	"strings"
 	"syscall"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/identity"
 	"yurtcoordinator/internal/hub/way"
 )
 
 // probeServer goes towards a server of the cloud step by step, until one fails: the hub's way, so through its proxy.
-func probeServer(ctx context.Context, c Config, address string) Server {
+func probeServer(ctx context.Context, c Config, held identity.Held, address string) Server {
 	s := Server{Address: address}
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil {
 		s.stop("give https://HOST:PORT", "%q is not an address", address)
 		return s
 	}
-	_, secrets := readKeys(c)
 	w := walk{
-		Config: c, server: &s, url: u, secrets: secrets, way: way.New(way.Config{Proxy: c.Proxy()}),
+		Config: c, server: &s, url: u, held: held, way: way.New(way.Config{Proxy: c.Proxy()}),
 		host: net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443")),
 	}
 	if s.Proxy, err = w.way.Proxy(w.host); err != nil {
@@ -43,7 +44,7 @@ func probeServer(ctx context.Context, c Config, address string) Server {
 	case s.Why != "":
 	case status >= http.StatusInternalServerError || status == http.StatusTooManyRequests:
 		s.stop("see the API server's log", "%s answers, but is not ready: status %d: %s", address, status, failing(string(body)))
-	case secrets.pair != nil: // without a certificate there is nobody to recognize
+	case held.Pair != nil: // without a certificate there is nobody to recognize
 		w.node(ctx)
 	}
 	return s
@@ -55,7 +56,7 @@ func (s *Server) stop(do, why string, args ...any) { s.Why, s.Do = fmt.Sprintf(w
 // walk is one way to a server.
 type walk struct {
 	Config
-	secrets
+	held   identity.Held
 	server *Server
 	way    *way.Way
 	url    *url.URL
@@ -74,11 +75,11 @@ func (w *walk) get(ctx context.Context, path string) (status int, body []byte) {
 	client := plainClient(w.Step, &http.Transport{
 		DialTLSContext: func(context.Context, string, string) (net.Conn, error) { return conn, nil },
 	})
-	s, sent := w.server, w.Now()
+	s, sent := w.server, time.Now()
 	status, body, header, err := fetch(ctx, client, "https://"+w.host+strings.TrimSuffix(w.url.EscapedPath(), "/")+path)
 	if stated, wrong := http.ParseTime(header.Get("Date")); wrong == nil && s.Date.IsZero() {
 		// The server stated it about halfway through, in whole seconds.
-		now := w.Now()
+		now := time.Now()
 		s.Date, s.At = stated, now.Add(-now.Sub(sent)/2)
 	}
 	if err != nil && s.Why == "" {
@@ -103,10 +104,10 @@ func (w *walk) open(ctx context.Context) *tls.Conn {
 		return nil
 	}
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		if w.pair == nil || !w.server.Verified {
+		if w.held.Pair == nil || !w.server.Verified {
 			return &tls.Certificate{}, nil
 		}
-		return w.pair, nil
+		return w.held.Pair, nil
 	}
 	shaking, stop := context.WithTimeout(ctx, w.Step)
 	defer stop()
@@ -124,9 +125,9 @@ func (w *walk) open(ctx context.Context) *tls.Conn {
 
 // verify judges a server's certificates.
 func (w *walk) verify(name string, chain []*x509.Certificate) {
-	s, leaf, now := w.server, chain[0], w.Now()
+	s, leaf, now := w.server, chain[0], time.Now()
 	peer := fmt.Sprintf("the certificate of %s (%s)", s.Address, line(leaf.Subject.String()))
-	if w.cloud == nil {
+	if w.held.Roots == nil {
 		s.Unknown = true
 		s.stop("give --ca-file, or let yurthub discover it with --bootstrap-file and --discovery-token-ca-cert-hash",
 			"%s answers, and %s cannot be verified yet: its authority is not known", s.Address, peer)
@@ -137,7 +138,7 @@ func (w *walk) verify(name string, chain []*x509.Certificate) {
 		between.AddCert(c)
 	}
 	_, err := leaf.Verify(x509.VerifyOptions{
-		Roots: w.cloud, Intermediates: between, CurrentTime: now, DNSName: name,
+		Roots: w.held.Roots, Intermediates: between, CurrentTime: now, DNSName: name,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
 	var unknown x509.UnknownAuthorityError
@@ -152,7 +153,7 @@ func (w *walk) verify(name string, chain []*x509.Certificate) {
 		s.stop("set this node's clock", "%s begins at %s, and the clock says %s", peer, date(leaf.NotBefore), date(now))
 	case errors.As(err, &unknown):
 		s.stop("get the present authority of the cloud; if that is right, something in between poses as the server",
-			"%s is not signed by the authority in %s", peer, w.authority)
+			"%s is not signed by the authority in %s", peer, w.held.RootsFrom)
 	case errors.As(err, &other):
 		s.stop("give an address that is in the certificate, or have this one added (kubeadm: certSANs)",
 			"%s is not for %s: %s", peer, name, cause(err))
@@ -209,7 +210,7 @@ func (w *walk) node(ctx context.Context) {
 	case s.Why != "":
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
 		s.stop("the certificate is expired, from another cluster, or another node's: see its line above",
-			"%s does not take this node for %s by %s: status %d", s.Address, w.Node.User(), w.with, status)
+			"%s does not take this node for %s by %s: status %d", s.Address, w.Node.User(), w.held.PairFrom, status)
 	case status == http.StatusNotFound:
 		s.Node.Asked = true
 	case status == http.StatusOK && json.Unmarshal(body, &node) == nil:
