@@ -29,6 +29,7 @@ type credential struct {
 type source struct {
 	credential
 	authority []byte // PEM; may be empty
+	path      string
 }
 
 // bootstrapToken reports whether the credential is a token in two halves, with which an authority can be discovered.
@@ -68,7 +69,7 @@ func (m *Manager) bootstrap() (*source, error) {
 		return nil, fmt.Errorf("%s holds neither a bootstrap token, abcdef.0123456789abcdef, nor a kubeconfig with a token or a "+
 			"certificate", path)
 	}
-	s.what = "the kubeconfig " + path
+	s.what, s.path = "the kubeconfig "+path, path
 	return s, nil
 }
 
@@ -101,7 +102,7 @@ func (m *Manager) kubelet() (*source, error) {
 		return nil, fmt.Errorf("kubelet's certificate: %s is neither a kubeconfig with a client certificate nor a PEM file "+
 			"with a certificate and its key", path)
 	}
-	s.what = "the kubelet's certificate in " + path
+	s.what, s.path = "the kubelet's certificate in "+path, path
 	if err := m.client.wanted.matches(s.pair.Leaf); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.what, err)
 	}

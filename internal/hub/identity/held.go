@@ -20,10 +20,11 @@ type Held struct {
 	// Status is as a running hub would report it. Client without a Problem and without an end means that there is no certificate
 	// yet, and something to get one with. Authorities without a Problem that name none are to be discovered.
 	Status
-	// Pair, of PairFrom, proves to the cloud who the node is: the hub's own certificate, or else kubelet's; nil means none.
+	// Pair proves to the cloud who the node is: the hub's own certificate, or else another that it has; nil means none. PairFrom
+	// names it, for people.
 	Pair     *tls.Certificate
 	PairFrom string
-	// Roots, of RootsFrom, verify the cloud; nil means that they are not known.
+	// Roots, of the file RootsFrom, verify the cloud; nil means that they are not known.
 	Roots     *x509.CertPool
 	RootsFrom string
 }
@@ -137,7 +138,7 @@ func (m *Manager) heldAuthorities() (set trust.Set, from string, err error) {
 	if err == nil {
 		set, _, err = trust.Read(content, nil)
 	}
-	return set, found.what, err
+	return set, found.path, err
 }
 
 func readAuthorities(path string) (set trust.Set, err error) {

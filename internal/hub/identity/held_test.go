@@ -98,6 +98,16 @@ func TestLook(t *testing.T) {
 			}
 		})
 	}
+	dir := t.TempDir()
+	cfg := Config{Node: "n1", Dir: filepath.Join(dir, "pki"), KubeletKubeconfig: filepath.Join(dir, "kubelet.conf")}
+	write(t, filepath.Join(dir, "ca.crt"), string(ca.pem))
+	write(t, filepath.Join(dir, "kubelet.pem"), pair(ours))
+	write(t, cfg.KubeletKubeconfig, `{current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}],
+clusters: [{name: a, cluster: {server: "https://cloud:6443", certificate-authority: ca.crt}}],
+users: [{name: a, user: {client-certificate: kubelet.pem, client-key: kubelet.pem}}]}`)
+	if h, err := Look(cfg); err != nil || !h.Roots.Equal(pool(ca)) || h.RootsFrom != cfg.KubeletKubeconfig || h.Pair == nil {
+		t.Errorf("of kubelet's kubeconfig: %+v, %v", h, err)
+	}
 	if _, err := Look(Config{Dir: "relative"}); err == nil {
 		t.Error("a relative directory is no error")
 	}
