@@ -93,7 +93,8 @@ func TestCommentsNameWhatExists(t *testing.T) {
 			for _, claim := range commentClaims(p, group.Text()) {
 				checked++
 				name, _, _ := strings.Cut(claim.text, ".")
-				if why := code.refutes(claim); why != "" && !(claim.kind == aName && code.packages[name] == nil && local[name]) {
+				variable := claim.kind == aName && code.packages[name] == nil && local[name]
+				if why := code.refutes(claim); why != "" && !variable {
 					t.Errorf("%s: %s", set.Position(group.Pos()), why)
 				}
 			}
@@ -119,8 +120,8 @@ var (
 	namedName    = regexp.MustCompile(`(?:^|[\s("])([a-z][a-z0-9]*\.[A-Z]\w*(?:\.[A-Z]\w*)?)\b`)
 	namedMember  = regexp.MustCompile(`(?:^|[\s("])([A-Z][a-z]\w*\.[A-Z]\w*)\b`)
 	// unnamed are words after "package" that are no names.
-	unnamed = strings.Fields(`below cannot chooses comment does for from has in is keeps lists makes manager may must neither never
-		of on or reads says shares state that under uses variables was whose with would`)
+	unnamed = strings.Fields(`below cannot chooses comment does for from has in is keeps lists makes manager may must neither
+		never of on or reads says shares state that under uses variables was whose with would`)
 )
 
 // commentClaims returns what a comment of a file claims to exist. The scenarios of e2e/machinery name files of Kubernetes.

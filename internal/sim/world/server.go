@@ -238,8 +238,8 @@ func (w *World) newCloud(ctx context.Context, m *machine) error {
 	return nil
 }
 
-// balanced is how a hub dials, through a balancer in front of the cloud's API servers: connections of every other machine go to the
-// second one, unless that fails its checks. Those that there are stay where they are.
+// balanced is how a hub dials, through a balancer in front of the cloud's API servers: connections of every other machine go to
+// the second one, unless that fails its checks. Those that there are stay where they are.
 func (n *node) balanced(
 	dial func(context.Context, string, string) (net.Conn, error),
 ) func(context.Context, string, string) (net.Conn, error) {
