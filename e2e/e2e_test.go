@@ -22,6 +22,7 @@ import (
 var (
 	which   = flag.String("scenarios", "", `which scenarios to run: "quick", "all", or names, separated by commas`)
 	kubelet = flag.String("kubelet", "", "real or hollow; default: real where containers can run")
+	raced   = flag.Bool("raced", false, "build our own programs with the race detector: kube-apiserver is in one of them")
 	update  = flag.Bool("update", false, "write the page of the scenarios anew")
 )
 
@@ -87,7 +88,10 @@ func runScenario(ctx context.Context, s kit.Scenario) (transcript string, err er
 		return "", err
 	}
 	name := s.LabName("test")
-	args := []string{"run", s.Name, "-o", "json", "--race", "--name", name}
+	args := []string{"run", s.Name, "-o", "json", "--name", name}
+	if *raced {
+		args = append(args, "--race")
+	}
 	if *kubelet != "" {
 		args = append(args, "--kubelet", *kubelet)
 	}
