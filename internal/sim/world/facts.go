@@ -95,10 +95,12 @@ type facts struct {
 	by    string
 	times int
 	// asks is how many requests it has made in the last minute, to the cloud and to the coordinator that it asked most. calm is
-	// for how long nothing was harmed. leads says that it leads at a coordinator.
+	// for how long nothing was harmed. leads says that it led at a coordinator within that minute, ledAt when it did so last: in
+	// a calm pool a leader may leave the lead to one with a better line.
 	asks, asksPool int
 	calm           time.Duration
 	leads          bool
+	ledAt          time.Time
 	// marked says that the Lease says that the heartbeat came over another's line, or was forwarded.
 	marked bool
 	// ready is the Node's condition, doomed says that it has a taint that evicts, tainted that it has ours, down is the condition
@@ -324,11 +326,14 @@ func (j *Judge) Look() {
 		if by, times := j.w.second.most(n.name); times > f.times {
 			f.by, f.times = by, times
 		}
-		f.asks, f.asksPool, f.leads = j.asks(n.name, j.w.cloud)+j.asks(n.name, j.w.second), 0, false
+		f.asks, f.asksPool = j.asks(n.name, j.w.cloud)+j.asks(n.name, j.w.second), 0
 		for _, s := range j.w.slots {
 			f.asksPool = max(f.asksPool, j.asks(n.name, s))
-			f.leads = f.leads || j.slots[s].holder == n.name
+			if j.slots[s].holder == n.name {
+				f.ledAt = now
+			}
 		}
+		f.leads = now.Sub(f.ledAt) <= time.Minute
 		if f.owed, f.beat = n.beats.owed(f.renewed); !f.lives(now.Sub(f.owed)) {
 			n.beats.forgive() // there was no route that was whole all the time since then
 			f.owed = time.Time{}
