@@ -1,17 +1,17 @@
 package hub
 
 import (
-	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/stream"
 )
 
 // rootCloud has kube-root-ca.crt, and is an Upstream that needs no server.
@@ -25,9 +25,15 @@ func (c *rootCloud) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, errors.New("no route to host")
 	}
 	w := httptest.NewRecorder()
-	w.Header().Set("Content-Type", "application/json")
-	_, err := io.WriteString(w, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"kube-root-ca.crt","namespace":"shop",`+
-		`"resourceVersion":"7"},"data":{"ca.crt":"cloud\n"}}`)
+	m := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "kube-root-ca.crt", Namespace: "shop", ResourceVersion: "7"},
+		Data:       map[string]string{"ca.crt": "cloud\n"},
+	}
+	raw, err := m.Marshal()
+	w.Header().Set("Content-Type", stream.Protobuf.ContentType(false))
+	_, _ = w.Write(stream.Envelope(stream.Type{
+		GroupVersionKind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Encoding: stream.Protobuf,
+	}, raw))
 	return w.Result(), err
 }
 
@@ -53,9 +59,13 @@ func TestKubeletIsShownTheHubsAuthorities(t *testing.T) {
 		r.Header.Set("User-Agent", "kubelet/v1")
 		w := httptest.NewRecorder()
 		f.ServeHTTP(w, r)
-		var m corev1.ConfigMap
-		if err := json.Unmarshal(w.Body.Bytes(), &m); err != nil {
+		_, raw, err := stream.OpenEnvelope(w.Body.Bytes())
+		if err != nil {
 			t.Fatalf("%d %s: %v", w.Code, w.Body, err)
+		}
+		var m corev1.ConfigMap
+		if err := m.Unmarshal(raw); err != nil {
+			t.Fatal(err)
 		}
 		return m.Data["ca.crt"]
 	}

@@ -37,6 +37,9 @@ type HandlerConfig struct {
 	Replica *Replica
 	// View is what the clients of this handler see; nil is everything, verbatim.
 	View View
+	// Unviewed is called when a client is shown objects that have a View without it, since they are in JSON. It must not block.
+	// nil means that nobody is told.
+	Unviewed func()
 	// Wait is how long a request waits for the replica to be complete before it is refused with 503. 0 means 10 s.
 	Wait time.Duration
 	// Prompt has watches told at once how far the replica has got where it has got there without a change of an object. Else they

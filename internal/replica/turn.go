@@ -136,10 +136,10 @@ func (e *eye) gone(o stream.Object, at edge.Revision) (stream.Event, bool, error
 	if !e.holds(o.Key) {
 		return stream.Event{}, false, nil
 	}
-	if _, visible := e.look.Show(e.typ, o); visible {
+	if _, visible := show(e.look, e.typ, o); visible {
 		return stream.Event{}, false, nil
 	}
-	named, err := nameOnly(e.typ.Encoding, o.Key, at)
+	named, err := nameOnly(o.Key, at)
 	if err != nil {
 		return stream.Event{}, false, fmt.Errorf("%s %q: %w", e.typ.Kind, o.Key, err)
 	}

@@ -13,6 +13,10 @@ import (
 )
 
 // View is what one kind of client sees of a replica. A nil View shows everything, verbatim. Safe for concurrent use.
+//
+// A view reads protobuf, in which API servers answer all kinds of their own. It is not asked about objects in JSON: clients see
+// them as the cloud has them, at the cloud's revisions, and may write them back. They lack what the view is for, and get nothing
+// that the cloud would refuse them.
 type View interface {
 	// Look returns what the view shows as things are now, and a channel that is closed when it shows something else; nil
 	// means never. Watches then tell what looks another than before.
@@ -35,9 +39,17 @@ func marked(revision edge.Revision, raw []byte) edge.Revision {
 	return edge.Shown(revision, crc32.Checksum(raw, castagnoli))
 }
 
+// show asks a look about an object in protobuf, and shows all others as they are.
+func show(look Look, t stream.Type, o stream.Object) (raw []byte, visible bool) {
+	if t.Encoding != stream.Protobuf {
+		return o.Raw, true
+	}
+	return look.Show(t, o)
+}
+
 // ShownBy returns an object as a look shows it, with a revision that says so if it is not as the cloud has it.
 func ShownBy(look Look, t stream.Type, o stream.Object) (shown stream.Object, visible bool, err error) {
-	raw, visible := look.Show(t, o)
+	raw, visible := show(look, t, o)
 	if !visible || bytes.Equal(raw, o.Raw) {
 		return o, visible, nil
 	}
@@ -47,8 +59,8 @@ func ShownBy(look Look, t stream.Type, o stream.Object) (shown stream.Object, vi
 }
 
 // nameOnly is an object without content, for a client that is told that it is not there.
-func nameOnly(e stream.Encoding, k stream.Key, at edge.Revision) (stream.Object, error) {
-	raw, err := stream.Bare(e, metav1.ObjectMeta{Name: k.Name, Namespace: k.Namespace, ResourceVersion: at.String()})
+func nameOnly(k stream.Key, at edge.Revision) (stream.Object, error) {
+	raw, err := stream.Bare(stream.Protobuf, metav1.ObjectMeta{Name: k.Name, Namespace: k.Namespace, ResourceVersion: at.String()})
 	return stream.Object{Key: k, Revision: at, Raw: raw}, err
 }
 

@@ -1,6 +1,7 @@
 package replica_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/stream"
+	"yurtcoordinator/internal/stream/streamtest"
 )
 
 // team shows only the objects of one team, or of several, as x+y, by a label, and never an object named "secret".
@@ -74,6 +76,36 @@ func TestView(t *testing.T) {
 		event(stream.Deleted, slice("a", "secret", 108, 1, app("x"))), // as is this
 		event(stream.Added, slice("a", "end", 109, 1, app("x"))))
 	f.want("ADDED a/y@102", "MODIFIED a/y@103", "DELETED a/x@104", "DELETED a-b/x@106", "ADDED a/end@109")
+}
+
+// A view is not asked about objects in JSON: clients see all of them, at the cloud's revisions, and nothing new when it turns.
+func TestViewIsNotAskedAboutJSON(t *testing.T) {
+	r, err := replica.New(replica.Config{Resource: slicesResource})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	object := func(name string, at edge.Revision) stream.Object {
+		return streamtest.Object(streamtest.Widgets, "a", name, at, "")
+	}
+	if err := r.Replace(t.Context(), stream.Snapshot{
+		Type: streamtest.Widgets, Revision: 100, Objects: []stream.Object{object("secret", 10), object("x", 20)},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	view, told := newTeam("x"), make(chan struct{}, 100)
+	s := serve(t, newHandler(t, replica.HandlerConfig{Replica: r, View: view, Unviewed: func() { told <- struct{}{} }}))
+	list := s.get(t, slicesPath, asJSON)
+	got, _, err := stream.ReadList(bytes.NewReader(list.body), stream.JSON, 1<<20)
+	if err != nil || !slices.Equal(names(got.Objects), []string{"a/secret", "a/x"}) || got.Objects[0].Revision != 10 {
+		t.Errorf("a list: %v, %v", got.Objects, err)
+	}
+	<-told
+	f := s.watch(t, slicesPath+"?watch=1", asJSON)
+	f.want("ADDED a/secret@10", "ADDED a/x@20")
+	view.become("y")
+	apply(t, r, event(stream.Modified, object("secret", 110)), event(stream.Deleted, object("x", 120)))
+	f.want("MODIFIED a/secret@110", "DELETED a/x@120")
 }
 
 // hidden is the revision with which an object is shown that is hidden, or no longer.

@@ -1,31 +1,12 @@
 package endpoints
 
-import (
-	discoveryv1 "k8s.io/api/discovery/v1"
-
-	"yurtcoordinator/internal/stream/edit"
-)
+import "yurtcoordinator/internal/stream/edit"
 
 // conditions are an endpoint's as clients take them: of those that are missing, ready is true, serving is as ready, and
 // terminating is false.
 type conditions struct{ ready, serving, terminating bool }
 
-func conditionsOf(c discoveryv1.EndpointConditions) conditions {
-	is := conditions{ready: c.Ready == nil || *c.Ready}
-	is.serving = is.ready
-	if c.Serving != nil {
-		is.serving = *c.Serving
-	}
-	is.terminating = c.Terminating != nil && *c.Terminating
-	return is
-}
-
-// typed is as the API has them.
-func (c conditions) typed() discoveryv1.EndpointConditions {
-	return discoveryv1.EndpointConditions{Ready: &c.ready, Serving: &c.serving, Terminating: &c.terminating}
-}
-
-// read reads conditions in protobuf.
+// read reads an endpoint's conditions.
 func read(raw []byte) (conditions, error) {
 	is := conditions{ready: true}
 	serving := false

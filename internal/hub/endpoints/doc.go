@@ -13,8 +13,8 @@
 //     serving, as if the cloud had said so of its Pods.
 //   - What the cloud says of a Pod's deletion is never taken back.
 //   - EndpointSlices of other controllers than Kubernetes' own, and endpoints without a Pod, are shown as they are.
-//   - An object in which nothing changes is shown as the same bytes. A changed one keeps its encoding, and the fields that this
-//     program does not know, except among the conditions of a changed endpoint.
+//   - An object in which nothing changes is shown as the same bytes. A changed one keeps the fields that this program does not
+//     know, except among the conditions of a changed endpoint.
 //
 // A look remembers each object that it has shown, by the bytes, and the next look takes over what no changed Pod is in. So a
 // change costs as much as the objects that it touches. The alternative was to follow the slices once more and keep an index of

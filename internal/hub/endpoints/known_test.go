@@ -2,7 +2,6 @@ package endpoints
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -19,12 +18,12 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/stream"
+	"yurtcoordinator/internal/stream/edit"
 )
 
 var (
 	sliceKind     = schema.GroupVersionKind{Group: "discovery.k8s.io", Version: "v1", Kind: "EndpointSlice"}
 	endpointsKind = schema.GroupVersionKind{Version: "v1", Kind: "Endpoints"}
-	encodings     = []stream.Encoding{stream.Protobuf, stream.JSON}
 	web           = stream.Key{Namespace: "ns", Name: "web"}
 )
 
@@ -33,28 +32,24 @@ type message interface {
 	Unmarshal([]byte) error
 }
 
-func encode(t testing.TB, e stream.Encoding, o message) []byte {
+func encode(t testing.TB, o message) []byte {
 	t.Helper()
-	marshal := o.Marshal
-	if e == stream.JSON {
-		marshal = func() ([]byte, error) { return json.Marshal(o) }
-	}
-	raw, err := marshal()
+	raw, err := o.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return raw
 }
 
-func decode(t testing.TB, e stream.Encoding, raw []byte, o message) {
+func decode(t testing.TB, raw []byte, o message) {
 	t.Helper()
-	unmarshal := o.Unmarshal
-	if e == stream.JSON {
-		unmarshal = func(raw []byte) error { return json.Unmarshal(raw, o) }
-	}
-	if err := unmarshal(raw); err != nil {
+	if err := o.Unmarshal(raw); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func typeOf(kind schema.GroupVersionKind) stream.Type {
+	return stream.Type{GroupVersionKind: kind, Encoding: stream.Protobuf}
 }
 
 func key(pod string) stream.Key { return stream.Key{Namespace: "ns", Name: pod} }
@@ -265,38 +260,36 @@ func TestShow(t *testing.T) {
 		{"no Pod", with(func(a *at) { a.pod = "" }), known(silent("n2"), own(100)), asItWas, ""},
 		{"a name", with(func(a *at) { a.ip = "example.com" }), known(silent("n2"), pod("a", Pod{})), asItWas, asItWas},
 	} {
-		for _, e := range encodings {
-			t.Run(c.name+"/"+e.String(), func(t *testing.T) {
-				s := sliceOf(100, at{pod: "other", node: "n9", ip: "10.1.0.1", conditions: "rs-t"}, c.endpoint)
-				want := []string{"other 10.1.0.1 rs-t", c.slice}
-				if c.slice == asItWas {
-					want = said(s)
-				}
-				checkShown(t, c.known, sliceKind, e, s, slices.DeleteFunc(want, isEmpty), &discoveryv1.EndpointSlice{})
-				if c.endpoint.pod == "" {
-					return
-				}
-				o := endpointsOf(100, at{pod: "other", node: "n9", ip: "10.1.0.1", conditions: "r"}, c.endpoint)
-				want = []string{"other 10.1.0.1 r", c.inEndpoints}
-				if c.inEndpoints == asItWas {
-					want = saidOf(o)
-				}
-				checkShown(t, c.known, endpointsKind, e, o, slices.DeleteFunc(want, isEmpty), &corev1.Endpoints{})
-			})
-		}
+		t.Run(c.name, func(t *testing.T) {
+			s := sliceOf(100, at{pod: "other", node: "n9", ip: "10.1.0.1", conditions: "rs-t"}, c.endpoint)
+			want := []string{"other 10.1.0.1 rs-t", c.slice}
+			if c.slice == asItWas {
+				want = said(s)
+			}
+			checkShown(t, c.known, sliceKind, s, slices.DeleteFunc(want, isEmpty), &discoveryv1.EndpointSlice{})
+			if c.endpoint.pod == "" {
+				return
+			}
+			o := endpointsOf(100, at{pod: "other", node: "n9", ip: "10.1.0.1", conditions: "r"}, c.endpoint)
+			want = []string{"other 10.1.0.1 r", c.inEndpoints}
+			if c.inEndpoints == asItWas {
+				want = saidOf(o)
+			}
+			checkShown(t, c.known, endpointsKind, o, slices.DeleteFunc(want, isEmpty), &corev1.Endpoints{})
+		})
 	}
 }
 
 func isEmpty(s string) bool { return s == "" }
 
 // checkShown compares how an object is shown, and that the rest of it is as it was.
-func checkShown(t *testing.T, k *Known, kind schema.GroupVersionKind, e stream.Encoding, o message, want []string, into message) {
+func checkShown(t *testing.T, k *Known, kind schema.GroupVersionKind, o message, want []string, into message) {
 	t.Helper()
-	raw := encode(t, e, o)
+	raw := encode(t, o)
 	before := bytes.Clone(raw)
 	at := stream.Object{Key: stream.Key{Namespace: "ns", Name: "web"}, Revision: 100, Raw: raw}
-	got, _ := k.show(stream.Type{GroupVersionKind: kind, Encoding: e}, at)
-	decode(t, e, got, into)
+	got, _ := k.show(typeOf(kind), at)
+	decode(t, got, into)
 	var has, had []string
 	switch shown := into.(type) {
 	case *discoveryv1.EndpointSlice:
@@ -345,13 +338,31 @@ func TestOthersSlicesStayAsTheyAre(t *testing.T) {
 		func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].TargetRef.Kind = "Node" },
 		func(s *discoveryv1.EndpointSlice) { s.Endpoints = nil },
 	} {
-		for _, e := range encodings {
-			s := sliceOf(100, at{pod: "a", node: "n2", ip: "10.0.0.1", conditions: "rs-t"})
-			change(s)
-			o := stream.Object{Key: web, Revision: 100, Raw: encode(t, e, s)}
-			if raw, _ := k.show(stream.Type{GroupVersionKind: sliceKind, Encoding: e}, o); &raw[0] != &o.Raw[0] {
-				t.Errorf("%+v is shown in another form", s)
-			}
+		s := sliceOf(100, at{pod: "a", node: "n2", ip: "10.0.0.1", conditions: "rs-t"})
+		change(s)
+		o := stream.Object{Key: web, Revision: 100, Raw: encode(t, s)}
+		if raw, _ := k.show(typeOf(sliceKind), o); &raw[0] != &o.Raw[0] {
+			t.Errorf("%+v is shown in another form", s)
+		}
+	}
+}
+
+// Fields of a newer API server come through, of the object and of an endpoint that is shown in another form.
+func TestWhatIsNotKnownIsKept(t *testing.T) {
+	k := &Known{Silent: map[edge.NodeName]struct{}{"n2": {}}}
+	unknown := []byte("\x9a\x06\x03new") // field 99
+	one := at{pod: "a", node: "n2", ip: "10.0.0.1", conditions: "rs-t"}
+	for kind, o := range map[schema.GroupVersionKind]message{sliceKind: sliceOf(100, one), endpointsKind: endpointsOf(100, one)} {
+		raw, err := edit.Change(encode(t, o), func(f edit.Field) ([]byte, error) {
+			return slices.Concat(f.Value, unknown), nil
+		}, edit.SliceEndpoints, edit.EndpointsSubsets)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw = append(raw, unknown...)
+		shown, _ := k.show(typeOf(kind), stream.Object{Key: web, Revision: 100, Raw: raw})
+		if bytes.Equal(shown, raw) || bytes.Count(shown, unknown) != 2 {
+			t.Errorf("%s: %q is shown as %q", kind.Kind, raw, shown)
 		}
 	}
 }

@@ -2,8 +2,6 @@ package endpoints
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -16,11 +14,8 @@ import (
 // makes them, too.
 const managedBy = "endpointslice-controller.k8s.io"
 
-var errEncoding = errors.New("the encoding is not known")
-
 // object is one under view.
 type object struct {
-	stream.Type
 	stream.Object
 	known    *Known
 	tolerant bool
@@ -37,7 +32,7 @@ func (k *Known) show(t stream.Type, o stream.Object) (raw []byte, pods []*Pod) {
 	slice := t.Kind == "EndpointSlice" && t.Group == discoveryv1.GroupName
 	switch {
 	case slice:
-		labels, err := stream.Labels(t.Encoding, o.Raw)
+		labels, err := stream.Labels(stream.Protobuf, o.Raw)
 		if err != nil || labels[discoveryv1.LabelManagedBy] != managedBy {
 			return o.Raw, nil
 		}
@@ -47,27 +42,16 @@ func (k *Known) show(t stream.Type, o stream.Object) (raw []byte, pods []*Pod) {
 		return o.Raw, nil
 	}
 	_, tolerant := k.Unready[service]
-	is := &object{Type: t, Object: o, known: k, tolerant: tolerant}
-	becomes, err := is.form(slice)
+	is := &object{Object: o, known: k, tolerant: tolerant}
+	change, field := is.subset, edit.EndpointsSubsets
+	if slice {
+		change, field = is.endpoint, edit.SliceEndpoints
+	}
+	becomes, err := edit.Change(o.Raw, change, field)
 	if err != nil || !is.changed {
 		return o.Raw, is.pods
 	}
 	return becomes, is.pods
-}
-
-func (o *object) form(slice bool) ([]byte, error) {
-	switch {
-	case o.Encoding == stream.Protobuf && slice:
-		return edit.Change(o.Raw, o.endpoint, edit.SliceEndpoints)
-	case o.Encoding == stream.Protobuf:
-		return edit.Change(o.Raw, o.subset, edit.EndpointsSubsets)
-	case o.Encoding == stream.JSON && slice:
-		return o.sliceJSON()
-	case o.Encoding == stream.JSON:
-		return o.endpointsJSON()
-	default:
-		return nil, fmt.Errorf("%w: %d", errEncoding, o.Encoding)
-	}
 }
 
 // judge says what becomes of an endpoint; false means that it stays as it is.
@@ -123,7 +107,7 @@ func (o *object) endpoint(f edit.Field) ([]byte, error) {
 
 // write returns an endpoint of a slice as a verdict has it.
 func (v verdict) write(raw []byte) ([]byte, error) {
-	as := v.typed()
+	as := discoveryv1.EndpointConditions{Ready: &v.ready, Serving: &v.serving, Terminating: &v.terminating}
 	becomes, err := as.Marshal()
 	if err != nil {
 		return nil, err

@@ -133,7 +133,6 @@ func model(k *Known, r edge.Revision, e discoveryv1.Endpoint) *discoveryv1.Endpo
 func TestModel(t *testing.T) {
 	for seed := range uint64(60) {
 		d := dice{rand.New(rand.NewPCG(seed, 48))}
-		e := encodings[seed%2]
 		view := NewView()
 		known := d.known()
 		view.Set(known)
@@ -159,7 +158,7 @@ func TestModel(t *testing.T) {
 				name := fmt.Sprint("web-", d.IntN(4))
 				s := sliceOf(edge.Revision(1+d.IntN(200)), d.endpoints()...)
 				s.Name = name
-				objects[name], raws[name] = s, encode(t, e, s)
+				objects[name], raws[name] = s, encode(t, s)
 			}
 			look, _ := view.Look()
 			for name, s := range objects {
@@ -168,11 +167,11 @@ func TestModel(t *testing.T) {
 					t.Fatal(err)
 				}
 				before := bytes.Clone(raws[name])
-				raw, _ := look.Show(stream.Type{GroupVersionKind: sliceKind, Encoding: e},
+				raw, _ := look.Show(typeOf(sliceKind),
 					stream.Object{Key: key(name), Revision: revision, Raw: raws[name]})
 				var got, want discoveryv1.EndpointSlice
-				decode(t, e, raw, &got)
-				decode(t, e, raws[name], &want)
+				decode(t, raw, &got)
+				decode(t, raws[name], &want)
 				all := want.Endpoints
 				want.Endpoints = nil
 				for _, each := range all {
@@ -189,21 +188,19 @@ func TestModel(t *testing.T) {
 }
 
 func TestConforms(t *testing.T) {
-	for _, e := range encodings {
-		for _, kind := range []schema.GroupVersionKind{sliceKind, endpointsKind} {
-			t.Run(kind.Kind+" "+e.String(), func(t *testing.T) {
-				viewtest.Run(t, func(t *testing.T) viewtest.Subject { return subject(t, e, kind) })
-			})
-		}
+	for _, kind := range []schema.GroupVersionKind{sliceKind, endpointsKind} {
+		t.Run(kind.Kind, func(t *testing.T) {
+			viewtest.Run(t, func(t *testing.T) viewtest.Subject { return subject(t, kind) })
+		})
 	}
 }
 
-func subject(t *testing.T, e stream.Encoding, kind schema.GroupVersionKind) viewtest.Subject {
+func subject(t *testing.T, kind schema.GroupVersionKind) viewtest.Subject {
 	var current *Known
 	var views []*View
 	return viewtest.Subject{
 		Resource: schema.GroupVersionResource{Group: kind.Group, Version: kind.Version, Resource: "endpointslices"},
-		Type:     stream.Type{GroupVersionKind: kind, Encoding: e},
+		Type:     typeOf(kind),
 		Keys:     []stream.Key{web, key("web-1"), key("web-2")},
 		View: func() replica.View {
 			v := NewView()
@@ -228,7 +225,7 @@ func subject(t *testing.T, e stream.Encoding, kind schema.GroupVersionKind) view
 				o.Name = k.Name
 				m = o
 			}
-			return stream.Object{Key: k, Revision: revision, Raw: encode(t, e, m)}
+			return stream.Object{Key: k, Revision: revision, Raw: encode(t, m)}
 		},
 	}
 }
@@ -260,12 +257,12 @@ func TestWhatNothingChanged(t *testing.T) {
 
 func TestChanged(t *testing.T) {
 	view := NewView()
-	typ := stream.Type{GroupVersionKind: sliceKind, Encoding: stream.Protobuf}
+	typ := typeOf(sliceKind)
 	view.Set(&Known{Silent: map[edge.NodeName]struct{}{"n2": {}}})
 	for i, node := range []string{"n1", "n2"} {
 		s := sliceOf(100, at{pod: "a", node: node, ip: "10.0.0.1", conditions: "rs-t"})
 		look, _ := view.Look()
-		look.Show(typ, stream.Object{Key: key(fmt.Sprint(i)), Revision: 100, Raw: encode(t, stream.Protobuf, s)})
+		look.Show(typ, stream.Object{Key: key(fmt.Sprint(i)), Revision: 100, Raw: encode(t, s)})
 	}
 	if n := view.Changed(); n != 1 {
 		t.Errorf("%d objects are shown in another form, want 1", n)
@@ -278,23 +275,20 @@ func TestChanged(t *testing.T) {
 func FuzzShow(f *testing.F) {
 	k := dice{rand.New(rand.NewPCG(3, 3))}.known()
 	k.Silent["n2"] = struct{}{}
-	for _, e := range encodings {
-		d := dice{rand.New(rand.NewPCG(5, 5))}
-		f.Add(uint8(e), true, encode(f, e, sliceOf(100, d.endpoints()...)))
-		f.Add(uint8(e), false, encode(f, e, endpointsOf(100, d.endpoints()...)))
-	}
-	f.Fuzz(func(t *testing.T, e uint8, slice bool, raw []byte) {
+	d := dice{rand.New(rand.NewPCG(5, 5))}
+	f.Add(true, encode(f, sliceOf(100, d.endpoints()...)))
+	f.Add(false, encode(f, endpointsOf(100, d.endpoints()...)))
+	f.Fuzz(func(t *testing.T, slice bool, raw []byte) {
 		kind, into := endpointsKind, message(&corev1.Endpoints{})
 		if slice {
 			kind, into = sliceKind, &discoveryv1.EndpointSlice{}
 		}
 		before := bytes.Clone(raw)
-		shown, _ := k.show(stream.Type{GroupVersionKind: kind, Encoding: stream.Encoding(e)},
-			stream.Object{Key: web, Revision: 100, Raw: raw})
+		shown, _ := k.show(typeOf(kind), stream.Object{Key: web, Revision: 100, Raw: raw})
 		if !bytes.Equal(raw, before) {
 			t.Fatal("the object itself was changed")
 		}
-		if stream.Encoding(e) == stream.Protobuf && into.Unmarshal(raw) == nil && into.Unmarshal(shown) != nil {
+		if into.Unmarshal(raw) == nil && into.Unmarshal(shown) != nil {
 			t.Fatal("what could be read can't be read as it is shown")
 		}
 	})
@@ -320,9 +314,9 @@ func site(b *testing.B) (typ stream.Type, objects []stream.Object, k *Known) {
 		}
 		o := sliceOf(100, all...)
 		o.Name = fmt.Sprint("web-", s)
-		objects = append(objects, stream.Object{Key: key(o.Name), Revision: 100, Raw: encode(b, stream.Protobuf, o)})
+		objects = append(objects, stream.Object{Key: key(o.Name), Revision: 100, Raw: encode(b, o)})
 	}
-	return stream.Type{GroupVersionKind: sliceKind, Encoding: stream.Protobuf}, objects, k
+	return typeOf(sliceKind), objects, k
 }
 
 // BenchmarkUnchanged shows 1000 slices of 50 endpoints once more, about which nothing has changed: the cost of a change

@@ -2,8 +2,6 @@ package filter
 
 import (
 	"bytes"
-	"encoding/json"
-	"fmt"
 	"slices"
 	"sync"
 
@@ -37,10 +35,12 @@ func (s *Shown) of(k stream.Key) bool {
 // has: they may write it back. Safe for concurrent use.
 //
 // A change of inputs is told within kubelet's watches (docs/adr/0019). What the cloud or recall answers to a single get is shown
-// in the same form, by Get; the disk has the cloud's.
+// in the same form, by Get, if kubelet asks for protobuf, as it does by default; the disk has the cloud's.
 type ConfigMaps struct {
 	mu  sync.Mutex // orders changes
 	now *live.Value[*forms]
+
+	unviewed sync.Once // says that a get was answered in JSON
 }
 
 // forms is a replica.Look. It is immutable.
@@ -104,7 +104,7 @@ func (f *forms) Show(t stream.Type, o stream.Object) ([]byte, bool) {
 		if !f.shown[i].of(o.Key) {
 			continue
 		}
-		next, err := withValue(t.Encoding, raw, f.shown[i].Key, func(value string) string {
+		next, err := withValue(raw, f.shown[i].Key, func(value string) string {
 			return f.shown[i].Form(value, f.inputs[i])
 		})
 		if err != nil {
@@ -116,21 +116,14 @@ func (f *forms) Show(t stream.Type, o stream.Object) ([]byte, bool) {
 }
 
 // withValue returns a ConfigMap in which a value is what form makes of it, and raw itself if that is the same or there is none.
-func withValue(e stream.Encoding, raw []byte, key string, form func(string) string) ([]byte, error) {
-	switch e {
-	case stream.Protobuf:
-		out, err := edit.Change(raw, func(entry edit.Field) ([]byte, error) {
-			return entryWith(entry.Value, key, form)
-		}, edit.ConfigMapData)
-		if err == nil && bytes.Equal(out, raw) {
-			return raw, nil
-		}
-		return out, err
-	case stream.JSON:
-		return withValueJSON(raw, key, form)
-	default:
-		return nil, fmt.Errorf("encoding %d is not known", e)
+func withValue(raw []byte, key string, form func(string) string) ([]byte, error) {
+	out, err := edit.Change(raw, func(entry edit.Field) ([]byte, error) {
+		return entryWith(entry.Value, key, form)
+	}, edit.ConfigMapData)
+	if err == nil && bytes.Equal(out, raw) {
+		return raw, nil
 	}
+	return out, err
 }
 
 func entryWith(entry []byte, key string, form func(string) string) ([]byte, error) {
@@ -153,35 +146,4 @@ func entryWith(entry []byte, key string, form func(string) string) ([]byte, erro
 		return entry, nil
 	}
 	return edit.Set(entry, edit.MapValue, []byte(shown))
-}
-
-func withValueJSON(raw []byte, key string, form func(string) string) ([]byte, error) {
-	var object, data jsonObject
-	if err := json.Unmarshal(raw, &object); err != nil {
-		return nil, err
-	}
-	if object["data"] == nil {
-		return raw, nil
-	}
-	if err := json.Unmarshal(object["data"], &data); err != nil {
-		return nil, fmt.Errorf("data: %w", err)
-	}
-	if data[key] == nil {
-		return raw, nil
-	}
-	var value string
-	if err := json.Unmarshal(data[key], &value); err != nil {
-		return nil, fmt.Errorf("data: %s: %w", key, err)
-	}
-	shown := form(value)
-	if shown == value {
-		return raw, nil
-	}
-	if err := put(data, key, shown); err != nil {
-		return nil, err
-	}
-	if err := put(object, "data", data); err != nil {
-		return nil, err
-	}
-	return json.Marshal(object)
 }

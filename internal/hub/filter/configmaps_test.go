@@ -30,49 +30,43 @@ var (
 	inOnePart = Shown{Namespace: "kube-system", Name: "proxy", Key: "kubeconfig.conf", Form: labelled}
 )
 
-func configMap(t testing.TB, e stream.Encoding, k stream.Key, r edge.Revision, data map[string]string) stream.Object {
+func configMap(t testing.TB, k stream.Key, r edge.Revision, data map[string]string) stream.Object {
 	t.Helper()
 	m := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name, ResourceVersion: r.String(), UID: "u"},
 		Data:       data, BinaryData: map[string][]byte{"ca.crt.bin": {0, 1}},
 	}
-	return stream.Object{Key: k, Revision: r, Raw: encode(t, e, m)}
+	return stream.Object{Key: k, Revision: r, Raw: encode(t, m)}
 }
 
-func mapType(e stream.Encoding) stream.Type {
-	return stream.Type{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Encoding: e}
-}
+var mapType = stream.Type{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Encoding: stream.Protobuf}
 
 func TestConfigMapsConform(t *testing.T) {
-	for _, e := range []stream.Encoding{stream.Protobuf, stream.JSON} {
-		t.Run(e.String(), func(t *testing.T) {
-			viewtest.Run(t, func(t *testing.T) viewtest.Subject {
-				var views []*ConfigMaps
-				inputs := ""
-				return viewtest.Subject{
-					Resource: configMapsResource, Type: mapType(e),
-					Keys: []stream.Key{
-						{Namespace: "a", Name: "root"}, {Namespace: "b", Name: "root"}, {Namespace: "a", Name: "other"},
-					},
-					View: func() replica.View {
-						c := NewConfigMaps(anywhere, inOnePart)
-						c.Change("root", inputs)
-						views = append(views, c)
-						return c
-					},
-					Turn: func(random *rand.Rand) {
-						inputs = fmt.Sprint(random.IntN(3))
-						for _, c := range views {
-							c.Change("root", inputs)
-						}
-					},
-					Make: func(random *rand.Rand, k stream.Key, revision edge.Revision) stream.Object {
-						return configMap(t, e, k, revision, map[string]string{"ca.crt": fmt.Sprint(random.IntN(3)), "x": "y"})
-					},
+	viewtest.Run(t, func(t *testing.T) viewtest.Subject {
+		var views []*ConfigMaps
+		inputs := ""
+		return viewtest.Subject{
+			Resource: configMapsResource, Type: mapType,
+			Keys: []stream.Key{
+				{Namespace: "a", Name: "root"}, {Namespace: "b", Name: "root"}, {Namespace: "a", Name: "other"},
+			},
+			View: func() replica.View {
+				c := NewConfigMaps(anywhere, inOnePart)
+				c.Change("root", inputs)
+				views = append(views, c)
+				return c
+			},
+			Turn: func(random *rand.Rand) {
+				inputs = fmt.Sprint(random.IntN(3))
+				for _, c := range views {
+					c.Change("root", inputs)
 				}
-			})
-		})
-	}
+			},
+			Make: func(random *rand.Rand, k stream.Key, revision edge.Revision) stream.Object {
+				return configMap(t, k, revision, map[string]string{"ca.crt": fmt.Sprint(random.IntN(3)), "x": "y"})
+			},
+		}
+	})
 }
 
 func TestConfigMapsShow(t *testing.T) {
@@ -91,52 +85,45 @@ func TestConfigMapsShow(t *testing.T) {
 		{"another value", stream.Key{Namespace: "a", Name: "root"}, map[string]string{"ca": "x"}, nil},
 		{"no values", stream.Key{Namespace: "a", Name: "root"}, nil, nil},
 	} {
-		for _, e := range []stream.Encoding{stream.Protobuf, stream.JSON} {
-			t.Run(c.name+" "+e.String(), func(t *testing.T) {
-				view := NewConfigMaps(anywhere, inOnePart)
-				before, over := view.Look()
-				view.Change("root", "new ")
-				view.Change("proxy", "moved ")
-				<-over
-				o := configMap(t, e, c.key, 7, c.data)
-				if raw, visible := before.Show(mapType(e), o); !visible || &raw[0] != &o.Raw[0] {
-					t.Error("shown in another form before there were inputs")
-				}
-				look, still := view.Look()
-				raw, visible := look.Show(mapType(e), o)
-				want := o.Raw
-				if c.want != nil {
-					want = configMap(t, e, c.key, 7, c.want).Raw
-				}
-				var got, wanted corev1.ConfigMap
-				decode(t, e, raw, &got)
-				decode(t, e, want, &wanted)
-				if !visible || got.String() != wanted.String() || c.want == nil && &raw[0] != &o.Raw[0] {
-					t.Errorf("shown %s", &got)
-				}
-				view.Change("root", "new ")
-				select {
-				case <-still:
-					t.Error("watches are told, and nothing has changed")
-				default:
-				}
-			})
-		}
+		t.Run(c.name, func(t *testing.T) {
+			view := NewConfigMaps(anywhere, inOnePart)
+			before, over := view.Look()
+			view.Change("root", "new ")
+			view.Change("proxy", "moved ")
+			<-over
+			o := configMap(t, c.key, 7, c.data)
+			if raw, visible := before.Show(mapType, o); !visible || &raw[0] != &o.Raw[0] {
+				t.Error("shown in another form before there were inputs")
+			}
+			look, still := view.Look()
+			raw, visible := look.Show(mapType, o)
+			want := o.Raw
+			if c.want != nil {
+				want = configMap(t, c.key, 7, c.want).Raw
+			}
+			var got, wanted corev1.ConfigMap
+			decode(t, raw, &got)
+			decode(t, want, &wanted)
+			if !visible || got.String() != wanted.String() || c.want == nil && &raw[0] != &o.Raw[0] {
+				t.Errorf("shown %s", &got)
+			}
+			view.Change("root", "new ")
+			select {
+			case <-still:
+				t.Error("watches are told, and nothing has changed")
+			default:
+			}
+		})
 	}
 }
 
 // TestConfigMapsKeepWhatTheyDoNotKnow: fields of a newer API server come through.
 func TestConfigMapsKeepWhatTheyDoNotKnow(t *testing.T) {
 	unknown := []byte("\x9a\x06\x03new") // field 99
-	o := configMap(t, stream.Protobuf, stream.Key{Namespace: "a", Name: "root"}, 7, map[string]string{"ca.crt": "x"})
-	got, err := withValue(stream.Protobuf, slices.Concat(o.Raw, unknown), "ca.crt", func(string) string { return "y" })
+	o := configMap(t, stream.Key{Namespace: "a", Name: "root"}, 7, map[string]string{"ca.crt": "x"})
+	got, err := withValue(slices.Concat(o.Raw, unknown), "ca.crt", func(string) string { return "y" })
 	if err != nil || !bytes.HasSuffix(got, unknown) {
 		t.Errorf("an unknown field is gone: %v", err)
-	}
-	got, err = withValue(stream.JSON, []byte(`{"metadata":{"new":1},"data":{"ca.crt":"x"},"new":"x"}`), "ca.crt",
-		func(string) string { return "y" })
-	if err != nil || string(got) != `{"data":{"ca.crt":"y"},"metadata":{"new":1},"new":"x"}` {
-		t.Errorf("%s, %v", got, err)
 	}
 }
 
@@ -196,35 +183,36 @@ func TestConfigMapsGet(t *testing.T) {
 		}
 	}
 	const root, other = "/api/v1/namespaces/a/configmaps/root", "/api/v1/namespaces/a/configmaps/other"
-	for _, e := range []stream.Encoding{stream.Protobuf, stream.JSON} {
-		o := configMap(t, e, stream.Key{Namespace: "a", Name: "root"}, 7, map[string]string{"ca.crt": "x"})
-		body := stream.Envelope(mapType(e), o.Raw)
-		out := get(root, says(http.StatusOK, body))
-		typ, raw, err := stream.OpenEnvelope(out.Body.Bytes())
-		if err != nil || typ != mapType(e) {
-			t.Fatalf("%v: %v", typ, err)
-		}
-		var m corev1.ConfigMap
-		decode(t, e, raw, &m)
-		revision, err := edge.ParseRevision(m.ResourceVersion)
-		own, marked := revision.Own()
-		if m.Data["ca.crt"] != "new x" || err != nil || own != 7 || !marked ||
-			out.Header().Get("Content-Length") != fmt.Sprint(out.Body.Len()) {
-			t.Errorf("%s: shown %v, %v", e, m, out.Header())
-		}
-		for path, want := range map[string][]byte{other: body, root + "?x=y": out.Body.Bytes()} {
-			if got := get(path, says(http.StatusOK, body)); !bytes.Equal(got.Body.Bytes(), want) {
-				t.Errorf("%s: %q", path, got.Body)
-			}
+	o := configMap(t, stream.Key{Namespace: "a", Name: "root"}, 7, map[string]string{"ca.crt": "x"})
+	body := stream.Envelope(mapType, o.Raw)
+	out := get(root, says(http.StatusOK, body))
+	typ, raw, err := stream.OpenEnvelope(out.Body.Bytes())
+	if err != nil || typ != mapType {
+		t.Fatalf("%v: %v", typ, err)
+	}
+	var m corev1.ConfigMap
+	decode(t, raw, &m)
+	revision, err := edge.ParseRevision(m.ResourceVersion)
+	own, marked := revision.Own()
+	if m.Data["ca.crt"] != "new x" || err != nil || own != 7 || !marked ||
+		out.Header().Get("Content-Length") != fmt.Sprint(out.Body.Len()) {
+		t.Errorf("shown %v, %v", m, out.Header())
+	}
+	for path, want := range map[string][]byte{other: body, root + "?x=y": out.Body.Bytes()} {
+		if got := get(path, says(http.StatusOK, body)); !bytes.Equal(got.Body.Bytes(), want) {
+			t.Errorf("%s: %q", path, got.Body)
 		}
 	}
+	const inJSON = `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"root","namespace":"a","resourceVersion":"7"},` +
+		`"data":{"ca.crt":"x"}}`
 	large := bytes.Repeat([]byte("x"), maxObject+5)
 	for name, c := range map[string]struct {
 		status int
 		body   []byte
 	}{
 		"a refusal": {http.StatusForbidden, []byte(`{"kind":"Status"}`)}, "no object": {http.StatusOK, []byte("hello")},
-		"too large": {http.StatusOK, large}, "without a name": {http.StatusOK, []byte(`{"kind":"ConfigMap","apiVersion":"v1"}`)},
+		"in JSON": {http.StatusOK, []byte(inJSON)}, "too large": {http.StatusOK, large},
+		"without a name": {http.StatusOK, []byte(`{"kind":"ConfigMap","apiVersion":"v1"}`)},
 	} {
 		if got := get(root, says(c.status, c.body)); got.Code != c.status || !bytes.Equal(got.Body.Bytes(), c.body) {
 			t.Errorf("%s: %d, %d bytes", name, got.Code, got.Body.Len())
@@ -236,16 +224,14 @@ func TestConfigMapsGet(t *testing.T) {
 }
 
 func FuzzConfigMapsShow(f *testing.F) {
-	for _, e := range []stream.Encoding{stream.Protobuf, stream.JSON} {
-		f.Add(uint8(e), configMap(f, e, stream.Key{Namespace: "a", Name: "root"}, 7, map[string]string{"ca.crt": "x"}).Raw)
-	}
+	f.Add(configMap(f, stream.Key{Namespace: "a", Name: "root"}, 7, map[string]string{"ca.crt": "x"}).Raw)
 	view := NewConfigMaps(anywhere)
 	view.Change("root", "new ")
 	look, _ := view.Look()
-	f.Fuzz(func(t *testing.T, e uint8, raw []byte) {
+	f.Fuzz(func(t *testing.T, raw []byte) {
 		before := bytes.Clone(raw)
 		o := stream.Object{Key: stream.Key{Namespace: "a", Name: "root"}, Revision: 7, Raw: raw}
-		if _, visible := look.Show(mapType(stream.Encoding(e)), o); !visible || !bytes.Equal(before, raw) {
+		if _, visible := look.Show(mapType, o); !visible || !bytes.Equal(before, raw) {
 			t.Fatal("the object itself was changed, or is hidden")
 		}
 	})
@@ -262,11 +248,11 @@ func TestRootCA(t *testing.T) {
 		view.Change(RootCA.Name, c.hubs)
 		look, _ := view.Look()
 		for _, namespace := range []string{"default", "kube-system"} {
-			o := configMap(t, stream.Protobuf, stream.Key{Namespace: namespace, Name: "kube-root-ca.crt"}, 7,
+			o := configMap(t, stream.Key{Namespace: namespace, Name: "kube-root-ca.crt"}, 7,
 				map[string]string{"ca.crt": c.cloud})
-			raw, _ := look.Show(mapType(stream.Protobuf), o)
+			raw, _ := look.Show(mapType, o)
 			var m corev1.ConfigMap
-			decode(t, stream.Protobuf, raw, &m)
+			decode(t, raw, &m)
 			if m.Data["ca.crt"] != c.want {
 				t.Errorf("%q and %q are shown as %q", c.cloud, c.hubs, m.Data["ca.crt"])
 			}

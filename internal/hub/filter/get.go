@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"net/http"
 	"strconv"
+	"sync"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/stream"
@@ -26,7 +28,7 @@ func (c *ConfigMaps) Get(w http.ResponseWriter, r *http.Request) (shown http.Res
 	for i := range look.shown {
 		if look.shown[i].of(key) {
 			r.Header.Del("Accept-Encoding") // what is compressed can't be shown in another form
-			g := &got{ResponseWriter: w, look: look}
+			g := &got{ResponseWriter: w, look: look, unviewed: &c.unviewed}
 			return g, g.end
 		}
 	}
@@ -36,8 +38,9 @@ func (c *ConfigMaps) Get(w http.ResponseWriter, r *http.Request) (shown http.Res
 // got keeps an answer until it is whole. An answer that is no object goes on as it comes.
 type got struct {
 	http.ResponseWriter
-	look *forms
-	body bytes.Buffer
+	look     *forms
+	unviewed *sync.Once
+	body     bytes.Buffer
 	// begun: there is an answer; passes: it is none to be shown in another form.
 	begun, passes bool
 }
@@ -83,10 +86,16 @@ func (g *got) end() {
 	_, _ = g.ResponseWriter.Write(body) // fails only if the client is gone
 }
 
-// shown is the answer as it is shown. What can't be read is shown as it is.
+// shown is the answer as it is shown. What can't be read, or is in JSON, is shown as it is.
 func (g *got) shown() []byte {
 	t, raw, err := stream.OpenEnvelope(g.body.Bytes())
 	if err != nil {
+		return g.body.Bytes()
+	}
+	if t.Encoding == stream.JSON {
+		g.unviewed.Do(func() {
+			klog.Background().Info("ConfigMaps are asked for in JSON, which views do not read; they are shown as the cloud has them")
+		})
 		return g.body.Bytes()
 	}
 	o, err := stream.Scan(t.Encoding, raw)

@@ -29,7 +29,7 @@ func TestInformerSeesAChangeOfTopology(t *testing.T) {
 	services := newReplica(t, schema.GroupVersionResource{Version: "v1", Resource: "services"})
 	sliceType := stream.Type{GroupVersionKind: sliceKind, Encoding: stream.Protobuf}
 	replace(t, slices1, stream.Snapshot{Type: sliceType, Revision: 100, Objects: []stream.Object{
-		sliceOf(t, stream.Protobuf, 100, places...),
+		sliceOf(t, 100, places...),
 	}})
 	replace(t, services, stream.Snapshot{Type: serviceType, Revision: 100, Objects: []stream.Object{
 		service(t, "web", 90, "openyurt.io/nodepool"),
@@ -115,12 +115,12 @@ func TestInformerSeesAChangeOfTopology(t *testing.T) {
 	change(130, "openyurt.io/nodepool") // and now it is at 120
 	bookmark(140)
 	expect("another scope, of a slice that is older", "self", "mate")
-	apply(t, slices1, stream.Modified, sliceOf(t, stream.Protobuf, 200, places[0], places[3]))
+	apply(t, slices1, stream.Modified, sliceOf(t, 200, places[0], places[3]))
 	expect("an event", "self")
 	change(150, "") // late: the slice of 200 has been shown
 	bookmark(210)
 	expect("no topology any more", "self", "far")
-	apply(t, slices1, stream.Modified, sliceOf(t, stream.Protobuf, 220, places...))
+	apply(t, slices1, stream.Modified, sliceOf(t, 220, places...))
 	expect("an event without a topology", everyone...)
 	if n := lists.Load(); n != 1 {
 		t.Errorf("the informer listed %d times: a change of topology is told within the watch", n)

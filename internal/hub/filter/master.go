@@ -1,7 +1,6 @@
 package filter
 
 import (
-	"encoding/json"
 	"math"
 	"net/netip"
 
@@ -45,15 +44,11 @@ func (m master) Show(t stream.Type, o stream.Object) ([]byte, bool) {
 		return o.Raw, true
 	}
 	s := &corev1.Service{}
-	read, write := s.Unmarshal, s.Marshal
-	if t.Encoding == stream.JSON {
-		read, write = func(raw []byte) error { return json.Unmarshal(raw, s) }, func() ([]byte, error) { return json.Marshal(s) }
-	}
-	if err := read(o.Raw); err != nil {
+	if err := s.Unmarshal(o.Raw); err != nil {
 		return o.Raw, true
 	}
 	m.redirect(s)
-	raw, err := write()
+	raw, err := s.Marshal()
 	if err != nil {
 		return o.Raw, true
 	}
@@ -73,19 +68,12 @@ func (m master) redirect(s *corev1.Service) {
 	}
 }
 
-// MasterAddresses returns where Pods find the API server, as the Service default/kubernetes says; none if nobody follows it. held
-// returns an object of what is followed.
+// MasterAddresses returns where Pods find the API server, as the Service default/kubernetes says; none if nobody follows it, or
+// if it comes in JSON. held returns an object of what is followed.
 func MasterAddresses(held func(follow.Selection, stream.Key) (stream.Type, stream.Object, bool)) (all []netip.AddrPort) {
 	t, o, ok := held(Services, masterService)
-	if !ok {
-		return nil
-	}
 	s := &corev1.Service{}
-	read := s.Unmarshal
-	if t.Encoding == stream.JSON {
-		read = func(raw []byte) error { return json.Unmarshal(raw, s) }
-	}
-	if read(o.Raw) != nil {
+	if !ok || t.Encoding != stream.Protobuf || s.Unmarshal(o.Raw) != nil {
 		return nil
 	}
 	for _, port := range s.Spec.Ports {

@@ -19,7 +19,6 @@ import (
 
 func kubernetesService() *corev1.Service {
 	return &corev1.Service{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes", UID: "u", ResourceVersion: "7"},
 		Spec: corev1.ServiceSpec{
 			ClusterIP: "10.96.0.1", ClusterIPs: []string{"10.96.0.1"}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
@@ -33,51 +32,29 @@ func TestMasterServiceIsTheHub(t *testing.T) {
 		"10.0.0.7": corev1.IPv4Protocol, "fd00::7": corev1.IPv6Protocol, "::ffff:10.0.0.7": corev1.IPv4Protocol,
 	} {
 		m, _ := NewMaster(netip.AddrPortFrom(netip.MustParseAddr(address), 10268)).looks.Watch()
-		for _, encoding := range []stream.Encoding{stream.Protobuf, stream.JSON} {
-			typ := stream.Type{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Service"), Encoding: encoding}
-			write := func(s *corev1.Service) []byte {
-				raw, err := json.Marshal(s)
-				if encoding == stream.Protobuf {
-					s.TypeMeta = metav1.TypeMeta{} // of the envelope
-					raw, err = s.Marshal()
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				return raw
-			}
-			raw := write(kubernetesService())
-			before := bytes.Clone(raw)
-			in := stream.Object{Key: stream.Key{Namespace: "default", Name: "kubernetes"}, Revision: 7, Raw: raw}
-			out, visible := m.Show(typ, in)
-			got := &corev1.Service{}
-			var err error
-			if encoding == stream.Protobuf {
-				err = got.Unmarshal(out)
-			} else {
-				err = json.Unmarshal(out, got)
-			}
-			want := kubernetesService()
-			ip := m.at.Addr().String()
-			want.Spec.ClusterIP, want.Spec.ClusterIPs, want.Spec.IPFamilies = ip, []string{ip}, []corev1.IPFamily{family}
-			want.Spec.Ports[0].Port = 10268
-			if encoding == stream.Protobuf {
-				want.TypeMeta = metav1.TypeMeta{}
-			}
-			if err != nil || !visible || !reflect.DeepEqual(got, want) {
-				t.Errorf("%s: %v\n%+v\nwant\n%+v", address, err, got, want)
-			}
-			if !bytes.Equal(in.Raw, before) {
-				t.Error("the replica's own copy was changed")
-			}
-			for _, other := range []stream.Object{
-				{Key: stream.Key{Namespace: "default", Name: "web"}, Raw: raw},
-				{Key: stream.Key{Namespace: "mine", Name: "kubernetes"}, Raw: raw},
-				{Key: masterService, Raw: []byte("\x00rubbish")},
-			} {
-				if shown, visible := m.Show(typ, other); !visible || !bytes.Equal(shown, other.Raw) {
-					t.Errorf("%v is shown as another", other.Key)
-				}
+		raw := encode(t, kubernetesService())
+		before := bytes.Clone(raw)
+		in := stream.Object{Key: stream.Key{Namespace: "default", Name: "kubernetes"}, Revision: 7, Raw: raw}
+		out, visible := m.Show(serviceType, in)
+		got := &corev1.Service{}
+		decode(t, out, got)
+		want := kubernetesService()
+		ip := m.at.Addr().String()
+		want.Spec.ClusterIP, want.Spec.ClusterIPs, want.Spec.IPFamilies = ip, []string{ip}, []corev1.IPFamily{family}
+		want.Spec.Ports[0].Port = 10268
+		if !visible || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s:\n%+v\nwant\n%+v", address, got, want)
+		}
+		if !bytes.Equal(in.Raw, before) {
+			t.Error("the replica's own copy was changed")
+		}
+		for _, other := range []stream.Object{
+			{Key: stream.Key{Namespace: "default", Name: "web"}, Raw: raw},
+			{Key: stream.Key{Namespace: "mine", Name: "kubernetes"}, Raw: raw},
+			{Key: masterService, Raw: []byte("\x00rubbish")},
+		} {
+			if shown, visible := m.Show(serviceType, other); !visible || !bytes.Equal(shown, other.Raw) {
+				t.Errorf("%v is shown as another", other.Key)
 			}
 		}
 	}
@@ -85,11 +62,7 @@ func TestMasterServiceIsTheHub(t *testing.T) {
 
 // TestMasterServiceMoves: while nobody knows where Pods find the hub, the Service is the cloud's.
 func TestMasterServiceMoves(t *testing.T) {
-	typ := stream.Type{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Service"), Encoding: stream.JSON}
-	raw, err := json.Marshal(kubernetesService())
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := encode(t, kubernetesService())
 	m := NewMaster(netip.AddrPort{})
 	for _, at := range []string{"", "10.0.0.7:10268", "10.0.0.8:10268", ""} {
 		to, want := netip.AddrPort{}, "10.96.0.1:443"
@@ -107,26 +80,21 @@ func TestMasterServiceMoves(t *testing.T) {
 			}
 		}
 		look, _ := m.Look()
-		shown, visible := look.Show(typ, stream.Object{Key: masterService, Revision: 7, Raw: raw})
+		shown, visible := look.Show(serviceType, stream.Object{Key: masterService, Revision: 7, Raw: raw})
 		got := &corev1.Service{}
-		if err := json.Unmarshal(shown, got); err != nil {
-			t.Fatal(err)
-		}
+		decode(t, shown, got)
 		if at := net.JoinHostPort(got.Spec.ClusterIP, strconv.Itoa(int(got.Spec.Ports[0].Port))); !visible || at != want {
 			t.Errorf("it is shown at %s, want %s", at, want)
 		}
 	}
 }
 
-// TestWherePodsFindTheAPIServer: by each address and port of the Service, in either encoding.
+// TestWherePodsFindTheAPIServer: by each address and port of the Service.
 func TestWherePodsFindTheAPIServer(t *testing.T) {
 	service := &corev1.Service{Spec: corev1.ServiceSpec{
 		ClusterIPs: []string{"10.96.0.1", "fd00::1", "None"}, Ports: []corev1.ServicePort{{Port: 443}, {Port: 70_000}},
 	}}
-	proto, err := service.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	proto := encode(t, service)
 	asJSON, err := json.Marshal(service)
 	if err != nil {
 		t.Fatal(err)
@@ -139,11 +107,10 @@ func TestWherePodsFindTheAPIServer(t *testing.T) {
 		want     []netip.AddrPort
 	}{
 		"protobuf":       {stream.Protobuf, proto, true, want},
-		"JSON":           {stream.JSON, asJSON, true, want},
-		"not followed":   {stream.JSON, asJSON, false, nil},
-		"not a Service":  {stream.JSON, []byte("[]"), true, nil},
+		"JSON":           {stream.JSON, asJSON, true, nil},
+		"not followed":   {stream.Protobuf, proto, false, nil},
 		"no such bytes":  {stream.Protobuf, []byte{0xff}, true, nil},
-		"an empty value": {stream.JSON, []byte("{}"), true, nil},
+		"an empty value": {stream.Protobuf, nil, true, nil},
 	} {
 		got := MasterAddresses(func(what follow.Selection, key stream.Key) (stream.Type, stream.Object, bool) {
 			if what != Services || key != (stream.Key{Namespace: "default", Name: "kubernetes"}) {

@@ -29,7 +29,7 @@ func TestStackConforms(t *testing.T) {
 	for _, way := range []string{"under", "over"} {
 		t.Run(way, func(t *testing.T) {
 			viewtest.Run(t, func(t *testing.T) viewtest.Subject {
-				s := topologySubject(t, stream.Protobuf, sliceKind, web)
+				s := topologySubject(t, sliceKind, web)
 				topology, turn := s.View, s.Turn
 				other := hiding{live.NewValue[hidden]("")}
 				s.View = func() replica.View {

@@ -23,8 +23,12 @@
 //
 //   - A state never changes. Two states in a row may show every object alike; a watch tells only what differs.
 //   - Show never changes the bytes it is given. An object that loses nothing is shown as the same bytes. One that is cut
-//     keeps its encoding, and fields that this program does not know.
+//     keeps fields that this program does not know.
 //   - Only a change that may alter what is shown makes a new state. Other changes of a Service or a NodePool do not.
+//
+// All views read protobuf, which API servers answer for these kinds. What comes in JSON all the same is shown as the cloud has it,
+// and the log says why, once of each resource. Then traffic leaves the node or the pool, and new Pods and kube-proxy go to the cloud
+// past the hub. That is safe: a view of these never grants anything, and Pods then trust the cloud's authorities alone.
 //
 // The alternative was to decode into API types. It costs four times as much (BenchmarkShow), and drops fields of a newer
 // API server.
@@ -106,7 +110,7 @@ func (s *state) show(t stream.Type, o stream.Object) []byte {
 	service := o.Key
 	switch {
 	case t.Kind == "EndpointSlice" && t.Group == discoveryv1.GroupName:
-		labels, err := stream.Labels(t.Encoding, o.Raw)
+		labels, err := stream.Labels(stream.Protobuf, o.Raw)
 		if err != nil {
 			return o.Raw // unchanged: the client may be able to read it
 		}
@@ -120,7 +124,7 @@ func (s *state) show(t stream.Type, o stream.Object) []byte {
 	if !ok {
 		return o.Raw
 	}
-	raw, err := cut(t.Encoding, form, o.Raw, s.keeper(near))
+	raw, err := cut(form, o.Raw, s.keeper(near))
 	if err != nil {
 		return o.Raw
 	}

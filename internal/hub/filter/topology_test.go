@@ -43,26 +43,18 @@ type message interface {
 	Unmarshal([]byte) error
 }
 
-func encode(t testing.TB, e stream.Encoding, o message) []byte {
+func encode(t testing.TB, o message) []byte {
 	t.Helper()
-	marshal := o.Marshal
-	if e == stream.JSON {
-		marshal = func() ([]byte, error) { return json.Marshal(o) }
-	}
-	raw, err := marshal()
+	raw, err := o.Marshal()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return raw
 }
 
-func decode(t testing.TB, e stream.Encoding, raw []byte, o message) {
+func decode(t testing.TB, raw []byte, o message) {
 	t.Helper()
-	unmarshal := o.Unmarshal
-	if e == stream.JSON {
-		unmarshal = func(raw []byte) error { return json.Unmarshal(raw, o) }
-	}
-	if err := unmarshal(raw); err != nil {
+	if err := o.Unmarshal(raw); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -87,7 +79,7 @@ func known(s string) *string {
 	return &s
 }
 
-func sliceOf(t testing.TB, e stream.Encoding, r edge.Revision, all ...place) stream.Object {
+func sliceOf(t testing.TB, r edge.Revision, all ...place) stream.Object {
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: meta("web-1", r), AddressType: discoveryv1.AddressTypeIPv4,
 		Ports: []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To[int32](80)}},
@@ -98,10 +90,10 @@ func sliceOf(t testing.TB, e stream.Encoding, r edge.Revision, all ...place) str
 			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)},
 		})
 	}
-	return stream.Object{Key: stream.Key{Namespace: "ns", Name: "web-1"}, Revision: r, Raw: encode(t, e, s)}
+	return stream.Object{Key: stream.Key{Namespace: "ns", Name: "web-1"}, Revision: r, Raw: encode(t, s)}
 }
 
-func endpointsOf(t testing.TB, e stream.Encoding, r edge.Revision, all ...place) stream.Object {
+func endpointsOf(t testing.TB, r edge.Revision, all ...place) stream.Object {
 	o := &corev1.Endpoints{ObjectMeta: meta("web", r)}
 	for _, p := range all {
 		// One subset for each place, ready and not ready in turn, and one with all, half of them ready.
@@ -114,7 +106,7 @@ func endpointsOf(t testing.TB, e stream.Encoding, r edge.Revision, all ...place)
 		}
 		o.Subsets = append(o.Subsets, subset)
 	}
-	return stream.Object{Key: stream.Key{Namespace: "ns", Name: "web"}, Revision: r, Raw: encode(t, e, o)}
+	return stream.Object{Key: stream.Key{Namespace: "ns", Name: "web"}, Revision: r, Raw: encode(t, o)}
 }
 
 // seen reads which places an object has, and its revision.
@@ -122,7 +114,7 @@ func seen(t testing.TB, typ stream.Type, raw []byte) (names []string, resourceVe
 	t.Helper()
 	if typ.Kind == "EndpointSlice" {
 		var s discoveryv1.EndpointSlice
-		decode(t, typ.Encoding, raw, &s)
+		decode(t, raw, &s)
 		for _, e := range s.Endpoints {
 			names = append(names, e.Addresses...)
 		}
@@ -132,7 +124,7 @@ func seen(t testing.TB, typ stream.Type, raw []byte) (names []string, resourceVe
 		return names, s.ResourceVersion
 	}
 	var o corev1.Endpoints
-	decode(t, typ.Encoding, raw, &o)
+	decode(t, raw, &o)
 	for _, s := range o.Subsets {
 		for _, a := range slices.Concat(s.Addresses, s.NotReadyAddresses) {
 			names = append(names, a.IP)
@@ -165,41 +157,40 @@ func TestShow(t *testing.T) {
 		{"pool", map[stream.Key]scope{web: inPool}, nil, []string{"self", "mate"}, []string{"self", "mate"}, false},
 		{"a pool that takes nothing away", map[stream.Key]scope{web: inPool}, everywhereElse, all, all, true},
 	} {
-		for _, e := range []stream.Encoding{stream.Protobuf, stream.JSON} {
-			if c.nodes == nil {
-				c.nodes = nodeSet{"n1": {}, "n2": {}}
-			}
-			s := &state{node: "n1", services: c.services, nodes: c.nodes}
-			for _, o := range []struct {
-				typ  stream.Type
-				o    stream.Object
-				want []string
-			}{
-				{stream.Type{GroupVersionKind: sliceKind, Encoding: e}, sliceOf(t, e, 100, places...), c.slice},
-				{stream.Type{GroupVersionKind: endpointsKind, Encoding: e}, endpointsOf(t, e, 100, places...), c.endpoint},
-			} {
-				t.Run(fmt.Sprintf("%s/%s %v", c.name, o.typ.Kind, e), func(t *testing.T) {
-					before := bytes.Clone(o.o.Raw)
-					got, visible := s.Show(o.typ, o.o)
-					names, version := seen(t, o.typ, got)
-					if !slices.Equal(names, o.want) || version != "100" || !visible {
-						t.Errorf("shown %v at %s, %t; want %v", names, version, visible, o.want)
-					}
-					if c.verbatim != (&got[0] == &o.o.Raw[0]) {
-						t.Errorf("the same bytes: %t, want %t", !c.verbatim, c.verbatim)
-					}
-					if !bytes.Equal(before, o.o.Raw) {
-						t.Error("the object itself was changed")
-					}
-				})
-			}
+		if c.nodes == nil {
+			c.nodes = nodeSet{"n1": {}, "n2": {}}
+		}
+		s := &state{node: "n1", services: c.services, nodes: c.nodes}
+		for _, o := range []struct {
+			kind schema.GroupVersionKind
+			o    stream.Object
+			want []string
+		}{
+			{sliceKind, sliceOf(t, 100, places...), c.slice},
+			{endpointsKind, endpointsOf(t, 100, places...), c.endpoint},
+		} {
+			t.Run(c.name+"/"+o.kind.Kind, func(t *testing.T) {
+				typ := stream.Type{GroupVersionKind: o.kind, Encoding: stream.Protobuf}
+				before := bytes.Clone(o.o.Raw)
+				got, visible := s.Show(typ, o.o)
+				names, version := seen(t, typ, got)
+				if !slices.Equal(names, o.want) || version != "100" || !visible {
+					t.Errorf("shown %v at %s, %t; want %v", names, version, visible, o.want)
+				}
+				if c.verbatim != (&got[0] == &o.o.Raw[0]) {
+					t.Errorf("the same bytes: %t, want %t", !c.verbatim, c.verbatim)
+				}
+				if !bytes.Equal(before, o.o.Raw) {
+					t.Error("the object itself was changed")
+				}
+			})
 		}
 	}
 }
 
 func TestShowLeavesTheRestAlone(t *testing.T) {
 	s := &state{services: map[stream.Key]scope{{Namespace: "ns", Name: "web"}: onNode}, node: "n1"}
-	o := sliceOf(t, stream.Protobuf, 100, places...)
+	o := sliceOf(t, 100, places...)
 	o.Key.Name = "web"
 	for _, k := range []schema.GroupVersionKind{
 		{Version: "v1", Kind: "Service"}, {Group: "discovery.k8s.io", Version: "v1", Kind: "Endpoints"},
@@ -212,53 +203,37 @@ func TestShowLeavesTheRestAlone(t *testing.T) {
 	for _, raw := range []string{"", "garbage", "\x0a\xff"} {
 		o.Raw = []byte(raw)
 		for _, k := range []schema.GroupVersionKind{sliceKind, endpointsKind} {
-			for _, e := range []stream.Encoding{stream.Protobuf, stream.JSON, 0} {
-				if got := s.show(stream.Type{GroupVersionKind: k, Encoding: e}, o); !bytes.Equal(got, o.Raw) {
-					t.Errorf("%q as %v was changed", raw, k)
-				}
+			if got := s.show(stream.Type{GroupVersionKind: k, Encoding: stream.Protobuf}, o); !bytes.Equal(got, o.Raw) {
+				t.Errorf("%q as %v was changed", raw, k)
 			}
 		}
-	}
-	text := stream.Type{GroupVersionKind: sliceKind, Encoding: stream.JSON}
-	empty := s.show(text, sliceOf(t, stream.JSON, 100, places[3]))
-	if !bytes.Contains(empty, []byte(`"endpoints":[]`)) {
-		t.Errorf("nothing near: the list must be empty, not absent: %s", empty)
 	}
 }
 
 // TestCutKeepsWhatItDoesNotKnow: fields of a newer API server come through.
 func TestCutKeepsWhatItDoesNotKnow(t *testing.T) {
 	unknown := []byte("\x9a\x06\x03new") // field 99
-	raw := slices.Concat(sliceOf(t, stream.Protobuf, 100, places...).Raw, unknown)
-	got, err := cut(stream.Protobuf, slice, raw, func(n string) bool { return n == "n1" })
+	raw := slices.Concat(sliceOf(t, 100, places...).Raw, unknown)
+	got, err := cut(slice, raw, func(n string) bool { return n == "n1" })
 	if err != nil || !bytes.HasSuffix(got, unknown) {
 		t.Errorf("an unknown field of a slice is gone: %v", err)
-	}
-	const whole = `{"metadata":{"new":1},"endpoints":[{"nodeName":"n1","new":[{}]},{"nodeName":"n2"}],"new":"x"}`
-	got, err = cut(stream.JSON, slice, []byte(whole),
-		func(n string) bool { return n == "n1" })
-	const want = `{"endpoints":[{"nodeName":"n1","new":[{}]}],"metadata":{"new":1},"new":"x"}`
-	if err != nil || string(got) != want {
-		t.Errorf("got %s, %v; want %s", got, err, want)
 	}
 }
 
 func FuzzCut(f *testing.F) {
-	for _, e := range []stream.Encoding{stream.Protobuf, stream.JSON} {
-		f.Add(uint8(e), uint8(slice), sliceOf(f, e, 100, places...).Raw)
-		f.Add(uint8(e), uint8(endpoints), endpointsOf(f, e, 100, places...).Raw)
-	}
-	f.Fuzz(func(t *testing.T, e, kind uint8, raw []byte) {
+	f.Add(uint8(slice), sliceOf(f, 100, places...).Raw)
+	f.Add(uint8(endpoints), endpointsOf(f, 100, places...).Raw)
+	f.Fuzz(func(t *testing.T, kind uint8, raw []byte) {
 		before := bytes.Clone(raw)
 		keep := func(node string) bool { return len(node)%2 == 1 }
-		out, err := cut(stream.Encoding(e), form(kind), raw, keep)
+		out, err := cut(form(kind), raw, keep)
 		if !bytes.Equal(before, raw) {
 			t.Fatal("the object itself was changed")
 		}
 		if err != nil {
 			return
 		}
-		again, err := cut(stream.Encoding(e), form(kind), out, keep)
+		again, err := cut(form(kind), out, keep)
 		if err != nil || !bytes.Equal(again, out) {
 			t.Fatalf("what was cut, cut again, is another: %v", err)
 		}
@@ -370,7 +345,7 @@ func service(t testing.TB, name string, r edge.Revision, topology string) stream
 	if topology != "" {
 		s.Annotations = map[string]string{annotation: topology}
 	}
-	return stream.Object{Key: stream.Key{Namespace: "ns", Name: name}, Revision: r, Raw: encode(t, stream.Protobuf, s)}
+	return stream.Object{Key: stream.Key{Namespace: "ns", Name: name}, Revision: r, Raw: encode(t, s)}
 }
 
 func nodePool(r edge.Revision, nodes ...string) stream.Object {
@@ -433,7 +408,7 @@ func (r *running) expect(looks int, names ...string) {
 		r.states, r.last = r.states+1, look
 	}
 	raw, visible := look.Show(stream.Type{GroupVersionKind: sliceKind, Encoding: stream.Protobuf},
-		sliceOf(r.t, stream.Protobuf, 500, places...))
+		sliceOf(r.t, 500, places...))
 	got, _ := seen(r.t, stream.Type{GroupVersionKind: sliceKind, Encoding: stream.Protobuf}, raw)
 	if r.states != looks || !slices.Equal(got, names) || !visible {
 		r.t.Errorf("look %d shows %v; want look %d, %v", r.states, got, looks, names)
@@ -576,7 +551,7 @@ func BenchmarkShow(b *testing.B) {
 		fifty = append(fifty, place{fmt.Sprintf("10.0.%d.%d", i, i), fmt.Sprintf("n%d", i), "z1"})
 	}
 	typ := stream.Type{GroupVersionKind: sliceKind, Encoding: stream.Protobuf}
-	o := sliceOf(b, stream.Protobuf, 100, fifty...)
+	o := sliceOf(b, 100, fifty...)
 	for name, services := range map[string]map[stream.Key]scope{
 		"no topology anywhere":      nil,
 		"of another Service":        {{Name: "x"}: onNode},
@@ -594,9 +569,9 @@ func BenchmarkShow(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			var s discoveryv1.EndpointSlice
-			decode(b, stream.Protobuf, o.Raw, &s)
+			decode(b, o.Raw, &s)
 			s.Endpoints = s.Endpoints[:2]
-			encode(b, stream.Protobuf, &s)
+			encode(b, &s)
 		}
 	})
 }

@@ -723,14 +723,21 @@ func TestWhatIsKnownStaysWhenTheCloudDoesNotKnowTheNode(t *testing.T) {
 	})
 }
 
-func TestNoSecretIsLogged(t *testing.T) {
-	var log bytes.Buffer
+// logged returns what is logged from now on, until the test is over.
+func logged(t *testing.T) *bytes.Buffer {
+	t.Helper()
+	log := &bytes.Buffer{}
 	klog.LogToStderr(false)
-	klog.SetOutput(&log)
+	klog.SetOutput(log)
 	t.Cleanup(func() {
 		klog.SetOutput(io.Discard)
 		klog.LogToStderr(true)
 	})
+	return log
+}
+
+func TestNoSecretIsLogged(t *testing.T) {
+	log := logged(t)
 	var level klog.Level
 	if err := level.Set("10"); err != nil {
 		t.Fatal(err)

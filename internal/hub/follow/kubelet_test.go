@@ -1,7 +1,6 @@
 package follow
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
 	"strings"
@@ -9,8 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/replica"
@@ -28,7 +32,27 @@ func (s said) Look() (replica.Look, <-chan struct{}) {
 }
 
 func (s saidNow) Show(_ stream.Type, o stream.Object) ([]byte, bool) {
-	return bytes.Replace(o.Raw, []byte(`"at":"`), []byte(`"at":"`+string(s)+` `), 1), true
+	var m corev1.ConfigMap
+	if err := m.Unmarshal(o.Raw); err != nil {
+		return o.Raw, true
+	}
+	m.Data["at"] = string(s) + " " + m.Data["at"]
+	raw, err := m.Marshal()
+	return raw, err == nil
+}
+
+// protoMap is the ConfigMap kube-root-ca.crt of namespace a, in protobuf.
+func protoMap(t *testing.T, revision edge.Revision) stream.Object {
+	t.Helper()
+	m := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "kube-root-ca.crt", ResourceVersion: revision.String()},
+		Data:       map[string]string{"at": revision.String()},
+	}
+	raw, err := m.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream.Object{Key: stream.Key{Namespace: "a", Name: "kube-root-ca.crt"}, Revision: revision, Raw: raw}
 }
 
 const (
@@ -49,7 +73,7 @@ func viewed(t *testing.T, w *world) *live.Value[string] {
 		return nil
 	}
 	w.restart()
-	w.has(rootSelection, 7, object("kube-root-ca.crt", 7))
+	w.hasAs(stream.Type{GroupVersionKind: jsonMaps.GroupVersionKind, Encoding: stream.Protobuf}, rootSelection, 7, protoMap(t, 7))
 	return word
 }
 
@@ -83,6 +107,25 @@ func TestKubeletSeesASelectionOfItsOwnThroughAView(t *testing.T) {
 		}
 		w.nothing()
 	})
+}
+
+// A view reads protobuf. What comes in JSON all the same is shown as the cloud has it, and the log says so once of each resource.
+func TestWhatComesInJSONIsShownAsItIs(t *testing.T) {
+	log := logged(t)
+	bubble(t, func(t *testing.T, w *world) {
+		w.kubelet = func(Selection) replica.View { return said{live.NewValue("old")} }
+		w.restart()
+		w.has(rootSelection, 7, object("kube-root-ca.crt", 7))
+		w.has(Selection{Resource: configMaps, Namespace: "a", Fields: "metadata.name=other"}, 7, object("other", 7))
+		for _, path := range []string{rootOfA, otherOfA, rootOfA, otherOfA} {
+			want(t, w.get(path), http.StatusOK, `"at":"7"`)
+		}
+		w.nothing()
+	})
+	klog.Flush()
+	if n := strings.Count(log.String(), "A resource comes in JSON"); n != 1 {
+		t.Errorf("said %d times: %s", n, log)
+	}
 }
 
 // The cloud knows no view. What it would answer to one list, the watch that follows would never put right.

@@ -97,6 +97,8 @@ type Set struct {
 	needs    needs
 	fixed    chan struct{} // closed when the set of the hub's own selections changes
 	failed   chan error
+
+	unviewed sync.Map // resources whose objects were shown without their view
 }
 
 // New returns a Set that follows nothing yet. It does no I/O.
@@ -247,6 +249,7 @@ func (s *Set) handleLocked(m *Member) error {
 		// What clients were told must survive a restart. Sync ends with ctx, so a full disk keeps nobody waiting for
 		// longer.
 		BeforeExpired: func(ctx context.Context) { _ = m.saver.Sync(ctx) },
+		Unviewed:      func() { s.tellUnviewed(m) },
 		Chance:        s.cfg.Ends.Chance,
 	}
 	var kubelet replica.View
@@ -269,6 +272,14 @@ func (s *Set) handleLocked(m *Member) error {
 		m.kubelet, err = replica.NewHandler(config)
 	}
 	return err
+}
+
+// tellUnviewed says once of each resource that clients see it as the cloud has it, and why.
+func (s *Set) tellUnviewed(m *Member) {
+	if _, told := s.unviewed.LoadOrStore(m.Resource, true); !told {
+		klog.FromContext(m.life).Info("A resource comes in JSON, which views do not read; it is shown as the cloud has it",
+			"resource", m.Resource)
+	}
 }
 
 // run follows a selection to its end.

@@ -321,8 +321,13 @@ func (w *world) source(what Selection) *source {
 // has gives the cloud a content.
 func (w *world) has(what Selection, revision edge.Revision, objects ...stream.Object) *source {
 	w.t.Helper()
+	return w.hasAs(jsonMaps, what, revision, objects...)
+}
+
+func (w *world) hasAs(t stream.Type, what Selection, revision edge.Revision, objects ...stream.Object) *source {
+	w.t.Helper()
 	s := w.source(what)
-	all := stream.Snapshot{Type: jsonMaps, Revision: revision, Objects: objects}
+	all := stream.Snapshot{Type: t, Revision: revision, Objects: objects}
 	if err := s.Replace(context.Background(), all); err != nil {
 		w.t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"math/big"
 	"net"
 	"net/http"
@@ -22,6 +21,7 @@ import (
 	"yurtcoordinator/internal/hub/filter"
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/replica"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -102,13 +102,8 @@ func shownService(t *testing.T, e *Entrance) string {
 	t.Helper()
 	const cloud = "10.96.0.1:443"
 	look, _ := e.master.Look()
-	raw := `{"metadata":{"name":"kubernetes","namespace":"default"},"spec":{"clusterIP":"10.96.0.1","ports":[{"port":443}]}}`
-	typ := stream.Type{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Service"), Encoding: stream.JSON}
-	shown, _ := look.Show(typ, stream.Object{Key: stream.Key{Namespace: "default", Name: "kubernetes"}, Raw: []byte(raw)})
-	var s corev1.Service
-	if err := json.Unmarshal(shown, &s); err != nil {
-		t.Fatal(err)
-	}
+	s := &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Port: 443}}}}
+	asShown(t, look, "Service", stream.Key{Namespace: "default", Name: "kubernetes"}, s)
 	at := netip.AddrPortFrom(netip.MustParseAddr(s.Spec.ClusterIP), uint16(s.Spec.Ports[0].Port)).String()
 	if at == cloud {
 		return ""
@@ -122,23 +117,33 @@ func shownProxy(t *testing.T, e *Entrance) string {
 	look, _ := e.cfg.Shown.Look()
 	kubeconfig := "kind: Config\nclusters:\n- name: c\n  cluster: {certificate-authority-data: YQ==, server: https://cloud}\n" +
 		"contexts:\n- name: c\n  context: {cluster: c, user: u}\ncurrent-context: c\nusers:\n- name: u\n  user: {tokenFile: /t}\n"
-	raw, err := json.Marshal(map[string]any{"metadata": map[string]string{"name": "kube-proxy", "namespace": "kube-system"},
-		"data": map[string]string{"kubeconfig.conf": kubeconfig}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	typ := stream.Type{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Encoding: stream.JSON}
-	shown, _ := look.Show(typ, stream.Object{Key: stream.Key{Namespace: "kube-system", Name: "kube-proxy"}, Raw: raw})
-	var m corev1.ConfigMap
-	if err := json.Unmarshal(shown, &m); err != nil {
-		t.Fatal(err)
-	}
+	m := &corev1.ConfigMap{Data: map[string]string{"kubeconfig.conf": kubeconfig}}
+	asShown(t, look, "ConfigMap", stream.Key{Namespace: "kube-system", Name: "kube-proxy"}, m)
 	for line := range strings.Lines(m.Data["kubeconfig.conf"]) {
 		if server, ok := strings.CutPrefix(strings.TrimSpace(line), "server: "); ok && server != "https://cloud" {
 			return server
 		}
 	}
 	return ""
+}
+
+// asShown makes an object what a look shows of it.
+func asShown(t *testing.T, look replica.Look, kind string, k stream.Key, o interface {
+	Marshal() ([]byte, error)
+	Unmarshal(raw []byte) error
+	Reset()
+}) {
+	t.Helper()
+	raw, err := o.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	typ := stream.Type{GroupVersionKind: corev1.SchemeGroupVersion.WithKind(kind), Encoding: stream.Protobuf}
+	shown, _ := look.Show(typ, stream.Object{Key: k, Raw: raw})
+	o.Reset()
+	if err := o.Unmarshal(shown); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestPodsAreServedWhereTheNodeIs, and no longer where it was.
