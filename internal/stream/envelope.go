@@ -41,7 +41,7 @@ func OpenEnvelope(data []byte) (Type, []byte, error) {
 	if err != nil {
 		return Type{}, nil, err
 	}
-	t, err := typeOf(JSON, string(h.apiVersion), string(h.kind))
+	t, err := typeOf(JSON, h.apiVersion, h.kind)
 	if err != nil {
 		return Type{}, nil, err
 	}

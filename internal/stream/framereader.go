@@ -3,6 +3,7 @@ package stream
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -29,7 +30,7 @@ const (
 var aheads = sync.Pool{New: func() any { return new([readAhead]byte) }}
 
 // FrameReader reads a watch stream. It holds one buffer, small while nothing comes, in which frames are read in place. An event
-// costs the copy of its object and two allocations, Raw and the Key. A frame that claims to be large costs memory only as its
+// in Protobuf costs the copy of its object and two allocations, Raw and the Key. A frame that claims to be large costs memory only as its
 // bytes arrive.
 type FrameReader struct {
 	r        io.Reader
@@ -201,7 +202,7 @@ func (f *FrameReader) grow() {
 func blank(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
 // textFrame searches the end of a JSON object. It looks at each byte once, however many reads the object comes in. What is
-// wrong inside of the object is for the lexer to find.
+// wrong inside of the object is for readJSON to find.
 type textFrame struct {
 	at, depth       int
 	quoted, escaped bool
@@ -283,12 +284,12 @@ func (f *FrameReader) bookmark(raw []byte, h *head) (Event, error) {
 	if err != nil {
 		return Event{}, fmt.Errorf("bookmark: %w", err)
 	}
-	annotations, err := metaMap(f.encoding, raw, edit.Annotations, "annotations")
+	meta, err := ScanMeta(f.encoding, raw)
 	if err != nil {
 		return Event{}, fmt.Errorf("bookmark: %w", err)
 	}
 	t := Bookmark
-	if annotations[metav1.InitialEventsAnnotationKey] == "true" {
+	if meta.Annotations[metav1.InitialEventsAnnotationKey] == "true" {
 		t = InitialEventsEnd
 	}
 	return Event{Type: t, Object: Object{Revision: revision}}, nil
@@ -337,52 +338,30 @@ func (f *FrameReader) parseProtobuf(frame []byte) (name, raw []byte, h head, err
 	return name, raw, h, err
 }
 
-// parseJSON returns views of the frame.
+// parseJSON returns copies of what is in the frame.
 func (f *FrameReader) parseJSON(frame []byte) (name, raw []byte, h head, err error) {
-	l := lexer{text: frame}
-	err = l.members(func(member []byte) error {
-		switch string(member) {
-		case "type":
-			return l.once(&name, "type")
-		case "object":
-			if raw != nil {
-				return errors.New("it has two objects")
-			}
-			l.peek()
-			begin := l.at
-			var err error
-			h, err = l.head()
-			raw = frame[begin:l.at]
-			return err
-		default:
-			return l.skip()
-		}
-	})
-	switch {
-	case err != nil:
+	var event struct {
+		Type   string          `json:"type"`
+		Object json.RawMessage `json:"object"`
+	}
+	if err := readJSON(frame, &event); err != nil {
 		return nil, nil, h, err
-	case raw == nil:
+	}
+	name, raw = []byte(event.Type), event.Object
+	if raw == nil {
 		return nil, nil, h, errors.New("it has no object")
-	case string(name) == "ERROR":
-		return name, raw, h, nil
-	case f.typ.Kind != "" && string(h.kind) == f.typ.Kind && apiVersionIs(h.apiVersion, f.typ):
+	}
+	if event.Type == "ERROR" {
 		return name, raw, h, nil
 	}
-	t, err := typeOf(JSON, string(h.apiVersion), string(h.kind))
+	if h, err = jsonHead(raw); err != nil {
+		return nil, nil, h, err
+	}
+	t, err := typeOf(JSON, h.apiVersion, h.kind)
 	if err != nil {
 		return nil, nil, h, err
 	}
 	return name, raw, h, f.learn(t)
-}
-
-// apiVersionIs compares without making a string.
-func apiVersionIs(apiVersion []byte, t Type) bool {
-	if t.Group == "" {
-		return string(apiVersion) == t.Version
-	}
-	n := len(t.Group)
-	return len(apiVersion) == n+1+len(t.Version) && string(apiVersion[:n]) == t.Group && apiVersion[n] == '/' &&
-		string(apiVersion[n+1:]) == t.Version
 }
 
 // learn takes the type of the first object, and refuses another one: who reads on would read something else.

@@ -156,7 +156,7 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-// FuzzJSON: the lexer accepts what encoding/json accepts as an object's body, and nothing else.
+// FuzzJSON: Scan accepts what encoding/json accepts as an object's body, and nothing else.
 func FuzzJSON(f *testing.F) {
 	for _, s := range []string{
 		`1`, `-`, `0.5`, `01`, `1e5`, `1E+`, `"\u12"`, `"a\"b"`, `[1, 2 ,[ ]]`,

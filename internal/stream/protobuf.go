@@ -31,13 +31,13 @@ func protobufHead(raw []byte) (h head, err error) {
 	return h, nil
 }
 
-// protobufMap reads a map of strings that is a field of metadata; nil if it is empty.
-func protobufMap(raw []byte, number edit.Number) (m map[string]string, err error) {
+// protobufLabels reads an object's labels and nothing else.
+func protobufLabels(raw []byte) (m map[string]string, err error) {
 	for f, err := range edit.Inside(raw, edit.Metadata) {
 		if err != nil {
 			return nil, err
 		}
-		if f.Number != number {
+		if f.Number != edit.Labels {
 			continue
 		}
 		if m == nil {

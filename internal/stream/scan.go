@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/stream/edit"
@@ -17,11 +16,10 @@ import (
 
 var errNoEncoding = errors.New("the encoding of the objects is not known")
 
-// head is an object's identity, as views of its bytes; nil is what is not there. kind and apiVersion are those that JSON
-// has inside the object.
+// head is an object's identity; empty is what is not there. kind and apiVersion are those that JSON has inside the object.
 type head struct {
-	namespace, name, version []byte
-	kind, apiVersion         []byte
+	namespace, name, version []byte // of a Protobuf object: parts of its bytes
+	kind, apiVersion         string
 }
 
 // Scan reads an object's key and revision, and nothing else; the Object's Raw is raw itself. Its work is bounded by the
@@ -50,10 +48,9 @@ func ScanMeta(e Encoding, raw []byte) (m metav1.ObjectMeta, err error) {
 	case Protobuf:
 		err = protobufMeta(raw, &m)
 	case JSON:
-		var metadata []byte
-		if metadata, err = jsonMetadata(raw); err == nil {
-			err = utiljson.Unmarshal(metadata, &m)
-		}
+		err = readJSON(raw, &struct {
+			Metadata *metav1.ObjectMeta `json:"metadata"`
+		}{&m})
 	default:
 		err = errNoEncoding
 	}
@@ -75,20 +72,13 @@ func protobufMeta(raw []byte, m *metav1.ObjectMeta) error {
 	return nil
 }
 
-// Labels reads an object's labels and nothing else; nil if it has none.
+// Labels reads an object's labels; nil if it has none.
 func Labels(e Encoding, raw []byte) (labels.Set, error) {
-	return metaMap(e, raw, edit.Labels, "labels")
-}
-
-func metaMap(e Encoding, raw []byte, number edit.Number, member string) (map[string]string, error) {
-	switch e {
-	case Protobuf:
-		return protobufMap(raw, number)
-	case JSON:
-		return jsonMap(raw, member)
-	default:
-		return nil, errNoEncoding
+	if e == Protobuf {
+		return protobufLabels(raw)
 	}
+	m, err := ScanMeta(e, raw)
+	return m.Labels, err
 }
 
 // object makes an Object. Both parts of its key are of one allocation: they live and die together.

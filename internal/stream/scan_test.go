@@ -66,8 +66,8 @@ func TestOpenEnvelope(t *testing.T) {
 		"only magic":    {"k8s\x00", "empty"},
 		"no kind":       {`{"apiVersion":"v1"}`, "want a kind"},
 		"odd version":   {`{"apiVersion":"a/b/c","kind":"X"}`, "unexpected GroupVersion"},
-		"garbage after": {`{"apiVersion":"v1","kind":"X"} x`, "the end"},
-		"two kinds":     {`{"apiVersion":"v1","kind":"X","kind":"Y"}`, "two of kind"},
+		"garbage after": {`{"apiVersion":"v1","kind":"X"} x`, "after top-level value"},
+		"two kinds":     {`{"apiVersion":"v1","kind":"X","kind":"Y"}`, "duplicate field"},
 	} {
 		if got, _, err := stream.OpenEnvelope([]byte(test.data)); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, %v; want an error with %q", name, got, err, test.want)
@@ -100,9 +100,9 @@ func TestEncodingOf(t *testing.T) {
 	}
 }
 
-// An event costs its bytes and its key.
+// An event in Protobuf costs its bytes and its key, one in JSON some allocations more, however large it is.
 func TestAllocationsOfReading(t *testing.T) {
-	for _, e := range encodings {
+	for e, most := range map[stream.Encoding]float64{stream.Protobuf: 2, stream.JSON: 50} {
 		frame := kubernetesFrame(t, e, watch.Modified, slice("web", 5, 50))
 		f := stream.NewFrameReader(&endless{data: frame}, e, 1<<20)
 		per := testing.AllocsPerRun(200, func() {
@@ -110,8 +110,8 @@ func TestAllocationsOfReading(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		if per > 2 {
-			t.Errorf("%v: %v allocations per event, want Raw and the Key", e, per)
+		if per > most {
+			t.Errorf("%v: %v allocations per event, want at most %v", e, per, most)
 		}
 	}
 }
