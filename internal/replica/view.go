@@ -60,7 +60,8 @@ func ShownBy(look Look, t stream.Type, o stream.Object) (shown stream.Object, vi
 
 // nameOnly is an object without content, for a client that is told that it is not there.
 func nameOnly(k stream.Key, at edge.Revision) (stream.Object, error) {
-	raw, err := stream.Bare(stream.Protobuf, metav1.ObjectMeta{Name: k.Name, Namespace: k.Namespace, ResourceVersion: at.String()})
+	meta := metav1.ObjectMeta{Name: k.Name, Namespace: k.Namespace, ResourceVersion: at.String()}
+	raw, err := stream.Bare(stream.Protobuf, meta)
 	return stream.Object{Key: k, Revision: at, Raw: raw}, err
 }
 

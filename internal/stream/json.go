@@ -49,7 +49,7 @@ func missingTypeMeta(t Type, raw []byte) (before, rest []byte) {
 	begin := d.InputOffset()
 	var value json.RawMessage
 	var kind, apiVersion, some bool
-	for d.More() && !(kind && apiVersion) { // API servers write them first
+	for d.More() && (!kind || !apiVersion) { // API servers write them first
 		member, err := d.Token()
 		if err == nil {
 			err = d.Decode(&value)

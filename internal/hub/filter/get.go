@@ -94,7 +94,7 @@ func (g *got) shown() []byte {
 	}
 	if t.Encoding == stream.JSON {
 		g.unviewed.Do(func() {
-			klog.Background().Info("ConfigMaps are asked for in JSON, which views do not read; they are shown as the cloud has them")
+			klog.Background().Info("ConfigMaps are asked for in JSON, which views do not read; the cloud's are shown")
 		})
 		return g.body.Bytes()
 	}
