@@ -30,8 +30,8 @@ const (
 var aheads = sync.Pool{New: func() any { return new([readAhead]byte) }}
 
 // FrameReader reads a watch stream. It holds one buffer, small while nothing comes, in which frames are read in place. An event
-// in Protobuf costs the copy of its object and two allocations, Raw and the Key. A frame that claims to be large costs memory only
-// as its bytes arrive.
+// in Protobuf costs the copy of its object and two allocations, Raw and the Key. A frame that claims to be large costs memory as
+// its bytes arrive, and not before.
 type FrameReader struct {
 	r        io.Reader
 	encoding Encoding

@@ -27,8 +27,8 @@
 //   - Only a change that may alter what is shown makes a new state. Other changes of a Service or a NodePool do not.
 //
 // All views read protobuf, which API servers answer for these kinds. What comes in JSON all the same is shown as the cloud has
-// it, and the log says why, once of each resource. Then traffic leaves the node or the pool, and new Pods and kube-proxy go to the
-// cloud past the hub. That is safe: a view of these never grants anything, and Pods then trust the cloud's authorities alone.
+// it, and the log says why, once of each resource. Then traffic leaves the node or the pool, and new Pods and kube-proxy go to
+// the cloud past the hub. That is safe: a view of these never grants anything, and Pods then trust the cloud's authorities alone.
 //
 // The alternative was to decode into API types. It costs four times as much (BenchmarkShow), and drops fields of a newer
 // API server.

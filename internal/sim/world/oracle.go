@@ -218,9 +218,9 @@ func (f *facts) well() bool { return f.ready == corev1.ConditionTrue && !f.doome
 // How many requests a node sends in a minute, if nothing has been harmed for some minutes: what is sent each so many seconds, and
 // one more at the minute's edge. Streams, as the presence of a hub or a push, are one request for as long as they last.
 const (
-	// asksCloud: a heartbeat each 10 s; a status report each 5 minutes and the leader's report each 3 (docs/wan-cost.md). A leader
-	// follows seven selections there, each of which begins again each 5 to 10 minutes, with a list at most: all in one minute, if
-	// chance has it.
+	// asksCloud: a heartbeat each 10 s; a status report each 5 minutes and the leader's report each 3 (docs/wan-cost.md). A
+	// leader follows seven selections there, each of which begins again each 5 to 10 minutes, with a list at most: all in one
+	// minute, if chance has it.
 	asksCloud = 7 + 1 + 1 + 7*2
 	// asksPool: a copy of each heartbeat; the watches of two Leases, the election's and that of what is current, each of which
 	// begins again with a list each 2 to 3 minutes (leasewatch's beatingMin); the question who relays, each minute (relay's
