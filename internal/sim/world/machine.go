@@ -76,11 +76,15 @@ func (m *machine) suspend() {
 
 func (m *machine) resume() {
 	m.mu.Lock()
-	if !m.standing.IsZero() {
-		m.stood += time.Since(m.standing)
+	since := m.standing
+	if !since.IsZero() {
+		m.stood += time.Since(since)
 		m.standing = time.Time{}
 	}
 	m.mu.Unlock()
+	if n := m.world.node(m.name); n != nil && !since.IsZero() {
+		n.beats.resumed(since)
+	}
 	m.host.Shut(false)
 }
 

@@ -125,6 +125,20 @@ func (b *beats) owed(renewed time.Time) (since, last time.Time) {
 	return since, b.last
 }
 
+// resumed takes in that the machine has stood since a moment: what kubelet has sent since then, or just before, leaves it now.
+func (b *beats) resumed(since time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if now := time.Now(); b.last.After(since.Add(-travels)) {
+		b.last = now
+		for stamp, at := range b.sent {
+			if at.After(since.Add(-travels)) {
+				b.sent[stamp] = now
+			}
+		}
+	}
+}
+
 // forgive forgets what the cloud does not have.
 func (b *beats) forgive() {
 	b.mu.Lock()
