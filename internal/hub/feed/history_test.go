@@ -245,6 +245,20 @@ func TestAMirrorOfAnEarlierHistoryIsOfNoUse(t *testing.T) {
 		w.cloud.put("d")
 		w.want(Cloud, 1)
 		w.has(w.cloud)
+
+		// Nor is it waited for longer than for one that might be of use, once the cloud has forgotten our revision.
+		w.links(link.Down, link.Up)
+		w.cloud.put("e")
+		w.cloud.compact()
+		w.pass(time.Minute)
+		asked, _, _ := w.mirror.counts()
+		w.links(link.Up, link.Up)
+		w.pass(2 * time.Minute)
+		w.want(Cloud, 2)
+		w.has(w.cloud)
+		if now, _, _ := w.mirror.counts(); now-asked > 10 {
+			t.Errorf("%d lists of the mirror after the cut", now-asked)
+		}
 	})
 }
 

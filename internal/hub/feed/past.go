@@ -195,10 +195,13 @@ func (p *past) look(e Event) {
 // access returns what a source whose link is up can be expected to do for a sink at a position. While a list over the WAN is
 // under way, a mirror's last answer stands.
 func (p *past) access(now time.Time, listing bool, position edge.Revision) Access {
+	lately := now.Before(p.until) || listing && !p.until.IsZero()
 	switch {
+	case lately && p.is == Stale: // it is Expired as well, and its list has shown that it is of no use either
+		return Stale
 	case p.forgot != 0 && (p.forgot == position || now.Before(p.recheck)):
 		return Expired
-	case now.Before(p.until), listing && !p.until.IsZero():
+	case lately:
 		return p.is
 	}
 	return Up

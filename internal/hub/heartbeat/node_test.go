@@ -46,6 +46,7 @@ type node struct {
 	relaysAt                   string
 	relayed                    edge.Relayed
 	clock                      atomic.Int64 // how far kubelet's clock is ahead, as a time.Duration
+	fell                       edge.History // how often the cloud's revision of the Lease fell
 }
 
 func newNode(t *testing.T, name string, cloud, coordinator *leasetest.Server) *node {
@@ -72,6 +73,7 @@ func (n *node) restartHub() {
 		Kubelet: func() edge.KubeletServing { return n.kubelet },
 		Version: "v0.2.0",
 		Relayed: func() edge.Relayed { return n.relayed }, RelaysAt: func() string { return n.relaysAt },
+		History: n,
 	})
 	ctx, cancel := context.WithCancel(klog.NewContext(n.t.Context(), ktesting.NewLogger(n.t, ktesting.NewConfig())))
 	done := make(chan struct{})

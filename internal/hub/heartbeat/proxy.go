@@ -73,12 +73,23 @@ type ProxyConfig struct {
 	Kubelet func() edge.KubeletServing
 	// Version is the hub's own, for the pool to see; empty is not told.
 	Version string
+	// History is told of the Lease's revisions in the cloud. nil means that nobody is.
+	History History
 	// Metered reports whether the node's link to the cloud is paid for by the byte. nil means that it is not.
 	Metered func() bool
 	// Metrics takes the metrics of heartbeats. nil means that nobody sees them.
 	Metrics prometheus.Registerer
 	// Clock is this machine's.
 	Clock ends.Clock
+}
+
+// History follows the cloud's history; history.Keeper is one.
+type History interface {
+	// Number is the history that the cloud is in, as far as is known.
+	Number() edge.History
+	// Went takes in that the cloud has shown an object at one revision and, asked again, at another. Each moment's history is what
+	// Number said before the cloud was asked.
+	Went(ctx context.Context, from, to edge.Moment)
 }
 
 // Coordinator is one of the pool's coordinators. All fields are required.
@@ -105,6 +116,7 @@ type Proxy struct {
 	there time.Time             // the renewTime of the cloud's Lease as known; zero if not known
 	stamp time.Time             // kubelet's stamp of the last heartbeat that was taken
 	moved bool                  // a leader may have written to the cloud's Lease since
+	shown edge.Moment           // when the cloud's Lease was last changed, as the cloud has shown it; zero if it has not
 	gone  bool                  // the cloud has said that there is no Lease, and nobody has made one since
 }
 
@@ -237,9 +249,36 @@ func (p *Proxy) get(r *http.Request) (*coordinationv1.Lease, error) {
 	return nil, apierrors.NewServiceUnavailable(message)
 }
 
+// ask asks the cloud, and tells the History at which revision the Lease is now, and was when the cloud last showed it.
+func (p *Proxy) ask(ctx context.Context, do func() (*coordinationv1.Lease, error)) (*coordinationv1.Lease, error) {
+	var now edge.Moment
+	if p.config.History != nil {
+		now.History = p.config.History.Number()
+	}
+	p.mu.Lock()
+	before := p.shown
+	p.mu.Unlock()
+	lease, err := do()
+	if err != nil {
+		return nil, err
+	}
+	if now.Revision, err = edge.ParseRevision(lease.ResourceVersion); err != nil {
+		return lease, nil //nolint:nilerr // it says nothing about the history
+	}
+	p.mu.Lock()
+	p.shown = now
+	p.mu.Unlock()
+	if p.config.History != nil {
+		p.config.History.Went(ctx, before, now)
+	}
+	return lease, nil
+}
+
 // read asks the cloud for the Lease, and remembers it.
 func (p *Proxy) read(ctx context.Context) (*coordinationv1.Lease, error) {
-	lease, err := p.leases().Get(ctx, string(p.config.Node), metav1.GetOptions{})
+	lease, err := p.ask(ctx, func() (*coordinationv1.Lease, error) {
+		return p.leases().Get(ctx, string(p.config.Node), metav1.GetOptions{})
+	})
 	if err != nil {
 		if apierrors.IsNotFound(err) {
 			p.forget()
@@ -298,7 +337,9 @@ func (p *Proxy) post(w http.ResponseWriter, r *http.Request) (*coordinationv1.Le
 		return nil, apierrors.NewAlreadyExists(coordinationv1.Resource("leases"), sent.Name)
 	}
 	return p.beat(ctx, sent, limits, func(ctx context.Context) (*coordinationv1.Lease, error) {
-		written, err := p.leases().Create(ctx, p.signed(unmarked(sent)), options)
+		written, err := p.ask(ctx, func() (*coordinationv1.Lease, error) {
+			return p.leases().Create(ctx, p.signed(unmarked(sent)), options)
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -461,7 +502,9 @@ func (p *Proxy) update(
 	}
 	for conflicts := 0; ; conflicts++ {
 		began, own := p.config.Clock.Running(), p.relayed().By == ""
-		written, err := p.leases().Update(ctx, p.signed(p.next(sent)), options)
+		written, err := p.ask(ctx, func() (*coordinationv1.Lease, error) {
+			return p.leases().Update(ctx, p.signed(p.next(sent)), options)
+		})
 		if own && result(err) == failed {
 			p.line.missed(p.config.Clock.Running())
 		}

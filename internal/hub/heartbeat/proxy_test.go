@@ -127,20 +127,57 @@ func TestStampsAdvance(t *testing.T) {
 }
 
 // TestCloudIsSetBack: a backup is put in the place of the cloud's storage, and its revisions are lower than those that the hub
-// knows.
+// knows. The History is told so, however the hub meets it, and of no fall but that one.
 func TestCloudIsSetBack(t *testing.T) {
-	run(t, func(n *node) {
-		for range 5 {
+	for name, meet := range map[string]func(*node){
+		"by a heartbeat": func(*node) {},
+		"after a cut": func(n *node) {
+			n.cloudLink.Set(link.Down)
 			n.mustBeat()
-		}
-		n.cloud.SetBack(1)
-		for range 3 {
-			time.Sleep(10 * time.Second)
-			n.mustBeat()
-			n.wantCloud()
-			n.wantCopy(false)
-		}
-	})
+			n.cloudLink.Set(link.Up)
+		},
+		"by kubelet's question": func(n *node) {
+			if _, err := n.do(http.MethodGet, nil, ""); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(n *node) {
+				for range 5 {
+					n.mustBeat()
+				}
+				n.cloudLink.Set(link.Down)
+				n.mustBeat()
+				n.cloudLink.Set(link.Up)
+				n.mustBeat()
+				if n.fell != 0 {
+					t.Errorf("the revision fell %d times before the cloud was set back", n.fell)
+				}
+				n.cloud.SetBack(1)
+				meet(n)
+				for range 3 {
+					time.Sleep(10 * time.Second)
+					n.mustBeat()
+					n.wantCloud()
+					n.wantCopy(false)
+				}
+				if n.fell != 1 {
+					t.Errorf("the revision fell %d times in one history, want once", n.fell)
+				}
+			})
+		})
+	}
+}
+
+// Number is the cloud's history, as the node's hub knows it.
+func (n *node) Number() edge.History { return n.fell }
+
+// Went implements History.
+func (n *node) Went(_ context.Context, from, to edge.Moment) {
+	if from.History == n.fell && to.Before(from) {
+		n.fell++
+	}
 }
 
 func (n *node) mustBeat() {

@@ -10,6 +10,9 @@
 // the cloud for it as of the revision at which the hub saw it. Only by accident does one revision belong to the same object in
 // two histories.
 //
+// A revision of the node's Lease that falls from one heartbeat to the next proves it, too, for nothing (Went): it is the
+// newest of all objects, but one that can't be asked for as of a past revision.
+//
 //	link lost, a stream broke, content    ┌─ as seen: same history
 //	from elsewhere is to be resumed ──▶ list the witness ─┼─ earlier, or the cloud's revision below ours: changed
 //	                                      └─ later or gone ──▶ as of then ─┬─ as seen: same
@@ -23,8 +26,8 @@
 //   - Unknown is not Changed: what the hub and its pool have may be right. But nothing from before may be resumed at
 //     the cloud (Floor), because a resume could miss something.
 //
-// It cannot see a restore from a backup that was made after the newest witness last changed. Up to that backup, all that this
-// hub follows was the same in both histories.
+// It cannot see a restore from a backup that was made after the newest witness last changed and after the node's last heartbeat.
+// Up to that backup, all that this hub follows was the same in both histories.
 //
 // The alternative was the uid of the namespace kube-system. It shows that a cluster was rebuilt, as witnesses also do, but not
 // that one was restored; and nodes may not read it.
@@ -216,6 +219,27 @@ func (k *Keeper) loseLocked() {
 	}
 }
 
+// Number is the number of the cloud's history, as far as is known.
+func (k *Keeper) Number() edge.History { return k.state.Get().Number }
+
+// Went takes in that the cloud has shown an object at one revision and, asked again, at another. Each moment's history is what
+// Number said before the cloud was asked. Within one history no object's revision falls; so if it fell, the history is another,
+// whatever witnesses say: nothing that they stand for need have changed since the backup was made.
+func (k *Keeper) Went(ctx context.Context, from, to edge.Moment) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if number := k.state.Get().Number; from.History == number && to.History == number && to.Before(from) {
+		k.changedLocked(klog.FromContext(ctx).WithValues("seen", from.Revision.String(), "revision", to.Revision.String()))
+	}
+}
+
+// changedLocked takes in that the cloud's history is another than was known.
+func (k *Keeper) changedLocked(logger klog.Logger) {
+	next := k.state.Get().Number + 1
+	k.raiseLocked(next)
+	logger.Info("The cloud's history has changed: it was restored from a backup, or rebuilt. Reading everything anew", "history", next)
+}
+
 // Raise takes in that somebody in the pool knows of a later history.
 func (k *Keeper) Raise(n edge.History) {
 	k.mu.Lock()
@@ -361,10 +385,8 @@ func (k *Keeper) conclude(ctx context.Context, w Witness, verdict Verdict, now A
 	logger := klog.FromContext(ctx).WithValues("object", w.Key, "seen", w.Revision.String(), "revision", now.Current.String())
 	switch verdict {
 	case Changed:
-		k.raiseLocked(s.Number + 1)
+		k.changedLocked(logger)
 		s = k.state.Get()
-		logger.Info("The cloud's history has changed: it was restored from a backup, or rebuilt. Reading everything anew",
-			"history", s.Number)
 	case Unknown:
 		s.Floor = now.Current
 		k.proven = now.Current

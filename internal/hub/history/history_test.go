@@ -283,6 +283,26 @@ func TestALaterNumberIsTaken(t *testing.T) {
 	})
 }
 
+// TestARevisionThatFalls: the witness has not changed since the backup was made, and the node's Lease has.
+func TestARevisionThatFalls(t *testing.T) {
+	at := func(h edge.History, r edge.Revision) edge.Moment { return edge.Moment{History: h, Revision: r} }
+	inWorld(t, func(w *world) {
+		w.k.Raise(1)
+		w.k.Saw(w.cloud.witness(1))
+		for _, went := range [][2]edge.Moment{
+			{{}, at(1, 7)}, {at(1, 95), at(1, 95)}, {at(1, 95), at(1, 100)}, // it did not fall
+			{at(0, 95), at(1, 93)}, {at(0, 95), at(0, 93)}, // in a history that is over
+		} {
+			w.k.Went(t.Context(), went[0], went[1])
+			w.want(State{Number: 1, Sure: true})
+		}
+		w.k.Went(t.Context(), at(1, 95), at(1, 93))
+		w.want(State{Number: 2, Sure: true})
+		w.k.Went(t.Context(), at(1, 95), at(1, 93)) // somebody else saw it as well
+		w.want(State{Number: 2, Sure: true})
+	})
+}
+
 func TestManyWitnesses(t *testing.T) {
 	inWorld(t, func(w *world) {
 		for i := range 3 * maxWitnesses {

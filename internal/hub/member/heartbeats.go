@@ -46,7 +46,7 @@ func (m *Membership) beat() error {
 		Relayed: m.cfg.Relayed, RelaysAt: m.cfg.RelaysAt, Traffic: m.cfg.Cloud.Traffic, Kubelet: m.kubelet.Serving,
 		Version: m.cfg.Version, Report: m.cfg.Report,
 		Metered: func() bool { return m.cfg.LinkProfile() == v1alpha1.LinkMetered }, Metrics: m.cfg.Metrics,
-		Clock: m.cfg.Ends.Clock,
+		History: m.cfg.History, Clock: m.cfg.Ends.Clock,
 	})
 	return nil
 }

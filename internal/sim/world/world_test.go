@@ -295,6 +295,18 @@ func TestKept(t *testing.T) {
 		"the cloud's storage is set back": {Nodes: 3, Coordinators: 1, Unrelayed: true, Holds: 24 * time.Hour,
 			Long: 3 * time.Minute, Events: []history.Event{{At: time.Minute, Does: history.Restore, On: "cloud", Much: 30}},
 		},
+		// Hubs judged by witnesses alone, and the leader's had not changed since the backup. It stayed in the history of before, so
+		// a follower that knew of the later one asked the mirror again and again, and was fed nothing. Found by seed 1.
+		"the cloud's storage is set back twice": {Seed: 1, Nodes: 5, Coordinators: 1, Unrelayed: true, Holds: 24 * time.Hour,
+			Long: 378 * time.Second, Events: []history.Event{
+				{At: 91 * time.Second, For: 73 * time.Second, Does: history.Program, On: "n3/hub", How: "killed"},
+				{At: 212 * time.Second, Does: history.Restore, On: "cloud", Much: 120},
+				{At: 288 * time.Second, Does: history.Compact, On: "n1"},
+				{At: 343 * time.Second, For: 69 * time.Second, Does: history.Server, On: "cloud", To: "n4", How: "hang"},
+				{At: 377 * time.Second, For: time.Second, Does: history.Server, On: "cloud", How: "503", Much: 5},
+				{At: 377 * time.Second, Does: history.Restore, On: "cloud", Much: 30},
+			},
+		},
 		// One of two API servers is sick, and half of the hubs are with it.
 		"a server takes no writes":        atServer("readonly", 3, 1),
 		"a server hangs":                  atServer("hang", 3, 1),
