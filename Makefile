@@ -40,7 +40,10 @@ lab: yurtlab ## start the lab and watch it; Ctrl-C ends it
 	$(YURTLAB) up
 
 .PHONY: test
-test: unit fmt-check lint generated e2e-quick ## unit tests with the race detector, checks, and the quick end-to-end scenarios
+test: ## unit tests with the race detector, checks, and the quick end-to-end scenarios; at the end, how long each took
+	@took=; for part in setup unit fmt-check lint generated e2e-quick; do \
+	    began=$$SECONDS; $(MAKE) --no-print-directory $$part; took+=" $$part $$((SECONDS - began)),"; \
+	done; echo "seconds:$${took} in all $$SECONDS"
 
 .PHONY: quick
 quick: yurtlab ## check a change of pages, examples or the chart: a few minutes, once Kubernetes is built
