@@ -40,8 +40,8 @@ lab: yurtlab ## start the lab and watch it; Ctrl-C ends it
 	$(YURTLAB) up
 
 .PHONY: test
-test: ## unit tests with the race detector, checks, and the quick end-to-end scenarios; at the end, how long each took
-	@took=; for part in setup unit fmt-check lint generated e2e-quick; do \
+test: ## unit tests with the race detector, checks, and the end-to-end scenarios of the core; at the end, how long each took
+	@took=; for part in setup unit fmt-check lint generated e2e-core; do \
 	    began=$$SECONDS; $(MAKE) --no-print-directory $$part; took+=" $$part $$((SECONDS - began)),"; \
 	done; echo "seconds:$${took} in all $$SECONDS"
 
@@ -76,9 +76,9 @@ WITHOUT_RACE = $(KUBELET) yurtcoordinator/internal/sim/world $(shell go list . .
 setup: yurtlab ## install what the tests need (Debian packages as root; else say what to install) and build Kubernetes once
 	$(YURTLAB) build --helm
 
-.PHONY: e2e-quick
-e2e-quick: setup ## the quick end-to-end scenarios
-	$(STATIC) go test $(TEST) -v -timeout 60m ./e2e -scenarios quick
+.PHONY: e2e-core
+e2e-core: setup ## the end-to-end scenarios of the core
+	$(STATIC) go test $(TEST) -v -timeout 60m ./e2e -scenarios core
 
 .PHONY: e2e
 e2e: setup ## all end-to-end scenarios, those with Kubernetes' own timing among them; our programs have the race detector

@@ -103,16 +103,8 @@ func List() string {
 	for _, t := range Themes() {
 		fmt.Fprintf(&b, "\n  %s\n", t.Title)
 		for _, s := range t.Scenarios {
-			fmt.Fprintf(&b, "  %-32s %-5s  %s\n", s.Name, pace(s), s.Doc)
+			fmt.Fprintf(&b, "  %-32s %-7s  %s\n", s.Name, s.Tier, s.Doc)
 		}
 	}
 	return b.String()
-}
-
-// pace says which command runs a scenario: `make test` the quick ones, `make e2e` all.
-func pace(s kit.Scenario) string {
-	if s.Quick {
-		return "quick"
-	}
-	return "slow"
 }

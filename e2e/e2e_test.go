@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	which   = flag.String("scenarios", "", `which scenarios to run: "quick", "all", or names, separated by commas`)
+	which   = flag.String("scenarios", "", `which scenarios to run: "core", "promise", "field", "all", or names, separated by commas`)
 	kubelet = flag.String("kubelet", "", "real or hollow; default: real where containers can run")
 	raced   = flag.Bool("raced", false, "build our own programs with the race detector: kube-apiserver is in one of them")
 	update  = flag.Bool("update", false, "write the page of the scenarios anew")
@@ -53,6 +53,18 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
+// TestTheCoreIsSmall: every change waits for it.
+func TestTheCoreIsSmall(t *testing.T) {
+	const most = 14
+	tiers := map[kit.Tier]int{}
+	for _, s := range All() {
+		tiers[s.Tier]++
+	}
+	if tiers[kit.Core] == 0 || tiers[kit.Core] > most || len(tiers) != 3 {
+		t.Errorf("scenarios in tiers: %v, want three, and at most %d in the core", tiers, most)
+	}
+}
+
 // lastLines are the last n lines of a text.
 func lastLines(text string, n int) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
@@ -64,9 +76,9 @@ func selected(t *testing.T) []kit.Scenario {
 	var out []kit.Scenario
 	switch *which {
 	case "":
-	case "quick", "all":
+	case "core", "promise", "field", "all":
 		for _, s := range All() {
-			if s.Quick || *which == "all" {
+			if s.Tier.String() == *which || *which == "all" {
 				out = append(out, s)
 			}
 		}

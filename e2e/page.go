@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/pages"
 )
 
@@ -15,8 +16,10 @@ const head = `# Scenarios
 <!-- Generated from the scenarios' own descriptions by "go generate ./e2e": change those, not this page. -->
 
 A scenario boots a lab of real Kubernetes components, breaks it, and compares what the cloud's watches reported with what must
-be seen. ~make test~ runs the %d quick ones, ~make e2e~ all %d, some of them with Kubernetes' own timing. To run one, with what it
-measured at the end:
+be seen. ~make test~ runs the %d of the tier core. Those of the tier promise show, one by one, what the README, the
+[figures](figures.md) and the [threat model](threat-model.md) say; those of the tier field try kubeadm, Helm, OpenYurt, proxies,
+registries, browsers and the commands of the pages. ~make e2e~ runs all %d, some of them with Kubernetes' own timing. To run one,
+with what it measured at the end:
 
 ~~~
 bin/yurtlab run cut-one
@@ -29,18 +32,18 @@ The [tour](TOUR.md#where-do-i-change-) says which code decides what a scenario s
 // Page returns docs/scenarios.md: every scenario's own description, theme by theme, and what scenarios run of the pages, whose
 // commands these are.
 func Page(commands []pages.Step) string {
-	quick := 0
+	core := 0
 	for _, s := range All() {
-		if s.Quick {
-			quick++
+		if s.Tier == kit.Core {
+			core++
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, strings.ReplaceAll(head, "~", "`"), quick, len(All()))
+	fmt.Fprintf(&b, strings.ReplaceAll(head, "~", "`"), core, len(All()))
 	for _, t := range Themes() {
-		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| scenario | | what must be seen |\n| --- | --- | --- |\n", t.Title, t.Doc)
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| scenario | tier | what must be seen |\n| --- | --- | --- |\n", t.Title, t.Doc)
 		for _, s := range t.Scenarios {
-			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", s.Name, pace(s), strings.ReplaceAll(s.Doc, "|", `\|`))
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", s.Name, s.Tier, strings.ReplaceAll(s.Doc, "|", `\|`))
 		}
 	}
 	return b.String() + shown(commands)

@@ -30,7 +30,7 @@ var cloudLieScenarios = []kit.Scenario{
 			"meanwhile. Nobody in the pool loses anything; a real deletion of everything goes through at once.",
 	},
 	{
-		Name: "expired", Quick: true, Lab: kit.HubsAlone, Run: historyGone,
+		Name: "expired", Lab: kit.HubsAlone, Run: historyGone,
 		Doc: "The cloud forgets the history from which the pool would resume. One list over the WAN puts all hubs right, " +
 			"and each client starts over once.",
 	},

@@ -17,7 +17,7 @@ import (
 )
 
 var dashboardScenarios = []kit.Scenario{{
-	Name: "dashboards", Lab: withPrometheus(kit.Joining(kit.OnePool.AsInstalled(), 0)), Run: dashboards,
+	Name: "dashboards", Tier: kit.Field, Lab: withPrometheus(kit.Joining(kit.OnePool.AsInstalled(), 0)), Run: dashboards,
 	Doc: "A real Prometheus scrapes coordinator-controller by the chart's ServiceMonitors, over TLS that it verifies and with " +
 		"their token; one on each node sends what it reads of the hub and, with a certificate that opens nothing else, of the " +
 		"coordinator, as docs/metrics.md says. Links are cut, a leader and the controller are lost. The alerts that are about " +

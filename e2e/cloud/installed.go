@@ -21,7 +21,7 @@ import (
 )
 
 var installedScenarios = []kit.Scenario{{
-	Name: "installed", Quick: true, Lab: kit.OnePool.AsInstalled(), Run: installedPool,
+	Name: "installed", Tier: kit.Core, Lab: kit.OnePool.AsInstalled(), Run: installedPool,
 	Doc: "The chart, a NodePool and a YurtCoordinator are applied. A coordinator runs as a Pod from our image, hubs find " +
 		"it, a node that is cut off is delegated, and operators use the generated kubeconfig.",
 }}

@@ -27,7 +27,7 @@ var fourNodes = lab.Config{Pools: 1, Nodes: 4, Timing: lab.Quick}
 
 var lifeScenarios = []kit.Scenario{
 	{
-		Name: "coordinator-moves", Quick: true, Lab: fourNodes.AsInstalled(), Run: coordinatorMoves,
+		Name: "coordinator-moves", Lab: fourNodes.AsInstalled(), Run: coordinatorMoves,
 		Doc: "The coordinator's node dies. A coordinator starts on another node, with a certificate and a kubeconfig for " +
 			"it, and hubs follow; when the old node is back, it runs none.",
 	},
@@ -37,7 +37,7 @@ var lifeScenarios = []kit.Scenario{
 			"The pool has a coordinator again, although the dead node's Pod never goes away.",
 	},
 	{
-		Name: "remove-coordinator", Quick: true, Lab: kit.OnePool.AsInstalled(), Run: removeCoordinator,
+		Name: "remove-coordinator", Lab: kit.OnePool.AsInstalled(), Run: removeCoordinator,
 		Doc: "A YurtCoordinator is deleted. Nothing of it is left in the cloud or on the nodes, and hubs are plain " +
 			"proxies; created again, everything is as before.",
 	},

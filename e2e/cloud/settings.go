@@ -21,7 +21,7 @@ import (
 )
 
 var settingsScenarios = []kit.Scenario{{
-	Name: "settings", Quick: true, Lab: kit.OnePool.AsInstalled(), Run: settingsOfAPool,
+	Name: "settings", Tier: kit.Core, Lab: kit.OnePool.AsInstalled(), Run: settingsOfAPool,
 	Doc: "A PoolSettings is changed once and reaches all hubs of its pool while they run; a hub that was cut off and " +
 		"restarted meanwhile gets it when its link heals. A bad value is refused, or hubs keep the former one and say so.",
 }}

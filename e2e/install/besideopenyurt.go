@@ -25,7 +25,7 @@ import (
 )
 
 var openYurtScenarios = []kit.Scenario{{
-	Name: "beside-openyurt", Lab: withOpenYurt(kit.OnePool.AsInstalled()), Run: besideOpenYurt,
+	Name: "beside-openyurt", Tier: kit.Field, Lab: withOpenYurt(kit.OnePool.AsInstalled()), Run: besideOpenYurt,
 	Pages: []kit.Reading{{Page: "docs/from-openyurt.md"}},
 	Doc: "On a cluster with OpenYurt 1.7 ours is installed beside it, takes its pools over and is removed again, by the " +
 		"steps of `docs/from-openyurt.md`. No workload is doubled, no Pod is restarted, and no two controllers fight over " +

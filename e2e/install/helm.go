@@ -21,7 +21,7 @@ import (
 )
 
 var helmScenarios = []kit.Scenario{{
-	Name: "helm", Lab: kit.OnePool.AsInstalled(), Run: helmLife,
+	Name: "helm", Tier: kit.Field, Lab: kit.OnePool.AsInstalled(), Run: helmLife,
 	Pages: append([]kit.Reading{beforeUninstall, uninstall, cleanUp}, installAnew...),
 	Doc: "Helm takes over what kubectl has applied, upgrades it while the coordinator runs on, and uninstalls it, by the " +
 		"commands of `docs/install.md`. What is left is what that page says, and nothing else. Then it is installed anew.",

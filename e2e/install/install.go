@@ -24,7 +24,7 @@ import (
 )
 
 var installScenarios = []kit.Scenario{{
-	Name: "node-join", Quick: true, Lab: kit.Joining(kit.OnePool, 0), Run: nodeJoin,
+	Name: "node-join", Tier: kit.Core, Lab: kit.Joining(kit.OnePool, 0), Run: nodeJoin,
 	Doc: "`yurthub join` puts a hub in front of a running kubelet, and `yurthub reset` removes it. No container is " +
 		"restarted, the node stays Ready, and nothing is left behind.",
 }}

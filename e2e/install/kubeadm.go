@@ -28,7 +28,7 @@ import (
 
 var kubeadmScenarios = []kit.Scenario{
 	{
-		Name: "kubeadm-node", Lab: kit.OnePool.AsInstalled(), Run: kubeadmNode,
+		Name: "kubeadm-node", Tier: kit.Field, Lab: kit.OnePool.AsInstalled(), Run: kubeadmNode,
 		Pages: []kit.Reading{
 			nodeJoinPage, nodeCheckPage, troublePage, identityPage, settingsPage, nodeResetPage, tokenJoinPage,
 			byHandPage, sealedPage,
@@ -40,7 +40,7 @@ var kubeadmScenarios = []kit.Scenario{
 			"the hub's cache, sealed. The commands are those of the pages.",
 	},
 	{
-		Name: "kubeadm-days", Lab: kubeadmShort, Run: kubeadmDays,
+		Name: "kubeadm-days", Tier: kit.Field, Lab: kubeadmShort, Run: kubeadmDays,
 		Doc: "Kubelet's two certificates, the hub's and the coordinator's all expire while the pool is cut off. Pods run " +
 			"on, even over a power cut; kubelet stays up when the cloud is back and refuses the node; a new token brings " +
 			"everything back.",

@@ -21,7 +21,7 @@ import (
 )
 
 var stockScenarios = []kit.Scenario{{
-	Name: "kubeadm-stock", Lab: kit.OnePool.AsBare(), Run: kubeadmStock,
+	Name: "kubeadm-stock", Tier: kit.Field, Lab: kit.OnePool.AsBare(), Run: kubeadmStock,
 	Pages: []kit.Reading{readmeCloud, readmeNode, installNode, installReset},
 	Doc: "Four machines with empty disks, `kubeadm init` and `join`, kubeadm's own kube-proxy and CoreDNS, and flannel; " +
 		"then nothing but the commands of the README. All agents go through the hubs, no other container is restarted, " +

@@ -21,7 +21,7 @@ import (
 )
 
 var proxyScenarios = []kit.Scenario{{
-	Name: "proxy", Lab: kit.Joining(kit.OnePool, 0), Run: behindAProxy,
+	Name: "proxy", Tier: kit.Field, Lab: kit.Joining(kit.OnePool, 0), Run: behindAProxy,
 	Doc: "A node whose only way to the cloud is a proxy with a password. `yurthub join` takes the proxy over from " +
 		"kubelet, and nobody else is told the password. The proxy dies, the node is delegated until it is back, and " +
 		"`yurthub check` names the proxy as the cause.",

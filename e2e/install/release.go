@@ -20,7 +20,7 @@ import (
 )
 
 var releaseScenarios = []kit.Scenario{{
-	Name: "release", Lab: releaseLab(), Run: releaseUsed,
+	Name: "release", Tier: kit.Field, Lab: releaseLab(), Run: releaseUsed,
 	Pages: []kit.Reading{makeRelease, verifyRelease, krewInstalls, imagesOwn, pushOwn, chartInstalls, packageInstalls},
 	Doc: "`make release` pushes a release to a registry. cosign, openssl and krew take it as the page says, and refuse what is " +
 		"changed, unsigned or signed by another key. Helm installs the chart from a mirror, and the pool gets a coordinator " +

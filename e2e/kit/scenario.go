@@ -2,6 +2,7 @@ package kit
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,8 +20,8 @@ type Scenario struct {
 	Name string
 	// Doc says in one line what the scenario does and what must be seen.
 	Doc string
-	// `make test` runs Quick scenarios, `make e2e` all.
-	Quick bool
+	// Tier says when it runs.
+	Tier Tier
 	// Lab is the scenario's lab; Run fills in the name and, if empty, the kind of kubelet.
 	Lab lab.Config
 	// Pages are what the scenario runs of our pages. Run must run each command of them.
@@ -28,6 +29,23 @@ type Scenario struct {
 	// Run is the script: it ends at the first assertion that fails.
 	Run func(t *T)
 }
+
+// Tier says when a scenario runs, and for whom.
+type Tier string
+
+const (
+	// Promise: one for each row of the README, of the figures and of the threat model, which what is in Core does not show. They run
+	// before a release, and before a change of what they show lands.
+	Promise Tier = ""
+	// Core is in `make test`: the few without which no change lands.
+	Core Tier = "core"
+	// Field has what others made: kubeadm, Helm, OpenYurt, proxies, registries, browsers, and the commands of the pages. They run
+	// before a release.
+	Field Tier = "field"
+)
+
+// String is the name of the tier.
+func (t Tier) String() string { return cmp.Or(string(t), "promise") }
 
 // LabName returns a name for the scenario's lab: a lab's name has no dots.
 func (s Scenario) LabName(prefix string) string {

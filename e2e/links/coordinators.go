@@ -12,12 +12,12 @@ import (
 
 var coordinatorScenarios = []kit.Scenario{
 	{
-		Name: "coordinator-dies", Quick: true, Lab: kit.OnePool, Run: coordinatorDies,
+		Name: "coordinator-dies", Lab: kit.OnePool, Run: coordinatorDies,
 		Doc: "The coordinator is killed and comes back empty. Hubs carry on as plain proxies without an error, and " +
 			"everything is back in order within 10 s.",
 	},
 	{
-		Name: "no-coordinator", Quick: true, Lab: plain(kit.OnePool), Run: noCoordinator,
+		Name: "no-coordinator", Lab: plain(kit.OnePool), Run: noCoordinator,
 		Doc: "With `--enable-coordinator=false` a hub is a plain proxy, and a node that is cut off is treated as " +
 			"Kubernetes always would.",
 	},

@@ -13,7 +13,7 @@ import (
 
 var deathScenarios = []kit.Scenario{
 	{
-		Name: "kill-one", Quick: true, Lab: kit.OnePool, Run: killOne,
+		Name: "kill-one", Tier: kit.Core, Lab: kit.OnePool, Run: killOne,
 		Doc: "A node is powered off, first with its link up and then while delegated. It turns NotReady within " +
 			"Kubernetes' grace period, its Pods move, and nobody renews its Lease for it.",
 	},

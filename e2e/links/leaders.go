@@ -24,17 +24,17 @@ import (
 
 var leaderScenarios = []kit.Scenario{
 	{
-		Name: "cut-leader", Quick: true, Lab: kit.OnePool, Run: cutLeader,
+		Name: "cut-leader", Lab: kit.OnePool, Run: cutLeader,
 		Doc: "The leader loses its link while it forwards for another node. A new leader takes over within 1 s of the " +
 			"loss being noticed, and no Lease gets older than half a grace period.",
 	},
 	{
-		Name: "kill-leader", Quick: true, Lab: kit.OnePool, Run: killLeader,
+		Name: "kill-leader", Lab: kit.OnePool, Run: killLeader,
 		Doc: "The leader is powered off while it forwards for another node. Another hub takes over, and only the dead " +
 			"node is called NotReady.",
 	},
 	{
-		Name: "pause-leader", Quick: false, Lab: kit.OnePool, Run: pauseLeader,
+		Name: "pause-leader", Lab: kit.OnePool, Run: pauseLeader,
 		Doc: "The leader is stopped for 60 s, and meanwhile a node it forwards for dies. When the leader resumes, it " +
 			"renews nothing stale.",
 	},

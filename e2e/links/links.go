@@ -16,7 +16,7 @@ func stock(c lab.Config) lab.Config {
 
 var linkScenarios = []kit.Scenario{
 	{
-		Name: "cut-one", Quick: true, Lab: kit.OnePool, Run: cutOne,
+		Name: "cut-one", Tier: kit.Core, Lab: kit.OnePool, Run: cutOne,
 		Doc: "A node's link goes silent for three times as long as Kubernetes waits before it evicts. The node is never " +
 			"NotReady, keeps its Pods and endpoints, and gets no new Pods until the link heals.",
 	},
@@ -35,12 +35,12 @@ var linkScenarios = []kit.Scenario{
 			"the pool carries on.",
 	},
 	{
-		Name: "cut-modes", Quick: true, Lab: kit.OnePool, Run: cutModes,
+		Name: "cut-modes", Lab: kit.OnePool, Run: cutModes,
 		Doc: "A link that refuses connections, a link that is silent in one direction only, and a lost LAN. A node is " +
 			"delegated exactly where it should be, and nowhere else.",
 	},
 	{
-		Name: "cut-pool", Quick: true, Lab: kit.OnePool, Run: cutPool,
+		Name: "cut-pool", Lab: kit.OnePool, Run: cutPool,
 		Doc: "All links of a pool are cut for longer than the grace period. One heals, and its node reports for the " +
 			"others, which are Ready again; then the rest heal. Nothing crashes, and all roles are right within 10 s.",
 	},

@@ -30,7 +30,7 @@ import (
 
 var relayScenarios = []kit.Scenario{
 	{
-		Name: "relay", Quick: true, Lab: kit.RealKubelets(kit.Joining(kit.OnePool, 0)), Run: relayed,
+		Name: "relay", Tier: kit.Core, Lab: kit.RealKubelets(kit.Joining(kit.OnePool, 0)), Run: relayed,
 		Doc: "A node loses its link and carries on over a neighbour's: it receives a changed ConfigMap, starts a new Pod " +
 			"and reports its crash. The neighbour's hub dies and another takes over; then the link heals.",
 	},
@@ -50,7 +50,7 @@ var relayScenarios = []kit.Scenario{
 			"two minutes before.",
 	},
 	{
-		Name: "relay-abuse", Quick: true, Lab: kit.Joining(twoPools(kit.OnePool), 0), Run: relayAbuse,
+		Name: "relay-abuse", Lab: kit.Joining(twoPools(kit.OnePool), 0), Run: relayAbuse,
 		Doc: "A stranger without a certificate, another pool's hub, a wrong target address and a flood all try the port " +
 			"where a hub relays. All are refused and counted, while a node of the pool is relayed as usual. Connections " +
 			"for the coordinator are passed on, within limits.",

@@ -19,7 +19,7 @@ import (
 
 var shapedScenarios = []kit.Scenario{
 	{
-		Name: "shaped-link", Quick: true, Run: shapedLink,
+		Name: "shaped-link", Tier: kit.Field, Run: shapedLink,
 		Lab: lab.Config{Pools: 1, Nodes: 3, NoKubelet: true, NoProxy: true, NoCoordinator: true, Timing: lab.Quick},
 		Doc: "The lab's own links with a rate, a delay, jitter and losses (`yurtlab link shape`): round trip and rate are " +
 			"within 5 % over 10 s, alone and shared, and the losses are exactly the seed's. Cuts, counters and power cuts " +

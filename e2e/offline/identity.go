@@ -26,7 +26,7 @@ const shortLife = 2 * time.Minute
 
 var identityScenarios = []kit.Scenario{
 	{
-		Name: "join", Quick: true, Lab: kit.Joining(kit.OnePool, 0), Run: join,
+		Name: "join", Lab: kit.Joining(kit.OnePool, 0), Run: join,
 		Doc: "Nodes with nothing but a bootstrap token become part of the cluster. One that has lost its key joins again " +
 			"with a kubelet's certificate.",
 	},

@@ -12,7 +12,7 @@ import (
 
 var offlineScenarios = []kit.Scenario{
 	{
-		Name: "offline-restart", Quick: true, Lab: kit.OnePool, Run: offlineRestart,
+		Name: "offline-restart", Tier: kit.Core, Lab: kit.OnePool, Run: offlineRestart,
 		Doc: "With neither cloud nor pool in reach, the hub, kubelet and then the whole machine restart. The same Pods " +
 			"run again, from the hub's disk alone.",
 	},
@@ -21,7 +21,7 @@ var offlineScenarios = []kit.Scenario{
 		Doc: "The same power cut for a kubelet that finds no hub: its Pods do not come back before a hub does.",
 	},
 	{
-		Name: "deleted-while-cut", Quick: true, Lab: kit.OnePool, Run: deletedWhileCut,
+		Name: "deleted-while-cut", Lab: kit.OnePool, Run: deletedWhileCut,
 		Doc: "What was deleted in the cloud while a node was cut off, and its hub restarted, is gone from the node once " +
 			"the link heals. No other Pod is restarted.",
 	},

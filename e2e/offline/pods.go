@@ -31,7 +31,7 @@ import (
 
 var podScenarios = []kit.Scenario{
 	{
-		Name: "pods-offline", Quick: true, Lab: sendingPods(kit.Joining(kit.OnePool, 0)), Run: podsOffline,
+		Name: "pods-offline", Tier: kit.Core, Lab: sendingPods(kit.Joining(kit.OnePool, 0)), Run: podsOffline,
 		Doc: "Pods talk to their node's hub over TLS with the rights of their own ServiceAccount and no others: online, " +
 			"cut off, and after a restart while cut off. A Pod verifies its hub by what is mounted in it, and the hub's " +
 			"key opens nothing in the cloud or at the coordinator.",

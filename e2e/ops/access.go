@@ -21,7 +21,7 @@ import (
 )
 
 var accessScenarios = []kit.Scenario{{
-	Name: "foreign-lease", Quick: true, Lab: kit.OnePool, Run: foreignLease,
+	Name: "foreign-lease", Tier: kit.Core, Lab: kit.OnePool, Run: foreignLease,
 	Doc: "Certificates try what they must not do: other nodes' Leases, Secrets, unknown and expired certificates, at the " +
 		"coordinator and in the cloud. All are refused and logged.",
 }}

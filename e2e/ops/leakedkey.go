@@ -20,7 +20,7 @@ import (
 )
 
 var leakedKeyScenarios = []kit.Scenario{{
-	Name: "leaked-coordinator-key", Quick: true, Lab: kit.OnePool.AsInstalled(), Run: leakedCoordinatorKey,
+	Name: "leaked-coordinator-key", Lab: kit.OnePool.AsInstalled(), Run: leakedCoordinatorKey,
 	Doc: "Somebody has a coordinator's key for kubelets and tries it at the cloud's API server, with a " +
 		"binding to kubelets too: no list, no Secret, no node, no Pod. `logs`, `exec` and `top` at the coordinator keep working.",
 }}

@@ -21,7 +21,7 @@ import (
 )
 
 var ownObjectScenarios = []kit.Scenario{{
-	Name: "own-objects", Quick: true, Lab: kit.OnePool, Run: ownObjects,
+	Name: "own-objects", Tier: kit.Core, Lab: kit.OnePool, Run: ownObjects,
 	Doc: "kubectl at the coordinator shows each node's Node, Pods, ConfigMaps and Events as the cloud has them: from a " +
 		"node that is cut off, and after the coordinator came back empty. What is deleted is gone.",
 }}

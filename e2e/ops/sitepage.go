@@ -23,7 +23,7 @@ import (
 
 var sitePageScenarios = []kit.Scenario{
 	{
-		Name: "site-page", Lab: lab.Config{Pools: 2, Nodes: 3, Timing: lab.Quick}.AsInstalled(), Run: sitePage,
+		Name: "site-page", Tier: kit.Field, Lab: lab.Config{Pools: 2, Nodes: 3, Timing: lab.Quick}.AsInstalled(), Run: sitePage,
 		Doc: "A coordinator's page shows what kubectl shows there: nodes, links, who leads, Pods, Events and WAN bytes. It " +
 			"does so with the pool connected, with one link cut and with all links cut, and through kubectl yurt ui as well. " +
 			"Nobody but the pool's operators gets it. When nobody looks any more, it costs no memory.",

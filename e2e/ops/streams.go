@@ -31,7 +31,7 @@ import (
 )
 
 var streamScenarios = []kit.Scenario{{
-	Name: "streams", Quick: true, Lab: kit.RealKubelets(kit.OnePool), Run: streams,
+	Name: "streams", Tier: kit.Core, Lab: kit.RealKubelets(kit.OnePool), Run: streams,
 	Doc: "Through a hub: watches in JSON and protobuf, followed logs, exec and port-forward over SPDY and WebSocket, " +
 		"large bodies, and failures reported as a Status.",
 }}

@@ -27,7 +27,7 @@ import (
 )
 
 var machineryScenarios = []kit.Scenario{{
-	Name: "machinery", Quick: true, Lab: kit.HubsAlone, Run: apiMachinery,
+	Name: "machinery", Tier: kit.Core, Lab: kit.HubsAlone, Run: apiMachinery,
 	Doc: "What Kubernetes' API-machinery tests exercise (watches, pagination, apply, patches, tables, negotiation and " +
 		"more) gives the same answer through a hub as directly, apart from the differences listed in " +
 		"`e2e/machinery/exceptions.go`.",

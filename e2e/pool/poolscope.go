@@ -14,12 +14,12 @@ import (
 
 var poolScopeScenarios = []kit.Scenario{
 	{
-		Name: "pool-scope", Quick: true, Lab: kit.HubsAlone, Run: poolScope,
+		Name: "pool-scope", Lab: kit.HubsAlone, Run: poolScope,
 		Doc: "Services and a custom resource join and leave the set of shared resources while the hubs run. Watches stay " +
 			"exact, a new resource costs one list over the WAN, and kubectl prints what it would print in the cloud.",
 	},
 	{
-		Name: "topology", Quick: true, Run: topology,
+		Name: "topology", Tier: kit.Core, Run: topology,
 		Lab: lab.Config{Pools: 2, Nodes: 2, Timing: lab.Quick, Kubelet: lab.Hollow},
 		Doc: "`openyurt.io/topologyKeys` is set, changed and removed on a Service. Informers and kube-proxies on every " +
 			"node see the endpoints meant for them at once, while they watch.",

@@ -21,7 +21,7 @@ var sharingPool = lab.Config{Pools: 1, Nodes: 3, Timing: lab.Quick, Kubelet: lab
 
 var sharingScenarios = []kit.Scenario{
 	{
-		Name: "handover", Quick: true, Lab: sharingPool, Run: handover,
+		Name: "handover", Tier: kit.Core, Lab: sharingPool, Run: handover,
 		Doc: "Leader, coordinator and hubs are killed, paused and cut off while 50 objects change every second. Every " +
 			"client's watch is exact when compared with the cloud's own history, EndpointSlices cross the WAN in one " +
 			"list, and kube-proxy's rules and CoreDNS's answers are right.",

@@ -11,7 +11,7 @@ import (
 )
 
 var cloudScenarios = []kit.Scenario{{
-	Name: "pages-cloud", Lab: kit.OnePool.AsInstalled(), Run: pagesCloud,
+	Name: "pages-cloud", Tier: kit.Field, Lab: kit.OnePool.AsInstalled(), Run: pagesCloud,
 	Pages: slices.Concat(connectedPages, cutOffPages, notReadyPages),
 	Doc: "An operator types what the pages about the cloud's side show: installing by kubectl, a pool and its coordinator, a " +
 		"person's certificate, settings, standbys, versions, backup, stolen nodes, and `kubectl yurt` while a node is cut " +

@@ -16,7 +16,7 @@ import (
 )
 
 var exampleScenarios = []kit.Scenario{{
-	Name: "examples", Lab: exampleLab(), Run: examples,
+	Name: "examples", Tier: kit.Field, Lab: exampleLab(), Run: examples,
 	Doc: "Each of the examples is applied in a cluster with two pools of two nodes, and does what it says. A pool gets a " +
 		"coordinator, and another one beside it; a pool of two nodes gets one without being asked. The hubs of a metered link " +
 		"probe it as often as the example says. A pool without a coordinator is held when all of it is cut off. A workload " +

@@ -14,7 +14,7 @@ import (
 var aside = lab.Config{Pools: 1, Nodes: 1, Timing: lab.Quick, Kubelet: lab.Hollow, NoKubelet: true, NoCoordinator: true}
 
 var labScenarios = []kit.Scenario{{
-	Name: "pages-lab", Run: pagesLab, Pages: append(labPages, builds, firstLab), Lab: aside,
+	Name: "pages-lab", Tier: kit.Field, Run: pagesLab, Pages: append(labPages, builds, firstLab), Lab: aside,
 	Doc: "The lab's own page and the README's first minute, typed as they stand there, with a lab beside the scenario's own: " +
 		"it is started, a link is cut, shaped and healed, a machine and the cloud's programs are killed and started, and " +
 		"nothing is left. In a clone, `make build` makes all programs, and `make lab` a lab that Ctrl-C ends.",
@@ -92,7 +92,7 @@ func pagesLab(t *kit.T) {
 
 // typed returns the scenario of a page whose commands, typed in the repository, start labs and end them.
 func typed(name, doc string, page kit.Reading) kit.Scenario {
-	return kit.Scenario{Name: name, Doc: doc, Lab: aside, Pages: []kit.Reading{page}, Run: func(t *kit.T) {
+	return kit.Scenario{Name: name, Tier: kit.Field, Doc: doc, Lab: aside, Pages: []kit.Reading{page}, Run: func(t *kit.T) {
 		r := t.NewReader()
 		beside, gone := t.LabBeside("page")
 		profiles := filepath.Join(r.Dir, "profiles")
