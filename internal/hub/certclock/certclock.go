@@ -1,17 +1,19 @@
-// Package certclock tells the time by which a hub checks servers' certificates: the later of this machine's clock and the latest
-// NotBefore of a server's certificate that it has verified, which it keeps on disk.
+// Package certclock tells the time by which a hub checks servers' certificates: the latest of this machine's clock, the NotBefore of
+// the node's own certificate, and the latest NotBefore of a server's certificate that it has verified, which it keeps on disk.
 //
 // A machine without a clock of its own starts where it once was. A certificate that its server got since would then be "not yet
 // valid", though this hub has verified it before. A certificate's authority does not sign for the future, so its NotBefore is a
 // lower bound of the true time.
 //
-// Invariants: the time never lies after this machine's clock by more than what a verified certificate proves. A certificate is
-// noted only after it was verified by this time, so one from the future is never noted. The file is read once and written when a
+// Invariants: the time never lies after this machine's clock by more than what a verified certificate, or the node's own, proves. A
+// server's certificate is noted only after it was verified by this time, so one from the future is never noted. The node's own is
+// not kept: what comes in its place counts. The file is read once and written when a
 // newer certificate was seen; if it can't be read or written, the machine's clock counts.
 package certclock
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"strings"
 	"sync"
 	"time"
@@ -33,6 +35,7 @@ type Clock struct {
 	mu     sync.Mutex
 	read   bool
 	latest time.Time // zero: none was verified
+	own    time.Time // of the node's own certificate; zero: not known
 
 	writing sync.Mutex // keeps the file's writes in order; never taken together with mu
 }
@@ -42,9 +45,21 @@ func New(dir string, c ends.Clock) *Clock {
 	return &Clock{dir: keyfile.Dir{Path: dir}, clock: c}
 }
 
-// Now returns the later of this machine's clock and the latest NotBefore that was verified.
+// Holds takes note of the node's own certificate, which one of the servers' authorities has signed.
+func (c *Clock) Holds(own *x509.Certificate) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.own = own.NotBefore
+}
+
+// Now returns the latest of this machine's clock, the NotBefore of the node's own certificate, and the latest that was verified.
 func (c *Clock) Now() time.Time {
 	now := c.clock.Wall()
+	c.mu.Lock()
+	if c.own.After(now) {
+		now = c.own
+	}
+	c.mu.Unlock()
 	if latest := c.known(); latest.After(now) {
 		return latest
 	}

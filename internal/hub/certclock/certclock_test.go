@@ -102,6 +102,23 @@ func TestNothingFromTheFuture(t *testing.T) {
 	}
 }
 
+// A machine that has lost its file, and starts in 1970, talks to servers by what its own certificate proves, and no longer than that
+// certificate is its own.
+func TestTheNodesOwnCertificate(t *testing.T) {
+	c := New(t.TempDir(), ends.Clock{OfDay: func() time.Time { return time.Unix(0, 0) }})
+	c.Holds(server(t, trueTime.Add(-time.Minute)).Leaf)
+	if err := connect(t, c, server(t, trueTime)); err == nil {
+		t.Error("a server's certificate from after the node's own is believed")
+	}
+	if err := connect(t, c, server(t, trueTime.Add(-time.Hour))); err != nil {
+		t.Error(err)
+	}
+	c.Holds(server(t, trueTime.Add(-2*time.Hour)).Leaf)
+	if want := trueTime.Add(-time.Hour); !c.Now().Equal(want) {
+		t.Errorf("the time is %v; want %v, of the certificate that was verified", c.Now(), want)
+	}
+}
+
 // A file that is damaged or can't be written leaves the machine's clock.
 func TestBadFile(t *testing.T) {
 	dir := t.TempDir()

@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -51,10 +52,11 @@ type Config struct {
 	addresses addressTiming
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
-	// CertificateTime, if not nil, is the time by which the server's certificate is checked, and hears of each connection whose
-	// server was verified; nil means the system's clock.
+	// CertificateTime, if not nil, is the time by which the server's certificate is checked. It hears of the node's own certificate,
+	// and of each connection whose server was verified; nil means the system's clock.
 	CertificateTime interface {
 		Now() time.Time
+		Holds(own *x509.Certificate)
 		Verified(state tls.ConnectionState) error
 	}
 	// Metrics, if not nil, is where metrics are registered, with the constant label upstream=Name.

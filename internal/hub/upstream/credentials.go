@@ -61,6 +61,7 @@ func (c Config) loadCredentials() (*Credentials, error) {
 	}
 	loaded.Client = pair
 	if c.CertificateTime != nil {
+		c.CertificateTime.Holds(pair.Leaf)
 		loaded.Now, loaded.Verified = c.CertificateTime.Now, c.CertificateTime.Verified
 	}
 	return loaded, nil

@@ -307,6 +307,14 @@ func TestKept(t *testing.T) {
 				{At: 377 * time.Second, Does: history.Restore, On: "cloud", Much: 30},
 			},
 		},
+		// A machine starts in 1943 on an empty disk: no server's certificate was valid yet, and it was cut off. Found by seed 253254042,
+		// machines.
+		"a machine with a lost disk starts long ago": {Nodes: 3, Coordinators: 1, Holds: 2 * time.Minute, Long: 3 * time.Minute,
+			Events: []history.Event{
+				{At: 10 * time.Second, For: 150 * time.Second, Does: history.Clock, On: "n3", Much: -1.8e+09},
+				{At: 20 * time.Second, For: 13 * time.Second, Does: history.Machine, On: "n3", How: "blank"},
+			},
+		},
 		// One of two API servers is sick, and half of the hubs are with it.
 		"a server takes no writes":        atServer("readonly", 3, 1),
 		"a server hangs":                  atServer("hang", 3, 1),
