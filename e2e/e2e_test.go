@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	which   = flag.String("scenarios", "", `which scenarios to run: "core", "promise", "field", "all", or names, separated by commas`)
+	which   = flag.String("scenarios", "", "which scenarios to run: core, promise, field, all, or names, separated by commas")
 	kubelet = flag.String("kubelet", "", "real or hollow; default: real where containers can run")
 	raced   = flag.Bool("raced", false, "build our own programs with the race detector: kube-apiserver is in one of them")
 	update  = flag.Bool("update", false, "write the page of the scenarios anew")

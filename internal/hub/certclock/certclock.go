@@ -1,13 +1,13 @@
-// Package certclock tells the time by which a hub checks servers' certificates: the latest of this machine's clock, the NotBefore of
-// the node's own certificate, and the latest NotBefore of a server's certificate that it has verified, which it keeps on disk.
+// Package certclock tells the time by which a hub checks servers' certificates: the latest of this machine's clock, the NotBefore
+// of the node's own certificate, and the latest NotBefore of a server's certificate that it has verified, which it keeps on disk.
 //
 // A machine without a clock of its own starts where it once was. A certificate that its server got since would then be "not yet
 // valid", though this hub has verified it before. A certificate's authority does not sign for the future, so its NotBefore is a
 // lower bound of the true time.
 //
-// Invariants: the time never lies after this machine's clock by more than what a verified certificate, or the node's own, proves. A
-// server's certificate is noted only after it was verified by this time, so one from the future is never noted. The node's own is
-// not kept: what comes in its place counts. The file is read once and written when a
+// Invariants: the time never lies after this machine's clock by more than what a verified certificate, or the node's own, proves.
+// A server's certificate is noted only after it was verified by this time, so one from the future is never noted. The node's own
+// is not kept: what comes in its place counts. The file is read once and written when a
 // newer certificate was seen; if it can't be read or written, the machine's clock counts.
 package certclock
 

@@ -102,8 +102,8 @@ func TestNothingFromTheFuture(t *testing.T) {
 	}
 }
 
-// A machine that has lost its file, and starts in 1970, talks to servers by what its own certificate proves, and no longer than that
-// certificate is its own.
+// A machine that has lost its file, and starts in 1970, talks to servers by what its own certificate proves, and no longer than
+// that certificate is its own.
 func TestTheNodesOwnCertificate(t *testing.T) {
 	c := New(t.TempDir(), ends.Clock{OfDay: func() time.Time { return time.Unix(0, 0) }})
 	c.Holds(server(t, trueTime.Add(-time.Minute)).Leaf)

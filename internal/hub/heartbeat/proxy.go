@@ -87,8 +87,8 @@ type ProxyConfig struct {
 type History interface {
 	// Number is the history that the cloud is in, as far as is known.
 	Number() edge.History
-	// Went takes in that the cloud has shown an object at one revision and, asked again, at another. Each moment's history is what
-	// Number said before the cloud was asked.
+	// Went takes in that the cloud has shown an object at one revision and, asked again, at another. Each moment's history is
+	// what Number said before the cloud was asked.
 	Went(ctx context.Context, from, to edge.Moment)
 }
 

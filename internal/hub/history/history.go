@@ -237,7 +237,8 @@ func (k *Keeper) Went(ctx context.Context, from, to edge.Moment) {
 func (k *Keeper) changedLocked(logger klog.Logger) {
 	next := k.state.Get().Number + 1
 	k.raiseLocked(next)
-	logger.Info("The cloud's history has changed: it was restored from a backup, or rebuilt. Reading everything anew", "history", next)
+	logger.Info("The cloud's history has changed: it was restored from a backup, or rebuilt. Reading everything anew",
+		"history", next)
 }
 
 // Raise takes in that somebody in the pool knows of a later history.

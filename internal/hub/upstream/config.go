@@ -52,8 +52,8 @@ type Config struct {
 	addresses addressTiming
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
-	// CertificateTime, if not nil, is the time by which the server's certificate is checked. It hears of the node's own certificate,
-	// and of each connection whose server was verified; nil means the system's clock.
+	// CertificateTime, if not nil, is the time by which the server's certificate is checked. It hears of the node's own
+	// certificate, and of each connection whose server was verified; nil means the system's clock.
 	CertificateTime interface {
 		Now() time.Time
 		Holds(own *x509.Certificate)

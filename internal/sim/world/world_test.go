@@ -295,8 +295,8 @@ func TestKept(t *testing.T) {
 		"the cloud's storage is set back": {Nodes: 3, Coordinators: 1, Unrelayed: true, Holds: 24 * time.Hour,
 			Long: 3 * time.Minute, Events: []history.Event{{At: time.Minute, Does: history.Restore, On: "cloud", Much: 30}},
 		},
-		// Hubs judged by witnesses alone, and the leader's had not changed since the backup. It stayed in the history of before, so
-		// a follower that knew of the later one asked the mirror again and again, and was fed nothing. Found by seed 1.
+		// Hubs judged by witnesses alone, and the leader's had not changed since the backup. It stayed in the history of before,
+		// so a follower that knew of the later one asked the mirror again and again, and was fed nothing. Found by seed 1.
 		"the cloud's storage is set back twice": {Seed: 1, Nodes: 5, Coordinators: 1, Unrelayed: true, Holds: 24 * time.Hour,
 			Long: 378 * time.Second, Events: []history.Event{
 				{At: 91 * time.Second, For: 73 * time.Second, Does: history.Program, On: "n3/hub", How: "killed"},
@@ -307,8 +307,8 @@ func TestKept(t *testing.T) {
 				{At: 377 * time.Second, Does: history.Restore, On: "cloud", Much: 30},
 			},
 		},
-		// A machine starts in 1943 on an empty disk: no server's certificate was valid yet, and it was cut off. Found by seed 253254042,
-		// machines.
+		// A machine starts in 1943 on an empty disk: no server's certificate was valid yet, and it was cut off. Found by seed
+		// 253254042, machines.
 		"a machine with a lost disk starts long ago": {Nodes: 3, Coordinators: 1, Holds: 2 * time.Minute, Long: 3 * time.Minute,
 			Events: []history.Event{
 				{At: 10 * time.Second, For: 150 * time.Second, Does: history.Clock, On: "n3", Much: -1.8e+09},
