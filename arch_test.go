@@ -159,8 +159,6 @@ var law = []struct {
 	{"internal/hub/identity",
 		[]string{"internal/edge", "internal/ends", "internal/hub/keyfile", "internal/hub/trust", "internal/live", "internal/run"},
 		"a certificate does not know what it is for"},
-	{"internal/hub/address", []string{"internal/ends", "internal/hub/keyfile", "internal/live", "internal/run"},
-		"where a node is does not depend on who serves there"},
 	{"internal/hub/proof", []string{"internal/edge", "internal/hub/keyfile", "internal/run"},
 		"who is kubelet does not depend on what it asks for"},
 	{"internal/hub/bypass", nil, "what the kernel says of programs does not depend on who asks"},
@@ -200,9 +198,8 @@ var law = []struct {
 		"what is known of Pods is told by what kubelets say, and shown by one view"},
 	{"internal/hub/pods",
 		[]string{
-			"internal/edge", "internal/ends", "internal/hub/address", "internal/hub/filter", "internal/hub/follow",
-			"internal/hub/front",
-			"internal/hub/health", "internal/live", "internal/replica", "internal/run", "internal/stream",
+			"internal/edge", "internal/ends", "internal/hub/filter", "internal/hub/follow", "internal/hub/front",
+			"internal/hub/health", "internal/hub/keyfile", "internal/live", "internal/replica", "internal/run", "internal/stream",
 		},
 		"how Pods come does not depend on what answers them"},
 	{"internal/hub/lending",
@@ -432,7 +429,7 @@ var rooms = []struct {
 	below    string
 	packages int
 }{
-	{"internal/hub", 49},
+	{"internal/hub", 48},
 	{"internal/pool", 13},
 	{"internal/cloud", 20},
 }

@@ -23,7 +23,6 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
-	"yurtcoordinator/internal/hub/address"
 	"yurtcoordinator/internal/hub/filter"
 	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/hub/front"
@@ -87,7 +86,7 @@ func New(cfg Config) *Entrance {
 	}
 	switch {
 	case cfg.OfNode:
-		e.address = live.NewValue(address.Recall(cfg.Dir))
+		e.address = live.NewValue(recallAddress(cfg.Dir))
 	case cfg.Fixed.IsValid():
 		e.address = live.NewValue(cfg.Fixed.Unmap())
 	}
@@ -107,7 +106,7 @@ func (e *Entrance) Follow(nodes corev1client.NodesGetter, own func(stream.ID) (s
 	if !e.cfg.OfNode {
 		return
 	}
-	finder := address.New(address.Config{
+	finder := newFinder(finderConfig{
 		Dir: e.cfg.Dir, Found: e.address, Ends: e.cfg.Ends, Own: func() (*corev1.Node, bool) { return node(e.cfg.Node, own) },
 		Ask: func(ctx context.Context) (*corev1.Node, error) {
 			return nodes.Nodes().Get(ctx, string(e.cfg.Node), metav1.GetOptions{})

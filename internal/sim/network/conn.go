@@ -247,7 +247,8 @@ func (h *half) lost() {
 	})
 }
 
-// reset tells the other end that the connection is over, if the way is open. n.mu is held.
+// reset tells the other end that the connection is over, if the way is open. A kernel tells its own programs in any case, though it
+// may be while it stands. n.mu is held.
 func (h *half) reset() {
 	n, c := h.from.network, h.from
 	if h.dead {
@@ -256,7 +257,8 @@ func (h *half) reset() {
 	out := n.path(c.host.Name, h.to.host.Name)
 	if travels, ok := out.passes(n.chance, 40); ok {
 		n.after(travels, c.key, func() {
-			if !out.Silent && !h.to.host.shut && !h.to.host.off {
+			own := h.to.host == c.host
+			if !out.Silent && (own || !h.to.host.shut) && !h.to.host.off {
 				h.to.fail(syscall.ECONNRESET)
 			}
 		})

@@ -274,6 +274,27 @@ func TestSuspended(t *testing.T) {
 	})
 }
 
+// TestSuspendedProgram: the kernel of a suspended machine knows which of its programs have ended.
+func TestSuspendedProgram(t *testing.T) {
+	two(t, func(t *testing.T, n *Network, client, server *Process) {
+		beside := server.host.Process()
+		conn, err := beside.Dial(t.Context(), "tcp", server.host.ip+":80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		server.host.Shut(true)
+		server.Kill()
+		time.Sleep(time.Second)
+		server.host.Shut(false)
+		if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("a program beside the one that ended reads %v", err)
+		}
+	})
+}
+
 // TestClose: what was written before Close arrives, even if the line was silent then; and each end forgets the connection.
 func TestClose(t *testing.T) {
 	two(t, func(t *testing.T, n *Network, client, server *Process) {

@@ -1,12 +1,4 @@
-// Package address finds the address at which a node is reached, as its Node object says, and follows it.
-//
-// What kubelet follows of its Node goes through the hub, and so says a change without a request of the hub's own. Only a hub
-// through which no kubelet goes yet asks the cloud. What was found is on the disk: a node that starts with no network serves
-// where it did.
-//
-// The alternative was the machine's interfaces. They change without the cloud's knowledge, and a certificate is given for the
-// Node's addresses alone.
-package address
+package pods
 
 import (
 	"context"
@@ -23,8 +15,8 @@ import (
 	"yurtcoordinator/internal/run"
 )
 
-// fileName is in the directory that Config names. It holds one address.
-const fileName = "node-address"
+// addressFile is in the directory that finderConfig names. It holds one address.
+const addressFile = "node-address"
 
 const (
 	// askMin and askMax bound the pause between two questions while nothing is known.
@@ -35,8 +27,8 @@ const (
 	askFor = 5 * time.Second
 )
 
-// Config is what a Finder needs. All fields are required.
-type Config struct {
+// finderConfig is what a finder needs. All fields are required.
+type finderConfig struct {
 	// Dir is where the address is kept.
 	Dir string
 	// Own returns the Node as kubelet follows it, if it does; Ask asks the cloud for it.
@@ -48,19 +40,26 @@ type Config struct {
 	Ends ends.Ends
 }
 
-// Finder finds the address. Make one with New.
-type Finder struct {
-	cfg  Config
+// finder finds the address at which a node is reached, as its Node object says, and follows it. Make one with newFinder.
+//
+// What kubelet follows of its Node goes through the hub, and so says a change without a request of the hub's own. Only a hub
+// through which no kubelet goes yet asks the cloud. What was found is on the disk: a node that starts with no network serves
+// where it did.
+//
+// The alternative was the machine's interfaces. They change without the cloud's knowledge, and a certificate is given for the
+// Node's addresses alone.
+type finder struct {
+	cfg  finderConfig
 	kick chan struct{}
 }
 
-// New returns a Finder that does nothing until Run.
-func New(c Config) *Finder { return &Finder{c, make(chan struct{}, 1)} }
+// newFinder returns a finder that does nothing until Run.
+func newFinder(c finderConfig) *finder { return &finder{c, make(chan struct{}, 1)} }
 
-// Recall returns the address that a Finder found last; not valid if there is none.
-func Recall(dir string) netip.Addr {
+// recallAddress returns the address that a finder found last; not valid if there is none.
+func recallAddress(dir string) netip.Addr {
 	d := keyfile.Dir{Path: dir}
-	content, err := keyfile.Read(d.File(fileName))
+	content, err := keyfile.Read(d.File(addressFile))
 	if err != nil {
 		return netip.Addr{}
 	}
@@ -71,8 +70,8 @@ func Recall(dir string) netip.Addr {
 	return found
 }
 
-// Of returns the first InternalIP of a Node at which others can reach it; not valid if it has none.
-func Of(n *corev1.Node) netip.Addr {
+// addressOf returns the first InternalIP of a Node at which others can reach it; not valid if it has none.
+func addressOf(n *corev1.Node) netip.Addr {
 	for _, a := range n.Status.Addresses {
 		if a.Type != corev1.NodeInternalIP {
 			continue
@@ -85,7 +84,7 @@ func Of(n *corev1.Node) netip.Addr {
 }
 
 // Changed says that what kubelet follows may be another. It does not block.
-func (f *Finder) Changed() {
+func (f *finder) Changed() {
 	select {
 	case f.kick <- struct{}{}:
 	default:
@@ -93,7 +92,7 @@ func (f *Finder) Changed() {
 }
 
 // Run follows the address until ctx ends, and returns nil.
-func (f *Finder) Run(ctx context.Context) error {
+func (f *finder) Run(ctx context.Context) error {
 	pause := run.Backoff{Min: askMin, Max: askMax}
 	var next time.Time
 	for ctx.Err() == nil {
@@ -120,28 +119,28 @@ func (f *Finder) Run(ctx context.Context) error {
 	return nil
 }
 
-func (f *Finder) ask(ctx context.Context) (*corev1.Node, error) {
+func (f *finder) ask(ctx context.Context) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, askFor)
 	defer cancel()
 	return f.cfg.Ask(ctx)
 }
 
 // take takes what a Node says. One that has no address keeps the last.
-func (f *Finder) take(ctx context.Context, n *corev1.Node) {
-	found := Of(n)
+func (f *finder) take(ctx context.Context, n *corev1.Node) {
+	found := addressOf(n)
 	if !found.IsValid() || !f.cfg.Found.Set(found) {
 		return
 	}
 	logger := klog.FromContext(ctx).WithValues("address", found)
 	logger.Info("The node's address is known")
 	d := keyfile.Dir{Path: f.cfg.Dir}
-	if err := d.Write(fileName, []byte(found.String()+"\n")); err != nil {
+	if err := d.Write(addressFile, []byte(found.String()+"\n")); err != nil {
 		logger.Error(err, "Not kept: the node's address")
 	}
 }
 
 // rest pauses until kubelet may say something else.
-func (f *Finder) rest(ctx context.Context, pause time.Duration) {
+func (f *finder) rest(ctx context.Context, pause time.Duration) {
 	t := time.NewTimer(pause)
 	defer t.Stop()
 	select {

@@ -1,4 +1,4 @@
-package address
+package pods
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"yurtcoordinator/internal/live"
 )
 
-func node(addresses ...string) *corev1.Node {
+func nodeAt(addresses ...string) *corev1.Node {
 	n := &corev1.Node{}
 	n.Status.Addresses = []corev1.NodeAddress{
 		{Type: corev1.NodeHostName, Address: "n1"}, {Type: corev1.NodeExternalIP, Address: "203.0.113.1"},
@@ -39,7 +39,7 @@ func TestOf(t *testing.T) {
 		{[]string{"::ffff:10.0.0.7"}, "10.0.0.7"},
 	} {
 		want, _ := netip.ParseAddr(tt.want)
-		if got := Of(node(tt.addresses...)); got != want {
+		if got := addressOf(nodeAt(tt.addresses...)); got != want {
 			t.Errorf("%q: %v, want %v", tt.addresses, got, want)
 		}
 	}
@@ -83,9 +83,9 @@ func (w *world) Ask(context.Context) (*corev1.Node, error) {
 func TestFinder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, dir := &world{}, t.TempDir()
-		start := func() (*Finder, *live.Value[netip.Addr], func()) {
-			found := live.NewValue(Recall(dir))
-			f := New(Config{Dir: dir, Own: w.Own, Ask: w.Ask, Found: found})
+		start := func() (*finder, *live.Value[netip.Addr], func()) {
+			found := live.NewValue(recallAddress(dir))
+			f := newFinder(finderConfig{Dir: dir, Own: w.Own, Ask: w.Ask, Found: found})
 			ctx, cancel := context.WithCancel(t.Context())
 			var running sync.WaitGroup
 			running.Go(func() {
@@ -105,17 +105,17 @@ func TestFinder(t *testing.T) {
 		}
 		f, found, stop := start()
 		is(found, "")
-		w.set(nil, node("10.0.0.7"))
+		w.set(nil, nodeAt("10.0.0.7"))
 		time.Sleep(askMax)
 		is(found, "10.0.0.7") // the cloud says it before kubelet goes through the hub
 		asked := w.questions()
-		w.set(node("10.0.0.8"), node("10.0.0.8"))
+		w.set(nodeAt("10.0.0.8"), nodeAt("10.0.0.8"))
 		f.Changed()
 		is(found, "10.0.0.8")
-		w.set(node(), node())
+		w.set(nodeAt(), nodeAt())
 		f.Changed()
 		is(found, "10.0.0.8") // a Node without addresses has not moved
-		w.set(node("10.0.0.9"), node("10.0.0.9"))
+		w.set(nodeAt("10.0.0.9"), nodeAt("10.0.0.9"))
 		f.Changed()
 		is(found, "10.0.0.9")
 		time.Sleep(24 * time.Hour)
@@ -127,15 +127,15 @@ func TestFinder(t *testing.T) {
 		w.set(nil, nil)
 		_, found, stop = start()
 		is(found, "10.0.0.9") // offline, from the disk
-		w.set(nil, node("10.0.0.7"))
+		w.set(nil, nodeAt("10.0.0.7"))
 		time.Sleep(askEvery)
 		is(found, "10.0.0.7")
 		stop()
 
-		if err := os.WriteFile(filepath.Join(dir, fileName), []byte("rubbish"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, addressFile), []byte("rubbish"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := Recall(dir); got.IsValid() {
+		if got := recallAddress(dir); got.IsValid() {
 			t.Errorf("rubbish is taken for %v", got)
 		}
 	})
