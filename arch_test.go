@@ -54,8 +54,8 @@ var law = []struct {
 		"a connection does not know who uses it"},
 	{"internal/hub/relay",
 		[]string{
-			"internal/conns", "internal/edge", "internal/ends", "internal/hub/keyfile", "internal/hub/link", "internal/live",
-			"internal/run",
+			"internal/conns", "internal/edge", "internal/ends", "internal/hub/front", "internal/hub/keyfile", "internal/hub/link",
+			"internal/hub/upstream", "internal/live", "internal/run",
 		},
 		"who lends a line does not know what goes over it"},
 	{"internal/hub/leasewatch", []string{"internal/edge", "internal/ends", "internal/run"},
@@ -75,8 +75,6 @@ var law = []struct {
 		"what kubelet serves with is found in kubelet's files alone"},
 	{"internal/hub/certclock", []string{"internal/ends", "internal/hub/keyfile"},
 		"what time it is does not depend on who asks"},
-	{"internal/hub/line", []string{"internal/edge", "internal/ends", "internal/hub/role"},
-		"who has the better line is judged by what nodes say, not by who says it how"},
 	{"internal/hub/roster", []string{"internal/edge", "internal/ends", "internal/hub/leasewatch", "internal/run"},
 		"who reaches the coordinator is told by its Leases alone"},
 	{"internal/hub/history",
@@ -131,9 +129,10 @@ var law = []struct {
 		"how long something holds does not depend on who remembers it"},
 	{"internal/hub/recall", []string{"internal/edge", "internal/hub/tenure", "internal/store", "internal/stream"},
 		"what the cloud said last does not depend on what is followed"},
-	{"internal/hub/callers/guests", []string{"internal/conns", "internal/hub/callers", "internal/hub/proof"},
-		"who is answered by what does not depend on what it has"},
-	{"internal/hub/callers", []string{"internal/ends", "internal/hub/link", "internal/hub/tenure", "internal/live"},
+	{"internal/hub/callers",
+		[]string{
+			"internal/conns", "internal/ends", "internal/hub/link", "internal/hub/proof", "internal/hub/tenure", "internal/live",
+		},
 		"who a caller is does not depend on what for"},
 	{"internal/hub/notice", []string{"internal/ends", "internal/run"},
 		"who follows a ConfigMap does not know what it is about"},
@@ -202,17 +201,11 @@ var law = []struct {
 			"internal/hub/health", "internal/hub/keyfile", "internal/live", "internal/replica", "internal/run", "internal/stream",
 		},
 		"how Pods come does not depend on what answers them"},
-	{"internal/hub/lending",
-		[]string{
-			"internal/conns", "internal/edge", "internal/ends", "internal/hub/front", "internal/hub/link", "internal/hub/relay",
-			"internal/hub/upstream", "internal/live", "internal/run",
-		},
-		"who lends a line to whom does not depend on what goes over it"},
 	{"internal/hub/member",
 		[]string{
 			"apis/hub/v1alpha1", "internal/edge", "internal/ends", "internal/hub/discover", "internal/hub/endpoints",
 			"internal/hub/feed", "internal/hub/filter", "internal/hub/follow", "internal/hub/heartbeat", "internal/hub/history",
-			"internal/hub/home", "internal/hub/line", "internal/hub/link", "internal/hub/pin",
+			"internal/hub/home", "internal/hub/link", "internal/hub/pin",
 			"internal/hub/presence", "internal/hub/push", "internal/hub/role", "internal/hub/roster", "internal/hub/standin",
 			"internal/hub/upstream", "internal/hub/warrant", "internal/live", "internal/run", "internal/stream",
 		},
@@ -429,7 +422,7 @@ var rooms = []struct {
 	below    string
 	packages int
 }{
-	{"internal/hub", 48},
+	{"internal/hub", 45},
 	{"internal/pool", 13},
 	{"internal/cloud", 20},
 }

@@ -7,7 +7,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"yurtcoordinator/internal/hub/callers"
-	"yurtcoordinator/internal/hub/callers/guests"
 	"yurtcoordinator/internal/hub/filter"
 	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/hub/recall"
@@ -81,7 +80,7 @@ func (h *Hub) answer() error {
 		return lasting.Run(ctx, answers.Tidy, known.Tidy)
 	})
 	h.agents, h.lasting = follow.NewAgents(h.cfg.CacheAgents), lasting
-	h.guests = guests.New(known, h.cloud.AsCaller())
+	h.guests = callers.NewGuests(known, h.cloud.AsCaller())
 	h.serves.Replicas, h.serves.Callers = h.followed, h.guests
 	h.serves.Keeper = struct {
 		*follow.Agents

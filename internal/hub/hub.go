@@ -43,7 +43,6 @@ import (
 	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/bypass"
 	"yurtcoordinator/internal/hub/callers"
-	"yurtcoordinator/internal/hub/callers/guests"
 	"yurtcoordinator/internal/hub/certclock"
 	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/hub/disk"
@@ -53,7 +52,6 @@ import (
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/history"
 	"yurtcoordinator/internal/hub/identity"
-	"yurtcoordinator/internal/hub/lending"
 	"yurtcoordinator/internal/hub/member"
 	"yurtcoordinator/internal/hub/pods"
 	"yurtcoordinator/internal/hub/proof"
@@ -85,13 +83,13 @@ type Hub struct {
 	cloud    *upstream.Upstream
 	history  *history.Keeper
 	member   *member.Membership // the hub's part in its pool
-	lent     *lending.Lending   // how lines are lent within the pool
+	lent     *relay.Lending     // how lines are lent within the pool
 	followed *follow.Set
 	// shown are ConfigMaps that kubelet sees in another form than the cloud's.
 	shown *filter.ConfigMaps
 	// overlay shows endpoints as the pool knows them.
 	overlay *endpoints.View
-	guests  *guests.Guests
+	guests  *callers.Guests
 	pods    *pods.Entrance // how Pods come to the hub
 	// inForce is what the node and its pool say now, and reported what the hub says of that.
 	inForce  *config.InForce
@@ -146,7 +144,7 @@ func New(own config.Config, e ends.Ends) (*Hub, error) {
 		Shown: h.shown, Ends: e, Served: func() *live.Value[*tls.Certificate] { return h.identity.Served() },
 	})
 	h.way = way.New(way.Config{Proxy: cfg.Proxy(), Dial: e.Dial, Lookup: e.Lookup})
-	h.lent = lending.New(h.lends())
+	h.lent = relay.NewLending(h.lends())
 	h.lent.Change(starts.Borrows, starts.Metered)
 	h.metrics.MustRegister(buildinfo.New("yurthub", version.Get()), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -311,8 +309,8 @@ func (h *Hub) findPods() error {
 }
 
 // lends returns the Config by which lines are lent and borrowed: among hubs that meet at a coordinator.
-func (h *Hub) lends() lending.Config {
-	c := lending.Config{Node: h.cfg.Node, Pool: h.cfg.Pool, Dir: h.cfg.CertDir, Dial: h.way.DialContext, Metrics: h.metrics}
+func (h *Hub) lends() relay.LendingConfig {
+	c := relay.LendingConfig{Node: h.cfg.Node, Pool: h.cfg.Pool, Dir: h.cfg.CertDir, Dial: h.way.DialContext, Metrics: h.metrics}
 	c.Ends = h.ends
 	if h.cfg.EnableCoordinator {
 		c.Address = h.pods.Address()
@@ -325,7 +323,7 @@ func (h *Hub) lend() error {
 	if !h.lent.Possible() {
 		return nil
 	}
-	h.lent.Meet(lending.Parties{
+	h.lent.Meet(relay.Parties{
 		Credentials: relay.Credentials{Own: h.identity.Served().Get, Now: h.checked.Now}, Cloud: h.cloud,
 		Coordinators: h.member.Reached, DialCoordinator: h.member.Dial,
 	})

@@ -27,7 +27,6 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/identity"
-	"yurtcoordinator/internal/hub/lending"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/pods"
 	"yurtcoordinator/internal/hub/relay"
@@ -126,7 +125,7 @@ func (b *borrowers) hub(t *testing.T, name edge.NodeName, at string) *Hub {
 		Certificate: [][]byte{der, b.authority.Raw}, PrivateKey: b.key, Leaf: leaf,
 	})}
 	h.pods = pods.New(pods.Config{Fixed: netip.MustParseAddr(at), Served: h.identity.Served})
-	h.lent = lending.New(h.lends())
+	h.lent = relay.NewLending(h.lends())
 	h.lent.Change(upstream.ForAll, false)
 	if err := h.lend(); err != nil {
 		t.Fatal(err)

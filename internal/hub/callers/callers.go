@@ -1,4 +1,5 @@
-// Package callers finds out who a caller with a token of its own is, and what it may read here.
+// Package callers finds out who a caller with a token of its own is, and what it may read here (Callers), and answers it by that
+// (Guests).
 //
 // It asks the cloud, by TokenReview and SubjectAccessReview, which a node may create. An answer holds for a while, and while the
 // cloud cannot be asked, even over restarts, for as long as package tenure says: a Pod whose token expires during a cut gets no

@@ -16,7 +16,6 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/filter"
 	"yurtcoordinator/internal/hub/heartbeat"
-	"yurtcoordinator/internal/hub/line"
 	"yurtcoordinator/internal/hub/push"
 	"yurtcoordinator/internal/hub/role"
 	"yurtcoordinator/internal/hub/roster"
@@ -71,7 +70,7 @@ func (m *Membership) duties(c *coordinator, forwarder *heartbeat.Forwarder, repo
 	if err != nil {
 		return nil, err
 	}
-	lines := line.New(line.Config{
+	lines := role.NewLineWatch(role.LineWatchConfig{
 		Node:   m.cfg.Node,
 		Lines:  func(now time.Time) map[edge.NodeName]edge.Line { return reporter.Lines(edge.Slot(c.slot), now) },
 		Rested: func(now time.Time) bool { return c.elector.Rested(now) }, Clock: m.cfg.Ends.Clock,

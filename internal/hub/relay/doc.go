@@ -13,6 +13,12 @@
 // What goes through is TLS between the relayed hub and the API server: B lends its line, not its identity, and can read nothing
 // and change nothing. It can end a connection, and hold it up.
 //
+// Lending puts the two together for a hub: where they are, what for, and how much. Neighbours know each other by what the pool's
+// authority signs for hubs that serve Pods, and hear of each other at the coordinator. So a hub without a coordinator, or without
+// an address at which it serves Pods, neither lends nor borrows: its Lending exists all the same, and does nothing. At the same
+// port whoever asks for a coordinator of the pool is passed on to one. A Lending is made in two steps, as the cloud is reached by
+// a Detour over it, and it lends the line to the cloud.
+//
 // Invariants: a Server relays only while its own line is up by itself, so no two hubs relay for each other. It holds a bounded
 // number of tunnels, in all and for each neighbour, and carries a bounded number of bytes in a second and in a day. A Client
 // sends nothing to a neighbour whose certificate is not that neighbour's.

@@ -20,6 +20,20 @@
 //   - Two processes with the same node name are two candidates; neither takes the other's term for its own.
 //   - Run waits for every goroutine that it started, the elector's and the duty's among them.
 //
+// LineWatch has a leader leave the lead to a node with a much better link to the cloud. What the pool shares, and all forwarded
+// heartbeats, cross the leader's line. Who came first leads, and with a line that is slow, lossy or paid for by the byte the
+// whole pool pays. So each hub says on the coordinator's copy of its node's Lease what its own heartbeats take to the cloud
+// (edge.AnnotationLine, measured in package heartbeat, which costs no byte more). The leader reads that from the watch that its
+// report needs anyway (package roster). If another line has been far better for a minute, it ends its term and leaves the Lease
+// to that node by name (Yield). More invariants:
+//   - A pool has at most one such hand-over in ten minutes (Elector.Rested). No two lines are each better than the other, and a
+//     node hands over only to one whose line takes at most half of its own, so leadership does not go to and fro between equals.
+//   - Only nodes that renew at the coordinator and whose link to the cloud is up are considered. A node whose leader's line is
+//     unknown is left alone.
+//
+// The alternative was to let hubs with better lines campaign against a leader that lives: the coordinator refuses that, and
+// whoever wants to lead would have a reason to lie. Here it is the leader that decides.
+//
 // The elector asks its lock ten times a second. The lock answers from a watch on the one Lease and writes a renewal once a
 // second; a follower's lock answers only when there is something to decide. So a follower costs nothing, and a released Lease
 // is taken within one period. The alternative was an election of our own on that watch: we would then own the subtleties of

@@ -247,8 +247,8 @@ func (h *half) lost() {
 	})
 }
 
-// reset tells the other end that the connection is over, if the way is open. A kernel tells its own programs in any case, though it
-// may be while it stands. n.mu is held.
+// reset tells the other end that the connection is over, if the way is open. A kernel tells its own programs in any case, though
+// it may be while it stands. n.mu is held.
 func (h *half) reset() {
 	n, c := h.from.network, h.from
 	if h.dead {

@@ -1,4 +1,4 @@
-package line
+package role
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/role"
 )
 
 // TestYields: a leader whose line is far worse leaves the lead to the best, once the pool has rested, and in a term that holds.
@@ -16,7 +15,7 @@ func TestYields(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		valid := false
-		w := New(Config{
+		w := NewLineWatch(LineWatchConfig{
 			Node: "a",
 			Lines: func(time.Time) map[edge.NodeName]edge.Line {
 				return map[edge.NodeName]edge.Line{"a": at(600, 50), "b": at(9, 1)}
@@ -27,7 +26,7 @@ func TestYields(t *testing.T) {
 			},
 		})
 		err := w.Run(t.Context(), edge.Term{Valid: func() bool { return valid }})
-		var yield *role.Yield
+		var yield *Yield
 		if took := time.Since(began); !errors.As(err, &yield) || yield.To != "b" || took != 9*time.Minute+lookEvery {
 			t.Errorf("Run = %v after %v, want that it yields to b once it may", err, took)
 		}
@@ -38,7 +37,7 @@ func TestEndsWithItsTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
 		defer stop()
-		w := New(Config{
+		w := NewLineWatch(LineWatchConfig{
 			Node: "a", Lines: func(time.Time) map[edge.NodeName]edge.Line { return nil },
 			Rested: func(time.Time) bool { return true },
 		})

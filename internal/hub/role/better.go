@@ -1,4 +1,4 @@
-package line
+package role
 
 import (
 	"maps"
@@ -41,8 +41,8 @@ func better(a, b edge.Line) bool {
 	return factor*takes(a) <= takes(b) && takes(a)+margin <= takes(b)
 }
 
-// judge decides when a leader leaves the lead to another. It does no I/O and asks no clock.
-type judge struct {
+// comparison decides when a leader leaves the lead to another. It does no I/O and asks no clock.
+type comparison struct {
 	self edge.NodeName
 	// since says since when each other's line has been better than ours at every look.
 	since map[edge.NodeName]time.Time
@@ -50,7 +50,7 @@ type judge struct {
 
 // look takes in the lines of the nodes that could lead, this one's among them, and returns the best of those that have been
 // better for long enough; false means that none has. A node that is not there could not lead.
-func (j *judge) look(lines map[edge.NodeName]edge.Line, now time.Time) (edge.NodeName, bool) {
+func (j *comparison) look(lines map[edge.NodeName]edge.Line, now time.Time) (edge.NodeName, bool) {
 	own, known := lines[j.self]
 	since := map[edge.NodeName]time.Time{}
 	var best edge.NodeName

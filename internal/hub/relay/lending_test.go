@@ -1,4 +1,4 @@
-package lending
+package relay
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"testing"
 
-	"yurtcoordinator/internal/hub/relay"
 	"yurtcoordinator/internal/hub/upstream"
 	"yurtcoordinator/internal/live"
 )
@@ -18,7 +17,7 @@ func ownWay(context.Context, string, string) (net.Conn, error) { return nil, err
 
 // TestWhatIsLentFollowsTheSettings while the hub runs: whoever borrows nothing lends nothing.
 func TestWhatIsLentFollowsTheSettings(t *testing.T) {
-	l := New(Config{Address: live.NewValue(netip.Addr{}), Dial: ownWay})
+	l := NewLending(LendingConfig{Address: live.NewValue(netip.Addr{}), Dial: ownWay})
 	if l.use.Get() != upstream.ForNothing || l.lends.Get() {
 		t.Errorf("before anything is said it borrows for %v, and lends: %t", l.use.Get(), l.lends.Get())
 	}
@@ -26,12 +25,12 @@ func TestWhatIsLentFollowsTheSettings(t *testing.T) {
 		borrows upstream.Use
 		metered bool
 		lends   bool
-		limits  relay.Limits
+		limits  Limits
 	}{
-		{upstream.ForSome, true, true, relay.Metered()},
-		{upstream.ForAll, false, true, relay.Standard()},
-		{upstream.ForNothing, true, false, relay.Metered()},
-		{upstream.ForNothing, false, false, relay.Standard()},
+		{upstream.ForSome, true, true, Metered()},
+		{upstream.ForAll, false, true, Standard()},
+		{upstream.ForNothing, true, false, Metered()},
+		{upstream.ForNothing, false, false, Standard()},
 	} {
 		l.Change(tt.borrows, tt.metered)
 		if l.use.Get() != tt.borrows || l.lends.Get() != tt.lends || l.limits.Get() != tt.limits {
@@ -46,7 +45,7 @@ func TestWhatIsLentFollowsTheSettings(t *testing.T) {
 // TestWhoCannotLend: a hub that neighbours cannot reach, or meet, reaches the cloud by its own way, and says that it relays
 // nowhere.
 func TestWhoCannotLend(t *testing.T) {
-	l := New(Config{Dial: ownWay})
+	l := NewLending(LendingConfig{Dial: ownWay})
 	l.Change(upstream.ForAll, false)
 	if l.Possible() || l.Detour() != nil || l.By() != "" || l.RelaysAt() != "" || l.Neighbours() != 0 {
 		t.Errorf("possible: %t, by %q, at %q, for %d", l.Possible(), l.By(), l.RelaysAt(), l.Neighbours())

@@ -1,12 +1,4 @@
-// Package lending is how a hub lends its line to the pool's other hubs, and borrows theirs while its own is down. Package relay
-// has the two ends of that; this one says where they are, what for, and how much.
-//
-// Neighbours know each other by what the pool's authority signs for hubs that serve Pods, and hear of each other at the
-// coordinator. So a hub without a coordinator, or without an address at which it serves Pods, neither lends nor borrows: its
-// Lending exists all the same, and does nothing. At the same port whoever asks for a coordinator of the pool is passed on to one.
-//
-// A Lending is made in two steps, as the cloud is reached by a Detour over it, and it lends the line to the cloud.
-package lending
+package relay
 
 import (
 	"context"
@@ -22,7 +14,6 @@ import (
 	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/link"
-	"yurtcoordinator/internal/hub/relay"
 	"yurtcoordinator/internal/hub/upstream"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/run"
@@ -32,8 +23,8 @@ import (
 // them have bounds of their own.
 const maxPeerConnections, maxAllPeers = 48, 384
 
-// Config is what a Lending needs. Fields without a default are required.
-type Config struct {
+// LendingConfig is what a Lending needs. Fields without a default are required.
+type LendingConfig struct {
 	Node edge.NodeName
 	Pool edge.PoolName
 	// Dir is where is kept which neighbours relay. It exists.
@@ -51,7 +42,7 @@ type Config struct {
 // Parties are whom a Lending brings together.
 type Parties struct {
 	// Credentials are by what hubs of the pool know this one, and it knows them.
-	Credentials relay.Credentials
+	Credentials Credentials
 	// Cloud is whose line is lent.
 	Cloud *upstream.Upstream
 	// Coordinators returns those that this hub reaches now, by slot: they say who relays.
@@ -60,28 +51,28 @@ type Parties struct {
 	DialCoordinator func(ctx context.Context, serverName string) (net.Conn, error)
 }
 
-// Lending is how a hub lends and borrows. Make one with New, tell it with Change what for, and with Meet between whom.
+// Lending is how a hub lends and borrows. Make one with NewLending, tell it with Change what for, and with Meet between whom.
 type Lending struct {
-	cfg Config
+	cfg LendingConfig
 	// use is what is borrowed for, lends whether anything is lent, and limits is how much.
 	use    *live.Value[upstream.Use]
 	lends  *live.Value[bool]
-	limits *live.Value[relay.Limits]
+	limits *live.Value[Limits]
 	// parties, and what server relays for others, client finds those that relay for this hub, and passer leads whoever asks at
 	// the same port for a coordinator of the pool to one; nil in a hub that does neither.
 	parties *Parties
-	server  *relay.Server
-	client  *relay.Client
-	passer  *relay.Passer
+	server  *Server
+	client  *Client
+	passer  *Passer
 	// serves is where others find the server; not valid means nowhere.
 	serves *live.Value[netip.AddrPort]
 }
 
-// New returns a Lending that lends and borrows nothing yet.
-func New(cfg Config) *Lending {
+// NewLending returns a Lending that lends and borrows nothing yet.
+func NewLending(cfg LendingConfig) *Lending {
 	return &Lending{
 		cfg: cfg, use: live.NewValue(upstream.ForNothing), lends: live.NewValue(false),
-		limits: live.NewValue(relay.Standard()), serves: live.NewValue(netip.AddrPort{}),
+		limits: live.NewValue(Standard()), serves: live.NewValue(netip.AddrPort{}),
 	}
 }
 
@@ -90,9 +81,9 @@ func New(cfg Config) *Lending {
 func (l *Lending) Change(borrows upstream.Use, metered bool) {
 	l.use.Set(borrows)
 	l.lends.Set(borrows != upstream.ForNothing)
-	limits := relay.Standard()
+	limits := Standard()
 	if metered {
-		limits = relay.Metered()
+		limits = Metered()
 	}
 	l.limits.Set(limits)
 }
@@ -113,16 +104,16 @@ func (l *Lending) Detour() *upstream.Detour {
 // Meet makes what relays for others, and what finds those that relay for this hub.
 func (l *Lending) Meet(p Parties) {
 	l.parties = &p
-	l.client = relay.NewClient(relay.ClientConfig{
+	l.client = NewClient(ClientConfig{
 		Credentials: p.Credentials, Node: l.cfg.Node, Pool: l.cfg.Pool, Dir: l.cfg.Dir, Coordinators: p.Coordinators,
 		Dial: l.cfg.Ends.DialNear, Wanted: l.lends.Get,
 		Metrics: l.cfg.Metrics, Clock: l.cfg.Ends.Clock, Chance: l.cfg.Ends.Chance,
 	})
-	l.server = relay.NewServer(relay.ServerConfig{
+	l.server = NewServer(ServerConfig{
 		Credentials: p.Credentials, Lends: l.lends, Link: p.Cloud.Link(), Targets: p.Cloud.Servers(), Dial: l.cfg.Dial,
 		Limits: l.limits.Get, Metrics: l.cfg.Metrics, Clock: l.cfg.Ends.Clock,
 	})
-	l.passer = relay.NewPasser(relay.PasserConfig{
+	l.passer = NewPasser(PasserConfig{
 		Named: func(name string) bool { return name == l.cfg.Pool.CoordinatorServerName() },
 		Dial:  p.DialCoordinator, Metrics: l.cfg.Metrics, Clock: l.cfg.Ends.Clock,
 	})

@@ -1,9 +1,4 @@
-// Package guests answers callers with credentials of their own: Pods, and agents of the node that have a token.
-//
-// Invariants: only a caller whom the cloud allows exactly that reads the pool's resources here; nobody reads what was read
-// with another's credentials; a caller whom the hub does not know, or does not know to be allowed, gets the cloud's own
-// answer.
-package guests
+package callers
 
 import (
 	"context"
@@ -15,24 +10,30 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/conns"
-	"yurtcoordinator/internal/hub/callers"
 	"yurtcoordinator/internal/hub/proof"
 )
 
-// Callers says who a caller is, and what it may; callers.Callers is one.
-type Callers interface {
-	Identify(ctx context.Context, from netip.Addr, token string) (*callers.User, error)
-	May(ctx context.Context, u *callers.User, a callers.Action) (bool, error)
+// Known says who a caller is, and what it may; Callers is one.
+type Known interface {
+	Identify(ctx context.Context, from netip.Addr, token string) (*User, error)
+	May(ctx context.Context, u *User, a Action) (bool, error)
 }
 
-// Guests are callers with credentials of their own: a front.Callers. Make them with New; safe for concurrent use.
+// Guests answers callers with credentials of their own: Pods, and agents of the node that have a token. It is a front.Callers;
+// make it with NewGuests. Safe for concurrent use.
+//
+// Invariants: only a caller whom the cloud allows exactly that reads the pool's resources here; nobody reads what was read
+// with another's credentials; a caller whom the hub does not know, or does not know to be allowed, gets the cloud's own
+// answer.
 type Guests struct {
-	callers Callers
+	callers Known
 	bearers *bearers
 }
 
-// New returns Guests. cloud must reach the cloud with only the credentials that a request carries.
-func New(known Callers, cloud http.RoundTripper) *Guests { return &Guests{known, newBearers(cloud)} }
+// NewGuests returns Guests. cloud must reach the cloud with only the credentials that a request carries.
+func NewGuests(known Known, cloud http.RoundTripper) *Guests {
+	return &Guests{known, newBearers(cloud)}
+}
 
 // As returns a RoundTripper that reaches the cloud with the credentials that a client has shown lately.
 func (g *Guests) As(client string) http.RoundTripper { return g.bearers.of(client) }
@@ -57,12 +58,12 @@ func (g *Guests) Admit(r *http.Request, pool bool) (client string, ok bool) {
 }
 
 // mayRead reports whether a user may read the pool's resources that a request reads.
-func (g *Guests) mayRead(r *http.Request, user *callers.User) bool {
+func (g *Guests) mayRead(r *http.Request, user *User) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {
 		return false
 	}
-	may, err := g.callers.May(r.Context(), user, callers.Action{
+	may, err := g.callers.May(r.Context(), user, Action{
 		Verb: info.Verb, Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource,
 		Namespace: info.Namespace, Name: info.Name,
 	})
@@ -71,7 +72,7 @@ func (g *Guests) mayRead(r *http.Request, user *callers.User) bool {
 }
 
 func log(r *http.Request, err error) {
-	if err != nil && !errors.Is(err, callers.ErrRefused) {
+	if err != nil && !errors.Is(err, ErrRefused) {
 		klog.FromContext(r.Context()).V(2).Info("A caller's request goes to the cloud", "path", r.URL.Path, "err", err)
 	}
 }

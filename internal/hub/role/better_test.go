@@ -1,4 +1,4 @@
-package line
+package role
 
 import (
 	"math/rand/v2"
@@ -111,7 +111,7 @@ func TestLook(t *testing.T) {
 		}, "b", 60},
 	} {
 		t.Run(name, func(t *testing.T) {
-			j := judge{self: "a"}
+			j := comparison{self: "a"}
 			for s := 0; s <= 300; s += 5 {
 				to, ok := j.look(tt.lines(s), began.Add(time.Duration(s)*time.Second))
 				if ok != (to != "") {

@@ -1,4 +1,4 @@
-package guests
+package callers
 
 import (
 	"context"
@@ -9,25 +9,23 @@ import (
 	"testing"
 
 	"k8s.io/apiserver/pkg/endpoints/request"
-
-	"yurtcoordinator/internal/hub/callers"
 )
 
 // cloudSays is what the cloud has said of a token "alice", and of what may be done with it.
 type cloudSays struct {
 	identity, access error
 	may              bool
-	asked            []callers.Action
+	asked            []Action
 }
 
-func (c *cloudSays) Identify(_ context.Context, _ netip.Addr, token string) (*callers.User, error) {
+func (c *cloudSays) Identify(_ context.Context, _ netip.Addr, token string) (*User, error) {
 	if token != "alice" {
-		return nil, callers.ErrRefused
+		return nil, ErrRefused
 	}
-	return &callers.User{Username: "sa:alice", UID: "7"}, c.identity
+	return &User{Username: "sa:alice", UID: "7"}, c.identity
 }
 
-func (c *cloudSays) May(_ context.Context, _ *callers.User, a callers.Action) (bool, error) {
+func (c *cloudSays) May(_ context.Context, _ *User, a Action) (bool, error) {
 	c.asked = append(c.asked, a)
 	return c.may, c.access
 }
@@ -53,7 +51,7 @@ func TestWhoIsAnswered(t *testing.T) {
 		"its own, a token not known":        {"alice", false, cloudSays{identity: unknown}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := New(&tt.says, http.DefaultTransport)
+			g := NewGuests(&tt.says, http.DefaultTransport)
 			info := &request.RequestInfo{
 				IsResourceRequest: true, Verb: "list", APIGroup: "g", APIVersion: "v1", Resource: "things",
 				Namespace: "n", Name: "x",
@@ -64,7 +62,7 @@ func TestWhoIsAnswered(t *testing.T) {
 			if ok != tt.want || ok && client != "sa:alice 7" {
 				t.Errorf("answered as %q: %v, want %v", client, ok, tt.want)
 			}
-			want := callers.Action{Verb: "list", Group: "g", Version: "v1", Resource: "things", Namespace: "n", Name: "x"}
+			want := Action{Verb: "list", Group: "g", Version: "v1", Resource: "things", Namespace: "n", Name: "x"}
 			if len(tt.says.asked) > 0 && tt.says.asked[0] != want {
 				t.Errorf("asked for %+v, want %+v", tt.says.asked, want)
 			}
@@ -76,7 +74,7 @@ func TestWhoIsAnswered(t *testing.T) {
 func TestARequestWithoutInfo(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/api/v1/services", nil)
 	r.Header.Set("Authorization", "Bearer alice")
-	if _, ok := New(&cloudSays{may: true}, http.DefaultTransport).Admit(r, true); ok {
+	if _, ok := NewGuests(&cloudSays{may: true}, http.DefaultTransport).Admit(r, true); ok {
 		t.Error("it is answered")
 	}
 }
