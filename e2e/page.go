@@ -16,7 +16,7 @@ const head = `# Scenarios
 <!-- Generated from the scenarios' own descriptions by "go generate ./e2e": change those, not this page. -->
 
 A scenario boots a lab of real Kubernetes components, breaks it, and compares what the cloud's watches reported with what must
-be seen. ~make test~ runs the %d of the tier core. Those of the tier promise show, one by one, what the README, the
+be seen. ~make test~ runs the %d of the tier core. Those of the tier promise show what else the README, the
 [figures](figures.md) and the [threat model](threat-model.md) say; those of the tier field try kubeadm, Helm, OpenYurt, proxies,
 registries, browsers and the commands of the pages. ~make e2e~ runs all %d, some of them with Kubernetes' own timing. To run one,
 with what it measured at the end:

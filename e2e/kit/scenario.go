@@ -34,8 +34,8 @@ type Scenario struct {
 type Tier string
 
 const (
-	// Promise: one for each row of the README, of the figures and of the threat model, which what is in Core does not show. They
-	// run before a release, and before a change of what they show lands.
+	// Promise is what the README, the figures and the threat model say beyond what is in Core. They run before a release, and
+	// before a change of what they show lands.
 	Promise Tier = ""
 	// Core is in `make test`: the few without which no change lands.
 	Core Tier = "core"

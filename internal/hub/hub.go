@@ -247,7 +247,9 @@ func (h *Hub) reachCloud() (err error) {
 // joinPool makes the hub's part in its pool. Without a coordinator the hub is alone.
 func (h *Hub) joinPool() (err error) {
 	if !h.cfg.EnableCoordinator {
-		h.member, err = member.Alone(member.Config{Node: h.cfg.Node, Cloud: h.cloud, Metrics: h.metrics, Ends: h.ends})
+		h.member, err = member.Alone(member.Config{
+			Node: h.cfg.Node, Cloud: h.cloud, History: h.history, Metrics: h.metrics, Ends: h.ends,
+		})
 		if err != nil {
 			return err
 		}

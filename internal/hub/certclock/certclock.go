@@ -7,8 +7,8 @@
 //
 // Invariants: the time never lies after this machine's clock by more than what a verified certificate, or the node's own, proves.
 // A server's certificate is noted only after it was verified by this time, so one from the future is never noted. The node's own
-// is not kept: what comes in its place counts. The file is read once and written when a
-// newer certificate was seen; if it can't be read or written, the machine's clock counts.
+// is not kept: what comes in its place counts. The file is read once and written when a newer certificate was seen; if it can't
+// be read or written, the machine's clock counts.
 package certclock
 
 import (

@@ -73,7 +73,7 @@ type ProxyConfig struct {
 	Kubelet func() edge.KubeletServing
 	// Version is the hub's own, for the pool to see; empty is not told.
 	Version string
-	// History is told of the Lease's revisions in the cloud. nil means that nobody is.
+	// History is told of the Lease's revisions in the cloud.
 	History History
 	// Metered reports whether the node's link to the cloud is paid for by the byte. nil means that it is not.
 	Metered func() bool
@@ -251,10 +251,7 @@ func (p *Proxy) get(r *http.Request) (*coordinationv1.Lease, error) {
 
 // ask asks the cloud, and tells the History at which revision the Lease is now, and was when the cloud last showed it.
 func (p *Proxy) ask(ctx context.Context, do func() (*coordinationv1.Lease, error)) (*coordinationv1.Lease, error) {
-	var now edge.Moment
-	if p.config.History != nil {
-		now.History = p.config.History.Number()
-	}
+	now := edge.Moment{History: p.config.History.Number()} // before the question
 	p.mu.Lock()
 	before := p.shown
 	p.mu.Unlock()
@@ -268,9 +265,7 @@ func (p *Proxy) ask(ctx context.Context, do func() (*coordinationv1.Lease, error
 	p.mu.Lock()
 	p.shown = now
 	p.mu.Unlock()
-	if p.config.History != nil {
-		p.config.History.Went(ctx, before, now)
-	}
+	p.config.History.Went(ctx, before, now)
 	return lease, nil
 }
 

@@ -654,7 +654,7 @@ func TestWithoutACoordinator(t *testing.T) {
 			coordinatorLink: live.NewValue(link.Down),
 		}
 		n.proxy = NewProxy(ProxyConfig{
-			Node: "n1", Cloud: cloud.Client("n1"), CloudLink: n.cloudLink, Metrics: prometheus.NewRegistry(),
+			Node: "n1", Cloud: cloud.Client("n1"), CloudLink: n.cloudLink, Metrics: prometheus.NewRegistry(), History: n,
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -697,6 +697,12 @@ func TestWithoutACoordinator(t *testing.T) {
 		}
 		if got, err := n.do(http.MethodGet, nil, ""); err != nil || got.UID != stored.UID {
 			t.Errorf("while cut off kubelet reads %v, %v, want the Lease that it had", got, err)
+		}
+		n.cloudLink.Set(link.Up)
+		cloud.Before(func(context.Context, leasetest.Call) error { return nil })
+		cloud.SetBack(1)
+		if err := beat(); err != nil || n.fell != 1 {
+			t.Errorf("a cloud that was set back: %v; its revision fell %d times, want once", err, n.fell)
 		}
 	})
 }

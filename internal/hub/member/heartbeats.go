@@ -16,7 +16,8 @@ func (m *Membership) beatAlone() error {
 		return err
 	}
 	m.take(heartbeat.ProxyConfig{
-		Node: m.cfg.Node, Cloud: asNode, CloudLink: m.cfg.Cloud.Link(), Metrics: m.cfg.Metrics, Clock: m.cfg.Ends.Clock,
+		Node: m.cfg.Node, Cloud: asNode, CloudLink: m.cfg.Cloud.Link(), History: m.cfg.History, Metrics: m.cfg.Metrics,
+		Clock: m.cfg.Ends.Clock,
 	})
 	return nil
 }

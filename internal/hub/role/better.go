@@ -9,10 +9,11 @@ import (
 )
 
 const (
-	// factor is how many times as long a leader's line must take, and margin how much longer, for another to be better. A line
-	// that takes less than margin is good enough for a leader: what it pushes waits no longer than for a busy API server.
-	factor = 2
-	margin = 100 * time.Millisecond
+	// lineFactor is how many times as long a leader's line must take, and lineMargin how much longer, for another to be better. A
+	// line that takes less than lineMargin is good enough for a leader: what it pushes waits no longer than for a busy API
+	// server.
+	lineFactor = 2
+	lineMargin = 100 * time.Millisecond
 
 	// lostCosts is what each heartbeat of the last ten minutes that the cloud did not answer adds to what a line takes: about as
 	// long as the hub waited for it.
@@ -21,8 +22,8 @@ const (
 	// endurable is what a line may take for a node whose bytes are not paid for to be better than one whose bytes are.
 	endurable = 2 * time.Second
 
-	// patience is how long another line must be better without a break: six heartbeats.
-	patience = time.Minute
+	// linePatience is how long another line must be better without a break: six heartbeats.
+	linePatience = time.Minute
 )
 
 // takes is how long the answer to a request takes on a line, or may well take: what TCP would wait for it, and more for each
@@ -36,9 +37,9 @@ func better(a, b edge.Line) bool {
 	case a.Metered && !b.Metered:
 		return false
 	case !a.Metered && b.Metered:
-		return takes(a) <= max(endurable, factor*takes(b))
+		return takes(a) <= max(endurable, lineFactor*takes(b))
 	}
-	return factor*takes(a) <= takes(b) && takes(a)+margin <= takes(b)
+	return lineFactor*takes(a) <= takes(b) && takes(a)+lineMargin <= takes(b)
 }
 
 // comparison decides when a leader leaves the lead to another. It does no I/O and asks no clock.
@@ -62,7 +63,7 @@ func (j *comparison) look(lines map[edge.NodeName]edge.Line, now time.Time) (edg
 		if before, was := j.since[node]; was {
 			since[node] = before
 		}
-		if now.Sub(since[node]) >= patience && (best == "" || preferred(lines[node], lines[best])) {
+		if now.Sub(since[node]) >= linePatience && (best == "" || preferred(lines[node], lines[best])) {
 			best = node
 		}
 	}
