@@ -147,6 +147,11 @@ func (w *World) runs(machine, program string) bool {
 	})) == 0
 }
 
+// asks reports whether a node's hub runs, and can trust a server.
+func (w *World) asks(node string) bool {
+	return w.runs(node, "hub") && !w.outlived(node)
+}
+
 // open reports whether nothing harms what is between two machines.
 func (w *World) open(a, b string) bool {
 	return a == b || len(w.harmed(func(e history.Event) bool {
@@ -174,7 +179,7 @@ func (w *World) line(node string) bool {
 // enough reports whether a node's own line is whole, or all that is wrong is that the cloud's second server is sick: its
 // connections there have to be left, and new ones lead to the first.
 func (w *World) enough(node string) bool {
-	return w.runs(node, "hub") && !w.outlived(node) && w.open(node, "cloud") && w.serves("cloud", node) &&
+	return w.asks(node) && w.open(node, "cloud") && w.serves("cloud", node) &&
 		len(w.harmed(atSecond)) == len(w.harmed(sickSecond))
 }
 
@@ -190,7 +195,7 @@ const lined, ownLine = " has a line", "own line"
 
 // routes returns the node's routes that are whole now.
 func (w *World) routes(node string) (all []string) {
-	if !w.runs(node, "hub") {
+	if !w.asks(node) {
 		return nil
 	}
 	if w.enough(node) {
@@ -244,14 +249,14 @@ func (w *World) outlived(machine string) bool {
 func (j *Judge) hear(now time.Time) {
 	heard, asks := map[string]bool{}, map[string]bool{}
 	for _, h := range j.w.hearsays() {
-		is := j.w.relays(h.of) && j.w.runs(h.of, "kubelet") && j.w.runs(h.node, "hub")
+		is := j.w.relays(h.of) && j.w.runs(h.of, "kubelet") && j.w.asks(h.node)
 		for _, n := range []string{h.node, h.of} {
 			is = is && j.w.open(n, h.at) && j.w.serves(h.at, n)
 		}
 		j.whole.keep(h.name, is, now)
 		key := h.node + " of " + h.of
 		heard[key] = heard[key] || j.whole.lasts(h.name, now) > hears
-		asks[key] = asks[key] || j.w.runs(h.node, "hub") && j.w.runs(h.at, "yurt-coordinator") && !j.w.cutOff(h.node, h.at)
+		asks[key] = asks[key] || j.w.asks(h.node) && j.w.runs(h.at, "yurt-coordinator") && !j.w.cutOff(h.node, h.at)
 	}
 	for key, is := range heard {
 		node, _, _ := strings.Cut(key, " ")
@@ -277,7 +282,7 @@ func (w *World) blank(machine string) bool {
 // lent returns the node's routes over neighbours' lines that are whole now.
 func (j *Judge) lent(node string) (all []string) {
 	for _, n := range j.w.nodes {
-		if n.name != node && j.knows[node+" of "+n.name] && j.w.runs(node, "hub") && !j.w.outlived(node) &&
+		if n.name != node && j.knows[node+" of "+n.name] && j.w.asks(node) &&
 			j.w.relays(n.name) && j.w.open(node, n.name) && j.w.serves("cloud", node) {
 			all = append(all, "line of "+n.name)
 		}
