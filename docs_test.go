@@ -51,8 +51,8 @@ func TestDocsNameWhatExists(t *testing.T) {
 func TestDocsCheckFindsLies(t *testing.T) {
 	code := readCode(t)
 	for _, lie := range []string{
-		"see `internal/nowhere`", "in `nowhere.go`", "`feed.Nowhere` decides", "`feed.Feed.Nowhere`", "`Feed.Nowhere`",
-		"`feed.nowhere` decides", "run `go test ./internal/nowhere -bench .`", "[a page](nowhere.md)", "- `nowhere` does much",
+		"see `internal/nowhere`", "in `nowhere.go`", "`lead.Nowhere` decides", "`lead.Elector.Nowhere`", "`Elector.Nowhere`",
+		"`lead.nowhere` decides", "run `go test ./internal/nowhere -bench .`", "[a page](nowhere.md)", "- `nowhere` does much",
 	} {
 		claims := claimsOf("docs/ARCHITECTURE.md", lie)
 		if len(claims) != 1 || code.refutes(claims[0]) == "" {
@@ -60,8 +60,9 @@ func TestDocsCheckFindsLies(t *testing.T) {
 		}
 	}
 	for _, truth := range []string{
-		"see `internal/hub`", "in `arch_test.go`", "`feed.Feed` feeds", "`feed.Feed.Run` and `Feed.Run`", "`http.Handler`",
-		"`apps.openyurt.io/nodepool`", "`kubectl get nodes`", "[a page](lab.md)", "- `hub` does much", "`v1/services,x/v1/y`",
+		"see `internal/hub`", "in `arch_test.go`", "`lead.Elector` elects", "`lead.Elector.Run` and `Elector.Run`",
+		"`http.Handler`", "`apps.openyurt.io/nodepool`", "`kubectl get nodes`", "[a page](lab.md)", "- `hub` does much",
+		"`v1/services,x/v1/y`",
 	} {
 		for _, claim := range claimsOf("docs/ARCHITECTURE.md", truth) {
 			if why := code.refutes(claim); why != "" {
@@ -107,7 +108,7 @@ func TestCommentsNameWhatExists(t *testing.T) {
 	if checked < 500 {
 		t.Errorf("found %d claims; something is wrong with this test", checked)
 	}
-	for _, lie := range []string{"as package nowhere does", "see nowhere.go", "feed.Nowhere decides", "Feed.Nowhere decides"} {
+	for _, lie := range []string{"as package nowhere does", "see nowhere.go", "lead.Nowhere decides", "Feed.Nowhere decides"} {
 		if claims := commentClaims("feed.go", lie); len(claims) != 1 || code.refutes(claims[0]) == "" {
 			t.Errorf("%s: not refuted (claims %v)", lie, claims)
 		}

@@ -53,10 +53,10 @@ var exceptions = []Exception{
 		Reason: "lists of custom resources have an empty field at an API server, and no field at a hub"},
 
 	{Sides: both, Check: "identity", Where: "with map[Impersonate-*",
-		Reason: "nobody uses the node's identity to be somebody else: docs/ARCHITECTURE.md"},
+		Reason: "nobody uses the node's identity to be somebody else: internal/hub/front/doc.go"},
 	{Sides: both, Check: "identity", Where: "with map[X-Remote-*", Reason: "as above"},
 	{Sides: both, Check: "identity", Where: "with map[Authorization:*",
-		Reason: "who brings credentials, good or bad, is not the node: docs/ARCHITECTURE.md"},
+		Reason: "who brings credentials, good or bad, is not the node: internal/hub/front/doc.go"},
 
 	{Sides: copied, Check: "versions/*", Where: "list: exactly the newest.status",
 		Reason: "a copy has the content of a revision only if it was there, and nothing of its resource has changed since"},

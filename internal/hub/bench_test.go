@@ -16,8 +16,8 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
-	"yurtcoordinator/internal/hub/filter"
-	"yurtcoordinator/internal/hub/follow"
+	"yurtcoordinator/internal/hub/cache"
+	"yurtcoordinator/internal/hub/views"
 	"yurtcoordinator/internal/lab/pki"
 	"yurtcoordinator/internal/store"
 	"yurtcoordinator/internal/stream"
@@ -90,9 +90,9 @@ func fillDisk(b *testing.B, dir string, n int) {
 			b.Error(err)
 		}
 	}()
-	services := filter.Services.Resource
+	services := views.Services.Resource
 	slices := discoveryv1.SchemeGroupVersion.WithResource("endpointslices")
-	for _, id := range []store.Collection{{Client: follow.Hub, Resource: slices}, {Client: follow.Hub, Resource: services}} {
+	for _, id := range []store.Collection{{Client: cache.Hub, Resource: slices}, {Client: cache.Hub, Resource: services}} {
 		each := content
 		if id.Resource != slices {
 			each.Objects, each.Type.GroupVersionKind = nil, id.Resource.GroupVersion().WithKind("Service")

@@ -26,8 +26,8 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
+	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/link"
-	"yurtcoordinator/internal/hub/proof"
 	"yurtcoordinator/internal/hub/upstream"
 	"yurtcoordinator/internal/lab/pki"
 )
@@ -249,11 +249,11 @@ func serve(t *testing.T, lan *memory, ca *pki.Authority, address string, handler
 // programOf returns a client that trusts the hub as kubelet does, and kubelet's token.
 func programOf(t *testing.T, lan *memory, pki string) (*http.Client, string) {
 	t.Helper()
-	token, err := os.ReadFile(filepath.Join(pki, proof.FileToken))
+	token, err := os.ReadFile(filepath.Join(pki, front.FileToken))
 	if err != nil {
 		t.Fatal(err)
 	}
-	authority, err := os.ReadFile(filepath.Join(pki, proof.FileCertificate))
+	authority, err := os.ReadFile(filepath.Join(pki, front.FileCertificate))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,11 +6,10 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
-	"yurtcoordinator/internal/hub/callers"
-	"yurtcoordinator/internal/hub/filter"
-	"yurtcoordinator/internal/hub/follow"
+	"yurtcoordinator/internal/hub/cache"
+	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/recall"
-	"yurtcoordinator/internal/hub/tenure"
+	"yurtcoordinator/internal/hub/views"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -21,7 +20,7 @@ func (h *Hub) follow() error {
 	if err != nil {
 		return err
 	}
-	config := follow.Config{
+	config := cache.Config{
 		Node: h.cfg.Node, Disk: h.disk, Cloud: h.cloud.Link(), Coordinator: h.member.Link(), Eager: h.cfg.EnableCoordinator,
 		Ends: h.ends,
 		Changed: func() {
@@ -29,38 +28,38 @@ func (h *Hub) follow() error {
 			h.pods.Changed()
 		},
 	}
-	config.NewFeed = follow.Feeds(&follow.Sources{
+	config.NewFeed = cache.Feeds(&cache.Sources{
 		Cloud: h.servers[0], CloudLink: h.cloud.Link(), History: h.history, Pool: h.member.Mirror(), Metrics: h.metrics,
 		AsNode: h.cloud.AsNode(), As: func(client string) http.RoundTripper { return h.guests.As(client) },
 		Ends: h.ends,
 	})
 	h.parts.Add("what is followed", func(ctx context.Context) error { return h.followed.Run(ctx) })
 	h.addViews(&config)
-	h.followed = follow.New(config, shared)
+	h.followed = cache.New(config, shared)
 	return nil
 }
 
 // addViews makes this node's programs see some resources differently from the cloud.
-func (h *Hub) addViews(c *follow.Config) {
-	about := filter.ViewsConfig{
+func (h *Hub) addViews(c *cache.Config) {
+	about := views.ViewsConfig{
 		Node: h.cfg.Node, Pool: h.cfg.Pool,
-		Source: func(what follow.Selection) stream.Beginner { return h.followed.Source(what) }, Chance: h.ends.Chance,
+		Source: func(what cache.Selection) stream.Beginner { return h.followed.Source(what) }, Chance: h.ends.Chance,
 	}
 	if h.cfg.EnableCoordinator && h.cfg.OwnObjects {
 		about.Overlay = h.overlay
 	}
-	views := filter.NewViews(about)
-	h.parts.Add("views", views.Run)
-	c.Always, c.View, c.KubeletView = views.Always, views.View, h.shown.View
+	seen := views.NewViews(about)
+	h.parts.Add("views", seen.Run)
+	c.Always, c.View, c.KubeletView = seen.Always, seen.View, h.shown.View
 	if h.cfg.MasterService {
-		c.KubeletView = filter.Any(h.shown.View, h.pods.View)
+		c.KubeletView = views.Any(h.shown.View, h.pods.View)
 	}
 	h.serves.Shown = h.shown
 }
 
 // answer makes the parts that answer clients from what is followed and remembered.
 func (h *Hub) answer() error {
-	lasting := tenure.New(tenure.Config{
+	lasting := recall.NewTenure(recall.TenureConfig{
 		Node: h.cfg.Node, Limit: h.cfg.RememberIdentitiesFor, PodUID: h.followed.PodUID, Disk: h.disk, Wall: h.disk.Wall,
 		Boot: h.ends.Boot, Chance: h.ends.Chance,
 	})
@@ -72,19 +71,19 @@ func (h *Hub) answer() error {
 	if err != nil {
 		return err
 	}
-	known := callers.New(callers.Config{
+	known := front.NewCallers(front.CallersConfig{
 		Tokens: asNode.AuthenticationV1().TokenReviews(), Access: asNode.AuthorizationV1().SubjectAccessReviews(),
 		Cloud: h.cloud.Link(), Disk: h.disk, Tenure: lasting, Clock: h.ends.Clock,
 	})
 	h.parts.Add("what is remembered of users", func(ctx context.Context) error {
 		return lasting.Run(ctx, answers.Tidy, known.Tidy)
 	})
-	h.agents, h.lasting = follow.NewAgents(h.cfg.CacheAgents), lasting
-	h.guests = callers.NewGuests(known, h.cloud.AsCaller())
+	h.agents, h.lasting = cache.NewAgents(h.cfg.CacheAgents), lasting
+	h.guests = front.NewGuests(known, h.cloud.AsCaller())
 	h.serves.Replicas, h.serves.Callers = h.followed, h.guests
 	h.serves.Keeper = struct {
-		*follow.Agents
-		*follow.Set
+		*cache.Agents
+		*cache.Set
 		*recall.Clients
 	}{h.agents, h.followed, answers}
 	return nil

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"yurtcoordinator/internal/ends"
-	"yurtcoordinator/internal/hub/health"
+	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/lab/pki"
 	"yurtcoordinator/internal/version"
@@ -120,27 +120,27 @@ func TestStatus(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		more []string
-		want health.Status
+		want front.HubStatus
 	}{
-		{"a plain proxy", nil, health.Status{Node: "n1", Role: "pending", Cloud: "unknown", Coordinator: "none"}},
+		{"a plain proxy", nil, front.HubStatus{Node: "n1", Role: "pending", Cloud: "unknown", Coordinator: "none"}},
 		{"in a pool",
 			[]string{"--enable-coordinator", "--nodepool-name=p1", "--coordinator-server-addr=https://127.0.0.1:10270"},
-			health.Status{Node: "n1", Pool: "p1", Role: "pending", Cloud: "unknown", Coordinator: "unknown",
+			front.HubStatus{Node: "n1", Pool: "p1", Role: "pending", Cloud: "unknown", Coordinator: "unknown",
 				CoordinatorAddress: "https://127.0.0.1:10270"}},
 		{"in a pool with a standby",
 			[]string{"--enable-coordinator", "--nodepool-name=p1",
 				"--coordinator-server-addr=https://127.0.0.1:10270,https://127.0.0.1:1"},
-			health.Status{Node: "n1", Pool: "p1", Role: "pending", Cloud: "unknown", Coordinator: "unknown",
-				CoordinatorAddress: "https://127.0.0.1:10270", Coordinators: []health.CoordinatorStatus{
+			front.HubStatus{Node: "n1", Pool: "p1", Role: "pending", Cloud: "unknown", Coordinator: "unknown",
+				CoordinatorAddress: "https://127.0.0.1:10270", Coordinators: []front.CoordinatorStatus{
 					{Address: "https://127.0.0.1:10270", Link: "unknown", Home: true},
 					{Slot: 1, Address: "https://127.0.0.1:1", Link: "unknown"},
 				}}},
 		{"in a pool whose coordinator nobody has told of", []string{"--enable-coordinator", "--nodepool-name=p1"},
-			health.Status{Node: "n1", Pool: "p1", Role: "pending", Cloud: "unknown", Coordinator: "unknown"}},
+			front.HubStatus{Node: "n1", Pool: "p1", Role: "pending", Cloud: "unknown", Coordinator: "unknown"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			code, body := newHub(t, nowhere, tt.more...).ask(t, "/status")
-			var got health.Status
+			var got front.HubStatus
 			tt.want.Version, tt.want.LinkProfile = version.Get().Version, "normal"
 			if err := json.Unmarshal([]byte(body), &got); err != nil || code != http.StatusOK ||
 				!reflect.DeepEqual(got, tt.want) {
@@ -182,7 +182,7 @@ func TestVersion(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	var said health.Status
+	var said front.HubStatus
 	if _, body := h.ask(t, "/status"); json.Unmarshal([]byte(body), &said) != nil || said.Version != version.Get().Version {
 		t.Errorf("its status: %s", body)
 	}

@@ -3,20 +3,20 @@
 //	kubelet                                        upstream "cloud"  ───▶ the cloud's API servers
 //	        │                                        ▲        ▲
 //	        ▼                                        │        │ as the pool's forwarding user, while leading
-//	      front ── route ──┬── everything else ──────┘        │
+//	      front ───────────┬── everything else ──────┘        │
 //	                       ├── own Lease ─▶ heartbeat.Proxy   │
-//	                       │                  │   heartbeat.Forwarder ◀── role.Elector: Pending, Follower, Leader
+//	                       │                  │   heartbeat.Forwarder ◀── lead.Elector: Pending, Follower, Leader
 //	                       │                  ▼        │                       │
 //	                       │          upstream "coordinator" ◀─────────────────┘ ───▶ the pool's coordinator
-//	                       │                  ▲     ▲ push: this node's own; while leading, the pool's
+//	                       │                  ▲     ▲ share: this node's own; while leading, the pool's
 //	                       │  cloud ─┐        │     │
-//	                       ├── follow: lists and watches, from replicas ◀─ feed ─┴──▶ disk
-//	                       │      └─ seen through filter and endpoints ◀─ presence: what the pool says of its Pods
+//	                       ├── cache: lists and watches, from replicas that are fed ──▶ disk
+//	                       │      └─ seen through views, which know what the pool says of its Pods
 //	                       ├── recall: the cloud's last answers to single reads ──▶ disk
-//	                       └── standin: kubelet's writes that the cloud does not answer ──▶ push ─▶ the coordinator
+//	                       └── share.Taker: kubelet's writes that the cloud does not answer ──▶ the coordinator
 //
-//	Pods ─▶ Front.Guests ─ callers: who they are, what they may ─┬── follow: the pool's resources
-//	                                                             └── follow, recall: each its own, or the cloud
+//	Pods ─▶ front.Guests ─ front.Callers: who they are, what they may ─┬── cache: the pool's resources
+//	                                                                    └── cache, recall: each its own, or the cloud
 //
 // identity gets the node's certificates, for both upstreams and for Pods. member puts together what a hub does in its pool: the
 // coordinator, heartbeats, the election, duties, and pushes. config says what each part is to do.
@@ -42,26 +42,16 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/bypass"
-	"yurtcoordinator/internal/hub/callers"
-	"yurtcoordinator/internal/hub/certclock"
+	"yurtcoordinator/internal/hub/cache"
 	"yurtcoordinator/internal/hub/config"
-	"yurtcoordinator/internal/hub/disk"
-	"yurtcoordinator/internal/hub/endpoints"
-	"yurtcoordinator/internal/hub/filter"
-	"yurtcoordinator/internal/hub/follow"
 	"yurtcoordinator/internal/hub/front"
-	"yurtcoordinator/internal/hub/history"
 	"yurtcoordinator/internal/hub/identity"
 	"yurtcoordinator/internal/hub/member"
-	"yurtcoordinator/internal/hub/pods"
-	"yurtcoordinator/internal/hub/proof"
 	"yurtcoordinator/internal/hub/recall"
 	"yurtcoordinator/internal/hub/relay"
-	"yurtcoordinator/internal/hub/route"
-	"yurtcoordinator/internal/hub/tenure"
+	"yurtcoordinator/internal/hub/share"
 	"yurtcoordinator/internal/hub/upstream"
-	"yurtcoordinator/internal/hub/warrant"
-	"yurtcoordinator/internal/hub/way"
+	"yurtcoordinator/internal/hub/views"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/store"
@@ -74,30 +64,30 @@ type Hub struct {
 	cfg      config.Config // with which it started
 	metrics  *prometheus.Registry
 	ends     ends.Ends
-	disk     *disk.Disk
-	servers  []*url.URL // the cloud's API servers
-	way      *way.Way   // to them
+	disk     *cache.Disk
+	servers  []*url.URL    // the cloud's API servers
+	way      *upstream.Way // to them
 	identity certificates
 	// checked is the time by which servers' certificates are checked.
-	checked  *certclock.Clock
+	checked  *upstream.CertClock
 	cloud    *upstream.Upstream
-	history  *history.Keeper
+	history  *cache.HistoryKeeper
 	member   *member.Membership // the hub's part in its pool
 	lent     *relay.Lending     // how lines are lent within the pool
-	followed *follow.Set
+	followed *cache.Set
 	// shown are ConfigMaps that kubelet sees in another form than the cloud's.
-	shown *filter.ConfigMaps
+	shown *views.ConfigMaps
 	// overlay shows endpoints as the pool knows them.
-	overlay *endpoints.View
-	guests  *callers.Guests
-	pods    *pods.Entrance // how Pods come to the hub
+	overlay *views.EndpointsView
+	guests  *front.Guests
+	pods    *views.Entrance // how Pods come to the hub
 	// inForce is what the node and its pool say now, and reported what the hub says of that.
 	inForce  *config.InForce
 	reported func() edge.SettingsReport
 	// agents and lasting take settings while the hub runs.
-	agents  *follow.Agents
-	lasting *tenure.Tenure
-	proof   *proof.Proof
+	agents  *cache.Agents
+	lasting *recall.Tenure
+	proof   *front.Proof
 	// serves is the Config of front, which build fills in.
 	serves front.Config
 	front  *front.Front
@@ -126,8 +116,8 @@ func New(own config.Config, e ends.Ends) (*Hub, error) {
 	e.Net = upstream.Dials(e.Net)
 	h := &Hub{
 		metrics: prometheus.NewRegistry(),
-		shown:   filter.NewConfigMaps(filter.RootCA, filter.KubeProxy), overlay: endpoints.NewView(),
-		checked: certclock.New(own.CertDir, e.Clock), ends: e, certified: make(chan struct{}),
+		shown:   views.NewConfigMaps(views.RootCA, views.KubeProxy), overlay: views.NewEndpointsView(),
+		checked: upstream.NewCertClock(own.CertDir, e.Clock), ends: e, certified: make(chan struct{}),
 	}
 	var started edge.SettingsReport
 	h.inForce, started = config.Recall(own, h.apply)
@@ -139,23 +129,23 @@ func New(own config.Config, e ends.Ends) (*Hub, error) {
 	}
 	h.cfg = cfg
 	fixed, ofNode := cfg.PodsAt()
-	h.pods = pods.New(pods.Config{
+	h.pods = views.NewEntrance(views.EntranceConfig{
 		Node: cfg.Node, Fixed: fixed, OfNode: ofNode, Dir: cfg.CertDir, Port: uint16(cfg.SecurePort), Tell: cfg.MasterService,
 		Shown: h.shown, Ends: e, Served: func() *live.Value[*tls.Certificate] { return h.identity.Served() },
 	})
-	h.way = way.New(way.Config{Proxy: cfg.Proxy(), Dial: e.Dial, Lookup: e.Lookup})
+	h.way = upstream.NewWay(upstream.WayConfig{Proxy: cfg.Proxy(), Dial: e.Dial, Lookup: e.Lookup})
 	h.lent = relay.NewLending(h.lends())
 	h.lent.Change(starts.Borrows, starts.Metered)
 	h.metrics.MustRegister(buildinfo.New("yurthub", version.Get()), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	at := disk.Config{
-		Dir: cfg.DiskCachePath, Ahead: cfg.DiskCacheClockOffset, Last: follow.OfNode, Clock: e.Clock,
+	at := cache.DiskConfig{
+		Dir: cfg.DiskCachePath, Ahead: cfg.DiskCacheClockOffset, Last: cache.OfNode, Clock: e.Clock,
 		KeyFile: cfg.DiskCacheKeyFile, Credentials: os.Getenv("CREDENTIALS_DIRECTORY"),
-		Secret: follow.Secret, SecretBlob: recall.Secret, Prompt: store.Prompt{
-			Collection: follow.Prompt, Blob: func(key string) bool { return recall.Secret(key) || callers.Prompt(key) },
+		Secret: cache.Secret, SecretBlob: recall.Secret, Prompt: store.Prompt{
+			Collection: cache.Prompt, Blob: func(key string) bool { return recall.Secret(key) || front.Prompt(key) },
 		},
 	}
-	if h.disk, err = disk.Open(at); err != nil {
+	if h.disk, err = cache.OpenDisk(at); err != nil {
 		return nil, fmt.Errorf("--disk-cache-path: %w", err)
 	}
 	if err := h.build(); err != nil {
@@ -167,7 +157,7 @@ func New(own config.Config, e ends.Ends) (*Hub, error) {
 // build makes the parts. Each step needs those before it.
 func (h *Hub) build() error {
 	h.serves = front.Config{
-		Situation:   route.Situation{Node: h.cfg.Node},
+		Situation:   front.Situation{Node: h.cfg.Node},
 		Metrics:     h.metrics,
 		MaxReadOnly: h.cfg.MaxRequestsInFlight, MaxMutating: h.cfg.MaxMutatingRequestsInFlight,
 		MaxLongRunning: h.cfg.MaxLongRunningRequests,
@@ -183,14 +173,14 @@ func (h *Hub) build() error {
 	}
 	h.front = front.New(h.serves)
 	h.metrics.MustRegister(bypass.NewGauge("/proc", func() []netip.AddrPort {
-		return append(bypass.ByAddress(h.servers...), filter.MasterAddresses(h.followed.Held)...)
+		return append(bypass.ByAddress(h.servers...), views.MasterAddresses(h.followed.Held)...)
 	}))
 	return nil
 }
 
 // prove reads, or makes, what kubelet and the hub know each other by.
 func (h *Hub) prove() (err error) {
-	if h.proof, err = proof.Keep(context.Background(), h.cfg.Proof()); err != nil {
+	if h.proof, err = front.KeepProof(context.Background(), h.cfg.Proof()); err != nil {
 		return fmt.Errorf("--cert-dir: %w", err)
 	}
 	h.serves.Proof = h.proof
@@ -210,7 +200,7 @@ func (h *Hub) identify() (err error) {
 	how := cfg.Certificates()
 	how.Servers, how.Dial, how.Metrics = h.servers, h.lent.DialContext, h.metrics
 	how.Serve, how.Ends = h.pods.Address(), h.ends
-	how.ShowAuthorities = func(all string) { h.shown.Change(filter.RootCA.Name, all) }
+	how.ShowAuthorities = func(all string) { h.shown.Change(views.RootCA.Name, all) }
 	manager, err := identity.New(how)
 	if err != nil {
 		return fmt.Errorf("the node's own certificate: %w", err)
@@ -232,7 +222,7 @@ func (h *Hub) reachCloud() (err error) {
 		return err
 	}
 	h.serves.Cloud, h.serves.CloudLink, h.serves.HeartbeatLink = h.cloud, h.cloud.Link().Get, h.cloud.AnywayLink().Get
-	h.history = history.New(history.Config{Link: h.cloud.Link(), Disk: h.disk, Chance: h.ends.Chance})
+	h.history = cache.NewHistory(cache.HistoryConfig{Link: h.cloud.Link(), Disk: h.disk, Chance: h.ends.Chance})
 	h.parts.Add("cloud", h.cloud.Run)
 	h.parts.Add("authorities of the cloud", func(ctx context.Context) error {
 		return h.identity.FollowAuthorities(ctx, func() (bool, <-chan struct{}) {
@@ -272,7 +262,7 @@ func (h *Hub) joinPool() (err error) {
 	h.parts.Add("link to the pool", h.member.Reach)
 	h.serves.OwnLease = h.member.Heartbeats()
 	h.serves.CoordinatorLink = h.member.Link().Get
-	h.serves.Warrants = warrant.New(warrant.Config{
+	h.serves.Warrants = share.NewWarrants(share.WarrantsConfig{
 		Node: h.cfg.Node, Pool: h.cfg.Pool, Metrics: h.metrics, Word: h.member.Word, Clock: h.ends.Clock,
 	})
 	h.parts.Add("disk and links", func(ctx context.Context) error {

@@ -28,9 +28,9 @@ import (
 	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/identity"
 	"yurtcoordinator/internal/hub/link"
-	"yurtcoordinator/internal/hub/pods"
 	"yurtcoordinator/internal/hub/relay"
 	"yurtcoordinator/internal/hub/upstream"
+	"yurtcoordinator/internal/hub/views"
 	"yurtcoordinator/internal/live"
 )
 
@@ -124,7 +124,7 @@ func (b *borrowers) hub(t *testing.T, name edge.NodeName, at string) *Hub {
 	h.identity = certified{h.identity.(identity.Given), live.NewValue(&tls.Certificate{
 		Certificate: [][]byte{der, b.authority.Raw}, PrivateKey: b.key, Leaf: leaf,
 	})}
-	h.pods = pods.New(pods.Config{Fixed: netip.MustParseAddr(at), Served: h.identity.Served})
+	h.pods = views.NewEntrance(views.EntranceConfig{Fixed: netip.MustParseAddr(at), Served: h.identity.Served})
 	h.lent = relay.NewLending(h.lends())
 	h.lent.Change(upstream.ForAll, false)
 	if err := h.lend(); err != nil {

@@ -11,7 +11,6 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/hub/front"
-	"yurtcoordinator/internal/hub/health"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/run"
 	"yurtcoordinator/internal/version"
@@ -29,7 +28,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	g.Add(ports[0].Name, ports[0].Run)
 	// It takes the hub's own word for the Lease, so that asking costs the line nothing.
 	ask := h.proof.Asks(h.ends.Dial, h.cfg.Node.LeasePath()+"?resourceVersion=0")
-	g.Add("watchdog", health.Watchdog{Begun: []<-chan struct{}{h.certified, h.followed.Begun()}, Ask: ask}.Run)
+	g.Add("watchdog", front.Watchdog{Begun: []<-chan struct{}{h.certified, h.followed.Begun()}, Ask: ask}.Run)
 	g.Add("hub", func(ctx context.Context) error { return h.serve(ctx, ports[1:]) })
 	return g.Run(ctx)
 }
@@ -59,7 +58,7 @@ func (h *Hub) listen() ([]front.Listener, error) {
 	})
 	ports := []front.Port{
 		{Name: "health", Flag: "health-port", Address: h.cfg.HealthBindAddress, Number: h.cfg.HealthPort,
-			Config: front.ServerConfig{Handler: h.health(health.OfRoot)}},
+			Config: front.ServerConfig{Handler: h.health(front.OfRoot)}},
 		{Name: "proxy", Flag: "port", Address: config.Loopback, Number: h.cfg.Port, Config: programs},
 	}
 	if fixed, _ := h.cfg.PodsAt(); fixed.IsValid() {
@@ -72,19 +71,19 @@ func (h *Hub) listen() ([]front.Listener, error) {
 
 // health serves what the hub tells of itself, and most of it only to root.
 func (h *Hub) health(root func(*http.Request) bool) http.Handler {
-	return health.Handler(health.Config{
+	return front.HealthHandler(front.HealthConfig{
 		Cloud: h.cloud.Link(), Status: h.Status, Metrics: h.metrics, OpenMetrics: h.cfg.OpenMetrics, Root: root,
 	})
 }
 
 // Status returns the hub's present state.
-func (h *Hub) Status() health.Status {
+func (h *Hub) Status() front.HubStatus {
 	standing := h.member.Standing().Get()
-	s := health.Status{
+	s := front.HubStatus{
 		Version: version.Get().Version, Node: h.cfg.Node, Pool: h.cfg.Pool, Role: standing.Role.String(), Leader: standing.Leader,
 		Cloud: h.cloud.Link().Get().String(), Coordinator: "none", CoordinatorAddress: h.member.URL(),
-		Followed: health.FollowedOf(h.followed.Status()), Disk: h.disk.Status(), Identity: h.identity.Report(),
-		Settings: health.SettingsOf(h.reported(), h.inForce.Kept()), Pods: h.pods.Status(),
+		Followed: front.FollowedOf(h.followed.Status()), Disk: h.disk.Status(), Identity: h.identity.Report(),
+		Settings: front.SettingsOf(h.reported(), h.inForce.Kept()), Pods: h.pods.Status(),
 		LinkProfile: string(h.inForce.LinkProfile()), Relays: h.lent.Neighbours(),
 	}
 	if h.cloud.AnywayLink().Get() == link.Relayed {
@@ -92,10 +91,10 @@ func (h *Hub) Status() health.Status {
 	}
 	if h.cfg.EnableCoordinator {
 		s.Coordinator = h.member.Link().Get().String()
-		s.Kubelet = health.KubeletOf(h.member.Kubelet().Found())
+		s.Kubelet = front.KubeletOf(h.member.Kubelet().Found())
 		if all := h.member.Coordinators(); len(all) > 1 {
 			for _, c := range all {
-				s.Coordinators = append(s.Coordinators, health.CoordinatorStatus{
+				s.Coordinators = append(s.Coordinators, front.CoordinatorStatus{
 					Slot: c.Slot, Address: c.Address, Link: c.Link.String(), Home: c.Home, Leader: c.Leader,
 				})
 			}
@@ -108,5 +107,5 @@ func (h *Hub) Status() health.Status {
 func (h *Hub) report() edge.HubReport {
 	link := h.cloud.AnywayLink().Get().String()
 	r := edge.HubReport{Link: link, Carried: h.cloud.Carried(), Settings: h.reported().Runs}
-	return health.Add(r, h.disk.Status(), h.identity.Report())
+	return front.AddToReport(r, h.disk.Status(), h.identity.Report())
 }

@@ -13,14 +13,14 @@ import (
 	"time"
 
 	"yurtcoordinator/internal/ends"
+	"yurtcoordinator/internal/hub/hubtest"
 	"yurtcoordinator/internal/hub/link"
-	"yurtcoordinator/internal/hub/way/waytest"
 )
 
 // TestTheCloudThroughAProxy: what goes to the cloud goes through the proxy, and what goes to the coordinator does not, whatever
 // the environment says.
 func TestTheCloudThroughAProxy(t *testing.T) {
-	proxy := waytest.Start(t)
+	proxy := hubtest.StartProxy(t)
 	t.Setenv("HTTPS_PROXY", "http://nowhere.invalid:1")
 	answer := func(name string) *httptest.Server {
 		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -85,7 +85,7 @@ func TestTheCloudThroughAProxy(t *testing.T) {
 	}
 	_, err = h.cloud.AsNode().RoundTrip(httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
 	if err == nil || !strings.Contains(err.Error(), "proxy "+proxy.URL+": it cannot be reached") ||
-		strings.Contains(err.Error(), waytest.Password) {
+		strings.Contains(err.Error(), hubtest.ProxyPassword) {
 		t.Errorf("%v; want to hear that the proxy is dead, and not its password", err)
 	}
 	if h.member.Link().Get() != link.Up {

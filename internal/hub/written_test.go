@@ -11,7 +11,6 @@ import (
 
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/link"
-	"yurtcoordinator/internal/hub/proof"
 )
 
 // playedCloud has CSINodes, and is an Upstream that needs no server.
@@ -60,8 +59,8 @@ func (c *playedCloud) RoundTrip(r *http.Request) (*http.Response, error) {
 // kubelets takes every request for kubelet's.
 type kubelets struct{}
 
-func (kubelets) Judge(*http.Request) proof.Verdict       { return proof.Kubelet }
-func (kubelets) Credentials(*http.Request) proof.Verdict { return proof.Kubelet }
+func (kubelets) Judge(*http.Request) front.Verdict       { return front.Kubelet }
+func (kubelets) Credentials(*http.Request) front.Verdict { return front.Kubelet }
 
 // TestWhatKubeletHasWrittenIsWhatItReads after a cut, and a restart of kubelet: not what the cloud said of the object before.
 func TestWhatKubeletHasWrittenIsWhatItReads(t *testing.T) {

@@ -5,7 +5,7 @@
 //	fleet    the controller, for all pools at once: a step of one may be another's turn
 //
 // A Pod of this controller's can write into one directory of its node, as a user without rights, and nothing else. What it brings
-// is accepted by the node only if it is signed (internal/hub/upgrade); so whoever has this controller chooses among releases, and
+// is accepted by the node only if it is signed (internal/hub/join); so whoever has this controller chooses among releases, and
 // can't supply a program.
 //
 // Invariants: a version that a node was not well with reaches no other node until somebody removes that node's upgrader, or wants

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"yurtcoordinator/internal/hub/bypass"
-	"yurtcoordinator/internal/hub/health"
+	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/identity"
 )
 
@@ -36,7 +36,7 @@ type Hub struct {
 	Trouble string
 	// Nobody: nothing listens there.
 	Nobody bool
-	Status health.Status
+	Status front.HubStatus
 }
 
 func (h Hub) answers() bool { return !h.Nobody && h.Trouble == "" }

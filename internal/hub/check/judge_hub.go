@@ -9,7 +9,7 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/bypass"
-	"yurtcoordinator/internal/hub/health"
+	"yurtcoordinator/internal/hub/front"
 )
 
 func (j *judge) hub(f Facts) {
@@ -58,7 +58,7 @@ func (j *judge) hub(f Facts) {
 func (j *judge) hubCoordinators(h Hub) {
 	all := h.Status.Coordinators
 	if len(all) == 0 {
-		all = []health.CoordinatorStatus{{Address: h.Status.CoordinatorAddress, Link: h.Status.Coordinator}}
+		all = []front.CoordinatorStatus{{Address: h.Status.CoordinatorAddress, Link: h.Status.Coordinator}}
 	}
 	for _, c := range all {
 		switch c.Link {

@@ -14,7 +14,7 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/bypass"
 	"yurtcoordinator/internal/hub/config"
-	"yurtcoordinator/internal/hub/health"
+	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/identity"
 )
 
@@ -25,7 +25,7 @@ func fine() Facts {
 	f := Facts{
 		Settings: Config{Config: settings()},
 		Now:      noon, Root: true,
-		Hub: Hub{Status: health.Status{
+		Hub: Hub{Status: front.HubStatus{
 			Node: "n1", Cloud: "up", Coordinator: "up", CoordinatorAddress: "https://10.0.0.1:10270",
 		}},
 		Keys: &Keys{
@@ -42,7 +42,7 @@ func fine() Facts {
 		Dirs:    []Dir{{Flag: flagCache, Path: "/cache", Free: 1 << 30}, {Flag: flagCerts, Path: "/pki", Free: 1 << 30}},
 		Kubelet: Kubelet{Running: true, Config: "/etc/yurthub/kubelet.conf", Server: "https://127.0.0.1:10261"},
 	}
-	f.Hub.Status.Kubelet = &health.KubeletStatus{Way: edge.KubeletPinned, Digest: "aa", File: "/pki/kubelet.crt"}
+	f.Hub.Status.Kubelet = &front.KubeletStatus{Way: edge.KubeletPinned, Digest: "aa", File: "/pki/kubelet.crt"}
 	return f
 }
 
@@ -226,7 +226,7 @@ func stopped(f *Facts) {
 
 // kubeletIs has the hub say how the coordinator knows kubelet.
 func kubeletIs(way edge.KubeletWay, problem string) func(*Facts) {
-	return func(f *Facts) { f.Hub.Status.Kubelet = &health.KubeletStatus{Way: way, Problem: problem} }
+	return func(f *Facts) { f.Hub.Status.Kubelet = &front.KubeletStatus{Way: way, Problem: problem} }
 }
 
 // undiscovered is a node with nothing but a token: no hub has run, and the cloud can't be verified yet.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"yurtcoordinator/internal/hub/health"
+	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/identity"
 )
 
@@ -199,7 +199,7 @@ func (w *world) mode(name string, mode os.FileMode) {
 // hub runs one. It says of its certificates what its files say, or of its own what is given.
 func (w *world) hub(client *identity.State) {
 	w.t.Helper()
-	said := health.Status{Node: w.cfg.Node, Pool: w.cfg.Pool, Cloud: "up", Coordinator: "none"}
+	said := front.HubStatus{Node: w.cfg.Node, Pool: w.cfg.Pool, Cloud: "up", Coordinator: "none"}
 	if held, err := identity.Look(w.cfg.Certificates()); err == nil && w.cfg.OwnCertificate() {
 		said.Identity = &held.Status
 		if client != nil {

@@ -19,7 +19,7 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/identity"
-	"yurtcoordinator/internal/hub/way"
+	"yurtcoordinator/internal/hub/upstream"
 )
 
 // probeServer goes towards a server of the cloud step by step, until one fails: the hub's way, so through its proxy.
@@ -31,7 +31,7 @@ func probeServer(ctx context.Context, c Config, held identity.Held, address stri
 		return s
 	}
 	w := walk{
-		Config: c, server: &s, url: u, held: held, way: way.New(way.Config{Proxy: c.Proxy()}),
+		Config: c, server: &s, url: u, held: held, way: upstream.NewWay(upstream.WayConfig{Proxy: c.Proxy()}),
 		host: net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443")),
 	}
 	if s.Proxy, err = w.way.Proxy(w.host); err != nil {
@@ -58,7 +58,7 @@ type walk struct {
 	Config
 	held   identity.Held
 	server *Server
-	way    *way.Way
+	way    *upstream.Way
 	url    *url.URL
 	host   string // HOST:PORT
 }
@@ -165,7 +165,7 @@ func (w *walk) verify(name string, chain []*x509.Certificate) {
 // unconnected says why there is no connection.
 func (w *walk) unconnected(err error) {
 	s, at, name := w.server, w.server.Address, w.url.Hostname()
-	var proxy *way.ProxyError
+	var proxy *upstream.ProxyError
 	var dns *net.DNSError
 	switch {
 	case errors.As(err, &proxy):
@@ -187,12 +187,12 @@ func (w *walk) unconnected(err error) {
 	}
 }
 
-func (s *Server) proxyFailed(err *way.ProxyError) {
+func (s *Server) proxyFailed(err *upstream.ProxyError) {
 	switch err.Kind {
-	case way.Unreached:
+	case upstream.Unreached:
 		s.stop("see that the proxy runs, and the way there; or correct --proxy-file, or HTTPS_PROXY",
 			"the proxy %s on the way to %s cannot be reached: %s", s.Proxy, s.Address, cause(err.Err))
-	case way.Denied:
+	case upstream.Denied:
 		s.stop("correct the user and the password in --proxy-file, or have the proxy allow this server",
 			"the proxy %s does not let this node reach %s: %s", s.Proxy, s.Address, cause(err.Err))
 	default:

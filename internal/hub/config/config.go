@@ -17,9 +17,9 @@ import (
 
 	"yurtcoordinator/apis/hub/v1alpha1"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/identity"
-	"yurtcoordinator/internal/hub/proof"
-	"yurtcoordinator/internal/hub/way"
+	"yurtcoordinator/internal/hub/upstream"
 	"yurtcoordinator/internal/logs"
 )
 
@@ -35,7 +35,7 @@ type Config struct {
 	// TLSServerName is the name in their certificates; empty means the host in each one's address.
 	TLSServerName string
 	// ProxyFile has the URL of a proxy on the way to them, and NoProxy the hosts to which none is used. Without a file the
-	// environment says it: see way.Settings. ProxyCAFile verifies an HTTPS proxy, besides the system's authorities.
+	// environment says it: see upstream.WaySettings. ProxyCAFile verifies an HTTPS proxy, besides the system's authorities.
 	ProxyFile   string
 	NoProxy     []string
 	ProxyCAFile string
@@ -59,7 +59,7 @@ type Config struct {
 	// also pushes the Secrets that they use.
 	OwnObjects, OwnSecrets bool
 	// KubeletConfig is kubelet's configuration file, KubeletServing its serving certificate or the directory where kubelet keeps
-	// that: the coordinator is told of the certificate, to know kubelet by. See pin.Config.
+	// that: the coordinator is told of the certificate, to know kubelet by. See identity.KubeletConfig.
 	KubeletConfig, KubeletServing string
 
 	// DiskCachePath is the directory where the hub keeps what it knows, so that the node can start while nothing can be
@@ -229,13 +229,13 @@ func (i *Identity) addFlags(fs *pflag.FlagSet) {
 }
 
 // Proxy returns through which proxy the cloud is reached.
-func (c *Config) Proxy() way.Settings {
-	return way.Settings{File: c.ProxyFile, Except: strings.Join(c.NoProxy, ","), CAFile: c.ProxyCAFile}
+func (c *Config) Proxy() upstream.WaySettings {
+	return upstream.WaySettings{File: c.ProxyFile, Except: strings.Join(c.NoProxy, ","), CAFile: c.ProxyCAFile}
 }
 
 // Proof returns what kubelet and the hub know each other by.
-func (c *Config) Proof() proof.Config {
-	return proof.Config{Dir: c.CertDir, Node: c.Node, Address: net.ParseIP(Loopback), Port: c.Port}
+func (c *Config) Proof() front.ProofConfig {
+	return front.ProofConfig{Dir: c.CertDir, Node: c.Node, Address: net.ParseIP(Loopback), Port: c.Port}
 }
 
 // KeepProof makes what kubelet needs to find the hub and to be known by it, if it is not there yet: kubelet may start before the
@@ -244,7 +244,7 @@ func (c *Config) KeepProof(ctx context.Context) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	_, err := proof.Keep(ctx, c.Proof())
+	_, err := front.KeepProof(ctx, c.Proof())
 	return err
 }
 

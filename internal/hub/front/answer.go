@@ -16,15 +16,13 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
-	"yurtcoordinator/internal/hub/proof"
-	"yurtcoordinator/internal/hub/route"
 	"yurtcoordinator/internal/hub/upstream"
 )
 
 // requestOf returns what route needs to know about a request. own says that it is not kubelet's.
-func (f *Front) requestOf(r *http.Request, info *request.RequestInfo, own bool) route.Request {
+func (f *Front) requestOf(r *http.Request, info *request.RequestInfo, own bool) Request {
 	local := answerable(r)
-	return route.Request{
+	return Request{
 		Verb: info.Verb, Group: info.APIGroup, Resource: info.Resource, Subresource: info.Subresource,
 		Version: info.APIVersion, Namespace: info.Namespace, Name: info.Name, Path: info.Path,
 		DryRun:  strings.Contains(r.URL.RawQuery, "dryRun"),
@@ -34,12 +32,12 @@ func (f *Front) requestOf(r *http.Request, info *request.RequestInfo, own bool) 
 		}),
 		Table:          edge.AsksForTable(r),
 		Cached:         local && f.cfg.Keeper.Match(r),
-		OwnCredentials: own, Known: own && proof.Bearer(r) != "", AssumesIdentity: assumedIdentity(r.Header),
+		OwnCredentials: own, Known: own && Bearer(r) != "", AssumesIdentity: assumedIdentity(r.Header),
 	}
 }
 
 // situation returns what routing depends on, as of now.
-func (f *Front) situation() route.Situation {
+func (f *Front) situation() Situation {
 	s := f.cfg.Situation
 	s.CloudLink, s.CoordinatorLink = f.cfg.CloudLink(), f.cfg.CoordinatorLink()
 	s.HeartbeatsRelayed = s.CloudLink == link.Down && f.cfg.HeartbeatLink != nil && f.cfg.HeartbeatLink() == link.Relayed
@@ -47,9 +45,9 @@ func (f *Front) situation() route.Situation {
 }
 
 // answer lets those answer a request whom route names.
-func (f *Front) answer(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, req route.Request, k route.Kind) {
+func (f *Front) answer(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, req Request, k Kind) {
 	a := &asking{f: f, req: req}
-	if k == route.Passed {
+	if k == Passed {
 		a.cloud().ServeHTTP(w, r)
 		return
 	}
@@ -60,7 +58,7 @@ func (f *Front) answer(w http.ResponseWriter, r *http.Request, info *request.Req
 			soonOver(r)
 		}
 	}
-	if k != route.OwnLease && r.Method != http.MethodGet {
+	if k != OwnLease && r.Method != http.MethodGet {
 		a.body = smallBody(r)
 	}
 	a.next(w, r)
@@ -90,18 +88,18 @@ func soonOver(r *http.Request) {
 // asking asks the answerers of one request in route's order, each once.
 type asking struct {
 	f      *Front
-	req    route.Request
+	req    Request
 	client string // whose request it is; empty: kubelet's
 	body   []byte // nil: the request has no body, or one that is large or of unknown length and can be read only once
-	asked  []route.Answerer
+	asked  []Answerer
 }
 
 // next asks one answerer after another, until one has an answer. If none has, it returns false and has written nothing. It
 // looks up the order each time: while the cloud was asked, its link may have gone down.
 func (a *asking) next(w http.ResponseWriter, r *http.Request) bool {
 	for {
-		to := route.Decide(a.req, a.f.situation())
-		i := slices.IndexFunc(to.Answerers, func(each route.Answerer) bool { return !slices.Contains(a.asked, each) })
+		to := Decide(a.req, a.f.situation())
+		i := slices.IndexFunc(to.Answerers, func(each Answerer) bool { return !slices.Contains(a.asked, each) })
 		if i < 0 {
 			return false
 		}
@@ -116,22 +114,22 @@ func (a *asking) next(w http.ResponseWriter, r *http.Request) bool {
 }
 
 // ask asks one answerer. If that has no answer, ask returns false and has written nothing.
-func (a *asking) ask(whom route.Answerer, w http.ResponseWriter, r *http.Request, to route.Destination) bool {
+func (a *asking) ask(whom Answerer, w http.ResponseWriter, r *http.Request, to Destination) bool {
 	switch {
-	case whom == route.Lease:
+	case whom == Lease:
 		a.f.cfg.OwnLease.ServeHTTP(w, r)
-	case whom == route.Follow && to.Kind.OfPool():
+	case whom == Follow && to.Kind.OfPool():
 		a.f.cfg.Replicas.ServeHTTP(w, r)
-	case whom == route.Follow:
+	case whom == Follow:
 		return a.f.cfg.Keeper.Answer(w, r, a.client)
-	case whom == route.Recall:
+	case whom == Recall:
 		shown, end := a.shown(w, r)
 		answered := a.f.cfg.Keeper.Recall(shown, r, a.client)
 		end()
 		return answered
-	case whom == route.StandIn:
+	case whom == StandIn:
 		return a.f.cfg.StandIn.Answer(w, r, a.body)
-	case whom == route.Warrant:
+	case whom == Warrant:
 		return a.f.cfg.Warrants != nil && a.f.cfg.Warrants.Answer(w, r, a.body)
 	default:
 		a.askCloud(w, r, to)
@@ -140,17 +138,17 @@ func (a *asking) ask(whom route.Answerer, w http.ResponseWriter, r *http.Request
 }
 
 // askCloud asks the cloud and, if it has no answer, those who come after it.
-func (a *asking) askCloud(w http.ResponseWriter, r *http.Request, to route.Destination) {
+func (a *asking) askCloud(w http.ResponseWriter, r *http.Request, to Destination) {
 	next := func() bool { return a.next(w, r) }
 	out, end := a.shown(&attempt{ResponseWriter: w, group: a.req.Group, next: next}, r)
 	switch keeper := a.f.cfg.Keeper; {
-	case to.Hears == route.StandIn:
+	case to.Hears == StandIn:
 		a.f.cfg.StandIn.Hear(out, r, a.cloud())
-	case to.Hears != route.Recall:
+	case to.Hears != Recall:
 		a.cloud().ServeHTTP(out, r)
-	case to.Kind == route.NodeStatus:
+	case to.Kind == NodeStatus:
 		keeper.Written(out, r.WithContext(upstream.Anyway(r.Context())), a.client, a.cloud())
-	case to.Kind == route.Write || to.Kind == route.Status:
+	case to.Kind == Write || to.Kind == Status:
 		keeper.Written(out, r, a.client, a.cloud())
 	default:
 		keeper.Remember(out, r, a.client, a.cloud())

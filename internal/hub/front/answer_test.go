@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"yurtcoordinator/internal/hub/link"
-	"yurtcoordinator/internal/hub/route"
 )
 
 func TestAttempt(t *testing.T) {
@@ -86,7 +85,7 @@ func TestWhoIsAskedNext(t *testing.T) {
 	})
 	standIn := &understudy{}
 	address, _ := hub(t, Config{
-		Cloud: u, Keeper: remembers{}, StandIn: standIn, Situation: route.Situation{Node: "n1", StandIn: true},
+		Cloud: u, Keeper: remembers{}, StandIn: standIn, Situation: Situation{Node: "n1", StandIn: true},
 		CloudLink:       func() link.State { return link.State(state.Load()) },
 		CoordinatorLink: func() link.State { return link.Up },
 	})
@@ -150,7 +149,7 @@ func TestReviews(t *testing.T) {
 	})
 	standIn := &understudy{}
 	address, _ := hub(t, Config{
-		Cloud: u, StandIn: standIn, Situation: route.Situation{Node: "n1", StandIn: true}, Warrants: knowsCoordinators{},
+		Cloud: u, StandIn: standIn, Situation: Situation{Node: "n1", StandIn: true}, Warrants: knowsCoordinators{},
 		CloudLink:       func() link.State { return link.State(state.Load()) },
 		CoordinatorLink: func() link.State { return link.Up },
 	})

@@ -9,8 +9,6 @@ import (
 	"golang.org/x/time/rate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
-
-	"yurtcoordinator/internal/hub/proof"
 )
 
 const (
@@ -21,14 +19,14 @@ const (
 )
 
 // refusalOf returns what a client is told whose request goes no further, or nil.
-func refusalOf(v proof.Verdict) *metav1.Status {
+func refusalOf(v Verdict) *metav1.Status {
 	switch v {
-	case proof.Kubelet, proof.Caller:
+	case Kubelet, Caller:
 		return nil
-	case proof.Misdirected:
+	case Misdirected:
 		return failure(http.StatusMisdirectedRequest, "Misdirected",
 			"yurthub: this is no host of that name; use the address in kubelet's kubeconfig")
-	case proof.Misplaced:
+	case Misplaced:
 		return unauthorized(
 			"yurthub: kubelet's token is good at kubelet's port alone, and only as the one bearer token of a request")
 	default:
@@ -57,7 +55,7 @@ func newDoor(metrics prometheus.Registerer) *door {
 		Help: "Requests that the hub refused because of who made them, by the reason.",
 	}, []string{"reason"})
 	for _, why := range []string{
-		proof.Nobody.String(), proof.Misdirected.String(), proof.Misplaced.String(), crowding, unknownCaller,
+		Stranger.String(), Misdirected.String(), Misplaced.String(), crowding, unknownCaller,
 	} {
 		refusals.WithLabelValues(why) // so that an alert sees the first one
 	}

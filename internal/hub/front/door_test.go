@@ -21,23 +21,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yurtcoordinator/internal/ends"
-	"yurtcoordinator/internal/hub/proof"
-	"yurtcoordinator/internal/hub/route"
 )
 
 // kept returns a proof for an address and port, its token, and a client of that port.
-func kept(t testing.TB, port int) (p *proof.Proof, token string, client *http.Client) {
+func kept(t testing.TB, port int) (p *Proof, token string, client *http.Client) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "pki")
-	p, err := proof.Keep(t.Context(), proof.Config{Dir: dir, Node: "n1", Address: net.IPv4(127, 0, 0, 1), Port: port})
+	p, err := KeepProof(t.Context(), ProofConfig{Dir: dir, Node: "n1", Address: net.IPv4(127, 0, 0, 1), Port: port})
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, err := os.ReadFile(filepath.Join(dir, proof.FileToken))
+	secret, err := os.ReadFile(filepath.Join(dir, FileToken))
 	if err != nil {
 		t.Fatal(err)
 	}
-	authority, err := os.ReadFile(filepath.Join(dir, proof.FileCertificate))
+	authority, err := os.ReadFile(filepath.Join(dir, FileCertificate))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +85,7 @@ func TestOnlyKubeletIsTheNode(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	var leases atomic.Int32
 	address, token, f, client := local(t, Config{
-		Cloud: u, Metrics: registry, Situation: route.Situation{Node: "n1"},
+		Cloud: u, Metrics: registry, Situation: Situation{Node: "n1"},
 		OwnLease: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			leases.Add(1)
 			if len(r.Header["Authorization"]) > 0 {
@@ -146,7 +144,7 @@ func TestOnlyKubeletIsTheNode(t *testing.T) {
 	if reached != nil || leases.Load() != 0 {
 		t.Errorf("a thief reached %q and the Lease %d times", reached, leases.Load())
 	}
-	for v, want := range map[proof.Verdict]int{proof.Nobody: 3, proof.Misdirected: 1, proof.Misplaced: 1} {
+	for v, want := range map[Verdict]int{Stranger: 3, Misdirected: 1, Misplaced: 1} {
 		if got := testutil.ToFloat64(f.door.refusals.WithLabelValues(v.String())); got != float64(want*len(wanted)) {
 			t.Errorf("%v refusals of %v are counted, want %d", got, v, want*len(wanted))
 		}

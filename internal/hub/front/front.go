@@ -21,8 +21,6 @@ import (
 	"yurtcoordinator/internal/conns"
 	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/link"
-	"yurtcoordinator/internal/hub/proof"
-	"yurtcoordinator/internal/hub/route"
 )
 
 // Upstream is the API server that requests are passed to.
@@ -41,11 +39,11 @@ type Replicas interface {
 	http.Handler
 }
 
-// Proof tells kubelet from everybody else; proof.Proof is one.
-type Proof interface {
+// Prover tells kubelet from everybody else; Proof is one.
+type Prover interface {
 	// Judge says on whose behalf a request at kubelet's port is made, Credentials the same of any other port.
-	Judge(r *http.Request) proof.Verdict
-	Credentials(r *http.Request) proof.Verdict
+	Judge(r *http.Request) Verdict
+	Credentials(r *http.Request) Verdict
 }
 
 // Keeper has what clients need while nothing can be reached. A client is a caller's name; it is empty for kubelet.
@@ -63,16 +61,16 @@ type Keeper interface {
 	Written(w http.ResponseWriter, r *http.Request, client string, pass http.Handler)
 }
 
-// Callers knows callers with credentials of their own.
-type Callers interface {
+// Recognizer knows callers with credentials of their own.
+type Recognizer interface {
 	// Admit returns the name of a request's caller, and whether the caller may read here: what is kept for it alone or, if
 	// pool is true, exactly this part of the pool's resources. If not, the cloud answers. The request's context has its
 	// RequestInfo.
 	Admit(r *http.Request, pool bool) (client string, ok bool)
 }
 
-// StandIn takes writes that the cloud does not. The context of each request has its RequestInfo.
-type StandIn interface {
+// OfflineWriter takes writes that the cloud does not. The context of each request has its RequestInfo.
+type OfflineWriter interface {
 	// Waits reports whether the Event that a request writes is waiting for the cloud.
 	Waits(info *request.RequestInfo) bool
 	// Answer answers in the cloud's place, or returns false and has written nothing. body is the request's whole body; nil if
@@ -102,15 +100,15 @@ type Config struct {
 	// Cloud is where requests go.
 	Cloud Upstream
 	// Proof says which requests are kubelet's: these are made as the node.
-	Proof Proof
+	Proof Prover
 	// Replicas answer reads of the resources that they have.
 	Replicas Replicas
 	// Keeper answers reads of what is kept.
 	Keeper Keeper
 	// Callers knows callers with credentials of their own.
-	Callers Callers
+	Callers Recognizer
 	// StandIn takes writes in the cloud's place; nil if Situation.StandIn is false.
-	StandIn StandIn
+	StandIn OfflineWriter
 	// Shown has single objects that kubelet is shown in another form than the cloud's; nil means that there are none.
 	Shown Shown
 	// Warrants answers reviews about coordinators; nil means that the cloud does.
@@ -118,7 +116,7 @@ type Config struct {
 	// OwnLease serves reads and renewals of the node's own Lease, with the RequestInfo in the request's context.
 	OwnLease http.Handler
 	// Situation is what routing depends on besides the states of the links.
-	Situation route.Situation
+	Situation Situation
 	// CloudLink and CoordinatorLink return the states of the links.
 	CloudLink, CoordinatorLink func() link.State
 	// HeartbeatLink is CloudLink for heartbeats and the node's status, which a neighbour may relay where it relays nothing else;
@@ -154,7 +152,7 @@ type Front struct {
 	node     http.Handler
 	caller   http.Handler
 	// judge says whose a request is.
-	judge func(*http.Request) proof.Verdict
+	judge func(*http.Request) Verdict
 	door  *door
 }
 
@@ -189,12 +187,12 @@ func (f *Front) Guests() *Front {
 }
 
 // guest says whose a request is where kubelet has no business.
-func (f *Front) guest(r *http.Request) proof.Verdict {
+func (f *Front) guest(r *http.Request) Verdict {
 	switch verdict := f.cfg.Proof.Credentials(r); verdict {
-	case proof.Nobody:
-		return proof.Caller // who is nobody to the cloud as well
-	case proof.Kubelet:
-		return proof.Misplaced
+	case Stranger:
+		return Caller // who is nobody to the cloud as well
+	case Kubelet:
+		return Misplaced
 	default:
 		return verdict
 	}
@@ -252,12 +250,12 @@ func (f *Front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 		writeStatus(w, r, refusal)
 		return
 	}
-	if verdict == proof.Kubelet {
+	if verdict == Kubelet {
 		r.Header.Del("Authorization") // the token is for this port alone
 	}
-	req := f.requestOf(r, info, verdict != proof.Kubelet)
-	to := route.Decide(req, f.situation())
-	if to.Kind == route.Refused {
+	req := f.requestOf(r, info, verdict != Kubelet)
+	to := Decide(req, f.situation())
+	if to.Kind == Refused {
 		f.log.Info("Refused a request", "verb", info.Verb, "path", info.Path, "from", r.RemoteAddr, "reason", to.Reason)
 		writeStatus(w, r, forbidden(to.Reason))
 		return
@@ -265,12 +263,12 @@ func (f *Front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 	class := classOf(info, long, to.Kind)
 	place := &f.limits[sourceOf(verdict)][class]
 	newcomer := conns.NewcomerOf(r.Context())
-	if verdict == proof.Kubelet {
+	if verdict == Kubelet {
 		if newcomer != nil {
 			newcomer.Prove()
 		}
 	} else {
-		if newcomer != nil && proof.Bearer(r) != "" { // without a token, the cloud answers some requests of anybody
+		if newcomer != nil && Bearer(r) != "" { // without a token, the cloud answers some requests of anybody
 			w.known = newcomer.Prove
 		}
 		own := portion{f.clientOf(r), class}

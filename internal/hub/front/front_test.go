@@ -25,7 +25,6 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"yurtcoordinator/internal/hub/link"
-	"yurtcoordinator/internal/hub/route"
 	"yurtcoordinator/internal/hub/upstream"
 )
 
@@ -94,7 +93,7 @@ func TestWhatTravels(t *testing.T) {
 func TestRefused(t *testing.T) {
 	var reached atomic.Int32
 	_, u := cloud(t, func(http.ResponseWriter, *http.Request) { reached.Add(1) })
-	address, _ := hub(t, Config{Cloud: u, Situation: route.Situation{Node: "n1"}})
+	address, _ := hub(t, Config{Cloud: u, Situation: Situation{Node: "n1"}})
 	for _, header := range []string{
 		"Impersonate-User", "impersonate-extra-scopes", "X-Remote-User", "X-Remote-Extra-A",
 	} {
@@ -119,7 +118,7 @@ func TestOwnLease(t *testing.T) {
 		}
 		fmt.Fprint(w, "heartbeat ", info.Verb, " ", info.Name)
 	})
-	address, _ := hub(t, Config{Cloud: u, OwnLease: own, Situation: route.Situation{Node: "n1"}})
+	address, _ := hub(t, Config{Cloud: u, OwnLease: own, Situation: Situation{Node: "n1"}})
 	for node, want := range map[string]string{"n1": "heartbeat update n1", "n2": "cloud"} {
 		if _, body := ask(t, "PUT", address+leases+node); body != want {
 			t.Errorf("%s: answered by %q, want %q", node, body, want)
@@ -426,7 +425,7 @@ func TestLimits(t *testing.T) {
 	own := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "renewed") })
 	address, _ := hub(t, Config{
 		Cloud: u, MaxReadOnly: 1, MaxMutating: 1, MaxLongRunning: 1,
-		OwnLease: own, Situation: route.Situation{Node: "n1"},
+		OwnLease: own, Situation: Situation{Node: "n1"},
 	})
 	classes := []struct{ class, method, path string }{
 		{"read-only", "GET", "/api/v1/pods"},
@@ -572,7 +571,7 @@ func TestPanic(t *testing.T) {
 		}
 		panic("broken")
 	})
-	address, _ := hub(t, Config{Cloud: u, OwnLease: own, Situation: route.Situation{Node: "n1"}})
+	address, _ := hub(t, Config{Cloud: u, OwnLease: own, Situation: Situation{Node: "n1"}})
 	lease := address + leases + "n1"
 	res, body := ask(t, "GET", lease)
 	s := statusOf(t, body)

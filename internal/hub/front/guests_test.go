@@ -11,9 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
-
-	"yurtcoordinator/internal/hub/proof"
-	"yurtcoordinator/internal/hub/route"
 )
 
 // byName says who answered.
@@ -48,7 +45,7 @@ func (a asked) Admit(r *http.Request, pool bool) (client string, ok bool) {
 	if ok && pool != (info.Resource == "endpoints") {
 		a.t.Errorf("asked for %s, of the pool: %v", info.Resource, pool)
 	}
-	return " of " + proof.Bearer(r), ok && proof.Bearer(r) != "unknown"
+	return " of " + Bearer(r), ok && Bearer(r) != "unknown"
 }
 
 // TestAStrangersWatchIsSoonOver: whoever was not known to be allowed comes back, and is then answered as the others are.
@@ -75,7 +72,7 @@ func TestNobodyElseIsLentTheNodesIdentity(t *testing.T) {
 	_, u := cloud(t, seen)
 	own := newFront(Config{
 		Cloud: u, Replicas: byName("replica"), Keeper: byName("keeper"), Callers: asked{t}, OwnLease: byName("lease"),
-		Situation: route.Situation{Node: "n1"},
+		Situation: Situation{Node: "n1"},
 	})
 	node, _ := serve(t, own)
 	guests, _ := serve(t, own.Guests())

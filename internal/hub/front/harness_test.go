@@ -22,7 +22,6 @@ import (
 
 	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/link"
-	"yurtcoordinator/internal/hub/proof"
 	"yurtcoordinator/internal/hub/upstream"
 )
 
@@ -134,14 +133,14 @@ func newFront(cfg Config) *Front {
 // trusting takes what brings no credentials for kubelet's: most tests are about something else.
 type trusting struct{}
 
-func (trusting) Judge(r *http.Request) proof.Verdict {
-	verdict := (&proof.Proof{}).Credentials(r)
-	if verdict == proof.Nobody {
-		return proof.Kubelet
+func (trusting) Judge(r *http.Request) Verdict {
+	verdict := (&Proof{}).Credentials(r)
+	if verdict == Stranger {
+		return Kubelet
 	}
 	return verdict
 }
-func (trusting) Credentials(r *http.Request) proof.Verdict { return (&proof.Proof{}).Credentials(r) }
+func (trusting) Credentials(r *http.Request) Verdict { return (&Proof{}).Credentials(r) }
 
 // nothing is followed and kept, and nobody is known.
 type nothing struct{ http.Handler }

@@ -9,8 +9,6 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"yurtcoordinator/internal/conns"
-	"yurtcoordinator/internal/hub/proof"
-	"yurtcoordinator/internal/hub/route"
 )
 
 // class is a kind of request that has a limit of its own.
@@ -29,9 +27,9 @@ func (c class) String() string {
 	return [...]string{"read-only", "mutating", "long-running", "heartbeat"}[c]
 }
 
-func classOf(info *request.RequestInfo, long bool, to route.Kind) class {
+func classOf(info *request.RequestInfo, long bool, to Kind) class {
 	switch {
-	case to == route.OwnLease:
+	case to == OwnLease:
 		return heartbeat
 	case long:
 		return longRunning
@@ -56,8 +54,8 @@ const (
 	sources
 )
 
-func sourceOf(v proof.Verdict) source {
-	if v == proof.Kubelet {
+func sourceOf(v Verdict) source {
+	if v == Kubelet {
 		return kubelets
 	}
 	return others
@@ -104,7 +102,7 @@ func programOf(r *http.Request) string {
 	if c := conns.NewcomerOf(r.Context()); c != nil && !c.Proved() {
 		return "uid " + c.Owner
 	}
-	sum := sha256.Sum256([]byte(proof.Bearer(r)))
+	sum := sha256.Sum256([]byte(Bearer(r)))
 	return string(sum[:])
 }
 

@@ -14,27 +14,26 @@ import (
 
 	"yurtcoordinator/internal/conns"
 	"yurtcoordinator/internal/ends"
-	"yurtcoordinator/internal/hub/proof"
 )
 
 // byToken takes whoever shows "kubelet" for it.
 type byToken struct{}
 
-func (byToken) Judge(r *http.Request) proof.Verdict {
-	verdict := (&proof.Proof{}).Credentials(r)
-	if verdict == proof.Caller && proof.Bearer(r) == "kubelet" {
-		return proof.Kubelet
+func (byToken) Judge(r *http.Request) Verdict {
+	verdict := (&Proof{}).Credentials(r)
+	if verdict == Caller && Bearer(r) == "kubelet" {
+		return Kubelet
 	}
 	return verdict
 }
 
-func (b byToken) Credentials(r *http.Request) proof.Verdict { return b.Judge(r) }
+func (b byToken) Credentials(r *http.Request) Verdict { return b.Judge(r) }
 
 // At kubelet's port, connections are held by whoever has proved who he is: by kubelet's token, or by one that the cloud knows.
 // Whoever shows nothing, something that is no token, or a made-up token, makes room for the next.
 func TestWhoHasNotProvedWhoHeIsMakesRoom(t *testing.T) {
 	_, u := cloud(t, func(w http.ResponseWriter, r *http.Request) {
-		if token := proof.Bearer(r); token != "" && token != "agent" {
+		if token := Bearer(r); token != "" && token != "agent" {
 			w.WriteHeader(http.StatusUnauthorized)
 		}
 	})

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"yurtcoordinator/internal/hub/link"
-	"yurtcoordinator/internal/hub/route"
 )
 
 // understudy stands in for a cloud that counts as down, and notes what it was given.
@@ -50,7 +49,7 @@ func TestStandIn(t *testing.T) {
 	})
 	standIn := &understudy{}
 	address, _ := hub(t, Config{
-		Cloud: u, StandIn: standIn, Situation: route.Situation{Node: "n1", StandIn: true},
+		Cloud: u, StandIn: standIn, Situation: Situation{Node: "n1", StandIn: true},
 		CloudLink: func() link.State { return link.Down }, CoordinatorLink: func() link.State { return link.Up },
 	})
 	large := strings.Repeat("x", BodyBytes+1)

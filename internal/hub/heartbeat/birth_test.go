@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/leasewatch/leasetest"
+	"yurtcoordinator/internal/hub/hubtest"
 	"yurtcoordinator/internal/hub/link"
 )
 
@@ -22,7 +22,7 @@ import (
 func born(t *testing.T, test func(*node)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t, "n1", leasetest.New(5000), leasetest.New(10))
+		n := newNode(t, "n1", hubtest.NewLeaseServer(5000), hubtest.NewLeaseServer(10))
 		defer func() {
 			n.cloud.Before(nil)
 			n.coordinator.Before(nil)
@@ -34,7 +34,7 @@ func born(t *testing.T, test func(*node)) {
 
 func (n *node) cut() {
 	n.cloudLink.Set(link.Down)
-	n.cloud.Before(leasetest.Hang)
+	n.cloud.Before(hubtest.Hang)
 }
 
 func (n *node) heal() {
@@ -84,7 +84,7 @@ func (n *node) forwardMissing() {
 		if _, err := n.cloud.Leases(space).Create(n.t.Context(), lease, metav1.CreateOptions{}); err != nil {
 			n.t.Fatal(err)
 		}
-		n.cloud.Before(leasetest.Hang)
+		n.cloud.Before(hubtest.Hang)
 		return
 	}
 	n.cloud.Edit(space, n.name, func(l *coordinationv1.Lease) { *l = *lease })
@@ -166,7 +166,7 @@ func TestBirthOnline(t *testing.T) {
 		}
 		other := n.stamp(nil)
 		other.Name = "n2"
-		n.cloud.Before(func(_ context.Context, c leasetest.Call) error {
+		n.cloud.Before(func(_ context.Context, c hubtest.LeaseCall) error {
 			return apierrors.NewForbidden(coordinationv1.Resource("leases"), c.Name, errors.New("another node's"))
 		})
 		if _, err := n.do(http.MethodPost, other, ""); !apierrors.IsForbidden(err) {
@@ -185,9 +185,9 @@ func TestBirthOnline(t *testing.T) {
 // healing.
 func TestBirthWithoutAnswer(t *testing.T) {
 	born(t, func(n *node) {
-		n.cloud.After(func(ctx context.Context, c leasetest.Call) error {
+		n.cloud.After(func(ctx context.Context, c hubtest.LeaseCall) error {
 			if c.Verb == "create" {
-				return leasetest.Hang(ctx, c)
+				return hubtest.Hang(ctx, c)
 			}
 			return nil
 		})

@@ -19,7 +19,7 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
-	"yurtcoordinator/internal/hub/leasewatch"
+	"yurtcoordinator/internal/hub/lead"
 )
 
 // lookEvery is how often a leader looks whether it can still do what it leads for, and whether a node's pause is over.
@@ -118,11 +118,11 @@ func (f *Forwarder) Run(ctx context.Context, from Source, term edge.Term) error 
 	defer cancel()
 	owned.Go(func() {
 		// All Leases, not the marked ones: a watch with a selector is silent, without a bookmark, while the others change.
-		follow := leasewatch.Config{
+		follow := lead.LeaseWatchConfig{
 			Leases: from.Leases.Leases(corev1.NamespaceNodeLease), Beating: true, Ends: f.config.Ends,
 			Heard: func() { r.take(func(*queue) { r.heard = f.config.Ends.Running() }) },
 		}
-		_ = leasewatch.Follow(ctx, follow, r) // it returns only the end of ctx
+		_ = lead.FollowLeases(ctx, follow, r) // it returns only the end of ctx
 	})
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
@@ -142,7 +142,7 @@ func (f *Forwarder) Run(ctx context.Context, from Source, term edge.Term) error 
 	}
 }
 
-// round is one term at one coordinator. It is a leasewatch.Sink.
+// round is one term at one coordinator. It is a lead.LeaseSink.
 type round struct {
 	*Forwarder
 	slot   int
@@ -182,15 +182,15 @@ func (r *round) take(what func(*queue)) {
 	r.goOnLocked()
 }
 
-// Baseline implements leasewatch.Sink.
+// Baseline implements lead.LeaseSink.
 func (r *round) Baseline(leases []coordinationv1.Lease) {
 	r.take(func(q *queue) { q.baseline(r.slot, leases) })
 }
 
-// Changed implements leasewatch.Sink. A Lease without the mark is none of those that are watched for.
+// Changed implements lead.LeaseSink. A Lease without the mark is none of those that are watched for.
 func (r *round) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
 	now := r.config.Ends.Running()
-	stored, known := r.term.NotBefore(leasewatch.Revision(lease))
+	stored, known := r.term.NotBefore(lead.LeaseRevision(lease))
 	r.take(func(q *queue) {
 		if node := edge.NodeName(lease.Name); kind != watch.Deleted {
 			r.copies[node] = now

@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/leasewatch/leasetest"
+	"yurtcoordinator/internal/hub/hubtest"
 )
 
 // office is a term that a test gives and takes.
@@ -40,7 +40,7 @@ func (o *office) notBefore(revision uint64) (time.Time, bool) {
 // desk is a Forwarder between two servers.
 type desk struct {
 	t                  *testing.T
-	cloud, coordinator *leasetest.Server
+	cloud, coordinator *hubtest.LeaseServer
 	forwarder          *Forwarder
 	source             Source
 	term               *office
@@ -50,7 +50,7 @@ type desk struct {
 func atDesk(t *testing.T, test func(*desk)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		d := &desk{t: t, cloud: leasetest.New(5000), coordinator: leasetest.New(10), term: &office{}}
+		d := &desk{t: t, cloud: hubtest.NewLeaseServer(5000), coordinator: hubtest.NewLeaseServer(10), term: &office{}}
 		d.forwarder = NewForwarder(ForwarderConfig{
 			Node: "self", Cloud: d.cloud.Client("self"), Metrics: prometheus.NewRegistry(),
 		})
@@ -200,7 +200,7 @@ func TestForwardingFaults(t *testing.T) {
 		{"created by somebody else meanwhile", func(d *desk) {
 			d.cloud.Remove(space, "n1")
 			made := false
-			d.cloud.Before(func(_ context.Context, c leasetest.Call) error {
+			d.cloud.Before(func(_ context.Context, c hubtest.LeaseCall) error {
 				if c.Verb == "update" && c.Lease.ResourceVersion == "" && !made {
 					made = true
 					d.cloud.Edit(space, "n1", func(*coordinationv1.Lease) {})
@@ -210,7 +210,7 @@ func TestForwardingFaults(t *testing.T) {
 			d.beat("n1", true)
 		}, 0, ""},
 		{"the node reported itself while its copy was on the way", func(d *desk) {
-			d.cloud.Before(func(_ context.Context, c leasetest.Call) error {
+			d.cloud.Before(func(_ context.Context, c hubtest.LeaseCall) error {
 				if c.Verb == "update" {
 					d.cloud.Before(nil)
 					d.cloud.Edit(space, "n1", func(l *coordinationv1.Lease) {
@@ -226,7 +226,7 @@ func TestForwardingFaults(t *testing.T) {
 			d.beat("n1", true)
 		}, -time.Hour - time.Microsecond, ""},
 		{"a thief writes a stamp from years ahead, before each renewal", func(d *desk) {
-			d.cloud.Before(func(_ context.Context, c leasetest.Call) error {
+			d.cloud.Before(func(_ context.Context, c hubtest.LeaseCall) error {
 				if c.Verb == "update" && c.Lease.Annotations["thief"] == "" {
 					d.cloud.Before(nil)
 					d.cloud.Edit(space, "n1", func(l *coordinationv1.Lease) { l.Spec.RenewTime = stampIn(1000 * time.Hour) })
@@ -249,7 +249,7 @@ func TestForwardingFaults(t *testing.T) {
 			d.beat("n2", true)
 		}, 10 * time.Second, reasonDeposed},
 		{"deposed between reading and writing", func(d *desk) {
-			d.cloud.Before(func(_ context.Context, c leasetest.Call) error {
+			d.cloud.Before(func(_ context.Context, c hubtest.LeaseCall) error {
 				if c.Verb == "get" {
 					d.term.deposed.Store(true)
 				}
@@ -262,21 +262,21 @@ func TestForwardingFaults(t *testing.T) {
 			d.beat("n1", true)
 		}, 10 * time.Second, reasonDeposed},
 		{"the cloud hangs until it is too late", func(d *desk) {
-			d.cloud.Before(leasetest.Hang)
+			d.cloud.Before(hubtest.Hang)
 			d.beat("n1", true)
 			time.Sleep(maxAge)
 			d.cloud.Before(nil)
 			time.Sleep(time.Minute)
 		}, 10*time.Second + maxAge + time.Minute, reasonAged},
 		{"the cloud hangs, and the mark is taken off", func(d *desk) {
-			d.cloud.Before(leasetest.Hang)
+			d.cloud.Before(hubtest.Hang)
 			d.beat("n1", true)
 			d.beat("n1", false)
 			d.cloud.Before(nil)
 			time.Sleep(time.Minute)
 		}, 70 * time.Second, reasonUnmarked},
 		{"the cloud refuses", func(d *desk) {
-			d.cloud.Before(func(context.Context, leasetest.Call) error { return refused })
+			d.cloud.Before(func(context.Context, hubtest.LeaseCall) error { return refused })
 			d.beat("n1", true)
 			d.cloud.Before(nil)
 		}, 10 * time.Second, reasonFailed},
@@ -298,7 +298,7 @@ func TestForwardingFaults(t *testing.T) {
 			d.beat("n1", true)
 		}, 0, ""},
 		{"renewed while a list replaced the watch: the list is only a baseline", func(d *desk) {
-			d.coordinator.Before(func(context.Context, leasetest.Call) error { return refused })
+			d.coordinator.Before(func(context.Context, hubtest.LeaseCall) error { return refused })
 			d.coordinator.Break()
 			d.beat("n1", true)
 			d.coordinator.Compact()
@@ -376,7 +376,7 @@ func (d *desk) leadsOn(ended <-chan error) {
 
 // refuses has the cloud answer every write of one node's Lease with an error.
 func (d *desk) refuses(name string, with error) {
-	d.cloud.Before(func(_ context.Context, c leasetest.Call) error {
+	d.cloud.Before(func(_ context.Context, c hubtest.LeaseCall) error {
 		if c.Verb == "update" && c.Name == name {
 			return with
 		}
@@ -432,16 +432,16 @@ func TestOneRefusedLease(t *testing.T) {
 // TestNothingIsTaken: a leader from which the cloud takes nothing gives its term back in time for another to save the nodes.
 func TestNothingIsTaken(t *testing.T) {
 	leases := coordinationv1.Resource("leases")
-	says := func(err error) func(context.Context, leasetest.Call) error {
-		return func(context.Context, leasetest.Call) error { return err }
+	says := func(err error) func(context.Context, hubtest.LeaseCall) error {
+		return func(context.Context, hubtest.LeaseCall) error { return err }
 	}
-	for name, fault := range map[string]func(context.Context, leasetest.Call) error{
-		"silence": leasetest.Hang, "503": says(apierrors.NewServiceUnavailable("no")), "no connection": says(errors.New("reset")),
+	for name, fault := range map[string]func(context.Context, hubtest.LeaseCall) error{
+		"silence": hubtest.Hang, "503": says(apierrors.NewServiceUnavailable("no")), "no connection": says(errors.New("reset")),
 		"500": says(apierrors.NewInternalError(errors.New("etcd"))), "429": says(apierrors.NewTooManyRequests("busy", 1)),
 		"504": says(apierrors.NewServerTimeout(leases, "update", 1)),
-		"silence to writes": func(ctx context.Context, c leasetest.Call) error {
+		"silence to writes": func(ctx context.Context, c hubtest.LeaseCall) error {
 			if c.Verb == "update" {
-				return leasetest.Hang(ctx, c)
+				return hubtest.Hang(ctx, c)
 			}
 			return nil
 		},
@@ -482,7 +482,7 @@ func TestSomethingIsTaken(t *testing.T) {
 				for range 10 {
 					for _, s := range steps {
 						time.Sleep(s.after)
-						d.cloud.Before(func(context.Context, leasetest.Call) error {
+						d.cloud.Before(func(context.Context, hubtest.LeaseCall) error {
 							if s.taken {
 								return nil
 							}
@@ -565,12 +565,12 @@ func TestRight(t *testing.T) {
 func TestHungWritesAreBounded(t *testing.T) {
 	atDesk(t, func(d *desk) {
 		var under, most atomic.Int32
-		d.cloud.Before(func(ctx context.Context, c leasetest.Call) error {
+		d.cloud.Before(func(ctx context.Context, c hubtest.LeaseCall) error {
 			if now := under.Add(1); now > most.Load() {
 				most.Store(now)
 			}
 			defer under.Add(-1)
-			return leasetest.Hang(ctx, c)
+			return hubtest.Hang(ctx, c)
 		})
 		for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
 			d.beat(name, true)
@@ -597,7 +597,7 @@ func TestHungWritesAreBounded(t *testing.T) {
 // TestStopsWithItsTerm: Run returns at once, and nothing is sent after that.
 func TestStopsWithItsTerm(t *testing.T) {
 	atDesk(t, func(d *desk) {
-		d.cloud.Before(leasetest.Hang)
+		d.cloud.Before(hubtest.Hang)
 		d.beat("n1", true)
 		began := time.Now()
 		d.stop()

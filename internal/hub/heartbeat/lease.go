@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/leasewatch"
+	"yurtcoordinator/internal/hub/lead"
 )
 
 // AnnotationCloudLease on the coordinator's copy says which Lease in the cloud it is a copy of, as
@@ -44,12 +44,12 @@ func without(m map[string]string, keys ...string) map[string]string {
 
 // forCloud is kubelet's Lease as the cloud gets it: no marks, and the identity of the cloud's own Lease. If that is not
 // known, the identity stays as kubelet sent it, which it had from the cloud. Managed fields, which are half of a Lease, are
-// leasewatch.Unmanaged.
+// lead.Unmanaged.
 func forCloud(sent, known *coordinationv1.Lease) *coordinationv1.Lease {
 	lease := unmarked(sent)
 	lease.ManagedFields = nil
 	if known != nil {
-		lease.UID, lease.ResourceVersion, lease.ManagedFields = known.UID, known.ResourceVersion, leasewatch.Unmanaged(known)
+		lease.UID, lease.ResourceVersion, lease.ManagedFields = known.UID, known.ResourceVersion, lead.Unmanaged(known)
 	}
 	return lease
 }

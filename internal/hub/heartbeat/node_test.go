@@ -22,7 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/leasewatch/leasetest"
+	"yurtcoordinator/internal/hub/hubtest"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
 )
@@ -33,9 +33,9 @@ const space = "kube-node-lease"
 type node struct {
 	t                          *testing.T
 	name                       string
-	cloud, coordinator         *leasetest.Server
+	cloud, coordinator         *hubtest.LeaseServer
 	cloudLink, coordinatorLink *live.Value[link.State]
-	standby                    *leasetest.Server // nil means that the pool has one coordinator
+	standby                    *hubtest.LeaseServer // nil means that the pool has one coordinator
 	standbyLink                *live.Value[link.State]
 	proxy                      *Proxy
 	stop                       func()
@@ -49,7 +49,7 @@ type node struct {
 	fell                       edge.History // how often the cloud's revision of the Lease fell
 }
 
-func newNode(t *testing.T, name string, cloud, coordinator *leasetest.Server) *node {
+func newNode(t *testing.T, name string, cloud, coordinator *hubtest.LeaseServer) *node {
 	n := &node{
 		t: t, name: name, cloud: cloud, coordinator: coordinator, media: runtime.ContentTypeProtobuf,
 		cloudLink: live.NewValue(link.Up), coordinatorLink: live.NewValue(link.Up),
@@ -252,7 +252,7 @@ func (n *node) wantCloud() {
 	}
 }
 
-func verbs(s *leasetest.Server) (verbs []string) {
+func verbs(s *hubtest.LeaseServer) (verbs []string) {
 	for _, c := range s.Calls() {
 		verbs = append(verbs, c.Verb)
 	}
@@ -272,7 +272,7 @@ func (n *node) forwardAsLeader() {
 func run(t *testing.T, test func(*node)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t, "n1", leasetest.New(5000), leasetest.New(10))
+		n := newNode(t, "n1", hubtest.NewLeaseServer(5000), hubtest.NewLeaseServer(10))
 		defer func() {
 			n.cloud.Before(nil)
 			n.coordinator.Before(nil)

@@ -18,15 +18,15 @@ import (
 	"k8s.io/klog/v2/ktesting"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/leasewatch/leasetest"
+	"yurtcoordinator/internal/hub/hubtest"
+	"yurtcoordinator/internal/hub/lead"
 	"yurtcoordinator/internal/hub/link"
-	"yurtcoordinator/internal/hub/role"
 )
 
 // member is a whole node of a pool: kubelet, Proxy, Elector and Forwarder.
 type member struct {
 	*node
-	keeper  *role.Elector
+	keeper  *lead.Elector
 	dead    atomic.Bool
 	silent  atomic.Bool // its kubelet sends nothing
 	restart atomic.Bool // its hub is to be restarted
@@ -35,7 +35,7 @@ type member struct {
 // story is a pool with its history, watched over: each write to the cloud is checked as it is done.
 type story struct {
 	t                  *testing.T
-	cloud, coordinator *leasetest.Server
+	cloud, coordinator *hubtest.LeaseServer
 	members            []*member
 
 	mu       sync.Mutex
@@ -48,7 +48,7 @@ type story struct {
 	moved    int // of them, with a stamp that had to be moved on
 }
 
-func stampOf(c leasetest.Call) string {
+func stampOf(c hubtest.LeaseCall) string {
 	return fmt.Sprintf("%s %d", c.Name, c.Lease.Spec.RenewTime.UnixMicro())
 }
 
@@ -56,7 +56,7 @@ func stampOf(c leasetest.Call) string {
 // bound after the coordinator got it. A stamp that is not later than the cloud's is moved on by a microsecond; then one of
 // kubelet's must have reached the coordinator within that time.
 func (s *story) watchOver() {
-	s.coordinator.Witness(func(c leasetest.Call) {
+	s.coordinator.Witness(func(c hubtest.LeaseCall) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if c.Namespace != space || c.Lease == nil {
@@ -69,7 +69,7 @@ func (s *story) watchOver() {
 			s.stored[stampOf(c)], s.newest[c.Name] = time.Now(), time.Now()
 		}
 	})
-	s.cloud.Witness(func(c leasetest.Call) {
+	s.cloud.Witness(func(c hubtest.LeaseCall) {
 		if c.Lease == nil {
 			return
 		}
@@ -120,7 +120,7 @@ func (s *story) start(name string) (stop func()) {
 	m.relaysAt = "10.0.0.1:10269"
 	forwarder := NewForwarder(ForwarderConfig{Node: edge.NodeName(name), Cloud: s.cloud.Client(name)})
 	from := Source{Leases: s.coordinator.Client(name)}
-	m.keeper = role.New(role.Config{
+	m.keeper = lead.NewElector(lead.ElectorConfig{
 		Node: edge.NodeName(name), Cloud: m.cloudLink, Coordinator: m.coordinatorLink,
 		Leases: s.coordinator.Client(name),
 		Lead:   func(ctx context.Context, term edge.Term) error { return forwarder.Run(ctx, from, term) },
@@ -183,7 +183,8 @@ func TestPoolThroughAnything(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &story{
-					t: t, cloud: leasetest.New(5000), coordinator: leasetest.New(10), stored: map[string]time.Time{},
+					t: t, cloud: hubtest.NewLeaseServer(5000), coordinator: hubtest.NewLeaseServer(10),
+					stored: map[string]time.Time{},
 					newest: map[string]time.Time{}, latest: map[string]time.Time{}, counted: map[string]time.Time{},
 				}
 				s.watchOver()

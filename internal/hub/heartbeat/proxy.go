@@ -83,7 +83,7 @@ type ProxyConfig struct {
 	Clock ends.Clock
 }
 
-// History follows the cloud's history; history.Keeper is one.
+// History follows the cloud's history; cache.HistoryKeeper is one.
 type History interface {
 	// Number is the history that the cloud is in, as far as is known.
 	Number() edge.History

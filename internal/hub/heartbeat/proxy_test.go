@@ -21,7 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/leasewatch/leasetest"
+	"yurtcoordinator/internal/hub/hubtest"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
 )
@@ -59,7 +59,7 @@ func TestManagedFieldsAreDropped(t *testing.T) {
 		hold := func(fields []metav1.ManagedFieldsEntry) {
 			n.cloud.Edit(space, n.name, func(l *coordinationv1.Lease) { l.ManagedFields = fields })
 		}
-		brought := func(s *leasetest.Server) (fields []metav1.ManagedFieldsEntry) {
+		brought := func(s *hubtest.LeaseServer) (fields []metav1.ManagedFieldsEntry) {
 			t.Helper()
 			for _, c := range s.Calls() {
 				if c.Verb == "update" {
@@ -199,7 +199,7 @@ func TestCutAndHealed(t *testing.T) {
 	run(t, func(n *node) {
 		before := n.lease
 		// The cut is not known yet: this heartbeat finds it, and is itself delegated.
-		n.cloud.Before(leasetest.Hang)
+		n.cloud.Before(hubtest.Hang)
 		began := time.Now()
 		if err := n.beat(); err != nil {
 			t.Fatal(err)
@@ -251,7 +251,7 @@ func TestCutAndHealed(t *testing.T) {
 
 func TestLinkFoundDownWhileHanging(t *testing.T) {
 	run(t, func(n *node) {
-		n.cloud.Before(leasetest.Hang)
+		n.cloud.Before(hubtest.Hang)
 		began := time.Now()
 		done := make(chan error)
 		go func() { done <- n.beat() }()
@@ -282,8 +282,8 @@ func TestKubeletIsAnsweredInTime(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tt.seconds, tt.query), func(t *testing.T) {
 			run(t, func(n *node) {
-				n.cloud.Before(leasetest.Hang)
-				n.coordinator.Before(leasetest.Hang)
+				n.cloud.Before(hubtest.Hang)
+				n.coordinator.Before(hubtest.Hang)
 				sent := n.stamp(n.lease)
 				sent.Spec.LeaseDurationSeconds = &tt.seconds
 				began := time.Now()
@@ -302,7 +302,7 @@ func TestKubeletIsAnsweredInTime(t *testing.T) {
 // TestLineIsTold: the coordinator's copy says what heartbeats take to the cloud, once that is known, and how many were lost.
 func TestLineIsTold(t *testing.T) {
 	run(t, func(n *node) {
-		slow := func(ctx context.Context, c leasetest.Call) error {
+		slow := func(ctx context.Context, c hubtest.LeaseCall) error {
 			if c.Verb != "update" {
 				return nil
 			}
@@ -324,7 +324,7 @@ func TestLineIsTold(t *testing.T) {
 		if said := line(); said != "299/0/0/free" && said != "300/0/0/free" {
 			t.Errorf("it says %q of answers that take 300 ms", said)
 		}
-		n.cloud.Before(leasetest.Hang)
+		n.cloud.Before(hubtest.Hang)
 		n.mustBeat()
 		n.cloud.Before(slow)
 		n.mustBeat()
@@ -337,7 +337,7 @@ func TestLineIsTold(t *testing.T) {
 
 func TestSlowCoordinatorDelaysNothing(t *testing.T) {
 	run(t, func(n *node) {
-		n.coordinator.Before(leasetest.Hang)
+		n.coordinator.Before(hubtest.Hang)
 		for range 10 {
 			began := time.Now()
 			if err := n.beat(); err != nil {
@@ -386,7 +386,7 @@ func TestCloudThatFails(t *testing.T) {
 					n.cloudLink.Set(state)
 					leases := coordinationv1.Resource("leases")
 					fails := apierrors.NewGenericServerResponse(code, "put", leases, "n1", "", 0, false)
-					n.cloud.Before(func(context.Context, leasetest.Call) error { return fails })
+					n.cloud.Before(func(context.Context, hubtest.LeaseCall) error { return fails })
 					if err := n.beat(); err != nil {
 						t.Fatal(err)
 					}
@@ -402,7 +402,7 @@ func TestCloudThatFails(t *testing.T) {
 					}
 					n.wantCloud()
 					n.wantCopy(false)
-					n.cloud.Before(func(context.Context, leasetest.Call) error { return fails })
+					n.cloud.Before(func(context.Context, hubtest.LeaseCall) error { return fails })
 					n.coordinatorLink.Set(link.Down)
 					if err := n.beat(); !apierrors.IsServiceUnavailable(err) {
 						t.Errorf("without a coordinator kubelet is told %v", err)
@@ -423,12 +423,12 @@ func TestCloudsAnswers(t *testing.T) {
 		calls []string
 	}{
 		{"an error is passed on", func(n *node) {
-			n.cloud.Before(func(context.Context, leasetest.Call) error { return forbidden })
+			n.cloud.Before(func(context.Context, hubtest.LeaseCall) error { return forbidden })
 		}, apierrors.IsForbidden, []string{"update"}},
 		{"moved on by a leader", func(n *node) { n.forwardAsLeader() }, nil, []string{"update", "get", "update"}},
 		{"moved on, and again", func(n *node) {
 			moves := 0
-			n.cloud.Before(func(_ context.Context, c leasetest.Call) error {
+			n.cloud.Before(func(_ context.Context, c hubtest.LeaseCall) error {
 				if moves++; c.Verb == "update" && moves < 5 {
 					n.forwardAsLeader()
 				}
@@ -436,7 +436,7 @@ func TestCloudsAnswers(t *testing.T) {
 			})
 		}, nil, []string{"update", "get", "update", "get", "update"}},
 		{"moved on without end", func(n *node) {
-			n.cloud.Before(func(_ context.Context, c leasetest.Call) error {
+			n.cloud.Before(func(_ context.Context, c hubtest.LeaseCall) error {
 				if c.Verb == "update" {
 					n.forwardAsLeader()
 				}
@@ -450,7 +450,7 @@ func TestCloudsAnswers(t *testing.T) {
 			n.forwardAsLeader()
 		}, nil, []string{"update", "get", "update"}},
 		{"the answer is lost: delegated, though the cloud has it", func(n *node) {
-			n.cloud.After(func(context.Context, leasetest.Call) error { return errors.New("connection reset") })
+			n.cloud.After(func(context.Context, hubtest.LeaseCall) error { return errors.New("connection reset") })
 		}, nil, []string{"update"}},
 	}
 	for _, tt := range tests {
@@ -486,14 +486,14 @@ func TestCloudsAnswers(t *testing.T) {
 func TestCoordinatorsCopy(t *testing.T) {
 	tests := []struct {
 		name  string
-		fault func(*leasetest.Server)
+		fault func(*hubtest.LeaseServer)
 		calls []string
 	}{
-		{"coordinator back empty", func(s *leasetest.Server) { s.Restart(3) }, []string{"update", "get", "create"}},
-		{"written by somebody else", func(s *leasetest.Server) {
+		{"coordinator back empty", func(s *hubtest.LeaseServer) { s.Restart(3) }, []string{"update", "get", "create"}},
+		{"written by somebody else", func(s *hubtest.LeaseServer) {
 			s.Edit(space, "n1", func(l *coordinationv1.Lease) { l.Labels = map[string]string{"x": "y"} })
 		}, []string{"update", "get", "update"}},
-		{"back empty, and made by somebody else", func(s *leasetest.Server) {
+		{"back empty, and made by somebody else", func(s *hubtest.LeaseServer) {
 			s.Restart(3)
 			s.Edit(space, "n1", func(*coordinationv1.Lease) {})
 		}, []string{"update", "get", "update"}},
@@ -568,7 +568,7 @@ func TestUnknownLinkDoesNotTaint(t *testing.T) {
 				t.Error("marked although the cloud took it")
 			}
 		}
-		n.cloud.Before(leasetest.Hang)
+		n.cloud.Before(hubtest.Hang)
 		time.Sleep(10 * time.Second)
 		if err := n.beat(); err != nil {
 			t.Fatal(err)
@@ -615,7 +615,7 @@ func TestBadRequests(t *testing.T) {
 
 func TestKubeletGoneIsNoCut(t *testing.T) {
 	run(t, func(n *node) {
-		n.cloud.Before(leasetest.Hang)
+		n.cloud.Before(hubtest.Hang)
 		ctx, cancel := context.WithTimeout(n.t.Context(), time.Second)
 		defer cancel()
 		sent := n.stamp(n.lease)
@@ -648,7 +648,7 @@ func TestResultsAreThereBefore(t *testing.T) {
 // TestWithoutACoordinator: heartbeats go to the cloud, for as long as kubelet waits, and nowhere else.
 func TestWithoutACoordinator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cloud := leasetest.New(10)
+		cloud := hubtest.NewLeaseServer(10)
 		n := &node{
 			t: t, name: "n1", cloud: cloud, media: runtime.ContentTypeProtobuf, cloudLink: live.NewValue(link.Up),
 			coordinatorLink: live.NewValue(link.Down),
@@ -680,7 +680,7 @@ func TestWithoutACoordinator(t *testing.T) {
 		if err := beat(); err != nil {
 			t.Fatal(err)
 		}
-		cloud.Before(func(ctx context.Context, _ leasetest.Call) error {
+		cloud.Before(func(ctx context.Context, _ hubtest.LeaseCall) error {
 			select {
 			case <-time.After(8 * time.Second): // more than half of what kubelet waits: nobody else could take it
 				return nil
@@ -699,7 +699,7 @@ func TestWithoutACoordinator(t *testing.T) {
 			t.Errorf("while cut off kubelet reads %v, %v, want the Lease that it had", got, err)
 		}
 		n.cloudLink.Set(link.Up)
-		cloud.Before(func(context.Context, leasetest.Call) error { return nil })
+		cloud.Before(func(context.Context, hubtest.LeaseCall) error { return nil })
 		cloud.SetBack(1)
 		if err := beat(); err != nil || n.fell != 1 {
 			t.Errorf("a cloud that was set back: %v; its revision fell %d times, want once", err, n.fell)

@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/leasewatch"
+	"yurtcoordinator/internal/hub/lead"
 )
 
 // The bounds of forwarding.
@@ -146,7 +146,7 @@ func (q *queue) baseline(slot int, leases []coordinationv1.Lease) {
 			// It moved on unseen: what waits is no longer the node's last word.
 			q.dropWaiting(node, a, reasonSuperseded)
 		}
-		a.copies[slot] = copied{leasewatch.Revision(lease), renewed}
+		a.copies[slot] = copied{lead.LeaseRevision(lease), renewed}
 	}
 }
 
@@ -192,7 +192,7 @@ func (q *queue) change(slot int, kind watch.EventType, lease *coordinationv1.Lea
 		q.drop(node, why)
 		return
 	}
-	is := copied{leasewatch.Revision(lease), renewTime(lease)}
+	is := copied{lead.LeaseRevision(lease), renewTime(lease)}
 	if a := q.nodes[node]; a != nil && is.revision <= a.copies[slot].revision {
 		q.drop(node, reasonRepeated)
 		return

@@ -10,7 +10,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/leasewatch/leasetest"
+	"yurtcoordinator/internal/hub/hubtest"
 	"yurtcoordinator/internal/hub/link"
 )
 
@@ -90,7 +90,7 @@ func TestRelayed(t *testing.T) {
 			t.Errorf("GET while relayed: %v, %v", got, err)
 		}
 
-		n.cloud.Before(leasetest.Hang) // the neighbour is silent
+		n.cloud.Before(hubtest.Hang) // the neighbour is silent
 		time.Sleep(10 * time.Second)
 		if err := n.beat(); err != nil {
 			t.Fatal(err)
@@ -134,7 +134,7 @@ func TestForwardedAfterRelayed(t *testing.T) {
 // TestBirthRelayed: a Lease that kubelet makes while relayed bears the mark from the start.
 func TestBirthRelayed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t, "n1", leasetest.New(5000), leasetest.New(10))
+		n := newNode(t, "n1", hubtest.NewLeaseServer(5000), hubtest.NewLeaseServer(10))
 		defer n.stop()
 		n.cloudLink.Set(link.Relayed)
 		var made *coordinationv1.Lease

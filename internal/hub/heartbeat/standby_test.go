@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"yurtcoordinator/internal/hub/leasewatch/leasetest"
+	"yurtcoordinator/internal/hub/hubtest"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
 )
@@ -14,7 +14,7 @@ import (
 func runWithStandby(t *testing.T, test func(*node)) {
 	t.Helper()
 	run(t, func(n *node) {
-		n.standby, n.standbyLink = leasetest.New(700), live.NewValue(link.Up)
+		n.standby, n.standbyLink = hubtest.NewLeaseServer(700), live.NewValue(link.Up)
 		n.restartHub()
 		defer n.standby.Before(nil)
 		test(n)
@@ -66,21 +66,21 @@ func TestEachCoordinatorHasACopy(t *testing.T) {
 
 // TestOneCoordinatorIsEnough: while one hangs that is dead and not known to be, another one's word is kubelet's answer.
 func TestOneCoordinatorIsEnough(t *testing.T) {
-	for name, broken := range map[string]func(*node) *leasetest.Server{
-		"home hangs":        func(n *node) *leasetest.Server { return n.coordinator },
-		"the standby hangs": func(n *node) *leasetest.Server { return n.standby },
+	for name, broken := range map[string]func(*node) *hubtest.LeaseServer{
+		"home hangs":        func(n *node) *hubtest.LeaseServer { return n.coordinator },
+		"the standby hangs": func(n *node) *hubtest.LeaseServer { return n.standby },
 	} {
 		t.Run(name, func(t *testing.T) {
 			runWithStandby(t, func(n *node) {
 				n.cloudLink.Set(link.Down)
-				broken(n).Before(leasetest.Hang)
+				broken(n).Before(hubtest.Hang)
 				began := time.Now()
 				n.mustBeat()
 				if took := time.Since(began); took != 0 {
 					t.Errorf("the heartbeat waited %s", took)
 				}
-				n.coordinator.Before(leasetest.Hang)
-				n.standby.Before(leasetest.Hang)
+				n.coordinator.Before(hubtest.Hang)
+				n.standby.Before(hubtest.Hang)
 				if err := n.beat(); err == nil {
 					t.Error("kubelet hears of a success that nobody had")
 				}

@@ -23,9 +23,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
-
-	"yurtcoordinator/internal/hub/keyfile"
-	"yurtcoordinator/internal/hub/trust"
 )
 
 const (
@@ -68,7 +65,7 @@ type following struct {
 	file string // what was wrong with a file, last
 }
 
-// FollowAuthorities keeps to the cloud's authorities while the cloud replaces them, until ctx ends; package trust has the rules.
+// FollowAuthorities keeps to the cloud's authorities while the cloud replaces them, until ctx ends; TrustSet has the rules.
 // It asks the cloud each hour, and soon after reachable says that it can be reached again; and it reads the node's kubeconfigs
 // when they change. An authority that a person gives as a file is that person's to replace: then it does nothing.
 func (m *Manager) FollowAuthorities(ctx context.Context, reachable func() (bool, <-chan struct{})) error {
@@ -112,9 +109,9 @@ func (m *Manager) FollowAuthorities(ctx context.Context, reachable func() (bool,
 func (m *Manager) hear(ctx context.Context) bool {
 	named, by, err := m.askAuthorities(ctx)
 	if err == nil {
-		err = m.change(ctx, "the cloud", func(s trust.Set, n *trust.Notes) (trust.Set, []trust.Change, error) {
+		err = m.change(ctx, "the cloud", func(s TrustSet, n *Notes) (TrustSet, []Change, error) {
 			next, changes, err := s.Heard(named, by, m.cfg.Ends.Wall())
-			if errors.Is(err, trust.ErrNothing) {
+			if errors.Is(err, ErrNothing) {
 				err = fmt.Errorf("what the cloud names as its authorities is not believed: %w", err)
 			}
 			return next, changes, err
@@ -206,7 +203,7 @@ func (m *Manager) readFiles(ctx context.Context) {
 	if _, notes, err := m.trusted(); err != nil || notes.File == digest {
 		return
 	}
-	err := m.change(ctx, "a kubeconfig of this node", func(s trust.Set, n *trust.Notes) (trust.Set, []trust.Change, error) {
+	err := m.change(ctx, "a kubeconfig of this node", func(s TrustSet, n *Notes) (TrustSet, []Change, error) {
 		first := n.File == ""
 		n.File = digest
 		if len(named) == 0 || first && len(m.pins) > 0 {
@@ -234,7 +231,7 @@ func (m *Manager) inKubeconfigs() []byte {
 		if path == "" {
 			continue
 		}
-		content, err := keyfile.Read(path)
+		content, err := ReadKeyFile(path)
 		if err != nil {
 			continue
 		}
@@ -254,30 +251,30 @@ func (m *Manager) inKubeconfigs() []byte {
 
 // trusted returns the authorities that are kept, or errUnknown. The pins choose the first ones. Once these are noted, their
 // successors need no pin.
-func (m *Manager) trusted() (trust.Set, trust.Notes, error) {
-	kept, err := keyfile.Read(m.disk.File(fileCA))
+func (m *Manager) trusted() (TrustSet, Notes, error) {
+	kept, err := ReadKeyFile(m.disk.File(fileCA))
 	if errors.Is(err, fs.ErrNotExist) {
-		return trust.Set{}, trust.Notes{}, errUnknown
+		return TrustSet{}, Notes{}, errUnknown
 	}
 	if err != nil {
-		return trust.Set{}, trust.Notes{}, fmt.Errorf("the cloud's authority: %w", err)
+		return TrustSet{}, Notes{}, fmt.Errorf("the cloud's authority: %w", err)
 	}
-	noted, err := keyfile.Read(m.disk.File(fileNotes))
+	noted, err := ReadKeyFile(m.disk.File(fileNotes))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return trust.Set{}, trust.Notes{}, fmt.Errorf("notes about the cloud's authority: %w", err)
+		return TrustSet{}, Notes{}, fmt.Errorf("notes about the cloud's authority: %w", err)
 	}
-	set, notes, err := trust.Read(kept, noted)
+	set, notes, err := ReadNotes(kept, noted)
 	if err != nil {
-		return trust.Set{}, trust.Notes{}, errUnknown
+		return TrustSet{}, Notes{}, errUnknown
 	}
 	if now := m.pinsDigest(); notes.Version == 0 || notes.Pins != now {
 		// An authority that is no longer pinned does not count: the operator has said that the cloud has another now.
 		_, pinned, err := m.pinned(kept)
 		if err != nil {
-			return trust.Set{}, trust.Notes{}, errUnknown
+			return TrustSet{}, Notes{}, errUnknown
 		}
-		if set, notes, err = trust.Read(pinned, noted); err != nil {
-			return trust.Set{}, trust.Notes{}, errUnknown
+		if set, notes, err = ReadNotes(pinned, noted); err != nil {
+			return TrustSet{}, Notes{}, errUnknown
 		}
 		notes.Pins = now
 	}
@@ -299,7 +296,7 @@ func (m *Manager) pinsDigest() string {
 
 // change writes what becomes of the authorities. The notes come first: an authority without a pin counts only if they are there.
 func (m *Manager) change(ctx context.Context, who string,
-	decide func(trust.Set, *trust.Notes) (trust.Set, []trust.Change, error),
+	decide func(TrustSet, *Notes) (TrustSet, []Change, error),
 ) error {
 	unlock, err := m.disk.Lock(m.client.kind + ".lock")
 	if err != nil {
@@ -312,7 +309,7 @@ func (m *Manager) change(ctx context.Context, who string,
 	}
 	next, changes, wrong := decide(set, &notes)
 	// When the cloud was asked matters only while something is missing. A disk need not hear of each hour.
-	missing := slices.ContainsFunc(next.Authorities, func(a trust.Authority) bool { return a.Missing > 0 })
+	missing := slices.ContainsFunc(next.Authorities, func(a Authority) bool { return a.Missing > 0 })
 	if !missing && !set.Asked.IsZero() {
 		next.Asked = set.Asked
 	}
@@ -320,7 +317,7 @@ func (m *Manager) change(ctx context.Context, who string,
 	if err != nil {
 		return err
 	}
-	if noted, err := keyfile.Read(m.disk.File(fileNotes)); err != nil || !bytes.Equal(noted, encoded) {
+	if noted, err := ReadKeyFile(m.disk.File(fileNotes)); err != nil || !bytes.Equal(noted, encoded) {
 		if err := m.disk.Write(fileNotes, encoded); err != nil {
 			return err
 		}
@@ -370,7 +367,7 @@ func (m *Manager) authorities() *Authorities {
 	return &said
 }
 
-func trustedOf(set trust.Set) (all []Trusted) {
+func trustedOf(set TrustSet) (all []Trusted) {
 	for _, a := range set.Authorities {
 		t := Trusted{Subject: a.Cert.Subject.String(), Hash: hashOf(a.Cert), NotAfter: a.Cert.NotAfter, Since: a.Since}
 		if a.Missing > 0 {

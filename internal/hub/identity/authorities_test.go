@@ -91,7 +91,7 @@ func TestAuthorityChanges(t *testing.T) {
 		f.after(6*24*time.Hour, "old next")
 		f.stop()
 		f.run()
-		f.after(21*time.Hour, "old next") // the first answer without it may add a trust.Step for what was an hour
+		f.after(21*time.Hour, "old next") // the first answer without it may add a TrustStep for what was an hour
 		f.after(6*time.Hour, "next")
 		if roots, err := f.knownAuthority(); err != nil || !roots.Equal(pool(next)) {
 			t.Errorf("the hash of the first still rules: %v", err)

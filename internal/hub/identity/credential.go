@@ -14,8 +14,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/cluster-bootstrap/token/util"
-
-	"yurtcoordinator/internal/hub/keyfile"
 )
 
 // credential is what a node shows when it asks for a certificate.
@@ -53,7 +51,7 @@ func (m *Manager) bootstrap() (*source, error) {
 	if path == "" {
 		return nil, errors.New("no bootstrap token is configured")
 	}
-	content, err := keyfile.Read(path)
+	content, err := ReadKeyFile(path)
 	text := string(bytes.TrimSpace(content))
 	switch {
 	case errors.Is(err, fs.ErrNotExist), err == nil && text == "":
@@ -78,7 +76,7 @@ func (m *Manager) bootstrapDigest() [sha256.Size]byte {
 	if m.cfg.BootstrapFile == "" {
 		return [sha256.Size]byte{}
 	}
-	content, err := keyfile.Read(m.cfg.BootstrapFile)
+	content, err := ReadKeyFile(m.cfg.BootstrapFile)
 	if err != nil {
 		return [sha256.Size]byte{}
 	}
@@ -91,7 +89,7 @@ func (m *Manager) kubelet() (*source, error) {
 	if path == "" {
 		return nil, errors.New("no kubelet's certificate is configured")
 	}
-	content, err := keyfile.Read(path)
+	content, err := ReadKeyFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("kubelet's certificate: %w", err)
 	}
@@ -157,5 +155,5 @@ func inline(kubeconfig string, data []byte, path string) ([]byte, error) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(filepath.Dir(kubeconfig), path)
 	}
-	return keyfile.Read(path)
+	return ReadKeyFile(path)
 }

@@ -15,8 +15,6 @@ import (
 	"k8s.io/client-go/util/cert"
 	"k8s.io/cluster-bootstrap/token/api"
 	"k8s.io/cluster-bootstrap/token/jws"
-
-	"yurtcoordinator/internal/hub/keyfile"
 )
 
 const fileCA = "ca.crt"
@@ -47,7 +45,7 @@ var errUnknown = errors.New("the cloud's authority is not known")
 // knownAuthority returns the authority that is given or kept, or errUnknown.
 func (m *Manager) knownAuthority() (*x509.CertPool, error) {
 	if path := m.cfg.CAFile; path != "" {
-		content, err := keyfile.Read(path)
+		content, err := ReadKeyFile(path)
 		if err != nil {
 			return nil, fmt.Errorf("CA file: %w", err)
 		}

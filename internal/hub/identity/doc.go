@@ -30,4 +30,39 @@
 // them. It goes back to the bootstrap credentials only when the process restarts. Its errors go to the log, where no
 // Status finds them. We kept client-go's typed clients, its parsing of kubeconfigs and keys, and roughly its rule of
 // when to renew.
+//
+// # Whom to trust
+//
+// A TrustSet decides by which authorities a node verifies its cloud, while the cloud replaces them.
+//
+// A Set is a value. It hears what the cloud says its authorities are, over a connection that one of the Set's own verified, and
+// what a person has put into a file of the node. It adds before it removes:
+//
+//   - What is named is added at once, beside the others. Whoever may say what the authorities are may add one: nobody can tell a
+//     new authority from a false one but by who names it.
+//   - What is no longer named stays. It goes when the cloud has not named it for Forget of asking, or when it has expired, and
+//     only at an answer by a server that another authority verified.
+//   - An answer removes nothing if it is empty, no PEM, too long, or does not name the authority that verified it.
+//
+// Time that nobody asked does not count, nor does a step of the clock: each answer adds at most a Step. So a node that was off,
+// or cut off, or whose clock jumped, forgets nothing.
+//
+// The alternative was to take the cloud's bundle as it is. One wrong ConfigMap would then cut off every node at once, for good.
+//
+// # kubelet's certificate
+//
+// A KubeletFinder finds the certificate with which this node's kubelet serves, so that the pool's coordinator can know kubelet by
+// it, whoever signed it. It looks into kubelet's files, and never asks at kubelet's port: any program of the node can hold that
+// while kubelet restarts. It reads no key: where certificate and key are in one file, it stops between them.
+//
+// The files are read anew every few seconds, so a new certificate is found without anybody telling of it. They are not read when
+// a heartbeat needs the answer: a heartbeat must not wait for a disk.
+//
+// The alternative was to have all kubelets signed by the cluster (serverTLSBootstrap). That is better where it is on, but
+// kubeadm's default is another, and somebody has to approve each certificate.
+//
+// # The files
+//
+// A KeyDir keeps keys, certificates and tokens in a directory of their own: a file is the old one or the new one, whole,
+// also after a power cut, and nobody but its owner may read or replace it.
 package identity

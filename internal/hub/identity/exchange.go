@@ -22,7 +22,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/keyfile"
 	"yurtcoordinator/internal/run"
 )
 
@@ -152,7 +151,7 @@ func (m *Manager) credentials(k *rotation) (found []credential, without error) {
 // requestKey returns the key of the request under way, or begins another request with a new key. It writes the key
 // first: if it cannot, it could not write the certificate either, and need not ask the cloud.
 func (m *Manager) requestKey(k *rotation, present *tls.Certificate) (key *ecdsa.PrivateKey, fresh bool, err error) {
-	encoded, err := keyfile.Read(m.disk.File(k.fileKey()))
+	encoded, err := ReadKeyFile(m.disk.File(k.fileKey()))
 	if err == nil {
 		// If the present certificate has this key, a crash left it behind after the certificate was written.
 		if key, err := decodeKey(encoded); err == nil && !sameKey(present, key) {

@@ -11,8 +11,6 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/keyfile"
-	"yurtcoordinator/internal/hub/trust"
 )
 
 // Held is what a node's files say of its certificates, whether or not a hub runs.
@@ -85,11 +83,11 @@ func (g Given) Look(node edge.NodeName) (h Held) {
 }
 
 func (g Given) pair(node edge.NodeName) (*tls.Certificate, error) {
-	certPEM, err := keyfile.Read(g.Cert)
+	certPEM, err := ReadKeyFile(g.Cert)
 	if err != nil {
 		return nil, err
 	}
-	keyPEM, err := keyfile.Read(g.Key)
+	keyPEM, err := ReadKeyFile(g.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +104,7 @@ func (g Given) pair(node edge.NodeName) (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-func (h *Held) holds(set trust.Set, from string, err error) {
+func (h *Held) holds(set TrustSet, from string, err error) {
 	h.Authorities, h.RootsFrom = &Authorities{Trusted: trustedOf(set)}, from
 	if err != nil {
 		h.Authorities.Problem = err.Error()
@@ -122,7 +120,7 @@ func (h *Held) holds(set trust.Set, from string, err error) {
 
 // heldAuthorities returns the authorities that are known without asking the cloud, and where from; none means that they are to be
 // discovered.
-func (m *Manager) heldAuthorities() (set trust.Set, from string, err error) {
+func (m *Manager) heldAuthorities() (set TrustSet, from string, err error) {
 	if path := m.cfg.CAFile; path != "" {
 		set, err = readAuthorities(path)
 		return set, path, err
@@ -136,15 +134,15 @@ func (m *Manager) heldAuthorities() (set trust.Set, from string, err error) {
 	}
 	_, content, err := m.pinned(found.authority)
 	if err == nil {
-		set, _, err = trust.Read(content, nil)
+		set, _, err = ReadNotes(content, nil)
 	}
 	return set, found.path, err
 }
 
-func readAuthorities(path string) (set trust.Set, err error) {
-	content, err := keyfile.Read(path)
+func readAuthorities(path string) (set TrustSet, err error) {
+	content, err := ReadKeyFile(path)
 	if err == nil {
-		set, _, err = trust.Read(content, nil)
+		set, _, err = ReadNotes(content, nil)
 	}
 	if err != nil {
 		err = fmt.Errorf("CA file %s: %w", path, err)

@@ -19,7 +19,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/keyfile"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/run"
 )
@@ -51,7 +50,7 @@ type Manager struct {
 	cfg     Config
 	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	pins    map[[sha256.Size]byte]bool
-	disk    keyfile.Dir
+	disk    KeyDir
 	client  *rotation
 	serving *rotation
 	// kubeletsTrouble is why kubelet's certificate was not renewed lately. Only keep, of client, uses it.
@@ -71,7 +70,7 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Dial == nil {
 		cfg.Dial = (&net.Dialer{}).DialContext
 	}
-	m := &Manager{cfg: cfg, pins: pins, disk: keyfile.Dir{Path: cfg.Dir}}
+	m := &Manager{cfg: cfg, pins: pins, disk: KeyDir{Path: cfg.Dir}}
 	m.dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, dialFor)
 		defer cancel()
@@ -263,7 +262,7 @@ func (m *Manager) keep(ctx context.Context, k *rotation) {
 				break
 			}
 			pause.Max = pauseAnswered
-			if errors.Is(err, errUnreachable) || errors.Is(err, keyfile.ErrLocked) {
+			if errors.Is(err, errUnreachable) || errors.Is(err, ErrLocked) {
 				pause.Max = pauseUnreachable
 			}
 			wait = pause.Next(m.cfg.Ends.Float64())
@@ -363,7 +362,7 @@ func (m *Manager) report(ctx context.Context, k *rotation, err error) {
 // load reads a certificate and its key. It fails if they do not match or are not for this node.
 func (m *Manager) load(k *rotation) (*tls.Certificate, error) {
 	path := m.disk.File(k.filePair())
-	content, err := keyfile.Read(path)
+	content, err := ReadKeyFile(path)
 	if err != nil {
 		return nil, err
 	}

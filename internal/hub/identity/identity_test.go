@@ -23,7 +23,6 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 
-	"yurtcoordinator/internal/hub/keyfile"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/run"
 )
@@ -526,7 +525,7 @@ func TestTwoHubs(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer unlock()
-		if err := two.attempt(two.ctx, two.client); !errors.Is(err, keyfile.ErrLocked) {
+		if err := two.attempt(two.ctx, two.client); !errors.Is(err, ErrLocked) {
 			t.Errorf("while another asks: %v", err)
 		}
 	})

@@ -10,8 +10,6 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
-
-	"yurtcoordinator/internal/hub/keyfile"
 )
 
 // renewKubelets puts the hub's certificate, with its key, in the place of kubelet's when that is due for renewal. A kubelet that
@@ -54,7 +52,7 @@ func (m *Manager) giveKubelet() (bool, error) {
 	if !due || !own.Leaf.NotAfter.After(kubelets.pair.Leaf.NotAfter) {
 		return false, nil
 	}
-	content, err := keyfile.Read(m.disk.File(m.client.filePair()))
+	content, err := ReadKeyFile(m.disk.File(m.client.filePair()))
 	if err != nil {
 		return false, err
 	}
@@ -84,7 +82,7 @@ func pairFile(kubeconfig string) (string, error) {
 // replace gives a file new content. If it is a link, as kubelet makes one, the content goes into another file beside it, of that
 // name, and then the link leads there.
 func replace(path string, content []byte, name string) error {
-	dir := keyfile.Dir{Path: filepath.Dir(path)}
+	dir := KeyDir{Path: filepath.Dir(path)}
 	if info, err := os.Lstat(path); err != nil || info.Mode()&fs.ModeSymlink == 0 {
 		return errors.Join(err, dir.Write(filepath.Base(path), content))
 	}

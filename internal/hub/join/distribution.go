@@ -83,7 +83,7 @@ func osID(osRelease string) string {
 
 // findDistribution looks for the marks of distributions. A mark that can't be seen is none: it only decides what people are told.
 func (f *facts) findDistribution(root string) {
-	release, _ := readFile(root + fileOSRelease)
+	release, _ := readText(root + fileOSRelease)
 	f.distribution = distributionOf(release, func(path string) bool {
 		_, err := os.Lstat(root + path)
 		return err == nil

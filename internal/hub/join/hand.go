@@ -131,7 +131,7 @@ func (h *hand) dirs() []string {
 
 // content returns a file's, and whether it is there. What cannot be read fails the run.
 func (h *hand) content(path string) (string, bool) {
-	content, err := readFile(h.root + path)
+	content, err := readText(h.root + path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		h.fail(err)
 	}

@@ -17,7 +17,7 @@ import (
 
 	"yurtcoordinator/internal/flagfile"
 	"yurtcoordinator/internal/hub/config"
-	"yurtcoordinator/internal/hub/proof"
+	"yurtcoordinator/internal/hub/front"
 )
 
 const (
@@ -158,7 +158,7 @@ func kubeletProvesItself(t *testing.T, m *machine) {
 	cluster, user := raw.Clusters["yurthub"], raw.AuthInfos["kubelet"]
 	const dir = "/var/lib/yurthub/pki/"
 	if cluster == nil || user == nil || cluster.Server != "https://127.0.0.1:10261" || cluster.InsecureSkipTLSVerify ||
-		cluster.CertificateAuthority != dir+proof.FileCertificate || user.TokenFile != dir+proof.FileToken {
+		cluster.CertificateAuthority != dir+front.FileCertificate || user.TokenFile != dir+front.FileToken {
 		t.Errorf("kubelet is told %+v, %+v", cluster, user)
 	}
 	dropin := m.files()["/etc/systemd/system/kubelet.service.d/20-yurthub.conf"]

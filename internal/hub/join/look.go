@@ -10,8 +10,6 @@ import (
 	"regexp"
 	"strings"
 	"syscall"
-
-	"yurtcoordinator/internal/hub/upgrade"
 )
 
 // Places on a node.
@@ -84,7 +82,7 @@ func look(c *Config, system System) (*facts, error) {
 		}
 	}
 	paths := append([]string{
-		fileKubeadm, fileKubeletConfig, fileConfig, fileToken, fileProxy, fileUnit, fileDropin, upgrade.FileKeys,
+		fileKubeadm, fileKubeletConfig, fileConfig, fileToken, fileProxy, fileUnit, fileDropin, FileKeys,
 		"/usr/lib/systemd/system/yurthub.service",
 		"/lib/systemd/system/yurthub.service",
 	}, argumentFiles...)
@@ -115,7 +113,7 @@ func systemdRuns(root string, system System) bool {
 
 // read takes down a file, if it is there. A directory in its place has no content.
 func (f *facts) read(root, path string) error {
-	content, err := readFile(root + path)
+	content, err := readText(root + path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -126,7 +124,7 @@ func (f *facts) read(root, path string) error {
 	return nil
 }
 
-func readFile(path string) (string, error) {
+func readText(path string) (string, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return "", err
@@ -185,7 +183,7 @@ func (c *Config) token(in io.Reader) (string, error) {
 	case "-":
 		content, err = readAll(in, "standard input")
 	default:
-		content, err = readFile(c.TokenFile)
+		content, err = readText(c.TokenFile)
 	}
 	if err != nil {
 		return "", fmt.Errorf("--token-file: %w", err)

@@ -130,7 +130,7 @@ func (c *Config) readProxy() error {
 	if c.ProxyFile == "" {
 		return nil
 	}
-	content, err := readFile(c.ProxyFile)
+	content, err := readText(c.ProxyFile)
 	if err != nil {
 		return fmt.Errorf("--proxy-file: %w", err)
 	}

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"yurtcoordinator/internal/hub/way/waytest"
+	"yurtcoordinator/internal/hub/hubtest"
 )
 
-const aProxy = "http://" + waytest.User + ":" + waytest.Password + "@proxy.example:3128"
+const aProxy = "http://" + hubtest.ProxyUser + ":" + hubtest.ProxyPassword + "@proxy.example:3128"
 
 // TestWhichWay: a node gets to the cloud as its kubelet does, unless the command line says otherwise.
 func TestWhichWay(t *testing.T) {
@@ -54,7 +54,7 @@ func TestWhichWay(t *testing.T) {
 		"exceptions without a proxy":   {config: Config{NoProxy: ".local"}},
 		"a password on a command line": {config: Config{ProxyURL: aProxy}, fails: "--proxy-file"},
 		"both":                         {config: Config{ProxyURL: "http://p", proxy: aProxy}, fails: "one of them"},
-		"no URL": {config: Config{proxy: "http://" + waytest.User + ":" + waytest.Password + "@p/x y"},
+		"no URL": {config: Config{proxy: "http://" + hubtest.ProxyUser + ":" + hubtest.ProxyPassword + "@p/x y"},
 			fails: "no usable URL"},
 		"a URL that nobody understands": {files: kubeconfig("    proxy-url: ftp://proxy\n"), fails: "no usable URL"},
 	} {
@@ -71,7 +71,7 @@ func TestWhichWay(t *testing.T) {
 				t.Errorf("%+v, %v; want %+v", got, err, tt.want)
 			case tt.fails != "" && (err == nil || !strings.Contains(err.Error(), tt.fails)):
 				t.Errorf("%v, want an error with %q", err, tt.fails)
-			case err != nil && strings.Contains(err.Error(), waytest.Password):
+			case err != nil && strings.Contains(err.Error(), hubtest.ProxyPassword):
 				t.Errorf("the error has the password: %v", err)
 			}
 		})
@@ -85,7 +85,7 @@ func TestAProxyIsTakenOver(t *testing.T) {
 		"[Service]\nEnvironmentFile=/etc/default/proxies\n")
 	m.write("etc/default/proxies", "HTTPS_PROXY="+aProxy+"\nNO_PROXY=10.0.0.0/8\n")
 	r := m.works("join", "--start")
-	if strings.Contains(r.out, waytest.Password) {
+	if strings.Contains(r.out, hubtest.ProxyPassword) {
 		t.Errorf("the password is told:\n%s", r.out)
 	}
 	path := filepath.Join(m.root, fileProxy)
@@ -98,7 +98,7 @@ func TestAProxyIsTakenOver(t *testing.T) {
 	}
 	settingsAreAHubs(t, filepath.Join(m.root, fileConfig))
 	for path, seen := range m.files() {
-		if strings.Contains(seen, waytest.Password) && path != fileProxy && path != "/etc/default/proxies" {
+		if strings.Contains(seen, hubtest.ProxyPassword) && path != fileProxy && path != "/etc/default/proxies" {
 			t.Errorf("the password is in %s", path)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"strings"
 
-	"yurtcoordinator/internal/hub/upgrade"
 	"yurtcoordinator/internal/signed"
 )
 
@@ -20,7 +19,7 @@ func (c *Config) readReleaseList() error {
 		return nil
 	}
 	for path, to := range map[string]*string{c.ReleaseList: &c.list, c.ReleaseList + signatureSuffix: &c.listSignature} {
-		content, err := readFile(path)
+		content, err := readText(path)
 		if err != nil {
 			return fmt.Errorf("--release-list: %w", err)
 		}
@@ -37,13 +36,13 @@ func heldToRelease(c *Config, f *facts) error {
 	if c.ReleaseList == "" {
 		return nil
 	}
-	text := or(c.releaseKey, f.files[upgrade.FileKeys])
+	text := or(c.releaseKey, f.files[FileKeys])
 	if text == "" {
 		return errors.New("--release-list needs --release-key: whose signature is to count?")
 	}
 	keys, err := signed.ParseKeys([]byte(text))
 	if err != nil {
-		return fmt.Errorf("%s: %w", upgrade.FileKeys, err)
+		return fmt.Errorf("%s: %w", FileKeys, err)
 	}
 	sums, err := keys.Open([]byte(c.list), []byte(c.listSignature))
 	if err != nil {

@@ -19,9 +19,9 @@ var ofImage = strings.Repeat("ab", sha256.Size)
 func (m *machine) released() (key, list string) {
 	m.t.Helper()
 	return m.lists(signed.Sums{
-		signed.ProgramName("yurthub", "v0.2.0", runtime.GOOS+"/"+runtime.GOARCH): sumOf("a program"),
-		signed.ProgramName("yurthub", "v0.2.0", "linux/s390x"):                   sumOf("another machine's"),
-		signed.ProgramName("kubectl-yurt", "v0.2.0", "linux/amd64"):              sumOf("a plugin"),
+		signed.ProgramName("yurthub", "v0.2.0", runtime.GOOS+"/"+runtime.GOARCH): sumOfText("a program"),
+		signed.ProgramName("yurthub", "v0.2.0", "linux/s390x"):                   sumOfText("another machine's"),
+		signed.ProgramName("kubectl-yurt", "v0.2.0", "linux/amd64"):              sumOfText("a plugin"),
 		signed.ImageName("yurthub", "v0.2.0"):                                    ofImage,
 		signed.ImageName("yurt-coordinator", "v0.3.0"):                           strings.Repeat("cd", sha256.Size),
 	})
@@ -42,7 +42,7 @@ func (m *machine) lists(sums signed.Sums) (key, list string) {
 	return "--release-key=" + filepath.Join(m.root, "release.pub"), "--release-list=" + filepath.Join(m.root, "SHA256SUMS")
 }
 
-func sumOf(content string) string {
+func sumOfText(content string) string {
 	sum := sha256.Sum256([]byte(content))
 	return hex.EncodeToString(sum[:])
 }
@@ -58,7 +58,7 @@ func TestHeldToRelease(t *testing.T) {
 // TestImageOfANode: where nothing is started, the program may be for another machine.
 func TestImageOfANode(t *testing.T) {
 	m := newMachine(t)
-	key, list := m.lists(signed.Sums{signed.ProgramName("yurthub", "v0.2.0", "linux/other"): sumOf("a program")})
+	key, list := m.lists(signed.Sums{signed.ProgramName("yurthub", "v0.2.0", "linux/other"): sumOfText("a program")})
 	m.works("join", "--node-name=n1", key, list)
 }
 

@@ -7,8 +7,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-
-	"yurtcoordinator/internal/hub/upgrade"
 )
 
 // Reset undoes Join: kubelet goes straight to the cloud again, and nothing of yurthub's is left. It can be run again.
@@ -82,7 +80,7 @@ func (r *remover) files() {
 	if !r.keep {
 		r.removeAll(dirData+"/cache", dirData+"/cache.key", dirData+"/cache.key.new", dirData+"/pki")
 	}
-	for _, path := range []string{fileConfig, fileKubeconfig, fileToken, fileProxy, upgrade.FileKeys, upgrade.FileFloor} {
+	for _, path := range []string{fileConfig, fileKubeconfig, fileToken, fileProxy, FileKeys, FileFloor} {
 		r.remove(path, half(path))
 	}
 	if r.where.DryRun {

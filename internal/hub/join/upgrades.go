@@ -8,7 +8,6 @@ import (
 
 	"yurtcoordinator/deploy/node"
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/upgrade"
 	"yurtcoordinator/internal/signed"
 )
 
@@ -25,12 +24,12 @@ type upgrades struct{ key, service, path, binary string }
 
 // decideUpgrades returns what is needed; nil if no key of releases was given, now or before.
 func decideUpgrades(c *Config, f *facts) *upgrades {
-	key := or(c.releaseKey, f.files[upgrade.FileKeys])
+	key := or(c.releaseKey, f.files[FileKeys])
 	if key == "" {
 		return nil
 	}
 	return &upgrades{key: key, path: node.UpgradePath, binary: f.binary, service: strings.NewReplacer(
-		"@SETTLED@", upgrade.FileSettled(f.binary), "@BINARY@", f.binary, "@PLACE@", filepath.Dir(f.binary),
+		"@SETTLED@", FileSettled(f.binary), "@BINARY@", f.binary, "@PLACE@", filepath.Dir(f.binary),
 	).Replace(node.Upgrade)}
 }
 
@@ -39,7 +38,7 @@ func (c *Config) readReleaseKey() error {
 	if c.ReleaseKey == "" {
 		return nil
 	}
-	content, err := readFile(c.ReleaseKey)
+	content, err := readText(c.ReleaseKey)
 	if err != nil {
 		return fmt.Errorf("--release-key: %w", err)
 	}
@@ -56,18 +55,18 @@ func (j *joiner) prepareUpgrades() {
 	if u == nil {
 		return
 	}
-	j.make(upgrade.FileKeys, u.key)
-	j.ensureDir(upgrade.Dir, 0o700)
-	j.ensureDir(upgrade.DirOutbox, 0o755)
-	j.ensureDir(upgrade.DirInbox, 0o700)
-	j.act("chown "+j.root+upgrade.DirInbox, func() error {
+	j.make(FileKeys, u.key)
+	j.ensureDir(Dir, 0o700)
+	j.ensureDir(DirOutbox, 0o755)
+	j.ensureDir(DirInbox, 0o700)
+	j.act("chown "+j.root+DirInbox, func() error {
 		if os.Geteuid() != 0 { // it makes an image, whose owners somebody else sets
 			return nil
 		}
-		return os.Chown(j.root+upgrade.DirInbox, edge.UpgradeUser, edge.UpgradeUser)
+		return os.Chown(j.root+DirInbox, edge.UpgradeUser, edge.UpgradeUser)
 	})
 	j.make(dirSystem+nameUpgrade, u.service) // first, since it says where the program is kept
-	settled := upgrade.FileSettled(u.binary)
+	settled := FileSettled(u.binary)
 	j.remove(settled + ".new")
 	j.act("ln "+j.root+u.binary+" "+j.root+settled+".new", func() error {
 		return os.Link(j.root+u.binary, j.root+settled+".new")
@@ -113,11 +112,11 @@ func (r *remover) noUpgrades() {
 	if there && isOurs(service) {
 		if settled, _, ok := strings.Cut(after(service, "\nExecStart="), " "); ok {
 			r.remove(settled, settled+".new")
-			binary := strings.TrimSuffix(settled, upgrade.FileSettled(""))
+			binary := strings.TrimSuffix(settled, FileSettled(""))
 			r.remove(half(binary))
 		}
 	}
-	r.removeAll(upgrade.Dir)
+	r.removeAll(Dir)
 	for _, name := range []string{nameUpgradePath, nameUpgrade} {
 		r.remove(dirWants+name, half(dirSystem+name))
 		if r.ours(dirSystem + name) {

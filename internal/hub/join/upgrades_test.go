@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/upgrade"
 )
 
 const releaseKey = `-----BEGIN PUBLIC KEY-----
@@ -22,18 +21,18 @@ m4kRw7T7147G0OlF+D0iaFawIXNgQvRQIzkBMyAso8384SCUhxK6QSgh5Q==
 func TestPreparesUpgrades(t *testing.T) {
 	m := newMachine(t)
 	m.works("join", "--start")
-	if m.upgrades || m.there(upgrade.Dir) || m.there(upgrade.FileSettled("/usr/local/bin/yurthub")) {
+	if m.upgrades || m.there(Dir) || m.there(FileSettled("/usr/local/bin/yurthub")) {
 		t.Error("a node without a key takes upgrades")
 	}
 	m.write("cosign.pub", releaseKey)
 	m.works("join", "--start", "--release-key="+filepath.Join(m.root, "cosign.pub"))
 	files := m.files()
-	if !m.upgrades || !strings.HasSuffix(files[upgrade.FileKeys], releaseKey) {
-		t.Errorf("systemd looks for what is delivered: %v; the key is %q", m.upgrades, files[upgrade.FileKeys])
+	if !m.upgrades || !strings.HasSuffix(files[FileKeys], releaseKey) {
+		t.Errorf("systemd looks for what is delivered: %v; the key is %q", m.upgrades, files[FileKeys])
 	}
 	for path, want := range map[string]string{
-		upgrade.Dir: "drwx------", upgrade.DirInbox: "drwx------", upgrade.DirOutbox: "drwxr-xr-x",
-		upgrade.FileSettled("/usr/local/bin/yurthub"):                      "-rwxr-xr-x a program",
+		Dir: "drwx------", DirInbox: "drwx------", DirOutbox: "drwxr-xr-x",
+		FileSettled("/usr/local/bin/yurthub"):                              "-rwxr-xr-x a program",
 		"/etc/systemd/system/multi-user.target.wants/yurthub-upgrade.path": "Lrwxrwxrwx to " + dirSystem + nameUpgradePath,
 	} {
 		if files[path] != want {
@@ -41,7 +40,7 @@ func TestPreparesUpgrades(t *testing.T) {
 		}
 	}
 	if os.Geteuid() == 0 {
-		info, err := os.Stat(m.root + upgrade.DirInbox)
+		info, err := os.Stat(m.root + DirInbox)
 		m.must(err)
 		if uid := info.Sys().(*syscall.Stat_t).Uid; uid != edge.UpgradeUser {
 			t.Errorf("the inbox is %d's, want %d's", uid, edge.UpgradeUser)
@@ -66,7 +65,7 @@ func TestPreparesUpgrades(t *testing.T) {
 	m.write("usr/local/bin/yurthub", "another program")
 	m.must(os.Chmod(m.root+"/usr/local/bin/yurthub", 0o755))
 	m.works("join", "--start")
-	if kept := m.files()[upgrade.FileSettled("/usr/local/bin/yurthub")]; !strings.HasSuffix(kept, " another program") {
+	if kept := m.files()[FileSettled("/usr/local/bin/yurthub")]; !strings.HasSuffix(kept, " another program") {
 		t.Errorf("%q is kept", kept)
 	}
 }

@@ -49,9 +49,6 @@ ExecStart=
 ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
 `
 
-// killed is what a run panics with when it is killed: nothing of it goes on.
-type killed struct{}
-
 // machine is a node's files as kubeadm leaves them, with stand-ins for systemd and yurthub. A kubelet has the way that the files
 // had when systemd was last told to read them.
 type machine struct {

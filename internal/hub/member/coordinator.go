@@ -15,11 +15,10 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/discover"
-	"yurtcoordinator/internal/hub/home"
+	"yurtcoordinator/internal/hub/coordinators"
+	"yurtcoordinator/internal/hub/lead"
 	"yurtcoordinator/internal/hub/link"
-	"yurtcoordinator/internal/hub/push"
-	"yurtcoordinator/internal/hub/role"
+	"yurtcoordinator/internal/hub/share"
 	"yurtcoordinator/internal/hub/upstream"
 )
 
@@ -32,7 +31,7 @@ type coordinator struct {
 	upstream *upstream.Upstream
 	leases   *coordinationv1client.CoordinationV1Client
 	// elector is this hub's in the election there.
-	elector *role.Elector
+	elector *lead.Elector
 	// metrics takes the metrics of what this hub does there. collected has them; nil means that everybody sees them.
 	metrics   prometheus.Registerer
 	collected *prometheus.Registry
@@ -66,7 +65,7 @@ func (m *Membership) reachCoordinators() error {
 		return nil
 	}
 	for _, at := range m.cfg.At {
-		fixed := discover.Fixed{At: at, Pool: m.cfg.Pool, Own: m.cfg.Ends.Addresses}
+		fixed := coordinators.Fixed{At: at, Pool: m.cfg.Pool, Own: m.cfg.Ends.Addresses}
 		if err := m.reachCoordinator(at, fixed, m.cfg.Via); err != nil {
 			return err
 		}
@@ -112,14 +111,14 @@ func (m *Membership) Dial(ctx context.Context, _ string) (net.Conn, error) {
 	return m.cfg.Via.DialContext(ctx, "tcp", at.Host)
 }
 
-func (m *Membership) findCoordinator() (*discover.Finder, error) {
+func (m *Membership) findCoordinator() (*coordinators.Finder, error) {
 	cloud, err := corev1client.NewForConfig(m.cfg.Cloud.RESTConfig())
 	if err != nil {
 		return nil, err
 	}
-	finder := discover.New(discover.Config{
+	finder := coordinators.NewFinder(coordinators.FinderConfig{
 		Pool: m.cfg.Pool, ConfigMaps: cloud.ConfigMaps(edge.NamespaceSystem), Dir: m.cfg.Dir, Ends: m.cfg.Ends,
-		Reachable: m.cfg.Cloud.NotDown, Moved: func(slot edge.Slot, is discover.Target) {
+		Reachable: m.cfg.Cloud.NotDown, Moved: func(slot edge.Slot, is coordinators.Target) {
 			m.coordinators[slot].upstream.Moved()
 			m.retime(is)
 		},
@@ -129,14 +128,14 @@ func (m *Membership) findCoordinator() (*discover.Finder, error) {
 }
 
 // retime has the ways to the coordinators judged as fast as fits where they are.
-func (m *Membership) retime(known discover.Target) {
+func (m *Membership) retime(known coordinators.Target) {
 	for _, c := range m.coordinators {
 		c.upstream.Retime(timing(known, edge.Slot(c.slot)))
 	}
 }
 
 // timing is how the link to the coordinator of a slot is judged: by whether that is anywhere, and whether there are others.
-func timing(known discover.Target, slot edge.Slot) link.Timing {
+func timing(known coordinators.Target, slot edge.Slot) link.Timing {
 	switch {
 	case known.In(slot).Address == "":
 		return link.Nowhere()
@@ -148,9 +147,9 @@ func timing(known discover.Target, slot edge.Slot) link.Timing {
 }
 
 // seek looks on the LAN for the coordinator of a slot.
-func (m *Membership) seek(finder *discover.Finder, slot edge.Slot) {
+func (m *Membership) seek(finder *coordinators.Finder, slot edge.Slot) {
 	c := m.coordinators[slot]
-	seeker := discover.NewSeeker(discover.SeekerConfig{
+	seeker := coordinators.NewSeeker(coordinators.SeekerConfig{
 		Finder: finder, Slot: slot, Cloud: m.cfg.Cloud.Link(), Coordinator: c.upstream.Link(), Dial: m.cfg.Via.DialContext,
 		Certificate: func() (*tls.Certificate, error) {
 			pair, err := tls.LoadX509KeyPair(m.cfg.Via.CertFile, m.cfg.Via.KeyFile)
@@ -169,11 +168,11 @@ func (m *Membership) seek(finder *discover.Finder, slot edge.Slot) {
 
 // settle makes what knows which of the coordinators is home.
 func (m *Membership) settle() {
-	config := home.Config{Cloud: m.cfg.Cloud.Link(), Metrics: m.cfg.Metrics, Clock: m.cfg.Ends.Clock}
+	config := coordinators.HomeConfig{Cloud: m.cfg.Cloud.Link(), Metrics: m.cfg.Metrics, Clock: m.cfg.Ends.Clock}
 	for _, c := range m.coordinators {
-		config.Slots = append(config.Slots, home.Slot{Link: c.upstream.Link(), Transport: c.upstream.AsNode()})
+		config.Slots = append(config.Slots, coordinators.Slot{Link: c.upstream.Link(), Transport: c.upstream.AsNode()})
 	}
-	m.home = home.New(config)
+	m.home = coordinators.NewHome(config)
 	m.link = m.home.Link()
 	if len(m.coordinators) > 1 && m.cfg.Metrics != nil {
 		m.cfg.Metrics.MustRegister(atHome{m})
@@ -189,7 +188,7 @@ func (m *Membership) complete(c *coordinator) func(context.Context) (bool, error
 	return func(ctx context.Context) (bool, error) {
 		select {
 		case <-m.followed.Begun():
-			return push.Complete(ctx, m.pushes(c), shared{m})
+			return share.Complete(ctx, m.pushes(c), shared{m})
 		case <-ctx.Done():
 			return false, errors.New("nothing is followed yet")
 		}

@@ -14,11 +14,10 @@ import (
 
 	"yurtcoordinator/apis/hub/v1alpha1"
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/filter"
 	"yurtcoordinator/internal/hub/heartbeat"
-	"yurtcoordinator/internal/hub/push"
-	"yurtcoordinator/internal/hub/role"
-	"yurtcoordinator/internal/hub/roster"
+	"yurtcoordinator/internal/hub/lead"
+	"yurtcoordinator/internal/hub/share"
+	"yurtcoordinator/internal/hub/views"
 )
 
 // proofTimeout bounds the request that proves that a hub may lead.
@@ -39,7 +38,7 @@ func (m *Membership) forwarder(cloud coordinationv1client.LeasesGetter) *heartbe
 		Node: m.cfg.Node, Cloud: cloud, Metrics: m.cfg.Metrics, Ends: m.cfg.Ends,
 		Right: func(ctx context.Context) error {
 			err := proof(ctx)
-			if errors.Is(err, role.ErrUnfit) {
+			if errors.Is(err, lead.ErrUnfit) {
 				return err
 			}
 			return nil // the cloud has not said that it may not
@@ -48,8 +47,8 @@ func (m *Membership) forwarder(cloud coordinationv1client.LeasesGetter) *heartbe
 }
 
 // reporter returns what tells the cloud whom this hub hears, wherever it leads.
-func (m *Membership) reporter(cloud coordinationv1client.LeasesGetter) *roster.Reporter {
-	return roster.New(roster.Config{
+func (m *Membership) reporter(cloud coordinationv1client.LeasesGetter) *lead.Reporter {
+	return lead.NewReporter(lead.ReporterConfig{
 		Node: m.cfg.Node, Pool: m.cfg.Pool, Cloud: cloud,
 		Every: func() time.Duration { return reportEvery(m.cfg.LinkProfile()) }, Ends: m.cfg.Ends,
 	})
@@ -58,34 +57,34 @@ func (m *Membership) reporter(cloud coordinationv1client.LeasesGetter) *roster.R
 // duties returns what this hub does while it leads at a coordinator. It forwards from each, and reports who is heard there, since
 // a node may reach one alone; and a standby has all that home has, so that it can be home at once. Lines it compares at home
 // alone.
-func (m *Membership) duties(c *coordinator, forwarder *heartbeat.Forwarder, reporter *roster.Reporter) ([]role.Duty, error) {
+func (m *Membership) duties(c *coordinator, forwarder *heartbeat.Forwarder, reporter *lead.Reporter) ([]lead.Duty, error) {
 	forward := func(ctx context.Context, term edge.Term) error {
 		err := forwarder.Run(ctx, heartbeat.Source{Slot: c.slot, Leases: c.leases}, term)
 		if errors.Is(err, heartbeat.ErrUnable) {
-			err = fmt.Errorf("%w: %w", role.ErrUnfit, err)
+			err = fmt.Errorf("%w: %w", lead.ErrUnfit, err)
 		}
 		return err
 	}
-	pusher, err := push.NewPool(push.PoolConfig{Config: m.pushes(c), Resources: shared{m}, Leases: c.leases})
+	pusher, err := share.NewPool(share.PoolConfig{Config: m.pushes(c), Resources: shared{m}, Leases: c.leases})
 	if err != nil {
 		return nil, err
 	}
-	lines := role.NewLineWatch(role.LineWatchConfig{
+	lines := lead.NewLineWatch(lead.LineWatchConfig{
 		Node:   m.cfg.Node,
 		Lines:  func(now time.Time) map[edge.NodeName]edge.Line { return reporter.Lines(edge.Slot(c.slot), now) },
 		Rested: func(now time.Time) bool { return c.elector.Rested(now) }, Clock: m.cfg.Ends.Clock,
 	})
 	report := func(ctx context.Context, term edge.Term) error {
-		return reporter.Run(ctx, roster.Source{Slot: edge.Slot(c.slot), Leases: c.leases, Fillings: pusher.Fillings}, term)
+		return reporter.Run(ctx, lead.Source{Slot: edge.Slot(c.slot), Leases: c.leases, Fillings: pusher.Fillings}, term)
 	}
-	return []role.Duty{
+	return []lead.Duty{
 		{Name: "forward heartbeats", Run: forward}, {Name: "push", Run: pusher.Run}, {Name: "report", Run: report},
 		{Name: "leave a standby to the leader at home", Run: func(ctx context.Context, _ edge.Term) error {
 			return m.home.Leave(ctx, c.slot, m.cfg.Node, func(to edge.NodeName) bool {
 				return forwarder.Hears(c.slot, to) && c.elector.Rested(m.cfg.Ends.Running())
 			})
 		}},
-		m.home.Only(c.slot, role.Duty{Name: "compare lines", Run: lines.Run}),
+		m.home.Only(c.slot, lead.Duty{Name: "compare lines", Run: lines.Run}),
 	}, nil
 }
 
@@ -110,31 +109,31 @@ func prove(cloud coordinationv1client.LeasesGetter, pool edge.PoolName) func(con
 			return nil
 		case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
 			return fmt.Errorf("%w: %w: is this node in the NodePool %s, and has the pool a YurtCoordinator?",
-				role.ErrUnfit, err, pool)
+				lead.ErrUnfit, err, pool)
 		}
 		return fmt.Errorf("find out whether this hub may forward heartbeats: %w", err)
 	}
 }
 
 // pushes is what the leader and this node push with to a coordinator.
-func (m *Membership) pushes(c *coordinator) push.Config {
-	return push.Config{
+func (m *Membership) pushes(c *coordinator) share.Config {
+	return share.Config{
 		Node: m.cfg.Node, Transport: c.upstream.AsHub(), Base: c.address, Later: m.cfg.History.Raise, Metrics: c.metrics,
 		Ends: m.cfg.Ends,
 	}
 }
 
-// shared is what the leader pushes: a push.Set.
+// shared is what the leader pushes: a share.Set.
 type shared struct{ of *Membership }
 
-// Resources implements push.Set.
-func (s shared) Resources() (all []push.Resource, changed <-chan struct{}) {
+// Resources implements share.Set.
+func (s shared) Resources() (all []share.Resource, changed <-chan struct{}) {
 	members, changed := s.of.followed.Shared()
 	for _, m := range members {
-		all = append(all, push.Resource{GVR: m.Resource, Replica: m.Replica, Live: m.Live, Filling: m.Filling})
+		all = append(all, share.Resource{GVR: m.Resource, Replica: m.Replica, Live: m.Live, Filling: m.Filling})
 	}
-	if m := s.of.followed.Wanted(filter.OwnPool(s.of.cfg.Pool)); m != nil { // a cloud without NodePools has none
-		all = append(all, push.Resource{GVR: edge.OwnNodePools, Replica: m.Replica, Live: m.Live, Optional: true})
+	if m := s.of.followed.Wanted(views.OwnPool(s.of.cfg.Pool)); m != nil { // a cloud without NodePools has none
+		all = append(all, share.Resource{GVR: edge.OwnNodePools, Replica: m.Replica, Live: m.Live, Optional: true})
 	}
 	return all, changed
 }

@@ -5,7 +5,7 @@ import (
 
 	"yurtcoordinator/apis/hub/v1alpha1"
 	"yurtcoordinator/internal/hub/heartbeat"
-	"yurtcoordinator/internal/hub/pin"
+	"yurtcoordinator/internal/hub/identity"
 	"yurtcoordinator/internal/hub/upstream"
 )
 
@@ -30,7 +30,7 @@ func (m *Membership) beat() error {
 	if err != nil {
 		return err
 	}
-	m.kubelet = pin.New(pin.Config{
+	m.kubelet = identity.NewKubeletFinder(identity.KubeletConfig{
 		Settings: m.cfg.KubeletConfig, Certificate: m.cfg.KubeletServing, Authorities: m.cfg.Via.CAFile, Clock: m.cfg.Ends.Clock,
 		Metrics: m.cfg.Metrics,
 	})

@@ -1,16 +1,16 @@
 // Package member is how a hub takes part in its pool: it reaches the pool's coordinator, sends kubelet's heartbeats there too,
 // stands for election, does a leader's duties while it leads, and brings what the node has of its own.
 //
-//	        upstream "cloud" ◀──── heartbeat.Proxy ────▶ upstream "coordinator" ◀─ discover: where that is
+//	        upstream "cloud" ◀──── heartbeat.Proxy ────▶ upstream "coordinator" ◀─ coordinators: where that is
 //	                 ▲                                        ▲    │
 //	as the pool's    │                    elects, by its Leases    │ what it has: Mirror
 //	forwarding user  │                                        │    ▼
-//	                 └── while leading: duties ◀── role.Elector    whoever follows it
+//	                 └── while leading: duties ◀── lead.Elector    whoever follows it
 //	                           │
 //	                           ├─ forward heartbeats, report, compare lines
 //	                           └─ push what the pool shares ────▶ the coordinator's mirror
-//	while nobody leads: push.Filler ─────────────────────────────▶
-//	always: push.Node, standin, presence: this node's own ───────▶ the coordinator
+//	while nobody leads: share.Filler ─────────────────────────────▶
+//	always: share.Node, share.Taker: this node's own ─────────────▶ the coordinator
 //
 // coordinator.go is the way to the coordinator, heartbeats.go kubelet's heartbeats, duties.go what a leader does, and own.go what
 // the node brings of its own.
@@ -35,17 +35,14 @@ import (
 	"yurtcoordinator/apis/hub/v1alpha1"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
-	"yurtcoordinator/internal/hub/endpoints"
-	"yurtcoordinator/internal/hub/feed"
-	"yurtcoordinator/internal/hub/follow"
-	"yurtcoordinator/internal/hub/history"
-	"yurtcoordinator/internal/hub/home"
+	"yurtcoordinator/internal/hub/cache"
+	"yurtcoordinator/internal/hub/coordinators"
+	"yurtcoordinator/internal/hub/identity"
+	"yurtcoordinator/internal/hub/lead"
 	"yurtcoordinator/internal/hub/link"
-	"yurtcoordinator/internal/hub/pin"
-	"yurtcoordinator/internal/hub/role"
-	"yurtcoordinator/internal/hub/standin"
+	"yurtcoordinator/internal/hub/share"
 	"yurtcoordinator/internal/hub/upstream"
-	"yurtcoordinator/internal/hub/warrant"
+	"yurtcoordinator/internal/hub/views"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/run"
 )
@@ -65,7 +62,7 @@ type Config struct {
 	Via upstream.Config
 	// Dir keeps where the coordinator was found.
 	Dir string
-	// KubeletConfig and KubeletServing are where kubelet's serving certificate is found: see pin.Config.
+	// KubeletConfig and KubeletServing are where kubelet's serving certificate is found: see identity.KubeletConfig.
 	KubeletConfig, KubeletServing string
 	// Version is the hub's own, for the pool and the cloud to see.
 	Version string
@@ -80,11 +77,11 @@ type Config struct {
 	// OwnObjects brings this node's objects to the coordinator, OwnSecrets the Secrets that its Pods use, too.
 	OwnObjects, OwnSecrets bool
 	// History finds out which history the cloud is in.
-	History *history.Keeper
+	History *cache.HistoryKeeper
 	// Disk keeps the Events that the cloud has not been told of.
-	Disk standin.Disk
+	Disk share.TakerDisk
 	// Overlay shows endpoints as the pool knows them.
-	Overlay *endpoints.View
+	Overlay *views.EndpointsView
 	Metrics prometheus.Registerer
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
@@ -102,16 +99,16 @@ type place interface {
 type Membership struct {
 	cfg          Config
 	coordinators []*coordinator // at least one, in the order of their slots; nil means that the hub is alone
-	home         *home.Home
+	home         *coordinators.Home
 
 	link       *live.Value[link.State]
-	standing   *live.Value[role.Standing]
-	mirror     *follow.Pool
+	standing   *live.Value[lead.Standing]
+	mirror     *cache.Pool
 	heartbeats http.Handler
-	kubelet    *pin.Finder
+	kubelet    *identity.KubeletFinder
 
-	followed *follow.Set
-	taker    *standin.Taker
+	followed *cache.Set
+	taker    *share.Taker
 	changed  func()
 
 	reach, part run.Group
@@ -129,7 +126,7 @@ func Alone(cfg Config) (*Membership, error) {
 // none returns a member of nothing.
 func none(cfg Config) *Membership {
 	return &Membership{
-		cfg: cfg, link: live.NewValue(link.Down), standing: live.NewValue(role.Standing{}), changed: func() {},
+		cfg: cfg, link: live.NewValue(link.Down), standing: live.NewValue(lead.Standing{}), changed: func() {},
 	}
 }
 
@@ -143,16 +140,16 @@ func New(cfg Config) (*Membership, error) {
 	if err := m.beat(); err != nil {
 		return nil, err
 	}
-	coverage := feed.NewCoverage(m.cfg.Ends)
+	coverage := cache.NewCoverage(m.cfg.Ends)
 	m.reach.Add("coverage", m.home.Each(func(ctx context.Context, slot int) error {
 		c := m.coordinators[slot]
-		return coverage.Run(ctx, feed.CoverageConfig{Leases: c.leases, Link: c.upstream.Link()})
+		return coverage.Run(ctx, cache.CoverageConfig{Leases: c.leases, Link: c.upstream.Link()})
 	}))
 	if err := m.elect(); err != nil {
 		return nil, err
 	}
 	m.standing = m.home.Standing()
-	m.mirror = &follow.Pool{
+	m.mirror = &cache.Pool{
 		As: m.home.Transport(), Base: m.coordinators[0].address, Link: m.link, Standing: m.home.Anywhere(),
 		Covered: coverage.Of, Filling: coverage.Filling, History: coverage.History(),
 	}
@@ -171,9 +168,9 @@ func (m *Membership) elect() error {
 		if err != nil {
 			return err
 		}
-		c.elector = role.New(role.Config{
+		c.elector = lead.NewElector(lead.ElectorConfig{
 			Node: m.cfg.Node, Cloud: m.home.Campaign(i), Coordinator: c.upstream.Link(), Leases: c.leases,
-			Lead: role.Together(duties...), Metrics: c.metrics, Doubtful: m.cfg.Cloud.Doubtful, Ends: m.cfg.Ends,
+			Lead: lead.Together(duties...), Metrics: c.metrics, Doubtful: m.cfg.Cloud.Doubtful, Ends: m.cfg.Ends,
 			Prove: prove(cloud, m.cfg.Pool),
 		})
 		m.home.Elects(i, c.elector, m.complete(c))
@@ -191,10 +188,10 @@ func (m *Membership) TakePart(ctx context.Context) error { return m.part.Run(ctx
 func (m *Membership) Link() *live.Value[link.State] { return m.link }
 
 // Standing returns what this hub is in its pool, and who leads.
-func (m *Membership) Standing() *live.Value[role.Standing] { return m.standing }
+func (m *Membership) Standing() *live.Value[lead.Standing] { return m.standing }
 
 // Mirror returns what can be read at the coordinator; nil means nothing.
-func (m *Membership) Mirror() *follow.Pool { return m.mirror }
+func (m *Membership) Mirror() *cache.Pool { return m.mirror }
 
 // Reached returns clients, as this node, of the coordinators that this hub reaches now, by slot.
 func (m *Membership) Reached() map[int]rest.Interface {
@@ -211,13 +208,13 @@ func (m *Membership) Reached() map[int]rest.Interface {
 func (m *Membership) Heartbeats() http.Handler { return m.heartbeats }
 
 // StandIn takes what kubelet writes while the cloud does not answer; nil if the node brings nothing of its own.
-func (m *Membership) StandIn() *standin.Taker { return m.taker }
+func (m *Membership) StandIn() *share.Taker { return m.taker }
 
 // Changed says that what is followed for the node's programs has changed. It does not block.
 func (m *Membership) Changed() { m.changed() }
 
 // Kubelet finds the certificate by which the coordinator knows kubelet; nil without a coordinator.
-func (m *Membership) Kubelet() *pin.Finder { return m.kubelet }
+func (m *Membership) Kubelet() *identity.KubeletFinder { return m.kubelet }
 
 // URL returns where the coordinator is; empty if that is not known.
 func (m *Membership) URL() string {
@@ -228,10 +225,10 @@ func (m *Membership) URL() string {
 }
 
 // Word returns what the cloud has said about the coordinator's certificates.
-func (m *Membership) Word() warrant.Word {
+func (m *Membership) Word() share.Word {
 	if m.home == nil {
-		return warrant.Word{}
+		return share.Word{}
 	}
 	ids, known := m.coordinators[0].place.Clients()
-	return warrant.Word{Known: known, Clients: ids}
+	return share.Word{Known: known, Clients: ids}
 }

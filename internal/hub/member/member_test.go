@@ -15,8 +15,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/lead"
 	"yurtcoordinator/internal/hub/link"
-	"yurtcoordinator/internal/hub/role"
 	"yurtcoordinator/internal/hub/upstream"
 )
 
@@ -36,7 +36,7 @@ func TestAlone(t *testing.T) {
 		t.Error("nobody takes kubelet's heartbeats")
 	}
 	m.Changed()
-	if m.Link().Get() != link.Down || m.Standing().Get() != (role.Standing{}) || m.Mirror() != nil || m.URL() != "" {
+	if m.Link().Get() != link.Down || m.Standing().Get() != (lead.Standing{}) || m.Mirror() != nil || m.URL() != "" {
 		t.Errorf("the link is %v, the standing %+v, the coordinator at %q", m.Link().Get(), m.Standing().Get(), m.URL())
 	}
 	if _, err := m.Dial(t.Context(), "any"); !errors.Is(err, errNoCoordinator) {
@@ -70,7 +70,7 @@ func TestProve(t *testing.T) {
 				return true, &coordinationv1.Lease{}, tt.answer
 			})
 			err := prove(cloud.CoordinationV1(), "p1")(t.Context())
-			if (err != nil) != tt.fails || errors.Is(err, role.ErrUnfit) != tt.unfit {
+			if (err != nil) != tt.fails || errors.Is(err, lead.ErrUnfit) != tt.unfit {
 				t.Errorf("%v", err)
 			}
 			if tt.unfit && !strings.Contains(err.Error(), "NodePool p1") {

@@ -10,19 +10,16 @@ import (
 
 	"yurtcoordinator/apis/hub/v1alpha1"
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/discover"
-	"yurtcoordinator/internal/hub/disk"
-	"yurtcoordinator/internal/hub/endpoints"
-	"yurtcoordinator/internal/hub/filter"
-	"yurtcoordinator/internal/hub/follow"
-	"yurtcoordinator/internal/hub/history"
+	"yurtcoordinator/internal/hub/cache"
+	"yurtcoordinator/internal/hub/coordinators"
+	"yurtcoordinator/internal/hub/lead"
 	"yurtcoordinator/internal/hub/link"
-	"yurtcoordinator/internal/hub/role"
 	"yurtcoordinator/internal/hub/upstream"
+	"yurtcoordinator/internal/hub/views"
 )
 
 // joined returns a Membership of node n1 in pool p1, with a cloud and a coordinator that nobody has asked, and what it follows.
-func joined(t *testing.T, change func(*Config)) (*Membership, *follow.Set) {
+func joined(t *testing.T, change func(*Config)) (*Membership, *cache.Set) {
 	t.Helper()
 	server, err := url.Parse("https://127.0.0.1:1")
 	if err != nil {
@@ -35,7 +32,7 @@ func joined(t *testing.T, change func(*Config)) (*Membership, *follow.Set) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept, err := disk.Open(disk.Config{})
+	kept, err := cache.OpenDisk(cache.DiskConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +45,8 @@ func joined(t *testing.T, change func(*Config)) (*Membership, *follow.Set) {
 		Node: "n1", Pool: "p1", Cloud: cloud, Server: server, Via: via, Dir: t.TempDir(), OwnObjects: true,
 		Relayed: func() edge.Relayed { return edge.Relayed{} }, RelaysAt: func() string { return "" },
 		LinkProfile: func() v1alpha1.LinkProfile { return v1alpha1.LinkNormal },
-		History:     history.New(history.Config{Link: cloud.Link(), Disk: kept}), Disk: kept, Overlay: endpoints.NewView(),
+		History:     cache.NewHistory(cache.HistoryConfig{Link: cloud.Link(), Disk: kept}), Disk: kept,
+		Overlay: views.NewEndpointsView(),
 		Metrics: via.Metrics,
 	}
 	change(&cfg)
@@ -56,13 +54,13 @@ func joined(t *testing.T, change func(*Config)) (*Membership, *follow.Set) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	set := follow.New(follow.Config{
-		Node: "n1", Disk: kept, Cloud: cloud.Link(), Coordinator: m.Link(), Always: []follow.Selection{filter.OwnPool("p1")},
-		NewFeed: follow.Feeds(&follow.Sources{
+	set := cache.New(cache.Config{
+		Node: "n1", Disk: kept, Cloud: cloud.Link(), Coordinator: m.Link(), Always: []cache.Selection{views.OwnPool("p1")},
+		NewFeed: cache.Feeds(&cache.Sources{
 			Cloud: server, CloudLink: cloud.Link(), History: cfg.History, Pool: m.Mirror(), AsNode: cloud.AsNode(),
 		}),
 		Changed: m.Changed,
-	}, []schema.GroupVersionResource{filter.Services.Resource})
+	}, []schema.GroupVersionResource{views.Services.Resource})
 	return m, set
 }
 
@@ -87,7 +85,7 @@ func TestNew(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, set := joined(t, tt.change)
-			if m.URL() != tt.url || m.Link().Get() != link.Unknown || m.Standing().Get() != (role.Standing{}) {
+			if m.URL() != tt.url || m.Link().Get() != link.Unknown || m.Standing().Get() != (lead.Standing{}) {
 				t.Errorf("a coordinator at %q, the link %v, the standing %+v", m.URL(), m.Link().Get(), m.Standing().Get())
 			}
 			if mirror := m.Mirror(); mirror == nil || mirror.Link != m.Link() || mirror.Standing != m.home.Anywhere() {
@@ -109,14 +107,14 @@ func TestNew(t *testing.T) {
 
 // TestTiming: a slot without a coordinator is asked seldom, and silence of one of several is noticed sooner.
 func TestTiming(t *testing.T) {
-	one := discover.Target{Place: discover.Place{Address: "10.1.0.1:10270"}}
+	one := coordinators.Target{Place: coordinators.Place{Address: "10.1.0.1:10270"}}
 	two := one
 	two.Others[1].Address = "10.1.0.2:10270"
 	for name, tt := range map[string]struct {
-		known discover.Target
+		known coordinators.Target
 		want  [edge.MaxSlots]link.Timing
 	}{
-		"none": {discover.Target{}, [...]link.Timing{link.Nowhere(), link.Nowhere(), link.Nowhere()}},
+		"none": {coordinators.Target{}, [...]link.Timing{link.Nowhere(), link.Nowhere(), link.Nowhere()}},
 		"one":  {one, [...]link.Timing{link.Near(), link.Nowhere(), link.Nowhere()}},
 		"two":  {two, [...]link.Timing{link.Beside(), link.Nowhere(), link.Beside()}},
 	} {
@@ -139,7 +137,7 @@ func TestWhatTheLeaderPushes(t *testing.T) {
 	go func() { ended <- set.Run(ctx) }()
 	<-set.Begun()
 	all, _ := shared{m}.Resources()
-	if len(all) != 2 || all[0].GVR != filter.Services.Resource || all[0].Optional || all[1].GVR != edge.OwnNodePools ||
+	if len(all) != 2 || all[0].GVR != views.Services.Resource || all[0].Optional || all[1].GVR != edge.OwnNodePools ||
 		!all[1].Optional {
 		t.Errorf("it pushes %+v", all)
 	}

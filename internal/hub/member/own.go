@@ -6,24 +6,22 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/filter"
-	"yurtcoordinator/internal/hub/follow"
-	"yurtcoordinator/internal/hub/presence"
-	"yurtcoordinator/internal/hub/push"
-	"yurtcoordinator/internal/hub/standin"
+	"yurtcoordinator/internal/hub/cache"
+	"yurtcoordinator/internal/hub/share"
+	"yurtcoordinator/internal/hub/views"
 	"yurtcoordinator/internal/stream"
 )
 
 // Follow tells the Membership what the hub follows, and makes what takes part: the elector, what fills a coordinator that nobody
 // leads, what brings the node's own objects to the coordinator, and what has endpoints follow the pool's Pods. Call it once,
 // before TakePart.
-func (m *Membership) Follow(what *follow.Set) error {
+func (m *Membership) Follow(what *cache.Set) error {
 	m.followed = what
 	for _, c := range m.coordinators {
 		m.part.Add(c.named("role"), c.elector.Run)
 	}
 	for _, c := range m.coordinators {
-		filler, err := push.NewFiller(push.FillerConfig{
+		filler, err := share.NewFiller(share.FillerConfig{
 			Config: m.pushes(c), Resources: shared{m}, Leases: c.leases, CloudLink: m.cfg.Cloud.Link(), Link: c.upstream.Link(),
 			Leader: func() (edge.NodeName, <-chan struct{}) {
 				standing, changed := c.elector.Standing().Watch()
@@ -43,23 +41,23 @@ func (m *Membership) Follow(what *follow.Set) error {
 		return err
 	}
 	number := func() edge.History { return m.cfg.History.State().Get().Number }
-	var pushers []*push.Node
-	var follower *presence.Follower
+	var pushers []*share.Node
+	var follower *views.Follower
 	changed := func() {
 		for _, p := range pushers {
 			p.Changed()
 		}
 		follower.Changed()
 	}
-	taker := standin.New(standin.Config{
+	taker := share.NewTaker(share.TakerConfig{
 		Object: m.followed.OwnObject, CloudLink: m.cfg.Cloud.Link(), Events: cloud,
 		History: number, Disk: m.cfg.Disk, Changed: changed, Metrics: m.cfg.Metrics, Ends: m.cfg.Ends,
 	})
-	accounts := push.NewAccounts(push.AccountsConfig{
+	accounts := share.NewAccounts(share.AccountsConfig{
 		Cloud: cloud, CloudLink: m.cfg.Cloud.Link(), History: number, Ends: m.cfg.Ends,
 	})
 	for _, c := range m.coordinators {
-		pusher, err := push.NewNode(push.NodeConfig{
+		pusher, err := share.NewNode(share.NodeConfig{
 			Config: m.pushes(c), Pool: m.cfg.Pool, Followed: m.ofNode, Secrets: m.cfg.OwnSecrets, Link: c.upstream.Link(),
 			CloudLink: m.cfg.Cloud.Link(), Accounts: accounts, Overlay: taker,
 		})
@@ -68,13 +66,13 @@ func (m *Membership) Follow(what *follow.Set) error {
 		}
 		pushers = append(pushers, pusher)
 	}
-	var tell []presence.Coordinator
+	var tell []views.Coordinator
 	for _, c := range m.coordinators {
-		tell = append(tell, presence.Coordinator{Link: c.upstream.Link(), Transport: c.upstream.AsHub(), Base: c.address})
+		tell = append(tell, views.Coordinator{Link: c.upstream.Link(), Transport: c.upstream.AsHub(), Base: c.address})
 	}
-	follower = presence.New(presence.Config{
+	follower = views.NewFollower(views.FollowerConfig{
 		Node: m.cfg.Node, CloudLink: m.cfg.Cloud.Link(), Coordinators: tell, Home: m.home.At(), Own: m.ownPods,
-		Said: taker.Said, Services: m.followed.Source(filter.Services), History: number,
+		Said: taker.Said, Services: m.followed.Source(views.Services), History: number,
 		View: m.cfg.Overlay, Metrics: m.cfg.Metrics, Ends: m.cfg.Ends,
 	})
 	m.changed, m.taker = changed, taker
@@ -86,7 +84,7 @@ func (m *Membership) Follow(what *follow.Set) error {
 	m.part.Add("endpoints that follow the Pods", func(ctx context.Context) error {
 		select {
 		case <-m.followed.Begun():
-			m.followed.Wanted(filter.Services)
+			m.followed.Wanted(views.Services)
 			return follower.Run(ctx)
 		case <-ctx.Done():
 			return nil
@@ -107,9 +105,9 @@ func (m *Membership) ownPods(ctx context.Context) (stream.Snapshot, bool) {
 }
 
 // ofNode returns what is followed of this node's own objects.
-func (m *Membership) ofNode() (all []push.Selection) {
+func (m *Membership) ofNode() (all []share.Selection) {
 	for _, each := range m.followed.Own() {
-		all = append(all, push.Selection{ID: each.ID, Replica: each.Replica})
+		all = append(all, share.Selection{ID: each.ID, Replica: each.Replica})
 	}
 	return all
 }

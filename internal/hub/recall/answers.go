@@ -17,7 +17,6 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/tenure"
 	"yurtcoordinator/internal/store"
 )
 
@@ -59,7 +58,7 @@ type Config struct {
 	// name. Its tokens go, and other answers about it are the first to go. Default: it is not known.
 	Gone func(namespace, name, uid string) bool
 	// Tenure says how long the answers to reviews hold. Required.
-	Tenure Tenure
+	Tenure TenureJudge
 }
 
 // Answers are the cloud's last answers to one client. Safe for concurrent use.
@@ -77,7 +76,7 @@ type answer struct {
 	ContentType string `json:"contentType"`
 	Body        []byte `json:"body"`
 	// Said is when the cloud said so to a review; nil if it is none.
-	Said *tenure.Stamp `json:"said,omitempty"`
+	Said *Stamp `json:"said,omitempty"`
 }
 
 // New returns the Answers that the disk has.

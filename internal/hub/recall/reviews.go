@@ -11,19 +11,17 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
-
-	"yurtcoordinator/internal/hub/tenure"
 )
 
 // tokenReviews and accessReviews are the ends of paths, as they are in keys, of requests that ask who somebody is, showing his
 // token, and what he may do.
 const tokenReviews, accessReviews = "/tokenreviews", "/subjectaccessreviews"
 
-// Tenure says how long what the cloud said of a user holds while it cannot be asked; tenure.Tenure is one.
-type Tenure interface {
-	Stamp(u *authenticationv1.UserInfo) tenure.Stamp
-	Renews(next, old tenure.Stamp) bool
-	Judge(s tenure.Stamp) tenure.Verdict
+// TenureJudge says how long what the cloud said of a user holds while it cannot be asked; Tenure is one.
+type TenureJudge interface {
+	Stamp(u *authenticationv1.UserInfo) Stamp
+	Renews(next, old Stamp) bool
+	Judge(s Stamp) TenureVerdict
 }
 
 // asksAbout says what a review asks, by the end of its path; empty if a request is none.
@@ -54,7 +52,7 @@ func (a *Answers) stamped(asked question, said answer) (answer, error) {
 		}
 	}
 	now := a.cfg.Tenure.Stamp(user)
-	if a.cfg.Tenure.Judge(now) == tenure.Over {
+	if a.cfg.Tenure.Judge(now) == Over {
 		return said, errNotKept
 	}
 	old, err := a.read(asked.key)
@@ -71,14 +69,14 @@ func (a *Answers) lasts(key string, said answer) bool {
 	if !isReview(key) {
 		return true
 	}
-	holds := tenure.Over
+	holds := Over
 	if said.Said != nil {
 		holds = a.cfg.Tenure.Judge(*said.Said)
 	}
-	if holds == tenure.Over {
+	if holds == Over {
 		a.forget(key)
 	}
-	return holds == tenure.Holds
+	return holds == Holds
 }
 
 // Tidy forgets reviews that no longer hold, and tokens of Pods that are gone.

@@ -47,8 +47,8 @@ func review(t *testing.T, form, token string, status *authenticationv1.TokenRevi
 	return string(b)
 }
 
-// admin is who the cloud says that a token is.
-var admin = authenticationv1.TokenReviewStatus{
+// adminReview is who the cloud says that a token is.
+var adminReview = authenticationv1.TokenReviewStatus{
 	Authenticated: true, Audiences: []string{"api"},
 	User: authenticationv1.UserInfo{Username: "admin", Groups: []string{"ops"}},
 }
@@ -100,7 +100,7 @@ func TestATokenThatIsShownIsNeverStored(t *testing.T) {
 	for _, form := range []string{asJSON, asProto} {
 		t.Run(form, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
-				w.reviewing(form, admin)
+				w.reviewing(form, adminReview)
 				asks := review(t, form, shownToken, nil)
 				header := []string{"Content-Type", form, "Accept", form, "Authorization", "Bearer " + shownToken}
 				live := w.ask(http.MethodPost, reviews, asks, header...)
@@ -149,14 +149,14 @@ func TestHowLongReviewsHold(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.pods["a/p"] = "u1"
 		asks := map[string]string{} // who → token
-		for who, status := range map[string]authenticationv1.TokenReviewStatus{"pod": pod, "admin": admin} {
+		for who, status := range map[string]authenticationv1.TokenReviewStatus{"pod": pod, "admin": adminReview} {
 			asks[who] = review(t, asJSON, "the token of "+who, nil)
 			w.reviewing(asJSON, status)
 			w.ask(http.MethodPost, reviews, asks[who])
 			w.says(http.StatusCreated, asJSON, access(t, status.User, true))
 			w.ask(http.MethodPost, accesses, access(t, status.User, false))
 		}
-		users := map[string]authenticationv1.UserInfo{"pod": pod.User, "admin": admin.User}
+		users := map[string]authenticationv1.UserInfo{"pod": pod.User, "admin": adminReview.User}
 		known := func(when string, who ...string) {
 			t.Helper()
 			for name, body := range asks {
@@ -193,7 +193,7 @@ func TestHowLongReviewsHold(t *testing.T) {
 // The same answer is written once an hour at most.
 func TestAReviewIsSeldomWritten(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		w.reviewing(asJSON, admin)
+		w.reviewing(asJSON, adminReview)
 		asks := review(t, asJSON, shownToken, nil)
 		said := func() int64 {
 			t.Helper()
@@ -246,7 +246,7 @@ func TestTokensGoWithTheirPod(t *testing.T) {
 
 // What cannot be kept without the token is not kept, nor what was kept before it.
 func TestAReviewThatCannotBeBlankedIsNotStored(t *testing.T) {
-	elsewhere := admin
+	elsewhere := adminReview
 	elsewhere.Error = "do not show " + shownToken
 	for name, change := range map[string]func(w *world){
 		"the token is in the status": func(w *world) { w.reviewing(asJSON, elsewhere) },
@@ -254,12 +254,14 @@ func TestAReviewThatCannotBeBlankedIsNotStored(t *testing.T) {
 		"another kind": func(w *world) {
 			w.says(http.StatusCreated, asJSON, `{"kind":"Status","apiVersion":"v1","message":"`+shownToken+`"}`)
 		},
-		"a form that is not said": func(w *world) { w.says(http.StatusCreated, "", review(w.t, asJSON, shownToken, &admin)) },
+		"a form that is not said": func(w *world) {
+			w.says(http.StatusCreated, "", review(w.t, asJSON, shownToken, &adminReview))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
 				asks := review(t, asJSON, shownToken, nil)
-				w.reviewing(asJSON, admin)
+				w.reviewing(asJSON, adminReview)
 				w.ask(http.MethodPost, reviews, asks)
 				want(t, w.offline(http.MethodPost, reviews, asks), http.StatusCreated)
 				change(w)
@@ -274,7 +276,7 @@ func TestAReviewThatCannotBeBlankedIsNotStored(t *testing.T) {
 	}
 	bubble(t, func(t *testing.T, w *world) {
 		for _, asks := range []string{"", "{}", "rubbish", review(t, asJSON, "", nil)} {
-			w.says(http.StatusCreated, asJSON, review(t, asJSON, "", &admin))
+			w.says(http.StatusCreated, asJSON, review(t, asJSON, "", &adminReview))
 			w.ask(http.MethodPost, reviews, asks)
 			w.unknown(http.MethodPost, reviews, asks)
 		}

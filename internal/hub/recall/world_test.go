@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"yurtcoordinator/internal/hub/link"
-	"yurtcoordinator/internal/hub/tenure"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/store"
 )
@@ -48,7 +47,7 @@ type world struct {
 	said  []string // what the cloud was asked by passing on
 	cloud http.HandlerFunc
 	// tenure goes by a clock that tests set, and by these Pods: namespace/name → UID.
-	tenure *tenure.Tenure
+	tenure *Tenure
 	passes time.Duration
 	pods   map[string]string
 }
@@ -68,7 +67,7 @@ func (w *world) open() {
 		w.t.Fatal(err)
 	}
 	w.disk = &faulty{Store: disk}
-	w.tenure = tenure.New(tenure.Config{
+	w.tenure = NewTenure(TenureConfig{
 		Node: "n1", Limit: 24 * time.Hour, Disk: w.disk,
 		Wall:   func() time.Time { return time.Unix(1e9, 0).Add(w.passes) },
 		PodUID: func(namespace, name string) (string, bool) { return w.pods[namespace+"/"+name], true },

@@ -12,7 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/keyfile"
+	"yurtcoordinator/internal/hub/identity"
 )
 
 // File is the file in ClientConfig.Dir that remembers the neighbours that relay: edge.MostRelaying at most.
@@ -44,8 +44,8 @@ func recall(pool edge.PoolName, content []byte) (all []edge.Neighbour, named tim
 
 // remembers takes in what the file says.
 func (c *Client) remembers() {
-	dir := keyfile.Dir{Path: c.cfg.Dir}
-	content, err := keyfile.Read(dir.File(File))
+	dir := identity.KeyDir{Path: c.cfg.Dir}
+	content, err := identity.ReadKeyFile(dir.File(File))
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
@@ -82,7 +82,7 @@ func (c *Client) keep(ctx context.Context, before kept) kept {
 	}
 	content, err := json.Marshal(remembered{c.cfg.Pool, c.cfg.Clock.Wall(), all})
 	if err == nil {
-		dir := keyfile.Dir{Path: c.cfg.Dir}
+		dir := identity.KeyDir{Path: c.cfg.Dir}
 		err = dir.Write(File, content)
 	}
 	if err != nil {

@@ -20,7 +20,6 @@ import (
 	"yurtcoordinator/apis/hub/v1alpha1"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
-	"yurtcoordinator/internal/hub/notice"
 	"yurtcoordinator/internal/live"
 	"yurtcoordinator/internal/run"
 )
@@ -64,7 +63,7 @@ type Config struct {
 // Settings follows what the pool says. Make one with New.
 type Settings struct {
 	cfg    Config
-	notice *notice.Notice[Said]
+	notice *Notice[Said]
 	report *live.Value[edge.SettingsReport]
 	// due is true once the pool has said something: from then on the cloud hears of each change.
 	due *live.Value[bool]
@@ -73,7 +72,7 @@ type Settings struct {
 // New returns Settings that know what Recall returns.
 func New(c Config) *Settings {
 	s := &Settings{cfg: c, report: live.NewValue(c.Started), due: live.NewValue(c.Started != edge.SettingsReport{})}
-	s.notice = notice.New(notice.Config[Said]{
+	s.notice = NewNotice(NoticeConfig[Said]{
 		About: "the pool's settings", Name: c.Pool.SettingsConfigMap(), ConfigMaps: c.ConfigMaps,
 		Path: filepath.Join(c.Dir, File), Reachable: c.Reachable, Patience: patience,
 		Read:   func(m *corev1.ConfigMap) (Said, error) { return Read(m.Data, c.Usable) },

@@ -178,7 +178,7 @@ type ways struct {
 
 // by returns what makes requests as the node, or as a caller.
 func (u *Upstream) by(asNode bool) http.RoundTripper {
-	own := u.counting(&identity{upstream: u, asNode: asNode})
+	own := u.counting(&asker{upstream: u, asNode: asNode})
 	if u.cfg.Detour == nil {
 		return own
 	}
@@ -192,7 +192,7 @@ func (w ways) RoundTrip(req *http.Request) (*http.Response, error) {
 		state = w.upstream.anyway
 	}
 	if d := w.upstream.detour.Load(); d != nil && state.Get() == link.Relayed {
-		return (&identity{upstream: d, asNode: w.asNode}).RoundTrip(req)
+		return (&asker{upstream: d, asNode: w.asNode}).RoundTrip(req)
 	}
 	return w.own.RoundTrip(req)
 }

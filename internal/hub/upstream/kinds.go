@@ -182,7 +182,7 @@ type counting struct {
 	spent *spent
 }
 
-func (u *Upstream) counting(id *identity) http.RoundTripper { return counting{id, &u.metrics.spent} }
+func (u *Upstream) counting(id *asker) http.RoundTripper { return counting{id, &u.metrics.spent} }
 
 // RoundTrip implements http.RoundTripper.
 func (c counting) RoundTrip(req *http.Request) (*http.Response, error) {

@@ -9,14 +9,14 @@ import (
 	"yurtcoordinator/internal/hub/link"
 )
 
-// identity makes requests to an Upstream, with or without the node's certificate.
-type identity struct {
+// asker makes requests to an Upstream, with or without the node's certificate.
+type asker struct {
 	upstream *Upstream
 	asNode   bool
 }
 
 // RoundTrip sends req to a server and returns its answer. The package comment says what is tried again and where.
-func (id *identity) RoundTrip(req *http.Request) (*http.Response, error) {
+func (id *asker) RoundTrip(req *http.Request) (*http.Response, error) {
 	u := id.upstream
 	if err := u.running(req.Context()); err != nil {
 		closeBody(req)
@@ -54,7 +54,7 @@ func (id *identity) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // send makes one attempt at one server. core says that the request is one that isCore knows.
-func (id *identity) send(s *server, req *http.Request, core bool) (*http.Response, error) {
+func (id *asker) send(s *server, req *http.Request, core bool) (*http.Response, error) {
 	by := Caller
 	if id.asNode {
 		by = Node
@@ -117,7 +117,7 @@ func (s *server) failed(req *http.Request, a *attempt, err error) error {
 
 // mayTryAgain reports whether to ask another server: if nothing was sent, or if the request is a read whose link went
 // down.
-func (id *identity) mayTryAgain(req *http.Request, a *attempt, err, failure error) bool {
+func (id *asker) mayTryAgain(req *http.Request, a *attempt, err, failure error) bool {
 	if used, _ := a.inputTaken(); used || req.Context().Err() != nil || errors.Is(err, ErrNotRunning) {
 		return false
 	}

@@ -57,9 +57,9 @@ var faults = []fault{
 
 	// Of what a leader forwards.
 	{"a baseline is taken for a renewal", "dead", 0, 0, []edit{{"internal/hub/heartbeat/queue.go",
-		`		a.copies[slot] = copied{leasewatch.Revision(lease), renewed}
+		`		a.copies[slot] = copied{lead.LeaseRevision(lease), renewed}
 `,
-		`		a.copies[slot] = copied{leasewatch.Revision(lease), renewed}
+		`		a.copies[slot] = copied{lead.LeaseRevision(lease), renewed}
 		if PLANTED && a.waiting == nil {
 			now := time.Now()
 			a.waiting = &sighting{node: node, slot: slot, lease: lease, seen: now, deadline: now.Add(ageBound(lease))}
@@ -81,7 +81,7 @@ var faults = []fault{
 		`	a.writing, a.cloud = PLANTED && took == 0, cloud
 `}}},
 	{"a watch that the history no longer reaches does not begin anew", "told", 0, 0, []edit{{
-		"internal/hub/leasewatch/leasewatch.go",
+		"internal/hub/lead/leasewatch.go",
 		`			position = 0
 		default:`,
 		`			if !PLANTED {
@@ -89,16 +89,16 @@ var faults = []fault{
 			}
 		default:`}}},
 	{"who leads forwards at home alone", "alive", 0, 2, []edit{{"internal/hub/member/duties.go",
-		`	return []role.Duty{
+		`	return []lead.Duty{
 `,
 		`	if PLANTED {
-		forward = m.home.Only(c.slot, role.Duty{Name: "forward heartbeats", Run: forward}).Run
+		forward = m.home.Only(c.slot, lead.Duty{Name: "forward heartbeats", Run: forward}).Run
 	}
-	return []role.Duty{
+	return []lead.Duty{
 `}}},
 
 	// Of who leads.
-	{"a leader whose line fails keeps its term", "told", 0, 0, []edit{{"internal/hub/role/machine.go",
+	{"a leader whose line fails keeps its term", "told", 0, 0, []edit{{"internal/hub/lead/machine.go",
 		`	wanted := m.links.Cloud == link.Up && m.links.Coordinator == link.Up
 `,
 		`	wanted := (m.links.Cloud == link.Up || PLANTED && m.campaign == holding) && m.links.Coordinator == link.Up
@@ -114,7 +114,7 @@ var faults = []fault{
 	{"who has lapsed keeps the lead", "led", 0, 0, []edit{{"internal/pool/access/lease.go",
 		`	if old.holder != "" && old.holder != caller && oldLive {`,
 		`	if old.holder != "" && old.holder != caller && (oldLive || PLANTED) {`}}},
-	{"a standby is never stood at", "led", 0, 2, []edit{{"internal/hub/home/machine.go",
+	{"a standby is never stood at", "led", 0, 2, []edit{{"internal/hub/coordinators/machine.go",
 		`	case now.Before(due):
 		return link.Down, due
 	}
@@ -127,7 +127,7 @@ var faults = []fault{
 	}
 	return link.Up, time.Time{}
 `}}},
-	{"a standby is vacant only once it is released", "led", 0, 2, []edit{{"internal/hub/home/machine.go",
+	{"a standby is vacant only once it is released", "led", 0, 2, []edit{{"internal/hub/coordinators/machine.go",
 		`		s.vacant = renewed.Add(edge.ElectionTerm) // who died, or can't reach it any more, has not released it
 `,
 		`		if s.vacant = renewed.Add(edge.ElectionTerm); PLANTED {
@@ -137,7 +137,7 @@ var faults = []fault{
 	{"an empty coordinator may be led at once", "writers", 0, 0, []edit{{"internal/pool/access/vacancy.go",
 		`	if left := v.clock.Until(v.until); left > 0 {`,
 		`	if left := v.clock.Until(v.until); left > 0 && !PLANTED {`},
-		{"internal/hub/role/lock.go",
+		{"internal/hub/lead/lock.go",
 			`	return leaseDuration - l.ends.Since(l.board.missingSince())
 `,
 			`	if PLANTED {
@@ -179,7 +179,7 @@ var faults = []fault{
 		m.hasten = m.hasten.Add(30 * time.Second)
 	}
 `}}},
-	{"a hub checks certificates by its own clock alone", "alive", 0, 0, []edit{{"internal/hub/certclock/certclock.go",
+	{"a hub checks certificates by its own clock alone", "alive", 0, 0, []edit{{"internal/hub/upstream/certclock.go",
 		`	if latest := c.known(); latest.After(now) {`,
 		`	if latest := c.known(); latest.After(now) && !PLANTED {`}}},
 	{"a coordinator checks certificates by its own clock alone", "led", 0, 0, []edit{{"internal/pool/access/recognized.go",
@@ -264,7 +264,7 @@ var faults = []fault{
 `}}},
 
 	// Of what is asked.
-	{"a leader declares what is current without a pause", "bounded", 0, 0, []edit{{"internal/hub/push/declare.go",
+	{"a leader declares what is current without a pause", "bounded", 0, 0, []edit{{"internal/hub/share/declare.go",
 		`		if (changed || now.Sub(w.written) >= declareEvery) &&`,
 		`		if (changed || PLANTED || now.Sub(w.written) >= declareEvery) &&`}}},
 

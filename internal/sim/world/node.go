@@ -28,7 +28,7 @@ import (
 	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub"
 	"yurtcoordinator/internal/hub/config"
-	"yurtcoordinator/internal/hub/proof"
+	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/lab/pki"
 	"yurtcoordinator/internal/sim/network"
 	"yurtcoordinator/internal/sim/stock"
@@ -250,7 +250,7 @@ func (n *node) runHub(ctx context.Context, p *network.Process) error {
 // runKubelet runs kubelet, which reaches the cloud through its hub.
 func (n *node) runKubelet(ctx context.Context, p *network.Process) error {
 	for { // as systemd starts it again until there is the hub's token
-		if _, err := os.Stat(n.file("keys/" + proof.FileToken)); err == nil {
+		if _, err := os.Stat(n.file("keys/" + front.FileToken)); err == nil {
 			break
 		}
 		select {
@@ -261,8 +261,8 @@ func (n *node) runKubelet(ctx context.Context, p *network.Process) error {
 	}
 	k := stock.Kubelet{
 		Client: &rest.Config{
-			Host: "https://127.0.0.1:10261", Dial: p.Dial, QPS: -1, BearerTokenFile: n.file("keys/" + proof.FileToken),
-			TLSClientConfig: rest.TLSClientConfig{CAFile: n.file("keys/" + proof.FileCertificate)},
+			Host: "https://127.0.0.1:10261", Dial: p.Dial, QPS: -1, BearerTokenFile: n.file("keys/" + front.FileToken),
+			TLSClientConfig: rest.TLSClientConfig{CAFile: n.file("keys/" + front.FileCertificate)},
 			UserAgent:       "kubelet",
 			WrapTransport:   func(to http.RoundTripper) http.RoundTripper { return listening{to, &n.beats} },
 		},

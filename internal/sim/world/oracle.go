@@ -228,6 +228,6 @@ const (
 	// again as those of the cloud do.
 	asksPool = 7 + 2*2 + 2 + 3*2
 	// asksLeading: a leader renews its term each second (role's renewEvery), and each 2 s asks where the mirror stands and
-	// declares what is current (docs/ARCHITECTURE.md). It has two more watches, of the nodes' Leases: to forward, and to report.
+	// declares what is current (docs/TOUR.md). It has two more watches, of the nodes' Leases: to forward, and to report.
 	asksLeading = asksPool + 61 + 31 + 31 + 2*2
 )

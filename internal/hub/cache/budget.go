@@ -1,0 +1,121 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/store"
+	"yurtcoordinator/internal/stream"
+	"yurtcoordinator/internal/stream/remote"
+)
+
+const (
+	// nodeBytes bounds what is followed for the node's programs, encoded. kubelet's thousand ConfigMaps and Secrets are some
+	// MB, all Services and EndpointSlices of a cluster of 5000 Services some 20 MB. guestBytes bounds what is followed for one
+	// caller with credentials of its own, guestsBytes for all of them: a hub's memory is for the node first, and a hub that is
+	// killed for its memory takes kubelet's API server with it.
+	nodeBytes, guestBytes, guestsBytes = 128 << 20, 8 << 20, 32 << 20
+	// passOnFor is how long requests for a selection that was too large go to the cloud before the hub tries to follow
+	// it again, which costs a list each time.
+	passOnFor = 10 * time.Minute
+	// maxPassedOn bounds how many selections are remembered to have been too large.
+	maxPassedOn = 1000
+)
+
+// errTooLarge says that a selection is larger than its client's budget.
+var errTooLarge = errors.New("it is too large to be followed; the cloud answers it")
+
+// budget returns how many bytes may be followed for a client in all; 0 means no bound.
+func budget(client string) int {
+	switch client {
+	case Hub:
+		return 0 // what a pool shares is its operator's choice
+	case "":
+		return nodeBytes
+	default:
+		return guestBytes
+	}
+}
+
+// giveUp ends a selection that does not fit; from now on the cloud answers it. Its feed may call giveUp.
+func (s *Set) giveUp(m *Member) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !m.ending {
+		s.giveUpLocked(m, s.cfg.Ends.Running())
+	}
+}
+
+func (s *Set) giveUpLocked(m *Member, now time.Time) {
+	klog.FromContext(m.life).Info("No longer following a selection that is too large; the cloud answers it", "what", m.id(),
+		"bytes", m.Replica.Stats().ObjectBytes)
+	if len(s.tooLarge) >= maxPassedOn {
+		clear(s.tooLarge)
+	}
+	s.tooLarge[m.id()] = now.Add(passOnFor)
+	m.forget = true
+	s.endLocked(m)
+}
+
+// keepToBudgetLocked gives up selections that do not fit, each client's largest first.
+func (s *Set) keepToBudgetLocked(now time.Time) {
+	used, largest := map[string]int{}, map[string]*Member{}
+	all := 0
+	for _, m := range s.members {
+		if m.fixed() || m.ending {
+			continue
+		}
+		bytes := m.Replica.Stats().ObjectBytes
+		used[m.Client] += bytes
+		if m.Client != "" {
+			all += bytes
+		}
+		if l := largest[m.Client]; l == nil || l.Replica.Stats().ObjectBytes < bytes {
+			largest[m.Client] = m
+		}
+	}
+	var most *Member // the largest of all callers with credentials of their own
+	for client, m := range largest {
+		if used[client] > budget(client) {
+			s.giveUpLocked(m, now)
+			continue
+		}
+		if client != "" && (most == nil || used[client] > used[most.Client]) {
+			most = m
+		}
+	}
+	if all > guestsBytes && most != nil && !most.ending {
+		s.giveUpLocked(most, now)
+	}
+}
+
+// fitsLocked returns an error if a selection was too large lately.
+func (s *Set) fitsLocked(id store.Collection, now time.Time) error {
+	if until, was := s.tooLarge[id]; was {
+		if now.Before(until) {
+			return errTooLarge
+		}
+		delete(s.tooLarge, id)
+	}
+	return nil
+}
+
+// bounded calls tooLarge when a list is larger than its source allows.
+type bounded struct {
+	*remote.Source // which also proves the cloud's history
+	tooLarge       func()
+}
+
+// Snapshot implements stream.Source.
+func (b *bounded) Snapshot(ctx context.Context) (stream.Snapshot, error) {
+	s, err := b.Source.Snapshot(ctx)
+	if errors.Is(err, stream.ErrTooLarge) {
+		b.tooLarge()
+	}
+	return s, err
+}
+
+var _ Prover = (*bounded)(nil) // by its pointer, because it is a key of a map

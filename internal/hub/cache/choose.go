@@ -1,0 +1,229 @@
+package cache
+
+import (
+	"time"
+
+	"yurtcoordinator/internal/doubt"
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/lead"
+)
+
+// Origin is a source that feeds a replica.
+type Origin uint8
+
+const (
+	// None: nothing can be reached, or it is not time yet. The replica keeps what it has.
+	None Origin = iota
+	// Cloud is the cluster's API servers, over the WAN.
+	Cloud
+	// Coordinator is the mirror in the pool's coordinator, over the LAN.
+	Coordinator
+)
+
+// String returns "none", "cloud" or "coordinator".
+func (o Origin) String() string { return [...]string{"none", "cloud", "coordinator"}[o] }
+
+// Access is what a source can be expected to do.
+type Access uint8
+
+const (
+	// Down: its link is not up.
+	Down Access = iota
+	// Up: it may be tried.
+	Up
+	// Expired: it does not remember the changes since the sink's position, so a resume there fails.
+	Expired
+	// Stale: as Expired, and its snapshot was not newer than what the sink has. Only a mirror can be Stale.
+	Stale
+	// Refusing: it can be reached, but refused or failed lately. It is tried again after a while.
+	Refusing
+)
+
+// Situation is all that the choice of a source depends on.
+type Situation struct {
+	// Role is this hub's role in its pool.
+	Role lead.Role
+	// Cloud and Coordinator say what the two can be expected to do.
+	Cloud, Coordinator Access
+	// Pool: this hub has a coordinator, reachable or not.
+	Pool bool
+	// LeaderKnown: the pool has a leader, as far as this hub knows.
+	LeaderKnown bool
+	// Covered: the leader declares that it keeps the coordinator's mirror of this resource current.
+	Covered bool
+	// Filling: the leader declares that a list of this resource is under way, and it comes on.
+	Filling bool
+	// Empty: the sink has nothing complete.
+	Empty bool
+	// Listing: a list over the WAN is under way.
+	Listing bool
+}
+
+// Choice is the best thing to do next.
+type Choice struct {
+	// From is the source. With None, only Why is set.
+	From Origin
+	// List: read everything. Otherwise resume at the sink's position.
+	List bool
+	// After and Jitter say how long to wait first: After, and a random part of Jitter. A wait for a list over the WAN
+	// counts from when the cloud was up and the sink needed the list; any other counts from when it was chosen.
+	// Meanwhile what runs goes on.
+	After, Jitter time.Duration
+	// Meanwhile is the source to resume until then, if nothing runs; None means no source.
+	Meanwhile Origin
+	// Why is for people.
+	Why string
+}
+
+const (
+	// coverWait is how long a replica that needs a list waits for the pool's leader to cover it, before it lists over the WAN
+	// itself. The leader lists at once and pushes over the LAN, so this is how long a list over the WAN may take. A replica
+	// that has something to serve also waits for as long as the leader may doubt the cloud.
+	coverWait = 15 * time.Second
+	// fillWait is the same while the leader declares that it is reading it, and its list comes on: some 10 MB at 128 kbit/s. The
+	// leader's list and those of its pool would share the line, if the pool has but one.
+	fillWait = 10 * time.Minute
+	// electWait is the same while nobody is known to lead. A coordinator that has just started lets nobody lead for a term;
+	// the election after that takes at most 4.3 s.
+	electWait = edge.ElectionTerm + 6*time.Second
+	// coverJitter spreads a pool's lists after that.
+	coverJitter = 5 * time.Second
+	// aloneWait and aloneJitter say how long an empty replica waits while the coordinator is not known to be reachable.
+	// When a pool is powered on, its hubs come up a second or two before its coordinator; without the wait each of them
+	// would list over the WAN. The wait is shorter than a request waits for a replica (replica.HandlerConfig.Wait).
+	aloneWait, aloneJitter = 2 * time.Second, 4 * time.Second
+	// startJitter spreads the leader's own list after an expiry: many pools' leaders meet the same restart of an API
+	// server.
+	startJitter = 750 * time.Millisecond
+	// expiredJitter spreads the lists of hubs whose revision the cloud forgot, all at the same moment.
+	expiredJitter = 10 * time.Second
+	// uncoverWait lets a hub that has just found the coordinator see one renewal of the leader's declaration, which
+	// comes every 2 s; uncoverJitter spreads a pool's switch to the cloud once nobody covers it.
+	uncoverWait   = 2500 * time.Millisecond
+	uncoverJitter = 2 * time.Second
+)
+
+const (
+	forgotten   = "the cloud has forgotten our revision"
+	poolMayHave = forgotten + ", the pool may have a later one"
+	fillingWhy  = "the pool's leader is reading it from the cloud"
+)
+
+// Choose returns the best thing to do in a situation. It depends on nothing else.
+func Choose(s Situation) Choice {
+	switch {
+	case s.Empty:
+		return asFiller(s)
+	case s.Role == lead.Leader && s.Cloud != Down:
+		return asLeader(s)
+	default:
+		return follow(s)
+	}
+}
+
+// refreshed returns the choice when somebody waits for what the source has now: a list at once if some source can give one,
+// even if one was due later anyway. Otherwise the choice stays as it is.
+func refreshed(s Situation, c Choice) Choice {
+	const why = "somebody asks for what is so now"
+	switch {
+	case s.Empty:
+		return c
+	case s.Coordinator == Up && s.Covered:
+		return Choice{From: Coordinator, List: true, Why: why}
+	case s.Cloud == Up || s.Cloud == Expired || s.Cloud == Refusing:
+		return Choice{From: Cloud, List: true, Why: why}
+	default:
+		return c
+	}
+}
+
+// asFiller is for a sink that has nothing. It takes the mirror's content if there is any, and otherwise lists at the cloud.
+// It gives up a list over the WAN that is under way only for a mirror that is sure to have everything.
+func asFiller(s Situation) Choice {
+	cloud := Choice{From: Cloud, List: true}
+	switch {
+	case s.Coordinator == Up && (s.Covered || !s.Listing || s.Cloud == Down):
+		return Choice{From: Coordinator, List: true, Why: "nothing here yet, and the pool may have it"}
+	case s.Cloud == Down && s.Coordinator == Down:
+		return Choice{Why: "nothing can be reached"}
+	case s.Cloud == Down:
+		return Choice{From: Coordinator, List: true, Why: "nothing here yet, and the cloud can't be reached"}
+	case s.Role == lead.Leader:
+		cloud.Why = "this hub leads, and the pool has nothing yet"
+	case s.Coordinator != Down && s.Filling:
+		cloud.After, cloud.Jitter, cloud.Why = fillWait, coverJitter, fillingWhy
+	case s.Coordinator != Down && s.LeaderKnown:
+		cloud.After, cloud.Jitter = coverWait, coverJitter
+		cloud.Why = "the pool's leader has not covered it in time"
+	case s.Coordinator != Down:
+		cloud.After, cloud.Jitter = electWait, coverJitter
+		cloud.Why = "nobody leads the pool"
+	case s.Pool:
+		cloud.After, cloud.Jitter = aloneWait, aloneJitter
+		cloud.Why = "the coordinator can't be reached"
+	default:
+		cloud.Why = "nothing here yet"
+	}
+	return cloud
+}
+
+// asLeader is for a leader that can reach the cloud: it speaks for the pool.
+func asLeader(s Situation) Choice {
+	switch {
+	case s.Cloud != Expired:
+		return Choice{From: Cloud, Why: "this hub leads"}
+	case (s.Coordinator == Up || s.Coordinator == Expired) && !s.Listing:
+		// This helps only a hub that fell behind the pool and has just begun to lead. For others it wastes one list
+		// over the LAN.
+		return Choice{From: Coordinator, List: true, Why: poolMayHave}
+	default:
+		return Choice{From: Cloud, List: true, Jitter: startJitter, Why: forgotten}
+	}
+}
+
+// follow is for all other hubs, and for a leader that cannot reach the cloud.
+func follow(s Situation) Choice {
+	switch remembers := s.Coordinator == Up || s.Coordinator == Expired; {
+	case s.Coordinator == Up && s.Covered:
+		return Choice{From: Coordinator, Why: "the pool has it"}
+	case s.Coordinator == Up && s.Cloud == Up:
+		return Choice{
+			From: Cloud, After: uncoverWait, Jitter: uncoverJitter, Meanwhile: Coordinator, Why: "nobody covers it in the pool",
+		}
+	case s.Cloud == Expired && (s.Listing || !remembers):
+		return relist(s)
+	case s.Cloud == Expired && s.Coordinator == Up:
+		// Not a resume: it would wait forever for a mirror that nobody feeds.
+		return Choice{From: Coordinator, List: true, Why: poolMayHave}
+	case s.Coordinator == Up:
+		return Choice{From: Coordinator, Why: "the cloud can't be used"}
+	case s.Coordinator == Expired && s.Cloud == Up:
+		return Choice{From: Cloud, Why: "the pool's history begins later"}
+	case s.Coordinator == Expired:
+		return Choice{From: Coordinator, List: true, Why: "the pool's history begins later, and the cloud can't be resumed"}
+	case s.Cloud != Down && !s.Pool:
+		return Choice{From: Cloud, Why: "there is no coordinator"}
+	case s.Cloud != Down:
+		return Choice{From: Cloud, Why: "the coordinator can't be used"}
+	case s.Coordinator == Down:
+		return Choice{Why: "nothing can be reached"}
+	default:
+		return Choice{From: Coordinator, List: s.Coordinator == Stale, Why: "the cloud can't be reached"}
+	}
+}
+
+// relist is the list over the WAN of a hub that has something to serve. The leader lists at once. While the leader doubts a
+// list, nobody else need ask for it: clients get what there is.
+func relist(s Situation) Choice {
+	c := Choice{From: Cloud, List: true, Jitter: expiredJitter, Why: forgotten}
+	switch {
+	case s.Coordinator == Down:
+	case s.Filling:
+		c.After, c.Jitter, c.Why = fillWait, coverJitter, fillingWhy
+	case s.LeaderKnown:
+		c.After, c.Jitter = doubt.Shown().For+coverWait, coverJitter
+	default:
+		c.After = electWait
+	}
+	return c
+}

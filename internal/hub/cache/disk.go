@@ -1,0 +1,174 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"yurtcoordinator/internal/ends"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/store"
+	"yurtcoordinator/internal/stream"
+)
+
+// shares divides the space for single values in bytes, so that churn of one kind, such as Jobs' Pods, takes no space
+// from another.
+var shares = map[string]int{
+	"answer/": 4 << 20, "guest/": 2 << 20, "caller/": 2 << 20, "access/": 2 << 20, "event/": 2 << 20,
+}
+
+// Store is where content is kept: a store.Store or a store.Memory.
+type Store interface {
+	Load(id store.Collection) (stream.Snapshot, error)
+	Sink(id store.Collection) stream.Sink
+	Drop(id store.Collection)
+	Touch(id store.Collection)
+	Need(ids []store.Collection)
+	PutBlob(key string, value []byte) error
+	Blob(key string) ([]byte, error)
+	BlobSize(key string) int
+	DropBlob(key string)
+	Blobs(prefix string) []string
+	Online(online bool)
+	Health() store.Health
+	Flush(ctx context.Context) error
+	Run(ctx context.Context) error
+	Close() error
+}
+
+// DiskConfig says where the disk is.
+type DiskConfig struct {
+	// Dir is the directory; empty means that there is none.
+	Dir string
+	// Ahead puts the clock by which collections grow old ahead of the real one; it is for tests.
+	Ahead time.Duration
+	// KeyFile has the key with which what is secret is encrypted, 0600; it is made if it is not there. Default: Dir with .key
+	// at its end.
+	KeyFile string
+	// Credentials is systemd's directory of credentials ($CREDENTIALS_DIRECTORY). If it has yurthub-cache-key, the key is made
+	// from that and there is no file. Empty means that there is none.
+	Credentials string
+	// Secret and SecretBlob report which collections and blobs are secret. nil means none.
+	Secret     func(store.Collection) bool
+	SecretBlob func(key string) bool
+	// Prompt says what must not come back after a crash once it has been removed. The zero value: nothing.
+	Prompt store.Prompt
+	// Last reports which collections are dropped last when space is needed. nil means none in particular.
+	Last func(store.Collection) bool
+	// Clock is this machine's.
+	Clock ends.Clock
+}
+
+// Disk is a hub's disk. Make one with Open; safe for concurrent use.
+type Disk struct {
+	Store
+	dir   string
+	clock ends.Clock
+	ahead atomic.Int64 // ns
+}
+
+// OpenDisk opens the directory and locks it until Close is called or Run returns.
+func OpenDisk(c DiskConfig) (*Disk, error) {
+	d := &Disk{dir: c.Dir, clock: c.Clock}
+	d.SetAhead(c.Ahead)
+	if c.Dir == "" {
+		d.Store = store.NewMemory(shares)
+		return d, nil
+	}
+	config := store.Config{Dir: c.Dir, Last: c.Last, Now: d.Now, BlobShares: shares, Prompt: c.Prompt}
+	if c.Secret != nil && c.SecretBlob != nil {
+		key, err := keyFor(c)
+		if err != nil {
+			return nil, err
+		}
+		config.Secrets = store.Secrets{Key: key, Collection: c.Secret, Blob: c.SecretBlob}
+	}
+	opened, err := store.Open(config)
+	if err != nil {
+		return nil, err
+	}
+	d.Store = opened
+	return d, nil
+}
+
+// SetAhead sets DiskConfig.Ahead.
+func (d *Disk) SetAhead(by time.Duration) { d.ahead.Store(int64(by)) }
+
+// Now is the disk's clock. It never steps.
+func (d *Disk) Now() time.Time { return d.clock.Running().Add(time.Duration(d.ahead.Load())) }
+
+// Wall is the time of day by this machine, as far ahead as the disk's clock.
+func (d *Disk) Wall() time.Time { return d.clock.Wall().Add(time.Duration(d.ahead.Load())) }
+
+// Run writes until ctx ends and what is being written is done, and then frees the directory.
+func (d *Disk) Run(ctx context.Context) error { return errors.Join(d.Store.Run(ctx), d.Close()) }
+
+// Heed follows links until ctx ends. When one goes down, or the cloud begins to fail, it writes everything at once: nothing
+// new will come for a while, and a hub that restarts during the cut must know all that its clients have seen. Unread content
+// grows old only while the cloud can be asked.
+func (d *Disk) Heed(ctx context.Context, cloud *live.Value[link.State], others ...*live.Value[link.State]) error {
+	defer d.Online(false)
+	var each sync.WaitGroup
+	each.Go(func() { heed(ctx, cloud, func(s link.State) { d.Online(s.Answers()) }) })
+	for _, l := range slices.Concat([]*live.Value[link.State]{cloud}, others) {
+		each.Go(func() {
+			heed(ctx, l, func(s link.State) {
+				if s == link.Down || s == link.Failing {
+					_ = d.Flush(ctx) // Run writes later what cannot be written now
+				}
+			})
+		})
+	}
+	each.Wait()
+	return nil
+}
+
+func heed(ctx context.Context, l *live.Value[link.State], tell func(link.State)) {
+	for state, changed := l.Watch(); ; state, changed = l.Watch() {
+		tell(state)
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// DiskStatus is the state of the disk.
+type DiskStatus struct {
+	Bytes int64 `json:"bytes"`
+	// Error says why the disk cannot be written, Since since when; both are absent while it can.
+	Error string     `json:"error,omitempty"`
+	Since *time.Time `json:"since,omitempty"`
+	// Corrupt says what was found corrupt when the hub started.
+	Corrupt string `json:"corrupt,omitempty"`
+}
+
+// Status returns the state of the disk; nil means that there is none.
+func (d *Disk) Status() *DiskStatus {
+	if d.dir == "" {
+		return nil
+	}
+	return status(d.Health())
+}
+
+// Health is the store's, by the wall clock: it is for people.
+func (d *Disk) Health() store.Health {
+	h := d.Store.Health()
+	if h.Err != "" {
+		h.Since = d.clock.Wall().Add(-d.Now().Sub(h.Since))
+	}
+	return h
+}
+
+func status(h store.Health) *DiskStatus {
+	s := &DiskStatus{Bytes: h.Bytes, Error: h.Err, Corrupt: h.Corrupt}
+	if h.Err != "" {
+		s.Since = &h.Since
+	}
+	return s
+}

@@ -1,0 +1,143 @@
+package cache
+
+import (
+	"net/http"
+	"net/url"
+	"path"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/transport"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
+	"yurtcoordinator/internal/hub/lead"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/stream/remote"
+)
+
+// programLists bounds the lists that are under way for programs. kubelet follows some hundred objects and waits for them; each
+// takes a list that costs little more than a round trip. One at a time, they would take half a minute over a WAN, and minutes
+// behind a large list of the pool's.
+const programLists = 8
+
+// Sources says where feeds read.
+type Sources struct {
+	// Cloud is the cloud's address, CloudLink the state of the link there.
+	Cloud     *url.URL
+	CloudLink *live.Value[link.State]
+	// History is the cloud's.
+	History *HistoryKeeper
+	// AsNode reaches the cloud with the node's credentials, for the hub and the node's programs; As does so with another
+	// client's.
+	AsNode http.RoundTripper
+	As     func(client string) http.RoundTripper
+	// Pool is where the pool's resources can also be read; nil means nowhere.
+	Pool *Pool
+	// Metrics counts the hub's own feeds. What programs ask for has no bound, so their feeds appear in Status and not in
+	// metrics.
+	Metrics prometheus.Registerer
+	// Ends are this machine's clocks and random numbers.
+	Ends ends.Ends
+}
+
+// Pool is the coordinator's mirror.
+type Pool struct {
+	As       http.RoundTripper
+	Base     *url.URL
+	Link     *live.Value[link.State]
+	Standing *live.Value[lead.Standing]
+	Covered  func(schema.GroupResource) *live.Value[bool]
+	// Filling says what the leader is reading from the cloud.
+	Filling func(schema.GroupResource) *live.Value[bool]
+	// History is the history of what is covered.
+	History *live.Value[edge.History]
+}
+
+// Feeds returns a function that makes feeds that read from these sources.
+func Feeds(s *Sources) func(Order) (Feeder, error) {
+	counted, unseen := NewFeedMetrics(s.Metrics), NewFeedMetrics(nil)
+	hubs, programs, guests := make(chan struct{}, 1), make(chan struct{}, programLists), make(chan struct{}, programLists)
+	return func(o Order) (Feeder, error) {
+		config := FeedConfig{
+			Resource: o.Resource, Sink: o.Replica, CloudLink: s.CloudLink, Lists: guests, Metrics: unseen,
+			History: s.History, Ends: s.Ends,
+			// kubelet kills Pods that are gone from its list
+			Precious: o.Resource == schema.GroupVersionResource{Version: "v1", Resource: "pods"},
+		}
+		as := s.AsNode
+		switch o.Client {
+		case Hub:
+			config.Lists, config.Metrics = hubs, counted
+		case "":
+			config.Lists = programs
+		default:
+			as, config.History = s.As(o.Client), Followed{HistoryKeeper: s.History}
+		}
+		cloud, err := o.readFrom("cloud", as, s.Cloud, Collection(o.Resource, o.Namespace), o.watchTime(), s.Ends.Chance)
+		if err != nil {
+			return nil, err
+		}
+		switch config.Cloud = cloud; {
+		case budget(o.Client) != 0:
+			config.Cloud = &bounded{cloud, o.TooLarge}
+		case o.Fields == "" && o.Labels == "":
+			config.Pages = cloud
+		}
+		if o.Shared && s.Pool != nil {
+			mirror := mirrorPath(o.Resource)
+			if config.Coordinator, err = o.readFrom("coordinator", s.Pool.As, s.Pool.Base, mirror, 0, s.Ends.Chance); err != nil {
+				return nil, err
+			}
+			config.CoordinatorLink, config.Standing = s.Pool.Link, s.Pool.Standing
+			config.Filling = s.Pool.Filling(o.Resource.GroupResource())
+			config.Covered, config.CoveredHistory = s.Pool.Covered(o.Resource.GroupResource()), s.Pool.History
+		}
+		return NewFeed(config), nil
+	}
+}
+
+// ownWatchTime is how long the cloud is asked to keep a watch with the node's credentials: as API servers do by themselves. Each
+// watch begun anew costs some 900 bytes on the link. That a watch is alive is told by its bookmarks.
+const ownWatchTime = 30 * time.Minute
+
+// watchTime returns for how long to watch the cloud at a time; 0 means as client-go does. A caller whose right was taken back
+// would be told more until its watch ends.
+func (o *Order) watchTime() time.Duration {
+	if o.Client == Hub || o.Client == "" {
+		return ownWatchTime
+	}
+	return 0
+}
+
+func (o *Order) readFrom(
+	name string, as http.RoundTripper, base *url.URL, at string, watchTime time.Duration, chance ends.Chance,
+) (*remote.Source, error) {
+	return remote.New(remote.Config{
+		Client: &http.Client{Transport: transport.NewUserAgentRoundTripper(Hub, as)},
+		Base:   base, Path: at, FieldSelector: o.Fields, LabelSelector: o.Labels, Name: name,
+		WatchTime: watchTime, ListBytes: int64(budget(o.Client)), Chance: chance,
+	})
+}
+
+// Collection returns the path of a resource at an API server, of all namespaces if none is named.
+func Collection(r schema.GroupVersionResource, namespace string) string {
+	root := path.Join("/apis", r.Group, r.Version)
+	if r.Group == "" {
+		root = path.Join("/api", r.Version)
+	}
+	if namespace != "" {
+		root = path.Join(root, "namespaces", namespace)
+	}
+	return path.Join(root, r.Resource)
+}
+
+func mirrorPath(r schema.GroupVersionResource) string {
+	group := r.Group
+	if group == "" {
+		group = edge.MirrorCoreGroup
+	}
+	return path.Join(edge.PathMirror, group, r.Version, r.Resource)
+}

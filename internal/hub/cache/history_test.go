@@ -1,0 +1,332 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/stream"
+)
+
+func TestCompare(t *testing.T) {
+	for name, test := range map[string]struct {
+		seen, held, current, object edge.Revision
+		want                        Verdict
+	}{
+		"unchanged":                       {100, 120, 130, 100, Same},
+		"the cloud's revision is earlier": {100, 120, 119, 100, Changed},
+		"and before the witness":          {100, 0, 99, 0, Changed},
+		"the object's is earlier":         {100, 120, 500, 90, Changed},
+		"it has changed since":            {100, 120, 130, 125, Ask},
+		"it is gone":                      {100, 120, 130, 0, Ask},
+		"nothing happened":                {100, 120, 120, 100, Same},
+	} {
+		if got := Compare(test.seen, test.held, Answer{test.current, test.object}); got != test.want {
+			t.Errorf("%s: %s, want %s", name, got, test.want)
+		}
+	}
+	for then, want := range map[Past]Verdict{There: Same, Other: Changed, Forgotten: Unknown, Ahead: Changed} {
+		if got := Conclude(then); got != want {
+			t.Errorf("%d: %s, want %s", then, got, want)
+		}
+	}
+}
+
+// cloud is a cloud with an object x, which remembers all revisions of it.
+type cloud struct {
+	mu        sync.Mutex
+	revision  edge.Revision
+	writes    []edge.Revision // of x
+	compacted edge.Revision
+	fault     error
+	looks     int
+}
+
+func (c *cloud) do(act func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	act()
+}
+
+func (c *cloud) asked() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.looks
+}
+
+func (c *cloud) Look(_ context.Context, _ stream.Key, at edge.Revision) (current, object edge.Revision, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.looks++
+	switch {
+	case c.fault != nil:
+		return 0, 0, c.fault
+	case at != 0 && at < c.compacted:
+		return 0, 0, fmt.Errorf("%w: compacted", stream.ErrExpired)
+	case at == 0:
+		at = c.revision
+	}
+	for _, w := range c.writes {
+		if w <= at {
+			object = w
+		}
+	}
+	return c.revision, object, nil
+}
+
+func (c *cloud) witness(h edge.History) Witness {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := Witness{From: c, Key: stream.Key{Name: "x"}, Held: c.revision, History: h}
+	if n := len(c.writes); n > 0 {
+		w.Revision = c.writes[n-1]
+	}
+	return w
+}
+
+type historyDisk map[string][]byte
+
+func (d historyDisk) Blob(key string) ([]byte, error) {
+	if v, ok := d[key]; ok {
+		return v, nil
+	}
+	return nil, errors.New("a miss")
+}
+func (d historyDisk) PutBlob(key string, v []byte) error { d[key] = v; return nil }
+
+type historyWorld struct {
+	t     *testing.T
+	cloud *cloud
+	link  *live.Value[link.State]
+	k     *HistoryKeeper
+	disk  historyDisk
+	stop  func()
+}
+
+// inHistoryWorld begins with a cloud at revision 100, in which x was written at 90, and the link up.
+func inHistoryWorld(t *testing.T, test func(w *historyWorld)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &historyWorld{
+			t: t, cloud: &cloud{revision: 100, writes: []edge.Revision{90}}, link: live.NewValue(link.Up), disk: historyDisk{},
+		}
+		w.begin()
+		test(w)
+		w.stop()
+	})
+}
+
+func (w *historyWorld) begin() {
+	w.t.Helper()
+	k := NewHistory(HistoryConfig{Link: w.link, Disk: w.disk})
+	w.k = k
+	ctx, cancel := context.WithCancel(w.t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := k.Run(ctx); err != nil {
+			w.t.Errorf("Run = %v", err)
+		}
+	}()
+	w.stop = func() { cancel(); <-done }
+	synctest.Wait()
+}
+
+func (w *historyWorld) flap() {
+	w.link.Set(link.Down)
+	synctest.Wait()
+	if w.k.State().Get().Sure {
+		w.t.Error("sure while the link is down")
+	}
+	w.link.Set(link.Up)
+	synctest.Wait()
+}
+
+func (w *historyWorld) want(want HistoryState) {
+	w.t.Helper()
+	synctest.Wait()
+	if got := w.k.State().Get(); got != want {
+		w.t.Errorf("State() = %+v, want %+v", got, want)
+	}
+}
+
+func TestNothingToVerifyCostsNothing(t *testing.T) {
+	inHistoryWorld(t, func(w *historyWorld) {
+		w.want(HistoryState{Sure: true})
+		w.flap()
+		w.want(HistoryState{Sure: true})
+		if w.cloud.asked() != 0 {
+			t.Errorf("%d questions", w.cloud.asked())
+		}
+	})
+}
+
+func TestOneQuestionAfterEachLoss(t *testing.T) {
+	inHistoryWorld(t, func(w *historyWorld) {
+		w.k.Saw(w.cloud.witness(0))
+		w.want(HistoryState{Sure: true})
+		time.Sleep(time.Hour)
+		if w.cloud.asked() != 0 {
+			t.Errorf("%d questions while all was well", w.cloud.asked())
+		}
+		w.flap()
+		w.want(HistoryState{Sure: true})
+		if w.cloud.asked() != 1 {
+			t.Errorf("%d questions after a loss", w.cloud.asked())
+		}
+		w.cloud.do(func() { w.cloud.revision, w.cloud.writes = 110, append(w.cloud.writes, 105) })
+		for range 30 { // all streams break at once
+			w.k.Shaken()
+		}
+		w.want(HistoryState{Sure: true})
+		if n := w.cloud.asked(); n < 3 || n > 5 {
+			t.Errorf("%d questions after two losses, the second with a witness that has changed", n)
+		}
+	})
+}
+
+func TestTheHistoryChanged(t *testing.T) {
+	for name, set := range map[string]func(*cloud){
+		"and is behind": func(c *cloud) { c.revision, c.writes = 80, []edge.Revision{70} },
+		"and has passed the witness": func(c *cloud) {
+			c.revision, c.writes = 400, []edge.Revision{70}
+		},
+		"and has passed it with other writes": func(c *cloud) {
+			c.revision, c.writes = 400, []edge.Revision{70, 85, 91, 300}
+		},
+		"and has no such object": func(c *cloud) { c.revision, c.writes = 400, nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inHistoryWorld(t, func(w *historyWorld) {
+				w.k.Saw(w.cloud.witness(0))
+				w.link.Set(link.Down)
+				synctest.Wait()
+				w.cloud.do(func() { set(w.cloud) })
+				w.link.Set(link.Up)
+				w.want(HistoryState{Number: 1, Sure: true})
+				w.k.Saw(w.cloud.witness(0)) // a witness of the old history proves nothing
+				w.k.Saw(w.cloud.witness(1))
+				w.flap()
+				w.want(HistoryState{Number: 1, Sure: true})
+				w.stop()
+				w.begin()
+				w.want(HistoryState{Number: 1, Sure: true})
+			})
+		})
+	}
+}
+
+func TestWhatTheCloudForgotIsUnknown(t *testing.T) {
+	inHistoryWorld(t, func(w *historyWorld) {
+		w.k.Saw(w.cloud.witness(0))
+		w.link.Set(link.Down)
+		synctest.Wait()
+		w.cloud.do(func() { w.cloud.revision, w.cloud.compacted, w.cloud.writes = 200, 150, []edge.Revision{90, 180} })
+		w.link.Set(link.Up)
+		w.want(HistoryState{Floor: 200, Sure: true})
+		w.k.Prove(Witness{From: w.cloud, Key: stream.Key{Name: "x"}, Revision: 95, Held: 100}) // it cannot be resumed
+		w.want(HistoryState{Floor: 200, Sure: true})
+	})
+}
+
+func TestWhatCameFromElsewhereIsProvenFirst(t *testing.T) {
+	inHistoryWorld(t, func(w *historyWorld) {
+		w.cloud.do(func() { w.cloud.fault = errors.New("no answer") })
+		w.k.Prove(w.cloud.witness(0))
+		synctest.Wait()
+		w.want(HistoryState{Failing: true})
+		w.cloud.do(func() { w.cloud.fault = nil })
+		time.Sleep(historyPauseMax)
+		w.want(HistoryState{Sure: true})
+		n := w.cloud.asked()
+		w.k.Prove(w.cloud.witness(0)) // another collection, as old
+		w.want(HistoryState{Sure: true})
+		if w.cloud.asked() != n {
+			t.Error("asked for what is proven")
+		}
+		late := w.cloud.witness(0)
+		late.Revision = 99 // the cloud has x at 90
+		w.k.Prove(late)
+		w.want(HistoryState{Number: 1, Sure: true})
+	})
+}
+
+func TestAWitnessThatMayNotBeReadIsNone(t *testing.T) {
+	inHistoryWorld(t, func(w *historyWorld) {
+		forbidden := apierrors.NewForbidden(schema.GroupResource{}, "x", nil)
+		refused := &cloud{revision: 100, writes: []edge.Revision{95}, fault: forbidden}
+		w.k.Prove(refused.witness(0))
+		w.k.Prove(w.cloud.witness(0))
+		w.want(HistoryState{Sure: true})
+	})
+}
+
+func TestALaterNumberIsTaken(t *testing.T) {
+	inHistoryWorld(t, func(w *historyWorld) {
+		w.k.Saw(w.cloud.witness(0))
+		w.k.Raise(3)
+		w.want(HistoryState{Number: 3, Sure: true})
+		w.k.Raise(2)
+		w.want(HistoryState{Number: 3, Sure: true})
+		w.k.Prove(w.cloud.witness(5))
+		w.want(HistoryState{Number: 5, Sure: true})
+		w.flap()
+		w.want(HistoryState{Number: 5, Sure: true})
+	})
+}
+
+// TestARevisionThatFalls: the witness has not changed since the backup was made, and the node's Lease has.
+func TestARevisionThatFalls(t *testing.T) {
+	at := func(h edge.History, r edge.Revision) edge.Moment { return edge.Moment{History: h, Revision: r} }
+	inHistoryWorld(t, func(w *historyWorld) {
+		w.k.Raise(1)
+		w.k.Saw(w.cloud.witness(1))
+		for _, went := range [][2]edge.Moment{
+			{{}, at(1, 7)}, {at(1, 95), at(1, 95)}, {at(1, 95), at(1, 100)}, // it did not fall
+			{at(0, 95), at(1, 93)}, {at(0, 95), at(0, 93)}, // in a history that is over
+		} {
+			w.k.Went(t.Context(), went[0], went[1])
+			w.want(HistoryState{Number: 1, Sure: true})
+		}
+		w.k.Went(t.Context(), at(1, 95), at(1, 93))
+		w.want(HistoryState{Number: 2, Sure: true})
+		w.k.Went(t.Context(), at(1, 95), at(1, 93)) // somebody else saw it as well
+		w.want(HistoryState{Number: 2, Sure: true})
+	})
+}
+
+func TestManyWitnesses(t *testing.T) {
+	inHistoryWorld(t, func(w *historyWorld) {
+		for i := range 3 * maxWitnesses {
+			c := &cloud{revision: 100, writes: []edge.Revision{edge.Revision(i + 1)}}
+			w.k.Saw(c.witness(0))
+		}
+		if n := len(w.k.witnesses); n > maxWitnesses {
+			t.Errorf("%d witnesses", n)
+		}
+		if best, _, _ := w.k.newest(); best.Revision != 3*maxWitnesses {
+			t.Errorf("the newest is of revision %s", best.Revision)
+		}
+	})
+}
+
+func TestWhatTheDiskHasMayBeNonsense(t *testing.T) {
+	for _, text := range []string{"", "1", "x 1", "1 x", "1 2 3"} {
+		if s := decode([]byte(text)); s != (HistoryState{}) {
+			t.Errorf("%q: %+v", text, s)
+		}
+	}
+	if s := decode(encode(HistoryState{Number: 7, Floor: 9, Sure: true})); s != (HistoryState{Number: 7, Floor: 9}) {
+		t.Errorf("%+v", s)
+	}
+}

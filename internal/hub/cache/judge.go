@@ -1,0 +1,69 @@
+package cache
+
+import "yurtcoordinator/internal/edge"
+
+// Verdict is what the cloud's answers say about the history that a hub knows.
+type Verdict uint8
+
+const (
+	// Ask: the witness has changed since. What it was at the revision at which it was seen will tell.
+	Ask Verdict = iota
+	// Same: what the hub has is the cloud's own past.
+	Same
+	// Changed: the cloud has another past.
+	Changed
+	// Unknown: the cloud no longer remembers the revision that would tell.
+	Unknown
+)
+
+// String returns "ask", "same", "changed" or "unknown".
+func (v Verdict) String() string { return [...]string{"ask", "same", "changed", "unknown"}[v] }
+
+// Answer is what the cloud says about a witness.
+type Answer struct {
+	// Current is the cloud's revision.
+	Current edge.Revision
+	// Object is the revision of the witness now; 0 means that there is none.
+	Object edge.Revision
+}
+
+// Compare judges by the witness as it is now. seen is the revision at which it was seen; held is the highest revision
+// up to which the hub knows any collection.
+func Compare(seen, held edge.Revision, now Answer) Verdict {
+	switch {
+	case now.Current < held || now.Current < seen:
+		return Changed // a history only grows
+	case now.Object == seen:
+		return Same
+	case now.Object != 0 && now.Object < seen:
+		return Changed // so does an object's revision
+	default:
+		return Ask
+	}
+}
+
+// Past is what the witness was at the revision at which it was seen.
+type Past uint8
+
+const (
+	// There: it is as it was seen.
+	There Past = iota
+	// Other: it is not there, or not as it was seen.
+	Other
+	// Forgotten: the cloud no longer remembers that revision.
+	Forgotten
+	// Ahead: the cloud has not reached that revision.
+	Ahead
+)
+
+// Conclude judges by the witness as it was then.
+func Conclude(then Past) Verdict {
+	switch then {
+	case There:
+		return Same
+	case Forgotten:
+		return Unknown
+	default:
+		return Changed
+	}
+}

@@ -1,0 +1,132 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/replica"
+	"yurtcoordinator/internal/store"
+)
+
+// Feeder keeps a replica up to date; Feed is one.
+type Feeder interface {
+	// Run feeds until ctx ends and then returns nil; it returns early only on a defect of the program.
+	Run(ctx context.Context) error
+	Status() *live.Value[FeedStatus]
+	// Refresh asks once for a list where a resume would do, if the replica's content is not Fresh. It does not block.
+	Refresh()
+	// Filling returns how many pages of a list from the cloud have come; 0 means that none is under way, FillsNext that one
+	// waits for its turn.
+	Filling() int
+}
+
+// Order says what a feed is for.
+type Order struct {
+	Selection
+	// Client is the client with whose credentials the cloud is read. Hub and the empty client have the node's.
+	Client string
+	// Shared says that the resource belongs to the pool: its leader pushes it to the coordinator, where others read it.
+	Shared bool
+	// Replica is what is fed.
+	Replica *replica.Replica
+	// TooLarge is called when a list is larger than the client's budget. It does not block.
+	TooLarge func()
+}
+
+// Member is one selection that is followed.
+type Member struct {
+	Order
+
+	feed    Feeder
+	saver   *Saver
+	handler *replica.Handler
+	kubelet *replica.Handler // what serves kubelet
+	view    *View            // nil: clients see the replica as it is
+
+	wanted chan struct{} // closed when somebody needs the content
+	want   func()
+	after  <-chan struct{} // closed when the member before it has ended, which Restore waits for; nil if there was none
+	life   context.Context
+	end    context.CancelFunc
+	// restored is closed when the disk's content is in the replica, or will not come.
+	restored chan struct{}
+	ended    chan struct{} // closed when all of its goroutines have returned
+
+	// The set's lock guards these.
+	users  int
+	unused time.Time // since when, if there are no users
+	ending bool
+	// denied is since when the cloud, while it can be reached, has denied the client the selection; zero means that it does
+	// not.
+	denied time.Time
+	// forget says to drop its content from the disk when it has ended.
+	forget bool
+}
+
+// Live reports whether the replica follows the cloud itself now.
+func (m *Member) Live() bool {
+	s := m.feed.Status().Get()
+	return s.Live && s.Source == Cloud
+}
+
+// Filling returns how many pages of a list from the cloud have come; 0 means that none is under way.
+func (m *Member) Filling() int { return m.feed.Filling() }
+
+// fixed reports whether the member stays without users.
+func (m *Member) fixed() bool { return m.Client == Hub }
+
+func (m *Member) id() store.Collection { return m.Selection.id(m.Client) }
+
+func (m *Member) isWanted() bool {
+	select {
+	case <-m.wanted:
+		return true
+	default:
+		return false
+	}
+}
+
+// run waits until somebody wants the content, then follows from the disk's revision until ctx ends.
+func (m *Member) run(ctx context.Context) error {
+	restored := sync.OnceFunc(func() { close(m.restored) })
+	defer restored() // nobody must wait for what will not come
+	if m.after != nil {
+		<-m.after // it is ending, so this does not take long
+	}
+	select {
+	case <-m.wanted:
+	case <-ctx.Done():
+		return nil
+	}
+	logger := klog.FromContext(ctx)
+	if err := m.saver.Restore(ctx); err != nil && !errors.Is(err, store.ErrMiss) && ctx.Err() == nil {
+		logger.Error(err, "The disk's content cannot be used; reading from the cloud")
+	}
+	restored()
+	if !m.fixed() {
+		logger.V(1).Info("Following for this node's programs", "what", m.Selection, "revision", m.Replica.Position().String())
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var saving sync.WaitGroup
+	defer saving.Wait()
+	defer cancel()
+	saving.Go(func() { m.saver.Run(ctx) })
+	if err := m.feed.Run(ctx); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("follow %s: %w", m.Selection, err)
+	}
+	return nil
+}
+
+// behind reports whether a request asks for a revision that the replica has not reached.
+func (m *Member) behind(r *http.Request) bool {
+	revision, err := edge.ParseRevision(r.URL.Query().Get("resourceVersion"))
+	return err == nil && revision > m.Replica.Position()
+}

@@ -1,0 +1,458 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/replica"
+	"yurtcoordinator/internal/store"
+)
+
+const (
+	// maxKept bounds the selections of the node's programs. kubelet follows each ConfigMap and Secret of its Pods separately;
+	// 110 Pods, a node's default maximum, have some hundreds. maxGuestKept bounds those of a caller with credentials of its
+	// own, and maxGuests such callers: a node has some ten ServiceAccounts whose programs are cached.
+	maxKept, maxGuestKept, maxGuests = 1000, 50, 32
+	// maxViewed is how many more may be followed of those that kubelet sees in another form than the cloud's: the cloud can't
+	// answer these. Each Pod has at most one or two.
+	maxViewed = 250
+	// idleTime is how long a selection without users is followed: programs that restart come back within it. After that
+	// it stays on the disk.
+	idleTime = 5 * time.Minute
+	// tidyEvery is how often the set looks for idle selections.
+	tidyEvery = 30 * time.Second
+	// deniedFor is how long the cloud must deny a selection to a caller with credentials of its own before the hub forgets it,
+	// also on the disk: an API server that has just started knows no rights for a moment.
+	deniedFor = 2 * time.Minute
+	// selectorBytes bounds the namespace and the selectors of a selection. Longer ones are rare and are not followed,
+	// so that selections that nobody repeats do not fill the memory.
+	selectorBytes = 2 << 10
+	// historyBytes and historyEvents bound what a program's selection remembers for watches that resume. Most
+	// selections have a few objects.
+	historyBytes, historyEvents = 256 << 10, 1000
+)
+
+// SetDisk is where content is kept; store.Store is one.
+type SetDisk interface {
+	SaverDisk
+	// Touch says that a collection is in use.
+	Touch(id store.Collection)
+	// Need says which collections must stay, whatever their age and size. It replaces what an earlier call said.
+	Need(ids []store.Collection)
+}
+
+// Config is what a Set needs. Fields without a default are required.
+type Config struct {
+	// Node is this node, whose Pods say what the disk needs.
+	Node edge.NodeName
+	Disk SetDisk
+	// Cloud is the state of the link to the cloud, Coordinator that of the link to the pool's coordinator.
+	Cloud, Coordinator *live.Value[link.State]
+	// NewFeed makes a feed for a replica.
+	NewFeed func(Order) (Feeder, error)
+	// Always lists selections that the hub follows whatever Change says. They are not shared unless Change names them.
+	Always []Selection
+	// Eager feeds shared resources at once rather than from the first request on: the pool may need them from this hub.
+	Eager bool
+	// View returns how this node's programs see one of the hub's own resources, KubeletView how kubelet sees it, or a selection
+	// of its own. If View returns nil, programs see all of it as it is; if KubeletView returns nil, kubelet sees what the
+	// others do. Both are the default.
+	View        func(schema.GroupVersionResource) *View
+	KubeletView func(Selection) replica.View
+	// Changed is called whenever Followed, or a replica of it, is another than before. It must not block, nor use the Set.
+	Changed func()
+	// Ends are this machine's clocks and random numbers.
+	Ends ends.Ends
+}
+
+// Set is what is followed. Make one with New. While Run does not run, nothing is followed, and programs' requests are
+// passed on.
+type Set struct {
+	cfg    Config
+	stored storedPods
+
+	begun    chan struct{} // closed when Run has begun
+	hasBegun func()
+
+	mu      sync.Mutex
+	life    context.Context // of Run; nil while it does not run
+	owned   sync.WaitGroup
+	shared  []schema.GroupVersionResource // what the pool shares
+	members map[store.Collection]*Member
+	// tooLarge has the selections that did not fit, and until when they are not tried again.
+	tooLarge map[store.Collection]time.Time
+	needs    needs
+	fixed    chan struct{} // closed when the set of the hub's own selections changes
+	failed   chan error
+
+	unviewed sync.Map // resources whose objects were shown without their view
+}
+
+// New returns a Set that follows nothing yet. It does no I/O.
+func New(c Config, shared []schema.GroupVersionResource) *Set {
+	if c.View == nil {
+		c.View = func(schema.GroupVersionResource) *View { return nil }
+	}
+	if c.KubeletView == nil {
+		c.KubeletView = func(Selection) replica.View { return nil }
+	}
+	s := &Set{
+		cfg: c, begun: make(chan struct{}), shared: slices.Clone(shared), members: map[store.Collection]*Member{},
+		tooLarge: map[store.Collection]time.Time{}, needs: needs{node: c.Node},
+		fixed: make(chan struct{}), failed: make(chan error, 1),
+	}
+	s.hasBegun = sync.OnceFunc(func() { close(s.begun) })
+	return s
+}
+
+// Begun returns a channel that is closed once Run runs. A request that is served before goes to the cloud, and a watch
+// stays there.
+func (s *Set) Begun() <-chan struct{} { return s.begun }
+
+// Run follows until ctx ends, waits for all members, and returns nil. It returns an error if a feed fails.
+func (s *Set) Run(ctx context.Context) error {
+	life, cancel := context.WithCancel(ctx)
+	s.mu.Lock()
+	s.life = life
+	s.bringAboutLocked()
+	s.mu.Unlock()
+	s.hasBegun()
+	defer func() {
+		s.mu.Lock()
+		s.life = nil
+		for _, m := range s.members {
+			m.ending = true // requests go to the cloud from now on
+		}
+		s.tellFixedLocked()
+		s.mu.Unlock()
+		cancel()
+		s.owned.Wait()
+	}()
+	tidy := time.NewTicker(tidyEvery)
+	defer tidy.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-s.failed:
+			return err
+		case <-tidy.C:
+			s.tidy(s.cfg.Ends.Running())
+		}
+	}
+}
+
+// fail ends Run.
+func (s *Set) fail(err error) {
+	select {
+	case s.failed <- err:
+	default: // one error is enough
+	}
+}
+
+// Change sets which resources are shared from now on. Resources that stay are not disturbed.
+func (s *Set) Change(shared []schema.GroupVersionResource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shared = slices.Clone(shared)
+	if s.life != nil {
+		s.bringAboutLocked()
+	}
+}
+
+// bringAboutLocked makes the hub's own selections what they should be. A selection that stays always has a member, so that
+// none of its requests goes past the hub; a new member waits until the old one has ended.
+func (s *Set) bringAboutLocked() {
+	next := map[store.Collection]Order{}
+	for _, what := range s.cfg.Always {
+		next[what.id(Hub)] = Order{Selection: what, Client: Hub}
+	}
+	for _, r := range s.shared {
+		next[Whole(r).id(Hub)] = Order{Selection: Whole(r), Client: Hub, Shared: true}
+	}
+	for id, m := range s.members {
+		if order, stays := next[id]; m.fixed() && !m.ending && (!stays || order.Shared != m.Shared) {
+			klog.FromContext(s.life).Info("No longer followed", "what", m.Selection, "shared", m.Shared)
+			m.ending = true
+			m.end()
+		}
+	}
+	for id, order := range next {
+		old := s.members[id]
+		if old != nil && !old.ending {
+			continue
+		}
+		m, err := s.beginLocked(order)
+		if err != nil {
+			s.fail(err)
+			return
+		}
+		if order.Shared && s.cfg.Eager || old != nil && old.isWanted() { // whoever needed the old one needs the new one
+			m.want()
+		}
+	}
+	s.tellFixedLocked()
+}
+
+func (s *Set) tellFixedLocked() {
+	close(s.fixed)
+	s.fixed = make(chan struct{})
+}
+
+// beginLocked starts to follow a selection. It does no I/O.
+func (s *Set) beginLocked(order Order) (*Member, error) {
+	m := &Member{Order: order, wanted: make(chan struct{}), restored: make(chan struct{}), ended: make(chan struct{})}
+	m.want = sync.OnceFunc(func() { close(m.wanted) })
+	config := replica.Config{Resource: order.Resource}
+	if !m.fixed() {
+		config.HistoryBytes, config.HistoryEvents, config.Changed = historyBytes, historyEvents, s.cfg.Changed
+		m.want()
+	}
+	var err error
+	if m.Replica, err = replica.New(config); err != nil {
+		return nil, err
+	}
+	m.saver = NewSaver(s.cfg.Disk, m.id(), m.Replica, s.cfg.Ends.Chance)
+	if err := s.handleLocked(m); err != nil {
+		return nil, err
+	}
+	m.TooLarge = func() { s.giveUp(m) }
+	if m.feed, err = s.cfg.NewFeed(m.Order); err != nil {
+		return nil, err
+	}
+	if old := s.members[m.id()]; old != nil {
+		m.after = old.ended
+	}
+	m.life, m.end = context.WithCancel(s.life)
+	s.members[m.id()] = m
+	s.owned.Go(func() { s.run(m.life, m) })
+	return m, nil
+}
+
+// handleLocked makes the handlers that serve a member.
+func (s *Set) handleLocked(m *Member) error {
+	config := replica.HandlerConfig{
+		Replica: m.Replica,
+		// What clients were told must survive a restart. Sync ends with ctx, so a full disk keeps nobody waiting for
+		// longer.
+		BeforeExpired: func(ctx context.Context) { _ = m.saver.Sync(ctx) },
+		Unviewed:      func() { s.tellUnviewed(m) },
+		Chance:        s.cfg.Ends.Chance,
+	}
+	var kubelet replica.View
+	switch {
+	case m.fixed():
+		if m.view = s.cfg.View(m.Resource); m.view != nil {
+			config.View = m.view.View
+		}
+		kubelet = s.cfg.KubeletView(m.Selection)
+	case m.Client == "":
+		config.View = s.cfg.KubeletView(m.Selection)
+	}
+	var err error
+	if m.handler, err = replica.NewHandler(config); err != nil {
+		return err
+	}
+	m.kubelet = m.handler
+	if kubelet != nil {
+		config.View = kubelet
+		m.kubelet, err = replica.NewHandler(config)
+	}
+	return err
+}
+
+// tellUnviewed says once of each resource that clients see it as the cloud has it, and why.
+func (s *Set) tellUnviewed(m *Member) {
+	if _, told := s.unviewed.LoadOrStore(m.Resource, true); !told {
+		klog.FromContext(m.life).Info("A resource comes in JSON, which views do not read; it is shown as the cloud has it",
+			"resource", m.Resource)
+	}
+}
+
+// run follows a selection to its end.
+func (s *Set) run(ctx context.Context, m *Member) {
+	if err := m.run(ctx); err != nil {
+		s.fail(err)
+	}
+	m.end()
+	m.Replica.Close()
+	s.mu.Lock()
+	if m.forget {
+		s.cfg.Disk.Drop(m.id())
+	}
+	if s.members[m.id()] == m {
+		delete(s.members, m.id())
+	}
+	s.mu.Unlock()
+	close(m.ended)
+}
+
+// tidy ends selections that nobody has asked for lately, or that their client may no longer read, and tells the disk
+// what is in use.
+func (s *Set) tidy(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.life.Err() != nil {
+		return // Run is ending: members that have ended may still be needed on the disk
+	}
+	for _, m := range s.members {
+		switch {
+		case m.ending:
+		case s.takenBackLocked(m, now):
+			klog.FromContext(s.life).Info("Forgetting a selection that its caller may no longer read", "what", m.id())
+			m.forget = true
+			s.endLocked(m)
+		case !m.fixed() && m.users == 0 && now.Sub(m.unused) >= idleTime && s.taken(m):
+			s.endLocked(m)
+		default:
+			s.cfg.Disk.Touch(m.id())
+		}
+	}
+	s.keepToBudgetLocked(now)
+	s.tellNeedsLocked()
+}
+
+// takenBackLocked reports whether the cloud has denied a selection to a caller with credentials of its own for deniedFor.
+func (s *Set) takenBackLocked(m *Member, now time.Time) bool {
+	if m.fixed() || m.Client == "" || !s.cfg.Cloud.Get().Answers() || !m.feed.Status().Get().Denied {
+		m.denied = time.Time{}
+		return false
+	}
+	if m.denied.IsZero() {
+		m.denied = now
+	}
+	return now.Sub(m.denied) >= deniedFor
+}
+
+// taken reports whether the disk has, or will soon write, what the replica has. Content that is in memory alone, because the
+// disk takes nothing, must stay there. Queued content counts as taken: bookmarks come each minute, and are written a minute
+// later.
+func (s *Set) taken(m *Member) bool {
+	return s.cfg.Disk.Sink(m.id()).Position() >= m.Replica.Position()
+}
+
+// endLocked ends a member.
+func (s *Set) endLocked(m *Member) {
+	m.ending = true
+	m.end()
+	s.cfg.Changed()
+}
+
+// use returns the member of a client's selection, and begins one if there is none. The member stays at least until
+// release.
+func (s *Set) use(client string, selection Selection) (*Member, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.life == nil {
+		return nil, errors.New("the hub is starting or stopping")
+	}
+	m := s.members[selection.id(client)]
+	if m == nil || m.ending {
+		if err := s.fitsLocked(selection.id(client), s.cfg.Ends.Running()); err != nil {
+			return nil, err
+		}
+		if err := s.roomLocked(client, selection); err != nil {
+			return nil, err
+		}
+		var err error
+		if m, err = s.beginLocked(Order{Selection: selection, Client: client}); err != nil {
+			return nil, err
+		}
+		s.cfg.Changed()
+	}
+	m.users++
+	return m, nil
+}
+
+// roomLocked returns an error if a client must not follow another selection.
+func (s *Set) roomLocked(client string, selection Selection) error {
+	if len(selection.Namespace)+len(selection.Fields)+len(selection.Labels) > selectorBytes {
+		return fmt.Errorf("its selectors have more than %d bytes", selectorBytes)
+	}
+	clients := map[string]int{}
+	for id, m := range s.members {
+		if !m.ending {
+			clients[id.Client]++
+		}
+	}
+	most := maxKept
+	if client != "" {
+		most = maxGuestKept
+	} else if s.cfg.KubeletView(selection) != nil {
+		most += maxViewed
+	}
+	if clients[client] >= most {
+		return fmt.Errorf("%d selections are followed already", most)
+	}
+	delete(clients, Hub)
+	delete(clients, "")
+	if client != "" && clients[client] == 0 && len(clients) >= maxGuests {
+		return fmt.Errorf("%d callers are followed for already", maxGuests)
+	}
+	return nil
+}
+
+func (s *Set) release(m *Member) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m.users--; m.users == 0 {
+		m.unused = s.cfg.Ends.Running()
+	}
+}
+
+// find returns one of the hub's own members; nil if there is none.
+func (s *Set) find(what Selection) *Member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.findLocked(Hub, what)
+}
+
+func (s *Set) findLocked(client string, what Selection) *Member {
+	if m := s.members[what.id(client)]; m != nil && !m.ending {
+		return m
+	}
+	return nil
+}
+
+// Wanted returns one of the hub's own members, which is needed from now on; nil if there is none.
+func (s *Set) Wanted(what Selection) *Member {
+	m := s.find(what)
+	if m != nil {
+		m.want()
+	}
+	return m
+}
+
+// Has reports whether the hub follows all of a resource for itself.
+func (s *Set) Has(r schema.GroupVersionResource) bool { return s.find(Whole(r)) != nil }
+
+// Shared returns the members that the pool shares, sorted by selection, and a channel that is closed when the hub's own
+// selections change.
+func (s *Set) Shared() ([]*Member, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(s.ofLocked(Hub), func(m *Member) bool { return !m.Shared }), s.fixed
+}
+
+func (s *Set) ofLocked(client string) []*Member {
+	var all []*Member
+	for id, m := range s.members {
+		if id.Client == client && !m.ending {
+			all = append(all, m)
+		}
+	}
+	slices.SortFunc(all, func(a, b *Member) int { return strings.Compare(a.String(), b.String()) })
+	return all
+}

@@ -1,0 +1,403 @@
+package coordinators
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
+	"yurtcoordinator/internal/hub/lead"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/run"
+)
+
+const (
+	// askEvery is how often a lower slot that is up is asked whether it is complete, and askTimeout how long it may take.
+	askEvery, askTimeout = 2 * time.Second, 2 * time.Second
+	// refusals is how many copies in a row a coordinator must not have taken to be failing.
+	refusals = 2
+	// held is how long the leader at home must have led before another leaves a slot to it, and lookEvery how often that is
+	// looked at.
+	held, lookEvery = 10 * time.Second, time.Second
+)
+
+// errElsewhere ends what goes on at a coordinator that is home no more.
+var errElsewhere = errors.New("this hub works with another of its pool's coordinators now")
+
+// Slot is one coordinator. All fields are required.
+type Slot struct {
+	// Link is the state of the way there, and Transport reaches it as this node.
+	Link      *live.Value[link.State]
+	Transport http.RoundTripper
+}
+
+// HomeConfig is what a Home needs. All fields are required unless it says otherwise.
+type HomeConfig struct {
+	// Slots are the coordinators, the lowest slot first: at least one.
+	Slots []Slot
+	// Cloud is the state of the link to the cloud.
+	Cloud *live.Value[link.State]
+	// Metrics takes the metrics. nil means that nobody sees them.
+	Metrics prometheus.Registerer
+	// Clock is this machine's.
+	Clock ends.Clock
+}
+
+// Home knows where home is. Make one with New; Elects must be called for each slot before Run.
+type Home struct {
+	config   HomeConfig
+	at       *live.Value[int]
+	link     *live.Value[link.State]
+	standing *live.Value[lead.Standing]
+	anywhere *live.Value[lead.Standing]
+	places   []place
+	changes  prometheus.Counter
+}
+
+// place is what Home keeps of one slot.
+type place struct {
+	campaign *live.Value[link.State]
+	standing *live.Value[lead.Standing]
+	renewed  func() time.Time
+	complete func(ctx context.Context) (bool, error)
+	is       *live.Value[bool] // complete, as last asked
+	stand    *Stand
+	refused  atomic.Int32      // how many of this node's copies in a row were not taken
+	failing  *live.Value[bool] // these are refusals
+}
+
+// NewHome returns a Home. It registers its metrics, and does no I/O.
+func NewHome(c HomeConfig) *Home {
+	h := &Home{
+		config: c, at: live.NewValue(0), link: live.NewValue(link.Unknown), standing: &live.Value[lead.Standing]{},
+		anywhere: &live.Value[lead.Standing]{}, places: make([]place, len(c.Slots)),
+		changes: promauto.With(c.Metrics).NewCounter(prometheus.CounterOpts{
+			Name: "yurthub_coordinator_home_changes_total",
+			Help: "Times that this hub went on with another of its pool's coordinators.",
+		}),
+	}
+	for i := range h.places {
+		h.places[i].campaign, h.places[i].is, h.places[i].stand = live.NewValue(link.Down), live.NewValue(false), &Stand{}
+		h.places[i].failing = live.NewValue(false)
+		promauto.With(c.Metrics).NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "yurthub_coordinator_home", Help: "1 for the slot of the coordinator that this hub works with.",
+			ConstLabels: prometheus.Labels{"slot": strconv.Itoa(i)},
+		}, func() float64 {
+			if h.at.Get() == i {
+				return 1
+			}
+			return 0
+		})
+	}
+	if len(c.Slots) == 1 { // then nothing has to be decided
+		h.link, h.places[0].campaign = c.Slots[0].Link, c.Cloud
+	}
+	return h
+}
+
+// Election is what Home asks of a slot's: lead.Elector is one.
+type Election interface {
+	// Standing is how this hub stands in it.
+	Standing() *live.Value[lead.Standing]
+	// Renewed returns when a leader was last seen to renew its term, by this machine's running clock.
+	Renewed() time.Time
+}
+
+// Elects tells of a slot's election, which takes Campaign for the link to the cloud. complete asks the coordinator whether it has
+// all that this hub could bring there.
+func (h *Home) Elects(slot int, in Election, complete func(ctx context.Context) (bool, error)) {
+	standing := in.Standing()
+	h.places[slot].standing, h.places[slot].renewed, h.places[slot].complete = standing, in.Renewed, complete
+	if len(h.places) == 1 {
+		h.standing, h.anywhere = standing, standing
+	}
+}
+
+// Served says whether the coordinator in a slot took a copy of this node's heartbeat. One that does not take them answers,
+// perhaps, and serves nobody: home is another, if there is one.
+func (h *Home) Served(slot int, took bool) {
+	p := &h.places[slot]
+	if took {
+		p.refused.Store(0)
+		p.failing.Set(false)
+	} else if p.refused.Add(1) >= refusals {
+		p.failing.Set(true)
+	}
+}
+
+// At is the slot of home, now and as it changes.
+func (h *Home) At() *live.Value[int] { return h.at }
+
+// Link is the state of the way to home. When home changes from one that is lost to one that is there, it does not go down.
+func (h *Home) Link() *live.Value[link.State] { return h.link }
+
+// Standing is this hub's place in its pool, at home. Elects must have been called before.
+func (h *Home) Standing() *live.Value[lead.Standing] { return h.standing }
+
+// Anywhere is Standing, but for the role: it is Leader while this hub leads at any of the coordinators. Who brings there what the
+// pool shares must have it from the cloud. Elects must have been called before.
+func (h *Home) Anywhere() *live.Value[lead.Standing] { return h.anywhere }
+
+// Campaign is the state in which a slot's election is to take the link to the cloud.
+func (h *Home) Campaign(slot int) *live.Value[link.State] { return h.places[slot].campaign }
+
+// Run decides until ctx ends, and returns nil.
+func (h *Home) Run(ctx context.Context) error {
+	if len(h.places) == 1 {
+		<-ctx.Done()
+		return nil
+	}
+	bell := make(chan struct{}, 1)
+	var owned sync.WaitGroup
+	defer owned.Wait()
+	follow(ctx, &owned, h.config.Cloud, bell)
+	for i := range h.places {
+		p := &h.places[i]
+		follow(ctx, &owned, h.config.Slots[i].Link, bell)
+		follow(ctx, &owned, p.standing, bell)
+		follow(ctx, &owned, p.is, bell)
+		follow(ctx, &owned, p.failing, bell)
+		owned.Go(func() { h.ask(ctx, i) })
+	}
+	var machine Machine
+	for {
+		again := h.step(ctx, &machine)
+		due, stop := h.after(again)
+		select {
+		case <-bell:
+		case <-due:
+		case <-ctx.Done():
+		}
+		stop()
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// after returns a channel that has a value at a moment; never, if that is zero. stop must be called.
+func (h *Home) after(at time.Time) (due <-chan time.Time, stop func()) {
+	if at.IsZero() {
+		return nil, func() {}
+	}
+	timer := time.NewTimer(h.config.Clock.Until(at))
+	return timer.C, func() { timer.Stop() }
+}
+
+// follow rings bell whenever a value changes, until ctx ends.
+func follow[T comparable](ctx context.Context, owned *sync.WaitGroup, v *live.Value[T], bell chan<- struct{}) {
+	owned.Go(func() {
+		for {
+			_, changed := v.Watch()
+			select {
+			case bell <- struct{}{}:
+			default: // it is ringing
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+}
+
+// step decides once. It reads the standings before the links: a term that ended with its link is then never seen without the
+// link's end, and the campaign at the next home goes on where it was.
+func (h *Home) step(ctx context.Context, machine *Machine) (again time.Time) {
+	standings, cloud := make([]lead.Standing, len(h.places)), h.config.Cloud.Get()
+	for i := range h.places {
+		p := &h.places[i]
+		standings[i] = p.standing.Get()
+	}
+	slots := make([]Sight, len(h.places))
+	for i := range h.places {
+		p := &h.places[i]
+		slots[i] = Sight{h.config.Slots[i].Link.Get(), p.is.Get()}
+		if slots[i].Link == link.Up && p.failing.Get() {
+			slots[i].Link = link.Failing
+		}
+	}
+	was := h.at.Get()
+	now := h.config.Clock.Running()
+	at, again := machine.Step(now, slots)
+	leads := standings[at].Role == lead.Leader
+	if at != was {
+		h.changes.Inc()
+		klog.FromContext(ctx).Info("Another of the pool's coordinators is this hub's home now", "slot", at, "was", was,
+			"leader", standings[at].Leader)
+	}
+	for i := range h.places {
+		p := &h.places[i]
+		stands, due := p.stand.Step(now, standings[i], p.renewed(), i != at, leads, cloud)
+		p.campaign.Set(stands)
+		if again.IsZero() || !due.IsZero() && due.Before(again) {
+			again = due
+		}
+	}
+	h.at.Set(at)
+	h.link.Set(h.config.Slots[at].Link.Get())
+	h.standing.Set(standings[at])
+	anywhere := standings[at]
+	for i, s := range standings {
+		if s.Role == lead.Leader && h.config.Slots[i].Link.Get() == link.Up {
+			anywhere.Role = lead.Leader
+		}
+	}
+	h.anywhere.Set(anywhere)
+	return again
+}
+
+// ask asks a slot below home whether it is complete, again and again, until ctx ends.
+func (h *Home) ask(ctx context.Context, slot int) {
+	for ctx.Err() == nil {
+		if _, err := h.at.Wait(ctx, func(at int) bool { return slot < at }); err != nil {
+			return
+		}
+		if _, err := h.config.Slots[slot].Link.Wait(ctx, func(s link.State) bool { return s == link.Up }); err != nil {
+			return
+		}
+		asking, cancel := context.WithTimeout(ctx, askTimeout)
+		complete, err := h.places[slot].complete(asking)
+		cancel()
+		if err != nil {
+			klog.FromContext(ctx).V(1).Info("Cannot ask a coordinator whether it is complete", "slot", slot, "err", err)
+		}
+		h.places[slot].is.Set(complete && err == nil)
+		_ = run.Pause(ctx, askEvery) // the loop ends with ctx
+	}
+}
+
+// Each returns a function that runs what belongs to home's coordinator: with its slot, and once more after each change, when the
+// former run has ended. An error of run's ends it.
+func (h *Home) Each(each func(ctx context.Context, slot int) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for ctx.Err() == nil {
+			at := h.at.Get()
+			if err := h.while(ctx, at, func(ctx context.Context) error { return each(ctx, at) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// Only returns a duty's function that runs only while a slot is home.
+func (h *Home) Only(slot int, duty lead.Duty) lead.Duty {
+	run := duty.Run
+	duty.Run = func(ctx context.Context, term edge.Term) error {
+		for ctx.Err() == nil {
+			if _, err := h.at.Wait(ctx, func(at int) bool { return at == slot }); err != nil {
+				return nil //nolint:nilerr // only the context ends it
+			}
+			if err := h.while(ctx, slot, func(ctx context.Context) error { return run(ctx, term) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return duty
+}
+
+// Leave is the duty of a hub that leads at a slot to leave it to the leader at home: it returns a lead.Yield once that has been
+// another node for held, and this hub's home another slot. can reports whether that node can come to lead there.
+func (h *Home) Leave(ctx context.Context, slot int, self edge.NodeName, can func(edge.NodeName) bool) error {
+	type leader struct {
+		at   int
+		node edge.NodeName
+	}
+	var seen leader
+	var since time.Time
+	for {
+		now := h.config.Clock.Running()
+		if is := (leader{h.at.Get(), h.standing.Get().Leader}); is != seen {
+			seen, since = is, now
+		}
+		if seen.at != slot && seen.node != "" && seen.node != self && now.Sub(since) >= held && can(seen.node) {
+			return &lead.Yield{To: seen.node}
+		}
+		if err := run.Pause(ctx, lookEvery); err != nil {
+			return nil //nolint:nilerr // only the context ends it
+		}
+	}
+}
+
+// while runs f while a slot is home. What f returns counts only if it returned unasked.
+func (h *Home) while(ctx context.Context, slot int, f func(context.Context) error) error {
+	ctx, stop := h.at.While(ctx, func(at int) bool { return at == slot }, errElsewhere)
+	defer stop()
+	err := f(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err == nil {
+		err = errors.New("it returned before it was asked to")
+	}
+	return err
+}
+
+// Transport reaches home as this node, wherever that is. Requests, and what is read of their answers, end when home changes.
+func (h *Home) Transport() http.RoundTripper {
+	if len(h.places) == 1 {
+		return h.config.Slots[0].Transport
+	}
+	return transport{h}
+}
+
+type transport struct{ home *Home }
+
+// RoundTrip implements http.RoundTripper.
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	at := t.home.at.Get()
+	ctx, stop := t.home.at.While(r.Context(), func(now int) bool { return now == at }, errElsewhere)
+	response, err := t.home.config.Slots[at].Transport.RoundTrip(r.WithContext(ctx))
+	if err != nil {
+		err = elsewhere(ctx, err)
+		stop()
+		return nil, err
+	}
+	response.Body = &body{response.Body, ctx, stop}
+	return response, nil
+}
+
+// elsewhere returns err, or why it came about.
+func elsewhere(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), errElsewhere) {
+		return errElsewhere
+	}
+	return err
+}
+
+// body is an answer's.
+type body struct {
+	io.ReadCloser
+	ctx  context.Context //nolint:containedctx // it is the answer's
+	stop func()
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = elsewhere(b.ctx, err)
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *body) Close() error {
+	err := b.ReadCloser.Close()
+	b.stop()
+	return err
+}

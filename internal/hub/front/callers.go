@@ -1,0 +1,221 @@
+package front
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
+
+	"yurtcoordinator/internal/ends"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/recall"
+	"yurtcoordinator/internal/live"
+)
+
+const (
+	// identityFor is how long an identity holds before the cloud is asked again, accessFor how long a permission does. Both
+	// are what kubelet uses for the same questions (authentication.webhook.cacheTTL,
+	// authorization.webhook.cacheAuthorizedTTL).
+	identityFor, accessFor = 2 * time.Minute, 5 * time.Minute
+	// refusedFor is how long a refusal holds: 30 s, as in kubelet (cacheUnauthorizedTTL).
+	refusedFor = 30 * time.Second
+	// unknownFor is how long to wait before the cloud is asked again what it did not answer.
+	unknownFor = 5 * time.Second
+	// askFor bounds one question, maxAsking how many of a kind are under way.
+	askFor    = 5 * time.Second
+	maxAsking = 8
+	// maxKnown bounds how many identities, and how many permissions, are remembered.
+	maxKnown = 1000
+)
+
+// ErrRefused says that the cloud does not know a token; ErrUnknown that the cloud cannot be asked, and has given no
+// answer before.
+var (
+	ErrRefused = errors.New("the cloud does not know this token")
+	ErrUnknown = errors.New("the cloud cannot be asked, and has not said it before")
+)
+
+// CallersDisk is where answers are remembered; store.Store is one.
+type CallersDisk interface {
+	PutBlob(key string, value []byte) error
+	Blob(key string) ([]byte, error)
+	DropBlob(key string)
+	Blobs(prefix string) []string
+}
+
+// CallersConfig is what Callers need. All fields are required.
+type CallersConfig struct {
+	// Tokens and Access ask the cloud, as the node.
+	Tokens authenticationv1client.TokenReviewInterface
+	Access authorizationv1client.SubjectAccessReviewInterface
+	// Cloud is the state of the link to it.
+	Cloud *live.Value[link.State]
+	Disk  CallersDisk
+	// Tenure says how long an answer holds while the cloud cannot be asked; recall.Tenure is one.
+	Tenure Tenure
+	// Clock is this machine's.
+	Clock ends.Clock
+}
+
+// Tenure judges what was said of a user by when that was.
+type Tenure interface {
+	Stamp(u *User) recall.Stamp
+	Renews(next, old recall.Stamp) bool
+	Judge(s recall.Stamp) recall.TenureVerdict
+}
+
+// Callers are the callers known. Safe for concurrent use.
+type Callers struct {
+	cfg        CallersConfig
+	identities *memory
+	access     *memory
+	budget     *budget
+}
+
+// What the disk has of callers: who they are, and what they may.
+const callerPrefix, accessPrefix = "caller/", "access/"
+
+// Prompt reports whether the disk has at a key what the cloud said of a caller. Once that is removed, it must not come back after
+// a crash: a right that was taken back would hold again.
+func Prompt(key string) bool {
+	return strings.HasPrefix(key, callerPrefix) || strings.HasPrefix(key, accessPrefix)
+}
+
+// NewCallers returns Callers that know what is on the disk.
+func NewCallers(c CallersConfig) *Callers {
+	return &Callers{c, newMemory(c, callerPrefix), newMemory(c, accessPrefix), newBudget(c.Clock)}
+}
+
+// Tidy forgets what no longer holds.
+func (c *Callers) Tidy() {
+	c.identities.tidy()
+	c.access.tidy()
+}
+
+// User is who a caller is.
+type User = authenticationv1.UserInfo
+
+// errSpent says that an address has shown too many tokens that are nobody's.
+var errSpent = errors.New("its address has shown too many tokens that the cloud does not know")
+
+// Identify returns the user of a token that an address has shown: ErrRefused if there is none, a wrapped ErrUnknown if that
+// cannot be found out.
+func (c *Callers) Identify(ctx context.Context, from netip.Addr, token string) (*User, error) {
+	said, err := c.identities.recall(ctx, digest(token), func(ctx context.Context) (said answer, err error) {
+		if !c.budget.take(from) {
+			return answer{}, errSpent
+		}
+		defer func() {
+			if !inVain(said, err) {
+				c.budget.giveBack(from)
+			}
+		}()
+		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+		review, err = c.cfg.Tokens.Create(ctx, review, metav1.CreateOptions{})
+		switch {
+		case err != nil:
+			return answer{}, fmt.Errorf("TokenReview: %w", err)
+		case !review.Status.Authenticated && review.Status.Error != "":
+			// This may be a refusal or a failure of the cloud itself, so it is remembered as neither.
+			return answer{}, unknownTokenError(review.Status.Error)
+		case !review.Status.Authenticated || review.Status.User.Username == "":
+			return answer{holds: refusedFor}, nil
+		}
+		value, err := json.Marshal(review.Status.User)
+		return answer{value, identityFor, &review.Status.User}, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if user := userOf(said); user != nil {
+		return user, nil
+	}
+	return nil, ErrRefused
+}
+
+// unknownTokenError is what the cloud says of a token for which it has no user.
+type unknownTokenError string
+
+// Error implements error.
+func (n unknownTokenError) Error() string { return "TokenReview: " + string(n) }
+
+// inVain reports whether the cloud has answered, and knows nobody.
+func inVain(said answer, err error) bool {
+	return err == nil && said.value == nil || errors.As(err, new(unknownTokenError))
+}
+
+// userOf reads what is remembered of a user; nil if it is none.
+func userOf(value []byte) *User {
+	user := &User{}
+	if json.Unmarshal(value, user) != nil || user.Username == "" {
+		return nil
+	}
+	return user
+}
+
+// yes is what is remembered of what a user may do.
+const yes = `"yes"`
+
+// Action is what a user wants to do with objects: with all of a resource if Namespace and Name are empty.
+type Action struct {
+	Verb, Group, Version, Resource, Namespace, Name string
+}
+
+// May reports whether a user may do something, or a wrapped ErrUnknown if that cannot be found out.
+func (c *Callers) May(ctx context.Context, u *User, a Action) (bool, error) {
+	// Each token has an ID of its own, which no permission depends on. Without it, a fresh token asks the same
+	// question.
+	who := *u
+	who.Extra = maps.Clone(u.Extra)
+	delete(who.Extra, credentialID)
+	question, err := json.Marshal(struct {
+		User
+		Action
+	}{who, a})
+	if err != nil {
+		return false, fmt.Errorf("SubjectAccessReview: %w", err)
+	}
+	said, err := c.access.recall(ctx, digest(string(question)), func(ctx context.Context) (answer, error) {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: u.Username, UID: u.UID, Groups: u.Groups, Extra: map[string]authorizationv1.ExtraValue{},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: a.Verb, Group: a.Group, Version: a.Version, Resource: a.Resource, Namespace: a.Namespace, Name: a.Name,
+			},
+		}}
+		for key, value := range u.Extra {
+			review.Spec.Extra[key] = authorizationv1.ExtraValue(value)
+		}
+		review, err := c.cfg.Access.Create(ctx, review, metav1.CreateOptions{})
+		switch {
+		case err != nil:
+			return answer{}, fmt.Errorf("SubjectAccessReview: %w", err)
+		case !review.Status.Allowed && review.Status.EvaluationError != "" && !review.Status.Denied:
+			return answer{}, fmt.Errorf("SubjectAccessReview: %s", review.Status.EvaluationError)
+		case !review.Status.Allowed || review.Status.Denied:
+			return answer{holds: refusedFor}, nil
+		}
+		return answer{[]byte(yes), accessFor, u}, nil
+	})
+	return string(said) == yes, err
+}
+
+// credentialID is the key of a token's ID in a user's extra.
+const credentialID = "authentication.kubernetes.io/credential-id"
+
+// digest stands for a text that must not be kept.
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,158 @@
+package front
+
+import (
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/cache"
+	"yurtcoordinator/internal/hub/identity"
+)
+
+// HubStatus is what a hub says about itself at /status.
+type HubStatus struct {
+	// Version is the release that the hub is of.
+	Version string        `json:"version"`
+	Node    edge.NodeName `json:"node"`
+	Pool    edge.PoolName `json:"pool,omitempty"`
+	// Role is Pending, Follower or Leader; Leader is the node that leads, if one does.
+	Role   string        `json:"role"`
+	Leader edge.NodeName `json:"leader,omitempty"`
+	// Cloud and Coordinator are the states of the links: unknown, up or down; Cloud may also be failing or relayed.
+	// Coordinator is none in a hub without one.
+	Cloud       string `json:"cloud"`
+	Coordinator string `json:"coordinator"`
+	// RelayedBy is the node over whose line the cloud is reached, for all (Cloud is relayed then) or for heartbeats alone; absent
+	// if that is the own one. Relays is for how many nodes the own one is used now.
+	RelayedBy edge.NodeName `json:"relayedBy,omitempty"`
+	Relays    int           `json:"relays,omitempty"`
+	// LinkProfile is how the link to the cloud is judged: normal, metered or satellite.
+	LinkProfile string `json:"linkProfile,omitempty"`
+	// CoordinatorAddress is where the coordinator is, as far as the hub knows.
+	CoordinatorAddress string `json:"coordinatorAddress,omitempty"`
+	// Coordinators are the pool's, in the order of their slots; absent if there is one. What is said above is about home.
+	Coordinators []CoordinatorStatus `json:"coordinators,omitempty"`
+	Followed
+	// Disk is the state of the cache on disk; absent without one.
+	Disk *cache.DiskStatus `json:"disk,omitempty"`
+	// Identity is the state of the certificates that the hub gets by itself; absent if somebody else gets them.
+	Identity *identity.Status `json:"identity,omitempty"`
+	// Kubelet is what was found of kubelet's serving certificate; absent without a coordinator, and until the hub has looked.
+	Kubelet *KubeletStatus `json:"kubelet,omitempty"`
+	// Settings says which of the pool's settings the hub runs with; absent if it knows of none.
+	Settings *SettingsStatus `json:"settings,omitempty"`
+	// Pods says where Pods are served; absent if they are not.
+	Pods *PodsStatus `json:"pods,omitempty"`
+}
+
+// CoordinatorStatus is what a hub sees of one of its pool's coordinators.
+type CoordinatorStatus struct {
+	Slot int `json:"slot"`
+	// Address is where it is. Link is the state of the way there.
+	Address string `json:"address"`
+	Link    string `json:"link"`
+	// Home says that the hub works with it. Leader is who leads there, as far as the hub knows.
+	Home   bool          `json:"home,omitempty"`
+	Leader edge.NodeName `json:"leader,omitempty"`
+}
+
+// PodsStatus says where a hub serves Pods.
+type PodsStatus struct {
+	// Address is where, HOST:PORT; empty if the node's address is not known yet.
+	Address string `json:"address,omitempty"`
+	// Told says that kubelet tells Pods that start now so.
+	Told bool `json:"told"`
+	// Problem is why they are not served there, or not told.
+	Problem string `json:"problem,omitempty"`
+}
+
+// KubeletStatus is what a hub has found of kubelet's serving certificate.
+type KubeletStatus struct {
+	// Way is how the coordinator knows kubelet, or why it can't; see edge.KubeletWay.
+	Way edge.KubeletWay `json:"way"`
+	// Digest is the SHA-256 of the certificate in File, in hex.
+	Digest  string `json:"sha256,omitempty"`
+	File    string `json:"file,omitempty"`
+	Problem string `json:"problem,omitempty"`
+}
+
+// KubeletOf says what was found; nil means that nobody has looked.
+func KubeletOf(found identity.KubeletFound) *KubeletStatus {
+	if found.Way == "" {
+		return nil
+	}
+	return &KubeletStatus{found.Way, found.Digest, found.File, found.Problem}
+}
+
+// SettingsStatus says which of its pool's settings a hub runs with.
+type SettingsStatus struct {
+	// Generation is the newest that the hub was told, Running the one that it runs with; 0 means none.
+	Generation int64 `json:"generation"`
+	Running    int64 `json:"running"`
+	// State is empty if the hub runs with the newest, restart if Why lists flags that take effect when the hub starts again, and
+	// refused if it cannot use them, and Why says why.
+	State string `json:"state,omitempty"`
+	Why   string `json:"why,omitempty"`
+	// Own are the flags that the node itself gives, and of which the pool says something else.
+	Own []string `json:"own,omitempty"`
+}
+
+// SettingsOf says what a hub makes of its pool's settings, and which flags the node keeps to its own; nil means that it knows of
+// no settings.
+func SettingsOf(report edge.SettingsReport, own []string) *SettingsStatus {
+	if report == (edge.SettingsReport{}) {
+		return nil
+	}
+	return &SettingsStatus{
+		Generation: report.Told, Running: report.Runs, State: string(report.State), Why: report.Why, Own: own,
+	}
+}
+
+// Followed lists the resources of which the hub keeps copies, and what it follows for programs of its node.
+type Followed struct {
+	Replicas []ReplicaStatus `json:"replicas,omitempty"`
+	Kept     []KeptStatus    `json:"kept,omitempty"`
+}
+
+// ReplicaStatus is what a hub says about a resource of which it keeps a copy.
+type ReplicaStatus struct {
+	Resource string `json:"resource"` // as in endpointslices.discovery.k8s.io
+	Shared   bool   `json:"shared,omitempty"`
+	// Source is where the content comes from: cloud, coordinator or none.
+	Source string `json:"source"`
+	// Revision is the cloud's revision up to which the copy is complete; 0 means that it is not.
+	Revision edge.Revision `json:"revision"`
+	Objects  int           `json:"objects"`
+	// Bytes is the size of the encoded objects; HistoryBytes is what is kept besides, for watches that resume.
+	Bytes        int `json:"bytes"`
+	HistoryBytes int `json:"historyBytes"`
+	Watches      int `json:"watches"`
+}
+
+// KeptStatus is what a hub says about a selection that it follows for a program.
+type KeptStatus struct {
+	// Client names a client with credentials of its own; empty means the node's programs.
+	Client    string        `json:"client,omitempty"`
+	Selection string        `json:"selection"`
+	Source    string        `json:"source"` // cloud or none
+	Revision  edge.Revision `json:"revision"`
+	Objects   int           `json:"objects"`
+	Bytes     int           `json:"bytes"`
+	// Requests is how many requests read it now; most of them are watches.
+	Requests int `json:"requests"`
+}
+
+// FollowedOf sorts the hub's own copies of resources from what it follows for programs.
+func FollowedOf(all []cache.Status) (said Followed) {
+	for _, f := range all {
+		switch {
+		case f.Client != cache.Hub:
+			said.Kept = append(said.Kept, KeptStatus{
+				f.Client, f.Selection.String(), f.Source, f.Revision, f.Objects, f.Bytes, f.Requests,
+			})
+		case f.Selection == cache.Whole(f.Selection.Resource): // leaves out the node's own NodePool, which is served to nobody
+			said.Replicas = append(said.Replicas, ReplicaStatus{
+				f.Selection.Resource.GroupResource().String(), f.Shared, f.Source, f.Revision, f.Objects, f.Bytes, f.HistoryBytes,
+				f.Watches,
+			})
+		}
+	}
+	return said
+}

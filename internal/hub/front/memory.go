@@ -1,0 +1,184 @@
+package front
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/utils/lru"
+
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/hub/recall"
+	"yurtcoordinator/internal/live"
+)
+
+// answer is the cloud's answer to a question.
+type answer struct {
+	value []byte // JSON; nil: no
+	holds time.Duration
+	of    *User // whom it is about; nil if it is no
+}
+
+// record is what the disk has of an answer.
+type record struct {
+	Said  *recall.Stamp   `json:"said"`
+	Value json.RawMessage `json:"value"`
+}
+
+// memory holds the cloud's last answer to each question: fresh ones serve without asking again, those on the disk serve while
+// the cloud cannot be asked.
+type memory struct {
+	disk   CallersDisk
+	prefix string
+	cloud  *live.Value[link.State]
+	tenure Tenure
+	fresh  *cache.LRUExpireCache // of []byte, or of error for a question without an answer
+	// order has the keys on the disk. The least recently used goes first, and is deleted from the disk as well.
+	order  *lru.Cache
+	asking singleflight.Group
+	slots  chan struct{}
+}
+
+func newMemory(c CallersConfig, prefix string) *memory {
+	disk := c.Disk
+	m := &memory{
+		disk: disk, prefix: prefix, cloud: c.Cloud, tenure: c.Tenure, fresh: cache.NewLRUExpireCache(maxKnown),
+		slots: make(chan struct{}, maxAsking),
+	}
+	m.order = lru.NewWithEvictionFunc(maxKnown, func(key lru.Key, _ any) {
+		if k, ok := key.(string); ok {
+			disk.DropBlob(k)
+		}
+	})
+	for _, key := range disk.Blobs(prefix) {
+		m.order.Add(key, nil)
+	}
+	return m
+}
+
+// recall returns the answer to a question: the one that holds, else the cloud's, else the cloud's last; if there is
+// none of these, ErrUnknown, wrapped with the reason. A nil value means no.
+func (m *memory) recall(
+	ctx context.Context, question string, ask func(context.Context) (answer, error),
+) ([]byte, error) {
+	if value, err, ok := m.held(question); ok {
+		return value, err
+	}
+	// The first caller asks for all; if it goes away, the others still get the answer.
+	said, err, _ := m.asking.Do(question, func() (any, error) {
+		if value, err, ok := m.held(question); ok {
+			return value, err // another caller's answer came meanwhile
+		}
+		return m.find(context.WithoutCancel(ctx), question, ask)
+	})
+	value, _ := said.([]byte)
+	return value, err
+}
+
+// held returns the answer that holds without asking the cloud.
+func (m *memory) held(question string) (value []byte, err error, ok bool) {
+	switch v, found := m.fresh.Get(question); v := v.(type) {
+	case error:
+		return nil, v, true
+	case []byte:
+		return v, nil, true
+	default:
+		return nil, nil, found
+	}
+}
+
+func (m *memory) find(
+	ctx context.Context, question string, ask func(context.Context) (answer, error),
+) ([]byte, error) {
+	key := m.prefix + question
+	reason := errors.New("the link is down")
+	if m.cloud.Get() != link.Down {
+		said, err := m.ask(ctx, ask)
+		if err == nil {
+			m.fresh.Add(question, said.value, said.holds)
+			m.remember(key, said)
+			return said.value, nil
+		}
+		reason = err
+	}
+	known, holds := m.known(key)
+	if holds != recall.Holds {
+		err := fmt.Errorf("%w: %w", ErrUnknown, reason)
+		m.fresh.Add(question, err, unknownFor)
+		return nil, err
+	}
+	m.order.Get(key) // mark it as used
+	m.fresh.Add(question, []byte(known.Value), unknownFor)
+	return known.Value, nil
+}
+
+// known returns what the disk has of an answer, and whether it still holds. What is over, or can't be read, is dropped.
+func (m *memory) known(key string) (record, recall.TenureVerdict) {
+	var known record
+	value, err := m.disk.Blob(key)
+	if err != nil {
+		return record{}, recall.Over
+	}
+	holds := recall.Over
+	if json.Unmarshal(value, &known) == nil && known.Said != nil {
+		holds = m.tenure.Judge(*known.Said)
+	}
+	if holds == recall.Over {
+		m.drop(key)
+	}
+	return known, holds
+}
+
+// tidy drops what is over.
+func (m *memory) tidy() {
+	for _, key := range m.disk.Blobs(m.prefix) {
+		m.known(key)
+	}
+}
+
+// ask waits for a slot and asks, both within askFor.
+func (m *memory) ask(ctx context.Context, ask func(context.Context) (answer, error)) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
+	select {
+	case m.slots <- struct{}{}:
+		defer func() { <-m.slots }()
+		return ask(ctx)
+	case <-ctx.Done():
+		return answer{}, fmt.Errorf("more than %d questions are under way: %w", maxAsking, ctx.Err())
+	}
+}
+
+// remember writes an answer to the disk; a no deletes the former one.
+func (m *memory) remember(key string, said answer) {
+	if said.value == nil {
+		m.drop(key)
+		return
+	}
+	stamp := m.tenure.Stamp(said.of)
+	if m.tenure.Judge(stamp) == recall.Over { // nothing is remembered of such a user
+		m.drop(key)
+		return
+	}
+	if old, holds := m.known(key); holds != recall.Over && bytes.Equal(old.Value, said.value) &&
+		!m.tenure.Renews(stamp, *old.Said) {
+		m.order.Add(key, nil)
+		return
+	}
+	value, err := json.Marshal(record{&stamp, said.value})
+	if err != nil || m.disk.PutBlob(key, value) != nil {
+		m.drop(key)
+		return
+	}
+	m.order.Add(key, nil)
+}
+
+func (m *memory) drop(key string) {
+	m.order.Remove(key)
+	m.disk.DropBlob(key)
+}

@@ -1,0 +1,207 @@
+package front
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+
+	"k8s.io/client-go/transport"
+	"k8s.io/client-go/util/keyutil"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/identity"
+	"yurtcoordinator/internal/run"
+)
+
+// Names of the files.
+const (
+	FileCertificate = "local.crt"
+	FilePair        = "local.pem"
+	FileToken       = "kubelet.token"
+	fileLock        = "local.lock"
+)
+
+const (
+	// tokenBytes is how much of a token is random.
+	tokenBytes = 32
+	// lockPause and lockTries bound how long to wait for another process that is making the files. It takes milliseconds.
+	lockPause = 50 * time.Millisecond
+	lockTries = 100
+)
+
+// The certificate is valid at any time that a clock can say.
+var (
+	notBefore = time.Unix(0, 0).UTC()
+	notAfter  = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC) // RFC 5280, 4.1.2.5: it does not end
+)
+
+// ProofConfig says for which port the files are.
+type ProofConfig struct {
+	// Dir is the directory of the hub's certificates.
+	Dir string
+	// Node is named in the certificate, for people.
+	Node edge.NodeName
+	// Address and Port are where the hub serves.
+	Address net.IP
+	Port    int
+}
+
+// Proof is what kubelet and the hub know each other by. Make one with Keep; with an empty one, nobody is kubelet.
+type Proof struct {
+	pair  *tls.Certificate
+	token []byte
+	hosts []string
+}
+
+// TLS returns how the port is served.
+func (p *Proof) TLS() *tls.Config {
+	return &tls.Config{Certificates: []tls.Certificate{*p.pair}, MinVersion: tls.VersionTLS13}
+}
+
+// Asks returns what reads a path of the hub's own port as kubelet does, by connections that dial opens. Each answer will do.
+func (p *Proof) Asks(
+	dial func(ctx context.Context, network, address string) (net.Conn, error), path string,
+) func(ctx context.Context) error {
+	roots := x509.NewCertPool()
+	roots.AddCert(p.pair.Leaf)
+	rt := transport.NewBearerAuthRoundTripper(string(p.token), &http.Transport{
+		DialContext: dial, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13},
+		IdleConnTimeout: time.Minute,
+	})
+	return func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+p.hosts[0]+path, nil)
+		if err != nil {
+			return err
+		}
+		res, err := rt.RoundTrip(req)
+		if err != nil {
+			return err
+		}
+		return res.Body.Close()
+	}
+}
+
+// KeepProof returns the proof that is kept in the directory. It makes what is missing there, damaged, or for another address.
+func KeepProof(ctx context.Context, cfg ProofConfig) (*Proof, error) {
+	dir := &identity.KeyDir{Path: cfg.Dir}
+	unlock, err := lock(ctx, dir)
+	if err != nil {
+		return nil, fmt.Errorf("kubelet's proof: %w", err)
+	}
+	defer unlock()
+	pair, err := keepPair(dir, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("the certificate of kubelet's port: %w", err)
+	}
+	token, err := keepToken(dir)
+	if err != nil {
+		return nil, fmt.Errorf("kubelet's token: %w", err)
+	}
+	return &Proof{pair, token, hosts(cfg.Address, cfg.Port)}, nil
+}
+
+func lock(ctx context.Context, dir *identity.KeyDir) (unlock func(), err error) {
+	for range lockTries {
+		if unlock, err = dir.Lock(fileLock); !errors.Is(err, identity.ErrLocked) {
+			break
+		}
+		if run.Pause(ctx, lockPause) != nil {
+			break
+		}
+	}
+	return unlock, err
+}
+
+// keepPair returns the certificate with its key, and sees to it that the file without the key has the same certificate.
+func keepPair(dir *identity.KeyDir, cfg ProofConfig) (*tls.Certificate, error) {
+	content, err := identity.ReadKeyFile(dir.File(FilePair))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(content, content)
+	if err != nil || !slices.ContainsFunc(pair.Leaf.IPAddresses, cfg.Address.Equal) {
+		if content, err = newPair(cfg); err != nil {
+			return nil, err
+		}
+		if err = dir.Write(FilePair, content); err != nil {
+			return nil, err
+		}
+		if pair, err = tls.X509KeyPair(content, content); err != nil {
+			return nil, err
+		}
+	}
+	certificate := encode(pair.Certificate[0])
+	if known, err := identity.ReadKeyFile(dir.File(FileCertificate)); err == nil && slices.Equal(known, certificate) {
+		return &pair, nil
+	}
+	return &pair, dir.Write(FileCertificate, certificate)
+}
+
+// newPair returns a certificate that is its own authority, and its key. It can't sign others.
+func newPair(cfg ProofConfig) ([]byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "yurthub of " + string(cfg.Node)},
+		NotBefore: notBefore, NotAfter: notAfter, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		DNSNames: []string{localName}, IPAddresses: []net.IP{cfg.Address},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	secret, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		return nil, err
+	}
+	return append(encode(der), secret...), nil
+}
+
+func encode(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// keepToken returns the token in the file, or a new one. What is no token of ours, such as half of one, counts as none.
+func keepToken(dir *identity.KeyDir) ([]byte, error) {
+	token, err := identity.ReadKeyFile(dir.File(FileToken))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err == nil && isToken(token) {
+		return token, nil
+	}
+	random := make([]byte, tokenBytes)
+	_, _ = rand.Read(random) // it never fails
+	token = base64.RawURLEncoding.AppendEncode(nil, random)
+	return token, dir.Write(FileToken, token)
+}
+
+func isToken(text []byte) bool {
+	random, err := base64.RawURLEncoding.Strict().AppendDecode(nil, text)
+	return err == nil && len(random) == tokenBytes
+}
+
+// is reports whether a text is the token.
+func (p *Proof) is(text string) bool { return subtle.ConstantTimeCompare([]byte(text), p.token) == 1 }

@@ -1,0 +1,80 @@
+package front
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/run"
+)
+
+// Watchdog tells systemd that the hub lives for as long as it answers itself. Fields without a default are required.
+type Watchdog struct {
+	// Begun are closed once the hub must answer: before, it waits for the node's certificate, or reads its disk.
+	Begun []<-chan struct{}
+	// Ask asks the hub as kubelet does, and returns nil if it answers before ctx ends, whatever it says.
+	Ask func(ctx context.Context) error
+
+	// within is how long systemd waits for a word; 0 means that it waits for none. tell gives it one.
+	within time.Duration
+	tell   func(state string) error
+}
+
+// Run tells systemd, if that has started this program, that the ports are open, and from then on that the hub does not hang,
+// until ctx ends. A hub that does not answer says nothing, and systemd starts it again (WatchdogSec).
+func (w Watchdog) Run(ctx context.Context) (err error) {
+	if w.within, err = daemon.SdWatchdogEnabled(false); err != nil {
+		return fmt.Errorf("systemd's watchdog: %w", err)
+	}
+	w.tell = func(state string) error {
+		_, err := daemon.SdNotify(false, state)
+		return err
+	}
+	return w.run(ctx)
+}
+
+// run asks four times in the time that systemd waits, and gives an answer half of it.
+func (w Watchdog) run(ctx context.Context) error {
+	log := klog.FromContext(ctx)
+	tell := func(state string) {
+		if err := w.tell(state); err != nil {
+			log.Error(err, "Cannot tell systemd how the hub is", "state", state)
+		}
+	}
+	tell(daemon.SdNotifyReady)
+	if w.within == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	for {
+		err := w.answers(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // asked to stop
+		case err != nil:
+			log.Error(err, "The hub does not answer itself; if that goes on, systemd starts it again")
+		default:
+			tell(daemon.SdNotifyWatchdog)
+		}
+		if run.Pause(ctx, w.within/4) != nil {
+			return nil //nolint:nilerr // asked to stop
+		}
+	}
+}
+
+// answers returns nil if the hub answers, or need not answer yet.
+func (w Watchdog) answers(ctx context.Context) error {
+	for _, begun := range w.Begun {
+		select {
+		case <-begun:
+		default:
+			return nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.within/2)
+	defer cancel()
+	return w.Ask(ctx)
+}

@@ -1,0 +1,59 @@
+package identity
+
+import (
+	"encoding/json"
+	"time"
+
+	"k8s.io/client-go/util/cert"
+)
+
+// Notes are what is kept of a Set beside its certificates. The file of certificates rules: it alone says what is trusted.
+type Notes struct {
+	Version int `json:"version"`
+	// Pins is a digest of the hashes by which the first authority was recognized. They say nothing about its successors.
+	Pins string `json:"pins,omitempty"`
+	// File is a digest of the bundle that was last read in a file of the node. The same again says nothing new: a file that
+	// nobody looks after must not hold an authority that the cloud has given up.
+	File string `json:"file,omitempty"`
+	// Asked is TrustSet.Asked.
+	Asked time.Time `json:"asked,omitzero"`
+	// Authorities are by ID.
+	Authorities map[string]Note `json:"authorities"`
+}
+
+// Note is what is kept of an Authority.
+type Note struct {
+	Subject string        `json:"subject"` // for people
+	Since   time.Time     `json:"since,omitzero"`
+	Missing time.Duration `json:"missingNanoseconds,omitempty"`
+}
+
+// notesVersion is the version of the format.
+const notesVersion = 1
+
+// ReadNotes returns the Set of a file of certificates, with what notes say of it. Notes that cannot be read say nothing.
+func ReadNotes(certificates, notes []byte) (TrustSet, Notes, error) {
+	all, err := cert.ParseCertsPEM(certificates)
+	if err != nil {
+		return TrustSet{}, Notes{}, ErrNothing
+	}
+	var n Notes
+	if json.Unmarshal(notes, &n) != nil || n.Version != notesVersion {
+		n = Notes{}
+	}
+	s := TrustSet{Asked: n.Asked}
+	for _, c := range all {
+		note := n.Authorities[AuthorityID(c)]
+		s.Authorities = append(s.Authorities, Authority{Cert: c, Since: note.Since, Missing: note.Missing})
+	}
+	return s, n, nil
+}
+
+// Encode returns the notes of a Set as the content of a file.
+func (n Notes) Encode(s TrustSet) ([]byte, error) {
+	n.Version, n.Asked, n.Authorities = notesVersion, s.Asked, map[string]Note{}
+	for _, a := range s.Authorities {
+		n.Authorities[AuthorityID(a.Cert)] = Note{Subject: a.Cert.Subject.String(), Since: a.Since, Missing: a.Missing}
+	}
+	return json.MarshalIndent(n, "", "  ")
+}

@@ -1,0 +1,202 @@
+package join
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/signed"
+)
+
+// Least is the lowest version that may replace this program from the cloud. A release that mends a hole raises it to its own.
+const Least = "v0.2.0"
+
+// UpgradeRequest asks for an upgrade.
+type UpgradeRequest struct {
+	// ID names the request in its Result. It is whatever the Pod says.
+	ID string `json:"id"`
+	// Version is the version that the delivered program must be.
+	Version string `json:"version"`
+}
+
+// UpgradeResult is what came of a request.
+type UpgradeResult = edge.UpgradeResult
+
+// state is how far an upgrade is.
+type state string
+
+const (
+	// trying says that the new program is to be in place, and the hub is to be judged.
+	trying state = "trying"
+	// settling says that the hub is well with it.
+	settling state = "settling"
+	// goingBack says that the former one is to be in place.
+	goingBack state = "goingBack"
+)
+
+// journal is an upgrade that is under way.
+type journal struct {
+	UpgradeRequest
+	From  string `json:"from"`
+	State state  `json:"state"`
+	// Tries is how often the new program was put in place: a run that is killed, or a machine that loses its power, tries once
+	// more, and then goes back.
+	Tries int `json:"tries"`
+	// Sum is the new program's SHA-256, in hex.
+	Sum string `json:"sum"`
+	// Before is what was wrong with the node before: that is not the new program's doing.
+	Before []string `json:"before,omitempty"`
+	// Why is why it goes back.
+	Why string `json:"why,omitempty"`
+}
+
+const maxTries = 2
+
+// begun returns the journal when a run takes it up.
+func (j journal) begun() journal {
+	if j.State != trying {
+		return j
+	}
+	if j.Tries++; j.Tries > maxTries {
+		j.State = goingBack
+		j.Why = fmt.Sprintf("it was interrupted %d times before it was known whether the hub is well", maxTries)
+	}
+	return j
+}
+
+// result returns what came of it.
+func (j journal) result() UpgradeResult {
+	r := UpgradeResult{ID: j.ID, Outcome: edge.UpgradeDone, Version: j.Version, From: j.From, Why: j.Why}
+	if j.State == goingBack {
+		r.Outcome = edge.UpgradeWentBack
+	}
+	return r
+}
+
+// accept returns why a program that is signed under these names is not what was asked for, or is below the floor. It is believed
+// for no other reason than its names that it is a yurthub, for this platform, and of which version.
+func accept(names []string, want, floor, platform string) error {
+	has := ""
+	for _, name := range names {
+		if v, ok := signed.ProgramVersion(name, nameProgram, platform); ok && (has == "" || v == want) {
+			has = v
+		}
+	}
+	if has == "" {
+		return fmt.Errorf("what was delivered is signed as %s, which is no yurthub for %s", strings.Join(names, ", "), platform)
+	}
+	if has != want {
+		return fmt.Errorf("what was delivered is yurthub %s, and %s was asked for", has, want)
+	}
+	is, err := version.ParseSemantic(want)
+	if err != nil {
+		return err
+	}
+	least, err := version.ParseSemantic(floor)
+	if err != nil {
+		return fmt.Errorf("%s: %w", FileFloor, err)
+	}
+	if is.LessThan(least) {
+		return fmt.Errorf("%s is below the floor of this node, %s: only somebody on the node can go there, see docs/upgrades.md",
+			want, floor)
+	}
+	return nil
+}
+
+// signedAs returns the names under which a release has a program with this sum, if one of the keys has signed the release's list.
+func signedAs(keys, sums, signature []byte, sum string) (names []string, err error) {
+	trusted, err := signed.ParseKeys(keys)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", FileKeys, err)
+	}
+	list, err := trusted.Open(sums, signature)
+	if err != nil {
+		return nil, err
+	}
+	for name, is := range list {
+		if is == sum {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil, signed.ErrNotListed
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// higher returns the higher of two versions. One that can't be read is the lower.
+func higher(a, b string) string {
+	va, errA := version.ParseSemantic(a)
+	vb, errB := version.ParseSemantic(b)
+	if errA != nil || errB == nil && va.LessThan(vb) {
+		return b
+	}
+	return a
+}
+
+// lower returns the other one.
+func lower(a, b string) string {
+	if higher(a, b) == a {
+		return b
+	}
+	return a
+}
+
+// finding is one of a check's.
+type finding struct{ Level, What, Why string }
+
+// failures returns what a check has found to be wrong.
+func failures(said string) ([]finding, error) {
+	var report struct{ Findings []finding }
+	if err := json.Unmarshal([]byte(said), &report); err != nil {
+		return nil, fmt.Errorf("yurthub check says no JSON: %.200s", strings.TrimSpace(said))
+	}
+	if len(report.Findings) == 0 {
+		return nil, errors.New("yurthub check has found nothing at all")
+	}
+	return slices.DeleteFunc(report.Findings, func(f finding) bool { return f.Level != "fail" }), nil
+}
+
+// Names of findings about the way to the cloud: what the check finds when it asks the servers itself, and what the hub says.
+const (
+	findingServers = "cloud"
+	findingLink    = "yurthub: cloud"
+)
+
+// worse returns what is wrong now, was not before, and may be the new program's doing; empty means nothing. A cloud that the
+// check can't reach itself, past the hub, is nobody's doing: a line that is cut is no reason to go back.
+func worse(before []string, now []finding) string {
+	cut := slices.ContainsFunc(now, func(f finding) bool { return f.What == findingServers })
+	var texts []string
+	for _, f := range now {
+		if slices.Contains(before, f.What) || cut && (f.What == findingServers || f.What == findingLink) {
+			continue
+		}
+		texts = append(texts, f.What+": "+f.Why)
+	}
+	return strings.Join(texts, "; ")
+}
+
+// names returns what is wrong, for the journal.
+func names(all []finding) (what []string) {
+	for _, f := range all {
+		what = append(what, f.What)
+	}
+	return what
+}
+
+// printedVersion returns the version in what `yurthub --version` prints.
+func printedVersion(said string) (string, error) {
+	if fields := strings.Fields(said); len(fields) > 1 && fields[0] == nameProgram {
+		if _, err := version.ParseSemantic(fields[1]); err == nil {
+			return fields[1], nil
+		}
+	}
+	return "", fmt.Errorf("it does not report its version, but %.100q", strings.TrimSpace(said))
+}

@@ -1,0 +1,423 @@
+package lead
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
+	"yurtcoordinator/internal/run"
+)
+
+// AnnotationInstance on the election Lease names the process that holds it. It tells apart processes with the same node
+// name: a hub before and after a restart, or a clone that should not exist.
+const AnnotationInstance = "openyurt.io/hub-instance"
+
+var (
+	errTermOver = errors.New("the election Lease is no longer this term's")
+	errNoBase   = errors.New("the election Lease has not been read yet")
+	errDoubtful = errors.New("the cloud has not answered for a moment: this hub leaves the election Lease to others")
+	errVacant   = errors.New("the election Lease is missing, and its last holder may not know yet")
+)
+
+// lock is one campaign's access to the election Lease. It implements resourcelock.Interface: Get answers from the board, which
+// a watch keeps, once there is something to decide; Update writes at most one renewal per renewEvery. The elector calls it
+// from one goroutine; release is called after that one has ended.
+type lock struct {
+	leases   coordinationv1client.LeaseInterface
+	board    *board
+	identity edge.NodeName
+	instance string
+	fence    *fence
+	tenure   *tenure
+	doubtful func() bool // see Config; may be nil
+	ends     ends.Ends
+
+	base    *coordinationv1.Lease // as last read or written here: what the next write must replace
+	suspect bool                  // a write was refused or unanswered: the board may be behind
+	told    *coordinationv1.Lease // another hub's Lease, as the elector knows it; nil: nothing to wait for
+	wake    time.Time             // when the elector polls again, if told does not change before
+	refused time.Time             // when the coordinator last refused to let this hub lead; zero: it has not
+	term    *coordinationv1.Lease // as won; nil before
+	sent    ends.Moment           // when the last acknowledged write was sent
+}
+
+var _ resourcelock.Interface = (*lock)(nil)
+
+// Get returns the record of the Lease. It cuts the duration that others claim to ours. While another hub holds the
+// Lease, Get blocks until the Lease has changed or the holder's time is nearly up.
+func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	if !l.refused.IsZero() {
+		// The coordinator lets nobody lead yet, or not this hub. It says when, but only a person reads that.
+		_ = run.Pause(ctx, l.ends.Until(l.refused.Add(refusedPause)))
+	}
+	lease, known := l.news(ctx)
+	if !known || l.suspect {
+		ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+		defer cancel()
+		fresh, err := l.leases.Get(ctx, edge.LeaseElection, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			fresh = nil
+			l.board.gone()
+		case err != nil:
+			return nil, nil, fmt.Errorf("read the election Lease: %w", err)
+		default:
+			l.board.post(fresh)
+		}
+		lease, l.suspect = fresh, false
+	}
+	if lease == nil {
+		l.base = nil
+		if wait := l.vacancy(); wait > 0 {
+			return nil, nil, fmt.Errorf("%w: a term may go on for %s", errVacant, wait)
+		}
+		return nil, nil, apierrors.NewNotFound(
+			schema.GroupResource{Group: coordinationv1.GroupName, Resource: "leases"},
+			edge.LeaseElection)
+	}
+	l.base = lease
+	record := resourcelock.LeaseSpecToLeaderElectionRecord(&lease.Spec)
+	if limit := int(leaseDuration / time.Second); record.LeaseDurationSeconds > limit {
+		record.LeaseDurationSeconds = limit
+	}
+	if other := namesake(lease, l.identity, l.instance); other != "" {
+		// Not ours, whatever the name: wait for it as for any other holder.
+		record.HolderIdentity = other
+	}
+	if heir := yieldedTo(lease); heir != "" && heir != l.identity {
+		record.HolderIdentity = string(heir) + " (to whom it was left)" // wait as long as the record says, from when it was seen
+	}
+	since, lasts := l.board.since(lease), time.Duration(record.LeaseDurationSeconds)*time.Second
+	if !l.ours(lease) && l.ends.Since(since) >= lasts {
+		// The elector would count from when it saw it first, which is when this campaign began. The watch saw it before.
+		record.HolderIdentity = ""
+	}
+	// The elector compares this with what it saw before. Any write counts as a sign of life, even from a holder whose
+	// clock stands still.
+	raw, err := json.Marshal(struct {
+		resourcelock.LeaderElectionRecord
+		UID, Revision string
+	}{*record, string(lease.UID), lease.ResourceVersion})
+	if err != nil {
+		return nil, nil, fmt.Errorf("encode the election record: %w", err)
+	}
+	switch {
+	case record.HolderIdentity == "" || l.ours(lease):
+		l.told = nil
+	case l.told != lease:
+		l.told, l.wake = lease, since.Add(lasts-pollMax)
+	}
+	return record, raw, nil
+}
+
+// news waits until there is something that the elector does not know, and returns what is on the board. Without the wait,
+// waking ten times a second to find another hub's Lease unchanged would be most of what an idle hub costs. The elector reads
+// the time before it calls Get, so news lets it poll when the holder's time is nearly up.
+func (l *lock) news(ctx context.Context) (lease *coordinationv1.Lease, known bool) {
+	lease, known, changed := l.board.watch()
+	wait := l.ends.Until(l.wake)
+	if lease == nil || lease != l.told || l.suspect || wait <= 0 {
+		return lease, known
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-changed:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	if lease, known = l.board.read(); lease != nil && holder(lease) == "" {
+		// The whole pool sees it at once: spread the hubs' attempts, as polling would.
+		_ = run.Pause(ctx, l.ends.Below(retryPeriod))
+		lease, known = l.board.read()
+	}
+	return lease, known
+}
+
+// vacancy is how long a missing Lease must still be left alone; 0 or less means that it may be created. When a
+// coordinator came back empty, nobody knows whether the last holder still leads, which it may do for as long as after
+// any renewal. Only the hub that held it itself until just now knows that nobody else does.
+func (l *lock) vacancy() time.Duration {
+	if last := l.tenure.get(); !last.IsZero() && l.ends.Now().Sub(last) < leaseDuration {
+		return 0
+	}
+	return leaseDuration - l.ends.Since(l.board.missingSince())
+}
+
+// tenure is when this process last renewed a Lease that it has not released since; zero if never.
+type tenure struct {
+	mu   sync.Mutex
+	last ends.Moment
+}
+
+func (t *tenure) get() ends.Moment {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.last
+}
+
+func (t *tenure) set(last ends.Moment) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last = last
+}
+
+// namesake returns a name for the holder of the Lease if it is another process under this node's name, else "".
+func namesake(lease *coordinationv1.Lease, identity edge.NodeName, instance string) string {
+	if holder(lease) == identity && lease.Annotations[AnnotationInstance] != instance {
+		return string(identity) + " (process " + lease.Annotations[AnnotationInstance] + ")"
+	}
+	return ""
+}
+
+func holder(lease *coordinationv1.Lease) edge.NodeName {
+	if lease == nil || lease.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return edge.NodeName(*lease.Spec.HolderIdentity)
+}
+
+// ours reports whether the Lease names this process as its holder.
+func (l *lock) ours(lease *coordinationv1.Lease) bool {
+	return lease != nil && holder(lease) == l.identity && lease.Annotations[AnnotationInstance] == l.instance
+}
+
+// same reports whether the Lease shows that the term which began with won goes on.
+func (l *lock) same(lease, won *coordinationv1.Lease) bool {
+	return l.ours(lease) && lease.UID == won.UID && transitions(lease) == transitions(won)
+}
+
+func transitions(lease *coordinationv1.Lease) int32 {
+	if lease == nil || lease.Spec.LeaseTransitions == nil {
+		return 0
+	}
+	return *lease.Spec.LeaseTransitions
+}
+
+// Create creates the Lease, held by this hub, but not within a term: the term ended with its Lease, and whoever leads
+// next starts a new count.
+func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	switch {
+	case l.term != nil:
+		return errTermOver
+	case l.doubts():
+		return errDoubtful
+	}
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceSystem, Name: edge.LeaseElection},
+	}
+	return l.write(ctx, lease, record, func(ctx context.Context) (*coordinationv1.Lease, error) {
+		return l.leases.Create(ctx, lease, metav1.CreateOptions{})
+	})
+}
+
+// Update writes the record over the Lease as last read. It skips a renewal that comes within renewEvery of the last
+// one.
+func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	switch {
+	case l.base == nil:
+		return errNoBase
+	case l.term != nil && !l.same(l.base, l.term):
+		return errTermOver
+	case l.term != nil && l.ends.Since(l.sent.Running) < renewEvery:
+		return nil
+	case l.term == nil && l.doubts():
+		return errDoubtful
+	}
+	lease := l.base.DeepCopy()
+	return l.write(ctx, lease, record, func(ctx context.Context) (*coordinationv1.Lease, error) {
+		return l.leases.Update(ctx, lease, metav1.UpdateOptions{})
+	})
+}
+
+// doubts reports whether this hub must not take a term now.
+func (l *lock) doubts() bool { return l.doubtful != nil && l.doubtful() }
+
+func (l *lock) write(ctx context.Context, lease *coordinationv1.Lease, record resourcelock.LeaderElectionRecord,
+	send func(context.Context) (*coordinationv1.Lease, error),
+) error {
+	record.RenewTime = metav1.NewTime(l.ends.Wall()) // the elector's is of another clock
+	if l.term == nil {
+		record.AcquireTime = record.RenewTime
+	} else {
+		record.AcquireTime = metav1.Time(*l.term.Spec.AcquireTime)
+	}
+	lease.Spec = resourcelock.LeaderElectionRecordToLeaseSpec(&record)
+	delete(lease.Annotations, edge.AnnotationYieldedTo)
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, AnnotationInstance, l.instance)
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	sent := l.ends.Now() // before the request: the term is never thought younger than it is
+	l.suspect = true
+	written, err := send(ctx)
+	if l.refused = (time.Time{}); apierrors.IsForbidden(err) {
+		l.refused = l.ends.Running()
+	}
+	if err != nil {
+		return fmt.Errorf("write the election Lease: %w", err)
+	}
+	l.base, l.sent, l.suspect = written, sent, false
+	if l.term == nil {
+		l.term = written
+	}
+	l.board.post(written)
+	l.tenure.set(sent)
+	l.fence.acknowledge(LeaseRevision(written), sent)
+	return nil
+}
+
+// release gives the Lease up, if this process holds it. Another hub can then take it without waiting, or heir alone if one is
+// named. A write that was under way when the campaign ended may have taken effect unseen, so release looks first if it is in
+// doubt.
+func (l *lock) release(ctx context.Context, heir edge.NodeName) error {
+	for attempt := 0; ; attempt++ {
+		if l.suspect {
+			if _, _, err := l.Get(ctx); err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("release the election Lease; others take over in %s: %w", leaseDuration, err)
+			}
+		}
+		if !l.ours(l.base) {
+			return nil
+		}
+		lease := l.base.DeepCopy()
+		now := metav1.NewMicroTime(l.ends.Wall())
+		nobody, second := "", int32(1)
+		lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = &nobody, &second
+		lease.Spec.RenewTime, lease.Spec.AcquireTime = &now, &now
+		delete(lease.Annotations, AnnotationInstance)
+		if heir != "" {
+			lease.Spec.LeaseDurationSeconds = new(int32(yieldWait / time.Second))
+			metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationYieldedTo, string(heir))
+			metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationYielded, edge.FormatYielded(now.Time))
+		}
+		released, err := l.leases.Update(ctx, lease, metav1.UpdateOptions{})
+		if err == nil {
+			l.tenure.set(ends.Moment{})
+			l.board.post(released)
+			return nil
+		}
+		if !apierrors.IsConflict(err) || attempt == 1 {
+			return fmt.Errorf("release the election Lease; others take over in %s: %w", leaseDuration, err)
+		}
+		l.suspect = true
+	}
+}
+
+// Identity returns the node's name.
+func (l *lock) Identity() string { return string(l.identity) }
+
+// Describe names the Lease in the elector's messages.
+func (l *lock) Describe() string { return edge.NamespaceSystem + "/" + edge.LeaseElection }
+
+// RecordEvent does nothing: a pool's coordinator keeps no Events about elections.
+func (l *lock) RecordEvent(string) {}
+
+// board is the election Lease as this hub knows it, from a watch and from its own writes. It announces its changes.
+type board struct {
+	clock ends.Clock
+
+	mu      sync.Mutex
+	lease   *coordinationv1.Lease // nil: there is none
+	known   bool                  // false: nothing has been read yet
+	put     time.Time             // when lease was put up
+	missing time.Time             // since when it is known that there is none
+	changed chan struct{}
+}
+
+func newBoard(c ends.Clock) *board { return &board{clock: c, changed: make(chan struct{})} }
+
+// read returns the Lease, which must not be changed, and whether anything is known of it.
+func (b *board) read() (*coordinationv1.Lease, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.lease, b.known
+}
+
+// watch is read, with a channel that is closed at the next change.
+func (b *board) watch() (*coordinationv1.Lease, bool, <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.lease, b.known, b.changed
+}
+
+// post puts up what was read or written, unless something newer of the same Lease is up already.
+func (b *board) post(lease *coordinationv1.Lease) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.lease == nil || b.lease.UID != lease.UID || LeaseRevision(b.lease) < LeaseRevision(lease) {
+		b.setLocked(lease, true)
+	}
+}
+
+// change puts up what a watch brought; a nil lease means that it was deleted, at the revision. The watch lags behind
+// this hub's own writes, and may still speak of an earlier Lease than they do.
+func (b *board) change(lease *coordinationv1.Lease, revision uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.lease == nil || LeaseRevision(b.lease) < revision {
+		b.setLocked(lease, true)
+	}
+}
+
+// gone notes that there is no Lease.
+func (b *board) gone() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.setLocked(nil, true)
+}
+
+// missingSince is since when the Lease is known to be missing; now if it is not known to be.
+func (b *board) missingSince() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.lease != nil || !b.known {
+		return b.clock.Running()
+	}
+	return b.missing
+}
+
+// since is since when a Lease is up as it is; now if another one is.
+func (b *board) since(lease *coordinationv1.Lease) time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.lease != lease {
+		return b.clock.Running()
+	}
+	return b.put
+}
+
+// forget notes that nothing is known any more: the watch has ended.
+func (b *board) forget() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.setLocked(nil, false)
+}
+
+func (b *board) setLocked(lease *coordinationv1.Lease, known bool) {
+	if b.lease == lease && b.known == known {
+		return
+	}
+	now := b.clock.Running()
+	b.lease, b.known, b.missing, b.put = lease, known, now, now
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+// quiet returns ctx with a logger that drops what the elector says: the elector logs each failed attempt, ten a second,
+// as an error. This package logs what matters, once.
+func quiet(ctx context.Context) context.Context {
+	return klog.NewContext(ctx, klog.Logger{})
+}

@@ -1,0 +1,570 @@
+package lead
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/hubtest"
+)
+
+// looked is a list of Leases: each node with its version.
+type looked map[string]int
+
+func (l looked) leases() []coordinationv1.Lease {
+	var all []coordinationv1.Lease
+	for name, version := range l {
+		all = append(all, coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: strconv.Itoa(version)},
+			Spec:       coordinationv1.LeaseSpec{LeaseDurationSeconds: ptr.To[int32](40)},
+		})
+	}
+	return all
+}
+
+func TestBeats(t *testing.T) {
+	type look struct {
+		after time.Duration // since the look before
+		seen  looked
+		want  []edge.NodeName // nil: too early to tell
+	}
+	none := []edge.NodeName{}
+	for _, tc := range []struct {
+		name  string
+		looks []look
+	}{
+		{"what is found says nothing", []look{
+			{0, looked{"a": 1, "b": 1}, nil},
+			{5 * time.Second, looked{"a": 1, "b": 1}, nil},
+			{36 * time.Second, looked{"a": 1, "b": 1}, none},
+		}},
+		{"all renew", []look{
+			{0, looked{"a": 1, "b": 1}, nil},
+			{5 * time.Second, looked{"a": 2, "b": 1}, nil},
+			{5 * time.Second, looked{"a": 2, "b": 2}, []edge.NodeName{"a", "b"}},
+		}},
+		{"one does not", []look{
+			{0, looked{"a": 1, "b": 1}, nil},
+			{35 * time.Second, looked{"a": 2, "b": 1}, nil},
+			{6 * time.Second, looked{"a": 2, "b": 1}, []edge.NodeName{"a"}},
+			{5 * time.Second, looked{"a": 2, "b": 2}, []edge.NodeName{"a", "b"}},
+			{40 * time.Second, looked{"a": 3, "b": 2}, []edge.NodeName{"a", "b"}},
+			{time.Second, looked{"a": 3, "b": 2}, []edge.NodeName{"a"}},
+		}},
+		{"one comes and goes", []look{
+			{0, looked{"a": 1}, nil},
+			{5 * time.Second, looked{"a": 2, "b": 1}, []edge.NodeName{"a", "b"}},
+			{5 * time.Second, looked{"a": 2}, []edge.NodeName{"a"}},
+		}},
+		{"nobody", []look{{0, looked{}, none}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var l beats
+			now := time.Now()
+			if _, ok := l.reached(now); ok {
+				t.Error("something is known before the first look")
+			}
+			for i, look := range tc.looks {
+				now = now.Add(look.after)
+				l.observe(look.seen.leases(), now)
+				got, ok := l.reached(now)
+				if ok != (look.want != nil) || ok && !slices.Equal(got, look.want) {
+					t.Errorf("look %d: %v, %t, want %v", i, got, ok, look.want)
+				}
+			}
+		})
+	}
+	lease := looked{"a": 1}.leases()
+	lease[0].Spec.LeaseDurationSeconds = ptr.To[int32](1 << 30)
+	var l beats
+	now := time.Now()
+	l.observe(lease, now)
+	if _, ok := l.reached(now.Add(time.Hour)); !ok {
+		t.Error("a Lease that is said to last for years is waited for")
+	}
+}
+
+// A change that a watch tells counts at once, even of a Lease that the baseline lacked; a deleted Lease is not missed.
+func TestBeatsOfChanges(t *testing.T) {
+	var l beats
+	now := time.Now()
+	l.observe(looked{"a": 1, "b": 1}.leases(), now)
+	change := func(kind watch.EventType, name string, version int) {
+		now = now.Add(time.Second)
+		l.change(kind, &looked{name: version}.leases()[0], now)
+	}
+	is := func(want ...edge.NodeName) {
+		t.Helper()
+		if got, ok := l.reached(now); ok != (len(want) > 0) || ok && !slices.Equal(got, want) {
+			t.Errorf("%v, %t, want %v", got, ok, want)
+		}
+	}
+	change(watch.Modified, "a", 2)
+	is()
+	change(watch.Added, "c", 3)
+	is()
+	change(watch.Modified, "b", 4)
+	is("a", "b", "c")
+	change(watch.Deleted, "b", 5)
+	is("a", "c")
+	now = now.Add(39 * time.Second)
+	l.observe(looked{"a": 2, "c": 6}.leases(), now) // listed anew, after a watch that was lost
+	is("c")
+}
+
+func TestBeatsOfTraffic(t *testing.T) {
+	leases := looked{"a": 1, "b": 1, "c": 1}.leases()
+	for i := range leases {
+		leases[i].Annotations = map[string]string{edge.AnnotationTraffic: leases[i].Name + "/1/2"}
+		if leases[i].Name == "a" {
+			leases[i].Annotations[edge.AnnotationTraffic] = "1/2/3"
+		}
+	}
+	var l beats
+	l.observe(leases, time.Now())
+	want := map[edge.NodeName]edge.Traffic{"a": {Sent: 1, Received: 2, Since: time.Unix(3, 0)}}
+	if got := l.traffic([]edge.NodeName{"a", "b", "unknown"}); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := l.traffic([]edge.NodeName{"b"}); len(got) != 0 {
+		t.Errorf("%v of one that lies", got)
+	}
+}
+
+// TestBeatsOfLines: only who renews, and has a link of its own, is said to have a line.
+func TestBeatsOfLines(t *testing.T) {
+	began := time.Now()
+	say := func(version int) []coordinationv1.Lease {
+		leases := looked{"a": version, "b": version, "c": version, "d": 1, "e": version}.leases()
+		for i := range leases {
+			leases[i].Annotations = map[string]string{edge.AnnotationLine: "12/3/0/free"}
+			switch leases[i].Name {
+			case "b":
+				leases[i].Annotations[edge.DelegateHeartbeat] = edge.DelegateHeartbeatOn
+			case "c":
+				leases[i].Annotations[edge.AnnotationLine] = "fast"
+			case "e":
+				leases[i].Annotations = nil
+			}
+		}
+		return leases
+	}
+	var l beats
+	l.observe(say(1), began)
+	if got := l.lines(began); len(got) != 0 {
+		t.Errorf("what was found says %v", got)
+	}
+	l.observe(say(2), began.Add(10*time.Second))
+	want := map[edge.NodeName]edge.Line{"a": {Answer: 12 * time.Millisecond, Spread: 3 * time.Millisecond}}
+	if got := l.lines(began.Add(20 * time.Second)); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := l.lines(began.Add(51 * time.Second)); len(got) != 0 {
+		t.Errorf("who renews no longer says %v", got)
+	}
+}
+
+// TestRetries: a write that failed once is repeated within seconds; a cloud that fails for long is asked once a minute.
+func TestRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, cloud := hubtest.NewLeaseServer(10), fake.NewClientset()
+		tries, fails := 0, 1
+		cloud.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			tries++
+			if tries <= fails {
+				return true, nil, errors.New("not now")
+			}
+			return true, &coordinationv1.Lease{}, nil
+		})
+		r := NewReporter(ReporterConfig{Node: "a", Pool: "p1", Cloud: cloud.CoordinationV1()})
+		var term atomic.Bool
+		term.Store(true)
+		run := func(lasts time.Duration) {
+			t.Helper()
+			tries = 0
+			ctx, stop := context.WithTimeout(t.Context(), lasts)
+			defer stop()
+			if err := r.Run(ctx, Source{Leases: pool.Client("a")}, edge.Term{Transitions: 1, Valid: term.Load}); err != nil {
+				t.Error(err)
+			}
+		}
+		if run(2 * reportEvery); tries != 2 {
+			t.Errorf("%d tries, want the second soon after the first has failed", tries)
+		}
+		fails = 1000
+		if run(time.Hour); tries < 30 || tries > 70 {
+			t.Errorf("%d tries in an hour of failures, want about one a minute", tries)
+		}
+	})
+}
+
+// TestHowOftenAReportIsRepeated: as often as the link allows, and never later than the cloud was told to expect it.
+func TestHowOftenAReportIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, cloud := hubtest.NewLeaseServer(10), fake.NewClientset()
+		type write struct {
+			at    time.Time
+			lasts time.Duration
+		}
+		var writes []write
+		cloud.PrependReactor("update", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			lease := a.(clienttesting.UpdateAction).GetObject().(*coordinationv1.Lease).DeepCopy()
+			fields := lease.ManagedFields
+			if len(writes) > 0 && (len(fields) != 1 || fields[0] != (metav1.ManagedFieldsEntry{})) {
+				t.Errorf("a report brought managed fields %v, want an empty entry, which drops them", fields)
+			}
+			lease.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "yurthub"}}
+			writes = append(writes, write{time.Now(), time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second})
+			return true, lease, nil
+		})
+		var every atomic.Int64
+		every.Store(int64(5 * time.Minute))
+		r := NewReporter(ReporterConfig{
+			Node: "a", Pool: "p1", Cloud: cloud.CoordinationV1(),
+			Every: func() time.Duration { return time.Duration(every.Load()) },
+		})
+		var term atomic.Bool
+		term.Store(true)
+		ctx, stop := context.WithTimeout(t.Context(), 2*time.Hour+time.Second)
+		defer stop()
+		ended := make(chan error)
+		go func() {
+			ended <- r.Run(ctx, Source{Leases: pool.Client("a")}, edge.Term{Transitions: 1, Valid: term.Load})
+		}()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := len(writes); n < 11 || n > 13 || writes[n-1].lasts != 10*time.Minute {
+			t.Errorf("%d writes in an hour, the last valid for %v; want 12, for 10 minutes", n, writes[n-1].lasts)
+		}
+		every.Store(int64(time.Minute))
+		time.Sleep(30 * time.Minute)
+		every.Store(int64(5 * time.Minute))
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if n := len(writes); n < 40 {
+			t.Errorf("%d writes in two hours, for half an hour of which they were each minute", n)
+		}
+		for i, w := range writes[1:] {
+			if was := writes[i]; w.at.Sub(was.at) > was.lasts/2+reportEvery {
+				t.Errorf("a report that was said to last for %v was repeated after %v", was.lasts, w.at.Sub(was.at))
+			}
+		}
+	})
+}
+
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, cloud := hubtest.NewLeaseServer(10), fake.NewClientset()
+		kubelet := "unapproved"
+		versions := map[string]string{"a": "v0.2.0", "b": "v0.2.0", "c": "newest, says <script>"}
+		renew := func(names ...string) {
+			for _, name := range names {
+				says := map[string]string{
+					edge.AnnotationTraffic: edge.Traffic{Sent: 1, Since: time.Now()}.String(), edge.AnnotationKubelet: kubelet,
+					edge.AnnotationHubVersion: versions[name],
+					edge.AnnotationHub:        edge.HubReport{Link: "up", Settings: 4}.String(),
+				}
+				if pool.Peek(corev1.NamespaceNodeLease, name) == nil {
+					lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+						Namespace: corev1.NamespaceNodeLease, Name: name, Annotations: says,
+					}}
+					leases := pool.Leases(corev1.NamespaceNodeLease)
+					if _, err := leases.Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
+						t.Fatal(err)
+					}
+					continue
+				}
+				pool.Edit(corev1.NamespaceNodeLease, name, func(l *coordinationv1.Lease) { l.Annotations = says })
+			}
+		}
+		reports := cloud.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+		if _, err := reports.Create(t.Context(), &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: "yurt-coordinator-p1", Annotations: map[string]string{
+				edge.PrefixReports + "new": "by a leader of a later release", "example.org/own": "somebody's",
+			}},
+		}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		requests := func(verb string) (n int) {
+			for _, a := range cloud.Actions() {
+				if a.GetVerb() == verb {
+					n++
+				}
+			}
+			return n
+		}
+		writes := func() int { return requests("update") }
+		looks := 0 // the test's own
+		said := func() string {
+			looks++
+			lease, err := reports.Get(t.Context(), "yurt-coordinator-p1", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			nodes := edge.SplitNodes(lease.Annotations[edge.AnnotationReachedNodes])
+			told := edge.SplitTraffic(lease.Annotations[edge.AnnotationTraffic])
+			if !slices.Equal(slices.Sorted(maps.Keys(told)), nodes) {
+				t.Errorf("the traffic of %v, want that of %v", told, nodes)
+			}
+			text, there := lease.Annotations[edge.AnnotationHubs]
+			hubs, ok := edge.ParsePoolHubs(text)
+			if there && (!ok || hubs.Term != 7 || hubs.Links["up"] != len(nodes) || hubs.NewestSettings != 4) {
+				t.Errorf("of the hubs of %v the cloud was told %+v, %t", nodes, hubs, ok)
+			}
+			_, left := lease.Annotations[edge.PrefixReports+"new"]
+			if has := len(nodes) > 0; has && left || lease.Annotations["example.org/own"] == "" {
+				t.Errorf("a report of what this leader knows, and no more: %v", lease.Annotations)
+			}
+			return ptr.Deref(lease.Spec.HolderIdentity, "") + ": " + lease.Annotations[edge.AnnotationReachedNodes]
+		}
+		var filled atomic.Pointer[map[string]edge.Filling]
+		filled.Store(&map[string]edge.Filling{"services": edge.FillingNone})
+		r := NewReporter(ReporterConfig{Node: "a", Pool: "p1", Cloud: cloud.CoordinationV1()})
+		from := Source{
+			Leases: pool.Client("a"), Fillings: func() map[string]edge.Filling { return *filled.Load() },
+		}
+		var term atomic.Bool
+		term.Store(true)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		renew("a", "b")
+		go func() { ended <- r.Run(ctx, from, edge.Term{Transitions: 7, Valid: term.Load}) }()
+		synctest.Wait()
+		time.Sleep(time.Second)
+		renew("a", "b")
+		time.Sleep(reportEvery)
+		if got := said(); got != "a: a,b" {
+			t.Errorf("the cloud was told %q", got)
+		}
+		ofHubs := func() string {
+			looks++
+			lease, err := reports.Get(t.Context(), "yurt-coordinator-p1", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return lease.Annotations[edge.AnnotationHubVersion]
+		}
+		if got := ofHubs(); got != "v0.2.0=a;b" {
+			t.Errorf("the cloud was told of hubs %q", got)
+		}
+		for range 5 {
+			renew("a", "b")
+			time.Sleep(10 * time.Second)
+		}
+		if n := writes(); n != 1 {
+			t.Errorf("%d writes of what has not changed", n)
+		}
+		ways := func(want string) {
+			t.Helper()
+			looks++
+			lease, err := reports.Get(t.Context(), "yurt-coordinator-p1", metav1.GetOptions{})
+			if got := lease.Annotations[edge.AnnotationKubelet]; err != nil || got != want {
+				t.Errorf("of kubelets it was told %q, %v; want %q", got, err, want)
+			}
+		}
+		ways("a=unapproved,b=unapproved")
+		kubelet = "pinned/" + strings.Repeat("0a", 32)
+		renew("b")
+		kubelet = "who knows"
+		renew("a")
+		time.Sleep(reportEvery)
+		ways("b=pinned")
+		if n := writes(); n != 2 {
+			t.Errorf("%d writes, want one more, at once", n)
+		}
+		fillings := func(want string) {
+			t.Helper()
+			looks++
+			lease, err := reports.Get(t.Context(), "yurt-coordinator-p1", metav1.GetOptions{})
+			if got, there := lease.Annotations[edge.AnnotationPoolResources]; err != nil || got != want || there != (want != "") {
+				t.Errorf("of what the pool shares it was told %q, %v; want %q", got, err, want)
+			}
+		}
+		fillings("services=none")
+		filled.Store(&map[string]edge.Filling{"services": edge.FillingCurrent})
+		time.Sleep(reportEvery)
+		fillings("services=current")
+		filled.Store(new(map[string]edge.Filling)) // a new leader does not know
+		time.Sleep(reportEvery)
+		fillings("")
+		if n := writes(); n != 4 {
+			t.Errorf("%d writes, want two more, at once", n)
+		}
+		for range 8 {
+			renew("a")
+			time.Sleep(10 * time.Second)
+		}
+		if got, n := said(), writes(); got != "a: a" || n > 6 {
+			t.Errorf("the cloud was told %q, with %d writes", got, n)
+		}
+		if n := requests("get") - looks; n != 1 {
+			t.Errorf("the report was read %d times, though nobody else wrote it", n)
+		}
+		refused := false
+		cloud.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			defer func() { refused = true }()
+			return !refused, nil, apierrors.NewConflict(coordinationv1.Resource("leases"), "yurt-coordinator-p1", nil)
+		})
+		filled.Store(&map[string]edge.Filling{"services": edge.FillingCurrent})
+		for range 2 {
+			renew("a")
+			time.Sleep(10 * time.Second)
+		}
+		if n := requests("get") - looks; n != 2 || !refused {
+			t.Errorf("the report was read %d times, want once more after a conflict", n)
+		}
+		fillings("services=current")
+		lists := 0
+		for _, c := range pool.Calls() {
+			if c.Verb == "list" {
+				lists++
+			}
+		}
+		if lists > 4 {
+			t.Errorf("the Leases were listed %d times in two minutes", lists)
+		}
+		term.Store(false)
+		before := writes()
+		for range 8 {
+			renew("a", "b")
+			time.Sleep(10 * time.Second)
+		}
+		if n := writes(); n != before {
+			t.Errorf("%d writes of one who leads no more", n-before)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestSlots: who leads at several coordinators writes one report, of all that it hears, in the Lease of the lowest slot; two that
+// lead each at another do not write over each other.
+func TestSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud := fake.NewClientset()
+		writes := 0
+		cloud.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			writes++
+			return false, nil, nil
+		})
+		pools := map[edge.Slot]*hubtest.LeaseServer{0: hubtest.NewLeaseServer(10), 1: hubtest.NewLeaseServer(10)}
+		hear := map[edge.Slot][]string{0: {"a", "b"}, 1: {"a", "c"}}
+		renew := func() {
+			for slot, names := range hear {
+				for _, name := range names {
+					says := map[string]string{edge.AnnotationHub: edge.HubReport{Link: "up"}.String()}
+					if pools[slot].Peek(corev1.NamespaceNodeLease, name) != nil {
+						pools[slot].Edit(corev1.NamespaceNodeLease, name, func(*coordinationv1.Lease) {})
+						continue
+					}
+					lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+						Namespace: corev1.NamespaceNodeLease, Name: name, Annotations: says,
+					}}
+					leases := pools[slot].Leases(corev1.NamespaceNodeLease)
+					if _, err := leases.Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		pass := func(d time.Duration) {
+			for range d / (10 * time.Second) {
+				renew()
+				time.Sleep(10 * time.Second)
+			}
+		}
+		reports := cloud.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+		for _, slot := range edge.Slots() { // the fake client creates nothing by PUT
+			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: edge.PoolName("p1").ReportLease(slot)}}
+			if _, err := reports.Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		said := func(slot edge.Slot) string {
+			lease, err := reports.Get(t.Context(), edge.PoolName("p1").ReportLease(slot), metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if lease.Spec.HolderIdentity == nil {
+				return ""
+			}
+			return fmt.Sprintf("%s, %d: %s", *lease.Spec.HolderIdentity, *lease.Spec.LeaseTransitions,
+				lease.Annotations[edge.AnnotationReachedNodes])
+		}
+		is := func(what string, want ...string) {
+			t.Helper()
+			if got := []string{said(0), said(1), said(2)}; !slices.Equal(got, append(want, "")) {
+				t.Errorf("%s: it says %q, want %q", what, got, want)
+			}
+		}
+		reporter := func(node edge.NodeName) *Reporter {
+			return NewReporter(ReporterConfig{Node: node, Pool: "p1", Cloud: cloud.CoordinationV1()})
+		}
+		lead := func(r *Reporter, slot edge.Slot, term int32) (stop func()) {
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error)
+			from := Source{Slot: slot, Leases: pools[slot].Client(string(r.cfg.Node))}
+			go func() {
+				ended <- r.Run(ctx, from, edge.Term{Transitions: term, Valid: func() bool { return true }})
+			}()
+			return func() {
+				cancel()
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		a, b := reporter("a"), reporter("b")
+		renew()
+		leaveHigher := lead(a, 1, 7)
+		pass(time.Minute)
+		is("it leads at a standby alone", "", "a, 7: a,c")
+		leaveLower := lead(a, 0, 3)
+		pass(time.Minute)
+		is("it leads at home, too", "a, 3: a,b,c", "a, 7: a,c")
+		if lease, err := reports.Get(t.Context(), "yurt-coordinator-p1", metav1.GetOptions{}); err != nil ||
+			!strings.Contains(lease.Annotations[edge.AnnotationHubs], `"up":3`) {
+			t.Errorf("of three hubs the cloud is told %s, %v", lease.Annotations[edge.AnnotationHubs], err)
+		}
+		if before := writes; before == 0 {
+			t.Error("nobody writes")
+		} else if pass(10 * sayEvery); writes-before > 11 {
+			t.Errorf("%d writes in ten minutes, want one a minute", writes-before)
+		}
+		leaveHigher()
+		leaveHigher = lead(b, 1, 8)
+		pass(time.Minute)
+		is("another leads at the standby", "a, 3: a,b", "b, 8: a,c")
+		leaveLower()
+		leaveHigher()
+		leaveHigher, leaveLower = lead(a, 1, 9), lead(a, 0, 4)
+		pass(time.Minute)
+		is("it leads at both", "a, 4: a,b,c", "b, 8: a,c")
+		leaveLower()
+		pass(20 * time.Second)
+		is("it leads no more at home", "a, 4: a,b,c", "a, 9: a,c")
+		leaveHigher()
+	})
+}

@@ -1,0 +1,79 @@
+package lead
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
+)
+
+// remembered is how many renewals a term remembers for its NotBefore: at one a second, more than half a minute's.
+const remembered = 40
+
+// renewal is one acknowledged write of the election Lease.
+type renewal struct {
+	revision uint64
+	sent     ends.Moment
+}
+
+// fence decides whether a term is valid.
+type fence struct {
+	clock ends.Clock
+
+	mu       sync.Mutex
+	renewals []renewal // in the order of their revisions; the last ones only
+	fallen   bool
+}
+
+// term returns the term that the fence guards. It is valid until it is given up, and while this hub sent its last acknowledged
+// renewal less than 3.5 s ago, which is less than other hubs wait. Its NotBefore returns when a renewal was sent that got an
+// earlier revision. That is exact to about a second; NotBefore knows nothing of writes before the term began, or longer ago
+// than it remembers (about 40 s).
+func (f *fence) term(transitions int32, lease types.UID) edge.Term {
+	return edge.Term{
+		Transitions: transitions, LeaseUID: lease, Valid: func() bool { return f.valid(f.clock.Now()) }, NotBefore: f.notBefore,
+	}
+}
+
+// acknowledge notes that a renewal sent at a moment was acknowledged with a revision.
+func (f *fence) acknowledge(revision uint64, sent ends.Moment) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n := len(f.renewals); n > 0 && f.renewals[n-1].revision >= revision {
+		return
+	}
+	if len(f.renewals) == remembered {
+		f.renewals = append(f.renewals[:0], f.renewals[1:]...)
+	}
+	f.renewals = append(f.renewals, renewal{revision, sent})
+}
+
+// fall ends the term for good.
+func (f *fence) fall() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fallen = true
+}
+
+func (f *fence) valid(now ends.Moment) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.fallen || len(f.renewals) == 0 {
+		return false
+	}
+	return now.Sub(f.renewals[len(f.renewals)-1].sent) < leaseDuration-fenceMargin
+}
+
+func (f *fence) notBefore(revision uint64) (time.Time, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := len(f.renewals) - 1; i >= 0; i-- {
+		if f.renewals[i].revision < revision {
+			return f.renewals[i].sent.Running, true
+		}
+	}
+	return time.Time{}, false
+}

@@ -1,0 +1,63 @@
+package lead
+
+import (
+	"time"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// The times of an election. A leader must have stopped before anybody else may lead:
+//
+//	max(renewEvery, writeTimeout) + retryPeriod + renewDeadline + leadGrace < leaseDuration
+//	             1 s              +    0.1 s    +      2 s      +   0.5 s   <      4 s
+//
+// The left side is the longest that a leader goes on after it *sent* the last renewal that was acknowledged. The
+// elector trusts that renewal until the throttle lets the next one out or its answer comes, whichever is later. It then
+// waits one period and tries for renewDeadline, and the duty gets leadGrace to return. The right side is the shortest
+// that another hub waits after it *saw* that renewal, which is after it was sent. Each side measures by its own
+// monotonic clock; wall clocks are never compared.
+//
+// A Term's own validity (leaseDuration - fenceMargin) holds even if none of that is scheduled in time.
+const (
+	// leaseDuration is how long other hubs wait after the last renewal that they saw. With retryPeriod it gives the
+	// time from a leader's crash to the next leader: at most 4.3 s, within the budget of 5 s.
+	leaseDuration = edge.ElectionTerm
+
+	// renewDeadline is how long a leader that cannot renew keeps trying.
+	renewDeadline = 2 * time.Second
+
+	// retryPeriod is how often the elector asks its lock; a follower's lock answers only when there is something new.
+	retryPeriod = 100 * time.Millisecond
+
+	// pollMax is the longest pause between two polls of a follower: client-go draws it at random between one
+	// retryPeriod and 2.2 of them. It bounds how long a released Lease stays unclaimed.
+	pollMax = 220 * time.Millisecond
+
+	// renewEvery is the least time between two renewals that are written.
+	renewEvery = time.Second
+
+	// writeTimeout bounds each request to the coordinator.
+	writeTimeout = time.Second
+
+	// refusedPause is how long a hub waits after the coordinator has refused to let it lead.
+	refusedPause = 500 * time.Millisecond
+
+	// unfitPause is how long a hub waits that could not do a leader's duty, while another leads.
+	unfitPause = 30 * time.Second
+
+	// yieldWait is how long others leave a Lease to whom it was left: some tries of its, and less than the budget of a change of
+	// leader.
+	yieldWait = 2 * time.Second
+
+	// leadGrace is how long a duty may take to return once its context has ended, before the Lease is released anyway.
+	leadGrace = 500 * time.Millisecond
+
+	// fenceMargin is how much earlier than leaseDuration a term stops being valid.
+	fenceMargin = 500 * time.Millisecond
+
+	// backoffMin and backoffMax bound the pause before the next campaign after a duty or its proof failed: see run.Backoff. A
+	// duty that lasted for steadyTerm starts over at backoffMin.
+	backoffMin = time.Second
+	backoffMax = 30 * time.Second
+	steadyTerm = time.Minute
+)

@@ -1,0 +1,80 @@
+package lead
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// overdue is the share of a certificate's life with which it should have been renewed: a hub renews its own with a tenth left
+// at the latest.
+const overdue = 0.08
+
+// tally counts what the hubs of a pool have carried since it began.
+type tally struct {
+	last map[edge.NodeName]edge.Carried
+	sum  edge.Carried
+}
+
+// count takes in what hubs say that they have carried. What one says first is where it begins.
+func (t *tally) count(hubs map[edge.NodeName]edge.HubReport) {
+	if t.last == nil {
+		t.last, t.sum = map[edge.NodeName]edge.Carried{}, edge.Carried{}
+	}
+	for node, said := range hubs {
+		if before, known := t.last[node]; known {
+			t.sum.Add(said.Carried.Since(before))
+		}
+		t.last[node] = said.Carried
+	}
+}
+
+// together returns how hubs are together.
+func together(
+	hubs map[edge.NodeName]edge.HubReport, lines map[edge.NodeName]edge.Line, carried edge.Carried, now time.Time,
+) edge.PoolHubs {
+	p := edge.PoolHubs{
+		Links: map[string]int{}, Carried: carried, Certificates: map[string]edge.Life{},
+		Troubles: map[edge.HubTrouble][]edge.NodeName{},
+	}
+	first := true
+	for node, said := range hubs {
+		p.Links[said.Link]++
+		if first || said.Settings < p.OldestSettings {
+			p.OldestSettings = said.Settings
+		}
+		p.NewestSettings, first = max(p.NewestSettings, said.Settings), false
+		troubles := slices.Clone(said.Troubles)
+		for kind, life := range said.Certificates {
+			if least, known := p.Certificates[kind]; !known || life.Left(now) < least.Left(now) {
+				p.Certificates[kind] = life
+			}
+			if trouble := edge.TroubleOf(kind); life.Left(now) < overdue && !slices.Contains(troubles, trouble) {
+				troubles = append(troubles, trouble)
+			}
+		}
+		for _, trouble := range troubles {
+			p.Troubles[trouble] = append(p.Troubles[trouble], node)
+		}
+	}
+	for trouble, nodes := range p.Troubles {
+		slices.Sort(nodes)
+		if n := len(nodes) - edge.MostTroubled; n > 0 {
+			nodes, p.More = nodes[:edge.MostTroubled], p.More+n
+		}
+		p.Troubles[trouble] = nodes
+	}
+	for _, line := range lines {
+		p.Answer, p.Lost = max(p.Answer, line.Answer.Milliseconds()), p.Lost+line.Lost
+	}
+	return p
+}
+
+// alike reports whether the cloud need not hear of hubs again: only numbers that grow are others.
+func alike(a edge.PoolHubs, b *edge.PoolHubs) bool {
+	return b != nil && a.Term == b.Term && maps.Equal(a.Links, b.Links) && a.More == b.More &&
+		maps.EqualFunc(a.Troubles, b.Troubles, slices.Equal) &&
+		a.OldestSettings == b.OldestSettings && a.NewestSettings == b.NewestSettings
+}

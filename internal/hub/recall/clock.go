@@ -1,0 +1,90 @@
+package recall
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// clockKey is the disk's key of the clock.
+	clockKey = "clock/tenure"
+	// saveEvery is how often the clock is written. After a power cut nobody knows how much of that had passed, so all of it
+	// counts: whoever pulls the plug again and again makes time pass faster, not slower.
+	saveEvery = 10 * time.Minute
+)
+
+// clock counts seconds, from any number on. While the machine runs, its own clock has no say. Of the time in which it was
+// off, what that clock shows counts.
+type clock struct {
+	cfg   TenureConfig
+	from  int64 // what it showed when it began
+	began int64 // seconds since boot
+}
+
+// saved is the clock on the disk.
+type saved struct {
+	Ran   int64  `json:"ran"`
+	Wall  int64  `json:"wall"`
+	Boot  string `json:"boot"`
+	Since int64  `json:"since"` // seconds since boot
+}
+
+func newClock(c TenureConfig) *clock {
+	id, since := c.Boot()
+	k := &clock{cfg: c, began: seconds(since)}
+	var was saved
+	value, err := c.Disk.Blob(clockKey)
+	if err != nil || json.Unmarshal(value, &was) != nil || was.Ran < 0 {
+		// A Stamp by another clock is of the future or of long ago, so too old.
+		k.from = c.Chance.Int64N(1 << 40)
+		return k
+	}
+	if off := k.began - was.Since; id != "" && id == was.Boot && off >= 0 {
+		k.from = was.Ran + off
+	} else {
+		k.from = was.Ran + max(k.began+seconds(saveEvery), c.Wall().Unix()-was.Wall)
+	}
+	return k
+}
+
+func seconds(d time.Duration) int64 { return int64(d / time.Second) }
+
+// now returns what the clock shows, and the machine's.
+func (k *clock) now() (ran, wall int64) {
+	_, since := k.cfg.Boot()
+	return k.from + seconds(since) - k.began, k.cfg.Wall().Unix()
+}
+
+// age returns how old a Stamp is: by this clock or by the machine's, whichever says more.
+func (k *clock) age(s Stamp) time.Duration {
+	ran, wall := k.now()
+	if s.Wall == 0 || s.Ran > ran {
+		return math.MaxInt64
+	}
+	const most = math.MaxInt64 / int64(time.Second)
+	return time.Duration(min(max(ran-s.Ran, wall-s.Wall), most)) * time.Second
+}
+
+// save writes the clock. If the disk does not take it, what is stamped from now on is believed for less time after a restart.
+func (k *clock) save() {
+	id, since := k.cfg.Boot()
+	ran, wall := k.now()
+	if value, err := json.Marshal(saved{ran, wall, id, seconds(since)}); err == nil {
+		_ = k.cfg.Disk.PutBlob(clockKey, value)
+	}
+}
+
+// boot reads the kernel's name for the time since the machine started, and how long that has been.
+func boot() (id string, since time.Duration) {
+	name, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without a name, each start counts as the machine's
+	var t unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) != nil {
+		return "", 0
+	}
+	return strings.TrimSpace(string(name)), time.Duration(t.Nano())
+}

@@ -1,0 +1,171 @@
+package recall
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
+	"yurtcoordinator/internal/run"
+)
+
+const (
+	// renewAfter is how old the Stamp of a user who is no Pod of this node may be on the disk though the cloud has just said the
+	// same again: a disk that wears out is not written each minute. So what is said holds for up to an hour less than
+	// TenureConfig.Limit.
+	renewAfter = time.Hour
+
+	// The keys of a user's extra by which an API server says to what a ServiceAccount's token is bound.
+	podName = "authentication.kubernetes.io/pod-name"
+	podUID  = "authentication.kubernetes.io/pod-uid"
+	onNode  = "authentication.kubernetes.io/node-name"
+
+	accountPrefix = "system:serviceaccount:"
+)
+
+// TenureDisk is where the clock is kept; store.Store is one.
+type TenureDisk interface {
+	PutBlob(key string, value []byte) error
+	Blob(key string) ([]byte, error)
+}
+
+// TenureConfig is what a Tenure needs. All fields but Boot are required.
+type TenureConfig struct {
+	Node edge.NodeName
+	// Limit is how long what was said of users holds who are no Pods of this node; 0 means not at all. SetLimit changes it.
+	Limit time.Duration
+	// PodUID returns the UID of a Pod of this node, empty if it has none of that name, and whether that is known.
+	PodUID func(namespace, name string) (uid string, known bool)
+	Disk   TenureDisk
+	// Wall is the machine's clock, which may step.
+	Wall func() time.Time
+	// Boot names the time since the machine started, and tells how long that has been, suspension included. nil means the
+	// kernel's.
+	Boot func() (id string, since time.Duration)
+	// Chance is where random numbers come from.
+	Chance ends.Chance
+}
+
+// Tenure knows how long what was said holds. Make one with New; safe for concurrent use.
+type Tenure struct {
+	cfg   TenureConfig
+	clock *clock
+	limit atomic.Int64 // a time.Duration
+}
+
+// NewTenure returns a Tenure whose clock goes on where the disk's stood.
+func NewTenure(c TenureConfig) *Tenure {
+	if c.Boot == nil {
+		c.Boot = boot
+	}
+	t := &Tenure{cfg: c, clock: newClock(c)}
+	t.SetLimit(c.Limit)
+	return t
+}
+
+// SetLimit changes TenureConfig.Limit.
+func (t *Tenure) SetLimit(limit time.Duration) { t.limit.Store(int64(limit)) }
+
+// Run keeps the clock on the disk, and has what is over forgotten by those who remember it, until ctx ends.
+func (t *Tenure) Run(ctx context.Context, tidy ...func()) error {
+	for {
+		t.clock.save()
+		for _, forget := range tidy {
+			forget()
+		}
+		if run.Pause(ctx, saveEvery) != nil { // the hub is stopping
+			t.clock.save()
+			return nil //nolint:nilerr // so it is no error
+		}
+	}
+}
+
+// Stamp is when something was said of a user, and which Pod of this node it is. It is kept with what was said. The zero Stamp
+// is of a time that nobody knows.
+type Stamp struct {
+	Ran  int64      `json:"ran"`           // seconds of the clock
+	Wall int64      `json:"wall"`          // Unix seconds of the machine's clock
+	Pod  *TenurePod `json:"pod,omitempty"` // nil means that it is none
+}
+
+// TenurePod is one of this node.
+type TenurePod struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
+}
+
+// Stamp returns that of what is said of a user now.
+func (t *Tenure) Stamp(u *authenticationv1.UserInfo) Stamp {
+	ran, wall := t.clock.now()
+	return Stamp{Ran: ran, Wall: wall, Pod: t.podOf(u)}
+}
+
+// podOf returns the Pod of this node that a user is, or nil.
+func (t *Tenure) podOf(u *authenticationv1.UserInfo) *TenurePod {
+	account, ok := strings.CutPrefix(u.Username, accountPrefix)
+	namespace, _, _ := strings.Cut(account, ":")
+	name, uid := only(u.Extra[podName]), only(u.Extra[podUID])
+	if !ok || namespace == "" || name == "" || uid == "" {
+		return nil
+	}
+	if now, known := t.cfg.PodUID(namespace, name); known && now == uid || only(u.Extra[onNode]) == string(t.cfg.Node) {
+		return &TenurePod{namespace, name, uid}
+	}
+	return nil
+}
+
+func only(values []string) string {
+	if len(values) != 1 {
+		return ""
+	}
+	return values[0]
+}
+
+// Renews reports whether a Stamp is worth writing in the place of one that the disk has with the same content.
+func (t *Tenure) Renews(next, old Stamp) bool {
+	if next.Pod != nil || old.Pod != nil {
+		return next.Pod == nil || old.Pod == nil || *next.Pod != *old.Pod
+	}
+	return t.clock.age(old) >= renewAfter
+}
+
+// TenureVerdict says whether something holds.
+type TenureVerdict uint8
+
+const (
+	// Over: it holds no longer, and is to be forgotten.
+	Over TenureVerdict = iota
+	// Unsure: it does not hold now, but may again once it is known which Pods there are.
+	Unsure
+	// Holds: it is as the cloud said.
+	Holds
+)
+
+// String returns the name for people to read.
+func (v TenureVerdict) String() string { return [...]string{"over", "unsure", "holds"}[v] }
+
+// Judge says whether what was said holds while the cloud cannot be asked.
+func (t *Tenure) Judge(s Stamp) TenureVerdict {
+	limit := time.Duration(t.limit.Load())
+	recent := limit > 0 && t.clock.age(s) <= limit
+	if s.Pod == nil {
+		return holdsIf(recent, Over)
+	}
+	uid, known := t.cfg.PodUID(s.Pod.Namespace, s.Pod.Name)
+	if known {
+		return holdsIf(uid == s.Pod.UID, Over)
+	}
+	return holdsIf(recent, Unsure)
+}
+
+func holdsIf(yes bool, otherwise TenureVerdict) TenureVerdict {
+	if yes {
+		return Holds
+	}
+	return otherwise
+}

@@ -1,0 +1,174 @@
+package share
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
+	"yurtcoordinator/internal/run"
+)
+
+const (
+	// lookEvery is how often there is a look at what there is to push or to declare, which costs no I/O.
+	lookEvery = 250 * time.Millisecond
+	// maxEvents bounds a push of changes, which has at least one event.
+	maxEvents = 256
+
+	// backoffMin and backoffMax bound the pause after a failure; see run.Backoff.
+	backoffMin = 100 * time.Millisecond
+	backoffMax = 5 * time.Second
+
+	// maxAnswer bounds an answer, or each line of one that goes on, in bytes: a coordinator keeps 2000 objects of a node.
+	maxAnswer = 2 << 20
+	// maxRetryAfter bounds what a Retry-After is believed.
+	maxRetryAfter = time.Minute
+)
+
+// Config is what a Pool and a Node have in common. All fields are required unless it says otherwise.
+type Config struct {
+	// Node is this hub's node.
+	Node edge.NodeName
+	// Transport reaches the coordinator as this node (upstream.Upstream.AsNode). Base is its address, without a path.
+	Transport http.RoundTripper
+	Base      *url.URL
+	// Later is told of a history that the coordinator is in, or has something of, and this hub may not know yet.
+	Later func(edge.History)
+	// Metrics takes the metrics. Default: they are not registered anywhere.
+	Metrics prometheus.Registerer
+	// Ends are this machine's clocks and random numbers.
+	Ends ends.Ends
+}
+
+func (c *Config) isComplete() bool {
+	return c.Node != "" && c.Transport != nil && c.Base != nil && c.Later != nil
+}
+
+// refusal is an answer other than 200, or the last line of one that went on.
+type refusal struct {
+	code       int
+	message    string
+	retryAfter time.Duration
+}
+
+func (r *refusal) Error() string {
+	return fmt.Sprintf("the coordinator answers %d: %s", r.code, r.message)
+}
+
+// client asks a coordinator what it has, and pushes to it.
+type client struct {
+	transport http.RoundTripper
+	base      *url.URL
+}
+
+// request makes a request for JSON. Whoever makes it adds the rest.
+func (c client) request(
+	ctx context.Context, method string, query url.Values, body io.Reader, path ...string,
+) (*http.Request, error) {
+	u := c.base.JoinPath(path...)
+	u.RawQuery = query.Encode()
+	r, err := http.NewRequestWithContext(ctx, method, u.String(), body)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Accept", "application/json")
+	return r, nil
+}
+
+// do sends a request and reads the answer, and the state that it names, if it does.
+func (c client) do(r *http.Request, into any) (tag string, err error) {
+	response, err := c.transport.RoundTrip(r)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	return response.Header.Get("ETag"), readAnswer(response, into)
+}
+
+// readAnswer reads an answer to its end.
+func readAnswer(response *http.Response, into any) error {
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return fmt.Errorf("read the answer: %w", err)
+	case len(text) > maxAnswer:
+		return fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
+	case response.StatusCode != http.StatusOK:
+		return refusalOf(response, text)
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return fmt.Errorf("the answer is not what a coordinator says: %w", err)
+	}
+	return nil
+}
+
+// refusalOf reads an answer other than 200.
+func refusalOf(response *http.Response, text []byte) *refusal {
+	var s struct{ Message string }
+	_ = json.Unmarshal(text, &s) // proxies answer with text
+	seconds, err := strconv.Atoi(response.Header.Get("Retry-After"))
+	if err != nil {
+		seconds = 0
+	}
+	return newRefusal(response.StatusCode, s.Message, seconds)
+}
+
+func newRefusal(code int, message string, retryAfter int) *refusal {
+	if message == "" {
+		message = http.StatusText(code)
+	}
+	seconds := min(max(retryAfter, 0), int(maxRetryAfter.Seconds()))
+	return &refusal{code, message, time.Duration(seconds) * time.Second}
+}
+
+// again has rounds until ctx ends. Each returns an error in the end, and whether it got anywhere before; judge says how long
+// to pause after it, the n-th failure in a row.
+func again(
+	ctx context.Context, what string, failed prometheus.Counter,
+	round func(context.Context) (progress bool, err error), judge func(err error, n int) time.Duration,
+) {
+	failures, logged := 0, ""
+	for {
+		progress, err := round(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if progress {
+			failures, logged = 0, ""
+		}
+		failures++
+		failed.Inc()
+		pause := judge(err, failures)
+		if text := err.Error(); text != logged && pause > 0 {
+			logged = text
+			klog.FromContext(ctx).Info(what+" begins again", "pause", pause.Round(time.Millisecond), "err", err)
+		}
+		_ = run.Pause(ctx, pause)
+	}
+}
+
+// pauseAfter is the pause after the n-th failure in a row.
+func (c *Config) pauseAfter(n int, most time.Duration) time.Duration {
+	return run.Backoff{Min: backoffMin, Max: most}.After(n, c.Ends.Float64())
+}
+
+// bell is rung when something has changed, and heard once, however often it was rung before.
+type bell chan struct{}
+
+func newBell() bell { return make(bell, 1) }
+
+func (b bell) ring() {
+	select {
+	case b <- struct{}{}:
+	default: // it is ringing
+	}
+}

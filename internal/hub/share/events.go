@@ -1,0 +1,223 @@
+package share
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
+	"yurtcoordinator/internal/stream"
+)
+
+const (
+	// eventLife is how long an Event is kept: Kubernetes' default. maxKeptEvents bounds how many are kept; the oldest
+	// go first.
+	eventLife     = time.Hour
+	maxKeptEvents = 500
+	// maxEventBytes bounds an Event, and the answer that alongside keeps. An Event has a few hundred bytes.
+	maxEventBytes = 32 << 10
+)
+
+// eventLog has the Events that this node's programs have written: to the cloud, as it has answered them, and while it does not
+// answer, as they wait for it. Those that wait are on the disk, too.
+type eventLog struct {
+	ends    ends.Ends
+	disk    TakerDisk
+	history func() edge.History
+	// lost is called for each waiting Event that is given up, changed for each change.
+	lost, changed func()
+
+	mu     sync.Mutex
+	events map[stream.Key]written
+}
+
+// written is an Event. Its object has no Raw if only the coordinator has it, from an earlier run of the hub.
+type written struct {
+	object stream.Object // at the cloud's revision
+	in     edge.History  // the revision's history
+	at     time.Time
+	// waiting is what the cloud has yet to be told; nil: nothing. If it is not nil, digest is object's.
+	waiting *waiting
+	digest  uint64
+}
+
+func (w written) moment() edge.Moment { return edge.Moment{History: w.in, Revision: w.object.Revision} }
+
+// waiting is an Event in the form that the cloud must get.
+type waiting struct {
+	event *corev1.Event // never changed
+	there bool          // the cloud has an Event of that name
+}
+
+func newEventLog(disk TakerDisk, from ends.Ends, history func() edge.History, lost, changed func()) *eventLog {
+	return &eventLog{disk: disk, ends: from, history: history, lost: lost, changed: changed, events: map[stream.Key]written{}}
+}
+
+// add takes in an Event as the cloud answered it.
+func (l *eventLog) add(o stream.Object, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	next := written{object: o, in: l.history(), at: now}
+	if have := l.events[o.Key]; have.waiting == nil && !next.moment().Before(have.moment()) {
+		l.putLocked(o.Key, next)
+	}
+}
+
+// putLocked takes in an Event. If there are too many, it drops the oldest, and those that wait only when no others are
+// left.
+func (l *eventLog) putLocked(k stream.Key, w written) {
+	l.events[k] = w
+	l.saveLocked(k)
+	l.changed()
+	if len(l.events) <= maxKeptEvents {
+		return
+	}
+	oldest := k
+	for k, e := range l.events {
+		old := l.events[oldest]
+		if (e.waiting == nil) != (old.waiting == nil) {
+			if e.waiting == nil {
+				oldest = k
+			}
+		} else if e.at.Before(old.at) {
+			oldest = k
+		}
+	}
+	l.deleteLocked(oldest)
+}
+
+func (l *eventLog) deleteLocked(k stream.Key) {
+	if l.events[k].waiting != nil {
+		l.lost()
+	}
+	delete(l.events, k)
+	l.saveLocked(k)
+	l.changed()
+}
+
+// addTo adds the Events that are not too old, and forgets the others.
+func (l *eventLog) addTo(
+	objects map[stream.ID]stream.Object, in map[stream.ID]edge.History, locals map[stream.ID]uint64,
+) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k, e := range l.events {
+		switch {
+		case l.ends.Since(e.at) >= eventLife:
+			l.deleteLocked(k)
+		case e.object.Raw != nil:
+			i := stream.ID{Resource: events, Key: k}
+			objects[i], in[i] = e.object, e.in
+			if e.waiting != nil {
+				locals[i] = e.digest
+			}
+		}
+	}
+}
+
+// has reports whether an Event is still known.
+func (l *eventLog) has(k stream.Key) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, ok := l.events[k]
+	return ok
+}
+
+// drop forgets an Event, unless it waits for the cloud.
+func (l *eventLog) drop(k stream.Key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.events[k].waiting == nil {
+		delete(l.events, k)
+	}
+}
+
+// adopt takes in an Event that the coordinator has from an earlier run of this hub, so that it goes in due time.
+func (l *eventLog) adopt(k stream.Key, as edge.Moment) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.events[k]; !ok {
+		l.events[k] = written{
+			object: stream.Object{Key: k, Revision: as.Revision}, in: as.History, at: l.ends.Running(),
+		}
+	}
+}
+
+// alongside passes an answer on, and keeps a copy of it.
+type alongside struct {
+	http.ResponseWriter
+	status int
+	text   bytes.Buffer
+	over   bool
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (a *alongside) WriteHeader(status int) {
+	if a.status == 0 && status >= http.StatusOK {
+		a.status = status
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (a *alongside) Write(p []byte) (int, error) {
+	if a.status == 0 {
+		a.status = http.StatusOK
+	}
+	n, err := a.ResponseWriter.Write(p)
+	if a.over = a.over || err != nil || a.text.Len()+n > maxEventBytes; !a.over {
+		a.text.Write(p[:n])
+	}
+	return n, err
+}
+
+// whole reports whether the copy is a whole, uncompressed answer of success.
+func (a *alongside) whole() bool {
+	return !a.over && (a.status == http.StatusOK || a.status == http.StatusCreated) &&
+		a.Header().Get("Content-Encoding") == ""
+}
+
+// Unwrap lets http.ResponseController reach Flush and the deadlines.
+func (a *alongside) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// eventOf reads an Event from an answer.
+func eventOf(text []byte) (stream.Object, bool) {
+	event, err := readEvent(text)
+	if err != nil {
+		return stream.Object{}, false
+	}
+	object, err := objectOf(event)
+	return object, err == nil
+}
+
+// readEvent reads an Event that stands alone.
+func readEvent(text []byte) (*corev1.Event, error) {
+	t, raw, err := stream.OpenEnvelope(text)
+	if err != nil {
+		return nil, err
+	}
+	if t.GroupVersionKind != corev1.SchemeGroupVersion.WithKind("Event") {
+		return nil, fmt.Errorf("it is a %s", t.GroupVersionKind)
+	}
+	event := &corev1.Event{}
+	if t.Encoding == stream.JSON {
+		err = json.Unmarshal(raw, event)
+	} else {
+		err = event.Unmarshal(raw)
+	}
+	return event, err
+}
+
+func objectOf(event *corev1.Event) (stream.Object, error) {
+	raw, err := event.Marshal()
+	if err != nil {
+		return stream.Object{}, err
+	}
+	return stream.Scan(stream.Protobuf, raw)
+}

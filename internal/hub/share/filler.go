@@ -1,0 +1,267 @@
+package share
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/run"
+	"yurtcoordinator/internal/stream"
+)
+
+const (
+	// fillLook is how often a hub without a link looks at what the mirror has, and fillAgain when it tries again what failed
+	// while it knows of no leader. A random half is added, so that the pool's hubs look at different times.
+	fillLook, fillAgain = 10 * time.Second, time.Second
+	// turnMargin is how much earlier than the coordinator a filler takes its turn to be over.
+	turnMargin = time.Second
+	// offerPause is when something is offered again that the mirror has refused and that has not changed.
+	offerPause = 30 * time.Second
+)
+
+// FillerConfig is what a Filler needs. All fields are required.
+type FillerConfig struct {
+	Config
+	// Resources are what is pushed, as for a Pool.
+	Resources Set
+	// Leases is a client of the coordinator. The hub must be allowed to get and update kube-system/yurthub-filler.
+	Leases coordinationv1client.LeasesGetter
+	// CloudLink and Link are the states of the links to the cloud and to the coordinator.
+	CloudLink, Link *live.Value[link.State]
+	// Leader returns whom this hub knows to lead the pool, empty if nobody, and a channel that is closed when that may have
+	// changed.
+	Leader func() (edge.NodeName, <-chan struct{})
+}
+
+// Filler brings what this hub has of the pool's resources to a coordinator that nobody leads, while this hub has no link to the
+// cloud. Make one with NewFiller.
+type Filler struct {
+	config  FillerConfig
+	refused map[schema.GroupVersionResource]refusedOffer // Run's alone
+	said    string                                       // the last failure that was logged; Run's alone
+	fills   *prometheus.CounterVec
+}
+
+// refusedOffer is what the mirror did not take.
+type refusedOffer struct {
+	moment   edge.Moment
+	instance string
+	at       time.Time
+}
+
+// NewFiller returns a Filler. It registers its metrics, and does no I/O.
+func NewFiller(c FillerConfig) (*Filler, error) {
+	if !c.isComplete() || c.Resources == nil || c.Leases == nil || c.CloudLink == nil || c.Link == nil || c.Leader == nil {
+		return nil, errors.New("push: a Filler needs Node, Transport, Base, Later, Resources, Leases, both links and Leader")
+	}
+	return &Filler{
+		config: c, refused: map[schema.GroupVersionResource]refusedOffer{},
+		fills: promauto.With(c.Metrics).NewCounterVec(prometheus.CounterOpts{
+			Name: "yurthub_fills_total",
+			Help: "Times that this hub, without a link to the cloud, brought a resource to a coordinator that nobody led.",
+		}, []string{"resource"}),
+	}, nil
+}
+
+// Run fills until ctx ends, and returns nil.
+func (f *Filler) Run(ctx context.Context) error {
+	for {
+		if _, err := f.config.CloudLink.Wait(ctx, isCut); err != nil {
+			return nil //nolint:nilerr // only the context ends it
+		}
+		if _, err := f.config.Link.Wait(ctx, link.State.Answers); err != nil {
+			return nil //nolint:nilerr // only the context ends it
+		}
+		err := f.round(ctx)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // asked to stop
+		}
+		f.report(ctx, err)
+		leader, changed := f.config.Leader()
+		_, moved := f.config.Link.Watch() // a coordinator that starts anew is empty
+		pause := fillLook
+		if leader == "" && err != nil {
+			pause = fillAgain
+		}
+		timer := time.NewTimer(pause + f.config.Ends.Below(pause/2))
+		select {
+		case <-timer.C:
+		case <-changed:
+			_ = run.Pause(ctx, fillAgain) // whoever leads now brings what it has
+		case <-moved:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// isCut reports whether the cloud is known not to answer.
+func isCut(s link.State) bool { return s == link.Down || s == link.Failing }
+
+// report logs the first of equal failures.
+func (f *Filler) report(ctx context.Context, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != f.said {
+		klog.FromContext(ctx).V(1).Info("This hub, which cannot reach the cloud, cannot fill the coordinator now; trying again",
+			"err", err)
+	}
+	f.said = text
+}
+
+// round looks at what the mirror has, and takes a turn if this hub has something better.
+func (f *Filler) round(ctx context.Context) error {
+	mirror := &mirrorClient{client{f.config.Transport, f.config.Base}, edge.Term{}}
+	known, err := mirror.ask(ctx)
+	if err != nil {
+		return err
+	}
+	resources, _ := f.config.Resources.Resources()
+	if len(f.offers(resources, known, f.config.Ends.Running())) == 0 {
+		return nil
+	}
+	term, done, err := f.turn(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	mirror.term = term
+	if known, err = mirror.ask(ctx); err != nil { // another may have filled it meanwhile
+		return err
+	}
+	for _, r := range f.offers(resources, known, f.config.Ends.Running()) {
+		if err := f.offer(ctx, mirror, r, known.instance); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// offers are the resources of which this hub has something that the mirror lacks: all of it, or what a filler has brought that is
+// older than what is here. What comes from a leader is never older.
+func (f *Filler) offers(resources []Resource, known positions, now time.Time) (better []Resource) {
+	for _, r := range resources {
+		mine := momentOf(r.Replica)
+		if mine.Revision == 0 {
+			continue
+		}
+		at := known.applied[r.GVR]
+		in := known.in(r.GVR, 0)
+		if at != 0 && (!in.IsFilled() || !(edge.Moment{History: in, Revision: at}).Before(mine)) {
+			continue
+		}
+		if no, was := f.refused[r.GVR]; was && no.moment == mine && no.instance == known.instance && now.Sub(no.at) < offerPause {
+			continue
+		}
+		better = append(better, r)
+	}
+	return better
+}
+
+// momentOf is where a replica stands, as a filler has it.
+func momentOf(r Replica) edge.Moment {
+	return edge.Moment{History: r.History().Filled(), Revision: r.Position()}
+}
+
+// offer pushes all of a resource. A mirror that does not want it is no error: another node has brought better.
+func (f *Filler) offer(ctx context.Context, mirror *mirrorClient, r Resource, instance string) error {
+	s, err := r.Replica.Snapshot(ctx)
+	if errors.Is(err, stream.ErrNotReady) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the replica: %w", err)
+	}
+	moment := edge.Moment{History: s.History.Filled(), Revision: s.Revision}
+	at, err := mirror.everything(ctx, r.GVR, moment.History, s.Type, whole(s))
+	name := r.GVR.GroupResource().String()
+	var why *refusal
+	if errors.As(err, &why) && why.code != http.StatusForbidden && why.code < http.StatusInternalServerError {
+		f.refused[r.GVR] = refusedOffer{moment, instance, f.config.Ends.Running()}
+		klog.FromContext(ctx).Info("The coordinator, which nobody leads, does not take what this hub has", "resource", name,
+			"revision", moment.Revision.String(), "history", moment.History.String(), "err", err)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	delete(f.refused, r.GVR)
+	f.fills.WithLabelValues(name).Inc()
+	klog.FromContext(ctx).Info("Filled the coordinator, which nobody leads, with what this hub has", "resource", name,
+		"objects", len(s.Objects), "revision", at.String(), "history", moment.History.String())
+	return nil
+}
+
+// turn takes the filler's Lease for one turn, which done gives back. It fails while another has it, or somebody leads or may
+// come to.
+func (f *Filler) turn(ctx context.Context) (term edge.Term, done func(), err error) {
+	lease, err := f.read(ctx)
+	if err != nil {
+		return term, nil, err
+	}
+	next := lease.DeepCopy()
+	now, holder := metav1.NewMicroTime(f.config.Ends.Wall()), string(f.config.Node)
+	seconds, transitions := int32(edge.FillerTurn/time.Second), int32(1)
+	if lease.Spec.LeaseTransitions != nil {
+		transitions += *lease.Spec.LeaseTransitions
+	}
+	next.Spec = coordinationv1.LeaseSpec{
+		HolderIdentity: &holder, LeaseDurationSeconds: &seconds, LeaseTransitions: &transitions,
+		AcquireTime: &now, RenewTime: &now,
+	}
+	began := f.config.Ends.Now() // before the request: the turn is never thought younger than it is
+	held, err := f.write(ctx, next)
+	if err != nil {
+		return term, nil, err
+	}
+	term = edge.Term{Transitions: transitions, LeaseUID: held.UID, Valid: func() bool {
+		return f.config.Ends.Now().Sub(began) < edge.FillerTurn-turnMargin && isCut(f.config.CloudLink.Get())
+	}}
+	return term, func() { f.release(ctx, held) }, nil
+}
+
+// release gives the Lease back, so that another hub need not wait for the end of the turn.
+func (f *Filler) release(ctx context.Context, held *coordinationv1.Lease) {
+	nobody, now := "", metav1.NewMicroTime(f.config.Ends.Wall())
+	held = held.DeepCopy()
+	held.Spec.HolderIdentity, held.Spec.RenewTime = &nobody, &now
+	if _, err := f.write(context.WithoutCancel(ctx), held); err != nil && !apierrors.IsConflict(err) {
+		klog.FromContext(ctx).V(1).Info("The filler's Lease was not released; the turn ends by itself", "err", err)
+	}
+}
+
+func (f *Filler) read(ctx context.Context) (*coordinationv1.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	lease, err := f.config.Leases.Leases(edge.NamespaceSystem).Get(ctx, edge.LeaseFiller, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("read the Lease %s: %w", edge.LeaseFiller, err)
+	}
+	return lease, nil
+}
+
+func (f *Filler) write(ctx context.Context, next *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	lease, err := f.config.Leases.Leases(edge.NamespaceSystem).Update(ctx, next, metav1.UpdateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("write the Lease %s: %w", edge.LeaseFiller, err)
+	}
+	return lease, nil
+}

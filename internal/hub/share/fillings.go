@@ -1,0 +1,61 @@
+package share
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// fillings is what was last seen of how far the coordinator has each resource.
+type fillings struct {
+	mu   sync.Mutex
+	last map[string]edge.Filling // nil means that nobody knows
+	seen time.Time
+}
+
+// set takes what the mirror has of each carrier's resource, and which of them are declared. nil declared means that the
+// declaration failed.
+func (f *fillings) set(now time.Time, carriers map[*carrier]state, mirror positions, declared map[string]*carrier) {
+	last := make(map[string]edge.Filling, len(carriers))
+	for c := range carriers {
+		name := c.label()
+		switch {
+		case declared[name] != nil:
+			last[name] = edge.FillingCurrent
+		case mirror.applied[c.resource.GVR] != 0:
+			last[name] = edge.FillingComplete
+		case c.resource.Optional:
+		default:
+			last[name] = edge.FillingNone
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last, f.seen = last, now
+}
+
+func (f *fillings) forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = nil
+}
+
+// Fillings returns how far the coordinator has each resource, while this hub leads; nil means that it does not know. What has
+// not been declared for as long as a declaration counts is current no more.
+func (p *Pool) Fillings() map[string]edge.Filling {
+	f := &p.fillings
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := maps.Clone(f.last)
+	if p.config.Ends.Since(f.seen) < leaseSeconds*time.Second {
+		return all
+	}
+	for name, filling := range all {
+		if filling == edge.FillingCurrent {
+			all[name] = edge.FillingComplete
+		}
+	}
+	return all
+}

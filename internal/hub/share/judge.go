@@ -1,0 +1,56 @@
+package share
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"yurtcoordinator/internal/edge"
+)
+
+// rights are the subresources of nodes that a coordinator may use, with their verbs. kubelet calls everything proxy that it
+// has no name for: exec, attach, port-forward and logs of containers among it, by its own server. Where it asks about
+// two, as of /pods, one is enough for it.
+var rights = map[string][]string{
+	"proxy":   {"create", "get"},
+	"metrics": {"get"}, // kubectl top
+}
+
+// Word is what the cloud has said of the pool's coordinator.
+type Word struct {
+	// Known: the cloud has shown this node the pool's ConfigMap, which it shows to the pool's nodes alone. Nothing else counts
+	// as proof that the node is in the pool.
+	Known bool
+	// Clients are the credential ids of the certificates that hold.
+	Clients []string
+}
+
+// judge answers one review on this node of this pool. why is for whoever finds out why the answer is no; empty means yes.
+// about is false for everybody who is no coordinator: others say what these may do.
+func judge(
+	spec authorizationv1.SubjectAccessReviewSpec, node edge.NodeName, pool edge.PoolName, w Word,
+) (about bool, why string) {
+	if !strings.HasPrefix(spec.User, edge.CoordinatorUsers) {
+		return false, ""
+	}
+	a := spec.ResourceAttributes
+	ids := spec.Extra[user.CredentialIDKey]
+	switch {
+	case pool == "" || !w.Known:
+		return true, "the cloud has not shown this node its pool's coordinator, or it has none"
+	case spec.User != pool.CoordinatorUser():
+		return true, fmt.Sprintf("it is not the coordinator of pool %s", pool)
+	case slices.ContainsFunc(spec.Groups, func(g string) bool { return g != user.AllAuthenticated }):
+		return true, "a coordinator is in no group"
+	case len(ids) != 1 || !slices.Contains(w.Clients, ids[0]):
+		return true, "its certificate is not among those that the cloud has told this node; was it withdrawn, or is it newer " +
+			"than what this node has heard?"
+	case a == nil || spec.NonResourceAttributes != nil || a.Group != "" || a.Resource != "nodes" || a.Namespace != "" ||
+		a.Name != string(node) || node == "" || !slices.Contains(rights[a.Subresource], a.Verb):
+		return true, "a coordinator may use logs, exec, attach, port-forward and metrics of the asking kubelet, and nothing else"
+	}
+	return true, ""
+}

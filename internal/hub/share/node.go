@@ -1,0 +1,247 @@
+package share
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/run"
+	"yurtcoordinator/internal/stream"
+)
+
+const (
+	// askEvery is how often the coordinator is asked whether it still has what it had. It also hears from the hub thereby,
+	// and drops a node's objects when it has not for some minutes.
+	askEvery = 10 * time.Second
+
+	// refusedMax bounds the pause after a refusal instead. A coordinator that is just starting does not know yet what nodes
+	// may do.
+	refusedMax = 30 * time.Second
+)
+
+// NodeConfig is what a Node needs. All fields are required.
+type NodeConfig struct {
+	Config
+	// Pool is the pool that the node is of: with another label it has left.
+	Pool edge.PoolName
+	// Followed returns what the hub follows at the moment; each selection once.
+	Followed func() []Selection
+	// Secrets has the Secrets pushed that the node's Pods use.
+	Secrets bool
+	// Link is the state of the way to the coordinator.
+	Link *live.Value[link.State]
+	// CloudLink is the state of the way to the cloud.
+	CloudLink *live.Value[link.State]
+	// Accounts has the ServiceAccounts of the node's Pods. It must run as well.
+	Accounts *Accounts
+	// Overlay is what this node says itself.
+	Overlay Overlay
+}
+
+// Overlay is what this node says itself: of its Node and Pods, on top of what the cloud has said of them, and its Events;
+// Taker is one. It is safe for concurrent use.
+type Overlay interface {
+	// Cut reports whether the cloud is cut off, or was until a moment ago, or may be.
+	Cut(now time.Time) bool
+	// AddTo puts what the node says in the place of what the cloud has, and adds its Events, with the histories that their
+	// revisions count in. It adds digests of what the cloud has not heard to said; none is 0 or 1.
+	AddTo(objects map[stream.ID]stream.Object, in map[stream.ID]edge.History, said map[stream.ID]uint64, cut bool)
+	// HasEvent reports whether an Event is to be shown still.
+	HasEvent(k stream.Key) bool
+	// DropEvent forgets an Event that the coordinator does not take, unless the cloud is to be told of it.
+	DropEvent(k stream.Key)
+	// AdoptEvent takes in an Event that the coordinator has from an earlier run of this hub: it goes in its time.
+	AdoptEvent(k stream.Key, as edge.Moment)
+}
+
+// Node keeps this node's own objects in the coordinator. Make one with NewNode.
+type Node struct {
+	config      NodeConfig
+	coordinator nodeObjects
+	metrics     nodeMetrics
+	changed     bell // what there is to push
+
+	// The goroutine that pushes owns these.
+	gatherer *gatherer
+	refused  map[stream.ID]offer
+	have     have
+	tag      string    // names the state that have is
+	asked    time.Time // or pushed
+	adopt    sync.Once // what is there when the hub starts
+}
+
+type nodeMetrics struct {
+	pushes, refused *prometheus.CounterVec
+	failures        prometheus.Counter
+	objects         prometheus.Gauge
+}
+
+// NewNode returns a Node. It registers its metrics, and does no I/O.
+func NewNode(c NodeConfig) (*Node, error) {
+	if !c.isComplete() || c.Pool == "" || c.Followed == nil || c.Link == nil || c.CloudLink == nil || c.Accounts == nil ||
+		c.Overlay == nil {
+		return nil, errors.New("push: a Node needs all of its NodeConfig")
+	}
+	registry := promauto.With(c.Metrics)
+	n := &Node{
+		config: c, coordinator: nodeObjects{client{c.Transport, c.Base}}, changed: newBell(), refused: map[stream.ID]offer{},
+		metrics: nodeMetrics{
+			pushes: registry.NewCounterVec(prometheus.CounterOpts{
+				Name: "yurthub_own_pushes_total", Help: "Pushes of this node's own objects that the coordinator has taken.",
+			}, []string{"resource"}),
+			refused: registry.NewCounterVec(prometheus.CounterOpts{
+				Name: "yurthub_own_refused_total", Help: "Objects of this node that the coordinator has refused.",
+			}, []string{"resource"}),
+			failures: registry.NewCounter(prometheus.CounterOpts{
+				Name: "yurthub_own_push_failures_total", Help: "Times that pushing this node's objects had to begin again.",
+			}),
+			objects: registry.NewGauge(prometheus.GaugeOpts{
+				Name: "yurthub_own_objects", Help: "Objects of this node that the coordinator has, as far as this hub knows.",
+			}),
+		},
+	}
+	n.gatherer = newGatherer(c, n.changed)
+	return n, nil
+}
+
+// Run pushes until ctx ends, whenever the coordinator can be reached, and then returns nil.
+func (n *Node) Run(ctx context.Context) error {
+	again(ctx, "Pushing this node's objects to the coordinator", n.metrics.failures, n.session, n.judge)
+	return nil
+}
+
+// judge says how long to wait after a session has ended, as so many before it in a row.
+func (n *Node) judge(err error, failures int) time.Duration {
+	why := (*refusal)(nil)
+	switch {
+	case !errors.As(err, &why):
+		return n.config.pauseAfter(failures, backoffMax)
+	case why.code == http.StatusPreconditionFailed && failures == 1:
+		return 0 // the coordinator has something else than it was known to have
+	case why.code < http.StatusInternalServerError && why.code != http.StatusPreconditionFailed:
+		return max(n.config.pauseAfter(failures, refusedMax), why.retryAfter)
+	default:
+		return max(n.config.pauseAfter(failures, backoffMax), why.retryAfter)
+	}
+}
+
+// session asks what the coordinator has, once it can be reached, and brings it to what it is to have, until something goes
+// wrong. It reports whether anything was pushed.
+func (n *Node) session(ctx context.Context) (progress bool, err error) {
+	if _, err := n.config.Link.Wait(ctx, func(s link.State) bool { return s == link.Up }); err != nil {
+		return false, err
+	}
+	defer func() {
+		n.have, n.tag = nil, ""
+		n.metrics.objects.Set(0)
+	}()
+	if err := n.ask(ctx); err != nil {
+		return false, err
+	}
+	for {
+		pushed, err := n.round(ctx)
+		progress = progress || pushed
+		if err != nil {
+			return progress, err
+		}
+		n.metrics.objects.Set(float64(len(n.have)))
+		if !pushed {
+			n.await(ctx)
+		}
+		if ctx.Err() != nil {
+			return progress, context.Cause(ctx)
+		}
+		if n.config.Ends.Since(n.asked) >= askEvery {
+			if err := n.ask(ctx); err != nil {
+				return progress, err
+			}
+		}
+	}
+}
+
+// Changed says that NodeConfig.Followed would return something else than before, or that a replica of it or the overlay has
+// changed. It does not block.
+func (n *Node) Changed() { n.changed.ring() }
+
+// await waits until it is worth to look again at what there is to push. An idle node has a few changes a minute, and would
+// look some hundred times.
+func (n *Node) await(ctx context.Context) {
+	cloud, linked := n.config.CloudLink.Watch()
+	_ = run.Pause(ctx, lookEvery)
+	if !cloud.Answers() || n.config.Overlay.Cut(n.config.Ends.Running()) {
+		return // what was said in a cut goes by time
+	}
+	next := n.asked.Add(askEvery)
+	for _, r := range n.refused {
+		if again := r.at.Add(refusedPause); again.Before(next) {
+			next = again
+		}
+	}
+	timer := time.NewTimer(n.config.Ends.Until(next))
+	defer timer.Stop()
+	select {
+	case <-n.changed:
+	case <-linked:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// ask brings what is known of the coordinator up to date.
+func (n *Node) ask(ctx context.Context) error {
+	has, tag, err := n.coordinator.ask(ctx, n.tag)
+	if err != nil {
+		return err
+	}
+	if has != nil {
+		n.have = has
+		n.config.Later(has.latest())
+		n.adopt.Do(func() {
+			for i, at := range has {
+				if i.Resource == events {
+					n.config.Overlay.AdoptEvent(i.Key, at.Moment)
+				}
+			}
+		})
+	}
+	n.tag, n.asked = tag, n.config.Ends.Running()
+	return nil
+}
+
+// round pushes the difference between what there is now and what the coordinator has, and reports whether there was one.
+func (n *Node) round(ctx context.Context) (pushed bool, err error) {
+	forget(n.refused, n.config.Ends.Running())
+	wanted := n.gatherer.gather(ctx)
+	for _, b := range plan(wanted, n.have, n.refused, n.config.Ends.Running()) {
+		reasons, tag, err := n.coordinator.push(ctx, n.tag, b)
+		if err != nil {
+			return pushed, err
+		}
+		pushed = true
+		n.asked, n.tag = n.config.Ends.Running(), tag
+		n.have.note(b, wanted, n.refused, reasons, n.config.Ends.Running())
+		n.metrics.pushes.WithLabelValues(b.of.resource).Inc()
+		n.metrics.refused.WithLabelValues(b.of.resource).Add(float64(len(reasons)))
+		for key, why := range reasons {
+			klog.FromContext(ctx).V(1).Info("The coordinator does not take an object of this node", "resource", b.of.resource,
+				"object", key, "why", why)
+		}
+		if tag == "" { // something else came about, too
+			if err := n.ask(ctx); err != nil {
+				return pushed, err
+			}
+			break
+		}
+	}
+	n.gatherer.keep(wanted, n.have, n.refused)
+	return pushed, nil
+}

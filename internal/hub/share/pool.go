@@ -1,0 +1,166 @@
+package share
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/stream"
+)
+
+// Replica is a copy of a resource; replica.Replica is one. Safe for concurrent use.
+type Replica interface {
+	stream.Source
+	// Position is the revision up to which the replica has everything; 0 if it has nothing complete.
+	Position() edge.Revision
+	// History is the one that Position counts in.
+	History() edge.History
+	// Type is that of its objects.
+	Type() stream.Type
+}
+
+// Resource is what is pushed.
+type Resource struct {
+	GVR     schema.GroupVersionResource
+	Replica Replica
+	// Live reports whether the replica is fed by the cloud right now.
+	Live func() bool
+	// Filling returns how many pages have come of a list from the cloud that is under way; 0 means that none is, less that one
+	// waits for its turn. nil means never.
+	Filling func() int
+	// Optional means that nothing is wrong while the replica has nothing: Fillings leaves it out then.
+	Optional bool
+}
+
+// Set is the resources that a pool shares.
+type Set interface {
+	// Resources returns those of now, each GVR once, and a channel that is closed when they are others.
+	Resources() ([]Resource, <-chan struct{})
+}
+
+// Complete reports whether a coordinator has something of each resource of which this hub has something.
+func Complete(ctx context.Context, c Config, resources Set) (bool, error) {
+	known, err := (&mirrorClient{client{c.Transport, c.Base}, edge.Term{}}).ask(ctx)
+	if err != nil {
+		return false, err
+	}
+	all, _ := resources.Resources()
+	return !slices.ContainsFunc(all, func(r Resource) bool {
+		return r.Replica.Position() != 0 && known.applied[r.GVR] == 0
+	}), nil
+}
+
+// PoolConfig is what a Pool needs. All fields are required.
+type PoolConfig struct {
+	Config
+	// Resources are what is pushed. The node must be allowed to get and to post below /mirror/v1.
+	Resources Set
+	// Leases is a client of the coordinator. The hub must be allowed to get and update kube-system/leader-informer-sync, whose
+	// holder becomes Node.
+	Leases coordinationv1client.LeasesGetter
+}
+
+// Pool keeps a coordinator's mirror. Make one with NewPool.
+type Pool struct {
+	config   PoolConfig
+	metrics  poolMetrics
+	fillings fillings
+}
+
+type poolMetrics struct {
+	pushes, failures *prometheus.CounterVec
+	declared         *prometheus.GaugeVec
+}
+
+// NewPool returns a Pool. It registers its metrics, and does no I/O.
+func NewPool(c PoolConfig) (*Pool, error) {
+	if !c.isComplete() || c.Resources == nil || c.Leases == nil {
+		return nil, errors.New("push: a Pool needs Node, Transport, Base, Later, Resources and Leases")
+	}
+	registry := promauto.With(c.Metrics)
+	return &Pool{config: c, metrics: poolMetrics{
+		pushes: registry.NewCounterVec(prometheus.CounterOpts{
+			Name: "yurthub_pushes_total", Help: "Pushes that the coordinator acknowledged: of everything, or of changes.",
+		}, []string{"resource", "kind"}),
+		failures: registry.NewCounterVec(prometheus.CounterOpts{
+			Name: "yurthub_push_failures_total", Help: "Times that pushing a resource had to begin again.",
+		}, []string{"resource"}),
+		declared: registry.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "yurthub_declared_resources",
+			Help: "1 for a resource that this hub, as the leader, declares to be current in the coordinator.",
+		}, []string{"resource"}),
+	}}, nil
+}
+
+// Run pushes for one term, until ctx ends; then it breaks off what is under way and returns nil. It must not run twice
+// at a time.
+func (p *Pool) Run(ctx context.Context, term edge.Term) error {
+	ctx, cancel := context.WithCancel(ctx)
+	d := &duty{Pool: p, term: term, mirror: &mirrorClient{client{p.config.Transport, p.config.Base}, term}}
+	var owned sync.WaitGroup
+	defer p.fillings.forget()
+	defer p.metrics.declared.Reset()
+	defer owned.Wait()
+	defer cancel()
+	owned.Go(func() { d.declare(ctx) })
+
+	carriers := map[*carrier]context.CancelFunc{}
+	for {
+		wanted, changed := p.config.Resources.Resources()
+		for c, stop := range carriers {
+			if !slices.ContainsFunc(wanted, c.carries) {
+				stop()
+				delete(carriers, c)
+			}
+		}
+		for _, r := range wanted {
+			if slices.ContainsFunc(slices.Collect(maps.Keys(carriers)), func(c *carrier) bool { return c.carries(r) }) {
+				continue
+			}
+			carrying, stop := context.WithCancel(ctx)
+			c := newCarrier(d, r)
+			carriers[c] = stop
+			owned.Go(func() {
+				logger := klog.FromContext(ctx).WithValues("resource", r.GVR.GroupResource().String())
+				c.run(klog.NewContext(carrying, logger))
+			})
+		}
+		d.become(slices.Collect(maps.Keys(carriers)))
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// duty is one term of a Pool.
+type duty struct {
+	*Pool
+	term   edge.Term
+	mirror *mirrorClient
+
+	mu       sync.Mutex
+	carriers []*carrier // replaced, never changed
+}
+
+func (d *duty) become(carriers []*carrier) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.carriers = carriers
+}
+
+func (d *duty) all() []*carrier {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.carriers
+}

@@ -1,0 +1,157 @@
+package share
+
+import (
+	"errors"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/stream"
+)
+
+// matter is what a request of the node's programs is about.
+type matter uint8
+
+const (
+	// newEvent, changedEvent: an Event is created, or patched.
+	newEvent matter = iota
+	changedEvent
+	// statusWrite: the status of the Node or of a Pod is written.
+	statusWrite
+)
+
+// String returns the name in metrics.
+func (m matter) String() string {
+	return [...]string{"event", "event", "status"}[m]
+}
+
+// matterOf says what a request that route has sent here is about, and which object.
+func matterOf(info *request.RequestInfo) (matter, stream.ID) {
+	about := stream.ID{Resource: info.Resource, Key: stream.Key{Namespace: info.Namespace, Name: info.Name}}
+	switch {
+	case info.Resource == events && info.Verb == "create":
+		return newEvent, about
+	case info.Resource == events:
+		return changedEvent, about
+	case info.Resource == nodes:
+		about.Namespace = ""
+	}
+	return statusWrite, about
+}
+
+// Waits reports whether the Event that a request writes is waiting for the cloud.
+func (t *Taker) Waits(info *request.RequestInfo) bool {
+	m, about := matterOf(info)
+	return (m == newEvent || m == changedEvent) && t.events.waits(about.Key)
+}
+
+// Hear lets pass answer a program's write of an Event, and takes in the Event as the cloud answers it.
+func (t *Taker) Hear(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+	along := &alongside{ResponseWriter: w}
+	pass.ServeHTTP(along, r)
+	if object, ok := eventOf(along.text.Bytes()); ok && along.whole() {
+		t.events.add(object, t.config.Ends.Running())
+	}
+}
+
+// Answer answers a program's write in the cloud's place, or returns false and has written nothing. It takes Events, which the
+// coordinator shows and the cloud gets later, and the statuses of kubelet's Node and Pods. It implements front.StandIn.
+func (t *Taker) Answer(w http.ResponseWriter, r *http.Request, body []byte) bool {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok || body == nil || r.Context().Err() != nil || r.Header.Get("Content-Encoding") != "" {
+		return false
+	}
+	m, about := matterOf(info)
+	contentType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil {
+		return false
+	}
+	response, err := t.take(r, contentType, body, m, about)
+	if err != nil {
+		klog.FromContext(r.Context()).V(2).Info("Not taken in the cloud's place", "method", r.Method, "path", r.URL.Path,
+			"err", err)
+		return false
+	}
+	t.metrics.local.WithLabelValues(m.String()).Inc()
+	defer response.Body.Close()
+	maps.Copy(w.Header(), response.Header)
+	w.WriteHeader(response.StatusCode)
+	_, _ = io.Copy(w, response.Body) // fails only if the program goes away, or the coordinator does in the middle of its answer
+	return true
+}
+
+// take returns the answer in the cloud's place, which may be a refusal in Kubernetes' form, or an error if there is
+// none.
+func (t *Taker) take(r *http.Request, contentType string, body []byte, m matter, about stream.ID) (*http.Response, error) {
+	response, err := t.taken(r, contentType, body, m, about)
+	if no := apierrors.APIStatus(nil); errors.As(err, &no) {
+		s := no.Status()
+		return respondStatus(r, &s), nil
+	}
+	return response, err
+}
+
+func (t *Taker) taken(r *http.Request, contentType string, body []byte, m matter, about stream.ID) (*http.Response, error) {
+	switch m {
+	case newEvent:
+		return t.takeEvent(r, about.Key, body)
+	case changedEvent:
+		return t.takePatch(r, about.Key, contentType, body)
+	default:
+		return t.takeStatus(r, about, contentType, body)
+	}
+}
+
+func (t *Taker) takeEvent(r *http.Request, about stream.Key, body []byte) (*http.Response, error) {
+	event, err := readEvent(body)
+	if err != nil {
+		return nil, err
+	}
+	if event.Namespace == "" {
+		event.Namespace = about.Namespace
+	}
+	if event.Namespace != about.Namespace || event.Name == "" || len(body) > maxEventBytes {
+		return nil, errNotKept
+	}
+	object, err := t.events.create(event, t.config.Ends.Running())
+	if err != nil {
+		return nil, err
+	}
+	t.events.flush(r.Context())
+	return respond(r, http.StatusCreated, events, object.Raw)
+}
+
+func (t *Taker) takePatch(r *http.Request, about stream.Key, contentType string, body []byte) (*http.Response, error) {
+	if contentType != string(types.StrategicMergePatchType) || len(body) > maxEventBytes {
+		return nil, errNotKept
+	}
+	object, err := t.events.change(about, body, t.config.Ends.Running())
+	if err != nil {
+		return nil, err
+	}
+	t.events.flush(r.Context())
+	return respond(r, http.StatusOK, events, object.Raw)
+}
+
+func (t *Taker) takeStatus(r *http.Request, about stream.ID, contentType string, body []byte) (*http.Response, error) {
+	base, ok := t.config.Object(about)
+	if !ok {
+		return nil, errNotKept
+	}
+	w, err := writeStatus(base, about.Resource, r.Method, contentType, body)
+	if errors.Is(err, errPrecondition) {
+		return nil, apierrors.NewConflict(corev1.Resource(about.Resource), about.Name, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	t.statuses.put(about, stream.Object{Key: base.Key, Revision: base.Revision, Raw: w.shown}, t.config.Ends.Running())
+	return respond(r, http.StatusOK, about.Resource, w.told)
+}

@@ -1,0 +1,117 @@
+package share
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/stream"
+)
+
+// takenKinds has the kind of each resource.
+var takenKinds = map[string]string{nodes: "Node", pods: "Pod", events: "Event"}
+
+// TakerConfig is what a Taker needs.
+type TakerConfig struct {
+	// Object returns this node's Node or a Pod of its own as the cloud is known to have it, in protobuf. It is safe for
+	// concurrent use.
+	Object func(stream.ID) (stream.Object, bool)
+	// CloudLink is the state of the link to the cloud; Events is a client for Events there, as this node.
+	CloudLink *live.Value[link.State]
+	Events    corev1client.EventsGetter
+	// History returns the one that the cloud is in, as far as is known.
+	History func() edge.History
+	// Disk keeps the Events that the cloud has not been told of.
+	Disk TakerDisk
+	// Changed is told of each change of what is shown. It does not block.
+	Changed func()
+	// Metrics takes the metrics. nil means that nobody sees them.
+	Metrics prometheus.Registerer
+	// Ends are this machine's clocks and random numbers.
+	Ends ends.Ends
+}
+
+// Taker takes what the cloud does not. Make one with New; safe for concurrent use.
+type Taker struct {
+	config   TakerConfig
+	metrics  metrics
+	events   *eventLog
+	statuses *statuses
+	written  chan struct{} // holds a value once an Event was written
+}
+
+type metrics struct {
+	local      *prometheus.CounterVec
+	told, lost prometheus.Counter
+}
+
+// NewTaker returns a Taker. It registers its metrics, and does no I/O.
+func NewTaker(c TakerConfig) *Taker {
+	t := &Taker{config: c, metrics: newMetrics(c.Metrics), statuses: newStatuses(c.Changed), written: make(chan struct{}, 1)}
+	t.events = newEventLog(c.Disk, c.Ends, c.History, t.metrics.lost.Inc, func() {
+		select {
+		case t.written <- struct{}{}:
+		default:
+		}
+		c.Changed()
+	})
+	return t
+}
+
+func newMetrics(r prometheus.Registerer) metrics {
+	m := promauto.With(r)
+	return metrics{
+		local: m.NewCounterVec(prometheus.CounterOpts{
+			Name: "yurthub_own_local_answers_total",
+			Help: "Requests of this node's programs that were answered in the cloud's place: event, status.",
+		}, []string{"about"}),
+		told: m.NewCounter(prometheus.CounterOpts{
+			Name: "yurthub_own_events_told_total", Help: "Events of a cut that the cloud was told of afterwards.",
+		}),
+		lost: m.NewCounter(prometheus.CounterOpts{
+			Name: "yurthub_own_events_lost_total",
+			Help: "Events of a cut that the cloud was never told of: too many, too old, or refused.",
+		}),
+	}
+}
+
+// Run sends waiting Events to the cloud until ctx ends, and then returns nil.
+func (t *Taker) Run(ctx context.Context) error {
+	t.events.restore()
+	t.tell(ctx)
+	return nil
+}
+
+// Cut reports whether the cloud is not known to be up, or was so until a moment ago. Then what the node says about itself is
+// shown.
+func (t *Taker) Cut(now time.Time) bool { return t.statuses.cut(t.config.CloudLink.Get(), now) }
+
+// AddTo replaces what the cloud has by what the node says about itself, and adds the node's Events, with their revisions'
+// histories. To said it adds digests of what the cloud has not heard; none is 0 or 1. It forgets what is over: without a cut,
+// all statuses.
+func (t *Taker) AddTo(
+	objects map[stream.ID]stream.Object, in map[stream.ID]edge.History, said map[stream.ID]uint64, cut bool,
+) {
+	t.statuses.addTo(objects, said, cut)
+	t.events.addTo(objects, in, said)
+}
+
+// Said returns this node's Pods as kubelet says that they are, on top of what the cloud had, which has not heard it: in protobuf,
+// at the revision that the cloud had.
+func (t *Taker) Said() []stream.Object { return t.statuses.pods() }
+
+// HasEvent reports whether an Event must still be shown.
+func (t *Taker) HasEvent(k stream.Key) bool { return t.events.has(k) }
+
+// DropEvent forgets an Event that is shown nowhere, unless it waits for the cloud.
+func (t *Taker) DropEvent(k stream.Key) { t.events.drop(k) }
+
+// AdoptEvent takes in an Event that is shown since an earlier run of this hub, so that it goes in due time.
+func (t *Taker) AdoptEvent(k stream.Key, as edge.Moment) { t.events.adopt(k, as) }

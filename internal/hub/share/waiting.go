@@ -1,0 +1,314 @@
+package share
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/run"
+	"yurtcoordinator/internal/stream"
+)
+
+// Events that are written while the cloud does not answer wait here until it is back, because their writers do not repeat
+// them. Further writes of a waiting Event come here even when the cloud is back, so that the cloud gets it once, and in the
+// order of the writes.
+
+const (
+	// waitingPrefix begins the disk's keys of Events that wait.
+	waitingPrefix = "event/"
+	// tellTimeout bounds sending one Event, tellMin and tellMax the pause after a failure.
+	tellTimeout      = 20 * time.Second
+	tellMin, tellMax = 100 * time.Millisecond, 30 * time.Second
+	// flushTimeout bounds how long a writer of an Event waits for the disk.
+	flushTimeout = 2 * time.Second
+	// noRevision is the revision of an Event that the cloud has not seen. It is older than all others.
+	noRevision edge.Revision = 1
+)
+
+// TakerDisk is where waiting Events are kept; store.Store is one.
+type TakerDisk interface {
+	PutBlob(key string, value []byte) error
+	Blob(key string) ([]byte, error)
+	DropBlob(key string)
+	Blobs(prefix string) []string
+	// Flush returns when all blobs are written.
+	Flush(ctx context.Context) error
+}
+
+// saved is a waiting Event on the disk.
+type saved struct {
+	Event   []byte
+	At      time.Time // by the wall clock
+	There   bool
+	History edge.History
+}
+
+func diskKey(k stream.Key) string { return waitingPrefix + k.Namespace + "/" + k.Name }
+
+// saveLocked brings the disk in step with the log for one Event. It does no I/O: the disk is written later.
+func (l *eventLog) saveLocked(k stream.Key) {
+	e := l.events[k]
+	if e.waiting == nil {
+		l.disk.DropBlob(diskKey(k))
+		return
+	}
+	raw, err := e.waiting.event.Marshal()
+	if err != nil {
+		return
+	}
+	if text, err := json.Marshal(saved{raw, l.ends.Wall().Add(-l.ends.Since(e.at)), e.waiting.there, e.in}); err == nil {
+		_ = l.disk.PutBlob(diskKey(k), text) // if this fails, the Event ends with the hub
+	}
+}
+
+// flush writes waiting Events to the disk, before their writers are told that they are kept.
+func (l *eventLog) flush(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+	defer cancel()
+	_ = l.disk.Flush(ctx) // what cannot be written now stays in memory, and is written later
+}
+
+// restore takes in the Events that waited when the last hub ended.
+func (l *eventLog) restore() {
+	for _, key := range l.disk.Blobs(waitingPrefix) {
+		var was saved
+		event := &corev1.Event{}
+		text, err := l.disk.Blob(key)
+		if err != nil || json.Unmarshal(text, &was) != nil || event.Unmarshal(was.Event) != nil {
+			l.disk.DropBlob(key)
+			continue
+		}
+		object, err := objectOf(event)
+		l.mu.Lock()
+		if err == nil && l.events[object.Key].object.Raw == nil { // otherwise it was written since
+			at := l.ends.Running().Add(-max(0, l.ends.Wall().Sub(was.At))) // nobody knows for how long the hub did not run
+			l.putLocked(object.Key, written{object, was.History, at, &waiting{event, was.There}, digest(object.Raw)})
+		}
+		l.mu.Unlock()
+	}
+}
+
+// waits reports whether an Event waits for the cloud.
+func (l *eventLog) waits(k stream.Key) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.events[k].waiting != nil
+}
+
+// create makes a new Event wait. It returns the Event as it is now, or a Status that says why it does not wait.
+func (l *eventLog) create(event *corev1.Event, now time.Time) (stream.Object, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := stream.Key{Namespace: event.Namespace, Name: event.Name}
+	have := l.events[key]
+	if have.object.Raw != nil {
+		return stream.Object{}, apierrors.NewAlreadyExists(corev1.Resource(events), event.Name)
+	}
+	event.UID, event.CreationTimestamp = types.UID(l.ends.UUID()), metav1.NewTime(l.ends.Wall())
+	have.object.Revision = max(have.object.Revision, noRevision)
+	return l.waitLocked(event, have.moment(), false, now)
+}
+
+// change makes an Event wait that is written again, by a strategic merge patch. An Event that is not known here is answered as
+// not found: its writer then creates it, with all that it knows.
+func (l *eventLog) change(key stream.Key, patch []byte, now time.Time) (stream.Object, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	have := l.events[key]
+	if have.object.Raw == nil {
+		return stream.Object{}, apierrors.NewNotFound(corev1.Resource(events), key.Name)
+	}
+	before, after := &corev1.Event{}, &corev1.Event{}
+	if err := before.Unmarshal(have.object.Raw); err != nil {
+		return stream.Object{}, err
+	}
+	old, err := json.Marshal(before)
+	if err != nil {
+		return stream.Object{}, err
+	}
+	text, err := strategicpatch.StrategicMergePatch(old, patch, after)
+	if err != nil {
+		return stream.Object{}, err
+	}
+	if err := json.Unmarshal(text, after); err != nil {
+		return stream.Object{}, err
+	}
+	after.ObjectMeta = before.ObjectMeta // no program changes it
+	return l.waitLocked(after, have.moment(), have.waiting == nil || have.waiting.there, now)
+}
+
+func (l *eventLog) waitLocked(event *corev1.Event, of edge.Moment, there bool, now time.Time) (stream.Object, error) {
+	event.ResourceVersion = of.Revision.String()
+	object, err := objectOf(event)
+	if err != nil {
+		return stream.Object{}, err
+	}
+	l.putLocked(object.Key, written{object, of.History, now, &waiting{event, there}, digest(object.Raw)})
+	return object, nil
+}
+
+// oldest returns what has waited longest, or nil if nothing waits. It forgets what has waited too long.
+func (l *eventLog) oldest(now time.Time) *waiting {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var found *waiting
+	var at time.Time
+	for k, e := range l.events {
+		switch {
+		case e.waiting == nil:
+		case now.Sub(e.at) >= eventLife:
+			l.deleteLocked(k)
+		case found == nil || e.at.Before(at):
+			found, at = e.waiting, e.at
+		}
+	}
+	return found
+}
+
+// told takes in the cloud's answer to a waiting Event; nil means that the cloud refused it. What was written since keeps
+// waiting.
+func (l *eventLog) told(what *waiting, answer *corev1.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := stream.Key{Namespace: what.event.Namespace, Name: what.event.Name}
+	e := l.events[key]
+	if e.waiting == nil {
+		return
+	}
+	if answer == nil {
+		l.deleteLocked(key)
+		return
+	}
+	object, err := objectOf(answer)
+	next := written{object: object, in: l.history(), at: e.at}
+	switch {
+	case err != nil:
+		l.deleteLocked(key)
+	case e.waiting == what:
+		l.putLocked(key, next)
+	default:
+		newer := e.waiting.event.DeepCopy()
+		newer.UID, newer.CreationTimestamp = answer.UID, answer.CreationTimestamp
+		_, _ = l.waitLocked(newer, next.moment(), true, e.at) // it was encoded before, so it can be again
+	}
+}
+
+// turn notes whether the cloud has an Event of that name.
+func (l *eventLog) turn(what *waiting, there bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := stream.Key{Namespace: what.event.Namespace, Name: what.event.Name}
+	if e := l.events[key]; e.waiting != nil {
+		e.waiting = &waiting{e.waiting.event, there}
+		l.events[key] = e
+		l.saveLocked(key)
+		l.changed()
+	}
+}
+
+// tell sends waiting Events to the cloud, whenever it can be reached, until ctx ends.
+func (t *Taker) tell(ctx context.Context) {
+	again, told := run.Backoff{Min: tellMin, Max: tellMax}, false
+	for ctx.Err() == nil {
+		if _, err := t.config.CloudLink.Wait(ctx, link.State.Answers); err != nil {
+			return
+		}
+		what := t.events.oldest(t.config.Ends.Running())
+		if what == nil {
+			if told {
+				t.events.flush(ctx) // otherwise a hub that is killed would send them again, over later changes
+				told = false
+			}
+			t.await(ctx)
+			continue
+		}
+		if err := t.tellOf(ctx, what); err != nil {
+			klog.FromContext(ctx).V(1).Info("Cannot send an Event to the cloud yet; trying again", "event", klog.KObj(what.event),
+				"err", err)
+			_ = run.Pause(ctx, again.Next(t.config.Ends.Float64()))
+			continue
+		}
+		told = true
+		again.Reset()
+	}
+}
+
+// await waits until an Event is written, or until ctx ends.
+func (t *Taker) await(ctx context.Context) {
+	timer := time.NewTimer(eventLife) // by then the Events that are left are too old
+	defer timer.Stop()
+	select {
+	case <-t.written:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// tellOf sends an Event to the cloud. It returns an error if it should be tried again.
+func (t *Taker) tellOf(ctx context.Context, what *waiting) error {
+	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
+	defer cancel()
+	at := t.config.Events.Events(what.event.Namespace)
+	var answer *corev1.Event
+	var err error
+	if what.there {
+		answer, err = at.Patch(ctx, what.event.Name, types.StrategicMergePatchType, changesOf(what.event), metav1.PatchOptions{})
+	} else {
+		fresh := what.event.DeepCopy()
+		fresh.UID, fresh.ResourceVersion, fresh.CreationTimestamp = "", "", metav1.Time{}
+		answer, err = at.Create(ctx, fresh, metav1.CreateOptions{})
+	}
+	switch {
+	case err == nil:
+		t.events.told(what, answer)
+		t.metrics.told.Inc()
+	case !what.there && apierrors.IsAlreadyExists(err), what.there && apierrors.IsNotFound(err):
+		t.events.turn(what, !what.there)
+	case refuses(err):
+		klog.FromContext(ctx).Info("Dropping an Event of the cut that the cloud refuses", "event", klog.KObj(what.event),
+			"err", err)
+		t.events.told(what, nil)
+	default:
+		return err
+	}
+	return nil
+}
+
+// refuses reports whether an error is a server's refusal, which will be the same next time.
+func refuses(err error) bool {
+	status := apierrors.APIStatus(nil)
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch code := status.Status().Code; code {
+	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return false
+	default:
+		return code >= http.StatusBadRequest && code < http.StatusInternalServerError
+	}
+}
+
+// changesOf returns a patch of the fields that writers change in an Event.
+func changesOf(e *corev1.Event) []byte {
+	text, err := json.Marshal(struct {
+		Count   int32               `json:"count,omitempty"`
+		Last    metav1.Time         `json:"lastTimestamp"`
+		Message string              `json:"message"`
+		Series  *corev1.EventSeries `json:"series,omitempty"`
+	}{e.Count, e.LastTimestamp, e.Message, e.Series})
+	if err != nil {
+		panic("an Event that is no JSON: " + err.Error()) // it came as JSON, or as protobuf of the same type
+	}
+	return text
+}

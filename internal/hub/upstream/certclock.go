@@ -1,0 +1,117 @@
+package upstream
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/ends"
+	"yurtcoordinator/internal/hub/identity"
+)
+
+// fileName is in the directory that Config names. It holds one time, in RFC 3339.
+const fileName = "verified-not-before"
+
+// CertClock tells that time. It is safe for concurrent use. Make one with New.
+type CertClock struct {
+	dir   identity.KeyDir
+	clock ends.Clock
+
+	mu     sync.Mutex
+	read   bool
+	latest time.Time // zero: none was verified
+	own    time.Time // of the node's own certificate; zero: not known
+
+	writing sync.Mutex // keeps the file's writes in order; never taken together with mu
+}
+
+// NewCertClock returns a Clock that keeps what it learns in a directory. c is this machine's clock.
+func NewCertClock(dir string, c ends.Clock) *CertClock {
+	return &CertClock{dir: identity.KeyDir{Path: dir}, clock: c}
+}
+
+// Holds takes note of the node's own certificate, which one of the servers' authorities has signed.
+func (c *CertClock) Holds(own *x509.Certificate) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.own = own.NotBefore
+}
+
+// Now returns the latest of this machine's clock, the NotBefore of the node's own certificate, and the latest that was verified.
+func (c *CertClock) Now() time.Time {
+	now := c.clock.Wall()
+	c.mu.Lock()
+	if c.own.After(now) {
+		now = c.own
+	}
+	c.mu.Unlock()
+	if latest := c.known(); latest.After(now) {
+		return latest
+	}
+	return now
+}
+
+// known returns the latest NotBefore; the first call reads the file.
+func (c *CertClock) known() time.Time {
+	c.mu.Lock()
+	read, latest := c.read, c.latest
+	c.mu.Unlock()
+	if read {
+		return latest
+	}
+	found := c.load()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.read = true
+	if found.After(c.latest) {
+		c.latest = found
+	}
+	return c.latest
+}
+
+// load reads the file. What can't be read is as good as nothing.
+func (c *CertClock) load() time.Time {
+	content, err := identity.ReadKeyFile(c.dir.File(fileName))
+	if err != nil || len(content) == 0 {
+		return time.Time{}
+	}
+	found, err := time.Parse(time.RFC3339, strings.TrimSpace(string(content)))
+	if err != nil {
+		klog.Background().Error(err, "Not read: the time of the newest certificate of a server; the machine's clock counts",
+			"file", c.dir.File(fileName))
+		return time.Time{}
+	}
+	return found
+}
+
+// Verified takes note of a connection whose server was verified by this Clock. It is a tls.Config.VerifyConnection, and never
+// refuses one.
+func (c *CertClock) Verified(state tls.ConnectionState) error {
+	if len(state.VerifiedChains) == 0 || len(state.VerifiedChains[0]) == 0 {
+		return nil
+	}
+	notBefore := state.VerifiedChains[0][0].NotBefore
+	c.known()
+	c.mu.Lock()
+	newer := notBefore.After(c.latest)
+	if newer {
+		c.latest = notBefore
+	}
+	c.mu.Unlock()
+	if newer {
+		c.save()
+	}
+	return nil
+}
+
+func (c *CertClock) save() {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if err := c.dir.Write(fileName, []byte(c.known().UTC().Format(time.RFC3339)+"\n")); err != nil {
+		klog.Background().Error(err, "Not kept: the time of the newest certificate of a server", "file", c.dir.File(fileName))
+	}
+}

@@ -1,0 +1,227 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+const (
+	// patience is how long a name server may take when the addresses of before are known.
+	patience = 500 * time.Millisecond
+	// stagger is how long one address is waited for before the next is tried as well (RFC 8305 has 250 ms).
+	stagger = 250 * time.Millisecond
+	// maxAddresses bounds the addresses of a name that are tried for one connection, and maxNames the names that are remembered.
+	maxAddresses, maxNames = 16, 64
+)
+
+// WayConfig is what a Way needs.
+type WayConfig struct {
+	// Proxy says through which proxy the cloud is reached.
+	Proxy WaySettings
+	// Dial opens a connection to one address, or to a proxy by its name; nil means a net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Lookup returns the addresses of a name, best first; nil means as the system does.
+	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
+}
+
+// Way opens connections to the cloud. Safe for concurrent use.
+type Way struct {
+	cfg WayConfig
+
+	mu    sync.Mutex
+	known map[string][]netip.Addr // by name, as last looked up
+}
+
+// NewWay returns a Way.
+func NewWay(cfg WayConfig) *Way {
+	if cfg.Dial == nil {
+		cfg.Dial = (&net.Dialer{}).DialContext
+	}
+	if cfg.Lookup == nil {
+		cfg.Lookup = func(ctx context.Context, host string) ([]netip.Addr, error) {
+			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+		}
+	}
+	return &Way{cfg: cfg, known: map[string][]netip.Addr{}}
+}
+
+// DialContext opens a connection to a server, HOST:PORT. If a proxy is why it can't, the error is a ProxyError.
+func (w *Way) DialContext(ctx context.Context, network, server string) (net.Conn, error) {
+	proxy, err := w.cfg.Proxy.For(server)
+	if err != nil {
+		return nil, &ProxyError{Kind: Unusable, Err: err}
+	}
+	if proxy != nil {
+		return w.through(ctx, proxy, server)
+	}
+	return w.direct(ctx, network, server)
+}
+
+// Proxy returns the URL of the proxy through which a server, HOST:PORT, is reached, without user and password; empty means that
+// there is none.
+func (w *Way) Proxy(server string) (string, error) {
+	proxy, err := w.cfg.Proxy.For(server)
+	if err != nil || proxy == nil {
+		return "", err
+	}
+	return shown(proxy), nil
+}
+
+// direct opens a connection without a proxy.
+func (w *Way) direct(ctx context.Context, network, server string) (net.Conn, error) {
+	host, port, err := net.SplitHostPort(server)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return w.cfg.Dial(ctx, network, server)
+	}
+	addresses, err := w.lookup(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	return w.race(ctx, network, port, addresses)
+}
+
+// Addresses returns the addresses that a server's name has now, by its name server. followed is false if there is nothing to
+// follow: it has no name, or a proxy looks it up.
+func (w *Way) Addresses(ctx context.Context, server string) (now []netip.Addr, followed bool, err error) {
+	host, _, err := net.SplitHostPort(server)
+	if err != nil {
+		return nil, false, err
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return nil, false, nil
+	}
+	if proxy, err := w.cfg.Proxy.For(server); err != nil || proxy != nil {
+		return nil, false, err
+	}
+	now, err = w.ask(ctx, host)
+	return now, true, err
+}
+
+// lookup returns a name's addresses. Those of before count if no name server answers soon, or knows of none.
+func (w *Way) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
+	w.mu.Lock()
+	before := w.known[host]
+	w.mu.Unlock()
+	if before == nil {
+		return w.ask(ctx, host)
+	}
+	asking, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if now, err := w.ask(asking, host); err == nil {
+		return now, nil
+	}
+	return before, context.Cause(ctx)
+}
+
+// ask looks a name up, and remembers what it has found.
+func (w *Way) ask(ctx context.Context, host string) ([]netip.Addr, error) {
+	found, err := w.cfg.Lookup(ctx, host)
+	if err == nil && len(found) == 0 {
+		err = &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i := range found {
+		found[i] = found[i].Unmap()
+	}
+	found = interleave(found)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, had := w.known[host]; had || len(w.known) < maxNames {
+		w.known[host] = found
+	}
+	return found, nil
+}
+
+// interleave returns addresses with the families in turns, the first one's first, so that a family that leads nowhere costs one
+// try. Of too many it leaves out the last.
+func interleave(all []netip.Addr) []netip.Addr {
+	var first, other, mixed []netip.Addr
+	for _, a := range all {
+		if a.Is4() == all[0].Is4() {
+			first = append(first, a)
+		} else {
+			other = append(other, a)
+		}
+	}
+	for len(first) > 0 || len(other) > 0 {
+		mixed = append(mixed, first[:min(1, len(first))]...)
+		mixed = append(mixed, other[:min(1, len(other))]...)
+		first, other = first[min(1, len(first)):], other[min(1, len(other)):]
+	}
+	return mixed[:min(maxAddresses, len(mixed))]
+}
+
+// race connects to the first of the addresses that takes the connection. It tries the next one when one fails, or is silent for a
+// moment. If all fail, it returns the first one's error.
+func (w *Way) race(ctx context.Context, network, port string, addresses []netip.Addr) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	type outcome struct {
+		conn net.Conn
+		err  error
+		at   int
+	}
+	outcomes := make(chan outcome, len(addresses))
+	var tries sync.WaitGroup
+	begun, ended := 0, 0
+	defer func() {
+		cancel()
+		tries.Wait() // dials end with their context
+		for range begun - ended {
+			if late := <-outcomes; late.conn != nil {
+				_ = late.conn.Close() // it came second, and nothing was sent
+			}
+		}
+	}()
+	try := func() {
+		at, to := begun, net.JoinHostPort(addresses[begun].String(), port)
+		begun++
+		tries.Go(func() {
+			conn, err := w.cfg.Dial(ctx, network, to)
+			outcomes <- outcome{conn, err, at}
+		})
+	}
+	errs := make([]error, len(addresses))
+	next := time.NewTimer(stagger)
+	defer next.Stop()
+	for try(); ; {
+		select {
+		case o := <-outcomes:
+			ended++
+			if o.err == nil {
+				return o.conn, nil
+			}
+			errs[o.at] = o.err
+			if begun == len(addresses) && ended == begun {
+				return nil, firstOf(errs)
+			}
+			if begun < len(addresses) {
+				try()
+				next.Reset(stagger)
+			}
+		case <-next.C:
+			if begun < len(addresses) {
+				try()
+				next.Reset(stagger)
+			}
+		}
+	}
+}
+
+// firstOf returns the first error that is not merely the end of the others' time.
+func firstOf(errs []error) error {
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			return err
+		}
+	}
+	return errs[0]
+}

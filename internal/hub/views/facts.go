@@ -1,0 +1,252 @@
+package views
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/stream"
+)
+
+// maxPods bounds how many Pods of other nodes are known: far more than a coordinator takes.
+const maxPods = 20_000
+
+// word is kubelet's last about a Pod.
+type word struct {
+	edge.PodPresence
+	// kept: the cloud has taken the Pod's readiness back since, without having heard kubelet.
+	kept bool
+	// from is the coordinator that has told it.
+	from string
+	// as is how endpoints see it, made when it is asked for first.
+	as *KnownPod
+}
+
+// facts is what is known. It does no I/O and asks no clock.
+type facts struct {
+	node   edge.NodeName
+	own    map[stream.Key]*word
+	others map[stream.Key]*word
+	// told is what the coordinator has of this node's own Pods: what kubelet said to a hub before this one.
+	told map[stream.Key]*word
+	// ownAsOf is the revision of the cloud up to which all own Pods were known when this began.
+	ownAsOf edge.Revision
+	nodes   map[edge.NodeName]*neighbour
+	// from are the coordinators that have told something, each the last of its slot.
+	from map[int]string
+}
+
+// neighbour is a node that was seen to renew.
+type neighbour struct {
+	at     map[int]heard // by slot
+	silent bool          // this hub believes it
+}
+
+// heard is what a coordinator has told of a node.
+type heard struct {
+	edge.NodePresence
+	from string
+}
+
+func newFacts(node edge.NodeName) *facts {
+	return &facts{
+		node: node, own: map[stream.Key]*word{}, others: map[stream.Key]*word{}, told: map[stream.Key]*word{},
+		nodes: map[edge.NodeName]*neighbour{}, from: map[int]string{},
+	}
+}
+
+func keyOf(p edge.PodName) stream.Key { return stream.Key{Namespace: p.Namespace, Name: p.Name} }
+
+// after returns kubelet's last word about a Pod after something else was heard of it; nil means that there is none.
+func after(last *word, heard word) *word {
+	switch {
+	case !heard.Overruled || heard.Said:
+		if last != nil && last.equal(&heard) {
+			last.from = heard.from
+			return last
+		}
+		return &heard
+	case last == nil || last.UID != heard.UID:
+		return nil
+	}
+	kept := *last
+	kept.kept, kept.Overruled, kept.from, kept.as = true, false, heard.from, nil
+	kept.Terminating, kept.Finished = last.Terminating || heard.Terminating, heard.Finished
+	if last.equal(&kept) {
+		return last
+	}
+	return &kept
+}
+
+func (w *word) equal(o *word) bool {
+	return w.UID == o.UID && w.Node == o.Node && w.Revision == o.Revision && w.History == o.History && w.Said == o.Said &&
+		slices.Equal(w.IPs, o.IPs) && w.Ready == o.Ready && w.Terminating == o.Terminating && w.Finished == o.Finished &&
+		w.kept == o.kept
+}
+
+func set(words map[stream.Key]*word, key stream.Key, w *word) {
+	if w == nil {
+		delete(words, key)
+		return
+	}
+	words[key] = w
+}
+
+// heard takes in what the coordinator in a slot tells. Of one that is not home that is which nodes it hears.
+func (f *facts) heard(slot int, home bool, line edge.Presence) {
+	f.from[slot] = line.Instance
+	f.heardNodes(slot, line)
+	if home {
+		f.heardPods(line)
+	}
+}
+
+// heardPods takes in what a coordinator tells of Pods.
+func (f *facts) heardPods(line edge.Presence) {
+	in := make(map[stream.Key]struct{}, len(line.Pods))
+	for _, p := range line.Pods {
+		key := keyOf(p.PodName)
+		in[key] = struct{}{}
+		words := f.others
+		if p.Node == f.node {
+			words = f.told
+		}
+		if words[key] == nil && len(words) >= maxPods {
+			continue
+		}
+		set(words, key, after(words[key], word{PodPresence: p, from: line.Instance}))
+	}
+	for _, p := range line.Gone {
+		delete(f.others, keyOf(p))
+		delete(f.told, keyOf(p))
+	}
+	if !line.Whole {
+		return
+	}
+	// What this one told before and does not tell now is not so any more. What another one told, this one may have yet to hear.
+	for _, words := range []map[stream.Key]*word{f.others, f.told} {
+		for key, w := range words {
+			if _, there := in[key]; !there && w.from == line.Instance {
+				delete(words, key)
+			}
+		}
+	}
+}
+
+// heardNodes takes in what the coordinator in a slot tells of nodes.
+func (f *facts) heardNodes(slot int, line edge.Presence) {
+	named := make(map[edge.NodeName]struct{}, len(line.Nodes))
+	for _, n := range line.Nodes {
+		named[n.Name] = struct{}{}
+		if n.Name == f.node || f.nodes[n.Name] == nil && len(f.nodes) >= maxPods {
+			continue
+		}
+		if f.nodes[n.Name] == nil {
+			f.nodes[n.Name] = &neighbour{at: map[int]heard{}}
+		}
+		f.nodes[n.Name].at[slot] = heard{n, line.Instance}
+	}
+	for name, n := range f.nodes {
+		if _, there := named[name]; line.Whole && !there && n.at[slot].from == line.Instance {
+			delete(n.at, slot)
+			if len(n.at) == 0 {
+				delete(f.nodes, name)
+			}
+		}
+	}
+}
+
+// ownPods takes in this node's Pods, all that the cloud has as of a revision, and what kubelet has said on top of that.
+func (f *facts) ownPods(cloud, said []edge.PodPresence, asOf edge.Revision) {
+	if f.ownAsOf == 0 {
+		f.ownAsOf = asOf
+	}
+	on := make(map[stream.Key]edge.PodPresence, len(said))
+	for _, p := range said {
+		on[keyOf(p.PodName)] = p
+	}
+	in := make(map[stream.Key]struct{}, len(cloud))
+	for _, p := range cloud {
+		key := keyOf(p.PodName)
+		in[key] = struct{}{}
+		heard := word{PodPresence: p}
+		if s, ok := on[key]; ok && s.UID == p.UID && s.Revision == p.Revision {
+			heard.PodPresence = s
+		} else if t := f.told[key]; t != nil && t.Said && t.UID == p.UID && t.Revision == p.Revision {
+			heard.PodPresence = t.PodPresence
+		}
+		heard.Terminating = heard.Terminating || p.Terminating
+		set(f.own, key, after(f.own[key], heard))
+	}
+	for key := range f.own {
+		if _, there := in[key]; !there {
+			delete(f.own, key)
+		}
+	}
+}
+
+// judge decides who is silent. reached is how long this hub has reached each coordinator that it reaches, without a break, by
+// slot. It returns how long until there may be more to decide; 0 means not before something else is heard.
+func (f *facts) judge(reached map[int]time.Duration) (again time.Duration) {
+	if len(reached) == 0 {
+		return 0
+	}
+	all := slices.Min(slices.Collect(maps.Values(reached)))
+	for _, n := range f.nodes {
+		hears, grace := false, time.Duration(0) // a coordinator hears it; one calls it silent, after this
+		for slot := range reached {
+			switch is, told := n.at[slot]; {
+			case told && is.Silent:
+				grace = max(grace, time.Duration(is.GraceSeconds)*time.Second)
+			case told && is.from == f.from[slot]: // not by the word of one that was there before
+				hears = true
+			}
+		}
+		switch {
+		case hears:
+			n.silent = false
+		case grace == 0:
+		case n.silent || all >= grace:
+			n.silent = true
+		case again == 0 || grace-all < again:
+			again = grace - all
+		}
+	}
+	return again
+}
+
+// known is what endpoints are to be shown by. in is the history that the cloud is in. settling says that the cloud is back, and
+// has not heard of all kubelets yet.
+func (f *facts) known(in edge.History, settling bool, unready map[stream.Key]struct{}) *Known {
+	k := &Known{
+		Node: f.node, OwnAsOf: f.ownAsOf, Pods: make(map[stream.Key]*KnownPod, len(f.own)+len(f.others)),
+		Silent: map[edge.NodeName]struct{}{}, Unready: unready,
+	}
+	for key, w := range f.others {
+		firm := w.Said || w.kept || settling
+		if firm || w.History == in { // revisions of another history can't be compared
+			k.Pods[key] = w.shown(key, firm)
+		}
+	}
+	for key, w := range f.own {
+		k.Pods[key] = w.shown(key, true)
+	}
+	for name, n := range f.nodes {
+		if n.silent {
+			k.Silent[name] = struct{}{}
+		}
+	}
+	return k
+}
+
+// shown is a word as endpoints see it: the same as before, if it is the same.
+func (w *word) shown(key stream.Key, firm bool) *KnownPod {
+	if w.as == nil || w.as.Firm != firm {
+		w.as = &KnownPod{
+			Key: key, UID: w.UID, Node: w.Node, Revision: w.Revision, Firm: firm, IPs: w.IPs, Ready: w.Ready,
+			Terminating: w.Terminating, Finished: w.Finished,
+		}
+	}
+	return w.as
+}

@@ -1,0 +1,333 @@
+package views
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/stream"
+)
+
+const (
+	// settling is how long what the pool knows still counts when the cloud is back. Every 10 s kubelet compares what it knows of
+	// its Pods with what the cloud has; then the cloud's controllers have to act.
+	settling = 30 * time.Second
+	// longest is how long it counts where the cloud still has something else, as on a slow line. Then the cloud's word counts,
+	// whatever it is.
+	longest = 2 * time.Minute
+	// lookAgain is how often that is looked at.
+	lookAgain = time.Second
+	// firstWord is how long who is silent is not judged in a cut, while a coordinator that is reached has yet to say whom it
+	// hears.
+	firstWord = 2 * time.Second
+	// gather is how long changes are gathered that come together.
+	gather = 20 * time.Millisecond
+	// restFor is how many times as long as a look has taken none follows it. A look goes over all Pods of the pool, and in a
+	// storm of statuses each of its hubs has something new all the time: so the fewer looks, the more Pods and the less
+	// processor time.
+	restFor = 50
+)
+
+// isCut reports whether the cloud can't be asked, so that the pool's own word counts.
+func isCut(cloud link.State) bool { return cloud == link.Down }
+
+// FollowerConfig is what a Follower needs. All fields are required unless it says otherwise.
+type FollowerConfig struct {
+	Node edge.NodeName
+	// CloudLink is the state of the link to the cloud.
+	CloudLink *live.Value[link.State]
+	// Coordinators are the pool's, in the order of their slots, and Home is the slot of the one that is believed about Pods.
+	Coordinators []Coordinator
+	Home         *live.Value[int]
+	// Own returns this node's Pods as the cloud has them, by what kubelet follows; false means that they are not known.
+	Own func(ctx context.Context) (stream.Snapshot, bool)
+	// Said returns what kubelet has said of its Pods and the cloud has not heard, in protobuf, each at the revision that it is on
+	// top of.
+	Said func() []stream.Object
+	// Services gives all Services.
+	Services stream.Beginner
+	// History returns the one that the cloud is in, as far as is known.
+	History func() edge.History
+	// View shows endpoints as the pool knows them.
+	View *EndpointsView
+	// Metrics takes the metrics. nil means that nobody sees them.
+	Metrics prometheus.Registerer
+	// Ends are this machine's clocks and random numbers.
+	Ends ends.Ends
+}
+
+// Coordinator is one of the pool's. All fields are required.
+type Coordinator struct {
+	// Link is the state of the way there. Transport reaches it as this node; Base is its address.
+	Link      *live.Value[link.State]
+	Transport http.RoundTripper
+	Base      *url.URL
+}
+
+// Follower follows what the pool says of its Pods and nodes while the cloud is cut off. Make one with New.
+type Follower struct {
+	config  FollowerConfig
+	news    chan struct{} // holds a value when something may have changed
+	metrics metrics
+}
+
+type metrics struct {
+	active, pods, silent prometheus.Gauge
+}
+
+// NewFollower returns a Follower. It registers its metrics, and does no I/O.
+func NewFollower(c FollowerConfig) *Follower {
+	m := promauto.With(c.Metrics)
+	m.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "yurthub_overlay_objects",
+		Help: "EndpointSlices and Endpoints that are shown as the pool knows them, and otherwise than the cloud had them.",
+	}, func() float64 { return float64(c.View.Changed()) })
+	return &Follower{config: c, news: make(chan struct{}, 1), metrics: metrics{
+		active: m.NewGauge(prometheus.GaugeOpts{
+			Name: "yurthub_overlay_active", Help: "1 while endpoints are shown as the pool knows them.",
+		}),
+		pods: m.NewGauge(prometheus.GaugeOpts{
+			Name: "yurthub_overlay_pods", Help: "Pods of the pool of which this hub knows what their kubelets said last.",
+		}),
+		silent: m.NewGauge(prometheus.GaugeOpts{
+			Name: "yurthub_overlay_silent_nodes",
+			Help: "Nodes whose endpoints are shown as not ready, because they have fallen silent.",
+		}),
+	}}
+}
+
+// Changed says that FollowerConfig.Own or FollowerConfig.Said would return something else than before. It does not block.
+func (f *Follower) Changed() {
+	select {
+	case f.news <- struct{}{}:
+	default: // it will be looked at
+	}
+}
+
+// Run has endpoints shown as the pool knows them while the cloud is cut off, until ctx ends, and then returns nil.
+func (f *Follower) Run(ctx context.Context) error {
+	reach := make([]live.Value[time.Time], len(f.config.Coordinators)) // since when each has been reached; zero: it is not
+	var owned sync.WaitGroup
+	defer owned.Wait()
+	for slot := range reach {
+		owned.Go(func() { f.reach(ctx, f.config.Coordinators[slot].Link, &reach[slot]) })
+	}
+	for ctx.Err() == nil {
+		if _, err := f.config.CloudLink.Wait(ctx, isCut); err != nil {
+			break
+		}
+		klog.FromContext(ctx).Info("Showing endpoints as the pool knows them: the cloud is cut off")
+		f.during(ctx, reach)
+		f.config.View.Set(nil)
+		f.metrics.active.Set(0)
+		f.metrics.pods.Set(0)
+		f.metrics.silent.Set(0)
+		if ctx.Err() == nil {
+			klog.FromContext(ctx).Info("Showing endpoints as the cloud has them again")
+		}
+	}
+	return nil
+}
+
+// reach keeps since when a coordinator has been reached.
+func (f *Follower) reach(ctx context.Context, is *live.Value[link.State], since *live.Value[time.Time]) {
+	for ctx.Err() == nil {
+		if _, err := is.Wait(ctx, func(s link.State) bool { return s == link.Up }); err != nil {
+			return
+		}
+		since.Set(f.config.Ends.Running())
+		_, _ = is.Wait(ctx, func(s link.State) bool { return s != link.Up })
+		since.Set(time.Time{})
+		f.Changed()
+	}
+}
+
+// during has endpoints shown as the pool knows them, until the cut is over and the cloud has heard of it.
+func (f *Follower) during(ctx context.Context, reach []live.Value[time.Time]) {
+	ctx, stop := context.WithCancel(ctx)
+	var owned sync.WaitGroup
+	defer owned.Wait()
+	defer stop()
+	type told struct {
+		slot int
+		home bool
+		line edge.Presence
+	}
+	lines := make(chan told)
+	for slot := range f.config.Coordinators {
+		owned.Go(func() {
+			f.listen(ctx, slot, func(home bool, line edge.Presence) {
+				select {
+				case lines <- told{slot, home, line}:
+				case <-ctx.Done():
+				}
+			})
+		})
+	}
+	s := &servicesOf{changed: f.Changed}
+	owned.Go(func() { Learn(ctx, f.config.Ends.Chance, Services, f.config.Services, s) })
+	now := &round{Follower: f, facts: newFacts(f.config.Node), services: s, reach: reach, began: f.config.Ends.Running()}
+	f.Changed()
+	for now.goesOn(ctx) {
+		select {
+		case told := <-lines:
+			now.facts.heard(told.slot, told.home, told.line)
+			now.soon()
+		case <-f.news:
+			now.soon()
+		case <-now.changed:
+		case <-now.timer():
+			now.look(ctx)
+		case <-ctx.Done():
+		}
+	}
+}
+
+// round is one cut, with the time after it.
+type round struct {
+	*Follower
+	facts    *facts
+	services *servicesOf
+	reach    []live.Value[time.Time]
+
+	began   time.Time
+	healed  time.Time       // zero while the cut lasts
+	changed <-chan struct{} // closed when the link to the cloud changes
+	until   time.Time       // when there is something to decide; zero means that there is not
+	rested  time.Time       // when the last look is long enough ago for another one
+	// cloud and said are own Pods that were read before.
+	cloud, said map[stream.Key]decoded
+}
+
+// decoded is what was read of a Pod.
+type decoded struct {
+	raw *byte // the first of its bytes: two with the same are the same
+	is  edge.PodPresence
+}
+
+// goesOn reports whether what the pool knows still counts.
+func (r *round) goesOn(ctx context.Context) bool {
+	state, changed := r.config.CloudLink.Watch()
+	r.changed = changed
+	settled := r.healed
+	switch {
+	case isCut(state):
+		r.healed = time.Time{}
+	case state.Answers() && r.healed.IsZero(): // over whichever line
+		r.healed = r.config.Ends.Running()
+	}
+	if r.healed.IsZero() != settled.IsZero() {
+		r.look(ctx)
+	}
+	if ctx.Err() != nil || r.healed.IsZero() {
+		return ctx.Err() == nil
+	}
+	since := r.config.Ends.Since(r.healed)
+	return since < settling || since < longest && r.config.View.Changed() > 0
+}
+
+// timer returns a channel that has a value when there is something to decide.
+func (r *round) timer() <-chan time.Time {
+	next := r.until
+	if !r.healed.IsZero() {
+		end := r.healed.Add(settling)
+		if again := r.config.Ends.Running().Add(lookAgain); end.Before(again) {
+			end = again
+		}
+		if next.IsZero() || end.Before(next) {
+			next = end
+		}
+	}
+	if next.IsZero() {
+		return nil
+	}
+	return time.After(r.config.Ends.Until(next))
+}
+
+// soon has look called when what comes together has come, and in its time.
+func (r *round) soon() {
+	at := r.config.Ends.Running().Add(gather)
+	if r.rested.After(at) {
+		at = r.rested
+	}
+	if r.until.IsZero() || at.Before(r.until) {
+		r.until = at
+	}
+}
+
+// look has endpoints shown by what is known now.
+func (r *round) look(ctx context.Context) {
+	began := r.config.Ends.Running()
+	defer func() { r.rested = r.config.Ends.Running().Add(restFor * r.config.Ends.Since(began)) }()
+	unready, known := r.services.get()
+	if cloud, ok := r.config.Own(ctx); ok && cloud.Type.Encoding == stream.Protobuf {
+		var pods, words []edge.PodPresence
+		pods, r.cloud = r.read(cloud.Objects, r.cloud, false)
+		words, r.said = r.read(r.config.Said(), r.said, true)
+		r.facts.ownPods(pods, words, cloud.Revision)
+	}
+	r.until = time.Time{}
+	if again := r.judge(); again > 0 {
+		r.until = r.config.Ends.Running().Add(again)
+	}
+	if !known {
+		return // nobody knows which endpoints are ready whatever their Pods are
+	}
+	k := r.facts.known(r.config.History(), !r.healed.IsZero(), unready)
+	r.config.View.Set(k)
+	r.metrics.active.Set(1)
+	r.metrics.pods.Set(float64(len(k.Pods)))
+	r.metrics.silent.Set(float64(len(k.Silent)))
+}
+
+// judge decides who is silent, and returns how long until there may be more to decide; 0 means not before something else is
+// heard.
+func (r *round) judge() (again time.Duration) {
+	reached := map[int]time.Duration{}
+	for slot := range r.reach {
+		since := r.reach[slot].Get()
+		if since.IsZero() {
+			continue
+		}
+		reached[slot] = r.config.Ends.Since(since)
+		if left := firstWord - r.config.Ends.Since(r.began); left > 0 && r.facts.from[slot] == "" {
+			return left
+		}
+	}
+	return r.facts.judge(reached)
+}
+
+// read reads Pods, and returns what was read for the next time. One that can't be read is not known.
+func (r *round) read(objects []stream.Object, before map[stream.Key]decoded, said bool) ([]edge.PodPresence,
+	map[stream.Key]decoded,
+) {
+	all, next := make([]edge.PodPresence, 0, len(objects)), make(map[stream.Key]decoded, len(objects))
+	for _, o := range objects {
+		if len(o.Raw) == 0 {
+			continue
+		}
+		d := before[o.Key]
+		if d.raw != &o.Raw[0] {
+			var pod corev1.Pod
+			if pod.Unmarshal(o.Raw) != nil {
+				continue
+			}
+			d = decoded{&o.Raw[0], edge.PresenceOf(&pod)}
+			d.is.Revision, d.is.History, d.is.Said = o.Revision, r.config.History(), said
+		}
+		next[o.Key] = d
+		all = append(all, d.is)
+	}
+	return all, next
+}

@@ -1,0 +1,139 @@
+package views
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/ends"
+	"yurtcoordinator/internal/hub/cache"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/run"
+	"yurtcoordinator/internal/stream"
+)
+
+// pauseMin and pauseMax bound the pause after a failure. pauseReady bounds it while a source has nothing yet: a replica of
+// this hub is not fed before a client asks for it, and that client then waits for learn.
+const (
+	pauseMin   = 100 * time.Millisecond
+	pauseReady = 400 * time.Millisecond
+	pauseMax   = 10 * time.Second
+)
+
+// Pupil takes in what a source tells.
+type Pupil interface {
+	// Replace and Apply are as those of a stream.Sink.
+	Replace(all stream.Snapshot)
+	Apply(ctx context.Context, events []stream.Event) error
+	// Failed says that the source gave no Snapshot.
+	Failed(ctx context.Context, err error)
+}
+
+// Learn tells a pupil all that a source has, and each change, until ctx ends. After any failure it reads everything again:
+// the source is in this hub, so that costs little, and it may be another replica by then.
+func Learn(ctx context.Context, chance ends.Chance, what cache.Selection, source stream.Beginner, p Pupil) {
+	logger := klog.FromContext(ctx)
+	pause := run.Backoff{Min: pauseMin, Max: pauseMax}
+	for ctx.Err() == nil {
+		all, watch, err := source.Begin(ctx)
+		if err == nil {
+			pause.Reset()
+			p.Replace(all)
+			err = stream.Copy(ctx, watch, p)
+		} else {
+			p.Failed(ctx, err)
+		}
+		wait := pause.Next(chance.Float64())
+		switch {
+		case errors.Is(err, stream.ErrNotReady):
+			wait = min(wait, pauseReady)
+		case ctx.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, stream.ErrExpired):
+			logger.V(2).Info("What a view follows is not told now, trying again", "what", what, "err", err)
+		}
+		_ = run.Pause(ctx, wait) // the loop ends with ctx
+	}
+}
+
+// learnedServices holds which Services have a topology.
+type learnedServices struct {
+	// version grows with each change that may alter what is shown. It is 0 until all Services are known.
+	version *live.Value[uint64]
+
+	mu       sync.Mutex
+	near     map[stream.Key]scope // only Services with a topology
+	encoding stream.Encoding
+}
+
+func newServices() *learnedServices {
+	return &learnedServices{version: live.NewValue[uint64](0), near: map[stream.Key]scope{}}
+}
+
+// all returns a copy of the Services that have a topology.
+func (s *learnedServices) all() map[stream.Key]scope {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.near)
+}
+
+func (s *learnedServices) Replace(snapshot stream.Snapshot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.near
+	s.near, s.encoding = make(map[stream.Key]scope, len(old)), snapshot.Type.Encoding
+	changed := s.version.Get() == 0
+	for _, o := range snapshot.Objects {
+		if s.scopeLocked(o, old) != old[o.Key] {
+			changed = true
+		}
+	}
+	if changed || len(s.near) != len(old) {
+		s.version.Set(s.version.Get() + 1)
+	}
+}
+
+// Apply takes changes in.
+func (s *learnedServices) Apply(_ context.Context, events []stream.Event) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed := false
+	for _, e := range events {
+		before := s.near[e.Object.Key]
+		switch e.Type {
+		case stream.Added, stream.Modified:
+			changed = s.scopeLocked(e.Object, s.near) != before || changed
+		case stream.Deleted:
+			delete(s.near, e.Object.Key)
+			changed = before != everywhere || changed
+		default:
+		}
+	}
+	if changed {
+		s.version.Set(s.version.Get() + 1)
+	}
+	return nil
+}
+
+// scopeLocked takes a Service in and returns its scope. A Service that can't be read keeps the scope that it had.
+func (s *learnedServices) scopeLocked(o stream.Object, old map[stream.Key]scope) scope {
+	m, err := stream.ScanMeta(s.encoding, o.Raw)
+	if err != nil {
+		if r, ok := old[o.Key]; ok {
+			s.near[o.Key] = r
+		}
+		return old[o.Key]
+	}
+	near := scopeOf(m.Annotations[annotation])
+	if near == everywhere {
+		delete(s.near, o.Key)
+	} else {
+		s.near[o.Key] = near
+	}
+	return near
+}
+
+func (s *learnedServices) Failed(context.Context, error) {} // nothing is served until all Services are known

@@ -1,0 +1,87 @@
+package views
+
+import (
+	"math"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"yurtcoordinator/internal/hub/cache"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/replica"
+	"yurtcoordinator/internal/stream"
+)
+
+// Master shows the Service default/kubernetes where Pods find the hub. kubelet tells Pods by environment variables where the
+// API server is, and so sends them to the hub. Master is a replica.View of Services.
+type Master struct{ looks *live.Value[master] }
+
+// master is a replica.Look. It shows the Service as it is while it does not know where the hub is.
+type master struct{ at netip.AddrPort }
+
+// NewMaster returns the view that shows the Service at an address and port. If these are not valid, it shows the Service as it
+// is.
+func NewMaster(at netip.AddrPort) *Master {
+	m := &Master{live.NewValue(master{})}
+	m.Move(at)
+	return m
+}
+
+// Move shows the Service somewhere else from now on. Who watches it is told.
+func (m *Master) Move(at netip.AddrPort) {
+	m.looks.Set(master{netip.AddrPortFrom(at.Addr().Unmap(), at.Port())})
+}
+
+var masterService = stream.Key{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}
+
+// Look implements replica.View.
+func (m *Master) Look() (replica.Look, <-chan struct{}) { return m.looks.Watch() }
+
+// Show implements replica.Look. It shows an object that it can't read unchanged.
+func (m master) Show(t stream.Type, o stream.Object) ([]byte, bool) {
+	if !m.at.IsValid() || o.Key != masterService || t.Kind != "Service" || t.Group != corev1.GroupName {
+		return o.Raw, true
+	}
+	s := &corev1.Service{}
+	if err := s.Unmarshal(o.Raw); err != nil {
+		return o.Raw, true
+	}
+	m.redirect(s)
+	raw, err := s.Marshal()
+	if err != nil {
+		return o.Raw, true
+	}
+	return raw, true
+}
+
+func (m master) redirect(s *corev1.Service) {
+	s.Spec.ClusterIP, s.Spec.ClusterIPs = m.at.Addr().String(), []string{m.at.Addr().String()}
+	s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
+	if m.at.Addr().Is6() {
+		s.Spec.IPFamilies[0] = corev1.IPv6Protocol
+	}
+	for i := range s.Spec.Ports {
+		if p := &s.Spec.Ports[i]; p.Name == "https" || len(s.Spec.Ports) == 1 {
+			p.Port = int32(m.at.Port())
+		}
+	}
+}
+
+// MasterAddresses returns where Pods find the API server, as the Service default/kubernetes says; none if nobody follows it, or
+// if it comes in JSON. held returns an object of what is followed.
+func MasterAddresses(held func(cache.Selection, stream.Key) (stream.Type, stream.Object, bool)) (all []netip.AddrPort) {
+	t, o, ok := held(Services, masterService)
+	s := &corev1.Service{}
+	if !ok || t.Encoding != stream.Protobuf || s.Unmarshal(o.Raw) != nil {
+		return nil
+	}
+	for _, port := range s.Spec.Ports {
+		for _, text := range s.Spec.ClusterIPs {
+			if ip, err := netip.ParseAddr(text); err == nil && port.Port >= 0 && port.Port <= math.MaxUint16 {
+				all = append(all, netip.AddrPortFrom(ip.Unmap(), uint16(port.Port)))
+			}
+		}
+	}
+	return all
+}

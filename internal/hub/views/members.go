@@ -1,0 +1,110 @@
+package views
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/stream"
+)
+
+// members holds the nodes of this node's pool.
+type members struct {
+	pool edge.PoolName
+	// version grows with each change that may alter what is shown. It is 0 until the source has told of the pool or failed.
+	version *live.Value[uint64]
+
+	mu    sync.Mutex
+	nodes []edge.NodeName
+	why   error // why the pool is not known; nil if it is known
+}
+
+func newMembers(pool edge.PoolName) *members {
+	return &members{pool: pool, version: live.NewValue[uint64](0)}
+}
+
+// set returns the pool's nodes. node is always one of them: the NodePool may list it late.
+func (m *members) set(node edge.NodeName) nodeSet {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := nodeSet{node: {}}
+	for _, n := range m.nodes {
+		all[n] = struct{}{}
+	}
+	return all
+}
+
+// unknown returns why the pool is not known; nil if it is known.
+func (m *members) unknown() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.why
+}
+
+var (
+	errNoPool   = errors.New("the node is in no pool")
+	errNotThere = errors.New("there is no NodePool of that name")
+)
+
+func (m *members) learn(nodes []edge.NodeName, why error) {
+	m.mu.Lock()
+	m.nodes, m.why = nodes, why
+	m.mu.Unlock()
+	m.version.Set(m.version.Get() + 1)
+}
+
+func (m *members) Replace(s stream.Snapshot) {
+	if !slices.ContainsFunc(s.Objects, m.take) {
+		m.learn(nil, errNotThere)
+	}
+}
+
+// Apply takes changes in.
+func (m *members) Apply(_ context.Context, events []stream.Event) error {
+	for _, e := range events {
+		switch e.Type {
+		case stream.Added, stream.Modified:
+			m.take(e.Object)
+		case stream.Deleted:
+			if m.ours(e.Object.Key) {
+				m.learn(nil, errNotThere)
+			}
+		default:
+		}
+	}
+	return nil
+}
+
+func (m *members) ours(k stream.Key) bool {
+	return m.pool != "" && k == stream.Key{Name: string(m.pool)}
+}
+
+// take reads a NodePool and reports whether it is this node's. One that can't be read changes nothing.
+func (m *members) take(o stream.Object) bool {
+	if !m.ours(o.Key) {
+		return false
+	}
+	var pool struct {
+		Status struct {
+			Nodes []edge.NodeName `json:"nodes"`
+		} `json:"status"`
+	}
+	if err := json.Unmarshal(o.Raw, &pool); err != nil {
+		return m.version.Get() != 0
+	}
+	m.learn(pool.Status.Nodes, nil)
+	return true
+}
+
+// failed says that the pool is unknown, if it was never known. A source that is not ready yet will tell later.
+func (m *members) Failed(ctx context.Context, err error) {
+	if errors.Is(err, stream.ErrNotReady) || ctx.Err() != nil || m.version.Get() != 0 {
+		return
+	}
+	m.learn(nil, fmt.Errorf("the hub can't read NodePools: %w", err))
+}

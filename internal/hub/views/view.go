@@ -1,0 +1,165 @@
+package views
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"yurtcoordinator/internal/live"
+	"yurtcoordinator/internal/replica"
+	"yurtcoordinator/internal/stream"
+)
+
+// EndpointsView is a replica.View of EndpointSlices and Endpoints as the pool knows them. Safe for concurrent use.
+type EndpointsView struct {
+	mu  sync.Mutex // orders changes
+	now *live.Value[*look]
+}
+
+// NewEndpointsView returns a View that shows all as it is.
+func NewEndpointsView() *EndpointsView { return &EndpointsView{now: live.NewValue(&look{})} }
+
+// Look implements replica.View.
+func (v *EndpointsView) Look() (replica.Look, <-chan struct{}) { return v.now.Watch() }
+
+// Set has the view show objects as the pool knows them; nil means as they are. Of Pods that it had before, the next Known has the
+// same pointers, if nothing of them has changed.
+func (v *EndpointsView) Set(k *Known) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	old := v.now.Get()
+	switch {
+	case k == nil && old.known == nil:
+	case k == nil:
+		v.now.Set(&look{})
+	case old.known == nil:
+		v.now.Set(newLook(k))
+	default:
+		if next := old.next(k); next != nil {
+			v.now.Set(next)
+		}
+	}
+}
+
+// Changed returns how many of the objects that were shown last are shown in another form than the cloud's.
+func (v *EndpointsView) Changed() (n int) {
+	l := v.now.Get()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, each := range l.shown {
+		if each.as != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// look is a replica.Look: what is shown by one Known; nil means that all is shown as it is. It remembers what it has shown, which
+// changes nothing of what it shows.
+type look struct {
+	known *Known
+	in    *index
+
+	mu    sync.Mutex
+	shown map[id]shown
+}
+
+// id names an object of the two resources.
+type id struct {
+	slice bool
+	stream.Key
+}
+
+// shown is how an object is shown.
+type shown struct {
+	of *byte  // the first of the object's own bytes: two with the same are the same
+	as []byte // nil means as it is
+}
+
+// index says in which objects a known Pod is, or was. Each is written there before a look remembers it.
+type index struct {
+	mu      sync.Mutex
+	objects map[stream.Key][]id // by Pod
+}
+
+func newLook(k *Known) *look {
+	return &look{known: k, in: &index{objects: map[stream.Key][]id{}}, shown: map[id]shown{}}
+}
+
+// next returns the look by what is known now; nil means that it would show the same.
+func (l *look) next(k *Known) *look {
+	was := l.known
+	if was.Node != k.Node || was.OwnAsOf != k.OwnAsOf || !maps.Equal(was.Silent, k.Silent) ||
+		!maps.Equal(was.Unready, k.Unready) {
+		return newLook(k)
+	}
+	var changed []stream.Key
+	for key, pod := range k.Pods {
+		switch old := was.Pods[key]; {
+		case old == nil:
+			return newLook(k) // nobody knows which objects it is in
+		case old != pod:
+			changed = append(changed, key)
+		}
+	}
+	if len(k.Pods) < len(was.Pods) { // all of the new ones were there before
+		for key := range was.Pods {
+			if k.Pods[key] == nil {
+				changed = append(changed, key)
+			}
+		}
+	}
+	if len(changed) == 0 {
+		return nil
+	}
+	n := &look{known: k, in: l.in}
+	l.mu.Lock()
+	n.shown = maps.Clone(l.shown)
+	l.mu.Unlock()
+	l.in.mu.Lock()
+	defer l.in.mu.Unlock()
+	for _, key := range changed {
+		for _, each := range l.in.objects[key] {
+			delete(n.shown, each)
+		}
+	}
+	return n
+}
+
+// Show implements replica.Look.
+func (l *look) Show(t stream.Type, o stream.Object) (raw []byte, visible bool) {
+	if l.known == nil || len(o.Raw) == 0 {
+		return o.Raw, true
+	}
+	this := id{t.Kind == "EndpointSlice", o.Key}
+	l.mu.Lock()
+	before, ok := l.shown[this]
+	l.mu.Unlock()
+	if ok && before.of == &o.Raw[0] {
+		if before.as == nil {
+			return o.Raw, true
+		}
+		return before.as, true
+	}
+	raw, pods := l.known.show(t, o)
+	l.in.add(pods, this)
+	now := shown{of: &o.Raw[0]}
+	if &raw[0] != &o.Raw[0] {
+		now.as = raw
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.shown[this] = now
+	return raw, true
+}
+
+// add notes the Pods that are in an object.
+func (i *index) add(pods []*KnownPod, object id) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, pod := range pods {
+		if all := i.objects[pod.Key]; !slices.Contains(all, object) {
+			i.objects[pod.Key] = append(all, object)
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package views
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/ends"
+	"yurtcoordinator/internal/hub/cache"
+	"yurtcoordinator/internal/replica"
+	"yurtcoordinator/internal/run"
+	"yurtcoordinator/internal/stream"
+)
+
+// ViewsConfig says what a node's programs see otherwise than the cloud has it.
+type ViewsConfig struct {
+	// Node is this node; Pool its pool, empty if it has none.
+	Node edge.NodeName
+	Pool edge.PoolName
+	// Source gives each selection of Always.
+	Source func(cache.Selection) stream.Beginner
+	// Overlay shows endpoints as the pool knows them; nil means as the cloud has them.
+	Overlay replica.View
+	// Chance is where random numbers come from.
+	Chance ends.Chance
+}
+
+// Views are how a node's programs see the hub's own resources. Make one with NewViews.
+type Views struct {
+	// Always are the selections that have to be followed for them.
+	Always []cache.Selection
+	// View returns how programs see a resource; nil means as it is: a cache.Config.View.
+	View func(schema.GroupVersionResource) *cache.View
+
+	parts run.Group
+}
+
+// NewViews returns Views, which without Run show nothing but the Overlay: of the endpoints, those that are near.
+func NewViews(c ViewsConfig) *Views {
+	topology := NewTopology(TopologyConfig{Node: c.Node, Pool: c.Pool, Source: c.Source, Chance: c.Chance})
+	v := &Views{Always: topology.Learns(), View: topology.View}
+	v.parts.Add("service topology", topology.Run)
+	if c.Overlay == nil {
+		return v
+	}
+	both := NewStack(c.Overlay, topology)
+	v.parts.Add("endpoints of the pool", both.Run)
+	v.View = func(r schema.GroupVersionResource) *cache.View {
+		view := topology.View(r)
+		if view != nil {
+			view.View = both
+		}
+		return view
+	}
+	return v
+}
+
+// Run keeps what is shown true until ctx ends.
+func (v *Views) Run(ctx context.Context) error { return v.parts.Run(ctx) }
