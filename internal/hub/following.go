@@ -41,14 +41,14 @@ func (h *Hub) follow() error {
 
 // addViews makes this node's programs see some resources differently from the cloud.
 func (h *Hub) addViews(c *cache.Config) {
-	about := views.ViewsConfig{
+	about := views.Config{
 		Node: h.cfg.Node, Pool: h.cfg.Pool,
 		Source: func(what cache.Selection) stream.Beginner { return h.followed.Source(what) }, Chance: h.ends.Chance,
 	}
 	if h.cfg.EnableCoordinator && h.cfg.OwnObjects {
 		about.Overlay = h.overlay
 	}
-	seen := views.NewViews(about)
+	seen := views.New(about)
 	h.parts.Add("views", seen.Run)
 	c.Always, c.View, c.KubeletView = seen.Always, seen.View, h.shown.View
 	if h.cfg.MasterService {

@@ -23,16 +23,16 @@ func TestViews(t *testing.T) {
 	overlay := &bare{}
 	own := OwnPool("p1")
 	for name, tt := range map[string]struct {
-		config ViewsConfig
+		config Config
 		always []cache.Selection
 		seen   string // how endpoints are
 	}{
-		"near ones":               {ViewsConfig{}, []cache.Selection{Services, own}, "near"},
-		"near ones of the pool's": {ViewsConfig{Overlay: overlay}, []cache.Selection{Services, own}, "both"},
+		"near ones":               {Config{}, []cache.Selection{Services, own}, "near"},
+		"near ones of the pool's": {Config{Overlay: overlay}, []cache.Selection{Services, own}, "both"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.config.Node, tt.config.Pool = "n1", "p1"
-			v := NewViews(tt.config)
+			v := New(tt.config)
 			if !slices.Equal(v.Always, tt.always) {
 				t.Errorf("it follows %v, want %v", v.Always, tt.always)
 			}
@@ -64,7 +64,7 @@ func howSeen(v *cache.View, overlay replica.View) string {
 func TestViewsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		v := NewViews(ViewsConfig{
+		v := New(Config{
 			Node:   "n1",
 			Source: func(cache.Selection) stream.Beginner { return from(newScript(serviceType, 1), nil)(Services) },
 		})

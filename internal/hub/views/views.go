@@ -13,8 +13,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// ViewsConfig says what a node's programs see otherwise than the cloud has it.
-type ViewsConfig struct {
+// Config says what a node's programs see otherwise than the cloud has it.
+type Config struct {
 	// Node is this node; Pool its pool, empty if it has none.
 	Node edge.NodeName
 	Pool edge.PoolName
@@ -26,7 +26,7 @@ type ViewsConfig struct {
 	Chance ends.Chance
 }
 
-// Views are how a node's programs see the hub's own resources. Make one with NewViews.
+// Views are how a node's programs see the hub's own resources. Make one with New.
 type Views struct {
 	// Always are the selections that have to be followed for them.
 	Always []cache.Selection
@@ -36,8 +36,8 @@ type Views struct {
 	parts run.Group
 }
 
-// NewViews returns Views, which without Run show nothing but the Overlay: of the endpoints, those that are near.
-func NewViews(c ViewsConfig) *Views {
+// New returns Views, which without Run show nothing but the Overlay: of the endpoints, those that are near.
+func New(c Config) *Views {
 	topology := NewTopology(TopologyConfig{Node: c.Node, Pool: c.Pool, Source: c.Source, Chance: c.Chance})
 	v := &Views{Always: topology.Learns(), View: topology.View}
 	v.parts.Add("service topology", topology.Run)

@@ -315,8 +315,8 @@ func TestKept(t *testing.T) {
 				{At: 20 * time.Second, For: 13 * time.Second, Does: history.Machine, On: "n3", How: "blank"},
 			},
 		},
-		// A hub starts while no certificate is valid any more by its clock: it trusts nobody. The oracle took that for harm to its
-		// line, and not to its way to the coordinator. Found by seed 170375871, machines.
+		// A hub starts while no certificate is valid any more by its clock: it trusts nobody. The oracle took that for harm to
+		// its line, and not to its way to the coordinator. Found by seed 170375871, machines.
 		"a machine starts after the end of certificates": {Nodes: 3, Coordinators: 1, Unrelayed: true, Long: 150 * time.Second,
 			Events: []history.Event{
 				{At: 10 * time.Second, For: 2 * time.Minute, Does: history.Clock, On: "n3", Much: 2.5e+09},
