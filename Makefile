@@ -10,14 +10,19 @@ STATIC := CGO_ENABLED=0
 GOLANGCI_VERSION    := v2.15.0
 GOVULNCHECK_VERSION := v1.8.0
 CONTROLLER_GEN_VERSION := v0.23.0
+CRANE_VERSION := v0.22.1
+# From v2.18 on it wants Go 1.27.
+GORELEASER_VERSION := v2.15.4
 # VERSION is what the programs and images are of: a tag of this very commit, or the commit.
 VERSION ?= $(shell ./hack/version)
-RELEASE = -X yurtcoordinator/internal/version.version=$(VERSION) -X yurtcoordinator/internal/version.commit=$(shell git rev-parse HEAD 2> /dev/null)
+COMMIT = $(shell git rev-parse HEAD 2> /dev/null)
+RELEASE = -X yurtcoordinator/internal/version.version=$(VERSION) -X yurtcoordinator/internal/version.commit=$(COMMIT)
 
 TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/yurtlab/tools
 GOLANGCI    := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)/golangci-lint
 GOVULNCHECK := $(TOOLS)/govulncheck-$(GOVULNCHECK_VERSION)/govulncheck
-NFPM        := $(TOOLS)/nfpm/nfpm
+CRANE       := $(TOOLS)/crane-$(CRANE_VERSION)/crane
+GORELEASER  := $(TOOLS)/goreleaser-$(GORELEASER_VERSION)/goreleaser
 CONTROLLER_GEN := $(TOOLS)/controller-gen-$(CONTROLLER_GEN_VERSION)/controller-gen
 YURTLAB := bin/yurtlab
 
@@ -47,7 +52,7 @@ test: ## unit tests with the race detector, checks, and the end-to-end scenarios
 
 .PHONY: quick
 quick: yurtlab ## check a change of pages, examples or the chart: a few minutes, once Kubernetes is built
-	export $(TOOLS_OF_TESTS); $(STATIC) go test -vet=off . ./e2e ./deploy/... ./hack/record ./hack/plot ./hack/release $(HELD_TO_PAGES)
+	export $(TOOLS_OF_TESTS); $(STATIC) go test -vet=off . ./e2e ./deploy/... ./hack ./hack/release $(HELD_TO_PAGES)
 
 # Programs whose commands the pages show.
 HELD_TO_PAGES = ./internal/pages ./internal/yurtlab ./internal/plugin ./internal/hub/join
@@ -70,7 +75,7 @@ KUBELET = yurtcoordinator/internal/lab/hollow
 # What starts no goroutines: pages, the API's types, charts, and what makes releases. What lint compiles serves them, too. And the
 # simulation, which takes six times as long with it: it runs on one processor, and what it runs has races looked for in its own tests.
 WITHOUT_RACE = $(KUBELET) yurtcoordinator/internal/sim/world $(shell go list . ./apis/... ./deploy/... ./hack/... \
-    ./internal/lab/image ./internal/oci ./internal/pages ./internal/release ./internal/signed ./internal/vulns)
+    ./internal/lab/image ./internal/oci ./internal/pages ./internal/release ./internal/signed)
 
 .PHONY: setup
 setup: yurtlab ## install what the tests need (Debian packages as root; else say what to install) and build Kubernetes once
@@ -87,10 +92,8 @@ e2e: setup ## all end-to-end scenarios, those with Kubernetes' own timing among 
 .PHONY: check
 check: fmt-check vet lint generated vuln ## formatting, lint with go vet in it, generated code, known vulnerabilities
 
-# Modules of their own, which ./... does not see: a program of the lab whose libraries are of another version than ours, and the
-# program that makes packages.
+# A module of its own, which ./... does not see: a program of the lab whose libraries are of another version than ours.
 NESTED := internal/lab/kubectlolder
-PACKAGES := hack/packages
 
 .PHONY: fmt-check
 fmt-check:
@@ -108,7 +111,6 @@ lint: $(GOLANGCI)
 generated: generate ## fail if generated files or go.mod are not what their sources make
 	$(STATIC) go mod tidy -diff
 	cd $(NESTED) && $(STATIC) go mod tidy -diff
-	cd $(PACKAGES) && $(STATIC) go mod tidy -diff
 	@git diff --exit-code || { echo "generated files are stale: commit what go generate made"; exit 1; }
 
 .PHONY: generate
@@ -118,7 +120,7 @@ generate: $(CONTROLLER_GEN) ## make what is generated: the deep copies of the AP
 
 .PHONY: vuln
 vuln: $(GOVULNCHECK) ## known vulnerabilities that our programs can reach; VULN_DB is another database, VULN=skip goes on without
-	$(STATIC) go run ./hack/vuln -govulncheck $(GOVULNCHECK) -db '$(VULN_DB)' $(if $(filter skip,$(VULN)),-skip)
+	$(STATIC) go run ./hack/vuln -govulncheck $(GOVULNCHECK) $(if $(VULN_DB),-db '$(VULN_DB)') $(if $(filter skip,$(VULN)),-skip)
 
 .PHONY: bench
 bench: setup ## benchmarks, side by side in one run; UNIT names packages, SCALE has flags of cloud-scale
@@ -150,38 +152,82 @@ screenshots: setup ## the page on site in a real Chromium, which must be install
 	YURTLAB_SCREENSHOTS=dist/screenshots $(YURTLAB) run site-page
 
 .PHONY: recording
-recording: build ## record the README's terminal session anew, in the lab "default"
+recording: build ## record the README's terminal session anew, in the lab "default"; needs Debian's asciinema and termtosvg
 	$(YURTLAB) up --detach --installed
-	$(STATIC) go run ./hack/record --run docs/img/cut.session --out docs/img/cut.json || { $(YURTLAB) down; exit 1; }
+	asciinema rec --overwrite --quiet --cols 100 --rows 22 --title "a cloud and a site of three nodes, in the lab" \
+	    --command docs/img/cut.sh docs/img/cut.cast || { $(YURTLAB) down; exit 1; }
 	$(YURTLAB) down
-	$(STATIC) go generate ./hack/record
+	termtosvg render docs/img/cut.cast docs/img/cut.svg --template window_frame --max-frame-duration 3000 --loop-delay 5000
 
 .PHONY: plots
-plots: ## draw the pictures of docs/benchmarks.md anew, from the results in docs/data
-	$(STATIC) go generate ./hack/plot
+plots: ## draw the pictures of docs/benchmarks.md anew, from the results in docs/data; needs Debian's gnuplot-nox
+	gnuplot docs/data/plots.gp
+
+# What is released: flags of the linker as internal/lab/build has them, so that programs say which Kubernetes they are made of.
+ARCHITECTURES ?= amd64 arm64
+KUBERNETES = $(shell go list -m -f '{{.Version}}' k8s.io/kubernetes)
+number = $(word $(1),$(subst ., ,$(patsubst v%,%,$(KUBERNETES))))
+LDFLAGS = -s -w -buildid= $(foreach p,k8s.io/component-base/version k8s.io/client-go/pkg/version,-X $(p).gitVersion=$(KUBERNETES) \
+    -X $(p).gitMajor=$(call number,1) -X $(p).gitMinor=$(call number,2) -X $(p).gitTreeState=clean) $(RELEASE)
+export DOWNLOADS ?= https://example.org/releases
+RELEASED = ./cmd/yurthub ./cmd/kubectl-yurt ./cmd/yurt-coordinator ./cmd/coordinator-controller
+# No setting of the user's changes what is built.
+EVERYWHERE = GOOS=linux GOWORK=off GOEXPERIMENT= GOFIPS140=off GOAMD64=v1 GOARM64=v8.0
+IMAGES ?= yurthub yurt-coordinator coordinator-controller
+# The labels are of the commit, so that all who build it get the same.
+CREATED = $(shell git log -1 --format=%cI)
+MAKE_RELEASE = go run ./hack/release --version $(VERSION) --kubernetes $(KUBERNETES) --revision $(COMMIT) --created $(CREATED) \
+    $(if $(REGISTRY),--registry $(REGISTRY))
+
+push = while read -r dir name; do $(CRANE) push $(1)/layouts/$$dir $$name; done < $(1)/layouts/names
+
+.PHONY: ldflags
+ldflags: # what programs of a release are linked with
+	@echo '$(LDFLAGS)'
 
 .PHONY: images
-images: ## build the container images for all platforms into dist/images
-	$(STATIC) go run ./hack/images $(LABELS) $(IMAGES)
+images: ## build the container images into dist/images: IMAGES=programs, ARCHITECTURES="amd64 arm64"
+	rm -rf dist/programs
+	for arch in $(ARCHITECTURES); do \
+	    $(STATIC) $(EVERYWHERE) GOARCH=$$arch go build -trimpath -ldflags '$(LDFLAGS)' -o dist/programs/linux/$$arch/ \
+	        $(IMAGES:%=./cmd/%); \
+	done
+	$(STATIC) go run ./hack/release --sbom --version $(VERSION) dist/programs/linux/*/*
+	$(STATIC) $(MAKE_RELEASE) --out dist/images
 
 .PHONY: push
-push: ## build the images and push them: make push REGISTRY=host/path
+push: $(CRANE) ## build images and chart, and push them: make push REGISTRY=host/path
 	@[ -n "$(REGISTRY)" ] || { echo "say where to: make push REGISTRY=host/path"; exit 1; }
-	$(STATIC) go run ./hack/images $(LABELS) --registry $(REGISTRY) --push $(IMAGES)
+	$(MAKE) --no-print-directory images
+	$(call push,dist/images)
 
 .PHONY: release
-release: $(NFPM) $(GOVULNCHECK) ## make all that a release page has into dist/release, signed with the key in RELEASE_KEY (docs/releases.md)
+release: export VERSION := $(VERSION)
+release: export LDFLAGS := $(LDFLAGS)
+release: export GORELEASER_CURRENT_TAG := $(VERSION)
+release: $(GORELEASER) $(CRANE) $(GOVULNCHECK) ## make all that a release page has into dist/release, signed with the key in RELEASE_KEY; PUSH=yes (docs/releases.md)
 	@[ -z "$$(git status --porcelain --untracked-files=no)" ] || { echo "commit first: a release is of a commit"; exit 1; }
-	$(STATIC) go run ./hack/release $(LABELS) $(if $(REGISTRY),--registry $(REGISTRY)) --nfpm $(NFPM) \
-	    $(if $(filter skip,$(VULN)),,--govulncheck $(GOVULNCHECK) --vulnerabilities '$(VULN_DB)') $(RELEASE_FLAGS)
+	mkdir -p dist; rm -rf dist/programs dist/vex.openvex.json
+	$(STATIC) go build -o bin/ ./hack/release
+	[ "$(VULN)" = skip ] || $(STATIC) go run ./hack/vuln -govulncheck $(GOVULNCHECK) $(if $(VULN_DB),-db '$(VULN_DB)') \
+	    -vex dist/vex.openvex.json -version $(VERSION) -created $(CREATED) $(RELEASED)
+	sed 's/goarch: .*/goarch: [$(subst $(space),$(comma),$(strip $(ARCHITECTURES)))]/' .goreleaser.yaml > dist/goreleaser.yaml
+	$(GORELEASER) release --config dist/goreleaser.yaml --clean --skip=announce,publish,validate
+	cp dist/goreleaser/krew/yurt.yaml dist/goreleaser/krew-yurt.yaml
+	$(STATIC) PACKED=1 go test -count=1 -v -run TestPacked ./hack/release
+	$(STATIC) $(MAKE_RELEASE) --sign LICENSE CHANGELOG.md dist/goreleaser/*.tar.gz dist/goreleaser/*.deb \
+	    dist/goreleaser/*.rpm dist/goreleaser/krew-yurt.yaml $(if $(filter skip,$(VULN)),,dist/vex.openvex.json)
+	$(if $(PUSH),$(call push,dist/release))
 
-# IMAGES are more flags, as --platforms linux/amd64. The labels are of the commit, so that all who build it get the same.
-LABELS = --version $(VERSION) --revision $$(git rev-parse HEAD) --created $$(git log -1 --format=%cI)
+empty :=
+space := $(empty) $(empty)
+comma := ,
 
-# A module of its own pins it: its libraries are none of ours.
-$(NFPM): hack/packages/go.mod hack/packages/go.sum
-	mkdir -p $(dir $@)
-	cd hack/packages && GOFLAGS= $(STATIC) go build -o $@ tool
+$(CRANE):
+	GOFLAGS= GOBIN=$(dir $@) $(STATIC) go install github.com/google/go-containerregistry/cmd/crane@$(CRANE_VERSION)
+
+$(GORELEASER):
+	GOFLAGS= GOBIN=$(dir $@) $(STATIC) go install github.com/goreleaser/goreleaser/v2@$(GORELEASER_VERSION)
 
 $(GOLANGCI):
 	GOBIN=$(dir $@) $(STATIC) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)

@@ -156,7 +156,7 @@ func (r *rollout) bring(node, program string) {
 	image, err := p.Image()
 	r.Must(err)
 	archive := filepath.Join(dir, "broken.tar")
-	r.Must(oci.WriteArchive(archive, oci.Named{Name: r.name(releaseBroken), Image: image}))
+	r.Must(oci.WriteArchive(archive, oci.Named{Name: r.name(releaseBroken), Content: image}))
 	_, err = r.Lab.Output(r.Ctx, node, r.ctr, "-n", "k8s.io", "images", "import", archive)
 	r.Must(err)
 }

@@ -97,12 +97,12 @@ func (s *supply) reader(dir, registry string) *kit.Reader {
 		Enter: kit.OnHost,
 		Words: []string{
 			"registry.example/edge", registry, "cat key.pem", "openssl ecparam -genkey -name prime256v1 -noout",
-			"--downloads https://example.org/releases", "--downloads " + s.page + " --platforms linux/" + goruntime.GOARCH,
+			"https://example.org/releases", s.page,
 		},
 		Environ: map[string]string{
 			"PATH": s.programs + ":" + s.krew + "/bin:" + os.Getenv("PATH"), "KREW_ROOT": s.krew, "KREW_NO_UPGRADE_CHECK": "1",
 			"REGISTRY": s.host + released, "VERSION": s.version,
-			"VULN": "skip", "IMAGES": "--platforms linux/" + goruntime.GOARCH,
+			"VULN": "skip", "ARCHITECTURES": goruntime.GOARCH,
 			"MAKEFLAGS": "", "MAKELEVEL": "", // this is no part of another make
 		},
 	}

@@ -1,17 +1,19 @@
-// Command release makes a whole release: see internal/release, and docs/releases.md for what is in it. It signs with the key that
-// the environment variable RELEASE_KEY has, in PEM.
+// Command release makes of programs that are built the images, the chart that runs them, and, with --sign, a whole release: see
+// internal/release, and docs/releases.md for what is in one. The arguments are more files that the release's page has. It signs
+// with the key that the environment variable RELEASE_KEY has, in PEM.
+//
+// With --sbom the arguments are programs, and it writes what is in each beside it, as PROGRAM.cdx.json.
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
+	"path/filepath"
 	"time"
 
+	"yurtcoordinator/internal/oci"
 	"yurtcoordinator/internal/release"
 	"yurtcoordinator/internal/signed"
 )
@@ -20,45 +22,59 @@ import (
 const keyVariable = "RELEASE_KEY"
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := start(ctx, os.Args[1:], os.Getenv(keyVariable))
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
+	if err := start(os.Args[1:], os.Getenv(keyVariable)); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
 	}
 }
 
-func start(ctx context.Context, args []string, key string) error {
-	r := release.Release{Root: "."}
-	var created, platforms string
+func start(args []string, key string) error {
+	r := release.Release{Chart: "deploy/charts/yurt-coordinator"}
 	fs := flag.NewFlagSet("release", flag.ContinueOnError)
+	fs.StringVar(&r.Programs, "programs", "dist/programs", "directory with OS/ARCHITECTURE/NAME, and NAME.cdx.json beside")
 	fs.StringVar(&r.Out, "out", "dist/release", "directory to make; what is there is replaced")
-	fs.StringVar(&r.Registry, "registry", release.Nowhere, "where images and chart go: their names, and --push")
-	fs.BoolVar(&r.Push, "push", false, "push images, chart and signatures there, with the credentials of docker login")
-	fs.StringVar(&r.Version, "version", "", "of the release; empty: that which the source becomes")
-	fs.StringVar(&r.Revision, "revision", "", "commit that it is made from")
-	fs.StringVar(&created, "created", "", "time of that commit (RFC 3339)")
-	fs.StringVar(&r.Downloads, "downloads", "", "URL below which people find VERSION/FILE, for krew")
-	fs.StringVar(&platforms, "platforms", "linux/amd64,linux/arm64", "platforms")
-	fs.StringVar(&r.Packager, "nfpm", "nfpm", "the program nfpm, which makes packages")
-	fs.StringVar(&r.Scanner, "govulncheck", "", "the program govulncheck; empty: no vulnerabilities are looked for")
-	fs.StringVar(&r.Vulnerabilities, "vulnerabilities", "",
-		"the database that it asks: file://DIR, https://HOST or MODULE@VERSION")
+	fs.StringVar(&r.Registry, "registry", release.Nowhere,
+		"the images are called REGISTRY/PROGRAM:VERSION, and coordinators' VERSION-kKUBERNETES")
+	fs.StringVar(&r.Version, "version", "", "of which release they are, as their tags say")
+	fs.StringVar(&r.Kubernetes, "kubernetes", "", "the version of Kubernetes that coordinators are made of")
+	fs.StringVar(&r.Revision, "revision", "", "commit that they are built from, for a label")
+	created := fs.String("created", "", "time of that commit, for a label (RFC 3339)")
+	sign := fs.Bool("sign", false, "make a signed release")
+	contents := fs.Bool("sbom", false, "write what is in programs, and nothing else")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
-	var err error
-	if r.Key, err = signed.ParsePrivateKey([]byte(key)); err != nil {
-		return fmt.Errorf("%s: %w", keyVariable, err)
+	if *contents {
+		return writeSBOMs(r.Version, fs.Args())
 	}
-	if created != "" {
-		if r.Created, err = time.Parse(time.RFC3339, created); err != nil {
+	r.Files = fs.Args()
+	var err error
+	if *sign {
+		if r.Key, err = signed.ParsePrivateKey([]byte(key)); err != nil {
+			return fmt.Errorf("%s: %w", keyVariable, err)
+		}
+	}
+	if *created != "" {
+		if r.Created, err = time.Parse(time.RFC3339, *created); err != nil {
 			return fmt.Errorf("--created: %w", err)
 		}
 	}
-	if r.Platforms, err = release.ParsePlatforms(platforms); err != nil {
-		return fmt.Errorf("--platforms: %w", err)
+	return r.Make(os.Stdout)
+}
+
+func writeSBOMs(version string, programs []string) error {
+	for _, path := range programs {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		sbom, err := oci.SBOM(filepath.Base(path), version, content)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(path+".cdx.json", sbom, 0o644); err != nil {
+			return err
+		}
 	}
-	return r.Make(ctx, os.Stdout)
+	return nil
 }

@@ -6,9 +6,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"yurtcoordinator/internal/lab/build"
 	"yurtcoordinator/internal/pages"
 	"yurtcoordinator/internal/signed"
 )
@@ -91,14 +93,85 @@ func TestRefused(t *testing.T) {
 		key  string
 		want string
 	}{
-		{nil, "", keyVariable},
-		{nil, "no key", keyVariable},
-		{[]string{"--created=yesterday"}, string(text), "--created"},
-		{[]string{"--platforms=linux"}, string(text), "--platforms"},
+		{[]string{"--sign"}, "", keyVariable},
+		{[]string{"--sign"}, "no key", keyVariable},
+		{[]string{"--sign", "--created=yesterday"}, string(text), "--created"},
+		{[]string{"--version=latest"}, "", "latest"},
+		{[]string{"--version=v1.2.3", "--programs=nowhere"}, "", "no programs"},
 		{[]string{"--key=x"}, string(text), "key"},
 	} {
-		if err := start(t.Context(), test.args, test.key); err == nil || !strings.Contains(err.Error(), test.want) {
+		if err := start(test.args, test.key); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%v: %v, want %q", test.args, err, test.want)
+		}
+	}
+}
+
+// TestLinkedAsTheLab: the Makefile links what is released as the lab links our programs.
+func TestLinkedAsTheLab(t *testing.T) {
+	printed := func(args ...string) []string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+		cmd.Dir = "../.."
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%q: %v", args, err)
+		}
+		flags := strings.Split(strings.Join(strings.Fields(string(out)), " "), " -")
+		slices.Sort(flags)
+		return flags
+	}
+	kubernetes := printed("go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")[0]
+	lab := slices.Concat(build.VersionFlags(kubernetes), build.ReleaseFlags("yurtcoordinator", "v1.2.3", "c0ffee"))
+	want := printed("echo", strings.Join(lab, " "), "-buildid=")
+	has := printed("make", "-s", "--no-print-directory", "ldflags", "VERSION=v1.2.3", "COMMIT=c0ffee")
+	if !slices.Equal(has, want) {
+		t.Errorf("%q, want %q", has, want)
+	}
+}
+
+// TestScriptsOfPackages: a node that goes through the hub keeps it; an upgrade and any other node do not ask.
+func TestScriptsOfPackages(t *testing.T) {
+	dir := t.TempDir()
+	joined := filepath.Join(dir, "joined")
+	script := strings.ReplaceAll(content(t, "../../deploy/packages/prerm"), "/etc/yurthub/install/joined", joined)
+	run := func(arg string) error {
+		return exec.CommandContext(t.Context(), "sh", "-c", script, "prerm", arg).Run()
+	}
+	for _, arg := range []string{"remove", "0", "upgrade", "1"} {
+		if err := run(arg); err != nil {
+			t.Errorf("%s where nobody has joined: %v", arg, err)
+		}
+	}
+	if err := os.WriteFile(joined, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for arg, want := range map[string]bool{"remove": false, "0": false, "upgrade": true, "1": true} {
+		if err := run(arg); (err == nil) != want {
+			t.Errorf("%s of a hub that kubelet uses: %v", arg, err)
+		}
+	}
+
+	// A removal that is refused ends in the same script, with abort-remove: the hub was not touched, and runs on.
+	unit, told := filepath.Join(dir, "yurthub.service"), filepath.Join(dir, "told")
+	script = strings.NewReplacer("/run/systemd/system", dir, "/etc/systemd/system/yurthub.service", unit).
+		Replace(content(t, "../../deploy/packages/postinst"))
+	script = "systemctl() { echo \"$@\" >" + told + "; }\n" + script
+	for _, test := range []struct {
+		arg, program string
+		want         bool
+	}{
+		{"configure", "/usr/bin/yurthub", true}, {"1", "/usr/bin/yurthub", true}, {"2", "/usr/bin/yurthub", true},
+		{"configure", "/usr/local/bin/yurthub", false},
+		{"abort-remove", "/usr/bin/yurthub", false}, {"abort-upgrade", "/usr/bin/yurthub", false},
+	} {
+		if err := os.WriteFile(unit, []byte("[Service]\nExecStart="+test.program+" --config=x\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_ = os.Remove(told)
+		out, err := exec.CommandContext(t.Context(), "sh", "-c", script, "postinst", test.arg).CombinedOutput()
+		said, _ := os.ReadFile(told)
+		if want := "try-restart yurthub.service\n"; err != nil || (string(said) == want) != test.want {
+			t.Errorf("%s of a package beside %s: %v: %s; systemctl is told %q", test.arg, test.program, err, out, said)
 		}
 	}
 }

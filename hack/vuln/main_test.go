@@ -13,7 +13,7 @@ import (
 )
 
 // The database of the test has one vulnerability: strings.ToUpper, of all versions of Go before 1.99.
-var database = map[string]string{
+var reports = map[string]string{
 	"index/db.json": `{"modified":"2026-01-01T00:00:00Z"}`,
 	"index/modules.json": `[{"path":"stdlib","vulns":[{"id":"GO-2099-0001","modified":"2026-01-01T00:00:00Z",` +
 		`"fixed":"1.99.0"}]}]`,
@@ -52,9 +52,9 @@ func write(t *testing.T, dir string, files map[string]string) {
 func TestVuln(t *testing.T) {
 	tool := govulncheck(t)
 	db := t.TempDir()
-	write(t, db, database)
+	write(t, db, reports)
 	flat := t.TempDir() // as the module has them
-	write(t, flat, map[string]string{"GO-2099-0001.json": database["ID/GO-2099-0001.json"]})
+	write(t, flat, map[string]string{"GO-2099-0001.json": reports["ID/GO-2099-0001.json"]})
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	const reaches, reachesNot = "ToUpper", "ToLower"
@@ -63,9 +63,9 @@ func TestVuln(t *testing.T) {
 		skip, fails     bool
 		says            string
 	}{
-		{"what can be reached", reaches, "file://" + db, false, true, "  GO-2099-0001 pkg:golang/stdlib"},
+		{"what can be reached", reaches, "file://" + db, false, true, "  GO-2099-0001 pkg:golang/std"},
 		{"… is not skipped", reaches, "file://" + db, true, true, "1 known vulnerabilities can be reached"},
-		{"… without an index", reaches, "file://" + flat, false, true, "  GO-2099-0001 pkg:golang/stdlib"},
+		{"… without an index", reaches, "file://" + flat, false, true, "  GO-2099-0001 pkg:golang/std"},
 		{"what cannot be reached", reachesNot, "file://" + db, false, false, "our programs, 0 of them can be reached"},
 		{"no server", reaches, "http://127.0.0.1:1", false, true, "not run: "},
 		{"a server without one", reaches, server.URL, false, true, "not run: "},

@@ -13,7 +13,6 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
-	"github.com/google/go-containerregistry/pkg/v1/match"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
@@ -21,24 +20,37 @@ import (
 // Named is an image of one platform, or an index of several, with its name: REPOSITORY:TAG.
 type Named struct {
 	Name string
-	// One of Image and Index is set; the other is nil.
-	Image v1.Image
-	Index v1.ImageIndex
+	// Content is a v1.Image or a v1.ImageIndex.
+	Content mutate.Appendable
 }
 
 // Index joins the images of several platforms.
 func Index(images ...v1.Image) (v1.ImageIndex, error) {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, i := range images {
-		config, err := i.ConfigFile()
+		platform, err := platformOf(i)
 		if err != nil {
 			return nil, err
 		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{
-			Add: i, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: config.OS, Architecture: config.Architecture}},
-		})
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: i, Descriptor: v1.Descriptor{Platform: platform}})
 	}
 	return index, nil
+}
+
+func platformOf(image v1.Image) (*v1.Platform, error) {
+	config, err := image.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	return &v1.Platform{OS: config.OS, Architecture: config.Architecture}, nil
+}
+
+// NameAnnotations are those by which a layout's index says what something in it is called.
+func NameAnnotations(name string) map[string]string {
+	return map[string]string{
+		"io.containerd.image.name":          name,
+		"org.opencontainers.image.ref.name": name[strings.LastIndex(name, ":")+1:],
+	}
 }
 
 // WriteLayout writes images as an OCI layout, in a directory that must not exist.
@@ -46,40 +58,21 @@ func WriteLayout(dir string, images ...Named) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
-	l, err := layout.Write(dir, empty.Index)
-	if err != nil {
+	all := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, n := range images {
+		descriptor := v1.Descriptor{Annotations: NameAnnotations(n.Name)}
+		if image, ok := n.Content.(v1.Image); ok {
+			var err error
+			if descriptor.Platform, err = platformOf(image); err != nil {
+				return fmt.Errorf("layout: %s: %w", n.Name, err)
+			}
+		}
+		all = mutate.AppendManifests(all, mutate.IndexAddendum{Add: n.Content, Descriptor: descriptor})
+	}
+	if _, err := layout.Write(dir, all); err != nil {
 		return fmt.Errorf("layout: %w", err)
 	}
-	for _, i := range images {
-		if err := add(l, i); err != nil {
-			return fmt.Errorf("layout: %s: %w", i.Name, err)
-		}
-	}
 	return nil
-}
-
-func add(l layout.Path, n Named) error {
-	colon := strings.LastIndex(n.Name, ":")
-	annotations := layout.WithAnnotations(map[string]string{
-		"io.containerd.image.name":          n.Name,
-		"org.opencontainers.image.ref.name": n.Name[colon+1:],
-	})
-	if n.Index != nil {
-		digest, err := n.Index.Digest()
-		if err != nil {
-			return err
-		}
-		return l.ReplaceIndex(n.Index, match.Digests(digest), annotations)
-	}
-	config, err := n.Image.ConfigFile()
-	if err != nil {
-		return err
-	}
-	if config.OS == "" { // it is no image that runs
-		return l.AppendImage(n.Image, annotations)
-	}
-	return l.AppendImage(n.Image, annotations,
-		layout.WithPlatform(v1.Platform{OS: config.OS, Architecture: config.Architecture}))
 }
 
 // WriteArchive writes images as an OCI layout in a tar file that must not exist.

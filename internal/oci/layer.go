@@ -14,8 +14,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
@@ -58,40 +58,8 @@ func CompressedLayer(files ...File) (v1.Layer, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &compressed{}
-	if l.diffID, _, err = v1.SHA256(bytes.NewReader(packed)); err != nil {
-		return nil, fmt.Errorf("layer: %w", err)
-	}
-	var small bytes.Buffer
-	w, err := gzip.NewWriterLevel(&small, gzip.BestCompression)
-	if err != nil {
-		return nil, fmt.Errorf("layer: %w", err)
-	}
-	if _, err := w.Write(packed); err != nil {
-		return nil, fmt.Errorf("layer: %w", err)
-	}
-	if err := w.Close(); err != nil {
-		return nil, fmt.Errorf("layer: %w", err)
-	}
-	l.content = small.Bytes()
-	if l.digest, _, err = v1.SHA256(bytes.NewReader(l.content)); err != nil {
-		return nil, fmt.Errorf("layer: %w", err)
-	}
-	return partial.CompressedToLayer(l)
-}
-
-// compressed is a layer whose hashes are already known.
-type compressed struct {
-	content        []byte
-	digest, diffID v1.Hash
-}
-
-func (c *compressed) Digest() (v1.Hash, error)            { return c.digest, nil }
-func (c *compressed) DiffID() (v1.Hash, error)            { return c.diffID, nil }
-func (c *compressed) Size() (int64, error)                { return int64(len(c.content)), nil }
-func (c *compressed) MediaType() (types.MediaType, error) { return types.OCILayer, nil }
-func (c *compressed) Compressed() (io.ReadCloser, error) {
-	return io.NopCloser(bytes.NewReader(c.content)), nil
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(packed)), nil },
+		tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.BestCompression), tarball.WithCompressedCaching)
 }
 
 // Image puts layers together for a platform.
@@ -110,9 +78,7 @@ func Image(platform v1.Platform, config v1.Config, layers ...v1.Layer) (v1.Image
 	return mutate.ConfigFile(image, described)
 }
 
-// Tar packs files, in their order, and the directories that they need. It holds no times and no owners.
-func Tar(files ...File) ([]byte, error) { return packLayer(files) }
-
+// packLayer packs files, in their order, and the directories that they need. It holds no times and no owners.
 func packLayer(files []File) ([]byte, error) {
 	var packed bytes.Buffer
 	w := tar.NewWriter(&packed)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	cyclonedx "github.com/CycloneDX/cyclonedx-go"
+	"github.com/google/uuid"
 )
 
 // SBOM lists the modules of a Go program, read from the program itself, as CycloneDX JSON. It contains no time and
@@ -41,7 +42,7 @@ func describe(info *debug.BuildInfo, name, version string, sum [sha256.Size]byte
 		refs[i] = c.BOMRef
 	}
 	bom := cyclonedx.NewBOM()
-	bom.SerialNumber = "urn:uuid:" + uuid(sum[:])
+	bom.SerialNumber = uuid.NewHash(sha256.New(), uuid.Nil, sum[:], 8).URN()
 	bom.Metadata = &cyclonedx.Metadata{Component: &main}
 	bom.Components = &components
 	bom.Dependencies = &[]cyclonedx.Dependency{{Ref: main.BOMRef, Dependencies: &refs}}
@@ -73,13 +74,4 @@ func dependency(m *debug.Module) cyclonedx.Component {
 		c.Properties = &[]cyclonedx.Property{{Name: "golang:h1", Value: m.Sum}}
 	}
 	return c
-}
-
-// uuid returns a name-based UUID (version 8, with a hash of our choice).
-func uuid(sum []byte) string {
-	b := append([]byte(nil), sum[:16]...)
-	b[6] = b[6]&0x0f | 0x80
-	b[8] = b[8]&0x3f | 0x80
-	h := hex.EncodeToString(b)
-	return strings.Join([]string{h[:8], h[8:12], h[12:16], h[16:20], h[20:]}, "-")
 }

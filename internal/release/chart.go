@@ -1,16 +1,21 @@
 package release
 
 import (
-	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"sigs.k8s.io/yaml"
 
 	"yurtcoordinator/internal/oci"
 )
@@ -27,8 +32,17 @@ type Chart struct {
 	Digests map[string]string
 }
 
-// chartName is the name of the one chart that there is.
-const chartName = "yurt-coordinator"
+// chartName is the name of the one chart that there is. It gets a repository that is not among the coordinators' images.
+const (
+	chartName       = "yurt-coordinator"
+	chartRepository = "charts/" + chartName
+)
+
+// What Helm calls a chart's parts in a registry.
+const (
+	helmConfig  types.MediaType = "application/vnd.cncf.helm.config.v1+json"
+	helmContent types.MediaType = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
+)
 
 // digestsFile is where the chart's templates look for digests. They are no values: `helm upgrade --reuse-values` would put those
 // of the former release to the tags of this one.
@@ -39,10 +53,46 @@ func ChartFile(version string) string {
 	return chartName + "-" + strings.TrimPrefix(version, "v") + ".tgz"
 }
 
-// Pack returns the chart as an archive that Helm installs.
-func (c Chart) Pack() ([]byte, error) {
+// chart packs the chart that runs these images, as a file and as what a registry gets.
+func (r *Release) chart(out io.Writer, work string) error {
+	if r.digests[controller] == "" || r.digests[coordinator] == "" {
+		return nil // the chart runs both
+	}
+	registry := r.Registry
+	if registry == Nowhere {
+		registry = "" // who installs it says it
+	}
+	packed, about, err := Chart{
+		Dir: r.Chart, Version: r.Version, Registry: registry,
+		Digests: map[string]string{
+			controller + ":" + r.tag(controller):   r.digests[controller],
+			coordinator + ":" + r.tag(coordinator): r.digests[coordinator],
+		},
+	}.Pack()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(work, ChartFile(r.Version)), packed, 0o644); err != nil {
+		return err
+	}
+	config, err := yaml.YAMLToJSON(about)
+	if err != nil {
+		return err
+	}
+	digest, err := writeArtifact(r.layoutDir(work, chartRepository), r.called(chartRepository),
+		newBlob(helmConfig, config), newBlob(helmContent, packed))
+	if err != nil {
+		return err
+	}
+	r.digests[chartRepository] = digest
+	_, err = fmt.Fprintf(out, "%s@%s\n", r.called(chartRepository), digest)
+	return err
+}
+
+// Pack returns the chart as an archive that Helm installs, and its Chart.yaml.
+func (c Chart) Pack() (packed, about []byte, err error) {
 	var files []oci.File
-	err := fs.WalkDir(os.DirFS(c.Dir), ".", func(name string, d fs.DirEntry, err error) error {
+	err = fs.WalkDir(os.DirFS(c.Dir), ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -52,9 +102,14 @@ func (c Chart) Pack() ([]byte, error) {
 		}
 		switch name {
 		case "Chart.yaml":
-			content, err = c.about(content)
+			if content, err = edited(content, "version: ", strings.TrimPrefix(c.Version, "v")); err == nil {
+				content, err = edited(content, "appVersion: ", c.Version)
+			}
+			about = content
 		case "values.yaml":
-			content, err = c.values(content)
+			if c.Registry != "" {
+				content, err = edited(content, "  registry: ", strconv.Quote(c.Registry))
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
@@ -62,78 +117,39 @@ func (c Chart) Pack() ([]byte, error) {
 		files = append(files, oci.Text(path.Join(chartName, name), string(content)))
 		return nil
 	})
+	if err == nil && about == nil {
+		err = errors.New("it has no Chart.yaml")
+	}
 	if err != nil {
-		return nil, fmt.Errorf("chart %s: %w", c.Dir, err)
+		return nil, nil, fmt.Errorf("chart %s: %w", c.Dir, err)
 	}
 	if len(c.Digests) > 0 {
 		content, err := json.MarshalIndent(c.Digests, "", "  ")
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		files = append(files, oci.Text(path.Join(chartName, digestsFile), string(content)+"\n"))
 	}
 	// Helm looks for Chart.yaml while it reads.
-	slices.SortStableFunc(files, func(a, b oci.File) int { return rank(a) - rank(b) })
-	return gzipped(files)
-}
-
-func rank(f oci.File) int {
-	if f.Path == chartName+"/Chart.yaml" {
-		return 0
-	}
-	return 1
-}
-
-// gzipped packs files into a compressed tar.
-func gzipped(files []oci.File) ([]byte, error) {
-	packed, err := oci.Tar(files...)
+	first := slices.IndexFunc(files, func(f oci.File) bool { return f.Path == chartName+"/Chart.yaml" })
+	files[0], files[first] = files[first], files[0]
+	layer, err := oci.CompressedLayer(files...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var out bytes.Buffer
-	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	content, err := layer.Compressed()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	_, err = w.Write(packed)
-	if err := errors.Join(err, w.Close()); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
+	packed, err = io.ReadAll(content)
+	return packed, about, errors.Join(err, content.Close())
 }
 
-// about is Chart.yaml with the release's versions.
-func (c Chart) about(content []byte) ([]byte, error) {
-	return edited(content,
-		edit{"version: ", strings.TrimPrefix(c.Version, "v")},
-		edit{"appVersion: ", c.Version})
-}
-
-// values are the chart's with the registry of the release's images.
-func (c Chart) values(content []byte) ([]byte, error) {
-	if c.Registry == "" {
-		return content, nil
+// edited returns a text whose one line that begins so has another value. What is around it, comments too, stays.
+func edited(text []byte, begins, value string) ([]byte, error) {
+	line := regexp.MustCompile("(?m)^" + regexp.QuoteMeta(begins) + ".*$")
+	if n := len(line.FindAll(text, -1)); n != 1 {
+		return nil, fmt.Errorf("%d lines begin with %q, want one", n, begins)
 	}
-	return edited(content, edit{"  registry: ", fmt.Sprintf("%q", c.Registry)})
-}
-
-// edit gives the one line that begins so another value.
-type edit struct{ begins, value string }
-
-// edited returns a text after edits. What is around the lines, comments too, stays.
-func edited(text []byte, edits ...edit) ([]byte, error) {
-	lines := strings.Split(string(text), "\n")
-	for _, e := range edits {
-		found := 0
-		for i, line := range lines {
-			if strings.HasPrefix(line, e.begins) {
-				lines[i] = e.begins + e.value
-				found++
-			}
-		}
-		if found != 1 {
-			return nil, fmt.Errorf("%d lines begin with %q, want one", found, e.begins)
-		}
-	}
-	return []byte(strings.Join(lines, "\n")), nil
+	return line.ReplaceAllLiteral(text, []byte(begins+value)), nil
 }

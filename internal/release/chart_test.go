@@ -58,7 +58,7 @@ func TestChart(t *testing.T) {
 			"coordinator-controller:v0.3.0-rc.1": digestOfOne, "yurt-coordinator:v0.3.0-rc.1-k1.36.3": digestOfOther,
 		},
 	}
-	packed, err := c.Pack()
+	packed, _, err := c.Pack()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestChart(t *testing.T) {
 			t.Errorf("%s is not as its source", name)
 		}
 	}
-	if again, err := c.Pack(); err != nil || !bytes.Equal(again, packed) {
+	if again, _, err := c.Pack(); err != nil || !bytes.Equal(again, packed) {
 		t.Errorf("packed again it differs: %v", err)
 	}
 	if name := ChartFile(c.Version); name != "yurt-coordinator-0.3.0-rc.1.tgz" {
@@ -111,7 +111,7 @@ func TestHelmTakesTheChart(t *testing.T) {
 	if helm == "" {
 		t.Fatal("HELM is not set: run `make unit`, or export HELM=$(bin/yurtlab build --print helm)/helm")
 	}
-	packed, err := Chart{
+	packed, _, err := Chart{
 		Dir: chartDir, Version: "v0.3.0", Registry: "registry.example.org/edge",
 		Digests: map[string]string{
 			"coordinator-controller:v0.3.0": digestOfOne, "yurt-coordinator:v0.3.0-k1.36.3": digestOfOther,
@@ -163,11 +163,11 @@ func TestHelmTakesTheChart(t *testing.T) {
 
 // TestEditedFindsItsLine, or says that it does not: a chart whose values have moved must not be released with others.
 func TestEditedFindsItsLine(t *testing.T) {
-	if got, err := edited([]byte("a: 1\nb: 2\n"), edit{"b: ", "3"}); err != nil || string(got) != "a: 1\nb: 3\n" {
+	if got, err := edited([]byte("a: 1\nb: 2\n"), "b: ", "3"); err != nil || string(got) != "a: 1\nb: 3\n" {
 		t.Errorf("%q, %v", got, err)
 	}
 	for _, text := range []string{"a: 1\n", "b: 1\nb: 2\n"} {
-		if got, err := edited([]byte(text), edit{"b: ", "3"}); err == nil {
+		if got, err := edited([]byte(text), "b: ", "3"); err == nil {
 			t.Errorf("%q became %q", text, got)
 		}
 	}

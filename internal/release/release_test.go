@@ -4,12 +4,9 @@ import (
 	"bytes"
 	"crypto/ecdsa"
 	"encoding/hex"
-	"encoding/json"
-	"errors"
 	"io"
 	"io/fs"
 	"log"
-	"maps"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -21,49 +18,9 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"sigs.k8s.io/yaml"
 
 	"yurtcoordinator/internal/signed"
-	"yurtcoordinator/internal/vulns"
 )
-
-// nfpm builds the program that makes packages, as the Makefile does: from the module that pins it.
-func nfpm(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "tool")
-	cmd.Dir = "../../hack/packages"
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("nfpm: %v: %s", err, out)
-	}
-	return filepath.Join(dir, "nfpm")
-}
-
-// scanner is a govulncheck that has found something, and says so with another time each time; in another order if that is wanted.
-// With it comes its database.
-func scanner(t *testing.T, reversed bool) (tool, database string) {
-	t.Helper()
-	found := []string{
-		`{"vulnerability": {"@id": "https://pkg.go.dev/vuln/GO-2099-0001", "name": "GO-2099-0001"}, "status": "affected",
-"products": [{"@id": "Unknown Product", "subcomponents": [{"@id": "pkg:golang/x@v1"}, {"@id": "pkg:golang/stdlib@v1.26.0"}]}]}`,
-		`{"vulnerability": {"@id": "https://pkg.go.dev/vuln/GO-2099-0002", "name": "GO-2099-0002"}, "status": "not_affected",
-"products": [{"@id": "Unknown Product", "subcomponents": [{"@id": "pkg:golang/x@v1"}]}]}`,
-	}
-	if reversed {
-		slices.Reverse(found)
-	}
-	dir := t.TempDir()
-	script := "#!/bin/sh\n" + `[ "$*" = "-db=file://` + dir + ` -tags grpcnotrace -format openvex ` +
-		`./cmd/yurthub ./cmd/kubectl-yurt ./cmd/yurt-coordinator ./cmd/coordinator-controller" ] || { echo "$*" >&2; exit 1; }
-date +'{"@context": "https://openvex.dev/ns/v0.2.0", "timestamp": "%s.%N", "statements": [` + strings.Join(found, ", ") + "]}'\n"
-	tool = filepath.Join(dir, "govulncheck")
-	if err := errors.Join(os.WriteFile(tool, []byte(script), 0o755),
-		os.WriteFile(filepath.Join(dir, "GO-2099-0001.json"), nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	return tool, "file://" + dir
-}
 
 func newKey(t *testing.T) *ecdsa.PrivateKey {
 	t.Helper()
@@ -112,23 +69,32 @@ func differing(a, b map[string]string) (names []string) {
 // TestMake: two clones at different paths make the same bytes, all that a release page has, and what a registry gets; with
 // another key, all but what that signs.
 func TestMake(t *testing.T) {
-	packager, key := nfpm(t), newKey(t)
+	key := newKey(t)
 	server := httptest.NewServer(registry.New(registry.Logger(quiet())))
 	defer server.Close()
 	host := strings.TrimPrefix(server.URL, "http://")
 	made := func(of Release) (Release, map[string]string) {
 		t.Helper()
-		of.Root, of.Out, of.Registry = smallModule(t), filepath.Join(t.TempDir(), "release"), host+"/edge"
-		of.Version, of.Revision, of.Created = "v0.2.0", "c0ffee", time.Date(2026, 11, 26, 3, 0, 0, 0, time.UTC)
-		of.Downloads, of.Packager = "https://example.org/releases/", packager
-		of.Scanner, of.Vulnerabilities = scanner(t, of.Push)
-		of.Platforms = platforms(t, "linux/amd64,linux/arm64")
-		if err := of.Make(t.Context(), io.Discard); err != nil {
+		page := t.TempDir()
+		for _, name := range []string{"yurthub-v0.2.0-linux-arm64.deb", "LICENSE"} {
+			of.Files = append(of.Files, filepath.Join(page, name))
+			if err := os.WriteFile(filepath.Join(page, name), []byte(name), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		of.Programs, of.Out = programs(t, hub, plugin, coordinator, controller), filepath.Join(t.TempDir(), "release")
+		of.Chart, of.Registry = chartDir, host+"/edge"
+		of.Version, of.Kubernetes, of.Revision = "v0.2.0", "v1.36.3", "c0ffee"
+		of.Created = time.Date(2026, 11, 26, 3, 0, 0, 0, time.UTC)
+		if err := of.Make(io.Discard); err != nil {
 			t.Fatal(err)
 		}
 		return of, filesBelow(t, of.Out)
 	}
-	r, files := made(Release{Key: key, Push: true})
+	r, files := made(Release{Key: key})
+	if err := push(t, r); err != nil {
+		t.Fatal(err)
+	}
 	_, again := made(Release{Key: key})
 	if names := differing(files, again); len(names) > 0 {
 		t.Errorf("made again from elsewhere, these differ: %v", names)
@@ -136,7 +102,8 @@ func TestMake(t *testing.T) {
 	_, others := made(Release{Key: newKey(t)})
 	for _, name := range differing(files, others) {
 		// What has the hub's image in it has a signature in it; the chart has the digests of two others.
-		signs := strings.HasPrefix(name, layoutsDir+"/yurthub") || strings.Contains(name, "-signature/") ||
+		signs := name == layoutsDir+"/"+NamesFile ||
+			strings.HasPrefix(name, layoutsDir+"/yurthub") || strings.Contains(name, "-signature/") ||
 			slices.Contains([]string{"yurthub-v0.2.0.oci.tar", signed.SumsFile, signed.SignatureFile, BundleFile, KeyFile}, name)
 		if !signs {
 			t.Errorf("%s depends on the key", name)
@@ -145,26 +112,24 @@ func TestMake(t *testing.T) {
 
 	t.Run("files", func(t *testing.T) { hasAll(t, files) })
 	t.Run("signatures", func(t *testing.T) { isSigned(t, r, files) })
-	t.Run("archives", func(t *testing.T) { areArchives(t, files) })
-	t.Run("packages", func(t *testing.T) { arePackages(t, r.Out) })
 	t.Run("registry", func(t *testing.T) { isPushed(t, r, server.URL) })
 }
 
 func hasAll(t *testing.T, files map[string]string) {
 	want := []string{
-		"CHANGELOG.md", "LICENSE", signed.SumsFile, signed.SignatureFile, BundleFile, KeyFile, VEXFile, "krew-yurt.yaml",
+		"LICENSE", signed.SumsFile, signed.SignatureFile, BundleFile, KeyFile, "yurthub-v0.2.0-linux-arm64.deb",
 		"yurt-coordinator-0.2.0.tgz", "yurthub-v0.2.0.oci.tar", "coordinator-controller-v0.2.0.oci.tar",
+		"yurt-coordinator-v0.2.0-k1.36.3.oci.tar",
 	}
 	for _, platform := range []string{"linux-amd64", "linux-arm64"} {
 		for _, of := range []string{"yurthub-v0.2.0-", "kubectl-yurt-v0.2.0-"} {
-			want = append(want, of+platform, of+platform+".cdx.json", of+platform+".tar.gz")
+			want = append(want, of+platform, of+platform+".cdx.json")
 		}
-		want = append(want, "yurthub-v0.2.0-"+platform+".deb", "yurthub-v0.2.0-"+platform+".rpm",
-			"yurt-coordinator-"+platform+".cdx.json", "coordinator-controller-"+platform+".cdx.json")
+		want = append(want, "yurt-coordinator-"+platform+".cdx.json", "coordinator-controller-"+platform+".cdx.json")
 	}
 	var has []string
 	for name := range files {
-		if !strings.Contains(name, "/") && !strings.HasPrefix(name, "yurt-coordinator-v0.2.0-k") {
+		if !strings.Contains(name, "/") {
 			has = append(has, name)
 		}
 	}
@@ -234,125 +199,20 @@ func isSigned(t *testing.T, r Release, files map[string]string) {
 	}
 }
 
-func areArchives(t *testing.T, files map[string]string) {
-	const dir = "yurthub-v0.2.0-linux-arm64"
-	of, _ := unpacked(t, []byte(files[dir+".tar.gz"]))
-	names := slices.Sorted(maps.Keys(of))
-	want := []string{dir + "/INSTALL.md", dir + "/LICENSE", dir + "/yurthub", dir + "/yurthub.cdx.json"}
-	if !slices.Equal(names, want) {
-		t.Errorf("%v, want %v", names, want)
-	}
-	if of[dir+"/yurthub"] != files[dir] {
-		t.Error("the program in the archive is not the bare one")
-	}
-	var m krewManifest
-	if err := yaml.UnmarshalStrict([]byte(files["krew-yurt.yaml"]), &m); err != nil {
-		t.Fatal(err)
-	}
-	if m.Metadata.Name != "yurt" || m.Spec.Version != "v0.2.0" || len(m.Spec.Platforms) != 2 {
-		t.Errorf("%+v", m)
-	}
-	for _, p := range m.Spec.Platforms {
-		name := "kubectl-yurt-v0.2.0-linux-" + p.Selector.MatchLabels["arch"]
-		archive := files[name+".tar.gz"]
-		content, _ := unpacked(t, []byte(archive))
-		if p.URI != "https://example.org/releases/v0.2.0/"+name+".tar.gz" || p.SHA256 != sumOf([]byte(archive)) {
-			t.Errorf("krew gets %s, %s", p.URI, p.SHA256)
-		}
-		for _, f := range p.Files {
-			if content[f.From] == "" {
-				t.Errorf("krew takes %s, which is not in it", f.From)
-			}
-		}
-	}
-	var said vex
-	if err := json.Unmarshal([]byte(files[VEXFile]), &said); err != nil {
-		t.Fatal(err)
-	}
-	if said.ID != "urn:yurtcoordinator:vex:v0.2.0" || said.Timestamp != "2026-11-26T03:00:00Z" || len(said.Statements) != 2 {
-		t.Errorf("it says %+v", said)
-	}
-	// A scanner finds the statements by the name that a program has in its SBOM.
-	for _, name := range []string{hub, plugin} {
-		id := "pkg:golang/yurtcoordinator@v0.2.0#cmd/" + name
-		if !strings.Contains(files[name+"-v0.2.0-linux-amd64.cdx.json"], `"purl": "`+id+`"`) {
-			t.Errorf("the SBOM of %s calls it otherwise than %s", name, id)
-		}
-		if strings.Contains(files[VEXFile], "stdlib") || !strings.Contains(files[VEXFile], `"pkg:golang/std@1.26.0"`) {
-			t.Errorf("Go's library is not called as in the SBOM: %s", files[VEXFile])
-		}
-		for _, s := range said.Statements {
-			if !slices.ContainsFunc(s.Products, func(p vulns.Product) bool { return p.ID == id }) {
-				t.Errorf("%s is not said of %s: %+v", s.Vulnerability.Name, id, s.Products)
-			}
-		}
-	}
-}
-
-// arePackages: dpkg knows what is in the deb, and what it asks before it is removed.
-func arePackages(t *testing.T, dir string) {
-	deb := filepath.Join(dir, "yurthub-v0.2.0-linux-arm64.deb")
-	for args, want := range map[string]string{
-		"--field":    "Architecture: arm64",
-		"--contents": "./usr/bin/yurthub",
-		"--info":     "Version: 0.2.0",
-	} {
-		out, err := exec.CommandContext(t.Context(), "dpkg-deb", args, deb).CombinedOutput()
-		if err != nil || !strings.Contains(string(out), want) {
-			t.Errorf("dpkg-deb %s: %v: %s; want %q", args, err, out, want)
-		}
-	}
-	rpm, err := os.ReadFile(filepath.Join(dir, "yurthub-v0.2.0-linux-amd64.rpm"))
-	if err != nil || !bytes.HasPrefix(rpm, []byte("\xed\xab\xee\xdb")) || !bytes.Contains(rpm, []byte("x86_64")) {
-		t.Errorf("the rpm is none: %v", err)
-	}
-}
-
-// TestScriptsOfPackages: a node that goes through the hub keeps it; an upgrade and any other node do not ask.
-func TestScriptsOfPackages(t *testing.T) {
-	dir := t.TempDir()
-	joined := filepath.Join(dir, "joined")
-	script := strings.ReplaceAll(beforeRemoval, "/etc/yurthub/install/joined", joined)
-	run := func(arg string) error {
-		return exec.CommandContext(t.Context(), "sh", "-c", script, "prerm", arg).Run()
-	}
-	for _, arg := range []string{"remove", "0", "upgrade", "1"} {
-		if err := run(arg); err != nil {
-			t.Errorf("%s where nobody has joined: %v", arg, err)
-		}
-	}
-	if err := os.WriteFile(joined, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for arg, want := range map[string]bool{"remove": false, "0": false, "upgrade": true, "1": true} {
-		if err := run(arg); (err == nil) != want {
-			t.Errorf("%s of a hub that kubelet uses: %v", arg, err)
-		}
-	}
-
-	// A removal that is refused ends in the same script, with abort-remove: the hub was not touched, and runs on.
-	unit, told := filepath.Join(dir, "yurthub.service"), filepath.Join(dir, "told")
-	script = strings.NewReplacer("/run/systemd/system", dir, "/etc/systemd/system/yurthub.service", unit).
-		Replace(afterInstallation)
-	script = "systemctl() { echo \"$@\" >" + told + "; }\n" + script
-	for _, test := range []struct {
-		arg, program string
-		want         bool
-	}{
-		{"configure", "/usr/bin/yurthub", true}, {"1", "/usr/bin/yurthub", true}, {"2", "/usr/bin/yurthub", true},
-		{"configure", "/usr/local/bin/yurthub", false},
-		{"abort-remove", "/usr/bin/yurthub", false}, {"abort-upgrade", "/usr/bin/yurthub", false},
-	} {
-		if err := os.WriteFile(unit, []byte("[Service]\nExecStart="+test.program+" --config=x\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		_ = os.Remove(told)
-		out, err := exec.CommandContext(t.Context(), "sh", "-c", script, "postinst", test.arg).CombinedOutput()
-		said, _ := os.ReadFile(told)
-		if want := "try-restart yurthub.service\n"; err != nil || (string(said) == want) != test.want {
-			t.Errorf("%s of a package beside %s: %v: %s; systemctl is told %q", test.arg, test.program, err, out, said)
-		}
-	}
+// payload is what cosign signs of an image.
+type payload struct {
+	Critical struct {
+		Identity struct {
+			Reference string `json:"docker-reference"`
+		} `json:"identity"`
+		Image struct {
+			Digest string `json:"docker-manifest-digest"`
+		} `json:"image"`
+		Type string `json:"type"`
+	} `json:"critical"`
+	Optional struct {
+		Tag string `json:"tag"`
+	} `json:"optional"`
 }
 
 // isPushed: the registry has the images and the chart, and a signature of each where cosign looks for it.
@@ -409,22 +269,46 @@ func helmInstalls(t *testing.T, r Release, host string) {
 	}
 }
 
-// TestRefused: without a key nothing is released, and what a build lacks is said before anything is in Out.
+// TestTags: coordinators' images say which Kubernetes is in them, too.
+func TestTags(t *testing.T) {
+	r := Release{Registry: "registry.example.org/edge", Version: "v0.2.0", Kubernetes: "v1.36.3"}
+	for name, want := range map[string]string{
+		"yurthub":   "registry.example.org/edge/yurthub:v0.2.0",
+		controller:  "registry.example.org/edge/coordinator-controller:v0.2.0",
+		coordinator: "registry.example.org/edge/yurt-coordinator:v0.2.0-k1.36.3",
+	} {
+		if got := r.called(name); got != want {
+			t.Errorf("%s is called %s, want %s", name, got, want)
+		}
+	}
+}
+
+// TestRefused: a failure is said, and leaves what was there as it was.
 func TestRefused(t *testing.T) {
-	out := filepath.Join(t.TempDir(), "release")
-	r := Release{Root: smallModule(t), Out: out, Version: "v0.2.0", Platforms: platforms(t, "linux/amd64")}
-	if err := r.Make(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), "needs a key") {
-		t.Errorf("without a key: %v", err)
+	dir := t.TempDir()
+	good := Release{
+		Chart: chartDir, Programs: programs(t, hub), Out: filepath.Join(dir, "release"), Version: "v0.2.0", Kubernetes: "v1.36.3",
 	}
-	r.Key, r.Packager = newKey(t), filepath.Join(t.TempDir(), "none")
-	if err := r.Make(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), "nfpm") {
-		t.Errorf("without nfpm: %v", err)
+	for want, change := range map[string]func(*Release){
+		"latest":       func(r *Release) { r.Version = "latest" },
+		"no programs":  func(r *Release) { r.Programs = t.TempDir() },
+		"kubectl-yurt": func(r *Release) { r.Key = newKey(t) }, // a release has all programs
+		"yurthub.cdx.json: no such file": func(r *Release) {
+			r.Programs = programs(t, hub)
+			if err := os.Remove(filepath.Join(r.Programs, "linux", "arm64", "yurthub.cdx.json")); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		r := good
+		change(&r)
+		if err := r.Make(io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
-	r.Version = "latest"
-	if err := r.Make(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), "latest") {
-		t.Errorf("of no version: %v", err)
-	}
-	if _, err := os.Stat(out); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("left behind: %v", err)
+	for _, pattern := range []string{"*", ".release-*"} {
+		if left, err := filepath.Glob(filepath.Join(dir, pattern)); err != nil || len(left) > 0 {
+			t.Errorf("left behind: %v, %v", left, err)
+		}
 	}
 }

@@ -193,7 +193,7 @@ func composeComponents(components []component, tools []oci.File) ([]oci.Named, e
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", p.image, err)
 		}
-		images = append(images, oci.Named{Name: p.image, Image: image})
+		images = append(images, oci.Named{Name: p.image, Content: image})
 	}
 	return images, nil
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
 	"yurtcoordinator/internal/oci"
 )
 
@@ -54,12 +56,12 @@ func TestAddonsAreWhereTheirManifestsWantThem(t *testing.T) {
 		t.Fatalf("%v, %v", images, err)
 	}
 	for i, want := range []int{2, 1} {
-		layers, err := images[i].Image.Layers()
+		layers, err := images[i].Content.(v1.Image).Layers()
 		if err != nil || len(layers) != want {
 			t.Errorf("%s has %d layers, want %d: %v", images[i].Name, len(layers), want, err)
 		}
 	}
-	config, err := images[1].Image.ConfigFile()
+	config, err := images[1].Content.(v1.Image).ConfigFile()
 	if err != nil || len(config.Config.Entrypoint) != 1 || config.Config.Entrypoint[0] != "/coredns" {
 		t.Errorf("%+v, %v", config, err)
 	}

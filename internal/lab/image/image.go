@@ -159,7 +159,7 @@ func compose(pause, busybox []byte, applets []string) ([]oci.Named, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", i.name, err)
 		}
-		images = append(images, oci.Named{Name: i.name, Image: image})
+		images = append(images, oci.Named{Name: i.name, Content: image})
 	}
 	return images, nil
 }

@@ -127,7 +127,7 @@ func makeReleases(dir string, versions []string, contents map[string][]byte) err
 		if err != nil {
 			return err
 		}
-		images = append(images, oci.Named{Name: releaseImage(v), Image: whole})
+		images = append(images, oci.Named{Name: releaseImage(v), Content: whole})
 	}
 	return errors.Join(oci.WriteArchive(filepath.Join(dir, releasesName), images...),
 		os.WriteFile(filepath.Join(dir, releaseKey), public, 0o600))

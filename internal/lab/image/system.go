@@ -97,7 +97,7 @@ func composeSystem(names []string, contents map[string][]byte, tag, kubernetes s
 		if err != nil {
 			return nil, err
 		}
-		images = append(images, oci.Named{Name: systemImage(name, tag, kubernetes), Image: image})
+		images = append(images, oci.Named{Name: systemImage(name, tag, kubernetes), Content: image})
 	}
 	return images, nil
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 // elfProgram is a program of some form: an ELF header without any segment needs no other file.
@@ -66,7 +68,7 @@ func TestSystemImageHasNoRoot(t *testing.T) {
 	if err != nil || len(images) != 1 {
 		t.Fatalf("%d images, %v", len(images), err)
 	}
-	described, err := images[0].Image.ConfigFile()
+	described, err := images[0].Content.(v1.Image).ConfigFile()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,172 @@
+package release
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"yurtcoordinator/internal/signed"
+)
+
+// Names of files of a release: its public key, and the list's signature in the form that cosign 3 asks for.
+const (
+	KeyFile    = "release.pub"
+	BundleFile = "SHA256SUMS.sigstore.json"
+)
+
+// What cosign's signatures are in a registry, and the annotation that has one.
+const (
+	cosignPayload types.MediaType = "application/vnd.dev.cosign.simplesigning.v1+json"
+	cosignKey     string          = "dev.cosignproject.cosign/signature"
+)
+
+func sumOf(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])
+}
+
+// files copies the bare programs that people and nodes run outside of images, and what else the page has. It signs the list of
+// the programs, which goes into the hub's image.
+func (r *Release) files(_ io.Writer, work string) error {
+	sums := signed.Sums{}
+	for _, name := range []string{hub, plugin} {
+		for _, platform := range r.platforms {
+			from, to := r.program(name, platform), signed.ProgramName(name, r.Version, platform.OS+"/"+platform.Architecture)
+			content, err := os.ReadFile(from)
+			if err != nil {
+				return err
+			}
+			sums[to] = sumOf(content)
+			if err := os.WriteFile(filepath.Join(work, to), content, 0o755); err != nil {
+				return err
+			}
+			if err := copyTo(filepath.Join(work, to+".cdx.json"), from+".cdx.json", 0o644); err != nil {
+				return err
+			}
+		}
+	}
+	for _, from := range r.Files {
+		if err := copyTo(filepath.Join(work, filepath.Base(from)), from, 0o644); err != nil {
+			return err
+		}
+	}
+	var err error
+	r.sums = []byte(sums.String())
+	r.signature, err = signed.Sign(r.Key, r.sums)
+	return err
+}
+
+// signImages makes the signatures of all that a registry gets, where cosign looks for them. They are of what cosign signs: which
+// image it is, and where; and, as an annotation, its tag: a digest alone does not say which version it is of, and an older one is
+// signed as well.
+func (r *Release) signImages(_ io.Writer, work string) error {
+	for _, name := range r.repositories() {
+		content, err := json.Marshal(map[string]any{
+			"critical": map[string]any{
+				"identity": map[string]string{"docker-reference": r.Registry + "/" + name},
+				"image":    map[string]string{"docker-manifest-digest": r.digests[name]},
+				"type":     "cosign container image signature",
+			},
+			"optional": map[string]string{"tag": r.tag(name)},
+		})
+		if err != nil {
+			return err
+		}
+		signature, err := signed.Sign(r.Key, content)
+		if err != nil {
+			return err
+		}
+		config, err := json.Marshal(v1.ConfigFile{})
+		if err != nil {
+			return err
+		}
+		layer := newBlob(cosignPayload, content)
+		layer.descriptor.Annotations = map[string]string{cosignKey: strings.TrimSpace(string(signature))}
+		dir := r.layoutDir(work, name+signatureSuffix)
+		if _, err := writeArtifact(dir, r.signatureName(name), newBlob(types.OCIConfigJSON, config), layer); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// signatureName is where cosign looks for the signature of what a repository has of the release.
+func (r *Release) signatureName(name string) string {
+	return r.Registry + "/" + name + ":" + strings.Replace(r.digests[name], ":", "-", 1) + ".sig"
+}
+
+// signatureSuffix is what the layout of a signature is called, after what it signs.
+const signatureSuffix = "-signature"
+
+// sign writes the list of all files and images, its signature in two forms, and the key by which that is verified.
+func (r *Release) sign(_ io.Writer, work string) error {
+	sums := signed.Sums{}
+	entries, err := os.ReadDir(work)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() { // what a registry gets has signatures of its own
+			continue
+		}
+		content, err := os.ReadFile(filepath.Join(work, e.Name()))
+		if err != nil {
+			return err
+		}
+		sums[e.Name()] = sumOf(content)
+	}
+	for _, p := range imagePrograms { // by which a node knows the image that it is to run
+		sums[signed.ImageName(p.name, r.tag(p.name))] = strings.TrimPrefix(r.digests[p.name], "sha256:")
+	}
+	list := []byte(sums.String())
+	signature, err := signed.Sign(r.Key, list)
+	if err != nil {
+		return err
+	}
+	public, err := signed.EncodeKey(&r.Key.PublicKey)
+	if err != nil {
+		return err
+	}
+	bundle, err := bundled(list, signature, public)
+	if err != nil {
+		return err
+	}
+	for name, content := range map[string][]byte{
+		signed.SumsFile: list, signed.SignatureFile: signature, BundleFile: bundle, KeyFile: public,
+	} {
+		if err := os.WriteFile(filepath.Join(work, name), content, 0o644); err != nil {
+			return err
+		}
+	}
+	read, err := signed.ParseSums(list)
+	if err == nil && !bytes.Equal([]byte(read.String()), list) {
+		return fmt.Errorf("%s is not read as it was written", signed.SumsFile)
+	}
+	return err
+}
+
+// bundled returns a signature as a bundle of Sigstore's, version 0.3. It names the key by its sum, which makes nobody trust it.
+func bundled(content, signature, public []byte) ([]byte, error) {
+	of := func(content []byte) string {
+		sum := sha256.Sum256(content)
+		return base64.StdEncoding.EncodeToString(sum[:])
+	}
+	return json.MarshalIndent(map[string]any{
+		"mediaType":            "application/vnd.dev.sigstore.bundle.v0.3+json",
+		"verificationMaterial": map[string]any{"publicKey": map[string]string{"hint": of(public)}},
+		"messageSignature": map[string]any{
+			"messageDigest": map[string]string{"algorithm": "SHA2_256", "digest": of(content)},
+			"signature":     strings.TrimSpace(string(signature)),
+		},
+	}, "", "  ")
+}
