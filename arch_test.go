@@ -129,7 +129,6 @@ var law = []struct {
 		"who installs or upgrades yurthub asks the installed program, and not the code that it is made of"},
 	{"internal/store", []string{"internal/edge", "internal/stream", "internal/stream/streamtest"},
 		"a disk does not know what it is for"},
-	{"internal/store/pages", nil, "who reads a file's pages does not know what is in them"},
 	{"internal/lookout", []string{"internal/edge", "internal/ends"}, "who looks on a LAN does not know why"},
 	{"internal/lookout/lookouttest", []string{"internal/edge"}, "what serves there does not know who looks"},
 	{"internal/hub",

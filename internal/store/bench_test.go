@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,22 +10,6 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/stream"
 )
-
-// smallFile is a file with a few collections in it.
-func smallFile(t testing.TB) []byte {
-	dir := t.TempDir()
-	s := opening(t, Config{Dir: dir}, nil)
-	replace(t, s, slicesID, snapshotOf(40, 200, 5))
-	other := slicesID
-	other.Client = "other"
-	replace(t, s, other, snapshotOf(2, 20, 5))
-	flush(t, s)
-	b, err := os.ReadFile(filepath.Join(dir, fileName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
 
 func bench5000(b *testing.B) string {
 	dir := b.TempDir()

@@ -7,10 +7,10 @@ import (
 )
 
 // Who has many blobs of one kind cannot take the place of another kind's few, written or not, before or after a restart.
-func TestBlobShares(t *testing.T) {
+func TestBlobBounds(t *testing.T) {
 	const share = 2 << 20
 	dir := t.TempDir()
-	config := Config{Dir: dir, BlobShares: map[string]int{"caller/": share, "access/": share, "answer/": share}}
+	config := Config{Dir: dir, BlobBytes: map[string]int{"caller/": share, "access/": share, "answer/": 12 << 20, "": share}}
 	s := opening(t, config, nil)
 	value := make([]byte, 64<<10)
 	fill := func(kind string) (n int) {
@@ -23,10 +23,13 @@ func TestBlobShares(t *testing.T) {
 		}
 	}
 	if n := fill("answer/"); n < 180 || n > 192 {
-		t.Errorf("%d answers of 64 KiB, want its share and what is common, 12 MiB", n)
+		t.Errorf("%d answers of 64 KiB, want 12 MiB", n)
+	}
+	if n := fill("other/"); n < 30 || n > 32 {
+		t.Errorf("%d of a kind without a bound of its own, want the 2 MiB of all such kinds", n)
 	}
 	if err := s.PutBlob("unnamed", value); !errors.Is(err, ErrFull) {
-		t.Errorf("who has no share: %v", err)
+		t.Errorf("without a kind: %v", err)
 	}
 	if n := fill("caller/"); n < 30 || n > 32 {
 		t.Errorf("%d callers of 64 KiB, want 2 MiB", n)
@@ -47,20 +50,15 @@ func TestBlobShares(t *testing.T) {
 		t.Errorf("%d accesses of 64 KiB, want 2 MiB", n)
 	}
 	for i := range 20 {
-		s.DropBlob(fmt.Sprintf("answer/%04d", i))
+		s.DropBlob(fmt.Sprintf("other/%04d", i))
 	}
 	if err := s.PutBlob("unnamed", value); err != nil {
 		t.Errorf("with room again: %v", err)
 	}
-	for _, shares := range []map[string]int{{"a/": maxBlobs, "b/": 1}, {"a/": -1}, {"a": 1}, {"a/b/": 1}} {
-		if _, err := Open(Config{Dir: t.TempDir(), BlobShares: shares}); err == nil {
-			t.Errorf("%v is accepted", shares)
-		}
-	}
 }
 
-// A file that was filled before there were shares leaves each kind its own.
-func TestBlobSharesOfAFullFile(t *testing.T) {
+// A file that was filled under other bounds leaves each kind its own.
+func TestBlobBoundsOfAFullFile(t *testing.T) {
 	dir := t.TempDir()
 	s := opening(t, Config{Dir: dir}, nil)
 	value := make([]byte, 1<<20)
@@ -69,7 +67,7 @@ func TestBlobSharesOfAFullFile(t *testing.T) {
 	}
 	flush(t, s)
 	_ = s.Close()
-	s = opening(t, Config{Dir: dir, BlobShares: map[string]int{"caller/": 1 << 20}}, nil)
+	s = opening(t, Config{Dir: dir, BlobBytes: map[string]int{"caller/": 1 << 20, "": 8 << 20}}, nil)
 	if err := s.PutBlob("caller/a", value[:1000]); err != nil {
 		t.Error(err)
 	}

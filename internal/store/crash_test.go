@@ -12,14 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"go.etcd.io/bbolt"
-
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/stream"
 	"yurtcoordinator/internal/stream/streamtest"
 )
-
-type boltTx = bbolt.Tx
 
 var crashes = flag.Int("store.crashes", 50, "how often to kill a process that writes")
 

@@ -20,9 +20,9 @@ type blobKeeper interface {
 
 // TestBlobsOnDiskAndInMemory: what holds of a disk holds of the memory that stands in for one.
 func TestBlobsOnDiskAndInMemory(t *testing.T) {
-	shares := map[string]int{"few/": 1 << 20}
+	bounds := map[string]int{"few/": 1 << 20, "": 15 << 20}
 	for name, b := range map[string]blobKeeper{
-		"disk": opening(t, Config{Dir: t.TempDir(), BlobShares: shares}, nil), "memory": NewMemory(shares),
+		"disk": opening(t, Config{Dir: t.TempDir(), BlobBytes: bounds}, nil), "memory": NewMemory(bounds),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := b.Blob("a/1"); !errors.Is(err, ErrMiss) {
@@ -57,21 +57,21 @@ func TestBlobsOnDiskAndInMemory(t *testing.T) {
 			if got := b.Blobs(""); !slices.Equal(got, []string{"a/2", "b/1"}) {
 				t.Errorf("keys: %q", got)
 			}
-			for _, key := range []string{"", string(make([]byte, maxBlobKey+1))} {
+			for _, key := range []string{"", string(make([]byte, 1<<10+1))} {
 				if err := b.PutBlob(key, nil); !errors.Is(err, ErrFull) {
 					t.Errorf("a key of %d bytes: %v", len(key), err)
 				}
 			}
-			if err := b.PutBlob("a/2", make([]byte, maxBlob+1)); !errors.Is(err, ErrFull) {
+			if err := b.PutBlob("a/2", make([]byte, 1<<20+1)); !errors.Is(err, ErrFull) {
 				t.Errorf("a large value: %v", err)
 			}
 			many := 0
 			for ; b.PutBlob(fmt.Sprintf("many/%03d", many), make([]byte, 100<<10)) == nil; many++ {
 			}
-			if all := maxBlobs - 1<<20; many < all/(101<<10) || many > all/(100<<10) {
+			if all := 15 << 20; many < all/(101<<10) || many > all/(100<<10) {
 				t.Errorf("%d values of 100 KiB", many)
 			}
-			if err := b.PutBlob("a/2", make([]byte, maxBlob)); !errors.Is(err, ErrFull) {
+			if err := b.PutBlob("a/2", make([]byte, 1<<20)); !errors.Is(err, ErrFull) {
 				t.Errorf("with no space left: %v", err)
 			}
 			if _, err := b.Blob("a/2"); !errors.Is(err, ErrMiss) {
@@ -86,17 +86,17 @@ func TestBlobsOnDiskAndInMemory(t *testing.T) {
 
 func TestMemoryKeepsNoCollection(t *testing.T) {
 	m := NewMemory(nil)
-	s := m.Sink(Collection{})
+	s := m.Sink(slicesID)
 	if err := s.Replace(t.Context(), stream.Snapshot{Revision: 5}); err != nil || s.Position() != 5 {
 		t.Errorf("at %v, %v", s.Position(), err)
 	}
 	if err := s.Apply(t.Context(), []stream.Event{{Object: stream.Object{Revision: 7}}}); err != nil || s.Position() != 7 {
 		t.Errorf("at %v, %v", s.Position(), err)
 	}
-	if _, err := m.Load(Collection{}); !errors.Is(err, ErrMiss) || m.Sink(Collection{}).Position() != 7 {
-		t.Errorf("%v; another Sink is at %v", err, m.Sink(Collection{}).Position())
+	if _, err := m.Load(slicesID); !errors.Is(err, ErrMiss) || m.Sink(slicesID).Position() != 7 {
+		t.Errorf("%v; another Sink is at %v", err, m.Sink(slicesID).Position())
 	}
-	m.Drop(Collection{})
+	m.Drop(slicesID)
 	if err := s.Apply(t.Context(), []stream.Event{{}}); !errors.Is(err, ErrIncomplete) || s.Position() != 0 {
 		t.Errorf("dropped: %v, at %v", err, s.Position())
 	}

@@ -240,12 +240,6 @@ func TestARemovedBlobIsPrompt(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				onDisk := func() bool {
-					s.mu.Lock()
-					defer s.mu.Unlock()
-					_, there := s.blobs.disk["token"]
-					return there
-				}
 				put("token", "secret")
 				last := int64(0)
 				for n := 0; n < 600 || commits.Load() == last; n++ { // until it has just been written
@@ -255,7 +249,7 @@ func TestARemovedBlobIsPrompt(t *testing.T) {
 				}
 				s.DropBlob("token")
 				removed := time.Now()
-				for n := 0; onDisk(); n++ {
+				for n := 0; blobOnDisk(t, s, "token"); n++ {
 					put("busy", fmt.Sprint("then ", n))
 					time.Sleep(100 * time.Millisecond)
 				}
@@ -284,19 +278,13 @@ func TestANewBlobDoesNotWaitForBusyOnes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		written := func(key string) bool {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			_, ok := s.blobs.disk[key]
-			return ok
-		}
 		for n := range 1000 {
 			put("busy", fmt.Sprint(n))
 			if n%100 == 50 {
 				put(fmt.Sprint("new", n), "said")
 			}
 			time.Sleep(100 * time.Millisecond)
-			if at := n - 11; at%100 == 50 && !written(fmt.Sprint("new", at)) {
+			if at := n - 11; at%100 == 50 && !blobOnDisk(t, s, fmt.Sprint("new", at)) {
 				t.Errorf("after %.1f s a new blob is not on the disk 1.2 s later", float64(at)/10)
 			}
 		}

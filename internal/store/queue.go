@@ -1,48 +1,59 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/stream"
 )
 
-// What wakes the writer at once; and what an object costs in the queue besides its bytes.
+// What wakes the writer at once; what an object costs in the queue besides its bytes; and the bounds of blobs.
 const (
 	flushBytes     = 1 << 20
 	objectOverhead = 200
+	maxBlobKey     = 1 << 10
+	maxBlob        = 1 << 20
+	usualBlobBytes = 16 << 20
 )
 
-// entry is what is known of one Collection. Guarded by Store.mu.
+// maxTold bounds the collections of a Store without a disk: beyond it all Sinks begin anew.
+const maxTold = 10_000
+
+// entry is what is known of one key. Guarded by Store.mu.
 type entry struct {
-	disk    *stored       // nil: it is not on disk
+	state  *state // on disk; nil: none
+	next   *batch // waits to be written; nil: nothing does
+	flying *batch // is being written
+	gone   bool   // it was dropped, while the disk may still have it
+	why    string // why it is not on disk
+	own    pace
+	pace   *pace // of what waits, if it is worth a write: its own, or that of all blobs
+
+	// Of a collection.
 	at      edge.Moment   // up to which everything is queued or on disk; with revision 0, Replace is needed
 	told    edge.Moment   // the latest that a Sink was given since Open, taken or not
-	pending *batch        // nil: nothing waits
-	pace    pace          // of what waits, if it is worth a write
 	read    time.Duration // by Store.asked
 	touched bool          // read is to be written
-	drops   int           // how often it was dropped
-	hidden  bool          // dropped, while the disk may still have it
 	refused time.Time     // until then nothing is taken: it had to go for others, and nobody needs it
-	why     string        // why it is not on disk
 }
 
-// batch is what waits to be written of one collection, all at once.
+// batch is what waits to be written of one key, all at once.
 type batch struct {
 	full    bool // it replaces everything
 	drop    bool // nothing comes instead
 	typ     stream.Type
-	to      edge.Moment // what it brings the collection to
+	to      edge.Moment // what it brings the key to
 	before  edge.Revision
 	changes map[stream.Key]change
 	bytes   int64
-	drops   int // the collection's when it began
 }
 
-// change is an object's new state; a deletion has none.
+// change is an object's new state; of one that is deleted, only the key. A blob is one object without a name.
 type change struct {
 	object  stream.Object
 	deleted bool
@@ -51,146 +62,78 @@ type change struct {
 func (c change) bytes() int64 { return int64(len(c.object.Raw)) + objectOverhead }
 
 // put makes a change part of the batch; the last one of an object counts.
-func (b *batch) put(key stream.Key, c change) {
-	if old, ok := b.changes[key]; ok {
+func (b *batch) put(c change) {
+	if old, ok := b.changes[c.object.Key]; ok {
 		b.bytes -= old.bytes()
-		delete(b.changes, key)
+		delete(b.changes, c.object.Key)
 	}
 	if !c.deleted || !b.full {
-		b.changes[key] = c
+		b.changes[c.object.Key] = c
 		b.bytes += c.bytes()
 	}
 }
 
-// sink is a collection's way in.
-type sink struct {
-	store *Store
-	id    Collection
-}
+// value is a blob's.
+func (b *batch) value() []byte { return b.changes[stream.Key{}].object.Raw }
 
-// Position implements stream.Sink.
-func (k *sink) Position() edge.Revision {
-	k.store.mu.Lock()
-	defer k.store.mu.Unlock()
-	if c := k.store.collections[k.id]; c != nil {
-		k.store.touchLocked(c)
-		return c.at.Revision
-	}
-	return 0
-}
-
-// Replace implements stream.Sink.
-func (k *sink) Replace(ctx context.Context, s stream.Snapshot) error {
-	to := edge.Moment{History: s.History, Revision: s.Revision}
-	b := &batch{
-		full: true, typ: s.Type, to: to, before: s.Before, changes: make(map[stream.Key]change, len(s.Objects)),
-	}
-	if err := k.id.check(); err != nil {
-		return err
-	}
-	if s.Revision == 0 {
-		return fmt.Errorf("store: a snapshot of %s without a revision", k.id)
-	}
-	for _, o := range s.Objects {
-		if _, err := objectKey(o.Key); err != nil {
-			return err
-		}
-		b.put(o.Key, change{object: o})
-	}
-	if len(b.changes) != len(s.Objects) {
-		return fmt.Errorf("store: a snapshot of %s has an object twice", k.id)
-	}
-	st := k.store
-	if err := st.admit(ctx, k.id, to); err != nil {
-		return err
-	}
-	defer st.mu.Unlock()
-	c, now := st.collections[k.id], st.config.Now()
-	if c == nil {
-		c = &entry{why: "never stored"}
-	}
-	if to.Before(c.at) {
-		return fmt.Errorf("%w: %s is at %s, the snapshot at %s", ErrOlder, k.id, c.at, to)
-	}
-	c.told = to
-	if now.Before(c.refused) || b.bytes > st.config.maxBytes {
-		c.at.Revision = 0
-		return fmt.Errorf("%w: %s of %d bytes", ErrFull, k.id, b.bytes)
-	}
-	st.collections[k.id] = c
-	b.drops = c.drops
-	st.queueLocked(c, b, atOnce)
-	c.at = to
-	return nil
-}
-
-// Apply implements stream.Sink.
-func (k *sink) Apply(ctx context.Context, events []stream.Event) error {
-	var last edge.Revision
-	for _, e := range events {
-		last = max(last, e.Object.Revision)
-		if e.Type == stream.Bookmark || e.Type == stream.InitialEventsEnd {
-			continue
-		}
-		if _, err := objectKey(e.Object.Key); err != nil {
-			return err
-		}
-	}
-	st := k.store
-	if err := st.admit(ctx, k.id, edge.Moment{Revision: last}); err != nil {
-		return err
-	}
-	defer st.mu.Unlock()
-	c := st.collections[k.id]
-	if c == nil || c.at.Revision == 0 {
-		return fmt.Errorf("store: %s: %w", k.id, ErrIncomplete)
-	}
-	b, before, h := c.pending, int64(0), patient
-	if b == nil {
-		b = &batch{changes: map[stream.Key]change{}, to: c.at, drops: c.drops}
-	} else {
-		before = b.bytes
-	}
-	for _, e := range events {
-		if e.Object.Revision <= b.to.Revision {
-			continue
-		}
-		b.to.Revision = e.Object.Revision
-		switch e.Type {
-		case stream.Added, stream.Modified:
-			b.put(e.Object.Key, change{object: e.Object})
-		case stream.Deleted:
-			b.put(e.Object.Key, change{deleted: true})
-			if st.config.Prompt.of(k.id) {
-				h = prompt
-			}
-		}
-	}
-	if b.to == c.at {
+// latest is what a key will be, as far as that is not on disk yet; nil if it is.
+func (e *entry) latest() *batch {
+	if e == nil {
 		return nil
 	}
-	st.queued -= before // queueLocked counts all of it
-	c.pending, c.at, c.told = nil, b.to, b.to
-	st.queueLocked(c, b, h)
-	return nil
+	if e.next != nil {
+		return e.next
+	}
+	return e.flying
 }
 
-// queueLocked makes b what waits of c, and wakes the writer. Bookmarks alone wait for something worth a write.
-func (s *Store) queueLocked(c *entry, b *batch, h haste) {
-	if c.pending != nil {
-		s.queued -= c.pending.bytes
+// cost is what a blob's key and value count for; 0 if it has none, or is a collection.
+func (e *entry) cost(k key) int {
+	switch b := e.latest(); {
+	case k.blob == "" || e == nil || b != nil && b.drop || b == nil && e.state == nil:
+		return 0
+	case b != nil:
+		return len(k.blob) + len(b.value())
 	}
-	c.pending = b
+	return len(k.blob) + int(e.state.size)
+}
+
+// queueLocked makes b what waits of a key, and wakes the writer.
+func (s *Store) queueLocked(k key, e *entry, b *batch, h haste) {
+	kind := s.kindOf(k)
+	s.blobBytes[kind] -= e.cost(k)
+	if e.next != nil {
+		s.queued -= e.next.bytes
+	}
+	e.next = b
 	s.queued += b.bytes
-	if !b.drop {
-		s.touchLocked(c)
-	}
-	if b.full || b.drop {
-		h = atOnce
-	} else if len(b.changes) == 0 {
+	s.blobBytes[kind] += e.cost(k)
+	s.wakeLocked(e.pace, h)
+}
+
+// dropLocked removes a key. What is being written of it is nobody's any more.
+func (s *Store) dropLocked(k key, why string) {
+	e := s.entries[k]
+	if e == nil || s.closed {
 		return
 	}
-	s.wakeLocked(&c.pace, h)
+	s.blobBytes[s.kindOf(k)] -= e.cost(k)
+	if e.next != nil {
+		s.queued -= e.next.bytes
+	}
+	delete(s.entries, k)
+	if e.state == nil && e.flying == nil && !e.gone {
+		return
+	}
+	h := atOnce
+	if k.blob != "" {
+		if h = patient; s.config.Prompt.of(k) {
+			h = prompt
+		}
+	}
+	e = s.entryLocked(k)
+	e.gone, e.why = true, why
+	s.queueLocked(k, e, &batch{drop: true}, h)
 }
 
 // wakeLocked lets the writer write when the pace of what waits says so, or at once if much waits.
@@ -207,9 +150,128 @@ func signal(c chan struct{}) {
 	}
 }
 
+// Sink returns the way to write a collection. All Sinks of a collection share their position, so only one may be used at a time.
+//
+// A Sink writes behind: Replace and Apply return when the change is queued, and Position is what is queued. While too much
+// is waiting they block. Position is that of the disk after Open, and falls to 0 when what was queued is lost: the disk
+// could not be written, the collection was dropped, collected or found corrupt. Apply is refused then, with an error,
+// until a Replace, which writes only what differs. So there is never a gap, however careless the feeder is. A Sink in use,
+// also if it is only asked for its Position, counts as a reader: what somebody keeps true does not grow old.
+func (s *Store) Sink(id Collection) stream.Sink { return &sink{store: s, key: key{Collection: id}} }
+
+// sink is a collection's way in.
+type sink struct {
+	store *Store
+	key   key
+}
+
+// Position implements stream.Sink.
+func (k *sink) Position() edge.Revision {
+	k.store.mu.Lock()
+	defer k.store.mu.Unlock()
+	if e := k.store.entries[k.key]; e != nil {
+		k.store.touchLocked(e)
+		return e.at.Revision
+	}
+	return 0
+}
+
+// Replace implements stream.Sink.
+func (k *sink) Replace(ctx context.Context, s stream.Snapshot) error {
+	to := edge.Moment{History: s.History, Revision: s.Revision}
+	b := &batch{
+		full: true, typ: s.Type, to: to, before: s.Before, changes: make(map[stream.Key]change, len(s.Objects)),
+	}
+	if err := k.key.check(); err != nil {
+		return err
+	}
+	if s.Revision == 0 {
+		return fmt.Errorf("store: a snapshot of %s without a revision", k.key)
+	}
+	for _, o := range s.Objects {
+		b.put(change{object: o})
+	}
+	if len(b.changes) != len(s.Objects) {
+		return fmt.Errorf("store: a snapshot of %s has an object twice", k.key)
+	}
+	st := k.store
+	if err := st.admit(ctx, k.key, to); err != nil {
+		return err
+	}
+	defer st.mu.Unlock()
+	if st.diskless && len(st.entries) >= maxTold {
+		clear(st.entries)
+	}
+	e := st.entryLocked(k.key)
+	if to.Before(e.at) {
+		return fmt.Errorf("%w: %s is at %s, the snapshot at %s", ErrOlder, k.key, e.at, to)
+	}
+	e.told = to
+	if st.config.Now().Before(e.refused) || b.bytes > st.config.maxBytes {
+		e.at.Revision = 0
+		return fmt.Errorf("%w: %s of %d bytes", ErrFull, k.key, b.bytes)
+	}
+	e.at = to
+	st.touchLocked(e)
+	if !st.diskless {
+		st.queueLocked(k.key, e, b, atOnce)
+	}
+	return nil
+}
+
+// Apply implements stream.Sink.
+func (k *sink) Apply(ctx context.Context, events []stream.Event) error {
+	var last edge.Revision
+	for _, e := range events {
+		last = max(last, e.Object.Revision)
+	}
+	st := k.store
+	if err := st.admit(ctx, k.key, edge.Moment{Revision: last}); err != nil {
+		return err
+	}
+	defer st.mu.Unlock()
+	e := st.entries[k.key]
+	if e == nil || e.at.Revision == 0 {
+		return fmt.Errorf("store: %s: %w", k.key, ErrIncomplete)
+	}
+	b, h := e.next, patient
+	if b == nil {
+		b = &batch{changes: map[stream.Key]change{}, to: e.at}
+	}
+	st.queued -= b.bytes // all of it is counted below
+	for _, event := range events {
+		if event.Object.Revision <= b.to.Revision {
+			continue
+		}
+		b.to.Revision = event.Object.Revision
+		switch event.Type {
+		case stream.Added, stream.Modified:
+			b.put(change{object: event.Object})
+		case stream.Deleted:
+			b.put(change{object: stream.Object{Key: event.Object.Key}, deleted: true})
+			if st.config.Prompt.of(k.key) {
+				h = prompt
+			}
+		}
+	}
+	st.touchLocked(e)
+	st.queued += b.bytes
+	if b.to == e.at {
+		return nil
+	}
+	e.at, e.told = b.to, b.to
+	if st.diskless {
+		return nil
+	}
+	if e.next = b; b.full || len(b.changes) > 0 { // bookmarks alone wait for something worth a write
+		st.wakeLocked(e.pace, h)
+	}
+	return nil
+}
+
 // admit waits until there is room in the queue and returns with mu locked; or, with an error, without. A feeder that is
 // refused must begin anew: what it had to tell, up to a moment (without a history: of the collection's), is lost.
-func (s *Store) admit(ctx context.Context, id Collection, to edge.Moment) error {
+func (s *Store) admit(ctx context.Context, k key, to edge.Moment) error {
 	for {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -220,10 +282,10 @@ func (s *Store) admit(ctx context.Context, id Collection, to edge.Moment) error 
 			if s.closed {
 				err = ErrClosed
 			}
-			if c := s.collections[id]; c != nil {
-				c.at.Revision, to.History = 0, max(to.History, c.at.History)
-				if c.told.Before(to) {
-					c.told = to
+			if e := s.entries[k]; e != nil {
+				e.at.Revision, to.History = 0, max(to.History, e.at.History)
+				if e.told.Before(to) {
+					e.told = to
 				}
 			}
 			s.mu.Unlock()
@@ -239,4 +301,100 @@ func (s *Store) admit(ctx context.Context, id Collection, to edge.Moment) error 
 		case <-ctx.Done():
 		}
 	}
+}
+
+// check says whether a collection can be stored.
+func (id Collection) check() error {
+	head := frame{key: key{Collection: id}}
+	if len(head.encode()) > maxKey || id.Resource.Resource == "" || id.Resource.Version == "" {
+		return fmt.Errorf("store: collection %s: want a version, a resource and at most %d bytes", id, maxKey)
+	}
+	return nil
+}
+
+// kindOf is the kind by which a blob is bounded: what its key begins with, up to and with the first slash, if that has a bound of
+// its own.
+func (s *Store) kindOf(k key) string {
+	kind := k.blob[:strings.IndexByte(k.blob, '/')+1]
+	if _, ok := s.config.BlobBytes[kind]; !ok {
+		return ""
+	}
+	return kind
+}
+
+// PutBlob keeps a small value under a key, of at most 1 KiB and 1 MiB. It is written with the next flush, and survives that the
+// disk cannot be written for a while. It fails with ErrFull beyond the bound of its kind (Config.BlobBytes); the key has no
+// value then, as an old one would be wrong.
+func (s *Store) PutBlob(name string, value []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
+	if name == "" || len(name) > maxBlobKey || len(value) > maxBlob {
+		return fmt.Errorf("%w: blob %.40q of %d bytes: want a key of 1 to %d, and a value of at most %d",
+			ErrFull, name, len(value), maxBlobKey, maxBlob)
+	}
+	k := key{blob: name}
+	e := s.entryLocked(k)
+	if b := e.latest(); b != nil && !b.drop && bytes.Equal(b.value(), value) {
+		return nil
+	}
+	kind := s.kindOf(k)
+	if s.blobBytes[kind]-e.cost(k)+len(name)+len(value) > s.config.BlobBytes[kind] {
+		s.dropLocked(k, "dropped")
+		return fmt.Errorf("%w: blob %.40q: there are %d bytes of its kind", ErrFull, name, s.blobBytes[kind])
+	}
+	h := patient // an older value is of use after a crash, none is not
+	if e.state == nil {
+		h = atOnce
+	}
+	object := stream.Object{Raw: bytes.Clone(value)}
+	s.queueLocked(k, e, &batch{full: true, changes: map[stream.Key]change{{}: {object: object}}}, h)
+	return nil
+}
+
+// DropBlob removes a value, if there is one.
+func (s *Store) DropBlob(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dropLocked(key{blob: name}, "dropped")
+}
+
+// Blob returns the value of a key, written or not; ErrMiss if there is none.
+func (s *Store) Blob(name string) ([]byte, error) {
+	k := key{blob: name}
+	s.mu.Lock()
+	b := s.entries[k].latest()
+	s.mu.Unlock()
+	if b != nil && !b.drop {
+		return bytes.Clone(b.value()), nil
+	}
+	all, err := s.read(k)
+	if err != nil || len(all.Objects) != 1 {
+		return nil, fmt.Errorf("%s: %w: %w", k, ErrMiss, err)
+	}
+	return all.Objects[0].Raw, nil
+}
+
+// BlobSize is how many bytes a key and its value have; 0 if it has none.
+func (s *Store) BlobSize(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := key{blob: name}
+	return s.entries[k].cost(k)
+}
+
+// Blobs returns the keys that begin with prefix, sorted.
+func (s *Store) Blobs(prefix string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var names []string
+	for k, e := range s.entries {
+		if strings.HasPrefix(k.blob, prefix) && e.cost(k) > 0 {
+			names = append(names, k.blob)
+		}
+	}
+	slices.Sort(names)
+	return names
 }

@@ -39,7 +39,7 @@ func (w *world) start() {
 }
 
 // has says whether a collection is on disk, without reading it.
-func (w *world) has(id Collection) bool { return onDisk(w.s)[id].Revision != 0 }
+func (w *world) has(id Collection) bool { return onDisk(w.t, w.s, id).Revision != 0 }
 
 func named(name string) Collection {
 	id := slicesID
@@ -194,6 +194,35 @@ func TestSinksInUse(t *testing.T) {
 			if !w.has(writes) || w.s.Sink(asks).Position() != 5 {
 				t.Fatalf("collected on day %d", r)
 			}
+		}
+	})
+}
+
+// What has been replaced takes no space that something else would have to go for: it is removed first.
+func TestGarbageGoesBeforeContent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := opening(t, Config{Dir: t.TempDir(), maxBytes: 1 << 20}, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _ = s.Run(ctx) }()
+		idle, busy := named("idle"), named("busy")
+		replace(t, s, idle, snapshotOf(100, 1000, 5))
+		replace(t, s, busy, snapshotOf(100, 1000, 5))
+		all := snapshotOf(100, 1000, 5)
+		for n := range 2000 {
+			o := all.Objects[n%100]
+			o.Revision = edge.Revision(6 + n)
+			if err := s.Sink(busy).Apply(ctx, []stream.Event{{Type: stream.Modified, Object: o}}); err != nil {
+				t.Fatal(err)
+			}
+			all.Objects[n%100], all.Revision = o, o.Revision
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		holds(t, s, idle, snapshotOf(100, 1000, 5))
+		holds(t, s, busy, all)
+		if h := s.Health(); h.Bytes > 1<<20 {
+			t.Errorf("%d bytes are in use", h.Bytes)
 		}
 	})
 }

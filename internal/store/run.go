@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"go.etcd.io/bbolt"
 	"k8s.io/klog/v2"
 )
 
@@ -29,7 +28,7 @@ const (
 )
 
 // probeBytes is what must fit for a disk to count as writable again.
-const probeBytes = 256 << 10
+const probeBytes = 512 << 10
 
 // lastFlush bounds the time that the end of Run takes.
 const lastFlush = 5 * time.Second
@@ -38,19 +37,24 @@ const lastFlush = 5 * time.Second
 // waiting; collects what nobody reads; and tries again, with growing pauses of up to a minute, when the disk cannot be
 // written. It ends with ctx, after a last flush.
 func (s *Store) Run(ctx context.Context) error {
-	r := &runner{
-		store: s, logger: klog.FromContext(ctx), pause: retryFirst, whole: time.Now(),
+	if s.diskless {
+		<-ctx.Done()
+		return nil
 	}
-	r.collected, _ = s.ages()
-	r.report()
+	r := &runner{Store: s, logger: klog.FromContext(ctx).WithValues("dir", s.config.Dir), whole: time.Now()}
+	if s.former {
+		r.logger.Info("The cache is of another version of yurthub. It is not read, and stays until the cloud has answered")
+	}
 	for ctx.Err() == nil {
-		if err := s.failed(); err != nil {
-			r.retry(ctx)
-		} else if r.wait(ctx) {
-			r.flush(ctx)
-			r.collect(ctx)
-		}
 		r.report()
+		timer := time.NewTimer(time.Until(r.due()))
+		select {
+		case <-timer.C:
+			r.step(ctx)
+		case <-s.waiting:
+		case <-ctx.Done():
+		}
+		timer.Stop()
 	}
 	// What is queued is worth a moment even now.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastFlush)
@@ -63,335 +67,268 @@ func (s *Store) Run(ctx context.Context) error {
 
 // runner is the state of Run.
 type runner struct {
-	store     *Store
-	logger    klog.Logger
-	collected time.Duration // by Store.asked
-	whole     time.Time     // when all that waited was last written
-	failed    time.Time     // when writing was last impossible
-	pause     time.Duration
-	told      Health
+	*Store
+	logger klog.Logger
+	whole  time.Time     // when all that waited was last written
+	failed time.Time     // when writing was last impossible
+	pause  time.Duration // before the disk is tried again; 0 while it can be written
+	next   time.Duration // the pause after that
+	told   Health
 }
 
-func (s *Store) failed() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.failure
+// due is when there is something to do: something waits, or much does, or a disk that failed is tried again.
+func (r *runner) due() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now, due := time.Now(), r.whole.Add(idleEvery)
+	switch {
+	case r.closed:
+		return due
+	case r.failure != nil && r.pause == 0:
+		if now.Sub(r.failed) > retryCalm {
+			r.next = retryFirst
+		}
+		r.failed, r.pause, r.next = now, r.next, min(2*r.next, retryMost)
+		fallthrough
+	case r.failure != nil:
+		return r.failed.Add(r.pause)
+	case r.queued >= flushBytes || r.former && r.asked.online:
+		return now
+	}
+	add := func(p *pace) {
+		if at := p.due(r.config.flushEvery); !p.first.IsZero() && at.Before(due) {
+			due = at
+		}
+	}
+	add(&r.blobPace)
+	for _, e := range r.entries {
+		add(&e.own)
+	}
+	return due
+}
+
+// step does what is due: it writes what waits, and with it what may be; now and then, and when much waits, everything. Failures
+// are for report.
+func (r *runner) step(ctx context.Context) {
+	r.mu.Lock()
+	all := time.Since(r.whole) >= idleEvery || r.queued >= flushBytes
+	clean := r.former && r.asked.online
+	r.former = r.former && !clean
+	r.mu.Unlock()
+	if clean {
+		r.clean()
+	}
+	if r.pause > 0 {
+		_ = r.recover(ctx)
+		r.pause = 0
+		return
+	}
+	if all {
+		r.whole = time.Now()
+	}
+	_ = r.flush(ctx, all)
+	if n := r.collect(); n > 0 {
+		r.logger.V(1).Info("Collections removed from the disk: nobody read them, or there is no space", "collections", n)
+		_ = r.Flush(ctx)
+	}
+}
+
+// clean removes files of other formats, once the cloud has answered.
+func (r *runner) clean() {
+	for _, path := range formerFiles(r.config.Dir) {
+		err := os.Remove(path)
+		r.logger.Info("The cloud has answered: removed what another version of yurthub has cached", "file", path, "err", err)
+	}
 }
 
 // report says once what is wrong, and once that it is over.
 func (r *runner) report() {
-	h := r.store.Health()
+	h := r.Health()
 	switch {
 	case h.Err != "" && r.told.Err == "":
-		r.logger.Info("The disk can't be written, going on from memory", "dir", r.store.config.Dir, "err", h.Err)
+		r.logger.Info("The disk can't be written, going on from memory", "err", h.Err)
 	case h.Err == "" && r.told.Err != "":
-		r.logger.Info("The disk can be written again", "dir", r.store.config.Dir, "since", r.told.Since)
+		r.logger.Info("The disk can be written again", "since", r.told.Since)
 	}
 	if h.Corrupt != r.told.Corrupt {
-		r.logger.Info("The store was corrupt, what is intact of it was kept", "dir", r.store.config.Dir, "found", h.Corrupt)
+		r.logger.Info("The store was corrupt, what is intact of it was kept", "found", h.Corrupt)
+	}
+	if h.Torn != r.told.Torn {
+		r.logger.Info("Cut off the end of the store: what was being written when this node or yurthub stopped is not whole",
+			"bytes", h.Torn-r.told.Torn)
 	}
 	if h.Foreign != r.told.Foreign {
 		r.logger.Info("Removed what was encrypted on the disk with another key; it is read from the cloud again",
-			"dir", r.store.config.Dir, "entries", h.Foreign-r.told.Foreign)
+			"entries", h.Foreign-r.told.Foreign)
 	}
 	r.told = h
-}
-
-// wait returns true when it is time to write.
-func (r *runner) wait(ctx context.Context) bool {
-	for {
-		due, now := r.store.due()
-		if now {
-			return true
-		}
-		if idle := r.whole.Add(idleEvery); due.IsZero() || idle.Before(due) {
-			due = idle
-		}
-		timer := time.NewTimer(time.Until(due))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return false
-		case <-timer.C:
-			return true
-		case <-r.store.waiting:
-			timer.Stop()
-		}
-	}
-}
-
-// due is when something must be written, zero if nothing waits; or now: much waits, or writing has failed, which is for the
-// writer to find out.
-func (s *Store) due() (due time.Time, now bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return time.Time{}, false
-	}
-	add := func(p *pace) {
-		if at := p.due(s.config.flushEvery); !p.first.IsZero() && (due.IsZero() || at.Before(due)) {
-			due = at
-		}
-	}
-	add(&s.blobs.pace)
-	for _, c := range s.collections {
-		add(&c.pace)
-	}
-	return due, s.failure != nil || s.queued >= flushBytes
-}
-
-// flush writes what is due, and with it what may be; now and then, and when much waits, everything.
-func (r *runner) flush(ctx context.Context) {
-	all := time.Since(r.whole) >= idleEvery || r.store.muchWaits()
-	if all {
-		r.whole = time.Now()
-	}
-	_ = r.store.flush(ctx, all) // report says so
-}
-
-func (s *Store) muchWaits() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.queued >= flushBytes
-}
-
-// retry opens the file anew after a pause.
-func (r *runner) retry(ctx context.Context) {
-	if now := time.Now(); now.Sub(r.failed) > retryCalm {
-		r.pause = retryFirst
-	}
-	pause := time.NewTimer(r.pause)
-	defer pause.Stop()
-	r.pause = min(2*r.pause, retryMost)
-	select {
-	case <-ctx.Done():
-		return
-	case <-pause.C:
-	}
-	_ = r.store.recover(ctx) // report says so
-	r.failed = time.Now()
-}
-
-// collect drops what nobody reads, and what there is no space for.
-func (r *runner) collect(ctx context.Context) {
-	s, unread := r.store, time.Duration(0)
-	if asked, may := s.ages(); may && asked-r.collected >= collectEvery {
-		r.collected, unread = asked, unreadFor
-	}
-	if n := s.collect(unread); n > 0 {
-		r.logger.V(1).Info("Collections removed from the disk: nobody read them, or there is no space", "collections", n)
-		_ = s.Flush(ctx) // report says so
-	}
-}
-
-// ages returns what the clock shows by which collections grow old, and whether they may be collected for their age now.
-func (s *Store) ages() (asked time.Duration, may bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.asked.at(s.config.Now()), s.asked.online && s.needed != nil
-}
-
-// collect drops victims and returns their number. With unread 0 only space counts.
-func (s *Store) collect(unread time.Duration) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var all []candidate
-	for id, c := range s.collections {
-		if c.disk != nil && !c.hidden && !s.needed[id] {
-			v := candidate{id: id, bytes: int64(c.disk.objects.bytes), read: c.read}
-			if s.config.Last != nil && s.config.Last(id) {
-				v.last = 1
-			}
-			all = append(all, v)
-		}
-	}
-	now := s.config.Now()
-	gone := victims(all, s.used-s.config.maxBytes, s.asked.at(now), unread)
-	for id, space := range gone {
-		s.dropLocked(id)
-		c := s.collections[id]
-		c.why = "nobody read it"
-		if space {
-			c.why, c.refused = "there was no space for it", now.Add(refuseFor)
-		}
-	}
-	for id, c := range s.collections {
-		if c.disk == nil && c.pending == nil && c.at.Revision == 0 && !c.hidden && !now.Before(c.refused) {
-			delete(s.collections, id)
-		}
-	}
-	return len(gone)
 }
 
 // Flush writes all that has been queued until now. It works without Run, too.
 func (s *Store) Flush(ctx context.Context) error { return s.flush(ctx, true) }
 
-// flush writes all that waits, or only what is ready by its pace.
-func (s *Store) flush(ctx context.Context, all bool) error {
+// token takes the token to write, until the function that it returns is called.
+func (s *Store) token(ctx context.Context) (release func(), err error) {
 	select {
 	case <-s.writing:
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
-	defer func() { s.writing <- struct{}{} }()
-	s.mu.Lock()
-	if s.closed || s.failure != nil {
-		defer s.mu.Unlock()
-		if s.closed {
-			return ErrClosed
-		}
-		return fmt.Errorf("%w: %w", ErrUnwritable, s.failure)
-	}
-	file, w := s.file, s.takeLocked(all)
-	s.mu.Unlock()
-	if w.empty() && !file.wantsClock(w) {
-		return nil
-	}
-	err := file.write(w, s.fault)
-	used := file.used()
+	release = func() { s.writing <- struct{}{} }
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		release()
+		return nil, ErrClosed
+	}
+	return release, nil
+}
+
+// flush writes all that waits, or only what is ready by its pace.
+func (s *Store) flush(ctx context.Context, all bool) error {
+	if s.diskless {
+		return nil
+	}
+	release, err := s.token(ctx)
 	if err != nil {
-		err = fmt.Errorf("write the store: %w", err)
-		s.putBackLocked(w)
-		s.failLocked(err)
 		return err
 	}
-	s.used = used
-	s.doneLocked(w)
+	defer release()
+	s.mu.Lock()
+	if s.failure != nil {
+		defer s.mu.Unlock()
+		return fmt.Errorf("%w: %w", ErrUnwritable, s.failure)
+	}
+	log, jobs, asked := s.log, s.takeLocked(all), s.asked.at(s.config.Now())
+	s.mu.Unlock()
+	if len(jobs) == 0 && asked-log.clock < clockLag {
+		return nil
+	}
+	err = log.append(jobs, asked, s.fault)
+	s.mu.Lock()
+	if err != nil {
+		defer s.mu.Unlock()
+		err = fmt.Errorf("write the store: %w", err)
+		s.failLocked(err, jobs...)
+		return err
+	}
+	s.doneLocked(jobs)
+	roomy := log.end > 2*s.live+compactBytes || s.health.Bytes > max(s.config.maxBytes, s.live)
+	s.mu.Unlock()
+	if roomy && log.end >= s.compactFrom {
+		if err := s.compact(); err != nil { // what was to be written is: the file only stays as large as it is
+			klog.FromContext(ctx).Info("The store can't be made smaller; trying again when it has grown", "err", err)
+			s.compactFrom = s.log.end + compactBytes
+		}
+	}
 	return nil
 }
 
 // takeLocked takes what waits: all of it, or only what is ready.
-func (s *Store) takeLocked(all bool) work {
-	w, now := work{garbage: s.garbage, asked: s.asked.at(s.config.Now())}, time.Now()
-	for id, c := range s.collections {
-		if c.pending == nil && !c.touched {
-			c.pace.first = time.Time{}
-			continue
+func (s *Store) takeLocked(all bool) (jobs []*job) {
+	now := time.Now()
+	blobs := all || s.blobPace.ready(now)
+	waits := false // a blob
+	for k, e := range s.entries {
+		ready := all || e.own.ready(now)
+		if k.blob != "" {
+			ready, waits = blobs, waits || e.next != nil
 		}
-		if !all && !c.pace.ready(now) {
-			continue
+		if e.next == nil && (!e.touched || e.state == nil) {
+			e.touched, e.own.first = false, time.Time{}
+		} else if ready {
+			jobs = append(jobs, &job{key: k, entry: e, next: e.next, old: e.state, read: e.read})
+			e.next, e.flying, e.touched = nil, e.next, false
+			e.own.written(now)
 		}
-		j := &job{id: id, batch: c.pending, disk: c.disk, read: c.read}
-		if j.batch == nil && j.disk == nil {
-			c.touched = false
-			continue
-		}
-		c.pending, c.touched = nil, false
-		c.pace.written(now)
-		w.jobs = append(w.jobs, j)
 	}
-	s.garbage = nil
-	if len(s.blobs.waiting) == 0 {
-		s.blobs.pace.first = time.Time{} // what waited was removed before it was written
-	} else if all || s.blobs.pace.ready(now) {
-		s.blobs.pace.written(now)
-		w.blobs = s.blobs.waiting
-		s.blobs.flying, s.blobs.waiting = w.blobs, map[string][]byte{}
+	if !waits {
+		s.blobPace.first = time.Time{} // what waited was removed before it was written
+	} else if blobs {
+		s.blobPace.written(now)
 	}
-	return w
+	return jobs
 }
 
 // doneLocked notes what is on disk now.
-func (s *Store) doneLocked(w work) {
-	for _, j := range w.jobs {
-		c := s.collections[j.id]
-		c.disk = j.next
-		if j.batch == nil {
+func (s *Store) doneLocked(jobs []*job) {
+	for _, j := range jobs {
+		e := j.entry
+		if e.state, e.flying = j.state, nil; j.next == nil {
 			continue
 		}
-		s.queued -= j.batch.bytes
-		if j.batch.drops == c.drops {
-			c.hidden = false
-			if j.batch.drop && c.pending == nil && !c.refused.After(s.config.Now()) {
-				delete(s.collections, j.id)
-			}
+		s.queued -= j.next.bytes
+		e.gone = false // what replaces it is written, or that it is removed
+		if j.next.drop && e.next == nil && !e.refused.After(s.config.Now()) && s.entries[j.key] == e {
+			delete(s.entries, j.key)
 		}
 	}
-	s.blobs.done(true)
+	s.measureLocked()
 	s.roomLocked()
 }
 
-// putBackLocked keeps what must not be lost when writing has failed: removals, and blobs.
-func (s *Store) putBackLocked(w work) {
-	for _, j := range w.jobs {
-		c := s.collections[j.id]
-		if j.batch == nil {
-			continue
-		}
-		s.queued -= j.batch.bytes
-		c.at.Revision = 0
-	}
-	s.garbage = append(s.garbage, w.garbage...)
-	s.blobs.done(false)
-}
-
-// failLocked stops writing. What was queued is lost, and whoever queued it must begin anew.
-func (s *Store) failLocked(err error) {
+// failLocked stops writing. What was queued is lost, or was being written, and whoever queued it must begin anew. Removals and
+// blobs are kept.
+func (s *Store) failLocked(err error, jobs ...*job) {
 	s.setFailureLocked(err)
-	s.proved = false
-	for _, c := range s.collections {
-		if c.pending != nil {
-			s.queued -= c.pending.bytes
-			c.at.Revision, c.pending = 0, nil
+	for _, j := range jobs {
+		e := j.entry
+		if e.flying = nil; j.next == nil {
+			continue
 		}
-		c.pace.first = time.Time{}
-		if c.hidden {
-			c.pending = &batch{drop: true, drops: c.drops}
+		s.queued -= j.next.bytes
+		if e.at.Revision = 0; j.key.blob != "" && e.next == nil {
+			e.next = j.next
+		}
+	}
+	for k, e := range s.entries {
+		if k.blob != "" {
+			continue
+		}
+		if e.next != nil {
+			s.queued -= e.next.bytes
+			e.at.Revision, e.next = 0, nil
+		}
+		if e.own.first = (time.Time{}); e.gone {
+			e.next = &batch{drop: true}
 		}
 	}
 	s.roomLocked()
 }
 
-// recover closes the file, verifies it anew, and writes as much as a flush would. While the disk stays full it does that
-// once, and then only looks for room.
+// recover opens the file anew when there is room to write, and lets the writer write what the failure has left.
 func (s *Store) recover(ctx context.Context) error {
-	select {
-	case <-s.writing:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	release, err := s.token(ctx)
+	if err != nil {
+		return err
 	}
-	defer func() { s.writing <- struct{}{} }()
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return ErrClosed
+	defer release()
+	if err := probe(s.config.Dir, s.fault); err != nil {
+		return err
 	}
-	file, failure, proved := s.file, s.failure, s.proved
-	s.mu.Unlock()
-	if proved {
-		// Nothing has changed since. That the disk is as full as it was costs less to find out than reading all of the file.
-		if err := room(s.config.Dir, s.fault); err != nil {
-			return err
-		}
-	}
-	file.close(failure)
-	o := openFile(s.config.Dir, s.vault, s.fault)
-	if o.err == nil {
-		if o.err = o.file.probe(s.fault); o.err != nil {
-			o.file.close(o.err)
-			o.file = openReading(s.config.Dir)
-		}
-	}
+	err = s.reopen()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.adoptLocked(o)
-	if o.err == nil {
-		s.resumeLocked()
+	if s.setFailureLocked(err); err != nil {
+		return err
 	}
-	return o.err
+	for _, e := range s.entries {
+		if e.next != nil {
+			s.wakeLocked(e.pace, atOnce)
+		}
+	}
+	return nil
 }
 
-// room writes and removes a file that takes twice what probe does.
-func room(dir string, point faults) error {
+// probe writes and removes a file. While a disk stays full, that costs less than to read all of the log.
+func probe(dir string, point faults) error {
 	if err := point.at("room"); err != nil {
 		return fmt.Errorf("write the store: %w", err)
 	}
 	path := filepath.Join(dir, newName)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err == nil {
-		_, err = f.Write(make([]byte, 2*probeBytes))
+		_, err = f.Write(make([]byte, probeBytes))
 		err = errors.Join(err, f.Sync(), f.Close(), os.Remove(path)) // Sync, for a disk may find only then that it is full
 	}
 	if err != nil {
@@ -400,29 +337,42 @@ func room(dir string, point faults) error {
 	return nil
 }
 
-// resumeLocked lets the writer write what a failure has left.
-func (s *Store) resumeLocked() {
-	for _, c := range s.collections {
-		if c.pending != nil {
-			s.wakeLocked(&c.pace, atOnce)
+// compact writes what the log has into a new file, which takes its place. Whoever reads reads the old one until then, and what
+// comes waits. The caller has the token to write.
+func (s *Store) compact() error {
+	if err := s.fault.at("rewrite"); err != nil {
+		return err
+	}
+	var jobs []*job
+	s.mu.Lock()
+	old := s.log
+	for k, e := range s.entries {
+		if e.state != nil {
+			jobs = append(jobs, &job{key: k, entry: e, old: e.state, read: e.state.read(), from: old})
 		}
 	}
-	if len(s.blobs.waiting) > 0 {
-		s.wakeLocked(&s.blobs.pace, atOnce)
+	s.mu.Unlock()
+	next, err := old.copied(s.config.Dir, jobs)
+	if next == nil {
+		return err
 	}
-}
-
-// probe writes and removes as much as a flush may.
-func (f *file) probe(point faults) error {
-	key := []byte("probe")
-	err := f.update(point, func(tx *bbolt.Tx) error {
-		return tx.Bucket([]byte(bucketFormat)).Put(key, make([]byte, probeBytes))
-	})
 	if err == nil {
-		err = f.update(point, func(tx *bbolt.Tx) error { return tx.Bucket([]byte(bucketFormat)).Delete(key) })
+		err = s.fault.at("renamed")
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, j := range jobs {
+		e := j.entry
+		if e.state = j.state; e.state == nil {
+			e.at.Revision, e.why = 0, "it has gone bad on the disk"
+			s.health.Corrupt = j.key.String() + ": " + e.why
+		}
+	}
+	s.log, s.compactFrom = next, 0
+	s.measureLocked()
+	old.close()
 	if err != nil {
-		return fmt.Errorf("write the store: %w", err)
+		s.failLocked(err)
 	}
-	return nil
+	return err
 }

@@ -2,10 +2,12 @@ package store
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/store/pages"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -31,10 +32,6 @@ var ErrIncomplete = errors.New("changes without what they change: Replace first"
 
 // ErrOlder says that a Snapshot is older than what is held: of an earlier history, or of the same and an earlier revision.
 var ErrOlder = errors.New("the snapshot is older than what is held")
-
-// ErrBehind is the ErrMiss of a Load that has found something, but older than what a Sink of this process was given and the
-// disk has not: writing failed. The Snapshot comes with it, for whom an older state is better than none.
-var ErrBehind = errors.New("the disk has an older state than was known")
 
 // ErrFull says that something does not fit: a collection that had to go for others which were read later, or a blob
 // beyond the bounds.
@@ -70,25 +67,28 @@ func (id Collection) String() string {
 	return b.String()
 }
 
-const (
-	usualMaxBytes, usualQueueBytes, usualFlushEvery = 256 << 20, 16 << 20, time.Second
+// key names what the log has a state of: a collection, or else a blob.
+type key struct {
+	Collection
+	blob string
+}
 
-	// unreadFor is how long a collection is kept that nobody reads and nobody needs (see Need). Only time in which the cloud
-	// could be asked counts (see Online).
-	unreadFor = 7 * 24 * time.Hour
-	// touchEvery is how exactly it is known on disk when something was read.
-	touchEvery = time.Hour
-	// clockLag is by how much the clock on disk may be behind, which has no write of its own before.
-	clockLag = 2 * touchEvery
-)
+func (k key) String() string {
+	if k.blob != "" {
+		return fmt.Sprintf("blob %.40q", k.blob)
+	}
+	return k.Collection.String()
+}
+
+const usualMaxBytes, usualQueueBytes, usualFlushEvery = 256 << 20, 16 << 20, time.Second
 
 // Config is what a Store needs.
 type Config struct {
 	// Dir is the directory, which belongs to the store alone. It is made if need be, with mode 0700. Required.
 	Dir string
-	// BlobShares guarantees bytes to kinds of blobs, by what their keys begin with up to and with the first slash. What they
-	// leave of 16 MiB is for all. nil means that all of it is.
-	BlobShares map[string]int
+	// BlobBytes bounds each kind of blobs, by what their keys begin with up to and with the first slash; "" bounds all other
+	// kinds together. nil means 16 MiB for all.
+	BlobBytes map[string]int
 	// Last says which collections go last when space is needed, whenever they were read. nil: none does.
 	Last func(Collection) bool
 	// Secrets says what is encrypted. The zero value: nothing.
@@ -101,8 +101,8 @@ type Config struct {
 
 	// The bounds below are for tests; 0 means what is usual.
 
-	// maxBytes bounds what is on disk; the file itself may be larger by what a transaction needs. What has been read least
-	// recently goes first.
+	// maxBytes bounds what is on disk; the file is at most twice as large and 4 MiB. What has been read least recently goes
+	// first.
 	maxBytes int64
 	// queueBytes bounds the objects that wait to be written; Sinks block beyond it.
 	queueBytes int64
@@ -119,17 +119,23 @@ type Prompt struct {
 	Blob       func(key string) bool
 }
 
-func (p Prompt) of(id Collection) bool  { return p.Collection != nil && p.Collection(id) }
-func (p Prompt) ofBlob(key string) bool { return p.Blob != nil && p.Blob(key) }
+func (p Prompt) of(k key) bool {
+	if k.blob != "" {
+		return p.Blob != nil && p.Blob(k.blob)
+	}
+	return p.Collection != nil && p.Collection(k.Collection)
+}
 
 // Health is how the disk does.
 type Health struct {
 	// Err says why the disk cannot be written, and since when; empty while it can.
 	Err   string
 	Since time.Time
-	// Corrupt says what was found corrupt since the store was opened; empty if nothing was. The file as it was is next to
-	// the store's, named *.corrupt.
+	// Corrupt says what was found corrupt since the store was opened; empty if nothing was.
 	Corrupt string
+	// Torn is how many bytes were cut off the end of the file since the store was opened: the last batch was not whole. That is
+	// what a power cut leaves of what was being written.
+	Torn int64
 	// Foreign is how many collections and blobs were removed since the store was opened, because they were encrypted with
 	// another key.
 	Foreign int
@@ -139,51 +145,69 @@ type Health struct {
 
 // Store is a hub's disk. All methods are safe for concurrent use; each Sink is used by one goroutine at a time.
 type Store struct {
-	config  Config
-	vault   *vault
-	fault   faults        // of tests
-	lock    *os.File      // the directory, locked
-	writing chan struct{} // whose token it is to write: it is taken out by who has it
-	waiting chan struct{} // something waits to be written
+	config   Config
+	vault    *vault
+	fault    faults        // of tests
+	lock     *os.File      // the directory, locked
+	writing  chan struct{} // whose token it is to write: it is taken out by who has it
+	waiting  chan struct{} // something waits to be written
+	diskless bool          // see NewMemory
 
-	mu          sync.Mutex
-	closed      bool
-	file        *file // nil: the disk cannot be read
-	failure     error // why the disk cannot be written
-	since       time.Time
-	corrupt     string
-	foreign     int
-	used        int64
-	collections map[Collection]*entry
-	proved      bool // all of the file has been verified since writing failed, and it is only read
-	asked       asked
-	needed      map[Collection]bool // never collected; nil until somebody has said what is needed
-	garbage     []uint64            // collections that are nobody's, to be removed
-	queued      int64               // bytes that wait or are being written
-	room        chan struct{}       // closed when there is less in the queue
-	blobs       blobs
+	mu        sync.Mutex
+	closed    bool
+	log       *log   // nil: the disk cannot be read
+	former    bool   // there are files of another format
+	failure   error  // why the disk cannot be written
+	health    Health // but for Err and Since
+	since     time.Time
+	entries   map[key]*entry
+	asked     asked
+	collected time.Duration       // when what is old was collected last, by asked
+	needed    map[Collection]bool // never collected; nil until somebody has said what is needed
+	queued    int64               // bytes that wait or are being written, but for blobs
+	room      chan struct{}       // closed when there is less in the queue
+	blobBytes map[string]int      // kind → of all that will be on disk
+	blobPace  pace
+	live      int64 // bytes that a compaction would leave, about
+
+	compactFrom int64 // compaction has failed: the size of the file from which on it is tried again. For who has the token.
 }
 
-// Open opens a directory and verifies all that is in it. A file that is corrupt is moved aside, and what is provably
-// intact in it is kept; Health says what was found. A disk that cannot be written, or not be read, is no error either:
-// Health says so, and Run tries again. Open fails if the directory cannot be made or opened, and with ErrLocked if another
-// process has it. The caller must call Close.
+func newStore(c Config, fault faults) *Store {
+	c.maxBytes, c.queueBytes = cmp.Or(c.maxBytes, usualMaxBytes), cmp.Or(c.queueBytes, usualQueueBytes)
+	c.flushEvery = cmp.Or(c.flushEvery, usualFlushEvery)
+	if c.BlobBytes == nil {
+		c.BlobBytes = map[string]int{"": usualBlobBytes}
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	s := &Store{
+		config: c, fault: fault, writing: make(chan struct{}, 1), waiting: make(chan struct{}, 1),
+		entries: map[key]*entry{}, room: make(chan struct{}), blobBytes: map[string]int{},
+	}
+	s.writing <- struct{}{}
+	return s
+}
+
+// NewMemory returns a Store that stands in for one where there is no directory. It has blobs until the process ends: they wait
+// to be written for ever. Of collections it has nothing but how far a Sink was told: a replica has those, for as long as somebody
+// follows it.
+func NewMemory(blobBytes map[string]int) *Store {
+	s := newStore(Config{BlobBytes: blobBytes}, nil)
+	s.diskless = true
+	return s
+}
+
+// Open opens a directory and verifies all that is in it. It cuts off what a power cut has left of the last batch, and loses what
+// is corrupt; Health says what was found. A disk that cannot be written, or not be read, is no error: Health says so, and Run
+// tries again. Files of another format stay until the cloud has answered (see Online). Open fails if the directory cannot be made
+// or opened, and with ErrLocked if another process has it. The caller must call Close.
 func Open(c Config) (*Store, error) { return open(c, nil) }
 
 func open(c Config, fault faults) (*Store, error) {
 	if c.Dir == "" {
 		return nil, errors.New("store: Config.Dir is empty")
-	}
-	shared := 0
-	for kind, share := range c.BlobShares {
-		if shared += share; share < 0 || shared > maxBlobs || kindOf(kind) != kind {
-			return nil, fmt.Errorf("store: Config.BlobShares: %q: want KIND/, and at most %d bytes in all", kind, maxBlobs)
-		}
-	}
-	c.maxBytes, c.queueBytes = cmp.Or(c.maxBytes, usualMaxBytes), cmp.Or(c.queueBytes, usualQueueBytes)
-	c.flushEvery = cmp.Or(c.flushEvery, usualFlushEvery)
-	if c.Now == nil {
-		c.Now = time.Now
 	}
 	hidden, err := newVault(c.Secrets)
 	if err != nil {
@@ -193,18 +217,21 @@ func open(c Config, fault faults) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{
-		config: c, vault: hidden, fault: fault, lock: lock,
-		writing: make(chan struct{}, 1), waiting: make(chan struct{}, 1),
-		collections: map[Collection]*entry{}, room: make(chan struct{}), blobs: newBlobs(c.BlobShares),
+	s := newStore(c, fault)
+	s.vault, s.lock = hidden, lock
+	for _, path := range formerFiles(c.Dir) {
+		s.former = true
+		forgetOlder(filepath.Join(c.Dir, fileName), path)
 	}
-	s.writing <- struct{}{}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.adoptLocked(openFile(c.Dir, hidden, fault))
-	for _, c := range s.collections {
-		c.at = c.disk.at
+	if err := s.reopen(); err != nil {
+		s.setFailureLocked(err) // nobody else knows s yet
 	}
+	for _, e := range s.entries {
+		if e.state != nil {
+			e.at = e.state.last.moment
+		}
+	}
+	s.collected = s.asked.total
 	return s, nil
 }
 
@@ -216,10 +243,6 @@ func openDir(path string) (*os.File, error) {
 	dir, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("open the store's directory: %w", err)
-	}
-	if _, err := dir.Readdirnames(1); err != nil && !errors.Is(err, io.EOF) {
-		_ = dir.Close()
-		return nil, fmt.Errorf("read the store's directory: %w", err)
 	}
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = dir.Close()
@@ -239,40 +262,101 @@ func unlockDir(dir *os.File) error {
 	return errors.Join(unlocked, dir.Close())
 }
 
-// adoptLocked makes the store what opening the file has found. A position that has been lost stays so, though the disk may
-// have something: a feeder that goes on as if nothing had happened must not find it accepted.
-func (s *Store) adoptLocked(o opened) {
-	s.file = o.file
-	if o.corrupt != "" {
-		s.corrupt = o.corrupt
+// formerFiles returns the files of formats that other versions of this program have.
+func formerFiles(dir string) []string {
+	all, _ := filepath.Glob(filepath.Join(dir, "store.*")) // it fails only if the pattern is bad
+	return slices.DeleteFunc(all, func(path string) bool {
+		name := filepath.Base(path)
+		return name == fileName || name == newName
+	})
+}
+
+// forgetOlder removes the log if a file of another format was written later. Then another version of this program has run
+// since, and what the log has is out of date.
+func forgetOlder(path, former string) {
+	log, err := os.Stat(path)
+	other, err2 := os.Stat(former)
+	if errors.Join(err, err2) == nil && other.ModTime().After(log.ModTime()) {
+		_ = os.Remove(path) // it fails on a read-only disk, where an old state is better than none
 	}
-	s.setFailureLocked(o.err)
-	s.proved = o.err != nil && o.file != nil
-	s.garbage = o.contents.unfinished
-	s.adoptClockLocked(o.contents)
-	found := map[Collection]bool{}
-	for _, disk := range o.contents.collections {
-		found[disk.id] = true
-		c := s.collections[disk.id]
-		if c == nil {
-			c = &entry{read: disk.read, touched: disk.misread}
-			s.collections[disk.id] = c
-		}
-		c.disk = &disk
-		if c.at != disk.at {
-			c.at = edge.Moment{History: max(c.at.History, disk.at.History)}
+}
+
+// reopen opens and verifies the file anew, and makes the store what is found in it. It returns why the disk cannot be
+// written. The caller has the token to write, or s to itself.
+func (s *Store) reopen() error {
+	old, synced := s.log, int64(0)
+	if old != nil {
+		synced = old.end
+	}
+	log, found, err := openLog(s.config.Dir, s.vault, synced, s.fault)
+	s.mu.Lock()
+	s.log = log
+	s.adoptLocked(found)
+	s.mu.Unlock()
+	old.close()
+	if err == nil && (found.corrupt != nil || found.foreign > 0) {
+		if err = s.compact(); err != nil {
+			err = fmt.Errorf("keep what is intact of the store: %w", err)
 		}
 	}
-	for id, c := range s.collections {
-		if !found[id] {
-			c.disk, c.at.Revision = nil, 0
-			c.why = cmp.Or(s.corrupt, c.why)
+	return err
+}
+
+// adoptLocked makes the store what a scan has found. A position that has been lost stays so, though the disk may have something:
+// a feeder that goes on as if nothing had happened must not find it accepted.
+func (s *Store) adoptLocked(found *found) {
+	h := &s.health
+	if found.corrupt != nil {
+		h.Corrupt = strings.Join(found.corrupt, "; ")
+	}
+	h.Torn, h.Foreign = max(h.Torn, found.torn), max(h.Foreign, found.foreign)
+	s.asked.total = max(s.asked.total, found.clock)
+	for k, e := range s.entries {
+		if e.state != nil && found.states[k] == nil {
+			e.state, e.at.Revision, e.why = nil, 0, cmp.Or(h.Corrupt, e.why)
 		}
 	}
-	s.blobs.adopt(o.contents.blobs, o.contents.lockedBlobs)
-	s.foreign = max(s.foreign, o.contents.foreign)
-	if s.file != nil {
-		s.used = s.file.used()
+	for k, state := range found.states {
+		e := s.entries[k]
+		if e == nil {
+			e = s.entryLocked(k)
+			e.read = min(state.read(), s.asked.total)
+		}
+		if e.gone {
+			continue // it has yet to be removed
+		}
+		e.state = state
+		if moment := state.last.moment; e.at != moment {
+			e.at = edge.Moment{History: max(e.at.History, moment.History)}
+		}
+	}
+	s.measureLocked()
+}
+
+// entryLocked returns what is known of a key, from now on if nothing was.
+func (s *Store) entryLocked(k key) *entry {
+	e := s.entries[k]
+	if e == nil {
+		e = &entry{why: cmp.Or(s.health.Corrupt, "never stored")}
+		e.pace = &e.own
+		if k.blob != "" {
+			e.pace = &s.blobPace
+		}
+		s.entries[k] = e
+	}
+	return e
+}
+
+// measureLocked finds out how many bytes are in use.
+func (s *Store) measureLocked() {
+	s.health.Bytes, s.live = 0, 0
+	clear(s.blobBytes)
+	for k, e := range s.entries {
+		s.blobBytes[s.kindOf(k)] += e.cost(k)
+		if e.state != nil {
+			s.health.Bytes += e.state.bytes
+			s.live += e.state.base
+		}
 	}
 }
 
@@ -285,16 +369,18 @@ func (s *Store) setFailureLocked(err error) {
 
 // Close frees the directory. What has not been flushed is lost.
 func (s *Store) Close() error {
-	<-s.writing
-	defer func() { s.writing <- struct{}{} }()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+	if s.diskless {
 		return nil
 	}
+	release, err := s.token(context.Background())
+	if err != nil {
+		return nil // it is closed
+	}
+	defer release()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.closed = true
-	s.file.close(s.failure)
-	s.file = nil
+	s.log.close()
 	s.roomLocked()
 	return unlockDir(s.lock)
 }
@@ -305,137 +391,80 @@ func (s *Store) roomLocked() {
 	s.room = make(chan struct{})
 }
 
-// Load reads a collection as of the last flush; what is waiting is not in it. It fails with ErrMiss and a reason, which may
-// be ErrBehind. The collection counts as read.
-func (s *Store) Load(id Collection) (snapshot stream.Snapshot, err error) {
-	var disk stored
-	err = s.read(
-		func() (file *file, err error) {
-			file, disk, err = s.find(id)
-			return file, err
-		},
-		func(t *pages.Tree) error {
-			snapshot, err = loadCollection(t, disk, s.vault)
-			return err
-		})
+// Load reads a collection as of the last flush; what is waiting is not in it. It fails with ErrMiss and a reason: one is that
+// the disk has only an older state than a Sink of this process was given, because writing failed. The collection counts as read.
+func (s *Store) Load(id Collection) (stream.Snapshot, error) {
+	all, err := s.read(key{Collection: id})
 	if err != nil {
 		return stream.Snapshot{}, fmt.Errorf("%s: %w: %w", id, ErrMiss, err)
 	}
 	s.Touch(id)
-	if told := s.lost(id); (edge.Moment{History: snapshot.History, Revision: snapshot.Revision}).Before(told) {
-		return snapshot, fmt.Errorf("%s: %w: %w: %s, there was %s", id, ErrMiss, ErrBehind, snapshot.Revision, told)
-	}
-	return snapshot, nil
+	return all, nil
 }
 
-// lost is the latest moment that a Sink was given of what the disk is not going to have; zero if it has all, or will.
-func (s *Store) lost(id Collection) edge.Moment {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c := s.collections[id]; c != nil && c.at.Revision == 0 {
-		return c.told
-	}
-	return edge.Moment{}
-}
-
-// read reads beside the writer: get reads what find has found. A transaction writes only over pages that no state since the
-// last but one uses, so what was read of a state is what was there if no second transaction began meanwhile. If the writer
-// is faster, or something seems to be corrupt, it is read again with the writer at rest. There is nothing to read if find
-// returns no file.
-func (s *Store) read(find func() (*file, error), get func(*pages.Tree) error) error {
-	for range 3 {
-		file, err := find()
-		if file == nil || err != nil {
-			return err
+// read reads a key's state, beside the writer, which never changes what it has written. If another file takes the place of this
+// one meanwhile, that is read. A frame that has gone bad since it was verified makes Run verify all of the file.
+func (s *Store) read(k key) (stream.Snapshot, error) {
+	for {
+		log, state, err := s.find(k)
+		if err != nil {
+			return stream.Snapshot{}, err
 		}
-		if steady, err := file.read(get); err == nil && steady {
-			return nil
+		all, err := log.load(state)
+		if err == nil || !s.suspect(log, err) {
+			return all, err
 		}
 	}
-	<-s.writing
-	defer func() { s.writing <- struct{}{} }()
-	file, err := find()
-	if file == nil || err != nil {
-		return err
-	}
-	if _, err = file.read(get); errors.Is(err, pages.ErrCorrupt) {
-		s.suspect(err)
-	}
-	return err
 }
 
-// find says where a collection is.
-func (s *Store) find(id Collection) (*file, stored, error) {
+// find says where a key's state is.
+func (s *Store) find(k key) (*log, *state, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.collections[id]
+	e := s.entries[k]
 	switch {
 	case s.closed:
-		return nil, stored{}, ErrClosed
-	case s.file == nil:
-		return nil, stored{}, s.failure
-	case c == nil:
-		return nil, stored{}, errors.New(cmp.Or(s.corrupt, "never stored"))
-	case c.hidden:
-		return nil, stored{}, errors.New("dropped")
-	case c.disk == nil:
-		return nil, stored{}, errors.New(c.why)
+		return nil, nil, ErrClosed
+	case s.diskless:
+		return nil, nil, errors.New("there is no disk")
+	case s.log == nil:
+		return nil, nil, s.failure
+	case e == nil:
+		return nil, nil, errors.New(cmp.Or(s.health.Corrupt, "never stored"))
+	case e.state == nil:
+		return nil, nil, errors.New(e.why)
+	case e.at.Revision == 0 && e.state.last.moment.Before(e.told):
+		return nil, nil, fmt.Errorf("the disk has an older state: of %s, there was %s", e.state.last.moment, e.told)
 	}
-	return s.file, *c.disk, nil
+	return s.log, e.state, nil
 }
 
-// read has the latest state read. It is steady if no transaction can have written over that state.
-func (f *file) read(get func(*pages.Tree) error) (steady bool, err error) {
-	t, err := f.tree()
-	if err != nil {
-		return false, err
-	}
-	err = get(t)
-	return f.begun.Load() <= t.TxID+1, err
-}
-
-// suspect says that a verified file has gone bad. The writer verifies all of it anew.
-func (s *Store) suspect(err error) {
+// suspect notes that a file has gone bad since it was verified. It returns true if it has only been replaced.
+func (s *Store) suspect(log *log, err error) (replaced bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.proved = false
-	if s.failure == nil {
-		s.failLocked(err)
+	if s.log != log && !s.closed {
+		return true
 	}
-	signal(s.waiting)
+	if s.failure == nil && !s.closed {
+		s.failLocked(err)
+		signal(s.waiting)
+	}
+	return false
 }
 
 // Drop removes a collection. Load misses from now on; the disk follows with the next flush.
 func (s *Store) Drop(id Collection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dropLocked(id)
+	s.dropLocked(key{Collection: id}, "dropped")
 }
-
-func (s *Store) dropLocked(id Collection) {
-	c := s.collections[id]
-	if c == nil {
-		return
-	}
-	c.drops++
-	c.hidden, c.at, c.told, c.why = true, edge.Moment{}, edge.Moment{}, "dropped"
-	s.queueLocked(c, &batch{drop: true, drops: c.drops}, atOnce)
-}
-
-// Sink returns the way to write a collection. All Sinks of a collection share their position, so only one may be used at a time.
-//
-// A Sink writes behind: Replace and Apply return when the change is queued, and Position is what is queued. While too much
-// is waiting they block. Position is that of the disk after Open, and falls to 0 when what was queued is lost: the disk
-// could not be written, the collection was dropped, collected or found corrupt. Apply is refused then, with an error,
-// until a Replace, which writes only what differs. So there is never a gap, however careless the feeder is. A Sink in use,
-// also if it is only asked for its Position, counts as a reader: what somebody keeps true does not grow old.
-func (s *Store) Sink(id Collection) stream.Sink { return &sink{store: s, id: id} }
 
 // Health says how the disk does. It costs nothing.
 func (s *Store) Health() Health {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := Health{Corrupt: s.corrupt, Foreign: s.foreign, Bytes: s.used}
+	h := s.health
 	if s.failure != nil {
 		h.Err, h.Since = s.failure.Error(), s.since
 	}

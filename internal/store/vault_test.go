@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/stream"
 	"yurtcoordinator/internal/stream/streamtest"
 )
@@ -181,33 +182,6 @@ func TestWithoutTheKey(t *testing.T) {
 	}
 }
 
-// A damaged file that is kept aside reveals nothing.
-func TestADamagedFileIsKept(t *testing.T) {
-	t.Parallel()
-	c := locked(t.TempDir(), 1)
-	filled(t, c)
-	path := filepath.Join(c.Dir, fileName)
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	content[bytes.Index(content, []byte("not secret"))] ^= 1
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := opening(t, c, nil)
-	checkSecrets(t, s)
-	if s.Health().Corrupt == "" {
-		t.Error("nothing was found")
-	}
-	if _, err = os.Stat(filepath.Join(c.Dir, corruptName)); err != nil {
-		t.Errorf("it is not kept aside: %v", err)
-	}
-	if found := readable(t, c.Dir); len(found) > 0 {
-		t.Errorf("it can be read in %v", found)
-	}
-}
-
 // A value is read only where it was written, and no two look alike.
 func TestAnEncryptedValueHasItsPlace(t *testing.T) {
 	t.Parallel()
@@ -215,36 +189,29 @@ func TestAnEncryptedValueHasItsPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, o := coder{vault: v}, object("a", "s", 7, confidential)
-	key, other := []byte("a\x00s"), []byte("a\x00t")
-	value := c.encode(1, key, o, true)
-	if again := c.encode(1, key, o, true); bytes.Equal(value, again) {
-		t.Error("the same object is the same bytes")
+	head, body := frame{key: key{blob: "token/a"}, moment: edge.Moment{Revision: 7}}, []byte(confidential)
+	closed := v.close(body, head.place())
+	if bytes.Equal(closed, v.close(body, head.place())) {
+		t.Error("the same value is the same bytes")
 	}
-	if got, err := c.decode(1, key, value); err != nil || !bytes.Equal(got.Raw, o.Raw) || got.Revision != 7 {
-		t.Errorf("%v, %v", got, err)
+	moved := head
+	moved.batch, moved.prev, moved.form = 9, 100, packed // another time, at another place of the file
+	if got, err := v.open(closed, moved.place()); err != nil || !bytes.Equal(got, body) {
+		t.Errorf("%q, %v", got, err)
 	}
-	moved := func(number uint64, key, value []byte) []byte { // with a checksum that is right there
-		return seal(ofObject, number, key, value[sealHead:])
-	}
-	newer := bytes.Clone(value)
-	newer[formAt-1]++
-	for name, err := range map[string]error{
-		"of another collection": second(c.decode(2, key, moved(2, key, value))),
-		"of another object":     second(c.decode(1, other, moved(1, other, value))),
-		"of another revision":   second(c.decode(1, key, moved(1, key, newer))),
-		"cut short":             second(c.decode(1, key, moved(1, key, value[:len(value)-1]))),
-		"without content":       second(c.decode(1, key, moved(1, key, value[:valueHead]))),
-		"of another blob": second(v.unsealBlob([]byte("token/b"), seal(ofClosedBlob, 0, []byte("token/b"),
-			v.sealBlob([]byte("token/a"), []byte("x"))[sealHead:]))),
-	} {
-		if !errors.Is(err, errForeign) {
+	other, newer, does := head, head, head
+	other.key.blob, newer.moment.Revision, does.kind = "token/b", 8, goesOn
+	for name, place := range map[string]frame{"another key": other, "another revision": newer, "another kind": does} {
+		if _, err := v.open(closed, place.place()); !errors.Is(err, errForeign) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	for _, n := range []int{0, 1, len(closed) - 1} {
+		if _, err := v.open(closed[:n], head.place()); !errors.Is(err, errForeign) {
+			t.Errorf("cut to %d bytes: %v", n, err)
+		}
+	}
 }
-
-func second[A any](_ A, err error) error { return err }
 
 func TestAKeyIsOf32Bytes(t *testing.T) {
 	t.Parallel()

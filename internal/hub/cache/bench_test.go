@@ -3,7 +3,6 @@ package cache
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -73,9 +72,9 @@ type load struct {
 
 // cost is what it took.
 type cost struct {
-	CPU                    time.Duration
-	Written, Transactions  int64
-	RSS, Anonymous, Mapped int64
+	CPU             time.Duration
+	Written, Writes int64
+	RSS, Anonymous  int64
 }
 
 const (
@@ -137,7 +136,7 @@ func (l load) run(t *testing.T) {
 	c := l.count(t)
 	c.CPU -= before.CPU
 	c.Written -= before.Written
-	c.Transactions -= before.Transactions
+	c.Writes -= before.Writes
 	out, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
@@ -249,41 +248,11 @@ func (l load) count(t *testing.T) cost {
 	}
 	c := cost{
 		CPU:     time.Duration(used.Utime.Nano() + used.Stime.Nano()),
-		Written: field(t, string(io), "wchar:"), RSS: field(t, string(memory), "VmRSS:") << 10,
+		Written: field(t, string(io), "wchar:"), Writes: field(t, string(io), "syscw:"),
+		RSS:       field(t, string(memory), "VmRSS:") << 10,
 		Anonymous: field(t, string(memory), "RssAnon:") << 10,
 	}
-	maps, err := os.ReadFile("/proc/self/smaps")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for part := range strings.SplitSeq(string(maps), "VmFlags:") {
-		if strings.Contains(part, "store.db\n") {
-			c.Mapped += field(t, part, "\nRss:") << 10
-		}
-	}
-	c.Transactions = l.transactions(t)
 	return c
-}
-
-// transactions reads the number of the last one: each of the two heads of bbolt's file has that of the one that wrote it.
-func (l load) transactions(t *testing.T) (last int64) {
-	t.Helper()
-	if l.Dir == "" {
-		return 0
-	}
-	f, err := os.Open(filepath.Join(l.Dir, "store.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for head := range int64(2) {
-		var number [8]byte
-		if _, err := f.ReadAt(number[:], head*int64(os.Getpagesize())+64); err != nil {
-			t.Fatal(err)
-		}
-		last = max(last, int64(binary.NativeEndian.Uint64(number[:])))
-	}
-	return last
 }
 
 func field(t *testing.T, text, name string) int64 {
@@ -326,10 +295,9 @@ func (c cost) report(b *testing.B, thousands float64) {
 	b.Helper()
 	b.ReportMetric(c.CPU.Seconds()*1000/thousands, "ms-CPU/1000")
 	b.ReportMetric(float64(c.Written)/1e6/thousands, "MB-written/1000")
-	b.ReportMetric(float64(2*c.Transactions)/thousands, "fsyncs/1000") // bbolt's: the pages, and the head
+	b.ReportMetric(float64(c.Writes)/thousands, "writes/1000") // each is followed by a sync, but for those of a compaction
 	b.ReportMetric(float64(c.RSS)/1e6, "MB-RSS")
 	b.ReportMetric(float64(c.Anonymous)/1e6, "MB-anon")
-	b.ReportMetric(float64(c.Mapped)/1e6, "MB-mapped")
 }
 
 func (l load) measure(b *testing.B) (c cost) {

@@ -15,13 +15,12 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// shares divides the space for single values in bytes, so that churn of one kind, such as Jobs' Pods, takes no space
-// from another.
-var shares = map[string]int{
-	"answer/": 4 << 20, "guest/": 2 << 20, "caller/": 2 << 20, "access/": 2 << 20, "event/": 2 << 20,
+// blobBytes bounds each kind of single values, so that churn of one kind, such as Jobs' Pods, takes no space from another.
+var blobBytes = map[string]int{
+	"answer/": 8 << 20, "guest/": 4 << 20, "caller/": 2 << 20, "access/": 2 << 20, "event/": 2 << 20, "": 1 << 20,
 }
 
-// Store is where content is kept: a store.Store or a store.Memory.
+// Store is where content is kept.
 type Store interface {
 	Load(id store.Collection) (stream.Snapshot, error)
 	Sink(id store.Collection) stream.Sink
@@ -76,10 +75,10 @@ func OpenDisk(c DiskConfig) (*Disk, error) {
 	d := &Disk{dir: c.Dir, clock: c.Clock}
 	d.SetAhead(c.Ahead)
 	if c.Dir == "" {
-		d.Store = store.NewMemory(shares)
+		d.Store = store.NewMemory(blobBytes)
 		return d, nil
 	}
-	config := store.Config{Dir: c.Dir, Last: c.Last, Now: d.Now, BlobShares: shares, Prompt: c.Prompt}
+	config := store.Config{Dir: c.Dir, Last: c.Last, Now: d.Now, BlobBytes: blobBytes, Prompt: c.Prompt}
 	if c.Secret != nil && c.SecretBlob != nil {
 		key, err := keyFor(c)
 		if err != nil {

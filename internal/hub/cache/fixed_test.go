@@ -379,7 +379,7 @@ func TestAResourceThatStaysHasACopyAllTheTime(t *testing.T) {
 
 // survivor is a disk that has a content of each, and counts who writes to it.
 type survivor struct {
-	*store.Memory
+	*store.Store
 	t        *testing.T
 	w        *fixedWorld
 	restored atomic.Int32
@@ -430,7 +430,7 @@ func (writing) Apply(context.Context, []stream.Event) error { return nil }
 
 func TestWhatHasSurvivedComesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &survivor{Memory: store.NewMemory(nil), t: t}
+		s := &survivor{Store: store.NewMemory(nil), t: t}
 		s.w = &fixedWorld{}
 		s.w.start(t, Config{Always: []Selection{Whole(services)}, Disk: s})
 		if s.restored.Load() != 0 {
@@ -458,7 +458,7 @@ func TestWhatHasSurvivedComesFirst(t *testing.T) {
 
 func TestAFeedThatFailsEndsSaving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &survivor{Memory: store.NewMemory(nil), t: t, w: &fixedWorld{}}
+		s := &survivor{Store: store.NewMemory(nil), t: t, w: &fixedWorld{}}
 		s.w.start(t, Config{Always: []Selection{Whole(services)}, Disk: s})
 		f, _ := s.w.feed("services")
 		f.fails = errBroken
@@ -481,7 +481,7 @@ func TestAFeedThatFailsEndsSaving(t *testing.T) {
 
 // slow is a disk that takes a second to be read.
 type slow struct {
-	*store.Memory
+	*store.Store
 	survived bool
 }
 
@@ -498,7 +498,7 @@ func TestWhatCannotBeKnownIsRefusedAtOnce(t *testing.T) {
 	for _, survived := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			w := runSet(t, Config{
-				Disk:  slow{Memory: store.NewMemory(nil), survived: survived},
+				Disk:  slow{Store: store.NewMemory(nil), survived: survived},
 				Cloud: live.NewValue(link.Down), Coordinator: live.NewValue(link.Down),
 				NewFeed: func(o Order) (Feeder, error) { return &filler{replica: o.Replica, away: true}, nil },
 			}, endpoints)

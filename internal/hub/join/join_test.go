@@ -118,7 +118,7 @@ func TestJoinAndReset(t *testing.T) {
 			t.Errorf("joined again with nothing new, and systemd was told %q", told)
 		}
 
-		m.write("var/lib/yurthub/cache/store.db", "what the hub knows")
+		m.write("var/lib/yurthub/cache/store.log", "what the hub knows")
 		m.write("var/lib/yurthub/cache.key", "the key for what is secret of it")
 		m.works("reset", "--start")
 		m.same(before, "reset")
@@ -279,7 +279,7 @@ func TestInterruptedReset(t *testing.T) {
 			m := fresh(t)
 			before := m.files()
 			m.works("join", flagsFor(m, flags)...)
-			m.write("var/lib/yurthub/cache/store.db", "what the hub knows")
+			m.write("var/lib/yurthub/cache/store.log", "what the hub knows")
 			r := m.run("reset", n, "--start")
 			if r.killed {
 				steps = n + stride
@@ -507,10 +507,10 @@ func TestKeepData(t *testing.T) {
 	m := newMachine(t)
 	before := m.files()
 	m.works("join", "--start")
-	m.write("var/lib/yurthub/cache/store.db", "what the hub knows")
+	m.write("var/lib/yurthub/cache/store.log", "what the hub knows")
 	m.works("reset", "--start", "--keep-data")
 	after := m.files()
-	if !strings.HasSuffix(after["/var/lib/yurthub/cache/store.db"], "what the hub knows") {
+	if !strings.HasSuffix(after["/var/lib/yurthub/cache/store.log"], "what the hub knows") {
 		t.Error("the data is gone")
 	}
 	for path := range after {
