@@ -86,7 +86,7 @@ e2e-core: setup ## the end-to-end scenarios of the core
 	$(STATIC) go test $(TEST) -v -timeout 60m ./e2e -scenarios core
 
 .PHONY: e2e
-e2e: setup ## all end-to-end scenarios, those with Kubernetes' own timing among them; our programs have the race detector
+e2e: setup alerts ## the alerts' cases, and all end-to-end scenarios, those with Kubernetes' own timing among them; our programs have the race detector
 	$(STATIC) go test $(TEST) -v -timeout 6h ./e2e -scenarios all -raced
 
 .PHONY: check
@@ -146,10 +146,6 @@ pictures: setup ## draw the dashboards from a lab's series, with Grafana's compo
 	YURTLAB_SERIES=dist/series $(YURTLAB) run dashboards
 	cd hack/dashboards/draw && npm ci --no-audit --no-fund --ignore-scripts
 	node hack/dashboards/draw/draw.mjs $$($(YURTLAB) build --print prometheus)/prometheus dist/series dist/dashboards
-
-.PHONY: screenshots
-screenshots: setup ## the page on site in a real Chromium, which must be installed: pictures in dist/screenshots
-	YURTLAB_SCREENSHOTS=dist/screenshots $(YURTLAB) run site-page
 
 .PHONY: recording
 recording: build ## record the README's terminal session anew, in the lab "default"; needs Debian's asciinema and termtosvg

@@ -211,10 +211,8 @@ var law = []struct {
 
 	{"internal/lab/line", nil, "a model knows no frames"},
 	{"internal/lab/balancer", nil, "a balancer without servers knows no lab"},
-	{"internal/lab/bulk", nil, "a download knows nothing of the link that it fills"},
 	{"internal/lab/connect", nil, "a company's proxy knows no lab"},
 	{"internal/lab/onecpu", nil, "processors know no frames"},
-	{"internal/lab/probe", []string{"internal/lab/onecpu"}, "a measure of links knows none of them"},
 	{"internal/lab/prowl", nil, "a stranger knows nothing of ours"},
 	{"internal/lab/wire", []string{"internal/lab/line", "internal/lab/onecpu"}, "cables know no Kubernetes"},
 	{"internal/lab/machine", nil, "machines know no Kubernetes"},
@@ -244,7 +242,7 @@ var law = []struct {
 	{"internal/yurtlab",
 		[]string{
 			"internal/edge", "internal/lab", "internal/lab/build", "internal/lab/image", "internal/lab/line",
-			"internal/lab/probe", "internal/lab/prowl", "internal/lab/wire", "internal/lab/balancer", "internal/lab/bulk",
+			"internal/lab/prowl", "internal/lab/wire", "internal/lab/balancer",
 			"internal/lab/connect", "internal/lab/bench", "internal/lab/bench/cloudscale", "internal/lab/bench/wanday",
 			"internal/lab/machine", "e2e", "e2e/kit", "internal/version",
 		},
@@ -260,7 +258,7 @@ var law = []struct {
 	},
 		"the kit knows no scenario, and runs what the pages show"},
 	{"e2e/links", []string{
-		"e2e/kit", "internal/edge", "internal/lab", "internal/lab/bulk", "internal/lab/line", "internal/lab/probe",
+		"e2e/kit", "internal/edge", "internal/lab", "internal/lab/line",
 		"internal/lab/wire",
 	},
 		"a theme knows no other: what two need is in the kit"},

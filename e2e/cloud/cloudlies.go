@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,7 +16,6 @@ import (
 
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/e2e/watchcheck"
-	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/load"
 )
@@ -28,11 +25,6 @@ var cloudLieScenarios = []kit.Scenario{
 		Name: "empty-list", Lab: kit.HubsAlone, Run: emptyList,
 		Doc: "After a restart the cloud answers an empty list for 20 s, then refuses, then has no etcd, and a hub starts " +
 			"meanwhile. Nobody in the pool loses anything; a real deletion of everything goes through at once.",
-	},
-	{
-		Name: "expired", Lab: kit.HubsAlone, Run: historyGone,
-		Doc: "The cloud forgets the history from which the pool would resume. One list over the WAN puts all hubs right, " +
-			"and each client starts over once.",
 	},
 }
 
@@ -239,29 +231,6 @@ func (s *story) someChanges(t *kit.T, spec load.Spec) {
 	t.Say("all clients have the changes (%.2fs)", time.Since(began).Seconds())
 }
 
-// podsKnown waits until each hub, if there are kubelets, knows what the cloud says about its node's Pods. A hub that
-// has just started may believe at once that they are gone, because others may have taken their place since its disk was
-// written. A hub that was told so twice, and has not asked again, would believe it the third time.
-func podsKnown(t *kit.T) {
-	if t.Config.NoKubelet {
-		return
-	}
-	list, err := t.Cloud.CoreV1().Pods("").List(t.Ctx, metav1.ListOptions{Limit: 1})
-	t.Must(err)
-	now, err := edge.ParseRevision(list.ResourceVersion)
-	t.Must(err)
-	t.Eventually(90*time.Second, "each hub knows its node's Pods", func() error { // a quiet node's are told of once a minute
-		for node, h := range t.Pool.Hubs() {
-			if !slices.ContainsFunc(h.Kept, func(k lab.KeptStatus) bool {
-				return strings.HasPrefix(k.Selection, "pods ") && k.Revision >= uint64(now)
-			}) {
-				return fmt.Errorf("%s knows %+v, not those of revision %d", node, h.Kept, now)
-			}
-		}
-		return nil
-	})
-}
-
 func emptyList(t *kit.T) {
 	leader := t.Pool.SettledAway()
 	s := tell(t, kit.EndpointSlices)
@@ -273,7 +242,6 @@ func emptyList(t *kit.T) {
 	s.ListedOnce(t)
 	t.Must(t.Lab.Cloud(t.Ctx, lab.Kill, lab.KubeControllerManager)) // see lab.Client.Cloud
 	s.someChanges(t, spec)
-	podsKnown(t)
 	readers := readAll(t)
 
 	const empty = "--etcd-prefix=/empty"
@@ -322,7 +290,6 @@ func emptyList(t *kit.T) {
 		t.Pool.Shared(90*time.Second, s.Name)
 		s.someChanges(t, spec)
 		t.Figure("slowest_recovery_s", time.Since(healed).Seconds())
-		podsKnown(t)
 		lists := t.Pool.NewLists(s.Resource, before)
 		t.Figure("lists_over_wan_per_fault", float64(len(lists)))
 		if len(lists) > f.lists {
@@ -358,63 +325,4 @@ func emptyList(t *kit.T) {
 		t.Fail("the emptying cost %d lists over the WAN, want none", n)
 	}
 	s.judge(t, expired)
-}
-
-func historyGone(t *kit.T) {
-	t.Pool.SettledAway()
-	s := tell(t, kit.EndpointSlices)
-	spec := load.Spec{Services: 20, EndpointsEach: 10, Nodes: t.Pool.Nodes()}
-	_, err := load.Services(t.Ctx, t.Cloud, spec)
-	t.Must(err)
-	t.Pool.Shared(30*time.Second, s.Name)
-	s.Seat(t, t.Pool.Nodes())
-	s.ListedOnce(t)
-	before := map[string]int{}
-	for _, resource := range []string{s.Resource, "endpoints"} {
-		before[resource] = len(t.Pool.ListsOverWAN(resource))
-		if before[resource] != 1 && !t.Config.Installed { // there, hubs start before their coordinator
-			t.Fail("%s were listed over the WAN %d times, want once", resource, before[resource])
-		}
-	}
-	changes := t.Churn(spec, 50)
-	t.Hold(2*time.Second, "50 changes a second")
-	t.Cut("pool/p1")
-	t.Hold(8*time.Second, "the pool is cut off, the changes go on")
-	t.End(changes)
-	s.pause(t)
-	forgotten, err := t.Lab.Compact(t.Ctx)
-	t.Must(err)
-	t.Must(t.Lab.Cloud(t.Ctx, lab.Restart, lab.KubeAPIServer))
-	for node, h := range t.Pool.Hubs() {
-		if r, ok := h.Replica(s.Name); !ok || r.Revision == 0 || r.Revision >= uint64(forgotten) {
-			t.Fail("%s has %+v; the history before revision %d is gone, which it should need", node, r, forgotten)
-		}
-	}
-	s.resume(t)
-	changes = t.Churn(spec, 50)
-	t.Heal("pool/p1")
-	healed := time.Now()
-	t.Pool.Settled(30 * time.Second)
-	t.Pool.Shared(30*time.Second, s.Name)
-	s.CaughtUp(t, 30*time.Second)
-	t.Figure("heal_to_current_s", time.Since(healed).Seconds())
-	t.Hold(5*time.Second, "all is as it was")
-	t.End(changes)
-	for resource, lists := range before {
-		if lists := t.Pool.NewLists(resource, lists); len(lists) != 1 {
-			t.Fail("%s were listed over the WAN %d more times, want once, when the history was gone: %+v",
-				resource, len(lists), lists)
-		}
-	}
-	once := map[string]int{}
-	for _, node := range t.Pool.Nodes() {
-		once[node] = 1
-	}
-	s.judge(t, once)
-	for _, seat := range s.Seats {
-		told := func(o watchcheck.Observation) bool { return o.Kind == watchcheck.Expired }
-		if !slices.ContainsFunc(seat.Recorder.History(), told) {
-			t.Fail("the %s client on %s was never told 410: this scenario shows nothing", seat.Name, seat.Node)
-		}
-	}
 }

@@ -13,26 +13,6 @@ import (
 	"yurtcoordinator/e2e/panels"
 )
 
-func TestCommandsOf(t *testing.T) {
-	page, err := os.ReadFile("../../docs/runbooks.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, test := range []struct {
-		alert, part string
-		want        []string
-	}{
-		{"PoolLinksDown", "Look", []string{"kubectl yurt status POOL", "kubectl yurt why NODE"}},
-		{"PoolLinksDown", "Do", nil},
-		{"PoolCut", "Look", []string{"kubectl describe node NODE"}},
-		{"PoolCut", "Do", []string{"kubectl annotate nodepool POOL apps.openyurt.io/hold-evictions=0s --overwrite"}},
-	} {
-		if got := commandsOf(string(page), test.alert, test.part); !slices.Equal(got, test.want) {
-			t.Errorf("%s, %s: %q, want %q", test.alert, test.part, got, test.want)
-		}
-	}
-}
-
 // TestAgentConfig: the page's configuration of an agent can be read, and tells the nodes' hubs apart.
 func TestAgentConfig(t *testing.T) {
 	page, err := os.ReadFile("../../docs/metrics.md")

@@ -223,7 +223,7 @@ func (c *poolCut) oneSpeaks() {
 }
 
 // coordinated gives the pool a coordinator, as far as coordinator-controller can tell: a YurtCoordinator for which something was
-// made. What makes it waits for kinds that this lab does not have; own-coordinator has a real one.
+// made. What makes it waits for kinds that this lab does not have; standby-installed has a real one.
 func (c *poolCut) coordinated() {
 	applyYAML(c.T, deploy.YurtCoordinators)
 	yc := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"nodePool": "p1"}}}

@@ -11,7 +11,7 @@ import (
 
 // Scenarios returns the scenarios of this theme, in the order of their runs.
 func Scenarios() []kit.Scenario {
-	return slices.Concat(cloudLieScenarios, autonomyScenarios, caChangeScenarios, installedScenarios, ownPoolScenarios,
-		lifeScenarios, missingKindScenarios, movedScenarios, notReadyScenarios, rotationScenarios, poolCutScenarios,
-		restoredScenarios, rolloutScenarios, dashboardScenarios, settingsScenarios, smallPoolScenarios, standbyScenarios)
+	return slices.Concat(cloudLieScenarios, autonomyScenarios, caChangeScenarios, installedScenarios,
+		lifeScenarios, movedScenarios, rotationScenarios, poolCutScenarios,
+		restoredScenarios, rolloutScenarios, dashboardScenarios, settingsScenarios, standbyScenarios)
 }

@@ -1,10 +1,12 @@
 package cloud
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -189,4 +191,26 @@ func nothingOfStandby(t *kit.T, pool edge.PoolName) error {
 		err = errors.New("operators have its context")
 	}
 	return err
+}
+
+// onNode runs a pool's kubectl on a node, with the operators' kubeconfig of the pool.
+func onNode(t *kit.T, pool, node string, args ...string) (string, error) {
+	onSite, err := t.Lab.Kubectl(t.Ctx, "coordinator/"+pool, args)
+	t.Must(err)
+	i := slices.IndexFunc(onSite.Args, func(a string) bool { return strings.HasSuffix(a, "/kubectl") })
+	if i < 0 {
+		t.Fail("no kubectl in %v", onSite.Args)
+	}
+	cmd, err := t.Lab.Inside(t.Ctx, node, onSite.Args[i:]...)
+	t.Must(err)
+	return combined(cmd)
+}
+
+func combined(cmd *exec.Cmd) (string, error) {
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("%w: %s", err, out.String())
+	}
+	return out.String(), nil
 }

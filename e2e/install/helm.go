@@ -9,6 +9,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -205,4 +206,46 @@ func nothingOn(t *kit.T, name string) error {
 		return fmt.Errorf("its hub says %+v", h)
 	}
 	return nil
+}
+
+// cloudNode returns the cloud's own node, which is in no pool.
+func cloudNode(t *kit.T) string {
+	all, err := t.Cloud.CoreV1().Nodes().List(t.Ctx, metav1.ListOptions{LabelSelector: "!" + edge.LabelNodePool})
+	t.Must(err)
+	if len(all.Items) != 1 {
+		t.Fail("%d nodes are in no pool", len(all.Items))
+	}
+	return all.Items[0].Name
+}
+
+func node(t *kit.T, name string) *corev1.Node {
+	n, err := t.Cloud.CoreV1().Nodes().Get(t.Ctx, name, metav1.GetOptions{})
+	t.Must(err)
+	return n
+}
+
+// traces are what a Node has of ours, without the annotation that somebody else has given it.
+func traces(n *corev1.Node) []string {
+	var found []string
+	for _, taint := range n.Spec.Taints {
+		if ourNames.MatchString(taint.Key) {
+			found = append(found, "taint "+taint.Key)
+		}
+	}
+	for kind, attributes := range map[string]map[string]string{"label": n.Labels, "annotation": n.Annotations} {
+		for key := range attributes {
+			if key == edge.LabelExcludeDisruption || key == "site" ||
+				ourNames.MatchString(key) && key != edge.AnnotationAutonomyDuration {
+				found = append(found, kind+" "+key)
+			}
+		}
+	}
+	ours := []corev1.NodeConditionType{edge.ConditionCloudLinkDown, edge.ConditionEvictionsHeld, edge.ConditionPodsKept}
+	for _, c := range n.Status.Conditions {
+		if slices.Contains(ours, c.Type) || c.Reason == edge.ReasonCloudLinkDown {
+			found = append(found, fmt.Sprintf("condition %s=%s", c.Type, c.Status))
+		}
+	}
+	slices.Sort(found)
+	return found
 }

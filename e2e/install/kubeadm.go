@@ -39,12 +39,6 @@ var kubeadmScenarios = []kit.Scenario{
 			"the byte. A join with a token; and systemd keeps the key of " +
 			"the hub's cache, sealed. The commands are those of the pages.",
 	},
-	{
-		Name: "kubeadm-days", Tier: kit.Field, Lab: kubeadmShort, Run: kubeadmDays,
-		Doc: "Kubelet's two certificates, the hub's and the coordinator's all expire while the pool is cut off. Pods run " +
-			"on, even over a power cut; kubelet stays up when the cloud is back and refuses the node; a new token brings " +
-			"everything back.",
-	},
 }
 
 // kubeadmIgnored are the checks of kubeadm join that a lab's machine can't pass, with the reasons.
@@ -76,9 +70,6 @@ evictionHard: {nodefs.available: "1%%", imagefs.available: "1%%", memory.availab
 nodeStatusUpdateFrequency: %[3]s
 nodeLeaseDurationSeconds: %[4]d
 `
-
-// bootstrapped has the cluster sign the certificates that kubelets serve with. kubeadm's default is that each signs its own.
-const bootstrapped = "serverTLSBootstrap: true\n"
 
 // kubeadmUnits are kubelet's units, where a program without a package has them.
 var kubeadmUnits = map[string]string{
@@ -121,9 +112,8 @@ func kubeadm(t *kit.T, args ...string) string {
 }
 
 // kubeadmCluster gives the cloud what kubeadm join asks a cluster for, by the phases of kubeadm init that make it. It
-// leaves out the phases that start a control plane, and the addons, which kubeadm-stock has. more is what kubelets' settings have
-// besides.
-func kubeadmCluster(t *kit.T, more string) {
+// leaves out the phases that start a control plane, and the addons, which kubeadm-stock has.
+func kubeadmCluster(t *kit.T) {
 	access, err := t.Lab.CloudConfig()
 	t.Must(err)
 	version, err := t.Cloud.Discovery().ServerVersion()
@@ -134,7 +124,7 @@ func kubeadmCluster(t *kit.T, more string) {
 	defer func() { _ = os.RemoveAll(dir) }() // at worst it stays in the temporary directory
 	path := filepath.Join(dir, "init.yaml")
 	timing := t.Config.Timing
-	t.Must(os.WriteFile(path, fmt.Appendf(nil, kubeadmConfig+more, host, version.GitVersion, timing.Lease/2,
+	t.Must(os.WriteFile(path, fmt.Appendf(nil, kubeadmConfig, host, version.GitVersion, timing.Lease/2,
 		int(timing.Lease.Seconds())), 0o600))
 	kubeadm(t, "init", "phase", "upload-config", "all", "--config="+path)
 	kubeadm(t, "init", "phase", "bootstrap-token", "--config="+path, "--skip-token-print")
@@ -327,7 +317,7 @@ func (n *installed) sameAsLeft(before map[string]bool) {
 
 func kubeadmNode(t *kit.T) {
 	name := t.Pool.Follower(t.Pool.SettledAway())
-	kubeadmCluster(t, "")
+	kubeadmCluster(t)
 	n := bareNode(t, name)
 	n.kubeadmJoin()
 	n.signsItself()

@@ -11,5 +11,5 @@ import (
 // Scenarios returns the scenarios of this theme, in the order of their runs.
 func Scenarios() []kit.Scenario {
 	return slices.Concat(installScenarios, hungScenarios, kubeadmScenarios, stockScenarios, helmScenarios,
-		cleanUpScenarios, openYurtScenarios, proxyScenarios, fleetScenarios, releaseScenarios)
+		openYurtScenarios, proxyScenarios, fleetScenarios, releaseScenarios)
 }

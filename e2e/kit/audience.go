@@ -121,14 +121,6 @@ func (a *Audience) SeatKept(t *T, nodes []string) {
 	a.CaughtUp(t, 60*time.Second)
 }
 
-// Sit puts a client of a resource that the hub has no copy of on each node.
-func (a *Audience) Sit(t *T, nodes []string) {
-	for _, node := range nodes {
-		a.sit(t, node, "early", func(*watchcheck.Config) {})
-	}
-	a.CaughtUp(t, 60*time.Second)
-}
-
 // told returns the revision of the last thing that the truth was told, except bookmarks: those come once a minute, to
 // each client at another moment.
 func (a *Audience) told() uint64 {

@@ -412,21 +412,6 @@ func (h *Chronicle) Untouched(pods map[types.UID]PodAt, since time.Time) error {
 	return nil
 }
 
-// SliceChanges counts the changes of the web Service's EndpointSlices since then.
-func (h *Chronicle) SliceChanges(since time.Time) int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	n := 0
-	for _, all := range h.slices {
-		for _, s := range all {
-			if s.service == WebName && s.at.After(since) {
-				n++
-			}
-		}
-	}
-	return n
-}
-
 // EndpointsKept fails if one of these addresses was missing among the web Service's ready endpoints since then. It
 // combines a change of one slice with the newest state of the others.
 func (h *Chronicle) EndpointsKept(addresses []string, since time.Time) error {

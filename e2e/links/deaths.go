@@ -17,15 +17,6 @@ var deathScenarios = []kit.Scenario{
 		Doc: "A node is powered off, first with its link up and then while delegated. It turns NotReady within " +
 			"Kubernetes' grace period, its Pods move, and nobody renews its Lease for it.",
 	},
-	{
-		Name: "kill-one-stock", Lab: stock(kit.OnePool), Run: killOne,
-		Doc: "`kill-one` with Kubernetes' own timing.",
-	},
-	{
-		Name: "kill-one-300ms", Lab: kit.Beside(kit.OnePool, 1), Run: farKillOne,
-		Doc: "`kill-one-stock` with a 300 ms round trip to the cloud, beside a node without a hub that dies in the same " +
-			"run.",
-	},
 }
 
 func killOne(t *kit.T) {

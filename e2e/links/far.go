@@ -11,7 +11,6 @@ import (
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/line"
-	"yurtcoordinator/internal/lab/wire"
 )
 
 var farScenarios = []kit.Scenario{
@@ -20,78 +19,12 @@ var farScenarios = []kit.Scenario{
 	farPool("lossy", line.Shape{Delay: 20 * time.Millisecond, Loss: 0.05}, "5 % of the packets are lost in each direction"),
 }
 
-// far is a link of 300 ms there and back.
-var far = line.Shape{Delay: 150 * time.Millisecond}
-
 const (
 	// inTime is how fast a silent cut is noticed on a good line. late is when a scenario calls it too late, on any line: this
 	// machine is not the one that the promise is about.
 	inTime = 8 * time.Second
 	late   = 3 * inTime
 )
-
-func farCutOne(t *kit.T) {
-	pods := t.DeployWeb()
-	node := t.Pool.Follower(t.Pool.SettledAway())
-	t.ShapeBoth(far, false)
-	t.Hold(30*time.Second, "all is well so far from the cloud")
-	plain := t.Plain()[0]
-	t.Say("cutting the WAN link of %s, which has no hub", plain)
-	cut := t.Cut(plain)
-	noticed := noticing(t, node)
-	t.Node(node).CutOff(pods, nil)
-	t.Must(noticed())
-	givenUp(t, plain, cut, "without_hub_cut_to_not_ready_s")
-}
-
-func farKillOne(t *kit.T) {
-	t.Pool.Settled(30 * time.Second)
-	t.ShapeBoth(far, false)
-	killOne(t)
-	plain := t.Plain()[0]
-	t.Say("cutting the power of %s, which has no hub", plain)
-	killed := time.Now()
-	t.Must(t.Lab.Node(t.Ctx, lab.Kill, plain, lab.All))
-	givenUp(t, plain, killed, "without_hub_death_to_not_ready_s")
-}
-
-// givenUp waits until a node is called NotReady, and records how long it took.
-func givenUp(t *kit.T, node string, since time.Time, figure string) {
-	lost := func(n kit.NodeAt) bool { return n.Ready != corev1.ConditionTrue }
-	t.Eventually(2*t.Config.Timing.Grace, node+" is NotReady", func() error {
-		if _, ok := t.Seen.FirstNode(node, since, lost); !ok {
-			return errors.New("it is Ready")
-		}
-		return nil
-	})
-	at, _ := t.Seen.FirstNode(node, since, lost)
-	t.Figure(figure, at.Sub(since).Seconds())
-}
-
-// noticing watches, beside the scenario, for a node's hub to call its link down; the link is about to be cut. The returned
-// function fails if it took too long.
-func noticing(t *kit.T, node string) func() error {
-	ended := make(chan error, 1)
-	t.Background.Go(func() {
-		ended <- t.Protect(func(t *kit.T) {
-			whole := func() bool {
-				s, err := t.Lab.Status(t.Ctx)
-				t.Must(err)
-				for _, n := range s.Nodes {
-					if n.Name == node {
-						return n.WAN == wire.None.String()
-					}
-				}
-				return true
-			}
-			for whole() {
-				t.Pause(100*time.Millisecond, "the link is cut")
-			}
-			noticed(t, node, time.Now())
-		})
-	})
-	return func() error { return <-ended }
-}
 
 // noticed waits until a node's hub calls its link, which was cut, down, and records and returns how long that took.
 func noticed(t *kit.T, node string, cut time.Time) (took time.Duration) {
@@ -209,4 +142,17 @@ func startAnew(t *kit.T) {
 	for _, node := range t.Plain() {
 		t.Figure("without_hub_start_to_heartbeat_s", first[node].Seconds())
 	}
+}
+
+// givenUp waits until a node is called NotReady, and records how long it took.
+func givenUp(t *kit.T, node string, since time.Time, figure string) {
+	lost := func(n kit.NodeAt) bool { return n.Ready != corev1.ConditionTrue }
+	t.Eventually(2*t.Config.Timing.Grace, node+" is NotReady", func() error {
+		if _, ok := t.Seen.FirstNode(node, since, lost); !ok {
+			return errors.New("it is Ready")
+		}
+		return nil
+	})
+	at, _ := t.Seen.FirstNode(node, since, lost)
+	t.Figure(figure, at.Sub(since).Seconds())
 }

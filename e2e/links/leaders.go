@@ -1,11 +1,8 @@
 package links
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
@@ -13,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
@@ -32,11 +28,6 @@ var leaderScenarios = []kit.Scenario{
 		Name: "kill-leader", Lab: kit.OnePool, Run: killLeader,
 		Doc: "The leader is powered off while it forwards for another node. Another hub takes over, and only the dead " +
 			"node is called NotReady.",
-	},
-	{
-		Name: "pause-leader", Lab: kit.OnePool, Run: pauseLeader,
-		Doc: "The leader is stopped for 60 s, and meanwhile a node it forwards for dies. When the leader resumes, it " +
-			"renews nothing stale.",
 	},
 }
 
@@ -194,97 +185,4 @@ func killLeader(t *kit.T) {
 	t.NeverNotReady(cut, other)
 	t.Must(t.Seen.Untouched(kept, cut))
 	t.Figure("largest_lease_age_s", t.Seen.LargestAge(other, cut, time.Now()).Seconds())
-}
-
-func pauseLeader(t *kit.T) {
-	leader := t.Pool.SettledAway()
-	other := t.Pool.Follower(leader)
-	t.Say("cutting the WAN link of %s, so that %s forwards its heartbeats", other, leader)
-	cut := t.Cut(other)
-	t.Node(other).Delegated(cut)
-	t.Eventually(10*time.Second, "the cloud's audit log shows that: else what follows could not fail", func() error {
-		if len(forwardedBy(t, leader, other, cut)) == 0 {
-			return fmt.Errorf("%s has written no Lease of %s", leader, other)
-		}
-		return nil
-	})
-
-	t.Say("stopping the hub of %s with SIGSTOP for 60 s", leader)
-	paused := time.Now()
-	t.Must(t.Lab.Node(t.Ctx, lab.Pause, leader, lab.Hub))
-	t.Eventually(15*time.Second, "another hub leads and forwards", func() error {
-		l, err := t.Pool.Leader(without(t.Pool.Hubs(), leader))
-		if err != nil {
-			return err
-		}
-		if n := len(t.Seen.Renewals(other, paused.Add(6*time.Second))); n == 0 {
-			return fmt.Errorf("%s leads, but no heartbeat of %s has come", l, other)
-		}
-		return nil
-	})
-	t.NeverNotReady(cut, other)
-	t.Say("cutting the power of %s", other)
-	killed := time.Now()
-	t.Must(t.Lab.Node(t.Ctx, lab.Kill, other, lab.All))
-	t.Hold(time.Until(paused.Add(60*time.Second)), "until the old leader is resumed")
-	died := t.Seen.Node(other)
-	if died.Ready == corev1.ConditionTrue {
-		t.Fail("%s is still Ready %v after its death", other, time.Since(killed))
-	}
-
-	t.Say("resuming the hub of %s", leader)
-	resumed := time.Now()
-	t.Must(t.Lab.Node(t.Ctx, lab.Resume, leader, lab.Hub))
-	t.Eventually(20*time.Second, leader+" is Ready again", func() error {
-		if n := t.Seen.Node(leader); n.Ready != corev1.ConditionTrue {
-			return fmt.Errorf("Ready=%s", n.Ready)
-		}
-		return nil
-	})
-	t.Hold(t.Config.Timing.Grace, "what the old leader might still send")
-	if late := t.Seen.Renewals(other, killed.Add(t.Config.Timing.Lease/4)); len(late) > 0 {
-		t.Fail("the Lease of %s was renewed %.1fs after its death", other, late[0].Sub(killed).Seconds())
-	}
-	writes := forwardedBy(t, leader, other, paused)
-	stale := 0
-	for _, at := range writes {
-		if at.After(resumed) {
-			stale++
-		}
-	}
-	t.Figure("writes_of_resumed_leader", float64(stale))
-	if stale > 0 {
-		t.Fail("%s wrote the Lease of %s %d times after it was resumed, by the cloud's audit log", leader, other, stale)
-	}
-	if _, ok := t.Seen.FirstNode(other, resumed, func(n kit.NodeAt) bool { return n.Ready == corev1.ConditionTrue }); ok {
-		t.Fail("%s, dead, was called Ready again", other)
-	}
-}
-
-func without(hubs map[string]lab.HubStatus, name string) map[string]lab.HubStatus {
-	delete(hubs, name)
-	return hubs
-}
-
-// forwardedBy returns when a hub successfully wrote another node's Lease, by the cloud's audit log.
-func forwardedBy(t *kit.T, hub, node string, since time.Time) []time.Time {
-	path, err := t.Lab.AuditLog()
-	t.Must(err)
-	f, err := os.Open(path)
-	t.Must(err)
-	defer f.Close()
-	var at []time.Time
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var e auditv1.Event
-		t.Must(json.Unmarshal(lines.Bytes(), &e))
-		if e.User.Username == edge.NodeName(hub).User() && e.ObjectRef != nil && e.ObjectRef.Name == node &&
-			e.ObjectRef.Resource == "leases" && e.StageTimestamp.After(since) &&
-			e.ResponseStatus != nil && e.ResponseStatus.Code < 300 {
-			at = append(at, e.RequestReceivedTimestamp.Time)
-		}
-	}
-	t.Must(lines.Err())
-	return at
 }

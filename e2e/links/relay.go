@@ -40,16 +40,6 @@ var relayScenarios = []kit.Scenario{
 			"new Pod while its own line is still down. It is rolled out again as soon as the line is back.",
 	},
 	{
-		Name: "relay-heartbeats", Lab: relaying(kit.Joining(kit.OnePool, 0), "Heartbeats"), Run: relayedHeartbeats,
-		Doc: "With `relay: Heartbeats` a node that is cut off sends only its Leases and its Node's status over a " +
-			"neighbour's link.",
-	},
-	{
-		Name: "relay-cost", Lab: kit.RealKubelets(kit.Joining(kit.OnePool, 0)), Run: relayCost,
-		Doc: "What relaying costs the neighbour: bytes on its link, CPU and memory of its hub in two minutes, beside the " +
-			"two minutes before.",
-	},
-	{
 		Name: "relay-abuse", Lab: kit.Joining(twoPools(kit.OnePool), 0), Run: relayAbuse,
 		Doc: "A stranger without a certificate, another pool's hub, a wrong target address and a flood all try the port " +
 			"where a hub relays. All are refused and counted, while a node of the pool is relayed as usual. Connections " +
@@ -59,11 +49,6 @@ var relayScenarios = []kit.Scenario{
 
 func twoPools(c lab.Config) lab.Config {
 	c.Pools, c.Nodes = 2, 2
-	return c
-}
-
-func relaying(c lab.Config, mode string) lab.Config {
-	c.HubFlags = append(slices.Clone(c.HubFlags), "--relay="+mode)
 	return c
 }
 
@@ -344,104 +329,6 @@ func marked(t *kit.T, node, by string) {
 
 func leaseOf(name string) func(l coordinationv1.Lease) bool {
 	return func(l coordinationv1.Lease) bool { return l.Name == name }
-}
-
-func relayedHeartbeats(t *kit.T) {
-	leader := t.Pool.SettledAway()
-	node := t.Pool.Follower(leader)
-	t.Pool.ServesPods()
-	othersRelay(t, node)
-	cut := t.Cut(node)
-	by := reachesTheCloudBy(t, node, "down", "")
-	t.Node(node).Delegated(cut)
-	marked(t, node, by)
-	before := t.Node(node).Metric("yurthub_heartbeats_total", `result="relayed"`)
-	t.Eventually(30*time.Second, "its heartbeats go on over that line", func() error {
-		if now := t.Node(node).Metric("yurthub_heartbeats_total", `result="relayed"`); now < before+2 {
-			return fmt.Errorf("%v, before %v", now, before)
-		}
-		return nil
-	})
-	if is := t.Seen.Node(node).Taint; is != corev1.TaintEffectNoSchedule {
-		t.Fail("%s hears no deletions, and has our taint with the effect %q", node, is)
-	}
-	if _, err := t.Node(node).Client().CoreV1().ConfigMaps(kit.Namespace).List(t.Ctx, metav1.ListOptions{}); err == nil {
-		t.Fail("%s lists ConfigMaps over a line that is for heartbeats", node)
-	}
-	t.NeverNotReady(cut, node)
-	healed := t.Heal(node)
-	t.Node(node).Direct(healed)
-	t.NeverNotReady(cut, node)
-}
-
-// relayFor is how long a neighbour is measured, and relayMost how much more anonymous memory its hub may have, in megabytes: as
-// much as an idle one has.
-const (
-	relayFor  = 2 * time.Minute
-	relayMost = 12
-)
-
-// spent is what a node has spent since its start.
-type spent struct{ up, down, cpu, anonymous, rss float64 }
-
-func spentBy(t *kit.T, node string) spent {
-	traffic, err := t.Lab.Traffic(t.Ctx, false)
-	t.Must(err)
-	of := t.Node(node)
-	memory := of.Memory(kit.ProgramHub)
-	return spent{
-		float64(traffic[node].Up), float64(traffic[node].Down), of.Metric("process_cpu_seconds_total"),
-		memory.Anonymous / (1 << 20), memory.RSS / (1 << 20),
-	}
-}
-
-// relayCost measures the neighbour that relays, and the same one before.
-func relayCost(t *kit.T) {
-	leader := t.Pool.SettledAway()
-	node := t.Pool.Follower(leader)
-	t.Pool.ServesPods()
-	othersRelay(t, node)
-	during := func(what string, nodes ...string) map[string]spent {
-		before := map[string]spent{}
-		for _, each := range nodes {
-			before[each] = spentBy(t, each)
-		}
-		t.Hold(relayFor, what)
-		took := map[string]spent{}
-		for _, each := range nodes {
-			now, was := spentBy(t, each), before[each]
-			took[each] = spent{now.up - was.up, now.down - was.down, now.cpu - was.cpu, now.anonymous, now.rss}
-		}
-		return took
-	}
-	t.Hold(30*time.Second, "all has come to rest")
-	others := slices.DeleteFunc(t.Pool.Nodes(), func(name string) bool { return name == node })
-	before := during("nobody is relayed", append(others, node)...)
-	cut := t.Cut(node)
-	by := reachesTheCloudBy(t, node, "relayed", "")
-	t.Hold(30*time.Second, "it has asked again for what it follows")
-	relays := during(by+" relays", by)[by]
-	minutes, was := relayFor.Minutes(), before[by]
-	for prefix, s := range map[string]spent{
-		"relay_": {
-			relays.up - was.up, relays.down - was.down, relays.cpu - was.cpu, relays.anonymous - was.anonymous,
-			relays.rss - was.rss,
-		},
-		"relayed_before_": before[node], "neighbour_before_": was, "neighbour_": relays,
-	} {
-		t.Figure(prefix+"wan_up_kb_min", s.up/minutes/1000)
-		t.Figure(prefix+"wan_down_kb_min", s.down/minutes/1000)
-		t.Figure(prefix+"hub_cpu_ms_min", s.cpu/minutes*1000)
-		t.Figure(prefix+"hub_anonymous_mb", s.anonymous)
-		t.Figure(prefix+"hub_rss_mb", s.rss)
-	}
-	if more := relays.anonymous - was.anonymous; more > relayMost {
-		t.Fail("the hub of %s has %.1f MB more of its own than before, want at most %d", by, more, relayMost)
-	}
-	t.NeverNotReady(cut, node)
-	if h, err := t.Lab.Hub(t.Ctx, by); err != nil || h.Relays != 1 {
-		t.Fail("%s says %+v, %v", by, h, err)
-	}
 }
 
 // mostTunnels is how many one node may have open at a neighbour.

@@ -10,7 +10,7 @@ import (
 
 // Scenarios returns the scenarios of this theme, in the order of their runs.
 func Scenarios() []kit.Scenario {
-	return slices.Concat(linkScenarios, birthScenarios, relayScenarios, shapedScenarios, busyScenarios, farScenarios,
-		flappingScenarios, deathScenarios, leaderScenarios, coordinatorScenarios, standbyScenarios, grayScenarios,
+	return slices.Concat(linkScenarios, relayScenarios, farScenarios,
+		flappingScenarios, deathScenarios, leaderScenarios, standbyScenarios, grayScenarios,
 		noisyScenarios, hundredScenarios)
 }

@@ -1,7 +1,6 @@
 package offline
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -9,59 +8,11 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/load"
 	"yurtcoordinator/internal/lab/wire"
 )
-
-func deletedWhileCut(t *kit.T) {
-	node := t.Pool.Follower(t.Pool.SettledAway())
-	pods := t.DeployWeb()
-	t.Node(node).DeployNeedy()
-	others := kit.On(pods, node)
-	servers := t.Node(node).Processes("httpd -f -p 80")
-
-	cut := t.Cut(node)
-	t.Node(node).Delegated(cut)
-	t.Say("deleting the Pod %s and its ConfigMap while %s is cut off", kit.NeedyName, node)
-	t.Must(t.Cloud.CoreV1().Pods(kit.Namespace).Delete(t.Ctx, kit.NeedyName, metav1.DeleteOptions{}))
-	t.Must(t.Cloud.CoreV1().ConfigMaps(kit.Namespace).Delete(t.Ctx, kit.NeedyName, metav1.DeleteOptions{}))
-	t.Must(t.Lab.Node(t.Ctx, lab.Restart, node, lab.Hub))
-	t.Hold(t.Config.Timing.Grace, "a grace period")
-	if _, err := t.Node(node).NeedyAnswers(); err != nil {
-		t.Fail("nobody has told the node yet, and the Pod %s is gone: %w", kit.NeedyName, err)
-	}
-
-	t.Heal(node)
-	healed := time.Now()
-	t.Eventually(60*time.Second, "the Pod "+kit.NeedyName+" is gone, in the cloud, at the hub and on the node", func() error {
-		list, err := t.Cloud.CoreV1().Pods(kit.Namespace).List(t.Ctx,
-			metav1.ListOptions{FieldSelector: "metadata.name=" + kit.NeedyName})
-		t.Must(err)
-		if len(list.Items) > 0 {
-			return errors.New("it is in the cloud")
-		}
-		known, err := t.Node(node).List(podsPath(node))
-		if err != nil {
-			return err
-		}
-		if strings.Contains(fmt.Sprint(known), kit.NeedyName) {
-			return errors.New("the hub still has it")
-		}
-		if left := t.Node(node).Processes(fmt.Sprintf("httpd -f -p 127.0.0.1:%d", kit.NeedyPort)); len(left) > 0 {
-			return fmt.Errorf("it still runs: %v", left)
-		}
-		return nil
-	})
-	t.Figure("healed_to_deleted_s", time.Since(healed).Seconds())
-	t.Must(t.Seen.Untouched(others, cut))
-	if now := t.Node(node).Processes("httpd -f -p 80"); !kit.SameKeys(now, servers) {
-		t.Fail("containers were restarted: %v, before %v", now, servers)
-	}
-}
 
 func crashAnywhere(t *kit.T) {
 	const crashes = 200

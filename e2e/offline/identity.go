@@ -3,17 +3,12 @@ package offline
 import (
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
@@ -26,104 +21,10 @@ const shortLife = 2 * time.Minute
 
 var identityScenarios = []kit.Scenario{
 	{
-		Name: "join", Lab: kit.Joining(kit.OnePool, 0), Run: join,
-		Doc: "Nodes with nothing but a bootstrap token become part of the cluster. One that has lost its key joins again " +
-			"with a kubelet's certificate.",
-	},
-	{
 		Name: "offline-days", Lab: kit.Joining(kit.OnePool, shortLife), Run: offlineDays,
 		Doc: "Certificates are renewed under load without a failed request. Then the certificates and the token all " +
 			"expire during a cut: hubs restart and answer, no Pod is restarted, and a new token brings every node back.",
 	},
-}
-
-func join(t *kit.T) {
-	nodes := t.Pool.Nodes()
-	for name, r := range certificateRequests(t) {
-		if r.Spec.Username != "system:bootstrap:"+lab.BootstrapToken[:6] || len(r.Status.Certificate) == 0 {
-			t.Fail("request %s of %s: want one made with the bootstrap token, and granted: %+v", name, r.Spec.Username, r.Status)
-		}
-	}
-	if n := len(certificateRequests(t)); n != len(nodes) {
-		t.Fail("%d requests for certificates, want one of each of %d nodes", n, len(nodes))
-	}
-	leader := t.Pool.SettledAway()
-	node := t.Pool.Follower(leader)
-	secretive(t, nodes)
-
-	t.Say("restarting the hub of %s: it has its certificate", node)
-	t.Must(t.Lab.Node(t.Ctx, lab.Restart, node, lab.Hub))
-	t.Pool.Settled(30 * time.Second)
-	if n := len(certificateRequests(t)); n != len(nodes) {
-		t.Fail("%d requests for certificates, want no new one", n)
-	}
-
-	t.Say("%s loses its key, and has a kubelet's certificate in the place of the token", node)
-	t.Must(t.Lab.Node(t.Ctx, lab.Kill, node, lab.Hub))
-	t.Must(os.RemoveAll(t.Node(node).HubKeys()))
-	t.Must(t.Lab.JoinWith(node, kubeconfigOf(t, node)))
-	t.Must(t.Lab.Node(t.Ctx, lab.Start, node, lab.Hub))
-	t.Pool.Settled(60 * time.Second)
-	own := 0
-	for _, r := range certificateRequests(t) {
-		if r.Spec.Username == edge.NodeName(node).User() {
-			own++
-		}
-	}
-	if own != 1 {
-		t.Fail("%d requests for certificates by the node %s, want 1", own, node)
-	}
-	secretive(t, nodes)
-}
-
-// certificateRequests returns the requests in the cloud, by name.
-func certificateRequests(t *kit.T) map[string]certificatesv1.CertificateSigningRequest {
-	list, err := t.Cloud.CertificatesV1().CertificateSigningRequests().List(t.Ctx, metav1.ListOptions{
-		FieldSelector: "spec.signerName=" + certificatesv1.KubeAPIServerClientKubeletSignerName,
-	})
-	t.Must(err)
-	all := map[string]certificatesv1.CertificateSigningRequest{}
-	for _, r := range list.Items {
-		all[r.Name] = r
-	}
-	return all
-}
-
-// secretive expects that nobody else can read a hub's key, and that no log has the token.
-func secretive(t *kit.T, nodes []string) {
-	for _, node := range nodes {
-		dir := t.Node(node).HubKeys()
-		for path, want := range map[string]os.FileMode{dir: 0o700, filepath.Join(dir, "client.pem"): 0o600} {
-			info, err := os.Stat(path)
-			t.Must(err)
-			if got := info.Mode().Perm(); got != want {
-				t.Fail("%s is %v, want %v", path, got, want)
-			}
-		}
-	}
-	logs, err := t.Lab.Logs()
-	t.Must(err)
-	for _, path := range logs {
-		content, err := os.ReadFile(path)
-		t.Must(err)
-		if _, secret, _ := strings.Cut(lab.BootstrapToken, "."); strings.Contains(string(content), secret) {
-			t.Fail("%s has the bootstrap token in it", path)
-		}
-	}
-}
-
-// kubeconfigOf returns the kubeconfig of a kubelet whose node has joined in another way.
-func kubeconfigOf(t *kit.T, node string) string {
-	access, err := t.Lab.CloudConfigAs(node)
-	t.Must(err)
-	c := clientcmdapi.NewConfig()
-	c.Clusters["cloud"] = &clientcmdapi.Cluster{Server: access.Host, CertificateAuthorityData: access.CAData}
-	c.AuthInfos["kubelet"] = &clientcmdapi.AuthInfo{ClientCertificateData: access.CertData, ClientKeyData: access.KeyData}
-	c.Contexts["kubelet"] = &clientcmdapi.Context{Cluster: "cloud", AuthInfo: "kubelet"}
-	c.CurrentContext = "kubelet"
-	content, err := clientcmd.Write(*c)
-	t.Must(err)
-	return string(content)
 }
 
 // certificates returns the hubs' own certificates, by node.

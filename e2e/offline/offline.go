@@ -21,11 +21,6 @@ var offlineScenarios = []kit.Scenario{
 		Doc: "The same power cut for a kubelet that finds no hub: its Pods do not come back before a hub does.",
 	},
 	{
-		Name: "deleted-while-cut", Lab: kit.OnePool, Run: deletedWhileCut,
-		Doc: "What was deleted in the cloud while a node was cut off, and its hub restarted, is gone from the node once " +
-			"the link heals. No other Pod is restarted.",
-	},
-	{
 		Name: "crash-anywhere", Lab: kit.HubsAlone, Run: crashAnywhere,
 		Doc: "A hub is killed 200 times at random moments while everything changes. Its clients' watches stay exact, " +
 			"nothing is listed over the WAN again, and what is on its disk is right.",

@@ -140,30 +140,19 @@ func readsWhileFailing(t *kit.T, node string) {
 // how many requests it refused.
 func balance(t *kit.T, node string) (end func() int) {
 	o := balancer.Order{Listen: fmt.Sprintf("127.0.0.1:%d", balancerPort)}
-	_, report := startBalancer(t, node, o)
+	o.Cert, o.Key = t.Lab.CloudKeys()
+	cmd, in, out := t.StartInside(node, balancer.Command, o)
+	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
+		t.Fail("the balancer: %w", errors.Join(err, in.Close(), cmd.Wait(), errors.New(fmt.Sprint(cmd.Stderr))))
+	}
 	cloud := cloudURL(t)
 	toCloud := []string{"OUTPUT", "-p", "tcp", "-d", cloud.Hostname(), "--dport", cloud.Port()}
 	straight := divert(t, node, toCloud)
 	return func() int {
 		straight()
-		return int(report().Refused)
-	}
-}
-
-// startBalancer starts a balancer on a machine, with the cloud's certificate. say gives it a line, report ends it.
-func startBalancer(t *kit.T, machine string, o balancer.Order) (say func(string), report func() balancer.Report) {
-	o.Cert, o.Key = t.Lab.CloudKeys()
-	cmd, in, out := t.StartInside(machine, balancer.Command, o)
-	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
-		t.Fail("the balancer: %w", errors.Join(err, in.Close(), cmd.Wait(), errors.New(fmt.Sprint(cmd.Stderr))))
-	}
-	say = func(line string) {
-		_, err := fmt.Fprintln(in, line)
-		t.Must(err)
-	}
-	return say, func() (r balancer.Report) {
+		var r balancer.Report
 		t.Must(errors.Join(in.Close(), json.NewDecoder(out).Decode(&r), cmd.Wait()))
-		return r
+		return int(r.Refused)
 	}
 }
 

@@ -1,7 +1,7 @@
 package ops
 
 import (
-	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -12,7 +12,6 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -30,12 +29,6 @@ var familyScenarios = []kit.Scenario{
 		Doc: "Cloud, nodes, Pods and Services with IPv6 only. Hubs join, a node that is cut off is delegated and keeps " +
 			"its Pods, and `get`, `logs`, `exec` and `top` work on site. After a power cut with nothing in reach its Pods " +
 			"run again. Nothing speaks IPv4.",
-	},
-	{
-		Name: "dual-stack", Lab: ofFamily(lab.DualStack), Run: dualStack,
-		Doc: "Nodes, Pods and Services with both IP families. The pool shares the EndpointSlices of both, listed once. A " +
-			"cut node's Service answers at both addresses. Hubs use the coordinator's first address, or the other one " +
-			"where an administrator says so.",
 	},
 }
 
@@ -69,50 +62,6 @@ func ipv6Alone(t *kit.T) {
 	t.Node(node).HealingKeeps(t.Node(node).Servers())
 	t.Node(node).WebAnswers()
 	noIPv4(t)
-}
-
-func dualStack(t *kit.T) {
-	leader := t.Pool.SettledAway()
-	node := t.Pool.Follower(leader)
-	shared := kit.EndpointSlices
-	t.Pool.Shared(30*time.Second, shared.Name)
-	t.Pool.ServesPods()
-	lists := len(t.Pool.ListsOverWAN(shared.Resource))
-	pods := t.DeployWeb()
-	ofTheseFamilies(t, pods)
-	for _, name := range t.Pool.Nodes() {
-		hubHasEndpoints(t, name, pods)
-	}
-	if more := t.Pool.NewLists(shared.Resource, lists); len(more) > 0 {
-		t.Fail("for Services of two families, EndpointSlices were listed over the WAN %d times more", len(more))
-	}
-	coordinatorServesAt(t, 0)
-	coordinatorAnswersAtAll(t, node)
-	podsFindHub(t, kit.On(pods, node), node)
-	onNode := kit.On(pods, node)
-	t.Node(node).CutOff(pods, func() { worksOnSite(t, onNode) })
-
-	t.Say("an administrator says that the LAN is at the second address of each node")
-	said := time.Now()
-	for _, name := range t.Pool.Nodes() {
-		t.Must(annotate(t, t.Cloud, name, addressesOf(t, name)[1].String()))
-	}
-	coordinatorServesAt(t, 1)
-	t.Figure("moved_to_ipv6_s", time.Since(said).Seconds())
-	t.Pool.Settled(30 * time.Second)
-	cut := t.Cut(node)
-	t.Node(node).Delegated(cut)
-	worksOnSite(t, onNode)
-	t.NeverNotReady(cut, node)
-	healed := t.Heal(node)
-	t.Node(node).Direct(healed)
-
-	t.Say("the administrator takes it back")
-	for _, name := range t.Pool.Nodes() {
-		t.Must(annotate(t, t.Cloud, name, ""))
-	}
-	coordinatorServesAt(t, 0)
-	t.NeverNotReady(said, node)
 }
 
 // ofTheseFamilies expects that nodes, Pods and the web Service have addresses of each of the lab's IP families, and no others.
@@ -150,52 +99,6 @@ func ofTheseFamilies(t *kit.T, pods map[types.UID]kit.PodAt) {
 	service, err := t.Cloud.CoreV1().Services(kit.Namespace).Get(t.Ctx, kit.WebName, metav1.GetOptions{})
 	t.Must(err)
 	check("Service "+kit.WebName, service.Spec.ClusterIPs)
-}
-
-// hubHasEndpoints waits until a node's hub has an endpoint of the web Service for each address of these Pods.
-func hubHasEndpoints(t *kit.T, node string, pods map[types.UID]kit.PodAt) {
-	want := kit.Addresses(pods)
-	slices.Sort(want)
-	client := t.Node(node).Client()
-	t.Eventually(30*time.Second, fmt.Sprintf("the hub of %s has %d endpoints of %s", node, len(want), kit.WebName), func() error {
-		all, err := client.DiscoveryV1().EndpointSlices(kit.Namespace).List(t.Ctx, metav1.ListOptions{
-			LabelSelector: discoveryv1.LabelServiceName + "=" + kit.WebName,
-		})
-		if err != nil {
-			return err
-		}
-		var has []string
-		for i := range all.Items {
-			for _, e := range all.Items[i].Endpoints {
-				has = append(has, e.Addresses...)
-			}
-		}
-		if slices.Sort(has); !slices.Equal(has, want) {
-			return fmt.Errorf("it has %v, want %v", has, want)
-		}
-		return nil
-	})
-}
-
-// coordinatorAnswersAtAll expects that the coordinator serves at each of its node's addresses, and has a certificate for it.
-func coordinatorAnswersAtAll(t *kit.T, from string) {
-	access, err := t.Lab.CoordinatorConfig(1, lab.Operator)
-	t.Must(err)
-	config, err := rest.TLSConfigFor(access)
-	t.Must(err)
-	for _, address := range addressesOf(t, t.Pool.CoordinatorNode()) {
-		at := net.JoinHostPort(address.String(), strconv.Itoa(edge.PortCoordinator))
-		t.Eventually(30*time.Second, "the coordinator is known at "+at, func() error {
-			conn, err := t.Lab.Dial(t.Ctx, from, at)
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
-			config := config.Clone()
-			config.ServerName = address.String()
-			return tls.Client(conn, config).HandshakeContext(t.Ctx)
-		})
-	}
 }
 
 // podsFindHub expects that Pods of a node are sent to its hub, at the first of its addresses, and can verify it there.
@@ -238,6 +141,67 @@ func noIPv4(t *kit.T) {
 			if at := to.Addr().Unmap(); at.Is4() && !at.IsLoopback() {
 				t.Fail("%s has a connection over IPv4: %s", name, line)
 			}
+		}
+	}
+}
+
+// coordinatorServesAt waits until hubs are told that the coordinator is at one of its node's addresses on the LAN, by the
+// number of that address, and reach it there.
+func coordinatorServesAt(t *kit.T, number int) {
+	host := t.Pool.CoordinatorNode()
+	at := net.JoinHostPort(addressesOf(t, host)[number].String(), strconv.Itoa(edge.PortCoordinator))
+	t.Eventually(90*time.Second, "hubs are told that the coordinator is at "+at, func() error {
+		told, err := t.Cloud.CoreV1().ConfigMaps(edge.NamespaceSystem).Get(t.Ctx, edge.PoolName("p1").DiscoveryConfigMap(),
+			metav1.GetOptions{})
+		if err == nil && told.Data[edge.DiscoveryServer] != "https://"+at {
+			err = fmt.Errorf("they are told %s", told.Data[edge.DiscoveryServer])
+		}
+		return err
+	})
+	t.Eventually(90*time.Second, "all hubs reach the coordinator there, and nowhere else", func() error {
+		for _, name := range t.Pool.Nodes() {
+			out, err := t.Lab.Output(t.Ctx, name, "ss", "-Htn", "state", "established", "dport", "=",
+				":"+strconv.Itoa(edge.PortCoordinator))
+			if err != nil {
+				return err
+			}
+			for line := range strings.Lines(out) {
+				if to := strings.Fields(line); to[len(to)-1] != at {
+					return fmt.Errorf("%s has a connection to %s", name, to[len(to)-1])
+				}
+			}
+			if out == "" {
+				return fmt.Errorf("%s has no connection to %s", name, at)
+			}
+		}
+		return nil
+	})
+}
+
+// addressesOf returns the addresses of a node of the first pool on the LAN.
+func addressesOf(t *kit.T, node string) []netip.Addr {
+	i := slices.Index(t.Pool.Nodes(), node)
+	return t.Config.LANAddresses(1, i+1)
+}
+
+// worksOnSite expects that people on site see Pods at the coordinator, and get into them.
+func worksOnSite(t *kit.T, pods map[types.UID]kit.PodAt) {
+	for _, p := range pods {
+		for _, args := range [][]string{
+			{"get", "pod", "-n", p.Namespace, p.Name, "-o", "name"},
+			{"logs", "-n", p.Namespace, p.Name}, {"exec", "-n", p.Namespace, p.Name, "--", "hostname"},
+			{"top", "pod", "-n", p.Namespace, p.Name},
+		} {
+			t.Eventually(60*time.Second, "on site: kubectl "+strings.Join(args, " "), func() error {
+				out, err := kubectlSays(t, kubectlRun{place: place{via: atSite}, args: args})
+				if err != nil {
+					return fmt.Errorf("%w: %s", err, out)
+				}
+				if args[0] != "logs" && !strings.Contains(out, p.Name) {
+					return errors.New(out)
+				}
+				return nil
+			})
 		}
 	}
 }

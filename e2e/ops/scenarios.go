@@ -10,7 +10,6 @@ import (
 
 // Scenarios returns the scenarios of this theme, in the order of their runs.
 func Scenarios() []kit.Scenario {
-	return slices.Concat(accessScenarios, streamScenarios, ownObjectScenarios, opsScenarios, filledScenarios, nodeDiesScenarios,
-		statusScenarios, failingScenarios, notReadyScenarios, stormScenarios, leakedKeyScenarios, lanScenarios, familyScenarios,
-		sitePageScenarios)
+	return slices.Concat(accessScenarios, streamScenarios, ownObjectScenarios, opsScenarios, filledScenarios,
+		failingScenarios, stormScenarios, familyScenarios)
 }

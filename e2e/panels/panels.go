@@ -1,14 +1,12 @@
-// Package panels reads what a person on call asks Prometheus: the panels and variables of Grafana dashboards, and alerts. It also
+// Package panels reads what a person on call asks Prometheus: the panels and variables of Grafana dashboards. It also
 // says what that person would find wrong with the answers. It asks nobody itself.
 package panels
 
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -170,37 +168,12 @@ func (q Query) impossible(values []model.SamplePair) error {
 	return nil
 }
 
-// Shown prints an answer for people: each series with its lowest and highest value.
-func Shown(answer model.Matrix) string {
-	var all []string
-	for _, series := range answer {
-		var labels []string
-		for _, name := range slices.Sorted(maps.Keys(series.Metric)) {
-			labels = append(labels, string(name)+"="+string(series.Metric[name]))
-		}
-		lowest, highest := bounds(series.Values)
-		all = append(all, fmt.Sprintf("{%s} %.6g to %.6g", strings.Join(labels, " "), lowest, highest))
-	}
-	slices.Sort(all)
-	return strings.Join(all, "; ")
-}
-
-func bounds(values []model.SamplePair) (lowest, highest float64) {
-	for i, v := range values {
-		if f := float64(v.Value); i == 0 {
-			lowest, highest = f, f
-		} else {
-			lowest, highest = min(lowest, f), max(highest, f)
-		}
-	}
-	return lowest, highest
-}
-
 // Highest returns the highest value of an answer; of none, zero.
 func Highest(answer model.Matrix) (highest float64) {
 	for _, series := range answer {
-		_, most := bounds(series.Values)
-		highest = max(highest, most)
+		for _, v := range series.Values {
+			highest = max(highest, float64(v.Value))
+		}
 	}
 	return highest
 }

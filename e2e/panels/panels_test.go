@@ -122,55 +122,11 @@ func TestWrong(t *testing.T) {
 	}
 }
 
-func TestShown(t *testing.T) {
-	got := Shown(model.Matrix{series(model.Metric{"state": "up", "a": "b"}, 1, 3, 2), series(nil, 2)})
-	if want := "{a=b state=up} 1 to 3; {} 2 to 2"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
-}
-
 func TestHighest(t *testing.T) {
 	if got := Highest(model.Matrix{series(nil, 1, 3, 2), series(nil, 2)}); got != 3 {
 		t.Errorf("%v, want 3", got)
 	}
 	if got := Highest(nil); got != 0 {
 		t.Errorf("of nothing: %v", got)
-	}
-}
-
-func TestHastened(t *testing.T) {
-	groups := []Group{{Name: "g", Rules: []Rule{
-		{Alert: "A", Expr: "sum(increase(a[15m])) > 0 unless b offset 15m", For: "10m"},
-		{Alert: "B", Expr: "time() - a > 7 * 86400"},
-		{Alert: "Slow", Expr: "increase(a[15m]) > 0", For: "10m"},
-	}}}
-	factor := func(alert string) int {
-		if alert == "Slow" {
-			return 10
-		}
-		return 60
-	}
-	got, err := Hastened(groups, factor)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r := got[0].Rules[0]; r.Expr != "sum(increase(a[15s])) > 0 unless b offset 15s" || r.For != "10s" {
-		t.Errorf("%+v", r)
-	}
-	if r := got[0].Rules[1]; r.Expr != groups[0].Rules[1].Expr || r.For != "" {
-		t.Errorf("%+v", r)
-	}
-	if r := got[0].Rules[2]; r.Expr != "increase(a[1m30s]) > 0" || r.For != "1m" {
-		t.Errorf("%+v", r)
-	}
-	if groups[0].Rules[0].For != "10m" {
-		t.Error("the alerts themselves have changed")
-	}
-	if _, err := Hastened([]Group{{Rules: []Rule{{For: "soon"}}}}, factor); err == nil {
-		t.Error("a time that can't be read is taken")
-	}
-	file, err := RulesFile(got)
-	if err != nil || !strings.HasPrefix(string(file), "groups:\n- name: g\n") {
-		t.Errorf("%s, %v", file, err)
 	}
 }

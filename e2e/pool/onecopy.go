@@ -17,12 +17,6 @@ import (
 )
 
 var oneCopyScenarios = []kit.Scenario{
-	{
-		Name: "one-copy-small", Lab: oneCopyPool(6),
-		Run: copyCase{services: 100, endpoints: 20, quiet: 4 * time.Second, perSecond: 60, churn: 5 * time.Second}.run,
-		Doc: "Six nodes, 100 Services of 20 endpoints and a rolling update: the pool's WAN links carry no more than one " +
-			"node's own copy would.",
-	},
 	largeCopy(3), largeCopy(10), largeCopy(30),
 	{
 		Name: "one-copy-10-thin", Lab: oneCopyPool(10),

@@ -10,6 +10,6 @@ import (
 
 // Scenarios returns the scenarios of this theme, in the order of their runs.
 func Scenarios() []kit.Scenario {
-	return slices.Concat(sharingScenarios, betterLeaderScenarios, oneCopyScenarios, poolScopeScenarios, herdScenarios,
+	return slices.Concat(sharingScenarios, oneCopyScenarios, topologyScenarios, herdScenarios,
 		thinScenarios, machineryScenarios, faultsScenarios)
 }

@@ -21,8 +21,16 @@ import (
 
 	"yurtcoordinator/e2e/kit"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/lab"
 	"yurtcoordinator/internal/lab/load"
 )
+
+var topologyScenarios = []kit.Scenario{{
+	Name: "topology", Tier: kit.Core, Run: topology,
+	Lab: lab.Config{Pools: 2, Nodes: 2, Timing: lab.Quick, Kubelet: lab.Hollow},
+	Doc: "`openyurt.io/topologyKeys` is set, changed and removed on a Service. Informers and kube-proxies on every " +
+		"node see the endpoints meant for them at once, while they watch.",
+}}
 
 // sight is what an informer's handlers have been told about EndpointSlices. The informer's store may know more, but
 // kube-proxy acts only on what handlers are told.

@@ -18,6 +18,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -375,4 +376,33 @@ func denials(t *kit.T) map[string]float64 {
 		}
 	}
 	return counts
+}
+
+// approvedNow fails unless a request is approved.
+func approvedNow(t *kit.T, name string) error {
+	r, err := t.Cloud.CertificatesV1().CertificateSigningRequests().Get(t.Ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for _, c := range r.Status.Conditions {
+		if c.Type == certificatesv1.CertificateApproved {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s is not: %v", name, r.Status.Conditions)
+}
+
+func subresource(name string) []string {
+	if name == "" {
+		return nil
+	}
+	return []string{name}
+}
+
+// refused expects that an attempt was forbidden, for that reason.
+func refused(t *kit.T, what string, err error, why string) {
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), why) {
+		t.Fail("%s: %v; want it forbidden, and a message that says %q", what, err, why)
+	}
+	t.Say("refused: %s: %v", what, err)
 }

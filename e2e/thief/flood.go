@@ -29,10 +29,6 @@ import (
 var fourNodes = lab.Config{Pools: 1, Nodes: 4, Timing: lab.Quick}
 
 var floodScenarios = []kit.Scenario{{
-	Name: "stalled-requests", Lab: fourNodes, Run: stalledRequests,
-	Doc: "A node is cut off while 16, then 200, requests whose bodies never arrive occupy its hub's own port, and as many " +
-		"from another node occupy the coordinator. The node stays Ready.",
-}, {
 	Name: "event-flood", Lab: fourNodes, Run: eventFlood,
 	Doc: "A node floods the pool's coordinator with Events, Nodes, Pods, watches, connections and pushes. They are " +
 		"refused, counted and logged by name; the coordinator keeps working, and so do the heartbeats of a node that is " +
@@ -54,66 +50,6 @@ func coordinatorFor(t *kit.T, node string) (access *rest.Config, address string,
 	return access, u.Host, secure
 }
 
-// unfinished ends the header of a request whose body does not come.
-const unfinished = "Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
-
-// staller keeps connections standing on which no more comes than their beginning, each anew when it is cut.
-type staller struct {
-	cut  atomic.Int64 // how many were
-	stop context.CancelFunc
-	done sync.WaitGroup
-}
-
-// newStaller keeps n connections standing. rest is how long each waits before it is made again.
-func newStaller(
-	t *kit.T, n int, rest time.Duration, dial func(context.Context) (net.Conn, error), beginning string,
-) *staller {
-	ctx, stop := context.WithCancel(t.Ctx)
-	s := &staller{stop: stop}
-	for range n {
-		s.done.Go(func() {
-			for ctx.Err() == nil {
-				if !s.once(ctx, dial, beginning) {
-					sleep(ctx, 100*time.Millisecond)
-				}
-				sleep(ctx, rest)
-			}
-		})
-	}
-	return s
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	if d == 0 {
-		return
-	}
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-}
-
-// once reports whether it had a connection.
-func (s *staller) once(ctx context.Context, dial func(context.Context) (net.Conn, error), beginning string) bool {
-	conn, err := dial(ctx)
-	if err != nil {
-		return false
-	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	if _, err := io.WriteString(conn, beginning); err == nil {
-		_, _ = io.Copy(io.Discard, conn)
-		s.cut.Add(1)
-	}
-	return true
-}
-
-func (s *staller) end() int64 {
-	s.stop()
-	s.done.Wait()
-	return s.cut.Load()
-}
-
 func overTLS(t *kit.T, machine, address string, secure *tls.Config) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
 		conn, err := t.Lab.Dial(ctx, machine, address)
@@ -132,40 +68,6 @@ func overTLS(t *kit.T, machine, address string, secure *tls.Config) func(context
 // careless does not look at whom it speaks to.
 func careless() *tls.Config {
 	return &tls.Config{InsecureSkipVerify: true} //nolint:gosec // a thief does not mind
-}
-
-func stalledRequests(t *kit.T) {
-	leader := t.Pool.SettledAway()
-	victim := t.Pool.Follower(leader)
-	thief := t.Pool.Follower(leader, victim)
-	_, address, secure := coordinatorFor(t, thief)
-	secure = secure.Clone()
-	secure.NextProtos = nil // HTTP/1.1: a connection for each request
-	for _, n := range []int{16, 200} {
-		t.Say("%d stalled requests at the hub of %s, and %d of %s at the coordinator", n, victim, n, thief)
-		atHub := newStaller(t, n, 0, overTLS(t, victim, hubsPort, careless()),
-			"POST /api/v1/namespaces/default/pods HTTP/1.1\r\nHost: "+hubsPort+"\r\nAuthorization: Bearer nobody\r\n"+unfinished)
-		heartbeats := newStaller(t, n/2, 0, overTLS(t, thief, address, secure), "PUT /apis/coordination.k8s.io/v1/namespaces/"+
-			corev1.NamespaceNodeLease+"/leases/"+thief+" HTTP/1.1\r\nHost: c\r\n"+unfinished)
-		elections := newStaller(t, n-n/2, 0, overTLS(t, thief, address, secure), "PUT /apis/coordination.k8s.io/v1/namespaces/"+
-			edge.NamespaceSystem+"/leases/"+edge.LeaseElection+" HTTP/1.1\r\nHost: c\r\n"+unfinished)
-		cut := t.Cut(victim)
-		t.Node(victim).Delegated(cut)
-		t.Hold(2*(t.Config.Timing.Grace+t.Config.Timing.Toleration), "twice the time in which Kubernetes evicts")
-		t.NeverNotReady(cut, victim)
-		t.Figure(fmt.Sprintf("largest_lease_age_%d_s", n), t.Seen.LargestAge(victim, cut, time.Now()).Seconds())
-		healed := t.Heal(victim)
-		t.Node(victim).Direct(healed)
-		ended := map[string]int64{"hub": atHub.end(), "lease": heartbeats.end(), "election": elections.end()}
-		for where, count := range ended {
-			if count == 0 {
-				t.Fail("no stalled request was cut at the %s", where)
-			}
-			t.Figure(fmt.Sprintf("cut_%s_%d", where, n), float64(count))
-		}
-		t.NeverNotReady(cut, victim)
-	}
-	t.NeverNotReady(t.Start, victim, thief, leader)
 }
 
 func eventFlood(t *kit.T) {

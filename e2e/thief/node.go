@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -26,6 +27,9 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/lab"
 )
+
+// serverTries is how long the controller has to approve what it must not: it judges again after 2, 4 and 8 s.
+const serverTries = 12 * time.Second
 
 var nodeScenarios = []kit.Scenario{{
 	Name: "stolen-node", Lab: lab.Config{Pools: 2, Nodes: 3, Timing: lab.Quick}.AsInstalled(), Run: stolenNode,
@@ -239,4 +243,12 @@ func kubeconfigOf(t *kit.T, dir string, of *rest.Config, server string, unchecke
 	text, err := clientcmd.Write(*config)
 	t.Must(err)
 	return written(t, dir, strings.NewReplacer("/", "-", ":", "-").Replace(server)+".kubeconfig", text)
+}
+
+// nodeClient returns the cloud's API as a node, over its own link.
+func nodeClient(t *kit.T, node string) kubernetes.Interface {
+	access, err := t.Lab.CloudConfigFrom(node)
+	t.Must(err)
+	client := t.Client(access)
+	return client
 }

@@ -14,17 +14,13 @@ func Scenarios() []kit.Scenario {
 		cacheScenarios,
 		controllerScenarios,
 		floodScenarios,
-		forgedScenarios,
-		hopperScenarios,
 		kubeletScenarios,
 		lanScenarios,
 		leaseScenarios,
-		clockScenarios,
 		localScenarios,
 		machineScenarios,
 		nodeScenarios,
 		operatorScenarios,
-		serverScenarios,
 		stolenScenarios,
 	)
 }

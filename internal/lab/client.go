@@ -254,9 +254,6 @@ func (c *Client) CloudKeys() (cert, key string) {
 	return at + ".crt", at + ".key"
 }
 
-// CloudAuthority returns the file of the certificate that has signed the cloud's, and those of its nodes.
-func (c *Client) CloudAuthority() string { return filepath.Join(c.dir, "pki", "ca.crt") }
-
 // CloudConfigFrom returns a node's own access to the cloud over its own WAN link, as a program on the node has that
 // does not know hubs.
 func (c *Client) CloudConfigFrom(node string) (*rest.Config, error) {

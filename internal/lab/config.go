@@ -99,8 +99,6 @@ type Config struct {
 	CertificateLife time.Duration `json:"certificateLife,omitempty"`
 	// IPFamily says of which IP families the lab's addresses are; empty means IPv4.
 	IPFamily IPFamily `json:"ipFamily,omitempty"`
-	// InternalWAN makes a node's InternalIP its WAN address. Its LAN address is then known to nobody.
-	InternalWAN bool `json:"internalWAN,omitempty"`
 	// NextAuthority makes another authority of the cloud, which nothing uses yet: see Client.Authorities. The lab's own
 	// clients, and those of the control plane, know both from the beginning, and are known by it.
 	NextAuthority bool `json:"nextAuthority,omitempty"`

@@ -20,8 +20,8 @@ import (
 //	          fd00:10:128:PPII::/64
 //	Services  10.96.0.0/16, fd00:10:96::/112
 //
-// In an address of IPv6 the numbers are hexadecimal. A node's InternalIP is its LAN address (or with Config.InternalWAN its WAN
-// address): pool members reach it over the LAN, the cloud over the node's WAN link.
+// In an address of IPv6 the numbers are hexadecimal. A node's InternalIP is its LAN address: pool members reach it over the LAN,
+// the cloud over the node's WAN link.
 const (
 	wanSwitch = "wan"
 	wanPort   = "eth0"
@@ -71,7 +71,7 @@ func (p place) lans(all families) []netip.Addr { return each(all, p.lan) }
 
 // internal returns the node's InternalIPs in a lab, the preferred one first.
 func (p place) internal(c Config) []netip.Addr {
-	if p == inCloud || c.InternalWAN {
+	if p == inCloud {
 		return each(c.families(), p.wan)
 	}
 	return p.lans(c.families())

@@ -43,10 +43,8 @@ func TestInternalAddresses(t *testing.T) {
 		want  string
 	}{
 		{place{1, 2}, Config{}, "[10.78.1.2]"},
-		{place{1, 2}, Config{IPFamily: IPv4, InternalWAN: true}, "[10.77.1.2]"},
 		{place{1, 2}, Config{IPFamily: IPv6}, "[fd00:10:78:1::2]"},
 		{place{1, 2}, Config{IPFamily: DualStack}, "[10.78.1.2 fd00:10:78:1::2]"},
-		{place{1, 2}, Config{IPFamily: DualStack, InternalWAN: true}, "[10.77.1.2 fd00:10:77::1:2]"},
 		{inCloud, Config{IPFamily: DualStack}, "[10.77.0.1 fd00:10:77::1]"},
 	} {
 		if got := fmt.Sprint(tt.place.internal(tt.cfg)); got != tt.want {

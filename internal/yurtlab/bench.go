@@ -17,9 +17,7 @@ import (
 	"yurtcoordinator/internal/lab/balancer"
 	"yurtcoordinator/internal/lab/bench"
 	"yurtcoordinator/internal/lab/build"
-	"yurtcoordinator/internal/lab/bulk"
 	"yurtcoordinator/internal/lab/connect"
-	"yurtcoordinator/internal/lab/probe"
 	"yurtcoordinator/internal/lab/prowl"
 )
 
@@ -114,7 +112,6 @@ func insideCommands() []*cobra.Command {
 			return bench.Main(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		}},
 		inside(balancer.Command, balancer.Main), inside(connect.Command, connect.Main), inside(prowl.Command, prowl.Main),
-		inside(bulk.Command, bulk.Main), inside(probe.Command, probe.Main),
 	}
 }
 

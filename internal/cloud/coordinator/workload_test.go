@@ -226,6 +226,15 @@ func TestKubeletsAreVerified(t *testing.T) {
 }
 
 // TestProbes: kubelet shows no certificate, so it does not ask where one is demanded.
+// TestANewPodWaitsForNoOld: one on a dead node stays for as long as its Node does.
+func TestANewPodWaitsForNoOld(t *testing.T) {
+	s := template(Config{Image: "i", Release: "v1.0.0"}.completed(), 0).Spec.Strategy
+	if u := s.RollingUpdate; s.Type != appsv1.RollingUpdateDeploymentStrategyType || u.MaxUnavailable.IntValue() != 1 ||
+		u.MaxSurge.IntValue() != 0 {
+		t.Errorf("the Deployment's strategy is %+v", s)
+	}
+}
+
 func TestProbes(t *testing.T) {
 	spec := podSpec(Config{Image: "i", Release: "v1.0.0"}.completed(), Wanted{})
 	container := spec.Containers[0]

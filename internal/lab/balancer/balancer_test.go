@@ -5,12 +5,9 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"os"
 	"testing"
 
 	"k8s.io/utils/clock"
@@ -61,18 +58,17 @@ func free(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func authority(t *testing.T) (dir string, a *pki.Authority, server pki.Pair) {
+func certificate(t *testing.T) pki.Pair {
 	t.Helper()
-	dir = t.TempDir()
-	a, err := pki.Create(dir, "ca", clock.RealClock{})
+	a, err := pki.Create(t.TempDir(), "ca", clock.RealClock{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err = a.Issue(pki.Request{Name: "cloud", Server: true, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	server, err := a.Issue(pki.Request{Name: "cloud", Server: true, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return dir, a, server
+	return server
 }
 
 func get(t *testing.T, client *http.Client, url string) (code int, text string) {
@@ -90,7 +86,7 @@ func get(t *testing.T, client *http.Client, url string) (code int, text string) 
 }
 
 func TestIsReadyAndRefusesTheRest(t *testing.T) {
-	_, _, pair := authority(t)
+	pair := certificate(t)
 	b := start(t, Order{Listen: free(t), Cert: pair.Cert, Key: pair.Key})
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer client.CloseIdleConnections()
@@ -104,79 +100,8 @@ func TestIsReadyAndRefusesTheRest(t *testing.T) {
 	}
 }
 
-// TestPassesOn: the server learns who the client is; whether the cloud is ready the balancer says, if it was told to.
-func TestPassesOn(t *testing.T) {
-	dir, signer, pair := authority(t)
-	node, err := signer.Issue(pki.Request{
-		Name: "node", CommonName: "system:node:a", Organizations: []string{"system:nodes", "others"}, Client: true,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	shown, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, "%s %s %s %v", r.URL.Path, r.Header.Get("Authorization"), r.Header.Get("Impersonate-User"),
-			r.Header.Values("Impersonate-Group"))
-	}))
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{shown}}
-	server.StartTLS()
-	defer server.Close()
-	mine, err := tls.LoadX509KeyPair(node.Cert, node.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := start(t, Order{
-		Listen: free(t), Cert: pair.Cert, Key: pair.Key, To: server.URL, Authority: dir + "/ca.crt", Token: "admin",
-	})
-	client := func(certificates ...tls.Certificate) *http.Client {
-		c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
-			InsecureSkipVerify: true, Certificates: certificates,
-		}}}
-		t.Cleanup(c.CloseIdleConnections)
-		return c
-	}
-	withKey, without := client(mine), client()
-	if code, text := get(t, withKey, b.url+"/x"); code != http.StatusOK ||
-		text != "/x Bearer admin system:node:a [others system:nodes]" {
-		t.Errorf("with a certificate: %d, %q", code, text)
-	}
-	if code, text := get(t, without, b.url+"/x"); code != http.StatusOK || text != "/x   []" {
-		t.Errorf("without one: %d, %q", code, text)
-	}
-	for _, tt := range []struct {
-		line string
-		want int
-	}{{Unready, http.StatusInternalServerError}, {Ready, http.StatusOK}} {
-		if _, err := fmt.Fprintln(b.in, tt.line); err != nil { // a pipe: it has been read
-			t.Fatal(err)
-		}
-		for code := 0; code != tt.want; { // it obeys a moment later
-			code, _ = get(t, without, b.url+"/readyz")
-		}
-		if code, _ := get(t, without, b.url+"/livez"); code != http.StatusOK {
-			t.Errorf("%s: the rest is answered %d", tt.line, code)
-		}
-	}
-	if r := b.end(t); r.Refused != 0 || r.Unready == 0 {
-		t.Errorf("%+v", r)
-	}
-}
-
 func TestOrdersAreChecked(t *testing.T) {
-	_, _, pair := authority(t)
-	empty := t.TempDir() + "/empty"
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range []Order{
-		{}, {Cert: pair.Cert, Key: pair.Key, To: "https://127.0.0.1:1", Authority: empty},
-		{Cert: pair.Cert, Key: pair.Key, To: "https://127.0.0.1:1", Authority: empty + "-not"},
-	} {
-		if _, err := newBalancer(o); err == nil {
-			t.Errorf("%+v is taken", o)
-		}
+	if err := Main(t.Context(), Order{Listen: free(t)}, nil, io.Discard); err == nil {
+		t.Error("an order without a certificate is taken")
 	}
 }

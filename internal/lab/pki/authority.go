@@ -13,7 +13,6 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -87,26 +86,6 @@ func Create(dir, name string, c clock.PassiveClock) (*Authority, error) {
 		return nil, fmt.Errorf("authority %s: %w", name, err)
 	}
 	return &Authority{pair: pair, dir: dir, cert: cert, key: key, clock: c}, nil
-}
-
-// Load returns the authority that Create made earlier.
-func Load(dir, name string, c clock.PassiveClock) (*Authority, error) {
-	if err := checkName(name); err != nil {
-		return nil, err
-	}
-	if c == nil {
-		c = clock.RealClock{}
-	}
-	pair := pairIn(dir, name)
-	loaded, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
-	if err != nil {
-		return nil, fmt.Errorf("authority %s: %w", name, err)
-	}
-	key, ok := loaded.PrivateKey.(*ecdsa.PrivateKey)
-	if !ok || !loaded.Leaf.IsCA {
-		return nil, fmt.Errorf("authority %s: %s is not an authority's certificate with an ECDSA key", name, pair.Cert)
-	}
-	return &Authority{pair: pair, dir: dir, cert: loaded.Leaf, key: key, clock: c}, nil
 }
 
 // Files returns the files of the authority itself. Clients and servers get its certificate to trust.

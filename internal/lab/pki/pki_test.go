@@ -4,10 +4,8 @@ import (
 	"crypto/ecdsa"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"io/fs"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -171,31 +169,6 @@ func TestFilesArePrivate(t *testing.T) {
 	}
 	if want := strings.Fields("ca.crt ca.key n1.crt n1.key n1.kubeconfig sa.key sa.pub"); !slices.Equal(names, want) {
 		t.Errorf("files %v, want %v", names, want)
-	}
-}
-
-func TestLoad(t *testing.T) {
-	a := authority(t, "ca")
-	loaded, err := Load(a.dir, "ca", clocktesting.NewFakePassiveClock(noon))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, cert := issue(t, loaded, Request{Name: "n1", Client: true})
-	if err := cert.CheckSignatureFrom(a.cert); err != nil {
-		t.Errorf("signed by a loaded authority: %v", err)
-	}
-	if _, err := Load(a.dir, "n1", nil); err == nil {
-		t.Error("a client's certificate was loaded as an authority")
-	}
-	if _, err := Load(a.dir, "missing", nil); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a missing authority: %v", err)
-	}
-	other := authority(t, "ca")
-	if err := os.Rename(other.Files().Key, a.Files().Key); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Load(a.dir, "ca", nil); err == nil {
-		t.Error("loaded with the key of another")
 	}
 }
 

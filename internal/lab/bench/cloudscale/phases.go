@@ -34,7 +34,7 @@ func (b *bed) arrive(ctx context.Context, r *Report) error {
 
 // work records what it took until the controller came to rest.
 func (b *bed) work(ctx context.Context, w *Work) (err error) {
-	if w.Requests, _, err = b.settle(ctx); err != nil {
+	if w.Requests, err = b.settle(ctx); err != nil {
 		return err
 	}
 	after, err := b.controller.read(ctx)
@@ -94,7 +94,7 @@ func (b *bed) steady(ctx context.Context, r *Report) error {
 	if err := run.Pause(ctx, warming); err != nil {
 		return err
 	}
-	if _, _, err := b.settle(ctx); err != nil {
+	if _, err := b.settle(ctx); err != nil {
 		return err
 	}
 	b.profile(ctx, "steady.pprof", fmt.Sprintf("profile?seconds=%d", int(b.cfg.Steady.Seconds())))
@@ -166,7 +166,7 @@ func (b *bed) link(ctx context.Context, members []*member, cut bool) (map[edge.N
 // cut measures how soon the controller reports cut and healed links: of one node, of a site's nodes and of a region's.
 func (b *bed) cut(ctx context.Context, r *Report) error {
 	last := b.cfg.Nodes - b.cfg.Cut
-	if _, _, err := b.settle(ctx); err != nil {
+	if _, err := b.settle(ctx); err != nil {
 		return err
 	}
 	for _, s := range []struct{ nodes, rounds int }{{1, 20}, {100, 5}, {1000, 2}} {
@@ -196,7 +196,7 @@ func (b *bed) cut(ctx context.Context, r *Report) error {
 		lag.Taint, lag.Condition, lag.Listed = spreadOf(cut.taint), spreadOf(cut.condition), spreadOf(cut.listed)
 		lag.Untaint, lag.Restored, lag.Unlisted = spreadOf(healed.taint), spreadOf(healed.condition), spreadOf(healed.listed)
 		var err error
-		if lag.Requests, _, err = b.settle(ctx); err != nil {
+		if lag.Requests, err = b.settle(ctx); err != nil {
 			return err
 		}
 		r.Lags = append(r.Lags, lag)
@@ -223,68 +223,4 @@ func (b *bed) said(ctx context.Context, at map[edge.NodeName]time.Time, cut bool
 		return err
 	}
 	return run.Pause(ctx, time.Second)
-}
-
-// oneMore measures what one more YurtCoordinator costs, in an existing pool.
-func (b *bed) oneMore(ctx context.Context, r *Report) error {
-	pool := b.cfg.Pools + 1
-	if _, err := makeNodes(ctx, b.admin, pool, 1, b.cfg.Nodes); err != nil {
-		return err
-	}
-	if err := create(ctx, b.admin, pool, 1, makePool); err != nil {
-		return err
-	}
-	if err := b.await(ctx, func(n tally) bool { return n.counted > b.cfg.Pools }); err != nil {
-		return err
-	}
-	if _, _, err := b.settle(ctx); err != nil {
-		return err
-	}
-	began := time.Now()
-	if err := create(ctx, b.admin, pool, 1, makeCoordinator); err != nil {
-		return err
-	}
-	if err := b.await(ctx, func(n tally) bool { return n.ready > b.cfg.Pools }); err != nil {
-		return err
-	}
-	r.OneMore.Took = time.Since(began)
-	return b.work(ctx, &r.OneMore)
-}
-
-// restart stops the controller in an orderly way, cuts links meanwhile, and starts it again.
-func (b *bed) restart(ctx context.Context, r *Report) error {
-	b.controller.stop()
-	some := pick(b.members, b.cfg.Pools, 2, b.cfg.Nodes-b.cfg.Cut, 100)
-	at, err := b.link(ctx, some, true)
-	if err != nil {
-		return err
-	}
-	if _, err := b.cluster.audit.take(); err != nil {
-		return err
-	}
-	began := time.Now()
-	if err := b.controller.begin(); err != nil {
-		return err
-	}
-	if err := b.controller.awaitReady(ctx); err != nil {
-		return err
-	}
-	r.Restart.Ready = time.Since(began)
-	b.profile(ctx, "restart.pprof", "profile?seconds=15")
-	for n := range at {
-		at[n] = began
-	}
-	var said lags
-	if err := b.said(ctx, at, true, &said); err != nil {
-		return err
-	}
-	r.Tainted, r.Judged = spreadOf(said.taint), spreadOf(said.condition)
-	var done time.Time
-	if r.Restart.Requests, done, err = b.rest(ctx, requests.total); err != nil {
-		return err
-	}
-	r.Restart.Took = done.Sub(began)
-	after, err := b.controller.read(ctx)
-	r.Restart.Usage, r.Restart.Errors = after.usage, after.errors
-	return err
 }

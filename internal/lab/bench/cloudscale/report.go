@@ -24,11 +24,6 @@ type Report struct {
 	FillAPI time.Duration
 	Steady  Steady
 	Lags    []Lag
-	OneMore Work
-	// Restart lasts from the start until nothing is left to do. Tainted and Judged are the times from the start until
-	// the nodes whose links were cut without a controller have the taint and the condition.
-	Restart         Work
-	Tainted, Judged Spread
 	// Failed counts the heartbeats and reports of the whole run that failed.
 	Failed    int64
 	API, Etcd bench.Usage
@@ -135,15 +130,7 @@ func (r Report) Rows() []Row {
 	for _, l := range r.Lags {
 		rows = append(rows, l.rows()...)
 	}
-	rows = append(rows,
-		seconds("one_more", "one more YurtCoordinator → Ready", r.OneMore.Took),
-		count("one_more_writes", "… writes, without Events", r.OneMore.Requests.writes()),
-		count("one_more_requests", "… requests", r.OneMore.Requests.total()))
-	rows = append(rows, workRows("restart", "start after a restart → nothing more to do", r.Restart)...)
 	return append(rows,
-		seconds("restart_ready", "… until its cache is filled", r.Restart.Ready),
-		spread("restart_taint", "… until 100 nodes have the taint that were cut meanwhile", r.Tainted, 0),
-		spread("restart_condition", "… and the condition", r.Judged, 0),
 		count("failed", "heartbeats and reports that failed, in all", int(r.Failed)),
 		megabytes("api_peak", "kube-apiserver, RSS at most", r.API.Peak),
 		megabytes("etcd_peak", "etcd, RSS at most", r.Etcd.Peak))
@@ -239,7 +226,6 @@ func (r Report) Table(out io.Writer) error {
 		requests
 	}{
 		{"start", r.Arrival.Requests}, {"first fill", r.Fill.Requests}, {"steady", r.Steady.Requests},
-		{"one more", r.OneMore.Requests}, {"restart", r.Restart.Requests},
 	} {
 		fmt.Fprintf(out, "\nrequests, %s: %v\n", w.what, w.requests)
 	}

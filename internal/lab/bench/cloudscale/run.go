@@ -112,9 +112,7 @@ func (b *bed) run(ctx context.Context) (Report, error) {
 		{"the controller starts and judges all nodes", b.arrive},
 		{"YurtCoordinators are made", b.fill},
 		{"steady state", b.steady},
-		{"one more pool and its YurtCoordinator", b.oneMore}, // before ten minutes are over and everything is checked again
 		{"links are cut and healed", b.cut},
-		{"the controller is started anew", b.restart},
 	} {
 		b.cfg.Progress(phase.name)
 		bounded, cancel := context.WithTimeoutCause(ctx, phaseTimeout, fmt.Errorf("not within %v", phaseTimeout))
@@ -182,30 +180,25 @@ func (b *bed) await(ctx context.Context, done func(tally) bool) error {
 }
 
 // settle returns when the controller has sent no request for a while, except for its checks every ten minutes: with a
-// thousand pools some pool is always due. It returns all requests since the last call, and the time of the last one.
-func (b *bed) settle(ctx context.Context) (requests, time.Time, error) {
-	return b.rest(ctx, requests.acute)
-}
-
-// rest is settle with another choice of the requests that count.
-func (b *bed) rest(ctx context.Context, counts func(requests) int) (requests, time.Time, error) {
+// thousand pools some pool is always due. It returns all requests since the last call.
+func (b *bed) settle(ctx context.Context) (requests, error) {
 	all, last := make(requests), time.Now()
 	for {
 		more, err := b.cluster.audit.take()
 		if err := errors.Join(err, b.controller.died()); err != nil {
-			return nil, last, err
+			return nil, err
 		}
 		if len(more) > 0 {
 			all.add(more)
 		}
-		if counts(more) > 0 {
+		if more.acute() > 0 {
 			last = time.Now()
 		}
 		if time.Since(last) > quiet {
-			return all, last, nil
+			return all, nil
 		}
 		if err := run.Pause(ctx, 200*time.Millisecond); err != nil {
-			return nil, last, fmt.Errorf("the controller never came to rest: %w; its last requests: %v", err, more)
+			return nil, fmt.Errorf("the controller never came to rest: %w; its last requests: %v", err, more)
 		}
 	}
 }
