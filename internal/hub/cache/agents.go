@@ -10,7 +10,7 @@ import (
 // header asks the hub to keep what a request reads, whichever program sends it.
 const header = "Edge-Cache"
 
-// Agents says which programs' reads are kept.
+// Agents tells which programs' reads the hub keeps.
 type Agents struct{ now atomic.Pointer[agents] }
 
 type agents struct {
@@ -18,15 +18,15 @@ type agents struct {
 	names map[string]bool
 }
 
-// NewAgents returns Agents for programs by the names with which their User-Agent begins ("kubelet/v1.36.0 (linux/amd64)"); "*"
-// means all programs. Case does not matter.
+// NewAgents returns Agents that match programs by name, the part of their User-Agent before the first slash ("kubelet/v1.36.0
+// (linux/amd64)"). The name "*" matches all programs. Case does not matter.
 func NewAgents(names []string) *Agents {
 	a := &Agents{}
 	a.Set(names)
 	return a
 }
 
-// Set makes them others, from the next request on.
+// Set replaces the list of programs, from the next request on.
 func (a *Agents) Set(names []string) {
 	next := &agents{names: map[string]bool{}}
 	for _, name := range names {

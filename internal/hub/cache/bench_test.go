@@ -32,12 +32,12 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// loadEnv has the load of a child: each measurement is a process of its own, as a hub is, for what one leaves in memory
-// would count for the next.
+// loadEnv is the environment variable with a child's load. Each measurement runs in a process of its own, as a hub does, because
+// what one leaves in memory would count in the next.
 const loadEnv = "SAVER_BENCH_LOAD"
 
-// TestUnderLoad has all of a rolling update on the disk in the end. BenchmarkDisk runs it, in a process of its own, with
-// more of it, to see what that costs.
+// TestUnderLoad checks that all of a rolling update is on the disk in the end. BenchmarkDisk runs it in a process of its own,
+// with more load, to measure the cost.
 func TestUnderLoad(t *testing.T) {
 	l := load{Dir: t.TempDir(), PerSecond: 50, Events: 2000, Scattered: true}
 	if raw := os.Getenv(loadEnv); raw != "" {
@@ -265,9 +265,9 @@ func field(t *testing.T, text, name string) int64 {
 	return n
 }
 
-// BenchmarkDisk is what the disk costs a hub while 1000 EndpointSlices of 50 endpoints change: the same load without it
-// and with it, each in a process of its own with one processor. Time is simulated, so that it does not take a quarter of
-// an hour; the file's syncs cost what they cost the processor. SAVER_BENCH_PROFILE is a directory for profiles.
+// BenchmarkDisk measures what the disk costs a hub while 1000 EndpointSlices of 50 endpoints change. It runs the same load with
+// and without the disk, each in a process of its own with one processor. Time is simulated, because real time would be a quarter
+// of an hour; the syncs of files are real. SAVER_BENCH_PROFILE is a directory for profiles.
 func BenchmarkDisk(b *testing.B) {
 	const events = 20_000
 	for _, each := range []load{

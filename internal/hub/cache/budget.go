@@ -13,22 +13,22 @@ import (
 )
 
 const (
-	// nodeBytes bounds what is followed for the node's programs, encoded. kubelet's thousand ConfigMaps and Secrets are some
-	// MB, all Services and EndpointSlices of a cluster of 5000 Services some 20 MB. guestBytes bounds what is followed for one
-	// caller with credentials of its own, guestsBytes for all of them: a hub's memory is for the node first, and a hub that is
-	// killed for its memory takes kubelet's API server with it.
+	// nodeBytes, guestBytes and guestsBytes bound the encoded objects that the hub follows: for the node's programs, for one
+	// caller, and for all callers together. kubelet's thousand ConfigMaps and Secrets are some MB, all Services and
+	// EndpointSlices of a cluster of 5000 Services some 20 MB. The hub's memory is for the node first: a hub that is killed for
+	// its memory takes kubelet's API server with it.
 	nodeBytes, guestBytes, guestsBytes = 128 << 20, 8 << 20, 32 << 20
-	// passOnFor is how long requests for a selection that was too large go to the cloud before the hub tries to follow
-	// it again, which costs a list each time.
+	// passOnFor is how long the cloud answers a selection that was too large, before the hub tries to follow it again. Each try
+	// costs a list.
 	passOnFor = 10 * time.Minute
-	// maxPassedOn bounds how many selections are remembered to have been too large.
+	// maxPassedOn bounds how many too large selections the hub remembers.
 	maxPassedOn = 1000
 )
 
 // errTooLarge says that a selection is larger than its client's budget.
 var errTooLarge = errors.New("it is too large to be followed; the cloud answers it")
 
-// budget returns how many bytes may be followed for a client in all; 0 means no bound.
+// budget returns how many bytes the hub follows for a client in all; 0 means no bound.
 func budget(client string) int {
 	switch client {
 	case Hub:
@@ -40,7 +40,7 @@ func budget(client string) int {
 	}
 }
 
-// giveUp ends a selection that does not fit; from now on the cloud answers it. Its feed may call giveUp.
+// giveUp stops following a selection that does not fit; from now on the cloud answers it. The selection's feed may call giveUp.
 func (s *Set) giveUp(m *Member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +103,7 @@ func (s *Set) fitsLocked(id store.Collection, now time.Time) error {
 	return nil
 }
 
-// bounded calls tooLarge when a list is larger than its source allows.
+// bounded is a source that calls tooLarge when a list exceeds the client's budget.
 type bounded struct {
 	*remote.Source // which also proves the cloud's history
 	tooLarge       func()

@@ -157,8 +157,8 @@ func begin(t testing.TB, c Config) *Set {
 	return s
 }
 
-// BenchmarkSingles is what a thousand selections of one object cost, as kubelet's ConfigMaps and Secrets: bytes of heap and
-// goroutines for each, with their watches at the cloud.
+// BenchmarkSingles measures a thousand selections of one object, such as kubelet's ConfigMaps and Secrets: bytes of heap and
+// goroutines for each, with its watch of the cloud.
 func BenchmarkSingles(b *testing.B) {
 	const n = 1000
 	cloud := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -12,7 +12,7 @@ import (
 type Origin uint8
 
 const (
-	// None: nothing can be reached, or it is not time yet. The replica keeps what it has.
+	// None means that no source can be reached, or that it is not time yet. The replica keeps its content.
 	None Origin = iota
 	// Cloud is the cluster's API servers, over the WAN.
 	Cloud
@@ -23,19 +23,19 @@ const (
 // String returns "none", "cloud" or "coordinator".
 func (o Origin) String() string { return [...]string{"none", "cloud", "coordinator"}[o] }
 
-// Access is what a source can be expected to do.
+// Access is what a feed can expect of a source.
 type Access uint8
 
 const (
-	// Down: its link is not up.
+	// Down means that the source's link is not up.
 	Down Access = iota
-	// Up: it may be tried.
+	// Up means that the source may be tried.
 	Up
-	// Expired: it does not remember the changes since the sink's position, so a resume there fails.
+	// Expired means that the source has forgotten the changes since the sink's position, so a resume there fails.
 	Expired
-	// Stale: as Expired, and its snapshot was not newer than what the sink has. Only a mirror can be Stale.
+	// Stale means Expired, and that the source's last snapshot was not newer than the sink. Only a mirror can be Stale.
 	Stale
-	// Refusing: it can be reached, but refused or failed lately. It is tried again after a while.
+	// Refusing means that the source can be reached, but refused or failed lately. The feed tries it again after a while.
 	Refusing
 )
 
@@ -43,7 +43,7 @@ const (
 type Situation struct {
 	// Role is this hub's role in its pool.
 	Role lead.Role
-	// Cloud and Coordinator say what the two can be expected to do.
+	// Cloud and Coordinator are what the feed can expect of the two sources.
 	Cloud, Coordinator Access
 	// Pool: this hub has a coordinator, reachable or not.
 	Pool bool
@@ -51,7 +51,7 @@ type Situation struct {
 	LeaderKnown bool
 	// Covered: the leader declares that it keeps the coordinator's mirror of this resource current.
 	Covered bool
-	// Filling: the leader declares that a list of this resource is under way, and it comes on.
+	// Filling: the leader declares that its own list of this resource is under way and makes progress.
 	Filling bool
 	// Empty: the sink has nothing complete.
 	Empty bool
@@ -63,42 +63,43 @@ type Situation struct {
 type Choice struct {
 	// From is the source. With None, only Why is set.
 	From Origin
-	// List: read everything. Otherwise resume at the sink's position.
+	// List says to read everything; false means to resume at the sink's position.
 	List bool
-	// After and Jitter say how long to wait first: After, and a random part of Jitter. A wait for a list over the WAN
-	// counts from when the cloud was up and the sink needed the list; any other counts from when it was chosen.
-	// Meanwhile what runs goes on.
+	// After and Jitter delay the attempt: by After, and by a random part of Jitter. The delay of a list over the WAN counts from
+	// when the cloud was up and the sink needed the list. Any other delay counts from when the choice was made. A running attempt
+	// continues meanwhile.
 	After, Jitter time.Duration
-	// Meanwhile is the source to resume until then, if nothing runs; None means no source.
+	// Meanwhile is the source to resume during the delay if nothing runs; None means no source.
 	Meanwhile Origin
 	// Why is for people.
 	Why string
 }
 
 const (
-	// coverWait is how long a replica that needs a list waits for the pool's leader to cover it, before it lists over the WAN
-	// itself. The leader lists at once and pushes over the LAN, so this is how long a list over the WAN may take. A replica
-	// that has something to serve also waits for as long as the leader may doubt the cloud.
+	// coverWait is how long a replica that needs a list waits for the pool's leader to cover the resource, before it lists over
+	// the WAN itself. The leader lists at once and pushes over the LAN, so this is the time that a list over the WAN may take. A
+	// replica that can serve something also waits for as long as the leader may doubt the cloud.
 	coverWait = 15 * time.Second
-	// fillWait is the same while the leader declares that it is reading it, and its list comes on: some 10 MB at 128 kbit/s. The
-	// leader's list and those of its pool would share the line, if the pool has but one.
+	// fillWait replaces coverWait while the leader declares that its list makes progress. It is enough for some 10 MB at 128
+	// kbit/s. If the pool shares one line to the cloud, a second list would slow down the leader's.
 	fillWait = 10 * time.Minute
-	// electWait is the same while nobody is known to lead. A coordinator that has just started lets nobody lead for a term;
+	// electWait replaces coverWait while no leader is known. A coordinator that has just started accepts no leader for one term;
 	// the election after that takes at most 4.3 s.
 	electWait = edge.ElectionTerm + 6*time.Second
-	// coverJitter spreads a pool's lists after that.
+	// coverJitter spreads the lists of a pool's hubs after these waits.
 	coverJitter = 5 * time.Second
-	// aloneWait and aloneJitter say how long an empty replica waits while the coordinator is not known to be reachable.
-	// When a pool is powered on, its hubs come up a second or two before its coordinator; without the wait each of them
-	// would list over the WAN. The wait is shorter than a request waits for a replica (replica.HandlerConfig.Wait).
+	// aloneWait and aloneJitter are how long an empty replica waits while the coordinator can't be reached. When a pool is
+	// powered on, its hubs come up a second or two before its coordinator; without the wait each hub would list over the WAN. A
+	// request for the replica waits longer than this (replica.HandlerConfig.Wait).
 	aloneWait, aloneJitter = 2 * time.Second, 4 * time.Second
-	// startJitter spreads the leader's own list after an expiry: many pools' leaders meet the same restart of an API
-	// server.
+	// startJitter spreads the leaders' own lists after an expiry, because the restart of one API server affects the leaders of
+	// many pools at once.
 	startJitter = 750 * time.Millisecond
-	// expiredJitter spreads the lists of hubs whose revision the cloud forgot, all at the same moment.
+	// expiredJitter spreads the lists of hubs whose revision the cloud has forgotten, because it forgets them all at the same
+	// moment.
 	expiredJitter = 10 * time.Second
-	// uncoverWait lets a hub that has just found the coordinator see one renewal of the leader's declaration, which
-	// comes every 2 s; uncoverJitter spreads a pool's switch to the cloud once nobody covers it.
+	// uncoverWait gives a hub that has just found the coordinator time to see one renewal of the leader's declaration, which
+	// comes every 2 s. uncoverJitter spreads the hubs' switch to the cloud when no leader covers the resource.
 	uncoverWait   = 2500 * time.Millisecond
 	uncoverJitter = 2 * time.Second
 )
@@ -121,8 +122,8 @@ func Choose(s Situation) Choice {
 	}
 }
 
-// refreshed returns the choice when somebody waits for what the source has now: a list at once if some source can give one,
-// even if one was due later anyway. Otherwise the choice stays as it is.
+// refreshed returns the choice when a client waits for the present state: an immediate list, even if one was due later anyway. It
+// returns c if the sink is empty, or if no source can give a list.
 func refreshed(s Situation, c Choice) Choice {
 	const why = "somebody asks for what is so now"
 	switch {
@@ -137,8 +138,8 @@ func refreshed(s Situation, c Choice) Choice {
 	}
 }
 
-// asFiller is for a sink that has nothing. It takes the mirror's content if there is any, and otherwise lists at the cloud.
-// It gives up a list over the WAN that is under way only for a mirror that is sure to have everything.
+// asFiller chooses for an empty sink: the mirror's content if there is any, otherwise a list from the cloud. A list over the WAN
+// that is under way gives way only to a mirror that is sure to have everything.
 func asFiller(s Situation) Choice {
 	cloud := Choice{From: Cloud, List: true}
 	switch {
@@ -167,21 +168,20 @@ func asFiller(s Situation) Choice {
 	return cloud
 }
 
-// asLeader is for a leader that can reach the cloud: it speaks for the pool.
+// asLeader chooses for a leader that can reach the cloud: the pool depends on what it reads there.
 func asLeader(s Situation) Choice {
 	switch {
 	case s.Cloud != Expired:
 		return Choice{From: Cloud, Why: "this hub leads"}
 	case (s.Coordinator == Up || s.Coordinator == Expired) && !s.Listing:
-		// This helps only a hub that fell behind the pool and has just begun to lead. For others it wastes one list
-		// over the LAN.
+		// This helps only a new leader that had fallen behind its pool. For others it wastes one list over the LAN.
 		return Choice{From: Coordinator, List: true, Why: poolMayHave}
 	default:
 		return Choice{From: Cloud, List: true, Jitter: startJitter, Why: forgotten}
 	}
 }
 
-// follow is for all other hubs, and for a leader that cannot reach the cloud.
+// follow chooses for all other hubs with content, and for a leader that cannot reach the cloud.
 func follow(s Situation) Choice {
 	switch remembers := s.Coordinator == Up || s.Coordinator == Expired; {
 	case s.Coordinator == Up && s.Covered:
@@ -212,8 +212,9 @@ func follow(s Situation) Choice {
 	}
 }
 
-// relist is the list over the WAN of a hub that has something to serve. The leader lists at once. While the leader doubts a
-// list, nobody else need ask for it: clients get what there is.
+// relist returns the list over the WAN of a hub that has content to serve, but whose revision the cloud has forgotten. The hub
+// waits for the leader, which lists at once. While the leader doubts a list, the other hubs need not ask: their clients get the
+// old content.
 func relist(s Situation) Choice {
 	c := Choice{From: Cloud, List: true, Jitter: expiredJitter, Why: forgotten}
 	switch {

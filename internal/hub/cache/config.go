@@ -14,12 +14,12 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Sink is what a Feed feeds; replica.Replica is one. A Feed uses it from one goroutine at a time.
+// Sink takes what a Feed reads; replica.Replica is one. A Feed uses it from one goroutine at a time.
 type Sink interface {
 	stream.Sink
-	// Snapshot returns all that it has.
+	// Snapshot returns all of the sink's content.
 	Snapshot(ctx context.Context) (stream.Snapshot, error)
-	// History is the one that its position counts in.
+	// History is the history that Position belongs to.
 	History() edge.History
 	// Get returns one object.
 	Get(key stream.Key) (stream.Object, bool)
@@ -27,40 +27,40 @@ type Sink interface {
 	Stats() replica.Stats
 }
 
-// FeedConfig is what a Feed needs. All fields are required unless it says otherwise.
+// FeedConfig configures a Feed. All fields are required unless they say otherwise.
 type FeedConfig struct {
-	// Resource is the resource that is fed; logs and metrics name it.
+	// Resource is the resource to feed; logs and metrics name it.
 	Resource schema.GroupVersionResource
 	Sink     Sink
-	// Cloud is the resource at the cloud, CloudLink the state of the link there.
+	// Cloud is the resource at the cloud, CloudLink the state of the link to it.
 	Cloud interface {
 		stream.Source
 		Prover
 	}
 	CloudLink *live.Value[link.State]
-	// Pages, if not nil, gives the cloud's lists in pages, so that a list that breaks off goes on where it stood. nil means that
-	// lists are read whole: what is selected is small, and API servers search all objects for the first page of it.
+	// Pages reads the cloud's lists in pages, so that a list that breaks off continues after its last page. nil means that the
+	// feed reads lists whole: the selection is small, and an API server searches all objects for its first page.
 	Pages Pages
-	// Coordinator is the mirror of the resource in the coordinator. Default: there is no coordinator, and the fields
-	// below that are about it are ignored.
+	// Coordinator is the mirror of the resource at the coordinator. nil means that there is no coordinator; the feed then ignores
+	// the fields below that concern it.
 	Coordinator     Mirror
 	CoordinatorLink *live.Value[link.State]
 	// Standing is this hub's place in its pool.
 	Standing *live.Value[lead.Standing]
-	// Covered says that the leader keeps the mirror of this resource current (Coverage.Of).
+	// Covered reports whether the leader keeps the mirror of this resource current (Coverage.Of).
 	Covered *live.Value[bool]
-	// Filling says that the leader is reading this resource from the cloud (Coverage.Filling). nil means never.
+	// Filling reports whether the leader is reading this resource from the cloud (Coverage.Filling). nil means never.
 	Filling *live.Value[bool]
-	// CoveredHistory is the history that the mirror counts in while it is covered (Coverage.History).
+	// CoveredHistory is the history of the mirror's content while the mirror is covered (Coverage.History).
 	CoveredHistory *live.Value[edge.History]
-	// Lists has room for as many elements as lists over the WAN may be under way at a time: 1, in a channel that all
-	// feeds of a hub share.
+	// Lists limits how many lists over the WAN run at a time: its capacity, 1 for the pool's resources. All feeds of a hub that
+	// share the limit share the channel.
 	Lists chan struct{}
-	// Precious: losing objects that still exist does more harm than keeping them for half a minute after they are gone. A list
-	// that would remove more than half of them is doubted, however few they are, if the cloud's watch has shown them within
-	// preciousFor. (Not for longer: a node that was away may have lost its Pods to others meanwhile.)
+	// Precious says that losing existing objects does more harm than keeping deleted ones for half a minute. The feed then doubts
+	// a list that would remove more than half of the objects, however few they are, if a watch of the cloud worked within the
+	// last preciousFor. (Not for longer: the cloud may since have moved a node's Pods elsewhere.)
 	Precious bool
-	// History says which history the cloud is in.
+	// History tells which history the cloud is in.
 	History History
 	Metrics *FeedMetrics
 	// Ends are this machine's clocks and random numbers.
@@ -70,21 +70,21 @@ type FeedConfig struct {
 // History follows the cloud's history; HistoryKeeper is one.
 type History interface {
 	State() *live.Value[HistoryState]
-	// Saw takes in a witness that the cloud showed, Prove one that came from elsewhere and is to be resumed at the
-	// cloud.
+	// Saw records a witness that the cloud showed. Prove takes one that came from elsewhere and that the feed wants to resume
+	// from at the cloud.
 	Saw(Witness)
 	Prove(Witness)
-	// Shaken takes in that a stream of the cloud broke.
+	// Shaken records that a stream from the cloud broke.
 	Shaken()
-	// Raise takes in that there is a later history.
+	// Raise records that a later history exists.
 	Raise(edge.History)
 }
 
 // Mirror is a source whose content may belong to another history; remote.Source is one.
 type Mirror interface {
 	stream.Source
-	// WatchIn is Watch for a revision of one history. It also returns the revision that the source has reached, 0 if it does
-	// not say, and fails with stream.ErrExpired if the source is in another history.
+	// WatchIn is Watch for a revision of one history. It also returns the revision that the source has reached; 0 means unknown.
+	// It fails with stream.ErrExpired if the source is in another history.
 	WatchIn(ctx context.Context, in edge.History, after edge.Revision) (stream.Watch, edge.Revision, error)
 }
 

@@ -22,27 +22,26 @@ import (
 )
 
 const (
-	// coverFresh is how long a declaration counts after it was seen to be renewed. The leader renews it every 2 s, and
-	// after its crash the next leader declares anew within 2 s + 4.3 s (role) + 1 s, so that followers stay where they
-	// are.
+	// coverFresh is how long a declaration counts after a renewal was seen. The leader renews it every 2 s. After a leader's
+	// crash the next one declares within 2 s + 4.3 s (role) + 1 s, so followers keep their source.
 	coverFresh = 10 * time.Second
 
-	// fillFresh is how long a list that the leader is reading counts after its last page came. A page is chosen to take 5 s; on a
-	// line that has become thin it may take nine times as long.
+	// fillFresh is how long the leader's list counts as making progress after its last page. A page is sized to take 5 s; on a
+	// link that has become slow it may take nine times as long.
 	fillFresh = 45 * time.Second
 
-	// fillPushed is how much longer a list counts that has come to its end: the leader still has to push it and to declare it. It
-	// has as long as it would have from the beginning (coverWait).
+	// fillPushed is how much longer a finished list counts, because the leader still has to push it and to declare it. The leader
+	// gets as long as it would have from the beginning (coverWait).
 	fillPushed = coverWait
 
-	// maxDeclared bounds the annotation that is read, in bytes: API servers keep 256 KiB of annotations in all.
+	// maxDeclared bounds the annotation in bytes: an API server keeps at most 256 KiB of annotations.
 	maxDeclared = 256 << 10
 )
 
-// errUnreachable ends the watch of what the leader declares.
+// errUnreachable ends the watch of the leader's declaration.
 var errUnreachable = errors.New("the coordinator can no longer be reached")
 
-// CoverageConfig says where declarations are. All fields are required.
+// CoverageConfig says where to watch declarations. All fields are required.
 type CoverageConfig struct {
 	// Leases is a client of the coordinator. The hub must be allowed to list and watch, by the field selector
 	// metadata.name, the Lease kube-system/leader-informer-sync there.
@@ -51,9 +50,9 @@ type CoverageConfig struct {
 	Link *live.Value[link.State]
 }
 
-// Coverage follows what the pool's leader declares about the coordinator's mirror. A declaration that was there when
-// the watch began counts only once it changes, and each change counts for coverFresh by this machine's monotonic clock.
-// So no wall clock matters, and a leader that has died declares nothing. Make one with NewCoverage.
+// Coverage follows the pool leader's declarations about the coordinator's mirror. A declaration that the watch finds at its start
+// counts only once it changes. Each change counts for coverFresh by this machine's monotonic clock. So no wall clock matters, and
+// a dead leader declares nothing. Make one with NewCoverage.
 type Coverage struct {
 	ends    ends.Ends
 	history *live.Value[edge.History]
@@ -62,23 +61,23 @@ type Coverage struct {
 	values map[schema.GroupResource]*live.Value[bool]
 	fills  map[schema.GroupResource]*underWay
 	seen   declaration
-	until  time.Time   // what was declared counts until then
-	fading *time.Timer // until then; Run makes it
+	until  time.Time   // when the declaration stops counting
+	fading *time.Timer // fires at until; Run makes it
 }
 
-// underWay is a list that the leader is reading.
+// underWay is a list that the leader is reading from the cloud.
 type underWay struct {
 	value *live.Value[bool]
-	pages int       // as declared; 0 means that none is under way
-	until time.Time // it counts until then
+	pages int       // as declared; 0 means that no list is under way
+	until time.Time // when the list stops counting
 }
 
-// declaration is what a Lease says.
+// declaration is the content of the leader's Lease.
 type declaration struct {
 	uid     string
 	renewed int64 // microseconds of its writer's clock: opaque
 	text    string
-	history edge.History // that the mirror's content is of
+	history edge.History // of the mirror's content
 	applied map[schema.GroupResource]struct{}
 	filling map[schema.GroupResource]int
 }
@@ -92,12 +91,12 @@ func NewCoverage(e ends.Ends) *Coverage {
 	}
 }
 
-// History returns the history of what is covered, as last declared, by whomever: so a hub that has not seen the cloud's
-// history change hears of it.
+// History returns the history of the covered content, as last declared, whoever declared it. So a hub that has not seen the
+// cloud's history change learns of it here.
 func (c *Coverage) History() *live.Value[edge.History] { return c.history }
 
-// Of returns whether a resource is covered, now and as it changes. It keeps every value that it returns: ask for the
-// resources of a configuration, not for those of requests.
+// Of returns whether a resource is covered, now and as that changes. Coverage keeps every value that it returns, so ask only for
+// configured resources, never for those of requests.
 func (c *Coverage) Of(r schema.GroupResource) *live.Value[bool] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,8 +109,8 @@ func (c *Coverage) Of(r schema.GroupResource) *live.Value[bool] {
 	return v
 }
 
-// Filling returns whether the leader is reading a resource from the cloud and its list comes on, now and as it changes. It keeps
-// every value that it returns, as Of does.
+// Filling returns whether the leader is reading a resource from the cloud with progress, now and as that changes. Coverage keeps
+// every value that it returns, as with Of.
 func (c *Coverage) Filling(r schema.GroupResource) *live.Value[bool] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,7 +123,7 @@ func (c *Coverage) Filling(r schema.GroupResource) *live.Value[bool] {
 	return f.value
 }
 
-// fillLocked takes in which lists the leader is reading, and forgets those that do not come on, or have come.
+// fillLocked records which lists the leader is reading, and drops those that make no progress or have ended.
 func (c *Coverage) fillLocked(now time.Time) {
 	for r, f := range c.fills {
 		switch pages := c.seen.filling[r]; pages {
@@ -141,8 +140,8 @@ func (c *Coverage) fillLocked(now time.Time) {
 	}
 }
 
-// Run follows the declarations at one coordinator until ctx ends, and returns nil. Nothing is covered afterwards. It must not run
-// twice at a time.
+// Run follows the declarations at one coordinator until ctx ends, and returns nil. Afterwards nothing is covered. Only one Run
+// may be active at a time.
 func (c *Coverage) Run(ctx context.Context, at CoverageConfig) error {
 	c.fading = time.AfterFunc(coverFresh, c.fade)
 	defer c.fading.Stop()
@@ -163,7 +162,7 @@ func (c *Coverage) Run(ctx context.Context, at CoverageConfig) error {
 	return nil
 }
 
-// fade ends what no longer counts.
+// fade withdraws what no longer counts.
 func (c *Coverage) fade() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,7 +193,7 @@ func (c *Coverage) publishLocked(now time.Time) {
 	}
 }
 
-// take takes in a declaration; happened says that the watch saw it being made.
+// take records a declaration; happened says that the watch saw it change.
 func (c *Coverage) take(d declaration, happened bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -213,7 +212,7 @@ func (c *Coverage) take(d declaration, happened bool) {
 	}
 }
 
-// sight hands Coverage what the watch finds.
+// sight passes the watch's findings to Coverage.
 type sight struct{ *Coverage }
 
 // Baseline implements lead.LeaseSink.
@@ -254,8 +253,8 @@ func declared(lease *coordinationv1.Lease) declaration {
 	return d
 }
 
-// parseFilling returns how many pages have come of each resource that the annotation edge.AnnotationFilling names; one that
-// can't be read names none.
+// parseFilling returns how many pages have come of each resource that the annotation edge.AnnotationFilling names. An unreadable
+// annotation names none.
 func parseFilling(text string) map[schema.GroupResource]int {
 	var raw map[string]int
 	if len(text) > maxDeclared || json.Unmarshal([]byte(text), &raw) != nil {
@@ -268,8 +267,8 @@ func parseFilling(text string) map[schema.GroupResource]int {
 	return filling
 }
 
-// parseApplied returns the resources that the annotation edge.AnnotationAppliedRevisions names. It skips a resource with a
-// malformed revision; the others still count. The revisions are for people: the mirror itself says where it stands.
+// parseApplied returns the resources that the annotation edge.AnnotationAppliedRevisions names. It skips only those with a
+// malformed revision. The revisions are for people: the mirror itself reports its revision.
 func parseApplied(text string) (map[schema.GroupResource]struct{}, error) {
 	if len(text) > maxDeclared {
 		return nil, fmt.Errorf("annotation %s: %d bytes are more than any leader writes",

@@ -41,28 +41,28 @@ type Store interface {
 
 // DiskConfig says where the disk is.
 type DiskConfig struct {
-	// Dir is the directory; empty means that there is none.
+	// Dir is the directory; empty means no disk.
 	Dir string
-	// Ahead puts the clock by which collections grow old ahead of the real one; it is for tests.
+	// Ahead advances the clock that collections age by; for tests.
 	Ahead time.Duration
-	// KeyFile has the key with which what is secret is encrypted, 0600; it is made if it is not there. Default: Dir with .key
-	// at its end.
+	// KeyFile holds the key that encrypts secret content, with mode 0600. OpenDisk creates it if it is missing. The default is
+	// Dir with the suffix .key.
 	KeyFile string
-	// Credentials is systemd's directory of credentials ($CREDENTIALS_DIRECTORY). If it has yurthub-cache-key, the key is made
-	// from that and there is no file. Empty means that there is none.
+	// Credentials is systemd's credentials directory ($CREDENTIALS_DIRECTORY). If it has yurthub-cache-key, the disk derives the
+	// key from that and makes no KeyFile. Empty means none.
 	Credentials string
 	// Secret and SecretBlob report which collections and blobs are secret. nil means none.
 	Secret     func(store.Collection) bool
 	SecretBlob func(key string) bool
-	// Prompt says what must not come back after a crash once it has been removed. The zero value: nothing.
+	// Prompt says which removed content must not come back after a crash. The zero value means none.
 	Prompt store.Prompt
-	// Last reports which collections are dropped last when space is needed. nil means none in particular.
+	// Last reports which collections to drop last when space runs out. nil means no preference.
 	Last func(store.Collection) bool
 	// Clock is this machine's.
 	Clock ends.Clock
 }
 
-// Disk is a hub's disk. Make one with Open; safe for concurrent use.
+// Disk is a hub's disk. Make one with OpenDisk; safe for concurrent use.
 type Disk struct {
 	Store
 	dir   string
@@ -70,7 +70,7 @@ type Disk struct {
 	ahead atomic.Int64 // ns
 }
 
-// OpenDisk opens the directory and locks it until Close is called or Run returns.
+// OpenDisk opens the directory, and locks it until Close is called or Run returns.
 func OpenDisk(c DiskConfig) (*Disk, error) {
 	d := &Disk{dir: c.Dir, clock: c.Clock}
 	d.SetAhead(c.Ahead)
@@ -100,15 +100,15 @@ func (d *Disk) SetAhead(by time.Duration) { d.ahead.Store(int64(by)) }
 // Now is the disk's clock. It never steps.
 func (d *Disk) Now() time.Time { return d.clock.Running().Add(time.Duration(d.ahead.Load())) }
 
-// Wall is the time of day by this machine, as far ahead as the disk's clock.
+// Wall is the time of day on this machine, advanced like the disk's clock.
 func (d *Disk) Wall() time.Time { return d.clock.Wall().Add(time.Duration(d.ahead.Load())) }
 
-// Run writes until ctx ends and what is being written is done, and then frees the directory.
+// Run writes until ctx ends and the current write is done, and then releases the directory.
 func (d *Disk) Run(ctx context.Context) error { return errors.Join(d.Store.Run(ctx), d.Close()) }
 
-// Heed follows links until ctx ends. When one goes down, or the cloud begins to fail, it writes everything at once: nothing
-// new will come for a while, and a hub that restarts during the cut must know all that its clients have seen. Unread content
-// grows old only while the cloud can be asked.
+// Heed follows links until ctx ends. When one goes down, or the cloud begins to fail, Heed writes everything at once: nothing new
+// will come for a while, and a hub that restarts during the cut must know what its clients have seen. Unread content ages only
+// while the cloud can be asked.
 func (d *Disk) Heed(ctx context.Context, cloud *live.Value[link.State], others ...*live.Value[link.State]) error {
 	defer d.Online(false)
 	var each sync.WaitGroup
@@ -140,14 +140,14 @@ func heed(ctx context.Context, l *live.Value[link.State], tell func(link.State))
 // DiskStatus is the state of the disk.
 type DiskStatus struct {
 	Bytes int64 `json:"bytes"`
-	// Error says why the disk cannot be written, Since since when; both are absent while it can.
+	// Error says why the disk cannot be written, and Since since when; both are absent while it can be.
 	Error string     `json:"error,omitempty"`
 	Since *time.Time `json:"since,omitempty"`
-	// Corrupt says what was found corrupt when the hub started.
+	// Corrupt names what was corrupt when the hub started.
 	Corrupt string `json:"corrupt,omitempty"`
 }
 
-// Status returns the state of the disk; nil means that there is none.
+// Status returns the state of the disk; nil means no disk.
 func (d *Disk) Status() *DiskStatus {
 	if d.dir == "" {
 		return nil
@@ -155,7 +155,7 @@ func (d *Disk) Status() *DiskStatus {
 	return status(d.Health())
 }
 
-// Health is the store's, by the wall clock: it is for people.
+// Health returns the store's health with times by the wall clock, for people.
 func (d *Disk) Health() store.Health {
 	h := d.Store.Health()
 	if h.Err != "" {

@@ -10,7 +10,7 @@ import (
 	"yurtcoordinator/internal/live"
 )
 
-// prospect says what answer can be expected from a selection.
+// prospect is the answer that a request can expect from a selection.
 type prospect uint8
 
 const (
@@ -18,31 +18,31 @@ const (
 	open prospect = iota
 	// known: the replica has the answer.
 	known
-	// foreign: the cloud must answer, because it can be reached and has something else to say than the replica, or because the
-	// selection is no longer followed.
+	// foreign: the cloud must answer, because it can be reached and its answer may differ from the replica's, or because the hub
+	// no longer follows the selection.
 	foreign
 	// unreachable: the replica was never complete, and the cloud cannot be reached.
 	unreachable
-	// late: the time was up before one of these was certain.
+	// late: the request's time ran out before the prospect was certain.
 	late
 )
 
 // situation is all that a prospect depends on.
 type situation struct {
-	// fresh says that the request wants the present state: a list, or a watch that begins with one. A watch that goes on from
-	// a revision hears what comes, whenever that is.
+	// fresh says that the request wants the present state: it is a list, or a watch that begins with one. A watch that resumes
+	// from a revision gets the later events, whenever they come.
 	fresh    bool
 	complete bool // the replica is complete
 	cloud    link.State
 	feed     FeedStatus
-	// node says that the selection is read with the node's identity. The node's programs need not learn that its certificate
-	// has expired; other callers must learn that their token has.
+	// node says that the hub reads the selection with the node's identity. The node's programs need not learn that the node's
+	// certificate has expired; a caller must learn that its token has.
 	node bool
 }
 
-// prospect says what can be expected. Content that only the disk vouches for is an answer if the cloud cannot be asked: it is
-// down, was tried and fails, or does not know the node. Otherwise that content is too uncertain: it is as old as the last time
-// that somebody looked.
+// prospect returns the answer to expect. Content from the disk alone is an answer only if the cloud cannot be asked: it is down,
+// an attempt at it failed, or it does not know the node. Otherwise that content is too uncertain, because it is as old as the
+// last time that the hub looked.
 func (s situation) prospect() prospect {
 	reached, failing := s.cloud.Reachable(), s.cloud == link.Failing || s.feed.Failing
 	switch {
@@ -61,18 +61,18 @@ func (s situation) prospect() prospect {
 	}
 }
 
-// smallObjects and smallBytes bound what is listed at once when somebody waits for it: that takes one round trip, as without a
-// hub. For larger selections a resume costs less, but takes half a second longer.
+// smallObjects and smallBytes bound the selections that are listed at once when a client waits: a list takes one round trip, as
+// without a hub. For larger selections a resume costs less, but takes half a second longer.
 const smallObjects, smallBytes = 100, 64 << 10
 
-// small reports whether the selection may be listed where a resume would do. With a list, everybody who watches it would have
-// to begin anew, so nobody but the disk may watch it.
+// small reports whether a list may replace a resume. A list makes all watches of the replica begin anew, so only the disk may
+// have one.
 func (m *Member) small() bool {
 	stats := m.Replica.Stats()
 	return stats.Objects <= smallObjects && stats.ObjectBytes <= smallBytes && stats.Watchers <= 1 // the disk's
 }
 
-// expect waits until a member's prospect is certain, or the time is up.
+// expect waits until a member's prospect is certain, or until the time is up.
 func (m *Member) expect(ctx context.Context, cloud *live.Value[link.State], wait time.Duration, fresh bool) prospect {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -91,7 +91,7 @@ func (m *Member) expect(ctx context.Context, cloud *live.Value[link.State], wait
 		if p := now.prospect(); p != open {
 			return p
 		}
-		// The hub's own selections are listed once for a pool: their resumed watch soon shows that nothing is missing.
+		// The pool lists the hub's own selections once: their resumed watch soon shows that nothing is missing.
 		if complete && state.Answers() && !m.fixed() && m.small() {
 			m.feed.Refresh()
 		}

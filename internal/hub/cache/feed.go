@@ -15,28 +15,27 @@ import (
 
 // FeedStatus is the state of a feed.
 type FeedStatus struct {
-	// Source feeds the sink: it is the source of the attempt under way, or of the last one.
+	// Source is the source of the attempt under way, or of the last one.
 	Source Origin
 	// Live: a watch of that source is open.
 	Live bool
 	// Refused is why the last attempt failed; empty once a stream is open again.
 	Refused string
-	// Denied: it failed with an answer that waiting seldom changes: no permission, no such resource. An answer that the source
-	// does not know who asks is Stranger instead.
+	// Denied says that the last attempt failed with an answer that waiting seldom changes: no permission, or no such resource. If
+	// the source does not know the client, Stranger is set instead.
 	Denied bool
-	// Stranger says that the last attempt failed because the source does not know who asks: a certificate or a token has
-	// expired.
+	// Stranger says that the last attempt failed with 401: the source does not know the client, because a certificate or a token
+	// has expired.
 	Stranger bool
-	// Fresh says that since this feed began the sink has had everything that its source had: a list was applied, or a resumed
-	// watch has replayed all it had. A mirror counts only while the leader keeps it current. Without Fresh, the sink's
+	// Fresh says that the sink has had everything that its source had since this feed began: the feed applied a list, or a
+	// resumed watch replayed all it had. A mirror counts only while the leader keeps it current. Without Fresh, the sink's
 	// content comes from the disk and may be as old as that.
 	Fresh bool
-	// Failing says that the last attempt at the cloud ended with 502, 503, 504 or without an answer, although the link is
-	// not down.
+	// Failing says that the last attempt at the cloud got 502, 503, 504 or no answer, although the link is not down.
 	Failing bool
 }
 
-// Feed keeps one Sink fed: it looks at its surroundings, and does what its Machine decides. Make one with New.
+// Feed fills one Sink: it observes its surroundings and carries out its Machine's decisions. Make one with NewFeed.
 type Feed struct {
 	config  FeedConfig
 	status  *live.Value[FeedStatus]
@@ -46,18 +45,18 @@ type Feed struct {
 	machine *Machine
 	logged  [2]string // the last error logged about the cloud and about the mirror
 	last    Origin    // of the last attempt
-	kept    *pages    // of a list that broke off
+	kept    *pages    // the pages of a list that broke off
 	limit   int       // of the next page; 0 before the first
 
 	filling atomic.Int64
 
 	mu     sync.Mutex
-	newest Witness // of all that the sink was given; the reading goroutine writes it
+	newest Witness // the newest object that the sink got; the reading goroutine writes it
 }
 
-// Refresh asks once for an immediate list instead of a resume, if the sink's content is not Fresh: at the mirror if it is
-// covered, else at the cloud. It does not block. A resume tells the same, but for a while it cannot be sure that it has told
-// everything; a list costs as much as there is to read. So Refresh is for small selections for which somebody waits.
+// Refresh requests one immediate list instead of a resume, unless the sink's content is Fresh. The list comes from the mirror if
+// it is covered, otherwise from the cloud. Refresh does not block. A resume yields the same content, but takes a while to be sure
+// that nothing is missing. A list costs as much as there is to read, so Refresh is for small selections that a client waits for.
 func (f *Feed) Refresh() {
 	select {
 	case f.refresh <- struct{}{}:
@@ -71,8 +70,8 @@ const FillsNext = -1
 // Status returns the state of the feed, now and as it changes.
 func (f *Feed) Status() *live.Value[FeedStatus] { return f.status }
 
-// Filling returns how many pages of a list of the cloud have come, the one that is under way included; 0 if no list is under
-// way that is read in pages, or waits for its rest. FillsNext says that one waits until others' lists are done.
+// Filling returns how many pages of a list from the cloud have come, the one under way included. 0 means that no paged list is
+// under way or waits for its rest. FillsNext means that a list waits until other lists are done.
 func (f *Feed) Filling() int { return int(f.filling.Load()) }
 
 // Run feeds the sink until ctx ends, waits for what it started, and returns nil. The sink keeps what it has.
@@ -101,7 +100,7 @@ func (f *Feed) Run(ctx context.Context) error {
 	return nil
 }
 
-// begin takes in what the sink has.
+// begin records what the sink has.
 func (f *Feed) begin(ctx context.Context) {
 	position := f.config.Sink.Position()
 	f.machine = NewMachine(MachineConfig{
@@ -116,8 +115,8 @@ func (f *Feed) begin(ctx context.Context) {
 	}
 }
 
-// look makes an event of what has happened and of the surroundings that the Machine follows. It also returns channels that are
-// closed when these change.
+// look returns an event for what and for the surroundings that the Machine follows. It also returns the channels that are closed
+// when these change.
 func (f *Feed) look(what Happening) (e Event, changed [7]<-chan struct{}) {
 	c := &f.config
 	e.What, e.At, e.Chance = what, f.config.Ends.Running(), f.config.Ends.Float64()
@@ -163,7 +162,7 @@ func (f *Feed) apply(ctx context.Context, from *reading, raised edge.History) er
 	return nil
 }
 
-// act releases what has ended, calls off what must stop, and starts what may begin.
+// act releases an ended attempt, cancels one that must stop, and starts one that may begin.
 func (f *Feed) act(ctx context.Context, running *reading, what Happening, d Decision) *reading {
 	if over(what) {
 		f.release(running)
@@ -189,12 +188,12 @@ func (f *Feed) act(ctx context.Context, running *reading, what Happening, d Deci
 	case d.Start.From != None:
 		return f.start(ctx, d.Start)
 	case what == Happening(Admitted{}):
-		<-f.config.Lists // the list that it was for is no longer wanted
+		<-f.config.Lists // the list for this turn is no longer wanted
 	}
 	return running
 }
 
-// wait waits for what happens next and returns it; nil if the surroundings have changed, or it is time to Step.
+// wait returns what happens next. nil means that the surroundings have changed, or that it is time to Step.
 func (f *Feed) wait(ctx context.Context, running *reading, d Decision, changed [7]<-chan struct{}) Happening {
 	var passed <-chan time.Time
 	if !d.Wake.IsZero() {
@@ -230,7 +229,7 @@ func (f *Feed) wait(ctx context.Context, running *reading, d Decision, changed [
 	return nil
 }
 
-// end calls off what runs, waits for it and releases it.
+// end cancels the attempt under way, waits for its end and releases it.
 func (f *Feed) end(running *reading, what Happening) {
 	if what == Happening(Admitted{}) {
 		<-f.config.Lists
@@ -309,7 +308,7 @@ func (f *Feed) show(ctx context.Context, running *reading, what Happening, d Dec
 	}
 }
 
-// renew finds the newest of all objects that the sink has now.
+// renew finds the newest object among all that the sink now has.
 func (f *Feed) renew(objects []stream.Object) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -322,7 +321,7 @@ func (f *Feed) renew(objects []stream.Object) {
 	f.newest = w
 }
 
-// witness returns what the sink can prove.
+// witness returns the witness for the sink's content.
 func (f *Feed) witness() Witness {
 	f.mu.Lock()
 	w := f.newest
@@ -331,7 +330,7 @@ func (f *Feed) witness() Witness {
 	return w
 }
 
-// remember takes in the newest object of a stream's events.
+// remember records the newest object of a stream's events.
 func (f *Feed) remember(from Origin, events []stream.Event) {
 	f.mu.Lock()
 	for _, e := range events {

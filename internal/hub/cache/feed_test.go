@@ -217,8 +217,8 @@ func TestTheMirrorBeganLater(t *testing.T) {
 	})
 }
 
-// A mirror that was filled a little later than our revision can be resumed once we have reached it. Asking it again before
-// would break off the watch that brings us there, which in a quiet cluster takes a minute.
+// A mirror that was filled a little after our revision can be resumed once we have reached its revision. An earlier attempt would
+// cancel the watch that brings us there, which in a quiet cluster takes a minute.
 func TestAMirrorThatBeganLaterIsLeftAloneWhileWeStandStill(t *testing.T) {
 	inFeedWorld(t, func(w *feedWorld) {
 		w.mirror.copy(w.cloud)
@@ -608,8 +608,8 @@ yurthub_replica_source_switches_total{resource="endpointslices.discovery.k8s.io"
 	})
 }
 
-// TestAnyWeather throws the world about. It checks the sink's rules (in sink.Apply and Replace), that few lists cross
-// the WAN, and that the end is the cloud's content.
+// TestAnyWeather feeds a sink in random weather. It checks the sink's rules (in sink.Apply and Replace), that few lists cross the
+// WAN, and that the sink ends with the cloud's content.
 func TestAnyWeather(t *testing.T) {
 	for seed := range uint64(100) {
 		inFeedWorld(t, func(w *feedWorld) {

@@ -18,26 +18,25 @@ import (
 	"yurtcoordinator/internal/stream/remote"
 )
 
-// programLists bounds the lists that are under way for programs. kubelet follows some hundred objects and waits for them; each
-// takes a list that costs little more than a round trip. One at a time, they would take half a minute over a WAN, and minutes
-// behind a large list of the pool's.
+// programLists bounds the concurrent lists for programs. kubelet follows some hundred objects and waits for them; each list costs
+// little more than a round trip. One at a time, they would take half a minute over a WAN, and minutes behind a large list of the
+// pool's.
 const programLists = 8
 
-// Sources says where feeds read.
+// Sources says where feeds read from.
 type Sources struct {
-	// Cloud is the cloud's address, CloudLink the state of the link there.
+	// Cloud is the cloud's address, CloudLink the state of the link to it.
 	Cloud     *url.URL
 	CloudLink *live.Value[link.State]
 	// History is the cloud's.
 	History *HistoryKeeper
-	// AsNode reaches the cloud with the node's credentials, for the hub and the node's programs; As does so with another
-	// client's.
+	// AsNode reaches the cloud with the node's credentials, for the hub and the node's programs. As reaches it with a caller's
+	// credentials.
 	AsNode http.RoundTripper
 	As     func(client string) http.RoundTripper
-	// Pool is where the pool's resources can also be read; nil means nowhere.
+	// Pool is the coordinator's mirror of the pool's resources; nil means no coordinator.
 	Pool *Pool
-	// Metrics counts the hub's own feeds. What programs ask for has no bound, so their feeds appear in Status and not in
-	// metrics.
+	// Metrics counts the hub's own feeds. Programs may have any number of feeds, so those appear only in Status.
 	Metrics prometheus.Registerer
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
@@ -56,7 +55,7 @@ type Pool struct {
 	History *live.Value[edge.History]
 }
 
-// Feeds returns a function that makes feeds that read from these sources.
+// Feeds returns a function that makes feeds reading from these sources.
 func Feeds(s *Sources) func(Order) (Feeder, error) {
 	counted, unseen := NewFeedMetrics(s.Metrics), NewFeedMetrics(nil)
 	hubs, programs, guests := make(chan struct{}, 1), make(chan struct{}, programLists), make(chan struct{}, programLists)
@@ -99,12 +98,12 @@ func Feeds(s *Sources) func(Order) (Feeder, error) {
 	}
 }
 
-// ownWatchTime is how long the cloud is asked to keep a watch with the node's credentials: as API servers do by themselves. Each
-// watch begun anew costs some 900 bytes on the link. That a watch is alive is told by its bookmarks.
+// ownWatchTime is how long a watch of the cloud with the node's credentials lasts, as API servers choose by themselves. Each new
+// watch costs some 900 bytes on the link. Bookmarks show that a watch is alive.
 const ownWatchTime = 30 * time.Minute
 
-// watchTime returns for how long to watch the cloud at a time; 0 means as client-go does. A caller whose right was taken back
-// would be told more until its watch ends.
+// watchTime returns how long one watch of the cloud lasts; 0 means client-go's default. A watch outlives its permission: a caller
+// whose permission was revoked gets events until its watch ends.
 func (o *Order) watchTime() time.Duration {
 	if o.Client == Hub || o.Client == "" {
 		return ownWatchTime

@@ -24,16 +24,16 @@ func (w *feedWorld) lead() {
 	w.cover(true)
 }
 
-// lies is what a filler says: an object that there is not, another in an earlier state, and all at a revision that the cloud has
-// not reached.
+// lies is a filler's content with three errors: an object that does not exist, another in an earlier state, and a revision that
+// the cloud has not reached.
 func lies() *feedStore {
 	s := newStore(500, "ghost")
 	s.objects[stream.Key{Name: "a"}] = stream.Object{Key: stream.Key{Name: "a"}, Revision: 101, Raw: []byte("not a")}
 	return s
 }
 
-// TestAHubThatHasNothingTakesWhatAFillerBrought, and puts up with it until there is something of the cloud's: then nothing of it
-// is left, whatever revisions it had.
+// TestAHubThatHasNothingTakesWhatAFillerBrought checks that an empty hub serves a filler's content until the cloud's content
+// arrives. Then nothing of the filler's content is left, whatever its revisions.
 func TestAHubThatHasNothingTakesWhatAFillerBrought(t *testing.T) {
 	t.Run("until a leader has come", func(t *testing.T) {
 		inFeedWorld(t, func(w *feedWorld) {

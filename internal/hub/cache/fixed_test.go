@@ -349,8 +349,8 @@ func TestTheViewIsReadyFirst(t *testing.T) {
 	})
 }
 
-// A request for a resource that becomes shared, or ceases to be, must never be sent past the hub: a watch that is opened
-// at the cloud in that moment would stay there. And who needed the old copy, service topology among them, needs the new.
+// A request for a resource that becomes shared, or stops being shared, must never bypass the hub: a watch opened at the cloud in
+// that moment would stay there. Clients that needed the old copy, service topology among them, need the new one.
 func TestAResourceThatStaysHasACopyAllTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := runSet(t, Config{Always: []Selection{Whole(services)}})

@@ -216,8 +216,8 @@ func TestAfterARestartWithoutTheCloud(t *testing.T) {
 	})
 }
 
-// What another history has emptied is on the disk as such: "there is none" is an answer after a restart without the cloud, as it
-// is to a kubelet that starts a container whose optional ConfigMap the cloud has lost.
+// The disk records that another history has emptied a selection. After a restart without the cloud, "there is none" is then an
+// answer: kubelet needs it to start a container whose optional ConfigMap the cloud has lost.
 func TestWhatAnotherHistoryHasEmptied(t *testing.T) {
 	bubble(t, func(t *testing.T, w *setWorld) {
 		one := Selection{Resource: configMaps, Namespace: "a", Fields: "metadata.name=x"}

@@ -22,21 +22,21 @@ import (
 )
 
 const (
-	// askTime bounds one question.
+	// askTime bounds one question to the cloud.
 	askTime = 10 * time.Second
-	// pauseMin and pauseMax bound the pause after a question without an answer: see run.Backoff.
+	// historyPauseMin and historyPauseMax bound the pause after an unanswered question: see run.Backoff.
 	historyPauseMin, historyPauseMax = 250 * time.Millisecond, 5 * time.Second
-	// maxWitnesses is from how many collections a witness is kept: if the node may no longer read one, another can
-	// still prove.
+	// maxWitnesses is how many collections the keeper has a witness from: if the node may no longer read one, another still
+	// proves the history.
 	maxWitnesses = 8
-	// blobKey is where the disk keeps the State.
+	// blobKey is the HistoryState's key on the disk.
 	blobKey = "cloud/history"
 )
 
 // Prover asks the cloud for one object of a collection. remote.Source is one.
 type Prover interface {
-	// Look returns the cloud's revision and the object's: now if at is 0, else as of at. object is 0 if there is no such
-	// object. Look fails with stream.ErrExpired if the cloud no longer remembers that revision.
+	// Look returns the cloud's revision and the object's: the present one if at is 0, otherwise the one as of at. object is 0 if
+	// there is no such object. Look fails with stream.ErrExpired if the cloud has forgotten that revision.
 	Look(ctx context.Context, key stream.Key, at edge.Revision) (current, object edge.Revision, err error)
 }
 
@@ -51,25 +51,25 @@ type Witness struct {
 	History edge.History
 }
 
-// HistoryState is what is known of the cloud's history.
+// HistoryState is what the hub knows about the cloud's history.
 type HistoryState struct {
 	// Number is the number of the cloud's history, as far as is known.
 	Number edge.History
-	// Floor is a revision: what the hub has from below it must not be resumed at the cloud.
+	// Floor is the revision below which the hub's content must not be resumed at the cloud.
 	Floor edge.Revision
-	// Sure says that Number was verified, or that there is nothing to verify.
+	// Sure says that Number was verified, or that there is nothing to verify it with.
 	Sure bool
-	// Failing says that the cloud was asked, and did not answer.
+	// Failing says that the cloud did not answer when it was asked.
 	Failing bool
 }
 
-// HistoryDisk keeps a State. store.Store is one.
+// HistoryDisk keeps a HistoryState. store.Store is one.
 type HistoryDisk interface {
 	Blob(key string) ([]byte, error)
 	PutBlob(key string, value []byte) error
 }
 
-// HistoryConfig is what a Keeper needs.
+// HistoryConfig configures a HistoryKeeper.
 type HistoryConfig struct {
 	// Link is the state of the link to the cloud.
 	Link *live.Value[link.State]
@@ -79,7 +79,7 @@ type HistoryConfig struct {
 	Chance ends.Chance
 }
 
-// HistoryKeeper follows the cloud's history. Make one with New. Safe for concurrent use.
+// HistoryKeeper follows the cloud's history. Make one with NewHistory. Safe for concurrent use.
 type HistoryKeeper struct {
 	config HistoryConfig
 	state  *live.Value[HistoryState]
@@ -91,7 +91,7 @@ type HistoryKeeper struct {
 	losses    int           // how often Sure was lost
 }
 
-// NewHistory returns a Keeper that begins with the disk's State.
+// NewHistory returns a HistoryKeeper that begins with the disk's HistoryState.
 func NewHistory(c HistoryConfig) *HistoryKeeper {
 	k := &HistoryKeeper{
 		config: c, state: live.NewValue(HistoryState{}), asked: make(chan struct{}, 1), witnesses: map[Prover]Witness{},
@@ -105,7 +105,7 @@ func NewHistory(c HistoryConfig) *HistoryKeeper {
 // State returns what is known, now and as it changes.
 func (k *HistoryKeeper) State() *live.Value[HistoryState] { return k.state }
 
-// Saw takes in a witness that the cloud itself showed while the State is Sure.
+// Saw records a witness that the cloud itself showed while the HistoryState is Sure.
 func (k *HistoryKeeper) Saw(w Witness) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -117,8 +117,8 @@ func (k *HistoryKeeper) Saw(w Witness) {
 	k.proven = max(k.proven, w.Revision, w.Held)
 }
 
-// Prove takes in a witness of content from the disk or the pool that is to be resumed at the cloud. The State is not Sure
-// until the witness is proven.
+// Prove asks for proof of a witness whose content comes from the disk or the pool and is to be resumed at the cloud. The
+// HistoryState is not Sure until the witness is proven.
 func (k *HistoryKeeper) Prove(w Witness) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -135,14 +135,14 @@ func (k *HistoryKeeper) Prove(w Witness) {
 	}
 }
 
-// Followed is a Keeper for what the hub reads with credentials that are not the node's. It offers only the State and takes no
-// witnesses: the owner of the credentials did not lend them for questions of ours, and may take them back.
+// Followed is a HistoryKeeper for what the hub reads with a caller's credentials. It offers only the HistoryState and takes no
+// witnesses: the caller lent its credentials for its own reads, not for the hub's questions, and may revoke them.
 type Followed struct{ *HistoryKeeper }
 
-// Saw takes in nothing.
+// Saw does nothing.
 func (Followed) Saw(Witness) {}
 
-// Prove takes in nothing.
+// Prove does nothing.
 func (Followed) Prove(Witness) {}
 
 func (k *HistoryKeeper) keepLocked(w Witness) {
@@ -166,7 +166,7 @@ func (k *HistoryKeeper) keepLocked(w Witness) {
 	delete(k.witnesses, least.From)
 }
 
-// Shaken takes in that a stream from the cloud broke: the server may have started anew, on another store.
+// Shaken records that a stream from the cloud broke: the server may have restarted on another store.
 func (k *HistoryKeeper) Shaken() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -174,7 +174,7 @@ func (k *HistoryKeeper) Shaken() {
 	k.loseLocked()
 }
 
-// loseLocked takes back Sure.
+// loseLocked withdraws Sure.
 func (k *HistoryKeeper) loseLocked() {
 	k.losses++
 	s := k.state.Get()
@@ -189,9 +189,9 @@ func (k *HistoryKeeper) loseLocked() {
 // Number is the number of the cloud's history, as far as is known.
 func (k *HistoryKeeper) Number() edge.History { return k.state.Get().Number }
 
-// Went takes in that the cloud has shown an object at one revision and, asked again, at another. Each moment's history is what
-// Number said before the cloud was asked. Within one history no object's revision falls; so if it fell, the history is another,
-// whatever witnesses say: nothing that they stand for need have changed since the backup was made.
+// Went records that the cloud showed an object at one revision, and later at another. The History of from and to is what Number
+// returned before each question. Within one history no object's revision falls. So a lower revision proves another history, even
+// if all witnesses are unchanged: they may not have changed since the backup.
 func (k *HistoryKeeper) Went(ctx context.Context, from, to edge.Moment) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -200,7 +200,7 @@ func (k *HistoryKeeper) Went(ctx context.Context, from, to edge.Moment) {
 	}
 }
 
-// changedLocked takes in that the cloud's history is another than was known.
+// changedLocked records that the cloud's history has changed.
 func (k *HistoryKeeper) changedLocked(logger klog.Logger) {
 	next := k.state.Get().Number + 1
 	k.raiseLocked(next)
@@ -208,7 +208,7 @@ func (k *HistoryKeeper) changedLocked(logger klog.Logger) {
 		"history", next)
 }
 
-// Raise takes in that somebody in the pool knows of a later history.
+// Raise records that a pool member knows of a later history.
 func (k *HistoryKeeper) Raise(n edge.History) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -227,7 +227,7 @@ func (k *HistoryKeeper) raiseLocked(n edge.History) {
 	k.write(s)
 }
 
-// Run verifies until ctx ends, and returns nil.
+// Run verifies the history whenever it is not Sure, until ctx ends, and returns nil.
 func (k *HistoryKeeper) Run(ctx context.Context) error {
 	was, pause := false, run.Backoff{Min: historyPauseMin, Max: historyPauseMax}
 	for ctx.Err() == nil {
@@ -265,7 +265,7 @@ func (k *HistoryKeeper) Run(ctx context.Context) error {
 	return nil
 }
 
-// verify asks the newest witness, and takes in what follows.
+// verify asks the cloud about the newest witness and records the conclusion.
 func (k *HistoryKeeper) verify(ctx context.Context) error {
 	w, held, losses := k.newest()
 	verdict, now := Same, Answer{}
@@ -283,7 +283,7 @@ func (k *HistoryKeeper) verify(ctx context.Context) error {
 	return nil
 }
 
-// newest returns the witness that proves most, and the highest revision that any witness's collection is held up to.
+// newest returns the witness with the highest revision, and the highest revision that any witness's collection is known up to.
 func (k *HistoryKeeper) newest() (best Witness, held edge.Revision, losses int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -300,7 +300,7 @@ func (k *HistoryKeeper) newest() (best Witness, held edge.Revision, losses int) 
 	return best, held, k.losses
 }
 
-// fail takes in that the cloud did not answer.
+// fail records that the cloud did not answer.
 func (k *HistoryKeeper) fail() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -373,7 +373,7 @@ func (k *HistoryKeeper) write(s HistoryState) {
 
 func encode(s HistoryState) []byte { return fmt.Appendf(nil, "%d %d", s.Number, s.Floor) }
 
-// decode reads what encode wrote; anything else is no State.
+// decode parses encode's output; for anything else it returns the zero HistoryState.
 func decode(text []byte) (s HistoryState) {
 	number, floor, found := strings.Cut(string(text), " ")
 	n, err := strconv.ParseUint(number, 10, 64)
@@ -384,7 +384,7 @@ func decode(text []byte) (s HistoryState) {
 	return HistoryState{Number: edge.History(n), Floor: edge.Revision(f)}
 }
 
-// denied reports whether an error concerns this collection alone, so that another one may be asked.
+// denied reports whether an error concerns only this collection, so that another witness may be asked about.
 func denied(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsBadRequest(err) ||
 		apierrors.IsMethodNotSupported(err)

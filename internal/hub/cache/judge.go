@@ -2,17 +2,17 @@ package cache
 
 import "yurtcoordinator/internal/edge"
 
-// Verdict is what the cloud's answers say about the history that a hub knows.
+// Verdict is what the cloud's answers say about the hub's history.
 type Verdict uint8
 
 const (
-	// Ask: the witness has changed since. What it was at the revision at which it was seen will tell.
+	// Ask: the witness has changed. Its state as of the revision at which the hub saw it will decide.
 	Ask Verdict = iota
-	// Same: what the hub has is the cloud's own past.
+	// Same: the hub's content belongs to the cloud's own past.
 	Same
 	// Changed: the cloud has another past.
 	Changed
-	// Unknown: the cloud no longer remembers the revision that would tell.
+	// Unknown: the cloud has forgotten the revision that would decide.
 	Unknown
 )
 
@@ -27,8 +27,8 @@ type Answer struct {
 	Object edge.Revision
 }
 
-// Compare judges by the witness as it is now. seen is the revision at which it was seen; held is the highest revision
-// up to which the hub knows any collection.
+// Compare judges by the witness's present state. seen is the revision at which the hub saw it; held is the highest revision up to
+// which the hub knows any collection.
 func Compare(seen, held edge.Revision, now Answer) Verdict {
 	switch {
 	case now.Current < held || now.Current < seen:
@@ -42,7 +42,7 @@ func Compare(seen, held edge.Revision, now Answer) Verdict {
 	}
 }
 
-// Past is what the witness was at the revision at which it was seen.
+// Past is the witness's state as of the revision at which the hub saw it.
 type Past uint8
 
 const (
@@ -56,7 +56,7 @@ const (
 	Ahead
 )
 
-// Conclude judges by the witness as it was then.
+// Conclude judges by the witness's past state.
 func Conclude(then Past) Verdict {
 	switch then {
 	case There:

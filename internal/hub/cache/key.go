@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// credential is the name of a systemd credential (LoadCredential=, LoadCredentialEncrypted=) from which the key is made.
+	// credential names the systemd credential (LoadCredential=, LoadCredentialEncrypted=) that the key is derived from.
 	credential = "yurthub-cache-key" //nolint:gosec // its name
-	// keyBytes is the size of the key and of its file, and the least that a credential must have.
+	// keyBytes is the size of the key and of its file, and the least size of a credential.
 	keyBytes = 32
 	// credentialBytes bounds a credential.
 	credentialBytes = 64 << 10
 )
 
-// keyFor returns the key for what is secret: from the credential if there is one, else from a file, which is made if it is not
-// there or of no use. If it cannot be made, the key ends with this process. Nobody can read what was encrypted with a key that
-// is lost, so that is read from the cloud again. But a credential that is there and of no use is an error: somebody wants it
-// used.
+// keyFor returns the key that encrypts secret content: from the credential if there is one, otherwise from a file. It makes the
+// file if it is missing or useless. If it cannot, the key lasts only as long as this process. Nobody can read content encrypted
+// with a lost key, so the hub reads that content from the cloud again. But a credential that exists and is useless is an error,
+// because an operator wants it used.
 func keyFor(c DiskConfig) ([]byte, error) {
 	if dir := c.Credentials; dir != "" {
 		secret, err := head(filepath.Join(dir, credential), credentialBytes)
@@ -70,7 +70,7 @@ func keyFor(c DiskConfig) ([]byte, error) {
 	return made, nil
 }
 
-// head reads a file of at most so many bytes; of a longer one, one byte more.
+// head reads a file of at most so many bytes; of a longer file it returns one byte more.
 func head(path string, most int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -86,7 +86,7 @@ func inside(dir, path string) bool {
 	return err != nil || rel != ".." && !strings.HasPrefix(rel, "../")
 }
 
-// writeKey makes the file, whole or not at all, before anything is encrypted with the key.
+// writeKey writes the file atomically, before anything is encrypted with the key.
 func writeKey(path string, key []byte) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -77,8 +77,8 @@ func viewed(t *testing.T, w *setWorld) *live.Value[string] {
 	return word
 }
 
-// kubelet follows each ConfigMap by itself. It sees one that has a view through that, in lists, gets and watches, with the cloud
-// and without, and after a restart; it is told of a change within the watch. Nobody else does.
+// kubelet follows each ConfigMap separately. It sees one with a view through that view: in lists, gets and watches, with the
+// cloud and without, and after a restart. Its watch reports changes of the view. Other clients see the ConfigMap as it is.
 func TestKubeletSeesASelectionOfItsOwnThroughAView(t *testing.T) {
 	bubble(t, func(t *testing.T, w *setWorld) {
 		word := viewed(t, w)

@@ -12,14 +12,14 @@ import (
 	"yurtcoordinator/internal/hub/link"
 )
 
-// preciousFor is for how long after the cloud's last word even a few objects are guarded (FeedConfig.Precious): twice as long as
-// the three lists of a doubt take with their pauses.
+// preciousFor is how long after a working watch of the cloud the Machine guards even a few objects (FeedConfig.Precious). It is
+// twice as long as the three lists of a doubt take with their pauses.
 const preciousFor = 90 * time.Second
 
 var (
-	// errNotNewer says that a mirror's snapshot is useless.
+	// errNotNewer says that a mirror's snapshot is not newer, and so is useless.
 	errNotNewer = errors.New("the snapshot is not newer than what is here")
-	// errDoubtful says that a list from the cloud is not believed yet.
+	// errDoubtful says that the Machine does not yet believe a list from the cloud.
 	errDoubtful = errors.New("the list is not believed yet")
 )
 
@@ -32,11 +32,11 @@ type Event struct {
 	Position edge.Revision
 	Counted  edge.History
 	Looked
-	// What happened. nil means that time has passed, or that the surroundings have changed.
+	// What is what happened. nil means that time has passed, or that the surroundings have changed.
 	What Happening
 }
 
-// after returns the time after a pause and a random share of part.
+// after returns the time of the event plus a pause and a random share of part.
 func (e Event) after(pause, part time.Duration) time.Time {
 	return e.At.Add(pause + time.Duration(e.Chance*float64(part)))
 }
@@ -60,10 +60,10 @@ type Happening any
 type (
 	// Opened says that the watch under way is open.
 	Opened struct{}
-	// CaughtUp says that the watch has replayed all it had to.
+	// CaughtUp says that the watch has replayed everything.
 	CaughtUp struct{}
-	// Fetched says that the list under way has come, as of a Revision of a History. It lacks Lost of the sink's Have
-	// objects. WentBack: the list has an older state of some object than the sink has.
+	// Fetched says that the list under way has arrived, as of a Revision of a History. Have counts the sink's objects, Lost those
+	// of them that the list lacks. WentBack: the list has an older state of some object than the sink.
 	Fetched struct {
 		Revision   edge.Revision
 		History    edge.History
@@ -73,16 +73,16 @@ type (
 	// Ended says that the attempt under way is over. Err is nil for a list that was applied.
 	Ended struct {
 		Err error
-		// Opened: a watch was open, for the time Lived. Told: it told something.
+		// Opened: a watch was open, for the time Lived. Told: it sent something.
 		Opened, Told bool
 		Lived        time.Duration
-		// Pages is how many pages of a list are there. Progress: this attempt has brought some of them.
+		// Pages is how many pages of the list the feed has. Progress: this attempt brought some of them.
 		Pages    int
 		Progress bool
 	}
 	// Admitted says that it is this feed's turn to list over the WAN.
 	Admitted struct{}
-	// Refreshed says that somebody waits for what is so now.
+	// Refreshed says that a client waits for the present state.
 	Refreshed struct{}
 )
 
@@ -90,54 +90,54 @@ type (
 type Attempt struct {
 	From Origin
 	List bool
-	// History is the history of what is read at the cloud.
+	// History is the history in which the cloud is read.
 	History edge.History
-	// Pages: read the list in pages. Continue: go on after those that were kept.
+	// Pages: read the list in pages. Continue: resume it after the kept pages.
 	Pages, Continue bool
-	// Choice: when the attempt began the cloud could be asked, so there was no need to wait for a mirror.
+	// Choice: when the attempt began the cloud could be asked, so the feed need not wait for a mirror.
 	Choice bool
 	// Why is for people.
 	Why string
 }
 
-// Decision is what must be done after an event, in the order of the fields.
+// Decision is what the Feed must do after an event, in the order of the fields.
 type Decision struct {
-	// Raise, Shaken and Prove are what the History must be told; Raise 0 means nothing. No attempt begins in such a
-	// step: Step again at once, with the History's new state.
+	// Raise, Shaken and Prove are calls to make to the History; Raise 0 means none. No attempt begins in such a step: the Feed
+	// steps again at once, with the History's new state.
 	Raise         edge.History
 	Shaken, Prove bool
-	// Apply says to apply the list that has come, in the history Raise if that is not 0, and to report the outcome by
-	// Ended.
+	// Apply says to apply the list that has arrived, and to report the outcome by Ended. If Raise is not 0, the list belongs to
+	// the history Raise.
 	Apply bool
-	// Stop calls off the attempt under way, which then reports its end by Ended.
+	// Stop cancels the attempt under way, which then reports its end by Ended.
 	Stop bool
 	// Start is the attempt to begin; From is None if there is none.
 	Start Attempt
 	// Keep says to keep the pages of a list that broke off.
 	Keep bool
-	// Admit says that a list over the WAN waits for its turn, which is reported by Admitted.
+	// Admit says that a list over the WAN waits for its turn. Admitted reports the turn.
 	Admit bool
-	// Wake is when to Step again if nothing happens before; zero means never.
+	// Wake is when to Step again if nothing happens earlier; zero means never.
 	Wake time.Time
 	// Status is the feed's state after the step.
 	Status FeedStatus
 }
 
-// settled reports whether the History need not be told anything, which would change the surroundings.
+// settled reports whether the decision has no call to the History, which would change the surroundings.
 func (d Decision) settled() bool { return d.Raise == 0 && !d.Shaken && !d.Prove }
 
-// demand says whether somebody waits for what is so now.
+// demand says whether a client waits for the present state.
 type demand uint8
 
 const (
 	nobody demand = iota
-	// asking: somebody waits, and a list is due, even where a resume might do.
+	// asking: a client waits, and the Machine wants a list even where a resume would do.
 	asking
-	// waiting: the same, and the list has been tried.
+	// waiting: a client waits, and the list was already tried.
 	waiting
 )
 
-// MachineConfig is what a Machine needs.
+// MachineConfig configures a Machine.
 type MachineConfig struct {
 	// Name is the resource's name in errors.
 	Name string
@@ -147,9 +147,8 @@ type MachineConfig struct {
 	Pages bool
 }
 
-// Machine decides all that a Feed does: which source feeds the sink, whether by a list or a resume, when to try again, and
-// what to believe. It has no clock, draws no random numbers and does no I/O. Make one with NewMachine; use it from one
-// goroutine.
+// Machine makes a Feed's decisions: which source feeds the sink, whether by a list or a resume, when to retry, and which lists to
+// believe. It has no clock, draws no random numbers and does no I/O. Make one with NewMachine; use it from one goroutine.
 type Machine struct {
 	config MachineConfig
 	looked Looked
@@ -157,23 +156,23 @@ type Machine struct {
 
 	running struct { // from None: nothing runs
 		Attempt
-		refresh   bool // for somebody who waits
+		refresh   bool // a client waits for it
 		current   bool // it has caught up
 		calledOff bool
 	}
 	cloud, mirror past
 	guard         doubt.Guard
-	older         doubt.Doubt // about lists from the cloud that are older than what the sink has
+	older         doubt.Doubt // of lists from the cloud that are older than the sink
 
 	heard   time.Time // when the last watch of the cloud that worked ended; zero means that none has
 	shown   bool      // a source has shown its content; until then the sink has only the disk's
-	foreign bool      // since it was last proven, not all of the sink's content came from the cloud
+	foreign bool      // some of the sink's content came from elsewhere than the cloud since the last proof
 	demand  demand
 
 	kept  kept
-	whole bool // the next list is not read in pages: the server has forgotten the revision of one that was
+	whole bool // the next list comes in one piece: the server forgot the revision of a paged one
 
-	needs  time.Time // since when the cloud is up and a list is needed; zero means that none is
+	needs  time.Time // since when the cloud is up and the sink needs a list; zero means that it does not
 	choice Choice
 	since  time.Time // when choice was made
 	drawn  float64   // the chance drawn for choice.Jitter
@@ -186,7 +185,7 @@ func NewMachine(c MachineConfig, position edge.Revision) *Machine {
 	return &Machine{config: c, held: position, foreign: position != 0}
 }
 
-// Step takes in an event and returns what must be done now.
+// Step processes an event and returns what to do now.
 func (m *Machine) Step(e Event) (d Decision) {
 	if m.running.From != None {
 		d = m.heardOf(e)
@@ -212,7 +211,7 @@ func (m *Machine) Step(e Event) (d Decision) {
 	return d
 }
 
-// heardOf takes in what happened to the running attempt.
+// heardOf records what happened to the running attempt.
 func (m *Machine) heardOf(e Event) (d Decision) {
 	switch what := e.What.(type) {
 	case Opened:
@@ -229,7 +228,7 @@ func (m *Machine) heardOf(e Event) (d Decision) {
 	return d
 }
 
-// look takes in the surroundings, and returns the history that others know of, if it is later than ours.
+// look records the surroundings. It returns the history that the leader declares if that is later than ours, otherwise 0.
 func (m *Machine) look(e Event) (later edge.History) {
 	is, was := e.Looked, m.looked
 	if is.Covered && is.Declared > is.History.Number {
@@ -258,7 +257,7 @@ func (m *Machine) look(e Event) (later edge.History) {
 	return later
 }
 
-// situation returns what the choice depends on.
+// situation returns the Situation for Choose.
 func (m *Machine) situation(e Event) Situation {
 	s := Situation{
 		Role:        m.looked.Standing.Role,
@@ -282,7 +281,7 @@ func (m *Machine) situation(e Event) Situation {
 	return s
 }
 
-// decide says what must stop and what may begin.
+// decide fills in d what must stop and what may begin.
 func (m *Machine) decide(e Event, d *Decision) {
 	s := m.situation(e)
 	m.choose(e, s)
@@ -313,7 +312,7 @@ func (m *Machine) decide(e Event, d *Decision) {
 	d.Wake = m.wake(e.At, due)
 }
 
-// wake returns the first moment after now at which something is due, or may have changed by itself.
+// wake returns the first time after now at which something is due, or may have changed by itself.
 func (m *Machine) wake(now, due time.Time) (first time.Time) {
 	times := []time.Time{due}
 	for _, p := range []*past{&m.cloud, &m.mirror} {
@@ -327,7 +326,7 @@ func (m *Machine) wake(now, due time.Time) (first time.Time) {
 	return first
 }
 
-// choose finds the best choice, and notes since when it has been the best.
+// choose records the best choice, and since when it is the best.
 func (m *Machine) choose(e Event, s Situation) {
 	switch needed := s.Cloud != Down && (s.Empty || s.Cloud == Expired); {
 	case !needed:
@@ -371,7 +370,7 @@ func (m *Machine) due(s Situation) time.Time {
 	return due
 }
 
-// gives reports whether the running attempt must give way to the chosen one.
+// gives reports whether the running attempt must end in favour of the chosen one.
 func (m *Machine) gives(ripe bool) bool {
 	switch from := m.running.From; {
 	case m.choice.From == from:
@@ -409,7 +408,7 @@ func (m *Machine) start(e Event, from Origin, list bool) Attempt {
 	return m.running.Attempt
 }
 
-// caughtUp takes in that the sink has everything that a source has.
+// caughtUp records that the sink has everything that a source has.
 func (m *Machine) caughtUp(from Origin) {
 	if from == Coordinator && !m.looked.Covered {
 		return // the mirror may be complete, but as of any time in the past
@@ -417,7 +416,7 @@ func (m *Machine) caughtUp(from Origin) {
 	m.status.Fresh, m.demand = true, nobody
 }
 
-// ended takes in the end of the running attempt, and reports whether it gives cause to doubt the cloud's history.
+// ended records the end of the running attempt, and reports whether it casts doubt on the cloud's history.
 func (m *Machine) ended(e Event, o Ended) (shaken bool) {
 	ran := m.running
 	m.running.Attempt, m.running.refresh, m.running.current, m.running.calledOff = Attempt{}, false, false, false
@@ -429,7 +428,7 @@ func (m *Machine) ended(e Event, o Ended) (shaken bool) {
 		m.keep(e, ran.Attempt, o)
 	}
 	if ran.calledOff && o.calledOff() {
-		return false // for something better: this says nothing about the source
+		return false // a better source was chosen: this says nothing about this one
 	}
 	if o.Told || o.Lived >= shortLife || ran.List && o.Err == nil {
 		m.shown = true
@@ -456,7 +455,7 @@ func (m *Machine) ended(e Event, o Ended) (shaken bool) {
 	return ran.From == Cloud && o.shaken()
 }
 
-// fetched decides what to do with a list that has come. If it is not applied, the attempt has ended.
+// fetched decides what to do with a list that has arrived. If the Machine does not apply the list, the attempt has ended.
 func (m *Machine) fetched(e Event, l Fetched) (d Decision) {
 	err := context.Canceled
 	if !m.running.calledOff {
@@ -474,8 +473,8 @@ func (m *Machine) fetched(e Event, l Fetched) (d Decision) {
 	return d
 }
 
-// judge says whether to apply a list, and if not, why. A list that the sink is level with is not applied, and is no
-// error if somebody had asked for it.
+// judge decides whether to apply a list, and returns an error if not. The exception is a list that a client asked for and that is
+// not newer than the sink: judge returns no error, although there is nothing to apply.
 func (m *Machine) judge(e Event, l Fetched) (d Decision, err error) {
 	ran, position := m.running, e.Position
 	switch {
@@ -497,7 +496,7 @@ func (m *Machine) judge(e Event, l Fetched) (d Decision, err error) {
 	return d, err
 }
 
-// believe says whether to apply a list from the cloud.
+// believe decides whether to apply a list from the cloud.
 func (m *Machine) believe(e Event, l Fetched, position edge.Revision, d Decision) (Decision, error) {
 	policy := m.policy()
 	if l.Revision >= position {
@@ -519,8 +518,8 @@ func (m *Machine) believe(e Event, l Fetched, position edge.Revision, d Decision
 	return d, nil
 }
 
-// policy returns how to doubt a list from the cloud that contradicts what the sink has. A later history changes nothing: a
-// cloud that has lost all looks like another one.
+// policy returns how to doubt a list from the cloud that contradicts the sink. A later history does not change the policy: a
+// cloud that has lost everything looks like another history.
 func (m *Machine) policy() doubt.Policy {
 	if m.shown {
 		return doubt.Shown()

@@ -191,8 +191,8 @@ func (s *script) step(line string) string {
 	return text
 }
 
-// TestStories replays testdata/machine/*.txt: a line "machine" with what it is made for, then lines "> event", each followed by
-// what the machine made of it.
+// TestStories replays testdata/machine/*.txt: a line "machine" with its configuration, then lines "> event", each followed by the
+// machine's reaction.
 func TestStories(t *testing.T) {
 	replay(t, "testdata/machine/*.txt", func() func(string) string {
 		s := script{t: t, began: time.Unix(1_700_000_000, 0)}

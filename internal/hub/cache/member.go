@@ -18,42 +18,42 @@ import (
 
 // Feeder keeps a replica up to date; Feed is one.
 type Feeder interface {
-	// Run feeds until ctx ends and then returns nil; it returns early only on a defect of the program.
+	// Run feeds the replica until ctx ends, and then returns nil. It returns early only because of a defect in the program.
 	Run(ctx context.Context) error
 	Status() *live.Value[FeedStatus]
-	// Refresh asks once for a list where a resume would do, if the replica's content is not Fresh. It does not block.
+	// Refresh requests one list where a resume would do, unless the replica's content is Fresh. It does not block.
 	Refresh()
-	// Filling returns how many pages of a list from the cloud have come; 0 means that none is under way, FillsNext that one
+	// Filling returns how many pages of a list from the cloud have come. 0 means that no list is under way, FillsNext that one
 	// waits for its turn.
 	Filling() int
 }
 
-// Order says what a feed is for.
+// Order specifies a feed.
 type Order struct {
 	Selection
-	// Client is the client with whose credentials the cloud is read. Hub and the empty client have the node's.
+	// Client is the client whose credentials the feed reads the cloud with. Hub and the empty client use the node's.
 	Client string
-	// Shared says that the resource belongs to the pool: its leader pushes it to the coordinator, where others read it.
+	// Shared says that the resource belongs to the pool: its leader pushes it to the coordinator, where the other hubs read it.
 	Shared bool
-	// Replica is what is fed.
+	// Replica is the replica to feed.
 	Replica *replica.Replica
-	// TooLarge is called when a list is larger than the client's budget. It does not block.
+	// TooLarge is called when a list exceeds the client's budget. It must not block.
 	TooLarge func()
 }
 
-// Member is one selection that is followed.
+// Member is one selection that the hub follows.
 type Member struct {
 	Order
 
 	feed    Feeder
 	saver   *Saver
 	handler *replica.Handler
-	kubelet *replica.Handler // what serves kubelet
-	view    *View            // nil: clients see the replica as it is
+	kubelet *replica.Handler // serves kubelet
+	view    *View            // nil means that clients see the replica as it is
 
 	wanted chan struct{} // closed when somebody needs the content
 	want   func()
-	after  <-chan struct{} // closed when the member before it has ended, which Restore waits for; nil if there was none
+	after  <-chan struct{} // closed when the previous member has ended, which run waits for; nil if there was none
 	life   context.Context
 	end    context.CancelFunc
 	// restored is closed when the disk's content is in the replica, or will not come.
@@ -64,14 +64,13 @@ type Member struct {
 	users  int
 	unused time.Time // since when, if there are no users
 	ending bool
-	// denied is since when the cloud, while it can be reached, has denied the client the selection; zero means that it does
-	// not.
+	// denied is since when the cloud, while it can be reached, has denied the client the selection; zero means that it has not.
 	denied time.Time
-	// forget says to drop its content from the disk when it has ended.
+	// forget says to drop the selection's content from the disk after its end.
 	forget bool
 }
 
-// Live reports whether the replica follows the cloud itself now.
+// Live reports whether the replica now follows the cloud itself.
 func (m *Member) Live() bool {
 	s := m.feed.Status().Get()
 	return s.Live && s.Source == Cloud
@@ -80,7 +79,7 @@ func (m *Member) Live() bool {
 // Filling returns how many pages of a list from the cloud have come; 0 means that none is under way.
 func (m *Member) Filling() int { return m.feed.Filling() }
 
-// fixed reports whether the member stays without users.
+// fixed reports whether the member stays even without users.
 func (m *Member) fixed() bool { return m.Client == Hub }
 
 func (m *Member) id() store.Collection { return m.Selection.id(m.Client) }
@@ -94,7 +93,7 @@ func (m *Member) isWanted() bool {
 	}
 }
 
-// run waits until somebody wants the content, then follows from the disk's revision until ctx ends.
+// run waits until the content is wanted, then restores it from the disk and follows from there until ctx ends.
 func (m *Member) run(ctx context.Context) error {
 	restored := sync.OnceFunc(func() { close(m.restored) })
 	defer restored() // nobody must wait for what will not come

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// FeedMetrics are the metrics of all feeds of a hub. Make them with NewMetrics.
+// FeedMetrics are the metrics of all feeds of a hub. Make them with NewFeedMetrics.
 type FeedMetrics struct {
 	source *prometheus.GaugeVec
 	lists  *prometheus.CounterVec
@@ -15,7 +15,7 @@ type FeedMetrics struct {
 	switches  *prometheus.CounterVec
 }
 
-// NewFeedMetrics registers the metrics of feeds. nil means that nobody sees them.
+// NewFeedMetrics registers the metrics of feeds. With nil they are not exported.
 func NewFeedMetrics(r prometheus.Registerer) *FeedMetrics {
 	m := promauto.With(r)
 	return &FeedMetrics{

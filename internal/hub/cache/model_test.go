@@ -14,8 +14,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// naive checks a Machine against rules that always hold. It decides nothing: it does what the machine says in a world of
-// chance, and remembers what was done.
+// naive checks a Machine against rules that always hold. It decides nothing: it obeys the machine in a random world, and records
+// what it did.
 type naive struct {
 	t       *testing.T
 	rand    *rand.Rand

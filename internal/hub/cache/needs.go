@@ -24,15 +24,15 @@ var (
 	secrets    = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 )
 
-// needs is what the disk must keep for as long as the node has its Pods. kubelet reads what env uses only when a
-// container starts, and immutable objects only once, but the next start may come after months, and without the cloud.
+// needs are the selections that the disk must keep for as long as the node has its Pods. kubelet reads the sources of env only
+// when a container starts, and immutable objects only once. But the next start may come after months, and without the cloud.
 type needs struct {
 	node edge.NodeName
 	at   edge.Revision // of the Pods as last looked at
 	all  map[Selection]bool
 }
 
-// look returns what the Pods of a replica are made with, and false if not all Pods are known.
+// look returns the selections that the replica's Pods need, and false if not all Pods are known.
 func (n *needs) look(ctx context.Context, m *Member) (map[Selection]bool, bool) {
 	if m == nil {
 		return n.all, n.all != nil // kubelet is off, or begins anew
@@ -51,7 +51,7 @@ func (n *needs) look(ctx context.Context, m *Member) (map[Selection]bool, bool) 
 	return n.all, true
 }
 
-// podsIn returns the Pods of a snapshot, without those that kubelet can't read either.
+// podsIn returns the Pods of a snapshot, without those that cannot be decoded: kubelet can't read them either.
 func podsIn(all stream.Snapshot) (found []*corev1.Pod) {
 	for _, o := range all.Objects {
 		pod := &corev1.Pod{}
@@ -68,8 +68,8 @@ func podsIn(all stream.Snapshot) (found []*corev1.Pod) {
 	return found
 }
 
-// Gone reports whether what kubelet follows shows that the node no longer has a Pod, or, if uid is not empty, has another one
-// of that name.
+// Gone reports whether kubelet's selection of Pods shows that the node no longer has a Pod. If uid is not empty, a Pod of that
+// name with another UID counts as gone, too.
 func (s *Set) Gone(namespace, name, uid string) bool {
 	m := s.ofPrograms(podsOf(s.needs.node))
 	if m == nil || !m.feed.Status().Get().Fresh || !m.Replica.Complete().Get() {
@@ -79,9 +79,9 @@ func (s *Set) Gone(namespace, name, uid string) bool {
 	return !has || uid != "" && uidOf(m.Replica.Type().Encoding, o) != uid
 }
 
-// PodUID returns the UID of a Pod of this node, empty if the node has none of that name, and whether that is known: by what
-// kubelet follows, or by what the disk has of it if kubelet is off. That may be as old as the last time that the cloud could
-// be asked.
+// PodUID returns the UID of a Pod of this node, and whether that is known. The UID is empty if the node has no Pod of that name.
+// PodUID asks the selection that kubelet follows. If kubelet is off, it reads the disk, whose content may be as old as the last
+// contact with the cloud.
 func (s *Set) PodUID(namespace, name string) (uid string, known bool) {
 	key := stream.Key{Namespace: namespace, Name: name}
 	if m := s.ofPrograms(podsOf(s.needs.node)); m != nil && m.Replica.Complete().Get() {
@@ -101,7 +101,7 @@ func uidOf(e stream.Encoding, o stream.Object) string {
 	return string(meta.UID)
 }
 
-// storedPods is what the disk has of the node's Pods, as it was when somebody looked last.
+// storedPods caches the UIDs of the node's Pods on the disk, as of the last reading.
 type storedPods struct {
 	mu    sync.Mutex
 	at    time.Time
@@ -109,7 +109,7 @@ type storedPods struct {
 	known bool
 }
 
-// needsEvery is how often the disk is read, at most.
+// needsEvery is the least time between two readings of the disk.
 const needsEvery = 10 * time.Second
 
 func (p *storedPods) look(clock ends.Clock, disk SetDisk, id store.Collection) (uids map[stream.Key]string, known bool) {
@@ -147,7 +147,7 @@ func (s *Set) tellNeedsLocked() {
 	s.cfg.Disk.Need(ids)
 }
 
-// usedBy adds the ConfigMaps and Secrets with which a Pod is made, each as a selection of its own, as kubelet follows
+// usedBy adds the ConfigMaps and Secrets that a Pod needs to start containers. Each is a selection of its own, as kubelet follows
 // them.
 func usedBy(pod *corev1.Pod, all map[Selection]bool) {
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {

@@ -13,18 +13,18 @@ import (
 
 const fieldName, fieldNode = "metadata.name", "spec.nodeName"
 
-// single is what kubelet follows of one object.
+// single returns the selection by which kubelet follows one object.
 func single(r schema.GroupVersionResource, namespace, name string) Selection {
 	return Selection{Resource: r, Namespace: namespace, Fields: fields.OneTermEqualSelector(fieldName, name).String()}
 }
 
-// podsOf is what kubelet follows of Pods.
+// podsOf returns the selection by which kubelet follows the node's Pods.
 func podsOf(node edge.NodeName) Selection {
 	return Selection{Resource: pods, Fields: fields.OneTermEqualSelector(fieldNode, string(node)).String()}
 }
 
-// ownOf says what of a node's own a selection is, and false if it is nothing of it: the Node, one ConfigMap or Secret, or,
-// without a name, all of its Pods.
+// ownOf returns which of the node's own objects a selection has: the Node, one ConfigMap or Secret, or, with an empty name, all
+// of its Pods. It returns false for any other selection.
 func (s Selection) ownOf(node edge.NodeName) (stream.ID, bool) {
 	name := strings.TrimPrefix(s.Fields, fieldName+"=")
 	own := stream.ID{Resource: s.Resource.Resource, Key: stream.Key{Namespace: s.Namespace, Name: name}}
@@ -40,13 +40,14 @@ func (s Selection) ownOf(node edge.NodeName) (stream.ID, bool) {
 	}
 }
 
-// Own is something of the node's own that its programs follow. The ID is as Selection.ownOf has it.
+// Own is one of the node's own selections that its programs follow. The ID is what Selection.ownOf returns.
 type Own struct {
 	stream.ID
 	Replica *replica.Replica
 }
 
-// Own returns what the node's programs follow of its own; each once. A replica may be incomplete, or be closed at any time.
+// Own returns the node's own selections that its programs follow, each once. A replica may be incomplete, and may be closed at
+// any time.
 func (s *Set) Own() (all []Own) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +59,7 @@ func (s *Set) Own() (all []Own) {
 	return all
 }
 
-// Held returns an object of one of the hub's own selections, as the cloud has it, if it is known.
+// Held returns the cloud's version of an object in one of the hub's own selections, and false if it is not known.
 func (s *Set) Held(what Selection, key stream.Key) (stream.Type, stream.Object, bool) {
 	m := s.find(what)
 	if m == nil {
@@ -68,14 +69,15 @@ func (s *Set) Held(what Selection, key stream.Key) (stream.Type, stream.Object, 
 	return m.Replica.Type(), o, ok
 }
 
-// ofPrograms returns what the node's programs follow; nil if they do not follow that.
+// ofPrograms returns the member by which the node's programs follow a selection; nil if they do not follow it.
 func (s *Set) ofPrograms(what Selection) *Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.findLocked("", what)
 }
 
-// OwnObject returns the Node, or a Pod of this node, as the cloud has it by what the node's programs follow, in protobuf.
+// OwnObject returns the cloud's version of the Node or of a Pod of this node, in protobuf, from the selections that the node's
+// programs follow. It returns false if they do not have it.
 func (s *Set) OwnObject(i stream.ID) (stream.Object, bool) {
 	what := podsOf(s.needs.node)
 	if i.Resource == nodes.Resource {

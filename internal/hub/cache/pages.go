@@ -13,29 +13,29 @@ import (
 )
 
 const (
-	// firstPage is how many objects the first page of a list has: of EndpointSlices with 50 endpoints each some 130 KB on the
-	// wire, 8 s at 128 kbit/s.
+	// firstPage is how many objects the first page of a list has. For EndpointSlices with 50 endpoints each that is some 130 KB
+	// on the wire, 8 s at 128 kbit/s.
 	firstPage = 128
-	// pageTime is how long a page should take by what the one before took: this much is lost at most when a list breaks off. On a
-	// good link it makes the second page the last one.
+	// pageTime is how long a page should take, judged by the page before. It is also the most that is lost when a list breaks
+	// off. On a good link it makes the second page the last one.
 	pageTime = 5 * time.Second
-	// leastPage is how large a page should be at least, in bytes not compressed: API servers compress nothing below 128 KiB.
+	// leastPage is the least size of a page in uncompressed bytes: API servers compress nothing below 128 KiB.
 	leastPage = 192 << 10
 	// mostPage bounds a page, in objects.
 	mostPage = 10_000
-	// keepPages is how long pages wait for the rest of their list. By then API servers have mostly forgotten the revision.
+	// keepPages is how long pages wait for the rest of their list. After that API servers have mostly forgotten the revision.
 	keepPages = 10 * time.Minute
 )
 
-// Pages gives a list in parts; remote.Source does.
+// Pages reads a list in parts; remote.Source does.
 type Pages interface {
-	// Page reads up to limit objects from where a part before has ended (empty: from the beginning), and returns where the next
-	// part begins; empty means that this was the last one. All parts are of one revision. It fails with stream.ErrExpired when
-	// the source no longer remembers that revision.
+	// Page reads up to limit objects, beginning at from; empty means at the beginning. It returns where the next part begins;
+	// empty means that this part was the last. All parts are of one revision. Page fails with stream.ErrExpired if the source has
+	// forgotten that revision.
 	Page(ctx context.Context, limit int, from string) (part stream.Snapshot, rest string, err error)
 }
 
-// pages are the part of a list that has come.
+// pages are the pages of a list that have come.
 type pages struct {
 	content stream.Snapshot
 	rest    string // where it goes on
@@ -44,8 +44,8 @@ type pages struct {
 	clock   ends.Clock
 }
 
-// newPages returns pages of which none has come. limit is what the last list came to, 0 if there was none: a first page that is
-// too large for a line would break off for ever.
+// newPages returns the state of a list without any page yet. limit is the page size that the last list had reached; 0 means that
+// there was none. Keeping the limit matters: a first page too large for a line would break off every time.
 func newPages(limit int, clock ends.Clock) *pages {
 	if limit == 0 {
 		limit = firstPage
@@ -53,8 +53,8 @@ func newPages(limit int, clock ends.Clock) *pages {
 	return &pages{limit: limit, clock: clock}
 }
 
-// read reads the rest of the list, and tells which page is under way. After an error p holds the pages that have come, and read
-// may be called again.
+// read reads the rest of the list, and stores in under the number of the page under way. After an error p keeps its pages, and
+// read may be called again.
 func (p *pages) read(ctx context.Context, from Pages, under *atomic.Int64) error {
 	for p.count == 0 || p.rest != "" {
 		under.Store(int64(p.count) + 1)
@@ -77,7 +77,7 @@ func (p *pages) read(ctx context.Context, from Pages, under *atomic.Int64) error
 	return p.content.Complete()
 }
 
-// pageAfter returns how many objects the next page has, after one of so many objects and bytes took a time.
+// pageAfter returns the size of the next page in objects, given the objects, bytes and duration of the last one.
 func pageAfter(objects, bytes int, took time.Duration) int {
 	if objects == 0 {
 		return firstPage
@@ -87,15 +87,15 @@ func pageAfter(objects, bytes int, took time.Duration) int {
 	return int(min(max(fits, least, 1), mostPage))
 }
 
-// kept is what a Machine knows of the pages of a list that broke off.
+// kept describes the pages of a list that broke off, for the Machine.
 type kept struct {
-	history  edge.History  // in which the list was begun
+	history  edge.History  // the history in which the list began
 	position edge.Revision // of the sink then
-	until    time.Time     // they wait for the rest; zero means that there are none
+	until    time.Time     // how long they wait for the rest; zero means that there are no pages
 }
 
-// continues reports whether a list that ended with err may go on from its last page. The server's own answers say that it may
-// not: the revision is forgotten, or something has changed. That it is busy, or could not be reached, says nothing.
+// continues reports whether a list that ended with err may continue after its last page. Some answers of the server rule that
+// out: it has forgotten the revision, or something has changed. A server that was busy or out of reach does not.
 func continues(err error) bool {
 	switch answered(err) {
 	case 0, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -104,7 +104,7 @@ func continues(err error) bool {
 	return false
 }
 
-// keep takes in how many pages a list that has ended has left.
+// keep records how many pages an ended list has left behind.
 func (m *Machine) keep(e Event, a Attempt, o Ended) {
 	switch {
 	case o.Pages == 0 || !continues(o.Err):

@@ -19,54 +19,54 @@ const (
 	backoffMin = 100 * time.Millisecond
 	backoffMax = 30 * time.Second
 
-	// deniedPause is the pause, and half as much again at random, after an answer that waiting seldom changes: no
-	// permission, no such resource.
+	// deniedPause is the pause after an answer that waiting seldom changes (no permission, no such resource), plus up to half as
+	// much at random.
 	deniedPause = 20 * time.Second
 	// deniedFirst is the first such pause; the second is twice as long, and so on.
 	deniedFirst = time.Second
 
-	// promptPause is the pause after such an answer while somebody waits for a better one, as a leader's pool does, and a
-	// quarter as much again at random.
+	// promptPause is the pause after such an answer while a better one is waited for, as a leader's pool does, plus up to a
+	// quarter as much at random.
 	promptPause = 4 * time.Second
 
-	// mirrorPause is how long a mirror that refused, or was useless, is left alone, and as much again at random.
+	// mirrorPause is how long the feed leaves a mirror alone that refused or was useless, plus up to as much at random.
 	mirrorPause = 5 * time.Second
 
 	// pastPatience is how many failures in a row make a source Refusing.
 	pastPatience = 3
 
-	// shortLife is what a stream must have lasted to count as one that worked.
+	// shortLife is how long a stream must last to count as working.
 	shortLife = time.Second
-	// steadyLife is the same for a stream that ended because its source forgot the revision: each such end costs a
-	// list.
+	// steadyLife replaces shortLife for a stream that ended because its source forgot the revision: each such end costs a list.
 	steadyLife = time.Minute
 
-	// silentLife is how long a stream of the cloud must tell nothing, not even a bookmark (API servers send one a
-	// minute), to count as silent. After silentTries silent streams in a row the cloud is taken not to have reached our
+	// silentLife is how long a stream from the cloud must send nothing, not even a bookmark, to count as silent. API servers send
+	// one bookmark a minute. After silentTries silent streams in a row the feed assumes that the cloud has not reached the sink's
 	// revision: its history was set back.
 	silentLife  = 4 * time.Minute
 	silentTries = 2
 )
 
-// past is what one source has done lately.
+// past is how one source behaved lately.
 type past struct {
 	failures  int
 	notBefore time.Time     // nothing is attempted until then
-	doubted   time.Time     // nothing is listed until then: the last list is not believed
+	doubted   time.Time     // no list before then: the last list is in doubt
 	prompt    time.Time     // after a denial: when to try again if somebody waits
 	is        Access        // Refusing, or a mirror Stale,
 	until     time.Time     // until then
-	forgot    edge.Revision // a revision since which it does not remember the changes
-	recheck   time.Time     // of a mirror that forgot: when to look whether the sink has moved on
+	forgot    edge.Revision // a revision from which the source can't resume: it forgot the changes since
+	recheck   time.Time     // after a mirror forgot: when to check whether the sink has moved on
 	silent    int           // streams of the cloud in a row that told nothing
 }
 
-// recovered forgets failures: the link has come up. It does not forget silence: a link that flaps would hide it.
+// recovered clears failures when the link comes up. It keeps the count of silent streams, because a link that flaps would
+// otherwise hide them.
 func (p *past) recovered() {
 	*p = past{forgot: p.forgot, silent: p.silent}
 }
 
-// answered returns the code of an API server's answer; 0 if err is not one.
+// answered returns the HTTP status of an API server's answer; 0 if err is not one.
 func answered(err error) int32 {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -85,12 +85,12 @@ func deniedPast(err error) bool {
 	return false
 }
 
-// stranger reports whether a source does not know who asks, such as a node whose certificate has expired. That says nothing
-// about what was asked for, so what is known stays.
+// stranger reports whether a source answered 401: it does not know the client, such as a node whose certificate has expired. The
+// answer says nothing about the resource, so the known content stays.
 func stranger(err error) bool { return apierrors.IsUnauthorized(err) }
 
-// failing reports whether the cloud could not answer: a balancer failed to reach it, or nobody answered. A stream that was
-// open and broke says nothing yet; the next attempt will.
+// failing reports whether the cloud could not answer: it answered 502, 503 or 504, or not at all. An open stream that broke says
+// nothing yet; the next attempt will.
 func (o Ended) failing() bool {
 	if o.Err == nil || o.Opened {
 		return false
@@ -104,16 +104,16 @@ func (o Ended) failing() bool {
 	return false
 }
 
-// shaken reports whether a stream ended in a way that hints at a new server: a running API server ends each stream in an
-// orderly way, when the requested time is over.
+// shaken reports whether a stream's end hints at a new server. A running API server ends each stream in an orderly way, when the
+// requested time is over.
 func (o Ended) shaken() bool {
 	return o.Opened && (!errors.Is(o.Err, io.EOF) || o.Lived < silentLife)
 }
 
-// calledOff reports whether the attempt ended because it was told to.
+// calledOff reports whether the attempt ended because it was cancelled.
 func (o Ended) calledOff() bool { return errors.Is(o.Err, context.Canceled) }
 
-// note takes in how an attempt ended. doubt is how long to wait before a list that is not believed is repeated.
+// note records how an attempt ended. doubt is the pause before a list in doubt is repeated.
 func (p *past) note(e Event, a Attempt, o Ended, doubt time.Duration) {
 	worked := o.Lived >= shortLife
 	if o.Progress {
@@ -137,20 +137,20 @@ func (p *past) note(e Event, a Attempt, o Ended, doubt time.Duration) {
 	later := e.after(mirrorPause, mirrorPause)
 	switch mirror := a.From == Coordinator; {
 	case errors.Is(o.Err, stream.ErrExpired), errors.Is(o.Err, stream.ErrSink) && p.failures >= pastPatience:
-		// What the sink has refused three times it always will. While the sink stands here, another resume is useless, and
-		// would each time break off the stream that can take it further. recheck is when to look whether it has moved.
+		// The sink will always refuse what it has refused three times. Another resume from here is useless, and each one would
+		// cancel the stream that can move the sink on. recheck is when to check whether it has moved.
 		if p.forgot, p.notBefore = e.Position, backoff; mirror {
 			p.recheck = later
 		}
 	case errors.Is(o.Err, errDoubtful):
-		// A watch need not wait, if one is possible: what the list says and the watch does not is wrong.
+		// A watch, if one is possible, need not wait: where the list contradicts the watch, the list is wrong.
 		p.notBefore, p.doubted = time.Time{}, e.At.Add(doubt)
 	case deniedPast(o.Err):
 		p.deny(e)
 	case errors.Is(o.Err, errNotNewer):
 		p.is, p.until, p.notBefore = Stale, later, later
 	case mirror && (a.List || errors.Is(o.Err, stream.ErrNotReady)):
-		// The mirror was asked only because there is something better to do than to wait for it.
+		// While the mirror refuses, another source may do better, so the feed does not wait for it.
 		p.is, p.until, p.notBefore = Refusing, later, later
 	default:
 		if p.notBefore = backoff; p.failures >= pastPatience {
@@ -161,7 +161,7 @@ func (p *past) note(e Event, a Attempt, o Ended, doubt time.Duration) {
 	}
 }
 
-// deny takes in an answer that waiting seldom changes. The first pauses are short: a cluster that is being set up has its
+// deny records an answer that waiting seldom changes. The first pauses are short, because a cluster that is being set up has its
 // nodes before all of its roles.
 func (p *past) deny(e Event) {
 	pause := deniedPause
@@ -172,7 +172,7 @@ func (p *past) deny(e Event) {
 	p.is, p.until = Refusing, p.notBefore
 }
 
-// hear counts streams of the cloud in a row that told nothing.
+// hear counts consecutive silent streams from the cloud.
 func (p *past) hear(a Attempt, o Ended, position edge.Revision) {
 	switch {
 	case a.From == Coordinator || a.List:
@@ -185,15 +185,15 @@ func (p *past) hear(a Attempt, o Ended, position edge.Revision) {
 	}
 }
 
-// look takes in where the sink stands now. If the sink has not moved, a mirror that forgot is left alone for longer.
+// look records the sink's position. If the sink has not moved, the feed leaves a mirror that forgot alone for longer.
 func (p *past) look(e Event) {
 	if p.forgot != 0 && p.forgot == e.Position && !p.recheck.IsZero() && !e.At.Before(p.recheck) {
 		p.recheck = e.after(mirrorPause, mirrorPause)
 	}
 }
 
-// access returns what a source whose link is up can be expected to do for a sink at a position. While a list over the WAN is
-// under way, a mirror's last answer stands.
+// access returns the Access of a source whose link is up, for a sink at a position. While a list over the WAN is under way, the
+// mirror's last answer stands.
 func (p *past) access(now time.Time, listing bool, position edge.Revision) Access {
 	lately := now.Before(p.until) || listing && !p.until.IsZero()
 	switch {

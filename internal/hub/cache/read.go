@@ -11,29 +11,29 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// mirrorListTimeout bounds a list at the coordinator. On a LAN of 100 Mbit/s it is enough for some 150 MB. A leader that has
-// nothing waits for it before it turns to the cloud.
+// mirrorListTimeout bounds a list from the coordinator. On a LAN of 100 Mbit/s it is enough for some 150 MB. An empty leader
+// waits for this list before it lists the cloud.
 const mirrorListTimeout = 15 * time.Second
 
-// quietTime is how long a resumed watch must be quiet, if no bookmark comes, to count as having replayed everything: API
-// servers send what they remember at once, and have no way to say that this was all.
+// quietTime is how long a resumed watch without bookmarks must be quiet to count as caught up. API servers send all remembered
+// changes at once, and cannot say that these were all.
 const quietTime = 500 * time.Millisecond
 
-// replayTime is after how long a watch that is never quiet counts as having replayed everything. A server replays from memory,
-// all at once; what comes later is news. Without this bound, a resource that changes all the time would leave clients waiting
-// for a bookmark, which comes once a minute.
+// replayTime is after how long a watch that is never quiet counts as caught up. A server replays from memory, all at once; later
+// events are new. Without this bound, clients of a resource that changes all the time would wait for a bookmark, which comes once
+// a minute.
 const replayTime = 2 * time.Second
 
-// behindTime is how long a mirror that is behind the sink may tell nothing while the cloud can be asked. A leader's push takes
+// behindTime is how long a mirror behind the sink may send nothing while the cloud can be asked. A leader's push takes
 // milliseconds.
 const behindTime = 10 * time.Second
 
-// errBehind says that a mirror is behind the sink and does not catch up. It counts as Expired, because for a while a resume
-// there is useless.
+// errBehind says that a mirror is behind the sink and does not catch up. It wraps stream.ErrExpired, because a resume there is
+// useless for a while.
 var errBehind = fmt.Errorf("the mirror is behind what is here: %w", stream.ErrExpired)
 
-// reading is an Attempt under way. It tells Opened and CaughtUp, and last of all Fetched or Ended. It is itself the Source that
-// it reads and the Sink that takes what it reads, so that it sees what passes.
+// reading is an Attempt under way. It sends Opened and CaughtUp, and last Fetched or Ended. It wraps its Source and its Sink, so
+// that it sees all that passes between them.
 type reading struct {
 	Attempt
 	stream.Source
@@ -51,7 +51,7 @@ type reading struct {
 	behind                bool // the source is behind the sink, and another can be asked
 }
 
-// over reports whether this is the last thing that a reading tells.
+// over reports whether a reading sends nothing after what.
 func over(what Happening) bool {
 	switch what.(type) {
 	case Fetched, Ended:
@@ -117,7 +117,7 @@ func (r *reading) resume(ctx context.Context) Happening {
 	return r.ended
 }
 
-// Watch asks the source for what follows a revision.
+// Watch opens the source's watch after a revision.
 func (r *reading) Watch(ctx context.Context, after edge.Revision) (stream.Watch, error) {
 	if r.From == Cloud {
 		return r.Source.Watch(ctx, after)
@@ -127,7 +127,7 @@ func (r *reading) Watch(ctx context.Context, after edge.Revision) (stream.Watch,
 	return w, err
 }
 
-// open takes in that the watch is open.
+// open records that the watch is open, and starts its timers.
 func (r *reading) open(cancel context.CancelCauseFunc) {
 	r.ended.Opened, r.began = true, r.feed.config.Ends.Running()
 	r.told <- Opened{}
@@ -139,7 +139,7 @@ func (r *reading) open(cancel context.CancelCauseFunc) {
 	}
 }
 
-// Apply applies what the watch tells.
+// Apply applies the watch's events to the sink.
 func (r *reading) Apply(ctx context.Context, events []stream.Event) error {
 	r.ended.Told = true
 	r.quiet.Stop()

@@ -19,19 +19,19 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// pauseMin and pauseMax bound the pause after a failure: a full disk seldom has space again within seconds.
+// savePauseMin and savePauseMax bound the pause after a failure: a full disk seldom has space again within seconds.
 const (
 	savePauseMin = time.Second
 	savePauseMax = time.Minute
-	// saveEvery is how often the Saver looks whether the disk has lost what was queued. The next change would show it,
-	// but while the cloud cannot be reached there may be none, and the disk must have the content all the same.
+	// saveEvery is how often the Saver checks whether the disk has lost queued content. The next change would show it too, but
+	// during a cut there may be none, and the disk must have the content all the same.
 	saveEvery = time.Minute
 )
 
-// errLost says that the disk has lost what it had queued.
+// errLost says that the disk has lost queued content.
 var errLost = errors.New("the disk has lost what it had not written yet")
 
-// SaverDisk is where content is kept; store.Store is one.
+// SaverDisk keeps content; store.Store is one.
 type SaverDisk interface {
 	Load(store.Collection) (stream.Snapshot, error)
 	Sink(store.Collection) stream.Sink
@@ -39,16 +39,16 @@ type SaverDisk interface {
 	Flush(ctx context.Context) error
 }
 
-// Saver keeps one collection on the disk in step with one replica. Make one with New. Call Restore, if at all, before
-// Run and before the replica has a feed.
+// Saver keeps one collection on the disk in step with one replica. Make one with NewSaver. Call Restore, if at all, before Run
+// and before the replica has a feed.
 type Saver struct {
 	disk    SaverDisk
 	id      store.Collection
 	replica *replica.Replica
 	chance  ends.Chance
-	// resumes: the replica began with the disk's content, so the changes from there on are enough.
+	// resumes says that the replica began with the disk's content, so the Saver needs only the changes since.
 	resumes bool
-	taken   *live.Value[edge.Revision] // up to here the disk has taken it, written or not
+	taken   *live.Value[edge.Revision] // revision up to which the disk has accepted the content, written or queued
 }
 
 // NewSaver returns a Saver. It does no I/O.
@@ -56,8 +56,8 @@ func NewSaver(disk SaverDisk, id store.Collection, r *replica.Replica, chance en
 	return &Saver{disk: disk, id: id, replica: r, chance: chance, taken: live.NewValue[edge.Revision](0)}
 }
 
-// Sync returns when all that the replica has now is on the disk, or with the cause of ctx. ctx must bound it, because the disk
-// may be full.
+// Sync returns when the replica's present content is on the disk, or with the cause of ctx. ctx must have a deadline, because the
+// disk may be full.
 func (s *Saver) Sync(ctx context.Context) error {
 	at := s.replica.Position()
 	if _, err := s.taken.Wait(ctx, func(taken edge.Revision) bool { return taken >= at }); err != nil {
@@ -85,8 +85,8 @@ func (s *Saver) Restore(ctx context.Context) error {
 	}
 }
 
-// Run keeps the disk in step with the replica until ctx ends, or until a complete replica is closed. Nothing waits for it:
-// after a power cut the replica resumes from the disk's revision, and hears again what was not written.
+// Run keeps the disk in step with the replica until ctx ends, or until a complete replica is closed. The replica's changes do not
+// wait for the disk: after a power cut the replica resumes from the disk's revision, and gets the unwritten changes again.
 func (s *Saver) Run(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	sink := s.disk.Sink(s.id)
@@ -121,8 +121,8 @@ func (s *Saver) Run(ctx context.Context) {
 	}
 }
 
-// follow writes all content, if the disk needs it, and then every change, until something goes wrong. progress says
-// whether the disk has taken a change.
+// follow writes all content, if the disk needs it, and then every change, until an error. progress says whether the disk has
+// accepted a change.
 func (s *Saver) follow(ctx context.Context, sink stream.Sink) (progress bool, err error) {
 	w, err := s.begin(ctx, sink)
 	if err != nil {
@@ -152,8 +152,8 @@ func (s *Saver) follow(ctx context.Context, sink stream.Sink) (progress bool, er
 	}
 }
 
-// pass lets by what a filler has brought to the coordinator, until the replica has something else: with what comes from the cloud
-// it is of no use. The disk counts as having it.
+// pass writes nothing while the replica holds what a filler brought to the coordinator, because that content is of no use beside
+// the cloud's. It counts the content as saved.
 func (s *Saver) pass(ctx context.Context, w stream.Watch) error {
 	for {
 		s.taken.Set(s.replica.Position())
@@ -164,7 +164,7 @@ func (s *Saver) pass(ctx context.Context, w stream.Watch) error {
 	}
 }
 
-// look cancels with errLost when the disk has lost what it had queued.
+// look cancels with errLost when the disk has lost queued content.
 func look(ctx context.Context, sink stream.Sink, cancel context.CancelCauseFunc) {
 	tick := time.NewTicker(saveEvery)
 	defer tick.Stop()
@@ -181,7 +181,7 @@ func look(ctx context.Context, sink stream.Sink, cancel context.CancelCauseFunc)
 	}
 }
 
-// begin brings the disk to some revision, and returns a watch of the replica from there.
+// begin brings the disk to some revision, and returns a watch of the replica after it.
 func (s *Saver) begin(ctx context.Context, sink stream.Sink) (stream.Watch, error) {
 	if at := sink.Position(); s.resumes && at != 0 {
 		// The disk stands at what Restore read, or at what was already queued then.

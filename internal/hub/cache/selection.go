@@ -11,7 +11,7 @@ import (
 	"yurtcoordinator/internal/store"
 )
 
-// Hub is the client of the hub's own selections, which keeps them apart on the disk from the same selections of a program. No
+// Hub is the client name of the hub's own selections. It keeps them apart on the disk from a program's equal selections. No
 // caller has this name, because callers' names contain a space.
 const Hub = "yurthub"
 
@@ -27,7 +27,7 @@ type Selection struct {
 // Whole is the selection of all objects of a resource.
 func Whole(r schema.GroupVersionResource) Selection { return Selection{Resource: r} }
 
-// selectionOf returns the selection of a list or watch, and false if its path names an object, which no client has done
+// selectionOf returns the selection of a list or watch. It returns false if the path names an object, which no client has done
 // since Kubernetes 1.11.
 func selectionOf(r *http.Request, info *request.RequestInfo) (Selection, bool) {
 	query := r.URL.Query()
@@ -43,17 +43,19 @@ func (s Selection) id(client string) store.Collection {
 	return store.Collection{Client: client, Resource: s.Resource, Namespace: s.Namespace, Fields: s.Fields, Labels: s.Labels}
 }
 
-// OfNode reports whether the node itself needs a collection to start. On the disk such a collection must not give way
-// to a Pod's.
+// OfNode reports whether the node itself needs a collection to start. When the disk runs out of space, such a collection must not
+// be dropped in favour of a Pod's.
 func OfNode(id store.Collection) bool { return id.Client == "" || id.Client == Hub }
 
 // Secret reports whether a collection's objects are Secrets, whoever reads them.
 func Secret(id store.Collection) bool { return id.Resource.GroupResource() == secrets.GroupResource() }
 
-// Prompt reports whether what was removed from a collection must not come back after a crash: the node's Pods, for kubelet would
-// run one again and its token would hold; Secrets; and the ConfigMaps that Pods are given one by one. Of the rest, a removed
-// EndpointSlice that comes back is taken away by the watch that resumes, and a rolling update removes many; nor do all Pods of
-// the cloud, which an agent follows, make the disk write for each that ends elsewhere.
+// Prompt reports whether an object removed from a collection must not come back after a crash. That holds for the node's Pods,
+// because kubelet would run one again and its token would be valid; for Secrets; and for ConfigMaps that Pods get one by one.
+//
+// It does not hold for the rest: if a removed EndpointSlice comes back, the resumed watch removes it, and a rolling update
+// removes many. Nor must the disk write at once for each Pod that ends on another node, when an agent follows all Pods of the
+// cloud.
 func Prompt(id store.Collection) bool {
 	switch id.Resource.GroupResource() {
 	case pods.GroupResource(), configMaps.GroupResource():
@@ -65,14 +67,14 @@ func Prompt(id store.Collection) bool {
 // String returns the selection in a form for people.
 func (s Selection) String() string { return s.id("").String() }
 
-// sound reports whether everybody reads an address in the same way. Others, such as "/a/../b", "/a%2Fb" and "?a;b", are left
-// to the cloud.
+// sound reports whether every server reads an address in the same way. The cloud answers the others, such as "/a/../b", "/a%2Fb"
+// and "?a;b".
 func sound(u *url.URL) bool {
 	_, err := url.ParseQuery(u.RawQuery)
 	return err == nil && u.RawPath == "" && path.Clean(u.Path) == u.Path
 }
 
-// plain returns a request without its selectors, which its selection stands for.
+// plain returns a copy of a request without selectors, because the selection already applies them.
 func plain(r *http.Request) *http.Request {
 	query := r.URL.Query()
 	query.Del("fieldSelector")

@@ -17,10 +17,10 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// patience is how long a request waits for a selection's prospect.
+// patience is how long a request waits until its selection's prospect is certain.
 const patience = 10 * time.Second
 
-// ServeHTTP answers get, list and watch of a resource that the hub follows for itself. The request's context has its
+// ServeHTTP answers get, list and watch of a resource that the hub follows for itself. The request's context must carry its
 // RequestInfo.
 func (s *Set) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	info, ok := request.RequestInfoFrom(r.Context())
@@ -61,15 +61,16 @@ func (s *Set) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	handler.Serve(w, r, replica.Request{Verb: info.Verb, Namespace: info.Namespace, Name: info.Name})
 }
 
-// unreachable reports whether nobody who can be asked for a member would answer now.
+// unreachable reports whether no source of a member can answer now.
 func (s *Set) unreachable(m *Member) bool {
 	cloud := s.cfg.Cloud.Get()
 	return (cloud == link.Down || cloud == link.Failing) && (!m.Shared || s.cfg.Coordinator.Get() == link.Down)
 }
 
-// Answer answers a client's get, list or watch from what is followed. If the cloud must answer, as it must all other requests,
-// Answer returns false and has written nothing. For a get, the cloud was asked before and has no answer. client names whose
-// credentials the request has; empty means the node's. The request's context has its RequestInfo.
+// Answer answers a client's get, list or watch from the followed selections. If the cloud must answer, as it must for all other
+// requests, Answer returns false and has written nothing. Call Answer for a get only after the cloud was asked and gave no
+// answer. client says whose credentials the request has; empty means the node's. The request's context must carry its
+// RequestInfo.
 func (s *Set) Answer(w http.ResponseWriter, r *http.Request, client string) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {
@@ -86,7 +87,7 @@ func (s *Set) Answer(w http.ResponseWriter, r *http.Request, client string) bool
 	if info.Verb != "list" && info.Verb != "watch" || !whole {
 		return false
 	}
-	// What kubelet sees differs from what the cloud shows, so that must never answer in between.
+	// kubelet's view differs from what the cloud shows, so the cloud must not answer in between.
 	viewed := client == "" && s.cfg.KubeletView(selection) != nil
 	m, err := s.use(client, selection)
 	if err != nil && viewed {
@@ -109,8 +110,8 @@ func (s *Set) Answer(w http.ResponseWriter, r *http.Request, client string) bool
 	prospect := m.expect(r.Context(), s.cfg.Cloud, patience, asksForNow(r, info.Verb))
 	up := s.cfg.Cloud.Get().Answers()
 	if prospect == known && up && !viewed && (info.Verb == "list" && m.behind(r) || m.handler.Poorer(r, info.Verb)) {
-		// The revision is another object's, or one that the hub had before it was killed. The replica would reach it
-		// only with its next event.
+		// The revision belongs to another object, or the hub had it before it was killed. The replica would reach it only with
+		// its next event.
 		prospect = foreign
 	}
 	answered = prospect != foreign || viewed
@@ -132,8 +133,8 @@ func (s *Set) Answer(w http.ResponseWriter, r *http.Request, client string) bool
 	return answered
 }
 
-// get answers a client's get of an object from one of its selections: one that has the object, or else a whole namespace that
-// lacks it. If no selection can tell, get returns false and has written nothing.
+// get answers a client's get from one of its selections: one that has the object, or else one that proves its absence. If no
+// selection can tell, get returns false and has written nothing.
 func (s *Set) get(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, client string) bool {
 	if info.Subresource != "" {
 		return false
@@ -156,8 +157,8 @@ func (s *Set) get(w http.ResponseWriter, r *http.Request, info *request.RequestI
 	return true
 }
 
-// having returns the newest of a client's selections that have an object, or else of those that would have it if it existed.
-// The member stays until release. nil means that there is none.
+// having returns the newest of a client's selections that have an object, or else of those that would have it if it existed. The
+// member stays until release. nil means that there is none.
 func (s *Set) having(client string, resource schema.GroupVersionResource, key stream.Key) *Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,8 +183,8 @@ func (s *Set) having(client string, resource schema.GroupVersionResource, key st
 	return found
 }
 
-// wouldHave reports whether an object that the replica lacks does not exist. Content that only the disk vouches for does not
-// count: it may be older than what the cloud has said about the object.
+// wouldHave reports whether an object that the replica lacks is known not to exist. Content from the disk alone does not count:
+// it may be older than what the cloud has said about the object.
 func (m *Member) wouldHave(key stream.Key) bool {
 	return m.Fields == "" && m.Labels == "" && (m.Namespace == "" || m.Namespace == key.Namespace) &&
 		m.Replica.Complete().Get() && m.feed.Status().Get().Fresh

@@ -21,64 +21,65 @@ import (
 )
 
 const (
-	// maxKept bounds the selections of the node's programs. kubelet follows each ConfigMap and Secret of its Pods separately;
-	// 110 Pods, a node's default maximum, have some hundreds. maxGuestKept bounds those of a caller with credentials of its
-	// own, and maxGuests such callers: a node has some ten ServiceAccounts whose programs are cached.
+	// maxKept bounds the selections of the node's programs. kubelet follows each ConfigMap and Secret of its Pods separately; 110
+	// Pods, a node's default maximum, have some hundreds. maxGuestKept bounds the selections of one caller, maxGuests the
+	// callers: a node has some ten ServiceAccounts whose programs are cached.
 	maxKept, maxGuestKept, maxGuests = 1000, 50, 32
-	// maxViewed is how many more may be followed of those that kubelet sees in another form than the cloud's: the cloud can't
-	// answer these. Each Pod has at most one or two.
+	// maxViewed is how many more selections kubelet may have of those that it sees through a view: the cloud can't answer them.
+	// Each Pod has at most one or two.
 	maxViewed = 250
-	// idleTime is how long a selection without users is followed: programs that restart come back within it. After that
-	// it stays on the disk.
+	// idleTime is how long the hub follows a selection without users, because programs that restart come back within it. After
+	// that its content stays on the disk.
 	idleTime = 5 * time.Minute
 	// tidyEvery is how often the set looks for idle selections.
 	tidyEvery = 30 * time.Second
-	// deniedFor is how long the cloud must deny a selection to a caller with credentials of its own before the hub forgets it,
-	// also on the disk: an API server that has just started knows no rights for a moment.
+	// deniedFor is how long the cloud must deny a selection to a caller before the hub forgets the content, also on the disk. An
+	// API server that has just started denies everything for a moment.
 	deniedFor = 2 * time.Minute
-	// selectorBytes bounds the namespace and the selectors of a selection. Longer ones are rare and are not followed,
-	// so that selections that nobody repeats do not fill the memory.
+	// selectorBytes bounds the namespace and the selectors of a selection. The hub does not follow longer ones: they are rare,
+	// and unrepeated selections would fill its memory.
 	selectorBytes = 2 << 10
-	// historyBytes and historyEvents bound what a program's selection remembers for watches that resume. Most
-	// selections have a few objects.
+	// historyBytes and historyEvents bound the changes that a program's replica keeps for watches that resume. Most selections
+	// have only a few objects.
 	historyBytes, historyEvents = 256 << 10, 1000
 )
 
-// SetDisk is where content is kept; store.Store is one.
+// SetDisk keeps content; store.Store is one.
 type SetDisk interface {
 	SaverDisk
 	// Touch says that a collection is in use.
 	Touch(id store.Collection)
-	// Need says which collections must stay, whatever their age and size. It replaces what an earlier call said.
+	// Need sets which collections must stay, whatever their age and size. It replaces the list of an earlier call.
 	Need(ids []store.Collection)
 }
 
-// Config is what a Set needs. Fields without a default are required.
+// Config configures a Set. Fields without a default are required.
 type Config struct {
-	// Node is this node, whose Pods say what the disk needs.
+	// Node is this node; its Pods determine what the disk must keep.
 	Node edge.NodeName
 	Disk SetDisk
 	// Cloud is the state of the link to the cloud, Coordinator that of the link to the pool's coordinator.
 	Cloud, Coordinator *live.Value[link.State]
 	// NewFeed makes a feed for a replica.
 	NewFeed func(Order) (Feeder, error)
-	// Always lists selections that the hub follows whatever Change says. They are not shared unless Change names them.
+	// Always lists selections that the hub follows whatever Change sets. They are not shared unless Change names them.
 	Always []Selection
-	// Eager feeds shared resources at once rather than from the first request on: the pool may need them from this hub.
+	// Eager feeds shared resources from the start rather than from the first request, because the pool may need them from this
+	// hub.
 	Eager bool
-	// View returns how this node's programs see one of the hub's own resources, KubeletView how kubelet sees it, or a selection
-	// of its own. If View returns nil, programs see all of it as it is; if KubeletView returns nil, kubelet sees what the
-	// others do. Both are the default.
+	// View returns how this node's programs see one of the hub's own resources; nil means unchanged. KubeletView returns how
+	// kubelet sees a selection of the hub's or of its own; nil means as other programs do. By default both return nil.
 	View        func(schema.GroupVersionResource) *View
 	KubeletView func(Selection) replica.View
-	// Changed is called whenever Followed, or a replica of it, is another than before. It must not block, nor use the Set.
+	// Changed is called when a program's selection begins or ends, and when its replica changes. It must not block, nor use the
+	// Set.
 	Changed func()
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
 }
 
-// Set is what is followed. Make one with New. While Run does not run, nothing is followed, and programs' requests are
-// passed on.
+// Set holds all selections that the hub follows. Make one with New. While Run is not active, the Set follows nothing and the
+// cloud answers programs' requests.
 type Set struct {
 	cfg    Config
 	stored storedPods
@@ -91,7 +92,7 @@ type Set struct {
 	owned   sync.WaitGroup
 	shared  []schema.GroupVersionResource // what the pool shares
 	members map[store.Collection]*Member
-	// tooLarge has the selections that did not fit, and until when they are not tried again.
+	// tooLarge maps each selection that did not fit to the time of its next try.
 	tooLarge map[store.Collection]time.Time
 	needs    needs
 	fixed    chan struct{} // closed when the set of the hub's own selections changes
@@ -117,11 +118,10 @@ func New(c Config, shared []schema.GroupVersionResource) *Set {
 	return s
 }
 
-// Begun returns a channel that is closed once Run runs. A request that is served before goes to the cloud, and a watch
-// stays there.
+// Begun returns a channel that is closed once Run is active. An earlier request goes to the cloud, and a watch stays there.
 func (s *Set) Begun() <-chan struct{} { return s.begun }
 
-// Run follows until ctx ends, waits for all members, and returns nil. It returns an error if a feed fails.
+// Run follows the selections until ctx ends, waits for all members, and returns nil. It returns an error if a feed fails.
 func (s *Set) Run(ctx context.Context) error {
 	life, cancel := context.WithCancel(ctx)
 	s.mu.Lock()
@@ -172,8 +172,8 @@ func (s *Set) Change(shared []schema.GroupVersionResource) {
 	}
 }
 
-// bringAboutLocked makes the hub's own selections what they should be. A selection that stays always has a member, so that
-// none of its requests goes past the hub; a new member waits until the old one has ended.
+// bringAboutLocked starts and ends the hub's own selections as configured. A selection that stays always has a member, so that no
+// request for it bypasses the hub; a new member waits until the old one has ended.
 func (s *Set) bringAboutLocked() {
 	next := map[store.Collection]Order{}
 	for _, what := range s.cfg.Always {
@@ -245,8 +245,7 @@ func (s *Set) beginLocked(order Order) (*Member, error) {
 func (s *Set) handleLocked(m *Member) error {
 	config := replica.HandlerConfig{
 		Replica: m.Replica,
-		// What clients were told must survive a restart. Sync ends with ctx, so a full disk keeps nobody waiting for
-		// longer.
+		// What clients have seen must survive a restart. Sync ends with ctx, so a full disk delays nobody beyond that.
 		BeforeExpired: func(ctx context.Context) { _ = m.saver.Sync(ctx) },
 		Unviewed:      func() { s.tellUnviewed(m) },
 		Chance:        s.cfg.Ends.Chance,
@@ -273,7 +272,7 @@ func (s *Set) handleLocked(m *Member) error {
 	return err
 }
 
-// tellUnviewed says once of each resource that clients see it as the cloud has it, and why.
+// tellUnviewed logs, once for each resource, that clients see it without its view, and why.
 func (s *Set) tellUnviewed(m *Member) {
 	if _, told := s.unviewed.LoadOrStore(m.Resource, true); !told {
 		klog.FromContext(m.life).Info("A resource comes in JSON, which views do not read; it is shown as the cloud has it",
@@ -299,8 +298,8 @@ func (s *Set) run(ctx context.Context, m *Member) {
 	close(m.ended)
 }
 
-// tidy ends selections that nobody has asked for lately, or that their client may no longer read, and tells the disk
-// what is in use.
+// tidy ends selections that have been idle for idleTime or that their client may no longer read, and tells the disk which ones
+// are in use.
 func (s *Set) tidy(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -324,7 +323,7 @@ func (s *Set) tidy(now time.Time) {
 	s.tellNeedsLocked()
 }
 
-// takenBackLocked reports whether the cloud has denied a selection to a caller with credentials of its own for deniedFor.
+// takenBackLocked reports whether the cloud has denied a selection to a caller for deniedFor.
 func (s *Set) takenBackLocked(m *Member, now time.Time) bool {
 	if m.fixed() || m.Client == "" || !s.cfg.Cloud.Get().Answers() || !m.feed.Status().Get().Denied {
 		m.denied = time.Time{}
@@ -336,9 +335,8 @@ func (s *Set) takenBackLocked(m *Member, now time.Time) bool {
 	return now.Sub(m.denied) >= deniedFor
 }
 
-// taken reports whether the disk has, or will soon write, what the replica has. Content that is in memory alone, because the
-// disk takes nothing, must stay there. Queued content counts as taken: bookmarks come each minute, and are written a minute
-// later.
+// taken reports whether the disk has written or queued the replica's content. Content that is in memory alone, because the disk
+// accepts nothing, must stay there. Queued content counts: bookmarks come each minute, and the disk writes them a minute later.
 func (s *Set) taken(m *Member) bool {
 	return s.cfg.Disk.Sink(m.id()).Position() >= m.Replica.Position()
 }
@@ -350,8 +348,7 @@ func (s *Set) endLocked(m *Member) {
 	s.cfg.Changed()
 }
 
-// use returns the member of a client's selection, and begins one if there is none. The member stays at least until
-// release.
+// use returns the member of a client's selection, and starts one if there is none. The member stays at least until release.
 func (s *Set) use(client string, selection Selection) (*Member, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -376,7 +373,7 @@ func (s *Set) use(client string, selection Selection) (*Member, error) {
 	return m, nil
 }
 
-// roomLocked returns an error if a client must not follow another selection.
+// roomLocked returns an error if a client may not follow another selection.
 func (s *Set) roomLocked(client string, selection Selection) error {
 	if len(selection.Namespace)+len(selection.Fields)+len(selection.Labels) > selectorBytes {
 		return fmt.Errorf("its selectors have more than %d bytes", selectorBytes)
@@ -426,7 +423,7 @@ func (s *Set) findLocked(client string, what Selection) *Member {
 	return nil
 }
 
-// Wanted returns one of the hub's own members, which is needed from now on; nil if there is none.
+// Wanted returns one of the hub's own members and marks its content as wanted; nil if there is none.
 func (s *Set) Wanted(what Selection) *Member {
 	m := s.find(what)
 	if m != nil {
@@ -438,7 +435,7 @@ func (s *Set) Wanted(what Selection) *Member {
 // Has reports whether the hub follows all of a resource for itself.
 func (s *Set) Has(r schema.GroupVersionResource) bool { return s.find(Whole(r)) != nil }
 
-// Shared returns the members that the pool shares, sorted by selection, and a channel that is closed when the hub's own
+// Shared returns the members of the pool's resources, sorted by selection, and a channel that is closed when the hub's own
 // selections change.
 func (s *Set) Shared() ([]*Member, <-chan struct{}) {
 	s.mu.Lock()

@@ -10,20 +10,18 @@ import (
 
 // Status is the state of one selection.
 type Status struct {
-	// Client is whom the selection is followed for: Hub, empty for the node's programs, or a caller with credentials of
-	// its own.
+	// Client is the client of the selection: Hub, empty for the node's programs, or a caller.
 	Client    string
 	Selection Selection
 	Shared    bool
-	// Source is where the content comes from: cloud, coordinator or none.
+	// Source is the source of the content: cloud, coordinator or none.
 	Source string
-	// Revision is the cloud's revision up to which the selection is complete; 0 means that it is not.
+	// Revision is the cloud's revision up to which the content is complete; 0 means that it is not.
 	Revision edge.Revision
 	Objects  int
-	// Bytes is the size of the encoded objects; HistoryBytes is what is kept besides, for watches that resume.
+	// Bytes is the size of the encoded objects, HistoryBytes that of the changes kept for watches that resume.
 	Bytes, HistoryBytes int
-	// Watches counts the replica's watches; Requests counts the programs' requests that read it now, most of them
-	// watches.
+	// Watches counts the replica's watches, Requests the programs' requests that read it now. Most of these are watches.
 	Watches, Requests int
 }
 

@@ -11,23 +11,23 @@ import (
 )
 
 // viewWait is how long a request waits for a View to be Complete before it is answered without the view. On a hub that may not
-// read Services, a view never is. offlineWait is the same while nobody can be asked: by then the disk's content is known.
+// read Services, a view is never complete. offlineWait replaces viewWait while no source can answer: by then the hub has read its
+// disk.
 const viewWait, offlineWait = 5 * time.Second, time.Second
 
-// View says how clients see a resource, instead of the replica as it is.
+// View is how clients see a resource, where that differs from the replica.
 type View struct {
 	replica.View
-	// Complete says that the view knows what it must know; until then requests wait.
+	// Complete says that the view has the content it needs; until then requests wait.
 	Complete *live.Value[bool]
-	// From is the selection, one of the hub's own, from which the view learns that. If the cloud denies it, nobody
-	// waits.
+	// From is the hub's own selection that the view needs. If the cloud denies it, no request waits.
 	From Selection
-	// Also lists other selections from which the view learns, but which it can do without.
+	// Also lists selections that the view uses, but can do without.
 	Also []Selection
 }
 
-// await makes a view learn what it must know, and returns when it knows, or when the wait is over. A view that is not Complete
-// shows everything.
+// await requests the selections that a view needs, and returns when the view is Complete or the wait is over. A view that is not
+// Complete shows everything.
 func (s *Set) await(ctx context.Context, v *View) {
 	if v.Complete.Get() {
 		return
@@ -52,8 +52,8 @@ func (s *Set) await(ctx context.Context, v *View) {
 	_, _ = v.Complete.Wait(ctx, func(complete bool) bool { return complete }) // on failure the view shows everything
 }
 
-// Source returns the content of one of the hub's own selections, from whatever member it has at each Begin: that member
-// changes when the selection becomes shared or no longer is.
+// Source returns the content of one of the hub's own selections. Each Begin uses the selection's present member, which changes
+// when the selection becomes shared or stops being shared.
 func (s *Set) Source(what Selection) stream.Beginner { return sourceOf{s, what} }
 
 type sourceOf struct {
@@ -61,9 +61,9 @@ type sourceOf struct {
 	what Selection
 }
 
-// Begin implements stream.Beginner. It gives a replica a second to be complete, in which the disk is read. If the cloud denies
-// the selection (no permission, or no such resource), the error is not ErrNotReady: otherwise service topology, and whoever
-// asks for endpoints, would wait for it.
+// Begin implements stream.Beginner. It waits up to a second for the replica to be complete, which is enough to read the disk. If
+// the cloud denies the selection (no permission, or no such resource), the error is not ErrNotReady. Otherwise service topology,
+// and requests for endpoints, would wait for it.
 func (c sourceOf) Begin(ctx context.Context) (stream.Snapshot, stream.Watch, error) {
 	select {
 	case <-c.set.begun:

@@ -9,8 +9,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Without NodePools in the cloud, or without the right to read them, service topology must know that none will come.
-// Otherwise it would never be complete, and every request for endpoints would wait for it.
+// Without NodePools in the cloud, or without the right to read them, service topology must learn that none will come. Otherwise
+// it would never be complete, and every request for endpoints would wait for it.
 func TestWhatIsDeniedIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := runSet(t, Config{Always: []Selection{pool}})

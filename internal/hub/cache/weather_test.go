@@ -12,8 +12,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// weather is what happens to a hub, drawn from a seed: links go up and down, roles change, a leader elsewhere pushes or
-// dies, the coordinator is restarted, the cloud forgets.
+// weather draws a hub's events from a seed: links go up and down, roles change, another leader pushes or dies, the coordinator
+// restarts, the cloud forgets revisions.
 func weather(w *feedWorld, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 7))
 	w.begin()
