@@ -15,39 +15,38 @@ import (
 	"yurtcoordinator/internal/run"
 )
 
-// addressFile is in the directory that finderConfig names. It holds one address.
+// addressFile is the file, in finderConfig.Dir, that holds the last address.
 const addressFile = "node-address"
 
 const (
 	// askMin and askMax bound the pause between two questions while nothing is known.
 	askMin, askMax = time.Second, 30 * time.Second
-	// askEvery is the pause while an address is known, and kubelet does not say it.
+	// askEvery is the pause while an address is known and kubelet does not follow the Node.
 	askEvery = 5 * time.Minute
 	// askFor bounds one question.
 	askFor = 5 * time.Second
 )
 
-// finderConfig is what a finder needs. All fields are required.
+// finderConfig configures a finder. All fields are required.
 type finderConfig struct {
-	// Dir is where the address is kept.
+	// Dir is the directory of addressFile.
 	Dir string
-	// Own returns the Node as kubelet follows it, if it does; Ask asks the cloud for it.
+	// Own returns the Node that kubelet follows, and false if it follows none. Ask asks the cloud for the Node.
 	Own func() (*corev1.Node, bool)
 	Ask func(ctx context.Context) (*corev1.Node, error)
-	// Found takes the address.
+	// Found receives the address.
 	Found *live.Value[netip.Addr]
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
 }
 
-// finder finds the address at which a node is reached, as its Node object says, and follows it. Make one with newFinder.
+// finder keeps the node's address, as its Node object states it. Make one with newFinder.
 //
-// What kubelet follows of its Node goes through the hub, and so says a change without a request of the hub's own. Only a hub
-// through which no kubelet goes yet asks the cloud. What was found is on the disk: a node that starts with no network serves
-// where it did.
+// kubelet follows its Node through the hub, so the hub sees a change without a request of its own. Only a hub whose kubelet does
+// not use it yet asks the cloud. The disk keeps the address, so a node that starts without a network serves at its last address.
 //
-// The alternative was the machine's interfaces. They change without the cloud's knowledge, and a certificate is given for the
-// Node's addresses alone.
+// The alternative was the machine's interfaces. They change without the cloud's knowledge, and a certificate is issued only for
+// the Node's addresses.
 type finder struct {
 	cfg  finderConfig
 	kick chan struct{}
@@ -56,7 +55,7 @@ type finder struct {
 // newFinder returns a finder that does nothing until Run.
 func newFinder(c finderConfig) *finder { return &finder{c, make(chan struct{}, 1)} }
 
-// recallAddress returns the address that a finder found last; not valid if there is none.
+// recallAddress returns the address that a finder last stored; the zero Addr if there is none.
 func recallAddress(dir string) netip.Addr {
 	d := identity.KeyDir{Path: dir}
 	content, err := identity.ReadKeyFile(d.File(addressFile))
@@ -70,7 +69,7 @@ func recallAddress(dir string) netip.Addr {
 	return found
 }
 
-// addressOf returns the first InternalIP of a Node at which others can reach it; not valid if it has none.
+// addressOf returns the first InternalIP of a Node that others can reach; the zero Addr if it has none.
 func addressOf(n *corev1.Node) netip.Addr {
 	for _, a := range n.Status.Addresses {
 		if a.Type != corev1.NodeInternalIP {
@@ -83,7 +82,7 @@ func addressOf(n *corev1.Node) netip.Addr {
 	return netip.Addr{}
 }
 
-// Changed says that what kubelet follows may be another. It does not block.
+// Changed says that the Node that kubelet follows may have changed. It does not block.
 func (f *finder) Changed() {
 	select {
 	case f.kick <- struct{}{}:
@@ -125,7 +124,7 @@ func (f *finder) ask(ctx context.Context) (*corev1.Node, error) {
 	return f.cfg.Ask(ctx)
 }
 
-// take takes what a Node says. One that has no address keeps the last.
+// take stores the address of a Node. A Node without an address changes nothing.
 func (f *finder) take(ctx context.Context, n *corev1.Node) {
 	found := addressOf(n)
 	if !found.IsValid() || !f.cfg.Found.Set(found) {
@@ -139,7 +138,7 @@ func (f *finder) take(ctx context.Context, n *corev1.Node) {
 	}
 }
 
-// rest pauses until kubelet may say something else.
+// rest pauses until the time is up or Changed is called.
 func (f *finder) rest(ctx context.Context, pause time.Duration) {
 	t := time.NewTimer(pause)
 	defer t.Stop()

@@ -18,12 +18,12 @@ import (
 
 var configMapsResource = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 
-// Shown is one value of ConfigMaps that kubelet, and so each Pod that mounts it, is shown in another form than the cloud's.
+// Shown is one value of some ConfigMaps that kubelet, and so each Pod that mounts it, sees in another form than the cloud's.
 type Shown struct {
-	// Namespace and Name say of which ConfigMaps; an empty Namespace means of that Name in each. Key says which value.
+	// Namespace and Name select the ConfigMaps; an empty Namespace means all with that Name. Key selects the value.
 	Namespace, Name, Key string
-	// Form returns what is shown in place of a value. inputs is all that it depends on besides: what Change was given last, and
-	// "" before. It is pure, and returns value itself to show it as it is.
+	// Form returns the value to show instead. It is a pure function of the value and of inputs, the last argument of Change (""
+	// before the first call). It returns value itself to leave it as it is.
 	Form func(value, inputs string) string
 }
 
@@ -31,11 +31,11 @@ func (s *Shown) of(k stream.Key) bool {
 	return s.Name == k.Name && (s.Namespace == "" || s.Namespace == k.Namespace)
 }
 
-// ConfigMaps shows kubelet some values of ConfigMaps in other forms. Callers with credentials of their own get what the cloud
-// has: they may write it back. Safe for concurrent use.
+// ConfigMaps shows kubelet some values of ConfigMaps in other forms. Callers get the cloud's values, because they may write them
+// back. Safe for concurrent use.
 //
-// A change of inputs is told within kubelet's watches (docs/adr/0019). What the cloud or recall answers to a single get is shown
-// in the same form, by Get, if kubelet asks for protobuf, as it does by default; the disk has the cloud's.
+// kubelet's watches report a change of inputs (docs/adr/0019). If kubelet gets a single ConfigMap from the cloud or from recall,
+// Get applies the same forms, provided that kubelet asks for protobuf, as it does by default. The disk keeps the cloud's values.
 type ConfigMaps struct {
 	mu  sync.Mutex // orders changes
 	now *live.Value[*forms]
@@ -49,12 +49,12 @@ type forms struct {
 	inputs []string // of each
 }
 
-// NewConfigMaps returns the view that shows these.
+// NewConfigMaps returns a view with these values.
 func NewConfigMaps(shown ...Shown) *ConfigMaps {
 	return &ConfigMaps{now: live.NewValue(&forms{shown: shown, inputs: make([]string, len(shown))})}
 }
 
-// Change sets the inputs of what is shown of the ConfigMaps of a name. Who watches them is told, if they look another then.
+// Change sets the inputs for the values of all ConfigMaps of a name. Watches of these ConfigMaps report what changes.
 func (c *ConfigMaps) Change(name, inputs string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,8 +70,8 @@ func (c *ConfigMaps) Change(name, inputs string) {
 	}
 }
 
-// View returns how kubelet sees a selection; nil means as it is. Kubelet follows each ConfigMap by itself, or finds it among all
-// where the pool shares them. A selection of several others is as the cloud has it.
+// View returns how kubelet sees a selection; nil means as the cloud has it. kubelet follows each ConfigMap separately or, where
+// the pool shares ConfigMaps, finds it among all. Other selections of several ConfigMaps have no view.
 func (c *ConfigMaps) View(s cache.Selection) replica.View {
 	if s.Resource != configMapsResource {
 		return nil
@@ -94,7 +94,7 @@ func (c *ConfigMaps) View(s cache.Selection) replica.View {
 // Look implements replica.View.
 func (c *ConfigMaps) Look() (replica.Look, <-chan struct{}) { return c.now.Watch() }
 
-// Show implements replica.Look. It shows an object that it can't read as it is.
+// Show implements replica.Look. An object that it can't read stays unchanged.
 func (f *forms) Show(t stream.Type, o stream.Object) ([]byte, bool) {
 	if t.Kind != "ConfigMap" || t.Group != corev1.GroupName {
 		return o.Raw, true
@@ -115,7 +115,8 @@ func (f *forms) Show(t stream.Type, o stream.Object) ([]byte, bool) {
 	return raw, true
 }
 
-// withValue returns a ConfigMap in which a value is what form makes of it, and raw itself if that is the same or there is none.
+// withValue returns a ConfigMap with form applied to one value. It returns raw itself if there is no such value or if form does
+// not change it.
 func withValue(raw []byte, key string, form func(string) string) ([]byte, error) {
 	out, err := edit.Change(raw, func(entry edit.Field) ([]byte, error) {
 		return entryWith(entry.Value, key, form)

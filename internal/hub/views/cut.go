@@ -2,7 +2,7 @@ package views
 
 import "yurtcoordinator/internal/stream/edit"
 
-// form says which of the two types an object has.
+// form is the type of an object.
 type form uint8
 
 const (
@@ -10,8 +10,8 @@ const (
 	endpoints
 )
 
-// cutObject returns an object with only the endpoints that keep allows, by their node; "" means that the endpoint has none. If
-// keep allows all of them, the result is raw itself.
+// cutObject returns an object with only the endpoints whose node keep accepts; "" means an endpoint without a node. If keep
+// accepts all of them, the result is raw itself.
 func cutObject(f form, raw []byte, keep func(node string) bool) ([]byte, error) {
 	whole := true
 	out, err := nearOf(f, raw, func(node string) bool {
@@ -47,7 +47,8 @@ func nearOf(f form, raw []byte, keep func(node string) bool) ([]byte, error) {
 	}, edit.EndpointsSubsets)
 }
 
-// nearField returns an endpoint or address if keep allows its node, else nil. The field node has the node's name.
+// nearField returns an endpoint or address if keep accepts its node, else nil. node is the number of the field with the node's
+// name.
 func nearField(f edit.Field, node edit.Number, keep func(node string) bool) ([]byte, error) {
 	var at string
 	for part, err := range edit.Fields(f.Value) {

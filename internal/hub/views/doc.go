@@ -1,91 +1,93 @@
-// Package views has the views by which this node sees some objects differently from the cloud: service topology; for kubelet,
-// the Service by which Pods find the API server (Master), and values of single ConfigMaps (ConfigMaps).
+// Package views has the views by which this node's programs see some objects differently from the cloud: service topology and,
+// for kubelet, the Service by which Pods find the API server (Master) and values of single ConfigMaps (ConfigMaps).
 //
-// Service topology: the annotation openyurt.io/topologyKeys keeps a Service's traffic near. The hub leaves the endpoints that
-// are elsewhere out of the EndpointSlices and Endpoints that it shows. kube-proxy, CoreDNS and other clients need no change.
+// Service topology: the annotation openyurt.io/topologyKeys keeps a Service's traffic near. The hub shows its EndpointSlices and
+// Endpoints without the endpoints that are elsewhere. kube-proxy, CoreDNS and other clients need no change.
 //
 // The annotation has one of OpenYurt's values (none of them is edge.LabelNodePool):
 //
 //   - kubernetes.io/hostname: endpoints on this node.
-//   - openyurt.io/nodepool: endpoints on the nodes of this node's pool. A node without a pool, or with one that the hub
-//     does not know, counts as a pool of its own.
-//   - kubernetes.io/zone: the same, as OpenYurt documents it. A node at the edge usually has no zone. If it were shown
-//     everything, its traffic would go over the WAN, which the annotation is there to prevent.
-//   - Anything else, a list of keys included, is no topology, as in OpenYurt. Kubernetes' old field of that name was a
-//     list: it fell back from key to key if no endpoint of the Service matched. That depends on all slices of a Service;
-//     a view sees one object at a time.
+//   - openyurt.io/nodepool: endpoints on the nodes of this node's pool. If a node has no pool, or one that the hub does not know,
+//     the node is a pool of its own.
+//   - kubernetes.io/zone: the same as openyurt.io/nodepool, as OpenYurt documents it. A node at the edge usually has no zone. If
+//     its programs saw all endpoints, their traffic would cross the WAN, which the annotation is there to prevent.
+//   - Any other value, a list of keys included, means no topology, as in OpenYurt. Kubernetes' old field of that name was a list:
+//     it fell back from key to key if no endpoint of the Service matched. That depends on all slices of a Service, but a view
+//     sees one object at a time.
 //
-// An endpoint without a node is dropped where a topology applies, as in OpenYurt: nobody knows whether it is near. A slice
-// with nothing left is shown empty, never as deleted. In Endpoints, addresses that are not ready are cut like the others,
-// and a subset without an address is dropped. If nothing is near, nothing is shown: the user asked to stay near.
+// Where a topology applies, a view drops an endpoint without a node, as OpenYurt does, because the endpoint may be far. It shows
+// a slice with no endpoints left as empty, never as deleted. In Endpoints it treats addresses that are not ready like the others,
+// and drops a subset without an address. If nothing is near, it shows nothing: the user asked to stay near.
 //
 // Invariants:
 //
-//   - A state never changes. Two states in a row may show every object alike; a watch tells only what differs.
-//   - Show never changes the bytes it is given. An object that loses nothing is shown as the same bytes. One that is cut
-//     keeps fields that this program does not know.
-//   - Only a change that may alter what is shown makes a new state. Other changes of a Service or a NodePool do not.
+//   - A state never changes. Two successive states may show an object alike; a watch sends only differences.
+//   - Show never changes the bytes it gets. It returns the same bytes for an object that loses nothing. A cut object keeps fields
+//     that this program does not know.
+//   - Only a change that may alter what is shown makes a new state; other changes of a Service or a NodePool do not.
 //
-// All views read protobuf, which API servers answer for these kinds. What comes in JSON all the same is shown as the cloud has
-// it, and the log says why, once of each resource. Then traffic leaves the node or the pool, and new Pods and kube-proxy go to
-// the cloud past the hub. That is safe: a view of these never grants anything, and Pods then trust the cloud's authorities alone.
+// All views read protobuf, which API servers send for these kinds. If an object comes in JSON all the same, clients see it as the
+// cloud has it, and the log says so, once for each resource. Then traffic leaves the node or the pool, and new Pods and
+// kube-proxy bypass the hub and talk to the cloud. That is safe: these views never grant anything, and such Pods trust only the
+// cloud's CAs.
 //
 // The alternative was to decode into API types. It costs four times as much (BenchmarkShow), and drops fields of a newer
 // API server.
 //
 // # Endpoints while the cloud can't be asked
 //
-// An EndpointsView shows EndpointSlices and Endpoints as the pool knows them while the cloud can't be asked: endpoints that
-// follow the Pods. A Pod of the pool that is not ready is not ready there, one that came back with another address has that
-// address, and one that is gone is gone. All others stay as the cloud had them.
+// While the cloud can't be asked, an EndpointsView shows EndpointSlices and Endpoints as the pool knows them: endpoints follow
+// the Pods. If a Pod of the pool is not ready, has another address or is gone, so is its endpoint. All other endpoints stay as
+// the cloud had them.
 //
-// Known is what the pool knows. What is shown is a pure function of that and of the object (Known.show); View is that function as
-// a replica.View, which remembers what it has shown. Package presence finds out what is known.
+// Known holds the pool's knowledge. Known.show is a pure function of it and of the object. EndpointsView is that function as a
+// replica.View, which remembers what it has shown. Package presence gathers the knowledge.
 //
 // Invariants:
-//   - An endpoint is changed only if its Pod is known by UID, and to be on the node that the endpoint names, or if that node is
-//     known to be silent. No endpoint is ever added.
-//   - Conditions are set as kube-controller-manager sets them: serving is whether the Pod is ready; ready is that, unless the Pod
-//     is being deleted; a Service with publishNotReadyAddresses has all of its endpoints ready. A silent node's endpoints are not
-//     serving, as if the cloud had said so of its Pods.
-//   - What the cloud says of a Pod's deletion is never taken back.
+//   - An endpoint changes only if the pool knows its Pod by UID, on the node that the endpoint names, or if that node is known to
+//     be silent. No endpoint is ever added.
+//   - Conditions follow kube-controller-manager's rules: serving is whether the Pod is ready; ready is serving, unless the Pod is
+//     being deleted; a Service with publishNotReadyAddresses has all of its endpoints ready. A silent node's endpoints are not
+//     serving, as if the cloud had marked its Pods as not ready.
+//   - A Pod that the cloud shows as being deleted stays so.
 //   - EndpointSlices of other controllers than Kubernetes' own, and endpoints without a Pod, are shown as they are.
-//   - An object in which nothing changes is shown as the same bytes. A changed one keeps the fields that this program does not
-//     know, except among the conditions of a changed endpoint.
+//   - An object without a change is shown as the same bytes. A changed one keeps the fields that this program does not know,
+//     except among the conditions of a changed endpoint.
 //
-// A look remembers each object that it has shown, by the bytes, and the next look takes over what no changed Pod is in. So a
-// change costs as much as the objects that it touches. The alternative was to follow the slices once more and keep an index of
-// all of their Pods: memory for what is needed during a cut alone.
+// A look caches the result for each object, by the object's bytes. The next look reuses the results for all objects that contain
+// no changed Pod. So a change costs as much as the objects that it affects. The alternative was to follow the slices a second
+// time and keep an index of all their Pods: memory for something that is needed only during a cut.
 //
 // # What is known of Pods
 //
-// A Follower finds out what the pool knows of its Pods and nodes while the cloud can't be asked, and has endpoints shown
-// so.
+// While the cloud can't be asked, a Follower finds out what the pool knows of its Pods and nodes, and passes it to the
+// EndpointsView.
 //
-// This node's Pods are as kubelet last said: to the stand-in, or, before the cut, to the cloud. Those of other nodes the
-// coordinator at home tells (edge.PathPresence), and which nodes have fallen silent all coordinators that this hub reaches.
-// Nothing of it is followed, or known, while the cloud is there.
+// For this node's Pods it takes kubelet's last status: from the stand-in or, before the cut, from the cloud. The coordinator at
+// home tells it about other nodes' Pods (edge.PathPresence). All coordinators that this hub reaches tell it which nodes are
+// silent. While the cloud is there, it follows and knows nothing.
 //
 // Invariants:
-//   - What counts of a Pod is kubelet's last word. When the cloud says that a Pod is not ready because its node was not heard
-//     from, that is no word of kubelet's: the one before it stays.
-//   - Unknown is not silent. A node is silent if a coordinator has seen it renew, and then not for the grace period, and this
-//     hub has reached all coordinators that it reaches for as long, and none hears the node: the way from a node to one of them
-//     may be cut. Who is silent is so until one that is reached hears it.
-//   - What a coordinator has told stays known when it goes or comes back empty, until the one that is there tells otherwise.
-//   - When the cloud is back, what is known counts for settling longer: by then kubelets have told the cloud, and its own truth
-//     shows the same. Meanwhile it follows kubelets' words, as before.
+//   - kubelet's last status of a Pod counts. If the cloud marks a Pod as not ready because it lost contact with the node,
+//     kubelet's earlier status stays.
+//   - Unknown is not silent. A node becomes silent if three things hold: a coordinator saw it renew, and then not for the grace
+//     period; this hub has reached its coordinators for as long; and none of these hears the node, because its way to one of them
+//     may be cut. The node stays silent until a coordinator that this hub reaches hears it.
+//   - A coordinator's statements stay known when it goes or comes back empty, until the coordinator that is there says otherwise.
+//   - When the cloud is back, the pool's knowledge counts for the time settling longer: after that the kubelets have told the
+//     cloud, and its own state shows the same. Meanwhile the knowledge still follows the kubelets.
 //
-// One goroutine owns what is known. The coordinators' streams and the Services come from others.
+// One goroutine owns the knowledge. Other goroutines read the coordinators' streams and the Services.
 //
 // # How Pods come to a hub
 //
-// Entrance is how Pods come to a hub: it serves them at an address of the node, and has kubelet tell them where that is.
+// Entrance lets Pods use the hub: it serves them at an address of the node, and makes kubelet tell them that address.
 //
-// kubelet tells Pods that start where the Service default/kubernetes is, and kube-proxy's kubeconfig says where the API server
-// is. Both are shown to kubelet as the hub's address, but only while Pods can come there: a hub that follows its node's address
-// says nothing before it has a certificate for that address. A hub that was given an address was also promised a certificate.
+// kubelet tells Pods at their start where the Service default/kubernetes is, and kube-proxy's kubeconfig says where the API
+// server is. Entrance shows kubelet the hub's address in both, but only while Pods can connect to it. A hub that follows its
+// node's address does so only once it has a certificate for that address. A hub with a configured address does so at once,
+// because its operator has promised a certificate.
 //
-// An Entrance is made in two steps, as the certificate is asked for by the address, and what the Node says comes through what
-// the certificate opens.
+// An Entrance is made in two steps, because the hub requests its certificate for the node's address, and reads that address from
+// the Node over connections that the certificate makes possible.
 package views

@@ -9,41 +9,41 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// maxPods bounds how many Pods of other nodes are known: far more than a coordinator takes.
+// maxPods bounds the known Pods of other nodes: far more than a coordinator accepts.
 const maxPods = 20_000
 
-// word is kubelet's last about a Pod.
+// word is kubelet's last status of a Pod.
 type word struct {
 	edge.PodPresence
-	// kept: the cloud has taken the Pod's readiness back since, without having heard kubelet.
+	// kept says that the cloud has since marked the Pod as not ready without having heard kubelet.
 	kept bool
-	// from is the coordinator that has told it.
+	// from is the coordinator that reported it.
 	from string
-	// as is how endpoints see it, made when it is asked for first.
+	// as caches the KnownPod made from it.
 	as *KnownPod
 }
 
-// facts is what is known. It does no I/O and asks no clock.
+// facts holds what the pool knows. It does no I/O and has no clock.
 type facts struct {
 	node   edge.NodeName
 	own    map[stream.Key]*word
 	others map[stream.Key]*word
-	// told is what the coordinator has of this node's own Pods: what kubelet said to a hub before this one.
+	// told holds the coordinator's status of this node's own Pods: what kubelet told an earlier hub.
 	told map[stream.Key]*word
-	// ownAsOf is the revision of the cloud up to which all own Pods were known when this began.
+	// ownAsOf is the cloud's revision up to which all own Pods were known when this cut began.
 	ownAsOf edge.Revision
 	nodes   map[edge.NodeName]*neighbour
-	// from are the coordinators that have told something, each the last of its slot.
+	// from are the coordinators that have reported something, the last one of each slot.
 	from map[int]string
 }
 
-// neighbour is a node that was seen to renew.
+// neighbour is a node that a coordinator saw renew.
 type neighbour struct {
 	at     map[int]heard // by slot
 	silent bool          // this hub believes it
 }
 
-// heard is what a coordinator has told of a node.
+// heard is a coordinator's report about a node.
 type heard struct {
 	edge.NodePresence
 	from string
@@ -58,7 +58,7 @@ func newFacts(node edge.NodeName) *facts {
 
 func keyOf(p edge.PodName) stream.Key { return stream.Key{Namespace: p.Namespace, Name: p.Name} }
 
-// after returns kubelet's last word about a Pod after something else was heard of it; nil means that there is none.
+// after returns kubelet's last status of a Pod after a new report about it; nil means that there is none.
 func after(last *word, heard word) *word {
 	switch {
 	case !heard.Overruled || heard.Said:
@@ -93,7 +93,7 @@ func set(words map[stream.Key]*word, key stream.Key, w *word) {
 	words[key] = w
 }
 
-// heard takes in what the coordinator in a slot tells. Of one that is not home that is which nodes it hears.
+// heard records a report of the coordinator in a slot. From a coordinator that is not home it takes only which nodes it hears.
 func (f *facts) heard(slot int, home bool, line edge.Presence) {
 	f.from[slot] = line.Instance
 	f.heardNodes(slot, line)
@@ -102,7 +102,7 @@ func (f *facts) heard(slot int, home bool, line edge.Presence) {
 	}
 }
 
-// heardPods takes in what a coordinator tells of Pods.
+// heardPods records a coordinator's report about Pods.
 func (f *facts) heardPods(line edge.Presence) {
 	in := make(map[stream.Key]struct{}, len(line.Pods))
 	for _, p := range line.Pods {
@@ -124,7 +124,8 @@ func (f *facts) heardPods(line edge.Presence) {
 	if !line.Whole {
 		return
 	}
-	// What this one told before and does not tell now is not so any more. What another one told, this one may have yet to hear.
+	// What this coordinator reported before and no longer reports is no longer so. It may yet have to hear what another one
+	// reported.
 	for _, words := range []map[stream.Key]*word{f.others, f.told} {
 		for key, w := range words {
 			if _, there := in[key]; !there && w.from == line.Instance {
@@ -134,7 +135,7 @@ func (f *facts) heardPods(line edge.Presence) {
 	}
 }
 
-// heardNodes takes in what the coordinator in a slot tells of nodes.
+// heardNodes records what the coordinator in a slot reports about nodes.
 func (f *facts) heardNodes(slot int, line edge.Presence) {
 	named := make(map[edge.NodeName]struct{}, len(line.Nodes))
 	for _, n := range line.Nodes {
@@ -157,7 +158,7 @@ func (f *facts) heardNodes(slot int, line edge.Presence) {
 	}
 }
 
-// ownPods takes in this node's Pods, all that the cloud has as of a revision, and what kubelet has said on top of that.
+// ownPods records this node's Pods: cloud has all of them as of a revision, and said has the later statuses of kubelet.
 func (f *facts) ownPods(cloud, said []edge.PodPresence, asOf edge.Revision) {
 	if f.ownAsOf == 0 {
 		f.ownAsOf = asOf
@@ -186,8 +187,8 @@ func (f *facts) ownPods(cloud, said []edge.PodPresence, asOf edge.Revision) {
 	}
 }
 
-// judge decides who is silent. reached is how long this hub has reached each coordinator that it reaches, without a break, by
-// slot. It returns how long until there may be more to decide; 0 means not before something else is heard.
+// judge decides which nodes are silent. reached maps the slot of each reached coordinator to the time for which this hub has
+// reached it without a break. judge returns after how long there may be more to decide; 0 means not before the next report.
 func (f *facts) judge(reached map[int]time.Duration) (again time.Duration) {
 	if len(reached) == 0 {
 		return 0
@@ -216,8 +217,8 @@ func (f *facts) judge(reached map[int]time.Duration) (again time.Duration) {
 	return again
 }
 
-// known is what endpoints are to be shown by. in is the history that the cloud is in. settling says that the cloud is back, and
-// has not heard of all kubelets yet.
+// known returns the knowledge by which to show endpoints. in is the cloud's history. settling says that the cloud is back, but
+// has not yet heard all kubelets.
 func (f *facts) known(in edge.History, settling bool, unready map[stream.Key]struct{}) *Known {
 	k := &Known{
 		Node: f.node, OwnAsOf: f.ownAsOf, Pods: make(map[stream.Key]*KnownPod, len(f.own)+len(f.others)),
@@ -240,7 +241,7 @@ func (f *facts) known(in edge.History, settling bool, unready map[stream.Key]str
 	return k
 }
 
-// shown is a word as endpoints see it: the same as before, if it is the same.
+// shown returns a word as endpoints see it: the same pointer as before if nothing has changed.
 func (w *word) shown(key stream.Key, firm bool) *KnownPod {
 	if w.as == nil || w.as.Firm != firm {
 		w.as = &KnownPod{

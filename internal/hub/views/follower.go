@@ -20,21 +20,21 @@ import (
 )
 
 const (
-	// settling is how long what the pool knows still counts when the cloud is back. Every 10 s kubelet compares what it knows of
-	// its Pods with what the cloud has; then the cloud's controllers have to act.
+	// settling is how long the pool's knowledge still counts after the cloud is back. kubelet compares its Pods with the cloud
+	// every 10 s; then the cloud's controllers have to act.
 	settling = 30 * time.Second
-	// longest is how long it counts where the cloud still has something else, as on a slow line. Then the cloud's word counts,
-	// whatever it is.
+	// longest is how long the knowledge counts if the cloud still differs from it, as on a slow line. After that the cloud's
+	// state counts in any case.
 	longest = 2 * time.Minute
-	// lookAgain is how often that is looked at.
+	// lookAgain is how often the Follower checks for that difference.
 	lookAgain = time.Second
-	// firstWord is how long who is silent is not judged in a cut, while a coordinator that is reached has yet to say whom it
-	// hears.
+	// firstWord is how long the Follower does not judge silence in a cut while a reached coordinator has yet to report which
+	// nodes it hears.
 	firstWord = 2 * time.Second
-	// gather is how long changes are gathered that come together.
+	// gather is how long the Follower collects changes that come together.
 	gather = 20 * time.Millisecond
-	// restFor is how many times as long as a look has taken none follows it. A look goes over all Pods of the pool, and in a
-	// storm of statuses each of its hubs has something new all the time: so the fewer looks, the more Pods and the less
+	// restFor is the pause after a look, as a multiple of the look's duration. A look goes over all Pods of the pool. In a storm
+	// of statuses every hub of the pool gets changes all the time, so the pause grows with the number of Pods and bounds the
 	// processor time.
 	restFor = 50
 )
@@ -42,40 +42,41 @@ const (
 // isCut reports whether the cloud can't be asked, so that the pool's own word counts.
 func isCut(cloud link.State) bool { return cloud == link.Down }
 
-// FollowerConfig is what a Follower needs. All fields are required unless it says otherwise.
+// FollowerConfig configures a Follower. All fields are required unless they say otherwise.
 type FollowerConfig struct {
 	Node edge.NodeName
 	// CloudLink is the state of the link to the cloud.
 	CloudLink *live.Value[link.State]
-	// Coordinators are the pool's, in the order of their slots, and Home is the slot of the one that is believed about Pods.
+	// Coordinators are the pool's coordinators, in the order of their slots. Home is the slot of the one whose reports about Pods
+	// count.
 	Coordinators []Coordinator
 	Home         *live.Value[int]
-	// Own returns this node's Pods as the cloud has them, by what kubelet follows; false means that they are not known.
+	// Own returns the cloud's state of this node's Pods, from what kubelet follows; false means that it is not known.
 	Own func(ctx context.Context) (stream.Snapshot, bool)
-	// Said returns what kubelet has said of its Pods and the cloud has not heard, in protobuf, each at the revision that it is on
-	// top of.
+	// Said returns the Pod statuses that kubelet has written and the cloud has not got, in protobuf. Each has the revision of the
+	// Pod that it is based on.
 	Said func() []stream.Object
-	// Services gives all Services.
+	// Services is the source of all Services.
 	Services stream.Beginner
-	// History returns the one that the cloud is in, as far as is known.
+	// History returns the cloud's history, as far as is known.
 	History func() edge.History
 	// View shows endpoints as the pool knows them.
 	View *EndpointsView
-	// Metrics takes the metrics. nil means that nobody sees them.
+	// Metrics registers the metrics. nil means that they are not exported.
 	Metrics prometheus.Registerer
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
 }
 
-// Coordinator is one of the pool's. All fields are required.
+// Coordinator is one of the pool's coordinators. All fields are required.
 type Coordinator struct {
-	// Link is the state of the way there. Transport reaches it as this node; Base is its address.
+	// Link is the state of the link to it. Transport reaches it with the node's credentials; Base is its address.
 	Link      *live.Value[link.State]
 	Transport http.RoundTripper
 	Base      *url.URL
 }
 
-// Follower follows what the pool says of its Pods and nodes while the cloud is cut off. Make one with New.
+// Follower follows what the pool reports about its Pods and nodes while the cloud is cut off. Make one with NewFollower.
 type Follower struct {
 	config  FollowerConfig
 	news    chan struct{} // holds a value when something may have changed
@@ -107,7 +108,7 @@ func NewFollower(c FollowerConfig) *Follower {
 	}}
 }
 
-// Changed says that FollowerConfig.Own or FollowerConfig.Said would return something else than before. It does not block.
+// Changed says that FollowerConfig.Own or FollowerConfig.Said would return something new. It does not block.
 func (f *Follower) Changed() {
 	select {
 	case f.news <- struct{}{}:
@@ -115,7 +116,7 @@ func (f *Follower) Changed() {
 	}
 }
 
-// Run has endpoints shown as the pool knows them while the cloud is cut off, until ctx ends, and then returns nil.
+// Run shows endpoints as the pool knows them while the cloud is cut off, until ctx ends, and then returns nil.
 func (f *Follower) Run(ctx context.Context) error {
 	reach := make([]live.Value[time.Time], len(f.config.Coordinators)) // since when each has been reached; zero: it is not
 	var owned sync.WaitGroup
@@ -140,7 +141,7 @@ func (f *Follower) Run(ctx context.Context) error {
 	return nil
 }
 
-// reach keeps since when a coordinator has been reached.
+// reach records since when a coordinator has been reached without a break.
 func (f *Follower) reach(ctx context.Context, is *live.Value[link.State], since *live.Value[time.Time]) {
 	for ctx.Err() == nil {
 		if _, err := is.Wait(ctx, func(s link.State) bool { return s == link.Up }); err != nil {
@@ -153,7 +154,7 @@ func (f *Follower) reach(ctx context.Context, is *live.Value[link.State], since 
 	}
 }
 
-// during has endpoints shown as the pool knows them, until the cut is over and the cloud has heard of it.
+// during shows endpoints as the pool knows them, until the cut is over and the cloud has caught up.
 func (f *Follower) during(ctx context.Context, reach []live.Value[time.Time]) {
 	ctx, stop := context.WithCancel(ctx)
 	var owned sync.WaitGroup
@@ -204,13 +205,13 @@ type round struct {
 	began   time.Time
 	healed  time.Time       // zero while the cut lasts
 	changed <-chan struct{} // closed when the link to the cloud changes
-	until   time.Time       // when there is something to decide; zero means that there is not
-	rested  time.Time       // when the last look is long enough ago for another one
-	// cloud and said are own Pods that were read before.
+	until   time.Time       // when to look next; zero means not before something changes
+	rested  time.Time       // when the pause after the last look ends
+	// cloud and said cache the decoded own Pods.
 	cloud, said map[stream.Key]decoded
 }
 
-// decoded is what was read of a Pod.
+// decoded is the decoded form of a Pod.
 type decoded struct {
 	raw *byte // the first of its bytes: two with the same are the same
 	is  edge.PodPresence
@@ -237,7 +238,7 @@ func (r *round) goesOn(ctx context.Context) bool {
 	return since < settling || since < longest && r.config.View.Changed() > 0
 }
 
-// timer returns a channel that has a value when there is something to decide.
+// timer returns a channel that receives when it is time to look or to end.
 func (r *round) timer() <-chan time.Time {
 	next := r.until
 	if !r.healed.IsZero() {
@@ -255,7 +256,7 @@ func (r *round) timer() <-chan time.Time {
 	return time.After(r.config.Ends.Until(next))
 }
 
-// soon has look called when what comes together has come, and in its time.
+// soon schedules a look after gather, but not before the pause after the last one is over.
 func (r *round) soon() {
 	at := r.config.Ends.Running().Add(gather)
 	if r.rested.After(at) {
@@ -266,7 +267,7 @@ func (r *round) soon() {
 	}
 }
 
-// look has endpoints shown by what is known now.
+// look passes the present knowledge to the view.
 func (r *round) look(ctx context.Context) {
 	began := r.config.Ends.Running()
 	defer func() { r.rested = r.config.Ends.Running().Add(restFor * r.config.Ends.Since(began)) }()
@@ -291,8 +292,8 @@ func (r *round) look(ctx context.Context) {
 	r.metrics.silent.Set(float64(len(k.Silent)))
 }
 
-// judge decides who is silent, and returns how long until there may be more to decide; 0 means not before something else is
-// heard.
+// judge decides which nodes are silent. It returns after how long there may be more to decide; 0 means not before the next
+// report.
 func (r *round) judge() (again time.Duration) {
 	reached := map[int]time.Duration{}
 	for slot := range r.reach {
@@ -308,7 +309,7 @@ func (r *round) judge() (again time.Duration) {
 	return r.facts.judge(reached)
 }
 
-// read reads Pods, and returns what was read for the next time. One that can't be read is not known.
+// read decodes Pods, and also returns the cache for the next call. It skips a Pod that it can't decode.
 func (r *round) read(objects []stream.Object, before map[stream.Key]decoded, said bool) ([]edge.PodPresence,
 	map[stream.Key]decoded,
 ) {

@@ -283,8 +283,7 @@ func TestACut(t *testing.T) {
 	})
 }
 
-// TestTheCloudTakesOver: while the cloud was away it has taken all for not ready; then kubelets tell it.
-// In a storm of statuses there is something new all the time, and a look goes over all Pods of the pool.
+// TestAStorm: in a storm of statuses there is something new all the time, and a look goes over all Pods of the pool.
 func TestAStorm(t *testing.T) {
 	run1(t, func(w *world) {
 		w.cloud.Set(link.Down)

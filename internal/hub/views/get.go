@@ -13,11 +13,12 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// maxObject bounds what is read to be shown in another form: an API server takes no larger object.
+// maxObject bounds the answers that Get changes: an API server accepts no larger object.
 const maxObject = 3 << 20
 
-// Get returns what takes the answer of the cloud, or of recall, to kubelet's get of a ConfigMap that is shown in another form.
-// end then writes it in that form; call it if the answer did not break off. A request for anything else gets w itself.
+// Get returns a writer for the answer of the cloud or of recall to kubelet's get of a ConfigMap with a Shown value. The writer
+// holds the answer until end writes it with that value; call end unless the answer broke off. For any other request Get returns w
+// itself.
 func (c *ConfigMaps) Get(w http.ResponseWriter, r *http.Request) (shown http.ResponseWriter, end func()) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || info.Verb != "get" || info.APIGroup != "" || info.APIVersion != "v1" || info.Resource != "configmaps" ||
@@ -35,13 +36,13 @@ func (c *ConfigMaps) Get(w http.ResponseWriter, r *http.Request) (shown http.Res
 	return w, func() {}
 }
 
-// got keeps an answer until it is whole. An answer that is no object goes on as it comes.
+// got buffers an answer until it is complete. It passes on an answer that is not an object.
 type got struct {
 	http.ResponseWriter
 	look     *forms
 	unviewed *sync.Once
 	body     bytes.Buffer
-	// begun: there is an answer; passes: it is none to be shown in another form.
+	// begun says that the answer has begun, passes that it passes unchanged.
 	begun, passes bool
 }
 
@@ -86,7 +87,7 @@ func (g *got) end() {
 	_, _ = g.ResponseWriter.Write(body) // fails only if the client is gone
 }
 
-// shown is the answer as it is shown. What can't be read, or is in JSON, is shown as it is.
+// shown returns the answer as kubelet sees it. An answer in JSON, or one that it can't read, stays unchanged.
 func (g *got) shown() []byte {
 	t, raw, err := stream.OpenEnvelope(g.body.Bytes())
 	if err != nil {

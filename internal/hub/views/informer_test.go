@@ -22,8 +22,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// TestInformerSeesAChangeOfTopology: a client's handlers are told of each change of topology, without a restart, also
-// when the slices have been still since before and when the change arrives late.
+// TestInformerSeesAChangeOfTopology checks that a client's handlers get each change of topology without a restart, also when the
+// slices were unchanged before and when the change arrives late.
 func TestInformerSeesAChangeOfTopology(t *testing.T) {
 	slices1 := newReplica(t, schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"})
 	services := newReplica(t, schema.GroupVersionResource{Version: "v1", Resource: "services"})

@@ -8,13 +8,13 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// KnownPod is what is known of one of the pool's Pods. It never changes.
+// KnownPod is what the pool knows of one of its Pods. It is immutable.
 type KnownPod struct {
 	stream.Key
 	UID  string
 	Node edge.NodeName
-	// Revision is the cloud's of the Pod. What is known counts for objects that are older than that, and if it is Firm, for all:
-	// then the cloud has not heard it, or what the cloud has is not kubelet's word.
+	// Revision is the cloud's revision of the Pod. The knowledge overrides objects that are older than Revision. If Firm is set,
+	// it overrides all objects: the cloud has not heard it, or the cloud's state does not come from kubelet.
 	Revision edge.Revision
 	Firm     bool
 	// IPs are its addresses, at most one of each family.
@@ -22,43 +22,42 @@ type KnownPod struct {
 	Ready, Terminating, Finished bool
 }
 
-// Known is what a pool knows of its Pods and nodes. It never changes.
+// Known is what the pool knows of its Pods and nodes. It is immutable.
 type Known struct {
-	// Node is this node. OwnAsOf is a revision up to which all of its Pods are among Pods; 0 means that no such is known.
+	// Node is this node. OwnAsOf is a revision up to which Pods has all of this node's Pods; 0 means unknown.
 	Node    edge.NodeName
 	OwnAsOf edge.Revision
 	// Pods are the pool's, by namespace and name.
 	Pods map[stream.Key]*KnownPod
-	// Silent are the nodes that were seen to renew, and then not for the grace period.
+	// Silent are the nodes that were seen to renew, and then did not renew for the grace period.
 	Silent map[edge.NodeName]struct{}
 	// Unready are the Services with publishNotReadyAddresses.
 	Unready map[stream.Key]struct{}
 }
 
-// endpoint is what an object says of one endpoint. It refers to the object's own bytes, so that to look at an endpoint allocates
-// nothing.
+// endpoint is one endpoint of an object. It refers to the object's own bytes, so that reading an endpoint allocates nothing.
 type endpoint struct {
-	namespace, name, uid []byte // of the Pod; without uid it is none
+	namespace, name, uid []byte // of the Pod; an empty uid means that the endpoint has no Pod
 	node                 []byte
 	address              []byte
-	// lone says that address is the only one. The conditions are as clients take those that are missing.
+	// lone says that address is the only one. The conditions have clients' defaults where they are absent.
 	lone, serving, terminating bool
 }
 
-// verdict is what becomes of an endpoint.
+// verdict is how an endpoint is shown.
 type verdict struct {
 	gone    bool
 	address string // "" means as it was
 	conditions
 }
 
-// pod returns what is known of an endpoint's Pod, or of another of that name; nil means nothing.
+// pod returns the known Pod with the name of an endpoint's Pod, whatever its UID; nil means none.
 func (k *Known) pod(e endpoint) *KnownPod {
 	return k.Pods[stream.Key{Namespace: string(e.namespace), Name: string(e.name)}]
 }
 
-// judge says what becomes of an endpoint of an object of a revision; false means that it stays as it is. pod is what is known of
-// that name. tolerant says that its Service has publishNotReadyAddresses.
+// judge returns how to show an endpoint of an object at a revision; false means unchanged. pod is the known Pod of the endpoint's
+// name. tolerant says that the Service has publishNotReadyAddresses.
 func (k *Known) judge(e endpoint, pod *KnownPod, at edge.Revision, tolerant bool) (v verdict, known bool) {
 	if len(e.uid) == 0 {
 		return v, false
@@ -91,13 +90,13 @@ func (k *Known) judge(e endpoint, pod *KnownPod, at edge.Revision, tolerant bool
 	return v, true
 }
 
-// isAt reports whether an endpoint has an address, as Kubernetes writes it.
+// isAt reports whether an endpoint's address is ip in the form that Kubernetes writes.
 func (e endpoint) isAt(ip netip.Addr) bool {
 	var room [48]byte
 	return bytes.Equal(ip.AppendTo(room[:0]), e.address)
 }
 
-// family reports of which an endpoint's address is. It fails if that is no address.
+// family reports whether an endpoint's address is IPv4. It fails if the address is not an IP address.
 func (e endpoint) family() (v4 bool, err error) {
 	ip, err := netip.ParseAddr(string(e.address))
 	return ip.Is4(), err

@@ -7,13 +7,13 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// KubeProxy is kube-proxy's kubeconfig, in the ConfigMap that kubeadm makes for the kube-proxy of all nodes. It is shown with the
-// hub as its server, since kube-proxy with a kubeconfig does not go where Pods are told that the API server is. Its inputs are
-// those of KubeProxyInputs.
+// KubeProxy is kube-proxy's kubeconfig, in the ConfigMap that kubeadm makes for the kube-proxy of all nodes. kubelet sees it with
+// the hub as its server, because kube-proxy with a kubeconfig ignores the address that Pods are told. KubeProxyInputs returns its
+// inputs.
 var KubeProxy = Shown{Namespace: "kube-system", Name: "kube-proxy", Key: "kubeconfig.conf", Form: throughHub}
 
-// KubeProxyInputs returns what KubeProxy depends on: the hub's URL for Pods, and in PEM the authorities that verify it. An empty
-// URL has the kubeconfig shown as it is.
+// KubeProxyInputs returns the inputs of KubeProxy: the hub's URL for Pods, and the CA certificates that verify it, in PEM. An
+// empty URL leaves the kubeconfig unchanged.
 func KubeProxyInputs(url, authorities string) string {
 	if url == "" {
 		return ""
@@ -21,11 +21,11 @@ func KubeProxyInputs(url, authorities string) string {
 	return url + "\n" + authorities
 }
 
-// ofPods is where a Pod has the authorities of its cluster and, as kubelet sees them (RootCA), of its hub.
+// ofPods is the file in a Pod with the CA certificates of its cluster and, as kubelet sees them (RootCA), of its hub.
 const ofPods = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
 
-// throughHub has a kubeconfig lead to the hub, as the same user. It leaves one as it is that it can't read, or with which nobody
-// could verify the hub.
+// throughHub points a kubeconfig to the hub, as the same user. It leaves the kubeconfig unchanged if it can't read it, or if
+// kube-proxy could not verify the hub with it.
 func throughHub(kubeconfig, inputs string) string {
 	url, authorities, ok := strings.Cut(inputs, "\n")
 	if !ok {
@@ -54,7 +54,7 @@ func throughHub(kubeconfig, inputs string) string {
 	return string(shown)
 }
 
-// byToken reports whether a user is known by a token: the hub asks Pods for no certificate.
+// byToken reports whether a user authenticates with a token: the hub asks Pods for no certificate.
 func byToken(user *clientcmdapi.AuthInfo) bool {
 	return user != nil && (user.Token != "" || user.TokenFile != "")
 }

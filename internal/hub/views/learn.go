@@ -17,24 +17,24 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// pauseMin and pauseMax bound the pause after a failure. pauseReady bounds it while a source has nothing yet: a replica of
-// this hub is not fed before a client asks for it, and that client then waits for learn.
+// pauseMin and pauseMax bound the pause after a failure. pauseReady bounds it while a source is empty: a replica of this hub has
+// no feed before a client asks for it, and that client then waits for Learn.
 const (
 	pauseMin   = 100 * time.Millisecond
 	pauseReady = 400 * time.Millisecond
 	pauseMax   = 10 * time.Second
 )
 
-// Pupil takes in what a source tells.
+// Pupil receives what a source has.
 type Pupil interface {
-	// Replace and Apply are as those of a stream.Sink.
+	// Replace and Apply work as those of a stream.Sink.
 	Replace(all stream.Snapshot)
 	Apply(ctx context.Context, events []stream.Event) error
-	// Failed says that the source gave no Snapshot.
+	// Failed reports that the source gave no Snapshot.
 	Failed(ctx context.Context, err error)
 }
 
-// Learn tells a pupil all that a source has, and each change, until ctx ends. After any failure it reads everything again:
+// Learn passes a source's content, and then each change, to a pupil until ctx ends. After any failure it reads everything again:
 // the source is in this hub, so that costs little, and it may be another replica by then.
 func Learn(ctx context.Context, chance ends.Chance, what cache.Selection, source stream.Beginner, p Pupil) {
 	logger := klog.FromContext(ctx)
@@ -59,7 +59,7 @@ func Learn(ctx context.Context, chance ends.Chance, what cache.Selection, source
 	}
 }
 
-// learnedServices holds which Services have a topology.
+// learnedServices holds the Services that have a topology.
 type learnedServices struct {
 	// version grows with each change that may alter what is shown. It is 0 until all Services are known.
 	version *live.Value[uint64]
@@ -96,7 +96,7 @@ func (s *learnedServices) Replace(snapshot stream.Snapshot) {
 	}
 }
 
-// Apply takes changes in.
+// Apply records changes.
 func (s *learnedServices) Apply(_ context.Context, events []stream.Event) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +118,7 @@ func (s *learnedServices) Apply(_ context.Context, events []stream.Event) error 
 	return nil
 }
 
-// scopeLocked takes a Service in and returns its scope. A Service that can't be read keeps the scope that it had.
+// scopeLocked records a Service and returns its scope. A Service that can't be read keeps its old scope.
 func (s *learnedServices) scopeLocked(o stream.Object, old map[stream.Key]scope) scope {
 	m, err := stream.ScanMeta(s.encoding, o.Raw)
 	if err != nil {

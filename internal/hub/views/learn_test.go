@@ -9,8 +9,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// TestCopyThatIsFedLate holds that a copy which nobody wanted for an hour is learned from at once when it is fed: the
-// client that wanted it waits for no more than 5 s.
+// TestCopyThatIsFedLate checks that Topology learns at once from a copy that is fed only after an hour: the client that asked for
+// it waits at most 5 s.
 func TestCopyThatIsFedLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		services := newScript(serviceType, edge.Revision(900))

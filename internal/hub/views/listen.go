@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// quiet is how long a coordinator may tell nothing: it has a line every 10 s.
+	// quiet is how long a coordinator may send nothing: it sends a line every 10 s.
 	quiet = 30 * time.Second
-	// maxLine bounds a line, in bytes: 20,000 Pods of some 250 bytes have room.
+	// maxLine bounds a line in bytes: enough for 20,000 Pods of some 250 bytes.
 	maxLine = 8 << 20
 	// backoffMin and backoffMax bound the pause after a failure.
 	backoffMin, backoffMax = 100 * time.Millisecond, 5 * time.Second
@@ -32,7 +32,7 @@ var (
 	errHome  = errors.New("another coordinator is believed about Pods now")
 )
 
-// listen hands on what the coordinator in a slot tells, until ctx ends, and whether that is home.
+// listen passes on the reports of the coordinator in a slot, and whether that is home, until ctx ends.
 func (f *Follower) listen(ctx context.Context, slot int, hear func(home bool, line edge.Presence)) {
 	from := f.config.Coordinators[slot]
 	pause, logged := run.Backoff{Min: backoffMin, Max: backoffMax}, ""
@@ -56,7 +56,7 @@ func (f *Follower) listen(ctx context.Context, slot int, hear func(home bool, li
 	}
 }
 
-// stream reads one stream, of Pods and nodes or of nodes only, and returns why it has ended.
+// stream reads one stream, about Pods and nodes or only nodes, and returns why it ended.
 func (f *Follower) stream(ctx context.Context, from Coordinator, pods bool, hear func(edge.Presence)) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

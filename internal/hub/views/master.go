@@ -13,22 +13,21 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Master shows the Service default/kubernetes where Pods find the hub. kubelet tells Pods by environment variables where the
-// API server is, and so sends them to the hub. Master is a replica.View of Services.
+// Master shows the Service default/kubernetes at the hub's address. kubelet tells Pods by environment variables where the API
+// server is, and so sends them to the hub. Master is a replica.View of Services.
 type Master struct{ looks *live.Value[master] }
 
-// master is a replica.Look. It shows the Service as it is while it does not know where the hub is.
+// master is a replica.Look. While the hub's address is unknown, it shows the Service as it is.
 type master struct{ at netip.AddrPort }
 
-// NewMaster returns the view that shows the Service at an address and port. If these are not valid, it shows the Service as it
-// is.
+// NewMaster returns the view that shows the Service at an address and port. An invalid AddrPort shows the Service as it is.
 func NewMaster(at netip.AddrPort) *Master {
 	m := &Master{live.NewValue(master{})}
 	m.Move(at)
 	return m
 }
 
-// Move shows the Service somewhere else from now on. Who watches it is told.
+// Move changes the address from now on. Watches of the Service report it.
 func (m *Master) Move(at netip.AddrPort) {
 	m.looks.Set(master{netip.AddrPortFrom(at.Addr().Unmap(), at.Port())})
 }
@@ -38,7 +37,7 @@ var masterService = stream.Key{Namespace: metav1.NamespaceDefault, Name: "kubern
 // Look implements replica.View.
 func (m *Master) Look() (replica.Look, <-chan struct{}) { return m.looks.Watch() }
 
-// Show implements replica.Look. It shows an object that it can't read unchanged.
+// Show implements replica.Look. An object that it can't read stays unchanged.
 func (m master) Show(t stream.Type, o stream.Object) ([]byte, bool) {
 	if !m.at.IsValid() || o.Key != masterService || t.Kind != "Service" || t.Group != corev1.GroupName {
 		return o.Raw, true
@@ -68,8 +67,8 @@ func (m master) redirect(s *corev1.Service) {
 	}
 }
 
-// MasterAddresses returns where Pods find the API server, as the Service default/kubernetes says; none if nobody follows it, or
-// if it comes in JSON. held returns an object of what is followed.
+// MasterAddresses returns the API server's addresses for Pods, as the Service default/kubernetes states them. It returns none if
+// the hub does not follow the Service, or if the Service comes in JSON. held returns an object that the hub follows.
 func MasterAddresses(held func(cache.Selection, stream.Key) (stream.Type, stream.Object, bool)) (all []netip.AddrPort) {
 	t, o, ok := held(Services, masterService)
 	s := &corev1.Service{}

@@ -16,7 +16,7 @@ import (
 // members holds the nodes of this node's pool.
 type members struct {
 	pool edge.PoolName
-	// version grows with each change that may alter what is shown. It is 0 until the source has told of the pool or failed.
+	// version grows with each change that may alter what is shown. It is 0 until the source has sent the pool or has failed.
 	version *live.Value[uint64]
 
 	mu    sync.Mutex
@@ -64,7 +64,7 @@ func (m *members) Replace(s stream.Snapshot) {
 	}
 }
 
-// Apply takes changes in.
+// Apply records changes.
 func (m *members) Apply(_ context.Context, events []stream.Event) error {
 	for _, e := range events {
 		switch e.Type {
@@ -84,7 +84,7 @@ func (m *members) ours(k stream.Key) bool {
 	return m.pool != "" && k == stream.Key{Name: string(m.pool)}
 }
 
-// take reads a NodePool and reports whether it is this node's. One that can't be read changes nothing.
+// take records a NodePool and reports whether it is this node's. An unreadable NodePool changes nothing.
 func (m *members) take(o stream.Object) bool {
 	if !m.ours(o.Key) {
 		return false
@@ -101,7 +101,7 @@ func (m *members) take(o stream.Object) bool {
 	return true
 }
 
-// failed says that the pool is unknown, if it was never known. A source that is not ready yet will tell later.
+// Failed records that the pool is unknown, unless it was known before. A source that is not ready yet will send it later.
 func (m *members) Failed(ctx context.Context, err error) {
 	if errors.Is(err, stream.ErrNotReady) || ctx.Err() != nil || m.version.Get() != 0 {
 		return

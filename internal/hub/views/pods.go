@@ -24,46 +24,47 @@ import (
 )
 
 const (
-	// maxPodConnections bounds the connections to the Pods' port from one address. client-go has one for each of a program's
-	// identities; Pods on the host's network share its address.
+	// maxPodConnections bounds the connections from one address to the Pods' port. client-go opens one for each identity of a
+	// program; all Pods on the host's network share its address.
 	maxPodConnections = 128
-	// maxOfAllPods bounds those of all addresses: nine for each of the 110 Pods that a node may have. They cost some 50 MB.
+	// maxOfAllPods bounds the connections from all addresses: nine for each of the 110 Pods that a node may have. They cost some
+	// 50 MB.
 	maxOfAllPods = 1024
 )
 
-// EntranceConfig is what an Entrance needs. Fields without a default are required.
+// EntranceConfig configures an Entrance. Fields without a default are required.
 type EntranceConfig struct {
 	Node edge.NodeName
-	// Fixed is the address at which Pods are served. OfNode serves them at the one that the Node object says, which is followed,
-	// and kept in Dir. Neither serves none.
+	// Fixed is the address to serve Pods at. OfNode serves them at the address in the Node object instead, follows it, and stores
+	// it in Dir. With neither, the hub does not serve Pods.
 	Fixed  netip.Addr
 	OfNode bool
 	Dir    string
 	Port   uint16
-	// Tell has kubelet tell Pods that start from now on, and kube-proxy, that the API server is there.
+	// Tell says to tell kube-proxy, and Pods that start from now on, that the API server is there.
 	Tell bool
 	// Shown are the ConfigMaps that kubelet sees in another form.
 	Shown *ConfigMaps
-	// Served returns the certificate that the hub has for Pods, nil if it has none, with what verifies it behind it. It is not
-	// called before Follow or Tell.
+	// Served returns the hub's certificate for Pods, followed by the CA certificates that verify it; a nil value means that there
+	// is none. Entrance does not call it before Follow or Tell.
 	Served func() *live.Value[*tls.Certificate]
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
 }
 
-// Entrance is how Pods come to the hub. Make one with New, tell it with Follow and Serve what it needs, and Run it.
+// Entrance serves Pods and tells them where. Make one with NewEntrance, configure it with Follow and Serve, then call Run.
 type Entrance struct {
 	cfg EntranceConfig
-	// address is where Pods are served; nil means nowhere, and not valid that it is not known yet.
+	// address is where Pods are served; nil means nowhere, and an invalid Addr that it is not known yet.
 	address *live.Value[netip.Addr]
-	// serves is how they are served, and trouble why they are not, at present.
+	// serves is the server's configuration, and trouble why Pods are not served at present.
 	serves  front.ServerConfig
 	trouble *live.Value[string]
-	// master is how kubelet is shown the Service by which it tells Pods where the API server is.
+	// master is kubelet's view of the Service by which it tells Pods where the API server is.
 	master *Master
-	// told is where it tells them that the hub is; not valid means that it does not.
+	// told is the address of the hub that kubelet tells Pods; an invalid one means that it does not.
 	told *live.Value[netip.AddrPort]
-	// moved is called when the Node may say another address.
+	// moved is called when the Node's address may have changed.
 	moved func()
 	parts run.Group
 }
@@ -83,14 +84,14 @@ func NewEntrance(cfg EntranceConfig) *Entrance {
 	return e
 }
 
-// Address returns where Pods are served, which is not valid while it is not known; nil means nowhere.
+// Address returns where Pods are served: an invalid Addr while that is not known; nil means nowhere.
 func (e *Entrance) Address() *live.Value[netip.Addr] { return e.address }
 
-// View is how kubelet sees the Service by which it tells Pods where the API server is.
+// View returns kubelet's view of the Service by which it tells Pods where the API server is.
 func (e *Entrance) View(s cache.Selection) replica.View { return e.master.View(s) }
 
-// Follow makes what Run runs: what tells Pods, follows the node's address, and serves there. nodes asks the cloud for the Node,
-// and own returns it as kubelet follows it, if it does.
+// Follow prepares Run's tasks: to tell Pods where the hub is and, with OfNode, to follow the node's address and serve there.
+// nodes asks the cloud for the Node; own returns the one that kubelet follows, if any.
 func (e *Entrance) Follow(nodes corev1client.NodesGetter, own func(stream.ID) (stream.Object, bool)) {
 	e.parts.Add("where Pods find the hub", e.follow)
 	if !e.cfg.OfNode {
@@ -107,21 +108,21 @@ func (e *Entrance) Follow(nodes corev1client.NodesGetter, own func(stream.ID) (s
 	e.parts.Add("pods", e.serve)
 }
 
-// Serve says how Pods are served, but for the bounds of their connections, and returns that with these. Call it before Run.
+// Serve sets the server's configuration, adds the bounds on connections, and returns the result. Call it before Run.
 func (e *Entrance) Serve(by front.ServerConfig) front.ServerConfig {
 	by.PerSource, by.All = maxPodConnections, maxOfAllPods
 	e.serves = by
 	return by
 }
 
-// Run tells Pods where they find the hub, and serves them where the node is, until ctx ends. At a fixed address somebody else
-// serves them.
+// Run tells Pods where the hub is, and serves them at the node's address, until ctx ends. It does not serve a fixed address:
+// another server of the hub does.
 func (e *Entrance) Run(ctx context.Context) error { return e.parts.Run(ctx) }
 
-// Changed says that what is followed for the node's programs has changed. It does not block.
+// Changed says that a selection of the node's programs has changed. It does not block.
 func (e *Entrance) Changed() { e.moved() }
 
-// node returns the Node as kubelet follows it, if it does.
+// node returns the Node that kubelet follows, and false if it follows none.
 func node(name edge.NodeName, own func(stream.ID) (stream.Object, bool)) (*corev1.Node, bool) {
 	o, ok := own(stream.ID{Resource: "nodes", Key: stream.Key{Name: string(name)}})
 	if !ok {
@@ -146,7 +147,7 @@ func (e *Entrance) follow(ctx context.Context) error {
 	}
 }
 
-// Tell has kubelet tell Pods that start from now on where the hub is, if they can come there.
+// Tell makes kubelet tell new Pods where the hub is, if they can connect to it.
 func (e *Entrance) Tell() {
 	if e.address == nil || !e.cfg.Tell {
 		return
@@ -154,8 +155,8 @@ func (e *Entrance) Tell() {
 	at := netip.AddrPortFrom(e.address.Get(), e.cfg.Port)
 	authorities, certified := e.certifiedAt(at.Addr())
 	if !certified && e.cfg.OfNode {
-		// Whoever asked for an address knows that it needs a certificate. This is the default of join, also where nobody gives
-		// one.
+		// An operator who configured an address knows that it needs a certificate. OfNode is the default of join, even where no
+		// CA issues one.
 		at = netip.AddrPort{}
 	}
 	e.master.Move(at)
@@ -169,7 +170,7 @@ func (e *Entrance) Tell() {
 	}
 }
 
-// certifiedAt reports whether the hub has a certificate for an address, and returns the authorities that verify it.
+// certifiedAt reports whether the hub has a certificate for an address, and returns the CA certificates that verify it, in PEM.
 func (e *Entrance) certifiedAt(at netip.Addr) (authorities string, certified bool) {
 	pair := e.cfg.Served().Get()
 	if pair == nil || !at.IsValid() || pair.Leaf.VerifyHostname(at.String()) != nil {

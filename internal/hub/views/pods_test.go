@@ -47,8 +47,8 @@ func certificateFor(t *testing.T, addresses ...string) *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{der, []byte("authority")}, PrivateKey: key, Leaf: leaf}
 }
 
-// TestPodsAreToldWhereTheHubIs only when they can come there: with --secure-bind-address=node nobody has said that there will
-// be a certificate.
+// TestPodsAreToldWhereTheHubIs checks that Pods are told only an address that they can connect to: --secure-bind-address=node
+// does not promise a certificate.
 func TestPodsAreToldWhereTheHubIs(t *testing.T) {
 	for _, tt := range []struct {
 		name, bind, found string // bound to "": where the node is

@@ -31,7 +31,7 @@ func OwnPool(name edge.PoolName) cache.Selection {
 	}
 }
 
-// Learns returns what a hub has to follow for the Topology.
+// Learns returns the selections that the hub must follow for the Topology.
 func (t *Topology) Learns() []cache.Selection {
 	if t.config.Pool == "" {
 		return []cache.Selection{Services}
@@ -47,7 +47,7 @@ func (t *Topology) View(r schema.GroupVersionResource) *cache.View {
 	return &cache.View{View: t, Complete: t.complete, From: Services, Also: t.Learns()[1:]}
 }
 
-// View returns how kubelet sees a selection; nil means as all others do.
+// View returns how kubelet sees a selection; nil means as other programs do.
 func (m *Master) View(s cache.Selection) replica.View {
 	if s.Resource != Services.Resource {
 		return nil
@@ -55,7 +55,7 @@ func (m *Master) View(s cache.Selection) replica.View {
 	return m
 }
 
-// Any returns how kubelet sees a selection of which at most one has a view.
+// Any combines views of selections: the first that is not nil counts. At most one of them should have a view of a selection.
 func Any(views ...func(cache.Selection) replica.View) func(cache.Selection) replica.View {
 	return func(s cache.Selection) replica.View {
 		for _, view := range views {

@@ -11,7 +11,7 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// servicesOf are those with publishNotReadyAddresses. It is a Pupil.
+// servicesOf holds the Services with publishNotReadyAddresses. It is a Pupil.
 type servicesOf struct {
 	changed func()
 
@@ -21,7 +21,7 @@ type servicesOf struct {
 	unready  map[stream.Key]struct{} // never changed: replaced
 }
 
-// get returns the Services that want all of their endpoints, and whether all are known. Nobody changes what it returns.
+// get returns the Services with publishNotReadyAddresses, and whether all are known. The map is never changed.
 func (s *servicesOf) get() (map[stream.Key]struct{}, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,10 +63,10 @@ func (s *servicesOf) Apply(_ context.Context, events []stream.Event) error {
 	return nil
 }
 
-// Failed implements Pupil. Nothing is shown in another form before all Services are known.
+// Failed implements Pupil. No endpoint changes before all Services are known.
 func (s *servicesOf) Failed(context.Context, error) {}
 
-// wantsAllLocked reports whether a Service has publishNotReadyAddresses; of one that can't be read, that it has.
+// wantsAllLocked reports whether a Service has publishNotReadyAddresses; true for one that can't be read.
 func (s *servicesOf) wantsAllLocked(o stream.Object) bool {
 	var service corev1.Service
 	var err error

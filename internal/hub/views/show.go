@@ -10,23 +10,23 @@ import (
 	"yurtcoordinator/internal/stream/edit"
 )
 
-// managedBy names who makes the EndpointSlices that are shown as the pool knows them. Kubernetes has the name in a package that
-// makes them, too.
+// managedBy names the controller whose EndpointSlices this package changes. In Kubernetes only a package that makes
+// EndpointSlices has the name.
 const managedBy = "endpointslice-controller.k8s.io"
 
-// object is one under view.
+// object is an EndpointSlice or Endpoints while it is changed.
 type object struct {
 	stream.Object
 	known    *Known
 	tolerant bool
-	// pods are the known Pods that it has endpoints of; each once if they come in a row.
+	// pods are the known Pods of its endpoints; each once if they are consecutive.
 	pods []*KnownPod
-	// changed says that something of it is shown in another form.
+	// changed says that some endpoint is shown differently.
 	changed bool
 }
 
-// show returns an object as the pool knows it, o.Raw itself if nothing of it changes, and which of the known Pods are in it. What
-// can't be read is shown as it is.
+// show returns an object as the pool knows it, and the known Pods that are in it. It returns o.Raw itself if nothing changes or
+// if it can't read the object.
 func (k *Known) show(t stream.Type, o stream.Object) (raw []byte, pods []*KnownPod) {
 	service := o.Key
 	slice := t.Kind == "EndpointSlice" && t.Group == discoveryv1.GroupName
@@ -54,7 +54,7 @@ func (k *Known) show(t stream.Type, o stream.Object) (raw []byte, pods []*KnownP
 	return becomes, is.pods
 }
 
-// judge says what becomes of an endpoint; false means that it stays as it is.
+// judge returns how to show an endpoint; false means unchanged.
 func (o *object) judge(e endpoint) (verdict, bool) {
 	var pod *KnownPod
 	if len(e.uid) > 0 {
@@ -66,7 +66,7 @@ func (o *object) judge(e endpoint) (verdict, bool) {
 	return o.known.judge(e, pod, o.Revision, o.tolerant)
 }
 
-// endpoint returns one of a slice as it is shown; nil means not at all.
+// endpoint returns an endpoint of a slice as it is shown; nil means that it is dropped.
 func (o *object) endpoint(f edit.Field) ([]byte, error) {
 	var e endpoint
 	var conditions []byte
@@ -105,7 +105,7 @@ func (o *object) endpoint(f edit.Field) ([]byte, error) {
 	return v.write(f.Value)
 }
 
-// write returns an endpoint of a slice as a verdict has it.
+// write returns a slice's endpoint with the verdict applied.
 func (v verdict) write(raw []byte) ([]byte, error) {
 	as := discoveryv1.EndpointConditions{Ready: &v.ready, Serving: &v.serving, Terminating: &v.terminating}
 	becomes, err := as.Marshal()
@@ -118,7 +118,7 @@ func (v verdict) write(raw []byte) ([]byte, error) {
 	return edit.Set(raw, edit.EndpointAddresses, []byte(v.address))
 }
 
-// refer takes in what an endpoint refers to.
+// refer records an endpoint's target reference.
 func (e *endpoint) refer(reference []byte) error {
 	var kind, uid []byte
 	for f, err := range edit.Fields(reference) {
@@ -142,7 +142,7 @@ func (e *endpoint) refer(reference []byte) error {
 	return nil
 }
 
-// subset returns a subset of Endpoints as it is shown; nil means that nothing is left of it.
+// subset returns a subset of Endpoints as it is shown; nil means that it has no address left.
 func (o *object) subset(f edit.Field) ([]byte, error) {
 	var ready, unready, rest []byte
 	changed := false
@@ -182,8 +182,8 @@ func (o *object) subset(f edit.Field) ([]byte, error) {
 	return append(append(ready, unready...), rest...), nil
 }
 
-// address returns one of Endpoints as it is shown, the same bytes if nothing but its place changes, nil if it is gone; and
-// whether it is ready.
+// address returns an address of Endpoints as it is shown, and whether it is ready. It returns raw itself if at most its readiness
+// changes, and nil if the address is dropped.
 func (o *object) address(raw []byte, was bool) (becomes []byte, ready bool, err error) {
 	e := endpoint{lone: true, serving: was}
 	for part, err := range edit.Fields(raw) {
@@ -213,5 +213,6 @@ func (o *object) address(raw []byte, was bool) (becomes []byte, ready bool, err 
 	return raw, v.ready, err
 }
 
-// leaves reports whether Endpoints do not have an address. They have no conditions, and so none of a Pod that is being deleted.
+// leaves reports whether Endpoints drop an address. Endpoints have no conditions, so they omit the addresses of Pods that are
+// being deleted.
 func (v verdict) leaves(tolerant bool) bool { return v.gone || v.terminating && !tolerant }

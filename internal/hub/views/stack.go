@@ -8,14 +8,14 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Stack is a replica.View of what another view shows. Safe for concurrent use. Without Run it shows what is right, and tells
-// nobody when that changes.
+// Stack is a replica.View that applies one view to the result of another. Safe for concurrent use. Without Run it shows the right
+// content, but watches are not told of changes.
 type Stack struct {
 	under, over replica.View
 	turns       *live.Value[uint64] // grows after each change of one of them
 }
 
-// NewStack returns what one view makes of what another shows, which lies under it.
+// NewStack returns the view that applies over to the result of under.
 func NewStack(under, over replica.View) *Stack {
 	return &Stack{under: under, over: over, turns: live.NewValue[uint64](0)}
 }
@@ -28,7 +28,7 @@ func (s *Stack) Look() (replica.Look, <-chan struct{}) {
 	return stacked{under, over}, turned
 }
 
-// Run tells of changes until ctx ends, and then returns nil.
+// Run announces changes of either view until ctx ends, and then returns nil.
 func (s *Stack) Run(ctx context.Context) error {
 	for {
 		_, under := s.under.Look()

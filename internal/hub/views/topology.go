@@ -18,22 +18,23 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// debounce is how long changes are gathered that come together, as with a Helm release: after each, all watches look again.
+// debounce is how long Topology collects changes that come together, as with a Helm release. After each change of its state all
+// watches look again.
 const debounce = 100 * time.Millisecond
 
-// TopologyConfig says where this node is, and where to learn what it needs to know.
+// TopologyConfig configures a Topology.
 type TopologyConfig struct {
 	// Node is this node; Pool its pool, empty if it has none.
 	Node edge.NodeName
 	Pool edge.PoolName
-	// Source gives each selection of Learns. It is called when Run begins.
+	// Source returns the source of each selection of Learns. It is called when Run begins.
 	Source func(cache.Selection) stream.Beginner
 	// Chance is where random numbers come from.
 	Chance ends.Chance
 }
 
-// Topology is a replica.View of endpointslices.discovery.k8s.io/v1 and of core endpoints. It shows all else as it is, and
-// everything until it is complete: serve nothing through it before that. Safe for concurrent use.
+// Topology is a replica.View of endpointslices.discovery.k8s.io/v1 and of core endpoints. It shows other objects unchanged. Until
+// it is complete it shows everything, so serve nothing through it before. Safe for concurrent use.
 type Topology struct {
 	config   TopologyConfig
 	services *learnedServices
@@ -97,7 +98,7 @@ func (s *state) show(t stream.Type, o stream.Object) []byte {
 	return raw
 }
 
-// keeper returns a function that says which endpoints a scope keeps, by their node.
+// keeper returns a function that reports whether a scope includes an endpoint's node.
 func (s *state) keeper(near scope) (keep func(node string) bool) {
 	if near == onNode {
 		return func(n string) bool { return n == string(s.node) }
@@ -123,7 +124,7 @@ func (t *Topology) Run(ctx context.Context) error {
 	return t.keep(ctx)
 }
 
-// keep makes a new state when the sources tell of a change, until ctx ends.
+// keep makes a new state when the sources have changed, until ctx ends.
 func (t *Topology) keep(ctx context.Context) error {
 	var seen [2]uint64
 	for {
@@ -149,7 +150,7 @@ func (t *Topology) keep(ctx context.Context) error {
 	}
 }
 
-// update sets the state to what the sources have told.
+// update sets the state from what the sources have sent.
 func (t *Topology) update() {
 	old := t.state.Get()
 	next := &state{node: old.node, services: t.services.all(), nodes: t.members.set(old.node)}
@@ -159,7 +160,7 @@ func (t *Topology) update() {
 	t.complete.Set(true)
 }
 
-// explain logs once, each time that the pool becomes unknown.
+// explain logs why the pool is unknown, once each time that it becomes so.
 func (t *Topology) explain(ctx context.Context) {
 	why := t.members.unknown()
 	if why != nil && !t.explained {

@@ -16,14 +16,14 @@ type EndpointsView struct {
 	now *live.Value[*look]
 }
 
-// NewEndpointsView returns a View that shows all as it is.
+// NewEndpointsView returns a view that shows all objects as they are.
 func NewEndpointsView() *EndpointsView { return &EndpointsView{now: live.NewValue(&look{})} }
 
 // Look implements replica.View.
 func (v *EndpointsView) Look() (replica.Look, <-chan struct{}) { return v.now.Watch() }
 
-// Set has the view show objects as the pool knows them; nil means as they are. Of Pods that it had before, the next Known has the
-// same pointers, if nothing of them has changed.
+// Set makes the view show objects as the pool knows them; nil means as they are. In successive calls an unchanged Pod must have
+// the same pointer.
 func (v *EndpointsView) Set(k *Known) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -41,7 +41,7 @@ func (v *EndpointsView) Set(k *Known) {
 	}
 }
 
-// Changed returns how many of the objects that were shown last are shown in another form than the cloud's.
+// Changed returns how many of the objects shown last differ from the cloud's.
 func (v *EndpointsView) Changed() (n int) {
 	l := v.now.Get()
 	l.mu.Lock()
@@ -54,8 +54,8 @@ func (v *EndpointsView) Changed() (n int) {
 	return n
 }
 
-// look is a replica.Look: what is shown by one Known; nil means that all is shown as it is. It remembers what it has shown, which
-// changes nothing of what it shows.
+// look is a replica.Look: it shows objects by one Known. With a nil Known it shows them unchanged. It caches its results, which
+// does not alter them.
 type look struct {
 	known *Known
 	in    *index
@@ -70,13 +70,13 @@ type id struct {
 	stream.Key
 }
 
-// shown is how an object is shown.
+// shown is the cached result for an object.
 type shown struct {
 	of *byte  // the first of the object's own bytes: two with the same are the same
 	as []byte // nil means as it is
 }
 
-// index says in which objects a known Pod is, or was. Each is written there before a look remembers it.
+// index maps each known Pod to the objects that contain it, or once did. A look adds to the index before it caches a result.
 type index struct {
 	mu      sync.Mutex
 	objects map[stream.Key][]id // by Pod
@@ -86,7 +86,7 @@ func newLook(k *Known) *look {
 	return &look{known: k, in: &index{objects: map[stream.Key][]id{}}, shown: map[id]shown{}}
 }
 
-// next returns the look by what is known now; nil means that it would show the same.
+// next returns the look for a new Known; nil means that it would show the same.
 func (l *look) next(k *Known) *look {
 	was := l.known
 	if was.Node != k.Node || was.OwnAsOf != k.OwnAsOf || !maps.Equal(was.Silent, k.Silent) ||
@@ -153,7 +153,7 @@ func (l *look) Show(t stream.Type, o stream.Object) (raw []byte, visible bool) {
 	return raw, true
 }
 
-// add notes the Pods that are in an object.
+// add records the Pods of an object.
 func (i *index) add(pods []*KnownPod, object id) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

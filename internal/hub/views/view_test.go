@@ -321,8 +321,8 @@ func site(b *testing.B) (typ stream.Type, objects []stream.Object, k *Known) {
 	return typeOf(sliceKind), objects, k
 }
 
-// BenchmarkUnchanged shows 1000 slices of 50 endpoints once more, about which nothing has changed: the cost of a change
-// elsewhere, of a list, and of each event of another slice.
+// BenchmarkUnchanged shows 1000 unchanged slices of 50 endpoints again: the cost of a change elsewhere, of a list, and of each
+// event of another slice.
 func BenchmarkUnchanged(b *testing.B) {
 	typ, objects, k := site(b)
 	view := NewEndpointsView()

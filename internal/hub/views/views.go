@@ -18,7 +18,7 @@ type Config struct {
 	// Node is this node; Pool its pool, empty if it has none.
 	Node edge.NodeName
 	Pool edge.PoolName
-	// Source gives each selection of Always.
+	// Source returns the source of each selection of Always.
 	Source func(cache.Selection) stream.Beginner
 	// Overlay shows endpoints as the pool knows them; nil means as the cloud has them.
 	Overlay replica.View
@@ -28,9 +28,9 @@ type Config struct {
 
 // Views are how a node's programs see the hub's own resources. Make one with New.
 type Views struct {
-	// Always are the selections that have to be followed for them.
+	// Always are the selections that the hub must follow for the views.
 	Always []cache.Selection
-	// View returns how programs see a resource; nil means as it is: a cache.Config.View.
+	// View returns how programs see a resource; nil means unchanged. It serves as cache.Config.View.
 	View func(schema.GroupVersionResource) *cache.View
 
 	parts run.Group
@@ -56,5 +56,5 @@ func New(c Config) *Views {
 	return v
 }
 
-// Run keeps what is shown true until ctx ends.
+// Run keeps the views up to date until ctx ends.
 func (v *Views) Run(ctx context.Context) error { return v.parts.Run(ctx) }
