@@ -13,13 +13,13 @@ import (
 // defaultLease is kubelet's nodeLeaseDurationSeconds.
 const defaultLease = 40 * time.Second
 
-// beats is what a leader has seen of its pool's Leases in the coordinator. Times are by the caller's monotonic clock.
+// beats records what a leader has seen of its pool's Leases in the coordinator. Times are by the caller's monotonic clock.
 type beats struct {
 	began time.Time // when the first baseline came; zero: none has come
 	nodes map[edge.NodeName]sighting
 }
 
-// sighting is what was seen of one Lease.
+// sighting is the last state of one Lease.
 type sighting struct {
 	version string
 	changed time.Time // when it last changed; zero: not since it was found
@@ -31,7 +31,7 @@ type sighting struct {
 	line    *edge.Line      // nil: the Lease does not say, or its node's link to the cloud is down
 }
 
-// observe takes in a list of all Leases. A Lease that differs from what was last seen counts as changed now.
+// observe records a list of all Leases. A Lease that differs from its last known state counts as changed now.
 func (b *beats) observe(leases []coordinationv1.Lease, now time.Time) {
 	if b.began.IsZero() {
 		b.began = now
@@ -48,7 +48,7 @@ func (b *beats) observe(leases []coordinationv1.Lease, now time.Time) {
 	b.nodes = nodes
 }
 
-// change takes in one change of one Lease.
+// change records one change of one Lease.
 func (b *beats) change(kind watch.EventType, lease *coordinationv1.Lease, now time.Time) {
 	name := edge.NodeName(lease.Name)
 	if kind == watch.Deleted {
@@ -84,7 +84,7 @@ func (s sighting) of(lease *coordinationv1.Lease) sighting {
 	return s
 }
 
-// lines returns what the nodes that renew say of their links to the cloud.
+// lines returns the reported lines of the nodes that renew.
 func (b *beats) lines(now time.Time) map[edge.NodeName]edge.Line {
 	all := map[edge.NodeName]edge.Line{}
 	for name, s := range b.nodes {
@@ -95,7 +95,7 @@ func (b *beats) lines(now time.Time) map[edge.NodeName]edge.Line {
 	return all
 }
 
-// traffic returns what these nodes said about their links.
+// traffic returns the reported traffic of these nodes.
 func (b *beats) traffic(nodes []edge.NodeName) map[edge.NodeName]edge.Traffic {
 	all := map[edge.NodeName]edge.Traffic{}
 	for _, n := range nodes {
@@ -106,7 +106,7 @@ func (b *beats) traffic(nodes []edge.NodeName) map[edge.NodeName]edge.Traffic {
 	return all
 }
 
-// kubelets returns how these nodes' kubelets are known.
+// kubelets returns how to verify these nodes' kubelets.
 func (b *beats) kubelets(nodes []edge.NodeName) map[edge.NodeName]edge.KubeletWay {
 	all := map[edge.NodeName]edge.KubeletWay{}
 	for _, n := range nodes {
@@ -117,7 +117,7 @@ func (b *beats) kubelets(nodes []edge.NodeName) map[edge.NodeName]edge.KubeletWa
 	return all
 }
 
-// versions returns of which releases these nodes' hubs are.
+// versions returns the releases of these nodes' hubs.
 func (b *beats) versions(nodes []edge.NodeName) map[edge.NodeName]string {
 	all := map[edge.NodeName]string{}
 	for _, n := range nodes {
@@ -128,7 +128,7 @@ func (b *beats) versions(nodes []edge.NodeName) map[edge.NodeName]string {
 	return all
 }
 
-// hubs returns what these nodes' hubs say of themselves.
+// hubs returns the reports of these nodes' hubs.
 func (b *beats) hubs(nodes []edge.NodeName) map[edge.NodeName]edge.HubReport {
 	all := map[edge.NodeName]edge.HubReport{}
 	for _, n := range nodes {
@@ -139,7 +139,7 @@ func (b *beats) hubs(nodes []edge.NodeName) map[edge.NodeName]edge.HubReport {
 	return all
 }
 
-// reached returns the nodes that are seen to renew, in order; false if it is too early to tell of all.
+// reached returns the nodes that renew, sorted. It returns false if it is too early to know about all.
 func (b *beats) reached(now time.Time) (names []edge.NodeName, ok bool) {
 	names, ok = []edge.NodeName{}, !b.began.IsZero()
 	for name, s := range b.nodes {

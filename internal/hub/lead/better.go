@@ -9,29 +9,28 @@ import (
 )
 
 const (
-	// lineFactor is how many times as long a leader's line must take, and lineMargin how much longer, for another to be better. A
-	// line that takes less than lineMargin is good enough for a leader: what it pushes waits no longer than for a busy API
-	// server.
+	// lineFactor and lineMargin define a better line: the leader's must take lineFactor times as long, and lineMargin longer. A
+	// line below lineMargin is always good enough for a leader: its pushes then wait no longer than for a busy API server.
 	lineFactor = 2
 	lineMargin = 100 * time.Millisecond
 
-	// lostCosts is what each heartbeat of the last ten minutes that the cloud did not answer adds to what a line takes: about as
-	// long as the hub waited for it.
+	// lostCosts is the penalty on a line for each unanswered heartbeat of the last ten minutes: about as long as the hub waited
+	// for the answer.
 	lostCosts = time.Second
 
-	// endurable is what a line may take for a node whose bytes are not paid for to be better than one whose bytes are.
+	// endurable is the longest time of an unmetered line that is better than a metered one in any case.
 	endurable = 2 * time.Second
 
-	// linePatience is how long another line must be better without a break: six heartbeats.
+	// linePatience is how long a line must stay better without a break: six heartbeats.
 	linePatience = time.Minute
 )
 
-// takes is how long the answer to a request takes on a line, or may well take: what TCP would wait for it, and more for each
-// heartbeat that was lost.
+// takes estimates how long a request takes on a line: as long as TCP would wait for the answer, plus lostCosts for each lost
+// heartbeat.
 func takes(l edge.Line) time.Duration { return l.Answer + 4*l.Spread + time.Duration(l.Lost)*lostCosts }
 
-// better reports whether a pool is so much better off with a leader on line a than on line b that a change is worth it. No two
-// lines are each better than the other.
+// better reports whether line a is so much better than line b that a change of leader is worth it. No two lines are each better
+// than the other.
 func better(a, b edge.Line) bool {
 	switch {
 	case a.Metered && !b.Metered:
@@ -42,15 +41,15 @@ func better(a, b edge.Line) bool {
 	return lineFactor*takes(a) <= takes(b) && takes(a)+lineMargin <= takes(b)
 }
 
-// comparison decides when a leader leaves the lead to another. It does no I/O and asks no clock.
+// comparison decides when a leader hands over to another node. It does no I/O and has no clock.
 type comparison struct {
 	self edge.NodeName
-	// since says since when each other's line has been better than ours at every look.
+	// since maps each node to the time since which its line was better than ours at every look.
 	since map[edge.NodeName]time.Time
 }
 
-// look takes in the lines of the nodes that could lead, this one's among them, and returns the best of those that have been
-// better for long enough; false means that none has. A node that is not there could not lead.
+// look compares this node's line with those of the other nodes that could lead. It returns the best node among those whose line
+// was better for long enough, and false if there is none. lines must have all nodes that could lead, this one included.
 func (j *comparison) look(lines map[edge.NodeName]edge.Line, now time.Time) (edge.NodeName, bool) {
 	own, known := lines[j.self]
 	since := map[edge.NodeName]time.Time{}
@@ -71,7 +70,7 @@ func (j *comparison) look(lines map[edge.NodeName]edge.Line, now time.Time) (edg
 	return best, best != ""
 }
 
-// preferred reports whether to choose line a over b, where both are better than ours.
+// preferred reports whether to choose line a over b if both are better than ours.
 func preferred(a, b edge.Line) bool {
 	if a.Metered != b.Metered {
 		return !a.Metered

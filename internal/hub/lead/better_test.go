@@ -46,8 +46,8 @@ func TestBetter(t *testing.T) {
 	}
 }
 
-// TestNeverEachOther: whatever two lines are like, at most one is better than the other, so two nodes can't hand over to each
-// other for lines that stay as they are. Nor can three, in a circle.
+// TestNeverEachOther checks that of two lines at most one is better than the other, so that two nodes with unchanged lines can't
+// hand over to each other. Nor can three, in a circle.
 func TestNeverEachOther(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	line := func() edge.Line {

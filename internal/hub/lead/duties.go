@@ -13,7 +13,7 @@ type Duty struct {
 	Run  func(ctx context.Context, term edge.Term) error
 }
 
-// Together returns a ElectorConfig.Lead that does all duties at the same time: the first that fails ends them all.
+// Together returns an ElectorConfig.Lead that runs all duties concurrently. The first that fails ends all.
 func Together(duties ...Duty) func(context.Context, edge.Term) error {
 	return func(ctx context.Context, term edge.Term) error {
 		var all run.Group

@@ -21,35 +21,35 @@ import (
 	"yurtcoordinator/internal/run"
 )
 
-// ElectorConfig is what an Elector needs. All fields are required unless it says otherwise.
+// ElectorConfig configures an Elector. All fields are required unless they say otherwise.
 type ElectorConfig struct {
 	// Node is this hub's node; its name is the identity in the election.
 	Node edge.NodeName
 	// Cloud and Coordinator are the states of this hub's links.
 	Cloud, Coordinator *live.Value[link.State]
-	// Leases is a client of the coordinator. The hub must be allowed to get, list and watch (by the field selector
-	// metadata.name=yurthub), create and update the Lease kube-system/yurthub there.
+	// Leases is a client of the coordinator. The hub must be allowed to get, create, update, list and watch the Lease
+	// kube-system/yurthub there (list and watch by the field selector metadata.name=yurthub).
 	Leases coordinationv1client.LeasesGetter
-	// Lead is the leader's duty. It runs for one term: when its context ends, it returns within 500 ms without further
-	// I/O. If it returns earlier, the Lease is released and this hub campaigns again after a pause.
+	// Lead is the leader's duty, run for one term. When its context ends, it must return within 500 ms without further I/O. If it
+	// returns earlier, the elector releases the Lease, and this hub campaigns again after a pause.
 	Lead func(ctx context.Context, term edge.Term) error
-	// Prove fails unless the cloud lets this hub do the leader's duty. It is asked before each campaign. nil means that
-	// nothing needs proof.
+	// Prove returns an error unless the cloud lets this hub do the leader's duty. The elector calls it before each campaign. nil
+	// means that no proof is needed.
 	Prove func(ctx context.Context) error
-	// Doubtful reports whether the cloud leaves a question unanswered, though its link still counts as up. Such a hub takes no
-	// term: its link may be down, and another's is not. nil means that it never does.
+	// Doubtful reports whether the cloud leaves a question unanswered although its link still counts as up. Such a hub takes no
+	// term, because its link may be down while another hub's is up. nil means never.
 	Doubtful func() bool
-	// Metrics takes the metrics of the role. nil means that nobody sees them.
+	// Metrics registers the metrics of the role. nil means that they are not exported.
 	Metrics prometheus.Registerer
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
 }
 
-// ErrUnfit is in a chain of errors with which a duty ends because this hub can't do it, and another may. This hub campaigns again
-// after 30 s, or after 4 s if nobody leads by then.
+// ErrUnfit is wrapped by a duty's error if this hub can't do the duty and another hub may. This hub then campaigns again after 30
+// s, or after 4 s if no hub leads by then.
 var ErrUnfit = errors.New("this hub can't do a leader's duty")
 
-// Elector keeps this hub's role. Make one with New.
+// Elector determines this hub's role. Make one with NewElector.
 type Elector struct {
 	config   ElectorConfig
 	instance string // tells this process from others under the same node name
@@ -86,10 +86,10 @@ func NewElector(c ElectorConfig) *Elector {
 	}
 }
 
-// Standing is this hub's place in its pool, now and as it changes.
+// Standing returns this hub's place in its pool, now and as it changes.
 func (k *Elector) Standing() *live.Value[Standing] { return k.standing }
 
-// Renewed returns when this hub last saw the election Lease change, by its running clock; zero if it knows of none.
+// Renewed returns when this hub last saw the election Lease change, by its running clock; zero if it knows of no Lease.
 func (k *Elector) Renewed() time.Time {
 	lease, _ := k.board.read()
 	if lease == nil {
@@ -98,13 +98,13 @@ func (k *Elector) Renewed() time.Time {
 	return k.board.since(lease)
 }
 
-// Run keeps the role until ctx ends. Then it gives up what it holds and returns nil, within about two seconds (the
-// duty's grace and one request) if the duty keeps to its contract.
+// Run keeps the role until ctx ends. Then it releases what it holds and returns nil, within about two seconds (the duty's grace
+// and one request) if the duty keeps its contract.
 func (k *Elector) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx).WithValues("node", k.config.Node)
 	ctx = klog.NewContext(ctx, logger)
 	var owned sync.WaitGroup
-	// The watch outlives the last campaign, whose release looks at the board.
+	// The watch outlives the last campaign, whose release reads the board.
 	observing, stopObserving := context.WithCancel(context.WithoutCancel(ctx))
 	defer owned.Wait()
 	defer stopObserving()
@@ -178,8 +178,8 @@ func (k *Elector) publish(logger klog.Logger, before, now Standing, why Event) {
 	}
 }
 
-// reportClash reports another process that holds the Lease under this node's name. For up to the lease duration it is
-// the hub's own predecessor, which crashed; after that it is a second hub with this node's name and certificate.
+// reportClash reports another process that holds the Lease under this node's name. For up to leaseDuration that is the hub's own
+// predecessor, which crashed. After that it is a second hub with this node's name and certificate.
 func (k *Elector) reportClash(logger klog.Logger, lease *coordinationv1.Lease) {
 	other := ""
 	if lease != nil {
@@ -194,8 +194,8 @@ func (k *Elector) reportClash(logger klog.Logger, lease *coordinationv1.Lease) {
 		"here before, two machines have the same node name: give one of them another", "holder", other)
 }
 
-// campaign runs one candidacy: elect, lead, release, and pause if the duty failed. It sends Won and Lost as they come,
-// and Ended at its very end.
+// campaign runs one candidacy: elect, lead, release, and a pause if the duty failed. It sends Won and Lost as they happen, and
+// Ended last.
 func (k *Elector) campaign(ctx context.Context, failures *run.Backoff, events chan<- Event) {
 	logger := klog.FromContext(ctx)
 	began := k.config.Ends.Running()
@@ -213,7 +213,7 @@ func (k *Elector) campaign(ctx context.Context, failures *run.Backoff, events ch
 			failures.Reset()
 		}
 		pause := failures.Next(k.config.Ends.Float64())
-		// Who is refused before it leads has kept nobody else from leading: a new pool's rights come seconds after its hubs.
+		// A hub that was refused before it led has kept no other from leading: a new pool's rights come seconds after its hubs.
 		unfit := proven && errors.Is(err, ErrUnfit)
 		if unfit {
 			pause = leaseDuration // by then another leads, if one can
@@ -235,7 +235,7 @@ func (k *Elector) prove(ctx context.Context) error {
 	return k.config.Prove(ctx)
 }
 
-// candidacy returns nil, or the error of a duty that ended before its term.
+// candidacy runs one election and, if won, one term. It returns the error of a duty that ended before its term, otherwise nil.
 func (k *Elector) candidacy(ctx context.Context, events chan<- Event) error {
 	logger := klog.FromContext(ctx)
 	l := &lock{
@@ -303,8 +303,8 @@ type duty struct {
 	failure error // why it ended unasked; set before done is closed
 }
 
-// term leads until ctx ends, the elector gives up, the Lease is seen in other hands or in nobody's, or the duty
-// returns. When it returns, the fence has fallen.
+// term leads until ctx ends, the elector gives up, the duty returns, or the Lease is no longer this term's. When it returns, the
+// fence has fallen.
 func (k *Elector) term(
 	ctx context.Context, l *lock, lease *coordinationv1.Lease, elected <-chan struct{}, events chan<- Event,
 ) *duty {

@@ -452,8 +452,8 @@ func TestALateRightIsUsedSoon(t *testing.T) {
 	})
 }
 
-// TestADoubtfulHubTakesNoTerm: where the cloud leaves a hub's question unanswered, the hub goes on with a term that it has, but
-// takes none, until there is an answer.
+// TestADoubtfulHubTakesNoTerm checks a hub whose question the cloud leaves unanswered: it continues a term that it has, but takes
+// none until there is an answer.
 func TestADoubtfulHubTakesNoTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPool(t, "n1", "n2", "n3")
@@ -555,7 +555,7 @@ func TestNamesakes(t *testing.T) {
 		if got := testutil.ToFloat64(second.keeper.metrics.clash); got != 1 {
 			t.Errorf("clash shown as %v at the second", got)
 		}
-		// A hub that crashed and came back is a namesake of its predecessor, and leads once it has seen that one to be
+		// A hub that crashed and came back is a namesake of its predecessor, and leads once it has seen that the predecessor is
 		// dead.
 		p.server.Cut("one")
 		if _, took := p.until("one", 5*time.Second); took < leaseDuration/2 {
@@ -580,8 +580,8 @@ func TestHolderThatClaimsADay(t *testing.T) {
 	})
 }
 
-// TestAnyFaults draws faults at random, and checks throughout (in pass) that there are never two leaders, and in the
-// end that there is one once all is well.
+// TestAnyFaults draws faults at random, and checks throughout (in pass) that there are never two leaders, and at the end that
+// there is one once all faults are over.
 func TestAnyFaults(t *testing.T) {
 	for seed := range uint64(30) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

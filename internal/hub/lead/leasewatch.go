@@ -22,40 +22,40 @@ const (
 	// requestTimeout bounds one list. The server is on the LAN, and the list covers one pool.
 	requestTimeout = 5 * time.Second
 
-	// watchMin and watchMax bound how long the server keeps one watch. If a watch's connection died and nothing else
-	// noticed, this ends it after watchMax+watchGrace: well within Kubernetes' default grace period for nodes, 50 s.
+	// watchMin and watchMax bound how long the server keeps one watch. If a watch's connection died unnoticed, this ends it after
+	// watchMax+watchGrace: well within Kubernetes' default grace period for nodes, 50 s.
 	watchMin = 20 * time.Second
 	watchMax = 30 * time.Second
-	// watchGrace is how long after its own time limit a server may take to end a watch.
+	// watchGrace is how long a server may take to end a watch after its time limit.
 	watchGrace = 3 * time.Second
 
-	// beatingMin and beatingMax are the same bounds for a watch of LeaseWatchConfig.Beating Leases; after quiet without a
-	// change such a watch counts as dead. Each resume costs two requests: at one per half minute, they were a quarter of what a
-	// pool of 40 asks of its coordinator.
+	// beatingMin and beatingMax replace these bounds for a watch of LeaseWatchConfig.Beating Leases. Such a watch counts as dead
+	// after watchQuiet without a change. Each resume costs two requests: at one per half minute, resumes were a quarter of the
+	// requests that a pool of 40 sends to its coordinator.
 	beatingMin = 2 * time.Minute
 	beatingMax = 3 * time.Minute
 	watchQuiet = watchMin
 
-	// shortLife is what a watch that brought nothing must have lasted to count as one that worked.
+	// shortLife is how long a watch without events must last to count as working.
 	shortLife = time.Second
 
-	// watchBackoffMin and backoffMax bound the pause after a failure; see run.Backoff.
+	// watchBackoffMin and watchBackoffMax bound the pause after a failure; see run.Backoff.
 	watchBackoffMin = 100 * time.Millisecond
 	watchBackoffMax = 2 * time.Second
 )
 
-// errQuiet says that a watch of Leases that should be renewed all the time brought nothing.
+// errQuiet says that a watch of Beating Leases brought nothing.
 var errQuiet = errors.New("no Lease was renewed: nobody renews one, or the watch is dead")
 
-// errRelist says that the history no longer holds the revision that the watch stood at.
+// errRelist says that the server has forgotten the watch's revision.
 var errRelist = errors.New("the watch cannot be resumed")
 
-// LeaseSink takes what Follow finds. Follow calls one method at a time, and waits while it blocks. The Leases belong to the
-// sink.
+// LeaseSink receives what FollowLeases finds. FollowLeases calls one method at a time, and waits while it blocks. The sink owns
+// the Leases.
 type LeaseSink interface {
-	// Baseline replaces all that is known: these Leases exist, and nobody knows when they were written.
+	// Baseline replaces all that is known: these Leases exist, but the time of their last write is unknown.
 	Baseline(leases []coordinationv1.Lease)
-	// Changed tells of one change seen to happen: watch.Added, Modified or Deleted, in the sense of the selectors.
+	// Changed reports one change that the watch saw: watch.Added, Modified or Deleted, relative to the selectors.
 	Changed(kind watch.EventType, lease *coordinationv1.Lease)
 }
 
@@ -65,16 +65,16 @@ type LeaseWatchConfig struct {
 	Leases coordinationv1client.LeaseInterface
 	// LabelSelector and FieldSelector limit what is followed; empty means everything.
 	LabelSelector, FieldSelector string
-	// Beating says that these Leases are renewed every few seconds, as a rule, so that silence means a dead watch.
+	// Beating says that these Leases are normally renewed every few seconds, so that silence means a dead watch.
 	Beating bool
-	// Heard is called for everything that a watch brings, bookmarks included, before the sink hears of it. nil means nobody.
+	// Heard is called for every event of a watch, bookmarks included, before the sink gets it. nil means no call.
 	Heard func()
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
 }
 
-// LeaseRevision is a Lease's resourceVersion as a number, which orders the writes of one server; 0 if it has none, or it is
-// no number.
+// LeaseRevision returns a Lease's resourceVersion as a number, which orders the writes of one server. It returns 0 if there is
+// none, or if it is not a number.
 func LeaseRevision(lease *coordinationv1.Lease) uint64 { return parseRevision(lease.ResourceVersion) }
 
 func parseRevision(s string) uint64 {
@@ -85,7 +85,7 @@ func parseRevision(s string) uint64 {
 	return n
 }
 
-// FollowLeases lists, then watches, and goes on through failures until ctx ends; it returns the context's cause.
+// FollowLeases lists, then watches, and retries after failures until ctx ends. It returns the context's cause.
 func FollowLeases(ctx context.Context, c LeaseWatchConfig, sink LeaseSink) error {
 	logger := klog.FromContext(ctx)
 	var position uint64 // of the last change heard or bookmark; 0 before the first baseline
@@ -113,8 +113,8 @@ func FollowLeases(ctx context.Context, c LeaseWatchConfig, sink LeaseSink) error
 	return context.Cause(ctx)
 }
 
-// once lists, or checks that the server still has position, and watches from there. It returns the position reached,
-// whether the watch worked, and nil if the watch ended in an orderly way.
+// once lists, or checks that the server still has position, and watches from there. It returns the position that it reached,
+// whether the watch worked, and a nil error if the watch ended in an orderly way.
 func (c LeaseWatchConfig) once(ctx context.Context, position uint64, sink LeaseSink) (uint64, bool, error) {
 	if position == 0 {
 		list, err := c.list(ctx, 0)
@@ -147,7 +147,7 @@ func (c LeaseWatchConfig) once(ctx context.Context, position uint64, sink LeaseS
 	return reached, lived, err
 }
 
-// limit is how long to ask the server to keep a watch.
+// limit returns how long the server should keep a watch.
 func (c LeaseWatchConfig) limit() time.Duration {
 	if c.Beating {
 		return beatingMin + c.Ends.Below(beatingMax-beatingMin)
@@ -229,9 +229,9 @@ func watchError(err error) error {
 	return fmt.Errorf("watch Leases: %w", err)
 }
 
-// Unmanaged returns the managed fields with which to write a Lease that the API server has with these: an empty entry, if it has
-// any. By that an API server drops them, and keeps none of the object from then on, until somebody applies it. One that gets no
-// entry keeps those that it has, and sends them back with each answer.
+// Unmanaged returns the managedFields for an update of a Lease: one empty entry if the API server keeps any for it, otherwise
+// nil. The empty entry makes the API server drop them, and record none for the object until somebody applies it. Without the
+// entry it keeps those that it has, and sends them with each answer.
 func Unmanaged(known *coordinationv1.Lease) []metav1.ManagedFieldsEntry {
 	if len(known.ManagedFields) == 0 {
 		return nil

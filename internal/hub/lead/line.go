@@ -10,15 +10,15 @@ import (
 	"yurtcoordinator/internal/ends"
 )
 
-// lookEvery is how often a leader compares: half of the time between two heartbeats.
+// lookEvery is how often a leader compares lines: half of the time between two heartbeats.
 const lookEvery = 5 * time.Second
 
-// LineWatchConfig is what a LineWatch needs. All fields are required.
+// LineWatchConfig configures a LineWatch. All fields are required.
 type LineWatchConfig struct {
 	Node edge.NodeName
-	// Lines are what nodes that renew at the coordinator, and have a link to the cloud of their own, say of it.
+	// Lines returns the lines reported by the nodes that renew at the coordinator and have a link to the cloud of their own.
 	Lines func(now time.Time) map[edge.NodeName]edge.Line
-	// Rested reports whether the pool's last hand-over for a better line is long enough ago.
+	// Rested reports whether the pool's last hand-over for a better line was long enough ago.
 	Rested func(now time.Time) bool
 	// Clock is this machine's.
 	Clock ends.Clock
@@ -30,7 +30,7 @@ type LineWatch struct{ cfg LineWatchConfig }
 // NewLineWatch returns a LineWatch.
 func NewLineWatch(c LineWatchConfig) *LineWatch { return &LineWatch{c} }
 
-// Run compares for one term, until ctx ends; then it returns nil. If another node is to lead, it returns a *Yield.
+// Run compares lines for one term. It returns nil when ctx ends, and a *Yield when another node should lead.
 func (w *LineWatch) Run(ctx context.Context, term edge.Term) error {
 	j := comparison{self: w.cfg.Node}
 	ticker := time.NewTicker(lookEvery)

@@ -21,8 +21,8 @@ import (
 	"yurtcoordinator/internal/run"
 )
 
-// AnnotationInstance on the election Lease names the process that holds it. It tells apart processes with the same node
-// name: a hub before and after a restart, or a clone that should not exist.
+// AnnotationInstance on the election Lease names the process that holds it. It distinguishes processes with the same node name: a
+// hub before and after a restart, or a clone that should not exist.
 const AnnotationInstance = "openyurt.io/hub-instance"
 
 var (
@@ -32,9 +32,9 @@ var (
 	errVacant   = errors.New("the election Lease is missing, and its last holder may not know yet")
 )
 
-// lock is one campaign's access to the election Lease. It implements resourcelock.Interface: Get answers from the board, which
-// a watch keeps, once there is something to decide; Update writes at most one renewal per renewEvery. The elector calls it
-// from one goroutine; release is called after that one has ended.
+// lock is one campaign's access to the election Lease. It implements resourcelock.Interface: Get answers from the board, which a
+// watch keeps, once there is something to decide; Update writes at most one renewal per renewEvery. Only the elector's goroutine
+// calls these; release runs after it has ended.
 type lock struct {
 	leases   coordinationv1client.LeaseInterface
 	board    *board
@@ -42,10 +42,10 @@ type lock struct {
 	instance string
 	fence    *fence
 	tenure   *tenure
-	doubtful func() bool // see Config; may be nil
+	doubtful func() bool // see ElectorConfig; may be nil
 	ends     ends.Ends
 
-	base    *coordinationv1.Lease // as last read or written here: what the next write must replace
+	base    *coordinationv1.Lease // as last read or written here: the version that the next write must replace
 	suspect bool                  // a write was refused or unanswered: the board may be behind
 	told    *coordinationv1.Lease // another hub's Lease, as the elector knows it; nil: nothing to wait for
 	wake    time.Time             // when the elector polls again, if told does not change before
@@ -56,11 +56,11 @@ type lock struct {
 
 var _ resourcelock.Interface = (*lock)(nil)
 
-// Get returns the record of the Lease. It cuts the duration that others claim to ours. While another hub holds the
-// Lease, Get blocks until the Lease has changed or the holder's time is nearly up.
+// Get returns the record of the Lease, with its duration limited to ours. While another hub holds the Lease, Get blocks until the
+// Lease has changed or the holder's time is nearly up.
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	if !l.refused.IsZero() {
-		// The coordinator lets nobody lead yet, or not this hub. It says when, but only a person reads that.
+		// The coordinator lets no hub lead yet, or not this one. Its answer says until when, but only in words for people.
 		_ = run.Pause(ctx, l.ends.Until(l.refused.Add(refusedPause)))
 	}
 	lease, known := l.news(ctx)
@@ -94,7 +94,7 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 		record.LeaseDurationSeconds = limit
 	}
 	if other := namesake(lease, l.identity, l.instance); other != "" {
-		// Not ours, whatever the name: wait for it as for any other holder.
+		// Another process has our name: wait for it as for any other holder.
 		record.HolderIdentity = other
 	}
 	if heir := yieldedTo(lease); heir != "" && heir != l.identity {
@@ -102,11 +102,11 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	}
 	since, lasts := l.board.since(lease), time.Duration(record.LeaseDurationSeconds)*time.Second
 	if !l.ours(lease) && l.ends.Since(since) >= lasts {
-		// The elector would count from when it saw it first, which is when this campaign began. The watch saw it before.
+		// The elector would count from its first look, when this campaign began. The watch saw the Lease earlier.
 		record.HolderIdentity = ""
 	}
-	// The elector compares this with what it saw before. Any write counts as a sign of life, even from a holder whose
-	// clock stands still.
+	// The elector compares this with the previous value. Any write counts as a sign of life, even from a holder whose clock
+	// stands still.
 	raw, err := json.Marshal(struct {
 		resourcelock.LeaderElectionRecord
 		UID, Revision string
@@ -123,9 +123,9 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	return record, raw, nil
 }
 
-// news waits until there is something that the elector does not know, and returns what is on the board. Without the wait,
-// waking ten times a second to find another hub's Lease unchanged would be most of what an idle hub costs. The elector reads
-// the time before it calls Get, so news lets it poll when the holder's time is nearly up.
+// news waits until there is something new for the elector, and returns the board. Without the wait, an idle hub would spend most
+// of its time waking ten times a second to find another hub's Lease unchanged. The elector reads the clock before it calls Get,
+// so news returns early enough for a poll when the holder's time is nearly up.
 func (l *lock) news(ctx context.Context) (lease *coordinationv1.Lease, known bool) {
 	lease, known, changed := l.board.watch()
 	wait := l.ends.Until(l.wake)
@@ -140,16 +140,16 @@ func (l *lock) news(ctx context.Context) (lease *coordinationv1.Lease, known boo
 	case <-ctx.Done():
 	}
 	if lease, known = l.board.read(); lease != nil && holder(lease) == "" {
-		// The whole pool sees it at once: spread the hubs' attempts, as polling would.
+		// The whole pool sees the release at once: spread the hubs' attempts, as polling would.
 		_ = run.Pause(ctx, l.ends.Below(retryPeriod))
 		lease, known = l.board.read()
 	}
 	return lease, known
 }
 
-// vacancy is how long a missing Lease must still be left alone; 0 or less means that it may be created. When a
-// coordinator came back empty, nobody knows whether the last holder still leads, which it may do for as long as after
-// any renewal. Only the hub that held it itself until just now knows that nobody else does.
+// vacancy returns how long this hub must still leave a missing Lease alone; 0 or less means that it may create the Lease. If a
+// coordinator came back empty, the last holder may still lead, for as long as after any renewal. Only a hub that itself held the
+// Lease until just now knows that no other does.
 func (l *lock) vacancy() time.Duration {
 	if last := l.tenure.get(); !last.IsZero() && l.ends.Now().Sub(last) < leaseDuration {
 		return 0
@@ -157,7 +157,7 @@ func (l *lock) vacancy() time.Duration {
 	return leaseDuration - l.ends.Since(l.board.missingSince())
 }
 
-// tenure is when this process last renewed a Lease that it has not released since; zero if never.
+// tenure records when this process last renewed a Lease that it has not released since; zero if never.
 type tenure struct {
 	mu   sync.Mutex
 	last ends.Moment
@@ -175,7 +175,7 @@ func (t *tenure) set(last ends.Moment) {
 	t.last = last
 }
 
-// namesake returns a name for the holder of the Lease if it is another process under this node's name, else "".
+// namesake returns a name for the holder of the Lease if the holder is another process under this node's name, otherwise "".
 func namesake(lease *coordinationv1.Lease, identity edge.NodeName, instance string) string {
 	if holder(lease) == identity && lease.Annotations[AnnotationInstance] != instance {
 		return string(identity) + " (process " + lease.Annotations[AnnotationInstance] + ")"
@@ -195,7 +195,7 @@ func (l *lock) ours(lease *coordinationv1.Lease) bool {
 	return lease != nil && holder(lease) == l.identity && lease.Annotations[AnnotationInstance] == l.instance
 }
 
-// same reports whether the Lease shows that the term which began with won goes on.
+// same reports whether the Lease shows that the term that began with won continues.
 func (l *lock) same(lease, won *coordinationv1.Lease) bool {
 	return l.ours(lease) && lease.UID == won.UID && transitions(lease) == transitions(won)
 }
@@ -207,8 +207,8 @@ func transitions(lease *coordinationv1.Lease) int32 {
 	return *lease.Spec.LeaseTransitions
 }
 
-// Create creates the Lease, held by this hub, but not within a term: the term ended with its Lease, and whoever leads
-// next starts a new count.
+// Create creates the Lease with this hub as its holder. It fails within a term: the term ended with its Lease, and the next
+// leader starts a new count.
 func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	switch {
 	case l.term != nil:
@@ -224,8 +224,7 @@ func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRec
 	})
 }
 
-// Update writes the record over the Lease as last read. It skips a renewal that comes within renewEvery of the last
-// one.
+// Update writes the record over the Lease as last read. It skips a renewal within renewEvery of the last one.
 func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	switch {
 	case l.base == nil:
@@ -279,9 +278,9 @@ func (l *lock) write(ctx context.Context, lease *coordinationv1.Lease, record re
 	return nil
 }
 
-// release gives the Lease up, if this process holds it. Another hub can then take it without waiting, or heir alone if one is
-// named. A write that was under way when the campaign ended may have taken effect unseen, so release looks first if it is in
-// doubt.
+// release gives up the Lease, if this process holds it. Another hub can then take it without waiting; if heir is set, at first
+// only heir can. A write under way at the campaign's end may have taken effect unnoticed, so in doubt release reads the Lease
+// first.
 func (l *lock) release(ctx context.Context, heir edge.NodeName) error {
 	for attempt := 0; ; attempt++ {
 		if l.suspect {
@@ -325,7 +324,7 @@ func (l *lock) Describe() string { return edge.NamespaceSystem + "/" + edge.Leas
 // RecordEvent does nothing: a pool's coordinator keeps no Events about elections.
 func (l *lock) RecordEvent(string) {}
 
-// board is the election Lease as this hub knows it, from a watch and from its own writes. It announces its changes.
+// board is this hub's knowledge of the election Lease, from a watch and from its own writes. It announces changes.
 type board struct {
 	clock ends.Clock
 
@@ -339,21 +338,21 @@ type board struct {
 
 func newBoard(c ends.Clock) *board { return &board{clock: c, changed: make(chan struct{})} }
 
-// read returns the Lease, which must not be changed, and whether anything is known of it.
+// read returns the Lease, which callers must not change, and whether anything is known about it.
 func (b *board) read() (*coordinationv1.Lease, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.lease, b.known
 }
 
-// watch is read, with a channel that is closed at the next change.
+// watch returns the same as read, and a channel that is closed at the next change.
 func (b *board) watch() (*coordinationv1.Lease, bool, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.lease, b.known, b.changed
 }
 
-// post puts up what was read or written, unless something newer of the same Lease is up already.
+// post stores what was read or written, unless the board has a newer version of the same Lease.
 func (b *board) post(lease *coordinationv1.Lease) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -362,8 +361,8 @@ func (b *board) post(lease *coordinationv1.Lease) {
 	}
 }
 
-// change puts up what a watch brought; a nil lease means that it was deleted, at the revision. The watch lags behind
-// this hub's own writes, and may still speak of an earlier Lease than they do.
+// change stores an event of the watch; a nil lease means that it was deleted, at the revision. The watch lags behind this hub's
+// own writes, so it may still report an earlier Lease.
 func (b *board) change(lease *coordinationv1.Lease, revision uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -372,14 +371,14 @@ func (b *board) change(lease *coordinationv1.Lease, revision uint64) {
 	}
 }
 
-// gone notes that there is no Lease.
+// gone records that there is no Lease.
 func (b *board) gone() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.setLocked(nil, true)
 }
 
-// missingSince is since when the Lease is known to be missing; now if it is not known to be.
+// missingSince returns since when the Lease is known to be missing; the present time if that is not known.
 func (b *board) missingSince() time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -389,7 +388,7 @@ func (b *board) missingSince() time.Time {
 	return b.missing
 }
 
-// since is since when a Lease is up as it is; now if another one is.
+// since returns when the board got this version of the Lease; the present time if it has another.
 func (b *board) since(lease *coordinationv1.Lease) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -399,7 +398,7 @@ func (b *board) since(lease *coordinationv1.Lease) time.Time {
 	return b.put
 }
 
-// forget notes that nothing is known any more: the watch has ended.
+// forget records that nothing is known any more, because the watch has ended.
 func (b *board) forget() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -416,8 +415,8 @@ func (b *board) setLocked(lease *coordinationv1.Lease, known bool) {
 	b.changed = make(chan struct{})
 }
 
-// quiet returns ctx with a logger that drops what the elector says: the elector logs each failed attempt, ten a second,
-// as an error. This package logs what matters, once.
+// quiet returns ctx with a logger that drops the elector's messages: the elector logs each failed attempt, ten a second, as an
+// error. This package logs what matters, once.
 func quiet(ctx context.Context) context.Context {
 	return klog.NewContext(ctx, klog.Logger{})
 }

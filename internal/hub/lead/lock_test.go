@@ -29,8 +29,8 @@ func held(name string) resourcelock.LeaderElectionRecord {
 	return resourcelock.LeaderElectionRecord{HolderIdentity: name, LeaseDurationSeconds: 4}
 }
 
-// TestTermIsNotContinuedOverAnothers: a leader that was away does not take the Lease back into its old term, even if
-// whoever had it meanwhile is gone too.
+// TestTermIsNotContinuedOverAnothers checks that a leader that was away does not continue its old term with the Lease, even if
+// the hub that had it meanwhile is gone too.
 func TestTermIsNotContinuedOverAnothers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := hubtest.NewLeaseServer(10)
@@ -219,8 +219,7 @@ func TestMissingLease(t *testing.T) {
 		if _, _, err := l.Get(t.Context()); !apierrors.IsNotFound(err) {
 			t.Errorf("the last holder is told %v", err)
 		}
-		// A hub that held it a while ago may not: others may have led since, in a life of the coordinator that it did
-		// not see.
+		// A hub that held it a while ago may not: others may have led since, in a life of the coordinator that it did not see.
 		time.Sleep(leaseDuration)
 		l.board.forget()
 		if _, _, err := l.Get(t.Context()); !errors.Is(err, errVacant) {

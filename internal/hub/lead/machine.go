@@ -35,14 +35,14 @@ func (r Role) String() string {
 type Standing struct {
 	// Role is this hub's own.
 	Role Role
-	// Leader is the node that leads the pool as far as this hub knows; empty when it knows of none.
+	// Leader is the pool's leader as far as this hub knows; empty if it knows of none.
 	Leader edge.NodeName
-	// Transitions is the election Lease's count of changes of leader, which tells terms of one Lease apart. It is 0
-	// while Leader is empty.
+	// Transitions is the election Lease's count of changes of leader, which identifies the term of a Lease. It is 0 while Leader
+	// is empty.
 	Transitions int32
 }
 
-// campaign is how this hub's own candidacy stands.
+// campaign is the state of this hub's own candidacy.
 type campaign uint8
 
 const (
@@ -52,22 +52,22 @@ const (
 	ending                  // it was told to stop, or lost the Lease, and has not fully stopped yet
 )
 
-// Event is something that a Machine is told. It is one of Links, Won, Lost, Ended and Observed.
+// Event is an input of a Machine: one of Links, Won, Lost, Ended and Observed.
 type Event interface{ fmt.Stringer }
 
-// Links says what state the hub's links are in.
+// Links is the state of the hub's links.
 type Links struct{ Cloud, Coordinator link.State }
 
-// Won says that the campaign has won the Lease, as its n-th transition.
+// Won says that the campaign has won the Lease, with its count of transitions.
 type Won struct{ Transitions int32 }
 
 // Lost says that the campaign no longer holds the Lease, or that its duty failed; it is stopping by itself.
 type Lost struct{}
 
-// Ended says that the campaign has stopped with all that belongs to it, and that another may begin.
+// Ended says that the campaign and all its goroutines have stopped, so that another may begin.
 type Ended struct{}
 
-// Observed says whom the Lease names, with its transitions; nobody if Holder is empty.
+// Observed is the holder that the Lease names, and its transitions. An empty Holder means nobody.
 type Observed struct {
 	Holder      edge.NodeName
 	Transitions int32
@@ -83,15 +83,15 @@ func (e Observed) String() string {
 	return fmt.Sprintf("observed holder=%q transitions=%d", e.Holder, e.Transitions)
 }
 
-// Action is what has to be done after an event.
+// Action is what the Elector must do after an event.
 type Action uint8
 
 const (
 	// Nothing is to be done.
 	Nothing Action = iota
-	// Campaign: start a campaign for the Lease. The machine then waits for Won, Lost or Ended.
+	// Campaign: start a campaign for the Lease. The machine then expects Won, Lost or Ended.
 	Campaign
-	// Release: stop the campaign, with the duty first and the Lease last. The machine then waits for Ended.
+	// Release: stop the campaign, first the duty and last the Lease. The machine then expects Ended.
 	Release
 )
 
@@ -107,7 +107,7 @@ type Machine struct {
 // NewMachine returns the machine of the hub of a node, before any event: Pending.
 func NewMachine(self edge.NodeName) *Machine { return &Machine{self: self} }
 
-// Step takes an event and returns what has to be done now.
+// Step processes an event and returns what to do now.
 func (m *Machine) Step(event Event) Action {
 	switch e := event.(type) {
 	case Links:
@@ -141,13 +141,13 @@ func (m *Machine) Step(event Event) Action {
 // become is the only place where the campaign's state changes.
 func (m *Machine) become(c campaign) {
 	if c == ending && m.campaign == holding && m.observed.Holder == m.self {
-		// This hub's term, as the Lease showed it, is over. Who leads next is unknown until it is observed.
+		// This hub's term, as the Lease showed it, is over. The next leader is unknown until it is observed.
 		m.observed = Observed{}
 	}
 	m.campaign = c
 }
 
-// Standing returns what follows from the events so far.
+// Standing returns the hub's place, as it follows from the events so far.
 func (m *Machine) Standing() Standing {
 	switch {
 	case m.links.Coordinator != link.Up:

@@ -15,7 +15,7 @@ import (
 // errUnreachable ends the watch of the election Lease.
 var errUnreachable = errors.New("the coordinator can no longer be reached")
 
-// observe keeps the board by a watch on the election Lease, while the coordinator is reachable, until ctx ends.
+// observe updates the board from a watch on the election Lease, while the coordinator can be reached, until ctx ends.
 func (k *Elector) observe(ctx context.Context) {
 	follow := LeaseWatchConfig{
 		Leases:        k.config.Leases.Leases(edge.NamespaceSystem),
@@ -33,7 +33,7 @@ func (k *Elector) observe(ctx context.Context) {
 	}
 }
 
-// notice puts what a watch finds on the board.
+// notice writes the watch's findings to the board.
 type notice struct{ board *board }
 
 // Baseline implements LeaseSink.

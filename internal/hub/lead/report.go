@@ -25,26 +25,26 @@ import (
 )
 
 const (
-	// reportEvery is how often the reporter looks for something to say: half of the shortest time between two heartbeats.
+	// reportEvery is how often the reporter checks for changes: half of the shortest time between two heartbeats.
 	reportEvery = 5 * time.Second
-	// sayEvery is how often the reporter repeats a report that has not changed, unless Config says.
+	// sayEvery is how often the reporter repeats an unchanged report, unless ReporterConfig.Every is set.
 	sayEvery = time.Minute
-	// hubsEvery is with how many reports the cloud is told once how the hubs are, while they are as before: it is half of what
-	// a report of a small pool says.
+	// hubsEvery says that every fifth report carries the sum about hubs while it is unchanged: it is half of a small pool's
+	// report.
 	hubsEvery = 5
 	// callTimeout bounds one request.
 	callTimeout = 5 * time.Second
 )
 
-// ReporterConfig says who reports. All fields but Every are required.
+// ReporterConfig configures a Reporter. All fields but Every are required.
 type ReporterConfig struct {
 	Node edge.NodeName
 	Pool edge.PoolName
-	// Cloud is a client of the cloud with the pool's forwarding identity, which must be allowed to get, update and create
-	// the Leases that edge.PoolName.ReportLease names in kube-node-lease (see internal/cloud/forwarding).
+	// Cloud is a client of the cloud with the pool's forwarding identity. It must be allowed to get, update and create the Leases
+	// that edge.PoolName.ReportLease names in kube-node-lease (see internal/cloud/forwarding).
 	Cloud coordinationv1client.LeasesGetter
-	// Every returns how often to repeat a report that has not changed; nil means each minute. The cloud believes in a report for
-	// two and a half times as long.
+	// Every returns how often to repeat an unchanged report; nil means each minute. The cloud trusts a report for two and a half
+	// times as long.
 	Every func() time.Duration
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
@@ -55,12 +55,11 @@ type Source struct {
 	Slot edge.Slot
 	// Leases is a client of the coordinator. The hub must be allowed to list and watch the Leases in kube-node-lease there.
 	Leases coordinationv1client.LeasesGetter
-	// Fillings returns how far the coordinator has each resource that the pool shares; nil means that nobody knows. A nil
-	// function means the same.
+	// Fillings returns how far the coordinator has each shared resource. A nil map, or a nil function, means unknown.
 	Fillings func() map[string]edge.Filling
 }
 
-// Reporter reports what this hub hears at the coordinators where it leads.
+// Reporter reports to the cloud what this hub sees at the coordinators where it leads.
 type Reporter struct {
 	cfg ReporterConfig
 
@@ -73,8 +72,8 @@ func NewReporter(cfg ReporterConfig) *Reporter {
 	return &Reporter{cfg: cfg, books: map[edge.Slot]*followed{}}
 }
 
-// Lines returns what nodes say of their links to the cloud, of those that renew at the coordinator in a slot and whose link is
-// up. Where this hub does not lead there is nothing.
+// Lines returns the lines reported by the nodes that renew at the coordinator in a slot and whose link is up; nil if this hub
+// does not lead there.
 func (r *Reporter) Lines(slot edge.Slot, now time.Time) map[edge.NodeName]edge.Line {
 	r.mu.Lock()
 	book := r.books[slot]
@@ -85,7 +84,7 @@ func (r *Reporter) Lines(slot edge.Slot, now time.Time) map[edge.NodeName]edge.L
 	return book.lines(now)
 }
 
-// keep adds the book of a slot, until it is asked to end that.
+// keep adds the book of a slot. end removes it.
 func (r *Reporter) keep(slot edge.Slot, book *followed) (end func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,7 +96,7 @@ func (r *Reporter) keep(slot edge.Slot, book *followed) (end func()) {
 	}
 }
 
-// from returns the books of a slot and of those above it, in order; nil if this hub leads at a lower one.
+// from returns the books of a slot and of those above it, in order. It returns nil if this hub leads at a lower slot.
 func (r *Reporter) from(slot edge.Slot) (all []*followed) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,24 +112,24 @@ func (r *Reporter) from(slot edge.Slot) (all []*followed) {
 	return all
 }
 
-// report is what there is to tell the cloud.
+// report is the content of a report to the cloud.
 type report struct {
-	// nodes are those that renew.
+	// nodes are the nodes that renew.
 	nodes []edge.NodeName
-	// traffic, kubelets and versions are what they say of their links, of how their kubelets are known, and of their hubs.
+	// traffic, kubelets and versions are the nodes' traffic, the ways to verify their kubelets, and the releases of their hubs.
 	traffic  map[edge.NodeName]edge.Traffic
 	kubelets map[edge.NodeName]edge.KubeletWay
 	versions map[edge.NodeName]string
-	// hubs is what their hubs say of themselves, and lines of their links.
+	// hubs are the hubs' reports about themselves, and lines those about their links.
 	hubs  map[edge.NodeName]edge.HubReport
 	lines map[edge.NodeName]edge.Line
-	// fillings says how far the coordinator has what the pool shares; nil means that nobody knows.
+	// fillings says how far the coordinator has each shared resource; nil means unknown.
 	fillings map[string]edge.Filling
-	// together is how the hubs are together; nil means that the cloud is not told this time.
+	// together is the sum about hubs; nil means that this report does not carry it.
 	together *edge.PoolHubs
 }
 
-// and returns the report with what is heard at the coordinator of a higher slot, too. Of a node that both hear, r counts.
+// and returns the report merged with that of a higher slot. For a node in both, r counts.
 func (r report) and(above report) report {
 	r.nodes = slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.nodes, above.nodes))))
 	r.traffic, r.kubelets = joined(above.traffic, r.traffic), joined(above.kubelets, r.kubelets)
@@ -144,15 +143,14 @@ func joined[T any](all, over map[edge.NodeName]T) map[edge.NodeName]T {
 	return all
 }
 
-// differs reports whether the cloud is to be told at once. More traffic is no reason, and neither is what hubs say of
-// themselves: for that nobody waits.
+// differs reports whether to tell the cloud at once. Changes of traffic and of the hubs' reports about themselves are not urgent.
 func (r report) differs(told report) bool {
 	return !slices.Equal(r.nodes, told.nodes) || !maps.Equal(r.kubelets, told.kubelets) ||
 		!maps.Equal(r.versions, told.versions) || !maps.Equal(r.fillings, told.fillings)
 }
 
-// Run has what is heard at one coordinator reported for one term, until ctx ends; then it returns nil. It reports in the Lease of
-// this slot while it is the lowest of those that run. It must not run twice at a time for a slot.
+// Run reports what this hub sees at one coordinator for one term. It returns nil when ctx ends. It reports in the Lease of this
+// slot while no Run of a lower slot is active. Only one Run per slot may be active at a time.
 func (r *Reporter) Run(ctx context.Context, from Source, term edge.Term) error {
 	book := &followed{clock: r.cfg.Ends.Clock, found: make(chan struct{})}
 	defer r.keep(from.Slot, book)()
@@ -191,7 +189,7 @@ func (r *Reporter) Run(ctx context.Context, from Source, term edge.Term) error {
 	return nil
 }
 
-// speaker reports in the Lease of one slot.
+// speaker writes the report of one slot.
 type speaker struct {
 	*Reporter
 	from Source
@@ -199,14 +197,14 @@ type speaker struct {
 
 	last       report
 	carried    tally
-	reports    int                   // since how the hubs are was told
+	reports    int                   // reports since the last that carried the sum about hubs
 	lease      *coordinationv1.Lease // as it was written last; nil: it is to be read
 	told, next time.Time             // when last was told, zero: never; and after a failure, when to try again
 	promised   time.Duration         // after which the cloud was told to expect the next report
 	pauses     run.Backoff
 }
 
-// look reports what there is to say, if that is due. ok is false if it is too early to tell.
+// look writes the report if it is due. ok is false if it is too early to know about all nodes.
 func (s *speaker) look(ctx context.Context, said report, ok bool, now time.Time) {
 	s.carried.count(said.hubs)
 	if s.from.Fillings != nil {
@@ -235,7 +233,7 @@ func (s *speaker) look(ctx context.Context, said report, ok bool, now time.Time)
 	s.pauses.Reset()
 }
 
-// every returns how often to repeat a report that has not changed.
+// every returns how often to repeat an unchanged report.
 func (r *Reporter) every() time.Duration {
 	if r.cfg.Every == nil {
 		return sayEvery
@@ -250,7 +248,7 @@ func waitFor[T any](ctx context.Context, event <-chan T) {
 	}
 }
 
-// followed holds the beats that a watch writes and the reporter reads: a LeaseSink.
+// followed is a LeaseSink: a watch writes its beats and the reporter reads them.
 type followed struct {
 	clock ends.Clock
 	found chan struct{} // closed with the first baseline
@@ -275,14 +273,14 @@ func (f *followed) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
 	f.beats.change(kind, lease, f.clock.Running())
 }
 
-// lines returns what nodes say of their links.
+// lines returns the nodes' lines.
 func (f *followed) lines(now time.Time) map[edge.NodeName]edge.Line {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.beats.lines(now)
 }
 
-// reached returns the nodes that are seen to renew, and what they say; false if it is too early to tell of all.
+// reached returns the report about the nodes that renew. It returns false if it is too early to know about all.
 func (f *followed) reached(now time.Time) (report, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -293,9 +291,9 @@ func (f *followed) reached(now time.Time) (report, bool) {
 	}, ok
 }
 
-// tell writes the report over what was written last, and returns what is written now. Nobody else writes while this hub leads; if
-// somebody did, the cloud refuses. nil means that it is to be read first. tell creates a missing Lease by PUT: RBAC cannot allow
-// a POST for one name only.
+// tell writes the report over the Lease as last written, and returns the new version. If another hub has written it, the update
+// fails with a conflict, and tell returns nil: the next call reads the Lease first. tell creates a missing Lease by PUT, because
+// RBAC cannot allow a POST for one name only.
 func (s *speaker) tell(ctx context.Context, said report, every time.Duration) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()

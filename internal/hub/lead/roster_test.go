@@ -459,8 +459,8 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestSlots: who leads at several coordinators writes one report, of all that it hears, in the Lease of the lowest slot; two that
-// lead each at another do not write over each other.
+// TestSlots checks that a hub that leads at several coordinators writes one report of all that it sees, in the Lease of the
+// lowest slot. Two hubs that each lead at another coordinator do not overwrite each other.
 func TestSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cloud := fake.NewClientset()

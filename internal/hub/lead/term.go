@@ -10,7 +10,7 @@ import (
 	"yurtcoordinator/internal/ends"
 )
 
-// remembered is how many renewals a term remembers for its NotBefore: at one a second, more than half a minute's.
+// remembered is how many renewals a fence keeps for NotBefore: at one a second, those of more than half a minute.
 const remembered = 40
 
 // renewal is one acknowledged write of the election Lease.
@@ -28,17 +28,17 @@ type fence struct {
 	fallen   bool
 }
 
-// term returns the term that the fence guards. It is valid until it is given up, and while this hub sent its last acknowledged
-// renewal less than 3.5 s ago, which is less than other hubs wait. Its NotBefore returns when a renewal was sent that got an
-// earlier revision. That is exact to about a second; NotBefore knows nothing of writes before the term began, or longer ago
-// than it remembers (about 40 s).
+// term returns the term that the fence guards. The term is valid until the fence falls, and only for 3.5 s after this hub sent
+// its last acknowledged renewal, which is less than other hubs wait. Its NotBefore returns when this hub sent the last renewal
+// with a revision below the given one. That is exact to about a second. NotBefore does not know writes before the term began, or
+// older than about 40 s.
 func (f *fence) term(transitions int32, lease types.UID) edge.Term {
 	return edge.Term{
 		Transitions: transitions, LeaseUID: lease, Valid: func() bool { return f.valid(f.clock.Now()) }, NotBefore: f.notBefore,
 	}
 }
 
-// acknowledge notes that a renewal sent at a moment was acknowledged with a revision.
+// acknowledge records that the renewal sent at a moment was acknowledged with a revision.
 func (f *fence) acknowledge(revision uint64, sent ends.Moment) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

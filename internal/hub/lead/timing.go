@@ -6,21 +6,20 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// The times of an election. A leader must have stopped before anybody else may lead:
+// The times of an election. A leader must have stopped before any other hub may lead:
 //
 //	max(renewEvery, writeTimeout) + retryPeriod + renewDeadline + leadGrace < leaseDuration
 //	             1 s              +    0.1 s    +      2 s      +   0.5 s   <      4 s
 //
-// The left side is the longest that a leader goes on after it *sent* the last renewal that was acknowledged. The
-// elector trusts that renewal until the throttle lets the next one out or its answer comes, whichever is later. It then
-// waits one period and tries for renewDeadline, and the duty gets leadGrace to return. The right side is the shortest
-// that another hub waits after it *saw* that renewal, which is after it was sent. Each side measures by its own
-// monotonic clock; wall clocks are never compared.
+// The left side is the longest that a leader continues after it *sent* its last acknowledged renewal. The elector relies on that
+// renewal until the throttle releases the next one or its answer comes, whichever is later. Then it waits one period and retries
+// for renewDeadline, and the duty gets leadGrace to return. The right side is the shortest that another hub waits after it *saw*
+// that renewal, which is later than it was sent. Each side uses its own monotonic clock; no wall clocks are compared.
 //
-// A Term's own validity (leaseDuration - fenceMargin) holds even if none of that is scheduled in time.
+// A Term's own validity (leaseDuration - fenceMargin) holds even if the scheduler delays all of that.
 const (
-	// leaseDuration is how long other hubs wait after the last renewal that they saw. With retryPeriod it gives the
-	// time from a leader's crash to the next leader: at most 4.3 s, within the budget of 5 s.
+	// leaseDuration is how long other hubs wait after the last renewal that they saw. With retryPeriod it determines the time
+	// from a leader's crash to the next leader: at most 4.3 s, within the budget of 5 s.
 	leaseDuration = edge.ElectionTerm
 
 	// renewDeadline is how long a leader that cannot renew keeps trying.
@@ -42,11 +41,11 @@ const (
 	// refusedPause is how long a hub waits after the coordinator has refused to let it lead.
 	refusedPause = 500 * time.Millisecond
 
-	// unfitPause is how long a hub waits that could not do a leader's duty, while another leads.
+	// unfitPause is how long a hub that could not do a leader's duty waits while another leads.
 	unfitPause = 30 * time.Second
 
-	// yieldWait is how long others leave a Lease to whom it was left: some tries of its, and less than the budget of a change of
-	// leader.
+	// yieldWait is how long other hubs leave a yielded Lease to its heir: enough for some attempts, and less than the budget for
+	// a change of leader.
 	yieldWait = 2 * time.Second
 
 	// leadGrace is how long a duty may take to return once its context has ended, before the Lease is released anyway.
@@ -56,7 +55,7 @@ const (
 	fenceMargin = 500 * time.Millisecond
 
 	// backoffMin and backoffMax bound the pause before the next campaign after a duty or its proof failed: see run.Backoff. A
-	// duty that lasted for steadyTerm starts over at backoffMin.
+	// duty that lasted for steadyTerm resets the pause to backoffMin.
 	backoffMin = time.Second
 	backoffMax = 30 * time.Second
 	steadyTerm = time.Minute

@@ -105,8 +105,8 @@ func later(m ends.Moment, by time.Duration) ends.Moment {
 	return ends.Moment{Running: m.Running.Add(by), Wall: m.Wall.Add(by)}
 }
 
-// TestFenceCountsSuspend: a machine that slept finds its term over, though its running clock stood; a wall clock that is set
-// back keeps no term alive.
+// TestFenceCountsSuspend checks that a machine that slept finds its term over, although its running clock stood still, and that a
+// wall clock that is set back does not extend a term.
 func TestFenceCountsSuspend(t *testing.T) {
 	now := ends.Clock{}.Now()
 	f := fence{clock: ends.Clock{

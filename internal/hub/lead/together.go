@@ -8,17 +8,17 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// overdue is the share of a certificate's life with which it should have been renewed: a hub renews its own with a tenth left
-// at the latest.
+// overdue is the share of a certificate's life that is left when its renewal counts as overdue: a hub renews its own with a tenth
+// left at the latest.
 const overdue = 0.08
 
-// tally counts what the hubs of a pool have carried since it began.
+// tally sums the traffic of a pool's hubs since the tally began.
 type tally struct {
 	last map[edge.NodeName]edge.Carried
 	sum  edge.Carried
 }
 
-// count takes in what hubs say that they have carried. What one says first is where it begins.
+// count adds the hubs' traffic since the last call. A hub's first value is its starting point.
 func (t *tally) count(hubs map[edge.NodeName]edge.HubReport) {
 	if t.last == nil {
 		t.last, t.sum = map[edge.NodeName]edge.Carried{}, edge.Carried{}
@@ -31,7 +31,7 @@ func (t *tally) count(hubs map[edge.NodeName]edge.HubReport) {
 	}
 }
 
-// together returns how hubs are together.
+// together sums up the state of a pool's hubs.
 func together(
 	hubs map[edge.NodeName]edge.HubReport, lines map[edge.NodeName]edge.Line, carried edge.Carried, now time.Time,
 ) edge.PoolHubs {
@@ -72,7 +72,7 @@ func together(
 	return p
 }
 
-// alike reports whether the cloud need not hear of hubs again: only numbers that grow are others.
+// alike reports whether two sums differ in nothing but growing counters, so that the cloud need not hear of the new one.
 func alike(a edge.PoolHubs, b *edge.PoolHubs) bool {
 	return b != nil && a.Term == b.Term && maps.Equal(a.Links, b.Links) && a.More == b.More &&
 		maps.EqualFunc(a.Troubles, b.Troubles, slices.Equal) &&

@@ -11,16 +11,16 @@ import (
 	"yurtcoordinator/internal/ends"
 )
 
-// Yield is the error of a duty that ends its term so that another node leads. The Lease is left to that node: it takes it at
-// once, and others, this hub too, only if it has not within yieldWait.
+// Yield is the error of a duty that ends its term so that another node leads. The Lease is left to that node, which takes it at
+// once. Other hubs, this one included, take it only if that node has not within yieldWait.
 type Yield struct{ To edge.NodeName } //nolint:errname // it is a decision before it is an error
 
 func (y *Yield) Error() string { return fmt.Sprintf("the lead is left to %s", y.To) }
 
-// restAfterYield is how long a pool is not handed over again for a better line.
+// restAfterYield is the least time between two hand-overs of a pool for a better line.
 const restAfterYield = 10 * time.Minute
 
-// yields knows when the pool was last handed over for a better line.
+// yields records when the pool last handed over for a better line.
 type yields struct {
 	mu     sync.Mutex
 	looked bool      // a Lease was seen
@@ -28,8 +28,8 @@ type yields struct {
 	last   time.Time // by this hub's running clock; zero: it knows of none
 }
 
-// saw takes in the Lease. A hand-over that this hub sees happen was now. One that it finds is as old as the wall clock says, or
-// new if that says that it is yet to come.
+// saw records the Lease's last hand-over. A hand-over that this hub sees happen counts from now. One that it finds at its start
+// is as old as the wall clock says, or new if its time lies in the future.
 func (y *yields) saw(lease *coordinationv1.Lease, now ends.Moment) {
 	if lease == nil {
 		return
@@ -49,7 +49,7 @@ func (y *yields) saw(lease *coordinationv1.Lease, now ends.Moment) {
 	}
 }
 
-// rested reports whether the last hand-over is long enough ago.
+// rested reports whether the last hand-over was long enough ago.
 func (y *yields) rested(now time.Time) bool {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -64,6 +64,6 @@ func yieldedTo(lease *coordinationv1.Lease) edge.NodeName {
 	return edge.NodeName(lease.Annotations[edge.AnnotationYieldedTo])
 }
 
-// Rested reports whether the pool was not handed over for a better line within the last ten minutes, as far as this hub knows.
-// The Lease remembers the last time for hubs that were not there. A coordinator that came back empty has forgotten it.
+// Rested reports whether, as far as this hub knows, the pool has had no hand-over for a better line within the last ten minutes.
+// The Lease carries the time of the last one for hubs that did not see it. A coordinator that came back empty has lost it.
 func (k *Elector) Rested(now time.Time) bool { return k.yields.rested(now) }
