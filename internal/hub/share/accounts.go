@@ -19,48 +19,48 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// ServiceAccounts of the node's Pods are in no replica: a node may get them (since Kubernetes 1.33), and not list or watch
-// them. So each is read when a Pod has it first, when the cloud is back after a cut, and from time to time.
+// The ServiceAccounts of the node's Pods are in no replica: a node may get them (since Kubernetes 1.33), but not list or watch
+// them. So Accounts reads each one when the first Pod uses it, when the cloud is back after a cut, and from time to time.
 
 const (
-	// readAccountEvery is how often a ServiceAccount is read again: a small request each over the WAN. It changes as rarely as
-	// anything does.
+	// readAccountEvery is how often a ServiceAccount is read again, at the cost of one small request over the WAN. It hardly ever
+	// changes.
 	readAccountEvery = time.Hour
-	// readAccountsWithin is within what time all are read again when the cloud is back, so that not all hubs do it at once.
+	// readAccountsWithin spreads the reads after the cloud is back, so that not all hubs read at once.
 	readAccountsWithin = time.Minute
-	// readAccountTimeout bounds one read, readAccountPause is the least time between two, and readAccountRetry that after a
-	// failure.
+	// readAccountTimeout bounds one read, readAccountPause is the least time between two reads, and readAccountRetry the pause
+	// after a failure.
 	readAccountTimeout = 10 * time.Second
 	readAccountPause   = 100 * time.Millisecond
 	readAccountRetry   = 30 * time.Second
-	// readAccountFirst is the first pause, of pauses that grow to readAccountEvery, when the first read of one is refused. The
-	// API server's Node authorizer learns of a Pod from a watch of its own, which may be behind the hub's.
+	// readAccountFirst is the first pause after the cloud refuses the first read of an account; the pauses grow to
+	// readAccountEvery. The API server's Node authorizer learns of a Pod from a watch of its own, which may be behind the hub's.
 	readAccountFirst = 2 * time.Second
-	// maxAccounts bounds how many there are: as many as a node has Pods by default, and some.
+	// maxAccounts bounds the accounts: more than a node has Pods by default.
 	maxAccounts = 250
 )
 
-// account is a ServiceAccount as it was read last.
+// account is a ServiceAccount as last read.
 type account struct {
-	object stream.Object // without Raw: it was not read yet, or there is none
+	object stream.Object // without Raw: not read yet, or deleted
 	in     edge.History  // that its revision counts in
 	gone   bool          // the cloud says that there is none
 	due    time.Time     // to be read again
-	denied run.Backoff   // of reads that were refused, before one was not
+	denied run.Backoff   // of refused reads, before the first success
 }
 
-// AccountsConfig is what Accounts need. All fields are required.
+// AccountsConfig configures Accounts. All fields are required.
 type AccountsConfig struct {
-	// Cloud has the ServiceAccounts, as this node, and CloudLink is the state of the way there.
+	// Cloud is a client of the cloud's ServiceAccounts, as this node. CloudLink is the state of the link to it.
 	Cloud     corev1client.ServiceAccountsGetter
 	CloudLink *live.Value[link.State]
-	// History returns the one that the cloud is in, as far as is known.
+	// History returns the cloud's history, as far as is known.
 	History func() edge.History
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
 }
 
-// Accounts reads the ServiceAccounts of the node's Pods in the cloud, once for all Nodes that push them. Make one with
+// Accounts reads the ServiceAccounts of the node's Pods from the cloud, once for all Nodes that push them. Make one with
 // NewAccounts.
 type Accounts struct {
 	config AccountsConfig
@@ -68,8 +68,8 @@ type Accounts struct {
 
 	mu     sync.Mutex
 	all    map[stream.Key]*account
-	wanted map[bell]map[stream.Key]struct{} // by whom: the bell is rung when one was read
-	in     edge.History                     // in which all were wanted last
+	wanted map[bell]map[stream.Key]struct{} // by the bell of who wants them, rung after each read
+	in     edge.History                     // at the last call of want
 }
 
 // NewAccounts returns Accounts. It does no I/O.
@@ -79,8 +79,8 @@ func NewAccounts(c AccountsConfig) *Accounts {
 	}
 }
 
-// want says which are wanted by who hears a bell; what nobody wants any more is forgotten. In another history of the cloud all
-// are read again.
+// want sets which accounts the owner of a bell wants, and drops those that no owner wants. If the cloud's history has changed, it
+// schedules all accounts to be read again.
 func (a *Accounts) want(by bell, keys map[stream.Key]struct{}, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -112,7 +112,7 @@ func (a *Accounts) isWantedLocked(k stream.Key) bool {
 	return false
 }
 
-// addTo adds what is known of them.
+// addTo adds the known accounts to w.
 func (a *Accounts) addTo(w want) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -123,7 +123,7 @@ func (a *Accounts) addTo(w want) {
 	}
 }
 
-// known is as want.known: of one that the cloud does not have any more everything is.
+// known implements want.known: it returns forever for an account that the cloud no longer has, otherwise the zero Moment.
 func (a *Accounts) known(k stream.Key) edge.Moment {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -133,7 +133,7 @@ func (a *Accounts) known(k stream.Key) edge.Moment {
 	return edge.Moment{}
 }
 
-// Run reads them until ctx ends, and returns nil.
+// Run reads the accounts until ctx ends, and returns nil.
 func (a *Accounts) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		state, changed := a.config.CloudLink.Watch()
@@ -164,7 +164,7 @@ func (a *Accounts) Run(ctx context.Context) error {
 	return nil
 }
 
-// next is the one that is due first, and how long until then.
+// next returns the account that is due first, and how long until then.
 func (a *Accounts) next(now time.Time) (first stream.Key, wait time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -177,7 +177,7 @@ func (a *Accounts) next(now time.Time) (first stream.Key, wait time.Duration) {
 	return first, wait
 }
 
-// hurryLocked has all read again soon.
+// hurryLocked schedules all accounts to be read again soon.
 func (a *Accounts) hurryLocked(now time.Time) {
 	a.wake.ring()
 	for _, each := range a.all {
@@ -233,13 +233,13 @@ func accountObject(a *corev1.ServiceAccount) (stream.Object, error) {
 	return stream.Scan(stream.Protobuf, raw)
 }
 
-// podAccount is the ServiceAccount of a Pod, at a revision of it.
+// podAccount is the name of a Pod's ServiceAccount, at a revision of the Pod.
 type podAccount struct {
 	revision edge.Revision
 	name     string
 }
 
-// accountsOf are the ServiceAccounts of Pods. What was read of them before is in read, which is brought up to date.
+// accountsOf returns the ServiceAccounts of the Pods in objects. read caches the decoded names; accountsOf updates it.
 func accountsOf(objects map[stream.ID]stream.Object, read map[stream.Key]podAccount) map[stream.Key]struct{} {
 	keys := map[stream.Key]struct{}{}
 	for k := range read {

@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	// maxPoolBytes bounds a batch, in bytes, unless it is a single object.
+	// maxPoolBytes bounds a batch in bytes; a single larger object still goes as one batch.
 	maxPoolBytes = 1 << 20
 
-	// idlePush is how often a bookmark is pushed when nothing else is, so that the mirror's position moves on, and the
-	// mirror knows that there is still somebody: it waits 30 s.
+	// idlePush is how often a carrier without changes pushes a bookmark. It moves the mirror's position on, and tells the mirror
+	// that there still is a leader: it waits 30 s.
 	idlePush = 10 * time.Second
 
 	// hopelessPause is the pause after a refusal that waiting seldom changes.
 	hopelessPause = 30 * time.Second
-	// emptyPause is how often a replica is looked at that has nothing yet.
+	// emptyPause is how often a carrier looks at an empty replica.
 	emptyPause = 250 * time.Millisecond
-	// validPause is how often a term is asked that is not valid at the moment.
+	// validPause is how often a carrier checks a term that is not valid at the moment.
 	validPause = 100 * time.Millisecond
 
 	// fullAfter is how many conflicts over changes in a row make a carrier push everything.
@@ -36,12 +36,12 @@ const (
 )
 
 var (
-	// errRestarted says that the mirror is not where it was: it has lost what it had.
+	// errRestarted says that the mirror has lost what it had.
 	errRestarted = errors.New("the mirror began anew")
-	// errNothing says that the replica has nothing, or what a filler brought: the cloud's, which a leader pushes, is still to
-	// come.
+	// errNothing says that the replica is empty or has only a filler's content: the cloud's content, which a leader pushes, is
+	// still to come.
 	errNothing = fmt.Errorf("%w: the cloud has brought nothing to the replica", stream.ErrNotReady)
-	// errMoved says that the mirror stands elsewhere than it should after a push.
+	// errMoved says that the mirror's position after a push is not the expected one.
 	errMoved = errors.New("the mirror stands elsewhere")
 )
 
@@ -49,9 +49,9 @@ var (
 type carrier struct {
 	*duty
 	resource Resource
-	restart  bell // the mirror is not where it was
+	restart  bell // rung when the mirror has lost its position
 
-	// These are run's alone.
+	// Only run's goroutine uses these.
 	full   bool // push everything next
 	whole  bool // the last push was of everything
 	events int  // the most that go into a batch
@@ -60,19 +60,19 @@ type carrier struct {
 	state state
 }
 
-// state is what the Lease is written from.
+// state is the input for the Lease.
 type state struct {
-	// instance is the mirror's, acked where it stands by its own word; 0 before it was asked.
+	// instance is the mirror's, and acked the position that it reported; 0 until it was asked.
 	instance string
 	acked    edge.Revision
 	history  edge.History // that acked counts in
-	// target is what the replica had when the carrier began.
+	// target is the replica's position when the carrier began.
 	target edge.Revision
-	// behind is since when something waits for an acknowledgement, or nobody knows whether; zero if nothing does.
+	// behind is since when a change waits for its acknowledgement, or the position is unknown; zero means that nothing waits.
 	behind time.Time
-	// ahead is since when the mirror has been seen to be ahead of the replica; zero if it is not.
+	// ahead is since when the mirror was seen ahead of the replica; zero means that it is not.
 	ahead time.Time
-	// over says that it has been for so long that what it has must be of another history.
+	// over says that the mirror was ahead for so long that its content must belong to another history.
 	over bool
 	// live is when the replica was last seen to be live.
 	live time.Time
@@ -108,7 +108,8 @@ func (c *carrier) run(ctx context.Context) {
 	again(ctx, "Pushing to the coordinator", c.metrics.failures.WithLabelValues(c.label()), c.rounds, c.judge)
 }
 
-// rounds has rounds, while the term is valid, until one fails for another reason than that the replica has nothing.
+// rounds runs rounds while the term is valid. It returns the error of the first round that fails for another reason than that
+// there is nothing to push yet.
 func (c *carrier) rounds(ctx context.Context) (progress bool, err error) {
 	for ctx.Err() == nil {
 		if !c.term.Valid() {
@@ -130,8 +131,7 @@ func (c *carrier) rounds(ctx context.Context) (progress bool, err error) {
 	return progress, context.Cause(ctx)
 }
 
-// judge says how long to wait after a round that ended with an error, the n-th in a row, and sets what the next is to
-// be like.
+// judge returns the pause after a failed round, given the number of failures in a row, and decides what the next round pushes.
 func (c *carrier) judge(err error, failures int) time.Duration {
 	pause := c.config.pauseAfter(failures, backoffMax)
 	first := failures == 1
@@ -167,8 +167,8 @@ func (c *carrier) judge(err error, failures int) time.Duration {
 	return pause
 }
 
-// round asks where the mirror stands and pushes from there until something goes wrong. It reports whether the mirror
-// has acknowledged anything.
+// round asks for the mirror's position and pushes from there until an error. It reports whether the mirror has acknowledged
+// anything.
 func (c *carrier) round(ctx context.Context) (progress bool, err error) {
 	select {
 	case <-c.restart: // it is asked now anyway
@@ -225,7 +225,7 @@ func (c *carrier) round(ctx context.Context) (progress bool, err error) {
 	return progress || b.progress, err
 }
 
-// everything pushes all that the replica has, and returns where the mirror stands then.
+// everything pushes the replica's whole content, and returns the mirror's new position.
 func (c *carrier) everything(ctx context.Context) (edge.Revision, edge.History, error) {
 	s, err := c.resource.Replica.Snapshot(ctx)
 	if err != nil {
@@ -246,7 +246,7 @@ func (c *carrier) everything(ctx context.Context) (edge.Revision, edge.History, 
 	return at, s.History, nil
 }
 
-// whole is a snapshot as a push of everything.
+// whole returns a snapshot as the events of a full push.
 func whole(s stream.Snapshot) []stream.Event {
 	events := make([]stream.Event, 0, len(s.Objects)+1)
 	for _, o := range s.Objects {
@@ -255,7 +255,7 @@ func whole(s stream.Snapshot) []stream.Event {
 	return append(events, stream.Event{Type: stream.InitialEventsEnd, Object: stream.Object{Revision: s.Revision}})
 }
 
-// batches is the part of a round that pushes changes. It belongs to run's goroutine.
+// batches is the state of a round's push of changes. Only run's goroutine uses it.
 type batches struct {
 	*carrier
 	at       edge.Revision // where the mirror stands
@@ -272,13 +272,13 @@ type batches struct {
 	ended   chan error          // why the push ended; capacity 1
 }
 
-// told is what the replica told, or why it tells no more.
+// told is one result of the replica's watch: events, or why it ended.
 type told struct {
 	events []stream.Event
 	err    error
 }
 
-// listen hands on what the replica tells.
+// listen passes on the results of the replica's watch.
 func (b *batches) listen(ctx context.Context, w stream.Watch) {
 	for {
 		events, err := w.Next(ctx)
@@ -310,7 +310,7 @@ func (b *batches) run(ctx context.Context) error {
 	}
 }
 
-// step waits for whatever happens next. The timer is that of the batch under way, else that of a bookmark.
+// step waits for the next event and handles it. The timer bounds the batch under way, or is due for the next bookmark.
 func (b *batches) step(ctx context.Context, timer *time.Timer) error {
 	in := b.told
 	if len(b.pending) >= b.events {
@@ -339,7 +339,7 @@ func (b *batches) step(ctx context.Context, timer *time.Timer) error {
 	return nil
 }
 
-// gather takes in what the replica told.
+// gather appends the replica's events to the pending ones.
 func (b *batches) gather(events []stream.Event) {
 	if len(b.pending) == 0 {
 		b.arrived = b.config.Ends.Running()
@@ -361,7 +361,7 @@ func (b *batches) gather(events []stream.Event) {
 	}
 }
 
-// post sends what there is, if it is time, and reports whether it did.
+// post sends the next batch if it is due, and reports whether it did.
 func (b *batches) post() (sent bool, err error) {
 	idle := b.config.Ends.Since(b.posted) >= idlePush
 	if b.posting != 0 || len(b.pending) == 0 && !idle {
@@ -394,7 +394,7 @@ func (b *batches) post() (sent bool, err error) {
 	return true, nil
 }
 
-// acknowledge takes in where the mirror stands after a batch.
+// acknowledge records the mirror's position after a batch.
 func (b *batches) acknowledge(at edge.Revision) error {
 	if at != b.posting {
 		return fmt.Errorf("%w: at revision %d after a push up to %d", errMoved, at, b.posting)

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// lookEvery is how often there is a look at what there is to push or to declare, which costs no I/O.
+	// lookEvery is how often to look, without I/O, for something to push or to declare.
 	lookEvery = 250 * time.Millisecond
 	// maxEvents bounds a push of changes, which has at least one event.
 	maxEvents = 256
@@ -28,22 +28,22 @@ const (
 	backoffMin = 100 * time.Millisecond
 	backoffMax = 5 * time.Second
 
-	// maxAnswer bounds an answer, or each line of one that goes on, in bytes: a coordinator keeps 2000 objects of a node.
+	// maxAnswer bounds an answer in bytes, or each line of a streamed one: a coordinator keeps 2000 objects of a node.
 	maxAnswer = 2 << 20
-	// maxRetryAfter bounds what a Retry-After is believed.
+	// maxRetryAfter bounds a Retry-After.
 	maxRetryAfter = time.Minute
 )
 
-// Config is what a Pool and a Node have in common. All fields are required unless it says otherwise.
+// Config holds what a Pool, a Filler and a Node have in common. All fields are required unless they say otherwise.
 type Config struct {
 	// Node is this hub's node.
 	Node edge.NodeName
 	// Transport reaches the coordinator as this node (upstream.Upstream.AsNode). Base is its address, without a path.
 	Transport http.RoundTripper
 	Base      *url.URL
-	// Later is told of a history that the coordinator is in, or has something of, and this hub may not know yet.
+	// Later is called with a history that the coordinator knows and this hub may not know yet.
 	Later func(edge.History)
-	// Metrics takes the metrics. Default: they are not registered anywhere.
+	// Metrics registers the metrics. nil means that they are not exported.
 	Metrics prometheus.Registerer
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
@@ -53,7 +53,7 @@ func (c *Config) isComplete() bool {
 	return c.Node != "" && c.Transport != nil && c.Base != nil && c.Later != nil
 }
 
-// refusal is an answer other than 200, or the last line of one that went on.
+// refusal is an answer other than 200, or the last line of a streamed one.
 type refusal struct {
 	code       int
 	message    string
@@ -70,7 +70,7 @@ type client struct {
 	base      *url.URL
 }
 
-// request makes a request for JSON. Whoever makes it adds the rest.
+// request returns a request for a JSON answer. The caller adds further headers.
 func (c client) request(
 	ctx context.Context, method string, query url.Values, body io.Reader, path ...string,
 ) (*http.Request, error) {
@@ -84,7 +84,7 @@ func (c client) request(
 	return r, nil
 }
 
-// do sends a request and reads the answer, and the state that it names, if it does.
+// do sends a request and decodes the answer. It also returns the answer's ETag, empty if it has none.
 func (c client) do(r *http.Request, into any) (tag string, err error) {
 	response, err := c.transport.RoundTrip(r)
 	if err != nil {
@@ -94,7 +94,7 @@ func (c client) do(r *http.Request, into any) (tag string, err error) {
 	return response.Header.Get("ETag"), readAnswer(response, into)
 }
 
-// readAnswer reads an answer to its end.
+// readAnswer reads and decodes a whole answer.
 func readAnswer(response *http.Response, into any) error {
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	switch {
@@ -111,7 +111,7 @@ func readAnswer(response *http.Response, into any) error {
 	return nil
 }
 
-// refusalOf reads an answer other than 200.
+// refusalOf decodes an answer other than 200.
 func refusalOf(response *http.Response, text []byte) *refusal {
 	var s struct{ Message string }
 	_ = json.Unmarshal(text, &s) // proxies answer with text
@@ -130,8 +130,8 @@ func newRefusal(code int, message string, retryAfter int) *refusal {
 	return &refusal{code, message, time.Duration(seconds) * time.Second}
 }
 
-// again has rounds until ctx ends. Each returns an error in the end, and whether it got anywhere before; judge says how long
-// to pause after it, the n-th failure in a row.
+// again repeats round until ctx ends. Each round ends with an error, and says whether it made progress. judge returns the pause
+// after an error, the n-th in a row without progress.
 func again(
 	ctx context.Context, what string, failed prometheus.Counter,
 	round func(context.Context) (progress bool, err error), judge func(err error, n int) time.Duration,
@@ -156,12 +156,12 @@ func again(
 	}
 }
 
-// pauseAfter is the pause after the n-th failure in a row.
+// pauseAfter returns the pause after the n-th failure in a row.
 func (c *Config) pauseAfter(n int, most time.Duration) time.Duration {
 	return run.Backoff{Min: backoffMin, Max: most}.After(n, c.Ends.Float64())
 }
 
-// bell is rung when something has changed, and heard once, however often it was rung before.
+// bell signals a change. Several rings before the receiver looks count as one.
 type bell chan struct{}
 
 func newBell() bell { return make(bell, 1) }

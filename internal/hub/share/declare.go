@@ -17,30 +17,30 @@ import (
 )
 
 const (
-	// declareEvery is how often the Lease is renewed; it is written at once when the resources in it change.
+	// declareEvery is how often the Lease is renewed. A change of the resources in it is written at once.
 	declareEvery = 2 * time.Second
 	// declareGap is the least time between two writes.
 	declareGap = 500 * time.Millisecond
-	// leaseSeconds is what the Lease says of itself; followers go by a bound of their own (feed).
+	// leaseSeconds is the duration in the Lease; followers use a bound of their own (package cache).
 	leaseSeconds = 10
 
-	// stillLive and stillAcked are how long a resource stays declared whose replica is no longer live, or where the
-	// mirror is behind the replica or ahead of it.
+	// stillLive and stillAcked are how long a resource stays declared after its replica is no longer live, or after the mirror
+	// has fallen behind the replica or is ahead of it.
 	stillLive  = 5 * time.Second
 	stillAcked = 5 * time.Second
 
-	// overAfter is after how long a mirror that is ahead of a replica that the cloud feeds is pushed everything: the cloud, which
-	// knows best, has not come as far.
+	// overAfter is how long a mirror may be ahead of a replica that the cloud feeds. After that the carrier pushes everything:
+	// the cloud's own history has not come as far, so the mirror's content belongs to another.
 	overAfter = 20 * time.Second
 
-	// laggingFor is how long a resource is not declared before that, and why, is logged: a term begins like that.
+	// laggingFor is how long a resource may be undeclared before the reason is logged: each term begins without declarations.
 	laggingFor = 15 * time.Second
 
-	// conflicts is how often a write is tried that somebody else's came before.
+	// conflicts is how often a write is tried if it meets a conflict.
 	conflicts = 3
 )
 
-// declarer writes the Lease. It belongs to declare's goroutine.
+// declarer writes the Lease. Only declare's goroutine uses it.
 type declarer struct {
 	*duty
 	lease    *coordinationv1.Lease // as last read or written; nil: read it first
@@ -84,7 +84,7 @@ func (d *duty) declare(ctx context.Context) {
 	}
 }
 
-// report logs the first of equal failures, and the end of them.
+// report logs the first of equal failures, and their end.
 func (w *declarer) report(logger klog.Logger, err error) {
 	switch {
 	case err == nil && w.complain != "":
@@ -97,7 +97,7 @@ func (w *declarer) report(logger klog.Logger, err error) {
 	}
 }
 
-// tell logs, once, what has not been declared for long and why, and that it is again.
+// tell logs, once each, which resources have been undeclared for long and why, and when they are declared again.
 func (w *declarer) tell(logger klog.Logger, now time.Time, why map[string]string) {
 	for name, l := range w.lagging {
 		if why[name] != "" {
@@ -124,8 +124,8 @@ func (w *declarer) tell(logger klog.Logger, now time.Time, why map[string]string
 	}
 }
 
-// current are the carriers whose resource is complete and current in the mirror as far as this hub knows, and why the others'
-// are not, by name.
+// current returns the carriers whose resource is complete and current in the mirror as far as this hub knows. For the others it
+// returns the reason. Both maps are by resource name.
 func (d *duty) current(now time.Time) (declared map[string]*carrier, why map[string]string) {
 	declared, why = map[string]*carrier{}, map[string]string{}
 	var latest edge.History
@@ -139,7 +139,7 @@ func (d *duty) current(now time.Time) (declared map[string]*carrier, why map[str
 		declared[c.label()] = c
 		latest = max(latest, c.look().history)
 	}
-	// One history for all that is declared: what has not followed yet is not current.
+	// All declared resources are in one history: a resource in an older one is not current.
 	for name, c := range declared {
 		if in := c.look().history; in != latest {
 			delete(declared, name)
@@ -149,7 +149,7 @@ func (d *duty) current(now time.Time) (declared map[string]*carrier, why map[str
 	return declared, why
 }
 
-// lags says why the carrier's resource is not complete and current in the mirror as far as this hub knows; empty if it is.
+// lags returns why the carrier's resource is not complete and current in the mirror as far as this hub knows; empty if it is.
 func (c *carrier) lags(now time.Time) (why string) {
 	live, at, in := c.resource.Live(), c.resource.Replica.Position(), c.resource.Replica.History()
 	c.mu.Lock()
@@ -187,8 +187,8 @@ func (c *carrier) lags(now time.Time) (why string) {
 	return ""
 }
 
-// filling returns how many pages of each list from the cloud have come. A list that waits for its turn comes on as those before
-// it do.
+// filling returns how many pages of each list from the cloud have come. A list that waits for its turn counts the pages of the
+// lists before it, so that it shows progress as they do.
 func (d *duty) filling() map[string]int {
 	pages, all := map[string]int{}, 0
 	for _, c := range d.all() {
@@ -260,7 +260,7 @@ func (w *declarer) write(ctx context.Context, declared map[string]*carrier) erro
 	return nil
 }
 
-// update writes the Lease over what it is.
+// update writes the annotations and a renewal into the Lease. After a conflict it reads the Lease and tries again.
 func (w *declarer) update(ctx context.Context, says map[string]string) error {
 	leases := w.config.Leases.Leases(edge.NamespaceSystem)
 	request := func(do func(context.Context) (*coordinationv1.Lease, error)) error {
@@ -302,8 +302,7 @@ func (w *declarer) update(ctx context.Context, says map[string]string) error {
 	return fmt.Errorf("write the Lease %s, %d times: %w", edge.LeaseInformerSync, conflicts, refused)
 }
 
-// renewed is the Lease as this node writes it: leaseTransitions counts the changes of its holder, as the coordinator
-// demands.
+// renewed returns the Lease as this node writes it. leaseTransitions counts the changes of holder, as the coordinator requires.
 func renewed(
 	lease *coordinationv1.Lease, node edge.NodeName, says map[string]string, now metav1.MicroTime,
 ) *coordinationv1.Lease {

@@ -1,93 +1,93 @@
-// Package share brings objects into the pool's coordinator: Pool, the leader's, what the pool shares; Filler the same while
-// nobody can lead; Node, every hub's, what is this node's own. All speak to the coordinator by one client.
+// Package share brings objects into the pool's coordinator. A leader's Pool brings the shared resources, a Filler brings them
+// while no hub can lead, and every hub's Node brings the node's own objects. All use one client of the coordinator.
 //
 // # What the pool shares
 //
-// Pool.Run brings what the leader's replicas have into the coordinator's mirror, and declares in the Lease leader-informer-sync
-// which resources are kept current there. It does so for one term. Each resource has a carrier: it asks where the mirror
-// stands, follows its replica from there, and sends what comes in batches on one request, whose answer acknowledges each batch
-// with a line while the request goes on. One batch is under way at a time; the next gathers meanwhile. Only a mirror that has
-// nothing, or stands outside the replica's history, gets everything, in a request of its own. One more goroutine writes the
-// Lease.
+// Pool.Run brings the content of the leader's replicas into the coordinator's mirror, and declares in the Lease
+// leader-informer-sync which resources it keeps current there. It does so for one term. Each resource has a carrier, which asks
+// for the mirror's position, follows its replica from there, and sends the changes in batches on one long request. The answer
+// acknowledges each batch with a line while the request continues. One batch is under way at a time; the next one gathers
+// meanwhile. Only a mirror that is empty, or whose position is not in the replica's history, gets everything, in a request of its
+// own. One more goroutine writes the Lease.
 //
 // Invariants:
-//   - A request begins where the mirror says that it stands; whatever goes wrong, it is asked again before the next. So a
-//     lost answer, a second leader or a coordinator that came back empty costs a question, and nothing is left out.
-//   - Nothing is sent unless the term is valid at that moment, and a batch that is under way breaks off when it no longer
-//     is: the mirror takes it whole or not at all.
-//   - A resource is declared only while its replica is fed by the cloud, the mirror has acknowledged all that the
-//     replica had when its carrier began, nothing has waited for an acknowledgement for more than a few seconds, and the
-//     mirror itself still says so.
-//   - Run returns as soon as its context ends, with every goroutine that it started, and sends nothing more.
+//   - A request begins at the position that the mirror reports. After any failure the carrier asks again before the next request.
+//     So a lost answer, a second leader or a coordinator that came back empty costs one question, and no change is left out.
+//   - A carrier sends nothing unless its term is valid at that moment, and breaks off a batch when the term ends. The mirror
+//     applies a batch whole or not at all.
+//   - A resource is declared only while four things hold: the cloud feeds its replica; the mirror has acknowledged all that the
+//     replica had when the carrier began; no change has waited for its acknowledgement for more than a few seconds; and the
+//     mirror itself still confirms its position.
+//   - Run returns as soon as its context ends, with all its goroutines, and sends nothing more.
 //
-// A request for each batch was the alternative. At the rate of a rolling update nearly every change is a batch, and the
-// request around it costs more than twice what the change does.
+// The alternative was a request for each batch. During a rolling update nearly every change is a batch, and the request around it
+// costs more than twice as much as the change.
 //
 // # What a pool has without the cloud
 //
-// Filler.Run brings what this hub has of the same resources, while it has no link to the cloud, to a coordinator that nobody
-// leads: as a rule one that was started in a cut, and is empty. It takes a turn, which the Lease yurthub-filler stands for,
-// pushes everything that is better than what the mirror has, and gives the turn up. What it brings counts in a filled history
-// (edge.History), below all of the cloud's, so that whatever a leader brings later replaces it; and nothing is declared current.
-// Hubs that have something of their own take nothing of it. After each hub has had its turn, the mirror has the latest of what
-// the pool knows.
+// While this hub has no link to the cloud, Filler.Run brings its copies of the shared resources to a coordinator without a
+// leader, usually one that started during a cut and is empty. It takes a turn, by the Lease yurthub-filler, pushes everything
+// that is newer than the mirror's content, and gives up the turn. Its content counts in a filled history (edge.History), below
+// all of the cloud's, so that whatever a leader brings later replaces it. Nothing is declared current. Hubs with content of their
+// own do not take the filler's. After each hub has had its turn, the mirror has the latest state that the pool knows.
 //
 // # What is this node's own
 //
-// Node.Run keeps this node's own objects in the coordinator: its Node, its Pods, the ConfigMaps (and, if that is switched on,
-// the Secrets) that they use, and the Events that its programs write. So people on site see them with kubectl, whether or not
-// the cloud can be reached.
+// Node.Run keeps this node's own objects in the coordinator: its Node, its Pods, the ConfigMaps (and, if enabled, the Secrets)
+// that they use, and the Events that its programs write. So people on site see them with kubectl, whether or not the cloud can be
+// reached.
 //
-// Nothing is read from the cloud for it but the Pods' ServiceAccounts, an hour apart: the Node, the Pods and what else they use
-// are in the replicas that the hub follows for kubelet, and the Events are what the cloud has answered to those who wrote them.
+// For this the hub reads only the Pods' ServiceAccounts from the cloud, once an hour. The Node, the Pods and their ConfigMaps and
+// Secrets are in the replicas that the hub follows for kubelet. The Events are copies of the cloud's answers to the programs that
+// wrote them.
 //
-// Each coordinator of the pool has a Node of its own. It knows what its coordinator has of this node, at which revisions,
-// compares that with what the replicas have now, and pushes the difference. What it knows it has from asking; after each push the
-// coordinator names the state that came about, and takes the next push only on top of that. So after a restart of either side, a
-// lost answer, or anything else that it has not done itself, it is told so, and asks. Accounts reads the ServiceAccounts of the
-// node's Pods, once for all. What the node says itself while the cloud does not hear it is the Overlay's.
+// Each coordinator of the pool has a Node of its own. The Node asks what its coordinator has of this node and at which revisions,
+// compares that with the replicas, and pushes the difference. After each push the coordinator names the resulting state, and
+// accepts the next push only on top of that state. So after a restart of either side, a lost answer, or anything else that it did
+// not do itself, the Node learns that its knowledge is old, and asks again. One Accounts reads the ServiceAccounts for all Nodes.
+// The Overlay has what the node says itself while the cloud does not hear it.
 //
 // Invariants:
-//   - An object is pushed as the cloud has written it, at the cloud's revision, and never one that is older than what the
-//     coordinator has. What is shown on top of it is pushed as such, and goes when the cut is over.
-//   - No revision of the coordinator comes to the node's programs, nor by them to the cloud.
-//   - An object is given up only because a replica that is complete, and newer than the object, does not have it; or
-//     because this node is no longer of this pool.
-//   - What is unknown is left as it is: a hub that starts gives up nothing before its replicas are there.
+//   - An object is pushed as the cloud has written it, at the cloud's revision, and never if it is older than the coordinator's.
+//     What the node shows on top of it is pushed as such, and goes when the cut is over.
+//   - No revision of the coordinator reaches the node's programs, or through them the cloud.
+//   - An object is deleted at the coordinator only if a complete replica that is newer than the object lacks it, or if this node
+//     has left the pool.
+//   - Unknown objects stay: a hub that starts deletes nothing before its replicas are there.
 //
-// A stream that follows on from a position, as the Pool's push, was the alternative. But what a node's Pods use comes from
-// hundreds of small replicas, each at a position of its own; and all of it is some hundred objects, which are compared in
-// microseconds.
+// The alternative was a stream that resumes at a position, as the Pool's push does. But what a node's Pods use comes from
+// hundreds of small replicas, each at a position of its own. And it is only some hundred objects, which take microseconds to
+// compare.
 //
 // # What is written while the cloud does not answer
 //
-// A Taker takes what kubelet and other programs of the node write while the cloud does not answer: statuses, which it
-// shows on top of what the cloud has; and Events, which it sends to the cloud later.
+// While the cloud does not answer, a Taker accepts two kinds of writes of kubelet and the node's other programs: statuses, which
+// it shows on top of the cloud's objects; and Events, which it sends to the cloud later.
 //
-// It takes nothing else, and kubelet still reads what the cloud has said, so kubelet repeats a status until the cloud has it.
-// Nobody repeats Events. They wait here, also on the disk if there is one, and Taker.Run's goroutine sends them when the cloud
-// is back.
+// It accepts nothing else. kubelet still reads what the cloud has said, so it repeats a status until the cloud has it. Programs
+// do not repeat Events. These wait in the Taker, also on the disk if there is one, and Taker.Run sends them when the cloud is
+// back.
 //
 // Each request is answered in its own goroutine. Statuses and Events have one lock each, which is never held during I/O.
 // Node, which brings the node's objects to the coordinator, reads both through Taker.AddTo.
 //
 // Invariants:
 //   - No revision of the coordinator reaches the node's programs, or through them the cloud.
-//   - A status is shown on top of one revision of the cloud's object. It goes when the cloud has a newer one, or when the cut
-//     has been over for a while.
-//   - An Event that was taken reaches the cloud once, in its last form, unless it is too old by then, one of too many, or
-//     refused.
+//   - A status is shown on top of one revision of the cloud's object. It goes when the cloud has a newer revision, or some time
+//     after the cut.
+//   - An accepted Event reaches the cloud once, in its last form, unless by then it is too old, or dropped because there are too
+//     many, or the cloud refuses it.
 //
 // # What coordinators may do with kubelet
 //
-// Warrants says what coordinators may do with this node's kubelet. kubelet asks the cloud, through its hub, whether
-// whoever calls it may (SubjectAccessReview). If the caller is a coordinator, the hub answers by itself, always: so a
-// coordinator's key needs no right in the cloud, and opens kubelets while the cloud can't be asked.
+// Warrants decides what coordinators may do with this node's kubelet. kubelet asks the cloud, through its hub, whether its caller
+// may do something (SubjectAccessReview). If the caller is a coordinator, the hub itself always answers. So a coordinator's key
+// needs no right in the cloud, and works with kubelets while the cloud can't be asked.
 //
-// Invariants: this node's own pool's coordinator alone is let in, with a certificate that the cloud has listed in the pool's
-// ConfigMap. A hub that has not read that ConfigMap lets nobody in. Of everybody else nothing is said here, and no coordinator
-// is asked about anybody.
+// Invariants: Warrants admits only the coordinator of this node's own pool, with a certificate that the cloud has listed in the
+// pool's ConfigMap. A hub that has not read that ConfigMap admits nobody. Warrants does not answer about other callers, and asks
+// no coordinator about anyone.
 //
-// The alternative was a role in the cloud. It would be good at the API server as well, whose nodes/proxy leads to every
+// The alternative was a role in the cloud. It would also be valid at the API server, whose nodes/proxy gives access to every
 // kubelet of the cluster (docs/adr/0023-coordinator-keys.md).
 package share

@@ -16,33 +16,33 @@ import (
 )
 
 const (
-	// eventLife is how long an Event is kept: Kubernetes' default. maxKeptEvents bounds how many are kept; the oldest
-	// go first.
+	// eventLife is how long an Event is kept, as by default in Kubernetes. maxKeptEvents bounds their number; the oldest go
+	// first.
 	eventLife     = time.Hour
 	maxKeptEvents = 500
-	// maxEventBytes bounds an Event, and the answer that alongside keeps. An Event has a few hundred bytes.
+	// maxEventBytes bounds an Event, and the answer that alongside copies. An Event has a few hundred bytes.
 	maxEventBytes = 32 << 10
 )
 
-// eventLog has the Events that this node's programs have written: to the cloud, as it has answered them, and while it does not
-// answer, as they wait for it. Those that wait are on the disk, too.
+// eventLog holds the Events that this node's programs have written: those in the cloud, as it answered them, and those that wait
+// for the cloud. The waiting ones are also on the disk.
 type eventLog struct {
 	ends    ends.Ends
 	disk    TakerDisk
 	history func() edge.History
-	// lost is called for each waiting Event that is given up, changed for each change.
+	// lost is called for each waiting Event that is dropped, changed for each change.
 	lost, changed func()
 
 	mu     sync.Mutex
 	events map[stream.Key]written
 }
 
-// written is an Event. Its object has no Raw if only the coordinator has it, from an earlier run of the hub.
+// written is an Event. Its object has no Raw if the Event comes from an earlier run of the hub and only the coordinator has it.
 type written struct {
 	object stream.Object // at the cloud's revision
 	in     edge.History  // the revision's history
 	at     time.Time
-	// waiting is what the cloud has yet to be told; nil: nothing. If it is not nil, digest is object's.
+	// waiting is what the cloud must still get; nil means nothing. If it is not nil, digest is that of object.
 	waiting *waiting
 	digest  uint64
 }
@@ -59,7 +59,7 @@ func newEventLog(disk TakerDisk, from ends.Ends, history func() edge.History, lo
 	return &eventLog{disk: disk, ends: from, history: history, lost: lost, changed: changed, events: map[stream.Key]written{}}
 }
 
-// add takes in an Event as the cloud answered it.
+// add records an Event as the cloud answered it.
 func (l *eventLog) add(o stream.Object, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,8 +69,7 @@ func (l *eventLog) add(o stream.Object, now time.Time) {
 	}
 }
 
-// putLocked takes in an Event. If there are too many, it drops the oldest, and those that wait only when no others are
-// left.
+// putLocked records an Event. If there are too many, it drops the oldest, and waiting ones only if there are no others.
 func (l *eventLog) putLocked(k stream.Key, w written) {
 	l.events[k] = w
 	l.saveLocked(k)
@@ -101,7 +100,7 @@ func (l *eventLog) deleteLocked(k stream.Key) {
 	l.changed()
 }
 
-// addTo adds the Events that are not too old, and forgets the others.
+// addTo adds the Events that are not too old, and drops the others.
 func (l *eventLog) addTo(
 	objects map[stream.ID]stream.Object, in map[stream.ID]edge.History, locals map[stream.ID]uint64,
 ) {
@@ -138,7 +137,7 @@ func (l *eventLog) drop(k stream.Key) {
 	}
 }
 
-// adopt takes in an Event that the coordinator has from an earlier run of this hub, so that it goes in due time.
+// adopt records an Event that the coordinator has from an earlier run of this hub, so that it expires in due time.
 func (l *eventLog) adopt(k stream.Key, as edge.Moment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,7 +148,7 @@ func (l *eventLog) adopt(k stream.Key, as edge.Moment) {
 	}
 }
 
-// alongside passes an answer on, and keeps a copy of it.
+// alongside passes on an answer, and keeps a copy of it.
 type alongside struct {
 	http.ResponseWriter
 	status int
@@ -196,7 +195,7 @@ func eventOf(text []byte) (stream.Object, bool) {
 	return object, err == nil
 }
 
-// readEvent reads an Event that stands alone.
+// readEvent decodes a single Event.
 func readEvent(text []byte) (*corev1.Event, error) {
 	t, raw, err := stream.OpenEnvelope(text)
 	if err != nil {

@@ -24,30 +24,30 @@ import (
 )
 
 const (
-	// fillLook is how often a hub without a link looks at what the mirror has, and fillAgain when it tries again what failed
-	// while it knows of no leader. A random half is added, so that the pool's hubs look at different times.
+	// fillLook is how often a hub without a link checks the mirror. fillAgain is the pause after a failure while it knows of no
+	// leader. Up to half as much is added at random, so that the pool's hubs check at different times.
 	fillLook, fillAgain = 10 * time.Second, time.Second
-	// turnMargin is how much earlier than the coordinator a filler takes its turn to be over.
+	// turnMargin is how much earlier than the coordinator a filler considers its turn over.
 	turnMargin = time.Second
-	// offerPause is when something is offered again that the mirror has refused and that has not changed.
+	// offerPause is after how long an unchanged resource that the mirror has refused is offered again.
 	offerPause = 30 * time.Second
 )
 
-// FillerConfig is what a Filler needs. All fields are required.
+// FillerConfig configures a Filler. All fields are required.
 type FillerConfig struct {
 	Config
-	// Resources are what is pushed, as for a Pool.
+	// Resources are the resources to push, as for a Pool.
 	Resources Set
 	// Leases is a client of the coordinator. The hub must be allowed to get and update kube-system/yurthub-filler.
 	Leases coordinationv1client.LeasesGetter
 	// CloudLink and Link are the states of the links to the cloud and to the coordinator.
 	CloudLink, Link *live.Value[link.State]
-	// Leader returns whom this hub knows to lead the pool, empty if nobody, and a channel that is closed when that may have
-	// changed.
+	// Leader returns the pool's leader as far as this hub knows, empty if it knows of none, and a channel that is closed when
+	// that may have changed.
 	Leader func() (edge.NodeName, <-chan struct{})
 }
 
-// Filler brings what this hub has of the pool's resources to a coordinator that nobody leads, while this hub has no link to the
+// Filler brings this hub's copies of the pool's resources to a coordinator without a leader, while this hub has no link to the
 // cloud. Make one with NewFiller.
 type Filler struct {
 	config  FillerConfig
@@ -56,7 +56,7 @@ type Filler struct {
 	fills   *prometheus.CounterVec
 }
 
-// refusedOffer is what the mirror did not take.
+// refusedOffer is an offer that the mirror refused.
 type refusedOffer struct {
 	moment   edge.Moment
 	instance string
@@ -125,7 +125,7 @@ func (f *Filler) report(ctx context.Context, err error) {
 	f.said = text
 }
 
-// round looks at what the mirror has, and takes a turn if this hub has something better.
+// round checks the mirror, and takes a turn if this hub has something better.
 func (f *Filler) round(ctx context.Context) error {
 	mirror := &mirrorClient{client{f.config.Transport, f.config.Base}, edge.Term{}}
 	known, err := mirror.ask(ctx)
@@ -153,8 +153,8 @@ func (f *Filler) round(ctx context.Context) error {
 	return nil
 }
 
-// offers are the resources of which this hub has something that the mirror lacks: all of it, or what a filler has brought that is
-// older than what is here. What comes from a leader is never older.
+// offers returns the resources of which this hub has better content than the mirror: the mirror has none, or an older state from
+// a filler. Content from a leader is never older.
 func (f *Filler) offers(resources []Resource, known positions, now time.Time) (better []Resource) {
 	for _, r := range resources {
 		mine := momentOf(r.Replica)
@@ -174,12 +174,12 @@ func (f *Filler) offers(resources []Resource, known positions, now time.Time) (b
 	return better
 }
 
-// momentOf is where a replica stands, as a filler has it.
+// momentOf returns a replica's position as a moment of its filled history.
 func momentOf(r Replica) edge.Moment {
 	return edge.Moment{History: r.History().Filled(), Revision: r.Position()}
 }
 
-// offer pushes all of a resource. A mirror that does not want it is no error: another node has brought better.
+// offer pushes all of a resource. It is no error if the mirror refuses it: another node has brought something better.
 func (f *Filler) offer(ctx context.Context, mirror *mirrorClient, r Resource, instance string) error {
 	s, err := r.Replica.Snapshot(ctx)
 	if errors.Is(err, stream.ErrNotReady) {
@@ -208,8 +208,8 @@ func (f *Filler) offer(ctx context.Context, mirror *mirrorClient, r Resource, in
 	return nil
 }
 
-// turn takes the filler's Lease for one turn, which done gives back. It fails while another has it, or somebody leads or may
-// come to.
+// turn takes the filler's Lease for one turn; done releases it. It fails while another hub has the turn, or while a hub leads or
+// is about to.
 func (f *Filler) turn(ctx context.Context) (term edge.Term, done func(), err error) {
 	lease, err := f.read(ctx)
 	if err != nil {
@@ -236,7 +236,7 @@ func (f *Filler) turn(ctx context.Context) (term edge.Term, done func(), err err
 	return term, func() { f.release(ctx, held) }, nil
 }
 
-// release gives the Lease back, so that another hub need not wait for the end of the turn.
+// release releases the Lease, so that another hub need not wait for the end of the turn.
 func (f *Filler) release(ctx context.Context, held *coordinationv1.Lease) {
 	nobody, now := "", metav1.NewMicroTime(f.config.Ends.Wall())
 	held = held.DeepCopy()

@@ -385,8 +385,8 @@ func TestWhatIsRefusedIsOfferedAgainLater(t *testing.T) {
 	})
 }
 
-// TestFillersByAModel: hubs at random moments, links that come and go, a coordinator that restarts and fails. In the end it has
-// the latest moment of those that cannot reach the cloud.
+// TestFillersByAModel runs hubs at random moments, with links that come and go, and a coordinator that restarts and fails. In the
+// end the coordinator has the latest moment of the hubs that cannot reach the cloud.
 func TestFillersByAModel(t *testing.T) {
 	for seed := range uint64(30) {
 		inSite(t, func(s *site) {
@@ -432,8 +432,8 @@ func TestFillersByAModel(t *testing.T) {
 	}
 }
 
-// TestALeaderDoesNotPassOffWhatWasFilled: a hub that had nothing but what a filler brought, and comes to lead, pushes only once
-// the cloud has fed it; then everything, on top of what was filled.
+// TestALeaderDoesNotPassOffWhatWasFilled checks a hub with only a filler's content that comes to lead: it pushes only once the
+// cloud has fed it, and then everything, on top of the filler's content.
 func TestALeaderDoesNotPassOffWhatWasFilled(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.things.Reset()

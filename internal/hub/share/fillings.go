@@ -8,14 +8,14 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// fillings is what was last seen of how far the coordinator has each resource.
+// fillings records how far the coordinator last had each resource.
 type fillings struct {
 	mu   sync.Mutex
 	last map[string]edge.Filling // nil means that nobody knows
 	seen time.Time
 }
 
-// set takes what the mirror has of each carrier's resource, and which of them are declared. nil declared means that the
+// set records what the mirror has of each carrier's resource, and which resources are declared. A nil declared means that the
 // declaration failed.
 func (f *fillings) set(now time.Time, carriers map[*carrier]state, mirror positions, declared map[string]*carrier) {
 	last := make(map[string]edge.Filling, len(carriers))
@@ -42,8 +42,8 @@ func (f *fillings) forget() {
 	f.last = nil
 }
 
-// Fillings returns how far the coordinator has each resource, while this hub leads; nil means that it does not know. What has
-// not been declared for as long as a declaration counts is current no more.
+// Fillings returns how far the coordinator has each resource, while this hub leads; nil means unknown. A resource whose
+// declaration has expired counts as complete, not as current.
 func (p *Pool) Fillings() map[string]edge.Filling {
 	f := &p.fillings
 	f.mu.Lock()

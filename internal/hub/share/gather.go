@@ -7,36 +7,36 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Selection is something of this node's own that the hub follows: its Node, one ConfigMap or Secret, or, without a name, all of
-// its Pods.
+// Selection is one of the node's own selections that the hub follows: its Node, one ConfigMap or Secret, or, with an empty name,
+// all of its Pods.
 type Selection struct {
 	stream.ID
 	Replica Replica
 }
 
-// gathered is a selection as it was read.
+// gathered is a selection as last read.
 type gathered struct {
 	replica Replica
-	as      edge.Moment // of which it has everything
+	as      edge.Moment // up to which the content is complete
 	objects []stream.Object
 }
 
-// lasting is an object of a history.
+// lasting is an object with its history.
 type lasting struct {
 	stream.Object
 	in edge.History
 }
 
-// gatherer says what the coordinator is to have. The goroutine that pushes owns it.
+// gatherer determines what the coordinator should have. Only the pushing goroutine uses it.
 type gatherer struct {
 	NodeConfig
-	// changed is rung when one of the Accounts was read. podAccounts are those that are wanted.
+	// changed is rung when one of the Accounts was read. podAccounts caches the Pods' account names.
 	changed     bell
 	podAccounts map[stream.Key]podAccount
 
 	read map[stream.ID]gathered
-	// lasting are ConfigMaps and Secrets that the coordinator has taken: kubelet reads one that is immutable only once, and
-	// what it no longer follows the coordinator must still be told again when it has lost it.
+	// lasting are ConfigMaps and Secrets that the coordinator has accepted. kubelet reads an immutable one only once and then
+	// stops following it, but a coordinator that has lost it must get it again.
 	lasting map[stream.ID]lasting
 }
 
@@ -47,7 +47,7 @@ func newGatherer(c NodeConfig, changed bell) *gatherer {
 	}
 }
 
-// gather returns what the coordinator is to have now.
+// gather returns what the coordinator should have now.
 func (g *gatherer) gather(ctx context.Context) want {
 	w := want{
 		objects: map[stream.ID]stream.Object{}, in: map[stream.ID]edge.History{}, locals: map[stream.ID]uint64{},
@@ -122,7 +122,7 @@ func (g *gatherer) left(node stream.Object) bool {
 	return err == nil && labels[edge.LabelNodePool] != string(g.Pool)
 }
 
-// keep remembers what the coordinator has taken, and forgets what it does not have.
+// keep records which objects the coordinator has accepted, and drops those that it refused and does not have.
 func (g *gatherer) keep(w want, h have, refused map[stream.ID]offer) {
 	for i, o := range w.objects {
 		_, taken := h[i]

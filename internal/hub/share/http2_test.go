@@ -88,8 +88,8 @@ func TestARefusalIsHeardAtOnce(t *testing.T) {
 	}
 }
 
-// BenchmarkChange is one change of 6 KB after another, each acknowledged before the next, to a mirror over TLS and HTTP/2;
-// the mirror's part in it is in this process too.
+// BenchmarkChange sends one change of 6 KB after another, each acknowledged before the next, to a mirror over TLS and HTTP/2. The
+// mirror's cost is in this process, too.
 func BenchmarkChange(b *testing.B) {
 	m := overHTTP2(b, func(edge.Revision) int { return http.StatusOK })
 	object := stream.Object{Key: stream.Key{Namespace: "ns", Name: "a"}, Revision: 1, Raw: fmt.Appendf(nil,

@@ -11,9 +11,9 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// rights are the subresources of nodes that a coordinator may use, with their verbs. kubelet calls everything proxy that it
-// has no name for: exec, attach, port-forward and logs of containers among it, by its own server. Where it asks about
-// two, as of /pods, one is enough for it.
+// rights are the subresources of nodes that a coordinator may use, with their verbs. kubelet uses proxy for everything without a
+// name of its own, such as exec, attach, port-forward and logs of containers. Where it asks about two subresources, as for /pods,
+// one is enough.
 var rights = map[string][]string{
 	"proxy":   {"create", "get"},
 	"metrics": {"get"}, // kubectl top
@@ -21,15 +21,15 @@ var rights = map[string][]string{
 
 // Word is what the cloud has said of the pool's coordinator.
 type Word struct {
-	// Known: the cloud has shown this node the pool's ConfigMap, which it shows to the pool's nodes alone. Nothing else counts
-	// as proof that the node is in the pool.
+	// Known says that the cloud has shown this node the pool's ConfigMap, which only the pool's nodes can read. Nothing else
+	// proves that the node is in the pool.
 	Known bool
-	// Clients are the credential ids of the certificates that hold.
+	// Clients are the credential ids of the valid certificates.
 	Clients []string
 }
 
-// judge answers one review on this node of this pool. why is for whoever finds out why the answer is no; empty means yes.
-// about is false for everybody who is no coordinator: others say what these may do.
+// judge decides one review on this node of this pool. about is false if the user is not a coordinator: then the cloud decides. An
+// empty why means allowed; otherwise why is the reason, for people.
 func judge(
 	spec authorizationv1.SubjectAccessReviewSpec, node edge.NodeName, pool edge.PoolName, w Word,
 ) (about bool, why string) {

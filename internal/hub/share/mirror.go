@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	// askTimeout bounds the question where the mirror stands, and each request for the Lease: both are small, on the LAN.
+	// askTimeout bounds the question for the mirror's position, and each request for the Lease: both are small, on the LAN.
 	askTimeout = 2 * time.Second
-	// batchTimeout bounds how long a batch of changes (1 MiB on the LAN) waits for its acknowledgement, fullTimeout a push
-	// of everything: on a LAN of 100 Mbit/s it is enough for some 600 MB.
+	// batchTimeout bounds how long a batch of changes (1 MiB on the LAN) waits for its acknowledgement. fullTimeout bounds a full
+	// push: on a LAN of 100 Mbit/s it is enough for some 600 MB.
 	batchTimeout = 10 * time.Second
 	fullTimeout  = 60 * time.Second
 
@@ -34,21 +34,21 @@ const (
 // errDeposed breaks off a body when the term is over.
 var errDeposed = errors.New("the term is over")
 
-// mirrorClient asks what a coordinator's mirror has, and fills it.
+// mirrorClient reads the positions of a coordinator's mirror, and pushes to it.
 type mirrorClient struct {
 	client
 	term edge.Term
 }
 
-// positions are how far each resource in the mirror has come; one that is missing has nothing.
+// positions are the revisions of the resources in the mirror. A missing resource is empty.
 type positions struct {
-	// instance is another one after each start of the coordinator.
+	// instance changes with each start of the coordinator.
 	instance string
 	applied  map[schema.GroupVersionResource]edge.Revision
 	history  map[schema.GroupVersionResource]edge.History // that applied counts in
 }
 
-// in is the history that the mirror has a resource in; of what it does not have, the one that is pushed.
+// in returns the history of a resource in the mirror, or pushed if the mirror does not have the resource.
 func (p positions) in(r schema.GroupVersionResource, pushed edge.History) edge.History {
 	if h, said := p.history[r]; said {
 		return h
@@ -56,7 +56,7 @@ func (p positions) in(r schema.GroupVersionResource, pushed edge.History) edge.H
 	return pushed
 }
 
-// ask asks where the mirror stands.
+// ask returns the mirror's positions.
 func (m *mirrorClient) ask(ctx context.Context) (positions, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -90,7 +90,7 @@ func (m *mirrorClient) ask(ctx context.Context) (positions, error) {
 	return p, nil
 }
 
-// everything pushes a replica's content, which is of a history, and returns where the mirror stands then.
+// everything pushes a replica's whole content, of one history, and returns the mirror's new position.
 func (m *mirrorClient) everything(
 	ctx context.Context, resource schema.GroupVersionResource, in edge.History, t stream.Type, events []stream.Event,
 ) (edge.Revision, error) {
@@ -109,8 +109,8 @@ func (m *mirrorClient) everything(
 	return answer.Applied, nil
 }
 
-// changes pushes batches of changes, the first of which follows a revision, until something goes wrong, and tells where
-// the mirror stands after each.
+// changes pushes batches of changes until an error, the first batch after a revision. After each batch it sends the mirror's new
+// position to applied.
 func (m *mirrorClient) changes(
 	ctx context.Context, resource schema.GroupVersionResource, in edge.History, after edge.Revision, t stream.Type,
 	batches <-chan []stream.Event, applied chan<- edge.Revision,
@@ -160,7 +160,7 @@ func (m *mirrorClient) follow(
 	return errors.New("the coordinator has ended its answer")
 }
 
-// pushOf is the request of a push: of what follows a revision, or of everything if it is 0.
+// pushOf returns the request of a push: of what follows the revision after, or of everything if after is 0.
 func (m *mirrorClient) pushOf(
 	ctx context.Context, resource schema.GroupVersionResource, in edge.History, after edge.Revision, t stream.Type,
 	content *body,
@@ -185,7 +185,7 @@ func (m *mirrorClient) pushOf(
 	return r, nil
 }
 
-// said is what the mirror says of a push: an acknowledgement, or, as the last line, a Status.
+// said is one line of the mirror's answer to a push: an acknowledgement or, as the last line, a Status.
 type said struct {
 	Applied edge.Revision `json:",string"`
 	Code    int
@@ -193,8 +193,8 @@ type said struct {
 	Details struct{ RetryAfterSeconds int }
 }
 
-// body writes events out as frames while it is read: what is pushed is in memory once. It ends with an error, and the
-// stream unfinished, when the term is over.
+// body encodes events as frames while it is read, so that what is pushed is in memory only once. When the term is over, it ends
+// with an error and leaves the stream unfinished.
 type body struct {
 	ctx    context.Context
 	term   edge.Term
@@ -223,7 +223,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return b.out.Read(p) // io.EOF when all is out
 }
 
-// fill writes out what comes next, and waits for it if there may be more.
+// fill encodes the next events, and waits for them if more may come.
 func (b *body) fill() error {
 	b.out.Reset()
 	if b.out.Cap() > 4*buffered { // one huge object must not cost its size for ever

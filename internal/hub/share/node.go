@@ -19,47 +19,46 @@ import (
 )
 
 const (
-	// askEvery is how often the coordinator is asked whether it still has what it had. It also hears from the hub thereby,
-	// and drops a node's objects when it has not for some minutes.
+	// askEvery is how often the coordinator is asked whether it still has what it had. The question also shows the coordinator
+	// that the hub lives: it drops a node's objects after some minutes without one.
 	askEvery = 10 * time.Second
 
-	// refusedMax bounds the pause after a refusal instead. A coordinator that is just starting does not know yet what nodes
-	// may do.
+	// refusedMax replaces backoffMax after a refusal. A coordinator that is just starting does not know yet what nodes may do.
 	refusedMax = 30 * time.Second
 )
 
-// NodeConfig is what a Node needs. All fields are required.
+// NodeConfig configures a Node. All fields are required.
 type NodeConfig struct {
 	Config
-	// Pool is the pool that the node is of: with another label it has left.
+	// Pool is the node's pool: with another label the node has left it.
 	Pool edge.PoolName
-	// Followed returns what the hub follows at the moment; each selection once.
+	// Followed returns the node's own selections that the hub follows now, each once.
 	Followed func() []Selection
-	// Secrets has the Secrets pushed that the node's Pods use.
+	// Secrets says to push the Secrets that the node's Pods use.
 	Secrets bool
-	// Link is the state of the way to the coordinator.
+	// Link is the state of the link to the coordinator.
 	Link *live.Value[link.State]
-	// CloudLink is the state of the way to the cloud.
+	// CloudLink is the state of the link to the cloud.
 	CloudLink *live.Value[link.State]
-	// Accounts has the ServiceAccounts of the node's Pods. It must run as well.
+	// Accounts reads the ServiceAccounts of the node's Pods. Its Run must be active, too.
 	Accounts *Accounts
 	// Overlay is what this node says itself.
 	Overlay Overlay
 }
 
-// Overlay is what this node says itself: of its Node and Pods, on top of what the cloud has said of them, and its Events;
-// Taker is one. It is safe for concurrent use.
+// Overlay is what this node says itself: the statuses of its Node and Pods, on top of the cloud's objects, and its Events. Taker
+// is one. It is safe for concurrent use.
 type Overlay interface {
-	// Cut reports whether the cloud is cut off, or was until a moment ago, or may be.
+	// Cut reports whether the cloud is cut off, or may be, or was until a moment ago.
 	Cut(now time.Time) bool
-	// AddTo puts what the node says in the place of what the cloud has, and adds its Events, with the histories that their
-	// revisions count in. It adds digests of what the cloud has not heard to said; none is 0 or 1.
+	// AddTo replaces the cloud's objects by what the node says about them, and adds its Events, with the histories of their
+	// revisions in in. It adds to said a digest of each object that the cloud has not heard; none is 0 or 1.
 	AddTo(objects map[stream.ID]stream.Object, in map[stream.ID]edge.History, said map[stream.ID]uint64, cut bool)
-	// HasEvent reports whether an Event is to be shown still.
+	// HasEvent reports whether an Event must still be shown.
 	HasEvent(k stream.Key) bool
-	// DropEvent forgets an Event that the coordinator does not take, unless the cloud is to be told of it.
+	// DropEvent drops an Event that the coordinator refuses, unless the cloud must still get it.
 	DropEvent(k stream.Key)
-	// AdoptEvent takes in an Event that the coordinator has from an earlier run of this hub: it goes in its time.
+	// AdoptEvent records an Event that the coordinator has from an earlier run of this hub, so that it expires in due time.
 	AdoptEvent(k stream.Key, as edge.Moment)
 }
 
@@ -74,7 +73,7 @@ type Node struct {
 	gatherer *gatherer
 	refused  map[stream.ID]offer
 	have     have
-	tag      string    // names the state that have is
+	tag      string    // the coordinator's name (ETag) for the state in have
 	asked    time.Time // or pushed
 	adopt    sync.Once // what is there when the hub starts
 }
@@ -119,7 +118,7 @@ func (n *Node) Run(ctx context.Context) error {
 	return nil
 }
 
-// judge says how long to wait after a session has ended, as so many before it in a row.
+// judge returns the pause after a failed session, given the number of failures in a row.
 func (n *Node) judge(err error, failures int) time.Duration {
 	why := (*refusal)(nil)
 	switch {
@@ -134,8 +133,8 @@ func (n *Node) judge(err error, failures int) time.Duration {
 	}
 }
 
-// session asks what the coordinator has, once it can be reached, and brings it to what it is to have, until something goes
-// wrong. It reports whether anything was pushed.
+// session waits for the coordinator, asks what it has, and pushes the difference until an error. It reports whether it pushed
+// anything.
 func (n *Node) session(ctx context.Context) (progress bool, err error) {
 	if _, err := n.config.Link.Wait(ctx, func(s link.State) bool { return s == link.Up }); err != nil {
 		return false, err
@@ -168,12 +167,12 @@ func (n *Node) session(ctx context.Context) (progress bool, err error) {
 	}
 }
 
-// Changed says that NodeConfig.Followed would return something else than before, or that a replica of it or the overlay has
-// changed. It does not block.
+// Changed says that NodeConfig.Followed would return something new, or that one of its replicas or the overlay has changed. It
+// does not block.
 func (n *Node) Changed() { n.changed.ring() }
 
-// await waits until it is worth to look again at what there is to push. An idle node has a few changes a minute, and would
-// look some hundred times.
+// await waits until there may be something to push. An idle node has a few changes a minute, and would otherwise look some
+// hundred times.
 func (n *Node) await(ctx context.Context) {
 	cloud, linked := n.config.CloudLink.Watch()
 	_ = run.Pause(ctx, lookEvery)
@@ -196,7 +195,7 @@ func (n *Node) await(ctx context.Context) {
 	}
 }
 
-// ask brings what is known of the coordinator up to date.
+// ask updates the knowledge of what the coordinator has.
 func (n *Node) ask(ctx context.Context) error {
 	has, tag, err := n.coordinator.ask(ctx, n.tag)
 	if err != nil {
@@ -217,7 +216,7 @@ func (n *Node) ask(ctx context.Context) error {
 	return nil
 }
 
-// round pushes the difference between what there is now and what the coordinator has, and reports whether there was one.
+// round pushes the difference between what the coordinator should have and what it has, and reports whether there was one.
 func (n *Node) round(ctx context.Context) (pushed bool, err error) {
 	forget(n.refused, n.config.Ends.Running())
 	wanted := n.gatherer.gather(ctx)

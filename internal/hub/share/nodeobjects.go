@@ -16,13 +16,13 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// nodeTimeout bounds a question and a push, which is of 64 KiB as a rule, on the LAN.
+// nodeTimeout bounds a question and a push, on the LAN; a push has 64 KiB as a rule.
 const nodeTimeout = 20 * time.Second
 
-// nodeObjects asks what a coordinator has of this node, and pushes it.
+// nodeObjects reads what a coordinator has of this node, and pushes to it.
 type nodeObjects struct{ client }
 
-// ask returns what the coordinator has, and the name of that state; nil if it still is the state that is known.
+// ask returns what the coordinator has, and the name of that state. A nil have means that the state is still the known one.
 func (o nodeObjects) ask(ctx context.Context, known string) (have, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
@@ -63,8 +63,8 @@ func (o nodeObjects) ask(ctx context.Context, known string) (have, string, error
 	return h, tag, nil
 }
 
-// push pushes a batch on top of a state. It returns why objects of it were refused, and the state that came about: none if
-// it must be asked for. It fails with a refusal of 412 if that was not the state any more.
+// push pushes a batch on top of the state named on. It returns the reasons for refused objects, and the name of the new state; an
+// empty name means that the caller must ask for it. It fails with a refusal of 412 if the coordinator's state is no longer on.
 func (o nodeObjects) push(ctx context.Context, on string, b batch) (refused map[stream.Key]string, tag string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
@@ -113,7 +113,7 @@ func encode(b batch) ([]byte, error) {
 	})
 	for _, e := range b.events {
 		if e.Type == stream.Deleted {
-			// As much of an object as says which is gone: its metadata is in the same place in every type.
+			// A PartialObjectMetadata is enough to name the deleted object: the metadata has the same field in every type.
 			gone := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 				Namespace: e.Object.Key.Namespace, Name: e.Object.Key.Name, ResourceVersion: e.Object.Revision.String(),
 			}}

@@ -11,8 +11,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Resources of what is pushed; all are of v1. They are pushed in this order, and given up in the opposite one: what others
-// are taken for comes first.
+// Resources that are pushed; all are of v1. They are pushed in the order of the variable order and deleted in the reverse one,
+// because the coordinator accepts some objects only with those before them.
 const (
 	nodes      = "nodes"
 	pods       = "pods"
@@ -25,7 +25,7 @@ const (
 
 var order = []string{nodes, pods, configMaps, secrets, serviceAccounts, events}
 
-// kinds are those of the resources.
+// kinds maps the resources to their kinds.
 var kinds = map[string]string{
 	nodes: "Node", pods: "Pod", configMaps: "ConfigMap", secrets: "Secret", serviceAccounts: "ServiceAccount", events: "Event",
 }
@@ -34,7 +34,7 @@ const (
 	// maxNodeBytes bounds a push, in bytes, unless it is a single object. A coordinator keeps a buffer for each connection that
 	// is as large as the largest push that came by it, up to 256 KiB: with 30 hubs 24 MB.
 	maxNodeBytes = 64 << 10
-	// refusedPause is when an object is pushed again that was refused and has not changed.
+	// refusedPause is after how long an unchanged object that was refused is pushed again.
 	refusedPause = 30 * time.Second
 )
 
@@ -43,16 +43,16 @@ func inOrder(a, b stream.ID) int {
 	return cmp.Or(slices.Index(order, a.Resource)-slices.Index(order, b.Resource), a.Compare(b.Key))
 }
 
-// want is what the coordinator is to have of this node.
+// want is what the coordinator should have of this node.
 type want struct {
-	// left: the node is not of this pool, and the coordinator is to have nothing of it.
+	// left says that the node is not in this pool, so that the coordinator should have nothing of it.
 	left    bool
 	objects map[stream.ID]stream.Object
-	// in are the histories that their revisions count in; without one, it is the first.
+	// in has the histories of the objects' revisions; a missing entry means the first history.
 	in map[stream.ID]edge.History
-	// known is up to which moment it is known of an object that is not among them that there is none; zero: it is not.
+	// known returns the moment up to which an object that is not in objects is known not to exist; zero means unknown.
 	known func(stream.ID) edge.Moment
-	// locals are digests of those that are as the node says, on top of what the cloud had at their revision.
+	// locals has the digests of the objects that show what the node says, on top of the cloud's state at their revision.
 	locals map[stream.ID]uint64
 	// cut: the cloud is cut off, or was until a moment ago.
 	cut bool
@@ -62,19 +62,19 @@ type want struct {
 type have map[stream.ID]mark
 
 const (
-	// fromCloud stands for what the cloud has said, foreign for what an earlier run of the hub has shown of its own. Digests
-	// are others.
+	// fromCloud marks content as the cloud's own, foreign as what an earlier run of the hub showed on top of it. All other values
+	// are digests.
 	fromCloud uint64 = iota
 	foreign
 )
 
-// mark is what of an object is there: the cloud's content at a moment, or what the node says on top of that.
+// mark is the state of an object at the coordinator: the cloud's content at a moment, or what the node says on top of that.
 type mark struct {
-	edge.Moment        // zero: the coordinator wants to be told again
+	edge.Moment        // zero means that the coordinator wants the object again
 	local       uint64 // fromCloud, foreign or a digest
 }
 
-// offer is what was pushed of an object, and refused.
+// offer is the state of an object whose push was refused.
 type offer struct {
 	mark
 	at time.Time
@@ -96,7 +96,7 @@ type batch struct {
 	events []stream.Event
 }
 
-// plan is what is to be pushed, in this order.
+// plan returns the pushes to make, in order.
 func plan(w want, h have, refused map[stream.ID]offer, now time.Time) []batch {
 	var puts, deletes []stream.ID
 	for i := range w.objects {
@@ -137,19 +137,19 @@ func plan(w want, h have, refused map[stream.ID]offer, now time.Time) []batch {
 	return all
 }
 
-// add has the coordinator have an object, unless it is to have a later state of it.
+// add puts an object into w, unless w has a later state of it.
 func (w want) add(i stream.ID, o stream.Object, in edge.History) {
 	if _, there := w.objects[i]; !there || w.mark(i).Before(edge.Moment{History: in, Revision: o.Revision}) {
 		w.objects[i], w.in[i] = o, in
 	}
 }
 
-// mark is that of an object that the coordinator is to have.
+// mark returns the mark of an object that the coordinator should have.
 func (w want) mark(i stream.ID) mark {
 	return mark{edge.Moment{History: w.in[i], Revision: w.objects[i].Revision}, w.locals[i]}
 }
 
-// differs reports whether an object is to be pushed of which the coordinator has something.
+// differs reports whether to push an object that the coordinator has in the state at.
 func (w want) differs(i stream.ID, at mark) bool {
 	switch now := w.mark(i); {
 	case at.Moment != now.Moment:
@@ -157,13 +157,13 @@ func (w want) differs(i stream.ID, at mark) bool {
 	case at.local == now.local:
 		return false
 	default:
-		// What an earlier run of this hub has shown is newer than what the cloud had before the cut: it stays until it is said
-		// anew, or the cut is over.
+		// What an earlier run of this hub showed is newer than the cloud's state before the cut. It stays until the node says it
+		// again, or the cut is over.
 		return now.local != fromCloud || !w.cut
 	}
 }
 
-// latest is the latest history that the coordinator has something of.
+// latest returns the latest history among the coordinator's objects.
 func (h have) latest() (in edge.History) {
 	for _, at := range h {
 		in = max(in, at.History)
@@ -171,7 +171,7 @@ func (h have) latest() (in edge.History) {
 	return in
 }
 
-// note takes in what a push has changed.
+// note records the result of a push.
 func (h have) note(b batch, w want, refused map[stream.ID]offer, reasons map[stream.Key]string, now time.Time) {
 	for _, e := range b.events {
 		i := stream.ID{Resource: b.of.resource, Key: e.Object.Key}
@@ -189,7 +189,7 @@ func (h have) note(b batch, w want, refused map[stream.ID]offer, reasons map[str
 	}
 }
 
-// forget keeps what is remembered of refusals from growing.
+// forget drops refusals that are older than refusedPause.
 func forget(refused map[stream.ID]offer, now time.Time) {
 	maps.DeleteFunc(refused, func(_ stream.ID, r offer) bool { return now.Sub(r.at) >= refusedPause })
 }

@@ -22,32 +22,32 @@ type Replica interface {
 	stream.Source
 	// Position is the revision up to which the replica has everything; 0 if it has nothing complete.
 	Position() edge.Revision
-	// History is the one that Position counts in.
+	// History is the history of Position.
 	History() edge.History
-	// Type is that of its objects.
+	// Type is the type of its objects.
 	Type() stream.Type
 }
 
-// Resource is what is pushed.
+// Resource is a resource to push.
 type Resource struct {
 	GVR     schema.GroupVersionResource
 	Replica Replica
-	// Live reports whether the replica is fed by the cloud right now.
+	// Live reports whether the cloud feeds the replica right now.
 	Live func() bool
-	// Filling returns how many pages have come of a list from the cloud that is under way; 0 means that none is, less that one
-	// waits for its turn. nil means never.
+	// Filling returns how many pages have come of a list from the cloud that is under way. 0 means that there is none, a negative
+	// number that one waits for its turn. nil means never.
 	Filling func() int
-	// Optional means that nothing is wrong while the replica has nothing: Fillings leaves it out then.
+	// Optional says that an empty replica is normal; Fillings then leaves the resource out.
 	Optional bool
 }
 
-// Set is the resources that a pool shares.
+// Set has the resources that a pool shares.
 type Set interface {
-	// Resources returns those of now, each GVR once, and a channel that is closed when they are others.
+	// Resources returns the present resources, each GVR once, and a channel that is closed when they change.
 	Resources() ([]Resource, <-chan struct{})
 }
 
-// Complete reports whether a coordinator has something of each resource of which this hub has something.
+// Complete reports whether a coordinator has content of each resource of which this hub has some.
 func Complete(ctx context.Context, c Config, resources Set) (bool, error) {
 	known, err := (&mirrorClient{client{c.Transport, c.Base}, edge.Term{}}).ask(ctx)
 	if err != nil {
@@ -59,13 +59,13 @@ func Complete(ctx context.Context, c Config, resources Set) (bool, error) {
 	}), nil
 }
 
-// PoolConfig is what a Pool needs. All fields are required.
+// PoolConfig configures a Pool. All fields are required.
 type PoolConfig struct {
 	Config
-	// Resources are what is pushed. The node must be allowed to get and to post below /mirror/v1.
+	// Resources are the resources to push. The node must be allowed to get and to post below /mirror/v1.
 	Resources Set
-	// Leases is a client of the coordinator. The hub must be allowed to get and update kube-system/leader-informer-sync, whose
-	// holder becomes Node.
+	// Leases is a client of the coordinator. The hub must be allowed to get and update kube-system/leader-informer-sync; Node
+	// becomes its holder.
 	Leases coordinationv1client.LeasesGetter
 }
 
@@ -101,8 +101,7 @@ func NewPool(c PoolConfig) (*Pool, error) {
 	}}, nil
 }
 
-// Run pushes for one term, until ctx ends; then it breaks off what is under way and returns nil. It must not run twice
-// at a time.
+// Run pushes for one term. When ctx ends, it breaks off requests under way and returns nil. Only one Run may be active at a time.
 func (p *Pool) Run(ctx context.Context, term edge.Term) error {
 	ctx, cancel := context.WithCancel(ctx)
 	d := &duty{Pool: p, term: term, mirror: &mirrorClient{client{p.config.Transport, p.config.Base}, term}}

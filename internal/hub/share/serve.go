@@ -16,7 +16,7 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// matter is what a request of the node's programs is about.
+// matter is the subject of a request of the node's programs.
 type matter uint8
 
 const (
@@ -32,7 +32,7 @@ func (m matter) String() string {
 	return [...]string{"event", "event", "status"}[m]
 }
 
-// matterOf says what a request that route has sent here is about, and which object.
+// matterOf returns the subject of a request that Decide sent here, and the object that it concerns.
 func matterOf(info *request.RequestInfo) (matter, stream.ID) {
 	about := stream.ID{Resource: info.Resource, Key: stream.Key{Namespace: info.Namespace, Name: info.Name}}
 	switch {
@@ -52,7 +52,7 @@ func (t *Taker) Waits(info *request.RequestInfo) bool {
 	return (m == newEvent || m == changedEvent) && t.events.waits(about.Key)
 }
 
-// Hear lets pass answer a program's write of an Event, and takes in the Event as the cloud answers it.
+// Hear calls pass to answer a program's write of an Event, and records the Event as the cloud answers it.
 func (t *Taker) Hear(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 	along := &alongside{ResponseWriter: w}
 	pass.ServeHTTP(along, r)
@@ -61,8 +61,8 @@ func (t *Taker) Hear(w http.ResponseWriter, r *http.Request, pass http.Handler) 
 	}
 }
 
-// Answer answers a program's write in the cloud's place, or returns false and has written nothing. It takes Events, which the
-// coordinator shows and the cloud gets later, and the statuses of kubelet's Node and Pods. It implements front.StandIn.
+// Answer answers a program's write in the cloud's place, or returns false and has written nothing. It accepts Events, which the
+// coordinator shows and the cloud gets later, and the statuses of kubelet's Node and Pods. It implements front.OfflineWriter.
 func (t *Taker) Answer(w http.ResponseWriter, r *http.Request, body []byte) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || body == nil || r.Context().Err() != nil || r.Header.Get("Content-Encoding") != "" {
@@ -87,8 +87,8 @@ func (t *Taker) Answer(w http.ResponseWriter, r *http.Request, body []byte) bool
 	return true
 }
 
-// take returns the answer in the cloud's place, which may be a refusal in Kubernetes' form, or an error if there is
-// none.
+// take returns the answer in the cloud's place, which may be a refusal in Kubernetes' form. It returns an error if the Taker does
+// not accept the write.
 func (t *Taker) take(r *http.Request, contentType string, body []byte, m matter, about stream.ID) (*http.Response, error) {
 	response, err := t.taken(r, contentType, body, m, about)
 	if no := apierrors.APIStatus(nil); errors.As(err, &no) {

@@ -15,30 +15,30 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// takenKinds has the kind of each resource.
+// takenKinds maps the resources to their kinds.
 var takenKinds = map[string]string{nodes: "Node", pods: "Pod", events: "Event"}
 
-// TakerConfig is what a Taker needs.
+// TakerConfig configures a Taker.
 type TakerConfig struct {
-	// Object returns this node's Node or a Pod of its own as the cloud is known to have it, in protobuf. It is safe for
+	// Object returns the cloud's last known state of this node's Node or of one of its Pods, in protobuf. It is safe for
 	// concurrent use.
 	Object func(stream.ID) (stream.Object, bool)
-	// CloudLink is the state of the link to the cloud; Events is a client for Events there, as this node.
+	// CloudLink is the state of the link to the cloud; Events is a client for Events in the cloud, as this node.
 	CloudLink *live.Value[link.State]
 	Events    corev1client.EventsGetter
-	// History returns the one that the cloud is in, as far as is known.
+	// History returns the cloud's history, as far as is known.
 	History func() edge.History
-	// Disk keeps the Events that the cloud has not been told of.
+	// Disk keeps the Events that the cloud must still get.
 	Disk TakerDisk
-	// Changed is told of each change of what is shown. It does not block.
+	// Changed is called for each change of what is shown. It must not block.
 	Changed func()
-	// Metrics takes the metrics. nil means that nobody sees them.
+	// Metrics registers the metrics. nil means that they are not exported.
 	Metrics prometheus.Registerer
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
 }
 
-// Taker takes what the cloud does not. Make one with New; safe for concurrent use.
+// Taker accepts writes that the cloud does not answer. Make one with NewTaker; safe for concurrent use.
 type Taker struct {
 	config   TakerConfig
 	metrics  metrics
@@ -89,13 +89,13 @@ func (t *Taker) Run(ctx context.Context) error {
 	return nil
 }
 
-// Cut reports whether the cloud is not known to be up, or was so until a moment ago. Then what the node says about itself is
-// shown.
+// Cut reports whether the cloud is not known to be up, or was so until a moment ago. Then the hub shows what the node says about
+// itself.
 func (t *Taker) Cut(now time.Time) bool { return t.statuses.cut(t.config.CloudLink.Get(), now) }
 
-// AddTo replaces what the cloud has by what the node says about itself, and adds the node's Events, with their revisions'
-// histories. To said it adds digests of what the cloud has not heard; none is 0 or 1. It forgets what is over: without a cut,
-// all statuses.
+// AddTo replaces the cloud's objects by what the node says about them, and adds the node's Events, with their revisions'
+// histories. It adds to said a digest of each object that the cloud has not heard; none is 0 or 1. It drops outdated entries:
+// without a cut, all statuses.
 func (t *Taker) AddTo(
 	objects map[stream.ID]stream.Object, in map[stream.ID]edge.History, said map[stream.ID]uint64, cut bool,
 ) {
@@ -103,15 +103,15 @@ func (t *Taker) AddTo(
 	t.events.addTo(objects, in, said)
 }
 
-// Said returns this node's Pods as kubelet says that they are, on top of what the cloud had, which has not heard it: in protobuf,
-// at the revision that the cloud had.
+// Said returns this node's Pods with the statuses that kubelet has written and the cloud has not got. They are in protobuf, at
+// the cloud's revision that they are based on.
 func (t *Taker) Said() []stream.Object { return t.statuses.pods() }
 
 // HasEvent reports whether an Event must still be shown.
 func (t *Taker) HasEvent(k stream.Key) bool { return t.events.has(k) }
 
-// DropEvent forgets an Event that is shown nowhere, unless it waits for the cloud.
+// DropEvent drops an Event that is shown nowhere, unless it waits for the cloud.
 func (t *Taker) DropEvent(k stream.Key) { t.events.drop(k) }
 
-// AdoptEvent takes in an Event that is shown since an earlier run of this hub, so that it goes in due time.
+// AdoptEvent records an Event that has been shown since an earlier run of this hub, so that it expires in due time.
 func (t *Taker) AdoptEvent(k stream.Key, as edge.Moment) { t.events.adopt(k, as) }

@@ -278,8 +278,8 @@ func TestTakenEvents(t *testing.T) {
 	})
 }
 
-// TestTakenEventsOfARestoredCloud: an Event of the same name has another revision there, and is not older. A waiting Event is on
-// the disk with its revision's history.
+// TestTakenEventsOfARestoredCloud checks that an Event of the same name in another history is not older, whatever its revision. A
+// waiting Event is on the disk with its revision's history.
 func TestTakenEventsOfARestoredCloud(t *testing.T) {
 	in := edge.History(1)
 	history := func() edge.History { return in }
@@ -312,8 +312,8 @@ func TestTakenEventsOfARestoredCloud(t *testing.T) {
 
 func firstHistory() edge.History { return 0 }
 
-// TestEventsOfAnEarlierRun: Events that are still shown go in due time. An Event that waits on the disk is not taken for one
-// of these.
+// TestEventsOfAnEarlierRun checks that Events that are still shown expire in due time. A waiting Event on the disk is not
+// mistaken for one of these.
 func TestEventsOfAnEarlierRun(t *testing.T) {
 	l := newEventLog(newFakeDisk(), ends.Ends{}, firstHistory, func() {}, func() {})
 	event := &corev1.Event{}
@@ -431,8 +431,8 @@ func TestWaitingEventsOutliveTheHub(t *testing.T) {
 	}
 }
 
-// TestEventsThatTheCloudDoesNotTake: a refused Event is not sent again; one that the cloud cannot take now is, after a
-// while.
+// TestEventsThatTheCloudDoesNotTake checks that a refused Event is not sent again, and that one that the cloud can't accept now
+// is sent later.
 func TestEventsThatTheCloudDoesNotTake(t *testing.T) {
 	bubble(t, func(w *takerWorld) {
 		w.settleWithUID()

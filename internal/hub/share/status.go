@@ -20,14 +20,14 @@ import (
 	"yurtcoordinator/internal/stream/edit"
 )
 
-// settling is how long a status is still shown after the cut in which it was written, unless the cloud says something newer.
-// Every 10 s kubelet compares what it knows about its Pods with what the cloud has.
+// settling is how long a status is still shown after its cut, unless the cloud has something newer. kubelet compares its Pods
+// with the cloud every 10 s.
 const settling = 30 * time.Second
 
-// errPrecondition says that a write is for another object, or for another state of the object, than the present one.
+// errPrecondition says that a write expects another object, or another state of the object, than the present one.
 var errPrecondition = errors.New("it is not as the request says")
 
-// errNotKept says that nobody keeps such a write while the cloud does not answer.
+// errNotKept says that the Taker does not accept such a write.
 var errNotKept = errors.New("not kept while the cloud cannot be reached")
 
 // reported is a Node or a Pod.
@@ -50,9 +50,9 @@ type statusWritten struct {
 	shown, told []byte
 }
 
-// writeStatus applies a write of an object's status, in the form that method and Content-Type name, to the object as the cloud
-// has it. It can change nothing else of the object. So that the writer knows that, writeStatus refuses a write that changes
-// labels, annotations or finalizers.
+// writeStatus applies a write of an object's status, in the form that method and contentType name, to the cloud's version of the
+// object. It changes only the status. It refuses a write that changes labels, annotations or finalizers, so that the writer knows
+// that these did not change.
 func writeStatus(base stream.Object, resource, method, contentType string, body []byte) (statusWritten, error) {
 	before, after := newReported(resource), newReported(resource)
 	if err := before.Unmarshal(base.Raw); err != nil {
@@ -74,7 +74,7 @@ func writeStatus(base stream.Object, resource, method, contentType string, body 
 	return withStatus(base.Raw, before, after)
 }
 
-// applyWrite sets after to what a write makes of before.
+// applyWrite sets after to before with the write applied.
 func applyWrite(before, after reported, method, contentType string, body []byte) error {
 	switch {
 	case method == http.MethodPatch && contentType == string(types.StrategicMergePatchType):
@@ -108,8 +108,7 @@ func withStatus(raw []byte, before, after reported) (w statusWritten, err error)
 		if shown, err = now.Status.Marshal(); err != nil {
 			return w, err
 		}
-		// kubelet mounts a volume once the cloud has confirmed that it knows of its use, so the answer names only what
-		// the cloud has.
+		// kubelet mounts a volume once the cloud has confirmed its use, so the answer names only what the cloud has.
 		if old, ok := before.(*corev1.Node); ok {
 			now.Status.VolumesInUse = old.Status.VolumesInUse
 		}
@@ -127,15 +126,15 @@ func withStatus(raw []byte, before, after reported) (w statusWritten, err error)
 	return w, err
 }
 
-// saidStatus is what kubelet said about an object while the cloud did not hear it.
+// saidStatus is a status that kubelet wrote and the cloud has not got.
 type saidStatus struct {
 	object stream.Object // on top of the cloud's Revision
 	digest uint64
 	at     time.Time
 }
 
-// statuses has what kubelet says about its Node and Pods while the cloud does not hear it. kubelet sees these as the cloud has
-// them, and so repeats itself every 10 s until the cloud has heard it. Nothing needs to be kept for the cloud.
+// statuses holds the statuses of its Node and Pods that kubelet writes while the cloud does not answer. kubelet reads the cloud's
+// version, and so repeats a status every 10 s until the cloud has it. So the hub need not keep statuses for the cloud.
 type statuses struct {
 	changed func() // is called for each change
 
@@ -149,7 +148,7 @@ func newStatuses(changed func()) *statuses {
 	return &statuses{changed: changed, said: map[stream.ID]saidStatus{}}
 }
 
-// put takes in what kubelet says about an object.
+// put records a status that kubelet wrote.
 func (s *statuses) put(i stream.ID, o stream.Object, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +157,7 @@ func (s *statuses) put(i stream.ID, o stream.Object, now time.Time) {
 	s.changed()
 }
 
-// pods returns what is said of Pods.
+// pods returns the Pods with such statuses.
 func (s *statuses) pods() (all []stream.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,8 +179,8 @@ func (s *statuses) cut(cloud link.State, now time.Time) bool {
 	return now.Sub(s.cutAt) < settling || now.Sub(s.latest) < settling
 }
 
-// addTo replaces what the cloud has by what kubelet said. It forgets what is over, because the cloud has said something newer
-// or the cut has ended.
+// addTo replaces the cloud's objects by those with kubelet's statuses. It drops a status if the cloud has a newer revision or the
+// cut has ended.
 func (s *statuses) addTo(objects map[stream.ID]stream.Object, locals map[stream.ID]uint64, cut bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,7 +193,7 @@ func (s *statuses) addTo(objects map[stream.ID]stream.Object, locals map[stream.
 	}
 }
 
-// leastDigest is the smallest digest. For those who push objects, 0 and 1 mean that the words are not the node's own.
+// leastDigest is the smallest digest. Node uses 0 and 1 to mark content that is not the node's own word.
 const leastDigest = 2
 
 func digest(raw []byte) uint64 {

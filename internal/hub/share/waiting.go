@@ -20,14 +20,14 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Events that are written while the cloud does not answer wait here until it is back, because their writers do not repeat
-// them. Further writes of a waiting Event come here even when the cloud is back, so that the cloud gets it once, and in the
+// Events that are written while the cloud does not answer wait here until it is back, because their writers do not repeat them.
+// Further writes of a waiting Event come here even when the cloud is back, so that the cloud gets the Event once, and in the
 // order of the writes.
 
 const (
-	// waitingPrefix begins the disk's keys of Events that wait.
+	// waitingPrefix is the prefix of the disk's keys of waiting Events.
 	waitingPrefix = "event/"
-	// tellTimeout bounds sending one Event, tellMin and tellMax the pause after a failure.
+	// tellTimeout bounds the sending of one Event, tellMin and tellMax the pause after a failure.
 	tellTimeout      = 20 * time.Second
 	tellMin, tellMax = 100 * time.Millisecond, 30 * time.Second
 	// flushTimeout bounds how long a writer of an Event waits for the disk.
@@ -36,7 +36,7 @@ const (
 	noRevision edge.Revision = 1
 )
 
-// TakerDisk is where waiting Events are kept; store.Store is one.
+// TakerDisk keeps waiting Events; store.Store is one.
 type TakerDisk interface {
 	PutBlob(key string, value []byte) error
 	Blob(key string) ([]byte, error)
@@ -56,7 +56,7 @@ type saved struct {
 
 func diskKey(k stream.Key) string { return waitingPrefix + k.Namespace + "/" + k.Name }
 
-// saveLocked brings the disk in step with the log for one Event. It does no I/O: the disk is written later.
+// saveLocked queues one Event's state for the disk. It does no I/O.
 func (l *eventLog) saveLocked(k stream.Key) {
 	e := l.events[k]
 	if e.waiting == nil {
@@ -72,14 +72,14 @@ func (l *eventLog) saveLocked(k stream.Key) {
 	}
 }
 
-// flush writes waiting Events to the disk, before their writers are told that they are kept.
+// flush writes waiting Events to the disk, before their writers get an answer.
 func (l *eventLog) flush(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
 	_ = l.disk.Flush(ctx) // what cannot be written now stays in memory, and is written later
 }
 
-// restore takes in the Events that waited when the last hub ended.
+// restore reads the Events that waited when the last hub ended.
 func (l *eventLog) restore() {
 	for _, key := range l.disk.Blobs(waitingPrefix) {
 		var was saved
@@ -106,7 +106,7 @@ func (l *eventLog) waits(k stream.Key) bool {
 	return l.events[k].waiting != nil
 }
 
-// create makes a new Event wait. It returns the Event as it is now, or a Status that says why it does not wait.
+// create lets a new Event wait. It returns the Event as stored, or a Status that says why it was refused.
 func (l *eventLog) create(event *corev1.Event, now time.Time) (stream.Object, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,8 +120,8 @@ func (l *eventLog) create(event *corev1.Event, now time.Time) (stream.Object, er
 	return l.waitLocked(event, have.moment(), false, now)
 }
 
-// change makes an Event wait that is written again, by a strategic merge patch. An Event that is not known here is answered as
-// not found: its writer then creates it, with all that it knows.
+// change applies a strategic merge patch to an Event and lets it wait. For an unknown Event it returns NotFound: the writer then
+// creates the Event with all that it knows.
 func (l *eventLog) change(key stream.Key, patch []byte, now time.Time) (stream.Object, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,7 +158,7 @@ func (l *eventLog) waitLocked(event *corev1.Event, of edge.Moment, there bool, n
 	return object, nil
 }
 
-// oldest returns what has waited longest, or nil if nothing waits. It forgets what has waited too long.
+// oldest returns the Event that has waited longest, or nil if none waits. It drops those that have waited too long.
 func (l *eventLog) oldest(now time.Time) *waiting {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -176,7 +176,7 @@ func (l *eventLog) oldest(now time.Time) *waiting {
 	return found
 }
 
-// told takes in the cloud's answer to a waiting Event; nil means that the cloud refused it. What was written since keeps
+// told records the cloud's answer to a waiting Event; nil means that the cloud refused it. A later write of the Event keeps
 // waiting.
 func (l *eventLog) told(what *waiting, answer *corev1.Event) {
 	l.mu.Lock()
@@ -204,7 +204,7 @@ func (l *eventLog) told(what *waiting, answer *corev1.Event) {
 	}
 }
 
-// turn notes whether the cloud has an Event of that name.
+// turn records whether the cloud has an Event of that name.
 func (l *eventLog) turn(what *waiting, there bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -255,7 +255,7 @@ func (t *Taker) await(ctx context.Context) {
 	}
 }
 
-// tellOf sends an Event to the cloud. It returns an error if it should be tried again.
+// tellOf sends an Event to the cloud. It returns an error if the caller should try again.
 func (t *Taker) tellOf(ctx context.Context, what *waiting) error {
 	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
 	defer cancel()

@@ -25,19 +25,19 @@ import (
 // complainAgain is the least time between two log lines about refusals.
 const complainAgain = time.Minute
 
-// WarrantsConfig is what Warrants need.
+// WarrantsConfig configures Warrants.
 type WarrantsConfig struct {
 	Node edge.NodeName
 	Pool edge.PoolName
-	// Word returns what the cloud has said. nil means that it has said nothing.
+	// Word returns what the cloud has said about the coordinator. nil means that it has said nothing.
 	Word func() Word
-	// Metrics takes the metrics. nil means that nobody sees them.
+	// Metrics registers the metrics. nil means that they are not exported.
 	Metrics prometheus.Registerer
 	// Clock is this machine's.
 	Clock ends.Clock
 }
 
-// Warrants answers reviews about coordinators. Make one with New; safe for concurrent use.
+// Warrants answers access reviews about coordinators. Make one with NewWarrants; safe for concurrent use.
 type Warrants struct {
 	cfg     WarrantsConfig
 	answers *prometheus.CounterVec
@@ -63,7 +63,7 @@ func NewWarrants(c WarrantsConfig) *Warrants {
 	return v
 }
 
-// Answer answers a review that is about a coordinator, or returns false and has written nothing. It implements front.Warrants.
+// Answer answers an access review about a coordinator, or returns false and has written nothing. It implements front.Warrants.
 func (v *Warrants) Answer(w http.ResponseWriter, r *http.Request, body []byte) bool {
 	var review authorizationv1.SubjectAccessReview
 	if body == nil || r.Header.Get("Content-Encoding") != "" {
@@ -87,7 +87,7 @@ func (v *Warrants) Answer(w http.ResponseWriter, r *http.Request, body []byte) b
 	return true
 }
 
-// refused counts a refusal, and logs one in a while.
+// refused counts a refusal, and logs at most one per complainAgain.
 func (v *Warrants) refused(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec, why string) {
 	v.answers.WithLabelValues("refused").Inc()
 	v.mu.Lock()
@@ -105,7 +105,7 @@ func (v *Warrants) refused(ctx context.Context, spec authorizationv1.SubjectAcce
 	}
 }
 
-// respondReview writes a review as protobuf or JSON, as the client likes.
+// respondReview writes a review as protobuf or JSON, as the client accepts.
 func respondReview(w http.ResponseWriter, r *http.Request, review *authorizationv1.SubjectAccessReview) {
 	kind := stream.Type{GroupVersionKind: authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview")}
 	contentType := runtime.ContentTypeJSON

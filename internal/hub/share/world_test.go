@@ -42,7 +42,7 @@ func bubble(t *testing.T, test func(*takerWorld)) {
 	bubbleOn(t, newFakeDisk(), func(*takerWorld) {}, test)
 }
 
-// bubbleOn is bubble with a disk from an earlier run. begin sets up what the Taker finds when it starts; if it does nothing, the
+// bubbleOn is bubble with a disk from an earlier run. begin sets up what the Taker finds at its start; if begin does nothing, the
 // cloud answers.
 func bubbleOn(t *testing.T, disk *fakeDisk, begin, test func(*takerWorld)) {
 	t.Helper()
