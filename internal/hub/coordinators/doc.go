@@ -2,44 +2,44 @@
 //
 // # Where they are
 //
-// A Finder finds the pool's coordinator. coordinator-controller tells the pool's nodes where it is, in a
-// ConfigMap (edge.PoolName.DiscoveryConfigMap).
+// A Finder finds the pool's coordinators. coordinator-controller publishes their addresses to the pool's nodes in a ConfigMap
+// (edge.PoolName.DiscoveryConfigMap).
 //
-// Read decides what a ConfigMap says, and refuses one that is another pool's or that nobody could use. A settings.Notice
-// follows it, and remembers it for a start while cut off.
+// Read parses the ConfigMap, and refuses one that belongs to another pool or that is unusable. A settings.Notice follows the
+// ConfigMap, and stores it for a start without the cloud.
 //
-// A Seeker looks for a coordinator that has moved on the LAN, while neither it nor the cloud can be reached. What it finds is
-// younger than what was known, by its certificate, and counts until the cloud's next word.
+// A Seeker searches the LAN for a coordinator that has moved, while neither it nor the cloud can be reached. It accepts only a
+// coordinator whose certificate shows a later generation than the known one. The result counts until the cloud's next word.
 //
-// Invariant: the hub verifies the coordinator's certificate for a name that is the pool's own, by the authority that the same
-// ConfigMap names, so that an address that is now another machine's leads nowhere.
+// Invariant: the hub verifies the coordinator's certificate for a name that only this pool has, by the CA in the same ConfigMap.
+// So an address that now belongs to another machine leads nowhere.
 //
 // The alternative was a Service of the coordinators. Its address needs kube-proxy, which needs the hub, and a Service does not
-// say whom to trust.
+// say which CA to trust.
 //
 // # Which one is home
 //
 // Home decides which of its pool's coordinators a hub works with.
 //
 // A pool has up to three coordinators, in slots. They know nothing of each other. Every hub sends its heartbeats and its node's
-// objects to all of them, and has one home among them: the lowest slot that it reaches. What is said of the coordinator elsewhere
-// is about home. Hubs that see the same coordinators have the same home, without asking each other.
+// objects to all of them, and has one home among them: the lowest slot that it reaches. Where other pages and packages say "the
+// coordinator", they mean home. Hubs that see the same coordinators have the same home, without asking each other.
 //
-// The others are standbys. Who leads the pool at its home also takes the election Lease at each standby, forwards the heartbeats
-// that come there, and keeps the pool's resources there, so that a standby has all that a home has, current, over the LAN alone.
-// When home dies, its hubs find the same leader at the next slot, if it lives; else they elect there. A standby that the leader
-// does not reach is led by another, until the leader comes (docs/adr/0070-who-leads-at-a-standby.md).
+// The others are standbys. The leader at home also takes the election Lease at each standby, forwards the heartbeats that come
+// there, and keeps the pool's resources there. So a standby has all that home has, current, over the LAN alone. When home dies,
+// its hubs find the same leader at the next slot, if it lives; otherwise they elect one there. If the leader does not reach a
+// standby, another hub leads there until the leader comes (docs/adr/0070-who-leads-at-a-standby.md).
 //
-// Machine decides where home is, and Stand where a hub stands for election; both are pure. Home is the I/O around them.
+// Machine decides where home is, and Stand at which slots a hub campaigns; both are pure. Home does the I/O.
 //
 // Invariants:
-//   - Home is left at once when it can't be reached and another can, and when two copies in a row were not taken there. It is
-//     left for a lower slot, which has come back, only when that one has been up for a while and has all that it is to have: a
-//     coordinator that comes and goes moves nobody often.
-//   - A coordinator that some hub with a line reaches is led, whatever that hub's home is and whoever leads there. While all
-//     reach all, the leader at home leads everywhere.
-//   - A request of Transport ends when home changes: what a caller hears of one coordinator is never mixed with another's.
+//   - A hub leaves home at once if it can't reach home but another coordinator, or if home refused two copies in a row. It
+//     returns to a lower slot only once that has been up for a while and is complete, so that an unstable coordinator seldom
+//     moves hubs.
+//   - If some hub with a link to the cloud reaches a coordinator, a hub leads there, wherever the first hub's home is and whoever
+//     leads at home. While all hubs reach all coordinators, the leader at home leads everywhere.
+//   - A request of Transport ends when home changes, so that a caller never mixes two coordinators' content.
 //
-// That two hubs lead at the same time does no harm (docs/adr/0055-standbys.md). A quorum among the coordinators was the
-// alternative. It needs three machines for what one can do, and ends when two of them are gone.
+// Two leaders at the same time do no harm (docs/adr/0055-standbys.md). The alternative was a quorum among the coordinators. It
+// needs three machines for what one can do, and stops when two of them are gone.
 package coordinators

@@ -16,36 +16,36 @@ import (
 	"yurtcoordinator/internal/hub/settings"
 )
 
-// File is the file in FinderConfig.Dir that remembers where the coordinator is.
+// File is the file in FinderConfig.Dir that stores the coordinators' addresses.
 const File = "coordinator.json"
 
 // ErrNone says that no coordinator is known.
 var ErrNone = errors.New("the pool has no coordinator that this node knows of")
 
-// FinderConfig says where to look.
+// FinderConfig configures a Finder.
 type FinderConfig struct {
 	Pool edge.PoolName
 	// ConfigMaps are the cloud's ConfigMaps in edge.NamespaceSystem, as the node sees them.
 	ConfigMaps corev1client.ConfigMapInterface
-	// Dir is where File is kept. The Finder makes it, readable by nobody else.
+	// Dir is the directory of File. The Finder creates it, readable only by its owner.
 	Dir string
-	// Reachable waits until the cloud can be reached, or ctx ends: a coordinator that has moved during a long cut is found at
-	// once.
+	// Reachable waits until the cloud can be reached, or ctx ends. So the Finder sees at once that a coordinator has moved during
+	// a long cut.
 	Reachable func(ctx context.Context) error
-	// Moved is called after each change of how to reach the coordinator of a slot.
+	// Moved is called after each change of the address or CA of a slot's coordinator.
 	Moved func(slot edge.Slot, is Target)
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
 }
 
-// Finder knows where the coordinator is.
+// Finder keeps the addresses of the pool's coordinators.
 type Finder struct {
 	pool   edge.PoolName
 	own    func() ([]net.Addr, error) // see Fixed
 	notice *settings.Notice[Target]
 }
 
-// NewFinder returns a Finder that knows what the file says.
+// NewFinder returns a Finder with the content of the file.
 func NewFinder(cfg FinderConfig) *Finder {
 	return &Finder{cfg.Pool, cfg.Ends.Addresses, settings.NewNotice(settings.NoticeConfig[Target]{
 		About: "where the pool's coordinator is", Name: cfg.Pool.DiscoveryConfigMap(), ConfigMaps: cfg.ConfigMaps,
@@ -79,16 +79,16 @@ func NewFinder(cfg FinderConfig) *Finder {
 // Run follows the ConfigMap until ctx ends.
 func (f *Finder) Run(ctx context.Context) error { return f.notice.Run(ctx) }
 
-// Target returns where the coordinator is, as far as is known.
+// Target returns where the coordinators are, as far as is known.
 func (f *Finder) Target() Target { return f.notice.Get() }
 
 // CA returns the PEM bundle that verifies the coordinator's certificate; empty while no coordinator is known.
 func (f *Finder) CA() []byte { return []byte(f.Target().CA) }
 
-// In returns what is known of the coordinator of a slot.
+// In returns the coordinator of a slot, as the Finder knows it.
 func (f *Finder) In(slot edge.Slot) Found { return Found{f, slot} }
 
-// Found is what a Finder knows of one slot's coordinator.
+// Found is one slot's coordinator, as a Finder knows it.
 type Found struct {
 	finder *Finder
 	slot   edge.Slot
@@ -102,8 +102,8 @@ func (f Found) Address() (string, error) {
 	return "", ErrNone
 }
 
-// found takes in where a coordinator serves that was found on the LAN, if it is younger than the known one of its slot. The
-// cloud's next word counts again, whatever it is.
+// found records the address of a coordinator found on the LAN, if its generation is later than the known one's of its slot. The
+// cloud's next word replaces it in any case.
 func (f *Finder) found(ctx context.Context, ca string, is Place) (taken bool) {
 	return f.notice.Change(ctx, func(known Target) Target {
 		was := known.In(is.Generation.Slot)

@@ -32,8 +32,8 @@ func running(t *testing.T, cfg FinderConfig) (f *Finder, stop func()) {
 	}
 }
 
-// TestAbout: Events are about the YurtCoordinator that owns the ConfigMap, also after a restart, and else about the NodePool.
-// Another owner is no other address.
+// TestAbout checks that Events are about the YurtCoordinator that owns the ConfigMap, also after a restart, and otherwise about
+// the NodePool. Another owner does not count as another address.
 func TestAbout(t *testing.T) {
 	ca := authority(t)
 	pool := corev1.ObjectReference{APIVersion: "apps.openyurt.io/v1beta2", Kind: "NodePool", Name: "p1"}

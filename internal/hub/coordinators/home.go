@@ -23,38 +23,38 @@ import (
 )
 
 const (
-	// askEvery is how often a lower slot that is up is asked whether it is complete, and askTimeout how long it may take.
+	// askEvery is how often Home asks a lower slot that is up whether it is complete; askTimeout bounds the question.
 	askEvery, askTimeout = 2 * time.Second, 2 * time.Second
-	// refusals is how many copies in a row a coordinator must not have taken to be failing.
+	// refusals is how many refused copies in a row make a coordinator failing.
 	refusals = 2
-	// held is how long the leader at home must have led before another leaves a slot to it, and lookEvery how often that is
-	// looked at.
+	// held is how long the leader at home must have led before another hub yields a slot to it. lookEvery is how often that hub
+	// checks.
 	held, lookEvery = 10 * time.Second, time.Second
 )
 
-// errElsewhere ends what goes on at a coordinator that is home no more.
+// errElsewhere ends requests to a coordinator that is no longer home.
 var errElsewhere = errors.New("this hub works with another of its pool's coordinators now")
 
 // Slot is one coordinator. All fields are required.
 type Slot struct {
-	// Link is the state of the way there, and Transport reaches it as this node.
+	// Link is the state of the link to it. Transport reaches it with the node's credentials.
 	Link      *live.Value[link.State]
 	Transport http.RoundTripper
 }
 
-// HomeConfig is what a Home needs. All fields are required unless it says otherwise.
+// HomeConfig configures a Home. All fields are required unless they say otherwise.
 type HomeConfig struct {
-	// Slots are the coordinators, the lowest slot first: at least one.
+	// Slots are the coordinators, the lowest slot first; there is at least one.
 	Slots []Slot
 	// Cloud is the state of the link to the cloud.
 	Cloud *live.Value[link.State]
-	// Metrics takes the metrics. nil means that nobody sees them.
+	// Metrics registers the metrics. nil means that they are not exported.
 	Metrics prometheus.Registerer
 	// Clock is this machine's.
 	Clock ends.Clock
 }
 
-// Home knows where home is. Make one with New; Elects must be called for each slot before Run.
+// Home decides which coordinator is home. Make one with NewHome; call Elects for each slot before Run.
 type Home struct {
 	config   HomeConfig
 	at       *live.Value[int]
@@ -65,7 +65,7 @@ type Home struct {
 	changes  prometheus.Counter
 }
 
-// place is what Home keeps of one slot.
+// place is Home's state of one slot.
 type place struct {
 	campaign *live.Value[link.State]
 	standing *live.Value[lead.Standing]
@@ -73,8 +73,8 @@ type place struct {
 	complete func(ctx context.Context) (bool, error)
 	is       *live.Value[bool] // complete, as last asked
 	stand    *Stand
-	refused  atomic.Int32      // how many of this node's copies in a row were not taken
-	failing  *live.Value[bool] // these are refusals
+	refused  atomic.Int32      // consecutive refused copies of this node's heartbeat
+	failing  *live.Value[bool] // refused has reached refusals
 }
 
 // NewHome returns a Home. It registers its metrics, and does no I/O.
@@ -106,15 +106,15 @@ func NewHome(c HomeConfig) *Home {
 	return h
 }
 
-// Election is what Home asks of a slot's: lead.Elector is one.
+// Election is a slot's election; lead.Elector is one.
 type Election interface {
-	// Standing is how this hub stands in it.
+	// Standing returns this hub's standing in it.
 	Standing() *live.Value[lead.Standing]
 	// Renewed returns when a leader was last seen to renew its term, by this machine's running clock.
 	Renewed() time.Time
 }
 
-// Elects tells of a slot's election, which takes Campaign for the link to the cloud. complete asks the coordinator whether it has
+// Elects sets a slot's election, which must use Campaign as its link to the cloud. complete asks the coordinator whether it has
 // all that this hub could bring there.
 func (h *Home) Elects(slot int, in Election, complete func(ctx context.Context) (bool, error)) {
 	standing := in.Standing()
@@ -124,8 +124,8 @@ func (h *Home) Elects(slot int, in Election, complete func(ctx context.Context) 
 	}
 }
 
-// Served says whether the coordinator in a slot took a copy of this node's heartbeat. One that does not take them answers,
-// perhaps, and serves nobody: home is another, if there is one.
+// Served records whether the coordinator in a slot accepted a copy of this node's heartbeat. A coordinator that refuses them may
+// answer, but serves nobody: home becomes another, if there is one.
 func (h *Home) Served(slot int, took bool) {
 	p := &h.places[slot]
 	if took {
@@ -136,20 +136,21 @@ func (h *Home) Served(slot int, took bool) {
 	}
 }
 
-// At is the slot of home, now and as it changes.
+// At returns the slot of home, now and as it changes.
 func (h *Home) At() *live.Value[int] { return h.at }
 
-// Link is the state of the way to home. When home changes from one that is lost to one that is there, it does not go down.
+// Link returns the state of the link to home. It does not go down when home changes from a coordinator that is lost to one that
+// is up.
 func (h *Home) Link() *live.Value[link.State] { return h.link }
 
-// Standing is this hub's place in its pool, at home. Elects must have been called before.
+// Standing returns this hub's place in its pool, at home. Call Elects before.
 func (h *Home) Standing() *live.Value[lead.Standing] { return h.standing }
 
-// Anywhere is Standing, but for the role: it is Leader while this hub leads at any of the coordinators. Who brings there what the
-// pool shares must have it from the cloud. Elects must have been called before.
+// Anywhere returns the same as Standing, except that the role is Leader while this hub leads at any coordinator. Such a hub
+// brings the shared resources there, so it must have them from the cloud. Call Elects before.
 func (h *Home) Anywhere() *live.Value[lead.Standing] { return h.anywhere }
 
-// Campaign is the state in which a slot's election is to take the link to the cloud.
+// Campaign returns the link state that a slot's election must use as that of the cloud.
 func (h *Home) Campaign(slot int) *live.Value[link.State] { return h.places[slot].campaign }
 
 // Run decides until ctx ends, and returns nil.
@@ -186,7 +187,7 @@ func (h *Home) Run(ctx context.Context) error {
 	}
 }
 
-// after returns a channel that has a value at a moment; never, if that is zero. stop must be called.
+// after returns a channel that receives at a moment; never, if it is zero. The caller must call stop.
 func (h *Home) after(at time.Time) (due <-chan time.Time, stop func()) {
 	if at.IsZero() {
 		return nil, func() {}
@@ -213,8 +214,8 @@ func follow[T comparable](ctx context.Context, owned *sync.WaitGroup, v *live.Va
 	})
 }
 
-// step decides once. It reads the standings before the links: a term that ended with its link is then never seen without the
-// link's end, and the campaign at the next home goes on where it was.
+// step decides once. It reads the standings before the links. So it never sees a term that ended with its link without the link's
+// end, and the campaign at the next home continues.
 func (h *Home) step(ctx context.Context, machine *Machine) (again time.Time) {
 	standings, cloud := make([]lead.Standing, len(h.places)), h.config.Cloud.Get()
 	for i := range h.places {
@@ -259,7 +260,7 @@ func (h *Home) step(ctx context.Context, machine *Machine) (again time.Time) {
 	return again
 }
 
-// ask asks a slot below home whether it is complete, again and again, until ctx ends.
+// ask asks a slot below home, repeatedly until ctx ends, whether it is complete.
 func (h *Home) ask(ctx context.Context, slot int) {
 	for ctx.Err() == nil {
 		if _, err := h.at.Wait(ctx, func(at int) bool { return slot < at }); err != nil {
@@ -279,8 +280,8 @@ func (h *Home) ask(ctx context.Context, slot int) {
 	}
 }
 
-// Each returns a function that runs what belongs to home's coordinator: with its slot, and once more after each change, when the
-// former run has ended. An error of run's ends it.
+// Each returns a function that calls each with the slot of home. After a change of home it calls each again, once the former call
+// has returned. An error of each ends it.
 func (h *Home) Each(each func(ctx context.Context, slot int) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for ctx.Err() == nil {
@@ -293,7 +294,7 @@ func (h *Home) Each(each func(ctx context.Context, slot int) error) func(context
 	}
 }
 
-// Only returns a duty's function that runs only while a slot is home.
+// Only returns a duty that runs only while a slot is home.
 func (h *Home) Only(slot int, duty lead.Duty) lead.Duty {
 	run := duty.Run
 	duty.Run = func(ctx context.Context, term edge.Term) error {
@@ -310,8 +311,8 @@ func (h *Home) Only(slot int, duty lead.Duty) lead.Duty {
 	return duty
 }
 
-// Leave is the duty of a hub that leads at a slot to leave it to the leader at home: it returns a lead.Yield once that has been
-// another node for held, and this hub's home another slot. can reports whether that node can come to lead there.
+// Leave is a duty of a hub that leads at a slot: it hands the lead to the leader at home. It returns a lead.Yield once home is
+// another slot and another node has led there for held. can reports whether that node can lead at the slot.
 func (h *Home) Leave(ctx context.Context, slot int, self edge.NodeName, can func(edge.NodeName) bool) error {
 	type leader struct {
 		at   int
@@ -333,7 +334,7 @@ func (h *Home) Leave(ctx context.Context, slot int, self edge.NodeName, can func
 	}
 }
 
-// while runs f while a slot is home. What f returns counts only if it returned unasked.
+// while runs f while a slot is home. The result of f counts only if f returned before its context ended.
 func (h *Home) while(ctx context.Context, slot int, f func(context.Context) error) error {
 	ctx, stop := h.at.While(ctx, func(at int) bool { return at == slot }, errElsewhere)
 	defer stop()
@@ -347,7 +348,8 @@ func (h *Home) while(ctx context.Context, slot int, f func(context.Context) erro
 	return err
 }
 
-// Transport reaches home as this node, wherever that is. Requests, and what is read of their answers, end when home changes.
+// Transport reaches home, wherever that is, with the node's credentials. Requests, and the reading of their answers, end when
+// home changes.
 func (h *Home) Transport() http.RoundTripper {
 	if len(h.places) == 1 {
 		return h.config.Slots[0].Transport
@@ -371,7 +373,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// elsewhere returns err, or why it came about.
+// elsewhere returns err, or errElsewhere if a change of home caused it.
 func elsewhere(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errElsewhere) {
 		return errElsewhere
@@ -379,7 +381,7 @@ func elsewhere(ctx context.Context, err error) error {
 	return err
 }
 
-// body is an answer's.
+// body is the body of an answer.
 type body struct {
 	io.ReadCloser
 	ctx  context.Context //nolint:containedctx // it is the answer's

@@ -8,29 +8,29 @@ import (
 	"yurtcoordinator/internal/hub/link"
 )
 
-// vacancy is how long nobody must have led at a standby before a hub that doesn't lead at home stands there. By then the leader
-// at home would lead there, too, if it reached it.
+// vacancy is how long a standby must be without a leader before a hub that does not lead at home campaigns there. By then the
+// leader at home would lead there, if it reached the standby.
 const vacancy = 5 * time.Second
 
 // settled is how long a lower slot must be up before home goes back there.
 const settled = 30 * time.Second
 
-// Sight is what a hub sees of one slot.
+// Sight is one slot as a hub sees it.
 type Sight struct {
-	// Link is the state of the way there; Down for a slot without a coordinator.
+	// Link is the state of the link to it; Down for a slot without a coordinator.
 	Link link.State
-	// Complete says that the coordinator has all that this hub could bring there. It counts only for slots below home.
+	// Complete says that the coordinator has all that this hub could bring there. It matters only for slots below home.
 	Complete bool
 }
 
-// Machine decides where home is. The zero Machine is that of a hub that has reached nothing yet: its home is slot 0.
+// Machine decides where home is. The zero Machine belongs to a hub that has reached nothing yet: its home is slot 0.
 type Machine struct {
 	at     int
 	chosen bool // home was reached once
 	since  map[int]time.Time
 }
 
-// Step takes in what is seen of all slots, the lowest first, and returns home, and when to look again if nothing changes before;
+// Step processes the state of all slots, the lowest first. It returns home, and when to look again if nothing changes before;
 // zero means never.
 func (m *Machine) Step(now time.Time, slots []Sight) (at int, again time.Time) {
 	if m.since == nil {
@@ -54,7 +54,7 @@ func (m *Machine) Step(now time.Time, slots []Sight) (at int, again time.Time) {
 	return m.at, again
 }
 
-// choose finds the first home. A slot that has not answered yet may be about to.
+// choose finds the first home. It waits for a lower slot that has not answered yet.
 func (m *Machine) choose(slots []Sight) {
 	for i, s := range slots {
 		switch s.Link {
@@ -67,7 +67,7 @@ func (m *Machine) choose(slots []Sight) {
 	}
 }
 
-// leave finds the next home. Where nobody is reached, home stays.
+// leave finds the next home. If no slot can be reached, home stays.
 func (m *Machine) leave(slots []Sight) {
 	for i, s := range slots {
 		if s.Link == link.Up {
@@ -95,18 +95,17 @@ func (m *Machine) back(now time.Time, slots []Sight) (again time.Time) {
 	return again
 }
 
-// Stand is what decides of one slot whether a hub stands for election there. The zero Stand is that of a hub that has reached
-// nothing yet.
+// Stand decides whether a hub campaigns at one slot. The zero Stand belongs to a hub that has reached nothing yet.
 type Stand struct {
-	vacant time.Time // from when on nobody leads there, as it looks; zero: somebody does, or nobody knows
+	vacant time.Time // since when no hub leads there, as it seems; zero means that one does, or that it is unknown
 }
 
-// Step takes in how this hub stands in the slot's election, and when it last saw a leader renew its term. It returns in which
-// state the election is to take the link to the cloud, and when to look again; zero means never.
+// Step processes this hub's standing in the slot's election, and the time at which it last saw a leader renew its term. It
+// returns the link state that the election must use as that of the cloud, and when to look again; zero means never.
 //
-// Home's election takes the link as it is. Elsewhere this hub stands while it leads at home, so that one hub leads everywhere as
-// a rule. But the leader may not reach a coordinator that others reach, and a node may reach no other one. So a hub stands where
-// nobody has led for a while, too, and goes on to lead there.
+// The election at home uses the real link. Elsewhere this hub campaigns while it leads at home, so that normally one hub leads
+// everywhere. But the leader may not reach a coordinator that others reach, and a node may reach only that one. So a hub also
+// campaigns where no hub has led for a while, and then stays the leader there.
 func (s *Stand) Step(
 	now time.Time, there lead.Standing, renewed time.Time, elsewhere, leadsAtHome bool, cloud link.State,
 ) (link.State, time.Time) {

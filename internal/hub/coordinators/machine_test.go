@@ -73,8 +73,8 @@ func TestMachine(t *testing.T) {
 	}
 }
 
-// TestHomeIsWhereSomebodyAnswers tries what comes to mind: home is up whenever a slot is, once all have been looked at; and a hub
-// goes back to a lower slot only after that was up for as long as it takes.
+// TestHomeIsWhereSomebodyAnswers tries random states. Home is up whenever a slot is, once all slots were looked at. A hub returns
+// to a lower slot only after that was up for long enough.
 func TestHomeIsWhereSomebodyAnswers(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
@@ -111,9 +111,9 @@ func TestHomeIsWhereSomebodyAnswers(t *testing.T) {
 	}
 }
 
-// TestStand: what is seen of one slot's election, and where this hub stands. A step is a second; home or standby; leader, if this
-// hub leads at home, or not; what it is there: pending, or leads, or a follower where nobody leads (vacant), the leader has just
-// renewed (led) or does not (silent); and the link to the cloud.
+// TestStand has a table of one slot's election and this hub's campaign. A step is a second. The columns: home or standby; whether
+// this hub leads at home; its state there: pending, leads, or a follower where no hub leads (vacant), the leader has just renewed
+// (led) or does not (silent); and the link to the cloud.
 func TestStand(t *testing.T) {
 	for name, steps := range map[string]string{
 		"home takes the link as it is": "0 home not vacant up = up, 1 home leader leads up = up, " +

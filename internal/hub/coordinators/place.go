@@ -16,7 +16,7 @@ func (f Found) OnThisMachine() bool {
 	return err == nil && isOwnAddress(host, f.finder.own)
 }
 
-// Name returns the URL by which requests name the coordinator, wherever it is.
+// Name returns the URL that requests use for the coordinator, wherever it is.
 func (f *Finder) Name() *url.URL {
 	host := net.JoinHostPort(f.pool.CoordinatorServerName(), strconv.Itoa(edge.PortCoordinator))
 	return &url.URL{Scheme: "https", Host: host}
@@ -31,13 +31,13 @@ func (f Found) URL() string {
 }
 
 // Clients returns the credential ids of the certificates that the coordinator may show to this node's kubelet. known is false
-// while the cloud has not shown this node where its pool's coordinator is: then nobody knows that the node is in the pool.
+// while the cloud has not shown this node its pool's ConfigMap: then it is unknown whether the node is in the pool.
 func (f Found) Clients() (ids []string, known bool) {
 	t := f.finder.Target()
 	return t.Clients(), !t.IsZero()
 }
 
-// About returns the YurtCoordinator, as Events name it. Of one that the cloud has not named, the NodePool stands for it.
+// About returns the object that Events refer to: the YurtCoordinator, or the NodePool if the cloud has not named one.
 func (f Found) About() corev1.ObjectReference {
 	t := f.finder.Target()
 	if t.Owner == "" {
@@ -50,11 +50,11 @@ func aboutPool(pool edge.PoolName) corev1.ObjectReference {
 	return corev1.ObjectReference{APIVersion: "apps.openyurt.io/v1beta2", Kind: "NodePool", Name: string(pool)}
 }
 
-// Fixed is the address of a coordinator that nobody has to find.
+// Fixed is a coordinator with a configured address.
 type Fixed struct {
 	At   *url.URL
 	Pool edge.PoolName
-	// Own returns this machine's addresses; nil means that package net knows.
+	// Own returns this machine's addresses; nil means net.InterfaceAddrs.
 	Own func() ([]net.Addr, error)
 }
 

@@ -17,9 +17,9 @@ import (
 	"yurtcoordinator/internal/run"
 )
 
-// SeekerConfig is what a Seeker needs. All fields are required.
+// SeekerConfig configures a Seeker. All fields are required.
 type SeekerConfig struct {
-	// Finder knows where the coordinator was, and is told where it is.
+	// Finder has the coordinator's last address, and gets the new one.
 	Finder *Finder
 	// Slot is the coordinator's.
 	Slot edge.Slot
@@ -32,8 +32,8 @@ type SeekerConfig struct {
 	Chance      ends.Chance
 }
 
-// Seeker looks for a coordinator on the LAN while neither it nor the cloud can be reached. It may have moved to another node,
-// which only the cloud tells.
+// Seeker searches for a coordinator on the LAN while neither it nor the cloud can be reached. It may have moved to another node,
+// and only the cloud announces that.
 type Seeker struct{ cfg SeekerConfig }
 
 // NewSeeker returns a Seeker. It does no I/O.
@@ -60,14 +60,14 @@ func (s *Seeker) Run(ctx context.Context) error {
 	}
 }
 
-// lost reports whether nobody can be asked. A cloud that fails cannot tell where the coordinator is; one that is asked through a
-// neighbour can.
+// lost reports whether neither can be asked. A failing cloud cannot tell where the coordinator is; a cloud that is reached
+// through a neighbour can.
 func lost(cloud, coordinator link.State) bool {
 	return (cloud == link.Down || cloud == link.Failing) && coordinator == link.Down
 }
 
-// look looks at all nodes once, and takes each coordinator that is younger than the one that is known then. It returns at how
-// many addresses it has looked.
+// look tries all nodes once, and records each coordinator with a later generation than the known one. It returns how many
+// addresses it tried.
 func (s *Seeker) look(ctx context.Context) int {
 	known := s.cfg.Finder.Target()
 	roots := x509.NewCertPool()

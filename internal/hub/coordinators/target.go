@@ -17,27 +17,28 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Place is where one of a pool's coordinators is. The zero Place is none.
+// Place is the address of one coordinator. The zero Place means none.
 type Place struct {
 	// Address is IP:PORT.
 	Address string `json:"address,omitempty"`
-	// Generation is that of its certificate, as far as is known.
+	// Generation is the generation in its certificate, as far as is known.
 	Generation edge.Generation `json:"generation,omitzero"`
 }
 
-// Target is where a pool's coordinators are. The zero Target is none.
+// Target has the addresses of a pool's coordinators. The zero Target means none.
 type Target struct {
 	// The coordinator of slot 0.
 	Place
-	// Others are those of the other slots, in order.
+	// Others are the coordinators of the other slots, in order.
 	Others [edge.MaxSlots - 1]Place `json:"others,omitzero"`
 	// CA is the PEM bundle that verifies their certificates.
 	CA string `json:"ca"`
-	// Nodes are addresses of the pool's nodes, one per line, as the cloud said last.
+	// Nodes are addresses of the pool's nodes, one per line, as the cloud last stated them.
 	Nodes string `json:"nodes,omitempty"`
-	// KubeletClients are the credential ids of the certificates that they may show to kubelets, one per line.
+	// KubeletClients are the credential ids of the certificates that the coordinators may show to kubelets, one per line.
 	KubeletClients string `json:"kubeletClients,omitempty"`
-	// Owner and OwnerUID are the name and uid of their YurtCoordinator. Empty means that the ConfigMap has no such owner.
+	// Owner and OwnerUID are the name and UID of the YurtCoordinator that owns the ConfigMap. Empty means that there is no such
+	// owner.
 	Owner    string    `json:"owner,omitempty"`
 	OwnerUID types.UID `json:"ownerUID,omitempty"`
 }
@@ -48,7 +49,7 @@ const (
 	apiVersionOwner = "apps.openyurt.io/v1alpha1"
 )
 
-// maxClients is the most credential ids that are read, maxNodes the most addresses.
+// maxClients bounds the credential ids that are read, maxNodes the addresses.
 const (
 	maxClients = 32
 	maxNodes   = 1024
@@ -65,7 +66,7 @@ func (t Target) In(s edge.Slot) Place {
 	return t.Others[s-1]
 }
 
-// with returns t with the coordinator of a slot somewhere else.
+// with returns t with another place for a slot's coordinator.
 func (t Target) with(s edge.Slot, p Place) Target {
 	if s == 0 {
 		t.Place = p
@@ -75,7 +76,7 @@ func (t Target) with(s edge.Slot, p Place) Target {
 	return t
 }
 
-// candidates are where the coordinator of a slot may be that has moved: at an address of each node, at the port of before.
+// candidates returns where a slot's coordinator may have moved to: each node's address, with the former port.
 func (t Target) candidates(s edge.Slot) (all []string) {
 	was := t.In(s).Address
 	_, port, err := net.SplitHostPort(was)
@@ -90,7 +91,7 @@ func (t Target) candidates(s edge.Slot) (all []string) {
 	return all
 }
 
-// elsewhere reports whether the coordinator of a slot is reached otherwise by u than by t.
+// elsewhere reports whether u reaches a slot's coordinator differently from t.
 func (t Target) elsewhere(u Target, s edge.Slot) bool {
 	was, is := t.In(s).Address, u.In(s).Address
 	return was != is || is != "" && t.CA != u.CA
@@ -119,7 +120,7 @@ func (t Target) ownedBy(m *corev1.ConfigMap) Target {
 // IsZero reports whether there is no coordinator.
 func (t Target) IsZero() bool { return t == Target{} }
 
-// Read returns what a pool's ConfigMap says, or an error that says what is wrong with it.
+// Read parses a pool's ConfigMap. Its error says what is wrong with it.
 func Read(pool edge.PoolName, data map[string]string) (Target, error) {
 	if name, want := data[edge.DiscoveryServerName], pool.CoordinatorServerName(); name != want {
 		return Target{}, fmt.Errorf("%s is %q, want %q", edge.DiscoveryServerName, name, want)
@@ -145,7 +146,7 @@ func Read(pool edge.PoolName, data map[string]string) (Target, error) {
 	return t, nil
 }
 
-// readPlace returns where a ConfigMap says that the coordinator of a slot is. It need not say so of each.
+// readPlace parses the place of a slot's coordinator in a ConfigMap. A missing slot is the zero Place.
 func readPlace(s edge.Slot, data map[string]string) (Place, error) {
 	said, ok := data[s.ServerKey()]
 	if !ok {
@@ -196,8 +197,7 @@ type remembered struct {
 	Target
 }
 
-// recall returns what a file says about a pool. A file about another pool, which the node was in before, does not
-// count.
+// recall parses the file's content. It returns an error if the file is about another pool, which the node was in before.
 func recall(pool edge.PoolName, content []byte) (Target, error) {
 	var r remembered
 	if err := json.Unmarshal(content, &r); err != nil {
