@@ -19,7 +19,7 @@ import (
 	"yurtcoordinator/internal/hub/upstream"
 )
 
-// requestOf returns what route needs to know about a request. own says that it is not kubelet's.
+// requestOf returns the Request for Decide. own says that the request is not kubelet's.
 func (f *Front) requestOf(r *http.Request, info *request.RequestInfo, own bool) Request {
 	local := answerable(r)
 	return Request{
@@ -36,7 +36,7 @@ func (f *Front) requestOf(r *http.Request, info *request.RequestInfo, own bool) 
 	}
 }
 
-// situation returns what routing depends on, as of now.
+// situation returns the present Situation for Decide.
 func (f *Front) situation() Situation {
 	s := f.cfg.Situation
 	s.CloudLink, s.CoordinatorLink = f.cfg.CloudLink(), f.cfg.CoordinatorLink()
@@ -44,7 +44,7 @@ func (f *Front) situation() Situation {
 	return s
 }
 
-// answer lets those answer a request whom route names.
+// answer serves a request from the answerers that Decide names.
 func (f *Front) answer(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, req Request, k Kind) {
 	a := &asking{f: f, req: req}
 	if k == Passed {
@@ -64,11 +64,11 @@ func (f *Front) answer(w http.ResponseWriter, r *http.Request, info *request.Req
 	a.next(w, r)
 }
 
-// strangersWatch is how many seconds a watch of a pool's resource lasts at the cloud whose caller is not known to be allowed. A
-// caller may come before its rights do, kube-proxy at the start of a cluster, and what the cloud shows is not this node's view.
+// strangersWatch bounds, in seconds, a watch of a pool resource at the cloud by a caller that is not known to be allowed. A
+// caller may come before its rights, such as kube-proxy at the start of a cluster, and the cloud does not show this node's view.
 const strangersWatch = 30
 
-// soonOver bounds a watch. It leaves what only the API server can judge.
+// soonOver bounds a watch by strangersWatch. It leaves queries that it can't parse to the API server.
 func soonOver(r *http.Request) {
 	const option = "timeoutSeconds"
 	query, err := url.ParseQuery(r.URL.RawQuery)
@@ -85,17 +85,17 @@ func soonOver(r *http.Request) {
 	u.RawQuery, r.URL = query.Encode(), &u
 }
 
-// asking asks the answerers of one request in route's order, each once.
+// asking asks the answerers of one request in Decide's order, each once.
 type asking struct {
 	f      *Front
 	req    Request
 	client string // whose request it is; empty: kubelet's
-	body   []byte // nil: the request has no body, or one that is large or of unknown length and can be read only once
+	body   []byte // nil: the request has no body, or one that can be read only once, because it is large or of unknown length
 	asked  []Answerer
 }
 
 // next asks one answerer after another, until one has an answer. If none has, it returns false and has written nothing. It
-// looks up the order each time: while the cloud was asked, its link may have gone down.
+// recomputes the order each time: while the cloud was asked, its link may have gone down.
 func (a *asking) next(w http.ResponseWriter, r *http.Request) bool {
 	for {
 		to := Decide(a.req, a.f.situation())
@@ -113,7 +113,7 @@ func (a *asking) next(w http.ResponseWriter, r *http.Request) bool {
 	}
 }
 
-// ask asks one answerer. If that has no answer, ask returns false and has written nothing.
+// ask asks one answerer. If that one has no answer, ask returns false and has written nothing.
 func (a *asking) ask(whom Answerer, w http.ResponseWriter, r *http.Request, to Destination) bool {
 	switch {
 	case whom == Lease:
@@ -137,7 +137,7 @@ func (a *asking) ask(whom Answerer, w http.ResponseWriter, r *http.Request, to D
 	return true
 }
 
-// askCloud asks the cloud and, if it has no answer, those who come after it.
+// askCloud asks the cloud and, if it has no answer, the next answerers.
 func (a *asking) askCloud(w http.ResponseWriter, r *http.Request, to Destination) {
 	next := func() bool { return a.next(w, r) }
 	out, end := a.shown(&attempt{ResponseWriter: w, group: a.req.Group, next: next}, r)
@@ -156,7 +156,8 @@ func (a *asking) askCloud(w http.ResponseWriter, r *http.Request, to Destination
 	end() // an answer that broke off has panicked
 }
 
-// shown returns what takes an answer that has not been through a view, and what ends it.
+// shown returns a writer that applies Config.Shown to an answer of the cloud or of recall, and a function that ends it. Without a
+// Shown form it returns w itself.
 func (a *asking) shown(w http.ResponseWriter, r *http.Request) (shown http.ResponseWriter, end func()) {
 	if a.f.cfg.Shown == nil || a.req.OwnCredentials || r.Method != http.MethodGet {
 		return w, func() {}
@@ -172,9 +173,9 @@ func (a *asking) cloud() http.Handler {
 	return a.f.node
 }
 
-// noAnswer reports whether a status for a group's resource means that there is no answer: the hub reached no server, or it
-// reached a balancer without servers, or a server without etcd. The answers of an aggregated API come from another server. If
-// that one is down, such a status is the answer, and what it said last no longer holds.
+// noAnswer reports whether a status for a resource of group means that there is no answer: the hub reached no server, or a
+// balancer without servers, or a server without etcd. An aggregated API is answered by another server. If that one is down, such
+// a status is the answer, and its earlier answers no longer hold.
 func noAnswer(status int, group string) bool {
 	switch status {
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -184,14 +185,14 @@ func noAnswer(status int, group string) bool {
 	}
 }
 
-// attempt takes the cloud's answer to the client, unless that means no answer and somebody else has one.
+// attempt writes the cloud's answer to the client, unless it means no answer and another answerer has one.
 type attempt struct {
 	http.ResponseWriter
 	group string
-	// next lets somebody else answer, or returns false and has written nothing.
+	// next asks the other answerers, or returns false and has written nothing.
 	next func() bool
 
-	// answered: the cloud's answer has begun; replaced: somebody else's went out instead.
+	// answered: the cloud's answer has begun; replaced: another answer went out instead.
 	answered, replaced bool
 }
 

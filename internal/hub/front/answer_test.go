@@ -135,8 +135,8 @@ func (knowsCoordinators) Answer(w http.ResponseWriter, _ *http.Request, body []b
 	return true
 }
 
-// TestReviews: the hub answers by itself what coordinators may do, whatever the cloud would say and whether it is there; of
-// others the cloud is asked, or nobody.
+// TestReviews checks that the hub itself always answers what coordinators may do, whatever the cloud would say and whether it can
+// be reached. Reviews about other users go only to the cloud.
 func TestReviews(t *testing.T) {
 	var state atomic.Uint32
 	var asked []string
@@ -203,8 +203,8 @@ type heldBack struct {
 
 func (h *heldBack) Write(p []byte) (int, error) { return h.text.Write(p) }
 
-// TestKubeletsGetsAreShown in another form, whether the cloud has answered or what it said is remembered. What others get is the
-// cloud's, and what is followed has been through a view already.
+// TestKubeletsGetsAreShown checks that kubelet's gets go through Shown, both the cloud's answer and a stored one. Other clients
+// get the cloud's form, and replicas already apply the view.
 func TestKubeletsGetsAreShown(t *testing.T) {
 	var code atomic.Uint32
 	_, u := cloud(t, func(w http.ResponseWriter, _ *http.Request) {

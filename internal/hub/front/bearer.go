@@ -8,11 +8,11 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// maxTokens bounds how many tokens of one client are tried: those of the Pods of one ServiceAccount on one node.
+// maxTokens bounds the tokens kept for one client: those of the Pods of one ServiceAccount on this node.
 const maxTokens = 8
 
-// bearer has the tokens that a client has shown, the latest first. It makes requests with the first that the cloud accepts: a
-// Pod's token ends with the Pod, but other Pods of its ServiceAccount go on.
+// bearer keeps the tokens that a client has shown, the latest first. It makes requests with the first one that the cloud accepts:
+// a Pod's token ends with the Pod, but other Pods of its ServiceAccount live on.
 type bearer struct {
 	transport http.RoundTripper
 
@@ -62,15 +62,14 @@ func (b *bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.transport.RoundTrip(r) // without a token: the cloud refuses in its own words
 }
 
-// bearers has the bearer of each client.
+// bearers keeps a bearer for each client.
 type bearers struct {
 	transport http.RoundTripper
 	mu        sync.Mutex
 	clients   *lru.Cache
 }
 
-// maxBearers is far more than the clients that cache.Set keeps replicas for at a time, so that none in use is
-// forgotten.
+// maxBearers is far more than the clients that cache.Set keeps replicas for at a time, so that no bearer in use is dropped.
 const maxBearers = 1000
 
 func newBearers(transport http.RoundTripper) *bearers {

@@ -17,8 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// share is how much processor time the server of the benchmarks spends on a GET: what is left of the 1.6 ms that one
-// costs against a stock kube-apiserver and its etcd (1229 a second on two cores) without TLS, HTTP and the client.
+// share is the processor time that the benchmarks' server spends on a GET. It is the rest of the 1.6 ms of a GET at a stock
+// kube-apiserver with its etcd (1229 a second on two cores), without TLS, HTTP and the client.
 const share = time.Millisecond
 
 // apiWork answers a GET of a Pod after as much work, in the manner of an API server, as takes share on an idle machine.
@@ -104,10 +104,9 @@ func load(b *testing.B, clients []*http.Client, url string, n int) (each []time.
 	return each, all
 }
 
-// BenchmarkGET compares GETs through the hub with direct ones, in turns, so that a noisy machine disturbs both alike.
-// p50-ratio and rate-ratio are the figures of the budget (at most 1.3, at least 0.9); hub-cpu is the processor time
-// that the hub adds to a request, which noise disturbs least. The names say what is spoken to the hub and by it
-// upstream.
+// BenchmarkGET compares GETs through the hub with direct ones, in turns, so that a noisy machine disturbs both alike. p50-ratio
+// and rate-ratio are the figures of the budget (at most 1.3, at least 0.9). hub-cpu is the processor time that the hub adds to a
+// request, which noise disturbs least. The names give the protocol to the hub and the one from the hub to upstream.
 func BenchmarkGET(b *testing.B) {
 	const path = "/api/v1/namespaces/default/pods/p"
 	for _, upstream := range []string{"http2", "http1"} {
@@ -168,9 +167,9 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// BenchmarkProof compares what kubelet pays for TLS and its token with what plain HTTP/1.1 costs it, in turns: p50-ratio at most
-// 1.05, rate-ratio at least 0.95, where the server works as an API server does. A bare server, which answers at once, shows what
-// the rest of a GET hides. Here "direct" is the hub without TLS and token.
+// BenchmarkProof compares, in turns, kubelet's requests over TLS with its token and over plain HTTP/1.1. p50-ratio must be at
+// most 1.05 and rate-ratio at least 0.95 if the server works as an API server does. A bare server, which answers at once, shows
+// the cost that the rest of a GET hides. Here "direct" is the hub without TLS and token.
 func BenchmarkProof(b *testing.B) {
 	const path = "/api/v1/namespaces/default/pods/p"
 	data, err := benchPod().Marshal()

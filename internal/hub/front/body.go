@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// bodyWait is how long the body of a request that is not long-running may take, and bodyRate, in bytes per second, what
-	// a longer one must bring on average. The sender is on this node. A heartbeat has 500 bytes, the status of a Pod 10 KB.
+	// bodyWait is how long the body of a request that is not long-running may take. bodyRate is the average rate, in bytes per
+	// second, that a longer body must keep. The sender is on this node. A heartbeat has 500 bytes, the status of a Pod 10 KB.
 	bodyWait = 5 * time.Second
 	bodyRate = 64 << 10
 )
 
-// promptBody is a request's body that must come in time: a sender that stops keeps its place for so long and no longer.
+// promptBody is a request's body with a deadline, so that a sender that stalls does not hold its place for longer.
 type promptBody struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -44,8 +44,8 @@ func (b *promptBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// begin sets the deadline for what comes next, by what has come. The deadline is the connection's, so it uses real time; a
-// writer without deadlines, as in tests, has none.
+// begin sets the deadline for the next read from the bytes that have come. The deadline belongs to the connection, so it uses
+// real time. A writer without deadlines, as in tests, has none.
 func (b *promptBody) begin() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -58,11 +58,12 @@ func (b *promptBody) begin() {
 	_ = b.control.SetReadDeadline(b.from.Add(b.wait + time.Duration(b.read)*time.Second/bodyRate))
 }
 
-// leave ends the reading. What net/http still reads of the body, to reach the next request, must come by the deadline.
+// leave ends the reading. net/http may still read the rest of the body, to reach the next request; that rest must come by the
+// deadline.
 func (b *promptBody) leave() { b.end(false) }
 
-// end ends the reading. A deadline may remain only on a connection that serves no other request, or that net/http goes on
-// reading, which sets its own before the next.
+// end ends the reading. The deadline may stay only if the connection serves no other request, or if net/http still reads from it
+// and then sets a deadline of its own.
 func (b *promptBody) end(whole bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

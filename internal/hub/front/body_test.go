@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestStalledBodies: a program that is not kubelet sends requests whose bodies do not come, as many as there are places.
-// kubelet's requests are served meanwhile, and the program's are cut in time.
+// TestStalledBodies checks a program other than kubelet that sends as many requests as there are places, whose bodies do not
+// come. kubelet's requests are served meanwhile, and the program's are ended in time.
 func TestStalledBodies(t *testing.T) {
 	_, u := cloud(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// mostInVain is how often in budgetTime the cloud is asked about tokens from one address that turn out to be nobody's. A
-	// program whose token has ended asks with that one token, which is one question each 5 s at most, and soon has another.
+	// mostInVain is how many tokens that the cloud does not know one address may show in budgetTime. A program whose token has
+	// expired shows only that one, which costs one question each 5 s at most, and soon has a new one.
 	mostInVain, budgetTime = 20, time.Minute
-	// maxSources bounds the addresses that are remembered; the one that has asked nothing for longest is forgotten.
+	// maxSources bounds the remembered addresses; the least recently used is dropped.
 	maxSources = 1000
 )
 
-// budget bounds the questions about tokens by the address that shows them, so that whoever makes tokens up can neither use the
-// node's identity to flood the cloud with reviews nor take the places of those who ask for a reason.
+// budget bounds the questions about tokens for each address that shows them. So a client that makes up tokens can neither flood
+// the cloud with reviews in the node's name nor take the places of others.
 type budget struct {
 	clock ends.Clock
 
@@ -54,7 +54,7 @@ func (b *budget) take(from netip.Addr) bool {
 	return true
 }
 
-// giveBack returns a question that was not in vain.
+// giveBack returns a question whose token the cloud knew.
 func (b *budget) giveBack(from netip.Addr) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

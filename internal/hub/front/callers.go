@@ -25,29 +25,28 @@ import (
 )
 
 const (
-	// identityFor is how long an identity holds before the cloud is asked again, accessFor how long a permission does. Both
-	// are what kubelet uses for the same questions (authentication.webhook.cacheTTL,
-	// authorization.webhook.cacheAuthorizedTTL).
+	// identityFor is how long an identity is cached before the cloud is asked again, accessFor how long a permission is. kubelet
+	// uses the same times for these questions (authentication.webhook.cacheTTL, authorization.webhook.cacheAuthorizedTTL).
 	identityFor, accessFor = 2 * time.Minute, 5 * time.Minute
-	// refusedFor is how long a refusal holds: 30 s, as in kubelet (cacheUnauthorizedTTL).
+	// refusedFor is how long a refusal is cached: 30 s, as in kubelet (cacheUnauthorizedTTL).
 	refusedFor = 30 * time.Second
-	// unknownFor is how long to wait before the cloud is asked again what it did not answer.
+	// unknownFor is the pause before the cloud is asked again a question that it did not answer.
 	unknownFor = 5 * time.Second
-	// askFor bounds one question, maxAsking how many of a kind are under way.
+	// askFor bounds one question, maxAsking how many of a kind run at a time.
 	askFor    = 5 * time.Second
 	maxAsking = 8
 	// maxKnown bounds how many identities, and how many permissions, are remembered.
 	maxKnown = 1000
 )
 
-// ErrRefused says that the cloud does not know a token; ErrUnknown that the cloud cannot be asked, and has given no
-// answer before.
+// ErrRefused says that the cloud does not know a token. ErrUnknown says that the cloud cannot be asked and that no earlier answer
+// is valid.
 var (
 	ErrRefused = errors.New("the cloud does not know this token")
 	ErrUnknown = errors.New("the cloud cannot be asked, and has not said it before")
 )
 
-// CallersDisk is where answers are remembered; store.Store is one.
+// CallersDisk keeps answers; store.Store is one.
 type CallersDisk interface {
 	PutBlob(key string, value []byte) error
 	Blob(key string) ([]byte, error)
@@ -55,7 +54,7 @@ type CallersDisk interface {
 	Blobs(prefix string) []string
 }
 
-// CallersConfig is what Callers need. All fields are required.
+// CallersConfig configures Callers. All fields are required.
 type CallersConfig struct {
 	// Tokens and Access ask the cloud, as the node.
 	Tokens authenticationv1client.TokenReviewInterface
@@ -63,20 +62,20 @@ type CallersConfig struct {
 	// Cloud is the state of the link to it.
 	Cloud *live.Value[link.State]
 	Disk  CallersDisk
-	// Tenure says how long an answer holds while the cloud cannot be asked; recall.Tenure is one.
+	// Tenure decides how long an answer is valid while the cloud cannot be asked; recall.Tenure is one.
 	Tenure Tenure
 	// Clock is this machine's.
 	Clock ends.Clock
 }
 
-// Tenure judges what was said of a user by when that was.
+// Tenure judges an answer about a user by its age.
 type Tenure interface {
 	Stamp(u *User) recall.Stamp
 	Renews(next, old recall.Stamp) bool
 	Judge(s recall.Stamp) recall.TenureVerdict
 }
 
-// Callers are the callers known. Safe for concurrent use.
+// Callers answers who a caller is and what it may do. Safe for concurrent use.
 type Callers struct {
 	cfg        CallersConfig
 	identities *memory
@@ -84,16 +83,16 @@ type Callers struct {
 	budget     *budget
 }
 
-// What the disk has of callers: who they are, and what they may.
+// Prefixes of the disk's keys: who callers are, and what they may do.
 const callerPrefix, accessPrefix = "caller/", "access/"
 
-// Prompt reports whether the disk has at a key what the cloud said of a caller. Once that is removed, it must not come back after
-// a crash: a right that was taken back would hold again.
+// Prompt reports whether a key on the disk holds the cloud's answer about a caller. A removed answer must not come back after a
+// crash: a revoked right would hold again.
 func Prompt(key string) bool {
 	return strings.HasPrefix(key, callerPrefix) || strings.HasPrefix(key, accessPrefix)
 }
 
-// NewCallers returns Callers that know what is on the disk.
+// NewCallers returns Callers with the answers on the disk.
 func NewCallers(c CallersConfig) *Callers {
 	return &Callers{c, newMemory(c, callerPrefix), newMemory(c, accessPrefix), newBudget(c.Clock)}
 }
@@ -104,14 +103,14 @@ func (c *Callers) Tidy() {
 	c.access.tidy()
 }
 
-// User is who a caller is.
+// User is a caller's identity.
 type User = authenticationv1.UserInfo
 
-// errSpent says that an address has shown too many tokens that are nobody's.
+// errSpent says that an address has shown too many unknown tokens.
 var errSpent = errors.New("its address has shown too many tokens that the cloud does not know")
 
-// Identify returns the user of a token that an address has shown: ErrRefused if there is none, a wrapped ErrUnknown if that
-// cannot be found out.
+// Identify returns the user of a token that an address has shown. It returns ErrRefused if the cloud knows no such user, and
+// wraps ErrUnknown if that cannot be found out.
 func (c *Callers) Identify(ctx context.Context, from netip.Addr, token string) (*User, error) {
 	said, err := c.identities.recall(ctx, digest(token), func(ctx context.Context) (said answer, err error) {
 		if !c.budget.take(from) {
@@ -145,18 +144,18 @@ func (c *Callers) Identify(ctx context.Context, from netip.Addr, token string) (
 	return nil, ErrRefused
 }
 
-// unknownTokenError is what the cloud says of a token for which it has no user.
+// unknownTokenError is the cloud's message about a token without a user.
 type unknownTokenError string
 
 // Error implements error.
 func (n unknownTokenError) Error() string { return "TokenReview: " + string(n) }
 
-// inVain reports whether the cloud has answered, and knows nobody.
+// inVain reports whether the cloud has answered that it knows no such user.
 func inVain(said answer, err error) bool {
 	return err == nil && said.value == nil || errors.As(err, new(unknownTokenError))
 }
 
-// userOf reads what is remembered of a user; nil if it is none.
+// userOf decodes a cached user; nil if there is none.
 func userOf(value []byte) *User {
 	user := &User{}
 	if json.Unmarshal(value, user) != nil || user.Username == "" {
@@ -165,18 +164,17 @@ func userOf(value []byte) *User {
 	return user
 }
 
-// yes is what is remembered of what a user may do.
+// yes is the cached value of a permission.
 const yes = `"yes"`
 
-// Action is what a user wants to do with objects: with all of a resource if Namespace and Name are empty.
+// Action is what a user wants to do with objects. Empty Namespace and Name mean all of a resource.
 type Action struct {
 	Verb, Group, Version, Resource, Namespace, Name string
 }
 
-// May reports whether a user may do something, or a wrapped ErrUnknown if that cannot be found out.
+// May reports whether a user may do something. It returns a wrapped ErrUnknown if that cannot be found out.
 func (c *Callers) May(ctx context.Context, u *User, a Action) (bool, error) {
-	// Each token has an ID of its own, which no permission depends on. Without it, a fresh token asks the same
-	// question.
+	// Each token has an ID of its own, which no permission depends on. Without the ID, a fresh token asks the same question.
 	who := *u
 	who.Extra = maps.Clone(u.Extra)
 	delete(who.Extra, credentialID)
@@ -214,7 +212,7 @@ func (c *Callers) May(ctx context.Context, u *User, a Action) (bool, error) {
 // credentialID is the key of a token's ID in a user's extra.
 const credentialID = "authentication.kubernetes.io/credential-id"
 
-// digest stands for a text that must not be kept.
+// digest returns a hash that stands for a text that must not be kept.
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])

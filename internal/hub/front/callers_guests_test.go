@@ -30,7 +30,7 @@ func (c *cloudSays) May(_ context.Context, _ *User, a Action) (bool, error) {
 	return c.may, c.access
 }
 
-// Nobody reads here whom the cloud does not know, and only those read the pool's resources who may do exactly that. The cloud
+// A caller reads here only if the cloud knows it, and reads the pool's resources only if it may do exactly that. The cloud
 // answers everything else.
 func TestWhoIsAnswered(t *testing.T) {
 	unknown := errors.New("the cloud can't be asked")

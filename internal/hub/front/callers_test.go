@@ -251,8 +251,8 @@ func TestTheCloudSaysWho(t *testing.T) {
 	})
 }
 
-// Whoever makes tokens up has the cloud asked a few times a minute, whether it says that it knows nobody or why, and keeps
-// nobody else's from being known: not those of his own address that are known already, and none of another address.
+// A client that makes up tokens causes only a few questions to the cloud a minute, whether the cloud answers with or without a
+// reason. It does not keep other callers from being known: neither known ones of its own address nor any of another address.
 func TestTokensThatAreMadeUp(t *testing.T) {
 	for _, says := range []string{"", "[invalid bearer token]"} {
 		bubble(t, func(w *world) {

@@ -12,13 +12,14 @@ import (
 )
 
 const (
-	// refusalsPerSecond and refusalBurst bound the lines about refusals: who is refused may try as often as it likes.
+	// refusalsPerSecond and refusalBurst bound the log lines about refusals, because a refused client may retry as often as it
+	// likes.
 	refusalsPerSecond, refusalBurst = 0.1, 5
-	// maxQuoted bounds what a line quotes of what a client has sent.
+	// maxQuoted bounds the client's text that a line quotes.
 	maxQuoted = 100
 )
 
-// refusalOf returns what a client is told whose request goes no further, or nil.
+// refusalOf returns the Status for a refused client, or nil for an admitted one.
 func refusalOf(v Verdict) *metav1.Status {
 	switch v {
 	case Kubelet, Caller:
@@ -34,13 +35,13 @@ func refusalOf(v Verdict) *metav1.Status {
 	}
 }
 
-// Why callers are refused, beside a Verdict.
+// Reasons for refusals, besides those of a Verdict.
 const (
 	crowding      = "too-many"      // they have too many requests in flight
 	unknownCaller = "unknown-token" // the cloud, or what it said last, knows nobody by what they show
 )
 
-// door counts and logs who is refused.
+// door counts and logs refused requests.
 type door struct {
 	refusals *prometheus.CounterVec
 	limit    *rate.Limiter
@@ -62,8 +63,8 @@ func newDoor(metrics prometheus.Registerer) *door {
 	return &door{refusals: refusals, limit: rate.NewLimiter(refusalsPerSecond, refusalBurst)}
 }
 
-// another returns a door of another port, which counts with this one. Its lines have a limit of their own, so that strangers do
-// not keep those about the host's programs out of the log.
+// another returns the door of another port, with the same counters. It has its own limit for log lines, so that strangers do not
+// keep lines about the host's programs out of the log.
 func (d *door) another() *door {
 	return &door{refusals: d.refusals, limit: rate.NewLimiter(refusalsPerSecond, refusalBurst)}
 }

@@ -39,103 +39,102 @@ type Replicas interface {
 	http.Handler
 }
 
-// Prover tells kubelet from everybody else; Proof is one.
+// Prover distinguishes kubelet from all other clients; Proof is one.
 type Prover interface {
-	// Judge says on whose behalf a request at kubelet's port is made, Credentials the same of any other port.
+	// Judge returns on whose behalf a request at kubelet's port is made. Credentials does the same for any other port.
 	Judge(r *http.Request) Verdict
 	Credentials(r *http.Request) Verdict
 }
 
-// Keeper has what clients need while nothing can be reached. A client is a caller's name; it is empty for kubelet.
-// The context of each request has its RequestInfo.
+// Keeper has what clients need while nothing can be reached. A client is named by its caller's name, empty for kubelet. The
+// context of each request has its RequestInfo.
 type Keeper interface {
 	// Match reports whether to keep what a request reads.
 	Match(r *http.Request) bool
-	// Answer answers a client's get, list or watch from what is followed for it, or returns false and has written nothing.
+	// Answer answers a client's get, list or watch from the selections followed for it, or returns false and has written nothing.
 	Answer(w http.ResponseWriter, r *http.Request, client string) bool
-	// Recall answers with what the cloud last told a client, or returns false and has written nothing.
+	// Recall answers with the cloud's last answer to a client, or returns false and has written nothing.
 	Recall(w http.ResponseWriter, r *http.Request, client string) bool
-	// Remember lets pass answer, and remembers what it tells a client.
+	// Remember calls pass to answer, and stores the answer for the client.
 	Remember(w http.ResponseWriter, r *http.Request, client string, pass http.Handler)
-	// Written lets pass answer a client's write, and takes note of what becomes of the object.
+	// Written calls pass to answer a client's write, and updates what is stored of the object.
 	Written(w http.ResponseWriter, r *http.Request, client string, pass http.Handler)
 }
 
-// Recognizer knows callers with credentials of their own.
+// Recognizer identifies callers, clients with credentials of their own.
 type Recognizer interface {
-	// Admit returns the name of a request's caller, and whether the caller may read here: what is kept for it alone or, if
-	// pool is true, exactly this part of the pool's resources. If not, the cloud answers. The request's context has its
-	// RequestInfo.
+	// Admit returns the name of a request's caller, and whether the caller may read here: its own selections or, if pool is true,
+	// exactly this part of the pool's resources. If not, the cloud answers. The request's context has its RequestInfo.
 	Admit(r *http.Request, pool bool) (client string, ok bool)
 }
 
-// OfflineWriter takes writes that the cloud does not. The context of each request has its RequestInfo.
+// OfflineWriter accepts writes that the cloud does not answer. The context of each request has its RequestInfo.
 type OfflineWriter interface {
 	// Waits reports whether the Event that a request writes is waiting for the cloud.
 	Waits(info *request.RequestInfo) bool
-	// Answer answers in the cloud's place, or returns false and has written nothing. body is the request's whole body; nil if
-	// it is longer than BodyBytes, or not known to be shorter.
+	// Answer answers in the cloud's place, or returns false and has written nothing. body is the request's whole body. It is nil
+	// if the body is longer than BodyBytes, or of unknown length.
 	Answer(w http.ResponseWriter, r *http.Request, body []byte) bool
-	// Hear lets pass answer, and takes note of the answer.
+	// Hear calls pass to answer, and records the answer.
 	Hear(w http.ResponseWriter, r *http.Request, pass http.Handler)
 }
 
-// Warrants says what coordinators may do with this node's kubelet.
+// Warrants decides what coordinators may do with this node's kubelet.
 type Warrants interface {
-	// Answer answers a review of access that is about a coordinator, or returns false and has written nothing. body is the
-	// request's whole body, as for StandIn.
+	// Answer answers an access review about a coordinator, or returns false and has written nothing. body is as in
+	// OfflineWriter.Answer.
 	Answer(w http.ResponseWriter, r *http.Request, body []byte) bool
 }
 
-// Shown has objects that kubelet is shown in another form than the cloud's.
+// Shown has objects that kubelet sees in another form than the cloud's.
 type Shown interface {
-	// Get returns what takes the cloud's answer, or a remembered one, to kubelet's get of such an object, and what writes it in
-	// the form that is shown; the latter is not called if the answer breaks off. Any other request gets w itself. The request's
-	// context has its RequestInfo.
+	// Get returns a writer for the cloud's answer, or a stored one, to kubelet's get of such an object. end writes it in
+	// kubelet's form; the front does not call it if the answer breaks off. For any other request Get returns w itself. The
+	// request's context has its RequestInfo.
 	Get(w http.ResponseWriter, r *http.Request) (shown http.ResponseWriter, end func())
 }
 
-// Config says what the front serves.
+// Config configures a Front.
 type Config struct {
 	// Cloud is where requests go.
 	Cloud Upstream
-	// Proof says which requests are kubelet's: these are made as the node.
+	// Proof identifies kubelet's requests, which are made with the node's certificate.
 	Proof Prover
 	// Replicas answer reads of the resources that they have.
 	Replicas Replicas
-	// Keeper answers reads of what is kept.
+	// Keeper answers reads from what the hub keeps for clients.
 	Keeper Keeper
-	// Callers knows callers with credentials of their own.
+	// Callers identifies callers.
 	Callers Recognizer
-	// StandIn takes writes in the cloud's place; nil if Situation.StandIn is false.
+	// StandIn accepts writes in the cloud's place; nil if Situation.StandIn is false.
 	StandIn OfflineWriter
-	// Shown has single objects that kubelet is shown in another form than the cloud's; nil means that there are none.
+	// Shown has single objects that kubelet sees in another form than the cloud's; nil means none.
 	Shown Shown
 	// Warrants answers reviews about coordinators; nil means that the cloud does.
 	Warrants Warrants
 	// OwnLease serves reads and renewals of the node's own Lease, with the RequestInfo in the request's context.
 	OwnLease http.Handler
-	// Situation is what routing depends on besides the states of the links.
+	// Situation is the part of the routing's input that never changes; the states of the links are filled in.
 	Situation Situation
 	// CloudLink and CoordinatorLink return the states of the links.
 	CloudLink, CoordinatorLink func() link.State
-	// HeartbeatLink is CloudLink for heartbeats and the node's status, which a neighbour may relay where it relays nothing else;
-	// nil means that it is the same.
+	// HeartbeatLink is CloudLink for heartbeats and the node's status, because a neighbour may relay these and nothing else. nil
+	// means the same as CloudLink.
 	HeartbeatLink func() link.State
-	// MaxReadOnly, MaxMutating and MaxLongRunning bound the requests in flight, kubelet's apart from all others. Watches,
-	// followed logs, exec, attach, port-forward and proxy are long-running.
+	// MaxReadOnly, MaxMutating and MaxLongRunning bound the requests in flight, for kubelet and for all other clients separately.
+	// Watches, followed logs, exec, attach, port-forward and proxy are long-running.
 	MaxReadOnly, MaxMutating, MaxLongRunning int
-	// Metrics is where metrics are registered. nil means that nobody sees them.
+	// Metrics registers the metrics. nil means that they are not exported.
 	Metrics prometheus.Registerer
 	// Clock is this machine's.
 	Clock ends.Clock
 }
 
-// requestTimeout is how long a request that is not long-running may take in all: twice an API server's, so that only hanging
-// clients and links meet it.
+// requestTimeout bounds a request that is not long-running: twice an API server's bound, so that only hanging clients and links
+// reach it.
 const requestTimeout = 2 * time.Minute
 
-// maxHeartbeats bounds the requests in flight for the node's own Lease: kubelet sends one at a time, and repeats it.
+// maxHeartbeats bounds the requests in flight for the node's own Lease: kubelet sends one at a time, and retries it.
 const maxHeartbeats = 16
 
 // Front is the handler of all API requests. Serve it with Server.
@@ -146,17 +145,18 @@ type Front struct {
 	infos   *request.RequestInfoFactory
 	limits  [sources]limits
 	shares  *shares // of all but kubelet
-	// clientOf says whose share a request is of.
+	// clientOf returns the client whose share a request counts in.
 	clientOf func(*http.Request) string
 	metrics  *metrics
 	node     http.Handler
 	caller   http.Handler
-	// judge says whose a request is.
+	// judge returns on whose behalf a request is made.
 	judge func(*http.Request) Verdict
 	door  *door
 }
 
-// New returns a Front for the host's own programs: what kubelet asks it asks as the node, and everybody else as who he is.
+// New returns a Front for the host's own programs. It makes kubelet's requests with the node's identity, and all others with
+// their own credentials.
 func New(cfg Config) *Front {
 	f := &Front{
 		cfg: cfg, timeout: requestTimeout, log: klog.Background(), judge: cfg.Proof.Judge, door: newDoor(cfg.Metrics),
@@ -174,8 +174,8 @@ func New(cfg Config) *Front {
 	return f
 }
 
-// Guests returns a Front for everybody else, such as Pods. It has limits of its own, so that they leave room for the host's
-// programs, and an address has a part of them, so that it leaves room for others. It does not use the node's
+// Guests returns a Front for all other clients, such as Pods. Its limits are its own, so that these clients leave room for the
+// host's programs. Each address has a share of them, so that it leaves room for others. This Front never uses the node's
 // identity: to the cloud, a request without credentials is anonymous.
 func (f *Front) Guests() *Front {
 	g := &Front{
@@ -186,7 +186,7 @@ func (f *Front) Guests() *Front {
 	return g
 }
 
-// guest says whose a request is where kubelet has no business.
+// guest returns on whose behalf a request is made at a port that is not kubelet's.
 func (f *Front) guest(r *http.Request) Verdict {
 	switch verdict := f.cfg.Proof.Credentials(r); verdict {
 	case Stranger:
@@ -207,8 +207,7 @@ func (f *Front) setLimits() {
 	}
 }
 
-// ServeHTTP takes one request through the chain: parse, find out whose it is, decide, limit, serve. It counts the request,
-// and catches panics.
+// ServeHTTP runs one request through the chain: parse, identify, decide, limit, serve. It counts the request and catches panics.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := f.cfg.Clock.Running()
 	rec := &recorder{ResponseWriter: w}
@@ -314,7 +313,7 @@ func (f *Front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 	f.answer(w, r, info, req, to.Kind)
 }
 
-// recorder keeps what was answered.
+// recorder records the answer's status.
 type recorder struct {
 	http.ResponseWriter
 	status  int
@@ -345,7 +344,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return r.ResponseWriter.Write(p)
 }
 
-// received is a request's body that knows whether it was read to its end.
+// received is a request's body that records whether it was read to its end.
 type received struct {
 	io.ReadCloser
 	length int64 // -1: unknown
@@ -376,7 +375,7 @@ func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 func (r *recorder) wrote() bool { return r.status != 0 }
 
-// statusAborted is the code in metrics of a request whose client went away, or that was broken off, before an answer.
+// statusAborted is the code in metrics for a request whose client went away, or that was broken off, before an answer.
 const statusAborted = 499
 
 func (r *recorder) code() int {

@@ -724,8 +724,8 @@ func TestAnsweredBeforeRead(t *testing.T) {
 	all.Wait()
 }
 
-// The node's certificate is the hub's affair: a client without credentials is told to try again, not that nobody knows it. A
-// kubelet that is told the latter exits, if its own certificate has expired.
+// A client without credentials can't fix the node's certificate, so it is told to retry, not that it is unauthorized. A kubelet
+// that is told the latter exits if its own certificate has expired.
 func TestNodeNotAccepted(t *testing.T) {
 	_, u := cloud(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
 	address, _ := hub(t, Config{Cloud: u})

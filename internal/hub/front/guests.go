@@ -12,18 +12,17 @@ import (
 	"yurtcoordinator/internal/conns"
 )
 
-// Known says who a caller is, and what it may; Callers is one.
+// Known answers who a caller is, and what it may do; Callers is one.
 type Known interface {
 	Identify(ctx context.Context, from netip.Addr, token string) (*User, error)
 	May(ctx context.Context, u *User, a Action) (bool, error)
 }
 
-// Guests answers callers with credentials of their own: Pods, and agents of the node that have a token. It is a front.Callers;
-// make it with NewGuests. Safe for concurrent use.
+// Guests admits callers: Pods, and agents of the node that have a token. It is a Recognizer; make one with NewGuests. Safe for
+// concurrent use.
 //
-// Invariants: only a caller whom the cloud allows exactly that reads the pool's resources here; nobody reads what was read
-// with another's credentials; a caller whom the hub does not know, or does not know to be allowed, gets the cloud's own
-// answer.
+// Invariants: a caller reads the pool's resources here only if the cloud allows it exactly that; no caller reads what was read
+// with another's credentials; a caller that the hub does not know, or does not know to be allowed, gets the cloud's own answer.
 type Guests struct {
 	callers Known
 	bearers *bearers
@@ -34,10 +33,10 @@ func NewGuests(known Known, cloud http.RoundTripper) *Guests {
 	return &Guests{known, newBearers(cloud)}
 }
 
-// As returns a RoundTripper that reaches the cloud with the credentials that a client has shown lately.
+// As returns a RoundTripper that reaches the cloud with the tokens that a client has lately shown.
 func (g *Guests) As(client string) http.RoundTripper { return g.bearers.of(client) }
 
-// Admit implements front.Callers.
+// Admit implements Recognizer.
 func (g *Guests) Admit(r *http.Request, pool bool) (client string, ok bool) {
 	token := Bearer(r)
 	user, err := g.callers.Identify(r.Context(), conns.SourceOf(r), token)
@@ -46,8 +45,7 @@ func (g *Guests) Admit(r *http.Request, pool bool) (client string, ok bool) {
 		logGuest(r, err)
 		return "", false
 	}
-	// The UID tells an account from a later one of the same name. With it, no caller's name can be the hub's
-	// (cache.Hub).
+	// The UID distinguishes an account from a later one of the same name. With it, no caller's name can be the hub's (cache.Hub).
 	client = user.Username + " " + user.UID
 	if pool {
 		return client, g.mayRead(r, user)
@@ -56,7 +54,7 @@ func (g *Guests) Admit(r *http.Request, pool bool) (client string, ok bool) {
 	return client, true
 }
 
-// mayRead reports whether a user may read the pool's resources that a request reads.
+// mayRead reports whether a user may read those of the pool's resources that a request asks for.
 func (g *Guests) mayRead(r *http.Request, user *User) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {

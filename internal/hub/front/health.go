@@ -13,7 +13,7 @@ import (
 	"yurtcoordinator/internal/live"
 )
 
-// HealthConfig says what to serve. All fields are required.
+// HealthConfig configures the HealthHandler. All fields are required.
 type HealthConfig struct {
 	// Cloud is the state of the link to the cloud.
 	Cloud *live.Value[link.State]
@@ -23,11 +23,11 @@ type HealthConfig struct {
 	Metrics prometheus.Gatherer
 	// OpenMetrics serves the metrics to anybody.
 	OpenMetrics bool
-	// Root reports whether a request is of root's, on this host.
+	// Root reports whether a request comes from a process of root on this host.
 	Root func(*http.Request) bool
 }
 
-// HealthHandler returns the handler for all of these.
+// HealthHandler returns the handler for all these paths.
 func HealthHandler(c HealthConfig) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
@@ -63,5 +63,5 @@ func HealthHandler(c HealthConfig) http.Handler {
 	return mux
 }
 
-// maxScrapes bounds how many read the metrics at once.
+// maxScrapes bounds the concurrent reads of the metrics.
 const maxScrapes = 4

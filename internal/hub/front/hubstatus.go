@@ -6,7 +6,7 @@ import (
 	"yurtcoordinator/internal/hub/identity"
 )
 
-// HubStatus is what a hub says about itself at /status.
+// HubStatus is the content of /status.
 type HubStatus struct {
 	// Version is the release that the hub is of.
 	Version string        `json:"version"`
@@ -19,22 +19,23 @@ type HubStatus struct {
 	// Coordinator is none in a hub without one.
 	Cloud       string `json:"cloud"`
 	Coordinator string `json:"coordinator"`
-	// RelayedBy is the node over whose line the cloud is reached, for all (Cloud is relayed then) or for heartbeats alone; absent
-	// if that is the own one. Relays is for how many nodes the own one is used now.
+	// RelayedBy is the node over whose line this hub reaches the cloud, for all requests (then Cloud is relayed) or only for
+	// heartbeats; absent if it uses its own line. Relays is how many nodes use this node's line now.
 	RelayedBy edge.NodeName `json:"relayedBy,omitempty"`
 	Relays    int           `json:"relays,omitempty"`
-	// LinkProfile is how the link to the cloud is judged: normal, metered or satellite.
+	// LinkProfile is the profile of the link to the cloud: normal, metered or satellite.
 	LinkProfile string `json:"linkProfile,omitempty"`
 	// CoordinatorAddress is where the coordinator is, as far as the hub knows.
 	CoordinatorAddress string `json:"coordinatorAddress,omitempty"`
-	// Coordinators are the pool's, in the order of their slots; absent if there is one. What is said above is about home.
+	// Coordinators are the pool's coordinators, in the order of their slots; absent if there is only one. The fields above are
+	// about home.
 	Coordinators []CoordinatorStatus `json:"coordinators,omitempty"`
 	Followed
 	// Disk is the state of the cache on disk; absent without one.
 	Disk *cache.DiskStatus `json:"disk,omitempty"`
-	// Identity is the state of the certificates that the hub gets by itself; absent if somebody else gets them.
+	// Identity is the state of the certificates that the hub requests itself; absent if it requests none.
 	Identity *identity.Status `json:"identity,omitempty"`
-	// Kubelet is what was found of kubelet's serving certificate; absent without a coordinator, and until the hub has looked.
+	// Kubelet is what the hub found of kubelet's serving certificate; absent without a coordinator, and until the hub has looked.
 	Kubelet *KubeletStatus `json:"kubelet,omitempty"`
 	// Settings says which of the pool's settings the hub runs with; absent if it knows of none.
 	Settings *SettingsStatus `json:"settings,omitempty"`
@@ -42,13 +43,13 @@ type HubStatus struct {
 	Pods *PodsStatus `json:"pods,omitempty"`
 }
 
-// CoordinatorStatus is what a hub sees of one of its pool's coordinators.
+// CoordinatorStatus is one of the pool's coordinators as the hub sees it.
 type CoordinatorStatus struct {
 	Slot int `json:"slot"`
-	// Address is where it is. Link is the state of the way there.
+	// Address is its address, and Link the state of the link to it.
 	Address string `json:"address"`
 	Link    string `json:"link"`
-	// Home says that the hub works with it. Leader is who leads there, as far as the hub knows.
+	// Home says that the hub works with it. Leader is the node that leads there, as far as the hub knows.
 	Home   bool          `json:"home,omitempty"`
 	Leader edge.NodeName `json:"leader,omitempty"`
 }
@@ -57,15 +58,15 @@ type CoordinatorStatus struct {
 type PodsStatus struct {
 	// Address is where, HOST:PORT; empty if the node's address is not known yet.
 	Address string `json:"address,omitempty"`
-	// Told says that kubelet tells Pods that start now so.
+	// Told says that kubelet tells this address to Pods that start now.
 	Told bool `json:"told"`
-	// Problem is why they are not served there, or not told.
+	// Problem is why Pods are not served there, or not told.
 	Problem string `json:"problem,omitempty"`
 }
 
-// KubeletStatus is what a hub has found of kubelet's serving certificate.
+// KubeletStatus is what a hub found of kubelet's serving certificate.
 type KubeletStatus struct {
-	// Way is how the coordinator knows kubelet, or why it can't; see edge.KubeletWay.
+	// Way is how the coordinator verifies kubelet, or why it can't; see edge.KubeletWay.
 	Way edge.KubeletWay `json:"way"`
 	// Digest is the SHA-256 of the certificate in File, in hex.
 	Digest  string `json:"sha256,omitempty"`
@@ -73,7 +74,7 @@ type KubeletStatus struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// KubeletOf says what was found; nil means that nobody has looked.
+// KubeletOf returns the status of what was found; nil means that the hub has not looked yet.
 func KubeletOf(found identity.KubeletFound) *KubeletStatus {
 	if found.Way == "" {
 		return nil
@@ -83,18 +84,18 @@ func KubeletOf(found identity.KubeletFound) *KubeletStatus {
 
 // SettingsStatus says which of its pool's settings a hub runs with.
 type SettingsStatus struct {
-	// Generation is the newest that the hub was told, Running the one that it runs with; 0 means none.
+	// Generation is the newest generation that the hub got, Running the one that it runs with; 0 means none.
 	Generation int64 `json:"generation"`
 	Running    int64 `json:"running"`
-	// State is empty if the hub runs with the newest, restart if Why lists flags that take effect when the hub starts again, and
-	// refused if it cannot use them, and Why says why.
+	// State is empty if the hub runs with the newest settings. It is restart if Why lists flags that take effect at the hub's
+	// next start, and refused if the hub cannot use the settings for the reason in Why.
 	State string `json:"state,omitempty"`
 	Why   string `json:"why,omitempty"`
-	// Own are the flags that the node itself gives, and of which the pool says something else.
+	// Own are the flags that the node itself sets and the pool sets differently.
 	Own []string `json:"own,omitempty"`
 }
 
-// SettingsOf says what a hub makes of its pool's settings, and which flags the node keeps to its own; nil means that it knows of
+// SettingsOf returns the status of the pool's settings, with the flags that the node sets itself; nil means that the hub knows of
 // no settings.
 func SettingsOf(report edge.SettingsReport, own []string) *SettingsStatus {
 	if report == (edge.SettingsReport{}) {
@@ -105,13 +106,13 @@ func SettingsOf(report edge.SettingsReport, own []string) *SettingsStatus {
 	}
 }
 
-// Followed lists the resources of which the hub keeps copies, and what it follows for programs of its node.
+// Followed lists the hub's copies of resources, and the selections that it follows for its node's programs.
 type Followed struct {
 	Replicas []ReplicaStatus `json:"replicas,omitempty"`
 	Kept     []KeptStatus    `json:"kept,omitempty"`
 }
 
-// ReplicaStatus is what a hub says about a resource of which it keeps a copy.
+// ReplicaStatus is the state of a resource that the hub has a copy of.
 type ReplicaStatus struct {
 	Resource string `json:"resource"` // as in endpointslices.discovery.k8s.io
 	Shared   bool   `json:"shared,omitempty"`
@@ -120,15 +121,15 @@ type ReplicaStatus struct {
 	// Revision is the cloud's revision up to which the copy is complete; 0 means that it is not.
 	Revision edge.Revision `json:"revision"`
 	Objects  int           `json:"objects"`
-	// Bytes is the size of the encoded objects; HistoryBytes is what is kept besides, for watches that resume.
+	// Bytes is the size of the encoded objects, HistoryBytes that of the changes kept for watches that resume.
 	Bytes        int `json:"bytes"`
 	HistoryBytes int `json:"historyBytes"`
 	Watches      int `json:"watches"`
 }
 
-// KeptStatus is what a hub says about a selection that it follows for a program.
+// KeptStatus is the state of a selection that the hub follows for a program.
 type KeptStatus struct {
-	// Client names a client with credentials of its own; empty means the node's programs.
+	// Client names a caller; empty means the node's programs.
 	Client    string        `json:"client,omitempty"`
 	Selection string        `json:"selection"`
 	Source    string        `json:"source"` // cloud or none
@@ -139,7 +140,7 @@ type KeptStatus struct {
 	Requests int `json:"requests"`
 }
 
-// FollowedOf sorts the hub's own copies of resources from what it follows for programs.
+// FollowedOf separates the hub's own copies of resources from the selections of programs.
 func FollowedOf(all []cache.Status) (said Followed) {
 	for _, f := range all {
 		switch {

@@ -16,15 +16,15 @@ const localName = "localhost"
 type Verdict uint8
 
 const (
-	// Stranger: it brings no credentials. The zero Verdict, so that nothing is lent by mistake.
+	// Stranger: the request has no credentials. This is the zero Verdict, so that no identity is lent by mistake.
 	Stranger Verdict = iota
-	// Kubelet has shown its token.
+	// Kubelet: the request has kubelet's token.
 	Kubelet
-	// Caller: it brings other credentials, good or bad.
+	// Caller: the request has other credentials, valid or not.
 	Caller
-	// Misdirected: it was meant for another host, as a web page is that has its name point here.
+	// Misdirected: the request's Host names another host, as with a web page whose name was pointed here.
 	Misdirected
-	// Misplaced: it has kubelet's token where it would travel on with the request.
+	// Misplaced: the request has kubelet's token in a place where it would travel on.
 	Misplaced
 )
 
@@ -33,10 +33,10 @@ func (v Verdict) String() string {
 	return [...]string{"no-credentials", "kubelet", "caller", "host", "misplaced-token"}[v]
 }
 
-// bearerProtocol begins the WebSocket subprotocol by which browsers hand an API server a token.
+// bearerProtocol is the prefix of the WebSocket subprotocol by which browsers pass a token to an API server.
 const bearerProtocol = "base64url.bearer.authorization.k8s.io." //nolint:gosec // a protocol's name, no secret
 
-// Judge says on whose behalf a request at kubelet's port is made.
+// Judge returns on whose behalf a request at kubelet's port is made.
 func (p *Proof) Judge(r *http.Request) Verdict {
 	if !slices.Contains(p.hosts, r.Host) {
 		return Misdirected
@@ -44,7 +44,7 @@ func (p *Proof) Judge(r *http.Request) Verdict {
 	return p.Credentials(r)
 }
 
-// Credentials says on whose behalf a request is made, whatever its Host: for ports at which there is no kubelet.
+// Credentials returns on whose behalf a request is made, whatever its Host; for ports that kubelet does not use.
 func (p *Proof) Credentials(r *http.Request) Verdict {
 	shown, ours := 0, false
 	for _, value := range r.Header["Authorization"] {
@@ -72,7 +72,7 @@ func (p *Proof) Credentials(r *http.Request) Verdict {
 	}
 }
 
-// Bearer returns the token that a request carries; empty if it carries none, or more than one thing.
+// Bearer returns the bearer token of a request; empty if it has none, or several Authorization headers.
 func Bearer(r *http.Request) string {
 	values := r.Header["Authorization"]
 	if len(values) != 1 {
@@ -91,7 +91,7 @@ func (p *Proof) within(text string) bool {
 	return slices.ContainsFunc(strings.FieldsFunc(text, between), p.is)
 }
 
-// hosts are the values of Host by which a port can be meant.
+// hosts returns the values of Host that mean this port.
 func hosts(address net.IP, port int) []string {
 	number := strconv.Itoa(port)
 	return []string{net.JoinHostPort(address.String(), number), net.JoinHostPort(localName, number)}

@@ -11,7 +11,7 @@ import (
 	"yurtcoordinator/internal/conns"
 )
 
-// class is a kind of request that has a limit of its own.
+// class is a kind of request with a limit of its own.
 type class uint8
 
 const (
@@ -44,8 +44,8 @@ func classOf(info *request.RequestInfo, long bool, to Kind) class {
 // limits bound the requests in flight of one source, by class.
 type limits [classes]limit
 
-// source is who has places of his own. kubelet's are taken by nobody else: whoever fills his own with requests that do not
-// end keeps no heartbeat and no status of a Pod waiting.
+// source is a group of clients with places of its own. Other clients cannot take kubelet's places: requests of theirs that do not
+// end delay no heartbeat and no status of a Pod.
 type source uint8
 
 const (
@@ -67,7 +67,7 @@ type limit struct {
 	now atomic.Int64
 }
 
-// enter counts a request in, or returns false if there are too many.
+// enter counts a request, or returns false if there are too many.
 func (l *limit) enter() bool {
 	if l.now.Add(1) > l.max {
 		l.now.Add(-1)
@@ -78,26 +78,27 @@ func (l *limit) enter() bool {
 
 func (l *limit) leave() { l.now.Add(-1) }
 
-// shareOfOne is which part of the places one client may have: a fourth.
+// shareOfOne is the divisor for one client's share of the places: a quarter.
 const shareOfOne = 4
 
-// shares bound the requests in flight of each client, so that nobody can take the places of all others.
+// shares bound the requests in flight of each client, so that no client can take all places.
 type shares struct {
 	mu    sync.Mutex
 	taken map[portion]int64 // without zeros
 }
 
-// portion is what one client has of a class.
+// portion is one client's share of a class.
 type portion struct {
 	of    string
 	class class
 }
 
-// guestOf says which guest a request is of: a Pod has an address of its own.
+// guestOf returns the guest that a request belongs to, by its address: each Pod has its own.
 func guestOf(r *http.Request) string { return conns.SourceOf(r).String() }
 
-// programOf says which of the host's programs a request is of: what it shows, once the cloud has known whose that is, or else
-// the user whose process it is. So tokens that somebody makes up bring no places, and neither does his user take those of others.
+// programOf returns the program of the host that a request belongs to. Once the cloud has known the connection's token, that is
+// the token; before, it is the user of the client's process. So made-up tokens get no places of their own, and their user takes
+// none of others'.
 func programOf(r *http.Request) string {
 	if c := conns.NewcomerOf(r.Context()); c != nil && !c.Proved() {
 		return "uid " + c.Owner
@@ -106,7 +107,7 @@ func programOf(r *http.Request) string {
 	return string(sum[:])
 }
 
-// enter counts a request in, or returns false if its client has a fourth of most already.
+// enter counts a request, or returns false if its client already has its share of most.
 func (s *shares) enter(one portion, most int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

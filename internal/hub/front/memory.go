@@ -21,24 +21,24 @@ import (
 type answer struct {
 	value []byte // JSON; nil: no
 	holds time.Duration
-	of    *User // whom it is about; nil if it is no
+	of    *User // the user whom it is about; nil for a no
 }
 
-// record is what the disk has of an answer.
+// record is an answer on the disk.
 type record struct {
 	Said  *recall.Stamp   `json:"said"`
 	Value json.RawMessage `json:"value"`
 }
 
-// memory holds the cloud's last answer to each question: fresh ones serve without asking again, those on the disk serve while
-// the cloud cannot be asked.
+// memory holds the cloud's last answer to each question. Fresh answers are used without asking again; those on the disk are used
+// while the cloud cannot be asked.
 type memory struct {
 	disk   CallersDisk
 	prefix string
 	cloud  *live.Value[link.State]
 	tenure Tenure
 	fresh  *cache.LRUExpireCache // of []byte, or of error for a question without an answer
-	// order has the keys on the disk. The least recently used goes first, and is deleted from the disk as well.
+	// order has the keys on the disk. The least recently used is dropped first, and then deleted from the disk as well.
 	order  *lru.Cache
 	asking singleflight.Group
 	slots  chan struct{}
@@ -61,8 +61,8 @@ func newMemory(c CallersConfig, prefix string) *memory {
 	return m
 }
 
-// recall returns the answer to a question: the one that holds, else the cloud's, else the cloud's last; if there is
-// none of these, ErrUnknown, wrapped with the reason. A nil value means no.
+// recall returns the answer to a question: a fresh one, else the cloud's, else the cloud's last one from the disk. If there is
+// none of these, it returns ErrUnknown, wrapped with the reason. A nil value means no.
 func (m *memory) recall(
 	ctx context.Context, question string, ask func(context.Context) (answer, error),
 ) ([]byte, error) {
@@ -80,7 +80,7 @@ func (m *memory) recall(
 	return value, err
 }
 
-// held returns the answer that holds without asking the cloud.
+// held returns a fresh answer; ok is false if there is none.
 func (m *memory) held(question string) (value []byte, err error, ok bool) {
 	switch v, found := m.fresh.Get(question); v := v.(type) {
 	case error:
@@ -117,7 +117,7 @@ func (m *memory) find(
 	return known.Value, nil
 }
 
-// known returns what the disk has of an answer, and whether it still holds. What is over, or can't be read, is dropped.
+// known returns an answer on the disk, and whether it is still valid. It drops an expired or unreadable answer.
 func (m *memory) known(key string) (record, recall.TenureVerdict) {
 	var known record
 	value, err := m.disk.Blob(key)
@@ -134,7 +134,7 @@ func (m *memory) known(key string) (record, recall.TenureVerdict) {
 	return known, holds
 }
 
-// tidy drops what is over.
+// tidy drops expired answers.
 func (m *memory) tidy() {
 	for _, key := range m.disk.Blobs(m.prefix) {
 		m.known(key)
@@ -154,7 +154,7 @@ func (m *memory) ask(ctx context.Context, ask func(context.Context) (answer, err
 	}
 }
 
-// remember writes an answer to the disk; a no deletes the former one.
+// remember writes an answer to the disk; a no deletes the earlier one.
 func (m *memory) remember(key string, said answer) {
 	if said.value == nil {
 		m.drop(key)

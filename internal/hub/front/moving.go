@@ -18,17 +18,17 @@ var errMoved = errors.New("the node's address is another")
 // listenPause bounds the pause between two tries to listen: the address may not be on an interface yet.
 const listenPause = 10 * time.Second
 
-// Moving serves at the node's address, whatever that is at the time. All fields but On and Chance are required.
+// Moving serves at the node's address and follows its changes. All fields but On and Chance are required.
 type Moving struct {
-	// Address is where; not valid means nowhere. Port never changes.
+	// Address is the address; an invalid one means nowhere. Port never changes.
 	Address *live.Value[netip.Addr]
 	Port    uint16
 	// What names what is served, in errors.
 	What string
-	// Config returns how it is served.
+	// Config returns the server's configuration.
 	Config func() ServerConfig
-	// Serves is told of an address at which requests are accepted from now on, and Fails why it cannot be listened at: then that
-	// is tried again. Ends is told that nothing is served there any more.
+	// Serves is called when requests are accepted at an address. Fails is called with the reason why listening failed; Moving
+	// then tries again. Ends is called when serving at the address has ended.
 	Serves func(at netip.AddrPort)
 	Fails  func(at netip.AddrPort, err error)
 	Ends   func()

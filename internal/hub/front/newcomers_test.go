@@ -29,8 +29,8 @@ func (byToken) Judge(r *http.Request) Verdict {
 
 func (b byToken) Credentials(r *http.Request) Verdict { return b.Judge(r) }
 
-// At kubelet's port, connections are held by whoever has proved who he is: by kubelet's token, or by one that the cloud knows.
-// Whoever shows nothing, something that is no token, or a made-up token, makes room for the next.
+// At kubelet's port only authenticated clients keep connections: with kubelet's token, or with one that the cloud knows. A client
+// with no token, a malformed one or a made-up one makes room for the next.
 func TestWhoHasNotProvedWhoHeIsMakesRoom(t *testing.T) {
 	_, u := cloud(t, func(w http.ResponseWriter, r *http.Request) {
 		if token := Bearer(r); token != "" && token != "agent" {

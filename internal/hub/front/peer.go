@@ -7,8 +7,8 @@ import (
 	"yurtcoordinator/internal/conns"
 )
 
-// ownerOf returns the number of the user whose process made a request on this host, for people who look for it; "unknown" if
-// that cannot be found out, as for a request from elsewhere.
+// ownerOf returns the numeric user ID of the process that made a request on this host, for people who investigate. It returns
+// "unknown" if that cannot be found out, as for a request from elsewhere.
 func ownerOf(r *http.Request) string {
 	here, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	peer, err := net.ResolveTCPAddr("tcp", r.RemoteAddr)

@@ -10,20 +10,20 @@ import (
 	"yurtcoordinator/internal/ends"
 )
 
-// maxNewcomers bounds the connections to kubelet's port on which nobody has proved yet who he is. Where a hub has been away,
-// kubelet comes back with one for each watch, some 200.
+// maxNewcomers bounds the connections to kubelet's port whose client has not authenticated yet. After a hub's absence, kubelet
+// reconnects with one connection for each watch, some 200.
 const maxNewcomers = 512
 
-// Programs returns how kubelet and the host's programs are served, over TLS, but for who is told of refusals. A request that came
-// before anything is followed would go to the cloud, and a watch would stay there: after is closed when that is over.
+// Programs returns the configuration for serving kubelet and the host's programs over TLS, without ServerConfig.Refused. after is
+// closed once the hub follows its selections: an earlier request would go to the cloud, and a watch would stay there.
 func (f *Front) Programs(secure *tls.Config, after <-chan struct{}) ServerConfig {
 	// HTTP/1.1 alone, as client-go speaks without TLS: in Go, HTTP/2 costs more of the hub's time for each GET.
 	return ServerConfig{Handler: f, After: after, TLS: secure, HTTP1: true, Newcomers: maxNewcomers}
 }
 
-// Port is where something is served.
+// Port is a port to serve at.
 type Port struct {
-	// Name names it in errors of Run, and Flag is the flag that says where it is.
+	// Name is used in errors of Run, Flag is the flag that sets the port.
 	Name, Flag string
 	Address    string
 	Number     int
@@ -36,7 +36,7 @@ type Listener struct {
 	*Server
 }
 
-// ListenAll listens at all ports of a network, or at none: then the error names the flag of the port that is to blame.
+// ListenAll listens at all ports, or at none: its error then names the flag of the failing port.
 func ListenAll(on ends.Net, ports ...Port) ([]Listener, error) {
 	var all []Listener
 	for _, p := range ports {

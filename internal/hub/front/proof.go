@@ -39,18 +39,18 @@ const (
 const (
 	// tokenBytes is how much of a token is random.
 	tokenBytes = 32
-	// lockPause and lockTries bound how long to wait for another process that is making the files. It takes milliseconds.
+	// lockPause and lockTries bound the wait for another process that is making the files, which takes milliseconds.
 	lockPause = 50 * time.Millisecond
 	lockTries = 100
 )
 
-// The certificate is valid at any time that a clock can say.
+// The certificate is valid at any time that a clock can show.
 var (
 	notBefore = time.Unix(0, 0).UTC()
 	notAfter  = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC) // RFC 5280, 4.1.2.5: it does not end
 )
 
-// ProofConfig says for which port the files are.
+// ProofConfig configures a Proof.
 type ProofConfig struct {
 	// Dir is the directory of the hub's certificates.
 	Dir string
@@ -61,19 +61,21 @@ type ProofConfig struct {
 	Port    int
 }
 
-// Proof is what kubelet and the hub know each other by. Make one with Keep; with an empty one, nobody is kubelet.
+// Proof has the secrets by which kubelet and the hub authenticate each other. Make one with KeepProof; with the zero Proof, no
+// client is kubelet.
 type Proof struct {
 	pair  *tls.Certificate
 	token []byte
 	hosts []string
 }
 
-// TLS returns how the port is served.
+// TLS returns the TLS configuration of the port.
 func (p *Proof) TLS() *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{*p.pair}, MinVersion: tls.VersionTLS13}
 }
 
-// Asks returns what reads a path of the hub's own port as kubelet does, by connections that dial opens. Each answer will do.
+// Asks returns a function that reads a path of the hub's own port as kubelet does, over connections from dial. Any answer counts
+// as success.
 func (p *Proof) Asks(
 	dial func(ctx context.Context, network, address string) (net.Conn, error), path string,
 ) func(ctx context.Context) error {
@@ -96,7 +98,7 @@ func (p *Proof) Asks(
 	}
 }
 
-// KeepProof returns the proof that is kept in the directory. It makes what is missing there, damaged, or for another address.
+// KeepProof returns the proof in the directory. It creates files that are missing, damaged, or for another address.
 func KeepProof(ctx context.Context, cfg ProofConfig) (*Proof, error) {
 	dir := &identity.KeyDir{Path: cfg.Dir}
 	unlock, err := lock(ctx, dir)
@@ -127,7 +129,7 @@ func lock(ctx context.Context, dir *identity.KeyDir) (unlock func(), err error) 
 	return unlock, err
 }
 
-// keepPair returns the certificate with its key, and sees to it that the file without the key has the same certificate.
+// keepPair returns the certificate with its key, and keeps the file without the key in step with it.
 func keepPair(dir *identity.KeyDir, cfg ProofConfig) (*tls.Certificate, error) {
 	content, err := identity.ReadKeyFile(dir.File(FilePair))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -152,7 +154,7 @@ func keepPair(dir *identity.KeyDir, cfg ProofConfig) (*tls.Certificate, error) {
 	return &pair, dir.Write(FileCertificate, certificate)
 }
 
-// newPair returns a certificate that is its own authority, and its key. It can't sign others.
+// newPair returns a self-signed certificate, which can't sign others, and its key.
 func newPair(cfg ProofConfig) ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -183,7 +185,7 @@ func encode(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// keepToken returns the token in the file, or a new one. What is no token of ours, such as half of one, counts as none.
+// keepToken returns the token in the file, or makes a new one if the file has no whole token.
 func keepToken(dir *identity.KeyDir) ([]byte, error) {
 	token, err := identity.ReadKeyFile(dir.File(FileToken))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

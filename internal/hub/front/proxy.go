@@ -35,8 +35,8 @@ func newProxy(transport http.RoundTripper, buffers httputil.BufferPool, logger k
 // errNodeRefused says that the cloud does not accept the node's own certificate.
 var errNodeRefused = errors.New("the cloud does not accept this node's certificate, which may have expired: see yurthub check")
 
-// nodeAccepted turns a 401 to a request made as the node into no answer. A client that sent no credentials cannot mend them.
-// And a kubelet whose own certificate has expired as well would exit again and again because a healthy server says 401
+// nodeAccepted turns a 401 to a request with the node's certificate into no answer. A client that sent no credentials cannot fix
+// it. And a kubelet whose own certificate has also expired exits again and again if a healthy server answers 401
 // (pkg/kubelet/certificate, Kubernetes 1.36).
 func nodeAccepted(response *http.Response) error {
 	if response.StatusCode == http.StatusUnauthorized {
@@ -45,12 +45,11 @@ func nodeAccepted(response *http.Response) error {
 	return nil
 }
 
-// BodyBytes bounds the bodies that are read whole before they are sent: nearly all that nodes and Pods write. The limits on
-// requests in flight bound how many there are at a time.
+// BodyBytes bounds the bodies that the hub reads whole before it sends them: nearly all that nodes and Pods write. The limits on
+// requests in flight bound their number.
 const BodyBytes = 64 << 10
 
-// smallBody reads a small body of a request and puts it back. It returns nil if the body is not small, or cannot be read to
-// its end.
+// smallBody reads a request's small body and puts it back. It returns nil if the body is not small, or cannot be read to its end.
 func smallBody(r *http.Request) []byte {
 	if r.Body == nil || r.ContentLength <= 0 || r.ContentLength > BodyBytes {
 		return nil
@@ -68,9 +67,9 @@ func smallBody(r *http.Request) []byte {
 	return whole
 }
 
-// unharmed keeps a request from failing for what others have sent. All callers share a connection to an API server, which
-// closes it when it refuses one caller's token, or now and then (--goaway-chance), and says which requests it has not looked
-// at. A small body stays in memory, so that the transport can send it again; a large one travels alone.
+// unharmed protects a request from failures that other requests cause. All callers share a connection to an API server. The
+// server closes it when it refuses one caller's token, or now and then (--goaway-chance), and says which requests it has not
+// processed. A small body stays in memory, so that the transport can send it again; a large one gets a connection of its own.
 func unharmed(r *http.Request) {
 	if r.Body == nil || r.ContentLength == 0 {
 		return
@@ -114,7 +113,7 @@ func unansweredHandler(logger klog.Logger) func(http.ResponseWriter, *http.Reque
 	}
 }
 
-// verbose takes ReverseProxy's reports of bodies that broke off. The client sees that as well, so they rank low.
+// verbose logs ReverseProxy's reports of bodies that broke off, at a low level because the client sees that as well.
 type verbose struct{ log klog.Logger }
 
 func (v verbose) Write(p []byte) (int, error) {

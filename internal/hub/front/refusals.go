@@ -12,7 +12,7 @@ import (
 	"yurtcoordinator/internal/conns"
 )
 
-// Refusals returns what counts and logs connections that are closed before a request: a ServerConfig.Refused.
+// Refusals returns a function for ServerConfig.Refused that counts and logs connections closed before a request.
 func Refusals(metrics prometheus.Registerer) func(netip.AddrPort, conns.Reason, error) {
 	count := promauto.With(metrics).NewCounterVec(prometheus.CounterOpts{
 		Name: "yurthub_connections_refused_total",

@@ -6,8 +6,7 @@ import (
 	"yurtcoordinator/internal/hub/identity"
 )
 
-// AddToReport adds to a hub's report what the states of its disk and of its certificates mean for its pool. nil states mean
-// nothing.
+// AddToReport adds the states of the disk and of the certificates to a hub's report for its pool. nil states add nothing.
 func AddToReport(r edge.HubReport, d *cache.DiskStatus, id *identity.Status) edge.HubReport {
 	if d != nil && d.Error != "" {
 		r.Troubles = append(r.Troubles, edge.TroubleDisk)

@@ -10,8 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// answerable reports whether the hub can answer a request. The others, HEAD, OPTIONS and a malformed timeout, get the API
-// server's own words.
+// answerable reports whether the hub can answer a request. HEAD, OPTIONS and a malformed timeout get the API server's own answer.
 func answerable(r *http.Request) bool {
 	if r.Method == http.MethodHead || r.Method == http.MethodOptions {
 		return false
@@ -24,7 +23,7 @@ func answerable(r *http.Request) bool {
 	return timeout == "" || err == nil
 }
 
-// assumedIdentity returns the name of a header by which the caller claims to be somebody else; empty if there is none.
+// assumedIdentity returns the name of a header by which the caller claims another identity; empty if there is none.
 func assumedIdentity(h http.Header) string {
 	for name := range h {
 		if strings.HasPrefix(name, "Impersonate-") || strings.HasPrefix(name, "X-Remote-") {
@@ -34,7 +33,7 @@ func assumedIdentity(h http.Header) string {
 	return ""
 }
 
-// isLongRunning reports whether a request may last as long as its caller likes.
+// isLongRunning reports whether a request may last as long as its caller wants.
 func isLongRunning(info *request.RequestInfo, r *http.Request) bool {
 	if info.Verb == "watch" || info.Verb == "proxy" || len(r.Header["Upgrade"]) > 0 {
 		return true

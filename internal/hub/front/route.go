@@ -8,7 +8,7 @@ import (
 	"yurtcoordinator/internal/hub/link"
 )
 
-// Answerer is somebody who may have an answer.
+// Answerer is a part of the system that may have an answer.
 type Answerer uint8
 
 const (
@@ -17,15 +17,15 @@ const (
 	// Cloud is an API server of the cloud. It is asked again for what nobody has an answer to: then its refusal counts, or the
 	// hub's own, which says that the cloud cannot be reached.
 	Cloud
-	// Lease is the heartbeat of this node, which knows the cloud's and the coordinator's copy of the Lease. It asks both.
+	// Lease is the heartbeat of this node. It knows the cloud's and the coordinator's copy of the node's Lease, and asks both.
 	Lease
-	// Follow is what the hub follows: all of a resource for itself, or a selection for the client that asks.
+	// Follow is the hub's replicas: all of a resource for the hub itself, or a selection for the client.
 	Follow
-	// Recall is what the cloud said last.
+	// Recall is the store of the cloud's last answers.
 	Recall
-	// StandIn takes writes.
+	// StandIn accepts writes in the cloud's place.
 	StandIn
-	// Warrant says what coordinators may do with this node's kubelet, and nothing of anybody else.
+	// Warrant decides what coordinators may do with this node's kubelet, and has no answer about other users.
 	Warrant
 
 	answererCount
@@ -36,32 +36,33 @@ func (a Answerer) String() string {
 	return [...]string{"nobody", "cloud", "lease", "follow", "recall", "stand-in", "warrant"}[a]
 }
 
-// Kind is what a request is, as far as it matters for who answers.
+// Kind is the kind of a request, as far as it matters for the answerers.
 type Kind uint8
 
 const (
 	// Refused: the caller gets 403 and Destination.Reason.
 	Refused Kind = iota
-	// Passed: it is the cloud's alone.
+	// Passed: only the cloud answers.
 	Passed
 	// OwnLease reads or renews the Lease of this node.
 	OwnLease
-	// PoolRead reads a resource of which the hub follows all for itself, PoolTable as a table, which the hub does not make.
+	// PoolRead reads a resource that the hub follows as a whole. PoolTable asks for it as a table, which the hub does not make.
 	PoolRead
 	PoolTable
-	// Listed lists or watches what is kept for its client.
+	// Listed lists or watches a selection that is kept for its client.
 	Listed
-	// Single reads one thing that is kept for its client: an object, what the API has, a Pod's token, who a token's bearer is.
+	// Single reads one thing that is kept for its client: an object, API discovery, a Pod's token, or a token's user.
 	Single
-	// Write changes, makes or deletes objects. It is the cloud's alone; what is kept for its client of them is so no more.
+	// Write changes, creates or deletes objects. Only the cloud answers; what is kept of these objects for the client is then
+	// outdated.
 	Write
-	// Review asks what somebody may do. The cloud's answer is kept, that to an UnkeptReview is not.
+	// Review asks what a user may do. The cloud's answer to a Review is kept, that to an UnkeptReview is not.
 	Review
 	UnkeptReview
-	// Status reports that of a Pod, NodeStatus that of the own Node.
+	// Status writes a Pod's status, NodeStatus that of this Node.
 	Status
 	NodeStatus
-	// Event writes one, WaitingEvent one of which the cloud is still to be told.
+	// Event writes an Event, WaitingEvent one that still waits for the cloud.
 	Event
 	WaitingEvent
 
@@ -77,57 +78,57 @@ func (k Kind) String() string {
 	}[k]
 }
 
-// OfPool reports whether it is a read of a resource of which the hub follows all for itself.
+// OfPool reports whether the request reads a resource that the hub follows as a whole.
 func (k Kind) OfPool() bool { return k == PoolRead || k == PoolTable }
 
-// Destination is the answer of Decide. The zero Destination refuses.
+// Destination is the result of Decide. The zero Destination refuses.
 type Destination struct {
 	Kind Kind
 	// Answerers are asked in this order, until one has an answer.
 	Answerers []Answerer
-	// Hears is who takes note of what the cloud answers.
+	// Hears is the part that records the cloud's answer.
 	Hears Answerer
 	// Reason says why a request is refused and what to do about it.
 	Reason string
 }
 
-// Request is what a decision needs to know of an API request.
+// Request is the part of an API request that Decide needs.
 type Request struct {
 	// Verb is the Kubernetes verb: get, list, watch, create, update, patch, delete, deletecollection, proxy, connect;
 	// for a path that is no resource, the HTTP method in lower case.
 	Verb string
 	// Group, Version, Resource, Subresource, Namespace and Name are empty where the path names none. The core group is "".
 	Group, Version, Resource, Subresource, Namespace, Name string
-	// DryRun: nothing is to come of it.
+	// DryRun: the request must have no effect.
 	DryRun bool
-	// Waiting: it writes an Event of which the cloud is still to be told.
+	// Waiting: the request writes an Event that still waits for the cloud.
 	Waiting bool
 	// Path is the URL's path.
 	Path string
 	// Replicated: the hub keeps a copy of the resource.
 	Replicated bool
-	// Table: the caller would rather have a table than objects.
+	// Table: the caller prefers a table to objects.
 	Table bool
-	// Cached: what the calling program reads is to be kept.
+	// Cached: the hub keeps what the calling program reads.
 	Cached bool
-	// OwnCredentials: the caller brought its own, so that the request is not made with the node's identity.
+	// OwnCredentials: the caller has its own credentials, so the request is not made with the node's identity.
 	OwnCredentials bool
-	// Known: it can be found out who that caller is.
+	// Known: the hub can find out who that caller is.
 	Known bool
-	// AssumesIdentity is the name of the first header by which the request asks to be taken for somebody else
-	// (Impersonate-*, X-Remote-*); empty if it has none.
+	// AssumesIdentity is the name of the first header by which the request claims another identity (Impersonate-*, X-Remote-*);
+	// empty if it has none.
 	AssumesIdentity string
 }
 
-// Situation is what a decision depends on besides the request.
+// Situation is the input of Decide besides the request.
 type Situation struct {
 	// Node is the node that the hub runs on.
 	Node edge.NodeName
-	// StandIn: somebody takes in the cloud's place what kubelet reports, and Events.
+	// StandIn: the hub has a stand-in, which accepts kubelet's statuses and Events in the cloud's place.
 	StandIn bool
 	// CloudLink and CoordinatorLink are the states of the links at the moment.
 	CloudLink, CoordinatorLink link.State
-	// HeartbeatsRelayed: though CloudLink is down, heartbeats and the node's status reach the cloud, through a neighbour.
+	// HeartbeatsRelayed: CloudLink is down, but a neighbour relays heartbeats and the node's status to the cloud.
 	HeartbeatsRelayed bool
 }
 
@@ -137,15 +138,15 @@ const (
 	namespaceLeases = "kube-node-lease"
 )
 
-// groupAccess is the group of reviews of what somebody may do.
+// groupAccess is the API group of access reviews.
 const groupAccess = "authorization.k8s.io"
 
-// Decide says who answers a request.
+// Decide returns who answers a request.
 func Decide(req Request, s Situation) Destination {
 	kind := kindOf(req, s)
 	to := Destination{Kind: kind, Answerers: answerers(kind, s), Hears: hears(kind)}
 	if kind == Refused {
-		// The node's certificate is not a caller's to act with on behalf of others, however little RBAC lets it.
+		// A caller must not act for others with the node's certificate, however little RBAC allows it.
 		to.Reason = fmt.Sprintf(
 			"header %s needs credentials of the caller's own: the hub does not lend the identity of node %s to it",
 			req.AssumesIdentity, s.Node)
@@ -153,7 +154,7 @@ func Decide(req Request, s Situation) Destination {
 	return to
 }
 
-// kindOf says what a request is. It does not depend on the states of links.
+// kindOf returns the kind of a request. It does not depend on the states of links.
 func kindOf(req Request, s Situation) Kind {
 	stood := s.StandIn && req.standsIn(s.Node)
 	switch {
@@ -187,7 +188,7 @@ func kindOf(req Request, s Situation) Kind {
 	}
 }
 
-// kept is the kind of a request whose answer is kept.
+// kept returns the kind of a request whose answer is kept.
 func (r Request) kept() Kind {
 	switch {
 	case r.Verb == "list" || r.Verb == "watch":
@@ -199,7 +200,7 @@ func (r Request) kept() Kind {
 	}
 }
 
-// answerers is the table. What is not known to be down is tried: a request finds out sooner than a probe.
+// answerers is the table. It tries a link that is not known to be down, because a request finds out sooner than a probe.
 func answerers(k Kind, s Situation) []Answerer {
 	down := s.CloudLink == link.Down
 	coordinator := s.CoordinatorLink == link.Up
@@ -235,7 +236,7 @@ func answerers(k Kind, s Situation) []Answerer {
 	}
 }
 
-// around puts the cloud behind the others if it is down, else before them.
+// around puts the cloud after the others if it is down, otherwise before them.
 func around(down bool, others ...Answerer) []Answerer {
 	if down {
 		return append(others, Cloud)
@@ -243,7 +244,7 @@ func around(down bool, others ...Answerer) []Answerer {
 	return append([]Answerer{Cloud}, others...)
 }
 
-// hears says who takes note of what the cloud answers.
+// hears returns the part that records the cloud's answer.
 func hears(k Kind) Answerer {
 	switch k {
 	case Single, Write, Review, Status, NodeStatus:
@@ -255,7 +256,7 @@ func hears(k Kind) Answerer {
 	}
 }
 
-// standsIn reports whether somebody on this node can take a write in the cloud's place. A dry run leaves nothing to take.
+// standsIn reports whether the stand-in can accept a write in the cloud's place. A dry run changes nothing, so it does not count.
 func (r Request) standsIn(node edge.NodeName) bool {
 	if r.OwnCredentials || r.DryRun || r.Group != "" || r.Version != "v1" {
 		return false
@@ -288,8 +289,8 @@ func (r Request) writes() bool {
 	}
 }
 
-// keepable reports whether a request reads something that will do later, too: objects, what the API has, and what kubelet
-// has made. Health is not: that of the last time says nothing.
+// keepable reports whether the answer to a request can be reused later: objects, API discovery, and the tokens and reviews that
+// kubelet creates. An earlier answer about health says nothing.
 func (r Request) keepable() bool {
 	switch {
 	case r.Resource == "":
@@ -302,8 +303,8 @@ func (r Request) keepable() bool {
 	}
 }
 
-// reviewed reports whether a request that creates something changes nothing: the tokens of Pods, without which none of them
-// starts, and whether somebody is who he says and may do what he wants with kubelet.
+// reviewed reports whether a creation changes nothing: tokens of Pods, without which no Pod starts, and reviews of who a client
+// of kubelet is and what it may do.
 func (r Request) reviewed() bool {
 	switch r.Group {
 	case "":
@@ -317,13 +318,13 @@ func (r Request) reviewed() bool {
 	}
 }
 
-// asksAccess reports whether a program of the node asks what somebody may do, as kubelet does of whoever calls it.
+// asksAccess reports whether a program of the node asks for an access review, as kubelet does about each of its clients.
 func (r Request) asksAccess() bool {
 	return !r.OwnCredentials && r.Verb == "create" && r.Group == groupAccess && r.reviewed()
 }
 
-// isHeartbeatOf reports whether a request is what kubelet does with its Lease. The path of a POST does not say which Lease it
-// makes; a node may make none but its own.
+// isHeartbeatOf reports whether a request is kubelet's read or write of its own Lease. The path of a POST does not name the
+// Lease; a node may create only its own.
 func (r Request) isHeartbeatOf(node edge.NodeName) bool {
 	if node == "" || r.Group != groupLeases || r.Resource != "leases" || r.Subresource != "" || r.Namespace != namespaceLeases {
 		return false

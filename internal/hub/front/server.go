@@ -20,29 +20,29 @@ import (
 	"yurtcoordinator/internal/ends"
 )
 
-// ServerConfig says how a handler is served.
+// ServerConfig configures a Server.
 type ServerConfig struct {
 	// Handler serves the requests.
 	Handler http.Handler
-	// After is closed when requests may be accepted: until then they wait. nil means at once.
+	// After is closed when requests may be accepted; they wait until then. nil means at once.
 	After <-chan struct{}
-	// TLS, if not nil, secures connections. Without it, clients may use HTTP/1.1, or HTTP/2 with prior knowledge.
+	// TLS secures connections. nil means plain text, with HTTP/1.1 or HTTP/2 with prior knowledge.
 	TLS *tls.Config
-	// HTTP1 leaves out HTTP/2.
+	// HTTP1 disables HTTP/2.
 	HTTP1 bool
-	// Newcomers, if not zero, bounds the connections on which nobody has proved yet who he is (conns.Newcomers); it is for a
-	// loopback address. Refused is told of each that is closed for that.
+	// Newcomers bounds the connections whose client has not authenticated yet (conns.Newcomers); it is for a loopback address. 0
+	// means no bound. Refused is called for each connection closed because of it.
 	Newcomers int
-	// PerSource, if not zero, bounds the connections of each address, and handshakes as conns.Gate does; it needs TLS. Refused,
-	// which must not block, is told of each connection that is closed for that; nil means that nobody is. All is GateConfig.All.
+	// PerSource bounds the connections of each address, and handshakes as conns.Gate does; it needs TLS. 0 means no bound. All is
+	// GateConfig.All. Refused is called for each connection closed because of these, and must not block; nil means no call.
 	PerSource, All int
 	Refused        func(from netip.AddrPort, why conns.Reason, err error)
-	// Aside, if not nil, takes connections over by the server name that they ask for; it needs PerSource.
+	// Aside takes over connections by the server name that they ask for; it needs PerSource. nil means none.
 	Aside *conns.Aside
 }
 
 const (
-	// drainTimeout is how long requests that are not long-running may take to end once Run is told to stop.
+	// drainTimeout is how long requests that are not long-running may take to end when Run is stopped.
 	drainTimeout = 5 * time.Second
 	// readHeaderTimeout is how long a client may take to send a request's header.
 	readHeaderTimeout = 10 * time.Second
@@ -56,8 +56,8 @@ const (
 	// clientPingAfter and clientPingTimeout find HTTP/2 clients that vanished.
 	clientPingAfter   = 30 * time.Second
 	clientPingTimeout = 15 * time.Second
-	// handshakeTime bounds a TLS handshake where PerSource is set; maxHandshakes and maxHandshakesOfOne bound how many are
-	// under way, and of one address.
+	// handshakeTime bounds a TLS handshake if PerSource is set. maxHandshakes and maxHandshakesOfOne bound the handshakes under
+	// way in all and from one address.
 	handshakeTime                     = 5 * time.Second
 	maxHandshakes, maxHandshakesOfOne = 256, 32
 	// abortTimeout is how long handlers may take to return after their connections were closed.
@@ -71,7 +71,7 @@ type Server struct {
 	drain    time.Duration
 }
 
-// Listen returns a Server that listens at an address of a network, HOST:PORT; it accepts nothing until Run.
+// Listen returns a Server that listens at HOST:PORT; it accepts nothing until Run.
 func Listen(on ends.Net, address string, cfg ServerConfig) (*Server, error) {
 	if on.Listen == nil {
 		on.Listen = net.Listen
@@ -109,8 +109,8 @@ func (s *Server) secured() (net.Listener, *tls.Config) {
 // Close frees the listener of a Server that will not run.
 func (s *Server) Close() error { return s.listener.Close() }
 
-// Run serves until ctx ends. Then it accepts nothing more, ends long-running requests at once, gives the others
-// drainTimeout, closes what is left, and returns when every handler has returned.
+// Run serves until ctx ends. Then it accepts nothing more, ends long-running requests at once, gives the others drainTimeout, and
+// closes the rest. It returns when every handler has returned.
 func (s *Server) Run(ctx context.Context) error {
 	if s.cfg.After != nil {
 		select {
@@ -197,5 +197,5 @@ func untilDraining(r *http.Request) (*http.Request, func()) {
 	}
 }
 
-// timedOut reports whether ctx ended because the request's time was up, and not because its client went away.
+// timedOut reports whether ctx ended because of the request's deadline, not because its client went away.
 func timedOut(ctx context.Context) bool { return errors.Is(ctx.Err(), context.DeadlineExceeded) }

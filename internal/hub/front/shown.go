@@ -15,7 +15,7 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// viewed are the resources of which a hub shows some objects differently from the cloud, with revisions of its own (ADR 19).
+// viewed are the resources that a hub shows differently from the cloud, with revisions of its own (ADR 19).
 var viewed = map[schema.GroupResource]bool{
 	{Resource: "endpoints"}: true, {Resource: "services"}: true, {Group: "discovery.k8s.io", Resource: "endpointslices"}: true,
 }
@@ -23,8 +23,8 @@ var viewed = map[schema.GroupResource]bool{
 // maxWrite is the largest body that an API server reads.
 const maxWrite = 3 << 20
 
-// owned replaces the revisions of a view in a request with the cloud's. It returns an error if the request cannot be passed on
-// because it would write what a view left of an object.
+// owned replaces a view's revisions in a request by the cloud's. It returns a Status if the request must not be passed on,
+// because it would overwrite an object with the part that a view shows of it.
 func owned(r *http.Request, info *request.RequestInfo) *metav1.Status {
 	resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
 	if !info.IsResourceRequest {
@@ -71,8 +71,8 @@ func (f failed) Read([]byte) (int, error) { return 0, f.error }
 // shownDigits is the length of every shown revision.
 const shownDigits = 19
 
-// namesShown reports whether a body, in whatever encoding or kind of patch, holds a shown revision. Nothing else in these
-// resources is a number that long.
+// namesShown reports whether a body, in any encoding or kind of patch, contains a shown revision. Nothing else in these resources
+// is a number that long.
 func namesShown(body []byte) bool {
 	digits := 0
 	for i := 0; i <= len(body); i++ {

@@ -13,8 +13,8 @@ import (
 	"yurtcoordinator/internal/hub/upstream"
 )
 
-// retryAfter is after how many seconds a client may try again. A link heals within seconds or not for long, and
-// client-go tries ten times.
+// retryAfter is after how many seconds a client may retry. A link heals within seconds or not for long, and client-go retries ten
+// times.
 const retryAfter = 1
 
 func failure(code int32, reason metav1.StatusReason, message string) *metav1.Status {
@@ -24,7 +24,7 @@ func failure(code int32, reason metav1.StatusReason, message string) *metav1.Sta
 	}
 }
 
-// again asks the client to try again.
+// again asks the client to retry.
 func again(s *metav1.Status) *metav1.Status {
 	s.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfter}
 	return s
@@ -53,7 +53,8 @@ func tooManyOfYours(c class) *metav1.Status {
 		fmt.Sprintf("yurthub: you have too many %v requests in flight; end some, or try again later", c)))
 }
 
-// unanswered says why a request got no answer. read means that it changes nothing, so that it may always be made again.
+// unanswered returns the Status for a request without an answer. read means that the request changes nothing, so that it may
+// always be retried.
 func unanswered(err error, read bool) *metav1.Status {
 	harmless := read || upstream.NotSent(err) || errors.Is(err, errNodeRefused)
 	var s *metav1.Status

@@ -11,20 +11,21 @@ import (
 	"yurtcoordinator/internal/run"
 )
 
-// Watchdog tells systemd that the hub lives for as long as it answers itself. Fields without a default are required.
+// Watchdog reports to systemd that the hub is alive, as long as the hub answers its own requests. Fields without a default are
+// required.
 type Watchdog struct {
-	// Begun are closed once the hub must answer: before, it waits for the node's certificate, or reads its disk.
+	// Begun are closed once the hub must answer. Before, it waits for the node's certificate, or reads its disk.
 	Begun []<-chan struct{}
-	// Ask asks the hub as kubelet does, and returns nil if it answers before ctx ends, whatever it says.
+	// Ask sends a request to the hub as kubelet does, and returns nil if any answer comes before ctx ends.
 	Ask func(ctx context.Context) error
 
-	// within is how long systemd waits for a word; 0 means that it waits for none. tell gives it one.
+	// within is systemd's timeout (WatchdogSec); 0 means that systemd does not watch. tell sends a state to systemd.
 	within time.Duration
 	tell   func(state string) error
 }
 
-// Run tells systemd, if that has started this program, that the ports are open, and from then on that the hub does not hang,
-// until ctx ends. A hub that does not answer says nothing, and systemd starts it again (WatchdogSec).
+// Run tells systemd, if it has started this program, that the ports are open, and then regularly that the hub does not hang,
+// until ctx ends. If the hub does not answer, Run stays silent, and systemd restarts the hub (WatchdogSec).
 func (w Watchdog) Run(ctx context.Context) (err error) {
 	if w.within, err = daemon.SdWatchdogEnabled(false); err != nil {
 		return fmt.Errorf("systemd's watchdog: %w", err)
@@ -36,7 +37,7 @@ func (w Watchdog) Run(ctx context.Context) (err error) {
 	return w.run(ctx)
 }
 
-// run asks four times in the time that systemd waits, and gives an answer half of it.
+// run asks four times per timeout, and gives each answer half of it.
 func (w Watchdog) run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	tell := func(state string) {

@@ -41,8 +41,8 @@ func TestSystemdIsTold(t *testing.T) {
 	}
 }
 
-// TestAHubThatHangsSaysNothing: four words in the time that systemd waits, while the hub begins and while it answers; none while
-// it hangs.
+// TestAHubThatHangsSaysNothing checks that the hub reports to systemd four times per timeout while it starts and while it
+// answers, and not at all while it hangs.
 func TestAHubThatHangsSaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hangs atomic.Bool
