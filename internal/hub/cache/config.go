@@ -56,9 +56,9 @@ type FeedConfig struct {
 	// Lists limits how many lists over the WAN run at a time: its capacity, 1 for the pool's resources. All feeds of a hub that
 	// share the limit share the channel.
 	Lists chan struct{}
-	// Precious says that losing existing objects does more harm than keeping deleted ones for half a minute. The feed then doubts
-	// a list that would remove more than half of the objects, however few they are, if a watch of the cloud worked within the
-	// last preciousFor. (Not for longer: the cloud may since have moved a node's Pods elsewhere.)
+	// Precious says that losing existing objects does more harm than keeping deleted ones for half a minute. If a watch of the
+	// cloud worked within the last preciousFor, the feed doubts a list that would remove more than half of the objects, however
+	// few they are. (Not for longer: the cloud may since have moved a node's Pods elsewhere.)
 	Precious bool
 	// History tells which history the cloud is in.
 	History History

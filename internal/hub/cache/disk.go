@@ -15,12 +15,12 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// blobBytes bounds each kind of single values, so that churn of one kind, such as Jobs' Pods, takes no space from another.
+// blobBytes bounds the blobs of each kind in bytes, so that churn of one kind, such as Jobs' Pods, takes no space from another.
 var blobBytes = map[string]int{
 	"answer/": 8 << 20, "guest/": 4 << 20, "caller/": 2 << 20, "access/": 2 << 20, "event/": 2 << 20, "": 1 << 20,
 }
 
-// Store is where content is kept.
+// Store keeps content.
 type Store interface {
 	Load(id store.Collection) (stream.Snapshot, error)
 	Sink(id store.Collection) stream.Sink

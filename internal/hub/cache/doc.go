@@ -2,8 +2,8 @@
 // its replica for as long as one of them needs it.
 //
 // The hub follows a selection for itself (the pool's resources, and what service topology needs), for the node's programs, or for
-// a caller, a client with its own token. The hub's own selections are fixed: Change sets them. A program's selection begins with
-// its first list or watch, and ends some minutes after its last.
+// a caller. A caller is a client with its own token. The hub's own selections are fixed: Change sets them. A program's selection
+// begins with its first list or watch, and ends some minutes after its last.
 //
 // Each replica has one feed and one saver. Both have ended before the next replica of the same selection is restored. Set.Run
 // owns all goroutines.
@@ -45,8 +45,8 @@
 //   - Feeds that share FeedConfig.Lists list over the WAN one at a time. A mirror that refused and is back does not interrupt
 //     such a list.
 //   - A list of a whole resource over the WAN comes in pages (FeedConfig.Pages), all of one revision. If it breaks off, the Feed
-//     keeps the pages and goes on after them. If the server has forgotten the revision, the Feed asks once for everything in one
-//     piece, because a list too slow for its pages may fit into one answer.
+//     keeps the pages and continues after them. If the server has forgotten the revision, the Feed asks once for everything in
+//     one piece: a list too slow for its pages may fit into one answer.
 //   - A Feed never waits for a coordinator that does not exist. No wait is longer than a minute, or half a minute if the sink is
 //     empty.
 //
@@ -96,9 +96,8 @@
 // wherever it can, without a list over the WAN.
 //
 // Invariant: the disk's content is the content that the replica has, or had, at that revision. The Saver adds changes only to
-// content that the replica itself began with, or that the Saver wrote from the replica after it had opened the watch for these
-// changes. Nothing else is safe: an emptied replica may be filled from a cloud whose history was set back, and reach the disk's
-// revision with other content.
+// content that the replica began with, or that it wrote from the replica after it had opened the watch. Nothing else is safe: an
+// emptied replica may be filled from a cloud whose history was set back, and reach the disk's revision with other content.
 //
 // Disk is the hub's store over a restart: a directory, or memory for a hub without one. It knows when to write everything at
 // once, which clock unread content ages by, and which key encrypts secret content.

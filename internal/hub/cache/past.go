@@ -19,14 +19,14 @@ const (
 	backoffMin = 100 * time.Millisecond
 	backoffMax = 30 * time.Second
 
-	// deniedPause is the pause after an answer that waiting seldom changes (no permission, no such resource), plus up to half as
-	// much at random.
+	// deniedPause is the pause after an answer that waiting seldom changes: no permission, or no such resource. Up to half as
+	// much is added at random.
 	deniedPause = 20 * time.Second
 	// deniedFirst is the first such pause; the second is twice as long, and so on.
 	deniedFirst = time.Second
 
-	// promptPause is the pause after such an answer while a better one is waited for, as a leader's pool does, plus up to a
-	// quarter as much at random.
+	// promptPause replaces that pause while a client waits for a better answer, as a leader's pool does. Up to a quarter as much
+	// is added at random.
 	promptPause = 4 * time.Second
 
 	// mirrorPause is how long the feed leaves a mirror alone that refused or was useless, plus up to as much at random.

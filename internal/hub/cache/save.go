@@ -152,8 +152,8 @@ func (s *Saver) follow(ctx context.Context, sink stream.Sink) (progress bool, er
 	}
 }
 
-// pass writes nothing while the replica holds what a filler brought to the coordinator, because that content is of no use beside
-// the cloud's. It counts the content as saved.
+// pass writes nothing while the replica holds what a filler brought to the coordinator: once the cloud's content comes, that is
+// of no use. It counts the content as saved.
 func (s *Saver) pass(ctx context.Context, w stream.Watch) error {
 	for {
 		s.taken.Set(s.replica.Position())

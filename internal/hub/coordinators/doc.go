@@ -36,8 +36,8 @@
 //   - A hub leaves home at once if it can't reach home but another coordinator, or if home refused two copies in a row. It
 //     returns to a lower slot only once that has been up for a while and is complete, so that an unstable coordinator seldom
 //     moves hubs.
-//   - If some hub with a link to the cloud reaches a coordinator, a hub leads there, wherever the first hub's home is and whoever
-//     leads at home. While all hubs reach all coordinators, the leader at home leads everywhere.
+//   - If some hub with a link to the cloud reaches a coordinator, some hub leads there. That depends neither on any hub's home
+//     nor on who leads at home. While all hubs reach all coordinators, the leader at home leads everywhere.
 //   - A request of Transport ends when home changes, so that a caller never mixes two coordinators' content.
 //
 // Two leaders at the same time do no harm (docs/adr/0055-standbys.md). The alternative was a quorum among the coordinators. It

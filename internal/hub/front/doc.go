@@ -19,8 +19,8 @@
 // Decide returns who may answer an API request. It is pure: its input is a request and a situation, its output a list of
 // answerers, which the front asks in order.
 //
-// The order depends only on the kind of the request, the state of the cloud and the state of the coordinator (answerers, and
-// testdata/table.txt, which has the whole table). Each answerer then decides whether it has an answer.
+// The order depends only on the kind of the request, the state of the cloud and the state of the coordinator. testdata/table.txt
+// has the whole table (answerers). Each answerer then decides whether it has an answer.
 //
 // # Who is kubelet
 //

@@ -87,8 +87,8 @@ type SettingsStatus struct {
 	// Generation is the newest generation that the hub got, Running the one that it runs with; 0 means none.
 	Generation int64 `json:"generation"`
 	Running    int64 `json:"running"`
-	// State is empty if the hub runs with the newest settings. It is restart if Why lists flags that take effect at the hub's
-	// next start, and refused if the hub cannot use the settings for the reason in Why.
+	// State is empty if the hub runs with the newest settings. restart means that the flags in Why take effect at the hub's next
+	// start. refused means that the hub cannot use the settings, for the reason in Why.
 	State string `json:"state,omitempty"`
 	Why   string `json:"why,omitempty"`
 	// Own are the flags that the node itself sets and the pool sets differently.

@@ -24,8 +24,8 @@ func newProxy(transport http.RoundTripper, buffers httputil.BufferPool, logger k
 			pr.Out.Header.Del("Expect")
 			unharmed(pr.Out)
 		},
-		// No FlushInterval: ReverseProxy flushes at once what has no Content-Length, and no stream of an API server has
-		// one. For the rest, flushing would cost another timer and flush, a fifth of the hub's time on a GET.
+		// No FlushInterval: ReverseProxy flushes answers without a Content-Length at once, and no stream of an API server has
+		// one. For other answers, flushing would cost one more timer and flush, a fifth of the hub's time on a GET.
 		BufferPool:   buffers,
 		ErrorHandler: unansweredHandler(logger),
 		ErrorLog:     log.New(verbose{logger}, "", 0),

@@ -63,8 +63,7 @@ func (f *Front) within(w http.ResponseWriter, r *http.Request) (*http.Request, f
 		late := !stop() && timedOut(ctx)
 		cancel()
 		if late && r.ProtoMajor == 1 {
-			// The deadlines are the connection's. Send what there is, and close it, so that no later request meets
-			// them.
+			// The deadlines belong to the connection. Send what there is, and close it, so that no later request meets them.
 			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
 		}

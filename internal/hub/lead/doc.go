@@ -7,8 +7,8 @@
 //
 // Invariants:
 //   - At most one hub's term is valid at a time, whatever wall clocks say. A term stays valid only for a while after its last
-//     acknowledged renewal was sent, and other hubs wait longer than that before they take over (timing.go has the sum).
-//   - A coordinator that came back empty does not know who leads, so it lets nobody take the Lease for as long as an old term can
+//     acknowledged renewal was sent. Other hubs wait longer than that before they take over (timing.go has the sum).
+//   - A coordinator that came back empty does not know who leads. So it lets nobody take the Lease for as long as an old term can
 //     last. A hub that finds the Lease missing waits as long; only the last holder itself may create it at once.
 //   - A hub proves that the cloud lets it do its duty before it campaigns. A leader whose duty ends with ErrUnfit leaves the lead
 //     to another hub for half a minute. If there is no other, it leads again.
@@ -35,8 +35,8 @@
 //
 // The elector asks its lock ten times a second. The lock answers from a watch on the one Lease, and writes a renewal once a
 // second. A follower's lock answers only when there is something to decide. So a follower costs nothing, and a released Lease is
-// taken within one period. The alternative was an election of our own on that watch, with all the subtleties of who holds the
-// Lease since when, which client-go has had right for years.
+// taken within one period. The alternative was an election of our own on that watch. We would then own the subtleties of who
+// holds the Lease since when, which client-go has had right for years.
 //
 // # What a leader reports
 //
@@ -48,11 +48,11 @@
 // (edge.PoolName.ReportLease). So a standby costs the WAN nothing, and two hubs that each lead at another coordinator do not
 // overwrite each other. For higher slots the report takes what has been seen so far, and does not wait for more.
 //
-// The report also says how the cloud can verify each node's kubelet, as its hub states it (identity.KubeletFinder), and how much
-// traffic each hub has carried over its link to the cloud. It sums up the state of the pool's hubs (edge.PoolHubs), which is as
-// short for a large pool as for a small one. coordinator-controller turns that into metrics, so that nobody has to scrape nodes.
-// Every fifth report carries the sum, and an earlier one if more than counters have changed. A change of the sum or of traffic
-// alone triggers no report.
+// The report also says how coordinators can verify each node's kubelet, as its hub states it (identity.KubeletFinder). It says
+// how much traffic each hub has carried over its link to the cloud. And it sums up the state of the pool's hubs (edge.PoolHubs),
+// which is as short for a large pool as for a small one. coordinator-controller turns that into metrics, so that nobody has to
+// scrape nodes. Every fifth report carries the sum, and an earlier one if more than counters have changed. A change of the sum or
+// of traffic alone triggers no report.
 //
 // A leader writes the report when it has changed, and every few minutes to confirm it (ReporterConfig.Every). A new leader first
 // waits until it has seen every node renew, or until a node's Lease has run out: the Leases that it finds say nothing about the

@@ -29,8 +29,8 @@ const (
 	reportEvery = 5 * time.Second
 	// sayEvery is how often the reporter repeats an unchanged report, unless ReporterConfig.Every is set.
 	sayEvery = time.Minute
-	// hubsEvery says that every fifth report carries the sum about hubs while it is unchanged: it is half of a small pool's
-	// report.
+	// hubsEvery says how often a report carries the unchanged sum about hubs: every fifth time, because it is half of a small
+	// pool's report.
 	hubsEvery = 5
 	// callTimeout bounds one request.
 	callTimeout = 5 * time.Second
@@ -292,8 +292,8 @@ func (f *followed) reached(now time.Time) (report, bool) {
 }
 
 // tell writes the report over the Lease as last written, and returns the new version. If another hub has written it, the update
-// fails with a conflict, and tell returns nil: the next call reads the Lease first. tell creates a missing Lease by PUT, because
-// RBAC cannot allow a POST for one name only.
+// meets a conflict, and tell returns no Lease: the next call reads it first. tell creates a missing Lease by PUT, because RBAC
+// cannot allow a POST for one name only.
 func (s *speaker) tell(ctx context.Context, said report, every time.Duration) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()

@@ -28,8 +28,8 @@ const (
 	// retryPeriod is how often the elector asks its lock; a follower's lock answers only when there is something new.
 	retryPeriod = 100 * time.Millisecond
 
-	// pollMax is the longest pause between two polls of a follower: client-go draws it at random between one
-	// retryPeriod and 2.2 of them. It bounds how long a released Lease stays unclaimed.
+	// pollMax is the longest pause between two polls of a follower: client-go draws the pause between one retryPeriod and 2.2 of
+	// them. It bounds how long a released Lease stays unclaimed.
 	pollMax = 220 * time.Millisecond
 
 	// renewEvery is the least time between two renewals that are written.

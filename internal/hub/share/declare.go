@@ -24,8 +24,8 @@ const (
 	// leaseSeconds is the duration in the Lease; followers use a bound of their own (package cache).
 	leaseSeconds = 10
 
-	// stillLive and stillAcked are how long a resource stays declared after its replica is no longer live, or after the mirror
-	// has fallen behind the replica or is ahead of it.
+	// stillLive is how long a resource stays declared after its replica is no longer live. stillAcked is how long it stays
+	// declared while the mirror is behind the replica or ahead of it.
 	stillLive  = 5 * time.Second
 	stillAcked = 5 * time.Second
 

@@ -26,10 +26,11 @@
 // # What a pool has without the cloud
 //
 // While this hub has no link to the cloud, Filler.Run brings its copies of the shared resources to a coordinator without a
-// leader, usually one that started during a cut and is empty. It takes a turn, by the Lease yurthub-filler, pushes everything
-// that is newer than the mirror's content, and gives up the turn. Its content counts in a filled history (edge.History), below
-// all of the cloud's, so that whatever a leader brings later replaces it. Nothing is declared current. Hubs with content of their
-// own do not take the filler's. After each hub has had its turn, the mirror has the latest state that the pool knows.
+// leader. Usually that is one that started during a cut and is empty. Filler takes a turn, by the Lease yurthub-filler, pushes
+// everything that is newer than the mirror's content, and gives up the turn. Its content counts in a filled history
+// (edge.History), below all of the cloud's, so that whatever a leader brings later replaces it. Nothing is declared current. Hubs
+// with content of their own do not take the filler's. After each hub has had its turn, the mirror has the latest state that the
+// pool knows.
 //
 // # What is this node's own
 //
@@ -43,9 +44,9 @@
 //
 // Each coordinator of the pool has a Node of its own. The Node asks what its coordinator has of this node and at which revisions,
 // compares that with the replicas, and pushes the difference. After each push the coordinator names the resulting state, and
-// accepts the next push only on top of that state. So after a restart of either side, a lost answer, or anything else that it did
-// not do itself, the Node learns that its knowledge is old, and asks again. One Accounts reads the ServiceAccounts for all Nodes.
-// The Overlay has what the node says itself while the cloud does not hear it.
+// accepts the next push only on top of that state. After a restart of either side, a lost answer, or a change that the Node did
+// not make, the Node asks again. One Accounts reads the ServiceAccounts for all Nodes. The Overlay has what the node says itself
+// while the cloud does not hear it.
 //
 // Invariants:
 //   - An object is pushed as the cloud has written it, at the cloud's revision, and never if it is older than the coordinator's.
@@ -75,8 +76,8 @@
 //   - No revision of the coordinator reaches the node's programs, or through them the cloud.
 //   - A status is shown on top of one revision of the cloud's object. It goes when the cloud has a newer revision, or some time
 //     after the cut.
-//   - An accepted Event reaches the cloud once, in its last form, unless by then it is too old, or dropped because there are too
-//     many, or the cloud refuses it.
+//   - An accepted Event reaches the cloud once, in its last form. The exceptions: it is too old by then, there are too many, or
+//     the cloud refuses it.
 //
 // # What coordinators may do with kubelet
 //

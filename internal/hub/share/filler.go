@@ -42,8 +42,8 @@ type FillerConfig struct {
 	Leases coordinationv1client.LeasesGetter
 	// CloudLink and Link are the states of the links to the cloud and to the coordinator.
 	CloudLink, Link *live.Value[link.State]
-	// Leader returns the pool's leader as far as this hub knows, empty if it knows of none, and a channel that is closed when
-	// that may have changed.
+	// Leader returns the pool's leader as far as this hub knows; empty means none. Its channel is closed when that may have
+	// changed.
 	Leader func() (edge.NodeName, <-chan struct{})
 }
 

@@ -11,8 +11,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Resources that are pushed; all are of v1. They are pushed in the order of the variable order and deleted in the reverse one,
-// because the coordinator accepts some objects only with those before them.
+// Resources that are pushed; all are of v1. The variable order has the order of pushes; deletions use the reverse. The
+// coordinator accepts some objects only after those that come first.
 const (
 	nodes      = "nodes"
 	pods       = "pods"
@@ -31,8 +31,8 @@ var kinds = map[string]string{
 }
 
 const (
-	// maxNodeBytes bounds a push, in bytes, unless it is a single object. A coordinator keeps a buffer for each connection that
-	// is as large as the largest push that came by it, up to 256 KiB: with 30 hubs 24 MB.
+	// maxNodeBytes bounds a push in bytes, unless it is a single object. A coordinator keeps a buffer for each connection, as
+	// large as the largest push on it but at most 256 KiB: with 30 hubs 24 MB.
 	maxNodeBytes = 64 << 10
 	// refusedPause is after how long an unchanged object that was refused is pushed again.
 	refusedPause = 30 * time.Second

@@ -21,7 +21,7 @@ import (
 )
 
 // Events that are written while the cloud does not answer wait here until it is back, because their writers do not repeat them.
-// Further writes of a waiting Event come here even when the cloud is back, so that the cloud gets the Event once, and in the
+// Further writes of a waiting Event also come here, even when the cloud is back. So the cloud gets the Event once, and in the
 // order of the writes.
 
 const (

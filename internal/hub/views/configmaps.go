@@ -34,8 +34,8 @@ func (s *Shown) of(k stream.Key) bool {
 // ConfigMaps shows kubelet some values of ConfigMaps in other forms. Callers get the cloud's values, because they may write them
 // back. Safe for concurrent use.
 //
-// kubelet's watches report a change of inputs (docs/adr/0019). If kubelet gets a single ConfigMap from the cloud or from recall,
-// Get applies the same forms, provided that kubelet asks for protobuf, as it does by default. The disk keeps the cloud's values.
+// kubelet's watches report a change of inputs (docs/adr/0019). Get applies the same forms to single ConfigMaps that kubelet gets
+// from the cloud or from recall. It needs protobuf, which kubelet asks for by default. The disk keeps the cloud's values.
 type ConfigMaps struct {
 	mu  sync.Mutex // orders changes
 	now *live.Value[*forms]

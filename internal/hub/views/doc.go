@@ -44,8 +44,8 @@
 // replica.View, which remembers what it has shown. Package presence gathers the knowledge.
 //
 // Invariants:
-//   - An endpoint changes only if the pool knows its Pod by UID, on the node that the endpoint names, or if that node is known to
-//     be silent. No endpoint is ever added.
+//   - An endpoint changes only if its node is known to be silent, or if the pool knows its Pod by UID and on that node. No
+//     endpoint is ever added.
 //   - Conditions follow kube-controller-manager's rules: serving is whether the Pod is ready; ready is serving, unless the Pod is
 //     being deleted; a Service with publishNotReadyAddresses has all of its endpoints ready. A silent node's endpoints are not
 //     serving, as if the cloud had marked its Pods as not ready.
@@ -88,6 +88,6 @@
 // node's address does so only once it has a certificate for that address. A hub with a configured address does so at once,
 // because its operator has promised a certificate.
 //
-// An Entrance is made in two steps, because the hub requests its certificate for the node's address, and reads that address from
-// the Node over connections that the certificate makes possible.
+// An Entrance is made in two steps. The hub requests its certificate for the node's address, but reads that address from the Node
+// over connections that need the certificate.
 package views

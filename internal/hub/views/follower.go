@@ -33,9 +33,9 @@ const (
 	firstWord = 2 * time.Second
 	// gather is how long the Follower collects changes that come together.
 	gather = 20 * time.Millisecond
-	// restFor is the pause after a look, as a multiple of the look's duration. A look goes over all Pods of the pool. In a storm
-	// of statuses every hub of the pool gets changes all the time, so the pause grows with the number of Pods and bounds the
-	// processor time.
+	// restFor is the pause after a look, as a multiple of the look's duration. A look goes over all Pods of the pool, and in a
+	// storm of statuses every hub gets changes all the time. So the pause grows with the number of Pods, and bounds the processor
+	// time.
 	restFor = 50
 )
 

@@ -10,8 +10,8 @@ import (
 	"yurtcoordinator/internal/stream/edit"
 )
 
-// managedBy names the controller whose EndpointSlices this package changes. In Kubernetes only a package that makes
-// EndpointSlices has the name.
+// managedBy names the controller whose EndpointSlices Known.show changes. In Kubernetes, only the package of that controller's
+// code has the name.
 const managedBy = "endpointslice-controller.k8s.io"
 
 // object is an EndpointSlice or Endpoints while it is changed.

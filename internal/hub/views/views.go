@@ -13,7 +13,7 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Config says what a node's programs see otherwise than the cloud has it.
+// Config configures Views.
 type Config struct {
 	// Node is this node; Pool its pool, empty if it has none.
 	Node edge.NodeName
@@ -36,7 +36,7 @@ type Views struct {
 	parts run.Group
 }
 
-// New returns Views, which without Run show nothing but the Overlay: of the endpoints, those that are near.
+// New returns Views. Without Run the topology is empty, so they show all endpoints, changed only by the Overlay.
 func New(c Config) *Views {
 	topology := NewTopology(TopologyConfig{Node: c.Node, Pool: c.Pool, Source: c.Source, Chance: c.Chance})
 	v := &Views{Always: topology.Learns(), View: topology.View}
