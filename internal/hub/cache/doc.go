@@ -1,5 +1,5 @@
-// Package cache keeps one replica for each selection, and restores, feeds, saves and serves it. All clients of a selection share
-// its replica for as long as one of them needs it.
+// Package cache keeps one replica for each selection, and restores, feeds, saves and serves it. All requests of a client for the
+// same selection share its replica, for as long as they need it.
 //
 // The hub follows a selection for itself (the pool's resources, and what service topology needs), for the node's programs, or for
 // a caller. A caller is a client with its own token. The hub's own selections are fixed: Change sets them. A program's selection

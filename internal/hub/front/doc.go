@@ -27,8 +27,8 @@
 // With Proof a node's kubelet and its hub authenticate each other at the hub's own port. The port is on the loopback address, so
 // every program of the host can connect to it, and can take it while the hub restarts.
 //
-// The hub shows a certificate that it has made itself and that kubelet's kubeconfig names as the authority. kubelet shows a token
-// that the hub has made as well. Both are files in the directory of the hub's certificates, which only root can read:
+// The hub presents a certificate of its own making, which kubelet's kubeconfig names as the CA. kubelet presents a token that the
+// hub has also made. Both are files in the directory of the hub's certificates, which only root can read:
 //
 //	local.pem       certificate and key of the port; local.crt is the certificate alone
 //	kubelet.token   what makes a request kubelet's

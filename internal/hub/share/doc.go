@@ -4,11 +4,11 @@
 // # What the pool shares
 //
 // Pool.Run brings the content of the leader's replicas into the coordinator's mirror, and declares in the Lease
-// leader-informer-sync which resources it keeps current there. It does so for one term. Each resource has a carrier, which asks
-// for the mirror's position, follows its replica from there, and sends the changes in batches on one long request. The answer
+// leader-informer-sync which resources it keeps current there. It does so for one term. Each resource has a carrier. It asks for
+// the mirror's position, follows its replica from there, and sends the changes in batches on one long request. The answer
 // acknowledges each batch with a line while the request continues. One batch is under way at a time; the next one gathers
-// meanwhile. Only a mirror that is empty, or whose position is not in the replica's history, gets everything, in a request of its
-// own. One more goroutine writes the Lease.
+// meanwhile. A carrier pushes everything, in a request of its own, only if the mirror is empty or the replica cannot resume from
+// the mirror's position. One more goroutine writes the Lease.
 //
 // Invariants:
 //   - A request begins at the position that the mirror reports. After any failure the carrier asks again before the next request.

@@ -109,8 +109,8 @@ func (m *mirrorClient) everything(
 	return answer.Applied, nil
 }
 
-// changes pushes batches of changes until an error, the first batch after a revision. After each batch it sends the mirror's new
-// position to applied.
+// changes pushes batches of changes until an error. The first batch follows the revision after. After each batch it sends the
+// mirror's new position to applied.
 func (m *mirrorClient) changes(
 	ctx context.Context, resource schema.GroupVersionResource, in edge.History, after edge.Revision, t stream.Type,
 	batches <-chan []stream.Event, applied chan<- edge.Revision,

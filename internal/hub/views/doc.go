@@ -40,12 +40,12 @@
 // the Pods. If a Pod of the pool is not ready, has another address or is gone, so is its endpoint. All other endpoints stay as
 // the cloud had them.
 //
-// Known holds the pool's knowledge. Known.show is a pure function of it and of the object. EndpointsView is that function as a
-// replica.View, which remembers what it has shown. Package presence gathers the knowledge.
+// Known holds the pool's knowledge, which Follower gathers. Known.show is a pure function of it and of the object. EndpointsView
+// is that function as a replica.View, which remembers what it has shown.
 //
 // Invariants:
-//   - An endpoint changes only if its node is known to be silent, or if the pool knows its Pod by UID and on that node. No
-//     endpoint is ever added.
+//   - An endpoint changes only for one of three reasons: its node is known to be silent; the pool knows its Pod, by UID and on
+//     that node; or its node is this one and no longer has the Pod. No endpoint is ever added.
 //   - Conditions follow kube-controller-manager's rules: serving is whether the Pod is ready; ready is serving, unless the Pod is
 //     being deleted; a Service with publishNotReadyAddresses has all of its endpoints ready. A silent node's endpoints are not
 //     serving, as if the cloud had marked its Pods as not ready.
