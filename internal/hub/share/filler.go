@@ -66,7 +66,7 @@ type refusedOffer struct {
 // NewFiller returns a Filler. It registers its metrics, and does no I/O.
 func NewFiller(c FillerConfig) (*Filler, error) {
 	if !c.isComplete() || c.Resources == nil || c.Leases == nil || c.CloudLink == nil || c.Link == nil || c.Leader == nil {
-		return nil, errors.New("push: a Filler needs Node, Transport, Base, Later, Resources, Leases, both links and Leader")
+		return nil, errors.New("share: a Filler needs Node, Transport, Base, Later, Resources, Leases, both links and Leader")
 	}
 	return &Filler{
 		config: c, refused: map[schema.GroupVersionResource]refusedOffer{},

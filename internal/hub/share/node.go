@@ -88,7 +88,7 @@ type nodeMetrics struct {
 func NewNode(c NodeConfig) (*Node, error) {
 	if !c.isComplete() || c.Pool == "" || c.Followed == nil || c.Link == nil || c.CloudLink == nil || c.Accounts == nil ||
 		c.Overlay == nil {
-		return nil, errors.New("push: a Node needs all of its NodeConfig")
+		return nil, errors.New("share: a Node needs all of its NodeConfig")
 	}
 	registry := promauto.With(c.Metrics)
 	n := &Node{

@@ -84,7 +84,7 @@ type poolMetrics struct {
 // NewPool returns a Pool. It registers its metrics, and does no I/O.
 func NewPool(c PoolConfig) (*Pool, error) {
 	if !c.isComplete() || c.Resources == nil || c.Leases == nil {
-		return nil, errors.New("push: a Pool needs Node, Transport, Base, Later, Resources and Leases")
+		return nil, errors.New("share: a Pool needs Node, Transport, Base, Later, Resources and Leases")
 	}
 	registry := promauto.With(c.Metrics)
 	return &Pool{config: c, metrics: poolMetrics{
