@@ -13,8 +13,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// follow makes the Set of what is followed for the hub itself, for the node's programs, and for callers with credentials of
-// their own.
+// follow builds the Set of selections that the hub caches: for itself, for the node's programs, and for callers with
+// credentials of their own.
 func (h *Hub) follow() error {
 	shared, err := h.cfg.Shared()
 	if err != nil {

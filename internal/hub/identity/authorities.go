@@ -26,9 +26,9 @@ import (
 )
 
 const (
-	// askEvery is how often the cloud is asked for its authorities: 8 KB for a connection of its own, so that what verified the
-	// server is known. askSoon is the longest wait after a start, and after the link has come back: whoever replaces an API
-	// server's certificate restarts it. askAgain is the pause after a failure.
+	// askEvery is the time between two requests for the cloud's authorities. Each costs 8 KB, because it uses a connection of
+	// its own, which shows which authority verified the server. askSoon is the longest wait after a start, and after the link
+	// has come back: replacing an API server's certificate restarts the server. askAgain is the pause after a failure.
 	askEvery, askSoon, askAgain = time.Hour, time.Minute, 5 * time.Minute
 
 	// fileNotes is what is known of the authorities in fileCA.
@@ -65,9 +65,9 @@ type following struct {
 	file string // what was wrong with a file, last
 }
 
-// FollowAuthorities keeps to the cloud's authorities while the cloud replaces them, until ctx ends; TrustSet has the rules.
-// It asks the cloud each hour, and soon after reachable says that it can be reached again; and it reads the node's kubeconfigs
-// when they change. An authority that a person gives as a file is that person's to replace: then it does nothing.
+// FollowAuthorities keeps the trusted authorities up to date while the cloud replaces its own, until ctx ends. TrustSet has the
+// rules. It asks the cloud each hour, and soon after reachable reports that the link is back. It also reads the node's
+// kubeconfigs when they change. If Config.CAFile is set, it does nothing: then a person replaces the authority.
 func (m *Manager) FollowAuthorities(ctx context.Context, reachable func() (bool, <-chan struct{})) error {
 	if m.cfg.CAFile != "" {
 		<-ctx.Done()
@@ -135,8 +135,9 @@ func (m *Manager) hear(ctx context.Context) bool {
 	return err == nil
 }
 
-// askAuthorities returns what the cloud says its authorities are, and which of those that are trusted verified it: the
-// ConfigMap that any Pod gets, or, where nodes may not read that, the one by which kubeadm's nodes find the cloud.
+// askAuthorities asks the cloud for its authorities, and returns them with the trusted authorities that verified the server. It
+// reads the ConfigMap kube-root-ca.crt as the node. If the node may not read that, it reads the ConfigMap cluster-info, which
+// kubeadm makes public.
 func (m *Manager) askAuthorities(ctx context.Context) (named []byte, by []*x509.Certificate, err error) {
 	ctx, cancel := context.WithTimeout(klog.NewContext(ctx, logr.Discard()), attemptFor)
 	defer cancel()
@@ -194,8 +195,8 @@ func (m *Manager) asAnybody(ctx context.Context, server *url.URL, roots *x509.Ce
 	return named, s.verifiedBy(), err
 }
 
-// readFiles adds what a person has put into kubelet's or the bootstrap kubeconfig. It needs no link: so it is the way back for a
-// node that was cut off while all authorities were replaced.
+// readFiles adds authorities that a person has put into kubelet's kubeconfig or the bootstrap kubeconfig. It needs no link, so
+// it is the way back for a node that was cut off while all authorities were replaced.
 func (m *Manager) readFiles(ctx context.Context) {
 	named := m.inKubeconfigs()
 	sum := sha256.Sum256(named)
@@ -249,8 +250,8 @@ func (m *Manager) inKubeconfigs() []byte {
 	return bytes.Join(all, []byte("\n"))
 }
 
-// trusted returns the authorities that are kept, or errUnknown. The pins choose the first ones. Once these are noted, their
-// successors need no pin.
+// trusted returns the authorities on disk, or errUnknown. The pins (Config.CACertHashes) select the first authorities only.
+// Once those are noted, their successors need no pin.
 func (m *Manager) trusted() (TrustSet, Notes, error) {
 	kept, err := ReadKeyFile(m.disk.File(fileCA))
 	if errors.Is(err, fs.ErrNotExist) {

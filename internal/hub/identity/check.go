@@ -25,12 +25,12 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// tolerance is how wrong a clock may be. Clocks 5 minutes apart are ordinary. Kubernetes' own signer dates certificates
-// back by as much, but other signers do not; the rest allows for the time that a request takes.
+// tolerance is how wrong a clock may be. Clocks that differ by 5 minutes are common. Kubernetes' own signer dates certificates
+// back by as much, but other signers do not. The other 5 minutes cover the time that a request takes.
 const tolerance = 10 * time.Minute
 
-// maxChain bounds the number of certificates that a signer may return for one request: one, and the authorities that a pool
-// may have.
+// maxChain bounds the certificates that a signer may return for one request: the certificate, and up to 8 authorities of a
+// pool.
 const maxChain = 1 + 8
 
 // request says what certificate is wanted.
@@ -97,8 +97,8 @@ func (r request) matches(leaf *x509.Certificate) error {
 	return nil
 }
 
-// accept checks what a signer returned for key, and returns it with the key as the content of a file, or says why it is
-// useless.
+// accept checks the certificate that a signer returned for key. It returns the content of the file with both, and the pair. Its
+// error says why the certificate is useless.
 func (r request) accept(issued []byte, key *ecdsa.PrivateKey, now time.Time) ([]byte, *tls.Certificate, error) {
 	certs, err := cert.ParseCertsPEM(issued)
 	if err != nil {
@@ -147,8 +147,8 @@ func encodeCerts(certs ...*x509.Certificate) (encoded []byte) {
 	return encoded
 }
 
-// renewAt is when to renew a certificate: at 2/3 to 9/10 of its life, so that nodes that joined together do not ask
-// together. The point is derived from the certificate itself, and so survives restarts.
+// renewAt is when to renew a certificate: at 2/3 to 9/10 of its life, so that nodes that joined together do not renew together.
+// The point is derived from the certificate itself, so it survives restarts.
 func renewAt(leaf *x509.Certificate) time.Time {
 	const first, last = 2.0 / 3, 9.0 / 10
 	sum := sha256.Sum256(leaf.Raw)
@@ -157,8 +157,8 @@ func renewAt(leaf *x509.Certificate) time.Time {
 	return leaf.NotBefore.Add(time.Duration(life * (first + (last-first)*chance)))
 }
 
-// lacking says why a request needs another pair of certificate and key at a time; "" means that it does not. Meanwhile
-// the pair may still be used.
+// lacking says why a request needs a new certificate and key at time now; "" means that it does not. Until they come, the
+// present pair may still be used.
 func (r request) lacking(pair *tls.Certificate, now time.Time) string {
 	switch {
 	case pair == nil:

@@ -23,8 +23,8 @@ type Config struct {
 	// Node is the name that certificates are for. Required.
 	Node edge.NodeName
 
-	// Dir is where the files are kept, for example /var/lib/yurthub/pki. The Manager makes it 0700, and refuses one
-	// that others may write to. Required.
+	// Dir is the directory that the files are kept in, for example /var/lib/yurthub/pki. The Manager makes it 0700, and refuses
+	// a directory that others may write to. Required.
 	Dir string
 
 	// Servers are the cloud's API servers, all equal, tried in this order. Required.
@@ -36,28 +36,29 @@ type Config struct {
 	// Dial opens connections to them; nil means a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-	// CAFile verifies them. Empty: the Manager takes the authority from BootstrapFile or KubeletKubeconfig if that is a
-	// kubeconfig, otherwise discovers it with the bootstrap token, and keeps it in Dir.
+	// CAFile is a PEM file with the authorities that verify the servers. Empty means that the Manager finds the authority
+	// itself and keeps it in Dir. It takes it from BootstrapFile or KubeletKubeconfig if that is a kubeconfig, and otherwise
+	// discovers it with the bootstrap token.
 	CAFile string
 
-	// BootstrapFile holds a bootstrap token, abcdef.0123456789abcdef, or is a kubeconfig with a token or a client
-	// certificate. The Manager reads it whenever it needs one; the file need not exist. Empty: there is none.
+	// BootstrapFile holds a bootstrap token, abcdef.0123456789abcdef, or is a kubeconfig with a token or a client certificate.
+	// The Manager reads it whenever it needs one; the file need not exist. Empty means that there is no such file.
 	BootstrapFile string
 
-	// CACertHashes pin the discovered authority, as kubeadm's --discovery-token-ca-cert-hash does: sha256:HEX of the public
-	// key. Of several authorities only the pinned ones are trusted.
+	// CACertHashes pin the discovered authority, as kubeadm's --discovery-token-ca-cert-hash does: each is sha256:HEX of a
+	// public key. Of several authorities only the pinned ones are trusted.
 	CACertHashes []string
 
-	// KubeletKubeconfig is a kubelet's kubeconfig, or a PEM file with its certificate and key, whose certificate the Manager
-	// may use to ask for the hub's own. Empty: there is none.
+	// KubeletKubeconfig is kubelet's kubeconfig, or a PEM file with its certificate and key. The Manager may use that
+	// certificate to request the hub's own. Empty means that there is no such file.
 	KubeletKubeconfig string
 
-	// Serve is the address that Pods are served at, for which the hub needs another certificate. It may change; while it is not
-	// valid, the address is not known yet. Nil: they are not served.
+	// Serve is the address at which the hub serves Pods, and for which it needs a second certificate. It may change. The zero
+	// Addr means that the address is not known yet; nil means that Pods are not served.
 	Serve *live.Value[netip.Addr]
 
-	// ShowAuthorities is told the authorities, in PEM, that verify what is served there, when they may have changed: all Pods
-	// must be given them. Nil: nobody is told.
+	// ShowAuthorities is called with the authorities, in PEM, that verify the hub's serving certificate, whenever they may have
+	// changed. All Pods must get them. Nil means that nobody is told.
 	ShowAuthorities func(authorities string)
 
 	// Metrics takes the metrics. Nil: nobody sees them.

@@ -107,8 +107,8 @@ func (m *Manager) kubelet() (*source, error) {
 	return s, nil
 }
 
-// kubeconfig reads the current context of a kubeconfig. It returns nil if that has neither a token nor a certificate with its
-// key: nothing else is supported, and the parser's own words may quote the content.
+// kubeconfig reads the current context of a kubeconfig. It returns nil if the context has neither a token nor a certificate
+// with its key, because nothing else is supported. It returns no error, because the parser's errors may quote the content.
 func kubeconfig(path string, content []byte) *source {
 	config, err := clientcmd.Load(content)
 	if err != nil {
@@ -146,8 +146,8 @@ func kubeconfig(path string, content []byte) *source {
 	return s
 }
 
-// inline returns what a kubeconfig holds itself, or else the content of the file that it names, relative to its own
-// place.
+// inline returns the data that a kubeconfig embeds. If there is none, it returns the content of the file at path, relative to
+// the kubeconfig.
 func inline(kubeconfig string, data []byte, path string) ([]byte, error) {
 	if len(data) > 0 || path == "" {
 		return data, nil

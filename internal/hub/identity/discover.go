@@ -80,8 +80,8 @@ func (m *Manager) findAuthority(ctx context.Context) ([]byte, error) {
 	return said, err
 }
 
-// namedAuthority returns the file that names the authority. If none does, it returns the bootstrap token by which the cloud can
-// be asked for it, or says why it can't.
+// namedAuthority returns the configured file that contains the authority. If there is none, it returns the bootstrap token,
+// with which the cloud can be asked for the authority. Its error says why neither works.
 func (m *Manager) namedAuthority() (found source, token string, err error) {
 	bootstrap, err := m.bootstrap()
 	if err == nil && len(bootstrap.authority) > 0 {
@@ -109,8 +109,9 @@ func (m *Manager) namedAuthority() (found source, token string, err error) {
 	return found, bootstrap.token, nil
 }
 
-// discover reads the authority from the cloud's public ConfigMap: first from whoever answers, then, if the token signed it and
-// a hash pins it, again from a server whose certificate this authority signed. It never sends the token itself.
+// discover reads the authority from the cloud's public ConfigMap, twice. The first read is from an unverified server; the token
+// must have signed the content, and a hash must pin the authority. The second read is from a server whose certificate this
+// authority signed. The token itself is never sent.
 func (m *Manager) discover(ctx context.Context, server *url.URL, token string) ([]byte, error) {
 	id, secret, _ := strings.Cut(token, ".")
 	unverified, err := m.clusterInfo(ctx, server, nil)

@@ -26,9 +26,9 @@ import (
 )
 
 const (
-	// attemptFor bounds one attempt to get a certificate, approvalFor how long it waits for a request that it has just made.
-	// What kube-controller-manager approves by itself, it approves and signs in less than a second. Anything longer waits for
-	// a person, so each later attempt looks at the request once.
+	// attemptFor bounds one attempt to get a certificate; approvalFor is how long the attempt waits for a request that it has
+	// just made. kube-controller-manager approves and signs within a second what it approves by itself. Any other request waits
+	// for a person, so each later attempt looks at it once.
 	attemptFor  = 2 * time.Minute
 	approvalFor = 30 * time.Second
 
@@ -36,8 +36,8 @@ const (
 	lookFirst = 250 * time.Millisecond
 )
 
-// errWaiting says that a request waits for approval; errDenied that it was denied or has failed; errUseless that what was
-// issued is no certificate for this node.
+// errWaiting means that a request waits for approval; errDenied that it was denied or has failed; errUseless that the issued
+// certificate is not one for this node.
 var (
 	errWaiting = errors.New("the request waits for approval")
 	errDenied  = errors.New("the request was denied")
@@ -148,8 +148,8 @@ func (m *Manager) credentials(k *rotation) (found []credential, without error) {
 	return found, without
 }
 
-// requestKey returns the key of the request under way, or begins another request with a new key. It writes the key
-// first: if it cannot, it could not write the certificate either, and need not ask the cloud.
+// requestKey returns the key of the request under way, or a new key for a new request. It writes a new key to disk first: if
+// that fails, writing the certificate would fail too, and there is no point in asking the cloud.
 func (m *Manager) requestKey(k *rotation, present *tls.Certificate) (key *ecdsa.PrivateKey, fresh bool, err error) {
 	encoded, err := ReadKeyFile(m.disk.File(k.fileKey()))
 	if err == nil {
@@ -297,8 +297,8 @@ func outcome(r *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 		"kubectl certificate approve %s", r.Name, r.Name)}
 }
 
-// prove tries a new certificate at the cloud before it replaces one that may be good. The cloud must know the node by its name
-// with it. A server whose clock is behind the signer's refuses it for a while.
+// prove tries a new certificate against the cloud before it replaces a certificate that may be good. The cloud must recognize
+// the node by its name. A server whose clock is behind the signer's refuses a new certificate for a while.
 func (m *Manager) prove(ctx context.Context, t try, pair *tls.Certificate) error {
 	as := credential{what: "the new certificate", pair: pair}
 	s, err := m.open(t.server, t.roots, as)

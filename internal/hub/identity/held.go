@@ -15,11 +15,11 @@ import (
 
 // Held is what a node's files say of its certificates, whether or not a hub runs.
 type Held struct {
-	// Status is as a running hub would report it. Client without a Problem and without an end means that there is no certificate
-	// yet, and something to get one with. Authorities without a Problem that name none are to be discovered.
+	// Status is what a running hub would report. If Client has neither a Problem nor a NotAfter, there is no certificate yet,
+	// but a credential to get one with. If Authorities has no Problem and names none, they still have to be discovered.
 	Status
-	// Pair proves to the cloud who the node is: the hub's own certificate, or else another that it has; nil means none. PairFrom
-	// names it, for people.
+	// Pair proves to the cloud who the node is: the hub's own certificate, or else another one on the node; nil means none.
+	// PairFrom describes it for people.
 	Pair     *tls.Certificate
 	PairFrom string
 	// Roots, of the file RootsFrom, verify the cloud; nil means that they are not known.
@@ -118,8 +118,8 @@ func (h *Held) holds(set TrustSet, from string, err error) {
 	}
 }
 
-// heldAuthorities returns the authorities that are known without asking the cloud, and where from; none means that they are to be
-// discovered.
+// heldAuthorities returns the authorities that are on the node, and the file that they are from. An empty set means that they
+// have to be discovered.
 func (m *Manager) heldAuthorities() (set TrustSet, from string, err error) {
 	if path := m.cfg.CAFile; path != "" {
 		set, err = readAuthorities(path)

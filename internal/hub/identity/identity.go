@@ -24,22 +24,22 @@ import (
 )
 
 const (
-	// poll is how often the Manager looks at the files and the time: another process or a person may have changed a file, a
-	// clock may be set, and a machine may sleep.
+	// poll is how often the Manager looks at the files and the time. Another process or a person may have changed a file, a
+	// clock may have been set, and a machine may have slept.
 	poll = 30 * time.Second
 
 	// pauseMin is the first pause after a failure; see run.Backoff.
 	pauseMin = 2 * time.Second
-	// pauseUnreachable is the longest pause when no server answers: a try costs next to nothing, and a node whose certificate
-	// has expired is without its cloud until it succeeds. pauseAnswered is the longest when one answers: then a person has to
-	// act.
+	// pauseUnreachable is the longest pause while no server answers: a try costs next to nothing, and a node with an expired
+	// certificate has no cloud until one succeeds. pauseAnswered is the longest pause while a server answers but refuses: then
+	// a person has to act.
 	pauseUnreachable = time.Minute
 	pauseAnswered    = 5 * time.Minute
 	// pauseDone is the shortest time between two certificates, however short their lives.
 	pauseDone = time.Minute
 
-	// ensureTries is how often Ensure tries, pausing for at most pauseEnsure. expiredFor is how long it tries to replace a
-	// certificate that has expired.
+	// ensureTries is how often Ensure tries, with pauses of at most pauseEnsure. expiredFor is how long it tries to replace an
+	// expired certificate.
 	ensureTries = 10
 	pauseEnsure = 15 * time.Second
 	expiredFor  = 5 * time.Second
@@ -88,8 +88,8 @@ func New(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// Files returns the paths of the cloud's authority, of the node's certificate and of its key; the last two are one
-// file. The files exist once Ensure has returned nil.
+// Files returns the paths of the cloud's authorities, of the node's certificate and of its key; the last two are one file. The
+// files exist once Ensure has returned nil.
 func (m *Manager) Files() (ca, cert, key string) {
 	ca = m.cfg.CAFile
 	if ca == "" {
@@ -99,10 +99,10 @@ func (m *Manager) Files() (ca, cert, key string) {
 	return ca, pair, pair
 }
 
-// Ensure returns nil once the files exist and the certificate is for this node. If a valid one exists already, it makes no
-// request. If it has expired, Ensure tries for 5 seconds to replace it and then returns nil: a node that starts while cut off
-// must start, and Run goes on trying. If there is none, Ensure tries ten times, some minutes in all; its error says what was
-// missing.
+// Ensure returns nil once the files exist and the certificate is for this node. If there is a valid certificate, it makes no
+// request. If the certificate has expired, Ensure tries for 5 seconds to replace it and then returns nil: a node that starts
+// while cut off must start, and Run continues to try. If there is none, Ensure tries ten times, some minutes in all; its error
+// says what was missing.
 //
 // Ensure must not be called while Run runs.
 func (m *Manager) Ensure(ctx context.Context) error {
@@ -152,9 +152,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// Serving is what tls.Config.GetCertificate is to be for what is served at Config.Serve. Run gets the certificate from the
-// pool's authority, which signs where our chart is in the cloud, keeps it and renews it. Until there is one, handshakes fail,
-// with an error that says why.
+// Serving returns the certificate for what the hub serves at Config.Serve; use it as tls.Config.GetCertificate. Run gets that
+// certificate from the pool's authority, keeps it and renews it. The pool's authority signs only where our chart is installed
+// in the cloud. Until there is a certificate, handshakes fail with an error that says why.
 func (m *Manager) Serving(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if pair := m.serving.pair.Get(); pair != nil {
 		// Without the authorities, which whoever trusts them has.
@@ -166,8 +166,8 @@ func (m *Manager) Serving(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return nil, errors.New("no certificate to serve with yet")
 }
 
-// Served is the certificate that the hub gets for Config.Serve, with the authorities that verify it behind it; nil means that
-// there is none yet.
+// Served is the hub's certificate for Config.Serve, followed by the authorities that verify it; nil means that there is none
+// yet.
 func (m *Manager) Served() *live.Value[*tls.Certificate] { return m.serving.pair }
 
 // Status is the state of a node's certificates.
@@ -410,8 +410,8 @@ type rotation struct {
 func (k *rotation) filePair() string { return k.file + ".pem" }
 func (k *rotation) fileKey() string  { return k.file + ".request.key" }
 
-// adopt makes a pair the one in use. Nil keeps the former one: a file that cannot be read for a while is no reason for a node
-// to forget who it is.
+// adopt makes a pair the one in use. Nil keeps the present one: a file that can't be read for a while must not cost the node
+// its identity.
 func (k *rotation) adopt(pair *tls.Certificate) {
 	if pair != nil {
 		k.pair.Set(pair)

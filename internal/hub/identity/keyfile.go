@@ -54,7 +54,7 @@ func (d *KeyDir) Lock(name string) (unlock func(), err error) {
 }
 
 // Write replaces a file in one step that survives a power cut. The caller holds the lock, so the temporary file can have a
-// fixed name; Write removes one that a crash left behind.
+// fixed name. Write removes a temporary file that a crash left behind.
 func (d *KeyDir) Write(name string, content []byte) (err error) {
 	path := d.File(name)
 	temporary := path + ".new"

@@ -12,9 +12,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// renewKubelets puts the hub's certificate, with its key, in the place of kubelet's when that is due for renewal. A kubelet that
-// goes through the hub shows a token and asks for no certificate; without the hub it goes on with what it finds. Both
-// certificates say the same, that this is the node. It reports what it cannot do once.
+// renewKubelets replaces kubelet's certificate and key with the hub's when kubelet's is due for renewal. A kubelet behind the
+// hub shows a token and renews no certificate; if the hub is removed, it uses the certificate that it finds. Both certificates
+// identify the same node. A failure is reported once.
 func (m *Manager) renewKubelets(ctx context.Context) {
 	if m.cfg.KubeletKubeconfig == "" {
 		return
@@ -59,8 +59,8 @@ func (m *Manager) giveKubelet() (bool, error) {
 	return true, replace(path, content, "kubelet-client-"+now.UTC().Format("2006-01-02-15-04-05")+".pem")
 }
 
-// pairFile returns the file of both the certificate and the key of a kubeconfig's user. It is empty if there is none: a
-// certificate inside of the kubeconfig, or in files of its own, is somebody else's to renew.
+// pairFile returns the file that holds both certificate and key of a kubeconfig's user. It returns "" if there is no such file:
+// a certificate inside the kubeconfig, or in separate files, is for somebody else to renew.
 func pairFile(kubeconfig string) (string, error) {
 	config, err := clientcmd.LoadFromFile(kubeconfig)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -79,8 +79,8 @@ func pairFile(kubeconfig string) (string, error) {
 	return user.ClientKey, nil
 }
 
-// replace gives a file new content. If it is a link, as kubelet makes one, the content goes into another file beside it, of that
-// name, and then the link leads there.
+// replace gives a file new content. If path is a symlink, as kubelet makes it, the content goes into a file called name beside
+// it, and the link is then changed to that file.
 func replace(path string, content []byte, name string) error {
 	dir := KeyDir{Path: filepath.Dir(path)}
 	if info, err := os.Lstat(path); err != nil || info.Mode()&fs.ModeSymlink == 0 {

@@ -12,8 +12,8 @@ type Notes struct {
 	Version int `json:"version"`
 	// Pins is a digest of the hashes by which the first authority was recognized. They say nothing about its successors.
 	Pins string `json:"pins,omitempty"`
-	// File is a digest of the bundle that was last read in a file of the node. The same again says nothing new: a file that
-	// nobody looks after must not hold an authority that the cloud has given up.
+	// File is a digest of the bundle that was last read from a file of the node. A bundle with the same digest is ignored.
+	// Otherwise a forgotten file would keep an authority that the cloud has given up.
 	File string `json:"file,omitempty"`
 	// Asked is TrustSet.Asked.
 	Asked time.Time `json:"asked,omitzero"`

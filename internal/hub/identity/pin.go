@@ -28,13 +28,13 @@ import (
 )
 
 const (
-	// nameOwn is the certificate that kubelet makes for itself, nameBootstrapped the one that the cluster signs for it, with its
-	// key behind it. Both are kubelet's names, in its --cert-dir.
+	// nameOwn is the certificate that kubelet makes for itself. nameBootstrapped is the certificate that the cluster signs for
+	// it, followed by its key. Both are kubelet's own names for files in its --cert-dir.
 	nameOwn, nameBootstrapped = "kubelet.crt", "kubelet-server-current.pem"
 	// maxSettings and maxCertificate bound what is read, in bytes.
 	maxSettings, maxCertificate = 1 << 20, 64 << 10
-	// keyless is less than the line with which a key begins: a buffer of that size has nothing of the key in it when the
-	// certificate before it ends.
+	// keyless is a buffer size smaller than the line that begins a key. Reading with it never takes in a byte of the key before
+	// the certificate's end has been seen.
 	keyless = 16
 	// lookEvery is how often Run looks: twice for each heartbeat.
 	lookEvery = 5 * time.Second
@@ -44,8 +44,8 @@ const (
 type KubeletConfig struct {
 	// Settings is kubelet's configuration file. Empty means that kubelet has none.
 	Settings string
-	// Certificate is the file with kubelet's serving certificate, or the directory where kubelet keeps it: there Settings say
-	// which it is.
+	// Certificate is the file with kubelet's serving certificate, or the directory where kubelet keeps it. In a directory,
+	// kubelet's configuration (Settings) says which file it is.
 	Certificate string
 	// Authorities is the file with the cloud's authorities.
 	Authorities string

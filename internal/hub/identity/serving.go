@@ -21,8 +21,8 @@ func (m *Manager) showAuthorities() {
 	m.cfg.ShowAuthorities(string(all))
 }
 
-// verifiable fails unless one of the authorities that have come with a hub's certificate has signed it, for servers, whether or
-// not it has begun or ended: clocks may be slow, and a node may have been off for long.
+// verifiable returns an error unless one of the authorities that came with a hub's certificate has signed it for servers. It
+// ignores NotBefore and NotAfter, because clocks may be slow and a node may have been off for long.
 func verifiable(pair *tls.Certificate, now time.Time) error {
 	roots := x509.NewCertPool()
 	if len(pair.Certificate) == 1 {

@@ -24,8 +24,8 @@ const (
 	answerFor = 15 * time.Second
 )
 
-// errUnreachable says that no server was reached; errRefused that a server does not know the credential, or does not allow it
-// to ask.
+// errUnreachable means that no server was reached. errRefused means that a server does not know the credential, or does not
+// allow the request.
 var (
 	errUnreachable = errors.New("the cloud cannot be reached")
 	errRefused     = errors.New("the cloud does not accept it")
@@ -42,8 +42,7 @@ type session struct {
 
 func (s *session) close() { s.transport.CloseIdleConnections() }
 
-// open makes a session, without connecting yet. Without roots it does not verify the server, and then refuses to carry
-// a credential.
+// open makes a session without connecting yet. Without roots it does not verify the server; then it refuses any credential.
 func (m *Manager) open(server *url.URL, roots *x509.CertPool, as credential) (*session, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Time: m.cfg.Ends.Wall, ServerName: m.cfg.ServerName}
 	s := &session{as: as}
@@ -58,8 +57,8 @@ func (m *Manager) open(server *url.URL, roots *x509.CertPool, as credential) (*s
 		config.InsecureSkipVerify = true // the token signs what is read here, and a hash pins it: see discover
 	}
 	if as.pair != nil {
-		// Offered whatever authorities the server names, so that it refuses this certificate rather than a client
-		// without one.
+		// The certificate is offered whatever authorities the server names. So the server refuses this certificate, rather than
+		// a client without one.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return as.pair, nil }
 	}
 	transport := &http.Transport{

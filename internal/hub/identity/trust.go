@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	// ForgetNote is for how long the cloud must leave out an authority, while it is asked, until that is trusted no more. A cloud
-	// that takes a change back within it is still known.
+	// ForgetNote is for how long the cloud's answers must leave out an authority before it is no longer trusted. A cloud that
+	// takes a change back within that time is still trusted.
 	ForgetNote = 7 * 24 * time.Hour
 	// TrustStep is the most that one answer adds to that.
 	TrustStep = 2 * time.Hour
-	// MaxAuthorities bounds a Set, MaxNamed what an answer may name.
+	// MaxAuthorities bounds a TrustSet, MaxNamed the authorities in one answer.
 	MaxAuthorities, MaxNamed = 16, 32
 )
 
@@ -130,9 +130,9 @@ func (s *TrustSet) add(said []*x509.Certificate, now time.Time) (changes []Chang
 	return changes, nil
 }
 
-// Early is when a node's certificate is to be renewed before its time, because its signer has a successor; zero means that it is
-// not. The signer may be taken out of what the cloud knows its clients by, or Pods their hub, at any time. Which authority signs
-// now is not known to a node: so it asks, and if the former one has signed again, asks later once more, for two weeks.
+// Early is when to renew a node's certificate ahead of its time, because its signer has a successor; zero means not. The cloud
+// may stop accepting the old signer at any time, and so may Pods. A node does not know which authority signs now, so it asks.
+// If the old authority has signed again, it asks once more later, for up to two weeks after the change.
 func (s TrustSet) Early(leaf *x509.Certificate) time.Time {
 	// backdated is how far Kubernetes' signer dates certificates back, giveUp how long after a change there are renewals.
 	const backdated, giveUp = 5 * time.Minute, 14 * 24 * time.Hour

@@ -57,8 +57,9 @@ func (a absences) answer(named, used []netip.Addr, at time.Time, atLeast time.Du
 	return left
 }
 
-// followAddresses moves a server's connections to where its name leads, until ctx ends. New requests go there first. What is
-// still under way at an address that has left ends after a time. While the name's present addresses do not serve, nothing moves.
+// followAddresses moves a server's connections to the addresses that its name has now, until ctx ends. New requests use the new
+// addresses first. Requests to a removed address are drained for timing.drain, then reset. Nothing moves while no present
+// address answers.
 func (u *Upstream) followAddresses(ctx context.Context, s *server) error {
 	timing := u.cfg.addresses
 	ticker := time.NewTicker(timing.look)

@@ -10,8 +10,8 @@ import (
 	"yurtcoordinator/internal/hub/link"
 )
 
-// attempt is one try of a request at one server. A transport that fails closes the request's body; an attempt shields
-// the caller's body from that until it is certain that no other attempt needs it.
+// attempt is one try of a request at one server. A transport that fails closes the request's body. The attempt shields the
+// caller's body from that until no other attempt can need it.
 type attempt struct {
 	request *http.Request
 	input   *input // nil: the request has no body
@@ -36,8 +36,8 @@ func newAttempt(req *http.Request, s *server) *attempt {
 		b.request.Body = b.attempt.input
 		b.request.GetBody = nil
 		if again := req.GetBody; again != nil {
-			// A server that closes a connection says which of its requests it has not looked at (GOAWAY). The transport
-			// sends those again by itself.
+			// A server that closes a connection names the requests that it has not looked at (GOAWAY). The transport sends
+			// those again by itself.
 			b.request.GetBody = func() (io.ReadCloser, error) { return b.attempt.input.again(again) }
 		}
 	}
@@ -119,8 +119,8 @@ func (i *input) again(body func() (io.ReadCloser, error)) (io.ReadCloser, error)
 	return &repeated{fresh, i}, nil
 }
 
-// repeated is a body that is sent again. No other attempt uses it, but an attempt that was given up must not send
-// anything.
+// repeated is a request body that is sent a second time. No other attempt uses it, but an attempt that was given up must not
+// send any of it.
 type repeated struct {
 	io.ReadCloser
 	of *input
@@ -147,8 +147,8 @@ func (i *input) settle(state inputState) {
 	}
 }
 
-// deliver returns the response's body for the caller: its errors name a link that went down, and it calls end once,
-// when it ends or is closed. An upgraded connection stays upgraded.
+// deliver returns the response's body for the caller. Read errors name the link if it went down. end is called once, when the
+// body ends or is closed. An upgraded connection stays upgraded.
 func (s *server) deliver(req *http.Request, response *http.Response, end func()) io.ReadCloser {
 	out := &output{body: response.Body, server: s, request: req, end: end}
 	if stream, ok := response.Body.(io.ReadWriteCloser); ok {

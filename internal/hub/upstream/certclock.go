@@ -88,8 +88,8 @@ func (c *CertClock) load() time.Time {
 	return found
 }
 
-// Verified takes note of a connection whose server was verified by this Clock. It is a tls.Config.VerifyConnection, and never
-// refuses one.
+// Verified records a connection whose server was verified by this clock. It serves as tls.Config.VerifyConnection, and never
+// refuses a connection.
 func (c *CertClock) Verified(state tls.ConnectionState) error {
 	if len(state.VerifiedChains) == 0 || len(state.VerifiedChains[0]) == 0 {
 		return nil

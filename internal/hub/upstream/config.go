@@ -22,20 +22,20 @@ import (
 type Config struct {
 	// Name names the server ("cloud", "coordinator") in logs, metrics and errors. Required.
 	Name string
-	// Servers are the addresses of the API server, https only. All are equal; the first is preferred. Between 1 and 16. A path in
-	// one is put before the path of each request.
+	// Servers are the API server's https addresses: between 1 and 16, all equal, the first preferred. If an address has a path,
+	// each request's path is appended to it.
 	Servers []*url.URL
 	// ServerName is the name in the servers' certificates; empty means the host in each one's address.
 	ServerName string
-	// CAFile, CertFile and KeyFile are PEM files: the authorities that may sign the server's certificate, and the
-	// node's client certificate with its key (which may be one file). Run reads them again when they change. Required.
+	// CAFile, CertFile and KeyFile are PEM files: the authorities that may sign the server's certificate, the node's client
+	// certificate, and its key. Certificate and key may be in one file. Run reads the files again when they change. Required.
 	CAFile, CertFile, KeyFile string
 	// CA, if not nil, returns the PEM bundle to use instead of CAFile; while that is empty, nothing is trusted.
 	CA func() []byte
 	// Address, if not nil, returns where the server is now, HOST:PORT. The address in Servers is then only its name.
 	Address func() (string, error)
 	// CoreRead is the path of a cheap GET that an API server can answer only if it and its storage work. While a link is
-	// failing, the hub asks it to find out when that is over. Empty: links are never failing.
+	// failing, the hub repeats this GET to find out when the failure is over. Empty means that links never count as failing.
 	CoreRead string
 	// Link says how fast links are judged: link.Standard.
 	Link link.Timing
@@ -43,8 +43,8 @@ type Config struct {
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 	// sessions opens sessions with the servers; nil means over TLS and what DialContext opens.
 	sessions Sessions
-	// Addresses, if not nil, returns the addresses that the name in a server's HOST:PORT has now, by its name server; followed is
-	// false if there are none to follow. Connections to an address that the name has lost are given up.
+	// Addresses, if not nil, asks the name server which addresses the name in a server's HOST:PORT has now. followed is false
+	// if there is no name to follow. Connections to an address that the name has lost are drained and reset.
 	Addresses func(ctx context.Context, server string) (now []netip.Addr, followed bool, err error)
 	// Detour, if not nil, is another way to the servers, for while none answers over the node's own line.
 	Detour *Detour
@@ -52,8 +52,8 @@ type Config struct {
 	addresses addressTiming
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
-	// CertificateTime, if not nil, is the time by which the server's certificate is checked. It hears of the node's own
-	// certificate, and of each connection whose server was verified; nil means the system's clock.
+	// CertificateTime, if not nil, is the clock that servers' certificates are checked by; nil means the system's clock. It is
+	// told the node's own certificate, and each connection whose server was verified.
 	CertificateTime interface {
 		Now() time.Time
 		Holds(own *x509.Certificate)

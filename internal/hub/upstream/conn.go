@@ -10,8 +10,8 @@ import (
 type conn struct {
 	net.Conn
 	session *session
-	// multiplexed connections carry no upgraded streams. They are closed only when idle or dead: what the kernel still
-	// holds for them is not worth sending, and must not be sent late.
+	// multiplexed connections carry no upgraded streams. They are closed only when idle or dead, and then by a reset: what the
+	// kernel still holds for them must not be sent late.
 	multiplexed bool
 	verified    atomic.Bool // its TLS handshake is over: what arrives is the server's
 	// kind is what all bytes of the connection are for at the moment: connecting, probing, or framing, which bodies are part of.

@@ -13,14 +13,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// pollCredentials is how often the files are read. kubelet renews its certificate with a third of its life left, so
-// seconds do not matter, and three small files cost nothing.
+// pollCredentials is how often the files are read. kubelet renews its certificate with a third of its life left, so seconds do
+// not matter, and reading three small files costs nothing.
 const pollCredentials = 5 * time.Second
 
 // Credentials are by what a server is verified, and what the node shows it.
 type Credentials struct {
-	// Roots are the authorities that may have signed the server's certificate, by the time that Now tells; nil means the system's
-	// clock.
+	// Roots are the authorities that may have signed the server's certificate. Now is the clock that the certificate is checked
+	// by; nil means the system's clock.
 	Roots *x509.CertPool
 	Now   func() time.Time
 	// Verified hears of each connection whose server was verified, and may refuse it; nil means that nobody does.
@@ -101,7 +101,7 @@ func (c *Credentials) log(ctx context.Context, now time.Time) {
 	}
 }
 
-// followCredentials reads the files every pollCredentials, and when the server moved, and installs what changed, until
+// followCredentials reads the files every pollCredentials, and whenever the server has moved. It installs what changed, until
 // ctx ends.
 func (u *Upstream) followCredentials(ctx context.Context) error {
 	ticker := time.NewTicker(pollCredentials)

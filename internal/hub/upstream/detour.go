@@ -24,8 +24,8 @@ const (
 	ForAll
 )
 
-// Detour is another way to an upstream's servers. While it is used, the servers are still probed over the node's own line, which
-// is taken again as soon as it is up. Both ways are judged alike: each has links of its own.
+// Detour is another way to an upstream's servers: through a neighbour. While it is used, the servers are still probed over the
+// node's own line, which takes over again as soon as it is up. Both ways have links of their own, judged by the same rules.
 type Detour struct {
 	// DialContext opens connections to a server, HOST:PORT.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -64,7 +64,7 @@ func (u *Upstream) detourAnswers() bool {
 	return d != nil && d.link.Get() == link.Up && u.cfg.Detour.Use.Get() != ForNothing
 }
 
-// followDetour has a detour whenever the node's own line is down, until ctx ends.
+// followDetour takes the detour whenever the node's own line is down, until ctx ends.
 func (u *Upstream) followDetour(ctx context.Context) error {
 	for ctx.Err() == nil {
 		own, changed := u.own.Watch()
@@ -82,7 +82,7 @@ func (u *Upstream) followDetour(ctx context.Context) error {
 	return nil
 }
 
-// takeDetour has a detour until the node's own line is not down, and then lets requests end that go by it.
+// takeDetour sends requests through the neighbour until the node's own line is no longer down, then drains them.
 func (u *Upstream) takeDetour(ctx context.Context) {
 	logger := klog.FromContext(ctx).WithValues("way", "neighbour")
 	cfg := u.cfg
@@ -115,8 +115,8 @@ func (u *Upstream) takeDetour(ctx context.Context) {
 	}
 }
 
-// whileDetoured judges the upstream's link again whenever the detour's changes, for as long as one is needed. done says that the
-// detour has ended by itself, with err.
+// whileDetoured judges the upstream's link again whenever the detour's link changes. It returns when the detour is no longer
+// needed. done is true if the detour's Run has returned by itself, with err.
 func (u *Upstream) whileDetoured(ctx context.Context, d *Upstream, ended <-chan error) (done bool, err error) {
 	for {
 		own, changed := u.own.Watch()
@@ -138,7 +138,7 @@ func (u *Upstream) whileDetoured(ctx context.Context, d *Upstream, ended <-chan 
 	}
 }
 
-// drain waits until requests that go by a detour have had their time. It ends early if the node's own line goes down again.
+// drain gives requests on the detour time to end: detourDrain. It returns early if the node's own line goes down again.
 func (u *Upstream) drain(ctx context.Context, d *Upstream) {
 	if d.link.Get() != link.Up {
 		return

@@ -21,14 +21,14 @@ func Dials(n ends.Net) ends.Net {
 
 // Dial opens a TCP connection with keep-alive and a bound on unacknowledged data.
 func Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	// Connections of upgraded streams have no pings of their own, and a router on the way forgets what is quiet for minutes.
-	// On any other a bookmark or a ping comes before.
+	// Connections of upgraded streams have no pings of their own, and routers forget connections that are quiet for minutes.
+	// Every other connection has a bookmark or a ping before its keep-alive is due.
 	return dial(ctx, network, address, unackedTimeout,
 		net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: 5 * time.Second, Count: 3})
 }
 
-// DialNear is Dial for who is on the same LAN, where questions cost nothing: a machine that has lost its power is noticed within
-// nearTimeout and a second, whatever uses the connection.
+// DialNear is Dial for a server on the same LAN, where keep-alives cost nothing. It detects a machine that lost its power
+// within nearTimeout and a second, whatever protocol uses the connection.
 func DialNear(ctx context.Context, network, address string) (net.Conn, error) {
 	return dial(ctx, network, address, nearTimeout,
 		net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: int(nearTimeout / time.Second)})

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limitUnacknowledged returns what makes the kernel give up a connection whose data, or whose keep-alive, was not acknowledged
-// for a time; by default it would try for 15 minutes.
+// limitUnacknowledged returns a socket option that makes the kernel give up a connection whose data or keep-alive stays
+// unacknowledged for most. By default the kernel tries for 15 minutes.
 func limitUnacknowledged(most time.Duration) func(network, address string, raw syscall.RawConn) error {
 	return func(_, _ string, raw syscall.RawConn) error {
 		var failure error
@@ -21,8 +21,8 @@ func limitUnacknowledged(most time.Duration) func(network, address string, raw s
 	}
 }
 
-// delayAcknowledgement has the kernel acknowledge together what is about to arrive, within 40 ms. After a pause it would
-// acknowledge each packet at once, and soon does so again: this holds for one answer.
+// delayAcknowledgement makes the kernel acknowledge the next packets together, within 40 ms. Without it, the kernel
+// acknowledges each packet after a pause at once. The kernel falls back to that soon, so the call holds for one answer.
 func delayAcknowledgement(raw syscall.RawConn) {
 	_ = raw.Control(func(fd uintptr) { // without it, packets are more
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0)

@@ -109,8 +109,8 @@ func (c Config) explain(err error) error {
 	return &CertificateError{Advice: advice, Err: err}
 }
 
-// refusesCertificate reports whether an error is a TLS alert from the other end about our certificate (RFC 8446 section
-// 6). crypto/tls does not export the type of alerts, so their text tells them apart.
+// refusesCertificate reports whether an error is a TLS alert by which the other end refuses our certificate (RFC 8446 section
+// 6). crypto/tls does not export the type of alerts, so the function compares their text.
 func refusesCertificate(e *net.OpError) bool {
 	if e.Op != "remote error" || e.Err == nil {
 		return false

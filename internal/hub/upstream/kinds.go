@@ -16,11 +16,13 @@ import (
 // kind is what bytes are carried for.
 type kind uint8
 
-// Kinds of bytes. connect and probe have TLS handshakes and connections on which only probes travel, whole; probe also has
-// pings. The kinds of requests have the bodies of requests and answers. framing has the rest: TLS records, HTTP/2 frames and
-// headers, and what was carried for requests that failed. So the sum is what connections have carried, and no frame has to be
-// parsed for it. The alternative is to read the frames of each connection, and to know each stream's request: it would give
-// headers to their requests, at a cost for each frame of bulk data.
+// Kinds of bytes, which add up to what the connections have carried:
+//   - connecting and probing: whole connections while they do a TLS handshake, or that carry only probes; probing also has pings
+//   - heartbeats to streams: the bodies of requests and their answers
+//   - framing: the rest, which is TLS records, HTTP/2 frames and headers, and bodies of failed requests
+//
+// So no frame has to be parsed. The alternative parses the frames of each connection: it would assign headers to their
+// requests, at a cost for each frame of bulk data.
 const (
 	framing kind = iota
 	probing
@@ -65,8 +67,7 @@ func isHeartbeat(req *http.Request) bool {
 	return ok && (len(below) > 1 || req.Method == http.MethodPost)
 }
 
-// object returns what follows the group and version in a path of the API, without its namespace: a resource, a name, a
-// subresource.
+// object returns the part of an API path that follows group, version and namespace: resource, name, subresource.
 func object(path []string) []string {
 	switch {
 	case len(path) > 2 && path[0] == "api":
@@ -143,8 +144,8 @@ func (s *spent) shown(direction int, total *atomic.Uint64) [kinds]uint64 {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// What has been received and not been read yet counts as framing until it is read. Then framing stands until there is as
-	// much.
+	// Bytes that were received but not read yet count as framing. The counter must not fall when they are read, so framing
+	// stands still until it has caught up.
 	if carried := total.Load(); carried > known+s.most[direction] {
 		s.most[direction] = carried - known
 	}

@@ -18,16 +18,16 @@ const (
 	knockMost = time.Second
 	// knockTick is how late the kernel's timer may be.
 	knockTick = 8 * time.Millisecond
-	// nearPing is how much longer than TCP's least round trip the least ping may take for both to have the same other end. A
-	// quarter of a long round trip is as good.
+	// nearPing is the allowed difference between the fastest ping and TCP's shortest round trip, if both have the same other
+	// end. On long round trips a quarter of the round trip is allowed.
 	nearPing = 5 * time.Millisecond
-	// knockSkipMost bounds for how many questions a connection is not knocked at after knocks without an answer.
+	// knockSkipMost is the largest number of probes for which a connection is not knocked at, after knocks that got no answer.
 	knockSkipMost = 64
 )
 
-// knocker has TCP send a keep-alive when it is asked to, and waits for its acknowledgement: two packets without content, where a
-// ping is two with it and an acknowledgement. What ends TCP on the way answers it, so it is used only on a connection whose pings
-// take no longer than TCP's own round trips: then both have the same other end, or one as near.
+// knocker makes TCP send a keep-alive on demand, and waits for its acknowledgement. That takes two empty packets, where an
+// HTTP/2 ping takes two with content and an acknowledgement. A middlebox that terminates TCP would answer the knock itself. So
+// the hub knocks only if pings are as fast as TCP's own round trips: then both have the same other end, or one as near.
 type knocker struct {
 	tcp   tcpSocket
 	clock ends.Clock

@@ -12,18 +12,18 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// lane is one of the connections over which the requests of one identity travel. Answers share a connection's order: what is
-// small comes behind what is large, as far as that is on its way already. Requests of two lanes share the link only.
+// lane is one of the connections that carry the requests of one identity. Answers on one connection arrive in order, so a small
+// one waits behind a large one that is being sent. Requests of two lanes share only the link.
 type lane uint8
 
 const (
-	// urgent is for what is small and answered at once: writes, Leases and the node's status among them, and reads of single
+	// urgent is for small requests that are answered at once: writes (with Leases and the node's status), and reads of single
 	// objects.
 	urgent lane = iota
 	// watching is for watches that tell changes.
 	watching
-	// bulk is for what may be megabytes: lists, watches that begin with all there is, discovery documents, logs, and what others
-	// than the API server answer.
+	// bulk is for answers that may be megabytes: lists, watches that begin with the whole list, discovery documents, logs, and
+	// answers from servers other than the API server.
 	bulk
 	laneCount
 )
@@ -34,8 +34,8 @@ func (l lane) String() string { return [...]string{"urgent", "watch", "bulk"}[l]
 // smallBody is how large a request's body may be, in bytes, to be urgent: at 128 kbit/s it takes 4 s.
 const smallBody = 64 << 10
 
-// laneOf returns the lane of a request that asks for no upgrade, at a server whose API is below a path. Where it is in doubt, a
-// request is bulk: that costs it nothing but the company of others that are.
+// laneOf returns the lane of a request that asks for no upgrade. below is the path under which the server has its API. In doubt
+// a request is bulk: then it only has to share a connection with other bulk requests.
 func laneOf(req *http.Request, below string) lane {
 	path := strings.Split(strings.Trim(strings.TrimPrefix(req.URL.Path, below), "/"), "/")
 	switch path[0] {
@@ -86,8 +86,8 @@ func watchLane(query url.Values) lane {
 	return watching
 }
 
-// lanes are the connections of one identity. Each is dialled when it is first used. In HTTP/2 only another transport has another
-// connection, as long as the first one takes requests.
+// lanes are the connections of one identity, each dialled on first use. Each lane has a transport of its own, because an HTTP/2
+// transport opens a second connection only when the first one takes no more requests.
 type lanes struct {
 	http2 [laneCount]*http2.Transport
 	conns [laneCount]*shared // http2's connections
@@ -142,8 +142,8 @@ func (l *lanes) of(s *session, which lane) http.RoundTripper {
 	return l.http2[which]
 }
 
-// by makes a request over its lane. If that can't be dialled, a request without a body takes the urgent lane, whose connection
-// may be open still: where the name of a server leads nowhere for a while, for example.
+// by makes a request over its lane. If that lane can't be dialled, a request without a body uses the urgent lane, whose
+// connection may still be open. That helps, for example, while a server's name resolves to nothing.
 func (l *lanes) by(s *session, req *http.Request) (*http.Response, error) {
 	if len(req.Header["Upgrade"]) > 0 {
 		return l.http1.RoundTrip(req)

@@ -17,13 +17,13 @@ const maxProxyFile = 4 << 10
 
 // WaySettings say through which proxy the cloud is reached. They are asked anew for each connection.
 type WaySettings struct {
-	// File has the URL of an HTTP, HTTPS or SOCKS5 proxy, with its user and password if it wants these. Empty means that the
-	// environment says: HTTPS_PROXY and NO_PROXY.
+	// File is a file with the URL of an HTTP, HTTPS or SOCKS5 proxy, with user and password if the proxy wants them. Empty
+	// means that the environment decides: HTTPS_PROXY and NO_PROXY.
 	File string
 	// Except are hosts that are reached without the proxy in File, in the form of NO_PROXY.
 	Except string
-	// CAFile has authorities, in PEM, that may sign an HTTPS proxy's certificate besides the system's. Empty means the system's
-	// alone.
+	// CAFile is a PEM file with authorities that may sign an HTTPS proxy's certificate, in addition to the system's. Empty
+	// means the system's alone.
 	CAFile string
 	// Direct says that there is no proxy, whatever the environment says.
 	Direct bool

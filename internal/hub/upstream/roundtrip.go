@@ -78,9 +78,9 @@ func (id *asker) send(s *server, req *http.Request, core bool) (*http.Response, 
 	return response, err
 }
 
-// isCore reports whether the API server itself answers a request, and a node needs such answers: a read of the core
-// group, or anything about a Lease. What an API server fetches from elsewhere (an aggregated API, a kubelet, a Service)
-// may fail for reasons of its own.
+// isCore reports whether the API server itself answers a request, and a node depends on the answer: a read of the core group,
+// or anything about a Lease. Answers that an API server fetches from elsewhere (an aggregated API, a kubelet, a Service) may
+// fail for reasons that are not the API server's.
 func isCore(req *http.Request) bool {
 	if below, ok := strings.CutPrefix(req.URL.Path, "/api/v1/"); ok && req.Method == http.MethodGet {
 		parts := strings.Split(below, "/")
@@ -115,8 +115,7 @@ func (s *server) failed(req *http.Request, a *attempt, err error) error {
 	return err
 }
 
-// mayTryAgain reports whether to ask another server: if nothing was sent, or if the request is a read whose link went
-// down.
+// mayTryAgain reports whether to ask another server: nothing was sent, or the request is a read whose link went down.
 func (id *asker) mayTryAgain(req *http.Request, a *attempt, err, failure error) bool {
 	if used, _ := a.inputTaken(); used || req.Context().Err() != nil || errors.Is(err, ErrNotRunning) {
 		return false

@@ -84,19 +84,20 @@ func (s *server) serves() bool {
 	return s.state() == link.Up && !s.unready.Load() && s.untaken.Load() < untakenMost
 }
 
-// leaseHung takes in that a request about a Lease, sent at a moment, had no answer in time. If the server was heard since, its
-// connection is dead beside another that lives, as when somebody on the way has forgotten it: all are opened anew. The link's own
-// judgement is about silence alone.
+// leaseHung records that a request about a Lease, sent at sentAt, timed out. If another connection has heard the server since
+// then, the request's own connection is dead: a middlebox has forgotten it, for example. Then all connections are reset and
+// opened again. The link's own judgement would not notice, because it looks for silence only.
 func (s *server) leaseHung(sentAt time.Time) {
 	if n := s.untaken.Add(1); s.lastHeard().After(sentAt) && n&(n-1) == 0 {
 		s.session.Reset(errHung)
 	}
 }
 
-// leaseAnswered takes in the answer to a request about a Lease: a server may be ready and sick. Another is asked then. Where
-// there is one address there may be several servers behind it, and a connection that stays with one of them: so that is left,
-// after 2 that were not taken, after 4, 8 and so on, as all of them may be sick. One that is busy is not made busier by that. A
-// read that is answered shows nothing: a server that can't write may still read.
+// leaseAnswered records the status of an answer to a request about a Lease: a server may report ready and still refuse Leases.
+// If there are several servers, pick then prefers another. If there is one address, a load balancer may hide several servers
+// behind it, and the connection stays with the sick one. So leaseAnswered resets the connections after 2, 4, 8, ... refused
+// Leases; the pauses grow because all servers may be sick. A busy server (429) is not reset, to add no load. A successful read
+// proves nothing: a server that can't write may still read.
 func (s *server) leaseAnswered(status int, write bool) {
 	if status < http.StatusInternalServerError && status != http.StatusTooManyRequests {
 		if write {

@@ -16,8 +16,8 @@ import (
 	"yurtcoordinator/internal/hub/link"
 )
 
-// Sessions opens sessions with servers. It is the border between what judges links and chooses among servers, above, and what
-// carries requests, below: connections, TLS and HTTP.
+// Sessions opens sessions with servers. It separates the code that judges links and chooses servers from the code that carries
+// requests: connections, TLS and HTTP.
 type Sessions interface {
 	// Open returns a Session that has no connection yet. It does no I/O.
 	Open(to To) Session
@@ -25,16 +25,16 @@ type Sessions interface {
 
 // Session is with one server, over one way. Safe for concurrent use.
 type Session interface {
-	// Renew has later requests use new connections, with such credentials. Those under way go on. It is called before the first
-	// request.
+	// Renew makes later requests use new connections with these credentials. Requests under way continue. Renew is called
+	// before the first request.
 	Renew(with *Credentials)
 	// RoundTrip makes a request. An error is NotSent if nothing of the request can have been sent.
 	RoundTrip(by By, req *http.Request) (*http.Response, error)
-	// Ask asks the server for a sign of life, by a link.Ping or a link.Knock, on a connection that takes requests. there is
-	// false if none does.
+	// Ask asks the server for a sign of life, by a link.Ping or a link.Knock on an open connection. there is false if no
+	// connection takes requests.
 	Ask(ctx context.Context, how link.Ask) (there bool, err error)
-	// Reset ends all connections at once, and whatever is under way on them or waits for one. What was sent and has not arrived
-	// never does.
+	// Reset ends all connections at once, with every request on them or waiting for one. Bytes that have not arrived yet never
+	// do.
 	Reset(cause error)
 	// Remotes returns the addresses to which there are connections, and Leave resets those to one of them.
 	Remotes() []netip.Addr
@@ -56,8 +56,8 @@ type To struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Down reports whether the link is down. Then nothing is sent but by Fresh.
 	Down func() bool
-	// Heard is called when anything of the verified server has arrived, and Failed when no connection could be opened for a
-	// request that is not by Fresh. Neither blocks.
+	// Heard is called whenever bytes of the verified server have arrived. Failed is called when no connection could be opened
+	// for a request, unless it is by Fresh. Neither blocks.
 	Heard  func()
 	Failed func(err error)
 	// Clock is this machine's.
@@ -82,19 +82,19 @@ const (
 	protocolHTTP1 = "http/1.1"
 	protocolHTTP2 = "h2"
 
-	// dialTimeout and handshakeTimeout bound the steps of connecting: each outlasts a full queue of 4 s, and a packet that is
-	// lost in it. A link that is called down ends both.
+	// dialTimeout and handshakeTimeout bound the steps of connecting. Each is long enough for a full queue of 4 s and one lost
+	// packet. A link that goes down ends both steps earlier.
 	dialTimeout      = 10 * time.Second
 	handshakeTimeout = 10 * time.Second
-	// unackedTimeout is how long TCP keeps a connection that nothing is acknowledged on. A link that is called down ends all of
-	// them before; this is for one that is stuck alone.
+	// unackedTimeout is how long TCP keeps a connection whose data stays unacknowledged. A link that goes down resets all its
+	// connections earlier; this limit is for a single stuck connection.
 	unackedTimeout = 12 * time.Second
-	// nearTimeout is the same on a LAN, where an acknowledgement takes a millisecond and is the kernel's, however busy a
-	// program is.
+	// nearTimeout is unackedTimeout for a LAN. There an acknowledgement takes a millisecond, and the kernel sends it however
+	// busy the program is.
 	nearTimeout = 3 * time.Second
-	// pingAfter is how long an HTTP/2 connection may be quiet before it is pinged, pingTimeout how long the answer may take.
-	// They find a connection that is stuck alone while nothing is sent over it. One with a watch has a bookmark each minute, so
-	// it is pinged when one is missing.
+	// pingAfter is how long an HTTP/2 connection may be quiet before it is pinged; pingTimeout is how long the answer may take.
+	// They find a single stuck connection while nothing is sent over it. A connection with a watch gets a bookmark each minute,
+	// so it is pinged when a bookmark is missing.
 	pingAfter   = 75 * time.Second
 	pingTimeout = 15 * time.Second
 	// idleTimeout is how long an unused connection is kept: about as long as its pings cost less than a new connection.

@@ -12,8 +12,8 @@ import (
 	"yurtcoordinator/internal/ends"
 )
 
-// shared holds the HTTP/2 connections of one lane. Unlike http2's own it shows them, so that a probe can ask one for a sign of
-// life. Most of the time there is one; another is opened when it carries as many requests as the server takes.
+// shared holds the HTTP/2 connections of one lane. Unlike http2's own pool it gives access to them, so that a probe can ping
+// one. Usually there is one connection; another is opened when the first carries as many requests as the server accepts.
 type shared struct {
 	transport *http2.Transport
 	dial      func(ctx context.Context) (net.Conn, error)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// sparing is an HTTP/2 connection for small requests that costs few packets: a heartbeat goes out in one, and its answer, which
-// comes in two, is acknowledged once. Frames of Ethernet, IP and TCP are 66 bytes each, a record of TLS is 22.
+// sparing is an HTTP/2 connection that saves packets on small requests. A heartbeat goes out in one packet; its answer comes in
+// two, which are acknowledged together. Ethernet, IP and TCP headers cost 66 bytes a packet, a TLS record costs 22.
 type sparing struct {
 	*tls.Conn
 	out *joiner

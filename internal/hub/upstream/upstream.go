@@ -39,8 +39,8 @@ type Upstream struct {
 	// installing orders who gives the servers' sessions other credentials.
 	installing sync.Mutex
 
-	// own is the best of the servers' links. link is what follows from it and from the detour for all requests, anyway for
-	// those that take it whatever it is used for.
+	// own is the best state of the servers' links. link is the state for all requests, the detour included. anyway is the state
+	// for requests whose context is Anyway's.
 	own, link, anyway *live.Value[link.State]
 	// detour reaches the same servers by Config.Detour; nil while it is not needed.
 	detour atomic.Pointer[Upstream]
@@ -97,8 +97,8 @@ func (u *Upstream) Carried() edge.Carried {
 	return all
 }
 
-// Run reads the credentials, probes every server and follows changes of the credential files, until ctx ends; then it
-// resets all connections. It fails if it cannot read the credentials at the start. It may be called once.
+// Run reads the credentials, probes every server and follows changes of the credential files, until ctx ends. Then it resets
+// all connections. It fails if it cannot read the credentials at the start. It may be called once.
 func (u *Upstream) Run(ctx context.Context) error {
 	if u.started.Swap(true) {
 		return fmt.Errorf("upstream %s: Run was called twice", u.cfg.Name)
@@ -170,15 +170,15 @@ func (u *Upstream) judge() {
 	u.link.Set(forAll)
 }
 
-// better reports whether a is the better state of a server's link to send a request over. An unknown link may be down and a
-// failing one is not, but for a single request the unknown one is the better chance, if only for a moment.
+// better reports whether a request has better chances over a link in state a than over one in state b. Unknown beats failing:
+// an unknown link may be down, but it may also be up.
 func better(a, b link.State) bool {
 	rank := [...]int{link.Down: 0, link.Failing: 1, link.Relayed: 1, link.Unknown: 2, link.Up: 3}
 	return rank[a] > rank[b]
 }
 
-// Moved says that Config.Address and Config.CA lead elsewhere from now on. Run then resets every connection and probes the
-// link at once.
+// Moved says that Config.Address and Config.CA return something new from now on. Run then resets every connection and probes
+// the link at once.
 func (u *Upstream) Moved() {
 	select {
 	case u.moved <- struct{}{}:
@@ -186,12 +186,12 @@ func (u *Upstream) Moved() {
 	}
 }
 
-// Link is the best of the servers' links: up before unknown, failing and down; relayed instead of down while Config.Detour
-// works, and is to be used for all.
+// Link is the best state of the servers' links: up before unknown, failing and down. It is relayed instead of down while
+// Config.Detour works and its Use is ForAll.
 func (u *Upstream) Link() *live.Value[link.State] { return u.link }
 
-// Doubtful reports whether the link counts as up, though each server that does leaves a question unanswered for longer than its
-// answers take.
+// Doubtful reports whether the link counts as up, but each server whose link is up leaves a probe unanswered for longer than
+// its answers usually take.
 func (u *Upstream) Doubtful() bool {
 	doubtful := false
 	for _, s := range u.servers {
@@ -219,8 +219,8 @@ func (u *Upstream) NotDown(ctx context.Context) error {
 	return err
 }
 
-// AsNode returns a RoundTripper that presents the node's client certificate. It sets scheme and host of requests, and
-// waits until Run has read the credentials. Errors are DownError while the link is down (see NotSent).
+// AsNode returns a RoundTripper that presents the node's client certificate. It sets scheme and host of requests, and waits
+// until Run has read the credentials. While the link is down, its error is a DownError (see NotSent).
 func (u *Upstream) AsNode() http.RoundTripper {
 	return u.by(true)
 }
@@ -230,13 +230,13 @@ func (u *Upstream) AsHub() http.RoundTripper {
 	return transport.NewUserAgentRoundTripper(userAgent, u.AsNode())
 }
 
-// AsCaller returns a RoundTripper like AsNode's that presents no client certificate: for requests that carry
-// credentials of their own.
+// AsCaller returns a RoundTripper like AsNode's that presents no client certificate, for requests that carry credentials of
+// their own.
 func (u *Upstream) AsCaller() http.RoundTripper { return u.by(false) }
 
-// RESTConfig returns a configuration for client-go that makes requests as the node, in protobuf where the server knows
-// it, without a client-side rate limit. Servers are told how long a write is waited for. Set Impersonate on a copy
-// (rest.CopyConfig) to act as somebody else.
+// RESTConfig returns a configuration for client-go that makes requests as the node: in protobuf where the server supports it,
+// and without a client-side rate limit. Writes carry a timeout for the server. To act as another user, set Impersonate on a
+// copy (rest.CopyConfig).
 func (u *Upstream) RESTConfig() *rest.Config {
 	return &rest.Config{
 		Host:      "https://" + u.cfg.Servers[0].Host,
@@ -250,8 +250,8 @@ func (u *Upstream) RESTConfig() *rest.Config {
 	}
 }
 
-// timed tells servers how long a write is waited for. A server that hangs, and whose connection dies in silence, would carry it
-// out when it is well again: a node's heartbeat after the node has died, if it is one.
+// timed adds the client's deadline to each write as the query's timeout. Without it, a server that hangs while its connection
+// dies silently would carry the write out once it recovers. The write may be a node's heartbeat, long after the node has died.
 type timed struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper. Times are rounded up to half a second: a path that is the same each time costs a byte.
@@ -315,8 +315,8 @@ func (u *Upstream) pick(tried uint32) (s *server, index int) {
 	return s, index
 }
 
-// settle sends later requests to the server that has just answered one, if the current server failed that request, is failing,
-// not ready, or down. A current server with an unknown link stays current.
+// settle makes the server that has just answered the current one. It does so only if the current server failed that request, or
+// is failing, not ready, or down. A current server with an unknown link stays current.
 func (u *Upstream) settle(index int, tried uint32) {
 	current := u.current.Load()
 	s := u.servers[current]

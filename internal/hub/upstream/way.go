@@ -61,8 +61,8 @@ func (w *Way) DialContext(ctx context.Context, network, server string) (net.Conn
 	return w.direct(ctx, network, server)
 }
 
-// Proxy returns the URL of the proxy through which a server, HOST:PORT, is reached, without user and password; empty means that
-// there is none.
+// Proxy returns the URL of the proxy that leads to a server, HOST:PORT, without user and password. Empty means that no proxy is
+// used.
 func (w *Way) Proxy(server string) (string, error) {
 	proxy, err := w.cfg.Proxy.For(server)
 	if err != nil || proxy == nil {
@@ -87,8 +87,8 @@ func (w *Way) direct(ctx context.Context, network, server string) (net.Conn, err
 	return w.race(ctx, network, port, addresses)
 }
 
-// Addresses returns the addresses that a server's name has now, by its name server. followed is false if there is nothing to
-// follow: it has no name, or a proxy looks it up.
+// Addresses asks the name server for the addresses that a server's name has now. followed is false if there is no name to
+// follow: the server is an IP address, or a proxy resolves its name.
 func (w *Way) Addresses(ctx context.Context, server string) (now []netip.Addr, followed bool, err error) {
 	host, _, err := net.SplitHostPort(server)
 	if err != nil {
@@ -104,7 +104,8 @@ func (w *Way) Addresses(ctx context.Context, server string) (now []netip.Addr, f
 	return now, true, err
 }
 
-// lookup returns a name's addresses. Those of before count if no name server answers soon, or knows of none.
+// lookup returns a name's addresses. It returns the previous ones if no name server answers within patience, or none knows the
+// name.
 func (w *Way) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	w.mu.Lock()
 	before := w.known[host]
@@ -141,8 +142,8 @@ func (w *Way) ask(ctx context.Context, host string) ([]netip.Addr, error) {
 	return found, nil
 }
 
-// interleave returns addresses with the families in turns, the first one's first, so that a family that leads nowhere costs one
-// try. Of too many it leaves out the last.
+// interleave returns the addresses with the two families alternating, so that an unreachable family costs one try. The first
+// address's family comes first. It cuts the list to maxAddresses.
 func interleave(all []netip.Addr) []netip.Addr {
 	var first, other, mixed []netip.Addr
 	for _, a := range all {
@@ -160,8 +161,8 @@ func interleave(all []netip.Addr) []netip.Addr {
 	return mixed[:min(maxAddresses, len(mixed))]
 }
 
-// race connects to the first of the addresses that takes the connection. It tries the next one when one fails, or is silent for a
-// moment. If all fail, it returns the first one's error.
+// race connects to the first of the addresses that accepts a connection. It tries the next address when one fails, or is silent
+// for stagger. If all fail, it returns the first address's error.
 func (w *Way) race(ctx context.Context, network, port string, addresses []netip.Addr) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	type outcome struct {
