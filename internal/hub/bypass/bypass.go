@@ -1,8 +1,8 @@
-// Package bypass finds out which programs of a node ask API servers past the node's hub, from what the kernel says of processes
-// and connections (proc(5)).
+// Package bypass finds programs of a node that connect to API servers past the node's hub. It reads processes and connections
+// from the kernel (proc(5)).
 //
-// It asks no container runtime: whatever that is, a process's cgroup names its Pod, and its environment says where it was told
-// that the API server is. A program that has ended meanwhile, or that cannot be seen, is left out.
+// It needs no container runtime: a process's cgroup names its Pod, and its environment holds the API server's address. It
+// leaves out programs that have ended meanwhile or cannot be read.
 package bypass
 
 import (
@@ -49,8 +49,8 @@ func InPods(proc string) (all []Program) {
 	return all
 }
 
-// Past returns the programs that have connections to API servers past the hub, by PID: to servers, or to where they were told
-// that the API server is, if that is not at the hub. The hub's own connections are no others' business.
+// Past returns, by PID, the programs with connections to API servers past the hub. These are connections to servers, or to the
+// API server's address in a program's environment, if that is not the hub's. The hub's own connections are left out.
 func Past(proc string, servers []netip.AddrPort, hub netip.AddrPort) (all []Program) {
 	pids := Processes(proc)
 	remotes := map[uint64]netip.AddrPort{}

@@ -77,8 +77,7 @@ type Server struct {
 	Why, Do string
 	// Unknown: it answers, and there is no authority to verify it with.
 	Unknown bool
-	// Date is the time by the server's clock, At the same moment by the node's clock; both are zero if the server did
-	// not say.
+	// Date is the time by the server's clock, At the same moment by the node's clock; both are zero if the server did not say.
 	Date, At time.Time
 	// Verified: the server's certificate is good, so its answers can be trusted.
 	Verified bool

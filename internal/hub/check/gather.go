@@ -19,8 +19,8 @@ type probe struct {
 	run  func(context.Context) func(*Facts)
 }
 
-// Gather runs all probes at once, within 15 s. It leaves a probe behind that hangs in the kernel (on a dead network file system),
-// and names it in Facts.Unanswered.
+// Gather runs all probes at once, within 15 s. If a probe hangs in the kernel (on a dead network file system), Gather abandons
+// it and names it in Facts.Unanswered.
 func Gather(ctx context.Context, c Config) Facts {
 	if c.Step == 0 {
 		c.Step = 5 * time.Second

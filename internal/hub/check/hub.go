@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// maxAnswer bounds how much of any answer is read, in bytes. A hub's status with a thousand selections has a third of
-// that.
+// maxAnswer bounds how much of any answer is read, in bytes. A hub's status with a thousand selections is a third of that.
 const maxAnswer = 1 << 20
 
 // plainClient follows no redirects, and bounds headers.
@@ -98,8 +97,8 @@ func cause(err error) string {
 	}
 }
 
-// look finds out whether somebody listens at the port, or else whether anybody could. For that it listens itself, and stops at
-// once.
+// look finds out whether a program listens at the port, and otherwise whether one could. To find out, it listens itself for a
+// moment.
 func (p *Port) look(ctx context.Context) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", p.Address)
 	switch {

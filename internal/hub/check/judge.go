@@ -17,8 +17,8 @@ const (
 	clockWarn = 30 * time.Second
 	clockFail = 5 * time.Minute
 
-	// soon is how long before its end a certificate should have been renewed, or a tenth of its life if that is less.
-	// The hub renews its own at 9/10 of their life at the latest.
+	// soon is how long before its end a certificate should have been renewed, or a tenth of its life if that is less. The hub
+	// renews its own certificates at 9/10 of their life at the latest.
 	soon = 7 * 24 * time.Hour
 
 	// cacheBytes is how large the hub's cache may grow; with less than spaceFail free the hub cannot work at all.
@@ -155,8 +155,8 @@ func (j *judge) client(f Facts) {
 	}
 }
 
-// certificate judges one that there is, or that could not be had. worst is how bad it is to have none that is good, and do says
-// what then.
+// certificate judges a certificate, or the problem of getting one. worst is the level of having no good certificate, and do is
+// the advice for that case.
 func (j *judge) certificate(f Facts, what string, s identity.State, worst Level, do string) {
 	now, left := f.Now, s.NotAfter.Sub(f.Now)
 	switch {
@@ -201,7 +201,7 @@ func bootstrapAdvice(c Config) string {
 	return "in the cloud: kubeadm token create; put the token into " + path
 }
 
-// clock compares the node's clock with each server's, even if the server's certificate is not good: to a clock that is fifty
+// clock compares the node's clock with each server's, even if the server's certificate is not good: with a clock that is fifty
 // years off, no certificate is.
 func (j *judge) clock(f Facts) {
 	const what, do = "clock", "set the clock, and have it kept: timedatectl set-ntp true, or chrony"

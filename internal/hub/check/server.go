@@ -63,9 +63,9 @@ type walk struct {
 	host   string // HOST:PORT
 }
 
-// get makes one bounded request over a connection of its own, and notes the time that the server states. If it fails, it says
-// why. The node's certificate is shown only to a server that is verified: any other is asked for the time all the same, since no
-// certificate is good to a clock that is fifty years off.
+// get makes one bounded request over a connection of its own, and records the server's time. On failure it records why. It
+// shows the node's certificate only to a verified server. It asks an unverified server for the time nevertheless, because with
+// a clock that is fifty years off no certificate is good.
 func (w *walk) get(ctx context.Context, path string) (status int, body []byte) {
 	conn := w.open(ctx)
 	if conn == nil {

@@ -25,8 +25,8 @@ import (
 
 // Config says who a hub is and where it finds its API servers. AddFlags sets the defaults.
 type Config struct {
-	// Node is the node on which the hub runs, Pool the pool to which it belongs. Pool may be empty if EnableCoordinator
-	// is false.
+	// Node is the node on which the hub runs, Pool the pool to which it belongs. Pool may be empty if EnableCoordinator is
+	// false.
 	Node edge.NodeName
 	Pool edge.PoolName
 
@@ -34,64 +34,64 @@ type Config struct {
 	ServerAddresses []string
 	// TLSServerName is the name in their certificates; empty means the host in each one's address.
 	TLSServerName string
-	// ProxyFile has the URL of a proxy on the way to them, and NoProxy the hosts to which none is used. Without a file the
-	// environment says it: see upstream.WaySettings. ProxyCAFile verifies an HTTPS proxy, besides the system's authorities.
+	// ProxyFile has the URL of a proxy on the way to the servers; NoProxy are the hosts that are reached without it. If
+	// ProxyFile is empty, the environment decides: see upstream.WaySettings. ProxyCAFile verifies an HTTPS proxy, in addition
+	// to the system's authorities.
 	ProxyFile   string
 	NoProxy     []string
 	ProxyCAFile string
-	// CAFile verifies them. CertFile and KeyFile are the node's client certificate for the cloud and the coordinator, which
-	// somebody else keeps. Without them the hub gets and renews one itself, as Identity says, in CertDir; then CAFile may also
-	// be empty. CertDir also has what kubelet and the hub know each other by.
+	// CAFile verifies the servers. CertFile and KeyFile are the node's client certificate for the cloud and the coordinator,
+	// which somebody else maintains. If they are empty, the hub gets and renews a certificate itself, as Identity says, in
+	// CertDir; then CAFile may also be empty. CertDir also has the files by which kubelet and the hub verify each other.
 	CAFile, CertFile, KeyFile string
 	CertDir                   string
 	Identity                  Identity
 
-	// EnableCoordinator makes the hub use the pool's coordinators: where the cloud says they are, or at CoordinatorAddress if
-	// given (several in the order of their slots, separated by commas), which CAFile then verifies.
-	// Without it the hub is a plain proxy.
+	// EnableCoordinator makes the hub use the pool's coordinators. The cloud says where they are, unless CoordinatorAddress
+	// does (several addresses in the order of their slots, separated by commas); then CAFile verifies them. Without a
+	// coordinator the hub is a plain proxy.
 	EnableCoordinator  bool
 	CoordinatorAddress string
 
-	// PoolScopeResources are the resources of which this hub keeps a copy, to answer its node's programs. With a
-	// coordinator the pool gets them over the WAN once. InForce.Change can change them.
+	// PoolScopeResources are the resources that this hub caches, to answer its node's programs. With a coordinator, the pool
+	// gets them over the WAN once. InForce.Change can change them.
 	PoolScopeResources []string
-	// OwnObjects pushes this node's Node, its Pods and what they use to the coordinator, for people on site. OwnSecrets
-	// also pushes the Secrets that they use.
+	// OwnObjects pushes this node's Node, its Pods and the objects that they use to the coordinator, for people on site.
+	// OwnSecrets also pushes the Secrets that they use.
 	OwnObjects, OwnSecrets bool
-	// KubeletConfig is kubelet's configuration file, KubeletServing its serving certificate or the directory where kubelet keeps
-	// that: the coordinator is told of the certificate, to know kubelet by. See identity.KubeletConfig.
+	// KubeletConfig is kubelet's configuration file. KubeletServing is kubelet's serving certificate, or the directory where
+	// kubelet keeps it. The hub reports the certificate to the coordinator, which verifies kubelet by it. See
+	// identity.KubeletConfig.
 	KubeletConfig, KubeletServing string
 
-	// DiskCachePath is the directory where the hub keeps what it knows, so that the node can start while nothing can be
-	// reached. No other program may use it. Empty means that what the hub knows ends with it.
+	// DiskCachePath is the directory of the hub's cache, from which the node can start while nothing can be reached. No other
+	// program may use it. Empty means that the cache is in memory only.
 	DiskCachePath string
-	// DiskCacheKeyFile has the key with which Secrets and tokens are encrypted there. Empty means beside the directory, with
+	// DiskCacheKeyFile has the key with which Secrets and tokens are encrypted in the cache. Empty means DiskCachePath with
 	// .key at its end.
 	DiskCacheKeyFile string
-	// DiskCacheClockOffset is for tests: it puts the disk's clock ahead. Changed while the hub runs, it lets a month pass for
-	// the disk and for nothing else.
+	// DiskCacheClockOffset is for tests: it puts the disk's clock ahead. A test can change it while the hub runs, so that a
+	// month passes for the disk and for nothing else.
 	DiskCacheClockOffset time.Duration
-	// RememberIdentitiesFor is how long it holds, while the cloud cannot be asked, what the cloud said last of users who are no
-	// Pods of this node; 0 means not at all. What it said of this node's Pods holds while they are there.
+	// RememberIdentitiesFor is how long the cloud's last answer about a user holds while the cloud cannot be asked; 0 means not
+	// at all. For this node's Pods the answer holds for as long as the node has them.
 	RememberIdentitiesFor time.Duration
 	// LinkProfile says what kind of link leads to the cloud. InForce.Change can change it.
 	LinkProfile v1alpha1.LinkProfile
-	// Relay says what goes over a neighbour's line while the own one is down; empty means by LinkProfile. InForce.Change can
-	// change it.
+	// Relay says which requests use a neighbour's line while the node's own is down; empty means that LinkProfile decides.
+	// InForce.Change can change it.
 	Relay v1alpha1.Relay
-	// CacheAgents are the programs whose reads are kept, by the names with which their User-Agent begins; "*" means
-	// all.
+	// CacheAgents are the programs whose reads are cached, by the names with which their User-Agent begins; "*" means all.
 	CacheAgents []string
 
 	// Port is where the hub serves kubelet, over TLS, and the host's other programs with credentials of their own, at Loopback.
 	Port int
-	// SecureBindAddress and SecurePort are where the hub serves Pods over TLS, each with its own credentials: an address of
-	// the node that Pods reach, or OfNode. Empty: it serves none. It needs a certificate for that address, for which the hub
-	// asks.
+	// SecureBindAddress and SecurePort are where the hub serves Pods over TLS, each with its own credentials: an address of the
+	// node that Pods reach, or OfNode. Empty means that it serves no Pods. The hub requests a certificate for that address.
 	SecureBindAddress string
 	SecurePort        int
-	// MasterService makes kubelet tell new Pods that the API server is at SecureBindAddress, and shows it kube-proxy's kubeconfig
-	// so, too. With OfNode, this begins when the hub has a certificate for the address.
+	// MasterService makes kubelet give new Pods SecureBindAddress as the API server's address, and shows kube-proxy's
+	// kubeconfig with it, too. With OfNode, this begins when the hub has a certificate for the address.
 	MasterService bool
 	// HealthBindAddress and HealthPort are where the hub serves /healthz and /readyz to anybody, and /status, /metrics and Go's
 	// profiles to root of this node. OpenMetrics serves /metrics to anybody.
@@ -99,8 +99,8 @@ type Config struct {
 	HealthPort        int
 	OpenMetrics       bool
 
-	// MaxRequestsInFlight and MaxMutatingRequestsInFlight bound the requests under way, as kube-apiserver's flags of
-	// similar names do; MaxLongRunningRequests bounds watches and streams.
+	// MaxRequestsInFlight and MaxMutatingRequestsInFlight bound the requests under way, as kube-apiserver's flags of similar
+	// names do. MaxLongRunningRequests bounds watches and streams.
 	MaxRequestsInFlight, MaxMutatingRequestsInFlight, MaxLongRunningRequests int
 
 	// Logs says how the hub logs. InForce.Change can change how much.
@@ -238,8 +238,8 @@ func (c *Config) Proof() front.ProofConfig {
 	return front.ProofConfig{Dir: c.CertDir, Node: c.Node, Address: net.ParseIP(Loopback), Port: c.Port}
 }
 
-// KeepProof makes what kubelet needs to find the hub and to be known by it, if it is not there yet: kubelet may start before the
-// hub does.
+// KeepProof creates the files by which kubelet finds and authenticates to the hub, if they are missing. kubelet may start
+// before the hub does.
 func (c *Config) KeepProof(ctx context.Context) error {
 	if err := c.Validate(); err != nil {
 		return err

@@ -1,9 +1,11 @@
-// Package config is what a hub is told to do: by its node, with flags and a file, and by its pool, under that.
+// Package config holds a hub's configuration: the node's own settings, from flags and a file, and the pool's settings as
+// defaults below them.
 //
-// A Config is the node's word. AddFlags, Versioned and Given read it from flags and from a YurtHubConfiguration, and Validate
-// says what is wrong with it. What a pool says (package settings follows that) counts where the node says nothing: sharedSettings
-// is the table of what it can say. InForce has both, and has the hub take what can change while it runs: Running.
+// A Config is the node's own settings. AddFlags, Versioned and Given read it from flags and from a YurtHubConfiguration;
+// Validate says what is wrong with it. The pool's settings (followed by package settings) apply where the node sets nothing;
+// sharedSettings is the table of settings that a pool may have. InForce combines both, and passes on to the running hub what
+// can change while it runs: Running.
 //
-// Invariants: a Config is only values; nothing here opens, starts or asks. What can't be used changes nothing. A pool's word and
-// the node's are judged together, as the hub would run with them.
+// Invariants: a Config is only values; nothing here opens files, starts goroutines or sends requests. Unusable settings change
+// nothing. The pool's and the node's settings are validated together, as the hub would run with them.
 package config

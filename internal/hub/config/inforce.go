@@ -12,8 +12,8 @@ import (
 	"yurtcoordinator/internal/logs"
 )
 
-// InForce is what a hub runs with: the node's own settings, under what the pool says. Make one with Recall; safe for concurrent
-// use.
+// InForce is the configuration that a hub runs with: the node's own settings, with the pool's as defaults. Make one with
+// Recall; safe for concurrent use.
 type InForce struct {
 	starts Config
 	apply  func(Running)
@@ -23,9 +23,9 @@ type InForce struct {
 	said v1alpha1.HubSettings // what the pool says
 }
 
-// Recall returns with which settings a hub starts: the node's own, under what the pool said last, as far as this node can use it.
-// The report is what the hub says of that. apply is called whenever a running hub is to do something else; it must not use the
-// InForce.
+// Recall returns the configuration that a hub starts with: the node's own settings, with the pool's last settings as defaults
+// if this node can use them. The report says whether it can. apply is called whenever a running hub must change its settings;
+// it must not use the InForce.
 func Recall(own Config, apply func(Running)) (*InForce, edge.SettingsReport) {
 	f := &InForce{starts: own, apply: apply, own: own}
 	if own.Pool == "" {
@@ -53,8 +53,8 @@ func recalled(own Config) (what settings.Said, said v1alpha1.HubSettings, err er
 	return what, said, err
 }
 
-// LogsFrom returns how a hub with these settings of its own logs from its start on, as Recall would find it. It logs nothing,
-// so that a program can ask before it logs.
+// LogsFrom returns the log settings with which a hub starts, as Recall would find them. It logs nothing, so that a program can
+// ask before it logs.
 func LogsFrom(own Config) logs.Settings {
 	if own.Pool == "" {
 		return own.Logs
@@ -83,8 +83,9 @@ func (f *InForce) Take(said v1alpha1.HubSettings) (restart []string, err error) 
 	return f.takeLocked(f.own, said)
 }
 
-// Change has the hub run with other settings of the node's own: those that can change while a hub runs, and DiskCacheClockOffset
-// for tests. If own is not valid or differs in anything else, it returns an error and changes nothing.
+// Change makes the hub run with new own settings of the node. Only settings that can change while a hub runs may differ, and,
+// for tests, DiskCacheClockOffset. If own is not valid or differs in anything else, Change returns an error and changes
+// nothing.
 func (f *InForce) Change(own Config) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -21,8 +21,8 @@ const maxBody = 256 << 10
 
 var leaseKind = coordinationv1.SchemeGroupVersion.WithKind("Lease")
 
-// decode reads the Lease that a PUT brings, in the encoding that its Content-Type names; JSON if it names none. The
-// errors are API statuses.
+// decode reads the Lease in the body of a PUT, in the encoding that its Content-Type names; JSON if it names none. The errors
+// are API statuses.
 func decode(w http.ResponseWriter, r *http.Request) (*coordinationv1.Lease, error) {
 	contentType := r.Header.Get("Content-Type")
 	if contentType == "" {
@@ -57,9 +57,8 @@ func decode(w http.ResponseWriter, r *http.Request) (*coordinationv1.Lease, erro
 	return lease, nil
 }
 
-// encoder picks the encoding of the answer by the request's Accept header: the first in it that we have, else JSON. It
-// ignores quality values, because clients list what they like best first, and forms other than the object itself, such
-// as tables.
+// encoder chooses the encoding of the answer by the request's Accept header: the first one there that we support, else JSON. It
+// ignores quality values, because clients list their preference first, and forms other than the object itself, such as tables.
 func encoder(r *http.Request) runtime.SerializerInfo {
 	supported := scheme.Codecs.SupportedMediaTypes()
 	for _, header := range r.Header.Values("Accept") {

@@ -21,9 +21,8 @@ var (
 	errNowhere    = errors.New("no coordinator can be reached any more")
 )
 
-// copier writes the coordinator's copies, one at a time and always the newest. A newer copy takes the place of one that
-// waits or is under way. If a write that was called off arrives late, its resourceVersion keeps it from overwriting the
-// newer copy.
+// copier writes copies to one coordinator, one at a time and always the newest. A newer copy replaces one that waits or is
+// being written. If a cancelled write arrives late, its resourceVersion keeps it from overwriting the newer copy.
 type copier struct {
 	leases coordinationv1client.LeaseInterface
 	served func(bool)
@@ -100,8 +99,8 @@ func (d *draft) wait(ctx context.Context) error {
 // drafts are the copies of one heartbeat, one for each coordinator that could be reached.
 type drafts []*draft
 
-// wait blocks until one of the copies was written, or all have failed, or ctx ends. One coordinator that hangs keeps no heartbeat
-// from kubelet's ears that another one has.
+// wait blocks until one copy was written, or all have failed, or ctx ends. So kubelet need not wait for a coordinator that
+// hangs, if another one has the heartbeat.
 func (all drafts) wait(ctx context.Context) error {
 	switch len(all) {
 	case 0:
@@ -178,8 +177,8 @@ func (c *copier) one(ctx context.Context) {
 	d.finish(err, nil)
 }
 
-// upsert writes the copy over what is there. It may find what it does not expect: no Lease, as after a restart of the
-// coordinator, or one that moved on, as after an unanswered write of its own.
+// upsert writes the copy, whatever the coordinator has. The Lease may be missing, as after a restart of the coordinator, or
+// changed, as after an earlier write whose answer was lost.
 func (c *copier) upsert(ctx context.Context, lease *coordinationv1.Lease) error {
 	const attempts = 4
 	var failure error

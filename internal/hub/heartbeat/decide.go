@@ -13,19 +13,19 @@ import (
 // cloudLease is a node's Lease in the cloud as a leader knows it. The zero cloudLease means that the cloud has none.
 type cloudLease struct {
 	*coordinationv1.Lease
-	// before says that the Lease was read before the renewal was seen: a PUT with its resourceVersion then succeeds only if
+	// before says that the Lease was read before the renewal was seen. A PUT with its resourceVersion then succeeds only if
 	// nobody has written since.
 	before bool
 	// latest is the latest renewTime that the leader has seen in the cloud's Lease, which somebody may have put back since.
 	latest time.Time
 }
 
-// forward decides what a renewal of the coordinator's copy does to the node's Lease in the cloud. It returns the Lease
-// to PUT, or why there is none to PUT. Where the cloud has no such Lease, the PUT creates it.
+// forward decides how a renewal of the coordinator's copy changes the node's Lease in the cloud. It returns the Lease to PUT,
+// or the reason for none. If the cloud has no such Lease, the PUT creates it.
 //
-// Of a Lease that is there it changes the renewTime and adds the mark; a policy of the cloud refuses anything more. What the
-// copy stands for was seen to happen, so its stamp need not be later than the cloud's: the node's clock may have been put
-// back, or somebody may have written a stamp from years ahead. The stamp is then moved on by as little as can be, because
+// In an existing Lease it changes the renewTime and adds the mark; a policy of the cloud refuses anything more. The leader saw
+// the renewal happen, so its stamp need not be later than the cloud's: the node's clock may have been put back, or somebody may
+// have written a stamp from years ahead. In that case forward writes the cloud's stamp plus 1 µs, because
 // kube-controller-manager counts a renewal only if the stamp advances.
 func forward(copied *coordinationv1.Lease, cloud cloudLease) (*coordinationv1.Lease, reason) {
 	var lease *coordinationv1.Lease
@@ -49,9 +49,9 @@ func forward(copied *coordinationv1.Lease, cloud cloudLease) (*coordinationv1.Le
 	return lease, ""
 }
 
-// reported says whether the cloud has this renewal, or a later one of the node itself. A stamp that is later than the copy's
-// tells that only if the node wrote it after the copy; if it did before, its clock was put back since. The copy says which
-// Lease of the cloud the node knew.
+// reported reports whether the cloud has this renewal already, or a later one from the node itself. A later stamp in the cloud
+// proves that only if the node wrote it after the copy. Otherwise the node's clock was put back since. The copy's
+// AnnotationCloudLease says which revision of the cloud's Lease the node knew.
 func reported(copied *coordinationv1.Lease, cloud cloudLease) bool {
 	stamp, there := renewTime(copied), renewTime(cloud.Lease)
 	if stamp.Equal(there) {

@@ -7,14 +7,15 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// patience is how long a leader goes on that the cloud takes nothing from, or that hears nothing of its coordinator's Leases. A
-// node must not turn NotReady by it, for which Kubernetes waits 40 s or more after the last heartbeat that it knows:
+// patience is how long a leader stays leader while the cloud takes none of its writes, or while no news of its coordinator's
+// Leases arrive. No node may turn NotReady in that time. Kubernetes waits 40 s or more after the last heartbeat that it knows:
 //
 //	kubelet's next heartbeat + patience + until that is noticed + change of leader + kubelet's next + its write
 //	           10.4 s        +   15 s   +         1 s           +       1 s        +    10.4 s     +   1 s      < 40 s
 //
-// It is longer than a healthy leader waits for either: 10 s for a write, and 11 s for a sign of the watch. A coordinator's etcd
-// looks every 5.5 s at most whether a watch has brought anything since it last looked, and sends a bookmark if not.
+// patience is longer than a healthy leader waits for either: 10 s for a write, and 11 s for a sign of life from the watch. A
+// coordinator's etcd checks at least every 5.5 s whether a watch has brought anything since the last check, and sends a
+// bookmark if not.
 const patience = 15 * time.Second
 
 var (
@@ -22,10 +23,10 @@ var (
 	errDeaf     = errors.New("this hub has heard nothing of the coordinator's Leases for 15 s")
 )
 
-// fitness decides when a leader gives its term back because it can't do what it leads for. It does no I/O and asks no clock.
+// fitness decides when a leader gives up its term because it can't do a leader's work. It does no I/O and asks no clock.
 //
-// It judges by what is about this hub. That the cloud refuses one node's Lease is about that Lease, which its node may have made
-// so: it counts neither for nor against.
+// It counts only failures that are about this hub. A refusal of one node's Lease counts neither for nor against, because the
+// node may have caused it.
 type fitness struct {
 	taken time.Time                   // when the cloud last took a write
 	under map[edge.NodeName]time.Time // the writes under way, and when each began
@@ -54,8 +55,8 @@ func (f *fitness) ends(node edge.NodeName, why reason, now time.Time) {
 	}
 }
 
-// unserved returns when the first and the last write began that was not served, with one that began then. What is older than
-// patience before that is another story: there was nothing to write in between.
+// unserved returns when the first and the last unserved write began, after adding one that began at began. If the last unserved
+// write is older than patience, the count starts again: in between there was nothing to write.
 func (f *fitness) unserved(began time.Time) (since, last time.Time) {
 	if began.Before(f.taken) {
 		began = f.taken
@@ -71,8 +72,8 @@ func (f *fitness) unserved(began time.Time) (since, last time.Time) {
 	return f.since, f.last
 }
 
-// judge returns why this hub must not lead on at a coordinator, whose watch of Leases last brought anything at the moment heard;
-// nil means that it may.
+// judge returns why this hub must give up its term at a coordinator; nil means that it may lead on. heard is when that
+// coordinator's watch of Leases last brought anything.
 func (f *fitness) judge(now, heard time.Time) error {
 	if now.Sub(heard) >= patience {
 		return errDeaf

@@ -32,13 +32,13 @@ var ErrUnable = errors.New("this hub can't forward heartbeats")
 type ForwarderConfig struct {
 	// Node is this hub's own node, whose Lease is forwarded first.
 	Node edge.NodeName
-	// Cloud is a client of the cloud with the pool's forwarding identity. That must be allowed to get, update and
-	// create the Leases in kube-node-lease that are named after the pool's nodes (RBAC resourceNames). A missing Lease
-	// is created by PUT and not by POST: the API server then checks "create" with the Lease's name (withAuthorization
-	// in k8s.io/apiserver/pkg/endpoints/handlers), while for a POST it does not know the name yet.
+	// Cloud is a client of the cloud with the pool's forwarding identity. That must be allowed to get, update and create the
+	// Leases in kube-node-lease that are named after the pool's nodes (RBAC resourceNames). A missing Lease is created by PUT
+	// and not by POST: the API server then checks "create" with the Lease's name (withAuthorization in
+	// k8s.io/apiserver/pkg/endpoints/handlers), while for a POST it does not know the name yet.
 	Cloud coordinationv1client.LeasesGetter
-	// Right asks the cloud whether this hub may forward at all, and fails only if the cloud says that it may not. It is asked
-	// when the cloud answers a request for one Lease with 401 or 403. nil means that it may.
+	// Right asks the cloud whether this hub may forward at all. It returns an error only if the cloud says no. It is called
+	// when the cloud answers a request for one Lease with 401 or 403. nil means that the hub may.
 	Right func(ctx context.Context) error
 	// Metrics takes the metrics of forwarding. nil means that nobody sees them.
 	Metrics prometheus.Registerer
@@ -46,12 +46,12 @@ type ForwarderConfig struct {
 	Ends ends.Ends
 }
 
-// Forwarder carries delegated nodes' renewals to the cloud, from all coordinators where this hub leads. Make one with
+// Forwarder writes delegated nodes' renewals to the cloud, from all coordinators where this hub leads. Make one with
 // NewForwarder.
 //
-// How late a renewal can be written: at most a quarter of the node's lease duration (10 s at most) after it was seen,
-// and at most 2 s more than that after it was stored in the coordinator. The term bounds the latter by this machine's
-// monotonic clock alone, so neither a pause of the process nor a stalled connection stretches it.
+// How late a renewal can be written: a quarter of the node's lease duration (at most 10 s) after it was seen, and 2 s more than
+// that after it was stored in the coordinator. The term bounds the latter by this machine's monotonic clock alone, so neither a
+// pause of the process nor a stalled connection stretches it.
 type Forwarder struct {
 	config  ForwarderConfig
 	metrics forwarderMetrics
@@ -102,9 +102,9 @@ type Source struct {
 	Leases coordinationv1client.LeasesGetter
 }
 
-// Run forwards from one coordinator for one term, until ctx ends. Then it calls off the writes under way, waits for them and
-// returns nil. It returns an ErrUnable once fitness says so, or ForwarderConfig.Right: another hub may be able to do what this
-// one is not. It must not run twice at a time for a slot.
+// Run forwards from one coordinator for one term, until ctx ends. Then it cancels the writes under way, waits for them and
+// returns nil. It returns an ErrUnable once fitness or ForwarderConfig.Right finds this hub unable, because another hub may be
+// able. Only one Run at a time is allowed per slot.
 func (f *Forwarder) Run(ctx context.Context, from Source, term edge.Term) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var owned sync.WaitGroup
@@ -260,8 +260,8 @@ func (r *round) startLocked(s *sighting, now time.Time) {
 	})
 }
 
-// finish takes in how the write of a node's renewal has ended: with the node's Lease in the cloud, nil if that is not known, and
-// why it was not written; "" if it was.
+// finish records how the write of a node's renewal has ended. cloud is the node's Lease in the cloud; nil means unknown. why is
+// the reason that it was not written; "" means that it was.
 func (r *round) finish(node edge.NodeName, cloud *coordinationv1.Lease, why reason, err error, began time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -303,8 +303,8 @@ func (r *round) ask() {
 	}
 }
 
-// write brings a renewal to the cloud. It returns the Lease there, as far as it knows it since, and why it did not
-// write ("" if it did), with the error if that was one.
+// write writes a renewal to the cloud. It returns the Lease that the cloud now has, nil if unknown. It also returns the reason
+// for not writing ("" if it did), and the error if there was one.
 func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, reason, error) {
 	leases := r.config.Cloud.Leases(corev1.NamespaceNodeLease)
 	current, known := cloudLease{Lease: s.cloud, before: true}, s.cloud != nil
@@ -333,7 +333,7 @@ func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, 
 		if why != "" {
 			return current.Lease, why, nil
 		}
-		// Asked right before each write, because time may have passed since the decision. In a process that was
+		// The term is checked right before each write, because time may have passed since the decision. In a process that was
 		// stopped, the context's own timer may not have fired yet.
 		if !r.term.Valid() {
 			return current.Lease, reasonDeposed, nil

@@ -14,9 +14,8 @@ import (
 	"yurtcoordinator/internal/hub/lead"
 )
 
-// AnnotationCloudLease on the coordinator's copy says which Lease in the cloud it is a copy of, as
-// "uid/resourceVersion". A hub that was restarted while cut off learns it from there. It never reaches the cloud or
-// kubelet.
+// AnnotationCloudLease on the coordinator's copy says which Lease in the cloud it is a copy of, as "uid/resourceVersion". A hub
+// that restarts while cut off reads the cloud's identity there. The annotation never reaches the cloud or kubelet.
 const AnnotationCloudLease = "openyurt.io/cloud-lease"
 
 // unmarked returns a copy of a Lease without any mark of ours.
@@ -29,7 +28,7 @@ func unmarked(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	return clean
 }
 
-// without returns m without some keys, or nil if nothing is left: a Lease that came without annotations has none
+// without returns m without some keys. It returns nil if no key is left, so that a Lease that came without annotations has none
 // afterwards.
 func without(m map[string]string, keys ...string) map[string]string {
 	rest := maps.Clone(m)
@@ -42,9 +41,9 @@ func without(m map[string]string, keys ...string) map[string]string {
 	return rest
 }
 
-// forCloud is kubelet's Lease as the cloud gets it: no marks, and the identity of the cloud's own Lease. If that is not
-// known, the identity stays as kubelet sent it, which it had from the cloud. Managed fields, which are half of a Lease, are
-// lead.Unmanaged.
+// forCloud returns kubelet's Lease in the form for the cloud: without marks, and with the identity of the cloud's own Lease. If
+// that is not known, the identity stays as kubelet sent it; kubelet had it from the cloud. Managed fields, which are half of a
+// Lease's size, are lead.Unmanaged.
 func forCloud(sent, known *coordinationv1.Lease) *coordinationv1.Lease {
 	lease := unmarked(sent)
 	lease.ManagedFields = nil
@@ -61,9 +60,9 @@ func forKubelet(known, sent *coordinationv1.Lease) *coordinationv1.Lease {
 	return lease
 }
 
-// copyOf is the coordinator's copy of kubelet's Lease. It notes the cloud's identity in an annotation. It keeps the
-// owner reference: a leader that has to create the Lease in the cloud needs it. known is the cloud's Lease; nil means
-// that the cloud gave none.
+// copyOf returns the coordinator's copy of kubelet's Lease, with the cloud's identity in an annotation. The copy keeps the
+// owner reference, because a leader that creates the Lease in the cloud needs it. known is the cloud's Lease; nil means that
+// the cloud gave none.
 func copyOf(sent, known *coordinationv1.Lease, marked, coordinatorHost bool) *coordinationv1.Lease {
 	clean := unmarked(sent)
 	lease := &coordinationv1.Lease{
@@ -102,8 +101,8 @@ func fromCopy(copied *coordinationv1.Lease) *coordinationv1.Lease {
 	return lease
 }
 
-// provisional reports whether kubelet made the Lease while cut off, so that the cloud is not known to have it. It then has
-// neither uid nor resourceVersion: nobody takes it for another, and whoever brings it to the cloud looks there first.
+// provisional reports whether kubelet made the Lease while cut off, so that the cloud may not have it. Such a Lease has neither
+// uid nor resourceVersion. So nobody takes it for another Lease, and a leader reads the cloud's Lease before it writes.
 func provisional(lease *coordinationv1.Lease) bool {
 	return lease == nil || lease.UID == "" || lease.ResourceVersion == ""
 }

@@ -15,8 +15,8 @@ const (
 	lostMost   = 60
 )
 
-// gauge measures the node's line to the cloud by its heartbeats: one request of a few hundred bytes every ten seconds, on every
-// node alike, whatever else crosses the line. It is safe for concurrent use.
+// gauge measures the node's line to the cloud by its heartbeats. Every node sends such a request of a few hundred bytes every
+// ten seconds, whatever else crosses the line. It is safe for concurrent use.
 type gauge struct {
 	mu               sync.Mutex
 	answers          int

@@ -31,11 +31,11 @@ const (
 	failed                // it did not answer, or could not take it: 429, or 5xx
 )
 
-// start says what happens to a heartbeat at once: whether it goes to the cloud, what goes to the coordinator at the
-// same time, and what kubelet is told (later, if that depends on an attempt).
+// start returns what to do with a heartbeat at once: whether to send it to the cloud, what to send to the coordinator at the
+// same time, and what to answer kubelet (later, if that depends on an attempt).
 //
-// While the cloud's link is unknown or failing, the cloud is asked and its answer decides what the copy says. A wrong mark
-// would taint the node after each start of its hub; a missing mark would cost a cut-off node a heartbeat.
+// While the cloud's link is unknown or failing, the cloud is asked, and its answer decides whether the copy is marked. A wrong
+// mark would taint the node after each start of its hub; a missing mark would cost a cut-off node a heartbeat.
 func start(cloud, coordinator link.State) (direct bool, send sending, now answer) {
 	switch {
 	case cloud == link.Down && coordinator == link.Up:
@@ -51,9 +51,9 @@ func start(cloud, coordinator link.State) (direct bool, send sending, now answer
 	}
 }
 
-// afterCloud says what follows from the cloud's outcome: what goes to the coordinator now, and what kubelet is told.
-// sent is what the coordinator was sent before. The cloud's silence is the first sign of a cut, so the copy is marked
-// at once: the first heartbeat that fails is the first that is delegated.
+// afterCloud returns what follows from the cloud's outcome: what to send to the coordinator now, and what to answer kubelet.
+// sent is what the coordinator got before. A silent cloud is the first sign of a cut, so the copy is marked at once: the first
+// heartbeat that fails is also the first that is delegated.
 func afterCloud(result outcome, coordinator link.State, sent sending) (send sending, now answer) {
 	switch {
 	case result == failed && coordinator == link.Up:

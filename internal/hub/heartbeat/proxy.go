@@ -24,11 +24,11 @@ import (
 	"yurtcoordinator/internal/live"
 )
 
-// How long a heartbeat may take. kubelet gives up after the smaller of its status interval and the lease duration, and
-// says so in the query (timeout=); the next heartbeat is due after a quarter of the lease duration. Both limits must
-// hold even if both servers hang, so kubelet has its answer after answerShare of the shorter one. Of that the cloud
-// gets cloudShare, and the coordinator the rest. Kubernetes' defaults (10 s each) give 9 s, 3.5 of them for the cloud;
-// a lease duration of 8 s gives 1.8 s, 1 of them for the cloud.
+// How long a heartbeat may take. kubelet gives up after the smaller of its status interval and the lease duration, and says so
+// in the query (timeout=). Its next heartbeat is due after a quarter of the lease duration. Both limits must hold even if both
+// servers hang, so kubelet gets its answer after answerShare of the shorter one. The cloud gets cloudShare of that, and the
+// coordinator the rest. Kubernetes' defaults (10 s each) give 9 s, 3.5 of them for the cloud; a lease duration of 8 s gives 1.8
+// s, 1 of them for the cloud.
 const (
 	answerShare  = 0.9
 	cloudShare   = 0.55
@@ -40,8 +40,8 @@ const (
 	// copyLongest bounds a copy that nobody waits for.
 	copyLongest = 5 * time.Second
 
-	// conflictsMost is how often a heartbeat is sent again after a conflict: a leader's forwarding may have moved the
-	// Lease on, and at most one more may be under way.
+	// conflictsMost is how often a heartbeat is sent again after a conflict: a leader's forwarding may have changed the Lease,
+	// and at most one more forwarded write may be under way.
 	conflictsMost = 2
 )
 
@@ -52,24 +52,24 @@ var errLinkLeft = errors.New("the cloud link is no longer up")
 type ProxyConfig struct {
 	// Node is the hub's own node, whose Lease this is.
 	Node edge.NodeName
-	// Cloud is a client of the cloud with the node's identity. It must not retry for long by itself: the Proxy's time
-	// limits are in its contexts.
+	// Cloud is a client of the cloud with the node's identity. It must not retry for long by itself: the Proxy's time limits
+	// are in its contexts.
 	Cloud coordinationv1client.LeasesGetter
-	// CloudLink is the state of the link that Cloud uses, and Relayed whose line it is, and for what, while that is Relayed. nil
-	// means that it never is.
+	// CloudLink is the state of the link that Cloud uses. While it is link.Relayed, the function Relayed returns who relays and
+	// for what. nil means that the link is never relayed.
 	CloudLink *live.Value[link.State]
 	Relayed   func() edge.Relayed
 	// RelaysAt says where this node's hub relays for others; empty means nowhere. nil means never.
 	RelaysAt func() string
-	// Coordinators are the pool's: each that can be reached gets a copy. If there are none, nothing that follows is required but
-	// Metrics, and the cloud has all the time that kubelet waits.
+	// Coordinators are the pool's; each reachable one gets a copy. If there are none, only Metrics is required of the fields
+	// below, and the cloud gets all the time that kubelet waits.
 	Coordinators []Coordinator
 	// Report is what the hub says of itself, for the pool to see. nil means nothing.
 	Report func() edge.HubReport
 	// Traffic is what the node's link to the cloud has carried, for the pool to see.
 	Traffic func() edge.Traffic
-	// Kubelet is what the hub has found of kubelet's serving certificate, by which the coordinator knows kubelet; its zero value
-	// is not told.
+	// Kubelet returns what the hub has found of kubelet's serving certificate, by which the coordinator verifies kubelet. A
+	// zero value is not reported.
 	Kubelet func() edge.KubeletServing
 	// Version is the hub's own, for the pool to see; empty is not told.
 	Version string
@@ -87,8 +87,8 @@ type ProxyConfig struct {
 type History interface {
 	// Number is the history that the cloud is in, as far as is known.
 	Number() edge.History
-	// Went takes in that the cloud has shown an object at one revision and, asked again, at another. Each moment's history is
-	// what Number said before the cloud was asked.
+	// Went reports that the cloud has shown an object at one revision and, asked again, at another. Each moment's history is
+	// what Number returned before the cloud was asked.
 	Went(ctx context.Context, from, to edge.Moment)
 }
 
@@ -103,8 +103,8 @@ type Coordinator struct {
 	Served func(bool)
 }
 
-// Proxy answers GET, POST and PUT of its own node's Lease. Only the kubelet's requests may be routed to it: it acts with the
-// node's identity, whoever asks. Make one with NewProxy; Run must run while it serves.
+// Proxy answers GET, POST and PUT of its own node's Lease. Route only kubelet's requests to it, because it acts with the node's
+// identity, whoever asks. Make one with NewProxy; Run must run while it serves.
 type Proxy struct {
 	config  ProxyConfig
 	copiers []*copier // one for each coordinator
@@ -164,8 +164,7 @@ func (p *Proxy) coordinator() link.State {
 	return best
 }
 
-// ServeHTTP answers GET and PUT of the Lease, and POST of Leases beside it. Whoever routes requests here has checked
-// the path.
+// ServeHTTP answers GET and PUT of the Lease, and POST to the Leases of its namespace. The router has checked the path before.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var lease *coordinationv1.Lease
 	var err error
@@ -237,8 +236,8 @@ func (p *Proxy) get(r *http.Request) (*coordinationv1.Lease, error) {
 		}
 	}
 	if missing {
-		// No coordinator knows of a Lease. Told so, kubelet makes one, which is delegated. If the cloud has one after all,
-		// the leader goes on with that.
+		// No coordinator has the Lease. On a 404 kubelet creates one, which is then delegated. If the cloud has one after all,
+		// the leader continues with that.
 		return nil, absent
 	}
 	message := fmt.Sprintf("the cloud cannot be reached (link %s), and this node's Lease is not known from before",
@@ -459,8 +458,8 @@ func (p *Proxy) copyFor(what sending, sent, known *coordinationv1.Lease, coordin
 	return lease
 }
 
-// result says how an attempt ended. An API status is an answer, except 5xx and 429: whatever keeps a server from taking the
-// heartbeat, the node is as alive as it was.
+// result classifies how an attempt ended. An API status is an answer, except 5xx and 429: a server's trouble says nothing about
+// whether the node is alive.
 func result(err error) outcome {
 	if err == nil {
 		return took
@@ -513,8 +512,8 @@ func (p *Proxy) update(
 		if !apierrors.IsConflict(err) || conflicts == conflictsMost {
 			return nil, err
 		}
-		// A Lease that is gone also conflicts, by its uid. Then the conflict is the answer: kubelet looks, and creates
-		// the Lease.
+		// A Lease that is gone also conflicts, by its uid. Then the conflict is the answer: kubelet reads the Lease, and
+		// creates it.
 		if _, gone := p.read(ctx); gone != nil {
 			if result(gone) == failed {
 				return nil, gone
@@ -524,17 +523,17 @@ func (p *Proxy) update(
 	}
 }
 
-// mustLook reports whether to read the cloud's Lease before writing it. After a leader may have written, that saves a conflict
-// that is all but certain. It finds the identity of a Lease that kubelet made while cut off and a leader has created in the
-// cloud since; if the Lease is gone, the PUT creates it. And it finds the renewTime that kubelet's must be later than.
+// mustLook reports whether to read the cloud's Lease before writing it. If a leader may have written, the read avoids a
+// conflict that is almost certain. It finds the identity of a Lease that kubelet made while cut off and a leader has created in
+// the cloud since. If the Lease is gone, the PUT creates it. It also finds the renewTime that kubelet's must be later than.
 func (p *Proxy) mustLook(sent *coordinationv1.Lease) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.moved || p.there.IsZero() || forCloud(sent, p.known).ResourceVersion == ""
 }
 
-// next is kubelet's Lease as the cloud gets it, with a renewTime that advances. A stamp that was taken before is no new
-// heartbeat, and stays as the cloud has it.
+// next returns kubelet's Lease in the form for the cloud, with a renewTime that advances. A stamp that the cloud took before is
+// no new heartbeat, so the cloud's renewTime stays.
 func (p *Proxy) next(sent *coordinationv1.Lease) *coordinationv1.Lease {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -567,9 +566,9 @@ func (p *Proxy) signed(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	return lease
 }
 
-// delegated is the answer to a heartbeat that only the coordinator has: the cloud's Lease with kubelet's spec. A hub that
-// started while cut off takes what kubelet sent for the cloud's Lease: kubelet had it from there, or has just made it, and
-// then the cloud has yet to give it an identity.
+// delegated returns the answer to a heartbeat that only the coordinator has: the cloud's Lease with kubelet's spec. A hub that
+// started while cut off takes kubelet's Lease for the cloud's. Either kubelet had it from the cloud, or kubelet has just made
+// it and the cloud has yet to give it an identity.
 func (p *Proxy) delegated(sent *coordinationv1.Lease) *coordinationv1.Lease {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -599,9 +598,9 @@ func (p *Proxy) forget() {
 	p.known, p.there, p.gone = nil, time.Time{}, true
 }
 
-// remember takes note of the cloud's Lease, with the renewTime that it has there; zero means that this is not known. The last
-// answer counts, whatever its revision: where a backup was put in the place of the cloud's storage, later ones are lower. One
-// that was overtaken costs a conflict.
+// remember stores the cloud's Lease and its renewTime there; zero means unknown. The last answer counts, even with a lower
+// revision: after the cloud's storage was restored from a backup, later revisions are lower. If an older answer arrives last,
+// that costs one conflict.
 func (p *Proxy) remember(lease *coordinationv1.Lease, there time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

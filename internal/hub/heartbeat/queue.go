@@ -14,25 +14,25 @@ import (
 
 // The bounds of forwarding.
 const (
-	// maxAge and ageShare bound how long after a renewal was seen it may still be written: a quarter of the lease
-	// duration, which is kubelet's own interval (nodeLeaseRenewIntervalFraction), but at most 10 s. By then the next
-	// renewal is due, which is worth as much.
+	// maxAge and ageShare bound how long after it was seen a renewal may still be written: a quarter of the lease duration,
+	// which is kubelet's own interval (nodeLeaseRenewIntervalFraction), but at most 10 s. By then the next renewal is due,
+	// which is worth as much.
 	maxAge   = 10 * time.Second
 	ageShare = 4
 
-	// transit is the time allowed for the way from the coordinator: a renewal may be that much older, counted from when
-	// it was *stored* there. The term knows that moment to about one renewal of the election Lease, 1 s.
+	// transit is the time allowed for the way from the coordinator: a renewal may be that much older, counted from when it was
+	// *stored* there. The term knows that moment to about one renewal of the election Lease, 1 s.
 	transit = 2 * time.Second
 
 	// parallelMin and parallelMax bound how many writes to the cloud may be under way at a time, each for another node. Between
-	// them, as many may be as serve all delegated nodes within serveWithin, half of kubelet's interval, at the round trip that
-	// the writes before had.
+	// these bounds, the number is what serves all delegated nodes within serveWithin, half of kubelet's interval. It is
+	// computed from the round trip of earlier writes.
 	parallelMin = 4
 	parallelMax = 32
 	serveWithin = 5 * time.Second
 
-	// remembered is how many of a node's renewals are remembered, so that one that comes from another coordinator, too, is known.
-	// It is some 40 s of them: more than any two coordinators are apart.
+	// remembered is how many of a node's renewals the queue remembers, so that it recognizes one that another coordinator
+	// repeats. Four renewals span some 40 s, which is more than any two coordinators differ.
 	remembered = 4
 
 	// refusedMin and refusedMax bound how long a node waits whose Lease the cloud has refused: twice as long each time.
@@ -84,12 +84,12 @@ type copied struct {
 	renewed  time.Time // kubelet's stamp
 }
 
-// queue decides what a leader forwards: what it sees at the coordinators where it leads goes in, what to write comes out. A node
-// brings each renewal to all coordinators, and what is seen at one of them is no news at the next. It does no I/O and asks no
-// clock.
+// queue decides what a leader forwards: its input is what the leader sees at its coordinators, its output the renewals to
+// write. A node sends each renewal to all coordinators, so one that was seen at one coordinator is ignored at the others. It
+// does no I/O and asks no clock.
 //
-// The node is served next whose last write was longest ago, and not the one that waits longest: where renewals age before they
-// are served, all nodes have one that is as old as anybody's.
+// The next node served is the one whose last write is longest ago, not the one that has waited longest. When renewals expire
+// before they are served, all nodes have waited equally long.
 type queue struct {
 	self    edge.NodeName
 	nodes   map[edge.NodeName]*delegated
@@ -101,15 +101,15 @@ type queue struct {
 	drop    func(edge.NodeName, reason)
 }
 
-// refusal is the pause of a node whose Lease the cloud has refused. It outlives the node's mark, which the node can take off and
-// set again.
+// refusal is the pause of a node whose Lease the cloud has refused. It is kept when the node's mark is gone, because the node
+// can remove its mark and set it again.
 type refusal struct {
 	pause time.Duration
 	until time.Time
 }
 
-// newQueue returns an empty queue. self is the leader's own node; drop is called for every renewal that the
-// queue gives up or does not accept.
+// newQueue returns an empty queue. self is the leader's own node; drop is called for every renewal that the queue gives up or
+// does not accept.
 func newQueue(self edge.NodeName, drop func(edge.NodeName, reason)) *queue {
 	return &queue{self: self, nodes: map[edge.NodeName]*delegated{}, refused: map[edge.NodeName]refusal{}, drop: drop}
 }
@@ -170,12 +170,11 @@ func (q *queue) check(lease *coordinationv1.Lease) reason {
 	return ""
 }
 
-// change takes a change that a watch brought from a coordinator at the moment now. The coordinator certainly stored it after the
-// moment stored; known is false if no such moment could be told.
+// change adds a change that a coordinator's watch has brought at the moment now. The coordinator stored it after the moment
+// stored; known is false if no such moment is known.
 //
-// A node whose link has just been cut comes as watch.Added, because its copy has just been marked. That is a renewal:
-// only a heartbeat from kubelet makes a hub write a copy. A Lease whose stamp is known already is no renewal, whoever
-// wrote it.
+// A node whose link has just been cut comes as watch.Added, because its copy has just been marked. That is a renewal: only a
+// heartbeat from kubelet makes a hub write a copy. A Lease with a known stamp is no renewal, whoever wrote it.
 func (q *queue) change(slot int, kind watch.EventType, lease *coordinationv1.Lease, now, stored time.Time, known bool) {
 	node := edge.NodeName(lease.Name)
 	if kind == watch.Deleted {
@@ -252,8 +251,8 @@ func (q *queue) open(node edge.NodeName, lease *coordinationv1.Lease) *delegated
 	return a
 }
 
-// unmark takes in that a node is not, or no longer, marked at a coordinator. One that is marked nowhere is forgotten; if a write
-// for it is under way, its entry stays until that is done.
+// unmark records that a node is not, or no longer, marked at a coordinator. A node that is marked nowhere is forgotten; if a
+// write for it is under way, its entry stays until that ends.
 func (q *queue) unmark(slot int, node edge.NodeName, why reason) {
 	a := q.nodes[node]
 	if a == nil {
@@ -279,9 +278,9 @@ func (q *queue) dropWaiting(node edge.NodeName, a *delegated, why reason) {
 	}
 }
 
-// next returns the renewal to write now, or nil if there is none, and counts it as being written until done. It drops
-// what is too old, and everything from a coordinator where the term is not valid. The leader's own node and the coordinators'
-// come first, then the node whose last write is longest ago. A node whose Lease was refused waits out its pause.
+// next returns the renewal to write now, or nil if there is none, and counts it as being written until done. It drops renewals
+// that are too old, and all from a coordinator where the term is not valid. The leader's own node and the coordinators' nodes
+// come first, then the node whose last write is longest ago. A node whose Lease was refused is skipped during its pause.
 func (q *queue) next(now time.Time, valid func(slot int) bool) *sighting {
 	var best *delegated
 	parallel := q.parallel()
@@ -324,8 +323,8 @@ func (q *queue) parallel() int {
 	return min(max(parallelMin, int(time.Duration(q.count())*q.took/serveWithin)+1), parallelMax)
 }
 
-// done takes in that the write of a node's renewal has ended, well or not. cloud is the node's Lease in the cloud as
-// known since; nil means unknown. took is how long the cloud took to answer; zero means that it did not.
+// done records that the write of a node's renewal has ended, successful or not. cloud is the node's Lease in the cloud; nil
+// means unknown. took is how long the cloud took to answer; zero means that it did not.
 func (q *queue) done(node edge.NodeName, cloud *coordinationv1.Lease, took time.Duration) {
 	a := q.nodes[node]
 	q.writing--
@@ -342,8 +341,8 @@ func (q *queue) done(node edge.NodeName, cloud *coordinationv1.Lease, took time.
 	}
 }
 
-// refuse takes in that the cloud has refused a node's Lease. That is about this Lease, and its node may have made it so: its next
-// renewal waits, so that it can't use up what all nodes need.
+// refuse records that the cloud has refused a node's Lease. The node itself may have caused that, so its next renewal waits:
+// otherwise it could use up the writes that all nodes need.
 func (q *queue) refuse(node edge.NodeName, now time.Time) {
 	was, pause := q.refused[node], refusedMin
 	if now.Sub(was.until) < refusedMax {

@@ -69,8 +69,7 @@ func NewLeaseServer(start uint64) *LeaseServer {
 	}
 }
 
-// Before sets a fault that runs before each request: it may block until the request's context ends, or fail the
-// request.
+// Before sets a fault that runs before each request. It may block until the request's context ends, or fail the request.
 func (s *LeaseServer) Before(fault func(context.Context, LeaseCall) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +83,7 @@ func (s *LeaseServer) After(fault func(context.Context, LeaseCall) error) {
 	s.after = fault
 }
 
-// Witness sets a function that hears of each request at the moment it takes effect, before anybody else can know of it.
+// Witness sets a function that is called with each request at the moment it takes effect, before anybody else can know of it.
 // It runs under the server's lock and must not call the server.
 func (s *LeaseServer) Witness(witness func(LeaseCall)) {
 	s.mu.Lock()
@@ -160,8 +159,7 @@ func (s *LeaseServer) Compact() {
 	s.history, s.oldest = nil, s.revision
 }
 
-// Restart empties the server, as the death of its process empties a coordinator in memory: revisions start anew at
-// start.
+// Restart empties the server, as the death of its process empties a coordinator in memory. Revisions restart at start.
 func (s *LeaseServer) Restart(start uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,8 +170,8 @@ func (s *LeaseServer) Restart(start uint64) {
 	}
 }
 
-// SetBack has revisions count again from start on, as where a backup was put in the storage's place. The Leases stay what they
-// are.
+// SetBack makes revisions count again from start, as after the storage was restored from a backup. The Leases keep their
+// content.
 func (s *LeaseServer) SetBack(start uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

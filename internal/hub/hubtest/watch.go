@@ -85,7 +85,7 @@ func (w *stream) endLocked() {
 	w.signal()
 }
 
-// offerLocked turns a change into this watch's event. One that leaves the selection is sent as DELETED, with the old
+// offerLocked turns a change into this watch's event. An object that leaves the selection is sent as DELETED, with the old
 // content and the new revision, as kube-apiserver does.
 func (w *stream) offerLocked(c change) {
 	if c.revision != 0 && c.revision <= w.from {

@@ -40,9 +40,9 @@
 //
 // # Which authorities to trust
 //
-// A TrustSet decides by which authorities a node verifies its cloud while the cloud replaces them. It is a value. Its inputs
-// are the cloud's own list of authorities, read from a server that an authority of the set verified, and files that a person
-// has put on the node. It adds before it removes:
+// A TrustSet decides by which authorities a node verifies its cloud while the cloud replaces them. It is a value with two
+// inputs. One is the cloud's list of authorities, read from a server that the set has verified. The other is files that a
+// person has put on the node. It adds before it removes:
 //
 //   - A newly named authority is added at once, beside the others. Whoever may publish the list may add an authority:
 // only its publisher tells a new authority from a false one.

@@ -33,8 +33,8 @@ const (
 	nameOwn, nameBootstrapped = "kubelet.crt", "kubelet-server-current.pem"
 	// maxSettings and maxCertificate bound what is read, in bytes.
 	maxSettings, maxCertificate = 1 << 20, 64 << 10
-	// keyless is a buffer size smaller than the line that begins a key. Reading with it never takes in a byte of the key before
-	// the certificate's end has been seen.
+	// keyless is the size of the read buffer. It is less than the line that begins a key, so when the certificate before the
+	// key ends, the buffer holds nothing of the key.
 	keyless = 16
 	// lookEvery is how often Run looks: twice for each heartbeat.
 	lookEvery = 5 * time.Second

@@ -16,9 +16,9 @@ import (
 	"yurtcoordinator/internal/run"
 )
 
-// agents are the programs that join and reset start anew, so that they go another way: a container's environment, by which
-// Pods are told where the API server is, is set when it is made, and kube-proxy does not follow its kubeconfig. Others are their
-// owners' to start anew.
+// agents are the programs that join and reset restart so that they use the new path to the API server. A container's
+// environment, which holds the API server's address, is fixed when it is created, and kube-proxy does not follow its
+// kubeconfig. Owners of other programs restart them.
 var agents = []string{"kube-proxy", "coredns", "flanneld"}
 
 // Where Pods are served, as the hub has noted, and by whom they verify it.
@@ -34,11 +34,11 @@ const (
 )
 
 const (
-	// approvalFor is how long the hub's serving certificate may take. Who approves it takes a second; where nobody does, kubelet
-	// must not wait for it.
+	// approvalFor is how long the hub's serving certificate may take. An approving controller takes a second. Where nothing
+	// approves it, kubelet must not wait longer.
 	approvalFor = 30 * time.Second
-	// shownFor is how long kubelet may take until what it has given a Pod is as the hub, or the cloud, shows it: it looks each
-	// minute. againFor is how long a container may take to start anew.
+	// shownFor is how long kubelet may take to update a Pod's mounted files; it looks each minute. againFor is how long a
+	// container may take to restart.
 	shownFor, againFor = 2 * time.Minute, time.Minute
 )
 
@@ -135,8 +135,9 @@ func (h *hand) authorities() (all []string) {
 	return all[min(1, len(all)):] // the first is the hub's own
 }
 
-// turn has the node's agents that go another way start anew, so that they go through the hub at this address, or straight. What
-// kubelet has given them must say so first. It fails nothing: what does not go the right way is said.
+// turn restarts the node's agents that use the wrong path: through is true if they should use the hub at this address, false
+// for the cloud directly. It first waits until kubelet has updated the agent's mounted files. It never fails; it prints what
+// does not work.
 func (h *hand) turn(hub netip.AddrPort, through bool) {
 	if h.err != nil || h.where.DryRun || !h.where.starts() || !hub.IsValid() {
 		return
@@ -180,9 +181,9 @@ func (h *hand) turn(hub netip.AddrPort, through bool) {
 	}
 }
 
-// given reports whether all that kubelet has given a Pod leads to the hub, or nothing does: the authorities by which it verifies
-// the API server, and kube-proxy's kubeconfig. Of what is not where kubelet usually keeps it nothing is known, and nothing is
-// waited for.
+// given reports whether a Pod's mounted files all lead to the hub (through is true), or none does. It reads the authorities by
+// which the Pod verifies the API server, and kube-proxy's kubeconfig. Files that are not where kubelet usually keeps them are
+// ignored.
 func (h *hand) given(pod string, hub netip.AddrPort, authorities []string, through bool) bool {
 	for pattern, wants := range map[string][]string{
 		"kubernetes.io~projected/*/ca.crt":                   authorities,

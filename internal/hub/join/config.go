@@ -36,8 +36,8 @@ type Config struct {
 	Where
 	Node, Pool, Servers, Coordinator string
 	CAFile, TokenFile, CACertHash    string
-	// ProxyURL, or the content of ProxyFile, is the proxy on the way to the cloud, which NoProxy are reached without. ServerName
-	// is the name in the servers' certificates.
+	// ProxyURL, or the content of ProxyFile, is the proxy on the way to the cloud; hosts in NoProxy are reached without it.
+	// ServerName is the name in the servers' certificates.
 	ProxyURL, ProxyFile, NoProxy, ServerName string
 	proxy                                    string // what ProxyFile has
 	// Settings are other settings of yurthub, NAME=VALUE.

@@ -270,9 +270,9 @@ contexts: [{name: yurthub, context: {cluster: yurthub, user: kubelet}}]
 users: [{name: kubelet, user: {tokenFile: /var/lib/yurthub/pki/kubelet.token}}]
 `
 
-// dropin has kubelet use the hub. A kubelet that rotates its client certificate leaves out the token of its kubeconfig; the hub
-// renews the certificate for it. What the kubeconfig names is made before kubelet reads it: on a new node, the hub may not have
-// started yet.
+// dropin returns a systemd drop-in that makes kubelet use the hub. A kubelet that rotates its client certificate ignores the
+// token in its kubeconfig, so rotation is turned off, and the hub renews the certificate. The files that the kubeconfig names
+// are made before kubelet reads it: on a new node, the hub may not have started yet.
 func dropin(c *Config) string {
 	return mark + `
 [Unit]
@@ -294,8 +294,8 @@ var (
 	bootstrapFlag = regexp.MustCompile(`(?m)^[^#\n]*--rotate-server-certificates(=true)?["\s]`)
 )
 
-// servingCertificate returns kubelet's serving certificate, or the directory where it is, as kubelet's flags say; empty if they
-// say nothing.
+// servingCertificate returns kubelet's serving certificate, or the directory that it is in, according to kubelet's flags. It
+// returns "" if no flag says.
 func servingCertificate(f *facts) string {
 	say := func(flag *regexp.Regexp) []string {
 		for _, path := range slices.Concat(argumentFiles, f.units) {

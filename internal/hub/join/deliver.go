@@ -47,8 +47,8 @@ var ErrNotUpgraded = errors.New("the node was not upgraded")
 // lookPause is between two looks for an answer.
 const lookPause = time.Second
 
-// DeliverUpgrade brings a program to a node, asks for the upgrade, and returns when the node has answered: nil if its hub is
-// well with the program. It has no right to do anything else there.
+// DeliverUpgrade brings a program to a node, asks for the upgrade, and waits for the node's answer. It returns nil if the
+// node's hub works with the new program. It has no other rights on the node.
 func DeliverUpgrade(ctx context.Context, c Courier) error {
 	r, err := c.deliver(ctx)
 	if err != nil {

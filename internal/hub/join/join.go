@@ -22,9 +22,9 @@ type Terminal struct {
 	Out io.Writer
 }
 
-// Join puts yurthub between this node's kubelet and the cloud: it starts yurthub, waits until that works, and then has kubelet
-// use it. What does not work in the end is undone, also when ctx ends. It can be run again, after an interruption or with other
-// flags.
+// Join puts yurthub between this node's kubelet and the cloud: it starts yurthub, waits until that works, and then makes
+// kubelet use it. If something does not work in the end, or ctx ends, it undoes its changes. It can be run again, after an
+// interruption or with other flags.
 func Join(ctx context.Context, c Config, system System, term Terminal) error {
 	return newJoiner(ctx, c, system, term).join()
 }

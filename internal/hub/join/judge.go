@@ -44,8 +44,8 @@ type journal struct {
 	UpgradeRequest
 	From  string `json:"from"`
 	State state  `json:"state"`
-	// Tries is how often the new program was put in place: a run that is killed, or a machine that loses its power, tries once
-	// more, and then goes back.
+	// Tries is how often the new program was put in place. After a kill or a power cut the next run tries once more, and then
+	// rolls back.
 	Tries int `json:"tries"`
 	// Sum is the new program's SHA-256, in hex.
 	Sum string `json:"sum"`
@@ -78,8 +78,8 @@ func (j journal) result() UpgradeResult {
 	return r
 }
 
-// accept returns why a program that is signed under these names is not what was asked for, or is below the floor. It is believed
-// for no other reason than its names that it is a yurthub, for this platform, and of which version.
+// accept returns an error if a signed program is not what was asked for, or is below the floor. The signed names alone prove
+// that it is yurthub, for which platform, and of which version.
 func accept(names []string, want, floor, platform string) error {
 	has := ""
 	for _, name := range names {
@@ -169,8 +169,8 @@ const (
 	findingLink    = "yurthub: cloud"
 )
 
-// worse returns what is wrong now, was not before, and may be the new program's doing; empty means nothing. A cloud that the
-// check can't reach itself, past the hub, is nobody's doing: a line that is cut is no reason to go back.
+// worse returns what is wrong now, was not before, and may be the new program's fault; empty means nothing. It ignores the link
+// if the check can't reach the cloud past the hub either: a cut line is no reason to roll back.
 func worse(before []string, now []finding) string {
 	cut := slices.ContainsFunc(now, func(f finding) bool { return f.What == findingServers })
 	var texts []string

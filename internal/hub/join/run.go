@@ -75,8 +75,8 @@ type upgrader struct {
 	before func(step string)
 }
 
-// Upgrade goes on with the upgrade that is under way, or else carries out the one that a Pod has asked for. Without either it
-// does nothing. What came of it is in DirOutbox; an error is about this run, and the next one goes on.
+// Upgrade continues the upgrade that is under way, or else starts the one that a Pod has asked for. Without either it does
+// nothing. The result is in DirOutbox. An error is about this run only; the next run continues.
 func Upgrade(ctx context.Context, c UpgradeConfig, system UpgradeSystem) error {
 	return (&upgrader{cfg: c, system: system}).run(ctx)
 }
@@ -130,8 +130,8 @@ func (u *upgrader) act(what string, do func() error) error {
 	return nil
 }
 
-// underWay returns what the journal says; nil means that nothing is. A journal that can't be read was written by nobody of ours:
-// it is whole or not there.
+// underWay returns the journal; nil means that no upgrade is under way. An unreadable journal is not ours, because we write it
+// in one step.
 func (u *upgrader) underWay() (*journal, error) {
 	content, err := readFile(u.path(fileJournal))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -176,8 +176,8 @@ func (u *upgrader) begin(ctx context.Context) (*journal, error) {
 	return j, u.link(u.binary(), u.settled())
 }
 
-// look verifies what was delivered, and tries it as far as it can be tried beside the hub that runs. nil means that the node has
-// it already.
+// look verifies the delivered program, and tests it as far as possible beside the running hub. nil means that the node already
+// has it.
 func (u *upgrader) look(ctx context.Context, r UpgradeRequest) (*journal, error) {
 	from, err := u.version(ctx, u.binary())
 	if err != nil {
@@ -236,8 +236,8 @@ func (u *upgrader) look(ctx context.Context, r UpgradeRequest) (*journal, error)
 	return j, nil
 }
 
-// take copies the delivered program beside the one that is there, and returns its sum. What is verified is the copy: the inbox is
-// others'.
+// take copies the delivered program beside the present one, and returns the copy's sum. The copy is what is verified, because
+// others can write to the inbox.
 func (u *upgrader) take() (sum [sha256.Size]byte, err error) {
 	next := half(u.binary())
 	err = u.act("take what was delivered", func() (err error) {
@@ -348,8 +348,8 @@ func (u *upgrader) restart(ctx context.Context) error {
 	})
 }
 
-// await waits until the hub is well, and stays so for a moment, and returns why it is not when the time is over. The program that
-// judges is the one that is kept: a broken one is not to say of itself that all is well.
+// await waits until the hub works and has done so for calm, and returns "". If UpgradeConfig.Wait passes first, it returns what
+// is wrong. The settled program does the check: a broken new one must not judge itself.
 func (u *upgrader) await(ctx context.Context, before []string) (string, error) {
 	until := time.Now().Add(u.cfg.Wait)
 	began := u.system.Restarts(ctx)

@@ -8,41 +8,41 @@ import (
 )
 
 const (
-	// failAfter is the number of answers in a row with 502, 503 or 504, to core reads or requests for Leases, that make the
+	// failAfter is the number of consecutive answers with 502, 503 or 504, to core reads or requests for Leases, that make the
 	// link failing.
 	failAfter = 2
-	// serveAfter is the number of other answers in a row that end it. It grows by one, up to serveAfterMax, each time the link is
-	// failing again within Timing.FlapWindow.
+	// serveAfter is the number of consecutive other answers that end it. It grows by one, up to serveAfterMax, each time the
+	// link fails again within Timing.FlapWindow.
 	serveAfter, serveAfterMax = 2, 4
 	// checkTimeout is how long a check may take.
 	checkTimeout = 10 * time.Second
 )
 
-// Timing says how fast a link is judged, and so what it costs while nothing else crosses it. A hub has Standard, Metered or
-// Satellite for the cloud, and Near for its pool's coordinator, or Beside if there are several; Nowhere while it knows of none.
+// Timing says how fast a link is judged, and so how much traffic that costs on an idle link. For the cloud a hub uses Standard,
+// Metered or Satellite. For the coordinator it uses Near, or Beside if there are several, or Nowhere while it knows no address.
 type Timing struct {
 	// Interval is the time without anything from the other end after which a link that is not down is probed.
 	Interval time.Duration
-	// Quiet is the time without an answer after which it is probed though bytes arrive: more than Interval.
+	// Quiet is the time without an answer after which the link is probed even though bytes arrive. It is more than Interval.
 	Quiet time.Duration
-	// Knocks: until Quiet, a question needs no answer but an acknowledgement (see Knock).
+	// Knocks says that until Quiet a probe needs only an acknowledgement, not an answer (see Knock).
 	Knocks bool
-	// MinPatience and MaxPatience bound how long nothing may arrive after a question before the link is down. In between it is
-	// twice what TCP would wait for an answer (RFC 6298: the smoothed round trip and four times its variance).
+	// MinPatience and MaxPatience bound how long the link may be silent after a probe before it is down. Between the bounds,
+	// patience is twice TCP's retransmission timeout (RFC 6298: the smoothed round trip plus four times its variance).
 	MinPatience, MaxPatience time.Duration
-	// Trust is how long bytes may arrive, and no answer, before the link is down. It is less than Kubernetes' grace period for a
-	// node (40 s) less two of kubelet's heartbeats.
+	// Trust is how long bytes may arrive without an answer before the link is down. It is less than Kubernetes' grace period
+	// for a node (40 s) minus two of kubelet's heartbeats.
 	Trust time.Duration
-	// MinRepeat is the least time after which an unanswered probe is repeated on a connection of its own; else one and a half
-	// times what TCP would wait.
+	// MinRepeat is the least time after which an unanswered probe is repeated on a new connection. On slow links that time is
+	// one and a half times TCP's retransmission timeout.
 	MinRepeat time.Duration
 	// DeepAfter is the time without an answer of the API after which a probe asks it, not its connection alone.
 	DeepAfter time.Duration
-	// DownInterval is the time between the starts of two probes while the link is down, shortened at random by up to a fifth so
-	// that the nodes of a healed site do not probe in step.
+	// DownInterval is the time between the starts of two probes while the link is down. It is shortened at random by up to a
+	// fifth, so that the nodes of a healed site do not probe in step.
 	DownInterval time.Duration
-	// DownTimeout is how long such a probe may take at first. It grows by half with each that gets no answer, up to
-	// MaxDownTimeout: a line that came back slower than it was is found, too.
+	// DownTimeout is how long a probe may take at first while the link is down. Each probe without an answer increases it by
+	// half, up to MaxDownTimeout, so that a link that comes back slower is also found.
 	DownTimeout, MaxDownTimeout time.Duration
 	// ConfirmInterval is the time from the start of an answered probe to the next one while the link is down.
 	ConfirmInterval time.Duration
@@ -57,13 +57,13 @@ type Timing struct {
 	UpAfterMax int
 	// FlapWindow is the time that a link must stay up for its past to be forgotten.
 	FlapWindow time.Duration
-	// CheckInterval is the time between two checks while the link is failing, shortened at random by up to a fifth. A check that
-	// was answered well is repeated after ConfirmInterval.
+	// CheckInterval is the time between two checks while the link is failing, shortened at random by up to a fifth. A check
+	// that got a good answer is repeated after ConfirmInterval.
 	CheckInterval time.Duration
 }
 
-// Standard is the timing of a hub that nobody told otherwise (DESIGN §8: a silent cut of a good line is noticed within 8 s). Its
-// patience outlasts a queue of 512 KB that fills at once on a line of 1 Mbit/s, 4.2 s.
+// Standard is a hub's default timing: it notices a silent cut of a good line within 8 s (DESIGN §8). Its patience is longer
+// than a queue of 512 KB that fills at once on a line of 1 Mbit/s, which takes 4.2 s.
 func Standard() Timing {
 	return Timing{
 		Interval:    2600 * time.Millisecond, // three probes between two of kubelet's heartbeats, which are 10 s apart
@@ -88,8 +88,8 @@ func Standard() Timing {
 	}
 }
 
-// Metered is the timing of a hub that pays for each byte: kubelet's heartbeats are all the proof it needs while they are
-// answered, and a silent cut is noticed within 18 s.
+// Metered is the timing of a hub that pays for each byte. While kubelet's heartbeats are answered, it needs no probes. It
+// notices a silent cut within 18 s.
 func Metered() Timing {
 	t := Standard()
 	t.Interval, t.Quiet = 11*time.Second, 22*time.Second
@@ -123,8 +123,8 @@ func Near() Timing {
 	return t
 }
 
-// Beside is the timing for one of several on the same LAN. Silence is noticed within 3 s, and who is wrong about it loses
-// nothing: another takes the place.
+// Beside is the timing for one of several coordinators on the same LAN. It notices silence within 3 s. A wrong verdict costs
+// nothing, because another coordinator takes over.
 func Beside() Timing {
 	t := Near()
 	t.Interval, t.Quiet = time.Second, 4*time.Second
@@ -132,8 +132,8 @@ func Beside() Timing {
 	return t
 }
 
-// Nowhere is the timing for who is not known to be anywhere: asking costs processor time, and nobody answers. Give it another
-// once that is known.
+// Nowhere is the timing for a server whose address is not known: probing costs processor time, and nobody answers. Change the
+// timing once the address is known.
 func Nowhere() Timing {
 	t := Near()
 	t.DownInterval = 30 * time.Second
@@ -150,8 +150,8 @@ const (
 	Get
 	// Fresh asks the API over a connection of its own.
 	Fresh
-	// Knock asks for an acknowledgement on a connection that is there, which costs half of a Ping. Whoever ends the connection
-	// on the way may give it, so it counts as bytes that arrived, not as an answer.
+	// Knock asks for an acknowledgement on an open connection, which costs half of a Ping. A middlebox that terminates TCP may
+	// send it, so it counts as bytes that arrived, not as an answer.
 	Knock
 )
 
@@ -163,16 +163,16 @@ func (a Ask) String() string {
 // Config is what a Monitor needs.
 type Config struct {
 	Timing
-	// Check, if not nil, makes one cheap core read, and reports what was answered to Monitor.CoreAnswered before it
-	// returns. Without it the link is never failing. It must return soon after its context ends.
+	// Check, if not nil, makes one cheap core read, and reports the answer to Monitor.CoreAnswered before it returns. Without
+	// it the link is never failing. It must return soon after its context ends.
 	Check func(ctx context.Context)
-	// Probe asks the server one cheap question and returns nil if it answered, however. An error that comes before ctx ends is
-	// a refusal, unless it is a time-out. It must return soon after its context ends.
+	// Probe asks the server one cheap question, and returns nil for any answer. An error before ctx ends is a refusal, unless
+	// it is a timeout. It must return soon after its context ends.
 	Probe func(ctx context.Context, ask Ask) error
 	// Heard, if not nil, returns when bytes of the verified other end last arrived; zero if never.
 	Heard func() time.Time
-	// WentDown is called by Run each time the link went down, after State has changed and before the next probe, with the
-	// reason. It must not block.
+	// WentDown is called by Run each time the link goes down, with the reason. State has changed by then, and the next probe
+	// has not begun. It must not block.
 	WentDown func(cause error)
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends

@@ -1,24 +1,28 @@
 // Package link decides whether one server at the other end of a link can be reached.
 //
-// Machine is the decision: a value that takes events with their times and says what the link's state is, and what to do next.
-// Monitor is the I/O around it: it sends the probes and takes in what real traffic sees.
+// Machine decides: it is a value that takes timed events, and returns the link's state and what to do next. Monitor does the
+// I/O around it: it sends probes and reports the results of real traffic.
 //
-// Whatever arrives from the verified other end is evidence of life: an answer, whatever it says, and bytes of any connection.
-// A link that carries either is not probed. One from which nothing has arrived for Timing.Interval is asked over the connection
-// that is there; if the answer is late, over one of its own as well, because one stuck TCP connection is not a dead link. The
-// first question waits for as long as its answer may take: a late answer is an answer, and says how slow the line is.
+// Everything that arrives from the verified other end is a sign of life: any answer, and bytes on any connection. A link with
+// such traffic is not probed. If nothing has arrived for Timing.Interval, the Monitor probes over the open connection. If the
+// answer is late, it also probes over a new connection, because one stuck TCP connection is not a dead link. The first probe
+// keeps waiting: a late answer still counts, and measures how slow the line is.
 //
-// Most questions are knocks (Timing.Knocks): they ask for TCP's acknowledgement and cost half of a ping. Whoever ends TCP on the
-// way may acknowledge, so that counts as arrived bytes do: after Timing.Quiet without an answer a ping follows, which needs one.
+// Most probes are knocks (Timing.Knocks): they ask for TCP's acknowledgement and cost half of a ping. A middlebox that
+// terminates TCP may acknowledge, so a knock counts only as arrived bytes. After Timing.Quiet without an answer a ping follows,
+// which needs an answer.
 //
-// Invariants: a link goes down only if nothing has arrived since a question, for as long as Machine.Patience says; or if no
-// answer came for Timing.Trust, though bytes did; or if two probes in a row were refused and nothing else arrived. Only probes
-// bring it up again; an unknown link is up with the first answer. Failing traffic never changes the state, because a request can
-// fail for reasons of its own. It only brings the next probe forward, which then asks the API and not just its connection. A link
-// that went down soon after it came up must prove itself longer.
+// Invariants:
+//   - A link goes down for one of three reasons. Nothing has arrived for Machine.Patience since a probe. Or bytes arrived,
+// but no answer for Timing.Trust. Or two probes in a row were refused and nothing else arrived.
+//   - Only probes bring a link up again; an unknown link is up with the first answer.
+//   - Failing traffic never changes the state, because a request can fail for reasons of its own. It only brings the next
+// probe forward, which then asks the API and not just its connection.
+//   - A link that went down soon after it came up needs more answered probes to come up.
 //
-// Patience follows the measured round trip and its variance. So what a line does suddenly must fit into the least patience: with
-// Standard a queue of 4 s that fills at once. With it a good line's silence is noticed within 7.8 s, a line's of 2 s within 15 s.
+// Patience follows the measured round trip and its variance. So a line's sudden delays must fit into MinPatience: with
+// Standard, a queue of 4 s that fills at once. With Standard the hub notices the silence of a good line within 7.8 s, and of a
+// line with a round trip of 2 s within 15 s.
 //
 // A server that answers may still be useless: a balancer without servers behind it, or an API server that has lost etcd.
 // Service decides that from the answers to core reads and to requests for Leases; Monitor then shows a link that is up as

@@ -69,8 +69,8 @@ type flight struct {
 }
 
 // Machine decides whether one link reaches its other end; it is never Failing (see Service). It is a value: Step returns the
-// next one. At most one probe is in flight on a connection that is there, and one on its own. Events that do not fit, such as
-// the end of a probe that never started, change nothing.
+// next one. At most two probes are in flight: one on an open connection, and one on a new connection. Unexpected events, such
+// as the end of a probe that never started, change nothing.
 type Machine struct {
 	cfg   Timing
 	state State
@@ -116,8 +116,8 @@ func (m Machine) Patience() time.Duration {
 	return min(max(2*m.trip.timeout(), m.cfg.MinPatience), m.cfg.MaxPatience)
 }
 
-// Doubtful reports whether the link counts as up, though a question has been open, and nothing has arrived, for longer than an
-// answer takes.
+// Doubtful reports whether the link counts as up, but a probe has been unanswered, with nothing arriving, for longer than an
+// answer usually takes.
 func (m Machine) Doubtful(at time.Time) bool {
 	return m.state == Up && !m.asked.IsZero() && at.Sub(later(m.asked, m.heard)) > m.trip.timeout()
 }

@@ -17,10 +17,10 @@ import (
 // ErrSilent is the error of a link that was asked and gave no answer.
 var ErrSilent = errors.New("no answer")
 
-// Monitor runs a Machine and a Service: it sends the probes and checks, and takes in what traffic sees. Safe for
+// Monitor runs a Machine and a Service: it sends the probes and checks, and reports the results of traffic to them. Safe for
 // concurrent use.
 //
-// Run's goroutine decides. At most two others, which Run waits for, wait for the answers to probes; one more sends the
+// Run's goroutine decides. Run waits for all other goroutines: at most two for the answers to probes, and one that sends the
 // checks. A mutex guards the machines and is held only for one Step, so that traffic may report from its hot path.
 type Monitor struct {
 	cfg     Config
@@ -99,8 +99,8 @@ func (m *Monitor) Failings() uint64 {
 	return m.failings
 }
 
-// CoreAnswered reports the status of a complete response header for a core read, or a request for a Lease, that was sent
-// at sentAt. It never blocks. Without Config.Check it changes nothing.
+// CoreAnswered reports the status of the answer to a core read, or to a request for a Lease, that was sent at sentAt. It never
+// blocks. Without Config.Check it changes nothing.
 func (m *Monitor) CoreAnswered(status int, sentAt time.Time) {
 	e := Event{Kind: CoreServed, At: m.cfg.Ends.Running(), SentAt: sentAt}
 	switch {
@@ -119,8 +119,8 @@ func (m *Monitor) TrafficOK() {
 	m.step(Event{Kind: TrafficSucceeded, At: m.cfg.Ends.Running()}, nil)
 }
 
-// TrafficFailed reports that a request failed by a dial, TLS, timeout or connection error. It brings the next probe
-// forward, at most once in Timing.MinGap, and never blocks. A nil error is ignored.
+// TrafficFailed reports that a request failed by a dial, TLS, timeout or connection error. It brings the next probe forward, at
+// most once in Timing.MinGap, and never blocks. A nil error is ignored.
 func (m *Monitor) TrafficFailed(err error) {
 	if err == nil {
 		return
@@ -342,8 +342,8 @@ func (m *Monitor) believedLocked() State {
 	return Failing
 }
 
-// Doubtful reports whether the link counts as up, though a question has been open, and nothing has arrived, for longer than an
-// answer takes. It is up again, or down, within Timing.Trust.
+// Doubtful reports whether the link counts as up, but a probe has been unanswered, with nothing arriving, for longer than an
+// answer usually takes. After Timing.Trust at the latest, the link is either down or no longer doubtful.
 func (m *Monitor) Doubtful() bool {
 	machine := m.listen()
 	return machine.Doubtful(m.cfg.Ends.Running())

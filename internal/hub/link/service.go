@@ -2,15 +2,14 @@ package link
 
 import "time"
 
-// Service decides whether a server that can be reached also serves what a node lives by: core reads and Leases. It is a
-// value, as Machine is: Step returns the next one. Step ignores the events of probes and traffic; LinkWentDown resets
-// it.
+// Service decides whether a reachable server also serves what a node depends on: core reads and Leases. It is a value, as
+// Machine is: Step returns the next one. Step ignores the events of probes and traffic; LinkWentDown resets it.
 //
-// A failing answer alone says little: a balancer that loses one of its servers gives one. So it is checked at once, with a
-// core read of our own. The service is failing when failAfter answers in a row are failures, and serves again when
-// serveAfter answers in a row are none. Answers are in a row only if each question was asked after the answer before it:
-// a burst of requests that meet the same blip counts once. While failing, one check after another asks, so that it ends
-// without traffic. A service that failed again within FlapWindow must answer once more each time, up to serveAfterMax.
+// One failing answer proves little: a balancer that loses one of its servers gives one. So the Monitor confirms it at once with
+// a core read of its own. The service is failing after failAfter failing answers in a row, and serves again after serveAfter
+// good ones in a row. Answers are in a row only if each question was asked after the previous answer, so a burst of requests
+// that meet the same blip counts once. While the service is failing, checks are repeated, so that failing ends even without
+// traffic. A service that fails again within FlapWindow needs one more good answer each time, up to serveAfterMax.
 type Service struct {
 	cfg     Timing
 	failing bool
@@ -94,8 +93,8 @@ func (s Service) coreFailed(at, sentAt time.Time) Service {
 	return s
 }
 
-// checkEnded takes in the end of a check, whose answer, if there was one, came before as CoreServed or CoreFailed. If
-// there was none, that is Machine's business, and a failure that was not confirmed is forgotten.
+// checkEnded records the end of a check. Its answer, if any, has been reported before as CoreServed or CoreFailed. A check
+// without an answer is for Machine to judge; here the unconfirmed failure is forgotten.
 func (s Service) checkEnded(at time.Time) Service {
 	if !s.checking {
 		return s

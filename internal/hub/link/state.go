@@ -10,11 +10,12 @@ const (
 	Up
 	// Down: the other end has failed to answer so often that only probes are sent to it.
 	Down
-	// Failing: the other end answers, but it, or a balancer in front of it, answers core reads and Leases with 502, 503 or
-	// 504. Requests go out as before, and nothing is reset; whoever can do without an answer does.
+	// Failing means that the other end answers, but it, or a balancer in front of it, answers core reads and Leases with 502,
+	// 503 or 504. Requests go out as before, and nothing is reset. Callers that can do without an answer do.
 	Failing
-	// Relayed: the node's own line is down, and the other end answers through a neighbour's. No Monitor says so: it is made of
-	// two links (see upstream.Detour). Who speaks for others needs a line of its own, which is Up alone.
+	// Relayed means that the node's own line is down, and the other end answers through a neighbour's. No Monitor returns it:
+	// an Upstream combines it from two links (see upstream.Detour). A hub that acts for others needs a line of its own, so for
+	// that only Up counts.
 	Relayed
 )
 

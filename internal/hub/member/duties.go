@@ -23,7 +23,7 @@ import (
 // proofTimeout bounds the request that proves that a hub may lead.
 const proofTimeout = 5 * time.Second
 
-// forwarding returns a client of the cloud with the pool's forwarding identity. Nobody has a key for that. The pool's nodes may
+// forwarding returns a client of the cloud with the pool's forwarding identity. That identity has no key: the pool's nodes may
 // impersonate it, and the cloud's audit log says which node did.
 func (m *Membership) forwarding() (*coordinationv1client.CoordinationV1Client, error) {
 	asForwarder := m.cfg.Cloud.RESTConfig()
@@ -54,9 +54,9 @@ func (m *Membership) reporter(cloud coordinationv1client.LeasesGetter) *lead.Rep
 	})
 }
 
-// duties returns what this hub does while it leads at a coordinator. It forwards from each, and reports who is heard there, since
-// a node may reach one alone; and a standby has all that home has, so that it can be home at once. Lines it compares at home
-// alone.
+// duties returns what this hub does while it leads at a coordinator. At each coordinator it forwards heartbeats and reports who
+// is heard there, because a node may reach only one. It also pushes the shared resources to each, so that a standby can be home
+// at once. It compares lines only at home.
 func (m *Membership) duties(c *coordinator, forwarder *heartbeat.Forwarder, reporter *lead.Reporter) ([]lead.Duty, error) {
 	forward := func(ctx context.Context, term edge.Term) error {
 		err := forwarder.Run(ctx, heartbeat.Source{Slot: c.slot, Leases: c.leases}, term)
@@ -88,8 +88,8 @@ func (m *Membership) duties(c *coordinator, forwarder *heartbeat.Forwarder, repo
 	}, nil
 }
 
-// reportEvery returns how often a leader repeats what it has told the cloud of its pool: 1 KB each way on a link of that kind.
-// The cloud believes it for two and a half times as long.
+// reportEvery returns how often a leader repeats its report of the pool to the cloud, which costs 1 KB each way. The cloud
+// believes a report for two and a half times as long.
 func reportEvery(over v1alpha1.LinkProfile) time.Duration {
 	if over == v1alpha1.LinkMetered {
 		return 5 * time.Minute
@@ -97,8 +97,8 @@ func reportEvery(over v1alpha1.LinkProfile) time.Duration {
 	return 3 * time.Minute
 }
 
-// prove returns a proof that this hub may forward: it reads the pool's report as the forwarding identity. That proves the link,
-// the certificate and every right but to write.
+// prove returns a function that proves that this hub may forward: it reads the pool's report as the forwarding identity. That
+// proves the link, the certificate and every right but to write.
 func prove(cloud coordinationv1client.LeasesGetter, pool edge.PoolName) func(context.Context) error {
 	return func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, proofTimeout)

@@ -1,5 +1,5 @@
-// Package member is how a hub takes part in its pool: it reaches the pool's coordinator, sends kubelet's heartbeats there too,
-// stands for election, does a leader's duties while it leads, and brings what the node has of its own.
+// Package member is a hub's part in its pool: it reaches the pool's coordinator, sends kubelet's heartbeats there too, stands
+// for election, does a leader's duties while it leads, and pushes the node's own objects.
 //
 //	        upstream "cloud" ◀──── heartbeat.Proxy ────▶ upstream "coordinator" ◀─ coordinators: where that is
 //	                 ▲                                        ▲    │
@@ -12,15 +12,15 @@
 //	while nobody leads: share.Filler ─────────────────────────────▶
 //	always: share.Node, share.Taker: this node's own ─────────────▶ the coordinator
 //
-// coordinator.go is the way to the coordinator, heartbeats.go kubelet's heartbeats, duties.go what a leader does, and own.go what
-// the node brings of its own.
+// coordinator.go finds the coordinator, heartbeats.go handles kubelet's heartbeats, duties.go a leader's duties, and own.go the
+// node's own objects.
 //
-// A Membership is made in two steps, as what a hub follows depends on what can be read at the coordinator, and what a hub brings
-// there on what it follows. Invariants: what the first step made runs in Reach, and outlives what the second made, which runs
-// in TakePart. Nothing of what is followed is looked at before TakePart.
+// A Membership is made in two steps, because of a cycle: what a hub follows depends on what it can read at the coordinator, and
+// what it pushes there depends on what it follows. Invariants: the parts of the first step run in Reach, and outlive those of
+// the second, which run in TakePart. Nothing reads the followed selections before TakePart.
 //
-// A hub without a coordinator is a member of nothing: Alone. It has a link that is never up and a standing that never changes,
-// and kubelet's heartbeats go through it to the cloud alone.
+// A hub without a coordinator has a Membership that does nothing: Alone. Its link to the coordinator is never up, its standing
+// never changes, and kubelet's heartbeats go only to the cloud.
 package member
 
 import (
@@ -54,11 +54,10 @@ type Config struct {
 	// Cloud reaches the cloud, whose first address is Server.
 	Cloud  *upstream.Upstream
 	Server *url.URL
-	// At is where the coordinators are, in the order of their slots, which the authority of Via verifies. Empty means where the
-	// cloud says, and whom that says to trust.
+	// At are the coordinators' URLs, in the order of their slots; the authority of Via verifies them. Empty means that the
+	// cloud names the coordinators and their authority.
 	At []*url.URL
-	// Via is how the node reaches any API server: its files, what dials, and whoever takes the metrics. Name and servers are
-	// filled in.
+	// Via is how the node reaches any API server: the files, the dialer, and the metrics. Name and servers are filled in.
 	Via upstream.Config
 	// Dir keeps where the coordinator was found.
 	Dir string
@@ -66,8 +65,8 @@ type Config struct {
 	KubeletConfig, KubeletServing string
 	// Version is the hub's own, for the pool and the cloud to see.
 	Version string
-	// Relayed returns who relays for this node, or did last, and what for, and RelaysAt where this hub relays for others; empty
-	// means nobody, and nowhere.
+	// Relayed returns who relays for this node, or did last, and for what. RelaysAt returns where this hub relays for others.
+	// Empty values mean nobody, and nowhere.
 	Relayed  func() edge.Relayed
 	RelaysAt func() string
 	// Report returns what the hub says of itself to its pool; nil means nothing.

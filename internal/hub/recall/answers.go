@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// nodeBytes bounds the answers that are remembered for the node's programs, guestBytes those for one caller with credentials
-	// of its own. The disk has its own bound of all of them.
+	// nodeBytes bounds the remembered answers for the node's programs together, guestBytes those for one caller with
+	// credentials of its own. The disk has its own bound for all of them.
 	nodeBytes, guestBytes = 8 << 20, 1 << 20
 	// answerBytes bounds one answer.
 	answerBytes = 128 << 10
@@ -30,11 +30,11 @@ const (
 	requestBytes = 64 << 10
 	// pathBytes bounds a path: the disk has keys of at most 1 KiB.
 	pathBytes = 512
-	// evictMost bounds how many answers have to go for a new one, if the disk's bound is reached first: the largest takes
-	// the place of that many small ones.
+	// evictMost bounds how many answers are dropped for a new one if the disk is full. The largest answer takes the room of
+	// about that many small ones.
 	evictMost = 200
-	// answerPrefix begins the disk's keys of answers to the node's programs, guestPrefix with the digest of a name those to
-	// somebody else.
+	// answerPrefix begins the disk's keys of answers to the node's programs. guestPrefix, with a digest of the caller's name,
+	// begins the keys of answers to other callers.
 	answerPrefix, guestPrefix = "answer/", "guest/"
 )
 
@@ -54,8 +54,9 @@ type Config struct {
 	Client string
 	// Disk is required.
 	Disk Disk
-	// Gone reports whether it is known that the node has no such Pod any more, or, if uid is not empty, has another one of that
-	// name. Its tokens go, and other answers about it are the first to go. Default: it is not known.
+	// Gone reports whether the node certainly has no such Pod any more. If uid is not empty, it also reports true for a Pod of
+	// that name with another UID. The Pod's tokens are forgotten, and other answers about it are evicted first. nil means that
+	// it is never known.
 	Gone func(namespace, name, uid string) bool
 	// Tenure says how long the answers to reviews hold. Required.
 	Tenure TenureJudge
@@ -103,15 +104,15 @@ func open(c Config) *Answers {
 	return a
 }
 
-// Recall answers a single read from memory. It returns false, and has written nothing, if it can't. The request's context has
+// Recall answers a single read from memory. If it can't, it writes nothing and returns false. The request's context must have
 // its RequestInfo.
 func (a *Answers) Recall(w http.ResponseWriter, r *http.Request) bool {
 	asked, err := a.questionOf(r)
 	return err == nil && a.remembered(w, asked)
 }
 
-// Remember has a request answered by pass, and remembers what it says to a single read. The request's context has its
-// RequestInfo.
+// Remember passes a request on to pass, and remembers the answer if the request is a single read. The request's context must
+// have its RequestInfo.
 func (a *Answers) Remember(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 	asked, err := a.questionOf(r)
 	if err != nil {
@@ -141,8 +142,8 @@ func (a *Answers) Remember(w http.ResponseWriter, r *http.Request, pass http.Han
 // errNotSingle says that a request is not one whose answer is remembered.
 var errNotSingle = errors.New("it does not read one thing")
 
-// single reports whether a request reads one thing, or makes one that is as good as read: a Pod's token. An address that
-// does not mean the same to everybody who reads it is the cloud's to understand.
+// single reports whether a request reads one thing, or requests a Pod's token, which is as good as a read. It rejects a URL
+// that two parsers could read differently; such a request goes to the cloud.
 func single(r *http.Request) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || !sound(r.URL) {
@@ -234,8 +235,8 @@ func (a *Answers) heard(asked question, said answer) {
 	a.remember(asked.key, said)
 }
 
-// remember brings an answer to the disk, if it is not there. The client may still wait for the end of the answer, so the
-// disk is read at most once for each key.
+// remember writes an answer to the disk, if it is not there. The client may still wait for the end of the answer, so the disk
+// is read at most once for each key.
 func (a *Answers) remember(key string, said answer) {
 	value, err := json.Marshal(said)
 	if err != nil {
@@ -278,8 +279,8 @@ func (a *Answers) keep(key string, digest digest) {
 	}
 }
 
-// evict drops the answers about Pods that are gone; if there are none, the least recently used one. It returns false if there
-// is nothing to drop.
+// evict drops the answers about Pods that are gone; if there are none, it drops the least recently used answer. It returns
+// false if there is nothing to drop.
 func (a *Answers) evict() bool {
 	old := a.order.matching(func(key string) bool {
 		pod, ok := podOf(key)

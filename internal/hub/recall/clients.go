@@ -11,8 +11,8 @@ import (
 // maxClients bounds the callers whose order is in memory. What is on the disk is found again when one comes back.
 const maxClients = 32
 
-// Clients have Answers of their own: the node's programs together, and each caller with credentials of its own. Make them with
-// NewClients; safe for concurrent use.
+// Clients keeps Answers per client: one for all of the node's programs, and one for each caller with credentials of its own.
+// Make it with NewClients; safe for concurrent use.
 type Clients struct {
 	cfg      Config
 	programs *Answers
@@ -61,8 +61,9 @@ func (c *Clients) Remember(w http.ResponseWriter, r *http.Request, client string
 	c.Of(client).Remember(w, r, pass)
 }
 
-// Written has a client's write answered by pass, and takes note of it (Answers.Written). What is gone is so for all: nothing of
-// it is given to another client either. What has changed is, as long as that one is not told.
+// Written passes a client's write on to pass, and records its effect (Answers.Written). If the write deleted an object, the
+// answers about that object are forgotten for all clients. If it changed the object, the other clients' answers stay as they
+// are.
 func (c *Clients) Written(w http.ResponseWriter, r *http.Request, client string, pass http.Handler) {
 	gone := c.Of(client).Written(w, r, pass)
 	if gone == "" {

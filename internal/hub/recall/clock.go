@@ -13,13 +13,13 @@ import (
 const (
 	// clockKey is the disk's key of the clock.
 	clockKey = "clock/tenure"
-	// saveEvery is how often the clock is written. After a power cut nobody knows how much of that had passed, so all of it
-	// counts: whoever pulls the plug again and again makes time pass faster, not slower.
+	// saveEvery is how often the clock is saved. After a power cut nobody knows how much of that interval had passed, so all of
+	// it counts. Repeated power cuts therefore make this clock run faster, never slower.
 	saveEvery = 10 * time.Minute
 )
 
-// clock counts seconds, from any number on. While the machine runs, its own clock has no say. Of the time in which it was
-// off, what that clock shows counts.
+// clock counts seconds from an arbitrary number. While the machine runs, only the time since boot counts, not its wall clock.
+// For the time that the machine was off, the wall clock counts.
 type clock struct {
 	cfg   TenureConfig
 	from  int64 // what it showed when it began

@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// tokenReviews and accessReviews are the ends of paths, as they are in keys, of requests that ask who somebody is, showing his
-// token, and what he may do.
+// tokenReviews and accessReviews end the paths, and so the keys, of two kinds of requests: who is the owner of this token, and
+// what may that user do.
 const tokenReviews, accessReviews = "/tokenreviews", "/subjectaccessreviews"
 
 // TenureJudge says how long what the cloud said of a user holds while it cannot be asked; Tenure is one.
@@ -146,8 +146,8 @@ func shown(body []byte) (string, error) {
 	return review.Spec.Token, nil
 }
 
-// blanked returns what the cloud said to a TokenReview without the token, which the cloud repeats. It fails if the token is
-// anywhere else in it.
+// blanked returns the cloud's answer to a TokenReview without the token, which the cloud repeats. It fails if the token is
+// anywhere else in the answer.
 func blanked(said answer, token string) (answer, error) {
 	said, err := withToken(said, "")
 	if err == nil && bytes.Contains(said.Body, []byte(token)) {

@@ -14,9 +14,8 @@ import (
 )
 
 const (
-	// renewAfter is how old the Stamp of a user who is no Pod of this node may be on the disk though the cloud has just said the
-	// same again: a disk that wears out is not written each minute. So what is said holds for up to an hour less than
-	// TenureConfig.Limit.
+	// renewAfter is how old a user's Stamp on the disk may get before a repeated, equal answer renews it; Pods of this node are
+	// exempt. It spares the disk a write each minute. So an answer may hold for up to an hour less than TenureConfig.Limit.
 	renewAfter = time.Hour
 
 	// The keys of a user's extra by which an API server says to what a ServiceAccount's token is bound.
@@ -43,8 +42,8 @@ type TenureConfig struct {
 	Disk   TenureDisk
 	// Wall is the machine's clock, which may step.
 	Wall func() time.Time
-	// Boot names the time since the machine started, and tells how long that has been, suspension included. nil means the
-	// kernel's.
+	// Boot returns an ID of the machine's present boot, and the time since it, including suspension. nil means that the kernel
+	// is asked.
 	Boot func() (id string, since time.Duration)
 	// Chance is where random numbers come from.
 	Chance ends.Chance
@@ -84,8 +83,8 @@ func (t *Tenure) Run(ctx context.Context, tidy ...func()) error {
 	}
 }
 
-// Stamp is when something was said of a user, and which Pod of this node it is. It is kept with what was said. The zero Stamp
-// is of a time that nobody knows.
+// Stamp says when the cloud answered about a user, and which Pod of this node the user is. It is stored with the answer. The
+// zero Stamp means an unknown time.
 type Stamp struct {
 	Ran  int64      `json:"ran"`           // seconds of the clock
 	Wall int64      `json:"wall"`          // Unix seconds of the machine's clock

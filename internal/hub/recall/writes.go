@@ -12,9 +12,9 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Written has a write answered by pass. If it succeeds, what was said of its object before is wrong: the answer takes the
-// place of what this client would read, if it is the object; what else was said to the client is forgotten. It returns the
-// path of an object that is known to be gone, else nothing.
+// Written passes a write on to pass. If the write succeeds, earlier answers about its object are wrong. If the response is the
+// object, it replaces what this client would read; the client's other answers about the object are forgotten. Written returns
+// the object's path if the object is known to be gone, else "".
 func (a *Answers) Written(w http.ResponseWriter, r *http.Request, pass http.Handler) (gone string) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {
@@ -70,8 +70,8 @@ func (a *Answers) written(r *http.Request, info *request.RequestInfo, t *tee, en
 	return gone
 }
 
-// takes reports whether what a client has written is remembered as what it would read. A caller that may write need not be
-// allowed to read: it must have read the object before. Leases and Events are written much more often than read.
+// takes reports whether a client's write is remembered as what it would read. A caller that may write need not be allowed to
+// read, so it must have read the object before. Leases and Events are excluded: they are written much more often than read.
 func (a *Answers) takes(r *http.Request, info *request.RequestInfo, key string) bool {
 	return sound(r.URL) && info.Resource != "leases" && info.Resource != "events" &&
 		(a.cfg.Client == "" || a.disk.BlobSize(key) > 0)

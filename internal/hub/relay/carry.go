@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// idleTimeout is how long a connection may carry nothing. Those of hubs carry pings each 75 s, those of kubectl each 30 s or
+	// idleTimeout is how long a connection may carry nothing. Hubs' connections carry pings every 75 s, kubectl's every 30 s or
 	// less.
 	idleTimeout = 2 * time.Minute
 	// chunk is how much is read at once, and the least that a rate lets through in one go.
@@ -41,9 +41,9 @@ type toll interface {
 
 var errIdle = fmt.Errorf("it carried nothing for %v", idleTimeout)
 
-// carry carries bytes both ways between who asked and the other end until one of them is closed, ctx ends, or nothing comes for
-// idleTimeout. early is what who asked has sent before. It returns why it ended, and closes neither; their deadlines are over
-// then.
+// carry copies bytes both ways between the asker's connection and the other end, until one of them is closed, ctx ends, or
+// nothing arrives for idleTimeout. early is what the asker has sent before. carry returns why it ended. It closes neither
+// connection, but expires their deadlines.
 func carry(ctx context.Context, asked net.Conn, early io.Reader, other net.Conn, by toll, clock ends.Clock) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

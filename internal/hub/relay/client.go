@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// reachTimeout bounds how long a neighbour may take for the connection and the handshake, which cross the LAN only;
-	// answerTimeout bounds its answer, for which it reaches the API server.
+	// reachTimeout bounds how long a neighbour may take for the connection and the handshake, which cross the LAN only.
+	// answerTimeout bounds its answer; for that the neighbour connects to the API server.
 	reachTimeout  = 2 * time.Second
 	answerTimeout = openTimeout
 	// tries bounds the neighbours that are tried for one connection.
@@ -87,8 +87,8 @@ func (c *Client) By() edge.NodeName {
 	return ""
 }
 
-// DialContext opens a connection to an API server, HOST:PORT, through a neighbour. If one fails, it tries another at once; if all
-// do, it fails for a while without a try, with the same error.
+// DialContext opens a connection to an API server, HOST:PORT, through a neighbour. If one neighbour fails, it tries another at
+// once. If all fail, it returns the same error without a try for a while.
 func (c *Client) DialContext(ctx context.Context, _, server string) (net.Conn, error) {
 	if _, err := c.cfg.Credentials.own(); err != nil {
 		return nil, err

@@ -4,25 +4,28 @@
 //	  upstream's detour ── Client ── TLS ──────▶ Server ── B's own way ──▶ API server
 //	        └────────────── A's own TLS, end to end ───────────────────────────┘
 //
-// Client asks all coordinators that it reaches which neighbours relay (edge.QueryRelaying): a neighbour may reach one alone. It
-// chooses one of them, and asks it for a tunnel (HTTP CONNECT). It asks before it needs one, and remembers the answer in a file.
-// While it finds nobody it pauses, up to 30 s, so what a cut costs the others does not grow with the pool. Server opens the
-// tunnel to an API server of its own hub's configuration, and to nothing else. Both show the certificate that their pool's
-// authority has signed for hubs, so no other pool, and nobody outside, gets further than the handshake.
+// Client asks all coordinators that it reaches which neighbours relay (edge.QueryRelaying), because a neighbour may reach only
+// one coordinator. It chooses a neighbour, and asks it for a tunnel (HTTP CONNECT). It keeps the list of neighbours in a file,
+// and updates it before it needs one. While it finds no neighbour it pauses, up to 30 s, so the cost of a cut for the others
+// does not grow with the pool.
 //
-// What goes through is TLS between the relayed hub and the API server: B lends its line, not its identity, and can read nothing
-// and change nothing. It can end a connection, and hold it up.
+// Server opens a tunnel to an API server of its own hub's configuration, and to nothing else. Both sides show the certificate
+// that their pool's authority has signed for hubs, so other pools and outsiders fail at the handshake.
 //
-// Lending puts the two together for a hub: where they are, what for, and how much. Neighbours know each other by what the pool's
-// authority signs for hubs that serve Pods, and hear of each other at the coordinator. So a hub without a coordinator, or without
-// an address at which it serves Pods, neither lends nor borrows: its Lending exists all the same, and does nothing. At the same
-// port whoever asks for a coordinator of the pool is passed on to one. A Lending is made in two steps, as the cloud is reached by
-// a Detour over it, and it lends the line to the cloud.
+// The tunnel carries TLS between the relayed hub and the API server: B lends its line, not its identity, and can neither read
+// nor change anything. It can end a connection, and delay it.
 //
-// Invariants: a Server relays only while its own line is up by itself, so no two hubs relay for each other. It holds a bounded
-// number of tunnels, in all and for each neighbour, and carries a bounded number of bytes in a second and in a day. A Client
-// sends nothing to a neighbour whose certificate is not that neighbour's.
+// Lending combines both for one hub. Neighbours verify each other by the certificates that the pool's authority signs for hubs
+// that serve Pods, and find each other at the coordinator. So the Lending of a hub without a coordinator, or without an address
+// at which it serves Pods, does nothing. On the same port, a Passer connects clients that ask for a coordinator of the pool to
+// that coordinator. A Lending is made in two steps, because the link to the cloud needs a Detour over it, and it in turn lends
+// that link.
 //
-// The alternative was to forward requests instead of bytes. B would have seen A's Secrets and tokens, and the cloud B's identity
-// (docs/adr/0047-relay.md).
+// Invariants:
+//   - A Server relays only while its own line is up by itself, so no two hubs relay for each other.
+//   - A Server bounds its tunnels, in all and for each neighbour, and the bytes that it carries in a second and in a day.
+//   - A Client sends nothing to a neighbour whose certificate is not that neighbour's.
+//
+// The alternative was to forward requests instead of bytes. B would have seen A's Secrets and tokens, and the cloud B's
+// identity (docs/adr/0047-relay.md).
 package relay

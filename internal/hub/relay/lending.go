@@ -19,7 +19,7 @@ import (
 	"yurtcoordinator/internal/run"
 )
 
-// maxPeerConnections and maxAllPeers bound the connections to the relay's port, of one address and of all. The tunnels in
+// maxPeerConnections and maxAllPeers bound the connections to the relay's port, from one address and in all. The tunnels in
 // them have bounds of their own.
 const maxPeerConnections, maxAllPeers = 48, 384
 
@@ -29,8 +29,8 @@ type LendingConfig struct {
 	Pool edge.PoolName
 	// Dir is where is kept which neighbours relay. It exists.
 	Dir string
-	// Address is where the hub serves Pods, which is not valid while that is not known; nil means nowhere, or that there is no
-	// coordinator: then nothing is lent, nor borrowed.
+	// Address is where the hub serves Pods; the zero Addr until it is known. nil disables relaying: the hub serves no Pods, or
+	// has no coordinator.
 	Address *live.Value[netip.Addr]
 	// Dial opens a connection to an API server by the hub's own way.
 	Dial    func(ctx context.Context, network, server string) (net.Conn, error)
@@ -58,8 +58,9 @@ type Lending struct {
 	use    *live.Value[upstream.Use]
 	lends  *live.Value[bool]
 	limits *live.Value[Limits]
-	// parties, and what server relays for others, client finds those that relay for this hub, and passer leads whoever asks at
-	// the same port for a coordinator of the pool to one; nil in a hub that does neither.
+	// parties are the two sides of lending; server relays for others, and client finds the neighbours that relay for this hub.
+	// passer connects clients on the same port to a coordinator of the pool. All are nil in a hub that neither lends nor
+	// borrows.
 	parties *Parties
 	server  *Server
 	client  *Client
@@ -76,8 +77,8 @@ func NewLending(cfg LendingConfig) *Lending {
 	}
 }
 
-// Change says what is borrowed for from now on, and, if that is anything, that as much is lent as on a line of that kind: metered
-// is one that is paid for by the byte.
+// Change sets which requests may use a neighbour's line. If any may, the hub also lends its own line, with the limits for that
+// kind of line; metered means that it is paid for by the byte.
 func (l *Lending) Change(borrows upstream.Use, metered bool) {
 	l.use.Set(borrows)
 	l.lends.Set(borrows != upstream.ForNothing)
@@ -119,8 +120,8 @@ func (l *Lending) Meet(p Parties) {
 	})
 }
 
-// DialContext opens a connection to an API server for what does not use the upstream: over a neighbour's line where all goes
-// there.
+// DialContext opens a connection to an API server for code that does not use the upstream. It goes through a neighbour while
+// the link to the cloud is relayed.
 func (l *Lending) DialContext(ctx context.Context, network, server string) (net.Conn, error) {
 	if l.parties != nil && l.parties.Cloud.Link().Get() == link.Relayed {
 		return l.client.DialContext(ctx, network, server)
@@ -158,8 +159,8 @@ func (l *Lending) Neighbours() int {
 	return l.server.Neighbours()
 }
 
-// Run serves the pool's other hubs at the node's address until ctx ends, and whoever asks there for a coordinator; and it keeps
-// in mind which of them relay.
+// Run serves the pool's other hubs at the node's address until ctx ends, and clients that ask there for a coordinator. It also
+// keeps the list of relaying neighbours up to date.
 func (l *Lending) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	at := front.Moving{

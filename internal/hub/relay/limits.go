@@ -13,8 +13,8 @@ type Limits struct {
 	PerPeer, All int
 	// BytesPerSecond bounds what all tunnels carry together, both ways.
 	BytesPerSecond int
-	// BytesPerDay bounds what they carry in a day, from the hub's start on. When it is reached, nobody is relayed for the rest of
-	// that day.
+	// BytesPerDay bounds what all tunnels carry in a day; days count from the hub's start. When it is reached, the hub relays
+	// for nobody for the rest of that day.
 	BytesPerDay int64
 }
 

@@ -29,8 +29,8 @@ type remembered struct {
 	Neighbours []edge.Neighbour `json:"neighbours"`
 }
 
-// recall returns whom a file names in a pool, and since when. A file about another pool, which the node was in before, does not
-// count.
+// recall returns the neighbours in a file, and when they were listed. It returns an error if the file is about another pool, to
+// which the node belonged before.
 func recall(pool edge.PoolName, content []byte) (all []edge.Neighbour, named time.Time, err error) {
 	var r remembered
 	if err := json.Unmarshal(content, &r); err != nil {

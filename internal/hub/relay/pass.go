@@ -19,11 +19,12 @@ import (
 )
 
 const (
-	// passedOfOne and passedOfAll bound the connections that a hub passes on, of one address and of all. A coordinator has places
-	// for 64 handshakes of one address, and all that is passed on comes from the hub's: 16 are left for the hub itself.
+	// passedOfOne and passedOfAll bound the connections that a hub passes on, from one address and in all. A coordinator
+	// accepts 64 handshakes at a time from one address, and all passed connections come from the hub's address. So 16 are left
+	// for the hub itself.
 	passedOfOne, passedOfAll = 16, 48
-	// newOfOne and newOfAll are how many of them may come in a second, for some time; so many more may come at once as may be
-	// open. A kubectl makes two.
+	// newOfOne and newOfAll are how many new connections a second are allowed on average. The burst is as large as the number
+	// that may be open. A kubectl makes two.
 	newOfOne, newOfAll = 4, 32
 	// bytesOfOne and bytesOfAll bound what they carry in a second, both ways: a file of some megabytes, and not the LAN.
 	bytesOfOne, bytesOfAll = 8 << 20, 16 << 20
@@ -45,8 +46,8 @@ type PasserConfig struct {
 	Clock ends.Clock
 }
 
-// Passer passes connections on to the pool's coordinators, unread, by the name that a client asks for in its handshake. The
-// client needs no more than the address of any node; who it is, it proves to the coordinator.
+// Passer passes connections on to the pool's coordinators, unread, by the server name in a client's TLS handshake. So a client
+// needs to know only the address of any node. It proves its identity to the coordinator.
 type Passer struct {
 	cfg   PasserConfig
 	all   allotment

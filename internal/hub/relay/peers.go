@@ -13,8 +13,8 @@ import (
 
 // Credentials are by what a hub and its neighbours know each other. All fields are required.
 type Credentials struct {
-	// Own returns the certificate that the pool's authority has signed for this hub, followed by all authorities that the pool's
-	// hubs trust; nil means that there is none yet.
+	// Own returns the certificate that the pool's authority has signed for this hub, followed by all authorities that the
+	// pool's hubs trust; nil means that there is none yet.
 	Own func() *tls.Certificate
 	// Now is the time by which certificates are checked.
 	Now func() time.Time
@@ -32,8 +32,8 @@ func (c Credentials) own() (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: pair.Certificate[:1], PrivateKey: pair.PrivateKey, Leaf: pair.Leaf}, nil
 }
 
-// verify returns whose hub the other end is. The pool's authority signs for hubs of its pool, and for nobody else, so its
-// signature is what makes a neighbour; the certificates are for servers alone, and either end is one.
+// verify returns the node whose hub the other end is. The pool's authority signs only for hubs of its pool, so its signature
+// proves a neighbour. The certificates are server certificates, for both ends of the connection.
 func (c Credentials) verify(state tls.ConnectionState) (edge.NodeName, error) {
 	pair := c.Own()
 	switch {

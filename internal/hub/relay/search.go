@@ -28,8 +28,8 @@ const (
 	maxAnswer = 16 << 10
 	// enough is how many neighbours a hub wants to know: it asks no further coordinator then.
 	enough = 8
-	// keepEvery is how often Run asks, less up to a fifth, so that hubs don't ask in step. It begins within keepSoon, and tries
-	// again after that.
+	// keepEvery is how often Run asks, less up to a fifth at random, so that hubs don't ask in step. Run begins within
+	// keepSoon, and tries again after keepSoon if it fails.
 	keepEvery, keepSoon = time.Minute, 10 * time.Second
 	// shortPause and longPause are the first and the longest pause after a try that found nobody.
 	shortPause, longPause = 2 * time.Second, 30 * time.Second
@@ -53,8 +53,8 @@ func newSearch() search {
 	return search{failed: failures{}, pause: run.Backoff{Min: shortPause, Max: longPause}}
 }
 
-// resting returns why the last try found nobody, if it is too early for another. lost says that the coordinators are to be asked
-// before that one: who is known does not help, or nobody is.
+// resting returns the last try's error if it is too early for another try. lost says that the coordinators have to be asked
+// first: no neighbour is known, or the known ones do not help.
 func (s *search) resting(now time.Time) (lost bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,8 +157,9 @@ func (c *Client) ask(ctx context.Context, since time.Duration) error {
 // errUnreached says that nobody can be asked who relays.
 var errUnreached = errors.New("ask who relays: this hub reaches no coordinator of the pool")
 
-// relaying returns the neighbours that relay, as the coordinators know that this hub reaches, ranked: all of them, or enough. A
-// neighbour may reach one of them alone. It fails if nobody is named, and not all could be asked.
+// relaying asks the coordinators that this hub reaches for neighbours that relay, and returns them ranked. It stops when it has
+// enough. It asks several coordinators because a neighbour may reach only one. It fails if no neighbour is named, and not all
+// coordinators could be asked.
 func (c *Client) relaying(ctx context.Context) (all []edge.Neighbour, err error) {
 	reached := c.cfg.Coordinators()
 	if len(reached) == 0 {

@@ -1,24 +1,23 @@
-// Package settings learns what a pool says for its hubs, and tells the cloud what this hub makes of it.
-// coordinator-controller writes the pool's settings into a ConfigMap (edge.PoolName.SettingsConfigMap) that the pool's nodes
-// may read.
+// Package settings reads the pool's settings for its hubs, and tells the cloud which of them this hub uses.
+// coordinator-controller writes the settings into a ConfigMap (edge.PoolName.SettingsConfigMap) that the pool's nodes may read.
 //
-// Read decides what the ConfigMap says. A Notice follows it, and remembers the last settings that could be used, for
-// a start while cut off. Settings has the hub take them, and writes into an annotation of its own Node which generation it
-// runs with.
+// Read parses the ConfigMap. A Notice follows it, and keeps the last usable settings on disk, for a start while cut off.
+// Settings applies them to the hub, and writes the generation that the hub runs with into an annotation of its own Node.
 //
-// Invariants: settings are taken as a whole or not at all. What cannot be used changes nothing and is not remembered. The
-// report is written only when it has changed.
+// Invariants:
+//   - Settings are applied as a whole or not at all.
+//   - Unusable settings change nothing and are not kept.
+//   - The annotation is written only when it has changed.
 //
-// The alternative to the annotation was the report of the pool's leader (lead.Reporter), as for who reaches the
-// coordinator. A pool without a coordinator has none, and a hub that is cut off hears of no new settings which a neighbour
-// could report.
+// The alternative to the annotation was the report of the pool's leader (lead.Reporter), which also says who reaches the
+// coordinator. But a pool without a coordinator has no leader, and a hub that is cut off gets no new settings to report.
 //
 // # How a ConfigMap is followed
 //
-// A Notice follows a ConfigMap that coordinator-controller keeps in the cloud for the hubs of a pool, and remembers in
-// a file what it said, so that a hub that starts while cut off knows it.
+// A Notice follows a ConfigMap that coordinator-controller keeps in the cloud for the hubs of a pool. It keeps the content in a
+// file, so that a hub that starts while cut off knows it.
 //
-// Invariants: what a ConfigMap said is forgotten only when the cloud says that the ConfigMap was deleted, or when for
-// minutes the cloud refuses to show one or lists none. An error, a ConfigMap that cannot be used, or a cloud that is out of
-// reach or empty for a moment changes nothing.
+// Invariants: a Notice forgets the content in two cases only. Either a watch reports that the ConfigMap was deleted, or for
+// ForgetAfter the cloud refuses the read or lists no such ConfigMap. Nothing else changes the content: no error, no unusable
+// ConfigMap, and no cloud that is unreachable or empty for a moment.
 package settings

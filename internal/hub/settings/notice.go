@@ -24,16 +24,16 @@ import (
 	"yurtcoordinator/internal/run"
 )
 
-// ForgetAfter is how long the cloud must refuse to show the ConfigMap, or list none, before what it said is forgotten. The right
-// to read it ends with its object, but an API server that has just started also refuses until it knows its roles.
+// ForgetAfter is how long the cloud must refuse to show the ConfigMap, or list none, before its content is forgotten. The right
+// to read it ends with the object, but an API server that has just started also refuses until it has loaded its roles.
 const ForgetAfter = 2 * time.Minute
 
-// Recheck is the longest time to the next list when a list lacks the ConfigMap but no watch said that it was deleted: a cloud
-// with another or an empty etcd answers so for a while.
+// Recheck is the longest time to the next list when a list lacks the ConfigMap but no watch has reported its deletion. A cloud
+// with another etcd, or an empty one, gives such answers for a while.
 const Recheck = 10 * time.Second
 
-// NoticeConfig says what to follow. T is what the ConfigMap says; its zero value says nothing. All fields but Patience and
-// Unusable are required.
+// NoticeConfig says what to follow. T is the parsed content of the ConfigMap; its zero value means nothing is known. All fields
+// but Patience and Unusable are required.
 type NoticeConfig[T comparable] struct {
 	// About says in logs what the ConfigMap is about, as in "the cloud does not say: where the coordinator is".
 	About string
@@ -47,8 +47,8 @@ type NoticeConfig[T comparable] struct {
 	Read   func(m *corev1.ConfigMap) (T, error)
 	Recall func(content []byte) (T, error)
 	Encode func(T) ([]byte, error)
-	// Reachable waits until the cloud can be reached, or ctx ends. Asked without it, a cloud that is back after a long cut is
-	// asked up to 30 s later.
+	// Reachable waits until the cloud can be reached, or ctx ends. Without this wait, a hub would notice up to 30 s late that
+	// the cloud is back after a long cut.
 	Reachable func(ctx context.Context) error
 	// Patience is how long to wait before a cloud is asked again that has refused for ForgetAfter; 0 means as after any error.
 	Patience time.Duration
@@ -73,8 +73,8 @@ type Notice[T comparable] struct {
 	complaint    string    // the last one logged about the ConfigMap, so as not to repeat it
 }
 
-// NewNotice returns a Notice that knows what the file says. If the file cannot be used, Run logs why, and the Notice starts
-// without it.
+// NewNotice returns a Notice that starts with the content of the file. If the file cannot be used, Run logs why, and the Notice
+// starts empty.
 func NewNotice[T comparable](cfg NoticeConfig[T]) *Notice[T] {
 	n := &Notice[T]{cfg: cfg}
 	content, err := os.ReadFile(cfg.Path)
@@ -190,7 +190,7 @@ func (n *Notice[T]) bePatient(ctx context.Context) error {
 	return run.Pause(ctx, n.cfg.Patience/2+n.cfg.Ends.Below(n.cfg.Patience/2))
 }
 
-// missing takes in that the cloud's list lacks the ConfigMap. It reports whether to list again soon: what is known stays until
+// missing records that the cloud's list lacks the ConfigMap. It reports whether to list again soon: the content stays until
 // lists have lacked it for ForgetAfter.
 func (n *Notice[T]) missing(ctx context.Context) (again bool) {
 	var nothing T
@@ -281,8 +281,8 @@ func (n *Notice[T]) set(ctx context.Context, is T) {
 	n.cfg.Heard(ctx, was, is)
 }
 
-// Change takes in what somebody else than the cloud has found out. It reports whether that changed what is known, which then
-// counts until the cloud says something.
+// Change replaces the content with a finding that is not from the cloud, until the cloud's next answer. It reports whether the
+// content has changed.
 func (n *Notice[T]) Change(ctx context.Context, change func(known T) T) bool {
 	n.mu.Lock()
 	is := change(n.known)

@@ -40,7 +40,7 @@ type refusal struct {
 func (r *refusal) Error() string { return r.why.Error() }
 func (r *refusal) Unwrap() error { return r.why }
 
-// Read returns what a ConfigMap says, or an error if it is not made of settings for hubs, or if usable, which looks at them,
+// Read parses a ConfigMap. It returns an error if the content is not settings for hubs, or if usable, which checks them,
 // returns one.
 func Read(data map[string]string, usable func(v1alpha1.HubSettings) error) (Said, error) {
 	generation, err := strconv.ParseInt(data[edge.SettingsGeneration], 10, 64)
