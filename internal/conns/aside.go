@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// Aside takes connections over that ask for some server names. A Gate hears a client's first message, and has answered nothing
-// by then; what it has heard is still to be read from the connection. All fields are required.
+// Aside takes over connections that ask for certain server names. A Gate peeks at a client's first TLS message before it
+// answers; that message can still be read from the connection. All fields are required.
 type Aside struct {
 	// Takes reports whether connections that ask for a server name go aside. It must not block.
 	Takes func(serverName string) bool
-	// Serve serves one until ctx ends, or longer only by a moment. It need not close it.
+	// Serve serves one connection until ctx ends, or a moment longer. It need not close the connection.
 	Serve func(ctx context.Context, serverName string, c net.Conn)
 	// PerSource bounds the connections of one address that are aside, All those of all addresses, as in GateConfig.
 	PerSource, All int
@@ -123,8 +123,8 @@ const (
 	hearBytes = 16 << 10
 )
 
-// HearOut says that nothing follows, and hears what the other side still sends, for a moment. If the connection were closed
-// before, the other side's system would throw away what was sent to it last.
+// HearOut closes the sending side, and reads what the other side still sends, for a moment. If the connection were closed at
+// once, the other side's kernel would drop the last bytes that were sent to it.
 func HearOut(c net.Conn) { hearOut(c, hearFor) }
 
 func hearOut(c net.Conn, atMost time.Duration) {

@@ -1,8 +1,9 @@
-// Package conns bounds the connections to a server: Gate those of one address, and those whose TLS handshake is not over;
-// Local those on the loopback interface; Newcomers those there whose client has not proved who it is.
+// Package conns bounds the connections to a server. Gate bounds those per address, and those whose TLS handshake is not over.
+// Local bounds those on the loopback interface. Newcomers bounds those on loopback whose client has not authenticated.
 //
-// Invariants: nobody waits for another address. A connection too many costs no memory of HTTP. Where a handshake or a short
-// request is waited for, the slowest loses its place, and the newest does not: whoever only holds places keeps nobody out.
+// Invariants: nobody waits for another address. A surplus connection uses no memory of the HTTP server. Where a handshake or a
+// short request is awaited, the slowest connection loses its place to the newest. So a client that only holds places keeps
+// nobody out.
 package conns
 
 import (

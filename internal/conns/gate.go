@@ -33,13 +33,13 @@ type GateConfig struct {
 	TLS *tls.Config
 	// Handshake is how long a client may take for its part of the handshake.
 	Handshake time.Duration
-	// Waiting bounds the handshakes under way, WaitingPerSource those of one address. When there is one more, the oldest is
-	// broken off: a client that is not slow is never kept out by those that are.
+	// Waiting bounds the handshakes under way, WaitingPerSource those from one address. A new one beyond the bound closes the
+	// oldest, so slow clients never keep out a quick one.
 	Waiting, WaitingPerSource int
 	// PerSource bounds the connections of one address that were let in.
 	PerSource int
-	// All bounds the connections of all addresses that were let in. When there is one more, the oldest of the address that has
-	// most is closed. 0 means that only PerSource bounds them.
+	// All bounds the accepted connections from all addresses. A new one beyond the bound closes the oldest connection of the
+	// address that has most. 0 means that only PerSource bounds them.
 	All int
 	// Refused is told of each connection that was not let in. It must not block. nil means that nobody is told.
 	Refused func(from netip.AddrPort, why Reason, err error)

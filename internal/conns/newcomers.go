@@ -10,10 +10,10 @@ import (
 	"sync/atomic"
 )
 
-// Newcomers is a listener on a loopback address, where all of the host share one source. Whoever has connected is a newcomer
-// until somebody says that it has proved who it is. Of newcomers it keeps so many: when there is one more, the oldest of the user
-// who has most is closed. So whoever proves who he is with his first request is served, whoever else holds connections open, in
-// the handshake or after it.
+// Newcomers is a listener on a loopback address, where all of the host's programs share one source address. A connection is a
+// newcomer until the server says that its client has authenticated. The number of newcomers is bounded: one more closes the
+// oldest newcomer of the user who has most. So a client that authenticates with its first request is served, even if others
+// hold connections open, in the handshake or after it.
 type Newcomers struct {
 	net.Listener
 	all     *tally[string]
@@ -21,8 +21,8 @@ type Newcomers struct {
 	owner   func(net.Conn) string
 }
 
-// NewNewcomers returns a listener that keeps most newcomers. refused, which must not block, is told of each that is closed; nil
-// means that nobody is.
+// NewNewcomers returns a listener that keeps most newcomers. refused is called for each that is closed, and must not block; nil
+// means that nobody is told.
 func NewNewcomers(l net.Listener, most int, refused func(from netip.AddrPort, why Reason, err error)) *Newcomers {
 	if refused == nil {
 		refused = func(netip.AddrPort, Reason, error) {}

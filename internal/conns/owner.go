@@ -18,9 +18,9 @@ import (
 // errNoSocket says that this host has no such socket.
 var errNoSocket = errors.New("this host has no such connection")
 
-// OwnerOf returns the number of the user whose process has made a connection on this host. local and remote are the two ends as
-// the server sees them. It asks the kernel for this one socket; where that is not allowed, it reads the kernel's list of all,
-// which takes some milliseconds.
+// OwnerOf returns the UID of the process that has made a connection on this host. local and remote are the two ends as the
+// server sees them. It asks the kernel for this one socket. Where that is not allowed, it reads the kernel's list of all
+// sockets, which takes some milliseconds.
 func OwnerOf(local, remote net.Addr) (string, error) {
 	to, err := netip.ParseAddrPort(local.String())
 	if err != nil {

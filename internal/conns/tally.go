@@ -20,8 +20,9 @@ func newTally[S comparable](most, all int) *tally[S] {
 	return &tally[S]{most: most, all: all, open: map[S]*list.List{}}
 }
 
-// enter takes a connection in, or returns false if its source has most already. Whoever closes the connection calls leave,
-// once or more. crowded, if not nil, has lost its place to it and is to be closed: it is the oldest of the source that has most.
+// enter adds a connection, or returns false if its source already has t.most. Whoever closes the connection calls leave, once
+// or more. crowded, if not nil, is the oldest connection of the source with most; it has lost its place, and the caller must
+// close it.
 func (t *tally[S]) enter(source S, c net.Conn) (leave func(), crowded net.Conn, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,14 +1,15 @@
-// Package ends has what a program takes from its machine, as values: its clocks, its random numbers and its network. It stands in
-// for time.Now, time.Since, time.Until and clock.PassiveClock, for math/rand's globals, and for net.Dialer and net.Listen, in all
-// parts that a simulation runs.
+// Package ends holds what a program takes from its machine, as values: its clocks, its random numbers and its network. All
+// parts that a simulation runs use it in place of time.Now, time.Since, time.Until and clock.PassiveClock, of math/rand's
+// globals, and of net.Dialer and net.Listen.
 //
-// A machine has two clocks, because they answer different questions. The wall clock says what time of day the machine believes it
-// to be. It may step and may be wrong by decades: it is for what leaves the process, and for comparisons with a stamp that came
-// from elsewhere. The running clock says how long the machine has run: it never steps, and stands while the machine is suspended.
-// It is for durations. time.Now has both, and which one counts depends on who subtracts; in a testing/synctest bubble it has only
-// one. Timers remain package time's.
+// A machine has two clocks, because they answer different questions. The wall clock tells the time of day. It may step and may
+// be wrong by decades: use it for times that leave the process, and to compare with a stamp from elsewhere. The running clock
+// tells how long the machine has run. It never steps, and stands still while the machine is suspended: use it for durations.
+// time.Now returns both, and which one counts depends on the subtraction; in a testing/synctest bubble it has only one. Timers
+// stay with package time.
 //
-// An interface per clock was the alternative: a zero value that tells the real time spares each Config a default.
+// An interface per clock was the alternative. With these structs the zero value is the real machine, so no Config needs a
+// default.
 package ends
 
 import (
@@ -34,8 +35,8 @@ type Ends struct {
 type Clock struct {
 	// OfDay tells the wall clock's time, Ran the running clock's. nil means this machine's.
 	OfDay, Ran func() time.Time
-	// Boot names the time since the machine started, and tells how long that has been, suspension included. nil means that the
-	// kernel knows.
+	// Boot returns an ID of the machine's present boot, and the time since it, including suspension. nil means that the kernel
+	// is asked.
 	Boot func() (id string, since time.Duration)
 }
 
@@ -70,8 +71,8 @@ type Moment struct{ Running, Wall time.Time }
 // IsZero reports whether m is no moment.
 func (m Moment) IsZero() bool { return m == Moment{} }
 
-// Sub returns the time from one moment to m: by the running clock, or by the wall clock if that shows more, because the running
-// clock stands while the machine sleeps or its virtual machine is paused. A step of the wall clock can only make it longer.
+// Sub returns the time from from to m: by the running clock, or by the wall clock if that shows more. The running clock stands
+// still while the machine sleeps or its virtual machine is paused. A step of the wall clock can only make the result longer.
 func (m Moment) Sub(from Moment) time.Duration {
 	return max(m.Running.Sub(from.Running), m.Wall.Sub(from.Wall))
 }
@@ -124,11 +125,11 @@ func (c Chance) Jitter(d time.Duration, most float64) time.Duration {
 	return d + time.Duration(c.Float64()*most*float64(d))
 }
 
-// Net is how a program reaches others, and how they reach it. The zero value is this machine's: a nil function means that package
-// net has it.
+// Net is the network of a machine, in both directions. The zero value is this machine's: for a nil function, package net is
+// used.
 type Net struct {
-	// Dial opens a connection to an address, HOST:PORT. DialNear does that to who is on the same LAN: a machine that has lost its
-	// power is noticed sooner.
+	// Dial opens a connection to an address, HOST:PORT. DialNear does that to an address on the same LAN; it notices sooner
+	// when that machine has lost its power.
 	Dial, DialNear func(ctx context.Context, network, address string) (net.Conn, error)
 	// Listen listens at an address.
 	Listen func(network, address string) (net.Listener, error)

@@ -1,8 +1,7 @@
-// Package live holds a value that one goroutine sets and others follow. A follower gets the current value and a signal
-// of the next change, without callbacks and without a channel that it must drain.
+// Package live holds a value that one goroutine sets and others follow. A follower gets the current value and a signal of the
+// next change, without callbacks and without a channel that it must drain.
 //
-// A follower sees the newest value, not every value: it may see two quick changes as one. Use a queue to see every
-// change.
+// A follower sees the newest value, not every value: it may see two quick changes as one. Use a queue to see every change.
 package live
 
 import (
@@ -67,8 +66,8 @@ func (v *Value[T]) Wait(ctx context.Context, ok func(T) bool) (T, error) {
 	}
 }
 
-// While returns a context that ends with cause once the value does not satisfy ok, or with ctx. stop ends it, and returns when
-// nothing of it is left.
+// While returns a context that ends with cause once the value does not satisfy ok, or with ctx. stop ends the context, and
+// returns when its goroutine has ended.
 func (v *Value[T]) While(ctx context.Context, ok func(T) bool, cause error) (while context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})

@@ -1,11 +1,12 @@
-// Package lookout looks for coordinators at the addresses of a pool's nodes. A coordinator is known by its certificate alone: it
-// is for the pool's own name, by the pool's own authority, and says the generation. Nobody's word is needed, so nobody can lie.
+// Package lookout looks for coordinators at the addresses of a pool's nodes. It recognizes a coordinator by its certificate
+// alone, which the pool's own authority has signed for the pool's own name, and which contains the generation. It trusts no
+// other information, so nobody can mislead it.
 //
-// Who answers slowly, or not at all, delays nobody but those who wait for the same place among AtOnce: each address has Patience.
-// Addresses are looked at in another order each time, so that the same few do not always come first.
+// It asks AtOnce addresses at a time, and gives each address Patience. So a slow or silent address delays only the addresses
+// that wait for its place. The order is random each time, so that the same addresses do not always come first.
 //
-// The alternative was that coordinators or hubs tell each other where they are, by multicast or by a list that goes round. What
-// is told must be verified all the same, and a site's switches must pass it on.
+// The alternative was that coordinators or hubs announce where they are, by multicast or by a list that they pass on. Such an
+// announcement must be verified all the same, and a site's switches must forward it.
 package lookout
 
 import (
@@ -29,8 +30,8 @@ const (
 	// Patience bounds the look at one address: a connection and a handshake on a LAN, with a machine that is busy.
 	Patience = 2 * time.Second
 
-	// leastPause is the least time between two looks, and pauseForEach the least for each address: who looks at a thousand makes
-	// ten connections a second, and if a thousand look, each is looked at ten times a second.
+	// leastPause is the least time between two searches, and pauseForEach the least per address. A hub with a thousand
+	// addresses makes ten connections a second. If a thousand hubs search, each address gets ten connections a second.
 	leastPause   = 4 * time.Second
 	pauseForEach = 100 * time.Millisecond
 )
@@ -50,8 +51,8 @@ type Search struct {
 	Chance ends.Chance
 }
 
-// Look looks at each of the addresses, IP:PORT, once. It calls found for each at which a coordinator serves, as soon as that is
-// known, one call at a time.
+// Look looks at each of the addresses, IP:PORT, once. It calls found for each address at which a coordinator serves, as soon as
+// that is known, one call at a time.
 func (s Search) Look(ctx context.Context, addresses []string, found func(address string, is edge.Generation)) {
 	todo := make(chan string)
 	var mu sync.Mutex

@@ -42,8 +42,8 @@ type form struct {
 
 var kindPartial = metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata")
 
-// negotiate finds the best form that a client accepts and that objects of a type can be given in. A table is none: kubectl,
-// which asks for one, accepts objects as well and prints their names and ages.
+// negotiate finds the best form that a client accepts and in which objects of a type can be given. It never chooses a table:
+// kubectl, which asks for one, accepts objects as well and prints their names and ages.
 func negotiate(r *http.Request, verb string, t stream.Type) (*form, error) {
 	accept := r.Header.Get("Accept")
 	if accept == "" {
@@ -121,8 +121,8 @@ func notAcceptable(t stream.Type) *apierrors.StatusError {
 // verbatim reports whether objects go out as they came.
 func (f *form) verbatim() bool { return f.shape == whole && f.from.Encoding == f.to.Encoding }
 
-// object returns an object as the client gets it: alone, as in a watch, or in a list, where a built-in type does not say its
-// kind in JSON.
+// object returns an object in the client's form. alone is true for a get or a watch event; in a list, a built-in type leaves
+// out its kind in JSON.
 func (f *form) object(o stream.Object, alone bool) (stream.Object, error) {
 	var err error
 	switch {
@@ -154,8 +154,9 @@ func (f *form) partial(o stream.Object) ([]byte, error) {
 	return json.Marshal(&p)
 }
 
-// asJSON returns an object in JSON; alone, it says its kind. What a newer API server's object has that this program's types do
-// not know, JSON leaves out. The object then bears a revision that says so (ADR 19), so that nobody writes it back without.
+// asJSON returns an object in JSON, with its kind if alone. JSON loses fields that a newer API server has set and this
+// program's types do not know. Such an object gets a marked revision (ADR 19), which no API server takes, so that nobody writes
+// it back without those fields.
 func asJSON(t stream.Type, o stream.Object, alone bool) (stream.Object, error) {
 	if t.Encoding == stream.JSON {
 		o.Raw = stream.Envelope(t, o.Raw)

@@ -37,16 +37,17 @@ type HandlerConfig struct {
 	Replica *Replica
 	// View is what the clients of this handler see; nil is everything, verbatim.
 	View View
-	// Unviewed is called when a client is shown objects that have a View without it, since they are in JSON. It must not block.
-	// nil means that nobody is told.
+	// Unviewed is called when a client is shown objects without their View, because they are in JSON. It must not block. nil
+	// means that nobody is told.
 	Unviewed func()
 	// Wait is how long a request waits for the replica to be complete before it is refused with 503. 0 means 10 s.
 	Wait time.Duration
-	// Prompt has watches told at once how far the replica has got where it has got there without a change of an object. Else they
-	// are told about once a minute, as by an API server.
+	// Prompt makes watches get a bookmark at once when the replica's revision moves without a change of an object. Without it,
+	// they get bookmarks about once a minute, as from an API server.
 	Prompt bool
-	// BeforeExpired is called before a client that watched is told to list again, and so forgets how far it was: what this
-	// handler has shown it must not be lost by a crash before it lists, or its list would go back. Its context bounds it.
+	// BeforeExpired is called before a watching client is told to list again, and so forgets its revision. Whatever this
+	// handler has shown the client must survive a crash until it lists, or its list would go back in time. The context bounds
+	// the call.
 	BeforeExpired func(context.Context)
 	// Chance is where random numbers come from.
 	Chance ends.Chance
@@ -56,19 +57,18 @@ type HandlerConfig struct {
 type Request struct {
 	// Verb is get, list or watch.
 	Verb string
-	// Namespace is empty for all namespaces. Name is that of the object to get, or the only one to list or watch; else
-	// empty.
+	// Namespace is empty for all namespaces. Name is the object to get, or the only one to list or watch; otherwise empty.
 	Namespace, Name string
-	// Selected says that the replica has no more than what a selector of the client's selects, which is not among the
-	// options of the http.Request.
+	// Selected says that the replica holds only what a selector of the client's selects. That selector is not among the options
+	// of the http.Request.
 	Selected bool
-	// Elsewhere says that the client would be answered by the cloud if it came back. A watch then ends, orderly, before it
-	// would tell of an object less than there is (Handler.Poorer).
+	// Elsewhere says that the client's next request would go to the cloud. A watch then ends in an orderly way before it would
+	// have to show a poorer form of an object than the cloud would (Handler.Poorer).
 	Elsewhere bool
 }
 
-// Handler serves get, list and watch of a replica's resource, as an API server would that serves from its watch cache:
-// a read without a resourceVersion gives what the replica has, which may be behind the cloud. It starts no goroutines.
+// Handler serves get, list and watch of a replica's resource, as an API server serves from its watch cache: a read without a
+// resourceVersion returns the replica's content, which may be behind the cloud. It starts no goroutines.
 type Handler struct {
 	config  HandlerConfig
 	replica *Replica

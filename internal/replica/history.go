@@ -8,8 +8,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// change is an event and what the object was before it; Old is zero if there was none. Selectors and views need it: an
-// object that leaves them is deleted, for those who look through them.
+// change is an event with the object's former state; Old is zero if the object is new. Selectors and views need it: when an
+// object leaves a client's selection or view, that client is told that it was deleted.
 type change struct {
 	stream.Event
 	Old stream.Object
@@ -33,8 +33,8 @@ func (h *history) len() int { return int(h.next - h.first) }
 
 func (h *history) at(n uint64) *change { return &h.ring[n%uint64(len(h.ring))] }
 
-// cost is the memory that a change adds to the history. What an object was before is held by nobody else from then on
-// (the change that made it so counts it as the store's). The object itself is the store's, unless it is gone.
+// cost is the memory that a change adds to the history. That includes the object's former state, which only the history holds
+// from then on. The new state belongs to the store, unless the change is a deletion.
 func cost(c *change) int {
 	n := overhead + len(c.Old.Raw)
 	if c.Type == stream.Deleted {

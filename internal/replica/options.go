@@ -25,7 +25,7 @@ const (
 	labelNamespace = "metadata.namespace"
 )
 
-// clusterIP and serviceType are the field labels that Services have besides, as at an API server. kube-proxy and kubelet select
+// clusterIP and serviceType are the additional field labels of Services, as at an API server. kube-proxy and kubelet select
 // Services by spec.clusterIP.
 const clusterIP, serviceType = "spec.clusterIP", "spec.type"
 
@@ -167,8 +167,8 @@ func (e *eye) sees(o stream.Object) (stream.Object, bool, error) {
 	return o, e.LabelSelector.Matches(set), nil
 }
 
-// event returns what a change is to those who look with this eye; false if it is nothing to them. What leaves their
-// sight is deleted: as it was, at the revision at which it left.
+// event returns a change in the form for this eye's clients; false if they do not see it. An object that leaves their selection
+// or view is deleted for them: in its former state, at the revision at which it left.
 func (e *eye) event(c *change) (stream.Event, bool, error) {
 	if !e.holds(c.Object.Key) {
 		return stream.Event{}, false, nil

@@ -1,24 +1,22 @@
-// Package replica keeps one resource of one cluster in memory, undecoded, and gives it on: as a stream to programs of
-// ours, and over HTTP as an API server would (Handler).
+// Package replica keeps one resource of one cluster in memory, undecoded. It serves it as a stream to our own programs, and
+// over HTTP as an API server would (Handler).
 //
-// A Replica is a sorted store of objects and a bounded history of the events that led to it. A watcher is a cursor into
-// the history: it has no queue of its own, so a hundred watchers cost what one does, and a slow one delays nobody. It
-// falls out of the history instead and gets ErrExpired, which is Kubernetes' 410: list again.
+// A Replica is a sorted store of objects and a bounded history of the events that led to it. A watcher is a cursor into the
+// history: it has no queue of its own, so a hundred watchers cost as much memory as one, and a slow one delays nobody. A
+// watcher that is too slow falls out of the history and gets ErrExpired, which is Kubernetes' 410: list again.
 //
 // Invariants:
 //
 //   - The store is exactly the cluster's content at Position. It changes under one lock, together with the history and
-//     Position; no I/O, encoding or decoding happens under it.
-//   - A watcher is told every event after the revision that it began after, once and in order, or it ends with an
-//     error. A Replace begins a new history, because what happened in the gap is unknown: who is behind its revision is
-//     told so, and never left in silence.
+// Position; no I/O, encoding or decoding happens under it.
+//   - A watcher gets every event after its start revision, once and in order, or it ends with an error. A Replace begins a
+// new history, because the events in the gap are unknown. Watchers behind its revision get an error, never silence.
 //   - A list is one revision: readers hold a copy-on-write clone of the store.
-//   - Memory is bounded: content, plus HistoryBytes, plus what the lists under way and the few that are being paged
-//     through still hold.
+//   - Memory is bounded: the content, HistoryBytes, and what the lists under way and a few paged lists still hold.
 //
-// Rejected: the watch cache of k8s.io/apiserver. It keeps decoded objects (several times the memory, and a decoding and
-// an encoding for each event), a queue and two goroutines for each watcher, and brings an API server's dependencies to
-// every node. Rejected too: a map and a sort for each list, because a page of a list must be as cheap as a page.
+// Rejected: the watch cache of k8s.io/apiserver. It keeps decoded objects (several times the memory, and a decoding and an
+// encoding for each event), a queue and two goroutines for each watcher, and brings an API server's dependencies to every node.
+// Rejected too: a map and a sort for each list, because one page of a list must not cost as much as the whole list.
 package replica
 
 import (
@@ -37,12 +35,12 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// ErrOlder says that a snapshot is older than what is held, or of an earlier history. To apply it would take clients back
-// in time. Read the source again later. If the cluster itself went back (it was restored from a backup), whoever sees that
-// raises the snapshot's History.
+// ErrOlder says that a snapshot is older than the content, or of an earlier history. Applying it would take clients back in
+// time. Read the source again later. If the cluster itself went back (it was restored from a backup), the caller that detects
+// that raises the snapshot's History.
 var ErrOlder = errors.New("the snapshot is older than what is held")
 
-// ErrDisorder says that what was offered breaks the rules of a stream; nothing of it was applied. The source is at fault:
+// ErrDisorder says that a snapshot or a batch breaks the rules of a stream; nothing of it was applied. The source is at fault:
 // take a new Snapshot.
 var ErrDisorder = errors.New("not a stream in order")
 
@@ -55,26 +53,25 @@ const (
 	defaultHistoryEvents = 10_000
 )
 
-// degree of the tree: nodes of up to 63 objects of 64 bytes. What a write copies while a list is held is one such node
-// for each level, two levels for a thousand objects.
+// degree of the B-tree: its nodes have up to 63 objects of 64 bytes. While a list is held, a write copies one such node for
+// each level; a thousand objects need two levels.
 const degree = 32
 
 // Config is what a Replica needs.
 type Config struct {
 	// Resource is what is kept; it names the resource in errors. Required.
 	Resource schema.GroupVersionResource
-	// HistoryBytes bounds the memory that only the history of events holds: its entries, and objects that have been
-	// changed or deleted since. 0 means 4 MiB. The newest event is kept, however large it is.
+	// HistoryBytes bounds the memory that only the history of events holds: its entries, and objects that have been changed or
+	// deleted since. 0 means 4 MiB. The newest event is kept, however large it is.
 	HistoryBytes int
 	// HistoryEvents bounds the number of events in it. 0 means 10,000.
 	HistoryEvents int
-	// Changed, if not nil, is called whenever Position or the content are others than before. It must not block, nor use the
-	// Replica.
+	// Changed, if not nil, is called whenever Position or the content has changed. It must not block, nor use the Replica.
 	Changed func()
 }
 
-// Replica is one resource in memory. Position, Replace, Apply and Reset are used by one goroutine at a time, as a Sink
-// is; all else is safe for concurrent use.
+// Replica is one resource in memory. Position, Replace, Apply and Reset are for one goroutine at a time, as a Sink's; all else
+// is safe for concurrent use.
 type Replica struct {
 	config   Config
 	complete *live.Value[bool]
@@ -136,8 +133,7 @@ func newTree() *btree.BTreeG[stream.Object] {
 // Resource is what the replica keeps.
 func (r *Replica) Resource() schema.GroupVersionResource { return r.config.Resource }
 
-// Complete says whether the replica has all of its resource. It becomes so by the first Replace, and ceases by Reset and
-// Close.
+// Complete says whether the replica has all of its resource. The first Replace makes it true; Reset and Close make it false.
 func (r *Replica) Complete() *live.Value[bool] { return r.complete }
 
 // Position implements stream.Sink.
@@ -185,8 +181,8 @@ type Stats struct {
 	HistoryEvents, HistoryBytes int
 	// Watchers are there now.
 	Watchers int
-	// Expired watchers have been told to list again; Corrected events spoke of an object as new that was there, or as
-	// there that was not, and were told on as what they are. Both count from the beginning. Corrected should stay 0.
+	// Expired counts watchers that were told to list again. Corrected counts events with a wrong type (Added for a present
+	// object, or Modified for a missing one); watchers got the right type. Both count from the start. Corrected should stay 0.
 	Expired, Corrected uint64
 }
 
@@ -259,11 +255,11 @@ func (r *Replica) freezeLocked() (*frozen, error) {
 	return r.frozen, nil
 }
 
-// Replace implements stream.Sink. An object that is held at the revision that the snapshot has it at is kept as it is,
-// so that the snapshot's copy can go. Watchers that have been told everything up to the snapshot's revision stay; those
-// behind end with ErrExpired. A snapshot of a later history may have any revision, and ends all watches with ErrExpired,
-// for nothing that was told before leads to it. It fails with ErrOlder for a snapshot of an earlier history or from before
-// Position, and with ErrDisorder for one that cannot be right; then nothing has changed.
+// Replace implements stream.Sink. If an object has the same revision in the snapshot, the present copy is kept, so that the
+// snapshot's can be freed. Watchers that have everything up to the snapshot's revision stay; those behind end with ErrExpired.
+// A snapshot of a later history may have any revision, and ends all watches with ErrExpired, because its revisions do not
+// follow the former ones. Replace fails with ErrOlder for a snapshot of an earlier history or from before Position, and with
+// ErrDisorder for an invalid one; then nothing has changed.
 func (r *Replica) Replace(ctx context.Context, s stream.Snapshot) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -312,8 +308,8 @@ func (r *Replica) Replace(ctx context.Context, s stream.Snapshot) error {
 	return nil
 }
 
-// ordered checks a snapshot and returns its objects in the order of their keys. API servers list in the order of etcd's
-// keys, which differs where one namespace's name begins with another's ("a-b/x" before "a/x"), so they are sorted here.
+// ordered checks a snapshot and returns its objects in the order of their keys. API servers list in the order of etcd's keys,
+// which differs where one namespace's name begins with another's ("a-b/x" before "a/x"), so ordered sorts them.
 func (r *Replica) ordered(s stream.Snapshot) ([]stream.Object, error) {
 	if s.Revision == 0 {
 		return nil, fmt.Errorf("%w: a snapshot without a revision", ErrDisorder)
@@ -358,9 +354,9 @@ func (r *Replica) wakeLocked() {
 	}
 }
 
-// Apply implements stream.Sink. A batch out of order is refused as a whole, with ErrDisorder. What an event's type says
-// of the object's existence is put right by what is held, so that watchers are always told a story that fits itself;
-// Stats counts it.
+// Apply implements stream.Sink. A batch out of order is refused as a whole, with ErrDisorder. Apply corrects an event's type by
+// the content, so that watchers never see an Added for a present object, or a Modified for a missing one. Stats counts the
+// corrections.
 func (r *Replica) Apply(ctx context.Context, events []stream.Event) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -447,8 +443,8 @@ func (r *Replica) leads(c *frozen) bool {
 	return c.generation >= r.diverged
 }
 
-// Reset forgets everything: the replica is incomplete until the next Replace, which may have any revision and history, and
-// all watches end with ErrExpired.
+// Reset empties the replica and ends all watches with ErrExpired. It is incomplete until the next Replace, which may have any
+// revision and history.
 func (r *Replica) Reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -21,8 +21,8 @@ const (
 	lastBookmark = 2 * time.Second
 )
 
-// look returns what the view shows now, with its number, and a channel that is closed when that is over. Whoever shows
-// something takes the content first: then any later look is known to have begun at that content's revision or after.
+// look returns the view's present Look, its number, and a channel that is closed when the Look is no longer current. Callers
+// take the content first. Then any later Look is known to have begun at that content's revision or after.
 func (h *Handler) look() (Look, uint64, <-chan struct{}) {
 	if h.config.View == nil {
 		return nil, 0, nil
@@ -98,8 +98,7 @@ type served struct {
 	over    <-chan struct{} // closed when the eye's look is over; nil means never
 	// before is what the client may have seen what it has with, beside the eye's look.
 	before seenBefore
-	// foreign: it goes on from a revision that this replica has yet to reach, so what the client has it has through another
-	// view than this handler's.
+	// foreign says that the watch resumes ahead of this replica, so the client's state came from another view.
 	foreign bool
 }
 
@@ -265,8 +264,8 @@ func (s *served) write(event stream.Event) error {
 	return s.frames.Write(event)
 }
 
-// bookmark tells how far the client has everything, if it wants to know. A client ahead of the replica is told nothing:
-// it knows better.
+// bookmark tells the client up to which revision it has everything, if it asked for bookmarks. A client ahead of the replica
+// gets none: it has newer state.
 func (s *served) bookmark(told edge.Revision) error {
 	if !s.eye.AllowWatchBookmarks || told > s.handler.replica.Position() {
 		return nil

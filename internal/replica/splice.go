@@ -48,8 +48,8 @@ func withRevisionJSON(raw []byte, revision edge.Revision) ([]byte, error) {
 	return json.Marshal(object)
 }
 
-// onlyMetadata returns the part of a Protobuf object that is a PartialObjectMetadata: both have the metadata in the same
-// field, so it is a piece of the object's own bytes.
+// onlyMetadata returns the PartialObjectMetadata of a Protobuf object. Both messages have the metadata in the same field, so
+// the result is a piece of the object's own bytes.
 func onlyMetadata(raw []byte) ([]byte, error) {
 	metadata, err := edit.Only(raw, edit.Metadata)
 	return metadata.Raw, err

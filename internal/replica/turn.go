@@ -10,8 +10,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// turn tells the client what another look changes, after changes that have been taken and the rest up to the replica's
-// content. From then on the watch looks with that.
+// turn switches the watch to another look, and tells the client what that changes. It first tells all changes up to the
+// replica's present content with the old look: changes, which have been taken already, and those after told.
 func (s *served) turn(changes []change, told edge.Revision, look Look) error {
 	content, next, err := s.handler.replica.begin()
 	if err != nil {
@@ -57,9 +57,9 @@ func (s *served) catchUp(changes []change, told, upTo edge.Revision) error {
 	}
 }
 
-// retell tells each object of a content that looks another than it may have before; sure: the one look of before is what the
-// client has seen all with. They come in the order of the cloud's revisions, and after each a bookmark takes the client back to
-// the content's: it goes on from whatever came last.
+// retell sends each object that looks different from what the client may have seen before. sure says that the client has seen
+// everything with the one look in before. Objects come in the order of the cloud's revisions. After each a bookmark resets the
+// client to the content's revision, because a client resumes from the last revision it got.
 func (s *served) retell(content *frozen, before seenBefore, sure bool) error {
 	all := slices.Collect(content.after(stream.Key{}, s.eye.namespace, s.eye.name))
 	slices.SortFunc(all, func(a, b stream.Object) int { return cmp.Compare(a.Revision, b.Revision) })
@@ -84,8 +84,8 @@ func (s *served) retell(content *frozen, before seenBefore, sure bool) error {
 	return s.w.flush()
 }
 
-// turned is what an object is to those who look with this eye and may have looked with others before. It is false if it looks
-// as before, whichever it was.
+// turned returns the event for an object that this eye's clients may have seen with the looks in before. It returns false if
+// the object looks the same with all of them.
 func (e *eye) turned(o stream.Object, before seenBefore, sure bool) (stream.Event, bool, error) {
 	now, sees, err := e.sees(o)
 	if err != nil {
@@ -130,8 +130,8 @@ func (e *eye) missed(c *change) (stream.Event, bool, error) {
 	return e.gone(c.Old, c.Object.Revision)
 }
 
-// gone tells that an object is not there, and nothing of its content, unless it is the selectors that leave it out, with
-// every look.
+// gone returns an event that an object does not exist, without its content. It returns false if the view shows the object, or
+// the client's name or namespace never selected it.
 func (e *eye) gone(o stream.Object, at edge.Revision) (stream.Event, bool, error) {
 	if !e.holds(o.Key) {
 		return stream.Event{}, false, nil

@@ -12,23 +12,23 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// View is what one kind of client sees of a replica. A nil View shows everything, verbatim. Safe for concurrent use.
+// View is how one kind of client sees a replica. A nil View shows everything, verbatim. Safe for concurrent use.
 //
-// A view reads protobuf, in which API servers answer all kinds of their own. It is not asked about objects in JSON: clients see
-// them as the cloud has them, at the cloud's revisions, and may write them back. They lack what the view is for, and get nothing
-// that the cloud would refuse them.
+// A view reads Protobuf, in which API servers answer all kinds of their own. It is not asked about objects in JSON: clients get
+// those as the cloud has them, at the cloud's revisions, and may write them back. Such clients lack what the view adds, and get
+// nothing that the cloud would refuse them.
 type View interface {
-	// Look returns what the view shows as things are now, and a channel that is closed when it shows something else; nil
-	// means never. Watches then tell what looks another than before.
+	// Look returns the view's present Look, and a channel that is closed when the Look changes; nil means never. Watches then
+	// tell their clients which objects look different.
 	Look() (Look, <-chan struct{})
 }
 
-// Look is what a View shows as long as nothing that it depends on changes. It is pure, comparable, and never changes: a watch
-// shows the same object with the old one and with the new one to learn what it must tell.
+// Look is what a View shows while its inputs stay the same. It is pure, comparable, and never changes. A watch shows the same
+// object with the old Look and with the new one to find what to tell.
 type Look interface {
-	// Show returns what the client sees of o, and whether it sees it at all. It returns o.Raw itself to show an object
-	// verbatim, never changes those bytes, and leaves name, namespace, labels and resourceVersion as they are. The same o
-	// gives the same bytes in each process: their digest is part of the revision that clients are told.
+	// Show returns the form in which the client sees o, and whether it sees o at all. It returns o.Raw itself to show an object
+	// verbatim. It never changes those bytes, and leaves name, namespace, labels and resourceVersion as they are. The same o
+	// gives the same bytes in each process, because their digest is part of the revision that clients get.
 	Show(t stream.Type, o stream.Object) (raw []byte, visible bool)
 }
 
@@ -71,11 +71,12 @@ const maxListed = 256
 // maxPast bounds the looks that looks remembers.
 const maxPast = 8
 
-// looks is what a Handler remembers of what its view has shown, so that it knows what a client has that goes on from a
-// revision. Up to began it has seen what another process showed, which nobody knows: it must list again. At began itself it may
-// be either, so only a client (by its User-Agent) that has listed since may go on. Up to a past look's end it may have seen that
-// one, or the current one, or a part of each: it is told what looks different. Up to lost it may have seen a look that is not
-// remembered any more: it is told everything again. What lies behind was shown with the current look.
+// looks is a Handler's memory of its view's Looks. It tells what a client that resumes from a revision may have seen:
+//   - Before began: what another process showed, which is unknown. The client must list again.
+//   - At began: either process. Only a client (by its User-Agent) that has listed since may resume.
+//   - Up to a past look's end: that look, the current one, or a part of each. The client is told what looks different.
+//   - Up to lost: a look that is no longer remembered. The client is told everything again.
+//   - After that: the current look.
 type looks struct {
 	mu     sync.Mutex
 	look   Look
@@ -129,8 +130,8 @@ func (l *looks) remembered(look Look) int {
 	return slices.IndexFunc(l.past, func(p pastLook) bool { return p.look == look })
 }
 
-// telling notes that a client is being told, with a look, what is different from what it may have seen, as of a revision: who
-// comes back with that may have had a part of it only.
+// telling records that a client is being told, with look, what differs from its earlier state, as of a revision. A client that
+// resumes from that revision may have got only a part of it.
 func (l *looks) telling(at edge.Revision, before seenBefore, look Look) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,8 +156,8 @@ func (l *looks) shown(client string, at edge.Revision) {
 	}
 }
 
-// seen reports what a client may have that goes on from a revision: known says that this process has shown it, before with
-// which looks beside the one that it is shown it with from now on.
+// seen reports what a client that resumes from a revision may have seen. known says that this process has shown it. before has
+// the looks that it was shown with, other than now.
 func (l *looks) seen(client string, after edge.Revision, now Look) (known bool, before seenBefore) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -29,8 +29,8 @@ type cursor struct {
 	batch      []change
 }
 
-// Watch implements stream.Source. Bookmarks are told when Position has moved without an event. It fails with ErrNotReady
-// while the replica is incomplete.
+// Watch implements stream.Source. It sends a bookmark when Position has moved without an event. It fails with ErrNotReady while
+// the replica is incomplete.
 func (r *Replica) Watch(ctx context.Context, after edge.Revision) (stream.Watch, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -82,8 +82,8 @@ func (r *Replica) cursorLocked(after edge.Revision) (*cursor, error) {
 	}
 	n, ok := r.history.after(after)
 	if after > r.position && after <= r.before {
-		// The revision is one of an earlier history, or will be one of this. To wait for it would be silence in the one case; to
-		// list again is right in both.
+		// The revision belongs to an earlier history, or lies in the future of this one. In the first case waiting for it would
+		// mean silence; to list again is right in both.
 		ok = false
 	}
 	if !ok {
@@ -104,9 +104,9 @@ func (c *cursor) close() {
 	})
 }
 
-// take returns the changes that are there, at most maxBatch, and the revision up to which everything has then been told:
-// more than the last change's if the replica has got further since. Without news it returns no changes, the revision
-// that it has returned before, and a channel that is closed when there may be more. The slice is valid until the next call.
+// take returns the changes that are there, at most maxBatch, and the revision up to which everything has then been told. That
+// is more than the last change's revision if the replica has moved on without changes. Without news it returns no changes, the
+// same revision as before, and a channel that is closed when there may be more. The slice is valid until the next call.
 func (c *cursor) take() (changes []change, told edge.Revision, more <-chan struct{}, err error) {
 	r := c.replica
 	r.mu.Lock()

@@ -15,7 +15,7 @@ import (
 // gzipFrom is the size from which an answer is compressed, as in an API server.
 const gzipFrom = 128 << 10
 
-// deadlined is a ResponseWriter whose every write must come to an end, so that a client that does not read holds nothing
+// deadlined is a ResponseWriter that sets a deadline for every write, so that a client that does not read cannot hold memory
 // for long.
 type deadlined struct {
 	http.ResponseWriter
@@ -71,8 +71,8 @@ const gatherBytes = 16 << 10
 // gathers are buffers for those watches that have something to tell. A watch at rest has none.
 var gathers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, gatherBytes) }}
 
-// gathered holds what is written until it is flushed: net/http would send each 4 KB on its own over HTTP/2, and every
-// piece wakes its reader.
+// gathered buffers what is written until it is flushed. Otherwise net/http would send each 4 KB on its own over HTTP/2, and
+// every piece would wake its reader.
 type gathered struct {
 	*deadlined
 	buffer *bufio.Writer

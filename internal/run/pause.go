@@ -26,15 +26,15 @@ type Backoff struct {
 	failures int
 }
 
-// Next returns the next pause: twice the one before, up to Max, less a part of up to half that follows from chance, a random
-// number in [0, 1). So programs that failed together do not try again together.
+// Next returns the next pause: twice the one before, up to Max, less a random part of up to half. chance is a random number in
+// [0, 1). So programs that failed together do not retry together.
 func (b *Backoff) Next(chance float64) time.Duration {
 	b.failures++
 	return b.After(b.failures, chance)
 }
 
-// After returns the pause after so many failures, for a chance in [0, 1). It changes nothing, for state machines that
-// count themselves.
+// After returns the pause after a number of failures, for a chance in [0, 1). It changes nothing; it is for state machines that
+// count failures themselves.
 func (b Backoff) After(failures int, chance float64) time.Duration {
 	longest := b.Max
 	if shift := max(failures-1, 0); shift < 63 && b.Min <= b.Max>>shift {

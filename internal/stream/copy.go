@@ -9,14 +9,14 @@ import (
 // ErrSink marks what a Sink returned, so that whoever copies can tell it from what the source returned.
 var ErrSink = errors.New("the sink does not take it")
 
-// Beginner reads everything and opens the watch of what follows in one act. A source that is emptied and filled again
-// between the two would otherwise give the content of one history and the changes of another.
+// Beginner takes a Snapshot and opens the watch that follows it in one step. In two steps, a source that is emptied and filled
+// again in between would give the content of one history and the changes of another.
 type Beginner interface {
 	Begin(ctx context.Context) (Snapshot, Watch, error)
 }
 
-// Copy has a sink apply what a watch tells until something goes wrong, and closes the watch. It never returns nil: an error
-// of the sink is ErrSink, any other is the watch's.
+// Copy applies a watch's events to a sink until something goes wrong, and closes the watch. It never returns nil: an error of
+// the sink is ErrSink, any other is the watch's.
 func Copy(ctx context.Context, w Watch, sink interface {
 	Apply(ctx context.Context, events []Event) error
 }) error {

@@ -7,9 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Envelope makes an object that stands alone, as a get answers it, of one whose Type was told beside it. As Protobuf it
-// is byte for byte what Kubernetes writes, to its store too; as JSON it is raw, with kind and apiVersion put in front
-// if they are missing.
+// Envelope turns an object whose Type is known separately into one that stands alone, as in the answer to a get. In Protobuf
+// the result is byte for byte what Kubernetes writes, also to its store. In JSON it is raw, with kind and apiVersion put in
+// front if they are missing.
 func Envelope(t Type, raw []byte) []byte {
 	if t.Encoding == Protobuf {
 		b := make([]byte, 0, len(magic)+len(t.Group)+len(t.Version)+len(t.Kind)+24+len(raw))

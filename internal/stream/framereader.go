@@ -15,11 +15,12 @@ import (
 )
 
 const (
-	// restingBytes is the size of a FrameReader's buffer while nothing comes: a hub holds a thousand watches that are silent
+	// restingBytes is the size of a FrameReader's buffer while nothing arrives: a hub holds a thousand watches that are silent
 	// most of the time.
 	restingBytes = 4 << 10
 
-	// readAhead is the size of its buffer while much comes, unless one frame is larger: six EndpointSlices of 100 endpoints.
+	// readAhead is the size of the buffer while much arrives, unless one frame is larger: it holds six EndpointSlices of 100
+	// endpoints.
 	readAhead = 64 << 10
 
 	// frameHeader is the length of a frame, big-endian, in front of each Protobuf frame.
@@ -29,9 +30,9 @@ const (
 // aheads are buffers of readAhead bytes, for those FrameReaders to which much comes just now.
 var aheads = sync.Pool{New: func() any { return new([readAhead]byte) }}
 
-// FrameReader reads a watch stream. It holds one buffer, small while nothing comes, in which frames are read in place. An event
-// in Protobuf costs the copy of its object and two allocations, Raw and the Key. A frame that claims to be large costs memory as
-// its bytes arrive, and not before.
+// FrameReader reads a watch stream. It holds one buffer, small while nothing arrives, in which frames are read in place. An
+// event in Protobuf costs the copy of its object and two allocations, Raw and the Key. A frame that claims to be large costs
+// memory only as its bytes arrive.
 type FrameReader struct {
 	r        io.Reader
 	encoding Encoding
@@ -74,9 +75,9 @@ func (f *FrameReader) Buffered() bool {
 	return whole || err != nil
 }
 
-// Read returns the next event. Its Raw is a fresh allocation of just its size; a bookmark's Object has a Revision only.
-// The end between two frames is io.EOF, inside of one io.ErrUnexpectedEOF. An ERROR frame is returned as ErrorOf has it.
-// After an error every Read returns it again.
+// Read returns the next event. Its Raw is a new allocation of exactly its size; a bookmark's Object has a Revision only. The
+// end of the stream is io.EOF between two frames, and io.ErrUnexpectedEOF inside one. An ERROR frame is returned as ErrorOf
+// makes it. After an error every Read returns it again.
 func (f *FrameReader) Read() (Event, error) {
 	if f.failed != nil {
 		return Event{}, f.failed
@@ -201,15 +202,15 @@ func (f *FrameReader) grow() {
 
 func blank(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
-// textFrame searches the end of a JSON object. It looks at each byte once, however many reads the object comes in. What is
-// wrong inside of the object is for readJSON to find.
+// textFrame finds the end of a JSON object. It looks at each byte once, in however many reads the object arrives. It leaves
+// errors inside the object to readJSON.
 type textFrame struct {
 	at, depth       int
 	quoted, escaped bool
 }
 
-// advance goes on where it stopped, in a text that has become longer, and says whether the object is whole: then it ends
-// at t.at.
+// advance continues where it stopped, in a text that has become longer. It reports whether the object is complete; if so, the
+// object ends at t.at.
 func (t *textFrame) advance(text []byte) bool {
 	if t.at > 0 && t.depth == 0 {
 		return true

@@ -8,8 +8,8 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// readJSON reads those members of an object that into has. Names count as they are written. What decoders differ in is an error:
-// one of these members that occurs twice. All of raw must be JSON.
+// readJSON reads those members of a JSON object that into has fields for. Names are case-sensitive. A duplicate of one of these
+// members is an error, because decoders differ in which one they take. All of raw must be JSON.
 func readJSON(raw []byte, into any) error {
 	strict, err := kjson.UnmarshalStrict(raw, into, kjson.DisallowDuplicateFields)
 	if err == nil && len(strict) > 0 {
@@ -39,8 +39,8 @@ func jsonHead(raw []byte) (head, error) {
 	}, err
 }
 
-// missingTypeMeta is what must be written after the "{" of an object for it to have its kind and apiVersion; and the rest
-// of the object. Of a text that is no object it returns all as it is.
+// missingTypeMeta returns what must be written after the "{" of an object to add a missing kind and apiVersion, and the rest of
+// the object. If raw is no JSON object, it returns raw unchanged as the rest.
 func missingTypeMeta(t Type, raw []byte) (before, rest []byte) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	if delimiter(d, '{') != nil {

@@ -25,11 +25,13 @@ const trusted = 1 << 20
 // ErrTooLarge says that a list is larger than its reader allows.
 var ErrTooLarge = errors.New("the list is too large")
 
-// ReadList reads a list as an API server answers it, of at most maxBytes (else ErrTooLarge), and the token by which it goes
-// on, if it does. It holds no more of the body than the objects, each an allocation of its own, so that one can be forgotten
-// without the others. Objects come in the order of Key.Compare, whatever their order in the list (servers over etcd sort "a-b/x"
-// before "a/x"). A list is an error if it is cut anywhere, has no revision, has one key twice, or an object that is
-// newer than itself: what follows from a list is that everything else is gone, so it is not taken for true if in doubt.
+// ReadList reads a list as an API server answers it, of at most maxBytes (else ErrTooLarge). cont is the continue token, empty
+// for the last part. It holds no more of the body than the objects. Each object is an allocation of its own, so that each can
+// be freed alone. Objects are sorted by Key.Compare, whatever their order in the list (servers over etcd sort "a-b/x" before
+// "a/x").
+//
+// A list is an error if it is cut anywhere, has no revision, has one key twice, or an object that is newer than the list. It is
+// refused in doubt, because every object that a list lacks counts as deleted.
 func ReadList(r io.Reader, e Encoding, maxBytes int64) (s Snapshot, cont string, err error) {
 	b := &io.LimitedReader{R: r, N: maxBytes + 1}
 	var meta metav1.ListMeta
@@ -337,8 +339,8 @@ func itemType(list Type) (Type, error) {
 	return list, nil
 }
 
-// WriteList writes a list of objects of t, as an API server answers it. Protobuf has a list's size in front of it, so
-// objects is gone through twice, and must give the same both times. An error that it gives ends the list.
+// WriteList writes a list of objects of t, as an API server answers it. In Protobuf a list begins with its size, so objects is
+// iterated twice, and must give the same both times. An error from it ends the list.
 func WriteList(w io.Writer, t Type, meta metav1.ListMeta, objects iter.Seq2[Object, error]) error {
 	if t.Kind == "" || t.Version == "" {
 		return errors.New("cannot write a list: the type of the objects is not known")

@@ -9,8 +9,8 @@ import (
 // errOtherList says that a part is not of the list that it was to continue.
 var errOtherList = errors.New("the next part is of another list")
 
-// Extend adds the next part of one list to s, which begins as the zero Snapshot. It fails if the part is of another type,
-// revision or history than what is there. Between the parts s is no Snapshot yet: Complete makes it one.
+// Extend adds the next part of one list to s, which begins as the zero Snapshot. It fails if the part has another type,
+// revision or history than the parts before. Until Complete is called, s is not a valid Snapshot.
 func (s *Snapshot) Extend(part Snapshot) error {
 	if s.Revision == 0 {
 		*s = part

@@ -22,9 +22,9 @@ type head struct {
 	kind, apiVersion         string
 }
 
-// Scan reads an object's key and revision, and nothing else; the Object's Raw is raw itself. Its work is bounded by the
-// length of raw, and it reads all of it, so that a cut object is an error. So is one without a name or a revision, or
-// whose name or namespace could not be a segment of a path, for such could point elsewhere in a store.
+// Scan reads an object's key and revision, and nothing else; the Object's Raw is raw itself. It reads all of raw once, so that
+// a truncated object is an error. An object without a name or a revision is an error, too. So is a name or namespace that could
+// not be a path segment, because it could point elsewhere in a store.
 func Scan(e Encoding, raw []byte) (Object, error) {
 	var h head
 	var err error

@@ -10,8 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ErrorOf makes an error of a Status. It is an *apierrors.StatusError, and besides ErrExpired for 410 or reason Expired,
-// and ErrNotReady for 503 and for "Too large resource version": the server is behind what was asked for, ask again later.
+// ErrorOf makes an error from a Status. It is an *apierrors.StatusError. For 410 or reason Expired it is also ErrExpired. For
+// 503 and for "Too large resource version" it is also ErrNotReady: the server is behind the requested revision, ask again
+// later.
 func ErrorOf(status *metav1.Status) error {
 	if status.Message == "" {
 		with := *status

@@ -1,22 +1,21 @@
-// Package stream is the one form in which objects move through the system: a Kubernetes watch stream, undecoded, with
-// the cloud's revisions.
+// Package stream is the one form in which objects move through the system: a Kubernetes watch stream, undecoded, with the
+// cloud's revisions.
 //
-// A stream is either full (all objects as of one revision, a Snapshot, then changes) or it resumes after a revision
-// (changes only). Who gives streams is a Source, who takes them is a Sink; Copy brings what a Watch of the one tells to the
-// other. An API server is a Source (package remote); a replica is both; the coordinator's mirror and a disk are
-// Sinks.
+// A stream is either full (all objects as of one revision, a Snapshot, then changes) or it resumes after a revision (changes
+// only). A Source gives streams, a Sink takes them, and Copy applies the events of a Source's Watch to a Sink. An API server is
+// a Source (package remote); a replica is both; the coordinator's mirror and a disk are Sinks.
 //
-// Objects stay as their API server encoded them: what moves them needs a key and a revision, not the content. So one
-// copy of the bytes serves every client that asks for the same encoding, an event costs no decoding, and an object
-// arrives verbatim, fields that this program has never heard of included.
+// Objects stay in their API server's encoding, because moving them takes a key and a revision, not the content. So one copy of
+// the bytes serves every client that asks for the same encoding, and an event costs no decoding. An object arrives verbatim,
+// including fields that this program does not know.
 //
 // Invariants, for one resource of one cluster:
 //
-//   - The events of a stream come in the order of their revisions, each revision once, none at or before the revision
-//     that the stream began after, and none is left out. A stream that cannot hold to that ends with an error:
-//     ErrExpired when it would have to begin earlier than its source remembers.
-//   - A Snapshot holds exactly what there was at its revision.
-//   - An Object's bytes never change once it is handed over: whoever wants another content makes another Object.
+//   - The events of a stream come in the order of their revisions, each revision once. None is at or before the start
+// revision, and none is left out. A stream that cannot keep this ends with an error: ErrExpired if it would have to begin
+// earlier than its source remembers.
+//   - A Snapshot holds exactly the objects that existed at its revision.
+//   - An Object's bytes never change once it is handed over: to change the content, make another Object.
 package stream
 
 import (
@@ -29,12 +28,12 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// ErrExpired says that a source does not remember all changes since the revision that was asked for: what there is must
-// be read anew. It is Kubernetes' 410 Gone with reason Expired.
+// ErrExpired says that a source does not remember all changes since the requested revision: take a new Snapshot. It is
+// Kubernetes' 410 Gone with reason Expired.
 var ErrExpired = errors.New("the revision is older than the history that is kept")
 
-// ErrNotReady says that a source has nothing yet to give (a replica before its first Snapshot); try again later. It is
-// Kubernetes' 503 ServiceUnavailable.
+// ErrNotReady says that a source has no content yet (a replica before its first Snapshot); try again later. It is Kubernetes'
+// 503 ServiceUnavailable.
 var ErrNotReady = errors.New("not complete yet")
 
 // Encoding is how the objects of a stream are written.
@@ -89,17 +88,17 @@ type Object struct {
 	Key Key
 	// Revision is the object's own resourceVersion; of a deleted object, the revision of its deletion.
 	Revision edge.Revision
-	// Raw is the object's message: as Protobuf without the "k8s\0" envelope (what a list's item holds), as JSON the
-	// whole object (kind and apiVersion may be absent; Type has them).
+	// Raw is the object's message. In Protobuf it is without the "k8s\0" envelope, as in a list's item. In JSON it is the whole
+	// object; kind and apiVersion may be absent, because Type has them.
 	Raw []byte
 }
 
 // EventType is what happened.
 type EventType uint8
 
-// Event types. Bookmark changes nothing but says that all changes up to its revision have been told.
-// InitialEventsEnd is the bookmark that ends the ADDED events of a full stream on the wire (annotation
-// k8s.io/initial-events-end); a Watch of this package never tells it, for there a full stream is a Snapshot.
+// Event types. Bookmark changes nothing but says that all changes up to its revision have been told. InitialEventsEnd is the
+// bookmark that ends the ADDED events of a full stream on the wire (annotation k8s.io/initial-events-end). A Watch of this
+// package never returns it, because here a full stream begins with a Snapshot.
 const (
 	Added EventType = iota + 1
 	Modified
@@ -145,17 +144,17 @@ type Snapshot struct {
 type Source interface {
 	// Snapshot returns all that there is. It fails with ErrNotReady when the source is not complete itself.
 	Snapshot(ctx context.Context) (Snapshot, error)
-	// Watch tells all changes after a revision, which must not be 0. A revision that the source has not reached yet is
-	// waited for. It fails with ErrExpired for one outside its history, here or at the first Next.
+	// Watch returns all changes after a revision, which must not be 0. If the source has not reached that revision yet, the
+	// watch waits for it. For a revision outside the source's history, Watch or the first Next fails with ErrExpired.
 	Watch(ctx context.Context, after edge.Revision) (Watch, error)
 }
 
 // Watch is a stream of changes under way. It is used by one goroutine at a time.
 type Watch interface {
-	// Next waits for events and returns all that are there, at least one, in order. The slice is the caller's until the
-	// next call. After an error the watch is over: io.EOF at an orderly end (resume after the last revision told),
-	// ErrExpired when the reader has fallen out of the history or the source has begun anew, the cause of ctx, or what
-	// broke the stream.
+	// Next waits for events and returns all that are there, at least one, in order. The slice is the caller's until the next
+	// call. After an error the watch is over. The error is io.EOF at an orderly end (resume after the last revision), the cause
+	// of ctx, or what broke the stream. It is ErrExpired when the reader has fallen out of the history or the source has begun
+	// a new one.
 	Next(ctx context.Context) ([]Event, error)
 	// Close ends the watch and frees what it holds. It may be called twice, and while Next waits in another goroutine.
 	Close() error
@@ -167,7 +166,7 @@ type Sink interface {
 	Position() edge.Revision
 	// Replace makes the content equal to a Snapshot.
 	Replace(ctx context.Context, s Snapshot) error
-	// Apply applies changes that follow, without a gap, after Position; what is at or before it is ignored, so a
+	// Apply applies changes that follow, without a gap, after Position. It ignores changes at or before Position, so a
 	// repetition does no harm. After an error Position says what was applied.
 	Apply(ctx context.Context, events []Event) error
 }

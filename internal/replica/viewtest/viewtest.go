@@ -1,5 +1,5 @@
-// Package viewtest is the conformance suite of replica.View: what every view must hold so that clients that keep what they
-// are told always have what a list shows.
+// Package viewtest is the conformance suite of replica.View. It checks that the state of watching clients always equals what a
+// list shows.
 package viewtest
 
 import (
@@ -34,8 +34,8 @@ type Subject struct {
 	Make func(random *rand.Rand, k stream.Key, revision edge.Revision) stream.Object
 	// Keys are those that objects have.
 	Keys []stream.Key
-	// View returns the view, and what changes at random what it shows; nil if nothing does. It is called again, within the
-	// same test, when the hub is started anew; what was changed counts for it too.
+	// View returns the view. It is called again, within the same test, when the hub restarts; earlier changes must still apply.
+	// Turn changes at random what the view shows; nil if nothing does.
 	View func() replica.View
 	Turn func(random *rand.Rand)
 }
@@ -80,8 +80,8 @@ func (s Subject) pure(t *testing.T) {
 	}
 }
 
-// agree lets true changes, changes of the view, breaks and restarts follow each other at random, and compares what clients
-// have with a list. All of the history is there, so none may be told 410.
+// agree runs changes of objects, changes of the view, disconnects and restarts at random, and compares the clients' state with
+// a list. The history is complete, so no client may get a 410.
 func (s Subject) agree(t *testing.T, random *rand.Rand) {
 	r, err := replica.New(replica.Config{Resource: s.Resource})
 	if err != nil {
@@ -196,8 +196,8 @@ func (g *game) ask(ctx context.Context, query string, e stream.Encoding) *http.R
 	return r
 }
 
-// list is what there is, as a list shows it, with the list's revision. Objects are without their content: their revision has a
-// digest of that.
+// list returns the objects of a list request, and the list's revision. The objects have no content, because their revision
+// contains a digest of it.
 func (g *game) list(client string) (map[stream.Key]stream.Object, edge.Revision) {
 	w := httptest.NewRecorder()
 	r := g.ask(g.t.Context(), "", stream.JSON)
@@ -232,8 +232,8 @@ func (g *game) revisionOf(s string) edge.Revision {
 	return r
 }
 
-// client keeps what it is told, as an informer does: it passes over what bears the revision that it has, and goes on from
-// whatever came last.
+// client keeps what it is told, as an informer does. It ignores an event with the revision that it has, and resumes from the
+// last revision that it got.
 type client struct {
 	*game
 	name      string

@@ -1,8 +1,8 @@
-// Package edit reads and changes single fields of a Protobuf message of Kubernetes, and decodes nothing else. What nobody
-// asks for stays byte for byte, fields that this program has never heard of included.
+// Package edit reads and changes single fields of a Kubernetes Protobuf message, and decodes nothing else. All other fields
+// stay byte for byte, including those that this program does not know.
 //
-// A message is refused if it is cut anywhere, if a length in it lies, or if it has a group, which Kubernetes never writes.
-// The alternative, decoding into API types, drops what a newer API server sends.
+// A message is refused if it is truncated, if a length in it is wrong, or if it has a group, which Kubernetes never writes. The
+// alternative, decoding into API types, drops what a newer API server sends.
 package edit
 
 import (
@@ -152,8 +152,8 @@ func Set(message []byte, number Number, value []byte) ([]byte, error) {
 	return out, nil
 }
 
-// Change returns a copy of a message in which the fields of some numbers, which must be length-delimited, have the value that
-// change returns of theirs. A field for which that is nil goes.
+// Change returns a copy of a message in which change replaces the values of the fields with the given numbers. These fields
+// must be length-delimited. A field for which change returns nil is removed.
 func Change(message []byte, change func(Field) ([]byte, error), numbers ...Number) ([]byte, error) {
 	out := make([]byte, 0, len(message)+headBytes)
 	for f, err := range Fields(message) {
@@ -182,8 +182,9 @@ func Change(message []byte, change func(Field) ([]byte, error), numbers ...Numbe
 	return out, nil
 }
 
-// Covers reports whether a message has all that a part has: as many fields of each number, in whatever order among numbers,
-// and of two that differ both are messages of which the same holds. A message that cannot be read covers nothing else.
+// Covers reports whether message has every field that part has, in any order among field numbers. Fields of one number are
+// compared in their order. Two fields that differ count as covered if both are messages, and the first covers the second. A
+// message that cannot be read covers only an identical one.
 func Covers(message, part []byte) bool {
 	if bytes.Equal(message, part) {
 		return true

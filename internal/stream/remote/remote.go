@@ -1,14 +1,14 @@
 // Package remote reads streams from an API server over HTTP: the cloud's, or a coordinator's mirror.
 //
-// A Source holds no connection and no state but the type of what it has read: a Snapshot or a Page is one list request, a Watch
-// is one watch request, and each ends with it. It never tries again by itself: who waits for how long, and for whom, depends
-// on what else could be asked, which this package does not know.
+// A Source holds no connection, and no state but the type of the objects: a Snapshot or a Page is one list request, a Watch is
+// one watch request, and each ends with it. It never retries by itself. How long to wait depends on which other sources the
+// caller has, which this package does not know.
 //
-// Invariants: nothing waits without a limit (Config); a body that was opened is closed; a watch tells rising revisions
-// or ends with an error.
+// Invariants: nothing waits without a limit (Config); every opened body is closed; a watch returns rising revisions or ends
+// with an error.
 //
-// There is no goroutine between the connection and Next. A reading one would gather bigger batches while a batch is
-// being handled, at the price of a second queue; the first one, the connection's own window, is there anyway.
+// There is no goroutine between the connection and Next. A reading goroutine would gather bigger batches while a batch is being
+// handled, but would be a second queue behind the connection's own window.
 package remote
 
 import (
@@ -69,8 +69,8 @@ var (
 
 // Config says what to read.
 type Config struct {
-	// Client does the requests; http.DefaultClient if nil. Its Timeout must be 0, for it would end every watch, and
-	// redirects are not followed: an API server has none to give.
+	// Client makes the requests; nil means http.DefaultClient. Its Timeout must be 0, because a timeout would end every watch.
+	// Redirects are not followed, because an API server sends none.
 	Client *http.Client
 	// Base is the server's address. A path in it is kept in front of Path.
 	Base *url.URL
@@ -80,11 +80,11 @@ type Config struct {
 	FieldSelector, LabelSelector string
 	// Name is how errors name the server, such as "cloud".
 	Name string
-	// WatchTime is how long the server is asked to keep a watch, at least; at most twice that, so that those that began together
-	// do not end together. A watch that goes on tells what its caller might read when it began. 0 means 5 minutes.
+	// WatchTime is the least time for which the server is asked to keep a watch. The time asked for is random, up to twice
+	// WatchTime, so that watches that began together do not end together. A watch that lasts keeps the rights of its beginning.
+	// 0 means 5 minutes.
 	WatchTime time.Duration
-	// ListBytes bounds a list, not compressed. Snapshot fails with stream.ErrTooLarge beyond it, once that much has been
-	// read. 0 means 1 GiB.
+	// ListBytes bounds a list, uncompressed. Snapshot fails with stream.ErrTooLarge once it has read more. 0 means 1 GiB.
 	ListBytes int64
 	// Chance is where random numbers come from.
 	Chance ends.Chance
@@ -168,9 +168,9 @@ func (s *Source) list(ctx context.Context) (stream.Snapshot, error) {
 	return snapshot, nil
 }
 
-// Page reads a part of a list: up to limit objects, from where a part before has ended, or from the beginning if from is empty.
-// rest is where the next part begins; it is empty after the last one. All parts are of one revision, the newest when the first
-// was read. Page fails with stream.ErrExpired when the server no longer remembers that revision.
+// Page reads a part of a list: up to limit objects, starting at from, or at the beginning if from is empty. rest is where the
+// next part begins; it is empty after the last one. All parts are of one revision, the newest when the first was read. Page
+// fails with stream.ErrExpired when the server no longer remembers that revision.
 func (s *Source) Page(ctx context.Context, limit int, from string) (part stream.Snapshot, rest string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, listTime)
 	defer cancel()
@@ -218,8 +218,8 @@ func (s *Source) get(ctx context.Context, from url.URL, query url.Values) (all s
 	return all, rest, err
 }
 
-// Look returns the server's revision and that of one object of the collection, as it is now, or as it was at a revision; 0 if
-// there is none. It fails with stream.ErrExpired for a revision that the server no longer remembers.
+// Look returns the server's revision and the revision of one object of the collection; 0 if there is no such object. at is the
+// revision at which to look; 0 means now. Look fails with stream.ErrExpired for a revision that the server no longer remembers.
 func (s *Source) Look(ctx context.Context, key stream.Key, at edge.Revision) (current, object edge.Revision, err error) {
 	query := url.Values{"limit": {"1"}}
 	if at != 0 {
@@ -261,8 +261,8 @@ func (s *Source) Watch(ctx context.Context, after edge.Revision) (stream.Watch, 
 	return w, err
 }
 
-// WatchIn asks a mirror for changes after a revision of a history, as Watch does, and returns how far the mirror has come, as far
-// as it says. It fails with stream.ErrExpired if the mirror is in another history.
+// WatchIn asks a mirror for changes after a revision of a history, as Watch does. It also returns the revision that the mirror
+// has reached, if the mirror says so. It fails with stream.ErrExpired if the mirror is in another history.
 func (s *Source) WatchIn(
 	ctx context.Context, in edge.History, after edge.Revision,
 ) (stream.Watch, edge.Revision, error) {
@@ -461,8 +461,8 @@ type watch struct {
 	closed bool
 }
 
-// bond lets the end of a context end the watch while a Next with that context waits. Making one for each Next was a few
-// percent of what an event that comes alone costs a hub; callers pass the same context again and again.
+// bond ends the watch if a context ends while a Next with that context waits. It is kept for the next call, because callers
+// pass the same context again, and making a bond costs a few percent of a single event.
 type bond struct {
 	done   <-chan struct{}
 	loosen func() bool
@@ -535,8 +535,8 @@ func (w *watch) fill(ctx context.Context) error {
 	return nil
 }
 
-// check holds the server to the order of revisions. One that breaks it has lost its store, or is another cluster, or
-// tells events twice: whatever it is, what was read does not fit what follows, so all must be read anew.
+// check holds the server to the order of revisions. A server that breaks it has lost its store, is another cluster, or repeats
+// events. In each case the events read so far do not fit what follows, so a new Snapshot is needed.
 func (w *watch) check(event *stream.Event) error {
 	if !w.typed {
 		if err := w.source.continues(w.frames.Type()); err != nil {

@@ -1,8 +1,7 @@
-// Package streamtest has the conformance suites of stream.Source and stream.Sink: what every implementation must do, so
-// that any can stand in for any other. An implementation passes a Harness, by which a test drives the far side.
+// Package streamtest has the conformance suites of stream.Source and stream.Sink, so that any implementation can replace any
+// other. An implementation passes a Harness, by which a test drives the far side.
 //
-// The suites know nothing but the contract. They wait without a limit of their own but Patience, for what takes long
-// there is broken, and they never sleep.
+// The suites know only the contract. They never sleep, and their only time limit is Patience: what takes longer is broken.
 package streamtest
 
 import (
@@ -33,8 +32,8 @@ type SourceHarness interface {
 	Change(events ...stream.Event)
 	// Revision is the far side's latest, never 0.
 	Revision() edge.Revision
-	// Compact makes the far side forget: from now on a watch after anything older than upTo is refused with ErrExpired, one
-	// after upTo is not. change makes one more change happen, for a far side that forgets only as new ones come.
+	// Compact makes the far side forget: from now on a watch after anything older than upTo is refused with ErrExpired, and one
+	// after upTo is not. change makes one more change happen, for a far side that forgets only when new changes come.
 	Compact(upTo edge.Revision, change func())
 }
 
