@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestLocal: whoever holds connections open loses the oldest of them; the newest is served, and those of this process's own
-// user stay.
+// TestLocal: a program that holds connections open loses the oldest of them; the newest is served, and those of this process's
+// own user stay.
 func TestLocal(t *testing.T) {
 	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Whoever holds connections open without a proof loses the oldest of them, for another of his own and for those of other users;
-// who comes late is served, and who has proved who he is stays, as does another user who has few.
+// TestNewcomers: a user who holds unauthenticated connections loses the oldest of them, to more of his own and to those of
+// other users. A late user is served. An authenticated connection stays, and so do those of another user who has few.
 func TestNewcomers(t *testing.T) {
 	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Whoever has most makes room for who comes with little: many addresses of one stranger keep nobody out, and who has few
-// connections loses none.
+// TestWhoHasMostMakesRoom: the source with most connections loses one to a source with few. Many addresses of one stranger keep
+// nobody out, and a source with few connections loses none.
 func TestWhoHasMostMakesRoom(t *testing.T) {
 	honest, late := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
 	all := newTally[netip.Addr](10, 40)

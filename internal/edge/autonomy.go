@@ -10,7 +10,7 @@ const (
 	// AutonomyOn is the value of AnnotationAutonomy; any other value, and its absence, mean nothing.
 	AutonomyOn = "true"
 
-	// AnnotationAutonomyDuration on a Node keeps its Pods that long after it became unreachable: a Go duration. Zero or
+	// AnnotationAutonomyDuration on a Node says how long its Pods are kept after it became unreachable: a Go duration. Zero or
 	// less means forever, as in OpenYurt. AnnotationAutonomy takes precedence.
 	AnnotationAutonomyDuration = "node.openyurt.io/autonomy-duration"
 
@@ -22,8 +22,8 @@ const (
 	// OriginalForever stands for a toleration without end.
 	OriginalForever = "infinite"
 
-	// AnnotationHeldSince on a Pod says since when (RFC 3339) its tolerations have no end, while they are on the way to
-	// another value.
+	// AnnotationHeldSince is on a Pod whose tolerations have no end while they change to another value. It says since when (RFC
+	// 3339).
 	AnnotationHeldSince = "apps.openyurt.io/toleration-held-since"
 
 	// ConditionPodsKept is the Node condition that says whether, and for how long, the node's Pods are kept.

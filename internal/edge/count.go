@@ -2,8 +2,8 @@ package edge
 
 import "fmt"
 
-// Count says how many there are of something, for people: "1 node", "3 nodes", "0 nodes". one and many may go on: "1 node has",
-// "3 nodes have".
+// Count formats a number with its noun, for people: "1 node", "3 nodes", "0 nodes". one and many may contain more than the
+// noun: "1 node has", "3 nodes have".
 func Count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one

@@ -1,7 +1,7 @@
-// Package edge is the vocabulary that every other package shares: identifiers as types of their own, and the names
-// that clients, operators and other software see. It imports nothing of ours and only API types of Kubernetes.
+// Package edge is the vocabulary that every other package shares: identifiers as types of their own, and the names that
+// clients, operators and other software see. It imports no package of ours, and only API types of Kubernetes.
 //
-// The labels, annotations and object names are a contract: they are what users of OpenYurt already have.
+// The labels, annotations and object names are a contract: users of OpenYurt have them already.
 package edge
 
 import (
@@ -42,27 +42,28 @@ const (
 	// coordinator's copy of the Lease carries a label of the same key and value, so that a leader can select by it.
 	DelegateHeartbeat = "openyurt.io/delegate-heartbeat"
 
-	// AnnotationPutBack on a node's Lease in the cloud says that coordinator-controller put the renewTime back, and to what. A
-	// renewTime of that value is no heartbeat.
+	// AnnotationPutBack on a node's Lease in the cloud says that coordinator-controller has put the renewTime back, and to
+	// which time. A renewTime of that value is no heartbeat.
 	AnnotationPutBack = "openyurt.io/renew-time-put-back"
 
 	// DelegateHeartbeatOn is the value of DelegateHeartbeat; any other value, and its absence, mean "not delegated".
 	DelegateHeartbeatOn = "true"
 
-	// AnnotationCoordinatorHost is on the coordinator's copy of a Lease: that of the node which runs the coordinator. A
-	// leader forwards that Lease early. The annotation never reaches the cloud.
+	// AnnotationCoordinatorHost marks the coordinator's copy of the Lease of the node that runs the coordinator. A leader
+	// forwards that Lease early. The annotation never reaches the cloud.
 	AnnotationCoordinatorHost = "openyurt.io/coordinator-host"
 
-	// AnnotationRelaysAt is on the coordinator's copy of a Lease: where the node's hub relays for others, ADDRESS:PORT. It never
-	// reaches the cloud.
+	// AnnotationRelaysAt, on the coordinator's copy of a Lease, is where the node's hub relays for others, ADDRESS:PORT. It
+	// never reaches the cloud.
 	AnnotationRelaysAt = "openyurt.io/relays-at"
 
-	// ReasonGracePeriodTooShort is that of an Event on a Node: kube-controller-manager's grace period is shorter than the silence
-	// after which coordinator-controller acts.
+	// ReasonGracePeriodTooShort is the reason of an Event on a Node: kube-controller-manager's grace period is shorter than the
+	// silence after which coordinator-controller acts.
 	ReasonGracePeriodTooShort = "GracePeriodTooShort"
 
-	// TaintUnschedulable keeps new Pods off a node whose link is down: with the effect NoSchedule where another node forwards its
-	// heartbeats, or nothing else takes another node's link, and with PreferNoSchedule where all takes that link.
+	// TaintUnschedulable keeps new Pods off a node whose own link is down. Its effect is PreferNoSchedule if all of the node's
+	// requests use a neighbour's link. It is NoSchedule if another node forwards its heartbeats, or if only its heartbeats use
+	// a neighbour's link.
 	TaintUnschedulable = "node.openyurt.io/unschedulable"
 
 	// ConditionCloudLinkDown is the Node condition that says whether the node's own link to the cloud is down.
@@ -72,16 +73,16 @@ const (
 	// heartbeats are delegated. The API server's policies check it.
 	ReasonCloudLinkDown = "CloudLinkDown"
 
-	// LabelExcludeDisruption on a Node makes kube-controller-manager leave the node out when it counts how much of a
-	// zone is lost. Any value does. ExcludedCloudLinkDown is the value that we set for ReasonCloudLinkDown; any other
-	// value is somebody else's.
+	// LabelExcludeDisruption on a Node makes kube-controller-manager leave the node out when it counts how much of a zone is
+	// lost. Any value works. ExcludedCloudLinkDown is the value that we set for ReasonCloudLinkDown; any other value is
+	// somebody else's.
 	LabelExcludeDisruption = "node.kubernetes.io/exclude-disruption"
 	ExcludedCloudLinkDown  = "cloud-link-down"
 
-	// Rolls are ConfigMaps in NamespaceSystem that tell the API server's policies what they can't see. Their one entry,
-	// RollEntry, has lines of KEY=VALUE; an empty roll does not exist. No pool's ConfigMap begins like these names.
-	// ConfigMapShownNotReady lists the nodes that are shown NotReady for ReasonCloudLinkDown, with their pools;
-	// ConfigMapCoordinatedPools the pools that have a YurtCoordinator, with its name; ConfigMapAutonomousPools the
+	// Rolls are ConfigMaps in NamespaceSystem with facts that the API server's policies can't see otherwise. The one key,
+	// RollEntry, has lines of KEY=VALUE; an empty roll does not exist. No pool's ConfigMap has a name that begins like these.
+	// ConfigMapShownNotReady lists the nodes that are shown NotReady for ReasonCloudLinkDown, with their pools.
+	// ConfigMapCoordinatedPools lists the pools that have a YurtCoordinator, with its name. ConfigMapAutonomousPools lists the
 	// pools that have an autonomous node, with the name of one.
 	ConfigMapShownNotReady    = "yurt-coordinator--shown-not-ready"
 	ConfigMapCoordinatedPools = "yurt-coordinator--coordinated-pools"
@@ -101,19 +102,19 @@ const (
 	LeaseElection = "yurthub"
 
 	// LeaseInformerSync is the Lease by which the leader declares the pool's resources current: complete at the coordinator,
-	// and kept up with the cloud.
+	// and kept up to date with the cloud.
 	LeaseInformerSync = "leader-informer-sync"
 
-	// LeaseFiller is the Lease that a hub without a link to the cloud holds while it brings what it has of the pool's resources
-	// to a coordinator that nobody leads. Its holder may do nothing else.
+	// LeaseFiller is the Lease that a filler holds: a hub without a link to the cloud that pushes its pool resources to a
+	// coordinator that nobody leads. Its holder may do nothing else.
 	LeaseFiller = "yurthub-filler"
 )
 
 // FillerTurn is how long a hub may hold LeaseFiller, which is not renewed.
 const FillerTurn = 15 * time.Second
 
-// ElectionTerm is how long a hub leads without renewing the election Lease, and so how long the Lease must stay vacant where
-// nobody knows whether a former leader still leads.
+// ElectionTerm is how long a hub leads without renewing the election Lease. So it is also how long the Lease must stay vacant
+// if nobody knows whether a former leader still leads.
 const ElectionTerm = 4 * time.Second
 
 // Ports.
@@ -165,12 +166,12 @@ func (n NodeName) User() string { return nodeUserPrefix + string(n) }
 // HubUser is the common name of the certificate that a node's hub serves with. Nobody has a right by that name.
 func (n NodeName) HubUser() string { return hubUserPrefix + string(n) }
 
-// Forwarder is the name of the ServiceAccount, in kube-node-lease, that a pool's leader impersonates at the cloud to
-// forward heartbeats. The ServiceAccount does not exist, so nobody can get a token for it.
+// Forwarder is the name of the ServiceAccount, in kube-node-lease, that a pool's leader impersonates at the cloud to forward
+// heartbeats. The ServiceAccount does not exist, so nobody can get a token for it.
 func (p PoolName) Forwarder() string { return forwarderPrefix + string(p) }
 
-// ForwardingUser is Forwarder's user name. It may write the Leases of that pool's nodes and the report about them, and
-// nothing else.
+// ForwardingUser is Forwarder's user name. It may write the Leases of that pool's nodes and the report about them, and nothing
+// else.
 func (p PoolName) ForwardingUser() string {
 	return "system:serviceaccount:" + corev1.NamespaceNodeLease + ":" + p.Forwarder()
 }

@@ -8,18 +8,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// NodePools are the pools. A pool may share all of them. Its leader brings its own NodePool to the coordinator besides, as
-// OwnNodePools: under one name, hubs would take one for all of them.
+// NodePools are all NodePools, which a pool may share. The leader also brings its own NodePool to the coordinator, as
+// OwnNodePools. It needs another name, because hubs would take the one for all.
 var (
 	NodePools    = schema.GroupVersionResource{Group: "apps.openyurt.io", Version: "v1beta2", Resource: "nodepools"}
 	OwnNodePools = schema.GroupVersionResource{Group: "apps.openyurt.io", Version: "v1beta2", Resource: "ownnodepools"}
 )
 
-// AnnotationPoolResources, on the Lease that ReportLease names, says how far the coordinator has each resource that the pool
-// shares, as JoinFillings writes it.
+// AnnotationPoolResources, on the Lease that ReportLease names, says how much of each shared resource the coordinator has, as
+// JoinFillings writes it.
 const AnnotationPoolResources = "openyurt.io/pool-resources"
 
-// Filling is how far a coordinator has one resource that its pool shares.
+// Filling is how much of one shared resource a coordinator has.
 type Filling string
 
 const (

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Slot is one of the places that a pool has for coordinators. In each at most one coordinator counts, its youngest. Those of
+// Slot numbers the places that a pool has for coordinators. Only the youngest coordinator of a slot counts. Coordinators of
 // different slots do not depend on each other.
 type Slot int
 
@@ -30,9 +30,9 @@ func (s Slot) key(of string) string {
 	return of + "-" + strconv.Itoa(int(s))
 }
 
-// Generation tells the coordinators of a pool apart: each Pod that runs one has a greater number than those before it in its
-// slot. It is in the subject of the certificate that the coordinator serves with, as its serial number. The zero Generation is of
-// slot 0, and of a certificate that says none.
+// Generation identifies one coordinator of a pool: each Pod that runs one has a greater number than those before it in its
+// slot. It is the serial number in the subject of the coordinator's serving certificate. The zero Generation stands for slot 0,
+// and for a certificate without a generation.
 type Generation struct {
 	Slot   Slot
 	Number uint64

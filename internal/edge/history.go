@@ -7,18 +7,19 @@ import (
 	"strings"
 )
 
-// History numbers the cloud's histories. Revisions of two histories can't be compared: a cloud that was restored from a
-// backup, or rebuilt, counts on from where the backup was. A hub that sees this raises the number. Every hub begins
-// with history 0, the first.
+// History numbers the cloud's histories. Revisions of two histories can't be compared: a cloud that was restored from a backup,
+// or rebuilt, continues from the backup's revision. A hub that sees this raises the number. Every hub begins with history 0,
+// the first.
 //
-// What a filler brings counts in a history of its own below all of these (Filled): whatever a leader brings from the cloud comes
-// after it, and replaces it.
+// A filler's objects belong to a history of their own, below all of these (Filled). So anything that a leader brings from the
+// cloud is later, and replaces them.
 type History int64
 
 // histories is how many histories of the cloud there can be. A filled one is its cloud's number less this, so it is below 0.
 const histories = 1 << 62
 
-// Filled is the history of what a filler has brought, which it has from h. Filled histories are in the order of those.
+// Filled is the history of objects that a filler brought, and that it had from history h. Filled histories have the order of
+// the cloud's.
 func (h History) Filled() History {
 	if h.IsFilled() {
 		return h
@@ -48,8 +49,8 @@ func (h History) String() string {
 	return strconv.FormatInt(int64(h), 10)
 }
 
-// Moment is a revision in a history. Every moment of a later history is after every moment of an earlier one. The zero
-// Moment is before all others.
+// Moment is a revision in a history. Every moment of a later history is after every moment of an earlier one. The zero Moment
+// is before all others.
 type Moment struct {
 	History  History
 	Revision Revision
@@ -65,8 +66,8 @@ func (m Moment) String() string {
 	return fmt.Sprintf("revision %d of history %s", m.Revision, m.History)
 }
 
-// HeaderHistory names the history of the revisions in a push to the coordinator, or in a mirror's answer. Without it
-// they belong to the first history. The mirror answers 410 to a watch that asks for a history other than its own, or 503 if its
+// HeaderHistory names the history of the revisions in a push to the coordinator, or in a mirror's answer. Without it they
+// belong to the first history. If a watch asks for another history than the mirror's own, the mirror answers 410, or 503 if its
 // own is filled.
 const HeaderHistory = "Openyurt-History"
 

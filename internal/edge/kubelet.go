@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// AnnotationKubelet says with which certificate a node's kubelet serves, as the node's hub has found in kubelet's files. On the
-// coordinator's copy of the node's Lease it is one KubeletServing.String, which the coordinator goes by, and never reaches the
-// cloud. On the Lease that ReportLease names it says how each kubelet of the pool is known, as JoinKubelets writes it.
+// AnnotationKubelet describes a kubelet's serving certificate, as the node's hub has found it in kubelet's files. On the
+// coordinator's copy of the node's Lease it is one KubeletServing.String, which the coordinator uses; it never reaches the
+// cloud. On the Lease that ReportLease names, it says how each kubelet of the pool is verified, as JoinKubelets writes it.
 const AnnotationKubelet = "openyurt.io/kubelet-serving"
 
-// PrefixReports is what the names of annotations begin with that reports of later releases may have besides. The chart's policy
-// forwarder-writes lets them pass, few and bounded, without knowing them: so hubs may be newer than the chart. Who reports next
-// removes those that he does not know.
+// PrefixReports is the prefix of annotations that later releases may add to reports. The chart's policy forwarder-writes
+// accepts a few of them, of bounded size, without knowing them, so hubs may be newer than the chart. The next reporter removes
+// those that it does not know.
 const PrefixReports = "report.openyurt.io/"
 
 // AnnotationsOfReports are those of a report that coordinator-controller reads.
@@ -27,8 +27,8 @@ const (
 	KubeletPinned KubeletWay = "pinned"
 	// KubeletSigned: the cluster's authority has signed the certificate, and it is pinned as well.
 	KubeletSigned KubeletWay = "signed"
-	// KubeletOverdue: as signed, but kubelet has serverTLSBootstrap, and less than a tenth of the certificate's life is
-	// left: nobody approves the next.
+	// KubeletOverdue is KubeletSigned, but kubelet has serverTLSBootstrap, and less than a tenth of the certificate's life is
+	// left: nobody approves the next one.
 	KubeletOverdue KubeletWay = "overdue"
 	// KubeletUnapproved: kubelet has serverTLSBootstrap, and nobody has approved its request: it serves nothing.
 	KubeletUnapproved KubeletWay = "unapproved"
@@ -77,8 +77,8 @@ func ParseKubeletServing(value string) (KubeletServing, bool) {
 	return s, true
 }
 
-// JoinKubelets writes how the kubelets of nodes are known as the value of an annotation, in order: "n1=pinned,n2=signed".
-// SplitKubelets reads it.
+// JoinKubelets writes the KubeletWay of each node as the value of an annotation, in order: "n1=pinned,n2=signed". SplitKubelets
+// reads it.
 func JoinKubelets(all map[NodeName]KubeletWay) string {
 	texts := make([]string, 0, len(all))
 	for n, w := range all {

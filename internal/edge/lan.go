@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// AnnotationLANAddress on a Node says at which of its addresses the pool's other nodes reach it, one for each IP family,
-// separated by commas. Without it that is the Node's InternalIP. The policy lan-address keeps nodes from writing it.
+// AnnotationLANAddress on a Node says at which addresses the pool's other nodes reach it: one for each IP family, separated by
+// commas. Without it they use the Node's InternalIP. The policy lan-address keeps nodes from writing it.
 const AnnotationLANAddress = "openyurt.io/lan-address"
 
 // maxLANAddresses is one for each IP family.
 const maxLANAddresses = 2
 
-// LANAddresses returns the addresses that the annotations of a Node say, the preferred one first. None is said if one of them
+// LANAddresses returns the addresses in a Node's AnnotationLANAddress, the preferred one first. It returns nil if one of them
 // can't be an address on a LAN.
 func LANAddresses(annotations map[string]string) []netip.Addr {
 	all, err := ParseLANAddresses(annotations[AnnotationLANAddress])

@@ -10,8 +10,8 @@ import (
 // coordinator's copy of the node's Lease, and never reaches the cloud. Without it nothing is known.
 const AnnotationLine = "openyurt.io/cloud-line"
 
-// AnnotationYielded on the election Lease says when a leader last left the lead to a better line: seconds since 1970, by that
-// leader's clock. AnnotationYieldedTo names the node that it was left to, until somebody leads.
+// AnnotationYielded on the election Lease says when a leader last left the lead to a node with a better line: seconds since
+// 1970, by that leader's clock. AnnotationYieldedTo names that node, until somebody leads.
 const (
 	AnnotationYielded   = "openyurt.io/yielded"
 	AnnotationYieldedTo = "openyurt.io/yielded-to"
@@ -20,7 +20,7 @@ const (
 // Line is how good a node's link to the cloud is, by what its own heartbeats take there.
 type Line struct {
 	// Answer is how long the cloud takes to answer a heartbeat, Spread how much that varies: the smoothed round trip and its
-	// variation of RFC 6298, to the millisecond. What is lost on the way and sent again comes later, so losses show in both.
+	// variation of RFC 6298, to the millisecond. Lost and resent packets arrive later, so losses raise both.
 	Answer, Spread time.Duration
 	// Lost is how many heartbeats of the last ten minutes the cloud did not answer.
 	Lost int

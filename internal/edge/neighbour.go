@@ -13,8 +13,9 @@ type Neighbour struct {
 	At   netip.AddrPort `json:"at"`
 }
 
-// RankNeighbours orders neighbours as a node tries them: each node has an order of its own, which changes only where a neighbour
-// comes or goes (rendezvous hashing). So the nodes of a pool spread over those that have a line, without agreeing on anything.
+// RankNeighbours sorts neighbours in the order in which a node tries them. Each node has an order of its own, which changes
+// only where a neighbour comes or goes (rendezvous hashing). So the nodes of a pool spread over the neighbours without any
+// agreement.
 func RankNeighbours(of NodeName, all []Neighbour) {
 	type weighed struct {
 		weight [sha256.Size]byte

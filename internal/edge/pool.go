@@ -8,13 +8,13 @@ import (
 
 // Pool resources: what the nodes of a pool share.
 const (
-	// AnnotationAppliedRevisions is on LeaseInformerSync. It is a JSON object. For each pool resource, named as in
-	// "endpointslices.discovery.k8s.io", it has the cloud's revision up to which the coordinator has applied it, and
-	// not merely seen it.
+	// AnnotationAppliedRevisions is on LeaseInformerSync. It is a JSON object. Its keys are the pool resources, in the form
+	// "endpointslices.discovery.k8s.io". Each value is the cloud's revision up to which the coordinator has applied that
+	// resource, and not merely seen it.
 	AnnotationAppliedRevisions = "openyurt.io/applied-revisions"
 
-	// AnnotationFilling is on LeaseInformerSync. It is a JSON object that has, for each pool resource whose first list from the
-	// cloud is under way, how many pages of it have come. While the number grows, other hubs wait for the leader.
+	// AnnotationFilling is on LeaseInformerSync. It is a JSON object. Its keys are the pool resources whose first list from the
+	// cloud is under way; each value is how many pages of it have come. While the number grows, other hubs wait for the leader.
 	AnnotationFilling = "openyurt.io/filling"
 
 	// PathMirror is where a coordinator serves the pool's resources with the cloud's revisions.
@@ -23,8 +23,8 @@ const (
 	// PathPage is where a coordinator serves the page that people look at.
 	PathPage = "/ui"
 
-	// PathOwn is where hubs push their own nodes' objects to a coordinator. The parameter QueryLocal marks objects that
-	// hold more than the cloud has written: what the node says and the cloud has not heard yet.
+	// PathOwn is where hubs push their own nodes' objects to a coordinator. The parameter QueryLocal marks objects that hold
+	// more than the cloud's version: changes by the node that have not reached the cloud yet.
 	PathOwn    = "/own/v1"
 	QueryLocal = "local"
 
@@ -44,7 +44,7 @@ const (
 	TopologyZone     = "kubernetes.io/zone"
 )
 
-// A pool's coordinator, as the cloud keeps it. All its objects are in NamespaceSystem, save the Secrets that nobody but
+// A pool's coordinator, as the cloud keeps it. All its objects are in NamespaceSystem, except the Secrets that only
 // coordinator-controller reads, which are in NamespaceKeys.
 const (
 	// AppCoordinator is the YurtAppSet that runs the coordinators, and the value of LabelApp on their Pods.
@@ -56,13 +56,13 @@ const (
 	// ServiceCoordinator is the Service of all coordinators. Each node sees its own pool's endpoints only.
 	ServiceCoordinator = "yurt-coordinator-apiserver"
 
-	// MinPoolNodes is how many nodes a pool must have for a coordinator. Of two nodes, one that is cut off could not
-	// tell which of them leads.
+	// MinPoolNodes is how many nodes a pool must have for a coordinator. Of two nodes, one that is cut off could not tell which
+	// of them leads.
 	MinPoolNodes = 3
 )
 
-// Keys of the ConfigMap that tells a pool's hubs where their coordinator is. DiscoveryServer and DiscoveryGeneration are those of
-// slot 0; see Slot.ServerKey for the others. All other keys are of the pool.
+// Keys of the ConfigMap that tells a pool's hubs where their coordinator is. DiscoveryServer and DiscoveryGeneration are those
+// of slot 0; see Slot.ServerKey for the other slots. All other keys apply to the whole pool.
 const (
 	// DiscoveryServer is the coordinator's address, https://HOST:PORT.
 	DiscoveryServer = "server"
@@ -89,8 +89,8 @@ func (p PoolName) CoordinatorUser() string { return CoordinatorUsers + ":" + str
 // while the pool has a coordinator.
 func (p PoolName) DiscoveryConfigMap() string { return "yurt-coordinator-" + string(p) }
 
-// CoordinatorServerName is the DNS name in the certificate of a pool's coordinator, besides its addresses. Each pool
-// has its own, so that no coordinator can pass for another's.
+// CoordinatorServerName is the DNS name in the certificate of a pool's coordinator, besides its addresses. Each pool has its
+// own name, so that no coordinator can impersonate another pool's.
 func (p PoolName) CoordinatorServerName() string {
 	return string(p) + "." + ServiceCoordinator + "." + NamespaceSystem + ".svc"
 }
@@ -111,22 +111,23 @@ func (p PoolName) CoordinatorSecret() string { return "yurt-coordinator-" + stri
 // KubeconfigSecret is the name of the Secret that a pool's operators use.
 func (p PoolName) KubeconfigSecret() string { return "yurt-coordinator-" + string(p) + "-kubeconfig" }
 
-// AuthoritySecret is the name of the Secret with the authority that signs both. It is in NamespaceKeys:
-// only coordinator-controller reads it.
+// AuthoritySecret is the name of the Secret with the authority that signs for CoordinatorSecret and KubeconfigSecret. It is in
+// NamespaceKeys: only coordinator-controller reads it.
 func (p PoolName) AuthoritySecret() string { return "yurt-coordinator-" + string(p) + "-ca" }
 
-// HubsAuthoritySecret is the name of the Secret with the authority that signs what the pool's hubs serve with, and nothing else.
-// It is in NamespaceKeys: only coordinator-controller reads it. A pool's name has no dot, so it is no other pool's.
+// HubsAuthoritySecret is the name of the Secret with the authority that signs the hubs' serving certificates, and nothing else.
+// It is in NamespaceKeys: only coordinator-controller reads it. A pool's name has no dot, so the name can't collide with
+// another pool's Secret.
 func (p PoolName) HubsAuthoritySecret() string { return "yurt-coordinator-" + string(p) + ".hubs-ca" }
 
-// KubeletClientSecret is the name of the Secret with the coordinator's keys for kubelets. It is in
-// NamespaceKeys: only coordinator-controller reads it, and puts what is to be shown into CoordinatorSecret.
+// KubeletClientSecret is the name of the Secret with the coordinator's keys for kubelets. It is in NamespaceKeys: only
+// coordinator-controller reads it, and copies the keys that the coordinator needs into CoordinatorSecret.
 func (p PoolName) KubeletClientSecret() string {
 	return "yurt-coordinator-" + string(p) + "-kubelet-client"
 }
 
-// KubeletClientRequest is the name of the CertificateSigningRequest for such a key, given its public half in DER. A policy holds
-// coordinator-controller to such names (controller-rights.yaml).
+// KubeletClientRequest is the name of the CertificateSigningRequest for such a key, given its public half in DER. A policy
+// allows coordinator-controller only such names (controller-rights.yaml).
 func (p PoolName) KubeletClientRequest(public []byte) string {
 	sum := sha256.Sum256(public)
 	return p.KubeletClientSecret() + "-" + hex.EncodeToString(sum[:8])

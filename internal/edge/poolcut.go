@@ -4,8 +4,9 @@ import corev1 "k8s.io/api/core/v1"
 
 // Whole-pool cut: while all nodes of a pool are silent at once, their Pods are not evicted.
 const (
-	// AnnotationHoldEvictions on a NodePool says for how long: a Go duration, up to MaxHoldEvictionsHours. Zero means not at
-	// all. Without it a pool that has a coordinator is held for as long as coordinator-controller is told, and no other is.
+	// AnnotationHoldEvictions on a NodePool says for how long evictions are held: a Go duration, up to MaxHoldEvictionsHours.
+	// Zero means not at all. Without the annotation, coordinator-controller's own setting applies to a pool that has a
+	// coordinator; any other pool is not held.
 	AnnotationHoldEvictions = "apps.openyurt.io/hold-evictions"
 
 	// FinalizerCoordinator is on a YurtCoordinator as long as its pool has objects made for it.

@@ -6,15 +6,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// PathPresence is where a coordinator tells its pool's hubs what the pool says of its Pods and nodes: by GET, as JSON lines. Each
-// line is a Presence; the first has everything, each later one what has changed since.
+// PathPresence is where a coordinator tells its pool's hubs the presence of Pods and nodes: by GET, as JSON lines. Each line is
+// a Presence; the first has everything, each later one the changes since.
 const PathPresence = "/presence/v1"
 
-// QueryNodesOnly, a parameter of PathPresence, asks for lines without Pods. Of Pods a hub believes its home alone.
+// QueryNodesOnly, a parameter of PathPresence, asks for lines without Pods. For Pods a hub trusts only its home.
 const QueryNodesOnly = "nodesOnly"
 
-// QueryRelaying, a parameter of PathPresence, asks instead which nodes relay: the answer is one line, a Relaying, or 503 while a
-// coordinator that began lately has heard of nobody.
+// QueryRelaying, a parameter of PathPresence, asks which nodes relay. The answer is one line, a Relaying. It is 503 while a
+// coordinator that started recently has heard of no node yet.
 const QueryRelaying = "relaying"
 
 // MostRelaying is how many neighbours a Relaying has at most.
@@ -22,9 +22,9 @@ const MostRelaying = 32
 
 // Relaying is what a coordinator answers to QueryRelaying.
 type Relaying struct {
-	// Neighbours relay, and have renewed their Leases within their duration, by the coordinator's clock. The node that asks is
-	// none of them. If more than MostRelaying do, these are the first by RankNeighbours of that node. Nil means that the line is
-	// no Relaying.
+	// Neighbours are the nodes that relay and have renewed their Leases within their duration, by the coordinator's clock. The
+	// asking node is not among them. If there are more than MostRelaying, these are the first by RankNeighbours of that node.
+	// nil means that the line is no Relaying.
 	Neighbours []Neighbour `json:"relaying"`
 }
 
@@ -50,19 +50,19 @@ type PodPresence struct {
 	PodName
 	UID  string   `json:"uid"`
 	Node NodeName `json:"node"`
-	// Revision, in History, is the cloud's of the Pod. Said: the rest is kubelet's word on top of that, which the cloud has not
-	// heard.
+	// Revision, in History, is the Pod's revision in the cloud. Said means that the rest comes from kubelet, and has not
+	// reached the cloud yet.
 	Revision Revision `json:"revision"`
 	History  History  `json:"history,omitempty"`
 	Said     bool     `json:"said,omitempty"`
 
 	// IPs are its addresses, at most one of each family. A Pod without any is not there yet, or any more.
 	IPs []netip.Addr `json:"ips,omitempty"`
-	// Ready is the condition of that name. Overruled: it was taken back by the cloud, because the node was not heard from, and
-	// kubelet has not spoken since.
+	// Ready is the Pod's condition Ready. Overruled means that the cloud has set it to false because it did not hear from the
+	// node, and kubelet has not reported since.
 	Ready     bool `json:"ready,omitempty"`
 	Overruled bool `json:"overruled,omitempty"`
-	// Terminating: it is being deleted. Finished: it has run to its end, or failed for good.
+	// Terminating means that the Pod is being deleted. Finished means that it has run to its end, or failed for good.
 	Terminating bool `json:"terminating,omitempty"`
 	Finished    bool `json:"finished,omitempty"`
 }
@@ -75,10 +75,11 @@ type NodePresence struct {
 	GraceSeconds int  `json:"graceSeconds"`
 }
 
-// PresenceOf returns what endpoints need to know of a Pod. Its revision and Said are the caller's to fill in.
+// PresenceOf returns what endpoints need to know of a Pod. The caller fills in its revision and Said.
 //
-// kubelet gives a reason whenever it says that a Pod is not ready. kube-controller-manager, which says so of all Pods of a node
-// that is not heard from, leaves the reason of the time when the Pod was ready: none.
+// PresenceOf finds Overruled by the condition's reason. kubelet gives a reason whenever it sets a Pod to not ready.
+// kube-controller-manager, which does that for all Pods of a silent node, leaves the reason as it was while the Pod was ready:
+// empty.
 func PresenceOf(p *corev1.Pod) PodPresence {
 	is := PodPresence{
 		PodName: PodName{p.Namespace, p.Name}, UID: string(p.UID), Node: NodeName(p.Spec.NodeName),

@@ -3,13 +3,14 @@ package edge
 import "strings"
 
 // AnnotationRelayedBy, beside the mark, says that the node writes its Lease itself, over a neighbour's line: it is one
-// Relayed.String. On the coordinator's copy it stands alone: nobody is to forward such a heartbeat.
+// Relayed.String. On the coordinator's copy it stands without the mark, because no leader may forward such a heartbeat.
 const AnnotationRelayedBy = "openyurt.io/relayed-by"
 
 // Relayed is how a node reaches the cloud over a neighbour's line. The zero Relayed means that it does not.
 type Relayed struct {
 	By NodeName
-	// HeartbeatsOnly: only its heartbeats and its Node's status take that line. Its kubelet hears nothing from the cloud.
+	// HeartbeatsOnly says that only the node's heartbeats and its Node's status use that line. Its kubelet gets nothing else
+	// from the cloud.
 	HeartbeatsOnly bool
 }
 

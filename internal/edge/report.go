@@ -14,17 +14,17 @@ import (
 // See JoinNodes.
 const AnnotationReachedNodes = "openyurt.io/reached-nodes"
 
-// ReportLease is the name of a Lease in the cloud's kube-node-lease. In it a leader says who it is (the holder) and which of the
-// pool's nodes it hears. Each slot has one, since several hubs may lead, each at another coordinator. A hub that leads at several
-// writes the Lease of the lowest slot among them, about what it hears at all of them. So one hub that leads everywhere, as is the
-// rule, writes slot 0's and no other.
+// ReportLease is the name of a Lease in the cloud's kube-node-lease, a leader's report. It names the leader (the holder) and
+// the pool's nodes that it hears. Each slot has one, because several hubs may lead, each at another coordinator. A hub that
+// leads at several coordinators writes one report about all of them, in the lowest of their slots. So a hub that leads
+// everywhere, as is usual, writes only slot 0's.
 //
-// The leader renews it each 3 minutes, on a metered link each 5, and says by its duration that it is valid for twice that: see
-// ReportLasts. Who reads takes all valid reports of a pool together: see Reports.
+// The leader renews the report every 3 minutes, or every 5 on a metered link. The Lease's duration is twice that time: see
+// ReportLasts. Readers combine all valid reports of a pool: see Reports.
 func (p PoolName) ReportLease(of Slot) string { return of.App() + "-" + string(p) }
 
-// ReportOf returns whose report a Lease of kube-node-lease is by its name, and of which slot; an empty pool means that it is
-// none. A Node may not have such a name.
+// ReportOf returns the pool and the slot of a report by its Lease's name; an empty pool means that it is no report. A Node may
+// not have such a name.
 func ReportOf(lease string) (PoolName, Slot) {
 	for _, slot := range slices.Backward(Slots()) { // the prefix of slot 0 begins the others'
 		if pool, ok := strings.CutPrefix(lease, PoolName("").ReportLease(slot)); ok {
@@ -34,8 +34,8 @@ func ReportOf(lease string) (PoolName, Slot) {
 	return "", 0
 }
 
-// ReportLasts returns for how long a report is valid whose Lease has a duration in seconds: a quarter more, since clocks and
-// lines differ. The duration counts as 2 minutes at least, which nil stands for, and as 12 at most: no leader is believed for
+// ReportLasts returns how long a report is valid, from its Lease's duration in seconds. It adds a quarter, because clocks and
+// lines differ. The duration counts as at least 2 minutes, also if it is nil, and as at most 12. So no leader is believed for
 // more than a quarter of an hour.
 func ReportLasts(seconds *int32) time.Duration {
 	const least, most = 2 * time.Minute, 12 * time.Minute
@@ -46,12 +46,12 @@ func ReportLasts(seconds *int32) time.Duration {
 	return lasts + lasts/4
 }
 
-// Reports are the reports of one pool, the lowest slot's first. A node that is in any of them reaches the pool. Of all else that
-// two say differently, the lower slot's counts.
+// Reports are the reports of one pool, the lowest slot's first. A node that is in any of them reaches the pool. If two reports
+// differ in anything else, the lower slot's counts.
 type Reports []*coordinationv1.Lease
 
-// ReportsOf returns the reports among the valid ones of a pool, in any order. A leader's last report says all that it hears, so
-// one that it wrote before in another slot is left out.
+// ReportsOf selects from a pool's valid reports, which may be in any order. A leader's last report has everything that it
+// hears, so its earlier reports in other slots are left out.
 func ReportsOf(valid []*coordinationv1.Lease) Reports {
 	all := slices.DeleteFunc(slices.Clone(valid), func(l *coordinationv1.Lease) bool {
 		return slices.ContainsFunc(valid, func(other *coordinationv1.Lease) bool {
@@ -133,8 +133,8 @@ func together[T any](r Reports, annotation string, split func(string) map[NodeNa
 	return all
 }
 
-// Fillings returns how far the coordinator of the lowest slot has what the pool shares; nil means that its leader does not say
-// so.
+// Fillings returns how much of each shared resource the coordinator of the lowest slot has; nil means that its leader does not
+// report that.
 func (r Reports) Fillings() map[string]Filling {
 	if len(r) > 0 {
 		if text, ok := r[0].Annotations[AnnotationPoolResources]; ok {

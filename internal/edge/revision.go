@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// Revision is a resourceVersion of the cloud as a number. It orders all writes of one cluster: Kubernetes promises so
-// since 1.35 (KEP-5504), and servers over etcd always did so. 0 is the beginning, before any write.
+// Revision is a resourceVersion of the cloud as a number. It orders all writes of one cluster: Kubernetes guarantees that since
+// 1.35 (KEP-5504), and servers over etcd always did. 0 is the beginning, before any write.
 type Revision uint64
 
 // ParseRevision reads a resourceVersion. It fails on what is not a positive decimal number.

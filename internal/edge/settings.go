@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// SettingsConfigMap is the name of the ConfigMap, in NamespaceSystem, that tells a pool's hubs their pool's settings. Nodes
-// of the pool may read it, and no other.
+// SettingsConfigMap is the name of the ConfigMap, in NamespaceSystem, with a pool's settings for its hubs. The pool's nodes may
+// read it, and no other pool's.
 func (p PoolName) SettingsConfigMap() string { return "yurthub-settings-" + string(p) }
 
 // Keys of that ConfigMap.
@@ -21,11 +21,11 @@ const (
 	SettingsFrom = "from"
 )
 
-// AnnotationSettings is on a Node. In it the node's hub says which generation of its pool's settings it runs with: see
+// AnnotationSettings is on a Node. The node's hub writes there which generation of its pool's settings it runs with: see
 // SettingsReport.
 const AnnotationSettings = "openyurt.io/hub-settings"
 
-// SettingsState is why a hub runs with other settings than its pool's newest. Empty means that it does not.
+// SettingsState is why a hub does not run with its pool's newest settings. Empty means that it does.
 type SettingsState string
 
 // Values of SettingsState.

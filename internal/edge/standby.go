@@ -5,13 +5,13 @@ import "strconv"
 // LabelSlot names the slot of what runs a standby: its Deployment, ReplicaSets and Pods. Those of slot 0 have no such label.
 const LabelSlot = "openyurt.io/coordinator-slot"
 
-// LabelCoordinatorNode is on the Node that is to run a pool's coordinator next: its slot, 0 to 2. Its image is there. Kubernetes
-// lets no node put a label of this domain on itself (NodeRestriction), so none can draw its pool's coordinator to itself by
-// that.
+// LabelCoordinatorNode is on the Node that is to run a pool's coordinator next. Its value is the slot, 0 to 2. The node has
+// pulled the image already. Kubernetes lets no node set a label of this domain on itself (NodeRestriction), so no node can
+// attract its pool's coordinator with it.
 const LabelCoordinatorNode = "openyurt.node-restriction.kubernetes.io/coordinator"
 
-// App is the name of the YurtAppSet that runs the coordinators of a slot, and what the names of a slot's objects begin with.
-// No name of a pool begins with a dash, so no pool's object of slot 0 has a name of another slot.
+// App is the name of the YurtAppSet that runs the coordinators of a slot, and the prefix of the names of the slot's objects. No
+// pool's name begins with a dash, so no object of slot 0 has a name of another slot.
 func (s Slot) App() string {
 	if s == 0 {
 		return AppCoordinator

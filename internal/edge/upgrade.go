@@ -1,7 +1,7 @@
 package edge
 
-// Where the Pod that upgrades a node's hub finds what it may touch of the node, and who it runs as: UpgradeInbox is that user's,
-// and UpgradeOutbox can be read by all.
+// The paths on the node that the Pod for an upgrade may use, and the user that it runs as. UpgradeInbox belongs to that user;
+// everybody can read UpgradeOutbox.
 const (
 	UpgradeInbox  = "/var/lib/yurthub/upgrade/inbox"
 	UpgradeOutbox = "/var/lib/yurthub/upgrade/outbox"

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// AnnotationHubVersion says of which release a node's hub is. On the coordinator's copy of the node's Lease it is one version,
-// and never reaches the cloud. On the Lease that ReportLease names it holds all nodes, as JoinVersions writes them.
+// AnnotationHubVersion is the release of a node's hub. On the coordinator's copy of the node's Lease it is one version, and
+// never reaches the cloud. On the Lease that ReportLease names it holds all nodes, as JoinVersions writes them.
 const AnnotationHubVersion = "openyurt.io/hub-version"
 
 // maxVersion bounds a version, in bytes.

@@ -23,8 +23,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// BenchmarkColdStart is the time from a hub's start to its first answer, a list of 5000 EndpointSlices of 10 endpoints from
-// its disk, while nothing can be reached. Reading the answer is in it, starting a process is not.
+// BenchmarkColdStart is the time from a hub's start to its first answer, while nothing can be reached: a list of 5000
+// EndpointSlices of 10 endpoints from its disk. It includes reading the answer, but not starting a process.
 func BenchmarkColdStart(b *testing.B) {
 	dir := b.TempDir()
 	fillDisk(b, dir, 5000)

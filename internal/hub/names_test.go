@@ -15,8 +15,8 @@ import (
 	"yurtcoordinator/internal/lab/pki"
 )
 
-// TestMetricsAreDocumented: docs/metrics.md lists what a hub in a pool registers, and nothing else. Dashboards are held to that
-// page.
+// TestMetricsAreDocumented: docs/metrics.md lists exactly the metrics that a hub in a pool registers. Another test checks
+// dashboards against that page.
 func TestMetricsAreDocumented(t *testing.T) {
 	nowhere := func(*pki.Authority) string { return "https://127.0.0.1:1" }
 	h := newHub(t, nowhere, "--nodepool-name=p1", "--enable-coordinator=true")

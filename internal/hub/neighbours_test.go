@@ -185,14 +185,14 @@ func until(ctx context.Context, t *testing.T, what string, done func() bool) {
 	}
 }
 
-// soonest is a source of random numbers with which nobody waits: all are next to nothing. Zeros would never make a number below
-// another.
+// soonest is a source of random numbers that are almost zero, so that every random pause is minimal. With exact zeros, the
+// generator of bounded numbers would never end.
 type soonest struct{}
 
 func (soonest) Uint64() uint64 { return 1<<33 | 1<<20 }
 
-// TestRelayedWithoutACoordinator: the coordinator dies, then a node's line is cut and its hub restarts. It is relayed all the
-// same.
+// TestRelayedWithoutACoordinator: the coordinator dies, then a node's line is cut and its hub restarts. The node is relayed
+// nevertheless.
 func TestRelayedWithoutACoordinator(t *testing.T) {
 	b := newBorrowers(t)
 	lender, borrower := b.hub(t, "n2", "127.0.0.4"), b.hub(t, "n1", "127.0.0.5")

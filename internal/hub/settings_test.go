@@ -26,8 +26,8 @@ func (h *Hub) keeps(agent string) bool {
 	return h.serves.Keeper.Match(r)
 }
 
-// TestAPoolIsHeeded: what the pool says comes to the parts that do it, while the hub runs and after a restart; the node's
-// own beats it, and may change meanwhile.
+// TestAPoolIsHeeded: the pool's settings reach the parts that use them, while the hub runs and after a restart. The node's own
+// settings take precedence, and may change meanwhile.
 func TestAPoolIsHeeded(t *testing.T) {
 	dir := t.TempDir()
 	node := func(more ...string) config.Config {

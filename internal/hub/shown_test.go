@@ -37,8 +37,8 @@ func (c *rootCloud) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), err
 }
 
-// TestKubeletIsShownTheHubsAuthorities in a single get, the cloud's answer or a remembered one: these are the cloud's, and what
-// is shown is as of now.
+// TestKubeletIsShownTheHubsAuthorities: a single get shows kubelet the hub's authorities. That holds for the cloud's answer and
+// for a remembered one: both contain the cloud's authorities, and are changed when they are shown.
 func TestKubeletIsShownTheHubsAuthorities(t *testing.T) {
 	h, err := stored(t, "")
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"yurtcoordinator/internal/hub/link"
 )
 
-// TestTheCloudThroughAProxy: what goes to the cloud goes through the proxy, and what goes to the coordinator does not, whatever
-// the environment says.
+// TestTheCloudThroughAProxy: requests to the cloud use the proxy, and requests to the coordinator do not, whatever the
+// environment says.
 func TestTheCloudThroughAProxy(t *testing.T) {
 	proxy := hubtest.StartProxy(t)
 	t.Setenv("HTTPS_PROXY", "http://nowhere.invalid:1")

@@ -15,8 +15,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// BenchmarkWatch measures one event on its way from Apply to the bodies of n clients, over loopback connections: an
-// EndpointSlice of 50 endpoints. Reading it, at the other end, is in the figures too.
+// BenchmarkWatch measures one event from Apply to the bodies of n clients, over loopback connections: an EndpointSlice of 50
+// endpoints. The figures include reading it at the other end.
 func BenchmarkWatch(b *testing.B) {
 	for _, accept := range []string{asProtobuf, asJSON} {
 		for _, n := range []int{1, 10} {

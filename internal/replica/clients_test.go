@@ -66,8 +66,8 @@ func revisions(t testing.TB, store cache.Store) map[string]string {
 	return got
 }
 
-// TestInformers runs Kubernetes' own informers of all kinds against a replica that changes, loses its source, and ends
-// up with another content; their stores must be equal to it in the end.
+// TestInformers runs Kubernetes' own informers of all kinds against a replica that changes, loses its source, and gets another
+// content. In the end their stores must equal the replica.
 func TestInformers(t *testing.T) {
 	usual := clientfeatures.FeatureGates()
 	t.Cleanup(func() { clientfeatures.ReplaceFeatureGates(usual) })

@@ -13,8 +13,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// A source that is emptied, and filled from another history that passes the revision of what was read before: the copy is
-// never of both.
+// TestCopyOfOneHistory: a source is emptied, and filled from another history that passes the revision of the first. The copy
+// never mixes the two.
 func TestCopyOfOneHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		from, to := newReplica(t, replica.Config{}), newReplica(t, replica.Config{})

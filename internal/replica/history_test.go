@@ -16,8 +16,8 @@ func of(history edge.History, s stream.Snapshot) stream.Snapshot {
 	return s
 }
 
-// A cloud that was restored counts anew: what it lists is believed whatever its revision, and nobody goes on from the
-// history before.
+// TestReplaceByHistory: a restored cloud counts revisions anew. Its list is accepted at any revision, and no watch resumes from
+// the history before.
 func TestReplaceByHistory(t *testing.T) {
 	for _, revision := range []edge.Revision{30, 100, 500} { // behind, equal, beyond
 		r := newReplica(t, replica.Config{})

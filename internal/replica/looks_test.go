@@ -59,8 +59,8 @@ func TestSeenBefore(t *testing.T) {
 	}
 }
 
-// TestLooksAreBounded: of many looks the first are forgotten, and who may have seen one of those is told all again. Two that take
-// turns are two.
+// TestLooksAreBounded: of many looks the first are forgotten, and a client that may have seen a forgotten one is told
+// everything again. Two looks that alternate count as two.
 func TestLooksAreBounded(t *testing.T) {
 	var many, two looks
 	for i := range edge.Revision(100) {

@@ -90,8 +90,8 @@ func (f *follower) follow(m *world, events []stream.Event) error {
 	return nil
 }
 
-// TestModel lets a world change while a replica is fed of it, in batches, with repetitions and gaps, and followers come,
-// read and go. Whatever they are told must be what happened, without a gap; they may be told to list again.
+// TestModel changes a world while a replica is fed from it, in batches, with repetitions and gaps, and followers come, read and
+// leave. Whatever they are told must be what happened, without a gap; they may be told to list again.
 func TestModel(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -181,8 +181,8 @@ func compare(t *testing.T, r *replica.Replica, m *world) {
 	}
 }
 
-// TestSnapshotThenWatch has readers that list and watch while a writer writes: list and events together must give the
-// world as it ends.
+// TestSnapshotThenWatch runs readers that list and watch while a writer writes. List and events together must give the final
+// content.
 func TestSnapshotThenWatch(t *testing.T) {
 	r := newReplica(t, replica.Config{})
 	m := &world{revision: 1, now: map[stream.Key]stream.Object{}}

@@ -96,7 +96,7 @@ type served struct {
 	cursor  *cursor
 	initial *frozen         // what there was where the cursor began, if it is to be told
 	over    <-chan struct{} // closed when the eye's look is over; nil means never
-	// before is what the client may have seen what it has with, beside the eye's look.
+	// before has the looks with which the client may have seen its present state, besides the eye's look.
 	before seenBefore
 	// foreign says that the watch resumes ahead of this replica, so the client's state came from another view.
 	foreign bool

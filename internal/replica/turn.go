@@ -130,8 +130,8 @@ func (e *eye) missed(c *change) (stream.Event, bool, error) {
 	return e.gone(c.Old, c.Object.Revision)
 }
 
-// gone returns an event that an object does not exist, without its content. It returns false if the view shows the object, or
-// the client's name or namespace never selected it.
+// gone returns an event that an object does not exist, without its content. It returns false if the view shows the object: then
+// a selector leaves it out, as it did with every look. It also returns false for a key that the client does not select.
 func (e *eye) gone(o stream.Object, at edge.Revision) (stream.Event, bool, error) {
 	if !e.holds(o.Key) {
 		return stream.Event{}, false, nil

@@ -93,7 +93,7 @@ type pastLook struct {
 	end  edge.Revision
 }
 
-// seenBefore is what a client may have seen beside the current look: either of looks or, if unknown, anything.
+// seenBefore has the looks that a client may have seen besides the current one; unknown means that it may have seen any.
 type seenBefore struct {
 	looks   []Look
 	unknown bool

@@ -111,8 +111,8 @@ func TestViewIsNotAskedAboutJSON(t *testing.T) {
 // hidden is the revision with which an object is shown that is hidden, or no longer.
 func hidden(revision edge.Revision) edge.Revision { return 1<<62 | revision<<20 }
 
-// A change of the view is told within the watch, a client that comes back is told what it may have missed, and one that
-// is ahead of the replica is told nothing before the replica is there.
+// TestLooks: a watch tells changes of the view, and tells a returning client what it may have missed. A client ahead of the
+// replica is told nothing until the replica has caught up.
 func TestLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, view := filled(t), newTeam("x")
@@ -161,8 +161,8 @@ func TestLooks(t *testing.T) {
 	})
 }
 
-// TestWhoComesBackIsToldWhatLooksDifferent: who goes on from a revision at which the look changed may have seen the former one.
-// It is told what the two show differently, and nothing else.
+// TestWhoComesBackIsToldWhatLooksDifferent: a client that resumes from the revision at which the look changed may have seen the
+// former look. It is told what the two show differently, and nothing else.
 func TestWhoComesBackIsToldWhatLooksDifferent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, view := filled(t), newTeam("x")
@@ -202,8 +202,8 @@ func TestWhoComesBackIsToldWhatLooksDifferent(t *testing.T) {
 	})
 }
 
-// What a client has been told must survive this process before it is told to forget how far it was; an orderly end makes
-// it forget nothing.
+// TestBeforeExpired: before a client is told to list again, and so forgets its revision, what it has been told must survive a
+// crash of this process. A client forgets nothing when its watch ends in an orderly way.
 func TestBeforeExpired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, v := filled(t), newTeam("x")
@@ -240,8 +240,8 @@ func TestPagesAreOfOneLook(t *testing.T) {
 	}
 }
 
-// TestSelectorsAgainstModel changes labels at random, and compares what a client is told that selects by them with what
-// it should have: the content at each revision, filtered.
+// TestSelectorsAgainstModel changes labels at random, and compares what a client with a selector is told with a model: the
+// content at each revision, filtered.
 func TestSelectorsAgainstModel(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 3))
@@ -590,8 +590,8 @@ func TestUnwritableObjects(t *testing.T) {
 	s.watch(t, slicesPath+"?watch=1", asProtobuf).want("ADDED a/x@10")
 }
 
-// A server of HTTP/2 ends a stream at the deadline for its writes, though nothing is being written: a watch in which nothing
-// happens must never come to it.
+// TestSilentWatchHasNoDeadline: an HTTP/2 server ends a stream at its write deadline, even while nothing is being written. A
+// silent watch must never reach that deadline.
 func TestSilentWatchHasNoDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReplica(t, replica.Config{})

@@ -21,7 +21,7 @@ func encoding(protobuf bool) stream.Encoding {
 	return stream.JSON
 }
 
-// FuzzFrameReader: whatever is read can be written and is read again the same; how bytes arrive does not matter; nothing
+// FuzzFrameReader: whatever is read can be written, and reads back the same. The sizes of the reads do not matter. Nothing
 // panics or takes more memory than it was sent.
 func FuzzFrameReader(f *testing.F) {
 	for _, e := range encodings {

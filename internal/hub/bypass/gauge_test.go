@@ -14,8 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// TestConnectionsPastTheHub: another program's count, and the hub's own do not. To the kernel, a connection's two ends on this
-// machine are two sockets; the one here is this process's.
+// TestConnectionsPastTheHub: another program's connections count, and the hub's own do not. The kernel has two sockets for a
+// connection within this machine; the one here belongs to this process.
 func TestConnectionsPastTheHub(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

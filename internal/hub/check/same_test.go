@@ -17,8 +17,8 @@ import (
 	"yurtcoordinator/internal/hub/identity"
 )
 
-// TestTheSameWithTheHubStopped: each finding that does not need a running hub is said with one and without one. The running hub
-// says of its certificates what its files say (identity's tests hold it to that), or in the words of said.
+// TestTheSameWithTheHubStopped: a finding that does not need a running hub is the same with and without one. A running hub
+// reports of its certificates what its files contain (identity's tests check that), or the words of said.
 func TestTheSameWithTheHubStopped(t *testing.T) {
 	const client, serving = findingClient, "yurthub: serving certificate"
 	life := func(from, to time.Duration) func(*world) {

@@ -62,8 +62,8 @@ func TestRememberedSettings(t *testing.T) {
 	}
 }
 
-// TestInForce: what the pool says counts while the hub runs; the node's own beats it, and may change meanwhile. What can't be
-// used changes nothing.
+// TestInForce: the pool's settings apply while the hub runs. The node's own settings take precedence, and may change meanwhile.
+// Unusable settings change nothing.
 func TestInForce(t *testing.T) {
 	dir := t.TempDir()
 	node := func(more ...string) Config { return nodeOf(t, append([]string{"--cert-dir=" + dir}, more...)...) }

@@ -20,8 +20,8 @@ const why, enough = "who sets it, and why", 15
 
 var quoted = regexp.MustCompile("`([^`]+)`")
 
-// answers returns who sets what for which reason, as the page says it: by the table's first word in backticks, or "flag", and the
-// name that a row has in its first cell or, of a flag of a pool's setting, in its second.
+// answers returns who sets each setting and why, as the reference page says. The key is the table's first word in backticks, or
+// "flag", and the name in a row's first cell. For a flag of a pool's setting, the name is in the second cell.
 func answers(page string) map[string]string {
 	all := map[string]string{}
 	table := ""
@@ -72,8 +72,8 @@ func settable() (all []string) {
 	return all
 }
 
-// TestEachSettingHasSomebodyWhoSetsIt, and a reason, in the reference: one that nobody needs is one to remove. What is for tests
-// alone is hidden, and says so.
+// TestEachSettingHasSomebodyWhoSetsIt: the reference names for each setting who sets it and why; a setting that nobody needs
+// should be removed. A setting for tests alone is hidden, and says so.
 func TestEachSettingHasSomebodyWhoSetsIt(t *testing.T) {
 	page, err := os.ReadFile(reference)
 	if err != nil {

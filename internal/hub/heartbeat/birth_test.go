@@ -42,8 +42,8 @@ func (n *node) heal() {
 	n.cloudLink.Set(link.Up)
 }
 
-// ensure does what kubelet does until it has a Lease: it looks, makes it if there is none, and renews what is there. It
-// reports whether it made one.
+// ensure does what kubelet does until it has a Lease: it reads the Lease, creates it if it is missing, and otherwise renews it.
+// It reports whether it created one.
 func (n *node) ensure() (made bool, err error) {
 	n.t.Helper()
 	got, err := n.do(http.MethodGet, nil, "?timeout=10s")
@@ -90,8 +90,8 @@ func (n *node) forwardMissing() {
 	n.cloud.Edit(space, n.name, func(l *coordinationv1.Lease) { *l = *lease })
 }
 
-// A node that is cut before it has a Lease is delegated from its first heartbeat on, and sees one Lease when it is healed,
-// whether or not the leader has made it in the cloud by then.
+// TestCutAtBirth: a node that is cut before it has a Lease is delegated from its first heartbeat on. After healing it sees one
+// Lease, whether or not the leader has created it in the cloud by then.
 func TestCutAtBirth(t *testing.T) {
 	for _, test := range []struct {
 		name      string
@@ -181,8 +181,8 @@ func TestBirthOnline(t *testing.T) {
 	})
 }
 
-// The cloud has made the Lease, but its answer is lost: the node is delegated, and goes on with that Lease after
-// healing.
+// TestBirthWithoutAnswer: the cloud has created the Lease, but its answer is lost. The node is delegated, and continues with
+// that Lease after healing.
 func TestBirthWithoutAnswer(t *testing.T) {
 	born(t, func(n *node) {
 		n.cloud.After(func(ctx context.Context, c hubtest.LeaseCall) error {
@@ -231,8 +231,8 @@ func TestNoBirth(t *testing.T) {
 	})
 }
 
-// A node that is registered anew, under its old name, and cut before it has its new Lease gets a new one: the copy that the
-// coordinator still has is of the old one, whose owner is gone.
+// TestCutAtRebirth: a node is registered again under its old name, and cut before it has its new Lease. It gets a new one,
+// because the coordinator's copy is of the old Lease, whose owner is gone.
 func TestCutAtRebirth(t *testing.T) {
 	run(t, func(n *node) {
 		n.cloud.Remove(space, n.name)

@@ -30,9 +30,9 @@ func (a *agenda) Pop() any {
 	return last
 }
 
-// TestNobodyIsForgotten: of a pool that is cut off as a whole each node is served in time, however far the one line leads. A
-// queue in which a renewal loses its place when it ages serves them by lot: of 100 nodes at 600 ms, 77 went without for more than
-// 50 s.
+// TestNobodyIsForgotten: when a whole pool is cut off, each node is served in time over the one remaining line, however slow
+// that is. The test guards against a queue in which an aged renewal loses its place, which serves nodes at random: of 100 nodes
+// at 600 ms, 77 waited for more than 50 s.
 func TestNobodyIsForgotten(t *testing.T) {
 	for _, tt := range []struct {
 		nodes int

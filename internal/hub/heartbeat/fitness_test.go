@@ -9,9 +9,9 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// TestFitness: what a leader must have seen to give its term back. A step is a second and begin, taken, failed, aged, refused or
-// reported, with a node; or heard; or what the fitness must say: fit, unserved or deaf. Each of the others
-// is heard by the watch, too.
+// TestFitness: when a leader gives up its term. A step is a second and one of begin, taken, failed, aged, refused or reported,
+// with a node; or heard; or the expected verdict: fit, unserved or deaf. Each step other than a verdict is also heard by the
+// watch.
 func TestFitness(t *testing.T) {
 	for name, steps := range map[string]string{
 		"nothing to write":       "0 heard, 14 fit, 15 deaf, 16 heard, 30 fit, 31 deaf",

@@ -384,8 +384,8 @@ func (d *desk) refuses(name string, with error) {
 	})
 }
 
-// TestOneRefusedLease: what the cloud says of one Lease ends no term, however often its node renews it, and takes nothing from
-// another node.
+// TestOneRefusedLease: the cloud's refusal of one Lease ends no term, however often its node renews it, and costs no other node
+// a heartbeat.
 func TestOneRefusedLease(t *testing.T) {
 	leases := coordinationv1.Resource("leases")
 	kind := coordinationv1.SchemeGroupVersion.WithKind("Lease").GroupKind()
@@ -497,8 +497,8 @@ func TestSomethingIsTaken(t *testing.T) {
 	}
 }
 
-// TestDeafWatch: a leader that hears nothing of the coordinator's Leases gives its term back. One whose pool is quiet, or where
-// nobody is delegated, does not.
+// TestDeafWatch: a leader that hears nothing of the coordinator's Leases gives up its term. A leader whose pool is quiet, or
+// has no delegated node, does not.
 func TestDeafWatch(t *testing.T) {
 	atDesk(t, func(d *desk) {
 		ended := d.lead()

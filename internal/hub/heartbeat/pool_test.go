@@ -52,9 +52,9 @@ func stampOf(c hubtest.LeaseCall) string {
 	return fmt.Sprintf("%s %d", c.Name, c.Lease.Spec.RenewTime.UnixMicro())
 }
 
-// watchOver is invariant 2: what another hub writes for a node is a stamp of that node's kubelet, written within the
-// bound after the coordinator got it. A stamp that is not later than the cloud's is moved on by a microsecond; then one of
-// kubelet's must have reached the coordinator within that time.
+// watchOver checks invariant 2: whatever another hub writes for a node is a stamp of that node's kubelet, written within the
+// bound after the coordinator got it. If the stamp is not later than the cloud's, the hub writes the cloud's plus a
+// microsecond; then a stamp of kubelet's must have reached the coordinator within that time.
 func (s *story) watchOver() {
 	s.coordinator.Witness(func(c hubtest.LeaseCall) {
 		s.mu.Lock()
@@ -175,8 +175,8 @@ func (m *member) kubelet(ctx context.Context) {
 // later sets a link's state after the time that it takes to notice.
 func (s *story) later(d time.Duration, do func()) { time.AfterFunc(d, do) }
 
-// TestPoolThroughAnything draws histories of cuts, deaths, pauses and restarts. Throughout, a dead node's Lease is
-// never renewed late (watchOver). In the end, with one node's WAN whole, every live node is renewed and no dead one is.
+// TestPoolThroughAnything generates random sequences of cuts, deaths, pauses and restarts. Throughout, a dead node's Lease is
+// never renewed late (watchOver). In the end, with one node's WAN up, every live node is renewed and no dead one is.
 func TestPoolThroughAnything(t *testing.T) {
 	forwards, moved := 0, 0
 	for seed := range uint64(40) {

@@ -50,8 +50,8 @@ func TestDirect(t *testing.T) {
 	}
 }
 
-// TestManagedFieldsAreDropped: kubelet's are not sent back. For as long as the server has some, an empty entry is, which drops
-// them.
+// TestManagedFieldsAreDropped: kubelet's managed fields are not sent back. As long as the server has some, the hub sends an
+// empty entry, which removes them.
 func TestManagedFieldsAreDropped(t *testing.T) {
 	run(t, func(n *node) {
 		kept := []metav1.ManagedFieldsEntry{{Manager: "kubelet", Operation: metav1.ManagedFieldsOperationUpdate}}
@@ -126,8 +126,8 @@ func TestStampsAdvance(t *testing.T) {
 	}
 }
 
-// TestCloudIsSetBack: a backup is put in the place of the cloud's storage, and its revisions are lower than those that the hub
-// knows. The History is told so, however the hub meets it, and of no fall but that one.
+// TestCloudIsSetBack: the cloud's storage is restored from a backup, so its revisions are lower than those that the hub knows.
+// The History is told, however the hub finds out, and is told of no other fall.
 func TestCloudIsSetBack(t *testing.T) {
 	for name, meet := range map[string]func(*node){
 		"by a heartbeat": func(*node) {},
@@ -373,8 +373,8 @@ func TestBothLinksDown(t *testing.T) {
 	})
 }
 
-// TestCloudThatFails: who answers for a cloud that can't take heartbeats. The first heartbeat that it fails is
-// delegated, and the first that it takes no longer is.
+// TestCloudThatFails: heartbeats while the cloud can't take them. The first heartbeat that fails is delegated, and the first
+// that the cloud takes is not.
 func TestCloudThatFails(t *testing.T) {
 	for _, state := range []link.State{link.Up, link.Failing} {
 		for _, code := range []int{

@@ -182,8 +182,8 @@ func TestForward(t *testing.T) {
 	tests := []struct {
 		name  string
 		cloud *coordinationv1.Lease
-		// before says that the leader knew the Lease before it saw the renewal, knew is the revision that the node knew,
-		// and latest the latest stamp that the leader has seen in the cloud.
+		// before says that the leader knew the Lease before it saw the renewal, knew is the revision that the node knew, and
+		// latest the latest stamp that the leader has seen in the cloud.
 		before bool
 		knew   string
 		latest time.Time
@@ -256,8 +256,7 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// TestAgainstNaiveModel compares the queue with a model that keeps every event and finds its answers by going through
-// all of them.
+// TestAgainstNaiveModel compares the queue with a model that keeps every event and searches all of them for each answer.
 func TestAgainstNaiveModel(t *testing.T) {
 	nodes := []string{"a", "b", "c", "d", "e", "f", "self"}
 	for seed := range uint64(3000) {

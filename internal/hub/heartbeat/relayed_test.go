@@ -14,7 +14,7 @@ import (
 	"yurtcoordinator/internal/hub/link"
 )
 
-// wantRelayed checks that the cloud has kubelet's last heartbeat, marked, from the node itself, and that nobody is asked to
+// wantRelayed checks that the cloud has kubelet's last heartbeat, marked, from the node itself, and that no leader is asked to
 // forward it.
 func (n *node) wantRelayed() {
 	n.t.Helper()
@@ -43,7 +43,7 @@ func (n *node) wantRelayed() {
 }
 
 // TestRelayed: over a neighbour's line a node writes its Lease itself, and says so; kubelet sees none of that. When the
-// neighbour fails, the same heartbeat is left to be forwarded.
+// neighbour fails, a leader forwards the same heartbeat.
 func TestRelayed(t *testing.T) {
 	run(t, func(n *node) {
 		n.relaysAt = "10.0.0.1:10269"
@@ -111,8 +111,8 @@ func TestRelayed(t *testing.T) {
 	})
 }
 
-// TestForwardedAfterRelayed: what a leader forwards says no more that the node reports itself. A later stamp that the node wrote
-// over a neighbour's line is its own report, marked or not.
+// TestForwardedAfterRelayed: a forwarded Lease no longer says that the node reports itself. A later stamp that the node wrote
+// over a neighbour's line counts as the node's own report, marked or not.
 func TestForwardedAfterRelayed(t *testing.T) {
 	copied, cloud := lease("n1", 50, 100, "host"), lease("n1", 7, 90, "unmarked", "label-only")
 	cloud.Labels = nil

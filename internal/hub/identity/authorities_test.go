@@ -181,8 +181,8 @@ func TestWithoutRights(t *testing.T) {
 	})
 }
 
-// TestCutOffMeanwhile: all was replaced while a node was cut off. It comes back by a certificate that the old authority has
-// signed for the new one, or by kubelet's kubeconfig.
+// TestCutOffMeanwhile: all authorities were replaced while a node was cut off. It comes back by a cross certificate, which the
+// old authority has signed for the new one, or by kubelet's kubeconfig.
 func TestCutOffMeanwhile(t *testing.T) {
 	for _, way := range []string{"cross certificate", "kubeconfig"} {
 		t.Run(way, func(t *testing.T) {

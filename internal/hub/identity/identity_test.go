@@ -706,8 +706,8 @@ func TestServing(t *testing.T) {
 	})
 }
 
-// TestServingFollowsTheAddress: while it is not known nobody is asked; another one is asked for at once, and until it is there
-// the hub serves with what it has.
+// TestServingFollowsTheAddress: while the address is not known, no certificate is requested. A new address is requested at
+// once, and until its certificate comes the hub serves with the present one.
 func TestServingFollowsTheAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(t, newAuthority(t, "kubernetes"))

@@ -55,8 +55,8 @@ func (w *world) config(cfg *Config) {
 	}
 }
 
-// TestPodsAreShownTheAuthority: a hub serves with the certificate that it gets, and shows the authority that verifies it, also
-// after a restart without the cloud.
+// TestPodsAreShownTheAuthority: a hub serves with the certificate that it gets, and shows Pods the authority that verifies it,
+// even after a restart without the cloud.
 func TestPodsAreShownTheAuthority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(t, newAuthority(t, "kubernetes"))

@@ -65,8 +65,8 @@ func TestDistributionsAreOnThePage(t *testing.T) {
 	}
 }
 
-// TestJoinOnADistribution: the refusal says what node it is, why join can't work there, and where to read on. A node of the same
-// distribution whose kubelet is started as kubeadm's is joined.
+// TestJoinOnADistribution: the refusal names the distribution, says why join can't work there, and where to read on. If its
+// kubelet is started as kubeadm's is, the node is joined.
 func TestJoinOnADistribution(t *testing.T) {
 	for name, tt := range map[string]struct {
 		prepare func(*machine)

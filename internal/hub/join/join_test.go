@@ -25,8 +25,8 @@ const (
 	aHash  = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 )
 
-// ways are the kinds of nodes, and how each is joined. A kill is tried at every step of the first, and at each stride-th
-// of those that differ little from it.
+// ways are the kinds of nodes, and how each is joined. The first is killed at every step, and the others, which differ little
+// from it, at every stride-th step.
 var ways = []struct {
 	name    string
 	stride  int

@@ -16,8 +16,8 @@ m4kRw7T7147G0OlF+D0iaFawIXNgQvRQIzkBMyAso8384SCUhxK6QSgh5Q==
 -----END PUBLIC KEY-----
 `
 
-// TestPreparesUpgrades: a node with a key of releases takes programs; join without one leaves that as it is; and the unit runs
-// the program that is kept.
+// TestPreparesUpgrades: a node with a release key accepts upgrades. A join without a key leaves that as it is. The systemd unit
+// runs the settled program.
 func TestPreparesUpgrades(t *testing.T) {
 	m := newMachine(t)
 	m.works("join", "--start")

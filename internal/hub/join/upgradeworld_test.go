@@ -28,8 +28,8 @@ const (
 // killed is what a run panics with when it is killed: nothing of it goes on.
 type killed struct{}
 
-// upgradeMachine is a node's files, with stand-ins for systemd and the programs. A program is a line: its name, its version,
-// and how it behaves.
+// upgradeMachine is a node's files, with fakes of systemd and the programs. A program is one line of text: its name, its
+// version, and how it behaves.
 type upgradeMachine struct {
 	t    *testing.T
 	root string

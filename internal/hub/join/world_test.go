@@ -49,8 +49,8 @@ ExecStart=
 ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
 `
 
-// machine is a node's files as kubeadm leaves them, with stand-ins for systemd and yurthub. A kubelet has the way that the files
-// had when systemd was last told to read them.
+// machine is a node's files as kubeadm leaves them, with fakes of systemd and yurthub. A kubelet uses the files as they were
+// when systemd last read them.
 type machine struct {
 	t    *testing.T
 	root string

@@ -215,8 +215,7 @@ func TestFlappingRaisesTheBar(t *testing.T) {
 	}
 }
 
-// TestTranscripts replays the scripts in testdata: each line is a time, an event and, after the arrow, what the
-// machine makes of it.
+// TestTranscripts replays the scripts in testdata. Each line is a time, an event and, after the arrow, the machine's result.
 func TestTranscripts(t *testing.T) {
 	replay(t, "testdata/*.txt", func() func(Event) string {
 		m := NewMachine(Standard(), epoch)

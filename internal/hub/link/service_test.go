@@ -110,8 +110,8 @@ func TestServiceTranscripts(t *testing.T) {
 	})
 }
 
-// TestServiceAgainstNaiveModel: the model takes from the whole history the answers that are in a row, each asked after the
-// one before, and looks for the runs.
+// TestServiceAgainstNaiveModel compares Service with a model that keeps the whole history. The model selects the answers that
+// are in a row, each asked after the previous one, and looks for runs.
 func TestServiceAgainstNaiveModel(t *testing.T) {
 	for seed := range uint64(2000) {
 		rnd := rand.New(rand.NewPCG(seed, 3))

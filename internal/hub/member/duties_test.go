@@ -8,8 +8,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// TestReportsAreBelievedUntilTheNext: a leader on any link repeats its report before the cloud stops believing it, with room for
-// one that is lost.
+// TestReportsAreBelievedUntilTheNext: on any link a leader repeats its report before the cloud stops believing it, even if one
+// report is lost.
 func TestReportsAreBelievedUntilTheNext(t *testing.T) {
 	for of, want := range map[v1alpha1.LinkProfile]time.Duration{
 		v1alpha1.LinkNormal: 3 * time.Minute, v1alpha1.LinkSatellite: 3 * time.Minute, v1alpha1.LinkMetered: 5 * time.Minute,

@@ -134,8 +134,8 @@ func TestWhatIsNotThereIsForgotten(t *testing.T) {
 	}
 }
 
-// What a caller with credentials of its own may no longer read is forgotten. What the node may no longer read is not: an API
-// server that has just begun says so without meaning it, and Pods could not start.
+// TestWhatIsDeniedIsForgottenOfACaller: when the cloud refuses a read, the answer is forgotten for a caller with credentials of
+// its own. For the node it is kept: an API server that has just started refuses without meaning it, and Pods could not start.
 func TestWhatIsDeniedIsForgottenOfACaller(t *testing.T) {
 	for client, forgets := range map[string]bool{"": false, "system:serviceaccount:a:b 1": true} {
 		bubble(t, func(t *testing.T, w *world) {

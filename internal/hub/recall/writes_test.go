@@ -132,8 +132,8 @@ func TestAWriteWhoseAnswerBreaksOff(t *testing.T) {
 	})
 }
 
-// A caller with credentials of its own is given back what it has written if it has read the object before, and not else: it may
-// be allowed to write alone. What it deletes is gone for the node's programs, too.
+// TestACallersWrites: a caller with credentials of its own reads back what it has written only if it has read the object
+// before, because it may have the right to write alone. What it deletes is also gone for the node's programs.
 func TestACallersWrites(t *testing.T) {
 	const guest = "sa 1"
 	bubble(t, func(_ *testing.T, w *world) {

@@ -42,8 +42,8 @@ func TestWhatIsLentFollowsTheSettings(t *testing.T) {
 	}
 }
 
-// TestWhoCannotLend: a hub that neighbours cannot reach, or meet, reaches the cloud by its own way, and says that it relays
-// nowhere.
+// TestWhoCannotLend: a hub that neighbours cannot reach, or that reaches no coordinator, uses its own way to the cloud, and
+// reports no address for relaying.
 func TestWhoCannotLend(t *testing.T) {
 	l := NewLending(LendingConfig{Dial: ownWay})
 	l.Change(upstream.ForAll, false)

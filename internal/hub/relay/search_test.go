@@ -48,8 +48,9 @@ func (h *anHour) pass(t *testing.T, members map[edge.NodeName]string) {
 	h.asked = coordinator.asked.Load()
 }
 
-// TestAnHourWithoutALine: what a cut costs the coordinator and the neighbours does not grow with the pool. A pause is 15 to 30 s,
-// and a try comes 0 to 0.9 s after it: 3600/(22.5+0.45) = 157 in an hour, and 5 before that. Whoever is tried is tried as often.
+// TestAnHourWithoutALine: the cost of a cut for the coordinator and the neighbours does not grow with the pool. A pause is 15
+// to 30 s, and a try comes 0 to 0.9 s after it: 3600/(22.5+0.45) = 157 in an hour, and 5 before that. Each neighbour is tried
+// as often.
 func TestAnHourWithoutALine(t *testing.T) {
 	const hubs, most = 20, 170
 	everybody := map[edge.NodeName]string{}
@@ -79,8 +80,8 @@ func TestAnHourWithoutALine(t *testing.T) {
 	})
 }
 
-// TestKnownBeforeNeeded: a hub whose line is up asks once a minute who relays, and keeps the answer. When the coordinator is
-// gone, and then the line, it is relayed all the same; also if it is restarted.
+// TestKnownBeforeNeeded: a hub whose line is up asks once a minute who relays, and keeps the answer. If the coordinator fails,
+// and then the line, the hub is still relayed, even after a restart.
 func TestKnownBeforeNeeded(t *testing.T) {
 	ca, s := newAuthority(t), cloud(t)
 	m := ca.relays(t, "n2", generous(), s.Listener.Addr().String())

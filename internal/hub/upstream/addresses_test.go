@@ -169,8 +169,8 @@ func TestAnAddressLeaves(t *testing.T) {
 	}
 }
 
-// TestANameLeadsNowhere: a name that leads where nobody serves, or of which nobody tells, changes nothing while the old address
-// serves.
+// TestANameLeadsNowhere: while the old address serves, nothing changes if the name's new address does not serve, or no name
+// server answers.
 func TestANameLeadsNowhere(t *testing.T) {
 	c, cfg := newCloudByName(t)
 	_ = c.listener.Close()

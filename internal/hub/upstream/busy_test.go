@@ -26,8 +26,8 @@ func (s *slowly) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestBusyLink: a list crosses a line that it fills for longer than anybody's patience; what is asked meanwhile waits behind it.
-// Bytes arrive all the time, so the link stays up, and the list ends.
+// TestBusyLink: a list fills the line for longer than the link's patience, and probes wait behind it. Bytes arrive all the
+// time, so the link stays up, and the list ends.
 func TestBusyLink(t *testing.T) {
 	ca := newAuthority(t)
 	const size, rate = 1 << 20, 96 << 10 // 11 s

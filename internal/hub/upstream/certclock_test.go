@@ -102,8 +102,8 @@ func TestNothingFromTheFuture(t *testing.T) {
 	}
 }
 
-// A machine that has lost its file, and starts in 1970, talks to servers by what its own certificate proves, and no longer than
-// that certificate is its own.
+// TestTheNodesOwnCertificate: a machine that has lost its file, and starts in 1970, can reach servers by the time that its own
+// certificate proves. That ends when the certificate is replaced.
 func TestTheNodesOwnCertificate(t *testing.T) {
 	c := NewCertClock(t.TempDir(), ends.Clock{OfDay: func() time.Time { return time.Unix(0, 0) }})
 	c.Holds(serverFrom(t, trueTime.Add(-time.Minute)).Leaf)

@@ -91,8 +91,8 @@ func TestWhoIsKnockedAt(t *testing.T) {
 	}
 }
 
-// TestKnocksWithoutAnAnswer: one is given up when TCP would send again, and where none is ever answered pings are soon all there
-// is.
+// TestKnocksWithoutAnAnswer: a knock is given up when TCP would retransmit. If no knock is ever answered, the hub soon sends
+// only pings.
 func TestKnocksWithoutAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := &far{trip: 20 * time.Millisecond, retransmit: 220 * time.Millisecond, deaf: true, last: time.Now()}

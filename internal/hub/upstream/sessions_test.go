@@ -118,8 +118,8 @@ func (s *handledSession) Remotes() []netip.Addr { return nil }
 func (s *handledSession) Leave(netip.Addr)      {}
 func (s *handledSession) Close()                { s.Reset(ErrNotRunning) }
 
-// TestSessions: what is above a Session judges it as it judges connections. A cut, a heal and a server that is silent are seen as
-// soon as link.Standard says, and both ends' certificates are judged.
+// TestSessions: an upstream judges any Session as it judges real connections. It notices a cut, a heal and a silent server as
+// soon as link.Standard says, and checks both ends' certificates.
 func TestSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca := newAuthority(t)

@@ -150,8 +150,8 @@ func lease(t *testing.T, u *Upstream, method string) int {
 	return res.StatusCode
 }
 
-// TestSickServer: one that is ready, and does not take Leases, is left after the second, also if the second is only asked for its
-// Lease.
+// TestSickServer: requests leave a server that reports ready and takes no Leases after the second failure, even if the second
+// request only reads the Lease.
 func TestSickServer(t *testing.T) {
 	ca := newAuthority(t)
 	sick := func(code int) http.HandlerFunc {

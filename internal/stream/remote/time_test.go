@@ -136,8 +136,8 @@ func TestBookmarksKeepAWatchAlive(t *testing.T) {
 	})
 }
 
-// The end of a context ends a watch if a Next with that context waits, whichever contexts were there before; not if that Next
-// has returned.
+// TestContextsOfNext: the end of a context ends a watch if a Next with that context waits, whichever contexts were used before.
+// It does not if that Next has returned.
 func TestContextsOfNext(t *testing.T) {
 	errEnough := errors.New("enough")
 	for name, test := range map[string]struct {
