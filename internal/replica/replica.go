@@ -8,9 +8,9 @@
 // Invariants:
 //
 //   - The store is exactly the cluster's content at Position. It changes under one lock, together with the history and
-// Position; no I/O, encoding or decoding happens under it.
+//     Position; no I/O, encoding or decoding happens under it.
 //   - A watcher gets every event after its start revision, once and in order, or it ends with an error. A Replace begins a
-// new history, because the events in the gap are unknown. Watchers behind its revision get an error, never silence.
+//     new history, because the events in the gap are unknown. Watchers behind its revision get an error, never silence.
 //   - A list is one revision: readers hold a copy-on-write clone of the store.
 //   - Memory is bounded: the content, HistoryBytes, and what the lists under way and a few paged lists still hold.
 //

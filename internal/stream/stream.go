@@ -12,8 +12,8 @@
 // Invariants, for one resource of one cluster:
 //
 //   - The events of a stream come in the order of their revisions, each revision once. None is at or before the start
-// revision, and none is left out. A stream that cannot keep this ends with an error: ErrExpired if it would have to begin
-// earlier than its source remembers.
+//     revision, and none is left out. A stream that cannot keep this ends with an error: ErrExpired if it would have to
+//     begin earlier than its source remembers.
 //   - A Snapshot holds exactly the objects that existed at its revision.
 //   - An Object's bytes never change once it is handed over: to change the content, make another Object.
 package stream

@@ -10,16 +10,16 @@
 //
 // Invariants:
 //   - No kubelet, no heartbeat: neither part ever renews a Lease on its own. A renewal is a stamp of kubelet's that differs
-// from the previous one. A leader forwards only renewals that it saw happen, and each of them once.
+//     from the previous one. A leader forwards only renewals that it saw happen, and each of them once.
 //   - A renewTime is moved forward, never invented: the cloud gets kubelet's stamp or, where that would not advance, the
-// stamp that it has plus 1 µs. So neither a clock that was put back nor a stamp from years ahead harms a node.
+//     stamp that it has plus 1 µs. So neither a clock that was put back nor a stamp from years ahead harms a node.
 //   - A renewal is written within a fixed time after it reached the coordinator (Forwarder has the sum) or not at all,
-// whatever stopped, stalled or was repeated in between. Wall clocks play no part.
+//     whatever stopped, stalled or was repeated in between. Wall clocks play no part.
 //   - kubelet sees one Lease, the cloud's: its uid, the last resourceVersion that the cloud gave, kubelet's own spec,
-// and never a mark. The cloud never sees the mark as a label, or the mark of the coordinator's host.
+//     and never a mark. The cloud never sees the mark as a label, or the mark of the coordinator's host.
 //   - A heartbeat that the cloud took waits for nothing else.
 //   - An error of the cloud about one Lease affects only that Lease. A leader gives up its term only for errors that are
-// about itself (fitness).
+//     about itself (fitness).
 //   - A hub keeps one Lease in memory; a leader keeps at most three small things per delegated node besides.
 //
 // Others send annotated heartbeats from a timer while kubelet is cut off. We rejected that: it keeps nodes alive whose kubelet

@@ -19,19 +19,19 @@
 // Invariants:
 //   - At every instant a certificate file is the old one or the new one, whole.
 //   - A signer's answer is written only if it belongs to the key, is for this node and this use, and is valid by a clock
-// that may be some minutes wrong. The cloud must also have accepted the node's name with it.
+//     that may be some minutes wrong. The cloud must also have accepted the node's name with it.
 //   - A bootstrap token is sent only to a server with a verified certificate. The token has signed that certificate's
-// authority, and a hash pins it.
+//     authority, and a hash pins it.
 //   - No log, error or status contains a key or a token.
 //   - Each certificate has at most one request under way, however many hubs share the directory. Another request follows
-// only if the first was denied, forgotten or answered with rubbish.
+//     only if the first was denied, forgotten or answered with rubbish.
 //   - Every goroutine ends with Run.
 //
 // The alternative was client-go's certificate manager with its FileStore, which has these faults:
 //   - Its Stop returns at once (0.25 ms, with a rotation under way), so nobody can wait for its goroutines.
 //   - It accepts a certificate for another name, or an expired one.
 //   - Its store removes the link to the old file before the new one is in place, syncs no directory, and never deletes
-// old files.
+//     old files.
 //   - Each try makes a new request with a new key; these pile up where nobody approves them.
 //   - It returns to the bootstrap credentials only when the process restarts.
 //   - Its errors go to the log, where no Status finds them.
@@ -45,9 +45,9 @@
 // person has put on the node. It adds before it removes:
 //
 //   - A newly named authority is added at once, beside the others. Whoever may publish the list may add an authority:
-// only its publisher tells a new authority from a false one.
+//     only its publisher tells a new authority from a false one.
 //   - An authority that is no longer named stays at first. It is removed when it has expired, or when the cloud's answers
-// have not named it for ForgetNote. The answer that removes it must come from a server that another authority verified.
+//     have not named it for ForgetNote. The answer that removes it must come from a server that another authority verified.
 //   - An answer removes nothing if it is empty, is not PEM, is too long, or does not name the authority that verified it.
 //
 // Only time covered by answers counts: each answer adds at most a TrustStep. So a node that was off, or cut off, or whose clock

@@ -7,11 +7,11 @@
 //
 // Invariants:
 //   - kubelet is pointed at yurthub only after `yurthub check` has succeeded. If something does not work in the end, Join
-// undoes its changes.
+//     undoes its changes.
 //   - It writes only to files of its own. A file is replaced in one step, so a kill or a power cut leaves the old one or
-// the new one.
+//     the new one.
 //   - /etc/yurthub/install records what was made and what remains to be done, so that Join or Reset can continue an
-// interrupted run.
+//     interrupted run.
 //
 // Join runs `yurthub check` with the installed program instead of checking by itself, because that program is what will run.
 //
@@ -30,8 +30,8 @@
 // Invariants:
 //   - The program's place always has a whole program that was accepted or that was there before.
 //   - FileSettled beside it is a link to the last program with which the hub worked. That program judges the new one, and
-// is what a rollback restores.
+//     is what a rollback restores.
 //   - The journal records the upgrade before anything is replaced, so that the next run continues after a kill or a power
-// cut at any step.
+//     cut at any step.
 //   - The hub is without its program for no longer than UpgradeConfig.Wait and one restart.
 package join

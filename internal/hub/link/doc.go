@@ -14,10 +14,10 @@
 //
 // Invariants:
 //   - A link goes down for one of three reasons. Nothing has arrived for Machine.Patience since a probe. Or bytes arrived,
-// but no answer for Timing.Trust. Or two probes in a row were refused and nothing else arrived.
+//     but no answer for Timing.Trust. Or two probes in a row were refused and nothing else arrived.
 //   - Only probes bring a link up again; an unknown link is up with the first answer.
 //   - Failing traffic never changes the state, because a request can fail for reasons of its own. It only brings the next
-// probe forward, which then asks the API and not just its connection.
+//     probe forward, which then asks the API and not just its connection.
 //   - A link that went down soon after it came up needs more answered probes to come up.
 //
 // Patience follows the measured round trip and its variance. So a line's sudden delays must fit into MinPatience: with

@@ -5,7 +5,7 @@
 //   - One client's answer is never given to another client.
 //   - After a client has written an object, it does not get the answer from before.
 //   - No token that a client has shown is stored. The cloud repeats the token in its answer to a TokenReview; the answer is
-// stored without it, and the request's own token is put back.
+//     stored without it, and the request's own token is put back.
 //
 // # How long an answer holds
 //
@@ -17,7 +17,7 @@
 //
 // Invariants:
 //   - A restart, a power cut or a clock step makes a Stamp look younger only by time in which the machine was off and its
-// clock did not run.
+//     clock did not run.
 //   - A Stamp whose age cannot be known is too old.
 //   - No answer is forgotten because the node's Pods are not known yet.
 package recall

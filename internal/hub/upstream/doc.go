@@ -9,12 +9,12 @@
 //
 // Invariants:
 //   - When a server's link goes down, every connection to it is reset at once, and the kernel drops what it still holds
-// for it: a heartbeat sent into a dead link must not arrive when the link heals. Every request in flight and every response
-// body still being read ends with a DownError.
+//     for it: a heartbeat sent into a dead link must not arrive when the link heals. Every request in flight and every
+//     response body still being read ends with a DownError.
 //   - While a link is down, nothing but probes is sent over it, and requests fail at once.
 //   - A connection opened before the credentials changed carries no request made afterwards.
 //   - No request has a time limit of its own, because a watch has none. Every step that can hang (dial, handshake,
-// probe, silent connection) has one.
+//     probe, silent connection) has one.
 //
 // The alternative to resetting connections was a watchdog timer per request. It cannot tell a quiet watch from a dead one, and
 // leaves the bytes in the kernel.
@@ -25,7 +25,7 @@
 //
 // Invariants:
 //   - Each connection looks the server's name up. While no name server answers, the previous addresses are used: a site
-// whose name server is down is not cut off.
+//     whose name server is down is not cut off.
 //   - Of several addresses, the first that accepts the connection is used. A silent address costs a moment only.
 //   - TLS goes end to end. A proxy learns the server's name and port, and nothing else.
 //   - A proxy's password appears in no error, no log and no flag.
@@ -50,5 +50,5 @@
 //   - A server's certificate is recorded only after it was verified by this time, so one from the future never is.
 //   - The NotBefore of the node's own certificate is not kept on disk: a replacement counts at once.
 //   - The file is read once, and written when a newer certificate was seen. If it can't be read or written, the machine's
-// clock counts.
+//     clock counts.
 package upstream
