@@ -14,8 +14,8 @@ const (
 	// less means forever, as in OpenYurt. AnnotationAutonomy takes precedence.
 	AnnotationAutonomyDuration = "node.openyurt.io/autonomy-duration"
 
-	// AnnotationOriginalNotReady and AnnotationOriginalUnreachable on a Pod of such a node hold the tolerationSeconds
-	// that the Pod had before, or OriginalForever.
+	// AnnotationOriginalNotReady and AnnotationOriginalUnreachable are on a Pod of an autonomous node. They hold the
+	// tolerationSeconds that the Pod had before, or OriginalForever.
 	AnnotationOriginalNotReady    = "apps.openyurt.io/original-not-ready-toleration-duration"
 	AnnotationOriginalUnreachable = "apps.openyurt.io/original-unreachable-toleration-duration"
 

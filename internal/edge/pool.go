@@ -37,8 +37,8 @@ const (
 	// AnnotationTopologyKeys on a Service says which of its endpoints a node's clients see.
 	AnnotationTopologyKeys = "openyurt.io/topologyKeys"
 
-	// TopologyNodePool, TopologyHostname and TopologyZone are its values. They select the endpoints in the node's pool,
-	// on the node itself, and in the node's zone.
+	// TopologyNodePool, TopologyHostname and TopologyZone are the values of AnnotationTopologyKeys. They select the endpoints
+	// in the node's pool, on the node itself, and in the node's zone.
 	TopologyNodePool = "openyurt.io/nodepool"
 	TopologyHostname = "kubernetes.io/hostname"
 	TopologyZone     = "kubernetes.io/zone"
@@ -53,7 +53,7 @@ const (
 	// LabelApp is the label by which the coordinators' Service selects them.
 	LabelApp = "app.kubernetes.io/name"
 
-	// ServiceCoordinator is the Service of all coordinators. Each node sees its own pool's endpoints only.
+	// ServiceCoordinator is the Service of all coordinators. Each node sees only the endpoints of its own pool.
 	ServiceCoordinator = "yurt-coordinator-apiserver"
 
 	// MinPoolNodes is how many nodes a pool must have for a coordinator. Of two nodes, one that is cut off could not tell which
@@ -79,7 +79,7 @@ const (
 	DiscoveryNodes = "nodes"
 )
 
-// CoordinatorUsers is what the names of all coordinators at kubelets begin with. The cloud knows no such user.
+// CoordinatorUsers is the prefix of all coordinators' user names at kubelets. The cloud knows no such user.
 const CoordinatorUsers = "openyurt:yurt-coordinator"
 
 // CoordinatorUser is the user name of a pool's coordinator at the pool's kubelets.

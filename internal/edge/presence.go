@@ -17,7 +17,7 @@ const QueryNodesOnly = "nodesOnly"
 // coordinator that started recently has heard of no node yet.
 const QueryRelaying = "relaying"
 
-// MostRelaying is how many neighbours a Relaying has at most.
+// MostRelaying is the largest number of neighbours in a Relaying.
 const MostRelaying = 32
 
 // Relaying is what a coordinator answers to QueryRelaying.
@@ -28,11 +28,11 @@ type Relaying struct {
 	Neighbours []Neighbour `json:"relaying"`
 }
 
-// Presence is one line of what a coordinator tells at PathPresence. A line without content says that there is nothing new.
+// Presence is one line of a coordinator's answer at PathPresence. A line without content says that there is nothing new.
 type Presence struct {
-	// Instance names the coordinator's process. Another one has heard nothing of what this one was told.
+	// Instance names the coordinator's process. A new process has lost what was pushed to the former one.
 	Instance string `json:"instance"`
-	// Whole: the line has everything that this coordinator knows.
+	// Whole says that the line has everything that this coordinator knows.
 	Whole bool           `json:"whole,omitempty"`
 	Pods  []PodPresence  `json:"pods,omitempty"`
 	Gone  []PodName      `json:"gone,omitempty"` // Pods that are not here any more, or that two nodes say they have
@@ -56,7 +56,7 @@ type PodPresence struct {
 	History  History  `json:"history,omitempty"`
 	Said     bool     `json:"said,omitempty"`
 
-	// IPs are its addresses, at most one of each family. A Pod without any is not there yet, or any more.
+	// IPs are the Pod's addresses, at most one of each family. A Pod without addresses has not started yet, or has ended.
 	IPs []netip.Addr `json:"ips,omitempty"`
 	// Ready is the Pod's condition Ready. Overruled means that the cloud has set it to false because it did not hear from the
 	// node, and kubelet has not reported since.
@@ -70,7 +70,7 @@ type PodPresence struct {
 // NodePresence is a node that a coordinator has seen to renew its Lease.
 type NodePresence struct {
 	Name NodeName `json:"name"`
-	// Silent: it has not renewed for GraceSeconds in which the coordinator ran.
+	// Silent says that the node has not renewed its Lease for GraceSeconds in which the coordinator ran.
 	Silent       bool `json:"silent,omitempty"`
 	GraceSeconds int  `json:"graceSeconds"`
 }

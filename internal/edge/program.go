@@ -2,14 +2,14 @@ package edge
 
 import "strings"
 
-// AnnotationProgram is on a Node. In it the node's hub says which program it is: see HubProgram.
+// AnnotationProgram is on a Node. The node's hub writes there which program it is: see HubProgram.
 const AnnotationProgram = "openyurt.io/hub-program"
 
-// HubProgram is what a hub says of its program. It can be compared.
+// HubProgram is what a hub reports of its program. It can be compared.
 type HubProgram struct {
 	// Version is the release that it is of.
 	Version string
-	// Upgradable says that the node takes programs from the cloud.
+	// Upgradable says that the node accepts programs from the cloud.
 	Upgradable bool
 }
 
@@ -23,7 +23,7 @@ func (p HubProgram) String() string {
 	return p.Version
 }
 
-// ParseHubProgram reads what String wrote; false means that it is something else. Whoever wrote it may be anybody on the node.
+// ParseHubProgram reads what String wrote; it returns false for anything else. Any program of the node may have written it.
 func ParseHubProgram(text string) (HubProgram, bool) {
 	version, takes := strings.CutSuffix(text, upgradable)
 	if !IsVersion(version) {

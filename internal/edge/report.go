@@ -80,13 +80,13 @@ func renewed(l *coordinationv1.Lease) time.Time {
 	return l.Spec.RenewTime.Time
 }
 
-// SlotLeader is who leads at the coordinator in a slot.
+// SlotLeader is the leader at the coordinator in a slot.
 type SlotLeader struct {
 	Slot   Slot     `json:"slot"`
 	Leader NodeName `json:"leader"`
 }
 
-// Leaders returns who reports, the lowest slot's leader first: that is who leads the pool.
+// Leaders returns the leaders that report, the lowest slot's first: that one leads the pool.
 func (r Reports) Leaders() []SlotLeader {
 	all := make([]SlotLeader, len(r))
 	for i, l := range r {
@@ -106,20 +106,20 @@ func (r Reports) Reached() []NodeName {
 	return slices.Compact(all)
 }
 
-// Kubelets returns how the kubelets are known; nil means that no leader says so.
+// Kubelets returns the KubeletWay of each node; nil means that no leader reports it.
 func (r Reports) Kubelets() map[NodeName]KubeletWay {
 	return together(r, AnnotationKubelet, SplitKubelets)
 }
 
-// Versions returns of which releases the hubs are; nil means that no leader says so.
+// Versions returns the version of each node's hub; nil means that no leader reports it.
 func (r Reports) Versions() map[NodeName]string {
 	return together(r, AnnotationHubVersion, SplitVersions)
 }
 
-// Traffic returns what the hubs have carried; nil means that no leader says so.
+// Traffic returns the traffic of each node's hub; nil means that no leader reports it.
 func (r Reports) Traffic() map[NodeName]Traffic { return together(r, AnnotationTraffic, SplitTraffic) }
 
-// together returns what the reports say of nodes in an annotation.
+// together combines what the reports say of nodes in an annotation.
 func together[T any](r Reports, annotation string, split func(string) map[NodeName]T) map[NodeName]T {
 	var all map[NodeName]T
 	for _, l := range slices.Backward(r) {

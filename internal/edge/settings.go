@@ -15,9 +15,9 @@ func (p PoolName) SettingsConfigMap() string { return "yurthub-settings-" + stri
 const (
 	// SettingsGeneration is a number that grows with each change.
 	SettingsGeneration = "generation"
-	// SettingsConfiguration is a YurtHubConfiguration that holds what is the pool's.
+	// SettingsConfiguration is a YurtHubConfiguration with the pool's settings.
 	SettingsConfiguration = "configuration"
-	// SettingsFrom names, for people, the PoolSettings that it is made of, with their generations.
+	// SettingsFrom names, for people, the PoolSettings that the settings are made of, with their generations.
 	SettingsFrom = "from"
 )
 
@@ -30,11 +30,11 @@ type SettingsState string
 
 // Values of SettingsState.
 const (
-	// SettingsTaken means that the hub runs with the newest.
+	// SettingsTaken means that the hub runs with the newest settings.
 	SettingsTaken SettingsState = ""
-	// SettingsNeedRestart means that some of them take effect when the hub starts again.
+	// SettingsNeedRestart means that some settings take effect only when the hub restarts.
 	SettingsNeedRestart SettingsState = "restart"
-	// SettingsRefused means that the hub cannot use them, and goes on with the former.
+	// SettingsRefused means that the hub cannot use the newest settings, and continues with the former ones.
 	SettingsRefused SettingsState = "refused"
 )
 
@@ -43,7 +43,7 @@ const maxSettingsWhy = 200
 
 // SettingsReport is what a hub says about its pool's settings. It can be compared.
 type SettingsReport struct {
-	// Runs is the generation that it runs with, 0 for none; Told the newest that it was told.
+	// Runs is the generation that the hub runs with, 0 for none. Told is the newest generation that it has received.
 	Runs, Told int64
 	State      SettingsState
 	// Why explains State.
@@ -56,7 +56,7 @@ func (r SettingsReport) String() string {
 	return fmt.Sprintf("%d/%d/%s/%s", r.Runs, r.Told, r.State, why)
 }
 
-// ParseSettingsReport reads what String wrote. Whoever wrote it may be anybody on the node: what it returns is bounded.
+// ParseSettingsReport reads what String wrote. Any program of the node may have written it, so the result is bounded.
 func ParseSettingsReport(text string) (r SettingsReport, err error) {
 	parts := strings.SplitN(text, "/", 4)
 	if len(parts) != 4 {

@@ -8,26 +8,26 @@ const (
 	UpgradeUser   = 65532
 )
 
-// UpgradeOutcome is what came of an upgrade of a node's hub.
+// UpgradeOutcome is the result of an upgrade of a node's hub.
 type UpgradeOutcome string
 
 // Outcomes.
 const (
-	// UpgradeDone says that the hub is well with the program that was asked for.
+	// UpgradeDone says that the hub works with the requested program.
 	UpgradeDone UpgradeOutcome = "Upgraded"
 	// UpgradeRefused says that nothing was changed.
 	UpgradeRefused UpgradeOutcome = "Refused"
-	// UpgradeWentBack says that the hub was not well with it, and runs with the former program again.
+	// UpgradeWentBack says that the hub did not work with it, and runs with the former program again.
 	UpgradeWentBack UpgradeOutcome = "WentBack"
 )
 
-// UpgradeResult is what a node says came of an upgrade. The Pod that has asked for it ends with it as its message.
+// UpgradeResult is a node's report about an upgrade. It becomes the termination message of the Pod that asked for the upgrade.
 type UpgradeResult struct {
 	// ID is of the request.
 	ID string `json:"id"`
 	// Outcome is empty if the node has not answered.
 	Outcome UpgradeOutcome `json:"outcome,omitempty"`
-	// Version is what was asked for, From what the node had.
+	// Version is the requested version, From the node's version before.
 	Version string `json:"version,omitempty"`
 	From    string `json:"from,omitempty"`
 	// Why is for people; empty after an upgrade.

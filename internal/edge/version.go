@@ -16,7 +16,7 @@ const maxVersion = 64
 
 var versionText = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`)
 
-// IsVersion reports whether a text is a version as AnnotationHubVersion has it. Whoever wrote it may be anybody on a node.
+// IsVersion reports whether a text is a version in the form of AnnotationHubVersion. Any program of a node may have written it.
 func IsVersion(text string) bool { return len(text) <= maxVersion && versionText.MatchString(text) }
 
 // JoinVersions writes the versions of nodes' hubs as the value of an annotation, each version once, in order:

@@ -71,8 +71,9 @@ type Moment struct{ Running, Wall time.Time }
 // IsZero reports whether m is no moment.
 func (m Moment) IsZero() bool { return m == Moment{} }
 
-// Sub returns the time from from to m: by the running clock, or by the wall clock if that shows more. The running clock stands
-// still while the machine sleeps or its virtual machine is paused. A step of the wall clock can only make the result longer.
+// Sub returns the time from an earlier moment to m: by the running clock, or by the wall clock if that shows more. The running
+// clock stands still while the machine sleeps or its virtual machine is paused. A step of the wall clock can only make the
+// result longer.
 func (m Moment) Sub(from Moment) time.Duration {
 	return max(m.Running.Sub(from.Running), m.Wall.Sub(from.Wall))
 }

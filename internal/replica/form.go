@@ -18,13 +18,13 @@ import (
 	"yurtcoordinator/internal/stream/edit"
 )
 
-// Media types. What else an API server writes (YAML, CBOR) nobody on a node asks for.
+// Media types. No client on a node asks for the others that an API server writes (YAML, CBOR).
 const (
 	mediaJSON     = runtime.ContentTypeJSON
 	mediaProtobuf = runtime.ContentTypeProtobuf
 )
 
-// shape is what a client wants to be told of each object.
+// shape is which part of each object a client wants.
 type shape uint8
 
 const (
@@ -65,7 +65,7 @@ func negotiate(r *http.Request, verb string, t stream.Type) (*form, error) {
 	return nil, err
 }
 
-// encodingsOf returns the encodings that a clause of an Accept header names, those that need no work first.
+// encodingsOf returns the encodings that a clause of an Accept header allows, those that need no conversion first.
 func encodingsOf(c goautoneg.Accept, t stream.Type) []stream.Encoding {
 	switch {
 	case c.Type == "*" && c.SubType == "*", c.Type == "application" && c.SubType == "*":
@@ -118,7 +118,7 @@ func notAcceptable(t stream.Type) *apierrors.StatusError {
 	}}
 }
 
-// verbatim reports whether objects go out as they came.
+// verbatim reports whether objects are sent as they came.
 func (f *form) verbatim() bool { return f.shape == whole && f.from.Encoding == f.to.Encoding }
 
 // object returns an object in the client's form. alone is true for a get or a watch event; in a list, a built-in type leaves
@@ -177,7 +177,7 @@ func asJSON(t stream.Type, o stream.Object, alone bool) (stream.Object, error) {
 	return o, err
 }
 
-// holds reports whether an object has all that was in what it was decoded from.
+// holds reports whether an object has everything that was in the bytes from which it was decoded.
 func holds(decoded runtime.Object, raw []byte) bool {
 	m, ok := decoded.(interface{ Marshal() ([]byte, error) })
 	if !ok {
@@ -203,7 +203,7 @@ func decode(t stream.Type, raw []byte) (runtime.Object, error) {
 	return o, m.Unmarshal(raw)
 }
 
-// errorEncoding is what a client gets errors in: Protobuf if it asks for nothing else first.
+// errorEncoding is the encoding of errors for a client: Protobuf if that is its first choice.
 func errorEncoding(r *http.Request) stream.Encoding {
 	clauses := goautoneg.ParseAccept(r.Header.Get("Accept"))
 	i := slices.IndexFunc(clauses, func(c goautoneg.Accept) bool {

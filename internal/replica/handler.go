@@ -20,7 +20,7 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Times. Where an API server has the same, it is its number.
+// Times. Where an API server has the same time, the value is the API server's.
 const (
 	defaultWait = 10 * time.Second
 	// freshWait is how long a request waits for a revision that the replica has not reached.
@@ -174,7 +174,7 @@ func (r *Replica) reach(ctx context.Context, revision edge.Revision) (edge.Revis
 	}
 }
 
-// tooLarge is how client-go knows that it is ahead of this server.
+// tooLarge is the cause by which client-go recognizes that it is ahead of this server.
 func tooLarge(revision, position edge.Revision) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", revision, position), 1)
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{
@@ -188,7 +188,8 @@ func tooOld(format string, args ...any) *apierrors.StatusError {
 	return apierrors.NewResourceExpired(fmt.Sprintf(format, args...))
 }
 
-// revisionOf reads the option resourceVersion; 0 is any, "" and "0". One that a view has given stands for the cloud's.
+// revisionOf reads the option resourceVersion; "" and "0" give 0, which means any. A revision that a view has made stands for
+// the cloud's.
 func revisionOf(option string) (revision edge.Revision, viewed bool, err error) {
 	if option == "" || option == "0" {
 		return 0, false, nil
@@ -262,7 +263,7 @@ func (h *Handler) fail(w *deadlined, r *http.Request, err error) {
 	h.answer(w, r, int(s.Code), e, body)
 }
 
-// statusOf is an error as Kubernetes tells it. It reports what no client can help.
+// statusOf turns an error into a Kubernetes Status. It logs errors that no client has caused.
 func (h *Handler) statusOf(err error) *metav1.Status {
 	var known apierrors.APIStatus
 	switch {

@@ -18,7 +18,7 @@ type change struct {
 // overhead is the memory of an entry besides the bytes of objects.
 const overhead = int(unsafe.Sizeof(change{}))
 
-// history is a ring of the latest changes. Changes are numbered from the beginning of time, and cursors are such numbers.
+// history is a ring of the latest changes. Changes are numbered from the start, and cursors are such numbers.
 type history struct {
 	maxBytes, maxEvents int
 
@@ -43,7 +43,7 @@ func cost(c *change) int {
 	return n
 }
 
-// begin forgets all; floor is the earliest revision that a cursor can start after.
+// begin empties the history; floor is the earliest revision that a cursor can start after.
 func (h *history) begin(floor edge.Revision) {
 	h.ring = nil
 	h.first = h.next
@@ -51,7 +51,7 @@ func (h *history) begin(floor edge.Revision) {
 	h.floor = floor
 }
 
-// changed is the revision of the latest change; of the beginning, if there was none.
+// changed is the revision of the latest change, or the floor if there was none.
 func (h *history) changed() edge.Revision {
 	if h.len() == 0 {
 		return h.floor

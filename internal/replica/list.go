@@ -29,7 +29,7 @@ func (h *Handler) list(w *deadlined, r *http.Request, o *options) error {
 	if err != nil {
 		return err
 	}
-	// After the content, so that the look's number is that of all that is shown up to its revision.
+	// Read after the content, so that the look's number covers everything that is shown up to the content's revision.
 	look, number, _ := h.look()
 	if number != before && o.Continue != "" {
 		return tooOld("what this node shows has changed while the list was being continued; list again")
@@ -60,7 +60,7 @@ func (h *Handler) list(w *deadlined, r *http.Request, o *options) error {
 	return err
 }
 
-// items gives objects in a form, one after the other, so that a list in another form is never in memory as a whole.
+// items yields objects in a form, one after the other, so that a converted list is never in memory as a whole.
 func items(f *form, objects []stream.Object) iter.Seq2[stream.Object, error] {
 	return func(yield func(stream.Object, error) bool) {
 		for _, o := range objects {
@@ -73,12 +73,12 @@ func items(f *form, objects []stream.Object) iter.Seq2[stream.Object, error] {
 
 // token is where a list goes on.
 type token struct {
-	// Revision is that of the list; 0 is whatever there is, which a client may choose when the list's is gone.
+	// Revision is the list's. 0 means any content, which a client may choose when the list's own is gone.
 	Revision edge.Revision `json:"rv"`
-	// Namespace and Name are the last key that was given.
+	// Namespace and Name are the key of the last object sent.
 	Namespace string `json:"ns,omitempty"`
 	Name      string `json:"n"`
-	// Look is the number of the view's, for a list must not be of two.
+	// Look is the number of the view's Look: one list must not mix two.
 	Look uint64 `json:"e,omitempty"`
 	// History is the one that Revision counts in.
 	History edge.History `json:"h,omitempty"`
@@ -105,7 +105,8 @@ func parseToken(s string) (token, error) {
 	case err == nil:
 		return t, nil
 	case ofAPIServer(data):
-		// The cloud gave it: the pages of one list may have two answerers. 410 is what makes a client list anew.
+		// The cloud gave this token: the pages of one list may have been answered by two servers. A 410 makes the client list
+		// again.
 		return t, tooOld("continue is a token of the cloud's; list again")
 	default:
 		return t, apierrors.NewBadRequest("continue is not a token of this server: " + err.Error())
@@ -126,7 +127,7 @@ func ofAPIServer(data []byte) bool {
 	return path.Clean(key) == strings.TrimSuffix(key, "/")
 }
 
-// content returns what a list is of, and the key that it goes on after.
+// content returns the content for a list, and the key after which the page begins.
 func (h *Handler) content(r *http.Request, o *options, look uint64) (*frozen, stream.Key, error) {
 	var from stream.Key
 	if o.Continue == "" {
@@ -153,7 +154,7 @@ func (h *Handler) content(r *http.Request, o *options, look uint64) (*frozen, st
 	return nil, from, expired
 }
 
-// fresh returns what a list that begins is of.
+// fresh returns the content for a new list.
 func (h *Handler) fresh(r *http.Request, o *options) (*frozen, error) {
 	if err := h.reach(r.Context(), o.revision); err != nil {
 		return nil, err
@@ -245,19 +246,19 @@ func (f *frozen) after(from stream.Key, namespace, name string) iter.Seq[stream.
 	}
 }
 
-// What is kept of lists that are being paged through. It is memory that only they need: what was changed since.
+// Bounds of the contents that are kept for paged lists. Their cost is the memory of objects that have changed since.
 const (
 	maxPages = 8
 	pageLife = time.Minute
 )
 
-// pages keeps contents for the lists that go on in them.
+// pages keeps contents for lists whose next pages may be requested.
 type pages struct {
 	mu   sync.Mutex
 	kept []*frozen // oldest first
 }
 
-// keep remembers a content for a minute from when it was first kept.
+// keep remembers a content for a minute, counted from when it was first kept.
 func (p *pages) keep(c *frozen) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

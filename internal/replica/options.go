@@ -41,15 +41,16 @@ func fieldsOfService(t stream.Type, raw []byte) (fields.Set, error) {
 	return fields.Set{clusterIP: service.Spec.ClusterIP, serviceType: string(service.Spec.Type)}, nil
 }
 
-// options are those of a list or a watch.
+// options are the options of a list or a watch.
 type options struct {
 	internalversion.ListOptions
 	// fieldsOf returns the fields of an object besides its key, if the field selector asks for any; else it is nil.
 	fieldsOf func(t stream.Type, raw []byte) (fields.Set, error)
-	// revision is the ResourceVersion as a number, 0 for "" and "0"; the object's own if it is one that a view has shown.
+	// revision is the ResourceVersion as a number, 0 for "" and "0". For a revision that a view has made, it is the object's
+	// own.
 	revision edge.Revision
 	viewed   bool // it is one that a view has shown
-	// namespace and name are the only ones that can match; empty is any.
+	// namespace and name are the only ones that can match; empty means any.
 	namespace, name string
 	// selected and elsewhere are as Request.Selected and Request.Elsewhere.
 	selected, elsewhere bool
@@ -108,7 +109,7 @@ func (o *options) readFields(resource schema.GroupResource) error {
 	return nil
 }
 
-// counts reports whether a page says how many objects remain, which one by a selector does not.
+// counts reports whether a page says how many objects remain. A page of a list with a selector does not.
 func (o *options) counts() bool { return o.whole() && !o.selected }
 
 // whole reports whether all objects are asked for, or all of a namespace.
@@ -128,14 +129,14 @@ func (o *options) holds(k stream.Key) bool {
 	}
 }
 
-// eye is what a client looks with: its selectors, through a view's look.
+// eye is how a client sees objects: its selectors, and a view's look.
 type eye struct {
 	*options
 	look Look // nil shows everything, verbatim
 	typ  stream.Type
 }
 
-// sees returns an object as it is seen, and whether it is.
+// sees returns an object as the client sees it, and whether it sees it at all.
 func (e *eye) sees(o stream.Object) (stream.Object, bool, error) {
 	if !e.holds(o.Key) {
 		return o, false, nil

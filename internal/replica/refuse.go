@@ -16,7 +16,7 @@ func unavailable(message string) *apierrors.StatusError {
 	return err
 }
 
-// Refuse answers 503 with a Status, to be tried again in a second: what was asked for is not known here.
+// Refuse answers 503 with a Status, to be tried again in a second, because this hub does not have what was asked for.
 func Refuse(w http.ResponseWriter, message string) {
 	status := unavailable(message).Status()
 	body, err := stream.WriteStatus(stream.JSON, &status)

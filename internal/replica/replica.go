@@ -86,7 +86,7 @@ type Replica struct {
 	bytes    int     // of the objects
 	frozen   *frozen // of objects as they are, once somebody asked
 	history  history
-	// generation counts the histories; diverged is the latest one that what came before does not lead to.
+	// generation counts the histories. diverged is the latest one that does not continue the history before it.
 	generation, diverged uint64
 	changed              chan struct{} // closed at the next change; nil while nobody waits
 	watchers             int
@@ -100,7 +100,7 @@ type frozen struct {
 	counted  edge.History
 	before   edge.Revision
 	objects  *btree.BTreeG[stream.Object]
-	// generation is that of the history that it was taken in.
+	// generation is that of the history in which the content was taken.
 	generation uint64
 }
 
@@ -143,7 +143,7 @@ func (r *Replica) Position() edge.Revision {
 	return r.position
 }
 
-// History is the one that Position counts in: that of the last Replace.
+// History is the history of Position: that of the last Replace.
 func (r *Replica) History() edge.History {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -163,7 +163,7 @@ func (r *Replica) Get(k stream.Key) (stream.Object, bool) {
 	return o, ok
 }
 
-// lookup returns an object, the type of all, and the revision at which it is so; 0 if the replica is incomplete.
+// lookup returns an object, the type of all, and the revision of both; 0 if the replica is incomplete.
 func (r *Replica) lookup(k stream.Key) (o stream.Object, ok bool, t stream.Type, at edge.Revision) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -177,7 +177,7 @@ type Stats struct {
 	Position, Oldest edge.Revision
 	// Objects are held now, in ObjectBytes bytes.
 	Objects, ObjectBytes int
-	// HistoryEvents are remembered; HistoryBytes is the memory that nothing else would hold.
+	// HistoryEvents is the number of remembered events; HistoryBytes is the memory that only the history holds.
 	HistoryEvents, HistoryBytes int
 	// Watchers are there now.
 	Watchers int
@@ -229,7 +229,8 @@ func (r *Replica) freeze() (*frozen, error) {
 	return r.freezeLocked()
 }
 
-// asOf returns the content at a revision, 0 being the latest, if it is the present one: nothing has changed since. Else nil.
+// asOf returns the present content if it is also the content at a revision, because nothing has changed since; otherwise nil. 0
+// means the latest.
 func (r *Replica) asOf(revision edge.Revision) (*frozen, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -290,7 +291,7 @@ func (r *Replica) Replace(ctx context.Context, s stream.Snapshot) error {
 		size += len(o.Raw)
 		tree.ReplaceOrInsert(o)
 	}
-	// The same revision with another content: one of the two was wrong. Nobody may go on from it.
+	// The same revision with another content: one of the two was wrong, so no watch may resume from it.
 	lied := position == s.Revision && (kept != len(objects) || kept != held.Len())
 
 	r.mu.Lock()
@@ -436,7 +437,7 @@ func (r *Replica) applyLocked(e stream.Event) {
 	r.history.add(change{Event: e, Old: old})
 }
 
-// leads reports whether a content leads to what is held now: what a client has read of it may be told on from there.
+// leads reports whether the present content continues a content that a client has read, so that a watch may resume from there.
 func (r *Replica) leads(c *frozen) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

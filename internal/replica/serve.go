@@ -13,11 +13,11 @@ import (
 
 // Times of a watch, as an API server has them.
 const (
-	// watchTime is the shortest time that a watch lasts for which none is asked; the longest is twice that.
+	// watchTime is the shortest duration of a watch whose client asks for none; the longest is twice that.
 	watchTime = 30 * time.Minute
 	// bookmarkTime is the time between bookmarks, which may be a quarter longer.
 	bookmarkTime = time.Minute
-	// lastBookmark is how long before its end a watch gets a bookmark to go on from.
+	// lastBookmark is how long before its end a watch gets a bookmark to resume from.
 	lastBookmark = 2 * time.Second
 )
 
@@ -34,7 +34,7 @@ func (h *Handler) look() (Look, uint64, <-chan struct{}) {
 	return look, h.looks.observe(look, h.replica.Position()), over
 }
 
-// watch answers with a stream of events. Once it has begun, what goes wrong is told as an event, as an API server does.
+// watch answers with a stream of events. Once the answer has begun, errors are sent as events, as an API server does.
 func (h *Handler) watch(w *deadlined, r *http.Request, o *options) error {
 	if err := h.ready(r.Context()); err != nil {
 		return err
@@ -91,7 +91,7 @@ type served struct {
 	client  string
 	end     time.Time
 
-	// marked is how far the client knows that it has everything, for a Prompt handler.
+	// marked is the revision up to which the client knows that it has everything, for a Prompt handler.
 	marked  edge.Revision
 	cursor  *cursor
 	initial *frozen         // what there was where the cursor began, if it is to be told

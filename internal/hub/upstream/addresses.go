@@ -17,19 +17,20 @@ const lookupTimeout = 5 * time.Second
 type addressTiming struct {
 	// look is the time between two questions to the name server.
 	look time.Duration
-	// left is how long an address must be missing in every answer to have left. Some name servers name a few of many each time.
+	// left is how long an address must be missing in every answer to count as removed. Some name servers return only a few of
+	// many addresses each time.
 	left time.Duration
-	// drain is how long requests and watches may go on at an address that has left, once new ones go elsewhere.
+	// drain is how long requests and watches may continue at a removed address, once new ones use another.
 	drain time.Duration
 }
 
-// followed is the timing of every hub: an address that has left is given up after 3 minutes at most.
+// followed is the timing of every hub: a removed address is given up after 3 minutes at most.
 var followed = addressTiming{look: 30 * time.Second, left: 2 * time.Minute, drain: 30 * time.Second}
 
-// absences notes since when addresses are missing in a name server's answers.
+// absences records since when addresses have been missing in a name server's answers.
 type absences map[netip.Addr]time.Time
 
-// answer takes an answer in, and returns those of the addresses in use that have been missing for a time.
+// answer adds a name server's answer. It returns the used addresses that have been missing for atLeast.
 func (a absences) answer(named, used []netip.Addr, at time.Time, atLeast time.Duration) (left []netip.Addr) {
 	in := map[netip.Addr]bool{}
 	for _, address := range named {
@@ -99,7 +100,7 @@ func (u *Upstream) followAddresses(ctx context.Context, s *server) error {
 	}
 }
 
-// move has new requests use new connections, if a server answers where its name leads now.
+// move makes new requests use new connections, if a server answers at one of the name's present addresses.
 func (u *Upstream) move(ctx context.Context, s *server) error {
 	trying, cancel := context.WithTimeout(ctx, u.cfg.Link.MaxDownTimeout)
 	defer cancel()

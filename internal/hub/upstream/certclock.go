@@ -13,10 +13,11 @@ import (
 	"yurtcoordinator/internal/hub/identity"
 )
 
-// fileName is in the directory that Config names. It holds one time, in RFC 3339.
+// fileName is the file in NewCertClock's directory. It holds one time, in RFC 3339.
 const fileName = "verified-not-before"
 
-// CertClock tells that time. It is safe for concurrent use. Make one with New.
+// CertClock is the clock by which servers' certificates are checked: see the package comment. Safe for concurrent use. Make one
+// with NewCertClock.
 type CertClock struct {
 	dir   identity.KeyDir
 	clock ends.Clock
@@ -29,12 +30,12 @@ type CertClock struct {
 	writing sync.Mutex // keeps the file's writes in order; never taken together with mu
 }
 
-// NewCertClock returns a Clock that keeps what it learns in a directory. c is this machine's clock.
+// NewCertClock returns a CertClock that keeps what it learns in a directory. c is this machine's clock.
 func NewCertClock(dir string, c ends.Clock) *CertClock {
 	return &CertClock{dir: identity.KeyDir{Path: dir}, clock: c}
 }
 
-// Holds takes note of the node's own certificate, which one of the servers' authorities has signed.
+// Holds records the node's own certificate, which one of the servers' authorities has signed.
 func (c *CertClock) Holds(own *x509.Certificate) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,7 +74,7 @@ func (c *CertClock) known() time.Time {
 	return c.latest
 }
 
-// load reads the file. What can't be read is as good as nothing.
+// load reads the file. An unreadable file counts as missing.
 func (c *CertClock) load() time.Time {
 	content, err := identity.ReadKeyFile(c.dir.File(fileName))
 	if err != nil || len(content) == 0 {

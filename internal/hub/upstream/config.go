@@ -32,7 +32,7 @@ type Config struct {
 	CAFile, CertFile, KeyFile string
 	// CA, if not nil, returns the PEM bundle to use instead of CAFile; while that is empty, nothing is trusted.
 	CA func() []byte
-	// Address, if not nil, returns where the server is now, HOST:PORT. The address in Servers is then only its name.
+	// Address, if not nil, returns the server's present address, HOST:PORT. The address in Servers is then only its name.
 	Address func() (string, error)
 	// CoreRead is the path of a cheap GET that an API server can answer only if it and its storage work. While a link is
 	// failing, the hub repeats this GET to find out when the failure is over. Empty means that links never count as failing.
@@ -41,14 +41,14 @@ type Config struct {
 	Link link.Timing
 	// DialContext opens TCP connections; nil means Dial.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
-	// sessions opens sessions with the servers; nil means over TLS and what DialContext opens.
+	// sessions opens sessions with the servers; nil means TLS over DialContext.
 	sessions Sessions
 	// Addresses, if not nil, asks the name server which addresses the name in a server's HOST:PORT has now. followed is false
 	// if there is no name to follow. Connections to an address that the name has lost are drained and reset.
 	Addresses func(ctx context.Context, server string) (now []netip.Addr, followed bool, err error)
-	// Detour, if not nil, is another way to the servers, for while none answers over the node's own line.
+	// Detour, if not nil, is another way to the servers, used while none answers over the node's own line.
 	Detour *Detour
-	// addresses says how fast the addresses of names are followed; zero means as every hub does.
+	// addresses is the timing for following names; zero means followed.
 	addresses addressTiming
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends

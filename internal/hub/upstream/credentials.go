@@ -17,13 +17,13 @@ import (
 // not matter, and reading three small files costs nothing.
 const pollCredentials = 5 * time.Second
 
-// Credentials are by what a server is verified, and what the node shows it.
+// Credentials are what a server is verified by, and what the node shows to it.
 type Credentials struct {
 	// Roots are the authorities that may have signed the server's certificate. Now is the clock that the certificate is checked
 	// by; nil means the system's clock.
 	Roots *x509.CertPool
 	Now   func() time.Time
-	// Verified hears of each connection whose server was verified, and may refuse it; nil means that nobody does.
+	// Verified is called with each connection whose server was verified, and may refuse it; nil means that nothing is called.
 	Verified func(tls.ConnectionState) error
 	// Client is the node's certificate with its key.
 	Client tls.Certificate

@@ -18,7 +18,7 @@ type Use uint8
 const (
 	// ForNothing: it is not used.
 	ForNothing Use = iota
-	// ForSome: it is used for requests whose context is Anyway's. For all others the link is down.
+	// ForSome means that the detour is used for requests whose context is Anyway's. For all others the link is down.
 	ForSome
 	// ForAll: it is used for all requests.
 	ForAll
@@ -29,26 +29,26 @@ const (
 type Detour struct {
 	// DialContext opens connections to a server, HOST:PORT.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
-	// Use says what it is used for. It may change.
+	// Use says which requests use the detour. It may change.
 	Use *live.Value[Use]
 }
 
 const (
-	// detourDrain is how long requests may go on by the detour once new ones take the node's own line.
+	// detourDrain is how long requests on the detour may continue once new ones use the node's own line.
 	detourDrain = 5 * time.Second
-	// detourPause is the time before another try if the detour can't even begin.
+	// detourPause is the time before another try if the detour cannot start.
 	detourPause = 5 * time.Second
 )
 
 type anywayKey struct{}
 
-// Anyway returns a context for requests that take the detour also where it is used for some only.
+// Anyway returns a context for requests that use the detour even if its Use is ForSome.
 func Anyway(ctx context.Context) context.Context { return context.WithValue(ctx, anywayKey{}, true) }
 
 // AnywayLink is Link for requests whose context is Anyway's.
 func (u *Upstream) AnywayLink() *live.Value[link.State] { return u.anyway }
 
-// Anyways returns a RoundTripper that makes each request in a context of Anyway's.
+// Anyways returns a RoundTripper that makes each request with Anyway's context.
 func Anyways(rt http.RoundTripper) http.RoundTripper { return anyways{rt} }
 
 type anyways struct{ http.RoundTripper }
@@ -58,7 +58,7 @@ func (a anyways) RoundTrip(req *http.Request) (*http.Response, error) {
 	return a.RoundTripper.RoundTrip(req.WithContext(Anyway(req.Context())))
 }
 
-// detourAnswers reports whether the servers answer by the detour, and it may be used.
+// detourAnswers reports whether the servers answer over the detour, and it may be used.
 func (u *Upstream) detourAnswers() bool {
 	d := u.detour.Load()
 	return d != nil && d.link.Get() == link.Up && u.cfg.Detour.Use.Get() != ForNothing
@@ -169,14 +169,14 @@ func (u *Upstream) rest(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// ways makes each request over the node's own line, or by the detour while that is the way.
+// ways makes each request over the node's own line, or over the detour while the link is relayed.
 type ways struct {
 	upstream *Upstream
 	own      http.RoundTripper
 	asNode   bool
 }
 
-// by returns what makes requests as the node, or as a caller.
+// by returns a RoundTripper for requests as the node, or as a caller.
 func (u *Upstream) by(asNode bool) http.RoundTripper {
 	own := u.counting(&asker{upstream: u, asNode: asNode})
 	if u.cfg.Detour == nil {

@@ -8,7 +8,7 @@ import (
 	"yurtcoordinator/internal/ends"
 )
 
-// Dials returns a network that dials by Dial and DialNear where it does not say how.
+// Dials returns the network with Dial and DialNear filled in where it has none.
 func Dials(n ends.Net) ends.Net {
 	if n.Dial == nil {
 		n.Dial = Dial

@@ -13,7 +13,7 @@ import (
 // ErrDown is what every DownError is.
 var ErrDown = errors.New("link is down")
 
-// errMoved ends what was under way to an address where the server no longer is.
+// errMoved ends requests and connections to an address that the server has left.
 var errMoved = errors.New("the server is elsewhere now")
 
 // ErrNotRunning is the error of requests made while Run is not running.
@@ -54,7 +54,7 @@ func (e *CertificateError) Error() string { return fmt.Sprintf("%v: %s", e.Err, 
 // Unwrap returns the error of the handshake.
 func (e *CertificateError) Unwrap() error { return e.Err }
 
-// ConnectError is a failure before anything of a request was sent.
+// ConnectError is a failure before any part of a request was sent.
 type ConnectError struct {
 	Server string // HOST:PORT
 	Err    error
@@ -66,7 +66,7 @@ func (e *ConnectError) Error() string { return fmt.Sprintf("connecting to %s: %v
 // Unwrap returns why.
 func (e *ConnectError) Unwrap() error { return e.Err }
 
-// NotSent reports whether err says that nothing of the request was sent, so that any request may be made again.
+// NotSent reports whether err says that nothing of the request was sent, so that even a write may be repeated.
 func NotSent(err error) bool {
 	if down := (*DownError)(nil); errors.As(err, &down) {
 		return !down.Sent

@@ -58,10 +58,10 @@ func kindOf(req *http.Request) kind {
 	return reads
 }
 
-// nodeLeases is where nodes' Leases are, and those in which a pool's leader reports.
+// nodeLeases is the path of the nodes' Leases and of the pools' reports.
 const nodeLeases = "/apis/coordination.k8s.io/v1/namespaces/" + corev1.NamespaceNodeLease + "/leases"
 
-// isHeartbeat reports whether a request is about a single one of these.
+// isHeartbeat reports whether a request is about a single Lease of nodeLeases.
 func isHeartbeat(req *http.Request) bool {
 	below, ok := strings.CutPrefix(req.URL.Path, nodeLeases)
 	return ok && (len(below) > 1 || req.Method == http.MethodPost)
@@ -86,7 +86,7 @@ func object(path []string) []string {
 	return path
 }
 
-// ofNamespaces reports whether a name is a subresource of Namespaces, not a resource in one.
+// ofNamespaces reports whether a name is a subresource of Namespaces, not a resource in a namespace.
 func ofNamespaces(name string) bool { return name == "status" || name == "finalize" }
 
 func streamed(path []string) bool {
@@ -120,11 +120,11 @@ type spent struct {
 	sent, received [kinds]atomic.Uint64
 
 	mu sync.Mutex
-	// most are the highest counts of framing that were shown, sent and received: a counter does not go back.
+	// most are the highest counts of framing that were shown, sent and received, because a counter must not fall.
 	most [2]uint64
 }
 
-// pingSize is what a ping and its answer are each: a frame of HTTP/2 in a record of TLS 1.3.
+// pingSize is the size of a ping, and of its answer: an HTTP/2 frame in a TLS 1.3 record.
 const pingSize = 17 + 22
 
 // pinged counts a ping and its answer.
@@ -133,7 +133,7 @@ func (s *spent) pinged() {
 	s.received[probing].Add(pingSize)
 }
 
-// shown returns the bytes of one direction by kind, of a total that connections have carried.
+// shown returns the bytes of one direction by kind. total is what the connections have carried in that direction.
 func (s *spent) shown(direction int, total *atomic.Uint64) [kinds]uint64 {
 	of := [...]*[kinds]atomic.Uint64{&s.sent, &s.received}[direction]
 	var all [kinds]uint64

@@ -10,13 +10,14 @@ import (
 )
 
 const (
-	// keepAliveIdle is after how long without an arrival TCP sends a keep-alive by itself.
+	// keepAliveIdle is how long TCP waits without an arrival before it sends a keep-alive by itself.
 	keepAliveIdle = 90 * time.Second
-	// knockIdle is the least that can be set; whoever has been heard on the connection within it is not knocked at.
+	// knockIdle is the least idle time that the kernel accepts. A connection on which something arrived within it is not
+	// knocked at.
 	knockIdle = time.Second
-	// knockMost bounds how long an acknowledgement is waited for; else for as long as TCP would before it sends again.
+	// knockMost bounds the wait for an acknowledgement, which otherwise lasts for TCP's retransmission timeout.
 	knockMost = time.Second
-	// knockTick is how late the kernel's timer may be.
+	// knockTick is how late the kernel's timer may fire.
 	knockTick = 8 * time.Millisecond
 	// nearPing is the allowed difference between the fastest ping and TCP's shortest round trip, if both have the same other
 	// end. On long round trips a quarter of the round trip is allowed.
@@ -38,19 +39,20 @@ type knocker struct {
 	skip   int           // questions for which not to knock
 }
 
-// tcpSocket is what a knocker does with a connection.
+// tcpSocket is what a knocker needs of a connection.
 type tcpSocket interface {
-	// state returns what the kernel knows of it; false: nothing.
+	// state returns the kernel's state of the connection; false means that there is none.
 	state() (tcpState, bool)
-	// keepAlive sets after how long without an arrival to send a keep-alive: at once if it is that long ago already.
+	// keepAlive sets how long without an arrival TCP waits before it sends a keep-alive. If that time has passed already, it
+	// sends one at once.
 	keepAlive(idle time.Duration)
 }
 
-// tcpState is what the kernel knows of a connection.
+// tcpState is the kernel's state of a connection.
 type tcpState struct {
-	// acknowledged is how long ago anything came that acknowledges.
+	// acknowledged is the time since an acknowledgement last arrived.
 	acknowledged time.Duration
-	// trip is the least round trip of some minutes, retransmit when TCP sends again what is not acknowledged.
+	// trip is the shortest round trip of the last minutes, retransmit is TCP's retransmission timeout.
 	trip, retransmit time.Duration
 }
 
@@ -62,7 +64,7 @@ func newKnocker(raw syscall.RawConn, c ends.Clock) *knocker {
 	return &knocker{tcp: rawSocket{raw}, clock: c}
 }
 
-// pinged takes in how long a ping took that was answered. after says that a knock before it was not.
+// pinged records how long an answered ping took. after says that a knock before it was not answered.
 func (k *knocker) pinged(took time.Duration, after bool) {
 	if k == nil {
 		return
@@ -99,7 +101,7 @@ func (k *knocker) ready() (tcpState, bool) {
 	return now, now.acknowledged >= knockIdle
 }
 
-// knock asks for an acknowledgement, and reports whether one came. asked says whether it was asked for.
+// knock asks for an acknowledgement, and reports whether one came. asked is false if it did not ask.
 func (k *knocker) knock(ctx context.Context) (came, asked bool) {
 	before, ready := k.ready()
 	if !ready {

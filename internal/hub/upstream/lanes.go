@@ -72,7 +72,7 @@ func writeLane(req *http.Request, parts []string) lane {
 	return urgent
 }
 
-// watchLane returns the lane of a watch. One without a revision begins with all there is.
+// watchLane returns the lane of a watch. A watch without a revision begins with the whole list.
 func watchLane(query url.Values) lane {
 	if initial, err := strconv.ParseBool(query.Get("sendInitialEvents")); err == nil && initial {
 		return bulk
@@ -91,7 +91,7 @@ func watchLane(query url.Values) lane {
 type lanes struct {
 	http2 [laneCount]*http2.Transport
 	conns [laneCount]*shared // http2's connections
-	// http1 is for upgrades, and for everything if the server speaks no HTTP/2. It has a connection for each request under way.
+	// http1 is for upgrades, and for everything if the server has no HTTP/2. It opens a connection for each request under way.
 	http1 *http.Transport
 }
 
@@ -124,7 +124,8 @@ func (s *session) newLanes(c *Credentials, asNode bool) *lanes {
 	return l
 }
 
-// any returns a connection that takes requests, the most urgent one, or one without a ClientConn.
+// any returns a connection that takes requests, of the most urgent lane that has one. If none has, the result has no
+// ClientConn.
 func (l *lanes) any() carried {
 	for _, s := range l.conns {
 		if c := s.any(); c.ClientConn != nil {

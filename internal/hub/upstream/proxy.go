@@ -15,7 +15,7 @@ import (
 // maxProxyFile bounds what is read of WaySettings.File, in bytes.
 const maxProxyFile = 4 << 10
 
-// WaySettings say through which proxy the cloud is reached. They are asked anew for each connection.
+// WaySettings say through which proxy the cloud is reached. They are read again for each connection.
 type WaySettings struct {
 	// File is a file with the URL of an HTTP, HTTPS or SOCKS5 proxy, with user and password if the proxy wants them. Empty
 	// means that the environment decides: HTTPS_PROXY and NO_PROXY.
@@ -29,7 +29,7 @@ type WaySettings struct {
 	Direct bool
 }
 
-// errOpenToAll is why a file with a password is not read.
+// errOpenToAll is the reason not to read a file with a password.
 var errOpenToAll = errors.New("others than its owner can read it: chmod 600")
 
 // For returns the proxy through which a server, HOST:PORT, is reached; nil means that there is none.
@@ -86,7 +86,7 @@ func readProxy(path string) (string, error) {
 // ports of proxies whose URLs name none.
 var ports = map[string]string{"http": "80", "https": "443", "socks5": "1080", "socks5h": "1080"}
 
-// ParseWay reads the URL of a proxy. Its errors do not quote it, since it may have a password.
+// ParseWay parses the URL of a proxy. Its errors do not quote the URL, because it may contain a password.
 func ParseWay(text string) (*url.URL, error) {
 	if !strings.Contains(text, "://") {
 		text = "http://" + text // as curl and Go take it
@@ -107,7 +107,7 @@ func address(proxy *url.URL) string {
 	return net.JoinHostPort(proxy.Hostname(), port)
 }
 
-// ProxyError says that a proxy is why a server cannot be reached.
+// ProxyError says that a server cannot be reached because of the proxy.
 type ProxyError struct {
 	// Proxy is its URL without user and password.
 	Proxy string
@@ -121,11 +121,11 @@ type ProxyKind string
 
 // The kinds of a ProxyError.
 const (
-	// Unusable: the settings name no proxy that can be used.
+	// Unusable means that the settings name no usable proxy.
 	Unusable ProxyKind = "no usable proxy is named"
 	// Unreached: the proxy does not take the connection.
 	Unreached ProxyKind = "it cannot be reached"
-	// Denied: the proxy wants another user or password, or does not allow this server.
+	// Denied means that the proxy wants another user or password, or does not allow this server.
 	Denied ProxyKind = "it refuses"
 	// Stuck: the proxy does not reach the server.
 	Stuck ProxyKind = "it does not reach the server"

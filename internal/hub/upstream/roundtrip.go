@@ -15,7 +15,7 @@ type asker struct {
 	asNode   bool
 }
 
-// RoundTrip sends req to a server and returns its answer. The package comment says what is tried again and where.
+// RoundTrip sends req to a server and returns its answer. The package comment says which requests are repeated, and where.
 func (id *asker) RoundTrip(req *http.Request) (*http.Response, error) {
 	u := id.upstream
 	if err := u.running(req.Context()); err != nil {
@@ -53,7 +53,7 @@ func (id *asker) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, failure
 }
 
-// send makes one attempt at one server. core says that the request is one that isCore knows.
+// send makes one attempt at one server. core says that isCore is true for the request.
 func (id *asker) send(s *server, req *http.Request, core bool) (*http.Response, error) {
 	by := Caller
 	if id.asNode {

@@ -21,13 +21,13 @@ import (
 const (
 	// startTimeout is how long a request waits for Run to begin.
 	startTimeout = 3 * time.Second
-	// untakenMost is how many requests about a Lease in a row a server must not have taken to be left.
+	// untakenMost is how many refused requests about a Lease in a row make the hub leave a server.
 	untakenMost = 2
 	// maxProbeBody bounds how much of a probe's answer is read, which must be read for the connection to be reused.
 	maxProbeBody = 4 << 10
 )
 
-// errSick ends the connections to a server that does not take Leases, errHung those of which one is dead.
+// errSick ends the connections to a server that refuses Leases. errHung ends all connections because one of them is dead.
 var (
 	errSick = errors.New("the server does not take Leases")
 	errHung = errors.New("a connection to the server is dead, and others are not")
@@ -111,7 +111,7 @@ func (s *server) leaseAnswered(status int, write bool) {
 	}
 }
 
-// hears notes that something of the verified server has just arrived.
+// hears records that bytes of the verified server have just arrived.
 func (s *server) hears() { s.heard.Store(int64(max(s.cfg.Ends.Since(s.began), 1))) }
 
 // lastHeard returns when something of the verified server last arrived; zero if never.
@@ -137,7 +137,8 @@ func (s *server) down(sent bool, cause error) error {
 	return &DownError{Name: s.cfg.Name, Since: since, Sent: sent, Err: fmt.Errorf("%s: %w", s.addr, err)}
 }
 
-// probe asks the server whether it is there. Any answer shows that it is: one that is not ready is asked only if no other is.
+// probe asks the server for any answer. A server that answers "not ready" is reachable; it is used only if no other server is
+// ready.
 func (s *server) probe(ctx context.Context, ask link.Ask) (err error) {
 	start := s.cfg.Ends.Running()
 	defer func() { s.metrics.probed(s.addr, ask, err == nil, s.cfg.Ends.Since(start)) }()

@@ -23,7 +23,7 @@ type Sessions interface {
 	Open(to To) Session
 }
 
-// Session is with one server, over one way. Safe for concurrent use.
+// Session is the connections to one server, over one way. Safe for concurrent use.
 type Session interface {
 	// Renew makes later requests use new connections with these credentials. Requests under way continue. Renew is called
 	// before the first request.
@@ -36,25 +36,25 @@ type Session interface {
 	// Reset ends all connections at once, with every request on them or waiting for one. Bytes that have not arrived yet never
 	// do.
 	Reset(cause error)
-	// Remotes returns the addresses to which there are connections, and Leave resets those to one of them.
+	// Remotes returns the addresses that have connections. Leave resets the connections to one address.
 	Remotes() []netip.Addr
 	Leave(address netip.Addr)
-	// Close is Reset for good: all that comes later fails with ErrNotRunning.
+	// Close is Reset for good: all later calls fail with ErrNotRunning.
 	Close()
 }
 
-// To says with whom a Session is. All fields but Path are set.
+// To describes the server of a Session. All fields but Path are set.
 type To struct {
-	// Server names the server in errors, HOST:PORT, and Address returns where it is now.
+	// Server is the server's name in errors, HOST:PORT. Address returns where it is now.
 	Server  string
 	Address func() (string, error)
 	// Name is the one in the server's certificate.
 	Name string
-	// Path is before that of each request; empty means none.
+	// Path is put before the path of each request; empty means none.
 	Path string
 	// Dial opens connections.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Down reports whether the link is down. Then nothing is sent but by Fresh.
+	// Down reports whether the link is down. Then only Fresh requests are sent.
 	Down func() bool
 	// Heard is called whenever bytes of the verified server have arrived. Failed is called when no connection could be opened
 	// for a request, unless it is by Fresh. Neither blocks.
@@ -66,7 +66,7 @@ type To struct {
 	metrics *metrics
 }
 
-// By says as whom a Session makes a request.
+// By says with which credentials a Session makes a request.
 type By uint8
 
 const (
@@ -74,7 +74,7 @@ const (
 	Caller By = iota
 	// Node shows the node's.
 	Node
-	// Fresh shows the node's on a connection of the request's own, also while the link is down.
+	// Fresh shows the node's certificate on a new connection for the request alone, even while the link is down.
 	Fresh
 )
 
@@ -97,11 +97,11 @@ const (
 	// so it is pinged when a bookmark is missing.
 	pingAfter   = 75 * time.Second
 	pingTimeout = 15 * time.Second
-	// idleTimeout is how long an unused connection is kept: about as long as its pings cost less than a new connection.
+	// idleTimeout is how long an unused connection is kept: for about that time, its pings cost less than a new connection.
 	idleTimeout = 90 * time.Second
 )
 
-// errReset is what a Reset has ended while it connected.
+// errReset is the error of a connection that a Reset ended while it was being opened.
 var errReset = errors.New("the connection was reset while it was opened")
 
 // connections are Sessions over TLS and TCP.
@@ -286,7 +286,7 @@ func (s *session) connect(ctx context.Context, config *tls.Config, multiplexed, 
 	return secured, nil
 }
 
-// keep adds a connection to conns, or refuses it if the session is closed or the link is down.
+// keep adds a connection to conns. It refuses it if the session is closed or the link is down.
 func (s *session) keep(c *conn, fresh bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

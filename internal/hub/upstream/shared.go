@@ -24,13 +24,13 @@ type shared struct {
 	dialing *dialing
 }
 
-// carried is a connection, and what knocks at its other end.
+// carried is a connection with its knocker.
 type carried struct {
 	*http2.ClientConn
 	*knocker // nil: nothing
 }
 
-// dialing is a connection that is being opened. All who need one wait for it.
+// dialing is a connection that is being opened. All requests that need one wait for it.
 type dialing struct {
 	done chan struct{} // closed when it has ended
 	err  error         // valid then
@@ -67,7 +67,7 @@ func (s *shared) GetClientConn(req *http.Request, _ string) (*http2.ClientConn, 
 	}
 }
 
-// take returns a connection that has room, with a place on it, or else one that is being opened.
+// take reserves a place on a connection that has room, or returns one that is being opened.
 func (s *shared) take(ctx context.Context) (*http2.ClientConn, *dialing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +84,7 @@ func (s *shared) take(ctx context.Context) (*http2.ClientConn, *dialing) {
 	return nil, s.dialing
 }
 
-// open opens a connection for all who wait for d.
+// open opens a connection for all requests that wait for d.
 func (s *shared) open(ctx context.Context, d *dialing) {
 	secured, err := s.dial(ctx)
 	var c *http2.ClientConn
@@ -128,7 +128,7 @@ func (s *shared) MarkDead(c *http2.ClientConn) {
 	s.conns = slices.DeleteFunc(s.conns, func(other carried) bool { return other.ClientConn == c })
 }
 
-// any returns a connection that takes requests, or one without a ClientConn.
+// any returns a connection that takes requests. If there is none, the result has no ClientConn.
 func (s *shared) any() carried {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +140,7 @@ func (s *shared) any() carried {
 	return carried{}
 }
 
-// closeIdle has no connection take another request, and closes those without one.
+// closeIdle makes all connections take no more requests, and closes those without one.
 func (s *shared) closeIdle() {
 	s.mu.Lock()
 	conns := slices.Clone(s.conns)

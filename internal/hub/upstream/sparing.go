@@ -37,16 +37,16 @@ func (s *sparing) Write(p []byte) (int, error) {
 	return s.out.Write(p)
 }
 
-// Close closes the connection by a reset, as conn's Close does: it waits for no last word of TLS, which the reset would drop.
+// Close closes the connection by a reset, as conn's Close does. It sends no TLS close_notify, which the reset would drop.
 func (s *sparing) Close() error {
 	s.out.end()
 	return s.NetConn().Close()
 }
 
-// joinFor is how long a request's headers wait for its body. The transport writes what it has of a body right after them.
+// joinFor is how long a request's headers wait for its body. The transport writes the first part of a body right after them.
 const joinFor = time.Millisecond
 
-// joiner writes HTTP/2's frames: the headers of a request that has a body together with the next frame.
+// joiner writes HTTP/2 frames. It joins the headers of a request that has a body with the next frame.
 type joiner struct {
 	to io.Writer
 

@@ -169,7 +169,7 @@ type tunnel struct {
 	raw net.Conn
 }
 
-// SetLinger has a close reset the connection to the proxy: what it has not taken yet is dropped.
+// SetLinger makes Close reset the connection to the proxy, so that the kernel drops unsent bytes.
 func (t tunnel) SetLinger(seconds int) error {
 	if c, ok := t.raw.(interface{ SetLinger(sec int) error }); ok {
 		return c.SetLinger(seconds)
@@ -177,5 +177,5 @@ func (t tunnel) SetLinger(seconds int) error {
 	return errors.ErrUnsupported
 }
 
-// Close closes the connection to the proxy. TLS says no goodbye, which could wait for a dead link.
+// Close closes the connection to the proxy. It sends no TLS close_notify, which could wait for a dead link.
 func (t tunnel) Close() error { return t.raw.Close() }

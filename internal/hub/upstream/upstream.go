@@ -36,7 +36,7 @@ type Upstream struct {
 	stopped chan struct{} // closed when Run returns
 	moved   chan struct{} // holds a value once Moved was called
 
-	// installing orders who gives the servers' sessions other credentials.
+	// installing serializes changes of the sessions' credentials.
 	installing sync.Mutex
 
 	// own is the best state of the servers' links. link is the state for all requests, the detour included. anyway is the state
@@ -149,7 +149,7 @@ func (u *Upstream) followLink(ctx context.Context, s *server) error {
 	}
 }
 
-// judge sets the upstream's link state: the best of its servers', or what the detour makes of it.
+// judge sets the upstream's link state: the best of its servers' states, or relayed if the detour answers.
 func (u *Upstream) judge() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -254,7 +254,8 @@ func (u *Upstream) RESTConfig() *rest.Config {
 // dies silently would carry the write out once it recovers. The write may be a node's heartbeat, long after the node has died.
 type timed struct{ http.RoundTripper }
 
-// RoundTrip implements http.RoundTripper. Times are rounded up to half a second: a path that is the same each time costs a byte.
+// RoundTrip implements http.RoundTripper. Timeouts are rounded up to half a second, because a path that repeats costs only a
+// byte.
 func (t timed) RoundTrip(req *http.Request) (*http.Response, error) {
 	if deadline, has := req.Context().Deadline(); has && req.Method != http.MethodGet {
 		left := time.Until(deadline) //nolint:forbidigo // contexts end by package time
@@ -325,7 +326,7 @@ func (u *Upstream) settle(index int, tried uint32) {
 	}
 }
 
-// Retime has all links judged by another timing from now on.
+// Retime changes the timing by which all links are judged.
 func (u *Upstream) Retime(timing link.Timing) {
 	u.mu.Lock()
 	u.timing = timing

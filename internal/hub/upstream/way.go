@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// patience is how long a name server may take when the addresses of before are known.
+	// patience is how long a name server may take if the previous addresses are known.
 	patience = 500 * time.Millisecond
-	// stagger is how long one address is waited for before the next is tried as well (RFC 8305 has 250 ms).
+	// stagger is how long one address is tried before the next is tried as well (RFC 8305 has 250 ms).
 	stagger = 250 * time.Millisecond
 	// maxAddresses bounds the addresses of a name that are tried for one connection, and maxNames the names that are remembered.
 	maxAddresses, maxNames = 16, 64
@@ -24,7 +24,7 @@ type WayConfig struct {
 	Proxy WaySettings
 	// Dial opens a connection to one address, or to a proxy by its name; nil means a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Lookup returns the addresses of a name, best first; nil means as the system does.
+	// Lookup returns the addresses of a name, best first; nil means the system's resolver.
 	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 }
 
@@ -49,7 +49,7 @@ func NewWay(cfg WayConfig) *Way {
 	return &Way{cfg: cfg, known: map[string][]netip.Addr{}}
 }
 
-// DialContext opens a connection to a server, HOST:PORT. If a proxy is why it can't, the error is a ProxyError.
+// DialContext opens a connection to a server, HOST:PORT. If the proxy is the reason for a failure, the error is a ProxyError.
 func (w *Way) DialContext(ctx context.Context, network, server string) (net.Conn, error) {
 	proxy, err := w.cfg.Proxy.For(server)
 	if err != nil {
@@ -217,7 +217,7 @@ func (w *Way) race(ctx context.Context, network, port string, addresses []netip.
 	}
 }
 
-// firstOf returns the first error that is not merely the end of the others' time.
+// firstOf returns the first error other than a cancellation, which only ends the other tries.
 func firstOf(errs []error) error {
 	for _, err := range errs {
 		if err != nil && !errors.Is(err, context.Canceled) {
