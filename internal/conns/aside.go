@@ -17,11 +17,11 @@ type Aside struct {
 	Takes func(serverName string) bool
 	// Serve serves one connection until ctx ends, or a moment longer. It need not close the connection.
 	Serve func(ctx context.Context, serverName string, c net.Conn)
-	// PerSource bounds the connections of one address that are aside, All those of all addresses, as in GateConfig.
+	// PerSource bounds the connections from one address that are taken over, All those from all addresses, as in GateConfig.
 	PerSource, All int
 }
 
-// maxHello bounds a client's first message, in bytes. One with keys that withstand quantum computers has 2 KB.
+// maxHello bounds a client's first message, in bytes. A message with post-quantum keys is 2 KB.
 const maxHello = 16 << 10
 
 var (
@@ -29,7 +29,7 @@ var (
 	errTooLong = errors.New("its first message is too long")
 )
 
-// hello is a connection whose client's first message is kept until it is heard.
+// hello is a connection that keeps its client's first message until the message has been read.
 type hello struct {
 	net.Conn
 	kept  bytes.Buffer
@@ -59,7 +59,7 @@ func (h *hello) Write(p []byte) (int, error) {
 	return h.Conn.Write(p)
 }
 
-// heeding returns a configuration that breaks a handshake off which goes aside. Its connections must be hellos.
+// heeding returns a TLS configuration that stops the handshake of a connection that goes aside. Its connections must be hellos.
 func (a *Aside) heeding(c *tls.Config) *tls.Config {
 	heeding, own := c.Clone(), c.GetConfigForClient
 	heeding.GetConfigForClient = func(info *tls.ClientHelloInfo) (*tls.Config, error) {
@@ -95,7 +95,7 @@ func (g *Gate) putAside(h *handshake, first *hello) {
 	g.cfg.Aside.Serve(g.closed, first.name, &again{Conn: h.conn, first: &first.kept})
 }
 
-// again is a connection of which the beginning is read once more.
+// again is a connection whose beginning is read a second time.
 type again struct {
 	net.Conn
 	first *bytes.Buffer
@@ -118,7 +118,7 @@ func (a *again) CloseWrite() error {
 }
 
 const (
-	// hearFor and hearBytes bound what the other side may still send to a connection that is about to be closed.
+	// hearFor and hearBytes bound what is read from the other side before a connection is closed.
 	hearFor   = 500 * time.Millisecond
 	hearBytes = 16 << 10
 )

@@ -21,7 +21,8 @@ func sourceOf(c net.Conn) (netip.Addr, bool) {
 	return Source(tcp.AddrPort().Addr()), true
 }
 
-// Source returns what stands for an address where places are counted: whoever has an IPv6 address of a /64 has them all.
+// Source returns the key under which an address's connections are counted. All IPv6 addresses of a /64 share one, because a
+// client with one of them has them all.
 func Source(address netip.Addr) netip.Addr {
 	address = address.Unmap().WithZone("")
 	if prefix, err := address.Prefix(64); err == nil && address.Is6() {

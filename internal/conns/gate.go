@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Reason is why a Gate let a connection not in.
+// Reason is why a Gate refused a connection.
 type Reason string
 
 // The reasons.
@@ -27,7 +27,7 @@ const (
 // Reasons are all of them.
 var Reasons = []Reason{NoCertificate, Unknown, Slow, Broken, TooMany}
 
-// GateConfig says what a Gate lets in. All fields but Refused are required.
+// GateConfig is the bounds of a Gate. All fields but Refused are required.
 type GateConfig struct {
 	// TLS is how connections are secured.
 	TLS *tls.Config
@@ -36,14 +36,14 @@ type GateConfig struct {
 	// Waiting bounds the handshakes under way, WaitingPerSource those from one address. A new one beyond the bound closes the
 	// oldest, so slow clients never keep out a quick one.
 	Waiting, WaitingPerSource int
-	// PerSource bounds the connections of one address that were let in.
+	// PerSource bounds the accepted connections from one address.
 	PerSource int
 	// All bounds the accepted connections from all addresses. A new one beyond the bound closes the oldest connection of the
 	// address that has most. 0 means that only PerSource bounds them.
 	All int
-	// Refused is told of each connection that was not let in. It must not block. nil means that nobody is told.
+	// Refused is called for each refused connection. It must not block. nil means that nothing is called.
 	Refused func(from netip.AddrPort, why Reason, err error)
-	// Aside, if not nil, takes connections over before anything is answered, by the server name that they ask for.
+	// Aside, if not nil, takes over connections by the server name that they ask for, before anything is answered.
 	Aside *Aside
 }
 
@@ -77,7 +77,7 @@ type handshake struct {
 	position *list.Element
 }
 
-// NewGate returns a Gate. The first Accept starts it; Close ends it, and waits for all that it has started.
+// NewGate returns a Gate. The first Accept starts it. Close ends it, and waits for its goroutines.
 func NewGate(l net.Listener, c GateConfig) *Gate {
 	if c.Refused == nil {
 		c.Refused = func(netip.AddrPort, Reason, error) {}
@@ -104,7 +104,7 @@ func (g *Gate) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener. Connections that were let in stay open; those that went aside are ended.
+// Close implements net.Listener. Accepted connections stay open; those that went aside are ended.
 func (g *Gate) Close() error {
 	g.start.Do(func() {}) // from now on it does not start
 	err := g.Listener.Close()
@@ -118,7 +118,8 @@ func (g *Gate) Close() error {
 	return err
 }
 
-// run accepts until the listener is closed. An error waits for Accept to take it, so that one that lasts does not spin.
+// run accepts until the listener is closed. After an error it waits until Accept has returned the error, so that a lasting
+// error does not spin.
 func (g *Gate) run() {
 	for {
 		c, err := g.Listener.Accept()
@@ -140,7 +141,7 @@ func (g *Gate) run() {
 	}
 }
 
-// admit lets a connection in once its handshake is over.
+// admit accepts a connection once its handshake is over.
 func (g *Gate) admit(h *handshake) {
 	raw := &conn{Conn: h.conn, leave: func() {}}
 	var over net.Conn = raw
@@ -232,7 +233,7 @@ func reasonOf(err error) Reason {
 	}
 }
 
-// enter counts a handshake as waiting, and breaks off one that waits for too long. It returns false if the Gate is closed.
+// enter counts a handshake as waiting, and closes the oldest if too many wait. It returns false if the Gate is closed.
 func (g *Gate) enter(h *handshake) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -264,7 +265,7 @@ func (g *Gate) enter(h *handshake) bool {
 	return true
 }
 
-// leave reports whether a handshake had to give way.
+// leave removes a waiting handshake, and reports whether it was closed to make room.
 func (g *Gate) leave(h *handshake) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

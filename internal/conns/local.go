@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// LocalListener is a listener on a loopback address, where all of the host share one source.
+// LocalListener is a listener on a loopback address, where all of the host's programs share one source address.
 type LocalListener struct {
 	net.Listener
 	most int

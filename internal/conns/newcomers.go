@@ -60,24 +60,24 @@ func (n *Newcomers) Accept() (net.Conn, error) {
 // Newcomer is a connection that Newcomers has accepted.
 type Newcomer struct {
 	conn
-	// Owner is the number of the user whose process has made it; empty if that is unknown.
+	// Owner is the UID of the process that has made the connection; empty if unknown.
 	Owner  string
 	proved atomic.Bool
 }
 
-// Prove says that the client has proved who it is. The connection is closed for no other's sake any more.
+// Prove records that the client has authenticated. The connection is no longer closed to make room.
 func (c *Newcomer) Prove() {
 	if c.proved.CompareAndSwap(false, true) && c.leave != nil {
 		c.leave()
 	}
 }
 
-// Proved reports whether the client has proved who it is.
+// Proved reports whether the client has authenticated.
 func (c *Newcomer) Proved() bool { return c.proved.Load() }
 
 type newcomerKey struct{}
 
-// WithNewcomer is http.Server.ConnContext: requests find the Newcomer that they came on by NewcomerOf.
+// WithNewcomer is for http.Server.ConnContext. NewcomerOf then finds the Newcomer of a request's connection.
 func WithNewcomer(ctx context.Context, c net.Conn) context.Context {
 	if secure, ok := c.(*tls.Conn); ok {
 		c = secure.NetConn()
@@ -88,7 +88,7 @@ func WithNewcomer(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// NewcomerOf returns the connection that a request came on; nil if Newcomers has not accepted it.
+// NewcomerOf returns the connection of a request; nil if Newcomers has not accepted it.
 func NewcomerOf(ctx context.Context) *Newcomer {
 	made, _ := ctx.Value(newcomerKey{}).(*Newcomer)
 	return made

@@ -24,10 +24,10 @@ func (n NodeName) LeasePath() string {
 // PoolName is the name of a NodePool: the nodes of one site, sharing a LAN.
 type PoolName string
 
-// FromMemory is the header Warning of an answer that is not the cloud's of this moment.
+// FromMemory is the header Warning of an answer that comes from a hub's memory, and not from the cloud now.
 const FromMemory = `110 yurthub "the cloud cannot be reached; this is what it said last"`
 
-// AsksForTable reports whether a request would rather have a table than objects, as kubectl's do. An API server makes it.
+// AsksForTable reports whether a request prefers a table to objects, as kubectl's do. Only an API server can make one.
 func AsksForTable(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "as=Table") }
 
 // Labels, annotations and conditions.
@@ -35,7 +35,8 @@ const (
 	// LabelNodePool on a Node names the pool that it belongs to.
 	LabelNodePool = "apps.openyurt.io/nodepool"
 
-	// LabelWorkloadPool on a workload of a YurtAppSet names the pool that it runs in, whichever controller has made it.
+	// LabelWorkloadPool on a workload of a YurtAppSet names the pool that it runs in. Any controller may have created the
+	// workload.
 	LabelWorkloadPool = "apps.openyurt.io/pool-name"
 
 	// DelegateHeartbeat is the annotation that a node's Lease carries while another node forwards its heartbeats. The
@@ -98,7 +99,7 @@ const (
 	// NamespaceKeys holds, in the cloud, the Secrets that only coordinator-controller reads.
 	NamespaceKeys = "yurt-coordinator-system"
 
-	// LeaseElection is the Lease that the hubs of a pool elect their leader with.
+	// LeaseElection is the Lease with which the hubs of a pool elect their leader.
 	LeaseElection = "yurthub"
 
 	// LeaseInformerSync is the Lease by which the leader declares the pool's resources current: complete at the coordinator,
@@ -125,7 +126,8 @@ const (
 	// PortCoordinatorProbes is where a coordinator answers kubelet's probes, with TLS, on the loopback interface.
 	PortCoordinatorProbes = 10271
 
-	// PortHub is where a hub serves kubelet, which proves who it is, and the host's other programs, as who they are.
+	// PortHub is where a hub serves kubelet, which authenticates to it, and the host's other programs, with credentials of
+	// their own.
 	PortHub = 10261
 
 	// PortHubTLS is where a hub serves Pods.
@@ -163,7 +165,7 @@ const (
 // User is the Kubernetes user name of a node's client certificate.
 func (n NodeName) User() string { return nodeUserPrefix + string(n) }
 
-// HubUser is the common name of the certificate that a node's hub serves with. Nobody has a right by that name.
+// HubUser is the common name of a hub's serving certificate. Nobody has a right by that name.
 func (n NodeName) HubUser() string { return hubUserPrefix + string(n) }
 
 // Forwarder is the name of the ServiceAccount, in kube-node-lease, that a pool's leader impersonates at the cloud to forward

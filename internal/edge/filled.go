@@ -23,21 +23,22 @@ const AnnotationPoolResources = "openyurt.io/pool-resources"
 type Filling string
 
 const (
-	// FillingNone: not all of it has come since the coordinator started.
+	// FillingNone means that the resource has not come completely since the coordinator started.
 	FillingNone Filling = "none"
-	// FillingComplete: all of it has come once since the coordinator started; what changed in the cloud since then may not have.
+	// FillingComplete means that all of it has come once since the coordinator started. Later changes in the cloud may be
+	// missing.
 	FillingComplete Filling = "complete"
-	// FillingCurrent: it is complete, and a leader brings each change, and says so in LeaseInformerSync.
+	// FillingCurrent means that it is complete, and a leader brings each change, and says so in LeaseInformerSync.
 	FillingCurrent Filling = "current"
 )
 
-// Complete reports whether all of the resource was there once.
+// Complete reports whether all of the resource has come once.
 func (f Filling) Complete() bool { return f == FillingComplete || f == FillingCurrent }
 
 // maxFillings bounds what SplitFillings reads: a pool shares at most 32 resources.
 const maxFillings = 64
 
-// JoinFillings writes how far each resource is, by name as in "endpointslices.discovery.k8s.io".
+// JoinFillings writes the Filling of each resource, by name as in "endpointslices.discovery.k8s.io".
 func JoinFillings(all map[string]Filling) string {
 	texts := make([]string, 0, len(all))
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -46,7 +47,7 @@ func JoinFillings(all map[string]Filling) string {
 	return strings.Join(texts, ",")
 }
 
-// SplitFillings reads what JoinFillings wrote. It skips what it does not know.
+// SplitFillings reads what JoinFillings wrote. It skips unknown entries.
 func SplitFillings(value string) map[string]Filling {
 	all := map[string]Filling{}
 	for part := range strings.SplitSeq(value, ",") {

@@ -43,12 +43,12 @@ func (g Generation) String() string {
 	return strconv.Itoa(int(g.Slot)) + "." + strconv.FormatUint(g.Number, 10)
 }
 
-// Younger reports whether a coordinator of this generation takes the place of one of another.
+// Younger reports whether a coordinator of this generation replaces one of another.
 func (g Generation) Younger(than Generation) bool {
 	return g.Slot == than.Slot && g.Number > than.Number
 }
 
-// ParseGeneration reads what String writes, and nothing that String does not write but "", which is the zero Generation.
+// ParseGeneration reads exactly what String writes, and "", which is the zero Generation.
 func ParseGeneration(text string) (Generation, error) {
 	if text == "" {
 		return Generation{}, nil

@@ -15,7 +15,7 @@ import (
 // cloud is later, and replaces them.
 type History int64
 
-// histories is how many histories of the cloud there can be. A filled one is its cloud's number less this, so it is below 0.
+// histories bounds the cloud's histories. A filled history is the cloud's number minus this, so it is below 0.
 const histories = 1 << 62
 
 // Filled is the history of objects that a filler brought, and that it had from history h. Filled histories have the order of
@@ -27,10 +27,10 @@ func (h History) Filled() History {
 	return h - histories
 }
 
-// IsFilled reports whether a filler brings it, and not the cloud, or a leader that reads there.
+// IsFilled reports whether a filler brought the objects, and not the cloud or a leader that reads there.
 func (h History) IsFilled() bool { return h < 0 }
 
-// OfCloud is the cloud's history, which a filler may have had it from.
+// OfCloud is the history of the cloud. For a filled history it is the one that the filler had its objects from.
 func (h History) OfCloud() History {
 	if h.IsFilled() {
 		return h + histories

@@ -15,13 +15,13 @@ const AnnotationHub = "openyurt.io/hub"
 // about as long for a large pool as for a small one.
 const AnnotationHubs = "openyurt.io/hubs"
 
-// HubReport is what a hub says of itself to its pool.
+// HubReport is a hub's report about itself to its pool.
 type HubReport struct {
 	// Link is the state of its link to the cloud, one of LinkStates.
 	Link string `json:"link"`
 	// Carried is what that link has carried since the hub started.
 	Carried Carried `json:"carried,omitempty"`
-	// Troubles are what keeps the hub from its work.
+	// Troubles are the reasons that keep the hub from its work.
 	Troubles []HubTrouble `json:"troubles,omitempty"`
 	// Certificates are those in use, by CertificateClient and CertificateServing.
 	Certificates map[string]Life `json:"certificates,omitempty"`
@@ -66,7 +66,7 @@ type HubTrouble string
 
 // Values of HubTrouble.
 const (
-	// TroubleDisk means that the hub cannot write what it knows: its node would not start again while cut off.
+	// TroubleDisk means that the hub cannot write its cache: its node could not restart while cut off.
 	TroubleDisk HubTrouble = "disk"
 	// TroubleDamage means that the hub found damage on its disk when it started.
 	TroubleDamage HubTrouble = "disk-damaged"
@@ -81,15 +81,15 @@ var HubTroubles = []HubTrouble{TroubleDisk, TroubleDamage, TroubleClient, Troubl
 // TroubleOf returns the trouble of a certificate of that kind that should have been renewed long ago.
 func TroubleOf(certificate string) HubTrouble { return HubTrouble(certificate + "-certificate") }
 
-// PoolHubs is what a pool's leader says of the hubs that reach the coordinator.
+// PoolHubs is the leader's summary of the hubs that reach the coordinator.
 type PoolHubs struct {
 	// Term is the number of the term in which this leader leads.
 	Term int32 `json:"term"`
 	// Links counts hubs by the states of their links.
 	Links map[string]int `json:"links,omitempty"`
-	// Carried is what the links of all have carried in that term.
+	// Carried is what the links of all hubs have carried in that term.
 	Carried Carried `json:"carried,omitempty"`
-	// Certificates are, of each kind, the one that has the least share of its life left.
+	// Certificates has, for each kind, the certificate with the least share of its life left.
 	Certificates map[string]Life `json:"certificates,omitempty"`
 	// OldestSettings is the lowest generation of settings that a hub runs with, and NewestSettings the highest.
 	OldestSettings int64 `json:"oldestSettings,omitempty"`
@@ -106,7 +106,7 @@ type PoolHubs struct {
 const (
 	// MostTroubled is how many nodes a PoolHubs names for each trouble.
 	MostTroubled = 20
-	// longestHubs bounds what is read of both reports, in bytes: whoever wrote them may be anybody of the pool.
+	// longestHubs bounds what is read of either report, in bytes, because any node of the pool may have written it.
 	longestHubs = 16 << 10
 )
 
@@ -155,7 +155,7 @@ func ParsePoolHubs(value string) (p PoolHubs, ok bool) {
 	return p, true
 }
 
-// clean drops kinds that nobody knows, and numbers that no link carries, so that sums do not overflow.
+// clean drops unknown kinds, and numbers too large for a link, so that sums do not overflow.
 func (c Carried) clean() {
 	const most = 1 << 60
 	maps.DeleteFunc(c, func(kind string, b Bytes) bool {

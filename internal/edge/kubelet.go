@@ -16,27 +16,27 @@ const AnnotationKubelet = "openyurt.io/kubelet-serving"
 // those that it does not know.
 const PrefixReports = "report.openyurt.io/"
 
-// AnnotationsOfReports are those of a report that coordinator-controller reads.
+// AnnotationsOfReports are the annotations of a report that coordinator-controller reads.
 var AnnotationsOfReports = []string{AnnotationReachedNodes, AnnotationKubelet, AnnotationPoolResources}
 
-// KubeletWay is how a coordinator knows a node's kubelet, or why it can't.
+// KubeletWay is how a coordinator verifies a node's kubelet, or why it can't.
 type KubeletWay string
 
 const (
-	// KubeletPinned: the coordinator takes exactly the certificate that the node's hub has told of.
+	// KubeletPinned means that the coordinator accepts exactly the certificate that the node's hub has reported.
 	KubeletPinned KubeletWay = "pinned"
-	// KubeletSigned: the cluster's authority has signed the certificate, and it is pinned as well.
+	// KubeletSigned means that the cluster's authority has signed the certificate, and it is pinned as well.
 	KubeletSigned KubeletWay = "signed"
 	// KubeletOverdue is KubeletSigned, but kubelet has serverTLSBootstrap, and less than a tenth of the certificate's life is
 	// left: nobody approves the next one.
 	KubeletOverdue KubeletWay = "overdue"
-	// KubeletUnapproved: kubelet has serverTLSBootstrap, and nobody has approved its request: it serves nothing.
+	// KubeletUnapproved means that kubelet has serverTLSBootstrap, and nobody has approved its request, so it serves nothing.
 	KubeletUnapproved KubeletWay = "unapproved"
-	// KubeletEnded: kubelet has serverTLSBootstrap, and its certificate has ended: it serves nothing.
+	// KubeletEnded means that kubelet has serverTLSBootstrap, and its certificate has expired, so it serves nothing.
 	KubeletEnded KubeletWay = "ended"
-	// KubeletMissing: kubelet's certificate, or its settings, are not where the hub looks.
+	// KubeletMissing means that kubelet's certificate, or its configuration, is not where the hub looks.
 	KubeletMissing KubeletWay = "missing"
-	// KubeletUnreadable: the hub can't read them, or can't make sense of them.
+	// KubeletUnreadable means that the hub can't read or parse them.
 	KubeletUnreadable KubeletWay = "unreadable"
 )
 
@@ -45,12 +45,12 @@ var kubeletWays = []KubeletWay{
 	KubeletPinned, KubeletSigned, KubeletOverdue, KubeletUnapproved, KubeletEnded, KubeletMissing, KubeletUnreadable,
 }
 
-// Verifiable reports whether a coordinator that has heard this can verify the kubelet.
+// Verifiable reports whether a coordinator with this report can verify the kubelet.
 func (w KubeletWay) Verifiable() bool {
 	return w == KubeletPinned || w == KubeletSigned || w == KubeletOverdue
 }
 
-// KubeletServing is what a hub says of its kubelet's serving certificate.
+// KubeletServing is a hub's report about its kubelet's serving certificate.
 type KubeletServing struct {
 	Way KubeletWay
 	// Digest is the certificate's SHA-256 in lower-case hex; empty unless the Way is Verifiable.

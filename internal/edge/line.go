@@ -17,7 +17,7 @@ const (
 	AnnotationYieldedTo = "openyurt.io/yielded-to"
 )
 
-// Line is how good a node's link to the cloud is, by what its own heartbeats take there.
+// Line is the quality of a node's link to the cloud, measured by its own heartbeats.
 type Line struct {
 	// Answer is how long the cloud takes to answer a heartbeat, Spread how much that varies: the smoothed round trip and its
 	// variation of RFC 6298, to the millisecond. Lost and resent packets arrive later, so losses raise both.
@@ -28,7 +28,7 @@ type Line struct {
 	Metered bool
 }
 
-// metered is how String says that a line is metered, and free that it is not.
+// metered and free are the words in String for a metered line, and any other.
 const metered, free = "metered", "free"
 
 // String returns "answer/spread/lost/kind", the first two in milliseconds. ParseLine reads it.

@@ -40,7 +40,7 @@ type Clock struct {
 	Boot func() (id string, since time.Duration)
 }
 
-// Wall returns the time of day as the machine believes it. The difference of two such times is the wall clock's.
+// Wall returns the machine's time of day. Subtracting two such times uses the wall clock.
 func (c Clock) Wall() time.Time {
 	if c.OfDay != nil {
 		return c.OfDay()
@@ -48,7 +48,7 @@ func (c Clock) Wall() time.Time {
 	return time.Now().Round(0)
 }
 
-// Running returns a moment of the running clock. Only its distance from others of the same process means something.
+// Running returns a time of the running clock. Only its distance from other such times of the same process has a meaning.
 func (c Clock) Running() time.Time {
 	if c.Ran != nil {
 		return c.Ran()
@@ -56,16 +56,16 @@ func (c Clock) Running() time.Time {
 	return time.Now()
 }
 
-// Since returns how long the machine has run since a moment of the running clock.
+// Since returns how long the machine has run since a time of the running clock.
 func (c Clock) Since(moment time.Time) time.Duration { return c.Running().Sub(moment) }
 
-// Until returns how long the machine has yet to run until a moment of the running clock.
+// Until returns how long the machine has to run until a time of the running clock.
 func (c Clock) Until(moment time.Time) time.Duration { return moment.Sub(c.Running()) }
 
-// Now returns the moment that it is by both clocks.
+// Now returns the present time by both clocks.
 func (c Clock) Now() Moment { return Moment{Running: c.Running(), Wall: c.Wall()} }
 
-// Moment is a moment by both clocks of a machine. The zero value is no moment.
+// Moment is a time by both clocks of a machine. The zero value means none.
 type Moment struct{ Running, Wall time.Time }
 
 // IsZero reports whether m is no moment.
@@ -78,7 +78,7 @@ func (m Moment) Sub(from Moment) time.Duration {
 	return max(m.Running.Sub(from.Running), m.Wall.Sub(from.Wall))
 }
 
-// Chance is where random numbers come from, but for keys. The zero value is this machine's.
+// Chance is the source of random numbers, except for keys. The zero value is this machine's.
 type Chance struct {
 	// Source must be safe for concurrent use.
 	Source rand.Source

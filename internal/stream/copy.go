@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// ErrSink marks what a Sink returned, so that whoever copies can tell it from what the source returned.
+// ErrSink marks an error of the Sink, so that callers can tell it from one of the source.
 var ErrSink = errors.New("the sink does not take it")
 
 // Beginner takes a Snapshot and opens the watch that follows it in one step. In two steps, a source that is emptied and filled

@@ -42,11 +42,11 @@ type FrameReader struct {
 	ahead    *[readAhead]byte // buffer, while much comes; nil if it is another
 	// buffer[begin:end] has been read and not been told.
 	begin, end int
-	// text is how far the search for the end of a JSON frame is.
+	// text is the progress of the search for the end of a JSON frame.
 	text textFrame
-	// pending is what r ended with; it counts once the buffer holds no more frames.
+	// pending is the error with which r ended; it is returned once the buffer holds no more frames.
 	pending error
-	// failed is what every Read returns from now on.
+	// failed is the error that every Read returns from now on.
 	failed error
 
 	typ      Type
@@ -63,10 +63,10 @@ func NewFrameReader(r io.Reader, e Encoding, maxFrame int) *FrameReader {
 	return f
 }
 
-// Type is that of the objects; it has no Kind before the first frame with an object, which a bookmark is too.
+// Type is the type of the objects. It has no Kind before the first frame with an object; a bookmark has one, too.
 func (f *FrameReader) Type() Type { return f.typ }
 
-// Buffered says that the next Read will return at once: a whole frame, or the end, is there.
+// Buffered says that the next Read will return at once: a whole frame, or the end, is in the buffer.
 func (f *FrameReader) Buffered() bool {
 	if f.failed != nil || f.pending != nil {
 		return true
@@ -174,7 +174,7 @@ func (f *FrameReader) fill() {
 	f.pending = io.ErrNoProgress
 }
 
-// rest makes the buffer, in which is nothing of use, the small one.
+// rest replaces the buffer, which holds nothing of use, by the small one.
 func (f *FrameReader) rest() {
 	f.buffer, f.begin, f.end = f.resting, 0, 0
 	if f.ahead != nil {
@@ -365,7 +365,7 @@ func (f *FrameReader) parseJSON(frame []byte) (name, raw []byte, h head, err err
 	return name, raw, h, f.learn(t)
 }
 
-// learn takes the type of the first object, and refuses another one: who reads on would read something else.
+// learn records the type of the first object, and refuses another type, because readers would misread its objects.
 func (f *FrameReader) learn(t Type) error {
 	if f.typ.Kind != "" && f.typ != t {
 		return fmt.Errorf("its object is a %s in a stream of %s", t.GroupVersionKind, f.typ.GroupVersionKind)

@@ -19,7 +19,7 @@ import (
 	"yurtcoordinator/internal/stream/edit"
 )
 
-// trusted is how many bytes a length may claim before it is believed only as they arrive.
+// trusted is how large a claimed length may be to be allocated at once. For a larger one memory grows as the bytes arrive.
 const trusted = 1 << 20
 
 // ErrTooLarge says that a list is larger than its reader allows.
@@ -127,7 +127,7 @@ func (c *counted) bytes(size int64) ([]byte, error) {
 	return b, unexpected(err)
 }
 
-// unexpected is err at a place where nothing may end.
+// unexpected turns io.EOF into io.ErrUnexpectedEOF, for a place where the input may not end.
 func unexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -159,7 +159,7 @@ func readProtobufList(c *counted, maxBytes int64) (s Snapshot, meta metav1.ListM
 			return s, meta, fmt.Errorf("malformed envelope: field %d is not length-delimited", number)
 		case size < 0:
 		case size > maxBytes-c.n:
-			// At once, not after the limit has been read: this is also how a length that lies is found.
+			// Checked at once, not after the limit has been read: this also finds a wrong length.
 			return s, meta, fmt.Errorf("%w: it claims %d bytes and more than %d are not allowed", ErrTooLarge, size, maxBytes)
 		case number == edit.UnknownRaw && content:
 			return s, meta, errors.New("malformed envelope: it has two contents")
@@ -365,7 +365,7 @@ func WriteList(w io.Writer, t Type, meta metav1.ListMeta, objects iter.Seq2[Obje
 	return nil
 }
 
-// A bufio.Writer keeps its error, so one write for each object is enough to look at.
+// A bufio.Writer keeps its error, so checking one write for each object is enough.
 
 func writeProtobufList(w *bufio.Writer, t Type, meta metav1.ListMeta, objects iter.Seq2[Object, error]) error {
 	metadata, err := meta.Marshal()

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// errOtherList says that a part is not of the list that it was to continue.
+// errOtherList says that a part does not belong to the list that it should continue.
 var errOtherList = errors.New("the next part is of another list")
 
 // Extend adds the next part of one list to s, which begins as the zero Snapshot. It fails if the part has another type,
@@ -25,7 +25,7 @@ func (s *Snapshot) Extend(part Snapshot) error {
 	return nil
 }
 
-// Complete puts the objects of a Snapshot in order, once all of its parts are there. It fails if a key is there twice.
+// Complete sorts the objects of a Snapshot, once all of its parts are there. It fails if a key occurs twice.
 func (s *Snapshot) Complete() error {
 	byKey := func(a, b Object) int { return a.Key.Compare(b.Key) }
 	if !slices.IsSortedFunc(s.Objects, byKey) {

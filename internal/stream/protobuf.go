@@ -7,10 +7,10 @@ import (
 	"yurtcoordinator/internal/stream/edit"
 )
 
-// magic begins every message of Kubernetes that stands alone; a runtime.Unknown follows.
+// magic begins every Kubernetes message that stands alone; a runtime.Unknown follows.
 var magic = []byte("k8s\x00")
 
-// protobufHead reads key and revision. Scalars that occur twice: the last one counts.
+// protobufHead reads key and revision. Of a scalar that occurs twice, the last one counts.
 func protobufHead(raw []byte) (h head, err error) {
 	for f, err := range edit.Inside(raw, edit.Metadata) {
 		if err != nil {

@@ -42,7 +42,7 @@ func Scan(e Encoding, raw []byte) (Object, error) {
 	return h.object(raw)
 }
 
-// ScanMeta reads an object's metadata and nothing else. Unlike Scan it demands nothing of what it finds.
+// ScanMeta reads an object's metadata and nothing else. Unlike Scan it requires no field to be present.
 func ScanMeta(e Encoding, raw []byte) (m metav1.ObjectMeta, err error) {
 	switch e {
 	case Protobuf:
@@ -81,7 +81,7 @@ func Labels(e Encoding, raw []byte) (labels.Set, error) {
 	return m.Labels, err
 }
 
-// object makes an Object. Both parts of its key are of one allocation: they live and die together.
+// object makes an Object. Both parts of its key share one allocation, because they live and die together.
 func (h *head) object(raw []byte) (Object, error) {
 	if len(h.name) == 0 {
 		return Object{}, errors.New("malformed object: it has no metadata.name")

@@ -75,7 +75,7 @@ func (k Key) String() string {
 
 // ID names an object among objects of several resources.
 type ID struct {
-	// Resource is the plural name, as "pods". Whoever holds IDs knows of which group and version.
+	// Resource is the plural name, as "pods". The holder of IDs knows their group and version.
 	Resource string
 	Key
 }
@@ -133,16 +133,16 @@ type Event struct {
 type Snapshot struct {
 	Type     Type
 	Revision edge.Revision
-	// History is the one that Revision counts in. A source that does not tell histories apart leaves 0.
+	// History is the history of Revision. A source that does not distinguish histories leaves 0.
 	History edge.History
-	// Before is the highest revision that is known of earlier histories; 0 means that none is.
+	// Before is the highest known revision of earlier histories; 0 means that none is known.
 	Before  edge.Revision
 	Objects []Object
 }
 
 // Source gives streams. Safe for concurrent use.
 type Source interface {
-	// Snapshot returns all that there is. It fails with ErrNotReady when the source is not complete itself.
+	// Snapshot returns all objects. It fails with ErrNotReady while the source itself is not complete.
 	Snapshot(ctx context.Context) (Snapshot, error)
 	// Watch returns all changes after a revision, which must not be 0. If the source has not reached that revision yet, the
 	// watch waits for it. For a revision outside the source's history, Watch or the first Next fails with ErrExpired.

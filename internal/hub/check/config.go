@@ -23,12 +23,12 @@ type Config struct {
 
 	// BeforeStart: no hub needs to run yet.
 	BeforeStart bool
-	// Joined: the node's kubelet should go through the hub already.
+	// Joined says that the node's kubelet should use the hub already.
 	Joined bool
-	// Agents: the node's agents should be able to go through the hub.
+	// Agents says that the node's agents should be able to use the hub.
 	Agents bool
 
-	// Step bounds one step of a probe, such as connecting; zero: 5 s.
+	// Step bounds one step of a probe, such as connecting; zero means 5 s.
 	Step time.Duration
 }
 

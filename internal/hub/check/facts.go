@@ -12,7 +12,8 @@ import (
 // Facts are what was found.
 type Facts struct {
 	Settings Config
-	// Now is the time by the node's clock. Root says that root asks, who sees all files and processes, and the hub's status.
+	// Now is the time by the node's clock. Root says that the check runs as root, which sees all files, all processes and the
+	// hub's status.
 	Now  time.Time
 	Root bool
 
@@ -32,7 +33,7 @@ type Facts struct {
 
 // Hub is what answers at the health port.
 type Hub struct {
-	// Trouble is why no hub answers; empty: one does.
+	// Trouble is why no hub answers; empty means that one does.
 	Trouble string
 	// Nobody: nothing listens there.
 	Nobody bool
@@ -45,18 +46,18 @@ func (h Hub) answers() bool { return !h.Nobody && h.Trouble == "" }
 type Port struct {
 	Flag    string
 	Address string
-	// Held: somebody listens there. Trouble is why nobody could.
+	// Held says that a program listens at the port. Trouble is why no program could.
 	Held    bool
 	Trouble string
 }
 
 // Keys are the node's certificates, and what verifies the cloud.
 type Keys struct {
-	// Refused is why a hub would not start with these settings; empty: it would.
+	// Refused is why a hub would not start with these settings; empty means that it would.
 	Refused string
 	// Status is what the running hub says, or what the files say; see identity.Held.
 	identity.Status
-	// KeyFile has the node's private key, and Mode says who may read it; zero: it is not there.
+	// KeyFile is the file with the node's private key. Mode says who may read it; zero means that there is no such file.
 	KeyFile string
 	Mode    fs.FileMode
 	// RootsFrom says where the cloud's authorities are kept.
@@ -71,15 +72,15 @@ func (k *Keys) undiscovered() bool {
 // Server is how far the node gets with an API server of the cloud.
 type Server struct {
 	Address string
-	// Proxy is the proxy on the way there, without its password; empty: there is none.
+	// Proxy is the proxy on the way there, without its password; empty means that there is none.
 	Proxy string
-	// Why says what keeps the node from using it, and Do what to do about it; empty: nothing does.
+	// Why says what keeps the node from using the server, and Do what to do about it; empty means that nothing does.
 	Why, Do string
-	// Unknown: it answers, and there is no authority to verify it with.
+	// Unknown says that the server answers, and there is no authority to verify it with.
 	Unknown bool
 	// Date is the time by the server's clock, At the same moment by the node's clock; both are zero if the server did not say.
 	Date, At time.Time
-	// Verified: the server's certificate is good, so its answers can be trusted.
+	// Verified says that the server's certificate is good, so its answers can be trusted.
 	Verified bool
 	// Node is what the cloud says about the node's Node object.
 	Node Node
@@ -87,7 +88,7 @@ type Server struct {
 
 // Node is a Node object.
 type Node struct {
-	// Asked: the server gave an answer. Found: it has the object.
+	// Asked says that the server gave an answer. Found says that it has the object.
 	Asked, Found bool
 	Pool         string
 	Ready        string // True, False, Unknown; empty: not said
@@ -96,7 +97,7 @@ type Node struct {
 // Dir is a directory that the hub needs.
 type Dir struct {
 	Flag, Path string
-	// Trouble is why it can't be used; empty: it can. Free is the space left in bytes.
+	// Trouble is why it can't be used; empty means that it can. Free is the space left in bytes.
 	Trouble string
 	Free    int64
 }
@@ -107,8 +108,8 @@ type Kubelet struct {
 	Running bool
 	// Config is the kubeconfig on its command line, Trouble what is wrong with that, and Server the address in it.
 	Config, Trouble, Server string
-	// Rotates: it asks for client certificates by itself, and then leaves out the token in its kubeconfig.
+	// Rotates says that kubelet renews client certificates by itself, and then ignores the token in its kubeconfig.
 	Rotates bool
-	// Health is what is wrong by its own word; empty: nothing, or it does not say.
+	// Health is what kubelet itself reports to be wrong; empty means nothing, or no report.
 	Health string
 }

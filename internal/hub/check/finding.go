@@ -36,7 +36,7 @@ func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 // Finding is one thing found.
 type Finding struct {
 	Level Level `json:"level"`
-	// What names the thing looked at, Why gives the reason for the level, Do says what to do about it; empty: nothing.
+	// What names the thing checked, Why is the reason for the level, Do is the advice; empty means none.
 	What string `json:"what"`
 	Why  string `json:"why"`
 	Do   string `json:"do,omitempty"`

@@ -24,7 +24,8 @@ const (
 	// cacheBytes is how large the hub's cache may grow; with less than spaceFail free the hub cannot work at all.
 	cacheBytes = 256 << 20
 	spaceFail  = 16 << 20
-	// findingCloud is of the way to the cloud, and findingHubCloud of what the hub says of it: upgrades know them by these names.
+	// findingCloud is the finding about the way to the cloud, findingHubCloud about the hub's own link state. Upgrades know
+	// both by name.
 	findingCloud, findingHubCloud = "cloud", "yurthub: cloud"
 
 	findingSettings, findingClient = "settings", "yurthub: client certificate"
@@ -34,10 +35,10 @@ const (
 	correct              = "correct the settings; yurthub does not start with these"
 )
 
-// longAgo is before any of this was written: a clock that shows such a time has lost its battery.
+// longAgo is a time before this program existed: a clock that shows an earlier time has lost its battery.
 var longAgo = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Judge says what the facts mean, in the order in which a person would look.
+// Judge turns facts into findings, in the order in which a person would look.
 func Judge(f Facts) []Finding {
 	var j judge
 	if err := f.Settings.Validate(); err != nil {

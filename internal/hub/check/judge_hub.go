@@ -121,7 +121,7 @@ func (j *judge) hubSettings(h Hub) {
 const approve = "in the cloud: give the chart controller.kubeletServing.cidrs with this node's address, or kubectl get csr and " +
 	"kubectl certificate approve"
 
-// serving says whether the pool's coordinator can know kubelet, for logs, exec and top on site.
+// serving says whether the pool's coordinator can verify kubelet, for logs, exec and top on site.
 func (j *judge) serving(f Facts) {
 	const what = "kubelet's serving certificate"
 	k := f.Hub.Status.Kubelet
@@ -139,7 +139,7 @@ func (j *judge) serving(f Facts) {
 	}
 }
 
-// pods says whether Pods, and the node's agents among them, can go through the hub.
+// pods says whether Pods, and the node's agents among them, can use the hub.
 func (j *judge) pods(f Facts) {
 	const what = "yurthub: Pods"
 	c, s := f.Settings, f.Hub.Status.Pods
@@ -167,7 +167,7 @@ func (j *judge) pods(f Facts) {
 	}
 }
 
-// past names the programs that ask API servers past the hub, once kubelet goes through it.
+// past names the programs that connect to API servers past the hub, once kubelet uses the hub.
 func (j *judge) past(f Facts) {
 	if f.Settings.BeforeStart {
 		return

@@ -106,14 +106,14 @@ type Config struct {
 	// Logs says how the hub logs. InForce.Change can change how much.
 	Logs logs.Settings
 
-	// Own names the flags that the node itself gives, of those that its pool may give as well: see Given.
+	// Own names the flags that the node sets itself, among those that its pool may set as well: see Given.
 	Own []string
 }
 
 // Loopback is where a hub serves kubelet and the host's other programs.
 const Loopback = "127.0.0.1"
 
-// OfNode as SecureBindAddress is the address that the Node object says, whatever that is at the time.
+// OfNode as SecureBindAddress means the address in the Node object, which may change.
 const OfNode = "node"
 
 // Identity is how a node proves who it is to get a certificate; see identity.Config, whose fields have these names.
@@ -233,7 +233,7 @@ func (c *Config) Proxy() upstream.WaySettings {
 	return upstream.WaySettings{File: c.ProxyFile, Except: strings.Join(c.NoProxy, ","), CAFile: c.ProxyCAFile}
 }
 
-// Proof returns what kubelet and the hub know each other by.
+// Proof returns how kubelet and the hub verify each other.
 func (c *Config) Proof() front.ProofConfig {
 	return front.ProofConfig{Dir: c.CertDir, Node: c.Node, Address: net.ParseIP(Loopback), Port: c.Port}
 }
@@ -332,7 +332,7 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// PodsAt returns at which address Pods are served: a fixed one, or the Node's; neither means nowhere.
+// PodsAt returns the address at which Pods are served: a fixed one, or the Node's; neither means nowhere.
 func (c *Config) PodsAt() (fixed netip.Addr, ofNode bool) {
 	if c.SecureBindAddress == OfNode {
 		return netip.Addr{}, true

@@ -45,7 +45,7 @@ func Recall(own Config, apply func(Running)) (*InForce, edge.SettingsReport) {
 	return f, edge.SettingsReport{Runs: what.Generation, Told: what.Generation}
 }
 
-// recalled returns what the pool of a node said last.
+// recalled returns the last settings of a node's pool, from the disk.
 func recalled(own Config) (what settings.Said, said v1alpha1.HubSettings, err error) {
 	if what, err = settings.Recall(own.CertDir, own.Pool); err == nil {
 		said, _, err = what.Settings()
@@ -69,14 +69,14 @@ func LogsFrom(own Config) logs.Settings {
 // Starts returns the settings with which the hub starts.
 func (f *InForce) Starts() Config { return f.starts }
 
-// Usable returns an error if the hub can't run under what a pool says. It changes nothing.
+// Usable returns an error if the hub can't run with a pool's settings. It changes nothing.
 func (f *InForce) Usable(said v1alpha1.HubSettings) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.own.usable(said)
 }
 
-// Take has the hub run with what the pool says, and returns the flags that take effect when it starts again.
+// Take makes the hub run with the pool's settings, and returns the flags that take effect only at the next start.
 func (f *InForce) Take(said v1alpha1.HubSettings) (restart []string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -99,7 +99,7 @@ func (f *InForce) Change(own Config) error {
 	return err
 }
 
-// takeLocked makes the hub do what the node and the pool say, as far as it can while it runs.
+// takeLocked applies the node's and the pool's settings to the running hub, as far as they can change while it runs.
 func (f *InForce) takeLocked(own Config, said v1alpha1.HubSettings) (restart []string, err error) {
 	to := own.under(said)
 	if err := to.Validate(); err != nil {
@@ -114,14 +114,14 @@ func (f *InForce) takeLocked(own Config, said v1alpha1.HubSettings) (restart []s
 	return f.starts.needRestart(to), nil
 }
 
-// LinkProfile returns the kind of link that the hub takes its own for now.
+// LinkProfile returns the LinkProfile in force.
 func (f *InForce) LinkProfile() v1alpha1.LinkProfile {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.own.under(f.said).LinkProfile
 }
 
-// Kept returns the flags by which the node keeps to settings of its own, though its pool says something else.
+// Kept returns the flags for which the node's own setting overrides the pool's.
 func (f *InForce) Kept() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

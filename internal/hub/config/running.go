@@ -12,20 +12,20 @@ import (
 	"yurtcoordinator/internal/hub/upstream"
 )
 
-// Running is what can change while a hub runs, as its parts take it.
+// Running has the settings that can change while a hub runs, in the form that its parts need.
 type Running struct {
 	// Shared are the resources that the pool shares.
 	Shared []schema.GroupVersionResource
 	// Agents are the programs whose reads are kept.
 	Agents []string
-	// RememberFor is how long it holds what the cloud said last of users who are no Pods of this node.
+	// RememberFor is Config.RememberIdentitiesFor.
 	RememberFor time.Duration
 	// Ahead is how far the disk's clock is put ahead.
 	Ahead time.Duration
-	// Judged says how the link to the cloud is judged, and Metered that it is paid for by the byte.
+	// Judged is the timing by which the link to the cloud is judged. Metered says that the link is paid for by the byte.
 	Judged  link.Timing
 	Metered bool
-	// Borrows is what a neighbour's line is used for.
+	// Borrows says which requests may use a neighbour's line.
 	Borrows upstream.Use
 	// Verbosity is how much is logged.
 	Verbosity logsapi.VerbosityLevel

@@ -13,7 +13,7 @@ import (
 	"yurtcoordinator/internal/logs"
 )
 
-// sharedSetting is a setting that a pool can say for all of its hubs.
+// sharedSetting is a setting that a pool can make for all of its hubs.
 type sharedSetting struct {
 	flag string
 	// running says that it can change while a hub runs.
@@ -99,7 +99,7 @@ func Given(fs *pflag.FlagSet) (own []string) {
 	return own
 }
 
-// under returns the settings of a node in a pool that says this: the node's own, else the pool's, else the defaults.
+// under returns the settings of a node in a pool with these settings: the node's own, else the pool's, else the defaults.
 func (c Config) under(said v1alpha1.HubSettings) Config {
 	for _, s := range sharedSettings {
 		if v := s.said(&said); v != nil && !slices.Contains(c.Own, s.flag) {
@@ -109,7 +109,7 @@ func (c Config) under(said v1alpha1.HubSettings) Config {
 	return c
 }
 
-// kept returns the flags by which the node keeps to settings of its own, though its pool says something else.
+// kept returns the flags for which the node's own setting overrides the pool's.
 func (c Config) kept(said v1alpha1.HubSettings) (flags []string) {
 	for _, s := range sharedSettings {
 		v := s.said(&said)
@@ -120,7 +120,7 @@ func (c Config) kept(said v1alpha1.HubSettings) (flags []string) {
 	return flags
 }
 
-// needRestart returns the flags in which a hub that runs with c would do something else if it started with to.
+// needRestart returns the flags whose change from c to to takes effect only after a restart.
 func (c Config) needRestart(to Config) (flags []string) {
 	for _, s := range sharedSettings {
 		if !s.running && !reflect.DeepEqual(s.field(&c), s.field(&to)) {
@@ -130,7 +130,7 @@ func (c Config) needRestart(to Config) (flags []string) {
 	return flags
 }
 
-// mayBecome returns an error if a hub that runs with the node's own settings c cannot take others without a restart.
+// mayBecome returns an error if a hub that runs with the node's own settings c needs a restart for other settings.
 func (c Config) mayBecome(to Config) error {
 	to.Own, to.DiskCacheClockOffset = c.Own, c.DiskCacheClockOffset
 	var running []string
@@ -146,7 +146,7 @@ func (c Config) mayBecome(to Config) error {
 	return nil
 }
 
-// usable returns an error if a node with the settings c cannot run under what its pool says. It names the pool's setting.
+// usable returns an error if a node with the settings c cannot run with its pool's settings. It names the pool's setting.
 func (c Config) usable(said v1alpha1.HubSettings) error {
 	if err := c.Validate(); err != nil {
 		return nil //nolint:nilerr // it is not the pool that is wrong

@@ -53,7 +53,7 @@ func newCopier(to Coordinator) *copier {
 	return c
 }
 
-// submit takes a copy to be written. The timeout counts from when its turn comes.
+// submit queues a copy. The timeout counts from the start of its write.
 func (c *copier) submit(lease *coordinationv1.Lease, timeout time.Duration) *draft {
 	d := &draft{lease: lease, timeout: timeout, done: make(chan struct{})}
 	c.mu.Lock()
@@ -169,7 +169,7 @@ func (c *copier) one(ctx context.Context) {
 		return
 	}
 	if c.waiting != nil {
-		// Called off, or failed by itself: either way the newer one decides what kubelet is told.
+		// Cancelled, or failed by itself: in both cases the newer copy decides what kubelet is told.
 		d.finish(errSuperseded, c.waiting)
 		return
 	}
@@ -201,7 +201,7 @@ func (c *copier) upsert(ctx context.Context, lease *coordinationv1.Lease) error 
 			written, err = c.leases.Create(ctx, lease, metav1.CreateOptions{})
 		} else {
 			update := lease.DeepCopy()
-			// The uid keeps a Lease from another life of the coordinator from passing for this one.
+			// The uid keeps a Lease from before the coordinator's restart from being taken for this one.
 			update.UID, update.ResourceVersion = c.known.UID, c.known.ResourceVersion
 			written, err = c.leases.Update(ctx, update, metav1.UpdateOptions{})
 		}

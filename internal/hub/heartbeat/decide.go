@@ -63,7 +63,7 @@ func reported(copied *coordinationv1.Lease, cloud cloudLease) bool {
 	return there.After(stamp) && !marked && !cloud.before && known != cloud.ResourceVersion
 }
 
-// advance is a stamp, or the least that is later than what the cloud has.
+// advance returns the stamp, or the cloud's plus 1 µs if the stamp is not later.
 func advance(stamp, there time.Time) time.Time {
 	if stamp.After(there) {
 		return stamp

@@ -37,13 +37,13 @@ type fitness struct {
 // newFitness returns the fitness of a hub that begins to lead.
 func newFitness() *fitness { return &fitness{under: map[edge.NodeName]time.Time{}} }
 
-// anew takes in that this hub begins to lead: what was not served in its last term is another story.
+// anew records that this hub begins to lead. Failures of its last term no longer count.
 func (f *fitness) anew() { f.since = time.Time{} }
 
-// begins takes in that the write of a node's renewal begins.
+// begins records that the write of a node's renewal begins.
 func (f *fitness) begins(node edge.NodeName, now time.Time) { f.under[node] = now }
 
-// ends takes in why it was not written; "" means that it was.
+// ends records how the write ended: why it was not written; "" means that it was.
 func (f *fitness) ends(node edge.NodeName, why reason, now time.Time) {
 	began := f.under[node]
 	delete(f.under, node)

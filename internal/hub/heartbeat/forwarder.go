@@ -22,10 +22,10 @@ import (
 	"yurtcoordinator/internal/hub/lead"
 )
 
-// lookEvery is how often a leader looks whether it can still do what it leads for, and whether a node's pause is over.
+// lookEvery is how often a leader checks its fitness, and whether a node's pause is over.
 const lookEvery = time.Second
 
-// ErrUnable is in the chain of the error with which Forwarder.Run ends because this hub can't forward heartbeats: another may.
+// ErrUnable is wrapped by Forwarder.Run's error if this hub can't forward heartbeats: another hub may be able.
 var ErrUnable = errors.New("this hub can't forward heartbeats")
 
 // ForwarderConfig is what a Forwarder needs. All fields are required unless it says otherwise.
@@ -117,7 +117,8 @@ func (f *Forwarder) Run(ctx context.Context, from Source, term edge.Term) error 
 	defer f.end(r)
 	defer cancel()
 	owned.Go(func() {
-		// All Leases, not the marked ones: a watch with a selector is silent, without a bookmark, while the others change.
+		// It watches all Leases, not the marked ones: a watch with a selector gets neither events nor bookmarks while the
+		// others change.
 		follow := lead.LeaseWatchConfig{
 			Leases: from.Leases.Leases(corev1.NamespaceNodeLease), Beating: true, Ends: f.config.Ends,
 			Heard: func() { r.take(func(*queue) { r.heard = f.config.Ends.Running() }) },
@@ -171,7 +172,7 @@ func (f *Forwarder) end(r *round) {
 	f.goOnLocked()
 }
 
-// take takes in something that the round has found, and goes on with what follows from it.
+// take applies a change to the queue, and starts the writes that follow from it.
 func (r *round) take(what func(*queue)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -187,7 +188,7 @@ func (r *round) Baseline(leases []coordinationv1.Lease) {
 	r.take(func(q *queue) { q.baseline(r.slot, leases) })
 }
 
-// Changed implements lead.LeaseSink. A Lease without the mark is none of those that are watched for.
+// Changed implements lead.LeaseSink. A Lease without the mark is not forwarded.
 func (r *round) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
 	now := r.config.Ends.Running()
 	stored, known := r.term.NotBefore(lead.LeaseRevision(lease))
@@ -201,7 +202,7 @@ func (r *round) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
 	})
 }
 
-// Hears reports whether the coordinator in a slot, where this hub leads, has heard a node's hub within the last renewals.
+// Hears reports whether a slot's coordinator, where this hub leads, has heard from a node's hub within the last renewals.
 func (f *Forwarder) Hears(slot int, node edge.NodeName) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -209,7 +210,7 @@ func (f *Forwarder) Hears(slot int, node edge.NodeName) bool {
 	return r != nil && !r.copies[node].IsZero() && f.config.Ends.Since(r.copies[node]) < patience
 }
 
-// goOnLocked calls off and starts writes, as the queue says.
+// goOnLocked cancels and starts writes, as the queue says.
 func (f *Forwarder) goOnLocked() {
 	for node, stop := range f.stops {
 		if f.queue.left(node) {
@@ -347,7 +348,7 @@ func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, 
 			return written, "", nil
 		case apierrors.IsConflict(err), apierrors.IsInvalid(err) && lease.ResourceVersion == "", apierrors.IsNotFound(err),
 			apierrors.IsAlreadyExists(err):
-			// Moved on, created meanwhile (an update without a resourceVersion is invalid then), or gone.
+			// The Lease changed, was created meanwhile (then an update without a resourceVersion is invalid), or is gone.
 			known, refused = false, err
 		default:
 			why, err := failure(ctx, fmt.Errorf("write the Lease in the cloud: %w", err))
@@ -360,7 +361,7 @@ func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, 
 // doubts reports whether an error may be about this hub's right to forward, and not about one Lease.
 func doubts(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
 
-// failure tells a renewal that ran out of time, or was called off, from one that the cloud refused, or did not take.
+// failure tells apart the errors of a write: out of time, cancelled, refused by the cloud, or failed.
 func failure(ctx context.Context, err error) (reason, error) {
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):

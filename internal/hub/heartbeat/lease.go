@@ -53,7 +53,7 @@ func forCloud(sent, known *coordinationv1.Lease) *coordinationv1.Lease {
 	return lease
 }
 
-// forKubelet is the answer to kubelet: the cloud's Lease with kubelet's own spec, without marks.
+// forKubelet returns the answer to kubelet: the cloud's Lease with kubelet's own spec, without marks.
 func forKubelet(known, sent *coordinationv1.Lease) *coordinationv1.Lease {
 	lease := unmarked(known)
 	sent.Spec.DeepCopyInto(&lease.Spec)
@@ -89,7 +89,7 @@ func copyOf(sent, known *coordinationv1.Lease, marked, coordinatorHost bool) *co
 	return lease
 }
 
-// fromCopy is the cloud's Lease as its copy remembers it; provisional if the copy does not say which it was.
+// fromCopy returns the cloud's Lease from its copy; provisional if the copy has no cloud identity.
 func fromCopy(copied *coordinationv1.Lease) *coordinationv1.Lease {
 	uid, revision, _ := strings.Cut(copied.Annotations[AnnotationCloudLease], "/")
 	if uid == "" || revision == "" {

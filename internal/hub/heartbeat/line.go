@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// lineKnown is how many answers it takes before anything is said of a line.
+	// lineKnown is how many answers are needed before the line's quality is reported.
 	lineKnown = 3
-	// lostCounts is how long a heartbeat that the cloud did not answer counts, and lostMost how many count.
+	// lostCounts is how long an unanswered heartbeat counts as lost, and lostMost the largest count.
 	lostCounts = 10 * time.Minute
 	lostMost   = 60
 )
@@ -24,7 +24,7 @@ type gauge struct {
 	lost             []time.Time // the oldest first
 }
 
-// answered takes in that the cloud answered a heartbeat after some time (RFC 6298, section 2).
+// answered records that the cloud answered a heartbeat after some time (RFC 6298, section 2).
 func (g *gauge) answered(took time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -36,7 +36,7 @@ func (g *gauge) answered(took time.Duration) {
 	g.smoothed += (took - g.smoothed) / 8
 }
 
-// missed takes in that it did not answer one.
+// missed records that the cloud did not answer a heartbeat.
 func (g *gauge) missed(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -46,7 +46,7 @@ func (g *gauge) missed(now time.Time) {
 	g.lost = append(g.lost, now)
 }
 
-// says returns what is known of the line; false if that is too little.
+// says returns the line's quality; false if too few answers are known.
 func (g *gauge) says(now time.Time) (edge.Line, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

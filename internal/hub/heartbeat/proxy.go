@@ -45,7 +45,7 @@ const (
 	conflictsMost = 2
 )
 
-// errLinkLeft is why an attempt at the cloud ends when the link is no longer up.
+// errLinkLeft is the cause when an attempt at the cloud ends because the link is no longer up.
 var errLinkLeft = errors.New("the cloud link is no longer up")
 
 // ProxyConfig is what a Proxy needs. All fields are required unless it says otherwise.
@@ -59,7 +59,7 @@ type ProxyConfig struct {
 	// for what. nil means that the link is never relayed.
 	CloudLink *live.Value[link.State]
 	Relayed   func() edge.Relayed
-	// RelaysAt says where this node's hub relays for others; empty means nowhere. nil means never.
+	// RelaysAt returns the address at which this node's hub relays for others; empty means none. nil means never.
 	RelaysAt func() string
 	// Coordinators are the pool's; each reachable one gets a copy. If there are none, only Metrics is required of the fields
 	// below, and the cloud gets all the time that kubelet waits.
@@ -99,7 +99,7 @@ type Coordinator struct {
 	Link   *live.Value[link.State]
 	// OnThisMachine reports whether it runs on this node.
 	OnThisMachine func() bool
-	// Served is told of each copy whether the coordinator took it. nil means nobody.
+	// Served is called for each copy: whether the coordinator took it. nil means that nothing is called.
 	Served func(bool)
 }
 
@@ -354,7 +354,7 @@ func optionsOf(r *http.Request) metav1.UpdateOptions {
 	return options
 }
 
-// beat brings one heartbeat to where it belongs; write sends it to the cloud. start, afterCloud and afterCopy decide.
+// beat handles one heartbeat; write sends it to the cloud. start, afterCloud and afterCopy decide what happens.
 func (p *Proxy) beat(
 	ctx context.Context, sent *coordinationv1.Lease, limits budget,
 	write func(context.Context) (*coordinationv1.Lease, error),
@@ -371,7 +371,7 @@ func (p *Proxy) beat(
 			p.beats.WithLabelValues("lost").Inc()
 			return nil, failure
 		}
-		// Look again whether a coordinator can take a marked copy: the cloud may have taken long to fail.
+		// The state is read again, because the cloud may have taken long to fail: can a coordinator still take a marked copy?
 		coordinator = p.coordinator()
 		var next sending
 		if next, now = afterCloud(result(failure), coordinator, send); next != nothing {
@@ -410,14 +410,14 @@ func (p *Proxy) beat(
 	return nil, apierrors.NewServiceUnavailable(message)
 }
 
-// send gives each coordinator that can be reached its copy. It returns nothing if there is nothing to send.
+// send submits the copy to each reachable coordinator. It returns nil if there is nothing to send.
 func (p *Proxy) send(what sending, sent *coordinationv1.Lease, limits budget) (copies drafts) {
 	if what == nothing {
 		return nil
 	}
 	p.mu.Lock()
 	known := p.known
-	// From a mark on, a leader may write to the cloud's Lease; also if the copy's acknowledgement is lost.
+	// After a marked copy, a leader may write to the cloud's Lease, even if the copy's acknowledgement was lost.
 	p.moved = p.moved || what == marked
 	p.mu.Unlock()
 	for i, each := range p.config.Coordinators {
@@ -429,7 +429,7 @@ func (p *Proxy) send(what sending, sent *coordinationv1.Lease, limits budget) (c
 	return copies
 }
 
-// copyFor is a coordinator's copy, with all that the node tells the pool.
+// copyFor returns a coordinator's copy, with everything that the node reports to the pool.
 func (p *Proxy) copyFor(what sending, sent, known *coordinationv1.Lease, coordinatorHost bool) *coordinationv1.Lease {
 	lease := copyOf(sent, known, what == marked, coordinatorHost)
 	switch {
@@ -450,7 +450,7 @@ func (p *Proxy) copyFor(what sending, sent, known *coordinationv1.Lease, coordin
 	if serving := p.config.Kubelet(); serving != (edge.KubeletServing{}) {
 		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationKubelet, serving.String())
 	}
-	// Relayed, it would be chosen to lead by a line that is cut.
+	// A relayed node reports no line, so that it is not chosen to lead because of a line that is cut.
 	if line, known := p.line.says(p.config.Clock.Running()); known && what != relayed {
 		line.Metered = p.config.Metered != nil && p.config.Metered()
 		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.AnnotationLine, line.String())
@@ -557,7 +557,7 @@ func (p *Proxy) relayed() edge.Relayed {
 	return p.config.Relayed()
 }
 
-// signed marks a Lease that this hub writes to the cloud over a neighbour's line: the cloud sees that the node's own is down.
+// signed marks a Lease that this hub writes over a neighbour's line, so that the cloud knows that the node's own line is down.
 func (p *Proxy) signed(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	if by := p.relayed(); by.By != "" {
 		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, edge.DelegateHeartbeat, edge.DelegateHeartbeatOn)

@@ -35,7 +35,7 @@ const (
 	// repeats. Four renewals span some 40 s, which is more than any two coordinators differ.
 	remembered = 4
 
-	// refusedMin and refusedMax bound how long a node waits whose Lease the cloud has refused: twice as long each time.
+	// refusedMin and refusedMax bound the pause of a node whose Lease the cloud has refused; it doubles each time.
 	refusedMin = time.Second
 	refusedMax = 30 * time.Second
 )
@@ -55,7 +55,7 @@ const (
 	reasonFailed     reason = "failed"     // the cloud did not answer, or answered 429 or 5xx
 )
 
-// sighting is a renewal that was seen to happen.
+// sighting is a renewal that the leader saw happen.
 type sighting struct {
 	node     edge.NodeName
 	slot     int // of the coordinator where it was seen first
@@ -66,7 +66,7 @@ type sighting struct {
 	cloud *coordinationv1.Lease
 }
 
-// delegated is what the queue knows of one node that is delegated.
+// delegated is the queue's state of one delegated node.
 type delegated struct {
 	copies  map[int]copied // by slot: where it is marked
 	stamps  []time.Time    // kubelet's, of the last renewals that were seen to happen
@@ -125,7 +125,7 @@ func (q *queue) count() int {
 	return n
 }
 
-// baseline takes what a list found at a coordinator. None of it counts as a renewal: nobody knows when it was written.
+// baseline adds what a list found at a coordinator. None of it counts as a renewal, because the time of writing is unknown.
 func (q *queue) baseline(slot int, leases []coordinationv1.Lease) {
 	found := make(map[edge.NodeName]*coordinationv1.Lease, len(leases))
 	for i := range leases {
@@ -143,14 +143,14 @@ func (q *queue) baseline(slot int, leases []coordinationv1.Lease) {
 		a := q.open(node, lease)
 		renewed := renewTime(lease)
 		if w := a.waiting; w != nil && w.slot == slot && !renewed.Equal(renewTime(w.lease)) {
-			// It moved on unseen: what waits is no longer the node's last word.
+			// The copy changed unseen, so the waiting renewal is no longer the node's latest.
 			q.dropWaiting(node, a, reasonSuperseded)
 		}
 		a.copies[slot] = copied{lead.LeaseRevision(lease), renewed}
 	}
 }
 
-// end takes in that this hub no longer leads at a coordinator.
+// end records that this hub no longer leads at a coordinator.
 func (q *queue) end(slot int) {
 	for node := range q.nodes {
 		q.unmark(slot, node, reasonDeposed)
@@ -351,7 +351,7 @@ func (q *queue) refuse(node edge.NodeName, now time.Time) {
 	q.refused[node] = refusal{pause, now.Add(pause)}
 }
 
-// take takes in that the cloud has taken a node's Lease.
+// take records that the cloud has accepted a node's Lease.
 func (q *queue) take(node edge.NodeName) { delete(q.refused, node) }
 
 // left reports whether a node took its mark off while a renewal of it is being written.

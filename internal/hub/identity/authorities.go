@@ -31,13 +31,13 @@ const (
 	// has come back: replacing an API server's certificate restarts the server. askAgain is the pause after a failure.
 	askEvery, askSoon, askAgain = time.Hour, time.Minute, 5 * time.Minute
 
-	// fileNotes is what is known of the authorities in fileCA.
+	// fileNotes holds the notes about the authorities in fileCA.
 	fileNotes = "ca.json"
 	// rootConfigMap holds the authorities in every namespace; kube-controller-manager writes it. rootKey is its key.
 	rootConfigMap, rootKey = "kube-root-ca.crt", "ca.crt"
 )
 
-// Authorities is what a node knows of the cloud's authorities.
+// Authorities is a node's knowledge of the cloud's authorities.
 type Authorities struct {
 	Trusted []Trusted `json:"trusted"`
 	// Heard is when the cloud named them last.
@@ -225,7 +225,7 @@ func (m *Manager) readFiles(ctx context.Context) {
 	}
 }
 
-// inKubeconfigs returns the authorities in the node's kubeconfigs, whatever else is in them.
+// inKubeconfigs returns the authorities in the node's kubeconfigs, whatever credentials these contain.
 func (m *Manager) inKubeconfigs() []byte {
 	var all [][]byte
 	for _, path := range []string{m.cfg.KubeletKubeconfig, m.cfg.BootstrapFile} {
@@ -269,7 +269,7 @@ func (m *Manager) trusted() (TrustSet, Notes, error) {
 		return TrustSet{}, Notes{}, errUnknown
 	}
 	if now := m.pinsDigest(); notes.Version == 0 || notes.Pins != now {
-		// An authority that is no longer pinned does not count: the operator has said that the cloud has another now.
+		// An authority that is no longer pinned does not count: the operator has said that the cloud now has another.
 		_, pinned, err := m.pinned(kept)
 		if err != nil {
 			return TrustSet{}, Notes{}, errUnknown
@@ -295,7 +295,7 @@ func (m *Manager) pinsDigest() string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// change writes what becomes of the authorities. The notes come first: an authority without a pin counts only if they are there.
+// change saves changed authorities. It writes the notes first, because an authority without a pin counts only if it is noted.
 func (m *Manager) change(ctx context.Context, who string,
 	decide func(TrustSet, *Notes) (TrustSet, []Change, error),
 ) error {
@@ -309,7 +309,7 @@ func (m *Manager) change(ctx context.Context, who string,
 		return err
 	}
 	next, changes, wrong := decide(set, &notes)
-	// When the cloud was asked matters only while something is missing. A disk need not hear of each hour.
+	// The time of the cloud's answer matters only while an authority is missing, so it is not written every hour.
 	missing := slices.ContainsFunc(next.Authorities, func(a Authority) bool { return a.Missing > 0 })
 	if !missing && !set.Asked.IsZero() {
 		next.Asked = set.Asked

@@ -36,7 +36,8 @@ const maxChain = 1 + 8
 // request says what certificate is wanted.
 type request struct {
 	node edge.NodeName
-	// hub says that the signer makes it the hub's, whatever subject the request has, and adds the authorities that verify it.
+	// hub says that the signer issues the hub's certificate, whatever subject the request has, and adds the authorities that
+	// verify it.
 	hub    bool
 	signer string
 	usages []certificatesv1.KeyUsage
@@ -68,7 +69,7 @@ func (r request) name(kind string, key *ecdsa.PrivateKey) (string, error) {
 	return "yurthub-" + kind + "-" + hex.EncodeToString(sum[:16]), nil
 }
 
-// matches says whether a certificate is for this node, this use and these addresses, whatever the time.
+// matches returns an error unless a certificate is for this node, this use and these addresses, whatever the time.
 func (r request) matches(leaf *x509.Certificate) error {
 	want := r.node.User()
 	if r.hub {

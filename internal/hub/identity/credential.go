@@ -23,7 +23,7 @@ type credential struct {
 	token string
 }
 
-// source is what a file gives: a credential, an authority, or both.
+// source is the content of a file: a credential, an authority, or both.
 type source struct {
 	credential
 	authority []byte // PEM; may be empty

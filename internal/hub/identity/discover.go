@@ -19,7 +19,7 @@ import (
 
 const fileCA = "ca.crt"
 
-// authority returns the cloud's authority: the known one, or one that it discovers and keeps. The caller holds the lock.
+// authority returns the cloud's authority: the known one, or one that it discovers and stores. The caller holds the lock.
 func (m *Manager) authority(ctx context.Context) (*x509.CertPool, error) {
 	roots, err := m.knownAuthority()
 	if err == nil || !errors.Is(err, errUnknown) {
@@ -179,7 +179,7 @@ func (s *session) clusterInfo(ctx context.Context) (*corev1.ConfigMap, error) {
 	return found, nil
 }
 
-// pinned returns the authorities that a hash pins, or all if there are no hashes.
+// pinned returns the authorities that match a hash, or all if there are no hashes.
 func (m *Manager) pinned(content []byte) (*x509.CertPool, []byte, error) {
 	certs, err := cert.ParseCertsPEM(content)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"yurtcoordinator/internal/live"
 )
 
-// Given are files that somebody else keeps and renews, in place of a Manager's.
+// Given are the certificate files of a node where somebody else maintains them, in place of a Manager.
 type Given struct{ CA, Cert, Key string }
 
 // Files returns their paths.
@@ -17,7 +17,7 @@ func (g Given) Files() (ca, cert, key string) { return g.CA, g.Cert, g.Key }
 // Ensure returns nil: whoever reads the files says what is wrong with them.
 func (Given) Ensure(context.Context) error { return nil }
 
-// Serving fails each handshake: nobody asks for a certificate to serve with.
+// Serving fails each handshake, because without a Manager there is no serving certificate.
 func (Given) Serving(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return nil, errors.New("no certificate to serve with: the hub gets none by itself")
 }

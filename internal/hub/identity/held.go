@@ -13,7 +13,7 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Held is what a node's files say of its certificates, whether or not a hub runs.
+// Held is the state of a node's certificates according to its files, whether or not a hub runs.
 type Held struct {
 	// Status is what a running hub would report. If Client has neither a Problem nor a NotAfter, there is no certificate yet,
 	// but a credential to get one with. If Authorities has no Problem and names none, they still have to be discovered.
@@ -27,7 +27,8 @@ type Held struct {
 	RootsFrom string
 }
 
-// Look reads the files with which a Manager of this Config would start. It asks nobody and changes nothing. Its errors are New's.
+// Look reads the files with which a Manager of this Config would start. It sends no request and changes nothing. Its errors are
+// New's.
 func Look(cfg Config) (Held, error) {
 	m, err := New(cfg)
 	if err != nil {

@@ -143,7 +143,7 @@ func (m *Manager) Ensure(ctx context.Context) error {
 	}
 }
 
-// Run keeps and renews the certificates until ctx ends. It tries again what fails, shows it in Status, and returns nil.
+// Run keeps and renews the certificates until ctx ends. It retries failures, shows them in Status, and returns nil.
 func (m *Manager) Run(ctx context.Context) error {
 	var keeping sync.WaitGroup
 	keeping.Go(func() { m.keep(ctx, m.client) })
@@ -304,7 +304,7 @@ func (m *Manager) wanted(k *rotation) request {
 // errMoved says that the address that Pods are served at is another.
 var errMoved = errors.New("the address is another")
 
-// rest pauses, but only until another certificate is wanted, since the address is no longer this one: then it returns true.
+// rest pauses. It returns true early if another certificate is wanted because the address has changed.
 func (m *Manager) rest(ctx context.Context, k *rotation, at netip.Addr, pause time.Duration) (moved bool) {
 	if k != m.serving || m.cfg.Serve == nil {
 		_ = run.Pause(ctx, pause) // the caller sees that ctx has ended

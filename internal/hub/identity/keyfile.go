@@ -19,7 +19,8 @@ var ErrLocked = errors.New("another process is asking for a certificate in the s
 // KeyDir is the directory. Whoever changes a file holds the lock for it.
 type KeyDir struct {
 	Path string
-	// Before, if set, is called before each step of Write and can make it fail: here tests break the disk or the process.
+	// Before, if set, is called before each step of Write and can make it fail: tests simulate a broken disk or a crash with
+	// it.
 	Before func(step string) error
 }
 

@@ -7,10 +7,10 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// Notes are what is kept of a Set beside its certificates. The file of certificates rules: it alone says what is trusted.
+// Notes are stored beside a TrustSet's certificates. Only the file of certificates decides what is trusted.
 type Notes struct {
 	Version int `json:"version"`
-	// Pins is a digest of the hashes by which the first authority was recognized. They say nothing about its successors.
+	// Pins is a digest of the hashes that selected the first authority. They say nothing about its successors.
 	Pins string `json:"pins,omitempty"`
 	// File is a digest of the bundle that was last read from a file of the node. A bundle with the same digest is ignored.
 	// Otherwise a forgotten file would keep an authority that the cloud has given up.

@@ -131,7 +131,7 @@ func (f *KubeletFinder) look() KubeletFound {
 	}
 	found := KubeletFound{File: file, NotAfter: cert.NotAfter}
 	if bootstrapped && f.config.Clock.Wall().After(cert.NotAfter) {
-		// A certificate of its own kubelet shows for ever. One that was signed for it, it does not show after its end.
+		// kubelet serves with its own certificate even after its end, but not with one that was signed for it.
 		found.Way, found.Problem = edge.KubeletEnded, "kubelet has serverTLSBootstrap and its certificate ended at "+
 			cert.NotAfter.UTC().Format(time.RFC3339)+": nobody has approved its request for the next"
 		return found

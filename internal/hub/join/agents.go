@@ -21,7 +21,7 @@ import (
 // kubeconfig. Owners of other programs restart them.
 var agents = []string{"kube-proxy", "coredns", "flanneld"}
 
-// Where Pods are served, as the hub has noted, and by whom they verify it.
+// Files with the address at which Pods are served, and with the authorities by which they verify the hub.
 const (
 	fileAddress = dirData + "/pki/node-address"
 	fileServing = dirData + "/pki/hub.pem"
@@ -42,7 +42,7 @@ const (
 	shownFor, againFor = 2 * time.Minute, time.Minute
 )
 
-// agentsWay says whether this node's agents are to go through the hub: what is to be set for it, or why not.
+// agentsWay says whether this node's agents use the hub: the settings for that, or why not.
 func agentsWay(c *Config, others map[string]string) (settings [][2]string, why string) {
 	switch {
 	case !c.Agents:
@@ -92,7 +92,7 @@ func (j *joiner) agentsReady() bool {
 	return false
 }
 
-// podsAt is where Pods are told that the hub is, by its settings and what it has noted; not valid if they are not told.
+// podsAt is the hub's address for Pods, from its settings and its notes; the zero value if they have none.
 func (h *hand) podsAt() netip.AddrPort {
 	settings, _ := h.content(fileConfig)
 	value := func(name string) string {
@@ -216,7 +216,7 @@ func (h *hand) comes(until time.Time, ok func() bool) bool {
 	}
 }
 
-// sayTold names the Pods that were told that the API server is at the hub that goes away, and are no agents.
+// sayTold names the Pods, other than agents, whose environment points to the hub that is being removed.
 func (h *hand) sayTold(hub netip.AddrPort) {
 	if h.where.DryRun || !h.where.starts() || !hub.IsValid() {
 		return

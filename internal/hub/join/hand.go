@@ -36,7 +36,7 @@ type hand struct {
 	system System
 	// before is called before each step: here tests end the process.
 	before func(step string)
-	// anyway goes on after an error: for a way back, where half is better than nothing.
+	// anyway continues after an error: on the way back, half is better than nothing.
 	anyway bool
 	err    error
 }
@@ -183,7 +183,7 @@ func (h *hand) put(path, content string, mode fs.FileMode, todo string) {
 	h.write(path, content, mode)
 }
 
-// keepFormer keeps a file of a hub that has worked, until the changed one works.
+// keepFormer keeps a copy of a working hub's file until the changed one works.
 func (h *hand) keepFormer(path string) {
 	former := dirFormer + "/" + filepath.Base(path)
 	if h.where.DryRun || !h.noted(noteJoined) || h.there(former) || h.there(former+".none") {

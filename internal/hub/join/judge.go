@@ -31,11 +31,11 @@ type UpgradeResult = edge.UpgradeResult
 type state string
 
 const (
-	// trying says that the new program is to be in place, and the hub is to be judged.
+	// trying means that the new program is put in place, and the hub is judged.
 	trying state = "trying"
-	// settling says that the hub is well with it.
+	// settling means that the hub works with the new program.
 	settling state = "settling"
-	// goingBack says that the former one is to be in place.
+	// goingBack means that the former program is restored.
 	goingBack state = "goingBack"
 )
 
@@ -49,7 +49,7 @@ type journal struct {
 	Tries int `json:"tries"`
 	// Sum is the new program's SHA-256, in hex.
 	Sum string `json:"sum"`
-	// Before is what was wrong with the node before: that is not the new program's doing.
+	// Before is what was wrong with the node before the upgrade, which is not the new program's fault.
 	Before []string `json:"before,omitempty"`
 	// Why is why it goes back.
 	Why string `json:"why,omitempty"`

@@ -297,7 +297,7 @@ func (u *upgrader) goOn(ctx context.Context, j journal) error {
 	return u.goBack(ctx, j)
 }
 
-// goBack has the hub run with the former program again. Whether it is well then is told, and changes nothing.
+// goBack makes the hub run with the former program again. It reports whether the hub then works, and changes nothing more.
 func (u *upgrader) goBack(ctx context.Context, j journal) error {
 	u.say(ctx, "Going back to the former program", "version", j.From, "why", j.Why)
 	if err := u.link(u.settled(), u.binary()); err != nil {
@@ -428,7 +428,7 @@ func (u *upgrader) note(j journal) error {
 	return u.write(fileJournal, content, 0o600)
 }
 
-// end says what came of a request, and forgets it. Told first, it is told again if the run is killed here.
+// end reports the result of a request, and then forgets the request. If the run is killed in between, it is reported again.
 func (u *upgrader) end(r UpgradeResult) error {
 	content, err := json.Marshal(r)
 	if err != nil {

@@ -114,7 +114,7 @@ func Satellite() Timing {
 	return t
 }
 
-// Near is the timing for who is on the same LAN, where probes cost nothing: silence is noticed within 5 s.
+// Near is the timing for a server on the same LAN, where probes cost nothing: silence is noticed within 5 s.
 func Near() Timing {
 	t := Standard()
 	t.Interval, t.Quiet = 2*time.Second, 8*time.Second
@@ -144,11 +144,11 @@ func Nowhere() Timing {
 type Ask uint8
 
 const (
-	// Ping asks the other end of a connection that is there.
+	// Ping pings the other end over an open connection.
 	Ping Ask = iota
-	// Get asks the API over a connection that is there.
+	// Get asks the API over an open connection.
 	Get
-	// Fresh asks the API over a connection of its own.
+	// Fresh asks the API over a new connection.
 	Fresh
 	// Knock asks for an acknowledgement on an open connection, which costs half of a Ping. A middlebox that terminates TCP may
 	// send it, so it counts as bytes that arrived, not as an answer.

@@ -12,7 +12,7 @@ const (
 	ProbeSucceeded
 	// ProbeFailed: the probe in flight was refused.
 	ProbeFailed
-	// ProbeGivenUp: the probe in flight is waited for no longer.
+	// ProbeGivenUp means that the Monitor no longer waits for the probe in flight.
 	ProbeGivenUp
 	// TrafficSucceeded: a complete response header was received.
 	TrafficSucceeded
@@ -22,15 +22,15 @@ const (
 	Heard
 	// Tick: nothing happened until now.
 	Tick
-	// CoreServed: a core read, or a request for a Lease, was answered without a server failure.
+	// CoreServed means that a core read, or a request for a Lease, was answered without a server failure.
 	CoreServed
-	// CoreFailed: one was answered with 502, 503 or 504.
+	// CoreFailed means that a core read, or a request for a Lease, was answered with 502, 503 or 504.
 	CoreFailed
 	// CheckStarted: a core read was sent to find out whether a failing server serves again.
 	CheckStarted
 	// CheckEnded: the check is over. If it was answered, CoreServed or CoreFailed came before.
 	CheckEnded
-	// LinkWentDown: what the server's answers said no longer counts.
+	// LinkWentDown means that the server's earlier answers no longer count.
 	LinkWentDown
 )
 
@@ -50,11 +50,11 @@ type Do uint8
 const (
 	// Probe: send a probe.
 	Probe Do = iota
-	// Judge: let it see the time, with a Tick.
+	// Judge means that the caller should send a Tick at that time.
 	Judge
 )
 
-// Next is what a Machine wants done, and when.
+// Next is what a Machine wants to be done, and when.
 type Next struct {
 	At  time.Time
 	Do  Do
@@ -111,7 +111,7 @@ func (m Machine) Retimed(cfg Timing) Machine {
 	return m
 }
 
-// Patience is how long nothing may arrive after a question.
+// Patience is how long the link may be silent after a probe.
 func (m Machine) Patience() time.Duration {
 	return min(max(2*m.trip.timeout(), m.cfg.MinPatience), m.cfg.MaxPatience)
 }
@@ -150,7 +150,7 @@ func (m Machine) Next() Next {
 	return judge
 }
 
-// nextQuestion returns the next probe while no question is open.
+// nextQuestion returns the next probe while none is unanswered.
 func (m Machine) nextQuestion() Next {
 	next := Next{At: earlier(later(m.proved, m.heard).Add(m.cfg.Interval), m.proved.Add(m.cfg.Quiet)), Do: Probe, Ask: Ping}
 	if !m.hasten.IsZero() {
@@ -170,7 +170,7 @@ func (m Machine) nextQuestion() Next {
 	return next
 }
 
-// judgement returns when the open question has waited long enough.
+// judgement returns when the unanswered probe has waited long enough.
 func (m Machine) judgement() time.Time {
 	return earlier(later(m.asked, m.heard).Add(m.Patience()), m.asked.Add(m.cfg.Trust))
 }
@@ -255,13 +255,13 @@ func (m Machine) probeSucceeded(e Event) Machine {
 	return m.provedAlive(e.At)
 }
 
-// acknowledged closes a question without an answer: the next one is due as if bytes had arrived.
+// acknowledged ends a probe without an answer: the next one is due as if bytes had arrived.
 func (m Machine) acknowledged(at time.Time) Machine {
 	m.heard, m.asked = later(m.heard, at), time.Time{}
 	return m.doubting(at)
 }
 
-// probeFailed takes in a refusal, which is an answer of a kind: two in a row are enough.
+// probeFailed records a refused probe. A refusal proves more than silence, so two in a row take the link down.
 func (m Machine) probeFailed(e Event) Machine {
 	m, was := m.ended(e.Ask)
 	if !was.out {
@@ -328,7 +328,7 @@ func (m Machine) provedAlive(at time.Time) Machine {
 	return m
 }
 
-// doubting has the API asked soon if requests failed while a question was open.
+// doubting brings the next probe of the API forward if requests failed while a probe was unanswered.
 func (m Machine) doubting(at time.Time) Machine {
 	if m.doubted && !m.last.IsZero() {
 		m.hasten = later(at, m.last.Add(m.cfg.MinGap))
@@ -370,7 +370,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// roundTrip estimates how long an answer takes, as TCP does for its retransmissions (RFC 6298, section 2).
+// roundTrip estimates the time to an answer, as TCP does for its retransmissions (RFC 6298, section 2).
 type roundTrip struct {
 	known          bool
 	smoothed, vary time.Duration
@@ -383,7 +383,7 @@ const (
 	leastTrip = 200 * time.Millisecond
 )
 
-// sample returns the estimate after one more answer took a time.
+// sample returns the estimate after one more answer.
 func (r roundTrip) sample(took time.Duration) roundTrip {
 	if !r.known {
 		return roundTrip{known: true, smoothed: took, vary: took / 2}
@@ -397,7 +397,7 @@ func (r roundTrip) sample(took time.Duration) roundTrip {
 	return r
 }
 
-// timeout is how long TCP would wait for an answer.
+// timeout is TCP's retransmission timeout for this estimate.
 func (r roundTrip) timeout() time.Duration {
 	if !r.known {
 		return unknownTrip

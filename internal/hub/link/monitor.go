@@ -14,7 +14,7 @@ import (
 	"yurtcoordinator/internal/live"
 )
 
-// ErrSilent is the error of a link that was asked and gave no answer.
+// ErrSilent is the error of a link that did not answer a probe.
 var ErrSilent = errors.New("no answer")
 
 // Monitor runs a Machine and a Service: it sends the probes and checks, and reports the results of traffic to them. Safe for
@@ -226,7 +226,7 @@ func (m *Monitor) ended(a answer, s *sending) (State, error) {
 	return m.step(e, a.err), a.err
 }
 
-// abandon ends the probes that the machine waits for no longer.
+// abandon ends the probes that the machine no longer waits for.
 func (m *Monitor) abandon(sent *[2]sending) {
 	m.mu.Lock()
 	out := [2]bool{m.machine.kept.out, m.machine.fresh.out}
@@ -295,7 +295,7 @@ func (m *Monitor) check(ctx context.Context) {
 	}
 }
 
-// step takes an event in and returns the new state, or Unknown if the event changed nothing.
+// step handles an event and returns the new state, or Unknown if the event changed nothing.
 func (m *Monitor) step(e Event, probeErr error) State {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -349,7 +349,7 @@ func (m *Monitor) Doubtful() bool {
 	return machine.Doubtful(m.cfg.Ends.Running())
 }
 
-// listen takes in what was heard, and returns the machine.
+// listen tells the machine when bytes last arrived, and returns it.
 func (m *Monitor) listen() Machine {
 	var heard time.Time
 	if m.cfg.Heard != nil {
@@ -363,7 +363,7 @@ func (m *Monitor) listen() Machine {
 	return m.machine
 }
 
-// next takes in what was heard, and returns what to do and how long to wait for it.
+// next tells the machine when bytes last arrived, and returns what to do and how long to wait for it.
 func (m *Monitor) next() (next Next, wait time.Duration) {
 	machine := m.listen()
 	next = machine.Next()

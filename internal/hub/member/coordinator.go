@@ -37,7 +37,7 @@ type coordinator struct {
 	collected *prometheus.Registry
 }
 
-// named is the name of a part for this coordinator.
+// named returns the name of a part that belongs to this coordinator.
 func (c *coordinator) named(part string) string {
 	if c.slot == 0 {
 		return part
@@ -45,7 +45,7 @@ func (c *coordinator) named(part string) string {
 	return part + " in slot " + strconv.Itoa(c.slot)
 }
 
-// reachCoordinators makes the ways to the coordinators: at the configured addresses, or wherever the cloud says.
+// reachCoordinators creates the upstreams to the coordinators: at the configured addresses, or at those that the cloud names.
 func (m *Membership) reachCoordinators() error {
 	if len(m.cfg.At) == 0 {
 		finder, err := m.findCoordinator()
@@ -73,7 +73,7 @@ func (m *Membership) reachCoordinators() error {
 	return nil
 }
 
-// reachCoordinator makes the way to the coordinator of the next slot.
+// reachCoordinator creates the upstream to the coordinator of the next slot.
 func (m *Membership) reachCoordinator(address *url.URL, place place, config upstream.Config) error {
 	c := &coordinator{slot: len(m.coordinators), place: place, address: address, metrics: m.cfg.Metrics}
 	config.Name, config.Servers, config.Link = "coordinator", []*url.URL{address}, link.Near()
@@ -102,7 +102,7 @@ func (m *Membership) reachCoordinator(address *url.URL, place place, config upst
 // errNoCoordinator says that none is known to live.
 var errNoCoordinator = errors.New("this hub reaches no coordinator of the pool")
 
-// Dial opens a connection to home, if that is known to live.
+// Dial opens a connection to home, if home is known to live.
 func (m *Membership) Dial(ctx context.Context, _ string) (net.Conn, error) {
 	at, err := url.Parse(m.URL())
 	if err != nil || at.Host == "" || m.link.Get() != link.Up {
@@ -134,7 +134,8 @@ func (m *Membership) retime(known coordinators.Target) {
 	}
 }
 
-// timing is how the link to the coordinator of a slot is judged: by whether that is anywhere, and whether there are others.
+// timing returns the link timing for a slot's coordinator. It depends on whether its address is known, and whether there are
+// other coordinators.
 func timing(known coordinators.Target, slot edge.Slot) link.Timing {
 	switch {
 	case known.In(slot).Address == "":
@@ -166,7 +167,7 @@ func (m *Membership) seek(finder *coordinators.Finder, slot edge.Slot) {
 	m.reach.Add(c.named("look for a coordinator that has moved"), seeker.Run)
 }
 
-// settle makes what knows which of the coordinators is home.
+// settle creates the part that decides which coordinator is home.
 func (m *Membership) settle() {
 	config := coordinators.HomeConfig{Cloud: m.cfg.Cloud.Link(), Metrics: m.cfg.Metrics, Clock: m.cfg.Ends.Clock}
 	for _, c := range m.coordinators {
@@ -183,7 +184,7 @@ func (m *Membership) settle() {
 // atHome is the coordinator that is home.
 func (m *Membership) atHome() *coordinator { return m.coordinators[m.home.At().Get()] }
 
-// complete returns a function that asks a coordinator whether it has all that this hub could bring there.
+// complete returns a function that asks a coordinator whether it has everything that this hub could bring there.
 func (m *Membership) complete(c *coordinator) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		select {

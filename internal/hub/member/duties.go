@@ -31,7 +31,7 @@ func (m *Membership) forwarding() (*coordinationv1client.CoordinationV1Client, e
 	return coordinationv1client.NewForConfig(asForwarder)
 }
 
-// forwarder returns what forwards the pool's heartbeats, from wherever this hub leads.
+// forwarder returns the part that forwards the pool's heartbeats, from every coordinator where this hub leads.
 func (m *Membership) forwarder(cloud coordinationv1client.LeasesGetter) *heartbeat.Forwarder {
 	proof := prove(cloud, m.cfg.Pool)
 	return heartbeat.NewForwarder(heartbeat.ForwarderConfig{
@@ -46,7 +46,7 @@ func (m *Membership) forwarder(cloud coordinationv1client.LeasesGetter) *heartbe
 	})
 }
 
-// reporter returns what tells the cloud whom this hub hears, wherever it leads.
+// reporter returns the part that reports to the cloud which nodes this hub hears, wherever it leads.
 func (m *Membership) reporter(cloud coordinationv1client.LeasesGetter) *lead.Reporter {
 	return lead.NewReporter(lead.ReporterConfig{
 		Node: m.cfg.Node, Pool: m.cfg.Pool, Cloud: cloud,
@@ -115,7 +115,7 @@ func prove(cloud coordinationv1client.LeasesGetter, pool edge.PoolName) func(con
 	}
 }
 
-// pushes is what the leader and this node push with to a coordinator.
+// pushes is the configuration with which the leader and this node push to a coordinator.
 func (m *Membership) pushes(c *coordinator) share.Config {
 	return share.Config{
 		Node: m.cfg.Node, Transport: c.upstream.AsHub(), Base: c.address, Later: m.cfg.History.Raise, Metrics: c.metrics,

@@ -9,7 +9,7 @@ import (
 	"yurtcoordinator/internal/hub/upstream"
 )
 
-// beatAlone has kubelet's heartbeats go to the cloud and nowhere else.
+// beatAlone sends kubelet's heartbeats to the cloud and nowhere else.
 func (m *Membership) beatAlone() error {
 	asNode, err := coordinationv1client.NewForConfig(m.cfg.Cloud.RESTConfig())
 	if err != nil {
@@ -22,7 +22,7 @@ func (m *Membership) beatAlone() error {
 	return nil
 }
 
-// beat has them go to the cloud and to the coordinator.
+// beat sends kubelet's heartbeats to the cloud and to the coordinators.
 func (m *Membership) beat() error {
 	anyway := m.cfg.Cloud.RESTConfig()
 	anyway.Transport = upstream.Anyways(anyway.Transport)

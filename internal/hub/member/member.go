@@ -86,7 +86,7 @@ type Config struct {
 	Ends ends.Ends
 }
 
-// place is where the coordinator is, as far as is known.
+// place is the coordinator's address, as far as it is known.
 type place interface {
 	URL() string
 	OnThisMachine() bool
@@ -94,7 +94,7 @@ type place interface {
 	About() corev1.ObjectReference
 }
 
-// Membership is a hub's part in its pool. Make one with New or Alone, and tell it with Follow what the hub follows.
+// Membership is a hub's part in its pool. Make one with New or Alone, and give it with Follow what the hub follows.
 type Membership struct {
 	cfg          Config
 	coordinators []*coordinator // at least one, in the order of their slots; nil means that the hub is alone
@@ -186,7 +186,7 @@ func (m *Membership) TakePart(ctx context.Context) error { return m.part.Run(ctx
 // Link returns the state of the link to the coordinator.
 func (m *Membership) Link() *live.Value[link.State] { return m.link }
 
-// Standing returns what this hub is in its pool, and who leads.
+// Standing returns this hub's role in its pool, and who leads.
 func (m *Membership) Standing() *live.Value[lead.Standing] { return m.standing }
 
 // Mirror returns what can be read at the coordinator; nil means nothing.
@@ -212,7 +212,7 @@ func (m *Membership) StandIn() *share.Taker { return m.taker }
 // Changed says that what is followed for the node's programs has changed. It does not block.
 func (m *Membership) Changed() { m.changed() }
 
-// Kubelet finds the certificate by which the coordinator knows kubelet; nil without a coordinator.
+// Kubelet returns the finder of kubelet's serving certificate; nil without a coordinator.
 func (m *Membership) Kubelet() *identity.KubeletFinder { return m.kubelet }
 
 // URL returns where the coordinator is; empty if that is not known.

@@ -38,11 +38,11 @@ const (
 	answerPrefix, guestPrefix = "answer/", "guest/"
 )
 
-// Disk is where it is remembered; store.Store is one.
+// Disk is where the answers are remembered; store.Store is one.
 type Disk interface {
 	PutBlob(key string, value []byte) error
 	Blob(key string) ([]byte, error)
-	// BlobSize is that of a key and its value; 0 if it has none.
+	// BlobSize is the size of a key and its value; 0 if the disk does not have the key.
 	BlobSize(key string) int
 	DropBlob(key string)
 	Blobs(prefix string) []string
@@ -50,7 +50,7 @@ type Disk interface {
 
 // Config is what Answers need.
 type Config struct {
-	// Client is whose they are: somebody with credentials of its own; empty: the node's programs.
+	// Client is the owner of the answers: a caller with credentials of its own; empty means the node's programs.
 	Client string
 	// Disk is required.
 	Disk Disk
@@ -67,7 +67,7 @@ type Answers struct {
 	cfg    Config
 	disk   Disk
 	prefix string
-	// order has each answer on the disk. Answers about Pods that are gone go first, then the least recently used.
+	// order has each answer on the disk. Answers about Pods that are gone are evicted first, then the least recently used.
 	order *order
 }
 
@@ -76,7 +76,7 @@ type answer struct {
 	Status      int    `json:"status"`
 	ContentType string `json:"contentType"`
 	Body        []byte `json:"body"`
-	// Said is when the cloud said so to a review; nil if it is none.
+	// Said is when the cloud gave this answer to a review; nil if it is no answer to a review.
 	Said *Stamp `json:"said,omitempty"`
 }
 
@@ -158,7 +158,7 @@ func single(r *http.Request) bool {
 	return !info.IsResourceRequest || info.Verb != "list" && info.Verb != "watch"
 }
 
-// sound reports whether a path means the same to everybody who reads it, and the disk can have it in a key.
+// sound reports whether every parser reads a path in the same way, and the disk can have it in a key.
 func sound(u *url.URL) bool {
 	return u.RawPath == "" && path.Clean(u.Path) == u.Path && len(u.Path) <= pathBytes
 }
@@ -167,11 +167,11 @@ func sound(u *url.URL) bool {
 type question struct {
 	key    string
 	review bool
-	// token is what a TokenReview asks about; empty means that it is none. It is not in the key, but for its digest.
+	// token is the token in a TokenReview; empty if the request is none. The key has only its digest.
 	token string
 }
 
-// questionOf names a request, and all in it that its answer depends on. It reads the body and puts it back.
+// questionOf returns everything in a request that its answer depends on. It reads the body and puts it back.
 func (a *Answers) questionOf(r *http.Request) (asked question, err error) {
 	if !single(r) {
 		return question{}, errNotSingle
@@ -198,7 +198,7 @@ func (a *Answers) questionOf(r *http.Request) (asked question, err error) {
 
 func accept(r *http.Request) string { return strings.Join(r.Header.Values("Accept"), ",") }
 
-// key names an answer by the path of its request and all else that it depends on.
+// key returns the key of an answer: the request's path and everything else that the answer depends on.
 func (a *Answers) key(path string, parts ...string) string {
 	digest := sha256.New()
 	for _, part := range parts {
@@ -223,7 +223,7 @@ func peek(r *http.Request) ([]byte, error) {
 	return body, err
 }
 
-// heard remembers what the cloud said, to a review without the token that it was asked about.
+// heard remembers the cloud's answer. An answer to a review is stored without the token of the request.
 func (a *Answers) heard(asked question, said answer) {
 	if asked.review {
 		var err error
@@ -256,7 +256,7 @@ func (a *Answers) remember(key string, said answer) {
 	// The blob comes first: what is in the order but not on the disk does no harm, but nobody would remove the other.
 	err = a.disk.PutBlob(key, value)
 	if errors.Is(err, store.ErrFull) && a.prefix == answerPrefix {
-		// Without what kubelet was told, no Pod starts: those of others have to go for it.
+		// Without the answers that kubelet got, no Pod starts, so answers for other callers are evicted for them.
 		for _, guest := range a.disk.Blobs(guestPrefix) {
 			a.disk.DropBlob(guest)
 		}
@@ -301,7 +301,7 @@ func (a *Answers) forget(key string) {
 	a.disk.DropBlob(key)
 }
 
-// forgetAt removes the answers to all GETs of a path, but for one.
+// forgetAt removes the answers to all GETs of a path, except one.
 func (a *Answers) forgetAt(path, but string) {
 	for _, key := range a.disk.Blobs(a.prefix + path + " ") {
 		if key != but {
@@ -310,7 +310,7 @@ func (a *Answers) forgetAt(path, but string) {
 	}
 }
 
-// remembered answers with what the cloud said last, and with the token of this request, if it asks about one.
+// remembered writes the cloud's last answer. To a review it puts in the token of this request.
 func (a *Answers) remembered(w http.ResponseWriter, asked question) bool {
 	said, err := a.read(asked.key)
 	if err != nil {
@@ -379,14 +379,14 @@ func (t *tee) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// whole reports whether all of the answer was kept, in plain.
+// whole reports whether the whole answer was kept, uncompressed.
 func (t *tee) whole() bool {
 	h := t.Header()
 	length := h.Get("Content-Length")
 	return !t.over && h.Get("Content-Encoding") == "" && (length == "" || length == strconv.Itoa(t.body.Len()))
 }
 
-// unfit reports whether the answer is not to be remembered for what it is: too large, or not in plain.
+// unfit reports whether the answer must not be remembered because it is too large or compressed.
 func (t *tee) unfit() bool { return t.large || t.Header().Get("Content-Encoding") != "" }
 
 // Unwrap lets http.ResponseController reach Flush and the deadlines.

@@ -8,7 +8,7 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// maxClients bounds the callers whose order is in memory. What is on the disk is found again when one comes back.
+// maxClients bounds the callers whose order is in memory. When a caller returns, its answers are found on the disk again.
 const maxClients = 32
 
 // Clients keeps Answers per client: one for all of the node's programs, and one for each caller with credentials of its own.
@@ -21,7 +21,7 @@ type Clients struct {
 	known *lru.Cache // of callers
 }
 
-// NewClients returns Clients, and takes Config.Client for that of the node's programs.
+// NewClients returns Clients. Its Config.Client is for the node's programs.
 func NewClients(c Config) (*Clients, error) {
 	c.Client = ""
 	programs, err := New(c)
@@ -48,7 +48,7 @@ func (c *Clients) Of(client string) *Answers {
 	return made
 }
 
-// Tidy forgets what no longer holds. Only the node's programs make reviews and ask for tokens.
+// Tidy forgets answers that no longer hold. Only the node's programs make reviews and ask for tokens.
 func (c *Clients) Tidy() { c.programs.Tidy() }
 
 // Recall answers a client's single read from memory. It returns false, and has written nothing, if it can't.

@@ -40,7 +40,7 @@ func newClock(c TenureConfig) *clock {
 	var was saved
 	value, err := c.Disk.Blob(clockKey)
 	if err != nil || json.Unmarshal(value, &was) != nil || was.Ran < 0 {
-		// A Stamp by another clock is of the future or of long ago, so too old.
+		// Another clock's Stamp is in the future or long ago, so it counts as too old.
 		k.from = c.Chance.Int64N(1 << 40)
 		return k
 	}
@@ -54,13 +54,13 @@ func newClock(c TenureConfig) *clock {
 
 func seconds(d time.Duration) int64 { return int64(d / time.Second) }
 
-// now returns what the clock shows, and the machine's.
+// now returns the time by this clock, and by the machine's wall clock.
 func (k *clock) now() (ran, wall int64) {
 	_, since := k.cfg.Boot()
 	return k.from + seconds(since) - k.began, k.cfg.Wall().Unix()
 }
 
-// age returns how old a Stamp is: by this clock or by the machine's, whichever says more.
+// age returns how old a Stamp is: by this clock or by the wall clock, whichever shows more.
 func (k *clock) age(s Stamp) time.Duration {
 	ran, wall := k.now()
 	if s.Wall == 0 || s.Ran > ran {
@@ -70,7 +70,7 @@ func (k *clock) age(s Stamp) time.Duration {
 	return time.Duration(min(max(ran-s.Ran, wall-s.Wall), most)) * time.Second
 }
 
-// save writes the clock. If the disk does not take it, what is stamped from now on is believed for less time after a restart.
+// save writes the clock. If the disk fails, new Stamps hold for less time after a restart.
 func (k *clock) save() {
 	id, since := k.cfg.Boot()
 	ran, wall := k.now()
@@ -79,7 +79,7 @@ func (k *clock) save() {
 	}
 }
 
-// boot reads the kernel's name for the time since the machine started, and how long that has been.
+// boot asks the kernel for the ID of the present boot, and for the time since it.
 func boot() (id string, since time.Duration) {
 	name, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without a name, each start counts as the machine's
 	var t unix.Timespec

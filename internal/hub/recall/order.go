@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// digest is that of an answer on the disk; unread stands for that of one with which nothing has been compared.
+// digest is the digest of an answer on the disk; unread stands for an answer that nothing has been compared with.
 type digest = [sha256.Size]byte
 
 var unread digest
@@ -14,7 +14,7 @@ var unread digest
 // entryBytes is what an answer counts for besides its key and value: what it takes in memory, and of the disk's pages.
 const entryBytes = 1 << 10
 
-// order is which answers are on the disk, and which of them was of use last.
+// order knows which answers are on the disk, and which were used last.
 type order struct {
 	most int // bytes
 
@@ -34,7 +34,7 @@ func newOrder(most int) *order {
 	return &order{most: most, list: list.New(), known: map[string]*list.Element{}}
 }
 
-// use returns the digest of an answer that is of use now, and whether the order has it.
+// use marks an answer as used now. It returns the answer's digest, and whether the order has it.
 func (o *order) use(key string) (digest, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -46,7 +46,7 @@ func (o *order) use(key string) (digest, bool) {
 	return of(found).digest, true
 }
 
-// add takes in an answer that is of use now.
+// add adds an answer, used now.
 func (o *order) add(key string, bytes int, d digest) {
 	o.drop(key)
 	o.mu.Lock()
@@ -55,7 +55,7 @@ func (o *order) add(key string, bytes int, d digest) {
 	o.bytes += bytes + entryBytes
 }
 
-// lost notes that the disk has not had an answer: it is asked before it is said to have it.
+// lost records that the disk lacks an answer, so that the disk is asked before the order says again that it has it.
 func (o *order) lost(key string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -74,14 +74,14 @@ func (o *order) drop(key string) {
 	}
 }
 
-// full reports whether there is more than there may be.
+// full reports whether the answers exceed the bound.
 func (o *order) full() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.bytes > o.most
 }
 
-// oldest returns the least recently used one, if there is any.
+// oldest returns the least recently used answer, if there is any.
 func (o *order) oldest() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -8,7 +8,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// podOfToken is what a key has at its end if the request is for the token of a Pod: the Pod's name.
+// podOfToken returns the end of a key for a request of a Pod's token: a space and the Pod's name. For any other request it
+// returns "".
 func podOfToken(r *http.Request, body []byte) string {
 	if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/token") {
 		return ""
@@ -27,7 +28,7 @@ func podOfToken(r *http.Request, body []byte) string {
 // podKey names a Pod.
 type podKey struct{ namespace, name string }
 
-// podOf is the Pod that an answer is about, by its key; false if it is about none.
+// podOf returns the Pod that an answer is about, from its key; false if it is about none.
 func podOf(key string) (podKey, bool) {
 	if pod, ok := boundTo(key); ok {
 		return pod, true
@@ -39,14 +40,14 @@ func podOf(key string) (podKey, bool) {
 	return podKey{parts[0], parts[2]}, true
 }
 
-// boundTo is the Pod whose token an answer is, by its key; false if it is none.
+// boundTo returns the Pod whose token an answer is, from its key; false if it is none.
 func boundTo(key string) (podKey, bool) {
 	_, rest, _ := strings.Cut(key, " ")
 	_, pod, bound := strings.Cut(rest, " ")
 	return podKey{partsOf(key)[0], pod}, bound
 }
 
-// Secret reports whether what the disk has at a key is a secret, or a Pod's token.
+// Secret reports whether the value of a key on the disk is a Secret, or a Pod's token.
 func Secret(key string) bool {
 	parts := partsOf(key)
 	return len(parts) > 2 && parts[1] == "secrets" ||

@@ -17,7 +17,7 @@ import (
 // what may that user do.
 const tokenReviews, accessReviews = "/tokenreviews", "/subjectaccessreviews"
 
-// TenureJudge says how long what the cloud said of a user holds while it cannot be asked; Tenure is one.
+// TenureJudge decides how long the cloud's answer about a user holds while the cloud cannot be asked; Tenure is one.
 type TenureJudge interface {
 	Stamp(u *authenticationv1.UserInfo) Stamp
 	Renews(next, old Stamp) bool
@@ -35,12 +35,12 @@ func asksAbout(r *http.Request) string {
 	return ""
 }
 
-// isReview reports whether a key is that of an answer to one.
+// isReview reports whether a key is that of an answer to a review.
 func isReview(key string) bool {
 	return strings.Contains(key, tokenReviews+" ") || strings.Contains(key, accessReviews+" ")
 }
 
-// stamped returns what the cloud said to a review with when it said so, without the token. It fails if that cannot be kept.
+// stamped returns the cloud's answer to a review with a Stamp, and without the token. It fails if the answer cannot be kept.
 func (a *Answers) stamped(asked question, said answer) (answer, error) {
 	user, err := userOf(said.Body)
 	if err != nil {
@@ -64,7 +64,7 @@ func (a *Answers) stamped(asked question, said answer) (answer, error) {
 	return said, nil
 }
 
-// lasts reports whether an answer holds while the cloud cannot be asked. What is over is forgotten.
+// lasts reports whether an answer holds while the cloud cannot be asked. It forgets an answer that does not.
 func (a *Answers) lasts(key string, said answer) bool {
 	if !isReview(key) {
 		return true
@@ -108,7 +108,7 @@ func (a *Answers) uidOf(key string) string {
 	return string(token.Spec.BoundObjectRef.UID)
 }
 
-// errNotKept says that nothing is remembered of such a user.
+// errNotKept says that answers about such a user are not remembered.
 var errNotKept = errors.New("nothing is remembered of this user")
 
 // userOf returns whom the answer to a review is about; nobody if the cloud does not know him.
@@ -156,7 +156,7 @@ func blanked(said answer, token string) (answer, error) {
 	return said, err
 }
 
-// withToken returns what the cloud said to a TokenReview with the token in its place.
+// withToken returns the cloud's answer to a TokenReview with the token put back.
 func withToken(said answer, token string) (answer, error) {
 	review, err := tokenReview(said.Body)
 	if err != nil {

@@ -18,7 +18,7 @@ const (
 	// exempt. It spares the disk a write each minute. So an answer may hold for up to an hour less than TenureConfig.Limit.
 	renewAfter = time.Hour
 
-	// The keys of a user's extra by which an API server says to what a ServiceAccount's token is bound.
+	// The keys in a user's extra under which an API server says what a ServiceAccount's token is bound to.
 	podName = "authentication.kubernetes.io/pod-name"
 	podUID  = "authentication.kubernetes.io/pod-uid"
 	onNode  = "authentication.kubernetes.io/node-name"
@@ -35,7 +35,7 @@ type TenureDisk interface {
 // TenureConfig is what a Tenure needs. All fields but Boot are required.
 type TenureConfig struct {
 	Node edge.NodeName
-	// Limit is how long what was said of users holds who are no Pods of this node; 0 means not at all. SetLimit changes it.
+	// Limit is how long answers about users hold that are no Pods of this node; 0 means not at all. SetLimit changes it.
 	Limit time.Duration
 	// PodUID returns the UID of a Pod of this node, empty if it has none of that name, and whether that is known.
 	PodUID func(namespace, name string) (uid string, known bool)
@@ -49,14 +49,14 @@ type TenureConfig struct {
 	Chance ends.Chance
 }
 
-// Tenure knows how long what was said holds. Make one with New; safe for concurrent use.
+// Tenure decides how long answers hold. Make one with NewTenure; safe for concurrent use.
 type Tenure struct {
 	cfg   TenureConfig
 	clock *clock
 	limit atomic.Int64 // a time.Duration
 }
 
-// NewTenure returns a Tenure whose clock goes on where the disk's stood.
+// NewTenure returns a Tenure whose clock continues from the disk's.
 func NewTenure(c TenureConfig) *Tenure {
 	if c.Boot == nil {
 		c.Boot = boot
@@ -69,7 +69,7 @@ func NewTenure(c TenureConfig) *Tenure {
 // SetLimit changes TenureConfig.Limit.
 func (t *Tenure) SetLimit(limit time.Duration) { t.limit.Store(int64(limit)) }
 
-// Run keeps the clock on the disk, and has what is over forgotten by those who remember it, until ctx ends.
+// Run saves the clock, and calls the tidy functions, which forget expired answers, until ctx ends.
 func (t *Tenure) Run(ctx context.Context, tidy ...func()) error {
 	for {
 		t.clock.save()
@@ -98,7 +98,7 @@ type TenurePod struct {
 	UID       string `json:"uid"`
 }
 
-// Stamp returns that of what is said of a user now.
+// Stamp returns the Stamp of an answer about a user now.
 func (t *Tenure) Stamp(u *authenticationv1.UserInfo) Stamp {
 	ran, wall := t.clock.now()
 	return Stamp{Ran: ran, Wall: wall, Pod: t.podOf(u)}
@@ -125,7 +125,7 @@ func only(values []string) string {
 	return values[0]
 }
 
-// Renews reports whether a Stamp is worth writing in the place of one that the disk has with the same content.
+// Renews reports whether to replace a Stamp on the disk whose answer is the same.
 func (t *Tenure) Renews(next, old Stamp) bool {
 	if next.Pod != nil || old.Pod != nil {
 		return next.Pod == nil || old.Pod == nil || *next.Pod != *old.Pod
@@ -137,9 +137,9 @@ func (t *Tenure) Renews(next, old Stamp) bool {
 type TenureVerdict uint8
 
 const (
-	// Over: it holds no longer, and is to be forgotten.
+	// Over means that the answer no longer holds, and must be forgotten.
 	Over TenureVerdict = iota
-	// Unsure: it does not hold now, but may again once it is known which Pods there are.
+	// Unsure means that the answer does not hold now, but may again once the node's Pods are known.
 	Unsure
 	// Holds: it is as the cloud said.
 	Holds
@@ -148,7 +148,7 @@ const (
 // String returns the name for people to read.
 func (v TenureVerdict) String() string { return [...]string{"over", "unsure", "holds"}[v] }
 
-// Judge says whether what was said holds while the cloud cannot be asked.
+// Judge decides whether an answer holds while the cloud cannot be asked.
 func (t *Tenure) Judge(s Stamp) TenureVerdict {
 	limit := time.Duration(t.limit.Load())
 	recent := limit > 0 && t.clock.age(s) <= limit

@@ -7,13 +7,13 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// forget is how long a neighbour that failed comes after all others.
+// forget is how long a neighbour that has failed is tried after all others.
 const forget = 15 * time.Second
 
 // failures remembers which neighbours have failed lately.
 type failures map[edge.NodeName]time.Time
 
-// note takes in how a try at a neighbour ended.
+// note records how a try at a neighbour ended.
 func (f failures) note(name edge.NodeName, ok bool, now time.Time) {
 	for other, at := range f {
 		if now.Sub(at) >= forget {
@@ -26,7 +26,7 @@ func (f failures) note(name edge.NodeName, ok bool, now time.Time) {
 	}
 }
 
-// last puts those that have failed lately behind the others, those first that failed first.
+// last moves the neighbours that have failed lately behind the others, the earliest failure first.
 func (f failures) last(all []edge.Neighbour, now time.Time) {
 	when := func(n edge.Neighbour) time.Time {
 		if at, ok := f[n.Name]; ok && now.Sub(at) < forget {

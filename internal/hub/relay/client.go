@@ -47,7 +47,7 @@ type ClientConfig struct {
 	Pool edge.PoolName
 	// Dir is where File is kept. It exists.
 	Dir string
-	// Wanted reports whether a neighbour's line is ever to be used: else Run asks nobody.
+	// Wanted reports whether a neighbour's line may ever be used; if not, Run asks nobody.
 	Wanted func() bool
 	// Coordinators returns clients, as this node, of the pool's coordinators that this hub reaches now, by slot.
 	Coordinators func() map[int]rest.Interface
@@ -79,7 +79,7 @@ func NewClient(c ClientConfig) *Client {
 	return client
 }
 
-// By returns the neighbour through which something came last in a new tunnel; empty if nothing has.
+// By returns the neighbour of the last new tunnel that carried an answer; empty if there was none.
 func (c *Client) By() edge.NodeName {
 	if by := c.by.Load(); by != nil {
 		return *by
@@ -125,7 +125,7 @@ func (c *Client) DialContext(ctx context.Context, _, server string) (net.Conn, e
 	return nil, err
 }
 
-// fails takes in that a neighbour let nothing through, and works that something has come through it.
+// fails records that a neighbour's tunnel carried no answer, and works that one did.
 func (c *Client) fails(n edge.Neighbour) {
 	c.search.note(n.Name, false, c.cfg.Clock.Running())
 	c.tried.WithLabelValues("failed").Inc()
@@ -208,7 +208,7 @@ type tunnel struct {
 	// first has one of works and fails called: something has come, or nothing has before the end.
 	first        sync.Once
 	works, fails func()
-	// lost says that the neighbour has fallen silent: it is not tried first for the connections that come after this one.
+	// lost records that the neighbour has fallen silent, so that later connections do not try it first.
 	lost func()
 }
 
@@ -224,7 +224,7 @@ func (t *tunnel) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// SetLinger has a close reset the connection to the neighbour: what it has not taken yet is dropped.
+// SetLinger makes Close reset the connection to the neighbour, so that the kernel drops unsent bytes.
 func (t *tunnel) SetLinger(seconds int) error {
 	if c, ok := t.raw.(interface{ SetLinger(sec int) error }); ok {
 		return c.SetLinger(seconds)
@@ -232,7 +232,7 @@ func (t *tunnel) SetLinger(seconds int) error {
 	return errors.ErrUnsupported
 }
 
-// Close closes the connection to the neighbour. TLS says no goodbye, which could wait for a dead one.
+// Close closes the connection to the neighbour. It sends no TLS close_notify, which could wait for a dead one.
 func (t *tunnel) Close() error {
 	t.first.Do(t.fails)
 	return t.raw.Close()

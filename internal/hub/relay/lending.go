@@ -27,7 +27,7 @@ const maxPeerConnections, maxAllPeers = 48, 384
 type LendingConfig struct {
 	Node edge.NodeName
 	Pool edge.PoolName
-	// Dir is where is kept which neighbours relay. It exists.
+	// Dir is the directory with the file of relaying neighbours. It exists.
 	Dir string
 	// Address is where the hub serves Pods; the zero Addr until it is known. nil disables relaying: the hub serves no Pods, or
 	// has no coordinator.
@@ -41,20 +41,20 @@ type LendingConfig struct {
 
 // Parties are whom a Lending brings together.
 type Parties struct {
-	// Credentials are by what hubs of the pool know this one, and it knows them.
+	// Credentials are how hubs of the pool and this one verify each other.
 	Credentials Credentials
 	// Cloud is whose line is lent.
 	Cloud *upstream.Upstream
-	// Coordinators returns those that this hub reaches now, by slot: they say who relays.
+	// Coordinators returns clients of the coordinators that this hub reaches now, by slot; they know who relays.
 	Coordinators func() map[int]rest.Interface
 	// DialCoordinator opens a connection to the coordinator of such a server name, if that is known to live.
 	DialCoordinator func(ctx context.Context, serverName string) (net.Conn, error)
 }
 
-// Lending is how a hub lends and borrows. Make one with NewLending, tell it with Change what for, and with Meet between whom.
+// Lending is how a hub lends and borrows. Make one with NewLending, set its limits with Change, and its partners with Meet.
 type Lending struct {
 	cfg LendingConfig
-	// use is what is borrowed for, lends whether anything is lent, and limits is how much.
+	// use says which requests borrow, lends whether the hub lends, and limits how much.
 	use    *live.Value[upstream.Use]
 	lends  *live.Value[bool]
 	limits *live.Value[Limits]
@@ -65,7 +65,7 @@ type Lending struct {
 	server  *Server
 	client  *Client
 	passer  *Passer
-	// serves is where others find the server; not valid means nowhere.
+	// serves is the address at which neighbours find the server; the zero AddrPort means none.
 	serves *live.Value[netip.AddrPort]
 }
 
@@ -102,7 +102,7 @@ func (l *Lending) Detour() *upstream.Detour {
 	}}
 }
 
-// Meet makes what relays for others, and what finds those that relay for this hub.
+// Meet creates the server that relays for others, and the client that finds neighbours that relay for this hub.
 func (l *Lending) Meet(p Parties) {
 	l.parties = &p
 	l.client = NewClient(ClientConfig{
@@ -142,7 +142,7 @@ func (l *Lending) Relayed() edge.Relayed {
 	return edge.Relayed{By: l.By(), HeartbeatsOnly: l.use.Get() == upstream.ForSome}
 }
 
-// RelaysAt returns what neighbours are told of where this hub relays; empty if it doesn't.
+// RelaysAt returns the address that neighbours are told; empty if this hub does not relay.
 func (l *Lending) RelaysAt() string {
 	at := l.serves.Get()
 	if l.server == nil || !at.IsValid() || !l.server.Relays() {

@@ -26,9 +26,10 @@ const (
 	// newOfOne and newOfAll are how many new connections a second are allowed on average. The burst is as large as the number
 	// that may be open. A kubectl makes two.
 	newOfOne, newOfAll = 4, 32
-	// bytesOfOne and bytesOfAll bound what they carry in a second, both ways: a file of some megabytes, and not the LAN.
+	// bytesOfOne and bytesOfAll bound what passed connections carry in a second, both ways. That is enough for a file of some
+	// megabytes, and does not fill the LAN.
 	bytesOfOne, bytesOfAll = 8 << 20, 16 << 20
-	// sources bounds the addresses that are remembered; the one that asked for nothing for longest is forgotten.
+	// sources bounds the addresses that are remembered. The least recently active one is forgotten.
 	sources = 256
 	// passTimeout bounds the way to a coordinator, on the LAN.
 	passTimeout = 2 * time.Second
@@ -58,7 +59,7 @@ type Passer struct {
 	bytes *prometheus.CounterVec
 }
 
-// allotment is what an address, or all of them, may still open and carry.
+// allotment is what one address, or all together, may still open and carry.
 type allotment struct{ opens, bytes *rate.Limiter }
 
 func newAllotment(opens, most, bytes int) allotment {
@@ -88,7 +89,7 @@ func NewPasser(c PasserConfig) *Passer {
 	return p
 }
 
-// Aside returns how a Gate has connections passed on.
+// Aside returns the conns.Aside by which a Gate hands connections to the Passer.
 func (p *Passer) Aside() *conns.Aside {
 	return &conns.Aside{Takes: p.cfg.Named, Serve: p.serve, PerSource: passedOfOne, All: passedOfAll}
 }
@@ -120,7 +121,7 @@ func (p *Passer) serve(ctx context.Context, name string, asked net.Conn) {
 	log.V(2).Info("A connection to a coordinator has ended", "why", why)
 }
 
-// allotted returns what the address of a connection may use.
+// allotted returns the allotment of a connection's address.
 func (p *Passer) allotted(c net.Conn) *allotment {
 	var from netip.Addr
 	if at, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil {

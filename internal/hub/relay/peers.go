@@ -11,7 +11,7 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Credentials are by what a hub and its neighbours know each other. All fields are required.
+// Credentials are how a hub and its neighbours verify each other. All fields are required.
 type Credentials struct {
 	// Own returns the certificate that the pool's authority has signed for this hub, followed by all authorities that the
 	// pool's hubs trust; nil means that there is none yet.
@@ -63,7 +63,7 @@ func (c Credentials) verify(state tls.ConnectionState) (edge.NodeName, error) {
 	return edge.NodeName(name), nil
 }
 
-// Serving returns how a hub serves its neighbours: only they get through the handshake.
+// Serving returns the TLS configuration for neighbours: only they pass the handshake.
 func (c Credentials) Serving() *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,

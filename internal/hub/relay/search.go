@@ -21,12 +21,12 @@ import (
 )
 
 const (
-	// askTimeout bounds a question to the coordinator, and askedFor is how long nobody asks it again.
+	// askTimeout bounds a question to the coordinator. askedFor is how long the answer counts, so that nothing asks again.
 	askTimeout = 2 * time.Second
 	askedFor   = time.Second
 	// maxAnswer bounds a coordinator's answer, in bytes: edge.MostRelaying neighbours with the longest of names have room.
 	maxAnswer = 16 << 10
-	// enough is how many neighbours a hub wants to know: it asks no further coordinator then.
+	// enough is how many neighbours a hub wants to know. With that many it asks no further coordinator.
 	enough = 8
 	// keepEvery is how often Run asks, less up to a fifth at random, so that hubs don't ask in step. Run begins within
 	// keepSoon, and tries again after keepSoon if it fails.
@@ -35,7 +35,7 @@ const (
 	shortPause, longPause = 2 * time.Second, 30 * time.Second
 )
 
-// search is whom a Client may try, and when. It is safe for concurrent use.
+// search is the state of a Client's search: which neighbours it may try, and when. It is safe for concurrent use.
 type search struct {
 	mu     sync.Mutex
 	known  []edge.Neighbour // those that the coordinators named last, ranked; if they named nobody, those before
@@ -77,7 +77,7 @@ func (s *search) rest(why error, now time.Time, chance ends.Chance) {
 	s.lost, s.why, s.resumes = true, why, now.Add(s.pause.Next(chance.Float64()))
 }
 
-// note takes in how a try at a neighbour ended.
+// note records how a try at a neighbour ended.
 func (s *search) note(name edge.NodeName, ok bool, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +101,7 @@ func (s *search) candidates(now time.Time) []edge.Neighbour {
 	return all
 }
 
-// asks reports whether to ask the coordinators, which nobody has done for a time, and notes that it is done.
+// asks reports whether it is time to ask the coordinators, and records that this is done.
 func (s *search) asks(now time.Time, since time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +112,7 @@ func (s *search) asks(now time.Time, since time.Duration) bool {
 	return true
 }
 
-// answered takes in whom the coordinators name. While they don't say, those known before count.
+// answered stores the neighbours that the coordinators name. After an error, those known before stay.
 func (s *search) answered(all []edge.Neighbour, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +144,7 @@ func (c *Client) Run(ctx context.Context) error {
 	return nil
 }
 
-// ask asks the coordinators which neighbours relay, if nobody has asked for a time.
+// ask asks the coordinators which neighbours relay, unless they were asked a short time ago.
 func (c *Client) ask(ctx context.Context, since time.Duration) error {
 	if !c.search.asks(c.cfg.Clock.Running(), since) {
 		return nil
@@ -154,7 +154,7 @@ func (c *Client) ask(ctx context.Context, since time.Duration) error {
 	return err
 }
 
-// errUnreached says that nobody can be asked who relays.
+// errUnreached says that no coordinator can be asked who relays.
 var errUnreached = errors.New("ask who relays: this hub reaches no coordinator of the pool")
 
 // relaying asks the coordinators that this hub reaches for neighbours that relay, and returns them ranked. It stops when it has
@@ -186,7 +186,7 @@ func (c *Client) relaying(ctx context.Context) (all []edge.Neighbour, err error)
 	return all, nil
 }
 
-// errOtherwise says that a coordinator does not know the question: an older one tells what else it knows.
+// errOtherwise says that a coordinator does not know the question: an older version sends its presence instead.
 var errOtherwise = errors.New("it does not say who relays")
 
 // relayingAt returns those that a coordinator names.

@@ -40,7 +40,7 @@ type ServerConfig struct {
 	Clock ends.Clock
 }
 
-// refusal is why a request is refused, as metrics name it.
+// refusal is why a request is refused, as in metrics.
 type refusal string
 
 const (
@@ -184,7 +184,8 @@ func (s *Server) open(ctx context.Context, target string) (net.Conn, error) {
 	return s.cfg.Dial(ctx, "tcp", target)
 }
 
-// taken takes a connection over from the HTTP server, and says that the tunnel is open. early is what came before that.
+// taken takes over a connection from the HTTP server, and answers that the tunnel is open. early is what the client has sent
+// before that.
 func taken(w http.ResponseWriter) (net.Conn, io.Reader, error) {
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {

@@ -41,20 +41,20 @@ type NoticeConfig[T comparable] struct {
 	Name string
 	// ConfigMaps are the cloud's ConfigMaps in its namespace, as the node sees them.
 	ConfigMaps corev1client.ConfigMapInterface
-	// Path is the file that remembers. Its directory is made, readable by nobody else.
+	// Path is the file that keeps the content. Its directory is created, readable by nobody else.
 	Path string
-	// Read returns what a ConfigMap says, or an error if it cannot be used. Recall and Encode do so for the file.
+	// Read parses a ConfigMap, or returns an error if it cannot be used. Recall and Encode do so for the file.
 	Read   func(m *corev1.ConfigMap) (T, error)
 	Recall func(content []byte) (T, error)
 	Encode func(T) ([]byte, error)
 	// Reachable waits until the cloud can be reached, or ctx ends. Without this wait, a hub would notice up to 30 s late that
 	// the cloud is back after a long cut.
 	Reachable func(ctx context.Context) error
-	// Patience is how long to wait before a cloud is asked again that has refused for ForgetAfter; 0 means as after any error.
+	// Patience is the pause before a cloud is asked again that has refused for ForgetAfter; 0 means the pause after any error.
 	Patience time.Duration
-	// Heard is called after each word of the cloud that can be used, and after each Change, with what was known before it.
+	// Heard is called after each usable answer of the cloud, and after each Change, with the content before it.
 	Heard func(ctx context.Context, was, is T)
-	// Unusable is called when a ConfigMap cannot be used, and why. nil means that nobody wants to know.
+	// Unusable is called with the reason when a ConfigMap cannot be used. nil means that nothing is called.
 	Unusable func(why error)
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
@@ -179,7 +179,7 @@ func (n *Notice[T]) follow(ctx context.Context) error {
 	return nil
 }
 
-// bePatient waits before a cloud is asked that has refused for long.
+// bePatient pauses before it asks a cloud that has refused for ForgetAfter.
 func (n *Notice[T]) bePatient(ctx context.Context) error {
 	n.mu.Lock()
 	refused := !n.refusedSince.IsZero() && n.cfg.Ends.Since(n.refusedSince) >= ForgetAfter
@@ -219,7 +219,7 @@ type listed struct{ *cache.ListWatch }
 // IsWatchListSemanticsUnSupported is what client-go asks.
 func (listed) IsWatchListSemanticsUnSupported() bool { return true }
 
-// failed takes in that the cloud did not show the ConfigMap.
+// failed records that the cloud did not show the ConfigMap.
 func (n *Notice[T]) failed(ctx context.Context, err error) {
 	n.mu.Lock()
 	now := n.cfg.Ends.Running()
@@ -295,7 +295,7 @@ func (n *Notice[T]) Change(ctx context.Context, change func(known T) T) bool {
 	return true
 }
 
-// setLocked writes the file first, so that whoever acts on what is known finds it there after a crash. It returns what was known.
+// setLocked writes the file first, so that the content is on disk before anything acts on it. It returns the content before.
 func (n *Notice[T]) setLocked(ctx context.Context, is T) (was T) {
 	was = n.known
 	if was != is {
@@ -325,7 +325,7 @@ func (n *Notice[T]) write(is T) error {
 		return err
 	}
 	temporary := n.cfg.Path + ".new"
-	// Not synced: half a file counts as none, and the cloud says it again.
+	// The write is not synced: half a file counts as none, and the cloud repeats the content.
 	if err := os.WriteFile(temporary, content, 0o600); err != nil {
 		return err
 	}

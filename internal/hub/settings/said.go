@@ -12,10 +12,10 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// File is the file that remembers what the pool said last.
+// File is the file with the last settings of the pool.
 const File = "settings.json"
 
-// Said is what a pool says for its hubs. The zero Said is nothing.
+// Said is a pool's settings for its hubs. The zero Said has none.
 type Said struct {
 	// Generation grows with each change.
 	Generation int64 `json:"generation"`
@@ -31,7 +31,7 @@ func (s Said) Settings() (settings v1alpha1.HubSettings, unknown string, err err
 	return v1alpha1.DecodeShared([]byte(s.Configuration))
 }
 
-// refusal is why what a ConfigMap says cannot be used.
+// refusal is why a ConfigMap's settings cannot be used.
 type refusal struct {
 	generation int64 // 0 if it cannot be read
 	why        error

@@ -30,7 +30,7 @@ const (
 	patience = 10 * time.Minute
 	// callTimeout bounds one request.
 	callTimeout = 10 * time.Second
-	// lookPause is between two looks at what the hub says of its program: join may prepare a node that has a hub for upgrades.
+	// lookPause is the time between two looks at Config.Program: join may prepare a running hub's node for upgrades.
 	lookPause = 15 * time.Second
 	// reportMin and reportMax bound the pauses between tries to write the report.
 	reportMin, reportMax = time.Second, time.Minute
@@ -47,7 +47,7 @@ type Config struct {
 	Dir string
 	// Reachable waits until the cloud can be reached, or ctx ends.
 	Reachable func(ctx context.Context) error
-	// Program returns what the hub says of its program, on its Node, too. It is asked now and then.
+	// Program returns what the hub reports of its program, also on its Node. It is called from time to time.
 	Program func() edge.HubProgram
 	// Started is the report with which the hub has started, from what Recall returned.
 	Started edge.SettingsReport
@@ -65,7 +65,7 @@ type Settings struct {
 	cfg    Config
 	notice *Notice[Said]
 	report *live.Value[edge.SettingsReport]
-	// due is true once the pool has said something: from then on the cloud hears of each change.
+	// due is true once the pool's settings are known: from then on each change is reported to the cloud.
 	due *live.Value[bool]
 }
 
@@ -110,7 +110,7 @@ func New(c Config) *Settings {
 	return s
 }
 
-// Report returns what the hub makes of its pool's settings.
+// Report returns the hub's report about its pool's settings.
 func (s *Settings) Report() edge.SettingsReport { return s.report.Get() }
 
 // Run follows and reports until ctx ends.
@@ -121,7 +121,7 @@ func (s *Settings) Run(ctx context.Context) error {
 	return g.Run(ctx)
 }
 
-// heard has the hub take what the cloud has said. Read has found it usable.
+// heard applies settings from the cloud, which Read has found usable.
 func (s *Settings) heard(ctx context.Context, was, is Said) {
 	log := klog.FromContext(ctx).WithValues("generation", is.Generation)
 	settings, unknown, err := is.Settings()
@@ -148,7 +148,7 @@ func (s *Settings) heard(ctx context.Context, was, is Said) {
 	}
 }
 
-// refused takes in that what the cloud says cannot be used.
+// refused records that the cloud's settings cannot be used.
 func (s *Settings) refused(why error) {
 	var r *refusal
 	report := edge.SettingsReport{Runs: s.report.Get().Runs, State: edge.SettingsRefused, Why: why.Error()}

@@ -41,7 +41,7 @@ func (f Field) Bytes() ([]byte, error) {
 	return f.Value, nil
 }
 
-// Fields gives the fields of a message in their order. An error comes last, instead of the rest.
+// Fields yields the fields of a message in their order. An error comes last, and ends the sequence.
 func Fields(message []byte) iter.Seq2[Field, error] {
 	return func(yield func(Field, error) bool) {
 		for rest := message; len(rest) > 0; {
@@ -94,7 +94,8 @@ func Values(message []byte, number Number) iter.Seq2[[]byte, error] {
 	}
 }
 
-// Inside gives the fields of a message that is a field of another. If it is there twice, those of both: Protobuf merges them.
+// Inside yields the fields of a message that is a field of another. If that field occurs twice, it yields those of both,
+// because Protobuf merges them.
 func Inside(message []byte, number Number) iter.Seq2[Field, error] {
 	return func(yield func(Field, error) bool) {
 		for inner, err := range Values(message, number) {
@@ -111,7 +112,7 @@ func Inside(message []byte, number Number) iter.Seq2[Field, error] {
 	}
 }
 
-// Only returns a field that a message must have once. Protobuf would merge two; no API server writes that.
+// Only returns a field that must occur exactly once. Protobuf would merge two, but no API server writes that.
 func Only(message []byte, number Number) (only Field, err error) {
 	for f, err := range Fields(message) {
 		switch {
@@ -131,7 +132,7 @@ func Only(message []byte, number Number) (only Field, err error) {
 	return only, err
 }
 
-// Set returns a copy of a message in which a field has a value, and is there once. It stands where its first one stood.
+// Set returns a copy of a message in which a field occurs once, with a new value, at the place of its first occurrence.
 func Set(message []byte, number Number, value []byte) ([]byte, error) {
 	out := make([]byte, 0, len(message)+len(value)+headBytes)
 	there := false

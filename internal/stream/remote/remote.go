@@ -37,11 +37,11 @@ import (
 
 // Limits.
 const (
-	// listTime is how long a list may take, even if some of it comes all the time: 28 MB at 128 kbit/s.
+	// listTime is how long a list may take in all: enough for 28 MB at 128 kbit/s.
 	listTime = 30 * time.Minute
-	// stallTime is how long a list may bring nothing. API servers take at most a minute for an answer.
+	// stallTime is how long a list may bring no bytes. API servers take at most a minute for an answer.
 	stallTime = time.Minute
-	// listBytes is how large a list may be, not compressed, unless Config says.
+	// listBytes is the default of Config.ListBytes.
 	listBytes = 1 << 30
 	// openTime is how long the answer to a watch request may take to begin. API servers answer at once.
 	openTime = 30 * time.Second
@@ -49,7 +49,7 @@ const (
 	idleTime = 5 * time.Minute
 	// frameBytes is how large an event may be; etcd's own limit is 1.5 MiB unless configured.
 	frameBytes = 8 << 20
-	// errorBytes is how much of an answer is read that is no success.
+	// errorBytes bounds how much of an unsuccessful answer is read.
 	errorBytes = 64 << 10
 	// maxRetry is how long a server may ask for patience, in seconds.
 	maxRetry = 3600
@@ -143,7 +143,7 @@ func New(c Config) (*Source, error) {
 	return s, nil
 }
 
-// Snapshot lists. No resourceVersion is asked for, which means the newest state, not what a cache happens to have.
+// Snapshot lists. It asks for no resourceVersion, so it gets the newest state, and not that of a cache.
 func (s *Source) Snapshot(ctx context.Context) (stream.Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTime)
 	defer cancel()
@@ -187,7 +187,7 @@ func (s *Source) Page(ctx context.Context, limit int, from string) (part stream.
 	return part, rest, nil
 }
 
-// get asks for a list, and returns it and where it goes on, if it is not the whole.
+// get requests a list. It returns the list, and the continue token if there is more.
 func (s *Source) get(ctx context.Context, from url.URL, query url.Values) (all stream.Snapshot, rest string, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -315,7 +315,7 @@ func (s *Source) open(
 	}, nil
 }
 
-// asTheyAre is what a request accepts: objects as they are, whatever their encoding.
+// asTheyAre is the Accept header for objects as they are, in either encoding.
 const asTheyAre = "application/vnd.kubernetes.protobuf,application/json"
 
 // ask sends a request. What is no success becomes an error. The answer's body must be closed.
@@ -383,7 +383,7 @@ func plain(response *http.Response) (io.Reader, error) {
 	}
 }
 
-// refusal makes an error of an answer that is no success: of the Status in its body, else of its code alone.
+// refusal makes an error from an unsuccessful answer: from the Status in its body, or from its code alone.
 func refusal(response *http.Response) error {
 	var retry int
 	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && seconds > 0 {
@@ -419,7 +419,7 @@ func readStatus(response *http.Response) (metav1.Status, error) {
 	return stream.ReadStatus(data)
 }
 
-// continues fails unless changes of this type can follow what was read before: objects of two types must not mix.
+// continues fails if objects of this type cannot follow those read before: one stream must not mix two types.
 func (s *Source) continues(t stream.Type) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -431,7 +431,7 @@ func (s *Source) continues(t stream.Type) error {
 	return nil
 }
 
-// failed says where an error comes from. If what was done has ended with its context, the cause is the error.
+// failed adds the source to an error. If the operation's context has ended, the error is the context's cause.
 func (s *Source) failed(ctx context.Context, did string, err error) error {
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -504,7 +504,7 @@ func (w *watch) Next(ctx context.Context) ([]stream.Event, error) {
 	return nil, w.failed
 }
 
-// fill reads at least one event and all that are there, or finds out why there are no more.
+// fill reads at least one event and all others that are buffered, or returns why there are no more.
 func (w *watch) fill(ctx context.Context) error {
 	if !w.frames.Buffered() {
 		w.waiting.Store(w.bind(ctx)) // before the look at ctx, so that one of the two sees its end
