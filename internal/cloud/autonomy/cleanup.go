@@ -11,8 +11,8 @@ import (
 	"yurtcoordinator/internal/ends"
 )
 
-// CleanUp gives the Pods of a Node back what they tolerated before this controller, whatever the Node's annotations ask
-// for. after is when to call it again; zero means that it has finished, and the Node's condition may go.
+// CleanUp restores the tolerations that a Node's Pods had before this controller, whatever the Node's annotations ask for. after
+// is when to call it again; zero means that it has finished, and the Node's condition may be removed.
 func CleanUp(
 	ctx context.Context, c client.WithWatch, at ends.Clock, node *corev1.Node,
 ) (after time.Duration, err error) {

@@ -12,9 +12,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// HoldFor is how long a toleration stays without end before it gets another number. By then kube-controller-manager has
-// cancelled the timer of the old number: it lags behind the API server by milliseconds, and one that lags by 10 s has
-// lost its leader election.
+// HoldFor is how long a toleration stays endless before it gets another number. By then kube-controller-manager has cancelled the
+// old number's timer. It lags behind the API server by milliseconds; if it lags by 10 s, it has lost its leader election.
 const HoldFor = 10 * time.Second
 
 // Step is what a change does to a Pod.
@@ -62,7 +61,7 @@ type Operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// kept are the taints that kube-controller-manager puts on a lost node. For each, an annotation remembers the Pod's own
+// kept lists the taints that kube-controller-manager puts on a lost node. For each, an annotation remembers the Pod's own
 // seconds.
 var kept = [...]struct{ taint, annotation string }{
 	{corev1.TaintNodeNotReady, edge.AnnotationOriginalNotReady},
@@ -77,8 +76,8 @@ type standing struct {
 	now, own, want Seconds
 }
 
-// Plan decides what to write to a Pod of a node with these terms. The second result is when to look again if nothing
-// happens; zero means never. It changes nothing.
+// Plan decides what to write to a Pod of a node with these terms, and when to look again if nothing happens; zero means never. It
+// changes nothing.
 func Plan(pod *corev1.Pod, terms Terms, now time.Time) (Change, time.Duration) {
 	if terms.Rule == Unreadable || ended(pod) {
 		return Change{}, 0
@@ -111,8 +110,8 @@ func Plan(pod *corev1.Pod, terms Terms, now time.Time) (Change, time.Duration) {
 	return finish(pod, all, terms), 0
 }
 
-// ended reports whether nothing evicts this Pod, or will again. A mirror Pod belongs to kubelet, which makes it
-// tolerate everything.
+// ended reports whether nothing can evict this Pod any more. Nothing evicts a mirror Pod either: kubelet makes it tolerate
+// everything.
 func ended(pod *corev1.Pod) bool {
 	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
 	return mirror || pod.DeletionTimestamp != nil ||
@@ -166,8 +165,8 @@ func remembered(pod *corev1.Pod, i int) (Seconds, bool) {
 	return Seconds(max(0, n)), err == nil
 }
 
-// heldSince returns how long the Pod has been held. A date far in the future comes from no clock; it counts as long
-// ago.
+// heldSince returns how long the Pod has been held; false means that it has no date. A date far in the future can't come from a
+// sane clock, and counts as long ago.
 func heldSince(pod *corev1.Pod, now time.Time) (time.Duration, bool) {
 	at, err := time.Parse(time.RFC3339Nano, pod.Annotations[edge.AnnotationHeldSince])
 	if err != nil {
@@ -207,8 +206,8 @@ func finish(pod *corev1.Pod, all [len(kept)]standing, terms Terms) Change {
 	return e.close(all, terms)
 }
 
-// tidy corrects the annotations of a Pod whose tolerations are as they should be. While the Pod is to be kept, it leaves one
-// that can be read, needed or not: OpenYurt's controller puts it on every such Pod, and again if it is taken away.
+// tidy corrects the annotations of a Pod whose tolerations are as they should be. While the Pod is to be kept, it leaves a valid
+// annotation even if nothing needs it: OpenYurt's controller puts one on every such Pod, and would put it back.
 func tidy(pod *corev1.Pod, all [len(kept)]standing, terms Terms) (Change, time.Duration) {
 	e := editor{pod: pod}
 	for i, s := range all {
@@ -228,10 +227,10 @@ type editor struct {
 	annotations []Operation
 }
 
-// tolerate changes the seconds of a toleration that is about this taint alone: the API server lets nothing else of a
-// toleration change, and a change to one for all taints would keep the Pod under other taints as well. If there is no
-// such toleration, it puts one first, where it is found first. That one can't be removed again; later it repeats what
-// the others say.
+// tolerate changes the seconds of a toleration for this taint alone. The API server allows no other change of a toleration. A
+// toleration for all taints stays as it is, because its change would keep the Pod under other taints as well. If there is none
+// for this taint alone, tolerate inserts one at the front, where it matches first. That one can never be removed; later it
+// repeats what the others say.
 func (e *editor) tolerate(i int, s standing, to Seconds) {
 	if s.index < 0 {
 		t := corev1.Toleration{
@@ -280,8 +279,8 @@ func (e *editor) annotate(key, value string) {
 	}
 }
 
-// close ends a change after which all is as it should be. If a toleration stays endless because of us, the date of the
-// hold stays too: the next change needs it.
+// close completes a change after which the Pod is as it should be. If a toleration stays endless because of us, the hold's date
+// stays, too, because the next change needs it.
 func (e *editor) close(all [len(kept)]standing, terms Terms) Change {
 	byUs := func(s standing) bool { return s.want == Forever && s.own != Forever }
 	if !slices.ContainsFunc(all[:], byUs) {

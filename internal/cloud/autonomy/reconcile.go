@@ -25,8 +25,7 @@ import (
 // FieldOwner is the field manager of all writes to Nodes and Pods.
 const FieldOwner = "coordinator-controller"
 
-// conflictDelay is the least time before a retry of a write that was based on an outdated copy, jittered up to twice of
-// it.
+// conflictDelay is the least wait before a retry after a conflict; jitter up to doubles it.
 const conflictDelay = 100 * time.Millisecond
 
 // fieldNode selects Pods by their node. The API server has an index for it.
@@ -85,8 +84,8 @@ func Annotations() []string {
 	return []string{edge.AnnotationAutonomy, edge.AnnotationAutonomyDuration}
 }
 
-// reconcileNode sweeps a Node. It first writes into the Node's condition what the annotations ask for, then updates all
-// its Pods. If the Node no longer asks for anything, it writes the condition last.
+// reconcileNode sweeps a Node. First it writes what the annotations ask for into the Node's condition, then it updates all Pods.
+// If the annotations ask for nothing any more, it writes the condition last.
 func (p *Policy) reconcileNode(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	name := edge.NodeName(req.Name)
 	_, put := p.registry.get(name) // before the Node is read: any later change is another put
@@ -216,8 +215,8 @@ func (p *Policy) settle(ctx context.Context, pod *corev1.Pod, terms Terms) (time
 	return after, nil
 }
 
-// say writes the condition and records an Event, unless the Node already says so. The resourceVersion in the patch
-// keeps an outdated reconcile from announcing what another one has announced.
+// say writes the condition and records an Event, unless the Node already says so. The patch has the resourceVersion, so an
+// outdated reconcile fails with a conflict and does not announce the same thing twice.
 func (p *Policy) say(ctx context.Context, node *corev1.Node, terms Terms) error {
 	next := terms.condition()
 	was := conditionOf(node)

@@ -7,7 +7,7 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// autonomousRoll lists the pools that have an autonomous node, each with the name of one. The policy on new
+// autonomousRoll lists the pools that have an autonomous node, each with the name of one such node. The admission policy on new
 // YurtCoordinators reads it.
 func autonomousRoll() roll.Roll[*corev1.Node] {
 	return roll.Roll[*corev1.Node]{

@@ -26,8 +26,8 @@ const (
 	// Kept means that the Pods are kept for Terms.For.
 	Kept
 
-	// Unreadable means that the duration can't be read. The Pods stay as they are: a typing error neither evicts kept
-	// Pods nor keeps others.
+	// Unreadable means that the duration can't be read. The Pods stay as they are, so a typing error neither evicts kept Pods nor
+	// keeps others.
 	Unreadable
 )
 
@@ -57,8 +57,8 @@ type Terms struct {
 // maxQuoted bounds how much of an annotation messages quote.
 const maxQuoted = 64
 
-// TermsOf reads the annotations of a Node as OpenYurt does: autonomy without end takes precedence over a duration, and
-// a duration of zero means without end. It rounds part of a second up.
+// TermsOf reads the annotations of a Node as OpenYurt does. Autonomy without end takes precedence over a duration, and a duration
+// of zero means without end. Fractions of a second are rounded up.
 func TermsOf(node *corev1.Node) Terms {
 	if node.Annotations[edge.AnnotationAutonomy] == edge.AutonomyOn {
 		return Terms{Rule: Kept, For: Forever}

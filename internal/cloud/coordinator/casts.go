@@ -15,15 +15,15 @@ import (
 	"yurtcoordinator/apis/apps/v1beta1"
 )
 
-// What a coordinator is made from follows from what somebody wants of it, the order, and from the program that makes it. A later
-// program makes something else of the same order. For a pool whose settings pin a release that is no change: it keeps what it was
-// given for its order, whichever program made that.
+// An order is all that settings and the YurtCoordinator ask of a pool's coordinator. A shipment is the PodSpec that this program
+// makes for an order. A later version of the program may make another shipment for the same order. A pool whose settings pin a
+// release ignores that: it keeps its shipment for as long as its order is the same.
 
 // annotationCasts on a YurtAppSet says which shipments were made for which orders: ORDER:MARK, sorted, with spaces.
 const annotationCasts = "openyurt.io/coordinator-casts"
 
-// recast is raised when what pinned coordinators were given must be made anew, as for a file in their Secret that they need.
-// They then get it as others do, a few at a time.
+// recast is part of every order. Raise it when even coordinators with a pinned release need a new shipment, for example one that
+// reads a new file in their Secret. They then get it a few at a time, as others do.
 const recast = 1
 
 // order is a digest of all that somebody wants of a pool's coordinator.
@@ -35,11 +35,10 @@ type cast struct {
 	mark  string
 }
 
-// casts are those that pools have been given in a slot.
+// casts are the casts that pools have in one slot.
 type casts map[cast]bool
 
-// orderOf returns a pool's order. Settings that are about whether there is a coordinator, or when it is changed, are no part of
-// it.
+// orderOf returns a pool's order. It leaves out the settings that only decide whether there is a coordinator, or when it changes.
 func orderOf(c Config, p Wanted) (order, error) {
 	s := *p.Settings.DeepCopy()
 	s.Create, s.MinNodes, s.Replicas, s.Release, s.Paused, s.Canary = "", nil, nil, "", nil, nil
@@ -59,7 +58,7 @@ func orderOf(c Config, p Wanted) (order, error) {
 	return order(hex.EncodeToString(sum[:8])), nil
 }
 
-// castsOf returns those that a YurtAppSet knows; nil has none.
+// castsOf returns the casts that a YurtAppSet records; a nil YurtAppSet has none.
 func castsOf(app *v1beta1.YurtAppSet) casts {
 	all := casts{}
 	if app == nil {
@@ -82,8 +81,8 @@ func (c casts) String() string {
 	return strings.Join(texts, " ")
 }
 
-// keeps returns what a pool is to have that has been given something: what is made now for its order, unless its release is
-// pinned and it has what was made for that order before.
+// keeps returns the shipment for a pool that already has one. had is what it has, and made is what this program makes for its
+// order now. A pool with a pinned release keeps had if that was made for the same order.
 func (c casts) keeps(pinned bool, had shipment, o order, made shipment) shipment {
 	if pinned && c[cast{o, had.mark}] {
 		return had
@@ -91,7 +90,7 @@ func (c casts) keeps(pinned bool, had shipment, o order, made shipment) shipment
 	return made
 }
 
-// after returns which are known once pools are given this: of those before, only what a pool still orders and has.
+// after returns the casts once pools have got these gives. It keeps former ones only where a pool still has them for its order.
 func (c casts) after(gives []decided) casts {
 	is := casts{}
 	for _, d := range gives {

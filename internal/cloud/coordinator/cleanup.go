@@ -13,8 +13,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Release takes our finalizer from all YurtCoordinators: without this controller nobody would, and none could be
-// deleted. What was made for them belongs to them, and goes when they do.
+// Release takes our finalizer from all YurtCoordinators: without this controller nobody else would, and none could be deleted.
+// The objects made for a YurtCoordinator have it as their owner, so they are deleted with it.
 func Release(ctx context.Context, c client.Client) error {
 	var all v1alpha1.YurtCoordinatorList
 	if err := c.List(ctx, &all); err != nil {

@@ -22,9 +22,9 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// A coordinator that is replaced starts on another node of its pool, if there is one: the former has the port until it has
-// ended. So the image must be there before, or its pool is without a coordinator for as long as a thin line takes for it. Which
-// node that is would be the scheduler's choice; so that it is known before, the node bears a label that the coordinator prefers.
+// A new coordinator starts on another node of its pool, if there is one, because the old Pod holds the port until it has ended.
+// The image must be on that node before. Otherwise the pool has no coordinator for as long as a slow link takes to pull it. The
+// scheduler would choose the node; so we choose it first, and label it, and the coordinator prefers the label.
 
 // comingState is how far the node is that is to run a coordinator next.
 type comingState uint8
@@ -90,8 +90,9 @@ func (c Config) comingTo(v view, slot edge.Slot, wants shipment) coming {
 	return is
 }
 
-// placesFor returns the nodes that could run a coordinator next, the best first, as the scheduler would see it but for what else
-// runs there. The node that runs it now is one only if there is no other: its port is taken until the former has ended.
+// placesFor returns the nodes that could run a coordinator next, the best first. It filters and scores as the scheduler would,
+// but looks at no other Pods than coordinators. The present node, at, counts only if there is no other, because the old Pod holds
+// its port until it has ended.
 func placesFor(spec *corev1.PodSpec, v view, slot edge.Slot, at string) []string {
 	needs := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: *spec})
 	var prefers *nodeaffinity.PreferredSchedulingTerms
@@ -145,8 +146,9 @@ func pullerName(n edge.NodeName) string {
 	return prefixPull + hex.EncodeToString(sum[:])
 }
 
-// puller returns the Pod that pulls the image of a slot's coordinator on the node to come. It runs the coordinator's program only
-// for its version, as a user without rights and with nothing of the node, and ends. What it pulls stays.
+// puller returns the Pod that pulls the image of a slot's coordinator on the node that is to run it. The Pod runs the
+// coordinator's program with --version and exits. It has no privileges, and mounts nothing of the node. The image stays on the
+// node.
 func (c Config) puller(o owner, pool edge.PoolName, slot edge.Slot, to coming) *corev1.Pod {
 	p := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
@@ -196,8 +198,8 @@ func (c Config) puller(o owner, pool edge.PoolName, slot edge.Slot, to coming) *
 	return p
 }
 
-// isPuller reports whether a Pod is one that this controller has made. A kubelet can make Pods of any name and labels, but none
-// that a YurtCoordinator controls.
+// isPuller reports whether this controller made a Pod to pull an image. A kubelet can create Pods of any name and labels, but
+// none that a YurtCoordinator controls.
 func isPuller(p *corev1.Pod) bool {
 	o := metav1.GetControllerOf(p)
 	return p.Labels[edge.LabelApp] == appPull && o != nil && o.Kind == "YurtCoordinator" &&

@@ -19,19 +19,18 @@ import (
 const FieldOwner = "coordinator-controller"
 
 const (
-	// DefaultResync is how often everything about a pool is checked when nothing seems to happen, jittered up to half
-	// as much again. It repairs what somebody removed by hand.
+	// DefaultResync is how often a pool is checked in full without any event; jitter adds up to half. The check repairs what
+	// somebody removed by hand.
 	DefaultResync = 10 * time.Minute
 
 	// labelManagedBy is on every object that is made here; edge.LabelNodePool is also on the objects of a pool.
 	labelManagedBy = "app.kubernetes.io/managed-by"
 
-	// annotationCertsHash on a coordinator's Pod is a hash of its Secret. The change makes kubelet read the Secret at
-	// once.
+	// annotationCertsHash on a coordinator's Pod is a hash of its Secret. When it changes, kubelet reads the Secret at once.
 	annotationCertsHash = "openyurt.io/certs-hash"
 
-	// annotationGranted on a coordinator's Secret is a digest of the granted rights, so that a start does not grant
-	// those of a thousand pools again.
+	// annotationGranted on a coordinator's Secret is a digest of the granted rights. So a start does not grant the rights of a
+	// thousand pools again.
 	annotationGranted = "openyurt.io/coordinator-grants"
 
 	// annotationRekey on a Secret with keys for kubelets is the spec.rekey that they were made for.
@@ -66,8 +65,8 @@ type Config struct {
 	PullPolicy corev1.PullPolicy
 	// PullSecrets are Secrets in kube-system for pulling the image.
 	PullSecrets []string
-	// KubeletAuthority returns the PEM bundle that verifies kubelets' serving certificates; nil means that coordinators know
-	// kubelets only by the certificates that their nodes' hubs tell of.
+	// KubeletAuthority returns the PEM bundle that verifies kubelets' serving certificates. Nil means that coordinators verify a
+	// kubelet only by the certificate that its node's hub reports.
 	KubeletAuthority func() ([]byte, error)
 	// ConstrainedImpersonation says that the API server constrains impersonation; see forwarding.Objects.
 	ConstrainedImpersonation bool

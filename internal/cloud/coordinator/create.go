@@ -67,8 +67,8 @@ func createdHere(c *v1alpha1.YurtCoordinator) bool {
 	return c.Labels[LabelCreatedBy] == createdBySettings
 }
 
-// reconcileCreate makes the YurtCoordinators of pools that are to have one always, and removes those that it has made where
-// that no longer holds. One that fails does not stop the others.
+// reconcileCreate creates a YurtCoordinator for each pool whose settings say create: Always. It deletes those that it created for
+// pools whose settings no longer say so. An error in one pool does not stop the others.
 func (r *Reconciler) reconcileCreate(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	says, err := r.poolSettings(ctx)
 	if err != nil {

@@ -26,8 +26,8 @@ var appRequest = reconcile.Request{NamespacedName: client.ObjectKey{
 	Namespace: edge.NamespaceSystem, Name: edge.AppCoordinator,
 }}
 
-// reconcileFleet keeps what all coordinators share. If it can't, each YurtCoordinator says so: nobody looks at what has no
-// status of its own.
+// reconcileFleet keeps the objects that all coordinators share. If it fails, each YurtCoordinator's status says so, because
+// nobody looks at objects without a status.
 func (r *Reconciler) reconcileFleet(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	result, err := r.keepFleet(ctx)
 	if apierrors.IsConflict(err) { // the YurtAppSet's status is written often
@@ -56,8 +56,8 @@ func (r *Reconciler) fleetTrouble() error {
 	return r.fleet
 }
 
-// keepFleet keeps the Service, and the YurtAppSet with the pools that must have a coordinator. It decides about each
-// pool again, except that a pool which is already in it stays.
+// keepFleet keeps the Service, and the YurtAppSets with the pools that must have a coordinator. It judges every pool anew, but a
+// pool that is already in a YurtAppSet stays there.
 func (r *Reconciler) keepFleet(ctx context.Context) (reconcile.Result, error) {
 	if err := r.keepService(ctx); err != nil {
 		return reconcile.Result{}, err
@@ -126,8 +126,8 @@ type roster struct {
 	views map[edge.PoolName]view
 }
 
-// roster returns the pools that must have a coordinator. Their YurtCoordinators already have the finalizer, so none can
-// go without its workload.
+// roster returns the pools that must have a coordinator. Their YurtCoordinators already have the finalizer, so none can be gone
+// before its workload.
 func (r *Reconciler) roster(ctx context.Context, has apps) (found roster, err error) {
 	var all v1alpha1.YurtCoordinatorList
 	if err := r.cfg.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {

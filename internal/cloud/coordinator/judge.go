@@ -54,7 +54,7 @@ type Census struct {
 
 // Verdict says whether a pool must have a coordinator.
 type Verdict struct {
-	// Holder is the YurtCoordinator that has the pool until it is gone: the oldest, and of equally old ones the first
+	// Holder is the YurtCoordinator that counts for the pool until it is gone: the oldest, and among equally old ones the first
 	// by name. Nil means none.
 	Holder *v1alpha1.YurtCoordinator
 	// Run says that the pool must have a coordinator.

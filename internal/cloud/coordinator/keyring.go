@@ -12,11 +12,12 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// keyring has a pool's client certificates for kubelets. After a third of a certificate's life its successor is made, and
-// told to the pool's hubs. It is shown to kubelets when half of the life is over: a hub that hears from the cloud in between
-// knows it by then. Both hold until they end, for a coordinator or a hub may be cut off meanwhile.
+// keyring has a pool's client certificates for kubelets. After a third of a certificate's life, its successor is made and
+// announced to the pool's hubs. Half-way through the life, the coordinator begins to show the successor to kubelets. A hub that
+// reaches the cloud in between knows it by then. Both stay valid until they expire, because a coordinator or a hub may be cut off
+// meanwhile.
 //
-// What is not in a keyring does not hold. So nothing needs to be remembered of what was withdrawn.
+// A certificate that is not in the keyring is not valid. So withdrawn certificates need no list.
 type keyring struct {
 	// Shown is what the coordinator shows to kubelets, Next its successor. Each may be zero.
 	Shown, Next certs.Pair
@@ -34,8 +35,8 @@ type former struct {
 	Ends time.Time
 }
 
-// turn returns what becomes of a keyring by now, why a certificate must be asked for (empty means that none must be), and
-// when to look again.
+// turn returns what the keyring becomes at now, and when to look again. why says why a new certificate must be requested; empty
+// means that none must be.
 func (k keyring) turn(user, rekey string, now time.Time) (_ keyring, why string, again time.Time) {
 	if k.Rekey != rekey {
 		return keyring{Rekey: rekey}, "the key is to be replaced", now

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// signedSoonest and signedLatest bound the time until a request's signature is checked again: when the request is
-	// twice as old.
+	// signedSoonest and signedLatest bound the wait before a request is checked again for its signature. Between them, the wait
+	// equals the request's age.
 	signedSoonest, signedLatest = time.Second, 10 * time.Minute
 	// refusedWait is the wait after a signer's refusal before the next request.
 	refusedWait = 10 * time.Minute
@@ -39,11 +39,11 @@ type toKubelets struct {
 	again time.Time
 }
 
-// kubeletClient keeps a pool's certificates for kubelets. It stores a key, in a Secret of the pool, before it requests the
+// kubeletClient keeps a pool's certificates for kubelets. It stores a key in a Secret of the pool before it requests the
 // certificate. So after a crash the next process continues with the same request.
 //
-// A request's name has a digest of its key. So nobody else can have taken the name, a refused request is in nobody's way,
-// and none must be deleted: Kubernetes removes old requests by itself, and the YurtCoordinator's with it.
+// A request's name contains a digest of its key. So nobody else can take the name, and a refused request blocks no later one.
+// None must be deleted: Kubernetes removes old requests, and the rest when their YurtCoordinator is deleted.
 func (r *Reconciler) kubeletClient(ctx context.Context, f facts) (toKubelets, error) {
 	have, err := keys.Get(ctx, r.cfg.Reader, f.Pool.KubeletClientSecret())
 	if err != nil {
@@ -125,8 +125,8 @@ type answer struct {
 	refused bool
 }
 
-// ask returns the certificate that the cluster's signer made for this key, if it has. Package approve approves
-// the request, elsewhere; this program may not.
+// ask returns the certificate that the cluster's signer made for this key, or why there is none yet. It creates the request if it
+// is missing. Another program approves the request (package approve); this one may not.
 func (r *Reconciler) ask(ctx context.Context, pool edge.PoolName, o owner, key []byte) (answer, error) {
 	name, err := requestName(pool, key)
 	if err != nil {

@@ -31,7 +31,7 @@ const (
 	kindKubelet   certKind = "kubelet-client"
 )
 
-// metrics is a prometheus.Collector. It counts the gauges on collection, so they can't drift from what they count. A
+// metrics is a prometheus.Collector. It computes the gauges on collection, so they always agree with its records. A
 // YurtCoordinator that is Ready has no series of its own.
 type metrics struct {
 	clock        clock.PassiveClock
@@ -258,8 +258,9 @@ func (m *metrics) foreigners(pool edge.PoolName, n int) {
 	m.looksLike[pool] = n
 }
 
-// state returns the state of a YurtCoordinator and the reason of the condition for it. One that serves is Ready, whatever
-// certificate it lacks: see lacks. A missing certificate of a Pod that has no node yet does not count as missing.
+// state returns the state of a YurtCoordinator, and the reason of the condition that explains it. A coordinator that serves is
+// Ready even if it lacks a certificate (see lacks). A Pod without a node can't have a certificate yet, so that one does not count
+// as missing.
 func (w wantedStatus) state() (state, reason string) {
 	switch {
 	case w.ready.Reason == ReasonRemoving:

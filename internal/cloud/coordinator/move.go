@@ -16,10 +16,10 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// A coordinator on a node that counts as dead must move. But when the link of the whole pool is cut, all its nodes
-// count as dead, and people on site need the coordinator most: its Pod stays, also after the link is back. So the Pod
-// tolerates a dead node forever, until another node that has room for it is heard from: that node's heartbeat proves
-// that the link works. kube-controller-manager then does the rest.
+// A coordinator on a dead node must move. But when the link of a whole pool is cut, all its nodes count as dead, and people on
+// site need the coordinator most. So its Pod must stay then, also when the link is back. The Pod tolerates a dead node forever,
+// until another node with room for it sends a heartbeat, which proves that the link works. Then we end the toleration, and
+// kube-controller-manager deletes the Pod.
 
 const (
 	// lookAgain is how soon to check again for a node that is heard from. Each sends a heartbeat every 10 s.
@@ -38,8 +38,7 @@ type member struct {
 	name edge.NodeName
 	// place says that the node is Ready and could run a new coordinator: it has no other.
 	place bool
-	// renewed is the renewal time of the node's Lease, in microseconds by the node's own clock. A new value is a
-	// heartbeat.
+	// renewed is the renewal time of the node's Lease, in microseconds by the node's own clock. Each new value is a heartbeat.
 	renewed int64
 }
 
@@ -57,8 +56,8 @@ type sign struct {
 	heard   bool // heard from while it was a place
 }
 
-// look records how the other nodes are. It returns one that has been heard from since the vigil began and could run the
-// coordinator; empty means that the coordinator stays.
+// look records the state of the other nodes. It returns a witness: a node that could run the coordinator, and that has sent a
+// heartbeat since the vigil began. Empty means that there is none yet, and the coordinator stays.
 func (v *vigil) look(others []member, now time.Time) (witness edge.NodeName) {
 	first := v.signs == nil
 	signs := make(map[edge.NodeName]sign, len(others))
@@ -121,8 +120,8 @@ func (r *Reconciler) watchOver(ctx context.Context, o owner, v view) (again time
 	return again, nil
 }
 
-// watchOne makes a coordinator leave a dead node once another node is heard from that has none. It returns when to look again;
-// zero means after the next change.
+// watchOne makes a coordinator leave a dead node once another node, which runs no coordinator, sends a heartbeat. It returns when
+// to look again; zero means after the next change.
 func (r *Reconciler) watchOne(ctx context.Context, o owner, slot edge.Slot, all view) (time.Duration, error) {
 	pod, nodes, key := all.crew.current[slot], all.nodes, watched{o.Name, slot}
 	dead := pod != nil && slices.ContainsFunc(nodes, func(n corev1.Node) bool {
@@ -189,8 +188,8 @@ func staysOn(pod *corev1.Pod) bool {
 	})
 }
 
-// leave shortens what a Pod tolerates of its dead node, so that kube-controller-manager deletes the Pod. The seconds
-// are all that can be changed in a Pod's tolerations.
+// leave sets the time for which a Pod tolerates its dead node to 0 s, so that kube-controller-manager deletes the Pod. Nothing
+// else in a Pod's existing tolerations can be changed.
 func (r *Reconciler) leave(ctx context.Context, pod *corev1.Pod) error {
 	tolerations := slices.Clone(pod.Spec.Tolerations)
 	for i := range tolerations {

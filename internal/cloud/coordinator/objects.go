@@ -87,8 +87,8 @@ func (p place) server() string {
 	return "https://" + net.JoinHostPort(p.Addresses[0], strconv.Itoa(edge.PortCoordinator))
 }
 
-// servingRequest returns the certificate that a pool's coordinator needs in its place, behind the Service with these
-// addresses.
+// servingRequest returns the request for a coordinator's serving certificate. It names the addresses of the node at which the
+// coordinator runs, and those of the Service. of is the coordinator's generation.
 func servingRequest(
 	pool edge.PoolName, at place, serviceIPs []string, of edge.Generation, lives certs.Lives,
 ) certs.Request {
@@ -159,8 +159,8 @@ func digest(data map[string][]byte) string {
 	return hex.EncodeToString(h.Sum(nil))[:32]
 }
 
-// contextOf names the operators' context for the coordinator in a slot. No name of a pool has a slash: files of several pools can
-// be used together.
+// contextOf names the operators' kubeconfig context for the coordinator in a slot. A standby's has a slash, which no pool's name
+// contains: so kubeconfigs of several pools can be used together.
 func contextOf(pool edge.PoolName, slot edge.Slot) string {
 	name := "yurt-coordinator-" + string(pool)
 	if slot > 0 {
@@ -178,8 +178,8 @@ func doorContextOf(pool edge.PoolName, door int) string {
 	return name
 }
 
-// kubeconfig returns the kubeconfig of a pool's operators, with a context for the coordinator in each slot whose server is known,
-// and one for each door.
+// kubeconfig returns the kubeconfig of a pool's operators. It has a context for each slot whose server is known, and one for each
+// door: a hub that passes operators on to a coordinator.
 func kubeconfig(pool edge.PoolName, servers, doors []string, bundle []byte, operator certs.Pair) ([]byte, error) {
 	user := contextOf(pool, 0)
 	config := clientcmdapi.NewConfig()
@@ -209,8 +209,8 @@ func kubeconfig(pool edge.PoolName, servers, doors []string, bundle []byte, oper
 	return out, nil
 }
 
-// servers returns where the pool's coordinators are by their slots; of one that has no node at the moment where it was, as the
-// operators' kubeconfig has it; empty means that nobody knows.
+// servers returns the addresses of the pool's coordinators by slot. A coordinator without a node at the moment has its last
+// address, which the operators' kubeconfig still has. Empty means unknown.
 func (f facts) servers(operators []byte) []string {
 	servers := make([]string, len(f.At))
 	had, err := clientcmd.Load(operators)
@@ -236,14 +236,14 @@ func operatorIn(text []byte) certs.Pair {
 	return certs.Pair{}
 }
 
-// seat is a coordinator in its place.
+// seat is where a slot's coordinator runs, and its generation.
 type seat struct {
 	place
 	Generation edge.Generation
 }
 
-// discovery returns the ConfigMap that tells the pool's hubs where their coordinators are.
-// clients are the credential ids of the certificates that these may show to kubelets, nodes the addresses of the pool's nodes.
+// discovery returns the ConfigMap that tells the pool's hubs where their coordinators are. clients are the credential ids of the
+// certificates that coordinators may show to kubelets. nodes are the addresses of the pool's nodes.
 func discovery(pool edge.PoolName, seats []seat, bundle []byte, clients, nodes []string, o owner) *corev1.ConfigMap {
 	m := &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
@@ -262,8 +262,8 @@ func discovery(pool edge.PoolName, seats []seat, bundle []byte, clients, nodes [
 	return m
 }
 
-// grants returns the RBAC objects of a pool with these nodes: the right to forward heartbeats, and the nodes' right to
-// read where their coordinator is. They name each node; without nodes they grant nothing.
+// grants returns the RBAC objects of a pool with these nodes. They let the nodes forward heartbeats, and read where their
+// coordinators are. They name each node, so without nodes they grant nothing.
 func grants(pool edge.PoolName, nodes []edge.NodeName, o owner, constrained bool) []client.Object {
 	objects := forwarding.Objects(pool, nodes, constrained)
 	for _, obj := range objects {

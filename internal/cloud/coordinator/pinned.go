@@ -18,8 +18,8 @@ func minorOf(release string) string {
 	return fmt.Sprintf("v%d.%d", v.Major(), v.Minor())
 }
 
-// checkRelease says what is wrong with a release that settings pin, as v0.2.0-k1.36.3: this program gives coordinators the flags
-// of its own minor version. An empty one is this program's own release.
+// checkRelease returns an error if this program can't run the release that settings pin, such as v0.2.0-k1.36.3. It must be of
+// this program's own minor version, whose flags coordinators get. Empty is valid and means this program's own release.
 func checkRelease(pinned string) error {
 	own := minorOf(version.Next)
 	if release, _, ok := version.SplitCoordinatorTag(pinned); pinned == "" || ok && minorOf(release) == own {
@@ -29,8 +29,8 @@ func checkRelease(pinned string) error {
 		"others", pinned, version.CoordinatorTag(version.Next, "v1.36.3"), own)
 }
 
-// image returns the image of a coordinator, whose YurtCoordinator names a version of Kubernetes and whose settings pin a release.
-// Either may be empty.
+// image returns the image of a coordinator. kubernetes is the version that its YurtCoordinator names, and pinned is the release
+// that its settings pin. Either may be empty.
 func (c Config) image(kubernetes, pinned string) string {
 	release, its, ok := version.SplitCoordinatorTag(pinned)
 	if !ok {

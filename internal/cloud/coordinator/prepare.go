@@ -51,8 +51,8 @@ func (r *Reconciler) pullAll(ctx context.Context, is decision, views map[edge.Po
 	return errors.Join(failed...)
 }
 
-// pull makes the Pod that pulls the image of what a pool is to have. One of its name that pulls something else is looked at next
-// time.
+// pull creates the Pod that pulls the image of a pool's next coordinator. If a Pod of that name already pulls something else, a
+// later reconcile sees to it.
 func (r *Reconciler) pull(ctx context.Context, d decided) error {
 	p := r.cfg.puller(d.owner, d.pool, d.slot, d.coming)
 	klog.FromContext(ctx).V(1).Info("Pulling a coordinator's image", "pool", d.pool, "node", d.coming.node,
@@ -113,8 +113,8 @@ func (r *Reconciler) stopped(stops map[edge.PoolName]string) {
 	}
 }
 
-// stopsOthers returns why others wait for a pool's coordinator; empty means that they do not. Until that is known, it is as the
-// status has it.
+// stopsOthers says why other coordinators wait for this pool's in a rollout; the zero finding means that they do not. Until the
+// first decision after a start, it repeats what the status says.
 func (r *Reconciler) stopsOthers(pool edge.PoolName, was v1alpha1.YurtCoordinatorStatus) finding {
 	r.mu.Lock()
 	why, known := r.stops[pool], r.stops != nil

@@ -33,8 +33,8 @@ const (
 
 	// waitGone is how often to check whether a workload is gone. Changes of its Pods are watched.
 	waitGone = 2 * time.Second
-	// lostPod is how long after its deadline a terminating Pod is waited for. Its node is dead, and may never come
-	// back.
+	// lostPod is how long after its deadline a terminating Pod is waited for. After that its node is considered dead: it may
+	// never come back.
 	lostPod = time.Minute
 	// soonest is the least time between two looks at a pool when only time has passed.
 	soonest = time.Second
@@ -46,8 +46,8 @@ type Reconciler struct {
 	metrics *metrics
 
 	mu sync.Mutex
-	// settled remembers, by YurtCoordinator, the last result without errors. While its facts are the same and its time
-	// has not come, nothing needs to be checked.
+	// settled has the last result without errors for each YurtCoordinator. Nothing needs to be checked until its facts change or
+	// its time has come.
 	settled map[string]settled
 	reports map[string]report
 	vigils  map[watched]*vigil
@@ -66,7 +66,7 @@ type settled struct {
 	given given
 }
 
-// given remembers granted rights: their digest, and when to grant them again in any case, in case somebody changed
+// given remembers what rights a pool was granted: their digest, and when to grant them again anyway, in case somebody changed
 // them.
 type given struct {
 	digest string
@@ -253,8 +253,8 @@ func (r *Reconciler) runs(c *v1alpha1.YurtCoordinator, has apps, v view, verdict
 	return status, nil
 }
 
-// troubled says on the YurtCoordinator that its certificates and whereabouts could not be seen to, and returns why. What
-// passes within the next try, as a conflict does, is not said. A coordinator that serves goes on.
+// troubled says in the YurtCoordinator's status that its objects could not be kept, and returns why. Conflicts are not reported,
+// because the next try resolves them. A coordinator that serves stays Ready.
 func (r *Reconciler) troubled(ctx context.Context, c *v1alpha1.YurtCoordinator, status wantedStatus, why error) error {
 	if apierrors.IsConflict(why) || ctx.Err() != nil {
 		return why
@@ -292,8 +292,8 @@ func (r *Reconciler) facts(ctx context.Context, c *v1alpha1.YurtCoordinator, v v
 	return f, nil
 }
 
-// settle ensures what the facts call for, unless that was done recently with the same facts. Links come and go by the
-// thousand, and that is no reason to read Secrets.
+// settle ensures what the facts call for, unless it did so recently for the same facts. Links come and go by the thousand, and
+// reading the Secrets each time would cost too much.
 func (r *Reconciler) settle(ctx context.Context, f facts) (outcome, error) {
 	sum, now := f.sum(), r.cfg.Clock.Now()
 	r.mu.Lock()

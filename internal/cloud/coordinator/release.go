@@ -16,8 +16,9 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// release removes a YurtCoordinator. If it holds the pool, the hubs first learn that there is no coordinator. Then the
-// workload goes, because the fleet has left the pool out; then everything else.
+// release removes a YurtCoordinator. If it holds the pool, its ConfigMap goes first, which tells the hubs that there is no
+// coordinator. Then release waits until the workload is gone, because the fleet no longer has the pool. All other objects go
+// last.
 func (r *Reconciler) release(ctx context.Context, c *v1alpha1.YurtCoordinator, holds bool) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(c, Finalizer) {
 		return reconcile.Result{}, nil

@@ -13,8 +13,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// report is the last change seen in a report of a pool. It is valid for as long as edge.ReportLasts says, by this program's clock
-// since it was seen. An older one says nothing about now.
+// report is the last change that was seen in a pool's report. It is valid for edge.ReportLasts from then on, by this program's
+// clock. An older report says nothing about the present.
 type report struct {
 	version string
 	seen    time.Time

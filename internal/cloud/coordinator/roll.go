@@ -6,8 +6,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// poolsRoll lists the pools that have a YurtCoordinator, each with its name. The policy on nodes that become autonomous
-// reads it.
+// poolsRoll lists the pools that have a YurtCoordinator, each with the YurtCoordinator's name. The admission policy on nodes that
+// become autonomous reads it.
 func poolsRoll() roll.Roll[*v1alpha1.YurtCoordinator] {
 	return roll.Roll[*v1alpha1.YurtCoordinator]{
 		Name: "coordinator-roll", ConfigMap: edge.ConfigMapCoordinatedPools,

@@ -21,8 +21,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// The defaults of what settings can change. Idle, a coordinator takes 120 MB, two thirds of it pages of the program's file; under
-// load 190 MB, and 45 MB of files in memory (docs/adr/0001). The limit has room for both quotas.
+// Defaults of a coordinator's settings. An idle coordinator takes 120 MB of memory, two thirds of it pages of the program's file.
+// Under load it takes 190 MB, and 45 MB of files in memory (docs/adr/0001). The limit has room for both quotas.
 var (
 	defaultCPU         = resource.MustParse("50m")
 	defaultMemory      = resource.MustParse("160Mi")
@@ -127,9 +127,10 @@ func resources(s v1alpha1.CoordinatorSettings) corev1.ResourceRequirements {
 	return all
 }
 
-// affinity returns what settings say of a coordinator's node, that it starts where its image is, and that a standby is never on
-// a node with another coordinator. The scheduler reads it both ways, so slot 0 keeps off the standbys' nodes, too, and its Pod
-// is the same with standbys and without. No other pool's coordinators are on a pool's nodes.
+// affinity returns the affinity of a coordinator's Pod. It has the settings' rules for the node, a preference for the node with
+// its image, and for a standby the rule that no other coordinator runs there. The scheduler applies that rule in both directions.
+// So slot 0 keeps off the standbys' nodes, too, and its Pod is the same with and without standbys. A pool's nodes run no other
+// pool's coordinators.
 func affinity(s v1alpha1.CoordinatorSettings, slot edge.Slot) *corev1.Affinity {
 	var all corev1.Affinity
 	if slot != 0 {
@@ -164,8 +165,8 @@ func nodeAffinity(s v1alpha1.CoordinatorSettings, slot edge.Slot) *corev1.NodeAf
 	return nodes
 }
 
-// CheckSettings says what is wrong with settings as a whole. The API server sees single PoolSettings, and lets pass what takes
-// more than a rule to see.
+// CheckSettings returns what is wrong with a pool's settings as a whole. The API server sees each PoolSettings alone, and can't
+// check what a validation rule can't express.
 func CheckSettings(s v1alpha1.CoordinatorSettings) error {
 	var wrong []error
 	for _, arg := range s.ExtraArgs {

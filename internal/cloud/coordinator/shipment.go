@@ -22,8 +22,8 @@ import (
 // annotationShipment on a coordinator's Pod is the mark of the shipment that it was made from.
 const annotationShipment = "openyurt.io/coordinator-shipment"
 
-// shipment is what the Pod of a pool's coordinator is made from. What pools have been given is read from their YurtAppSet, so
-// that a pool can keep it while others are changed.
+// shipment is the PodSpec of a pool's coordinator. The YurtAppSet stores which shipment each pool has, so a pool can keep its own
+// while others get a new one.
 type shipment struct {
 	// spec is a PodSpec in JSON, with the placeholder for the pool's name.
 	spec string
@@ -69,8 +69,7 @@ func (s shipment) made(pod *corev1.Pod) bool {
 	return pod != nil && s.mark != "" && pod.Annotations[annotationShipment] == s.mark
 }
 
-// shipped returns what the pools have been given, by the YurtAppSet of their coordinators. A tweak that somebody has broken is
-// left out.
+// shipped returns the shipment that each pool has in a YurtAppSet of coordinators. It leaves out tweaks that somebody has broken.
 func shipped(app *v1beta1.YurtAppSet) map[edge.PoolName]shipment {
 	all := make(map[edge.PoolName]shipment)
 	if app == nil || app.Spec.Workload.WorkloadTemplate.DeploymentTemplate == nil {
@@ -142,9 +141,10 @@ func tweaked(app *v1beta1.YurtAppSet, tweaks *v1beta1.Tweaks) (shipment, error) 
 	return shipment{spec, d.Spec.Template.Annotations[annotationShipment]}, err
 }
 
-// tweaksTo returns what makes a pool's Pod of the template as its shipment says. The label names the pool of the Pod, whoever
-// makes it. All paths are below /spec: OpenYurt's webhook tries each tweak on a Deployment that has nothing but the template's
-// spec. Only what differs from the template is in it: a YurtAppSet of some thousand pools would be too large for etcd.
+// tweaksTo returns the tweaks that turn the template into the Pod of a pool with this shipment. The label names the Pod's pool,
+// whoever makes the Pod. All paths are below /spec, because OpenYurt's webhook tries each tweak on a Deployment that has only the
+// template's spec. The tweaks contain only differences from the template: full specs for some thousand pools would be too large
+// for etcd.
 func tweaksTo(template string, slot edge.Slot, s shipment) (v1beta1.Tweaks, error) {
 	var t v1beta1.Tweaks
 	add := func(operation v1beta1.Operation, path string, value any) error {

@@ -45,8 +45,8 @@ func underWay(slots []inSlotStatus) finding {
 	return slots[0].reconciling
 }
 
-// standbys returns the condition StandbysReady of a pool that is asked to have so many coordinators, and how many of them do not
-// serve; the zero finding means that no standby is asked for.
+// standbys returns the condition StandbysReady, and how many of the pool's coordinators do not serve. asked is how many
+// coordinators the pool is to have. The zero finding means that no standby is asked for.
 func standbys(slots []inSlotStatus, asked edge.Slot) (is finding, missing int) {
 	if asked < 2 && len(slots) < 2 {
 		return finding{}, 0
@@ -69,8 +69,8 @@ func standbys(slots []inSlotStatus, asked edge.Slot) (is finding, missing int) {
 	return finding{OK: true, Reason: ReasonAllServe, Message: count}, 0
 }
 
-// inSlots returns what the status says of each coordinator: of those that must be, and of those of which something may still be
-// there. was is what it said before.
+// inSlots returns the status of each coordinator: those that the pool must have, and standbys that are being removed. was is the
+// former status.
 func inSlots(
 	was []v1alpha1.CoordinatorInSlot, slots []inSlotStatus, c crew, now metav1.Time,
 ) (all []v1alpha1.CoordinatorInSlot) {
@@ -100,8 +100,8 @@ func inSlots(
 	return all
 }
 
-// readySince reports whether a status is about this Pod, and says since when it serves. Both times are of the cloud's clocks: a
-// node's clock may be anything.
+// readySince reports whether a status is about this Pod and says since when it serves. It compares two times of the cloud's
+// clocks, because a node's clock may show anything.
 func readySince(is v1alpha1.CoordinatorInSlot, pod *corev1.Pod) bool {
 	return pod != nil && is.Ready && is.ReadySince != nil && !is.ReadySince.Before(&pod.CreationTimestamp)
 }
@@ -123,8 +123,8 @@ func numbered(all []v1alpha1.CoordinatorInSlot, of [edge.MaxSlots]edge.Generatio
 	return all
 }
 
-// dropSlots removes what was made for standbys that are no longer to be, once their Pods are gone, and returns what the status
-// says of the others. It names a standby until then, so that one who comes after a process that was killed knows of it, too.
+// dropSlots deletes what was made for standbys that are no longer wanted, once their Pods are gone. It returns the status of the
+// other coordinators. The status names a standby until then, so a restarted controller knows what is left to delete.
 func (r *Reconciler) dropSlots(
 	ctx context.Context, c *v1alpha1.YurtCoordinator, v view, all []v1alpha1.CoordinatorInSlot,
 ) (left []v1alpha1.CoordinatorInSlot, err error) {

@@ -96,8 +96,8 @@ type wantedStatus struct {
 	held finding
 }
 
-// next returns the new status, whether it is a change, and the transitions that deserve an Event. New times alone are
-// no change.
+// next returns the new status, whether it differs from was, and the transitions that deserve an Event. New times alone are no
+// difference.
 func next(was v1alpha1.YurtCoordinatorStatus, generation int64, want wantedStatus, now metav1.Time) (
 	status v1alpha1.YurtCoordinatorStatus, changed bool, transitions []v1alpha1.YurtCoordinatorCondition,
 ) {
@@ -231,8 +231,8 @@ func (r *Reconciler) told(_ context.Context, o owner, reason, note string, args 
 	r.cfg.Events.Eventf(regarding(o), nil, corev1.EventTypeNormal, reason, "Reconcile", note, args...)
 }
 
-// regarding names the YurtCoordinator of an Event. There is no resourceVersion: the recorder folds equal Events into
-// one, and with it no two would be equal.
+// regarding names the YurtCoordinator of an Event. It leaves out the resourceVersion: the recorder merges equal Events, and with
+// it no two would be equal.
 func regarding(o owner) *corev1.ObjectReference {
 	return &corev1.ObjectReference{
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: "YurtCoordinator", Name: o.Name, UID: o.UID,

@@ -14,22 +14,22 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// A change of what coordinators run, by settings, by a version or by a new coordinator-controller, is given to a few of them at a
-// time: a site whose coordinator is gone for a moment has no one to leave its heartbeats with, and a change that is bad must not
-// reach all. See docs/adr/0060-coordinator-rollouts.md.
+// Coordinators get a change a few at a time, whether it comes from settings, from a version or from a new coordinator-controller.
+// While a site's coordinator restarts, nobody takes its heartbeats; and a bad change must not reach all sites. See
+// docs/adr/0060-coordinator-rollouts.md.
 
 // reachedAgain is how soon to look again for nodes that are reached again, before jitter.
 const reachedAgain = 15 * time.Second
 
 // Rollout says how a change reaches all coordinators.
 type Rollout struct {
-	// MaxUnavailable is how many coordinators may be under way at a time, or what share of all, such as 10%; one at least. Zero
-	// means DefaultMaxUnavailable.
+	// MaxUnavailable is how many coordinators may be under way at a time: a number, or a share of all such as 10%; at least one.
+	// A coordinator is under way until it has served for Settle. Zero means DefaultMaxUnavailable.
 	MaxUnavailable intstr.IntOrString
 	// Settle is how long a coordinator must have served without a break before it is no longer under way.
 	Settle time.Duration
-	// PullTimeout is how long a node has to pull the image of the coordinator that is to come. Zero means that it is not pulled
-	// before.
+	// PullTimeout is how long a node may take to pull the image of its coming coordinator. Zero means that the image is not
+	// pulled beforehand.
 	PullTimeout time.Duration
 }
 
@@ -87,8 +87,8 @@ type turn struct {
 	canary bool
 	// serves says that its coordinator was made from had, and is Ready; settled that it has been so for long enough.
 	serves, settled bool
-	// reachable says that the change can be carried out now: the node of the coordinator that serves, or else any of the pool's
-	// nodes that has no other coordinator, could run one.
+	// reachable says that the change can be carried out now. If the coordinator serves, its own node could run one. Otherwise
+	// some node of the pool could that has no other coordinator.
 	reachable bool
 	// held says that somebody wants no changes.
 	held bool
@@ -156,20 +156,20 @@ type decision struct {
 	again time.Duration
 }
 
-// decide returns what each pool is given now, if at most so many coordinators may be under way at a time.
+// decide returns what each pool gets now. most is how many coordinators may be under way at a time.
 //
-// What has no coordinator yet gets its own at once, and a standby once those of the slots below it serve.
+// A slot without a coordinator gets one at once, but a standby only once those in the slots below it serve.
 //
-// One that serves is changed when it is its turn. Canaries come first: nobody else is changed until all of them have what they
-// want, and have settled. What has settled nowhere yet is tried by one coordinator, canary or not. The image comes to the node
-// that is to run it before the former coordinator ends; without it nothing is changed. Of one pool a single coordinator is
-// changed at a time, and the others serve meanwhile: a pool with a standby is never without one for a change. Standbys are
-// changed first, so what is bad shows there.
+// A coordinator that serves is changed in its turn. Canaries come first: nobody else is changed until all of them have the change
+// and have settled. A shipment that has settled nowhere yet is tried by one coordinator only, canary or not. The image is on the
+// next node before the old coordinator ends; without it nothing is changed. A pool changes one coordinator at a time while its
+// others serve, so a pool with a standby always has one. Standbys are changed first, so a bad change shows there.
 //
-// One that does not serve has nothing to lose by a change. It does not wait if what it has serves nowhere either, for the change
-// may be the cure. Else its trouble is its own, and it is no reason to try on it what canaries have not tried.
+// A coordinator that does not serve has nothing to lose by a change. If its present shipment has settled nowhere, it does not
+// wait for canaries, because the change may be the cure. If that shipment has settled elsewhere, the trouble is its own, and it
+// must not try what canaries have not tried.
 //
-// Those that are held, or can't be reached, are waited for by nobody.
+// Nobody waits for coordinators that are held or can't be reached.
 func decide(all []turn, most int) (is decision) {
 	soon := func(after time.Duration) {
 		if is.again == 0 || after < is.again {
@@ -222,8 +222,8 @@ func canariesFirst(a, b turn) int {
 type surveyed struct {
 	// may is how many more may be under way, pulls how many more may have an image brought.
 	may, pulls int
-	// proven is what coordinators have settled with; triers are those that are under way with what is not, or else prepare for
-	// it.
+	// proven has the shipments that some coordinator has settled with. triers has, for every other shipment, the coordinator that
+	// tries it or prepares to.
 	proven map[shipment]bool
 	triers map[shipment]key
 	// canaries says that a canary is still to be changed, or is not settled.

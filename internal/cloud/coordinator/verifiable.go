@@ -33,8 +33,8 @@ type kubelets struct {
 	ways    map[edge.NodeName]edge.KubeletWay
 }
 
-// troubles says what keeps kubelets from being verified, the gravest first, and what to do. The last is of a hub that does
-// not say.
+// troubles says for each way in which a kubelet can't be verified what is wrong and what to do, the gravest first. The last is
+// for a hub that reports nothing.
 var troubles = []struct {
 	way  edge.KubeletWay
 	says string
@@ -48,8 +48,8 @@ var troubles = []struct {
 	{"", "its hub does not report it: it has just started"},
 }
 
-// verifiable says whether a pool's coordinator can verify the kubelets, as the condition KubeletsVerifiable says it, and how many
-// it can't. Nodes that do not reach the coordinator are not judged: what their hubs have said may not be there.
+// verifiable returns the condition KubeletsVerifiable, and how many kubelets the pool's coordinator can't verify. It does not
+// judge nodes that do not reach the coordinator, because their hubs' reports may be missing there.
 func verifiable(nodes int, k *kubelets) (status v1alpha1.ConditionStatus, found finding, unknown int) {
 	if k == nil || len(k.reached) == 0 {
 		return v1alpha1.ConditionUnknown, finding{Reason: ReasonNoReport,

@@ -28,8 +28,8 @@ const (
 	clientCAKey          = "client-ca-file"
 )
 
-// view is a pool as the cache has it. Its YurtCoordinators and Nodes are the cache's own and must not be changed:
-// copies would cost too much, since each change of the YurtAppSet reads a thousand pools.
+// view is a pool as the cache has it. Its YurtCoordinators and Nodes are the cache's own objects and must not be changed. Copies
+// would cost too much, since each change of the YurtAppSet reads a thousand pools.
 type view struct {
 	census   Census
 	taints   []corev1.Taint
@@ -107,9 +107,9 @@ func autonomous(node *corev1.Node) bool {
 	return duration || node.Annotations[edge.AnnotationAutonomy] == edge.AutonomyOn
 }
 
-// slotsFor returns how many coordinators a pool must have by a YurtCoordinator and its settings: no more than it has nodes,
-// for no node has two. Those of the highest slots are left out, so that the others find nodes. While somebody wants no
-// changes, it is as many as the pool has.
+// slotsFor returns how many coordinators a pool must have, by its YurtCoordinator and its settings. It is at most the number of
+// nodes, because no node runs two. The highest slots are left out, so that the others find nodes. While changes are held, it is
+// what the pool has.
 func (v view) slotsFor(c *v1alpha1.YurtCoordinator, has apps) edge.Slot {
 	if v.settings.held() && v.census.Deployed {
 		return has.given(v.census.Pool)
@@ -148,8 +148,8 @@ func ofPool(pool edge.PoolName) client.MatchingLabels {
 	return client.MatchingLabels{edge.LabelApp: edge.AppCoordinator, edge.LabelNodePool: string(pool)}
 }
 
-// current returns the Pod that counts: the newest of those that are not being deleted. One on a dead node stays as long
-// as its Node does.
+// current returns the Pod that counts: the newest one that has not ended and is not being deleted. A Pod on a dead node stays for
+// as long as its Node does.
 func current(pods []corev1.Pod) *corev1.Pod {
 	var best *corev1.Pod
 	for i := range pods {
@@ -193,8 +193,8 @@ func placeOf(pod *corev1.Pod, nodes []corev1.Node) *place {
 	return at
 }
 
-// addressesOf returns where a coordinator may serve on these nodes: of each the addresses that an administrator has given for the
-// LAN, else its internal ones.
+// addressesOf returns the addresses on these nodes at which a coordinator may serve. For each node these are the LAN addresses
+// that an administrator has given, or else its internal ones.
 func addressesOf(nodes []corev1.Node) (all []string) {
 	for i := range nodes {
 		lan := edge.LANAddresses(nodes[i].Annotations)
@@ -214,8 +214,8 @@ func addressesOf(nodes []corev1.Node) (all []string) {
 // maxDoors is how many nodes the operators' kubeconfig names: if their machines are lost, the coordinators' are, too.
 const maxDoors = edge.MaxSlots
 
-// doorsOf returns where the hubs of the first of these nodes pass on whoever asks for the pool's coordinator by its name: at the
-// address where they serve Pods, unless somebody has said another.
+// doorsOf returns the URLs at which the hubs of the first of these nodes, by name, pass operators on to the pool's coordinator. It
+// uses each node's internal address, which is where a hub serves Pods unless somebody has configured another.
 func doorsOf(nodes []corev1.Node) (doors []string) {
 	nodes = slices.Clone(nodes)
 	slices.SortFunc(nodes, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
@@ -252,8 +252,8 @@ func (r *Reconciler) clientCA(ctx context.Context) ([]byte, error) {
 	return []byte(c.Data[clientCAKey]), nil
 }
 
-// delegated returns the nodes, in order, whose own link is down while another node forwards their heartbeats. It goes by
-// the Nodes' condition: the mark on a Lease outlives a node that dies while it is delegated.
+// delegated returns, in order, the nodes whose own link is down while another node forwards their heartbeats. It reads the Nodes'
+// condition, because the mark on a Lease stays if a node dies while it is delegated.
 func delegated(nodes []corev1.Node) []string {
 	var names []string
 	for i := range nodes {

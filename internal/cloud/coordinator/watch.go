@@ -41,9 +41,8 @@ const (
 
 	// reconcileTimeout bounds one reconcile.
 	reconcileTimeout = time.Minute
-	// gather is how long a change waits for others of its kind. A thousand YurtCoordinators that are made at once
-	// become a few versions of the YurtAppSet, and the nodes of a site whose links go down become one write of a
-	// status.
+	// gather is how long a change waits for others of its kind. So a thousand new YurtCoordinators become a few versions of the
+	// YurtAppSet. And when all nodes of a site lose their links, a status is written once.
 	gather = 200 * time.Millisecond
 	// retryMax is the longest wait before a failed reconcile is tried again, before jitter.
 	retryMax = 2 * time.Minute
@@ -51,9 +50,8 @@ const (
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Cached says what the manager's cache must hold: the coordinators' own Pods and ReplicaSets, one Service and one
-// ConfigMap. Of Nodes
-// and Leases it needs what package heartbeat keeps, and of Nodes also the annotations of node autonomy.
+// Cached says what the manager's cache must hold: the coordinators' own Pods and ReplicaSets, one Service and one ConfigMap. Of
+// Nodes and Leases it needs what package heartbeat keeps, and of Nodes also the annotations of node autonomy.
 func Cached() map[client.Object]cache.ByObject {
 	one := func(name string) cache.ByObject {
 		return cache.ByObject{Namespaces: map[string]cache.Config{
@@ -202,8 +200,8 @@ func (r *Reconciler) kinds() []kind {
 	}...)
 }
 
-// each calls enqueue for a new object, for a deleted one, and for a relevant change: then for both the old object and
-// the new one.
+// each calls enqueue for a new object and for a deleted one. For a relevant change it calls enqueue twice: for the old object and
+// for the new one.
 func each(changed func(was, is client.Object) bool, enqueue func(context.Context, client.Object, queue)) handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { enqueue(ctx, e.Object, q) },
@@ -355,8 +353,8 @@ func (r *Reconciler) enqueuePool(ctx context.Context, pool edge.PoolName, q queu
 
 func (r *Reconciler) enqueueAll(ctx context.Context, q queue) { r.enqueue(ctx, q) }
 
-// enqueue reads only from the cache. It fails only while the cache starts or stops, and after a start every
-// YurtCoordinator is new.
+// enqueue reads only from the cache. That fails only while the cache starts or stops; nothing is lost, because every
+// YurtCoordinator counts as new after a start.
 func (r *Reconciler) enqueue(ctx context.Context, q queue, which ...client.ListOption) {
 	var all v1alpha1.YurtCoordinatorList
 	if err := r.cfg.Client.List(ctx, &all, which...); err != nil {

@@ -18,10 +18,9 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Labels do not make a Pod the coordinator. A kubelet may create a mirror Pod of any name and labels in any namespace,
-// and would have the pool's hubs and operators sent to its own machine. What it can't choose is the owner: Kubernetes
-// lets a mirror Pod belong to its Node only. So the coordinator is a Pod that a ReplicaSet of the pool's Deployment
-// controls.
+// Labels do not make a Pod the coordinator. A kubelet may create a mirror Pod of any name and labels in any namespace, and so
+// lead the pool's hubs and operators to its own machine. But it can't choose the owner: Kubernetes lets only its Node own a
+// mirror Pod. So the coordinator is a Pod that a ReplicaSet of the pool's Deployment controls.
 
 // foreignAgain is the least time between two warnings about Pods that only look like a pool's coordinator.
 const foreignAgain = 10 * time.Minute
@@ -48,8 +47,8 @@ type crew struct {
 	pullers []corev1.Pod
 }
 
-// assign tells a pool's own Pods from those that only bear its labels. sets are the UIDs of the ReplicaSets of the
-// pool's Deployment.
+// assign separates a pool's own Pods from those that only bear its labels. sets are the UIDs of the ReplicaSets of the pool's
+// Deployments.
 func assign(pods []corev1.Pod, sets map[types.UID]bool) crew {
 	var c crew
 	var ours [edge.MaxSlots][]corev1.Pod
@@ -90,8 +89,8 @@ func (c crew) taken(node string, but edge.Slot) bool {
 	return false
 }
 
-// setOf returns the UID of the ReplicaSet that controls a Pod; empty means that none does. A mirror Pod has none,
-// whatever it says.
+// setOf returns the UID of the ReplicaSet that controls a Pod; empty means none. A mirror Pod never has one, whatever its
+// metadata says.
 func setOf(p *corev1.Pod) types.UID {
 	owner := metav1.GetControllerOf(p)
 	if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; mirror || owner == nil ||

@@ -24,8 +24,8 @@ const (
 	program       = "/usr/local/bin/yurt-coordinator"
 
 	certsVolume, certsDir = "certs", "/etc/yurt-coordinator/certs"
-	// The data is in a directory below the volume: the coordinator makes its directory private, but root owns the
-	// volume's own.
+	// The data is in a directory below the volume. The coordinator must make its directory private, and the volume's own belongs
+	// to root.
 	dataVolume, volumeDir, dataDir = "data", "/var/lib/yurt-coordinator", "/var/lib/yurt-coordinator/pool"
 
 	// nonroot is the user and group of the image.
@@ -56,9 +56,8 @@ func AppSet(c Config, slot edge.Slot, pools []Wanted) (*v1beta1.YurtAppSet, erro
 	return appSet(c, slot, given)
 }
 
-// appSet returns the YurtAppSet that runs a slot's coordinator in each of these pools, from what they are given. Pools that
-// differ only in their names share a tweak: with one tweak per pool, a YurtAppSet of some thousand pools would be too large for
-// etcd.
+// appSet returns the YurtAppSet that runs a slot's coordinator in each of these pools. Pools whose shipments are the same share a
+// tweak: with one tweak per pool, a YurtAppSet of some thousand pools would be too large for etcd.
 func appSet(c Config, slot edge.Slot, pools map[edge.PoolName]shipment) (*v1beta1.YurtAppSet, error) {
 	app := &v1beta1.YurtAppSet{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1beta1.GroupVersion.String(), Kind: "YurtAppSet"},
@@ -92,9 +91,9 @@ func appSet(c Config, slot edge.Slot, pools map[edge.PoolName]shipment) (*v1beta
 	return app, nil
 }
 
-// tolerations returns those that keep the Pod on a dead node until watchOver makes it leave, then those for the pool's own
-// taints, sorted, then those of the settings. edge.TaintUnschedulable is not tolerated: a new coordinator starts on no node whose
-// heartbeats are delegated, and on one that is relayed only if it fits nowhere else.
+// tolerations returns the tolerations of a coordinator's Pod. The first keep the Pod on a dead node until watchOver makes it
+// leave. Then come those for the pool's own taints, sorted, and those of the settings. edge.TaintUnschedulable is not tolerated.
+// So a new coordinator starts on no delegated node, and on a relayed one only if it fits nowhere else.
 func tolerations(taints []corev1.Taint, more []corev1.Toleration) []corev1.Toleration {
 	all := make([]corev1.Toleration, 0, 2+len(taints))
 	for _, key := range leaves {
@@ -128,9 +127,9 @@ func template(c Config, slot edge.Slot) *v1beta1.DeploymentTemplateSpec {
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To[int32](1),
 			Selector: &metav1.LabelSelector{MatchLabels: selects},
-			// The old Pod is told to go before the new one is made, but is not waited for: one on a dead node stays for as
-			// long as its Node does. Until it has drained, hubs go by the ConfigMap, which names the newest; on one node
-			// the port keeps the two apart.
+			// The Deployment deletes the old Pod before it creates the new one, but does not wait for it: a Pod on a dead node
+			// stays for as long as its Node does. Until the old coordinator has drained, hubs go by the ConfigMap, which names
+			// the newest. On one node the port keeps the two apart.
 			Strategy: appsv1.DeploymentStrategy{
 				Type: appsv1.RollingUpdateDeploymentStrategyType,
 				RollingUpdate: &appsv1.RollingUpdateDeployment{
@@ -229,8 +228,8 @@ func container(c Config, p Wanted) corev1.Container {
 	}
 }
 
-// kubeletArgs makes a coordinator verify kubelets. It has no issuer and no keys of ServiceAccounts: a caller with only
-// a token must not use the pool's API, because nothing there tells whether the token is still valid.
+// kubeletArgs are the flags by which a coordinator verifies kubelets. There are none for tokens of ServiceAccounts: a caller with
+// only a token must not use the pool's API, because nothing there tells whether the token is still valid.
 func kubeletArgs(c Config) []string {
 	if c.KubeletAuthority == nil {
 		return nil

@@ -9,9 +9,9 @@ import (
 	"yurtcoordinator/internal/ends"
 )
 
-// CleanUp takes from a Node what this controller has put there, except its condition, as if the node's own heartbeat
-// had just come: without the controller nobody would, and the node would get no Pods ever again. A node that is dead is
-// kube-controller-manager's to judge.
+// CleanUp removes what this controller has put on a Node, except its condition, as if the node's own heartbeat had just come.
+// Without the controller nobody else would, and the node would never get Pods again. kube-controller-manager judges whether the
+// node is dead.
 func CleanUp(ctx context.Context, c client.Client, at ends.Clock, node *corev1.Node) error {
 	p := &Policy{client: c, ends: ends.Ends{Clock: at}}
 	change := plan(node, Finding{Verdict: Direct}, wish{show: ShowReady})

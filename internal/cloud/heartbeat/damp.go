@@ -7,17 +7,18 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// changesMost is how often a Lease may change within the damper's time between the node's own heartbeats, relayed and forwarded
-// ones: a short cut is forwarded, relayed, and healed. A link that comes and goes, or somebody who forwards for a node that
-// reports itself, would otherwise cost two writes of the Node and an Event for each heartbeat.
+// changesMost is how often a Lease may change, within the damper's time, between the node's own heartbeats, relayed and forwarded
+// ones. A short cut takes three changes: forwarded, relayed, and healed. Without the limit each heartbeat could cost two writes
+// of the Node and an Event. This happens when a link comes and goes, or when somebody forwards heartbeats for a node that reports
+// itself.
 const changesMost = 3
 
-// damper keeps a node's taint, and the condition that goes with it, from changing with each heartbeat. A Lease that changes once
-// more than changesMost is unsettled, until it has stayed the same for the damper's time. It is safe for concurrent use.
+// damper keeps a node's taint and condition from changing with each heartbeat. A Lease that changes more than changesMost times
+// is unsettled, until it has stayed the same for the damper's time. It is safe for concurrent use.
 //
-// A node that is unsettled keeps one taint, the weaker one (wish.effect). With the stronger one, whoever deletes a Pod while the
-// link is up would take it from the node for as long as the link comes and goes. With none, a node whose link is down by turns
-// would be as good a place as any.
+// An unsettled node keeps one taint, the weaker one (wish.effect). The stronger one would keep replacements away for as long as
+// the link comes and goes: whoever deletes a Pod while the link is up would take it from the node. Without a taint, a node with a
+// bad link would be as good a place as any.
 type damper struct {
 	within time.Duration // zero means that nothing is damped
 
@@ -58,8 +59,8 @@ func (d *damper) peek(node edge.NodeName, f Finding, now time.Time) Finding {
 	return f.settle(is)
 }
 
-// take is peek for who acts on the answer. If the node is unsettled, wait is for how long at least; begins says that it was
-// not before.
+// take is peek for a caller that acts on the answer. wait is how long the node stays unsettled at least; zero means that it is
+// settled. begins says that it has just become unsettled.
 func (d *damper) take(node edge.NodeName, f Finding, now time.Time) (steady Finding, wait time.Duration, begins bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -18,8 +18,8 @@ const (
 	// Direct: the node renews its Lease itself. Link and node are fine.
 	Direct
 
-	// Delegated: another node of the pool renews the Lease, or carries what renews it (see Finding.Relayed). The link is down,
-	// the node is fine.
+	// Delegated: another node of the pool renews the Lease, or passes on the node's own renewals (see Finding.Relayed). The link
+	// is down, the node is fine.
 	Delegated
 
 	// Silent: nobody renews the Lease, or it was deleted. The node is dead, or all of its links are.
@@ -63,8 +63,8 @@ type Observation struct {
 	// Renewed says that the Lease's renewTime was seen to change at least once.
 	Renewed bool
 
-	// Age is the time since renewTime was last seen to change or, if it never was, since the Lease was first seen, by
-	// our monotonic clock.
+	// Age is the time since renewTime was last seen to change, by our monotonic clock. Before the first change, it is the time
+	// since the Lease was first seen.
 	Age time.Duration
 
 	// LeaseDuration is the Lease's own; zero or less means none.
@@ -78,16 +78,16 @@ type Finding struct {
 	// Annotated says that the Lease has the annotation, whatever the verdict.
 	Annotated bool
 
-	// Relayed says that the Lease was marked by the node itself, which reaches the cloud over another node's line: its kubelet is
-	// heard, and it is behind a link that is down all the same.
+	// Relayed says that the node itself marked the Lease, because it reaches the cloud over another node's line. Its kubelet
+	// reaches the cloud, although its own link is down.
 	Relayed bool
 
-	// HeartbeatsOnly says that it is Relayed, and that only heartbeats and the Node's status take that line: its kubelet hears no
-	// deletions.
+	// HeartbeatsOnly says that the node is Relayed, but only its heartbeats and its Node's status take that line. Its kubelet
+	// learns of no deletions.
 	HeartbeatsOnly bool
 
-	// Unsettled says that the Lease keeps changing between the node's own heartbeats and others: the finding is then Delegated
-	// or, before the first renewal, annotated. Judge leaves it to the damper.
+	// Unsettled says that the Lease keeps changing between the node's own heartbeats and others. The Verdict is then Delegated,
+	// or Annotated is true before the first renewal. The damper sets it; Judge does not.
 	Unsettled bool
 
 	// Gone says that the Lease was deleted; the verdict is then Silent.
@@ -125,9 +125,9 @@ func Judge(o Observation, silenceAfter time.Duration) (Finding, time.Duration) {
 	return f, f.Patience - o.Age
 }
 
-// patience is silenceAfter, but at least two of the node's renewal intervals. A kubelet renews every quarter of the
-// Lease's duration (nodeLeaseRenewIntervalFraction in its source): with less patience a healthy node with a long
-// interval would count as silent between any two heartbeats.
+// patience is silenceAfter, but at least two of the node's renewal intervals. A kubelet renews every quarter of the Lease's
+// duration (nodeLeaseRenewIntervalFraction in its source). With less patience, a healthy node with a long interval would count as
+// silent between two heartbeats.
 func patience(leaseDuration, silenceAfter time.Duration) time.Duration {
 	return max(silenceAfter, min(leaseDuration/2, maxPatience))
 }

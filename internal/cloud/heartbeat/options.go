@@ -20,8 +20,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// options says how each pool wants its delegated nodes treated. The pool's YurtCoordinator decides, the oldest if there
-// are several. It is safe for concurrent use.
+// options has each pool's wishes for its delegated nodes. The pool's YurtCoordinator states them, the oldest if there are
+// several. It is safe for concurrent use.
 type options struct {
 	mu sync.Mutex
 	// known says that all YurtCoordinators have been seen. Until then nothing is known about any pool.
@@ -42,10 +42,10 @@ type wish struct {
 	relayed corev1.TaintEffect
 }
 
-// effect returns the effect of the taint that a marked Lease calls for. A node that is delegated takes no new Pods, and neither
-// does one of which heartbeats alone take a neighbour's line. One that is relayed hears deletions, so it lets the replacements in
-// where they fit nowhere else, unless its pool wants otherwise. One that is unsettled is both by turns: where its pool would have
-// no taint, it gets the weaker one.
+// effect returns the effect of the taint that a marked Lease calls for. A delegated node takes no new Pods, and neither does one
+// whose heartbeats alone are relayed. A relayed node learns of deletions. So it takes replacements that fit nowhere else, unless
+// its pool wants something else. An unsettled node gets its pool's taint for relayed nodes, or the weaker taint if the pool wants
+// none there.
 func (w wish) effect(f Finding) corev1.TaintEffect {
 	switch {
 	case f.Unsettled:
@@ -70,8 +70,8 @@ func effectOf(s v1alpha1.RelayedNodeScheduling) corev1.TaintEffect {
 
 func newOptions() *options { return &options{byPool: make(map[edge.PoolName]map[string]option)} }
 
-// saw records the present state of a YurtCoordinator, and reports whether its pool's nodes must now be treated in another
-// way. A YurtCoordinator never changes its pool.
+// saw records the present state of a YurtCoordinator. It reports whether its pool's nodes must now be treated differently. A
+// YurtCoordinator never changes its pool.
 func (o *options) saw(c *v1alpha1.YurtCoordinator) (news bool) {
 	pool := edge.PoolName(c.Spec.NodePool)
 	show := ShowReady
@@ -130,8 +130,8 @@ func (o *options) wishLocked(pool edge.PoolName) wish {
 	}).wish
 }
 
-// FollowCoordinators makes the Policy follow what YurtCoordinators say about delegated nodes. Call it once the API
-// server serves them; until then nodes stay shown as they are.
+// FollowCoordinators makes the Policy follow the wishes of YurtCoordinators for delegated nodes. Call it once the API server
+// serves that kind. Until then nodes stay shown as they are.
 func (p *Policy) FollowCoordinators(mgr manager.Manager) error {
 	// The background context suits: the call only begins to list. What waits for the list has its own context.
 	informer, err := mgr.GetCache().GetInformer(context.Background(), &v1alpha1.YurtCoordinator{}, cache.BlockUntilSynced(false))
@@ -190,8 +190,8 @@ func (p *Policy) wake(pool edge.PoolName) {
 	}
 }
 
-// lateQueue is the controller's queue once the controller has begun. Earlier additions are not lost: the controller
-// begins with every Node.
+// lateQueue is the controller's queue once the controller has started. Earlier additions may be dropped, because the controller
+// starts with every Node.
 type lateQueue struct {
 	mu    sync.Mutex
 	queue queue

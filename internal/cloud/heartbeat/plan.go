@@ -148,8 +148,8 @@ func differsBehind(was corev1.NodeCondition, next Condition) bool {
 	return next.Status == corev1.ConditionTrue && next.Reason != was.Reason
 }
 
-// planLeft takes back what was said of a node that is in no pool any more. Nobody can forward its heartbeats, so there is
-// nothing to say of one that never was in a pool.
+// planLeft takes back what was said about a node that is in no pool any more. Nobody can forward its heartbeats. A node that
+// never was in a pool gets nothing.
 func planLeft(node *corev1.Node) Change {
 	direct := Finding{Verdict: Direct}
 	var c Change
@@ -213,8 +213,8 @@ func describe(was corev1.ConditionStatus, f Finding) (Condition, bool) {
 	return Condition{}, false
 }
 
-// announce is the table of transitions. A Node's first condition is an Event only if the trouble is ours to announce: a
-// node that was never heard of and is silent is kube-controller-manager's to announce.
+// announce returns the Event for a transition of the condition; nil means none. A Node's first condition is an Event only if it
+// says that the link is down. A node that is silent from the start is kube-controller-manager's to announce.
 func announce(was corev1.NodeCondition, next Condition) *Event {
 	const normal, warning = corev1.EventTypeNormal, corev1.EventTypeWarning
 	const yes, no, unknown = corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown
@@ -252,8 +252,8 @@ func ourTaint(e corev1.TaintEffect) corev1.Taint {
 	return corev1.Taint{Key: edge.TaintUnschedulable, Effect: e}
 }
 
-// isOurs compares key and effect, which Kubernetes keeps unique on a Node. The same key with the third effect is somebody
-// else's.
+// isOurs compares key and effect, which together are unique on a Node. A taint with the same key and the third effect, NoExecute,
+// is not ours.
 func isOurs(t corev1.Taint) bool {
 	return t.Key == edge.TaintUnschedulable &&
 		(t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectPreferNoSchedule)

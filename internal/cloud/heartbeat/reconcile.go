@@ -22,8 +22,8 @@ import (
 // FieldOwner is the field manager of all writes to Nodes.
 const FieldOwner = "coordinator-controller"
 
-// conflictDelay is the least time before a retry of a write that was based on an outdated copy, jittered up to twice of
-// it. The cache has the newer copy within milliseconds; this is a tenth of the second that a taint may take.
+// conflictDelay is the least wait after a conflict; jitter up to doubles it. The cache has the newer copy within milliseconds.
+// The wait is a tenth of the second that a taint may take.
 const conflictDelay = 100 * time.Millisecond
 
 // Config is what a Policy needs. All fields are required unless it says otherwise.
@@ -40,8 +40,8 @@ type Config struct {
 	// SilenceAfter is how long a Lease may stay unrenewed before the state of the node's link is unknown. See Judge.
 	SilenceAfter time.Duration
 
-	// Calm is the time within which a node's heartbeats may change three times between its own and others; zero means that they
-	// may with each heartbeat. A node that goes to and fro more often is Unsettled until it has been the same for that time.
+	// Calm is the time within which a node's heartbeats may change three times between its own and others'. A node that changes
+	// more often is Unsettled until it has stayed the same for that time. Zero means that each heartbeat may be a change.
 	Calm time.Duration
 }
 
@@ -73,9 +73,8 @@ func New(c Config) *Policy {
 // Metrics returns the Policy's metrics. The caller registers them.
 func (p *Policy) Metrics() prometheus.Collector { return p.metrics }
 
-// Reconcile writes on the Node of the request what its Lease means. It makes one write, or none if the Node already
-// says so. The taint comes first, because it keeps Pods off. The next reconcile writes the condition, after the taints
-// of all waiting nodes.
+// Reconcile writes on the requested Node what its Lease means. It makes one write, or none if the Node already says so. The taint
+// comes first, because it keeps Pods off. The condition is written by the next reconcile, after the taints of all waiting nodes.
 func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	name := edge.NodeName(req.Name)
 	var node corev1.Node
@@ -126,9 +125,9 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 // clocksDiffer is how far the clocks of kube-controller-manager and of ours may be apart.
 const clocksDiffer = 5 * time.Second
 
-// compareGrace says so if kube-controller-manager has found a node silent that is not yet silent to us: its grace period is
-// shorter than our patience then. Whatever is done at silence, such as a hold, comes after its taint. A node whose heartbeats
-// came back since is no such case.
+// compareGrace records an Event if kube-controller-manager has found a node silent before we do. Its grace period is then shorter
+// than our patience, so what we do at silence, such as a hold, comes after its taint. It skips a node whose heartbeats have come
+// back since.
 func (p *Policy) compareGrace(node *corev1.Node, f Finding) {
 	ready, seen := conditionOf(node, corev1.NodeReady), p.sightings.Observe(edge.NodeName(node.Name))
 	if speaks := f.Verdict == Direct || f.Verdict == Delegated; !speaks || !GivenUp(ready) {
@@ -185,8 +184,8 @@ func (p *Policy) tell(node *corev1.Node, e Event) {
 	p.events.Eventf(regarding(node), nil, e.Type, e.Reason, "JudgeHeartbeat", "%s", e.Note)
 }
 
-// writeNode writes taints and label. It replaces the list of taints, which Kubernetes treats as one value. The patch
-// has the resourceVersion, so it fails if anybody else changed the Node meanwhile.
+// writeNode writes taints and label. It replaces the list of taints, which Kubernetes treats as one value. The patch has the
+// resourceVersion, so it fails with a conflict if anybody else has changed the Node.
 func (p *Policy) writeNode(ctx context.Context, node *corev1.Node, c Change) error {
 	base := node.DeepCopy()
 	if c.Unevict {
@@ -212,8 +211,8 @@ func (p *Policy) writeNode(ctx context.Context, node *corev1.Node, c Change) err
 	return nil
 }
 
-// writeStatus merges conditions into the status by their types. The patch has the resourceVersion, so that an outdated
-// reconcile neither announces a transition that another one has written, nor overwrites newer words of the kubelet or
+// writeStatus merges conditions into the status by their types. The patch has the resourceVersion, so an outdated reconcile fails
+// with a conflict. Otherwise it could announce a transition twice, or overwrite a newer condition of kubelet or
 // kube-controller-manager.
 func (p *Policy) writeStatus(ctx context.Context, node *corev1.Node, c Change) error {
 	base := node.DeepCopy()
@@ -244,8 +243,8 @@ func set(node *corev1.Node, kind corev1.NodeConditionType, c Condition, now meta
 	return is
 }
 
-// regarding names the Node of an Event. There is no resourceVersion: the recorder folds equal Events into one, and with
-// it no two would be equal.
+// regarding names the Node of an Event. It leaves out the resourceVersion: the recorder merges equal Events, and with it no two
+// would be equal.
 func regarding(node *corev1.Node) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}
 }

@@ -42,19 +42,21 @@ const (
 	EventShownReady = "ShownReady"
 )
 
-// GivenUp reports whether kube-controller-manager found the node silent and overwrote what its kubelet had said last.
-// Only the kubelet overwrites that, which it can't while its heartbeats are delegated: the node's Pods would be evicted
-// although it is alive.
+// GivenUp reports whether kube-controller-manager found the node silent and overwrote the kubelet's last Ready condition. Only
+// the kubelet restores it, and it can't while its heartbeats are delegated. So the node's Pods would be evicted although it is
+// alive.
 func GivenUp(ready corev1.NodeCondition) bool {
 	const lostByKubernetes = "NodeStatusUnknown"
 	return ready.Status == corev1.ConditionUnknown && ready.Reason == lostByKubernetes
 }
 
-// planShown plans how a node is shown. It replaces the word of a kubelet that said True, or that was given up and is
-// heard of again; any other word of the kubelet stays. It takes its own word back as soon as the node is no longer
-// known to be alive behind a broken link: kube-controller-manager handles a Silent node, and needs the kubelet's own
-// word there for its full course. An Unobserved Lease may be either. So it does where the kubelet is heard, over another node's
-// line: it would say again and again what it thinks.
+// planShown plans the Ready condition of a node. It replaces a kubelet's True, and the Unknown of a node that was given up and is
+// heard of again. It leaves any other value of the kubelet.
+//
+// It restores the kubelet's value as soon as the node is no longer known to be alive behind a broken link.
+// kube-controller-manager handles a Silent node, and needs the kubelet's value for that. An Unobserved Lease changes nothing,
+// since the node may be either. A relayed node's kubelet reports by itself, and would overwrite our value each time, so we leave
+// its own.
 func planShown(node *corev1.Node, f Finding, s Show, c *Change) {
 	ready := conditionOf(node, corev1.NodeReady)
 	is := isShown(node)
@@ -100,7 +102,7 @@ func planShown(node *corev1.Node, f Finding, s Show, c *Change) {
 	c.Unevict = (shown || revived) && slices.ContainsFunc(node.Spec.Taints, evicts)
 }
 
-// planExclude keeps nodes that are shown NotReady out of the count of a zone's losses. Above a share of losses
+// planExclude keeps nodes that are shown NotReady out of the count of a zone's losses. Above a certain share of losses,
 // kube-controller-manager stops evicting, even from dead nodes.
 func planExclude(node *corev1.Node, shown bool) Edit {
 	value, labelled := node.Labels[edge.LabelExcludeDisruption]

@@ -11,8 +11,8 @@ import (
 	"yurtcoordinator/internal/ends"
 )
 
-// Sightings remembers each node's Lease as last seen, and when its renewal was last seen. It holds one entry for each
-// existing Lease of a node, and for each deleted one whose Node still exists. It is safe for concurrent use.
+// Sightings remembers each node's Lease as last seen, and when its last renewal was seen. It has one entry for each node's Lease
+// that exists, and for each deleted one whose Node still exists. It is safe for concurrent use.
 type Sightings struct {
 	clock        ends.Clock
 	silenceAfter time.Duration
@@ -66,8 +66,8 @@ func (s *Sightings) Saw(lease *coordinationv1.Lease) (news bool) {
 	is.renewTime = renewTime
 	switch {
 	case !found, is.uid == was.uid && is.revision < was.revision, is.uid != was.uid && !renewTime.After(was.renewTime):
-		// Nobody knows when it was written. A revision that goes back is that of a cloud restored from a backup; a Lease
-		// that replaces another one without a newer renewTime may be from there, too.
+		// Nobody knows when this Lease was written. A lower revision comes from a cloud that was restored from a backup. A Lease
+		// that replaces another one without a newer renewTime may come from there, too.
 		is.since, is.renewed = now, false
 	case !renewTime.Equal(was.renewTime) && !isPutBack(lease):
 		is.since, is.renewed = now, true
@@ -110,8 +110,8 @@ func (s *Sightings) Observe(node edge.NodeName) Observation {
 	return observe(entry, found, now)
 }
 
-// stamp returns the renewTime of a node's Lease as last seen, by its writer's clock, and the revision that it was seen at; false
-// if the node has no Lease.
+// stamp returns the renewTime of a node's Lease as last seen, by its writer's clock, and the Lease's revision then. False means
+// that the node has no Lease.
 func (s *Sightings) stamp(node edge.NodeName) (time.Time, edge.Revision, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,16 +12,16 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// minCut is how many nodes must have fallen silent together. One lost node says nothing even if it is the whole pool: a
-// link and a node look alike. Two that are lost within seconds of each other have something in common.
+// minCut is how many nodes must have fallen silent together. One lost node proves nothing, even if it is the whole pool, because
+// a cut link and a dead node look alike. Two that are lost within seconds probably have one cause.
 const minCut = 2
 
 // Limits are the times of the judgement.
 type Limits struct {
 	// Silence is how long a Lease may stay unrenewed before the node counts as silent; see New.
 	Silence time.Duration
-	// Grace is kube-controller-manager's grace period, or a little less. The last renewals of nodes that were cut off
-	// together are at most this far apart, and after one node has spoken the others have this long to speak.
+	// Grace is kube-controller-manager's grace period, or a little less. The last renewals of nodes that were cut off together
+	// are at most this far apart. After one node has spoken, the others have this long to speak.
 	Grace time.Duration
 }
 
@@ -32,16 +32,15 @@ type Member struct {
 	Lease heartbeat.Observation
 	// Ready is the status of the Node's Ready condition; empty if it has none.
 	Ready corev1.ConditionStatus
-	// Lost is how long ago kube-controller-manager found the node silent, by the clocks of the day; zero means that it has
-	// not.
+	// Lost is how long ago kube-controller-manager found the node silent, by wall clocks; zero means that it has not.
 	Lost time.Duration
-	// Held says that the Node's evictions are held, by its condition. Within says that they are, or were in this hold until the
-	// node spoke.
+	// Held says that the Node's condition holds its evictions now. Within says that the present hold has covered the node: it is
+	// held, or was held until it spoke.
 	Held, Within bool
 	// Spent says that a hold ended while the node was silent, and the node has not spoken since.
 	Spent bool
-	// Refused says that the Node is tainted as not ready by its own kubelet's word. Its Pods are evicted for that, cut
-	// or not.
+	// Refused says that the Node is tainted as not ready because its own kubelet says so. Its Pods are evicted for that, cut or
+	// not.
 	Refused bool
 }
 
@@ -63,10 +62,10 @@ type Report struct {
 	Fresh bool
 }
 
-// givesUp reports whether a member that is silent may be given up, now that others speak, by the reports of the pool's leaders,
-// however old. A node that speaks can speak for others only if it hears them. So that takes a fresh report of a leader that hears
-// another node of those that were cut off together, and none that hears this one. Where nobody can say that, since nobody has
-// ever reported or there is no third node, it is enough that another speaks.
+// givesUp reports whether a silent member may be given up, now that others speak. reports are those of the pool's leaders,
+// however old. A leader can witness for other nodes only if it hears them. So some fresh report must come from a leader that
+// hears another of the nodes cut off together, and no fresh report may name this one. Without any reports, or without a third
+// node, nobody can be a witness, and it is enough that another node speaks.
 func givesUp(up Member, members []Member, reports []Report) bool {
 	const two = 2
 	if len(reports) == 0 || len(members) <= two {
@@ -118,8 +117,8 @@ const (
 	ReasonLeft = "NotInHeldPool"
 )
 
-// spends reports whether a hold that ended with this reason in the Node's condition must not begin again before the
-// node has spoken. Otherwise a silent pool would be held forever.
+// spends reports whether a hold that ended with this reason must not begin again before the node has spoken. Otherwise a silent
+// pool would be held forever.
 func spends(reason string) bool { return reason == ReasonExpired || reason == ReasonPoolSpeaks }
 
 // Change is what a Node's EvictionsHeld condition must say; the zero Change leaves it.
@@ -153,7 +152,7 @@ func (d Decision) Holds() bool {
 	return false
 }
 
-// Decide decides about a pool, from what is known about its nodes, what its leaders and its NodePool say, and the hold in
+// Decide decides about a pool. Its input is what is known about the nodes, what the leaders and the NodePool say, and the hold in
 // progress; nil means no hold. It changes nothing.
 func Decide(members []Member, reports []Report, t Terms, h *Hold, l Limits) Decision {
 	s := survey(members, l)
@@ -197,8 +196,9 @@ func (d *Decision) begin(members []Member, s state, t Terms) {
 	d.Since, d.Next = s.since, t.For-s.since
 }
 
-// goOn decides about each node of a held pool. Healing lasts only while a node speaks: one heartbeat that slips through is no
-// state. While none does, the hold goes on with the same end, and those that spoke in between are taken back into it.
+// goOn decides about each node of a held pool. Healing lasts only while a node speaks, because a single heartbeat that slips
+// through proves nothing. While none speaks, the hold continues with the same end, and takes back the nodes that spoke in
+// between.
 func (d *Decision) goOn(members []Member, s state, reports []Report, h Hold, l Limits) {
 	over := h.Healing && s.speaking > 0 && h.Healed >= l.Grace
 	for i, m := range members {
@@ -211,8 +211,8 @@ func (d *Decision) goOn(members []Member, s state, reports []Report, h Hold, l L
 		case !s.speaks[i] && over && givesUp(m, members, reports):
 			d.Changes[i] = released(ReasonPoolSpeaks)
 		default:
-			// This includes a node that speaks and is still shown Unknown: kube-controller-manager would taint it until
-			// its kubelet or, while its heartbeats are delegated, the heartbeat policy has said that it is Ready.
+			// This includes a node that speaks but is still shown Unknown, which kube-controller-manager would taint. It stays
+			// held until its kubelet says Ready, or the heartbeat policy does while its heartbeats are delegated.
 			d.Changes[i] = held()
 		}
 	}
@@ -252,19 +252,18 @@ func released(reason string) Change { return Change{corev1.ConditionFalse, reaso
 type state struct {
 	speaks, silent []bool
 	speaking       int
-	// cut are the nodes to hold if there is a whole-pool cut; otherwise it is empty. since is how long ago that was, if only
-	// kube-controller-manager has seen it; otherwise zero, which is now.
+	// cut are the nodes to hold if the whole pool is cut off; otherwise it is empty. since is how long ago that was if only
+	// kube-controller-manager has seen it; zero means now.
 	cut   []int
 	since time.Duration
-	// untilSilent is the earliest time at which all nodes that may be alive can be silent, nextSilent the earliest at
-	// which one can; zero means never.
+	// untilSilent is how long it takes at least until all nodes that may be alive are silent, and nextSilent until one of them
+	// is. Zero means never.
 	untilSilent, nextSilent time.Duration
 }
 
-// survey finds out whether all living nodes have fallen silent together. A node counts as having lived if its Lease was
-// seen to be renewed, or if kube-controller-manager says when it was lost. A Lease that was found but not yet seen to be
-// renewed, of a node that is not lost, may be either: while there is such a node, survey concludes nothing. That is settled
-// within the time that makes a node silent.
+// survey finds out whether all living nodes have fallen silent together. A node has lived if its Lease was seen to be renewed, or
+// if kube-controller-manager says when it was lost. A node that is not lost, whose Lease was not yet seen to be renewed, may be
+// alive or dead. While there is such a node, survey concludes nothing. That is settled within the time that makes a node silent.
 func survey(members []Member, l Limits) state {
 	s := state{speaks: make([]bool, len(members)), silent: make([]bool, len(members))}
 	undecided := 0
@@ -313,8 +312,8 @@ func survey(members []Member, l Limits) state {
 	return s
 }
 
-// together returns the nodes that fell silent within a grace of the last of them, if they are minCut or more. Whoever fell silent
-// before was dead already.
+// together returns the nodes that fell silent within grace of the last one, if they are minCut or more. Nodes that fell silent
+// earlier were dead already.
 func together(ago map[int]time.Duration, grace time.Duration) []int {
 	if len(ago) < minCut {
 		return nil
@@ -348,8 +347,8 @@ const (
 	Asked
 	// ByDefault: there is no annotation, and the pool has a coordinator.
 	ByDefault
-	// Unreadable: the annotation can't be read, and is as none to a hold that begins. One in progress lasts as long as the
-	// last readable value said.
+	// Unreadable: the annotation can't be read. A hold that would begin treats it like a missing annotation. A hold in progress
+	// keeps its last readable duration.
 	Unreadable
 )
 

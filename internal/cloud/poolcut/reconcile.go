@@ -28,8 +28,7 @@ import (
 // FieldOwner is the field manager of all writes to Nodes.
 const FieldOwner = "coordinator-controller"
 
-// conflictDelay is the least time before a retry for a pool after a write to a Node was based on an outdated copy,
-// jittered up to twice of it.
+// conflictDelay is the least wait before a pool is retried after a conflict on a Node; jitter up to doubles it.
 const conflictDelay = 100 * time.Millisecond
 
 // Reasons of the Events on a NodePool.
@@ -50,8 +49,8 @@ const (
 
 // Config is what a Controller needs. All fields but Default are required.
 type Config struct {
-	// Client reads Nodes, the metadata of NodePools and, with a Default, YurtCoordinators from a cache, and writes to the API
-	// server.
+	// Client reads from a cache and writes to the API server. It reads Nodes, the metadata of NodePools and, with a Default,
+	// YurtCoordinators.
 	Client client.Client
 	// Events receives the Events on NodePools, and bounds their rate.
 	Events events.EventRecorder
@@ -59,8 +58,8 @@ type Config struct {
 	Ends ends.Ends
 	// SilenceAfter is the heartbeat policy's. It is less than kube-controller-manager's node-monitor-grace-period.
 	SilenceAfter time.Duration
-	// Default is how long evictions are held from a pool that has a coordinator and whose NodePool says nothing; zero means
-	// not at all.
+	// Default is how long evictions are held in a pool that has a coordinator, if its NodePool says nothing; zero means not at
+	// all.
 	Default time.Duration
 }
 
@@ -133,8 +132,8 @@ func New(c Config) *Controller {
 // Metrics returns the Controller's metrics. The caller registers them.
 func (c *Controller) Metrics() prometheus.Collector { return c.metrics }
 
-// Reconcile writes on the Nodes of the request's pool whether evictions are held. It makes at most two writes per Node,
-// and none if they already say so.
+// Reconcile writes on the Nodes of the requested pool whether evictions are held. It makes at most two writes per Node, and none
+// if the Node already says so.
 func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	name := edge.PoolName(req.Name)
 	np, err := c.nodePool(ctx, name)
@@ -230,8 +229,8 @@ func (c *Controller) unlessFor(ctx context.Context, np *metav1.PartialObjectMeta
 	return 0, nil
 }
 
-// runs reports whether a pool has a coordinator by this YurtCoordinator: it has been made, and is not to go. Whether it can be
-// reached is no matter, for it can't when its pool is cut off.
+// runs reports whether this YurtCoordinator gives its pool a coordinator: it has its finalizer, and is not being deleted. The
+// coordinator need not be reachable, because it can't be while its pool is cut off.
 func runs(y *v1alpha1.YurtCoordinator) bool {
 	return y.DeletionTimestamp.IsZero() && slices.Contains(y.Finalizers, edge.FinalizerCoordinator)
 }
@@ -290,7 +289,7 @@ func (c *Controller) observe(nodes []corev1.Node, h *inProgress) []Member {
 	return members
 }
 
-// poolOf returns what is remembered about a pool. At the first look that is what the Nodes say: a hold that another
+// poolOf returns what is remembered about a pool. The first time it reads that from the Nodes, which may show a hold that another
 // process has begun.
 func (c *Controller) poolOf(name edge.PoolName, nodes []corev1.Node, now ends.Moment) *pool {
 	c.mu.Lock()
@@ -321,8 +320,8 @@ func (c *Controller) forget(name edge.PoolName) {
 	delete(c.pools, name)
 }
 
-// apply writes the decision to the Nodes. It continues after a Node that it could not write, and reports whether one
-// must be retried.
+// apply writes the decision to the Nodes. An error on one Node does not stop the others. again says that a write met a conflict
+// and must be retried.
 func (c *Controller) apply(ctx context.Context, nodes []corev1.Node, d Decision, h *inProgress) (again bool, err error) {
 	var errs []error
 	for i := range nodes {
@@ -340,7 +339,7 @@ func (c *Controller) apply(ctx context.Context, nodes []corev1.Node, d Decision,
 	return again, errors.Join(errs...)
 }
 
-// write writes the decision to one Node: first the condition, which makes the policy refuse the taint; then it removes
+// write writes the decision to one Node. First it writes the condition, which makes the policy refuse the taint. Then it removes
 // a taint that is already there.
 func (c *Controller) write(ctx context.Context, node *corev1.Node, change Change, h *inProgress) error {
 	was := conditionOf(node, edge.ConditionEvictionsHeld)
@@ -426,8 +425,8 @@ func (c *Controller) announceBeginning(np *metav1.PartialObjectMetadata, h *inPr
 		edge.Count(nodes, "node", "nodes"), h.length))
 }
 
-// endings are the Events at a hold's end. Each has its own reason: of two Events with the same reason within some
-// minutes, the recorder sends the first one's note.
+// endings are the Events at a hold's end. Each has its own reason, because the recorder merges Events of the same reason for some
+// minutes and keeps the first one's note.
 var endings = map[Outcome]struct{ reason, note string }{
 	Spoke: {EventPoolSpeaks, "A node of the pool reports again: Kubernetes evicts as usual from nodes that do not"},
 	Expired: {EventExpired,
@@ -444,8 +443,8 @@ func (c *Controller) complain(p *pool, np *metav1.PartialObjectMetadata, t Terms
 	p.complained = t.Problem
 }
 
-// event records an Event on a NodePool, unless that is gone. There is no resourceVersion: the recorder folds equal
-// Events into one, and with it no two would be equal.
+// event records an Event on a NodePool, unless that is gone. It leaves out the resourceVersion: the recorder merges equal Events,
+// and with it no two would be equal.
 func (c *Controller) event(np *metav1.PartialObjectMetadata, eventType, reason, note string) {
 	if np.Name == "" {
 		return
