@@ -22,8 +22,8 @@ const (
 	checkAgain = time.Second
 )
 
-// Check returns nil if a replica leads, and an error that says what is wrong if none does for some time. It needs no right but
-// to read the election's Lease. Whether a Lease is renewed it sees by two looks: the clocks may differ.
+// Check returns nil if a replica leads, or an error that says what is wrong if none does for checkTimeout. It needs only the
+// right to read the election's Lease. It reads the Lease twice to see a renewal, because the clocks may differ.
 func Check(ctx context.Context, c Config) error {
 	connection, err := c.connect()
 	if err != nil {

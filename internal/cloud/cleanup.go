@@ -37,14 +37,14 @@ const (
 	nodesAtATime = 500
 )
 
-// CleanUp takes away what the controllers have put on objects that are not theirs, so that nothing waits for them when
-// they are gone: from Nodes taints, labels, annotations and conditions, from Pods tolerations and annotations, from
-// NodePools and YurtCoordinators the finalizers; and the ConfigMaps for policies and with pools' settings. These objects
-// themselves stay, and a controller that starts again puts back what it wants there. Without c.Autonomy what keeps Pods of
-// autonomous nodes stays on them, for the controller that keeps them.
+// CleanUp removes what the controllers have put on objects that are not theirs, so that nothing waits for controllers that are
+// gone. It removes taints, labels, annotations and conditions from Nodes, tolerations and annotations from Pods, and finalizers
+// from NodePools and YurtCoordinators. It also deletes the ConfigMaps for policies and with pools' settings. Other objects stay,
+// and a controller that starts again puts back what it wants there. Without c.Autonomy, the marks on Pods of autonomous nodes
+// stay for the other controller that keeps such Pods.
 //
-// It first stops the Deployment Name in kube-system, and waits until no replica leads. It fails if anything is left, and
-// says what.
+// It first stops the Deployment Name in kube-system, and waits until no replica leads. It fails if anything is left, and says
+// what.
 func CleanUp(ctx context.Context, c Config) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, cleanUpTimeout, fmt.Errorf("it has taken more than %v", cleanUpTimeout))
 	defer cancel()
@@ -110,8 +110,8 @@ func stopDeployment(ctx context.Context, c client.Client) error {
 // scope says whose traces are cleaned up.
 type scope struct {
 	heartbeats, autonomy, poolCuts, nodePools, coordinators, settings bool
-	// autonomyOff is for autonomy where another controller takes it over, by the same marks on Pods: these stay, since without
-	// them Pods of a node that is cut off would be evicted.
+	// autonomyOff is for a cluster where another controller takes over autonomy, with the same marks on Pods. The marks stay,
+	// because without them Pods of a node that is cut off would be evicted.
 	autonomyOff bool
 }
 
@@ -308,8 +308,8 @@ func (c *cleaner) conditions(ctx context.Context, node *corev1.Node) error {
 	return nil
 }
 
-// switchedOff cleans up once, when it leads, after controllers that are switched off: their traces would stay, and
-// their finalizers hold deletions up for ever.
+// switchedOff cleans up once, when it leads, after controllers that are switched off. Otherwise their traces would stay, and
+// their finalizers would block deletions forever.
 type switchedOff struct {
 	name    string
 	cleaner *cleaner

@@ -15,8 +15,8 @@ import (
 // DefaultMetricsCertDir is where the certificate for /metrics is looked for. Only root writes there.
 const DefaultMetricsCertDir = "/etc/coordinator-controller/metrics"
 
-// Whoever reaches the port can have the API server asked about a token that he has made up. These limits, of each kind of
-// question, keep that from being a burden. What the API server says of Prometheus is remembered for a minute.
+// Anybody who reaches the port can make the API server check a made-up token. These limits, for each kind of check, keep that
+// from being a burden. The API server's answer about Prometheus is cached for a minute.
 const reviewsPerSecond, reviewsBurst = 5, 20
 
 // newAnswers returns the counter of answers to requests for /metrics. 500 is also what a token gets that nobody knows.

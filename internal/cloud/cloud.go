@@ -1,8 +1,8 @@
-// Package cloud wires what runs in the cloud: a manager with leader election, metrics and health, and the controllers
-// of the packages below it.
+// Package cloud wires what runs in the cloud: a manager with leader election, metrics and health, and the controllers of the
+// packages below it.
 //
-// One of several replicas leads and writes. All of them watch, so the next leader knows what the last one knew. A
-// program that embeds Run may call it several times, one after another: Run leaves nothing behind.
+// One of several replicas leads and writes. All of them watch, so the next leader knows what the last one knew. A program that
+// embeds Run may call it several times, one after another, because Run leaves nothing behind.
 package cloud
 
 import (
@@ -64,13 +64,12 @@ import (
 // Name is the program's name, used as its user agent, its election Lease and the source of its Events.
 const Name = "coordinator-controller"
 
-// DefaultSilenceAfter is a kubelet's Lease duration, four missed heartbeats. It is below kube-controller-manager's
-// node-monitor-grace-period (50 s since Kubernetes 1.32), so CloudLinkDown turns Unknown before the node turns
-// NotReady.
+// DefaultSilenceAfter is a kubelet's Lease duration: four missed heartbeats. It is below kube-controller-manager's
+// node-monitor-grace-period (50 s since Kubernetes 1.32), so CloudLinkDown turns Unknown before the node turns NotReady.
 const DefaultSilenceAfter = 40 * time.Second
 
-// DefaultHoldEvictions is for how long no Pod is evicted from a pool with a coordinator that is cut off as a whole: until
-// somebody has been at the site.
+// DefaultHoldEvictions is how long Pods of a pool with a coordinator are kept while the whole pool is cut off: long enough for
+// somebody to visit the site.
 const DefaultHoldEvictions = 24 * time.Hour
 
 // minSilenceAfter is the shortest SilenceAfter that works with Kubernetes' own heartbeats of at least a second.
@@ -80,9 +79,8 @@ const minSilenceAfter = 2 * time.Second
 const calm = time.Minute
 
 const (
-	// All nodes of all sites can lose their links at once, and each costs two writes. These limits allow 1000 nodes in
-	// about two seconds. What really bounds the load is that only 16 writes are under way at a time, and the API
-	// server's own priority and fairness.
+	// All nodes of all sites can lose their links at once, and each costs two writes. These limits allow 1000 nodes in about two
+	// seconds. The real bounds are that only 16 writes are under way at a time, and the API server's own priority and fairness.
 	queriesPerSecond, burst = 1000, 2000
 
 	// drainTimeout bounds the stop: reconciles under way finish their writes, and recorded Events are sent.
@@ -100,13 +98,12 @@ type Config struct {
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
 
-	// MetricsAddress is host:port for /metrics, which is closed to all but those whom the API server lets get it;
-	// HealthAddress for /healthz and /readyz, which are open. "0" turns them off. One Run at a time in a process has
-	// metrics.
+	// MetricsAddress is host:port for /metrics, open only to clients that the API server authorizes. HealthAddress is host:port
+	// for /healthz and /readyz, open to all. "0" turns either off. In one process only one Run at a time has metrics.
 	MetricsAddress, HealthAddress string
 
-	// MetricsCertDir has the certificate for /metrics, tls.crt and tls.key, read again when they change. Without them the
-	// program signs one by itself. Empty means DefaultMetricsCertDir.
+	// MetricsCertDir has the certificate for /metrics, tls.crt and tls.key, which are reread when they change. Without them the
+	// program signs one itself. Empty means DefaultMetricsCertDir.
 	MetricsCertDir string
 
 	// PprofAddress is host:port for Go's profiles, open to anybody who reaches it; empty turns them off.
@@ -119,22 +116,21 @@ type Config struct {
 	LeaderElectNamespace string
 
 	// Each of these enables a controller. Leave those off for which the cluster has another implementation
-	// (docs/from-openyurt.md): Heartbeats acts on delegated heartbeats, Autonomy keeps Pods of autonomous nodes, PoolCuts holds
-	// evictions of pools that are cut off as a whole; NodePools, AppSets, Coordinators and PoolSettings are those of our own
-	// kinds; Signer signs certificates of hubs, and of persons who use coordinators.
+	// (docs/from-openyurt.md). Heartbeats acts on delegated heartbeats. Autonomy keeps Pods of autonomous nodes. PoolCuts holds
+	// evictions of pools that are cut off as a whole. NodePools, AppSets, Coordinators and PoolSettings are the controllers of
+	// our own kinds. Signer signs certificates of hubs, and of persons who use coordinators.
 	Heartbeats, Autonomy, PoolCuts, NodePools, AppSets, Coordinators, PoolSettings, Signer bool
 
-	// Approver says whether this process approves certificates, too, and whether it does anything else; empty means
-	// ApproverWithin.
+	// Approver says whether this process approves certificates, and whether it does anything else; empty means ApproverWithin.
 	Approver ApproverPlace
 
-	// ApproveKubelets enables the approval of serving certificates for pools' kubelets: at addresses within
-	// KubeletServingCIDRs, which are none unless somebody gives some, and for names that match KubeletServingNames.
+	// ApproveKubelets enables the approval of serving certificates for pools' kubelets. Their addresses must be within
+	// KubeletServingCIDRs; empty allows none. Their names must match KubeletServingNames.
 	ApproveKubelets                          bool
 	KubeletServingCIDRs, KubeletServingNames []string
 
-	// ConstrainedImpersonation says that all API servers constrain impersonation, which Kubernetes does from 1.36 on: leaders
-	// are given no more of it than they need.
+	// ConstrainedImpersonation says that all API servers constrain impersonation, which Kubernetes does from 1.36 on. Leaders
+	// then get only the impersonation that they need.
 	ConstrainedImpersonation bool
 
 	// Hub says where the images of hubs are, for upgrades of them: without one there are none.
@@ -143,12 +139,12 @@ type Config struct {
 	// Coordinator describes what the coordinators run. Its Image is required if Coordinators is set.
 	Coordinator Coordinator
 
-	// SilenceAfter is how long a node's Lease may stay unrenewed before the state of its link is unknown; zero means
+	// SilenceAfter is how long a node's Lease may stay unrenewed before the state of its link counts as unknown; zero means
 	// DefaultSilenceAfter. It should be less than kube-controller-manager's node-monitor-grace-period.
 	SilenceAfter time.Duration
 
-	// HoldEvictions is for how long evictions are held from a pool with a coordinator that is cut off as a whole, unless its
-	// NodePool says something else; zero means not at all. It takes Coordinators and PoolCuts.
+	// HoldEvictions is how long evictions are held in a pool with a coordinator that is cut off as a whole, unless its NodePool
+	// says something else. Zero means not at all. It needs Coordinators and PoolCuts.
 	HoldEvictions time.Duration
 }
 
@@ -156,13 +152,13 @@ type Config struct {
 type ApproverPlace string
 
 const (
-	// ApproverWithin is for a single process, which approves what it asks for itself: whoever takes it over can have any
+	// ApproverWithin is for a single process, which approves its own requests. An attacker who takes it over can have any
 	// certificate.
 	ApproverWithin ApproverPlace = "within"
 	// ApproverElsewhere is for a process that has no right to approve.
 	ApproverElsewhere ApproverPlace = "elsewhere"
-	// ApproverAlone is for a process that approves, and does nothing else. It is the other one's. It needs no election: a
-	// request that two have approved is approved.
+	// ApproverAlone is for the second process, which approves and does nothing else. It needs no election: two replicas may
+	// approve the same request.
 	ApproverAlone ApproverPlace = "alone"
 )
 
@@ -177,8 +173,8 @@ type Hub struct {
 
 // Coordinator describes what the coordinators run.
 type Coordinator struct {
-	// Image is the image's repository without a tag. Release and Kubernetes make the tag where nobody says others; empty means
-	// this program's own. Digests are those of images, by tag.
+	// Image is the image's repository without a tag. Release and Kubernetes make up the tag unless settings or a YurtCoordinator
+	// name others; empty means this program's own. Digests are those of images, by tag.
 	Image, Release, Kubernetes string
 	Digests                    map[string]string
 	// PullPolicy is the image's. PullSecrets are in kube-system.
@@ -227,9 +223,9 @@ func (r Rollout) of() (coordinator.Rollout, error) {
 	return is, nil
 }
 
-// Run runs the controllers until ctx ends, and returns nil then. It fails for a Config that can't work, an address that
-// is taken, an API server that it can't reach for the first two minutes, and a lost leader election. Only in the last
-// case may a write still be under way when it returns: the program must then end, to be started again.
+// Run runs the controllers until ctx ends, and then returns nil. It fails for a Config that can't work, an address that is taken,
+// an API server that it can't reach in the first two minutes, and a lost leader election. Only after a lost election may a write
+// still be under way when it returns: the program must then exit, to be started again.
 func Run(ctx context.Context, c Config) error {
 	if c.SilenceAfter == 0 {
 		c.SilenceAfter = DefaultSilenceAfter
@@ -445,8 +441,8 @@ func newManager(
 	return mgr, err
 }
 
-// mapper knows where the controllers' kinds are served. The alternative is to ask the API server, which would make the
-// start depend on its answer. Only kinds compiled into this program occur.
+// mapper knows where the controllers' kinds are served, which are all compiled into this program. The alternative is to ask the
+// API server, but then the start would depend on its answer.
 func mapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	add := func(scope meta.RESTScope, gv schema.GroupVersion, kinds ...string) {
@@ -502,8 +498,8 @@ func (c Config) connect() (*rest.Config, error) {
 	return connection, nil
 }
 
-// isFree fails if an address is taken. The manager would only say so once its cache has everything, which takes as long as
-// the API server can't be reached.
+// isFree fails if an address is taken. The manager would say so only once its cache has synced, which may take as long as the API
+// server can't be reached.
 func isFree(ctx context.Context, address string) error {
 	if address == "" || address == "0" {
 		return nil

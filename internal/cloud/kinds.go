@@ -131,8 +131,8 @@ func coordinatorSettings(text string) (s v1alpha1.CoordinatorSettings, err error
 	return s, nil
 }
 
-// kubeletAuthority returns the authority that verifies kubelets for coordinators: the one that signs for the API
-// server. nil means that there is none: then coordinators know kubelets only by the certificates that hubs tell of.
+// kubeletAuthority returns the authority by which coordinators verify kubelets: the one that signs for the API server. Nil means
+// that there is none, so coordinators verify kubelets only by the certificates that hubs report.
 func kubeletAuthority(connection *rest.Config) func() ([]byte, error) {
 	if len(connection.CAData) == 0 && connection.CAFile == "" {
 		return nil

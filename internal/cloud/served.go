@@ -18,8 +18,8 @@ const (
 	askMax = 30 * time.Second
 )
 
-// whenServed adds a controller as soon as the API server serves its kinds: their CRDs may be installed later than this
-// program, and everything that does not need them runs without them.
+// whenServed adds a controller as soon as the API server serves its kinds. Their CRDs may be installed later than this program,
+// and everything else runs without them.
 type whenServed struct {
 	name      string // of the controller
 	kinds     []schema.GroupVersionKind

@@ -15,8 +15,8 @@ import (
 	"yurtcoordinator/internal/live"
 )
 
-// waiting knows which controllers wait, and for what: a controller that waits does nothing, and nobody else would say so. It
-// is a prometheus.Collector.
+// waiting knows which controllers wait for which kinds. A waiting controller does nothing, so nobody else would report it. It is
+// a prometheus.Collector.
 type waiting struct {
 	gauge *prometheus.Desc
 

@@ -28,8 +28,9 @@ func isCoordinators(r *certificatesv1.CertificateSigningRequest) bool {
 }
 
 // JudgeCoordinators returns why a request of coordinator-controller is not one for the client certificate of a pool's
-// coordinator, or nil. Such a certificate is for a user that has no right in the cloud, in no group. The same signer makes
-// those of the cluster's administrators: whoever has taken coordinator-controller over can ask for one, and not get it.
+// coordinator, or nil. Such a certificate is for a user without groups and without any right in the cloud. The same signer signs
+// certificates of the cluster's administrators. An attacker who has taken over coordinator-controller can request one of those,
+// but it is not approved.
 func JudgeCoordinators(r *certificatesv1.CertificateSigningRequest) error {
 	if !isCoordinators(r) {
 		return fmt.Errorf("%q made it, not %s", r.Spec.Username, controllerUser)

@@ -1,22 +1,22 @@
-// Package approve approves two kinds of serving certificates: those that hubs serve Pods with, which their pool's authority
-// signs (package operators), and those of kubelets in pools, by the cluster's authority, by which a coordinator verifies them.
-// And it approves the client certificates by which pools' coordinators are known to kubelets. It runs as a program of its own,
-// coordinator-approver, for the right to approve is the right to anything that a signer signs: whoever has that does not ask,
-// and whoever asks does not have it (docs/adr/0029).
+// Package approve approves certificates of three kinds. The first are serving certificates of hubs, which their pool's authority
+// signs (package operators). The second are serving certificates of pools' kubelets, which the cluster's authority signs, so that
+// a coordinator can verify kubelets. The third are client certificates with which coordinators call kubelets. The package runs as
+// a program of its own, coordinator-approver: the right to approve for a signer is the right to anything that it signs. So one
+// program requests, and another approves (docs/adr/0029).
 //
 // No stock controller approves requests for kubernetes.io/kubelet-serving, because Kubernetes does not know which addresses
 // belong to a node. This controller leaves all other requests alone.
 //
-// A kubelet itself says which addresses its Node has, and which name, when it registers. The authority that signs for kubelets
-// also signs for the API server: whoever has a certificate for that one's address or name is the cloud, to all who are on the
-// way there. So what a node says of itself is not enough.
+// A kubelet itself decides which addresses and which name its Node has when it registers. The authority that signs for kubelets
+// also signs for the API server. So a node with a certificate for the API server's address or name could impersonate the cloud.
+// What a node says of itself is therefore not enough.
 //
-// Invariants: a request is approved only if a node made it for itself, for addresses of its Node object that no other Node has;
-// a kubelet's, only within the addresses that a person has given, and for no name but the node's own, if that is within the
-// names that a person has given; none ever for an address or a name of the API server, or of any Service. What is not known of
-// these is an error, and nothing is approved. Any other request stays as it is, with an Event that says why: a person may
-// approve it, or a later look, because a node may get its addresses after it asks. Of one node only the newest few requests are
-// looked at.
+// Invariants: a request is approved only if a node made it for itself, for addresses of its Node object that no other Node has. A
+// kubelet's is approved only for addresses that a person has allowed, and only for the node's own name, if a person has allowed
+// that. No request is approved for an address or a name of the API server, or of any Service. If any of these facts can't be
+// read, that is an error, and nothing is approved. Any other request stays as it is, with an Event that says why. A person may
+// approve it, or a later look may, because a node can get its addresses after it asks. Only the newest few requests of one node
+// are looked at.
 package approve
 
 import (
@@ -70,7 +70,7 @@ type Allowed struct {
 }
 
 // ParseAllowed reads addresses as CIDRs, such as 192.168.7.0/24 and fd00:7::/64, and patterns of names, such as
-// *.site-7.example.com, in which * stands for any part between two dots.
+// *.site-7.example.com. In a pattern, * stands for any part between two dots.
 func ParseAllowed(cidrs, names []string) (a Allowed, err error) {
 	for _, text := range cidrs {
 		p, err := netip.ParsePrefix(text)

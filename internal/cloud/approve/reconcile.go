@@ -37,17 +37,17 @@ const (
 	// reasonHub and the others are the reasons of the approving Condition and of the Events.
 	reasonHub, reasonKubelet, reasonCoordinator = "HubServing", "KubeletServing", "CoordinatorKubeletClient"
 
-	// lookFirst and lookLast bound the time until a request that was not approved is judged again: a node may get its
-	// addresses after it asks. It is judged when it is twice as old. The cloud removes a request after a day.
+	// lookFirst and lookLast bound the wait before a request that was not approved is judged again, because a node may get its
+	// addresses later. Between them, the wait equals the request's age. The cloud removes a request after a day.
 	lookFirst, lookLast = 2 * time.Second, 5 * time.Minute
 
-	// reconcileTimeout bounds one judgement with its write, workers how many are under way: a write takes some milliseconds, and
-	// 10,000 nodes that ask at once wait for at most 2 minutes.
+	// reconcileTimeout bounds one judgement with its write; workers is how many run at a time. A write takes some milliseconds,
+	// and 10,000 nodes that ask at once wait for at most 2 minutes.
 	reconcileTimeout = 15 * time.Second
 	workers          = 4
 
-	// maxOpen is how many open requests of one node are looked at, the newest: a kubelet waits for its last one, and makes
-	// another every 15 minutes.
+	// maxOpen is how many open requests of one node are looked at, the newest first. A kubelet waits for its last one only, and
+	// makes another every 15 minutes.
 	maxOpen = 4
 	// maxSaid bounds the requests of which it is known what was said in the log.
 	maxSaid = 10_000
@@ -65,8 +65,7 @@ type Config struct {
 	Server   string
 	Resolver Resolver
 
-	// Client writes, and reads requests and Nodes with their addresses from the manager's cache. The cache needs the
-	// options of Cached.
+	// Client writes, and reads requests and Nodes from the manager's cache. The cache needs the options of Cached.
 	Client client.Client
 	// Reader reads from the API server itself.
 	Reader client.Reader
@@ -103,8 +102,8 @@ func (a *Approver) Metrics() prometheus.Collector { return a.judged }
 func Cached() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&certificatesv1.CertificateSigningRequest{}: {
-			// Not those for kubelets as clients, which are most. Our own signers have a name for each pool, and a field
-			// selector has no prefixes.
+			// Client certificates of kubelets, which are most requests, are left out. Our own signers can't be selected: their
+			// names contain the pool's, and a field selector knows no prefixes.
 			Field: fields.OneTermNotEqualSelector("spec.signerName", certificatesv1.KubeAPIServerClientKubeletSignerName),
 		},
 	}
@@ -208,8 +207,8 @@ func (a *Approver) Reconcile(ctx context.Context, r reconcile.Request) (reconcil
 	return reconcile.Result{}, a.approve(ctx, asked, of, reason, message)
 }
 
-// coordinators answers a request for a pool's coordinator. One that is not approved is never looked at again by this process,
-// unless it changes: what it asks for does not.
+// coordinators answers a request for a coordinator's client certificate. If it is not approved, this process looks at it again
+// only when it changes, because its content is fixed.
 func (a *Approver) coordinators(ctx context.Context, asked *certificatesv1.CertificateSigningRequest) error {
 	const of = "coordinator"
 	if why := JudgeCoordinators(asked); why != nil {

@@ -36,8 +36,7 @@ const (
 	// FieldOwner is the field manager of all writes here.
 	FieldOwner = "coordinator-controller-yurtappset"
 
-	// workers is how many YurtAppSets are reconciled at a time; writers is how many workloads of each are written at a
-	// time.
+	// workers is how many YurtAppSets are reconciled at a time. writers is how many workloads of each are written at a time.
 	workers, writers = 4, 8
 
 	// reconcileTimeout bounds one reconcile: a thousand workloads of a few milliseconds each, on a slow API server.
@@ -49,8 +48,8 @@ const (
 	// settle is how long a change of a workload or a pool waits for more changes.
 	settle = 200 * time.Millisecond
 
-	// mendAfter is the wait, jittered up to twice of it, before a retry of what a person must mend. The mend may be in
-	// an object that is not watched.
+	// mendAfter is the wait before a retry of what a person must mend; jitter up to doubles it. A retry is needed because the
+	// mend may be in an object that is not watched.
 	mendAfter = time.Minute
 
 	// conflictDelay is the same as in package nodepool.
@@ -92,7 +91,7 @@ func New(c Config) *Controller {
 func (c *Controller) Metrics() prometheus.Collector { return c.metrics }
 
 // Cached says what the manager's cache must hold: our ControllerRevisions, and the Deployments and StatefulSets of pools,
-// OpenYurt's among them, with only the fields that are read.
+// including OpenYurt's. Of these it keeps only the fields that are read.
 func Cached() map[client.Object]cache.ByObject {
 	having := func(label string) labels.Selector {
 		needed, err := labels.NewRequirement(label, selection.Exists, nil)

@@ -1,34 +1,33 @@
-// Package appset runs one workload in each of several pools. For each pool that a YurtAppSet names or selects, it makes
-// a Deployment or a StatefulSet from the template and the pool's tweaks.
+// Package appset runs one workload in each of several pools. For each pool that a YurtAppSet names or selects, it makes a
+// Deployment or a StatefulSet from the template and the pool's tweaks.
 //
-// The YurtAppSet and the NodePools alone determine what is wanted (Render, pure). Server-side apply under FieldOwner
-// writes it, so fields that others set stay: for example an autoscaler's replicas, if neither template nor tweaks set
-// them. A change that somebody makes to our fields is undone.
+// The YurtAppSet and the NodePools alone determine what is wanted (Render, pure). Server-side apply under FieldOwner writes it,
+// so fields that others set stay: for example an autoscaler's replicas, if neither template nor tweaks set them. A change that
+// somebody makes to our fields is undone.
 //
-// A pool's workload is applied in three cases: what is wanted differs from what was applied last; the workload has
-// another generation than after that; or its labels, annotations or owner are not as wanted. What was applied last is
-// kept in memory. So after a restart each workload is applied once more, which changes nothing if nothing differs. The
-// alternative is to compare the whole workload with what is wanted, which requires all defaults of the API.
+// A pool's workload is applied in three cases: what is wanted differs from what was applied last; the workload has another
+// generation than after that; or its labels, annotations or owner are not as wanted. What was applied last is kept in memory. So
+// after a restart each workload is applied once more, which changes nothing if nothing differs. The alternative is to compare the
+// whole workload with what is wanted, which requires all defaults of the API.
 //
-// Ownership: a workload is ours if its owner reference makes the YurtAppSet its controller, whoever made it. What OpenYurt's
-// controller has made goes on under its name, with the labels of its Pods, which are not restarted; and what is made here
-// can go back to that controller (docs/adr/0036). Others are neither changed
-// nor deleted: if one has the name that we need, the pool's message says so, and AppDispatched is False. The deletion
-// of a YurtAppSet needs no code here: Kubernetes collects what it owns. When a pool is gone or no longer selected, its
-// workload is deleted in the background, and its Pods follow. To wait for them would mean to wait for nodes that may
-// never be reached again.
+// Ownership: a workload is ours if its owner reference makes the YurtAppSet its controller, whoever made it. A workload that
+// OpenYurt's controller has made keeps its name and its Pods' labels, so its Pods are not restarted. A workload that is made here
+// can go back to that controller (docs/adr/0036). Others' workloads are neither changed nor deleted. If one has the name that we
+// need, the pool's message says so, and AppDispatched is False. The deletion of a YurtAppSet needs no code here: Kubernetes
+// collects what it owns. When a pool is gone or no longer selected, its workload is deleted in the background, and its Pods
+// follow. We do not wait for them, because their nodes may never be reached again.
 //
-// A failure stays in its pool. Some failures need a person: a patch that does not fit, a refusal by the API server, a
-// name that is taken. The pool's message reports them, and they are retried rarely. A failure that may pass by itself
-// is an error and is retried soon. A StatefulSet has fields that can't be changed: its message says so, and what to do.
+// A failure stays in its pool. Some failures need a person: a patch that does not fit, a refusal by the API server, a name that
+// is taken. The pool's message reports them, and they are retried rarely. A failure that may pass by itself is an error and is
+// retried soon. A StatefulSet has fields that can't be changed: its message says so, and what to do.
 //
-// History: each workloadTemplate gets a ControllerRevision. It leaves out tweaks, which belong to pools, of which there
-// can be thousands. Its data is a merge patch that restores the template:
+// History: each workloadTemplate gets a ControllerRevision. It leaves out tweaks, which belong to pools, of which there can be
+// thousands. Its data is a merge patch that restores the template:
 //
 //	kubectl patch yurtappset NAME --type merge -p "$(kubectl get controllerrevision REVISION -o jsonpath='{.data}')"
 //
-// Invariants: a pool has one workload; of several the oldest stays. It runs nowhere else, whatever tweaks say: node selector,
-// labels, selector, name and owner are set after them. A YurtAppSet has at most one reconcile under way; it writes
+// Invariants: a pool has one workload; of several the oldest stays. Whatever tweaks say, it runs in no other pool, because node
+// selector, labels, selector, name and owner are set after them. A YurtAppSet has at most one reconcile under way; it writes
 // several workloads in parallel. One mutex guards the memory. It is never held across I/O, and the wanted pools bound the memory.
 //
 // It needs (RBAC, all cluster-wide):

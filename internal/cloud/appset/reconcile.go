@@ -139,8 +139,8 @@ func (c *Controller) live(ctx context.Context, set *v1beta1.YurtAppSet) (map[ref
 	return all, nil
 }
 
-// bring brings one pool's workload to what is wanted. It returns only an error that may pass by itself; the outcome's
-// message has the rest.
+// bring brings one pool's workload to what is wanted. It returns only errors that may pass by themselves; all others are in the
+// outcome's message.
 func (c *Controller) bring(ctx context.Context, set *v1beta1.YurtAppSet, pool *v1beta2.NodePool, w *Wanted, all map[ref]*Live,
 ) (Outcome, error) {
 	key := client.ObjectKeyFromObject(set)
@@ -208,8 +208,8 @@ func (k *known) same(w *Wanted, l *Live) bool {
 	return k.hash == w.Hash && k.uid == l.UID && l.Generation <= k.generation
 }
 
-// identified reports whether a workload has the wanted labels, annotations and owner, whose changes don't raise its
-// generation.
+// identified reports whether a workload has the wanted labels, annotations and owner. They are compared because their changes
+// don't raise its generation.
 func identified(o client.Object, set *v1beta1.YurtAppSet, w *Wanted) bool {
 	return subset(w.Labels, o.GetLabels()) && subset(w.Annotations, o.GetAnnotations()) && metav1.IsControlledBy(o, set)
 }
@@ -223,8 +223,8 @@ func subset(of, all map[string]string) bool {
 	return true
 }
 
-// uidOf returns the UID of our workload; empty means that there is none and the name is free. If the cache has no
-// workload, it asks the API server: the cache may be behind, and it never holds others' workloads.
+// uidOf returns the UID of our workload; empty means that there is none and the name is free. The text says why neither holds. If
+// the cache has no workload, uidOf asks the API server: the cache may lag, and it never has others' workloads.
 func (c *Controller) uidOf(ctx context.Context, set *v1beta1.YurtAppSet, w *Wanted, l *Live) (types.UID, string, error) {
 	if l != nil {
 		return l.UID, "", nil
@@ -245,8 +245,8 @@ func (c *Controller) uidOf(ctx context.Context, set *v1beta1.YurtAppSet, w *Want
 	return there.UID, "", nil
 }
 
-// apply applies what is wanted to the workload with this UID, and to no other. Without a UID it creates the workload,
-// and fails if a different one exists by now.
+// apply applies what is wanted to the workload with this UID only. Without a UID it creates the workload, and fails if another
+// one of that name exists by now.
 func (c *Controller) apply(ctx context.Context, w *Wanted, uid types.UID) (*Live, error) {
 	object := w.Object.DeepCopy()
 	options := []client.ApplyOption{client.FieldOwner(FieldOwner)}

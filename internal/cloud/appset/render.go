@@ -38,8 +38,8 @@ const (
 	// LabelRevision is on workloads that OpenYurt's controller has made, and on their Pods: the revision that they are of.
 	LabelRevision = "apps.openyurt.io/controller-revision-hash"
 
-	// nameMax is the longest name of a workload. Its Pods have a label of at most 63 characters: that name, a dash and
-	// a hash of ten.
+	// nameMax is the longest name of a workload. Its Pods have a label that joins that name, a dash and a hash of ten characters,
+	// and a label has at most 63.
 	nameMax = 63 - 11
 )
 
@@ -61,8 +61,8 @@ type Wanted struct {
 	had Had
 }
 
-// Had is what a pool's workload had before and goes on with: a workload that was made under another name, or whose Pods have
-// other labels, would have to be made anew, and its Pods with it. The zero Had is that of a new workload.
+// Had is what a pool's workload has kept from before. With another name the workload, or with other labels the Pods, would have
+// to be made anew. The zero Had stands for a new workload.
 type Had struct {
 	Name string
 	// Revision is its LabelRevision, PodRevision that of its Pods.
@@ -148,8 +148,8 @@ func (r renderer) render(pool *v1beta2.NodePool, had Had) Wanted {
 	return w
 }
 
-// tweaksByPool returns a function that finds a pool's tweaks, as ordered indices. There can be as many tweaks as pools.
-// It fails on a selector that can't be used, because then nobody knows whose tweak that is.
+// tweaksByPool returns a function that finds a pool's tweaks, as ordered indices into tweaks; there can be as many as pools. It
+// fails on a selector that can't be used, because then nobody knows which pools that tweak is for.
 func tweaksByPool(tweaks []v1beta1.WorkloadTweak) (func(*v1beta2.NodePool) []int, error) {
 	byName, bySelector := make(map[string][]int), make(map[int]func(*v1beta2.NodePool) bool)
 	var bad error
@@ -245,8 +245,8 @@ func typeOf(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: kind}
 }
 
-// identify sets whose workload this is and where it runs. It runs before the tweaks, which may build on it, and again
-// after them. What selects Pods is as OpenYurt's controller has it, so that each can take over what the other has made.
+// identify sets whose workload this is and where it runs. It runs before the tweaks, which may build on it, and again after them.
+// Its selector is the one that OpenYurt's controller uses, so that each controller can take over the other's workloads.
 func (d *draft) identify(set *v1beta1.YurtAppSet, w *Wanted) {
 	o := d.object
 	o.SetName(w.Name)
@@ -422,8 +422,8 @@ func labelValue(name string) string {
 	return fit(name, longest)
 }
 
-// fit returns a name of at most longest characters without dots, which names of StatefulSets can't have: the name
-// itself, or as much of it as fits and a hash.
+// fit returns a name of at most longest characters without dots, which a StatefulSet's name can't have. It is the name itself if
+// that fits, or else its beginning and a hash.
 func fit(name string, longest int) string {
 	const hashLength = 8
 	if len(name) <= longest && !strings.Contains(name, ".") {

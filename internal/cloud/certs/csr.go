@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// This file is about client certificates that somebody else signs: our key, a request for it (PKCS #10), and the signed
-// result.
+// This file is about client certificates that another signer makes: our key, a request for it (PKCS #10), and the signed result.
 
 // NewKey makes a private key in PEM.
 func NewKey() ([]byte, error) {
@@ -55,8 +54,8 @@ func ParseRequest(request []byte) (*x509.CertificateRequest, error) {
 	return asked, nil
 }
 
-// IsSigningRequest returns why a request is not what SigningRequest makes from these arguments, or nil. If it returns
-// nil, only the owner of the key can have made the request.
+// IsSigningRequest returns why a request is not what SigningRequest makes from these arguments, or nil. Nil also proves that the
+// owner of the key made the request.
 func IsSigningRequest(request, key []byte, user string) error {
 	asked, err := ParseRequest(request)
 	if err != nil {
@@ -95,8 +94,8 @@ func Adopt(cert, key []byte, user string, now time.Time) (Pair, error) {
 	return p, nil
 }
 
-// CheckClient returns why a client certificate that somebody else signed can't be used by now, or nil. It does not know who
-// verifies the certificate.
+// CheckClient returns why a client certificate from another signer can't be used at now, or nil. It does not check which
+// authority signed it.
 func CheckClient(have Pair, user string, now time.Time) error {
 	cert, err := have.parse()
 	switch {

@@ -24,8 +24,8 @@ const Backdate = 10 * time.Minute
 type Lives struct {
 	// Authority is the life of a pool's authority: five years.
 	Authority time.Duration
-	// Settle is how long a new authority is trusted before it signs: 90 days. A hub that hears nothing from the cloud
-	// for that long, while its coordinator does, rejects the coordinator until it hears from the cloud again.
+	// Settle is how long a new authority is trusted before it signs: 90 days. If a hub is cut off from the cloud for that long
+	// and its coordinator is not, the hub rejects the coordinator's new certificate until it reaches the cloud again.
 	Settle time.Duration
 	// Serving is the life of a coordinator's serving certificate: a year. A coordinator that is cut off from the cloud
 	// can serve its pool for a third of that.
@@ -95,8 +95,8 @@ func (p Pair) Part(n, all int64) time.Time {
 	return cert.NotBefore.Add(cert.NotAfter.Sub(cert.NotBefore) / time.Duration(all) * time.Duration(n))
 }
 
-// CredentialID returns how API servers and kubelets name the certificate, in authentication.kubernetes.io/credential-id. It is
-// empty if there is none.
+// CredentialID returns the name by which API servers and kubelets log the certificate, in
+// authentication.kubernetes.io/credential-id. It is empty if there is no certificate.
 func (p Pair) CredentialID() string {
 	cert, err := p.parse()
 	if err != nil {

@@ -64,8 +64,8 @@ func (c Controller) AddTo(mgr manager.Manager) error {
 
 type warmer interface{ Warmup(context.Context) error }
 
-// warm is a controller that watches before it leads. The library's own, if it leads before its first lists have come, waits for
-// them in a mutex; for a simulation that is no waiting, and its time would not go on.
+// warm is a controller that watches before it leads. It replaces the library's own warm-up, which waits in a mutex if it leads
+// before its first lists have come. In a simulation that is no waiting, so simulated time would stand still.
 type warm struct {
 	controller.Controller
 	warmer
@@ -91,8 +91,7 @@ func (w *warm) Start(ctx context.Context) error {
 // Base is the first wait before a failed reconcile is tried again, before jitter.
 const Base = 50 * time.Millisecond
 
-// NewLimiter returns a rate limiter. Its waits begin at Base and double up to longest, and each is extended at random
-// by up to half.
+// NewLimiter returns a rate limiter. Its waits begin at Base and double up to longest; jitter adds up to half to each.
 func NewLimiter(longest time.Duration, chance ends.Chance) workqueue.TypedRateLimiter[reconcile.Request] {
 	return jittered{workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](Base, longest), chance}
 }

@@ -44,8 +44,8 @@ type Fleet struct {
 	cfg Config
 
 	mu sync.Mutex
-	// reports are when each report was seen first, by its Lease, and pools what was last seen of each pool's hubs. carried is
-	// what all pools' links have carried, by kind.
+	// reports says, by Lease, when each report was first seen. pools has the last state of each pool's hubs. carried is what all
+	// pools' links have carried, by kind.
 	reports map[string]sighting
 	pools   map[edge.PoolName]*seen
 	carried edge.Carried
@@ -172,8 +172,8 @@ func (f *Fleet) speaksLocked(last *seen, lease *coordinationv1.Lease) {
 	}
 }
 
-// countLocked counts on what a pool's links have carried. What the first report says was carried before, at a time that
-// nobody knows.
+// countLocked adds what a pool's links have carried since the last report. It does not count a first report, whose traffic was
+// carried at an unknown time.
 func (f *Fleet) countLocked(last *seen, hubs edge.PoolHubs) {
 	if last.told {
 		before := last.hubs.Carried

@@ -19,18 +19,18 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// impersonatorPrefix begins the name of the impersonating Role and of its binding. The other two objects have the
-// identity's own name.
+// impersonatorPrefix begins the name of the Role by which nodes impersonate, and of its binding. The other two objects have the
+// forwarder's own name.
 const impersonatorPrefix = "impersonator-"
 
-// Objects returns the RBAC objects of a pool with these nodes, all in kube-node-lease: a Role to impersonate the pool's
-// forwarding user, its binding to the nodes' users, a Role on the Leases, and its binding to the forwarding user. The
-// order of nodes and duplicates make no difference. It always returns all four objects, so that applying them removes
-// the rights of a node that left. For a pool without nodes they grant nothing.
+// Objects returns the RBAC objects of a pool with these nodes, all in kube-node-lease. They are a Role to impersonate the pool's
+// forwarding user, its binding to the nodes' users, a Role on the Leases, and its binding to the forwarding user. The order of
+// nodes and duplicates make no difference. All four objects are always returned, so that applying them removes the rights of a
+// node that left. For a pool without nodes they grant nothing.
 //
-// From Kubernetes 1.36 on, impersonation can be constrained to the requests that forwarding needs. Unconstrained, a node as its
-// forwarder may do whatever is bound to all ServiceAccounts, whose groups come with the name; a policy of the chart then refuses
-// to write, and nothing refuses to read.
+// From Kubernetes 1.36 on, impersonation can be constrained to the requests that forwarding needs. If it is not constrained, a
+// node that impersonates the forwarder also gets whatever is granted to all ServiceAccounts, because their groups come with the
+// name. A policy of the chart then refuses its writes, but nothing refuses its reads.
 func Objects(pool edge.PoolName, nodes []edge.NodeName, constrained bool) []client.Object {
 	nodes = slices.Clone(nodes)
 	slices.Sort(nodes)
@@ -60,8 +60,8 @@ func Objects(pool edge.PoolName, nodes []edge.NodeName, constrained bool) []clie
 	return []client.Object{impersonation, mayImpersonate, leases, mayWrite}
 }
 
-// impersonate returns the rules by which nodes act as the forwarder. A PUT that creates a Lease is an update to whoever asks
-// about impersonation.
+// impersonate returns the rules by which nodes act as the forwarder. There is no rule for create: the check of impersonation
+// treats a PUT that creates a Lease as an update.
 func impersonate(forwarder string, leases []string, constrained bool) []rbacv1.PolicyRule {
 	if !constrained {
 		return []rbacv1.PolicyRule{{

@@ -1,6 +1,6 @@
 // Package keys has the Secrets that only coordinator-controller reads: pools' authorities, and coordinators' keys for kubelets.
-// They are in a namespace of their own, so that the right to read them is no right to read kube-system, and the other way
-// round. What others mount or fetch stays in kube-system.
+// They have their own namespace, so the right to read them does not include kube-system, or the reverse. Secrets that Pods mount
+// or people fetch stay in kube-system.
 package keys
 
 import (

@@ -25,8 +25,8 @@ const (
 	ReasonNotStalled = "NotStalled"
 )
 
-// invalid says what no Node can have of what a pool wants. The policy nodepool-values refuses it; a NodePool may be older than
-// that, or the policy off.
+// invalid returns what a pool wants that no Node can have. The policy nodepool-values refuses such NodePools, but a NodePool may
+// be older than the policy, or the policy may be off.
 func invalid(pool *v1beta2.NodePool) (wrong []string) {
 	say := func(what string, is []string) {
 		if len(is) > 0 {

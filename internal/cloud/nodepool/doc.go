@@ -1,24 +1,23 @@
 // Package nodepool gives the nodes of a pool what its NodePool asks for, and counts them in the NodePool's status.
 //
-// Two controllers, each with a queue of its own, so that a pool that cannot be written does not hold up its nodes:
+// There are two controllers, each with a queue of its own, so that a pool that cannot be written does not delay its nodes:
 //
 //	nodes   a Node has the labels, annotations and taints of the pool that its label apps.openyurt.io/nodepool names,
 //	        and none that an earlier pool, or an earlier spec, put there
 //	pools   a NodePool's status counts and names its nodes; its finalizer holds a deletion back while there are any
 //
-// The package is level-based. Each Node remembers what was put on it. Labels and annotations are kept by server-side
-// apply, and an annotation lists their keys, so that the Node alone tells whether a write is needed. Taints are kept in
-// an annotation that is written together with them. So what leaves the spec, or what a node brings from its former
-// pool, is removed, whatever ran in between. So is what OpenYurt's controller has put there, by its own record. What others
-// put there stays: a label that two managers applied is removed
-// by both or not at all, and a taint that was there before is not ours.
+// The package is level-based. Each Node remembers what was put on it. Labels and annotations are kept by server-side apply, and
+// an annotation lists their keys, so that the Node alone tells whether a write is needed. Taints are listed in an annotation that
+// is written together with them. So whatever leaves the spec, or comes from a node's former pool, is removed, whatever happened
+// in between. What OpenYurt's controller has put there is removed, too, by its own record. What others put there stays. A label
+// that two managers applied goes only when both stop applying it, and a taint that was there before is not ours.
 //
-// Server-side apply treats Node.spec.taints as one value. So taints are written by a patch with the resourceVersion
-// that it was made from; if the Node has changed since, it is reconciled again. Taints that Kubernetes or package
-// heartbeat keep are left alone even if a NodePool names them.
+// Server-side apply treats Node.spec.taints as one value. So taints are written by a patch with a resourceVersion; after a
+// conflict the Node is reconciled again. Taints that Kubernetes or package heartbeat keep are left alone even if a NodePool names
+// them.
 //
-// Nodes report their status every few seconds. A report enqueues the node only if it changes a label, an annotation, a
-// taint or the node's readiness. An index over the label finds a pool's nodes: nothing scans all of them.
+// Nodes report their status every few seconds. A report enqueues the node only if it changes a label, an annotation, a taint or
+// the node's readiness. An index over the label finds a pool's nodes: nothing scans all of them.
 //
 // It needs these rights (RBAC; all cluster-wide except Events, which go to namespace default):
 //
@@ -27,7 +26,7 @@
 //	apps.openyurt.io  nodepools/status  update
 //	events.k8s.io     events            create patch
 //
-// It needs no right to create nodes: what it applies to a Node names the UID, so a deleted Node does not come back, and
-// without the right it could not. The manager's cache must keep a Node's labels, taints, Ready condition and the
-// annotations that CachedAnnotations names.
+// It needs no right to create nodes. What it applies to a Node names the UID, so a deleted Node does not come back; without the
+// right it could not. The manager's cache must keep a Node's labels, taints, Ready condition and the annotations that
+// CachedAnnotations names.
 package nodepool

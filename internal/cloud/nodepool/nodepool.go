@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// FieldOwner is the field manager of all writes here. No other package shares it: server-side apply removes what
-	// the same manager does not apply again.
+	// FieldOwner is the field manager of all writes here. No other package may use it, because server-side apply removes what the
+	// same manager does not apply again.
 	FieldOwner = "coordinator-controller-nodepool"
 
 	// index finds the Nodes of a pool in the cache.
@@ -39,12 +39,11 @@ const (
 	// retryMax is the longest wait before a failed reconcile is tried again, before jitter.
 	retryMax = 2 * time.Minute
 
-	// conflictDelay is the least time before a retry of a write that was based on an outdated copy, jittered up to
-	// twice of it.
+	// conflictDelay is the least wait before a retry after a conflict; jitter up to doubles it.
 	conflictDelay = 100 * time.Millisecond
 
-	// settle is how long a change of a node waits for others of its pool: a pool that comes up is written a few times,
-	// not once for each node.
+	// settle is how long a change of a node waits for others of its pool. So a pool that comes up is written a few times, and not
+	// once for each node.
 	settle = 200 * time.Millisecond
 )
 

@@ -70,15 +70,15 @@ func reservedTaints(pool *v1beta2.NodePool) []string {
 	return keys
 }
 
-// allowed are the attributes of Kubernetes' own that a pool may set, since they say what people know of a site: where it
-// is, what its nodes are called in lists, and that load balancers of the cloud can't reach it.
+// allowed are the attributes of Kubernetes' own domains that a pool may set, because they state what people know of a site. They
+// say where it is, which role lists show for its nodes, and that the cloud's load balancers can't reach it.
 var allowed = []string{
 	corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelNodeExcludeBalancers, "node-role.kubernetes.io/edge",
 }
 
-// reservedAttribute reports whether a pool may not set a label or annotation. Who may write NodePools may not write
-// Nodes, and what is Kubernetes' own says what a node is: its name, its role, what is bound to run there, what a
-// controller has found out. What is ours says which pool it is in, and what it has from that.
+// reservedAttribute reports whether a pool may not set a label or annotation. A person who may write NodePools need not have the
+// right to write Nodes. Attributes of Kubernetes' domains state what a node is: its name, its role, what must run there, what a
+// controller has found out. Ours state which pool it is in, and what it has from that pool.
 func reservedAttribute(key string) bool {
 	if slices.Contains([]string{edge.LabelNodePool, AnnotationAttributes, AnnotationTaints}, key) {
 		return true
@@ -126,8 +126,8 @@ func (w Wanted) memo() string {
 
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
-// CachedAnnotations returns the keys of a Node's annotations that must be in the cache. They are few, unlike all that
-// others put there.
+// CachedAnnotations returns the keys of the Node's annotations that must be in the cache. They are few, and a Node can have many
+// others.
 func CachedAnnotations(node *corev1.Node) []string {
 	keys := []string{AnnotationAttributes, AnnotationTaints, AnnotationPrevious}
 	if p, ok := previousOf(node); ok {

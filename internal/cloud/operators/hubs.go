@@ -26,14 +26,15 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// HubLife is the life of a hub's certificate. It is far shorter than certs.Lives.Settle: each hub hears of a new authority,
-// with its own renewal, before that signs.
+// HubLife is the life of a hub's certificate. It is far shorter than certs.Lives.Settle. So each hub learns of a new authority
+// when it renews, before that authority signs anything.
 const HubLife = 30 * 24 * time.Hour
 
 const hubsAuthorityPrefix = "openyurt:hubs-authority:"
 
-// signHubs returns what a hub is to serve with, followed by the authorities that verify it, or the reason against it, or an
-// error if it can't find out. Whoever approved the request can't have it signed for another node, whatever it asks for.
+// signHubs returns a hub's serving certificate, followed by the authorities that verify it. refused is the reason against it, and
+// err says that it can't find out. It signs only for the node that made the request, whatever the request asks for and whoever
+// approved it.
 func (s *Signer) signHubs(
 	ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
 ) (signed []byte, refused, err error) {
@@ -100,8 +101,9 @@ func serverOnly(usages []certificatesv1.KeyUsage) error {
 	return nil
 }
 
-// hubsAuthority returns the authority that signs for a pool's hubs, after it was made or turned if that was due. It is looked at
-// only when a hub asks, which each does every 20 days. It belongs to the NodePool, and goes with it.
+// hubsAuthority returns the authority that signs for a pool's hubs. It first creates or rotates the authority if that is due. It
+// runs only when a hub requests a certificate, which each does every 20 days. The NodePool owns the authority's Secret, so they
+// are deleted together.
 func (s *Signer) hubsAuthority(ctx context.Context, pool edge.PoolName) (a certs.Authority, refused, err error) {
 	if pool == "" {
 		return a, errors.New("its node is in no pool, so no authority signs for it: put it into one"), nil

@@ -1,16 +1,15 @@
-// Package operators signs the certificates of persons who use a pool's coordinator, of programs that read its metrics, and those
-// that hubs serve Pods with.
+// Package operators signs three kinds of certificates: those of persons who use a pool's coordinator, those of programs that read
+// its metrics, and those with which hubs serve Pods.
 //
-// A person makes a CertificateSigningRequest in the cloud for the signer coordinator.openyurt.io/POOL, somebody with the right
-// approves it, and this controller signs it with the authority of the pool's coordinator. A hub makes one for
-// hub.openyurt.io/serving, package approve approves it, and this controller signs it with another authority of the node's
-// pool, which signs nothing else (docs/adr/0028).
+// A person creates a CertificateSigningRequest in the cloud for the signer coordinator.openyurt.io/POOL, and somebody with the
+// right approves it. This controller signs it with the authority of the pool's coordinator. A hub creates one for
+// hub.openyurt.io/serving, and package approve approves it. This controller signs it with another authority of the node's pool,
+// which signs nothing else (docs/adr/0028).
 //
-// Invariants: a hub's certificate is for its own node, by name and addresses, and for servers alone. A person's
-// certificate bears the name of who asked for it in the cloud, so that a pool's audit log says who it was. Its groups
-// are those of operators, or the one that reads metrics. It lasts MaxLife at the longest, and MaxMetricsLife if it reads metrics
-// alone. Approval is never this controller's. A request that breaks
-// a rule gets the condition Failed, with the reason, and is never signed.
+// Invariants: a hub's certificate is for its own node, by name and addresses, and for servers alone. A person's certificate has
+// the name of the person who requested it in the cloud, so that a pool's audit log says who it was. Its groups are those of
+// operators, or the one that reads metrics. It lasts MaxLife at most, or MaxMetricsLife if it only reads metrics. This controller
+// never approves. A request that breaks a rule gets the condition Failed, with the reason, and is never signed.
 package operators
 
 import (
@@ -36,8 +35,8 @@ const (
 	DefaultLife = 8 * time.Hour
 	// MaxLife is the longest life of a certificate. A longer one that is asked for becomes this.
 	MaxLife = 7 * 24 * time.Hour
-	// MaxMetricsLife is the longest life of a certificate that reads metrics and nothing else: that of a program, for which
-	// nobody wants to approve a request each week, and which opens nothing.
+	// MaxMetricsLife is the longest life of a certificate that reads metrics and nothing else. It is long because a program uses
+	// it, nobody wants to approve a request each week, and it gives access to nothing else.
 	MaxMetricsLife = 90 * 24 * time.Hour
 )
 

@@ -6,17 +6,16 @@ import (
 	"strings"
 )
 
-// maxText bounds a roll's text: half of what a ConfigMap can hold, and what an expression may search. It holds 4000
-// pools and their YurtCoordinators with the longest names, and 25,000 with names as people give them.
+// maxText bounds a roll's text, in bytes: half of what a ConfigMap can hold, and of what an expression may search. It holds 4000
+// pools and YurtCoordinators with the longest names, or 25,000 with usual names.
 const maxText = 512 << 10
 
 // Entry is a line of a roll.
 type Entry struct{ Key, Value string }
 
-// text returns the roll's text for entries: one line per entry, KEY=VALUE, sorted, with a newline before the first and
-// after the last, so that "\nKEY=" matches exactly KEY. Of several entries with a key, the first by value stands for
-// all. The second result counts the keys that are left out: those that are not names, which no object can have, and the
-// last ones beyond the limit.
+// text returns the roll's text for entries. It has one line KEY=VALUE per entry, sorted, with a newline before the first and
+// after the last, so that "\nKEY=" matches exactly KEY. Of several entries with the same key, it keeps the first by value. out
+// counts the keys that are left out: those that no object can have as its name, and the last ones beyond most bytes.
 func text(entries []Entry, most int) (said string, out int) {
 	byKey := make(map[string]string, len(entries))
 	wrong := make(map[string]bool)

@@ -25,8 +25,8 @@ func (c clash) String() string {
 	return fmt.Sprintf("%s of pool %s, with %s", c.Field, c.Pool, c.Other)
 }
 
-// merge returns what a pool's hubs are told by all PoolSettings of the cluster, and the clashes by the names of those
-// PoolSettings that are in one, also about what they say of the pool's coordinator.
+// merge returns what all PoolSettings of the cluster tell a pool's hubs. It also returns the clashes, by the names of the
+// PoolSettings in them, including clashes about the pool's coordinator and its upgrades.
 func merge(pool *v1beta2.NodePool, all []v1alpha1.PoolSettings) (told, map[string][]clash, error) {
 	chosen := precedence.Of(pool, all)
 	t, clashes := told{From: map[string]int64{}}, map[string][]clash{}

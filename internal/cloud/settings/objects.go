@@ -18,7 +18,7 @@ import (
 const (
 	labelManagedBy = "app.kubernetes.io/managed-by"
 
-	// annotationGranted on a pool's ConfigMap is a digest of the granted rights, so that a start does not grant those of a
+	// annotationGranted on a pool's ConfigMap is a digest of the granted rights. So a start does not grant the rights of a
 	// thousand pools again.
 	annotationGranted = "openyurt.io/settings-grants"
 )

@@ -163,8 +163,8 @@ func (c *Controller) tell(ctx context.Context, pool *v1beta2.NodePool, all []v1a
 	return nil
 }
 
-// wakeStatuses has all statuses looked at, since a pool was told something, or can't be. What is to be looked at soon anyway
-// needs no second word.
+// wakeStatuses enqueues all statuses, because a pool was told something, or can't be. It does nothing if they are about to be
+// looked at anyway.
 func (c *Controller) wakeStatuses() {
 	select {
 	case c.told <- event.TypedGenericEvent[*v1alpha1.PoolSettings]{}:

@@ -4,14 +4,14 @@
 //	pods     the upgraders: a Pod of the version's image that pulls it, and one that delivers its program to its node
 //	fleet    the controller, for all pools at once: a step of one may be another's turn
 //
-// A Pod of this controller's can write into one directory of its node, as a user without rights, and nothing else. What it brings
-// is accepted by the node only if it is signed (internal/hub/join); so whoever has this controller chooses among releases, and
-// can't supply a program.
+// An upgrader's Pod can write into one directory of its node, as a user without privileges, and do nothing else there. The node
+// accepts the program that it brings only if it is signed (internal/hub/join). So an attacker who has taken over this controller
+// can choose among releases, but can't supply a program.
 //
-// Invariants: a version that a node was not well with reaches no other node until somebody removes that node's upgrader, or wants
-// another version. In a pool no more nodes are under way than somebody wants, one by default; the next begins when the former
-// says that it is of the version and is Ready. No memory of this process is needed: what has failed stands in the Pods, and what
-// has not in the Nodes' annotations.
+// Invariants: after a node went back from a version, no other node gets that version, until somebody removes that node's upgrader
+// or sets another version. A pool upgrades as many nodes at a time as its settings say, one by default. The next node begins when
+// the former reports the version and is Ready. No memory of this process is needed: the Pods record what has failed, and the
+// Nodes' annotations record what has not.
 //
 // It needs these rights (RBAC):
 //

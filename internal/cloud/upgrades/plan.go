@@ -13,8 +13,8 @@ import (
 // part is the share of all pools that may be under way at a time, one at least.
 const part = 10
 
-// patience is how long a node that is under way counts as that, though it can't be reached any more. Its pool's other nodes wait
-// for so long.
+// patience is how long a node still counts as under way after it can't be reached any more. Its pool's other nodes wait for so
+// long.
 const patience = 15 * time.Minute
 
 // work is what a node's upgrader has done.
@@ -116,18 +116,18 @@ type decision struct {
 	message string
 	// upgraded of nodes are of the version.
 	upgraded, nodes int
-	// pull are nodes to which the image is brought, deliver those whose turn it is, and forget those whose upgrader is of no use
-	// any more.
+	// pull are the nodes that are to pull the image, and deliver those whose turn it is. forget are nodes whose upgrader is no
+	// longer needed.
 	pull, deliver []step
 	forget        []edge.NodeName
 }
 
-// plan decides who is next, and when to look at it again; zero means when something has changed.
+// plan decides which nodes are upgraded next. again is when to look again; zero means after the next change.
 //
-// A version for which a node went back is given to no other node of any pool. A refusal, which costs nothing, stops its pool. A
-// tenth of the pools are under way at a time, and one node of each, unless somebody wants more. The next one begins when the
-// former is of the version, Ready and connected. The pool's leader is last. Who can't be reached is passed over, and comes in its
-// turn when it is back. The next node's image is pulled while the former is under way.
+// If a node went back from a version, no other node of any pool gets that version. A refusal costs nothing, and stops only its
+// pool. At most a tenth of the pools upgrade at a time, and in each one node, unless settings say more. The next node begins when
+// the former has the version, is Ready and connected. The pool's leader is last. A node that can't be reached is skipped, and
+// takes its turn when it is back. The next node pulls its image while the former is under way.
 func plan(pools []pool, now time.Time) (all []decision, again time.Duration) {
 	pools = slices.Clone(pools)
 	slices.SortFunc(pools, func(a, b pool) int { return strings.Compare(string(a.name), string(b.name)) })
@@ -261,8 +261,8 @@ func (p pool) waiting(left []node) string {
 	return some(texts)
 }
 
-// forget lists the upgraders that are of no use: of another version, of nodes that are what they should be, and those without an
-// answer, which are tried again.
+// forget lists the upgraders that are no longer needed: those of another version, those of nodes that already have the version,
+// and those without an answer, which are tried again.
 func (p pool) forget(d *decision, now time.Time) {
 	for _, n := range p.nodes {
 		switch {

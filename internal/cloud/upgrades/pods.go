@@ -150,8 +150,8 @@ func waitsFor(p *corev1.Pod) string {
 	return ""
 }
 
-// answer returns what a node has said to a Pod that has failed. One that ended by itself without an answer is a refusal: nothing
-// on the node acts. One that was ended knows nothing.
+// answer returns what a node has said to a Pod that has failed. A Pod that exited without an answer means that the node has no
+// upgrade unit. A Pod that was killed says nothing.
 func answer(p *corev1.Pod) (work, string) {
 	for _, c := range p.Status.ContainerStatuses {
 		t := c.State.Terminated

@@ -9,10 +9,10 @@ import (
 	"yurtcoordinator/apis/apps/v1alpha1"
 )
 
-// openAt reports whether a window is open, and when it opens next if it is not. No window is always open.
+// openAt reports whether a window is open, and if not, when it opens next. A nil window is always open.
 //
-// A day's window begins at its time of day in its zone; where that is left out or there twice, because clocks are set, Go's
-// time.Date decides. It lasts as long as it says, over midnight, too.
+// A day's window begins at its time of day in its time zone. If a clock change skips or repeats that time, Go's time.Date
+// decides. The window lasts for its duration, even past midnight.
 func openAt(w *v1alpha1.UpgradeWindow, now time.Time) (open bool, opens time.Time, err error) {
 	if w == nil {
 		return true, time.Time{}, nil
