@@ -35,8 +35,8 @@ type Heartbeats interface {
 	Relays(node edge.NodeName, at netip.AddrPort)
 }
 
-// NewAdmission returns the admission of each write: NodeRestriction, then poolLease. host is the coordinator's node; if
-// it is empty, no Lease is marked.
+// NewAdmission returns the admission plugins of each write: NodeRestriction, then poolLease. host is the coordinator's own node,
+// whose Lease gets the mark; empty means that no Lease is marked.
 func NewAdmission(
 	factory informers.SharedInformerFactory, authz authorizer.Authorizer, host edge.NodeName, elected *Election,
 	heard Heartbeats,
@@ -50,9 +50,8 @@ func NewAdmission(
 		return nil, err
 	}
 	leases := &poolLease{nodes: identifier, host: host, election: elected, heard: heard}
-	// NamespaceLifecycle is left out: the hubs push Pods without their Namespaces, and a kubelet's Event about such a
-	// Pod must not be refused. ServiceAccount is left out: it asks for default accounts, which no controller makes
-	// here.
+	// Two of Kubernetes' plugins are left out. NamespaceLifecycle would refuse a kubelet's Event about a Pod, because hubs push
+	// Pods without their Namespaces. ServiceAccount asks for default accounts, which no controller makes here.
 	return admissionmetrics.WithStepMetrics(admission.NewChainHandler(
 		admissionmetrics.WithControllerMetrics(nodeRestriction{restriction}, noderestriction.PluginName),
 		admissionmetrics.WithControllerMetrics(leases, poolLeaseName),
@@ -68,7 +67,7 @@ func isPoolLease(a admission.Attributes) bool {
 		slices.Contains(poolLeases, a.GetName())
 }
 
-// nodeRestriction is Kubernetes' plugin, which lets a node write no Lease except its heartbeat. This wrapper leaves the
+// nodeRestriction is Kubernetes' plugin, which lets a node write no Lease except its own heartbeat. This wrapper passes the
 // pool's own Leases to poolLease.
 type nodeRestriction struct {
 	*noderestriction.Plugin
@@ -81,9 +80,9 @@ func (n nodeRestriction) Admit(ctx context.Context, a admission.Attributes, o ad
 	return n.Plugin.Admit(ctx, a, o)
 }
 
-// poolLease lets a node write Leases only in its own name. RBAC says which Leases a node may touch; poolLease says what
-// it may write into them, and when. It is a compiled-in plugin and not a ValidatingAdmissionPolicy: a policy costs its
-// CEL environment in memory, and can't know how long a Lease has been as it is.
+// poolLease lets a node write Leases only in its own name. RBAC says which Leases a node may write; poolLease says what it may
+// write into them, and when. It is a compiled-in plugin, not a ValidatingAdmissionPolicy. A policy needs memory for its CEL
+// environment, and can't know how long a Lease has stayed unchanged.
 type poolLease struct {
 	nodes    nodeidentifier.NodeIdentifier
 	host     edge.NodeName // the coordinator's node; may be empty

@@ -19,14 +19,14 @@ const (
 	maxDeclaredFor = time.Minute
 )
 
-// Declared knows which resources the pool's leader says are current here: it renews the Lease edge.LeaseInformerSync. Its
-// methods may be called concurrently.
+// Declared knows which resources the pool's leader declares as current at this coordinator, by renewing the Lease
+// edge.LeaseInformerSync. Its methods may be called concurrently.
 type Declared struct {
 	clock ends.Clock
 
 	mu sync.Mutex
-	// last is when each resource was declared last, by the wall clock. named are those of the last declaration, which counts
-	// until then, by the running clock.
+	// last is when each resource was last declared, by the wall clock. named are the resources of the last declaration, which is
+	// valid until until, by the running clock.
 	last  map[schema.GroupResource]time.Time
 	named map[schema.GroupResource]struct{}
 	until time.Time
@@ -36,8 +36,8 @@ func newDeclared(c ends.Clock) *Declared {
 	return &Declared{clock: c, last: map[schema.GroupResource]time.Time{}}
 }
 
-// Current reports whether a resource is declared now, and when it was last; the zero time means never. Renewals count by this
-// process's clock.
+// Current reports whether a resource is declared now, and when it was last declared; the zero time means never. The time of a
+// renewal is taken from this process's clock.
 func (d *Declared) Current(r schema.GroupResource) (now bool, last time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

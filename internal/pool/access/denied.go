@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// fingerprintPrefix begins an item that denies one certificate. The rest is the SHA-256 digest of the certificate, in
-	// hexadecimal, as the audit log has it, as the credential's id.
+	// fingerprintPrefix begins an item that denies one certificate. The SHA-256 digest of the certificate follows in hexadecimal.
+	// The audit log shows the same text as the credential's id.
 	fingerprintPrefix = "X509SHA256="
 	// maxDeniedItem bounds an item, in bytes. A certificate's common name has at most 64 characters.
 	maxDeniedItem = 256
@@ -21,12 +21,12 @@ const (
 
 var fingerprint = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// Denied knows whose certificates hold no longer here. A client certificate can't be called back, so a lost kubeconfig
-// would be good until its end.
+// Denied knows whose certificates are no longer valid here. A client certificate can't be revoked, so without this list a lost
+// kubeconfig would work until its certificate expires.
 type Denied struct{ list list }
 
-// NewDenied returns the Denied of a file with one item per line: the name of a user, or X509SHA256= and the digest of
-// one certificate. An empty name of the file means that nobody is denied.
+// NewDenied returns the Denied of a file with one item per line: the name of a user, or X509SHA256= and the digest of one
+// certificate. An empty file name means that nobody is denied.
 func NewDenied(file string) *Denied {
 	return &Denied{list{flag: "denied-users-file", file: file, bad: BadDenied}}
 }
@@ -44,8 +44,8 @@ func BadDenied(item string) error {
 	return nil
 }
 
-// Authorize implements authorizer.Authorizer. It refuses those on the list everything. Before the list was first read,
-// it refuses everybody who has shown a certificate that is not a node's: nodes must not wait for a list about people.
+// Authorize implements authorizer.Authorizer. It refuses everything to callers on the list. Before the list is first read, it
+// refuses every caller with a certificate that is not a node's: nodes must not wait for a list about people.
 func (d *Denied) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	caller := a.GetUser()
 	if caller == nil || isOwn(caller) {

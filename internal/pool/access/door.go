@@ -21,13 +21,12 @@ import (
 	"yurtcoordinator/internal/ends"
 )
 
-// openPaths answer without a certificate, so that a kubelet can probe them. Only on this machine does a connection without one
-// get that far.
+// openPaths answer without a certificate, so that a kubelet can probe them. Connections without a certificate get this far only
+// from this machine.
 var openPaths = []string{"/livez", "/readyz"}
 
-// AtTheDoor recognizes callers by their client certificate, verified by the present CAs, at this
-// machine's time of day. An expired or unknown
-// certificate is an error and does not make the caller anonymous, even on the open paths.
+// AtTheDoor authenticates callers by their client certificates, which the present CAs verify at this machine's wall clock. An
+// expired or unknown certificate is an error, even on the open paths: its caller does not become anonymous.
 func AtTheDoor(verify requestx509.VerifyOptionFunc, c ends.Clock) authenticator.Request {
 	byCertificate := group.NewAuthenticatedGroupAdder(withoutMasters(newRecognized(verify, c)))
 	conditions := make([]apiserverapi.AnonymousAuthCondition, len(openPaths))
@@ -39,8 +38,8 @@ func AtTheDoor(verify requestx509.VerifyOptionFunc, c ends.Clock) authenticator.
 
 var errNoAuthority = errors.New("no client CA is known")
 
-// Known returns the handshake's check of a client's certificate: one of the present CAs has signed it. Whether it still holds is
-// left to AtTheDoor, whose refusal can say what to do about it.
+// Known returns the check of a client's certificate in the handshake: one of the present CAs must have signed it. AtTheDoor
+// checks whether it has expired, because its refusal can say what to do.
 func Known(verify requestx509.VerifyOptionFunc, c ends.Clock) func(tls.ConnectionState) error {
 	return func(s tls.ConnectionState) error {
 		shown := s.PeerCertificates
@@ -66,9 +65,9 @@ func Known(verify requestx509.VerifyOptionFunc, c ends.Clock) func(tls.Connectio
 	}
 }
 
-// withoutMasters removes Kubernetes' all-powerful group from callers with a certificate. The nodes' CA is usually the
-// cluster's own, and an administrator's certificate for the cloud must not allow writes into the pool. Only this
-// process's own client keeps the group.
+// withoutMasters removes Kubernetes' all-powerful group from callers with a certificate. The nodes' CA is usually the cluster's
+// own, and an administrator's certificate for the cloud must not allow writes into the pool. Only this process's own client keeps
+// the group.
 func withoutMasters(inner authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
 		response, ok, err := inner.AuthenticateRequest(r)
@@ -88,8 +87,8 @@ func withoutMasters(inner authenticator.Request) authenticator.Request {
 
 func isMasters(group string) bool { return group == user.SystemPrivilegedGroup }
 
-// NewAuthorizer returns the authorizer of each request. It allows the open paths, then refuses whose certificates were
-// withdrawn and who is not of the pool, then what hubs never do and where operators never enter, then asks
+// NewAuthorizer returns the authorizer of each request. It allows the open paths. Then it refuses callers whose certificates were
+// withdrawn, nodes of other pools, requests that hubs never make, and Pods that operators must not enter. Last it asks
 // kubernetes, which is the Node authorizer and RBAC.
 func NewAuthorizer(d *Denied, m *Members, pods Pods, kubernetes authorizer.Authorizer) (authorizer.Authorizer, error) {
 	openToAll, err := path.NewAuthorizer(openPaths)

@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// inEffect fails until the authorizer knows each binding and its role. The authorizer learns of them by watches, a
-// moment after they are written; a coordinator that calls itself ready must not refuse a node in that moment.
+// inEffect fails until the authorizer knows each binding and its role. The authorizer learns of them through watches, a moment
+// after they are written. A coordinator that calls itself ready must not refuse a node in that moment.
 func (s *Setup) inEffect(ctx context.Context) error {
 	for _, r := range reviews() {
 		answer, err := s.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &r, metav1.CreateOptions{})

@@ -23,8 +23,8 @@ type Election struct {
 	declared *Declared
 }
 
-// NewElection returns an election that reads the Lease through client, and judges by c's clock whether a holder has
-// lapsed. It is that of a coordinator which has just started: nobody may take the Lease for edge.ElectionTerm.
+// NewElection returns the election of a coordinator that has just started: nobody may take the Lease for edge.ElectionTerm. It
+// reads the Lease through client, and judges by c's clock whether a holder has lapsed.
 func NewElection(client coordinationclient.LeasesGetter, c ends.Clock) *Election {
 	return &Election{leases: client, terms: newTerms(c), vacancy: newVacancy(c), declared: newDeclared(c)}
 }

@@ -11,12 +11,13 @@ import (
 	"yurtcoordinator/internal/pool/exchange"
 )
 
-// fillAfter is how long nobody must have led before a filler may take its turn: a former leader's term, and 2 s in which a hub
-// with a link takes the election Lease if there is one.
+// fillAfter is how long nobody must have led before a filler may take its turn. It is a former leader's term and 2 s, in which a
+// hub with a link to the cloud takes the election Lease if there is such a hub.
 const fillAfter = edge.ElectionTerm + 2*time.Second
 
-// decideFiller says whether caller may replace the filler's Lease old by next; oldLive is whether the turn of old's holder goes
-// on, by this process's clock. unled is why there must be no filler now; nil means that there may be. nil means yes.
+// decideFiller returns why caller may not replace the filler's Lease old by next; nil means that it may. oldLive says that the
+// turn of old's holder is not over, by this process's clock. unled is why there must be no filler now; nil means that there may
+// be.
 //
 //	old holder │ next holder │ allowed
 //	nobody     │ caller      │ only while nobody leads, transitions + 1

@@ -57,7 +57,7 @@ func hint(a authorizer.Attributes) string {
 	}
 }
 
-// NoOpenAPI answers requests for OpenAPI documents, by which kubectl explains kinds and checks files before it writes. It
+// NoOpenAPI refuses requests for OpenAPI documents, which kubectl uses to explain kinds and to check files before it writes. It
 // does not answer 404, because kubectl would not print the text of that.
 func NoOpenAPI(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, HintOpenAPI, http.StatusNotAcceptable)

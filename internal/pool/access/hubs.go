@@ -13,9 +13,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// hubsUse is what a node may use of Kubernetes' API, which is all that hubs do there: any verb of a resource that is
-// listed. Which of these a node may do to which object, RBAC and the Node authorizer say. What holds other paths, /mirror
-// and /own, has quotas.
+// hubsUse is all that hubs do in Kubernetes' API, and so all that a node may do there: any verb on these resources. RBAC and the
+// Node authorizer decide which of these a node may do to which object. The other paths, /mirror and /own, have quotas.
 var hubsUse = []use{
 	{coordinationv1.GroupName, "leases", corev1.NamespaceNodeLease}, // heartbeats
 	{coordinationv1.GroupName, "leases", edge.NamespaceSystem},      // the pool's own, see RBAC
@@ -32,10 +31,10 @@ func (u use) includes(a authorizer.Attributes) bool {
 		(u.namespace == anyNamespace || u.namespace == a.GetNamespace())
 }
 
-// asHubs refuses nodes everything of Kubernetes' API that hubs don't use. The Node authorizer gives a node more: Events
-// in every namespace, its Node, mirror Pods, CSINodes, all without a bound, so that one node could fill etcd, which ends
-// the coordinator; and it lets a node read what its Pods refer to. But here, where nobody has scheduled the Pods, a node
-// itself says which Pods it has, and could invent a Pod to read what other nodes have pushed.
+// asHubs refuses nodes everything of Kubernetes' API that hubs don't use. The Node authorizer allows a node more: Events in every
+// namespace, its Node, mirror Pods, CSINodes. None of these has a bound, so one node could fill etcd, which ends the coordinator.
+// The Node authorizer also lets a node read what its Pods refer to. But here a node itself says which Pods it has, and could
+// invent a Pod to read what other nodes have pushed.
 type asHubs struct {
 	nodes nodeidentifier.NodeIdentifier
 }

@@ -11,8 +11,8 @@ import (
 	"yurtcoordinator/internal/ends"
 )
 
-// maxElectionTerm bounds the duration that a leader may claim. A leader that dies right after it claimed the longest
-// term must not leave its pool without a leader for longer than Kubernetes takes by default to evict Pods.
+// maxElectionTerm bounds the duration that a leader may claim. A leader may die right after it claimed the longest term. Its pool
+// must not be without a leader for longer than Kubernetes takes by default to evict Pods.
 const maxElectionTerm = 60 * time.Second
 
 // leaseMark distinguishes one write of a Lease from the next.
@@ -23,8 +23,8 @@ type leaseMark struct {
 	term        time.Duration // leaseDurationSeconds
 }
 
-// decideElection says whether caller may replace the election Lease old by next; oldLive is whether the holder of old
-// has renewed it, by this process's clock, within its term. nil means yes.
+// decideElection returns why caller may not replace the election Lease old by next; nil means that it may. oldLive says that the
+// holder of old has renewed it within its term, by this process's clock.
 //
 //	old holder │ next holder │ allowed
 //	nobody     │ caller      │ yes, transitions + 1, unless it must stay vacant
@@ -57,8 +57,8 @@ func decideElection(caller edge.NodeName, old, next leaseMark, oldLive bool, vac
 	return nil
 }
 
-// decideSync does the same for the Lease that declares the pool's resources current. Only the present leader writes
-// it, whoever wrote it before. leader is the holder of the election Lease; empty means that it has lapsed.
+// decideSync is decideElection for the Lease that declares the pool's resources current. Only the present leader writes it,
+// whoever wrote it before. leader is the holder of the election Lease; empty means that it has lapsed.
 func decideSync(caller edge.NodeName, old, next leaseMark, leader edge.NodeName) error {
 	if leader != caller {
 		if leader == "" {
@@ -102,8 +102,8 @@ func decideHeartbeat(caller, holder edge.NodeName) error {
 	return nil
 }
 
-// relaysAt returns where a hub relays, by the annotations of its node's Lease; not valid means nowhere, as for one that is
-// delegated or relayed itself.
+// relaysAt returns the address at which a hub relays, by the annotations of its node's Lease. The zero value means nowhere; a
+// node that is delegated or relayed itself has none.
 func relaysAt(of map[string]string) netip.AddrPort {
 	at, err := netip.ParseAddrPort(of[edge.AnnotationRelaysAt])
 	if err != nil || at.Addr().IsUnspecified() || at.Addr().IsMulticast() || at.Port() == 0 ||
@@ -113,12 +113,12 @@ func relaysAt(of map[string]string) netip.AddrPort {
 	return at
 }
 
-// terms knows how long each Lease has been as it is, by this process's own clock: the nodes' clocks are minutes apart,
-// and a renewTime is only what its writer says.
+// terms knows how long each Lease has stayed unchanged, by this process's own clock. The nodes' clocks are minutes apart, and a
+// renewTime is only what its writer says.
 //
-// A write is seen twice: when it is admitted, and when the next write finds it stored. Its age counts from the first if
-// it was stored, so that the first node to try replaces a lapsed leader, not the second. A write that was admitted but
-// not stored does not count. A Lease that is seen for the first time has age zero.
+// Each write is seen twice: when it is admitted, and when the next write finds it stored. Its age counts from its admission if it
+// was stored, so that the first node to try can replace a lapsed leader. A write that was admitted but not stored does not count.
+// A Lease that is seen for the first time has age zero.
 type terms struct {
 	clock ends.Clock
 

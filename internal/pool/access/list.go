@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// listEvery is how often a list's file is read: a mounted Secret is replaced by a link, which file notification may
-	// miss.
+	// listEvery is how often a list's file is read. File notification may miss a change, because a mounted Secret is replaced
+	// through a symbolic link.
 	listEvery = 2 * time.Second
 	// maxListFile bounds it, in bytes: as much as a Secret may have.
 	maxListFile = 1 << 20
 )
 
-// list follows a file with one item per line. Empty lines don't count. What was read last holds while the file can't be
-// read, or has a bad line.
+// list follows a file with one item per line. Empty lines don't count. While the file can't be read, or has a bad line, the last
+// content stays valid.
 type list struct {
 	flag string // names the file in errors
 	file string // empty means that there is no list

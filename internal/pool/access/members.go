@@ -14,11 +14,11 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Members knows which nodes belong to the pool. One authority signs the nodes of all pools, so a certificate says who a
-// node is, but not to which pool it belongs.
+// Members knows which nodes belong to the pool. One authority signs the nodes of all pools, so a certificate says which node a
+// caller is, but not which pool it belongs to.
 //
-// The list comes by the coordinator's own node, which may be cut off for days. So the leader's word adds to it, and only adds:
-// nobody whom the list has named and names no longer. It ends when the next list is read.
+// The list comes through the coordinator's own node, which may be cut off for days. So the leader's word can add nodes until the
+// next list is read. It only adds: a node that the list once named and no longer names stays out.
 type Members struct {
 	list  list
 	word  func() Word
@@ -35,8 +35,8 @@ type Word struct {
 	Nodes []string
 }
 
-// NewMembers returns the Members of a file that names one node per line, and of the leader's word. An empty name means that all
-// nodes are members.
+// NewMembers returns the Members from a file that names one node per line, and from the leader's word. An empty file name means
+// that all nodes are members.
 func NewMembers(file string, word func() Word) *Members {
 	m := &Members{word: word, nodes: nodeidentifier.NewDefaultNodeIdentifier(), removed: sets.New[string]()}
 	m.list = list{flag: "pool-nodes-file", file: file, bad: badNodeName, replaces: m.replace}
@@ -57,8 +57,8 @@ func badNodeName(name string) error {
 	return nil
 }
 
-// Has reports whether a node belongs to the pool, by the file as last read, or by the leader's word. No node does before the
-// first read.
+// Has reports whether a node belongs to the pool, by the file as last read, or by the leader's word. Before the first read, no
+// node belongs to it.
 func (m *Members) Has(n edge.NodeName) bool {
 	return m.list.file == "" || m.list.has(string(n)) || m.list.known() && m.added(string(n))
 }

@@ -7,9 +7,9 @@ import (
 	"yurtcoordinator/internal/pool/exchange"
 )
 
-// FromHere refuses what another site's page has a browser ask. A browser that has an operator's certificate shows it for every
-// page, and lets no page read the answer; but a WebSocket it lets any page open, and exec is one. Browsers name the page's site
-// in the header Origin; kubectl, hubs and other programs name none.
+// FromHere refuses requests that another site's page makes through a browser. A browser with an operator's certificate shows it
+// for every page. It lets no other page read an answer, but it lets any page open a WebSocket, and exec is one. Browsers name the
+// page's site in the header Origin; kubectl, hubs and other programs do not send it.
 func FromHere(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if origin, named := r.Header["Origin"]; named && !isHere(origin, r.Host) {

@@ -9,13 +9,13 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// These are the rights of the pool's callers, beyond those that the Node authorizer gives a node on its own objects:
-// its own Lease in kube-node-lease (get, create, update, patch, delete; never list), its own Node and Pods. The Node
-// authorizer has Kubernetes' rules compiled in, so the bootstrap role system:node is not needed here. Of the other
-// bootstrap roles a node used only discovery, which is here.
+// These are the rights of the pool's callers, besides those that the Node authorizer gives a node on its own objects. Those are
+// its own Lease in kube-node-lease (get, create, update, patch, delete; never list), its own Node and Pods. The Node authorizer
+// has Kubernetes' rules compiled in, so the bootstrap role system:node is not needed here. Of the other bootstrap roles a node
+// used only discovery, which is here.
 //
-// Operators can't read Secrets, because their resources are listed one by one: a resource that is added to the served
-// groups later is not readable until somebody decides so.
+// Operators can't read Secrets, because their resources are listed one by one: a resource that is added to the served groups
+// later is not readable until somebody decides so.
 
 const rolePrefix = "openyurt:"
 
@@ -90,8 +90,7 @@ func roles() []rbacv1.Role {
 	return []rbacv1.Role{
 		// The leader watches all of them; each node writes its own by the Node authorizer.
 		role(corev1.NamespaceNodeLease, "heartbeats", rule(readVerbs, "coordination.k8s.io", "leases")),
-		// There is no right to create: these Leases are made at the start, so that nobody needs a right that can't
-		// be limited to a name.
+		// There is no right to create, because RBAC can't limit create to a name. These Leases are made at the start instead.
 		role(edge.NamespaceSystem, "campaign", rbacv1.PolicyRule{
 			Verbs:         []string{"get", "list", "watch", "update", "patch"},
 			APIGroups:     []string{"coordination.k8s.io"},

@@ -16,16 +16,16 @@ import (
 // rememberedConnections bounds how many connections' callers are remembered: more than a pool has hubs and people.
 const rememberedConnections = 256
 
-// recognized authenticates callers by their client certificates, and verifies that of a connection once, not for each request: a
-// certificate can't change within a connection. It verifies anew when the CAs have changed, and once a certificate of the chain
-// that it has verified is no longer valid. Whether a certificate was withdrawn is the authorizer's to ask, for each request.
+// recognized authenticates callers by their client certificates. It verifies a certificate once per connection, not for each
+// request, because a certificate can't change within a connection. It verifies again when the CAs have changed, and when a
+// certificate of the verified chain has expired. For each request, the authorizer checks whether the certificate was withdrawn.
 //
-// The time that counts is the later of this machine's clock and the latest NotBefore of a caller's certificate that was verified:
-// an authority does not sign for the future. A machine that starts in 1970 would otherwise refuse the whole pool, with nobody in
-// reach to tell it the time.
+// It verifies at the later of two times: this machine's clock, and the latest NotBefore of a caller's certificate that was
+// verified. An authority does not sign for the future. Otherwise a machine that starts in 1970 would refuse the whole pool, with
+// nobody in reach to tell it the time.
 //
 // The alternative was to rely on the handshake alone. But connections last for days, and a hub whose certificate has expired, or
-// whose CA was removed, would stay in.
+// whose CA was removed, would stay connected.
 type recognized struct {
 	verify requestx509.VerifyOptionFunc
 	clock  ends.Clock

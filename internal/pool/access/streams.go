@@ -21,8 +21,8 @@ import (
 // streamTo are the subresources of a Pod that let a caller act inside it.
 var streamTo = []string{"exec", "attach", "portforward"}
 
-// nodesOwn are the checks of Kubernetes' Pod Security Standards that a Pod fails if it can act on its node. The other
-// checks of the baseline say nothing about that.
+// nodesOwn are the checks of Kubernetes' Pod Security Standards that a Pod fails if it can act on its node. The baseline's other
+// checks are about something else.
 var nodesOwn = []policy.CheckID{
 	"privileged", "hostNamespaces", "hostPathVolumes", "capabilities_baseline", "procMount", "windowsHostProcess",
 }
@@ -33,8 +33,8 @@ const podReadTimeout = 5 * time.Second
 // Pods reads one Pod. The error of one that is missing is a NotFound.
 type Pods func(ctx context.Context, namespace, name string) (*corev1.Pod, error)
 
-// streams keeps operators out of the Pods that are part of their node: those in kube-system, and those that can act on
-// the node. Who enters such a Pod is root there, and could take the node's identity. Debuggers may.
+// streams keeps operators out of Pods that are part of their node: those in kube-system, and those that can act on the node. A
+// person who enters such a Pod is root on the node, and could take the node's identity. Debuggers may enter.
 type streams struct {
 	pods   Pods
 	checks []policy.Check

@@ -17,8 +17,8 @@ import (
 // ErrNoCertificate is why a caller without a client certificate is refused.
 var ErrNoCertificate = errors.New("the caller showed no client certificate, and tokens are not accepted")
 
-// Unrecognized wraps an authenticator so that a caller who is refused is told why, by TellWhy, and so is the audit log. It keeps
-// the error from the handler chain, which would log it as often as the caller tries.
+// Unrecognized wraps an authenticator so that a refused caller learns the reason, through TellWhy, and so does the audit log. It
+// keeps the error from the handler chain, which would log it at each attempt of the caller.
 func Unrecognized(inner authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
 		response, ok, err := inner.AuthenticateRequest(r)
@@ -50,8 +50,8 @@ func TellWhy(next http.Handler) http.Handler {
 
 type answerKey struct{}
 
-// answer has another body if it is a 401. It needs no lock: who recognizes the caller also writes the 401, and the chain's time
-// limit, which answers from another goroutine, never writes at the same time, and no 401.
+// answer replaces the body of a 401. It needs no lock, because the goroutine that authenticates the caller also writes the 401.
+// The chain's time limit answers from another goroutine, but never at the same time, and never with a 401.
 type answer struct {
 	http.ResponseWriter
 	why     string // not empty once the caller is refused

@@ -9,8 +9,9 @@ import (
 	"yurtcoordinator/internal/ends"
 )
 
-// vacancy knows since when the election Lease has stood still, by the running clock. A coordinator that has just started
-// does not know who led before: it leaves the Lease vacant for a term, for a former leader may not know yet that its own is over.
+// vacancy knows since when the election Lease has stayed unchanged, by the running clock. A coordinator that has just started
+// does not know who led before. It keeps the Lease vacant for one term, because a former leader may not know yet that its own
+// term is over.
 type vacancy struct {
 	clock ends.Clock
 	until time.Time // before that nobody may take the Lease

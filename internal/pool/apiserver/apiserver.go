@@ -61,8 +61,8 @@ const (
 	drainTimeout = 2 * time.Second
 )
 
-// served are the API groups of a pool, without the kinds that nobody fills here: a list of them would be empty, though the
-// cloud has some.
+// served are the API groups of a pool. It leaves out kinds that nobody fills here: their lists would be empty, though the cloud
+// has such objects.
 func served() *serverstorage.ResourceConfig {
 	config := serverstorage.NewResourceConfig()
 	config.EnableVersions(
@@ -84,16 +84,16 @@ func served() *serverstorage.ResourceConfig {
 
 // Config says what a kube-apiserver is assembled from. Only the issuer with its keys, and Schemes may be empty.
 type Config struct {
-	// Local is a listener on the loopback interface, where the server's own client and kubelet's probes reach it. The server
-	// closes it, and what Parts.Gate returns.
+	// Local is a listener on the loopback interface, for the server's own client and kubelet's probes. The server closes Local,
+	// and also the listener that Parts.Gate returns.
 	Local net.Listener
 	// AdvertiseAddress and AdvertisePort are what discovery tells clients to dial.
 	AdvertiseAddress net.IP
 	AdvertisePort    int
 	// EtcdEndpoint is where etcd listens. etcd must answer before Configure is called.
 	EtcdEndpoint string
-	// TLSCertFile and TLSPrivateKeyFile are the serving certificate. ClientCAFile has the CAs of client certificates.
-	// All are reread when they change.
+	// TLSCertFile and TLSPrivateKeyFile are the serving certificate. ClientCAFile has the CAs of client certificates. All three
+	// are reread when they change.
 	TLSCertFile, TLSPrivateKeyFile, ClientCAFile string
 	// ServiceRange is the cloud's range of Service addresses; only its IP family matters.
 	ServiceRange net.IPNet
@@ -108,8 +108,8 @@ type Parts struct {
 	// Door recognizes callers; the server recognizes its own loopback client before. Unrecognized wraps both.
 	Door         authenticator.Request
 	Unrecognized func(authenticator.Request) authenticator.Request
-	// Gate returns where the server serves everybody else: a listener of connections whose handshake, by this configuration,
-	// is over. Known is the handshake's check of a client's certificate.
+	// Gate returns the listener for all other clients: its connections have completed a handshake with this configuration. Known
+	// is the handshake's check of a client's certificate.
 	Gate  func(*tls.Config) net.Listener
 	Known func(tls.ConnectionState) error
 	// Authorizer decides about each request.
@@ -129,8 +129,8 @@ type Parts struct {
 	Ready healthz.HealthChecker
 	// Install adds API groups to the server.
 	Install func(*genericapiserver.GenericAPIServer) error
-	// Handlers serve paths beside the API: each its path and everything below it; one that ends with a slash only what
-	// is below it.
+	// Handlers serve paths beside the API. A handler gets its path and everything below it, or only what is below if the path
+	// ends with a slash.
 	Handlers map[string]http.Handler
 	// BeforeShutdown ends requests that would delay the end of the server.
 	BeforeShutdown func() error

@@ -1,13 +1,13 @@
-// Package apiserver assembles a genuine kube-apiserver for a pool, from Kubernetes' own parts below its command: Configure
-// configures it, providers store and serve the API groups, and Build puts in the parts that are not Kubernetes' own.
+// Package apiserver assembles a genuine kube-apiserver for a pool, from Kubernetes' own parts below its command. Configure
+// configures it, providers store and serve the API groups, and Build adds the parts that are not Kubernetes' own.
 //
 // Invariants:
 //   - It does not know the coordinator's other packages: they come in as Parts.
-//   - It has no watch cache. Its reader bounds each watch: one that takes nothing for stallTimeout ends.
+//   - It has no watch cache. A watch whose reader takes nothing for stallTimeout ends.
 //   - A watch that falls behind etcd's history ends with 410, never with 500.
 //   - The second copies of Pods and Nodes, for the Node authorizer, hold only what it reads.
 //   - No controller writes into the pool: the hooks that fill a fresh cluster are left out.
 //
-// The alternative was to run the command's chain with these turned off by flags: it links and starts much that it then
-// ignores. See docs/adr/0001-one-process.md.
+// The alternative was to run the command's chain with these turned off by flags: it links and starts much that it then ignores.
+// See docs/adr/0001-one-process.md.
 package apiserver

@@ -22,23 +22,23 @@ const kubeletTimeout = 5 * time.Second
 // kubeletKeepAlive is Kubernetes' default.
 const kubeletKeepAlive = 30 * time.Second
 
-// Kubelets says how to reach kubelets, and how to know them. Without a client certificate none is shown; without an authority
-// kubelets are known by what is pinned alone. One that is not known is not called.
+// Kubelets says how to reach and to verify kubelets. Without a client certificate the coordinator shows none. Without an
+// authority it verifies kubelets only by their pins. It never sends a request to a kubelet that it can't verify.
 //
-// A Node says itself where its kubelet is, and whoever may read logs has the coordinator connect there. So a connection
-// goes only where a kubelet of this pool can be: see may.
+// A Node itself says where its kubelet is, and the coordinator connects there for everybody who may read logs. So a connection
+// goes only to addresses where a kubelet of this pool can be: see may.
 type Kubelets struct {
 	CertFile, KeyFile, CAFile string
-	// Pinned returns the SHA-256, in hex, of the certificate with which the node itself says that its kubelet serves; empty means
-	// that it does not say.
+	// Pinned returns the SHA-256, in hex, of the serving certificate that the node reports for its kubelet; empty means that it
+	// reports none.
 	Pinned func(ctx context.Context, node string) (string, error)
-	// At returns the address at which a node's kubelet is on the LAN, if its Node says that this is another than those in its
-	// status; empty means that it does not. Nil means that none says so.
+	// At returns a node's kubelet address on the LAN, if the Node names another than those in its status; empty means that it
+	// does not. A nil At means that no Node does.
 	At func(ctx context.Context, node string) (string, error)
 	// Refused is told of each server at a kubelet's address that was not known to be the kubelet; nil means nobody.
 	Refused func(node string, why error)
-	// Self is the coordinator's own address on the pool's LAN; unspecified or zero means that it has several. One on the
-	// loopback calls kubelets there.
+	// Self is the coordinator's own address on the pool's LAN; unspecified or zero means that it has several. If Self is a
+	// loopback address, the coordinator calls kubelets there.
 	Self netip.Addr
 	// More returns the coordinator's further addresses, which may be of the other IP family; nil means that it has none.
 	More func() []netip.Addr

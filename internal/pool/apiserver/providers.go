@@ -52,8 +52,8 @@ func (a *Assembly) providers(parts Parts) ([]controlplane.RESTStorageProvider, e
 	return all, nil
 }
 
-// storageOnly hides a group's post-start hook: the bootstrap roles, 14 MB and a second that nobody here needs, and the
-// repair of cluster IPs, which would write an object for each Service that the hubs push.
+// storageOnly hides a group's post-start hook. One hook makes the bootstrap roles, which take 14 MB and a second, and nobody
+// needs them here. Another repairs cluster IPs, and would write an object for each Service that the hubs push.
 type storageOnly struct {
 	controlplane.RESTStorageProvider
 }

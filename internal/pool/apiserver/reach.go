@@ -37,9 +37,9 @@ const (
 	idlePerKubelet = 25
 )
 
-// Reach reaches kubelets. Each node has a transport of its own, which takes for its kubelet only what has a certificate from
-// the authority for the address, or the one that the node's hub has told of. A transport for all would hand a connection that
-// was verified for one node to another node that names the same address.
+// Reach connects to kubelets. Each node has a transport of its own. It accepts only a server whose certificate the authority has
+// signed for the address, or whose certificate the node's hub reports. One transport for all would be unsafe: another node that
+// names the same address would get a connection that was verified for the first.
 type Reach struct {
 	kubelets Kubelets
 

@@ -14,9 +14,9 @@ import (
 	"k8s.io/kubernetes/pkg/serviceaccount"
 )
 
-// reviewedVersion is the version of k8s.io/kubernetes that this package was written against: what it leaves out of
-// kube-apiserver's assembly, and which fields of Pods and Nodes the Node authorizer and NodeRestriction read (slimPod,
-// slimNode). A test fails when the module's version changes, so that somebody checks both again.
+// reviewedVersion is the version of k8s.io/kubernetes that this package was written for. The package leaves out parts of
+// kube-apiserver's assembly, and keeps only the fields that the Node authorizer and NodeRestriction read (slimPod, slimNode). A
+// test fails when the module's version changes, so that somebody checks both again.
 const reviewedVersion = "v1.36.3"
 
 // slimInformers shrinks the second in-process copies of Pods and Nodes to what the Node authorizer and NodeRestriction
@@ -62,8 +62,8 @@ func slimNode(object any) (any, error) {
 	return node, nil
 }
 
-// tokenObjects finds the objects that a bound ServiceAccount token refers to, in the copies that exist anyway. Tokens
-// bound to Secrets, which Kubernetes no longer makes, are not recognized: they would need a copy of every Secret.
+// tokenObjects finds the objects that a bound ServiceAccount token refers to, in the informers' copies. It does not know tokens
+// that are bound to Secrets, which Kubernetes no longer makes: they would need a copy of every Secret.
 type tokenObjects struct {
 	accounts corelisters.ServiceAccountLister
 	pods     corelisters.PodLister
@@ -91,10 +91,9 @@ func (t tokenObjects) GetSecret(_ context.Context, _, name string) (*corev1.Secr
 	return nil, apierrors.NewNotFound(corev1.Resource("secrets"), name)
 }
 
-// untyped stands in for Kubernetes' OpenAPI definitions, which every API group requires at start. It makes each type an
-// object of unknown fields, so managed fields and server-side apply treat a list as one value. The definitions
-// themselves take 5 MB of the program and, when served, 47 MB of memory (measured idle): people read them in the
-// cloud.
+// untyped replaces Kubernetes' OpenAPI definitions, which every API group requires at start. It describes each type as an object
+// of unknown fields, so managed fields and server-side apply treat a list as one value. The real definitions take 5 MB of the
+// program and, when served, 47 MB of memory (measured idle). People read them in the cloud.
 func untyped(schemes ...*runtime.Scheme) openapicommon.GetOpenAPIDefinitions {
 	return func(openapicommon.ReferenceCallback) map[string]openapicommon.OpenAPIDefinition {
 		definitions := map[string]openapicommon.OpenAPIDefinition{}

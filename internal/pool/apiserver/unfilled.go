@@ -19,8 +19,8 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 )
 
-// Unfilled gives Kubernetes' own code empty copies of the kinds that it follows and nobody fills here, so that they need
-// not be served: the Node authorizer, NodeRestriction and the storage of Services follow them. It must come before those.
+// Unfilled gives Kubernetes' own code empty informers for kinds that nobody fills here, so that they need not be served. The Node
+// authorizer, NodeRestriction and the storage of Services use such informers. Call it before those are made.
 func Unfilled(factory informers.SharedInformerFactory) {
 	never := func(kind, list runtime.Object) {
 		factory.InformerFor(kind, func(_ kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
@@ -50,8 +50,8 @@ func (nothing) Watch(metav1.ListOptions) (watch.Interface, error) { return watch
 // IsWatchListSemanticsUnSupported has whoever follows it list it.
 func (nothing) IsWatchListSemanticsUnSupported() bool { return true }
 
-// withNodes puts Kubernetes' Node authorizer before RBAC. It is made here and not by kube-apiserver's options, which would have
-// it follow the unfilled kinds.
+// withNodes puts Kubernetes' Node authorizer before RBAC. kube-apiserver's options would make it watch the kinds that nobody
+// fills here, so it is made here.
 func withNodes(factory informers.SharedInformerFactory, rbac authorizer.Authorizer) authorizer.Authorizer {
 	node.RegisterMetrics()
 	graph := node.NewGraph()

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// markerName is the file that says "a coordinator made this directory and may empty it". Its coordinator locks it while
-// alive, and the kernel drops the lock with the process, however that ends.
+// markerName is a file in each directory that a coordinator made and may empty. The coordinator locks the file while it runs. The
+// kernel releases the lock with the process, however that ends.
 const markerName = ".yurt-coordinator"
 
 const freshPrefix = "yurt-coordinator-"
@@ -27,8 +27,8 @@ type DataDir struct {
 	Memory bool // on a memory file system
 }
 
-// OpenDataDir makes or empties the directory at path, or makes a fresh one if path is empty. It empties only a
-// directory that a coordinator made which no longer runs.
+// OpenDataDir creates or empties the directory at path, or creates a fresh one if path is empty. It empties only a directory that
+// a coordinator made and that no running coordinator uses.
 func OpenDataDir(path string) (*DataDir, error) {
 	if path == "" {
 		return openFresh()
@@ -72,8 +72,8 @@ func OpenDataDir(path string) (*DataDir, error) {
 	return d, nil
 }
 
-// openFresh makes a new directory on the first memory file system found. It also removes what killed coordinators have
-// left there: otherwise nobody would ever free that memory.
+// openFresh creates a new directory on the first memory file system that it finds. It also removes what killed coordinators have
+// left there, because nobody else would ever free that memory.
 func openFresh() (*DataDir, error) {
 	parent := memoryParent()
 	for _, entry := range stale(parent) {
@@ -159,8 +159,7 @@ func lockMarker(path string) (*os.File, error) {
 	return f, nil
 }
 
-// empty removes everything except the marker. The marker must stay while the rest goes: after a kill in between, the
-// next start may still empty the directory.
+// empty removes everything except the marker, which stays so that the next start may still empty the directory after a kill.
 func (d *DataDir) empty() error {
 	entries, err := os.ReadDir(d.Path)
 	if err != nil {

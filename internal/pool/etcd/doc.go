@@ -1,12 +1,12 @@
-// Package etcd is a one-member etcd in memory: its directory, its start and end, and the bounds of its history.
+// Package etcd runs a one-member etcd in memory: its directory, its start and end, and the bounds of its history.
 //
 // Invariants:
 //   - It listens only on unix sockets in a directory that only this process may enter.
-//   - Nothing outlives the process: the directory is emptied before the start and removed at the end, nothing is synced to
-//     a disk, and the next coordinator removes what a killed one has left. Only what a coordinator made is deleted.
-//   - Memory is bounded: Housekeep compacts, defragments and purges by use, and WatchQuota ends a full member, which would
+//   - Nothing outlives the process: the directory is emptied before the start and removed at the end, and nothing is synced to a
+//     disk. The next coordinator removes what a killed one has left. Only what a coordinator made is deleted.
+//   - Memory is bounded. Housekeep compacts, defragments and purges by use. WatchQuota ends a full member, because that would
 //     refuse every write for good.
 //
-// The alternative was our own storage behind kube-apiserver: it would have to keep etcd's promises to watches, on which
-// every watch of the API depends.
+// The alternative was our own storage behind kube-apiserver. It would have to keep etcd's promises to watches, on which every
+// watch of the API depends.
 package etcd

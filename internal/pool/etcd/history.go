@@ -14,15 +14,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// etcd keeps overwritten values until it is told to forget them (compaction). It keeps the freed pages until it is told
-// to copy the rest (defragmentation), and its log until its own timer fires. In the cloud these are minutes apart and
-// on a disk. Here all of it is memory, and a node that writes 8 MB a second would take gigabytes before the first of
-// the three. So Housekeep does all three by use, not by the hour.
+// etcd keeps overwritten values until it is told to forget them (compaction). It keeps the freed pages until it is told to copy
+// the rest (defragmentation), and its log until its own timer fires. In the cloud these are minutes apart and on a disk. Here all
+// of it is memory, and a node that writes 8 MB a second would fill gigabytes before the first of the three. So Housekeep does all
+// three by use, not by time.
 
 const (
-	// windowRevisions (unless Config says otherwise), windowBytes and windowAge end a window of history. One to two
-	// windows are kept: enough to resume a broken watch, and no more. 2500 revisions are 25 s of the heartbeats of 1000
-	// nodes.
+	// windowRevisions (unless Config says otherwise), windowBytes and windowAge end a window of history. One to two windows are
+	// kept, so that a broken watch can resume. 2500 revisions are 25 s of the heartbeats of 1000 nodes.
 	windowRevisions = 2500
 	windowBytes     = 8 << 20
 	windowAge       = 5 * time.Minute
@@ -30,11 +29,10 @@ const (
 	// housekeepingInterval bounds how far a window can exceed windowBytes: by what is written in that time.
 	housekeepingInterval = 250 * time.Millisecond
 
-	// defragSlack is how many bytes of free pages are left alone: a window, its successor, and as much again for the
-	// next writes.
+	// defragSlack is how many bytes of free pages are tolerated: a window, its successor, and as much again for the next writes.
 	defragSlack = 4 * windowBytes
-	// defragPause is the least time between two defragmentations. Each stops all reads and writes while it copies the
-	// pages in use: 0.1 s for 16 MB, 0.5 s for 128 MB, measured on 2 busy cores.
+	// defragPause is the least time between two defragmentations. Each one blocks all reads and writes while it copies the pages
+	// in use: 0.1 s for 16 MB, 0.5 s for 128 MB, measured on 2 busy cores.
 	defragPause = 10 * time.Second
 
 	// purgeInterval is how often unneeded log segments are deleted; etcd's own interval is 30 s.
@@ -55,8 +53,8 @@ type bounds struct {
 	revisions, bytes int64
 }
 
-// advance takes the present state and the bounds of a window, and returns the revision to compact at, or 0. The end of
-// a window removes its predecessor: everything before the beginning of the ended window is compacted.
+// advance takes the present state and the bounds of a window, and returns the revision to compact at, or 0. When a window ends,
+// it returns that window's beginning, so that all earlier history goes.
 func (w *window) advance(now time.Time, revision, inUse int64, most bounds) (compact int64) {
 	if w.at.IsZero() {
 		*w = window{revision, now, inUse}
@@ -86,8 +84,8 @@ func (m *Member) Housekeep(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	// etcd itself does not purge, because its interval is fixed: MaxSnapFiles and MaxWalFiles are 0 in its
-	// configuration. It would also log each time that files in use are in use.
+	// etcd's own purge is off (MaxSnapFiles and MaxWalFiles are 0), because its interval is fixed. It would also log at each run
+	// that files in use are in use.
 	purging, quiet := make(chan struct{}), zap.NewNop()
 	member := filepath.Join(m.dir, "etcd", "member")
 	snapsDone, snapsFailed := fileutil.PurgeFileWithoutFlock(quiet, filepath.Join(member, "snap"), "snap", keptFiles,

@@ -80,8 +80,8 @@ func keysAndValues(fields []zapcore.Field) (values []any, err error) {
 	return values, err
 }
 
-// logGRPC has the process's gRPC, between kube-apiserver and etcd, log its errors as the program does. By itself it would write
-// lines of its own form.
+// logGRPC makes the process's gRPC, between kube-apiserver and etcd, log its errors in the program's format. By default it writes
+// lines in its own.
 var logGRPC = sync.OnceFunc(func() {
 	grpclog.SetLoggerV2(zapgrpc.NewLogger(zap.New(zapCore{
 		log: klog.LoggerWithName(klog.Background(), "grpc"), level: zapcore.ErrorLevel,

@@ -21,8 +21,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// ErrNoSpace ends a coordinator whose objects exceed its quota. etcd then refuses every write for good, so the way out
-// is a new process, which starts empty.
+// ErrNoSpace ends a coordinator whose objects exceed its quota. etcd then refuses every write for good, so the only way out is a
+// new process, which starts empty.
 var ErrNoSpace = errors.New("etcd: the pool's objects have reached the quota; the coordinator restarts empty. " +
 	"If it happens again, raise --etcd-quota-bytes or push fewer resources")
 
@@ -36,13 +36,12 @@ const (
 	alarmInterval = time.Second
 	// slowRequest is a duration that etcd, in memory, needs only when the machine has no CPU to spare.
 	slowRequest = time.Second
-	// bookmarkInterval is how often a watch of unchanged objects learns its progress, so that its revision stays within
-	// the kept history.
+	// bookmarkInterval is how often a watch without changes gets a bookmark, so that its revision stays within the kept history.
 	bookmarkInterval = 5 * time.Second
 )
 
-// sizeEtcd sets sizes that etcd has in package variables. By default a write-ahead log segment has 64 MB, and two are
-// allocated ahead: 122 MB of memory for an empty database. 1 MB is less than the log of one snapshot.
+// sizeEtcd sets sizes that etcd has in package variables. By default a write-ahead log segment has 64 MB, and two are allocated
+// ahead: 122 MB of memory for an empty database. 1 MB is less than the log between two snapshots.
 var sizeEtcd = sync.OnceFunc(func() {
 	wal.SegmentSizeBytes = 1 << 20
 	backend.InitialMmapSize = 64 << 20 // address space; grows on demand
@@ -58,9 +57,9 @@ type Member struct {
 
 	server *etcdserver.EtcdServer // set before ready is closed
 
-	// level is etcd's log level: warnings, but only while it runs. In its first and its last second it warns about what
-	// is intended (no disk, no TLS, no schema yet, closed sockets). Run returns the error of a failed start. From the level
-	// verbose on, all of that is logged.
+	// level is etcd's log level: warnings, but only while it runs. In its first and its last second it warns about what is
+	// intended: no disk, no TLS, no schema yet, closed sockets. Run returns the error of a failed start. From the level verbose
+	// on, all of that is logged.
 	level zap.AtomicLevel
 }
 
@@ -132,8 +131,8 @@ func (m *Member) Run(ctx context.Context) error {
 	}
 }
 
-// Write commits a transaction, and reports whether its conditions held; if not, nothing has changed. Do not call it
-// before ready is closed.
+// Write commits a transaction, and reports whether its conditions held; if not, nothing has changed. Do not call it before Ready
+// is closed.
 func (m *Member) Write(ctx context.Context, txn *etcdserverpb.TxnRequest) (done bool, err error) {
 	answer, err := m.server.Txn(ctx, txn)
 	if err != nil {
@@ -142,8 +141,8 @@ func (m *Member) Write(ctx context.Context, txn *etcdserverpb.TxnRequest) (done 
 	return answer.Succeeded, nil
 }
 
-// Read returns a key's value (nil means none) and the revision of its last write. Do not call it before ready is
-// closed.
+// Read returns a key's value and the revision of its last write. A nil value means that there is no such key. Do not call it
+// before Ready is closed.
 func (m *Member) Read(ctx context.Context, key []byte) (value []byte, written int64, err error) {
 	answer, err := m.server.Range(ctx, &etcdserverpb.RangeRequest{Key: key, Serializable: true})
 	if err != nil || len(answer.Kvs) == 0 {
@@ -152,8 +151,8 @@ func (m *Member) Read(ctx context.Context, key []byte) (value []byte, written in
 	return answer.Kvs[0].Value, answer.Kvs[0].ModRevision, nil
 }
 
-// WatchQuota blocks until ctx ends, or returns ErrNoSpace when the quota is used up. It is separate from Run so that
-// etcd, which still answers reads, outlives what must stop before it.
+// WatchQuota blocks until ctx ends, or returns ErrNoSpace when the quota is used up. It is separate from Run because etcd must go
+// on to answer reads until its users have stopped.
 func (m *Member) WatchQuota(ctx context.Context) error {
 	select {
 	case <-m.ready:
@@ -189,8 +188,8 @@ func (m *Member) config(log klog.Logger) *embed.Config {
 	c.Name = "pool"
 	c.Dir = filepath.Join(m.dir, "etcd")
 	c.ListenClientUrls = []url.URL{{Scheme: "unix", Path: filepath.Join(m.dir, clientSocket)}}
-	// In Host, not Path: etcd takes only the host of a peer's URL. An empty host would make it an abstract socket,
-	// which has no file, so no permissions, and takes raft messages from any process of the machine.
+	// The socket is in Host, not in Path, because etcd reads only the host of a peer's URL. An empty host would make it an
+	// abstract socket. That has no file and so no permissions, and would take raft messages from any process of the machine.
 	c.ListenPeerUrls = []url.URL{{Scheme: "unix", Host: filepath.Join(m.dir, peerSocket)}}
 	// Advertised addresses must be host:port, but in a cluster of one nobody dials them.
 	c.AdvertiseClientUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:2"}}

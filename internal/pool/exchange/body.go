@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// StallTimeout is how long a body may bring nothing. PushTimeout is how long a whole push of everything may take.
-	// kube-apiserver's own limit does not suit: it answers while its handler still reads.
+	// StallTimeout is how long a body may stay silent. PushTimeout is how long a whole push of everything may take.
+	// kube-apiserver's own limit does not suit, because it answers while its handler still reads.
 	StallTimeout, PushTimeout = 10 * time.Second, time.Minute
 	// lastWord bounds how long a caller may take to read why its push was cut.
 	lastWord = time.Second
@@ -76,8 +76,8 @@ func (p *Body) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// NewBody returns a Body that reads body and waits at most limit for each piece. w answers the same request, whose context
-// is ctx. Where a handler may go on after the answer, Bound must be around it.
+// NewBody returns a Body that reads body and waits at most limit for each piece. w answers the same request, and ctx is the
+// request's context. If the handler may run on after the answer, it must be inside Bound.
 func NewBody(ctx context.Context, w http.ResponseWriter, body io.Reader, limit time.Duration) *Body {
 	p := &Body{body: body, control: http.NewResponseController(w), limit: limit}
 	if all, _ := ctx.Value(boundKey{}).(*bodies); all != nil {
@@ -86,8 +86,9 @@ func NewBody(ctx context.Context, w http.ResponseWriter, body io.Reader, limit t
 	return p
 }
 
-// Bound returns next, of whose requests no Body touches the connection once next has returned. kube-apiserver answers a
-// request that takes too long while its handler still reads, and the connection then belongs to other requests.
+// Bound wraps next so that no Body of its requests touches the connection once next has returned. This is needed because
+// kube-apiserver answers a request that takes too long while its handler still reads. The connection then belongs to other
+// requests.
 func Bound(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		all := &bodies{}
@@ -159,8 +160,7 @@ func (p *Body) Leave() {
 	p.over = true
 }
 
-// Cut ends a waiting Read at once, and after lastWord an answer that nobody reads. It does nothing after the end of the
-// request.
+// Cut ends a waiting Read at once, and after lastWord an answer that nobody reads. After the end of the request it does nothing.
 func (p *Body) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

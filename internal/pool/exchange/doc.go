@@ -1,12 +1,12 @@
-// Package exchange is one exchange between a hub and the coordinator: the body of a push, which may arrive slowly, and
-// the answer, which is JSON lines or a refusal.
+// Package exchange is one exchange between a hub and the coordinator: the body of a push, which may arrive slowly, and the
+// answer, which is JSON lines or a refusal.
 //
 // Invariants:
-//   - A body that brings nothing for its limit is cut, and so is a push of everything that takes longer than PushTimeout.
-//     After a request has ended, none of its deadlines affects the connection.
+//   - A body that stays silent for its limit is cut, and so is a push of everything that takes longer than PushTimeout. After a
+//     request has ended, none of its deadlines affects the connection.
 //   - A refusal has a code and says what to do. The caller and the audit log get the same reason.
 //
-// The package does not know what is pushed, so the mirror, the nodes' objects and every handler that refuses a request
-// can use it. The alternative was kube-apiserver's time limit: it answers for a handler that still reads, and that
-// answer can't say that nothing was changed.
+// The package does not know what is pushed, so the mirror, the nodes' objects and every handler that refuses a request can use
+// it. The alternative was kube-apiserver's time limit. It answers for a handler that still reads, and that answer can't say that
+// nothing was changed.
 package exchange

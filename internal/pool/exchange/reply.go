@@ -37,8 +37,8 @@ type failure struct {
 	Applied string `json:"applied,omitempty"`
 }
 
-// Reply writes JSON lines: one, or one for each batch of a push of changes. A refusal is the last line; if it is also
-// the first, the answer has its code.
+// Reply writes JSON lines: one, or one for each batch of a push of changes. A refusal is the last line. If the refusal is also
+// the first line, the answer has its HTTP code.
 type Reply struct {
 	http.ResponseWriter
 	begun bool

@@ -1,8 +1,8 @@
-// Package limits bounds what each caller of a coordinator has under way, so that none can turn the bound against others.
+// Package limits bounds how many requests each caller of a coordinator has under way. No caller can use up the places of another.
 //
-// Invariants: places belong to callers, not to paths: whoever fills his own waits for nobody and keeps nobody waiting.
-// Heartbeats and the election have places of their own, which no other request takes. A body that does not arrive costs its
-// sender one of his own places, for BodyTimeout.
+// Invariants: places belong to callers, not to paths. A caller that fills its own places does not delay others. Heartbeats and
+// the election have their own places, which no other request takes. A body that does not arrive costs its sender one of its own
+// places, for BodyTimeout.
 package limits
 
 import (
@@ -35,8 +35,8 @@ const (
 	all      kind = "all"     // requests of all callers together
 )
 
-// most is how many of a kind a caller may have under way. A hub has a handful of requests and a dozen watches; of a leader's
-// watches there is one for each resource that is shared. kubectl has 10 at most.
+// most is how many requests of a kind a caller may have under way. A hub has a handful of requests and a dozen watches; a leader
+// has one watch more for each shared resource. kubectl has 10 at most.
 var most = map[kind]int{requests: 16, lasting: 100, leases: 8}
 
 // mostOfAll is how many requests all callers may have under way: kube-apiserver's own number. Leases do not count.
