@@ -26,8 +26,8 @@ const (
 	maxAuditText = 1024
 )
 
-// auditPolicy has kube-apiserver's audit look at each request but its own client's, and at no body. A policy does not know how a
-// request ends: that is for the auditFilter.
+// auditPolicy makes kube-apiserver's audit record each request's metadata, but no body and no request of its own client. A policy
+// does not know how a request ends, so auditFilter selects by outcome.
 func auditPolicy() audit.PolicyRuleEvaluator {
 	return policy.NewPolicyRuleEvaluator(&auditinternal.Policy{
 		OmitStages: []auditinternal.Stage{auditinternal.StageRequestReceived},
@@ -38,8 +38,8 @@ func auditPolicy() audit.PolicyRuleEvaluator {
 	})
 }
 
-// auditFilter gives kube-apiserver's log backend what is worth a line: each stream that was let in, when it begins, and each
-// refusal, of these at most so many a second. The next line about a refusal counts those that have none.
+// auditFilter passes to kube-apiserver's log backend only what deserves a line. That is each stream that was allowed, when it
+// begins, and each refusal, up to a limit per second. The next line about a refusal counts those that got none.
 type auditFilter struct {
 	audit.Backend
 	refusals   *rate.Limiter
@@ -71,8 +71,8 @@ func (f *auditFilter) ProcessEvents(events ...*auditinternal.Event) (written boo
 	return written
 }
 
-// outcome reports whether a request was refused, or a stream was let in, at that one stage of it which gets the line: a stream's
-// first, a 401's only one, and a 403's last.
+// outcome reports whether a request was refused, or a stream was allowed. It does so only at the stage of the request that gets
+// the line: a stream's first, a 401's only one, and a 403's last.
 func outcome(e *auditinternal.Event) (refused, streams bool) {
 	if e.ResponseStatus == nil {
 		return false, false

@@ -21,15 +21,15 @@ import (
 	"yurtcoordinator/internal/ends"
 )
 
-// DefaultQuotaBytes bounds what etcd holds. With all its pages in memory, it is the largest part of a coordinator's
+// DefaultQuotaBytes bounds what etcd holds, in bytes. With all its pages in memory, etcd is the largest part of a coordinator's
 // budget.
 const DefaultQuotaBytes = 256 << 20
 
-// DefaultMirrorQuotaBytes bounds what the mirror holds, including its history. A pool's EndpointSlices are a few MB;
-// 5000 of them with ten endpoints each are 8 MB. What kube-apiserver serves is also in etcd, and counts there as well.
+// DefaultMirrorQuotaBytes bounds what the mirror holds, in bytes, including its history. A pool's EndpointSlices are a few MB;
+// 5000 of them with ten endpoints each are 8 MB. Resources that kube-apiserver serves are also in etcd, and count there as well.
 const DefaultMirrorQuotaBytes = 128 << 20
 
-// DefaultOwnQuotaBytes bounds what hubs push about their nodes, as counted in etcd. 1000 Pods and 500 Nodes of 8 KB,
+// DefaultOwnQuotaBytes bounds what hubs push about their nodes, in bytes, as counted in etcd. 1000 Pods and 500 Nodes of 8 KB,
 // with as much again for what they use, are 24 MB.
 const DefaultOwnQuotaBytes = 64 << 20
 
@@ -41,10 +41,10 @@ const minMirrorQuotaBytes = 4 << 20
 
 const defaultServiceRange = "10.96.0.0/12"
 
-// Config says how a coordinator serves. Each field's comment says what its zero value means. Only the three files of
-// the serving certificate and the client CA have no such meaning and must be given.
+// Config says how a coordinator serves. Each field's comment says what its zero value means. The serving certificate's two files
+// and the client CA have no default and must be given.
 type Config struct {
-	// NodeName is the Node that the coordinator runs on. The coordinator marks its Lease, so that a leader forwards it
+	// NodeName is the Node that the coordinator runs on. The coordinator marks this Node's Lease, so that a leader forwards it
 	// early. Empty means that no Lease is marked.
 	NodeName edge.NodeName
 
@@ -60,7 +60,7 @@ type Config struct {
 	// QuotaBytes bounds etcd's data; 0 means DefaultQuotaBytes. A coordinator that reaches it stops with ErrNoSpace.
 	QuotaBytes int64
 
-	// MirrorQuotaBytes bounds what the leader may push, in memory; 0 means DefaultMirrorQuotaBytes. A push beyond it is
+	// MirrorQuotaBytes bounds what the leader may push, in bytes of memory; 0 means DefaultMirrorQuotaBytes. A push beyond it is
 	// refused with 413.
 	MirrorQuotaBytes int64
 
@@ -74,26 +74,26 @@ type Config struct {
 	TLSCertFile, TLSPrivateKeyFile string
 	// ClientCAFile holds the CAs of the client certificates; reread when it changes.
 	ClientCAFile string
-	// PoolNodesFile holds the names of the pool's nodes, one per line; reread when it changes. Other nodes are refused,
-	// and so are all while the file is missing. Empty means that every node that the CAs know belongs to the pool.
+	// PoolNodesFile holds the names of the pool's nodes, one per line; reread when it changes. Other nodes are refused. While the
+	// file is missing, all nodes are refused. Empty means that every node that the CAs know belongs to the pool.
 	PoolNodesFile string
-	// AddressesFile holds further addresses of this node at which to serve, one per line, if the machine has them; reread when it
-	// changes, and it may be missing. Empty means that there are none.
+	// AddressesFile holds further addresses of this node, one per line; reread when it changes, and it may be missing. The
+	// coordinator serves at those that the machine has. Empty means that there are none.
 	AddressesFile string
-	// PoolAddressesFile holds the addresses of the pool's nodes, one per line, and PoolCAFile the authorities that sign the
-	// pool's coordinators and nobody else; both are reread when they change, and may be missing. A coordinator of the pool that
-	// serves at one of these addresses, and is younger than this one in its slot, ends this one. Empty means that nobody looks.
+	// PoolAddressesFile holds the addresses of the pool's nodes, one per line. PoolCAFile holds the authorities that sign the
+	// pool's coordinators and nobody else. Both are reread when they change, and may be missing. If a younger coordinator of the
+	// same pool and slot serves at one of these addresses, this one ends. Empty means that this one does not look.
 	PoolAddressesFile, PoolCAFile string
-	// DeniedUsersFile holds whose client certificates hold no longer, one item per line: a user's name, or X509SHA256=
-	// and the digest of one certificate; reread when it changes. While the file is missing, only nodes are served. Empty
-	// means that nobody is denied.
+	// DeniedUsersFile lists whose client certificates are no longer valid, one item per line: a user's name, or X509SHA256= and
+	// the digest of one certificate; reread when it changes. While the file is missing, only nodes are served. Empty means that
+	// nobody is denied.
 	DeniedUsersFile string
 
 	// KubeletClientCertificate and KubeletClientKey authenticate the coordinator to kubelets on logs, exec, attach and
 	// port-forward. Empty means that it shows no client certificate.
 	KubeletClientCertificate, KubeletClientKey string
-	// KubeletCertificateAuthority signs kubelets' serving certificates. Empty means that kubelets are known only by the
-	// certificates that their nodes' hubs tell of, which are taken in any case.
+	// KubeletCertificateAuthority signs kubelets' serving certificates. The coordinator also accepts the certificates that nodes'
+	// hubs report. Empty means that it accepts only those.
 	KubeletCertificateAuthority string
 
 	// ServiceClusterIPRange is the cloud's range, one CIDR. Its IP family is the default family of Services read here.
@@ -254,8 +254,8 @@ func (c Config) serviceRange() (net.IPNet, error) {
 	return *parsed, nil
 }
 
-// checkFiles reads every configured file, so that the start reports a bad one in one line, instead of a server that
-// half works.
+// checkFiles reads every configured file, so that the start reports a bad one in one line. Otherwise a server would run that half
+// works.
 func (c Config) checkFiles(now time.Time) error {
 	if err := checkPair("tls-cert-file", c.TLSCertFile, "tls-private-key-file", c.TLSPrivateKeyFile, now); err != nil {
 		return err
@@ -318,8 +318,8 @@ func checkAuthorities(flag, file string, now time.Time) error {
 	return err
 }
 
-// expired accepts a certificate from the future: at the edge the clock is as likely to be wrong as the certificate, and
-// the client's clock decides.
+// expired returns an error for a certificate that has expired, but accepts one from the future. At the edge the clock is as
+// likely to be wrong as the certificate, and the client's clock decides.
 func expired(flag, file string, cert *x509.Certificate, now time.Time) error {
 	if now.After(cert.NotAfter) {
 		return fmt.Errorf("--%s %s: the certificate of %q expired at %s, and it is %s now; "+

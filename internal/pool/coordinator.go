@@ -66,8 +66,8 @@ type Around struct {
 	Log   klog.Logger
 }
 
-// Coordinator is what makes an API server a pool's coordinator: who may do what, what hubs bring, what is told of nodes, and its
-// end when there is a younger one. It neither listens nor knows whose API server and whose storage it has.
+// Coordinator is what makes an API server a pool's coordinator: who may do what, what hubs push, what hubs learn of nodes, and
+// its end when there is a younger one. It does not listen, and does not know whose API server and storage it uses.
 type Coordinator struct {
 	// Parts are for the server, but for how it listens and what it logs and installs.
 	Parts apiserver.Parts
@@ -212,8 +212,8 @@ func (c *Coordinator) successor() *succession.Succession {
 	})
 }
 
-// addresses returns where the pool's nodes are by their own word: Nodes are brought by their hubs, and those that have come since
-// this coordinator's own node was cut off are in no list of the cloud's here.
+// addresses returns the addresses of the pool's nodes by their Nodes, which hubs push. They include nodes that joined while this
+// coordinator's own node was cut off, which the cloud's lists here lack.
 func (c *Coordinator) addresses(ctx context.Context) (all []netip.Addr, err error) {
 	nodes, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {

@@ -42,8 +42,9 @@ func (c *wiring) kubeletAt(ctx context.Context, node string) (string, error) {
 	return "", nil
 }
 
-// onLAN returns the addresses of a node on the LAN: those that its annotation says, or else its InternalIPs; of the coordinator's
-// own IP family first, whichever kubelet prefers. None are returned if there is nothing to choose: then its status counts.
+// onLAN returns the addresses of a node on the LAN: those in its annotation, or else its InternalIPs. Addresses of the
+// coordinator's own IP family come first, whichever kubelet prefers. Nil means that there is no choice, and the address in the
+// Node's status counts.
 func (c *wiring) onLAN(node *corev1.Node) (all []corev1.NodeAddress) {
 	self, _ := netip.ParseAddr(c.config.BindAddress) // the zero Addr if it can't be read, which was found out before
 	said := lanAddresses(node)
@@ -79,8 +80,8 @@ func lanAddresses(node *corev1.Node) []netip.Addr {
 	return said
 }
 
-// pinned returns the digest of the certificate with which a node says that its kubelet serves: on its Lease here, which nobody
-// but the node can write. Each call reads it anew: there are few, and a kubelet's certificate may have changed a moment ago.
+// pinned returns the digest of the serving certificate that a node reports for its kubelet. It is in the node's Lease here, which
+// only the node can write. Each call reads the Lease anew: calls are few, and a kubelet's certificate may have just changed.
 func (c *wiring) pinned(ctx context.Context, node string) (string, error) {
 	lease, err := c.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

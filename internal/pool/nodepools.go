@@ -12,7 +12,7 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// The pool's own NodePool is shown without the CRD: from the mirror, where the leader brings it. An API server with CRDs would
+// The pool's own NodePool is shown without its CRD, from the mirror, where the leader brings it. An API server with CRDs would
 // cost a coordinator some 30 MB (docs/adr/0001-one-process.md).
 
 var (

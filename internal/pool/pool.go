@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	// StopTimeout bounds how long Run takes to return after its context ends: the drain, etcd's end, and the removal of
-	// the data. What has not stopped by then ends with the process.
+	// StopTimeout bounds how long Run takes to return after its context ends: the drain, etcd's end, and the removal of the data.
+	// Whatever has not stopped by then ends with the process.
 	StopTimeout = 5 * time.Second
 
-	// gcPercent lets the heap grow by half between collections instead of doubling: nodes are short of memory. Another
-	// half less (25) saved only 1 MB idle, as measured.
+	// gcPercent lets the heap grow by half between collections instead of doubling, because nodes are short of memory. Half of
+	// that again (25) saved only 1 MB idle, as measured.
 	gcPercent = 50
-	// memoryLimit, in bytes, makes the collector work harder beyond it: 3000 Pods that all change at once
-	// (status-storm) make garbage faster than gcPercent collects it. It counts Go's memory without the program itself
-	// and etcd's file, which are mapped: in status-storm about 110 MB (RSS less anonymous). It is not a bound: memory
-	// in use stays. The closer it is to what is in use, the more is collected: in status-storm two fifths of the
-	// coordinator's processor time at 112 MiB, a quarter at 160.
+	// memoryLimit, in bytes, makes the collector work harder beyond it. 3000 Pods that all change at once (status-storm) make
+	// garbage faster than gcPercent collects it. The limit counts Go's memory without the mapped program and etcd's mapped file:
+	// in status-storm these are about 110 MB (RSS less anonymous). It is no hard bound, because memory in use stays. The closer
+	// it is to what is in use, the more is collected. In status-storm the collector took two fifths of the coordinator's
+	// processor time at 112 MiB, and a quarter at 160.
 	memoryLimit = 136 << 20
 
 	// readyInterval is how often the start asks for readiness.
@@ -67,12 +67,13 @@ func (p *Pool) WaitReady(ctx context.Context) (address string, err error) {
 	}
 }
 
-// Run serves until ctx ends. It returns nil after an orderly stop. If it could not start or continue, its error says what to do:
-// etcd.ErrNoSpace if the pool's objects exceeded the quota, succession.ErrSucceeded if a younger coordinator takes its place. It
-// leaves no file behind, unless it gives up waiting (ErrStopTimeout): then the next start removes the data, as after a kill.
+// Run serves until ctx ends, and returns nil after an orderly stop. If it could not start or continue, its error says what to do.
+// It is etcd.ErrNoSpace if the pool's objects exceeded the quota, and succession.ErrSucceeded if a younger coordinator takes its
+// place. Run leaves no file behind, unless it gives up waiting (ErrStopTimeout). Then the next start removes the data, as after a
+// kill.
 //
-// While it runs it sets the process's garbage collection target and memory limit, unless the environment has a GOGC or
-// a GOMEMLIMIT, and gives back the memory of the program's pages that only its start needed.
+// While it runs it sets the process's garbage collection target and memory limit, unless the environment has a GOGC or a
+// GOMEMLIMIT. It also gives back the memory of the program's pages that only its start needed.
 func (p *Pool) Run(ctx context.Context) (err error) {
 	logger := klog.FromContext(ctx).WithName("pool")
 	ctx = klog.NewContext(ctx, logger)
@@ -186,8 +187,8 @@ func (p *Pool) serve(ctx context.Context, c *wiring) error {
 	}
 }
 
-// becomeReady waits until the server itself says that it is ready, and then lets WaitReady return. It fails only with
-// the context's error.
+// becomeReady waits until the server says that it is ready, and then lets WaitReady return. It fails only with the context's
+// error.
 func (p *Pool) becomeReady(ctx context.Context, client kubernetes.Interface, started time.Time) error {
 	if err := p.awaitReady(ctx, client); err != nil {
 		return err

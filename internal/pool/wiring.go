@@ -48,8 +48,8 @@ type wiring struct {
 	strangers *strangers
 }
 
-// count has what the parts count served with kube-apiserver's own metrics, until ctx ends. Of several coordinators in one
-// process, as in tests, the first is counted.
+// count registers the parts' metrics with kube-apiserver's own until ctx ends. If one process has several coordinators, as in
+// tests, only the first one's are registered.
 func (c *wiring) count(ctx context.Context, counted []prometheus.Collector) error {
 	registry := legacyregistry.Registerer()
 	for _, m := range counted {
@@ -63,8 +63,8 @@ func (c *wiring) count(ctx context.Context, counted []prometheus.Collector) erro
 	return nil
 }
 
-// Run waits for etcd, serves the API until ctx ends, and has stopped serving when it returns. What runs while it serves is added
-// by the function that adding returns for a group.
+// Run waits for etcd, serves the API until ctx ends, and has stopped serving when it returns. adding returns the function by
+// which a group's members are added.
 func (c *wiring) Run(ctx context.Context, adding func(*run.Group) func(string, func(context.Context) error)) error {
 	select {
 	case <-c.etcd.Ready():
@@ -212,13 +212,13 @@ const (
 	handshakeTime = 5 * time.Second
 	// maxHandshakes and maxHandshakesOfOne bound the handshakes under way, and those of one address.
 	maxHandshakes, maxHandshakesOfOne = 512, 64
-	// maxProbes bounds the connections that other users of this machine have to the port for probes. A kubelet has one or
-	// two, for some milliseconds.
+	// maxProbes bounds the connections to the port for probes, which other users of this machine may open, too. A kubelet has one
+	// or two, for some milliseconds.
 	maxProbes = 64
 )
 
-// listen opens a port before anything else starts: a port in use is the likeliest mistake. Its error names the flags that gave
-// address and port.
+// listen opens a port. This happens before anything else starts, because a port in use is the likeliest mistake. Its error names
+// the flags of address and port.
 func listen(ctx context.Context, addressFlag, address, portFlag string, port int) (net.Listener, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(port)))

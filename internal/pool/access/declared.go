@@ -26,7 +26,7 @@ type Declared struct {
 
 	mu sync.Mutex
 	// last is when each resource was last declared, by the wall clock. named are the resources of the last declaration, which is
-	// valid until until, by the running clock.
+	// valid until the time until, by the running clock.
 	last  map[schema.GroupResource]time.Time
 	named map[schema.GroupResource]struct{}
 	until time.Time

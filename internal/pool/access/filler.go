@@ -11,8 +11,8 @@ import (
 	"yurtcoordinator/internal/pool/exchange"
 )
 
-// fillAfter is how long nobody must have led before a filler may take its turn. It is a former leader's term and 2 s, in which a
-// hub with a link to the cloud takes the election Lease if there is such a hub.
+// fillAfter is how long nobody must have led before a filler may take its turn. It is a former leader's term, and 2 s more. In
+// these 2 s a hub with a link to the cloud takes the election Lease, if there is one.
 const fillAfter = edge.ElectionTerm + 2*time.Second
 
 // decideFiller returns why caller may not replace the filler's Lease old by next; nil means that it may. oldLive says that the

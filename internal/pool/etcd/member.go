@@ -142,7 +142,7 @@ func (m *Member) Write(ctx context.Context, txn *etcdserverpb.TxnRequest) (done 
 }
 
 // Read returns a key's value and the revision of its last write. A nil value means that there is no such key. Do not call it
-// before Ready is closed.
+// before Ready's channel is closed.
 func (m *Member) Read(ctx context.Context, key []byte) (value []byte, written int64, err error) {
 	answer, err := m.server.Range(ctx, &etcdserverpb.RangeRequest{Key: key, Serializable: true})
 	if err != nil || len(answer.Kvs) == 0 {

@@ -17,9 +17,9 @@ import (
 	"yurtcoordinator/internal/pool/exchange"
 )
 
-// A resource is complete once all of it has come, up to the marker, since this coordinator started. It is current while a
-// leader says so (Config.Current). What is not complete is no answer to a program, which would take what is missing for gone;
-// a person is told what is missing, and can judge. See docs/adr/0039-complete-and-current.md.
+// A resource is complete once all of it has come, up to the marker, since this coordinator started. It is current while a leader
+// says that it brings each change (Config.Current). Programs get no answer from an incomplete resource, because they would take
+// missing objects for deleted ones. People get it with a warning, and can judge. See docs/adr/0039-complete-and-current.md.
 
 // standing is how far the mirror has a resource.
 type standing struct {
@@ -40,7 +40,7 @@ func (m *Mirror) standing(r schema.GroupVersionResource) standing {
 	return s
 }
 
-// warns returns what a person is told who reads the resource; empty means that there is nothing to tell. began is when the
+// warns returns the warning for a person who reads the resource; empty means that there is nothing to warn of. began is when the
 // coordinator started.
 func (s standing) warns(r schema.GroupResource, began time.Time) string {
 	at := func(t time.Time) string { return t.UTC().Format(time.RFC3339) }
@@ -61,9 +61,9 @@ func (s standing) warns(r schema.GroupResource, began time.Time) string {
 	}
 }
 
-// Gate refuses programs what is not complete, with a time after which to ask again, and warns people of what is not complete or
-// not current. It stands before the API alone: what hubs read at the mirror says itself what is not there. The process itself
-// is let through.
+// Gate refuses programs that read an incomplete resource, and tells them when to retry. It warns people who read one that is not
+// complete or not current. It wraps the API only: what hubs read at the mirror itself says what is missing. Requests of this
+// process pass.
 func (m *Mirror) Gate(api http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		resource, gated := m.reads(r)

@@ -22,15 +22,15 @@ import (
 	"yurtcoordinator/internal/replica"
 )
 
-// Through the mirror a pool's resources come into the coordinator, and the pool's hubs read them, with the cloud's
+// The mirror is how a pool's resources come into the coordinator, and where the pool's hubs read them, with the cloud's
 // revisions:
 //
 //	GET  /mirror/v1                                   what is there, and how far each resource has come
 //	GET  /mirror/v1/{group|core}/{version}/{resource} list, or watch, as an API server would serve it
 //	POST /mirror/v1/{group|core}/{version}/{resource} the leader pushes a watch stream; the answer acknowledges it (push)
 //
-// An acknowledged revision is in both copies: in the mirror's replica, which hubs read, and, if kube-apiserver serves
-// the resource, in etcd under kube-apiserver's keys, which everybody else reads by the API.
+// An acknowledged revision is in two copies. One is the mirror's replica, which hubs read. If kube-apiserver serves the resource,
+// the other is in etcd under kube-apiserver's keys, which everybody else reads through the API.
 const (
 	mirrorPath = edge.PathMirror
 
@@ -74,8 +74,8 @@ type Config struct {
 	Write verbatim.Writer
 	// BuiltIns are the resources that kube-apiserver also serves, with where it keeps them.
 	BuiltIns map[schema.GroupVersionResource]verbatim.BuiltIn
-	// Current returns whether the leader says that it brings each change of a resource, and when it last said so; the zero
-	// time means never. nil means that nobody ever says so.
+	// Current returns whether the leader says now that it brings each change of a resource, and when it last said so; the zero
+	// time means never. A nil Current means that nobody ever says so.
 	Current func(r schema.GroupResource) (now bool, last time.Time)
 	Stalled time.Duration // how long a body may bring nothing; 0 means exchange.StallTimeout
 }
@@ -118,7 +118,7 @@ func (m *Mirror) Close() error {
 	return nil
 }
 
-// MayLast reports whether a request may exceed kube-apiserver's time limit: a watch of the mirror, or a push, which has
+// MayLast reports whether a request may exceed kube-apiserver's time limit. That is a watch of the mirror, or a push, which has
 // its own limits.
 func MayLast(r *http.Request) bool {
 	if !strings.HasPrefix(r.URL.Path, mirrorPath+"/") {
@@ -165,8 +165,8 @@ func (m *Mirror) serve(a *exchange.Reply, r *http.Request) error {
 	}
 }
 
-// mayBeMirrored reports whether a push may bring a resource: one of the few in builtIns, or any of a group that is not
-// Kubernetes' own, which the coordinator does not serve. So no push can write a Secret, a role, a Lease, a Node or a
+// mayBeMirrored returns why a push may not bring a resource, or nil. It allows the few in builtIns, and any resource of a group
+// that is not Kubernetes' own, which the coordinator does not serve. So no push can write a Secret, a role, a Lease, a Node or a
 // Pod.
 func (m *Mirror) mayBeMirrored(r schema.GroupVersionResource) error {
 	if _, ok := m.builtIns[r]; ok {

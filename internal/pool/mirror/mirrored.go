@@ -31,8 +31,8 @@ type mirrored struct {
 	mu    sync.Mutex // held while a push is applied, etcd included
 	guard doubt.Guard
 	older doubt.Doubt // about pushes of everything that are older than the mirror, or hold an older object
-	// unsure are the keys at which a failed write may have left etcd different from the replica. The next push writes
-	// or deletes all of them.
+	// unsure are the keys at which etcd may differ from the replica after a failed write. The next push writes or deletes all of
+	// them.
 	unsure map[stream.Key]struct{}
 }
 
@@ -46,8 +46,8 @@ func newMirrored(r, as schema.GroupVersionResource, write verbatim.Writer, b ver
 	if each.replica, err = replica.New(replica.Config{Resource: as}); err != nil {
 		return nil, err
 	}
-	// Prompt: any hub may lead next. If it were behind, by no more than a bookmark, it could not say that the mirror is current
-	// until the cloud had brought it as far, which takes the cloud up to a minute.
+	// Prompt, because any hub may lead next. A hub that lags by as little as a bookmark could not declare the mirror current
+	// until the cloud had brought it to the same revision. That takes the cloud up to a minute.
 	each.handler, err = replica.NewHandler(replica.HandlerConfig{Replica: each.replica, Wait: mirrorWait, Prompt: true})
 	return each, err
 }
@@ -72,9 +72,8 @@ type pushed struct {
 	revision edge.Revision   // its last revision
 }
 
-// read reads and checks what is applied at once: everything, or a batch of changes, which ends with a bookmark or with
-// the stream. It reports whether the stream has ended. It fails with a refusal, or with io.EOF if there is no further
-// batch.
+// read reads and checks what is applied at once: everything, or a batch of changes, which ends with a bookmark or with the
+// stream. ended says that the stream has ended. The error is a refusal, or io.EOF if there is no further batch.
 func (m *mirrored) read(frames *stream.FrameReader, p *pushed) (ended bool, err error) {
 	p.revision = p.from
 	for whole := false; !whole; {
@@ -181,8 +180,7 @@ func (m *mirrored) checkKey(k stream.Key) error {
 	return verbatim.CheckKey(k, m.builtIn != nil || k.Namespace != "")
 }
 
-// checkObject refuses an object that kube-apiserver could not read: a single one would break every list of the
-// resource.
+// checkObject refuses an object that kube-apiserver could not read, because a single one would break every list of the resource.
 func (m *mirrored) checkObject(o stream.Object) error {
 	if m.builtIn == nil {
 		return nil
@@ -218,8 +216,8 @@ func (m *mirrored) typeOf(p *pushed, told stream.Type) error {
 	return nil
 }
 
-// apply writes a push to etcd, then to the replica, and returns the new position. It asks again just before whether
-// the pusher may push, because reading the body took time.
+// apply writes a push to etcd, then to the replica, and returns the new position. Just before, it checks again whether the pusher
+// may push, because reading the body took time.
 func (m *mirrored) apply(
 	ctx context.Context, p *pushed, now time.Time,
 ) (edge.Revision, error) {
@@ -284,9 +282,9 @@ func (m *mirrored) apply(
 	return m.Position(), nil
 }
 
-// begins reports whether a push replaces everything, whatever is here. It does if it is of a later history, or if it is
-// older in the same history and its leader insists: then the leader has missed that the history changed. begins fails
-// if the push must not be applied.
+// begins reports whether a push replaces everything that is here. It does in two cases: its history is later, or it is older in
+// the same history and its leader insists. In the second case the leader has missed that the history changed. The error says that
+// the push must not be applied.
 func (m *mirrored) begins(p *pushed, at edge.Revision, now time.Time) (bool, error) {
 	in := m.replica.History()
 	conflict := func(retry time.Duration, format string, a ...any) (bool, error) {
@@ -327,8 +325,8 @@ func (m *mirrored) goesBack(p *pushed) bool {
 	})
 }
 
-// difference returns what a full stream changes. An object whose revision is already in the replica stays as it is,
-// unless the push replaces everything. An object that the stream lacks is removed.
+// difference returns what a full stream changes. It keeps objects whose revision is already in the replica, unless anew says that
+// the push replaces everything. Objects that the stream lacks are removed.
 func (m *mirrored) difference(
 	ctx context.Context, p *pushed, anew bool,
 ) (put []stream.Object, remove []stream.Key, err error) {
@@ -389,8 +387,7 @@ func (m *mirrored) doubt(put []stream.Object, remove []stream.Key) {
 	}
 }
 
-// store writes to etcd in transactions, first what is put, then what is removed. It also corrects what an earlier
-// failure left behind.
+// store writes to etcd in transactions: first put, then remove. It also corrects what an earlier failure left behind.
 func (m *mirrored) store(ctx context.Context, t stream.Type, put []stream.Object, remove []stream.Key) error {
 	if m.builtIn == nil {
 		return nil

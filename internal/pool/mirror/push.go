@@ -23,8 +23,8 @@ const (
 	changesFrom = "from"
 	// maxPushes bounds how many pushes of everything are read at a time: one leader pushes one resource at a time.
 	maxPushes = 8
-	// quietFactor is how much longer than StallTimeout a push of changes may be quiet: its pusher sends a sign of life
-	// every 10 s.
+	// quietFactor is how much longer than StallTimeout a push of changes may stay silent, because its pusher sends a sign of life
+	// only every 10 s.
 	quietFactor = 3
 )
 
@@ -35,9 +35,9 @@ var (
 	errSuperseded = exchange.Refused(http.StatusConflict, "another push of changes to the same resource has begun")
 )
 
-// push takes a watch stream: everything, or the changes after a revision, batch by batch, for as long as there are any.
-// It reads each batch to its end before it changes anything: a batch that breaks off, stalls or is malformed has done
-// nothing. It checks who leads before the first batch is read, and for each batch again.
+// push takes a watch stream: everything, or the changes after a revision, batch by batch, for as long as the stream lasts. It
+// reads each batch to its end before it changes anything, so a batch that breaks off, stalls or is malformed has no effect. It
+// checks who leads before the first batch, and again for each batch.
 func (m *Mirror) push(a *exchange.Reply, r *http.Request, resource schema.GroupVersionResource) error {
 	p, err := m.mayPush(r, resource)
 	if err != nil {
@@ -118,8 +118,8 @@ func (m *Mirror) mayPush(r *http.Request, resource schema.GroupVersionResource) 
 	return p, nil
 }
 
-// open returns the body, and the context of the push. A push of changes ends when the next one begins and when the
-// mirror closes. So each resource has at most one, and no leader waits for what the last one left behind.
+// open returns the body, and the context of the push. A push of changes ends when the next one of its resource begins, and when
+// the mirror closes. So each resource has at most one, and no leader waits for a former leader's push.
 func (m *Mirror) open(
 	w http.ResponseWriter, r *http.Request, resource schema.GroupVersionResource, from edge.Revision,
 ) (context.Context, *exchange.Body, func(), error) {

@@ -14,9 +14,9 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Show has the mirror keep what is pushed as a resource from the start, and returns what serves it as an API server would, as
-// another resource, with the cloud's revisions. It is for a custom resource, which kube-apiserver does not serve here. Gate
-// stands before it, for people too: while it is not complete, there is nothing to show.
+// Show makes the mirror keep a pushed resource from the start. It returns a handler that serves it as another resource, as an API
+// server would, with the cloud's revisions. It is for a custom resource, which kube-apiserver does not serve here. An incomplete
+// resource is refused even to people, because there is nothing to show.
 func (m *Mirror) Show(pushed, as schema.GroupVersionResource) (http.Handler, error) {
 	m.mu.Lock()
 	m.shown[as] = pushed
@@ -28,8 +28,8 @@ func (m *Mirror) Show(pushed, as schema.GroupVersionResource) (http.Handler, err
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) { each.show(w, request) }), nil
 }
 
-// FromLeader returns what a leader has brought of a resource, and the history that the revisions count in. It returns nothing
-// while there is only what a filler brought.
+// FromLeader returns the objects that a leader has brought of a resource, and the history that their revisions count in. It
+// returns nothing while there is only what a filler brought.
 func (m *Mirror) FromLeader(pushed schema.GroupVersionResource) ([]stream.Object, edge.History) {
 	each := m.get(pushed)
 	if each == nil {

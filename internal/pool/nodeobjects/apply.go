@@ -31,8 +31,8 @@ type applying struct {
 	from    edge.NodeName
 }
 
-// apply writes a push to etcd and to the claims. It returns the answer, and the state that the caller knows afterwards;
-// empty means that the caller must ask.
+// apply writes a push to etcd and to the claims. It returns the answer and the ETag of the new state. An empty ETag means that
+// the caller must ask for the state.
 func (o *Objects) apply(ctx context.Context, n edge.NodeName, k Kind, changes []change) (pushReply, string) {
 	w := &applying{Objects: o, node: n, kind: k, batch: verbatim.Transaction{Write: o.write}}
 	before := w.version()
@@ -165,8 +165,8 @@ func (k Kind) isOf(n edge.NodeName, value []byte) bool {
 	return there.Unmarshal(raw) == nil && k.node(there) == n
 }
 
-// settle makes hubs push again what may not have been written. It forgets what had no claim before: by then it may
-// belong to somebody else.
+// settle makes hubs push again what may not have been written. It releases the claims that this push began, because the objects
+// may belong to another node by then.
 func (w *applying) settle(ctx context.Context) {
 	if w.failed == nil {
 		return

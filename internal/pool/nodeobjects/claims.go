@@ -14,24 +14,23 @@ import (
 )
 
 const (
-	// maxObjects and maxBytes bound what one node may have here. 110 Pods, the default limit of a node, with all that
-	// they use are some hundred objects and a few MB.
+	// maxObjects and maxBytes bound what one node may have here. A node's default limit is 110 Pods; with all that they use these
+	// are some hundred objects and a few MB.
 	maxObjects = 2000
 	maxBytes   = 16 << 20
 	// maxUses bounds what one Pod may refer to.
 	maxUses = 500
-	// maxSilence is how long a node's objects stay after its hub's last request: as long as Kubernetes leaves Pods on a
-	// node that it does not hear from.
+	// maxSilence is how long a node's objects stay after its hub's last request. Kubernetes leaves Pods on a silent node for as
+	// long.
 	maxSilence = 5 * time.Minute
 )
 
-// claims say why each pushed object is here, and whose it is. A Node, a Pod or an Event has one claim, of its node. A
+// claims record why each pushed object is here, and whose it is. A Node, a Pod or an Event has one claim, of its node. A
 // ConfigMap or a Secret has a claim of each node whose Pods use it, and stays as long as it has one.
 //
-// Of two nodes that both say they have a Pod of some name, one is wrong, and which one can't be told here: the first to
-// say so may be the liar, after every start of the coordinator again. A person who opens a shell in that Pod would give
-// what is typed to it. So such a Pod is contested: both claims are kept, and the Pod is shown as neither's until only one
-// claims it.
+// If two nodes claim a Pod of the same name, one of them is wrong, and the coordinator can't tell which. The first one may be the
+// liar, and may be first again after every start of the coordinator. A person who opens a shell in that Pod would hand it what
+// they type. So such a Pod is contested: both claims are kept, and the Pod is not shown until only one node claims it.
 //
 // Claims only decide, and hold no object: their caller writes what they say.
 type claims struct {
@@ -100,8 +99,8 @@ func (l *claims) ofNode(n edge.NodeName, now time.Time) *nodeClaims {
 	return a
 }
 
-// judge decides whether a node may push an object. write is false if etcd already has newer content. A refusal gives
-// the reason.
+// judge decides whether a node may push an object. write is false if the object must not be written to etcd: etcd has newer
+// content, or several nodes claim the object. A refusal gives the reason.
 func (l *claims) judge(n edge.NodeName, o offer) (write bool, err error) {
 	a, e := l.nodes[n], l.objects[o.id]
 	have := a.claims[o.id]
@@ -213,8 +212,7 @@ func (l *claims) unuse(n edge.NodeName, ids []stream.ID) (gone []stream.ID) {
 	return gone
 }
 
-// release ends a node's claim, if it has one. It returns the objects that nobody claims any more, which must be
-// deleted.
+// release ends a node's claim, if it has one. It returns the objects that nobody claims any more, which the caller must delete.
 func (l *claims) release(n edge.NodeName, id stream.ID) (gone []stream.ID) {
 	a, e := l.nodes[n], l.objects[id]
 	if a == nil || a.claims[id] == nil {
@@ -237,8 +235,8 @@ func (l *claims) release(n edge.NodeName, id stream.ID) (gone []stream.ID) {
 	return append(gone, l.unuse(n, c.uses)...)
 }
 
-// distrust makes all claimants push an object again, unless one has pushed a state as late as its content. The node
-// that wrote the content no longer claims the object, so nobody vouches for it.
+// distrust makes all claimants push an object again, because the node that wrote its content no longer claims it. It does nothing
+// if a claimant has pushed a state at least as new.
 func (l *claims) distrust(id stream.ID, e *entry) {
 	for other := range e.nodes {
 		if !l.nodes[other].claims[id].at.Before(e.at) {

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// flowRate is how many bytes a second a node may push for long, and flowBurst at once: a node of 110 Pods has 1 MB, and
-	// its whole quota of 16 MiB takes 3 s. etcd keeps what is overwritten until Housekeep's next turn; without a bound, one
-	// node that rewrites its objects fills it in between, which ends the coordinator.
+	// flowRate is how many bytes a second a node may push in the long run, and flowBurst how many at once. A node of 110 Pods has
+	// 1 MB, and its whole quota of 16 MiB takes 3 s. etcd keeps overwritten values until Housekeep runs next. Without a bound,
+	// one node that rewrites its objects fills etcd in between, which ends the coordinator.
 	flowRate  = 4 << 20
 	flowBurst = 4 << 20
 

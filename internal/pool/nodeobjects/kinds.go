@@ -110,8 +110,7 @@ func presenceOfPod(m verbatim.Message) *edge.PodPresence {
 	return &is
 }
 
-// usesOfPod returns the ConfigMaps, Secrets and ServiceAccount that a Pod refers to, as the Node authorizer sees it,
-// each once.
+// usesOfPod returns the ConfigMaps, Secrets and ServiceAccount that a Pod refers to by the Node authorizer's rules, each once.
 func usesOfPod(m verbatim.Message) []stream.ID {
 	pod, ok := m.(*corev1.Pod)
 	if !ok {

@@ -13,9 +13,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A node must not read Namespaces in the cloud, so no hub has them. The coordinator makes its own for those in which
-// nodes have objects, so that kubectl get ns lists them and a shell completes their names. They say that they are not
-// the cloud's.
+// A node must not read Namespaces in the cloud, so no hub has them. The coordinator creates its own wherever nodes have objects,
+// so that kubectl get ns lists them and a shell completes their names. They say that they are not the cloud's.
 const (
 	// labelMadeHere is on a Namespace that was made for pushed objects.
 	labelMadeHere = "openyurt.io/made-by-coordinator"
@@ -23,7 +22,7 @@ const (
 	annotationMadeHere = "openyurt.io/note"
 	noteMadeHere       = "made by the pool's coordinator for the objects shown in it: uid, age and labels are not the cloud's"
 
-	// namespacesPause is the pause between two passes, however much is pushed. namespacesRetry is the pause after a
+	// namespacesPause is the least pause between two passes, however much is pushed. namespacesRetry is the pause after a
 	// failure.
 	namespacesPause = 250 * time.Millisecond
 	namespacesRetry = 5 * time.Second
@@ -99,8 +98,8 @@ func (n *namespaces) pass(ctx context.Context, wanted []string) error {
 	return nil
 }
 
-// remove removes a Namespace. In a cluster a controller empties it first. Here its content belongs to the hubs, not to
-// the Namespace.
+// remove removes a Namespace, and finalizes it itself. In a cluster a controller first deletes the content, but here the content
+// belongs to the hubs.
 func (n *namespaces) remove(ctx context.Context, name string) error {
 	if err := n.client.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		return err
@@ -114,8 +113,8 @@ func (n *namespaces) remove(ctx context.Context, name string) error {
 	return err
 }
 
-// planNamespaces returns which Namespaces are missing, and which of those made here nobody needs. One that is already
-// terminating, after a removal that failed halfway, is removed first.
+// planNamespaces returns which Namespaces are missing, and which of those made here nobody needs. A Namespace that is still
+// terminating after a failed removal is removed first.
 func planNamespaces(wanted []string, have []corev1.Namespace) (create, remove []string) {
 	there := map[string]bool{}
 	for i := range have {

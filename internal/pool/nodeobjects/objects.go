@@ -36,9 +36,9 @@ import (
 //	                                               are not the cloud's, but what the node says on top of that; their revisions
 //	                                               count in the history that the header Openyurt-History names
 //
-// Both answer with an ETag of that state, and a push is accepted only on top of the state that its If-Match names. So a
-// hub asks for the state, pushes the difference, and asks again after a 412: that comes after a restart of either, or a
-// lost answer. Only the node itself is believed about its objects; the claims hold the rules.
+// Both answer with the ETag of the node's state, and a push is accepted only if its If-Match names the present state. So a hub
+// asks for the state and pushes the difference. After a 412 it asks again; a 412 comes after a restart of either side, or a lost
+// answer. A node can push only its own objects; the claims hold the rules.
 const (
 	ownPath = edge.PathOwn
 
@@ -76,8 +76,8 @@ type Objects struct {
 	contests prometheus.Counter
 
 	turn sync.Mutex // held while a push is applied: etcd and claims change together
-	// orphans must still be deleted from etcd, each with the node that had it. Only the holder of turn uses them, and told,
-	// when somebody was last told that a Pod is contested.
+	// orphans must still be deleted from etcd; each has the node that it came from. told is when the log last mentioned a
+	// contested Pod. Only the holder of turn uses orphans and told.
 	orphans map[stream.ID]edge.NodeName
 	told    time.Time
 

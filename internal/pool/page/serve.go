@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// every is how often facts are gathered, however many look. restFor is how many times as long as gathering took nothing is
-	// gathered at least, so a large pool costs a tenth of a core at most.
+	// every is the least time between two gatherings, however many people look. The pause after a gathering is also at least
+	// restFor times the time that it took. So a large pool costs a tenth of a core at most.
 	every, restFor = 2 * time.Second, 10
 	// keep is how long what was gathered is kept when nobody asks any more.
 	keep = 30 * time.Second

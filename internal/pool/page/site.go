@@ -128,8 +128,8 @@ type Site struct {
 	Pods    []Pod
 	Events  []Event
 	Missing []string
-	// Links counts the nodes that reach the cloud, Heard those that are heard of, Troubled the Pods that do not run as they
-	// should.
+	// Links counts the nodes that reach the cloud. Heard counts the nodes that send heartbeats. Troubled counts the Pods that do
+	// not run as they should.
 	Links, Heard, Troubled int
 	// Sent and Received are bytes, over the links of all nodes, each since its hub's start.
 	Sent, Received uint64

@@ -17,8 +17,8 @@ const (
 	maxGone = 1024
 )
 
-// graceOf is how long a node may be silent whose Lease has a duration: five quarters of it. kubelet renews each quarter, and with
-// Kubernetes' defaults that is the cloud's own grace period, 50 s.
+// graceOf returns how many seconds a node may be silent: five quarters of its Lease's duration. kubelet renews each quarter. With
+// Kubernetes' defaults the result is the cloud's own grace period, 50 s.
 func graceOf(lease time.Duration) int {
 	if lease <= 0 {
 		lease = defaultLease
@@ -113,8 +113,9 @@ func (l *ledger) relays(name edge.NodeName, at netip.AddrPort) {
 	}
 }
 
-// relaying returns the nodes that relay and have renewed within the duration of their Leases, in no order, without the one that
-// asks. Nobody is sure only after the grace period: a ledger that began lately has not heard of all that live.
+// relaying returns the nodes that relay and have renewed within the duration of their Leases, in no order, without the node that
+// asks. sure says that an empty answer can be trusted. It can't be before a grace period has passed, because a new ledger has not
+// heard from all living nodes.
 func (l *ledger) relaying(asks edge.NodeName) (all []edge.Neighbour, sure bool) {
 	for name, n := range l.nodes {
 		if name != asks && n.relays.IsValid() && n.quiet < n.grace*4/5 { // graceOf is five quarters of the duration

@@ -25,8 +25,8 @@ const (
 	gather = 50 * time.Millisecond
 	// aliveEvery is how often a stream has a line, also without news.
 	aliveEvery = 10 * time.Second
-	// lineTime is how long a line may take that its reader does not take. HTTP/2 ends a stream at its deadline whether or not
-	// there is something to write, so there must be lines more often.
+	// lineTime is how long a reader may take to accept a line. Lines must come more often, because HTTP/2 ends a stream at its
+	// deadline even if there is nothing to write.
 	lineTime = 3 * aliveEvery
 	// lifeTime bounds a stream: who may read it is asked again.
 	lifeTime = 10 * time.Minute

@@ -1,11 +1,12 @@
-// Package succession ends a coordinator that has a younger one in its own slot. The cloud started that one because it took the
-// node of this one for dead. If the node has lost its links only, it is not told, and whoever reaches this coordinator again
-// would take what it shows for the pool.
+// Package succession ends a coordinator when a younger one exists in its own slot. The cloud started the younger one because it
+// took this one's node for dead. If the node has only lost its links, nobody tells this coordinator. Clients that reach it again
+// would take its old data for the pool's.
 //
-// A coordinator looks for its successor itself, at the addresses of the pool's nodes, and believes a certificate alone. So nobody
-// can talk it into ending: not a node, whose word counts for nothing here, and not a thief with the certificate of an older one.
+// A coordinator looks for its successor itself, at the addresses of the pool's nodes, and trusts only a certificate. So nobody
+// can talk it into ending: not a node, whose word counts for nothing here, and not a thief with the certificate of an older
+// coordinator.
 //
-// A coordinator that a hub leads looks seldom: who leads has a link, and goes where the cloud says.
+// A coordinator that a hub leads looks seldom: a leader has a link to the cloud, and goes where the cloud says.
 package succession
 
 import (

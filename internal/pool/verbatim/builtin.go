@@ -33,8 +33,8 @@ type Message interface {
 	Unmarshal(data []byte) error
 }
 
-// Find looks up where kube-apiserver keeps the resource. It fails if kube-apiserver stores another version, because it
-// could not read the bytes that a cloud sends then.
+// Find looks up where kube-apiserver keeps the resource. It fails if kube-apiserver stores another version, because
+// kube-apiserver could not read the cloud's bytes then.
 func (b *BuiltIn) Find(getter generic.RESTOptionsGetter, resource schema.GroupResource) error {
 	options, err := getter.GetRESTOptions(resource, b.New())
 	if err != nil {

@@ -60,8 +60,7 @@ func (t *Transaction) add(ctx context.Context, bytes int, op *etcdserverpb.Reque
 	return nil
 }
 
-// Provided makes the batch depend on a key: it is committed only if nobody has written the key since the revision
-// written.
+// Provided makes the batch depend on a key. The batch is committed only if nobody has written the key since the revision written.
 func (t *Transaction) Provided(key []byte, written int64) {
 	t.unchanged = append(t.unchanged, &etcdserverpb.Compare{
 		Key: key, Target: etcdserverpb.Compare_MOD, Result: etcdserverpb.Compare_EQUAL,
@@ -69,8 +68,7 @@ func (t *Transaction) Provided(key []byte, written int64) {
 	})
 }
 
-// Commit writes what was gathered. It does not end with ctx: nobody would know the outcome of a write that was given up
-// halfway.
+// Commit writes what was gathered. It does not end with ctx, because the outcome of a write that is given up halfway is unknown.
 func (t *Transaction) Commit(ctx context.Context) error {
 	if len(t.ops) == 0 {
 		return nil
