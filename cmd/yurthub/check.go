@@ -18,8 +18,7 @@ import (
 	"yurtcoordinator/internal/hub/config"
 )
 
-// installedSettings is the settings file that join installs. A check reads it unless the command line names another
-// hub.
+// installedSettings is the settings file that join installs. A check reads it unless the command line names another hub.
 const installedSettings = "/etc/yurthub/config.yaml"
 
 // errNotWell ends a check that has found failures and printed them.

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// A program that is built with the tag faulty does not serve on a node that has this file: how an upgrade goes back is tried with
+// A program that is built with the tag faulty does not serve on a node that has this file. Tests of an upgrade that goes back use
 // it. No release has the tag.
 func init() {
 	const file = "/etc/yurthub/faulty"

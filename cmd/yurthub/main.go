@@ -1,5 +1,5 @@
-// yurthub is the API endpoint of a node's kubelet: it proxies to the cloud, and with the pool's coordinator keeps
-// the node's heartbeat alive when its link to the cloud is cut.
+// yurthub is the API endpoint of a node's kubelet. It proxies to the cloud. When the node's link to the cloud is cut, it keeps
+// the node's heartbeat alive with the pool's coordinator.
 package main
 
 import (
@@ -25,8 +25,8 @@ import (
 
 func main() {
 	if os.Getenv("GOMAXPROCS") == "" {
-		// A hub waits and passes bytes on. Handing each piece from one processor to another costs a fifth of its time
-		// and speeds nothing up; see docs/benchmarks-log.md.
+		// A hub waits and passes bytes on. Handing each piece from one processor to another costs a fifth of its time and makes
+		// nothing faster; see docs/benchmarks-log.md.
 		runtime.GOMAXPROCS(1)
 	}
 	var form logs.Settings
@@ -38,9 +38,9 @@ func main() {
 	}
 }
 
-// command does what the command line asks for: it serves, checks the node, prints its settings, prepares kubelet's start, has
-// kubelet use the hub or not, or puts another program in its place. It sets form to how the program logs; a command that talks
-// to a person sets none.
+// command runs what the command line asks for. It serves, checks the node, prints its settings, prepares kubelet's start, makes
+// kubelet use the hub or not, or replaces the program. It sets form to how the program logs; a command that talks to a person
+// leaves it unset.
 func command(form *logs.Settings) error {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {

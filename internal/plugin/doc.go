@@ -1,10 +1,10 @@
-// Package plugin is `kubectl yurt`. It answers an operator's questions about pools and their nodes from the cloud's
-// objects or, with a pool's own kubeconfig and no cloud, from those of the pool's coordinator.
+// Package plugin is `kubectl yurt`. It answers an operator's questions about pools and their nodes. It reads the cloud's objects
+// or, with a pool's own kubeconfig and no cloud, those of the pool's coordinator.
 //
-// gather.go reads objects, and follow.go keeps them up to date. pools.go, problems.go, why.go and check.go, which are pure,
-// say what they mean. show.go and print.go show it, with kubectl's own printers. bundle.go packs all of it into an archive,
-// and redact.go takes out what is secret. command.go is the command line. The plugin writes nothing but its caller's files.
+// gather.go reads objects, and follow.go keeps them up to date. pools.go, problems.go, why.go and check.go are pure and interpret
+// them. show.go and print.go show the results, with kubectl's own printers. bundle.go packs all of it into an archive, and
+// redact.go removes what is secret. command.go is the command line. The plugin writes nothing but its caller's files.
 //
-// Nodes write times by their own clocks, and the plugin counts ages by the caller's. So it shows ages, and concludes
-// nothing from them where a controller has already judged by one clock.
+// Nodes write times by their own clocks, and the plugin counts ages by the caller's clock. So it only shows ages wherever a
+// controller has already judged by one clock.
 package plugin

@@ -30,8 +30,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Reader reads from a server: the cloud or a coordinator. It lists in chunks, and of the cloud it reads no Nodes where
-// their pools' NodePools count them: a thousand Nodes are 9 MB, a thousand reports and NodePools less than one.
+// Reader reads from a server: the cloud or a coordinator. It lists in chunks. It reads no Nodes of the cloud where NodePools
+// count them: a thousand Nodes are 9 MB, a thousand reports and NodePools less than one.
 type Reader struct {
 	Kube     kubernetes.Interface
 	Dynamic  dynamic.Interface
@@ -84,8 +84,8 @@ var (
 // leaseOfController is the Lease in edge.NamespaceSystem that the leading replica of coordinator-controller renews.
 const leaseOfController = "coordinator-controller"
 
-// Objects reads what there is about all pools or, if some are named, about these. Kinds that the cloud does not serve,
-// because they are not installed, are empty.
+// Objects reads the objects about all pools or, if names are given, about these. A kind that the cloud does not serve, because it
+// is not installed, is empty.
 func (r *Reader) Objects(ctx context.Context, names ...string) (Objects, error) {
 	o := Objects{Within: r.Within, Leases: map[string]coordinationv1.Lease{}}
 	if r.Within != "" {
@@ -164,8 +164,8 @@ func isOfObject(err error) bool {
 	return errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name != ""
 }
 
-// reports reads what leaders report of all pools, or of the named ones. All reports bear their pool's label, and no other
-// Lease does.
+// reports reads the leaders' reports of all pools, or of the named ones. All reports bear their pool's label, and no other Lease
+// does.
 func (r *Reader) reports(ctx context.Context, o *Objects, names []string) error {
 	var all []coordinationv1.Lease
 	var err error
@@ -394,8 +394,8 @@ func (r *Reader) Events(ctx context.Context, node string) ([]corev1.Event, error
 	return events.Items, nil
 }
 
-// evictors returns the policies of deschedulers that evict Pods for our taint, found by the label of their chart. It returns none
-// if the server refuses the caller.
+// evictors returns the ConfigMaps with policies of deschedulers that evict Pods for our taint. It finds them by the label of the
+// descheduler's chart. It returns none if the server refuses the caller.
 func (r *Reader) evictors(ctx context.Context) ([]string, error) {
 	found, err := r.Kube.CoreV1().ConfigMaps(metav1.NamespaceAll).List(ctx,
 		metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=descheduler"})

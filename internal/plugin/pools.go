@@ -17,18 +17,18 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Objects are a server's objects about pools. A coordinator has no NodePools and no YurtCoordinators, and only its own
+// Objects are the objects about pools that a server has. A coordinator has no NodePools and no YurtCoordinators, and only its own
 // pool's Leases.
 type Objects struct {
 	// Within is the pool whose coordinator was asked; empty means that the cloud was.
 	Within       edge.PoolName
 	Pools        []v1beta2.NodePool
 	Coordinators []v1alpha1.YurtCoordinator
-	// Nodes are all nodes that a coordinator has. Of the cloud's they are those of pools that have no NodePool, where they
-	// were read at all: a NodePool counts its nodes.
+	// Nodes are all Nodes of a coordinator. In the cloud they are only the Nodes of pools without a NodePool, if they were read
+	// at all, because a NodePool counts its nodes.
 	Nodes []corev1.Node
-	// Leases are Leases of kube-node-lease, by name: the pools' reports, and those of all Nodes above and of pools whose leader
-	// reports and that no YurtCoordinator tells of.
+	// Leases are Leases of kube-node-lease, by name. They are the pools' reports and the Leases of all Nodes above. Where a
+	// leader reports for a pool without a YurtCoordinator, they also have that pool's nodes.
 	Leases map[string]coordinationv1.Lease
 	// Controller is the Lease that the leading coordinator-controller renews; nil means that it could not be read.
 	Controller *coordinationv1.Lease
@@ -52,13 +52,13 @@ type Pool struct {
 	LeaderSaid *time.Time `json:"leaderSaid,omitempty"`
 	// OtherLeaders lead at coordinators in higher slots that the Leader does not reach.
 	OtherLeaders []edge.SlotLeader `json:"otherLeaders,omitempty"`
-	// Delegated are the nodes whose own link is down: a leader forwards their heartbeats, or a neighbour relays. Outside are
-	// those that reach none of the pool's coordinators.
+	// Delegated are the nodes whose own link is down: a leader forwards their heartbeats, or a neighbour relays. Outside are the
+	// nodes that reach none of the pool's coordinators.
 	Delegated []string `json:"delegated"`
 	Outside   []string `json:"outside"`
 	// Kubelets says how the coordinator knows nodes' kubelets, or why it can't, as far as that is reported.
 	Kubelets map[edge.NodeName]edge.KubeletWay `json:"kubelets,omitempty"`
-	// HubVersions are the releases that nodes' hubs are of, as far as that is reported, and CoordinatorVersions those of the
+	// HubVersions are the releases of the nodes' hubs, as far as they are reported. CoordinatorVersions are those of the
 	// coordinators' images, in the order of their slots.
 	HubVersions         map[edge.NodeName]string `json:"hubVersions,omitempty"`
 	CoordinatorVersions []string                 `json:"coordinatorVersions,omitempty"`
@@ -167,8 +167,9 @@ func describe(p *Pool, c *v1alpha1.YurtCoordinator) {
 	}
 }
 
-// untold adds what no YurtCoordinator tells, as where somebody else runs the coordinator: its nodes' Leases say who is delegated,
-// and reports that are valid say that there is a coordinator, and whom leaders hear there.
+// untold adds what is known without a YurtCoordinator, for example where another controller runs the coordinator. The nodes'
+// Leases say which nodes are delegated. Valid reports prove that there is a coordinator, and say which nodes the leaders hear
+// there.
 func untold(p *Pool, nodes []string, o Objects, reports edge.Reports) {
 	for _, n := range nodes {
 		if lease, ok := o.Leases[n]; ok && delegated(&lease) {
@@ -261,8 +262,8 @@ func versions(all []string) string {
 	return strings.Join(texts, ", ")
 }
 
-// within adds what a coordinator knows by itself: that it answers, and whose heartbeats it has. If it has no Nodes, a
-// node that is heard of counts as ready.
+// within adds what a coordinator shows by itself: that it answers, and whose heartbeats it has. If it has no Nodes, a node whose
+// heartbeat is not too old counts as ready.
 func within(p *Pool, o Objects, now time.Time) {
 	p.Coordinator = CoordinatorReady
 	if len(o.Nodes) > 0 {

@@ -188,7 +188,7 @@ func head(names ...string) (columns []metav1.TableColumnDefinition) {
 	return columns
 }
 
-// table writes a head and rows in columns. It aligns lines first and colours whole lines then: a tab writer would count
+// table writes a head and rows in columns. It first aligns lines and then colours whole lines, because a tab writer would count
 // the width of colour codes.
 func (p *printer) table(columns []metav1.TableColumnDefinition, rows []row) error {
 	if p.rows == nil {

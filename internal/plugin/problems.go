@@ -10,8 +10,7 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// problemsOf says what is wrong with a pool, the worst first. That a pool has no coordinator is its owner's choice, and
-// no problem.
+// problemsOf says what is wrong with a pool, the worst first. A pool without a coordinator is its owner's choice, and no problem.
 func problemsOf(p *Pool) (all []string) {
 	if held := p.condition(v1alpha1.YurtCoordinatorEvictionsHeld, v1alpha1.ConditionTrue); held != nil {
 		all = append(all, "all nodes fell silent together, and evictions are held: "+says(held))
