@@ -1,6 +1,6 @@
 // Package approve approves certificates of three kinds. The first are serving certificates of hubs, which their pool's authority
 // signs (package operators). The second are serving certificates of pools' kubelets, which the cluster's authority signs, so that
-// a coordinator can verify kubelets. The third are client certificates with which coordinators call kubelets. The package runs as
+// a coordinator can verify kubelets. The third are client certificates with which coordinators call kubelets. All of this runs in
 // a program of its own, coordinator-approver: the right to approve for a signer is the right to anything that it signs. So one
 // program requests, and another approves (docs/adr/0029).
 //

@@ -214,8 +214,8 @@ func addressesOf(nodes []corev1.Node) (all []string) {
 // maxDoors is how many nodes the operators' kubeconfig names: if their machines are lost, the coordinators' are, too.
 const maxDoors = edge.MaxSlots
 
-// doorsOf returns the URLs at which the hubs of the first of these nodes, by name, pass operators on to the pool's coordinator. It
-// uses each node's internal address, which is where a hub serves Pods unless somebody has configured another.
+// doorsOf returns the URLs at which the hubs of the first of these nodes, by name, pass operators on to the pool's coordinator.
+// It uses each node's internal address, which is where a hub serves Pods unless somebody has configured another.
 func doorsOf(nodes []corev1.Node) (doors []string) {
 	nodes = slices.Clone(nodes)
 	slices.SortFunc(nodes, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })

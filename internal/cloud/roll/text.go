@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// maxText bounds a roll's text, in bytes: half of what a ConfigMap can hold, and of what an expression may search. It holds 4000
-// pools and YurtCoordinators with the longest names, or 25,000 with usual names.
+// maxText bounds a roll's text, in bytes. It is half of what a ConfigMap can hold, and what an expression may search. It holds
+// 4000 pools and YurtCoordinators with the longest names, or 25,000 with usual names.
 const maxText = 512 << 10
 
 // Entry is a line of a roll.

@@ -14,9 +14,9 @@ import (
 	"k8s.io/kubernetes/pkg/serviceaccount"
 )
 
-// reviewedVersion is the version of k8s.io/kubernetes that this package was written for. The package leaves out parts of
-// kube-apiserver's assembly, and keeps only the fields that the Node authorizer and NodeRestriction read (slimPod, slimNode). A
-// test fails when the module's version changes, so that somebody checks both again.
+// reviewedVersion is the version of k8s.io/kubernetes that this package was written for. Two things depend on it: what is left
+// out of kube-apiserver's assembly, and which fields of Pods and Nodes the Node authorizer and NodeRestriction read (slimPod,
+// slimNode). A test fails when the module's version changes, so that somebody checks both again.
 const reviewedVersion = "v1.36.3"
 
 // slimInformers shrinks the second in-process copies of Pods and Nodes to what the Node authorizer and NodeRestriction
