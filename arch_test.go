@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -338,6 +340,37 @@ var rooms = []struct {
 	{"internal/hub", 20},
 	{"internal/pool", 13},
 	{"internal/cloud", 20},
+}
+
+// vague are verbs that name functions in at most three packages: a name says what is judged, told or taken, and grep finds it.
+var vague = regexp.MustCompile(`(?m)^func (\([^)]*\) )?(judge|tell|look|take|ask)\(`)
+
+func TestNamesSayWhatIsDone(t *testing.T) {
+	const most = 3
+	where := map[string]map[string]bool{}
+	err := eachSource(func(p string) error {
+		if strings.HasSuffix(p, "_test.go") || !within(p, "internal") && !within(p, "cmd") || within(p, "internal/lab") ||
+			within(p, "internal/sim") {
+			return nil
+		}
+		content, err := os.ReadFile(p)
+		for _, found := range vague.FindAllStringSubmatch(string(content), -1) {
+			verb := found[2]
+			if where[verb] == nil {
+				where[verb] = map[string]bool{}
+			}
+			where[verb][filepath.Dir(p)] = true
+		}
+		return err
+	})
+	if err != nil || len(where) == 0 {
+		t.Fatalf("%d verbs: %v", len(where), err)
+	}
+	for verb, all := range where {
+		if len(all) > most {
+			t.Errorf("%s names functions of more than %d packages: %q", verb, most, slices.Sorted(maps.Keys(all)))
+		}
+	}
 }
 
 type listed struct {

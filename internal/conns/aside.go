@@ -83,7 +83,7 @@ func (a *Aside) heeding(c *tls.Config) *tls.Config {
 func (g *Gate) putAside(h *handshake, first *hello) {
 	defer func() { _ = h.conn.Close() }()
 	if g.leave(h) {
-		g.tell(h.conn, Slow, errGaveWay)
+		g.reportRefusal(h.conn, Slow, errGaveWay)
 		return
 	}
 	leave, ok := g.place(g.aside, h)

@@ -168,7 +168,7 @@ func (g *Gate) admit(h *handshake) {
 	}
 	_ = h.conn.SetDeadline(time.Time{})
 	if g.leave(h) {
-		g.tell(h.conn, Slow, errGaveWay) // it was closed when it had just succeeded
+		g.reportRefusal(h.conn, Slow, errGaveWay) // it was closed when it had just succeeded
 		return
 	}
 	leave, ok := g.place(g.let, h)
@@ -188,12 +188,12 @@ func (g *Gate) place(among *tally[netip.Addr], h *handshake) (leave func(), ok b
 	leave, crowded, ok := among.enter(h.source, h.conn)
 	if !ok {
 		_ = h.conn.Close()
-		g.tell(h.conn, TooMany, errTooMany)
+		g.reportRefusal(h.conn, TooMany, errTooMany)
 		return nil, false
 	}
 	if crowded != nil {
 		_ = crowded.Close()
-		g.tell(crowded, TooMany, errCrowded)
+		g.reportRefusal(crowded, TooMany, errCrowded)
 	}
 	return leave, true
 }
@@ -203,10 +203,10 @@ func (g *Gate) refused(h *handshake, why Reason, err error) {
 	if g.leave(h) {
 		why, err = Slow, errGaveWay
 	}
-	g.tell(h.conn, why, err)
+	g.reportRefusal(h.conn, why, err)
 }
 
-func (g *Gate) tell(c net.Conn, why Reason, err error) {
+func (g *Gate) reportRefusal(c net.Conn, why Reason, err error) {
 	if g.closed.Err() == nil {
 		g.cfg.Refused(addrPort(c), why, err)
 	}

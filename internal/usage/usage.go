@@ -160,7 +160,7 @@ func (m *Meter) figures() storage.Storage {
 	timeout := m.clock.NewTimer(patience)
 	defer timeout.Stop()
 	for {
-		store, complete, changed := m.ask()
+		store, complete, changed := m.demand()
 		if complete {
 			return store
 		}
@@ -172,7 +172,7 @@ func (m *Meter) figures() storage.Storage {
 	}
 }
 
-func (m *Meter) ask() (store storage.Storage, complete bool, changed <-chan struct{}) {
+func (m *Meter) demand() (store storage.Storage, complete bool, changed <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.asked = m.clock.Now()

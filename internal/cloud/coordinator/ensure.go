@@ -155,7 +155,7 @@ func (r *Reconciler) ensure(ctx context.Context, f facts, had given) (outcome, g
 		return outcome{}, given{}, err
 	}
 	told := discovery(f.Pool, seats, authority.Trusted, kubelets.ids(), f.Addresses, f.Owner)
-	if err := r.tell(ctx, told, edge.Slot(len(f.At))); err != nil {
+	if err := r.publish(ctx, told, edge.Slot(len(f.At))); err != nil {
 		return outcome{}, given{}, err
 	}
 	done.again = soonestOf(done.again, operatorAgain)
@@ -200,10 +200,10 @@ func (r *Reconciler) grant(ctx context.Context, f facts, had given, noted string
 	return is, nil
 }
 
-// tell writes the ConfigMap that says where a pool's coordinators are, if it changed. It reads first, because a read costs the
+// publish writes the ConfigMap that says where a pool's coordinators are, if it changed. It reads first, because a read costs the
 // API server a tenth of a write. If a slot's coordinator has no node at the moment, the ConfigMap keeps its last address: it may
 // still run there. slots is how many slots the pool has.
-func (r *Reconciler) tell(ctx context.Context, want *corev1.ConfigMap, slots edge.Slot) error {
+func (r *Reconciler) publish(ctx context.Context, want *corev1.ConfigMap, slots edge.Slot) error {
 	var have corev1.ConfigMap
 	err := client.IgnoreNotFound(r.cfg.Reader.Get(ctx, client.ObjectKeyFromObject(want), &have))
 	for _, slot := range edge.Slots()[:slots] {

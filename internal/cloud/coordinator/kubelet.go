@@ -66,7 +66,7 @@ func (r *Reconciler) kubeletClient(ctx context.Context, f facts) (toKubelets, er
 	if why == "" {
 		return r.haveKeyring(f, k, "", again), nil
 	}
-	got, err := r.ask(ctx, f.Pool, f.Owner, k.Request)
+	got, err := r.issuedFor(ctx, f.Pool, f.Owner, k.Request)
 	if apierrors.IsConflict(err) {
 		return toKubelets{}, err
 	}
@@ -125,9 +125,9 @@ type answer struct {
 	refused bool
 }
 
-// ask returns the certificate that the cluster's signer made for this key, or why there is none yet. It creates the request if it
-// is missing. Another program approves the request (package approve); this one may not.
-func (r *Reconciler) ask(ctx context.Context, pool edge.PoolName, o owner, key []byte) (answer, error) {
+// issuedFor returns the certificate that the cluster's signer made for this key, or why there is none yet. It creates the
+// request if it is missing. Another program approves the request (package approve); this one may not.
+func (r *Reconciler) issuedFor(ctx context.Context, pool edge.PoolName, o owner, key []byte) (answer, error) {
 	name, err := requestName(pool, key)
 	if err != nil {
 		return answer{}, err

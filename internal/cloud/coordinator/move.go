@@ -56,9 +56,9 @@ type sign struct {
 	heard   bool // heard from while it was a place
 }
 
-// look records the state of the other nodes. It returns a witness: a node that could run the coordinator, and that has sent a
+// observe records the state of the other nodes. It returns a witness: a node that could run the coordinator, and that has sent a
 // heartbeat since the vigil began. Empty means that there is none yet, and the coordinator stays.
-func (v *vigil) look(others []member, now time.Time) (witness edge.NodeName) {
+func (v *vigil) observe(others []member, now time.Time) (witness edge.NodeName) {
 	first := v.signs == nil
 	signs := make(map[edge.NodeName]sign, len(others))
 	for _, m := range others {
@@ -154,7 +154,7 @@ func (r *Reconciler) watchOne(ctx context.Context, o owner, slot edge.Slot, all 
 		v = &vigil{pod: pod.UID}
 		r.vigils[key] = v
 	}
-	witness := v.look(others, r.cfg.Clock.Now())
+	witness := v.observe(others, r.cfg.Clock.Now())
 	r.mu.Unlock()
 	if witness == "" {
 		return lookAgain, nil

@@ -57,7 +57,7 @@ func TestVigil(t *testing.T) {
 				for _, m := range nodes {
 					others = append(others, *m)
 				}
-				got, want := v.look(others, now), edge.NodeName("")
+				got, want := v.observe(others, now), edge.NodeName("")
 				if i == len(c.steps)-1 {
 					want = c.want
 				}

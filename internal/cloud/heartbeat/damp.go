@@ -59,9 +59,9 @@ func (d *damper) peek(node edge.NodeName, f Finding, now time.Time) Finding {
 	return f.settle(is)
 }
 
-// take is peek for a caller that acts on the answer. wait is how long the node stays unsettled at least; zero means that it is
+// settle is peek for a caller that acts on the answer. wait is how long the node stays unsettled at least; zero means that it is
 // settled. begins says that it has just become unsettled.
-func (d *damper) take(node edge.NodeName, f Finding, now time.Time) (steady Finding, wait time.Duration, begins bool) {
+func (d *damper) settle(node edge.NodeName, f Finding, now time.Time) (steady Finding, wait time.Duration, begins bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	was := d.nodes[node]

@@ -45,7 +45,7 @@ func TestDamp(t *testing.T) {
 	} {
 		now := began.Add(time.Duration(step.at) * time.Second)
 		peeked := d.peek("n1", step.f, now)
-		got, wait, begins := d.take("n1", step.f, now)
+		got, wait, begins := d.settle("n1", step.f, now)
 		if got != step.want || wait != time.Duration(step.wait)*time.Second || begins != step.begins {
 			t.Errorf("after %d s, %+v: shown as %+v, for %v, begins %t; want %+v, %d s, %t", step.at, step.f,
 				got, wait, begins, step.want, step.wait, step.begins)
@@ -69,7 +69,7 @@ func TestDampAtRandom(t *testing.T) {
 		now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		f := says[0]
 		shown := f
-		d.take("n1", f, now)
+		d.settle("n1", f, now)
 		var changes []time.Time
 		since, often := now, 1+r.IntN(120)
 		for range 2000 {
@@ -79,7 +79,7 @@ func TestDampAtRandom(t *testing.T) {
 					since = now
 				}
 			}
-			got, _, _ := d.take("n1", f, now)
+			got, _, _ := d.settle("n1", f, now)
 			if got != shown {
 				changes = append(changes, now)
 				shown = got

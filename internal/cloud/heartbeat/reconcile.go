@@ -89,7 +89,7 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 	}
 	finding, holds := p.sightings.Judge(name)
 	p.compareGrace(&node, finding)
-	finding, damped, begins := p.damper.take(name, finding, p.ends.Running())
+	finding, damped, begins := p.damper.settle(name, finding, p.ends.Running())
 	if damped > 0 && (holds == 0 || damped < holds) {
 		holds = damped
 	}

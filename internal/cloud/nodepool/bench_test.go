@@ -66,13 +66,13 @@ func BenchmarkNodeReportsItsStatus(b *testing.B) {
 // BenchmarkJudgePool is a look at one pool of 10 nodes that changes nothing.
 func BenchmarkJudgePool(b *testing.B) {
 	p, nodes := site(10)
-	p.Status = judge(p, nodes, metav1.Time{})
+	p.Status = statusOf(p, nodes, metav1.Time{})
 	if p.Status.ObservedGeneration != p.Generation {
 		b.Fatal("the nodes do not have what the pool wants")
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if !equal(judge(p, nodes, metav1.Time{}), p.Status) {
+		if !equal(statusOf(p, nodes, metav1.Time{}), p.Status) {
 			b.Fatal("the status changes")
 		}
 	}

@@ -241,8 +241,8 @@ func ready(node *corev1.Node) bool {
 	return i >= 0 && node.Status.Conditions[i].Status == corev1.ConditionTrue
 }
 
-// judge returns the status of a pool with these nodes.
-func judge(pool *v1beta2.NodePool, nodes []corev1.Node, now metav1.Time) v1beta2.NodePoolStatus {
+// statusOf returns the status of a pool with these nodes.
+func statusOf(pool *v1beta2.NodePool, nodes []corev1.Node, now metav1.Time) v1beta2.NodePoolStatus {
 	w, all := WantedBy(pool), true
 	status := v1beta2.NodePoolStatus{
 		ObservedGeneration: pool.Status.ObservedGeneration, NodePoolHubLeadersStatus: pool.Status.NodePoolHubLeadersStatus,

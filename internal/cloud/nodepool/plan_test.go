@@ -192,7 +192,7 @@ func TestJudge(t *testing.T) {
 		{"not written yet", labelled, nodes, 1, 3, []string{"a", "b", "c", "d"}, 6},
 		{"empty, so all have it", labelled, nil, 0, 0, nil, 7},
 	} {
-		got := judge(tt.pool, tt.nodes, metav1.Time{})
+		got := statusOf(tt.pool, tt.nodes, metav1.Time{})
 		want := v1beta2.NodePoolStatus{
 			ObservedGeneration: tt.generation, ReadyNodeNum: tt.ready, UnreadyNodeNum: tt.not, Nodes: tt.names,
 		}

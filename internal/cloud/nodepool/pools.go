@@ -46,7 +46,7 @@ func (p *pools) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.R
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	status := judge(pool, members, metav1.NewTime(p.cfg.Clock.Now()))
+	status := statusOf(pool, members, metav1.NewTime(p.cfg.Clock.Now()))
 	p.metrics.stands(r.Name, status)
 	err = p.write(ctx, pool, status)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // changed since it was read

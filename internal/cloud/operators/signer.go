@@ -131,7 +131,7 @@ func (s *Signer) Reconcile(ctx context.Context, r reconcile.Request) (reconcile.
 	if csr.Spec.SignerName == edge.SignerHubs {
 		s.tellHubs(ctx, csr, refused)
 	} else {
-		s.tell(ctx, csr, refused)
+		s.record(ctx, csr, refused)
 	}
 	return reconcile.Result{}, nil
 }
@@ -160,8 +160,8 @@ func (s *Signer) sign(ctx context.Context, csr *certificatesv1.CertificateSignin
 	return signed, nil, nil
 }
 
-// tell counts an answer, and says it in the log and in an Event.
-func (s *Signer) tell(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, refused error) {
+// record counts an answer, and says it in the log and in an Event.
+func (s *Signer) record(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, refused error) {
 	pool, _ := poolOf(csr)
 	if refused != nil {
 		s.requests.WithLabelValues(resultRefused).Inc()

@@ -101,7 +101,7 @@ func TestWhatIsSaidOfCoordinators(t *testing.T) {
 		s.Status.Conditions = []metav1.Condition{
 			{Type: v1alpha1.PoolSettingsCoordinatorsUpdated}, {Type: v1alpha1.PoolSettingsCoordinatorsCreated},
 		}
-		status, _ := judge(facts{settings: &s, withCoordinators: !c.off, pools: []poolFacts{{
+		status, _ := statusOf(facts{settings: &s, withCoordinators: !c.off, pools: []poolFacts{{
 			name: "p1", nodes: c.nodes, site: site{c.all, c.coordinators},
 		}}}, metav1.NewTime(time.Now()))
 		var messages []string

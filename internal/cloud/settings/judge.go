@@ -67,8 +67,8 @@ type poolFacts struct {
 // tally is how many nodes do what.
 type tally struct{ updated, restart, refused, waiting int32 }
 
-// judge returns the status of a PoolSettings.
-func judge(f facts, now metav1.Time) (v1alpha1.PoolSettingsStatus, tally) {
+// statusOf returns the status of a PoolSettings.
+func statusOf(f facts, now metav1.Time) (v1alpha1.PoolSettingsStatus, tally) {
 	s := f.settings
 	status := v1alpha1.PoolSettingsStatus{
 		ObservedGeneration: s.Generation, Pools: int32(len(f.pools)), Conditions: slices.Clone(s.Status.Conditions),

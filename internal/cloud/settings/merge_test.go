@@ -201,7 +201,7 @@ func TestJudge(t *testing.T) {
 			ReasonAllNodes, 2, "3:2", "no operator"},
 	} {
 		tt.facts.settings = &s
-		got, n := judge(tt.facts, metav1.NewTime(day))
+		got, n := statusOf(tt.facts, metav1.NewTime(day))
 		var generations, messages []string
 		for _, g := range got.Generations {
 			generations = append(generations, fmt.Sprintf("%d:%d", g.Generation, g.Nodes))
@@ -228,7 +228,7 @@ func TestJudge(t *testing.T) {
 	}
 	s.Generation = 4
 	clashing := facts{settings: &s, clashes: []clash{{"p1", "cacheAgents", "b"}}, pools: []poolFacts{p(all...)}}
-	got, _ := judge(clashing, metav1.NewTime(day))
+	got, _ := statusOf(clashing, metav1.NewTime(day))
 	if c := meta.FindStatusCondition(got.Conditions, v1alpha1.PoolSettingsConflicting); c.Status != metav1.ConditionTrue ||
 		!strings.Contains(c.Message, "cacheAgents of pool p1, with b") {
 		t.Errorf("a conflict: %+v", c)

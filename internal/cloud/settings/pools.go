@@ -40,12 +40,12 @@ type entry struct {
 }
 
 func (l *ledger) get(pool string) entry {
-	e, _ := l.look(pool)
+	e, _ := l.entry(pool)
 	return e
 }
 
-// look also says whether this process has looked at the pool yet.
-func (l *ledger) look(pool string) (entry, bool) {
+// entry also says whether this process has looked at the pool yet.
+func (l *ledger) entry(pool string) (entry, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e, ok := l.pools[pool]
@@ -95,7 +95,7 @@ func (c *Controller) reconcilePool(ctx context.Context, r reconcile.Request) (re
 		names[i] = edge.NodeName(nodes[i].Name)
 	}
 	slices.Sort(names)
-	err = c.tell(ctx, pool, all.Items, names)
+	err = c.apply(ctx, pool, all.Items, names)
 	if apierrors.IsConflict(err) {
 		klog.FromContext(ctx).V(2).Info("Changed since it was read; trying again", "why", err.Error())
 		return reconcile.Result{RequeueAfter: wait.Jitter(conflictDelay, 1)}, nil
@@ -110,8 +110,10 @@ func (c *Controller) reconcilePool(ctx context.Context, r reconcile.Request) (re
 	return reconcile.Result{RequeueAfter: c.ledger.get(pool.Name).again.Sub(c.cfg.Clock.Now())}, nil
 }
 
-// tell makes a pool's objects what they should be, unless it has done so lately.
-func (c *Controller) tell(ctx context.Context, pool *v1beta2.NodePool, all []v1alpha1.PoolSettings, nodes []edge.NodeName) error {
+// apply makes a pool's objects what they should be, unless it has done so lately.
+func (c *Controller) apply(
+	ctx context.Context, pool *v1beta2.NodePool, all []v1alpha1.PoolSettings, nodes []edge.NodeName,
+) error {
 	t, _, err := merge(pool, all)
 	if err != nil {
 		return err

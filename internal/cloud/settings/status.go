@@ -36,7 +36,7 @@ func (c *Controller) reconcileStatus(ctx context.Context, r reconcile.Request) (
 	if !complete {
 		return reconcile.Result{RequeueAfter: wait.Jitter(lookAgain, 0.5)}, nil
 	}
-	status, n := judge(f, metav1.NewTime(c.cfg.Clock.Now()))
+	status, n := statusOf(f, metav1.NewTime(c.cfg.Clock.Now()))
 	c.metrics.stands(s.Name, n)
 	if err := c.say(ctx, s, status); apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: wait.Jitter(conflictDelay, 1)}, nil
@@ -80,7 +80,7 @@ func (c *Controller) facts(ctx context.Context, s *v1alpha1.PoolSettings) (f fac
 		if err != nil {
 			return f, false, err
 		}
-		e, known := c.ledger.look(pool.Name)
+		e, known := c.ledger.entry(pool.Name)
 		complete = complete && known
 		its, err := c.siteOf(pool, all.Items, made)
 		if err != nil {

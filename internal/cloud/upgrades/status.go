@@ -56,7 +56,7 @@ func (c *Controller) sayAll(ctx context.Context, says []v1alpha1.PoolSettings, d
 				chosen = append(chosen, d)
 			}
 		}
-		switch err := c.say(ctx, s, judge(s, chosen, metav1.NewTime(c.cfg.Clock.Now()))); {
+		switch err := c.say(ctx, s, statusOf(s, chosen, metav1.NewTime(c.cfg.Clock.Now()))); {
 		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 			conflict = true
 		case err != nil:
@@ -66,8 +66,8 @@ func (c *Controller) sayAll(ctx context.Context, says []v1alpha1.PoolSettings, d
 	return conflict, nil
 }
 
-// judge returns the status of a PoolSettings whose pools are so far. What other controllers say there stays.
-func judge(s *v1alpha1.PoolSettings, chosen []decision, now metav1.Time) v1alpha1.PoolSettingsStatus {
+// statusOf returns the status of a PoolSettings whose pools are so far. What other controllers say there stays.
+func statusOf(s *v1alpha1.PoolSettings, chosen []decision, now metav1.Time) v1alpha1.PoolSettingsStatus {
 	status := *s.Status.DeepCopy()
 	if reflect.DeepEqual(s.Spec.Upgrade, v1alpha1.UpgradeSettings{}) || !s.DeletionTimestamp.IsZero() {
 		status.Upgrade = nil

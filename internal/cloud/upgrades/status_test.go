@@ -36,7 +36,7 @@ func TestJudge(t *testing.T) {
 			metav1.ConditionFalse, "q, r: a went back", "q"},
 		{[]decision{at("p", Stopped, "s"), at("q", BadSettings, "b")}, "BadSettings", metav1.ConditionFalse, "q: b", "q"},
 	} {
-		status := judge(s, tt.chosen, metav1.NewTime(noon))
+		status := statusOf(s, tt.chosen, metav1.NewTime(noon))
 		c := meta.FindStatusCondition(status.Conditions, v1alpha1.PoolSettingsHubsUpgraded)
 		if c == nil || c.Reason != tt.reason || c.Status != tt.is || !strings.Contains(c.Message, tt.says) ||
 			c.ObservedGeneration != 4 {
@@ -53,13 +53,13 @@ func TestJudge(t *testing.T) {
 	for i := range 80 {
 		many = append(many, at(fmt.Sprintf("p%d", i), WaitsItsTurn, "w"))
 	}
-	status := judge(s, many, metav1.NewTime(noon))
+	status := statusOf(s, many, metav1.NewTime(noon))
 	if len(status.Upgrade.Pools) != maxPools || status.Upgrade.Nodes != 240 || status.Upgrade.UpgradedNodes != 80 {
 		t.Errorf("%d pools, %+v", len(status.Upgrade.Pools), status.Upgrade)
 	}
 	s.Status = status
 	s.Spec.Upgrade = v1alpha1.UpgradeSettings{}
-	if status = judge(s, many, metav1.NewTime(noon)); status.Upgrade != nil || len(status.Conditions) != 1 {
+	if status = statusOf(s, many, metav1.NewTime(noon)); status.Upgrade != nil || len(status.Conditions) != 1 {
 		t.Errorf("nothing is wanted any more, and it says %+v", status)
 	}
 }

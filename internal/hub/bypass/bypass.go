@@ -42,7 +42,7 @@ const (
 // InPods returns the programs of Pods, by PID. proc is where the kernel says it, /proc.
 func InPods(proc string) (all []Program) {
 	for _, pid := range Processes(proc) {
-		if p := look(proc, pid); p.Pod != "" {
+		if p := readProgram(proc, pid); p.Pod != "" {
 			all = append(all, p)
 		}
 	}
@@ -73,7 +73,7 @@ func Past(proc string, servers []netip.AddrPort, hub netip.AddrPort) (all []Prog
 		if len(inodes) == 0 {
 			continue
 		}
-		p := look(proc, pid)
+		p := readProgram(proc, pid)
 		if p.Name == "yurthub" {
 			continue
 		}
@@ -189,7 +189,7 @@ func read(path string, most int64) ([]byte, error) {
 // podOf is how kubelet names a Pod's cgroup, by either of its drivers. One that it made from a file has no hyphens in its UID.
 var podOf = regexp.MustCompile(`pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})`)
 
-func look(proc string, pid int) Program {
+func readProgram(proc string, pid int) Program {
 	at := func(name string) string { return filepath.Join(proc, strconv.Itoa(pid), name) }
 	name, _ := read(at("comm"), maxContent)
 	p := Program{PID: pid, Name: strings.TrimSpace(string(name))}

@@ -193,8 +193,8 @@ func (c *Coverage) publishLocked(now time.Time) {
 	}
 }
 
-// take records a declaration; happened says that the watch saw it change.
-func (c *Coverage) take(d declaration, happened bool) {
+// apply records a declaration; happened says that the watch saw it change.
+func (c *Coverage) apply(d declaration, happened bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.ends.Running()
@@ -221,7 +221,7 @@ func (s sight) Baseline(leases []coordinationv1.Lease) {
 	if len(leases) > 0 {
 		d = declared(&leases[0])
 	}
-	s.take(d, false)
+	s.apply(d, false)
 }
 
 // Changed implements lead.LeaseSink.
@@ -230,7 +230,7 @@ func (s sight) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
 	if kind == watch.Deleted {
 		d = declaration{}
 	}
-	s.take(d, true)
+	s.apply(d, true)
 }
 
 // declared reads a Lease. A Lease that nobody holds, or whose annotation cannot be read, declares nothing.

@@ -83,9 +83,9 @@ func (f *Feed) Run(ctx context.Context) error {
 	var what Happening
 	var running *reading
 	for ctx.Err() == nil {
-		event, changed := f.look(what)
+		event, changed := f.observe(what)
 		d := f.machine.Step(event)
-		f.tell(d)
+		f.informHistory(d)
 		if d.Apply {
 			what = Ended{Err: f.apply(ctx, running, d.Raise)}
 			continue
@@ -115,9 +115,9 @@ func (f *Feed) begin(ctx context.Context) {
 	}
 }
 
-// look returns an event for what and for the surroundings that the Machine follows. It also returns the channels that are closed
-// when these change.
-func (f *Feed) look(what Happening) (e Event, changed [7]<-chan struct{}) {
+// observe returns an event for what and for the surroundings that the Machine follows. It also returns the channels that are
+// closed when these change.
+func (f *Feed) observe(what Happening) (e Event, changed [7]<-chan struct{}) {
 	c := &f.config
 	e.What, e.At, e.Chance = what, f.config.Ends.Running(), f.config.Ends.Float64()
 	e.Cloud, changed[0] = c.CloudLink.Watch()
@@ -131,8 +131,8 @@ func (f *Feed) look(what Happening) (e Event, changed [7]<-chan struct{}) {
 	return e, changed
 }
 
-// tell tells the History what the Machine decided about it.
-func (f *Feed) tell(d Decision) {
+// informHistory tells the History what the Machine decided about it.
+func (f *Feed) informHistory(d Decision) {
 	if d.Raise != 0 {
 		f.config.History.Raise(d.Raise)
 	}

@@ -271,7 +271,7 @@ func (k *HistoryKeeper) verify(ctx context.Context) error {
 	verdict, now := Same, Answer{}
 	if w.From != nil {
 		var err error
-		if verdict, now, err = ask(ctx, w, held); err != nil {
+		if verdict, now, err = queryWitness(ctx, w, held); err != nil {
 			if denied(err) {
 				k.dismiss(w)
 				return k.verify(ctx) // ask another witness
@@ -315,7 +315,7 @@ func (k *HistoryKeeper) dismiss(w Witness) {
 	delete(k.witnesses, w.From)
 }
 
-func ask(ctx context.Context, w Witness, held edge.Revision) (Verdict, Answer, error) {
+func queryWitness(ctx context.Context, w Witness, held edge.Revision) (Verdict, Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	var now Answer

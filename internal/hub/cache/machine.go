@@ -196,7 +196,7 @@ func (m *Machine) Step(e Event) (d Decision) {
 	if e.What == Happening(Refreshed{}) && !m.status.Fresh {
 		m.demand = asking
 	}
-	d.Raise = m.look(e)
+	d.Raise = m.observe(e)
 	if d.settled() {
 		m.decide(e, &d)
 	}
@@ -228,8 +228,8 @@ func (m *Machine) heardOf(e Event) (d Decision) {
 	return d
 }
 
-// look records the surroundings. It returns the history that the leader declares if that is later than ours, otherwise 0.
-func (m *Machine) look(e Event) (later edge.History) {
+// observe records the surroundings. It returns the history that the leader declares if that is later than ours, otherwise 0.
+func (m *Machine) observe(e Event) (later edge.History) {
 	is, was := e.Looked, m.looked
 	if is.Covered && is.Declared > is.History.Number {
 		later = is.Declared
@@ -275,7 +275,7 @@ func (m *Machine) situation(e Event) Situation {
 		}
 	}
 	if m.looked.Coordinator == link.Up {
-		m.mirror.look(e)
+		m.mirror.observe(e)
 		s.Coordinator = m.mirror.access(e.At, s.Listing, e.Position)
 	}
 	return s
@@ -459,7 +459,7 @@ func (m *Machine) ended(e Event, o Ended) (shaken bool) {
 func (m *Machine) fetched(e Event, l Fetched) (d Decision) {
 	err := context.Canceled
 	if !m.running.calledOff {
-		d, err = m.judge(e, l)
+		d, err = m.worth(e, l)
 	}
 	if err != nil {
 		err = fmt.Errorf("list %s at the %s: %w", m.config.Name, m.running.From, err)
@@ -473,9 +473,9 @@ func (m *Machine) fetched(e Event, l Fetched) (d Decision) {
 	return d
 }
 
-// judge decides whether to apply a list, and returns an error if not. The exception is a list that a client asked for and that is
+// worth decides whether to apply a list, and returns an error if not. The exception is a list that a client asked for and that is
 // not newer than the sink: judge returns no error, although there is nothing to apply.
-func (m *Machine) judge(e Event, l Fetched) (d Decision, err error) {
+func (m *Machine) worth(e Event, l Fetched) (d Decision, err error) {
 	ran, position := m.running, e.Position
 	switch {
 	case l.Revision == 0:

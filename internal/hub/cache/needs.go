@@ -32,8 +32,8 @@ type needs struct {
 	all  map[Selection]bool
 }
 
-// look returns the selections that the replica's Pods need, and false if not all Pods are known.
-func (n *needs) look(ctx context.Context, m *Member) (map[Selection]bool, bool) {
+// list returns the selections that the replica's Pods need, and false if not all Pods are known.
+func (n *needs) list(ctx context.Context, m *Member) (map[Selection]bool, bool) {
 	if m == nil {
 		return n.all, n.all != nil // kubelet is off, or begins anew
 	}
@@ -88,7 +88,7 @@ func (s *Set) PodUID(namespace, name string) (uid string, known bool) {
 		o, _ := m.Replica.Get(key)
 		return uidOf(m.Replica.Type().Encoding, o), true
 	}
-	pods, known := s.stored.look(s.cfg.Ends.Clock, s.cfg.Disk, podsOf(s.needs.node).id(""))
+	pods, known := s.stored.read(s.cfg.Ends.Clock, s.cfg.Disk, podsOf(s.needs.node).id(""))
 	return pods[key], known
 }
 
@@ -112,7 +112,7 @@ type storedPods struct {
 // needsEvery is the least time between two readings of the disk.
 const needsEvery = 10 * time.Second
 
-func (p *storedPods) look(clock ends.Clock, disk SetDisk, id store.Collection) (uids map[stream.Key]string, known bool) {
+func (p *storedPods) read(clock ends.Clock, disk SetDisk, id store.Collection) (uids map[stream.Key]string, known bool) {
 	p.mu.Lock()
 	uids, known = p.uids, p.known
 	recent := !p.at.IsZero() && clock.Since(p.at) < needsEvery
@@ -133,7 +133,7 @@ func (p *storedPods) look(clock ends.Clock, disk SetDisk, id store.Collection) (
 
 // tellNeedsLocked tells the disk what must stay.
 func (s *Set) tellNeedsLocked() {
-	used, ok := s.needs.look(s.life, s.findLocked("", podsOf(s.needs.node)))
+	used, ok := s.needs.list(s.life, s.findLocked("", podsOf(s.needs.node)))
 	if !ok {
 		return
 	}

@@ -185,8 +185,8 @@ func (p *past) hear(a Attempt, o Ended, position edge.Revision) {
 	}
 }
 
-// look records the sink's position. If the sink has not moved, the feed leaves a mirror that forgot alone for longer.
-func (p *past) look(e Event) {
+// observe records the sink's position. If the sink has not moved, the feed leaves a mirror that forgot alone for longer.
+func (p *past) observe(e Event) {
 	if p.forgot != 0 && p.forgot == e.Position && !p.recheck.IsZero() && !e.At.Before(p.recheck) {
 		p.recheck = e.after(mirrorPause, mirrorPause)
 	}

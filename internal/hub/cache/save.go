@@ -137,7 +137,7 @@ func (s *Saver) follow(ctx context.Context, sink stream.Sink) (progress bool, er
 		return false, s.pass(ctx, w)
 	}
 	s.taken.Set(sink.Position())
-	looking.Go(func() { look(ctx, s.disk.Sink(s.id), cancel) })
+	looking.Go(func() { watchLoss(ctx, s.disk.Sink(s.id), cancel) })
 	for {
 		events, err := w.Next(ctx)
 		if err == nil {
@@ -164,8 +164,8 @@ func (s *Saver) pass(ctx context.Context, w stream.Watch) error {
 	}
 }
 
-// look cancels with errLost when the disk has lost queued content.
-func look(ctx context.Context, sink stream.Sink, cancel context.CancelCauseFunc) {
+// watchLoss cancels with errLost when the disk has lost queued content.
+func watchLoss(ctx context.Context, sink stream.Sink, cancel context.CancelCauseFunc) {
 	tick := time.NewTicker(saveEvery)
 	defer tick.Stop()
 	for {

@@ -138,7 +138,7 @@ func lookAtPorts(ctx context.Context, c Config) []Port {
 		ports = append(ports, Port{Flag: "secure-port", Address: net.JoinHostPort(fixed.String(), strconv.Itoa(c.SecurePort))})
 	}
 	for i := range ports {
-		ports[i].look(ctx)
+		ports[i].probe(ctx)
 	}
 	return ports
 }

@@ -97,9 +97,9 @@ func cause(err error) string {
 	}
 }
 
-// look finds out whether a program listens at the port, and otherwise whether one could. To find out, it listens itself for a
+// probe finds out whether a program listens at the port, and otherwise whether one could. To find out, it listens itself for a
 // moment.
-func (p *Port) look(ctx context.Context) {
+func (p *Port) probe(ctx context.Context) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", p.Address)
 	switch {
 	case err == nil:

@@ -258,7 +258,7 @@ func TestPorts(t *testing.T) {
 		"192.0.2.1:10261":                        {Trouble: "bind: cannot assign requested address"},
 	} {
 		p := Port{Address: address}
-		if p.look(t.Context()); p.Held != want.Held || p.Trouble != want.Trouble {
+		if p.probe(t.Context()); p.Held != want.Held || p.Trouble != want.Trouble {
 			t.Errorf("%+v, want %+v", p, want)
 		}
 	}

@@ -169,7 +169,7 @@ func (h *Home) Run(ctx context.Context) error {
 		follow(ctx, &owned, p.standing, bell)
 		follow(ctx, &owned, p.is, bell)
 		follow(ctx, &owned, p.failing, bell)
-		owned.Go(func() { h.ask(ctx, i) })
+		owned.Go(func() { h.pollComplete(ctx, i) })
 	}
 	var machine Machine
 	for {
@@ -260,8 +260,8 @@ func (h *Home) step(ctx context.Context, machine *Machine) (again time.Time) {
 	return again
 }
 
-// ask asks a slot below home, repeatedly until ctx ends, whether it is complete.
-func (h *Home) ask(ctx context.Context, slot int) {
+// pollComplete asks a slot below home, repeatedly until ctx ends, whether it is complete.
+func (h *Home) pollComplete(ctx context.Context, slot int) {
 	for ctx.Err() == nil {
 		if _, err := h.at.Wait(ctx, func(at int) bool { return slot < at }); err != nil {
 			return

@@ -53,7 +53,7 @@ func (s *Seeker) Run(ctx context.Context) error {
 			}
 			continue
 		}
-		n := s.look(ctx)
+		n := s.scan(ctx)
 		if run.Pause(ctx, lookout.Pause(n, s.cfg.Chance)) != nil {
 			return nil //nolint:nilerr // asked to stop
 		}
@@ -66,9 +66,9 @@ func lost(cloud, coordinator link.State) bool {
 	return (cloud == link.Down || cloud == link.Failing) && coordinator == link.Down
 }
 
-// look tries all nodes once, and records each coordinator with a later generation than the known one. It returns how many
+// scan tries all nodes once, and records each coordinator with a later generation than the known one. It returns how many
 // addresses it tried.
-func (s *Seeker) look(ctx context.Context) int {
+func (s *Seeker) scan(ctx context.Context) int {
 	known := s.cfg.Finder.Target()
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM([]byte(known.CA))

@@ -107,14 +107,14 @@ func (a *asking) next(w http.ResponseWriter, r *http.Request) bool {
 		if a.body != nil {
 			r.Body = io.NopCloser(bytes.NewReader(a.body))
 		}
-		if a.ask(to.Answerers[i], w, r, to) {
+		if a.tryAnswerer(to.Answerers[i], w, r, to) {
 			return true
 		}
 	}
 }
 
-// ask asks one answerer. If that one has no answer, ask returns false and has written nothing.
-func (a *asking) ask(whom Answerer, w http.ResponseWriter, r *http.Request, to Destination) bool {
+// tryAnswerer asks one answerer. If that one has no answer, ask returns false and has written nothing.
+func (a *asking) tryAnswerer(whom Answerer, w http.ResponseWriter, r *http.Request, to Destination) bool {
 	switch {
 	case whom == Lease:
 		a.f.cfg.OwnLease.ServeHTTP(w, r)

@@ -34,8 +34,8 @@ type account struct {
 
 func newBudget(c ends.Clock) *budget { return &budget{clock: c, of: lru.New(maxSources)} }
 
-// take spends a question of an address, or returns false if it has none left.
-func (b *budget) take(from netip.Addr) bool {
+// spend spends a question of an address, or returns false if it has none left.
+func (b *budget) spend(from netip.Addr) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	found, _ := b.of.Get(from)

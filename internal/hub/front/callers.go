@@ -113,7 +113,7 @@ var errSpent = errors.New("its address has shown too many tokens that the cloud 
 // wraps ErrUnknown if that cannot be found out.
 func (c *Callers) Identify(ctx context.Context, from netip.Addr, token string) (*User, error) {
 	said, err := c.identities.recall(ctx, digest(token), func(ctx context.Context) (said answer, err error) {
-		if !c.budget.take(from) {
+		if !c.budget.spend(from) {
 			return answer{}, errSpent
 		}
 		defer func() {

@@ -98,7 +98,7 @@ func (m *memory) find(
 	key := m.prefix + question
 	reason := errors.New("the link is down")
 	if m.cloud.Get() != link.Down {
-		said, err := m.ask(ctx, ask)
+		said, err := m.fetch(ctx, ask)
 		if err == nil {
 			m.fresh.Add(question, said.value, said.holds)
 			m.remember(key, said)
@@ -141,8 +141,8 @@ func (m *memory) tidy() {
 	}
 }
 
-// ask waits for a slot and asks, both within askFor.
-func (m *memory) ask(ctx context.Context, ask func(context.Context) (answer, error)) (answer, error) {
+// fetch waits for a slot and asks, both within askFor.
+func (m *memory) fetch(ctx context.Context, ask func(context.Context) (answer, error)) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, askFor)
 	defer cancel()
 	select {

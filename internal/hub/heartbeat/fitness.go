@@ -72,9 +72,9 @@ func (f *fitness) unserved(began time.Time) (since, last time.Time) {
 	return f.since, f.last
 }
 
-// judge returns why this hub must give up its term at a coordinator; nil means that it may lead on. heard is when that
+// unfit returns why this hub must give up its term at a coordinator; nil means that it may lead on. heard is when that
 // coordinator's watch of Leases last brought anything.
-func (f *fitness) judge(now, heard time.Time) error {
+func (f *fitness) unfit(now, heard time.Time) error {
 	if now.Sub(heard) >= patience {
 		return errDeaf
 	}

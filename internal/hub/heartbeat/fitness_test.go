@@ -43,7 +43,7 @@ func TestFitness(t *testing.T) {
 				switch p[1] {
 				case "fit", "unserved", "deaf":
 					want := map[string]error{"unserved": errUnserved, "deaf": errDeaf}[p[1]]
-					if got := f.judge(now, heard); !errors.Is(got, want) {
+					if got := f.unfit(now, heard); !errors.Is(got, want) {
 						t.Errorf("%s: %v", step, got)
 					}
 					continue

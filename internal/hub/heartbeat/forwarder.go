@@ -121,7 +121,7 @@ func (f *Forwarder) Run(ctx context.Context, from Source, term edge.Term) error 
 		// others change.
 		follow := lead.LeaseWatchConfig{
 			Leases: from.Leases.Leases(corev1.NamespaceNodeLease), Beating: true, Ends: f.config.Ends,
-			Heard: func() { r.take(func(*queue) { r.heard = f.config.Ends.Running() }) },
+			Heard: func() { r.update(func(*queue) { r.heard = f.config.Ends.Running() }) },
 		}
 		_ = lead.FollowLeases(ctx, follow, r) // it returns only the end of ctx
 	})
@@ -135,7 +135,7 @@ func (f *Forwarder) Run(ctx context.Context, from Source, term edge.Term) error 
 			return fmt.Errorf("%w: %w", ErrUnable, err)
 		case <-look.C:
 			var err error
-			r.take(func(*queue) { err = f.fit.judge(f.config.Ends.Running(), r.heard) })
+			r.update(func(*queue) { err = f.fit.unfit(f.config.Ends.Running(), r.heard) })
 			if err != nil {
 				return fmt.Errorf("%w: %w", ErrUnable, err)
 			}
@@ -172,8 +172,8 @@ func (f *Forwarder) end(r *round) {
 	f.goOnLocked()
 }
 
-// take applies a change to the queue, and starts the writes that follow from it.
-func (r *round) take(what func(*queue)) {
+// update applies a change to the queue, and starts the writes that follow from it.
+func (r *round) update(what func(*queue)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.rounds[r.slot] != r {
@@ -185,14 +185,14 @@ func (r *round) take(what func(*queue)) {
 
 // Baseline implements lead.LeaseSink.
 func (r *round) Baseline(leases []coordinationv1.Lease) {
-	r.take(func(q *queue) { q.baseline(r.slot, leases) })
+	r.update(func(q *queue) { q.baseline(r.slot, leases) })
 }
 
 // Changed implements lead.LeaseSink. A Lease without the mark is not forwarded.
 func (r *round) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
 	now := r.config.Ends.Running()
 	stored, known := r.term.NotBefore(lead.LeaseRevision(lease))
-	r.take(func(q *queue) {
+	r.update(func(q *queue) {
 		if node := edge.NodeName(lease.Name); kind != watch.Deleted {
 			r.copies[node] = now
 		} else {
@@ -276,19 +276,19 @@ func (r *round) finish(node edge.NodeName, cloud *coordinationv1.Lease, why reas
 	r.fit.ends(node, why, now)
 	switch why {
 	case "":
-		r.queue.take(node)
+		r.queue.accepted(node)
 	case reasonRefused:
 		r.queue.refuse(node, now)
 	}
 	if doubts(err) && !r.asking && r.config.Right != nil && r.ctx.Err() == nil {
 		r.asking = true
-		r.owned.Go(r.ask)
+		r.owned.Go(r.checkRight)
 	}
 	r.goOnLocked()
 }
 
-// ask asks whether this hub may forward at all.
-func (r *round) ask() {
+// checkRight asks whether this hub may forward at all.
+func (r *round) checkRight() {
 	err := r.config.Right(r.ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()

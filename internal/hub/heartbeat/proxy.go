@@ -248,8 +248,8 @@ func (p *Proxy) get(r *http.Request) (*coordinationv1.Lease, error) {
 	return nil, apierrors.NewServiceUnavailable(message)
 }
 
-// ask asks the cloud, and tells the History at which revision the Lease is now, and was when the cloud last showed it.
-func (p *Proxy) ask(ctx context.Context, do func() (*coordinationv1.Lease, error)) (*coordinationv1.Lease, error) {
+// observed asks the cloud, and tells the History at which revision the Lease is now, and was when the cloud last showed it.
+func (p *Proxy) observed(ctx context.Context, do func() (*coordinationv1.Lease, error)) (*coordinationv1.Lease, error) {
 	now := edge.Moment{History: p.config.History.Number()} // before the question
 	p.mu.Lock()
 	before := p.shown
@@ -270,7 +270,7 @@ func (p *Proxy) ask(ctx context.Context, do func() (*coordinationv1.Lease, error
 
 // read asks the cloud for the Lease, and remembers it.
 func (p *Proxy) read(ctx context.Context) (*coordinationv1.Lease, error) {
-	lease, err := p.ask(ctx, func() (*coordinationv1.Lease, error) {
+	lease, err := p.observed(ctx, func() (*coordinationv1.Lease, error) {
 		return p.leases().Get(ctx, string(p.config.Node), metav1.GetOptions{})
 	})
 	if err != nil {
@@ -331,7 +331,7 @@ func (p *Proxy) post(w http.ResponseWriter, r *http.Request) (*coordinationv1.Le
 		return nil, apierrors.NewAlreadyExists(coordinationv1.Resource("leases"), sent.Name)
 	}
 	return p.beat(ctx, sent, limits, func(ctx context.Context) (*coordinationv1.Lease, error) {
-		written, err := p.ask(ctx, func() (*coordinationv1.Lease, error) {
+		written, err := p.observed(ctx, func() (*coordinationv1.Lease, error) {
 			return p.leases().Create(ctx, p.signed(unmarked(sent)), options)
 		})
 		if err != nil {
@@ -496,7 +496,7 @@ func (p *Proxy) update(
 	}
 	for conflicts := 0; ; conflicts++ {
 		began, own := p.config.Clock.Running(), p.relayed().By == ""
-		written, err := p.ask(ctx, func() (*coordinationv1.Lease, error) {
+		written, err := p.observed(ctx, func() (*coordinationv1.Lease, error) {
 			return p.leases().Update(ctx, p.signed(p.next(sent)), options)
 		})
 		if own && result(err) == failed {

@@ -351,8 +351,8 @@ func (q *queue) refuse(node edge.NodeName, now time.Time) {
 	q.refused[node] = refusal{pause, now.Add(pause)}
 }
 
-// take records that the cloud has accepted a node's Lease.
-func (q *queue) take(node edge.NodeName) { delete(q.refused, node) }
+// accepted records that the cloud has accepted a node's Lease.
+func (q *queue) accepted(node edge.NodeName) { delete(q.refused, node) }
 
 // left reports whether a node took its mark off while a renewal of it is being written.
 func (q *queue) left(node edge.NodeName) bool {

@@ -154,7 +154,7 @@ func replay(t *testing.T, l *queue, f []string, out *strings.Builder) {
 		l.refuse(edge.NodeName(f[2]), now)
 	case "taken":
 		l.done(edge.NodeName(f[2]), nil, 0)
-		l.take(edge.NodeName(f[2]))
+		l.accepted(edge.NodeName(f[2]))
 	default:
 		t.Fatalf("transcript has the unknown operation %q", f[1])
 	}

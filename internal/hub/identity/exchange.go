@@ -188,7 +188,7 @@ func (m *Manager) exchange(ctx context.Context, k *rotation, t try) error {
 		return err
 	}
 	defer s.close()
-	issued, err := m.ask(ctx, s, k, t)
+	issued, err := m.obtain(ctx, s, k, t)
 	if err != nil {
 		return err
 	}
@@ -211,8 +211,8 @@ func (m *Manager) exchange(ctx context.Context, k *rotation, t try) error {
 	return nil
 }
 
-// ask finds or makes the request and returns what is issued for it.
-func (m *Manager) ask(ctx context.Context, s *session, k *rotation, t try) ([]byte, error) {
+// obtain finds or makes the request and returns what is issued for it.
+func (m *Manager) obtain(ctx context.Context, s *session, k *rotation, t try) ([]byte, error) {
 	const doing = "asking for a certificate"
 	requests := s.CertificatesV1().CertificateSigningRequests()
 	name, err := t.wanted.name(k.kind, t.key)

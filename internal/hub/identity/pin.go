@@ -88,7 +88,7 @@ func (f *KubeletFinder) Run(ctx context.Context) error {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
 	for {
-		found := f.look()
+		found := f.find()
 		f.mu.Lock()
 		if f.found.Way != found.Way {
 			f.ways.Reset()
@@ -116,7 +116,7 @@ func (f *KubeletFinder) Found() KubeletFound {
 // Serving returns what the coordinator is to be told.
 func (f *KubeletFinder) Serving() edge.KubeletServing { return f.Found().KubeletServing }
 
-func (f *KubeletFinder) look() KubeletFound {
+func (f *KubeletFinder) find() KubeletFound {
 	file, bootstrapped, err := f.where()
 	if err != nil {
 		return KubeletFound{KubeletServing: edge.KubeletServing{Way: wayOf(err)}, Problem: err.Error()}

@@ -91,7 +91,7 @@ func (j *joiner) prepare() error {
 	if err := errors.Join(j.cfg.readProxy(), j.cfg.readReleaseKey(), j.cfg.readReleaseList()); err != nil {
 		return err
 	}
-	f, err := look(&j.cfg, j.system)
+	f, err := readFacts(&j.cfg, j.system)
 	if err != nil {
 		return err
 	}

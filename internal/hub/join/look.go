@@ -66,8 +66,8 @@ func (f *facts) ours(path string) bool { return isOurs(f.files[path]) }
 
 func isOurs(content string) bool { first, _, _ := strings.Cut(content, "\n"); return first == mark }
 
-// look reads what a decision needs.
-func look(c *Config, system System) (*facts, error) {
+// readFacts reads what a decision needs.
+func readFacts(c *Config, system System) (*facts, error) {
 	root := c.root()
 	f := &facts{files: map[string]string{}, systemd: systemdRuns(root, system)}
 	for _, dir := range unitDirs {

@@ -159,7 +159,7 @@ func (u *upgrader) begin(ctx context.Context) (*journal, error) {
 	}
 	var j *journal
 	if err == nil {
-		j, err = u.look(ctx, r)
+		j, err = u.verify(ctx, r)
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx) // the next run begins again
@@ -176,9 +176,9 @@ func (u *upgrader) begin(ctx context.Context) (*journal, error) {
 	return j, u.link(u.binary(), u.settled())
 }
 
-// look verifies the delivered program, and tests it as far as possible beside the running hub. nil means that the node already
+// verify verifies the delivered program, and tests it as far as possible beside the running hub. nil means that the node already
 // has it.
-func (u *upgrader) look(ctx context.Context, r UpgradeRequest) (*journal, error) {
+func (u *upgrader) verify(ctx context.Context, r UpgradeRequest) (*journal, error) {
 	from, err := u.version(ctx, u.binary())
 	if err != nil {
 		return nil, fmt.Errorf("the program that is there: %w", err)
@@ -195,7 +195,7 @@ func (u *upgrader) look(ctx context.Context, r UpgradeRequest) (*journal, error)
 	if err != nil {
 		return nil, err
 	}
-	sum, err := u.take()
+	sum, err := u.copyProgram()
 	if err != nil {
 		return nil, err
 	}
@@ -236,9 +236,9 @@ func (u *upgrader) look(ctx context.Context, r UpgradeRequest) (*journal, error)
 	return j, nil
 }
 
-// take copies the delivered program beside the present one, and returns the copy's sum. The copy is what is verified, because
-// others can write to the inbox.
-func (u *upgrader) take() (sum [sha256.Size]byte, err error) {
+// copyProgram copies the delivered program beside the present one, and returns the copy's sum. The copy is what is verified,
+// because others can write to the inbox.
+func (u *upgrader) copyProgram() (sum [sha256.Size]byte, err error) {
 	next := half(u.binary())
 	err = u.act("take what was delivered", func() (err error) {
 		from, err := open(u.path(DirInbox) + "/" + nameProgram)

@@ -48,9 +48,9 @@ type comparison struct {
 	since map[edge.NodeName]time.Time
 }
 
-// look compares this node's line with those of the other nodes that could lead. It returns the best node among those whose line
-// was better for long enough, and false if there is none. lines must have all nodes that could lead, this one included.
-func (j *comparison) look(lines map[edge.NodeName]edge.Line, now time.Time) (edge.NodeName, bool) {
+// compare compares this node's line with those of the other nodes that could lead. It returns the best node among those whose
+// line was better for long enough, and false if there is none. lines must have all nodes that could lead, this one included.
+func (j *comparison) compare(lines map[edge.NodeName]edge.Line, now time.Time) (edge.NodeName, bool) {
 	own, known := lines[j.self]
 	since := map[edge.NodeName]time.Time{}
 	var best edge.NodeName

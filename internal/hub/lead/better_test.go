@@ -113,7 +113,7 @@ func TestLook(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			j := comparison{self: "a"}
 			for s := 0; s <= 300; s += 5 {
-				to, ok := j.look(tt.lines(s), began.Add(time.Duration(s)*time.Second))
+				to, ok := j.compare(tt.lines(s), began.Add(time.Duration(s)*time.Second))
 				if ok != (to != "") {
 					t.Fatalf("%d s: %q, %v", s, to, ok)
 				}

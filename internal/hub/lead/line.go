@@ -43,7 +43,7 @@ func (w *LineWatch) Run(ctx context.Context, term edge.Term) error {
 		}
 		now := w.cfg.Clock.Running()
 		lines := w.cfg.Lines(now)
-		to, ok := j.look(lines, now)
+		to, ok := j.compare(lines, now)
 		if !ok || !w.cfg.Rested(now) || !term.Valid() {
 			continue
 		}

@@ -184,7 +184,7 @@ func (r *Reporter) Run(ctx context.Context, from Source, term edge.Term) error {
 			heard, _ := above.reached(now)
 			said = said.and(heard)
 		}
-		speaks.look(ctx, said, ok, now)
+		speaks.reportIfDue(ctx, said, ok, now)
 	}
 	return nil
 }
@@ -204,8 +204,8 @@ type speaker struct {
 	pauses     run.Backoff
 }
 
-// look writes the report if it is due. ok is false if it is too early to know about all nodes.
-func (s *speaker) look(ctx context.Context, said report, ok bool, now time.Time) {
+// reportIfDue writes the report if it is due. ok is false if it is too early to know about all nodes.
+func (s *speaker) reportIfDue(ctx context.Context, said report, ok bool, now time.Time) {
 	s.carried.count(said.hubs)
 	if s.from.Fillings != nil {
 		said.fillings = s.from.Fillings()
@@ -221,7 +221,7 @@ func (s *speaker) look(ctx context.Context, said report, ok bool, now time.Time)
 		said.together, s.reports = &hubs, 0
 	}
 	var err error
-	if s.lease, err = s.tell(ctx, said, every); err != nil {
+	if s.lease, err = s.writeReport(ctx, said, every); err != nil {
 		klog.FromContext(ctx).V(1).Info("Cannot tell the cloud who reaches the coordinator", "err", err)
 		s.next = now.Add(s.pauses.Next(s.cfg.Ends.Float64()))
 		return
@@ -291,10 +291,10 @@ func (f *followed) reached(now time.Time) (report, bool) {
 	}, ok
 }
 
-// tell writes the report over the Lease as last written, and returns the new version. If another hub has written it, the update
-// meets a conflict, and tell returns no Lease: the next call reads it first. tell creates a missing Lease by PUT, because RBAC
-// cannot allow a POST for one name only.
-func (s *speaker) tell(ctx context.Context, said report, every time.Duration) (*coordinationv1.Lease, error) {
+// writeReport writes the report over the Lease as last written, and returns the new version. If another hub has written it, the
+// update meets a conflict, and tell returns no Lease: the next call reads it first. tell creates a missing Lease by PUT,
+// because RBAC cannot allow a POST for one name only.
+func (s *speaker) writeReport(ctx context.Context, said report, every time.Duration) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()
 	lease, name := s.lease, s.cfg.Pool.ReportLease(s.from.Slot)

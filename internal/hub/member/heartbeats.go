@@ -15,7 +15,7 @@ func (m *Membership) beatAlone() error {
 	if err != nil {
 		return err
 	}
-	m.take(heartbeat.ProxyConfig{
+	m.makeProxy(heartbeat.ProxyConfig{
 		Node: m.cfg.Node, Cloud: asNode, CloudLink: m.cfg.Cloud.Link(), History: m.cfg.History, Metrics: m.cfg.Metrics,
 		Clock: m.cfg.Ends.Clock,
 	})
@@ -42,7 +42,7 @@ func (m *Membership) beat() error {
 			Served: func(took bool) { m.home.Served(c.slot, took) },
 		})
 	}
-	m.take(heartbeat.ProxyConfig{
+	m.makeProxy(heartbeat.ProxyConfig{
 		Node: m.cfg.Node, Cloud: asNode, CloudLink: m.cfg.Cloud.AnywayLink(), Coordinators: copies,
 		Relayed: m.cfg.Relayed, RelaysAt: m.cfg.RelaysAt, Traffic: m.cfg.Cloud.Traffic, Kubelet: m.kubelet.Serving,
 		Version: m.cfg.Version, Report: m.cfg.Report,
@@ -52,8 +52,8 @@ func (m *Membership) beat() error {
 	return nil
 }
 
-// take makes the heartbeat.Proxy, through which kubelet's heartbeats go.
-func (m *Membership) take(heartbeats heartbeat.ProxyConfig) {
+// makeProxy makes the heartbeat.Proxy, through which kubelet's heartbeats go.
+func (m *Membership) makeProxy(heartbeats heartbeat.ProxyConfig) {
 	proxy := heartbeat.NewProxy(heartbeats)
 	m.heartbeats = proxy
 	m.reach.Add("heartbeats", proxy.Run)

@@ -45,7 +45,7 @@ func TestPlaces(t *testing.T) {
 	limits := Limits{PerPeer: 2, All: 3}
 	take := func(peer edge.NodeName, want bool) {
 		t.Helper()
-		if got := p.take(peer, limits); got != want {
+		if got := p.acquire(peer, limits); got != want {
 			t.Errorf("a place for %s: %t", peer, got)
 		}
 	}

@@ -100,7 +100,7 @@ func (c *Client) DialContext(ctx context.Context, _, server string) (net.Conn, e
 	}
 	errs := []error{ErrNobody}
 	if lost {
-		if err := c.ask(ctx, askedFor); err != nil {
+		if err := c.refresh(ctx, askedFor); err != nil {
 			errs = append(errs, err)
 		}
 	}

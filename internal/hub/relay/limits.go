@@ -35,8 +35,8 @@ type places struct {
 	each map[edge.NodeName]int
 }
 
-// take takes a place for a tunnel of a peer, if there is one.
-func (p *places) take(peer edge.NodeName, l Limits) bool {
+// acquire takes a place for a tunnel of a peer, if there is one.
+func (p *places) acquire(peer edge.NodeName, l Limits) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.all >= l.All || p.each[peer] >= l.PerPeer {

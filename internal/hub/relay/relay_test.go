@@ -516,7 +516,7 @@ func TestAnsweredOtherwise(t *testing.T) {
 			c.search.answered([]edge.Neighbour{known}, nil)
 			c.search.answered(nil, nil)
 			began := time.Now()
-			err := c.ask(t.Context(), 0)
+			err := c.refresh(t.Context(), 0)
 			if took := time.Since(began); err == nil || took != tt.after {
 				t.Errorf("%s: %v after %v, want an error after %v", name, err, took, tt.after)
 			}

@@ -135,7 +135,7 @@ func (c *Client) Run(ctx context.Context) error {
 		if _, err := c.cfg.Credentials.own(); err != nil || !c.cfg.Wanted() {
 			continue
 		}
-		if err := c.ask(ctx, keepEvery/2); err != nil {
+		if err := c.refresh(ctx, keepEvery/2); err != nil {
 			pause = keepSoon
 			klog.FromContext(ctx).V(2).Info("Who relays is not known", "err", err)
 		}
@@ -144,8 +144,8 @@ func (c *Client) Run(ctx context.Context) error {
 	return nil
 }
 
-// ask asks the coordinators which neighbours relay, unless they were asked a short time ago.
-func (c *Client) ask(ctx context.Context, since time.Duration) error {
+// refresh asks the coordinators which neighbours relay, unless they were asked a short time ago.
+func (c *Client) refresh(ctx context.Context, since time.Duration) error {
 	if !c.search.asks(c.cfg.Clock.Running(), since) {
 		return nil
 	}

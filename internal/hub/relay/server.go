@@ -135,7 +135,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case s.day.left(limits, s.cfg.Clock.Running()) == 0:
 		s.refuse(w, http.StatusServiceUnavailable, overDay, "this hub has relayed all that it may in a day")
 		return
-	case !s.places.take(peer, limits):
+	case !s.places.acquire(peer, limits):
 		s.refuse(w, http.StatusTooManyRequests, tooMany, "too many tunnels")
 		return
 	}

@@ -117,7 +117,7 @@ func (s *Settings) Report() edge.SettingsReport { return s.report.Get() }
 func (s *Settings) Run(ctx context.Context) error {
 	var g run.Group
 	g.Add("what the pool says", s.notice.Run)
-	g.Add("the report", s.tell)
+	g.Add("the report", s.annotate)
 	return g.Run(ctx)
 }
 
@@ -159,8 +159,8 @@ func (s *Settings) refused(why error) {
 	s.report.Set(report)
 }
 
-// tell keeps the Node's annotations as the report and the program say, until ctx ends.
-func (s *Settings) tell(ctx context.Context) error {
+// annotate keeps the Node's annotations as the report and the program say, until ctx ends.
+func (s *Settings) annotate(ctx context.Context) error {
 	if _, err := s.due.Wait(ctx, func(due bool) bool { return due }); err != nil {
 		return nil //nolint:nilerr // it ends
 	}

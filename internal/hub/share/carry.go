@@ -95,7 +95,7 @@ func (c *carrier) alter(f func(*state)) {
 	f(&c.state)
 }
 
-func (c *carrier) look() state {
+func (c *carrier) observe() state {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.state
@@ -105,7 +105,7 @@ func (c *carrier) label() string { return c.resource.GVR.GroupResource().String(
 
 // run carries until ctx ends.
 func (c *carrier) run(ctx context.Context) {
-	again(ctx, "Pushing to the coordinator", c.metrics.failures.WithLabelValues(c.label()), c.rounds, c.judge)
+	again(ctx, "Pushing to the coordinator", c.metrics.failures.WithLabelValues(c.label()), c.rounds, c.waitAfter)
 }
 
 // rounds runs rounds while the term is valid. It returns the error of the first round that fails for another reason than that
@@ -131,8 +131,9 @@ func (c *carrier) rounds(ctx context.Context) (progress bool, err error) {
 	return progress, context.Cause(ctx)
 }
 
-// judge returns the pause after a failed round, given the number of failures in a row, and decides what the next round pushes.
-func (c *carrier) judge(err error, failures int) time.Duration {
+// waitAfter returns the pause after a failed round, given the number of failures in a row, and decides what the next round
+// pushes.
+func (c *carrier) waitAfter(err error, failures int) time.Duration {
 	pause := c.config.pauseAfter(failures, backoffMax)
 	first := failures == 1
 	var why *refusal
@@ -177,7 +178,7 @@ func (c *carrier) round(ctx context.Context) (progress bool, err error) {
 	if c.resource.Replica.Position() == 0 || c.resource.Replica.History().IsFilled() {
 		return false, errNothing // before the coordinator is asked: this may last as long as the cloud has no such resource
 	}
-	known, err := c.mirror.ask(ctx)
+	known, err := c.mirror.positions(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -186,7 +187,7 @@ func (c *carrier) round(ctx context.Context) (progress bool, err error) {
 		c.config.Later(in)
 		return false, fmt.Errorf("%w: the replica is not in history %s yet, which the mirror is in", stream.ErrNotReady, in)
 	}
-	if at == 0 || c.full || c.look().over && at > c.resource.Replica.Position() || in != c.resource.Replica.History() {
+	if at == 0 || c.full || c.observe().over && at > c.resource.Replica.Position() || in != c.resource.Replica.History() {
 		c.full, c.whole = false, true
 		if at, in, err = c.everything(ctx); err != nil {
 			c.alter(func(s *state) { s.instance, s.acked = "", 0 })

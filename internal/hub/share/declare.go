@@ -66,7 +66,7 @@ func (d *duty) declare(ctx context.Context) {
 	for {
 		now := d.config.Ends.Running()
 		declared, why := d.current(now)
-		w.tell(klog.FromContext(ctx), now, why)
+		w.logMissing(klog.FromContext(ctx), now, why)
 		changed := !slices.Equal(slices.Sorted(maps.Keys(declared)), w.names)
 		if (changed || now.Sub(w.written) >= declareEvery) && now.Sub(w.tried) >= declareGap && d.term.Valid() {
 			w.tried = now
@@ -97,8 +97,8 @@ func (w *declarer) report(logger klog.Logger, err error) {
 	}
 }
 
-// tell logs, once each, which resources have been undeclared for long and why, and when they are declared again.
-func (w *declarer) tell(logger klog.Logger, now time.Time, why map[string]string) {
+// logMissing logs, once each, which resources have been undeclared for long and why, and when they are declared again.
+func (w *declarer) logMissing(logger klog.Logger, now time.Time, why map[string]string) {
 	for name, l := range w.lagging {
 		if why[name] != "" {
 			continue
@@ -137,11 +137,11 @@ func (d *duty) current(now time.Time) (declared map[string]*carrier, why map[str
 			continue
 		}
 		declared[c.label()] = c
-		latest = max(latest, c.look().history)
+		latest = max(latest, c.observe().history)
 	}
 	// All declared resources are in one history: a resource in an older one is not current.
 	for name, c := range declared {
-		if in := c.look().history; in != latest {
+		if in := c.observe().history; in != latest {
 			delete(declared, name)
 			why[name] = fmt.Sprintf("it is in history %s, and others are in %s", in, latest)
 		}
@@ -212,9 +212,9 @@ func (d *duty) filling() map[string]int {
 func (w *declarer) write(ctx context.Context, declared map[string]*carrier) error {
 	known := map[*carrier]state{}
 	for _, c := range w.all() {
-		known[c] = c.look() // before the question: what is acknowledged meanwhile must not look like a loss
+		known[c] = c.observe() // before the question: what is acknowledged meanwhile must not look like a loss
 	}
-	mirror, err := w.mirror.ask(ctx)
+	mirror, err := w.mirror.positions(ctx)
 	if err != nil {
 		return err
 	}

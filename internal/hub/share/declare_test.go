@@ -44,7 +44,7 @@ func TestWhatLagsIsToldOnce(t *testing.T) {
 		if why != "" {
 			all["services"] = why
 		}
-		w.tell(logger, began.Add(after), all)
+		w.logMissing(logger, began.Add(after), all)
 	}
 	at(0, "slow")
 	at(laggingFor-time.Second, "slow")

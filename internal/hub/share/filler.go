@@ -128,7 +128,7 @@ func (f *Filler) report(ctx context.Context, err error) {
 // round checks the mirror, and takes a turn if this hub has something better.
 func (f *Filler) round(ctx context.Context) error {
 	mirror := &mirrorClient{client{f.config.Transport, f.config.Base}, edge.Term{}}
-	known, err := mirror.ask(ctx)
+	known, err := mirror.positions(ctx)
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (f *Filler) round(ctx context.Context) error {
 	}
 	defer done()
 	mirror.term = term
-	if known, err = mirror.ask(ctx); err != nil { // another may have filled it meanwhile
+	if known, err = mirror.positions(ctx); err != nil { // another may have filled it meanwhile
 		return err
 	}
 	for _, r := range f.offers(resources, known, f.config.Ends.Running()) {

@@ -28,9 +28,9 @@ type Word struct {
 	Clients []string
 }
 
-// judge decides one review on this node of this pool. about is false if the user is not a coordinator: then the cloud decides. An
-// empty why means allowed; otherwise why is the reason, for people.
-func judge(
+// reviewKubelet decides one review on this node of this pool. about is false if the user is not a coordinator: then the cloud
+// decides. An empty why means allowed; otherwise why is the reason, for people.
+func reviewKubelet(
 	spec authorizationv1.SubjectAccessReviewSpec, node edge.NodeName, pool edge.PoolName, w Word,
 ) (about bool, why string) {
 	if !strings.HasPrefix(spec.User, edge.CoordinatorUsers) {

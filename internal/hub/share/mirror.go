@@ -56,8 +56,8 @@ func (p positions) in(r schema.GroupVersionResource, pushed edge.History) edge.H
 	return pushed
 }
 
-// ask returns the mirror's positions.
-func (m *mirrorClient) ask(ctx context.Context) (positions, error) {
+// positions returns the mirror's positions.
+func (m *mirrorClient) positions(ctx context.Context) (positions, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	var answer struct {

@@ -114,12 +114,12 @@ func NewNode(c NodeConfig) (*Node, error) {
 
 // Run pushes until ctx ends, whenever the coordinator can be reached, and then returns nil.
 func (n *Node) Run(ctx context.Context) error {
-	again(ctx, "Pushing this node's objects to the coordinator", n.metrics.failures, n.session, n.judge)
+	again(ctx, "Pushing this node's objects to the coordinator", n.metrics.failures, n.session, n.waitAfter)
 	return nil
 }
 
-// judge returns the pause after a failed session, given the number of failures in a row.
-func (n *Node) judge(err error, failures int) time.Duration {
+// waitAfter returns the pause after a failed session, given the number of failures in a row.
+func (n *Node) waitAfter(err error, failures int) time.Duration {
 	why := (*refusal)(nil)
 	switch {
 	case !errors.As(err, &why):
@@ -143,7 +143,7 @@ func (n *Node) session(ctx context.Context) (progress bool, err error) {
 		n.have, n.tag = nil, ""
 		n.metrics.objects.Set(0)
 	}()
-	if err := n.ask(ctx); err != nil {
+	if err := n.refresh(ctx); err != nil {
 		return false, err
 	}
 	for {
@@ -160,7 +160,7 @@ func (n *Node) session(ctx context.Context) (progress bool, err error) {
 			return progress, context.Cause(ctx)
 		}
 		if n.config.Ends.Since(n.asked) >= askEvery {
-			if err := n.ask(ctx); err != nil {
+			if err := n.refresh(ctx); err != nil {
 				return progress, err
 			}
 		}
@@ -195,9 +195,9 @@ func (n *Node) await(ctx context.Context) {
 	}
 }
 
-// ask updates the knowledge of what the coordinator has.
-func (n *Node) ask(ctx context.Context) error {
-	has, tag, err := n.coordinator.ask(ctx, n.tag)
+// refresh updates the knowledge of what the coordinator has.
+func (n *Node) refresh(ctx context.Context) error {
+	has, tag, err := n.coordinator.get(ctx, n.tag)
 	if err != nil {
 		return err
 	}
@@ -235,7 +235,7 @@ func (n *Node) round(ctx context.Context) (pushed bool, err error) {
 				"object", key, "why", why)
 		}
 		if tag == "" { // something else came about, too
-			if err := n.ask(ctx); err != nil {
+			if err := n.refresh(ctx); err != nil {
 				return pushed, err
 			}
 			break

@@ -22,8 +22,8 @@ const nodeTimeout = 20 * time.Second
 // nodeObjects reads what a coordinator has of this node, and pushes to it.
 type nodeObjects struct{ client }
 
-// ask returns what the coordinator has, and the name of that state. A nil have means that the state is still the known one.
-func (o nodeObjects) ask(ctx context.Context, known string) (have, string, error) {
+// get returns what the coordinator has, and the name of that state. A nil have means that the state is still the known one.
+func (o nodeObjects) get(ctx context.Context, known string) (have, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
 	var told struct {

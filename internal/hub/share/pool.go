@@ -49,7 +49,7 @@ type Set interface {
 
 // Complete reports whether a coordinator has content of each resource of which this hub has some.
 func Complete(ctx context.Context, c Config, resources Set) (bool, error) {
-	known, err := (&mirrorClient{client{c.Transport, c.Base}, edge.Term{}}).ask(ctx)
+	known, err := (&mirrorClient{client{c.Transport, c.Base}, edge.Term{}}).positions(ctx)
 	if err != nil {
 		return false, err
 	}

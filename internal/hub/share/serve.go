@@ -73,7 +73,7 @@ func (t *Taker) Answer(w http.ResponseWriter, r *http.Request, body []byte) bool
 	if err != nil {
 		return false
 	}
-	response, err := t.take(r, contentType, body, m, about)
+	response, err := t.answer(r, contentType, body, m, about)
 	if err != nil {
 		klog.FromContext(r.Context()).V(2).Info("Not taken in the cloud's place", "method", r.Method, "path", r.URL.Path,
 			"err", err)
@@ -87,9 +87,9 @@ func (t *Taker) Answer(w http.ResponseWriter, r *http.Request, body []byte) bool
 	return true
 }
 
-// take returns the answer in the cloud's place, which may be a refusal in Kubernetes' form. It returns an error if the Taker does
-// not accept the write.
-func (t *Taker) take(r *http.Request, contentType string, body []byte, m matter, about stream.ID) (*http.Response, error) {
+// answer returns the answer in the cloud's place, which may be a refusal in Kubernetes' form. It returns an error if the Taker
+// does not accept the write.
+func (t *Taker) answer(r *http.Request, contentType string, body []byte, m matter, about stream.ID) (*http.Response, error) {
 	response, err := t.taken(r, contentType, body, m, about)
 	if no := apierrors.APIStatus(nil); errors.As(err, &no) {
 		s := no.Status()

@@ -85,7 +85,7 @@ func newMetrics(r prometheus.Registerer) metrics {
 // Run sends waiting Events to the cloud until ctx ends, and then returns nil.
 func (t *Taker) Run(ctx context.Context) error {
 	t.events.restore()
-	t.tell(ctx)
+	t.sendEvents(ctx)
 	return nil
 }
 

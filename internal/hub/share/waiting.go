@@ -217,8 +217,8 @@ func (l *eventLog) turn(what *waiting, there bool) {
 	}
 }
 
-// tell sends waiting Events to the cloud, whenever it can be reached, until ctx ends.
-func (t *Taker) tell(ctx context.Context) {
+// sendEvents sends waiting Events to the cloud, whenever it can be reached, until ctx ends.
+func (t *Taker) sendEvents(ctx context.Context) {
 	again, told := run.Backoff{Min: tellMin, Max: tellMax}, false
 	for ctx.Err() == nil {
 		if _, err := t.config.CloudLink.Wait(ctx, link.State.Answers); err != nil {

@@ -72,7 +72,7 @@ func (v *Warrants) Answer(w http.ResponseWriter, r *http.Request, body []byte) b
 	if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, &review); err != nil {
 		return false // the cloud says what is wrong with it
 	}
-	about, why := judge(review.Spec, v.cfg.Node, v.cfg.Pool, v.cfg.Word())
+	about, why := reviewKubelet(review.Spec, v.cfg.Node, v.cfg.Pool, v.cfg.Word())
 	if !about {
 		return false
 	}

@@ -105,7 +105,7 @@ func TestJudge(t *testing.T) {
 		"an operator":            {func(s *spec) { s.User = "openyurt:operator:p1" }, known, "p1", false, ""},
 		"nobody":                 {func(s *spec) { s.User = "" }, known, "p1", false, ""},
 	} {
-		about, why := judge(asked(c.change), "n1", edge.PoolName(c.pool), c.word)
+		about, why := reviewKubelet(asked(c.change), "n1", edge.PoolName(c.pool), c.word)
 		if about != c.about || (why == "") != (c.why == "") || !strings.Contains(why, c.why) {
 			t.Errorf("%s: %v %q, want %v %q", name, about, why, c.about, c.why)
 		}

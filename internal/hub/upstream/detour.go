@@ -102,7 +102,7 @@ func (u *Upstream) takeDetour(ctx context.Context) {
 	u.detour.Store(d)
 	done, failed := u.whileDetoured(ctx, d, ended)
 	u.detour.Store(nil)
-	u.judge()
+	u.setState()
 	if !done {
 		u.drain(ctx, d)
 		stop()
@@ -125,7 +125,7 @@ func (u *Upstream) whileDetoured(ctx context.Context, d *Upstream, ended <-chan 
 		if own != link.Down || use == ForNothing {
 			return false, nil
 		}
-		u.judge()
+		u.setState()
 		select {
 		case <-changed:
 		case <-other:

@@ -52,7 +52,7 @@ func (s *shared) GetClientConn(req *http.Request, _ string) (*http2.ClientConn, 
 		return s.own(ctx)
 	}
 	for {
-		c, d := s.take(ctx)
+		c, d := s.acquire(ctx)
 		if c != nil {
 			return c, nil
 		}
@@ -67,8 +67,8 @@ func (s *shared) GetClientConn(req *http.Request, _ string) (*http2.ClientConn, 
 	}
 }
 
-// take reserves a place on a connection that has room, or returns one that is being opened.
-func (s *shared) take(ctx context.Context) (*http2.ClientConn, *dialing) {
+// acquire reserves a place on a connection that has room, or returns one that is being opened.
+func (s *shared) acquire(ctx context.Context) (*http2.ClientConn, *dialing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.conns {

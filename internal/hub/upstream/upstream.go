@@ -140,7 +140,7 @@ func (u *Upstream) Run(ctx context.Context) error {
 func (u *Upstream) followLink(ctx context.Context, s *server) error {
 	for {
 		_, changed := s.monitor.State().Watch()
-		u.judge()
+		u.setState()
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -149,8 +149,8 @@ func (u *Upstream) followLink(ctx context.Context, s *server) error {
 	}
 }
 
-// judge sets the upstream's link state: the best of its servers' states, or relayed if the detour answers.
-func (u *Upstream) judge() {
+// setState sets the upstream's link state: the best of its servers' states, or relayed if the detour answers.
+func (u *Upstream) setState() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	best := link.Down

@@ -100,7 +100,7 @@ func (w *Way) Addresses(ctx context.Context, server string) (now []netip.Addr, f
 	if proxy, err := w.cfg.Proxy.For(server); err != nil || proxy != nil {
 		return nil, false, err
 	}
-	now, err = w.ask(ctx, host)
+	now, err = w.lookUp(ctx, host)
 	return now, true, err
 }
 
@@ -111,18 +111,18 @@ func (w *Way) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	before := w.known[host]
 	w.mu.Unlock()
 	if before == nil {
-		return w.ask(ctx, host)
+		return w.lookUp(ctx, host)
 	}
 	asking, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if now, err := w.ask(asking, host); err == nil {
+	if now, err := w.lookUp(asking, host); err == nil {
 		return now, nil
 	}
 	return before, context.Cause(ctx)
 }
 
-// ask looks a name up, and remembers what it has found.
-func (w *Way) ask(ctx context.Context, host string) ([]netip.Addr, error) {
+// lookUp looks a name up, and remembers what it has found.
+func (w *Way) lookUp(ctx context.Context, host string) ([]netip.Addr, error) {
 	found, err := w.cfg.Lookup(ctx, host)
 	if err == nil && len(found) == 0 {
 		err = &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}

@@ -99,12 +99,12 @@ func (f *finder) Run(ctx context.Context) error {
 		wait := askEvery
 		switch {
 		case ok:
-			f.take(ctx, node)
+			f.apply(ctx, node)
 		case f.cfg.Ends.Running().Before(next):
 			wait = f.cfg.Ends.Until(next)
 		default:
-			if node, err := f.ask(ctx); err == nil {
-				f.take(ctx, node)
+			if node, err := f.getNode(ctx); err == nil {
+				f.apply(ctx, node)
 			} else {
 				klog.FromContext(ctx).V(1).Info("The cloud does not say at which address this node is", "err", err)
 			}
@@ -118,14 +118,14 @@ func (f *finder) Run(ctx context.Context) error {
 	return nil
 }
 
-func (f *finder) ask(ctx context.Context) (*corev1.Node, error) {
+func (f *finder) getNode(ctx context.Context) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, askFor)
 	defer cancel()
 	return f.cfg.Ask(ctx)
 }
 
-// take stores the address of a Node. A Node without an address changes nothing.
-func (f *finder) take(ctx context.Context, n *corev1.Node) {
+// apply stores the address of a Node. A Node without an address changes nothing.
+func (f *finder) apply(ctx context.Context, n *corev1.Node) {
 	found := addressOf(n)
 	if !found.IsValid() || !f.cfg.Found.Set(found) {
 		return

@@ -209,7 +209,7 @@ func TestSilence(t *testing.T) {
 		if since != not {
 			reached[0] = since
 		}
-		if got := f.judge(reached); got != again || known(f, false) != want {
+		if got := f.decideSilent(reached); got != again || known(f, false) != want {
 			t.Errorf("%s: known is %q, to be judged again after %s; want %q, %s", why, known(f, false), got, want, again)
 		}
 	}

@@ -189,7 +189,7 @@ func (f *Follower) during(ctx context.Context, reach []live.Value[time.Time]) {
 			now.soon()
 		case <-now.changed:
 		case <-now.timer():
-			now.look(ctx)
+			now.show(ctx)
 		case <-ctx.Done():
 		}
 	}
@@ -229,7 +229,7 @@ func (r *round) goesOn(ctx context.Context) bool {
 		r.healed = r.config.Ends.Running()
 	}
 	if r.healed.IsZero() != settled.IsZero() {
-		r.look(ctx)
+		r.show(ctx)
 	}
 	if ctx.Err() != nil || r.healed.IsZero() {
 		return ctx.Err() == nil
@@ -267,8 +267,8 @@ func (r *round) soon() {
 	}
 }
 
-// look passes the present knowledge to the view.
-func (r *round) look(ctx context.Context) {
+// show passes the present knowledge to the view.
+func (r *round) show(ctx context.Context) {
 	began := r.config.Ends.Running()
 	defer func() { r.rested = r.config.Ends.Running().Add(restFor * r.config.Ends.Since(began)) }()
 	unready, known := r.services.get()
@@ -279,7 +279,7 @@ func (r *round) look(ctx context.Context) {
 		r.facts.ownPods(pods, words, cloud.Revision)
 	}
 	r.until = time.Time{}
-	if again := r.judge(); again > 0 {
+	if again := r.decideSilent(); again > 0 {
 		r.until = r.config.Ends.Running().Add(again)
 	}
 	if !known {
@@ -292,9 +292,9 @@ func (r *round) look(ctx context.Context) {
 	r.metrics.silent.Set(float64(len(k.Silent)))
 }
 
-// judge decides which nodes are silent. It returns after how long there may be more to decide; 0 means not before the next
+// decideSilent decides which nodes are silent. It returns after how long there may be more to decide; 0 means not before the next
 // report.
-func (r *round) judge() (again time.Duration) {
+func (r *round) decideSilent() (again time.Duration) {
 	reached := map[int]time.Duration{}
 	for slot := range r.reach {
 		since := r.reach[slot].Get()
@@ -306,7 +306,7 @@ func (r *round) judge() (again time.Duration) {
 			return left
 		}
 	}
-	return r.facts.judge(reached)
+	return r.facts.decideSilent(reached)
 }
 
 // read decodes Pods, and also returns the cache for the next call. It skips a Pod that it can't decode.

@@ -59,7 +59,7 @@ func (m *members) learn(nodes []edge.NodeName, why error) {
 }
 
 func (m *members) Replace(s stream.Snapshot) {
-	if !slices.ContainsFunc(s.Objects, m.take) {
+	if !slices.ContainsFunc(s.Objects, m.read) {
 		m.learn(nil, errNotThere)
 	}
 }
@@ -69,7 +69,7 @@ func (m *members) Apply(_ context.Context, events []stream.Event) error {
 	for _, e := range events {
 		switch e.Type {
 		case stream.Added, stream.Modified:
-			m.take(e.Object)
+			m.read(e.Object)
 		case stream.Deleted:
 			if m.ours(e.Object.Key) {
 				m.learn(nil, errNotThere)
@@ -84,8 +84,8 @@ func (m *members) ours(k stream.Key) bool {
 	return m.pool != "" && k == stream.Key{Name: string(m.pool)}
 }
 
-// take records a NodePool and reports whether it is this node's. An unreadable NodePool changes nothing.
-func (m *members) take(o stream.Object) bool {
+// read records a NodePool and reports whether it is this node's. An unreadable NodePool changes nothing.
+func (m *members) read(o stream.Object) bool {
 	if !m.ours(o.Key) {
 		return false
 	}

@@ -221,8 +221,8 @@ func (m *Mirror) getOrMake(r schema.GroupVersionResource) (*mirrored, error) {
 	return each, nil
 }
 
-// take reserves bytes of the quota while a body is read. give returns them.
-func (m *Mirror) take(bytes int64) error {
+// reserve reserves bytes of the quota while a body is read. give returns them.
+func (m *Mirror) reserve(bytes int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	used := m.reading

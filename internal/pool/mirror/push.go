@@ -74,7 +74,7 @@ func (m *Mirror) push(a *exchange.Reply, r *http.Request, resource schema.GroupV
 		if err := body.Flush(); err != nil {
 			return err
 		}
-		p = &pushed{from: at, history: p.history, encoding: p.encoding, holds: p.holds, take: m.take}
+		p = &pushed{from: at, history: p.history, encoding: p.encoding, holds: p.holds, take: m.reserve}
 	}
 }
 
@@ -87,7 +87,7 @@ func (m *Mirror) mayPush(r *http.Request, resource schema.GroupVersionResource) 
 	if err := m.mayBeMirrored(resource); err != nil {
 		return nil, err
 	}
-	p := &pushed{take: m.take}
+	p := &pushed{take: m.reserve}
 	if p.history, err = edge.ParseHistory(r.Header.Get(edge.HeaderHistory)); err != nil {
 		return nil, exchange.Refused(http.StatusBadRequest, "%s: %v", edge.HeaderHistory, err)
 	}

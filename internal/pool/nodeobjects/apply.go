@@ -56,15 +56,15 @@ func (o *Objects) apply(ctx context.Context, n edge.NodeName, k Kind, changes []
 	tag := o.tag(has)
 	o.mu.Unlock()
 	o.remove(ctx, n, w.gone)
-	w.tell()
+	w.warnContested()
 	if surprised {
 		tag = ""
 	}
 	return w.answer, tag
 }
 
-// tell says that a push has contested what another node has here.
-func (w *applying) tell() {
+// warnContested says that a push has contested what another node has here.
+func (w *applying) warnContested() {
 	if len(w.hidden) == 0 {
 		return
 	}
@@ -148,7 +148,7 @@ func (w *applying) put(ctx context.Context, c change) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.gone = append(w.gone, w.claims.take(w.node, c.offer, newest)...)
+	w.gone = append(w.gone, w.claims.record(w.node, c.offer, newest)...)
 	return nil
 }
 

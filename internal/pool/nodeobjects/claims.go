@@ -168,8 +168,8 @@ func (l *claims) contestedObjects() (n int) {
 	return n
 }
 
-// take records an object that judge has accepted, and returns the objects that nobody claims any more because of it.
-func (l *claims) take(n edge.NodeName, o offer, written bool) (gone []stream.ID) {
+// record records an object that judge has accepted, and returns the objects that nobody claims any more because of it.
+func (l *claims) record(n edge.NodeName, o offer, written bool) (gone []stream.ID) {
 	a, e := l.nodes[n], l.objects[o.id]
 	if e == nil {
 		e = &entry{nodes: map[edge.NodeName]struct{}{}, single: !o.shared}

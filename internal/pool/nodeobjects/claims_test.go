@@ -43,10 +43,10 @@ func held() *claims {
 	for _, n := range []edge.NodeName{"n1", "n2", "n3"} {
 		l.ofNode(n, epoch)
 	}
-	l.take("n1", pod("n1", podA, 10, conf, other), true)
-	l.take("n2", pod("n2", podB, 20, conf), true)
-	l.take("n1", used(conf, 5), true)
-	l.take("n2", used(conf, 7), true)
+	l.record("n1", pod("n1", podA, 10, conf, other), true)
+	l.record("n2", pod("n2", podB, 20, conf), true)
+	l.record("n1", used(conf, 5), true)
+	l.record("n2", used(conf, 7), true)
 	return l
 }
 
@@ -109,7 +109,7 @@ func TestWhatANodeMayHaveHere(t *testing.T) {
 	}
 	l := held()
 	for i := range maxObjects {
-		l.take("n3", pod("n3", stream.ID{Resource: resourcePods, Key: stream.Key{Name: fmt.Sprint(i)}}, 1), true)
+		l.record("n3", pod("n3", stream.ID{Resource: resourcePods, Key: stream.Key{Name: fmt.Sprint(i)}}, 1), true)
 	}
 	if _, err := l.judge("n3", pod("n3", stream.ID{Resource: resourcePods, Key: stream.Key{Name: "one more"}}, 1)); err == nil {
 		t.Error("a node may have any number")
@@ -122,7 +122,7 @@ func TestWhatANodeMayHaveHere(t *testing.T) {
 // TestClaims: an object stays as long as one node claims it, and a claim as long as a Pod uses it.
 func TestClaims(t *testing.T) {
 	l := held()
-	l.take("n1", used(other, 3), true)
+	l.record("n1", used(other, 3), true)
 	if gone := l.release("n1", podA); !slices.Equal(gone, []stream.ID{podA, other}) {
 		t.Errorf("with n1's Pod %v went, want what it alone used", gone)
 	}
@@ -145,11 +145,11 @@ func TestAHubIsToldOfWhatItDidNotDo(t *testing.T) {
 	l := held()
 	before := l.nodes["n1"].version
 	l.release("n1", podB) // not its own: nothing
-	l.take("n1", pod("n1", podA, 11, conf), true)
+	l.record("n1", pod("n1", podA, 11, conf), true)
 	if l.nodes["n1"].version != before {
 		t.Error("another version for what the hub itself has done")
 	}
-	l.take("n1", pod("n1", podA, 12), true) // uses nothing any more
+	l.record("n1", pod("n1", podA, 12), true) // uses nothing any more
 	if l.nodes["n1"].version == before || l.nodes["n1"].claims[conf] != nil {
 		t.Error("a claim that no Pod bears out must go, and the hub must hear of it")
 	}
@@ -158,11 +158,11 @@ func TestAHubIsToldOfWhatItDidNotDo(t *testing.T) {
 // TestALiarsContentGoesWithItsClaim: whoever tells the highest revision decides the content, but only while it stands for it.
 func TestALiarsContentGoesWithItsClaim(t *testing.T) {
 	l := held()
-	l.take("n3", pod("n3", stream.ID{Resource: resourcePods, Key: stream.Key{Namespace: "shop", Name: "liar"}}, 1, conf), true)
+	l.record("n3", pod("n3", stream.ID{Resource: resourcePods, Key: stream.Key{Namespace: "shop", Name: "liar"}}, 1, conf), true)
 	if write, err := l.judge("n3", used(conf, 1<<60)); !write || err != nil {
 		t.Fatal(write, err)
 	}
-	l.take("n3", used(conf, 1<<60), true)
+	l.record("n3", used(conf, 1<<60), true)
 	if write, _ := l.judge("n2", used(conf, 8)); write {
 		t.Fatal("an older content was written over a newer one")
 	}
@@ -193,7 +193,7 @@ func TestTheCloudWasRestored(t *testing.T) {
 			t.Fatalf("%s offers it at %s: %v, %v", n, o.at, write, err)
 		}
 		if err == nil {
-			l.take(n, o, write)
+			l.record(n, o, write)
 		}
 	}
 	offers("n1", later(used(conf, 4)), 0, true)

@@ -201,7 +201,7 @@ func (o *Objects) serve(a *exchange.Reply, r *http.Request) error {
 	below := strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, ownPath), "/")
 	switch {
 	case below == "" && r.Method == http.MethodGet:
-		return o.tell(a, r, n)
+		return o.answerState(a, r, n)
 	case below != "" && r.Method == http.MethodPost:
 	default:
 		return exchange.Refused(http.StatusMethodNotAllowed, "GET %s, or POST to a resource below it", ownPath)
@@ -260,8 +260,8 @@ func (o *Objects) tag(a *nodeClaims) string {
 	return fmt.Sprintf("%q", fmt.Sprintf("%s.%d", o.instance, a.version))
 }
 
-// tell answers with the objects that a node has here, or with 304 if the hub already knows them.
-func (o *Objects) tell(a *exchange.Reply, r *http.Request, n edge.NodeName) error {
+// answerState answers with the objects that a node has here, or with 304 if the hub already knows them.
+func (o *Objects) answerState(a *exchange.Reply, r *http.Request, n edge.NodeName) error {
 	o.mu.Lock()
 	has := o.claims.ofNode(n, o.clock.Running())
 	tag := o.tag(has)

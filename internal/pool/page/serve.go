@@ -136,7 +136,7 @@ func (p *Page) show(w http.ResponseWriter, r *http.Request, as func(*Site, Asked
 		http.Error(w, "too many look at this page at this moment", http.StatusServiceUnavailable)
 		return
 	}
-	s, err := p.look(r.Context())
+	s, err := p.current(r.Context())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
@@ -150,8 +150,8 @@ func (p *Page) show(w http.ResponseWriter, r *http.Request, as func(*Site, Asked
 	_, _ = w.Write(content) // else the caller is gone
 }
 
-// look returns the site as it is now, or was a moment ago. It fails only with the context's error.
-func (p *Page) look(ctx context.Context) (*Site, error) {
+// current returns the site as it is now, or was a moment ago. It fails only with the context's error.
+func (p *Page) current(ctx context.Context) (*Site, error) {
 	select {
 	case p.turn <- struct{}{}:
 		defer func() { <-p.turn }()

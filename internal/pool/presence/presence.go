@@ -170,7 +170,7 @@ func (p *Presence) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil && r.URL.Query().Has(edge.QueryRelaying) {
 		err = p.tellRelaying(a, caller)
 	} else if err == nil {
-		p.tell(a, r)
+		p.stream(a, r)
 	}
 	if err != nil {
 		a.Refuse(r.Context(), err)
@@ -209,8 +209,8 @@ func (p *Presence) tellRelaying(a *exchange.Reply, caller edge.NodeName) error {
 	return nil
 }
 
-// tell writes lines until the caller goes away.
-func (p *Presence) tell(a *exchange.Reply, r *http.Request) {
+// stream writes lines until the caller goes away.
+func (p *Presence) stream(a *exchange.Reply, r *http.Request) {
 	p.count(1)
 	defer p.count(-1)
 	control := http.NewResponseController(a.ResponseWriter)

@@ -73,7 +73,7 @@ func (s *Succession) Run(ctx context.Context) error {
 	}
 	complaint := ""
 	for {
-		n, err := s.look(ctx)
+		n, err := s.scan(ctx)
 		if errors.Is(err, ErrSucceeded) {
 			return err
 		}
@@ -95,8 +95,8 @@ func (s *Succession) Run(ctx context.Context) error {
 	}
 }
 
-// look looks at all nodes once, and returns at how many addresses, and ErrSucceeded if a successor was among them.
-func (s *Succession) look(ctx context.Context) (n int, err error) {
+// scan looks at all nodes once, and returns at how many addresses, and ErrSucceeded if a successor was among them.
+func (s *Succession) scan(ctx context.Context) (n int, err error) {
 	addresses, err := s.addresses()
 	if err != nil {
 		return 0, err
