@@ -330,6 +330,33 @@ func TestCompactionFails(t *testing.T) {
 	}
 }
 
+// A compaction leaves out a state that has gone bad. What was queued on top of that state must not become all of the collection.
+func TestChangesOfAStateThatACompactionLosesAreLost(t *testing.T) {
+	t.Parallel()
+	s := opening(t, Config{Dir: t.TempDir()}, nil)
+	replace(t, s, slicesID, snapshotOf(3, 100, 5))
+	flush(t, s)
+	change := stream.Event{Type: stream.Modified, Object: object("ns", "late", 6, "x")}
+	must(t, s.Sink(slicesID).Apply(t.Context(), []stream.Event{change}))
+	last := s.entries[key{Collection: slicesID}].state.frames[0]
+	_, err := s.log.file.WriteAt([]byte("bad"), last.at+int64(last.bytes)-3)
+	must(t, err)
+	must(t, s.compact())
+	flush(t, s)
+	if at := onDisk(t, s, slicesID); at != (edge.Moment{}) {
+		t.Errorf("the disk has the collection as of %s", at)
+	}
+	if at := s.Sink(slicesID).Position(); at != 0 {
+		t.Errorf("its Sink is at %s", at)
+	}
+	replace(t, s, slicesID, snapshotOf(3, 100, 7))
+	flush(t, s)
+	holds(t, s, slicesID, snapshotOf(3, 100, 7))
+	if s.queued != 0 {
+		t.Errorf("%d bytes are queued", s.queued)
+	}
+}
+
 // badSectors is a disk of which some cannot be read.
 type badSectors struct {
 	content []byte

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -371,7 +372,10 @@ func (s *Store) Blob(name string) ([]byte, error) {
 		return bytes.Clone(b.value()), nil
 	}
 	all, err := s.read(k)
-	if err != nil || len(all.Objects) != 1 {
+	if err == nil && len(all.Objects) != 1 {
+		err = errors.New("it is no single value")
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", k, ErrMiss, err)
 	}
 	return all.Objects[0].Raw, nil

@@ -286,14 +286,21 @@ func (s *Store) failLocked(err error, jobs ...*job) {
 			continue
 		}
 		if e.next != nil {
-			s.queued -= e.next.bytes
-			e.at.Revision, e.next = 0, nil
+			s.loseLocked(e)
 		}
 		if e.own.first = (time.Time{}); e.gone {
 			e.next = &batch{drop: true}
 		}
 	}
 	s.roomLocked()
+}
+
+// loseLocked forgets what waits of a collection. Whoever queued it must begin anew.
+func (s *Store) loseLocked(e *entry) {
+	if e.at.Revision = 0; e.next != nil {
+		s.queued -= e.next.bytes
+		e.next = nil
+	}
 }
 
 // recover opens the file anew when there is room to write, and lets the writer write what the failure has left.
@@ -363,13 +370,20 @@ func (s *Store) compact() error {
 	defer s.mu.Unlock()
 	for _, j := range jobs {
 		e := j.entry
+		if s.entries[j.key] != e {
+			continue // it was dropped meanwhile
+		}
 		if e.state = j.state; e.state == nil {
-			e.at.Revision, e.why = 0, "it has gone bad on the disk"
+			if e.next == nil || !e.next.full { // what goes on from a state is nothing without it
+				s.loseLocked(e)
+			}
+			e.why = "it has gone bad on the disk"
 			s.health.Corrupt = j.key.String() + ": " + e.why
 		}
 	}
 	s.log, s.compactFrom = next, 0
 	s.measureLocked()
+	s.roomLocked()
 	old.close()
 	if err != nil {
 		s.failLocked(err)
