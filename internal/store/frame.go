@@ -251,7 +251,7 @@ func (r *reader) body(k key, at span) ([]byte, error) {
 	if f.form&packed == 0 {
 		return body, nil
 	}
-	if n, err := s2.DecodedLen(body); err != nil || n != int(f.size) { // Grow gets no number of a liar's
+	if n, err := s2.DecodedLen(body); err != nil || n != int(f.size) {
 		return nil, fmt.Errorf("it is corrupt: %d packed bytes at %#x", len(body), at.at)
 	}
 	r.buffer = slices.Grow(r.buffer[:0], int(f.size))[:f.size]

@@ -474,7 +474,7 @@ func (m *Machine) fetched(e Event, l Fetched) (d Decision) {
 }
 
 // worth decides whether to apply a list, and returns an error if not. The exception is a list that a client asked for and that is
-// not newer than the sink: judge returns no error, although there is nothing to apply.
+// not newer than the sink: worth returns no error, although there is nothing to apply.
 func (m *Machine) worth(e Event, l Fetched) (d Decision, err error) {
 	ran, position := m.running, e.Position
 	switch {

@@ -113,7 +113,7 @@ func (a *asking) next(w http.ResponseWriter, r *http.Request) bool {
 	}
 }
 
-// tryAnswerer asks one answerer. If that one has no answer, ask returns false and has written nothing.
+// tryAnswerer asks one answerer. If that one has no answer, it returns false and has written nothing.
 func (a *asking) tryAnswerer(whom Answerer, w http.ResponseWriter, r *http.Request, to Destination) bool {
 	switch {
 	case whom == Lease:

@@ -1,9 +1,9 @@
 // Package join puts yurthub between a node's kubelet and the cloud, and takes it away again.
 //
-//	look   reads the state of the node, and changes nothing
-//	decide returns the node's wanted state, or what prevents it; it is a pure function
-//	Join   writes the files, starts yurthub, waits until it works, and then makes kubelet use it
-//	Reset  undoes all of that
+//	readFacts reads the state of the node, and changes nothing
+//	decide    returns the node's wanted state, or what prevents it; it is a pure function
+//	Join      writes the files, starts yurthub, waits until it works, and then makes kubelet use it
+//	Reset     undoes all of that
 //
 // Invariants:
 //   - kubelet is pointed at yurthub only after `yurthub check` has succeeded. If something does not work in the end, Join
@@ -19,8 +19,8 @@
 //
 // Upgrade replaces a node's yurthub program, and rolls back by itself if the hub does not work with the new one.
 //
-//	deliver  runs as a Pod: it brings a program and its signature, asks for the upgrade, and reports the result
-//	Run      runs on the node as root, under systemd: it verifies, replaces, restarts the hub, judges it, and rolls back
+//	DeliverUpgrade runs as a Pod: it brings a program and its signature, asks for the upgrade, and reports the result
+//	Upgrade        runs on the node as root, under systemd: it verifies, replaces, restarts the hub, judges it, and rolls back
 //
 // Whoever can make Pods in the cloud can choose among released programs, and can't supply one. The node's present program
 // decides and acts. The Pod writes into one directory, and owns nothing else on the node. A program is accepted on two

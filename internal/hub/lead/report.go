@@ -292,7 +292,7 @@ func (f *followed) reached(now time.Time) (report, bool) {
 }
 
 // writeReport writes the report over the Lease as last written, and returns the new version. If another hub has written it, the
-// update meets a conflict, and tell returns no Lease: the next call reads it first. tell creates a missing Lease by PUT,
+// update meets a conflict, and writeReport returns no Lease: the next call reads it first. It creates a missing Lease by PUT,
 // because RBAC cannot allow a POST for one name only.
 func (s *speaker) writeReport(ctx context.Context, said report, every time.Duration) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)

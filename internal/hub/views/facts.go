@@ -188,7 +188,7 @@ func (f *facts) ownPods(cloud, said []edge.PodPresence, asOf edge.Revision) {
 }
 
 // decideSilent decides which nodes are silent. reached maps the slot of each reached coordinator to the time for which this hub
-// has reached it without a break. judge returns after how long there may be more to decide; 0 means not before the next report.
+// has reached it without a break. again is the time until there may be more to decide; 0 means not before the next report.
 func (f *facts) decideSilent(reached map[int]time.Duration) (again time.Duration) {
 	if len(reached) == 0 {
 		return 0
