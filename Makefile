@@ -34,11 +34,11 @@ BUILD = $(STATIC) go build -ldflags "-s -w $(RELEASE)" -o bin/
 
 .PHONY: build
 build: ## build all programs into bin/
-	$(BUILD) ./cmd/...
+	$(BUILD) ./cmd/... ./lab/cmd/...
 
 .PHONY: yurtlab
 yurtlab: # the lab's program alone
-	$(BUILD) ./cmd/yurtlab
+	$(BUILD) ./lab/cmd/yurtlab
 
 .PHONY: lab
 lab: yurtlab ## start the lab and watch it; Ctrl-C ends it
@@ -52,10 +52,10 @@ test: ## unit tests with the race detector, checks, and the end-to-end scenarios
 
 .PHONY: quick
 quick: yurtlab ## check a change of pages, examples or the chart: a few minutes, once Kubernetes is built
-	export $(TOOLS_OF_TESTS); $(STATIC) go test -vet=off . ./e2e ./deploy/... ./hack ./hack/release $(HELD_TO_PAGES)
+	export $(TOOLS_OF_TESTS); $(STATIC) go test -vet=off . ./lab/e2e ./deploy/... ./hack ./hack/release $(HELD_TO_PAGES)
 
 # Programs whose commands the pages show.
-HELD_TO_PAGES = ./internal/pages ./internal/yurtlab ./internal/plugin ./internal/hub/join
+HELD_TO_PAGES = ./internal/pages ./lab/yurtlab ./internal/plugin ./internal/hub/join
 
 .PHONY: unit
 unit: setup $(GOVULNCHECK) ## unit tests, with the race detector where there are goroutines
@@ -71,11 +71,11 @@ TOOLS_OF_TESTS = KUBEBUILDER_ASSETS=$$($(YURTLAB) build --print kubernetes) HELM
 UNIT = $(shell go list ./... | grep -v /e2e$$)
 # The hollow kubelet is Kubernetes' kubelet, which takes ten minutes to compile with the race detector; what is ours in
 # it is in packages below it.
-KUBELET = yurtcoordinator/internal/lab/hollow
+KUBELET = yurtcoordinator/lab/hollow
 # What starts no goroutines: pages, the API's types, charts, and what makes releases. What lint compiles serves them, too. And the
 # simulation, which takes six times as long with it: it runs on one processor, and what it runs has races looked for in its own tests.
 WITHOUT_RACE = $(KUBELET) yurtcoordinator/internal/sim/world $(shell go list . ./apis/... ./deploy/... ./hack/... \
-    ./internal/lab/image ./internal/oci ./internal/pages ./internal/release ./internal/signed)
+    ./lab/image ./internal/oci ./internal/pages ./internal/release ./internal/signed)
 
 .PHONY: setup
 setup: yurtlab ## install what the tests need (Debian packages as root; else say what to install) and build Kubernetes once
@@ -83,17 +83,17 @@ setup: yurtlab ## install what the tests need (Debian packages as root; else say
 
 .PHONY: e2e-core
 e2e-core: setup ## the end-to-end scenarios of the core
-	$(STATIC) go test $(TEST) -v -timeout 60m ./e2e -scenarios core
+	$(STATIC) go test $(TEST) -v -timeout 60m ./lab/e2e -scenarios core
 
 .PHONY: e2e
 e2e: setup alerts ## the alerts' cases, and all end-to-end scenarios, those with Kubernetes' own timing among them; our programs have the race detector
-	$(STATIC) go test $(TEST) -v -timeout 6h ./e2e -scenarios all -raced
+	$(STATIC) go test $(TEST) -v -timeout 6h ./lab/e2e -scenarios all -raced
 
 .PHONY: check
 check: fmt-check vet lint generated vuln ## formatting, lint with go vet in it, generated code, known vulnerabilities
 
 # A module of its own, which ./... does not see: a program of the lab whose libraries are of another version than ours.
-NESTED := internal/lab/kubectlolder
+NESTED := lab/kubectlolder
 
 .PHONY: fmt-check
 fmt-check:
@@ -159,7 +159,7 @@ recording: build ## record the README's terminal session anew, in the lab "defau
 plots: ## draw the pictures of docs/benchmarks.md anew, from the results in docs/data; needs Debian's gnuplot-nox
 	gnuplot docs/data/plots.gp
 
-# What is released: flags of the linker as internal/lab/build has them, so that programs say which Kubernetes they are made of.
+# What is released: flags of the linker as lab/build has them, so that programs say which Kubernetes they are made of.
 ARCHITECTURES ?= amd64 arm64
 KUBERNETES = $(shell go list -m -f '{{.Version}}' k8s.io/kubernetes)
 number = $(word $(1),$(subst ., ,$(patsubst v%,%,$(KUBERNETES))))

@@ -206,92 +206,92 @@ var law = []struct {
 	{"internal/sim/history", nil, "what can happen is known without what it happens to"},
 	{"internal/sim/world", []string{
 		"deploy", "internal/cloud", "internal/edge", "internal/ends", "internal/hub", "internal/hub/config", "internal/hub/front",
-		"internal/lab/pki", "internal/pool", "internal/pool/apiserver", "internal/run", "internal/sim/history",
+		"internal/sim/pki", "internal/pool", "internal/pool/apiserver", "internal/run", "internal/sim/history",
 		"internal/sim/model", "internal/sim/network", "internal/sim/stock",
 	}, "a world has the product's programs, by their own constructors, and what is not ours as models"},
 	{"internal/sim/cmd", nil, "who explores runs a test"},
 
-	{"internal/lab/line", nil, "a model knows no frames"},
-	{"internal/lab/balancer", nil, "a balancer without servers knows no lab"},
-	{"internal/lab/connect", nil, "a company's proxy knows no lab"},
-	{"internal/lab/onecpu", nil, "processors know no frames"},
-	{"internal/lab/prowl", nil, "a stranger knows nothing of ours"},
-	{"internal/lab/wire", []string{"internal/lab/line", "internal/lab/onecpu"}, "cables know no Kubernetes"},
-	{"internal/lab/machine", nil, "machines know no Kubernetes"},
-	{"internal/lab/build", []string{"internal/edge", "internal/version"},
+	{"lab/line", nil, "a model knows no frames"},
+	{"lab/balancer", nil, "a balancer without servers knows no lab"},
+	{"lab/connect", nil, "a company's proxy knows no lab"},
+	{"lab/onecpu", nil, "processors know no frames"},
+	{"lab/prowl", nil, "a stranger knows nothing of ours"},
+	{"lab/wire", []string{"lab/line", "lab/onecpu"}, "cables know no Kubernetes"},
+	{"lab/machine", nil, "machines know no Kubernetes"},
+	{"lab/build", []string{"internal/edge", "internal/version"},
 		"building knows names of packages, not the packages; it counts as all do, and names a commit's version as a build does"},
-	{"internal/lab/image",
-		[]string{"internal/lab/build/artifact", "internal/oci", "internal/signed", "internal/version"},
+	{"lab/image",
+		[]string{"lab/build/artifact", "internal/oci", "internal/signed", "internal/version"},
 		"images share the cache of built programs"},
-	{"internal/lab/pki", nil, "keys are any program's"},
-	{"internal/lab/hollow", []string{"internal/flagfile"}, "a kubelet knows no hub"},
-	{"internal/lab/load", []string{"internal/edge"}, "a load is made by a plain client"},
-	{"internal/lab/bench",
+	{"internal/sim/pki", nil, "the keys of a cloud that is made up are those of any program"},
+	{"lab/hollow", []string{"internal/flagfile"}, "a kubelet knows no hub"},
+	{"lab/load", []string{"internal/edge"}, "a load is made by a plain client"},
+	{"lab/bench",
 		[]string{
-			"internal/edge", "internal/lab", "internal/lab/load", "internal/lab/machine", "internal/lab/pki", "internal/run",
+			"internal/edge", "lab", "lab/load", "lab/machine", "internal/sim/pki", "internal/run",
 		},
 		"a load comes from outside, as any client's; the plain proxy beside the hub needs a certificate"},
-	{"internal/lab/bench/cloudscale",
+	{"lab/bench/cloudscale",
 		[]string{
-			"apis/apps/v1alpha1", "apis/apps/v1beta2", "internal/edge", "internal/lab/bench", "internal/lab/pki", "internal/run",
+			"apis/apps/v1alpha1", "apis/apps/v1beta2", "internal/edge", "lab/bench", "internal/sim/pki", "internal/run",
 		},
 		"a load comes from outside; what it makes is an API"},
-	{"internal/lab/bench/wanday",
+	{"lab/bench/wanday",
 		[]string{
-			"internal/edge", "internal/lab", "internal/lab/bench", "internal/lab/load", "internal/lab/wire", "internal/run",
+			"internal/edge", "lab", "lab/bench", "lab/load", "lab/wire", "internal/run",
 		},
 		"what a node costs is seen from outside: at its cable, and where its hub says it"},
-	{"internal/yurtlab",
+	{"lab/yurtlab",
 		[]string{
-			"internal/edge", "internal/lab", "internal/lab/build", "internal/lab/image", "internal/lab/line",
-			"internal/lab/prowl", "internal/lab/wire", "internal/lab/balancer",
-			"internal/lab/connect", "internal/lab/bench", "internal/lab/bench/cloudscale", "internal/lab/bench/wanday",
-			"internal/lab/machine", "e2e", "e2e/kit", "internal/version",
+			"internal/edge", "lab", "lab/build", "lab/image", "lab/line",
+			"lab/prowl", "lab/wire", "lab/balancer",
+			"lab/connect", "lab/bench", "lab/bench/cloudscale", "lab/bench/wanday",
+			"lab/machine", "lab/e2e", "lab/e2e/kit", "internal/version",
 		},
 		"the command line offers the scenarios"},
-	{"internal/lab", []string{"internal/edge", "internal/cloud/forwarding", "internal/run", "internal/signed", "deploy"},
+	{"lab", []string{"internal/edge", "internal/cloud/forwarding", "internal/run", "internal/signed", "internal/sim/pki", "deploy"},
 		"the lab starts our programs as a user would: it does not link them; it names a release's files as a release does"},
-	{"e2e/watchcheck", nil, "a judge of watches knows none of our code"},
-	{"e2e/panels", nil, "what dashboards ask is data"},
-	{"e2e/machinery", nil, "checks of an API server know none of our code"},
-	{"e2e/kit", []string{
-		"apis/apps/v1alpha1", "e2e/watchcheck", "internal/edge", "internal/lab", "internal/lab/line", "internal/lab/load",
-		"internal/lab/wire", "internal/pages",
+	{"lab/e2e/watchcheck", nil, "a judge of watches knows none of our code"},
+	{"lab/e2e/panels", nil, "what dashboards ask is data"},
+	{"lab/e2e/machinery", nil, "checks of an API server know none of our code"},
+	{"lab/e2e/kit", []string{
+		"apis/apps/v1alpha1", "lab/e2e/watchcheck", "internal/edge", "lab", "lab/line", "lab/load",
+		"lab/wire", "internal/pages",
 	},
 		"the kit knows no scenario, and runs what the pages show"},
-	{"e2e/links", []string{
-		"e2e/kit", "internal/edge", "internal/lab", "internal/lab/line",
-		"internal/lab/wire",
+	{"lab/e2e/links", []string{
+		"lab/e2e/kit", "internal/edge", "lab", "lab/line",
+		"lab/wire",
 	},
 		"a theme knows no other: what two need is in the kit"},
-	{"e2e/pool", []string{
-		"e2e/kit", "e2e/machinery", "internal/edge", "internal/lab", "internal/lab/line", "internal/lab/load",
-		"internal/lab/wire",
+	{"lab/e2e/pool", []string{
+		"lab/e2e/kit", "lab/e2e/machinery", "internal/edge", "lab", "lab/line", "lab/load",
+		"lab/wire",
 	},
 		"a theme knows no other: what two need is in the kit"},
-	{"e2e/offline", []string{
-		"e2e/kit", "internal/edge", "internal/lab", "internal/lab/line", "internal/lab/load", "internal/lab/wire",
+	{"lab/e2e/offline", []string{
+		"lab/e2e/kit", "internal/edge", "lab", "lab/line", "lab/load", "lab/wire",
 	},
 		"a theme knows no other: what two need is in the kit"},
-	{"e2e/install", []string{
-		"apis/apps/v1alpha1", "e2e/kit", "internal/edge", "internal/lab", "internal/lab/connect", "internal/lab/wire",
+	{"lab/e2e/install", []string{
+		"apis/apps/v1alpha1", "lab/e2e/kit", "internal/edge", "lab", "lab/connect", "lab/wire",
 		"internal/pages", "internal/version",
 	},
 		"a theme knows no other: what two need is in the kit"},
-	{"e2e/cloud", []string{
-		"apis/apps/v1alpha1", "deploy", "e2e/kit", "e2e/panels", "e2e/watchcheck", "internal/edge", "internal/lab",
-		"internal/lab/load", "internal/lab/pki", "internal/lab/wire", "internal/oci",
+	{"lab/e2e/cloud", []string{
+		"apis/apps/v1alpha1", "deploy", "lab/e2e/kit", "lab/e2e/panels", "lab/e2e/watchcheck", "internal/edge", "lab",
+		"lab/load", "internal/sim/pki", "lab/wire", "internal/oci",
 	},
 		"a theme knows no other: what two need is in the kit; a release that is broken is an image of another program"},
-	{"e2e/ops", []string{
-		"e2e/kit", "internal/edge", "internal/lab", "internal/lab/balancer", "internal/lab/wire", "internal/pages",
+	{"lab/e2e/ops", []string{
+		"lab/e2e/kit", "internal/edge", "lab", "lab/balancer", "lab/wire", "internal/pages",
 	},
 		"a theme knows no other: what two need is in the kit"},
-	{"e2e/reading", []string{"e2e/kit", "internal/edge", "internal/lab", "internal/lab/wire"},
+	{"lab/e2e/reading", []string{"lab/e2e/kit", "internal/edge", "lab", "lab/wire"},
 		"a theme knows no other: what two need is in the kit"},
-	{"e2e/thief", []string{"e2e/kit", "internal/edge", "internal/lab", "internal/lab/prowl", "internal/lab/wire"},
+	{"lab/e2e/thief", []string{"lab/e2e/kit", "internal/edge", "lab", "lab/prowl", "lab/wire"},
 		"a theme knows no other: what two need is in the kit"},
-	{"e2e", []string{"internal/pages"},
+	{"lab/e2e", []string{"internal/pages"},
 		"it joins the scenarios of the themes, which see what a user can see, and says which of them runs which page"},
 	{"deploy", nil, "manifests are data"},
 	{"internal/pages", nil, "pages know no programs: the programs' tests hold them to theirs"},
@@ -308,7 +308,7 @@ var law = []struct {
 	{"cmd/coordinator-controller", []string{"internal/cloud", "internal/flagfile", "internal/logs", "internal/version"},
 		"main parses and runs"},
 	{"cmd/kubectl-yurt", []string{"internal/plugin"}, "main parses and runs"},
-	{"cmd/yurtlab", []string{"internal/lab", "internal/yurtlab"}, "main parses and runs"},
+	{"lab/cmd/yurtlab", []string{"lab", "lab/yurtlab"}, "main parses and runs"},
 }
 
 // reserved says who alone may import a library, by prefix of its path.
@@ -317,13 +317,13 @@ var reserved = []struct {
 	only    []string
 	reason  string
 }{
-	{"k8s.io/kubernetes/", []string{"internal/pool", "internal/lab/hollow", "internal/sim/stock"},
+	{"k8s.io/kubernetes/", []string{"internal/pool", "lab/hollow", "internal/sim/stock"},
 		"not a library: large, and without promises"},
 	{"go.etcd.io/etcd/server/", []string{"internal/pool/etcd"}, "etcd lives in the coordinator only, in one room"},
-	{"sigs.k8s.io/controller-runtime", []string{"internal/cloud", "internal/lab"},
+	{"sigs.k8s.io/controller-runtime", []string{"internal/cloud", "lab"},
 		"controllers run in the cloud only; a hub must stay small"},
-	{"github.com/vishvananda/", []string{"internal/lab/wire"}, "one place lays cables"},
-	{"github.com/google/nftables", []string{"internal/lab/wire"}, "one place cuts them"},
+	{"github.com/vishvananda/", []string{"lab/wire"}, "one place lays cables"},
+	{"github.com/google/nftables", []string{"lab/wire"}, "one place cuts them"},
 	{"sigs.k8s.io/metrics-server", []string{"internal/usage"}, "one place asks kubelets what they use"},
 	{"go.etcd.io/bbolt", []string{"internal/store"}, "one place keeps the disk"},
 	{"github.com/klauspost/compress", []string{"internal/store"}, "one place packs"},
@@ -349,7 +349,7 @@ func TestNamesSayWhatIsDone(t *testing.T) {
 	const most = 3
 	where := map[string]map[string]bool{}
 	err := eachSource(func(p string) error {
-		if strings.HasSuffix(p, "_test.go") || !within(p, "internal") && !within(p, "cmd") || within(p, "internal/lab") ||
+		if strings.HasSuffix(p, "_test.go") || !within(p, "internal") && !within(p, "cmd") || within(p, "lab") ||
 			within(p, "internal/sim") {
 			return nil
 		}

@@ -125,7 +125,7 @@ var (
 		never of on or reads says shares state that under uses variables was whose with would`)
 )
 
-// commentClaims returns what a comment of a file claims to exist. The scenarios of e2e/machinery name files of Kubernetes.
+// commentClaims returns what a comment of a file claims to exist. The scenarios of lab/e2e/machinery name files of Kubernetes.
 func commentClaims(file, text string) (all []claim) {
 	for kind, named := range map[claimKind]*regexp.Regexp{
 		aPackage: namedPackage, aFile: namedFile, aName: namedName, aMember: namedMember,
@@ -323,7 +323,7 @@ const (
 var (
 	span     = regexp.MustCompile("`([^`]+)`")
 	link     = regexp.MustCompile(`\]\(([^)#:\s]+)(?:#[^)]*)?\)`)
-	pathLike = regexp.MustCompile(`^(?:\./)?((?:internal|cmd|e2e|deploy|docs|hack|apis)/[\w./-]*)$`)
+	pathLike = regexp.MustCompile(`^(?:\./)?((?:internal|cmd|lab|deploy|docs|hack|apis)/[\w./-]*)$`)
 	fileLike = regexp.MustCompile(`^\w+\.go$`)
 	nameLike = regexp.MustCompile(`^[a-z]\w*\.[A-Z]\w*(?:\.\w+)?(?:\(\))?$`)
 	// inside is as nameLike, with names that are not exported. Only pages about the code are held to these: elsewhere such a
@@ -449,7 +449,7 @@ func readCode(t *testing.T) *code {
 	}
 	err := eachSource(func(p string) error {
 		c.files[filepath.Base(p)] = true
-		if dir, base := filepath.Split(filepath.Dir(p)); filepath.Clean(dir) == "cmd" {
+		if dir, base := filepath.Split(filepath.Dir(p)); filepath.Base(dir) == "cmd" {
 			c.programs[base] = true
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), p, nil, parser.SkipObjectResolution)

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"yurtcoordinator/internal/lab/build"
 	"yurtcoordinator/internal/pages"
 	"yurtcoordinator/internal/signed"
+	"yurtcoordinator/lab/build"
 )
 
 // TestThePageVerifies types what docs/releases.md shows about verifying, beside files that we have signed, and beside others.

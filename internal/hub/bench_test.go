@@ -18,7 +18,7 @@ import (
 	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/cache"
 	"yurtcoordinator/internal/hub/views"
-	"yurtcoordinator/internal/lab/pki"
+	"yurtcoordinator/internal/sim/pki"
 	"yurtcoordinator/internal/store"
 	"yurtcoordinator/internal/stream"
 )

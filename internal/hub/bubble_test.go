@@ -29,7 +29,7 @@ import (
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/hub/upstream"
-	"yurtcoordinator/internal/lab/pki"
+	"yurtcoordinator/internal/sim/pki"
 )
 
 // memory is a network in memory, to which all machines of a test are connected.

@@ -15,7 +15,7 @@ import (
 	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/front"
 	"yurtcoordinator/internal/hub/link"
-	"yurtcoordinator/internal/lab/pki"
+	"yurtcoordinator/internal/sim/pki"
 	"yurtcoordinator/internal/version"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"yurtcoordinator/internal/lab/pki"
+	"yurtcoordinator/internal/sim/pki"
 )
 
 // TestMetricsAreDocumented: docs/metrics.md lists exactly the metrics that a hub in a pool registers. Another test checks

@@ -15,7 +15,7 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/front"
-	"yurtcoordinator/internal/lab/pki"
+	"yurtcoordinator/internal/sim/pki"
 )
 
 // hanging hangs while it is told to.

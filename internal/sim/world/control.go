@@ -10,8 +10,8 @@ import (
 
 	"yurtcoordinator/internal/cloud"
 	"yurtcoordinator/internal/ends"
-	"yurtcoordinator/internal/lab/pki"
 	"yurtcoordinator/internal/sim/network"
+	"yurtcoordinator/internal/sim/pki"
 )
 
 // controls are the machines of coordinator-controller's replicas, in the cloud beside that of the API server. One replica leads,

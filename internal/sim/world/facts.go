@@ -15,8 +15,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/lab/pki"
 	"yurtcoordinator/internal/sim/history"
+	"yurtcoordinator/internal/sim/pki"
 )
 
 // Judge is the oracle's eye: it looks at what the world does, and at what is seen of it at the cloud, and asks each clause.

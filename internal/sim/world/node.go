@@ -29,8 +29,8 @@ import (
 	"yurtcoordinator/internal/hub"
 	"yurtcoordinator/internal/hub/config"
 	"yurtcoordinator/internal/hub/front"
-	"yurtcoordinator/internal/lab/pki"
 	"yurtcoordinator/internal/sim/network"
+	"yurtcoordinator/internal/sim/pki"
 	"yurtcoordinator/internal/sim/stock"
 )
 

@@ -23,9 +23,9 @@ import (
 
 	"yurtcoordinator/deploy"
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/lab/pki"
 	"yurtcoordinator/internal/sim/model"
 	"yurtcoordinator/internal/sim/network"
+	"yurtcoordinator/internal/sim/pki"
 	"yurtcoordinator/internal/sim/stock"
 )
 

@@ -28,9 +28,9 @@ import (
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/lab/pki"
 	"yurtcoordinator/internal/sim/model"
 	"yurtcoordinator/internal/sim/network"
+	"yurtcoordinator/internal/sim/pki"
 	"yurtcoordinator/internal/sim/stock"
 )
 

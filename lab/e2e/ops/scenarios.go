@@ -1,0 +1,15 @@
+// Package ops holds the scenarios about what people on site see and do while the cloud does not answer, and what the
+// coordinator refuses.
+package ops
+
+import (
+	"slices"
+
+	"yurtcoordinator/lab/e2e/kit"
+)
+
+// Scenarios returns the scenarios of this theme, in the order of their runs.
+func Scenarios() []kit.Scenario {
+	return slices.Concat(accessScenarios, streamScenarios, ownObjectScenarios, opsScenarios, filledScenarios,
+		failingScenarios, stormScenarios, familyScenarios)
+}

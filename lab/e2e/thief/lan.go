@@ -1,0 +1,309 @@
+package thief
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/lab"
+	"yurtcoordinator/lab/e2e/kit"
+	"yurtcoordinator/lab/prowl"
+)
+
+var lanScenarios = []kit.Scenario{{
+	Name: "lan-stranger", Lab: kit.Joining(fourNodes, 0), Run: lanStranger,
+	Doc: "A host without a certificate holds 1320 connections from six addresses at the coordinator and at a hub's port " +
+		"for Pods, and invents tokens. It is refused, counted and named; a node that is cut off stays Ready, memory is " +
+		"bounded, others are served.",
+}}
+
+const (
+	// strangersAddresses are how many he has, and fromEach how many connections of each stand at each port.
+	strangersAddresses, fromEach = 6, 110
+	// mostGrowth is how much anonymous memory he may cost a program: 96 MiB.
+	mostGrowth = 96 << 20
+	// servedWithin is how long others may wait for a new connection and its answer meanwhile.
+	servedWithin = 3 * time.Second
+	// madeUp is how many tokens he makes up. A hub asks the cloud about 20 of an address in a minute.
+	madeUp, mostReviews = 400, 60
+)
+
+func lanStranger(t *kit.T) {
+	leader := t.Pool.SettledAway()
+	victim := t.Pool.Follower(leader)
+	host := t.Pool.Follower(leader, victim)
+	at := t.Pool.CoordinatorNode()
+	coordinator := net.JoinHostPort(addressOf(t, at), strconv.Itoa(edge.PortCoordinator))
+	podsAt := func(node string) string { return net.JoinHostPort(addressOf(t, node), strconv.Itoa(edge.PortHubTLS)) }
+	portsOfOurs(t, at, leader, victim, host)
+
+	t.Say("others who are served: an operator at the coordinator, a Pod at the hub of %s", leader)
+	asPod := guest(t, leader)
+	asOperator, err := t.Lab.CoordinatorConfig(1, lab.Operator)
+	t.Must(err)
+	slowest := map[string]time.Duration{}
+	served := func() {
+		for who, a := range map[string]struct {
+			access *rest.Config
+			path   string
+		}{"operator": {asOperator, "/api/v1/nodes"}, "pod": {asPod, "/api/v1/namespaces/default/services"}} {
+			began := time.Now()
+			client, err := rest.HTTPClientFor(rest.CopyConfig(a.access)) // with a connection of its own
+			t.Must(err)
+			_, err = kit.Fetch(t.Ctx, client, strings.TrimSuffix(a.access.Host, "/")+a.path)
+			client.CloseIdleConnections()
+			t.Must(err)
+			slowest[who] = max(slowest[who], time.Since(began))
+		}
+	}
+	t.Eventually(30*time.Second, "the Pod is served", func() error {
+		client, err := rest.HTTPClientFor(asPod)
+		t.Must(err)
+		_, err = kit.Fetch(t.Ctx, client, asPod.Host+"/api/v1/namespaces/default/services")
+		return err
+	})
+	served()
+	memory := func() map[string]float64 {
+		return map[string]float64{
+			"coordinator": t.Node(at).Memory(kit.ProgramCoordinator).Anonymous,
+			"hub":         t.Node(leader).Memory(kit.ProgramHub).Anonymous,
+		}
+	}
+	before := memory()
+
+	t.Say("the stranger comes, and %s is cut off", victim)
+	crowd := &prowl.Crowd{At: []string{coordinator, podsAt(leader)}, Each: fromEach}
+	for i := range strangersAddresses {
+		address := addressOf(t, host)
+		address = fmt.Sprintf("%s.%d", address[:strings.LastIndex(address, ".")], 200+i)
+		_, err := t.Lab.Output(t.Ctx, host, "ip", "address", "add", address+"/24", "dev", "eth1")
+		t.Must(err)
+		crowd.From = append(crowd.From, address)
+	}
+	thief := prowls(t, host, prowl.Order{Crowd: crowd})
+	cut := t.Cut(victim)
+	t.Node(victim).Delegated(cut)
+	reviews := tokenReviews(t)
+	spoofed(t, host, podsAt(leader))
+	for end := cut.Add(2*(t.Config.Timing.Grace+t.Config.Timing.Toleration) + 10*time.Second); time.Now().Before(end); {
+		served()
+		t.Pause(500*time.Millisecond, "until they ask again")
+	}
+	for who, took := range slowest {
+		t.Figure(who+"_slowest_s", took.Seconds())
+		if took > servedWithin {
+			t.Fail("the %s waited for %s", who, took)
+		}
+	}
+	asked := tokenReviews(t) - reviews
+	t.Figure("token_reviews", asked)
+	if asked > mostReviews {
+		t.Fail("the cloud was asked about %v tokens, want %d at most", asked, mostReviews)
+	}
+	for what, now := range memory() {
+		t.Figure(what+"_anonymous_before_mib", before[what]/(1<<20))
+		t.Figure(what+"_anonymous_under_attack_mib", now/(1<<20))
+		if now-before[what] > mostGrowth {
+			t.Fail("the %s has grown by %.0f MiB", what, (now-before[what])/(1<<20))
+		}
+	}
+	report := thief.end()
+	t.Figure("connections_made", float64(report.Opened))
+	t.Figure("connections_ended", float64(report.Ended))
+	if report.Ended == 0 {
+		t.Fail("no connection of the stranger's was ended: %+v", report)
+	}
+	t.NeverNotReady(t.Start, t.Pool.Nodes()...)
+	strangerSeen(t, leader, crowd.From)
+	t.Heal(victim)
+	t.Node(victim).Direct(time.Now())
+}
+
+// portsOfOurs expects that our programs listen at the ports that docs/install.md names, and at no other.
+func portsOfOurs(t *kit.T, nodes ...string) {
+	for _, node := range nodes {
+		address := addressOf(t, node)
+		named := map[string]bool{}
+		for _, p := range []int{edge.PortHub, edge.PortHubHealth, edge.PortCoordinatorProbes} {
+			named[net.JoinHostPort("127.0.0.1", strconv.Itoa(p))] = true
+		}
+		for _, p := range []int{edge.PortHubTLS, edge.PortHubRelay, edge.PortCoordinator} {
+			named[net.JoinHostPort(address, strconv.Itoa(p))] = true
+		}
+		out, err := t.Lab.Output(t.Ctx, node, "ss", "--no-header", "--listening", "--numeric", "--processes", "--tcp", "--udp")
+		t.Must(err)
+		listens := 0
+		for line := range strings.Lines(out) {
+			if !strings.Contains(line, `"yurthub"`) && !strings.Contains(line, `"yurt-coord`) {
+				continue
+			}
+			listens++
+			if fields := strings.Fields(line); fields[0] != "tcp" || !named[fields[4]] {
+				t.Fail("on %s, one of our programs listens where no page says so: %s", node, line)
+			}
+		}
+		if listens < 3 {
+			t.Fail("on %s, our programs listen at %d ports:\n%s", node, listens, out)
+		}
+		t.Say("%s: %d ports of our programs, each of them named", node, listens)
+	}
+}
+
+// guest returns the access of a Pod at a node's hub. It may read Services.
+func guest(t *kit.T, node string) *rest.Config {
+	const namespace, account = metav1.NamespaceDefault, "default"
+	_, err := t.Cloud.RbacV1().ClusterRoleBindings().Create(t.Ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "guest"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}},
+	}, metav1.CreateOptions{})
+	t.Must(err)
+	token, err := t.Cloud.CoreV1().ServiceAccounts(namespace).CreateToken(t.Ctx, account, &authenticationv1.TokenRequest{},
+		metav1.CreateOptions{})
+	t.Must(err)
+	t.Pool.ServesPods()
+	t.Node(node).DeployNeedy() // a node reads only what its Pods mount
+	authorities, err := t.Node(node).PodAuthorities()
+	t.Must(err)
+	hub, err := t.Lab.HubConfig(t.Pool.CoordinatorNode()) // a Pod of another address
+	t.Must(err)
+	return &rest.Config{
+		Host:            "https://" + net.JoinHostPort(addressOf(t, node), strconv.Itoa(edge.PortHubTLS)),
+		TLSClientConfig: rest.TLSClientConfig{CAData: authorities},
+		BearerToken:     token.Status.Token, Dial: hub.Dial, Timeout: 20 * time.Second,
+	}
+}
+
+// spoofed shows a hub tokens that the stranger has made up, and none at all.
+func spoofed(t *kit.T, machine, address string) {
+	client := &http.Client{Timeout: commandTimeout, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			return t.Lab.Dial(ctx, machine, address)
+		},
+		TLSClientConfig: careless(), MaxConnsPerHost: 16, MaxIdleConnsPerHost: 16,
+	}}
+	defer client.CloseIdleConnections()
+	ask := func(token string) (int, error) {
+		r, err := http.NewRequestWithContext(t.Ctx, http.MethodGet,
+			"https://"+address+"/apis/discovery.k8s.io/v1/endpointslices?limit=1", nil)
+		if err != nil {
+			return 0, err
+		}
+		if token != "" {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		answer, err := client.Do(r)
+		if err != nil {
+			return 0, err
+		}
+		defer answer.Body.Close()
+		_, err = io.Copy(io.Discard, answer.Body)
+		return answer.StatusCode, err
+	}
+	var mu sync.Mutex
+	codes := map[int]int{}
+	var failed error
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			for range madeUp / 16 {
+				var text [32]byte
+				_, _ = rand.Read(text[:])
+				code, err := ask("eyJhbGciOiJSUzI1NiJ9." + base64.RawURLEncoding.EncodeToString(text[:]) + ".x")
+				mu.Lock()
+				codes[code]++
+				if err != nil {
+					failed = err
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	t.Must(failed)
+	if codes[http.StatusUnauthorized]+codes[http.StatusTooManyRequests] != madeUp || codes[http.StatusUnauthorized] == 0 {
+		t.Fail("tokens that are made up are answered with %v", codes)
+	}
+	code, err := ask("")
+	t.Must(err)
+	if code != http.StatusUnauthorized && code != http.StatusForbidden {
+		t.Fail("nobody is answered with %d", code)
+	}
+	t.Say("refused: %d tokens that are made up, with %v; without any: %d", madeUp, codes, code)
+}
+
+// tokenReviews returns how many the cloud has answered.
+func tokenReviews(t *kit.T) (n float64) {
+	text, err := t.Cloud.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Ctx)
+	t.Must(err)
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "apiserver_request_total{") && strings.Contains(line, `resource="tokenreviews"`) {
+			value, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndex(line, " "):]), 64)
+			t.Must(err)
+			n += value
+		}
+	}
+	return n
+}
+
+// strangerSeen expects that the coordinator and a hub have counted the stranger, and that both logs name an address of his, in
+// few lines.
+func strangerSeen(t *kit.T, hub string, addresses []string) {
+	site := t.Pool.Coordinator(lab.Operator)
+	text, err := site.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Ctx)
+	t.Must(err)
+	for _, why := range []string{"no-certificate", "slow"} {
+		if !counted(string(text), `yurt_coordinator_refused_connections_total{reason="`+why+`"}`) {
+			t.Fail("the coordinator does not count who is refused as %s", why)
+		}
+	}
+	atHub, err := t.Node(hub).Fetch(fmt.Sprintf("http://127.0.0.1:%d/metrics", edge.PortHubHealth))
+	t.Must(err)
+	for _, name := range []string{
+		`yurthub_connections_refused_total{reason="slow"}`, `yurthub_refused_requests_total{reason="unknown-token"}`,
+	} {
+		if !counted(atHub, name) {
+			t.Fail("%s is not counted", name)
+		}
+	}
+	for _, l := range []struct{ machine, component, says string }{
+		{t.Pool.CoordinatorNode(), string(lab.Coordinator), "Refused a connection"},
+		{hub, string(lab.Hub), "Closed a connection"},
+	} {
+		path, err := t.Lab.Log(l.machine, l.component)
+		t.Must(err)
+		content, err := os.ReadFile(path)
+		t.Must(err)
+		named, lines := "", 0
+		for line := range strings.Lines(string(content)) {
+			if !strings.Contains(line, l.says) {
+				continue
+			}
+			lines++
+			for _, a := range addresses {
+				if strings.Contains(line, a) {
+					named = line
+				}
+			}
+		}
+		if named == "" || lines > 200 {
+			t.Fail("the log of the %s has %d lines about the stranger, and names him: %q", l.component, lines, named)
+		}
+		t.Say("%s: %d lines, such as %s", l.component, lines, strings.TrimSpace(named))
+	}
+}

@@ -1,0 +1,144 @@
+package thief
+
+import (
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+
+	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/lab"
+	"yurtcoordinator/lab/e2e/kit"
+)
+
+var leaseScenarios = []kit.Scenario{
+	{
+		Name: "poisoned-lease", Lab: kit.OnePool.AsInstalled(), Run: poisonedLease,
+		Doc: "A node acts as its pool's forwarder and marks a neighbour's Lease and stamps it with 2099, again and again. The " +
+			"neighbour, connected or cut off, never turns NotReady, and its taint stops changing after the fourth time within " +
+			"a minute. Powered off, it is NotReady all the same.",
+	},
+}
+
+// asForwarder returns the Leases of the cloud's nodes, as a node's own programs reach them over its link as its pool's forwarder.
+func asForwarder(t *kit.T, node string) coordinationv1client.LeaseInterface {
+	access, err := t.Lab.CloudConfigFrom(node)
+	t.Must(err)
+	access.Impersonate.UserName = edge.PoolName("p1").ForwardingUser()
+	return t.Client(access).CoordinationV1().Leases(corev1.NamespaceNodeLease)
+}
+
+// change edits a Lease as somebody, again after a conflict.
+func change(t *kit.T, leases coordinationv1client.LeaseInterface, name string, edit func(*coordinationv1.Lease)) error {
+	for attempt := 0; ; attempt++ {
+		lease, err := leases.Get(t.Ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		edit(lease)
+		if _, err = leases.Update(t.Ctx, lease, metav1.UpdateOptions{}); !apierrors.IsConflict(err) || attempt == 5 {
+			return err
+		}
+	}
+}
+
+var in2099 = time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// poison gives a Lease a stamp from 2099, and what is later than that a later one.
+func poison(l *coordinationv1.Lease) {
+	stamp := in2099
+	if l.Spec.RenewTime != nil && !l.Spec.RenewTime.Before(&metav1.MicroTime{Time: stamp}) {
+		stamp = l.Spec.RenewTime.Add(time.Second)
+	}
+	l.Spec.RenewTime = &metav1.MicroTime{Time: stamp}
+	metav1.SetMetaDataAnnotation(&l.ObjectMeta, edge.DelegateHeartbeat, edge.DelegateHeartbeatOn)
+}
+
+func poisonedLease(t *kit.T) {
+	leader := t.Pool.Settled(30 * time.Second)
+	victim := t.Pool.Follower(leader)
+	thief := leader
+	for _, n := range t.Pool.Nodes() {
+		if n != leader && n != victim {
+			thief = n
+		}
+	}
+	leases := asForwarder(t, thief)
+	t.Say("%s, connected, is marked and stamped from 2099 on by %s, all the time", victim, thief)
+	began := time.Now()
+	underAttack(t, leases, victim, 70*time.Second)
+	if n := taintChanges(t, victim); n > 4 { // in 70 s, begun anywhere in a minute
+		t.Fail("the taint of %s changed %d times in 70 s", victim, n)
+	}
+	t.Eventually(20*time.Second, "an Event says so", func() error { return hasEvent(t, victim, "HeartbeatsFlap") })
+	t.NeverNotReady(began, victim)
+
+	t.Say("%s is cut off, and attacked as before", victim)
+	cut := t.Cut(victim)
+	underAttack(t, leases, victim, 3*t.Config.Timing.Grace)
+	t.NeverNotReady(began, victim)
+	t.Say("%s was Ready all the time", victim)
+	t.Heal(victim)
+	t.Node(victim).Direct(time.Now())
+	t.NeverNotReady(began, victim)
+	t.Figure("cut_for_s", time.Since(cut).Seconds())
+
+	t.Say("%s is powered off, with a last stamp from 2099", victim)
+	t.Must(t.Lab.Node(t.Ctx, lab.Kill, victim, lab.All))
+	t.Must(change(t, leases, victim, poison))
+	t.Eventually(t.Config.Timing.Grace+90*time.Second, "its stamp is put back, and it is NotReady", func() error {
+		lease, err := t.Cloud.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Ctx, victim, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if ahead := time.Until(lease.Spec.RenewTime.Time); ahead > 0 {
+			return fmt.Errorf("its stamp is %s ahead", ahead.Round(time.Hour))
+		}
+		if t.Seen.Node(victim).Ready == "True" {
+			return fmt.Errorf("it is Ready")
+		}
+		return hasEvent(t, victim, "RenewTimePutBack")
+	})
+}
+
+// underAttack poisons a node's Lease every few hundred milliseconds.
+func underAttack(t *kit.T, leases coordinationv1client.LeaseInterface, victim string, during time.Duration) {
+	writes := 0
+	for end := time.Now().Add(during); time.Now().Before(end); writes++ {
+		if err := change(t, leases, victim, poison); err != nil && !apierrors.IsConflict(err) {
+			t.Must(err)
+		}
+		t.Pause(500*time.Millisecond, "until the next write")
+	}
+	t.Say("%d writes in %s", writes, during)
+}
+
+// taintChanges is how often a node's taint has changed in the last 70 s.
+func taintChanges(t *kit.T, node string) int {
+	n, since := 0, time.Now().Add(-70*time.Second)
+	for tainted := true; ; tainted = !tainted {
+		at, ok := t.Seen.FirstNode(node, since, func(n kit.NodeAt) bool { return (n.Taint != "") == tainted })
+		if !ok {
+			return n
+		}
+		since, n = at, n+1
+	}
+}
+
+func hasEvent(t *kit.T, node, reason string) error {
+	events, err := t.Cloud.CoreV1().Events(metav1.NamespaceAll).List(t.Ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, e := range events.Items {
+		if e.Reason == reason && e.InvolvedObject.Name == node {
+			t.Say("%s: %s", node, e.Message)
+			return nil
+		}
+	}
+	return fmt.Errorf("no Event %s of %s", reason, node)
+}

@@ -1,0 +1,26 @@
+// Package thief holds the scenarios in which somebody has got hold of something, a node, a key, a place on the LAN, and
+// tries what he can with it, from where he would be and with real clients.
+package thief
+
+import (
+	"slices"
+
+	"yurtcoordinator/lab/e2e/kit"
+)
+
+// Scenarios returns the scenarios of this theme, in the order of their runs.
+func Scenarios() []kit.Scenario {
+	return slices.Concat(
+		cacheScenarios,
+		controllerScenarios,
+		floodScenarios,
+		kubeletScenarios,
+		lanScenarios,
+		leaseScenarios,
+		localScenarios,
+		machineScenarios,
+		nodeScenarios,
+		operatorScenarios,
+		stolenScenarios,
+	)
+}
