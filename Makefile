@@ -30,15 +30,18 @@ YURTLAB := bin/yurtlab
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
 
-BUILD = $(STATIC) go build -ldflags "-s -w $(RELEASE)" -o bin/
+# The product, the API's types and the lab: ./... is within one of them.
+MODULES := . apis lab
+
+BUILD = $(STATIC) go build -ldflags "-s -w $(RELEASE)" -o $(CURDIR)/bin/
 
 .PHONY: build
-build: ## build all programs into bin/
-	$(BUILD) ./cmd/... ./lab/cmd/...
+build: yurtlab ## build all programs into bin/
+	$(BUILD) ./cmd/...
 
 .PHONY: yurtlab
 yurtlab: # the lab's program alone
-	$(BUILD) ./lab/cmd/yurtlab
+	cd lab && $(BUILD) ./cmd/...
 
 .PHONY: lab
 lab: yurtlab ## start the lab and watch it; Ctrl-C ends it
@@ -52,10 +55,11 @@ test: ## unit tests with the race detector, checks, and the end-to-end scenarios
 
 .PHONY: quick
 quick: yurtlab ## check a change of pages, examples or the chart: a few minutes, once Kubernetes is built
-	export $(TOOLS_OF_TESTS); $(STATIC) go test -vet=off . ./lab/e2e ./deploy/... ./hack ./hack/release $(HELD_TO_PAGES)
+	export $(TOOLS_OF_TESTS); $(STATIC) go test -vet=off . ./deploy/... ./hack ./hack/release $(HELD_TO_PAGES)
+	cd lab && $(STATIC) go test -vet=off ./e2e ./yurtlab
 
-# Programs whose commands the pages show.
-HELD_TO_PAGES = ./internal/pages ./lab/yurtlab ./internal/plugin ./internal/hub/join
+# Programs whose commands the pages show, besides yurtlab.
+HELD_TO_PAGES = ./internal/pages ./internal/plugin ./internal/hub/join
 
 .PHONY: unit
 unit: setup $(GOVULNCHECK) ## unit tests, with the race detector where there are goroutines
@@ -83,16 +87,16 @@ setup: yurtlab ## install what the tests need (Debian packages as root; else say
 
 .PHONY: e2e-core
 e2e-core: setup ## the end-to-end scenarios of the core
-	$(STATIC) go test $(TEST) -v -timeout 60m ./lab/e2e -scenarios core
+	cd lab && $(STATIC) go test $(TEST) -v -timeout 60m ./e2e -scenarios core
 
 .PHONY: e2e
 e2e: setup alerts ## the alerts' cases, and all end-to-end scenarios, those with Kubernetes' own timing among them; our programs have the race detector
-	$(STATIC) go test $(TEST) -v -timeout 6h ./lab/e2e -scenarios all -raced
+	cd lab && $(STATIC) go test $(TEST) -v -timeout 6h ./e2e -scenarios all -raced
 
 .PHONY: check
 check: fmt-check vet lint generated vuln ## formatting, lint with go vet in it, generated code, known vulnerabilities
 
-# A module of its own, which ./... does not see: a program of the lab whose libraries are of another version than ours.
+# A module besides: a program of the lab whose libraries are of another version than ours.
 NESTED := lab/kubectlolder
 
 .PHONY: fmt-check
@@ -105,22 +109,25 @@ vet: # the ten lines of another module: the linter vets all else. They cost the 
 
 .PHONY: lint
 lint: $(GOLANGCI)
-	$(STATIC) $(GOLANGCI) run --timeout 20m ./...
+	for module in $(MODULES); do (cd $$module && $(STATIC) $(GOLANGCI) run --timeout 20m ./...); done
 
 .PHONY: generated
 generated: generate ## fail if generated files or go.mod are not what their sources make
-	$(STATIC) go mod tidy -diff
-	cd $(NESTED) && $(STATIC) go mod tidy -diff
+	for module in $(MODULES) $(NESTED); do (cd $$module && $(STATIC) go mod tidy -diff); done
 	@git diff --exit-code || { echo "generated files are stale: commit what go generate made"; exit 1; }
 
 .PHONY: generate
 generate: $(CONTROLLER_GEN) ## make what is generated: the deep copies of the API's types, and their CRDs
-	$(STATIC) go generate ./...
-	$(STATIC) $(CONTROLLER_GEN) object crd paths=./apis/... output:crd:dir=deploy/charts/yurt-coordinator/files/crds
+	for module in $(MODULES); do (cd $$module && $(STATIC) go generate ./...); done
+	cd apis && $(STATIC) $(CONTROLLER_GEN) object crd paths=./... \
+	    output:crd:dir=$(CURDIR)/deploy/charts/yurt-coordinator/files/crds
 
 .PHONY: vuln
 vuln: $(GOVULNCHECK) ## known vulnerabilities that our programs can reach; VULN_DB is another database, VULN=skip goes on without
-	$(STATIC) go run ./hack/vuln -govulncheck $(GOVULNCHECK) $(if $(VULN_DB),-db '$(VULN_DB)') $(if $(filter skip,$(VULN)),-skip)
+	for module in . lab; do \
+	    $(STATIC) go run ./hack/vuln -root $$module -govulncheck $(GOVULNCHECK) $(if $(VULN_DB),-db '$(VULN_DB)') \
+	        $(if $(filter skip,$(VULN)),-skip); \
+	done
 
 .PHONY: bench
 bench: setup ## benchmarks, side by side in one run; UNIT names packages, SCALE has flags of cloud-scale

@@ -40,9 +40,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"yurtcoordinator/apis/apps/v1alpha1"
-	"yurtcoordinator/apis/apps/v1beta1"
-	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/apis"
 	"yurtcoordinator/internal/cloud/approve"
 	"yurtcoordinator/internal/cloud/appset"
 	"yurtcoordinator/internal/cloud/autonomy"
@@ -399,7 +397,7 @@ func newManager(
 	scheme := runtime.NewScheme()
 	builder := runtime.NewSchemeBuilder(corev1.AddToScheme, coordinationv1.AddToScheme, eventsv1.AddToScheme,
 		discoveryv1.AddToScheme, certificatesv1.AddToScheme, appsv1.AddToScheme, rbacv1.AddToScheme,
-		v1alpha1.AddToScheme, v1beta1.AddToScheme, v1beta2.AddToScheme)
+		apis.AddToScheme)
 	if err := builder.AddToScheme(scheme); err != nil {
 		return nil, err
 	}

@@ -1,10 +1,10 @@
-// Package build builds every program that a lab runs: Kubernetes, etcd and our own from our go.mod; containerd, runc,
-// the CNI plugins, CoreDNS, Helm, OpenYurt, flannel, Caddy, Prometheus, and a registry with cosign and krew from their own
-// modules, at the versions pinned in plan.go; an older kubectl and other versions of Kubernetes from nested modules of ours; and
-// the release before the present one from the repository's history. It builds them once and keeps them under a key of all their
-// inputs, so that the next lab finds them in a fraction of a second.
+// Package build builds every program that a lab runs: our own from the product's go.mod; Kubernetes and etcd from the lab's, which
+// has the same versions; containerd, runc, the CNI plugins, CoreDNS, Helm, OpenYurt, flannel, Caddy, Prometheus, and a registry with
+// cosign and krew from their own modules, at the versions pinned in plan.go; an older kubectl and other versions of Kubernetes from
+// nested modules of ours; and the release before the present one from the repository's history. It builds them once and keeps them
+// under a key of all their inputs, so that the next lab finds them in a fraction of a second.
 //
-// Sets are cached separately because they change separately: "kubernetes" with go.mod, "containers", "coredns", "helm",
+// Sets are cached separately because they change separately: "kubernetes" with the lab's go.mod, "containers", "coredns", "helm",
 // "openyurt", "caddy", "prometheus" and "supply" with the pins, "kubectl-older" and the like of "kubernetes1.34" with their
 // modules, "former" with the commit that is pinned, "programs" with our source. A new build of a set starts from the binaries of
 // the last one, so that the Go tool links only what changed.
@@ -87,7 +87,7 @@ type Event struct {
 
 // Config says what to build and where to keep it.
 type Config struct {
-	// ModuleRoot is the directory of our go.mod.
+	// ModuleRoot is the directory of the product's go.mod.
 	ModuleRoot string
 
 	// CacheDir holds what was built; empty means yurtlab in the user's cache directory.
@@ -314,11 +314,16 @@ func newBuilder(ctx context.Context, config Config) (*builder, error) {
 }
 
 func (b *builder) inputs(ctx context.Context, root string, config Config) (inputs, error) {
-	goMod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	lab := filepath.Join(root, labDir)
+	goMod, err := os.ReadFile(filepath.Join(lab, "go.mod"))
 	if err != nil {
 		return inputs{}, fmt.Errorf("the lab builds from our source: %w", err)
 	}
-	path, required, err := b.tool.module(ctx, root)
+	path, _, err := b.tool.module(ctx, root)
+	if err != nil {
+		return inputs{}, err
+	}
+	_, required, err := b.tool.module(ctx, lab)
 	if err != nil {
 		return inputs{}, err
 	}
@@ -329,7 +334,7 @@ func (b *builder) inputs(ctx context.Context, root string, config Config) (input
 	wanted := map[string]*string{kubernetesModule: &in.versions.kubernetes, etcdModule: &in.versions.etcd}
 	for module, version := range wanted {
 		if *version = required[module]; *version == "" {
-			return inputs{}, fmt.Errorf("%s: %w in %s", module, errNotRequired, root)
+			return inputs{}, fmt.Errorf("%s: %w in %s", module, errNotRequired, lab)
 		}
 	}
 	if err := b.others(ctx, root, config, &in); err != nil {
@@ -340,7 +345,7 @@ func (b *builder) inputs(ctx context.Context, root string, config Config) (input
 			return inputs{}, err
 		}
 	}
-	in.tree, err = fingerprint(root)
+	in.tree, err = fingerprints(root, filepath.Join(root, apisDir), lab)
 	return in, err
 }
 

@@ -19,6 +19,7 @@ func module(t *testing.T) string {
 	root := t.TempDir()
 	for path, content := range map[string]string{
 		"go.mod":         "module example.org/ours\n\ngo 1.26.0\n",
+		"lab/go.mod":     "module example.org/ours/lab\n\ngo 1.26.0\n",
 		"greet/greet.go": "package greet\n\nvar Text = \"hello\"\n",
 		"cmd/hub/main.go": "package main\n\nimport \"example.org/ours/greet\"\n\n" +
 			"func main() { println(greet.Text) }\n",

@@ -112,7 +112,7 @@ func TestFormerIsPinned(t *testing.T) {
 	key := keyOf(t, SetFormer)
 	base := key(func(in *inputs) { in.former = "c0ffee" })
 	for what, change := range map[string]func(*inputs){
-		"our source": func(in *inputs) { in.tree = "5678" }, "our go.mod": func(in *inputs) { in.goMod += "\n" },
+		"our source": func(in *inputs) { in.tree = "5678" }, "the lab's go.mod": func(in *inputs) { in.goMod += "\n" },
 	} {
 		if key(func(in *inputs) { in.former = "c0ffee"; change(in) }) != base {
 			t.Errorf("%s: it would be built again", what)

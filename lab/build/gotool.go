@@ -115,7 +115,7 @@ func (g *goTool) download(ctx context.Context, s stage, line func(string)) (dir 
 }
 
 // OpenYurt returns the directory of OpenYurt's module, with the manifests of the version that is built. moduleRoot is that of
-// our go.mod.
+// the product's go.mod.
 func OpenYurt(ctx context.Context, moduleRoot string) (dir string, err error) {
 	tool, err := newGoTool(moduleRoot)
 	if err != nil {
@@ -279,5 +279,5 @@ func (w *lineWriter) flush() {
 	w.rest = w.rest[:0]
 }
 
-// errNotRequired says that a module is missing from our go.mod.
+// errNotRequired says that a module is missing from the lab's go.mod.
 var errNotRequired = errors.New("not required by go.mod")

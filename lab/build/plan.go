@@ -13,7 +13,7 @@ import (
 	"yurtcoordinator/lab/build/artifact"
 )
 
-// This pins what is not in our go.mod: the module, its version, and the hash of its content as `go mod download`
+// This pins what is not in the lab's go.mod: the module, its version, and the hash of its content as `go mod download`
 // reports it. The modules' own go.sum pins everything that they need.
 const (
 	containerdVersion = "v2.4.2"
@@ -37,7 +37,7 @@ const (
 	caddyVersion = "v2.11.9"
 	caddySum     = "h1:bhZtcRKQOq0fuLvEgCdPYvUxXyGn9kzjG4lh2332DTE="
 
-	// The same version as in our go.mod, whose parser the tests of dashboards and alerts use: 3.13.0.
+	// The same version as in the product's go.mod, whose parser the tests of dashboards and alerts use: 3.13.0.
 	prometheusVersion = "v0.313.0"
 	prometheusSum     = "h1:DH5Rcybaem9nuKaFYtY+Kmogmp/NiNPpS9WBIRlSy6E="
 
@@ -54,17 +54,22 @@ const (
 	openYurtSum     = "h1:yx49z7WPxEBQHbBdBDpJlmlsEJu3wfepG3O2ZM1MpZ4="
 )
 
-// Modules in our go.mod whose versions the plan must know.
+// Modules in the lab's go.mod whose versions the plan must know.
 const (
 	kubernetesModule = "k8s.io/kubernetes"
 	etcdModule       = "go.etcd.io/etcd/server/v3"
 	kubectlModule    = "k8s.io/kubectl" // in the older kubectl's go.mod
 )
 
-// olderDir is the nested module of the older kubectl.
-const olderDir = "lab/kubectlolder"
+// Modules of ours, below the directory of the product's: the API's types, the lab, which pins Kubernetes' programs, and the older
+// kubectl.
+const (
+	apisDir  = "apis"
+	labDir   = "lab"
+	olderDir = "lab/kubectlolder"
+)
 
-// tags are used for everything in our go.mod, so that the Go build cache is shared with `go test`.
+// tags are used for everything in our modules, so that the Go build cache is shared with `go test`.
 const tags = "grpcnotrace"
 
 // layout changes when the cache's content changes for a reason that no other part of a key shows.
@@ -76,7 +81,7 @@ type stage struct {
 	// Title tells people what is built.
 	Title string
 	origin
-	// Dir is the directory of a nested module of ours, below the directory of our go.mod.
+	// Dir is the directory of a nested module of ours, below the directory of the product's.
 	Dir string `json:",omitempty"`
 	// Commit is what is built in place of our source: a commit of its repository.
 	Commit   string `json:",omitempty"`
@@ -93,7 +98,7 @@ type stage struct {
 	Replace map[string]string `json:",omitempty"`
 }
 
-// origin names a module that is built separately, with its own go.mod and go.sum; empty means our module.
+// origin names a module that is built separately, with its own go.mod and go.sum; empty means one of ours.
 type origin struct{ Module, Version, Sum string }
 
 // files returns what the stage makes, relative to its set's directory.
@@ -174,7 +179,7 @@ func (s set) key(goEnv map[string]string) (string, error) {
 	return artifact.Key(layout, s.name, s.source, string(stages), string(env)), nil
 }
 
-// versions are the versions of the modules in our go.mod.
+// versions are the versions of the modules in the lab's go.mod.
 type versions struct {
 	kubernetes, etcd string
 	// cloud and node are those of the lab's Kubernetes.
@@ -186,9 +191,10 @@ type versions struct {
 // inputs are the inputs of a plan.
 type inputs struct {
 	versions versions
-	// module is the path of our module.
+	// module is the path of the product's module.
 	module string
-	// goMod stands for our go.mod, tree for all source files of our module, olderTree for those of the older kubectl.
+	// goMod stands for the lab's go.mod, tree for all source files that our programs are built of, olderTree for those of the older
+	// kubectl.
 	goMod, tree, olderTree string
 	real, race             bool
 	coredns                bool
@@ -250,6 +256,7 @@ func kubernetes(in inputs) set {
 		stages: []stage{{
 			Name:     StageKubernetes,
 			Title:    "Kubernetes " + in.versions.kubernetes,
+			Dir:      labDir,
 			Packages: prefix(kubernetesModule+"/cmd/", kubernetesPrograms...),
 			Output:   "bin/",
 			Tags:     tags,
@@ -257,6 +264,7 @@ func kubernetes(in inputs) set {
 		}, {
 			Name:     StageEtcd,
 			Title:    "etcd " + in.versions.etcd,
+			Dir:      labDir,
 			Packages: []string{etcdModule},
 			Output:   "bin/etcd",
 			Tags:     tags,
@@ -283,7 +291,8 @@ func programs(in inputs) set {
 		}, {
 			Name:     StagePrograms,
 			Title:    "hollow kubelet and pause",
-			Packages: prefix(ours+"lab/", "hollow", "pause"),
+			Dir:      labDir,
+			Packages: prefix(ours+labDir+"/", "hollow", "pause"),
 			Output:   "bin/",
 			Tags:     tags,
 			LDFlags:  version,

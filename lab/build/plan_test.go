@@ -91,7 +91,7 @@ func TestKeys(t *testing.T) {
 		{"nothing", func(*inputs, map[string]string) {}, nil},
 		{"our source", func(in *inputs, _ map[string]string) { in.tree = "5678" }, []string{"programs"}},
 		{"race detector", func(in *inputs, _ map[string]string) { in.race = true }, []string{"programs"}},
-		{"go.mod", func(in *inputs, _ map[string]string) { in.goMod += "\n" }, []string{"kubernetes"}},
+		{"the lab's go.mod", func(in *inputs, _ map[string]string) { in.goMod += "\n" }, []string{"kubernetes"}},
 		{"Kubernetes", func(in *inputs, _ map[string]string) { in.versions.kubernetes = "v1.36.4" },
 			[]string{"kubernetes", "programs"}},
 		{"Go", func(_ *inputs, env map[string]string) { env["GOVERSION"] = "go1.26.9" },
@@ -146,10 +146,10 @@ func TestKeyOfTheOlderKubectl(t *testing.T) {
 		change func(*inputs)
 		new    bool
 	}{
-		"its module":  {func(in *inputs) { in.olderTree = "5678" }, true},
-		"its version": {func(in *inputs) { in.versions.older = "v1.35.1" }, true},
-		"our source":  {func(in *inputs) { in.tree = "5678" }, false},
-		"our go.mod":  {func(in *inputs) { in.goMod += "\n" }, false},
+		"its module":       {func(in *inputs) { in.olderTree = "5678" }, true},
+		"its version":      {func(in *inputs) { in.versions.older = "v1.35.1" }, true},
+		"our source":       {func(in *inputs) { in.tree = "5678" }, false},
+		"the lab's go.mod": {func(in *inputs) { in.goMod += "\n" }, false},
 	} {
 		if changed := key(test.change) != base; changed != test.new {
 			t.Errorf("%s: another key: %v", what, changed)
@@ -165,7 +165,7 @@ func TestOlderKubectlIsOlder(t *testing.T) {
 	if b.tool, err = newGoTool(root); err != nil {
 		t.Fatal(err)
 	}
-	_, required, err := b.tool.module(t.Context(), root)
+	_, required, err := b.tool.module(t.Context(), filepath.Join(root, labDir))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,18 @@ import (
 	"strings"
 )
 
+// fingerprints joins those of several modules.
+func fingerprints(roots ...string) (string, error) {
+	all := make([]string, len(roots))
+	for i, root := range roots {
+		var err error
+		if all[i], err = fingerprint(root); err != nil {
+			return "", err
+		}
+	}
+	return strings.Join(all, " "), nil
+}
+
 // fingerprint returns the hash of all files of a module that its build could read: its Go code, and whatever it may
 // embed. It leaves out tests, hidden directories, testdata, documents and nested modules.
 //

@@ -38,18 +38,19 @@ type other struct {
 }
 
 // Versions returns the minor versions of Kubernetes that a lab can have, the oldest first, and which of them is ours.
-// moduleRoot is the directory of our go.mod.
+// moduleRoot is the directory of the product's go.mod.
 func Versions(ctx context.Context, moduleRoot string) (all []string, ours string, err error) {
 	tool, err := newGoTool(moduleRoot)
 	if err != nil {
 		return nil, "", err
 	}
-	_, required, err := tool.module(ctx, moduleRoot)
+	dir := filepath.Join(moduleRoot, labDir)
+	_, required, err := tool.module(ctx, dir)
 	if err != nil {
 		return nil, "", err
 	}
 	if ours, err = minorOf(required[kubernetesModule]); err != nil {
-		return nil, "", fmt.Errorf("%s in %s: %w", kubernetesModule, moduleRoot, err)
+		return nil, "", fmt.Errorf("%s in %s: %w", kubernetesModule, dir, err)
 	}
 	if all, err = otherVersions(moduleRoot); err != nil {
 		return nil, "", err

@@ -114,7 +114,7 @@ func TestKeyOfAnotherVersion(t *testing.T) {
 		"its version":             {func(in *inputs) { in.others[0].version = "v1.34.5" }, true},
 		"what the lab runs of it": {func(in *inputs) { in.others[0].programs = cloudPrograms }, false},
 		"our source":              {func(in *inputs) { in.tree = "5678" }, false},
-		"our go.mod":              {func(in *inputs) { in.goMod += "\n" }, false},
+		"the lab's go.mod":        {func(in *inputs) { in.goMod += "\n" }, false},
 	} {
 		if changed := key(test.change) != base; changed != test.new {
 			t.Errorf("%s: another key: %v", what, changed)

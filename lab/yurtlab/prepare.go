@@ -183,7 +183,7 @@ func familyFlag(flags *pflag.FlagSet, family *lab.IPFamily) {
 		"IP families of nodes, Pods and Services: ipv4, ipv6 or dual (both, IPv4 first); default: ipv4, or a scenario's own")
 }
 
-// places returns the directory of our go.mod and the directory of built programs, which it makes if it is missing.
+// places returns the directory of the product's go.mod and the directory of built programs, which it makes if it is missing.
 func places() (root, cache string, err error) {
 	if root, err = moduleRoot(); err != nil {
 		return "", "", err
@@ -194,7 +194,7 @@ func places() (root, cache string, err error) {
 	return root, cache, os.MkdirAll(cache, 0o755)
 }
 
-// moduleRoot returns the directory of our go.mod, at or above the current one. A lab's programs are built from there.
+// moduleRoot returns the directory of the product's go.mod, at or above the current one. A lab's programs are built from there.
 func moduleRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

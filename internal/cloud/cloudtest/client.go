@@ -23,9 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"yurtcoordinator/apis/apps/v1alpha1"
-	"yurtcoordinator/apis/apps/v1beta1"
-	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/apis"
 )
 
 // within is how long Eventually waits. It is long, because only a failing test waits that long.
@@ -35,8 +33,7 @@ const within = 60 * time.Second
 func Scheme(t testing.TB) *runtime.Scheme {
 	t.Helper()
 	s := runtime.NewScheme()
-	if err := errors.Join(kubernetes.AddToScheme(s), apiextensionsv1.AddToScheme(s),
-		v1alpha1.AddToScheme(s), v1beta1.AddToScheme(s), v1beta2.AddToScheme(s)); err != nil {
+	if err := errors.Join(kubernetes.AddToScheme(s), apiextensionsv1.AddToScheme(s), apis.AddToScheme(s)); err != nil {
 		t.Fatal(err)
 	}
 	return s
