@@ -427,7 +427,7 @@ func pagesOf(t *testing.T) []string {
 	t.Helper()
 	pages := []string{
 		"README.md", "CONTRIBUTING.md", "GOVERNANCE.md", "CODE_OF_CONDUCT.md", "ROADMAP.md", "SECURITY.md", "examples/README.md",
-		"deploy/charts/yurt-coordinator/README.md",
+		"apis/README.md", "lab/README.md", "deploy/charts/yurt-coordinator/README.md",
 	}
 	err := filepath.WalkDir("docs", func(p string, d fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(p, ".md") {

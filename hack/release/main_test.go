@@ -6,13 +6,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"yurtcoordinator/internal/pages"
 	"yurtcoordinator/internal/signed"
-	"yurtcoordinator/lab/build"
 )
 
 // TestThePageVerifies types what docs/releases.md shows about verifying, beside files that we have signed, and beside others.
@@ -103,29 +101,6 @@ func TestRefused(t *testing.T) {
 		if err := start(test.args, test.key); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%v: %v, want %q", test.args, err, test.want)
 		}
-	}
-}
-
-// TestLinkedAsTheLab: the Makefile links what is released as the lab links our programs.
-func TestLinkedAsTheLab(t *testing.T) {
-	printed := func(args ...string) []string {
-		t.Helper()
-		cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
-		cmd.Dir = "../.."
-		out, err := cmd.Output()
-		if err != nil {
-			t.Fatalf("%q: %v", args, err)
-		}
-		flags := strings.Split(strings.Join(strings.Fields(string(out)), " "), " -")
-		slices.Sort(flags)
-		return flags
-	}
-	kubernetes := printed("go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")[0]
-	lab := slices.Concat(build.VersionFlags(kubernetes), build.ReleaseFlags("yurtcoordinator", "v1.2.3", "c0ffee"))
-	want := printed("echo", strings.Join(lab, " "), "-buildid=")
-	has := printed("make", "-s", "--no-print-directory", "ldflags", "VERSION=v1.2.3", "COMMIT=c0ffee")
-	if !slices.Equal(has, want) {
-		t.Errorf("%q, want %q", has, want)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -195,6 +196,29 @@ func TestVersionFlags(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("flags %q lack %q", got, want)
 		}
+	}
+}
+
+// TestLinkedAsTheLab: the Makefile links what is released as the lab links our programs.
+func TestLinkedAsTheLab(t *testing.T) {
+	printed := func(args ...string) []string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+		cmd.Dir = "../.."
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%q: %v", args, err)
+		}
+		flags := strings.Split(strings.Join(strings.Fields(string(out)), " "), " -")
+		slices.Sort(flags)
+		return flags
+	}
+	kubernetes := printed("go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")[0]
+	lab := slices.Concat(VersionFlags(kubernetes), ReleaseFlags("yurtcoordinator", "v1.2.3", "c0ffee"))
+	want := printed("echo", strings.Join(lab, " "), "-buildid=")
+	has := printed("make", "-s", "--no-print-directory", "ldflags", "VERSION=v1.2.3", "COMMIT=c0ffee")
+	if !slices.Equal(has, want) {
+		t.Errorf("%q, want %q", has, want)
 	}
 }
 

@@ -221,7 +221,7 @@ func TestThePageIsOfTheScenarios(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(text) != Page(commands) {
-		t.Errorf("%s is not what the scenarios say of themselves: go generate ./lab/e2e", path)
+		t.Errorf("%s is not what the scenarios say of themselves: go -C lab generate ./e2e", path)
 	}
 }
 

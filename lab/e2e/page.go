@@ -13,7 +13,7 @@ import (
 // head is how the page begins, with ~ for backticks.
 const head = `# Scenarios
 
-<!-- Generated from the scenarios' own descriptions by "go generate ./lab/e2e": change those, not this page. -->
+<!-- Generated from the scenarios' own descriptions by "go -C lab generate ./e2e": change those, not this page. -->
 
 A scenario boots a lab of real Kubernetes components, breaks it, and compares what the cloud's watches reported with what must
 be seen. ~make test~ runs the %d of the tier core. Those of the tier promise show what else the README, the
