@@ -68,8 +68,8 @@ HELD_TO_PAGES = ./internal/pages ./internal/plugin ./internal/hub/join
 
 .PHONY: unit
 unit: setup $(GOVULNCHECK) ## unit tests, with the race detector where there are goroutines or locks
-	export $(TOOLS_OF_TESTS); CGO_ENABLED=1 go test -race $(TEST) $(filter-out $(WITHOUT_RACE) $(SIMULATION),$(UNIT))
-	export $(TOOLS_OF_TESTS); $(STATIC) go test $(TEST) $(WITHOUT_RACE)
+	export $(TOOLS_OF_TESTS); CGO_ENABLED=1 go test -race $(TEST) $(filter-out $(WITHOUT_RACE),$(UNIT))
+	export $(TOOLS_OF_TESTS); $(STATIC) go test $(TEST) $(filter-out $(SIMULATION),$(WITHOUT_RACE))
 	cd apis && $(STATIC) go test $(TEST) ./...
 	cd lab && CGO_ENABLED=1 go test -race $(TEST) $(filter-out $(LAB_WITHOUT_RACE),$(LAB_UNIT))
 	cd lab && $(STATIC) go test $(TEST) $(LAB_WITHOUT_RACE)
@@ -82,16 +82,15 @@ TOOLS_OF_TESTS = KUBEBUILDER_ASSETS=$$($(YURTLAB) build --print kubernetes) HELM
 
 UNIT = $(shell go list ./...)
 LAB_UNIT = $(shell go -C lab list ./... | grep -v /e2e$$)
-# Packages without goroutines and locks: pages, charts, what makes releases, and what only computes. And those whose tests have a
-# kube-apiserver in them, which takes ten minutes to compile with the race detector; `make e2e` has it in that program.
+# Packages without goroutines and locks: pages, charts, what makes releases, and what only computes. Those whose tests have a
+# kube-apiserver in them, which takes ten minutes to compile with the race detector; `make e2e` has it in that program. And the
+# simulation, which takes six times as long with it: it runs on one processor, and what it runs has races looked for in its own tests.
 WITHOUT_RACE = $(shell go list . ./deploy/... ./hack/... ./cmd/yurt-coordinator ./internal/pool ./internal/pool/{apiserver,verbatim} \
     ./internal/{doubt,edge,logs,oci,pages,release,signed} ./internal/version/... ./internal/hub/bypass ./internal/stream/edit \
-    ./internal/cloud/{certs,control,precedence,roll} ./internal/sim/{history,pki})
+    ./internal/cloud/{certs,control,precedence,roll} ./internal/sim/...)
 # So does the hollow kubelet, which is Kubernetes' kubelet; what is ours in it is in packages below it.
 LAB_WITHOUT_RACE = $(shell go -C lab list ./build ./e2e/panels ./hollow ./image ./line)
 
-# The simulation takes six times as long with the race detector: it runs on one processor, and what it runs has races looked for in its
-# own tests.
 SIMULATION = yurtcoordinator/internal/sim/world
 
 .PHONY: simulation
