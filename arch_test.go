@@ -281,8 +281,8 @@ var law = []struct {
 	},
 		"a theme knows no other: what two need is in the kit"},
 	{"lab/e2e/cloud", []string{
-		"apis/apps/v1alpha1", "deploy", "lab/e2e/kit", "lab/e2e/panels", "lab/e2e/watchcheck", "internal/edge", "lab",
-		"lab/load", "internal/sim/pki", "lab/wire", "internal/oci",
+		"apis/apps/v1alpha1", "apis/apps/v1beta1", "deploy", "lab/e2e/kit", "lab/e2e/panels", "lab/e2e/watchcheck", "internal/edge",
+		"lab", "lab/load", "internal/sim/pki", "lab/wire", "internal/oci",
 	},
 		"a theme knows no other: what two need is in the kit; a release that is broken is an image of another program"},
 	{"lab/e2e/ops", []string{

@@ -235,8 +235,10 @@ func TestRefusedValues(t *testing.T) {
 			"crds.nodepools is false, but this cluster does not serve apps.openyurt.io/v1beta2/NodePool"},
 		{"another version of it", append([]string{"--set", "crds.nodepools=false", "--api-versions",
 			"apps.openyurt.io/v1beta1/NodePool"}, required...), "OpenYurt does from 1.7 on"},
-		{"another kind that nobody serves", append([]string{"--set", "crds.yurtappsets=false,controllers.yurtappset=false"},
-			required...), "does not serve apps.openyurt.io/v1beta1/YurtAppSet"},
+		{"another kind that nobody serves", append([]string{"--set", "crds.yurtappsets=false"}, required...),
+			"does not serve apps.openyurt.io/v1beta1/YurtAppSet"},
+		{"coordinators whose rollout nobody paces", append([]string{"--set", "controllers.yurtappset=false"}, required...),
+			"a change would reach all coordinators at once"},
 		{"a kind that nobody else has", append([]string{"--set", "crds.poolsettings=false"}, required...),
 			"does not serve apps.openyurt.io/v1alpha1/PoolSettings"},
 		{"nobody who evicts", append([]string{"--set-json", "policies.evictors=[]"}, required...), "evictors"},
@@ -270,7 +272,7 @@ func TestSwitches(t *testing.T) {
 	for value, want := range map[string]string{
 		"controllers.approver":           "coordinator-approver",
 		"controllers.signer":             "controller:signer",
-		"controllers.yurtappset":         "controller:(appsets|workloads)",
+		"controllers.yurtappset":         "controller:(appsets|workloads|coordinators|signer)|yurt-coordinator-system|forwarded-heartbeats",
 		"controllers.yurtcoordinator":    "controller:(coordinators|signer)|yurt-coordinator-system|forwarded-heartbeats",
 		"controllers.poolsettings":       "controller:poolsettings",
 		"crds.nodepools":                 "CustomResourceDefinition",
@@ -296,7 +298,11 @@ func TestSwitches(t *testing.T) {
 		"podDisruptionBudget.enabled":    "PodDisruptionBudget",
 		"networkPolicy.enabled":          "NetworkPolicy",
 	} {
-		without := ids(append([]string{"--set", value + "=false"}, served...)...)
+		off := value + "=false"
+		if value == "controllers.yurtappset" { // without which there are no coordinators
+			off += ",controllers.yurtcoordinator=false"
+		}
+		without := ids(append([]string{"--set", off}, served...)...)
 		gone := 0
 		for o := range all {
 			if without[o] {
@@ -317,7 +323,7 @@ func TestSwitches(t *testing.T) {
 func TestTheControllersFlagsFollowTheirSwitches(t *testing.T) {
 	for value, flags := range map[string][]string{
 		"heartbeat": {"--heartbeats"}, "autonomy": {"--autonomy"}, "poolcut": {"--pool-cuts"}, "nodepool": {"--node-pools"},
-		"yurtappset": {"--yurt-app-sets"}, "yurtcoordinator": {"--yurt-coordinators", "--signer"}, "signer": {"--signer"},
+		"yurtcoordinator=false,controllers.yurtappset": {"--yurt-app-sets", "--yurt-coordinators", "--signer"}, "yurtcoordinator": {"--yurt-coordinators", "--signer"}, "signer": {"--signer"},
 		"poolsettings": {"--pool-settings"},
 	} {
 		out, err := template(t, append([]string{"--set", "controllers." + value + "=false"}, required...)...)

@@ -52,7 +52,7 @@ func coordinatorsPod(t *testing.T, slot edge.Slot) corev1.PodSpec {
 	t.Helper()
 	app, err := cloudcoordinator.AppSet(cloudcoordinator.Config{
 		Image: "registry.example/yurt-coordinator", PullSecrets: []string{"registry"},
-	}, slot, []cloudcoordinator.Wanted{{Pool: "p1", Slot: slot, Image: "registry.example/yurt-coordinator:v1"}})
+	}, slot, cloudcoordinator.Asked{Version: "v1"})
 	if err != nil {
 		t.Fatal(err)
 	}

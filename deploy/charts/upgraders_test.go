@@ -66,20 +66,23 @@ func TestUpgraders(t *testing.T) {
 		"one that pulls": {func(p *corev1.Pod) {
 			p.Name, p.Spec.Volumes, p.Spec.Containers[0].VolumeMounts = "yurthub-pull-n1", nil, nil
 		}, ""},
-		"one that pulls a coordinator's image": {func(p *corev1.Pod) {
-			p.Name, p.Spec.Volumes, p.Spec.Containers[0].VolumeMounts = "yurt-coordinator-pull-n1", nil, nil
+		"one that pulls an image of a YurtAppSet": {func(p *corev1.Pod) {
+			p.Name, p.Spec.Volumes, p.Spec.Containers[0].VolumeMounts = "yurtappset-pull-5d4f", nil, nil
+		}, ""},
+		"such a one in another namespace": {func(p *corev1.Pod) {
+			p.Namespace, p.Name, p.Spec.Volumes, p.Spec.Containers[0].VolumeMounts = "default", "yurtappset-pull-5d4f", nil, nil
 		}, ""},
 		"such a one with a directory of the node": {
-			func(p *corev1.Pod) { p.Name = "yurt-coordinator-pull-n1" }, "directories for upgrades",
+			func(p *corev1.Pod) { p.Name = "yurtappset-pull-5d4f" }, "directories for upgrades",
 		},
 		"such a one with memory of its own": {func(p *corev1.Pod) {
-			p.Name = "yurt-coordinator-pull-n1"
+			p.Name = "yurtappset-pull-5d4f"
 			p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
 			p.Spec.Volumes, p.Spec.Containers[0].VolumeMounts = p.Spec.Volumes[:1], p.Spec.Containers[0].VolumeMounts[:1]
 		}, "directories for upgrades"},
 		"a coordinator":     {func(p *corev1.Pod) { p.Name = "yurt-coordinator-p1" }, "names begin with"},
 		"another name":      {func(p *corev1.Pod) { p.Name = "coredns" }, "names begin with"},
-		"another namespace": {func(p *corev1.Pod) { p.Namespace = "default" }, "of kube-system"},
+		"another namespace": {func(p *corev1.Pod) { p.Namespace = "default" }, "in kube-system those"},
 		"the node's root":   {func(p *corev1.Pod) { p.Spec.Volumes[0].HostPath.Path = "/" }, "directories for upgrades"},
 		"what is above": {
 			func(p *corev1.Pod) { p.Spec.Volumes[0].HostPath.Path = "/var/lib/yurthub/upgrade" }, "directories for upgrades",
@@ -154,11 +157,11 @@ func TestUpgraders(t *testing.T) {
 			p.Labels = map[string]string{edge.LabelApp: app}
 		})
 	}
-	coordinator := bare("yurt-coordinator-pull-shop-5d4f-x", edge.AppCoordinator) // of a pool that is called pull-shop
-	create(t, admin, coordinator)
-	mustRefuse(t, "a coordinator to be deleted", c.Delete(t.Context(), coordinator, client.GracePeriodSeconds(0)),
+	shop := bare("yurtappset-pull-shop-5d4f-x", "yurtappset") // of a YurtAppSet of that name
+	create(t, admin, shop)
+	mustRefuse(t, "a Pod of a workload to be deleted", c.Delete(t.Context(), shop, client.GracePeriodSeconds(0)),
 		"names begin with")
-	puller := bare("yurt-coordinator-pull-n1", "yurt-coordinator-pull")
+	puller := bare("yurtappset-pull-5d4f", "yurtappset-pull")
 	create(t, c, puller)
 	mustAccept(t, "its own that pulls", c.Delete(t.Context(), puller, client.GracePeriodSeconds(0)))
 	own := upgrader(func(*corev1.Pod) {})

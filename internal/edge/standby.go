@@ -5,10 +5,16 @@ import "strconv"
 // LabelSlot names the slot of what runs a standby: its Deployment, ReplicaSets and Pods. Those of slot 0 have no such label.
 const LabelSlot = "openyurt.io/coordinator-slot"
 
-// LabelCoordinatorNode is on the Node that is to run a pool's coordinator next. Its value is the slot, 0 to 2. The node has
-// pulled the image already. Kubernetes lets no node set a label of this domain on itself (NodeRestriction), so no node can
-// attract its pool's coordinator with it.
+// LabelCoordinatorNode is on Nodes that their pool's coordinators prefer. Its value is the rank: 0 is the best. Kubernetes lets no
+// node set a label of this domain on itself (NodeRestriction), so no node can attract its pool's coordinator with it.
 const LabelCoordinatorNode = "openyurt.node-restriction.kubernetes.io/coordinator"
+
+const (
+	// LabelCoordinators is on a NodePool that has coordinators: how many. Their YurtAppSets select pools by it.
+	LabelCoordinators = "openyurt.io/coordinators"
+	// LabelCoordinatorSettings is on it, too: a digest of what is asked of them. Tweaks of the YurtAppSets select pools by it.
+	LabelCoordinatorSettings = "openyurt.io/coordinator-settings"
+)
 
 // App is the name of the YurtAppSet that runs the coordinators of a slot, and the prefix of the names of the slot's objects. No
 // pool's name begins with a dash, so no object of slot 0 has a name of another slot.

@@ -121,16 +121,3 @@ func CoordinatorTag(release, kubernetes string) string {
 }
 
 const kubernetesMark = "-k"
-
-const semantic = `\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?`
-
-var coordinatorTag = regexp.MustCompile(`^(v` + semantic + `)` + kubernetesMark + `(` + semantic + `)$`)
-
-// SplitCoordinatorTag returns what CoordinatorTag was given. It returns false for anything else.
-func SplitCoordinatorTag(tag string) (release, kubernetes string, ok bool) {
-	m := coordinatorTag.FindStringSubmatch(tag)
-	if m == nil {
-		return "", "", false
-	}
-	return m[1], "v" + m[2], true
-}

@@ -79,14 +79,6 @@ func TestCoordinatorTag(t *testing.T) {
 		if got != test.want || !tags.MatchString(got) {
 			t.Errorf("%q, want %q", got, test.want)
 		}
-		if release, kubernetes, ok := SplitCoordinatorTag(got); !ok || release != test.release || kubernetes != test.kubernetes {
-			t.Errorf("%q is read as %q, %q, %v", got, release, kubernetes, ok)
-		}
-	}
-	for _, none := range []string{"", "v1.36.3", "v0.2.0", "v0.2.0-k", "v0.2.0-kind", "latest", "0.2.0-k1.36.3"} {
-		if release, kubernetes, ok := SplitCoordinatorTag(none); ok {
-			t.Errorf("%q is read as %q, %q", none, release, kubernetes)
-		}
 	}
 }
 

@@ -27,29 +27,9 @@ type CoordinatorSettings struct {
 	// +kubebuilder:validation:Maximum=3
 	Replicas *int32 `json:"replicas,omitempty"`
 
-	// release pins our release of the coordinators, and the Kubernetes that they are made from, as in their image's tag:
-	// v0.2.0-k1.36.3. They get the flags of that release, so they stay as they are when coordinator-controller becomes newer.
-	// The default is the controller's own release. You can pin one minor version back: see docs/versions.md. A
-	// YurtCoordinator's spec.version overrides the Kubernetes version in it.
-	// +optional
-	// +kubebuilder:validation:MaxLength=100
-	// +kubebuilder:validation:Pattern=`^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?-k[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$`
-	Release string `json:"release,omitempty"`
-
-	// canary says that the coordinators of these pools change before all others: a change, such as by a newer
-	// coordinator-controller, reaches no other pool until all canaries serve with it. One that is paused, or can't be reached, is
-	// not waited for.
-	// +optional
-	Canary *bool `json:"canary,omitempty"`
-
-	// paused stops all changes of the coordinators' workloads, even in the middle of a rollout, and create neither makes nor
-	// removes any. Their certificates are still renewed, and a YurtCoordinator that somebody deletes is removed.
-	// +optional
-	Paused *bool `json:"paused,omitempty"`
-
 	// extraArgs are more flags of yurt-coordinator, each as --name=value. Flags that have a field here, or that the workload
 	// sets itself, are refused. The program ends at a flag that it does not know: the first coordinators then do not become
-	// Ready, and the others stay as they are.
+	// Ready, and the rollout stops.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32

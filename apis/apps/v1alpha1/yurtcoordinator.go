@@ -28,10 +28,10 @@ type YurtCoordinator struct {
 // YurtCoordinatorSpec is what is wanted.
 type YurtCoordinatorSpec struct {
 	// version of the Kubernetes that the coordinator is made from, such as v1.36.3; by default the one that
-	// coordinator-controller is made from. It does not set our release: that is coordinator-controller's own, unless
-	// spec.coordinator.release of a PoolSettings pins one. The image's tag contains both, as v0.2.0-k1.36.3.
+	// coordinator-controller is made from. It does not set our release: that is the chart's. The image's tag contains both, as
+	// v0.2.0-k1.36.3.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="!self.contains('-k')",message="name a version of Kubernetes, such as v1.36.3; a release is pinned by spec.coordinator.release of a PoolSettings"
+	// +kubebuilder:validation:XValidation:rule="!self.contains('-k')",message="name a version of Kubernetes, such as v1.36.3; our release is the chart's"
 	// +kubebuilder:validation:Pattern=`^v[0-9]+\.[0-9]+\.[0-9]+([-.][0-9A-Za-z.-]+)?$`
 	// +kubebuilder:validation:MaxLength=64
 	Version string `json:"version,omitempty"`
@@ -165,9 +165,6 @@ type CoordinatorInSlot struct {
 	Version string `json:"version,omitempty"`
 	// ready says whether it serves.
 	Ready bool `json:"ready"`
-	// readySince is since when it serves without a break, by the clock of coordinator-controller.
-	// +optional
-	ReadySince *metav1.Time `json:"readySince,omitempty"`
 	// generation of its certificate, SLOT.NUMBER: each Pod of a slot has a greater number than those before it.
 	// +optional
 	Generation string `json:"generation,omitempty"`

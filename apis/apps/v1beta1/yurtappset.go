@@ -5,6 +5,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // YurtAppSet runs one workload in each of several pools: a Deployment or StatefulSet for each, from one template, with
@@ -42,12 +43,59 @@ type YurtAppSetSpec struct {
 	// +kubebuilder:validation:MaxItems=10000
 	Pools []string `json:"pools,omitempty"`
 
+	// rollout says how a change reaches the pools that have a workload already. Without it a change reaches all of them at once.
+	// +optional
+	Rollout *Rollout `json:"rollout,omitempty"`
+
 	// revisionHistoryLimit is how many old revisions are kept.
 	// +optional
 	// +kubebuilder:default=10
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	RevisionHistoryLimit *int32 `json:"revisionHistoryLimit,omitempty"`
+}
+
+// Rollout says how a change of the template, of a tweak or of a pool's labels reaches the pools. It does not wait for pools that
+// are cut off, or whose Deployment is paused: these are changed once that is over. It stops when the workload of a pool fails with
+// the change.
+type Rollout struct {
+	// maxUnavailable is how many pools may be under way at a time, that is changed and not available again: a number, or a share
+	// of all pools such as 10%; at least one.
+	// +optional
+	// +kubebuilder:default="10%"
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="type(self) == string ? self.matches('^([1-9][0-9]?|100)%$') : self >= 1",message="give a number from 1, or a share from 1% to 100%"
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+
+	// canary selects pools by their labels that change before all others: no other pool changes until all of these have the change
+	// and are available.
+	// +optional
+	Canary *metav1.LabelSelector `json:"canary,omitempty"`
+
+	// paused stops the rollout. Pools that are under way continue, and new pools get their workload.
+	// +optional
+	Paused bool `json:"paused,omitempty"`
+
+	// prePull pulls the images of a pool's new Pods on the nodes that are to run them, before the old Pods end. If they can't be
+	// pulled, the old Pods stay.
+	// +optional
+	PrePull *PrePull `json:"prePull,omitempty"`
+
+	// group is a name that several YurtAppSets of one namespace have in common. These never change in the same pool at the same
+	// time, and share maxUnavailable: use it where one of them stands in for another.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Group string `json:"group,omitempty"`
+}
+
+// PrePull pulls images before Pods are replaced.
+type PrePull struct {
+	// timeoutSeconds is how long a pull may take before it is reported as failed, and tried again.
+	// +optional
+	// +kubebuilder:default=1200
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=86400
+	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
 }
 
 // Workload is what runs in each pool.
@@ -177,7 +225,7 @@ type YurtAppSetStatus struct {
 	// +optional
 	CurrentRevision string `json:"currentRevision"`
 	// conditions: PoolFound, AppDispatched, AppUpdated, AppDeleted, AppReady; and for kstatus Ready, which is all of
-	// these except the first, and Stalled, while somebody must correct a selector first.
+	// these except the first, and Stalled, while somebody must correct a selector first, or a pool that stops the rollout.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -230,7 +278,7 @@ const (
 	AppSetAppReady YurtAppSetConditionType = "AppReady"
 	// AppSetReady is true if every workload exists, as wanted, of the newest revision and ready, and no other is left.
 	AppSetReady YurtAppSetConditionType = "Ready"
-	// AppSetStalled is true while somebody must correct the YurtAppSet first.
+	// AppSetStalled is true while somebody must correct the YurtAppSet first, or a pool that stops its rollout.
 	AppSetStalled YurtAppSetConditionType = "Stalled"
 )
 

@@ -80,11 +80,15 @@ type Controller struct {
 
 	mu    sync.Mutex
 	known map[types.NamespacedName]*memory // by YurtAppSet
+	// turns are the pools of a group in which a change is being written, and of which YurtAppSet.
+	turns map[turn]types.UID
 }
 
 // New returns a Controller. AddTo registers it.
 func New(c Config) *Controller {
-	return &Controller{cfg: c, metrics: newMetrics(), known: make(map[types.NamespacedName]*memory)}
+	return &Controller{
+		cfg: c, metrics: newMetrics(), known: make(map[types.NamespacedName]*memory), turns: make(map[turn]types.UID),
+	}
 }
 
 // Metrics returns the Controller's metrics. The caller registers them.
@@ -118,7 +122,7 @@ func strip(obj any) (any, error) {
 	case *appsv1.Deployment:
 		o.ManagedFields = nil
 		o.Spec = appsv1.DeploymentSpec{
-			Replicas: o.Spec.Replicas, Selector: o.Spec.Selector, Template: labels(&o.Spec.Template),
+			Replicas: o.Spec.Replicas, Selector: o.Spec.Selector, Template: labels(&o.Spec.Template), Paused: o.Spec.Paused,
 		}
 	case *appsv1.StatefulSet:
 		o.ManagedFields = nil

@@ -22,9 +22,12 @@
 // retried soon. A StatefulSet has fields that can't be changed: its message says so, and what to do.
 //
 // History: each workloadTemplate gets a ControllerRevision. It leaves out tweaks, which belong to pools, of which there can be
-// thousands. Its data is a merge patch that restores the template:
+// thousands. docs/yurtappsets.md restores a template from it.
 //
-//	kubectl patch yurtappset NAME --type merge -p "$(kubectl get controllerrevision REVISION -o jsonpath='{.data}')"
+// Rollout: spec.rollout says how a change of the Pods reaches the pools (Decide, pure). A pool that waits is not written, so its
+// workload is the record of what it has; an annotation has the hash of its Pods. The Pods of a pool are read only when its turn comes,
+// and nothing about a rollout is remembered: a restart goes on from the workloads. YurtAppSets of one group take turns in a pool: a
+// turn is taken under the mutex, and given back when what was written is in the memory, which shows what a cache does not show yet.
 //
 // Invariants: a pool has one workload; of several the oldest stays. Whatever tweaks say, it runs in no other pool, because node
 // selector, labels, selector, name and owner are set after them. A YurtAppSet has at most one reconcile under way; it writes
@@ -38,5 +41,7 @@
 //	apps.openyurt.io  nodepools                get list watch
 //	apps              deployments, statefulsets, controllerrevisions
 //	                                           get list watch create patch delete
+//	core              nodes                    get list watch
+//	core              pods                     list create delete (those that pull images)
 //	events.k8s.io     events                   create patch
 package appset

@@ -28,6 +28,9 @@ type known struct {
 type memory struct {
 	pools map[string]known // by pool
 
+	// noPulls says that no Pod of this YurtAppSet pulls images.
+	noPulls bool
+
 	// wanted is what was rendered last, by pool. It has no Objects: they would store each workload twice.
 	wanted map[string]rendered
 }
@@ -98,7 +101,7 @@ func keys(set *v1beta1.YurtAppSet) (func(pool *v1beta2.NodePool, tweaks []int, h
 		for _, i := range tweaks {
 			fmt.Fprintf(h, "%d %x ", i, each[i])
 		}
-		fmt.Fprintf(h, "%q %q %q %q", pool.Name, had.Name, had.Revision, had.PodRevision)
+		fmt.Fprintf(h, "%q %q %q %q %q", pool.Name, had.Name, had.Revision, had.PodRevision, had.Nodes)
 		return [sha256.Size]byte(h.Sum(nil))
 	}, nil
 }

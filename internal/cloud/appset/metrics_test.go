@@ -12,19 +12,24 @@ import (
 func TestMetrics(t *testing.T) {
 	c := New(Config{})
 	of := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: "n", Name: name} }
-	c.metrics.stands(of("a"), 7)
-	c.metrics.stands(of("a"), 2)
-	c.metrics.stands(of("b"), 0)
-	c.metrics.stands(of("c"), 1)
+	c.metrics.stands(of("a"), standing{7, false})
+	c.metrics.stands(of("a"), standing{2, true})
+	c.metrics.stands(of("b"), standing{})
+	c.metrics.stands(of("c"), standing{1, true})
 	c.metrics.forget(of("c"))
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(c.Metrics())
 	want := `
 # HELP coordinator_controller_yurtappset_outdated_pools Pools of a YurtAppSet whose workload is missing, not as wanted, or ` +
-		`not fully rolled out.
+		`not fully rolled out, without those that wait for a rollout.
 # TYPE coordinator_controller_yurtappset_outdated_pools gauge
 coordinator_controller_yurtappset_outdated_pools{namespace="n",yurtappset="a"} 2
 coordinator_controller_yurtappset_outdated_pools{namespace="n",yurtappset="b"} 0
+# HELP coordinator_controller_yurtappset_rollout_stopped 1 while a pool that fails with a change stops the rollout of a ` +
+		`YurtAppSet. Its condition Stalled says why.
+# TYPE coordinator_controller_yurtappset_rollout_stopped gauge
+coordinator_controller_yurtappset_rollout_stopped{namespace="n",yurtappset="a"} 1
+coordinator_controller_yurtappset_rollout_stopped{namespace="n",yurtappset="b"} 0
 `
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want)); err != nil {
 		t.Error(err)
@@ -39,9 +44,9 @@ func (w *world) outdated(name string, want int) {
 	defer m.mu.Unlock()
 	got, found := m.bySet[types.NamespacedName{Namespace: w.namespace, Name: name}]
 	if !found {
-		got = -1
+		got.outdated = -1
 	}
-	if got != want {
-		w.t.Errorf("%d outdated pools of %s, want %d", got, name, want)
+	if got.outdated != want {
+		w.t.Errorf("%d outdated pools of %s, want %d", got.outdated, name, want)
 	}
 }

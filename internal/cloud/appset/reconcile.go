@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -51,13 +52,20 @@ func (c *Controller) Reconcile(ctx context.Context, r reconcile.Request) (reconc
 	w := &World{Revision: set.Status.CurrentRevision, Collisions: set.Status.CollisionCount}
 	var selected Selection
 	var failed error
+	var after time.Duration
 	if selected, w.BadPools = Select(&set.Spec, pools.Items); w.BadPools == nil {
 		w.Missing = selected.Missing
-		failed = c.run(ctx, set, selected.Pools, live, w)
+		after, failed = c.run(ctx, set, selected, live, w)
 	}
 	status := Judge(set, w, metav1.NewTime(c.cfg.Clock.Now()))
 	if w.BadPools == nil {
-		c.metrics.stands(r.NamespacedName, len(w.Outcomes)-int(status.UpdatedWorkloads))
+		is := standing{len(w.Outcomes) - int(status.UpdatedWorkloads), w.Stopped != ""}
+		for _, o := range w.Outcomes {
+			if w.Waiting[o.Pool] && o.Message == "" {
+				is.outdated--
+			}
+		}
+		c.metrics.stands(r.NamespacedName, is)
 	}
 	err = c.writeStatus(ctx, set, status)
 	if err = errors.Join(failed, err); err != nil {
@@ -66,22 +74,32 @@ func (c *Controller) Reconcile(ctx context.Context, r reconcile.Request) (reconc
 		}
 		return reconcile.Result{}, err
 	}
-	if slices.ContainsFunc(w.Outcomes, func(o Outcome) bool { return o.Message != "" }) {
-		return reconcile.Result{RequeueAfter: wait.Jitter(mendAfter, 1)}, nil
+	if slices.ContainsFunc(w.Outcomes, func(o Outcome) bool { return o.Message != "" }) && (after == 0 || after > mendAfter) {
+		after = mendAfter
 	}
-	return reconcile.Result{}, nil
+	return reconcile.Result{RequeueAfter: wait.Jitter(after, 1)}, nil
 }
 
-// run updates workloads and history, and records the outcome in w. It returns only errors that may pass by themselves.
-func (c *Controller) run(ctx context.Context, set *v1beta1.YurtAppSet, pools []*v1beta2.NodePool, live map[ref]*Live, w *World,
-) error {
+// run updates workloads and history, and records the outcome in w. It returns when to look again though nothing has changed, and
+// only errors that may pass by themselves.
+func (c *Controller) run(ctx context.Context, set *v1beta1.YurtAppSet, selected Selection, live map[ref]*Live, w *World,
+) (after time.Duration, err error) {
+	pools := selected.Pools
 	wanted := c.render(set, pools, hadBy(set, live))
-	var err error
-	w.Revision, w.Collisions, err = c.record(ctx, set)
+	var unrecorded error
+	w.Revision, w.Collisions, unrecorded = c.record(ctx, set)
+	r := &rollout{Controller: c, set: set, wanted: wanted, live: live, selected: selected}
+	defer c.endTurns(set.UID)
+	if err := r.decide(ctx); err != nil {
+		return 0, errors.Join(unrecorded, err)
+	}
+	w.Stopped, w.Waiting = r.stopped(), r.waiting()
 	w.Outcomes = make([]Outcome, len(wanted))
 	failed := make([]error, len(wanted))
 	workqueue.ParallelizeUntil(ctx, writers, len(wanted), func(i int) {
-		w.Outcomes[i], failed[i] = c.bring(ctx, set, pools[i], &wanted[i], live)
+		if w.Outcomes[i], failed[i] = r.outcome(i), nil; r.steps[i] == Apply {
+			w.Outcomes[i], failed[i] = c.bring(ctx, set, pools[i], &wanted[i], live)
+		}
 	})
 	for i := range wanted { // those that were not reached before ctx ended
 		if w.Outcomes[i].Pool == "" {
@@ -90,7 +108,7 @@ func (c *Controller) run(ctx context.Context, set *v1beta1.YurtAppSet, pools []*
 		}
 	}
 	c.keepOnly(client.ObjectKeyFromObject(set), wanted)
-	return errors.Join(err, firstOf(failed), c.removeOthers(ctx, set, wanted, live, w))
+	return r.after(), errors.Join(unrecorded, firstOf(failed), r.pull(ctx), c.removeOthers(ctx, set, wanted, live, w))
 }
 
 // firstOf joins errors into one. It names only the first, because a thousand pools may share it.
@@ -158,7 +176,7 @@ func (c *Controller) bring(ctx context.Context, set *v1beta1.YurtAppSet, pool *v
 		o.Message = k.refused
 		return o, nil
 	}
-	if k.refused == "" && o.Live != nil && k.same(w, o.Live) && identified(o.Live.meta, set, w) {
+	if k.refused == "" && o.Live != nil && k.same(w, o.Live) && (k.behind(o.Live) || identified(o.Live.meta, set, w)) {
 		return o, nil
 	}
 	if w.Object == nil { // unchanged since the last rendering; see render
@@ -206,6 +224,11 @@ func (k *known) same(w *Wanted, l *Live) bool {
 		return k.hash == w.Hash && k.uid == ""
 	}
 	return k.hash == w.Hash && k.uid == l.UID && l.Generation <= k.generation
+}
+
+// behind reports whether the cache has a workload as it was before it was applied last.
+func (k *known) behind(l *Live) bool {
+	return l != nil && k.uid == l.UID && l.Generation < k.generation
 }
 
 // identified reports whether a workload has the wanted labels, annotations and owner. They are compared because their changes
@@ -332,15 +355,16 @@ func (c *Controller) writeStatus(ctx context.Context, set *v1beta1.YurtAppSet, n
 		return fmt.Errorf("update status of YurtAppSet %s/%s: %w", set.Namespace, set.Name, err)
 	}
 	for _, now := range next.Conditions {
-		if now.Type == v1beta1.AppSetReady || now.Type == v1beta1.AppSetStalled {
+		if now.Type == v1beta1.AppSetReady || now.Type == v1beta1.AppSetStalled && now.Reason != ReasonRolloutStopped {
 			continue // the others tell
 		}
 		i := slices.IndexFunc(before, func(b v1beta1.YurtAppSetCondition) bool { return b.Type == now.Type })
-		if i >= 0 && before[i].Status == now.Status || i < 0 && now.Status == corev1.ConditionTrue {
+		stops := now.Type == v1beta1.AppSetStalled
+		if i >= 0 && before[i].Status == now.Status || i < 0 && now.Status == corev1.ConditionTrue && !stops {
 			continue
 		}
 		kind := corev1.EventTypeNormal
-		if now.Status == corev1.ConditionFalse && now.Type != v1beta1.AppSetAppReady && now.Type != v1beta1.AppSetAppDeleted {
+		if stops || now.Status == corev1.ConditionFalse && now.Type != v1beta1.AppSetAppReady && now.Type != v1beta1.AppSetAppDeleted {
 			kind = corev1.EventTypeWarning
 		}
 		c.cfg.Events.Eventf(regarding(set), nil, kind, string(now.Type), "Judge", "%s is %s: %s %s",

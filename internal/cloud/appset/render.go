@@ -38,6 +38,12 @@ const (
 	// LabelRevision is on workloads that OpenYurt's controller has made, and on their Pods: the revision that they are of.
 	LabelRevision = "apps.openyurt.io/controller-revision-hash"
 
+	// AnnotationPods is on workloads: the PodsHash that they were written with.
+	AnnotationPods = "apps.openyurt.io/pods-hash"
+
+	// AnnotationNodes is on workloads: the nodes that had pulled their images, separated by spaces. Their Pods prefer these.
+	AnnotationNodes = "apps.openyurt.io/pre-pulled-nodes"
+
 	// nameMax is the longest name of a workload. Its Pods have a label that joins that name, a dash and a hash of ten characters,
 	// and a label has at most 63.
 	nameMax = 63 - 11
@@ -53,8 +59,8 @@ type Wanted struct {
 	Object *unstructured.Unstructured
 	// Labels and Annotations are the Object's.
 	Labels, Annotations map[string]string
-	// Hash is equal for equal Objects.
-	Hash string
+	// Hash is equal for equal Objects. PodsHash is equal if their Pods are: a change of it is what a rollout brings to the pools.
+	Hash, PodsHash string
 	// Err says what is wrong with a tweak.
 	Err error
 
@@ -67,6 +73,8 @@ type Had struct {
 	Name string
 	// Revision is its LabelRevision, PodRevision that of its Pods.
 	Revision, PodRevision string
+	// Nodes are those that its Pods prefer, because they had pulled the images.
+	Nodes []string
 }
 
 // Selection holds the pools of a YurtAppSet.
@@ -74,6 +82,8 @@ type Selection struct {
 	Pools []*v1beta2.NodePool // sorted by name
 	// Missing are the named pools that do not exist.
 	Missing []string
+	// Canaries are the names of those that spec.rollout.canary selects.
+	Canaries map[string]bool
 }
 
 // Select finds the pools. It fails on a selector that can't be used.
@@ -82,10 +92,17 @@ func Select(spec *v1beta1.YurtAppSetSpec, pools []v1beta2.NodePool) (Selection, 
 	if err != nil {
 		return Selection{}, err
 	}
-	var s Selection
+	s := Selection{Canaries: make(map[string]bool)}
+	canary := func(*v1beta2.NodePool) bool { return false }
+	if spec.Rollout != nil {
+		if canary, err = matcher(spec.Rollout.Canary, nil); err != nil {
+			return Selection{}, fmt.Errorf("rollout.canary: %w", err)
+		}
+	}
 	for i := range pools {
 		if matches(&pools[i]) {
 			s.Pools = append(s.Pools, &pools[i])
+			s.Canaries[pools[i].Name] = canary(&pools[i])
 		}
 	}
 	slices.SortFunc(s.Pools, func(a, b *v1beta2.NodePool) int { return strings.Compare(a.Name, b.Name) })
@@ -142,10 +159,50 @@ func (r renderer) render(pool *v1beta2.NodePool, had Had) Wanted {
 		w.Object, w.Err = render(r.set, &w, r.tweaks(pool))
 	}
 	if w.Err == nil {
-		w.Labels, w.Annotations = w.Object.GetLabels(), w.Object.GetAnnotations()
-		w.Hash, w.Err = hashOf(w.Object.Object)
+		w.Err = w.sign()
 	}
 	return w
+}
+
+// sign hashes the object, and then notes on it what the next rollout must know.
+func (w *Wanted) sign() (err error) {
+	if w.Hash, err = hashOf(w.Object.Object); err != nil {
+		return err
+	}
+	pods, _, err := unstructured.NestedMap(w.Object.Object, "spec", "template")
+	if err != nil {
+		return err
+	}
+	if w.PodsHash, err = hashOf(pods); err != nil {
+		return err
+	}
+	notes := map[string]string{AnnotationPods: w.PodsHash}
+	if len(w.had.Nodes) > 0 {
+		notes[AnnotationNodes] = strings.Join(w.had.Nodes, " ")
+		if err := prefer(w.Object.Object, w.had.Nodes); err != nil {
+			return err
+		}
+	}
+	w.Object.SetAnnotations(with(w.Object.GetAnnotations(), notes))
+	w.Labels, w.Annotations = w.Object.GetLabels(), w.Object.GetAnnotations()
+	return nil
+}
+
+// prefer makes a workload's Pods prefer nodes, with the least weight.
+func prefer(workload map[string]any, nodes []string) error {
+	path := []string{
+		"spec", "template", "spec", "affinity", "nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution",
+	}
+	terms, _, err := unstructured.NestedSlice(workload, path...)
+	if err != nil {
+		return err
+	}
+	for _, name := range nodes {
+		terms = append(terms, map[string]any{"weight": int64(1), "preference": map[string]any{"matchFields": []any{
+			map[string]any{"key": metav1.ObjectNameField, "operator": "In", "values": []any{name}},
+		}}})
+	}
+	return unstructured.SetNestedSlice(workload, terms, path...)
 }
 
 // tweaksByPool returns a function that finds a pool's tweaks, as ordered indices into tweaks; there can be as many as pools. It

@@ -1,6 +1,7 @@
 package appset
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,6 +28,9 @@ const (
 	namesMax = 5
 )
 
+// ReasonRolloutStopped is the reason of the condition Stalled while a pool that failed stops the rollout.
+const ReasonRolloutStopped = "RolloutStopped"
+
 // Live is the part of an existing workload that matters here.
 type Live struct {
 	Kind, Name, Pool string
@@ -35,19 +39,32 @@ type Live struct {
 	Deleting         bool
 	// Observed says that the workload's controller has seen its newest spec.
 	Observed bool
-	// Replicas counts the wanted replicas, All the existing ones, Ready the ready ones, and Updated those of the newest
-	// revision.
-	Replicas, All, Ready, Updated int32
+	// Replicas counts the wanted replicas, All the existing ones, Ready the ready ones, Available those that have been ready for
+	// long enough, and Updated those of the newest revision.
+	Replicas, All, Ready, Available, Updated int32
+	// Paused says that somebody has paused the Deployment.
+	Paused bool
+	// Complete says that all Pods of the newest revision have been available, First that there was none before it. Failure is why
+	// they have not become available in time.
+	Complete, First bool
+	Failure         string
+	// Pods is the PodsHash that the workload was written with.
+	Pods string
 
-	had  Had
-	meta client.Object
+	had      Had
+	meta     client.Object
+	selector *metav1.LabelSelector
 }
 
 func liveOf(o client.Object) *Live {
 	l := &Live{
 		Name: o.GetName(), Pool: o.GetLabels()[LabelPoolName], UID: o.GetUID(), Generation: o.GetGeneration(),
 		Deleting: o.GetDeletionTimestamp() != nil, meta: o,
-		had: Had{Name: o.GetName(), Revision: o.GetLabels()[LabelRevision]},
+		Pods: o.GetAnnotations()[AnnotationPods],
+		had: Had{
+			Name: o.GetName(), Revision: o.GetLabels()[LabelRevision],
+			Nodes: strings.Fields(o.GetAnnotations()[AnnotationNodes]),
+		},
 	}
 	hasHad := func(pods *corev1.PodTemplateSpec) {
 		l.had.PodRevision = pods.Labels[LabelRevision]
@@ -57,16 +74,52 @@ func liveOf(o client.Object) *Live {
 		s := w.Status
 		hasHad(&w.Spec.Template)
 		l.Kind, l.Replicas, l.Observed = "Deployment", ptr.Deref(w.Spec.Replicas, 1), s.ObservedGeneration >= w.Generation
-		l.All, l.Ready, l.Updated = s.Replicas, s.ReadyReplicas, s.UpdatedReplicas
+		l.All, l.Ready, l.Available, l.Updated = s.Replicas, s.ReadyReplicas, s.AvailableReplicas, s.UpdatedReplicas
+		l.Paused, l.selector = w.Spec.Paused, w.Spec.Selector
+		l.progress(w)
 	case *appsv1.StatefulSet:
 		s := w.Status
 		hasHad(&w.Spec.Template)
 		l.Kind, l.Replicas, l.Observed = "StatefulSet", ptr.Deref(w.Spec.Replicas, 1), s.ObservedGeneration >= w.Generation
-		l.All, l.Ready, l.Updated = s.Replicas, s.ReadyReplicas, s.UpdatedReplicas
+		l.All, l.Ready, l.Available, l.Updated = s.Replicas, s.ReadyReplicas, s.AvailableReplicas, s.UpdatedReplicas
+		l.Complete, l.selector = s.CurrentRevision == s.UpdateRevision, w.Spec.Selector
 	default:
 		panic(fmt.Sprintf("a workload is no %T", o))
 	}
 	return l
+}
+
+// progress reads how far a Deployment is from what its controller says.
+func (l *Live) progress(d *appsv1.Deployment) {
+	// The annotation is Kubernetes' count of the Deployment's revisions.
+	revision := d.Annotations["deployment.kubernetes.io/revision"]
+	l.First = d.Status.ObservedGeneration == 0 || l.Observed && (revision == "" || revision == "1")
+	for _, c := range d.Status.Conditions {
+		if c.Type != appsv1.DeploymentProgressing {
+			continue
+		}
+		l.Complete = c.Reason == "NewReplicaSetAvailable"
+		if c.Status == corev1.ConditionFalse {
+			l.Failure = cmp.Or(c.Message, c.Reason)
+		}
+	}
+}
+
+// health returns the state of a workload; nil is Fresh.
+func (l *Live) health() Health {
+	switch {
+	case l == nil || l.Deleting:
+		return Fresh
+	case l.updated() && l.Available >= l.Replicas:
+		return Settled
+	case l.Observed && l.Complete:
+		return Down
+	case l.First:
+		return Fresh
+	case l.Observed && l.Failure != "":
+		return Failed
+	}
+	return UnderWay
 }
 
 func (l *Live) ready() bool {
@@ -95,6 +148,10 @@ type World struct {
 	Revision string
 	// Collisions counts collisions of revisions' names.
 	Collisions *int32
+	// Waiting are the pools whose workloads are still to be changed.
+	Waiting map[string]bool
+	// Stopped says which pool stops the rollout, and why; empty means that none does.
+	Stopped string
 }
 
 // Judge returns the status of a YurtAppSet.
@@ -129,7 +186,7 @@ func Judge(set *v1beta1.YurtAppSet, w *World, now metav1.Time) v1beta1.YurtAppSe
 		} else {
 			unready = append(unready, o.Pool)
 		}
-		if o.Live.updated() && o.Message == "" {
+		if o.Live.updated() && o.Message == "" && !w.Waiting[o.Pool] {
 			s.UpdatedWorkloads++
 		}
 		if len(s.Workloads) < workloadsMax {
@@ -155,8 +212,15 @@ func Judge(set *v1beta1.YurtAppSet, w *World, now metav1.Time) v1beta1.YurtAppSe
 	if outdated := len(w.Outcomes) - int(s.UpdatedWorkloads); against == "" && outdated > 0 {
 		against, message = "Updating", edge.Count(outdated, "workload has", "workloads have")+
 			" Pods that are not of the newest revision"
+		if r := set.Spec.Rollout; r != nil && r.Paused {
+			against, message = "Paused", message+", and spec.rollout.paused is true"
+		}
 	}
 	note(&s, set, now, v1beta1.AppSetReady, against, message)
+	if w.Stopped != "" {
+		put(&s, set, now, v1beta1.AppSetStalled, corev1.ConditionTrue, ReasonRolloutStopped, w.Stopped)
+		return s
+	}
 	put(&s, set, now, v1beta1.AppSetStalled, corev1.ConditionFalse, "NotStalled", "")
 	return s
 }

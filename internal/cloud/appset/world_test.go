@@ -33,6 +33,8 @@ var rights = []rbacv1.PolicyRule{
 	cloudtest.May("apps", "deployments", "get", "list", "watch", "create", "patch", "delete"),
 	cloudtest.May("apps", "statefulsets", "get", "list", "watch", "create", "patch", "delete"),
 	cloudtest.May("apps", "controllerrevisions", "get", "list", "watch", "create", "patch", "delete"),
+	cloudtest.May("", "nodes", "get", "list", "watch"),
+	cloudtest.May("", "pods", "list", "create", "delete"),
 	cloudtest.May("events.k8s.io", "events", "create", "patch"),
 }
 

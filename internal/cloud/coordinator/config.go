@@ -36,6 +36,9 @@ const (
 	// annotationRekey on a Secret with keys for kubelets is the spec.rekey that they were made for.
 	annotationRekey = "openyurt.io/coordinator-rekey"
 
+	// annotationDigest on a coordinator's Pod is a digest of what it was made from.
+	annotationDigest = "openyurt.io/coordinator-settings"
+
 	// annotationPod on a coordinator's Secret is the UID of the Pod that its certificate is for.
 	annotationPod = "openyurt.io/coordinator-pod"
 	// annotationGeneration there is the edge.Generation of that certificate.
@@ -55,7 +58,7 @@ type Config struct {
 
 	// Image is the repository of the coordinators' image, without a tag. The tag is a version.CoordinatorTag.
 	Image string
-	// Release of ours is run if settings pin none; empty means this program's own.
+	// Release of ours is run; empty means this program's own.
 	Release string
 	// Kubernetes is the version that is run if a YurtCoordinator names none; empty means the one that this program is made from.
 	Kubernetes string

@@ -36,7 +36,7 @@ type site struct {
 	exists bool
 	// always says that it is to have one.
 	always bool
-	// held says that somebody wants no changes, or that the settings can't be used.
+	// held says that the settings can't be used.
 	held bool
 	// census has the nodes, and the YurtCoordinators that there are.
 	census Census
@@ -74,22 +74,18 @@ func (r *Reconciler) reconcileCreate(ctx context.Context, _ reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	app, err := r.apps(ctx, r.cfg.Client)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
 	pools, err := r.sites(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	var failed []error
 	for _, pool := range slices.Sorted(maps.Keys(pools)) {
-		v, err := r.census(ctx, pool, app, says)
+		v, err := r.census(ctx, pool, says)
 		if err != nil {
 			return reconcile.Result{}, err
 		}
 		s := site{
-			exists: pools[pool], always: v.settings.Create == v1alpha1.CreateAlways, held: v.settings.held(), census: v.census,
+			exists: pools[pool], always: v.settings.Create == v1alpha1.CreateAlways, held: v.settings.bad != nil, census: v.census,
 		}
 		create, remove := s.chooses()
 		if create {

@@ -2,13 +2,17 @@ package coordinator
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -17,6 +21,7 @@ import (
 
 	"yurtcoordinator/apis/apps/v1alpha1"
 	"yurtcoordinator/apis/apps/v1beta1"
+	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/objects"
 	"yurtcoordinator/internal/edge"
 )
@@ -56,150 +61,168 @@ func (r *Reconciler) fleetTrouble() error {
 	return r.fleet
 }
 
-// keepFleet keeps the Service, and the YurtAppSets with the pools that must have a coordinator. It judges every pool anew, but a
-// pool that is already in a YurtAppSet stays there.
+// keepFleet keeps the Service, the YurtAppSets, and the NodePools' labels by which these select the pools that must have a
+// coordinator. It judges every pool anew.
 func (r *Reconciler) keepFleet(ctx context.Context) (reconcile.Result, error) {
 	if err := r.keepService(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
-	have, err := r.apps(ctx, r.cfg.Client)
+	have, err := r.apps(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	all, err := r.roster(ctx, have)
+	pools, err := r.roster(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	is := decide(all.turns, r.cfg.Rollout.most(len(all.turns)))
-	r.stopped(is.stops)
-	if err := r.markAll(ctx, is, all.views); err != nil {
-		return reconcile.Result{}, err
-	}
-	var pools [edge.MaxSlots]map[edge.PoolName]shipment
-	for slot := range pools {
-		pools[slot] = make(map[edge.PoolName]shipment)
-	}
-	var given [edge.MaxSlots][]decided
-	for _, d := range is.gives {
-		given[d.slot] = append(given[d.slot], d)
-		if !d.none {
-			pools[d.slot][d.pool] = d.gives
-		}
-	}
-	for _, slot := range edge.Slots() {
-		made := castsOf(have[slot]).after(given[slot])
-		if err := r.keepApp(ctx, slot, have[slot], pools[slot], made); err != nil {
+	asked, most := asks(pools)
+	seen := true
+	for _, slot := range edge.Slots()[:max(1, most, have.count())] {
+		is, err := r.keepApp(ctx, slot, have[slot], asked, pools)
+		if err != nil {
 			return reconcile.Result{}, err
 		}
+		seen = seen && is
 	}
 	again := r.cfg.Resync
-	if is.again > 0 {
-		again = min(again, is.again)
+	if !seen { // labels that select tweaks come after these
+		again = lookAgain
 	}
-	return reconcile.Result{RequeueAfter: wait.Jitter(again, 0.1)}, r.pullAll(ctx, is, all.views)
+	return reconcile.Result{RequeueAfter: wait.Jitter(again, 0.1)}, r.labelPools(ctx, pools, seen)
 }
 
-// keepApp keeps the YurtAppSet of a slot. That of standbys is made when a pool first has one, and stays.
+// keepApp keeps the YurtAppSet of a slot, and reports whether its controller has seen it as it is. Tweaks that pools still have by
+// their labels stay until these labels change.
 func (r *Reconciler) keepApp(
-	ctx context.Context, slot edge.Slot, have *v1beta1.YurtAppSet, pools map[edge.PoolName]shipment, made casts,
-) error {
-	if have == nil && slot > 0 && len(pools) == 0 {
-		return nil
-	}
-	want, err := appSet(r.cfg, slot, pools)
+	ctx context.Context, slot edge.Slot, have *v1beta1.YurtAppSet, asked []Asked, pools []listed,
+) (seen bool, err error) {
+	want, err := AppSet(r.cfg, slot, asked...)
 	if err != nil {
-		return err
+		return false, err
 	}
-	want.Annotations = map[string]string{annotationCasts: made.String()}
-	if have != nil {
-		if toJSON(have.Spec) == toJSON(want.Spec) && have.Annotations[annotationCasts] == want.Annotations[annotationCasts] {
-			return nil
+	if have == nil {
+		return false, r.apply(ctx, want)
+	}
+	if have.Spec.Rollout == nil {
+		return false, fmt.Errorf("YurtAppSet %s has lost spec.rollout: the CRD of YurtAppSets is not that of this chart, and would let "+
+			"a change reach all pools at once; see docs/from-openyurt.md", have.Name)
+	}
+	for _, tweak := range have.Spec.Workload.WorkloadTweaks {
+		key := ""
+		if tweak.NodePoolSelector != nil {
+			key = tweak.NodePoolSelector.MatchLabels[edge.LabelCoordinatorSettings]
 		}
-		want.ResourceVersion = have.ResourceVersion // what the pools have been given is read from it
+		used := slices.ContainsFunc(pools, func(p listed) bool { return p.has.settings == key })
+		wanted := slices.ContainsFunc(asked, func(a Asked) bool { return a.key() == key })
+		if key != "" && used && !wanted {
+			want.Spec.Workload.WorkloadTweaks = append(want.Spec.Workload.WorkloadTweaks, tweak)
+		}
 	}
-	return r.apply(ctx, want)
+	if normal(have.Spec) != normal(want.Spec) {
+		want.ResourceVersion = have.ResourceVersion // which tweaks there are is read from it
+		return false, r.apply(ctx, want)
+	}
+	return have.Status.ObservedGeneration >= have.Generation, nil
 }
 
-// roster are the pools that must have a coordinator.
-type roster struct {
-	turns []turn
-	views map[edge.PoolName]view
+// normal returns a spec for comparing. Whether the rollout is paused, and which pools are canaries,
+// is for people to say.
+func normal(spec v1beta1.YurtAppSetSpec) string {
+	if spec.Rollout != nil {
+		paces := *spec.Rollout
+		paces.Paused, paces.Canary = false, nil
+		spec.Rollout = &paces
+	}
+	return toJSON(spec)
 }
 
-// roster returns the pools that must have a coordinator. Their YurtCoordinators already have the finalizer, so none can be gone
-// before its workload.
-func (r *Reconciler) roster(ctx context.Context, has apps) (found roster, err error) {
-	var all v1alpha1.YurtCoordinatorList
-	if err := r.cfg.Client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
-		return found, fmt.Errorf("list YurtCoordinators: %w", err)
-	}
-	pools := make(map[edge.PoolName]bool)
-	for i := range all.Items {
-		pools[edge.PoolName(all.Items[i].Spec.NodePool)] = true
-	}
+// marks are the labels of a NodePool; empty means that it has none.
+type marks struct{ coordinators, settings string }
+
+// listed is a pool that has a coordinator, or must have one.
+type listed struct {
+	pool edge.PoolName
+	// has is what its NodePool has, wants what it must have.
+	has, wants marks
+	// asked is nil where the pool keeps what it has.
+	asked *Asked
+}
+
+// roster returns the NodePools that have our labels, or must have them. Their YurtCoordinators already have the finalizer, so none
+// can be gone before its workload.
+func (r *Reconciler) roster(ctx context.Context) (all []listed, err error) {
 	says, err := r.poolSettings(ctx)
 	if err != nil {
-		return found, err
+		return nil, err
 	}
-	crews, err := r.crews(ctx)
-	if err != nil {
-		return found, err
+	var nodePools v1beta2.NodePoolList
+	if err := r.cfg.Client.List(ctx, &nodePools, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list NodePools: %w", err)
 	}
-	var had [edge.MaxSlots]map[edge.PoolName]shipment
-	var made [edge.MaxSlots]casts
-	for slot, app := range has {
-		had[slot], made[slot] = shipped(app), castsOf(app)
-	}
-	found.views = make(map[edge.PoolName]view)
-	alike := make(map[string]holding) // most pools want the same
-	for _, pool := range slices.Sorted(maps.Keys(pools)) {
-		v, err := r.census(ctx, pool, has, says)
-		if err != nil {
-			return found, err
+	for i := range nodePools.Items {
+		p := &nodePools.Items[i]
+		m := listed{
+			pool: edge.PoolName(p.Name), has: marks{p.Labels[edge.LabelCoordinators], p.Labels[edge.LabelCoordinatorSettings]},
 		}
-		verdict := Judge(v.census)
-		if !verdict.Run || !controllerutil.ContainsFinalizer(verdict.Holder, Finalizer) {
+		v, err := r.census(ctx, m.pool, says)
+		if err != nil {
+			return nil, err
+		}
+		if verdict := Judge(v.census); verdict.Run && controllerutil.ContainsFinalizer(verdict.Holder, Finalizer) {
+			if m.wants = m.has; v.settings.bad == nil || m.has == (marks{}) {
+				asked := ask(verdict.Holder.Spec.Version, v.taints, v.settings.CoordinatorSettings)
+				m.asked, m.wants = &asked, marks{strconv.Itoa(int(v.slotsFor(verdict.Holder))), asked.key()}
+			}
+		}
+		if m.has != (marks{}) || m.wants != (marks{}) {
+			all = append(all, m)
+		}
+	}
+	return all, nil
+}
+
+// asks returns what pools ask, each once, and in how many slots they have coordinators at most.
+func asks(pools []listed) (all []Asked, most edge.Slot) {
+	byKey := make(map[string]Asked)
+	for _, p := range pools {
+		if p.asked != nil {
+			byKey[p.wants.settings] = *p.asked
+		}
+		n, _ := strconv.Atoi(p.wants.coordinators)
+		most = max(most, edge.Slot(n))
+	}
+	for _, key := range slices.Sorted(maps.Keys(byKey)) {
+		all = append(all, byKey[key])
+	}
+	return all, most
+}
+
+// labelPools labels the NodePools. Until the YurtAppSets' controller has seen the tweaks, it only takes labels away.
+func (r *Reconciler) labelPools(ctx context.Context, pools []listed, seen bool) error {
+	var failed []error
+	for _, p := range pools {
+		if p.has == p.wants || !seen && p.wants != (marks{}) {
 			continue
 		}
-		v.crew, v.slots, v.was = crews[pool], v.slotsFor(verdict.Holder, has), verdict.Holder.Status.Coordinators
-		found.views[pool] = v
-		for _, slot := range edge.Slots()[:v.slots] {
-			want := r.wanted(v, verdict, slot)
-			same := want
-			same.Pool = ""
-			key := toJSON(same)
-			h, known := alike[key]
-			if !known {
-				if h, err = r.cfg.make(want); err != nil {
-					return found, err
-				}
-				alike[key] = h
+		value := func(text string) *string {
+			if text == "" {
+				return nil
 			}
-			h.had, h.known = had[slot][pool]
-			h.casts = made[slot]
-			t := r.turnOf(v, slot, h)
-			t.owner = owner{verdict.Holder.Name, verdict.Holder.UID}
-			found.turns = append(found.turns, t)
+			return &text
+		}
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]*string{
+			edge.LabelCoordinators: value(p.wants.coordinators), edge.LabelCoordinatorSettings: value(p.wants.settings),
+		}}})
+		if err != nil {
+			return err
+		}
+		n := &v1beta2.NodePool{ObjectMeta: metav1.ObjectMeta{Name: string(p.pool)}}
+		err = r.cfg.Client.Patch(ctx, n, client.RawPatch(mergePatch, patch), client.FieldOwner(FieldOwner))
+		if client.IgnoreNotFound(err) != nil {
+			failed = append(failed, fmt.Errorf("label NodePool %s: %w", p.pool, err))
 		}
 	}
-	return found, nil
-}
-
-// make returns what is made for a pool now.
-func (c Config) make(p Wanted) (h holding, err error) {
-	if h.made, err = shipmentOf(c, p); err != nil {
-		return h, err
-	}
-	h.order, err = orderOf(c, p)
-	return h, err
-}
-
-// wanted returns what a pool is to have in a slot.
-func (r *Reconciler) wanted(v view, verdict Verdict, slot edge.Slot) Wanted {
-	return Wanted{
-		Pool: v.census.Pool, Slot: slot, Image: r.cfg.image(verdict.Holder.Spec.Version, v.settings.Release), Taints: v.taints,
-		Settings: v.settings.CoordinatorSettings,
-	}
+	return errors.Join(failed...)
 }
 
 func (r *Reconciler) keepService(ctx context.Context) error {

@@ -178,8 +178,8 @@ func TestLife(t *testing.T) {
 	w := newWorld(t)
 	w.turns(1)
 	var app v1beta1.YurtAppSet
-	if !w.get(edge.NamespaceSystem, edge.AppCoordinator, &app) || len(app.Spec.Pools) != 0 {
-		t.Fatalf("at the start: %v", app.Spec.Pools)
+	if !w.get(edge.NamespaceSystem, edge.AppCoordinator, &app) || len(w.runsIn(0)) != 0 {
+		t.Fatalf("at the start: %v", w.runsIn(0))
 	}
 	w.pool("p1", 3)
 	w.coordinator("c1", "p1")
@@ -590,7 +590,7 @@ func TestWhatChangesIsTakenUp(t *testing.T) {
 	c.Spec.Version = "v1.2.3"
 	w.update(&c)
 	w.turns(2)
-	if got := w.status("c1"); !strings.Contains(got, "Ready=False/OtherVersion") {
+	if got := w.condition("c1", v1alpha1.YurtCoordinatorReconciling); got != "True/"+ReasonRollingOut {
 		t.Error(got)
 	}
 	var pods corev1.PodList

@@ -38,13 +38,11 @@ type metrics struct {
 	coordinators *prometheus.Desc
 	notReady     *prometheus.Desc
 	lacking      *prometheus.Desc
-	outdated     *prometheus.Desc
 	outside      *prometheus.Desc
 	unknown      *prometheus.Desc
 	incomplete   *prometheus.Desc
 	stale        *prometheus.Desc
 	missing      *prometheus.Desc
-	stops        *prometheus.Desc
 	foreign      *prometheus.Desc
 	expiry, left *prometheus.Desc
 	issued       *prometheus.CounterVec
@@ -56,8 +54,6 @@ type metrics struct {
 	ends   map[certOf]validity
 	// looksLike counts the Pods that bear the labels of a pool's coordinator and are not it.
 	looksLike map[edge.PoolName]int
-	// stopping are the pools that others wait for.
-	stopping map[edge.PoolName]string
 }
 
 // standing is what is counted of a YurtCoordinator.
@@ -65,11 +61,9 @@ type standing struct {
 	pool          edge.PoolName
 	state, reason string
 	// lacks is why one that serves has not all its certificates; empty means that it has.
-	lacks string
-	// outdated is why it does not run yet as its version and its settings say; empty means that it does.
-	outdated string
-	outside  int
-	unknown  int // kubelets
+	lacks   string
+	outside int
+	unknown int // kubelets
 	// incomplete and stale are how many of the pool's resources are not complete at the coordinator, and not current.
 	incomplete, stale int
 	// missing is how many of the pool's coordinators do not serve, where it is to have standbys.
@@ -105,8 +99,6 @@ func newMetrics(c clock.PassiveClock) *metrics {
 			"yurtcoordinator", "pool", "state", "reason"),
 		lacking: desc("coordinator_certificates_lacking", "1 for each YurtCoordinator that is Ready and lacks a certificate: "+
 			"logs, exec and top may fail there, or nothing is renewed.", "yurtcoordinator", "pool", "reason"),
-		outdated: desc("coordinators_outdated", "Coordinators that do not run yet as their versions and settings say, by "+
-			"the reason of the condition Reconciling; zero has no series.", "reason"),
 		outside: desc("outside_pool_nodes", "Nodes that do not reach their pool's coordinator, of pools with any.", "pool"),
 		unknown: desc("kubelets_unverifiable", "Nodes whose kubelets their pool's coordinator can't verify, so that "+
 			"logs, exec and top do not work there, of pools with any. The condition KubeletsVerifiable says why.", "pool"),
@@ -114,8 +106,6 @@ func newMetrics(c clock.PassiveClock) *metrics {
 			"of since it started, of pools with any. The condition PoolResourcesComplete names them.", "pool"),
 		stale: desc("pool_resources_not_current", "Resources that a pool shares and whose changes do not come to its "+
 			"coordinator, of pools with any. The condition PoolResourcesCurrent names them.", "pool"),
-		stops: desc("coordinator_rollout_stopped", "1 for each pool whose coordinator has trouble with a change, so that no "+
-			"other gets it; none while nothing stops. The condition Stalled of its YurtCoordinator says why.", "pool"),
 		missing: desc("coordinators_missing", "Coordinators that do not serve, of pools that are to have standbys and lack "+
 			"any. The condition StandbysReady says why.", "pool"),
 		foreign: desc("foreign_pods", "Pods that bear the labels of a pool's coordinator, but were not made by its Deployment, "+
@@ -135,8 +125,8 @@ func newMetrics(c clock.PassiveClock) *metrics {
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.coordinators, m.notReady, m.lacking, m.outdated, m.outside, m.unknown, m.incomplete, m.stale, m.missing,
-		m.stops, m.foreign, m.expiry, m.left,
+		m.coordinators, m.notReady, m.lacking, m.outside, m.unknown, m.incomplete, m.stale, m.missing,
+		m.foreign, m.expiry, m.left,
 	} {
 		ch <- d
 	}
@@ -165,7 +155,7 @@ type value struct {
 
 func (m *metrics) gauges() []value {
 	var all []value
-	counts, outdated := make(map[[2]string]int), make(map[string]int)
+	counts := make(map[[2]string]int)
 	first, least := make(map[certKind]time.Time), make(map[certKind]float64)
 	now := m.clock.Now()
 	m.mu.Lock()
@@ -177,9 +167,6 @@ func (m *metrics) gauges() []value {
 		}
 		if s.lacks != "" {
 			all = append(all, value{m.lacking, 1, []string{name, string(s.pool), s.lacks}})
-		}
-		if s.outdated != "" {
-			outdated[s.outdated]++
 		}
 		if s.outside > 0 {
 			all = append(all, value{m.outside, float64(s.outside), []string{string(s.pool)}})
@@ -199,12 +186,6 @@ func (m *metrics) gauges() []value {
 	}
 	for pool, n := range m.looksLike {
 		all = append(all, value{m.foreign, float64(n), []string{string(pool)}})
-	}
-	for pool := range m.stopping {
-		all = append(all, value{m.stops, 1, []string{string(pool)}})
-	}
-	for reason, n := range outdated {
-		all = append(all, value{m.outdated, float64(n), []string{reason}})
 	}
 	for of, n := range counts {
 		all = append(all, value{m.coordinators, float64(n), []string{of[0], of[1]}})
@@ -230,21 +211,11 @@ func (m *metrics) stands(name string, pool edge.PoolName, w wantedStatus) {
 	if s.state, s.reason = w.state(); s.state == stateReady && !w.certs.OK {
 		s.lacks = w.certs.Reason
 	}
-	if w.reconciling.OK {
-		s.outdated = w.reconciling.Reason
-	}
 	_, _, s.unknown = verifiable(w.nodes, w.kubelets)
 	s.incomplete, s.stale = len(w.fillings.lacking(edge.Filling.Complete)), len(w.fillings.lacking(isCurrent))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.byName[name] = s
-}
-
-// stop records which pools the others wait for.
-func (m *metrics) stop(pools map[edge.PoolName]string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.stopping = pools
 }
 
 // foreigners records how many Pods look like a pool's coordinator and are not it.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"yurtcoordinator/internal/cloud/appset"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -90,16 +91,6 @@ func countsAsDead(n *corev1.Node) bool {
 	})
 }
 
-// isPlace reports whether a coordinator could start on a node.
-func isPlace(n *corev1.Node) bool {
-	keepsOff := slices.Concat(leaves, []string{edge.TaintUnschedulable, corev1.TaintNodeUnschedulable})
-	ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
-	return ready && n.DeletionTimestamp.IsZero() &&
-		!slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return slices.Contains(keepsOff, t.Key) })
-}
-
 // watched is a coordinator that is watched over: its YurtCoordinator and its slot.
 type watched struct {
 	name string
@@ -142,7 +133,7 @@ func (r *Reconciler) watchOne(ctx context.Context, o owner, slot edge.Slot, all 
 		if client.IgnoreNotFound(err) != nil {
 			return 0, fmt.Errorf("read Lease of node %s: %w", n.Name, err)
 		}
-		m := member{name: edge.NodeName(n.Name), place: isPlace(n) && !all.crew.taken(n.Name, slot)}
+		m := member{name: edge.NodeName(n.Name), place: appset.TakesPods(n) && !all.crew.taken(n.Name, slot)}
 		if t := lease.Spec.RenewTime; t != nil {
 			m.renewed = t.UnixMicro()
 		}

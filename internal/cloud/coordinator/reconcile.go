@@ -11,7 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
@@ -53,8 +52,6 @@ type Reconciler struct {
 	vigils  map[watched]*vigil
 	accused map[string]time.Time // by YurtCoordinator; see accuse
 	fleet   error                // why what all coordinators share could not be kept; nil means it could
-	// stops says of pools why the others wait for them; nil means that it is not known yet.
-	stops map[edge.PoolName]string
 
 	// fleetTurned has all YurtCoordinators looked at when fleet begins or ceases to be an error.
 	fleetTurned chan event.GenericEvent
@@ -101,15 +98,11 @@ func (r *Reconciler) reconcileCoordinator(ctx context.Context, req reconcile.Req
 	}
 	c = c.DeepCopy()
 	pool := edge.PoolName(c.Spec.NodePool)
-	has, err := r.apps(ctx, r.cfg.Client)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
 	says, err := r.poolSettings(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	v, err := r.census(ctx, pool, has, says)
+	v, err := r.census(ctx, pool, says)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -128,8 +121,8 @@ func (r *Reconciler) reconcileCoordinator(ctx context.Context, req reconcile.Req
 	case !verdict.Run:
 		result, err = r.refuse(ctx, c, v, verdict)
 	default:
-		v.slots, v.was = v.slotsFor(c, has), c.Status.Coordinators
-		result, err = r.run(ctx, c, has, v, verdict)
+		v.slots = v.slotsFor(c)
+		result, err = r.run(ctx, c, v, verdict)
 	}
 	if apierrors.IsConflict(err) {
 		klog.FromContext(ctx).V(2).Info("Changed since it was read; trying again", "why", err.Error())
@@ -157,9 +150,7 @@ func (r *Reconciler) refuse(ctx context.Context, c *v1alpha1.YurtCoordinator, v 
 }
 
 // run makes the objects of a pool that must have a coordinator, and reports the progress.
-func (r *Reconciler) run(
-	ctx context.Context, c *v1alpha1.YurtCoordinator, has apps, v view, verdict Verdict,
-) (reconcile.Result, error) {
+func (r *Reconciler) run(ctx context.Context, c *v1alpha1.YurtCoordinator, v view, verdict Verdict) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(c, Finalizer) {
 		if err := r.finalize(ctx, c, controllerutil.AddFinalizer); err != nil {
 			return reconcile.Result{}, err
@@ -169,11 +160,11 @@ func (r *Reconciler) run(
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	status, err := r.runs(c, has, v, verdict, said)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
+	status := r.runs(c, v, verdict, said)
 	f, done, err := r.equip(ctx, c, v)
+	if err == nil {
+		err = r.prefer(ctx, v)
+	}
 	if err != nil {
 		return reconcile.Result{}, r.troubled(ctx, c, status, err)
 	}
@@ -212,22 +203,14 @@ func (r *Reconciler) equip(ctx context.Context, c *v1alpha1.YurtCoordinator, v v
 }
 
 // runs returns the status of a coordinator that must run, as far as its Pods, its nodes and its leader's report say.
-func (r *Reconciler) runs(c *v1alpha1.YurtCoordinator, has apps, v view, verdict Verdict, said told) (wantedStatus, error) {
+func (r *Reconciler) runs(c *v1alpha1.YurtCoordinator, v view, verdict Verdict, said told) wantedStatus {
 	var slots []inSlotStatus
+	asked := ask(c.Spec.Version, v.taints, v.settings.CoordinatorSettings)
 	for _, slot := range edge.Slots()[:v.slots] {
-		want := r.wanted(v, verdict, slot)
-		h, err := r.cfg.make(want)
-		if err != nil {
-			return wantedStatus{}, err
-		}
-		h.had, h.known = shippedTo(has[slot], v.census.Pool)
-		h.casts = castsOf(has[slot])
-		image := want.Image
-		if h.known { // another version that waits its turn is not one that is missing
-			image = h.had.image()
-		}
-		pod, turn := v.crew.current[slot], r.turnOf(v, slot, h)
-		slots = append(slots, inSlotStatus{pod, readiness(pod, slot, image), progress(turn, pod)})
+		pod := v.crew.current[slot]
+		slots = append(slots, inSlotStatus{
+			pod, readiness(pod, slot), progress(slot, pod, asked.digestIn(r.cfg, slot), v.settings.bad),
+		})
 	}
 	best := serving(slots)
 	status := wantedStatus{
@@ -238,7 +221,6 @@ func (r *Reconciler) runs(c *v1alpha1.YurtCoordinator, has apps, v view, verdict
 		fillings: said.fillings, from: v.settings.from, held: heldIn(v.nodes),
 	}
 	status.standbys, status.missing = standbys(slots, v.replicas(c))
-	status.stalled = r.stopsOthers(v.census.Pool, c.Status)
 	if v.settings.bad != nil {
 		status.stalled = finding{OK: true, Reason: ReasonBadSettings, Message: verdict.Message}
 	}
@@ -249,8 +231,8 @@ func (r *Reconciler) runs(c *v1alpha1.YurtCoordinator, has apps, v view, verdict
 	if pod := slots[best].pod; pod != nil {
 		status.node = pod.Spec.NodeName
 	}
-	status.coordinators = inSlots(c.Status.Coordinators, slots, v.crew, metav1.NewTime(r.cfg.Clock.Now()))
-	return status, nil
+	status.coordinators = inSlots(c.Status.Coordinators, slots, v.crew)
+	return status
 }
 
 // troubled says in the YurtCoordinator's status that its objects could not be kept, and returns why. Conflicts are not reported,
@@ -336,10 +318,7 @@ func (r *Reconciler) clear(ctx context.Context, c *v1alpha1.YurtCoordinator) err
 			return err
 		}
 	}
-	if err := r.unmark(ctx, edge.PoolName(c.Spec.NodePool)); err != nil {
-		return err
-	}
-	return nil
+	return r.unmark(ctx, edge.PoolName(c.Spec.NodePool))
 }
 
 // finalize changes the finalizers. The patch fails if the object has changed since it was read.

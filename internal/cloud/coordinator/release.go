@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -62,21 +63,13 @@ func (r *Reconciler) release(ctx context.Context, c *v1alpha1.YurtCoordinator, h
 
 // remains returns what is left of a pool's workload, as the API server itself says.
 func (r *Reconciler) remains(ctx context.Context, pool edge.PoolName) (string, error) {
-	all, err := r.apps(ctx, r.cfg.Reader)
-	if err != nil {
-		return "", err
+	var nodePool v1beta2.NodePool
+	err := r.cfg.Reader.Get(ctx, client.ObjectKey{Name: string(pool)}, &nodePool)
+	if client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("read NodePool %s: %w", pool, err)
 	}
-	for slot, app := range all {
-		if app == nil {
-			continue
-		}
-		if all.has(edge.Slot(slot), pool) {
-			return "the YurtAppSet leaves the pool out", nil
-		}
-		// Once the YurtAppSet's controller has seen this spec, it has finished its work for earlier ones.
-		if app.Status.ObservedGeneration < app.Generation {
-			return "the YurtAppSet's controller has seen that the pool is left out", nil
-		}
+	if labelled(&nodePool) > 0 {
+		return "the NodePool has no label " + edge.LabelCoordinators, nil
 	}
 	var deployments appsv1.DeploymentList
 	in := client.InNamespace(edge.NamespaceSystem)

@@ -34,6 +34,9 @@ var (
 // priorityClass is that of coordinators: workloads of a node must not take their place.
 const priorityClass = "system-cluster-critical"
 
+// preferredMax is how many preferredNodes there can be.
+const preferredMax = 10
+
 // settings are those of a pool's coordinator.
 type settings struct {
 	v1alpha1.CoordinatorSettings
@@ -73,9 +76,6 @@ func (r *Reconciler) settingsFor(pool *v1beta2.NodePool, all []v1alpha1.PoolSett
 
 // minNodes returns how many nodes the pool must have.
 func (s settings) minNodes() int { return int(ptr.Deref(s.MinNodes, edge.MinPoolNodes)) }
-
-// held reports whether the workload stays as it is.
-func (s settings) held() bool { return ptr.Deref(s.Paused, false) || s.bad != nil }
 
 // args returns the flags that settings say.
 func args(s v1alpha1.CoordinatorSettings) []string {
@@ -127,42 +127,29 @@ func resources(s v1alpha1.CoordinatorSettings) corev1.ResourceRequirements {
 	return all
 }
 
-// affinity returns the affinity of a coordinator's Pod. It has the settings' rules for the node, a preference for the node with
-// its image, and for a standby the rule that no other coordinator runs there. The scheduler applies that rule in both directions.
-// So slot 0 keeps off the standbys' nodes, too, and its Pod is the same with and without standbys. A pool's nodes run no other
-// pool's coordinators.
-func affinity(s v1alpha1.CoordinatorSettings, slot edge.Slot) *corev1.Affinity {
-	var all corev1.Affinity
+// affinity returns the affinity of a coordinator's Pod. It has a preference for nodes by the label that preferredNodes put on them,
+// and for a standby the rule that no other coordinator runs there. The scheduler applies that rule in both directions. So slot 0 keeps
+// off the standbys' nodes, too, and its Pod is the same with and without standbys. A pool's nodes run no other pool's coordinators.
+func affinity(slot edge.Slot) *corev1.Affinity {
+	nodes := &corev1.NodeAffinity{}
+	for rank := range preferredMax {
+		is := corev1.NodeSelectorRequirement{
+			Key: edge.LabelCoordinatorNode, Operator: corev1.NodeSelectorOpIn, Values: []string{strconv.Itoa(rank)},
+		}
+		nodes.PreferredDuringSchedulingIgnoredDuringExecution = append(nodes.PreferredDuringSchedulingIgnoredDuringExecution,
+			corev1.PreferredSchedulingTerm{
+				Weight:     int32(100 - 9*rank),
+				Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{is}},
+			})
+	}
+	all := &corev1.Affinity{NodeAffinity: nodes}
 	if slot != 0 {
 		all.PodAntiAffinity = &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
 			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{edge.LabelApp: edge.AppCoordinator}},
 			TopologyKey:   corev1.LabelHostname,
 		}}}
 	}
-	all.NodeAffinity = nodeAffinity(s, slot)
-	return &all
-}
-
-func nodeAffinity(s v1alpha1.CoordinatorSettings, slot edge.Slot) *corev1.NodeAffinity {
-	nodes := &corev1.NodeAffinity{}
-	for i, name := range s.PreferredNodes {
-		nodes.PreferredDuringSchedulingIgnoredDuringExecution = append(nodes.PreferredDuringSchedulingIgnoredDuringExecution,
-			corev1.PreferredSchedulingTerm{
-				Weight: int32(100 - 9*i),
-				Preference: corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{{
-					Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{name},
-				}}},
-			})
-	}
-	// What somebody prefers comes before the node that has the image: that one was chosen by the same preferences.
-	nodes.PreferredDuringSchedulingIgnoredDuringExecution = append(nodes.PreferredDuringSchedulingIgnoredDuringExecution,
-		corev1.PreferredSchedulingTerm{
-			Weight: 1,
-			Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{
-				Key: edge.LabelCoordinatorNode, Operator: corev1.NodeSelectorOpIn, Values: []string{strconv.Itoa(int(slot))},
-			}}},
-		})
-	return nodes
+	return all
 }
 
 // CheckSettings returns what is wrong with a pool's settings as a whole. The API server sees each PoolSettings alone, and can't
@@ -180,9 +167,6 @@ func CheckSettings(s v1alpha1.CoordinatorSettings) error {
 	}
 	if n := ptr.Deref(s.Replicas, 1); n < 1 || n > edge.MaxSlots {
 		wrong = append(wrong, fmt.Errorf("replicas is %d: a pool has 1 to %d coordinators", n, edge.MaxSlots))
-	}
-	if err := checkRelease(s.Release); err != nil {
-		wrong = append(wrong, err)
 	}
 	etcd, own := ptr.Deref(s.EtcdQuota, defaultEtcdQuota), ptr.Deref(s.OwnQuota, resource.Quantity{})
 	if own.Cmp(etcd) > 0 {

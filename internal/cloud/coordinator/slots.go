@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,7 +71,7 @@ func standbys(slots []inSlotStatus, asked edge.Slot) (is finding, missing int) {
 // inSlots returns the status of each coordinator: those that the pool must have, and standbys that are being removed. was is the
 // former status.
 func inSlots(
-	was []v1alpha1.CoordinatorInSlot, slots []inSlotStatus, c crew, now metav1.Time,
+	was []v1alpha1.CoordinatorInSlot, slots []inSlotStatus, c crew,
 ) (all []v1alpha1.CoordinatorInSlot) {
 	for _, slot := range edge.Slots() {
 		is := v1alpha1.CoordinatorInSlot{Slot: int32(slot)}
@@ -89,28 +88,9 @@ func inSlots(
 		if before >= 0 {
 			is.Generation = was[before].Generation
 		}
-		if is.Ready {
-			is.ReadySince = &now
-			if before >= 0 && readySince(was[before], pod) {
-				is.ReadySince = was[before].ReadySince
-			}
-		}
 		all = append(all, is)
 	}
 	return all
-}
-
-// readySince reports whether a status is about this Pod and says since when it serves. It compares two times of the cloud's
-// clocks, because a node's clock may show anything.
-func readySince(is v1alpha1.CoordinatorInSlot, pod *corev1.Pod) bool {
-	return pod != nil && is.Ready && is.ReadySince != nil && !is.ReadySince.Before(&pod.CreationTimestamp)
-}
-
-// settledIn reports whether the coordinator in a slot has served without a break since then or longer.
-func (v view) settledIn(slot edge.Slot, then time.Time) bool {
-	return slices.ContainsFunc(v.was, func(is v1alpha1.CoordinatorInSlot) bool {
-		return is.Slot == int32(slot) && readySince(is, v.crew.current[slot]) && !is.ReadySince.After(then)
-	})
 }
 
 // numbered returns all with the generations of certificates that were looked at.

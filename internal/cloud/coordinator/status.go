@@ -17,7 +17,7 @@ import (
 
 // Reasons of the condition Ready.
 const (
-	// ReasonServing: the Pod is ready and has the wanted version.
+	// ReasonServing: the Pod is ready.
 	ReasonServing = "Serving"
 	// ReasonPending: see the condition Pending.
 	ReasonPending = "Pending"
@@ -25,8 +25,6 @@ const (
 	ReasonNoPod = "NoPod"
 	// ReasonNoNode: the Pod has no node, yet or because no node can take it.
 	ReasonNoNode = "NoNode"
-	// ReasonOtherVersion: the Pod still runs another version.
-	ReasonOtherVersion = "OtherVersion"
 	// ReasonPodNotReady: the Pod has a node, but is not ready.
 	ReasonPodNotReady = "PodNotReady"
 	// ReasonRemoving: the YurtCoordinator is being deleted.
@@ -34,7 +32,7 @@ const (
 )
 
 // readiness returns the condition Ready of a coordinator with this Pod.
-func readiness(pod *corev1.Pod, slot edge.Slot, image string) finding {
+func readiness(pod *corev1.Pod, slot edge.Slot) finding {
 	if pod == nil {
 		return finding{Reason: ReasonNoPod, Message: "The coordinator has no Pod. " +
 			"If this lasts, see the YurtAppSet kube-system/" + slot.App() + "."}
@@ -45,10 +43,6 @@ func readiness(pod *corev1.Pod, slot edge.Slot, image string) finding {
 			message = c.Message
 		}
 		return finding{Reason: ReasonNoNode, Message: fmt.Sprintf("Pod %s has no node: %s", pod.Name, message)}
-	}
-	if runs := imageOf(pod); runs != image {
-		return finding{Reason: ReasonOtherVersion, Message: fmt.Sprintf(
-			"Pod %s runs %s, but %s is wanted. Its Deployment will replace it.", pod.Name, runs, image)}
 	}
 	if c := podCondition(pod, corev1.PodReady); c == nil || c.Status != corev1.ConditionTrue {
 		return finding{Reason: ReasonPodNotReady, Message: fmt.Sprintf(
@@ -168,8 +162,7 @@ func next(was v1alpha1.YurtCoordinatorStatus, generation int64, want wantedStatu
 	}
 	put(v1alpha1.YurtCoordinatorReconciling, truth[reconciling.OK], reconciling, quietly)
 	put(v1alpha1.YurtCoordinatorStalled, truth[stalled.OK], stalled, func(v1alpha1.ConditionStatus) bool {
-		// else Pending tells of it
-		return stalled.Reason == ReasonRolloutStopped || stalled.Reason == ReasonBadSettings && want.pending.OK
+		return stalled.Reason == ReasonBadSettings && want.pending.OK // else Pending tells of it
 	})
 	reported := func(o v1alpha1.YurtCoordinatorCondition) bool {
 		return o.Type == v1alpha1.YurtCoordinatorKubeletsVerifiable
@@ -217,7 +210,7 @@ func (r *Reconciler) say(ctx context.Context, c *v1alpha1.YurtCoordinator, want 
 // bad reports whether somebody may have to act on a condition.
 func bad(c v1alpha1.YurtCoordinatorCondition) bool {
 	switch c.Reason {
-	case ReasonNotScheduled, ReasonNoPod, ReasonNoNode, ReasonPodNotReady, ReasonRemoving, ReasonOtherVersion, ReasonPending,
+	case ReasonNotScheduled, ReasonNoPod, ReasonNoNode, ReasonPodNotReady, ReasonRemoving, ReasonPending,
 		ReasonNoServiceAddress:
 		return false // in progress
 	case ReasonDeployed, ReasonIssued, ReasonServing, ReasonKubeletsKnown, ReasonUpToDate, ReasonNotStalled, ReasonAllServe:

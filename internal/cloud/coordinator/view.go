@@ -36,18 +36,21 @@ type view struct {
 	settings settings
 	nodes    []corev1.Node
 	crew     crew
-	// slots is how many coordinators the pool must have, in as many slots.
-	slots edge.Slot
-	// was is what the status of its YurtCoordinator says of them.
-	was []v1alpha1.CoordinatorInSlot
+	// slots is how many coordinators the pool must have, in as many slots; had is how many it has by its NodePool's label.
+	slots, had edge.Slot
 }
 
 // apps are the YurtAppSets of the coordinators by their slots; nil where there is none.
 type apps [edge.MaxSlots]*v1beta1.YurtAppSet
 
-// has reports whether a pool has a workload in a slot.
-func (a apps) has(slot edge.Slot, pool edge.PoolName) bool {
-	return a[slot] != nil && slices.Contains(a[slot].Spec.Pools, string(pool))
+// count returns how many there are.
+func (a apps) count() (n edge.Slot) {
+	for slot := range a {
+		if a[slot] != nil {
+			n = edge.Slot(slot) + 1
+		}
+	}
+	return n
 }
 
 // slotOfApp returns the slot that a YurtAppSet is for.
@@ -57,15 +60,15 @@ func slotOfApp(app client.Object) (edge.Slot, bool) {
 }
 
 // census reads the input of a verdict on a pool.
-func (r *Reconciler) census(
-	ctx context.Context, pool edge.PoolName, has apps, says []v1alpha1.PoolSettings,
-) (view, error) {
-	v := view{census: Census{Pool: pool, Deployed: has.has(0, pool)}}
+func (r *Reconciler) census(ctx context.Context, pool edge.PoolName, says []v1alpha1.PoolSettings) (view, error) {
+	v := view{census: Census{Pool: pool}}
 	var nodePool v1beta2.NodePool
 	err := r.cfg.Client.Get(ctx, client.ObjectKey{Name: string(pool)}, &nodePool)
 	if client.IgnoreNotFound(err) != nil {
 		return view{}, fmt.Errorf("read NodePool %s: %w", pool, err)
 	}
+	v.had = labelled(&nodePool)
+	v.census.Deployed = v.had > 0
 	v.census.PoolExists = err == nil && (nodePool.DeletionTimestamp.IsZero() || v.census.Deployed)
 	v.taints = nodePool.Spec.Taints
 	nodePool.Name = string(pool)
@@ -80,6 +83,9 @@ func (r *Reconciler) census(
 	}
 	for i := range all.Items {
 		v.census.Coordinators = append(v.census.Coordinators, &all.Items[i])
+		if len(all.Items[i].Status.Coordinators) > 0 && v.had == 0 { // somebody has taken the label away
+			v.census.Deployed = true
+		}
 	}
 	var nodes corev1.NodeList
 	if err := r.cfg.Client.List(ctx, &nodes, in, client.UnsafeDisableDeepCopy); err != nil {
@@ -108,11 +114,11 @@ func autonomous(node *corev1.Node) bool {
 }
 
 // slotsFor returns how many coordinators a pool must have, by its YurtCoordinator and its settings. It is at most the number of
-// nodes, because no node runs two. The highest slots are left out, so that the others find nodes. While changes are held, it is
+// nodes, because no node runs two. The highest slots are left out, so that the others find nodes. While settings can't be used, it is
 // what the pool has.
-func (v view) slotsFor(c *v1alpha1.YurtCoordinator, has apps) edge.Slot {
-	if v.settings.held() && v.census.Deployed {
-		return has.given(v.census.Pool)
+func (v view) slotsFor(c *v1alpha1.YurtCoordinator) edge.Slot {
+	if v.settings.bad != nil && v.had > 0 {
+		return v.had
 	}
 	return max(1, min(v.replicas(c), edge.Slot(len(v.nodes))))
 }
@@ -122,18 +128,19 @@ func (v view) replicas(c *v1alpha1.YurtCoordinator) edge.Slot {
 	return min(edge.Slot(ptr.Deref(c.Spec.Replicas, ptr.Deref(v.settings.Replicas, 1))), edge.MaxSlots)
 }
 
-// given returns in how many slots a pool has a workload.
-func (a apps) given(pool edge.PoolName) (n edge.Slot) {
-	for n < edge.MaxSlots && a.has(n, pool) {
-		n++
+// labelled returns how many coordinators a NodePool's label says.
+func labelled(p *v1beta2.NodePool) edge.Slot {
+	n, err := strconv.Atoi(p.Labels[edge.LabelCoordinators])
+	if err != nil || n < 0 || n > edge.MaxSlots {
+		return 0
 	}
-	return n
+	return edge.Slot(n)
 }
 
 // apps reads the coordinators' YurtAppSets. They may be the cache's own, and must not be changed.
-func (r *Reconciler) apps(ctx context.Context, from client.Reader) (all apps, err error) {
+func (r *Reconciler) apps(ctx context.Context) (all apps, err error) {
 	var list v1beta1.YurtAppSetList
-	if err := from.List(ctx, &list, client.InNamespace(edge.NamespaceSystem), client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.cfg.Client.List(ctx, &list, client.InNamespace(edge.NamespaceSystem), client.UnsafeDisableDeepCopy); err != nil {
 		return all, fmt.Errorf("list YurtAppSets of %s: %w", edge.NamespaceSystem, err)
 	}
 	for i := range list.Items {

@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -65,23 +64,17 @@ func Cached() map[client.Object]cache.ByObject {
 		},
 		// Their metadata is all that is asked for. A Deployment's ReplicaSets bear the labels of its Pods.
 		&appsv1.ReplicaSet{}: {
-			Namespaces: map[string]cache.Config{
-				edge.NamespaceSystem: {LabelSelector: labels.SelectorFromSet(labels.Set{edge.LabelApp: edge.AppCoordinator})},
-			},
-			Transform: cache.TransformStripManagedFields(),
+			Namespaces: map[string]cache.Config{edge.NamespaceSystem: {LabelSelector: ofCoordinators()}},
+			Transform:  cache.TransformStripManagedFields(),
 		},
 		&corev1.Service{}:   one(edge.ServiceCoordinator),
 		&corev1.ConfigMap{}: one(authenticationConfig),
 	}
 }
 
-// ofCoordinators selects coordinators' Pods, and those that pull their images.
+// ofCoordinators selects coordinators' Pods and ReplicaSets.
 func ofCoordinators() labels.Selector {
-	is, err := labels.NewRequirement(edge.LabelApp, selection.In, []string{edge.AppCoordinator, appPull})
-	if err != nil { // of constants
-		panic(err)
-	}
-	return labels.NewSelector().Add(*is)
+	return labels.SelectorFromSet(labels.Set{edge.LabelApp: edge.AppCoordinator})
 }
 
 // CachedAnnotations returns the keys of a Node's annotations that must be in the cache.
@@ -188,13 +181,7 @@ func (r *Reconciler) kinds() []kind {
 		{&corev1.Pod{}, each(nil, ofPool), nil, nil},
 		{replicaSet(), each(ownersChanged, ofPool), nil, nil},
 		{&coordinationv1.Lease{}, each(leaseChanged, r.enqueueReport), nil, nil},
-		{&v1beta1.YurtAppSet{}, handler.Funcs{
-			CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { r.enqueueApp(ctx, nil, e.Object, q) },
-			UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
-				r.enqueueApp(ctx, e.ObjectOld, e.ObjectNew, q)
-			},
-			DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { r.enqueueApp(ctx, e.Object, nil, q) },
-		}, ours(specChanged), nil},
+		{&v1beta1.YurtAppSet{}, handler.Funcs{}, ours(appChanged), nil},
 		{&corev1.Service{}, each(serviceChanged, all), serviceChanged, nil},
 		{&corev1.ConfigMap{}, each(clientCAChanged, all), nil, nil},
 	}...)
@@ -232,6 +219,13 @@ func on(changed func(was, is client.Object) bool, enqueue func(queue)) handler.E
 func specChanged(was, is client.Object) bool {
 	return was == nil || is == nil || was.GetUID() != is.GetUID() || was.GetGeneration() != is.GetGeneration() ||
 		!was.GetDeletionTimestamp().Equal(is.GetDeletionTimestamp())
+}
+
+// appChanged reports whether a YurtAppSet changed, or its controller has seen that.
+func appChanged(was, is client.Object) bool {
+	before, ok := was.(*v1beta1.YurtAppSet)
+	after, ok2 := is.(*v1beta1.YurtAppSet)
+	return specChanged(was, is) || ok && ok2 && before.Status.ObservedGeneration != after.Status.ObservedGeneration
 }
 
 // poolChanged reports whether what a pool wants changed, or the labels by which PoolSettings select it.
@@ -322,26 +316,6 @@ func (g gathered) Add(r reconcile.Request) { g.AddAfter(r, gather) }
 func (r *Reconciler) enqueueReport(ctx context.Context, obj client.Object, q queue) {
 	if lease, ok := obj.(*coordinationv1.Lease); ok && lease.Namespace == corev1.NamespaceNodeLease {
 		r.enqueuePool(ctx, reports(lease), gathered{q})
-	}
-}
-
-// enqueueApp enqueues the pools that joined or left the YurtAppSet.
-func (r *Reconciler) enqueueApp(ctx context.Context, was, is client.Object, q queue) {
-	if !ours(specChanged)(was, is) {
-		return
-	}
-	pools := make(map[string]int)
-	for i, obj := range []client.Object{was, is} {
-		if app, ok := obj.(*v1beta1.YurtAppSet); ok {
-			for _, p := range app.Spec.Pools {
-				pools[p] |= 1 << i
-			}
-		}
-	}
-	for p, in := range pools {
-		if in != 3 {
-			r.enqueuePool(ctx, edge.PoolName(p), q)
-		}
 	}
 }
 

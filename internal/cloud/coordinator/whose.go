@@ -43,8 +43,6 @@ type crew struct {
 	current [edge.MaxSlots]*corev1.Pod
 	// foreign are the names of all others, in order.
 	foreign []string
-	// pullers are the Pods that pull images of the pool's coordinators to come.
-	pullers []corev1.Pod
 }
 
 // assign separates a pool's own Pods from those that only bear its labels. sets are the UIDs of the ReplicaSets of the pool's
@@ -106,43 +104,7 @@ func (r *Reconciler) crew(ctx context.Context, pool edge.PoolName) (crew, error)
 	if err != nil {
 		return crew{}, fmt.Errorf("of pool %s: %w", pool, err)
 	}
-	c := assign(pods, sets)
-	c.pullers, err = r.pullers(ctx, client.MatchingLabels{edge.LabelApp: appPull, edge.LabelNodePool: string(pool)})
-	return c, err
-}
-
-// pullers reads those Pods from the cache, in the order of their names.
-func (r *Reconciler) pullers(ctx context.Context, which ...client.ListOption) ([]corev1.Pod, error) {
-	var pods corev1.PodList
-	if err := r.cfg.Client.List(ctx, &pods, append(which, client.InNamespace(edge.NamespaceSystem))...); err != nil {
-		return nil, fmt.Errorf("list the Pods that pull coordinators' images: %w", err)
-	}
-	all := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return !isPuller(&p) })
-	slices.SortFunc(all, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
-	return all, nil
-}
-
-// crews reads those of all pools. They must not be changed.
-func (r *Reconciler) crews(ctx context.Context) (map[edge.PoolName]crew, error) {
-	pods, sets, err := r.allOf(ctx, client.MatchingLabels{edge.LabelApp: edge.AppCoordinator}, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return nil, err
-	}
-	byPool := make(map[edge.PoolName][]corev1.Pod)
-	for i := range pods {
-		byPool[poolOf(&pods[i])] = append(byPool[poolOf(&pods[i])], pods[i])
-	}
-	all := make(map[edge.PoolName]crew, len(byPool))
-	for pool, its := range byPool {
-		all[pool] = assign(its, sets)
-	}
-	pullers, err := r.pullers(ctx, client.MatchingLabels{edge.LabelApp: appPull})
-	for i := range pullers {
-		c := all[poolOf(&pullers[i])]
-		c.pullers = append(c.pullers, pullers[i])
-		all[poolOf(&pullers[i])] = c
-	}
-	return all, err
+	return assign(pods, sets), nil
 }
 
 // allOf reads coordinators' Pods, and which ReplicaSets are of one of their Deployments.

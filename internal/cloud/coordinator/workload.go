@@ -2,14 +2,16 @@ package coordinator
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
@@ -35,60 +37,111 @@ const (
 	placeholder = edge.PoolName("{{nodepool-name}}")
 )
 
-// Wanted is a pool that must have a coordinator in a slot.
-type Wanted struct {
-	Pool     edge.PoolName
-	Slot     edge.Slot
-	Image    string
+// Asked is all that somebody asks of a pool's coordinators. Pools that ask the same share a tweak.
+type Asked struct {
+	// Version of Kubernetes that the YurtCoordinator names; empty means the controller's own.
+	Version  string
 	Taints   []corev1.Taint
 	Settings v1alpha1.CoordinatorSettings
 }
 
-// AppSet returns the YurtAppSet of a slot in which each of these pools has what it is to have there.
-func AppSet(c Config, slot edge.Slot, pools []Wanted) (*v1beta1.YurtAppSet, error) {
-	given := make(map[edge.PoolName]shipment, len(pools))
-	for _, p := range pools {
-		var err error
-		if given[p.Pool], err = shipmentOf(c, p); err != nil {
-			return nil, err
-		}
-	}
-	return appSet(c, slot, given)
+// ask returns what a pool asks. Settings that do not change the Pod are left out. Preferred nodes are labelled: their names in the
+// YurtAppSet would take a tweak for each pool.
+func ask(version string, taints []corev1.Taint, s v1alpha1.CoordinatorSettings) Asked {
+	s.Create, s.MinNodes, s.Replicas, s.PreferredNodes = "", nil, nil, nil
+	return Asked{version, taints, s}
 }
 
-// appSet returns the YurtAppSet that runs a slot's coordinator in each of these pools. Pools whose shipments are the same share a
-// tweak: with one tweak per pool, a YurtAppSet of some thousand pools would be too large for etcd.
-func appSet(c Config, slot edge.Slot, pools map[edge.PoolName]shipment) (*v1beta1.YurtAppSet, error) {
+// key is equal for pools that ask the same. It is the value of edge.LabelCoordinatorSettings on their NodePools.
+func (a Asked) key() string {
+	asked := toJSON([]any{a.Version, tolerations(a.Taints, nil), a.Settings})
+	return digest(map[string][]byte{"asked": []byte(asked)})[:16]
+}
+
+// digestIn returns a digest of the Pod that is made of it in a slot, which is on the Pod.
+func (a Asked) digestIn(c Config, slot edge.Slot) string {
+	return digest(map[string][]byte{"pod": []byte(toJSON(podSpec(c, slot, a)))})[:16]
+}
+
+// AppSet returns the YurtAppSet of a slot. It runs a coordinator in each pool whose NodePool has edge.LabelCoordinators, as one of
+// these asks: the NodePool's other label says which.
+func AppSet(c Config, slot edge.Slot, asked ...Asked) (*v1beta1.YurtAppSet, error) {
 	app := &v1beta1.YurtAppSet{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1beta1.GroupVersion.String(), Kind: "YurtAppSet"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: edge.NamespaceSystem, Name: slot.App(), Labels: map[string]string{labelManagedBy: FieldOwner},
 		},
 	}
-	app.Spec.RevisionHistoryLimit = ptr.To[int32](3)
-	deployment := template(c, slot)
-	app.Spec.Workload.WorkloadTemplate.DeploymentTemplate = deployment
-	pods, err := canonical(deployment.Spec.Template.Spec)
+	in := metav1.LabelSelectorRequirement{Key: edge.LabelCoordinators, Operator: metav1.LabelSelectorOpIn}
+	for n := int(slot) + 1; n <= edge.MaxSlots; n++ {
+		in.Values = append(in.Values, strconv.Itoa(n))
+	}
+	app.Spec.NodePoolSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{in}}
+	app.Spec.RevisionHistoryLimit, app.Spec.Rollout = ptr.To[int32](3), c.Rollout.spec()
+	app.Spec.Workload.WorkloadTemplate.DeploymentTemplate = template(c, slot)
+	// All paths are below /spec, because OpenYurt's webhook tries each tweak on a Deployment that has only the template's spec.
+	all, err := patches(
+		change{"metadata/labels/" + strings.ReplaceAll(edge.LabelNodePool, "/", "~1"), placeholder},
+		change{"spec/volumes/0/secret/secretName", placeholder.CoordinatorSecretIn(slot)})
 	if err != nil {
 		return nil, err
 	}
-	groups := make(map[shipment]int)
-	for _, pool := range slices.Sorted(maps.Keys(pools)) {
-		i, known := groups[pools[pool]]
-		if !known {
-			tweaks, err := tweaksTo(pods, slot, pools[pool])
-			if err != nil {
-				return nil, fmt.Errorf("tweaks of pool %s: %w", pool, err)
-			}
-			i = len(app.Spec.Workload.WorkloadTweaks)
-			groups[pools[pool]] = i
-			app.Spec.Workload.WorkloadTweaks = append(app.Spec.Workload.WorkloadTweaks, v1beta1.WorkloadTweak{Tweaks: tweaks})
+	tweaks := []v1beta1.WorkloadTweak{{NodePoolSelector: &metav1.LabelSelector{}, Tweaks: v1beta1.Tweaks{Patches: all}}}
+	for _, a := range asked {
+		its, err := tweaksFor(c, slot, a)
+		if err != nil {
+			return nil, err
 		}
-		group := &app.Spec.Workload.WorkloadTweaks[i]
-		group.Pools = append(group.Pools, string(pool))
-		app.Spec.Pools = append(app.Spec.Pools, string(pool))
+		tweaks = append(tweaks, v1beta1.WorkloadTweak{NodePoolSelector: selects(a.key()), Tweaks: v1beta1.Tweaks{Patches: its}})
 	}
+	app.Spec.Workload.WorkloadTweaks = tweaks
 	return app, nil
+}
+
+// selects returns the selector of the pools that ask the same.
+func selects(key string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{edge.LabelCoordinatorSettings: key}}
+}
+
+// tweaksFor returns the patches that make the template into the Pod of a pool that asks this: where it differs, and its digest.
+func tweaksFor(c Config, slot edge.Slot, a Asked) ([]v1beta1.Patch, error) {
+	base, is := podSpec(c, slot, Asked{Settings: c.Settings}), podSpec(c, slot, a)
+	differs := []change{{"metadata/annotations", map[string]string{annotationDigest: a.digestIn(c, slot)}}}
+	for _, each := range []struct {
+		path    string
+		was, is any
+	}{
+		{"nodeSelector", base.NodeSelector, is.NodeSelector},
+		{"tolerations", base.Tolerations, is.Tolerations},
+		{"containers/0/image", base.Containers[0].Image, is.Containers[0].Image},
+		{"containers/0/args", base.Containers[0].Args, is.Containers[0].Args},
+		{"containers/0/resources", base.Containers[0].Resources, is.Containers[0].Resources},
+	} {
+		if !equality.Semantic.DeepEqual(each.was, each.is) {
+			differs = append(differs, change{"spec/" + each.path, each.is})
+		}
+	}
+	return patches(differs...)
+}
+
+// change is a value in the template of a Deployment's Pods.
+type change struct {
+	path  string
+	value any
+}
+
+// patches returns operations that add values or replace them.
+func patches(changes ...change) (all []v1beta1.Patch, err error) {
+	for _, c := range changes {
+		content, err := json.Marshal(c.value)
+		if err != nil {
+			return nil, fmt.Errorf("patch of %s: %w", c.path, err)
+		}
+		all = append(all, v1beta1.Patch{
+			Path: "/spec/template/" + c.path, Operation: v1beta1.OperationAdd, Value: &apiextensionsv1.JSON{Raw: content},
+		})
+	}
+	return all, nil
 }
 
 // tolerations returns the tolerations of a coordinator's Pod. The first keep the Pod on a dead node until watchOver makes it
@@ -122,31 +175,22 @@ func template(c Config, slot edge.Slot) *v1beta1.DeploymentTemplateSpec {
 	if slot != 0 {
 		labels[edge.LabelSlot], selects[edge.LabelSlot] = strconv.Itoa(int(slot)), strconv.Itoa(int(slot))
 	}
-	return &v1beta1.DeploymentTemplateSpec{
+	d := &v1beta1.DeploymentTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: labels},
 		Spec: appsv1.DeploymentSpec{
-			Replicas: ptr.To[int32](1),
+			Replicas: ptr.To[int32](1), RevisionHistoryLimit: ptr.To[int32](1),
 			Selector: &metav1.LabelSelector{MatchLabels: selects},
-			// The Deployment deletes the old Pod before it creates the new one, but does not wait for it: a Pod on a dead node
-			// stays for as long as its Node does. Until the old coordinator has drained, hubs go by the ConfigMap, which names
-			// the newest. On one node the port keeps the two apart.
-			Strategy: appsv1.DeploymentStrategy{
-				Type: appsv1.RollingUpdateDeploymentStrategyType,
-				RollingUpdate: &appsv1.RollingUpdateDeployment{
-					MaxUnavailable: ptr.To(intstr.FromInt32(1)), MaxSurge: ptr.To(intstr.FromInt32(0)),
-				},
-			},
-			RevisionHistoryLimit: ptr.To[int32](1),
 			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec:       podSpec(c, Wanted{Slot: slot, Image: c.image("", c.Settings.Release), Settings: c.Settings}),
+				ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: podSpec(c, slot, Asked{Settings: c.Settings}),
 			},
 		},
 	}
+	c.Rollout.paces(&d.Spec)
+	return d
 }
 
 // podSpec returns the spec of a coordinator's Pod, with the placeholder for the pool's name.
-func podSpec(c Config, p Wanted) corev1.PodSpec {
+func podSpec(c Config, slot edge.Slot, p Asked) corev1.PodSpec {
 	spec := corev1.PodSpec{
 		HostNetwork:                   true,
 		DNSPolicy:                     corev1.DNSDefault,
@@ -155,7 +199,7 @@ func podSpec(c Config, p Wanted) corev1.PodSpec {
 		PriorityClassName:             priorityClass,
 		TerminationGracePeriodSeconds: ptr.To[int64](10), // it drains for two seconds
 		NodeSelector:                  p.Settings.NodeSelector,
-		Affinity:                      affinity(p.Settings, p.Slot),
+		Affinity:                      affinity(slot),
 		Tolerations:                   tolerations(p.Taints, p.Settings.Tolerations),
 		SecurityContext: &corev1.PodSecurityContext{
 			RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](nonroot), RunAsGroup: ptr.To[int64](nonroot),
@@ -166,7 +210,7 @@ func podSpec(c Config, p Wanted) corev1.PodSpec {
 		Volumes: []corev1.Volume{
 			// Not optional: so the Pod waits for its certificate.
 			{Name: certsVolume, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
-				SecretName: placeholder.CoordinatorSecretIn(p.Slot), DefaultMode: ptr.To[int32](0o400), Optional: ptr.To(false),
+				SecretName: placeholder.CoordinatorSecretIn(slot), DefaultMode: ptr.To[int32](0o400), Optional: ptr.To(false),
 			}}},
 			// As large as the container's memory, because its pages count there.
 			{Name: dataVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
@@ -181,7 +225,7 @@ func podSpec(c Config, p Wanted) corev1.PodSpec {
 }
 
 // container returns a coordinator's container.
-func container(c Config, p Wanted) corev1.Container {
+func container(c Config, p Asked) corev1.Container {
 	field := func(name, path string) corev1.EnvVar {
 		return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{
 			FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path},
@@ -189,7 +233,7 @@ func container(c Config, p Wanted) corev1.Container {
 	}
 	return corev1.Container{
 		Name:            containerName,
-		Image:           p.Image,
+		Image:           c.image(p.Version),
 		ImagePullPolicy: c.PullPolicy,
 		Command:         []string{program},
 		Args: slices.Concat([]string{

@@ -12,11 +12,15 @@ import (
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/apis/apps/v1beta2"
+	"yurtcoordinator/internal/cloud/appset"
 	"yurtcoordinator/internal/edge"
 )
 
@@ -25,60 +29,106 @@ var tainted = []corev1.Taint{
 	{Key: edge.TaintUnschedulable, Effect: corev1.TaintEffectNoSchedule},
 }
 
-// TestTheYurtAppSetIsSmall: etcd takes 1.5 MB, and what is special to most pools is their name.
+// TestTheYurtAppSetIsSmall: etcd takes 1.5 MB, and every watcher reads each version. What is special to most pools, their names and
+// the nodes that they prefer, is not in it.
 func TestTheYurtAppSetIsSmall(t *testing.T) {
-	var pools []Wanted
-	for i := range 5000 {
-		w := Wanted{Pool: edge.PoolName(fmt.Sprintf("pool-%04d", i)), Image: image + ":v1"}
+	var pools []listed
+	for i := range 10_000 {
+		name := fmt.Sprintf("pool-%05d", i)
+		s := v1alpha1.CoordinatorSettings{PreferredNodes: []string{"the-node-with-the-battery-of-" + name}}
+		var taints []corev1.Taint
 		if i%2 == 1 {
-			w.Taints = tainted
+			taints = tainted
 		}
-		pools = append(pools, w)
+		its := ask("", taints, s)
+		pools = append(pools, listed{pool: edge.PoolName(name), asked: &its, wants: marks{"1", its.key()}})
 	}
-	app, err := AppSet(Config{Image: image, Release: "v1.0.0", Kubernetes: "v1.36.3"}.completed(), 0, pools)
-	if err != nil {
-		t.Fatal(err)
+	asked, most := asks(pools)
+	if len(asked) != 2 || most != 1 {
+		t.Fatalf("%d different settings, %d slots", len(asked), most)
 	}
-	if n := len(toJSON(app)); n > 256<<10 || len(app.Spec.Pools) != 5000 || len(app.Spec.Workload.WorkloadTweaks) != 2 {
-		t.Errorf("%d bytes, %d tweaks", n, len(app.Spec.Workload.WorkloadTweaks))
+	for _, slot := range edge.Slots() {
+		app, err := AppSet(Config{Image: image, Release: "v1.0.0", Kubernetes: "v1.36.3"}.completed(), slot, asked...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(toJSON(app)); n > 100<<10 || len(app.Spec.Workload.WorkloadTweaks) != 3 {
+			t.Errorf("slot %d: %d bytes, %d tweaks", slot, n, len(app.Spec.Workload.WorkloadTweaks))
+		}
+		if strings.Contains(toJSON(app), "battery") {
+			t.Errorf("slot %d: it has a node's name", slot)
+		}
 	}
 }
 
-func TestAppSetDoesNotDependOnTheOrder(t *testing.T) {
-	a := Wanted{Pool: "a", Image: "x:1", Taints: tainted}
-	b := Wanted{Pool: "b", Image: "x:1", Taints: []corev1.Taint{tainted[2], tainted[1], tainted[0]}}
-	c := Wanted{Pool: "c", Image: "x:2"}
+// TestTheOrderOfTaintsDoesNotMatter to what a pool asks, nor do settings that do not change the Pod.
+func TestTheOrderOfTaintsDoesNotMatter(t *testing.T) {
+	settings := manySettings()
+	a := ask("", tainted, settings)
+	settings.Create, settings.MinNodes, settings.Replicas = v1alpha1.CreateAlways, ptr.To[int32](1), ptr.To[int32](2)
+	settings.PreferredNodes = []string{"n1"}
+	if b := ask("", []corev1.Taint{tainted[2], tainted[1], tainted[0]}, settings); a.key() != b.key() {
+		t.Errorf("%+v\n%+v", a, b)
+	}
+	settings.ExtraArgs = append(slices.Clone(settings.ExtraArgs), "--more=1")
+	config := Config{Image: "x", Release: "v1.0.0", Kubernetes: "v1.36.3"}.completed()
+	if b := ask("", tainted, settings); a.key() == b.key() || a.digestIn(config, 0) == b.digestIn(config, 0) {
+		t.Error("an argument makes no difference")
+	}
+	if b := ask("v1.2.3", tainted, manySettings()); a.key() == b.key() || a.digestIn(config, 0) == b.digestIn(config, 0) {
+		t.Error("a version makes no difference")
+	}
+}
+
+// TestTweaks: with them the template becomes the Pod of a pool that asks this, and its digest is on the Pod.
+func TestTweaks(t *testing.T) {
 	config := Config{Image: "x", Release: "v1.0.0", Kubernetes: "v1.36.3", PullSecrets: []string{"pull"}}.completed()
 	config.Settings.Verbosity = ptr.To[int32](2)
-	a.Settings, b.Settings, c.Settings = config.Settings, config.Settings, config.Settings
-	one, err := AppSet(config, 0, []Wanted{a, b, c})
-	if err != nil {
-		t.Fatal(err)
+	asked := []Asked{
+		ask("", tainted, config.Settings), ask("v1.2.3", nil, manySettings()), ask("", nil, v1alpha1.CoordinatorSettings{}),
+		ask("", nil, config.Settings),
 	}
-	other, err := AppSet(config, 0, []Wanted{c, b, a})
-	if err != nil || toJSON(one) != toJSON(other) {
-		t.Errorf("%v:\n%s\n%s", err, toJSON(one), toJSON(other))
-	}
-	tweaks := one.Spec.Workload.WorkloadTweaks
-	if len(tweaks) != 2 || fmt.Sprint(tweaks[0].Pools, tweaks[1].Pools) != "[a b] [c]" {
-		t.Errorf("%s", toJSON(tweaks))
-	}
-	for _, part := range []string{
-		`"key":"a"`, `"key":"b"`, `"yurt-coordinator-{{nodepool-name}}-certs"`, `"x:2"`, `"name":"pull"`, `"--v=2"`,
-	} {
-		if !strings.Contains(toJSON(one), part) {
-			t.Errorf("no %s in it", part)
+	for _, slot := range edge.Slots() {
+		app, err := AppSet(config, slot, asked...)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if strings.Contains(toJSON(one), edge.TaintUnschedulable) {
-		t.Error("it would be put on a node whose link is down")
+		if strings.Contains(toJSON(app), edge.TaintUnschedulable) {
+			t.Error("it would be put on a node whose link is down")
+		}
+		for _, a := range asked {
+			pool := &v1beta2.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{
+				edge.LabelCoordinators: "3", edge.LabelCoordinatorSettings: a.key(),
+			}}}
+			w := appset.Render(app, []*v1beta2.NodePool{pool}, nil)[0]
+			var d appsv1.Deployment
+			if w.Err != nil {
+				t.Fatal(w.Err)
+			}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(w.Object.Object, &d); err != nil {
+				t.Fatal(err)
+			}
+			want := podSpec(config, slot, a)
+			want.Volumes[0].Secret.SecretName = edge.PoolName("p").CoordinatorSecretIn(slot)
+			is := d.Spec.Template.Spec
+			delete(is.NodeSelector, edge.LabelNodePool)
+			if !equality.Semantic.DeepEqual(is, want) {
+				t.Errorf("slot %d:\n%s\n%s", slot, toJSON(is), toJSON(want))
+			}
+			if got := d.Spec.Template.Annotations[annotationDigest]; got != a.digestIn(config, slot) {
+				t.Errorf("slot %d: the digest is %s", slot, got)
+			}
+			if d.Spec.Template.Labels[edge.LabelNodePool] != "p" {
+				t.Errorf("slot %d: labels are %v", slot, d.Spec.Template.Labels)
+			}
+		}
 	}
 }
 
 // TestEachTweakFitsTheSpecAlone: OpenYurt's webhook tries it on a Deployment without metadata, where the pool has no name.
 func TestEachTweakFitsTheSpecAlone(t *testing.T) {
-	wanted := []Wanted{{Pool: "a", Image: "x:1", Taints: tainted}, {Pool: "b"}, {Pool: "c", Settings: manySettings()}}
-	app, err := AppSet(Config{Image: "x", Release: "v1.0.0", Kubernetes: "v1.36.3"}.completed(), 0, wanted)
+	asked := []Asked{{Taints: tainted}, {}, {Settings: manySettings()}}
+	app, err := AppSet(Config{Image: "x", Release: "v1.0.0", Kubernetes: "v1.36.3"}.completed(), 0, asked...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +151,8 @@ func TestEachTweakFitsTheSpecAlone(t *testing.T) {
 				t.Errorf("label %s=%s: %v", key, value, wrong)
 			}
 		}
-		if name := bare.Spec.Template.Spec.Volumes[0].Secret.SecretName; name != "yurt-coordinator--certs" {
+		name := bare.Spec.Template.Spec.Volumes[0].Secret.SecretName
+		if all := len(tweak.NodePoolSelector.MatchLabels) == 0; all && name != "yurt-coordinator--certs" {
 			t.Errorf("the Secret is %s", name)
 		}
 	}
@@ -176,11 +227,10 @@ func TestReadiness(t *testing.T) {
 	}{
 		{nil, ReasonNoPod, "no Pod"},
 		{pod("", "i", full), ReasonNoNode, "3 nodes are tainted"},
-		{pod("n", "j", ready), ReasonOtherVersion, "runs j, but i is wanted"},
 		{pod("n", "i"), ReasonPodNotReady, "describe pod"},
 		{pod("n", "i", ready), ReasonServing, "on node n"},
 	} {
-		f := readiness(c.pod, 0, "i")
+		f := readiness(c.pod, 0)
 		if f.Reason != c.reason || f.OK != (c.reason == ReasonServing) || !strings.Contains(f.Message, c.says) {
 			t.Errorf("%+v, want %s", f, c.reason)
 		}
@@ -193,10 +243,10 @@ func TestKubeletsAreVerified(t *testing.T) {
 	bundle, broken := encode(w.signerCert.Raw), error(nil)
 	w.r.cfg.KubeletAuthority = func() ([]byte, error) { return bundle, broken }
 	const flag = "--kubelet-certificate-authority=/etc/yurt-coordinator/certs/kubelet-ca.crt"
-	if args := container(w.r.cfg, Wanted{}).Args; !slices.Contains(args, flag) {
+	if args := container(w.r.cfg, Asked{}).Args; !slices.Contains(args, flag) {
 		t.Errorf("it is started with %q", args)
 	}
-	args := fmt.Sprint(container(Config{}, Wanted{}).Args, container(w.r.cfg, Wanted{}).Args)
+	args := fmt.Sprint(container(Config{}, Asked{}).Args, container(w.r.cfg, Asked{}).Args)
 	if strings.Count(args, "--kubelet-certificate-authority") != 1 {
 		t.Errorf("without and with: %s", args)
 	}
@@ -236,7 +286,7 @@ func TestANewPodWaitsForNoOld(t *testing.T) {
 }
 
 func TestProbes(t *testing.T) {
-	spec := podSpec(Config{Image: "i", Release: "v1.0.0"}.completed(), Wanted{})
+	spec := podSpec(Config{Image: "i", Release: "v1.0.0"}.completed(), 0, Asked{})
 	container := spec.Containers[0]
 	if !spec.HostNetwork {
 		t.Error("127.0.0.1 of a Pod's own network is not kubelet's")
@@ -272,6 +322,11 @@ func TestARemovalWaitsForTheWorkload(t *testing.T) {
 		t.Errorf("another pool's waits for %q, %v", waits, err)
 	}
 	w.delete(d)
+	w.create(&v1beta2.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "p1", Labels: map[string]string{edge.LabelCoordinators: "1"}}})
+	if waits, err := w.r.remains(t.Context(), "p1"); err != nil || !strings.Contains(waits, edge.LabelCoordinators) {
+		t.Errorf("with the label it waits for %q, %v", waits, err)
+	}
+	w.delete(&v1beta2.NodePool{ObjectMeta: metav1.ObjectMeta{Name: "p1"}})
 	if waits, err := w.r.remains(t.Context(), "p1"); err != nil || waits != "" {
 		t.Errorf("without one it waits for %q, %v", waits, err)
 	}

@@ -43,6 +43,7 @@ import (
 	"yurtcoordinator/apis/apps/v1beta1"
 	"yurtcoordinator/apis/apps/v1beta2"
 	"yurtcoordinator/internal/cloud/approve"
+	"yurtcoordinator/internal/cloud/appset"
 	"yurtcoordinator/internal/cloud/certs"
 	"yurtcoordinator/internal/cloud/cloudtest"
 	"yurtcoordinator/internal/edge"
@@ -70,12 +71,9 @@ type world struct {
 	clock  *clocktesting.FakePassiveClock
 	events said
 	lives  certs.Lives
-	// settings are the chart's, and so is rollout; release is the controller's own.
+	// settings are the chart's; release is the controller's own.
 	settings v1alpha1.CoordinatorSettings
-	rollout  Rollout
 	release  string
-	// crashes says of pools that what they are given does not serve.
-	crashes map[string]bool
 
 	calls, writes int // of the Reconciler
 	fatal         int // the write that is its last, carried out but with its answer lost; 0: none
@@ -102,7 +100,6 @@ func newWorld(t *testing.T) *world {
 	}
 	w := &world{
 		t: t, clock: clocktesting.NewFakePassiveClock(start), approves: true, signs: true, schedules: true, release: "v0.2.0",
-		crashes: map[string]bool{},
 	}
 	w.api = fake.NewClientBuilder().WithScheme(scheme).
 		WithStatusSubresource(&v1alpha1.YurtCoordinator{}, &v1beta1.YurtAppSet{}, &corev1.Pod{}).
@@ -150,7 +147,7 @@ func (w *world) restart() {
 	w.r = New(Config{
 		Client: c, Reader: c, Events: &w.events, Clock: w.clock, Image: image, Release: w.release,
 		Kubernetes: "v1.0.0", Lives: w.lives,
-		PoolSettings: true, Settings: w.settings, Rollout: w.rollout,
+		PoolSettings: true, Settings: w.settings,
 	})
 }
 
@@ -324,47 +321,59 @@ func (w *world) playAppSets() {
 	}
 }
 
-func (w *world) playAppSet(slot edge.Slot) {
+// runsIn are what the YurtAppSet of a slot makes of its pools.
+func (w *world) runsIn(slot edge.Slot) (all map[string]*appsv1.Deployment) {
+	w.t.Helper()
+	all = make(map[string]*appsv1.Deployment)
 	var app v1beta1.YurtAppSet
 	if !w.get(edge.NamespaceSystem, slot.App(), &app) {
-		return
+		return all
 	}
-	deployments, pods := w.deploymentsIn(slot), w.podsIn(slot)
-	for _, pool := range app.Spec.Pools {
-		its := map[string]string{edge.LabelApp: edge.AppCoordinator, edge.LabelNodePool: pool}
-		if slot > 0 {
-			its[edge.LabelSlot] = app.Spec.Workload.WorkloadTemplate.DeploymentTemplate.Spec.Template.Labels[edge.LabelSlot]
+	var nodePools v1beta2.NodePoolList
+	w.list(&nodePools)
+	selected, err := appset.Select(&app.Spec, nodePools.Items)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, wanted := range appset.Render(&app, selected.Pools, nil) {
+		d := &appsv1.Deployment{}
+		if wanted.Err != nil {
+			w.t.Fatal(wanted.Err)
 		}
-		name := slot.App() + "-" + pool
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(wanted.Object.Object, d); err != nil {
+			w.t.Fatal(err)
+		}
+		all[wanted.Pool] = d
+	}
+	return all
+}
+
+func (w *world) playAppSet(slot edge.Slot) {
+	deployments, pods, runs := w.deploymentsIn(slot), w.podsIn(slot), w.runsIn(slot)
+	for _, pool := range slices.Sorted(maps.Keys(runs)) {
+		template, name := runs[pool].Spec.Template, slot.App()+"-"+pool
 		if !slices.ContainsFunc(deployments, func(d appsv1.Deployment) bool { return d.Name == name }) {
-			own := maps.Clone(its)
-			delete(own, edge.LabelNodePool)
-			own[edge.LabelWorkloadPool] = pool
-			w.create(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceSystem, Name: name, Labels: own}})
+			w.create(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
+				Namespace: edge.NamespaceSystem, Name: name, Labels: runs[pool].Labels,
+			}})
 		}
 		mine := func(p corev1.Pod) bool { return p.Labels[edge.LabelNodePool] == pool && p.DeletionTimestamp.IsZero() }
 		if !slices.ContainsFunc(pods, mine) {
-			given, _ := shippedTo(&app, edge.PoolName(pool))
-			var spec corev1.PodSpec
-			text := strings.ReplaceAll(given.spec, string(placeholder), pool)
-			if err := json.Unmarshal([]byte(text), &spec); err != nil {
-				w.t.Fatal(err)
-			}
 			w.uids++
 			w.create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-				Namespace: edge.NamespaceSystem, Name: fmt.Sprintf("%s-%d", name, w.uids), Labels: its,
-				Annotations:       map[string]string{annotationShipment: given.mark},
-				CreationTimestamp: metav1.NewTime(w.clock.Now()), OwnerReferences: madeBy(w.replicaSet(name, its)),
-			}, Spec: spec})
+				Namespace: edge.NamespaceSystem, Name: fmt.Sprintf("%s-%d", name, w.uids), Labels: template.Labels,
+				Annotations:       template.Annotations,
+				CreationTimestamp: metav1.NewTime(w.clock.Now()), OwnerReferences: madeBy(w.replicaSet(name, template.Labels)),
+			}, Spec: template.Spec})
 		}
 	}
 	for i := range deployments {
-		if pool := deployments[i].Labels[edge.LabelWorkloadPool]; !slices.Contains(app.Spec.Pools, pool) {
+		if runs[deployments[i].Labels[edge.LabelWorkloadPool]] == nil {
 			w.delete(&deployments[i])
 		}
 	}
 	for i := range pods {
-		if pool := pods[i].Labels[edge.LabelNodePool]; !slices.Contains(app.Spec.Pools, pool) {
+		if runs[pods[i].Labels[edge.LabelNodePool]] == nil {
 			w.delete(&pods[i])
 		}
 	}
@@ -441,13 +450,6 @@ func (w *world) playPods() {
 		var s corev1.Secret
 		if p.Spec.NodeName != "" && podCondition(p, corev1.PodReady) == nil &&
 			w.get(edge.NamespaceSystem, p.Spec.Volumes[0].Secret.SecretName, &s) {
-			if w.crashes[string(poolOf(p))] {
-				p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: containerName, State: corev1.ContainerState{
-					Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s"},
-				}}}
-				w.updateStatus(p)
-				continue
-			}
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 			w.updateStatus(p)
 		}
@@ -650,6 +652,34 @@ func (w *world) message(name string, kind v1alpha1.YurtCoordinatorConditionType)
 	for _, condition := range c.Status.Conditions {
 		if condition.Type == kind {
 			return condition.Message
+		}
+	}
+	return ""
+}
+
+// says writes a PoolSettings about all pools, or changes it.
+func (w *world) says(name string, change func(*v1alpha1.PoolSettingsSpec)) {
+	w.t.Helper()
+	s := &v1alpha1.PoolSettings{}
+	found := w.get("", name, s)
+	s.Name, s.Generation = name, s.Generation+1
+	s.Spec.NodePoolSelector = &metav1.LabelSelector{}
+	change(&s.Spec)
+	if found {
+		w.update(s)
+	} else {
+		w.create(s)
+	}
+}
+
+// condition says one in short, and its message.
+func (w *world) condition(name string, kind v1alpha1.YurtCoordinatorConditionType) string {
+	w.t.Helper()
+	var c v1alpha1.YurtCoordinator
+	w.get("", name, &c)
+	for _, condition := range c.Status.Conditions {
+		if condition.Type == kind {
+			return string(condition.Status) + "/" + condition.Reason
 		}
 	}
 	return ""

@@ -65,14 +65,14 @@ func TestCoordinator(t *testing.T) {
 		saying("general", 9, 0, v1alpha1.CoordinatorSettings{
 			MinNodes: ptr.To[int32](2), NodeSelector: map[string]string{"a": "b"},
 		}),
-		saying("special", 1, 5, v1alpha1.CoordinatorSettings{Paused: ptr.To(false), NodeSelector: map[string]string{"c": "d"}}),
+		saying("special", 1, 5, v1alpha1.CoordinatorSettings{OwnSecrets: ptr.To(false), NodeSelector: map[string]string{"c": "d"}}),
 		saying("younger", 1, 0, v1alpha1.CoordinatorSettings{MinNodes: ptr.To[int32](1)}),
 	}
 	deleted := saying("deleted", 20, 99, v1alpha1.CoordinatorSettings{MinNodes: ptr.To[int32](9)})
 	deleted.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 	got, clashes, err = Coordinator(base, Of(pool("p", nil), append(all, deleted)))
 	want := v1alpha1.CoordinatorSettings{
-		Verbosity: ptr.To[int32](1), MinNodes: ptr.To[int32](2), LoggingFormat: "json", Paused: ptr.To(false),
+		Verbosity: ptr.To[int32](1), MinNodes: ptr.To[int32](2), LoggingFormat: "json", OwnSecrets: ptr.To(false),
 		NodeSelector: map[string]string{"c": "d"},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {

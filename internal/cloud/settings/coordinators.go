@@ -25,8 +25,6 @@ const (
 	ReasonAllCoordinators = "AllCoordinators"
 	// ReasonUpdating: some do not yet.
 	ReasonUpdating = "Updating"
-	// ReasonPaused: some do not, and changes are paused there.
-	ReasonPaused = "Paused"
 	// ReasonBadSettings: the settings of some can't be used.
 	ReasonBadSettings = "BadSettings"
 	// ReasonControllerOff: the controller of coordinators is switched off.
@@ -97,7 +95,7 @@ func (f facts) updated() (reason, message string) {
 	if !f.withCoordinators {
 		return ReasonControllerOff, off
 	}
-	var bad, paused, updating []string
+	var bad, updating []string
 	n := 0
 	for _, p := range f.pools {
 		for _, yc := range p.site.coordinators {
@@ -118,8 +116,6 @@ func (f facts) updated() (reason, message string) {
 				bad = append(bad, fmt.Sprintf("%s (%s)", yc.Name, stalled.Message))
 			case knows && its(v1alpha1.YurtCoordinatorPending).Status == v1alpha1.ConditionTrue:
 				n-- // there is none
-			case knows && reconciling.Reason == ReasonPaused:
-				paused = append(paused, yc.Name)
 			case !knows || reconciling.Status != v1alpha1.ConditionFalse:
 				updating = append(updating, fmt.Sprintf("%s (%s)", yc.Name, cmp.Or(reconciling.Reason, "not looked at yet")))
 			}
@@ -131,8 +127,6 @@ func (f facts) updated() (reason, message string) {
 	case len(updating) > 0:
 		return ReasonUpdating, "These do not run with their settings yet; a tenth of all coordinators changes at a time: " +
 			some(updating)
-	case len(paused) > 0:
-		return ReasonPaused, "These stay as they are, since changes are paused: " + some(paused)
 	}
 	return ReasonAllCoordinators, fmt.Sprintf("All coordinators run with their settings: %d.", n)
 }
@@ -155,8 +149,6 @@ func (f facts) created() (reason, message string) {
 		why := "see its nodes' autonomy annotations, or the log of coordinator-controller"
 		if needs := int(ptr.Deref(says.MinNodes, edge.MinPoolNodes)); len(p.nodes) < needs {
 			why = fmt.Sprintf("it has %s, and needs %d", edge.Count(len(p.nodes), "node", "nodes"), needs)
-		} else if ptr.Deref(says.Paused, false) {
-			why = "paused"
 		}
 		without = append(without, fmt.Sprintf("%s (%s)", p.name, why))
 	}

@@ -32,7 +32,7 @@ func runsWith(name string, generation int64, reason string) *v1alpha1.YurtCoordi
 func TestWhatIsSaidOfCoordinators(t *testing.T) {
 	always := v1alpha1.CoordinatorSettings{Create: v1alpha1.CreateAlways}
 	verbose := v1alpha1.CoordinatorSettings{Verbosity: ptr.To[int32](1)}
-	stalled := runsWith("yc", 3, "Paused")
+	stalled := runsWith("yc", 3, "BadSettings")
 	stalled.Status.Conditions = append(stalled.Status.Conditions, v1alpha1.YurtCoordinatorCondition{
 		Type: v1alpha1.YurtCoordinatorStalled, Status: v1alpha1.ConditionTrue, Reason: ReasonBadSettings, Message: "too much",
 	})
@@ -63,12 +63,8 @@ func TestWhatIsSaidOfCoordinators(t *testing.T) {
 			updated: ReasonUpdating, message: "not looked at yet",
 		},
 		"waits": {
-			says: verbose, coordinators: of(runsWith("yc", 3, "WaitsItsTurn")),
-			updated: ReasonUpdating, message: "yc (WaitsItsTurn)",
-		},
-		"paused": {
-			says: verbose, coordinators: of(runsWith("yc", 3, "Paused")),
-			updated: ReasonPaused, message: "yc",
+			says: verbose, coordinators: of(runsWith("yc", 3, "RollingOut")),
+			updated: ReasonUpdating, message: "yc (RollingOut)",
 		},
 		"bad": {says: verbose, coordinators: of(stalled), updated: ReasonBadSettings, message: "yc (too much)"},
 		"there is none": {
@@ -90,10 +86,6 @@ func TestWhatIsSaidOfCoordinators(t *testing.T) {
 		"another says it's no": {
 			says: always, nodes: three,
 			updated: ReasonAllCoordinators, created: ReasonAllPools, message: "All pools have a YurtCoordinator: 0.",
-		},
-		"not made, paused": {
-			says: always, all: v1alpha1.CoordinatorSettings{Create: v1alpha1.CreateAlways, Paused: ptr.To(true)}, nodes: three,
-			updated: ReasonAllCoordinators, created: ReasonPoolsWithout, message: "p1 (paused)",
 		},
 	} {
 		s := saying("a", 2, 0, "") // generation 3
@@ -133,7 +125,7 @@ func TestWhichChangesOfACoordinatorMatter(t *testing.T) {
 	}
 	for what, change := range map[string]func(*v1alpha1.YurtCoordinator){
 		"generation": func(yc *v1alpha1.YurtCoordinator) { yc.Status.Settings[0].Generation++ },
-		"reason":     func(yc *v1alpha1.YurtCoordinator) { yc.Status.Conditions[1].Reason = "Paused" },
+		"reason":     func(yc *v1alpha1.YurtCoordinator) { yc.Status.Conditions[1].Reason = "RollingOut" },
 		"deleted":    func(yc *v1alpha1.YurtCoordinator) { yc.DeletionTimestamp = ptr.To(metav1.Now()) },
 	} {
 		is := was.DeepCopy()

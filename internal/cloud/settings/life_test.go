@@ -300,7 +300,6 @@ func runs(change func(*v1alpha1.CoordinatorSettings)) func(*v1alpha1.PoolSetting
 func allOfACoordinator() v1alpha1.CoordinatorSettings {
 	return v1alpha1.CoordinatorSettings{
 		Create: v1alpha1.CreateAlways, MinNodes: ptr.To[int32](1), Replicas: ptr.To[int32](3),
-		Paused:     ptr.To(true),
 		ExtraArgs:  []string{"--service-cluster-ip-range=10.96.0.0/12", "--verbose=1"},
 		OwnSecrets: ptr.To(true), Verbosity: ptr.To[int32](7),
 		LoggingFormat: "json",

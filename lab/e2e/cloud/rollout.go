@@ -1,7 +1,6 @@
 package cloud
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,9 +12,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
+	"yurtcoordinator/apis/apps/v1beta1"
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/oci"
 	"yurtcoordinator/lab"
@@ -27,16 +28,19 @@ var rolloutScenarios = []kit.Scenario{{
 	Doc: "A newer coordinator-controller brings its release to the coordinators of three pools: the canary first, then one " +
 		"after another. The image of the next release comes late to its node, and until then the old coordinator runs. " +
 		"Then the new one does not serve: the rollout stops at the canary and says why, and the other pools delegate " +
-		"heartbeats as before. Fixed, it reaches the canary immediately and then the others, but not the pinned pool. No " +
-		"node is NotReady.",
+		"heartbeats as before. Fixed, it reaches the canary immediately and then the others, but not the pool whose " +
+		"Deployment is paused. No node is NotReady.",
 }}
 
 // The releases that the lab's images are tagged with. The broken one is another program under the coordinator's name.
 const (
 	releaseGood, releaseBroken, releaseMended = "v0.2.0", "v0.2.1", "v0.2.2"
 
-	canaryPool, otherPool, pinnedPool = "p2", "p1", "p3"
+	canaryPool, otherPool, frozenPool = "p2", "p1", "p3"
 )
+
+// appSets is the resource of YurtAppSets.
+var appSets = v1beta1.GroupVersion.WithResource("yurtappsets")
 
 // rollout is a lab whose coordinators somebody upgrades.
 type rollout struct {
@@ -56,40 +60,44 @@ func coordinatorRollout(t *kit.T) {
 	r.image, r.kubernetes = image, kubernetes
 	pods, began := t.DeployWeb(), time.Now()
 
-	t.Must(r.say("canaries", 1, canaryPool, map[string]any{"canary": true}))
+	t.Kubectls([][]string{
+		{"label", "nodepool", canaryPool, "ring=canary"},
+		{"--namespace=kube-system", "patch", "yurtappset", edge.AppCoordinator, "--type=merge",
+			`--patch={"spec":{"rollout":{"canary":{"matchLabels":{"ring":"canary"}}}}}`},
+	})
 	for _, node := range r.nodes() {
 		r.tag(node, first.Spec.Containers[0].Image, releaseGood, releaseMended)
 	}
 	before := r.all()
 	r.upgrade(releaseGood)
 	took := t.Eventually(5*time.Minute, "all coordinators are of it", func() error {
-		return r.updated(canaryPool, otherPool, pinnedPool)
+		return r.updated(canaryPool, otherPool, frozenPool)
 	})
 	t.Figure("rollout_of_3_s", took.Seconds())
-	r.inOrder(before, canaryPool, otherPool, pinnedPool)
+	r.inOrder(before, canaryPool, otherPool, frozenPool)
 
-	t.Must(r.say("pinned", 1, pinnedPool, map[string]any{"release": releaseGood + "-k" + r.kubernetes}))
+	t.Kubectls([][]string{{"--namespace=kube-system", "rollout", "pause", "deployment", edge.AppCoordinator + "-" + frozenPool}})
 	good := r.all()
 	r.upgrade(releaseBroken)
 	t.Eventually(90*time.Second, "the canary's node does not get the image, and the canary goes on", func() error {
 		return errors.Join(
-			t.Cloud.Condition(canaryPool, v1alpha1.YurtCoordinatorReconciling, v1alpha1.ConditionTrue, "ImageNotPulled"),
-			t.Cloud.Condition(canaryPool, v1alpha1.YurtCoordinatorStalled, v1alpha1.ConditionTrue, "RolloutStopped"),
+			r.says(v1beta1.AppSetAppUpdated, corev1.ConditionFalse, "NotAsWanted", "does not get the image"),
+			t.Cloud.Condition(canaryPool, v1alpha1.YurtCoordinatorReconciling, v1alpha1.ConditionTrue, "RollingOut"),
 			t.Cloud.Condition(canaryPool, v1alpha1.YurtCoordinatorReady, v1alpha1.ConditionTrue, ""))
 	})
 	t.Hold(10*time.Second, "something would be changed by then")
-	r.untouched(good, canaryPool, otherPool, pinnedPool)
+	r.untouched(good, canaryPool, otherPool, frozenPool)
 	node := r.puller()
 	t.Say("the image comes to %s: a program that ends at once", node)
 	r.bring(node, programs.YurtHub)
 	t.Eventually(60*time.Second, "the canary runs it there", func() error {
 		return r.runs(canaryPool, node, releaseBroken)
 	})
-	took = t.Eventually(2*time.Minute, "the rollout stops, and says why", func() error {
-		return errors.Join(r.stalled("CrashLoopBackOff"), r.eventSays())
+	took = t.Eventually(4*time.Minute, "the rollout stops, and says why", func() error {
+		return errors.Join(r.says(v1beta1.AppSetStalled, corev1.ConditionTrue, "RolloutStopped", "pool "+canaryPool), r.eventSays())
 	})
 	t.Figure("rollout_stop_s", took.Seconds())
-	r.untouched(good, otherPool, pinnedPool)
+	r.untouched(good, otherPool, frozenPool)
 	t.Pool.Settled(30 * time.Second)
 	cutOff := t.Pool.Follower(t.Pool.SettledAway())
 	t.Say("cutting the WAN link of %s, in a pool that has the former release", cutOff)
@@ -97,7 +105,7 @@ func coordinatorRollout(t *kit.T) {
 	t.Node(cutOff).Delegated(cut)
 	t.Heal(cutOff)
 	t.Node(cutOff).Direct(time.Now())
-	r.untouched(good, otherPool, pinnedPool)
+	r.untouched(good, otherPool, frozenPool)
 
 	mended := time.Now()
 	r.upgrade(releaseMended)
@@ -109,8 +117,8 @@ func coordinatorRollout(t *kit.T) {
 	t.Figure("rollout_mended_s", time.Since(mended).Seconds())
 	r.gap(good[otherPool], otherPool)
 	t.Hold(15*time.Second, "the third would have its turn by then")
-	r.untouched(good, pinnedPool)
-	t.Must(r.updatedOr(pinnedPool, releaseGood))
+	r.untouched(good, frozenPool)
+	t.Must(r.is(frozenPool, releaseGood))
 	t.Eventually(30*time.Second, "nothing is left of the pulls", func() error {
 		left, err := r.pullers()
 		if err == nil && len(left) > 0 {
@@ -175,20 +183,6 @@ func (r *rollout) upgrade(release string) {
 	r.Must(err)
 }
 
-// say makes a PoolSettings about a pool's coordinator.
-func (r *rollout) say(name string, priority int, pool string, settings map[string]any) error {
-	content, err := json.Marshal(map[string]any{
-		"apiVersion": lab.PoolSettings.GroupVersion().String(), "kind": "PoolSettings", "metadata": map[string]any{"name": name},
-		"spec": map[string]any{"pools": []string{pool}, "priority": priority, "coordinator": settings},
-	})
-	if err != nil {
-		return err
-	}
-	_, err = r.Cloud.Objects.Resource(lab.PoolSettings).Patch(r.Ctx, name, types.ApplyPatchType, content,
-		metav1.PatchOptions{FieldManager: "somebody"})
-	return err
-}
-
 // pod returns the Pod of a pool's coordinator, the newest one that stays.
 func (r *rollout) pod(pool string) *corev1.Pod {
 	pods, err := r.Cloud.CoreV1().Pods(edge.NamespaceSystem).List(r.Ctx, metav1.ListOptions{
@@ -206,7 +200,7 @@ func (r *rollout) pod(pool string) *corev1.Pod {
 // all are the coordinators' Pods by their pools.
 func (r *rollout) all() map[string]types.UID {
 	all := map[string]types.UID{}
-	for _, pool := range []string{canaryPool, otherPool, pinnedPool} {
+	for _, pool := range []string{canaryPool, otherPool, frozenPool} {
 		all[pool] = r.pod(pool).UID
 	}
 	return all
@@ -249,12 +243,6 @@ func (r *rollout) updated(pools ...string) error {
 	return errors.Join(append(wrong, r.newest(pools...))...)
 }
 
-// updatedOr is updated, for a pool that has a release of its own.
-func (r *rollout) updatedOr(pool, release string) error {
-	return errors.Join(r.is(pool, release),
-		r.Cloud.Condition(pool, v1alpha1.YurtCoordinatorReconciling, v1alpha1.ConditionFalse, "UpToDate"))
-}
-
 // newest fails unless these pools' coordinators are of the release that the controller is of.
 func (r *rollout) newest(pools ...string) error {
 	deployments := r.Cloud.AppsV1().Deployments(edge.NamespaceSystem)
@@ -274,7 +262,7 @@ func (r *rollout) newest(pools ...string) error {
 // pullers are the Pods that pull an image.
 func (r *rollout) pullers() ([]corev1.Pod, error) {
 	pods, err := r.Cloud.CoreV1().Pods(edge.NamespaceSystem).List(r.Ctx, metav1.ListOptions{
-		LabelSelector: edge.LabelApp + "=yurt-coordinator-pull",
+		LabelSelector: edge.LabelApp + "=yurtappset-pull",
 	})
 	if err != nil {
 		return nil, err
@@ -287,31 +275,34 @@ func (r *rollout) puller() string {
 	pods, err := r.pullers()
 	r.Must(err)
 	now := r.pod(canaryPool).Spec.NodeName
-	if len(pods) != 1 || pods[0].Labels[edge.LabelNodePool] != canaryPool || pods[0].Spec.NodeName == now {
+	if len(pods) != 1 || !strings.HasPrefix(pods[0].Spec.NodeName, canaryPool+"-") || pods[0].Spec.NodeName == now {
 		r.Fail("%d Pods pull an image, while the coordinator is on %s: %+v", len(pods), now, pods)
 	}
 	return pods[0].Spec.NodeName
 }
 
-// stalled fails unless the canary's YurtCoordinator says that it stops the others, and why.
-func (r *rollout) stalled(why string) error {
-	c, err := r.Cloud.YurtCoordinator(canaryPool)
+// says fails unless a condition of the coordinators' YurtAppSet says this.
+func (r *rollout) says(kind v1beta1.YurtAppSetConditionType, status corev1.ConditionStatus, reason, text string) error {
+	o, err := r.Cloud.Objects.Resource(appSets).Namespace(edge.NamespaceSystem).Get(r.Ctx, edge.AppCoordinator, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	for _, is := range c.Status.Conditions {
-		if is.Type == v1alpha1.YurtCoordinatorStalled && is.Status == v1alpha1.ConditionTrue && is.Reason == "RolloutStopped" &&
-			strings.Contains(is.Message, why) {
+	var app v1beta1.YurtAppSet
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &app); err != nil {
+		return err
+	}
+	for _, is := range app.Status.Conditions {
+		if is.Type == kind && is.Status == status && is.Reason == reason && strings.Contains(is.Message, text) {
 			return nil
 		}
 	}
-	return fmt.Errorf("it says %+v", c.Status.Conditions)
+	return fmt.Errorf("it says %+v", app.Status.Conditions)
 }
 
-// eventSays fails unless an Event says so, too.
+// eventSays fails unless an Event says that the rollout has stopped.
 func (r *rollout) eventSays() error {
-	events, err := r.Cloud.CoreV1().Events(metav1.NamespaceDefault).List(r.Ctx, metav1.ListOptions{
-		FieldSelector: "involvedObject.kind=YurtCoordinator,reason=RolloutStopped",
+	events, err := r.Cloud.CoreV1().Events(edge.NamespaceSystem).List(r.Ctx, metav1.ListOptions{
+		FieldSelector: "involvedObject.kind=YurtAppSet,reason=Stalled",
 	})
 	if err == nil && len(events.Items) == 0 {
 		err = errors.New("there is no Event")

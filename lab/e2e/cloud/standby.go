@@ -28,7 +28,7 @@ import (
 var standbyScenarios = []kit.Scenario{{
 	Name: "standby-installed", Lab: fourNodes.AsInstalled(), Run: standbyInstalled,
 	Doc: "A pool is asked to have two coordinators. The second runs on another node with a certificate and a kubeconfig " +
-		"context of its own. An upgrade replaces the second first, so that one always answers. Asked for one again, " +
+		"context of its own. An upgrade replaces one after the other, so that one always answers. Asked for one again, " +
 		"nothing of the second is left.",
 }}
 
@@ -153,11 +153,8 @@ func upgradeLeavesOne(t *kit.T) {
 		if err != nil {
 			return err
 		}
-		if newHome != nil && newStandby == nil {
-			t.Fail("slot 0 was replaced before the standby")
-		}
-		if newHome == nil {
-			return fmt.Errorf("slot 0 is as it was, and slot 1 is new: %t", newStandby != nil)
+		if newHome == nil || newStandby == nil {
+			return fmt.Errorf("slot 0 is new: %t, and slot 1: %t", newHome != nil, newStandby != nil)
 		}
 		return nil
 	})

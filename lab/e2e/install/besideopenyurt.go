@@ -27,9 +27,9 @@ import (
 var openYurtScenarios = []kit.Scenario{{
 	Name: "beside-openyurt", Tier: kit.Field, Lab: withOpenYurt(kit.OnePool.AsInstalled()), Run: besideOpenYurt,
 	Pages: []kit.Reading{{Page: "docs/from-openyurt.md"}},
-	Doc: "On a cluster with OpenYurt 1.7 ours is installed beside it, takes its pools over and is removed again, by the " +
-		"steps of `docs/from-openyurt.md`. No workload is doubled, no Pod is restarted, and no two controllers fight over " +
-		"a write.",
+	Doc: "On a cluster with OpenYurt 1.7 ours is installed beside it with YurtAppSets of its own, takes its pools over and is " +
+		"removed again, by the steps of `docs/from-openyurt.md`. A changed template of the coordinators is rolled out by ours, " +
+		"beside it and in its place. No workload is doubled, no Pod is restarted, and no two controllers fight over a write.",
 }}
 
 func withOpenYurt(c lab.Config) lab.Config {
@@ -48,13 +48,14 @@ const (
 
 // What docs/from-openyurt.md says, step by step.
 var (
-	// besideValues are those of step 2, for a yurt-manager with all of its controllers.
-	besideValues = []string{
+	// backValues are those of step 7, for a yurt-manager with all of its controllers.
+	backValues = []string{
 		"--set=crds.nodepools=false,crds.yurtappsets=false",
-		"--set=controllers.nodepool=false,controllers.yurtappset=false,controllers.autonomy=false",
+		"--set=controllers.nodepool=false,controllers.yurtappset=false,controllers.yurtcoordinator=false,controllers.autonomy=false",
 	}
-	// theirsBeside are yurt-manager's controllers then, theirsAfter when ours has the pools.
-	theirsBeside      = "-nodelifecycle,-yurtnodeconversion,*"
+	// theirsAlone are yurt-manager's controllers without ours, theirsBeside beside it, and theirsAfter when ours has the pools.
+	theirsAlone       = "-nodelifecycle,-yurtnodeconversion,*"
+	theirsBeside      = "-nodelifecycle,-yurtnodeconversion,-yurtappset,*"
 	theirsAfter       = "-nodelifecycle,-yurtnodeconversion,-nodepool,-yurtappset,-podbinding,*"
 	coordinatorOfPool = `apiVersion: apps.openyurt.io/v1alpha1
 kind: YurtCoordinator
@@ -72,18 +73,8 @@ func besideOpenYurt(t *kit.T) {
 
 	t.Say("installing ours beside it")
 	r := t.NewReader()
-	r.Read(fromOpenYurt("helm install"))
-	b.apply("coordinator.yaml", coordinatorOfPool)
-	b.ready()
-	b.keeps()
-	b.same(had)
-	b.calm("both run")
-	coordinator := t.Pool.CoordinatorPod()
-
-	t.Say("moving the pools over")
-	r.Read(fromOpenYurt("kubectl get crd"))
-	b.restart(theirsAfter)
-	r.Read(fromOpenYurt("kubectl patch crd", "helm upgrade --install"))
+	b.restart(theirsBeside)
+	r.Read(fromOpenYurt("kubectl patch crd yurtappsets", "helm install"))
 	t.Eventually(time.Minute, "the workloads are ours", func() error {
 		for _, d := range b.workloads() {
 			if d.Labels["apps.openyurt.io/yurtappset"] == "" {
@@ -92,20 +83,33 @@ func besideOpenYurt(t *kit.T) {
 		}
 		return nil
 	})
+	b.apply("coordinator.yaml", coordinatorOfPool)
+	b.ready()
+	b.keeps()
+	b.same(had)
+	b.calm("both run")
+	b.rollsOut(1)
+	coordinator := t.Pool.CoordinatorPod()
+
+	t.Say("moving the pools over")
+	r.Read(fromOpenYurt("kubectl get crd"))
+	b.restart(theirsAfter)
+	r.Read(fromOpenYurt("kubectl patch crd nodepools", "helm upgrade --install"))
 	b.same(had)
 	b.ready()
 	if now := t.Pool.CoordinatorPod(); now.UID != coordinator.UID || restarts(now) != restarts(coordinator) {
 		t.Fail("the coordinator is %s now, was %s", now.Name, coordinator.Name)
 	}
 	b.calm("ours has the pools")
+	b.rollsOut(2)
 	b.oldAttributesGo()
 	t.Kubectls([][]string{{"get", "nodepools.v1beta1.apps.openyurt.io", "p1"}})
 
 	t.Say("taking ours away again")
 	t.Kubectls([][]string{{"delete", "yurtcoordinators", "--all", "--timeout=1m"}})
-	helm(t, "upgrade", append([]string{"--force-conflicts", "--wait", "--timeout=2m", "--reset-values"}, besideValues...)...)
+	helm(t, "upgrade", append([]string{"--force-conflicts", "--wait", "--timeout=2m", "--reset-values"}, backValues...)...)
 	t.Kubectls([][]string{{"replace", "-f", filepath.Join(b.charts(), "crds")}})
-	b.restart(theirsBeside)
+	b.restart(theirsAlone)
 	helm(t, "uninstall", "--wait", "--timeout=5m")
 	b.same(had)
 	t.Kubectls([][]string{{"patch", "nodepool", "p1", "--type=merge",
@@ -189,7 +193,7 @@ func (b *beside) install() {
 	b.apply("openyurt.yaml", b.manifests("templates/yurt-manager-auto-generated.yaml"))
 	b.apply("openyurt-certs.yaml",
 		"{apiVersion: v1, kind: Secret, metadata: {name: yurt-manager-webhook-certs, namespace: kube-system}}")
-	b.start(theirsBeside)
+	b.start(theirsAlone)
 	b.apply("pool.yaml", `apiVersion: apps.openyurt.io/v1beta2
 kind: NodePool
 metadata: {name: p1}
@@ -297,6 +301,32 @@ func (b *beside) ready() {
 		return errors.Join(b.Cloud.Condition("p1", "Ready", "True", ""),
 			b.Cloud.Condition("p1", "PoolResourcesCurrent", "True", ""))
 	})
+}
+
+// rollsOut changes the template of the pool's coordinator, which the YurtAppSet's rollout brings to its Pod.
+func (b *beside) rollsOut(verbosity int) {
+	was := b.Pool.CoordinatorPod()
+	b.apply("settings.yaml", fmt.Sprintf(`apiVersion: apps.openyurt.io/v1alpha1
+kind: PoolSettings
+metadata: {name: verbose}
+spec: {pools: [p1], coordinator: {verbosity: %d}}
+`, verbosity))
+	b.Eventually(3*time.Minute, "the coordinator has the new template", func() error {
+		app, err := b.Cloud.Objects.Resource(lab.NodePools.GroupVersion().WithResource("yurtappsets")).
+			Namespace(edge.NamespaceSystem).Get(b.Ctx, edge.AppCoordinator, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if paces, _, _ := unstructured.NestedMap(app.Object, "spec", "rollout"); len(paces) == 0 {
+			b.Fail("the coordinators' YurtAppSet has no rollout: %v", app.Object["spec"])
+		}
+		now := b.Pool.CoordinatorPod()
+		if want := fmt.Sprintf("--v=%d", verbosity); now.UID == was.UID || !slices.Contains(now.Spec.Containers[0].Args, want) {
+			return fmt.Errorf("%s has %v", now.Name, now.Spec.Containers[0].Args)
+		}
+		return b.Cloud.Condition("p1", "Reconciling", "False", "UpToDate")
+	})
+	b.ready()
 }
 
 // workloads are the Deployments of all YurtAppSets.

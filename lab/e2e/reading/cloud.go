@@ -100,7 +100,7 @@ var connectedPages = []kit.Reading{
 	{
 		Page: "docs/settings.md", Only: []string{"kubectl "}, Instead: []string{"box-with-ups", "p1-n1"},
 		Notes: []kit.Note{
-			{Begins: settingsNamed + "shops}", Before: runs("kubectl label nodepool p1 kind=shop size=large canary=yes")},
+			{Begins: settingsNamed + "shops}", Before: runs("kubectl label nodepool p1 kind=shop size=large")},
 			{Begins: "kubectl get poolsettings", Prints: "shops"},
 			{Begins: "kubectl wait --for=condition=Followed", Within: 2 * time.Minute},
 			{
@@ -109,11 +109,12 @@ var connectedPages = []kit.Reading{
 					"-o yaml | grep mirror-quota-bytes=268435456"),
 			},
 			{
-				Begins: settingsNamed + "stop}",
+				Begins: "kubectl patch yurtappset",
 				After: all(
 					runs(`kubectl patch poolsettings large-shops --type=merge -p '{"spec":{"coordinator":{"verbosity":1}}}'`),
-					soon("kubectl get poolsettings stop -o yaml | grep 'reason: Paused'"),
-					runs("kubectl delete poolsettings stop"),
+					soon("kubectl --namespace kube-system get yurtappset yurt-coordinator -o yaml | grep 'reason: Paused'"),
+					runs("kubectl --namespace kube-system patch yurtappset yurt-coordinator --type=merge -p "+
+						`'{"spec":{"rollout":{"paused":null}}}'`),
 					soon("kubectl wait --for=condition=CoordinatorsUpdated poolsettings/large-shops --timeout=30s"),
 				),
 			},
@@ -126,18 +127,6 @@ var connectedPages = []kit.Reading{
 			After: all(soon("kubectl wait --for=condition=Followed poolsettings/look-closer --timeout=10s"),
 				runs("kubectl delete poolsettings look-closer")),
 		}},
-	},
-	{
-		Page:    "docs/upgrades.md",
-		Only:    []string{"kubectl label nodepool", settingsNamed + "canaries}", "kubectl get yurtcoordinators"},
-		Instead: []string{"shop-1 shop-2", "p1"},
-		Notes: []kit.Note{
-			{
-				Begins: settingsNamed + "canaries}",
-				After:  soon("kubectl get yurtcoordinator p1 -o jsonpath='{.status.settings}' | grep -w canaries"),
-			},
-			{Begins: "kubectl get yurtcoordinators", Prints: `(?m)^p1\t`},
-		},
 	},
 	{
 		Page:  "docs/small-pools.md",
@@ -157,7 +146,6 @@ var connectedPages = []kit.Reading{
 			"yurt-coordinator-0.2.0.tgz", "dist/images/yurt-coordinator-*.tgz", "sha256:…", "sha256:" + strings.Repeat("3f", 32),
 		},
 		Notes: []kit.Note{
-			{Begins: settingsNamed + "stay}", After: runs("kubectl delete poolsettings stay")},
 			{Begins: "helm upgrade", Instead: forced, Within: 3 * time.Minute},
 		},
 	},

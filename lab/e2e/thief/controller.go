@@ -241,7 +241,7 @@ func (r robber) workloads() {
 	_, err = r.AppsV1().Deployments(system).Patch(r.Ctx, controllerAccount, types.MergePatchType, take, metav1.PatchOptions{})
 	refused(r.T, "its own Deployment, as another ServiceAccount", err, "belong to a YurtAppSet")
 	for name, why := range map[string]string{"coredns": "names begin with", "yurthub-upgrade-p1-n1": "directories for upgrades",
-		"yurt-coordinator-pull-p1-n1": "directories for upgrades"} {
+		"yurtappset-pull-p1-n1": "directories for upgrades"} {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
 			NodeName: r.Pool.Follower(), Containers: genuine.Spec.Containers[:1], Volumes: []corev1.Volume{hostPath},
 		}}

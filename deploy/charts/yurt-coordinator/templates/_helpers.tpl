@@ -111,8 +111,11 @@ app.kubernetes.io/name: coordinator-approver
 
 {{- define "yurt-coordinator.checkKinds" -}}
 {{- $c := .Values.controllers -}}
+{{- if and $c.yurtcoordinator (not $c.yurtappset) -}}
+{{- fail "controllers.yurtcoordinator needs controllers.yurtappset: another controller of YurtAppSets, such as OpenYurt's, knows no spec.rollout, and a change would reach all coordinators at once. Switch that one off, or see docs/from-openyurt.md" -}}
+{{- end -}}
 {{- include "yurt-coordinator.checkServed" (dict "root" . "crd" "nodepools" "kind" "apps.openyurt.io/v1beta2/NodePool" "who" "OpenYurt does from 1.7 on" "needed" (or $c.nodepool $c.poolcut $c.yurtappset $c.yurtcoordinator $c.poolsettings)) -}}
-{{- include "yurt-coordinator.checkServed" (dict "root" . "crd" "yurtappsets" "kind" "apps.openyurt.io/v1beta1/YurtAppSet" "who" "OpenYurt does from 1.5 on" "needed" (or $c.yurtappset $c.yurtcoordinator)) -}}
+{{- include "yurt-coordinator.checkServed" (dict "root" . "crd" "yurtappsets" "kind" "apps.openyurt.io/v1beta1/YurtAppSet" "who" "OpenYurt does from 1.5 on" "needed" $c.yurtappset) -}}
 {{- include "yurt-coordinator.checkServed" (dict "root" . "crd" "yurtcoordinators" "kind" "apps.openyurt.io/v1alpha1/YurtCoordinator" "who" "only this chart installs" "needed" $c.yurtcoordinator) -}}
 {{- include "yurt-coordinator.checkServed" (dict "root" . "crd" "poolsettings" "kind" "apps.openyurt.io/v1alpha1/PoolSettings" "who" "only this chart installs" "needed" $c.poolsettings) -}}
 {{- end }}

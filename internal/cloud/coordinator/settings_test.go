@@ -1,10 +1,9 @@
 package coordinator
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -14,8 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/apis/apps/v1alpha1"
-	"yurtcoordinator/apis/apps/v1beta1"
 	"yurtcoordinator/internal/edge"
+	"yurtcoordinator/internal/version"
 )
 
 func quantity(text string) *resource.Quantity { return ptr.To(resource.MustParse(text)) }
@@ -23,7 +22,7 @@ func quantity(text string) *resource.Quantity { return ptr.To(resource.MustParse
 // manySettings say something in each field.
 func manySettings() v1alpha1.CoordinatorSettings {
 	return v1alpha1.CoordinatorSettings{
-		Create: v1alpha1.CreateAlways, MinNodes: ptr.To[int32](1), Paused: ptr.To(false),
+		Create: v1alpha1.CreateAlways, MinNodes: ptr.To[int32](1),
 		ExtraArgs: []string{"--service-cluster-ip-range=10.96.0.0/12"}, OwnSecrets: ptr.To(true), Verbosity: ptr.To[int32](2),
 		LoggingFormat: "json",
 		MirrorQuota:   quantity("384Mi"), OwnQuota: quantity("128Mi"), EtcdQuota: quantity("512Mi"),
@@ -38,7 +37,7 @@ func manySettings() v1alpha1.CoordinatorSettings {
 
 func TestWhatSettingsMakeOfThePod(t *testing.T) {
 	config := Config{Image: image, Release: "v1.0.0", Kubernetes: "v1.36.3"}.completed()
-	spec := podSpec(config, Wanted{Image: "x:1", Taints: tainted, Settings: manySettings()})
+	spec := podSpec(config, 0, Asked{Taints: tainted, Settings: manySettings()})
 	args := strings.Join(spec.Containers[0].Args, " ")
 	for _, want := range []string{
 		"--service-cluster-ip-range=10.96.0.0/12", "--own-secrets=true", "--v=2", "--logging-format=json",
@@ -56,8 +55,8 @@ func TestWhatSettingsMakeOfThePod(t *testing.T) {
 	}
 	nodes := spec.Affinity.NodeAffinity
 	preferred := nodes.PreferredDuringSchedulingIgnoredDuringExecution
-	if len(preferred) != 3 || preferred[1].Weight <= preferred[2].Weight || preferred[0].Weight <= preferred[1].Weight ||
-		preferred[0].Preference.MatchFields[0].Values[0] != "n3" || spec.NodeSelector["ups"] != "yes" {
+	if len(preferred) != preferredMax || preferred[1].Weight <= preferred[2].Weight || preferred[0].Weight <= preferred[1].Weight ||
+		preferred[0].Preference.MatchExpressions[0].Values[0] != "0" || spec.NodeSelector["ups"] != "yes" {
 		t.Errorf("placement: %+v, %+v", nodes, spec.NodeSelector)
 	}
 	last := spec.Tolerations[len(spec.Tolerations)-1]
@@ -81,7 +80,7 @@ func TestTheWorkloadsFlagsAreReserved(t *testing.T) {
 	own := s.ExtraArgs
 	s.ExtraArgs = nil
 	reserved := v1alpha1.ReservedCoordinatorFlags()
-	flags := container(config, Wanted{Settings: s}).Args
+	flags := container(config, Asked{Settings: s}).Args
 	if len(flags) < 16 {
 		t.Fatalf("%v", flags)
 	}
@@ -133,51 +132,73 @@ func TestCheckSettings(t *testing.T) {
 	}
 }
 
-// TestShipmentsAreReadBack: what a pool was given is in the YurtAppSet, whatever the template becomes.
-func TestShipmentsAreReadBack(t *testing.T) {
-	config := Config{Image: image, Release: "v1.0.0", Kubernetes: "v1.36.3", PullSecrets: []string{"pull"}}.completed()
-	given := make(map[edge.PoolName]shipment)
-	for _, p := range []Wanted{
-		{Pool: "plain", Image: image + ":v1"}, {Pool: "tainted", Image: image + ":v2", Taints: tainted},
-		{Pool: "set", Image: image + ":v1", Settings: manySettings()},
+// TestTheProgramKnowsItsFlags: a coordinator gets no flag that its program does not know. A test of package pool holds the file
+// to the program.
+func TestTheProgramKnowsItsFlags(t *testing.T) {
+	parts := strings.Split(version.Next, ".")
+	text, err := os.ReadFile("testdata/flags-" + parts[0] + "." + parts[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := strings.Fields(string(text))
+	s := manySettings()
+	s.ExtraArgs = nil
+	config := Config{KubeletAuthority: func() ([]byte, error) { return nil, nil }}.completed()
+	c := container(config, Asked{Settings: s})
+	for _, arg := range c.Args {
+		if name, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "="); !slices.Contains(known, name) {
+			t.Errorf("it does not know %s", arg)
+		}
+	}
+	if len(c.Args) < 14 {
+		t.Errorf("it has only %v", c.Args)
+	}
+}
+
+// TestImages: the tag has our release and Kubernetes' version, each as somebody says it or as this program has it.
+func TestImages(t *testing.T) {
+	digest := "sha256:" + strings.Repeat("0a", 32)
+	c := Config{
+		Image: "host:5000/edge/yurt-coordinator", Release: "v0.2.0", Kubernetes: "v1.36.3",
+		Digests: map[string]string{"v0.2.0-k1.35.1": digest},
+	}
+	for _, test := range []struct{ kubernetes, want string }{
+		{"", "v0.2.0-k1.36.3"},
+		{"v1.36.2", "v0.2.0-k1.36.2"},
+		{"v1.35.1", "v0.2.0-k1.35.1@" + digest},
 	} {
-		var err error
-		if given[p.Pool], err = shipmentOf(config, p); err != nil {
-			t.Fatal(err)
+		got := c.image(test.kubernetes)
+		if got != c.Image+":"+test.want {
+			t.Errorf("%q: %s, want %s", test.kubernetes, got, test.want)
+		}
+		if tag, _, _ := strings.Cut(test.want, "@"); tagOf(got) != tag {
+			t.Errorf("the tag of %s is read as %q", got, tagOf(got))
 		}
 	}
-	other := Config{Image: "elsewhere", Release: "v9.0.0", Kubernetes: "v1.36.3", Settings: manySettings()}
-	for _, next := range []Config{config, other} {
-		app, err := appSet(next.completed(), 0, given)
-		if err != nil {
-			t.Fatal(err)
-		}
-		content, err := json.Marshal(app)
-		if err != nil {
-			t.Fatal(err)
-		}
-		app = &v1beta1.YurtAppSet{}
-		if err := json.Unmarshal(content, app); err != nil {
-			t.Fatal(err)
-		}
-		if got := shipped(app); !reflect.DeepEqual(got, given) {
-			t.Errorf("%v, want %v", got, given)
-		}
-		for pool, want := range given {
-			if got, ok := shippedTo(app, pool); !ok || got != want {
-				t.Errorf("%s: %v, want %v", pool, got, want)
-			}
-		}
-		if _, ok := shippedTo(app, "another"); ok {
-			t.Error("a pool that was given nothing")
-		}
-		app.Spec.Workload.WorkloadTweaks[0].Tweaks.Patches[0].Path = "/no/such/path"
-		broken := edge.PoolName(app.Spec.Workload.WorkloadTweaks[0].Pools[0])
-		if _, ok := shippedTo(app, broken); ok || len(shipped(app)) == len(given) {
-			t.Error("a tweak that somebody has broken")
+	for _, none := range []string{"", "host:5000/edge/yurt-coordinator", "yurt-coordinator@" + digest} {
+		if tag := tagOf(none); tag != "" {
+			t.Errorf("the tag of %s is read as %q", none, tag)
 		}
 	}
-	if _, ok := shippedTo(nil, "plain"); ok || len(shipped(nil)) > 0 {
-		t.Error("without a YurtAppSet")
+	own := Config{}.completed()
+	if own.Release != version.Get().Version {
+		t.Errorf("coordinators are of %s without a word, and this program of %s", own.Release, version.Get().Version)
+	}
+}
+
+// TestASmallPool gets its coordinator where somebody says so, and no other does.
+func TestASmallPool(t *testing.T) {
+	w := newWorld(t)
+	w.pool("p1", 1)
+	w.pool("p2", 1)
+	w.coordinator("c1", "p1")
+	w.coordinator("c2", "p2")
+	w.says("small", func(s *v1alpha1.PoolSettingsSpec) {
+		s.NodePoolSelector, s.Pools, s.Coordinator.MinNodes = nil, []string{"p1"}, ptr.To[int32](1)
+	})
+	w.turns(7)
+	w.complete("c1", "p1", "p1-n1", "192.0.2.1")
+	if got := w.condition("c2", v1alpha1.YurtCoordinatorStalled); got != "True/"+ReasonTooFewNodes {
+		t.Errorf("c2: %s", got)
 	}
 }
