@@ -63,10 +63,6 @@ func (h *Hub) answer() error {
 		Node: h.cfg.Node, Limit: h.cfg.RememberIdentitiesFor, PodUID: h.followed.PodUID, Disk: h.disk, Wall: h.disk.Wall,
 		Boot: h.ends.Boot, Chance: h.ends.Chance,
 	})
-	answers, err := recall.NewClients(recall.Config{Disk: h.disk, Gone: h.followed.Gone, Tenure: lasting})
-	if err != nil {
-		return err
-	}
 	asNode, err := kubernetes.NewForConfig(h.cloud.RESTConfig())
 	if err != nil {
 		return err
@@ -75,6 +71,12 @@ func (h *Hub) answer() error {
 		Tokens: asNode.AuthenticationV1().TokenReviews(), Access: asNode.AuthorizationV1().SubjectAccessReviews(),
 		Cloud: h.cloud.Link(), Disk: h.disk, Tenure: lasting, Clock: h.ends.Clock,
 	})
+	answers, err := recall.NewClients(recall.Config{
+		Disk: h.disk, Gone: h.followed.Gone, Tenure: lasting, Given: known.Given,
+	})
+	if err != nil {
+		return err
+	}
 	h.parts.Add("what is remembered of users", func(ctx context.Context) error {
 		return lasting.Run(ctx, answers.Tidy, known.Tidy)
 	})

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -19,6 +20,7 @@ type rootCloud struct{ cut bool }
 
 func (c *rootCloud) AsNode() http.RoundTripper   { return c }
 func (c *rootCloud) AsCaller() http.RoundTripper { return c }
+func (*rootCloud) Serves(context.Context) bool   { return false }
 
 func (c *rootCloud) RoundTrip(r *http.Request) (*http.Response, error) {
 	if c.cut {

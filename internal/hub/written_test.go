@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +22,7 @@ type playedCloud struct {
 
 func (c *playedCloud) AsNode() http.RoundTripper   { return c }
 func (c *playedCloud) AsCaller() http.RoundTripper { return c }
+func (*playedCloud) Serves(context.Context) bool   { return false }
 
 func (c *playedCloud) RoundTrip(r *http.Request) (*http.Response, error) {
 	if c.cut {

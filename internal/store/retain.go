@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -50,12 +51,16 @@ func (s *Store) Online(online bool) {
 }
 
 // Need says which collections the node needs; it replaces what was said before. They are never collected, neither for
-// their age nor for space, whether they are on disk already or come later. Until the first call nobody knows what is needed,
-// and nothing is collected for its age.
-func (s *Store) Need(ids []Collection) {
+// their age nor for space, whether they are on disk already or come later. What users have read who are still here is not
+// collected for its age: some programs list only when they start. A user is what a Client begins with, up to a space. Until the
+// first call nobody knows what is needed, and nothing is collected for its age.
+func (s *Store) Need(ids []Collection, users ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.needed = make(map[Collection]bool, len(ids))
+	s.needed, s.users = make(map[Collection]bool, len(ids)), make(map[string]bool, len(users))
+	for _, user := range users {
+		s.users[user] = true
+	}
 	for _, id := range ids {
 		s.needed[id] = true
 		if e := s.entries[key{Collection: id}]; e != nil {
@@ -108,7 +113,8 @@ func (s *Store) collect() (gone int) {
 	})
 	for _, k := range all {
 		e := s.entries[k]
-		old := aging && clock-e.read >= unreadFor
+		user, _, _ := strings.Cut(k.Client, " ")
+		old := aging && clock-e.read >= unreadFor && !s.users[user]
 		if !old && excess <= 0 {
 			continue
 		}

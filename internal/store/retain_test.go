@@ -51,6 +51,7 @@ func named(name string) Collection {
 // be asked, and never while it cannot.
 func TestRetention(t *testing.T) {
 	needed, idle := named("needed"), named("idle")
+	idle.Client = "idle 1"
 	for _, test := range []struct {
 		name         string
 		live         func(w *world)
@@ -101,6 +102,11 @@ func TestRetention(t *testing.T) {
 			w.s.Online(true)
 			time.Sleep(7*24*time.Hour - time.Minute)
 			w.s.Online(false)
+			time.Sleep(month)
+		}, true, true},
+		{"read by who is still here", func(w *world) {
+			w.s.Online(true)
+			w.s.Need([]Collection{needed}, "idle")
 			time.Sleep(month)
 		}, true, true},
 		{"no longer needed", func(w *world) {

@@ -164,6 +164,7 @@ type Store struct {
 	asked     asked
 	collected time.Duration       // when what is old was collected last, by asked
 	needed    map[Collection]bool // never collected; nil until somebody has said what is needed
+	users     map[string]bool     // whose collections are not collected for their age
 	queued    int64               // bytes that wait or are being written, but for blobs
 	room      chan struct{}       // closed when there is less in the queue
 	blobBytes map[string]int      // kind → of all that will be on disk
@@ -198,6 +199,9 @@ func NewMemory(blobBytes map[string]int) *Store {
 	s.diskless = true
 	return s
 }
+
+// Keeps reports whether a collection can be loaded later: false for NewMemory's Store.
+func (s *Store) Keeps() bool { return !s.diskless }
 
 // Open opens a directory and verifies all that is in it. It cuts off what a power cut has left of the last batch, and loses what
 // is corrupt; Health says what was found. A disk that cannot be written, or not be read, is no error: Health says so, and Run

@@ -60,14 +60,14 @@ type FeedConfig struct {
 	// cloud worked within the last preciousFor, the feed doubts a list that would remove more than half of the objects, however
 	// few they are. (Not for longer: the cloud may since have moved a node's Pods elsewhere.)
 	Precious bool
-	// History tells which history the cloud is in.
-	History History
+	// History returns what tells which history the cloud is in, for as long as the feed runs.
+	History func() History
 	Metrics *FeedMetrics
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
 }
 
-// History follows the cloud's history; HistoryKeeper is one.
+// History follows the cloud's history by one resource; ResourceHistory is one.
 type History interface {
 	State() *live.Value[HistoryState]
 	// Saw records a witness that the cloud showed. Prove takes one that came from elsewhere and that the feed wants to resume
@@ -78,6 +78,8 @@ type History interface {
 	Shaken()
 	// Raise records that a later history exists.
 	Raise(edge.History)
+	// Leave ends its use.
+	Leave()
 }
 
 // Mirror is a source whose content may belong to another history; remote.Source is one.

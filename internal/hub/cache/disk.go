@@ -17,7 +17,7 @@ import (
 
 // blobBytes bounds the blobs of each kind in bytes, so that churn of one kind, such as Jobs' Pods, takes no space from another.
 var blobBytes = map[string]int{
-	"answer/": 8 << 20, "guest/": 4 << 20, "caller/": 2 << 20, "access/": 2 << 20, "event/": 2 << 20, "": 1 << 20,
+	"answer/": 8 << 20, "guest/": 8 << 20, "caller/": 2 << 20, "access/": 2 << 20, "event/": 2 << 20, "": 1 << 20,
 }
 
 // Store keeps content.
@@ -26,7 +26,8 @@ type Store interface {
 	Sink(id store.Collection) stream.Sink
 	Drop(id store.Collection)
 	Touch(id store.Collection)
-	Need(ids []store.Collection)
+	Need(ids []store.Collection, users ...string)
+	Keeps() bool
 	PutBlob(key string, value []byte) error
 	Blob(key string) ([]byte, error)
 	BlobSize(key string) int

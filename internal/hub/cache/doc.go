@@ -47,6 +47,9 @@
 //   - A list of a whole resource over the WAN comes in pages (FeedConfig.Pages), all of one revision. If it breaks off, the Feed
 //     keeps the pages and continues after them. If the server has forgotten the revision, the Feed asks once for everything in
 //     one piece: a list too slow for its pages may fit into one answer.
+//   - What a Feed knows of the present ends with the evidence. Fresh ends when no stream is open and an API server refuses
+//     another one; Live with the stream; Failing with the next answer, or when the link is down; Refused and Denied when a stream
+//     opens; a Floor with the next list of the cloud.
 //   - A Feed never waits for a coordinator that does not exist. No wait is longer than a minute, or half a minute if the sink is
 //     empty.
 //
@@ -66,6 +69,10 @@
 // the cloud for it as of the revision at which the hub saw it. Only by accident does one revision belong to the same object in
 // two histories.
 //
+// An API server may keep a resource in another store, and a hub cannot see which. So each resource, as each client reads it, has
+// a witness of its own (ResourceHistory), and its revisions are compared with no other's. A resource whose reads fail stops its
+// own feeds and no others. An empty collection is a witness, too: nothing in it may be older than what the hub has.
+//
 // A change of history also shows, at no cost, when the revision of the node's Lease falls from one heartbeat to the next (Went).
 // The Lease is the newest of all objects, but the cloud can't be asked for it as of a past revision.
 //
@@ -78,9 +85,11 @@
 // Invariants:
 //   - The hub resumes nothing at the cloud while the HistoryState is not Sure. Open streams continue.
 //   - The number never falls, and all revisions with one number belong to one history.
-//   - A proof costs one request of a few hundred bytes after each loss, sometimes two, and nothing otherwise.
+//   - A proof costs one request for an object's metadata after each loss and for each resource, sometimes two, and nothing
+//     otherwise.
 //   - Unknown is not Changed: what the hub and its pool hold may be right. But the hub resumes nothing from before that point
-//     (Floor), because a resume could miss events.
+//     (Floor), because a resume could miss events. A Floor concerns what was held when it was set: a list of the cloud since
+//     then is not below it, whatever its revision.
 //
 // A restore stays unseen if the backup was made after the newest witness last changed and after the node's last heartbeat. Up to
 // such a backup, everything that this hub follows was the same in both histories.

@@ -43,6 +43,7 @@ type Feed struct {
 
 	// Only Run uses these.
 	machine *Machine
+	history History
 	logged  [2]string // the last error logged about the cloud and about the mirror
 	last    Origin    // of the last attempt
 	kept    *pages    // the pages of a list that broke off
@@ -77,6 +78,8 @@ func (f *Feed) Filling() int { return int(f.filling.Load()) }
 // Run feeds the sink until ctx ends, waits for what it started, and returns nil. The sink keeps what it has.
 func (f *Feed) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("resource", f.config.Resource.GroupResource().String()))
+	f.history = f.config.History()
+	defer f.history.Leave()
 	f.begin(ctx)
 	defer f.config.Metrics.forget(f.config.Resource)
 	defer f.status.Set(FeedStatus{})
@@ -125,7 +128,7 @@ func (f *Feed) observe(what Happening) (e Event, changed [7]<-chan struct{}) {
 	e.Standing, changed[2] = c.Standing.Watch()
 	e.Covered, changed[3] = c.Covered.Watch()
 	e.Declared, changed[4] = c.CoveredHistory.Watch()
-	e.History, changed[5] = c.History.State().Watch()
+	e.History, changed[5] = f.history.State().Watch()
 	e.Filling, changed[6] = c.Filling.Watch()
 	e.Position, e.Counted = c.Sink.Position(), c.Sink.History()
 	return e, changed
@@ -134,13 +137,13 @@ func (f *Feed) observe(what Happening) (e Event, changed [7]<-chan struct{}) {
 // informHistory tells the History what the Machine decided about it.
 func (f *Feed) informHistory(d Decision) {
 	if d.Raise != 0 {
-		f.config.History.Raise(d.Raise)
+		f.history.Raise(d.Raise)
 	}
 	if d.Shaken {
-		f.config.History.Shaken()
+		f.history.Shaken()
 	}
 	if d.Prove {
-		f.config.History.Prove(f.witness())
+		f.history.Prove(f.witness())
 	}
 }
 
@@ -157,7 +160,7 @@ func (f *Feed) apply(ctx context.Context, from *reading, raised edge.History) er
 	}
 	f.renew(s.Objects)
 	if from.From == Cloud {
-		f.config.History.Saw(f.witness())
+		f.history.Saw(f.witness())
 	}
 	return nil
 }
@@ -340,6 +343,6 @@ func (f *Feed) remember(from Origin, events []stream.Event) {
 	}
 	f.mu.Unlock()
 	if from == Cloud {
-		f.config.History.Saw(f.witness())
+		f.history.Saw(f.witness())
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/lead"
 	"yurtcoordinator/internal/hub/link"
@@ -215,8 +217,8 @@ func TestThePoolKnowsOfALaterHistory(t *testing.T) {
 		w.pass(soon)
 		w.want(Coordinator, 0)
 		w.has(w.cloud)
-		if w.sink.History() != 1 || w.history.State().Get().Number != 1 {
-			t.Errorf("the sink is in history %s, the hub in %s", w.sink.History(), w.history.State().Get().Number)
+		if w.sink.History() != 1 || w.history.Number() != 1 {
+			t.Errorf("the sink is in history %s, the hub in %s", w.sink.History(), w.history.Number())
 		}
 	})
 }
@@ -284,5 +286,79 @@ func TestNothingIsResumedBeforeTheHistoryIsKnown(t *testing.T) {
 		w.want(Cloud, 0)
 		w.failing(false)
 		synctest.Wait()
+	})
+}
+
+// aFloor is a history whose past was unknown once.
+type aFloor struct{ unproven }
+
+func (aFloor) State() *live.Value[HistoryState] {
+	return live.NewValue(HistoryState{Floor: 5000, Sure: true})
+}
+
+// The cloud was restored, so that its revisions are below what they were when its past was unknown.
+func TestAListBelowTheFloorIsListedOnce(t *testing.T) {
+	inFeedWorld(t, func(w *feedWorld) {
+		w.histories = func() History { return aFloor{} }
+		w.beginAlone()
+		w.pass(time.Minute)
+		w.want(Cloud, 1)
+		w.has(w.cloud)
+		w.cloud.put("d")
+		w.has(w.cloud)
+	})
+}
+
+// What was fresh is so no longer once its stream has ended and the API server refuses another one.
+func TestFreshEndsWithTheStream(t *testing.T) {
+	internal := apierrors.NewInternalError(errors.New("conversion webhook failed"))
+	for name, test := range map[string]struct {
+		err   error
+		fresh bool
+	}{
+		"an internal error":      {internal, false},
+		"too many requests":      {apierrors.NewTooManyRequests("later", 1), false},
+		"a balancer's 503":       {apierrors.NewServiceUnavailable("no server"), true},
+		"nobody":                 {errors.New("connection refused"), true},
+		"an expired certificate": {apierrors.NewUnauthorized("who are you?"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inFeedWorld(t, func(w *feedWorld) {
+				w.beginAlone()
+				w.fresh(true)
+				w.cloud.do(func() {
+					w.cloud.fault, w.cloud.ending = test.err, errors.New("connection reset")
+					w.cloud.epoch++
+				})
+				w.pass(time.Minute)
+				w.fresh(test.fresh)
+				w.cloud.do(func() { w.cloud.fault = nil })
+				w.pass(2 * backoffMax)
+				w.fresh(true)
+				w.has(w.cloud)
+			})
+		})
+	}
+}
+
+// The witness's question is refused, so no stream is open and none is asked for.
+func TestFreshEndsWithARefusedQuestion(t *testing.T) {
+	inFeedWorld(t, func(w *feedWorld) {
+		w.follows()
+		w.beginAlone()
+		w.fresh(true)
+		w.cloud.do(func() { w.cloud.fault = apierrors.NewInternalError(errors.New("conversion webhook failed")) })
+		w.links(link.Down, link.Down)
+		w.fresh(true)
+		w.links(link.Up, link.Down)
+		w.pass(time.Minute)
+		w.fresh(false)
+		if s := w.feed.Status().Get(); s.Refused == "" || s.Failing {
+			t.Errorf("Status() = %+v", s)
+		}
+		w.cloud.do(func() { w.cloud.fault = nil })
+		w.pass(2 * historyPauseMax)
+		w.fresh(true)
+		w.has(w.cloud)
 	})
 }

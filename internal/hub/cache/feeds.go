@@ -62,18 +62,20 @@ func Feeds(s *Sources) func(Order) (Feeder, error) {
 	return func(o Order) (Feeder, error) {
 		config := FeedConfig{
 			Resource: o.Resource, Sink: o.Replica, CloudLink: s.CloudLink, Lists: guests, Metrics: unseen,
-			History: s.History, Ends: s.Ends,
+			Ends: s.Ends,
 			// kubelet kills Pods that are gone from its list
 			Precious: o.Resource == schema.GroupVersionResource{Version: "v1", Resource: "pods"},
 		}
 		as := s.AsNode
 		switch o.Client {
 		case Hub:
-			config.Lists, config.Metrics = hubs, counted
+			if config.Lists, config.Metrics = hubs, counted; o.prompt() {
+				config.Lists = programs
+			}
 		case "":
 			config.Lists = programs
 		default:
-			as, config.History = s.As(o.Client), Followed{HistoryKeeper: s.History}
+			as = s.As(o.Client)
 		}
 		cloud, err := o.readFrom("cloud", as, s.Cloud, Collection(o.Resource, o.Namespace), o.watchTime(), s.Ends.Chance)
 		if err != nil {
@@ -94,8 +96,15 @@ func Feeds(s *Sources) func(Order) (Feeder, error) {
 			config.Filling = s.Pool.Filling(o.Resource.GroupResource())
 			config.Covered, config.CoveredHistory = s.Pool.Covered(o.Resource.GroupResource()), s.Pool.History
 		}
+		config.History = func() History { return s.History.Of(o.Client, o.Resource.GroupResource()) }
 		return NewFeed(config), nil
 	}
+}
+
+// prompt reports whether an order of the hub's own is short, and the node waits for it: the NodePool, for what is shown of endpoints,
+// and Services, which kubelet wants before it makes a container. On a thin line, endpoints take minutes.
+func (o *Order) prompt() bool {
+	return o.Fields != "" || o.Labels != "" || o.Resource.GroupResource() == schema.GroupResource{Resource: "services"}
 }
 
 // ownWatchTime is how long a watch of the cloud with the node's credentials lasts, as API servers choose by themselves. Each new

@@ -183,6 +183,11 @@ func (s *feedStore) Look(ctx context.Context, key stream.Key, at edge.Revision) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.looks++
+	for k := range s.objects {
+		if key == (stream.Key{}) {
+			key = k
+		}
+	}
 	switch {
 	case s.fault != nil:
 		return 0, 0, s.fault
@@ -412,6 +417,7 @@ type feedWorld struct {
 	declared              *live.Value[edge.History]
 	pages                 *thinLine      // nil: lists are read whole
 	history               *HistoryKeeper // none: the cloud's history never changes
+	histories             func() History // instead, if it is set
 }
 
 // inFeedWorld runs a test with the cloud at revision 103 and a mirror that has nothing; all links are down.
@@ -441,7 +447,11 @@ func (u unproven) State() *live.Value[HistoryState] { return u.Value }
 func (unproven) Saw(Witness)                        {}
 func (unproven) Prove(Witness)                      {}
 func (unproven) Shaken()                            {}
+func (unproven) Leave()                             {}
 func (u unproven) Raise(n edge.History)             { u.Set(HistoryState{Number: n, Sure: true}) }
+
+// neverProven returns such a history to each feed.
+func neverProven() History { return unproven{live.NewValue(HistoryState{Sure: true})} }
 
 func (w *feedWorld) begin() {
 	w.t.Helper()
@@ -450,7 +460,7 @@ func (w *feedWorld) begin() {
 		Resource: slices1, Sink: w.sink, Cloud: w.cloud, CloudLink: w.cloudLink, Metrics: NewFeedMetrics(w.registry),
 		Lists:       w.lists,
 		Coordinator: w.mirror, CoordinatorLink: w.mirrorLink, Standing: w.standing, Covered: w.covered,
-		CoveredHistory: w.declared, Precious: w.precious, History: unproven{live.NewValue(HistoryState{Sure: true})},
+		CoveredHistory: w.declared, Precious: w.precious, History: neverProven,
 	}
 	if w.alone {
 		config.Coordinator = nil
@@ -458,8 +468,11 @@ func (w *feedWorld) begin() {
 	if w.pages != nil {
 		config.Cloud, config.Pages = w.pages, w.pages
 	}
+	if w.histories != nil {
+		config.History = w.histories
+	}
 	if w.history != nil {
-		config.History = w.history
+		config.History = func() History { return w.history.Of("", slices1.GroupResource()) }
 	}
 	w.feed = NewFeed(config)
 	ctx, cancel := context.WithCancel(klog.NewContext(w.t.Context(), ktesting.NewLogger(w.t, ktesting.NewConfig())))

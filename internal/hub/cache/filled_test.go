@@ -83,7 +83,7 @@ func TestAHubThatHasNothingTakesWhatAFillerBrought(t *testing.T) {
 			w.pass(soon)
 			w.want(Cloud, 1)
 			w.has(w.cloud)
-			if n := w.history.State().Get().Number; n != 0 || w.sink.History() != 0 {
+			if n := w.history.Number(); n != 0 || w.sink.History() != 0 {
 				t.Errorf("the cloud is in history %s, the sink in %s", n, w.sink.History())
 			}
 		})

@@ -236,7 +236,7 @@ func TestWhatAnotherHistoryHasEmptied(t *testing.T) {
 		w.link.Set(link.Down)
 		w.restart()
 		want(t, w.get(listOfOne), http.StatusOK, `"resourceVersion":"4"`, `"items":[]`)
-		if has := w.history.State().Get().Number; has != 1 {
+		if has := w.history.Number(); has != 1 {
 			t.Errorf("after the restart the cloud is in history %s", has)
 		}
 		w.nothing()

@@ -256,7 +256,7 @@ func TestRefreshListsInsteadOfResuming(t *testing.T) {
 }
 
 func TestFailingIsWhenTheCloudHasNoAnswer(t *testing.T) {
-	answer := func(code int) error {
+	page := func(code int) error { // of somebody on the way
 		err := apierrors.NewGenericServerResponse(code, http.MethodGet, slices1.GroupResource(), "", "", 0, true)
 		return stream.ErrorOf(ptrTo(err.Status()))
 	}
@@ -272,6 +272,11 @@ func TestFailingIsWhenTheCloudHasNoAnswer(t *testing.T) {
 		"403":        {answer(http.StatusForbidden), false},
 		"401":        {answer(http.StatusUnauthorized), false},
 		"410":        {answer(http.StatusGone), false},
+		"500 page":   {page(http.StatusInternalServerError), true},
+		"403 page":   {page(http.StatusForbidden), true},
+		"401 page":   {page(http.StatusUnauthorized), true},
+		"404 page":   {page(http.StatusNotFound), false},
+		"429 page":   {page(http.StatusTooManyRequests), false},
 		"an answer":  {nil, false},
 		"not a list": {fmt.Errorf("%w: nonsense", stream.ErrSink), false},
 	} {

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
 	"yurtcoordinator/internal/edge"
@@ -26,23 +26,27 @@ const (
 	askTime = 10 * time.Second
 	// historyPauseMin and historyPauseMax bound the pause after an unanswered question: see run.Backoff.
 	historyPauseMin, historyPauseMax = 250 * time.Millisecond, 5 * time.Second
-	// maxWitnesses is how many collections the keeper has a witness from: if the node may no longer read one, another still
-	// proves the history.
+	// maxWitnesses is how many collections of a resource have a witness: if the node may no longer read one, another still proves
+	// the history.
 	maxWitnesses = 8
-	// blobKey is the HistoryState's key on the disk.
+	// maxQuestions bounds the questions under way at a time.
+	maxQuestions = 8
+	// blobKey is the number's key on the disk.
 	blobKey = "cloud/history"
 )
 
 // Prover asks the cloud for one object of a collection. remote.Source is one.
 type Prover interface {
-	// Look returns the cloud's revision and the object's: the present one if at is 0, otherwise the one as of at. object is 0 if
-	// there is no such object. Look fails with stream.ErrExpired if the cloud has forgotten that revision.
+	// Look returns the cloud's revision and the object's: the present one if at is 0, otherwise the one as of at. The zero key
+	// asks for any object of the collection. object is 0 if there is no such object. Look fails with stream.ErrExpired if the
+	// cloud has forgotten that revision.
 	Look(ctx context.Context, key stream.Key, at edge.Revision) (current, object edge.Revision, err error)
 }
 
-// Witness is an object as a hub has seen it.
+// Witness is an object as a hub has seen it, or an empty collection.
 type Witness struct {
-	From     Prover
+	From Prover
+	// Key and Revision are of the newest object of the collection; zero if it has none.
 	Key      stream.Key
 	Revision edge.Revision
 	// Held is the revision up to which the hub knows the collection.
@@ -51,19 +55,22 @@ type Witness struct {
 	History edge.History
 }
 
-// HistoryState is what the hub knows about the cloud's history.
+// HistoryState is what the hub knows about the cloud's history, by one resource.
 type HistoryState struct {
 	// Number is the number of the cloud's history, as far as is known.
 	Number edge.History
-	// Floor is the revision below which the hub's content must not be resumed at the cloud.
+	// Floor is the resource's revision when nobody could tell whether what the hub held belongs to this history. What is held
+	// since before, at a lower revision, must not be resumed at the cloud.
 	Floor edge.Revision
-	// Sure says that Number was verified, or that there is nothing to verify it with.
+	// Sure says that Number was verified by this resource, or that nothing is held to verify it with.
 	Sure bool
-	// Failing says that the cloud did not answer when it was asked.
+	// Failing says that nobody answered the question. Refused is the answer of an API server that cannot say it; "" means that
+	// there is none.
 	Failing bool
+	Refused string
 }
 
-// HistoryDisk keeps a HistoryState. store.Store is one.
+// HistoryDisk keeps the history's number. store.Store is one.
 type HistoryDisk interface {
 	Blob(key string) ([]byte, error)
 	PutBlob(key string, value []byte) error
@@ -82,112 +89,162 @@ type HistoryConfig struct {
 // HistoryKeeper follows the cloud's history. Make one with NewHistory. Safe for concurrent use.
 type HistoryKeeper struct {
 	config HistoryConfig
-	state  *live.Value[HistoryState]
-	asked  chan struct{} // there is something to verify
+	places chan struct{} // of questions under way
 
-	mu        sync.Mutex
+	mu     sync.Mutex
+	number edge.History
+	of     map[reader]*ResourceHistory
+	ask    func(*ResourceHistory) // settles one in the background; nil while Run does not run
+}
+
+// reader is a client that reads a resource.
+type reader struct {
+	client   string
+	resource schema.GroupResource
+}
+
+// ResourceHistory is the cloud's history by one resource, as one client reads it.
+type ResourceHistory struct {
+	keeper *HistoryKeeper
+	id     reader
+	state  *live.Value[HistoryState]
+
+	// The keeper's lock guards these.
+	users     int
 	witnesses map[Prover]Witness
 	proven    edge.Revision // up to here this history is proven, since Sure was last lost
 	losses    int           // how often Sure was lost
+	asking    bool          // the keeper settles it
 }
 
-// NewHistory returns a HistoryKeeper that begins with the disk's HistoryState.
+// NewHistory returns a HistoryKeeper that begins with the disk's number.
 func NewHistory(c HistoryConfig) *HistoryKeeper {
-	k := &HistoryKeeper{
-		config: c, state: live.NewValue(HistoryState{}), asked: make(chan struct{}, 1), witnesses: map[Prover]Witness{},
-	}
+	k := &HistoryKeeper{config: c, places: make(chan struct{}, maxQuestions), of: map[reader]*ResourceHistory{}}
 	if kept, err := c.Disk.Blob(blobKey); err == nil {
-		k.state.Set(decode(kept))
+		n, _ := strconv.ParseUint(string(kept), 10, 64) // 0 if it is none
+		k.number = edge.History(n)
 	}
 	return k
 }
 
-// State returns what is known, now and as it changes.
-func (k *HistoryKeeper) State() *live.Value[HistoryState] { return k.state }
-
-// Saw records a witness that the cloud itself showed while the HistoryState is Sure.
-func (k *HistoryKeeper) Saw(w Witness) {
+// Of returns the history by a resource that a client reads. The caller must call Leave.
+func (k *HistoryKeeper) Of(client string, resource schema.GroupResource) *ResourceHistory {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	s := k.state.Get()
+	id := reader{client, resource}
+	h := k.of[id]
+	if h == nil {
+		h = &ResourceHistory{
+			keeper: k, id: id, state: live.NewValue(HistoryState{Number: k.number}), witnesses: map[Prover]Witness{},
+		}
+		k.of[id] = h
+		h.askLocked()
+	}
+	h.users++
+	return h
+}
+
+// Leave ends the use of a ResourceHistory. What it knows goes with its last user.
+func (h *ResourceHistory) Leave() {
+	h.keeper.mu.Lock()
+	defer h.keeper.mu.Unlock()
+	if h.users--; h.users == 0 {
+		delete(h.keeper.of, h.id)
+	}
+}
+
+// State returns what is known, now and as it changes.
+func (h *ResourceHistory) State() *live.Value[HistoryState] { return h.state }
+
+// Saw records a witness that the cloud itself showed while the HistoryState is Sure.
+func (h *ResourceHistory) Saw(w Witness) {
+	h.keeper.mu.Lock()
+	defer h.keeper.mu.Unlock()
+	s := h.state.Get()
 	if w.History != s.Number || !s.Sure {
 		return
 	}
-	k.keepLocked(w)
-	k.proven = max(k.proven, w.Revision, w.Held)
+	h.keepLocked(w)
+	h.proven = max(h.proven, w.Revision, w.Held)
 }
 
 // Prove asks for proof of a witness whose content comes from the disk or the pool and is to be resumed at the cloud. The
 // HistoryState is not Sure until the witness is proven.
-func (k *HistoryKeeper) Prove(w Witness) {
+func (h *ResourceHistory) Prove(w Witness) {
+	k := h.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	s := k.state.Get()
+	s := h.state.Get()
 	switch {
 	case w.History > s.Number:
 		k.raiseLocked(w.History)
 	case w.History < s.Number, w.Held < s.Floor:
 		return // it cannot be resumed anyway
 	}
-	k.keepLocked(w)
-	if w.Revision > k.proven {
-		k.loseLocked()
+	h.keepLocked(w)
+	if h.proven == 0 || w.Revision > h.proven {
+		h.loseLocked()
 	}
 }
 
-// Followed is a HistoryKeeper for what the hub reads with a caller's credentials. It offers only the HistoryState and takes no
-// witnesses: the caller lent its credentials for its own reads, not for the hub's questions, and may revoke them.
-type Followed struct{ *HistoryKeeper }
+// Raise records that somebody knows of a later history.
+func (h *ResourceHistory) Raise(n edge.History) { h.keeper.Raise(n) }
 
-// Saw does nothing.
-func (Followed) Saw(Witness) {}
-
-// Prove does nothing.
-func (Followed) Prove(Witness) {}
-
-func (k *HistoryKeeper) keepLocked(w Witness) {
-	if w.From == nil || w.Revision == 0 {
+func (h *ResourceHistory) keepLocked(w Witness) {
+	if w.From == nil {
 		return
 	}
-	if has, ok := k.witnesses[w.From]; ok && has.History == w.History && has.Revision > w.Revision {
+	if has, ok := h.witnesses[w.From]; ok && has.History == w.History && has.Revision > w.Revision {
 		has.Held = max(has.Held, w.Held)
 		w = has
 	}
-	k.witnesses[w.From] = w
-	if len(k.witnesses) <= maxWitnesses {
+	h.witnesses[w.From] = w
+	if len(h.witnesses) <= maxWitnesses {
 		return
 	}
 	least := w
-	for _, each := range k.witnesses {
+	for _, each := range h.witnesses {
 		if each.Revision < least.Revision {
 			least = each
 		}
 	}
-	delete(k.witnesses, least.From)
+	delete(h.witnesses, least.From)
 }
 
 // Shaken records that a stream from the cloud broke: the server may have restarted on another store.
-func (k *HistoryKeeper) Shaken() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.proven = 0
-	k.loseLocked()
+func (h *ResourceHistory) Shaken() {
+	h.keeper.mu.Lock()
+	defer h.keeper.mu.Unlock()
+	h.shakeLocked()
+}
+
+func (h *ResourceHistory) shakeLocked() {
+	h.proven = 0
+	h.loseLocked()
 }
 
 // loseLocked withdraws Sure.
-func (k *HistoryKeeper) loseLocked() {
-	k.losses++
-	s := k.state.Get()
-	s.Sure, s.Failing = false, false
-	k.state.Set(s)
-	select {
-	case k.asked <- struct{}{}:
-	default:
+func (h *ResourceHistory) loseLocked() {
+	h.losses++
+	s := h.state.Get()
+	s.Sure, s.Failing, s.Refused = false, false, ""
+	h.state.Set(s)
+	h.askLocked()
+}
+
+func (h *ResourceHistory) askLocked() {
+	if ask := h.keeper.ask; ask != nil && !h.asking {
+		h.asking = true
+		ask(h)
 	}
 }
 
 // Number is the number of the cloud's history, as far as is known.
-func (k *HistoryKeeper) Number() edge.History { return k.state.Get().Number }
+func (k *HistoryKeeper) Number() edge.History {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.number
+}
 
 // Went records that the cloud showed an object at one revision, and later at another. The History of from and to is what Number
 // returned before each question. Within one history no object's revision falls. So a lower revision proves another history, even
@@ -195,17 +252,16 @@ func (k *HistoryKeeper) Number() edge.History { return k.state.Get().Number }
 func (k *HistoryKeeper) Went(ctx context.Context, from, to edge.Moment) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if number := k.state.Get().Number; from.History == number && to.History == number && to.Before(from) {
+	if from.History == k.number && to.History == k.number && to.Before(from) {
 		k.changedLocked(klog.FromContext(ctx).WithValues("seen", from.Revision.String(), "revision", to.Revision.String()))
 	}
 }
 
 // changedLocked records that the cloud's history has changed.
 func (k *HistoryKeeper) changedLocked(logger klog.Logger) {
-	next := k.state.Get().Number + 1
-	k.raiseLocked(next)
+	k.raiseLocked(k.number + 1)
 	logger.Info("The cloud's history has changed: it was restored from a backup, or rebuilt. Reading everything anew",
-		"history", next)
+		"history", k.number)
 }
 
 // Raise records that a pool member knows of a later history.
@@ -215,104 +271,151 @@ func (k *HistoryKeeper) Raise(n edge.History) {
 	k.raiseLocked(n)
 }
 
+// raiseLocked begins a later history. It is one for all resources: a store that was restored alone costs a list of each.
 func (k *HistoryKeeper) raiseLocked(n edge.History) {
-	s := k.state.Get()
-	if n <= s.Number {
+	if n <= k.number {
 		return
 	}
-	clear(k.witnesses)
-	s.Number, s.Floor = n, 0
-	k.proven = 0
-	k.state.Set(s)
-	k.write(s)
+	k.number = n
+	for _, h := range k.of {
+		s := h.state.Get()
+		s.Number, s.Floor, h.proven = n, 0, 0
+		clear(h.witnesses)
+		h.state.Set(s)
+	}
+	_ = k.config.Disk.PutBlob(blobKey, strconv.AppendUint(nil, uint64(n), 10)) // without it, the next start finds out again
 }
 
-// Run verifies the history whenever it is not Sure, until ctx ends, and returns nil.
+// Run verifies the history by each resource that is not Sure, until ctx ends, and returns nil.
 func (k *HistoryKeeper) Run(ctx context.Context) error {
-	was, pause := false, run.Backoff{Min: historyPauseMin, Max: historyPauseMax}
-	for ctx.Err() == nil {
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	k.mu.Lock()
+	k.ask = func(h *ResourceHistory) { asking.Go(func() { h.settle(ctx) }) }
+	for _, h := range k.of {
+		h.askLocked()
+	}
+	k.mu.Unlock()
+	defer func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.ask = nil
+	}()
+	for was := false; ; {
 		state, changed := k.config.Link.Watch()
-		up := state.Reachable()
-		if was && !up {
-			k.Shaken()
-		}
-		was = up
-		var again <-chan time.Time
-		if up && !k.state.Get().Sure {
-			err := k.verify(ctx)
-			if err == nil {
-				pause.Reset()
-				continue
-			}
-			if ctx.Err() != nil {
-				return nil //nolint:nilerr // asked to stop
-			}
-			k.fail()
-			klog.FromContext(ctx).Info("Cannot tell whether the cloud's history is the known one; trying again", "err", err)
-			again = time.After(pause.Next(k.config.Chance.Float64()))
-		}
-		asked := k.asked
-		if again != nil {
-			asked = nil // one question at a time
+		if up := state.Reachable(); was != up {
+			k.linked(up)
+			was = up
 		}
 		select {
 		case <-ctx.Done():
+			return nil
 		case <-changed:
-		case <-asked:
+		}
+	}
+}
+
+// linked withdraws Sure from all when the link is lost.
+func (k *HistoryKeeper) linked(up bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, h := range k.of {
+		if !up {
+			h.shakeLocked()
+		}
+	}
+}
+
+// settle asks the cloud until the HistoryState is Sure, or ctx ends.
+func (h *ResourceHistory) settle(ctx context.Context) {
+	k := h.keeper
+	for pause := (run.Backoff{Min: historyPauseMin, Max: historyPauseMax}); ; {
+		state, changed := k.config.Link.Watch()
+		var again <-chan time.Time
+		if state.Reachable() {
+			err := h.verify(ctx)
+			if ctx.Err() != nil || h.settled(err) {
+				return
+			}
+			if err == nil {
+				continue // there is something else to verify
+			}
+			klog.FromContext(ctx).Info("Cannot tell whether the cloud's history is the known one; trying again",
+				"resource", h.id.resource.String(), "client", h.id.client, "err", err)
+			again = time.After(pause.Next(k.config.Chance.Float64()))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
 		case <-again:
 		}
 	}
-	return nil
+}
+
+// settled records how a question ended, and reports whether no other is to be asked.
+func (h *ResourceHistory) settled(err error) bool {
+	h.keeper.mu.Lock()
+	defer h.keeper.mu.Unlock()
+	s := h.state.Get()
+	switch {
+	case err == nil:
+	case unanswered(err):
+		s.Failing, s.Refused = true, ""
+	default:
+		s.Failing, s.Refused = false, err.Error()
+	}
+	h.state.Set(s)
+	h.asking = !s.Sure && h.users > 0
+	return !h.asking
 }
 
 // verify asks the cloud about the newest witness and records the conclusion.
-func (k *HistoryKeeper) verify(ctx context.Context) error {
-	w, held, losses := k.newest()
-	verdict, now := Same, Answer{}
-	if w.From != nil {
-		var err error
-		if verdict, now, err = queryWitness(ctx, w, held); err != nil {
-			if denied(err) {
-				k.dismiss(w)
-				return k.verify(ctx) // ask another witness
-			}
+func (h *ResourceHistory) verify(ctx context.Context) error {
+	select {
+	case h.keeper.places <- struct{}{}:
+		defer func() { <-h.keeper.places }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	for {
+		w, held, losses := h.newest()
+		if w.From == nil {
+			h.conclude(ctx, w, Same, Answer{}, losses)
+			return nil
+		}
+		verdict, now, err := queryWitness(ctx, w, held)
+		switch {
+		case err == nil:
+			h.conclude(ctx, w, verdict, now, losses)
+			return nil
+		case !denied(err):
 			return fmt.Errorf("ask the cloud for %s as of revision %s: %w", w.Key, w.Revision, err)
 		}
+		h.dismiss(w) // ask another witness
 	}
-	k.conclude(ctx, w, verdict, now, losses)
-	return nil
 }
 
 // newest returns the witness with the highest revision, and the highest revision that any witness's collection is known up to.
-func (k *HistoryKeeper) newest() (best Witness, held edge.Revision, losses int) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	number := k.state.Get().Number
-	for _, w := range k.witnesses {
-		if w.History != number {
+func (h *ResourceHistory) newest() (best Witness, held edge.Revision, losses int) {
+	h.keeper.mu.Lock()
+	defer h.keeper.mu.Unlock()
+	for _, w := range h.witnesses {
+		if w.History != h.keeper.number {
 			continue
 		}
 		held = max(held, w.Held)
-		if w.Revision > best.Revision {
+		if best.From == nil || w.Revision > best.Revision {
 			best = w
 		}
 	}
-	return best, held, k.losses
+	return best, held, h.losses
 }
 
-// fail records that the cloud did not answer.
-func (k *HistoryKeeper) fail() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	s := k.state.Get()
-	s.Failing = true
-	k.state.Set(s)
-}
-
-func (k *HistoryKeeper) dismiss(w Witness) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.witnesses, w.From)
+func (h *ResourceHistory) dismiss(w Witness) {
+	h.keeper.mu.Lock()
+	defer h.keeper.mu.Unlock()
+	delete(h.witnesses, w.From)
 }
 
 func queryWitness(ctx context.Context, w Witness, held edge.Revision) (Verdict, Answer, error) {
@@ -342,50 +445,32 @@ func queryWitness(ctx context.Context, w Witness, held edge.Revision) (Verdict, 
 	return Conclude(then), now, nil
 }
 
-func (k *HistoryKeeper) conclude(ctx context.Context, w Witness, verdict Verdict, now Answer, losses int) {
+func (h *ResourceHistory) conclude(ctx context.Context, w Witness, verdict Verdict, now Answer, losses int) {
+	k := h.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	s := k.state.Get()
-	lost := losses != k.losses
-	if lost && verdict == Same || w.From != nil && w.History != s.Number {
+	lost := losses != h.losses
+	if lost && verdict == Same || w.From != nil && w.History != k.number {
 		return // there is now something else to verify
 	}
-	logger := klog.FromContext(ctx).WithValues("object", w.Key, "seen", w.Revision.String(), "revision", now.Current.String())
+	logger := klog.FromContext(ctx).WithValues("resource", h.id.resource.String(), "client", h.id.client,
+		"object", w.Key, "seen", w.Revision.String(), "revision", now.Current.String())
 	switch verdict {
 	case Changed:
 		k.changedLocked(logger)
-		s = k.state.Get()
 	case Unknown:
-		s.Floor = now.Current
-		k.proven = now.Current
-		k.write(s)
+		h.proven = now.Current
 		logger.Info("The cloud no longer remembers the revision at which it was last seen; reading anew instead of resuming")
 	default:
-		k.proven = max(k.proven, w.Revision)
+		h.proven = max(h.proven, w.Revision)
 	}
-	s.Sure, s.Failing = !lost, false
-	k.state.Set(s)
-}
-
-func (k *HistoryKeeper) write(s HistoryState) {
-	_ = k.config.Disk.PutBlob(blobKey, encode(s)) // without it, the next start finds out again
-}
-
-func encode(s HistoryState) []byte { return fmt.Appendf(nil, "%d %d", s.Number, s.Floor) }
-
-// decode parses encode's output; for anything else it returns the zero HistoryState.
-func decode(text []byte) (s HistoryState) {
-	number, floor, found := strings.Cut(string(text), " ")
-	n, err := strconv.ParseUint(number, 10, 64)
-	f, err2 := strconv.ParseUint(floor, 10, 64)
-	if !found || err != nil || err2 != nil {
-		return HistoryState{}
+	s := h.state.Get()
+	if verdict == Unknown {
+		s.Floor = now.Current
 	}
-	return HistoryState{Number: edge.History(n), Floor: edge.Revision(f)}
+	s.Sure, s.Failing, s.Refused = !lost, false, ""
+	h.state.Set(s)
 }
 
 // denied reports whether an error concerns only this collection, so that another witness may be asked about.
-func denied(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsBadRequest(err) ||
-		apierrors.IsMethodNotSupported(err)
-}
+func denied(err error) bool { return deniedPast(err) && !stranger(err) }

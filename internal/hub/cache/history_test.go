@@ -30,6 +30,9 @@ func TestCompare(t *testing.T) {
 		"it has changed since":            {100, 120, 130, 125, Ask},
 		"it is gone":                      {100, 120, 130, 0, Ask},
 		"nothing happened":                {100, 120, 120, 100, Same},
+		"it was empty, and is":            {0, 120, 130, 0, Same},
+		"it was empty, and had been not":  {0, 120, 130, 110, Changed},
+		"it was empty, and now is not":    {0, 120, 130, 125, Unknown},
 	} {
 		if got := Compare(test.seen, test.held, Answer{test.current, test.object}); got != test.want {
 			t.Errorf("%s: %s, want %s", name, got, test.want)
@@ -41,6 +44,11 @@ func TestCompare(t *testing.T) {
 		}
 	}
 }
+
+var (
+	podsOfAll   = schema.GroupResource{Resource: "pods"}
+	eventsOfAll = schema.GroupResource{Group: "events.k8s.io", Resource: "events"}
+)
 
 // cloud is a cloud with an object x, which remembers all revisions of it.
 type cloud struct {
@@ -109,6 +117,7 @@ type historyWorld struct {
 	cloud *cloud
 	link  *live.Value[link.State]
 	k     *HistoryKeeper
+	h     *ResourceHistory // by Pods, as the node reads them
 	disk  historyDisk
 	stop  func()
 }
@@ -129,7 +138,7 @@ func inHistoryWorld(t *testing.T, test func(w *historyWorld)) {
 func (w *historyWorld) begin() {
 	w.t.Helper()
 	k := NewHistory(HistoryConfig{Link: w.link, Disk: w.disk})
-	w.k = k
+	w.k, w.h = k, k.Of("", podsOfAll)
 	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -145,7 +154,7 @@ func (w *historyWorld) begin() {
 func (w *historyWorld) flap() {
 	w.link.Set(link.Down)
 	synctest.Wait()
-	if w.k.State().Get().Sure {
+	if w.h.State().Get().Sure {
 		w.t.Error("sure while the link is down")
 	}
 	w.link.Set(link.Up)
@@ -155,7 +164,7 @@ func (w *historyWorld) flap() {
 func (w *historyWorld) want(want HistoryState) {
 	w.t.Helper()
 	synctest.Wait()
-	if got := w.k.State().Get(); got != want {
+	if got := w.h.State().Get(); got != want {
 		w.t.Errorf("State() = %+v, want %+v", got, want)
 	}
 }
@@ -173,7 +182,7 @@ func TestNothingToVerifyCostsNothing(t *testing.T) {
 
 func TestOneQuestionAfterEachLoss(t *testing.T) {
 	inHistoryWorld(t, func(w *historyWorld) {
-		w.k.Saw(w.cloud.witness(0))
+		w.h.Saw(w.cloud.witness(0))
 		w.want(HistoryState{Sure: true})
 		time.Sleep(time.Hour)
 		if w.cloud.asked() != 0 {
@@ -186,7 +195,7 @@ func TestOneQuestionAfterEachLoss(t *testing.T) {
 		}
 		w.cloud.do(func() { w.cloud.revision, w.cloud.writes = 110, append(w.cloud.writes, 105) })
 		for range 30 { // all streams break at once
-			w.k.Shaken()
+			w.h.Shaken()
 		}
 		w.want(HistoryState{Sure: true})
 		if n := w.cloud.asked(); n < 3 || n > 5 {
@@ -208,14 +217,14 @@ func TestTheHistoryChanged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inHistoryWorld(t, func(w *historyWorld) {
-				w.k.Saw(w.cloud.witness(0))
+				w.h.Saw(w.cloud.witness(0))
 				w.link.Set(link.Down)
 				synctest.Wait()
 				w.cloud.do(func() { set(w.cloud) })
 				w.link.Set(link.Up)
 				w.want(HistoryState{Number: 1, Sure: true})
-				w.k.Saw(w.cloud.witness(0)) // a witness of the old history proves nothing
-				w.k.Saw(w.cloud.witness(1))
+				w.h.Saw(w.cloud.witness(0)) // a witness of the old history proves nothing
+				w.h.Saw(w.cloud.witness(1))
 				w.flap()
 				w.want(HistoryState{Number: 1, Sure: true})
 				w.stop()
@@ -228,13 +237,13 @@ func TestTheHistoryChanged(t *testing.T) {
 
 func TestWhatTheCloudForgotIsUnknown(t *testing.T) {
 	inHistoryWorld(t, func(w *historyWorld) {
-		w.k.Saw(w.cloud.witness(0))
+		w.h.Saw(w.cloud.witness(0))
 		w.link.Set(link.Down)
 		synctest.Wait()
 		w.cloud.do(func() { w.cloud.revision, w.cloud.compacted, w.cloud.writes = 200, 150, []edge.Revision{90, 180} })
 		w.link.Set(link.Up)
 		w.want(HistoryState{Floor: 200, Sure: true})
-		w.k.Prove(Witness{From: w.cloud, Key: stream.Key{Name: "x"}, Revision: 95, Held: 100}) // it cannot be resumed
+		w.h.Prove(Witness{From: w.cloud, Key: stream.Key{Name: "x"}, Revision: 95, Held: 100}) // it cannot be resumed
 		w.want(HistoryState{Floor: 200, Sure: true})
 	})
 }
@@ -242,21 +251,21 @@ func TestWhatTheCloudForgotIsUnknown(t *testing.T) {
 func TestWhatCameFromElsewhereIsProvenFirst(t *testing.T) {
 	inHistoryWorld(t, func(w *historyWorld) {
 		w.cloud.do(func() { w.cloud.fault = errors.New("no answer") })
-		w.k.Prove(w.cloud.witness(0))
+		w.h.Prove(w.cloud.witness(0))
 		synctest.Wait()
 		w.want(HistoryState{Failing: true})
 		w.cloud.do(func() { w.cloud.fault = nil })
 		time.Sleep(historyPauseMax)
 		w.want(HistoryState{Sure: true})
 		n := w.cloud.asked()
-		w.k.Prove(w.cloud.witness(0)) // another collection, as old
+		w.h.Prove(w.cloud.witness(0)) // another collection, as old
 		w.want(HistoryState{Sure: true})
 		if w.cloud.asked() != n {
 			t.Error("asked for what is proven")
 		}
 		late := w.cloud.witness(0)
 		late.Revision = 99 // the cloud has x at 90
-		w.k.Prove(late)
+		w.h.Prove(late)
 		w.want(HistoryState{Number: 1, Sure: true})
 	})
 }
@@ -265,20 +274,20 @@ func TestAWitnessThatMayNotBeReadIsNone(t *testing.T) {
 	inHistoryWorld(t, func(w *historyWorld) {
 		forbidden := apierrors.NewForbidden(schema.GroupResource{}, "x", nil)
 		refused := &cloud{revision: 100, writes: []edge.Revision{95}, fault: forbidden}
-		w.k.Prove(refused.witness(0))
-		w.k.Prove(w.cloud.witness(0))
+		w.h.Prove(refused.witness(0))
+		w.h.Prove(w.cloud.witness(0))
 		w.want(HistoryState{Sure: true})
 	})
 }
 
 func TestALaterNumberIsTaken(t *testing.T) {
 	inHistoryWorld(t, func(w *historyWorld) {
-		w.k.Saw(w.cloud.witness(0))
+		w.h.Saw(w.cloud.witness(0))
 		w.k.Raise(3)
 		w.want(HistoryState{Number: 3, Sure: true})
 		w.k.Raise(2)
 		w.want(HistoryState{Number: 3, Sure: true})
-		w.k.Prove(w.cloud.witness(5))
+		w.h.Prove(w.cloud.witness(5))
 		w.want(HistoryState{Number: 5, Sure: true})
 		w.flap()
 		w.want(HistoryState{Number: 5, Sure: true})
@@ -290,7 +299,7 @@ func TestARevisionThatFalls(t *testing.T) {
 	at := func(h edge.History, r edge.Revision) edge.Moment { return edge.Moment{History: h, Revision: r} }
 	inHistoryWorld(t, func(w *historyWorld) {
 		w.k.Raise(1)
-		w.k.Saw(w.cloud.witness(1))
+		w.h.Saw(w.cloud.witness(1))
 		for _, went := range [][2]edge.Moment{
 			{{}, at(1, 7)}, {at(1, 95), at(1, 95)}, {at(1, 95), at(1, 100)}, // it did not fall
 			{at(0, 95), at(1, 93)}, {at(0, 95), at(0, 93)}, // in a history that is over
@@ -309,24 +318,142 @@ func TestManyWitnesses(t *testing.T) {
 	inHistoryWorld(t, func(w *historyWorld) {
 		for i := range 3 * maxWitnesses {
 			c := &cloud{revision: 100, writes: []edge.Revision{edge.Revision(i + 1)}}
-			w.k.Saw(c.witness(0))
+			w.h.Saw(c.witness(0))
 		}
-		if n := len(w.k.witnesses); n > maxWitnesses {
+		if n := len(w.h.witnesses); n > maxWitnesses {
 			t.Errorf("%d witnesses", n)
 		}
-		if best, _, _ := w.k.newest(); best.Revision != 3*maxWitnesses {
+		if best, _, _ := w.h.newest(); best.Revision != 3*maxWitnesses {
 			t.Errorf("the newest is of revision %s", best.Revision)
 		}
 	})
 }
 
 func TestWhatTheDiskHasMayBeNonsense(t *testing.T) {
-	for _, text := range []string{"", "1", "x 1", "1 x", "1 2 3"} {
-		if s := decode([]byte(text)); s != (HistoryState{}) {
-			t.Errorf("%q: %+v", text, s)
+	for text, want := range map[string]edge.History{"": 0, "x": 0, "1 2": 0, "-1": 0, "7": 7} {
+		disk := historyDisk{blobKey: []byte(text)}
+		if n := NewHistory(HistoryConfig{Disk: disk}).Number(); n != want {
+			t.Errorf("%q: %s", text, n)
 		}
 	}
-	if s := decode(encode(HistoryState{Number: 7, Floor: 9, Sure: true})); s != (HistoryState{Number: 7, Floor: 9}) {
-		t.Errorf("%+v", s)
+}
+
+// A conversion webhook is down, so the API server answers 500 about one resource for a day.
+func TestAResourceThatFailsStopsNoOther(t *testing.T) {
+	inHistoryWorld(t, func(w *historyWorld) {
+		broken := &cloud{revision: 100, writes: []edge.Revision{95}}
+		other := w.k.Of("", eventsOfAll)
+		defer other.Leave()
+		synctest.Wait()
+		w.h.Saw(w.cloud.witness(0))
+		other.Saw(broken.witness(0))
+		broken.do(func() { broken.fault = apierrors.NewInternalError(errors.New("conversion webhook failed")) })
+		w.flap()
+		w.want(HistoryState{Sure: true})
+		for name, test := range map[string]struct {
+			err     error
+			failing bool
+		}{
+			"an API server's 500": {apierrors.NewInternalError(errors.New("conversion webhook failed")), false},
+			"a balancer's 503":    {apierrors.NewServiceUnavailable("no server"), true},
+			"nobody":              {errors.New("connection refused"), true},
+		} {
+			broken.do(func() { broken.fault = test.err })
+			time.Sleep(2 * historyPauseMax)
+			if s := other.State().Get(); s.Sure || s.Failing != test.failing || (s.Refused == "") != test.failing {
+				t.Errorf("%s: %+v", name, s)
+			}
+		}
+		if n := w.cloud.asked(); n != 1 {
+			t.Errorf("%d questions about the one that is well", n)
+		}
+		broken.do(func() { broken.fault = nil })
+		time.Sleep(2 * historyPauseMax)
+		if s := other.State().Get(); s != (HistoryState{Sure: true}) {
+			t.Errorf("once it is well: %+v", s)
+		}
+	})
+}
+
+// Events have an etcd of their own, whose revisions are lower.
+func TestRevisionsOfTwoStoresAreNotCompared(t *testing.T) {
+	inHistoryWorld(t, func(w *historyWorld) {
+		events := &cloud{revision: 20, writes: []edge.Revision{15}}
+		other := w.k.Of("", eventsOfAll)
+		defer other.Leave()
+		synctest.Wait()
+		w.h.Saw(w.cloud.witness(0))
+		other.Saw(events.witness(0))
+		w.flap()
+		w.want(HistoryState{Sure: true})
+		if s := other.State().Get(); s != (HistoryState{Sure: true}) {
+			t.Errorf("events: %+v", s)
+		}
+		w.link.Set(link.Down)
+		synctest.Wait()
+		w.cloud.do(func() { w.cloud.revision, w.cloud.compacted, w.cloud.writes = 200, 150, []edge.Revision{90, 180} })
+		w.link.Set(link.Up)
+		w.want(HistoryState{Floor: 200, Sure: true})
+		if s := other.State().Get(); s != (HistoryState{Sure: true}) {
+			t.Errorf("events, once the other's past is unknown: %+v", s)
+		}
+		events.do(func() { events.revision, events.writes = 12, []edge.Revision{11} }) // only this etcd is restored
+		w.flap()
+		w.want(HistoryState{Number: 1, Sure: true}) // all is read anew: that costs a list
+		if s := other.State().Get(); s != (HistoryState{Number: 1, Sure: true}) {
+			t.Errorf("events, restored: %+v", s)
+		}
+	})
+}
+
+func TestAnEmptyCollectionIsAWitness(t *testing.T) {
+	for name, test := range map[string]struct {
+		revision edge.Revision
+		writes   []edge.Revision
+		want     HistoryState
+	}{
+		"it is still empty":        {130, nil, HistoryState{Sure: true}},
+		"the cloud is behind":      {99, nil, HistoryState{Number: 1, Sure: true}},
+		"it was not empty then":    {130, []edge.Revision{70}, HistoryState{Number: 1, Sure: true}},
+		"it has something by now":  {130, []edge.Revision{120}, HistoryState{Floor: 130, Sure: true}},
+		"it got something at once": {130, []edge.Revision{101}, HistoryState{Floor: 130, Sure: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inHistoryWorld(t, func(w *historyWorld) {
+				w.cloud.do(func() { w.cloud.writes = nil })
+				empty := w.cloud.witness(0)
+				empty.Key = stream.Key{}
+				w.h.Saw(empty)
+				w.link.Set(link.Down)
+				synctest.Wait()
+				w.cloud.do(func() { w.cloud.revision, w.cloud.writes = test.revision, test.writes })
+				w.link.Set(link.Up)
+				w.want(test.want)
+				if n := w.cloud.asked(); n != 1 {
+					t.Errorf("%d questions", n)
+				}
+			})
+		})
 	}
+}
+
+func TestAHistoryGoesWithItsLastUser(t *testing.T) {
+	inHistoryWorld(t, func(w *historyWorld) {
+		again := w.k.Of("", podsOfAll)
+		if again != w.h || len(w.k.of) != 1 {
+			t.Errorf("%d histories of one resource", len(w.k.of))
+		}
+		again.Leave()
+		w.cloud.do(func() { w.cloud.fault = errors.New("no answer") })
+		w.h.Saw(w.cloud.witness(0))
+		w.flap()
+		w.want(HistoryState{Failing: true})
+		w.h.Leave()
+		time.Sleep(2 * historyPauseMax)
+		n := w.cloud.asked()
+		time.Sleep(time.Hour)
+		if len(w.k.of) != 0 || w.cloud.asked() != n {
+			t.Errorf("%d histories without users, and %d questions", len(w.k.of), w.cloud.asked()-n)
+		}
+	})
 }

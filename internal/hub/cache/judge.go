@@ -27,8 +27,8 @@ type Answer struct {
 	Object edge.Revision
 }
 
-// Compare judges by the witness's present state. seen is the revision at which the hub saw it; held is the highest revision up to
-// which the hub knows any collection.
+// Compare judges by the witness's present state. seen is the revision at which the hub saw it; 0 means that the collection was
+// empty. held is the highest revision up to which the hub knows a collection of the resource.
 func Compare(seen, held edge.Revision, now Answer) Verdict {
 	switch {
 	case now.Current < held || now.Current < seen:
@@ -37,6 +37,10 @@ func Compare(seen, held edge.Revision, now Answer) Verdict {
 		return Same
 	case now.Object != 0 && now.Object < seen:
 		return Changed // so does an object's revision
+	case seen == 0 && now.Object <= held:
+		return Changed // it was not there
+	case seen == 0:
+		return Unknown // it came later; others may have been there
 	default:
 		return Ask
 	}

@@ -90,8 +90,9 @@ type (
 type Attempt struct {
 	From Origin
 	List bool
-	// History is the history in which the cloud is read.
+	// History is the history in which the cloud is read, and Floor the HistoryState's when the list began.
 	History edge.History
+	Floor   edge.Revision
 	// Pages: read the list in pages. Continue: resume it after the kept pages.
 	Pages, Continue bool
 	// Choice: when the attempt began the cloud could be asked, so the feed need not wait for a mirror.
@@ -164,9 +165,10 @@ type Machine struct {
 	guard         doubt.Guard
 	older         doubt.Doubt // of lists from the cloud that are older than the sink
 
-	heard   time.Time // when the last watch of the cloud that worked ended; zero means that none has
-	shown   bool      // a source has shown its content; until then the sink has only the disk's
-	foreign bool      // some of the sink's content came from elsewhere than the cloud since the last proof
+	heard   time.Time     // when the last watch of the cloud that worked ended; zero means that none has
+	shown   bool          // a source has shown its content; until then the sink has only the disk's
+	foreign bool          // some of the sink's content came from elsewhere than the cloud since the last proof
+	floor   edge.Revision // the last HistoryState.Floor since which the cloud was listed, so that it concerns older content only
 	demand  demand
 
 	kept  kept
@@ -246,10 +248,13 @@ func (m *Machine) observe(e Event) (later edge.History) {
 	case is.Cloud == link.Down:
 		m.status.Failing = false
 	case !is.History.Sure && is.History.Failing:
-		m.status.Failing = true // the history's question went unanswered, so every feed's would
+		m.status.Failing = true // the history's question went unanswered, so the feed's would
 	}
 	if m.running.From == None {
 		m.held = e.Position
+		if !is.History.Sure && is.History.Refused != "" && is.Cloud.Reachable() {
+			m.status.Fresh, m.status.Refused = false, is.History.Refused
+		}
 	}
 	if m.running.current {
 		m.caughtUp(m.running.From) // the mirror may be covered only now
@@ -270,7 +275,7 @@ func (m *Machine) situation(e Event) Situation {
 	}
 	if m.looked.Cloud.Reachable() {
 		s.Cloud = m.cloud.access(e.At, false, m.held)
-		if h := m.looked.History; m.held != 0 && (e.Counted < h.Number || m.held < h.Floor) {
+		if h := m.looked.History; m.held != 0 && (e.Counted < h.Number || m.held < h.Floor && m.floor != h.Floor) {
 			s.Cloud = Expired // the sink's content belongs to another history, or may
 		}
 	}
@@ -394,7 +399,8 @@ func (m *Machine) past(o Origin) *past {
 // start begins an attempt.
 func (m *Machine) start(e Event, from Origin, list bool) Attempt {
 	m.running.Attempt = Attempt{
-		From: from, List: list, History: m.looked.History.Number, Choice: m.looked.Cloud.Answers(), Why: m.choice.Why,
+		From: from, List: list, History: m.looked.History.Number, Floor: m.looked.History.Floor,
+		Choice: m.looked.Cloud.Answers(), Why: m.choice.Why,
 	}
 	m.running.refresh = list && m.demand == asking
 	if list && from == Cloud && m.config.Pages {
@@ -448,6 +454,10 @@ func (m *Machine) ended(e Event, o Ended) (shaken bool) {
 	}
 	if ran.From == Cloud {
 		s.Failing = o.failing() && m.looked.Cloud != link.Down
+		s.Fresh = s.Fresh && !o.refused()
+	}
+	if ran.List && ran.From == Cloud && o.Err == nil {
+		m.floor = ran.Floor
 	}
 	if ran.List && o.Err == nil {
 		m.caughtUp(ran.From)

@@ -22,7 +22,7 @@ import (
 
 // answer is an API server's answer with a code.
 func answer(code int) error {
-	status := apierrors.NewGenericServerResponse(code, http.MethodGet, slices1.GroupResource(), "", "", 0, true).Status()
+	status := apierrors.NewGenericServerResponse(code, http.MethodGet, slices1.GroupResource(), "", "", 0, false).Status()
 	return stream.ErrorOf(&status)
 }
 

@@ -127,5 +127,6 @@ func (m *Member) run(ctx context.Context) error {
 // behind reports whether a request asks for a revision that the replica has not reached.
 func (m *Member) behind(r *http.Request) bool {
 	revision, err := edge.ParseRevision(r.URL.Query().Get("resourceVersion"))
-	return err == nil && revision > m.Replica.Position()
+	own, _ := revision.Own() // a view may have shown it
+	return err == nil && own > m.Replica.Position()
 }

@@ -30,16 +30,18 @@ type naive struct {
 	when    time.Time
 	changes time.Time // when the world changes
 
-	fresh   bool         // the sink has had all that its source had
-	caught  bool         // what runs has told all
-	asked   bool         // somebody waits for that
-	denied  bool         // the last word was the cloud's 403, and nothing has changed since
-	able    bool         // the cloud can be asked
-	idle    time.Time    // since when it could be, and nothing runs
-	begun   []time.Time  // attempts
-	content Fetched      // the list that has come
-	pages   int          // that were kept
-	pagesIn edge.History // in which their list was begun
+	fresh   bool          // the sink has had all that its source had
+	caught  bool          // what runs has told all
+	asked   bool          // somebody waits for that
+	denied  bool          // the last word was the cloud's 403, and nothing has changed since
+	able    bool          // the cloud can be asked
+	idle    time.Time     // since when it could be, and nothing runs
+	begun   []time.Time   // attempts
+	content Fetched       // the list that has come
+	pages   int           // that were kept
+	pagesIn edge.History  // in which their list was begun
+	pagesAt edge.Revision // below which floor
+	listed  edge.Revision // the floor when the last list of the cloud began
 }
 
 // TestAgainstNaiveModel throws events of all kinds at machines.
@@ -176,7 +178,7 @@ func (n *naive) hold(what Happening, d Decision) {
 	begins := a.From != None
 	if over(what) && !d.Apply {
 		if ended, is := what.(Ended); is && n.running.Pages {
-			n.pages, n.pagesIn = ended.Pages, n.running.History
+			n.pages, n.pagesIn, n.pagesAt = ended.Pages, n.running.History, n.running.Floor
 		}
 		n.running = Attempt{}
 	}
@@ -185,7 +187,7 @@ func (n *naive) hold(what Happening, d Decision) {
 	}
 	up := map[Origin]bool{Cloud: e.Cloud.Reachable(), Coordinator: e.Coordinator == link.Up}
 	atCloud := begins && a.From == Cloud
-	outlived := e.Counted < e.History.Number || e.Position < e.History.Floor
+	outlived := e.Counted < e.History.Number || e.Position < e.History.Floor && n.listed != e.History.Floor
 	for why, broken := range map[string]bool{
 		"two sources at once":                    begins && n.running.From != None,
 		"asks where nothing can be reached":      begins && !up[a.From],
@@ -196,6 +198,7 @@ func (n *naive) hold(what Happening, d Decision) {
 		"stops what does not run":                d.Stop && (n.running.From == None || n.stopped),
 		"goes on after pages that are not there": a.Continue && (n.pages == 0 || !a.List || a.From != Cloud),
 		"goes on in another history":             a.Continue && n.pagesIn != a.History,
+		"goes on below another floor":            a.Continue && n.pagesAt != a.Floor,
 		"wakes in the past":                      !d.Wake.IsZero() && !d.Wake.After(e.At),
 		"goes on before the history was told":    !d.settled() && !d.Apply && (begins || d.Stop || d.Admit),
 		"applies what has not come":              d.Apply && what != Happening(n.content),
@@ -206,7 +209,8 @@ func (n *naive) hold(what Happening, d Decision) {
 			n.fail(why)
 		}
 	}
-	waits := n.asked && !d.Status.Fresh || e.Standing.Role == lead.Leader
+	n.asked = n.asked && !d.Status.Fresh
+	waits := n.asked || e.Standing.Role == lead.Leader
 	longest := time.Minute
 	if e.Filling {
 		longest = fillWait + time.Minute
@@ -233,7 +237,7 @@ func (n *naive) do(what Happening, d Decision) {
 	if d.Apply {
 		counted := n.content.History
 		if n.running.From == Cloud {
-			counted = max(counted, d.Raise)
+			counted, n.listed = max(counted, d.Raise), n.running.Floor
 		}
 		if counted < e.Counted || counted == e.Counted && n.content.Revision < e.Position {
 			n.fail(fmt.Sprintf("revision %d of %d over what is here", n.content.Revision, counted))

@@ -1,14 +1,17 @@
 package cache
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
@@ -30,6 +33,8 @@ type needs struct {
 	node edge.NodeName
 	at   edge.Revision // of the Pods as last looked at
 	all  map[Selection]bool
+	// users are the Pods' ServiceAccounts. What their programs listed when they started stays as well.
+	users map[string]bool
 }
 
 // list returns the selections that the replica's Pods need, and false if not all Pods are known.
@@ -44,9 +49,10 @@ func (n *needs) list(ctx context.Context, m *Member) (map[Selection]bool, bool) 
 	if err != nil {
 		return n.all, n.all != nil
 	}
-	n.at, n.all = all.Revision, map[Selection]bool{podsOf(n.node): true}
+	n.at, n.all, n.users = all.Revision, map[Selection]bool{podsOf(n.node): true}, map[string]bool{}
 	for _, pod := range podsIn(all) {
 		usedBy(pod, n.all)
+		n.users[serviceaccount.MakeUsername(pod.Namespace, cmp.Or(pod.Spec.ServiceAccountName, "default"))] = true
 	}
 	return n.all, true
 }
@@ -144,7 +150,7 @@ func (s *Set) tellNeedsLocked() {
 	for _, m := range s.ofLocked(Hub) {
 		ids = append(ids, m.id())
 	}
-	s.cfg.Disk.Need(ids)
+	s.cfg.Disk.Need(ids, slices.Collect(maps.Keys(s.needs.users))...)
 }
 
 // usedBy adds the ConfigMaps and Secrets that a Pod needs to start containers. Each is a selection of its own, as kubelet follows

@@ -3,6 +3,7 @@ package cache
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/link"
@@ -146,6 +148,11 @@ func TestWhatThePodsNeedStaysOnTheDisk(t *testing.T) {
 		if !w.Gone("a", "q", "") || w.Gone("a", "p", "") {
 			t.Error("it is not known which Pods are there")
 		}
+		w.mu.Lock()
+		if account := serviceaccount.MakeUsername("a", "default"); !w.needs.users[account] {
+			t.Errorf("the Pod's ServiceAccount is none of %v", w.needs.users)
+		}
+		w.mu.Unlock()
 		time.Sleep(30 * 24 * time.Hour)
 		if needed, idle := w.onDisk(one.id("")), w.onDisk(other.id("")); !needed || idle {
 			t.Errorf("after a month the disk has what the Pod needs: %t, what nobody needs: %t", needed, idle)
@@ -155,6 +162,44 @@ func TestWhatThePodsNeedStaysOnTheDisk(t *testing.T) {
 		time.Sleep(30 * 24 * time.Hour)
 		if w.onDisk(one.id("")) {
 			t.Error("what the Pod needed stays after it")
+		}
+		end()
+		w.stop()
+	})
+}
+
+// Without a disk, a container that starts again in a cut gets what it was made with.
+func TestWhatThePodsNeedStaysInMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.stop()
+		w.openOn(&faulty{Store: store.NewMemory(nil)})
+		w.needs.node = "n1"
+		w.run()
+		raw, err := json.Marshal(madeWith())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.source(podsOf("n1")).Replace(t.Context(), stream.Snapshot{
+			Type:     stream.Type{GroupVersionKind: pods.GroupVersion().WithKind("Pod"), Encoding: stream.JSON},
+			Revision: 9, Objects: []stream.Object{{Key: stream.Key{Namespace: "a", Name: "p"}, Revision: 9, Raw: raw}},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		_, end := w.watch("/api/v1/pods?watch=1&resourceVersion=9&fieldSelector=spec.nodeName%3Dn1")
+		for name, stays := range map[string]bool{"config-env": true, "other": false} {
+			one := Selection{Resource: configMaps, Namespace: "a", Fields: "metadata.name=" + name}
+			w.has(one, 9, setObject(name, 5))
+			target := fmt.Sprintf("%s?fieldSelector=metadata.name%%3D%s", listOfA, name)
+			want(t, w.get(target), http.StatusOK, name)
+			time.Sleep(time.Hour)
+			w.link.Set(link.Down)
+			code := http.StatusServiceUnavailable
+			if stays {
+				code = http.StatusOK
+			}
+			want(t, w.get(target), code)
+			w.link.Set(link.Up)
 		}
 		end()
 		w.stop()
@@ -230,4 +275,4 @@ type told struct {
 	need []store.Collection
 }
 
-func (d *told) Need(ids []store.Collection) { d.need = ids }
+func (d *told) Need(ids []store.Collection, _ ...string) { d.need = ids }

@@ -89,7 +89,8 @@ func pageAfter(objects, bytes int, took time.Duration) int {
 
 // kept describes the pages of a list that broke off, for the Machine.
 type kept struct {
-	history  edge.History  // the history in which the list began
+	history  edge.History // the history in which the list began, and the floor then
+	floor    edge.Revision
 	position edge.Revision // of the sink then
 	until    time.Time     // how long they wait for the rest; zero means that there are no pages
 }
@@ -110,12 +111,13 @@ func (m *Machine) keep(e Event, a Attempt, o Ended) {
 	case o.Pages == 0 || !continues(o.Err):
 		m.kept = kept{}
 	case o.Progress || m.kept.until.IsZero():
-		m.kept = kept{history: a.History, position: e.Position, until: e.At.Add(keepPages)}
+		m.kept = kept{history: a.History, floor: a.Floor, position: e.Position, until: e.At.Add(keepPages)}
 	}
 	m.whole = a.Pages && errors.Is(o.Err, stream.ErrExpired)
 }
 
 // keeps reports whether pages wait for the rest of their list.
 func (m *Machine) keeps(e Event) bool {
-	return e.At.Before(m.kept.until) && m.kept.history == m.looked.History.Number && m.kept.position == e.Position
+	is := m.looked.History
+	return e.At.Before(m.kept.until) && m.kept.history == is.Number && m.kept.floor == is.Floor && m.kept.position == e.Position
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/run"
@@ -66,13 +67,19 @@ func (p *past) recovered() {
 	*p = past{forgot: p.forgot, silent: p.silent}
 }
 
-// answered returns the HTTP status of an API server's answer; 0 if err is not one.
+// answered returns the HTTP status of an API server's answer; 0 if err is not one. What is no Status of Kubernetes comes from
+// somebody on the way, such as a balancer or a proxy; only 404 and 429 are sent as text by API servers, too.
 func answered(err error) int32 {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return 0
 	}
-	return status.Status().Code
+	code := status.Status().Code
+	if code != http.StatusNotFound && code != http.StatusTooManyRequests &&
+		apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
+		return 0
+	}
+	return code
 }
 
 // deniedPast reports whether an error is an answer that waiting seldom changes.
@@ -87,19 +94,31 @@ func deniedPast(err error) bool {
 
 // stranger reports whether a source answered 401: it does not know the client, such as a node whose certificate has expired. The
 // answer says nothing about the resource, so the known content stays.
-func stranger(err error) bool { return apierrors.IsUnauthorized(err) }
+func stranger(err error) bool { return answered(err) == http.StatusUnauthorized }
 
 // failing reports whether the cloud could not answer: it answered 502, 503 or 504, or not at all. An open stream that broke says
 // nothing yet; the next attempt will.
 func (o Ended) failing() bool {
-	if o.Err == nil || o.Opened {
+	return o.Err != nil && !o.Opened && unanswered(o.Err)
+}
+
+// refused reports whether an API server refused the attempt for a reason of its own: a failure of the server's, or too many
+// requests. What is held may be older than what others read there. An expired revision is none: a list follows.
+func (o Ended) refused() bool {
+	if o.Err == nil || o.Opened || o.failing() || stranger(o.Err) {
 		return false
 	}
-	switch answered(o.Err) {
+	code := answered(o.Err)
+	return code != 0 && code != http.StatusGone
+}
+
+// unanswered reports whether an error means that no API server has answered.
+func unanswered(err error) bool {
+	switch answered(err) {
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
 	case 0:
-		return !errors.Is(o.Err, stream.ErrExpired) && !errors.Is(o.Err, errDoubtful) && !errors.Is(o.Err, stream.ErrSink)
+		return !errors.Is(err, stream.ErrExpired) && !errors.Is(err, errDoubtful) && !errors.Is(err, stream.ErrSink)
 	}
 	return false
 }

@@ -49,8 +49,11 @@ type SetDisk interface {
 	SaverDisk
 	// Touch says that a collection is in use.
 	Touch(id store.Collection)
-	// Need sets which collections must stay, whatever their age and size. It replaces the list of an earlier call.
-	Need(ids []store.Collection)
+	// Need sets which collections must stay, whatever their age and size, and which users' collections, whatever their age. It
+	// replaces the lists of an earlier call.
+	Need(ids []store.Collection, users ...string)
+	// Keeps reports whether a collection can be loaded when nobody follows it.
+	Keeps() bool
 }
 
 // Config configures a Set. Fields without a default are required.
@@ -337,7 +340,11 @@ func (s *Set) takenBackLocked(m *Member, now time.Time) bool {
 
 // taken reports whether the disk has written or queued the replica's content. Content that is in memory alone, because the disk
 // accepts nothing, must stay there. Queued content counts: bookmarks come each minute, and the disk writes them a minute later.
+// Without a disk, what Pods need stays in memory.
 func (s *Set) taken(m *Member) bool {
+	if m.Client == "" && s.needs.all[m.Selection] && !s.cfg.Disk.Keeps() {
+		return false
+	}
 	return s.cfg.Disk.Sink(m.id()).Position() >= m.Replica.Position()
 }
 

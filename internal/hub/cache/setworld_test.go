@@ -229,7 +229,13 @@ func (w *setWorld) open() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.disk = &faulty{Store: disk}
+	w.openOn(&faulty{Store: disk})
+	w.stop = func() { _ = disk.Close() }
+}
+
+// openOn makes the set anew, from a disk.
+func (w *setWorld) openOn(disk *faulty) {
+	w.disk = disk
 	w.history = NewHistory(HistoryConfig{Link: w.link, Disk: w.disk})
 	config := Config{
 		Disk: w.disk, Cloud: w.link, Coordinator: live.NewValue(link.Down), Changed: func() {}, KubeletView: w.kubelet,
@@ -238,15 +244,14 @@ func (w *setWorld) open() {
 		s := w.source(of(o.Client, o.Selection))
 		config := FeedConfig{
 			Resource: o.Resource, Sink: o.Replica, Cloud: s, CloudLink: w.link, Lists: make(chan struct{}, 1),
-			Metrics: NewFeedMetrics(nil), History: unproven{live.NewValue(HistoryState{Sure: true})},
+			Metrics: NewFeedMetrics(nil), History: neverProven,
 		}
 		if w.histories {
-			config.History = w.history
+			config.History = func() History { return w.history.Of(o.Client, o.Resource.GroupResource()) }
 		}
 		return feeding{NewFeed(config), s, w.t}, nil
 	}
 	w.Set = New(config, nil)
-	w.stop = func() { _ = disk.Close() }
 }
 
 // run runs the set and its disk until stop.

@@ -2,6 +2,7 @@ package front
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"maps"
 	"net/http"
@@ -140,7 +141,8 @@ func (a *asking) tryAnswerer(whom Answerer, w http.ResponseWriter, r *http.Reque
 // askCloud asks the cloud and, if it has no answer, the next answerers.
 func (a *asking) askCloud(w http.ResponseWriter, r *http.Request, to Destination) {
 	next := func() bool { return a.next(w, r) }
-	out, end := a.shown(&attempt{ResponseWriter: w, group: a.req.Group, next: next}, r)
+	none := func(status int) bool { return a.noAnswer(r.Context(), status) }
+	out, end := a.shown(&attempt{ResponseWriter: w, none: none, next: next}, r)
 	switch keeper := a.f.cfg.Keeper; {
 	case to.Hears == StandIn:
 		a.f.cfg.StandIn.Hear(out, r, a.cloud())
@@ -173,13 +175,16 @@ func (a *asking) cloud() http.Handler {
 	return a.f.node
 }
 
-// noAnswer reports whether a status for a resource of group means that there is no answer: the hub reached no server, or a
-// balancer without servers, or a server without etcd. An aggregated API is answered by another server. If that one is down, such
-// a status is the answer, and its earlier answers no longer hold.
-func noAnswer(status int, group string) bool {
+// noAnswer reports whether the cloud's status means that there is no answer: the hub reached no server, or a balancer without
+// servers, or a server without etcd. An aggregated API is answered by another server. If that one alone is down, such a status is
+// the answer, and its earlier answers no longer hold. Nobody tells a hub which groups are aggregated, so for one that is not built
+// in it asks whether the cloud answers a core read.
+func (a *asking) noAnswer(ctx context.Context, status int) bool {
 	switch status {
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return scheme.Scheme.IsGroupRegistered(group)
+		return scheme.Scheme.IsGroupRegistered(a.req.Group) || !a.f.cfg.Cloud.Serves(ctx)
+	case http.StatusInternalServerError:
+		return a.f.cfg.CloudLink() == link.Failing
 	default:
 		return false
 	}
@@ -188,7 +193,8 @@ func noAnswer(status int, group string) bool {
 // attempt writes the cloud's answer to the client, unless it means no answer and another answerer has one.
 type attempt struct {
 	http.ResponseWriter
-	group string
+	// none reports whether a status means no answer.
+	none func(status int) bool
 	// next asks the other answerers, or returns false and has written nothing.
 	next func() bool
 
@@ -206,7 +212,7 @@ func (a *attempt) WriteHeader(status int) {
 		return
 	}
 	a.answered = true
-	if noAnswer(status, a.group) {
+	if a.none(status) {
 		h := a.Header()
 		theirs := maps.Clone(h)
 		clear(h)

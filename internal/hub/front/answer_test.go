@@ -1,6 +1,7 @@
 package front
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -15,19 +16,15 @@ import (
 func TestAttempt(t *testing.T) {
 	for _, c := range []struct {
 		status int
-		group  string
+		none   bool // it means no answer
 		can    bool // give another answer
 		want   int
 	}{
-		{http.StatusOK, "", true, 200},
-		{http.StatusNotFound, "", true, 404},
-		{http.StatusInternalServerError, "", true, 500},
-		{http.StatusBadGateway, "", true, 299},
-		{http.StatusServiceUnavailable, "apps", true, 299},
-		{http.StatusGatewayTimeout, "", true, 299},
-		{http.StatusServiceUnavailable, "", false, 503},
-		{http.StatusServiceUnavailable, "metrics.k8s.io", true, 503},
-		{http.StatusUnauthorized, "", true, 401},
+		{http.StatusOK, false, true, 200},
+		{http.StatusNotFound, false, true, 404},
+		{http.StatusBadGateway, true, true, 299},
+		{http.StatusServiceUnavailable, true, false, 503},
+		{http.StatusServiceUnavailable, false, true, 503},
 	} {
 		out := httptest.NewRecorder()
 		another := func() bool {
@@ -39,7 +36,7 @@ func TestAttempt(t *testing.T) {
 			_, _ = out.WriteString("another")
 			return true
 		}
-		w := &attempt{ResponseWriter: out, group: c.group, next: another}
+		w := &attempt{ResponseWriter: out, none: func(int) bool { return c.none }, next: another}
 		w.Header().Set("From", "the server")
 		w.WriteHeader(c.status)
 		if n, err := w.Write([]byte("the server")); n != 10 || err != nil {
@@ -51,6 +48,55 @@ func TestAttempt(t *testing.T) {
 		}
 		if out.Code != c.want || out.Body.String() != who || out.Header().Get("From") != who {
 			t.Errorf("%d: %d %q from %q, want %d from %s", c.status, out.Code, out.Body, out.Header().Get("From"), c.want, who)
+		}
+	}
+}
+
+// serving is a cloud whose API servers answer core reads, or do not.
+type serving struct {
+	serves bool
+	asked  int
+}
+
+func (*serving) AsNode() http.RoundTripper   { return http.DefaultTransport }
+func (*serving) AsCaller() http.RoundTripper { return http.DefaultTransport }
+
+func (s *serving) Serves(context.Context) bool {
+	s.asked++
+	return s.serves
+}
+
+func TestNoAnswer(t *testing.T) {
+	const (
+		crd        = "crd.projectcalico.org"
+		aggregated = "metrics.k8s.io"
+	)
+	for _, c := range []struct {
+		status int
+		group  string
+		link   link.State
+		serves bool
+		want   bool
+		asked  int
+	}{
+		{http.StatusOK, "", link.Up, true, false, 0},
+		{http.StatusNotFound, "", link.Up, true, false, 0},
+		{http.StatusUnauthorized, "", link.Up, true, false, 0},
+		{http.StatusInternalServerError, "", link.Up, true, false, 0},
+		{http.StatusInternalServerError, "", link.Failing, false, true, 0}, // without etcd
+		{http.StatusInternalServerError, crd, link.Failing, false, true, 0},
+		{http.StatusBadGateway, "", link.Up, true, true, 0},
+		{http.StatusServiceUnavailable, "apps", link.Up, true, true, 0},
+		{http.StatusGatewayTimeout, "", link.Up, true, true, 0},
+		{http.StatusBadGateway, crd, link.Up, false, true, 1},
+		{http.StatusServiceUnavailable, crd, link.Up, false, true, 1},
+		{http.StatusServiceUnavailable, aggregated, link.Up, true, false, 1},
+	} {
+		u := &serving{serves: c.serves}
+		a := &asking{f: newFront(Config{Cloud: u, CloudLink: func() link.State { return c.link }}), req: Request{Group: c.group}}
+		if got := a.noAnswer(t.Context(), c.status); got != c.want || u.asked != c.asked {
+			t.Errorf("%d about %q, the link is %v: no answer is %v, after %d core reads; want %v, %d", c.status, c.group, c.link,
+				got, u.asked, c.want, c.asked)
 		}
 	}
 }
@@ -80,7 +126,9 @@ func TestWhoIsAskedNext(t *testing.T) {
 	var code, state atomic.Uint32
 	_, u := cloud(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		w.WriteHeader(int(code.Load()))
+		if r.URL.Path != "/readyz" {
+			w.WriteHeader(int(code.Load()))
+		}
 		_, _ = io.WriteString(w, "the cloud")
 	})
 	standIn := &understudy{}

@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	// bodyWait is how long the body of a request that is not long-running may take. bodyRate is the average rate, in bytes per
-	// second, that a longer body must keep. The sender is on this node. A heartbeat has 500 bytes, the status of a Pod 10 KB.
+	// bodyWait is how long the hub may wait for the body of a request that is not long-running. bodyRate is the average rate, in
+	// bytes per second, that a longer body must keep while the hub waits for it. The sender is on this node. A heartbeat has 500
+	// bytes, the status of a Pod 10 KB.
 	bodyWait = 5 * time.Second
 	bodyRate = 64 << 10
 )
@@ -21,10 +22,10 @@ type promptBody struct {
 	control *http.ResponseController
 	wait    time.Duration
 
-	mu   sync.Mutex
-	read int64
-	from time.Time // of the first Read
-	over bool      // no deadline may be set any more
+	mu     sync.Mutex
+	read   int64
+	waited time.Duration // in Reads. Between them the hub sends, and a thin line to the cloud is not the sender's fault.
+	over   bool          // no deadline may be set any more
 }
 
 func newPromptBody(w http.ResponseWriter, r *http.Request) *promptBody {
@@ -33,10 +34,11 @@ func newPromptBody(w http.ResponseWriter, r *http.Request) *promptBody {
 
 // Read implements io.Reader.
 func (b *promptBody) Read(p []byte) (int, error) {
-	b.begin()
+	began := time.Now() //nolint:forbidigo // a deadline of a connection is real time
+	b.begin(began)
 	n, err := b.ReadCloser.Read(p)
 	b.mu.Lock()
-	b.read += int64(n)
+	b.read, b.waited = b.read+int64(n), b.waited+time.Since(began)
 	b.mu.Unlock()
 	if err != nil {
 		b.end(errors.Is(err, io.EOF))
@@ -46,16 +48,12 @@ func (b *promptBody) Read(p []byte) (int, error) {
 
 // begin sets the deadline for the next read from the bytes that have come. The deadline belongs to the connection, so it uses
 // real time. A writer without deadlines, as in tests, has none.
-func (b *promptBody) begin() {
+func (b *promptBody) begin(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.over {
-		return
+	if !b.over {
+		_ = b.control.SetReadDeadline(now.Add(b.wait + time.Duration(b.read)*time.Second/bodyRate - b.waited))
 	}
-	if b.from.IsZero() {
-		b.from = time.Now() //nolint:forbidigo // a deadline of a connection is real time
-	}
-	_ = b.control.SetReadDeadline(b.from.Add(b.wait + time.Duration(b.read)*time.Second/bodyRate))
 }
 
 // leave ends the reading. net/http may still read the rest of the body, to reach the next request; that rest must come by the

@@ -5,8 +5,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -75,4 +77,45 @@ func TestStalledBodies(t *testing.T) {
 	if code := post(); code != http.StatusCreated {
 		t.Errorf("later: %d", code)
 	}
+}
+
+// TestABodyOverAThinLine: the server reads a body at 32 KB/s. The sender has it ready, and waits.
+func TestABodyOverAThinLine(t *testing.T) {
+	const size, rate = 640 << 10, 32 << 10 // for twice as long as a sender at bodyRate may take
+	waits := &deadlines{}
+	body := newPromptBody(waits, httptest.NewRequest(http.MethodPost, "/", io.LimitReader(always{}, size)))
+	synctest.Test(t, func(t *testing.T) {
+		buffer := make([]byte, 4<<10)
+		for read := 0; ; {
+			n, err := body.Read(buffer)
+			if read += n; err != nil {
+				if read != size {
+					t.Errorf("read %d bytes: %v", read, err)
+				}
+				return
+			}
+			if left := time.Until(waits.at); left < bodyWait {
+				t.Fatalf("after %d bytes the sender has %v left", read, left)
+			}
+			time.Sleep(time.Duration(n) * time.Second / rate)
+		}
+	})
+}
+
+// always is a body without an end.
+type always struct{}
+
+func (always) Read(p []byte) (int, error) { return len(p), nil }
+
+// deadlines is a writer that has a deadline for reading.
+type deadlines struct {
+	http.ResponseWriter
+	at time.Time
+}
+
+func (d *deadlines) SetReadDeadline(at time.Time) error {
+	if !at.IsZero() {
+		d.at = at
+	}
+	return nil
 }

@@ -1,20 +1,25 @@
 package front
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	kuser "k8s.io/apiserver/pkg/authentication/user"
 	authenticationv1client "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
@@ -97,10 +102,91 @@ func NewCallers(c CallersConfig) *Callers {
 	return &Callers{c, newMemory(c, callerPrefix), newMemory(c, accessPrefix), newBudget(c.Clock)}
 }
 
-// Tidy forgets what no longer holds.
+// Tidy forgets what no longer holds, and of each Pod's tokens all but the last two: its programs read the next one within a minute.
 func (c *Callers) Tidy() {
-	c.identities.tidy()
+	type speaker struct {
+		pod  recall.TenurePod
+		user string
+	}
+	tokens := map[speaker][]record{}
+	for _, known := range c.identities.tidy() {
+		if user := userOf(known.Value); user != nil && known.Said.Pod != nil {
+			of := speaker{*known.Said.Pod, user.Username}
+			tokens[of] = append(tokens[of], known)
+		}
+	}
+	for _, known := range tokens {
+		slices.SortFunc(known, func(a, b record) int { return cmp.Compare(b.Said.Ran, a.Said.Ran) })
+		for _, old := range known[min(len(known), lastTokens):] {
+			c.identities.drop(old.key)
+		}
+	}
 	c.access.tidy()
+}
+
+// lastTokens is how many tokens of a Pod are remembered.
+const lastTokens = 2
+
+// Given records a token that the cloud has just given to kubelet for a Pod. The Pod shows it within a minute. If the link is cut
+// before that, nobody can be asked whose it is.
+func (c *Callers) Given(token string) {
+	user, err := userIn(token)
+	if err != nil {
+		return // the cloud says whose it is when the Pod shows it
+	}
+	value, err := json.Marshal(user)
+	if err != nil {
+		return
+	}
+	c.identities.take(digest(token), answer{value, identityFor, user})
+}
+
+// userIn returns the user of a Pod's token, as API servers review it. It does not verify the token: the cloud has just made it.
+func userIn(token string) (*User, error) {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return nil, errors.New("it is no JWT")
+	}
+	text, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return nil, err
+	}
+	type named struct {
+		Name string `json:"name"`
+		UID  string `json:"uid"`
+	}
+	var claims struct {
+		ID    string `json:"jti"`
+		Bound struct {
+			Namespace string `json:"namespace"`
+			Account   named  `json:"serviceaccount"`
+			Pod       named  `json:"pod"`
+			Node      named  `json:"node"`
+		} `json:"kubernetes.io"`
+	}
+	if err := json.Unmarshal(text, &claims); err != nil {
+		return nil, err
+	}
+	of := claims.Bound
+	if of.Namespace == "" || of.Account.Name == "" || of.Pod.Name == "" || of.Pod.UID == "" {
+		return nil, errors.New("it is no Pod's")
+	}
+	account := serviceaccount.ServiceAccountInfo{
+		Namespace: of.Namespace, Name: of.Account.Name, UID: of.Account.UID, PodName: of.Pod.Name, PodUID: of.Pod.UID,
+		NodeName: of.Node.Name, NodeUID: of.Node.UID,
+	}
+	if claims.ID != "" {
+		account.CredentialID = "JTI=" + claims.ID
+	}
+	is := account.UserInfo()
+	user := &User{
+		Username: is.GetName(), UID: is.GetUID(), Groups: append(is.GetGroups(), kuser.AllAuthenticated),
+		Extra: map[string]authenticationv1.ExtraValue{},
+	}
+	for key, values := range is.GetExtra() {
+		user.Extra[key] = values
+	}
+	return user, nil
 }
 
 // User is a caller's identity.

@@ -2,9 +2,11 @@ package front
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -481,4 +483,70 @@ func TestTheDiskIsBoundedAndSpared(t *testing.T) {
 		time.Sleep(identityFor + time.Second)
 		w.isNot("t500", ErrUnknown)
 	})
+}
+
+// jwt is a token as API servers make it for a Pod, with a number of its own.
+func jwt(pod, uid string, n int) string {
+	claims := fmt.Sprintf(`{"aud":["https://kubernetes.default.svc"],"jti":"id-%d","sub":"system:serviceaccount:kube-system:coredns",`+
+		`"kubernetes.io":{"namespace":"kube-system","serviceaccount":{"name":"coredns","uid":"1"},`+
+		`"pod":{"name":%q,"uid":%q},"node":{"name":"n1","uid":"n1-uid"}}}`, n, pod, uid)
+	return "header." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".signature"
+}
+
+// kubelet renews a Pod's token, and the link is cut before the Pod shows it.
+func TestATokenIsKnownOnceItIsGiven(t *testing.T) {
+	bubble(t, func(w *world) {
+		w.pods["kube-system/dns-x"] = "u1"
+		for n := range 5 {
+			w.Given(jwt("dns-x", "u1", n))
+			time.Sleep(48 * time.Minute)
+			w.Tidy()
+		}
+		w.Given(jwt("dns-y", "u2", 9)) // of another node, or made before the Pod is known
+		w.asked(0)
+		w.link.Set(link.Down)
+		for range 2 {
+			for n := range 5 {
+				if token := jwt("dns-x", "u1", n); n < 3 {
+					w.isNot(token, ErrUnknown)
+				} else {
+					w.is(token, dns.Username)
+				}
+			}
+			time.Sleep(10 * time.Hour)
+			w.restart()
+		}
+		w.pods["kube-system/dns-x"] = "u3"
+		w.isNot(jwt("dns-x", "u1", 4), ErrUnknown) // its Pod is gone
+		w.link.Set(link.Up)
+		time.Sleep(unknownFor + time.Second)
+		w.isNot(jwt("dns-x", "u1", 4), ErrRefused)
+	})
+}
+
+// What the hub reads in a token is what the cloud says of it in a review.
+func TestWhoIsInAToken(t *testing.T) {
+	user, err := userIn(jwt("dns-x", "u1", 7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &User{
+		Username: dns.Username, UID: "1",
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"},
+		Extra: map[string]authenticationv1.ExtraValue{
+			"authentication.kubernetes.io/pod-name": {"dns-x"}, "authentication.kubernetes.io/pod-uid": {"u1"},
+			"authentication.kubernetes.io/node-name": {"n1"}, "authentication.kubernetes.io/node-uid": {"n1-uid"},
+			credentialID: {"JTI=id-7"},
+		},
+	}
+	if !reflect.DeepEqual(user, want) {
+		t.Errorf("%+v, want %+v", user, want)
+	}
+	for _, bad := range []string{
+		"", "a.b", "a.b.c", "a.e30.c", "a." + base64.RawURLEncoding.EncodeToString([]byte(`{"sub":"somebody"}`)) + ".c",
+	} {
+		if user, err := userIn(bad); err == nil {
+			t.Errorf("%q is %v's", bad, user)
+		}
+	}
 }

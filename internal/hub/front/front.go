@@ -2,6 +2,7 @@ package front
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +30,8 @@ type Upstream interface {
 	AsNode() http.RoundTripper
 	// AsCaller makes requests with only the credentials that they carry.
 	AsCaller() http.RoundTripper
+	// Serves makes a core read, and reports whether an API server answers it.
+	Serves(ctx context.Context) bool
 }
 
 // Replicas serves the hub's own copies of resources.
@@ -306,7 +309,7 @@ func (f *Front) serve(w *recorder, r *http.Request, info *request.RequestInfo, l
 		w.body = &received{ReadCloser: r.Body, length: r.ContentLength}
 		r.Body = w.body
 	}
-	if conflict := owned(r, info); conflict != nil {
+	if conflict := overwrites(r, info); conflict != nil {
 		writeStatus(w, r, conflict)
 		return
 	}

@@ -491,6 +491,7 @@ type nowhere struct{ err error }
 
 func (n nowhere) AsNode() http.RoundTripper                       { return n }
 func (n nowhere) AsCaller() http.RoundTripper                     { return n }
+func (nowhere) Serves(context.Context) bool                       { return false }
 func (n nowhere) RoundTrip(*http.Request) (*http.Response, error) { return nil, n.err }
 
 func TestUnanswered(t *testing.T) {

@@ -28,6 +28,8 @@ type answer struct {
 type record struct {
 	Said  *recall.Stamp   `json:"said"`
 	Value json.RawMessage `json:"value"`
+
+	key string
 }
 
 // memory holds the cloud's last answer to each question. Fresh answers are used without asking again; those on the disk are used
@@ -100,8 +102,7 @@ func (m *memory) find(
 	if m.cloud.Get() != link.Down {
 		said, err := m.fetch(ctx, ask)
 		if err == nil {
-			m.fresh.Add(question, said.value, said.holds)
-			m.remember(key, said)
+			m.take(question, said)
 			return said.value, nil
 		}
 		reason = err
@@ -117,9 +118,15 @@ func (m *memory) find(
 	return known.Value, nil
 }
 
+// take records the cloud's answer to a question.
+func (m *memory) take(question string, said answer) {
+	m.fresh.Add(question, said.value, said.holds)
+	m.remember(m.prefix+question, said)
+}
+
 // known returns an answer on the disk, and whether it is still valid. It drops an expired or unreadable answer.
 func (m *memory) known(key string) (record, recall.TenureVerdict) {
-	var known record
+	known := record{key: key}
 	value, err := m.disk.Blob(key)
 	if err != nil {
 		return record{}, recall.Over
@@ -134,11 +141,14 @@ func (m *memory) known(key string) (record, recall.TenureVerdict) {
 	return known, holds
 }
 
-// tidy drops expired answers.
-func (m *memory) tidy() {
+// tidy drops expired answers, and returns the others.
+func (m *memory) tidy() (left []record) {
 	for _, key := range m.disk.Blobs(m.prefix) {
-		m.known(key)
+		if known, holds := m.known(key); holds != recall.Over {
+			left = append(left, known)
+		}
 	}
+	return left
 }
 
 // fetch waits for a slot and asks, both within askFor.
@@ -170,7 +180,7 @@ func (m *memory) remember(key string, said answer) {
 		m.order.Add(key, nil)
 		return
 	}
-	value, err := json.Marshal(record{&stamp, said.value})
+	value, err := json.Marshal(record{Said: &stamp, Value: said.value})
 	if err != nil || m.disk.PutBlob(key, value) != nil {
 		m.drop(key)
 		return

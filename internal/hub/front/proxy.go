@@ -19,7 +19,7 @@ func newProxy(transport http.RoundTripper, buffers httputil.BufferPool, logger k
 		Transport: transport,
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			// ReverseProxy drops parameters that Go cannot parse, but judging them is the API server's business.
-			pr.Out.URL.RawQuery = pr.In.URL.RawQuery
+			pr.Out.URL.RawQuery = unshown(pr.In.URL.RawQuery)
 			// The hub's own server answers it when the body is first read.
 			pr.Out.Header.Del("Expect")
 			unharmed(pr.Out)

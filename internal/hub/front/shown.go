@@ -23,22 +23,29 @@ var viewed = map[schema.GroupResource]bool{
 // maxWrite is the largest body that an API server reads.
 const maxWrite = 3 << 20
 
-// owned replaces a view's revisions in a request by the cloud's. It returns a Status if the request must not be passed on,
-// because it would overwrite an object with the part that a view shows of it.
-func owned(r *http.Request, info *request.RequestInfo) *metav1.Status {
+// unshown returns a query with the cloud's revision in place of one that a view has made. The hub's own handlers take the view's:
+// it says that the client saw a view.
+func unshown(query string) string {
+	const option = "resourceVersion"
+	values, err := url.ParseQuery(query)
+	if err != nil || !values.Has(option) {
+		return query
+	}
+	revision, err := edge.ParseRevision(values.Get(option))
+	own, shown := revision.Own()
+	if err != nil || !shown {
+		return query
+	}
+	values.Set(option, own.String())
+	return values.Encode()
+}
+
+// overwrites returns a Status if a request would overwrite an object with the part that a view shows of it, so that it must not be
+// passed on.
+func overwrites(r *http.Request, info *request.RequestInfo) *metav1.Status {
 	resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
 	if !info.IsResourceRequest {
 		return nil
-	}
-	const option = "resourceVersion"
-	if query, err := url.ParseQuery(r.URL.RawQuery); err == nil && query.Has(option) {
-		if revision, err := edge.ParseRevision(query.Get(option)); err == nil {
-			if own, shown := revision.Own(); shown {
-				query.Set(option, own.String())
-				u := *r.URL
-				u.RawQuery, r.URL = query.Encode(), &u
-			}
-		}
 	}
 	// The API server itself refuses such a write of any other resource: the object never had that revision.
 	if r.Method == http.MethodGet || !viewed[resource] || r.Body == nil || r.Body == http.NoBody {

@@ -37,7 +37,12 @@ type Monitor struct {
 	ups      uint64
 	downs    uint64
 	failings uint64
+	sick     string // the collection that failed last, at sickAt
+	sickAt   time.Time
 }
+
+// sickFor is how long the failure of one collection counts when another fails.
+const sickFor = 30 * time.Second
 
 // answer is how a probe ended.
 type answer struct {
@@ -99,9 +104,9 @@ func (m *Monitor) Failings() uint64 {
 	return m.failings
 }
 
-// CoreAnswered reports the status of the answer to a core read, or to a request for a Lease, that was sent at sentAt. It never
-// blocks. Without Config.Check it changes nothing.
-func (m *Monitor) CoreAnswered(status int, sentAt time.Time) {
+// CoreAnswered reports the status of the answer to a core read, or to a request for a Lease, that was sent at sentAt. of is what
+// was read; empty for a Lease, and for the check. It never blocks. Without Config.Check it changes nothing.
+func (m *Monitor) CoreAnswered(of string, status int, sentAt time.Time) {
 	e := Event{Kind: CoreServed, At: m.cfg.Ends.Running(), SentAt: sentAt}
 	switch {
 	case m.cfg.Check == nil:
@@ -109,9 +114,22 @@ func (m *Monitor) CoreAnswered(status int, sentAt time.Time) {
 	case status == http.StatusBadGateway || status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout:
 		e.Kind = CoreFailed
 	case status >= http.StatusInternalServerError:
-		return // a failure of this request says nothing about others
+		// An API server without etcd says 500. One that fails with a single collection says that of no other.
+		if of != "" && !m.another(of, e.At) {
+			return
+		}
+		e.Kind = CoreFailed
 	}
 	m.step(e, nil)
+}
+
+// another records that a collection failed, and reports whether another one did lately.
+func (m *Monitor) another(of string, at time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	was, since := m.sick, at.Sub(m.sickAt)
+	m.sick, m.sickAt = of, at
+	return was != "" && was != of && since < sickFor
 }
 
 // TrafficOK reports that a complete response header was received. It never blocks.

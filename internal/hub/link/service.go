@@ -5,7 +5,8 @@ import "time"
 // Service decides whether a reachable server also serves what a node depends on: core reads and Leases. It is a value, as
 // Machine is: Step returns the next one. Step ignores the events of probes and traffic; LinkWentDown resets it.
 //
-// One failing answer proves little: a balancer that loses one of its servers gives one. So the Monitor confirms it at once with
+// One failing answer proves little: a balancer that loses one of its servers gives one, and an API server that can't read one
+// collection, such as one whose conversion webhook is down, says 500 about that. So the Monitor confirms it at once with
 // a core read of its own. The service is failing after failAfter failing answers in a row, and serves again after serveAfter
 // good ones in a row. Answers are in a row only if each question was asked after the previous answer, so a burst of requests
 // that meet the same blip counts once. While the service is failing, checks are repeated, so that failing ends even without

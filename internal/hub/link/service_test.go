@@ -155,19 +155,21 @@ func TestFailingEndsByItself(t *testing.T) {
 			checks.Add(1)
 			asked := time.Now()
 			<-time.After(20 * time.Millisecond)
-			m.CoreAnswered(int(status.Load()), asked)
+			m.CoreAnswered("", int(status.Load()), asked)
 		}})
 		wait(t, m, Up)
 		<-time.After(time.Minute)
 		if n := checks.Load(); n != 0 {
 			t.Errorf("%d checks of a server that serves", n)
 		}
-		m.CoreAnswered(500, time.Now())
-		<-time.After(time.Minute)
-		if n := checks.Load(); n != 0 {
-			t.Errorf("%d checks after a 500, which says nothing", n)
+		for _, of := range []string{"secrets", "secrets", "pods"} {
+			m.CoreAnswered(of, 500, time.Now())
+			<-time.After(time.Minute)
 		}
-		m.CoreAnswered(503, time.Now())
+		if n := checks.Load(); n != 0 {
+			t.Errorf("%d checks after 500 about one collection at a time, which says nothing of others", n)
+		}
+		m.CoreAnswered("pods", 503, time.Now())
 		if took := wait(t, m, Failing); took > 500*time.Millisecond {
 			t.Errorf("failing after %v, want it confirmed at once", took)
 		}
@@ -185,7 +187,7 @@ func TestFailingEndsByItself(t *testing.T) {
 		}
 		status.Store(503)
 		<-time.After(time.Second)
-		m.CoreAnswered(503, time.Now())
+		m.CoreAnswered("pods", 503, time.Now())
 		wait(t, m, Failing)
 		w.mode.Store(silent)
 		if took := wait(t, m, Down); took > 8*time.Second {
@@ -206,10 +208,54 @@ func TestWithoutACheckNothingFails(t *testing.T) {
 		wait(t, m, Up)
 		for range 10 {
 			<-time.After(time.Second)
-			m.CoreAnswered(503, time.Now())
+			m.CoreAnswered("pods", 503, time.Now())
 		}
 		if m.State().Get() != Up {
 			t.Error("failing, though nothing would end it")
 		}
 	})
+}
+
+// TestEtcdIsAway: an API server without its storage says 500 to all that is not in its memory.
+func TestEtcdIsAway(t *testing.T) {
+	for name, said := range map[string][]string{"two collections": {"secrets", "pods"}, "a Lease": {""}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var w wire
+				var status atomic.Int32
+				status.Store(200)
+				var m *Monitor
+				m = monitor(t, &w, Config{Check: func(context.Context) {
+					asked := time.Now()
+					<-time.After(20 * time.Millisecond)
+					m.CoreAnswered("", int(status.Load()), asked)
+				}})
+				wait(t, m, Up)
+				tell := func() {
+					for _, of := range said {
+						<-time.After(time.Second)
+						m.CoreAnswered(of, 500, time.Now())
+					}
+				}
+				tell()
+				<-time.After(time.Minute)
+				if n := m.Failings(); n != 0 {
+					t.Errorf("%d failings, though the check is answered", n)
+				}
+				status.Store(500)
+				tell()
+				if took := wait(t, m, Failing); took > 500*time.Millisecond {
+					t.Errorf("failing after %v, want it confirmed at once", took)
+				}
+				<-time.After(time.Minute)
+				if m.State().Get() != Failing {
+					t.Error("no longer failing")
+				}
+				status.Store(200)
+				if took := wait(t, m, Up); took > 5*time.Second {
+					t.Errorf("up again after %v", took)
+				}
+			})
+		})
+	}
 }

@@ -40,7 +40,7 @@ func (m *Membership) Follow(what *cache.Set) error {
 	if err != nil {
 		return err
 	}
-	number := func() edge.History { return m.cfg.History.State().Get().Number }
+	number := func() edge.History { return m.cfg.History.Number() }
 	var pushers []*share.Node
 	var follower *views.Follower
 	changed := func() {

@@ -23,9 +23,9 @@ import (
 const (
 	// nodeBytes bounds the remembered answers for the node's programs together, guestBytes those for one caller with
 	// credentials of its own. The disk has its own bound for all of them.
-	nodeBytes, guestBytes = 8 << 20, 1 << 20
-	// answerBytes bounds one answer.
-	answerBytes = 128 << 10
+	nodeBytes, guestBytes = 8 << 20, 2 << 20
+	// answerBytes bounds one answer, documentBytes a document of the server, compressed if it came so: some thousand kinds.
+	answerBytes, documentBytes = 128 << 10, 700 << 10
 	// requestBytes bounds the body of a request whose answer is remembered: a TokenRequest has some hundred bytes.
 	requestBytes = 64 << 10
 	// pathBytes bounds a path: the disk has keys of at most 1 KiB.
@@ -60,6 +60,9 @@ type Config struct {
 	Gone func(namespace, name, uid string) bool
 	// Tenure says how long the answers to reviews hold. Required.
 	Tenure TenureJudge
+	// Given is called with each token that the cloud has given kubelet, for a Pod to speak with to API servers. nil means that
+	// nothing is called.
+	Given func(token string)
 }
 
 // Answers are the cloud's last answers to one client. Safe for concurrent use.
@@ -75,7 +78,9 @@ type Answers struct {
 type answer struct {
 	Status      int    `json:"status"`
 	ContentType string `json:"contentType"`
-	Body        []byte `json:"body"`
+	// Encoding is the Content-Encoding.
+	Encoding string `json:"encoding,omitempty"`
+	Body     []byte `json:"body"`
 	// Said is when the cloud gave this answer to a review; nil if it is no answer to a review.
 	Said *Stamp `json:"said,omitempty"`
 }
@@ -120,7 +125,10 @@ func (a *Answers) Remember(w http.ResponseWriter, r *http.Request, pass http.Han
 		return
 	}
 	key := asked.key
-	t := &tee{ResponseWriter: w}
+	t := &tee{ResponseWriter: w, most: answerBytes}
+	if asked.document {
+		t.most, t.compressed = documentBytes, true
+	}
 	pass.ServeHTTP(t, r) // one that breaks off panics, and is not remembered
 	switch {
 	case w.Header().Get("Cache-Control") == "no-store": // somebody else has answered
@@ -132,7 +140,8 @@ func (a *Answers) Remember(w http.ResponseWriter, r *http.Request, pass http.Han
 		}
 	case t.whole() && (t.status == http.StatusOK || t.status == http.StatusCreated):
 		a.heard(asked, answer{
-			Status: t.status, ContentType: w.Header().Get("Content-Type"), Body: t.body.Bytes(),
+			Status: t.status, ContentType: w.Header().Get("Content-Type"), Encoding: w.Header().Get("Content-Encoding"),
+			Body: t.body.Bytes(),
 		})
 	case t.status == http.StatusOK && t.unfit():
 		a.forget(key) // it was newer than what is remembered, which would be a wrong answer
@@ -167,6 +176,10 @@ func sound(u *url.URL) bool {
 type question struct {
 	key    string
 	review bool
+	// given says that the answer is a token for API servers.
+	given bool
+	// document says that it asks for what the server says of itself: discovery, or OpenAPI.
+	document bool
 	// token is the token in a TokenReview; empty if the request is none. The key has only its digest.
 	token string
 }
@@ -191,9 +204,26 @@ func (a *Answers) questionOf(r *http.Request) (asked question, err error) {
 			return question{}, err
 		}
 	}
-	asked.key = a.key(r.URL.Path, r.Method, query.Encode(), accept(r), r.Header.Get("Content-Type"), string(body)) +
-		podOfToken(r, body)
+	coding := ""
+	if asked.document = isDocument(r); asked.document && strings.Contains(r.Header.Get("Accept-Encoding"), gzipped) {
+		coding = gzipped
+	}
+	asked.key = a.key(r.URL.Path, r.Method, query.Encode(), accept(r), r.Header.Get("Content-Type"), string(body)+coding)
+	if token := podToken(r, body); token != nil {
+		asked.key += " " + token.Spec.BoundObjectRef.Name
+		asked.given = len(token.Spec.Audiences) == 0 // an API server's own
+	}
 	return asked, nil
+}
+
+// gzipped is the one coding in which API servers compress.
+const gzipped = "gzip"
+
+// isDocument reports whether a request asks for what the server says of itself.
+func isDocument(r *http.Request) bool {
+	info, ok := request.RequestInfoFrom(r.Context())
+	top, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	return ok && !info.IsResourceRequest && r.Method == http.MethodGet && (top == "api" || top == "apis" || top == "openapi")
 }
 
 func accept(r *http.Request) string { return strings.Join(r.Header.Values("Accept"), ",") }
@@ -233,6 +263,11 @@ func (a *Answers) heard(asked question, said answer) {
 		}
 	}
 	a.remember(asked.key, said)
+	if asked.given && a.cfg.Client == "" && a.cfg.Given != nil {
+		if token, err := tokenRequest(said.Body); err == nil {
+			a.cfg.Given(token.Status.Token)
+		}
+	}
 }
 
 // remember writes an answer to the disk, if it is not there. The client may still wait for the end of the answer, so the disk
@@ -331,6 +366,9 @@ func (a *Answers) remembered(w http.ResponseWriter, asked question) bool {
 	h.Set("Warning", edge.FromMemory)
 	h.Set("Cache-Control", "no-cache, private")
 	h.Set("Content-Type", said.ContentType)
+	if said.Encoding != "" {
+		h.Set("Content-Encoding", said.Encoding)
+	}
 	h.Set("Content-Length", strconv.Itoa(len(said.Body)))
 	w.WriteHeader(said.Status)
 	_, _ = w.Write(said.Body) // fails only if the client is gone
@@ -349,13 +387,15 @@ func (a *Answers) read(key string) (said answer, err error) {
 	return said, err
 }
 
-// tee keeps what is written through it, up to answerBytes.
+// tee keeps what is written through it, up to most bytes.
 type tee struct {
 	http.ResponseWriter
-	status int
-	body   bytes.Buffer
-	over   bool // not all of it is kept
-	large  bool // for there is more than fits
+	most       int
+	compressed bool // it may be compressed
+	status     int
+	body       bytes.Buffer
+	over       bool // not all of it is kept
+	large      bool // for there is more than fits
 }
 
 func (t *tee) WriteHeader(status int) {
@@ -370,8 +410,8 @@ func (t *tee) Write(p []byte) (int, error) {
 		t.status = http.StatusOK
 	}
 	n, err := t.ResponseWriter.Write(p)
-	t.large = t.large || t.body.Len()+n > answerBytes
-	if t.over = t.over || err != nil || t.body.Len()+n > answerBytes; t.over {
+	t.large = t.large || t.body.Len()+n > t.most
+	if t.over = t.over || err != nil || t.body.Len()+n > t.most; t.over {
 		t.body = bytes.Buffer{}
 	} else {
 		t.body.Write(p[:n])
@@ -379,15 +419,20 @@ func (t *tee) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// whole reports whether the whole answer was kept, uncompressed.
+// whole reports whether the whole answer was kept, in a coding that may be remembered.
 func (t *tee) whole() bool {
-	h := t.Header()
-	length := h.Get("Content-Length")
-	return !t.over && h.Get("Content-Encoding") == "" && (length == "" || length == strconv.Itoa(t.body.Len()))
+	length := t.Header().Get("Content-Length")
+	return !t.over && t.plain() && (length == "" || length == strconv.Itoa(t.body.Len()))
+}
+
+// plain reports whether the answer is not compressed, or may be.
+func (t *tee) plain() bool {
+	coding := t.Header().Get("Content-Encoding")
+	return coding == "" || t.compressed && coding == gzipped
 }
 
 // unfit reports whether the answer must not be remembered because it is too large or compressed.
-func (t *tee) unfit() bool { return t.large || t.Header().Get("Content-Encoding") != "" }
+func (t *tee) unfit() bool { return t.large || !t.plain() }
 
 // Unwrap lets http.ResponseController reach Flush and the deadlines.
 func (t *tee) Unwrap() http.ResponseWriter { return t.ResponseWriter }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -154,6 +155,33 @@ func TestWhatIsDeniedIsForgottenOfACaller(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A token with which kubelet's Pod can speak to API servers is told from the answer that gives it; others are nobody's business.
+func TestATokenIsToldOnceItIsGiven(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		const ofPod = `"boundObjectRef":{"kind":"Pod","name":"p","uid":"1"}`
+		w.says(http.StatusCreated, asJSON, `{"kind":"TokenRequest","apiVersion":"authentication.k8s.io/v1","status":{"token":"a.b.c"}}`)
+		for _, body := range []string{`{"spec":{"audiences":["vault"],` + ofPod + `}}`, `{"spec":{}}`} {
+			w.ask(http.MethodPost, token, body)
+		}
+		guest := w.of("somebody", w.disk)
+		guest.Remember(httptest.NewRecorder(), asked(t, http.MethodPost, token, strings.NewReader(`{"spec":{`+ofPod+`}}`)),
+			http.HandlerFunc(w.cloud))
+		if len(w.given) > 0 {
+			t.Errorf("told %q", w.given)
+		}
+		w.ask(http.MethodPost, token, `{"spec":{`+ofPod+`}}`)
+		if !slices.Equal(w.given, []string{"a.b.c"}) {
+			t.Errorf("told %q", w.given)
+		}
+		w.offline(http.MethodPost, token, `{"spec":{`+ofPod+`}}`)
+		w.says(http.StatusForbidden, asJSON, "no")
+		w.ask(http.MethodPost, token, `{"spec":{`+ofPod+`}}`)
+		if len(w.given) != 1 {
+			t.Errorf("told %q", w.given)
+		}
+	})
 }
 
 // TestATokenThatIsRefusedIsForgottenAlone: that its Pod is gone says nothing of the tokens of others.
@@ -325,6 +353,31 @@ func TestDiscoveryIsRemembered(t *testing.T) {
 			if out := w.offline(http.MethodGet, target, ""); out.Body.String() != "what is at "+target {
 				t.Errorf("%s: %d %s", target, out.Code, out.Body)
 			}
+		}
+	})
+}
+
+// TestTheDiscoveryOfManyKinds: API servers compress what is larger than 128 KiB.
+func TestTheDiscoveryOfManyKinds(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		for target, fits := range map[string]bool{
+			"/apis": true, "/openapi/v3/apis/apps/v1": true, "/api/v1/namespaces/a/configmaps/large": false, "/version": false,
+		} {
+			large := strings.Repeat("x", documentBytes)
+			w.says(http.StatusOK, asJSON, large, "Content-Encoding", "gzip")
+			w.get(target, "Accept-Encoding", "gzip")
+			if !fits {
+				w.unknown(http.MethodGet, target, "", "Accept-Encoding", "gzip")
+				continue
+			}
+			out := w.offline(http.MethodGet, target, "", "Accept-Encoding", "gzip")
+			if out.Body.String() != large || out.Header().Get("Content-Encoding") != "gzip" {
+				t.Errorf("%s: %d, %d bytes in %q", target, out.Code, out.Body.Len(), out.Header().Get("Content-Encoding"))
+			}
+			w.unknown(http.MethodGet, target, "") // who does not understand it
+			w.says(http.StatusOK, asJSON, large+"x", "Content-Encoding", "gzip")
+			w.get(target, "Accept-Encoding", "gzip")
+			w.unknown(http.MethodGet, target, "", "Accept-Encoding", "gzip")
 		}
 	})
 }

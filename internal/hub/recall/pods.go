@@ -8,21 +8,26 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// podOfToken returns the end of a key for a request of a Pod's token: a space and the Pod's name. For any other request it
-// returns "".
-func podOfToken(r *http.Request, body []byte) string {
+// podToken returns the request of a Pod's token; nil if a request is none.
+func podToken(r *http.Request, body []byte) *authenticationv1.TokenRequest {
 	if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/token") {
-		return ""
+		return nil
 	}
-	asked, kind := &authenticationv1.TokenRequest{}, authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
-	if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, &kind, asked); err != nil {
-		return ""
+	asked, err := tokenRequest(body)
+	if err != nil {
+		return nil
 	}
 	ref := asked.Spec.BoundObjectRef
 	if ref == nil || ref.Kind != "Pod" || ref.Name == "" || len(ref.Name) > 253 || strings.ContainsAny(ref.Name, " /") {
-		return ""
+		return nil
 	}
-	return " " + ref.Name
+	return asked
+}
+
+func tokenRequest(body []byte) (*authenticationv1.TokenRequest, error) {
+	read, kind := &authenticationv1.TokenRequest{}, authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
+	_, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, &kind, read)
+	return read, err
 }
 
 // podKey names a Pod.

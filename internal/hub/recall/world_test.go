@@ -50,6 +50,7 @@ type world struct {
 	tenure *Tenure
 	passes time.Duration
 	pods   map[string]string
+	given  []string // tokens
 }
 
 func bubble(t *testing.T, test func(t *testing.T, w *world)) {
@@ -94,7 +95,9 @@ func (w *world) close() {
 // of returns the answers of a client.
 func (w *world) of(client string, disk Disk) *Answers {
 	w.t.Helper()
-	a, err := New(Config{Client: client, Disk: disk, Tenure: w.tenure})
+	a, err := New(Config{
+		Client: client, Disk: disk, Tenure: w.tenure, Given: func(token string) { w.given = append(w.given, token) },
+	})
 	if err != nil {
 		w.t.Fatal(err)
 	}

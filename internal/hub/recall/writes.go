@@ -21,7 +21,7 @@ func (a *Answers) Written(w http.ResponseWriter, r *http.Request, pass http.Hand
 		pass.ServeHTTP(w, r)
 		return ""
 	}
-	t, ended := &tee{ResponseWriter: w}, false
+	t, ended := &tee{ResponseWriter: w, most: answerBytes}, false
 	defer func() { gone = a.written(r, info, t, ended) }() // also for an answer that breaks off, which panics
 	pass.ServeHTTP(t, r)
 	ended = true

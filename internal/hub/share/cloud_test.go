@@ -198,6 +198,7 @@ type asNode struct{ http.RoundTripper }
 
 func (a asNode) AsNode() http.RoundTripper   { return a }
 func (a asNode) AsCaller() http.RoundTripper { return nil }
+func (asNode) Serves(context.Context) bool   { return false }
 
 // noReplicas and noKeeper have nothing.
 type (

@@ -67,7 +67,7 @@ func (id *asker) send(s *server, req *http.Request, core bool) (*http.Response, 
 	case err == nil:
 		s.monitor.TrafficOK() // whatever it says
 		if core {
-			s.monitor.CoreAnswered(response.StatusCode, sentAt)
+			s.monitor.CoreAnswered(collectionOf(req), response.StatusCode, sentAt)
 		}
 		if lease {
 			s.leaseAnswered(response.StatusCode, write)
@@ -92,6 +92,15 @@ func isCore(req *http.Request) bool {
 	below, ok := strings.CutPrefix(req.URL.Path, "/apis/coordination.k8s.io/v1/")
 	return ok && (below == "leases" || strings.HasPrefix(below, "namespaces/") && strings.Count(below, "/") <= 3 &&
 		(strings.HasSuffix(below, "/leases") || strings.Contains(below, "/leases/")))
+}
+
+// collectionOf returns the resource of a core request; empty for one about Leases, on which nodes depend as on the hub's own check.
+func collectionOf(req *http.Request) string {
+	of := object(strings.Split(strings.Trim(req.URL.Path, "/"), "/"))
+	if len(of) == 0 || of[0] == "leases" {
+		return ""
+	}
+	return of[0]
 }
 
 // failed tells the monitor about a failure that the link may have caused, and returns the error for the caller.

@@ -195,5 +195,5 @@ func (s *server) check(ctx context.Context) {
 	}
 	_, _ = io.CopyN(io.Discard, response.Body, maxProbeBody) // only to leave the connection clean
 	_ = response.Body.Close()
-	s.monitor.CoreAnswered(response.StatusCode, sentAt)
+	s.monitor.CoreAnswered("", response.StatusCode, sentAt)
 }

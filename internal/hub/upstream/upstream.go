@@ -1,10 +1,13 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -217,6 +220,27 @@ func (u *Upstream) Servers() (all []string) {
 func (u *Upstream) NotDown(ctx context.Context) error {
 	_, err := u.link.Wait(ctx, func(s link.State) bool { return s != link.Down })
 	return err
+}
+
+// servesTime bounds the core read of Serves.
+const servesTime = 5 * time.Second
+
+// Serves makes a core read as the node, and reports whether an API server has answered it, and not with a failure.
+func (u *Upstream) Serves(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, servesTime)
+	defer cancel()
+	at := url.URL{Scheme: "https", Host: u.cfg.Servers[0].Host, Path: cmp.Or(u.cfg.CoreRead, "/readyz")}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), http.NoBody)
+	if err != nil {
+		return false
+	}
+	response, err := u.AsHub().RoundTrip(request)
+	if err != nil {
+		return false
+	}
+	_, _ = io.CopyN(io.Discard, response.Body, maxProbeBody) // only to leave the connection clean
+	_ = response.Body.Close()
+	return response.StatusCode < http.StatusInternalServerError
 }
 
 // AsNode returns a RoundTripper that presents the node's client certificate. It sets scheme and host of requests, and waits

@@ -155,7 +155,7 @@ func (s *Source) Snapshot(ctx context.Context) (stream.Snapshot, error) {
 }
 
 func (s *Source) list(ctx context.Context) (stream.Snapshot, error) {
-	snapshot, rest, err := s.get(ctx, s.collection, url.Values{})
+	snapshot, rest, err := s.get(ctx, s.collection, url.Values{}, asTheyAre)
 	if err != nil {
 		return stream.Snapshot{}, err
 	}
@@ -178,7 +178,7 @@ func (s *Source) Page(ctx context.Context, limit int, from string) (part stream.
 	if from != "" {
 		query.Set("continue", from)
 	}
-	if part, rest, err = s.get(ctx, s.collection, query); err != nil {
+	if part, rest, err = s.get(ctx, s.collection, query, asTheyAre); err != nil {
 		return stream.Snapshot{}, "", s.failed(ctx, "list a part of", err)
 	}
 	s.mu.Lock()
@@ -188,7 +188,9 @@ func (s *Source) Page(ctx context.Context, limit int, from string) (part stream.
 }
 
 // get requests a list. It returns the list, and the continue token if there is more.
-func (s *Source) get(ctx context.Context, from url.URL, query url.Values) (all stream.Snapshot, rest string, err error) {
+func (s *Source) get(
+	ctx context.Context, from url.URL, query url.Values, accept string,
+) (all stream.Snapshot, rest string, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stalled := time.AfterFunc(stallTime, func() { cancel(errStall) })
@@ -198,7 +200,7 @@ func (s *Source) get(ctx context.Context, from url.URL, query url.Values) (all s
 			err = context.Cause(ctx)
 		}
 	}()
-	response, err := s.ask(ctx, from, query, "gzip", 0)
+	response, err := s.ask(ctx, from, query, accept, "gzip", 0)
 	if err != nil {
 		return all, "", err
 	}
@@ -218,8 +220,9 @@ func (s *Source) get(ctx context.Context, from url.URL, query url.Values) (all s
 	return all, rest, err
 }
 
-// Look returns the server's revision and the revision of one object of the collection; 0 if there is no such object. at is the
-// revision at which to look; 0 means now. Look fails with stream.ErrExpired for a revision that the server no longer remembers.
+// Look returns the server's revision and the revision of one object of the collection; 0 if there is no such object. The zero key
+// means the first object. at is the revision at which to look; 0 means now. Look fails with stream.ErrExpired for a revision
+// that the server no longer remembers. It asks for the object's metadata alone.
 func (s *Source) Look(ctx context.Context, key stream.Key, at edge.Revision) (current, object edge.Revision, err error) {
 	query := url.Values{"limit": {"1"}}
 	if at != 0 {
@@ -231,7 +234,7 @@ func (s *Source) Look(ctx context.Context, key stream.Key, at edge.Revision) (cu
 		return 0, 0, s.failed(ctx, "look for "+key.String()+" in", err)
 	}
 	for _, o := range snapshot.Objects {
-		if o.Key == key {
+		if o.Key == key || key == (stream.Key{}) {
 			object = o.Revision
 		}
 	}
@@ -246,12 +249,13 @@ func (s *Source) look(ctx context.Context, key stream.Key, query url.Values) (st
 		in.Path = in.Path[:slash] + "/namespaces/" + key.Namespace + in.Path[slash:] // one key, not a search
 	}
 	switch selected := s.selectors.Get("fieldSelector"); {
+	case key.Name == "":
 	case selected == "":
 		query.Set("fieldSelector", one)
 	case !strings.Contains(selected, "metadata.name="): // else there is one at most
 		query.Set("fieldSelector", selected+","+one)
 	}
-	snapshot, _, err := s.get(ctx, in, query)
+	snapshot, _, err := s.get(ctx, in, query, metadataOnly)
 	return snapshot, err
 }
 
@@ -277,7 +281,7 @@ func (s *Source) WatchIn(
 		"resourceVersion":     {after.String()},
 		"allowWatchBookmarks": {"true"},
 		"timeoutSeconds":      {strconv.Itoa(int((s.watchTime + s.chance.Below(s.watchTime)) / time.Second))},
-	}, "identity", in)
+	}, asTheyAre, "identity", in)
 	unlink()
 	late.Stop()
 	if err == nil {
@@ -315,12 +319,16 @@ func (s *Source) open(
 	}, nil
 }
 
-// asTheyAre is the Accept header for objects as they are, in either encoding.
-const asTheyAre = "application/vnd.kubernetes.protobuf,application/json"
+// asTheyAre is the Accept header for objects as they are, in either encoding. metadataOnly prefers their metadata alone.
+const (
+	asTheyAre    = "application/vnd.kubernetes.protobuf,application/json"
+	metadata     = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,"
+	metadataOnly = "application/vnd.kubernetes.protobuf" + metadata + "application/json" + metadata + asTheyAre
+)
 
 // ask sends a request. What is no success becomes an error. The answer's body must be closed.
 func (s *Source) ask(
-	ctx context.Context, to url.URL, query url.Values, coding string, in edge.History,
+	ctx context.Context, to url.URL, query url.Values, accept, coding string, in edge.History,
 ) (*http.Response, error) {
 	for name, values := range s.selectors {
 		if !query.Has(name) {
@@ -332,7 +340,7 @@ func (s *Source) ask(
 	if err != nil {
 		return nil, err
 	}
-	request.Header.Set("Accept", asTheyAre)
+	request.Header.Set("Accept", accept)
 	// Set here, so that the transport neither asks for what a watch must not have nor undoes it without a limit.
 	request.Header.Set("Accept-Encoding", coding)
 	if in != 0 {

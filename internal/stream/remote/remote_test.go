@@ -2,6 +2,7 @@ package remote
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -190,6 +191,10 @@ func TestLook(t *testing.T) {
 			stream.Key{Namespace: "a", Name: "x"}, 0,
 			"/api/v1/namespaces/a/secrets", "fieldSelector=metadata.name%3Dx&limit=1",
 		},
+		"any": {
+			Config{Path: "/api/v1/pods", FieldSelector: "spec.nodeName=n"}, stream.Key{}, 0,
+			"/api/v1/pods", "fieldSelector=spec.nodeName%3Dn&limit=1",
+		},
 		"of a node's": {
 			Config{Path: "/api/v1/pods", FieldSelector: "spec.nodeName=n"}, stream.Key{Namespace: "a", Name: "x"}, 0,
 			"/api/v1/namespaces/a/pods", "fieldSelector=spec.nodeName%3Dn%2Cmetadata.name%3Dx&limit=1",
@@ -204,8 +209,11 @@ func TestLook(t *testing.T) {
 					t.Errorf("asked for %s?%s", r.URL.Path, r.URL.RawQuery)
 				}
 				w.Header().Set("Content-Type", "application/json")
+				if a := r.Header.Get("Accept"); !strings.HasPrefix(a, "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;") {
+					t.Errorf("asked for %s", a)
+				}
 				item := fmt.Sprintf(`{"metadata":{"name":%q,"namespace":%q,"resourceVersion":"7"}}`,
-					test.key.Name, test.key.Namespace)
+					cmp.Or(test.key.Name, "x"), test.key.Namespace)
 				if !there {
 					item = ""
 				}
