@@ -150,8 +150,6 @@ var law = []struct {
 	{"internal/pool/etcd", nil, "an etcd does not know what is stored in it"},
 	{"internal/pool/exchange", []string{"internal/edge"},
 		"a body and an answer do not know what is pushed"},
-	{"internal/pool/verbatim", []string{"internal/pool/exchange", "internal/stream"},
-		"what is stored as it came does not know who sent it"},
 	{"internal/pool/presence",
 		[]string{"internal/edge", "internal/ends", "internal/live", "internal/pool/exchange", "internal/stream"},
 		"what is told of Pods does not depend on who pushed them"},
@@ -162,16 +160,11 @@ var law = []struct {
 		"who takes a coordinator's place does not depend on what it serves"},
 	{"internal/pool/limits", []string{"internal/conns", "internal/ends", "internal/pool/exchange"},
 		"a bound on callers does not know what they do"},
-	{"internal/pool/mirror",
+	{"internal/pool/shareserver",
 		[]string{
-			"internal/doubt", "internal/edge", "internal/ends", "internal/pool/exchange", "internal/pool/verbatim",
-			"internal/replica",
-			"internal/stream",
+			"internal/doubt", "internal/edge", "internal/ends", "internal/pool/exchange", "internal/replica", "internal/stream",
 		},
-		"a mirror is told who leads"},
-	{"internal/pool/nodeobjects",
-		[]string{"internal/edge", "internal/ends", "internal/pool/exchange", "internal/pool/verbatim", "internal/stream"},
-		"what nodes have here does not depend on what the pool shares"},
+		"what is pushed does not depend on who leads, nor on who reads it: it is told, and asked"},
 	{"internal/pool/apiserver", nil, "kube-apiserver is Kubernetes' own: what is ours is given to it"},
 	{"internal/pool/pooltest", []string{"internal/edge", "internal/stream"},
 		"the rooms' tests share it, so it knows no room"},
@@ -340,7 +333,7 @@ var rooms = []struct {
 	packages int
 }{
 	{"internal/hub", 20},
-	{"internal/pool", 13},
+	{"internal/pool", 11},
 	{"internal/cloud", 20},
 }
 

@@ -17,19 +17,8 @@ const (
 	// cloud is under way; each value is how many pages of it have come. While the number grows, other hubs wait for the leader.
 	AnnotationFilling = "openyurt.io/filling"
 
-	// PathMirror is where a coordinator serves the pool's resources with the cloud's revisions.
-	PathMirror = "/mirror/v1"
-
 	// PathPage is where a coordinator serves the page that people look at.
 	PathPage = "/ui"
-
-	// PathOwn is where hubs push their own nodes' objects to a coordinator. The parameter QueryLocal marks objects that hold
-	// more than the cloud's version: changes by the node that have not reached the cloud yet.
-	PathOwn    = "/own/v1"
-	QueryLocal = "local"
-
-	// MirrorCoreGroup stands for the core group, whose name is empty, in paths below PathMirror and PathOwn.
-	MirrorCoreGroup = "core"
 )
 
 // Service topology.

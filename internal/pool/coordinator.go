@@ -26,11 +26,9 @@ import (
 	"yurtcoordinator/internal/pool/apiserver"
 	"yurtcoordinator/internal/pool/exchange"
 	"yurtcoordinator/internal/pool/limits"
-	"yurtcoordinator/internal/pool/mirror"
-	"yurtcoordinator/internal/pool/nodeobjects"
 	"yurtcoordinator/internal/pool/presence"
+	"yurtcoordinator/internal/pool/shareserver"
 	"yurtcoordinator/internal/pool/succession"
-	"yurtcoordinator/internal/pool/verbatim"
 )
 
 // addressesOfNode is at how many addresses of a node its word has a coordinator look for a younger one.
@@ -56,8 +54,8 @@ type Server interface {
 type Around struct {
 	Server Server
 	// Write and Read are those of the storage below the server.
-	Write verbatim.Writer
-	Read  verbatim.Reader
+	Write shareserver.Writer
+	Read  shareserver.Reader
 	// Port is where the pool's coordinators serve on the LAN, and Dial connects there.
 	Port uint16
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -81,8 +79,8 @@ type Coordinator struct {
 	denied   *access.Denied
 	elected  *access.Election
 	present  *presence.Presence
-	mirrored *mirror.Mirror
-	own      *nodeobjects.Objects
+	mirrored *shareserver.Mirror
+	own      *shareserver.NodeObjects
 }
 
 // NewCoordinator returns a Coordinator that serves as config says. It reads the lists of members and denied users once.
@@ -104,7 +102,7 @@ func NewCoordinator(config Config, around Around) (*Coordinator, error) {
 			return limits.New(lasts, clock, around.Log).Handler(api)
 		},
 		MayLast: func(r *http.Request) bool {
-			return mirror.MayLast(r) || nodeobjects.MayLast(r) || presence.MayLast(r)
+			return shareserver.MayLast(r) || presence.MayLast(r)
 		},
 		Ready: healthz.NamedCheck("pool-setup", func(*http.Request) error {
 			if !c.installed.Load() {
@@ -150,20 +148,20 @@ func (c *Coordinator) decide() (err error) {
 
 // handle makes what hubs bring and hear, beside Kubernetes' own API.
 func (c *Coordinator) handle() error {
-	builtIns, err := mirror.Stored(c.around.Server.Storage())
+	builtIns, err := shareserver.StoredOfPool(c.around.Server.Storage())
 	if err != nil {
 		return err
 	}
-	kinds, err := nodeobjects.Stored(c.around.Server.Storage(), c.config.OwnSecrets)
+	kinds, err := shareserver.StoredOfNodes(c.around.Server.Storage(), c.config.OwnSecrets)
 	if err != nil {
 		return err
 	}
 	clock := c.config.Ends.Clock
-	c.mirrored = mirror.New(mirror.Config{
+	c.mirrored = shareserver.NewMirror(shareserver.MirrorConfig{
 		Quota: c.config.MirrorQuotaBytes, Clock: clock, Leads: c.elected.Leads, Fills: c.elected.Fills,
 		Write: c.around.Write, BuiltIns: builtIns, Current: c.elected.Declared().Current, Stalled: c.config.stalledPush,
 	})
-	c.own = nodeobjects.New(nodeobjects.Config{
+	c.own = shareserver.NewNodeObjects(shareserver.NodeObjectsConfig{
 		Quota: c.config.OwnQuotaBytes, Clock: clock, Write: c.around.Write, Read: c.around.Read, Kinds: kinds,
 		Log: c.around.Log, Member: c.members.Has, Present: c.present, Stalled: c.config.stalledPush,
 	})

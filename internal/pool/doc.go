@@ -29,11 +29,9 @@
 //	             kube-apiserver nor etcd, and wiring, which gives it these
 //	apiserver    a kube-apiserver that is given its parts
 //	access       who may do what                         → exchange
-//	mirror       the pool's resources, from the leader   → verbatim, exchange
-//	nodeobjects  what each hub pushes of its node        → verbatim, exchange
+//	shareserver  what hubs push: the pool's resources, and their own nodes' objects  → exchange
 //	page         what people look at with a browser
-//	verbatim     objects under kube-apiserver's keys     → exchange
-//	exchange     the body of a push, and its answer
+//	exchange     a body that may arrive slowly, and an answer
 //	succession   the end of a coordinator that has a younger one in its slot
 //	etcd         a one-member etcd in memory
 //

@@ -168,7 +168,7 @@ func ourGoroutines() []string {
 	return ours
 }
 
-// tries pushes a Pod with a hub's last ETag, or asks for one, and returns the code of the answer. The coordinator may end
+// tries pushes a Pod on top of a node's state, which it asks for, and returns the code of the answer. The coordinator may end
 // meanwhile.
 func tries(t *testing.T, hub *pooltest.Hub, pod *corev1.Pod) (code int, err error) {
 	t.Helper()
@@ -191,8 +191,9 @@ func tries(t *testing.T, hub *pooltest.Hub, pod *corev1.Pod) (code int, err erro
 	if err != nil {
 		return 0, err
 	}
-	pushed, err := do(http.MethodPost, edge.PathOwn+"/core/v1/pods", map[string]string{
-		"If-Match": asked.Header.Get("ETag"), "Content-Type": stream.Protobuf.ContentType(true),
+	hub.Tag = strings.Trim(asked.Header.Get("ETag"), `"`)
+	pushed, err := do(http.MethodPost, hub.On("pods"), map[string]string{
+		"Content-Type": stream.Protobuf.ContentType(true),
 	}, pooltest.Frames(t, pooltest.ProtobufType(pooltest.KindPod), pooltest.Put(pooltest.AsObject(t, pod))))
 	if err != nil {
 		return 0, err

@@ -15,7 +15,7 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/pool/pooltest"
-	"yurtcoordinator/internal/pool/verbatim"
+	"yurtcoordinator/internal/pool/shareserver"
 	"yurtcoordinator/internal/stream"
 )
 
@@ -43,7 +43,7 @@ func TestPeopleSeeWhatTheCloudHas(t *testing.T) {
 	two.Must(pooltest.KindMap, pooltest.Put(pooltest.MapOf(t, "conf", 7)))
 	one.Must(pooltest.KindEvent, pooltest.Put(pooltest.EventOf(t, "n1", "a", 30)))
 
-	same := func(got, want verbatim.Message, o stream.Object, err error) {
+	same := func(got, want shareserver.Message, o stream.Object, err error) {
 		t.Helper()
 		if err == nil {
 			err = want.Unmarshal(o.Raw)

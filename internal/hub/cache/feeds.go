@@ -145,7 +145,7 @@ func Collection(r schema.GroupVersionResource, namespace string) string {
 func mirrorPath(r schema.GroupVersionResource) string {
 	group := r.Group
 	if group == "" {
-		group = edge.MirrorCoreGroup
+		group = edge.CoreGroup
 	}
 	return path.Join(edge.PathMirror, group, r.Version, r.Resource)
 }

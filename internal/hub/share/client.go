@@ -3,6 +3,7 @@ package share
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -28,6 +29,11 @@ const (
 	backoffMin = 100 * time.Millisecond
 	backoffMax = 5 * time.Second
 
+	// hopelessPause is the pause after a refusal that waiting seldom changes.
+	hopelessPause = 30 * time.Second
+
+	// askTimeout bounds a question where a share stands, and each request for a Lease: all are small, on the LAN.
+	askTimeout = 2 * time.Second
 	// maxAnswer bounds an answer in bytes, or each line of a streamed one: a coordinator keeps 2000 objects of a node.
 	maxAnswer = 2 << 20
 	// maxRetryAfter bounds a Retry-After.
@@ -64,11 +70,21 @@ func (r *refusal) Error() string {
 	return fmt.Sprintf("the coordinator answers %d: %s", r.code, r.message)
 }
 
-// client asks a coordinator what it has, and pushes to it.
+// said is a refusal as a coordinator says it.
+type said struct {
+	Code    int
+	Message string
+	Details struct{ RetryAfterSeconds int }
+}
+
+// client asks where a share stands at a coordinator, and pushes to it.
 type client struct {
 	transport http.RoundTripper
-	base      *url.URL
+	base      *url.URL // of the share
 }
+
+// client returns a client of the share at a path.
+func (c *Config) client(share string) client { return client{c.Transport, c.Base.JoinPath(share)} }
 
 // request returns a request for a JSON answer. The caller adds further headers.
 func (c client) request(
@@ -82,6 +98,21 @@ func (c client) request(
 	}
 	r.Header.Set("Accept", "application/json")
 	return r, nil
+}
+
+// state reads where the share stands. It also returns the answer's ETag, empty if it has none. If the share still stands at
+// known, it fails with a refusal of 304.
+func (c client) state(ctx context.Context, known string, into any) (tag string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	r, err := c.request(ctx, http.MethodGet, nil, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	if known != "" {
+		r.Header.Set("If-None-Match", known)
+	}
+	return c.do(r, into)
 }
 
 // do sends a request and decodes the answer. It also returns the answer's ETag, empty if it has none.
@@ -113,7 +144,7 @@ func readAnswer(response *http.Response, into any) error {
 
 // refusalOf decodes an answer other than 200.
 func refusalOf(response *http.Response, text []byte) *refusal {
-	var s struct{ Message string }
+	var s said
 	_ = json.Unmarshal(text, &s) // proxies answer with text
 	seconds, err := strconv.Atoi(response.Header.Get("Retry-After"))
 	if err != nil {
@@ -156,9 +187,33 @@ func again(
 	}
 }
 
-// pauseAfter returns the pause after the n-th failure in a row.
-func (c *Config) pauseAfter(n int, most time.Duration) time.Duration {
-	return run.Backoff{Min: backoffMin, Max: most}.After(n, c.Ends.Float64())
+// backoff returns the pause after the n-th failure in a row.
+func (c *Config) backoff(n int) time.Duration {
+	return run.Backoff{Min: backoffMin, Max: backoffMax}.After(n, c.Ends.Float64())
+}
+
+// pauseAfter returns the pause after an error, the n-th in a row.
+func (c *Config) pauseAfter(err error, n int) time.Duration {
+	pause, why := c.backoff(n), (*refusal)(nil)
+	switch {
+	case !errors.As(err, &why):
+		return pause
+	case why.retryAfter > 0:
+		return max(pause, why.retryAfter)
+	}
+	switch why.code {
+	case http.StatusConflict, http.StatusPreconditionFailed, http.StatusRequestTimeout:
+		if n == 1 {
+			return 0 // the share stands elsewhere, or the push was too slow
+		}
+	case http.StatusForbidden:
+		return max(pause, time.Second) // another leads, or the coordinator has not heard yet what this hub may do
+	default:
+		if why.code < http.StatusInternalServerError {
+			return hopelessPause/2 + c.Ends.Below(hopelessPause/2)
+		}
+	}
+	return pause
 }
 
 // bell signals a change. Several rings before the receiver looks count as one.

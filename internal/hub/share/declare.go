@@ -165,7 +165,7 @@ func (c *carrier) lags(now time.Time) (why string) {
 		s.ahead = now
 	case live && !s.over && now.Sub(s.ahead) > overAfter:
 		s.over = true
-		c.restart.ring()
+		c.breakOffLocked()
 	}
 	within := func(since time.Time) bool { return since.IsZero() || now.Sub(since) <= stillAcked }
 	switch {
@@ -219,14 +219,14 @@ func (w *declarer) write(ctx context.Context, declared map[string]*carrier) erro
 		return err
 	}
 	for c, s := range known {
-		if s.acked != 0 && (mirror.instance != s.instance ||
-			mirror.in(c.resource.GVR, s.history) != s.history || mirror.applied[c.resource.GVR] < s.acked) {
+		at := mirror.at[c.resource.GVR]
+		if s.acked != 0 && (mirror.instance != s.instance || at.History != s.history || at.Revision < s.acked) {
 			c.alter(func(now *state) {
 				if now.instance == s.instance {
 					now.acked = 0
 				}
+				c.breakOffLocked()
 			})
-			c.restart.ring()
 			delete(declared, c.label())
 		}
 	}
@@ -261,45 +261,23 @@ func (w *declarer) write(ctx context.Context, declared map[string]*carrier) erro
 }
 
 // update writes the annotations and a renewal into the Lease. After a conflict it reads the Lease and tries again.
-func (w *declarer) update(ctx context.Context, says map[string]string) error {
-	leases := w.config.Leases.Leases(edge.NamespaceSystem)
-	request := func(do func(context.Context) (*coordinationv1.Lease, error)) error {
-		ctx, cancel := context.WithTimeout(ctx, askTimeout)
-		defer cancel()
-		lease, err := do(ctx)
-		w.lease = lease
-		if err != nil {
-			w.lease = nil // what it is now has to be read
-		}
-		return err
-	}
-	var refused error
+func (w *declarer) update(ctx context.Context, says map[string]string) (err error) {
+	of := lease{w.config.Leases, edge.LeaseInformerSync}
 	for range conflicts {
 		if w.lease == nil {
-			err := request(func(ctx context.Context) (*coordinationv1.Lease, error) {
-				return leases.Get(ctx, edge.LeaseInformerSync, metav1.GetOptions{})
-			})
-			if err != nil {
-				return fmt.Errorf("read the Lease %s: %w", edge.LeaseInformerSync, err)
+			if w.lease, err = of.get(ctx); err != nil {
+				return err
 			}
 		}
 		next := renewed(w.lease, w.config.Node, says, metav1.NewMicroTime(w.config.Ends.Wall()))
 		if !w.term.Valid() {
 			return errDeposed
 		}
-		err := request(func(ctx context.Context) (*coordinationv1.Lease, error) {
-			return leases.Update(ctx, next, metav1.UpdateOptions{})
-		})
-		switch {
-		case err == nil:
-			return nil
-		case apierrors.IsConflict(err):
-			refused = err
-		default:
-			return fmt.Errorf("write the Lease %s: %w", edge.LeaseInformerSync, err)
+		if w.lease, err = of.update(ctx, next); !apierrors.IsConflict(err) {
+			return err
 		}
 	}
-	return fmt.Errorf("write the Lease %s, %d times: %w", edge.LeaseInformerSync, conflicts, refused)
+	return fmt.Errorf("%d times: %w", conflicts, err)
 }
 
 // renewed returns the Lease as this node writes it. leaseTransitions counts the changes of holder, as the coordinator requires.

@@ -27,7 +27,7 @@ func TestWhyAResourceIsNotDeclared(t *testing.T) {
 		source := newSource(t, things, "a")
 		source.live.Store(false)
 		of := Resource{GVR: things, Replica: source.Replica, Live: source.live.Load}
-		c := &carrier{resource: of, restart: newBell(), state: good}
+		c := &carrier{resource: of, state: good}
 		change(&c.state)
 		if got := c.lags(now); want == "" && got != "" || !strings.Contains(got, want) {
 			t.Errorf("want %q, got %q", want, got)

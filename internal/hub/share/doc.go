@@ -1,14 +1,22 @@
 // Package share brings objects into the pool's coordinator. A leader's Pool brings the shared resources, a Filler brings them
-// while no hub can lead, and every hub's Node brings the node's own objects. All use one client of the coordinator.
+// while no hub can lead, and every hub's Node brings the node's own objects.
+//
+// # How anything is brought
+//
+// A coordinator has two shares: the pool's resources, and each node's own objects. A share is at a named state at any time, and
+// a push brings it from one state to the next (package edge has the protocol). Pool, Filler and Node all do the same, by one
+// client: ask where the share stands, push what follows, and take the next state from the answer. After any failure they ask
+// again, after a pause that the refusal decides. They differ in what follows: the changes of a replica, all of it, or a
+// difference.
 //
 // # What the pool shares
 //
 // Pool.Run brings the content of the leader's replicas into the coordinator's mirror, and declares in the Lease
 // leader-informer-sync which resources it keeps current there. It does so for one term. Each resource has a carrier. It asks for
 // the mirror's position, follows its replica from there, and sends the changes in batches on one long request. The answer
-// acknowledges each batch with a line while the request continues. One batch is under way at a time; the next one gathers
-// meanwhile. A carrier pushes everything, in a request of its own, only if the mirror is empty or the replica cannot resume from
-// the mirror's position. One more goroutine writes the Lease.
+// acknowledges each batch with a line while the request continues. One batch is under way at a time; the next one gathers in
+// the replica meanwhile. A carrier pushes everything, in a request of its own, only if the mirror is empty or the replica cannot
+// resume from the mirror's position. One more goroutine writes the Lease.
 //
 // Invariants:
 //   - A request begins at the position that the mirror reports. After any failure the carrier asks again before the next request.

@@ -51,6 +51,7 @@ type FillerConfig struct {
 // cloud. Make one with NewFiller.
 type Filler struct {
 	config  FillerConfig
+	lease   lease
 	refused map[schema.GroupVersionResource]refusedOffer // Run's alone
 	said    string                                       // the last failure that was logged; Run's alone
 	fills   *prometheus.CounterVec
@@ -69,7 +70,7 @@ func NewFiller(c FillerConfig) (*Filler, error) {
 		return nil, errors.New("share: a Filler needs Node, Transport, Base, Later, Resources, Leases, both links and Leader")
 	}
 	return &Filler{
-		config: c, refused: map[schema.GroupVersionResource]refusedOffer{},
+		config: c, lease: lease{c.Leases, edge.LeaseFiller}, refused: map[schema.GroupVersionResource]refusedOffer{},
 		fills: promauto.With(c.Metrics).NewCounterVec(prometheus.CounterOpts{
 			Name: "yurthub_fills_total",
 			Help: "Times that this hub, without a link to the cloud, brought a resource to a coordinator that nobody led.",
@@ -127,7 +128,7 @@ func (f *Filler) report(ctx context.Context, err error) {
 
 // round checks the mirror, and takes a turn if this hub has something better.
 func (f *Filler) round(ctx context.Context) error {
-	mirror := &mirrorClient{client{f.config.Transport, f.config.Base}, edge.Term{}}
+	mirror := poolShare{f.config.client(edge.PathMirror)}
 	known, err := mirror.positions(ctx)
 	if err != nil {
 		return err
@@ -141,12 +142,11 @@ func (f *Filler) round(ctx context.Context) error {
 		return err
 	}
 	defer done()
-	mirror.term = term
 	if known, err = mirror.positions(ctx); err != nil { // another may have filled it meanwhile
 		return err
 	}
 	for _, r := range f.offers(resources, known, f.config.Ends.Running()) {
-		if err := f.offer(ctx, mirror, r, known.instance); err != nil {
+		if err := f.offer(ctx, mirror, term, r, known.instance); err != nil {
 			return err
 		}
 	}
@@ -161,9 +161,7 @@ func (f *Filler) offers(resources []Resource, known positions, now time.Time) (b
 		if mine.Revision == 0 {
 			continue
 		}
-		at := known.applied[r.GVR]
-		in := known.in(r.GVR, 0)
-		if at != 0 && (!in.IsFilled() || !(edge.Moment{History: in, Revision: at}).Before(mine)) {
+		if at := known.at[r.GVR]; at.Revision != 0 && (!at.History.IsFilled() || !at.Before(mine)) {
 			continue
 		}
 		if no, was := f.refused[r.GVR]; was && no.moment == mine && no.instance == known.instance && now.Sub(no.at) < offerPause {
@@ -180,7 +178,7 @@ func momentOf(r Replica) edge.Moment {
 }
 
 // offer pushes all of a resource. It is no error if the mirror refuses it: another node has brought something better.
-func (f *Filler) offer(ctx context.Context, mirror *mirrorClient, r Resource, instance string) error {
+func (f *Filler) offer(ctx context.Context, mirror poolShare, term edge.Term, r Resource, instance string) error {
 	s, err := r.Replica.Snapshot(ctx)
 	if errors.Is(err, stream.ErrNotReady) {
 		return nil
@@ -189,7 +187,7 @@ func (f *Filler) offer(ctx context.Context, mirror *mirrorClient, r Resource, in
 		return fmt.Errorf("read the replica: %w", err)
 	}
 	moment := edge.Moment{History: s.History.Filled(), Revision: s.Revision}
-	at, err := mirror.everything(ctx, r.GVR, moment.History, s.Type, whole(s))
+	err = mirror.everything(ctx, r.GVR, moment.History, term, s)
 	name := r.GVR.GroupResource().String()
 	var why *refusal
 	if errors.As(err, &why) && why.code != http.StatusForbidden && why.code < http.StatusInternalServerError {
@@ -204,14 +202,14 @@ func (f *Filler) offer(ctx context.Context, mirror *mirrorClient, r Resource, in
 	delete(f.refused, r.GVR)
 	f.fills.WithLabelValues(name).Inc()
 	klog.FromContext(ctx).Info("Filled the coordinator, which nobody leads, with what this hub has", "resource", name,
-		"objects", len(s.Objects), "revision", at.String(), "history", moment.History.String())
+		"objects", len(s.Objects), "revision", moment.Revision.String(), "history", moment.History.String())
 	return nil
 }
 
 // turn takes the filler's Lease for one turn; done releases it. It fails while another hub has the turn, or while a hub leads or
 // is about to.
 func (f *Filler) turn(ctx context.Context) (term edge.Term, done func(), err error) {
-	lease, err := f.read(ctx)
+	lease, err := f.lease.get(ctx)
 	if err != nil {
 		return term, nil, err
 	}
@@ -226,7 +224,7 @@ func (f *Filler) turn(ctx context.Context) (term edge.Term, done func(), err err
 		AcquireTime: &now, RenewTime: &now,
 	}
 	began := f.config.Ends.Now() // before the request: the turn is never thought younger than it is
-	held, err := f.write(ctx, next)
+	held, err := f.lease.update(ctx, next)
 	if err != nil {
 		return term, nil, err
 	}
@@ -241,27 +239,7 @@ func (f *Filler) release(ctx context.Context, held *coordinationv1.Lease) {
 	nobody, now := "", metav1.NewMicroTime(f.config.Ends.Wall())
 	held = held.DeepCopy()
 	held.Spec.HolderIdentity, held.Spec.RenewTime = &nobody, &now
-	if _, err := f.write(context.WithoutCancel(ctx), held); err != nil && !apierrors.IsConflict(err) {
+	if _, err := f.lease.update(context.WithoutCancel(ctx), held); err != nil && !apierrors.IsConflict(err) {
 		klog.FromContext(ctx).V(1).Info("The filler's Lease was not released; the turn ends by itself", "err", err)
 	}
-}
-
-func (f *Filler) read(ctx context.Context) (*coordinationv1.Lease, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	lease, err := f.config.Leases.Leases(edge.NamespaceSystem).Get(ctx, edge.LeaseFiller, metav1.GetOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("read the Lease %s: %w", edge.LeaseFiller, err)
-	}
-	return lease, nil
-}
-
-func (f *Filler) write(ctx context.Context, next *coordinationv1.Lease) (*coordinationv1.Lease, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	lease, err := f.config.Leases.Leases(edge.NamespaceSystem).Update(ctx, next, metav1.UpdateOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("write the Lease %s: %w", edge.LeaseFiller, err)
-	}
-	return lease, nil
 }

@@ -24,7 +24,7 @@ func (f *fillings) set(now time.Time, carriers map[*carrier]state, mirror positi
 		switch {
 		case declared[name] != nil:
 			last[name] = edge.FillingCurrent
-		case mirror.applied[c.resource.GVR] != 0:
+		case mirror.at[c.resource.GVR].Revision != 0:
 			last[name] = edge.FillingComplete
 		case c.resource.Optional:
 		default:

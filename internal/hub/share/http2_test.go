@@ -16,7 +16,7 @@ import (
 )
 
 // overHTTP2 is a mirror that answers each batch as it comes, by a real server: decide says with which code.
-func overHTTP2(tb testing.TB, decide func(end edge.Revision) (code int)) *mirrorClient {
+func overHTTP2(tb testing.TB, decide func(end edge.Revision) (code int)) *following {
 	tb.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		frames := stream.NewFrameReader(r.Body, stream.JSON, 8<<20)
@@ -53,37 +53,40 @@ func overHTTP2(tb testing.TB, decide func(end edge.Revision) (code int)) *mirror
 	if err != nil {
 		tb.Fatal(err)
 	}
-	term := edge.Term{Transitions: 7, Valid: func() bool { return true }}
-	return &mirrorClient{client{server.Client().Transport, base}, term}
+	f := client{server.Client().Transport, base}.follow(tb.Context(), push{
+		resource: things, from: "100", term: edge.Term{Transitions: 7, Valid: func() bool { return true }},
+		of: stream.Type{GroupVersionKind: things.GroupVersion().WithKind("Thing"), Encoding: stream.JSON},
+	})
+	tb.Cleanup(f.end)
+	return f
 }
 
 // TestARefusalIsHeardAtOnce: an HTTP/2 client waits for the body that it sends, which has nothing more to say.
 func TestARefusalIsHeardAtOnce(t *testing.T) {
-	m := overHTTP2(t, func(end edge.Revision) int {
+	f := overHTTP2(t, func(end edge.Revision) int {
 		if end == 102 {
 			return http.StatusForbidden
 		}
 		return http.StatusOK
 	})
-	s := newSource(t, things, "a")
-	batches, applied := make(chan []stream.Event, 1), make(chan edge.Revision)
-	ended := make(chan error, 1)
-	go func() { ended <- m.changes(t.Context(), things, 0, 100, s.Type(), batches, applied) }()
 	bookmark := func(at edge.Revision) []stream.Event {
 		return []stream.Event{{Type: stream.Bookmark, Object: stream.Object{Revision: at}}}
 	}
-	batches <- bookmark(101)
-	if at := <-applied; at != 101 {
-		t.Errorf("acknowledged %d", at)
+	if taken, err := f.send(bookmark(101)); err != nil || taken.Applied != "101" {
+		t.Errorf("acknowledged %q, %v", taken.Applied, err)
 	}
-	batches <- bookmark(102)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := f.send(bookmark(102))
+		ended <- err
+	}()
 	select {
 	case err := <-ended:
 		var why *refusal
 		if !errors.As(err, &why) || why.code != http.StatusForbidden || why.message != "no more" {
 			t.Errorf("ended with %v", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(batchTimeout):
 		t.Fatal("it still waits")
 	}
 }
@@ -91,21 +94,15 @@ func TestARefusalIsHeardAtOnce(t *testing.T) {
 // BenchmarkChange sends one change of 6 KB after another, each acknowledged before the next, to a mirror over TLS and HTTP/2. The
 // mirror's cost is in this process, too.
 func BenchmarkChange(b *testing.B) {
-	m := overHTTP2(b, func(edge.Revision) int { return http.StatusOK })
+	f := overHTTP2(b, func(edge.Revision) int { return http.StatusOK })
 	object := stream.Object{Key: stream.Key{Namespace: "ns", Name: "a"}, Revision: 1, Raw: fmt.Appendf(nil,
 		`{"metadata":{"namespace":"ns","name":"a","resourceVersion":"1"},"data":%q}`, strings.Repeat("x", 6<<10))}
-	batches, applied := make(chan []stream.Event, 1), make(chan edge.Revision)
-	kind := stream.Type{GroupVersionKind: things.GroupVersion().WithKind("Thing"), Encoding: stream.JSON}
-	go func() {
-		if err := m.changes(b.Context(), things, 0, 100, kind, batches, applied); b.Context().Err() == nil {
-			b.Error(err)
-		}
-	}()
 	b.ReportAllocs()
 	for b.Loop() {
-		batches <- []stream.Event{
+		if _, err := f.send([]stream.Event{
 			{Type: stream.Modified, Object: object}, {Type: stream.Bookmark, Object: stream.Object{Revision: 101}},
+		}); err != nil {
+			b.Fatal(err)
 		}
-		<-applied
 	}
 }

@@ -3,7 +3,6 @@ package share
 import (
 	"context"
 	"errors"
-	"net/http"
 	"sync"
 	"time"
 
@@ -22,9 +21,6 @@ const (
 	// askEvery is how often the coordinator is asked whether it still has what it had. The question also shows the coordinator
 	// that the hub lives: it drops a node's objects after some minutes without one.
 	askEvery = 10 * time.Second
-
-	// refusedMax replaces backoffMax after a refusal. A coordinator that is just starting does not know yet what nodes may do.
-	refusedMax = 30 * time.Second
 )
 
 // NodeConfig configures a Node. All fields are required.
@@ -65,7 +61,7 @@ type Overlay interface {
 // Node keeps this node's own objects in the coordinator. Make one with NewNode.
 type Node struct {
 	config      NodeConfig
-	coordinator nodeObjects
+	coordinator nodeShare
 	metrics     nodeMetrics
 	changed     bell // what there is to push
 
@@ -73,7 +69,7 @@ type Node struct {
 	gatherer *gatherer
 	refused  map[stream.ID]offer
 	have     have
-	tag      string    // the coordinator's name (ETag) for the state in have
+	state    string    // the coordinator's name for the state in have
 	asked    time.Time // or pushed
 	adopt    sync.Once // what is there when the hub starts
 }
@@ -92,7 +88,7 @@ func NewNode(c NodeConfig) (*Node, error) {
 	}
 	registry := promauto.With(c.Metrics)
 	n := &Node{
-		config: c, coordinator: nodeObjects{client{c.Transport, c.Base}}, changed: newBell(), refused: map[stream.ID]offer{},
+		config: c, coordinator: nodeShare{c.client(edge.PathOwn)}, changed: newBell(), refused: map[stream.ID]offer{},
 		metrics: nodeMetrics{
 			pushes: registry.NewCounterVec(prometheus.CounterOpts{
 				Name: "yurthub_own_pushes_total", Help: "Pushes of this node's own objects that the coordinator has taken.",
@@ -114,23 +110,8 @@ func NewNode(c NodeConfig) (*Node, error) {
 
 // Run pushes until ctx ends, whenever the coordinator can be reached, and then returns nil.
 func (n *Node) Run(ctx context.Context) error {
-	again(ctx, "Pushing this node's objects to the coordinator", n.metrics.failures, n.session, n.waitAfter)
+	again(ctx, "Pushing this node's objects to the coordinator", n.metrics.failures, n.session, n.config.pauseAfter)
 	return nil
-}
-
-// waitAfter returns the pause after a failed session, given the number of failures in a row.
-func (n *Node) waitAfter(err error, failures int) time.Duration {
-	why := (*refusal)(nil)
-	switch {
-	case !errors.As(err, &why):
-		return n.config.pauseAfter(failures, backoffMax)
-	case why.code == http.StatusPreconditionFailed && failures == 1:
-		return 0 // the coordinator has something else than it was known to have
-	case why.code < http.StatusInternalServerError && why.code != http.StatusPreconditionFailed:
-		return max(n.config.pauseAfter(failures, refusedMax), why.retryAfter)
-	default:
-		return max(n.config.pauseAfter(failures, backoffMax), why.retryAfter)
-	}
 }
 
 // session waits for the coordinator, asks what it has, and pushes the difference until an error. It reports whether it pushed
@@ -140,7 +121,7 @@ func (n *Node) session(ctx context.Context) (progress bool, err error) {
 		return false, err
 	}
 	defer func() {
-		n.have, n.tag = nil, ""
+		n.have, n.state = nil, ""
 		n.metrics.objects.Set(0)
 	}()
 	if err := n.refresh(ctx); err != nil {
@@ -197,7 +178,7 @@ func (n *Node) await(ctx context.Context) {
 
 // refresh updates the knowledge of what the coordinator has.
 func (n *Node) refresh(ctx context.Context) error {
-	has, tag, err := n.coordinator.get(ctx, n.tag)
+	has, state, err := n.coordinator.get(ctx, n.state)
 	if err != nil {
 		return err
 	}
@@ -212,7 +193,7 @@ func (n *Node) refresh(ctx context.Context) error {
 			}
 		})
 	}
-	n.tag, n.asked = tag, n.config.Ends.Running()
+	n.state, n.asked = state, n.config.Ends.Running()
 	return nil
 }
 
@@ -221,12 +202,12 @@ func (n *Node) round(ctx context.Context) (pushed bool, err error) {
 	forget(n.refused, n.config.Ends.Running())
 	wanted := n.gatherer.gather(ctx)
 	for _, b := range plan(wanted, n.have, n.refused, n.config.Ends.Running()) {
-		reasons, tag, err := n.coordinator.push(ctx, n.tag, b)
+		reasons, state, err := n.coordinator.bring(ctx, n.state, b)
 		if err != nil {
 			return pushed, err
 		}
 		pushed = true
-		n.asked, n.tag = n.config.Ends.Running(), tag
+		n.asked, n.state = n.config.Ends.Running(), state
 		n.have.note(b, wanted, n.refused, reasons, n.config.Ends.Running())
 		n.metrics.pushes.WithLabelValues(b.of.resource).Inc()
 		n.metrics.refused.WithLabelValues(b.of.resource).Add(float64(len(reasons)))
@@ -234,7 +215,7 @@ func (n *Node) round(ctx context.Context) (pushed bool, err error) {
 			klog.FromContext(ctx).V(1).Info("The coordinator does not take an object of this node", "resource", b.of.resource,
 				"object", key, "why", why)
 		}
-		if tag == "" { // something else came about, too
+		if state == "" { // something else came about, too
 			if err := n.refresh(ctx); err != nil {
 				return pushed, err
 			}

@@ -208,7 +208,7 @@ func TestACoordinatorOfBefore(t *testing.T) {
 			}
 			w.coordinator.code = 0
 		})
-		time.Sleep(refusedMax)
+		time.Sleep(hopelessPause)
 		w.has("nodes /n1@5")
 	})
 }

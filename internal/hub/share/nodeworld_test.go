@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -91,7 +92,7 @@ type fakeCoordinator struct {
 	refused  int // so often
 }
 
-func (c *fakeCoordinator) tag() string { return fmt.Sprintf(`"%d.%d"`, c.instance, c.version) }
+func (c *fakeCoordinator) state() string { return fmt.Sprintf("%d.%d", c.instance, c.version) }
 
 // restart has it lose everything.
 func (c *fakeCoordinator) restart() {
@@ -127,8 +128,9 @@ func (c *fakeCoordinator) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func (c *fakeCoordinator) tell(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("ETag", c.tag())
-	if r.Header.Get("If-None-Match") == c.tag() {
+	tag := strconv.Quote(c.state())
+	w.Header().Set("ETag", tag)
+	if r.Header.Get("If-None-Match") == tag {
 		c.log = append(c.log, "same?")
 		w.WriteHeader(http.StatusNotModified)
 		return
@@ -151,7 +153,7 @@ func (c *fakeCoordinator) tell(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *fakeCoordinator) push(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("If-Match") != c.tag() {
+	if r.URL.Query().Get(edge.QueryFrom) != c.state() {
 		c.log = append(c.log, "else")
 		w.WriteHeader(http.StatusPreconditionFailed)
 		return
@@ -184,11 +186,12 @@ func (c *fakeCoordinator) push(w http.ResponseWriter, r *http.Request) {
 	}
 	c.log = append(c.log, text)
 	c.version++
+	taken := map[string]any{"refused": refused}
 	if !c.surprise {
-		w.Header().Set("ETag", c.tag())
+		taken["applied"] = c.state()
 	}
 	c.surprise = false
-	_ = json.NewEncoder(w).Encode(map[string]any{"refused": refused})
+	_ = json.NewEncoder(w).Encode(taken)
 }
 
 // nodeWorld is a Node with what is around it, in a bubble of its own time.

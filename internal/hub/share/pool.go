@@ -3,6 +3,7 @@ package share
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -47,15 +48,64 @@ type Set interface {
 	Resources() ([]Resource, <-chan struct{})
 }
 
+// poolShare is what a coordinator's mirror has of the pool's resources.
+type poolShare struct{ client }
+
+// positions are how far the resources are in the mirror. A missing resource is empty.
+type positions struct {
+	// instance changes with each start of the coordinator.
+	instance string
+	at       map[schema.GroupVersionResource]edge.Moment
+}
+
+// positions returns the mirror's positions.
+func (s poolShare) positions(ctx context.Context) (positions, error) {
+	var is edge.PoolState
+	if _, err := s.state(ctx, "", &is); err != nil {
+		return positions{}, fmt.Errorf("ask where the mirror stands: %w", err)
+	}
+	p := positions{is.Instance, map[schema.GroupVersionResource]edge.Moment{}}
+	for _, each := range is.Resources {
+		in := each.History
+		if each.Filled {
+			in = in.Filled()
+		}
+		r := schema.GroupVersionResource{Group: each.Group, Version: each.Version, Resource: each.Resource}
+		p.at[r] = edge.Moment{History: in, Revision: each.Applied}
+	}
+	return p, nil
+}
+
+// everything pushes the whole content of a replica, in a history.
+func (s poolShare) everything(
+	ctx context.Context, r schema.GroupVersionResource, in edge.History, term edge.Term, content stream.Snapshot,
+) error {
+	ctx, cancel := context.WithTimeout(ctx, fullTimeout)
+	defer cancel()
+	events := make([]stream.Event, 0, len(content.Objects)+1)
+	for _, o := range content.Objects {
+		events = append(events, stream.Event{Type: stream.Added, Object: o})
+	}
+	events = append(events, stream.Event{Type: stream.InitialEventsEnd, Object: stream.Object{Revision: content.Revision}})
+	taken, err := s.push(ctx, push{resource: r, in: in, term: term, of: content.Type, events: events})
+	if err != nil {
+		return fmt.Errorf("push everything: %w", err)
+	}
+	if taken.Applied != content.Revision.String() {
+		return fmt.Errorf("%w: at revision %q after a push of everything up to %s", errMoved, taken.Applied, content.Revision)
+	}
+	return nil
+}
+
 // Complete reports whether a coordinator has content of each resource of which this hub has some.
 func Complete(ctx context.Context, c Config, resources Set) (bool, error) {
-	known, err := (&mirrorClient{client{c.Transport, c.Base}, edge.Term{}}).positions(ctx)
+	known, err := poolShare{c.client(edge.PathMirror)}.positions(ctx)
 	if err != nil {
 		return false, err
 	}
 	all, _ := resources.Resources()
 	return !slices.ContainsFunc(all, func(r Resource) bool {
-		return r.Replica.Position() != 0 && known.applied[r.GVR] == 0
+		return r.Replica.Position() != 0 && known.at[r.GVR].Revision == 0
 	}), nil
 }
 
@@ -104,7 +154,7 @@ func NewPool(c PoolConfig) (*Pool, error) {
 // Run pushes for one term. When ctx ends, it breaks off requests under way and returns nil. Only one Run may be active at a time.
 func (p *Pool) Run(ctx context.Context, term edge.Term) error {
 	ctx, cancel := context.WithCancel(ctx)
-	d := &duty{Pool: p, term: term, mirror: &mirrorClient{client{p.config.Transport, p.config.Base}, term}}
+	d := &duty{Pool: p, term: term, mirror: poolShare{p.config.client(edge.PathMirror)}}
 	var owned sync.WaitGroup
 	defer p.fillings.forget()
 	defer p.metrics.declared.Reset()
@@ -146,7 +196,7 @@ func (p *Pool) Run(ctx context.Context, term edge.Term) error {
 type duty struct {
 	*Pool
 	term   edge.Term
-	mirror *mirrorClient
+	mirror poolShare
 
 	mu       sync.Mutex
 	carriers []*carrier // replaced, never changed

@@ -206,9 +206,13 @@ func TestALiarsAcknowledgementIsAskedFor(t *testing.T) {
 
 // A mirror that acknowledges before it has been sent anything gets no further.
 func TestAnAcknowledgementOfNothing(t *testing.T) {
-	b := &batches{carrier: &carrier{}, at: 110}
-	if err := b.acknowledge(111); !errors.Is(err, errMoved) {
-		t.Errorf("took it: %v", err)
+	f := &following{ctx: t.Context(), out: make(chan []stream.Event, 1), told: make(chan edge.Taken, 1)}
+	f.told <- edge.Taken{Applied: "111"}
+	c := &carrier{duty: &duty{term: edge.Term{Valid: func() bool { return true }}}}
+	for range 2 { // the first is still on its way
+		if err := c.post(f, nil, 110, time.Time{}); !errors.Is(err, errMoved) {
+			t.Errorf("took it: %v", err)
+		}
 	}
 }
 

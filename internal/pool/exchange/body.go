@@ -42,7 +42,7 @@ func ParseResource(path string) (schema.GroupVersionResource, error) {
 			"the path must be {group}/{version}/{resource}, with core for the group that has no name")
 	}
 	r := schema.GroupVersionResource{Group: parts[0], Version: parts[1], Resource: parts[2]}
-	if r.Group == edge.MirrorCoreGroup {
+	if r.Group == edge.CoreGroup {
 		r.Group = ""
 	} else if len(validation.IsDNS1123Subdomain(r.Group)) > 0 {
 		return r, Refused(http.StatusNotFound, "%.100q is not a valid name of a group", r.Group)

@@ -34,7 +34,7 @@ func Refused(code int, format string, a ...any) error {
 // failure is the JSON of a Refusal: a Status and, in a conflict, the mirror's revision.
 type failure struct {
 	metav1.Status
-	Applied string `json:"applied,omitempty"`
+	Applied *edge.Revision `json:"applied,omitempty,string"`
 }
 
 // Reply writes JSON lines: one, or one for each batch of a push of changes. A refusal is the last line. If the refusal is also
@@ -65,7 +65,7 @@ func (a *Reply) Refuse(ctx context.Context, err error) {
 	if !errors.As(err, &why) {
 		why = &Refusal{Code: http.StatusInternalServerError, Message: err.Error()}
 	}
-	said := failure{Status: metav1.Status{
+	said := failure{Applied: why.Applied, Status: metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(why.Code),
 		Message: why.Message, Reason: metav1.StatusReason(strings.ReplaceAll(http.StatusText(why.Code), " ", "")),
 	}}
@@ -77,11 +77,5 @@ func (a *Reply) Refuse(ctx context.Context, err error) {
 		said.Details = &metav1.StatusDetails{RetryAfterSeconds: int32(seconds)}
 		a.Header().Set("Retry-After", strconv.Itoa(seconds))
 	}
-	if why.Applied != nil {
-		said.Applied = Decimal(*why.Applied)
-	}
 	_ = a.Tell(why.Code, said) // on failure the caller is gone
 }
-
-// Decimal returns a revision in its wire format.
-func Decimal(r edge.Revision) string { return strconv.FormatUint(uint64(r), 10) }

@@ -28,7 +28,7 @@ type Hub struct {
 	History edge.History
 }
 
-// Do makes a request, and returns the code, the body and the ETag of its answer.
+// Do makes a request, and returns the code, the body and the state that its answer names.
 func (c *Hub) Do(method, path string, header map[string]string, body []byte) (int, string, string) {
 	c.T.Helper()
 	r, err := http.NewRequestWithContext(c.T.Context(), method, c.Base+path, bytes.NewReader(body))
@@ -48,7 +48,15 @@ func (c *Hub) Do(method, path string, header map[string]string, body []byte) (in
 	if _, err := text.ReadFrom(response.Body); err != nil {
 		c.T.Fatal(err)
 	}
-	return response.StatusCode, text.String(), response.Header.Get("ETag")
+	var taken edge.Taken
+	if tag := response.Header.Get("ETag"); tag != "" {
+		taken.Applied = strings.Trim(tag, `"`)
+	} else if response.StatusCode == http.StatusOK {
+		if err := json.Unmarshal(text.Bytes(), &taken); err != nil {
+			c.T.Fatalf("%s: %v", text.String(), err)
+		}
+	}
+	return response.StatusCode, text.String(), taken.Applied
 }
 
 // Ask returns what the node has here, as "resource namespace/name@revision". A + follows if it is the node's own word, and then
@@ -109,14 +117,19 @@ func (c *Hub) Push(kind schema.GroupVersionKind, events ...stream.Event) int {
 	return code
 }
 
-// Send pushes body on top of the known state, and returns the code, the body and the ETag of the answer.
+// On returns where to push a resource on top of the known state.
+func (c *Hub) On(resource string) string {
+	return edge.PathOwn + "/core/v1/" + resource + "?" + edge.QueryFrom + "=" + c.Tag
+}
+
+// Send pushes body on top of the known state, and returns the code, the body and the state after that.
 func (c *Hub) Send(kind schema.GroupVersionKind, body []byte) (int, string, string) {
 	c.T.Helper()
-	path := edge.PathOwn + "/core/v1/" + strings.ToLower(kind.Kind) + "s"
+	path := c.On(strings.ToLower(kind.Kind) + "s")
 	if c.Local {
-		path += "?" + edge.QueryLocal + "=true"
+		path += "&" + edge.QueryLocal + "=true"
 	}
-	header := map[string]string{"If-Match": c.Tag, "Content-Type": stream.Protobuf.ContentType(true)}
+	header := map[string]string{"Content-Type": stream.Protobuf.ContentType(true)}
 	if c.History != 0 {
 		header[edge.HeaderHistory] = c.History.String()
 	}

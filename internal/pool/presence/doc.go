@@ -3,7 +3,7 @@
 // nodes' Pods themselves, because their specs have commands, arguments and environments. On request it also tells which nodes
 // relay.
 //
-// The Pods are those that their nodes' hubs have pushed and package nodeobjects has accepted. Package access sees nodes renew,
+// The Pods are those that their nodes' hubs have pushed and package shareserver has accepted. Package access sees nodes renew,
 // and their Leases say where they relay. No node writes anything here for another node.
 //
 // Invariants:

@@ -218,7 +218,7 @@ func strangerDenied(t *kit.T, node string) {
 	for what, err := range map[string]error{
 		"makes a Lease of its own": created, "stands for election": stands, "reads EndpointSlices": shared,
 		"asks for its own objects": core.Get().AbsPath(edge.PathOwn).Do(t.Ctx).Error(),
-		"pushes its own Node":      core.Post().AbsPath(edge.PathOwn, edge.MirrorCoreGroup, "v1", "nodes").Do(t.Ctx).Error(),
+		"pushes its own Node":      core.Post().AbsPath(edge.PathOwn, edge.CoreGroup, "v1", "nodes").Do(t.Ctx).Error(),
 	} {
 		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "does not belong to this pool") {
 			t.Fail("%s, of another pool, %s: %v", node, what, err)

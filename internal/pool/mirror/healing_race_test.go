@@ -1,6 +1,0 @@
-//go:build race
-
-package mirror
-
-// healingSeeds are fewer under the race detector, which makes what follows ten times slower.
-const healingSeeds = 4

@@ -1,0 +1,42 @@
+// Package shareserver takes what hubs push to the pool's coordinator, in two shares: the pool's resources, which a leader or a
+// filler brings and all hubs read (Mirror), and each node's own objects, which its hub brings and people read through the API
+// (NodeObjects). One handler (share) takes the pushes of both; each share has its rules.
+//
+//	                     a push ─▶ share: whose it is, its body, its batches
+//	                                 │                │
+//	Mirror: who leads, or fills ◀────┘                └────▶ NodeObjects: the claims
+//	   │       │                                                    │
+//	   │       └─▶ a replica, which hubs read                       │
+//	   └──────────────────▶ etcd, by Transaction ◀──────────────────┘
+//
+// Invariants of both:
+//   - A share is at a named state, and a push is taken only on top of that state. So a hub that knows another one asks first.
+//   - A batch is read to its end before anything is changed. A refused batch has changed nothing.
+//   - No older revision replaces a newer one of the same history of the cloud.
+//   - Objects are in etcd under kube-apiserver's keys as they came: the cloud's own bytes, of the kind and version in which
+//     kube-apiserver stores the resource, under the name in the key. A single unreadable object would break every list.
+//   - A Transaction stays within etcd's bounds. A commit does not end with the request that began it, because the outcome of a
+//     commit that is given up halfway is unknown.
+//
+// Of the pool's resources:
+//   - Only the leader pushes, under its present term. That is checked before a body is read and again before it is applied.
+//   - An acknowledged revision is in the mirror's replica and, if kube-apiserver serves the resource, in etcd.
+//   - While nobody leads, a filler, which has no link to the cloud, may push everything that it has. Its objects count in a
+//     filled history (edge.History), which is below all of the cloud's histories. So they replace only older objects that were
+//     filled, too, and whatever a leader brings replaces them, object by object.
+//   - All objects of a resource belong to one history of the cloud. A push of everything from a later history replaces them,
+//     whatever its revision. A push from an earlier history is refused, and so is a watch that resumes in another history.
+//   - Deletions come last: objects that a full stream lacks are deleted after the others were written.
+//   - Memory is bounded by a quota; a watch is bounded by its reader.
+//
+// Of a node's own objects:
+//   - A node can push only its own objects: the claims hold the rules, and say whose each object is.
+//   - An object stays as long as a node claims it. A node that is silent, or leaves the pool, loses its claims.
+//   - etcd and claims change together. What may not have been written is pushed again. What somebody else has written through the
+//     API is left alone.
+//
+// The alternatives: to keep the pool's resources in etcd alone, whose revisions are not the cloud's, so that a hub that loses
+// the cloud could not resume here (docs/adr/0006-mirror-keeps-cloud-revisions.md); to have the leader push all nodes' objects, so
+// that one node would hold all Pods and Secrets (docs/adr/0014-own-objects.md); to create objects through the API, which gives
+// them another UID, creation time and owner; and a handler for each share, as it was (docs/adr/0079-one-push-protocol.md).
+package shareserver
