@@ -115,7 +115,7 @@ var law = []struct {
 	{"internal/hub/identity", []string{"internal/edge", "internal/ends", "internal/live", "internal/run"},
 		"a certificate does not know what it is for"},
 	{"internal/hub/bypass", nil, "what the kernel says of programs does not depend on who asks"},
-	{"internal/hub/hubtest", nil, "what stands in for servers does not know who comes"},
+	{"internal/hub/hubtest", []string{"internal/edge"}, "what stands in for servers does not know who comes"},
 	{"internal/hub/member",
 		[]string{
 			"apis/hub/v1alpha1", "internal/edge", "internal/ends", "internal/hub/cache", "internal/hub/coordinators",
@@ -150,9 +150,11 @@ var law = []struct {
 	{"internal/pool/etcd", nil, "an etcd does not know what is stored in it"},
 	{"internal/pool/exchange", []string{"internal/edge"},
 		"a body and an answer do not know what is pushed"},
-	{"internal/pool/presence",
-		[]string{"internal/edge", "internal/ends", "internal/live", "internal/pool/exchange", "internal/stream"},
-		"what is told of Pods does not depend on who pushed them"},
+	{"internal/pool/state",
+		[]string{
+			"internal/edge", "internal/ends", "internal/live", "internal/pool/exchange", "internal/run", "internal/stream",
+		},
+		"what is told of a pool does not depend on who wrote it"},
 	{"internal/pool/page", []string{"internal/edge", "internal/ends"}, "a page shows what it is given and what anybody may read"},
 	{"internal/pool/access", []string{"internal/edge", "internal/ends", "internal/pool/exchange"},
 		"who may do what does not depend on how it is done"},

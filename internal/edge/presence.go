@@ -3,17 +3,26 @@ package edge
 import (
 	"net/netip"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 )
 
-// PathPresence is where a coordinator tells its pool's hubs the presence of Pods and nodes: by GET, as JSON lines. Each line is
-// a Presence; the first has everything, each later one the changes since.
-const PathPresence = "/presence/v1"
+// PathState is where a coordinator tells its pool's hubs the pool's state: by GET, as JSON lines. Each line is a State; the
+// first has everything that was asked for, each later one the changes since.
+const PathState = "/state/v1"
 
-// QueryNodesOnly, a parameter of PathPresence, asks for lines without Pods. For Pods a hub trusts only its home.
-const QueryNodesOnly = "nodesOnly"
+// QueryPresence, a parameter of PathState, asks for nodes and Pods, too: NodesOnly, or NodesAndPods. For Pods a hub trusts only
+// its home.
+const (
+	QueryPresence = "presence"
+	NodesOnly     = "nodes"
+	NodesAndPods  = "pods"
+)
 
-// QueryRelaying, a parameter of PathPresence, asks which nodes relay. The answer is one line, a Relaying. It is 503 while a
+// QueryAfter, a parameter of PathState, asks only for the heartbeats after a Leases.Position.
+const QueryAfter = "after"
+
+// QueryRelaying, a parameter of PathState, asks which nodes relay. The answer is one line, a Relaying. It is 503 while a
 // coordinator that started recently has heard of no node yet.
 const QueryRelaying = "relaying"
 
@@ -28,15 +37,28 @@ type Relaying struct {
 	Neighbours []Neighbour `json:"relaying"`
 }
 
-// Presence is one line of a coordinator's answer at PathPresence. A line without content says that there is nothing new.
-type Presence struct {
+// State is one line of a coordinator's answer at PathState. A line without content says that there is nothing new.
+type State struct {
 	// Instance names the coordinator's process. A new process has lost what was pushed to the former one.
 	Instance string `json:"instance"`
-	// Whole says that the line has everything that this coordinator knows.
+	// Leases are the election's and the declaration of what is current; nil means that both are as they were.
+	Leases *Leases `json:"leases,omitempty"`
+	// Heartbeats are the nodes' Leases, for the node whose hub leads here. nil means that the hub does not lead.
+	Heartbeats *Leases `json:"heartbeats,omitempty"`
+	// Whole says that the line has everything that this coordinator knows of Pods and nodes.
 	Whole bool           `json:"whole,omitempty"`
 	Pods  []PodPresence  `json:"pods,omitempty"`
 	Gone  []PodName      `json:"gone,omitempty"` // Pods that are not here any more, or that two nodes say they have
 	Nodes []NodePresence `json:"nodes,omitempty"`
+}
+
+// Leases are Leases as a coordinator has them: those that have changed, in the order of their changes, or all.
+type Leases struct {
+	// Position tells the coordinator up to which change this is (QueryAfter).
+	Position string `json:"position"`
+	// Whole says that there are no others: at the beginning, and after one was deleted.
+	Whole  bool                   `json:"whole,omitempty"`
+	Leases []coordinationv1.Lease `json:"leases,omitempty"`
 }
 
 // PodName names a Pod.

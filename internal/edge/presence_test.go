@@ -74,7 +74,7 @@ func TestPresenceOf(t *testing.T) {
 
 // TestPresenceOnTheWire: hubs and coordinators of different versions read each other's lines.
 func TestPresenceOnTheWire(t *testing.T) {
-	all := Presence{
+	all := State{
 		Instance: "i", Whole: true, Gone: []PodName{{"a", "b"}}, Nodes: []NodePresence{{"n1", true, 50}},
 		Pods: []PodPresence{{
 			PodName: PodName{"shop", "till"}, UID: "u", Node: "n1", Revision: 7, History: 1, Said: true, Ready: true,
@@ -88,7 +88,7 @@ func TestPresenceOnTheWire(t *testing.T) {
 	if err != nil || string(text) != want {
 		t.Errorf("%s, %v", text, err)
 	}
-	var back Presence
+	var back State
 	if err := json.Unmarshal([]byte(want), &back); err != nil || !reflect.DeepEqual(back, all) {
 		t.Errorf("%+v, %v", back, err)
 	}

@@ -60,7 +60,7 @@ func newBorrowers(t *testing.T) *borrowers {
 		_, _ = io.WriteString(w, "cloud")
 	}))
 	b.coordinator = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != edge.PathPresence || !r.URL.Query().Has(edge.QueryRelaying) {
+		if r.URL.Path != edge.PathState || !r.URL.Query().Has(edge.QueryRelaying) {
 			return
 		}
 		b.mu.Lock()

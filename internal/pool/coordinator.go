@@ -14,7 +14,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/informers"
@@ -26,8 +25,8 @@ import (
 	"yurtcoordinator/internal/pool/apiserver"
 	"yurtcoordinator/internal/pool/exchange"
 	"yurtcoordinator/internal/pool/limits"
-	"yurtcoordinator/internal/pool/presence"
 	"yurtcoordinator/internal/pool/shareserver"
+	"yurtcoordinator/internal/pool/state"
 	"yurtcoordinator/internal/pool/succession"
 )
 
@@ -78,7 +77,7 @@ type Coordinator struct {
 	members  *access.Members
 	denied   *access.Denied
 	elected  *access.Election
-	present  *presence.Presence
+	present  *state.Server
 	mirrored *shareserver.Mirror
 	own      *shareserver.NodeObjects
 }
@@ -90,19 +89,16 @@ func NewCoordinator(config Config, around Around) (*Coordinator, error) {
 	c := &Coordinator{
 		config: config, around: around, client: client,
 		denied:  access.NewDenied(config.DeniedUsersFile),
-		elected: access.NewElection(client.CoordinationV1(), clock), present: presence.New(clock),
+		elected: access.NewElection(client.CoordinationV1(), clock), present: state.New(clock),
 	}
 	c.members = access.NewMembers(config.PoolNodesFile, c.brought)
 	_, _ = c.denied.Read() // AddTo's members report their errors
 	verify := around.Server.VerifyOptions
 	c.Parts = apiserver.Parts{
 		Known: access.Known(verify, clock), Door: access.AtTheDoor(verify, clock), Unrecognized: access.Unrecognized,
-		Outermost: func(next http.Handler) http.Handler { return exchange.Bound(access.TellWhy(next)) },
-		Limit: func(api http.Handler, lasts func(*http.Request, *request.RequestInfo) bool) http.Handler {
-			return limits.New(lasts, clock, around.Log).Handler(api)
-		},
+		Chain: c.chain,
 		MayLast: func(r *http.Request) bool {
-			return shareserver.MayLast(r) || presence.MayLast(r)
+			return shareserver.MayLast(r) || state.MayLast(r)
 		},
 		Ready: healthz.NamedCheck("pool-setup", func(*http.Request) error {
 			if !c.installed.Load() {
@@ -165,15 +161,35 @@ func (c *Coordinator) handle() error {
 		Quota: c.config.OwnQuotaBytes, Clock: clock, Write: c.around.Write, Read: c.around.Read, Kinds: kinds,
 		Log: c.around.Log, Member: c.members.Has, Present: c.present, Stalled: c.config.stalledPush,
 	})
-	c.Parts.Innermost = func(api http.Handler) http.Handler { return access.FromHere(c.mirrored.Gate(api)) }
+	if err := c.present.Follow(c.around.Server.Informers().Coordination().V1().Leases().Informer()); err != nil {
+		return err
+	}
 	c.Parts.BeforeShutdown = func() error { // their watches and streams would delay the end
 		return errors.Join(c.mirrored.Close(), c.present.Close())
 	}
 	c.Parts.Handlers = map[string]http.Handler{
-		edge.PathMirror: c.mirrored, edge.PathOwn: c.own, edge.PathPresence: c.present,
+		edge.PathMirror: c.mirrored, edge.PathOwn: c.own, edge.PathState: c.present,
 		"/openapi/": http.HandlerFunc(access.NoOpenAPI),
 	}
 	return nil
+}
+
+// chain returns all handlers that a request passes:
+//
+//	the connection   wiring.gate: bounds the connections of each address; Parts.Known: one of the pool's authorities has
+//	                 signed the client's certificate
+//	exchange.Bound   no body is read once its request has been answered
+//	access.TellWhy   a 401 says what to do
+//	kubernetes       kube-apiserver's own: Parts.Door says who calls, AuditLog writes it down, Authorizer says whether he may
+//	limits           bounds what each caller has under way
+//	access.FromHere  refuses other sites' pages
+//	mirror.Gate      refuses programs what has not all come yet
+//	api              Parts.Handlers by their paths: what hubs push and hear, and the page; else Kubernetes' API, whose writes
+//	                 Admission decides about
+func (c *Coordinator) chain(api http.Handler, kubernetes func(http.Handler) http.Handler, lasts apiserver.Lasts) http.Handler {
+	h := access.FromHere(c.mirrored.Gate(api))
+	h = limits.New(lasts, c.config.Ends.Clock, c.around.Log).Handler(h)
+	return exchange.Bound(access.TellWhy(kubernetes(h)))
 }
 
 // AddTo adds what runs while the server serves, by a run.Group's Add.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strconv"
@@ -36,7 +37,7 @@ var crowdStates = map[string]map[string]func(n float64) float64{
 	},
 	"all-cut": {
 		"renews": func(n float64) float64 { return n / 10 }, "seeks": func(n float64) float64 { return n * 0.042 },
-		"asks": func(n float64) float64 { return n * 0.08 }, "watches": func(n float64) float64 { return n / 10 },
+		"asks": func(n float64) float64 { return n * 0.08 },
 	},
 }
 
@@ -67,17 +68,7 @@ func benchCrowd(ctx context.Context, b *testing.B, p *program, n int) {
 	})
 	following, end := context.WithCancel(ctx)
 	var follows sync.WaitGroup
-	each(b, n, func(i int) error {
-		for _, name := range []string{edge.LeaseElection, edge.LeaseInformerSync} {
-			if err := all[i].follow(following, &follows, edge.NamespaceSystem, "metadata.name="+name); err != nil {
-				return err
-			}
-		}
-		if i > 0 {
-			return nil
-		}
-		return all[i].follow(following, &follows, corev1.NamespaceNodeLease, "")
-	})
+	each(b, n, func(i int) error { return all[i].follow(following, &follows) })
 	each(b, n, func(i int) error { return all[i].renews(ctx, false) })
 	costs := map[string]float64{}
 	cost := func(kind string, times int, do func(i int) error) {
@@ -98,7 +89,6 @@ func benchCrowd(ctx context.Context, b *testing.B, p *program, n int) {
 	each(b, n, func(i int) error { return all[i].renews(ctx, i > 0) })
 	cost("seeks", 100, func(i int) error { return all[max(i, 1)].looks(ctx) })
 	cost("asks", 500, func(i int) error { return all[i].asks(ctx) })
-	cost("watches", 100, func(i int) error { return all[i].again(ctx, edge.LeaseElection) })
 	cost("rests", 20, func(int) error {
 		p.rest(ctx, time.Second)
 		return nil
@@ -166,7 +156,7 @@ func (h *crowdHub) renews(ctx context.Context, cut bool) error {
 
 // looks asks who relays.
 func (h *crowdHub) looks(ctx context.Context) error {
-	said, err := h.leases.RESTClient().Get().AbsPath(edge.PathPresence).Param(edge.QueryRelaying, "true").DoRaw(ctx)
+	said, err := h.leases.RESTClient().Get().AbsPath(edge.PathState).Param(edge.QueryRelaying, "true").DoRaw(ctx)
 	if err == nil && !bytes.HasPrefix(said, []byte(`{"relaying":[`)) {
 		err = fmt.Errorf("who relays is %.100q", said)
 	}
@@ -192,30 +182,15 @@ func (h *crowdHub) asks(ctx context.Context) error {
 	return h.leases.RESTClient().Get().AbsPath(edge.PathMirror).Do(ctx).Error()
 }
 
-// again follows a Lease of the pool's own anew.
-func (h *crowdHub) again(ctx context.Context, name string) error {
-	what := metav1.ListOptions{FieldSelector: "metadata.name=" + name, Limit: 1}
-	list, err := h.leases.Leases(edge.NamespaceSystem).List(ctx, what)
-	if err != nil {
-		return err
-	}
-	what.ResourceVersion, what.Limit = list.ResourceVersion, 0
-	w, err := h.leases.Leases(edge.NamespaceSystem).Watch(ctx, what)
-	if err == nil {
-		w.Stop()
-	}
-	return err
-}
-
-// follow begins to watch Leases, and goes on until ctx ends.
-func (h *crowdHub) follow(ctx context.Context, all *sync.WaitGroup, namespace, fields string) error {
-	w, err := h.leases.Leases(namespace).Watch(ctx, metav1.ListOptions{FieldSelector: fields})
+// follow begins to follow the pool's state, and goes on until ctx ends.
+func (h *crowdHub) follow(ctx context.Context, all *sync.WaitGroup) error {
+	said, err := h.leases.RESTClient().Get().AbsPath(edge.PathState).Stream(ctx)
 	if err != nil {
 		return err
 	}
 	all.Go(func() {
-		for range w.ResultChan() {
-		}
+		_, _ = io.Copy(io.Discard, said)
+		_ = said.Close()
 	})
 	return nil
 }

@@ -1,10 +1,12 @@
 // Package pool is the pool's meeting place: a genuine kube-apiserver and a genuine etcd in one process, in memory.
 //
-//	clients ──TLS, client certificates──▶ x509 ▶ audit ▶ Node+RBAC ▶ NodeRestriction+PoolLease ▶ REST
-//	                                                                                                  │
-//	                                                              │                                   │
-//	                          mirror: the leader's watch streams ◀┘                                   │
-//	                                                              └──▶ etcd, one member, in memory ◀──┘
+//	a pool's hubs, its operators
+//	      │ client certificates
+//	      ▼
+//	chain (Coordinator.chain, in the order in which a request passes) ─┬─▶ Kubernetes' API ──────────────┐
+//	                                                                   ├─▶ mirror: what the leader brings ├─▶ etcd, one member,
+//	                                                                   ├─▶ nodeobjects: what nodes bring ─┘     in memory
+//	                                                                   └─▶ state: what all hubs hear ◀── Leases, nodeobjects
 //
 // It starts empty, by contract: its hubs push what a pool knows, and a copy that survived a restart would be served as
 // if it were current. So the data directory is emptied before the start and removed at the end, and nothing is ever
@@ -30,6 +32,8 @@
 //	apiserver    a kube-apiserver that is given its parts
 //	access       who may do what                         → exchange
 //	shareserver  what hubs push: the pool's resources, and their own nodes' objects  → exchange
+//	state        the pool's state, one stream for each hub → exchange
+//	limits       how much a caller may have under way    → exchange
 //	page         what people look at with a browser
 //	exchange     a body that may arrive slowly, and an answer
 //	succession   the end of a coordinator that has a younger one in its slot

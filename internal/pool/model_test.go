@@ -197,11 +197,13 @@ func newInBubble(t *testing.T) *inBubble {
 	}
 	cfg.Admission = stock.Admission(p.Admission)
 	mux.Handle("/", model.NewServer(cfg))
-	b.handler = filters.WithAuthorization(p.Innermost(mux), p.Authorizer, scheme.Codecs)
-	b.handler = filters.WithAuthentication(b.handler, p.Unrecognized(p.Door), filters.Unauthorized(scheme.Codecs), nil, nil)
-	b.handler = p.Outermost(filters.WithRequestInfo(b.handler, &request.RequestInfoFactory{
-		APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
-	}))
+	b.handler = p.Chain(mux, func(h http.Handler) http.Handler {
+		h = filters.WithAuthorization(h, p.Authorizer, scheme.Codecs)
+		h = filters.WithAuthentication(h, p.Unrecognized(p.Door), filters.Unauthorized(scheme.Codecs), nil, nil)
+		return filters.WithRequestInfo(h, &request.RequestInfoFactory{
+			APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
+		})
+	}, func(r *http.Request, _ *request.RequestInfo) bool { return p.MayLast(r) })
 
 	var group run.Group
 	group.Add("informers", func(ctx context.Context) error {

@@ -204,7 +204,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 			forbidden(t, sub, rest.Post().AbsPath("/api/v1/namespaces/default/pods/p/"+sub).Do(ctx).Error())
 		}
 		for _, path := range []string{
-			"/metrics/slis", edge.PathPage, edge.PathPage + "/", edge.PathMirror, edge.PathPresence, "/debug/pprof/heap",
+			"/metrics/slis", edge.PathPage, edge.PathPage + "/", edge.PathMirror, edge.PathState, "/debug/pprof/heap",
 			"/apis/metrics.k8s.io/v1beta1/nodes",
 		} {
 			forbidden(t, "get "+path, rest.Get().AbsPath(path).Do(ctx).Error())

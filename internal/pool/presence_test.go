@@ -27,7 +27,8 @@ func TestHubsHearWhatEndpointsNeed(t *testing.T) {
 	c := start(t, nil)
 	get := func(client *http.Client) *http.Response {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+c.address+edge.PathPresence, nil)
+		url := "https://" + c.address + edge.PathState + "?" + edge.QueryPresence + "=" + edge.NodesAndPods
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,11 +49,11 @@ func TestHubsHearWhatEndpointsNeed(t *testing.T) {
 	lines := bufio.NewScanner(stream.Body)
 	lines.Buffer(nil, 1<<20)
 	var last []string
-	next := func(ok func(edge.Presence) bool) (found edge.Presence) {
+	next := func(ok func(edge.State) bool) (found edge.State) {
 		t.Helper()
 		for lines.Scan() {
 			last = append(last, lines.Text())
-			var p edge.Presence
+			var p edge.State
 			if err := json.Unmarshal(lines.Bytes(), &p); err != nil {
 				t.Fatal(err)
 			}
@@ -63,13 +64,13 @@ func TestHubsHearWhatEndpointsNeed(t *testing.T) {
 		t.Fatalf("the stream ends: %v; the last lines are %q", lines.Err(), last)
 		return found
 	}
-	next(func(p edge.Presence) bool { return p.Whole })
+	next(func(p edge.State) bool { return p.Whole })
 
 	one := c.hub(t, "n1")
 	one.Ask()
 	one.Must(pooltest.KindNode, pooltest.Put(pooltest.NodeOf(t, "n1", 5)))
 	one.Must(pooltest.KindPod, pooltest.Put(pooltest.PodOf(t, "n1", "a", 10, "conf")))
-	got := next(func(p edge.Presence) bool { return len(p.Pods) > 0 })
+	got := next(func(p edge.State) bool { return len(p.Pods) > 0 })
 	if p := got.Pods[0]; len(got.Pods) != 1 || p.Name != "a" || p.Node != "n1" || p.Revision != 10 || p.UID == "" {
 		t.Errorf("it hears %+v", got)
 	}
@@ -83,12 +84,12 @@ func TestHubsHearWhatEndpointsNeed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got = next(func(p edge.Presence) bool { return len(p.Nodes) > 0 })
+	got = next(func(p edge.State) bool { return len(p.Nodes) > 0 })
 	if n := got.Nodes[0]; len(got.Nodes) != 1 || n != (edge.NodePresence{Name: "n1", GraceSeconds: 50}) {
 		t.Errorf("it hears %+v", got)
 	}
 	one.Must(pooltest.KindPod, pooltest.Del(pooltest.PodOf(t, "n1", "a", 50)))
-	next(func(p edge.Presence) bool { return len(p.Gone) == 1 && p.Gone[0].Name == "a" })
+	next(func(p edge.State) bool { return len(p.Gone) == 1 && p.Gone[0].Name == "a" })
 }
 
 // TestHubsAskWhoRelays: two nodes say that they relay, and a third is told, until one of them is cut off; an operator is not.
@@ -104,7 +105,7 @@ func TestHubsAskWhoRelays(t *testing.T) {
 		}
 	}
 	ask := func(who pkix.Name) (int, string) {
-		return c.get(t, c.http(t, c.certificate(t, who)), edge.PathPresence+"?"+edge.QueryRelaying+"=true")
+		return c.get(t, c.http(t, c.certificate(t, who)), edge.PathState+"?"+edge.QueryRelaying+"=true")
 	}
 	said := func(want ...edge.Neighbour) {
 		t.Helper()

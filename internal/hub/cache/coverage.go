@@ -3,21 +3,16 @@ package cache
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
-	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/lead"
-	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
 )
 
@@ -38,20 +33,8 @@ const (
 	maxDeclared = 256 << 10
 )
 
-// errUnreachable ends the watch of the leader's declaration.
-var errUnreachable = errors.New("the coordinator can no longer be reached")
-
-// CoverageConfig says where to watch declarations. All fields are required.
-type CoverageConfig struct {
-	// Leases is a client of the coordinator. The hub must be allowed to list and watch, by the field selector
-	// metadata.name, the Lease kube-system/leader-informer-sync there.
-	Leases coordinationv1client.LeasesGetter
-	// Link is the state of the link to the coordinator.
-	Link *live.Value[link.State]
-}
-
-// Coverage follows the pool leader's declarations about the coordinator's mirror. A declaration that the watch finds at its start
-// counts only once it changes. Each change counts for coverFresh by this machine's monotonic clock. So no wall clock matters, and
+// Coverage follows the pool leader's declarations about the coordinator's mirror. A declaration that is found at the start counts
+// only once it changes. Each change counts for coverFresh by this machine's monotonic clock. So no wall clock matters, and
 // a dead leader declares nothing. Make one with NewCoverage.
 type Coverage struct {
 	ends    ends.Ends
@@ -140,26 +123,28 @@ func (c *Coverage) fillLocked(now time.Time) {
 	}
 }
 
-// Run follows the declarations at one coordinator until ctx ends, and returns nil. Afterwards nothing is covered. Only one Run
-// may be active at a time.
-func (c *Coverage) Run(ctx context.Context, at CoverageConfig) error {
+// Run follows the declarations at one coordinator, by lead.State.Declared, until ctx ends, and returns nil. Afterwards nothing is
+// covered. Only one Run may be active at a time.
+func (c *Coverage) Run(ctx context.Context, at *live.Value[lead.Sighting]) error {
 	c.fading = time.AfterFunc(coverFresh, c.fade)
 	defer c.fading.Stop()
-	follow := lead.LeaseWatchConfig{
-		Leases:        at.Leases.Leases(edge.NamespaceSystem),
-		FieldSelector: fields.OneTermEqualSelector("metadata.name", edge.LeaseInformerSync).String(),
-		Beating:       true, Ends: c.ends,
-	}
-	for ctx.Err() == nil {
-		if _, err := at.Link.Wait(ctx, link.State.Answers); err != nil {
-			return nil // only the context ends it
+	defer c.forget()
+	for first := true; ; first = false {
+		seen, changed := at.Watch()
+		switch {
+		case !seen.Known:
+			c.forget()
+		case seen.Lease == nil:
+			c.apply(declaration{}, !first && !seen.Found)
+		default:
+			c.apply(declared(seen.Lease), !first && !seen.Found)
 		}
-		reachable, stop := at.Link.While(ctx, link.State.Answers, errUnreachable)
-		_ = lead.FollowLeases(reachable, follow, sight{c}) // it returns only the end of its context
-		stop()
-		c.forget()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
 	}
-	return nil
 }
 
 // fade withdraws what no longer counts.
@@ -193,7 +178,7 @@ func (c *Coverage) publishLocked(now time.Time) {
 	}
 }
 
-// apply records a declaration; happened says that the watch saw it change.
+// apply records a declaration; happened says that it was seen to change.
 func (c *Coverage) apply(d declaration, happened bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -210,27 +195,6 @@ func (c *Coverage) apply(d declaration, happened bool) {
 	if happened && len(d.filling) > 0 {
 		c.fading.Reset(coverFresh)
 	}
-}
-
-// sight passes the watch's findings to Coverage.
-type sight struct{ *Coverage }
-
-// Baseline implements lead.LeaseSink.
-func (s sight) Baseline(leases []coordinationv1.Lease) {
-	var d declaration
-	if len(leases) > 0 {
-		d = declared(&leases[0])
-	}
-	s.apply(d, false)
-}
-
-// Changed implements lead.LeaseSink.
-func (s sight) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
-	d := declared(lease)
-	if kind == watch.Deleted {
-		d = declaration{}
-	}
-	s.apply(d, true)
 }
 
 // declared reads a Lease. A Lease that nobody holds, or whose annotation cannot be read, declares nothing.

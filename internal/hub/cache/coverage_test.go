@@ -15,6 +15,7 @@ import (
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/ends"
 	"yurtcoordinator/internal/hub/hubtest"
+	"yurtcoordinator/internal/hub/lead"
 	"yurtcoordinator/internal/hub/link"
 	"yurtcoordinator/internal/live"
 )
@@ -65,10 +66,12 @@ func atDesk(t *testing.T, test func(*testing.T, *desk)) {
 		d.others = d.coverage.Of(schema.GroupResource{Resource: "endpoints"})
 		d.declare(`{"endpointslices.discovery.k8s.io":"120","endpoints":"none"}`)
 		ctx, cancel := context.WithCancel(t.Context())
+		state := lead.NewState(lead.StateConfig{Link: d.link, Transport: d.server.State("n1"), Base: hubtest.At})
+		go func() { _ = state.Run(ctx) }()
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			if err := d.coverage.Run(ctx, CoverageConfig{Leases: d.server, Link: d.link}); err != nil {
+			if err := d.coverage.Run(ctx, state.Declared()); err != nil {
 				t.Errorf("Run = %v", err)
 			}
 		}()

@@ -3,7 +3,7 @@
 //
 // Proxy runs in every hub: it answers kubelet's GET, POST and PUT of its node's Lease. It sends a heartbeat to the cloud, and a
 // copy of it to each of the pool's coordinators. While the cloud cannot be reached, it marks the copies as delegated. Forwarder
-// runs in the leader: it watches the marked copies and writes each renewal to the cloud.
+// runs in the leader: it follows the copies, and writes each renewal to the cloud.
 //
 //	kubelet ──PUT──▶ Proxy ──────────────────────────────▶ cloud        (link up)
 //	                   └──▶ coordinator ──▶ Forwarder ───▶ cloud        (link down: marked; by the leader's link)

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/watch"
-
 	"yurtcoordinator/internal/edge"
 )
 
@@ -76,7 +74,7 @@ func TestNobodyIsForgotten(t *testing.T) {
 					revision++
 					l := lease(node, revision, 0)
 					l.Spec.RenewTime.Time = now
-					q.change(0, watch.Modified, l, now, now, true)
+					q.change(0, l, now, now, true)
 					goOn()
 					after(10*time.Second+time.Duration(random.Int64N(int64(400*time.Millisecond))), beat)
 				}
@@ -113,7 +111,7 @@ func TestSeveralSources(t *testing.T) {
 		}
 	}
 	comes := func(slot, revision, stamp int, options ...string) {
-		q.change(slot, watch.Modified, lease("a", revision, stamp, options...), epoch, epoch, true)
+		q.change(slot, lease("a", revision, stamp, options...), epoch, epoch, true)
 	}
 	comes(0, 10, 1)
 	is("a renewal at one", 1)

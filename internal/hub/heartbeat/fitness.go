@@ -13,9 +13,8 @@ import (
 //	kubelet's next heartbeat + patience + until that is noticed + change of leader + kubelet's next + its write
 //	           10.4 s        +   15 s   +         1 s           +       1 s        +    10.4 s     +   1 s      < 40 s
 //
-// patience is longer than a healthy leader waits for either: 10 s for a write, and 11 s for a sign of life from the watch. A
-// coordinator's etcd checks at least every 5.5 s whether a watch has brought anything since the last check, and sends a
-// bookmark if not.
+// patience is longer than a healthy leader waits for either: 10 s for a write, and 10 s for a line from the coordinator, which
+// tells at least that often that there is nothing new.
 const patience = 15 * time.Second
 
 var (
@@ -73,7 +72,7 @@ func (f *fitness) unserved(began time.Time) (since, last time.Time) {
 }
 
 // unfit returns why this hub must give up its term at a coordinator; nil means that it may lead on. heard is when that
-// coordinator's watch of Leases last brought anything.
+// coordinator last told of heartbeats.
 func (f *fitness) unfit(now, heard time.Time) error {
 	if now.Sub(heard) >= patience {
 		return errDeaf

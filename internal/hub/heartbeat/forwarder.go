@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/klog/v2"
 
@@ -98,8 +97,16 @@ func NewForwarder(c ForwarderConfig) *Forwarder {
 // Source is a coordinator where this hub leads.
 type Source struct {
 	Slot int
-	// Leases is a client of the coordinator. The hub must be allowed to list and watch the Leases in kube-node-lease there.
-	Leases coordinationv1client.LeasesGetter
+	// Told passes on the heartbeats that the coordinator has; lead.State does.
+	Told Heartbeats
+}
+
+// Heartbeats are those that a coordinator has.
+type Heartbeats interface {
+	// Heartbeats passes them on until ctx ends.
+	Heartbeats(ctx context.Context, to lead.LeaseSink)
+	// Heard returns when the coordinator last told of them, or that there are none, by the running clock.
+	Heard() time.Time
 }
 
 // Run forwards from one coordinator for one term, until ctx ends. Then it cancels the writes under way, waits for them and
@@ -110,21 +117,14 @@ func (f *Forwarder) Run(ctx context.Context, from Source, term edge.Term) error 
 	var owned sync.WaitGroup
 	defer owned.Wait()
 	r := &round{
-		Forwarder: f, slot: from.Slot, term: term, ctx: ctx, owned: &owned, heard: f.config.Ends.Running(),
-		unable: make(chan error, 1), copies: map[edge.NodeName]time.Time{},
+		Forwarder: f, slot: from.Slot, term: term, ctx: ctx, owned: &owned, unable: make(chan error, 1),
+		copies: map[edge.NodeName]time.Time{},
 	}
 	f.begin(r)
 	defer f.end(r)
 	defer cancel()
-	owned.Go(func() {
-		// It watches all Leases, not the marked ones: a watch with a selector gets neither events nor bookmarks while the
-		// others change.
-		follow := lead.LeaseWatchConfig{
-			Leases: from.Leases.Leases(corev1.NamespaceNodeLease), Beating: true, Ends: f.config.Ends,
-			Heard: func() { r.update(func(*queue) { r.heard = f.config.Ends.Running() }) },
-		}
-		_ = lead.FollowLeases(ctx, follow, r) // it returns only the end of ctx
-	})
+	owned.Go(func() { from.Told.Heartbeats(ctx, r) })
+	began := f.config.Ends.Running()
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	for {
@@ -135,7 +135,11 @@ func (f *Forwarder) Run(ctx context.Context, from Source, term edge.Term) error 
 			return fmt.Errorf("%w: %w", ErrUnable, err)
 		case <-look.C:
 			var err error
-			r.update(func(*queue) { err = f.fit.unfit(f.config.Ends.Running(), r.heard) })
+			heard := from.Told.Heard()
+			if heard.Before(began) {
+				heard = began
+			}
+			r.update(func(*queue) { err = f.fit.unfit(f.config.Ends.Running(), heard) })
 			if err != nil {
 				return fmt.Errorf("%w: %w", ErrUnable, err)
 			}
@@ -150,7 +154,6 @@ type round struct {
 	term   edge.Term
 	ctx    context.Context //nolint:containedctx // it is the round's: what it started ends with it
 	owned  *sync.WaitGroup
-	heard  time.Time                   // when the watch last brought anything
 	copies map[edge.NodeName]time.Time // when a node's copy last changed
 	unable chan error                  // the cloud has said that this hub may not forward
 }
@@ -189,16 +192,12 @@ func (r *round) Baseline(leases []coordinationv1.Lease) {
 }
 
 // Changed implements lead.LeaseSink. A Lease without the mark is not forwarded.
-func (r *round) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
+func (r *round) Changed(lease *coordinationv1.Lease) {
 	now := r.config.Ends.Running()
 	stored, known := r.term.NotBefore(lead.LeaseRevision(lease))
 	r.update(func(q *queue) {
-		if node := edge.NodeName(lease.Name); kind != watch.Deleted {
-			r.copies[node] = now
-		} else {
-			delete(r.copies, node)
-		}
-		q.change(r.slot, kind, lease, now, stored, known)
+		r.copies[edge.NodeName(lease.Name)] = now
+		q.change(r.slot, lease, now, stored, known)
 	})
 }
 

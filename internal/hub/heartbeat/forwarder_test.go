@@ -20,6 +20,9 @@ import (
 
 	"yurtcoordinator/internal/edge"
 	"yurtcoordinator/internal/hub/hubtest"
+	"yurtcoordinator/internal/hub/lead"
+	"yurtcoordinator/internal/hub/link"
+	"yurtcoordinator/internal/live"
 )
 
 // office is a term that a test gives and takes.
@@ -54,7 +57,7 @@ func atDesk(t *testing.T, test func(*desk)) {
 		d.forwarder = NewForwarder(ForwarderConfig{
 			Node: "self", Cloud: d.cloud.Client("self"), Metrics: prometheus.NewRegistry(),
 		})
-		d.source = Source{Leases: d.coordinator.Client("self")}
+		d.source = Source{Told: told(t, d.coordinator, "self")}
 		// A node delegated since before this leader's term.
 		d.beat("old", true)
 		d.begin()
@@ -62,6 +65,15 @@ func atDesk(t *testing.T, test func(*desk)) {
 		d.cloud.Before(nil)
 		d.stop()
 	})
+}
+
+// told returns what a coordinator tells a node's hub, until the test ends.
+func told(t *testing.T, server *hubtest.LeaseServer, name string) *lead.State {
+	s := lead.NewState(lead.StateConfig{
+		Link: live.NewValue(link.Up), Transport: server.State(name), Base: hubtest.At,
+	})
+	go func() { _ = s.Run(t.Context()) }()
+	return s
 }
 
 // begin starts a term.

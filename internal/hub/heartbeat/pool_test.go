@@ -119,11 +119,12 @@ func (s *story) start(name string) (stop func()) {
 	m := &member{node: newNode(s.t, name, s.cloud, s.coordinator)}
 	m.relaysAt = "10.0.0.1:10269"
 	forwarder := NewForwarder(ForwarderConfig{Node: edge.NodeName(name), Cloud: s.cloud.Client(name)})
-	from := Source{Leases: s.coordinator.Client(name)}
+	state := told(s.t, s.coordinator, name)
+	from := Source{Told: state}
 	m.keeper = lead.NewElector(lead.ElectorConfig{
 		Node: edge.NodeName(name), Cloud: m.cloudLink, Coordinator: m.coordinatorLink,
-		Leases: s.coordinator.Client(name),
-		Lead:   func(ctx context.Context, term edge.Term) error { return forwarder.Run(ctx, from, term) },
+		Leases: s.coordinator.Client(name), Seen: state.Election(),
+		Lead: func(ctx context.Context, term edge.Term) error { return forwarder.Run(ctx, from, term) },
 	})
 	s.members = append(s.members, m)
 	ctx, cancel := context.WithCancel(klog.NewContext(s.t.Context(), ktesting.NewLogger(s.t, ktesting.NewConfig())))

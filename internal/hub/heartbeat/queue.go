@@ -5,7 +5,6 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 
 	"yurtcoordinator/internal/edge"
@@ -170,17 +169,13 @@ func (q *queue) check(lease *coordinationv1.Lease) reason {
 	return ""
 }
 
-// change adds a change that a coordinator's watch has brought at the moment now. The coordinator stored it after the moment
-// stored; known is false if no such moment is known.
+// change adds a change that a coordinator has told of at the moment now. The coordinator stored it after the moment stored; known
+// is false if no such moment is known.
 //
-// A node whose link has just been cut comes as watch.Added, because its copy has just been marked. That is a renewal: only a
-// heartbeat from kubelet makes a hub write a copy. A Lease with a known stamp is no renewal, whoever wrote it.
-func (q *queue) change(slot int, kind watch.EventType, lease *coordinationv1.Lease, now, stored time.Time, known bool) {
+// A copy that has just been marked is a renewal: only a heartbeat from kubelet makes a hub write a copy. A Lease with a known
+// stamp is no renewal, whoever wrote it.
+func (q *queue) change(slot int, lease *coordinationv1.Lease, now, stored time.Time, known bool) {
 	node := edge.NodeName(lease.Name)
-	if kind == watch.Deleted {
-		q.unmark(slot, node, reasonUnmarked)
-		return
-	}
 	if why := q.check(lease); why != "" {
 		q.unmark(slot, node, why)
 		if a := q.nodes[node]; a != nil && a.older(renewTime(lease)) {

@@ -15,7 +15,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"yurtcoordinator/internal/edge"
 )
@@ -139,8 +138,11 @@ func replay(t *testing.T, l *queue, f []string, out *strings.Builder) {
 			}
 			options = options[:n-1]
 		}
-		kind := watch.EventType(strings.ToUpper(f[1]))
-		l.change(0, kind, lease(f[2], number(f[3]), number(f[4]), options...), now, stored, known)
+		if f[1] == "deleted" {
+			l.unmark(0, edge.NodeName(f[2]), reasonUnmarked)
+			break
+		}
+		l.change(0, lease(f[2], number(f[3]), number(f[4]), options...), now, stored, known)
 	case "next":
 		valid := func(int) bool { return len(f) == 2 }
 		for s := l.next(now, valid); s != nil; s = l.next(now, valid) {
@@ -284,7 +286,7 @@ func TestAgainstNaiveModel(t *testing.T) {
 				m.list(items)
 				story = append(story, fmt.Sprintf("list %d", len(items)))
 			case 1, 2, 3, 4, 5:
-				kind := []watch.EventType{watch.Added, watch.Modified, watch.Modified, watch.Deleted}[r.IntN(4)]
+				gone := r.IntN(4) == 3
 				at := revision + 1
 				if r.IntN(6) == 0 {
 					at = revision - r.IntN(3) // repeated or out of order
@@ -296,9 +298,13 @@ func TestAgainstNaiveModel(t *testing.T) {
 				options := []string{"", "", "", "", "unmarked", "foreign", "short"}[r.IntN(7)]
 				e := lease(node, at, stamp, strings.Fields(options)...)
 				stored, known := now.Add(-time.Duration(r.IntN(20))*time.Second), r.IntN(8) > 0
-				l.change(0, kind, e, now, stored, known)
-				m.event(kind, e, now, stored, known)
-				story = append(story, fmt.Sprintf("%s %s rev=%d stamp=%d %s", kind, node, at, stamp, options))
+				if gone {
+					l.unmark(0, edge.NodeName(node), reasonUnmarked)
+				} else {
+					l.change(0, e, now, stored, known)
+				}
+				m.event(e, gone, now, stored, known)
+				story = append(story, fmt.Sprintf("%s gone=%t rev=%d stamp=%d %s", node, gone, at, stamp, options))
 			case 6:
 				for _, n := range m.busy() {
 					if r.IntN(2) == 0 {
@@ -381,11 +387,11 @@ func (m *naive) forget(node string) {
 	}
 }
 
-func (m *naive) event(kind watch.EventType, l *coordinationv1.Lease, now, stored time.Time, known bool) {
+func (m *naive) event(l *coordinationv1.Lease, gone bool, now, stored time.Time, known bool) {
 	if m.copies == nil {
 		m.copies = map[string]*coordinationv1.Lease{}
 	}
-	if kind == watch.Deleted || !m.fit(l) {
+	if gone || !m.fit(l) {
 		delete(m.copies, l.Name)
 		m.close(l.Name)
 		m.forget(l.Name)

@@ -1,8 +1,10 @@
 package hubtest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -10,8 +12,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -24,13 +24,13 @@ var resource = schema.GroupResource{Group: coordinationv1.GroupName, Resource: "
 type LeaseCall struct {
 	// Client is the name that the caller's client was made with; empty for the server's own.
 	Client string
-	// Verb is get, list, watch, create, update or delete.
+	// Verb is get, watch, create or update.
 	Verb, Namespace, Name string
 	// Lease is what a create or an update brings; nil otherwise. It must not be changed.
 	Lease *coordinationv1.Lease
 }
 
-// String is "verb name", or the verb alone for a list or a watch.
+// String is "verb name", or the verb alone for a watch.
 func (c LeaseCall) String() string {
 	if c.Name == "" {
 		return c.Verb
@@ -41,11 +41,12 @@ func (c LeaseCall) String() string {
 // LeaseServer holds Leases. It implements coordinationv1client.LeasesGetter. Make one with New.
 type LeaseServer struct {
 	mu       sync.Mutex
+	starts   int // of the server's process
 	revision uint64
 	uids     int
 	leases   map[types.NamespacedName]*coordinationv1.Lease
-	history  []change
-	oldest   uint64 // changes at or before this revision are no longer in history
+	oldest   uint64            // what has changed before this revision is not known any more
+	deleted  map[string]uint64 // the revision of the last deletion in a namespace
 	watches  map[*stream]struct{}
 	calls    []LeaseCall
 	before   func(context.Context, LeaseCall) error
@@ -55,17 +56,12 @@ type LeaseServer struct {
 	cut      map[string]chan struct{} // closed when the client is connected again
 }
 
-type change struct {
-	revision uint64
-	old, new *coordinationv1.Lease // either may be nil
-}
-
 // NewLeaseServer returns an empty server at revision start.
 func NewLeaseServer(start uint64) *LeaseServer {
 	return &LeaseServer{
 		revision: start, oldest: start,
 		leases: map[types.NamespacedName]*coordinationv1.Lease{}, watches: map[*stream]struct{}{},
-		cut: map[string]chan struct{}{},
+		cut: map[string]chan struct{}{}, deleted: map[string]uint64{},
 	}
 }
 
@@ -106,7 +102,7 @@ func (s *LeaseServer) Calls() []LeaseCall {
 	return calls
 }
 
-// Hold stops the delivery of watch events, which pile up on the way, until Flow.
+// Hold stops the delivery of what State tells, which piles up on the way, until Flow.
 func (s *LeaseServer) Hold() { s.hold(true) }
 
 // Flow delivers what Hold held up.
@@ -121,7 +117,7 @@ func (s *LeaseServer) hold(on bool) {
 	}
 }
 
-// Cut makes a client's requests hang, and its watch events pile up on the way, until Heal.
+// Cut makes a client's requests hang, and what State tells it piles up on the way, until Heal.
 func (s *LeaseServer) Cut(client string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +126,7 @@ func (s *LeaseServer) Cut(client string) {
 	}
 }
 
-// Heal ends a Cut: requests that have not been given up yet go on, and the events arrive.
+// Heal ends a Cut: requests that have not been given up yet go on, and what was told arrives.
 func (s *LeaseServer) Heal(client string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +139,7 @@ func (s *LeaseServer) Heal(client string) {
 	}
 }
 
-// Break ends all watches, as a lost connection does.
+// Break ends all streams, as a lost connection does.
 func (s *LeaseServer) Break() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,19 +148,20 @@ func (s *LeaseServer) Break() {
 	}
 }
 
-// Compact forgets the history: a watch can no longer be resumed anywhere before now.
+// Compact forgets what has changed: no stream can be resumed anywhere before now.
 func (s *LeaseServer) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.history, s.oldest = nil, s.revision
+	s.oldest = s.revision
 }
 
 // Restart empties the server, as the death of its process empties a coordinator in memory. Revisions restart at start.
 func (s *LeaseServer) Restart(start uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.revision, s.oldest, s.history = start, start, nil
+	s.starts, s.revision, s.oldest = s.starts+1, start, start
 	clear(s.leases)
+	clear(s.deleted)
 	for w := range s.watches { // under the same lock: nobody resumes at what it was
 		w.endLocked()
 	}
@@ -175,7 +172,7 @@ func (s *LeaseServer) Restart(start uint64) {
 func (s *LeaseServer) SetBack(start uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.revision, s.history = start, nil
+	s.revision = start
 	for key, lease := range s.leases {
 		s.revision++
 		older := lease.DeepCopy()
@@ -228,22 +225,22 @@ func (s *LeaseServer) storeLocked(lease *coordinationv1.Lease) *coordinationv1.L
 		stored.UID, stored.CreationTimestamp = old.UID, old.CreationTimestamp
 	}
 	s.leases[key] = stored
-	s.recordLocked(change{s.revision, old, stored})
+	s.tellLocked()
 	return stored.DeepCopy()
 }
 
 func (s *LeaseServer) removeLocked(key types.NamespacedName) {
-	if old := s.leases[key]; old != nil {
+	if s.leases[key] != nil {
 		s.revision++
 		delete(s.leases, key)
-		s.recordLocked(change{s.revision, old, nil})
+		s.deleted[key.Namespace] = s.revision
+		s.tellLocked()
 	}
 }
 
-func (s *LeaseServer) recordLocked(c change) {
-	s.history = append(s.history, c)
+func (s *LeaseServer) tellLocked() {
 	for w := range s.watches {
-		w.offerLocked(c)
+		w.signal()
 	}
 }
 
@@ -384,48 +381,14 @@ func (c client) Update(
 	return got, nil
 }
 
-func (c client) List(ctx context.Context, options metav1.ListOptions) (*coordinationv1.LeaseList, error) {
-	selected, err := selector(c.namespace, options)
-	if err != nil {
-		return nil, err
-	}
-	list := &coordinationv1.LeaseList{}
-	s := c.server
-	err = s.do(ctx, LeaseCall{c.name, "list", c.namespace, "", nil}, func() error {
-		for _, lease := range s.leases {
-			if selected(lease) {
-				list.Items = append(list.Items, *lease.DeepCopy())
-			}
-		}
-		slices.SortFunc(list.Items, func(a, b coordinationv1.Lease) int {
-			if a.Name < b.Name {
-				return -1
-			}
-			return 1
-		})
-		if options.Limit > 0 && int64(len(list.Items)) > options.Limit {
-			list.Items = list.Items[:options.Limit]
-		}
-		list.ResourceVersion = strconv.FormatUint(s.revision, 10)
-		return nil
+// inOrderLocked returns all Leases in the order in which they were written.
+func (s *LeaseServer) inOrderLocked() []*coordinationv1.Lease {
+	return slices.SortedFunc(maps.Values(s.leases), func(a, b *coordinationv1.Lease) int {
+		return cmp.Compare(revisionOf(a), revisionOf(b))
 	})
-	if err != nil {
-		return nil, err
-	}
-	return list, nil
 }
 
-func selector(namespace string, options metav1.ListOptions) (func(*coordinationv1.Lease) bool, error) {
-	byLabel, err := labels.Parse(options.LabelSelector)
-	if err != nil {
-		return nil, err
-	}
-	byField, err := fields.ParseSelector(options.FieldSelector)
-	if err != nil {
-		return nil, err
-	}
-	return func(lease *coordinationv1.Lease) bool {
-		return lease != nil && lease.Namespace == namespace && byLabel.Matches(labels.Set(lease.Labels)) &&
-			byField.Matches(fields.Set{"metadata.name": lease.Name})
-	}, nil
+func revisionOf(lease *coordinationv1.Lease) uint64 {
+	n, _ := strconv.ParseUint(lease.ResourceVersion, 10, 64) // it is the server's own
+	return n
 }

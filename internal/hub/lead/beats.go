@@ -1,11 +1,7 @@
 package lead
 
 import (
-	"slices"
 	"time"
-
-	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"yurtcoordinator/internal/edge"
 )
@@ -13,143 +9,54 @@ import (
 // defaultLease is kubelet's nodeLeaseDurationSeconds.
 const defaultLease = 40 * time.Second
 
-// beats records what a leader has seen of its pool's Leases in the coordinator. Times are by the caller's monotonic clock.
-type beats struct {
-	began time.Time // when the first baseline came; zero: none has come
-	nodes map[edge.NodeName]sighting
+// lasts returns for how long a heartbeat counts.
+func (h Heartbeat) lasts() time.Duration {
+	if d := h.Lease.Spec.LeaseDurationSeconds; d != nil && *d > 0 {
+		return min(time.Duration(*d)*time.Second, 10*defaultLease)
+	}
+	return defaultLease
 }
 
-// sighting is the last state of one Lease.
-type sighting struct {
-	version string
-	changed time.Time // when it last changed; zero: not since it was found
-	lasts   time.Duration
-	traffic *edge.Traffic   // nil: the Lease does not say
-	kubelet edge.KubeletWay // empty: the Lease does not say
-	hub     string          // version of the hub; empty: the Lease does not say
-	says    *edge.HubReport // what the hub says of itself; nil: the Lease does not say
-	line    *edge.Line      // nil: the Lease does not say, or its node's link to the cloud is down
+// renews reports whether the node was seen to renew within that time.
+func (h Heartbeat) renews(now time.Time) bool {
+	return !h.Changed.IsZero() && now.Sub(h.Changed) <= h.lasts()
 }
 
-// observe records a list of all Leases. A Lease that differs from its last known state counts as changed now.
-func (b *beats) observe(leases []coordinationv1.Lease, now time.Time) {
-	if b.began.IsZero() {
-		b.began = now
-	}
-	nodes := make(map[edge.NodeName]sighting, len(leases))
-	for _, lease := range leases {
-		name := edge.NodeName(lease.Name)
-		s, known := b.nodes[name]
-		if (known && s.version != lease.ResourceVersion) || (!known && now.After(b.began)) {
-			s.changed = now
-		}
-		nodes[name] = s.of(&lease)
-	}
-	b.nodes = nodes
-}
-
-// change records one change of one Lease.
-func (b *beats) change(kind watch.EventType, lease *coordinationv1.Lease, now time.Time) {
-	name := edge.NodeName(lease.Name)
-	if kind == watch.Deleted {
-		delete(b.nodes, name)
-		return
-	}
-	b.nodes[name] = sighting{changed: now}.of(lease)
-}
-
-// of returns the sighting with what the Lease says.
-func (s sighting) of(lease *coordinationv1.Lease) sighting {
-	s.version, s.lasts, s.traffic, s.kubelet, s.hub, s.line = lease.ResourceVersion, defaultLease, nil, "", "", nil
-	s.says = nil
-	if d := lease.Spec.LeaseDurationSeconds; d != nil && *d > 0 {
-		s.lasts = min(time.Duration(*d)*time.Second, 10*defaultLease)
-	}
-	if said, ok := edge.ParseTraffic(lease.Annotations[edge.AnnotationTraffic]); ok {
-		s.traffic = &said
-	}
-	if said, ok := edge.ParseKubeletServing(lease.Annotations[edge.AnnotationKubelet]); ok {
-		s.kubelet = said.Way
-	}
-	if said := lease.Annotations[edge.AnnotationHubVersion]; edge.IsVersion(said) {
-		s.hub = said
-	}
-	if said, ok := edge.ParseHubReport(lease.Annotations[edge.AnnotationHub]); ok {
-		s.says = &said
-	}
-	delegated := lease.Annotations[edge.DelegateHeartbeat] == edge.DelegateHeartbeatOn
-	if said, ok := edge.ParseLine(lease.Annotations[edge.AnnotationLine]); ok && !delegated {
-		s.line = &said
-	}
-	return s
-}
-
-// lines returns the reported lines of the nodes that renew.
-func (b *beats) lines(now time.Time) map[edge.NodeName]edge.Line {
-	all := map[edge.NodeName]edge.Line{}
-	for name, s := range b.nodes {
-		if s.line != nil && !s.changed.IsZero() && now.Sub(s.changed) <= s.lasts {
-			all[name] = *s.line
-		}
-	}
-	return all
-}
-
-// traffic returns the reported traffic of these nodes.
-func (b *beats) traffic(nodes []edge.NodeName) map[edge.NodeName]edge.Traffic {
-	all := map[edge.NodeName]edge.Traffic{}
-	for _, n := range nodes {
-		if said := b.nodes[n].traffic; said != nil {
-			all[n] = *said
-		}
-	}
-	return all
-}
-
-// kubelets returns how to verify these nodes' kubelets.
-func (b *beats) kubelets(nodes []edge.NodeName) map[edge.NodeName]edge.KubeletWay {
-	all := map[edge.NodeName]edge.KubeletWay{}
-	for _, n := range nodes {
-		if way := b.nodes[n].kubelet; way != "" {
-			all[n] = way
-		}
-	}
-	return all
-}
-
-// versions returns the releases of these nodes' hubs.
-func (b *beats) versions(nodes []edge.NodeName) map[edge.NodeName]string {
-	all := map[edge.NodeName]string{}
-	for _, n := range nodes {
-		if said := b.nodes[n].hub; said != "" {
-			all[n] = said
-		}
-	}
-	return all
-}
-
-// hubs returns the reports of these nodes' hubs.
-func (b *beats) hubs(nodes []edge.NodeName) map[edge.NodeName]edge.HubReport {
-	all := map[edge.NodeName]edge.HubReport{}
-	for _, n := range nodes {
-		if said := b.nodes[n].says; said != nil {
-			all[n] = *said
-		}
-	}
-	return all
-}
-
-// reached returns the nodes that renew, sorted. It returns false if it is too early to know about all.
-func (b *beats) reached(now time.Time) (names []edge.NodeName, ok bool) {
-	names, ok = []edge.NodeName{}, !b.began.IsZero()
-	for name, s := range b.nodes {
-		switch {
-		case !s.changed.IsZero() && now.Sub(s.changed) <= s.lasts:
-			names = append(names, name)
-		case s.changed.IsZero() && now.Sub(b.began) <= s.lasts:
+// reached returns what the nodes say that renew, by name. all are told since a moment; zero means that they are not told. It
+// returns false if it is too early to know about all nodes.
+func reached(all []Heartbeat, since, now time.Time) (r report, ok bool) {
+	r, ok = report{
+		nodes: []edge.NodeName{}, traffic: map[edge.NodeName]edge.Traffic{}, kubelets: map[edge.NodeName]edge.KubeletWay{},
+		versions: map[edge.NodeName]string{}, hubs: map[edge.NodeName]edge.HubReport{}, lines: map[edge.NodeName]edge.Line{},
+	}, !since.IsZero()
+	for _, h := range all {
+		if h.renews(now) {
+			r.hears(edge.NodeName(h.Lease.Name), h.Lease.Annotations)
+		} else if h.Changed.IsZero() && now.Sub(since) <= h.lasts() {
 			ok = false
 		}
 	}
-	slices.Sort(names)
-	return names, ok
+	return r, ok
+}
+
+// hears adds a node that renews, with what the annotations of its Lease say.
+func (r *report) hears(node edge.NodeName, says map[string]string) {
+	r.nodes = append(r.nodes, node)
+	if said, ok := edge.ParseTraffic(says[edge.AnnotationTraffic]); ok {
+		r.traffic[node] = said
+	}
+	if said, ok := edge.ParseKubeletServing(says[edge.AnnotationKubelet]); ok && said.Way != "" {
+		r.kubelets[node] = said.Way
+	}
+	if said := says[edge.AnnotationHubVersion]; edge.IsVersion(said) {
+		r.versions[node] = said
+	}
+	if said, ok := edge.ParseHubReport(says[edge.AnnotationHub]); ok {
+		r.hubs[node] = said
+	}
+	// A node whose heartbeats are delegated has no link to the cloud.
+	said, ok := edge.ParseLine(says[edge.AnnotationLine])
+	if ok && says[edge.DelegateHeartbeat] != edge.DelegateHeartbeatOn {
+		r.lines[node] = said
+	}
 }

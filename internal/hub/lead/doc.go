@@ -22,9 +22,9 @@
 // LineWatch makes a leader hand over to a node with a much better link to the cloud. The pool's shared resources and all
 // forwarded heartbeats cross the leader's line. The first hub to come leads, and if its line is slow, lossy or billed by volume,
 // the whole pool pays. So each hub reports, on the coordinator's copy of its node's Lease, how long its heartbeats take to the
-// cloud (edge.AnnotationLine, measured in package heartbeat at no extra traffic). The leader reads these reports from the watch
-// that Reporter needs anyway. If another line was far better for a minute, the leader ends its term and leaves the Lease to that
-// node by name (Yield). More invariants:
+// cloud (edge.AnnotationLine, measured in package heartbeat at no extra traffic). The leader reads these reports from the
+// heartbeats that Reporter needs anyway. If another line was far better for a minute, the leader ends its term and leaves the
+// Lease to that node by name (Yield). More invariants:
 //   - A pool has at most one such hand-over in ten minutes (Elector.Rested). No two lines are each better than the other, and a
 //     line without charges must take at most half as long as the leader's. So the lead does not swing between equals.
 //   - Only nodes that renew at the coordinator and whose link to the cloud is up are candidates. A leader whose own line is
@@ -33,14 +33,14 @@
 // The alternative was that hubs with better lines campaign against a living leader. The coordinator refuses that, and a hub that
 // wants to lead would have a reason to lie. Here the leader decides.
 //
-// The elector asks its lock ten times a second. The lock answers from a watch on the one Lease, and writes a renewal once a
-// second. A follower's lock answers only when there is something to decide. So a follower costs nothing, and a released Lease is
-// taken within one period. The alternative was an election of our own on that watch. We would then own the subtleties of who
-// holds the Lease since when, which client-go has had right for years.
+// The elector asks its lock ten times a second. The lock answers from what the coordinator tells of the one Lease, and writes a
+// renewal once a second. A follower's lock answers only when there is something to decide. So a follower costs nothing, and a
+// released Lease is taken within one period. The alternative was an election of our own on that stream. We would then own the
+// subtleties of who holds the Lease since when, which client-go has had right for years.
 //
 // # What a leader reports
 //
-// A Reporter tells the cloud which nodes of a pool reach its coordinators. A leader watches the Leases that all hubs keep in each
+// A Reporter tells the cloud which nodes of a pool reach its coordinators. A leader follows the Leases that all hubs keep in each
 // coordinator where it leads, and counts those that it sees renewed. It writes the nodes' names into one Lease in the cloud, as
 // the pool's forwarding user. That also tells the cloud who leads.
 //
@@ -58,23 +58,19 @@
 // waits until it has seen every node renew, or until a node's Lease has run out: the Leases that it finds say nothing about the
 // present.
 //
-// The reporter follows these Leases by a watch of its own. The forwarder, which follows the same ones, has another.
-//
 // The alternative was a mark in each heartbeat, which would cross the WAN some hundred times as often as it changes.
 //
-// # How Leases are followed
+// # How the pool's state is followed
 //
-// FollowLeases follows the Leases of one API server with an explicit baseline: it separates what a list found from what a watch
-// saw happen. Two decisions need that difference: a leader forwards only heartbeats that it saw happen, and a candidate times a
-// rival's term only from what it saw itself.
+// A State follows one coordinator, by one stream that tells the pool's state (edge.PathState). It holds the election Lease and
+// the leader's declaration as values, and passes on heartbeats, and what is told of nodes and Pods, to who follows them. It keeps
+// what was found when a stream began apart from what was seen to happen. Two decisions need that difference: a leader forwards
+// only heartbeats that it saw happen, and a declaration counts only once it was seen to be renewed.
 //
-// Invariants: a sink gets Baseline first. Each Changed after it is a later change, in the server's own order, and comes once.
-// After a new Baseline nothing of the earlier history follows. A broken watch resumes at its revision, so a reconnect neither
-// repeats nor misses a change. If the server has forgotten that revision, a new Baseline comes. All of it runs in the caller's
-// goroutine.
+// Invariants: a sink gets Baseline first. Each Changed after it is a later change, and comes once. A stream that broke resumes
+// where it stood, so a reconnect neither repeats nor misses a change. From another process of the coordinator a new Baseline
+// comes. While the coordinator can't be reached, nothing is known. All of it runs in the caller's goroutine.
 //
-// The alternative was client-go's reflector. But its store hides whether an object came from a list or from a watch, and it
-// resumes at any revision. Our servers live in memory: one that came back empty counts its revisions from the start, and a watch
-// that resumes at a later revision stays silent until the server reaches it. So before each resume one small list asks how far
-// the server's history reaches.
+// The alternative was a watch for each: of the election Lease, of the declaration, and two of all heartbeats
+// (docs/adr/0081-one-stream.md).
 package lead

@@ -27,9 +27,10 @@ type ElectorConfig struct {
 	Node edge.NodeName
 	// Cloud and Coordinator are the states of this hub's links.
 	Cloud, Coordinator *live.Value[link.State]
-	// Leases is a client of the coordinator. The hub must be allowed to get, create, update, list and watch the Lease
-	// kube-system/yurthub there (list and watch by the field selector metadata.name=yurthub).
+	// Leases is a client of the coordinator. The hub must be allowed to get, create and update the Lease kube-system/yurthub
+	// there. Seen is what the coordinator tells of that Lease (State.Election).
 	Leases coordinationv1client.LeasesGetter
+	Seen   *live.Value[Sighting]
 	// Lead is the leader's duty, run for one term. When its context ends, it must return within 500 ms without further I/O. If it
 	// returns earlier, the elector releases the Lease, and this hub campaigns again after a pause.
 	Lead func(ctx context.Context, term edge.Term) error

@@ -124,16 +124,20 @@ func (p *pool) start(name string, node edge.NodeName) *hub {
 		name: name, cloud: live.NewValue(link.Up), coordinator: live.NewValue(link.Up), stopped: make(chan struct{}),
 		task: func(ctx context.Context, _ edge.Term) error { <-ctx.Done(); return ctx.Err() },
 	}
+	state := stateOf(p.server, name, h.coordinator)
 	h.keeper = NewElector(ElectorConfig{
-		Node: node, Cloud: h.cloud, Coordinator: h.coordinator, Leases: p.server.Client(name), Lead: h.lead, Prove: h.prove,
-		Doubtful: h.doubtful, Metrics: prometheus.NewRegistry(),
+		Node: node, Cloud: h.cloud, Coordinator: h.coordinator, Leases: p.server.Client(name), Seen: state.Election(),
+		Lead: h.lead, Prove: h.prove, Doubtful: h.doubtful, Metrics: prometheus.NewRegistry(),
 	})
 	h.keeper.instance = name
 	logger := ktesting.NewLogger(p.t, ktesting.NewConfig())
 	ctx, cancel := context.WithCancel(klog.NewContext(p.t.Context(), logger))
 	h.stop = cancel
+	told, stopTelling := context.WithCancel(p.t.Context())
+	go func() { _ = state.Run(told) }()
 	go func() {
 		defer close(h.stopped)
+		defer stopTelling()
 		if err := h.keeper.Run(ctx); err != nil {
 			p.t.Errorf("%s: Run = %v", name, err)
 		}
@@ -194,7 +198,7 @@ func TestOneLeaderAndFollowersCostNothing(t *testing.T) {
 		leader, _ := p.until("", 5*time.Second)
 		p.pass(3 * time.Second)
 		p.server.Calls()
-		p.pass(10 * time.Second) // the server ends a watch after 20 s at the earliest
+		p.pass(10 * time.Second)
 		renewals := 0
 		for _, c := range p.server.Calls() {
 			if c.Client == leader.name && c.Verb == "update" {

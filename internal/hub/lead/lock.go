@@ -361,16 +361,6 @@ func (b *board) post(lease *coordinationv1.Lease) {
 	}
 }
 
-// change stores an event of the watch; a nil lease means that it was deleted, at the revision. The watch lags behind this hub's
-// own writes, so it may still report an earlier Lease.
-func (b *board) change(lease *coordinationv1.Lease, revision uint64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.lease == nil || LeaseRevision(b.lease) < revision {
-		b.setLocked(lease, true)
-	}
-}
-
 // gone records that there is no Lease.
 func (b *board) gone() {
 	b.mu.Lock()
@@ -396,13 +386,6 @@ func (b *board) since(lease *coordinationv1.Lease) time.Time {
 		return b.clock.Running()
 	}
 	return b.put
-}
-
-// forget records that nothing is known any more, because the watch has ended.
-func (b *board) forget() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.setLocked(nil, false)
 }
 
 func (b *board) setLocked(lease *coordinationv1.Lease, known bool) {

@@ -107,7 +107,8 @@ func TestAnswersWhenThereIsNews(t *testing.T) {
 			l.board.post(lease("2", ""))
 			l.board.post(lease("3", "n3"))
 		}, time.Second, time.Second, time.Second},
-		{"the watch ends", "n2", func(l *lock, _ context.CancelFunc) { l.board.forget() }, time.Second, time.Second, time.Second},
+		{"the stream ends", "n2", func(l *lock, _ context.CancelFunc) { l.board.see(Sighting{}) }, time.Second, time.Second,
+			time.Second},
 		{"the campaign ends", "n2", func(_ *lock, end context.CancelFunc) { end() }, time.Second, time.Second, time.Second},
 		{"nobody holds it", "", func(*lock, context.CancelFunc) {}, 0, 0, 0},
 	}
@@ -149,7 +150,7 @@ func TestCountsFromWhatItsWatchSaw(t *testing.T) {
 		if r, _, err := l.Get(t.Context()); err != nil || r.HolderIdentity != "" {
 			t.Errorf("after that: %+v, %v", r, err)
 		}
-		l.board.forget()
+		l.board.see(Sighting{})
 		if r, _, err := l.Get(t.Context()); err != nil || r.HolderIdentity != "n2" {
 			t.Errorf("nobody has watched: %+v, %v", r, err)
 		}
@@ -165,7 +166,7 @@ func TestBoardKeepsTheNewest(t *testing.T) {
 	b := newBoard(ends.Clock{})
 	b.post(at("a", "10"))
 	b.post(at("a", "9"))
-	b.change(at("a", "8"), 8)
+	b.see(Sighting{Known: true, Lease: at("a", "8")})
 	if lease, _ := b.read(); lease.ResourceVersion != "10" {
 		t.Errorf("revision %s is up, want 10", lease.ResourceVersion)
 	}
@@ -174,16 +175,12 @@ func TestBoardKeepsTheNewest(t *testing.T) {
 		t.Error("a Lease of the coordinator's next life was taken for an old one")
 	}
 	b.post(at("a", "10"))
-	b.change(nil, 7)
-	if lease, _ := b.read(); lease == nil {
-		t.Error("an old deletion took the newer Lease down")
-	}
-	b.change(nil, 11)
+	b.see(Sighting{Known: true, Found: true})
 	if lease, known := b.read(); lease != nil || !known {
 		t.Errorf("after its deletion: %v, known=%v", lease, known)
 	}
 	_, _, changed := b.watch()
-	b.forget()
+	b.see(Sighting{})
 	select {
 	case <-changed:
 	default:
@@ -221,7 +218,7 @@ func TestMissingLease(t *testing.T) {
 		}
 		// A hub that held it a while ago may not: others may have led since, in a life of the coordinator that it did not see.
 		time.Sleep(leaseDuration)
-		l.board.forget()
+		l.board.see(Sighting{})
 		if _, _, err := l.Get(t.Context()); !errors.Is(err, errVacant) {
 			t.Errorf("a former holder is told %v", err)
 		}

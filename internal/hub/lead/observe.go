@@ -1,55 +1,27 @@
 package lead
 
-import (
-	"context"
-	"errors"
+import "context"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/watch"
-
-	"yurtcoordinator/internal/edge"
-	"yurtcoordinator/internal/hub/link"
-)
-
-// errUnreachable ends the watch of the election Lease.
-var errUnreachable = errors.New("the coordinator can no longer be reached")
-
-// observe updates the board from a watch on the election Lease, while the coordinator can be reached, until ctx ends.
+// observe updates the board from what the coordinator tells of the election Lease, until ctx ends.
 func (k *Elector) observe(ctx context.Context) {
-	follow := LeaseWatchConfig{
-		Leases:        k.config.Leases.Leases(edge.NamespaceSystem),
-		FieldSelector: fields.OneTermEqualSelector("metadata.name", edge.LeaseElection).String(),
-		Beating:       true, Ends: k.config.Ends,
-	}
-	for ctx.Err() == nil {
-		if _, err := k.config.Coordinator.Wait(ctx, link.State.Answers); err != nil {
+	for {
+		seen, changed := k.config.Seen.Watch()
+		k.board.see(seen)
+		select {
+		case <-changed:
+		case <-ctx.Done():
 			return
 		}
-		reachable, stop := k.config.Coordinator.While(ctx, link.State.Answers, errUnreachable)
-		_ = FollowLeases(reachable, follow, notice{k.board}) // it returns only the end of its context
-		stop()
-		k.board.forget()
 	}
 }
 
-// notice writes the watch's findings to the board.
-type notice struct{ board *board }
-
-// Baseline implements LeaseSink.
-func (n notice) Baseline(leases []coordinationv1.Lease) {
-	if len(leases) == 0 {
-		n.board.gone()
+// see stores what the coordinator tells. It lags behind this hub's own writes, so it may still tell of an earlier Lease.
+func (b *board) see(s Sighting) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	newer := b.lease != nil && s.Lease != nil && LeaseRevision(b.lease) >= LeaseRevision(s.Lease)
+	if newer && (!s.Found || b.lease.UID == s.Lease.UID) {
 		return
 	}
-	n.board.post(&leases[0])
-}
-
-// Changed implements LeaseSink.
-func (n notice) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
-	revision := LeaseRevision(lease)
-	if kind == watch.Deleted {
-		lease = nil
-	}
-	n.board.change(lease, revision)
+	b.setLocked(s.Lease, s.Known)
 }

@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
@@ -53,8 +52,8 @@ type ReporterConfig struct {
 // Source is a coordinator where this hub leads.
 type Source struct {
 	Slot edge.Slot
-	// Leases is a client of the coordinator. The hub must be allowed to list and watch the Leases in kube-node-lease there.
-	Leases coordinationv1client.LeasesGetter
+	// Beats returns the heartbeats that the coordinator has told of, by name, and since when (State.Beats).
+	Beats func() (all []Heartbeat, since time.Time)
 	// Fillings returns how far the coordinator has each shared resource. A nil map, or a nil function, means unknown.
 	Fillings func() map[string]edge.Filling
 }
@@ -64,52 +63,62 @@ type Reporter struct {
 	cfg ReporterConfig
 
 	mu    sync.Mutex
-	books map[edge.Slot]*followed // of the terms under way
+	beats map[edge.Slot]func() ([]Heartbeat, time.Time) // of the terms under way
 }
 
 // NewReporter returns a Reporter.
 func NewReporter(cfg ReporterConfig) *Reporter {
-	return &Reporter{cfg: cfg, books: map[edge.Slot]*followed{}}
+	return &Reporter{cfg: cfg, beats: map[edge.Slot]func() ([]Heartbeat, time.Time){}}
 }
 
 // Lines returns the lines reported by the nodes that renew at the coordinator in a slot and whose link is up; nil if this hub
 // does not lead there.
 func (r *Reporter) Lines(slot edge.Slot, now time.Time) map[edge.NodeName]edge.Line {
 	r.mu.Lock()
-	book := r.books[slot]
+	beats := r.beats[slot]
 	r.mu.Unlock()
-	if book == nil {
+	if beats == nil {
 		return nil
 	}
-	return book.lines(now)
+	all, since := beats()
+	said, _ := reached(all, since, now)
+	return said.lines
 }
 
-// keep adds the book of a slot. end removes it.
-func (r *Reporter) keep(slot edge.Slot, book *followed) (end func()) {
+// leads adds a slot. end removes it.
+func (r *Reporter) leads(from Source) (end func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.books[slot] = book
+	r.beats[from.Slot] = from.Beats
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		delete(r.books, slot)
+		delete(r.beats, from.Slot)
 	}
 }
 
-// from returns the books of a slot and of those above it, in order. It returns nil if this hub leads at a lower slot.
-func (r *Reporter) from(slot edge.Slot) (all []*followed) {
+// sees returns what is seen at a slot and at those above it, and false if it is too early to know about all nodes of the slot. It
+// returns nil if this hub leads at a lower slot.
+func (r *Reporter) sees(slot edge.Slot, now time.Time) (said *report, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range edge.Slots() {
-		switch book := r.books[s]; {
-		case book == nil:
-		case s < slot:
-			return nil
-		default:
-			all = append(all, book)
+		beats := r.beats[s]
+		if beats == nil {
+			continue
+		}
+		if s < slot {
+			return nil, false
+		}
+		all, since := beats()
+		seen, known := reached(all, since, now)
+		if said == nil {
+			said, ok = &seen, known
+		} else {
+			*said = said.and(seen)
 		}
 	}
-	return all
+	return said, ok
 }
 
 // report is the content of a report to the cloud.
@@ -152,24 +161,14 @@ func (r report) differs(told report) bool {
 // Run reports what this hub sees at one coordinator for one term. It returns nil when ctx ends. It reports in the Lease of this
 // slot while no Run of a lower slot is active. Only one Run per slot may be active at a time.
 func (r *Reporter) Run(ctx context.Context, from Source, term edge.Term) error {
-	book := &followed{clock: r.cfg.Ends.Clock, found: make(chan struct{})}
-	defer r.keep(from.Slot, book)()
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	watching.Go(func() {
-		// Beating, so that a dead watch is noticed before a Lease of Kubernetes' default length runs out.
-		follow := LeaseWatchConfig{Leases: from.Leases.Leases(corev1.NamespaceNodeLease), Beating: true, Ends: r.cfg.Ends}
-		_ = FollowLeases(ctx, follow, book) // it returns only the end of ctx
-	})
+	defer r.leads(from)()
 	var speaks *speaker
 	ticker := time.NewTicker(reportEvery)
 	defer ticker.Stop()
-	waitFor(ctx, book.found)
 	for ; ctx.Err() == nil; waitFor(ctx, ticker.C) {
-		books := r.from(from.Slot)
-		if books == nil {
+		now := r.cfg.Ends.Running()
+		said, ok := r.sees(from.Slot, now)
+		if said == nil {
 			speaks = nil
 			continue
 		}
@@ -178,13 +177,7 @@ func (r *Reporter) Run(ctx context.Context, from Source, term edge.Term) error {
 			speaks = &speaker{Reporter: r, from: from, term: term,
 				pauses: run.Backoff{Min: reportEvery * 3 / 4, Max: sayEvery * 3 / 2}}
 		}
-		now := r.cfg.Ends.Running()
-		said, ok := books[0].reached(now)
-		for _, above := range books[1:] {
-			heard, _ := above.reached(now)
-			said = said.and(heard)
-		}
-		speaks.reportIfDue(ctx, said, ok, now)
+		speaks.reportIfDue(ctx, *said, ok, now)
 	}
 	return nil
 }
@@ -246,49 +239,6 @@ func waitFor[T any](ctx context.Context, event <-chan T) {
 	case <-event:
 	case <-ctx.Done():
 	}
-}
-
-// followed is a LeaseSink: a watch writes its beats and the reporter reads them.
-type followed struct {
-	clock ends.Clock
-	found chan struct{} // closed with the first baseline
-	once  sync.Once
-
-	mu    sync.Mutex
-	beats beats
-}
-
-// Baseline implements LeaseSink.
-func (f *followed) Baseline(leases []coordinationv1.Lease) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.beats.observe(leases, f.clock.Running())
-	f.once.Do(func() { close(f.found) })
-}
-
-// Changed implements LeaseSink.
-func (f *followed) Changed(kind watch.EventType, lease *coordinationv1.Lease) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.beats.change(kind, lease, f.clock.Running())
-}
-
-// lines returns the nodes' lines.
-func (f *followed) lines(now time.Time) map[edge.NodeName]edge.Line {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.beats.lines(now)
-}
-
-// reached returns the report about the nodes that renew. It returns false if it is too early to know about all.
-func (f *followed) reached(now time.Time) (report, bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	nodes, ok := f.beats.reached(now)
-	return report{
-		nodes: nodes, traffic: f.beats.traffic(nodes), kubelets: f.beats.kubelets(nodes), versions: f.beats.versions(nodes),
-		hubs: f.beats.hubs(nodes), lines: f.beats.lines(now),
-	}, ok
 }
 
 // writeReport writes the report over the Lease as last written, and returns the new version. If another hub has written it, the

@@ -18,7 +18,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/ptr"
@@ -39,6 +38,21 @@ func (l looked) leases() []coordinationv1.Lease {
 		})
 	}
 	return all
+}
+
+// book is a State that is told of heartbeats.
+type book struct{ *State }
+
+func newBook() book { return book{NewState(StateConfig{})} }
+
+// observe has a coordinator tell of all heartbeats.
+func (b book) observe(leases []coordinationv1.Lease) {
+	b.receive(edge.State{Heartbeats: &edge.Leases{Whole: true, Leases: leases}})
+}
+
+func (b book) reached() (report, bool) {
+	all, since := b.Beats()
+	return reached(all, since, time.Now())
 }
 
 func TestBeats(t *testing.T) {
@@ -78,57 +92,64 @@ func TestBeats(t *testing.T) {
 		{"nobody", []look{{0, looked{}, none}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			var l beats
-			now := time.Now()
-			if _, ok := l.reached(now); ok {
-				t.Error("something is known before the first look")
-			}
-			for i, look := range tc.looks {
-				now = now.Add(look.after)
-				l.observe(look.seen.leases(), now)
-				got, ok := l.reached(now)
-				if ok != (look.want != nil) || ok && !slices.Equal(got, look.want) {
-					t.Errorf("look %d: %v, %t, want %v", i, got, ok, look.want)
+			synctest.Test(t, func(t *testing.T) {
+				l := newBook()
+				if _, ok := l.reached(); ok {
+					t.Error("something is known before the first look")
 				}
-			}
+				for i, look := range tc.looks {
+					time.Sleep(look.after)
+					l.observe(look.seen.leases())
+					got, ok := l.reached()
+					if ok != (look.want != nil) || ok && !slices.Equal(got.nodes, look.want) {
+						t.Errorf("look %d: %v, %t, want %v", i, got.nodes, ok, look.want)
+					}
+				}
+			})
 		})
 	}
-	lease := looked{"a": 1}.leases()
-	lease[0].Spec.LeaseDurationSeconds = ptr.To[int32](1 << 30)
-	var l beats
-	now := time.Now()
-	l.observe(lease, now)
-	if _, ok := l.reached(now.Add(time.Hour)); !ok {
-		t.Error("a Lease that is said to last for years is waited for")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		lease := looked{"a": 1}.leases()
+		lease[0].Spec.LeaseDurationSeconds = ptr.To[int32](1 << 30)
+		l := newBook()
+		l.observe(lease)
+		time.Sleep(time.Hour)
+		if _, ok := l.reached(); !ok {
+			t.Error("a Lease that is said to last for years is waited for")
+		}
+	})
 }
 
-// A change that a watch tells counts at once, even of a Lease that the baseline lacked; a deleted Lease is not missed.
+// A change that is seen counts at once, even of a Lease that the baseline lacked; a deleted Lease is not missed.
 func TestBeatsOfChanges(t *testing.T) {
-	var l beats
-	now := time.Now()
-	l.observe(looked{"a": 1, "b": 1}.leases(), now)
-	change := func(kind watch.EventType, name string, version int) {
-		now = now.Add(time.Second)
-		l.change(kind, &looked{name: version}.leases()[0], now)
-	}
-	is := func(want ...edge.NodeName) {
-		t.Helper()
-		if got, ok := l.reached(now); ok != (len(want) > 0) || ok && !slices.Equal(got, want) {
-			t.Errorf("%v, %t, want %v", got, ok, want)
+	synctest.Test(t, func(t *testing.T) {
+		l := newBook()
+		l.observe(looked{"a": 1, "b": 1}.leases())
+		is := func(want ...edge.NodeName) {
+			t.Helper()
+			if got, ok := l.reached(); ok != (len(want) > 0) || ok && !slices.Equal(got.nodes, want) {
+				t.Errorf("%v, %t, want %v", got.nodes, ok, want)
+			}
 		}
-	}
-	change(watch.Modified, "a", 2)
-	is()
-	change(watch.Added, "c", 3)
-	is()
-	change(watch.Modified, "b", 4)
-	is("a", "b", "c")
-	change(watch.Deleted, "b", 5)
-	is("a", "c")
-	now = now.Add(39 * time.Second)
-	l.observe(looked{"a": 2, "c": 6}.leases(), now) // listed anew, after a watch that was lost
-	is("c")
+		change := func(name string, version int) {
+			time.Sleep(time.Second)
+			l.receive(edge.State{Heartbeats: &edge.Leases{Leases: looked{name: version}.leases()}})
+		}
+		change("a", 2)
+		is()
+		change("c", 3)
+		is()
+		change("b", 4)
+		is("a", "b", "c")
+		time.Sleep(time.Second)
+		l.observe(looked{"a": 2, "c": 3}.leases()) // told anew, after one was deleted
+		is("a", "c")
+		time.Sleep(39 * time.Second)
+		l.observe(looked{"a": 2, "c": 6}.leases()) // told anew, by another process
+		is("c")
+		l.receive(edge.State{}) // it leads no more
+		is()
+	})
 }
 
 func TestBeatsOfTraffic(t *testing.T) {
@@ -139,20 +160,19 @@ func TestBeatsOfTraffic(t *testing.T) {
 			leases[i].Annotations[edge.AnnotationTraffic] = "1/2/3"
 		}
 	}
-	var l beats
-	l.observe(leases, time.Now())
-	want := map[edge.NodeName]edge.Traffic{"a": {Sent: 1, Received: 2, Since: time.Unix(3, 0)}}
-	if got := l.traffic([]edge.NodeName{"a", "b", "unknown"}); !maps.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
-	if got := l.traffic([]edge.NodeName{"b"}); len(got) != 0 {
-		t.Errorf("%v of one that lies", got)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		l := newBook()
+		l.observe(leases[:0])
+		l.receive(edge.State{Heartbeats: &edge.Leases{Leases: leases}})
+		want := map[edge.NodeName]edge.Traffic{"a": {Sent: 1, Received: 2, Since: time.Unix(3, 0)}}
+		if got, _ := l.reached(); len(got.nodes) != 3 || !maps.Equal(got.traffic, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	})
 }
 
 // TestBeatsOfLines: only who renews, and has a link of its own, is said to have a line.
 func TestBeatsOfLines(t *testing.T) {
-	began := time.Now()
 	say := func(version int) []coordinationv1.Lease {
 		leases := looked{"a": version, "b": version, "c": version, "d": 1, "e": version}.leases()
 		for i := range leases {
@@ -168,19 +188,28 @@ func TestBeatsOfLines(t *testing.T) {
 		}
 		return leases
 	}
-	var l beats
-	l.observe(say(1), began)
-	if got := l.lines(began); len(got) != 0 {
-		t.Errorf("what was found says %v", got)
-	}
-	l.observe(say(2), began.Add(10*time.Second))
-	want := map[edge.NodeName]edge.Line{"a": {Answer: 12 * time.Millisecond, Spread: 3 * time.Millisecond}}
-	if got := l.lines(began.Add(20 * time.Second)); !maps.Equal(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
-	if got := l.lines(began.Add(51 * time.Second)); len(got) != 0 {
-		t.Errorf("who renews no longer says %v", got)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		l := newBook()
+		lines := func() map[edge.NodeName]edge.Line {
+			said, _ := l.reached()
+			return said.lines
+		}
+		l.observe(say(1))
+		if got := lines(); len(got) != 0 {
+			t.Errorf("what was found says %v", got)
+		}
+		time.Sleep(10 * time.Second)
+		l.observe(say(2))
+		time.Sleep(10 * time.Second)
+		want := map[edge.NodeName]edge.Line{"a": {Answer: 12 * time.Millisecond, Spread: 3 * time.Millisecond}}
+		if got := lines(); !maps.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+		time.Sleep(31 * time.Second)
+		if got := lines(); len(got) != 0 {
+			t.Errorf("who renews no longer says %v", got)
+		}
+	})
 }
 
 // TestRetries: a write that failed once is repeated within seconds; a cloud that fails for long is asked once a minute.
@@ -198,12 +227,13 @@ func TestRetries(t *testing.T) {
 		r := NewReporter(ReporterConfig{Node: "a", Pool: "p1", Cloud: cloud.CoordinationV1()})
 		var term atomic.Bool
 		term.Store(true)
+		beats := follow(t, pool).Beats
 		run := func(lasts time.Duration) {
 			t.Helper()
 			tries = 0
 			ctx, stop := context.WithTimeout(t.Context(), lasts)
 			defer stop()
-			if err := r.Run(ctx, Source{Leases: pool.Client("a")}, edge.Term{Transitions: 1, Valid: term.Load}); err != nil {
+			if err := r.Run(ctx, Source{Beats: beats}, edge.Term{Transitions: 1, Valid: term.Load}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -247,8 +277,9 @@ func TestHowOftenAReportIsRepeated(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), 2*time.Hour+time.Second)
 		defer stop()
 		ended := make(chan error)
+		beats := follow(t, pool).Beats
 		go func() {
-			ended <- r.Run(ctx, Source{Leases: pool.Client("a")}, edge.Term{Transitions: 1, Valid: term.Load})
+			ended <- r.Run(ctx, Source{Beats: beats}, edge.Term{Transitions: 1, Valid: term.Load})
 		}()
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -341,13 +372,14 @@ func TestRun(t *testing.T) {
 		filled.Store(&map[string]edge.Filling{"services": edge.FillingNone})
 		r := NewReporter(ReporterConfig{Node: "a", Pool: "p1", Cloud: cloud.CoordinationV1()})
 		from := Source{
-			Leases: pool.Client("a"), Fillings: func() map[string]edge.Filling { return *filled.Load() },
+			Fillings: func() map[string]edge.Filling { return *filled.Load() },
 		}
 		var term atomic.Bool
 		term.Store(true)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		renew("a", "b")
+		from.Beats = follow(t, pool).Beats
 		go func() { ended <- r.Run(ctx, from, edge.Term{Transitions: 7, Valid: term.Load}) }()
 		synctest.Wait()
 		time.Sleep(time.Second)
@@ -434,14 +466,8 @@ func TestRun(t *testing.T) {
 			t.Errorf("the report was read %d times, want once more after a conflict", n)
 		}
 		fillings("services=current")
-		lists := 0
-		for _, c := range pool.Calls() {
-			if c.Verb == "list" {
-				lists++
-			}
-		}
-		if lists > 4 {
-			t.Errorf("the Leases were listed %d times in two minutes", lists)
+		if n := len(pool.Calls()); n > 4 {
+			t.Errorf("the coordinator was asked %d times in two minutes", n)
 		}
 		term.Store(false)
 		before := writes()
@@ -525,7 +551,7 @@ func TestSlots(t *testing.T) {
 		lead := func(r *Reporter, slot edge.Slot, term int32) (stop func()) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error)
-			from := Source{Slot: slot, Leases: pools[slot].Client(string(r.cfg.Node))}
+			from := Source{Slot: slot, Beats: follow(t, pools[slot]).Beats}
 			go func() {
 				ended <- r.Run(ctx, from, edge.Term{Transitions: term, Valid: func() bool { return true }})
 			}()

@@ -124,7 +124,8 @@ func TestHowOftenHubsAreTold(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		term := edge.Term{Transitions: 1, Valid: func() bool { return true }}
-		go func() { ended <- r.Run(ctx, Source{Leases: pool.Client("a")}, term) }()
+		beats := follow(t, pool).Beats
+		go func() { ended <- r.Run(ctx, Source{Beats: beats}, term) }()
 		synctest.Wait()
 		live := func(lasts time.Duration, troubles ...edge.HubTrouble) {
 			for end := time.Now().Add(lasts); time.Now().Before(end); {

@@ -30,7 +30,8 @@ type coordinator struct {
 	address  *url.URL
 	upstream *upstream.Upstream
 	leases   *coordinationv1client.CoordinationV1Client
-	// elector is this hub's in the election there.
+	// state is what the coordinator tells of the pool. elector is this hub's in the election there.
+	state   *lead.State
 	elector *lead.Elector
 	// metrics takes the metrics of what this hub does there. collected has them; nil means that everybody sees them.
 	metrics   prometheus.Registerer
@@ -94,7 +95,11 @@ func (m *Membership) reachCoordinator(address *url.URL, place place, config upst
 	if c.leases, err = coordinationv1client.NewForConfig(c.upstream.RESTConfig()); err != nil {
 		return err
 	}
+	c.state = lead.NewState(lead.StateConfig{
+		Link: c.upstream.Link(), Transport: c.upstream.AsHub(), Base: address, Ends: m.cfg.Ends,
+	})
 	m.reach.Add(config.Name, c.upstream.Run)
+	m.reach.Add(c.named("the pool's state"), c.state.Run)
 	m.coordinators = append(m.coordinators, c)
 	return nil
 }

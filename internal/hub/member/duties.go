@@ -59,7 +59,7 @@ func (m *Membership) reporter(cloud coordinationv1client.LeasesGetter) *lead.Rep
 // at once. It compares lines only at home.
 func (m *Membership) duties(c *coordinator, forwarder *heartbeat.Forwarder, reporter *lead.Reporter) ([]lead.Duty, error) {
 	forward := func(ctx context.Context, term edge.Term) error {
-		err := forwarder.Run(ctx, heartbeat.Source{Slot: c.slot, Leases: c.leases}, term)
+		err := forwarder.Run(ctx, heartbeat.Source{Slot: c.slot, Told: c.state}, term)
 		if errors.Is(err, heartbeat.ErrUnable) {
 			err = fmt.Errorf("%w: %w", lead.ErrUnfit, err)
 		}
@@ -75,7 +75,8 @@ func (m *Membership) duties(c *coordinator, forwarder *heartbeat.Forwarder, repo
 		Rested: func(now time.Time) bool { return c.elector.Rested(now) }, Clock: m.cfg.Ends.Clock,
 	})
 	report := func(ctx context.Context, term edge.Term) error {
-		return reporter.Run(ctx, lead.Source{Slot: edge.Slot(c.slot), Leases: c.leases, Fillings: pusher.Fillings}, term)
+		from := lead.Source{Slot: edge.Slot(c.slot), Beats: c.state.Beats, Fillings: pusher.Fillings}
+		return reporter.Run(ctx, from, term)
 	}
 	return []lead.Duty{
 		{Name: "forward heartbeats", Run: forward}, {Name: "push", Run: pusher.Run}, {Name: "report", Run: report},

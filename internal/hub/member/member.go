@@ -141,8 +141,7 @@ func New(cfg Config) (*Membership, error) {
 	}
 	coverage := cache.NewCoverage(m.cfg.Ends)
 	m.reach.Add("coverage", m.home.Each(func(ctx context.Context, slot int) error {
-		c := m.coordinators[slot]
-		return coverage.Run(ctx, cache.CoverageConfig{Leases: c.leases, Link: c.upstream.Link()})
+		return coverage.Run(ctx, m.coordinators[slot].state.Declared())
 	}))
 	if err := m.elect(); err != nil {
 		return nil, err
@@ -169,8 +168,8 @@ func (m *Membership) elect() error {
 		}
 		c.elector = lead.NewElector(lead.ElectorConfig{
 			Node: m.cfg.Node, Cloud: m.home.Campaign(i), Coordinator: c.upstream.Link(), Leases: c.leases,
-			Lead: lead.Together(duties...), Metrics: c.metrics, Doubtful: m.cfg.Cloud.Doubtful, Ends: m.cfg.Ends,
-			Prove: prove(cloud, m.cfg.Pool),
+			Seen: c.state.Election(), Lead: lead.Together(duties...), Metrics: c.metrics, Doubtful: m.cfg.Cloud.Doubtful,
+			Ends: m.cfg.Ends, Prove: prove(cloud, m.cfg.Pool),
 		})
 		m.home.Elects(i, c.elector, m.complete(c))
 	}

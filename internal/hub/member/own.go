@@ -68,7 +68,7 @@ func (m *Membership) Follow(what *cache.Set) error {
 	}
 	var tell []views.Coordinator
 	for _, c := range m.coordinators {
-		tell = append(tell, views.Coordinator{Link: c.upstream.Link(), Transport: c.upstream.AsHub(), Base: c.address})
+		tell = append(tell, views.Coordinator{Link: c.upstream.Link(), Told: c.state})
 	}
 	follower = views.NewFollower(views.FollowerConfig{
 		Node: m.cfg.Node, CloudLink: m.cfg.Cloud.Link(), Coordinators: tell, Home: m.home.At(), Own: m.ownPods,

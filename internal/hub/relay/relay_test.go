@@ -140,7 +140,7 @@ func (c *coordinator) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := c.gone.Load(); err != nil {
 		return nil, *err
 	}
-	if r.Method != http.MethodGet || r.URL.Path != edge.PathPresence || !r.URL.Query().Has(edge.QueryRelaying) {
+	if r.Method != http.MethodGet || r.URL.Path != edge.PathState || !r.URL.Query().Has(edge.QueryRelaying) {
 		return nil, fmt.Errorf("%s %s", r.Method, r.URL)
 	}
 	said := edge.Relaying{Neighbours: []edge.Neighbour{}}

@@ -193,7 +193,7 @@ var errOtherwise = errors.New("it does not say who relays")
 func relayingAt(ctx context.Context, at rest.Interface) ([]edge.Neighbour, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	said, err := at.Get().AbsPath(edge.PathPresence).Param(edge.QueryRelaying, "true").
+	said, err := at.Get().AbsPath(edge.PathState).Param(edge.QueryRelaying, "true").
 		SetHeader("Accept", runtime.ContentTypeJSON).Stream(ctx)
 	if err != nil {
 		return nil, err

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/net/http2"
+
+	"yurtcoordinator/internal/edge"
 )
 
 // lane is one of the connections that carry the requests of one identity. Answers on one connection arrive in order, so a small
@@ -20,7 +22,7 @@ const (
 	// urgent is for small requests that are answered at once: writes (with Leases and the node's status), and reads of single
 	// objects.
 	urgent lane = iota
-	// watching is for watches that tell changes.
+	// watching is for watches that tell changes, and for a pool's state without its Pods.
 	watching
 	// bulk is for answers that may be megabytes: lists, watches that begin with the whole list, discovery documents, logs, and
 	// answers from servers other than the API server.
@@ -41,6 +43,9 @@ func laneOf(req *http.Request, below string) lane {
 	switch path[0] {
 	case "readyz", "livez", "healthz", "version":
 		return urgent
+	}
+	if strings.TrimPrefix(req.URL.Path, below) == edge.PathState && req.URL.Query().Get(edge.QueryPresence) != edge.NodesAndPods {
+		return watching
 	}
 	of := object(path)
 	switch {

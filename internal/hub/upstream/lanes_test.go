@@ -57,6 +57,9 @@ func TestLaneOf(t *testing.T) {
 		"GET /apis":                                                                    bulk,
 		"GET /api/v1":                                                                  bulk,
 		"GET /apis/apps/v1":                                                            bulk,
+		"GET /state/v1":                                                                watching,
+		"GET /state/v1?presence=nodes":                                                 watching,
+		"GET /state/v1?presence=pods":                                                  bulk,
 		"GET /openapi/v3":                                                              bulk, "GET /": bulk,
 	} {
 		method, path, _ := strings.Cut(target, " ")

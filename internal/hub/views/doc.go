@@ -64,7 +64,7 @@
 // EndpointsView.
 //
 // For this node's Pods it takes kubelet's last status: from the stand-in or, before the cut, from the cloud. The coordinator at
-// home tells it about other nodes' Pods (edge.PathPresence). All coordinators that this hub reaches tell it which nodes are
+// home tells it about other nodes' Pods (edge.PathState). All coordinators that this hub reaches tell it which nodes are
 // silent. While the cloud is there, it follows and knows nothing.
 //
 // Invariants:

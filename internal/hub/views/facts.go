@@ -94,7 +94,7 @@ func set(words map[stream.Key]*word, key stream.Key, w *word) {
 }
 
 // heard records a report of the coordinator in a slot. From a coordinator that is not home it takes only which nodes it hears.
-func (f *facts) heard(slot int, home bool, line edge.Presence) {
+func (f *facts) heard(slot int, home bool, line edge.State) {
 	f.from[slot] = line.Instance
 	f.heardNodes(slot, line)
 	if home {
@@ -103,7 +103,7 @@ func (f *facts) heard(slot int, home bool, line edge.Presence) {
 }
 
 // heardPods records a coordinator's report about Pods.
-func (f *facts) heardPods(line edge.Presence) {
+func (f *facts) heardPods(line edge.State) {
 	in := make(map[stream.Key]struct{}, len(line.Pods))
 	for _, p := range line.Pods {
 		key := keyOf(p.PodName)
@@ -136,7 +136,7 @@ func (f *facts) heardPods(line edge.Presence) {
 }
 
 // heardNodes records what the coordinator in a slot reports about nodes.
-func (f *facts) heardNodes(slot int, line edge.Presence) {
+func (f *facts) heardNodes(slot int, line edge.State) {
 	named := make(map[edge.NodeName]struct{}, len(line.Nodes))
 	for _, n := range line.Nodes {
 		named[n.Name] = struct{}{}

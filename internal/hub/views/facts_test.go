@@ -57,58 +57,58 @@ func known(f *facts, settling bool) string {
 	return strings.Join(all, ", ")
 }
 
-func line(instance string, pods ...edge.PodPresence) edge.Presence {
-	return edge.Presence{Instance: instance, Pods: pods}
+func line(instance string, pods ...edge.PodPresence) edge.State {
+	return edge.State{Instance: instance, Pods: pods}
 }
 
-func whole(l edge.Presence) edge.Presence {
+func whole(l edge.State) edge.State {
 	l.Whole = true
 	return l
 }
 
-func gone(instance, name string) edge.Presence {
-	return edge.Presence{Instance: instance, Gone: []edge.PodName{{Namespace: "ns", Name: name}}}
+func gone(instance, name string) edge.State {
+	return edge.State{Instance: instance, Gone: []edge.PodName{{Namespace: "ns", Name: name}}}
 }
 
 func TestOthersPods(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		lines []edge.Presence
+		lines []edge.State
 		want  string
 	}{
 		{"nothing", nil, ""},
-		{"as the cloud has it", []edge.Presence{whole(line("i", pod("a", "n2")))}, "a@10 ready"},
-		{"as kubelet says alone", []edge.Presence{whole(line("i", pod("a", "n2", unready, said)))}, "a@10 firm"},
-		{"a change", []edge.Presence{whole(line("i", pod("a", "n2"))), line("i", pod("a", "n2", unready, madeAt(12)))}, "a@12"},
-		{"the cloud takes readiness back", []edge.Presence{
+		{"as the cloud has it", []edge.State{whole(line("i", pod("a", "n2")))}, "a@10 ready"},
+		{"as kubelet says alone", []edge.State{whole(line("i", pod("a", "n2", unready, said)))}, "a@10 firm"},
+		{"a change", []edge.State{whole(line("i", pod("a", "n2"))), line("i", pod("a", "n2", unready, madeAt(12)))}, "a@12"},
+		{"the cloud takes readiness back", []edge.State{
 			whole(line("i", pod("a", "n2"))), line("i", pod("a", "n2", overruled, madeAt(12))),
 		}, "a@10 firm ready"},
-		{"and kubelet speaks again", []edge.Presence{
+		{"and kubelet speaks again", []edge.State{
 			whole(line("i", pod("a", "n2"))), line("i", pod("a", "n2", overruled, madeAt(12))),
 			line("i", pod("a", "n2", unready, madeAt(14))),
 		}, "a@14"},
-		{"the cloud takes back what it has not heard", []edge.Presence{
+		{"the cloud takes back what it has not heard", []edge.State{
 			whole(line("i", pod("a", "n2", said, unready))), line("i", pod("a", "n2", overruled, madeAt(12))),
 		}, "a@10 firm"},
-		{"and deletes the Pod", []edge.Presence{
+		{"and deletes the Pod", []edge.State{
 			whole(line("i", pod("a", "n2"))), line("i", pod("a", "n2", overruled, deleted, madeAt(12))),
 		}, "a@10 firm ready deleted"},
-		{"taken back before it was known", []edge.Presence{whole(line("i", pod("a", "n2", overruled)))}, ""},
-		{"of another Pod", []edge.Presence{whole(line("i", pod("a", "n2"))), line("i", pod("a", "n2", overruled, another))}, ""},
-		{"gone", []edge.Presence{whole(line("i", pod("a", "n2"), pod("b", "n2"))), gone("i", "a")}, "b@10 ready"},
-		{"gone while nobody listened", []edge.Presence{
+		{"taken back before it was known", []edge.State{whole(line("i", pod("a", "n2", overruled)))}, ""},
+		{"of another Pod", []edge.State{whole(line("i", pod("a", "n2"))), line("i", pod("a", "n2", overruled, another))}, ""},
+		{"gone", []edge.State{whole(line("i", pod("a", "n2"), pod("b", "n2"))), gone("i", "a")}, "b@10 ready"},
+		{"gone while nobody listened", []edge.State{
 			whole(line("i", pod("a", "n2"), pod("b", "n2"))), whole(line("i", pod("b", "n2"))),
 		}, "b@10 ready"},
-		{"of another history", []edge.Presence{whole(line("i", pod("a", "n2", oldHistory), pod("b", "n2", oldHistory, said)))},
+		{"of another history", []edge.State{whole(line("i", pod("a", "n2", oldHistory), pod("b", "n2", oldHistory, said)))},
 			"b@10 firm ready"},
 
-		{"a coordinator that comes back empty", []edge.Presence{
+		{"a coordinator that comes back empty", []edge.State{
 			whole(line("i", pod("a", "n2", unready, said))), whole(line("k")),
 		}, "a@10 firm"},
-		{"and is filled", []edge.Presence{
+		{"and is filled", []edge.State{
 			whole(line("i", pod("a", "n2", unready, said), pod("b", "n2"))), whole(line("k")), line("k", pod("a", "n2", said)),
 		}, "a@10 firm ready, b@10 ready"},
-		{"and is asked again", []edge.Presence{
+		{"and is asked again", []edge.State{
 			whole(line("i", pod("a", "n2", unready, said), pod("b", "n2"))), whole(line("k", pod("a", "n2", said))),
 			whole(line("k")),
 		}, "b@10 ready"},
@@ -194,8 +194,8 @@ func TestOwnPods(t *testing.T) {
 }
 
 func TestSilence(t *testing.T) {
-	nodes := func(instance string, silent ...bool) edge.Presence {
-		l := edge.Presence{Instance: instance}
+	nodes := func(instance string, silent ...bool) edge.State {
+		l := edge.State{Instance: instance}
 		for i, s := range silent {
 			l.Nodes = append(l.Nodes, edge.NodePresence{Name: edge.NodeName(fmt.Sprint("n", i+2)), Silent: s, GraceSeconds: 50})
 		}
@@ -229,7 +229,7 @@ func TestSilence(t *testing.T) {
 	expect("and then is silent about another", 10*time.Second, 40*time.Second, "")
 	f.heard(0, true, whole(nodes("k")))
 	expect("and forgets it", time.Hour, 0, "")
-	f.heard(0, true, edge.Presence{Instance: "k", Nodes: []edge.NodePresence{{Name: "n1", Silent: true, GraceSeconds: 1}}})
+	f.heard(0, true, edge.State{Instance: "k", Nodes: []edge.NodePresence{{Name: "n1", Silent: true, GraceSeconds: 1}}})
 	expect("this node is never silent", time.Hour, 0, "")
 }
 
@@ -257,7 +257,7 @@ func TestTheSameIsTheSame(t *testing.T) {
 // TestBounded: a coordinator cannot fill this hub's memory.
 func TestBounded(t *testing.T) {
 	f := newFacts("n1")
-	var l edge.Presence
+	var l edge.State
 	for i := range maxPods + 10 {
 		l.Pods = append(l.Pods, pod(fmt.Sprint("p", i), "n2"))
 		l.Nodes = append(l.Nodes, edge.NodePresence{Name: edge.NodeName(fmt.Sprint("m", i)), GraceSeconds: 1})

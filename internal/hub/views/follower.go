@@ -2,8 +2,6 @@ package views
 
 import (
 	"context"
-	"net/http"
-	"net/url"
 	"sync"
 	"time"
 
@@ -70,10 +68,12 @@ type FollowerConfig struct {
 
 // Coordinator is one of the pool's coordinators. All fields are required.
 type Coordinator struct {
-	// Link is the state of the link to it. Transport reaches it with the node's credentials; Base is its address.
-	Link      *live.Value[link.State]
-	Transport http.RoundTripper
-	Base      *url.URL
+	// Link is the state of the link to it.
+	Link *live.Value[link.State]
+	// Told is what it tells; lead.State is one. Presence passes on what it tells of nodes, and of Pods if asked, until ctx ends.
+	Told interface {
+		Presence(ctx context.Context, pods bool, hear func(edge.State))
+	}
 }
 
 // Follower follows what the pool reports about its Pods and nodes while the cloud is cut off. Make one with NewFollower.
@@ -163,12 +163,12 @@ func (f *Follower) during(ctx context.Context, reach []live.Value[time.Time]) {
 	type told struct {
 		slot int
 		home bool
-		line edge.Presence
+		line edge.State
 	}
 	lines := make(chan told)
 	for slot := range f.config.Coordinators {
 		owned.Go(func() {
-			f.listen(ctx, slot, func(home bool, line edge.Presence) {
+			f.listen(ctx, slot, func(home bool, line edge.State) {
 				select {
 				case lines <- told{slot, home, line}:
 				case <-ctx.Done():

@@ -47,7 +47,7 @@ func clusterRoles(secrets bool) []rbacv1.ClusterRole {
 			Verbs: []string{"get", "post"}, NonResourceURLs: []string{edge.PathOwn, edge.PathOwn + "/*"},
 		}),
 		// Of Pods of other nodes a node hears no more than what its endpoints need.
-		clusterRole("presence", rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{edge.PathPresence}}),
+		clusterRole("presence", rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{edge.PathState}}),
 		// For a collector on site. /metrics/* would add no metric.
 		clusterRole("metrics", rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}}),
 		operator,

@@ -119,10 +119,9 @@ type Parts struct {
 	// AuditPolicy says what AuditLog hears of.
 	AuditPolicy audit.PolicyRuleEvaluator
 	AuditLog    audit.Backend
-	// Outermost wraps the whole chain of handlers, Innermost the API alone.
-	Outermost, Innermost func(http.Handler) http.Handler
-	// Limit wraps the API to bound what each caller has under way. lasts reports which requests last.
-	Limit func(api http.Handler, lasts func(*http.Request, *request.RequestInfo) bool) http.Handler
+	// Chain returns all handlers that a request passes, from the outermost one to the API. kubernetes wraps a handler into
+	// kube-apiserver's own chain; lasts reports which requests last.
+	Chain func(api http.Handler, kubernetes func(http.Handler) http.Handler, lasts Lasts) http.Handler
 	// MayLast selects the requests to paths outside Kubernetes' API that are exempt from the chain's time limit.
 	MayLast func(*http.Request) bool
 	// Ready is one more condition of /readyz.
@@ -135,6 +134,9 @@ type Parts struct {
 	// BeforeShutdown ends requests that would delay the end of the server.
 	BeforeShutdown func() error
 }
+
+// Lasts reports whether a request may take longer than others.
+type Lasts = func(*http.Request, *request.RequestInfo) bool
 
 // Assembly is a configured kube-apiserver that still lacks its Parts.
 type Assembly struct {
@@ -207,7 +209,7 @@ func serverOptions(ctx context.Context, config Config) (options.CompletedOptions
 	o.Etcd.EnableWatchCache = false             // see uncached
 	o.Features.EnableProfiling = false
 	o.Features.EnablePriorityAndFairness = false
-	// Parts.Limit is by caller. These two would let one caller keep all others out.
+	// The limits of Parts.Chain are by caller. These two would let one caller keep all others out.
 	o.GenericServerRunOptions.MaxRequestsInFlight, o.GenericServerRunOptions.MaxMutatingRequestsInFlight = 0, 0
 	o.Authorization.Modes = []string{"RBAC"} // and withNodes
 
@@ -250,8 +252,9 @@ func (a *Assembly) Build(parts Parts) (*Server, error) {
 	config.AdmissionControl = parts.Admission
 	config.AuditPolicyRuleEvaluator, config.AuditBackend = parts.AuditPolicy, parts.AuditLog
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		api = parts.Limit(parts.Innermost(api), c.LongRunningFunc)
-		return parts.Outermost(genericapiserver.DefaultBuildHandlerChain(api, c))
+		return parts.Chain(api, func(h http.Handler) http.Handler {
+			return genericapiserver.DefaultBuildHandlerChain(h, c)
+		}, c.LongRunningFunc)
 	}
 	lasting := config.LongRunningFunc
 	config.LongRunningFunc = func(r *http.Request, info *request.RequestInfo) bool {

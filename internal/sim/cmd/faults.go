@@ -80,14 +80,17 @@ var faults = []fault{
 `,
 		`	a.writing, a.cloud = PLANTED && took == 0, cloud
 `}}},
-	{"a watch that the history no longer reaches does not begin anew", "told", 0, 0, []edit{{
-		"internal/hub/lead/leasewatch.go",
-		`			position = 0
-		default:`,
-		`			if !PLANTED {
-				position = 0
-			}
-		default:`}}},
+	{"a stream that another coordinator's process told goes on", "told", 0, 0, []edit{
+		{"internal/pool/state/server.go",
+			`	if after, here := strings.CutPrefix(query.Get(edge.QueryAfter), p.instance+"/"); here {`,
+			`	after, here := strings.CutPrefix(query.Get(edge.QueryAfter), p.instance+"/")
+	if PLANTED {
+		_, after, here = strings.Cut(after, "/")
+	}
+	if here {`},
+		{"internal/pool/state/server.go",
+			`err == nil && number <= p.heartbeats.number.Get() {`,
+			`err == nil && (PLANTED || number <= p.heartbeats.number.Get()) {`}}},
 	{"who leads forwards at home alone", "alive", 0, 2, []edit{{"internal/hub/member/duties.go",
 		`	return []lead.Duty{
 `,

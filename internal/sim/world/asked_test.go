@@ -86,9 +86,9 @@ const (
 	// settled is how long a state lasts before its requests are counted, for as long as counted: the longest pause of who looks
 	// for a neighbour, twice.
 	settled, counted = time.Minute, time.Minute
-	// mostAsked is how often a node may ask a server, in times a second: a heartbeat every 10 s, two watches that are begun anew
-	// with a list every 20 s while nothing happens, a look at the mirror every 10 s, and for a neighbour every 15 s.
-	mostAsked = 0.1 + 2*2.0/20 + 0.1 + 1.0/15
+	// mostAsked is how often a node may ask a server, in times a second: a heartbeat every 10 s, the stream of the pool's state
+	// once in the minute that is counted, a look at the mirror every 10 s, and for a neighbour every 15 s.
+	mostAsked = 0.1 + 1.0/60 + 0.1 + 1.0/15
 )
 
 // asked returns how often who has asked for what until now, by the names of their certificates.

@@ -157,14 +157,13 @@ func coordinate(ctx context.Context, s *server, p *network.Process) error {
 		}
 	}
 	lasting := genericfilters.BasicLongRunningRequestCheck(sets.NewString("watch"), sets.NewString())
-	h := parts.Limit(parts.Innermost(api), func(r *http.Request, info *request.RequestInfo) bool {
-		return lasting(r, info) || parts.MayLast(r)
-	})
-	h = filters.WithAuthorization(h, parts.Authorizer, scheme.Codecs)
-	h = filters.WithAuthentication(h, parts.Unrecognized(parts.Door), filters.Unauthorized(scheme.Codecs), nil, nil)
-	h = parts.Outermost(filters.WithRequestInfo(h, &request.RequestInfoFactory{
-		APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
-	}))
+	h := parts.Chain(api, func(h http.Handler) http.Handler {
+		h = filters.WithAuthorization(h, parts.Authorizer, scheme.Codecs)
+		h = filters.WithAuthentication(h, parts.Unrecognized(parts.Door), filters.Unauthorized(scheme.Codecs), nil, nil)
+		return filters.WithRequestInfo(h, &request.RequestInfoFactory{
+			APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
+		})
+	}, func(r *http.Request, info *request.RequestInfo) bool { return lasting(r, info) || parts.MayLast(r) })
 	s.has(served, h)
 	var group run.Group
 	group.Add("server", func(ctx context.Context) error {

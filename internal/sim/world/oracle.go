@@ -222,12 +222,11 @@ const (
 	// leader follows seven selections there, each of which begins again each 5 to 10 minutes, with a list at most: all in one
 	// minute, if chance has it.
 	asksCloud = 7 + 1 + 1 + 7*2
-	// asksPool: a copy of each heartbeat; the watches of two Leases, the election's and that of what is current, each of which
-	// begins again with a list each 2 to 3 minutes (leasewatch's beatingMin); the question who relays, each minute (relay's
-	// keepEvery); and the three resources that Pods read there, as the hub serves them (docs/pool-resources.md), which begin
-	// again as those of the cloud do.
-	asksPool = 7 + 2*2 + 2 + 3*2
-	// asksLeading: a leader renews its term each second (role's renewEvery), and each 2 s asks where the mirror stands and
-	// declares what is current (docs/TOUR.md). It has two more watches, of the nodes' Leases: to forward, and to report.
-	asksLeading = asksPool + 61 + 31 + 31 + 2*2
+	// asksPool: a copy of each heartbeat; the stream of the pool's state, which begins again each 10 minutes; the question who
+	// relays, each minute (relay's keepEvery); and the three resources that Pods read there, as the hub serves them
+	// (docs/pool-resources.md), which begin again as those of the cloud do.
+	asksPool = 7 + 1 + 2 + 3*2
+	// asksLeading: a leader renews its term each second (lead's renewEvery), and each 2 s asks where the mirror stands and
+	// declares what is current (docs/TOUR.md).
+	asksLeading = asksPool + 61 + 31 + 31
 )

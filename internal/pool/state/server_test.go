@@ -1,4 +1,4 @@
-package presence
+package state
 
 import (
 	"bufio"
@@ -18,6 +18,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
@@ -36,7 +38,7 @@ func pod(name string, ready bool) edge.PodPresence {
 func key(name string) stream.Key { return stream.Key{Namespace: "ns", Name: name} }
 
 // text is a line as text.
-func text(p edge.Presence) string {
+func text(p edge.State) string {
 	var all []string
 	if p.Whole {
 		all = append(all, "whole")
@@ -131,7 +133,7 @@ func as(name string, groups ...string) *user.DefaultInfo {
 func aNode() *user.DefaultInfo { return as("system:node:n2", user.NodesGroup) }
 
 // asked serves a request of a caller.
-func asked(p *Presence, caller *user.DefaultInfo) http.Handler {
+func asked(p *Server, caller *user.DefaultInfo) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), caller)))
 	})
@@ -147,13 +149,13 @@ func TestOnlyNodesHear(t *testing.T) {
 		path   string
 		want   int
 	}{
-		{"a node", aNode(), http.MethodGet, edge.PathPresence, http.StatusOK},
-		{"an operator", as("ana", edge.GroupOperators), http.MethodGet, edge.PathPresence, http.StatusForbidden},
-		{"the nodes' group alone", as("ana", user.NodesGroup), http.MethodGet, edge.PathPresence, http.StatusForbidden},
+		{"a node", aNode(), http.MethodGet, edge.PathState, http.StatusOK},
+		{"an operator", as("ana", edge.GroupOperators), http.MethodGet, edge.PathState, http.StatusForbidden},
+		{"the nodes' group alone", as("ana", user.NodesGroup), http.MethodGet, edge.PathState, http.StatusForbidden},
 		{"an operator, who relays", as("ana", edge.GroupOperators), http.MethodGet,
-			edge.PathPresence + "?" + edge.QueryRelaying, http.StatusForbidden},
-		{"a write", aNode(), http.MethodPost, edge.PathPresence, http.StatusMethodNotAllowed},
-		{"below", aNode(), http.MethodGet, edge.PathPresence + "/pods", http.StatusMethodNotAllowed},
+			edge.PathState + "?" + edge.QueryRelaying, http.StatusForbidden},
+		{"a write", aNode(), http.MethodPost, edge.PathState, http.StatusMethodNotAllowed},
+		{"below", aNode(), http.MethodGet, edge.PathState + "/pods", http.StatusMethodNotAllowed},
 	} {
 		w := httptest.NewRecorder()
 		asked(p, c.caller).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), c.method, c.path, nil))
@@ -162,7 +164,7 @@ func TestOnlyNodesHear(t *testing.T) {
 		}
 	}
 	w := httptest.NewRecorder()
-	p.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, edge.PathPresence, nil))
+	p.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, edge.PathState, nil))
 	if w.Code != http.StatusForbidden {
 		t.Errorf("nobody gets %d", w.Code)
 	}
@@ -181,13 +183,13 @@ func (a answer) Write(p []byte) (int, error)      { return a.pipe.Write(p) }
 func (a answer) SetWriteDeadline(time.Time) error { return nil }
 
 // follow reads a stream until the context ends, and returns the lines as they come.
-func follow(ctx context.Context, p *Presence, done *sync.WaitGroup) <-chan edge.Presence {
-	return followAt(ctx, p, done, edge.PathPresence)
+func follow(ctx context.Context, p *Server, done *sync.WaitGroup) <-chan edge.State {
+	return followAt(ctx, p, done, edge.PathState+"?"+edge.QueryPresence+"="+edge.NodesAndPods)
 }
 
-func followAt(ctx context.Context, p *Presence, done *sync.WaitGroup, path string) <-chan edge.Presence {
+func followAt(ctx context.Context, p *Server, done *sync.WaitGroup, path string) <-chan edge.State {
 	from, to := io.Pipe()
-	lines := make(chan edge.Presence, 100)
+	lines := make(chan edge.State, 100)
 	done.Go(func() {
 		r := httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil)
 		asked(p, aNode()).ServeHTTP(answer{pipe: to}, r)
@@ -196,7 +198,7 @@ func followAt(ctx context.Context, p *Presence, done *sync.WaitGroup, path strin
 	done.Go(func() {
 		defer close(lines)
 		for s := bufio.NewScanner(from); s.Scan(); {
-			var line edge.Presence
+			var line edge.State
 			if json.Unmarshal(s.Bytes(), &line) == nil {
 				lines <- line
 			}
@@ -262,7 +264,7 @@ func TestStreamOfNodes(t *testing.T) {
 		done.Go(func() { _ = p.Run(ctx, func(edge.NodeName) bool { return true }) })
 		p.Shown(pod("a", true))
 		p.Renewed("n1", 40*time.Second)
-		lines := followAt(ctx, p, &done, edge.PathPresence+"?"+edge.QueryNodesOnly+"=true")
+		lines := followAt(ctx, p, &done, edge.PathState+"?"+edge.QueryPresence+"="+edge.NodesOnly)
 		if got := <-lines; text(got) != "whole, n1 silent false of 50" {
 			t.Errorf("at first comes %q", text(got))
 		}
@@ -285,13 +287,111 @@ func TestStreamOfNodes(t *testing.T) {
 	})
 }
 
+// leasesIn is what a line says of Leases as text.
+func leasesIn(s edge.State) string {
+	var all []string
+	add := func(what string, l *edge.Leases) {
+		if l == nil {
+			return
+		}
+		if l.Whole {
+			what += " whole"
+		}
+		for _, lease := range l.Leases {
+			what += " " + lease.Name + "@" + lease.ResourceVersion
+		}
+		all = append(all, what)
+	}
+	add("leases", s.Leases)
+	add("heartbeats", s.Heartbeats)
+	return strings.Join(all, ", ")
+}
+
+// TestStreamOfLeases: every hub hears of the pool's own Leases, and of heartbeats only the hub of the node that the election Lease
+// names, each change once, also over two streams.
+func TestStreamOfLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(ends.Clock{})
+		ctx, cancel := context.WithCancel(t.Context())
+		var done sync.WaitGroup
+		revision := 0
+		write := func(namespace, name, holder string) *coordinationv1.Lease {
+			revision++
+			lease := &coordinationv1.Lease{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, ResourceVersion: fmt.Sprint(revision)},
+				Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder},
+			}
+			p.stored(lease, false)
+			synctest.Wait()
+			return lease
+		}
+		beats := func(name string) *coordinationv1.Lease { return write("kube-node-lease", name, name) }
+		beats("n1")
+		write(edge.NamespaceSystem, edge.LeaseElection, "n1")
+		lines := followAt(ctx, p, &done, edge.PathState) // as n2
+		position := ""
+		expect := func(what, want string) {
+			t.Helper()
+			synctest.Wait()
+			got := "nothing"
+			if len(lines) > 0 {
+				line := <-lines
+				if got = leasesIn(line); line.Heartbeats != nil {
+					position = line.Heartbeats.Position
+				}
+				if line.Whole || len(line.Nodes)+len(line.Pods) > 0 {
+					t.Errorf("%s: what nobody has asked for is told: %+v", what, line)
+				}
+			}
+			if got != want || len(lines) > 0 {
+				t.Errorf("%s: %q and %d lines more, want %q", what, got, len(lines), want)
+			}
+		}
+		expect("at first", "leases whole yurthub@2")
+		beats("n1")
+		p.Renewed("n1", 0)
+		write(edge.NamespaceSystem, "another", "n1")
+		expect("another node leads", "nothing")
+		write(edge.NamespaceSystem, edge.LeaseInformerSync, "n1")
+		expect("it declares", "leases leader-informer-sync@5")
+		write(edge.NamespaceSystem, edge.LeaseElection, "n2")
+		expect("it leads", "leases yurthub@6, heartbeats whole n1@3")
+		beats("n3")
+		expect("one has come", "heartbeats n3@7")
+		lease := beats("n1")
+		expect("one renews", "heartbeats n1@8")
+		cancel()
+		done.Wait()
+		beats("n3")
+		ctx, cancel = context.WithCancel(t.Context())
+		lines = followAt(ctx, p, &done, edge.PathState+"?"+edge.QueryAfter+"="+position)
+		expect("another stream goes on", "leases whole leader-informer-sync@5 yurthub@6, heartbeats n3@9")
+		p.stored(lease, true)
+		expect("one is deleted", "heartbeats whole n3@9")
+		write(edge.NamespaceSystem, edge.LeaseElection, "")
+		expect("it leads no more", "leases yurthub@10")
+		beats("n3")
+		expect("nobody leads", "nothing")
+		cancel()
+		done.Wait()
+		for _, after := range []string{"another/1", p.instance + "/1000", p.instance + "/x", ""} {
+			p.leases.change(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: edge.LeaseElection},
+				Spec: coordinationv1.LeaseSpec{HolderIdentity: new("n2")}}, false)
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, edge.PathState+"?"+edge.QueryAfter+"="+after, nil)
+			if line, _ := p.next(p.begin(r, "n2")); !line.Heartbeats.Whole {
+				t.Errorf("after %q it does not begin with everything", after)
+			}
+		}
+	})
+}
+
 // TestStreamEnds: with the coordinator, and after a while, so that who may read it is asked again.
 func TestStreamEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {
-			end   func(*Presence)
+			end   func(*Server)
 			after time.Duration
-		}{{func(p *Presence) { _ = p.Close() }, 0}, {func(*Presence) {}, lifeTime}} {
+		}{{func(p *Server) { _ = p.Close() }, 0}, {func(*Server) {}, lifeTime}} {
 			p := New(ends.Clock{})
 			var done sync.WaitGroup
 			lines := follow(t.Context(), p, &done)
@@ -337,7 +437,7 @@ func TestAReaderThatIsGone(t *testing.T) {
 	p := New(ends.Clock{})
 	from, to := io.Pipe()
 	_ = from.CloseWithError(errors.New("gone"))
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, edge.PathPresence, nil)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, edge.PathState, nil)
 	asked(p, aNode()).ServeHTTP(answer{pipe: to}, r)
 	if p.streams != 0 {
 		t.Error("the stream has not ended")
@@ -424,7 +524,7 @@ func TestAskedWhoRelays(t *testing.T) {
 	p := New(ends.Clock{})
 	ask := func(name string) (answer edge.Relaying, code int) {
 		t.Helper()
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, edge.PathPresence+"?"+edge.QueryRelaying, nil)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, edge.PathState+"?"+edge.QueryRelaying, nil)
 		w := httptest.NewRecorder()
 		if asked(p, as("system:node:"+name, user.NodesGroup)).ServeHTTP(w, r); MayLast(r) {
 			t.Error("the question may last")

@@ -1,4 +1,4 @@
-package presence
+package state
 
 import (
 	"cmp"
@@ -163,8 +163,8 @@ func (l *ledger) heard() []Heard {
 }
 
 // since returns what has changed after a number, 0 for everything, and the number up to which that is.
-func (l *ledger) since(number uint64) (edge.Presence, uint64) {
-	said := edge.Presence{Whole: number == 0 || number < l.forgotten}
+func (l *ledger) since(number uint64) (edge.State, uint64) {
+	said := edge.State{Whole: number == 0 || number < l.forgotten}
 	if said.Whole {
 		number = 0
 	}

@@ -1,0 +1,28 @@
+package lead
+
+import (
+	"strconv"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// LeaseRevision returns a Lease's resourceVersion as a number, which orders the writes of one server. It returns 0 if there is
+// none, or if it is not a number.
+func LeaseRevision(lease *coordinationv1.Lease) uint64 {
+	n, err := strconv.ParseUint(lease.ResourceVersion, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// Unmanaged returns the managedFields for an update of a Lease: one empty entry if the API server keeps any for it, otherwise
+// nil. The empty entry makes the API server drop them, and record none for the object until somebody applies it. Without the
+// entry it keeps those that it has, and sends them with each answer.
+func Unmanaged(known *coordinationv1.Lease) []metav1.ManagedFieldsEntry {
+	if len(known.ManagedFields) == 0 {
+		return nil
+	}
+	return []metav1.ManagedFieldsEntry{{}}
+}
