@@ -85,7 +85,7 @@ LAB_UNIT = $(shell go -C lab list ./... | grep -v /e2e$$)
 # Packages without goroutines and locks: pages, charts, what makes releases, and what only computes. Those whose tests have a
 # kube-apiserver in them, which takes ten minutes to compile with the race detector; `make e2e` has it in that program. And the
 # simulation, which takes six times as long with it: it runs on one processor, and what it runs has races looked for in its own tests.
-WITHOUT_RACE = $(shell go list . ./deploy/... ./hack/... ./cmd/yurt-coordinator ./internal/pool ./internal/pool/{apiserver,verbatim} \
+WITHOUT_RACE = $(shell go list . ./deploy/... ./hack/... ./cmd/yurt-coordinator ./internal/pool ./internal/pool/apiserver \
     ./internal/{doubt,edge,logs,oci,pages,release,signed} ./internal/version/... ./internal/hub/bypass ./internal/stream/edit \
     ./internal/cloud/{certs,control,precedence,roll} ./internal/sim/...)
 # So does the hollow kubelet, which is Kubernetes' kubelet; what is ours in it is in packages below it.

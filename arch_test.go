@@ -246,7 +246,10 @@ var law = []struct {
 			"lab/machine", "lab/e2e", "lab/e2e/kit", "internal/version",
 		},
 		"the command line offers the scenarios"},
-	{"lab", []string{"internal/edge", "internal/cloud/forwarding", "internal/run", "internal/signed", "internal/sim/pki", "deploy"},
+	{"lab",
+		[]string{
+			"internal/edge", "internal/cloud/forwarding", "internal/run", "internal/signed", "internal/sim/pki", "deploy",
+		},
 		"the lab starts our programs as a user would: it does not link them; it names a release's files as a release does"},
 	{"lab/e2e/watchcheck", nil, "a judge of watches knows none of our code"},
 	{"lab/e2e/panels", nil, "what dashboards ask is data"},
@@ -276,7 +279,8 @@ var law = []struct {
 	},
 		"a theme knows no other: what two need is in the kit"},
 	{"lab/e2e/cloud", []string{
-		"apis/apps/v1alpha1", "apis/apps/v1beta1", "deploy", "lab/e2e/kit", "lab/e2e/panels", "lab/e2e/watchcheck", "internal/edge",
+		"apis/apps/v1alpha1", "apis/apps/v1beta1", "deploy", "lab/e2e/kit", "lab/e2e/panels", "lab/e2e/watchcheck",
+		"internal/edge",
 		"lab", "lab/load", "internal/sim/pki", "lab/wire", "internal/oci",
 	},
 		"a theme knows no other: what two need is in the kit; a release that is broken is an image of another program"},

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// modules are the directories of our Go modules: the product, the API's types and the lab (docs/adr/0080-three-modules.md). Besides
-// these there are modules that have other versions on purpose: the lab's other versions of Kubernetes and its older kubectl.
+// modules are the directories of our Go modules: the product, the API's types and the lab (docs/adr/0080-three-modules.md).
+// Besides these there are modules that have other versions on purpose: the lab's other versions of Kubernetes and its older
+// kubectl.
 var modules = []string{".", "apis", "lab"}
 
 type requirement struct{ Path, Version string }
@@ -72,14 +73,16 @@ func TestModulesHaveOneVersionOfEach(t *testing.T) {
 	}
 }
 
-// TestModulesKnowNoneAbove: the API needs Kubernetes' API alone, so that anybody can import it, and the product does without the lab.
+// TestModulesKnowNoneAbove: the API needs Kubernetes' API alone, so that anybody can import it, and the product does without
+// the lab.
 func TestModulesKnowNoneAbove(t *testing.T) {
 	api := readModule(t, "apis")
 	if len(api.Replace) > 0 {
 		t.Errorf("apis/go.mod replaces %v: who imports the module would not get it", api.Replace)
 	}
+	may := []string{"k8s.io/api", "k8s.io/apiextensions-apiserver", "k8s.io/apimachinery"}
 	for _, r := range api.Require {
-		if !r.Indirect && !slices.Contains([]string{"k8s.io/api", "k8s.io/apiextensions-apiserver", "k8s.io/apimachinery"}, r.Path) {
+		if !r.Indirect && !slices.Contains(may, r.Path) {
 			t.Errorf("apis/go.mod requires %s: an API is its types", r.Path)
 		}
 	}

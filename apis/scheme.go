@@ -1,5 +1,5 @@
-// Package apis has the kinds that this project adds to a cluster, one package for each group and version. It is a module of its own,
-// which needs no more than Kubernetes' API modules; testdata/consumer is a program of another module that uses it.
+// Package apis has the kinds that this project adds to a cluster, one package for each group and version. It is a module of its
+// own, which needs no more than Kubernetes' API modules; testdata/consumer is a program of another module that uses it.
 package apis
 
 import (

@@ -21,7 +21,8 @@ func TestSchemeKnowsEveryKind(t *testing.T) {
 	} {
 		for _, kind := range kinds {
 			for _, name := range []string{kind, kind + "List"} {
-				if of := (schema.GroupVersionKind{Group: "apps.openyurt.io", Version: version, Kind: name}); !scheme.Recognizes(of) {
+				of := schema.GroupVersionKind{Group: "apps.openyurt.io", Version: version, Kind: name}
+				if !scheme.Recognizes(of) {
 					t.Errorf("the scheme lacks %s", of)
 				}
 			}

@@ -270,9 +270,10 @@ func TestSwitches(t *testing.T) {
 		"--api-versions", "apps.openyurt.io/v1alpha1/PoolSettings"}
 	all := ids()
 	for value, want := range map[string]string{
-		"controllers.approver":           "coordinator-approver",
-		"controllers.signer":             "controller:signer",
-		"controllers.yurtappset":         "controller:(appsets|workloads|coordinators|signer)|yurt-coordinator-system|forwarded-heartbeats",
+		"controllers.approver": "coordinator-approver",
+		"controllers.signer":   "controller:signer",
+		"controllers.yurtappset": "controller:(appsets|workloads|coordinators|signer)|" +
+			"yurt-coordinator-system|forwarded-heartbeats",
 		"controllers.yurtcoordinator":    "controller:(coordinators|signer)|yurt-coordinator-system|forwarded-heartbeats",
 		"controllers.poolsettings":       "controller:poolsettings",
 		"crds.nodepools":                 "CustomResourceDefinition",
@@ -323,7 +324,8 @@ func TestSwitches(t *testing.T) {
 func TestTheControllersFlagsFollowTheirSwitches(t *testing.T) {
 	for value, flags := range map[string][]string{
 		"heartbeat": {"--heartbeats"}, "autonomy": {"--autonomy"}, "poolcut": {"--pool-cuts"}, "nodepool": {"--node-pools"},
-		"yurtcoordinator=false,controllers.yurtappset": {"--yurt-app-sets", "--yurt-coordinators", "--signer"}, "yurtcoordinator": {"--yurt-coordinators", "--signer"}, "signer": {"--signer"},
+		"yurtcoordinator=false,controllers.yurtappset": {"--yurt-app-sets", "--yurt-coordinators", "--signer"},
+		"yurtcoordinator": {"--yurt-coordinators", "--signer"}, "signer": {"--signer"},
 		"poolsettings": {"--pool-settings"},
 	} {
 		out, err := template(t, append([]string{"--set", "controllers." + value + "=false"}, required...)...)

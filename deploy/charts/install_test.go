@@ -1,6 +1,7 @@
 package charts
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,11 +17,14 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/openapi"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -281,54 +285,77 @@ func TestHelm(t *testing.T) {
 	})
 }
 
-// explained expects that kubectl explain has something to say of each field of our kinds.
+// explained expects that kubectl explain has something to say of each kind of ours and of each field of it. It asks for the kinds
+// by kubectl, and looks for the fields in the server's document that kubectl reads.
 func explained(c *cluster) {
 	c.Helper()
+	openAPI := discovery.NewDiscoveryClientForConfigOrDie(c.access).OpenAPIV3()
 	fields := 0
 	for _, s := range verbatim(c.T) {
 		if s.object.GetKind() != "CustomResourceDefinition" {
 			continue
 		}
-		name, _, _ := unstructured.NestedString(s.object.Object, "spec", "names", "singular")
-		versions, _, _ := unstructured.NestedSlice(s.object.Object, "spec", "versions")
-		for _, v := range versions {
-			root, _, err := unstructured.NestedMap(v.(map[string]any), "schema", "openAPIV3Schema")
-			if err != nil {
-				c.Fatal(err)
+		crd := as[apiextensionsv1.CustomResourceDefinition](c.T, s.object)
+		for _, v := range crd.Spec.Versions {
+			of := schema.GroupVersionKind{Group: crd.Spec.Group, Version: v.Name, Kind: crd.Spec.Names.Kind}
+			var out string
+			cloudtest.Eventually(c.T, "the server describes "+of.String(), func() (err error) {
+				out, err = c.kubectl("explain", crd.Spec.Names.Singular, "--api-version", of.GroupVersion().String())
+				return err
+			})
+			silent := strings.Contains(out, "<empty>") || strings.Contains(out, "<no description>")
+			if silent || !strings.Contains(out, "FIELDS:") {
+				c.Errorf("kubectl explain %s:\n%s", of, out)
 			}
-			for _, path := range objectsIn(root, name) {
-				var out string
-				cloudtest.Eventually(c.T, "the server describes "+path, func() (err error) {
-					out, err = c.kubectl("explain", path)
-					return err
-				})
-				fields += strings.Count(out, "\t<")
-				silent := strings.Contains(out, "<empty>") || strings.Contains(out, "<no description>")
-				if silent || !strings.Contains(out, "FIELDS:") {
-					c.Errorf("kubectl explain %s:\n%s", path, out)
-				}
-			}
+			fields += described(c.T, published(c.T, openAPI, of), of.Kind)
 		}
 	}
 	if fields < 50 {
-		c.Errorf("kubectl explain tells of %d fields", fields)
+		c.Errorf("the server tells of %d fields", fields)
 	}
 }
 
-// objectsIn are the paths of all objects in a schema, whose explanation is that of their fields, too.
-func objectsIn(s map[string]any, path string) []string {
+// published is the schema of a kind in the server's OpenAPI document.
+func published(t *testing.T, openAPI openapi.Client, of schema.GroupVersionKind) map[string]any {
+	t.Helper()
+	all, err := openAPI.Paths()
+	mustAccept(t, "the list of documents", err)
+	at := all["apis/"+of.GroupVersion().String()]
+	if at == nil {
+		t.Fatalf("there is no document of %s", of.GroupVersion())
+	}
+	content, err := at.Schema(runtime.ContentTypeJSON)
+	mustAccept(t, "the document of "+of.GroupVersion().String(), err)
+	var document struct {
+		Components struct{ Schemas map[string]map[string]any }
+	}
+	mustAccept(t, "its content", json.Unmarshal(content, &document))
+	want := []any{map[string]any{"group": of.Group, "version": of.Version, "kind": of.Kind}}
+	for _, s := range document.Components.Schemas {
+		if reflect.DeepEqual(s["x-kubernetes-group-version-kind"], want) {
+			return s
+		}
+	}
+	t.Fatalf("%s is not in its document", of)
+	return nil
+}
+
+// described returns how many fields an object's schema has, with those of the objects in it, and fails for one without a
+// description.
+func described(t *testing.T, s map[string]any, path string) (fields int) {
+	t.Helper()
 	if items, ok := s["items"].(map[string]any); ok {
-		return objectsIn(items, path)
+		return described(t, items, path)
 	}
-	properties, ok := s["properties"].(map[string]any)
-	if !ok {
-		return nil
-	}
-	paths := []string{path}
+	properties, _ := s["properties"].(map[string]any)
 	for name, p := range properties {
-		paths = append(paths, objectsIn(p.(map[string]any), path+"."+name)...)
+		field := p.(map[string]any)
+		if text, _ := field["description"].(string); text == "" {
+			t.Errorf("%s.%s has no description", path, name)
+		}
+		fields += 1 + described(t, field, path+"."+name)
 	}
-	return paths
+	return fields
 }
 
 // finalized is a file with the namespace of keys as the controller of namespaces writes it at its end.

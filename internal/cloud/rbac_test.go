@@ -200,6 +200,9 @@ func TestWhoApprovesDoesNotAsk(t *testing.T) {
 // TestRightsFollowTheSwitches: a controller that is off leaves only what it takes to clean up after it.
 func TestRightsFollowTheSwitches(t *testing.T) {
 	const certificates, rbac, apps = "certificates.k8s.io", "rbac.authorization.k8s.io", "apps.openyurt.io"
+	load(t, "poolsettings", "appsets")[Name].expect(t, "with coordinators alone", []right{
+		{"create", "", "pods", "kube-system", "", false},
+	})
 	load(t, "coordinators", "signer", "keys", "poolsettings")[Name].expect(t, "without coordinators", []right{
 		{"create", "", "secrets", "kube-system", "", false},
 		{"patch", "", "secrets", "kube-system", "yurt-coordinator-p1-certs", false},
@@ -215,12 +218,12 @@ func TestRightsFollowTheSwitches(t *testing.T) {
 		{"patch", apps, "yurtappsets", "kube-system", "yurt-coordinator", false},
 		{"create", apps, "yurtcoordinators", "", "", false},
 		{"delete", apps, "yurtcoordinators", "", "p1", false},
-		{"create", "", "pods", "kube-system", "", false},
 		{"delete", "coordination.k8s.io", "leases", "kube-node-lease", "yurt-coordinator-p1", false},
 
 		{"patch", apps, "yurtcoordinators", "", "p1", true}, // its finalizer
 		{"delete", "", "configmaps", "kube-system", edge.ConfigMapCoordinatedPools, true},
 		{"create", "apps", "deployments", "kube-system", "", true},
+		{"create", "", "pods", "kube-system", "", true}, // those that pull an image of a YurtAppSet
 		{"patch", "", "nodes", "", "n1", true},
 	})
 	load(t, "appsets")[Name].expect(t, "without YurtAppSets", []right{
@@ -240,7 +243,7 @@ func TestRightsFollowTheSwitches(t *testing.T) {
 		{"get", "", "secrets", edge.NamespaceKeys, "yurt-coordinator-p1-hubs", true},
 	})
 	load(t, "poolsettings")[Name].expect(t, "without pool settings", []right{
-		{"create", "", "pods", "kube-system", "", true}, // those that pull a coordinator's image
+		{"create", "", "pods", "kube-system", "", true}, // those that pull an image of a YurtAppSet
 
 		{"list", apps, "poolsettings", "", "", false},
 		{"patch", apps, "poolsettings/status", "", "p1", false},

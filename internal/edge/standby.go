@@ -5,8 +5,8 @@ import "strconv"
 // LabelSlot names the slot of what runs a standby: its Deployment, ReplicaSets and Pods. Those of slot 0 have no such label.
 const LabelSlot = "openyurt.io/coordinator-slot"
 
-// LabelCoordinatorNode is on Nodes that their pool's coordinators prefer. Its value is the rank: 0 is the best. Kubernetes lets no
-// node set a label of this domain on itself (NodeRestriction), so no node can attract its pool's coordinator with it.
+// LabelCoordinatorNode is on Nodes that their pool's coordinators prefer. Its value is the rank: 0 is the best. Kubernetes lets
+// no node set a label of this domain on itself (NodeRestriction), so no node can attract its pool's coordinator with it.
 const LabelCoordinatorNode = "openyurt.node-restriction.kubernetes.io/coordinator"
 
 const (

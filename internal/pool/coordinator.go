@@ -183,7 +183,7 @@ func (c *Coordinator) handle() error {
 //	kubernetes       kube-apiserver's own: Parts.Door says who calls, AuditLog writes it down, Authorizer says whether he may
 //	limits           bounds what each caller has under way
 //	access.FromHere  refuses other sites' pages
-//	mirror.Gate      refuses programs what has not all come yet
+//	Mirror.Gate      refuses programs what has not all come yet
 //	api              Parts.Handlers by their paths: what hubs push and hear, and the page; else Kubernetes' API, whose writes
 //	                 Admission decides about
 func (c *Coordinator) chain(api http.Handler, kubernetes func(http.Handler) http.Handler, lasts apiserver.Lasts) http.Handler {

@@ -3,10 +3,10 @@
 //	a pool's hubs, its operators
 //	      │ client certificates
 //	      ▼
-//	chain (Coordinator.chain, in the order in which a request passes) ─┬─▶ Kubernetes' API ──────────────┐
-//	                                                                   ├─▶ mirror: what the leader brings ├─▶ etcd, one member,
-//	                                                                   ├─▶ nodeobjects: what nodes bring ─┘     in memory
-//	                                                                   └─▶ state: what all hubs hear ◀── Leases, nodeobjects
+//	chain (Coordinator.chain, in the order in which a request passes)
+//	      ├─▶ Kubernetes' API ─────────────┐
+//	      ├─▶ shareserver: what hubs bring ──┴─▶ etcd, one member, in memory
+//	      └─▶ state: what all hubs hear ◀── Leases, shareserver
 //
 // It starts empty, by contract: its hubs push what a pool knows, and a copy that survived a restart would be served as
 // if it were current. So the data directory is emptied before the start and removed at the end, and nothing is ever

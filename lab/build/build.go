@@ -1,8 +1,8 @@
-// Package build builds every program that a lab runs: our own from the product's go.mod; Kubernetes and etcd from the lab's, which
-// has the same versions; containerd, runc, the CNI plugins, CoreDNS, Helm, OpenYurt, flannel, Caddy, Prometheus, and a registry with
-// cosign and krew from their own modules, at the versions pinned in plan.go; an older kubectl and other versions of Kubernetes from
-// nested modules of ours; and the release before the present one from the repository's history. It builds them once and keeps them
-// under a key of all their inputs, so that the next lab finds them in a fraction of a second.
+// Package build builds every program that a lab runs: our own from the product's go.mod; Kubernetes and etcd from the lab's,
+// which has the same versions; containerd, runc, the CNI plugins, CoreDNS, Helm, OpenYurt, flannel, Caddy, Prometheus, and a
+// registry with cosign and krew from their own modules, at the versions pinned in plan.go; an older kubectl and other versions of
+// Kubernetes from nested modules of ours; and the release before the present one from the repository's history. It builds them
+// once and keeps them under a key of all their inputs, so that the next lab finds them in a fraction of a second.
 //
 // Sets are cached separately because they change separately: "kubernetes" with the lab's go.mod, "containers", "coredns", "helm",
 // "openyurt", "caddy", "prometheus" and "supply" with the pins, "kubectl-older" and the like of "kubernetes1.34" with their

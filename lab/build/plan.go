@@ -193,8 +193,8 @@ type inputs struct {
 	versions versions
 	// module is the path of the product's module.
 	module string
-	// goMod stands for the lab's go.mod, tree for all source files that our programs are built of, olderTree for those of the older
-	// kubectl.
+	// goMod stands for the lab's go.mod, tree for all source files that our programs are built of, olderTree for those of the
+	// older kubectl.
 	goMod, tree, olderTree string
 	real, race             bool
 	coredns                bool

@@ -21,8 +21,8 @@ func TestEveryCommandIsRun(t *testing.T) {
 				s.Text)
 		}
 	}
-	if len(all) < 211 { // so many there were once: are they all found?
-		t.Errorf("pages have %d commands, want 211 at least", len(all))
+	if len(all) < 207 { // so many there were once: are they all found?
+		t.Errorf("pages have %d commands, want 207 at least", len(all))
 	}
 }
 

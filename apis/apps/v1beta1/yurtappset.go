@@ -56,8 +56,8 @@ type YurtAppSetSpec struct {
 }
 
 // Rollout says how a change of the template, of a tweak or of a pool's labels reaches the pools. It does not wait for pools that
-// are cut off, or whose Deployment is paused: these are changed once that is over. It stops when the workload of a pool fails with
-// the change.
+// are cut off, or whose Deployment is paused: these are changed once that is over. It stops when the workload of a pool fails
+// with the change.
 type Rollout struct {
 	// maxUnavailable is how many pools may be under way at a time, that is changed and not available again: a number, or a share
 	// of all pools such as 10%; at least one.
@@ -67,8 +67,8 @@ type Rollout struct {
 	// +kubebuilder:validation:XValidation:rule="type(self) == string ? self.matches('^([1-9][0-9]?|100)%$') : self >= 1",message="give a number from 1, or a share from 1% to 100%"
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 
-	// canary selects pools by their labels that change before all others: no other pool changes until all of these have the change
-	// and are available.
+	// canary selects pools by their labels that change before all others: no other pool changes until all of these have the
+	// change and are available.
 	// +optional
 	Canary *metav1.LabelSelector `json:"canary,omitempty"`
 

@@ -25,9 +25,10 @@
 // thousands. docs/yurtappsets.md restores a template from it.
 //
 // Rollout: spec.rollout says how a change of the Pods reaches the pools (Decide, pure). A pool that waits is not written, so its
-// workload is the record of what it has; an annotation has the hash of its Pods. The Pods of a pool are read only when its turn comes,
-// and nothing about a rollout is remembered: a restart goes on from the workloads. YurtAppSets of one group take turns in a pool: a
-// turn is taken under the mutex, and given back when what was written is in the memory, which shows what a cache does not show yet.
+// workload is the record of what it has; an annotation has the hash of its Pods. The Pods of a pool are read only when its turn
+// comes, and nothing about a rollout is remembered: a restart goes on from the workloads. YurtAppSets of one group take turns in
+// a pool: a turn is taken under the mutex, and given back when what was written is in the memory, which shows what a cache does
+// not show yet.
 //
 // Invariants: a pool has one workload; of several the oldest stays. Whatever tweaks say, it runs in no other pool, because node
 // selector, labels, selector, name and owner are set after them. A YurtAppSet has at most one reconcile under way; it writes

@@ -25,8 +25,8 @@ type standing struct {
 func newMetrics() *metrics {
 	return &metrics{
 		outdated: prometheus.NewDesc("coordinator_controller_yurtappset_outdated_pools",
-			"Pools of a YurtAppSet whose workload is missing, not as wanted, or not fully rolled out, without those that wait for a "+
-				"rollout.",
+			"Pools of a YurtAppSet whose workload is missing, not as wanted, or not fully rolled out. Those that wait for a "+
+				"rollout do not count.",
 			[]string{"namespace", "yurtappset"}, nil),
 		stopped: prometheus.NewDesc("coordinator_controller_yurtappset_rollout_stopped",
 			"1 while a pool that fails with a change stops the rollout of a YurtAppSet. Its condition Stalled says why.",

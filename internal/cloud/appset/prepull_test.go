@@ -65,7 +65,8 @@ func TestWhereNewPodsRun(t *testing.T) {
 		"not where it is not tolerated": {nodes: []corev1.Node{node("a"), node("b", taint("gpu")), node("c")}, want: "c a"},
 		"where it is tolerated": {
 			nodes: []corev1.Node{node("a", taint("edge")), node("b", taint("edge"))},
-			spec:  corev1.PodSpec{Tolerations: []corev1.Toleration{{Key: "edge", Operator: corev1.TolerationOpExists}}}, want: "b a",
+			spec:  corev1.PodSpec{Tolerations: []corev1.Toleration{{Key: "edge", Operator: corev1.TolerationOpExists}}},
+			want:  "b a",
 		},
 	} {
 		c.spec.Containers = []corev1.Container{port}
@@ -97,17 +98,21 @@ func TestPulled(t *testing.T) {
 		want Image
 		why  string
 	}{
-		"there is none":                     {nil, NotPulled, ""},
-		"it has no container yet":           {&corev1.Pod{}, Pulling, ""},
-		"its container is made":             {pod(corev1.PodPending, "", waits("ContainerCreating")), Pulling, ""},
-		"it may not be pulled":              {pod(corev1.PodPending, "", waits("ErrImageNeverPull")), Pulling, "ErrImageNeverPull: mmm"},
+		"there is none":           {nil, NotPulled, ""},
+		"it has no container yet": {&corev1.Pod{}, Pulling, ""},
+		"its container is made":   {pod(corev1.PodPending, "", waits("ContainerCreating")), Pulling, ""},
+		"it may not be pulled": {pod(corev1.PodPending, "", waits("ErrImageNeverPull")), Pulling,
+			"ErrImageNeverPull: mmm"},
 		"there is no such image":            {pod(corev1.PodPending, "", waits("ErrImagePull")), Pulling, "ErrImagePull: mmm"},
 		"its command can't be started":      {pod(corev1.PodFailed, "", ends("StartError")), Pulled, ""},
 		"another runtime says so by itself": {pod(corev1.PodPending, "", waits("CreateContainerError")), Pulled, ""},
 		"an image with such a command":      {pod(corev1.PodSucceeded, "", ends("Completed")), Pulled, ""},
-		"it took too long":                  {pod(corev1.PodFailed, "DeadlineExceeded", waits("ErrImagePull")), NotPullable, "DeadlineExceeded"},
-		"kubelet does not know it any more": {pod(corev1.PodFailed, "DeadlineExceeded", ends("ContainerStatusUnknown")), NotPullable, "has ended"},
-		"kubelet has not taken it at all":   {&corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfpods"}}, NotPullable, "OutOfpods"},
+		"it took too long": {pod(corev1.PodFailed, "DeadlineExceeded", waits("ErrImagePull")), NotPullable,
+			"DeadlineExceeded"},
+		"kubelet does not know it any more": {pod(corev1.PodFailed, "DeadlineExceeded", ends("ContainerStatusUnknown")),
+			NotPullable, "has ended"},
+		"kubelet has not taken it at all": {&corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfpods"}},
+			NotPullable, "OutOfpods"},
 	} {
 		got, why := pulled(c.pod)
 		if got != c.want || !strings.Contains(why, c.why) || c.why == "" && why != "" || len(why) > 600 {

@@ -364,7 +364,8 @@ func (c *Controller) writeStatus(ctx context.Context, set *v1beta1.YurtAppSet, n
 			continue
 		}
 		kind := corev1.EventTypeNormal
-		if stops || now.Status == corev1.ConditionFalse && now.Type != v1beta1.AppSetAppReady && now.Type != v1beta1.AppSetAppDeleted {
+		if stops || now.Status == corev1.ConditionFalse && now.Type != v1beta1.AppSetAppReady &&
+			now.Type != v1beta1.AppSetAppDeleted {
 			kind = corev1.EventTypeWarning
 		}
 		c.cfg.Events.Eventf(regarding(set), nil, kind, string(now.Type), "Judge", "%s is %s: %s %s",

@@ -208,6 +208,12 @@ func TestRender(t *testing.T) {
 			if got.Err != nil {
 				t.Fatal(got.Err)
 			}
+			notes := got.Object.GetAnnotations()
+			if notes[AnnotationPods] != got.PodsHash || got.PodsHash == "" {
+				t.Errorf("the hash of its Pods is %q, noted is %q", got.PodsHash, notes[AnnotationPods])
+			}
+			delete(notes, AnnotationPods)
+			got.Object.SetAnnotations(notes)
 			for path, want := range tt.want {
 				if found := at(got.Object.Object, path); found != want && want != `"`+found+`"` {
 					t.Errorf("%s is %s, want %s", path, found, want)

@@ -12,8 +12,8 @@ import (
 	"yurtcoordinator/apis/apps/v1beta1"
 )
 
-// statesOf reads pools from words: "old" is available with a former revision, "new" with the wanted one. What follows a dash changes
-// that.
+// statesOf reads pools from words: "old" is available with a former revision, "new" with the wanted one. What follows a dash
+// changes that.
 func statesOf(t *testing.T, words string) (pools []PoolState) {
 	t.Helper()
 	for _, word := range strings.Fields(words) {
@@ -70,9 +70,10 @@ func TestDecide(t *testing.T) {
 		pools, want string
 		stop        int
 	}{
-		"no rollout":                   {nil, "old old-away new old-down", "Apply Apply Apply Apply", -1},
-		"one at a time":                {atMost(1), "old old old", "Apply Wait Wait", -1},
-		"a share":                      {&v1beta1.Rollout{MaxUnavailable: ptr.To(intstr.FromString("50%"))}, "old old old old old", "Apply Apply Wait Wait Wait", -1},
+		"no rollout":    {nil, "old old-away new old-down", "Apply Apply Apply Apply", -1},
+		"one at a time": {atMost(1), "old old old", "Apply Wait Wait", -1},
+		"a share": {&v1beta1.Rollout{MaxUnavailable: ptr.To(intstr.FromString("50%"))},
+			"old old old old old", "Apply Apply Wait Wait Wait", -1},
 		"the default":                  {&v1beta1.Rollout{}, "old old old", "Apply Wait Wait", -1},
 		"one that is under way":        {atMost(1), "new-underway old old", "Apply Wait Wait", -1},
 		"room beside it":               {atMost(2), "new-underway old old", "Apply Apply Wait", -1},
@@ -173,7 +174,10 @@ func TestAGoodChangeReachesAll(t *testing.T) {
 	}
 	rounds := 0
 	done := func() bool {
-		return !slices.ContainsFunc(slices.Concat(sets[0], sets[1]), func(p PoolState) bool { return !p.Current || p.Health != Settled })
+		return !slices.ContainsFunc(slices.Concat(sets[0], sets[1]), func(p PoolState) bool {
+			return !p.Current ||
+				p.Health != Settled
+		})
 	}
 	for ; !done(); rounds++ {
 		if rounds > 10*all {

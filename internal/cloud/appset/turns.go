@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// pullAgain is how soon to look again at Pods that pull, which are not watched; awayAgain at pools that wait.
+	// pullAgain is how soon to look again at what is not watched: Pods that pull, and the group's other workloads that are under
+	// way. awayAgain is the same for pools that wait.
 	pullAgain, awayAgain = 4 * time.Second, 15 * time.Second
 )
 
@@ -59,7 +60,7 @@ func (r *rollout) decide(ctx context.Context) error {
 		return err
 	}
 	for {
-		look := r.take(others)
+		look := r.plan(others)
 		if len(look) == 0 {
 			return nil
 		}
@@ -71,8 +72,8 @@ func (r *rollout) decide(ctx context.Context) error {
 	}
 }
 
-// take decides. If some pools must be looked at first, it returns them. Otherwise it takes the turns of those that change.
-func (r *rollout) take(others map[string][]otherLive) (look []int) {
+// plan decides. If some pools must be looked at first, it returns them. Otherwise it takes the turns of those that change.
+func (r *rollout) plan(others map[string][]otherLive) (look []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	at := func(i int) turn { return turn{r.set.Namespace, r.group(), r.wanted[i].Pool} }
@@ -151,8 +152,8 @@ func (r *rollout) others(ctx context.Context) (map[string][]otherLive, error) {
 	return all, nil
 }
 
-// worstLocked returns the state of a pool's other workloads. What this controller has written, and the cache does not have yet, is
-// under way.
+// worstLocked returns the state of a pool's other workloads. What this controller has written, and the cache does not have yet,
+// is under way.
 func (r *rollout) worstLocked(all []otherLive) (worst Health) {
 	order := []Health{"", Settled, Fresh, Down, UnderWay, Failed}
 	for _, l := range all {
@@ -238,7 +239,7 @@ func (r *rollout) waiting() map[string]bool {
 // after returns when to look again though nothing has changed; zero means never.
 func (r *rollout) after() time.Duration {
 	switch {
-	case slices.Contains(r.steps, Pull):
+	case slices.Contains(r.steps, Pull), slices.ContainsFunc(r.states, func(p PoolState) bool { return p.Other.changes() }):
 		return pullAgain
 	case slices.Contains(r.steps, Wait):
 		return awayAgain

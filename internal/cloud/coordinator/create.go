@@ -85,7 +85,8 @@ func (r *Reconciler) reconcileCreate(ctx context.Context, _ reconcile.Request) (
 			return reconcile.Result{}, err
 		}
 		s := site{
-			exists: pools[pool], always: v.settings.Create == v1alpha1.CreateAlways, held: v.settings.bad != nil, census: v.census,
+			exists: pools[pool], always: v.settings.Create == v1alpha1.CreateAlways, held: v.settings.bad != nil,
+			census: v.census,
 		}
 		create, remove := s.chooses()
 		if create {

@@ -11,8 +11,8 @@
 //     the next process reaches the same state.
 //   - Nothing is made for a YurtCoordinator before it has its finalizer. It owns all objects of its pool.
 //   - In a pool with several YurtCoordinators the oldest counts, until it and all that was made for it are gone.
-//   - A pool that has a coordinator keeps it until its YurtCoordinator or its NodePool goes. Labels of its NodePool say how many it
-//     has, and what is asked of them: the YurtAppSets select by these, and bring changes by their rollout (package appset).
+//   - A pool that has a coordinator keeps it until its YurtCoordinator or its NodePool goes. Labels of its NodePool say how many
+//     it has, and what is asked of them: the YurtAppSets select by these, and bring changes by their rollout (package appset).
 //   - A pool has one coordinator, or one in each of up to three slots: slot 0, and standbys (slots.go). Slots do not depend on
 //     each other. No node runs two coordinators.
 //   - Secrets are read by name and never listed. A pool's authority signs for that pool only. Every key is in a Secret and

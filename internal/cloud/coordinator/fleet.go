@@ -91,8 +91,8 @@ func (r *Reconciler) keepFleet(ctx context.Context) (reconcile.Result, error) {
 	return reconcile.Result{RequeueAfter: wait.Jitter(again, 0.1)}, r.labelPools(ctx, pools, seen)
 }
 
-// keepApp keeps the YurtAppSet of a slot, and reports whether its controller has seen it as it is. Tweaks that pools still have by
-// their labels stay until these labels change.
+// keepApp keeps the YurtAppSet of a slot, and reports whether its controller has seen it as it is. Tweaks that pools still have
+// by their labels stay until these labels change.
 func (r *Reconciler) keepApp(
 	ctx context.Context, slot edge.Slot, have *v1beta1.YurtAppSet, asked []Asked, pools []listed,
 ) (seen bool, err error) {
@@ -104,8 +104,9 @@ func (r *Reconciler) keepApp(
 		return false, r.apply(ctx, want)
 	}
 	if have.Spec.Rollout == nil {
-		return false, fmt.Errorf("YurtAppSet %s has lost spec.rollout: the CRD of YurtAppSets is not that of this chart, and would let "+
-			"a change reach all pools at once; see docs/from-openyurt.md", have.Name)
+		return false,
+			fmt.Errorf("YurtAppSet %s has lost spec.rollout: the CRD of YurtAppSets is not that of this chart, and would let "+
+				"a change reach all pools at once; see docs/from-openyurt.md", have.Name)
 	}
 	for _, tweak := range have.Spec.Workload.WorkloadTweaks {
 		key := ""
@@ -148,8 +149,8 @@ type listed struct {
 	asked *Asked
 }
 
-// roster returns the NodePools that have our labels, or must have them. Their YurtCoordinators already have the finalizer, so none
-// can be gone before its workload.
+// roster returns the NodePools that have our labels, or must have them. Their YurtCoordinators already have the finalizer, so
+// none can be gone before its workload.
 func (r *Reconciler) roster(ctx context.Context) (all []listed, err error) {
 	says, err := r.poolSettings(ctx)
 	if err != nil {
@@ -170,8 +171,10 @@ func (r *Reconciler) roster(ctx context.Context) (all []listed, err error) {
 		}
 		if verdict := Judge(v.census); verdict.Run && controllerutil.ContainsFinalizer(verdict.Holder, Finalizer) {
 			if m.wants = m.has; v.settings.bad == nil || m.has == (marks{}) {
-				asked := ask(verdict.Holder.Spec.Version, v.taints, v.settings.CoordinatorSettings)
-				m.asked, m.wants = &asked, marks{strconv.Itoa(int(v.slotsFor(verdict.Holder))), asked.key()}
+				asked := askedOf(verdict.Holder.Spec.Version, v.taints, v.settings.CoordinatorSettings)
+				// A standby comes once the coordinators of lower slots serve.
+				n := min(v.slotsFor(verdict.Holder), max(v.had, serve(verdict.Holder.Status)+1))
+				m.asked, m.wants = &asked, marks{strconv.Itoa(int(n)), asked.key()}
 			}
 		}
 		if m.has != (marks{}) || m.wants != (marks{}) {
@@ -179,6 +182,14 @@ func (r *Reconciler) roster(ctx context.Context) (all []listed, err error) {
 		}
 	}
 	return all, nil
+}
+
+// serve returns how many coordinators serve, from slot 0 on.
+func serve(is v1alpha1.YurtCoordinatorStatus) (n edge.Slot) {
+	for int(n) < len(is.Coordinators) && is.Coordinators[n].Ready {
+		n++
+	}
+	return n
 }
 
 // asks returns what pools ask, each once, and in how many slots they have coordinators at most.

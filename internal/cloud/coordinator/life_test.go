@@ -661,9 +661,9 @@ func TestAtRestNothingIsWritten(t *testing.T) {
 	if _, err := w.r.reconcileCoordinator(t.Context(), requestFor("c1")); err != nil {
 		t.Fatal(err)
 	}
-	// All of the cache: the YurtCoordinator, YurtAppSet, NodePool, its siblings, Nodes, Pods, those that pull, ReplicaSets,
-	// Service, ConfigMap, the reports' three Leases, PoolSettings.
-	if n := w.calls - before; n != 14 {
+	// All of the cache: the YurtCoordinator, NodePool, its siblings, Nodes, Pods, ReplicaSets, Service, ConfigMap, the reports'
+	// three Leases, PoolSettings.
+	if n := w.calls - before; n != 12 {
 		t.Errorf("%d calls", n)
 	}
 	writes := w.writes

@@ -205,7 +205,7 @@ func (r *Reconciler) equip(ctx context.Context, c *v1alpha1.YurtCoordinator, v v
 // runs returns the status of a coordinator that must run, as far as its Pods, its nodes and its leader's report say.
 func (r *Reconciler) runs(c *v1alpha1.YurtCoordinator, v view, verdict Verdict, said told) wantedStatus {
 	var slots []inSlotStatus
-	asked := ask(c.Spec.Version, v.taints, v.settings.CoordinatorSettings)
+	asked := askedOf(c.Spec.Version, v.taints, v.settings.CoordinatorSettings)
 	for _, slot := range edge.Slots()[:v.slots] {
 		pod := v.crew.current[slot]
 		slots = append(slots, inSlotStatus{

@@ -18,7 +18,8 @@ import (
 // DefaultMaxUnavailable is the share of all pools whose coordinators may be under way at a time.
 const DefaultMaxUnavailable = "10%"
 
-// failsAfter is how long a changed coordinator may take until it is Ready. After that the rollout stops. Its image is there before.
+// failsAfter is how long a changed coordinator may take until it is Ready. After that the rollout stops. Its image is there
+// before.
 const failsAfter = 2 * time.Minute
 
 // Rollout says how a change of what coordinators run reaches them. Their YurtAppSets carry it out: see package appset.
@@ -54,8 +55,8 @@ func (r Rollout) completed() Rollout {
 	return r
 }
 
-// spec returns the rollout of the coordinators' YurtAppSets. Those of all slots are a group: in a pool with standbys one coordinator
-// always serves.
+// spec returns the rollout of the coordinators' YurtAppSets. Those of all slots are a group: in a pool with standbys one
+// coordinator always serves.
 func (r Rollout) spec() *v1beta1.Rollout {
 	is := &v1beta1.Rollout{MaxUnavailable: &r.MaxUnavailable, Group: edge.AppCoordinator}
 	if r.PullTimeout > 0 {
@@ -68,9 +69,9 @@ func (r Rollout) spec() *v1beta1.Rollout {
 func (r Rollout) paces(d *appsv1.DeploymentSpec) {
 	d.MinReadySeconds = int32(r.Settle / time.Second)
 	d.ProgressDeadlineSeconds = ptr.To(d.MinReadySeconds + int32(failsAfter/time.Second))
-	// The Deployment deletes the old Pod before it creates the new one, but does not wait for it: a Pod on a dead node stays for as
-	// long as its Node does. Until the old coordinator has drained, hubs go by the ConfigMap, which names the newest. On one node
-	// the port keeps the two apart.
+	// The Deployment deletes the old Pod before it creates the new one, but does not wait for it: a Pod on a dead node stays for
+	// as long as its Node does. Until the old coordinator has drained, hubs go by the ConfigMap, which names the newest. On one
+	// node the port keeps the two apart.
 	d.Strategy = appsv1.DeploymentStrategy{
 		Type: appsv1.RollingUpdateDeploymentStrategyType,
 		RollingUpdate: &appsv1.RollingUpdateDeployment{
@@ -118,10 +119,12 @@ func progress(slot edge.Slot, pod *corev1.Pod, digest string, bad error) finding
 	case bad != nil:
 		return finding{OK: true, Reason: ReasonBadSettings, Message: "It stays as it is until its settings are corrected."}
 	case pod == nil:
-		return finding{OK: true, Reason: ReasonReplacing, Message: "It has no Pod. If this lasts, see the YurtAppSet " + app + "."}
+		return finding{OK: true, Reason: ReasonReplacing,
+			Message: "It has no Pod. If this lasts, see the YurtAppSet " + app + "."}
 	case pod.Annotations[annotationDigest] != digest:
-		return finding{OK: true, Reason: ReasonRollingOut, Message: "It runs as before until the rollout of the YurtAppSet " + app +
-			" comes to this pool. The YurtAppSet's conditions say what the rollout waits for: see docs/upgrades.md."}
+		return finding{OK: true, Reason: ReasonRollingOut,
+			Message: "It runs as before until the rollout of the YurtAppSet " + app +
+				" comes to this pool. The YurtAppSet's conditions say what the rollout waits for: see docs/upgrades.md."}
 	}
 	return finding{Reason: ReasonUpToDate, Message: "It runs with its version and its settings."}
 }

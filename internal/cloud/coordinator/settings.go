@@ -127,9 +127,10 @@ func resources(s v1alpha1.CoordinatorSettings) corev1.ResourceRequirements {
 	return all
 }
 
-// affinity returns the affinity of a coordinator's Pod. It has a preference for nodes by the label that preferredNodes put on them,
-// and for a standby the rule that no other coordinator runs there. The scheduler applies that rule in both directions. So slot 0 keeps
-// off the standbys' nodes, too, and its Pod is the same with and without standbys. A pool's nodes run no other pool's coordinators.
+// affinity returns the affinity of a coordinator's Pod. It has a preference for nodes by the label that preferredNodes put on
+// them, and for a standby the rule that no other coordinator runs there. The scheduler applies that rule in both directions. So
+// slot 0 keeps off the standbys' nodes, too, and its Pod is the same with and without standbys. A pool's nodes run no other
+// pool's coordinators.
 func affinity(slot edge.Slot) *corev1.Affinity {
 	nodes := &corev1.NodeAffinity{}
 	for rank := range preferredMax {

@@ -55,7 +55,8 @@ func TestWhatSettingsMakeOfThePod(t *testing.T) {
 	}
 	nodes := spec.Affinity.NodeAffinity
 	preferred := nodes.PreferredDuringSchedulingIgnoredDuringExecution
-	if len(preferred) != preferredMax || preferred[1].Weight <= preferred[2].Weight || preferred[0].Weight <= preferred[1].Weight ||
+	if len(preferred) != preferredMax || preferred[1].Weight <= preferred[2].Weight ||
+		preferred[0].Weight <= preferred[1].Weight ||
 		preferred[0].Preference.MatchExpressions[0].Values[0] != "0" || spec.NodeSelector["ups"] != "yes" {
 		t.Errorf("placement: %+v, %+v", nodes, spec.NodeSelector)
 	}

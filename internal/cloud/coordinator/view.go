@@ -114,8 +114,8 @@ func autonomous(node *corev1.Node) bool {
 }
 
 // slotsFor returns how many coordinators a pool must have, by its YurtCoordinator and its settings. It is at most the number of
-// nodes, because no node runs two. The highest slots are left out, so that the others find nodes. While settings can't be used, it is
-// what the pool has.
+// nodes, because no node runs two. The highest slots are left out, so that the others find nodes. While settings can't be used,
+// it is what the pool has.
 func (v view) slotsFor(c *v1alpha1.YurtCoordinator) edge.Slot {
 	if v.settings.bad != nil && v.had > 0 {
 		return v.had

@@ -175,7 +175,7 @@ func (r *Reconciler) kinds() []kind {
 		r.enqueuePool(ctx, edge.PoolName(obj.GetName()), q)
 	}
 	return append(more, []kind{
-		{&v1alpha1.YurtCoordinator{}, each(coordinatorChanged, r.enqueueSiblings), coordinatorChanged, specChanged},
+		{&v1alpha1.YurtCoordinator{}, each(coordinatorChanged, r.enqueueSiblings), servesOrChanged, specChanged},
 		{&v1beta2.NodePool{}, each(poolChanged, named), poolChanged, poolChanged},
 		{&corev1.Node{}, each(nodeChanged, member), memberChanged, memberChanged},
 		{&corev1.Pod{}, each(nil, ofPool), nil, nil},
@@ -235,6 +235,13 @@ func poolChanged(was, is client.Object) bool {
 
 func coordinatorChanged(was, is client.Object) bool {
 	return specChanged(was, is) || !slices.Equal(was.GetFinalizers(), is.GetFinalizers())
+}
+
+// servesOrChanged reports whether a YurtCoordinator changed, or how many of its coordinators serve.
+func servesOrChanged(was, is client.Object) bool {
+	before, ok := was.(*v1alpha1.YurtCoordinator)
+	after, ok2 := is.(*v1alpha1.YurtCoordinator)
+	return specChanged(was, is) || coordinatorChanged(was, is) || ok && ok2 && serve(before.Status) != serve(after.Status)
 }
 
 // memberChanged reports whether a node's pool or its autonomy changed.

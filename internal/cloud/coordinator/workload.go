@@ -45,9 +45,9 @@ type Asked struct {
 	Settings v1alpha1.CoordinatorSettings
 }
 
-// ask returns what a pool asks. Settings that do not change the Pod are left out. Preferred nodes are labelled: their names in the
-// YurtAppSet would take a tweak for each pool.
-func ask(version string, taints []corev1.Taint, s v1alpha1.CoordinatorSettings) Asked {
+// askedOf returns what a pool asks. Settings that do not change the Pod are left out. Preferred nodes are labelled: their names
+// in the YurtAppSet would take a tweak for each pool.
+func askedOf(version string, taints []corev1.Taint, s v1alpha1.CoordinatorSettings) Asked {
 	s.Create, s.MinNodes, s.Replicas, s.PreferredNodes = "", nil, nil, nil
 	return Asked{version, taints, s}
 }
@@ -63,8 +63,8 @@ func (a Asked) digestIn(c Config, slot edge.Slot) string {
 	return digest(map[string][]byte{"pod": []byte(toJSON(podSpec(c, slot, a)))})[:16]
 }
 
-// AppSet returns the YurtAppSet of a slot. It runs a coordinator in each pool whose NodePool has edge.LabelCoordinators, as one of
-// these asks: the NodePool's other label says which.
+// AppSet returns the YurtAppSet of a slot. It runs a coordinator in each pool whose NodePool has edge.LabelCoordinators, as one
+// of these asks: the NodePool's other label says which.
 func AppSet(c Config, slot edge.Slot, asked ...Asked) (*v1beta1.YurtAppSet, error) {
 	app := &v1beta1.YurtAppSet{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1beta1.GroupVersion.String(), Kind: "YurtAppSet"},

@@ -29,8 +29,8 @@ var tainted = []corev1.Taint{
 	{Key: edge.TaintUnschedulable, Effect: corev1.TaintEffectNoSchedule},
 }
 
-// TestTheYurtAppSetIsSmall: etcd takes 1.5 MB, and every watcher reads each version. What is special to most pools, their names and
-// the nodes that they prefer, is not in it.
+// TestTheYurtAppSetIsSmall: etcd takes 1.5 MB, and every watcher reads each version. What is special to most pools, their names
+// and the nodes that they prefer, is not in it.
 func TestTheYurtAppSetIsSmall(t *testing.T) {
 	var pools []listed
 	for i := range 10_000 {
@@ -40,7 +40,7 @@ func TestTheYurtAppSetIsSmall(t *testing.T) {
 		if i%2 == 1 {
 			taints = tainted
 		}
-		its := ask("", taints, s)
+		its := askedOf("", taints, s)
 		pools = append(pools, listed{pool: edge.PoolName(name), asked: &its, wants: marks{"1", its.key()}})
 	}
 	asked, most := asks(pools)
@@ -64,18 +64,18 @@ func TestTheYurtAppSetIsSmall(t *testing.T) {
 // TestTheOrderOfTaintsDoesNotMatter to what a pool asks, nor do settings that do not change the Pod.
 func TestTheOrderOfTaintsDoesNotMatter(t *testing.T) {
 	settings := manySettings()
-	a := ask("", tainted, settings)
+	a := askedOf("", tainted, settings)
 	settings.Create, settings.MinNodes, settings.Replicas = v1alpha1.CreateAlways, ptr.To[int32](1), ptr.To[int32](2)
 	settings.PreferredNodes = []string{"n1"}
-	if b := ask("", []corev1.Taint{tainted[2], tainted[1], tainted[0]}, settings); a.key() != b.key() {
+	if b := askedOf("", []corev1.Taint{tainted[2], tainted[1], tainted[0]}, settings); a.key() != b.key() {
 		t.Errorf("%+v\n%+v", a, b)
 	}
 	settings.ExtraArgs = append(slices.Clone(settings.ExtraArgs), "--more=1")
 	config := Config{Image: "x", Release: "v1.0.0", Kubernetes: "v1.36.3"}.completed()
-	if b := ask("", tainted, settings); a.key() == b.key() || a.digestIn(config, 0) == b.digestIn(config, 0) {
+	if b := askedOf("", tainted, settings); a.key() == b.key() || a.digestIn(config, 0) == b.digestIn(config, 0) {
 		t.Error("an argument makes no difference")
 	}
-	if b := ask("v1.2.3", tainted, manySettings()); a.key() == b.key() || a.digestIn(config, 0) == b.digestIn(config, 0) {
+	if b := askedOf("v1.2.3", tainted, manySettings()); a.key() == b.key() || a.digestIn(config, 0) == b.digestIn(config, 0) {
 		t.Error("a version makes no difference")
 	}
 }
@@ -85,8 +85,9 @@ func TestTweaks(t *testing.T) {
 	config := Config{Image: "x", Release: "v1.0.0", Kubernetes: "v1.36.3", PullSecrets: []string{"pull"}}.completed()
 	config.Settings.Verbosity = ptr.To[int32](2)
 	asked := []Asked{
-		ask("", tainted, config.Settings), ask("v1.2.3", nil, manySettings()), ask("", nil, v1alpha1.CoordinatorSettings{}),
-		ask("", nil, config.Settings),
+		askedOf("", tainted, config.Settings), askedOf("v1.2.3", nil, manySettings()), askedOf("", nil,
+			v1alpha1.CoordinatorSettings{}),
+		askedOf("", nil, config.Settings),
 	}
 	for _, slot := range edge.Slots() {
 		app, err := AppSet(config, slot, asked...)

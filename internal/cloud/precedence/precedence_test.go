@@ -65,7 +65,8 @@ func TestCoordinator(t *testing.T) {
 		saying("general", 9, 0, v1alpha1.CoordinatorSettings{
 			MinNodes: ptr.To[int32](2), NodeSelector: map[string]string{"a": "b"},
 		}),
-		saying("special", 1, 5, v1alpha1.CoordinatorSettings{OwnSecrets: ptr.To(false), NodeSelector: map[string]string{"c": "d"}}),
+		saying("special", 1, 5, v1alpha1.CoordinatorSettings{OwnSecrets: ptr.To(false),
+			NodeSelector: map[string]string{"c": "d"}}),
 		saying("younger", 1, 0, v1alpha1.CoordinatorSettings{MinNodes: ptr.To[int32](1)}),
 	}
 	deleted := saying("deleted", 20, 99, v1alpha1.CoordinatorSettings{MinNodes: ptr.To[int32](9)})

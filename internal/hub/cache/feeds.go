@@ -101,8 +101,8 @@ func Feeds(s *Sources) func(Order) (Feeder, error) {
 	}
 }
 
-// prompt reports whether an order of the hub's own is short, and the node waits for it: the NodePool, for what is shown of endpoints,
-// and Services, which kubelet wants before it makes a container. On a thin line, endpoints take minutes.
+// prompt reports whether an order of the hub's own is short, and the node waits for it: the NodePool, for what is shown of
+// endpoints, and Services, which kubelet wants before it makes a container. On a thin line, endpoints take minutes.
 func (o *Order) prompt() bool {
 	return o.Fields != "" || o.Labels != "" || o.Resource.GroupResource() == schema.GroupResource{Resource: "services"}
 }

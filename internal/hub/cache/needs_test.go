@@ -148,11 +148,12 @@ func TestWhatThePodsNeedStaysOnTheDisk(t *testing.T) {
 		if !w.Gone("a", "q", "") || w.Gone("a", "p", "") {
 			t.Error("it is not known which Pods are there")
 		}
-		w.mu.Lock()
+		time.Sleep(2 * tidyEvery)
+		w.Set.mu.Lock()
 		if account := serviceaccount.MakeUsername("a", "default"); !w.needs.users[account] {
 			t.Errorf("the Pod's ServiceAccount is none of %v", w.needs.users)
 		}
-		w.mu.Unlock()
+		w.Set.mu.Unlock()
 		time.Sleep(30 * 24 * time.Hour)
 		if needed, idle := w.onDisk(one.id("")), w.onDisk(other.id("")); !needed || idle {
 			t.Errorf("after a month the disk has what the Pod needs: %t, what nobody needs: %t", needed, idle)

@@ -177,8 +177,8 @@ func (a *asking) cloud() http.Handler {
 
 // noAnswer reports whether the cloud's status means that there is no answer: the hub reached no server, or a balancer without
 // servers, or a server without etcd. An aggregated API is answered by another server. If that one alone is down, such a status is
-// the answer, and its earlier answers no longer hold. Nobody tells a hub which groups are aggregated, so for one that is not built
-// in it asks whether the cloud answers a core read.
+// the answer, and its earlier answers no longer hold. Nobody tells a hub which groups are aggregated, so for one that is not
+// built in it asks whether the cloud answers a core read.
 func (a *asking) noAnswer(ctx context.Context, status int) bool {
 	switch status {
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:

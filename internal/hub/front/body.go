@@ -38,7 +38,7 @@ func (b *promptBody) Read(p []byte) (int, error) {
 	b.begin(began)
 	n, err := b.ReadCloser.Read(p)
 	b.mu.Lock()
-	b.read, b.waited = b.read+int64(n), b.waited+time.Since(began)
+	b.read, b.waited = b.read+int64(n), b.waited+time.Since(began) //nolint:forbidigo // see above
 	b.mu.Unlock()
 	if err != nil {
 		b.end(errors.Is(err, io.EOF))

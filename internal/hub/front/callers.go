@@ -102,7 +102,8 @@ func NewCallers(c CallersConfig) *Callers {
 	return &Callers{c, newMemory(c, callerPrefix), newMemory(c, accessPrefix), newBudget(c.Clock)}
 }
 
-// Tidy forgets what no longer holds, and of each Pod's tokens all but the last two: its programs read the next one within a minute.
+// Tidy forgets what no longer holds, and of each Pod's tokens all but the last two: its programs read the next one within a
+// minute.
 func (c *Callers) Tidy() {
 	type speaker struct {
 		pod  recall.TenurePod
@@ -138,7 +139,7 @@ func (c *Callers) Given(token string) {
 	if err != nil {
 		return
 	}
-	c.identities.take(digest(token), answer{value, identityFor, user})
+	c.identities.record(digest(token), answer{value, identityFor, user})
 }
 
 // userIn returns the user of a Pod's token, as API servers review it. It does not verify the token: the cloud has just made it.

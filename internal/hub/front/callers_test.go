@@ -487,7 +487,8 @@ func TestTheDiskIsBoundedAndSpared(t *testing.T) {
 
 // jwt is a token as API servers make it for a Pod, with a number of its own.
 func jwt(pod, uid string, n int) string {
-	claims := fmt.Sprintf(`{"aud":["https://kubernetes.default.svc"],"jti":"id-%d","sub":"system:serviceaccount:kube-system:coredns",`+
+	claims := fmt.Sprintf(`{"aud":["https://kubernetes.default.svc"],"jti":"id-%d",`+
+		`"sub":"system:serviceaccount:kube-system:coredns",`+
 		`"kubernetes.io":{"namespace":"kube-system","serviceaccount":{"name":"coredns","uid":"1"},`+
 		`"pod":{"name":%q,"uid":%q},"node":{"name":"n1","uid":"n1-uid"}}}`, n, pod, uid)
 	return "header." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".signature"

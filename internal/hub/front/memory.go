@@ -102,7 +102,7 @@ func (m *memory) find(
 	if m.cloud.Get() != link.Down {
 		said, err := m.fetch(ctx, ask)
 		if err == nil {
-			m.take(question, said)
+			m.record(question, said)
 			return said.value, nil
 		}
 		reason = err
@@ -118,8 +118,8 @@ func (m *memory) find(
 	return known.Value, nil
 }
 
-// take records the cloud's answer to a question.
-func (m *memory) take(question string, said answer) {
+// record records the cloud's answer to a question.
+func (m *memory) record(question string, said answer) {
 	m.fresh.Add(question, said.value, said.holds)
 	m.remember(m.prefix+question, said)
 }

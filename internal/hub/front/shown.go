@@ -40,8 +40,8 @@ func unshown(query string) string {
 	return values.Encode()
 }
 
-// overwrites returns a Status if a request would overwrite an object with the part that a view shows of it, so that it must not be
-// passed on.
+// overwrites returns a Status if a request would overwrite an object with the part that a view shows of it, so that it must not
+// be passed on.
 func overwrites(r *http.Request, info *request.RequestInfo) *metav1.Status {
 	resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
 	if !info.IsResourceRequest {

@@ -120,7 +120,8 @@ func (w *stream) next(all bool) (line edge.State, tells, ended bool) {
 // sinceLocked returns what has changed in a namespace after a revision; 0 means everything. After a deletion it returns
 // everything.
 func (s *LeaseServer) sinceLocked(revision uint64, namespace string) edge.Leases {
-	said := edge.Leases{Position: fmt.Sprintf("%d/%d", s.starts, s.revision), Whole: revision < max(s.oldest, s.deleted[namespace])}
+	said := edge.Leases{Position: fmt.Sprintf("%d/%d", s.starts, s.revision), Whole: revision < max(s.oldest,
+		s.deleted[namespace])}
 	for _, lease := range s.inOrderLocked() {
 		if lease.Namespace == namespace && (said.Whole || revisionOf(lease) > revision) {
 			said.Leases = append(said.Leases, *lease.DeepCopy())

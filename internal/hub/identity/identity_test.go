@@ -261,9 +261,9 @@ func TestExpiredWhileCut(t *testing.T) {
 				stop := n.start()
 				defer stop()
 				before := c.count(&c.dials)
-				time.Sleep(24 * time.Hour)
-				if dials := c.count(&c.dials) - before; dials < 24*20 || dials > 24*130 {
-					t.Errorf("%d connections tried in a day", dials)
+				time.Sleep(8 * time.Hour)
+				if dials := c.count(&c.dials) - before; dials < 8*20 || dials > 8*130 {
+					t.Errorf("%d connections tried in eight hours", dials)
 				}
 				if problem := n.Report().Client.Problem; !strings.HasPrefix(problem, "the certificate expired at 2000-12-31") ||
 					!strings.Contains(problem, "cannot be reached") && !strings.Contains(problem, "timeout") {
@@ -271,7 +271,7 @@ func TestExpiredWhileCut(t *testing.T) {
 				}
 				c.change(func() { c.cut = false })
 				if !tokenThere {
-					time.Sleep(24 * time.Hour)
+					time.Sleep(8 * time.Hour)
 					problem := n.Report().Client.Problem
 					if !strings.Contains(problem, "present certificate is refused") ||
 						!strings.Contains(problem, "kubeadm token create and put it there") {
@@ -298,7 +298,7 @@ func TestExpiredWhileCut(t *testing.T) {
 func TestRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(t, newAuthority(t, "kubernetes"))
-		c.life = 48 * time.Hour
+		c.life = 6 * time.Hour
 		n := newNode(t, c, nil)
 		if err := n.Ensure(n.ctx); err != nil {
 			t.Fatal(err)
@@ -329,13 +329,13 @@ func TestRenewal(t *testing.T) {
 		if string(first.RawSubjectPublicKeyInfo) == string(second.RawSubjectPublicKeyInfo) {
 			t.Error("the key is the same")
 		}
-		time.Sleep(6 * 24 * time.Hour)
+		time.Sleep(18 * time.Hour)
 		cancel()
 		reading.Wait()
 		stop()
 		users := c.created()
 		if len(users) < 4 || len(users) > 7 {
-			t.Errorf("%d requests in eight days of certificates of two", len(users))
+			t.Errorf("%d requests in 24 hours of certificates of six", len(users))
 		}
 		for _, user := range users[1:] {
 			if user != "system:node:n1" {
@@ -505,7 +505,7 @@ func TestNeverApproved(t *testing.T) {
 func TestTwoHubs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(t, newAuthority(t, "kubernetes"))
-		c.life = 48 * time.Hour
+		c.life = 6 * time.Hour
 		one := newNode(t, c, nil)
 		two := newNode(t, c, func(cfg *Config) { cfg.Dir = one.cfg.Dir })
 		stopOne, stopTwo := one.start(), two.start()
@@ -648,7 +648,7 @@ func TestKilledAfterWriting(t *testing.T) {
 func TestServing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCloud(t, newAuthority(t, "kubernetes"))
-		c.life = 48 * time.Hour
+		c.life = 12 * time.Hour
 		client := c.approve
 		n := newNode(t, c, func(cfg *Config) { cfg.Serve = at("10.0.0.1") })
 		if _, err := n.Serving(nil); err == nil {
@@ -688,7 +688,7 @@ func TestServing(t *testing.T) {
 		if err != nil || second.Leaf.VerifyHostname("10.0.0.2") != nil {
 			t.Fatalf("after the address changed: %v", err)
 		}
-		time.Sleep(48 * time.Hour)
+		time.Sleep(12 * time.Hour)
 		third, err := moved.Serving(nil)
 		if err != nil || !third.Leaf.NotAfter.After(second.Leaf.NotAfter) {
 			t.Errorf("not renewed: %v", err)

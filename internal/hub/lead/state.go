@@ -140,7 +140,8 @@ func (s *State) Heartbeats(ctx context.Context, to LeaseSink) {
 	s.sinks = slices.DeleteFunc(s.sinks, func(other LeaseSink) bool { return other == to })
 }
 
-// Beats returns the heartbeats that the coordinator has told of, by name, and since when; zero means that it does not tell of them.
+// Beats returns the heartbeats that the coordinator has told of, by name, and since when; zero means that it does not tell of
+// them.
 func (s *State) Beats() (all []Heartbeat, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +170,7 @@ func (s *State) Run(ctx context.Context) error {
 		s.election.Set(Sighting{})
 		s.declared.Set(Sighting{})
 	}
-	return nil
+	return nil //nolint:nilerr // only the context ends the wait
 }
 
 // follow reads streams until ctx ends.

@@ -161,13 +161,14 @@ func TestWhatIsDeniedIsForgottenOfACaller(t *testing.T) {
 func TestATokenIsToldOnceItIsGiven(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		const ofPod = `"boundObjectRef":{"kind":"Pod","name":"p","uid":"1"}`
-		w.says(http.StatusCreated, asJSON, `{"kind":"TokenRequest","apiVersion":"authentication.k8s.io/v1","status":{"token":"a.b.c"}}`)
+		w.says(http.StatusCreated, asJSON,
+			`{"kind":"TokenRequest","apiVersion":"authentication.k8s.io/v1","status":{"token":"a.b.c"}}`)
 		for _, body := range []string{`{"spec":{"audiences":["vault"],` + ofPod + `}}`, `{"spec":{}}`} {
 			w.ask(http.MethodPost, token, body)
 		}
 		guest := w.of("somebody", w.disk)
 		guest.Remember(httptest.NewRecorder(), asked(t, http.MethodPost, token, strings.NewReader(`{"spec":{`+ofPod+`}}`)),
-			http.HandlerFunc(w.cloud))
+			w.cloud)
 		if len(w.given) > 0 {
 			t.Errorf("told %q", w.given)
 		}

@@ -157,12 +157,14 @@ func TestWhatIsNotTaken(t *testing.T) {
 	})
 }
 
-// TestTheCloudFails: the answer of, say, a balancer without servers is no answer.
+// TestTheCloudFails: the answer of, say, a balancer without servers is no answer, nor is that of a server without etcd.
 func TestTheCloudFails(t *testing.T) {
 	bubble(t, func(w *takerWorld) {
 		w.settleWithUID()
 		w.cloudLink.Set(link.Failing)
-		for _, code := range []int{http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout} {
+		for _, code := range []int{
+			http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
+		} {
 			w.cloud.set(func() { w.cloud.code = code })
 			w.answers(w.sends(http.MethodPatch, podStatus, strategic, restarted(1), "application/json"), http.StatusOK, nil)
 			w.answers(w.sends(http.MethodPost, shopEvents, "application/json", anEvent(t, "shop", fmt.Sprint("e", code), 1), ""),
@@ -170,7 +172,9 @@ func TestTheCloudFails(t *testing.T) {
 			w.answers(w.sends(http.MethodPost, reviews, "application/json", []byte(`{}`), ""), code, nil)
 		}
 		time.Sleep(lookAfter)
-		w.shows(1, "events shop/e502@1+", "events shop/e503@1+", "events shop/e504@1+", "nodes /n1@5", "pods shop/a@10+")
+		w.shows(1, "events shop/e500@1+", "events shop/e502@1+", "events shop/e503@1+", "events shop/e504@1+", "nodes /n1@5",
+			"pods shop/a@10+")
+		w.cloudLink.Set(link.Up) // its core reads are answered, so 500 is about this one
 		w.cloud.set(func() { w.cloud.code = http.StatusInternalServerError })
 		w.answers(w.sends(http.MethodPatch, podStatus, strategic, restarted(2), ""), http.StatusInternalServerError, nil)
 	})

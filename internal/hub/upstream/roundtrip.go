@@ -94,7 +94,8 @@ func isCore(req *http.Request) bool {
 		(strings.HasSuffix(below, "/leases") || strings.Contains(below, "/leases/")))
 }
 
-// collectionOf returns the resource of a core request; empty for one about Leases, on which nodes depend as on the hub's own check.
+// collectionOf returns the resource of a core request; empty for one about Leases, on which nodes depend as on the hub's own
+// check.
 func collectionOf(req *http.Request) string {
 	of := object(strings.Split(strings.Trim(req.URL.Path, "/"), "/"))
 	if len(of) == 0 || of[0] == "leases" {

@@ -72,7 +72,7 @@ func (m *Mirror) begin(r *http.Request, is *push) (taker, error) {
 	if at := p.to.Position(); is.lasts && p.from != at {
 		return nil, notThere(p.from, at)
 	}
-	p.batch.revision = p.from
+	p.revision = p.from
 	return p, nil
 }
 

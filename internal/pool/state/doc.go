@@ -1,9 +1,9 @@
 // Package state tells the pool's hubs the pool's state, each hub by one stream of lines: who leads, and what the leader declares
 // current (the two Leases that say so); for the hub of the node that leads, all heartbeats; and for a hub that can't ask the
-// cloud, which nodes are silent, and which Pods there are, so that endpoints follow the Pods. Of a Pod it tells address, readiness
-// and node. On request it also tells which nodes relay.
+// cloud, which nodes are silent, and which Pods there are, so that endpoints follow the Pods. Of a Pod it tells address,
+// readiness and node. On request it also tells which nodes relay.
 //
-// The Pods are those that their nodes' hubs have pushed and package nodeobjects has accepted. Package access sees nodes renew,
+// The Pods are those that their nodes' hubs have pushed and package shareserver has accepted. Package access sees nodes renew,
 // and their Leases say where they relay. The Leases are followed as they are stored. No node writes anything here for another
 // node.
 //

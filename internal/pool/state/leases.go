@@ -50,8 +50,8 @@ func (l *leases) holder(name string) edge.NodeName {
 	return ""
 }
 
-// since returns what has changed after a number, 0 for everything, and the number up to which that is. After a deletion it returns
-// everything.
+// since returns what has changed after a number, 0 for everything, and the number up to which that is. After a deletion it
+// returns everything.
 func (l *leases) since(number uint64) (*edge.Leases, uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

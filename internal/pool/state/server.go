@@ -174,11 +174,13 @@ func MayLast(r *http.Request) bool {
 func (p *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := &exchange.Reply{ResponseWriter: w}
 	caller, err := p.mayRead(r)
-	if err == nil && r.URL.Query().Has(edge.QueryRelaying) {
+	switch {
+	case err != nil:
+	case r.URL.Query().Has(edge.QueryRelaying):
 		err = p.tellRelaying(a, caller)
-	} else if err == nil && !p.follows() {
+	case !p.follows():
 		err = exchange.Refused(http.StatusServiceUnavailable, "this coordinator begins, and does not know the pool's Leases yet")
-	} else if err == nil {
+	default:
 		p.stream(a, r, caller)
 	}
 	if err != nil {

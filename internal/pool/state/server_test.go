@@ -307,8 +307,8 @@ func leasesIn(s edge.State) string {
 	return strings.Join(all, ", ")
 }
 
-// TestStreamOfLeases: every hub hears of the pool's own Leases, and of heartbeats only the hub of the node that the election Lease
-// names, each change once, also over two streams.
+// TestStreamOfLeases: every hub hears of the pool's own Leases, and of heartbeats only the hub of the node that the election
+// Lease names, each change once, also over two streams.
 func TestStreamOfLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(ends.Clock{})

@@ -209,7 +209,8 @@ func TestLook(t *testing.T) {
 					t.Errorf("asked for %s?%s", r.URL.Path, r.URL.RawQuery)
 				}
 				w.Header().Set("Content-Type", "application/json")
-				if a := r.Header.Get("Accept"); !strings.HasPrefix(a, "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;") {
+				if a := r.Header.Get("Accept"); !strings.HasPrefix(a,
+					"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;") {
 					t.Errorf("asked for %s", a)
 				}
 				item := fmt.Sprintf(`{"metadata":{"name":%q,"namespace":%q,"resourceVersion":"7"}}`,

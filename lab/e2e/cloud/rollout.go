@@ -94,7 +94,8 @@ func coordinatorRollout(t *kit.T) {
 		return r.runs(canaryPool, node, releaseBroken)
 	})
 	took = t.Eventually(4*time.Minute, "the rollout stops, and says why", func() error {
-		return errors.Join(r.says(v1beta1.AppSetStalled, corev1.ConditionTrue, "RolloutStopped", "pool "+canaryPool), r.eventSays())
+		return errors.Join(r.says(v1beta1.AppSetStalled, corev1.ConditionTrue, "RolloutStopped", "pool "+canaryPool),
+			r.eventSays())
 	})
 	t.Figure("rollout_stop_s", took.Seconds())
 	r.untouched(good, otherPool, frozenPool)
@@ -283,7 +284,8 @@ func (r *rollout) puller() string {
 
 // says fails unless a condition of the coordinators' YurtAppSet says this.
 func (r *rollout) says(kind v1beta1.YurtAppSetConditionType, status corev1.ConditionStatus, reason, text string) error {
-	o, err := r.Cloud.Objects.Resource(appSets).Namespace(edge.NamespaceSystem).Get(r.Ctx, edge.AppCoordinator, metav1.GetOptions{})
+	o, err := r.Cloud.Objects.Resource(appSets).Namespace(edge.NamespaceSystem).Get(r.Ctx, edge.AppCoordinator,
+		metav1.GetOptions{})
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,8 @@ var (
 	// backValues are those of step 7, for a yurt-manager with all of its controllers.
 	backValues = []string{
 		"--set=crds.nodepools=false,crds.yurtappsets=false",
-		"--set=controllers.nodepool=false,controllers.yurtappset=false,controllers.yurtcoordinator=false,controllers.autonomy=false",
+		"--set=controllers.nodepool=false,controllers.yurtappset=false",
+		"--set=controllers.yurtcoordinator=false,controllers.autonomy=false",
 	}
 	// theirsAlone are yurt-manager's controllers without ours, theirsBeside beside it, and theirsAfter when ours has the pools.
 	theirsAlone       = "-nodelifecycle,-yurtnodeconversion,*"
