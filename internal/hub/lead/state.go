@@ -26,12 +26,14 @@ import (
 )
 
 const (
-	// silentFor is how long a coordinator may send nothing: it sends a line every 10 s.
-	silentFor = 30 * time.Second
+	// silentFor is how long a coordinator may send nothing: it sends a line every 10 s. The first line is on the LAN at once, and
+	// openFor bounds the wait for it.
+	silentFor, openFor = 30 * time.Second, 5 * time.Second
 	// maxLine bounds a line in bytes: enough for 20,000 Pods of some 250 bytes.
 	maxLine = 8 << 20
-	// pauseMin and pauseMax bound the pause after a failure; see run.Backoff.
-	pauseMin, pauseMax = 100 * time.Millisecond, 5 * time.Second
+	// pauseMin and pauseMax bound the pause after a failure; see run.Backoff. The election goes by the stream, so a coordinator that
+	// is back is heard of soon.
+	pauseMin, pauseMax = 100 * time.Millisecond, 2 * time.Second
 )
 
 var (
@@ -196,7 +198,7 @@ func (s *State) follow(ctx context.Context) {
 func (s *State) stream(ctx context.Context, l *listener, heard func()) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	silence := time.AfterFunc(silentFor, func() { stop(errQuiet) })
+	silence := time.AfterFunc(openFor, func() { stop(errQuiet) })
 	defer silence.Stop()
 	response, err := s.open(ctx, l)
 	if err != nil {
