@@ -303,10 +303,11 @@ func (k *HistoryKeeper) Run(ctx context.Context) error {
 	}()
 	for was := false; ; {
 		state, changed := k.config.Link.Watch()
-		if up := state.Reachable(); was != up {
-			k.linked(up)
-			was = up
+		up := state.Reachable()
+		if was && !up {
+			k.shaken()
 		}
+		was = up
 		select {
 		case <-ctx.Done():
 			return nil
@@ -315,14 +316,12 @@ func (k *HistoryKeeper) Run(ctx context.Context) error {
 	}
 }
 
-// linked withdraws Sure from all when the link is lost.
-func (k *HistoryKeeper) linked(up bool) {
+// shaken withdraws Sure from all: the link was lost.
+func (k *HistoryKeeper) shaken() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, h := range k.of {
-		if !up {
-			h.shakeLocked()
-		}
+		h.shakeLocked()
 	}
 }
 
