@@ -21,7 +21,7 @@ func TestMetrics(t *testing.T) {
 	registry.MustRegister(c.Metrics())
 	want := `
 # HELP coordinator_controller_yurtappset_outdated_pools Pools of a YurtAppSet whose workload is missing, not as wanted, or ` +
-		`not fully rolled out, without those that wait for a rollout.
+		`not fully rolled out. Those that wait for a rollout do not count.
 # TYPE coordinator_controller_yurtappset_outdated_pools gauge
 coordinator_controller_yurtappset_outdated_pools{namespace="n",yurtappset="a"} 2
 coordinator_controller_yurtappset_outdated_pools{namespace="n",yurtappset="b"} 0
