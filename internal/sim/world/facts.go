@@ -35,6 +35,8 @@ type Judge struct {
 	grays    map[string]time.Time // when a hub led last whose own line was not whole, or had only just become so
 	// knows says who must have heard of whom that it relays, by "NODE of NODE".
 	knows map[string]bool
+	// bare says since when a node's disk is empty, for those that have not spoken with the cloud since.
+	bare map[string]time.Time
 	// restored and jolts are the world's, when it looked last.
 	restored, jolts int
 }
@@ -127,6 +129,7 @@ func (w *World) NewJudge() *Judge {
 		w: w, whole: since{"judges": began, controls[0]: began, controls[1]: began},
 		nodes: map[string]*facts{}, slots: map[*server]*slotFacts{},
 		told: map[string]bool{}, asked: map[string]*minute{}, grays: map[string]time.Time{}, knows: map[string]bool{},
+		bare: map[string]time.Time{},
 	}
 	for _, n := range w.nodes {
 		j.nodes[n.name] = &facts{}
@@ -136,6 +139,7 @@ func (w *World) NewJudge() *Judge {
 	}
 	for _, s := range w.slots {
 		j.slots[s] = &slotFacts{}
+		j.whole[s.machine.name+remembers] = began
 	}
 	return j
 }
@@ -190,11 +194,13 @@ func sickSecond(e history.Event) bool {
 	return atSecond(e) && e.How != "slow" && !strings.HasPrefix(e.How, "4")
 }
 
-// lined is what is said of a node whose line is whole, ownLine is the route that it has as long as that is enough.
-const lined, ownLine = " has a line", "own line"
+// lined is what is said of a node whose line is whole, ownLine is the route that it has as long as that is enough. remembers is
+// what is said of a machine whose coordinator has not begun anew.
+const lined, ownLine, remembers = " has a line", "own line", " remembers"
 
 // routes returns the node's routes that are whole now.
-func (w *World) routes(node string) (all []string) {
+func (j *Judge) routes(node string) (all []string) {
+	w := j.w
 	if !w.asks(node) {
 		return nil
 	}
@@ -203,7 +209,7 @@ func (w *World) routes(node string) (all []string) {
 	}
 	for _, s := range w.slots {
 		at := s.machine.name
-		if !w.serves(at, node) || !w.open(node, at) {
+		if !w.serves(at, node) || !w.open(node, at) || !j.has(node, at) {
 			continue
 		}
 		for _, n := range w.nodes {
@@ -213,6 +219,28 @@ func (w *World) routes(node string) (all []string) {
 		}
 	}
 	return all
+}
+
+// has reports whether a node, without the cloud, has its Lease. Its hub has it on no disk: kubelet reads it from the cloud or from
+// a coordinator that has a copy. If it is nowhere, kubelet makes a new one, but not before it has seen its Node, which its hub
+// has on the disk.
+func (j *Judge) has(node, at string) bool {
+	lost, is := j.bare[node]
+	had, has := j.whole[at+remembers]
+	return !is || has && lost.Sub(had) > oldest
+}
+
+// empty notes whose disk is empty.
+func (j *Judge) empty(now time.Time) {
+	for _, n := range j.w.nodes {
+		j.whole.keep(n.name+remembers, j.w.runs(n.name, "yurt-coordinator"), now)
+		j.whole.keep(n.name+" is blank", j.w.blank(n.name), now)
+		if at, is := j.whole[n.name+" is blank"]; is {
+			j.bare[n.name] = at
+		} else if j.whole.lasts(n.name+": "+ownLine, now) > oldest {
+			delete(j.bare, n.name)
+		}
+	}
 }
 
 // hearsay is how a node hears at a coordinator that another one relays.
@@ -322,6 +350,7 @@ func (j *Judge) Look() {
 		}
 	}
 	j.hear(now)
+	j.empty(now)
 	for _, n := range j.w.nodes {
 		f := j.nodes[n.name]
 		j.did(f, n.name, now)
@@ -434,7 +463,7 @@ func (j *Judge) did(f *facts, name string, now time.Time) {
 	f.now = now
 	j.whole.keep("lives "+name, j.w.runs(name, "hub") && j.w.runs(name, "kubelet"), now)
 	routes := map[string]bool{}
-	for _, r := range append(j.w.routes(name), j.lent(name)...) {
+	for _, r := range append(j.routes(name), j.lent(name)...) {
 		routes[name+": "+r] = true
 	}
 	for r := range routes {

@@ -227,6 +227,7 @@ const (
 	// (docs/pool-resources.md), which begin again as those of the cloud do.
 	asksPool = 7 + 1 + 2 + 3*2
 	// asksLeading: a leader renews its term each second (lead's renewEvery), and each 2 s asks where the mirror stands and
-	// declares what is current (docs/TOUR.md).
-	asksLeading = asksPool + 61 + 31 + 31
+	// declares what is current (docs/TOUR.md). With its term it reads the election Lease, and begins to push four resources; a
+	// push begins again when its source changes, and when the selection that it is of begins again.
+	asksLeading = asksPool + 61 + 31 + 31 + 1 + 4*3
 )

@@ -315,6 +315,24 @@ func TestKept(t *testing.T) {
 				{At: 20 * time.Second, For: 13 * time.Second, Does: history.Machine, On: "n3", How: "blank"},
 			},
 		},
+		// … and with it the pool's only coordinator: its Lease was nowhere, and kubelet does not make one before it has seen its
+		// Node. The oracle took it for a node that can speak. Found by seed 193227535, links.
+		"a machine with a lost disk, and its coordinator": {Nodes: 3, Coordinators: 1, Unrelayed: true, Long: time.Minute,
+			Events: []history.Event{
+				{At: 0, For: time.Second, Does: history.Machine, On: "n1", How: "blank"},
+				{At: time.Second, For: 58 * time.Second, Does: history.OneWay, On: "cloud", To: "n1", How: "silent"},
+			},
+		},
+		// Two terms ended while all was well, since the leader had lost its line: the next one pushes to each coordinator. The
+		// oracle took it for too much.
+		"a leader gives all slots back": {Seed: 12037648, Nodes: 5, Coordinators: 3, Holds: 24 * time.Hour, Long: 129 * time.Second,
+			Events: []history.Event{
+				{At: 5 * time.Second, For: 83500 * time.Millisecond, Does: history.Server, On: "n1", To: "n1", How: "403"},
+				{At: 47 * time.Second, For: 15 * time.Second, Does: history.Server, On: "cloud/2", How: "hang"},
+				{At: 64 * time.Second, For: 12 * time.Second, Does: history.Server, On: "n3", How: "readonly"},
+				{At: 71 * time.Second, For: 7 * time.Second, Does: history.Program, On: "n3/yurt-coordinator", How: "killed"},
+			},
+		},
 		// A hub starts while no certificate is valid any more by its clock: it trusts nobody. The oracle took that for harm to
 		// its line, and not to its way to the coordinator. Found by seed 170375871, machines.
 		"a machine starts after the end of certificates": {Nodes: 3, Coordinators: 1, Unrelayed: true, Long: 150 * time.Second,
