@@ -21,6 +21,8 @@ type History struct {
 	Nodes, Coordinators int
 	// Unrelayed says that the pool's hubs relay for nobody: a neighbour's line hides much of what coordinators are for.
 	Unrelayed bool
+	// Readers says that programs on each node read what changes in the cloud.
+	Readers bool
 	// Holds is for how long evictions from the pool are held when it is cut off as a whole; 0: not at all.
 	Holds time.Duration
 	// Long is how long things happen; after it, nothing is harmed, and the world rests.
@@ -106,8 +108,9 @@ type Cast struct {
 // Weights say how often a Kind is drawn, against the others.
 type Weights map[Kind]int
 
-// The weights of exploration: each theme, and everything.
+// The weights of exploration: each theme, everything, and what harms who reads.
 var (
+	Data     = Weights{Path: 5, OneWay: 2, Server: 4, Compact: 2, Machine: 2, Program: 4}
 	Links    = Weights{Path: 6, OneWay: 3, Machine: 1}
 	Servers  = Weights{Server: 8, Compact: 1, Restore: 1, Path: 2, Program: 1}
 	Machines = Weights{Machine: 4, Program: 4, Clock: 3, Path: 2}
@@ -265,6 +268,9 @@ func (h History) Table() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "history.History{Seed: %d, Nodes: %d, Coordinators: %d, Unrelayed: %t, ",
 		h.Seed, h.Nodes, h.Coordinators, h.Unrelayed)
+	if h.Readers {
+		b.WriteString("Readers: true, ")
+	}
 	if h.Holds != 0 {
 		fmt.Fprintf(&b, "Holds: %s, ", written(h.Holds))
 	}

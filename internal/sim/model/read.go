@@ -28,6 +28,9 @@ const (
 	// shortestWatch is the shorter half of how long a watch lasts whose client does not say: up to twice that.
 	shortestWatch = 30 * time.Minute
 
+	// keys is what a key of etcd begins with: a continue token is about what follows.
+	keys = "/"
+
 	tooOld         = "The resourceVersion for the provided list is too old."
 	continueTooOld = "The provided continue parameter is too old to display a consistent list result. You can start a new list " +
 		"without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. " +
@@ -125,9 +128,10 @@ func (s *Server) list(c *call) error {
 	exact := o.ResourceVersionMatch == metav1.ResourceVersionMatchExact ||
 		o.ResourceVersionMatch == "" && o.Limit > 0 && o.revision > 0
 	if o.Continue != "" {
-		if from, o.revision, err = storage.DecodeContinue(o.Continue, o.prefix); err != nil {
+		if from, o.revision, err = storage.DecodeContinue(o.Continue, keys+o.prefix); err != nil {
 			return apierrors.NewBadRequest("invalid continue token: " + err.Error())
 		}
+		from = strings.TrimPrefix(from, keys)
 		exact = o.revision > 0
 		if !exact {
 			o.ResourceVersion = "" // it goes on, with what is there now
@@ -171,7 +175,7 @@ func expired(o *selection, from string) error {
 	if o.Continue == "" {
 		return apierrors.NewResourceExpired(tooOld)
 	}
-	token, err := storage.EncodeContinue(o.prefix+strings.TrimPrefix(from, o.prefix), o.prefix, -1)
+	token, err := storage.EncodeContinue(keys+o.prefix+strings.TrimPrefix(from, o.prefix), keys+o.prefix, -1)
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
@@ -195,7 +199,7 @@ func (c *call) answerList(o *selection, at int64, found []*change) error {
 		}
 		objects = append(objects, one.object)
 		if rest := int64(len(found) - i - 1); o.Limit > 0 && int64(len(objects)) == o.Limit && o.hasAny(c.kind, found[i+1:]) {
-			token, err := storage.EncodeContinue(o.prefix+strings.TrimPrefix(one.path, o.prefix)+"\x00", o.prefix, at)
+			token, err := storage.EncodeContinue(keys+one.path+"\x00", keys+o.prefix, at)
 			if err != nil {
 				return apierrors.NewInternalError(err)
 			}

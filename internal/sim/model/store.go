@@ -30,6 +30,23 @@ type Store struct {
 	mu sync.Mutex // guards what Servers know of the Store, too
 	content
 	servers []*Server
+	seen    func(Change)
+}
+
+// Change is one change of the storage. Nobody may change its Object, which of a deletion is the last state.
+type Change struct {
+	Revision int64
+	Resource schema.GroupResource
+	Path     string // "namespace/name", or "name"
+	Object   runtime.Object
+	Deleted  bool
+}
+
+// Follow has each change from now on told to seen, in order. seen must not use the Store.
+func (s *Store) Follow(seen func(Change)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen = seen
 }
 
 // content is what a backup has.
@@ -96,6 +113,9 @@ func (s *Store) commit(was *change, next change) *change {
 	}
 	s.latest[next.resource][next.path] = &next
 	s.log = append(s.log, &next)
+	if s.seen != nil {
+		s.seen(Change{next.revision, next.resource, next.path, next.object, next.deleted})
+	}
 	for _, server := range s.servers {
 		server.followLocked()
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -99,10 +100,45 @@ func (v *reviews) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(review) // the coordinator's own client asks again
 }
 
-var (
-	errNoStorage = errors.New("a model has no storage below") // a constant
-	empty        = model.NewStore().Backup()                  // a constant
-)
+var empty = model.NewStore().Backup() // a constant
+
+// keys are what a coordinator keeps in etcd by itself: copies of what hubs bring. Its API server, a model, does not show them.
+type keys struct {
+	mu      sync.Mutex
+	written int64
+	has     map[string]key
+}
+
+type key struct {
+	value   []byte
+	written int64
+}
+
+func (k *keys) write(_ context.Context, txn *etcdserverpb.TxnRequest) (done bool, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, c := range txn.Compare {
+		if k.has[string(c.Key)].written != c.GetModRevision() {
+			return false, nil
+		}
+	}
+	k.written++
+	for _, op := range txn.Success {
+		if put := op.GetRequestPut(); put != nil {
+			k.has[string(put.Key)] = key{put.Value, k.written}
+		} else {
+			delete(k.has, string(op.GetRequestDeleteRange().Key))
+		}
+	}
+	return true, nil
+}
+
+func (k *keys) read(_ context.Context, name []byte) (value []byte, written int64, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	is := k.has[string(name)]
+	return is.value, is.written, nil
+}
 
 // dial is what a machine's wall clock shows.
 type dial struct{ *machine }
@@ -118,6 +154,7 @@ func coordinate(ctx context.Context, s *server, p *network.Process) error {
 	ctx = s.world.logs(ctx, s.machine.name+"/coordinator")
 	w := s.world
 	s.store.Restore(empty)
+	kept := &keys{has: map[string]key{}}
 	cfg := model.Config{Store: s.store, Clock: dial{s.machine}, Random: w.numbers()}
 	asked := &reviews{next: model.NewServer(cfg)}
 	client, err := kubernetes.NewForConfig(&rest.Config{
@@ -138,8 +175,7 @@ func coordinate(ctx context.Context, s *server, p *network.Process) error {
 		Ends: ends.Ends{Clock: s.clock(), Chance: ends.Chance{Source: w.numbers()}},
 	}, pool.Around{
 		Server: around, Port: edge.PortCoordinator, Dial: p.Dial, Log: klog.FromContext(ctx),
-		Write: func(context.Context, *etcdserverpb.TxnRequest) (bool, error) { return false, errNoStorage },
-		Read:  func(context.Context, []byte) ([]byte, int64, error) { return nil, 0, errNoStorage },
+		Write: kept.write, Read: kept.read,
 		Ready: func(context.Context) error { return nil },
 	})
 	if err != nil {

@@ -133,6 +133,7 @@ func (w *World) NewJudge() *Judge {
 	}
 	for _, n := range w.nodes {
 		j.nodes[n.name] = &facts{}
+		j.whole[n.name+" goes"] = began
 	}
 	for _, h := range w.hearsays() {
 		j.whole[h.name] = began
@@ -379,6 +380,7 @@ func (j *Judge) Look() {
 			}
 		}
 	}
+	j.reads(now)
 	for _, slot := range edge.Slots() {
 		j.reports[slot].seen(leases[edge.PoolName(ownPool).ReportLease(slot)], now, set)
 	}
@@ -482,7 +484,9 @@ func (j *Judge) did(f *facts, name string, now time.Time) {
 	j.whole.keep(name+lined, j.w.line(name), now)
 	f.lived, f.lined = j.whole.lasts("lives "+name, now), j.whole.lasts(name+lined, now)
 	f.leaves = routes[name+": "+ownLine] && f.lined < blind
-	f.calm = j.whole.lasts("calm", now)
+	if j.w.truth == nil { // what changes all the time is pushed and asked for all the time
+		f.calm = j.whole.lasts("calm", now)
+	}
 	f.judged, f.dated = j.whole.lasts("judges", now), j.whole.lasts("dates", now)
 	f.controlled, f.steady = 0, math.MaxInt64
 	for _, m := range controls {

@@ -43,6 +43,8 @@ type node struct {
 	joined     map[string][]byte
 	containers *stock.Containers
 	beats      beats
+	// reads are what the node's reader has read.
+	reads []*reading
 }
 
 // beats are kubelet's heartbeats, as it sends them.
@@ -249,15 +251,8 @@ func (n *node) runHub(ctx context.Context, p *network.Process) error {
 
 // runKubelet runs kubelet, which reaches the cloud through its hub.
 func (n *node) runKubelet(ctx context.Context, p *network.Process) error {
-	for { // as systemd starts it again until there is the hub's token
-		if _, err := os.Stat(n.file("keys/" + front.FileToken)); err == nil {
-			break
-		}
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-			return nil
-		}
+	if !n.hasToken(ctx) {
+		return nil
 	}
 	k := stock.Kubelet{
 		Client: &rest.Config{
@@ -269,6 +264,20 @@ func (n *node) runKubelet(ctx context.Context, p *network.Process) error {
 		Node: aNode(n.machine, ownPool), Wall: n.wall, Containers: n.containers,
 	}
 	return k.Run(ctx)
+}
+
+// hasToken waits for the hub's token, as systemd starts a program again until it is there. It returns false if ctx has ended.
+func (n *node) hasToken(ctx context.Context) bool {
+	for {
+		if _, err := os.Stat(n.file("keys/" + front.FileToken)); err == nil {
+			return true
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return false
+		}
+	}
 }
 
 // aNode is what a machine's kubelet says of it. The pool is a zone, too: kube-controller-manager judges by zones.

@@ -40,6 +40,8 @@ type Config struct {
 	Nodes, Coordinators int
 	// Unrelayed says that hubs relay for nobody.
 	Unrelayed bool
+	// Readers says that programs on each node read what changes in the cloud all the time.
+	Readers bool
 	// Holds is for how long evictions from the pool are held when it is cut off as a whole; 0: not at all.
 	Holds time.Duration
 	// Dir is where the machines' disks are.
@@ -68,7 +70,10 @@ type World struct {
 	harms []happening
 	// restored is how often the cloud's storage was set back, jolts how often something happened that is over at once.
 	restored, jolts int
-	mu              sync.Mutex
+	// truth is what the cloud has had, nil if nobody reads. rest ends the edits.
+	truth *truth
+	rest  func()
+	mu    sync.Mutex
 }
 
 // numbers returns the random numbers of one more program: what one draws changes nothing for others.
@@ -170,6 +175,11 @@ func New(cfg Config) (*World, error) {
 	if err := w.deploy(ctx); err != nil {
 		return nil, err
 	}
+	if cfg.Readers {
+		if err := w.watches(); err != nil {
+			return nil, err
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(w.machines)) {
 		w.startAll(w.machines[name])
 	}
@@ -193,7 +203,7 @@ func (w *World) deploy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, corev1.NamespaceNodeLease} {
+	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, corev1.NamespaceNodeLease, nameSpace} {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if _, err := c.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 			return err

@@ -155,7 +155,7 @@ func watched(t *testing.T, h history.History, look func(w *World, j *Judge)) (br
 			say = nil
 		}
 		w, err := New(Config{
-			Seed: h.Seed, Nodes: h.Nodes, Coordinators: h.Coordinators, Unrelayed: h.Unrelayed, Holds: h.Holds,
+			Seed: h.Seed, Nodes: h.Nodes, Coordinators: h.Coordinators, Unrelayed: h.Unrelayed, Readers: h.Readers, Holds: h.Holds,
 			Dir: dir, Say: say,
 		})
 		if err != nil {
@@ -163,7 +163,11 @@ func watched(t *testing.T, h history.History, look func(w *World, j *Judge)) (br
 		}
 		time.Sleep(ready)
 		j := w.NewJudge()
-		w.Live(h, recovery, func() {
+		rest := recovery
+		if h.Readers {
+			rest += wakes
+		}
+		w.Live(h, rest, func() {
 			j.Look()
 			look(w, j)
 		})
@@ -381,15 +385,16 @@ func TestSeeds(t *testing.T) {
 		return otherwise
 	}
 	weights := map[string]history.Weights{
-		"": history.All, "all": history.All, "links": history.Links, "servers": history.Servers, "machines": history.Machines,
+		"": history.All, "all": history.All, "links": history.Links, "servers": history.Servers, "machines": history.Machines, "data": history.Data,
 	}[os.Getenv("SIM_WEIGHTS")]
 	if weights == nil {
-		t.Fatal("SIM_WEIGHTS: use links, servers, machines or all")
+		t.Fatal("SIM_WEIGHTS: use links, servers, machines, data or all")
 	}
 	from, nodes, coordinators := number("SIM_FROM", 0), number("SIM_NODES", 5), number("SIM_COORDINATORS", 1)
 	for seed := from; seed < from+number("SIM_COUNT", 4); seed++ {
 		t.Run(strconv.Itoa(seed), func(t *testing.T) {
 			h := history.Random(uint64(seed), nodes, coordinators, Cast(nodes, coordinators), weights)
+			h.Readers = os.Getenv("SIM_WEIGHTS") == "data"
 			began := spent()
 			got, held := live(t, h)
 			cpu, simulated := spent()-began, h.Long+ready+recovery

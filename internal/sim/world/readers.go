@@ -1,0 +1,246 @@
+package world
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"yurtcoordinator/internal/hub/front"
+	"yurtcoordinator/internal/sim/history"
+	"yurtcoordinator/internal/sim/model"
+	"yurtcoordinator/internal/sim/network"
+)
+
+// read are the resources that programs read on each node: two that the pool shares, and one that each hub gets for itself. It is
+// a constant.
+var read = []schema.GroupResource{
+	corev1.Resource("services"), discoveryv1.Resource("endpointslices"), corev1.Resource("configmaps"),
+}
+
+// nameSpace is the only one that has objects of the resources read.
+const nameSpace = "data"
+
+// edits is what changes objects in the cloud: a few names of each resource, made, changed and deleted by chance, mostly one
+// after another, and sometimes many at once. It goes around all that is harmed: the cloud's users have other ways.
+type edits struct {
+	client kubernetes.Interface
+	random *rand.Rand
+	count  int
+}
+
+// run edits until ctx ends.
+func (e *edits) run(ctx context.Context) {
+	for {
+		many, pause := 1, time.Duration(100+e.random.IntN(8000))*time.Millisecond
+		if e.random.IntN(12) == 0 {
+			many = 20
+		}
+		for range many {
+			e.one(ctx)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// one changes one object. What fails changes nothing.
+func (e *edits) one(ctx context.Context) {
+	e.count++
+	resource, deletes := read[e.random.IntN(len(read))], e.random.IntN(3) == 0
+	m := metav1.ObjectMeta{
+		Namespace: nameSpace, Name: "o" + strconv.Itoa(e.random.IntN(5)), Labels: map[string]string{"n": strconv.Itoa(e.count)},
+	}
+	switch resource.Resource {
+	case "services":
+		edit(ctx, e.client.CoreV1().Services(nameSpace), &corev1.Service{ObjectMeta: m, Spec: corev1.ServiceSpec{
+			Ports: []corev1.ServicePort{{Port: int32(1 + e.count%1000)}},
+		}}, deletes)
+	case "endpointslices":
+		edit(ctx, e.client.DiscoveryV1().EndpointSlices(nameSpace), &discoveryv1.EndpointSlice{
+			ObjectMeta: m, AddressType: discoveryv1.AddressTypeIPv4,
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{fmt.Sprintf("10.9.%d.%d", e.count/250%250, 1+e.count%250)}}},
+		}, deletes)
+	default:
+		edit(ctx, e.client.CoreV1().ConfigMaps(nameSpace), &corev1.ConfigMap{
+			ObjectMeta: m, Data: map[string]string{"n": strconv.Itoa(e.count)},
+		}, deletes)
+	}
+}
+
+// editor is what a typed client can do to objects of one kind.
+type editor[T metav1.Object] interface {
+	Create(context.Context, T, metav1.CreateOptions) (T, error)
+	Update(context.Context, T, metav1.UpdateOptions) (T, error)
+	Delete(context.Context, string, metav1.DeleteOptions) error
+}
+
+// edit makes an object, or changes it if it is there, or deletes it.
+func edit[T metav1.Object](ctx context.Context, c editor[T], o T, deletes bool) {
+	if deletes {
+		_ = c.Delete(ctx, o.GetName(), metav1.DeleteOptions{})
+		return
+	}
+	if _, err := c.Create(ctx, o, metav1.CreateOptions{}); err != nil {
+		_, _ = c.Update(ctx, o, metav1.UpdateOptions{})
+	}
+}
+
+// watches makes everything that is about reading: the truth, the edits, and a program on each node that reads.
+func (w *World) watches() error {
+	c, err := kubernetes.NewForConfig(w.client())
+	if err != nil {
+		return err
+	}
+	w.truth = newTruth()
+	w.cloud.store.Follow(func(c model.Change) { w.truth.add(c) })
+	for _, n := range w.nodes {
+		for _, resource := range read {
+			n.reads = append(n.reads, &reading{truth: w.truth, node: n.name, resource: resource})
+		}
+		n.program("reader", n.runReader)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	e := &edits{client: c, random: rand.New(rand.NewPCG(w.cfg.Seed, 7))}
+	go func() {
+		defer close(done)
+		e.run(ctx)
+	}()
+	w.rest = func() {
+		cancel()
+		<-done
+	}
+	w.stop = append(w.stop, w.rest)
+	return nil
+}
+
+// runReader reads through the hub, with client-go's reflectors. On every other node they list, and on the others a watch begins
+// with what there is.
+func (n *node) runReader(ctx context.Context, p *network.Process) error {
+	if !n.hasToken(ctx) {
+		return nil
+	}
+	c, err := kubernetes.NewForConfig(&rest.Config{
+		Host: "https://127.0.0.1:10261", Dial: p.Dial, QPS: -1, BearerTokenFile: n.file("keys/" + front.FileToken),
+		TLSClientConfig: rest.TLSClientConfig{CAFile: n.file("keys/" + front.FileCertificate)}, UserAgent: "reader",
+		ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeProtobuf},
+	})
+	if err != nil {
+		return err
+	}
+	of := map[string]struct {
+		client cache.Getter
+		object runtime.Object
+	}{
+		"services":       {c.CoreV1().RESTClient(), &corev1.Service{}},
+		"endpointslices": {c.DiscoveryV1().RESTClient(), &discoveryv1.EndpointSlice{}},
+		"configmaps":     {c.CoreV1().RESTClient(), &corev1.ConfigMap{}},
+	}
+	silent := klog.FromContext(n.world.logs(ctx, n.name+"/reader"))
+	done := make(chan struct{})
+	for _, r := range n.reads {
+		r.begins()
+		from := of[r.resource.Resource]
+		var lw cache.ListerWatcher = cache.NewListWatchFromClient(from.client, r.resource.Resource, nameSpace, fields.Everything())
+		if n.ofSecond {
+			lw = lists{lw}
+		}
+		reflector := cache.NewReflectorWithOptions(lw, from.object, r, cache.ReflectorOptions{Logger: &silent, Name: n.name})
+		go func() {
+			defer func() { done <- struct{}{} }()
+			reflector.RunWithContext(klog.NewContext(ctx, silent))
+		}()
+	}
+	for range n.reads {
+		<-done
+	}
+	return nil
+}
+
+// lists is a ListerWatcher whose reflector lists before it watches.
+type lists struct{ cache.ListerWatcher }
+
+// IsWatchListSemanticsUnSupported is what a reflector asks.
+func (lists) IsWatchListSemanticsUnSupported() bool { return true }
+
+// begins takes in that the program has started again: it knows nothing.
+func (r *reading) begins() {
+	r.truth.mu.Lock()
+	defer r.truth.mu.Unlock()
+	r.at = 0
+}
+
+func revisionIn(version string) int64 {
+	revision, err := strconv.ParseInt(version, 10, 64)
+	if err != nil {
+		return -1
+	}
+	return revision
+}
+
+// accessor returns an object's metadata, which all objects read have.
+func accessor(o any) metav1.Object {
+	m, err := meta.Accessor(o)
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+const (
+	// current is how long a node's line must have been whole before a change may reach its programs within soon.
+	current = 90 * time.Second
+	// soon bounds how long a change takes to a program that reads: client-go's longest pause between two attempts, 30 s, the
+	// hub's for one that fails (10 s), and a look each.
+	soon = 45 * time.Second
+	// wakes is how long after a machine has stood its connections to itself may wait: Linux's longest pause, 2 min, before TCP
+	// sends again. The hub's port for programs speaks HTTP/1.1, which has no pings. Here, programs of a machine that stands go on.
+	wakes = 2*time.Minute + soon
+)
+
+// reads judges what programs have read.
+func (j *Judge) reads(now time.Time) {
+	if j.w.truth == nil || j.w.restored > 0 {
+		return // a cloud that was set back is not judged
+	}
+	for _, n := range j.w.nodes {
+		if j.w.blank(n.name) {
+			j.w.truth.forget(n.name)
+		}
+		f := j.nodes[n.name]
+		j.whole.keep(n.name+" reads", j.w.asks(n.name) && j.w.runs(n.name, "reader"), now)
+		j.whole.keep(n.name+" goes", len(j.w.harmed(func(e history.Event) bool {
+			return e.Does == history.Machine && j.w.within(e.On, n.name) && suspends(e)
+		})) == 0, now)
+		reads, goes := min(f.lined, j.whole.lasts(n.name+" reads", now)), j.whole.lasts(n.name+" goes", now)
+		if min(reads, j.whole.lasts(n.name+": "+ownLine, now)) < current || goes < wakes {
+			continue
+		}
+		for _, r := range n.reads {
+			if c := r.late(now.Add(-soon)); c != nil {
+				j.breach("current", n.name, fmt.Sprintf("%s: the change of %s at revision %d, %v ago, is not read; the program is at %d",
+					r.resource.Resource, c.Path, c.Revision, now.Sub(c.at), r.at))
+			}
+		}
+	}
+	for _, f := range j.w.truth.take() {
+		j.breach("read", f.node, f.what)
+	}
+}
