@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// nodeBytes, guestBytes and guestsBytes bound the encoded objects that the hub follows: for the node's programs, for one
-	// caller, and for all callers together. kubelet's thousand ConfigMaps and Secrets are some MB, all Services and
-	// EndpointSlices of a cluster of 5000 Services some 20 MB. The hub's memory is for the node first: a hub that is killed for
-	// its memory takes kubelet's API server with it.
+	// nodeBytes, guestBytes and guestsBytes bound the encoded objects that the hub follows: nodeBytes for the node's programs,
+	// guestBytes for one caller, guestsBytes for all callers together. A thousand ConfigMaps and Secrets that kubelet follows
+	// are some MB, all Services and EndpointSlices of a cluster of 5000 Services some 20 MB. The bounds protect the node: if a
+	// hub is killed for its memory, kubelet loses its API server.
 	nodeBytes, guestBytes, guestsBytes = 128 << 20, 8 << 20, 32 << 20
-	// passOnFor is how long the cloud answers a selection that was too large, before the hub tries to follow it again. Each try
-	// costs a list.
+	// passOnFor is how long the hub lets the cloud answer a selection that was too large, before it tries to follow the
+	// selection again. Each try costs a list.
 	passOnFor = 10 * time.Minute
 	// maxPassedOn bounds how many too large selections the hub remembers.
 	maxPassedOn = 1000

@@ -12,7 +12,7 @@ import (
 type Origin uint8
 
 const (
-	// None means that no source can be reached, or that it is not time yet. The replica keeps its content.
+	// None means that no source can be reached, or that an attempt would be too early. The replica keeps its content.
 	None Origin = iota
 	// Cloud is the cluster's API servers, over the WAN.
 	Cloud
@@ -45,17 +45,17 @@ type Situation struct {
 	Role lead.Role
 	// Cloud and Coordinator are what the feed can expect of the two sources.
 	Cloud, Coordinator Access
-	// Pool: this hub has a coordinator, reachable or not.
+	// Pool says that this hub has a coordinator, reachable or not.
 	Pool bool
-	// LeaderKnown: the pool has a leader, as far as this hub knows.
+	// LeaderKnown says that the pool has a leader, as far as this hub knows.
 	LeaderKnown bool
-	// Covered: the leader declares that it keeps the coordinator's mirror of this resource current.
+	// Covered says that the leader declares this resource current in the coordinator's mirror.
 	Covered bool
-	// Filling: the leader declares that its own list of this resource is under way and makes progress.
+	// Filling says that the leader declares that its own list of this resource is under way and makes progress.
 	Filling bool
-	// Empty: the sink has nothing complete.
+	// Empty says that the sink has no complete content.
 	Empty bool
-	// Listing: a list over the WAN is under way.
+	// Listing says that a list over the WAN is under way.
 	Listing bool
 }
 
@@ -76,9 +76,10 @@ type Choice struct {
 }
 
 const (
-	// coverWait is how long a replica that needs a list waits for the pool's leader to cover the resource, before it lists over
-	// the WAN itself. The leader lists at once and pushes over the LAN, so this is the time that a list over the WAN may take. A
-	// replica that can serve something also waits for as long as the leader may doubt the cloud.
+	// coverWait is how long a hub whose replica needs a list waits for the pool's leader to bring the resource to the
+	// coordinator. After that the hub lists over the WAN itself. The leader lists at once and pushes over the LAN, so coverWait
+	// is the time that a list over the WAN may take. A hub whose replica can serve something also waits for the time in which
+	// the leader may doubt the cloud.
 	coverWait = 15 * time.Second
 	// fillWait replaces coverWait while the leader declares that its list makes progress. It is enough for some 10 MB at 128
 	// kbit/s. If the pool shares one line to the cloud, a second list would slow down the leader's.
@@ -88,18 +89,19 @@ const (
 	electWait = edge.ElectionTerm + 6*time.Second
 	// coverJitter spreads the lists of a pool's hubs after these waits.
 	coverJitter = 5 * time.Second
-	// aloneWait and aloneJitter are how long an empty replica waits while the coordinator can't be reached. When a pool is
-	// powered on, its hubs come up a second or two before its coordinator; without the wait each hub would list over the WAN. A
-	// request for the replica waits longer than this (replica.HandlerConfig.Wait).
+	// aloneWait and aloneJitter are how long a hub with an empty replica waits while it can't reach the coordinator. When a
+	// pool is powered on, its hubs come up a second or two before its coordinator; without the wait each hub would list over
+	// the WAN. A request for the replica waits longer than this (replica.HandlerConfig.Wait).
 	aloneWait, aloneJitter = 2 * time.Second, 4 * time.Second
-	// startJitter spreads the leaders' own lists after an expiry, because the restart of one API server affects the leaders of
-	// many pools at once.
+	// startJitter spreads the lists of leaders whose revision the cloud has forgotten. The restart of one API server affects
+	// the leaders of many pools at once.
 	startJitter = 750 * time.Millisecond
-	// expiredJitter spreads the lists of hubs whose revision the cloud has forgotten, because it forgets them all at the same
-	// moment.
+	// expiredJitter spreads the lists of other hubs whose revision the cloud has forgotten, because the cloud forgets it for
+	// all of them at the same moment.
 	expiredJitter = 10 * time.Second
-	// uncoverWait gives a hub that has just found the coordinator time to see one renewal of the leader's declaration, which
-	// comes every 2 s. uncoverJitter spreads the hubs' switch to the cloud when no leader covers the resource.
+	// uncoverWait is enough for a hub that has just found the coordinator to see one renewal of the leader's declaration, which
+	// comes every 2 s. uncoverJitter spreads the hubs' switch to the cloud when the leader does not declare the resource
+	// current.
 	uncoverWait   = 2500 * time.Millisecond
 	uncoverJitter = 2 * time.Second
 )
@@ -122,8 +124,8 @@ func Choose(s Situation) Choice {
 	}
 }
 
-// refreshed returns the choice when a client waits for the present state: an immediate list, even if one was due later anyway. It
-// returns c if the sink is empty, or if no source can give a list.
+// refreshed returns the choice when a client waits for the present state: an immediate list, even if a list was due later
+// anyway. It returns the given choice if the sink is empty, or if no source can give a list.
 func refreshed(s Situation, c Choice) Choice {
 	const why = "somebody asks for what is so now"
 	switch {
@@ -138,8 +140,8 @@ func refreshed(s Situation, c Choice) Choice {
 	}
 }
 
-// asFiller chooses for an empty sink: the mirror's content if there is any, otherwise a list from the cloud. A list over the WAN
-// that is under way gives way only to a mirror that is sure to have everything.
+// asFiller chooses for an empty sink: the mirror's content if there is any, otherwise a list from the cloud. While a list over
+// the WAN is under way and the cloud answers, only a mirror that the leader keeps current is chosen instead.
 func asFiller(s Situation) Choice {
 	cloud := Choice{From: Cloud, List: true}
 	switch {
@@ -168,7 +170,7 @@ func asFiller(s Situation) Choice {
 	return cloud
 }
 
-// asLeader chooses for a leader that can reach the cloud: the pool depends on what it reads there.
+// asLeader chooses for a leader that can reach the cloud. The leader reads the cloud for its pool.
 func asLeader(s Situation) Choice {
 	switch {
 	case s.Cloud != Expired:
@@ -212,9 +214,9 @@ func follow(s Situation) Choice {
 	}
 }
 
-// relist returns the list over the WAN of a hub that has content to serve, but whose revision the cloud has forgotten. The hub
-// waits for the leader, which lists at once. While the leader doubts a list, the other hubs need not ask: their clients get the
-// old content.
+// relist returns the choice to list over the WAN, for a hub that has content to serve but whose revision the cloud has
+// forgotten. The hub waits for the leader, which lists at once. While the leader doubts a list, the other hubs need not ask:
+// their clients get the old content.
 func relist(s Situation) Choice {
 	c := Choice{From: Cloud, List: true, Jitter: expiredJitter, Why: forgotten}
 	switch {

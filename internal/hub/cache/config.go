@@ -32,14 +32,15 @@ type FeedConfig struct {
 	// Resource is the resource to feed; logs and metrics name it.
 	Resource schema.GroupVersionResource
 	Sink     Sink
-	// Cloud is the resource at the cloud, CloudLink the state of the link to it.
+	// Cloud reads the resource at the cloud; CloudLink is the state of the link to the cloud.
 	Cloud interface {
 		stream.Source
 		Prover
 	}
 	CloudLink *live.Value[link.State]
 	// Pages reads the cloud's lists in pages, so that a list that breaks off continues after its last page. nil means that the
-	// feed reads lists whole: the selection is small, and an API server searches all objects for its first page.
+	// feed reads lists whole. That suits small selections: to find their first page, an API server may search all objects of
+	// the resource.
 	Pages Pages
 	// Coordinator is the mirror of the resource at the coordinator. nil means that there is no coordinator; the feed then ignores
 	// the fields below that concern it.
@@ -53,40 +54,40 @@ type FeedConfig struct {
 	Filling *live.Value[bool]
 	// CoveredHistory is the history of the mirror's content while the mirror is covered (Coverage.History).
 	CoveredHistory *live.Value[edge.History]
-	// Lists limits how many lists over the WAN run at a time: its capacity, 1 for the pool's resources. All feeds of a hub that
-	// share the limit share the channel.
+	// Lists limits by its capacity how many lists over the WAN run at a time; the capacity is 1 for the pool's resources. Feeds
+	// of a hub that share the limit share the channel.
 	Lists chan struct{}
 	// Precious says that losing existing objects does more harm than keeping deleted ones for half a minute. If a watch of the
 	// cloud worked within the last preciousFor, the feed doubts a list that would remove more than half of the objects, however
-	// few they are. (Not for longer: the cloud may since have moved a node's Pods elsewhere.)
+	// few they are. After that time the list may well be right, because the cloud may have moved a node's Pods elsewhere.
 	Precious bool
-	// History returns what tells which history the cloud is in, for as long as the feed runs.
+	// History returns what follows the cloud's history for this feed. The feed uses it while it runs, and then calls its Leave.
 	History func() History
 	Metrics *FeedMetrics
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
 }
 
-// History follows the cloud's history by one resource; ResourceHistory is one.
+// History follows what one resource shows of the cloud's history; ResourceHistory is one.
 type History interface {
 	State() *live.Value[HistoryState]
-	// Saw records a witness that the cloud showed. Prove takes one that came from elsewhere and that the feed wants to resume
-	// from at the cloud.
+	// Saw records a witness that the cloud showed. Prove asks for proof of a witness that came from elsewhere, before the feed
+	// resumes from it at the cloud.
 	Saw(Witness)
 	Prove(Witness)
 	// Shaken records that a stream from the cloud broke.
 	Shaken()
 	// Raise records that a later history exists.
 	Raise(edge.History)
-	// Leave ends its use.
+	// Leave ends the use of the History.
 	Leave()
 }
 
 // Mirror is a source whose content may belong to another history; remote.Source is one.
 type Mirror interface {
 	stream.Source
-	// WatchIn is Watch for a revision of one history. It also returns the revision that the source has reached; 0 means unknown.
-	// It fails with stream.ErrExpired if the source is in another history.
+	// WatchIn is Watch after a revision that belongs to the given history. It also returns the revision that the source has
+	// reached; 0 means unknown. It fails with stream.ErrExpired if the source is in another history.
 	WatchIn(ctx context.Context, in edge.History, after edge.Revision) (stream.Watch, edge.Revision, error)
 }
 

@@ -17,25 +17,25 @@ import (
 )
 
 const (
-	// coverFresh is how long a declaration counts after a renewal was seen. The leader renews it every 2 s. After a leader's
-	// crash the next one declares within 2 s + 4.3 s (role) + 1 s, so followers keep their source.
+	// coverFresh is how long a declaration counts after this hub saw its last renewal. The leader renews it every 2 s. After a
+	// leader's crash the next leader declares within 2 s + 4.3 s (its election) + 1 s, so followers keep their source.
 	coverFresh = 10 * time.Second
 
 	// fillFresh is how long the leader's list counts as making progress after its last page. A page is sized to take 5 s; on a
 	// link that has become slow it may take nine times as long.
 	fillFresh = 45 * time.Second
 
-	// fillPushed is how much longer a finished list counts, because the leader still has to push it and to declare it. The leader
-	// gets as long as it would have from the beginning (coverWait).
+	// fillPushed is how long a list still counts as making progress after its end, because the leader has yet to push it and to
+	// declare the resource current. It is as long as the wait for a leader that declares no progress (coverWait).
 	fillPushed = coverWait
 
-	// maxDeclared bounds the annotation in bytes: an API server keeps at most 256 KiB of annotations.
+	// maxDeclared bounds an annotation of the declaration in bytes: an API server keeps at most 256 KiB of annotations.
 	maxDeclared = 256 << 10
 )
 
-// Coverage follows the pool leader's declarations about the coordinator's mirror. A declaration that is found at the start counts
-// only once it changes. Each change counts for coverFresh by this machine's monotonic clock. So no wall clock matters, and
-// a dead leader declares nothing. Make one with NewCoverage.
+// Coverage follows the pool leader's declarations of which resources are current in the coordinator's mirror ("covered"). A
+// declaration that Coverage finds at the start counts only once it changes. Each change counts for coverFresh by this machine's
+// monotonic clock. So no wall clock matters, and a dead leader declares nothing. Make one with NewCoverage.
 type Coverage struct {
 	ends    ends.Ends
 	history *live.Value[edge.History]
@@ -74,12 +74,12 @@ func NewCoverage(e ends.Ends) *Coverage {
 	}
 }
 
-// History returns the history of the covered content, as last declared, whoever declared it. So a hub that has not seen the
-// cloud's history change learns of it here.
+// History returns the history of the covered content, as any leader last declared it. A hub that has not itself seen the
+// cloud's history change learns of the change by this value.
 func (c *Coverage) History() *live.Value[edge.History] { return c.history }
 
-// Of returns whether a resource is covered, now and as that changes. Coverage keeps every value that it returns, so ask only for
-// configured resources, never for those of requests.
+// Of returns a value that says whether a resource is covered, now and later. Coverage keeps every value that it returns, so ask
+// only for configured resources, never for those of requests.
 func (c *Coverage) Of(r schema.GroupResource) *live.Value[bool] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,8 +92,8 @@ func (c *Coverage) Of(r schema.GroupResource) *live.Value[bool] {
 	return v
 }
 
-// Filling returns whether the leader is reading a resource from the cloud with progress, now and as that changes. Coverage keeps
-// every value that it returns, as with Of.
+// Filling returns a value that says, now and later, whether the leader's list of a resource from the cloud makes progress.
+// Coverage keeps every value that it returns, as with Of.
 func (c *Coverage) Filling(r schema.GroupResource) *live.Value[bool] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,8 +123,8 @@ func (c *Coverage) fillLocked(now time.Time) {
 	}
 }
 
-// Run follows the declarations at one coordinator, by lead.State.Declared, until ctx ends, and returns nil. Afterwards nothing is
-// covered. Only one Run may be active at a time.
+// Run follows the declarations at one coordinator, as lead.State.Declared shows them, until ctx ends, and returns nil.
+// Afterwards nothing is covered. Only one Run may be active at a time.
 func (c *Coverage) Run(ctx context.Context, at *live.Value[lead.Sighting]) error {
 	c.fading = time.AfterFunc(coverFresh, c.fade)
 	defer c.fading.Stop()
@@ -217,8 +217,8 @@ func declared(lease *coordinationv1.Lease) declaration {
 	return d
 }
 
-// parseFilling returns how many pages have come of each resource that the annotation edge.AnnotationFilling names. An unreadable
-// annotation names none.
+// parseFilling reads the annotation edge.AnnotationFilling, which has the number of pages that have come of each resource being
+// listed. It returns nil for an unreadable annotation.
 func parseFilling(text string) map[schema.GroupResource]int {
 	var raw map[string]int
 	if len(text) > maxDeclared || json.Unmarshal([]byte(text), &raw) != nil {
@@ -232,7 +232,7 @@ func parseFilling(text string) map[schema.GroupResource]int {
 }
 
 // parseApplied returns the resources that the annotation edge.AnnotationAppliedRevisions names. It skips only those with a
-// malformed revision. The revisions are for people: the mirror itself reports its revision.
+// malformed revision. The revisions in it are only for people: hubs learn the mirror's revision from the mirror itself.
 func parseApplied(text string) (map[schema.GroupResource]struct{}, error) {
 	if len(text) > maxDeclared {
 		return nil, fmt.Errorf("annotation %s: %d bytes are more than any leader writes",

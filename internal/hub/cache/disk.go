@@ -15,7 +15,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// blobBytes bounds the blobs of each kind in bytes, so that churn of one kind, such as Jobs' Pods, takes no space from another.
+// blobBytes bounds the blobs of each kind in bytes. The kind is the prefix of a blob's key. So churn of one kind, such as by
+// Jobs' Pods, takes no space from another.
 var blobBytes = map[string]int{
 	"answer/": 8 << 20, "guest/": 8 << 20, "caller/": 2 << 20, "access/": 2 << 20, "event/": 2 << 20, "": 1 << 20,
 }
@@ -49,8 +50,8 @@ type DiskConfig struct {
 	// KeyFile holds the key that encrypts secret content, with mode 0600. OpenDisk creates it if it is missing. The default is
 	// Dir with the suffix .key.
 	KeyFile string
-	// Credentials is systemd's credentials directory ($CREDENTIALS_DIRECTORY). If it has yurthub-cache-key, the disk derives the
-	// key from that and makes no KeyFile. Empty means none.
+	// Credentials is systemd's credentials directory ($CREDENTIALS_DIRECTORY). If it has the file yurthub-cache-key, the disk
+	// derives the key from that file and makes no KeyFile. Empty means no such directory.
 	Credentials string
 	// Secret and SecretBlob report which collections and blobs are secret. nil means none.
 	Secret     func(store.Collection) bool
@@ -107,9 +108,9 @@ func (d *Disk) Wall() time.Time { return d.clock.Wall().Add(time.Duration(d.ahea
 // Run writes until ctx ends and the current write is done, and then releases the directory.
 func (d *Disk) Run(ctx context.Context) error { return errors.Join(d.Store.Run(ctx), d.Close()) }
 
-// Heed follows links until ctx ends. When one goes down, or the cloud begins to fail, Heed writes everything at once: nothing new
-// will come for a while, and a hub that restarts during the cut must know what its clients have seen. Unread content ages only
-// while the cloud can be asked.
+// Heed follows links until ctx ends. When a link goes down or begins to fail, Heed writes everything at once: nothing new will
+// come for a while, and a hub that restarts during the cut must know what its clients have seen. Heed also tells the disk
+// whether the cloud answers, because unread content ages only while it does.
 func (d *Disk) Heed(ctx context.Context, cloud *live.Value[link.State], others ...*live.Value[link.State]) error {
 	defer d.Online(false)
 	var each sync.WaitGroup
@@ -141,7 +142,7 @@ func heed(ctx context.Context, l *live.Value[link.State], tell func(link.State))
 // DiskStatus is the state of the disk.
 type DiskStatus struct {
 	Bytes int64 `json:"bytes"`
-	// Error says why the disk cannot be written, and Since since when; both are absent while it can be.
+	// Error says why the disk cannot be written, Since since when. Both are absent while the disk can be written.
 	Error string     `json:"error,omitempty"`
 	Since *time.Time `json:"since,omitempty"`
 	// Corrupt names what was corrupt when the hub started.

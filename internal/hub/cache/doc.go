@@ -1,9 +1,10 @@
-// Package cache keeps one replica for each selection, and restores, feeds, saves and serves it. All requests of a client for the
-// same selection share its replica, for as long as they need it.
+// Package cache keeps a replica of each selection, and restores, feeds, saves and serves it. A selection is what a list or
+// watch asks for: a resource, a namespace, selectors. A replica holds the selected objects in memory. All requests of a client
+// for the same selection share its replica, for as long as they need it.
 //
-// The hub follows a selection for itself (the pool's resources, and what service topology needs), for the node's programs, or for
-// a caller. A caller is a client with its own token. The hub's own selections are fixed: Change sets them. A program's selection
-// begins with its first list or watch, and ends some minutes after its last.
+// The hub follows a selection for itself (the pool's resources, and what service topology needs), for the node's programs, or
+// for a caller. A caller is a client with its own token. The hub's own selections are fixed: Config.Always and Change set them.
+// A program's selection begins with the program's first list or watch, and ends some minutes after the last one.
 //
 // Each replica has one feed and one saver. Both have ended before the next replica of the same selection is restored. Set.Run
 // owns all goroutines.
@@ -12,9 +13,10 @@
 //
 //   - The hub answers only what the cloud has said. It answers 503 for what it never knew, and never claims that such an object
 //     does not exist.
-//   - One replica answers a pool resource, or nobody does: answers never come partly from the replica and partly from the cloud.
-//   - When a pool resource leaves the set, its clients' watches end. Their next requests carry the cloud's revisions and go to
-//     the cloud.
+//   - A request for a pool resource is answered by the replica, or not at all: answers never come partly from the replica and
+//     partly from the cloud.
+//   - When a resource is no longer one of the pool's, its clients' watches end. Their next requests carry the cloud's revisions
+//     and go to the cloud.
 //   - A program whose selection the cloud refuses gets the cloud's own answer. The exception is what kubelet sees through a view,
 //     because the cloud never answers that.
 //   - Only clients that act with the node's identity get what was read with that identity. A caller has selections of its own,
@@ -36,45 +38,49 @@
 //     history begins later than that position, or when a client waits for the present state (Refresh).
 //   - While the coordinator's mirror is up, the Feed asks it before it lists the cloud. However old the mirror's content is, it
 //     is complete as of its revision, and the Feed resumes at the cloud from there.
-//   - The Feed never applies a snapshot older than the sink's position, unless the cloud's history was set back: then the older
-//     state is the truth. The cloud must show it in three lists over half a minute.
-//   - The Feed resumes at the cloud only once the cloud's history is known to be the sink's (HistoryKeeper). In another history
-//     it lists everything anew.
-//   - The Feed doubts a list that contradicts only the disk for a shorter time than one that contradicts what a source has shown.
-//     Clients wait for the present state, for at most 10 s longer than the lists take (package doubt).
-//   - Feeds that share FeedConfig.Lists list over the WAN one at a time. A mirror that refused and is back does not interrupt
-//     such a list.
-//   - A list of a whole resource over the WAN comes in pages (FeedConfig.Pages), all of one revision. If it breaks off, the Feed
-//     keeps the pages and continues after them. If the server has forgotten the revision, the Feed asks once for everything in
-//     one piece: a list too slow for its pages may fit into one answer.
-//   - What a Feed knows of the present ends with the evidence. Fresh ends when no stream is open and an API server refuses
-//     another one; Live with the stream; Failing with the next answer, or when the link is down; Refused and Denied when a stream
-//     opens; a Floor with the next list of the cloud.
-//   - A Feed never waits for a coordinator that does not exist. No wait is longer than a minute, or half a minute if the sink is
-//     empty.
+//   - The Feed never applies a snapshot older than the sink's position, unless the cloud was restored from a backup: then the
+//     older state is the truth. The Feed believes such a state only after the cloud has shown it in three lists over half a
+//     minute.
+//   - The Feed resumes at the cloud only once the cloud's history (see below) is known to be the sink's. If it is another one,
+//     the Feed lists everything anew.
+//   - The Feed doubts a list that contradicts the sink's content: for a shorter time if that content comes only from the disk,
+//     for longer if a source has shown it. Clients wait for the present state, for at most 10 s longer than the lists take
+//     (package doubt).
+//   - Feeds that share FeedConfig.Lists list over the WAN one at a time. If a mirror refused and is back meanwhile, the Feed
+//     does not break off such a list to use the mirror.
+//   - A list of a whole resource over the WAN comes in pages (FeedConfig.Pages), all of one revision. If the list breaks off,
+//     the Feed keeps the pages and continues after them. If the server has forgotten the revision, the list was too slow for
+//     pages, and the Feed asks once for everything in one answer.
+//   - Each statement of a FeedStatus ends with its evidence. Fresh ends when no stream is open and an API server refuses
+//     another one, Live when the stream ends. Failing ends with the cloud's next answer, or when the link is down; Refused and
+//     Denied end when a stream opens. A Floor (HistoryState) ends with the next list of the cloud.
+//   - A Feed never waits for a coordinator that does not exist. While the leader's own list makes progress, a Feed waits for it
+//     (fillWait). No other wait is longer than a minute, or half a minute if the sink is empty.
 //
-// The alternative was a second source kept warm. That doubles the traffic over the WAN, while a resume costs only a round trip.
+// The alternative was to keep a stream of the second source open as well. That doubles the traffic over the WAN, while a resume
+// costs only a round trip.
 //
 // # Whether the cloud is still the same
 //
 // A HistoryKeeper finds out whether the cloud's history is still the one that the hub's revisions belong to.
 //
-// A cloud restored from a backup continues from an earlier revision. A watch that resumes at the hub's revision then waits in
-// silence until the new history reaches it, and misses all events before. Revisions of two histories say nothing about each
-// other, however they compare. So each history has a number, kept with every revision, and the first component that sees a change
-// of history raises the number.
+// A cloud restored from a backup continues from an earlier revision. A watch that resumes at the hub's revision then gets
+// nothing until the restored cloud reaches that revision, and misses all events before. Revisions of two histories say nothing
+// about each other, however they compare. So each history has a number, kept with every revision, and the first component that
+// sees a change of history raises the number.
 //
 // The proof is a witness: an object whose revision the hub has seen. An object keeps the revision of its last change, so an
 // unchanged witness proves that the cloud's past reaches at least as far as the hub's. If the witness has changed, the hub asks
 // the cloud for it as of the revision at which the hub saw it. Only by accident does one revision belong to the same object in
 // two histories.
 //
-// An API server may keep a resource in another store, and a hub cannot see which. So each resource, as each client reads it, has
-// a witness of its own (ResourceHistory), and its revisions are compared with no other's. A resource whose reads fail stops its
-// own feeds and no others. An empty collection is a witness, too: nothing in it may be older than what the hub has.
+// An API server may keep a resource in a store of its own, and a hub cannot see which resources those are. So each resource, as
+// each client reads it, has a witness of its own (ResourceHistory), and the hub compares revisions only within a resource. If
+// reads of a resource fail, only the feeds of that resource stop. An empty collection is a witness, too: an object that appears
+// in it must be newer than the revision at which it was empty.
 //
-// A change of history also shows, at no cost, when the revision of the node's Lease falls from one heartbeat to the next (Went).
-// The Lease is the newest of all objects, but the cloud can't be asked for it as of a past revision.
+// The hub also sees a change of history, at no cost, when the revision of its node's Lease falls from one heartbeat to the next
+// (Went). The Lease is newer than any witness, but the hub can't ask the cloud for its state as of a past revision.
 //
 //	link lost, a stream broke, content    ┌─ as seen: same history
 //	from elsewhere is to be resumed ──▶ list the witness ─┼─ earlier, or the cloud's revision below ours: changed
@@ -87,15 +93,15 @@
 //   - The number never falls, and all revisions with one number belong to one history.
 //   - A proof costs one request for an object's metadata after each loss and for each resource, sometimes two, and nothing
 //     otherwise.
-//   - Unknown is not Changed: what the hub and its pool hold may be right. But the hub resumes nothing from before that point
-//     (Floor), because a resume could miss events. A Floor concerns what was held when it was set: a list of the cloud since
-//     then is not below it, whatever its revision.
+//   - Unknown is not Changed: what the hub and its pool hold may be right. But a resume of that content could miss events, so
+//     the hub resumes nothing that it has held since before (Floor). Content that was listed from the cloud since then may be
+//     resumed, whatever its revision.
 //
-// A restore stays unseen if the backup was made after the newest witness last changed and after the node's last heartbeat. Up to
-// such a backup, everything that this hub follows was the same in both histories.
+// The hub does not notice a restore if the backup was made after the newest witness last changed and after the node's last
+// heartbeat. Up to such a backup, everything that this hub follows was the same in both histories.
 //
-// The alternative was the UID of the namespace kube-system. It shows that a cluster was rebuilt, as witnesses also do, but not
-// that it was restored; and nodes may not read it.
+// The alternative was to compare the UID of the namespace kube-system. It shows that a cluster was rebuilt, as witnesses also
+// do, but not that it was restored; and nodes may not read it.
 //
 // # The disk
 //
@@ -105,9 +111,10 @@
 // wherever it can, without a list over the WAN.
 //
 // Invariant: the disk's content is the content that the replica has, or had, at that revision. The Saver adds changes only to
-// content that the replica began with, or that it wrote from the replica after it had opened the watch. Nothing else is safe: an
-// emptied replica may be filled from a cloud whose history was set back, and reach the disk's revision with other content.
+// content that the replica began with, or that the Saver itself wrote from the replica after it had opened the watch. Nothing
+// else is safe: an emptied replica may be filled from a cloud whose history was set back, and reach the disk's revision with
+// other content.
 //
-// Disk is the hub's store over a restart: a directory, or memory for a hub without one. It knows when to write everything at
-// once, which clock unread content ages by, and which key encrypts secret content.
+// Disk is the hub's store across restarts: a directory, or memory for a hub without one. It knows when to write everything at
+// once, by which clock unread content ages, and which key encrypts secret content.
 package cache

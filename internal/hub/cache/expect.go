@@ -14,23 +14,23 @@ import (
 type prospect uint8
 
 const (
-	// open: it is too early to tell.
+	// open means that it is too early to tell.
 	open prospect = iota
-	// known: the replica has the answer.
+	// known means that the replica has the answer.
 	known
-	// foreign: the cloud must answer, because it can be reached and its answer may differ from the replica's, or because the hub
-	// no longer follows the selection.
+	// foreign means that the cloud must answer. Either it can be reached and its answer may differ from the replica's, or the
+	// hub no longer follows the selection.
 	foreign
-	// unreachable: the replica was never complete, and the cloud cannot be reached.
+	// unreachable means that the replica was never complete, and that the cloud cannot be reached.
 	unreachable
-	// late: the request's time ran out before the prospect was certain.
+	// late means that the request's time ran out before the prospect was certain.
 	late
 )
 
 // situation is all that a prospect depends on.
 type situation struct {
 	// fresh says that the request wants the present state: it is a list, or a watch that begins with one. A watch that resumes
-	// from a revision gets the later events, whenever they come.
+	// from a revision does not: it gets the later events whenever they come.
 	fresh    bool
 	complete bool // the replica is complete
 	cloud    link.State
@@ -40,9 +40,9 @@ type situation struct {
 	node bool
 }
 
-// prospect returns the answer to expect. Content from the disk alone is an answer only if the cloud cannot be asked: it is down,
-// an attempt at it failed, or it does not know the node. Otherwise that content is too uncertain, because it is as old as the
-// last time that the hub looked.
+// prospect returns the answer to expect. Content from the disk alone is an answer only if the cloud cannot be asked: its link
+// is down, an attempt to reach it failed, or it does not know the node (401). Otherwise such content is too uncertain, because
+// it is as old as the hub's last look at the cloud.
 func (s situation) prospect() prospect {
 	reached, failing := s.cloud.Reachable(), s.cloud == link.Failing || s.feed.Failing
 	switch {
@@ -61,12 +61,12 @@ func (s situation) prospect() prospect {
 	}
 }
 
-// smallObjects and smallBytes bound the selections that are listed at once when a client waits: a list takes one round trip, as
-// without a hub. For larger selections a resume costs less, but takes half a second longer.
+// smallObjects and smallBytes bound the selections that the hub lists at once, instead of resuming, when a client waits. A list
+// takes one round trip, as it would without a hub. For larger selections a resume costs less, but takes half a second longer.
 const smallObjects, smallBytes = 100, 64 << 10
 
-// small reports whether a list may replace a resume. A list makes all watches of the replica begin anew, so only the disk may
-// have one.
+// small reports whether a list may replace a resume. A list makes all watches of the replica begin anew, so the replica may
+// have no watch but the disk's.
 func (m *Member) small() bool {
 	stats := m.Replica.Stats()
 	return stats.Objects <= smallObjects && stats.ObjectBytes <= smallBytes && stats.Watchers <= 1 // the disk's

@@ -17,7 +17,7 @@ import (
 type FeedStatus struct {
 	// Source is the source of the attempt under way, or of the last one.
 	Source Origin
-	// Live: a watch of that source is open.
+	// Live says that a watch of that source is open.
 	Live bool
 	// Refused is why the last attempt failed; empty once a stream is open again.
 	Refused string
@@ -27,9 +27,9 @@ type FeedStatus struct {
 	// Stranger says that the last attempt failed with 401: the source does not know the client, because a certificate or a token
 	// has expired.
 	Stranger bool
-	// Fresh says that the sink has had everything that its source had since this feed began: the feed applied a list, or a
-	// resumed watch replayed all it had. A mirror counts only while the leader keeps it current. Without Fresh, the sink's
-	// content comes from the disk and may be as old as that.
+	// Fresh says that since this feed began, the sink has once had everything that its source had: the feed applied a list, or
+	// a resumed watch replayed all changes. A list or watch of the mirror counts only while the leader keeps the mirror
+	// current. Without Fresh, the sink's content comes from the disk, however old that is.
 	Fresh bool
 	// Failing says that the last attempt at the cloud got 502, 503, 504 or no answer, although the link is not down.
 	Failing bool
@@ -55,9 +55,10 @@ type Feed struct {
 	newest Witness // the newest object that the sink got; the reading goroutine writes it
 }
 
-// Refresh requests one immediate list instead of a resume, unless the sink's content is Fresh. The list comes from the mirror if
-// it is covered, otherwise from the cloud. Refresh does not block. A resume yields the same content, but takes a while to be sure
-// that nothing is missing. A list costs as much as there is to read, so Refresh is for small selections that a client waits for.
+// Refresh requests one immediate list instead of a resume, unless the sink's content is Fresh. The list comes from the mirror
+// if the leader keeps that current, otherwise from the cloud. Refresh does not block. A resume yields the same content, but
+// needs a while to be sure that nothing is missing. A list costs as much as there is to read, so Refresh is for small
+// selections that a client waits for.
 func (f *Feed) Refresh() {
 	select {
 	case f.refresh <- struct{}{}:
@@ -71,8 +72,8 @@ const FillsNext = -1
 // Status returns the state of the feed, now and as it changes.
 func (f *Feed) Status() *live.Value[FeedStatus] { return f.status }
 
-// Filling returns how many pages of a list from the cloud have come, the one under way included. 0 means that no paged list is
-// under way or waits for its rest. FillsNext means that a list waits until other lists are done.
+// Filling returns how many pages of a list from the cloud have come, including the page under way. 0 means that no list in
+// pages is under way or waits to be continued. FillsNext means that a list waits until other lists are done.
 func (f *Feed) Filling() int { return int(f.filling.Load()) }
 
 // Run feeds the sink until ctx ends, waits for what it started, and returns nil. The sink keeps what it has.
@@ -118,8 +119,8 @@ func (f *Feed) begin(ctx context.Context) {
 	}
 }
 
-// observe returns an event for what and for the surroundings that the Machine follows. It also returns the channels that are
-// closed when these change.
+// observe returns an Event with the given Happening and the present state of the surroundings. It also returns the channels
+// that are closed when the surroundings change.
 func (f *Feed) observe(what Happening) (e Event, changed [7]<-chan struct{}) {
 	c := &f.config
 	e.What, e.At, e.Chance = what, f.config.Ends.Running(), f.config.Ends.Float64()

@@ -18,9 +18,9 @@ import (
 	"yurtcoordinator/internal/stream/remote"
 )
 
-// programLists bounds the concurrent lists for programs. kubelet follows some hundred objects and waits for them; each list costs
-// little more than a round trip. One at a time, they would take half a minute over a WAN, and minutes behind a large list of the
-// pool's.
+// programLists bounds the concurrent lists for programs. kubelet follows some hundred objects and waits for them; each list
+// costs little more than a round trip. One at a time, these lists would take half a minute over a WAN. If they also waited for
+// a large list of the pool's resources, they would take minutes.
 const programLists = 8
 
 // Sources says where feeds read from.
@@ -28,7 +28,7 @@ type Sources struct {
 	// Cloud is the cloud's address, CloudLink the state of the link to it.
 	Cloud     *url.URL
 	CloudLink *live.Value[link.State]
-	// History is the cloud's.
+	// History follows the cloud's history.
 	History *HistoryKeeper
 	// AsNode reaches the cloud with the node's credentials, for the hub and the node's programs. As reaches it with a caller's
 	// credentials.
@@ -51,7 +51,7 @@ type Pool struct {
 	Covered  func(schema.GroupResource) *live.Value[bool]
 	// Filling says what the leader is reading from the cloud.
 	Filling func(schema.GroupResource) *live.Value[bool]
-	// History is the history of what is covered.
+	// History is the history of the covered content.
 	History *live.Value[edge.History]
 }
 
@@ -101,18 +101,19 @@ func Feeds(s *Sources) func(Order) (Feeder, error) {
 	}
 }
 
-// prompt reports whether an order of the hub's own is short, and the node waits for it: the NodePool, for what is shown of
-// endpoints, and Services, which kubelet wants before it makes a container. On a thin line, endpoints take minutes.
+// prompt reports whether an order of the hub's own is for little data that the node waits for. Such are the NodePool, which
+// decides what the hub shows of endpoints, and Services, which kubelet wants before it makes a container. They must not queue
+// behind endpoints, which take minutes on a thin line.
 func (o *Order) prompt() bool {
 	return o.Fields != "" || o.Labels != "" || o.Resource.GroupResource() == schema.GroupResource{Resource: "services"}
 }
 
-// ownWatchTime is how long a watch of the cloud with the node's credentials lasts, as API servers choose by themselves. Each new
-// watch costs some 900 bytes on the link. Bookmarks show that a watch is alive.
+// ownWatchTime is how long a watch of the cloud with the node's credentials lasts at least. API servers choose the same time if
+// a client asks for none. Each new watch costs some 900 bytes on the link. Bookmarks show that a watch is alive.
 const ownWatchTime = 30 * time.Minute
 
-// watchTime returns how long one watch of the cloud lasts; 0 means client-go's default. A watch outlives its permission: a caller
-// whose permission was revoked gets events until its watch ends.
+// watchTime returns how long one watch of the cloud lasts at least; 0 means client-go's default, which is shorter. A caller's
+// watches are short because a caller whose permission was revoked still gets events until its watch ends.
 func (o *Order) watchTime() time.Duration {
 	if o.Client == Hub || o.Client == "" {
 		return ownWatchTime

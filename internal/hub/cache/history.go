@@ -26,8 +26,8 @@ const (
 	askTime = 10 * time.Second
 	// historyPauseMin and historyPauseMax bound the pause after an unanswered question: see run.Backoff.
 	historyPauseMin, historyPauseMax = 250 * time.Millisecond, 5 * time.Second
-	// maxWitnesses is how many collections of a resource have a witness: if the node may no longer read one, another still proves
-	// the history.
+	// maxWitnesses bounds how many collections of a resource have a witness. If the node may no longer read one collection, the
+	// witness of another still proves the history.
 	maxWitnesses = 8
 	// maxQuestions bounds the questions under way at a time.
 	maxQuestions = 8
@@ -37,35 +37,36 @@ const (
 
 // Prover asks the cloud for one object of a collection. remote.Source is one.
 type Prover interface {
-	// Look returns the cloud's revision and the object's: the present one if at is 0, otherwise the one as of at. The zero key
-	// asks for any object of the collection. object is 0 if there is no such object. Look fails with stream.ErrExpired if the
-	// cloud has forgotten that revision.
+	// Look returns the cloud's revision and the object's. If at is 0, the object's revision is the present one; otherwise it is
+	// the one that the object had as of at. The zero key asks for any object of the collection. object is 0 if there is no such
+	// object. Look fails with stream.ErrExpired if the cloud has forgotten the revision at.
 	Look(ctx context.Context, key stream.Key, at edge.Revision) (current, object edge.Revision, err error)
 }
 
 // Witness is an object as a hub has seen it, or an empty collection.
 type Witness struct {
 	From Prover
-	// Key and Revision are of the newest object of the collection; zero if it has none.
+	// Key and Revision are those of the collection's newest object; zero if the collection is empty.
 	Key      stream.Key
 	Revision edge.Revision
 	// Held is the revision up to which the hub knows the collection.
 	Held edge.Revision
-	// History is the history in which it was seen.
+	// History is the history in which the hub saw the object.
 	History edge.History
 }
 
-// HistoryState is what the hub knows about the cloud's history, by one resource.
+// HistoryState is what the hub knows about the cloud's history from one resource.
 type HistoryState struct {
 	// Number is the number of the cloud's history, as far as is known.
 	Number edge.History
-	// Floor is the resource's revision when nobody could tell whether what the hub held belongs to this history. What is held
-	// since before, at a lower revision, must not be resumed at the cloud.
+	// Floor is the resource's revision at the moment when the hub could not find out whether its content belonged to this
+	// history. Content held since before that moment, at a lower revision, must not be resumed at the cloud. 0 means that there
+	// was no such moment.
 	Floor edge.Revision
-	// Sure says that Number was verified by this resource, or that nothing is held to verify it with.
+	// Sure says that this resource's witness has verified Number, or that nothing is held to verify it with.
 	Sure bool
-	// Failing says that nobody answered the question. Refused is the answer of an API server that cannot say it; "" means that
-	// there is none.
+	// Failing says that the hub's question about the witness went unanswered. Refused is the answer of an API server that
+	// refused the question; "" means that there is none.
 	Failing bool
 	Refused string
 }
@@ -103,7 +104,7 @@ type reader struct {
 	resource schema.GroupResource
 }
 
-// ResourceHistory is the cloud's history by one resource, as one client reads it.
+// ResourceHistory is what the hub knows about the cloud's history from one resource, as one client reads it.
 type ResourceHistory struct {
 	keeper *HistoryKeeper
 	id     reader
@@ -127,7 +128,7 @@ func NewHistory(c HistoryConfig) *HistoryKeeper {
 	return k
 }
 
-// Of returns the history by a resource that a client reads. The caller must call Leave.
+// Of returns the ResourceHistory of a resource that a client reads. The caller must call Leave.
 func (k *HistoryKeeper) Of(client string, resource schema.GroupResource) *ResourceHistory {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -144,7 +145,7 @@ func (k *HistoryKeeper) Of(client string, resource schema.GroupResource) *Resour
 	return h
 }
 
-// Leave ends the use of a ResourceHistory. What it knows goes with its last user.
+// Leave ends the caller's use of a ResourceHistory. When its last user leaves, its knowledge is dropped.
 func (h *ResourceHistory) Leave() {
 	h.keeper.mu.Lock()
 	defer h.keeper.mu.Unlock()
@@ -168,8 +169,8 @@ func (h *ResourceHistory) Saw(w Witness) {
 	h.proven = max(h.proven, w.Revision, w.Held)
 }
 
-// Prove asks for proof of a witness whose content comes from the disk or the pool and is to be resumed at the cloud. The
-// HistoryState is not Sure until the witness is proven.
+// Prove asks for proof of a witness whose collection comes from the disk or the pool, before a feed resumes it at the cloud.
+// The HistoryState is not Sure until the cloud has proven the witness.
 func (h *ResourceHistory) Prove(w Witness) {
 	k := h.keeper
 	k.mu.Lock()
@@ -246,9 +247,9 @@ func (k *HistoryKeeper) Number() edge.History {
 	return k.number
 }
 
-// Went records that the cloud showed an object at one revision, and later at another. The History of from and to is what Number
-// returned before each question. Within one history no object's revision falls. So a lower revision proves another history, even
-// if all witnesses are unchanged: they may not have changed since the backup.
+// Went records that the cloud showed an object at one revision, and later at another. The History of from and to must be what
+// Number returned before the caller asked the cloud for each. Within one history no object's revision falls. So a lower
+// revision proves another history, even if all witnesses are unchanged: they may not have changed since the backup.
 func (k *HistoryKeeper) Went(ctx context.Context, from, to edge.Moment) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -271,7 +272,8 @@ func (k *HistoryKeeper) Raise(n edge.History) {
 	k.raiseLocked(n)
 }
 
-// raiseLocked begins a later history. It is one for all resources: a store that was restored alone costs a list of each.
+// raiseLocked begins a later history, for all resources at once. So if the store of only one resource was restored, the hub
+// still lists each resource anew.
 func (k *HistoryKeeper) raiseLocked(n edge.History) {
 	if n <= k.number {
 		return
@@ -286,7 +288,7 @@ func (k *HistoryKeeper) raiseLocked(n edge.History) {
 	_ = k.config.Disk.PutBlob(blobKey, strconv.AppendUint(nil, uint64(n), 10)) // without it, the next start finds out again
 }
 
-// Run verifies the history by each resource that is not Sure, until ctx ends, and returns nil.
+// Run verifies the history with each resource that is not Sure, until ctx ends, and returns nil.
 func (k *HistoryKeeper) Run(ctx context.Context) error {
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -316,7 +318,7 @@ func (k *HistoryKeeper) Run(ctx context.Context) error {
 	}
 }
 
-// shaken withdraws Sure from all: the link was lost.
+// shaken withdraws Sure from all resources, because the link was lost.
 func (k *HistoryKeeper) shaken() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -352,7 +354,7 @@ func (h *ResourceHistory) settle(ctx context.Context) {
 	}
 }
 
-// settled records how a question ended, and reports whether no other is to be asked.
+// settled records how a question ended, and reports whether to ask no further one.
 func (h *ResourceHistory) settled(err error) bool {
 	h.keeper.mu.Lock()
 	defer h.keeper.mu.Unlock()
@@ -395,7 +397,8 @@ func (h *ResourceHistory) verify(ctx context.Context) error {
 	}
 }
 
-// newest returns the witness with the highest revision, and the highest revision that any witness's collection is known up to.
+// newest returns the witness with the highest revision. held is the highest revision up to which the hub knows any witness's
+// collection, losses how often Sure was lost.
 func (h *ResourceHistory) newest() (best Witness, held edge.Revision, losses int) {
 	h.keeper.mu.Lock()
 	defer h.keeper.mu.Unlock()

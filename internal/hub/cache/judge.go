@@ -6,13 +6,13 @@ import "yurtcoordinator/internal/edge"
 type Verdict uint8
 
 const (
-	// Ask: the witness has changed. Its state as of the revision at which the hub saw it will decide.
+	// Ask means that the witness has changed. The witness's state as of the revision at which the hub saw it will decide.
 	Ask Verdict = iota
-	// Same: the hub's content belongs to the cloud's own past.
+	// Same means that the hub's content belongs to the cloud's own past.
 	Same
-	// Changed: the cloud has another past.
+	// Changed means that the cloud has another past.
 	Changed
-	// Unknown: the cloud has forgotten the revision that would decide.
+	// Unknown means that the cloud has forgotten the revision that would decide.
 	Unknown
 )
 
@@ -23,12 +23,12 @@ func (v Verdict) String() string { return [...]string{"ask", "same", "changed", 
 type Answer struct {
 	// Current is the cloud's revision.
 	Current edge.Revision
-	// Object is the revision of the witness now; 0 means that there is none.
+	// Object is the present revision of the witness; 0 means that the witness is gone.
 	Object edge.Revision
 }
 
-// Compare judges by the witness's present state. seen is the revision at which the hub saw it; 0 means that the collection was
-// empty. held is the highest revision up to which the hub knows a collection of the resource.
+// Compare judges by the witness's present state. seen is the revision at which the hub saw the witness; 0 means that the
+// collection was empty. held is the highest revision up to which the hub knows any collection of the resource.
 func Compare(seen, held edge.Revision, now Answer) Verdict {
 	switch {
 	case now.Current < held || now.Current < seen:
@@ -50,13 +50,13 @@ func Compare(seen, held edge.Revision, now Answer) Verdict {
 type Past uint8
 
 const (
-	// There: it is as it was seen.
+	// There means that the witness was as the hub saw it.
 	There Past = iota
-	// Other: it is not there, or not as it was seen.
+	// Other means that the witness did not exist, or was not as the hub saw it.
 	Other
-	// Forgotten: the cloud no longer remembers that revision.
+	// Forgotten means that the cloud no longer remembers that revision.
 	Forgotten
-	// Ahead: the cloud has not reached that revision.
+	// Ahead means that the cloud has not reached that revision.
 	Ahead
 )
 

@@ -24,10 +24,10 @@ const (
 	credentialBytes = 64 << 10
 )
 
-// keyFor returns the key that encrypts secret content: from the credential if there is one, otherwise from a file. It makes the
-// file if it is missing or useless. If it cannot, the key lasts only as long as this process. Nobody can read content encrypted
-// with a lost key, so the hub reads that content from the cloud again. But a credential that exists and is useless is an error,
-// because an operator wants it used.
+// keyFor returns the key that encrypts secret content. It derives the key from systemd's credential if there is one, and
+// otherwise reads it from a file. It makes the file if it is missing or useless. If it cannot read or write the file, the key
+// lasts only as long as this process. Nobody can read content encrypted with a lost key, so the hub reads that content from the
+// cloud again. But a credential that exists and is useless is an error, because an operator wants it used.
 func keyFor(c DiskConfig) ([]byte, error) {
 	if dir := c.Credentials; dir != "" {
 		secret, err := head(filepath.Join(dir, credential), credentialBytes)

@@ -13,7 +13,7 @@ import (
 )
 
 // preciousFor is how long after a working watch of the cloud the Machine guards even a few objects (FeedConfig.Precious). It is
-// twice as long as the three lists of a doubt take with their pauses.
+// twice as long as it takes to repeat a doubtful list three times, pauses included.
 const preciousFor = 90 * time.Second
 
 var (
@@ -45,10 +45,10 @@ func (e Event) after(pause, part time.Duration) time.Time {
 type Looked struct {
 	Cloud, Coordinator link.State
 	Standing           lead.Standing
-	// Covered: the leader declares that the mirror is current, in the history Declared.
+	// Covered says that the leader declares the mirror current, in the history Declared.
 	Covered  bool
 	Declared edge.History
-	// Filling: the leader declares that it is reading the resource from the cloud.
+	// Filling says that the leader declares that it is reading the resource from the cloud.
 	Filling bool
 	// History is what is known about the cloud's history.
 	History HistoryState
@@ -62,8 +62,8 @@ type (
 	Opened struct{}
 	// CaughtUp says that the watch has replayed everything.
 	CaughtUp struct{}
-	// Fetched says that the list under way has arrived, as of a Revision of a History. Have counts the sink's objects, Lost those
-	// of them that the list lacks. WentBack: the list has an older state of some object than the sink.
+	// Fetched says that the list under way has arrived, as of a Revision of a History. Have counts the sink's objects, and Lost
+	// those of them that are not in the list. WentBack says that the list has some object in an older state than the sink.
 	Fetched struct {
 		Revision   edge.Revision
 		History    edge.History
@@ -73,10 +73,10 @@ type (
 	// Ended says that the attempt under way is over. Err is nil for a list that was applied.
 	Ended struct {
 		Err error
-		// Opened: a watch was open, for the time Lived. Told: it sent something.
+		// Opened says that a watch was open, for the time Lived. Told says that the watch sent something.
 		Opened, Told bool
 		Lived        time.Duration
-		// Pages is how many pages of the list the feed has. Progress: this attempt brought some of them.
+		// Pages is how many pages of the list the feed has. Progress says that this attempt brought some of them.
 		Pages    int
 		Progress bool
 	}
@@ -90,12 +90,12 @@ type (
 type Attempt struct {
 	From Origin
 	List bool
-	// History is the history in which the cloud is read, and Floor the HistoryState's when the list began.
+	// History is the history in which the cloud is read. Floor is the HistoryState's Floor when the attempt began.
 	History edge.History
 	Floor   edge.Revision
-	// Pages: read the list in pages. Continue: resume it after the kept pages.
+	// Pages says to read the list in pages. Continue says to resume the list after the kept pages.
 	Pages, Continue bool
-	// Choice: when the attempt began the cloud could be asked, so the feed need not wait for a mirror.
+	// Choice says that the cloud could be asked when the attempt began, so the feed need not wait for a mirror.
 	Choice bool
 	// Why is for people.
 	Why string
@@ -103,8 +103,8 @@ type Attempt struct {
 
 // Decision is what the Feed must do after an event, in the order of the fields.
 type Decision struct {
-	// Raise, Shaken and Prove are calls to make to the History; Raise 0 means none. No attempt begins in such a step: the Feed
-	// steps again at once, with the History's new state.
+	// Raise, Shaken and Prove say which methods of the History the Feed must call. Raise is also the argument; 0 means no call.
+	// A Decision with such a call starts no attempt: the Feed steps the Machine again at once, with the History's new state.
 	Raise         edge.History
 	Shaken, Prove bool
 	// Apply says to apply the list that has arrived, and to report the outcome by Ended. If Raise is not 0, the list belongs to
@@ -124,7 +124,7 @@ type Decision struct {
 	Status FeedStatus
 }
 
-// settled reports whether the decision has no call to the History, which would change the surroundings.
+// settled reports whether the decision asks for no call to the History. Such a call would change the surroundings.
 func (d Decision) settled() bool { return d.Raise == 0 && !d.Shaken && !d.Prove }
 
 // demand says whether a client waits for the present state.
@@ -132,9 +132,9 @@ type demand uint8
 
 const (
 	nobody demand = iota
-	// asking: a client waits, and the Machine wants a list even where a resume would do.
+	// asking means that a client waits, and that the Machine wants a list even where a resume would do.
 	asking
-	// waiting: a client waits, and the list was already tried.
+	// waiting means that a client waits, and that the list was already tried.
 	waiting
 )
 
@@ -142,9 +142,9 @@ const (
 type MachineConfig struct {
 	// Name is the resource's name in errors.
 	Name string
-	// Pool: the hub has a coordinator. Precious is FeedConfig.Precious.
+	// Pool says that the hub has a coordinator. Precious is FeedConfig.Precious.
 	Pool, Precious bool
-	// Pages: the cloud's lists are read in pages.
+	// Pages says that the cloud's lists are read in pages.
 	Pages bool
 }
 
@@ -168,7 +168,7 @@ type Machine struct {
 	heard   time.Time     // when the last watch of the cloud that worked ended; zero means that none has
 	shown   bool          // a source has shown its content; until then the sink has only the disk's
 	foreign bool          // some of the sink's content came from elsewhere than the cloud since the last proof
-	floor   edge.Revision // the last HistoryState.Floor since which the cloud was listed, so that it concerns older content only
+	floor   edge.Revision // HistoryState.Floor when the last list from the cloud began; it concerns only older content
 	demand  demand
 
 	kept  kept
@@ -483,8 +483,8 @@ func (m *Machine) fetched(e Event, l Fetched) (d Decision) {
 	return d
 }
 
-// worth decides whether to apply a list, and returns an error if not. The exception is a list that a client asked for and that is
-// not newer than the sink: worth returns no error, although there is nothing to apply.
+// worth decides whether to apply a list, and returns an error if not. There is one exception: a client asked for the list, and
+// the list is not newer than the sink. Then worth returns no error, although there is nothing to apply.
 func (m *Machine) worth(e Event, l Fetched) (d Decision, err error) {
 	ran, position := m.running, e.Position
 	switch {
@@ -528,8 +528,8 @@ func (m *Machine) believe(e Event, l Fetched, position edge.Revision, d Decision
 	return d, nil
 }
 
-// policy returns how to doubt a list from the cloud that contradicts the sink. A later history does not change the policy: a
-// cloud that has lost everything looks like another history.
+// policy returns for how long to doubt a list from the cloud that contradicts the sink. The policy is the same for a list of a
+// later history, because a cloud that has lost everything also looks like a later history.
 func (m *Machine) policy() doubt.Policy {
 	if m.shown {
 		return doubt.Shown()

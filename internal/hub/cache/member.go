@@ -64,7 +64,7 @@ type Member struct {
 	users  int
 	unused time.Time // since when, if there are no users
 	ending bool
-	// denied is since when the cloud, while it can be reached, has denied the client the selection; zero means that it has not.
+	// denied is the time since which a reachable cloud has denied the client this selection; zero means that it does not.
 	denied time.Time
 	// forget says to drop the selection's content from the disk after its end.
 	forget bool

@@ -27,13 +27,15 @@ var (
 	secrets    = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 )
 
-// needs are the selections that the disk must keep for as long as the node has its Pods. kubelet reads the sources of env only
-// when a container starts, and immutable objects only once. But the next start may come after months, and without the cloud.
+// needs are the selections that the disk must keep because the node's Pods use them. kubelet reads the ConfigMaps and Secrets
+// of a container's environment only when the container starts, and immutable objects only once. But the next start may come
+// after months, and without the cloud.
 type needs struct {
 	node edge.NodeName
 	at   edge.Revision // of the Pods as last looked at
 	all  map[Selection]bool
-	// users are the Pods' ServiceAccounts. What their programs listed when they started stays as well.
+	// users are the user names of the Pods' ServiceAccounts. What the Pods' programs listed when they started stays on the disk
+	// as well.
 	users map[string]bool
 }
 

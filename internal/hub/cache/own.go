@@ -23,8 +23,8 @@ func podsOf(node edge.NodeName) Selection {
 	return Selection{Resource: pods, Fields: fields.OneTermEqualSelector(fieldNode, string(node)).String()}
 }
 
-// ownOf returns which of the node's own objects a selection has: the Node, one ConfigMap or Secret, or, with an empty name, all
-// of its Pods. It returns false for any other selection.
+// ownOf returns which of the node's own objects a selection asks for: the Node, one ConfigMap or Secret, or all of the node's
+// Pods. For the Pods the name is empty. ownOf returns false for any other selection.
 func (s Selection) ownOf(node edge.NodeName) (stream.ID, bool) {
 	name := strings.TrimPrefix(s.Fields, fieldName+"=")
 	own := stream.ID{Resource: s.Resource.Resource, Key: stream.Key{Namespace: s.Namespace, Name: name}}

@@ -16,8 +16,8 @@ const (
 	// firstPage is how many objects the first page of a list has. For EndpointSlices with 50 endpoints each that is some 130 KB
 	// on the wire, 8 s at 128 kbit/s.
 	firstPage = 128
-	// pageTime is how long a page should take, judged by the page before. It is also the most that is lost when a list breaks
-	// off. On a good link it makes the second page the last one.
+	// pageTime is how long a page should take; the size of a page follows from the time that the page before took. When a list
+	// breaks off, about one such page is lost. On a good link the second page is large enough to be the last.
 	pageTime = 5 * time.Second
 	// leastPage is the least size of a page in uncompressed bytes: API servers compress nothing below 128 KiB.
 	leastPage = 192 << 10
@@ -44,8 +44,8 @@ type pages struct {
 	clock   ends.Clock
 }
 
-// newPages returns the state of a list without any page yet. limit is the page size that the last list had reached; 0 means that
-// there was none. Keeping the limit matters: a first page too large for a line would break off every time.
+// newPages returns the state of a list of which no page has come. limit is the page size that the last list had reached; 0
+// means that there was no list. Keeping the limit matters: a first page too large for a line would break off every time.
 func newPages(limit int, clock ends.Clock) *pages {
 	if limit == 0 {
 		limit = firstPage
@@ -53,8 +53,8 @@ func newPages(limit int, clock ends.Clock) *pages {
 	return &pages{limit: limit, clock: clock}
 }
 
-// read reads the rest of the list, and stores in under the number of the page under way. After an error p keeps its pages, and
-// read may be called again.
+// read reads the rest of the list. It stores the number of the page under way in the parameter under. After an error p keeps
+// its pages, and read may be called again.
 func (p *pages) read(ctx context.Context, from Pages, under *atomic.Int64) error {
 	for p.count == 0 || p.rest != "" {
 		under.Store(int64(p.count) + 1)
@@ -89,14 +89,14 @@ func pageAfter(objects, bytes int, took time.Duration) int {
 
 // kept describes the pages of a list that broke off, for the Machine.
 type kept struct {
-	history  edge.History // the history in which the list began, and the floor then
+	history  edge.History // the history in which the list began, and its floor at that time
 	floor    edge.Revision
-	position edge.Revision // of the sink then
-	until    time.Time     // how long they wait for the rest; zero means that there are no pages
+	position edge.Revision // the sink's at that time
+	until    time.Time     // until when the pages wait for the rest of their list; zero means that there are no pages
 }
 
-// continues reports whether a list that ended with err may continue after its last page. Some answers of the server rule that
-// out: it has forgotten the revision, or something has changed. A server that was busy or out of reach does not.
+// continues reports whether a list that ended with err may continue after its last page. It may if the server was busy or out
+// of reach. It may not if the server has forgotten the revision, or has given any other answer.
 func continues(err error) bool {
 	switch answered(err) {
 	case 0, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:

@@ -23,14 +23,15 @@ const (
 	// deniedPause is the pause after an answer that waiting seldom changes: no permission, or no such resource. Up to half as
 	// much is added at random.
 	deniedPause = 20 * time.Second
-	// deniedFirst is the first such pause; the second is twice as long, and so on.
+	// deniedFirst is the first pause after such an answer. The next ones are twice and four times as long; after that
+	// deniedPause counts.
 	deniedFirst = time.Second
 
-	// promptPause replaces that pause while a client waits for a better answer, as a leader's pool does. Up to a quarter as much
-	// is added at random.
+	// promptPause replaces deniedPause while a client waits for a better answer, and at a leader, whose pool waits. Up to a
+	// quarter as much is added at random.
 	promptPause = 4 * time.Second
 
-	// mirrorPause is how long the feed leaves a mirror alone that refused or was useless, plus up to as much at random.
+	// mirrorPause is how long the feed does not ask a mirror that refused or was useless. Up to as much is added at random.
 	mirrorPause = 5 * time.Second
 
 	// pastPatience is how many failures in a row make a source Refusing.
@@ -41,9 +42,9 @@ const (
 	// steadyLife replaces shortLife for a stream that ended because its source forgot the revision: each such end costs a list.
 	steadyLife = time.Minute
 
-	// silentLife is how long a stream from the cloud must send nothing, not even a bookmark, to count as silent. API servers send
-	// one bookmark a minute. After silentTries silent streams in a row the feed assumes that the cloud has not reached the sink's
-	// revision: its history was set back.
+	// silentLife is the time after which a stream from the cloud that has sent nothing, not even a bookmark, counts as silent.
+	// API servers send one bookmark a minute. After silentTries silent streams in a row the feed assumes that the cloud has not
+	// reached the sink's revision: its history was set back.
 	silentLife  = 4 * time.Minute
 	silentTries = 2
 )
@@ -54,11 +55,11 @@ type past struct {
 	notBefore time.Time     // nothing is attempted until then
 	doubted   time.Time     // no list before then: the last list is in doubt
 	prompt    time.Time     // after a denial: when to try again if somebody waits
-	is        Access        // Refusing, or a mirror Stale,
-	until     time.Time     // until then
+	is        Access        // what the source is until the time below: Refusing, or Stale if it is a mirror
+	until     time.Time     // when that ends
 	forgot    edge.Revision // a revision from which the source can't resume: it forgot the changes since
 	recheck   time.Time     // after a mirror forgot: when to check whether the sink has moved on
-	silent    int           // streams of the cloud in a row that told nothing
+	silent    int           // streams in a row from the cloud that sent nothing
 }
 
 // recovered clears failures when the link comes up. It keeps the count of silent streams, because a link that flaps would
@@ -67,8 +68,9 @@ func (p *past) recovered() {
 	*p = past{forgot: p.forgot, silent: p.silent}
 }
 
-// answered returns the HTTP status of an API server's answer; 0 if err is not one. What is no Status of Kubernetes comes from
-// somebody on the way, such as a balancer or a proxy; only 404 and 429 are sent as text by API servers, too.
+// answered returns the HTTP status of an API server's answer; 0 means that err is no such answer. An answer that is no
+// Kubernetes Status comes from something on the way, such as a load balancer or a proxy. The exceptions are 404 and 429, which
+// API servers also send as plain text.
 func answered(err error) int32 {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -92,8 +94,8 @@ func deniedPast(err error) bool {
 	return false
 }
 
-// stranger reports whether a source answered 401: it does not know the client, such as a node whose certificate has expired. The
-// answer says nothing about the resource, so the known content stays.
+// stranger reports whether a source answered 401: it does not know the client, for example a node whose certificate has
+// expired. The answer says nothing about the resource, so the known content stays.
 func stranger(err error) bool { return answered(err) == http.StatusUnauthorized }
 
 // failing reports whether the cloud could not answer: it answered 502, 503 or 504, or not at all. An open stream that broke says
@@ -102,8 +104,9 @@ func (o Ended) failing() bool {
 	return o.Err != nil && !o.Opened && unanswered(o.Err)
 }
 
-// refused reports whether an API server refused the attempt for a reason of its own: a failure of the server's, or too many
-// requests. What is held may be older than what others read there. An expired revision is none: a list follows.
+// refused reports whether an API server refused the attempt, for example because it failed or got too many requests. The sink's
+// content may then be older than what other clients read there. An expired revision (410) is no refusal, because a list
+// follows. Nor is 401 one.
 func (o Ended) refused() bool {
 	if o.Err == nil || o.Opened || o.failing() || stranger(o.Err) {
 		return false
@@ -132,7 +135,7 @@ func (o Ended) shaken() bool {
 // calledOff reports whether the attempt ended because it was cancelled.
 func (o Ended) calledOff() bool { return errors.Is(o.Err, context.Canceled) }
 
-// note records how an attempt ended. doubt is the pause before a list in doubt is repeated.
+// note records how an attempt ended. doubt is the pause before the feed repeats a list that it doubts.
 func (p *past) note(e Event, a Attempt, o Ended, doubt time.Duration) {
 	worked := o.Lived >= shortLife
 	if o.Progress {
@@ -204,15 +207,16 @@ func (p *past) hear(a Attempt, o Ended, position edge.Revision) {
 	}
 }
 
-// observe records the sink's position. If the sink has not moved, the feed leaves a mirror that forgot alone for longer.
+// observe checks whether the sink has moved on since the mirror could not resume from its position. If the sink has not moved,
+// the feed does not ask the mirror for a while longer.
 func (p *past) observe(e Event) {
 	if p.forgot != 0 && p.forgot == e.Position && !p.recheck.IsZero() && !e.At.Before(p.recheck) {
 		p.recheck = e.after(mirrorPause, mirrorPause)
 	}
 }
 
-// access returns the Access of a source whose link is up, for a sink at a position. While a list over the WAN is under way, the
-// mirror's last answer stands.
+// access returns the Access of a source whose link is up, for a sink at the given position. While a list over the WAN is under
+// way, the mirror's last refusal continues to count.
 func (p *past) access(now time.Time, listing bool, position edge.Revision) Access {
 	lately := now.Before(p.until) || listing && !p.until.IsZero()
 	switch {

@@ -11,29 +11,29 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// mirrorListTimeout bounds a list from the coordinator. On a LAN of 100 Mbit/s it is enough for some 150 MB. An empty leader
-// waits for this list before it lists the cloud.
+// mirrorListTimeout bounds a list from the coordinator. On a LAN of 100 Mbit/s it is enough for some 150 MB. A leader with an
+// empty replica waits for this list before it lists the cloud.
 const mirrorListTimeout = 15 * time.Second
 
 // quietTime is how long a resumed watch without bookmarks must be quiet to count as caught up. API servers send all remembered
-// changes at once, and cannot say that these were all.
+// changes at once, but do not say which one was the last.
 const quietTime = 500 * time.Millisecond
 
-// replayTime is after how long a watch that is never quiet counts as caught up. A server replays from memory, all at once; later
-// events are new. Without this bound, clients of a resource that changes all the time would wait for a bookmark, which comes once
-// a minute.
+// replayTime is the time after which a watch that is never quiet counts as caught up. A server replays old changes from memory,
+// all at once, so what comes later is new. Without this bound, clients of a resource that changes all the time would wait for a
+// bookmark, which comes once a minute.
 const replayTime = 2 * time.Second
 
-// behindTime is how long a mirror behind the sink may send nothing while the cloud can be asked. A leader's push takes
-// milliseconds.
+// behindTime is how long a watch of a mirror that is behind the sink may stay silent, if the cloud can be asked instead. A
+// leader's push takes milliseconds.
 const behindTime = 10 * time.Second
 
-// errBehind says that a mirror is behind the sink and does not catch up. It wraps stream.ErrExpired, because a resume there is
-// useless for a while.
+// errBehind says that a mirror is behind the sink and does not catch up. It wraps stream.ErrExpired, because a resume at that
+// mirror is useless for a while.
 var errBehind = fmt.Errorf("the mirror is behind what is here: %w", stream.ErrExpired)
 
-// reading is an Attempt under way. It sends Opened and CaughtUp, and last Fetched or Ended. It wraps its Source and its Sink, so
-// that it sees all that passes between them.
+// reading is an Attempt under way. It reports to the Feed: first Opened and CaughtUp, if it is a watch, and last Fetched or
+// Ended. It wraps its Source and its Sink, so that it sees all that passes between them.
 type reading struct {
 	Attempt
 	stream.Source

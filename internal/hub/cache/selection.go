@@ -50,12 +50,13 @@ func OfNode(id store.Collection) bool { return id.Client == "" || id.Client == H
 // Secret reports whether a collection's objects are Secrets, whoever reads them.
 func Secret(id store.Collection) bool { return id.Resource.GroupResource() == secrets.GroupResource() }
 
-// Prompt reports whether an object removed from a collection must not come back after a crash. That holds for the node's Pods,
-// because kubelet would run one again and its token would be valid; for Secrets; and for ConfigMaps that Pods get one by one.
+// Prompt reports whether an object that is removed from a collection must not come back after a crash. That holds for the
+// node's Pods, because kubelet would run such a Pod again with a valid token; for Secrets; and for ConfigMaps that Pods get one
+// by one.
 //
-// It does not hold for the rest: if a removed EndpointSlice comes back, the resumed watch removes it, and a rolling update
-// removes many. Nor must the disk write at once for each Pod that ends on another node, when an agent follows all Pods of the
-// cloud.
+// It does not hold for the rest. If a removed EndpointSlice comes back, the resumed watch removes it again, and a rolling
+// update removes many. When an agent follows all Pods of the cloud, the disk must not write at once for each Pod that ends on
+// another node.
 func Prompt(id store.Collection) bool {
 	switch id.Resource.GroupResource() {
 	case pods.GroupResource(), configMaps.GroupResource():
@@ -67,8 +68,8 @@ func Prompt(id store.Collection) bool {
 // String returns the selection in a form for people.
 func (s Selection) String() string { return s.id("").String() }
 
-// sound reports whether every server reads an address in the same way. The cloud answers the others, such as "/a/../b", "/a%2Fb"
-// and "?a;b".
+// sound reports whether every server reads an address in the same way. The cloud answers requests for other addresses, such as
+// "/a/../b", "/a%2Fb" and "?a;b".
 func sound(u *url.URL) bool {
 	_, err := url.ParseQuery(u.RawQuery)
 	return err == nil && u.RawPath == "" && path.Clean(u.Path) == u.Path

@@ -67,7 +67,7 @@ func (s *Set) unreachable(m *Member) bool {
 	return (cloud == link.Down || cloud == link.Failing) && (!m.Shared || s.cfg.Coordinator.Get() == link.Down)
 }
 
-// Answer answers a client's get, list or watch from the followed selections. If the cloud must answer, as it must for all other
+// Answer answers a client's get, list or watch from the followed selections. If the cloud must answer, as it must all other
 // requests, Answer returns false and has written nothing. Call Answer for a get only after the cloud was asked and gave no
 // answer. client says whose credentials the request has; empty means the node's. The request's context must carry its
 // RequestInfo.
@@ -133,8 +133,8 @@ func (s *Set) Answer(w http.ResponseWriter, r *http.Request, client string) bool
 	return answered
 }
 
-// get answers a client's get from one of its selections: one that has the object, or else one that proves its absence. If no
-// selection can tell, get returns false and has written nothing.
+// get answers a client's get from one of the client's selections: from one that has the object, or else from one that proves
+// the object's absence. If no selection can tell, get returns false and has written nothing.
 func (s *Set) get(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, client string) bool {
 	if info.Subresource != "" {
 		return false
@@ -157,8 +157,8 @@ func (s *Set) get(w http.ResponseWriter, r *http.Request, info *request.RequestI
 	return true
 }
 
-// having returns the newest of a client's selections that have an object, or else of those that would have it if it existed. The
-// member stays until release. nil means that there is none.
+// having returns the newest of a client's selections that have an object. If none has it, having returns the newest of those
+// that would have the object if it existed. The member stays until release. nil means that no selection can tell.
 func (s *Set) having(client string, resource schema.GroupVersionResource, key stream.Key) *Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,8 +183,8 @@ func (s *Set) having(client string, resource schema.GroupVersionResource, key st
 	return found
 }
 
-// wouldHave reports whether an object that the replica lacks is known not to exist. Content from the disk alone does not count:
-// it may be older than what the cloud has said about the object.
+// wouldHave reports whether an object that the replica lacks is known not to exist. Content from the disk alone does not count,
+// because the cloud may have told the client something newer about the object.
 func (m *Member) wouldHave(key stream.Key) bool {
 	return m.Fields == "" && m.Labels == "" && (m.Namespace == "" || m.Namespace == key.Namespace) &&
 		m.Replica.Complete().Get() && m.feed.Status().Get().Fresh

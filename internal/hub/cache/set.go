@@ -25,19 +25,19 @@ const (
 	// Pods, a node's default maximum, have some hundreds. maxGuestKept bounds the selections of one caller, maxGuests the
 	// callers: a node has some ten ServiceAccounts whose programs are cached.
 	maxKept, maxGuestKept, maxGuests = 1000, 50, 32
-	// maxViewed is how many more selections kubelet may have of those that it sees through a view: the cloud can't answer them.
-	// Each Pod has at most one or two.
+	// maxViewed is how many more selections kubelet may have if it sees them through a view: the cloud can't answer these. Each
+	// Pod has at most one or two.
 	maxViewed = 250
-	// idleTime is how long the hub follows a selection without users, because programs that restart come back within it. After
-	// that its content stays on the disk.
+	// idleTime is how long the hub still follows a selection that has no users. Programs that restart come back within that
+	// time. Afterwards the selection's content stays on the disk only.
 	idleTime = 5 * time.Minute
 	// tidyEvery is how often the set looks for idle selections.
 	tidyEvery = 30 * time.Second
 	// deniedFor is how long the cloud must deny a selection to a caller before the hub forgets the content, also on the disk. An
 	// API server that has just started denies everything for a moment.
 	deniedFor = 2 * time.Minute
-	// selectorBytes bounds the namespace and the selectors of a selection. The hub does not follow longer ones: they are rare,
-	// and unrepeated selections would fill its memory.
+	// selectorBytes bounds the namespace and the selectors of a selection. The hub does not follow selections with longer ones.
+	// These are rare, and a client that sends ever new ones would fill the hub's memory.
 	selectorBytes = 2 << 10
 	// historyBytes and historyEvents bound the changes that a program's replica keeps for watches that resume. Most selections
 	// have only a few objects.
@@ -49,8 +49,8 @@ type SetDisk interface {
 	SaverDisk
 	// Touch says that a collection is in use.
 	Touch(id store.Collection)
-	// Need sets which collections must stay, whatever their age and size, and which users' collections, whatever their age. It
-	// replaces the lists of an earlier call.
+	// Need sets which collections must stay whatever their age and size, and which users' collections must stay whatever their
+	// age. It replaces the lists of an earlier call.
 	Need(ids []store.Collection, users ...string)
 	// Keeps reports whether a collection can be loaded when nobody follows it.
 	Keeps() bool
@@ -65,13 +65,15 @@ type Config struct {
 	Cloud, Coordinator *live.Value[link.State]
 	// NewFeed makes a feed for a replica.
 	NewFeed func(Order) (Feeder, error)
-	// Always lists selections that the hub follows whatever Change sets. They are not shared unless Change names them.
+	// Always lists selections that the hub follows in addition to those that Change sets. They are not shared unless Change
+	// names them.
 	Always []Selection
 	// Eager feeds shared resources from the start rather than from the first request, because the pool may need them from this
 	// hub.
 	Eager bool
 	// View returns how this node's programs see one of the hub's own resources; nil means unchanged. KubeletView returns how
-	// kubelet sees a selection of the hub's or of its own; nil means as other programs do. By default both return nil.
+	// kubelet sees a selection, whether it is the hub's or kubelet's own; nil means as other programs do. By default both
+	// return nil.
 	View        func(schema.GroupVersionResource) *View
 	KubeletView func(Selection) replica.View
 	// Changed is called when a program's selection begins or ends, and when its replica changes. It must not block, nor use the
@@ -121,7 +123,8 @@ func New(c Config, shared []schema.GroupVersionResource) *Set {
 	return s
 }
 
-// Begun returns a channel that is closed once Run is active. An earlier request goes to the cloud, and a watch stays there.
+// Begun returns a channel that is closed once Run is active. A request that comes earlier goes to the cloud, and a watch stays
+// there.
 func (s *Set) Begun() <-chan struct{} { return s.begun }
 
 // Run follows the selections until ctx ends, waits for all members, and returns nil. It returns an error if a feed fails.
@@ -175,8 +178,8 @@ func (s *Set) Change(shared []schema.GroupVersionResource) {
 	}
 }
 
-// bringAboutLocked starts and ends the hub's own selections as configured. A selection that stays always has a member, so that no
-// request for it bypasses the hub; a new member waits until the old one has ended.
+// bringAboutLocked starts and ends the hub's own selections as configured. A selection that stays always has a member, so no
+// request for it bypasses the hub. The new member of such a selection waits until the old one has ended.
 func (s *Set) bringAboutLocked() {
 	next := map[store.Collection]Order{}
 	for _, what := range s.cfg.Always {
@@ -338,9 +341,9 @@ func (s *Set) takenBackLocked(m *Member, now time.Time) bool {
 	return now.Sub(m.denied) >= deniedFor
 }
 
-// taken reports whether the disk has written or queued the replica's content. Content that is in memory alone, because the disk
-// accepts nothing, must stay there. Queued content counts: bookmarks come each minute, and the disk writes them a minute later.
-// Without a disk, what Pods need stays in memory.
+// taken reports whether the disk has written or queued the replica's content. If not, the disk accepts nothing, and the content
+// must stay in memory. Queued content counts: bookmarks come each minute, and the disk writes them a minute later. taken is
+// also false, on a hub without a disk, for what Pods need.
 func (s *Set) taken(m *Member) bool {
 	if m.Client == "" && s.needs.all[m.Selection] && !s.cfg.Disk.Keeps() {
 		return false

@@ -10,9 +10,9 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// viewWait is how long a request waits for a View to be Complete before it is answered without the view. On a hub that may not
-// read Services, a view is never complete. offlineWait replaces viewWait while no source can answer: by then the hub has read its
-// disk.
+// viewWait is how long a request waits for a View to be Complete before the hub answers it without the view. On a hub that may
+// not read Services, a view is never complete. offlineWait replaces viewWait while no source can answer: within that time the
+// hub has read its disk.
 const viewWait, offlineWait = 5 * time.Second, time.Second
 
 // View is how clients see a resource, where that differs from the replica.
@@ -20,7 +20,7 @@ type View struct {
 	replica.View
 	// Complete says that the view has the content it needs; until then requests wait.
 	Complete *live.Value[bool]
-	// From is the hub's own selection that the view needs. If the cloud denies it, no request waits.
+	// From is the hub's own selection that the view needs. If the cloud denies that selection, no request waits.
 	From Selection
 	// Also lists selections that the view uses, but can do without.
 	Also []Selection
@@ -61,9 +61,9 @@ type sourceOf struct {
 	what Selection
 }
 
-// Begin implements stream.Beginner. It waits up to a second for the replica to be complete, which is enough to read the disk. If
-// the cloud denies the selection (no permission, or no such resource), the error is not ErrNotReady. Otherwise service topology,
-// and requests for endpoints, would wait for it.
+// Begin implements stream.Beginner. It waits up to a second for the replica to be complete, which is enough to read the disk.
+// If the cloud denies the selection (no permission, or no such resource), the error is not ErrNotReady. On ErrNotReady, service
+// topology and requests for endpoints would wait for the selection.
 func (c sourceOf) Begin(ctx context.Context) (stream.Snapshot, stream.Watch, error) {
 	select {
 	case <-c.set.begun:

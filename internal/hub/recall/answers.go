@@ -21,20 +21,21 @@ import (
 )
 
 const (
-	// nodeBytes bounds the remembered answers for the node's programs together, guestBytes those for one caller with
-	// credentials of its own. The disk has its own bound for all of them.
+	// nodeBytes bounds the remembered answers for all of the node's programs, guestBytes those for one caller with credentials
+	// of its own. The disk has its own bound for the answers to all callers.
 	nodeBytes, guestBytes = 8 << 20, 2 << 20
-	// answerBytes bounds one answer, documentBytes a document of the server, compressed if it came so: some thousand kinds.
+	// answerBytes bounds one answer. documentBytes bounds a document of the API server (discovery, OpenAPI), compressed if it
+	// came compressed: that is some thousand kinds.
 	answerBytes, documentBytes = 128 << 10, 700 << 10
 	// requestBytes bounds the body of a request whose answer is remembered: a TokenRequest has some hundred bytes.
 	requestBytes = 64 << 10
 	// pathBytes bounds a path: the disk has keys of at most 1 KiB.
 	pathBytes = 512
-	// evictMost bounds how many answers are dropped for a new one if the disk is full. The largest answer takes the room of
-	// about that many small ones.
+	// evictMost bounds how many answers are dropped to make room for a new one if the disk is full. The largest answer takes
+	// the room of about that many small ones.
 	evictMost = 200
-	// answerPrefix begins the disk's keys of answers to the node's programs. guestPrefix, with a digest of the caller's name,
-	// begins the keys of answers to other callers.
+	// answerPrefix begins the disk's keys of answers to the node's programs. guestPrefix, followed by a digest of the caller's
+	// name, begins the keys of answers to a caller.
 	answerPrefix, guestPrefix = "answer/", "guest/"
 )
 
@@ -54,14 +55,14 @@ type Config struct {
 	Client string
 	// Disk is required.
 	Disk Disk
-	// Gone reports whether the node certainly has no such Pod any more. If uid is not empty, it also reports true for a Pod of
-	// that name with another UID. The Pod's tokens are forgotten, and other answers about it are evicted first. nil means that
-	// it is never known.
+	// Gone reports whether the node certainly no longer has a Pod of that name. If uid is not empty, it also reports true if
+	// the Pod of that name has another UID. The tokens of a Pod that is gone are forgotten, and other answers about it are
+	// evicted first. nil means that no Pod counts as gone.
 	Gone func(namespace, name, uid string) bool
 	// Tenure says how long the answers to reviews hold. Required.
 	Tenure TenureJudge
-	// Given is called with each token that the cloud has given kubelet, for a Pod to speak with to API servers. nil means that
-	// nothing is called.
+	// Given is called with each token that the cloud gives kubelet for a Pod to use at API servers. nil means that nothing is
+	// called.
 	Given func(token string)
 }
 
@@ -81,11 +82,11 @@ type answer struct {
 	// Encoding is the Content-Encoding.
 	Encoding string `json:"encoding,omitempty"`
 	Body     []byte `json:"body"`
-	// Said is when the cloud gave this answer to a review; nil if it is no answer to a review.
+	// Said says when the cloud gave this answer to a review; nil means that it is no answer to a review.
 	Said *Stamp `json:"said,omitempty"`
 }
 
-// New returns the Answers that the disk has.
+// New returns Answers with the answers that the disk has.
 func New(c Config) (*Answers, error) {
 	if c.Disk == nil || c.Tenure == nil {
 		return nil, errors.New("recall: a Disk and a Tenure are required")
@@ -96,7 +97,7 @@ func New(c Config) (*Answers, error) {
 	return open(c), nil
 }
 
-// open makes the Answers of a complete Config.
+// open makes the Answers for a complete Config.
 func open(c Config) *Answers {
 	a := &Answers{cfg: c, disk: c.Disk, prefix: answerPrefix, order: newOrder(nodeBytes)}
 	if c.Client != "" {
@@ -116,8 +117,8 @@ func (a *Answers) Recall(w http.ResponseWriter, r *http.Request) bool {
 	return err == nil && a.remembered(w, asked)
 }
 
-// Remember passes a request on to pass, and remembers the answer if the request is a single read. The request's context must
-// have its RequestInfo.
+// Remember lets the handler pass answer a request, and remembers the answer if the request is a single read. The request's
+// context must have its RequestInfo.
 func (a *Answers) Remember(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 	asked, err := a.questionOf(r)
 	if err != nil {
@@ -151,8 +152,8 @@ func (a *Answers) Remember(w http.ResponseWriter, r *http.Request, pass http.Han
 // errNotSingle says that a request is not one whose answer is remembered.
 var errNotSingle = errors.New("it does not read one thing")
 
-// single reports whether a request reads one thing, or requests a Pod's token, which is as good as a read. It rejects a URL
-// that two parsers could read differently; such a request goes to the cloud.
+// single reports whether a request reads one thing, or requests a Pod's token, which is as good as a read. It returns false for
+// a URL that two parsers could read differently; the cloud answers such a request.
 func single(r *http.Request) bool {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || !sound(r.URL) {
@@ -167,7 +168,7 @@ func single(r *http.Request) bool {
 	return !info.IsResourceRequest || info.Verb != "list" && info.Verb != "watch"
 }
 
-// sound reports whether every parser reads a path in the same way, and the disk can have it in a key.
+// sound reports whether every parser reads a path in the same way, and the path fits into a key of the disk.
 func sound(u *url.URL) bool {
 	return u.RawPath == "" && path.Clean(u.Path) == u.Path && len(u.Path) <= pathBytes
 }
@@ -178,13 +179,14 @@ type question struct {
 	review bool
 	// given says that the answer is a token for API servers.
 	given bool
-	// document says that it asks for what the server says of itself: discovery, or OpenAPI.
+	// document says that the request asks for what the server says of itself: discovery, or OpenAPI.
 	document bool
-	// token is the token in a TokenReview; empty if the request is none. The key has only its digest.
+	// token is the token in a TokenReview; empty means that the request is no TokenReview. The key has only a digest of the
+	// token.
 	token string
 }
 
-// questionOf returns everything in a request that its answer depends on. It reads the body and puts it back.
+// questionOf returns everything in a request that its answer depends on. It reads the request's body and puts it back.
 func (a *Answers) questionOf(r *http.Request) (asked question, err error) {
 	if !single(r) {
 		return question{}, errNotSingle
@@ -216,7 +218,7 @@ func (a *Answers) questionOf(r *http.Request) (asked question, err error) {
 	return asked, nil
 }
 
-// gzipped is the one coding in which API servers compress.
+// gzipped is the only coding in which API servers compress.
 const gzipped = "gzip"
 
 // isDocument reports whether a request asks for what the server says of itself.
@@ -253,7 +255,7 @@ func peek(r *http.Request) ([]byte, error) {
 	return body, err
 }
 
-// heard remembers the cloud's answer. An answer to a review is stored without the token of the request.
+// heard remembers the cloud's answer. It stores an answer to a review without the token of the request.
 func (a *Answers) heard(asked question, said answer) {
 	if asked.review {
 		var err error
@@ -270,8 +272,8 @@ func (a *Answers) heard(asked question, said answer) {
 	}
 }
 
-// remember writes an answer to the disk, if it is not there. The client may still wait for the end of the answer, so the disk
-// is read at most once for each key.
+// remember writes an answer to the disk, unless the disk has the same already. The client may still wait for the end of the
+// answer, so remember reads the disk at most once for each key.
 func (a *Answers) remember(key string, said answer) {
 	value, err := json.Marshal(said)
 	if err != nil {
@@ -307,15 +309,15 @@ func (a *Answers) remember(key string, said answer) {
 	a.keep(key, digest)
 }
 
-// keep takes an answer that the disk has into the order, and makes room for it.
+// keep adds an answer that is on the disk to the order, and evicts others if they are too many.
 func (a *Answers) keep(key string, digest digest) {
 	a.order.add(key, a.disk.BlobSize(key), digest)
 	for a.order.full() && a.evict() {
 	}
 }
 
-// evict drops the answers about Pods that are gone; if there are none, it drops the least recently used answer. It returns
-// false if there is nothing to drop.
+// evict drops the answers about Pods that are gone or, if there are none, the least recently used answer. It returns false if
+// there is nothing to drop.
 func (a *Answers) evict() bool {
 	old := a.order.matching(func(key string) bool {
 		pod, ok := podOf(key)
@@ -345,7 +347,7 @@ func (a *Answers) forgetAt(path, but string) {
 	}
 }
 
-// remembered writes the cloud's last answer. To a review it puts in the token of this request.
+// remembered writes the cloud's last answer. Into an answer to a TokenReview it puts the token of this request.
 func (a *Answers) remembered(w http.ResponseWriter, asked question) bool {
 	said, err := a.read(asked.key)
 	if err != nil {
@@ -391,11 +393,11 @@ func (a *Answers) read(key string) (said answer, err error) {
 type tee struct {
 	http.ResponseWriter
 	most       int
-	compressed bool // it may be compressed
+	compressed bool // the answer may be compressed
 	status     int
 	body       bytes.Buffer
-	over       bool // not all of it is kept
-	large      bool // for there is more than fits
+	over       bool // not all of the answer is kept
+	large      bool // because the answer is longer than most
 }
 
 func (t *tee) WriteHeader(status int) {
@@ -425,7 +427,7 @@ func (t *tee) whole() bool {
 	return !t.over && t.plain() && (length == "" || length == strconv.Itoa(t.body.Len()))
 }
 
-// plain reports whether the answer is not compressed, or may be.
+// plain reports whether the answer is not compressed, or is compressed as is allowed.
 func (t *tee) plain() bool {
 	coding := t.Header().Get("Content-Encoding")
 	return coding == "" || t.compressed && coding == gzipped

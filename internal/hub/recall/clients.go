@@ -8,7 +8,8 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// maxClients bounds the callers whose order is in memory. When a caller returns, its answers are found on the disk again.
+// maxClients bounds the callers whose Answers are in memory. When another caller returns, its answers are found on the disk
+// again.
 const maxClients = 32
 
 // Clients keeps Answers per client: one for all of the node's programs, and one for each caller with credentials of its own.
@@ -21,7 +22,7 @@ type Clients struct {
 	known *lru.Cache // of callers
 }
 
-// NewClients returns Clients. Its Config.Client is for the node's programs.
+// NewClients returns Clients. It ignores Config.Client; the other fields count for all clients.
 func NewClients(c Config) (*Clients, error) {
 	c.Client = ""
 	programs, err := New(c)
@@ -48,22 +49,23 @@ func (c *Clients) Of(client string) *Answers {
 	return made
 }
 
-// Tidy forgets answers that no longer hold. Only the node's programs make reviews and ask for tokens.
+// Tidy forgets answers that no longer hold. It looks only at those to the node's programs, because no other client makes
+// reviews or asks for tokens.
 func (c *Clients) Tidy() { c.programs.Tidy() }
 
-// Recall answers a client's single read from memory. It returns false, and has written nothing, if it can't.
+// Recall answers a client's single read from memory. If it can't, it writes nothing and returns false.
 func (c *Clients) Recall(w http.ResponseWriter, r *http.Request, client string) bool {
 	return c.Of(client).Recall(w, r)
 }
 
-// Remember has a client's request answered by pass, and remembers what it says to a single read.
+// Remember lets the handler pass answer a client's request, and remembers the answer if the request is a single read.
 func (c *Clients) Remember(w http.ResponseWriter, r *http.Request, client string, pass http.Handler) {
 	c.Of(client).Remember(w, r, pass)
 }
 
-// Written passes a client's write on to pass, and records its effect (Answers.Written). If the write deleted an object, the
-// answers about that object are forgotten for all clients. If it changed the object, the other clients' answers stay as they
-// are.
+// Written lets the handler pass answer a client's write, and records the effect of the write (Answers.Written). If the write
+// deleted an object, all clients' answers about that object are forgotten. If it changed the object, the other clients' answers
+// stay.
 func (c *Clients) Written(w http.ResponseWriter, r *http.Request, client string, pass http.Handler) {
 	gone := c.Of(client).Written(w, r, pass)
 	if gone == "" {

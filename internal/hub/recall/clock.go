@@ -13,17 +13,17 @@ import (
 const (
 	// clockKey is the disk's key of the clock.
 	clockKey = "clock/tenure"
-	// saveEvery is how often the clock is saved. After a power cut nobody knows how much of that interval had passed, so all of
-	// it counts. Repeated power cuts therefore make this clock run faster, never slower.
+	// saveEvery is how often the clock is saved. After a power cut nobody knows how much of the current interval had passed, so
+	// the clock counts all of it. Repeated power cuts therefore make this clock run faster, never slower.
 	saveEvery = 10 * time.Minute
 )
 
-// clock counts seconds from an arbitrary number. While the machine runs, only the time since boot counts, not its wall clock.
-// For the time that the machine was off, the wall clock counts.
+// clock counts seconds from an arbitrary number. While the machine runs, it counts by the time since boot, not by the wall
+// clock. For the time that the machine was off, it counts by the wall clock.
 type clock struct {
 	cfg   TenureConfig
-	from  int64 // what it showed when it began
-	began int64 // seconds since boot
+	from  int64 // what the clock showed when this process began
+	began int64 // when this process began, in seconds since boot
 }
 
 // saved is the clock on the disk.
@@ -60,7 +60,7 @@ func (k *clock) now() (ran, wall int64) {
 	return k.from + seconds(since) - k.began, k.cfg.Wall().Unix()
 }
 
-// age returns how old a Stamp is: by this clock or by the wall clock, whichever shows more.
+// age returns how old a Stamp is: by this clock or by the wall clock, whichever shows the greater age.
 func (k *clock) age(s Stamp) time.Duration {
 	ran, wall := k.now()
 	if s.Wall == 0 || s.Ran > ran {
@@ -70,7 +70,7 @@ func (k *clock) age(s Stamp) time.Duration {
 	return time.Duration(min(max(ran-s.Ran, wall-s.Wall), most)) * time.Second
 }
 
-// save writes the clock. If the disk fails, new Stamps hold for less time after a restart.
+// save writes the clock to the disk. If the disk fails, new Stamps hold for a shorter time after a restart.
 func (k *clock) save() {
 	id, since := k.cfg.Boot()
 	ran, wall := k.now()
@@ -79,7 +79,7 @@ func (k *clock) save() {
 	}
 }
 
-// boot asks the kernel for the ID of the present boot, and for the time since it.
+// boot asks the kernel for the ID of the present boot, and for the time since the boot.
 func boot() (id string, since time.Duration) {
 	name, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // without a name, each start counts as the machine's
 	var t unix.Timespec

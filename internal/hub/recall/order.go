@@ -6,12 +6,13 @@ import (
 	"sync"
 )
 
-// digest is the digest of an answer on the disk; unread stands for an answer that nothing has been compared with.
+// digest is the digest of an answer on the disk. The value unread stands for an answer whose content has not been compared with
+// anything.
 type digest = [sha256.Size]byte
 
 var unread digest
 
-// entryBytes is what an answer counts for besides its key and value: what it takes in memory, and of the disk's pages.
+// entryBytes is how many bytes an answer counts for besides its key and value, because of memory and the disk's pages.
 const entryBytes = 1 << 10
 
 // order knows which answers are on the disk, and which were used last.
@@ -55,7 +56,7 @@ func (o *order) add(key string, bytes int, d digest) {
 	o.bytes += bytes + entryBytes
 }
 
-// lost records that the disk lacks an answer, so that the disk is asked before the order says again that it has it.
+// lost records that the disk lacks an answer that the order has, so that the next write of the answer asks the disk.
 func (o *order) lost(key string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// podToken returns the request of a Pod's token; nil if a request is none.
+// podToken returns a request's TokenRequest for a Pod; nil means that the request asks for something else.
 func podToken(r *http.Request, body []byte) *authenticationv1.TokenRequest {
 	if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/token") {
 		return nil
@@ -33,7 +33,7 @@ func tokenRequest(body []byte) (*authenticationv1.TokenRequest, error) {
 // podKey names a Pod.
 type podKey struct{ namespace, name string }
 
-// podOf returns the Pod that an answer is about, from its key; false if it is about none.
+// podOf returns the Pod that an answer is about, given the answer's key. It returns false for other answers.
 func podOf(key string) (podKey, bool) {
 	if pod, ok := boundTo(key); ok {
 		return pod, true
@@ -45,7 +45,7 @@ func podOf(key string) (podKey, bool) {
 	return podKey{parts[0], parts[2]}, true
 }
 
-// boundTo returns the Pod whose token an answer is, from its key; false if it is none.
+// boundTo returns the Pod whose token an answer is, given the answer's key. It returns false for other answers.
 func boundTo(key string) (podKey, bool) {
 	_, rest, _ := strings.Cut(key, " ")
 	_, pod, bound := strings.Cut(rest, " ")
@@ -59,7 +59,7 @@ func Secret(key string) bool {
 		len(parts) > 3 && parts[1] == "serviceaccounts" && parts[3] == "token"
 }
 
-// partsOf are the parts of a path within the core group's namespaces: the namespace comes first.
+// partsOf returns the parts of a key's path after the core group's namespaces/; the first part is the namespace.
 func partsOf(key string) []string {
 	_, path, _ := strings.Cut(key, "/api/v1/namespaces/")
 	path, _, _ = strings.Cut(path, " ")

@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// tokenReviews and accessReviews end the paths, and so the keys, of two kinds of requests: who is the owner of this token, and
-// what may that user do.
+// tokenReviews and accessReviews end the paths of two kinds of requests, and so the keys of their answers. The first kind asks
+// who owns a token, the second what a user may do.
 const tokenReviews, accessReviews = "/tokenreviews", "/subjectaccessreviews"
 
 // TenureJudge decides how long the cloud's answer about a user holds while the cloud cannot be asked; Tenure is one.
@@ -24,7 +24,7 @@ type TenureJudge interface {
 	Judge(s Stamp) TenureVerdict
 }
 
-// asksAbout says what a review asks, by the end of its path; empty if a request is none.
+// asksAbout returns the end of a review's path (tokenReviews or accessReviews); empty means that the request is no review.
 func asksAbout(r *http.Request) string {
 	for group, end := range map[string]string{"authentication.k8s.io": tokenReviews, "authorization.k8s.io": accessReviews} {
 		path := r.URL.Path
@@ -40,7 +40,7 @@ func isReview(key string) bool {
 	return strings.Contains(key, tokenReviews+" ") || strings.Contains(key, accessReviews+" ")
 }
 
-// stamped returns the cloud's answer to a review with a Stamp, and without the token. It fails if the answer cannot be kept.
+// stamped returns the cloud's answer to a review with a Stamp, and without the token. It fails if the answer must not be kept.
 func (a *Answers) stamped(asked question, said answer) (answer, error) {
 	user, err := userOf(said.Body)
 	if err != nil {
@@ -108,10 +108,10 @@ func (a *Answers) uidOf(key string) string {
 	return string(token.Spec.BoundObjectRef.UID)
 }
 
-// errNotKept says that answers about such a user are not remembered.
+// errNotKept says that answers about a user are not remembered.
 var errNotKept = errors.New("nothing is remembered of this user")
 
-// userOf returns whom the answer to a review is about; nobody if the cloud does not know him.
+// userOf returns the user that the answer to a review is about. The user is empty if the cloud does not know the token.
 func userOf(body []byte) (*authenticationv1.UserInfo, error) {
 	decoded, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
 	if err != nil {
@@ -131,10 +131,10 @@ func userOf(body []byte) (*authenticationv1.UserInfo, error) {
 	}
 }
 
-// errShown says that a review cannot be kept without the token that was shown.
+// errShown says that an answer to a review cannot be kept, because the token cannot be removed from it.
 var errShown = errors.New("the token that was shown cannot be taken out of it")
 
-// shown returns the token that the body of a TokenReview shows.
+// shown returns the token in the body of a TokenReview.
 func shown(body []byte) (string, error) {
 	review, err := tokenReview(body)
 	if err != nil {
@@ -146,8 +146,8 @@ func shown(body []byte) (string, error) {
 	return review.Spec.Token, nil
 }
 
-// blanked returns the cloud's answer to a TokenReview without the token, which the cloud repeats. It fails if the token is
-// anywhere else in the answer.
+// blanked returns the cloud's answer to a TokenReview without the token, which the cloud repeats in it. It fails if the token
+// is also in another place of the answer.
 func blanked(said answer, token string) (answer, error) {
 	said, err := withToken(said, "")
 	if err == nil && bytes.Contains(said.Body, []byte(token)) {

@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// renewAfter is how old a user's Stamp on the disk may get before a repeated, equal answer renews it; Pods of this node are
-	// exempt. It spares the disk a write each minute. So an answer may hold for up to an hour less than TenureConfig.Limit.
+	// renewAfter is how old a user's Stamp on the disk may get before an equal answer renews it. It spares the disk a write
+	// each minute. So an answer may hold for up to an hour less than TenureConfig.Limit. Stamps of this node's Pods are not
+	// renewed for their age.
 	renewAfter = time.Hour
 
 	// The keys in a user's extra under which an API server says what a ServiceAccount's token is bound to.
@@ -35,15 +36,16 @@ type TenureDisk interface {
 // TenureConfig is what a Tenure needs. All fields but Boot are required.
 type TenureConfig struct {
 	Node edge.NodeName
-	// Limit is how long answers about users hold that are no Pods of this node; 0 means not at all. SetLimit changes it.
+	// Limit is how long answers hold about users that are not Pods of this node; 0 means not at all. SetLimit changes it.
 	Limit time.Duration
-	// PodUID returns the UID of a Pod of this node, empty if it has none of that name, and whether that is known.
+	// PodUID returns the UID of a Pod of this node, and whether that is known. The UID is empty if the node has no Pod of that
+	// name.
 	PodUID func(namespace, name string) (uid string, known bool)
 	Disk   TenureDisk
 	// Wall is the machine's clock, which may step.
 	Wall func() time.Time
-	// Boot returns an ID of the machine's present boot, and the time since it, including suspension. nil means that the kernel
-	// is asked.
+	// Boot returns an ID of the machine's present boot, and the time since that boot, suspension included. nil means to ask the
+	// kernel.
 	Boot func() (id string, since time.Duration)
 	// Chance is where random numbers come from.
 	Chance ends.Chance
@@ -84,14 +86,14 @@ func (t *Tenure) Run(ctx context.Context, tidy ...func()) error {
 }
 
 // Stamp says when the cloud answered about a user, and which Pod of this node the user is. It is stored with the answer. The
-// zero Stamp means an unknown time.
+// zero Stamp means that the time is unknown.
 type Stamp struct {
 	Ran  int64      `json:"ran"`           // seconds of the clock
 	Wall int64      `json:"wall"`          // Unix seconds of the machine's clock
-	Pod  *TenurePod `json:"pod,omitempty"` // nil means that it is none
+	Pod  *TenurePod `json:"pod,omitempty"` // nil means that the user is no Pod of this node
 }
 
-// TenurePod is one of this node.
+// TenurePod is a Pod of this node.
 type TenurePod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -104,7 +106,7 @@ func (t *Tenure) Stamp(u *authenticationv1.UserInfo) Stamp {
 	return Stamp{Ran: ran, Wall: wall, Pod: t.podOf(u)}
 }
 
-// podOf returns the Pod of this node that a user is, or nil.
+// podOf returns the Pod of this node that a user is; nil means none.
 func (t *Tenure) podOf(u *authenticationv1.UserInfo) *TenurePod {
 	account, ok := strings.CutPrefix(u.Username, accountPrefix)
 	namespace, _, _ := strings.Cut(account, ":")
@@ -125,7 +127,7 @@ func only(values []string) string {
 	return values[0]
 }
 
-// Renews reports whether to replace a Stamp on the disk whose answer is the same.
+// Renews reports whether to replace a Stamp on the disk by a new one, although the answer is the same.
 func (t *Tenure) Renews(next, old Stamp) bool {
 	if next.Pod != nil || old.Pod != nil {
 		return next.Pod == nil || old.Pod == nil || *next.Pod != *old.Pod
@@ -133,7 +135,7 @@ func (t *Tenure) Renews(next, old Stamp) bool {
 	return t.clock.age(old) >= renewAfter
 }
 
-// TenureVerdict says whether something holds.
+// TenureVerdict says whether an answer holds.
 type TenureVerdict uint8
 
 const (
@@ -141,7 +143,7 @@ const (
 	Over TenureVerdict = iota
 	// Unsure means that the answer does not hold now, but may again once the node's Pods are known.
 	Unsure
-	// Holds: it is as the cloud said.
+	// Holds means that the answer still counts.
 	Holds
 )
 

@@ -12,9 +12,9 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Written passes a write on to pass. If the write succeeds, earlier answers about its object are wrong. If the response is the
-// object, it replaces what this client would read; the client's other answers about the object are forgotten. Written returns
-// the object's path if the object is known to be gone, else "".
+// Written lets the handler pass answer a write. If the write succeeds, earlier answers about the object are wrong. If the
+// response is the object, it becomes what this client reads from memory. The client's other answers about the object are
+// forgotten. Written returns the object's path if the object is known to be gone, else "".
 func (a *Answers) Written(w http.ResponseWriter, r *http.Request, pass http.Handler) (gone string) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {
@@ -70,14 +70,15 @@ func (a *Answers) written(r *http.Request, info *request.RequestInfo, t *tee, en
 	return gone
 }
 
-// takes reports whether a client's write is remembered as what it would read. A caller that may write need not be allowed to
-// read, so it must have read the object before. Leases and Events are excluded: they are written much more often than read.
+// takes reports whether to remember the response to a client's write as what the client would read. A caller that may write
+// need not be allowed to read, so it must have read the object before. Leases and Events are excluded, because clients write
+// them much more often than they read them.
 func (a *Answers) takes(r *http.Request, info *request.RequestInfo, key string) bool {
 	return sound(r.URL) && info.Resource != "leases" && info.Resource != "events" &&
 		(a.cfg.Client == "" || a.disk.BlobSize(key) > 0)
 }
 
-// terminates reports whether an object is being deleted, and still there: it has finalizers, or time to end in.
+// terminates reports whether an object is being deleted but still exists, because it has finalizers or a grace period.
 func terminates(m *metav1.ObjectMeta) bool {
 	grace := m.DeletionGracePeriodSeconds
 	return m.DeletionTimestamp != nil && (len(m.Finalizers) > 0 || grace != nil && *grace > 0)
@@ -85,7 +86,7 @@ func terminates(m *metav1.ObjectMeta) bool {
 
 var errPart = errors.New("there is a part of it only, or it is compressed")
 
-// object reads the kind and metadata of what was written through the tee.
+// object reads the kind and metadata of the object that was written through the tee.
 func (t *tee) object(ended bool) (kind string, m metav1.ObjectMeta, err error) {
 	if !ended || !t.whole() {
 		return "", m, errPart

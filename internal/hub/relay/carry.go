@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// idleTimeout is how long a connection may carry nothing. Hubs' connections carry pings every 75 s, kubectl's every 30 s or
-	// less.
+	// idleTimeout is how long a connection may carry nothing. Hubs' connections carry a ping every 75 s, kubectl's every 30 s
+	// or more often.
 	idleTimeout = 2 * time.Minute
-	// chunk is how much is read at once, and the least that a rate lets through in one go.
+	// chunk is how many bytes are read at once, and the least that a rate limit lets through at once.
 	chunk = 16 << 10
 )
 
-// direction is which way bytes are carried, as metrics name it: up is away from who asked.
+// direction is the direction in which bytes are carried, as metrics name it: up is from the asker to the other end.
 type direction string
 
 const (
@@ -31,19 +31,19 @@ const (
 	downwards direction = "down"
 )
 
-// toll is what it takes to carry bytes.
+// toll limits and counts the bytes that are carried.
 type toll interface {
 	// wait blocks until n bytes may be carried.
 	wait(ctx context.Context, n int) error
-	// paid counts n bytes that were carried. An error says that no more may be.
+	// paid counts n bytes that were carried. An error means that no more may be carried.
 	paid(way direction, n int) error
 }
 
 var errIdle = fmt.Errorf("it carried nothing for %v", idleTimeout)
 
 // carry copies bytes both ways between the asker's connection and the other end, until one of them is closed, ctx ends, or
-// nothing arrives for idleTimeout. early is what the asker has sent before. carry returns why it ended. It closes neither
-// connection, but expires their deadlines.
+// nothing arrives for idleTimeout. early is what the asker sent before. carry returns why it ended. It closes neither
+// connection, but expires the deadlines of both.
 func carry(ctx context.Context, asked net.Conn, early io.Reader, other net.Conn, by toll, clock ends.Clock) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -67,7 +67,7 @@ func carry(ctx context.Context, asked net.Conn, early io.Reader, other net.Conn,
 	return context.Cause(ctx)
 }
 
-// wait blocks until limiter lets n bytes through, which is at most its burst.
+// wait blocks until the limiter lets n bytes through. n may be at most the limiter's burst.
 func wait(ctx context.Context, limiter *rate.Limiter, n int, clock ends.Clock) error {
 	now := clock.Running()
 	place := limiter.ReserveN(now, n)

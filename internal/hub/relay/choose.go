@@ -7,7 +7,7 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// forget is how long a neighbour that has failed is tried after all others.
+// forget is how long after a failure a neighbour is tried only after all others.
 const forget = 15 * time.Second
 
 // failures remembers which neighbours have failed lately.

@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// reachTimeout bounds how long a neighbour may take for the connection and the handshake, which cross the LAN only.
-	// answerTimeout bounds its answer; for that the neighbour connects to the API server.
+	// reachTimeout bounds the connection to a neighbour and the handshake, which cross the LAN only. answerTimeout bounds the
+	// neighbour's answer, before which the neighbour connects to the API server.
 	reachTimeout  = 2 * time.Second
 	answerTimeout = openTimeout
 	// tries bounds the neighbours that are tried for one connection.
@@ -45,17 +45,17 @@ type ClientConfig struct {
 	// Node is this hub's own node, and Pool its pool.
 	Node edge.NodeName
 	Pool edge.PoolName
-	// Dir is where File is kept. It exists.
+	// Dir is the directory of File. It exists.
 	Dir string
-	// Wanted reports whether a neighbour's line may ever be used; if not, Run asks nobody.
+	// Wanted reports whether this hub may ever use a neighbour's line. If not, Run asks no coordinator.
 	Wanted func() bool
 	// Coordinators returns clients, as this node, of the pool's coordinators that this hub reaches now, by slot.
 	Coordinators func() map[int]rest.Interface
 	// Dial opens a connection on the LAN.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Metrics takes the metrics; nil means that nobody sees them.
+	// Metrics registers the metrics; nil means that they are not exported.
 	Metrics prometheus.Registerer
-	// Clock and Chance are this machine's.
+	// Clock and Chance are this machine's clocks and random numbers.
 	Clock  ends.Clock
 	Chance ends.Chance
 }
@@ -79,7 +79,7 @@ func NewClient(c ClientConfig) *Client {
 	return client
 }
 
-// By returns the neighbour of the last new tunnel that carried an answer; empty if there was none.
+// By returns the neighbour of the last new tunnel over which something came; empty means that there was none.
 func (c *Client) By() edge.NodeName {
 	if by := c.by.Load(); by != nil {
 		return *by
@@ -88,7 +88,7 @@ func (c *Client) By() edge.NodeName {
 }
 
 // DialContext opens a connection to an API server, HOST:PORT, through a neighbour. If one neighbour fails, it tries another at
-// once. If all fail, it returns the same error without a try for a while.
+// once. If all fail, it returns the same error for a while without another try.
 func (c *Client) DialContext(ctx context.Context, _, server string) (net.Conn, error) {
 	if _, err := c.cfg.Credentials.own(); err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (c *Client) DialContext(ctx context.Context, _, server string) (net.Conn, e
 	return nil, err
 }
 
-// fails records that a neighbour's tunnel carried no answer, and works that one did.
+// fails records that nothing came over a neighbour's tunnel; works records that something did.
 func (c *Client) fails(n edge.Neighbour) {
 	c.search.note(n.Name, false, c.cfg.Clock.Running())
 	c.tried.WithLabelValues("failed").Inc()
@@ -170,7 +170,7 @@ func (c *Client) through(ctx context.Context, n edge.Neighbour, server string) (
 	}, nil
 }
 
-// connect asks for a tunnel, and reads the answer, and nothing of what follows it.
+// connect asks for a tunnel and reads the answer, but nothing of what follows the answer.
 func connect(conn net.Conn, server string) error {
 	request := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: server}, Host: server, Header: http.Header{
 		"User-Agent": {"yurthub"},
@@ -201,11 +201,12 @@ func connect(conn net.Conn, server string) error {
 	return nil
 }
 
-// tunnel is a connection to an API server inside of the one to a neighbour. The neighbour is judged by whether anything comes.
+// tunnel is a connection to an API server inside the connection to a neighbour. The Client judges the neighbour by whether
+// anything comes over the tunnel.
 type tunnel struct {
 	net.Conn
 	raw net.Conn
-	// first has one of works and fails called: something has come, or nothing has before the end.
+	// first calls works when something has come, or fails when the tunnel ends before that.
 	first        sync.Once
 	works, fails func()
 	// lost records that the neighbour has fallen silent, so that later connections do not try it first.
@@ -232,11 +233,11 @@ func (t *tunnel) SetLinger(seconds int) error {
 	return errors.ErrUnsupported
 }
 
-// Close closes the connection to the neighbour. It sends no TLS close_notify, which could wait for a dead one.
+// Close closes the connection to the neighbour. It sends no TLS close_notify, which could wait for a dead neighbour.
 func (t *tunnel) Close() error {
 	t.first.Do(t.fails)
 	return t.raw.Close()
 }
 
-// RemoteAddr is that of the neighbour.
+// RemoteAddr is the address of the neighbour.
 func (t *tunnel) RemoteAddr() net.Addr { return t.raw.RemoteAddr() }

@@ -5,27 +5,29 @@
 //	        └────────────── A's own TLS, end to end ───────────────────────────┘
 //
 // Client asks all coordinators that it reaches which neighbours relay (edge.QueryRelaying), because a neighbour may reach only
-// one coordinator. It chooses a neighbour, and asks it for a tunnel (HTTP CONNECT). It keeps the list of neighbours in a file,
-// and updates it before it needs one. While it finds no neighbour it pauses, up to 30 s, so the cost of a cut for the others
-// does not grow with the pool.
+// one coordinator. It chooses a neighbour, and asks that neighbour for a tunnel (HTTP CONNECT). It keeps the list of neighbours
+// in a file, and updates the list before it needs one. While it finds no neighbour that relays, it pauses between tries, up to
+// 30 s. So the cost of a cut for the other nodes does not grow with the pool.
 //
-// Server opens a tunnel to an API server of its own hub's configuration, and to nothing else. Both sides show the certificate
+// Server opens a tunnel to an API server of its own hub's configuration, and to nothing else. Both sides show a certificate
 // that their pool's authority has signed for hubs, so other pools and outsiders fail at the handshake.
 //
-// The tunnel carries TLS between the relayed hub and the API server: B lends its line, not its identity, and can neither read
-// nor change anything. It can end a connection, and delay it.
+// The tunnel carries TLS between the relayed hub (A) and the API server. The neighbour (B) lends its line, not its identity,
+// and can neither read nor change anything. It can end a connection, and delay it.
 //
-// Lending combines both for one hub. Neighbours verify each other by the certificates that the pool's authority signs for hubs
-// that serve Pods, and find each other at the coordinator. So the Lending of a hub without a coordinator, or without an address
-// at which it serves Pods, does nothing. On the same port, a Passer connects clients that ask for a coordinator of the pool to
-// that coordinator. A Lending is made in two steps, because the link to the cloud needs a Detour over it, and it in turn lends
-// that link.
+// Lending combines Client and Server for one hub. Neighbours verify each other by the certificates that the pool's authority
+// signs for hubs that serve Pods, and find each other at the coordinator. So a Lending does nothing on a hub without a
+// coordinator, or without an address at which it serves Pods. On the same port, a Passer connects clients that ask for a
+// coordinator of the pool to that coordinator. A Lending is made in two steps: the link to the cloud needs the Lending's
+// Detour, and the Lending needs that link, to lend it.
 //
 // Invariants:
-//   - A Server relays only while its own line is up by itself, so no two hubs relay for each other.
-//   - A Server bounds its tunnels, in all and for each neighbour, and the bytes that it carries in a second and in a day.
-//   - A Client sends nothing to a neighbour whose certificate is not that neighbour's.
+//   - A Server relays only while its own line is up, and not while its link is itself relayed. So no two hubs relay for each
+//     other.
+//   - A Server bounds its tunnels, both the total and those of each neighbour, and the bytes that it carries in a second and in
+//     a day.
+//   - A Client sends nothing to a neighbour that does not show the certificate of that neighbour's hub.
 //
-// The alternative was to forward requests instead of bytes. B would have seen A's Secrets and tokens, and the cloud B's
-// identity (docs/adr/0047-relay.md).
+// The alternative was to forward requests instead of bytes. B would have seen A's Secrets and tokens, and the cloud would have
+// seen B's identity (docs/adr/0047-relay.md).
 package relay

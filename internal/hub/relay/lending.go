@@ -19,8 +19,8 @@ import (
 	"yurtcoordinator/internal/run"
 )
 
-// maxPeerConnections and maxAllPeers bound the connections to the relay's port, from one address and in all. The tunnels in
-// them have bounds of their own.
+// maxPeerConnections and maxAllPeers bound the connections to the relay's port: maxPeerConnections from one address,
+// maxAllPeers in all. The tunnels in them have bounds of their own.
 const maxPeerConnections, maxAllPeers = 48, 384
 
 // LendingConfig is what a Lending needs. Fields without a default are required.
@@ -29,38 +29,38 @@ type LendingConfig struct {
 	Pool edge.PoolName
 	// Dir is the directory with the file of relaying neighbours. It exists.
 	Dir string
-	// Address is where the hub serves Pods; the zero Addr until it is known. nil disables relaying: the hub serves no Pods, or
-	// has no coordinator.
+	// Address is where the hub serves Pods; the zero Addr means that it is not known yet. nil disables relaying, because the
+	// hub serves no Pods or has no coordinator.
 	Address *live.Value[netip.Addr]
 	// Dial opens a connection to an API server by the hub's own way.
 	Dial    func(ctx context.Context, network, server string) (net.Conn, error)
 	Metrics prometheus.Registerer
-	// Ends are this machine's. DialNear is required.
+	// Ends are this machine's clocks, random numbers and network. DialNear is required.
 	Ends ends.Ends
 }
 
-// Parties are whom a Lending brings together.
+// Parties are what a Lending brings together.
 type Parties struct {
-	// Credentials are how hubs of the pool and this one verify each other.
+	// Credentials are how this hub and the pool's other hubs verify each other.
 	Credentials Credentials
-	// Cloud is whose line is lent.
+	// Cloud is the upstream whose line the hub lends.
 	Cloud *upstream.Upstream
-	// Coordinators returns clients of the coordinators that this hub reaches now, by slot; they know who relays.
+	// Coordinators returns clients of the coordinators that this hub reaches now, by slot. They know which hubs relay.
 	Coordinators func() map[int]rest.Interface
-	// DialCoordinator opens a connection to the coordinator of such a server name, if that is known to live.
+	// DialCoordinator opens a connection to the coordinator with the given server name, if that coordinator is known to live.
 	DialCoordinator func(ctx context.Context, serverName string) (net.Conn, error)
 }
 
-// Lending is how a hub lends and borrows. Make one with NewLending, set its limits with Change, and its partners with Meet.
+// Lending lends this hub's line to neighbours, and borrows theirs. Make one with NewLending, set its limits with Change, and
+// its partners with Meet.
 type Lending struct {
 	cfg LendingConfig
-	// use says which requests borrow, lends whether the hub lends, and limits how much.
+	// use says which requests may use a neighbour's line, lends whether the hub lends its own, and limits how much it lends.
 	use    *live.Value[upstream.Use]
 	lends  *live.Value[bool]
 	limits *live.Value[Limits]
-	// parties are the two sides of lending; server relays for others, and client finds the neighbours that relay for this hub.
-	// passer connects clients on the same port to a coordinator of the pool. All are nil in a hub that neither lends nor
-	// borrows.
+	// parties are the partners that Meet was given. server relays for others, and client finds the neighbours that relay for
+	// this hub. passer connects clients on the same port to a coordinator of the pool. All are nil before Meet.
 	parties *Parties
 	server  *Server
 	client  *Client
@@ -77,8 +77,8 @@ func NewLending(cfg LendingConfig) *Lending {
 	}
 }
 
-// Change sets which requests may use a neighbour's line. If any may, the hub also lends its own line, with the limits for that
-// kind of line; metered means that it is paid for by the byte.
+// Change sets which requests may use a neighbour's line. If any may, the hub also lends its own line, within the limits for
+// that kind of line. metered means that the line is paid for by the byte.
 func (l *Lending) Change(borrows upstream.Use, metered bool) {
 	l.use.Set(borrows)
 	l.lends.Set(borrows != upstream.ForNothing)
@@ -89,10 +89,10 @@ func (l *Lending) Change(borrows upstream.Use, metered bool) {
 	l.limits.Set(limits)
 }
 
-// Possible reports whether this hub can lend and borrow at all. Only then it can Meet and Run.
+// Possible reports whether this hub can lend and borrow at all. Call Meet and Run only if it can.
 func (l *Lending) Possible() bool { return l.cfg.Address != nil }
 
-// Detour returns how the cloud is reached over neighbours' lines; nil if it never is.
+// Detour returns the way to the cloud over neighbours' lines; nil means that the hub never uses one.
 func (l *Lending) Detour() *upstream.Detour {
 	if !l.Possible() {
 		return nil
@@ -120,8 +120,8 @@ func (l *Lending) Meet(p Parties) {
 	})
 }
 
-// DialContext opens a connection to an API server for code that does not use the upstream. It goes through a neighbour while
-// the link to the cloud is relayed.
+// DialContext opens a connection to an API server for code that does not use the upstream. The connection goes through a
+// neighbour while the link to the cloud is relayed.
 func (l *Lending) DialContext(ctx context.Context, network, server string) (net.Conn, error) {
 	if l.parties != nil && l.parties.Cloud.Link().Get() == link.Relayed {
 		return l.client.DialContext(ctx, network, server)
@@ -129,7 +129,7 @@ func (l *Lending) DialContext(ctx context.Context, network, server string) (net.
 	return l.cfg.Dial(ctx, network, server)
 }
 
-// By returns the node that relays for this one, or did last; empty if none did.
+// By returns the node that relays for this one, or the last that did; empty means none.
 func (l *Lending) By() edge.NodeName {
 	if l.client == nil {
 		return ""
@@ -137,12 +137,12 @@ func (l *Lending) By() edge.NodeName {
 	return l.client.By()
 }
 
-// Relayed returns who relays for this node, or did last, and what for.
+// Relayed returns which node relays for this one, or the last that did, and for which requests.
 func (l *Lending) Relayed() edge.Relayed {
 	return edge.Relayed{By: l.By(), HeartbeatsOnly: l.use.Get() == upstream.ForSome}
 }
 
-// RelaysAt returns the address that neighbours are told; empty if this hub does not relay.
+// RelaysAt returns the address at which neighbours can use this hub's line; empty means that this hub does not relay.
 func (l *Lending) RelaysAt() string {
 	at := l.serves.Get()
 	if l.server == nil || !at.IsValid() || !l.server.Relays() {
@@ -159,8 +159,8 @@ func (l *Lending) Neighbours() int {
 	return l.server.Neighbours()
 }
 
-// Run serves the pool's other hubs at the node's address until ctx ends, and clients that ask there for a coordinator. It also
-// keeps the list of relaying neighbours up to date.
+// Run serves the pool's other hubs, and clients that ask for a coordinator, at the node's address until ctx ends. It also keeps
+// the list of relaying neighbours up to date.
 func (l *Lending) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	at := front.Moving{

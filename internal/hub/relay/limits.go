@@ -9,12 +9,13 @@ import (
 
 // Limits bound what a hub relays.
 type Limits struct {
-	// PerPeer and All bound the tunnels that are open at a time, of one neighbour and of all. A hub needs up to eight.
+	// PerPeer and All bound the tunnels that are open at a time: PerPeer those of one neighbour, All those of all. A hub needs
+	// up to eight.
 	PerPeer, All int
-	// BytesPerSecond bounds what all tunnels carry together, both ways.
+	// BytesPerSecond bounds the bytes that all tunnels carry together in a second, both ways.
 	BytesPerSecond int
-	// BytesPerDay bounds what all tunnels carry in a day; days count from the hub's start. When it is reached, the hub relays
-	// for nobody for the rest of that day.
+	// BytesPerDay bounds the bytes that all tunnels carry in a day; days count from the hub's start. Once it is reached, the
+	// hub relays for no node for the rest of that day.
 	BytesPerDay int64
 }
 
@@ -23,7 +24,8 @@ func Standard() Limits {
 	return Limits{PerPeer: 32, All: 256, BytesPerSecond: 2 << 20, BytesPerDay: 4 << 30}
 }
 
-// Metered returns the limits of one whose bytes are paid for: some three nodes that send their heartbeats and statuses.
+// Metered returns the limits of a hub whose line is paid for by the byte. They suffice for some three nodes that send their
+// heartbeats and statuses.
 func Metered() Limits {
 	return Limits{PerPeer: 32, All: 256, BytesPerSecond: 128 << 10, BytesPerDay: 32 << 20}
 }
@@ -68,7 +70,7 @@ func (p *places) count() (tunnels, peers int) {
 
 const day = 24 * time.Hour
 
-// allowance is what may still be carried on a day.
+// allowance counts the bytes that were carried on a day.
 type allowance struct {
 	mu    sync.Mutex
 	began time.Time // of the day

@@ -15,22 +15,22 @@ import (
 	"yurtcoordinator/internal/hub/identity"
 )
 
-// File is the file in ClientConfig.Dir that remembers the neighbours that relay: edge.MostRelaying at most.
+// File is the file in ClientConfig.Dir with the neighbours that relay: edge.MostRelaying at most.
 const File = "neighbours.json"
 
-// keptFor is how old the file may be before it is written again though nobody in the answer is new.
+// keptFor is the age at which the file is written again even if the coordinators name no new neighbour.
 const keptFor = time.Hour
 
 // remembered is the content of the file.
 type remembered struct {
 	Pool edge.PoolName `json:"pool"`
-	// Named is when the coordinator named them, by this machine's wall clock.
+	// Named is when the list was written, by this machine's wall clock.
 	Named      time.Time        `json:"named"`
 	Neighbours []edge.Neighbour `json:"neighbours"`
 }
 
-// recall returns the neighbours in a file, and when they were listed. It returns an error if the file is about another pool, to
-// which the node belonged before.
+// recall returns the neighbours in a file's content, and when they were written. It returns an error if the file is about
+// another pool, to which the node belonged before.
 func recall(pool edge.PoolName, content []byte) (all []edge.Neighbour, named time.Time, err error) {
 	var r remembered
 	if err := json.Unmarshal(content, &r); err != nil {
@@ -42,7 +42,7 @@ func recall(pool edge.PoolName, content []byte) (all []edge.Neighbour, named tim
 	return r.Neighbours, r.Named, nil
 }
 
-// remembers takes in what the file says.
+// remembers reads the neighbours from the file.
 func (c *Client) remembers() {
 	dir := identity.KeyDir{Path: c.cfg.Dir}
 	content, err := identity.ReadKeyFile(dir.File(File))
@@ -67,10 +67,10 @@ func (c *Client) remembers() {
 // kept is what Run has written to the file.
 type kept struct {
 	all []edge.Neighbour
-	at  time.Time // by the running clock; zero: nothing
+	at  time.Time // by the running clock; zero means that nothing was written
 }
 
-// keep writes whom the coordinator named last to the file, if there is somebody new or the file is old.
+// keep writes the neighbours that the coordinators named last to the file, if one of them is new or the file is old.
 func (c *Client) keep(ctx context.Context, before kept) kept {
 	c.search.mu.Lock()
 	all, now := c.search.known, c.cfg.Clock.Running()

@@ -19,36 +19,36 @@ import (
 )
 
 const (
-	// passedOfOne and passedOfAll bound the connections that a hub passes on, from one address and in all. A coordinator
-	// accepts 64 handshakes at a time from one address, and all passed connections come from the hub's address. So 16 are left
-	// for the hub itself.
+	// passedOfOne and passedOfAll bound the connections that a hub passes on: passedOfOne from one address, passedOfAll from
+	// all. A coordinator accepts 64 handshakes at a time from one address, and all passed connections come from the hub's
+	// address. So 16 are left for the hub itself.
 	passedOfOne, passedOfAll = 16, 48
-	// newOfOne and newOfAll are how many new connections a second are allowed on average. The burst is as large as the number
-	// that may be open. A kubectl makes two.
+	// newOfOne and newOfAll are how many new connections a second are allowed on average, from one address and from all. The
+	// burst is as large as the number that may be open. A kubectl makes two.
 	newOfOne, newOfAll = 4, 32
-	// bytesOfOne and bytesOfAll bound what passed connections carry in a second, both ways. That is enough for a file of some
-	// megabytes, and does not fill the LAN.
+	// bytesOfOne and bytesOfAll bound the bytes that passed connections carry in a second, both ways, for one address and for
+	// all. That is enough for a file of some megabytes, and does not fill the LAN.
 	bytesOfOne, bytesOfAll = 8 << 20, 16 << 20
-	// sources bounds the addresses that are remembered. The least recently active one is forgotten.
+	// sources bounds how many addresses the Passer remembers. It forgets the least recently active one.
 	sources = 256
-	// passTimeout bounds the way to a coordinator, on the LAN.
+	// passTimeout bounds the opening of a connection to a coordinator, on the LAN.
 	passTimeout = 2 * time.Second
 )
 
 // PasserConfig is what a Passer needs. All fields but Metrics are required.
 type PasserConfig struct {
-	// Named reports whether a server name is one of the pool's coordinators.
+	// Named reports whether a server name is that of one of the pool's coordinators.
 	Named func(serverName string) bool
-	// Dial opens a connection to a coordinator of such a name that is known to live.
+	// Dial opens a connection to a coordinator that has the given server name and is known to live.
 	Dial func(ctx context.Context, serverName string) (net.Conn, error)
-	// Metrics takes the metrics; nil means that nobody sees them.
+	// Metrics registers the metrics; nil means that they are not exported.
 	Metrics prometheus.Registerer
-	// Clock is this machine's.
+	// Clock is this machine's clock.
 	Clock ends.Clock
 }
 
-// Passer passes connections on to the pool's coordinators, unread, by the server name in a client's TLS handshake. So a client
-// needs to know only the address of any node. It proves its identity to the coordinator.
+// Passer passes connections on to the pool's coordinators, unread, if the server name in the client's TLS handshake is a
+// coordinator's. So a client needs to know only the address of any node. The client proves its identity to the coordinator.
 type Passer struct {
 	cfg   PasserConfig
 	all   allotment
@@ -59,7 +59,7 @@ type Passer struct {
 	bytes *prometheus.CounterVec
 }
 
-// allotment is what one address, or all together, may still open and carry.
+// allotment limits the new connections and the bytes of one address, or of all together.
 type allotment struct{ opens, bytes *rate.Limiter }
 
 func newAllotment(opens, most, bytes int) allotment {
@@ -139,7 +139,7 @@ func (p *Passer) allotted(c net.Conn) *allotment {
 	return own
 }
 
-// passing is the toll of what is passed on.
+// passing is the toll of passed connections.
 type passing struct {
 	*Passer
 	own *allotment

@@ -14,7 +14,7 @@ import (
 // Credentials are how a hub and its neighbours verify each other. All fields are required.
 type Credentials struct {
 	// Own returns the certificate that the pool's authority has signed for this hub, followed by all authorities that the
-	// pool's hubs trust; nil means that there is none yet.
+	// pool's hubs trust. nil means that there is no certificate yet.
 	Own func() *tls.Certificate
 	// Now is the time by which certificates are checked.
 	Now func() time.Time
@@ -32,8 +32,8 @@ func (c Credentials) own() (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: pair.Certificate[:1], PrivateKey: pair.PrivateKey, Leaf: pair.Leaf}, nil
 }
 
-// verify returns the node whose hub the other end is. The pool's authority signs only for hubs of its pool, so its signature
-// proves a neighbour. The certificates are server certificates, for both ends of the connection.
+// verify returns the node whose hub is the other end. The pool's authority signs only for hubs of its pool, so its signature
+// proves that the other end is a neighbour. Both ends of the connection show a server certificate.
 func (c Credentials) verify(state tls.ConnectionState) (edge.NodeName, error) {
 	pair := c.Own()
 	switch {
@@ -63,7 +63,7 @@ func (c Credentials) verify(state tls.ConnectionState) (edge.NodeName, error) {
 	return edge.NodeName(name), nil
 }
 
-// Serving returns the TLS configuration for neighbours: only they pass the handshake.
+// Serving returns the TLS configuration for serving neighbours: only neighbours pass the handshake.
 func (c Credentials) Serving() *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
@@ -77,7 +77,7 @@ func (c Credentials) Serving() *tls.Config {
 	}
 }
 
-// unverified returns err as crypto/tls returns it of certificates that it verifies itself.
+// unverified returns err in the form in which crypto/tls returns errors of its own verification.
 func unverified(state tls.ConnectionState, err error) error {
 	if err == nil {
 		return nil
@@ -85,7 +85,7 @@ func unverified(state tls.ConnectionState, err error) error {
 	return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates, Err: err}
 }
 
-// asking returns how a hub asks one neighbour.
+// asking returns the TLS configuration for asking one neighbour.
 func (c Credentials) asking(of edge.NodeName) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,

@@ -21,40 +21,41 @@ import (
 )
 
 const (
-	// askTimeout bounds a question to the coordinator. askedFor is how long the answer counts, so that nothing asks again.
+	// askTimeout bounds a question to a coordinator. askedFor is how long after a question DialContext asks none.
 	askTimeout = 2 * time.Second
 	askedFor   = time.Second
-	// maxAnswer bounds a coordinator's answer, in bytes: edge.MostRelaying neighbours with the longest of names have room.
+	// maxAnswer bounds a coordinator's answer, in bytes. edge.MostRelaying neighbours with names of the greatest length fit
+	// into it.
 	maxAnswer = 16 << 10
 	// enough is how many neighbours a hub wants to know. With that many it asks no further coordinator.
 	enough = 8
-	// keepEvery is how often Run asks, less up to a fifth at random, so that hubs don't ask in step. Run begins within
-	// keepSoon, and tries again after keepSoon if it fails.
+	// keepEvery is how often Run asks the coordinators, less up to a fifth at random, so that hubs don't ask in step. Run
+	// begins within keepSoon, and tries again after keepSoon if a question fails.
 	keepEvery, keepSoon = time.Minute, 10 * time.Second
-	// shortPause and longPause are the first and the longest pause after a try that found nobody.
+	// shortPause and longPause are the first and the longest pause after a try that found no neighbour.
 	shortPause, longPause = 2 * time.Second, 30 * time.Second
 )
 
 // search is the state of a Client's search: which neighbours it may try, and when. It is safe for concurrent use.
 type search struct {
 	mu     sync.Mutex
-	known  []edge.Neighbour // those that the coordinators named last, ranked; if they named nobody, those before
-	named  []edge.Neighbour // those of their last answer; while they give none, known
-	asked  time.Time        // zero: never
+	known  []edge.Neighbour // from the last answer that named some, ranked
+	named  []edge.Neighbour // from the last answer; the same as known if the last question failed
+	asked  time.Time        // when the coordinators were last asked; zero means never
 	failed failures
 
-	lost    bool // the last try found nobody
+	lost    bool // the last try found no neighbour
 	pause   run.Backoff
-	resumes time.Time // no try before
-	why     error     // of the last one
+	resumes time.Time // no try before that time
+	why     error     // of the last try
 }
 
 func newSearch() search {
 	return search{failed: failures{}, pause: run.Backoff{Min: shortPause, Max: longPause}}
 }
 
-// resting returns the last try's error if it is too early for another try. lost says that the coordinators have to be asked
-// first: no neighbour is known, or the known ones do not help.
+// resting returns the last try's error if it is too early for another try. lost says that the coordinators must be asked first,
+// because no neighbour is known or the known ones do not help.
 func (s *search) resting(now time.Time) (lost bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +65,7 @@ func (s *search) resting(now time.Time) (lost bool, err error) {
 	return s.lost || len(s.named) == 0, nil
 }
 
-// rest takes in that a try found nobody.
+// rest records that a try found no neighbour, and begins a pause.
 func (s *search) rest(why error, now time.Time, chance ends.Chance) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +102,8 @@ func (s *search) candidates(now time.Time) []edge.Neighbour {
 	return all
 }
 
-// asks reports whether it is time to ask the coordinators, and records that this is done.
+// asks reports whether it is time to ask the coordinators, and records that they are asked now. since is the least time between
+// two questions.
 func (s *search) asks(now time.Time, since time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +114,7 @@ func (s *search) asks(now time.Time, since time.Duration) bool {
 	return true
 }
 
-// answered stores the neighbours that the coordinators name. After an error, those known before stay.
+// answered stores the neighbours that the coordinators name. After an error, it keeps those known before.
 func (s *search) answered(all []edge.Neighbour, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +128,8 @@ func (s *search) answered(all []edge.Neighbour, err error) {
 	}
 }
 
-// Run asks once a minute who relays, so that neighbours are known before they are needed, until ctx ends; it returns nil.
+// Run asks the coordinators once a minute which neighbours relay, so that neighbours are known before they are needed. It ends
+// with ctx, and returns nil.
 func (c *Client) Run(ctx context.Context) error {
 	c.recall()
 	var file kept
@@ -154,12 +157,12 @@ func (c *Client) refresh(ctx context.Context, since time.Duration) error {
 	return err
 }
 
-// errUnreached says that no coordinator can be asked who relays.
+// errUnreached says that no coordinator can be asked which neighbours relay.
 var errUnreached = errors.New("ask who relays: this hub reaches no coordinator of the pool")
 
-// relaying asks the coordinators that this hub reaches for neighbours that relay, and returns them ranked. It stops when it has
-// enough. It asks several coordinators because a neighbour may reach only one. It fails if no neighbour is named, and not all
-// coordinators could be asked.
+// relaying asks the coordinators that this hub reaches for neighbours that relay, and returns them ranked. It asks several
+// coordinators because a neighbour may reach only one, and stops when it has enough. It fails if no neighbour is named and not
+// all coordinators could be asked.
 func (c *Client) relaying(ctx context.Context) (all []edge.Neighbour, err error) {
 	reached := c.cfg.Coordinators()
 	if len(reached) == 0 {
@@ -186,10 +189,11 @@ func (c *Client) relaying(ctx context.Context) (all []edge.Neighbour, err error)
 	return all, nil
 }
 
-// errOtherwise says that a coordinator does not know the question: an older version sends its presence instead.
+// errOtherwise says that a coordinator does not know the question. A coordinator of an older version sends its presence
+// instead.
 var errOtherwise = errors.New("it does not say who relays")
 
-// relayingAt returns those that a coordinator names.
+// relayingAt returns the neighbours that one coordinator names.
 func relayingAt(ctx context.Context, at rest.Interface) ([]edge.Neighbour, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

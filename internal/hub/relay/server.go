@@ -18,7 +18,7 @@ import (
 	"yurtcoordinator/internal/live"
 )
 
-// openTimeout bounds the way to an API server.
+// openTimeout bounds the opening of a connection to an API server.
 const openTimeout = 10 * time.Second
 
 // ServerConfig is what a Server needs. All fields but Metrics are required.
@@ -26,35 +26,35 @@ type ServerConfig struct {
 	Credentials Credentials
 	// Lends says whether this hub relays at all.
 	Lends *live.Value[bool]
-	// Link is the state of this hub's own link to the cloud. It relays only while that is up.
+	// Link is the state of this hub's link to the cloud. The Server relays only while it is up.
 	Link *live.Value[link.State]
 	// Targets are the API servers to which tunnels may lead, HOST:PORT.
 	Targets []string
-	// Dial opens a connection to one of them, by this hub's own way.
+	// Dial opens a connection to one of the Targets, by this hub's own way.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Limits bound what is relayed. They may change.
 	Limits func() Limits
-	// Metrics takes the metrics; nil means that nobody sees them.
+	// Metrics registers the metrics; nil means that they are not exported.
 	Metrics prometheus.Registerer
-	// Clock is this machine's.
+	// Clock is this machine's clock.
 	Clock ends.Clock
 }
 
-// refusal is why a request is refused, as in metrics.
+// refusal is the reason for refusing a request, as metrics name it.
 type refusal string
 
 const (
 	stranger refusal = "unknown"    // no hub of this pool
 	notLent  refusal = "off"        // this hub relays for nobody
 	noTunnel refusal = "no-connect" // not a request for a tunnel
-	noTarget refusal = "target"     // to something else than an API server of this hub's
+	noTarget refusal = "target"     // a tunnel to something other than an API server of this hub
 	noLink   refusal = "no-link"    // this hub has no line of its own
 	overDay  refusal = "day"        // the day's bytes are spent
 	tooMany  refusal = "too-many"   // too many tunnels
 	noAnswer refusal = "unreached"  // the API server can't be reached
 )
 
-// Server opens tunnels for the pool's other hubs: an http.Handler, to be served with Credentials.Serving.
+// Server opens tunnels for the pool's other hubs. It is an http.Handler, to be served with Credentials.Serving.
 type Server struct {
 	cfg     ServerConfig
 	targets map[string]bool
@@ -107,7 +107,7 @@ func NewServer(c ServerConfig) *Server {
 
 func burst(l Limits) int { return max(chunk, l.BytesPerSecond/4) }
 
-// NotLetIn counts a connection that was closed before a request, by the reason.
+// NotLetIn counts a connection that was closed before it made a request, by the reason.
 func (s *Server) NotLetIn(why string) { s.refused.WithLabelValues(why).Inc() }
 
 // ServeHTTP opens a tunnel, and returns when it has ended.
@@ -184,8 +184,8 @@ func (s *Server) open(ctx context.Context, target string) (net.Conn, error) {
 	return s.cfg.Dial(ctx, "tcp", target)
 }
 
-// taken takes over a connection from the HTTP server, and answers that the tunnel is open. early is what the client has sent
-// before that.
+// taken takes a connection over from the HTTP server, and answers that the tunnel is open. The returned Reader has what the
+// client sent before that.
 func taken(w http.ResponseWriter) (net.Conn, io.Reader, error) {
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -218,7 +218,7 @@ func (s *Server) paid(way direction, n int) error {
 	return nil
 }
 
-// Neighbours returns for how many nodes tunnels are open.
+// Neighbours returns for how many nodes tunnels are open now.
 func (s *Server) Neighbours() int {
 	_, peers := s.places.count()
 	return peers

@@ -17,14 +17,14 @@ const lookupTimeout = 5 * time.Second
 type addressTiming struct {
 	// look is the time between two questions to the name server.
 	look time.Duration
-	// left is how long an address must be missing in every answer to count as removed. Some name servers return only a few of
-	// many addresses each time.
+	// left is how long an address must be missing in every answer before it counts as removed. Some name servers return only a
+	// few of many addresses each time.
 	left time.Duration
-	// drain is how long requests and watches may continue at a removed address, once new ones use another.
+	// drain is how long requests and watches may continue at a removed address, once new requests use another address.
 	drain time.Duration
 }
 
-// followed is the timing of every hub: a removed address is given up after 3 minutes at most.
+// followed is the timing of every hub: a hub gives up a removed address after 3 minutes at most.
 var followed = addressTiming{look: 30 * time.Second, left: 2 * time.Minute, drain: 30 * time.Second}
 
 // absences records since when addresses have been missing in a name server's answers.
@@ -59,8 +59,8 @@ func (a absences) answer(named, used []netip.Addr, at time.Time, atLeast time.Du
 }
 
 // followAddresses moves a server's connections to the addresses that its name has now, until ctx ends. New requests use the new
-// addresses first. Requests to a removed address are drained for timing.drain, then reset. Nothing moves while no present
-// address answers.
+// addresses first. Requests to a removed address may continue for timing.drain; then their connections are reset. If no present
+// address answers, nothing moves.
 func (u *Upstream) followAddresses(ctx context.Context, s *server) error {
 	timing := u.cfg.addresses
 	ticker := time.NewTicker(timing.look)

@@ -10,11 +10,11 @@ import (
 	"yurtcoordinator/internal/hub/link"
 )
 
-// attempt is one try of a request at one server. A transport that fails closes the request's body. The attempt shields the
-// caller's body from that until no other attempt can need it.
+// attempt is one try of a request at one server. When a try fails, its transport closes the request's body. The attempt keeps
+// the caller's body open until no other attempt can need it.
 type attempt struct {
 	request *http.Request
-	input   *input // nil: the request has no body
+	input   *input // nil means that the request has no body
 }
 
 func newAttempt(req *http.Request, s *server) *attempt {
@@ -44,14 +44,14 @@ func newAttempt(req *http.Request, s *server) *attempt {
 	return &b.attempt
 }
 
-// settle says whether the caller's body is this attempt's, or another's.
+// settle says whether the caller's body belongs to this attempt or to another.
 func (a *attempt) settle(state inputState) {
 	if a.input != nil {
 		a.input.settle(state)
 	}
 }
 
-// inputTaken reports whether something of the caller's body is gone, and whether that ended with an error.
+// inputTaken reports whether the attempt has read some of the caller's body, and whether a read failed.
 func (a *attempt) inputTaken() (used, failed bool) {
 	if a.input == nil {
 		return false, false
@@ -119,8 +119,8 @@ func (i *input) again(body func() (io.ReadCloser, error)) (io.ReadCloser, error)
 	return &repeated{fresh, i}, nil
 }
 
-// repeated is a request body that is sent a second time. No other attempt uses it, but an attempt that was given up must not
-// send any of it.
+// repeated is a request body that the transport sends a second time. No other attempt uses it. But once this attempt is given
+// up, none of the body may be sent.
 type repeated struct {
 	io.ReadCloser
 	of *input
@@ -147,8 +147,8 @@ func (i *input) settle(state inputState) {
 	}
 }
 
-// deliver returns the response's body for the caller. Read errors name the link if it went down. end is called once, when the
-// body ends or is closed. An upgraded connection stays upgraded.
+// deliver returns the response's body for the caller. If the link went down, read errors say so. The function end is called
+// once, when the body ends or is closed. An upgraded connection stays upgraded.
 func (s *server) deliver(req *http.Request, response *http.Response, end func()) io.ReadCloser {
 	out := &output{body: response.Body, server: s, request: req, end: end}
 	if stream, ok := response.Body.(io.ReadWriteCloser); ok {

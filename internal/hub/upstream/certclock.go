@@ -16,16 +16,16 @@ import (
 // fileName is the file in NewCertClock's directory. It holds one time, in RFC 3339.
 const fileName = "verified-not-before"
 
-// CertClock is the clock by which servers' certificates are checked: see the package comment. Safe for concurrent use. Make one
-// with NewCertClock.
+// CertClock is the clock by which the hub checks servers' certificates: see the package comment. Safe for concurrent use. Make
+// one with NewCertClock.
 type CertClock struct {
 	dir   identity.KeyDir
 	clock ends.Clock
 
 	mu     sync.Mutex
 	read   bool
-	latest time.Time // zero: none was verified
-	own    time.Time // of the node's own certificate; zero: not known
+	latest time.Time // zero means that none was verified
+	own    time.Time // of the node's own certificate; zero means unknown
 
 	writing sync.Mutex // keeps the file's writes in order; never taken together with mu
 }
@@ -42,7 +42,8 @@ func (c *CertClock) Holds(own *x509.Certificate) {
 	c.own = own.NotBefore
 }
 
-// Now returns the latest of this machine's clock, the NotBefore of the node's own certificate, and the latest that was verified.
+// Now returns the latest of three times: this machine's clock, the NotBefore of the node's own certificate, and the latest
+// NotBefore of a verified server certificate.
 func (c *CertClock) Now() time.Time {
 	now := c.clock.Wall()
 	c.mu.Lock()

@@ -22,20 +22,20 @@ import (
 type Config struct {
 	// Name names the server ("cloud", "coordinator") in logs, metrics and errors. Required.
 	Name string
-	// Servers are the API server's https addresses: between 1 and 16, all equal, the first preferred. If an address has a path,
-	// each request's path is appended to it.
+	// Servers are the https addresses of the API server, between 1 and 16. All are equal, but the first is preferred. If an
+	// address has a path, each request's path is appended to it.
 	Servers []*url.URL
 	// ServerName is the name in the servers' certificates; empty means the host in each one's address.
 	ServerName string
 	// CAFile, CertFile and KeyFile are PEM files: the authorities that may sign the server's certificate, the node's client
 	// certificate, and its key. Certificate and key may be in one file. Run reads the files again when they change. Required.
 	CAFile, CertFile, KeyFile string
-	// CA, if not nil, returns the PEM bundle to use instead of CAFile; while that is empty, nothing is trusted.
+	// CA, if not nil, returns the PEM bundle to use instead of CAFile. While the bundle is empty, no server is trusted.
 	CA func() []byte
-	// Address, if not nil, returns the server's present address, HOST:PORT. The address in Servers is then only its name.
+	// Address, if not nil, returns the server's present address, HOST:PORT. The address in Servers then only names the server.
 	Address func() (string, error)
 	// CoreRead is the path of a cheap GET that an API server can answer only if it and its storage work. While a link is
-	// failing, the hub repeats this GET to find out when the failure is over. Empty means that links never count as failing.
+	// failing, the hub repeats this GET to notice when the failure is over. Empty means that links never count as failing.
 	CoreRead string
 	// Link says how fast links are judged: link.Standard.
 	Link link.Timing
@@ -43,8 +43,8 @@ type Config struct {
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 	// sessions opens sessions with the servers; nil means TLS over DialContext.
 	sessions Sessions
-	// Addresses, if not nil, asks the name server which addresses the name in a server's HOST:PORT has now. followed is false
-	// if there is no name to follow. Connections to an address that the name has lost are drained and reset.
+	// Addresses, if not nil, asks the name server for the present addresses of a server, HOST:PORT. followed is false if the
+	// server has no name to follow. When the name loses an address, the connections to that address are drained and then reset.
 	Addresses func(ctx context.Context, server string) (now []netip.Addr, followed bool, err error)
 	// Detour, if not nil, is another way to the servers, used while none answers over the node's own line.
 	Detour *Detour
@@ -52,8 +52,8 @@ type Config struct {
 	addresses addressTiming
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
-	// CertificateTime, if not nil, is the clock that servers' certificates are checked by; nil means the system's clock. It is
-	// told the node's own certificate, and each connection whose server was verified.
+	// CertificateTime, if not nil, is the clock by which servers' certificates are checked; nil means the system's clock. The
+	// Upstream tells it the node's own certificate (Holds), and each connection whose server was verified (Verified).
 	CertificateTime interface {
 		Now() time.Time
 		Holds(own *x509.Certificate)

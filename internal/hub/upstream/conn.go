@@ -10,17 +10,18 @@ import (
 type conn struct {
 	net.Conn
 	session *session
-	// multiplexed connections carry no upgraded streams. They are closed only when idle or dead, and then by a reset: what the
-	// kernel still holds for them must not be sent late.
+	// multiplexed says that the connection carries requests of HTTP/2, and no upgraded streams. Such a connection is closed
+	// only when it is idle or dead, and then by a reset, so that the kernel sends none of its remaining bytes late.
 	multiplexed bool
-	verified    atomic.Bool // its TLS handshake is over: what arrives is the server's
-	// kind is what all bytes of the connection are for at the moment: connecting, probing, or framing, which bodies are part of.
+	verified    atomic.Bool // the TLS handshake is over, so what arrives is from the server
+	// kind is the kind of bytes that the connection carries at the moment: connecting, probing, or framing. Here the bytes of
+	// bodies count as framing, too.
 	kind atomic.Uint32
 	once sync.Once
 	err  error
 }
 
-// newConn returns a connection on which TLS is about to be spoken.
+// newConn returns a connection whose TLS handshake is about to begin.
 func newConn(raw net.Conn, s *session, multiplexed, probe bool) *conn {
 	c := &conn{Conn: raw, session: s, multiplexed: multiplexed}
 	c.is(connecting)
@@ -32,7 +33,8 @@ func newConn(raw net.Conn, s *session, multiplexed, probe bool) *conn {
 
 func (c *conn) is(k kind) { c.kind.Store(uint32(k)) }
 
-// connected says that TLS is spoken. The connection's bytes are now those of requests, unless it is a probe's.
+// connected records that the TLS handshake is over. From now on the connection's bytes belong to requests, unless the
+// connection is a probe's.
 func (c *conn) connected() { c.kind.CompareAndSwap(uint32(connecting), uint32(framing)) }
 
 // Read implements net.Conn.
@@ -61,7 +63,7 @@ func (c *conn) Write(p []byte) (int, error) {
 // Close closes the connection: a multiplexed one by a reset, any other in an orderly way.
 func (c *conn) Close() error { return c.close(c.multiplexed) }
 
-// reset closes the connection and makes the kernel drop what it still holds for it.
+// reset closes the connection and makes the kernel drop the bytes that it still holds for it.
 func (c *conn) reset() error { return c.close(true) }
 
 func (c *conn) close(reset bool) error {

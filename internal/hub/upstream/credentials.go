@@ -14,13 +14,13 @@ import (
 )
 
 // pollCredentials is how often the files are read. kubelet renews its certificate with a third of its life left, so seconds do
-// not matter, and reading three small files costs nothing.
+// not matter. Reading three small files costs nothing.
 const pollCredentials = 5 * time.Second
 
-// Credentials are what a server is verified by, and what the node shows to it.
+// Credentials are what the hub verifies a server by, and what it shows to the server.
 type Credentials struct {
-	// Roots are the authorities that may have signed the server's certificate. Now is the clock that the certificate is checked
-	// by; nil means the system's clock.
+	// Roots are the authorities that may have signed the server's certificate. Now is the clock by which the certificate is
+	// checked; nil means the system's clock.
 	Roots *x509.CertPool
 	Now   func() time.Time
 	// Verified is called with each connection whose server was verified, and may refuse it; nil means that nothing is called.
@@ -101,8 +101,8 @@ func (c *Credentials) log(ctx context.Context, now time.Time) {
 	}
 }
 
-// followCredentials reads the files every pollCredentials, and whenever the server has moved. It installs what changed, until
-// ctx ends.
+// followCredentials reads the files every pollCredentials, and whenever the server has moved, until ctx ends. It installs
+// changed credentials.
 func (u *Upstream) followCredentials(ctx context.Context) error {
 	ticker := time.NewTicker(pollCredentials)
 	defer ticker.Stop()
@@ -142,7 +142,7 @@ func (u *Upstream) reload(ctx context.Context, complaint string) string {
 	return ""
 }
 
-// install makes later requests use loaded. Requests in flight stay on their connections and end in their own time.
+// install makes later requests use the loaded credentials. Requests in flight stay on their connections until they end.
 func (u *Upstream) install(loaded *Credentials) {
 	u.installing.Lock()
 	defer u.installing.Unlock()

@@ -16,16 +16,16 @@ import (
 type Use uint8
 
 const (
-	// ForNothing: it is not used.
+	// ForNothing means that the detour is not used.
 	ForNothing Use = iota
-	// ForSome means that the detour is used for requests whose context is Anyway's. For all others the link is down.
+	// ForSome means that the detour is used only for requests whose context comes from Anyway. For all others the link is down.
 	ForSome
-	// ForAll: it is used for all requests.
+	// ForAll means that the detour is used for all requests.
 	ForAll
 )
 
-// Detour is another way to an upstream's servers: through a neighbour. While it is used, the servers are still probed over the
-// node's own line, which takes over again as soon as it is up. Both ways have links of their own, judged by the same rules.
+// Detour is another way to an upstream's servers: through a neighbour. While it is used, the hub still probes the servers over
+// the node's own line, and uses that line again as soon as it is up. Each way has a link of its own, judged by the same rules.
 type Detour struct {
 	// DialContext opens connections to a server, HOST:PORT.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -45,7 +45,7 @@ type anywayKey struct{}
 // Anyway returns a context for requests that use the detour even if its Use is ForSome.
 func Anyway(ctx context.Context) context.Context { return context.WithValue(ctx, anywayKey{}, true) }
 
-// AnywayLink is Link for requests whose context is Anyway's.
+// AnywayLink is the Link of requests whose context comes from Anyway.
 func (u *Upstream) AnywayLink() *live.Value[link.State] { return u.anyway }
 
 // Anyways returns a RoundTripper that makes each request with Anyway's context.
@@ -58,7 +58,7 @@ func (a anyways) RoundTrip(req *http.Request) (*http.Response, error) {
 	return a.RoundTripper.RoundTrip(req.WithContext(Anyway(req.Context())))
 }
 
-// detourAnswers reports whether the servers answer over the detour, and it may be used.
+// detourAnswers reports whether the detour may be used and the servers answer over it.
 func (u *Upstream) detourAnswers() bool {
 	d := u.detour.Load()
 	return d != nil && d.link.Get() == link.Up && u.cfg.Detour.Use.Get() != ForNothing
@@ -82,7 +82,8 @@ func (u *Upstream) followDetour(ctx context.Context) error {
 	return nil
 }
 
-// takeDetour sends requests through the neighbour until the node's own line is no longer down, then drains them.
+// takeDetour sends requests through the neighbour until the node's own line is no longer down, or the detour may no longer be
+// used. Then it lets the requests under way end.
 func (u *Upstream) takeDetour(ctx context.Context) {
 	logger := klog.FromContext(ctx).WithValues("way", "neighbour")
 	cfg := u.cfg
@@ -116,7 +117,7 @@ func (u *Upstream) takeDetour(ctx context.Context) {
 }
 
 // whileDetoured judges the upstream's link again whenever the detour's link changes. It returns when the detour is no longer
-// needed. done is true if the detour's Run has returned by itself, with err.
+// needed or allowed. done is true if the detour's Run has returned by itself, with err.
 func (u *Upstream) whileDetoured(ctx context.Context, d *Upstream, ended <-chan error) (done bool, err error) {
 	for {
 		own, changed := u.own.Watch()
@@ -138,7 +139,7 @@ func (u *Upstream) whileDetoured(ctx context.Context, d *Upstream, ended <-chan 
 	}
 }
 
-// drain gives requests on the detour time to end: detourDrain. It returns early if the node's own line goes down again.
+// drain gives requests on the detour the time detourDrain to end. It returns early if the node's own line goes down again.
 func (u *Upstream) drain(ctx context.Context, d *Upstream) {
 	if d.link.Get() != link.Up {
 		return
@@ -176,7 +177,7 @@ type ways struct {
 	asNode   bool
 }
 
-// by returns a RoundTripper for requests as the node, or as a caller.
+// by returns a RoundTripper for requests as the node, or as a caller if asNode is false.
 func (u *Upstream) by(asNode bool) http.RoundTripper {
 	own := u.counting(&asker{upstream: u, asNode: asNode})
 	if u.cfg.Detour == nil {

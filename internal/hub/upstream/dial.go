@@ -27,8 +27,8 @@ func Dial(ctx context.Context, network, address string) (net.Conn, error) {
 		net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: 5 * time.Second, Count: 3})
 }
 
-// DialNear is Dial for a server on the same LAN, where keep-alives cost nothing. It detects a machine that lost its power
-// within nearTimeout and a second, whatever protocol uses the connection.
+// DialNear is Dial for a server on the same LAN, where keep-alives cost nothing. Whatever protocol uses the connection, it
+// notices within nearTimeout and a second that the server's machine has lost power.
 func DialNear(ctx context.Context, network, address string) (net.Conn, error) {
 	return dial(ctx, network, address, nearTimeout,
 		net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: int(nearTimeout / time.Second)})

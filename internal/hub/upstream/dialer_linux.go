@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limitUnacknowledged returns a socket option that makes the kernel give up a connection whose data or keep-alive stays
-// unacknowledged for most. By default the kernel tries for 15 minutes.
+// limitUnacknowledged returns a socket option that makes the kernel give up a connection if data or a keep-alive stays
+// unacknowledged for the given time. By default the kernel tries for 15 minutes.
 func limitUnacknowledged(most time.Duration) func(network, address string, raw syscall.RawConn) error {
 	return func(_, _ string, raw syscall.RawConn) error {
 		var failure error
@@ -21,15 +21,16 @@ func limitUnacknowledged(most time.Duration) func(network, address string, raw s
 	}
 }
 
-// delayAcknowledgement makes the kernel acknowledge the next packets together, within 40 ms. Without it, the kernel
-// acknowledges each packet after a pause at once. The kernel falls back to that soon, so the call holds for one answer.
+// delayAcknowledgement makes the kernel acknowledge the next packets together, within 40 ms. By default, the kernel
+// acknowledges packets that come after a pause at once, each by itself. The kernel soon returns to that, so one call helps for
+// one answer.
 func delayAcknowledgement(raw syscall.RawConn) {
 	_ = raw.Control(func(fd uintptr) { // without it, packets are more
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0)
 	})
 }
 
-// rawSocket is a tcpSocket of the kernel's.
+// rawSocket is the tcpSocket of a real socket in the kernel.
 type rawSocket struct{ syscall.RawConn }
 
 func (s rawSocket) state() (is tcpState, known bool) {

@@ -15,7 +15,7 @@ func limitUnacknowledged(time.Duration) func(network, address string, raw syscal
 // delayAcknowledgement does nothing where the kernel decides alone.
 func delayAcknowledgement(syscall.RawConn) {}
 
-// rawSocket knows nothing of a connection: nobody knocks.
+// rawSocket does not know the state of a connection, so the hub never knocks at one.
 type rawSocket struct{ syscall.RawConn }
 
 func (rawSocket) state() (tcpState, bool) { return tcpState{}, false }

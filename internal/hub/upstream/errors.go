@@ -22,12 +22,12 @@ var ErrNotRunning = errors.New("upstream is not running")
 // errNoHTTP2 says that the server speaks HTTP/1.1 only.
 var errNoHTTP2 = errors.New("the server does not speak HTTP/2")
 
-// DownError says that a link is down: a request was refused without being sent, or was cut off.
+// DownError says that a link is down. The request was either refused without being sent, or was cut off.
 type DownError struct {
 	Name  string    // of the upstream
 	Since time.Time // when the link went down
-	Sent  bool      // the request was cut off; the server may have acted on it
-	Err   error     // what probes, or the request, met
+	Sent  bool      // the request was cut off, and the server may have acted on it
+	Err   error     // the error of the probes, or of the request
 }
 
 // Error names the link, and says since when and why it is down.
@@ -39,10 +39,10 @@ func (e *DownError) Error() string {
 // Is reports that a DownError is ErrDown.
 func (e *DownError) Is(target error) bool { return target == ErrDown }
 
-// Unwrap returns what probes, or the request, met.
+// Unwrap returns the error of the probes, or of the request.
 func (e *DownError) Unwrap() error { return e.Err }
 
-// CertificateError says that two ends reach each other but do not trust each other. Waiting will not repair that.
+// CertificateError says that the hub and the server reach each other but do not trust each other. Waiting will not repair that.
 type CertificateError struct {
 	Advice string // what to look at
 	Err    error
@@ -79,7 +79,7 @@ func connectFailed(err error) bool {
 	return errors.As(err, &failed)
 }
 
-// explain returns err, wrapped in a CertificateError if the two ends do not trust each other.
+// explain returns err, wrapped in a CertificateError if the hub and the server do not trust each other.
 func (c Config) explain(err error) error {
 	var (
 		already   *CertificateError
@@ -110,7 +110,7 @@ func (c Config) explain(err error) error {
 }
 
 // refusesCertificate reports whether an error is a TLS alert by which the other end refuses our certificate (RFC 8446 section
-// 6). crypto/tls does not export the type of alerts, so the function compares their text.
+// 6). crypto/tls does not export the type of such alerts, so the function compares their texts.
 func refusesCertificate(e *net.OpError) bool {
 	if e.Op != "remote error" || e.Err == nil {
 		return false

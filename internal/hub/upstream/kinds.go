@@ -13,16 +13,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// kind is what bytes are carried for.
+// kind says what bytes are carried for.
 type kind uint8
 
 // Kinds of bytes, which add up to what the connections have carried:
-//   - connecting and probing: whole connections while they do a TLS handshake, or that carry only probes; probing also has pings
-//   - heartbeats to streams: the bodies of requests and their answers
-//   - framing: the rest, which is TLS records, HTTP/2 frames and headers, and bodies of failed requests
+//   - connecting and probing: all bytes of a connection during its TLS handshake, or of a connection for probes only; probing
+//     also has pings
+//   - heartbeats to streams (in the order below): the bodies of requests and of their answers
+//   - framing: all other bytes, which are TLS records, HTTP/2 frames and headers, and bodies of failed requests
 //
-// So no frame has to be parsed. The alternative parses the frames of each connection: it would assign headers to their
-// requests, at a cost for each frame of bulk data.
+// So the hub need not parse frames. The alternative was to parse the frames of each connection: that would assign headers to
+// their requests, at a cost for each frame of bulk data.
 const (
 	framing kind = iota
 	probing
@@ -120,7 +121,8 @@ type spent struct {
 	sent, received [kinds]atomic.Uint64
 
 	mu sync.Mutex
-	// most are the highest counts of framing that were shown, sent and received, because a counter must not fall.
+	// most are the highest counts of framing that were shown, for sent and for received bytes. They are kept because a counter
+	// must not fall.
 	most [2]uint64
 }
 
@@ -156,7 +158,7 @@ func (s *spent) shown(direction int, total *atomic.Uint64) [kinds]uint64 {
 // carriedByKind is the metric yurthub_upstream_bytes_total.
 type carriedByKind struct{ of *metrics }
 
-// bytesTotal is what there is to know of it beforehand.
+// bytesTotal describes the metric.
 func bytesTotal() *prometheus.Desc {
 	return prometheus.NewDesc("yurthub_upstream_bytes_total",
 		"What connections carried, by what for: TCP's payload, TLS included, the headers of TCP and IP not.",
@@ -177,7 +179,7 @@ func (c *carriedByKind) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// counting is an identity whose requests' bodies are counted by their kind.
+// counting is a RoundTripper that counts the bodies of requests and answers by their kind.
 type counting struct {
 	http.RoundTripper
 	spent *spent

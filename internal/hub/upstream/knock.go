@@ -10,41 +10,42 @@ import (
 )
 
 const (
-	// keepAliveIdle is how long TCP waits without an arrival before it sends a keep-alive by itself.
+	// keepAliveIdle is how long nothing may arrive before TCP sends a keep-alive by itself.
 	keepAliveIdle = 90 * time.Second
-	// knockIdle is the least idle time that the kernel accepts. A connection on which something arrived within it is not
-	// knocked at.
+	// knockIdle is the least idle time that the kernel accepts for keep-alives. If something has arrived on a connection within
+	// that time, the hub does not knock.
 	knockIdle = time.Second
 	// knockMost bounds the wait for an acknowledgement, which otherwise lasts for TCP's retransmission timeout.
 	knockMost = time.Second
 	// knockTick is how late the kernel's timer may fire.
 	knockTick = 8 * time.Millisecond
-	// nearPing is the allowed difference between the fastest ping and TCP's shortest round trip, if both have the same other
-	// end. On long round trips a quarter of the round trip is allowed.
+	// nearPing is how much slower the fastest ping may be than TCP's shortest round trip, for the hub to assume that both have
+	// the same other end. On long round trips a quarter of the round trip is allowed.
 	nearPing = 5 * time.Millisecond
-	// knockSkipMost is the largest number of probes for which a connection is not knocked at, after knocks that got no answer.
+	// knockSkipMost bounds the number of probes that do without a knock after knocks got no answer.
 	knockSkipMost = 64
 )
 
-// knocker makes TCP send a keep-alive on demand, and waits for its acknowledgement. That takes two empty packets, where an
-// HTTP/2 ping takes two with content and an acknowledgement. A middlebox that terminates TCP would answer the knock itself. So
-// the hub knocks only if pings are as fast as TCP's own round trips: then both have the same other end, or one as near.
+// knocker makes TCP send a keep-alive on demand (a "knock"), and waits for its acknowledgement. That takes two empty packets,
+// where an HTTP/2 ping takes two packets with content and an acknowledgement. A middlebox that terminates TCP would answer the
+// knock instead of the server. So the hub knocks only if pings are as fast as TCP's own round trips. Then TCP and HTTP/2 have
+// the same other end, or two that are equally near.
 type knocker struct {
 	tcp   tcpSocket
 	clock ends.Clock
 
 	mu     sync.Mutex
-	ping   time.Duration // the least that a ping took; 0: none was answered
+	ping   time.Duration // the least time that a ping took; 0 means that none was answered
 	missed int           // knocks in a row without an acknowledgement, though a ping got its answer
-	skip   int           // questions for which not to knock
+	skip   int           // how many of the next probes must do without a knock
 }
 
 // tcpSocket is what a knocker needs of a connection.
 type tcpSocket interface {
-	// state returns the kernel's state of the connection; false means that there is none.
+	// state returns the kernel's state of the connection, and false if it is not known.
 	state() (tcpState, bool)
-	// keepAlive sets how long without an arrival TCP waits before it sends a keep-alive. If that time has passed already, it
-	// sends one at once.
+	// keepAlive sets the time without an arrival after which TCP sends a keep-alive. If that time has passed already, TCP sends
+	// one at once.
 	keepAlive(idle time.Duration)
 }
 
@@ -52,7 +53,7 @@ type tcpSocket interface {
 type tcpState struct {
 	// acknowledged is the time since an acknowledgement last arrived.
 	acknowledged time.Duration
-	// trip is the shortest round trip of the last minutes, retransmit is TCP's retransmission timeout.
+	// trip is the shortest round trip of the last minutes; retransmit is TCP's retransmission timeout.
 	trip, retransmit time.Duration
 }
 
@@ -64,7 +65,7 @@ func newKnocker(raw syscall.RawConn, c ends.Clock) *knocker {
 	return &knocker{tcp: rawSocket{raw}, clock: c}
 }
 
-// pinged records how long an answered ping took. after says that a knock before it was not answered.
+// pinged records how long an answered ping took. The parameter after says that a knock before the ping was not answered.
 func (k *knocker) pinged(took time.Duration, after bool) {
 	if k == nil {
 		return
@@ -101,7 +102,7 @@ func (k *knocker) ready() (tcpState, bool) {
 	return now, now.acknowledged >= knockIdle
 }
 
-// knock asks for an acknowledgement, and reports whether one came. asked is false if it did not ask.
+// knock asks for an acknowledgement, and reports whether one came. asked is false if the hub did not knock.
 func (k *knocker) knock(ctx context.Context) (came, asked bool) {
 	before, ready := k.ready()
 	if !ready {

@@ -15,14 +15,14 @@ import (
 )
 
 // lane is one of the connections that carry the requests of one identity. Answers on one connection arrive in order, so a small
-// one waits behind a large one that is being sent. Requests of two lanes share only the link.
+// answer waits behind a large one. Requests on two lanes share only the link.
 type lane uint8
 
 const (
-	// urgent is for small requests that are answered at once: writes (with Leases and the node's status), and reads of single
-	// objects.
+	// urgent is for small requests that are answered at once: writes (Leases and the node's status among them), and reads of
+	// single objects.
 	urgent lane = iota
-	// watching is for watches that tell changes, and for a pool's state without its Pods.
+	// watching is for watches that send only changes, and for the stream of a pool's state without its Pods.
 	watching
 	// bulk is for answers that may be megabytes: lists, watches that begin with the whole list, discovery documents, logs, and
 	// answers from servers other than the API server.
@@ -36,8 +36,8 @@ func (l lane) String() string { return [...]string{"urgent", "watch", "bulk"}[l]
 // smallBody is how large a request's body may be, in bytes, to be urgent: at 128 kbit/s it takes 4 s.
 const smallBody = 64 << 10
 
-// laneOf returns the lane of a request that asks for no upgrade. below is the path under which the server has its API. In doubt
-// a request is bulk: then it only has to share a connection with other bulk requests.
+// laneOf returns the lane of a request that asks for no upgrade. The parameter below is the path under which the server has its
+// API. In doubt a request is bulk, where it delays only other bulk requests.
 func laneOf(req *http.Request, below string) lane {
 	path := strings.Split(strings.Trim(strings.TrimPrefix(req.URL.Path, below), "/"), "/")
 	switch path[0] {
@@ -92,11 +92,12 @@ func watchLane(query url.Values) lane {
 }
 
 // lanes are the connections of one identity, each dialled on first use. Each lane has a transport of its own, because an HTTP/2
-// transport opens a second connection only when the first one takes no more requests.
+// transport opens a second connection only when the first one accepts no more requests.
 type lanes struct {
 	http2 [laneCount]*http2.Transport
 	conns [laneCount]*shared // http2's connections
-	// http1 is for upgrades, and for everything if the server has no HTTP/2. It opens a connection for each request under way.
+	// http1 is for upgrades, and for all requests if the server has no HTTP/2. It opens a connection for each request under
+	// way.
 	http1 *http.Transport
 }
 
@@ -129,7 +130,7 @@ func (s *session) newLanes(c *Credentials, asNode bool) *lanes {
 	return l
 }
 
-// any returns a connection that takes requests, of the most urgent lane that has one. If none has, the result has no
+// any returns a connection that accepts requests, from the most urgent lane that has one. If no lane has one, the result has no
 // ClientConn.
 func (l *lanes) any() carried {
 	for _, s := range l.conns {
@@ -149,7 +150,7 @@ func (l *lanes) of(s *session, which lane) http.RoundTripper {
 }
 
 // by makes a request over its lane. If that lane can't be dialled, a request without a body uses the urgent lane, whose
-// connection may still be open. That helps, for example, while a server's name resolves to nothing.
+// connection may still be open. That helps, for example, while name servers return no address for the server.
 func (l *lanes) by(s *session, req *http.Request) (*http.Response, error) {
 	if len(req.Header["Upgrade"]) > 0 {
 		return l.http1.RoundTrip(req)

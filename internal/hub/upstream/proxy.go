@@ -15,24 +15,25 @@ import (
 // maxProxyFile bounds what is read of WaySettings.File, in bytes.
 const maxProxyFile = 4 << 10
 
-// WaySettings say through which proxy the cloud is reached. They are read again for each connection.
+// WaySettings say through which proxy the hub reaches the cloud. The hub reads the files and the environment again for each
+// connection.
 type WaySettings struct {
 	// File is a file with the URL of an HTTP, HTTPS or SOCKS5 proxy, with user and password if the proxy wants them. Empty
 	// means that the environment decides: HTTPS_PROXY and NO_PROXY.
 	File string
-	// Except are hosts that are reached without the proxy in File, in the form of NO_PROXY.
+	// Except are hosts that the hub reaches without the proxy in File, in the form of NO_PROXY.
 	Except string
-	// CAFile is a PEM file with authorities that may sign an HTTPS proxy's certificate, in addition to the system's. Empty
-	// means the system's alone.
+	// CAFile is a PEM file with authorities that may sign an HTTPS proxy's certificate, in addition to the system's
+	// authorities. Empty means the system's alone.
 	CAFile string
 	// Direct says that there is no proxy, whatever the environment says.
 	Direct bool
 }
 
-// errOpenToAll is the reason not to read a file with a password.
+// errOpenToAll says why the hub does not use a proxy file with a password.
 var errOpenToAll = errors.New("others than its owner can read it: chmod 600")
 
-// For returns the proxy through which a server, HOST:PORT, is reached; nil means that there is none.
+// For returns the proxy through which the hub reaches a server, HOST:PORT; nil means no proxy.
 func (s WaySettings) For(server string) (*url.URL, error) {
 	if s.Direct {
 		return nil, nil //nolint:nilnil // no proxy, as http.Transport.Proxy says it
@@ -83,7 +84,7 @@ func readProxy(path string) (string, error) {
 	return text, nil
 }
 
-// ports of proxies whose URLs name none.
+// ports are the ports of proxies whose URLs name none, by scheme.
 var ports = map[string]string{"http": "80", "https": "443", "socks5": "1080", "socks5h": "1080"}
 
 // ParseWay parses the URL of a proxy. Its errors do not quote the URL, because it may contain a password.
@@ -111,23 +112,23 @@ func address(proxy *url.URL) string {
 type ProxyError struct {
 	// Proxy is its URL without user and password.
 	Proxy string
-	// Kind says what it is that fails.
+	// Kind says what fails.
 	Kind ProxyKind
 	Err  error
 }
 
-// ProxyKind is what it is that fails.
+// ProxyKind says what fails.
 type ProxyKind string
 
 // The kinds of a ProxyError.
 const (
 	// Unusable means that the settings name no usable proxy.
 	Unusable ProxyKind = "no usable proxy is named"
-	// Unreached: the proxy does not take the connection.
+	// Unreached means that the proxy does not accept the connection.
 	Unreached ProxyKind = "it cannot be reached"
 	// Denied means that the proxy wants another user or password, or does not allow this server.
 	Denied ProxyKind = "it refuses"
-	// Stuck: the proxy does not reach the server.
+	// Stuck means that the proxy does not reach the server.
 	Stuck ProxyKind = "it does not reach the server"
 )
 

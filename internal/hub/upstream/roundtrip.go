@@ -53,7 +53,7 @@ func (id *asker) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, failure
 }
 
-// send makes one attempt at one server. core says that isCore is true for the request.
+// send makes one attempt at one server. The parameter core is isCore of the request.
 func (id *asker) send(s *server, req *http.Request, core bool) (*http.Response, error) {
 	by := Caller
 	if id.asNode {
@@ -78,9 +78,9 @@ func (id *asker) send(s *server, req *http.Request, core bool) (*http.Response, 
 	return response, err
 }
 
-// isCore reports whether the API server itself answers a request, and a node depends on the answer: a read of the core group,
-// or anything about a Lease. Answers that an API server fetches from elsewhere (an aggregated API, a kubelet, a Service) may
-// fail for reasons that are not the API server's.
+// isCore reports whether the API server itself answers a request, and a node depends on the answer. That holds for a read of
+// the core group, and for anything about a Lease. An API server fetches other answers from elsewhere (an aggregated API, a
+// kubelet, a Service), so they may fail for reasons that are not its own.
 func isCore(req *http.Request) bool {
 	if below, ok := strings.CutPrefix(req.URL.Path, "/api/v1/"); ok && req.Method == http.MethodGet {
 		parts := strings.Split(below, "/")
@@ -94,8 +94,8 @@ func isCore(req *http.Request) bool {
 		(strings.HasSuffix(below, "/leases") || strings.Contains(below, "/leases/")))
 }
 
-// collectionOf returns the resource of a core request; empty for one about Leases, on which nodes depend as on the hub's own
-// check.
+// collectionOf returns the resource of a core request. It is empty for Leases: because nodes depend on these, their failures
+// count like those of the hub's own check.
 func collectionOf(req *http.Request) string {
 	of := object(strings.Split(strings.Trim(req.URL.Path, "/"), "/"))
 	if len(of) == 0 || of[0] == "leases" {
@@ -125,7 +125,8 @@ func (s *server) failed(req *http.Request, a *attempt, err error) error {
 	return err
 }
 
-// mayTryAgain reports whether to ask another server: nothing was sent, or the request is a read whose link went down.
+// mayTryAgain reports whether to ask another server. That is allowed if nothing was sent, or if the request is a read and the
+// link went down.
 func (id *asker) mayTryAgain(req *http.Request, a *attempt, err, failure error) bool {
 	if used, _ := a.inputTaken(); used || req.Context().Err() != nil || errors.Is(err, ErrNotRunning) {
 		return false

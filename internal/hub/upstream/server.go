@@ -21,9 +21,10 @@ import (
 const (
 	// startTimeout is how long a request waits for Run to begin.
 	startTimeout = 3 * time.Second
-	// untakenMost is how many refused requests about a Lease in a row make the hub leave a server.
+	// untakenMost is after how many refused requests about a Lease, in a row, the hub leaves a server.
 	untakenMost = 2
-	// maxProbeBody bounds how much of a probe's answer is read, which must be read for the connection to be reused.
+	// maxProbeBody bounds how many bytes of a probe's answer the hub reads. It must read the answer so that the connection can
+	// be reused.
 	maxProbeBody = 4 << 10
 )
 
@@ -42,11 +43,11 @@ type server struct {
 	metrics *metrics
 
 	session Session
-	unready atomic.Bool   // it answers /readyz, with a failure
-	untaken atomic.Uint32 // how many requests about a Lease in a row it did not take
+	unready atomic.Bool   // the server answers /readyz, but with a failure
+	untaken atomic.Uint32 // how many requests about a Lease in a row have failed
 
 	began time.Time
-	heard atomic.Int64 // time.Duration since began when bytes of the verified server last arrived; 0: never
+	heard atomic.Int64 // when bytes of the verified server last arrived, as time.Duration since began; 0 means never
 }
 
 func newServer(cfg Config, address *url.URL, m *metrics) *server {
@@ -85,8 +86,8 @@ func (s *server) serves() bool {
 }
 
 // leaseHung records that a request about a Lease, sent at sentAt, timed out. If another connection has heard the server since
-// then, the request's own connection is dead: a middlebox has forgotten it, for example. Then all connections are reset and
-// opened again. The link's own judgement would not notice, because it looks for silence only.
+// then, the request's own connection is dead, for example because a middlebox has forgotten it. Then all connections are reset
+// and opened again. The judgement of the link would not notice, because it looks only for silence of all connections.
 func (s *server) leaseHung(sentAt time.Time) {
 	if n := s.untaken.Add(1); s.lastHeard().After(sentAt) && n&(n-1) == 0 {
 		s.session.Reset(errHung)
@@ -95,8 +96,8 @@ func (s *server) leaseHung(sentAt time.Time) {
 
 // leaseAnswered records the status of an answer to a request about a Lease: a server may report ready and still refuse Leases.
 // If there are several servers, pick then prefers another. If there is one address, a load balancer may hide several servers
-// behind it, and the connection stays with the sick one. So leaseAnswered resets the connections after 2, 4, 8, ... refused
-// Leases; the pauses grow because all servers may be sick. A busy server (429) is not reset, to add no load. A successful read
+// behind it, and a connection stays with its sick server. So leaseAnswered resets the connections after 2, 4, 8, ... refused
+// Leases. The pauses grow because all servers may be sick. A busy server (429) is not reset, to add no load. A successful read
 // proves nothing: a server that can't write may still read.
 func (s *server) leaseAnswered(status int, write bool) {
 	if status < http.StatusInternalServerError && status != http.StatusTooManyRequests {
@@ -137,8 +138,8 @@ func (s *server) down(sent bool, cause error) error {
 	return &DownError{Name: s.cfg.Name, Since: since, Sent: sent, Err: fmt.Errorf("%s: %w", s.addr, err)}
 }
 
-// probe asks the server for any answer. A server that answers "not ready" is reachable; it is used only if no other server is
-// ready.
+// probe asks the server for any answer. A server that answers "not ready" is reachable, but the hub uses it only if no other
+// server is ready.
 func (s *server) probe(ctx context.Context, ask link.Ask) (err error) {
 	start := s.cfg.Ends.Running()
 	defer func() { s.metrics.probed(s.addr, ask, err == nil, s.cfg.Ends.Since(start)) }()

@@ -28,27 +28,27 @@ type Session interface {
 	// Renew makes later requests use new connections with these credentials. Requests under way continue. Renew is called
 	// before the first request.
 	Renew(with *Credentials)
-	// RoundTrip makes a request. An error is NotSent if nothing of the request can have been sent.
+	// RoundTrip makes a request. If nothing of the request can have been sent, NotSent is true for the error.
 	RoundTrip(by By, req *http.Request) (*http.Response, error)
-	// Ask asks the server for a sign of life, by a link.Ping or a link.Knock on an open connection. there is false if no
-	// connection takes requests.
+	// Ask asks the server for a sign of life on an open connection, by a link.Ping or a link.Knock. The result there is false
+	// if no open connection accepts requests.
 	Ask(ctx context.Context, how link.Ask) (there bool, err error)
-	// Reset ends all connections at once, with every request on them or waiting for one. Bytes that have not arrived yet never
-	// do.
+	// Reset ends all connections at once, with every request on them or waiting for one. Bytes that have not arrived by then
+	// never arrive.
 	Reset(cause error)
-	// Remotes returns the addresses that have connections. Leave resets the connections to one address.
+	// Remotes returns the addresses to which connections are open. Leave resets the connections to one address.
 	Remotes() []netip.Addr
 	Leave(address netip.Addr)
-	// Close is Reset for good: all later calls fail with ErrNotRunning.
+	// Close is a last Reset: all later calls fail with ErrNotRunning.
 	Close()
 }
 
 // To describes the server of a Session. All fields but Path are set.
 type To struct {
-	// Server is the server's name in errors, HOST:PORT. Address returns where it is now.
+	// Server is the server's name in errors, HOST:PORT. Address returns the server's present address.
 	Server  string
 	Address func() (string, error)
-	// Name is the one in the server's certificate.
+	// Name is the name in the server's certificate.
 	Name string
 	// Path is put before the path of each request; empty means none.
 	Path string
@@ -57,7 +57,7 @@ type To struct {
 	// Down reports whether the link is down. Then only Fresh requests are sent.
 	Down func() bool
 	// Heard is called whenever bytes of the verified server have arrived. Failed is called when no connection could be opened
-	// for a request, unless it is by Fresh. Neither blocks.
+	// for a request, unless the request is made by Fresh. Both must return at once.
 	Heard  func()
 	Failed func(err error)
 	// Clock is this machine's.
@@ -70,11 +70,11 @@ type To struct {
 type By uint8
 
 const (
-	// Caller shows no client certificate: the request has credentials of its own.
+	// Caller shows no client certificate, because the request has credentials of its own.
 	Caller By = iota
-	// Node shows the node's.
+	// Node shows the node's certificate.
 	Node
-	// Fresh shows the node's certificate on a new connection for the request alone, even while the link is down.
+	// Fresh shows the node's certificate, on a new connection that only this request uses, even while the link is down.
 	Fresh
 )
 
@@ -82,19 +82,19 @@ const (
 	protocolHTTP1 = "http/1.1"
 	protocolHTTP2 = "h2"
 
-	// dialTimeout and handshakeTimeout bound the steps of connecting. Each is long enough for a full queue of 4 s and one lost
-	// packet. A link that goes down ends both steps earlier.
+	// dialTimeout and handshakeTimeout bound the two steps of connecting. Each is long enough for a full queue of 4 s and one
+	// lost packet. If the link goes down, both steps end earlier.
 	dialTimeout      = 10 * time.Second
 	handshakeTimeout = 10 * time.Second
-	// unackedTimeout is how long TCP keeps a connection whose data stays unacknowledged. A link that goes down resets all its
-	// connections earlier; this limit is for a single stuck connection.
+	// unackedTimeout is how long TCP keeps a connection whose data stays unacknowledged. If the link goes down, the hub resets
+	// all its connections earlier; this limit is for a single stuck connection.
 	unackedTimeout = 12 * time.Second
-	// nearTimeout is unackedTimeout for a LAN. There an acknowledgement takes a millisecond, and the kernel sends it however
+	// nearTimeout is unackedTimeout for a LAN. On a LAN an acknowledgement takes a millisecond, and the kernel sends it however
 	// busy the program is.
 	nearTimeout = 3 * time.Second
-	// pingAfter is how long an HTTP/2 connection may be quiet before it is pinged; pingTimeout is how long the answer may take.
-	// They find a single stuck connection while nothing is sent over it. A connection with a watch gets a bookmark each minute,
-	// so it is pinged when a bookmark is missing.
+	// pingAfter is how long an HTTP/2 connection may be quiet before the hub pings it; pingTimeout is how long the answer may
+	// take. Pings find a single stuck connection while no request is sent over it. A connection with a watch gets a bookmark
+	// each minute, so the hub pings it only when a bookmark is missing.
 	pingAfter   = 75 * time.Second
 	pingTimeout = 15 * time.Second
 	// idleTimeout is how long an unused connection is kept: for about that time, its pings cost less than a new connection.
@@ -119,7 +119,7 @@ type session struct {
 	to To
 
 	transports atomic.Pointer[transports]
-	http1Only  atomic.Bool // found while connecting; found out anew after each Reset
+	http1Only  atomic.Bool // set if the server turns out to have no HTTP/2; false again after each Reset
 
 	mu       sync.Mutex
 	conns    map[*conn]struct{}
@@ -286,7 +286,7 @@ func (s *session) connect(ctx context.Context, config *tls.Config, multiplexed, 
 	return secured, nil
 }
 
-// keep adds a connection to conns. It refuses it if the session is closed or the link is down.
+// keep adds a connection to conns. It refuses the connection if the session is closed or the link is down.
 func (s *session) keep(c *conn, fresh bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

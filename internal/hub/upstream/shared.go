@@ -12,8 +12,9 @@ import (
 	"yurtcoordinator/internal/ends"
 )
 
-// shared holds the HTTP/2 connections of one lane. Unlike http2's own pool it gives access to them, so that a probe can ping
-// one. Usually there is one connection; another is opened when the first carries as many requests as the server accepts.
+// shared holds the HTTP/2 connections of one lane. Unlike the pool of package http2 it gives access to the connections, so that
+// a probe can ping one. Usually there is one connection. shared opens another when the first carries as many requests as the
+// server accepts.
 type shared struct {
 	transport *http2.Transport
 	dial      func(ctx context.Context) (net.Conn, error)
@@ -27,16 +28,16 @@ type shared struct {
 // carried is a connection with its knocker.
 type carried struct {
 	*http2.ClientConn
-	*knocker // nil: nothing
+	*knocker // nil means that the hub cannot knock at it
 }
 
 // dialing is a connection that is being opened. All requests that need one wait for it.
 type dialing struct {
-	done chan struct{} // closed when it has ended
-	err  error         // valid then
+	done chan struct{} // closed when the opening has ended
+	err  error         // valid once done is closed
 }
 
-// newShared gives transport connections that dial opens.
+// newShared returns the connections for a transport, which the function dial opens.
 func newShared(
 	transport *http2.Transport, clock ends.Clock, dial func(ctx context.Context) (net.Conn, error),
 ) *shared {
@@ -128,7 +129,7 @@ func (s *shared) MarkDead(c *http2.ClientConn) {
 	s.conns = slices.DeleteFunc(s.conns, func(other carried) bool { return other.ClientConn == c })
 }
 
-// any returns a connection that takes requests. If there is none, the result has no ClientConn.
+// any returns a connection that accepts requests. If there is none, the result has no ClientConn.
 func (s *shared) any() carried {
 	s.mu.Lock()
 	defer s.mu.Unlock()

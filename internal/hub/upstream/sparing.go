@@ -11,8 +11,9 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// sparing is an HTTP/2 connection that saves packets on small requests. A heartbeat goes out in one packet; its answer comes in
-// two, which are acknowledged together. Ethernet, IP and TCP headers cost 66 bytes a packet, a TLS record costs 22.
+// sparing is an HTTP/2 connection that saves packets on small requests. A heartbeat goes out in one packet. Its answer comes in
+// two packets, which the kernel acknowledges together. Ethernet, IP and TCP headers cost 66 bytes a packet; a TLS record costs
+// 22.
 type sparing struct {
 	*tls.Conn
 	out *joiner
@@ -43,7 +44,8 @@ func (s *sparing) Close() error {
 	return s.NetConn().Close()
 }
 
-// joinFor is how long a request's headers wait for its body. The transport writes the first part of a body right after them.
+// joinFor is how long a request's headers wait for its body. The transport writes the first part of a body right after the
+// headers.
 const joinFor = time.Millisecond
 
 // joiner writes HTTP/2 frames. It joins the headers of a request that has a body with the next frame.
@@ -53,7 +55,7 @@ type joiner struct {
 	mu    sync.Mutex // held while writing, so that frames keep their order
 	held  []byte     // headers that are not written yet
 	late  *time.Timer
-	err   error // of headers that were written late: the next Write has it
+	err   error // of headers that were written late; the next Write returns it
 	ended bool
 }
 

@@ -114,7 +114,7 @@ func connectThrough(conn net.Conn, by *url.URL, server string) (net.Conn, ProxyK
 	return nil, Stuck, fmt.Errorf("it answers %s for %s", answer.Status, server)
 }
 
-// readHeader reads to the empty line.
+// readHeader reads up to and including the empty line.
 func readHeader(conn net.Conn) (string, error) {
 	var header strings.Builder
 	for one := make([]byte, 1); header.Len() < maxReply; {
@@ -163,7 +163,7 @@ func (o opened) Dial(string, string) (net.Conn, error) { return o.conn, nil }
 // DialContext implements proxy.ContextDialer.
 func (o opened) DialContext(context.Context, string, string) (net.Conn, error) { return o.conn, nil }
 
-// tunnel is a connection inside of the one to a proxy.
+// tunnel is a connection to a server inside the connection to a proxy.
 type tunnel struct {
 	net.Conn
 	raw net.Conn

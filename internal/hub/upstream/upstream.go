@@ -42,17 +42,17 @@ type Upstream struct {
 	// installing serializes changes of the sessions' credentials.
 	installing sync.Mutex
 
-	// own is the best state of the servers' links. link is the state for all requests, the detour included. anyway is the state
-	// for requests whose context is Anyway's.
+	// own is the best state of the servers' links over the node's own line. link is the state for all requests, the detour
+	// included. anyway is the state for requests whose context comes from Anyway.
 	own, link, anyway *live.Value[link.State]
-	// detour reaches the same servers by Config.Detour; nil while it is not needed.
+	// detour reaches the same servers by Config.Detour; nil means that no detour is in use.
 	detour atomic.Pointer[Upstream]
 
 	mu     sync.Mutex // orders the writers of own, link and anyway
 	timing link.Timing
 }
 
-// New returns an Upstream. It checks cfg and registers metrics; it reads neither files nor the network.
+// New returns an Upstream. It checks cfg and registers metrics, but reads no files and uses no network.
 func New(cfg Config) (*Upstream, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (u *Upstream) Traffic() edge.Traffic {
 	return edge.Traffic{Sent: u.metrics.sent.Load(), Received: u.metrics.received.Load(), Since: u.metrics.began}
 }
 
-// Carried returns the same by kind.
+// Carried returns what Traffic returns, by kind.
 func (u *Upstream) Carried() edge.Carried {
 	all := edge.Carried{}
 	sent, received := u.metrics.spent.shown(0, &u.metrics.sent), u.metrics.spent.shown(1, &u.metrics.received)
@@ -173,15 +173,15 @@ func (u *Upstream) setState() {
 	u.link.Set(forAll)
 }
 
-// better reports whether a request has better chances over a link in state a than over one in state b. Unknown beats failing:
-// an unknown link may be down, but it may also be up.
+// better reports whether a request has better chances over a link in state a than over one in state b. Unknown is better than
+// failing, because an unknown link may be up.
 func better(a, b link.State) bool {
 	rank := [...]int{link.Down: 0, link.Failing: 1, link.Relayed: 1, link.Unknown: 2, link.Up: 3}
 	return rank[a] > rank[b]
 }
 
-// Moved says that Config.Address and Config.CA return something new from now on. Run then resets every connection and probes
-// the link at once.
+// Moved says that Config.Address and Config.CA return new values from now on. Run then resets every connection and probes the
+// link at once.
 func (u *Upstream) Moved() {
 	select {
 	case u.moved <- struct{}{}:
@@ -189,11 +189,11 @@ func (u *Upstream) Moved() {
 	}
 }
 
-// Link is the best state of the servers' links: up before unknown, failing and down. It is relayed instead of down while
+// Link is the best state of the servers' links, in this order: up, unknown, failing, down. While all are down, it is relayed if
 // Config.Detour works and its Use is ForAll.
 func (u *Upstream) Link() *live.Value[link.State] { return u.link }
 
-// Doubtful reports whether the link counts as up, but each server whose link is up leaves a probe unanswered for longer than
+// Doubtful reports whether the link counts as up, but every server whose link is up has left a probe unanswered for longer than
 // its answers usually take.
 func (u *Upstream) Doubtful() bool {
 	doubtful := false
@@ -225,7 +225,7 @@ func (u *Upstream) NotDown(ctx context.Context) error {
 // servesTime bounds the core read of Serves.
 const servesTime = 5 * time.Second
 
-// Serves makes a core read as the node, and reports whether an API server has answered it, and not with a failure.
+// Serves makes a core read as the node. It reports whether an API server has answered, with no failure.
 func (u *Upstream) Serves(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, servesTime)
 	defer cancel()
@@ -243,8 +243,8 @@ func (u *Upstream) Serves(ctx context.Context) bool {
 	return response.StatusCode < http.StatusInternalServerError
 }
 
-// AsNode returns a RoundTripper that presents the node's client certificate. It sets scheme and host of requests, and waits
-// until Run has read the credentials. While the link is down, its error is a DownError (see NotSent).
+// AsNode returns a RoundTripper that presents the node's client certificate. It sets the scheme and host of requests, and waits
+// until Run has read the credentials. While the link is down, it fails with a DownError (see NotSent).
 func (u *Upstream) AsNode() http.RoundTripper {
 	return u.by(true)
 }
@@ -274,12 +274,13 @@ func (u *Upstream) RESTConfig() *rest.Config {
 	}
 }
 
-// timed adds the client's deadline to each write as the query's timeout. Without it, a server that hangs while its connection
-// dies silently would carry the write out once it recovers. The write may be a node's heartbeat, long after the node has died.
+// timed adds the client's deadline to each write, as the timeout in the query. Otherwise a server that hangs, and whose
+// connection dies silently meanwhile, would carry the write out when it recovers. The write may be a heartbeat of a node that
+// has long been dead by then.
 type timed struct{ http.RoundTripper }
 
-// RoundTrip implements http.RoundTripper. Timeouts are rounded up to half a second, because a path that repeats costs only a
-// byte.
+// RoundTrip implements http.RoundTripper. It rounds timeouts up to half a second, so that the path repeats: HTTP/2 sends a
+// repeated path as one byte.
 func (t timed) RoundTrip(req *http.Request) (*http.Response, error) {
 	if deadline, has := req.Context().Deadline(); has && req.Method != http.MethodGet {
 		left := time.Until(deadline) //nolint:forbidigo // contexts end by package time
@@ -320,7 +321,8 @@ func (u *Upstream) running(ctx context.Context) error {
 	}
 }
 
-// pick returns the server for the next attempt, or nil if none is left or all are down. tried is a set of bits.
+// pick returns the server for the next attempt, or nil if all are down or have been tried. tried has a bit for each server's
+// index.
 func (u *Upstream) pick(tried uint32) (s *server, index int) {
 	current := int(u.current.Load())
 	if tried&(1<<current) == 0 && u.servers[current].serves() {
@@ -340,8 +342,8 @@ func (u *Upstream) pick(tried uint32) (s *server, index int) {
 	return s, index
 }
 
-// settle makes the server that has just answered the current one. It does so only if the current server failed that request, or
-// is failing, not ready, or down. A current server with an unknown link stays current.
+// settle sets the current server to the one that has just answered. It does so only if the current server failed that request,
+// is failing, is not ready, or is down. A current server with an unknown link stays current.
 func (u *Upstream) settle(index int, tried uint32) {
 	current := u.current.Load()
 	s := u.servers[current]

@@ -12,9 +12,9 @@ import (
 const (
 	// patience is how long a name server may take if the previous addresses are known.
 	patience = 500 * time.Millisecond
-	// stagger is how long one address is tried before the next is tried as well (RFC 8305 has 250 ms).
+	// stagger is how long the hub tries one address before it tries the next one as well (RFC 8305 has 250 ms).
 	stagger = 250 * time.Millisecond
-	// maxAddresses bounds the addresses of a name that are tried for one connection, and maxNames the names that are remembered.
+	// maxAddresses bounds how many addresses of a name are tried for one connection, maxNames how many names are remembered.
 	maxAddresses, maxNames = 16, 64
 )
 
@@ -88,7 +88,7 @@ func (w *Way) direct(ctx context.Context, network, server string) (net.Conn, err
 }
 
 // Addresses asks the name server for the addresses that a server's name has now. followed is false if there is no name to
-// follow: the server is an IP address, or a proxy resolves its name.
+// follow, because the server is an IP address or because a proxy resolves its name.
 func (w *Way) Addresses(ctx context.Context, server string) (now []netip.Addr, followed bool, err error) {
 	host, _, err := net.SplitHostPort(server)
 	if err != nil {
@@ -104,8 +104,8 @@ func (w *Way) Addresses(ctx context.Context, server string) (now []netip.Addr, f
 	return now, true, err
 }
 
-// lookup returns a name's addresses. It returns the previous ones if no name server answers within patience, or none knows the
-// name.
+// lookup returns a name's addresses. It returns the previous ones if no name server answers within patience, or if the lookup
+// fails.
 func (w *Way) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	w.mu.Lock()
 	before := w.known[host]
@@ -142,8 +142,8 @@ func (w *Way) lookUp(ctx context.Context, host string) ([]netip.Addr, error) {
 	return found, nil
 }
 
-// interleave returns the addresses with the two families alternating, so that an unreachable family costs one try. The first
-// address's family comes first. It cuts the list to maxAddresses.
+// interleave returns the addresses with IPv4 and IPv6 alternating, so that an unreachable family costs one try. It begins with
+// the family of the first address. It cuts the list to maxAddresses.
 func interleave(all []netip.Addr) []netip.Addr {
 	var first, other, mixed []netip.Addr
 	for _, a := range all {
@@ -161,8 +161,8 @@ func interleave(all []netip.Addr) []netip.Addr {
 	return mixed[:min(maxAddresses, len(mixed))]
 }
 
-// race connects to the first of the addresses that accepts a connection. It tries the next address when one fails, or is silent
-// for stagger. If all fail, it returns the first address's error.
+// race connects to the first address that accepts a connection. It tries the next address when one fails, or when one has been
+// silent for the time stagger. If all fail, race returns the first address's error.
 func (w *Way) race(ctx context.Context, network, port string, addresses []netip.Addr) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	type outcome struct {

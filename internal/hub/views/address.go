@@ -40,13 +40,14 @@ type finderConfig struct {
 	Ends ends.Ends
 }
 
-// finder keeps the node's address, as its Node object states it. Make one with newFinder.
+// finder keeps the node's address up to date, as the Node object has it. Make one with newFinder.
 //
-// kubelet follows its Node through the hub, so the hub sees a change without a request of its own. Only a hub whose kubelet does
-// not use it yet asks the cloud. The disk keeps the address, so a node that starts without a network serves at its last address.
+// kubelet follows its Node through the hub, so the hub sees a change without a request of its own. The hub asks the cloud only
+// while kubelet does not use the hub. The finder keeps the address on the disk, so a node that starts without a network serves
+// at its last address.
 //
-// The alternative was the machine's interfaces. They change without the cloud's knowledge, and a certificate is issued only for
-// the Node's addresses.
+// The alternative was to read the addresses of the machine's interfaces. They change without the cloud's knowledge, and a
+// certificate is issued only for the Node's addresses.
 type finder struct {
 	cfg  finderConfig
 	kick chan struct{}

@@ -18,12 +18,13 @@ import (
 
 var configMapsResource = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 
-// Shown is one value of some ConfigMaps that kubelet, and so each Pod that mounts it, sees in another form than the cloud's.
+// Shown is one value, in some ConfigMaps, that kubelet sees in another form than the cloud's. So does each Pod that mounts such
+// a ConfigMap.
 type Shown struct {
 	// Namespace and Name select the ConfigMaps; an empty Namespace means all with that Name. Key selects the value.
 	Namespace, Name, Key string
-	// Form returns the value to show instead. It is a pure function of the value and of inputs, the last argument of Change (""
-	// before the first call). It returns value itself to leave it as it is.
+	// Form returns the value to show instead, or the same value to change nothing. It is a pure function of the value and of
+	// inputs, which Change sets ("" before the first call).
 	Form func(value, inputs string) string
 }
 
@@ -34,8 +35,9 @@ func (s *Shown) of(k stream.Key) bool {
 // ConfigMaps shows kubelet some values of ConfigMaps in other forms. Callers get the cloud's values, because they may write them
 // back. Safe for concurrent use.
 //
-// kubelet's watches report a change of inputs (docs/adr/0019). Get applies the same forms to single ConfigMaps that kubelet gets
-// from the cloud or from recall. It needs protobuf, which kubelet asks for by default. The disk keeps the cloud's values.
+// When inputs change, kubelet's watches report the changed ConfigMaps (docs/adr/0019). Get applies the same forms to single
+// ConfigMaps that kubelet gets from the cloud or from recall. All this needs protobuf, which kubelet asks for by default. The
+// disk keeps the cloud's values.
 type ConfigMaps struct {
 	mu  sync.Mutex // orders changes
 	now *live.Value[*forms]
@@ -70,8 +72,9 @@ func (c *ConfigMaps) Change(name, inputs string) {
 	}
 }
 
-// View returns how kubelet sees a selection; nil means as the cloud has it. kubelet follows each ConfigMap separately or, where
-// the pool shares ConfigMaps, finds it among all. Other selections of several ConfigMaps have no view.
+// View returns how kubelet sees a selection; nil means as the cloud has it. A selection of one ConfigMap may have a view,
+// because kubelet follows each one separately. The selection of all ConfigMaps has one, too, for kubelet where the pool shares
+// ConfigMaps. Other selections of several ConfigMaps have no view.
 func (c *ConfigMaps) View(s cache.Selection) replica.View {
 	if s.Resource != configMapsResource {
 		return nil
@@ -115,8 +118,8 @@ func (f *forms) Show(t stream.Type, o stream.Object) ([]byte, bool) {
 	return raw, true
 }
 
-// withValue returns a ConfigMap with form applied to one value. It returns raw itself if there is no such value or if form does
-// not change it.
+// withValue returns a ConfigMap with the function form applied to the value of one key. It returns raw itself if the ConfigMap
+// has no such key, or if form does not change the value.
 func withValue(raw []byte, key string, form func(string) string) ([]byte, error) {
 	out, err := edit.Change(raw, func(entry edit.Field) ([]byte, error) {
 		return entryWith(entry.Value, key, form)

@@ -2,7 +2,7 @@ package views
 
 import "yurtcoordinator/internal/stream/edit"
 
-// form is the type of an object.
+// form is the type of an object: an EndpointSlice or Endpoints.
 type form uint8
 
 const (
@@ -10,8 +10,8 @@ const (
 	endpoints
 )
 
-// cutObject returns an object with only the endpoints whose node keep accepts; "" means an endpoint without a node. If keep
-// accepts all of them, the result is raw itself.
+// cutObject returns an object with only those endpoints whose node the function keep accepts. keep gets "" for an endpoint
+// without a node. If it accepts all endpoints, the result is raw itself.
 func cutObject(f form, raw []byte, keep func(node string) bool) ([]byte, error) {
 	whole := true
 	out, err := nearOf(f, raw, func(node string) bool {
@@ -47,8 +47,8 @@ func nearOf(f form, raw []byte, keep func(node string) bool) ([]byte, error) {
 	}, edit.EndpointsSubsets)
 }
 
-// nearField returns an endpoint or address if keep accepts its node, else nil. node is the number of the field with the node's
-// name.
+// nearField returns an endpoint or address if the function keep accepts its node, else nil. The parameter node is the number of
+// the protobuf field with the node's name.
 func nearField(f edit.Field, node edit.Number, keep func(node string) bool) ([]byte, error) {
 	var at string
 	for part, err := range edit.Fields(f.Value) {

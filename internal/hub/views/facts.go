@@ -9,15 +9,15 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// maxPods bounds the known Pods of other nodes: far more than a coordinator accepts.
+// maxPods bounds the known Pods of other nodes. It is far more than a coordinator accepts.
 const maxPods = 20_000
 
-// word is kubelet's last status of a Pod.
+// word is the last status of a Pod that came from its kubelet.
 type word struct {
 	edge.PodPresence
 	// kept says that the cloud has since marked the Pod as not ready without having heard kubelet.
 	kept bool
-	// from is the coordinator that reported it.
+	// from is the coordinator that reported the status.
 	from string
 	// as caches the KnownPod made from it.
 	as *KnownPod
@@ -28,19 +28,19 @@ type facts struct {
 	node   edge.NodeName
 	own    map[stream.Key]*word
 	others map[stream.Key]*word
-	// told holds the coordinator's status of this node's own Pods: what kubelet told an earlier hub.
+	// told holds the coordinator's status of this node's own Pods: what kubelet told an earlier process of this hub.
 	told map[stream.Key]*word
-	// ownAsOf is the cloud's revision up to which all own Pods were known when this cut began.
+	// ownAsOf is the cloud's revision up to which the hub knew all own Pods when this cut began.
 	ownAsOf edge.Revision
 	nodes   map[edge.NodeName]*neighbour
-	// from are the coordinators that have reported something, the last one of each slot.
+	// from are the coordinators that have reported something: for each slot, the last one.
 	from map[int]string
 }
 
 // neighbour is a node that a coordinator saw renew.
 type neighbour struct {
 	at     map[int]heard // by slot
-	silent bool          // this hub believes it
+	silent bool          // this hub believes that the node is silent
 }
 
 // heard is a coordinator's report about a node.
@@ -58,7 +58,7 @@ func newFacts(node edge.NodeName) *facts {
 
 func keyOf(p edge.PodName) stream.Key { return stream.Key{Namespace: p.Namespace, Name: p.Name} }
 
-// after returns kubelet's last status of a Pod after a new report about it; nil means that there is none.
+// after returns kubelet's last status of a Pod, given the last one known and a new report; nil means that there is none.
 func after(last *word, heard word) *word {
 	switch {
 	case !heard.Overruled || heard.Said:
@@ -93,7 +93,8 @@ func set(words map[stream.Key]*word, key stream.Key, w *word) {
 	words[key] = w
 }
 
-// heard records a report of the coordinator in a slot. From a coordinator that is not home it takes only which nodes it hears.
+// heard records a report of the coordinator in a slot. If that coordinator is not home, heard takes from the report only which
+// nodes it hears.
 func (f *facts) heard(slot int, home bool, line edge.State) {
 	f.from[slot] = line.Instance
 	f.heardNodes(slot, line)
@@ -158,7 +159,8 @@ func (f *facts) heardNodes(slot int, line edge.State) {
 	}
 }
 
-// ownPods records this node's Pods: cloud has all of them as of a revision, and said has the later statuses of kubelet.
+// ownPods records this node's Pods. cloud has all of them as of a revision. said has the later statuses that kubelet has
+// written.
 func (f *facts) ownPods(cloud, said []edge.PodPresence, asOf edge.Revision) {
 	if f.ownAsOf == 0 {
 		f.ownAsOf = asOf
@@ -187,8 +189,8 @@ func (f *facts) ownPods(cloud, said []edge.PodPresence, asOf edge.Revision) {
 	}
 }
 
-// decideSilent decides which nodes are silent. reached maps the slot of each reached coordinator to the time for which this hub
-// has reached it without a break. again is the time until there may be more to decide; 0 means not before the next report.
+// decideSilent decides which nodes are silent. reached has, by slot, how long this hub has reached each coordinator without a
+// break. again is the time after which there may be more to decide; 0 means not before the next report.
 func (f *facts) decideSilent(reached map[int]time.Duration) (again time.Duration) {
 	if len(reached) == 0 {
 		return 0
@@ -217,8 +219,8 @@ func (f *facts) decideSilent(reached map[int]time.Duration) (again time.Duration
 	return again
 }
 
-// known returns the knowledge by which to show endpoints. in is the cloud's history. settling says that the cloud is back, but
-// has not yet heard all kubelets.
+// known returns the knowledge by which to show endpoints. The parameter in is the cloud's history. settling says that the cloud
+// is back, but has not yet heard all kubelets.
 func (f *facts) known(in edge.History, settling bool, unready map[stream.Key]struct{}) *Known {
 	k := &Known{
 		Node: f.node, OwnAsOf: f.ownAsOf, Pods: make(map[stream.Key]*KnownPod, len(f.own)+len(f.others)),
@@ -241,7 +243,7 @@ func (f *facts) known(in edge.History, settling bool, unready map[stream.Key]str
 	return k
 }
 
-// shown returns a word as endpoints see it: the same pointer as before if nothing has changed.
+// shown returns a word as endpoints need it. It returns the same pointer as before if nothing has changed.
 func (w *word) shown(key stream.Key, firm bool) *KnownPod {
 	if w.as == nil || w.as.Firm != firm {
 		w.as = &KnownPod{

@@ -19,25 +19,25 @@ import (
 
 const (
 	// settling is how long the pool's knowledge still counts after the cloud is back. kubelet compares its Pods with the cloud
-	// every 10 s; then the cloud's controllers have to act.
+	// every 10 s; after that the cloud's controllers need some time to act.
 	settling = 30 * time.Second
-	// longest is how long the knowledge counts if the cloud still differs from it, as on a slow line. After that the cloud's
-	// state counts in any case.
+	// longest is how long the knowledge counts if the cloud's state still differs from it, for example on a slow line. After
+	// that the cloud's state counts in any case.
 	longest = 2 * time.Minute
 	// lookAgain is how often the Follower checks for that difference.
 	lookAgain = time.Second
-	// firstWord is how long the Follower does not judge silence in a cut while a reached coordinator has yet to report which
-	// nodes it hears.
+	// firstWord is how long, from the start of a cut, the Follower waits for the reached coordinators to report which nodes
+	// they hear. Until all have reported, it judges no node silent.
 	firstWord = 2 * time.Second
 	// gather is how long the Follower collects changes that come together.
 	gather = 20 * time.Millisecond
-	// restFor is the pause after a look, as a multiple of the look's duration. A look goes over all Pods of the pool, and in a
-	// storm of statuses every hub gets changes all the time. So the pause grows with the number of Pods, and bounds the processor
-	// time.
+	// restFor is the pause after a look, as a multiple of the look's duration. A look goes over all Pods of the pool, and when
+	// many statuses change, every hub gets changes all the time. So the pause grows with the number of Pods, and bounds the
+	// processor time.
 	restFor = 50
 )
 
-// isCut reports whether the cloud can't be asked, so that the pool's own word counts.
+// isCut reports whether the cloud can't be asked, so that the pool's knowledge counts.
 func isCut(cloud link.State) bool { return cloud == link.Down }
 
 // FollowerConfig configures a Follower. All fields are required unless they say otherwise.
@@ -45,14 +45,15 @@ type FollowerConfig struct {
 	Node edge.NodeName
 	// CloudLink is the state of the link to the cloud.
 	CloudLink *live.Value[link.State]
-	// Coordinators are the pool's coordinators, in the order of their slots. Home is the slot of the one whose reports about Pods
-	// count.
+	// Coordinators are the pool's coordinators, in the order of their slots. Home is the slot of the coordinator whose reports
+	// about Pods count.
 	Coordinators []Coordinator
 	Home         *live.Value[int]
-	// Own returns the cloud's state of this node's Pods, from what kubelet follows; false means that it is not known.
+	// Own returns the cloud's state of this node's Pods, from the selection that kubelet follows; false means that the state is
+	// not known.
 	Own func(ctx context.Context) (stream.Snapshot, bool)
-	// Said returns the Pod statuses that kubelet has written and the cloud has not got, in protobuf. Each has the revision of the
-	// Pod that it is based on.
+	// Said returns, in protobuf, the Pod statuses that kubelet has written and the cloud has not yet got. Each has the revision
+	// of the Pod that kubelet's write is based on.
 	Said func() []stream.Object
 	// Services is the source of all Services.
 	Services stream.Beginner
@@ -68,9 +69,10 @@ type FollowerConfig struct {
 
 // Coordinator is one of the pool's coordinators. All fields are required.
 type Coordinator struct {
-	// Link is the state of the link to it.
+	// Link is the state of the link to the coordinator.
 	Link *live.Value[link.State]
-	// Told is what it tells; lead.State is one. Presence passes on what it tells of nodes, and of Pods if asked, until ctx ends.
+	// Told is what the coordinator tells; lead.State is one. Presence passes on the coordinator's reports about nodes, and
+	// about Pods if the parameter pods is true, until ctx ends.
 	Told interface {
 		Presence(ctx context.Context, pods bool, hear func(edge.State))
 	}
@@ -211,13 +213,13 @@ type round struct {
 	cloud, said map[stream.Key]decoded
 }
 
-// decoded is the decoded form of a Pod.
+// decoded is a decoded Pod.
 type decoded struct {
-	raw *byte // the first of its bytes: two with the same are the same
+	raw *byte // the first of the Pod's bytes: Pods with the same pointer are the same
 	is  edge.PodPresence
 }
 
-// goesOn reports whether what the pool knows still counts.
+// goesOn reports whether the pool's knowledge still counts.
 func (r *round) goesOn(ctx context.Context) bool {
 	state, changed := r.config.CloudLink.Watch()
 	r.changed = changed
@@ -238,7 +240,7 @@ func (r *round) goesOn(ctx context.Context) bool {
 	return since < settling || since < longest && r.config.View.Changed() > 0
 }
 
-// timer returns a channel that receives when it is time to look or to end.
+// timer returns a channel that receives when it is time for the next look, or to check whether the round is over.
 func (r *round) timer() <-chan time.Time {
 	next := r.until
 	if !r.healed.IsZero() {
@@ -256,7 +258,7 @@ func (r *round) timer() <-chan time.Time {
 	return time.After(r.config.Ends.Until(next))
 }
 
-// soon schedules a look after gather, but not before the pause after the last one is over.
+// soon schedules a look after the time gather, but not before the pause after the last look is over.
 func (r *round) soon() {
 	at := r.config.Ends.Running().Add(gather)
 	if r.rested.After(at) {
@@ -292,8 +294,8 @@ func (r *round) show(ctx context.Context) {
 	r.metrics.silent.Set(float64(len(k.Silent)))
 }
 
-// decideSilent decides which nodes are silent. It returns after how long there may be more to decide; 0 means not before the next
-// report.
+// decideSilent decides which nodes are silent. It returns the time after which there may be more to decide; 0 means not before
+// the next report.
 func (r *round) decideSilent() (again time.Duration) {
 	reached := map[int]time.Duration{}
 	for slot := range r.reach {
@@ -309,7 +311,7 @@ func (r *round) decideSilent() (again time.Duration) {
 	return r.facts.decideSilent(reached)
 }
 
-// read decodes Pods, and also returns the cache for the next call. It skips a Pod that it can't decode.
+// read decodes Pods, and also returns the cache to pass to the next call. It skips a Pod that it can't decode.
 func (r *round) read(objects []stream.Object, before map[stream.Key]decoded, said bool) ([]edge.PodPresence,
 	map[stream.Key]decoded,
 ) {

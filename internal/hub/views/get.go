@@ -16,9 +16,9 @@ import (
 // maxObject bounds the answers that Get changes: an API server accepts no larger object.
 const maxObject = 3 << 20
 
-// Get returns a writer for the answer of the cloud or of recall to kubelet's get of a ConfigMap with a Shown value. The writer
-// holds the answer until end writes it with that value; call end unless the answer broke off. For any other request Get returns w
-// itself.
+// Get returns a writer for the answer to kubelet's get of a ConfigMap that has a Shown value. The answer comes from the cloud
+// or from recall. The writer holds it back; the function end writes it, with the value in its other form. Call end unless the
+// answer broke off. For any other request Get returns w itself.
 func (c *ConfigMaps) Get(w http.ResponseWriter, r *http.Request) (shown http.ResponseWriter, end func()) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || info.Verb != "get" || info.APIGroup != "" || info.APIVersion != "v1" || info.Resource != "configmaps" ||
@@ -36,13 +36,13 @@ func (c *ConfigMaps) Get(w http.ResponseWriter, r *http.Request) (shown http.Res
 	return w, func() {}
 }
 
-// got buffers an answer until it is complete. It passes on an answer that is not an object.
+// got buffers an answer until it is complete. It passes on at once an answer that is not an object.
 type got struct {
 	http.ResponseWriter
 	look     *forms
 	unviewed *sync.Once
 	body     bytes.Buffer
-	// begun says that the answer has begun, passes that it passes unchanged.
+	// begun says that the answer has begun; passes says that it is passed on unchanged.
 	begun, passes bool
 }
 

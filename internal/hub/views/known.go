@@ -13,18 +13,19 @@ type KnownPod struct {
 	stream.Key
 	UID  string
 	Node edge.NodeName
-	// Revision is the cloud's revision of the Pod. The knowledge overrides objects that are older than Revision. If Firm is set,
-	// it overrides all objects: the cloud has not heard it, or the cloud's state does not come from kubelet.
+	// Revision is the cloud's revision of the Pod. The knowledge overrides objects that are older than that. If Firm is set, it
+	// overrides all objects: either the cloud has not heard of it yet, or the cloud's state does not come from kubelet.
 	Revision edge.Revision
 	Firm     bool
-	// IPs are its addresses, at most one of each family.
+	// IPs are the Pod's addresses, at most one of each family.
 	IPs                          []netip.Addr
 	Ready, Terminating, Finished bool
 }
 
 // Known is what the pool knows of its Pods and nodes. It is immutable.
 type Known struct {
-	// Node is this node. OwnAsOf is a revision up to which Pods has all of this node's Pods; 0 means unknown.
+	// Node is this node. OwnAsOf is a revision of the cloud up to which the map Pods has all of this node's Pods; 0 means
+	// unknown.
 	Node    edge.NodeName
 	OwnAsOf edge.Revision
 	// Pods are the pool's, by namespace and name.
@@ -40,7 +41,7 @@ type endpoint struct {
 	namespace, name, uid []byte // of the Pod; an empty uid means that the endpoint has no Pod
 	node                 []byte
 	address              []byte
-	// lone says that address is the only one. The conditions have clients' defaults where they are absent.
+	// lone says that the endpoint has no other address. The conditions have clients' defaults where they are absent.
 	lone, serving, terminating bool
 }
 
@@ -56,8 +57,8 @@ func (k *Known) pod(e endpoint) *KnownPod {
 	return k.Pods[stream.Key{Namespace: string(e.namespace), Name: string(e.name)}]
 }
 
-// judge returns how to show an endpoint of an object at a revision; false means unchanged. pod is the known Pod of the endpoint's
-// name. tolerant says that the Service has publishNotReadyAddresses.
+// judge returns how to show an endpoint of an object at a revision; false means unchanged. pod is the known Pod of the same
+// name; nil means none. tolerant says that the Service has publishNotReadyAddresses.
 func (k *Known) judge(e endpoint, pod *KnownPod, at edge.Revision, tolerant bool) (v verdict, known bool) {
 	if len(e.uid) == 0 {
 		return v, false

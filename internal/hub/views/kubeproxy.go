@@ -7,13 +7,13 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// KubeProxy is kube-proxy's kubeconfig, in the ConfigMap that kubeadm makes for the kube-proxy of all nodes. kubelet sees it with
-// the hub as its server, because kube-proxy with a kubeconfig ignores the address that Pods are told. KubeProxyInputs returns its
-// inputs.
+// KubeProxy is kube-proxy's kubeconfig, in the ConfigMap that kubeadm makes for the kube-proxy of all nodes. kubelet sees the
+// kubeconfig with the hub as its server, because a kube-proxy with a kubeconfig ignores the address that kubelet tells Pods.
+// KubeProxyInputs returns its inputs.
 var KubeProxy = Shown{Namespace: "kube-system", Name: "kube-proxy", Key: "kubeconfig.conf", Form: throughHub}
 
-// KubeProxyInputs returns the inputs of KubeProxy: the hub's URL for Pods, and the CA certificates that verify it, in PEM. An
-// empty URL leaves the kubeconfig unchanged.
+// KubeProxyInputs returns the inputs of KubeProxy: the hub's URL for Pods, and the CA certificates that verify the hub, in PEM.
+// An empty URL leaves the kubeconfig unchanged.
 func KubeProxyInputs(url, authorities string) string {
 	if url == "" {
 		return ""
@@ -21,11 +21,12 @@ func KubeProxyInputs(url, authorities string) string {
 	return url + "\n" + authorities
 }
 
-// ofPods is the file in a Pod with the CA certificates of its cluster and, as kubelet sees them (RootCA), of its hub.
+// ofPods is the file in a Pod with its cluster's CA certificates. In the form that kubelet sees (RootCA), it also has those of
+// the Pod's hub.
 const ofPods = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
 
-// throughHub points a kubeconfig to the hub, as the same user. It leaves the kubeconfig unchanged if it can't read it, or if
-// kube-proxy could not verify the hub with it.
+// throughHub points a kubeconfig to the hub, with the same user. It leaves the kubeconfig unchanged if it can't read it, or if
+// kube-proxy could not verify the hub by it.
 func throughHub(kubeconfig, inputs string) string {
 	url, authorities, ok := strings.Cut(inputs, "\n")
 	if !ok {
@@ -54,7 +55,7 @@ func throughHub(kubeconfig, inputs string) string {
 	return string(shown)
 }
 
-// byToken reports whether a user authenticates with a token: the hub asks Pods for no certificate.
+// byToken reports whether a user authenticates with a token. The hub asks Pods for no certificate, so no other user can use it.
 func byToken(user *clientcmdapi.AuthInfo) bool {
 	return user != nil && (user.Token != "" || user.TokenFile != "")
 }

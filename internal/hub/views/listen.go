@@ -9,7 +9,7 @@ import (
 
 var errHome = errors.New("another coordinator is believed about Pods now")
 
-// listen passes on the reports of the coordinator in a slot, and whether that is home, until ctx ends.
+// listen passes on the reports of the coordinator in a slot, and says with each whether that slot is home, until ctx ends.
 func (f *Follower) listen(ctx context.Context, slot int, hear func(home bool, line edge.State)) {
 	for ctx.Err() == nil {
 		home := f.config.Home.Get() == slot

@@ -13,8 +13,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Master shows the Service default/kubernetes at the hub's address. kubelet tells Pods by environment variables where the API
-// server is, and so sends them to the hub. Master is a replica.View of Services.
+// Master is a replica.View that shows the Service default/kubernetes at the hub's address. kubelet tells Pods by environment
+// variables where this Service is, and so sends them to the hub.
 type Master struct{ looks *live.Value[master] }
 
 // master is a replica.Look. While the hub's address is unknown, it shows the Service as it is.
@@ -67,8 +67,9 @@ func (m master) redirect(s *corev1.Service) {
 	}
 }
 
-// MasterAddresses returns the API server's addresses for Pods, as the Service default/kubernetes states them. It returns none if
-// the hub does not follow the Service, or if the Service comes in JSON. held returns an object that the hub follows.
+// MasterAddresses returns the API server's addresses for Pods, as the Service default/kubernetes has them. It returns none if
+// the hub does not follow the Service, or if the Service comes in JSON. The function held returns an object that the hub
+// follows.
 func MasterAddresses(held func(cache.Selection, stream.Key) (stream.Type, stream.Object, bool)) (all []netip.AddrPort) {
 	t, o, ok := held(Services, masterService)
 	s := &corev1.Service{}

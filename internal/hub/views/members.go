@@ -16,7 +16,7 @@ import (
 // members holds the nodes of this node's pool.
 type members struct {
 	pool edge.PoolName
-	// version grows with each change that may alter what is shown. It is 0 until the source has sent the pool or has failed.
+	// version grows with each change that may alter what clients see. It is 0 until the source has sent the pool or has failed.
 	version *live.Value[uint64]
 
 	mu    sync.Mutex
@@ -28,7 +28,7 @@ func newMembers(pool edge.PoolName) *members {
 	return &members{pool: pool, version: live.NewValue[uint64](0)}
 }
 
-// set returns the pool's nodes. node is always one of them: the NodePool may list it late.
+// set returns the pool's nodes. The given node is always one of them, because the NodePool may list it late.
 func (m *members) set(node edge.NodeName) nodeSet {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// maxPodConnections bounds the connections from one address to the Pods' port. client-go opens one for each identity of a
-	// program; all Pods on the host's network share its address.
+	// maxPodConnections bounds the connections from one address to the port for Pods. client-go opens one connection for each
+	// identity of a program. All Pods on the host's network share the host's address.
 	maxPodConnections = 128
 	// maxOfAllPods bounds the connections from all addresses: nine for each of the 110 Pods that a node may have. They cost some
 	// 50 MB.
@@ -35,34 +35,35 @@ const (
 // EntranceConfig configures an Entrance. Fields without a default are required.
 type EntranceConfig struct {
 	Node edge.NodeName
-	// Fixed is the address to serve Pods at. OfNode serves them at the address in the Node object instead, follows it, and stores
-	// it in Dir. With neither, the hub does not serve Pods.
+	// Fixed is the address at which the hub serves Pods. With OfNode the hub uses the address in the Node object instead,
+	// follows that address, and stores it in Dir. With neither, the hub does not serve Pods.
 	Fixed  netip.Addr
 	OfNode bool
 	Dir    string
 	Port   uint16
-	// Tell says to tell kube-proxy, and Pods that start from now on, that the API server is there.
+	// Tell says to tell kube-proxy, and Pods that start from now on, that the API server is at that address and Port.
 	Tell bool
 	// Shown are the ConfigMaps that kubelet sees in another form.
 	Shown *ConfigMaps
-	// Served returns the hub's certificate for Pods, followed by the CA certificates that verify it; a nil value means that there
-	// is none. Entrance does not call it before Follow or Tell.
+	// Served returns the hub's certificate for Pods, followed by the CA certificates that verify it. A nil value means that
+	// there is no certificate. Entrance does not call Served before Follow or Tell.
 	Served func() *live.Value[*tls.Certificate]
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
 }
 
-// Entrance serves Pods and tells them where. Make one with NewEntrance, configure it with Follow and Serve, then call Run.
+// Entrance serves Pods and tells them where to find the hub. Make one with NewEntrance, configure it with Follow and Serve,
+// then call Run.
 type Entrance struct {
 	cfg EntranceConfig
-	// address is where Pods are served; nil means nowhere, and an invalid Addr that it is not known yet.
+	// address is where the hub serves Pods. nil means nowhere; an invalid Addr means that the address is not known yet.
 	address *live.Value[netip.Addr]
-	// serves is the server's configuration, and trouble why Pods are not served at present.
+	// serves is the server's configuration; trouble says why the hub does not serve Pods at present.
 	serves  front.ServerConfig
 	trouble *live.Value[string]
 	// master is kubelet's view of the Service by which it tells Pods where the API server is.
 	master *Master
-	// told is the address of the hub that kubelet tells Pods; an invalid one means that it does not.
+	// told is the hub's address that kubelet tells Pods; an invalid one means that kubelet does not tell Pods of the hub.
 	told *live.Value[netip.AddrPort]
 	// moved is called when the Node's address may have changed.
 	moved func()
@@ -84,14 +85,15 @@ func NewEntrance(cfg EntranceConfig) *Entrance {
 	return e
 }
 
-// Address returns where Pods are served: an invalid Addr while that is not known; nil means nowhere.
+// Address returns where the hub serves Pods. The value is an invalid Addr while the address is not known; a nil result means
+// nowhere.
 func (e *Entrance) Address() *live.Value[netip.Addr] { return e.address }
 
 // View returns kubelet's view of the Service by which it tells Pods where the API server is.
 func (e *Entrance) View(s cache.Selection) replica.View { return e.master.View(s) }
 
-// Follow prepares Run's tasks: to tell Pods where the hub is and, with OfNode, to follow the node's address and serve there.
-// nodes asks the cloud for the Node; own returns the one that kubelet follows, if any.
+// Follow adds tasks to Run: to tell Pods where the hub is and, with OfNode, to follow the node's address and serve there. nodes
+// asks the cloud for the Node; own returns the Node that kubelet follows, if any.
 func (e *Entrance) Follow(nodes corev1client.NodesGetter, own func(stream.ID) (stream.Object, bool)) {
 	e.parts.Add("where Pods find the hub", e.follow)
 	if !e.cfg.OfNode {
@@ -115,8 +117,8 @@ func (e *Entrance) Serve(by front.ServerConfig) front.ServerConfig {
 	return by
 }
 
-// Run tells Pods where the hub is, and serves them at the node's address, until ctx ends. It does not serve a fixed address:
-// another server of the hub does.
+// Run tells Pods where the hub is, and serves them at the node's address, until ctx ends. A fixed address is served by another
+// server of the hub.
 func (e *Entrance) Run(ctx context.Context) error { return e.parts.Run(ctx) }
 
 // Changed says that a selection of the node's programs has changed. It does not block.

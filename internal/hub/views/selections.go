@@ -23,7 +23,8 @@ func HasEndpoints(r schema.GroupVersionResource) bool {
 // Services selects all Services. Both views need them.
 var Services = cache.Whole(schema.GroupVersionResource{Version: "v1", Resource: "services"})
 
-// OwnPool selects one NodePool: there are many, and the status of each changes with each of its nodes.
+// OwnPool selects one NodePool. The hub does not follow all NodePools, because there are many, and the status of each changes
+// with each of its nodes.
 func OwnPool(name edge.PoolName) cache.Selection {
 	return cache.Selection{
 		Resource: edge.NodePools,
@@ -55,7 +56,8 @@ func (m *Master) View(s cache.Selection) replica.View {
 	return m
 }
 
-// Any combines views of selections: the first that is not nil counts. At most one of them should have a view of a selection.
+// Any combines views of selections: the first result that is not nil counts. For each selection, at most one of the views
+// should return a result.
 func Any(views ...func(cache.Selection) replica.View) func(cache.Selection) replica.View {
 	return func(s cache.Selection) replica.View {
 		for _, view := range views {

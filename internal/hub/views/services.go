@@ -18,7 +18,7 @@ type servicesOf struct {
 	mu       sync.Mutex
 	complete bool
 	encoding stream.Encoding
-	unready  map[stream.Key]struct{} // never changed: replaced
+	unready  map[stream.Key]struct{} // replaced, but never changed
 }
 
 // get returns the Services with publishNotReadyAddresses, and whether all are known. The map is never changed.

@@ -10,8 +10,8 @@ import (
 	"yurtcoordinator/internal/stream/edit"
 )
 
-// managedBy names the controller whose EndpointSlices Known.show changes. In Kubernetes, only the package of that controller's
-// code has the name.
+// managedBy names the controller whose EndpointSlices Known.show changes. In Kubernetes, only the package of that controller
+// defines the name.
 const managedBy = "endpointslice-controller.k8s.io"
 
 // object is an EndpointSlice or Endpoints while it is changed.
@@ -19,14 +19,14 @@ type object struct {
 	stream.Object
 	known    *Known
 	tolerant bool
-	// pods are the known Pods of its endpoints; each once if they are consecutive.
+	// pods are the known Pods of the object's endpoints. A Pod of several consecutive endpoints is there once.
 	pods []*KnownPod
 	// changed says that some endpoint is shown differently.
 	changed bool
 }
 
-// show returns an object as the pool knows it, and the known Pods that are in it. It returns o.Raw itself if nothing changes or
-// if it can't read the object.
+// show returns an object as the pool knows it, and the known Pods that the object has. It returns o.Raw itself if nothing
+// changes, or if it can't read the object.
 func (k *Known) show(t stream.Type, o stream.Object) (raw []byte, pods []*KnownPod) {
 	service := o.Key
 	slice := t.Kind == "EndpointSlice" && t.Group == discoveryv1.GroupName
@@ -182,8 +182,8 @@ func (o *object) subset(f edit.Field) ([]byte, error) {
 	return append(append(ready, unready...), rest...), nil
 }
 
-// address returns an address of Endpoints as it is shown, and whether it is ready. It returns raw itself if at most its readiness
-// changes, and nil if the address is dropped.
+// address returns an address of Endpoints as the view shows it, and whether the address is ready. It returns raw itself if at
+// most the readiness changes, and nil if the address is dropped.
 func (o *object) address(raw []byte, was bool) (becomes []byte, ready bool, err error) {
 	e := endpoint{lone: true, serving: was}
 	for part, err := range edit.Fields(raw) {
@@ -213,6 +213,6 @@ func (o *object) address(raw []byte, was bool) (becomes []byte, ready bool, err 
 	return raw, v.ready, err
 }
 
-// leaves reports whether Endpoints drop an address. Endpoints have no conditions, so they omit the addresses of Pods that are
-// being deleted.
+// leaves reports whether an address is dropped from Endpoints. Endpoints have no conditions, so they omit the addresses of Pods
+// that are being deleted, unless the Service is tolerant (publishNotReadyAddresses).
 func (v verdict) leaves(tolerant bool) bool { return v.gone || v.terminating && !tolerant }

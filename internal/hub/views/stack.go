@@ -8,11 +8,11 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Stack is a replica.View that applies one view to the result of another. Safe for concurrent use. Without Run it shows the right
-// content, but watches are not told of changes.
+// Stack is a replica.View that applies one view to the result of another. Safe for concurrent use. While Run is not active,
+// Stack shows the right content, but does not tell watches of changes.
 type Stack struct {
 	under, over replica.View
-	turns       *live.Value[uint64] // grows after each change of one of them
+	turns       *live.Value[uint64] // grows after each change of either view
 }
 
 // NewStack returns the view that applies over to the result of under.

@@ -18,8 +18,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// debounce is how long Topology collects changes that come together, as with a Helm release. After each change of its state all
-// watches look again.
+// debounce is how long Topology collects changes that come together, for example with a Helm release. It saves work, because
+// after each change of the state all watches look again.
 const debounce = 100 * time.Millisecond
 
 // TopologyConfig configures a Topology.
@@ -33,14 +33,14 @@ type TopologyConfig struct {
 	Chance ends.Chance
 }
 
-// Topology is a replica.View of endpointslices.discovery.k8s.io/v1 and of core endpoints. It shows other objects unchanged. Until
-// it is complete it shows everything, so serve nothing through it before. Safe for concurrent use.
+// Topology is a replica.View of endpointslices.discovery.k8s.io/v1 and of core endpoints. It shows other objects unchanged.
+// Until it is complete it shows all endpoints, so do not serve through it before. Safe for concurrent use.
 type Topology struct {
 	config   TopologyConfig
 	services *learnedServices
 	members  *members
 	state    *live.Value[*state]
-	// complete is true once the hub has seen all Services, and has seen the NodePool or knows that it can't.
+	// complete is true once the hub has seen all Services, and has either seen the NodePool or learned that it can't.
 	complete *live.Value[bool]
 
 	explained bool // explain has said why the pool is not known; only keep uses it
@@ -109,7 +109,7 @@ func (s *state) keeper(near scope) (keep func(node string) bool) {
 	}
 }
 
-// Run follows Services and NodePools until ctx ends, and returns its cause.
+// Run follows Services and NodePools until ctx ends, and returns the cause of that.
 func (t *Topology) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -23,7 +23,7 @@ func NewEndpointsView() *EndpointsView { return &EndpointsView{now: live.NewValu
 func (v *EndpointsView) Look() (replica.Look, <-chan struct{}) { return v.now.Watch() }
 
 // Set makes the view show objects as the pool knows them; nil means as they are. In successive calls an unchanged Pod must have
-// the same pointer.
+// the same pointer, by which the view notices changes.
 func (v *EndpointsView) Set(k *Known) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -54,8 +54,8 @@ func (v *EndpointsView) Changed() (n int) {
 	return n
 }
 
-// look is a replica.Look: it shows objects by one Known. With a nil Known it shows them unchanged. It caches its results, which
-// does not alter them.
+// look is a replica.Look that shows objects by one Known. With a nil Known it shows them unchanged. It caches its results,
+// which does not alter them.
 type look struct {
 	known *Known
 	in    *index
@@ -64,7 +64,7 @@ type look struct {
 	shown map[id]shown
 }
 
-// id names an object of the two resources.
+// id names an EndpointSlice or Endpoints object.
 type id struct {
 	slice bool
 	stream.Key
@@ -72,11 +72,12 @@ type id struct {
 
 // shown is the cached result for an object.
 type shown struct {
-	of *byte  // the first of the object's own bytes: two with the same are the same
-	as []byte // nil means as it is
+	of *byte  // the first of the object's own bytes: objects with the same pointer are the same
+	as []byte // nil means unchanged
 }
 
-// index maps each known Pod to the objects that contain it, or once did. A look adds to the index before it caches a result.
+// index maps each known Pod to the objects that contain the Pod, or once did. A look adds to the index before it caches a
+// result.
 type index struct {
 	mu      sync.Mutex
 	objects map[stream.Key][]id // by Pod

@@ -36,7 +36,7 @@ type Views struct {
 	parts run.Group
 }
 
-// New returns Views. Without Run the topology is empty, so they show all endpoints, changed only by the Overlay.
+// New returns Views. While Run is not active, they show all endpoints, changed only by the Overlay.
 func New(c Config) *Views {
 	topology := NewTopology(TopologyConfig{Node: c.Node, Pool: c.Pool, Source: c.Source, Chance: c.Chance})
 	v := &Views{Always: topology.Learns(), View: topology.View}
