@@ -20,7 +20,7 @@ import (
 	"yurtcoordinator/internal/hub/upstream"
 )
 
-// requestOf returns the Request for Decide. own says that the request is not kubelet's.
+// requestOf returns the Request for Decide. The parameter own says that the request is not kubelet's.
 func (f *Front) requestOf(r *http.Request, info *request.RequestInfo, own bool) Request {
 	local := answerable(r)
 	return Request{
@@ -65,8 +65,9 @@ func (f *Front) answer(w http.ResponseWriter, r *http.Request, info *request.Req
 	a.next(w, r)
 }
 
-// strangersWatch bounds, in seconds, a watch of a pool resource at the cloud by a caller that is not known to be allowed. A
-// caller may come before its rights, such as kube-proxy at the start of a cluster, and the cloud does not show this node's view.
+// strangersWatch is the longest time, in seconds, for which the hub lets a caller watch a pool resource at the cloud. It
+// applies to callers that are not known to be allowed. Such a caller should soon ask the hub again, because the cloud does not
+// show this node's view. It may have its rights by then: at the start of a cluster, kube-proxy comes before its rights.
 const strangersWatch = 30
 
 // soonOver bounds a watch by strangersWatch. It leaves queries that it can't parse to the API server.
@@ -158,8 +159,8 @@ func (a *asking) askCloud(w http.ResponseWriter, r *http.Request, to Destination
 	end() // an answer that broke off has panicked
 }
 
-// shown returns a writer that applies Config.Shown to an answer of the cloud or of recall, and a function that ends it. Without a
-// Shown form it returns w itself.
+// shown returns a writer that applies Config.Shown to an answer of the cloud or of Recall, and a function that ends the answer.
+// It returns w itself if Config.Shown does not apply.
 func (a *asking) shown(w http.ResponseWriter, r *http.Request) (shown http.ResponseWriter, end func()) {
 	if a.f.cfg.Shown == nil || a.req.OwnCredentials || r.Method != http.MethodGet {
 		return w, func() {}
@@ -176,9 +177,9 @@ func (a *asking) cloud() http.Handler {
 }
 
 // noAnswer reports whether the cloud's status means that there is no answer: the hub reached no server, or a balancer without
-// servers, or a server without etcd. An aggregated API is answered by another server. If that one alone is down, such a status is
-// the answer, and its earlier answers no longer hold. Nobody tells a hub which groups are aggregated, so for one that is not
-// built in it asks whether the cloud answers a core read.
+// servers, or a server without etcd. Only an aggregated API is different, because another server answers it. If that server
+// alone is down, such a status is the answer, and the API's earlier answers no longer hold. The hub does not know which groups
+// are aggregated. So for a group that is not built in, it asks whether the cloud answers a core read.
 func (a *asking) noAnswer(ctx context.Context, status int) bool {
 	switch status {
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -190,7 +191,7 @@ func (a *asking) noAnswer(ctx context.Context, status int) bool {
 	}
 }
 
-// attempt writes the cloud's answer to the client, unless it means no answer and another answerer has one.
+// attempt writes the cloud's answer to the client, unless the cloud's status means no answer and another answerer has one.
 type attempt struct {
 	http.ResponseWriter
 	// none reports whether a status means no answer.

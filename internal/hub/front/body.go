@@ -9,14 +9,15 @@ import (
 )
 
 const (
-	// bodyWait is how long the hub may wait for the body of a request that is not long-running. bodyRate is the average rate, in
-	// bytes per second, that a longer body must keep while the hub waits for it. The sender is on this node. A heartbeat has 500
-	// bytes, the status of a Pod 10 KB.
+	// bodyWait is how long the hub may wait for the body of a request that is not long-running. For a long body the hub waits
+	// longer: one second more for each bodyRate bytes that have come. The sender is on this node. A heartbeat has 500 bytes,
+	// the status of a Pod 10 KB.
 	bodyWait = 5 * time.Second
 	bodyRate = 64 << 10
 )
 
-// promptBody is a request's body with a deadline, so that a sender that stalls does not hold its place for longer.
+// promptBody is a request's body with a deadline. A sender that stalls therefore soon frees its place among the requests in
+// flight.
 type promptBody struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -24,7 +25,7 @@ type promptBody struct {
 
 	mu     sync.Mutex
 	read   int64
-	waited time.Duration // in Reads. Between them the hub sends, and a thin line to the cloud is not the sender's fault.
+	waited time.Duration // in Reads alone: between them the hub sends, and a slow line to the cloud is not the sender's fault.
 	over   bool          // no deadline may be set any more
 }
 
@@ -46,8 +47,8 @@ func (b *promptBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// begin sets the deadline for the next read from the bytes that have come. The deadline belongs to the connection, so it uses
-// real time. A writer without deadlines, as in tests, has none.
+// begin sets the deadline for the next read, which is later the more bytes have come. It uses real time, because the deadline
+// belongs to the connection. For a writer without deadlines, as in tests, it does nothing.
 func (b *promptBody) begin(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -56,12 +57,13 @@ func (b *promptBody) begin(now time.Time) {
 	}
 }
 
-// leave ends the reading. net/http may still read the rest of the body, to reach the next request; that rest must come by the
-// deadline.
+// leave ends the hub's reading of the body. net/http may still read the rest, to reach the connection's next request; that rest
+// must come by the last deadline.
 func (b *promptBody) leave() { b.end(false) }
 
-// end ends the reading. The deadline may stay only if the connection serves no other request, or if net/http still reads from it
-// and then sets a deadline of its own.
+// end ends the reading. If the body was read whole, it removes the deadline, which would hit the connection's next request.
+// Otherwise the deadline stays: either no other request follows, or net/http reads the rest and then sets a deadline of its
+// own.
 func (b *promptBody) end(whole bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

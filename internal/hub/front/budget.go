@@ -11,15 +11,16 @@ import (
 )
 
 const (
-	// mostInVain is how many tokens that the cloud does not know one address may show in budgetTime. A program whose token has
-	// expired shows only that one, which costs one question each 5 s at most, and soon has a new one.
+	// mostInVain is how many tokens that the cloud does not know one address may show within budgetTime. This is enough for a
+	// program whose token has expired: it shows only that one, which costs at most one question each 5 s, and soon has a new
+	// one.
 	mostInVain, budgetTime = 20, time.Minute
 	// maxSources bounds the remembered addresses; the least recently used is dropped.
 	maxSources = 1000
 )
 
-// budget bounds the questions about tokens for each address that shows them. So a client that makes up tokens can neither flood
-// the cloud with reviews in the node's name nor take the places of others.
+// budget bounds the questions about tokens for each address that shows them. Without it, a client that makes up tokens could
+// flood the cloud with reviews in the node's name, and keep the questions of others waiting.
 type budget struct {
 	clock ends.Clock
 

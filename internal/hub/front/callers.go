@@ -30,14 +30,16 @@ import (
 )
 
 const (
-	// identityFor is how long an identity is cached before the cloud is asked again, accessFor how long a permission is. kubelet
-	// uses the same times for these questions (authentication.webhook.cacheTTL, authorization.webhook.cacheAuthorizedTTL).
+	// identityFor is how long an identity is cached before the cloud is asked again. accessFor is how long a permission is
+	// cached. kubelet uses the same times for these questions (authentication.webhook.cacheTTL,
+	// authorization.webhook.cacheAuthorizedTTL).
 	identityFor, accessFor = 2 * time.Minute, 5 * time.Minute
 	// refusedFor is how long a refusal is cached: 30 s, as in kubelet (cacheUnauthorizedTTL).
 	refusedFor = 30 * time.Second
 	// unknownFor is the pause before the cloud is asked again a question that it did not answer.
 	unknownFor = 5 * time.Second
-	// askFor bounds one question, maxAsking how many of a kind run at a time.
+	// askFor bounds the time of one question. maxAsking bounds how many questions of one kind, TokenReviews or
+	// SubjectAccessReviews, run at a time.
 	askFor    = 5 * time.Second
 	maxAsking = 8
 	// maxKnown bounds how many identities, and how many permissions, are remembered.
@@ -64,7 +66,7 @@ type CallersConfig struct {
 	// Tokens and Access ask the cloud, as the node.
 	Tokens authenticationv1client.TokenReviewInterface
 	Access authorizationv1client.SubjectAccessReviewInterface
-	// Cloud is the state of the link to it.
+	// Cloud is the state of the link to the cloud.
 	Cloud *live.Value[link.State]
 	Disk  CallersDisk
 	// Tenure decides how long an answer is valid while the cloud cannot be asked; recall.Tenure is one.
@@ -91,8 +93,8 @@ type Callers struct {
 // Prefixes of the disk's keys: who callers are, and what they may do.
 const callerPrefix, accessPrefix = "caller/", "access/"
 
-// Prompt reports whether a key on the disk holds the cloud's answer about a caller. A removed answer must not come back after a
-// crash: a revoked right would hold again.
+// Prompt reports whether the removal of a key must reach the disk at once. That holds for the cloud's answers about callers: if
+// a removed answer came back after a crash, a revoked right would hold again.
 func Prompt(key string) bool {
 	return strings.HasPrefix(key, callerPrefix) || strings.HasPrefix(key, accessPrefix)
 }
@@ -102,8 +104,8 @@ func NewCallers(c CallersConfig) *Callers {
 	return &Callers{c, newMemory(c, callerPrefix), newMemory(c, accessPrefix), newBudget(c.Clock)}
 }
 
-// Tidy forgets what no longer holds, and of each Pod's tokens all but the last two: its programs read the next one within a
-// minute.
+// Tidy forgets expired answers. Of each Pod's tokens it keeps only the last two, because the Pod's programs read the next token
+// within a minute.
 func (c *Callers) Tidy() {
 	type speaker struct {
 		pod  recall.TenurePod
@@ -128,8 +130,8 @@ func (c *Callers) Tidy() {
 // lastTokens is how many tokens of a Pod are remembered.
 const lastTokens = 2
 
-// Given records a token that the cloud has just given to kubelet for a Pod. The Pod shows it within a minute. If the link is cut
-// before that, nobody can be asked whose it is.
+// Given records a token that the cloud has just given to kubelet for a Pod. The Pod shows the token within a minute. If the
+// link is cut before that, the hub can ask nobody whose token it is.
 func (c *Callers) Given(token string) {
 	user, err := userIn(token)
 	if err != nil {
@@ -196,8 +198,8 @@ type User = authenticationv1.UserInfo
 // errSpent says that an address has shown too many unknown tokens.
 var errSpent = errors.New("its address has shown too many tokens that the cloud does not know")
 
-// Identify returns the user of a token that an address has shown. It returns ErrRefused if the cloud knows no such user, and
-// wraps ErrUnknown if that cannot be found out.
+// Identify returns the user of a token that an address has shown. It returns ErrRefused if the cloud does not know the token,
+// and wraps ErrUnknown if the hub cannot find out.
 func (c *Callers) Identify(ctx context.Context, from netip.Addr, token string) (*User, error) {
 	said, err := c.identities.recall(ctx, digest(token), func(ctx context.Context) (said answer, err error) {
 		if !c.budget.spend(from) {
@@ -259,7 +261,7 @@ type Action struct {
 	Verb, Group, Version, Resource, Namespace, Name string
 }
 
-// May reports whether a user may do something. It returns a wrapped ErrUnknown if that cannot be found out.
+// May reports whether a user may do something. It returns a wrapped ErrUnknown if the hub cannot find out.
 func (c *Callers) May(ctx context.Context, u *User, a Action) (bool, error) {
 	// Each token has an ID of its own, which no permission depends on. Without the ID, a fresh token asks the same question.
 	who := *u

@@ -2,8 +2,8 @@
 // streams requests and answers of every verb and protocol in both directions.
 //
 // Invariants:
-//   - The hub uses the node's certificate only for requests that kubelet has proved to be its own. kubelet's token travels no
-//     further. At kubelet's port, a client without credentials gets nothing; a client with other credentials acts with these
+//   - The hub uses the node's certificate only for requests that kubelet has proved to be its own. The hub passes kubelet's token
+//     to nobody. At kubelet's port, a client without credentials gets nothing; a client with other credentials acts with these
 //     alone.
 //   - The hub drops a client's forwarding headers (X-Forwarded-*).
 //   - Requests in flight are bounded by class, as at an API server. The node's own heartbeats are a class of their own, so that
@@ -11,49 +11,51 @@
 //   - Bodies stream: each piece is passed on as it comes, and flushed unless the length is known beforehand. Only small request
 //     bodies are read whole (BodyBytes). If a watch breaks off upstream, the hub breaks off the client's watch, so that the
 //     client notices and connects again.
-//   - Every failure before an answer is a metav1.Status. It asks the client to retry (Retry-After) only if the request was a
-//     read, or if the server cannot have acted on it.
+//   - If a request fails before an answer has begun, the client gets a metav1.Status. It asks the client to retry (Retry-After)
+//     only if the request was a read, or if the server cannot have acted on it.
 //
 // # Who answers a request
 //
 // Decide returns who may answer an API request. It is pure: its input is a request and a situation, its output a list of
 // answerers, which the front asks in order.
 //
-// The order depends only on the kind of the request, the state of the cloud and the state of the coordinator. testdata/table.txt
-// has the whole table (answerers). Each answerer then decides whether it has an answer.
+// The order depends only on the kind of the request and on the states of the links to the cloud and to the coordinator. The
+// whole table is in testdata/table.txt, and its code in the function answerers. Each answerer then decides whether it has an
+// answer.
 //
 // # Who is kubelet
 //
 // With Proof a node's kubelet and its hub authenticate each other at the hub's own port. The port is on the loopback address, so
-// every program of the host can connect to it, and can take it while the hub restarts.
+// every program of the host can connect to it, and can listen there itself while the hub restarts.
 //
 // The hub presents a certificate of its own making, which kubelet's kubeconfig names as the CA. kubelet presents a token that the
 // hub has also made. Both are files in the directory of the hub's certificates, which only root can read:
 //
 //	local.pem       certificate and key of the port; local.crt is the certificate alone
-//	kubelet.token   what makes a request kubelet's
-//	local.lock      held while they are made
+//	kubelet.token   the token that makes a request kubelet's
+//	local.lock      the lock that is held while the other files are made
 //
-// Invariants: the hub compares the token in constant time; only kubelet and the hub itself send it, and only to this port. The
+// Invariants: the hub compares the token in constant time. Only kubelet and the hub itself send it, and only to this port. The
 // files are made once and never expire, so that a node with a wrong clock, or one that was cut off for a year, still works. If a
 // file is removed, the hub makes a new one at its next start.
 //
 // # Callers with tokens of their own
 //
-// Callers finds out who a caller with a token of its own is, and what it may read here. Guests uses that to answer it.
+// Callers finds out who a caller with a token of its own is, and what it may read at the hub. Guests uses that to decide which
+// callers the hub answers.
 //
-// It asks the cloud, by TokenReview and SubjectAccessReview, which a node may create. An answer is cached for a while. While the
-// cloud cannot be asked, it stays valid as long as recall.Tenure allows, even over restarts: a Pod whose token expires during a
-// cut gets no new one, and is still the same Pod.
+// Callers asks the cloud, by TokenReview and SubjectAccessReview, which a node may create. An answer is cached for a while. While
+// the cloud cannot be asked, an answer stays valid as long as recall.Tenure allows, even over restarts. For if a Pod's token
+// expires during a cut, the Pod gets no new one, but is still the same Pod.
 //
 // Invariants:
 //
-//   - A caller is only who the cloud said that its token is, and may only do what the cloud allowed for that action. The cloud's
-//     next answer replaces the last.
+//   - The hub takes a caller only for the user that the cloud named for its token, and lets it do only what the cloud allowed
+//     this user. The cloud's next answer replaces the last.
 //   - Neither memory nor disk holds a token, only its digest.
 //   - Callers with the same question share one request. At most maxAsking requests of a kind run at a time, each for at most
 //     askFor.
-//   - Each address may ask about unknown tokens mostInVain times a minute.
+//   - Each address may show mostInVain tokens a minute that the cloud does not know.
 //
 // The alternative was the API server's own delegating authenticator and authorizer. They add CEL and the API server's scheme to
 // every hub, some 10 MB, and forget everything after some minutes even while the cloud cannot be asked.
@@ -62,5 +64,5 @@
 //
 // HealthHandler serves the hub's operators and probes. Anybody may read /healthz (the process answers) and /readyz (the hub knows
 // whether it reaches the cloud, so that requests get an answer or a clear refusal). Only root may read /status, /metrics, and
-// Go's profiles at /debug/pprof/, because they show what runs here, for whom, and how the pool does.
+// Go's profiles at /debug/pprof/, because they show what runs on the node, for whom, and how the pool is doing.
 package front

@@ -49,8 +49,8 @@ type Prover interface {
 	Credentials(r *http.Request) Verdict
 }
 
-// Keeper has what clients need while nothing can be reached. A client is named by its caller's name, empty for kubelet. The
-// context of each request has its RequestInfo.
+// Keeper has what clients need while neither the cloud nor a coordinator can be reached. The parameter client is the name that
+// Recognizer.Admit returns, or empty for kubelet. The context of each request has its RequestInfo.
 type Keeper interface {
 	// Match reports whether to keep what a request reads.
 	Match(r *http.Request) bool
@@ -66,8 +66,9 @@ type Keeper interface {
 
 // Recognizer identifies callers, clients with credentials of their own.
 type Recognizer interface {
-	// Admit returns the name of a request's caller, and whether the caller may read here: its own selections or, if pool is true,
-	// exactly this part of the pool's resources. If not, the cloud answers. The request's context has its RequestInfo.
+	// Admit returns the name of a request's caller, and whether the caller may read at the hub. If pool is true, the request
+	// reads the pool's resources, and ok says that the caller may read exactly this part of them. Otherwise ok says that the
+	// caller may read its own selections. If ok is false, the cloud answers. The request's context has its RequestInfo.
 	Admit(r *http.Request, pool bool) (client string, ok bool)
 }
 
@@ -91,9 +92,9 @@ type Warrants interface {
 
 // Shown has objects that kubelet sees in another form than the cloud's.
 type Shown interface {
-	// Get returns a writer for the cloud's answer, or a stored one, to kubelet's get of such an object. end writes it in
-	// kubelet's form; the front does not call it if the answer breaks off. For any other request Get returns w itself. The
-	// request's context has its RequestInfo.
+	// Get returns a writer that takes the answer to kubelet's get of such an object, from the cloud or from the store. The
+	// function end then writes the answer in kubelet's form; the front does not call it if the answer breaks off. For any other
+	// request Get returns w itself. The request's context has its RequestInfo.
 	Get(w http.ResponseWriter, r *http.Request) (shown http.ResponseWriter, end func())
 }
 
@@ -117,12 +118,12 @@ type Config struct {
 	Warrants Warrants
 	// OwnLease serves reads and renewals of the node's own Lease, with the RequestInfo in the request's context.
 	OwnLease http.Handler
-	// Situation is the part of the routing's input that never changes; the states of the links are filled in.
+	// Situation is the part of the routing's input that never changes; the front fills in the states of the links.
 	Situation Situation
 	// CloudLink and CoordinatorLink return the states of the links.
 	CloudLink, CoordinatorLink func() link.State
-	// HeartbeatLink is CloudLink for heartbeats and the node's status, because a neighbour may relay these and nothing else. nil
-	// means the same as CloudLink.
+	// HeartbeatLink returns the state of the link for heartbeats and the node's status, because a neighbour may relay these and
+	// nothing else. nil means that it is the same as CloudLink.
 	HeartbeatLink func() link.State
 	// MaxReadOnly, MaxMutating and MaxLongRunning bound the requests in flight, for kubelet and for all other clients separately.
 	// Watches, followed logs, exec, attach, port-forward and proxy are long-running.
@@ -177,9 +178,9 @@ func New(cfg Config) *Front {
 	return f
 }
 
-// Guests returns a Front for all other clients, such as Pods. Its limits are its own, so that these clients leave room for the
-// host's programs. Each address has a share of them, so that it leaves room for others. This Front never uses the node's
-// identity: to the cloud, a request without credentials is anonymous.
+// Guests returns a Front for all other clients, such as Pods. It has limits of its own, so that these clients leave room for
+// the host's programs. Each address has a share of these limits, so that it leaves room for other addresses. This Front never
+// uses the node's identity: to the cloud, a request without credentials is anonymous.
 func (f *Front) Guests() *Front {
 	g := &Front{
 		cfg: f.cfg, timeout: f.timeout, log: f.log, infos: f.infos, metrics: f.metrics, node: f.caller, caller: f.caller,
@@ -210,7 +211,8 @@ func (f *Front) setLimits() {
 	}
 }
 
-// ServeHTTP runs one request through the chain: parse, identify, decide, limit, serve. It counts the request and catches panics.
+// ServeHTTP runs one request through the chain: parse, identify, decide, limit, serve. It also counts the request and catches
+// panics.
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := f.cfg.Clock.Running()
 	rec := &recorder{ResponseWriter: w}
@@ -321,8 +323,8 @@ type recorder struct {
 	http.ResponseWriter
 	status  int
 	aborted bool
-	body    *received // nil: nobody asks whether it was read to its end
-	known   func()    // is called if the answer shows that the caller's token is good; nil: nobody asks
+	body    *received // nil means that nobody asks whether it was read to its end
+	known   func()    // is called if the answer shows that the caller's token is good; nil means no call
 }
 
 func (r *recorder) WriteHeader(status int) {

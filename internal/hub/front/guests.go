@@ -12,7 +12,7 @@ import (
 	"yurtcoordinator/internal/conns"
 )
 
-// Known answers who a caller is, and what it may do; Callers is one.
+// Known says who a caller is, and what it may do; Callers is one.
 type Known interface {
 	Identify(ctx context.Context, from netip.Addr, token string) (*User, error)
 	May(ctx context.Context, u *User, a Action) (bool, error)

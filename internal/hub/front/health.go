@@ -27,7 +27,7 @@ type HealthConfig struct {
 	Root func(*http.Request) bool
 }
 
-// HealthHandler returns the handler for all these paths.
+// HealthHandler returns the handler for /healthz, /readyz, /status, /metrics and /debug/pprof/.
 func HealthHandler(c HealthConfig) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })

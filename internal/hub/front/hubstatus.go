@@ -8,19 +8,19 @@ import (
 
 // HubStatus is the content of /status.
 type HubStatus struct {
-	// Version is the release that the hub is of.
+	// Version is the hub's release.
 	Version string        `json:"version"`
 	Node    edge.NodeName `json:"node"`
 	Pool    edge.PoolName `json:"pool,omitempty"`
 	// Role is Pending, Follower or Leader; Leader is the node that leads, if one does.
 	Role   string        `json:"role"`
 	Leader edge.NodeName `json:"leader,omitempty"`
-	// Cloud and Coordinator are the states of the links: unknown, up or down; Cloud may also be failing or relayed.
-	// Coordinator is none in a hub without one.
+	// Cloud and Coordinator are the states of the links: unknown, up or down; Cloud may also be failing or relayed. Coordinator
+	// is none if the hub has no coordinator.
 	Cloud       string `json:"cloud"`
 	Coordinator string `json:"coordinator"`
-	// RelayedBy is the node over whose line this hub reaches the cloud, for all requests (then Cloud is relayed) or only for
-	// heartbeats; absent if it uses its own line. Relays is how many nodes use this node's line now.
+	// RelayedBy is the node that relays this hub's requests to the cloud: all of them (then Cloud is relayed), or only
+	// heartbeats. It is absent if the hub uses its own line. Relays is how many nodes use this node's line now.
 	RelayedBy edge.NodeName `json:"relayedBy,omitempty"`
 	Relays    int           `json:"relays,omitempty"`
 	// LinkProfile is the profile of the link to the cloud: normal, metered or satellite.
@@ -28,14 +28,15 @@ type HubStatus struct {
 	// CoordinatorAddress is where the coordinator is, as far as the hub knows.
 	CoordinatorAddress string `json:"coordinatorAddress,omitempty"`
 	// Coordinators are the pool's coordinators, in the order of their slots; absent if there is only one. The fields above are
-	// about home.
+	// about the home coordinator, the one that the hub works with.
 	Coordinators []CoordinatorStatus `json:"coordinators,omitempty"`
 	Followed
 	// Disk is the state of the cache on disk; absent without one.
 	Disk *cache.DiskStatus `json:"disk,omitempty"`
 	// Identity is the state of the certificates that the hub requests itself; absent if it requests none.
 	Identity *identity.Status `json:"identity,omitempty"`
-	// Kubelet is what the hub found of kubelet's serving certificate; absent without a coordinator, and until the hub has looked.
+	// Kubelet is what the hub found out about kubelet's serving certificate. It is absent without a coordinator, and until the
+	// hub has looked.
 	Kubelet *KubeletStatus `json:"kubelet,omitempty"`
 	// Settings says which of the pool's settings the hub runs with; absent if it knows of none.
 	Settings *SettingsStatus `json:"settings,omitempty"`
@@ -46,17 +47,18 @@ type HubStatus struct {
 // CoordinatorStatus is one of the pool's coordinators as the hub sees it.
 type CoordinatorStatus struct {
 	Slot int `json:"slot"`
-	// Address is its address, and Link the state of the link to it.
+	// Address is the coordinator's address, and Link is the state of the hub's link to it.
 	Address string `json:"address"`
 	Link    string `json:"link"`
-	// Home says that the hub works with it. Leader is the node that leads there, as far as the hub knows.
+	// Home says that the hub works with this coordinator. Leader is the node that leads at this coordinator, as far as the hub
+	// knows.
 	Home   bool          `json:"home,omitempty"`
 	Leader edge.NodeName `json:"leader,omitempty"`
 }
 
 // PodsStatus says where a hub serves Pods.
 type PodsStatus struct {
-	// Address is where, HOST:PORT; empty if the node's address is not known yet.
+	// Address is the address as HOST:PORT; empty if the node's address is not known yet.
 	Address string `json:"address,omitempty"`
 	// Told says that kubelet tells this address to Pods that start now.
 	Told bool `json:"told"`
@@ -64,7 +66,7 @@ type PodsStatus struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// KubeletStatus is what a hub found of kubelet's serving certificate.
+// KubeletStatus is what a hub found out about kubelet's serving certificate.
 type KubeletStatus struct {
 	// Way is how the coordinator verifies kubelet, or why it can't; see edge.KubeletWay.
 	Way edge.KubeletWay `json:"way"`
@@ -74,7 +76,7 @@ type KubeletStatus struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// KubeletOf returns the status of what was found; nil means that the hub has not looked yet.
+// KubeletOf returns the status of what the hub found; nil means that the hub has not looked yet.
 func KubeletOf(found identity.KubeletFound) *KubeletStatus {
 	if found.Way == "" {
 		return nil
@@ -118,7 +120,7 @@ type ReplicaStatus struct {
 	Shared   bool   `json:"shared,omitempty"`
 	// Source is where the content comes from: cloud, coordinator or none.
 	Source string `json:"source"`
-	// Revision is the cloud's revision up to which the copy is complete; 0 means that it is not.
+	// Revision is the cloud's revision up to which the copy is complete; 0 means that the copy is not complete.
 	Revision edge.Revision `json:"revision"`
 	Objects  int           `json:"objects"`
 	// Bytes is the size of the encoded objects, HistoryBytes that of the changes kept for watches that resume.
@@ -136,7 +138,7 @@ type KeptStatus struct {
 	Revision  edge.Revision `json:"revision"`
 	Objects   int           `json:"objects"`
 	Bytes     int           `json:"bytes"`
-	// Requests is how many requests read it now; most of them are watches.
+	// Requests is how many requests read this selection now; most of them are watches.
 	Requests int `json:"requests"`
 }
 

@@ -12,7 +12,7 @@ import (
 // localName is the name by which a host calls itself.
 const localName = "localhost"
 
-// Verdict is on whose behalf a request is made.
+// Verdict says on whose behalf a request is made.
 type Verdict uint8
 
 const (
@@ -22,9 +22,10 @@ const (
 	Kubelet
 	// Caller: the request has other credentials, valid or not.
 	Caller
-	// Misdirected: the request's Host names another host, as with a web page whose name was pointed here.
+	// Misdirected: the request's Host names another host, as when the DNS name of a web page was pointed at this port.
 	Misdirected
-	// Misplaced: the request has kubelet's token in a place where it would travel on.
+	// Misplaced: the request has kubelet's token where it does not belong: not as the only bearer token, or at another port
+	// than kubelet's.
 	Misplaced
 )
 

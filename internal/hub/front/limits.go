@@ -44,8 +44,8 @@ func classOf(info *request.RequestInfo, long bool, to Kind) class {
 // limits bound the requests in flight of one source, by class.
 type limits [classes]limit
 
-// source is a group of clients with places of its own. Other clients cannot take kubelet's places: requests of theirs that do not
-// end delay no heartbeat and no status of a Pod.
+// source is a group of clients with limits of its own. Other clients cannot use up kubelet's limits. So even if their requests
+// never end, they delay no heartbeat and no status of a Pod.
 type source uint8
 
 const (
@@ -96,9 +96,9 @@ type portion struct {
 // guestOf returns the guest that a request belongs to, by its address: each Pod has its own.
 func guestOf(r *http.Request) string { return conns.SourceOf(r).String() }
 
-// programOf returns the program of the host that a request belongs to. Once the cloud has known the connection's token, that is
-// the token; before, it is the user of the client's process. So made-up tokens get no places of their own, and their user takes
-// none of others'.
+// programOf returns a name for the program of the host that a request belongs to. Once the cloud has accepted a token on the
+// connection, the name is the digest of the request's token. Before, it is the user ID of the client's process. So made-up
+// tokens get no shares of their own, and a user who makes them up takes nothing from others' shares.
 func programOf(r *http.Request) string {
 	if c := conns.NewcomerOf(r.Context()); c != nil && !c.Proved() {
 		return "uid " + c.Owner
@@ -107,7 +107,7 @@ func programOf(r *http.Request) string {
 	return string(sum[:])
 }
 
-// enter counts a request, or returns false if its client already has its share of most.
+// enter counts a request. It returns false if the client already has its share of the class's places; most is their number.
 func (s *shares) enter(one portion, most int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -40,7 +40,8 @@ type memory struct {
 	cloud  *live.Value[link.State]
 	tenure Tenure
 	fresh  *cache.LRUExpireCache // of []byte, or of error for a question without an answer
-	// order has the keys on the disk. The least recently used is dropped first, and then deleted from the disk as well.
+	// order has the keys on the disk. When it is full, it drops the least recently used key, which is then deleted from the
+	// disk as well.
 	order  *lru.Cache
 	asking singleflight.Group
 	slots  chan struct{}
@@ -64,7 +65,7 @@ func newMemory(c CallersConfig, prefix string) *memory {
 }
 
 // recall returns the answer to a question: a fresh one, else the cloud's, else the cloud's last one from the disk. If there is
-// none of these, it returns ErrUnknown, wrapped with the reason. A nil value means no.
+// none of these, it returns ErrUnknown, wrapped with the reason. A nil value means that the answer is no.
 func (m *memory) recall(
 	ctx context.Context, question string, ask func(context.Context) (answer, error),
 ) ([]byte, error) {

@@ -12,7 +12,7 @@ import (
 	"yurtcoordinator/internal/run"
 )
 
-// errMoved says that the address is another.
+// errMoved says that the node's address has changed.
 var errMoved = errors.New("the node's address is another")
 
 // listenPause bounds the pause between two tries to listen: the address may not be on an interface yet.
@@ -20,7 +20,8 @@ const listenPause = 10 * time.Second
 
 // Moving serves at the node's address and follows its changes. All fields but On and Chance are required.
 type Moving struct {
-	// Address is the address; an invalid one means nowhere. Port never changes.
+	// Address is the node's address; while it is invalid, Moving serves nowhere. Port is the port at this address, and never
+	// changes.
 	Address *live.Value[netip.Addr]
 	Port    uint16
 	// What names what is served, in errors.

@@ -14,8 +14,9 @@ import (
 // reconnects with one connection for each watch, some 200.
 const maxNewcomers = 512
 
-// Programs returns the configuration for serving kubelet and the host's programs over TLS, without ServerConfig.Refused. after is
-// closed once the hub follows its selections: an earlier request would go to the cloud, and a watch would stay there.
+// Programs returns the configuration for serving kubelet and the host's programs over TLS. It does not set
+// ServerConfig.Refused. The channel after must be closed once the hub follows its selections. A request before that would go to
+// the cloud, and a watch would stay connected to the cloud.
 func (f *Front) Programs(secure *tls.Config, after <-chan struct{}) ServerConfig {
 	// HTTP/1.1 alone, as client-go speaks without TLS: in Go, HTTP/2 costs more of the hub's time for each GET.
 	return ServerConfig{Handler: f, After: after, TLS: secure, HTTP1: true, Newcomers: maxNewcomers}
@@ -23,7 +24,7 @@ func (f *Front) Programs(secure *tls.Config, after <-chan struct{}) ServerConfig
 
 // Port is a port to serve at.
 type Port struct {
-	// Name is used in errors of Run, Flag is the flag that sets the port.
+	// Name is used in errors of Run. Flag is the flag that sets the port.
 	Name, Flag string
 	Address    string
 	Number     int

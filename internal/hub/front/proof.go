@@ -129,7 +129,7 @@ func lock(ctx context.Context, dir *identity.KeyDir) (unlock func(), err error) 
 	return unlock, err
 }
 
-// keepPair returns the certificate with its key, and keeps the file without the key in step with it.
+// keepPair returns the certificate with its key. It also keeps FileCertificate, which has the certificate alone, equal to it.
 func keepPair(dir *identity.KeyDir, cfg ProofConfig) (*tls.Certificate, error) {
 	content, err := identity.ReadKeyFile(dir.File(FilePair))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -14,12 +14,14 @@ type Answerer uint8
 const (
 	// Nobody answers.
 	Nobody Answerer = iota
-	// Cloud is an API server of the cloud. It is asked again for what nobody has an answer to: then its refusal counts, or the
-	// hub's own, which says that the cloud cannot be reached.
+	// Cloud is an API server of the cloud. If no other answerer has an answer either, the client gets the cloud's refusal or, if
+	// the cloud cannot be reached, the hub's own.
 	Cloud
-	// Lease is the heartbeat of this node. It knows the cloud's and the coordinator's copy of the node's Lease, and asks both.
+	// Lease is the part of the hub that handles this node's heartbeat. It knows the cloud's and the coordinator's copy of the
+	// node's Lease, and asks both.
 	Lease
-	// Follow is the hub's replicas: all of a resource for the hub itself, or a selection for the client.
+	// Follow is the hub's replicas. A replica has all objects of a resource, for the hub itself, or a selection of them, for
+	// the client.
 	Follow
 	// Recall is the store of the cloud's last answers.
 	Recall
@@ -36,7 +38,7 @@ func (a Answerer) String() string {
 	return [...]string{"nobody", "cloud", "lease", "follow", "recall", "stand-in", "warrant"}[a]
 }
 
-// Kind is the kind of a request, as far as it matters for the answerers.
+// Kind is the kind of a request, as far as it decides about the answerers.
 type Kind uint8
 
 const (
@@ -46,15 +48,16 @@ const (
 	Passed
 	// OwnLease reads or renews the Lease of this node.
 	OwnLease
-	// PoolRead reads a resource that the hub follows as a whole. PoolTable asks for it as a table, which the hub does not make.
+	// PoolRead reads a resource that the hub follows as a whole. PoolTable also does, but asks for a table, which the hub does
+	// not make.
 	PoolRead
 	PoolTable
 	// Listed lists or watches a selection that is kept for its client.
 	Listed
 	// Single reads one thing that is kept for its client: an object, API discovery, a Pod's token, or a token's user.
 	Single
-	// Write changes, creates or deletes objects. Only the cloud answers; what is kept of these objects for the client is then
-	// outdated.
+	// Write changes, creates or deletes objects. Only the cloud answers; what the hub keeps of these objects for the client is
+	// then outdated.
 	Write
 	// Review asks what a user may do. The cloud's answer to a Review is kept, that to an UnkeptReview is not.
 	Review
@@ -200,7 +203,8 @@ func (r Request) kept() Kind {
 	}
 }
 
-// answerers is the table. It tries a link that is not known to be down, because a request finds out sooner than a probe.
+// answerers is the table of who answers which kind of request. It uses the cloud's link unless that is known to be down,
+// because a request finds out sooner than a probe.
 func answerers(k Kind, s Situation) []Answerer {
 	down := s.CloudLink == link.Down
 	coordinator := s.CoordinatorLink == link.Up
@@ -289,8 +293,8 @@ func (r Request) writes() bool {
 	}
 }
 
-// keepable reports whether the answer to a request can be reused later: objects, API discovery, and the tokens and reviews that
-// kubelet creates. An earlier answer about health says nothing.
+// keepable reports whether the answer to a request can be reused later. It can for objects, API discovery, and the tokens and
+// reviews that kubelet creates. It cannot for health checks, whose earlier answers say nothing about the present.
 func (r Request) keepable() bool {
 	switch {
 	case r.Resource == "":
@@ -303,8 +307,8 @@ func (r Request) keepable() bool {
 	}
 }
 
-// reviewed reports whether a creation changes nothing: tokens of Pods, without which no Pod starts, and reviews of who a client
-// of kubelet is and what it may do.
+// reviewed reports whether a request to create something changes no object. Such requests ask for tokens of Pods, without which
+// no Pod starts, or for reviews: who is a client of kubelet, and what may it do?
 func (r Request) reviewed() bool {
 	switch r.Group {
 	case "":

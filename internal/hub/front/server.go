@@ -30,11 +30,12 @@ type ServerConfig struct {
 	TLS *tls.Config
 	// HTTP1 disables HTTP/2.
 	HTTP1 bool
-	// Newcomers bounds the connections whose client has not authenticated yet (conns.Newcomers); it is for a loopback address. 0
-	// means no bound. Refused is called for each connection closed because of it.
+	// Newcomers bounds the connections whose client has not authenticated yet (conns.Newcomers); it is for a loopback address.
+	// 0 means no bound. Refused is called for each connection closed because of this bound.
 	Newcomers int
-	// PerSource bounds the connections of each address, and handshakes as conns.Gate does; it needs TLS. 0 means no bound. All is
-	// GateConfig.All. Refused is called for each connection closed because of these, and must not block; nil means no call.
+	// PerSource bounds the connections of each address, and also makes conns.Gate bound the handshakes; it needs TLS. 0 means
+	// no bound. All is GateConfig.All, the bound for all addresses together. Refused is called for each connection closed
+	// because of these bounds, and must not block; nil means no call.
 	PerSource, All int
 	Refused        func(from netip.AddrPort, why conns.Reason, err error)
 	// Aside takes over connections by the server name that they ask for; it needs PerSource. nil means none.
@@ -56,8 +57,8 @@ const (
 	// clientPingAfter and clientPingTimeout find HTTP/2 clients that vanished.
 	clientPingAfter   = 30 * time.Second
 	clientPingTimeout = 15 * time.Second
-	// handshakeTime bounds a TLS handshake if PerSource is set. maxHandshakes and maxHandshakesOfOne bound the handshakes under
-	// way in all and from one address.
+	// handshakeTime bounds a TLS handshake if PerSource is set. maxHandshakes bounds the handshakes that are under way, and
+	// maxHandshakesOfOne those from one address.
 	handshakeTime                     = 5 * time.Second
 	maxHandshakes, maxHandshakesOfOne = 256, 32
 	// abortTimeout is how long handlers may take to return after their connections were closed.

@@ -23,8 +23,8 @@ var viewed = map[schema.GroupResource]bool{
 // maxWrite is the largest body that an API server reads.
 const maxWrite = 3 << 20
 
-// unshown returns a query with the cloud's revision in place of one that a view has made. The hub's own handlers take the view's:
-// it says that the client saw a view.
+// unshown returns the query as the cloud must see it: a resourceVersion that the hub made for a view (viewed) becomes the
+// cloud's own. The hub's own handlers get the query unchanged, because such a resourceVersion says that the client saw a view.
 func unshown(query string) string {
 	const option = "resourceVersion"
 	values, err := url.ParseQuery(query)
@@ -40,8 +40,8 @@ func unshown(query string) string {
 	return values.Encode()
 }
 
-// overwrites returns a Status if a request would overwrite an object with the part that a view shows of it, so that it must not
-// be passed on.
+// overwrites returns a Status if a request would overwrite a whole object with the part of it that a view shows. The hub must
+// not pass such a request on.
 func overwrites(r *http.Request, info *request.RequestInfo) *metav1.Status {
 	resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
 	if !info.IsResourceRequest {

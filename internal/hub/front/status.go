@@ -13,8 +13,8 @@ import (
 	"yurtcoordinator/internal/hub/upstream"
 )
 
-// retryAfter is after how many seconds a client may retry. A link heals within seconds or not for long, and client-go retries ten
-// times.
+// retryAfter is the pause, in seconds, after which a client may retry. It is short, because client-go retries ten times, and a
+// link that does not heal within seconds stays down for long.
 const retryAfter = 1
 
 func failure(code int32, reason metav1.StatusReason, message string) *metav1.Status {
@@ -53,8 +53,8 @@ func tooManyOfYours(c class) *metav1.Status {
 		fmt.Sprintf("yurthub: you have too many %v requests in flight; end some, or try again later", c)))
 }
 
-// unanswered returns the Status for a request without an answer. read means that the request changes nothing, so that it may
-// always be retried.
+// unanswered returns the Status for a request without an answer. The parameter read says that the request changes nothing, so
+// that the client may always retry it.
 func unanswered(err error, read bool) *metav1.Status {
 	harmless := read || upstream.NotSent(err) || errors.Is(err, errNodeRefused)
 	var s *metav1.Status

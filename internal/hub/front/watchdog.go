@@ -14,7 +14,8 @@ import (
 // Watchdog reports to systemd that the hub is alive, as long as the hub answers its own requests. Fields without a default are
 // required.
 type Watchdog struct {
-	// Begun are closed once the hub must answer. Before, it waits for the node's certificate, or reads its disk.
+	// Begun are channels that are closed once the hub must answer. Before, the hub may wait for the node's certificate, or read
+	// its disk.
 	Begun []<-chan struct{}
 	// Ask sends a request to the hub as kubelet does, and returns nil if any answer comes before ctx ends.
 	Ask func(ctx context.Context) error
@@ -24,8 +25,9 @@ type Watchdog struct {
 	tell   func(state string) error
 }
 
-// Run tells systemd, if it has started this program, that the ports are open, and then regularly that the hub does not hang,
-// until ctx ends. If the hub does not answer, Run stays silent, and systemd restarts the hub (WatchdogSec).
+// Run tells systemd that the ports are open, and then regularly that the hub does not hang, until ctx ends. It tells nothing if
+// systemd has not started this program. If the hub does not answer, Run stays silent, and systemd restarts the hub
+// (WatchdogSec).
 func (w Watchdog) Run(ctx context.Context) (err error) {
 	if w.within, err = daemon.SdWatchdogEnabled(false); err != nil {
 		return fmt.Errorf("systemd's watchdog: %w", err)
@@ -37,7 +39,7 @@ func (w Watchdog) Run(ctx context.Context) (err error) {
 	return w.run(ctx)
 }
 
-// run asks four times per timeout, and gives each answer half of it.
+// run asks four times within the timeout, and waits for each answer for half the timeout.
 func (w Watchdog) run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	tell := func(state string) {

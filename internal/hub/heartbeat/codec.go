@@ -57,8 +57,9 @@ func decode(w http.ResponseWriter, r *http.Request) (*coordinationv1.Lease, erro
 	return lease, nil
 }
 
-// encoder chooses the encoding of the answer by the request's Accept header: the first one there that we support, else JSON. It
-// ignores quality values, because clients list their preference first, and forms other than the object itself, such as tables.
+// encoder chooses the encoding of the answer by the request's Accept header: the first encoding in the header that the hub
+// supports, else JSON. It ignores quality values, because clients list their preference first. It also ignores forms other than
+// the object itself, such as tables.
 func encoder(r *http.Request) runtime.SerializerInfo {
 	supported := scheme.Codecs.SupportedMediaTypes()
 	for _, header := range r.Header.Values("Accept") {

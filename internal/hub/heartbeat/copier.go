@@ -177,8 +177,8 @@ func (c *copier) one(ctx context.Context) {
 	d.finish(err, nil)
 }
 
-// upsert writes the copy, whatever the coordinator has. The Lease may be missing, as after a restart of the coordinator, or
-// changed, as after an earlier write whose answer was lost.
+// upsert writes the copy, whatever Lease the coordinator has. That Lease may be missing, as after a restart of the coordinator,
+// or changed, as after an earlier write whose answer was lost.
 func (c *copier) upsert(ctx context.Context, lease *coordinationv1.Lease) error {
 	const attempts = 4
 	var failure error

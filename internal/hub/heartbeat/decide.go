@@ -13,20 +13,21 @@ import (
 // cloudLease is a node's Lease in the cloud as a leader knows it. The zero cloudLease means that the cloud has none.
 type cloudLease struct {
 	*coordinationv1.Lease
-	// before says that the Lease was read before the renewal was seen. A PUT with its resourceVersion then succeeds only if
-	// nobody has written since.
+	// before says that the leader read the Lease before it saw the renewal. A PUT with the Lease's resourceVersion then
+	// succeeds only if nobody has written the Lease since.
 	before bool
-	// latest is the latest renewTime that the leader has seen in the cloud's Lease, which somebody may have put back since.
+	// latest is the latest renewTime that the leader has seen in the cloud's Lease. Somebody may have put the renewTime back
+	// since.
 	latest time.Time
 }
 
 // forward decides how a renewal of the coordinator's copy changes the node's Lease in the cloud. It returns the Lease to PUT,
-// or the reason for none. If the cloud has no such Lease, the PUT creates it.
+// or the reason why none is to be written. If the cloud has no such Lease, the PUT creates it.
 //
-// In an existing Lease it changes the renewTime and adds the mark; a policy of the cloud refuses anything more. The leader saw
-// the renewal happen, so its stamp need not be later than the cloud's: the node's clock may have been put back, or somebody may
-// have written a stamp from years ahead. In that case forward writes the cloud's stamp plus 1 µs, because
-// kube-controller-manager counts a renewal only if the stamp advances.
+// In an existing Lease, forward changes the renewTime and adds the mark; a policy of the cloud refuses anything more. The
+// leader saw the renewal happen, so it counts even if its stamp is not later than the cloud's. Then the node's clock may have
+// been put back, or somebody may have written a stamp from years ahead. In that case forward writes the cloud's stamp plus 1
+// µs, because kube-controller-manager counts a renewal only if the stamp advances.
 func forward(copied *coordinationv1.Lease, cloud cloudLease) (*coordinationv1.Lease, reason) {
 	var lease *coordinationv1.Lease
 	switch {
@@ -50,8 +51,8 @@ func forward(copied *coordinationv1.Lease, cloud cloudLease) (*coordinationv1.Le
 }
 
 // reported reports whether the cloud has this renewal already, or a later one from the node itself. A later stamp in the cloud
-// proves that only if the node wrote it after the copy. Otherwise the node's clock was put back since. The copy's
-// AnnotationCloudLease says which revision of the cloud's Lease the node knew.
+// proves that only if the node wrote it after the copy. If the node wrote it before the copy, the node's clock was put back
+// since. The copy's AnnotationCloudLease says which revision of the cloud's Lease the node knew.
 func reported(copied *coordinationv1.Lease, cloud cloudLease) bool {
 	stamp, there := renewTime(copied), renewTime(cloud.Lease)
 	if stamp.Equal(there) {

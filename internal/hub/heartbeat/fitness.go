@@ -8,13 +8,14 @@ import (
 )
 
 // patience is how long a leader stays leader while the cloud takes none of its writes, or while no news of its coordinator's
-// Leases arrive. No node may turn NotReady in that time. Kubernetes waits 40 s or more after the last heartbeat that it knows:
+// Leases arrives. No node may turn NotReady in that time. Kubernetes waits 40 s or more after the last heartbeat that it knows,
+// and this is the longest time between two heartbeats that reach it:
 //
 //	kubelet's next heartbeat + patience + until that is noticed + change of leader + kubelet's next + its write
 //	           10.4 s        +   15 s   +         1 s           +       1 s        +    10.4 s     +   1 s      < 40 s
 //
-// patience is longer than a healthy leader waits for either: 10 s for a write, and 10 s for a line from the coordinator, which
-// tells at least that often that there is nothing new.
+// A healthy leader never waits that long: it waits at most 10 s for a write, and at most 10 s for a line from the coordinator,
+// which says at least that often that there is nothing new.
 const patience = 15 * time.Second
 
 var (
@@ -29,7 +30,7 @@ var (
 type fitness struct {
 	taken time.Time                   // when the cloud last took a write
 	under map[edge.NodeName]time.Time // the writes under way, and when each began
-	since time.Time                   // when the first write began that was not served, since one was taken; zero: none
+	since time.Time                   // when the first unserved write since taken began; zero means none
 	last  time.Time                   // when the latest of these began
 }
 
@@ -42,7 +43,8 @@ func (f *fitness) anew() { f.since = time.Time{} }
 // begins records that the write of a node's renewal begins.
 func (f *fitness) begins(node edge.NodeName, now time.Time) { f.under[node] = now }
 
-// ends records how the write ended: why it was not written; "" means that it was.
+// ends records that the write of a node's renewal has ended. The parameter why is the reason that it was not written; "" means
+// that it was.
 func (f *fitness) ends(node edge.NodeName, why reason, now time.Time) {
 	began := f.under[node]
 	delete(f.under, node)
@@ -54,8 +56,9 @@ func (f *fitness) ends(node edge.NodeName, why reason, now time.Time) {
 	}
 }
 
-// unserved returns when the first and the last unserved write began, after adding one that began at began. If the last unserved
-// write is older than patience, the count starts again: in between there was nothing to write.
+// unserved returns when the first and the last unserved write began, if the write that began at the time began is also
+// unserved. If the last one before it began more than patience earlier, the count starts again: in between there was nothing to
+// write.
 func (f *fitness) unserved(began time.Time) (since, last time.Time) {
 	if began.Before(f.taken) {
 		began = f.taken
@@ -71,8 +74,8 @@ func (f *fitness) unserved(began time.Time) (since, last time.Time) {
 	return f.since, f.last
 }
 
-// unfit returns why this hub must give up its term at a coordinator; nil means that it may lead on. heard is when that
-// coordinator last told of heartbeats.
+// unfit returns why this hub must give up its term at a coordinator; nil means that it may lead on. The parameter heard is when
+// that coordinator last sent news of heartbeats.
 func (f *fitness) unfit(now, heard time.Time) error {
 	if now.Sub(heard) >= patience {
 		return errDeaf

@@ -31,15 +31,15 @@ var ErrUnable = errors.New("this hub can't forward heartbeats")
 type ForwarderConfig struct {
 	// Node is this hub's own node, whose Lease is forwarded first.
 	Node edge.NodeName
-	// Cloud is a client of the cloud with the pool's forwarding identity. That must be allowed to get, update and create the
-	// Leases in kube-node-lease that are named after the pool's nodes (RBAC resourceNames). A missing Lease is created by PUT
-	// and not by POST: the API server then checks "create" with the Lease's name (withAuthorization in
-	// k8s.io/apiserver/pkg/endpoints/handlers), while for a POST it does not know the name yet.
+	// Cloud is a client of the cloud with the pool's forwarding identity. This identity must be allowed to get, update and
+	// create the Leases in kube-node-lease that are named after the pool's nodes (RBAC resourceNames). The Forwarder creates a
+	// missing Lease by PUT and not by POST. For a PUT the API server checks "create" with the Lease's name (withAuthorization
+	// in k8s.io/apiserver/pkg/endpoints/handlers), while for a POST it does not know the name yet.
 	Cloud coordinationv1client.LeasesGetter
-	// Right asks the cloud whether this hub may forward at all. It returns an error only if the cloud says no. It is called
-	// when the cloud answers a request for one Lease with 401 or 403. nil means that the hub may.
+	// Right asks the cloud whether this hub may forward at all. It returns an error only if the cloud says no. The Forwarder
+	// calls it when the cloud answers a request for one Lease with 401 or 403. A nil Right means that the hub may forward.
 	Right func(ctx context.Context) error
-	// Metrics takes the metrics of forwarding. nil means that nobody sees them.
+	// Metrics takes the metrics of forwarding. nil means that they are not exported.
 	Metrics prometheus.Registerer
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
@@ -48,9 +48,9 @@ type ForwarderConfig struct {
 // Forwarder writes delegated nodes' renewals to the cloud, from all coordinators where this hub leads. Make one with
 // NewForwarder.
 //
-// How late a renewal can be written: a quarter of the node's lease duration (at most 10 s) after it was seen, and 2 s more than
-// that after it was stored in the coordinator. The term bounds the latter by this machine's monotonic clock alone, so neither a
-// pause of the process nor a stalled connection stretches it.
+// It writes a renewal within a quarter of the node's lease duration (at most 10 s) after it saw the renewal, or not at all. It
+// also keeps a second bound, which is 2 s longer and counts from when the coordinator stored the renewal. The term measures the
+// second by this machine's monotonic clock alone, so neither a pause of the process nor a stalled connection stretches it.
 type Forwarder struct {
 	config  ForwarderConfig
 	metrics forwarderMetrics
@@ -101,17 +101,17 @@ type Source struct {
 	Told Heartbeats
 }
 
-// Heartbeats are those that a coordinator has.
+// Heartbeats are the nodes' heartbeats that a coordinator has.
 type Heartbeats interface {
-	// Heartbeats passes them on until ctx ends.
+	// Heartbeats passes the heartbeats on until ctx ends.
 	Heartbeats(ctx context.Context, to lead.LeaseSink)
-	// Heard returns when the coordinator last told of them, or that there are none, by the running clock.
+	// Heard returns when the coordinator last reported heartbeats, or that there are none, by the running clock.
 	Heard() time.Time
 }
 
 // Run forwards from one coordinator for one term, until ctx ends. Then it cancels the writes under way, waits for them and
-// returns nil. It returns an ErrUnable once fitness or ForwarderConfig.Right finds this hub unable, because another hub may be
-// able. Only one Run at a time is allowed per slot.
+// returns nil. It returns an ErrUnable once fitness or ForwarderConfig.Right finds that this hub is unable to forward; another
+// hub may be able. Only one Run at a time is allowed per slot.
 func (f *Forwarder) Run(ctx context.Context, from Source, term edge.Term) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var owned sync.WaitGroup
@@ -201,7 +201,7 @@ func (r *round) Changed(lease *coordinationv1.Lease) {
 	})
 }
 
-// Hears reports whether a slot's coordinator, where this hub leads, has heard from a node's hub within the last renewals.
+// Hears reports whether this hub leads at a slot's coordinator, and has seen a change of the node's copy there within patience.
 func (f *Forwarder) Hears(slot int, node edge.NodeName) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -260,8 +260,8 @@ func (r *round) startLocked(s *sighting, now time.Time) {
 	})
 }
 
-// finish records how the write of a node's renewal has ended. cloud is the node's Lease in the cloud; nil means unknown. why is
-// the reason that it was not written; "" means that it was.
+// finish records how the write of a node's renewal has ended. The parameter cloud is the node's Lease in the cloud; nil means
+// unknown. The parameter why is the reason that the renewal was not written; "" means that it was.
 func (r *round) finish(node edge.NodeName, cloud *coordinationv1.Lease, why reason, err error, began time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -303,8 +303,8 @@ func (r *round) checkRight() {
 	}
 }
 
-// write writes a renewal to the cloud. It returns the Lease that the cloud now has, nil if unknown. It also returns the reason
-// for not writing ("" if it did), and the error if there was one.
+// write writes a renewal to the cloud. It returns the Lease that the cloud now has; nil means unknown. It also returns the
+// reason why it did not write ("" if it did), and the error if there was one.
 func (r *round) write(ctx context.Context, s *sighting) (*coordinationv1.Lease, reason, error) {
 	leases := r.config.Cloud.Leases(corev1.NamespaceNodeLease)
 	current, known := cloudLease{Lease: s.cloud, before: true}, s.cloud != nil

@@ -15,7 +15,7 @@ import (
 )
 
 // AnnotationCloudLease on the coordinator's copy says which Lease in the cloud it is a copy of, as "uid/resourceVersion". A hub
-// that restarts while cut off reads the cloud's identity there. The annotation never reaches the cloud or kubelet.
+// that restarts while cut off reads the identity of the cloud's Lease there. The annotation never reaches the cloud or kubelet.
 const AnnotationCloudLease = "openyurt.io/cloud-lease"
 
 // unmarked returns a copy of a Lease without any mark of ours.
@@ -42,8 +42,8 @@ func without(m map[string]string, keys ...string) map[string]string {
 }
 
 // forCloud returns kubelet's Lease in the form for the cloud: without marks, and with the identity of the cloud's own Lease. If
-// that is not known, the identity stays as kubelet sent it; kubelet had it from the cloud. Managed fields, which are half of a
-// Lease's size, are lead.Unmanaged.
+// the cloud's Lease is not known, the identity stays as kubelet sent it; kubelet had it from the cloud. lead.Unmanaged replaces
+// the managed fields, which are half of a Lease's size.
 func forCloud(sent, known *coordinationv1.Lease) *coordinationv1.Lease {
 	lease := unmarked(sent)
 	lease.ManagedFields = nil
@@ -61,8 +61,8 @@ func forKubelet(known, sent *coordinationv1.Lease) *coordinationv1.Lease {
 }
 
 // copyOf returns the coordinator's copy of kubelet's Lease, with the cloud's identity in an annotation. The copy keeps the
-// owner reference, because a leader that creates the Lease in the cloud needs it. known is the cloud's Lease; nil means that
-// the cloud gave none.
+// owner reference, because a leader that creates the Lease in the cloud needs it. The parameter known is the cloud's Lease; nil
+// means that the cloud gave none.
 func copyOf(sent, known *coordinationv1.Lease, marked, coordinatorHost bool) *coordinationv1.Lease {
 	clean := unmarked(sent)
 	lease := &coordinationv1.Lease{
@@ -101,8 +101,8 @@ func fromCopy(copied *coordinationv1.Lease) *coordinationv1.Lease {
 	return lease
 }
 
-// provisional reports whether kubelet made the Lease while cut off, so that the cloud may not have it. Such a Lease has neither
-// uid nor resourceVersion. So nobody takes it for another Lease, and a leader reads the cloud's Lease before it writes.
+// provisional reports whether kubelet made the Lease while cut off, so that the cloud may not have it. Such a Lease lacks a uid
+// or a resourceVersion. So nobody takes it for another Lease, and a leader reads the cloud's Lease before it writes.
 func provisional(lease *coordinationv1.Lease) bool {
 	return lease == nil || lease.UID == "" || lease.ResourceVersion == ""
 }

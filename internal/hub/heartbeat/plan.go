@@ -32,7 +32,7 @@ const (
 )
 
 // start returns what to do with a heartbeat at once: whether to send it to the cloud, what to send to the coordinator at the
-// same time, and what to answer kubelet (later, if that depends on an attempt).
+// same time, and what to answer kubelet. The answer is later if it depends on an attempt.
 //
 // While the cloud's link is unknown or failing, the cloud is asked, and its answer decides whether the copy is marked. A wrong
 // mark would taint the node after each start of its hub; a missing mark would cost a cut-off node a heartbeat.
@@ -52,8 +52,8 @@ func start(cloud, coordinator link.State) (direct bool, send sending, now answer
 }
 
 // afterCloud returns what follows from the cloud's outcome: what to send to the coordinator now, and what to answer kubelet.
-// sent is what the coordinator got before. A silent cloud is the first sign of a cut, so the copy is marked at once: the first
-// heartbeat that fails is also the first that is delegated.
+// The parameter sent is what the coordinator got before. A silent cloud is the first sign of a cut, so the copy is marked at
+// once. Thus the first heartbeat that fails is also the first that is delegated.
 func afterCloud(result outcome, coordinator link.State, sent sending) (send sending, now answer) {
 	switch {
 	case result == failed && coordinator == link.Up:

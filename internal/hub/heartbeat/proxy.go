@@ -24,11 +24,11 @@ import (
 	"yurtcoordinator/internal/live"
 )
 
-// How long a heartbeat may take. kubelet gives up after the smaller of its status interval and the lease duration, and says so
-// in the query (timeout=). Its next heartbeat is due after a quarter of the lease duration. Both limits must hold even if both
-// servers hang, so kubelet gets its answer after answerShare of the shorter one. The cloud gets cloudShare of that, and the
-// coordinator the rest. Kubernetes' defaults (10 s each) give 9 s, 3.5 of them for the cloud; a lease duration of 8 s gives 1.8
-// s, 1 of them for the cloud.
+// These constants bound how long a heartbeat may take. kubelet gives up after the smaller of its status interval and the lease
+// duration, and says so in the query (timeout=). Its next heartbeat is due after a quarter of the lease duration. The hub must
+// meet both limits even if both servers hang, so kubelet gets its answer after answerShare of the shorter limit. The cloud gets
+// cloudShare of that time, but at most cloudLongest, and the coordinator gets the rest. Kubernetes' defaults (10 s each) give 9
+// s, 3.5 of them for the cloud; a lease duration of 8 s gives 1.8 s, 1 of them for the cloud.
 const (
 	answerShare  = 0.9
 	cloudShare   = 0.55
@@ -40,8 +40,8 @@ const (
 	// copyLongest bounds a copy that nobody waits for.
 	copyLongest = 5 * time.Second
 
-	// conflictsMost is how often a heartbeat is sent again after a conflict: a leader's forwarding may have changed the Lease,
-	// and at most one more forwarded write may be under way.
+	// conflictsMost is how often a heartbeat is sent again after a conflict. One conflict may come from a leader that has
+	// changed the Lease by forwarding, and another from one more forwarded write, if that was under way.
 	conflictsMost = 2
 )
 
@@ -56,28 +56,29 @@ type ProxyConfig struct {
 	// are in its contexts.
 	Cloud coordinationv1client.LeasesGetter
 	// CloudLink is the state of the link that Cloud uses. While it is link.Relayed, the function Relayed returns who relays and
-	// for what. nil means that the link is never relayed.
+	// for what. A nil Relayed means that the link is never relayed.
 	CloudLink *live.Value[link.State]
 	Relayed   func() edge.Relayed
-	// RelaysAt returns the address at which this node's hub relays for others; empty means none. nil means never.
+	// RelaysAt returns the address at which this node's hub relays for others; empty means none. A nil RelaysAt means that it
+	// never relays.
 	RelaysAt func() string
-	// Coordinators are the pool's; each reachable one gets a copy. If there are none, only Metrics is required of the fields
-	// below, and the cloud gets all the time that kubelet waits.
+	// Coordinators are the pool's coordinators; each reachable one gets a copy. If there are none, the Proxy does not use
+	// Report, Traffic, Kubelet, Version and Metered, and the cloud gets all the time that kubelet waits.
 	Coordinators []Coordinator
-	// Report is what the hub says of itself, for the pool to see. nil means nothing.
+	// Report returns what the hub says of itself, for the pool to see. A nil Report means that it says nothing.
 	Report func() edge.HubReport
-	// Traffic is what the node's link to the cloud has carried, for the pool to see.
+	// Traffic returns what the node's link to the cloud has carried, for the pool to see.
 	Traffic func() edge.Traffic
 	// Kubelet returns what the hub has found of kubelet's serving certificate, by which the coordinator verifies kubelet. A
 	// zero value is not reported.
 	Kubelet func() edge.KubeletServing
-	// Version is the hub's own, for the pool to see; empty is not told.
+	// Version is the hub's own version, for the pool to see; empty is not reported.
 	Version string
 	// History is told of the Lease's revisions in the cloud.
 	History History
-	// Metered reports whether the node's link to the cloud is paid for by the byte. nil means that it is not.
+	// Metered reports whether the node's link to the cloud is paid for by the byte. A nil Metered means that it is not.
 	Metered func() bool
-	// Metrics takes the metrics of heartbeats. nil means that nobody sees them.
+	// Metrics takes the metrics of heartbeats. nil means that they are not exported.
 	Metrics prometheus.Registerer
 	// Clock is this machine's.
 	Clock ends.Clock
@@ -87,19 +88,19 @@ type ProxyConfig struct {
 type History interface {
 	// Number is the history that the cloud is in, as far as is known.
 	Number() edge.History
-	// Went reports that the cloud has shown an object at one revision and, asked again, at another. Each moment's history is
-	// what Number returned before the cloud was asked.
+	// Went reports that the cloud showed an object at the moment from and, when asked again, at the moment to. The history of
+	// each moment is what Number returned before the cloud was asked.
 	Went(ctx context.Context, from, to edge.Moment)
 }
 
 // Coordinator is one of the pool's coordinators. All fields are required.
 type Coordinator struct {
-	// Leases is a client of it with the node's identity, and Link the state of the link that it uses.
+	// Leases is a client of the coordinator with the node's identity, and Link is the state of the link that this client uses.
 	Leases coordinationv1client.LeasesGetter
 	Link   *live.Value[link.State]
-	// OnThisMachine reports whether it runs on this node.
+	// OnThisMachine reports whether the coordinator runs on this node.
 	OnThisMachine func() bool
-	// Served is called for each copy: whether the coordinator took it. nil means that nothing is called.
+	// Served is called for each copy, and says whether the coordinator took it. A nil Served means no call.
 	Served func(bool)
 }
 
@@ -150,7 +151,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return nil
 }
 
-// coordinator is the best of the links to the pool's coordinators.
+// coordinator returns the best of the states of the links to the pool's coordinators.
 func (p *Proxy) coordinator() link.State {
 	best := link.Down
 	for i, each := range p.config.Coordinators {
@@ -248,7 +249,8 @@ func (p *Proxy) get(r *http.Request) (*coordinationv1.Lease, error) {
 	return nil, apierrors.NewServiceUnavailable(message)
 }
 
-// observed asks the cloud, and tells the History at which revision the Lease is now, and was when the cloud last showed it.
+// observed asks the cloud by calling do. It tells the History at which revision the cloud shows the Lease now, and at which it
+// showed the Lease before.
 func (p *Proxy) observed(ctx context.Context, do func() (*coordinationv1.Lease, error)) (*coordinationv1.Lease, error) {
 	now := edge.Moment{History: p.config.History.Number()} // before the question
 	p.mu.Lock()
@@ -354,7 +356,7 @@ func optionsOf(r *http.Request) metav1.UpdateOptions {
 	return options
 }
 
-// beat handles one heartbeat; write sends it to the cloud. start, afterCloud and afterCopy decide what happens.
+// beat handles one heartbeat; the function write sends it to the cloud. start, afterCloud and afterCopy decide what happens.
 func (p *Proxy) beat(
 	ctx context.Context, sent *coordinationv1.Lease, limits budget,
 	write func(context.Context) (*coordinationv1.Lease, error),
@@ -523,9 +525,10 @@ func (p *Proxy) update(
 	}
 }
 
-// mustLook reports whether to read the cloud's Lease before writing it. If a leader may have written, the read avoids a
-// conflict that is almost certain. It finds the identity of a Lease that kubelet made while cut off and a leader has created in
-// the cloud since. If the Lease is gone, the PUT creates it. It also finds the renewTime that kubelet's must be later than.
+// mustLook reports whether to read the cloud's Lease before writing it. If a leader may have written the Lease, the read avoids
+// a conflict that is almost certain. If kubelet made the Lease while cut off and a leader has created it in the cloud since,
+// the read finds the cloud's identity of it. If the Lease is gone, the PUT creates it. The read also finds the renewTime that
+// kubelet's must be later than.
 func (p *Proxy) mustLook(sent *coordinationv1.Lease) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -567,8 +570,8 @@ func (p *Proxy) signed(lease *coordinationv1.Lease) *coordinationv1.Lease {
 }
 
 // delegated returns the answer to a heartbeat that only the coordinator has: the cloud's Lease with kubelet's spec. A hub that
-// started while cut off takes kubelet's Lease for the cloud's. Either kubelet had it from the cloud, or kubelet has just made
-// it and the cloud has yet to give it an identity.
+// started while cut off uses kubelet's Lease in place of the cloud's. Either kubelet had it from the cloud, or kubelet has just
+// made it and the cloud has yet to give it an identity.
 func (p *Proxy) delegated(sent *coordinationv1.Lease) *coordinationv1.Lease {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -598,9 +601,9 @@ func (p *Proxy) forget() {
 	p.known, p.there, p.gone = nil, time.Time{}, true
 }
 
-// remember stores the cloud's Lease and its renewTime there; zero means unknown. The last answer counts, even with a lower
-// revision: after the cloud's storage was restored from a backup, later revisions are lower. If an older answer arrives last,
-// that costs one conflict.
+// remember stores the cloud's Lease. The parameter there is the Lease's renewTime; zero means unknown. The last answer counts,
+// even with a lower revision: after the cloud's storage was restored from a backup, later revisions are lower. If an older
+// answer arrives last, that costs one conflict.
 func (p *Proxy) remember(lease *coordinationv1.Lease, there time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

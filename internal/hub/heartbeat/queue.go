@@ -13,25 +13,26 @@ import (
 
 // The bounds of forwarding.
 const (
-	// maxAge and ageShare bound how long after it was seen a renewal may still be written: a quarter of the lease duration,
-	// which is kubelet's own interval (nodeLeaseRenewIntervalFraction), but at most 10 s. By then the next renewal is due,
-	// which is worth as much.
+	// maxAge and ageShare bound how long the leader may take to write a renewal that it has seen. The bound is a quarter of the
+	// lease duration, which is kubelet's own interval (nodeLeaseRenewIntervalFraction), but at most 10 s. By then the next
+	// renewal is due, which is worth as much.
 	maxAge   = 10 * time.Second
 	ageShare = 4
 
-	// transit is the time allowed for the way from the coordinator: a renewal may be that much older, counted from when it was
-	// *stored* there. The term knows that moment to about one renewal of the election Lease, 1 s.
+	// transit is the time allowed for a renewal's way from the coordinator to the leader. Counted from when the coordinator
+	// *stored* the renewal, the bound on its age is longer by this time. The term knows that moment to about one renewal of the
+	// election Lease, 1 s.
 	transit = 2 * time.Second
 
 	// parallelMin and parallelMax bound how many writes to the cloud may be under way at a time, each for another node. Between
-	// these bounds, the number is what serves all delegated nodes within serveWithin, half of kubelet's interval. It is
-	// computed from the round trip of earlier writes.
+	// these bounds, the number is just enough to serve all delegated nodes within serveWithin, half of kubelet's interval. It
+	// is computed from the round trip of earlier writes.
 	parallelMin = 4
 	parallelMax = 32
 	serveWithin = 5 * time.Second
 
-	// remembered is how many of a node's renewals the queue remembers, so that it recognizes one that another coordinator
-	// repeats. Four renewals span some 40 s, which is more than any two coordinators differ.
+	// remembered is how many of a node's renewals the queue remembers, so that it recognizes a renewal that another coordinator
+	// repeats. Four renewals span some 40 s. No coordinator is that far behind another.
 	remembered = 4
 
 	// refusedMin and refusedMax bound the pause of a node whose Lease the cloud has refused; it doubles each time.
@@ -72,7 +73,7 @@ type delegated struct {
 	first   bool           // to be served before others
 	waiting *sighting
 	since   uint64 // orders nodes by when they began to wait; kept when a newer renewal takes the waiting one's place
-	turn    uint64 // of its last write; 0: it had none
+	turn    uint64 // the number of its last write; 0 means that it had none
 	writing bool
 	cloud   *coordinationv1.Lease
 }
@@ -83,12 +84,12 @@ type copied struct {
 	renewed  time.Time // kubelet's stamp
 }
 
-// queue decides what a leader forwards: its input is what the leader sees at its coordinators, its output the renewals to
-// write. A node sends each renewal to all coordinators, so one that was seen at one coordinator is ignored at the others. It
-// does no I/O and asks no clock.
+// queue decides what a leader forwards. Its input is what the leader sees at its coordinators, and its output is the renewals
+// to write. A node sends each renewal to all coordinators, so the queue ignores a renewal that it has already seen at another
+// coordinator. It does no I/O and asks no clock.
 //
-// The next node served is the one whose last write is longest ago, not the one that has waited longest. When renewals expire
-// before they are served, all nodes have waited equally long.
+// The next node served is the one whose last write is longest ago, not the one that has waited longest. For when renewals
+// expire before they are served, all nodes have waited equally long.
 type queue struct {
 	self    edge.NodeName
 	nodes   map[edge.NodeName]*delegated
@@ -100,15 +101,15 @@ type queue struct {
 	drop    func(edge.NodeName, reason)
 }
 
-// refusal is the pause of a node whose Lease the cloud has refused. It is kept when the node's mark is gone, because the node
-// can remove its mark and set it again.
+// refusal is the pause of a node whose Lease the cloud has refused. It outlives the node's mark, because the node can remove
+// its mark and set it again.
 type refusal struct {
 	pause time.Duration
 	until time.Time
 }
 
-// newQueue returns an empty queue. self is the leader's own node; drop is called for every renewal that the queue gives up or
-// does not accept.
+// newQueue returns an empty queue. The parameter self is the leader's own node. The function drop is called for every renewal
+// that the queue gives up or does not accept.
 func newQueue(self edge.NodeName, drop func(edge.NodeName, reason)) *queue {
 	return &queue{self: self, nodes: map[edge.NodeName]*delegated{}, refused: map[edge.NodeName]refusal{}, drop: drop}
 }
@@ -124,7 +125,8 @@ func (q *queue) count() int {
 	return n
 }
 
-// baseline adds what a list found at a coordinator. None of it counts as a renewal, because the time of writing is unknown.
+// baseline adds the Leases of a list from a coordinator. None of them counts as a renewal, because nobody knows when it was
+// written.
 func (q *queue) baseline(slot int, leases []coordinationv1.Lease) {
 	found := make(map[edge.NodeName]*coordinationv1.Lease, len(leases))
 	for i := range leases {
@@ -169,8 +171,8 @@ func (q *queue) check(lease *coordinationv1.Lease) reason {
 	return ""
 }
 
-// change adds a change that a coordinator has told of at the moment now. The coordinator stored it after the moment stored; known
-// is false if no such moment is known.
+// change adds a change of a Lease that a coordinator has reported. The parameter now is the present time. The coordinator
+// stored the change later than the time stored; known is false if no such time is known.
 //
 // A copy that has just been marked is a renewal: only a heartbeat from kubelet makes a hub write a copy. A Lease with a known
 // stamp is no renewal, whoever wrote it.
@@ -246,8 +248,8 @@ func (q *queue) open(node edge.NodeName, lease *coordinationv1.Lease) *delegated
 	return a
 }
 
-// unmark records that a node is not, or no longer, marked at a coordinator. A node that is marked nowhere is forgotten; if a
-// write for it is under way, its entry stays until that ends.
+// unmark records that a node is not, or no longer, marked at a coordinator. A node that is marked at no coordinator is
+// forgotten. If a write for the node is under way, its entry stays until that write ends.
 func (q *queue) unmark(slot int, node edge.NodeName, why reason) {
 	a := q.nodes[node]
 	if a == nil {
@@ -273,9 +275,10 @@ func (q *queue) dropWaiting(node edge.NodeName, a *delegated, why reason) {
 	}
 }
 
-// next returns the renewal to write now, or nil if there is none, and counts it as being written until done. It drops renewals
-// that are too old, and all from a coordinator where the term is not valid. The leader's own node and the coordinators' nodes
-// come first, then the node whose last write is longest ago. A node whose Lease was refused is skipped during its pause.
+// next returns the renewal to write now, or nil if there is none. The renewal counts as being written until done is called.
+// next drops renewals that are too old, and all renewals from a coordinator where the term is not valid. The leader's own node
+// and the coordinators' nodes come first, then the node whose last write is longest ago. A node whose Lease was refused is
+// skipped during its pause.
 func (q *queue) next(now time.Time, valid func(slot int) bool) *sighting {
 	var best *delegated
 	parallel := q.parallel()
@@ -318,8 +321,8 @@ func (q *queue) parallel() int {
 	return min(max(parallelMin, int(time.Duration(q.count())*q.took/serveWithin)+1), parallelMax)
 }
 
-// done records that the write of a node's renewal has ended, successful or not. cloud is the node's Lease in the cloud; nil
-// means unknown. took is how long the cloud took to answer; zero means that it did not.
+// done records that the write of a node's renewal has ended, successful or not. The parameter cloud is the node's Lease in the
+// cloud; nil means unknown. took is how long the cloud took to answer; zero means that it did not.
 func (q *queue) done(node edge.NodeName, cloud *coordinationv1.Lease, took time.Duration) {
 	a := q.nodes[node]
 	q.writing--
@@ -336,8 +339,8 @@ func (q *queue) done(node edge.NodeName, cloud *coordinationv1.Lease, took time.
 	}
 }
 
-// refuse records that the cloud has refused a node's Lease. The node itself may have caused that, so its next renewal waits:
-// otherwise it could use up the writes that all nodes need.
+// refuse records that the cloud has refused a node's Lease. The node itself may have caused that, so its next renewal waits.
+// Otherwise the node could use up the writes that all nodes need.
 func (q *queue) refuse(node edge.NodeName, now time.Time) {
 	was, pause := q.refused[node], refusedMin
 	if now.Sub(was.until) < refusedMax {

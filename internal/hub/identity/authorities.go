@@ -26,9 +26,9 @@ import (
 )
 
 const (
-	// askEvery is the time between two requests for the cloud's authorities. Each costs 8 KB, because it uses a connection of
-	// its own, which shows which authority verified the server. askSoon is the longest wait after a start, and after the link
-	// has come back: replacing an API server's certificate restarts the server. askAgain is the pause after a failure.
+	// askEvery is the time between two requests for the cloud's authorities. Each request costs 8 KB: it opens a connection of
+	// its own, to see which authority verifies the server. askSoon is the longest wait after a start, and after the link has
+	// come back, because an API server restarts when its certificate is replaced. askAgain is the pause after a failure.
 	askEvery, askSoon, askAgain = time.Hour, time.Minute, 5 * time.Minute
 
 	// fileNotes holds the notes about the authorities in fileCA.
@@ -42,23 +42,23 @@ type Authorities struct {
 	Trusted []Trusted `json:"trusted"`
 	// Heard is when the cloud named them last.
 	Heard time.Time `json:"heard,omitzero"`
-	// Problem says what is wrong with what is said about them.
+	// Problem says why the hub could not ask for them, or did not believe the answer.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Trusted is one of them.
+// Trusted is one trusted authority.
 type Trusted struct {
 	Subject string `json:"subject"`
-	// Hash is of its public key, as --discovery-token-ca-cert-hash has it.
+	// Hash is the hash of its public key, in the form of kubeadm's --discovery-token-ca-cert-hash.
 	Hash     string    `json:"hash"`
 	NotAfter time.Time `json:"notAfter"`
-	// Since is when the node learned of it; zero means with the first.
+	// Since is when the node learned of it; zero means that it is one of the first.
 	Since time.Time `json:"since,omitzero"`
 	// Missing is for how long the cloud has not named it.
 	Missing string `json:"missing,omitempty"`
 }
 
-// following is what FollowAuthorities shows.
+// following is what FollowAuthorities has to show in Status.
 type following struct {
 	mu   sync.Mutex
 	said Authorities
@@ -66,8 +66,8 @@ type following struct {
 }
 
 // FollowAuthorities keeps the trusted authorities up to date while the cloud replaces its own, until ctx ends. TrustSet has the
-// rules. It asks the cloud each hour, and soon after reachable reports that the link is back. It also reads the node's
-// kubeconfigs when they change. If Config.CAFile is set, it does nothing: then a person replaces the authority.
+// rules. It asks the cloud each hour, and soon after the function reachable reports that the link is back. It also reads the
+// node's kubeconfigs when they change. If Config.CAFile is set, it does nothing: then a person replaces the authority.
 func (m *Manager) FollowAuthorities(ctx context.Context, reachable func() (bool, <-chan struct{})) error {
 	if m.cfg.CAFile != "" {
 		<-ctx.Done()
@@ -282,7 +282,8 @@ func (m *Manager) trusted() (TrustSet, Notes, error) {
 	return set, notes, nil
 }
 
-// pinsDigest is "none" without pins: notes of nothing have "".
+// pinsDigest returns a digest of the pins, or "none" without pins. It never returns "", because notes that cannot be read have
+// "".
 func (m *Manager) pinsDigest() string {
 	if len(m.pins) == 0 {
 		return "none"

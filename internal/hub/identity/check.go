@@ -25,8 +25,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// tolerance is how wrong a clock may be. Clocks that differ by 5 minutes are common. Kubernetes' own signer dates certificates
-// back by as much, but other signers do not. The other 5 minutes cover the time that a request takes.
+// tolerance is how wrong a clock may be. Clocks that differ by 5 minutes are common; the other 5 minutes cover the time that a
+// request takes. Kubernetes' own signer dates certificates back by 5 minutes, but other signers do not.
 const tolerance = 10 * time.Minute
 
 // maxChain bounds the certificates that a signer may return for one request: the certificate, and up to 8 authorities of a
@@ -36,8 +36,8 @@ const maxChain = 1 + 8
 // request says what certificate is wanted.
 type request struct {
 	node edge.NodeName
-	// hub says that the signer issues the hub's certificate, whatever subject the request has, and adds the authorities that
-	// verify it.
+	// hub says that the hub's certificate is wanted. Its signer decides the subject, whatever subject the request has, and adds
+	// the authorities that verify the certificate.
 	hub    bool
 	signer string
 	usages []certificatesv1.KeyUsage
@@ -98,8 +98,8 @@ func (r request) matches(leaf *x509.Certificate) error {
 	return nil
 }
 
-// accept checks the certificate that a signer returned for key. It returns the content of the file with both, and the pair. Its
-// error says why the certificate is useless.
+// accept checks the certificate that a signer returned for key. It returns the content of the file with certificate and key,
+// and the pair. Its error says why the certificate is useless.
 func (r request) accept(issued []byte, key *ecdsa.PrivateKey, now time.Time) ([]byte, *tls.Certificate, error) {
 	certs, err := cert.ParseCertsPEM(issued)
 	if err != nil {
@@ -158,8 +158,8 @@ func renewAt(leaf *x509.Certificate) time.Time {
 	return leaf.NotBefore.Add(time.Duration(life * (first + (last-first)*chance)))
 }
 
-// lacking says why a request needs a new certificate and key at time now; "" means that it does not. Until they come, the
-// present pair may still be used.
+// lacking says why the request needs a new certificate and key in place of pair, at the time now; "" means that it does not.
+// Until the new ones come, pair may still be used.
 func (r request) lacking(pair *tls.Certificate, now time.Time) string {
 	switch {
 	case pair == nil:

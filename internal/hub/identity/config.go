@@ -30,19 +30,19 @@ type Config struct {
 	// Servers are the cloud's API servers, all equal, tried in this order. Required.
 	Servers []*url.URL
 
-	// ServerName is the name in their certificates; empty means the host in each one's address.
+	// ServerName is the name in the servers' certificates; empty means the host in each server's address.
 	ServerName string
 
-	// Dial opens connections to them; nil means a net.Dialer.
+	// Dial opens connections to the servers; nil means a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// CAFile is a PEM file with the authorities that verify the servers. Empty means that the Manager finds the authority
-	// itself and keeps it in Dir. It takes it from BootstrapFile or KubeletKubeconfig if that is a kubeconfig, and otherwise
-	// discovers it with the bootstrap token.
+	// itself and keeps it in Dir. The Manager takes the authority from BootstrapFile or KubeletKubeconfig if one is a
+	// kubeconfig that names it. Otherwise the Manager discovers it with the bootstrap token.
 	CAFile string
 
 	// BootstrapFile holds a bootstrap token, abcdef.0123456789abcdef, or is a kubeconfig with a token or a client certificate.
-	// The Manager reads it whenever it needs one; the file need not exist. Empty means that there is no such file.
+	// The Manager reads it whenever it needs a credential; the file need not exist. Empty means that there is no such file.
 	BootstrapFile string
 
 	// CACertHashes pin the discovered authority, as kubeadm's --discovery-token-ca-cert-hash does: each is sha256:HEX of a
@@ -58,12 +58,13 @@ type Config struct {
 	Serve *live.Value[netip.Addr]
 
 	// ShowAuthorities is called with the authorities, in PEM, that verify the hub's serving certificate, whenever they may have
-	// changed. All Pods must get them. Nil means that nobody is told.
+	// changed. All Pods must get them. nil means no call.
 	ShowAuthorities func(authorities string)
 
-	// Metrics takes the metrics. Nil: nobody sees them.
+	// Metrics takes the metrics. nil means that they are not exported.
 	Metrics prometheus.Registerer
-	// Ends are this machine's clocks and random numbers. Certificates are judged by the wall clock, pauses kept by the other.
+	// Ends are this machine's clocks and random numbers. The wall clock decides about certificates; pauses use the running
+	// clock.
 	Ends ends.Ends
 }
 

@@ -66,7 +66,7 @@ func (m *Manager) knownAuthority() (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// findAuthority looks for one in the kubeconfigs, then asks the cloud.
+// findAuthority looks for the cloud's authority in the kubeconfigs, then asks the cloud.
 func (m *Manager) findAuthority(ctx context.Context) ([]byte, error) {
 	found, bootstrap, err := m.namedAuthority()
 	if err != nil || len(found.authority) > 0 {

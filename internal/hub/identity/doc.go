@@ -19,12 +19,12 @@
 // Invariants:
 //   - At every instant a certificate file is the old one or the new one, whole.
 //   - A signer's answer is written only if it belongs to the key, is for this node and this use, and is valid by a clock
-//     that may be some minutes wrong. The cloud must also have accepted the node's name with it.
-//   - A bootstrap token is sent only to a server with a verified certificate. The token has signed that certificate's
-//     authority, and a hash pins it.
+//     that may be some minutes wrong. With a new client certificate, the cloud must also have recognized the node.
+//   - A bootstrap token is sent only to a server with a verified certificate. If no file on the node has that certificate's
+//     authority, the cloud must name it, signed with the token, and a hash must pin it.
 //   - No log, error or status contains a key or a token.
 //   - Each certificate has at most one request under way, however many hubs share the directory. Another request follows
-//     only if the first was denied, forgotten or answered with rubbish.
+//     only if the first was denied, was forgotten, or got a useless answer.
 //   - Every goroutine ends with Run.
 //
 // The alternative was client-go's certificate manager with its FileStore, which has these faults:
@@ -44,14 +44,15 @@
 // inputs. One is the cloud's list of authorities, read from a server that the set has verified. The other is files that a
 // person has put on the node. It adds before it removes:
 //
-//   - A newly named authority is added at once, beside the others. Whoever may publish the list may add an authority:
-//     only its publisher tells a new authority from a false one.
+//   - A newly named authority is added at once, beside the others. So whoever may publish the list may add an authority:
+//     a node cannot tell a new authority from a false one by itself.
 //   - An authority that is no longer named stays at first. It is removed when it has expired, or when the cloud's answers
 //     have not named it for ForgetNote. The answer that removes it must come from a server that another authority verified.
-//   - An answer removes nothing if it is empty, is not PEM, is too long, or does not name the authority that verified it.
+//   - An answer removes nothing if it is empty, is not PEM, is too long, or does not name the authority that verified its
+//     server.
 //
-// Only time covered by answers counts: each answer adds at most a TrustStep. So a node that was off, or cut off, or whose clock
-// jumped, forgets no authority.
+// For ForgetNote, only time covered by answers counts: each answer adds at most a TrustStep. So a node that was off, or cut off,
+// or whose clock jumped, forgets no authority.
 //
 // The alternative was to take the cloud's bundle as it is. One wrong ConfigMap would then cut off every node at once, for good.
 //

@@ -26,9 +26,9 @@ import (
 )
 
 const (
-	// attemptFor bounds one attempt to get a certificate; approvalFor is how long the attempt waits for a request that it has
-	// just made. kube-controller-manager approves and signs within a second what it approves by itself. Any other request waits
-	// for a person, so each later attempt looks at it once.
+	// attemptFor bounds one attempt to get a certificate. approvalFor is how long the attempt waits for a request that it has
+	// just made. kube-controller-manager signs a request within a second if it approves the request by itself. Any other
+	// request waits for a person, so each later attempt looks at it only once.
 	attemptFor  = 2 * time.Minute
 	approvalFor = 30 * time.Second
 
@@ -36,8 +36,8 @@ const (
 	lookFirst = 250 * time.Millisecond
 )
 
-// errWaiting means that a request waits for approval; errDenied that it was denied or has failed; errUseless that the issued
-// certificate is not one for this node.
+// errWaiting means that a request waits for approval. errDenied means that it was denied or has failed. errUseless means that the
+// issued certificate is not one for this node.
 var (
 	errWaiting = errors.New("the request waits for approval")
 	errDenied  = errors.New("the request was denied")
@@ -298,7 +298,8 @@ func outcome(r *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 }
 
 // prove tries a new certificate against the cloud before it replaces a certificate that may be good. The cloud must recognize
-// the node by its name. A server whose clock is behind the signer's refuses a new certificate for a while.
+// the node by its name. A server whose clock is behind the signer's refuses a new certificate for a while, so prove repeats the
+// try.
 func (m *Manager) prove(ctx context.Context, t try, pair *tls.Certificate) error {
 	as := credential{what: "the new certificate", pair: pair}
 	s, err := m.open(t.server, t.roots, as)

@@ -14,7 +14,7 @@ type Given struct{ CA, Cert, Key string }
 // Files returns their paths.
 func (g Given) Files() (ca, cert, key string) { return g.CA, g.Cert, g.Key }
 
-// Ensure returns nil: whoever reads the files says what is wrong with them.
+// Ensure returns nil: the programs that read the files say what is wrong with them.
 func (Given) Ensure(context.Context) error { return nil }
 
 // Serving fails each handshake, because without a Manager there is no serving certificate.
@@ -22,7 +22,7 @@ func (Given) Serving(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return nil, errors.New("no certificate to serve with: the hub gets none by itself")
 }
 
-// Served is none, for ever.
+// Served never has a certificate.
 func (Given) Served() *live.Value[*tls.Certificate] { return live.NewValue[*tls.Certificate](nil) }
 
 // FollowAuthorities waits for ctx to end: the authorities are in one of these files.

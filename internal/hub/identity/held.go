@@ -15,20 +15,22 @@ import (
 
 // Held is the state of a node's certificates according to its files, whether or not a hub runs.
 type Held struct {
-	// Status is what a running hub would report. If Client has neither a Problem nor a NotAfter, there is no certificate yet,
-	// but a credential to get one with. If Authorities has no Problem and names none, they still have to be discovered.
+	// Status is what a running hub would report. If Client has neither a Problem nor a NotAfter, the node has no certificate
+	// yet, but it has a credential to get one. If Authorities has no Problem and lists no authority, the authorities still have
+	// to be discovered.
 	Status
 	// Pair proves to the cloud who the node is: the hub's own certificate, or else another one on the node; nil means none.
 	// PairFrom describes it for people.
 	Pair     *tls.Certificate
 	PairFrom string
-	// Roots, of the file RootsFrom, verify the cloud; nil means that they are not known.
+	// Roots are the authorities by which the node verifies the cloud, from the file RootsFrom; nil means that they are not
+	// known.
 	Roots     *x509.CertPool
 	RootsFrom string
 }
 
-// Look reads the files with which a Manager of this Config would start. It sends no request and changes nothing. Its errors are
-// New's.
+// Look reads the files with which a Manager of this Config would start. It sends no request and changes nothing. It returns an
+// error only if New does.
 func Look(cfg Config) (Held, error) {
 	m, err := New(cfg)
 	if err != nil {
@@ -119,7 +121,7 @@ func (h *Held) holds(set TrustSet, from string, err error) {
 	}
 }
 
-// heldAuthorities returns the authorities that are on the node, and the file that they are from. An empty set means that they
+// heldAuthorities returns the authorities that are on the node, and the file that they come from. An empty set means that they
 // have to be discovered.
 func (m *Manager) heldAuthorities() (set TrustSet, from string, err error) {
 	if path := m.cfg.CAFile; path != "" {

@@ -31,15 +31,15 @@ const (
 	// pauseMin is the first pause after a failure; see run.Backoff.
 	pauseMin = 2 * time.Second
 	// pauseUnreachable is the longest pause while no server answers: a try costs next to nothing, and a node with an expired
-	// certificate has no cloud until one succeeds. pauseAnswered is the longest pause while a server answers but refuses: then
-	// a person has to act.
+	// certificate has no cloud until a try succeeds. pauseAnswered is the longest pause while a server answers but refuses:
+	// then a person has to act.
 	pauseUnreachable = time.Minute
 	pauseAnswered    = 5 * time.Minute
 	// pauseDone is the shortest time between two certificates, however short their lives.
 	pauseDone = time.Minute
 
-	// ensureTries is how often Ensure tries, with pauses of at most pauseEnsure. expiredFor is how long it tries to replace an
-	// expired certificate.
+	// ensureTries is how often Ensure tries to get a certificate, with pauses of at most pauseEnsure. expiredFor is how long
+	// Ensure tries to replace an expired certificate.
 	ensureTries = 10
 	pauseEnsure = 15 * time.Second
 	expiredFor  = 5 * time.Second
@@ -53,7 +53,8 @@ type Manager struct {
 	disk    KeyDir
 	client  *rotation
 	serving *rotation
-	// kubeletsTrouble is why kubelet's certificate was not renewed lately. Only keep, of client, uses it.
+	// kubeletsTrouble is why kubelet's certificate was not renewed lately. Only the goroutine that keeps the client certificate
+	// uses it.
 	kubeletsTrouble string
 	following       following
 }
@@ -99,10 +100,10 @@ func (m *Manager) Files() (ca, cert, key string) {
 	return ca, pair, pair
 }
 
-// Ensure returns nil once the files exist and the certificate is for this node. If there is a valid certificate, it makes no
-// request. If the certificate has expired, Ensure tries for 5 seconds to replace it and then returns nil: a node that starts
-// while cut off must start, and Run continues to try. If there is none, Ensure tries ten times, some minutes in all; its error
-// says what was missing.
+// Ensure returns nil once the files exist and the certificate is for this node. If the node has a valid certificate, Ensure
+// makes no request. If the certificate has expired, Ensure tries for 5 seconds to replace it and then returns nil: a node that
+// starts while cut off must start, and Run continues to try. If there is no certificate, Ensure tries ten times, some minutes
+// in all; its error says what was missing.
 //
 // Ensure must not be called while Run runs.
 func (m *Manager) Ensure(ctx context.Context) error {
@@ -152,7 +153,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// Serving returns the certificate for what the hub serves at Config.Serve; use it as tls.Config.GetCertificate. Run gets that
+// Serving returns the certificate with which the hub serves at Config.Serve; use it as tls.Config.GetCertificate. Run gets that
 // certificate from the pool's authority, keeps it and renews it. The pool's authority signs only where our chart is installed
 // in the cloud. Until there is a certificate, handshakes fail with an error that says why.
 func (m *Manager) Serving(*tls.ClientHelloInfo) (*tls.Certificate, error) {
@@ -166,7 +167,7 @@ func (m *Manager) Serving(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return nil, errors.New("no certificate to serve with yet")
 }
 
-// Served is the hub's certificate for Config.Serve, followed by the authorities that verify it; nil means that there is none
+// Served has the hub's certificate for Config.Serve, followed by the authorities that verify it; nil means that there is none
 // yet.
 func (m *Manager) Served() *live.Value[*tls.Certificate] { return m.serving.pair }
 
@@ -192,7 +193,7 @@ type State struct {
 	Waiting string `json:"waiting,omitempty"`
 }
 
-// Report returns the present state; Given's returns nil.
+// Report returns the present state. For a Given it returns nil.
 func (m *Manager) Report() *Status {
 	s := &Status{Client: m.client.state(), Serving: m.serving.state()}
 	if m.cfg.CAFile == "" {
@@ -284,7 +285,8 @@ func (m *Manager) keep(ctx context.Context, k *rotation) {
 	}
 }
 
-// serveAt is the address that Pods are served at; not valid if they are not, or if it is not known yet.
+// serveAt returns the address at which Pods are served. It is not valid if Pods are not served, or if the address is not known
+// yet.
 func (m *Manager) serveAt() netip.Addr {
 	if m.cfg.Serve == nil {
 		return netip.Addr{}
@@ -292,7 +294,7 @@ func (m *Manager) serveAt() netip.Addr {
 	return m.cfg.Serve.Get()
 }
 
-// wanted is what certificate is wanted now.
+// wanted returns what certificate is wanted now.
 func (m *Manager) wanted(k *rotation) request {
 	wanted := k.wanted
 	if at := m.serveAt(); k == m.serving && at.IsValid() {
@@ -301,7 +303,7 @@ func (m *Manager) wanted(k *rotation) request {
 	return wanted
 }
 
-// errMoved says that the address that Pods are served at is another.
+// errMoved says that the address at which Pods are served has changed.
 var errMoved = errors.New("the address is another")
 
 // rest pauses. It returns true early if another certificate is wanted because the address has changed.
@@ -410,8 +412,8 @@ type rotation struct {
 func (k *rotation) filePair() string { return k.file + ".pem" }
 func (k *rotation) fileKey() string  { return k.file + ".request.key" }
 
-// adopt makes a pair the one in use. Nil keeps the present one: a file that can't be read for a while must not cost the node
-// its identity.
+// adopt makes a pair the one in use. If pair is nil, the present one stays in use: a file that can't be read for a while must
+// not cost the node its identity.
 func (k *rotation) adopt(pair *tls.Certificate) {
 	if pair != nil {
 		k.pair.Set(pair)

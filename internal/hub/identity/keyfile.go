@@ -16,7 +16,7 @@ const maxFile = 1 << 20
 // ErrLocked says that another process is asking for certificates in the same directory.
 var ErrLocked = errors.New("another process is asking for a certificate in the same directory")
 
-// KeyDir is the directory. Whoever changes a file holds the lock for it.
+// KeyDir is a directory with keys, certificates and tokens. A caller that changes a file must hold the lock for it.
 type KeyDir struct {
 	Path string
 	// Before, if set, is called before each step of Write and can make it fail: tests simulate a broken disk or a crash with
@@ -27,7 +27,7 @@ type KeyDir struct {
 // File returns the path of a file.
 func (d *KeyDir) File(name string) string { return filepath.Join(d.Path, name) }
 
-// Lock makes the directory and takes a lock in it, or fails with ErrLocked. The kernel releases it when the process dies.
+// Lock makes the directory and takes a lock in it, or fails with ErrLocked. The kernel releases the lock when the process dies.
 func (d *KeyDir) Lock(name string) (unlock func(), err error) {
 	if err := os.MkdirAll(d.Path, 0o700); err != nil {
 		return nil, fmt.Errorf("directory of certificates: %w", err)

@@ -13,8 +13,8 @@ import (
 )
 
 // renewKubelets replaces kubelet's certificate and key with the hub's when kubelet's is due for renewal. A kubelet behind the
-// hub shows a token and renews no certificate; if the hub is removed, it uses the certificate that it finds. Both certificates
-// identify the same node. A failure is reported once.
+// hub shows a token, so it does not renew its certificate. If the hub is removed, kubelet uses the certificate that it finds.
+// Both certificates identify the same node. renewKubelets reports a failure once.
 func (m *Manager) renewKubelets(ctx context.Context) {
 	if m.cfg.KubeletKubeconfig == "" {
 		return

@@ -10,7 +10,7 @@ import (
 // Notes are stored beside a TrustSet's certificates. Only the file of certificates decides what is trusted.
 type Notes struct {
 	Version int `json:"version"`
-	// Pins is a digest of the hashes that selected the first authority. They say nothing about its successors.
+	// Pins is a digest of the hashes that selected the first authority. These hashes say nothing about its successors.
 	Pins string `json:"pins,omitempty"`
 	// File is a digest of the bundle that was last read from a file of the node. A bundle with the same digest is ignored.
 	// Otherwise a forgotten file would keep an authority that the cloud has given up.
@@ -31,7 +31,8 @@ type Note struct {
 // notesVersion is the version of the format.
 const notesVersion = 1
 
-// ReadNotes returns the Set of a file of certificates, with what notes say of it. Notes that cannot be read say nothing.
+// ReadNotes returns the TrustSet of a file of certificates, with what the notes say of these. Notes that cannot be read say
+// nothing.
 func ReadNotes(certificates, notes []byte) (TrustSet, Notes, error) {
 	all, err := cert.ParseCertsPEM(certificates)
 	if err != nil {
@@ -49,7 +50,7 @@ func ReadNotes(certificates, notes []byte) (TrustSet, Notes, error) {
 	return s, n, nil
 }
 
-// Encode returns the notes of a Set as the content of a file.
+// Encode returns the notes of a TrustSet as the content of a file.
 func (n Notes) Encode(s TrustSet) ([]byte, error) {
 	n.Version, n.Asked, n.Authorities = notesVersion, s.Asked, map[string]Note{}
 	for _, a := range s.Authorities {

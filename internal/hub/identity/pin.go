@@ -29,12 +29,12 @@ import (
 
 const (
 	// nameOwn is the certificate that kubelet makes for itself. nameBootstrapped is the certificate that the cluster signs for
-	// it, followed by its key. Both are kubelet's own names for files in its --cert-dir.
+	// kubelet, followed by its key. Both are kubelet's own names for files in its --cert-dir.
 	nameOwn, nameBootstrapped = "kubelet.crt", "kubelet-server-current.pem"
 	// maxSettings and maxCertificate bound what is read, in bytes.
 	maxSettings, maxCertificate = 1 << 20, 64 << 10
-	// keyless is the size of the read buffer. It is less than the line that begins a key, so when the certificate before the
-	// key ends, the buffer holds nothing of the key.
+	// keyless is the size of the read buffer. It is less than the length of the line that begins a key. So when the certificate
+	// before the key has been read, the buffer holds nothing of the key.
 	keyless = 16
 	// lookEvery is how often Run looks: twice for each heartbeat.
 	lookEvery = 5 * time.Second
@@ -54,7 +54,7 @@ type KubeletConfig struct {
 	Metrics prometheus.Registerer
 }
 
-// KubeletFound is what was found.
+// KubeletFound is what a KubeletFinder has found.
 type KubeletFound struct {
 	edge.KubeletServing
 	// File is where the certificate is, or would be; empty if Settings can't be read.
@@ -65,7 +65,7 @@ type KubeletFound struct {
 	Problem string
 }
 
-// KubeletFinder finds kubelet's certificate, while Run runs. It is safe for concurrent use. Make one with New.
+// KubeletFinder finds kubelet's certificate, while Run runs. It is safe for concurrent use. Make one with NewKubeletFinder.
 type KubeletFinder struct {
 	config KubeletConfig
 	ways   *prometheus.GaugeVec
@@ -74,7 +74,7 @@ type KubeletFinder struct {
 	found KubeletFound
 }
 
-// NewKubeletFinder returns a Finder. It registers its metrics, and does no I/O.
+// NewKubeletFinder returns a KubeletFinder. It registers its metrics, and does no I/O.
 func NewKubeletFinder(c KubeletConfig) *KubeletFinder {
 	return &KubeletFinder{config: c, ways: promauto.With(c.Metrics).NewGaugeVec(prometheus.GaugeOpts{
 		Name: "yurthub_kubelet_certificate",
@@ -106,7 +106,7 @@ func (f *KubeletFinder) Run(ctx context.Context) error {
 	}
 }
 
-// Found returns what was found last; its Way is empty until Run has looked.
+// Found returns the last result; its Way is empty until Run has looked.
 func (f *KubeletFinder) Found() KubeletFound {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -162,7 +162,7 @@ type settings struct {
 	ServerTLSBootstrap bool   `json:"serverTLSBootstrap"`
 }
 
-// where returns the file with kubelet's certificate, and whether the cluster signs that for it.
+// where returns the file with kubelet's certificate, and whether the cluster signs that certificate.
 func (f *KubeletFinder) where() (file string, bootstrapped bool, err error) {
 	at, err := os.Stat(f.config.Certificate)
 	if err == nil && !at.IsDir() {

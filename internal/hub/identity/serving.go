@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// showAuthorities has kubelet shown the authorities that have come with the hub's certificate.
+// showAuthorities calls Config.ShowAuthorities with the authorities that have come with the hub's certificate.
 func (m *Manager) showAuthorities() {
 	own := m.serving.pair.Get()
 	if m.cfg.Serve == nil || own == nil {
@@ -22,7 +22,7 @@ func (m *Manager) showAuthorities() {
 }
 
 // verifiable returns an error unless one of the authorities that came with a hub's certificate has signed it for servers. It
-// ignores NotBefore and NotAfter, because clocks may be slow and a node may have been off for long.
+// ignores NotBefore and NotAfter, because clocks may be slow, and a node may have been off for long.
 func verifiable(pair *tls.Certificate, now time.Time) error {
 	roots := x509.NewCertPool()
 	if len(pair.Certificate) == 1 {

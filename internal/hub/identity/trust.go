@@ -19,23 +19,23 @@ const (
 	// ForgetNote is for how long the cloud's answers must leave out an authority before it is no longer trusted. A cloud that
 	// takes a change back within that time is still trusted.
 	ForgetNote = 7 * 24 * time.Hour
-	// TrustStep is the most that one answer adds to that.
+	// TrustStep is the most that one answer adds to the time for which an authority has been left out.
 	TrustStep = 2 * time.Hour
 	// MaxAuthorities bounds a TrustSet, MaxNamed the authorities in one answer.
 	MaxAuthorities, MaxNamed = 16, 32
 )
 
-// TrustSet is the authorities of a cloud. The zero Set has none.
+// TrustSet is the authorities of a cloud. The zero TrustSet has none.
 type TrustSet struct {
 	Authorities []Authority
 	// Asked is when the cloud answered last; zero means never.
 	Asked time.Time
 }
 
-// Authority is one of them.
+// Authority is one authority of a TrustSet.
 type Authority struct {
 	Cert *x509.Certificate
-	// Since is when the node learned of it; zero means with the first.
+	// Since is when the node learned of it; zero means that it is one of the first.
 	Since time.Time
 	// Missing is for how long the cloud has not named it.
 	Missing time.Duration
@@ -48,13 +48,14 @@ type Change struct {
 	Why   string
 }
 
-// Errors of what is said. None of them changes what is trusted.
+// These errors say why a list of authorities is not accepted. Then the trusted authorities stay the same.
 var (
 	ErrNothing = errors.New("no certificate of an authority is in it")
 	ErrTooMany = fmt.Errorf("more than %d authorities are too many", MaxAuthorities)
 )
 
-// Heard returns the Set after the cloud has named its authorities, in PEM. by are the authorities that verified the server.
+// Heard returns the TrustSet after the cloud has named its authorities, in PEM. The parameter by has the authorities that
+// verified the server.
 func (s TrustSet) Heard(named []byte, by []*x509.Certificate, now time.Time) (TrustSet, []Change, error) {
 	said, err := parse(named, now)
 	if err != nil {
@@ -72,7 +73,7 @@ func (s TrustSet) Heard(named []byte, by []*x509.Certificate, now time.Time) (Tr
 	return next, append(changes, added...), nil
 }
 
-// Given returns the Set with the authorities that a person has put into a file.
+// Given returns the TrustSet with the authorities that a person has put into a file.
 func (s TrustSet) Given(named []byte, now time.Time) (TrustSet, []Change, error) {
 	said, err := parse(named, now)
 	if err != nil {
@@ -115,7 +116,8 @@ func (s *TrustSet) miss(said, by []*x509.Certificate, asked, now time.Time) (cha
 	return changes
 }
 
-// add adds what is not there. If there is no room for all of it, it adds none.
+// add adds the authorities that are not there yet. If there is no room for all of them, it returns ErrTooMany, and the set must
+// not be used.
 func (s *TrustSet) add(said []*x509.Certificate, now time.Time) (changes []Change, err error) {
 	for _, c := range said {
 		if slices.ContainsFunc(s.Authorities, func(a Authority) bool { return a.Cert.Equal(c) }) {
@@ -130,9 +132,10 @@ func (s *TrustSet) add(said []*x509.Certificate, now time.Time) (changes []Chang
 	return changes, nil
 }
 
-// Early is when to renew a node's certificate ahead of its time, because its signer has a successor; zero means not. The cloud
-// may stop accepting the old signer at any time, and so may Pods. A node does not know which authority signs now, so it asks.
-// If the old authority has signed again, it asks once more later, for up to two weeks after the change.
+// Early returns when to renew a node's certificate before its usual time, because the authority that signed it has a successor.
+// Zero means that this is not needed. The cloud may stop accepting the old authority at any time, and so may Pods. A node does
+// not know which authority signs now, so it requests a certificate to find out. If the old authority has signed again, the node
+// requests one more later, for up to two weeks after the change.
 func (s TrustSet) Early(leaf *x509.Certificate) time.Time {
 	// backdated is how far Kubernetes' signer dates certificates back, giveUp how long after a change there are renewals.
 	const backdated, giveUp = 5 * time.Minute, 14 * 24 * time.Hour

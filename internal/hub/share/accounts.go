@@ -33,8 +33,9 @@ const (
 	readAccountTimeout = 10 * time.Second
 	readAccountPause   = 100 * time.Millisecond
 	readAccountRetry   = 30 * time.Second
-	// readAccountFirst is the first pause after the cloud refuses the first read of an account; the pauses grow to
-	// readAccountEvery. The API server's Node authorizer learns of a Pod from a watch of its own, which may be behind the hub's.
+	// readAccountFirst is the pause after the cloud has refused the first read of an account; further pauses grow to
+	// readAccountEvery. Such a refusal may soon end: the API server's Node authorizer learns of a Pod from its own watch, which
+	// may be behind the hub's.
 	readAccountFirst = 2 * time.Second
 	// maxAccounts bounds the accounts: more than a node has Pods by default.
 	maxAccounts = 250
@@ -68,7 +69,7 @@ type Accounts struct {
 
 	mu     sync.Mutex
 	all    map[stream.Key]*account
-	wanted map[bell]map[stream.Key]struct{} // by the bell of who wants them, rung after each read
+	wanted map[bell]map[stream.Key]struct{} // by the bell of each owner, which is rung after each read
 	in     edge.History                     // at the last call of want
 }
 
@@ -239,7 +240,7 @@ type podAccount struct {
 	name     string
 }
 
-// accountsOf returns the ServiceAccounts of the Pods in objects. read caches the decoded names; accountsOf updates it.
+// accountsOf returns the ServiceAccounts of the Pods in objects. The map read caches the decoded names; accountsOf updates it.
 func accountsOf(objects map[stream.ID]stream.Object, read map[stream.Key]podAccount) map[stream.Key]struct{} {
 	keys := map[stream.Key]struct{}{}
 	for k := range read {

@@ -20,8 +20,8 @@ const (
 	// maxPoolBytes bounds a batch in bytes; a single larger object still goes as one batch.
 	maxPoolBytes = 1 << 20
 
-	// idlePush is how often a carrier without changes pushes a bookmark. It moves the mirror's position on, and tells the mirror
-	// that there still is a leader: it waits 30 s.
+	// idlePush is how often a carrier without changes pushes a bookmark. The bookmark moves the mirror's position on. It also
+	// tells the mirror, which waits 30 s for a push, that there still is a leader.
 	idlePush = 10 * time.Second
 
 	// emptyPause is how often a carrier looks at an empty replica.
@@ -29,17 +29,17 @@ const (
 	// validPause is how often a carrier checks a term that is not valid at the moment.
 	validPause = 100 * time.Millisecond
 
-	// fullAfter is how many conflicts over changes in a row make a carrier push everything.
+	// fullAfter bounds the pushes of changes in a row that meet a conflict; after one more, a carrier pushes everything.
 	fullAfter = 4
 )
 
 var (
 	// errRestarted says that the mirror has lost what it had.
 	errRestarted = errors.New("the mirror began anew")
-	// errNothing says that the replica is empty or has only a filler's content: the cloud's content, which a leader pushes, is
-	// still to come.
+	// errNothing says that the replica is empty or has only a filler's content. A leader pushes only the cloud's content, which
+	// is still to come.
 	errNothing = fmt.Errorf("%w: the cloud has brought nothing to the replica", stream.ErrNotReady)
-	// errIdle says that the replica has told nothing for idlePush.
+	// errIdle says that the replica has reported nothing for idlePush.
 	errIdle = errors.New("nothing has changed")
 )
 
@@ -61,15 +61,17 @@ type carrier struct {
 
 // state is the input for the Lease.
 type state struct {
-	// instance is the mirror's, and acked the position that it reported; 0 until it was asked.
+	// instance is the mirror's instance when it was asked. acked is the position that the mirror has since acknowledged; 0
+	// means that it is not known.
 	instance string
 	acked    edge.Revision
 	history  edge.History // that acked counts in
 	// target is the replica's position when the carrier began.
 	target edge.Revision
-	// behind is since when a change waits for its acknowledgement, or the position is unknown; zero means that nothing waits.
+	// behind is the time since which a change waits for its acknowledgement, or since which the mirror's position is unknown.
+	// Zero means that nothing waits.
 	behind time.Time
-	// ahead is since when the mirror was seen ahead of the replica; zero means that it is not.
+	// ahead is the time since which the mirror is seen ahead of the replica; zero means that it is not ahead.
 	ahead time.Time
 	// over says that the mirror was ahead for so long that its content must belong to another history.
 	over bool
@@ -114,8 +116,8 @@ func (c *carrier) run(ctx context.Context) {
 	again(ctx, "Pushing to the coordinator", c.metrics.failures.WithLabelValues(c.label()), c.rounds, c.waitAfter)
 }
 
-// rounds runs rounds while the term is valid. It returns the error of the first round that fails for another reason than that
-// there is nothing to push yet.
+// rounds runs one round after another while the term is valid. It returns the error of the first failed round, but goes on if a
+// round fails only because there is nothing to push yet.
 func (c *carrier) rounds(ctx context.Context) (progress bool, err error) {
 	c.progress = false
 	for ctx.Err() == nil {
@@ -222,7 +224,7 @@ func (c *carrier) round(ctx context.Context) error {
 	}
 }
 
-// watch begins to follow the replica where the mirror stands.
+// watch begins to follow the replica from the mirror's position.
 func (c *carrier) watch(ctx context.Context, at edge.Moment) (stream.Watch, error) {
 	w, err := c.resource.Replica.Watch(ctx, at.Revision)
 	if err != nil {
@@ -253,8 +255,8 @@ func (c *carrier) everything(ctx context.Context) (at edge.Moment, err error) {
 	return edge.Moment{History: s.History, Revision: s.Revision}, nil
 }
 
-// changes pushes what w tells, in batches, until an error. After idlePush without changes it pushes a bookmark, and returns the
-// mirror's new position; w is over then.
+// changes pushes the changes that the watch w delivers, in batches, until an error. After idlePush without changes it pushes a
+// bookmark and returns the mirror's new position; the caller then needs a new watch.
 func (c *carrier) changes(f *following, w stream.Watch, at edge.Revision) (edge.Revision, error) {
 	posted, told := c.config.Ends.Running(), at // told is up to where the replica has told everything
 	var late time.Time                          // since when the next changes may wait; zero means since they are told
@@ -298,7 +300,7 @@ func (c *carrier) changes(f *following, w stream.Watch, at edge.Revision) (edge.
 	}
 }
 
-// waits says that a change waits since a time, or a longer one.
+// waits records that a change has been waiting since a time, unless an earlier time is already recorded.
 func (c *carrier) waits(since time.Time) {
 	c.alter(func(s *state) {
 		if s.behind.IsZero() {
@@ -317,7 +319,8 @@ func (c *carrier) fit(events []stream.Event) (n int) {
 	return n
 }
 
-// post pushes a batch of changes up to a revision. left is since when further changes wait; zero means that none do.
+// post pushes a batch of changes up to a revision. The parameter left is the time since which further changes wait; zero means
+// that none do.
 func (c *carrier) post(f *following, events []stream.Event, end edge.Revision, left time.Time) error {
 	if !c.term.Valid() {
 		return errDeposed

@@ -32,9 +32,11 @@ const (
 	// hopelessPause is the pause after a refusal that waiting seldom changes.
 	hopelessPause = 30 * time.Second
 
-	// askTimeout bounds a question where a share stands, and each request for a Lease: all are small, on the LAN.
+	// askTimeout bounds a request for the state of a share, and each request for a Lease. All of these are small, and stay on
+	// the LAN.
 	askTimeout = 2 * time.Second
-	// maxAnswer bounds an answer in bytes, or each line of a streamed one: a coordinator keeps 2000 objects of a node.
+	// maxAnswer bounds an answer, or each line of a streamed answer, in bytes. The longest one lists what a coordinator keeps
+	// of a node: at most 2000 objects.
 	maxAnswer = 2 << 20
 	// maxRetryAfter bounds a Retry-After.
 	maxRetryAfter = time.Minute
@@ -44,7 +46,8 @@ const (
 type Config struct {
 	// Node is this hub's node.
 	Node edge.NodeName
-	// Transport reaches the coordinator as this node (upstream.Upstream.AsNode). Base is its address, without a path.
+	// Transport reaches the coordinator as this node (upstream.Upstream.AsNode). Base is the coordinator's address, without a
+	// path.
 	Transport http.RoundTripper
 	Base      *url.URL
 	// Later is called with a history that the coordinator knows and this hub may not know yet.
@@ -59,7 +62,7 @@ func (c *Config) isComplete() bool {
 	return c.Node != "" && c.Transport != nil && c.Base != nil && c.Later != nil
 }
 
-// refusal is an answer other than 200, or the last line of a streamed one.
+// refusal is an answer other than 200, or the line with which a coordinator ends a streamed answer.
 type refusal struct {
 	code       int
 	message    string
@@ -100,8 +103,8 @@ func (c client) request(
 	return r, nil
 }
 
-// state reads where the share stands. It also returns the answer's ETag, empty if it has none. If the share still stands at
-// known, it fails with a refusal of 304.
+// state reads the present state of the share into the parameter into. It also returns the answer's ETag, empty if the answer
+// has none. If known still names the present state, it fails with a refusal of 304.
 func (c client) state(ctx context.Context, known string, into any) (tag string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -115,7 +118,7 @@ func (c client) state(ctx context.Context, known string, into any) (tag string, 
 	return c.do(r, into)
 }
 
-// do sends a request and decodes the answer. It also returns the answer's ETag, empty if it has none.
+// do sends a request and decodes the answer. It also returns the answer's ETag, empty if the answer has none.
 func (c client) do(r *http.Request, into any) (tag string, err error) {
 	response, err := c.transport.RoundTrip(r)
 	if err != nil {
@@ -161,8 +164,8 @@ func newRefusal(code int, message string, retryAfter int) *refusal {
 	return &refusal{code, message, time.Duration(seconds) * time.Second}
 }
 
-// again repeats round until ctx ends. Each round ends with an error, and says whether it made progress. judge returns the pause
-// after an error, the n-th in a row without progress.
+// again repeats round until ctx ends. Each round ends with an error, and says whether it made progress. The function judge
+// returns the pause after the n-th error in a row without progress.
 func again(
 	ctx context.Context, what string, failed prometheus.Counter,
 	round func(context.Context) (progress bool, err error), judge func(err error, n int) time.Duration,

@@ -24,13 +24,13 @@ const (
 	// leaseSeconds is the duration in the Lease; followers use a bound of their own (package cache).
 	leaseSeconds = 10
 
-	// stillLive is how long a resource stays declared after its replica is no longer live. stillAcked is how long it stays
-	// declared while the mirror is behind the replica or ahead of it.
+	// stillLive is how long a resource stays declared after the cloud has stopped feeding its replica. stillAcked is how long
+	// it stays declared while the mirror is behind the replica or ahead of it.
 	stillLive  = 5 * time.Second
 	stillAcked = 5 * time.Second
 
-	// overAfter is how long a mirror may be ahead of a replica that the cloud feeds. After that the carrier pushes everything:
-	// the cloud's own history has not come as far, so the mirror's content belongs to another.
+	// overAfter is how long a mirror may be ahead of a replica that the cloud feeds. After that the carrier pushes everything.
+	// For if the cloud's history has not come as far by then, the mirror's content must belong to another history.
 	overAfter = 20 * time.Second
 
 	// laggingFor is how long a resource may be undeclared before the reason is logged: each term begins without declarations.
@@ -187,8 +187,8 @@ func (c *carrier) lags(now time.Time) (why string) {
 	return ""
 }
 
-// filling returns how many pages of each list from the cloud have come. A list that waits for its turn counts the pages of the
-// lists before it, so that it shows progress as they do.
+// filling returns how many pages of each list from the cloud have come, by resource. A list that waits for its turn counts the
+// pages of all lists that are being read, and one more, so that it also shows progress.
 func (d *duty) filling() map[string]int {
 	pages, all := map[string]int{}, 0
 	for _, c := range d.all() {

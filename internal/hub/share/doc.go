@@ -3,20 +3,20 @@
 //
 // # How anything is brought
 //
-// A coordinator has two shares: the pool's resources, and each node's own objects. A share is at a named state at any time, and
-// a push brings it from one state to the next (package edge has the protocol). Pool, Filler and Node all do the same, by one
-// client: ask where the share stands, push what follows, and take the next state from the answer. After any failure they ask
-// again, after a pause that the refusal decides. They differ in what follows: the changes of a replica, all of it, or a
-// difference.
+// A coordinator has two kinds of shares: the pool's resources, and each node's own objects. Each state of a share has a name, and
+// a push brings the share from one state to the next (package edge has the protocol). Pool, Filler and Node all use one client.
+// They ask for the share's state, push what follows on it, and take the next state from the answer. After any failure they pause,
+// for a time that depends on the refusal, and ask again. They differ in what they push: the changes of a replica, all of it, or
+// a difference.
 //
 // # What the pool shares
 //
 // Pool.Run brings the content of the leader's replicas into the coordinator's mirror, and declares in the Lease
-// leader-informer-sync which resources it keeps current there. It does so for one term. Each resource has a carrier. It asks for
-// the mirror's position, follows its replica from there, and sends the changes in batches on one long request. The answer
-// acknowledges each batch with a line while the request continues. One batch is under way at a time; the next one gathers in
-// the replica meanwhile. A carrier pushes everything, in a request of its own, only if the mirror is empty or the replica cannot
-// resume from the mirror's position. One more goroutine writes the Lease.
+// leader-informer-sync which resources it keeps current there. It does so for one term. Each resource has a carrier. A carrier
+// asks for the mirror's position, follows its replica from there, and sends the changes in batches on one long request. The
+// answer acknowledges each batch with a line while the request continues. One batch is under way at a time; the next one gathers
+// in the replica meanwhile. A carrier pushes everything, in a request of its own, only if the mirror is empty or the replica
+// cannot resume from the mirror's position. One more goroutine writes the Lease.
 //
 // Invariants:
 //   - A request begins at the position that the mirror reports. After any failure the carrier asks again before the next request.
@@ -33,12 +33,12 @@
 //
 // # What a pool has without the cloud
 //
-// While this hub has no link to the cloud, Filler.Run brings its copies of the shared resources to a coordinator without a
-// leader. Usually that is one that started during a cut and is empty. Filler takes a turn, by the Lease yurthub-filler, pushes
-// everything that is newer than the mirror's content, and gives up the turn. Its content counts in a filled history
-// (edge.History), below all of the cloud's, so that whatever a leader brings later replaces it. Nothing is declared current. Hubs
-// with content of their own do not take the filler's. After each hub has had its turn, the mirror has the latest state that the
-// pool knows.
+// While this hub has no link to the cloud, Filler.Run brings the hub's copies of the shared resources to a coordinator without a
+// leader. Usually that is a coordinator that started during a cut and is empty. Filler takes a turn, by the Lease yurthub-filler,
+// pushes everything that is newer than the mirror's content, and gives up the turn. A filler's content counts in a filled history
+// (edge.History), which is below all of the cloud's histories. So whatever a leader brings later replaces it. Nothing is declared
+// current. Hubs with content of their own do not take over a filler's content. After each hub has had its turn, the mirror has
+// the latest state that the pool knows.
 //
 // # What is this node's own
 //
@@ -58,7 +58,7 @@
 //
 // Invariants:
 //   - An object is pushed as the cloud has written it, at the cloud's revision, and never if it is older than the coordinator's.
-//     What the node shows on top of it is pushed as such, and goes when the cut is over.
+//     What the node shows on top of it is marked as the node's word, and goes when the cut is over.
 //   - No revision of the coordinator reaches the node's programs, or through them the cloud.
 //   - An object is deleted at the coordinator only if a complete replica that is newer than the object lacks it, or if this node
 //     has left the pool.
@@ -84,8 +84,8 @@
 //   - No revision of the coordinator reaches the node's programs, or through them the cloud.
 //   - A status is shown on top of one revision of the cloud's object. It goes when the cloud has a newer revision, or some time
 //     after the cut.
-//   - An accepted Event reaches the cloud once, in its last form. The exceptions: it is too old by then, there are too many, or
-//     the cloud refuses it.
+//   - An accepted Event reaches the cloud once, in its last form, unless it is too old by then, too many Events wait, or the
+//     cloud refuses it.
 //
 // # What coordinators may do with kubelet
 //

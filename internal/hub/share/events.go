@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// eventLife is how long an Event is kept, as by default in Kubernetes. maxKeptEvents bounds their number; the oldest go
-	// first.
+	// eventLife is how long an Event is kept, the same time as by default in Kubernetes. maxKeptEvents bounds the number of
+	// kept Events; the oldest are dropped first.
 	eventLife     = time.Hour
 	maxKeptEvents = 500
 	// maxEventBytes bounds an Event, and the answer that alongside copies. An Event has a few hundred bytes.
@@ -42,7 +42,7 @@ type written struct {
 	object stream.Object // at the cloud's revision
 	in     edge.History  // the revision's history
 	at     time.Time
-	// waiting is what the cloud must still get; nil means nothing. If it is not nil, digest is that of object.
+	// waiting is what the cloud must still get; nil means nothing. If waiting is not nil, digest is the digest of object.
 	waiting *waiting
 	digest  uint64
 }

@@ -24,12 +24,13 @@ import (
 )
 
 const (
-	// fillLook is how often a hub without a link checks the mirror. fillAgain is the pause after a failure while it knows of no
-	// leader. Up to half as much is added at random, so that the pool's hubs check at different times.
+	// fillLook is how often a hub without a link to the cloud checks the mirror. fillAgain is the pause after a failure if the
+	// hub knows of no leader. Each pause is longer by a random time of up to its half, so that the pool's hubs check at
+	// different times.
 	fillLook, fillAgain = 10 * time.Second, time.Second
 	// turnMargin is how much earlier than the coordinator a filler considers its turn over.
 	turnMargin = time.Second
-	// offerPause is after how long an unchanged resource that the mirror has refused is offered again.
+	// offerPause is the pause before the hub offers an unchanged resource again that the mirror has refused.
 	offerPause = 30 * time.Second
 )
 
@@ -42,8 +43,8 @@ type FillerConfig struct {
 	Leases coordinationv1client.LeasesGetter
 	// CloudLink and Link are the states of the links to the cloud and to the coordinator.
 	CloudLink, Link *live.Value[link.State]
-	// Leader returns the pool's leader as far as this hub knows; empty means none. Its channel is closed when that may have
-	// changed.
+	// Leader returns the pool's leader as far as this hub knows; empty means none. The channel is closed when the leader may
+	// have changed.
 	Leader func() (edge.NodeName, <-chan struct{})
 }
 
@@ -153,8 +154,8 @@ func (f *Filler) round(ctx context.Context) error {
 	return nil
 }
 
-// offers returns the resources of which this hub has better content than the mirror: the mirror has none, or an older state from
-// a filler. Content from a leader is never older.
+// offers returns the resources of which this hub has better content than the mirror. That is so if the mirror has no content,
+// or an older state that a filler brought. Content that a leader brought is never older.
 func (f *Filler) offers(resources []Resource, known positions, now time.Time) (better []Resource) {
 	for _, r := range resources {
 		mine := momentOf(r.Replica)
@@ -177,7 +178,7 @@ func momentOf(r Replica) edge.Moment {
 	return edge.Moment{History: r.History().Filled(), Revision: r.Position()}
 }
 
-// offer pushes all of a resource. It is no error if the mirror refuses it: another node has brought something better.
+// offer pushes all of a resource. A refusal by the mirror is no error: then another node has brought something better.
 func (f *Filler) offer(ctx context.Context, mirror poolShare, term edge.Term, r Resource, instance string) error {
 	s, err := r.Replica.Snapshot(ctx)
 	if errors.Is(err, stream.ErrNotReady) {
@@ -206,8 +207,8 @@ func (f *Filler) offer(ctx context.Context, mirror poolShare, term edge.Term, r 
 	return nil
 }
 
-// turn takes the filler's Lease for one turn; done releases it. It fails while another hub has the turn, or while a hub leads or
-// is about to.
+// turn takes the filler's Lease for one turn; the function done releases it. turn fails while another hub has the Lease, or
+// while a hub leads or is about to lead.
 func (f *Filler) turn(ctx context.Context) (term edge.Term, done func(), err error) {
 	lease, err := f.lease.get(ctx)
 	if err != nil {

@@ -30,13 +30,13 @@ type lasting struct {
 // gatherer determines what the coordinator should have. Only the pushing goroutine uses it.
 type gatherer struct {
 	NodeConfig
-	// changed is rung when one of the Accounts was read. podAccounts caches the Pods' account names.
+	// changed is rung when Accounts has read a ServiceAccount. podAccounts caches the names of the Pods' ServiceAccounts.
 	changed     bell
 	podAccounts map[stream.Key]podAccount
 
 	read map[stream.ID]gathered
-	// lasting are ConfigMaps and Secrets that the coordinator has accepted. kubelet reads an immutable one only once and then
-	// stops following it, but a coordinator that has lost it must get it again.
+	// lasting are ConfigMaps and Secrets that the coordinator has accepted. The hub keeps them for a coordinator that has lost
+	// them. For kubelet reads an immutable one only once, and then stops following it.
 	lasting map[stream.ID]lasting
 }
 
@@ -122,7 +122,7 @@ func (g *gatherer) left(node stream.Object) bool {
 	return err == nil && labels[edge.LabelNodePool] != string(g.Pool)
 }
 
-// keep records which objects the coordinator has accepted, and drops those that it refused and does not have.
+// keep records which objects the coordinator has accepted. It drops those that the coordinator has refused and does not have.
 func (g *gatherer) keep(w want, h have, refused map[stream.ID]offer) {
 	for i, o := range w.objects {
 		_, taken := h[i]

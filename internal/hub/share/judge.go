@@ -11,9 +11,9 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// rights are the subresources of nodes that a coordinator may use, with their verbs. kubelet uses proxy for everything without a
-// name of its own, such as exec, attach, port-forward and logs of containers. Where it asks about two subresources, as for /pods,
-// one is enough.
+// rights are the subresources of nodes that a coordinator may use, with their verbs. kubelet asks about proxy for everything
+// that has no subresource of its own, such as exec, attach, port-forward and logs of containers. Where kubelet asks about two
+// subresources, as for /pods, one right is enough.
 var rights = map[string][]string{
 	"proxy":   {"create", "get"},
 	"metrics": {"get"}, // kubectl top
@@ -28,8 +28,9 @@ type Word struct {
 	Clients []string
 }
 
-// reviewKubelet decides one review on this node of this pool. about is false if the user is not a coordinator: then the cloud
-// decides. An empty why means allowed; otherwise why is the reason, for people.
+// reviewKubelet decides one access review about the kubelet of this node. The result about is false if the user is not a
+// coordinator: then the cloud decides. The result why is empty if the user may do it, and otherwise the reason for people to
+// read.
 func reviewKubelet(
 	spec authorizationv1.SubjectAccessReviewSpec, node edge.NodeName, pool edge.PoolName, w Word,
 ) (about bool, why string) {

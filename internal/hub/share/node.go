@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// askEvery is how often the coordinator is asked whether it still has what it had. The question also shows the coordinator
-	// that the hub lives: it drops a node's objects after some minutes without one.
+	// askEvery is how often the hub asks the coordinator whether it still has what it had. The question also shows the
+	// coordinator that the hub is alive. Without a question for some minutes, the coordinator drops the node's objects.
 	askEvery = 10 * time.Second
 )
 
 // NodeConfig configures a Node. All fields are required.
 type NodeConfig struct {
 	Config
-	// Pool is the node's pool: with another label the node has left it.
+	// Pool is the node's pool. If the Node's label names another pool, the node has left this one.
 	Pool edge.PoolName
 	// Followed returns the node's own selections that the hub follows now, each once.
 	Followed func() []Selection
@@ -47,8 +47,9 @@ type NodeConfig struct {
 type Overlay interface {
 	// Cut reports whether the cloud is cut off, or may be, or was until a moment ago.
 	Cut(now time.Time) bool
-	// AddTo replaces the cloud's objects by what the node says about them, and adds its Events, with the histories of their
-	// revisions in in. It adds to said a digest of each object that the cloud has not heard; none is 0 or 1.
+	// AddTo replaces the cloud's objects by what the node says about them, and adds the node's Events. It adds the histories of
+	// the Events' revisions to the map in. For each object that the cloud does not have in this form, it adds a digest to the
+	// map said; no digest is 0 or 1.
 	AddTo(objects map[stream.ID]stream.Object, in map[stream.ID]edge.History, said map[stream.ID]uint64, cut bool)
 	// HasEvent reports whether an Event must still be shown.
 	HasEvent(k stream.Key) bool
@@ -70,7 +71,7 @@ type Node struct {
 	refused  map[stream.ID]offer
 	have     have
 	state    string    // the coordinator's name for the state in have
-	asked    time.Time // or pushed
+	asked    time.Time // when the coordinator was last asked, or pushed to
 	adopt    sync.Once // what is there when the hub starts
 }
 
@@ -152,8 +153,8 @@ func (n *Node) session(ctx context.Context) (progress bool, err error) {
 // does not block.
 func (n *Node) Changed() { n.changed.ring() }
 
-// await waits until there may be something to push. An idle node has a few changes a minute, and would otherwise look some
-// hundred times.
+// await waits until there may be something to push. An idle node has a few changes a minute, and without await the hub would
+// look for them some hundred times a minute.
 func (n *Node) await(ctx context.Context) {
 	cloud, linked := n.config.CloudLink.Watch()
 	_ = run.Pause(ctx, lookEvery)

@@ -16,13 +16,13 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// nodeTimeout bounds a push, on the LAN, which has 64 KiB as a rule.
+// nodeTimeout bounds a push, which as a rule has 64 KiB and goes over the LAN.
 const nodeTimeout = 20 * time.Second
 
 // nodeShare is what a coordinator has of this node.
 type nodeShare struct{ client }
 
-// get returns what the coordinator has, and the name of that state. A nil have means that the state is still the known one.
+// get returns what the coordinator has, and the name of that state. A nil have means that known still names the state.
 func (s nodeShare) get(ctx context.Context, known string) (have, string, error) {
 	quoted := ""
 	if known != "" {

@@ -11,8 +11,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Resources that are pushed; all are of v1. The variable order has the order of pushes; deletions use the reverse. The
-// coordinator accepts some objects only after those that come first.
+// These are the resources that are pushed; all are of v1. They are pushed in the order of the variable order, and deleted in
+// reverse order. The coordinator accepts some objects only after objects of the resources before them.
 const (
 	nodes      = "nodes"
 	pods       = "pods"
@@ -31,10 +31,10 @@ var kinds = map[string]string{
 }
 
 const (
-	// maxNodeBytes bounds a push in bytes, unless it is a single object. A coordinator keeps a buffer for each connection, as
-	// large as the largest push on it but at most 256 KiB: with 30 hubs 24 MB.
+	// maxNodeBytes bounds a push in bytes, unless it is a single object. A coordinator keeps a buffer for each connection. It
+	// is as large as the largest push on the connection, but at most 256 KiB: with 30 hubs 24 MB.
 	maxNodeBytes = 64 << 10
-	// refusedPause is after how long an unchanged object that was refused is pushed again.
+	// refusedPause is the pause before an unchanged object that was refused is pushed again.
 	refusedPause = 30 * time.Second
 )
 
@@ -62,8 +62,8 @@ type want struct {
 type have map[stream.ID]mark
 
 const (
-	// fromCloud marks content as the cloud's own, foreign as what an earlier run of the hub showed on top of it. All other values
-	// are digests.
+	// fromCloud marks content as the cloud's own. foreign marks content that an earlier run of the hub showed on top of the
+	// cloud's. All other values are digests.
 	fromCloud uint64 = iota
 	foreign
 )
@@ -149,7 +149,7 @@ func (w want) mark(i stream.ID) mark {
 	return mark{edge.Moment{History: w.in[i], Revision: w.objects[i].Revision}, w.locals[i]}
 }
 
-// differs reports whether to push an object that the coordinator has in the state at.
+// differs reports whether to push an object; at is its state at the coordinator.
 func (w want) differs(i stream.ID, at mark) bool {
 	switch now := w.mark(i); {
 	case at.Moment != now.Moment:

@@ -35,8 +35,8 @@ type Resource struct {
 	Replica Replica
 	// Live reports whether the cloud feeds the replica right now.
 	Live func() bool
-	// Filling returns how many pages have come of a list from the cloud that is under way. 0 means that there is none, a negative
-	// number that one waits for its turn. nil means never.
+	// Filling returns how many pages have come so far of the list that the hub is reading from the cloud. 0 means that no list
+	// is being read, and a negative number that a list waits for its turn. A nil Filling means that there is never a list.
 	Filling func() int
 	// Optional says that an empty replica is normal; Fillings then leaves the resource out.
 	Optional bool
@@ -51,7 +51,7 @@ type Set interface {
 // poolShare is what a coordinator's mirror has of the pool's resources.
 type poolShare struct{ client }
 
-// positions are how far the resources are in the mirror. A missing resource is empty.
+// positions says how far the mirror has each resource. Of a resource that is missing here, the mirror has nothing.
 type positions struct {
 	// instance changes with each start of the coordinator.
 	instance string
@@ -76,7 +76,7 @@ func (s poolShare) positions(ctx context.Context) (positions, error) {
 	return p, nil
 }
 
-// everything pushes the whole content of a replica, in a history.
+// everything pushes the whole content of a replica, whose revisions count in the history in.
 func (s poolShare) everything(
 	ctx context.Context, r schema.GroupVersionResource, in edge.History, term edge.Term, content stream.Snapshot,
 ) error {
@@ -97,7 +97,7 @@ func (s poolShare) everything(
 	return nil
 }
 
-// Complete reports whether a coordinator has content of each resource of which this hub has some.
+// Complete reports whether a coordinator has content of every resource of which this hub has content.
 func Complete(ctx context.Context, c Config, resources Set) (bool, error) {
 	known, err := poolShare{c.client(edge.PathMirror)}.positions(ctx)
 	if err != nil {
@@ -114,8 +114,8 @@ type PoolConfig struct {
 	Config
 	// Resources are the resources to push. The node must be allowed to get and to post below /mirror/v1.
 	Resources Set
-	// Leases is a client of the coordinator. The hub must be allowed to get and update kube-system/leader-informer-sync; Node
-	// becomes its holder.
+	// Leases is a client of the coordinator. The hub must be allowed to get and update the Lease
+	// kube-system/leader-informer-sync; it writes Node as the holder.
 	Leases coordinationv1client.LeasesGetter
 }
 

@@ -87,7 +87,7 @@ func (c client) pushOf(ctx context.Context, p push, content *body) (*http.Reques
 	return r, nil
 }
 
-// following is a push that lasts, batch by batch. Only one goroutine may send.
+// following is one long request that pushes batch after batch. Only one goroutine may call send.
 type following struct {
 	// ctx ends with the push, for its reason.
 	ctx   context.Context
@@ -97,7 +97,7 @@ type following struct {
 	owned sync.WaitGroup
 }
 
-// follow begins a push that lasts until it fails, or until end.
+// follow begins a push that lasts until it fails, or until end is called.
 func (c client) follow(ctx context.Context, p push) *following {
 	f := &following{out: make(chan []stream.Event, 1), told: make(chan edge.Taken)}
 	f.ctx, f.stop = context.WithCancelCause(ctx)
@@ -172,8 +172,8 @@ func (f *following) run(c client, p push) error {
 	return errors.New("the coordinator has ended its answer")
 }
 
-// body encodes events as frames while it is read, so that what is pushed is in memory only once. When the term is over, it ends
-// with an error and leaves the stream unfinished.
+// body encodes events as frames while it is read, so that the pushed content is in memory only once. When the term is over, it
+// ends with an error and leaves the stream unfinished.
 type body struct {
 	ctx    context.Context
 	term   edge.Term

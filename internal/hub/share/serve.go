@@ -32,7 +32,7 @@ func (m matter) String() string {
 	return [...]string{"event", "event", "status"}[m]
 }
 
-// matterOf returns the subject of a request that Decide sent here, and the object that it concerns.
+// matterOf returns the subject of a request that front.Decide sends to the Taker, and the object that the request concerns.
 func matterOf(info *request.RequestInfo) (matter, stream.ID) {
 	about := stream.ID{Resource: info.Resource, Key: stream.Key{Namespace: info.Namespace, Name: info.Name}}
 	switch {

@@ -89,13 +89,13 @@ func (t *Taker) Run(ctx context.Context) error {
 	return nil
 }
 
-// Cut reports whether the cloud is not known to be up, or was so until a moment ago. Then the hub shows what the node says about
-// itself.
+// Cut reports whether the cloud is not known to answer, or was not until a moment ago. As long as it is true, the hub shows
+// what the node says about itself.
 func (t *Taker) Cut(now time.Time) bool { return t.statuses.cut(t.config.CloudLink.Get(), now) }
 
-// AddTo replaces the cloud's objects by what the node says about them, and adds the node's Events, with their revisions'
-// histories. It adds to said a digest of each object that the cloud has not heard; none is 0 or 1. It drops outdated entries:
-// without a cut, all statuses.
+// AddTo replaces the cloud's objects by what the node says about them, and adds the node's Events. It adds the histories of the
+// Events' revisions to the map in. For each object that the cloud does not have in this form, it adds a digest to the map said;
+// no digest is 0 or 1. It drops outdated entries: without a cut, all statuses.
 func (t *Taker) AddTo(
 	objects map[stream.ID]stream.Object, in map[stream.ID]edge.History, said map[stream.ID]uint64, cut bool,
 ) {
@@ -103,8 +103,8 @@ func (t *Taker) AddTo(
 	t.events.addTo(objects, in, said)
 }
 
-// Said returns this node's Pods with the statuses that kubelet has written and the cloud has not got. They are in protobuf, at
-// the cloud's revision that they are based on.
+// Said returns this node's Pods with the statuses that kubelet has written and the cloud has not got. Each Pod is in protobuf,
+// and has the cloud's revision that its status is based on.
 func (t *Taker) Said() []stream.Object { return t.statuses.pods() }
 
 // HasEvent reports whether an Event must still be shown.

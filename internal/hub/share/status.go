@@ -20,8 +20,8 @@ import (
 	"yurtcoordinator/internal/stream/edit"
 )
 
-// settling is how long a status is still shown after its cut, unless the cloud has something newer. kubelet compares its Pods
-// with the cloud every 10 s.
+// settling is how long a status is still shown after the cut in which it was written, unless the cloud has something newer.
+// Meanwhile kubelet writes it again: it compares its Pods with the cloud every 10 s.
 const settling = 30 * time.Second
 
 // errPrecondition says that a write expects another object, or another state of the object, than the present one.
@@ -133,8 +133,8 @@ type saidStatus struct {
 	at     time.Time
 }
 
-// statuses holds the statuses of its Node and Pods that kubelet writes while the cloud does not answer. kubelet reads the cloud's
-// version, and so repeats a status every 10 s until the cloud has it. So the hub need not keep statuses for the cloud.
+// statuses holds the statuses that kubelet writes for its Node and Pods while the cloud does not answer. The hub need not keep
+// them to send them later: kubelet reads the cloud's version, and so repeats a status every 10 s until the cloud has it.
 type statuses struct {
 	changed func() // is called for each change
 
@@ -169,7 +169,7 @@ func (s *statuses) pods() (all []stream.Object) {
 	return all
 }
 
-// cut reports whether the cloud is not known to be up, or was so until a moment ago.
+// cut reports whether the cloud is not known to answer, or was not until a moment ago.
 func (s *statuses) cut(cloud link.State, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
