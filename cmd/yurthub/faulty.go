@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// A program that is built with the tag faulty does not serve on a node that has this file. Tests of an upgrade that goes back use
-// it. No release has the tag.
+// A program that is built with the tag faulty refuses to serve on a node that has this file. Tests use it to make an upgrade
+// roll back. No release has the tag.
 func init() {
 	const file = "/etc/yurthub/faulty"
 	if len(os.Args) < 2 || !strings.HasPrefix(os.Args[1], "--config=") {

@@ -38,9 +38,9 @@ func main() {
 	}
 }
 
-// command runs what the command line asks for. It serves, checks the node, prints its settings, prepares kubelet's start, makes
-// kubelet use the hub or not, or replaces the program. It sets form to how the program logs; a command that talks to a person
-// leaves it unset.
+// command runs the subcommand that the command line names; without one it serves. A subcommand checks the node, prints its
+// settings, prepares kubelet's start, makes kubelet use the hub or not, or replaces the program. command sets form to how the
+// program logs. A subcommand that talks to a person leaves form unset.
 func command(form *logs.Settings) error {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
@@ -61,7 +61,7 @@ func command(form *logs.Settings) error {
 	return serve(form)
 }
 
-// keepProof makes what kubelet and the hub know each other by, if it is not there.
+// keepProof creates the files by which kubelet and the hub recognize each other, if they are missing.
 func keepProof(args []string, out io.Writer, form *logs.Settings) error {
 	fs := pflag.NewFlagSet("yurthub proof", pflag.ContinueOnError)
 	var cfg config.Config

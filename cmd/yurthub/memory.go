@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// Go lets the heap grow to twice what is live. In a hub with large copies, the live objects are raw bytes, without pointers
-	// that a collection must follow. So collecting twice as often has no measurable cost, and saves a quarter of the hub's
-	// memory; see docs/benchmarks-log.md. A small heap is collected often anyway.
+	// By default, Go lets the heap grow to twice the live objects. In a hub with large copies, the live objects are raw bytes,
+	// without pointers that a collection must follow. So collecting twice as often has no measurable cost, and saves a quarter
+	// of the hub's memory; see docs/benchmarks-log.md. A small heap is collected often anyway.
 	often, seldom = 50, 100
 	// A live heap above manyBytes is collected often, one below fewBytes seldom; in between nothing changes.
 	manyBytes, fewBytes = 16 << 20, 10 << 20

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Aside takes over connections that ask for certain server names. A Gate peeks at a client's first TLS message before it
-// answers; that message can still be read from the connection. All fields are required.
+// Aside takes over connections that ask for certain server names. To find the name, a Gate reads a client's first TLS message
+// before it answers; Serve can still read that message from the connection. All fields are required.
 type Aside struct {
 	// Takes reports whether connections that ask for a server name go aside. It must not block.
 	Takes func(serverName string) bool
@@ -123,7 +123,7 @@ const (
 	hearBytes = 16 << 10
 )
 
-// HearOut closes the sending side, and reads what the other side still sends, for a moment. If the connection were closed at
+// HearOut closes the sending side, and for a moment reads what the other side still sends. If the connection were closed at
 // once, the other side's kernel would drop the last bytes that were sent to it.
 func HearOut(c net.Conn) { hearOut(c, hearFor) }
 

@@ -1,9 +1,10 @@
-// Package conns bounds the connections to a server. Gate bounds those per address, and those whose TLS handshake is not over.
-// Local bounds those on the loopback interface. Newcomers bounds those on loopback whose client has not authenticated.
+// Package conns bounds the connections to a server. Gate bounds the connections from each address, and those whose TLS
+// handshake is not over. Local bounds connections on the loopback interface. Newcomers bounds those on the loopback interface
+// whose client has not authenticated.
 //
-// Invariants: nobody waits for another address. A surplus connection uses no memory of the HTTP server. Where a handshake or a
-// short request is awaited, the slowest connection loses its place to the newest. So a client that only holds places keeps
-// nobody out.
+// Invariants: no client waits because of another address. A surplus connection uses no memory of the HTTP server. Where the
+// server waits for a handshake or a short request, the slowest connection loses its place to the newest. So a client that only
+// holds places keeps nobody out.
 package conns
 
 import (
@@ -21,8 +22,8 @@ func sourceOf(c net.Conn) (netip.Addr, bool) {
 	return Source(tcp.AddrPort().Addr()), true
 }
 
-// Source returns the key under which an address's connections are counted. All IPv6 addresses of a /64 share one, because a
-// client with one of them has them all.
+// Source returns the key under which an address's connections are counted. All IPv6 addresses of a /64 share one key, because a
+// client that has one of them has them all.
 func Source(address netip.Addr) netip.Addr {
 	address = address.Unmap().WithZone("")
 	if prefix, err := address.Prefix(64); err == nil && address.Is6() {

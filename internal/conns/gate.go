@@ -33,13 +33,13 @@ type GateConfig struct {
 	TLS *tls.Config
 	// Handshake is how long a client may take for its part of the handshake.
 	Handshake time.Duration
-	// Waiting bounds the handshakes under way, WaitingPerSource those from one address. A new one beyond the bound closes the
-	// oldest, so slow clients never keep out a quick one.
+	// Waiting bounds the handshakes under way, and WaitingPerSource those from one address. A new handshake beyond the bound
+	// closes the oldest one, so slow clients never keep out a quick one.
 	Waiting, WaitingPerSource int
 	// PerSource bounds the accepted connections from one address.
 	PerSource int
-	// All bounds the accepted connections from all addresses. A new one beyond the bound closes the oldest connection of the
-	// address that has most. 0 means that only PerSource bounds them.
+	// All bounds the accepted connections from all addresses. A new connection beyond the bound closes the oldest connection of
+	// the address that has the most. 0 means that only PerSource bounds them.
 	All int
 	// Refused is called for each refused connection. It must not block. nil means that nothing is called.
 	Refused func(from netip.AddrPort, why Reason, err error)
@@ -118,8 +118,8 @@ func (g *Gate) Close() error {
 	return err
 }
 
-// run accepts until the listener is closed. After an error it waits until Accept has returned the error, so that a lasting
-// error does not spin.
+// run accepts connections until the listener is closed. After an error it waits until the Gate's Accept has returned the error.
+// So a lasting error does not make it spin.
 func (g *Gate) run() {
 	for {
 		c, err := g.Listener.Accept()

@@ -18,8 +18,8 @@ type LocalListener struct {
 	others *list.List // of *local, the oldest first
 }
 
-// Local returns a listener that never closes a connection of this process's own user. Of all others it keeps most: one more
-// closes the oldest. So a short request is served even if other programs hold connections open.
+// Local returns a listener that never closes a connection of this process's own user. Of all other connections it keeps as many
+// as most says: one more closes the oldest. So a short request is served even if other programs hold connections open.
 func Local(l net.Listener, most int) *LocalListener {
 	return &LocalListener{Listener: l, most: most, own: isOwn, others: list.New()}
 }

@@ -19,7 +19,7 @@ import (
 var errNoSocket = errors.New("this host has no such connection")
 
 // OwnerOf returns the UID of the process that has made a connection on this host. local and remote are the two ends as the
-// server sees them. It asks the kernel for this one socket. Where that is not allowed, it reads the kernel's list of all
+// server sees them. It asks the kernel for this one socket. If the kernel does not allow that, it reads the list of all
 // sockets, which takes some milliseconds.
 func OwnerOf(local, remote net.Addr) (string, error) {
 	to, err := netip.ParseAddrPort(local.String())

@@ -20,9 +20,9 @@ func newTally[S comparable](most, all int) *tally[S] {
 	return &tally[S]{most: most, all: all, open: map[S]*list.List{}}
 }
 
-// enter adds a connection, or returns false if its source already has t.most. Whoever closes the connection calls leave, once
-// or more. crowded, if not nil, is the oldest connection of the source with most; it has lost its place, and the caller must
-// close it.
+// enter adds a connection, or returns false if its source already has t.most. If all sources together have too many, crowded is
+// the oldest connection of the source with the most. crowded has lost its place, and the caller must close it. Whoever closes
+// the added connection calls leave, once or more.
 func (t *tally[S]) enter(source S, c net.Conn) (leave func(), crowded net.Conn, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,8 +1,8 @@
 // Package doubt decides when to believe a source that contradicts what is known. A source that has lost its content, or has not
-// been filled yet, looks as if all its objects were deleted, but rarely for long.
+// been filled yet, looks as if all its objects were deleted. But that rarely lasts long.
 //
-// A Policy holds the times that must agree: how often and for how long a source must insist, and how long to wait between two
-// reads of it. All packages that read, serve or wait for such a source use the same Policy.
+// A Policy holds the times on which several packages must agree: how often and for how long a source must insist, and how long
+// to wait between two reads of it. All packages that read, serve or wait for such a source use the same Policy.
 //
 // The package is pure: callers pass the time, which should be monotonic.
 package doubt
@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// ErrSuspicious says that a snapshot would remove more than a healthy source removes at once. Offer the snapshot again later: a
-// source that insists is believed.
+// ErrSuspicious says that a snapshot would remove more objects than a healthy source removes at once. Offer the snapshot again
+// later: a source that insists is believed.
 var ErrSuspicious = errors.New("the snapshot would remove more than half of the objects")
 
 const (
@@ -37,12 +37,12 @@ type Policy struct {
 // Shown is the policy if the known content came from the same source: then either it changed, or the source has lost it.
 func Shown() Policy { return Policy{For: 30 * time.Second} }
 
-// Restored is the policy if the known content came from the disk only. The objects may well have been deleted while the node
+// Restored is the policy if the known content came only from the disk. The objects may well have been deleted while the node
 // was off, and a client waits for the answer. So the source is doubted for at most 10 s.
 func Restored() Policy { return Policy{For: 8 * time.Second, Enough: 10 * time.Second} }
 
-// Pause is how long to wait before the next offer, so that the last offer needed comes no earlier than For. Callers add a
-// random part of up to Spread.
+// Pause is how long to wait before the next offer. With it the last necessary offer comes no earlier than For after the first.
+// Callers add a random part of up to Spread.
 func (p Policy) Pause() time.Duration { return p.For / (tries - 1) }
 
 // Spread is the most to add to Pause: together the pauses stay within Enough.
@@ -57,8 +57,8 @@ type Doubt struct {
 	offers      int       // 0 means that there is none
 }
 
-// Offer records that a source contradicts what is known, and reports whether to believe it now. Once it is believed, the
-// incident is over.
+// Offer records that a source contradicts what is known, and reports whether to believe the source now. Once it is believed,
+// the incident is over.
 func (d *Doubt) Offer(now time.Time, p Policy) bool {
 	if now.Sub(d.last) > forgetAfter {
 		d.offers = 0
@@ -79,14 +79,15 @@ func (d *Doubt) Offer(now time.Time, p Policy) bool {
 // Clear records that the source contradicts nothing.
 func (d *Doubt) Clear() { d.offers = 0 }
 
-// Guard refuses suspicious snapshots until they have been offered for long enough. The zero Guard is ready. It is for one
-// goroutine at a time.
+// Guard refuses suspicious snapshots until they have been offered for long enough. The zero Guard is ready. Only one goroutine
+// at a time may use it.
 type Guard struct {
 	doubt Doubt
 }
 
-// Check decides whether a snapshot that removes remove of the have present objects may be applied now. It returns ErrSuspicious
-// if not. With fewer than minimum objects (usually Minimum), nothing is suspicious. A snapshot that passes ends the incident.
+// Check decides whether a snapshot may be applied now. have is the number of present objects, and remove the number of those
+// that the snapshot would remove. Check returns ErrSuspicious if the snapshot may not be applied. With fewer than minimum
+// objects (usually Minimum), nothing is suspicious. A snapshot that passes ends the incident.
 func (g *Guard) Check(now time.Time, p Policy, minimum, have, remove int) error {
 	if have < minimum || 2*remove <= have {
 		g.doubt.Clear()

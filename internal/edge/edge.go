@@ -1,5 +1,5 @@
 // Package edge is the vocabulary that every other package shares: identifiers as types of their own, and the names that
-// clients, operators and other software see. It imports no package of ours, and only API types of Kubernetes.
+// clients, operators and other software see. It imports no package of ours, and from Kubernetes only API types.
 //
 // The labels, annotations and object names are a contract: users of OpenYurt have them already.
 package edge
@@ -35,8 +35,8 @@ const (
 	// LabelNodePool on a Node names the pool that it belongs to.
 	LabelNodePool = "apps.openyurt.io/nodepool"
 
-	// LabelWorkloadPool on a workload of a YurtAppSet names the pool that it runs in. Any controller may have created the
-	// workload.
+	// LabelWorkloadPool on a workload of a YurtAppSet names the pool in which the workload runs. Any controller may have
+	// created the workload.
 	LabelWorkloadPool = "apps.openyurt.io/pool-name"
 
 	// DelegateHeartbeat is the annotation that a node's Lease carries while another node forwards its heartbeats. The
@@ -44,22 +44,22 @@ const (
 	DelegateHeartbeat = "openyurt.io/delegate-heartbeat"
 
 	// AnnotationPutBack on a node's Lease in the cloud says that coordinator-controller has put the renewTime back, and to
-	// which time. A renewTime of that value is no heartbeat.
+	// which time. As long as the renewTime has that value, it is no heartbeat.
 	AnnotationPutBack = "openyurt.io/renew-time-put-back"
 
 	// DelegateHeartbeatOn is the value of DelegateHeartbeat; any other value, and its absence, mean "not delegated".
 	DelegateHeartbeatOn = "true"
 
-	// AnnotationCoordinatorHost marks the coordinator's copy of the Lease of the node that runs the coordinator. A leader
-	// forwards that Lease early. The annotation never reaches the cloud.
+	// AnnotationCoordinatorHost marks the coordinator's copy of the Lease of the node on which the coordinator runs. A leader
+	// forwards that Lease before others. The annotation never reaches the cloud.
 	AnnotationCoordinatorHost = "openyurt.io/coordinator-host"
 
-	// AnnotationRelaysAt, on the coordinator's copy of a Lease, is where the node's hub relays for others, ADDRESS:PORT. It
-	// never reaches the cloud.
+	// AnnotationRelaysAt, on the coordinator's copy of a node's Lease, is the ADDRESS:PORT at which the node's hub relays for
+	// other nodes. It never reaches the cloud.
 	AnnotationRelaysAt = "openyurt.io/relays-at"
 
-	// ReasonGracePeriodTooShort is the reason of an Event on a Node: kube-controller-manager's grace period is shorter than the
-	// silence after which coordinator-controller acts.
+	// ReasonGracePeriodTooShort is the reason of an Event on a Node. It means that kube-controller-manager's grace period is
+	// shorter than the silence after which coordinator-controller acts.
 	ReasonGracePeriodTooShort = "GracePeriodTooShort"
 
 	// TaintUnschedulable keeps new Pods off a node whose own link is down. Its effect is PreferNoSchedule if all of the node's
@@ -74,17 +74,17 @@ const (
 	// heartbeats are delegated. The API server's policies check it.
 	ReasonCloudLinkDown = "CloudLinkDown"
 
-	// LabelExcludeDisruption on a Node makes kube-controller-manager leave the node out when it counts how much of a zone is
-	// lost. Any value works. ExcludedCloudLinkDown is the value that we set for ReasonCloudLinkDown; any other value is
-	// somebody else's.
+	// LabelExcludeDisruption on a Node makes kube-controller-manager leave the node out when it counts which share of a zone is
+	// lost. Any value works. ExcludedCloudLinkDown is the value that we set for ReasonCloudLinkDown; any other value was set by
+	// somebody else.
 	LabelExcludeDisruption = "node.kubernetes.io/exclude-disruption"
 	ExcludedCloudLinkDown  = "cloud-link-down"
 
-	// Rolls are ConfigMaps in NamespaceSystem with facts that the API server's policies can't see otherwise. The one key,
-	// RollEntry, has lines of KEY=VALUE; an empty roll does not exist. No pool's ConfigMap has a name that begins like these.
+	// Rolls are ConfigMaps in NamespaceSystem with facts that the API server's policies can't see otherwise. A roll's one key,
+	// RollEntry, has lines of KEY=VALUE; an empty roll does not exist. No pool's ConfigMap has a name with the prefix of these.
 	// ConfigMapShownNotReady lists the nodes that are shown NotReady for ReasonCloudLinkDown, with their pools.
 	// ConfigMapCoordinatedPools lists the pools that have a YurtCoordinator, with its name. ConfigMapAutonomousPools lists the
-	// pools that have an autonomous node, with the name of one.
+	// pools that have an autonomous node, with the name of one such node.
 	ConfigMapShownNotReady    = "yurt-coordinator--shown-not-ready"
 	ConfigMapCoordinatedPools = "yurt-coordinator--coordinated-pools"
 	ConfigMapAutonomousPools  = "yurt-coordinator--autonomous-pools"
@@ -102,20 +102,20 @@ const (
 	// LeaseElection is the Lease with which the hubs of a pool elect their leader.
 	LeaseElection = "yurthub"
 
-	// LeaseInformerSync is the Lease by which the leader declares the pool's resources current: complete at the coordinator,
-	// and kept up to date with the cloud.
+	// LeaseInformerSync is the Lease by which the leader declares the pool's resources current. That means that the coordinator
+	// has all of them, and that the leader keeps them up to date with the cloud.
 	LeaseInformerSync = "leader-informer-sync"
 
-	// LeaseFiller is the Lease that a filler holds: a hub without a link to the cloud that pushes its pool resources to a
-	// coordinator that nobody leads. Its holder may do nothing else.
+	// LeaseFiller is the Lease that a filler holds. A filler is a hub without a link to the cloud that pushes its pool
+	// resources to a coordinator where no hub leads. The holder may do nothing else there.
 	LeaseFiller = "yurthub-filler"
 )
 
 // FillerTurn is how long a hub may hold LeaseFiller, which is not renewed.
 const FillerTurn = 15 * time.Second
 
-// ElectionTerm is how long a hub leads without renewing the election Lease. So it is also how long the Lease must stay vacant
-// if nobody knows whether a former leader still leads.
+// ElectionTerm is how long a hub leads without renewing the election Lease. So if nobody knows whether a former leader still
+// leads, the Lease must also stay vacant for that time.
 const ElectionTerm = 4 * time.Second
 
 // Ports.
@@ -126,8 +126,8 @@ const (
 	// PortCoordinatorProbes is where a coordinator answers kubelet's probes, with TLS, on the loopback interface.
 	PortCoordinatorProbes = 10271
 
-	// PortHub is where a hub serves kubelet, which authenticates to it, and the host's other programs, with credentials of
-	// their own.
+	// PortHub is where a hub serves kubelet and the host's other programs. kubelet authenticates to the hub; the other programs
+	// use credentials of their own.
 	PortHub = 10261
 
 	// PortHubTLS is where a hub serves Pods.
@@ -168,12 +168,12 @@ func (n NodeName) User() string { return nodeUserPrefix + string(n) }
 // HubUser is the common name of a hub's serving certificate. Nobody has a right by that name.
 func (n NodeName) HubUser() string { return hubUserPrefix + string(n) }
 
-// Forwarder is the name of the ServiceAccount, in kube-node-lease, that a pool's leader impersonates at the cloud to forward
+// Forwarder is the name of the ServiceAccount in kube-node-lease that a pool's leader impersonates at the cloud to forward
 // heartbeats. The ServiceAccount does not exist, so nobody can get a token for it.
 func (p PoolName) Forwarder() string { return forwarderPrefix + string(p) }
 
-// ForwardingUser is Forwarder's user name. It may write the Leases of that pool's nodes and the report about them, and nothing
-// else.
+// ForwardingUser is the user name of the Forwarder. It may write the Leases of that pool's nodes and the report about them, and
+// nothing else.
 func (p PoolName) ForwardingUser() string {
 	return "system:serviceaccount:" + corev1.NamespaceNodeLease + ":" + p.Forwarder()
 }

@@ -8,15 +8,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// NodePools are all NodePools, which a pool may share. The leader also brings its own NodePool to the coordinator, as
-// OwnNodePools. It needs another name, because hubs would take the one for all.
+// NodePools are all NodePools, as a resource that a pool may share. OwnNodePools has only the pool's own NodePool, which the
+// leader also brings to the coordinator. It has another name, because otherwise hubs would take the one NodePool for all.
 var (
 	NodePools    = schema.GroupVersionResource{Group: "apps.openyurt.io", Version: "v1beta2", Resource: "nodepools"}
 	OwnNodePools = schema.GroupVersionResource{Group: "apps.openyurt.io", Version: "v1beta2", Resource: "ownnodepools"}
 )
 
-// AnnotationPoolResources, on the Lease that ReportLease names, says how much of each shared resource the coordinator has, as
-// JoinFillings writes it.
+// AnnotationPoolResources, on the Lease that ReportLease names, says how much of each shared resource the coordinator has. Its
+// value is in the form of JoinFillings.
 const AnnotationPoolResources = "openyurt.io/pool-resources"
 
 // Filling is how much of one shared resource a coordinator has.
@@ -25,8 +25,8 @@ type Filling string
 const (
 	// FillingNone means that the resource has not come completely since the coordinator started.
 	FillingNone Filling = "none"
-	// FillingComplete means that all of it has come once since the coordinator started. Later changes in the cloud may be
-	// missing.
+	// FillingComplete means that all of the resource has come once since the coordinator started. Later changes in the cloud
+	// may be missing.
 	FillingComplete Filling = "complete"
 	// FillingCurrent means that it is complete, and a leader brings each change, and says so in LeaseInformerSync.
 	FillingCurrent Filling = "current"

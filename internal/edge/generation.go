@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Slot numbers the places that a pool has for coordinators. Only the youngest coordinator of a slot counts. Coordinators of
-// different slots do not depend on each other.
+// Slot is the number of one of the places that a pool has for coordinators. Only the youngest coordinator of a slot counts.
+// Coordinators of different slots do not depend on each other.
 type Slot int
 
 // MaxSlots is how many slots a pool has at most.
@@ -20,7 +20,7 @@ func (s Slot) Valid() bool { return s >= 0 && s < MaxSlots }
 // ServerKey is the key at which the pool's ConfigMap tells where the slot's coordinator is.
 func (s Slot) ServerKey() string { return s.key(DiscoveryServer) }
 
-// GenerationKey is the key at which it tells that coordinator's generation.
+// GenerationKey is the key at which that ConfigMap has the coordinator's generation.
 func (s Slot) GenerationKey() string { return s.key(DiscoveryGeneration) }
 
 func (s Slot) key(of string) string {
@@ -30,9 +30,9 @@ func (s Slot) key(of string) string {
 	return of + "-" + strconv.Itoa(int(s))
 }
 
-// Generation identifies one coordinator of a pool: each Pod that runs one has a greater number than those before it in its
-// slot. It is the serial number in the subject of the coordinator's serving certificate. The zero Generation stands for slot 0,
-// and for a certificate without a generation.
+// Generation identifies one coordinator of a pool. Each Pod that runs a coordinator has a greater number than the Pods before
+// it in its slot. A coordinator has its Generation as the serial number in the subject of its serving certificate. The zero
+// Generation stands for slot 0 and a certificate without a generation.
 type Generation struct {
 	Slot   Slot
 	Number uint64

@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// History numbers the cloud's histories. Revisions of two histories can't be compared: a cloud that was restored from a backup,
-// or rebuilt, continues from the backup's revision. A hub that sees this raises the number. Every hub begins with history 0,
-// the first.
+// History numbers the cloud's histories. A cloud that was restored from a backup, or rebuilt, continues from the backup's
+// revision, so revisions of two histories can't be compared. A hub that sees such a cloud raises the number. Every hub begins
+// with history 0.
 //
-// A filler's objects belong to a history of their own, below all of these (Filled). So anything that a leader brings from the
-// cloud is later, and replaces them.
+// A filler's objects belong to a history of their own, below all histories of the cloud (Filled). So anything that a leader
+// brings from the cloud is later, and replaces them.
 type History int64
 
 // histories bounds the cloud's histories. A filled history is the cloud's number minus this, so it is below 0.
 const histories = 1 << 62
 
-// Filled is the history of objects that a filler brought, and that it had from history h. Filled histories have the order of
-// the cloud's.
+// Filled is the history of objects that a filler brought, if the filler had them from history h of the cloud. Filled histories
+// have the same order as those of the cloud.
 func (h History) Filled() History {
 	if h.IsFilled() {
 		return h
@@ -67,15 +67,15 @@ func (m Moment) String() string {
 }
 
 // HeaderHistory names the history of the revisions in a push to the coordinator, or in a mirror's answer. Without it they
-// belong to the first history. If a watch asks for another history than the mirror's own, the mirror answers 410, or 503 if its
-// own is filled.
+// belong to the first history. If a watch asks for another history than the mirror's own, the mirror answers 410. If the
+// mirror's own history is filled, it answers 503.
 const HeaderHistory = "Openyurt-History"
 
 // HeaderRevision, in an answer, is the revision that the mirror has reached.
 const HeaderRevision = "Openyurt-Revision"
 
-// AnnotationHistory, on LeaseInformerSync, is the history of all revisions in AnnotationAppliedRevisions. Without it
-// they belong to the first history.
+// AnnotationHistory, on LeaseInformerSync, is the history of all revisions in AnnotationAppliedRevisions. Without it they
+// belong to the first history.
 const AnnotationHistory = "openyurt.io/cloud-history"
 
 // ParseHistory reads what String writes; "" is the first history. It fails on anything else.

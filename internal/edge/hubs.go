@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// AnnotationHub, on the coordinator's copy of a node's Lease, is the state of the node's hub, as HubReport.String writes it. It
-// never reaches the cloud.
+// AnnotationHub, on the coordinator's copy of a node's Lease, is the state of the node's hub, in the form of HubReport.String.
+// It never reaches the cloud.
 const AnnotationHub = "openyurt.io/hub"
 
-// AnnotationHubs, on the Lease that ReportLease names, is the summary of the pool's hubs, as PoolHubs.String writes it. It is
+// AnnotationHubs, on the Lease that ReportLease names, is the summary of the pool's hubs, in the form of PoolHubs.String. It is
 // about as long for a large pool as for a small one.
 const AnnotationHubs = "openyurt.io/hubs"
 
@@ -94,8 +94,8 @@ type PoolHubs struct {
 	// OldestSettings is the lowest generation of settings that a hub runs with, and NewestSettings the highest.
 	OldestSettings int64 `json:"oldestSettings,omitempty"`
 	NewestSettings int64 `json:"newestSettings,omitempty"`
-	// Answer is how long a heartbeat takes over the slowest of the lines, in milliseconds. Lost is how many heartbeats of all
-	// lines got no answer in the last ten minutes. Both are 0 if no line is known.
+	// Answer is how long a heartbeat takes on the slowest line of the pool's nodes, in milliseconds. Lost is how many
+	// heartbeats of all lines got no answer in the last ten minutes. Both are 0 if no line is known.
 	Answer int64 `json:"answer,omitempty"`
 	Lost   int   `json:"lost,omitempty"`
 	// Troubles are nodes whose hubs have trouble, MostTroubled at most for each; More counts the others.
@@ -167,8 +167,8 @@ func strange(kind string, l Life) bool {
 	return kind != CertificateClient && kind != CertificateServing || l.Until <= l.From
 }
 
-// Since returns what has been carried since before. If a counter is lower than before, the hub has restarted, so all of it is
-// new.
+// Since returns what the links have carried since before was counted. If a counter is lower than in before, the hub has
+// restarted, so all of it is new.
 func (c Carried) Since(before Carried) Carried {
 	news := Carried{}
 	for kind, b := range c {

@@ -7,12 +7,13 @@ import (
 )
 
 // AnnotationKubelet describes a kubelet's serving certificate, as the node's hub has found it in kubelet's files. On the
-// coordinator's copy of the node's Lease it is one KubeletServing.String, which the coordinator uses; it never reaches the
-// cloud. On the Lease that ReportLease names, it says how each kubelet of the pool is verified, as JoinKubelets writes it.
+// coordinator's copy of the node's Lease, its value is one KubeletServing.String. The coordinator uses that value, and it never
+// reaches the cloud. On the Lease that ReportLease names, it says how each kubelet of the pool is verified, in the form of
+// JoinKubelets.
 const AnnotationKubelet = "openyurt.io/kubelet-serving"
 
-// PrefixReports is the prefix of annotations that later releases may add to reports. The chart's policy forwarder-writes
-// accepts a few of them, of bounded size, without knowing them, so hubs may be newer than the chart. The next reporter removes
+// PrefixReports is the prefix of annotations that later releases may add to reports. The chart's policy forwarder-writes does
+// not know them, but accepts a few of them, of bounded size. So hubs may be newer than the chart. The next reporter removes
 // those that it does not know.
 const PrefixReports = "report.openyurt.io/"
 
@@ -27,8 +28,8 @@ const (
 	KubeletPinned KubeletWay = "pinned"
 	// KubeletSigned means that the cluster's authority has signed the certificate, and it is pinned as well.
 	KubeletSigned KubeletWay = "signed"
-	// KubeletOverdue is KubeletSigned, but kubelet has serverTLSBootstrap, and less than a tenth of the certificate's life is
-	// left: nobody approves the next one.
+	// KubeletOverdue is KubeletSigned with a certificate that has less than a tenth of its life left although kubelet has
+	// serverTLSBootstrap. So nobody approves the next certificate.
 	KubeletOverdue KubeletWay = "overdue"
 	// KubeletUnapproved means that kubelet has serverTLSBootstrap, and nobody has approved its request, so it serves nothing.
 	KubeletUnapproved KubeletWay = "unapproved"
@@ -77,8 +78,8 @@ func ParseKubeletServing(value string) (KubeletServing, bool) {
 	return s, true
 }
 
-// JoinKubelets writes the KubeletWay of each node as the value of an annotation, in order: "n1=pinned,n2=signed". SplitKubelets
-// reads it.
+// JoinKubelets writes the KubeletWay of each node as the value of an annotation, in the order of the nodes' names:
+// "n1=pinned,n2=signed". SplitKubelets reads it.
 func JoinKubelets(all map[NodeName]KubeletWay) string {
 	texts := make([]string, 0, len(all))
 	for n, w := range all {

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// AnnotationLANAddress on a Node says at which addresses the pool's other nodes reach it: one for each IP family, separated by
-// commas. Without it they use the Node's InternalIP. The policy lan-address keeps nodes from writing it.
+// AnnotationLANAddress on a Node has the addresses at which the pool's other nodes reach it: at most one for each IP family,
+// separated by commas. Without the annotation they use the Node's InternalIP. The policy lan-address keeps nodes from writing
+// it.
 const AnnotationLANAddress = "openyurt.io/lan-address"
 
 // maxLANAddresses is one for each IP family.

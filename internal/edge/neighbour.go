@@ -13,9 +13,9 @@ type Neighbour struct {
 	At   netip.AddrPort `json:"at"`
 }
 
-// RankNeighbours sorts neighbours in the order in which a node tries them. Each node has an order of its own, which changes
-// only where a neighbour comes or goes (rendezvous hashing). So the nodes of a pool spread over the neighbours without any
-// agreement.
+// RankNeighbours sorts neighbours in the order in which a node tries them. Each node has an order of its own (rendezvous
+// hashing). If a neighbour comes or goes, the order of the others stays. So the nodes of a pool spread over the neighbours
+// without any agreement.
 func RankNeighbours(of NodeName, all []Neighbour) {
 	type weighed struct {
 		weight [sha256.Size]byte

@@ -9,12 +9,13 @@ import (
 // Pool resources: what the nodes of a pool share.
 const (
 	// AnnotationAppliedRevisions is on LeaseInformerSync. It is a JSON object. Its keys are the pool resources, in the form
-	// "endpointslices.discovery.k8s.io". Each value is the cloud's revision up to which the coordinator has applied that
+	// "endpointslices.discovery.k8s.io". Each value is the revision of the cloud up to which the coordinator has applied that
 	// resource, and not merely seen it.
 	AnnotationAppliedRevisions = "openyurt.io/applied-revisions"
 
 	// AnnotationFilling is on LeaseInformerSync. It is a JSON object. Its keys are the pool resources whose first list from the
-	// cloud is under way; each value is how many pages of it have come. While the number grows, other hubs wait for the leader.
+	// cloud is under way. Each value is how many pages of that list have come. While the number grows, other hubs wait for the
+	// leader.
 	AnnotationFilling = "openyurt.io/filling"
 
 	// PathPage is where a coordinator serves the page that people look at.
@@ -33,7 +34,7 @@ const (
 	TopologyZone     = "kubernetes.io/zone"
 )
 
-// A pool's coordinator, as the cloud keeps it. All its objects are in NamespaceSystem, except the Secrets that only
+// These are names of a pool's coordinator in the cloud. All its objects are in NamespaceSystem, except the Secrets that only
 // coordinator-controller reads, which are in NamespaceKeys.
 const (
 	// AppCoordinator is the YurtAppSet that runs the coordinators, and the value of LabelApp on their Pods.
@@ -45,13 +46,13 @@ const (
 	// ServiceCoordinator is the Service of all coordinators. Each node sees only the endpoints of its own pool.
 	ServiceCoordinator = "yurt-coordinator-apiserver"
 
-	// MinPoolNodes is how many nodes a pool must have for a coordinator. Of two nodes, one that is cut off could not tell which
-	// of them leads.
+	// MinPoolNodes is how many nodes a pool must have for a coordinator. With two nodes, one that is cut off could not tell
+	// which of the two leads.
 	MinPoolNodes = 3
 )
 
-// Keys of the ConfigMap that tells a pool's hubs where their coordinator is. DiscoveryServer and DiscoveryGeneration are those
-// of slot 0; see Slot.ServerKey for the other slots. All other keys apply to the whole pool.
+// Keys of the ConfigMap that tells a pool's hubs where their coordinators are. DiscoveryServer and DiscoveryGeneration are the
+// keys of slot 0; see Slot.ServerKey for the other slots. All other keys apply to the whole pool.
 const (
 	// DiscoveryServer is the coordinator's address, https://HOST:PORT.
 	DiscoveryServer = "server"
@@ -79,7 +80,7 @@ func (p PoolName) CoordinatorUser() string { return CoordinatorUsers + ":" + str
 func (p PoolName) DiscoveryConfigMap() string { return "yurt-coordinator-" + string(p) }
 
 // CoordinatorServerName is the DNS name in the certificate of a pool's coordinator, besides its addresses. Each pool has its
-// own name, so that no coordinator can impersonate another pool's.
+// own name, so that no coordinator can impersonate that of another pool.
 func (p PoolName) CoordinatorServerName() string {
 	return string(p) + "." + ServiceCoordinator + "." + NamespaceSystem + ".svc"
 }
@@ -115,8 +116,8 @@ func (p PoolName) KubeletClientSecret() string {
 	return "yurt-coordinator-" + string(p) + "-kubelet-client"
 }
 
-// KubeletClientRequest is the name of the CertificateSigningRequest for such a key, given its public half in DER. A policy
-// allows coordinator-controller only such names (controller-rights.yaml).
+// KubeletClientRequest is the name of the CertificateSigningRequest for a key of KubeletClientSecret, given the key's public
+// half in DER. A policy allows coordinator-controller only such names (controller-rights.yaml).
 func (p PoolName) KubeletClientRequest(public []byte) string {
 	sum := sha256.Sum256(public)
 	return p.KubeletClientSecret() + "-" + hex.EncodeToString(sum[:8])

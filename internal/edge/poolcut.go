@@ -6,7 +6,7 @@ import corev1 "k8s.io/api/core/v1"
 const (
 	// AnnotationHoldEvictions on a NodePool says for how long evictions are held: a Go duration, up to MaxHoldEvictionsHours.
 	// Zero means not at all. Without the annotation, coordinator-controller's own setting applies to a pool that has a
-	// coordinator; any other pool is not held.
+	// coordinator. For any other pool, evictions are not held.
 	AnnotationHoldEvictions = "apps.openyurt.io/hold-evictions"
 
 	// FinalizerCoordinator is on a YurtCoordinator as long as its pool has objects made for it.

@@ -7,12 +7,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// PathState is where a coordinator tells its pool's hubs the pool's state: by GET, as JSON lines. Each line is a State; the
-// first has everything that was asked for, each later one the changes since.
+// PathState is where a coordinator tells its pool's hubs the pool's state: by GET, as JSON lines. Each line is a State. The
+// first line has everything that the hub asked for; each later one has the changes since.
 const PathState = "/state/v1"
 
-// QueryPresence, a parameter of PathState, asks for nodes and Pods, too: NodesOnly, or NodesAndPods. For Pods a hub trusts only
-// its home.
+// QueryPresence, a parameter of PathState, also asks for nodes (NodesOnly), or for nodes and Pods (NodesAndPods). A hub trusts
+// only its home about Pods.
 const (
 	QueryPresence = "presence"
 	NodesOnly     = "nodes"
@@ -22,8 +22,8 @@ const (
 // QueryAfter, a parameter of PathState, asks only for the heartbeats after a Leases.Position.
 const QueryAfter = "after"
 
-// QueryRelaying, a parameter of PathState, asks which nodes relay. The answer is one line, a Relaying. It is 503 while a
-// coordinator that started recently has heard of no node yet.
+// QueryRelaying, a parameter of PathState, asks which nodes relay. The answer is one line, a Relaying. A coordinator that
+// started recently and has heard of no node yet answers 503.
 const QueryRelaying = "relaying"
 
 // MostRelaying is the largest number of neighbours in a Relaying.
@@ -31,9 +31,9 @@ const MostRelaying = 32
 
 // Relaying is what a coordinator answers to QueryRelaying.
 type Relaying struct {
-	// Neighbours are the nodes that relay and have renewed their Leases within their duration, by the coordinator's clock. The
-	// asking node is not among them. If there are more than MostRelaying, these are the first by RankNeighbours of that node.
-	// nil means that the line is no Relaying.
+	// Neighbours are the nodes that relay and have renewed their Leases within the Leases' duration, by the coordinator's
+	// clock. The asking node is not among them. If there are more than MostRelaying, the answer has the first of them in the
+	// asking node's RankNeighbours order. nil means that the line is no Relaying.
 	Neighbours []Neighbour `json:"relaying"`
 }
 
@@ -72,16 +72,16 @@ type PodPresence struct {
 	PodName
 	UID  string   `json:"uid"`
 	Node NodeName `json:"node"`
-	// Revision, in History, is the Pod's revision in the cloud. Said means that the rest comes from kubelet, and has not
-	// reached the cloud yet.
+	// Revision, in History, is the Pod's revision in the cloud. Said means that all other fields come from kubelet, and have
+	// not reached the cloud yet.
 	Revision Revision `json:"revision"`
 	History  History  `json:"history,omitempty"`
 	Said     bool     `json:"said,omitempty"`
 
 	// IPs are the Pod's addresses, at most one of each family. A Pod without addresses has not started yet, or has ended.
 	IPs []netip.Addr `json:"ips,omitempty"`
-	// Ready is the Pod's condition Ready. Overruled means that the cloud has set it to false because it did not hear from the
-	// node, and kubelet has not reported since.
+	// Ready is the Pod's condition Ready. Overruled means that the cloud has set that condition to false because it did not
+	// hear from the node, and that kubelet has not reported since.
 	Ready     bool `json:"ready,omitempty"`
 	Overruled bool `json:"overruled,omitempty"`
 	// Terminating means that the Pod is being deleted. Finished means that it has run to its end, or failed for good.
@@ -99,9 +99,9 @@ type NodePresence struct {
 
 // PresenceOf returns what endpoints need to know of a Pod. The caller fills in its revision and Said.
 //
-// PresenceOf finds Overruled by the condition's reason. kubelet gives a reason whenever it sets a Pod to not ready.
-// kube-controller-manager, which does that for all Pods of a silent node, leaves the reason as it was while the Pod was ready:
-// empty.
+// PresenceOf recognizes Overruled by an empty reason of the condition. kubelet gives a reason whenever it sets a Pod to not
+// ready. kube-controller-manager sets all Pods of a silent node to not ready, and leaves the reason empty, as it was while the
+// Pod was ready.
 func PresenceOf(p *corev1.Pod) PodPresence {
 	is := PodPresence{
 		PodName: PodName{p.Namespace, p.Name}, UID: string(p.UID), Node: NodeName(p.Spec.NodeName),

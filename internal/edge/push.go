@@ -1,16 +1,16 @@
 package edge
 
 // What hubs bring to a coordinator has two shares: the pool's resources, below PathMirror, and each node's own objects, below
-// PathOwn. A share is at a named state at any time, and a push brings it from one state to the next:
+// PathOwn. At any time a share is in a named state, and a push brings it from one state to the next:
 //
 //	GET  SHARE                                    where the share stands (PoolState, NodeState)
 //	POST SHARE/{group|core}/{version}/{resource}  a watch stream, in batches; each is answered by a line (Taken)
 //
-// HeaderHistory names the history of all its revisions. A refusal, which is a Status, is the last line; as the first line, it has
-// its code as the answer's.
+// HeaderHistory names the history of all revisions in a push. A refusal is a Status, and ends the answer as its last line. If
+// the refusal is also the first line, its code is the code of the answer.
 const (
 	// PathMirror is where a coordinator serves the pool's resources with the cloud's revisions. The state of a resource is the
-	// revision up to which it is here.
+	// revision up to which the coordinator has it.
 	PathMirror = "/mirror/v1"
 
 	// PathOwn is where hubs push their own nodes' objects. The state of a node's objects is the ETag of the GET, without quotes.
@@ -22,8 +22,8 @@ const (
 
 // Parameters of a push.
 const (
-	// QueryFrom is the state that the push follows on from. Without it the push brings everything, which only a resource of the
-	// pool may do.
+	// QueryFrom is the state from which the push continues. Without it the push brings everything. Only a push of a pool
+	// resource may leave it out.
 	QueryFrom = "from"
 	// QueryTerm is the leaseTransitions of the Lease under which the pusher leads, or fills.
 	QueryTerm = "term"

@@ -2,8 +2,9 @@ package edge
 
 import "strings"
 
-// AnnotationRelayedBy, beside the mark, says that the node writes its Lease itself, over a neighbour's line: it is one
-// Relayed.String. On the coordinator's copy it stands without the mark, because no leader may forward such a heartbeat.
+// AnnotationRelayedBy on a Lease says that the node writes the Lease itself, over a neighbour's line. Its value is one
+// Relayed.String. In the cloud it stands beside DelegateHeartbeat. On the coordinator's copy it stands without that mark, so
+// that no leader forwards the heartbeat.
 const AnnotationRelayedBy = "openyurt.io/relayed-by"
 
 // Relayed is how a node reaches the cloud over a neighbour's line. The zero Relayed means that it does not.

@@ -10,21 +10,21 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// AnnotationReachedNodes, on a Lease that ReportLease names, lists the nodes that the leader hears at the pool's coordinators.
-// See JoinNodes.
+// AnnotationReachedNodes, on a Lease that ReportLease names, lists the nodes that the leader hears at the pool's coordinators,
+// in the form of JoinNodes.
 const AnnotationReachedNodes = "openyurt.io/reached-nodes"
 
-// ReportLease is the name of a Lease in the cloud's kube-node-lease, a leader's report. It names the leader (the holder) and
-// the pool's nodes that it hears. Each slot has one, because several hubs may lead, each at another coordinator. A hub that
-// leads at several coordinators writes one report about all of them, in the lowest of their slots. So a hub that leads
-// everywhere, as is usual, writes only slot 0's.
+// ReportLease is the name of a leader's report, a Lease in the cloud's kube-node-lease. The report names the leader (as the
+// Lease's holder) and the pool's nodes that the leader hears. There is one for each slot, because several hubs may lead, each
+// at another coordinator. A hub that leads at several coordinators writes one report about all of them, in the lowest of their
+// slots. So a hub that leads everywhere, as is usual, writes only the report of slot 0.
 //
 // The leader renews the report every 3 minutes, or every 5 on a metered link. The Lease's duration is twice that time: see
 // ReportLasts. Readers combine all valid reports of a pool: see Reports.
 func (p PoolName) ReportLease(of Slot) string { return of.App() + "-" + string(p) }
 
-// ReportOf returns the pool and the slot of a report by its Lease's name; an empty pool means that it is no report. A Node may
-// not have such a name.
+// ReportOf returns the pool and the slot of a report, given its Lease's name. An empty pool means that the Lease is no report.
+// A Node may not have the name of a report.
 func ReportOf(lease string) (PoolName, Slot) {
 	for _, slot := range slices.Backward(Slots()) { // the prefix of slot 0 begins the others'
 		if pool, ok := strings.CutPrefix(lease, PoolName("").ReportLease(slot)); ok {
@@ -35,8 +35,8 @@ func ReportOf(lease string) (PoolName, Slot) {
 }
 
 // ReportLasts returns how long a report is valid, from its Lease's duration in seconds. It adds a quarter, because clocks and
-// lines differ. The duration counts as at least 2 minutes, also if it is nil, and as at most 12. So no leader is believed for
-// more than a quarter of an hour.
+// lines differ. A duration below 2 minutes, or nil, counts as 2 minutes; one above 12 minutes counts as 12. So no leader is
+// believed for more than a quarter of an hour.
 func ReportLasts(seconds *int32) time.Duration {
 	const least, most = 2 * time.Minute, 12 * time.Minute
 	lasts := least
@@ -46,12 +46,12 @@ func ReportLasts(seconds *int32) time.Duration {
 	return lasts + lasts/4
 }
 
-// Reports are the reports of one pool, the lowest slot's first. A node that is in any of them reaches the pool. If two reports
-// differ in anything else, the lower slot's counts.
+// Reports are the reports of one pool, that of the lowest slot first. A node that is in any of them reaches the pool. If two
+// reports differ in anything else, that of the lower slot counts.
 type Reports []*coordinationv1.Lease
 
-// ReportsOf selects from a pool's valid reports, which may be in any order. A leader's last report has everything that it
-// hears, so its earlier reports in other slots are left out.
+// ReportsOf selects from a pool's valid reports, which may be in any order. A leader's newest report has everything that the
+// leader hears. So ReportsOf leaves out the leader's earlier reports in other slots.
 func ReportsOf(valid []*coordinationv1.Lease) Reports {
 	all := slices.DeleteFunc(slices.Clone(valid), func(l *coordinationv1.Lease) bool {
 		return slices.ContainsFunc(valid, func(other *coordinationv1.Lease) bool {
@@ -133,8 +133,8 @@ func together[T any](r Reports, annotation string, split func(string) map[NodeNa
 	return all
 }
 
-// Fillings returns how much of each shared resource the coordinator of the lowest slot has; nil means that its leader does not
-// report that.
+// Fillings returns how much of each shared resource the coordinator of the lowest slot has. nil means that the leader there
+// does not report that.
 func (r Reports) Fillings() map[string]Filling {
 	if len(r) > 0 {
 		if text, ok := r[0].Annotations[AnnotationPoolResources]; ok {

@@ -6,7 +6,7 @@ import (
 )
 
 // Revision is a resourceVersion of the cloud as a number. It orders all writes of one cluster: Kubernetes guarantees that since
-// 1.35 (KEP-5504), and servers over etcd always did. 0 is the beginning, before any write.
+// 1.35 (KEP-5504), and API servers over etcd always did. 0 is the beginning, before any write.
 type Revision uint64
 
 // ParseRevision reads a resourceVersion. It fails on what is not a positive decimal number.

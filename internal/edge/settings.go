@@ -8,7 +8,7 @@ import (
 )
 
 // SettingsConfigMap is the name of the ConfigMap, in NamespaceSystem, with a pool's settings for its hubs. The pool's nodes may
-// read it, and no other pool's.
+// read it; nodes of other pools may not.
 func (p PoolName) SettingsConfigMap() string { return "yurthub-settings-" + string(p) }
 
 // Keys of that ConfigMap.

@@ -1,15 +1,15 @@
 package edge
 
-// A shown revision is one that the cloud never gave. A hub uses it for an object that it shows in another form than the cloud's
-// (ADR 19). Bit 62 is set; the object's own revision follows, and then a digest of the shown form.
+// A shown revision is one that the cloud never gave. A hub uses it for an object that it shows in another form than the cloud
+// does (ADR 19). Its bit 62 is set; below that come the object's own revision, and then a digest of the shown form.
 const (
 	shownBit   = 62
 	digestBits = 20
 	maxShown   = Revision(1)<<(shownBit-digestBits) - 1
 )
 
-// Shown returns the revision for an object that is shown in another form, from its own revision and a digest of that form. A
-// revision that is too large (after 139 years of 1000 writes a second) is returned as it is.
+// Shown returns the revision for an object that is shown in another form, from the object's own revision and a digest of that
+// form. Shown returns a revision that is too large (after 139 years of 1000 writes a second) as it is.
 func Shown(revision Revision, digest uint32) Revision {
 	if revision > maxShown {
 		return revision

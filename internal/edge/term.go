@@ -6,19 +6,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Term is one period in which a hub leads its pool. It is the fence for the leader's writes: check Valid before each. Its
-// functions are safe for concurrent use.
+// Term is one period in which a hub leads its pool. It is the fence for the leader's writes: the leader checks Valid before
+// each. Its functions are safe for concurrent use.
 type Term struct {
-	// Transitions is the election Lease's count of leader changes. With LeaseUID it identifies the term, because a coordinator
-	// that restarted empty counts from 0 again.
+	// Transitions is how often the election Lease has changed its leader. Only together with LeaseUID does it identify the
+	// term, because a coordinator that restarted empty counts from 0 again.
 	Transitions int32
 	// LeaseUID is the uid of the election Lease.
 	LeaseUID types.UID
-	// Valid reports whether this hub may act as the leader right now. After the process was suspended, Valid is false as soon
-	// as it runs again, whatever its goroutines have noticed by then. Call it before every write.
+	// Valid reports whether this hub may act as the leader right now. If the process was suspended for too long, Valid is false
+	// as soon as it runs again, even if no goroutine has noticed yet. Call it before every write.
 	Valid func() bool
-	// NotBefore returns a moment by this machine's monotonic clock that is certainly earlier than the coordinator's write of a
-	// revision, and as late as can be told. It bounds the age of an event, wherever the event was delayed: in a suspended
-	// process, on a slow connection, in a buffer. It returns false if no such moment is known.
+	// NotBefore returns a time by this machine's monotonic clock that is certainly earlier than the coordinator's write of a
+	// revision, and as late as this hub can tell. So it bounds the age of an event, wherever the event was delayed: in a
+	// suspended process, on a slow connection, in a buffer. It returns false if no such time is known.
 	NotBefore func(revision uint64) (time.Time, bool)
 }

@@ -1,7 +1,7 @@
 package edge
 
-// The paths on the node that the Pod for an upgrade may use, and the user that it runs as. UpgradeInbox belongs to that user;
-// everybody can read UpgradeOutbox.
+// These are the directories on the node that the Pod of an upgrade may use, and the user that the Pod runs as. UpgradeInbox
+// belongs to that user. Everybody can read UpgradeOutbox.
 const (
 	UpgradeInbox  = "/var/lib/yurthub/upgrade/inbox"
 	UpgradeOutbox = "/var/lib/yurthub/upgrade/outbox"

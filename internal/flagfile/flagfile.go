@@ -64,14 +64,14 @@ func asked(fs *pflag.FlagSet, out io.Writer) (found bool) {
 	return found
 }
 
-// Versioned reads a file that says its apiVersion and kind, and returns its settings by the names of flags. With an error it
-// returns those that it can read.
+// Versioned reads a file that has an apiVersion and a kind, and returns its settings by the names of flags. If it returns an
+// error, it also returns the settings that it could read.
 type Versioned func(content []byte) (settings map[string]any, err error)
 
-// Parse sets fs from args and from the YAML file that --config names; Parse adds that flag. A file that says its apiVersion
-// is read by versioned, which may be nil: then there are none. If args ask for help, or for a text of Prints, it prints that to
-// help and returns ErrHelp. Any other error is one line that names the flag or the file's key. What else the file says is set all
-// the same, so that the program can tell of the error as it is told to log.
+// Parse sets fs from args and from the YAML file that --config names; Parse adds that flag. If the file has an apiVersion,
+// versioned reads it; nil means that the program knows no such files. If args ask for help, or for a text of Prints, Parse
+// prints that to help and returns ErrHelp. Any other error is one line that names the flag or the file's key. Parse sets all
+// other settings of the file nevertheless, so that the program can log the error in the form that the file asks for.
 func Parse(fs *pflag.FlagSet, args []string, help io.Writer, versioned Versioned) error {
 	file := fs.String(FlagName, "", "YAML file of settings, with the names of these flags; flags on the command line win")
 	fs.SetOutput(io.Discard) // pflag prints the whole usage on an error; one line is what a person can use

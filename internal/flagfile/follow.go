@@ -9,12 +9,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// followInterval is how often Follow reads the file: an operator who has just saved it waits at most this long. A poll
-// also sees what file notification misses: a mounted ConfigMap is replaced by a link, and an editor renames.
+// followInterval is how often Follow reads the file: an operator who has just saved it waits at most this long. Polling also
+// finds changes that file notification misses: a mounted ConfigMap is replaced by a link, and an editor renames the file.
 const followInterval = 5 * time.Second
 
-// Follow calls changed after each change of the file that --config names in fs, which Parse has set. It returns nil
-// when ctx ends. It logs what changed returns. Without a file it only waits. It logs a file that can't be read once,
+// Follow calls changed after each change of the file that --config names in fs, which Parse has set. It logs the error that
+// changed returns. It returns nil when ctx ends. Without a file it only waits. If it can't read the file, it logs that once,
 // until it can read the file again.
 func Follow(ctx context.Context, fs *pflag.FlagSet, changed func() error) error {
 	var path string

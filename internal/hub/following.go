@@ -13,8 +13,8 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// follow builds the Set of selections that the hub caches: for itself, for the node's programs, and for callers with
-// credentials of their own.
+// follow builds the Set of selections that the hub caches: for itself, for the node's programs, and for callers that bring
+// their own credentials.
 func (h *Hub) follow() error {
 	shared, err := h.cfg.Shared()
 	if err != nil {

@@ -18,12 +18,12 @@
 //	Pods ─▶ front.Guests ─ front.Callers: who they are, what they may ─┬── cache: the pool's resources
 //	                                                                    └── cache, recall: each its own, or the cloud
 //
-// identity gets the node's certificates, for both upstreams and for Pods. member connects the parts that a hub has in its pool:
-// the coordinator, heartbeats, the election, duties, and pushes. config holds the settings of each part.
+// identity gets the node's certificates, for both upstreams and for Pods. member connects the parts of a hub that belong to its
+// pool: the coordinator, heartbeats, the election, duties, and pushes. config holds the settings of each part.
 //
-// This package is the wiring. hub.go connects all parts, following.go sets up the caches and who is answered from them,
-// settings.go applies settings that may change while the hub runs, and serving.go opens the ports. Each part knows only what
-// its own Config names. A part that a hub does not need, such as a coordinator, is created nevertheless and does nothing.
+// This package is the wiring. hub.go connects all parts. following.go sets up the caches, and which clients are answered from
+// them. settings.go applies settings that may change while the hub runs, and serving.go opens the ports. Each part knows only
+// what its own Config names. A part that a hub does not need, such as a coordinator, is created nevertheless and does nothing.
 package hub
 
 import (
@@ -81,7 +81,7 @@ type Hub struct {
 	overlay *views.EndpointsView
 	guests  *front.Guests
 	pods    *views.Entrance // how Pods come to the hub
-	// inForce is what the node and its pool say now, and reported what the hub says of that.
+	// inForce has the settings of the node and its pool at present, and reported returns the hub's report about the pool's.
 	inForce  *config.InForce
 	reported func() edge.SettingsReport
 	// agents and lasting take settings while the hub runs.
@@ -107,8 +107,8 @@ type certificates interface {
 	FollowAuthorities(ctx context.Context, reachable func() (bool, <-chan struct{})) error
 }
 
-// New checks the configuration, opens the cache on disk, creates kubelet's token and certificates, and builds a hub. Run reads
-// the certificate files. Always call Run, because only Run closes the disk.
+// New checks the configuration, opens the cache on disk, creates kubelet's token and certificates, and builds a hub. Only Run
+// reads the certificate files. Always call Run, because only Run closes the cache on disk.
 func New(own config.Config, e ends.Ends) (*Hub, error) {
 	if err := own.Validate(); err != nil {
 		return nil, err

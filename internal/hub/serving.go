@@ -16,8 +16,8 @@ import (
 	"yurtcoordinator/internal/version"
 )
 
-// Run serves until ctx ends, then stops in order: first the servers, then what they use. It returns an error if a port
-// is taken, if a node without a certificate gets none for some minutes, or if a part fails.
+// Run serves until ctx ends. Then it stops in order: first the servers, then the parts that they use. It returns an error if a
+// port is taken, if a node without a certificate gets none for some minutes, or if a part fails.
 func (h *Hub) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("node", h.cfg.Node))
 	ports, err := h.listen()

@@ -13,7 +13,7 @@ import (
 	"yurtcoordinator/internal/version"
 )
 
-// heedPool adds what follows the pool's settings.
+// heedPool adds the part that follows the pool's settings.
 func (h *Hub) heedPool() error {
 	if h.cfg.Pool == "" {
 		return nil
@@ -32,7 +32,7 @@ func (h *Hub) heedPool() error {
 	return nil
 }
 
-// program returns what the hub says of its program: that it can be replaced from the cloud, where join has made what that needs.
+// program returns what the hub says of its program. It can be upgraded from the cloud if join has made the directory for that.
 func program() edge.HubProgram {
 	_, err := os.Stat(edge.UpgradeInbox)
 	return edge.HubProgram{Version: version.Get().Version, Upgradable: err == nil}
@@ -41,7 +41,7 @@ func program() edge.HubProgram {
 // Reconfigure applies the node's own settings that can change while a hub runs: see config.InForce.
 func (h *Hub) Reconfigure(own config.Config) error { return h.inForce.Change(own) }
 
-// apply has the parts do what the settings say now.
+// apply makes the parts run with settings that can change while the hub runs.
 func (h *Hub) apply(now config.Running) {
 	h.followed.Change(now.Shared)
 	h.agents.Set(now.Agents)

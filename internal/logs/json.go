@@ -9,8 +9,8 @@ import (
 	logsjson "k8s.io/component-base/logs/json"
 )
 
-// jsonFormat is Kubernetes' own form json, with the same fields. Its own factory writes the present time for each time that is
-// logged, such as the end of a certificate; see encodeTime.
+// jsonFormat is Kubernetes' own log format json, with the same fields. Kubernetes' own factory logs every time value, such as
+// the end of a certificate, as the present time; encodeTime corrects that.
 type jsonFormat struct{}
 
 func init() {

@@ -1,12 +1,12 @@
 // Package logs says how our programs log: in Kubernetes' own forms, text or JSON, and how much.
 //
-// What a program logs comes from several libraries: klog, with a logger of its own or without, log/slog, and log. Start has all
-// of them write in one form, to stderr, with Kubernetes' own k8s.io/component-base/logs. The feature gates of that package would
-// let a program split or buffer what it logs; ours can't, so each line is in one stream, whole, when the call returns.
+// Several libraries log in a program: klog, with a logger of its own or without, log/slog, and log. Start makes all of them
+// write in one form, to stderr, with Kubernetes' own k8s.io/component-base/logs. The feature gates of that package would let a
+// program split or buffer its log. Our programs can't, so each line is in one stream, complete, when the call returns.
 //
-// Invariant: no program logs the body of a request or of an answer, whatever -v says. Kubernetes' clients do from level 8 on, and
-// such a body may be a Secret or a token. So Most is the most that is logged. At that level they log headers, without what
-// Authorization says.
+// Invariant: no program logs the body of a request or of an answer, whatever -v says. Kubernetes' clients log bodies from level
+// 8 on, and a body may be a Secret or a token. So Most is the highest level. At that level the clients log headers, without the
+// content of the header Authorization.
 package logs
 
 import (
@@ -60,8 +60,8 @@ func addVerbosity(v *logsapi.VerbosityLevel, fs *pflag.FlagSet) {
 		fmt.Sprintf("how much to log, 0 to %d; more counts as %d, because Kubernetes' clients would log Secrets", Most, Most))
 }
 
-// VerbosityFlagOf adds -v alone, for a command that a person uses, and returns what is given for SetVerbosity. Without Start such
-// a command logs as klog does by itself: as text, to stderr.
+// VerbosityFlagOf adds -v alone, for a command that a person uses. It returns the flag's value, for SetVerbosity. Such a
+// command does not call Start, so it logs as klog does by itself: as text, to stderr.
 func VerbosityFlagOf(fs *pflag.FlagSet) *logsapi.VerbosityLevel {
 	var v logsapi.VerbosityLevel
 	addVerbosity(&v, fs)
@@ -109,8 +109,8 @@ func SetVerbosity(v logsapi.VerbosityLevel) error {
 	return nil
 }
 
-// Tell tells why a program ends, in the form of its log: as a line of JSON, or as one for a person. If args could not be read as
-// a whole, s may lack what they say; it is found there.
+// Tell prints why a program ends, in the form of its log: as a line of JSON, or as a line for a person. If the program could
+// not parse args completely, s may lack their settings. So Tell looks for the form in args as well.
 func (s Settings) Tell(w io.Writer, program string, args []string, err error) {
 	if s.Format != JSON && formatIn(args) != JSON {
 		fmt.Fprintf(w, "%s: %v\n", program, err)
@@ -132,16 +132,17 @@ func formatIn(args []string) string {
 	return s.Format
 }
 
-// OnlyErrors has all code that logs without a logger of its own, which is Kubernetes', log nothing but errors, if that is what s
-// says. What is logged by log stays. A program calls it after Start.
+// OnlyErrors makes all code that has no logger of its own, which is Kubernetes' code, log only errors. It does so only if the
+// verbosity in s is below QuietBelow. It does not change what is logged through the given logger. A program calls OnlyErrors
+// after Start.
 func (s Settings) OnlyErrors(log klog.Logger) {
 	if s.Verbosity < QuietBelow {
 		klog.SetLoggerWithOptions(logr.New(errorsOnly{log.GetSink()}), klog.ContextualLogger(true))
 	}
 }
 
-// errorsOnly is a LogSink that drops what is no error. That whoever asked no longer wants an answer is none: a reflector calls it
-// one if its program ends while it asks for a watch.
+// errorsOnly is a LogSink that drops everything but errors. It also drops the error context.Canceled: a reflector logs it if
+// its program ends while the reflector asks for a watch.
 type errorsOnly struct{ logr.LogSink }
 
 // Init implements logr.LogSink. The sink within has been told already; a second time it would name callers wrongly.

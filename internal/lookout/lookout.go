@@ -1,12 +1,12 @@
 // Package lookout looks for coordinators at the addresses of a pool's nodes. It recognizes a coordinator by its certificate
-// alone, which the pool's own authority has signed for the pool's own name, and which contains the generation. It trusts no
-// other information, so nobody can mislead it.
+// alone. The pool's own authority has signed that certificate for the pool's own name, and it contains the generation. A search
+// trusts no other information, so nobody can mislead it.
 //
-// It asks AtOnce addresses at a time, and gives each address Patience. So a slow or silent address delays only the addresses
-// that wait for its place. The order is random each time, so that the same addresses do not always come first.
+// It asks AtOnce addresses at a time, and gives each address the time Patience. So a slow or silent address holds up only one
+// of the AtOnce places. The order is random each time, so that the same addresses do not always come first.
 //
-// The alternative was that coordinators or hubs announce where they are, by multicast or by a list that they pass on. Such an
-// announcement must be verified all the same, and a site's switches must forward it.
+// The alternative was that coordinators or hubs announce where they are, by multicast or by a list that they pass on. A hub
+// would have to verify such an announcement all the same, and a site's switches would have to forward it.
 package lookout
 
 import (
@@ -30,8 +30,9 @@ const (
 	// Patience bounds the look at one address: a connection and a handshake on a LAN, with a machine that is busy.
 	Patience = 2 * time.Second
 
-	// leastPause is the least time between two searches, and pauseForEach the least per address. A hub with a thousand
-	// addresses makes ten connections a second. If a thousand hubs search, each address gets ten connections a second.
+	// leastPause is the least time between two searches, and pauseForEach the least time per address of a search. So a hub with
+	// a thousand addresses makes ten connections a second. If a thousand hubs search, each address gets ten connections a
+	// second.
 	leastPause   = 4 * time.Second
 	pauseForEach = 100 * time.Millisecond
 )
@@ -51,8 +52,8 @@ type Search struct {
 	Chance ends.Chance
 }
 
-// Look looks at each of the addresses, IP:PORT, once. It calls found for each address at which a coordinator serves, as soon as
-// that is known, one call at a time.
+// Look tries each of the addresses, IP:PORT, once. It calls found for each address at which a coordinator serves, as soon as it
+// knows of that coordinator. The calls come one at a time.
 func (s Search) Look(ctx context.Context, addresses []string, found func(address string, is edge.Generation)) {
 	todo := make(chan string)
 	var mu sync.Mutex

@@ -1,10 +1,10 @@
 // Package run is the life cycle of all our programs: a group of blocking functions that start and stop together.
 //
 // Invariants: Run returns only after every function has returned. The first function to return, with or without an error, ends
-// the group. Functions stop in the reverse of the order in which they were added, each only after the one added after it has
-// returned. So whatever a function needs outlives it.
+// the group. Functions stop in the reverse of the order in which they were added. Each is asked to stop only after the one
+// added after it has returned. So whatever a function needs outlives it.
 //
-// errgroup was the alternative: it cancels all at once, so a server that drains would find its upstream gone.
+// errgroup was the alternative. It cancels all functions at once, so a server that still drains would find its upstream gone.
 package run
 
 import (
@@ -26,15 +26,15 @@ type member struct {
 	run  func(context.Context) error
 }
 
-// Add appends a function. The function must block until its context ends or it fails, and must stop everything that it started
-// before it returns. Functions start in the order in which they were added. Do not call Add after Run.
+// Add appends a function. The function must block until its context ends or it fails. Before it returns, it must stop
+// everything that it started. Functions start in the order in which they were added. Do not call Add after Run.
 func (g *Group) Add(name string, run func(context.Context) error) {
 	g.members = append(g.members, member{name, run})
 }
 
-// Run starts all functions and blocks until all have returned. It returns the first function's error, with the function's name;
-// nil if ctx ended and every function returned nil or its context's cause. A function that returns before it is asked to is an
-// error, even if it returns nil.
+// Run starts all functions and blocks until all have returned. It returns the error of the first function that fails, with the
+// function's name. It returns nil if ctx ended and every function returned nil or its context's error or cause. A function that
+// returns before it is asked to has failed, even if it returns nil.
 func (g *Group) Run(ctx context.Context) error {
 	type result struct {
 		index int

@@ -27,14 +27,14 @@ type Backoff struct {
 }
 
 // Next returns the next pause: twice the one before, up to Max, less a random part of up to half. chance is a random number in
-// [0, 1). So programs that failed together do not retry together.
+// [0, 1). The random part keeps programs that failed together from retrying together.
 func (b *Backoff) Next(chance float64) time.Duration {
 	b.failures++
 	return b.After(b.failures, chance)
 }
 
-// After returns the pause after a number of failures, for a chance in [0, 1). It changes nothing; it is for state machines that
-// count failures themselves.
+// After returns the pause after a number of failures, for a chance in [0, 1). It does not change the Backoff; it is for state
+// machines that count failures themselves.
 func (b Backoff) After(failures int, chance float64) time.Duration {
 	longest := b.Max
 	if shift := max(failures-1, 0); shift < 63 && b.Min <= b.Max>>shift {

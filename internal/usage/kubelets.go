@@ -38,8 +38,8 @@ type Kubelets struct {
 	Port int
 	// AddressTypes are the types of Node addresses to dial, best first.
 	AddressTypes []corev1.NodeAddressType
-	// Addresses returns the addresses of a node that count instead of those in its status; none means that those do. Nil means
-	// that they always do.
+	// Addresses returns the addresses of a node that are used in place of those in its status. If it returns none, or is nil,
+	// those in the status are used.
 	Addresses func(node *corev1.Node) []corev1.NodeAddress
 }
 
@@ -106,8 +106,8 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// nodeLister and podLister read on demand: an informer would hold all Pods in memory for a question that is seldom
-// asked.
+// nodeLister and podLister read from the API server on demand. An informer would hold all Pods in memory for a question that is
+// seldom asked.
 type nodeLister struct{ client kubernetes.Interface }
 
 var _ corelisters.NodeLister = nodeLister{}

@@ -1,9 +1,9 @@
-// Package usage serves metrics.k8s.io, which kubectl top asks, from the kubelets of a pool. It consists of
-// metrics-server's parts, and works only while somebody asks.
+// Package usage serves metrics.k8s.io, which kubectl top asks, from the kubelets of a pool. It consists of metrics-server's
+// parts, and works only while somebody asks for metrics.
 //
-// A CPU figure is the difference between two readings. So the first request waits until the kubelets have been read
-// twice. From then on they are read every Resolution, until nobody has asked for Idle; then all figures are forgotten.
-// While nobody asks, the coordinator costs its kubelets and the LAN nothing.
+// A CPU figure is the difference between two readings. So the first request waits until each kubelet has been read twice. From
+// then on the kubelets are read every Resolution, until nobody has asked for the time Idle. Then all figures are forgotten.
+// While nobody asks, the coordinator puts no load on its kubelets and the LAN.
 //
 // A figure is only as good as its kubelet's word. A node that lies can report wrong figures for the Pods of others.
 package usage
@@ -26,12 +26,11 @@ import (
 const (
 	// Resolution is the time between two readings of a kubelet. It is metrics-server's default.
 	Resolution = 15 * time.Second
-	// Idle is how long the kubelets are read after the last request, so that a person who looks twice need not wait
-	// twice.
+	// Idle is how long the kubelets are read after the last request. So a person who looks twice does not wait twice.
 	Idle = 2 * time.Minute
 
-	// firstGap is the time between readings until all figures are known. A kubelet measures containers every 10 to 15
-	// s, and its node on request.
+	// firstGap is the time between two readings until all figures are known. A kubelet measures containers every 10 to 15 s,
+	// and its node on request.
 	firstGap = 3 * time.Second
 	// settling is how long a request waits for all figures. Then the known ones must do.
 	settling = Resolution
@@ -154,8 +153,8 @@ func (m *Meter) GetPodMetrics(pods ...*metav1.PartialObjectMetadata) ([]metrics.
 	return m.figures().GetPodMetrics(pods...)
 }
 
-// figures returns the store once it is complete. After patience it returns the store as it is; what is missing has no
-// figures.
+// figures returns the store once it is complete. After the time patience it returns the store as it is, without the figures
+// that are still missing.
 func (m *Meter) figures() storage.Storage {
 	timeout := m.clock.NewTimer(patience)
 	defer timeout.Stop()

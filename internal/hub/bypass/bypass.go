@@ -2,7 +2,7 @@
 // from the kernel (proc(5)).
 //
 // It needs no container runtime: a process's cgroup names its Pod, and its environment holds the API server's address. It
-// leaves out programs that have ended meanwhile or cannot be read.
+// leaves out programs that have ended meanwhile or that it cannot read.
 package bypass
 
 import (
@@ -49,8 +49,9 @@ func InPods(proc string) (all []Program) {
 	return all
 }
 
-// Past returns, by PID, the programs with connections to API servers past the hub. These are connections to servers, or to the
-// API server's address in a program's environment, if that is not the hub's. The hub's own connections are left out.
+// Past returns, sorted by PID, the programs with connections to API servers past the hub. These are connections to one of the
+// given servers, or to the API server's address in the program's environment, unless that is the hub's address. Past leaves out
+// the hub's own connections.
 func Past(proc string, servers []netip.AddrPort, hub netip.AddrPort) (all []Program) {
 	pids := Processes(proc)
 	remotes := map[uint64]netip.AddrPort{}

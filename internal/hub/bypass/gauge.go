@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Gauge counts connections from the host's network to the API servers past the hub. The hub has no rights over other processes,
-// so it sees a connection's user, but not its program; `yurthub check` names the program. It is a prometheus.Collector.
+// Gauge counts connections from the host's network to the API servers past the hub. The hub may not look into other processes,
+// so it sees a connection's user but not its program; `yurthub check` names the program. A Gauge is a prometheus.Collector.
 type Gauge struct {
 	about *prometheus.Desc
 	proc  string

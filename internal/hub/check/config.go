@@ -17,8 +17,8 @@ const (
 
 // Config says what to check.
 type Config struct {
-	// Config has the settings of the node's hub. If a hub would not start with them, that is a finding, and the rest is checked
-	// nevertheless.
+	// Config has the settings of the node's hub. If a hub would not start with them, the check reports that as a finding, and
+	// still checks the rest.
 	config.Config
 
 	// BeforeStart: no hub needs to run yet.

@@ -12,7 +12,7 @@ import (
 // Facts are what was found.
 type Facts struct {
 	Settings Config
-	// Now is the time by the node's clock. Root says that the check runs as root, which sees all files, all processes and the
+	// Now is the time by the node's clock. Root means that the check runs as root, so it sees all files, all processes and the
 	// hub's status.
 	Now  time.Time
 	Root bool

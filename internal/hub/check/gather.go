@@ -20,7 +20,7 @@ type probe struct {
 }
 
 // Gather runs all probes at once, within 15 s. If a probe hangs in the kernel (on a dead network file system), Gather abandons
-// it and names it in Facts.Unanswered.
+// the probe and names it in Facts.Unanswered.
 func Gather(ctx context.Context, c Config) Facts {
 	if c.Step == 0 {
 		c.Step = 5 * time.Second

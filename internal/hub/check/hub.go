@@ -73,7 +73,7 @@ func askHub(ctx context.Context, c Config) Hub {
 	return hub
 }
 
-// cause is the innermost text of a network error: whoever shows it names addresses and methods.
+// cause returns the innermost text of a network error. The caller adds addresses and methods.
 func cause(err error) string {
 	var op *net.OpError
 	switch {
@@ -97,8 +97,8 @@ func cause(err error) string {
 	}
 }
 
-// probe finds out whether a program listens at the port, and otherwise whether one could. To find out, it listens itself for a
-// moment.
+// probe finds out whether a program listens at the port, and if not, whether one could. To find out, probe itself listens at
+// the port for a moment.
 func (p *Port) probe(ctx context.Context) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", p.Address)
 	switch {

@@ -53,8 +53,8 @@ func (j *judge) hub(f Facts) {
 	j.hubSettings(h)
 }
 
-// hubCoordinators says which of the pool's coordinators the hub reaches. A hub that reaches none is a plain proxy, which is a
-// warning and not a failure.
+// hubCoordinators says which of the pool's coordinators the hub reaches. A hub that reaches none still works as a plain proxy,
+// so that is a warning and not a failure.
 func (j *judge) hubCoordinators(h Hub) {
 	all := h.Status.Coordinators
 	if len(all) == 0 {

@@ -25,8 +25,8 @@ import (
 
 // Config says who a hub is and where it finds its API servers. AddFlags sets the defaults.
 type Config struct {
-	// Node is the node on which the hub runs, Pool the pool to which it belongs. Pool may be empty if EnableCoordinator is
-	// false.
+	// Node is the node on which the hub runs. Pool is the pool to which the node belongs; it may be empty if EnableCoordinator
+	// is false.
 	Node edge.NodeName
 	Pool edge.PoolName
 
@@ -34,30 +34,31 @@ type Config struct {
 	ServerAddresses []string
 	// TLSServerName is the name in their certificates; empty means the host in each one's address.
 	TLSServerName string
-	// ProxyFile has the URL of a proxy on the way to the servers; NoProxy are the hosts that are reached without it. If
-	// ProxyFile is empty, the environment decides: see upstream.WaySettings. ProxyCAFile verifies an HTTPS proxy, in addition
-	// to the system's authorities.
+	// ProxyFile has the URL of a proxy on the way to the servers. NoProxy are the hosts that the hub reaches without the proxy.
+	// If ProxyFile is empty, the environment decides: see upstream.WaySettings. ProxyCAFile verifies an HTTPS proxy, in
+	// addition to the system's authorities.
 	ProxyFile   string
 	NoProxy     []string
 	ProxyCAFile string
-	// CAFile verifies the servers. CertFile and KeyFile are the node's client certificate for the cloud and the coordinator,
-	// which somebody else maintains. If they are empty, the hub gets and renews a certificate itself, as Identity says, in
-	// CertDir; then CAFile may also be empty. CertDir also has the files by which kubelet and the hub verify each other.
+	// CAFile has the authorities by which the hub verifies the servers. CertFile and KeyFile are the node's client certificate
+	// for the cloud and the coordinator, which somebody else maintains. If they are empty, the hub gets and renews a
+	// certificate in CertDir itself, as Identity says. Then CAFile may also be empty. CertDir also has the files by which
+	// kubelet and the hub verify each other.
 	CAFile, CertFile, KeyFile string
 	CertDir                   string
 	Identity                  Identity
 
-	// EnableCoordinator makes the hub use the pool's coordinators. The cloud says where they are, unless CoordinatorAddress
-	// does (several addresses in the order of their slots, separated by commas); then CAFile verifies them. Without a
-	// coordinator the hub is a plain proxy.
+	// EnableCoordinator makes the hub use the pool's coordinators. Without them the hub is a plain proxy. CoordinatorAddress
+	// says where they are: one or more addresses in the order of their slots, separated by commas. If it is empty, the cloud
+	// says where they are. If it is set, CAFile verifies them.
 	EnableCoordinator  bool
 	CoordinatorAddress string
 
-	// PoolScopeResources are the resources that this hub caches, to answer its node's programs. With a coordinator, the pool
-	// gets them over the WAN once. InForce.Change can change them.
+	// PoolScopeResources are the resources that this hub caches, to answer its node's programs. If the pool has a coordinator,
+	// they cross the WAN once for the whole pool. InForce.Change can change them.
 	PoolScopeResources []string
-	// OwnObjects pushes this node's Node, its Pods and the objects that they use to the coordinator, for people on site.
-	// OwnSecrets also pushes the Secrets that they use.
+	// OwnObjects makes the hub push this node's Node, its Pods and the objects that the Pods use to the coordinator, for people
+	// on site. OwnSecrets makes it also push the Secrets that the Pods use.
 	OwnObjects, OwnSecrets bool
 	// KubeletConfig is kubelet's configuration file. KubeletServing is kubelet's serving certificate, or the directory where
 	// kubelet keeps it. The hub reports the certificate to the coordinator, which verifies kubelet by it. See
@@ -67,11 +68,11 @@ type Config struct {
 	// DiskCachePath is the directory of the hub's cache, from which the node can start while nothing can be reached. No other
 	// program may use it. Empty means that the cache is in memory only.
 	DiskCachePath string
-	// DiskCacheKeyFile has the key with which Secrets and tokens are encrypted in the cache. Empty means DiskCachePath with
-	// .key at its end.
+	// DiskCacheKeyFile has the key with which the hub encrypts Secrets and tokens in the cache. Empty means the path of
+	// DiskCachePath with .key appended.
 	DiskCacheKeyFile string
-	// DiskCacheClockOffset is for tests: it puts the disk's clock ahead. A test can change it while the hub runs, so that a
-	// month passes for the disk and for nothing else.
+	// DiskCacheClockOffset is for tests: it puts the disk's clock ahead. A test can change it while the hub runs. Then a month
+	// passes for the disk's content and for nothing else.
 	DiskCacheClockOffset time.Duration
 	// RememberIdentitiesFor is how long the cloud's last answer about a user holds while the cloud cannot be asked; 0 means not
 	// at all. For this node's Pods the answer holds for as long as the node has them.
@@ -86,15 +87,16 @@ type Config struct {
 
 	// Port is where the hub serves kubelet, over TLS, and the host's other programs with credentials of their own, at Loopback.
 	Port int
-	// SecureBindAddress and SecurePort are where the hub serves Pods over TLS, each with its own credentials: an address of the
-	// node that Pods reach, or OfNode. Empty means that it serves no Pods. The hub requests a certificate for that address.
+	// SecureBindAddress and SecurePort are where the hub serves Pods over TLS, each Pod with its own credentials. The address
+	// is one of the node that Pods reach, or OfNode. If it is empty, the hub serves no Pods. The hub requests a certificate for
+	// that address.
 	SecureBindAddress string
 	SecurePort        int
-	// MasterService makes kubelet give new Pods SecureBindAddress as the API server's address, and shows kube-proxy's
-	// kubeconfig with it, too. With OfNode, this begins when the hub has a certificate for the address.
+	// MasterService tells kubelet and kube-proxy that the API server is at SecureBindAddress: kubelet gives that address to new
+	// Pods, and kube-proxy reads it in its kubeconfig. With OfNode, this begins when the hub has a certificate for the address.
 	MasterService bool
 	// HealthBindAddress and HealthPort are where the hub serves /healthz and /readyz to anybody, and /status, /metrics and Go's
-	// profiles to root of this node. OpenMetrics serves /metrics to anybody.
+	// profiles to this node's root user. OpenMetrics makes it serve /metrics to anybody.
 	HealthBindAddress string
 	HealthPort        int
 	OpenMetrics       bool
@@ -238,7 +240,7 @@ func (c *Config) Proof() front.ProofConfig {
 	return front.ProofConfig{Dir: c.CertDir, Node: c.Node, Address: net.ParseIP(Loopback), Port: c.Port}
 }
 
-// KeepProof creates the files by which kubelet finds and authenticates to the hub, if they are missing. kubelet may start
+// KeepProof creates the files by which kubelet finds the hub and authenticates to it, if they are missing. So kubelet may start
 // before the hub does.
 func (c *Config) KeepProof(ctx context.Context) error {
 	if err := c.Validate(); err != nil {

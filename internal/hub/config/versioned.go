@@ -46,7 +46,8 @@ func (c *Config) flagSet() *pflag.FlagSet {
 	return fs
 }
 
-// letters are what the name of a field and that of its flag have in common. The field of --v is verbosity.
+// letters returns what the name of a field and that of its flag have in common: lower case, and no dashes. The field of --v is
+// verbosity.
 func letters(name string) string {
 	if name == logs.VerbosityFlag {
 		return "verbosity"

@@ -5,14 +5,15 @@
 // A Finder finds the pool's coordinators. coordinator-controller publishes their addresses to the pool's nodes in a ConfigMap
 // (edge.PoolName.DiscoveryConfigMap).
 //
-// Read parses the ConfigMap, and refuses one that belongs to another pool or that is unusable. A settings.Notice follows the
-// ConfigMap, and stores it for a start without the cloud.
+// Read parses the ConfigMap, and refuses one that is unusable or belongs to another pool. A settings.Notice follows the
+// ConfigMap, and stores it on the disk, so that the hub can start without the cloud.
 //
-// A Seeker searches the LAN for a coordinator that has moved, while neither it nor the cloud can be reached. It accepts only a
-// coordinator whose certificate shows a later generation than the known one. The result counts until the cloud's next word.
+// A Seeker searches the LAN for a coordinator that has moved, while neither the coordinator nor the cloud can be reached. It
+// accepts only a coordinator whose certificate shows a later generation than the known one. What it finds counts until the
+// cloud next says where the coordinators are.
 //
-// Invariant: the hub verifies the coordinator's certificate for a name that only this pool has, by the CA in the same ConfigMap.
-// So an address that now belongs to another machine leads nowhere.
+// Invariant: the hub verifies the coordinator's certificate by the CA in the same ConfigMap, for a name that only this pool
+// has. So the hub does not trust another machine that now has the address.
 //
 // The alternative was a Service of the coordinators. Its address needs kube-proxy, which needs the hub, and a Service does not
 // say which CA to trust.
@@ -22,7 +23,7 @@
 // Home decides which of its pool's coordinators a hub works with.
 //
 // A pool has up to three coordinators, in slots. They know nothing of each other. Every hub sends its heartbeats and its node's
-// objects to all of them, and has one home among them: the lowest slot that it reaches. Where other pages and packages say "the
+// objects to all of them. It calls one of them home: the lowest slot that it reaches. Where other pages and packages say "the
 // coordinator", they mean home. Hubs that see the same coordinators have the same home, without asking each other.
 //
 // The others are standbys. The leader at home also takes the election Lease at each standby, forwards the heartbeats that come
@@ -30,16 +31,16 @@
 // its hubs find the same leader at the next slot, if it lives; otherwise they elect one there. If the leader does not reach a
 // standby, another hub leads there until the leader comes (docs/adr/0070-who-leads-at-a-standby.md).
 //
-// Machine decides where home is, and Stand at which slots a hub campaigns; both are pure. Home does the I/O.
+// Machine decides which slot is home, and Stand decides at which slots a hub campaigns. Both are pure. Home does the I/O.
 //
 // Invariants:
-//   - A hub leaves home at once if it can't reach home but another coordinator, or if home refused two copies in a row. It
-//     returns to a lower slot only once that has been up for a while and is complete, so that an unstable coordinator seldom
-//     moves hubs.
+//   - A hub leaves home at once if it can't reach home but can reach another coordinator, or if home refused two copies in a
+//     row. It returns to a lower slot only once that coordinator has been up for a while and is complete. So an unstable
+//     coordinator seldom moves hubs.
 //   - If some hub with a link to the cloud reaches a coordinator, some hub leads there. That depends neither on any hub's home
 //     nor on who leads at home. While all hubs reach all coordinators, the leader at home leads everywhere.
 //   - A request of Transport ends when home changes, so that a caller never mixes two coordinators' content.
 //
 // Two leaders at the same time do no harm (docs/adr/0055-standbys.md). The alternative was a quorum among the coordinators. It
-// needs three machines for what one can do, and stops when two of them are gone.
+// needs three machines where one would do, and stops when two of them are gone.
 package coordinators

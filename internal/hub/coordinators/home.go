@@ -27,8 +27,8 @@ const (
 	askEvery, askTimeout = 2 * time.Second, 2 * time.Second
 	// refusals is how many refused copies in a row make a coordinator failing.
 	refusals = 2
-	// held is how long the leader at home must have led before another hub yields a slot to it. lookEvery is how often that hub
-	// checks.
+	// held is how long another hub must have led at home before this hub yields a slot to it. lookEvery is how often this hub
+	// checks that.
 	held, lookEvery = 10 * time.Second, time.Second
 )
 
@@ -114,8 +114,8 @@ type Election interface {
 	Renewed() time.Time
 }
 
-// Elects sets a slot's election, which must use Campaign as its link to the cloud. complete asks the coordinator whether it has
-// all that this hub could bring there.
+// Elects sets a slot's election. The election must use Campaign as its link to the cloud. complete asks the slot's coordinator
+// whether it has everything that this hub could bring there.
 func (h *Home) Elects(slot int, in Election, complete func(ctx context.Context) (bool, error)) {
 	standing := in.Standing()
 	h.places[slot].standing, h.places[slot].renewed, h.places[slot].complete = standing, in.Renewed, complete
@@ -124,8 +124,8 @@ func (h *Home) Elects(slot int, in Election, complete func(ctx context.Context) 
 	}
 }
 
-// Served records whether the coordinator in a slot accepted a copy of this node's heartbeat. A coordinator that refuses them may
-// answer, but serves nobody: home becomes another, if there is one.
+// Served records whether the coordinator in a slot accepted a copy of this node's heartbeat. A coordinator that refuses copies
+// may answer, but it serves nobody. Then home becomes another coordinator, if there is one.
 func (h *Home) Served(slot int, took bool) {
 	p := &h.places[slot]
 	if took {
@@ -139,15 +139,15 @@ func (h *Home) Served(slot int, took bool) {
 // At returns the slot of home, now and as it changes.
 func (h *Home) At() *live.Value[int] { return h.at }
 
-// Link returns the state of the link to home. It does not go down when home changes from a coordinator that is lost to one that
+// Link returns the state of the link to home. The link does not go down when home changes from a lost coordinator to one that
 // is up.
 func (h *Home) Link() *live.Value[link.State] { return h.link }
 
 // Standing returns this hub's place in its pool, at home. Call Elects before.
 func (h *Home) Standing() *live.Value[lead.Standing] { return h.standing }
 
-// Anywhere returns the same as Standing, except that the role is Leader while this hub leads at any coordinator. Such a hub
-// brings the shared resources there, so it must have them from the cloud. Call Elects before.
+// Anywhere returns the same as Standing, except that the role is Leader if this hub leads at any coordinator. A hub that leads
+// brings the shared resources to that coordinator, so it must have them from the cloud. Call Elects before.
 func (h *Home) Anywhere() *live.Value[lead.Standing] { return h.anywhere }
 
 // Campaign returns the link state that a slot's election must use as that of the cloud.
@@ -214,8 +214,8 @@ func follow[T comparable](ctx context.Context, owned *sync.WaitGroup, v *live.Va
 	})
 }
 
-// step decides once. It reads the standings before the links. So it never sees a term that ended with its link without the link's
-// end, and the campaign at the next home continues.
+// step decides once. It reads the standings before the links. If a term ended because its link went down, step therefore sees
+// the link down as well. So it moves home, and the campaign at the next home continues.
 func (h *Home) step(ctx context.Context, machine *Machine) (again time.Time) {
 	standings, cloud := make([]lead.Standing, len(h.places)), h.config.Cloud.Get()
 	for i := range h.places {
@@ -280,8 +280,8 @@ func (h *Home) pollComplete(ctx context.Context, slot int) {
 	}
 }
 
-// Each returns a function that calls each with the slot of home. After a change of home it calls each again, once the former call
-// has returned. An error of each ends it.
+// Each returns a function that calls each with the slot of home. After a change of home it calls each again, once the former
+// call has returned. If each fails, the function returns that error.
 func (h *Home) Each(each func(ctx context.Context, slot int) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for ctx.Err() == nil {
@@ -311,8 +311,8 @@ func (h *Home) Only(slot int, duty lead.Duty) lead.Duty {
 	return duty
 }
 
-// Leave is a duty of a hub that leads at a slot: it hands the lead to the leader at home. It returns a lead.Yield once home is
-// another slot and another node has led there for held. can reports whether that node can lead at the slot.
+// Leave is a duty of a hub that leads at a slot: it hands the lead to the leader at home. It returns a lead.Yield once another
+// slot is home and another node has led there for the time held. can reports whether that node can also lead at this slot.
 func (h *Home) Leave(ctx context.Context, slot int, self edge.NodeName, can func(edge.NodeName) bool) error {
 	type leader struct {
 		at   int
@@ -348,8 +348,8 @@ func (h *Home) while(ctx context.Context, slot int, f func(context.Context) erro
 	return err
 }
 
-// Transport reaches home, wherever that is, with the node's credentials. Requests, and the reading of their answers, end when
-// home changes.
+// Transport reaches whichever coordinator is home, with the node's credentials. Requests, and the reading of their answers, end
+// when home changes.
 func (h *Home) Transport() http.RoundTripper {
 	if len(h.places) == 1 {
 		return h.config.Slots[0].Transport

@@ -31,7 +31,7 @@ func (f Found) URL() string {
 }
 
 // Clients returns the credential ids of the certificates that the coordinator may show to this node's kubelet. known is false
-// while the cloud has not shown this node its pool's ConfigMap: then it is unknown whether the node is in the pool.
+// while the cloud has not shown this node its pool's ConfigMap. Until then it is unknown whether the node is in the pool.
 func (f Found) Clients() (ids []string, known bool) {
 	t := f.finder.Target()
 	return t.Clients(), !t.IsZero()

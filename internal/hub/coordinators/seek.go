@@ -32,8 +32,8 @@ type SeekerConfig struct {
 	Chance      ends.Chance
 }
 
-// Seeker searches for a coordinator on the LAN while neither it nor the cloud can be reached. It may have moved to another node,
-// and only the cloud announces that.
+// Seeker searches for a coordinator on the LAN while neither the coordinator nor the cloud can be reached. The coordinator may
+// have moved to another node, and only the cloud announces that.
 type Seeker struct{ cfg SeekerConfig }
 
 // NewSeeker returns a Seeker. It does no I/O.
@@ -60,14 +60,14 @@ func (s *Seeker) Run(ctx context.Context) error {
 	}
 }
 
-// lost reports whether neither can be asked. A failing cloud cannot tell where the coordinator is; a cloud that is reached
-// through a neighbour can.
+// lost reports whether neither the cloud nor the coordinator can be asked. A failing cloud cannot tell where the coordinator
+// is; a cloud that is reached over a neighbour's line can.
 func lost(cloud, coordinator link.State) bool {
 	return (cloud == link.Down || cloud == link.Failing) && coordinator == link.Down
 }
 
-// scan tries all nodes once, and records each coordinator with a later generation than the known one. It returns how many
-// addresses it tried.
+// scan tries all nodes once. It records each coordinator whose generation is later than that of the known one. It returns how
+// many addresses it tried.
 func (s *Seeker) scan(ctx context.Context) int {
 	known := s.cfg.Finder.Target()
 	roots := x509.NewCertPool()

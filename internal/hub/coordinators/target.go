@@ -37,8 +37,8 @@ type Target struct {
 	Nodes string `json:"nodes,omitempty"`
 	// KubeletClients are the credential ids of the certificates that the coordinators may show to kubelets, one per line.
 	KubeletClients string `json:"kubeletClients,omitempty"`
-	// Owner and OwnerUID are the name and UID of the YurtCoordinator that owns the ConfigMap. Empty means that there is no such
-	// owner.
+	// Owner and OwnerUID are the name and UID of the YurtCoordinator that owns the ConfigMap. They are empty if no
+	// YurtCoordinator owns it.
 	Owner    string    `json:"owner,omitempty"`
 	OwnerUID types.UID `json:"ownerUID,omitempty"`
 }

@@ -20,8 +20,8 @@ const aliveEvery = 10 * time.Second
 // At is where State is asked.
 var At = &url.URL{Scheme: "https", Host: "coordinator"} // a constant
 
-// State tells a client of the server's Leases as a coordinator does, at edge.PathState. Whoever asks is told of heartbeats.
-// Faults see the request as the verb watch.
+// State returns a transport that tells a client of the server's Leases as a coordinator does, at edge.PathState. It tells every
+// client of heartbeats. Faults see the request as the verb watch.
 func (s *LeaseServer) State(client string) http.RoundTripper { return teller{s, client} }
 
 type teller struct {
@@ -117,8 +117,8 @@ func (w *stream) next(all bool) (line edge.State, tells, ended bool) {
 	return line, all || news(leases) || news(beats), false
 }
 
-// sinceLocked returns what has changed in a namespace after a revision; 0 means everything. After a deletion it returns
-// everything.
+// sinceLocked returns the Leases of a namespace that have changed after a revision; 0 means all Leases. If a Lease was deleted
+// since, it returns all as well.
 func (s *LeaseServer) sinceLocked(revision uint64, namespace string) edge.Leases {
 	said := edge.Leases{Position: fmt.Sprintf("%d/%d", s.starts, s.revision), Whole: revision < max(s.oldest,
 		s.deleted[namespace])}

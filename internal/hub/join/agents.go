@@ -16,8 +16,8 @@ import (
 	"yurtcoordinator/internal/run"
 )
 
-// agents are the programs that join and reset restart so that they use the new path to the API server. A container's
-// environment, which holds the API server's address, is fixed when it is created, and kube-proxy does not follow its
+// agents are the programs that Join and Reset restart so that they use the new path to the API server. Two things do not change
+// in a running container: its environment, which holds the API server's address, and what kube-proxy has read from its
 // kubeconfig. Owners of other programs restart them.
 var agents = []string{"kube-proxy", "coredns", "flanneld"}
 
@@ -34,11 +34,11 @@ const (
 )
 
 const (
-	// approvalFor is how long the hub's serving certificate may take. An approving controller takes a second. Where nothing
-	// approves it, kubelet must not wait longer.
+	// approvalFor is how long Join waits for the hub's serving certificate. An approving controller takes a second. Where
+	// nothing approves the certificate, kubelet must not wait longer.
 	approvalFor = 30 * time.Second
-	// shownFor is how long kubelet may take to update a Pod's mounted files; it looks each minute. againFor is how long a
-	// container may take to restart.
+	// shownFor is how long kubelet may take to update a Pod's mounted files, which it checks each minute. againFor is how long
+	// a container may take to restart.
 	shownFor, againFor = 2 * time.Minute, time.Minute
 )
 
@@ -135,9 +135,9 @@ func (h *hand) authorities() (all []string) {
 	return all[min(1, len(all)):] // the first is the hub's own
 }
 
-// turn restarts the node's agents that use the wrong path: through is true if they should use the hub at this address, false
-// for the cloud directly. It first waits until kubelet has updated the agent's mounted files. It never fails; it prints what
-// does not work.
+// turn restarts those of the node's agents that use the wrong path. If through is true, they should use the hub at this
+// address, otherwise the cloud directly. It first waits until kubelet has updated the agent's mounted files. It never fails; it
+// prints what does not work.
 func (h *hand) turn(hub netip.AddrPort, through bool) {
 	if h.err != nil || h.where.DryRun || !h.where.starts() || !hub.IsValid() {
 		return
@@ -181,9 +181,9 @@ func (h *hand) turn(hub netip.AddrPort, through bool) {
 	}
 }
 
-// given reports whether a Pod's mounted files all lead to the hub (through is true), or none does. It reads the authorities by
-// which the Pod verifies the API server, and kube-proxy's kubeconfig. Files that are not where kubelet usually keeps them are
-// ignored.
+// given reports whether a Pod's mounted files all lead to the hub if through is true, or whether none does if it is false. It
+// looks at the authorities by which the Pod verifies the API server, and at kube-proxy's kubeconfig. It ignores files that are
+// not where kubelet usually keeps them.
 func (h *hand) given(pod string, hub netip.AddrPort, authorities []string, through bool) bool {
 	for pattern, wants := range map[string][]string{
 		"kubernetes.io~projected/*/ca.crt":                   authorities,
@@ -204,7 +204,7 @@ func (h *hand) given(pod string, hub netip.AddrPort, authorities []string, throu
 	return true
 }
 
-// comes waits until something is so, at most until a time, and reports whether it is.
+// comes waits until ok returns true, at most until a time, and reports whether it does.
 func (h *hand) comes(until time.Time, ok func() bool) bool {
 	for {
 		if ok() {

@@ -36,7 +36,7 @@ type Config struct {
 	Where
 	Node, Pool, Servers, Coordinator string
 	CAFile, TokenFile, CACertHash    string
-	// ProxyURL, or the content of ProxyFile, is the proxy on the way to the cloud; hosts in NoProxy are reached without it.
+	// ProxyURL, or the content of ProxyFile, is the proxy on the way to the cloud. Hosts in NoProxy are reached without it.
 	// ServerName is the name in the servers' certificates.
 	ProxyURL, ProxyFile, NoProxy, ServerName string
 	proxy                                    string // what ProxyFile has

@@ -271,8 +271,8 @@ users: [{name: kubelet, user: {tokenFile: /var/lib/yurthub/pki/kubelet.token}}]
 `
 
 // dropin returns a systemd drop-in that makes kubelet use the hub. A kubelet that rotates its client certificate ignores the
-// token in its kubeconfig, so rotation is turned off, and the hub renews the certificate. The files that the kubeconfig names
-// are made before kubelet reads it: on a new node, the hub may not have started yet.
+// token in its kubeconfig. So the drop-in turns rotation off, and the hub renews the certificate instead. The drop-in also
+// makes the files that the kubeconfig names before kubelet starts, because on a new node the hub may not have made them yet.
 func dropin(c *Config) string {
 	return mark + `
 [Unit]
@@ -294,8 +294,8 @@ var (
 	bootstrapFlag = regexp.MustCompile(`(?m)^[^#\n]*--rotate-server-certificates(=true)?["\s]`)
 )
 
-// servingCertificate returns kubelet's serving certificate, or the directory that it is in, according to kubelet's flags. It
-// returns "" if no flag says.
+// servingCertificate returns the path of kubelet's serving certificate, or of the directory that has it, according to kubelet's
+// flags. It returns "" if no flag names either.
 func servingCertificate(f *facts) string {
 	say := func(flag *regexp.Regexp) []string {
 		for _, path := range slices.Concat(argumentFiles, f.units) {

@@ -48,7 +48,7 @@ var ErrNotUpgraded = errors.New("the node was not upgraded")
 const lookPause = time.Second
 
 // DeliverUpgrade brings a program to a node, asks for the upgrade, and waits for the node's answer. It returns nil if the
-// node's hub works with the new program. It has no other rights on the node.
+// node's hub works with the new program. It runs in a Pod, which has no other rights on the node.
 func DeliverUpgrade(ctx context.Context, c Courier) error {
 	r, err := c.deliver(ctx)
 	if err != nil {

@@ -7,19 +7,21 @@ import (
 	"strings"
 )
 
-// distribution is a Kubernetes, or a system made for one, whose kubelet Join does not put yurthub before.
+// distribution is a Kubernetes distribution, or an operating system made for one, whose kubelet is usually not started in the
+// way that Join needs.
 type distribution struct {
 	name string
 	// marks are paths that only such a node has. ids are its names in /etc/os-release. One of either is enough.
 	marks, ids []string
-	// why says what is otherwise there.
+	// why says what is different there.
 	why string
 }
 
-// pageCompatibility says what works where. A test holds it to distributions.
+// pageCompatibility is the page that says what works where. A test compares it with distributions.
 const pageCompatibility = "docs/compatibility.md"
 
-// distributions are those that Join knows by their files, the narrower ones first: OpenShift's nodes are also somebody's Linux.
+// distributions are those that Join recognizes by their files, specific ones first: OpenShift's nodes are also nodes of a
+// Linux.
 var distributions = []distribution{{
 	name: "k3s", marks: []string{"/etc/rancher/k3s", "/var/lib/rancher/k3s/agent"},
 	why: "kubelet is a part of the k3s process, which writes its kubeconfig at each start",
@@ -53,7 +55,7 @@ var distributions = []distribution{{
 // fileOSRelease says which system it is.
 const fileOSRelease = "/etc/os-release"
 
-// distributionOf returns the distribution that a node is of, by its files; nil means none that is known.
+// distributionOf returns the distribution of a node, recognized by its files; nil means none of distributions.
 func distributionOf(osRelease string, there func(path string) bool) *distribution {
 	id := osID(osRelease)
 	for i, d := range distributions {
@@ -81,7 +83,8 @@ func osID(osRelease string) string {
 	return ""
 }
 
-// findDistribution looks for the marks of distributions. A mark that can't be seen is none: it only decides what people are told.
+// findDistribution looks for the marks of distributions. A mark that can't be read counts as missing: it only decides what an
+// error says.
 func (f *facts) findDistribution(root string) {
 	release, _ := readText(root + fileOSRelease)
 	f.distribution = distributionOf(release, func(path string) bool {
@@ -90,7 +93,8 @@ func (f *facts) findDistribution(root string) {
 	})
 }
 
-// otherwise adds to an error about how kubelet is started which distribution it is of, why that is so, and where to read on.
+// otherwise adds to an error about how kubelet is started: the node's distribution, what is different there, and where to read
+// on.
 func (f *facts) otherwise(err error) error {
 	if f.distribution == nil {
 		return fmt.Errorf("%w (what works where: %s)", err, pageCompatibility)

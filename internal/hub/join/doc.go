@@ -6,11 +6,11 @@
 //	Reset     undoes all of that
 //
 // Invariants:
-//   - kubelet is pointed at yurthub only after `yurthub check` has succeeded. If something does not work in the end, Join
+//   - Join makes kubelet use yurthub only after `yurthub check` has succeeded. If something does not work in the end, Join
 //     undoes its changes.
-//   - It writes only to files of its own. A file is replaced in one step, so a kill or a power cut leaves the old one or
-//     the new one.
-//   - /etc/yurthub/install records what was made and what remains to be done, so that Join or Reset can continue an
+//   - Join and Reset write only to files of their own. They replace a file in one step, so a kill or a power cut leaves the old
+//     one or the new one.
+//   - /etc/yurthub/install records what Join has made and what remains to be done, so that Join or Reset can continue an
 //     interrupted run.
 //
 // Join runs `yurthub check` with the installed program instead of checking by itself, because that program is what will run.
@@ -22,16 +22,16 @@
 //	DeliverUpgrade runs as a Pod: it brings a program and its signature, asks for the upgrade, and reports the result
 //	Upgrade        runs on the node as root, under systemd: it verifies, replaces, restarts the hub, judges it, and rolls back
 //
-// Whoever can make Pods in the cloud can choose among released programs, and can't supply one. The node's present program
-// decides and acts. The Pod writes into one directory, and owns nothing else on the node. A program is accepted on two
-// conditions. A key that was installed at join has signed its sum under a name with this program, this platform and the
-// requested version. And that version is not below the floor that the node keeps.
+// Whoever can make Pods in the cloud can choose among released programs, but can't supply a program of their own. The node's
+// present program decides and acts. The Pod writes into one directory, and owns nothing else on the node. A node accepts a
+// program on two conditions. First, a key that was installed at join has signed the program's SHA-256 sum, under a name that
+// states yurthub, this platform and the requested version. Second, that version is not below the floor that the node keeps.
 //
 // Invariants:
-//   - The program's place always has a whole program that was accepted or that was there before.
-//   - FileSettled beside it is a link to the last program with which the hub worked. That program judges the new one, and
-//     is what a rollback restores.
+//   - The path of the program always has a complete program: an accepted one, or the one that was there before.
+//   - FileSettled beside it is a link to the last program with which the hub worked. That program judges the new one, and a
+//     rollback restores it.
 //   - The journal records the upgrade before anything is replaced, so that the next run continues after a kill or a power
 //     cut at any step.
-//   - The hub is without its program for no longer than UpgradeConfig.Wait and one restart.
+//   - The hub is without a working program for no longer than UpgradeConfig.Wait and one restart.
 package join

@@ -22,8 +22,8 @@ type Terminal struct {
 	Out io.Writer
 }
 
-// Join puts yurthub between this node's kubelet and the cloud: it starts yurthub, waits until that works, and then makes
-// kubelet use it. If something does not work in the end, or ctx ends, it undoes its changes. It can be run again, after an
+// Join puts yurthub between this node's kubelet and the cloud. It starts yurthub, waits until yurthub works, and then makes
+// kubelet use it. If something does not work in the end, or ctx ends, Join undoes its changes. It can be run again, after an
 // interruption or with other flags.
 func Join(ctx context.Context, c Config, system System, term Terminal) error {
 	return newJoiner(ctx, c, system, term).join()
@@ -118,7 +118,8 @@ func (j *joiner) prepare() error {
 	return nil
 }
 
-// mayChange: the node's own files are root's. Another directory is whose it is.
+// mayChange returns an error if the node's own files are to be changed and the user is not root. It does not judge another
+// directory.
 func mayChange(root string) error {
 	if root == "" && os.Geteuid() != 0 {
 		return errors.New("must be run as root")

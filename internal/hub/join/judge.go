@@ -44,8 +44,8 @@ type journal struct {
 	UpgradeRequest
 	From  string `json:"from"`
 	State state  `json:"state"`
-	// Tries is how often the new program was put in place. After a kill or a power cut the next run tries once more, and then
-	// rolls back.
+	// Tries is how often an upgrade has put the new program in place. After a kill or a power cut, the next run tries once
+	// more; the run after that rolls back.
 	Tries int `json:"tries"`
 	// Sum is the new program's SHA-256, in hex.
 	Sum string `json:"sum"`
@@ -78,8 +78,8 @@ func (j journal) result() UpgradeResult {
 	return r
 }
 
-// accept returns an error if a signed program is not what was asked for, or is below the floor. The signed names alone prove
-// that it is yurthub, for which platform, and of which version.
+// accept returns an error if a signed program is not what was requested, or is below the floor. The names under which a release
+// has signed it prove three things: that it is yurthub, for which platform it is, and which version it has.
 func accept(names []string, want, floor, platform string) error {
 	has := ""
 	for _, name := range names {
@@ -140,7 +140,7 @@ func higher(a, b string) string {
 	return a
 }
 
-// lower returns the other one.
+// lower returns the lower of two versions.
 func lower(a, b string) string {
 	if higher(a, b) == a {
 		return b
@@ -169,8 +169,9 @@ const (
 	findingLink    = "yurthub: cloud"
 )
 
-// worse returns what is wrong now, was not before, and may be the new program's fault; empty means nothing. It ignores the link
-// if the check can't reach the cloud past the hub either: a cut line is no reason to roll back.
+// worse returns the findings that were not there before the upgrade and may be the new program's fault; empty means none. If
+// the check itself can't reach the cloud without the hub either, worse ignores findings about the link: a cut line is no reason
+// to roll back.
 func worse(before []string, now []finding) string {
 	cut := slices.ContainsFunc(now, func(f finding) bool { return f.What == findingServers })
 	var texts []string

@@ -173,7 +173,7 @@ func (f *facts) otherPods() []string {
 	return []string{dir + "/yurthub.yaml", dir + "/yurt-hub.yaml"}
 }
 
-// token returns the token that the command line names; "" if it names none.
+// token returns the token of --token-file; "" if the flag is not set.
 func (c *Config) token(in io.Reader) (string, error) {
 	var content string
 	var err error

@@ -12,8 +12,8 @@ const (
 	// FileFloor has the lowest version that the node accepts.
 	FileFloor = "/etc/yurthub/floor"
 
-	// Dir has what upgrades need. DirInbox is where a Pod puts the program and the request; it is the only directory of the
-	// node that the Pod can write. DirOutbox has the results, which the Pod can read.
+	// Dir has the files that upgrades need. DirInbox is where a Pod puts the program and the request. It is the only directory
+	// of the node that the Pod can write. DirOutbox has the results, which the Pod can read.
 	Dir       = "/var/lib/yurthub/upgrade"
 	DirInbox  = edge.UpgradeInbox
 	DirOutbox = edge.UpgradeOutbox

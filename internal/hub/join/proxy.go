@@ -11,7 +11,7 @@ import (
 // fileProxy has the URL of the proxy on the way to the cloud, which may have a password.
 const fileProxy = dirEtc + "/proxy"
 
-// noProxy is the value of --proxy-url that takes none over.
+// noProxy is the value of --proxy-url that means no proxy, not even the one that kubelet uses.
 const noProxy = "none"
 
 // outside is what a node needs to get to the cloud besides its address.

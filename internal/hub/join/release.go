@@ -28,10 +28,10 @@ func (c *Config) readReleaseList() error {
 	return nil
 }
 
-// signatureSuffix is what the name of a list's signature has more than the list's.
+// signatureSuffix is what the name of a signature adds to the name of its list.
 var signatureSuffix = strings.TrimPrefix(signed.SignatureFile, signed.SumsFile)
 
-// heldToRelease refuses, with --release-list, a program that is not of the release.
+// heldToRelease refuses, if --release-list is given, a program that is not in the release.
 func heldToRelease(c *Config, f *facts) error {
 	if c.ReleaseList == "" {
 		return nil

@@ -75,8 +75,8 @@ type upgrader struct {
 	before func(step string)
 }
 
-// Upgrade continues the upgrade that is under way, or else starts the one that a Pod has asked for. Without either it does
-// nothing. The result is in DirOutbox. An error is about this run only; the next run continues.
+// Upgrade continues the upgrade that is under way. If there is none, it starts the one that a Pod has requested, if any. It
+// writes the result to DirOutbox. An error ends only this run; the next run continues the upgrade.
 func Upgrade(ctx context.Context, c UpgradeConfig, system UpgradeSystem) error {
 	return (&upgrader{cfg: c, system: system}).run(ctx)
 }
@@ -130,8 +130,8 @@ func (u *upgrader) act(what string, do func() error) error {
 	return nil
 }
 
-// underWay returns the journal; nil means that no upgrade is under way. An unreadable journal is not ours, because we write it
-// in one step.
+// underWay returns the journal; nil means that no upgrade is under way. An unreadable journal is an error. It was not written
+// by an upgrade, because an upgrade writes its journal in one step.
 func (u *upgrader) underWay() (*journal, error) {
 	content, err := readFile(u.path(fileJournal))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -176,8 +176,8 @@ func (u *upgrader) begin(ctx context.Context) (*journal, error) {
 	return j, u.link(u.binary(), u.settled())
 }
 
-// verify verifies the delivered program, and tests it as far as possible beside the running hub. nil means that the node already
-// has it.
+// verify verifies the delivered program, and tests it beside the running hub as far as possible. It returns a nil journal if
+// the node already has that program.
 func (u *upgrader) verify(ctx context.Context, r UpgradeRequest) (*journal, error) {
 	from, err := u.version(ctx, u.binary())
 	if err != nil {
@@ -236,8 +236,8 @@ func (u *upgrader) verify(ctx context.Context, r UpgradeRequest) (*journal, erro
 	return j, nil
 }
 
-// copyProgram copies the delivered program beside the present one, and returns the copy's sum. The copy is what is verified,
-// because others can write to the inbox.
+// copyProgram copies the delivered program beside the present one, and returns the copy's sum. The caller verifies the copy,
+// because others can still write to the inbox.
 func (u *upgrader) copyProgram() (sum [sha256.Size]byte, err error) {
 	next := half(u.binary())
 	err = u.act("take what was delivered", func() (err error) {
@@ -348,8 +348,8 @@ func (u *upgrader) restart(ctx context.Context) error {
 	})
 }
 
-// await waits until the hub works and has done so for calm, and returns "". If UpgradeConfig.Wait passes first, it returns what
-// is wrong. The settled program does the check: a broken new one must not judge itself.
+// await waits until the hub works and has worked for the time calm, and returns "". If UpgradeConfig.Wait passes first, it
+// returns what is wrong. The settled program does the check, because a broken new program must not judge itself.
 func (u *upgrader) await(ctx context.Context, before []string) (string, error) {
 	until := time.Now().Add(u.cfg.Wait)
 	began := u.system.Restarts(ctx)

@@ -9,13 +9,14 @@ import (
 )
 
 const (
-	// lineFactor and lineMargin define a better line: the leader's must take lineFactor times as long, and lineMargin longer. A
-	// line below lineMargin is always good enough for a leader: its pushes then wait no longer than for a busy API server.
+	// lineFactor and lineMargin define when another line is better. A request must take lineFactor times as long on the
+	// leader's line, and lineMargin longer. Below lineMargin, a leader's line is always good enough: its pushes then wait no
+	// longer than for a busy API server.
 	lineFactor = 2
 	lineMargin = 100 * time.Millisecond
 
-	// lostCosts is the penalty on a line for each unanswered heartbeat of the last ten minutes: about as long as the hub waited
-	// for the answer.
+	// lostCosts is the time added to a line's estimate for each unanswered heartbeat of the last ten minutes. It is about as
+	// long as the hub waited for the answer.
 	lostCosts = time.Second
 
 	// endurable is the longest time of an unmetered line that is better than a metered one in any case.
@@ -25,12 +26,12 @@ const (
 	linePatience = time.Minute
 )
 
-// takes estimates how long a request takes on a line: as long as TCP would wait for the answer, plus lostCosts for each lost
-// heartbeat.
+// takes estimates how long a request takes on a line. It is the time that TCP would wait for the answer, plus lostCosts for
+// each lost heartbeat.
 func takes(l edge.Line) time.Duration { return l.Answer + 4*l.Spread + time.Duration(l.Lost)*lostCosts }
 
-// better reports whether line a is so much better than line b that a change of leader is worth it. No two lines are each better
-// than the other.
+// better reports whether line a is so much better than line b that a change of leader is worth it. Of two lines, at most one is
+// better than the other.
 func better(a, b edge.Line) bool {
 	switch {
 	case a.Metered && !b.Metered:
@@ -49,7 +50,7 @@ type comparison struct {
 }
 
 // compare compares this node's line with those of the other nodes that could lead. It returns the best node among those whose
-// line was better for long enough, and false if there is none. lines must have all nodes that could lead, this one included.
+// line was better for linePatience, and false if there is none. lines must have all nodes that could lead, this one included.
 func (j *comparison) compare(lines map[edge.NodeName]edge.Line, now time.Time) (edge.NodeName, bool) {
 	own, known := lines[j.self]
 	since := map[edge.NodeName]time.Time{}

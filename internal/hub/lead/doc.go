@@ -1,15 +1,15 @@
 // Package lead decides which hub leads its pool, and for how long.
 //
 // Machine makes the decision, without I/O. From the state of this hub's two links and of its own campaign it derives the role,
-// whether to campaign and whether to release. Elector does the I/O: it runs an election on the Lease kube-system/yurthub in the
-// coordinator, with client-go's elector, and runs a leader's duty (ElectorConfig.Lead) for its term. The duty asks edge.Term, its
-// fence, before it acts.
+// whether to campaign and whether to release the Lease. Elector does the I/O. It runs an election on the coordinator's Lease
+// kube-system/yurthub with client-go's elector. While this hub leads, it runs the leader's duty (ElectorConfig.Lead). Before
+// the duty acts, it asks edge.Term, its fence, whether the term is still valid.
 //
 // Invariants:
 //   - At most one hub's term is valid at a time, whatever wall clocks say. A term stays valid only for a while after its last
 //     acknowledged renewal was sent. Other hubs wait longer than that before they take over (timing.go has the sum).
-//   - A coordinator that came back empty does not know who leads. So it lets nobody take the Lease for as long as an old term can
-//     last. A hub that finds the Lease missing waits as long; only the last holder itself may create it at once.
+//   - A coordinator that came back empty does not know who leads. So it lets nobody take the Lease for as long as an old term
+//     can last. A hub that finds the Lease missing waits as long. Only the last holder itself may create the Lease at once.
 //   - A hub proves that the cloud lets it do its duty before it campaigns. A leader whose duty ends with ErrUnfit leaves the lead
 //     to another hub for half a minute. If there is no other, it leads again.
 //   - No hub ends another's term. A Lease that its holder does not release becomes free only by expiry.
@@ -20,13 +20,14 @@
 //   - Run waits for every goroutine that it started, the elector's and the duty's among them.
 //
 // LineWatch makes a leader hand over to a node with a much better link to the cloud. The pool's shared resources and all
-// forwarded heartbeats cross the leader's line. The first hub to come leads, and if its line is slow, lossy or billed by volume,
-// the whole pool pays. So each hub reports, on the coordinator's copy of its node's Lease, how long its heartbeats take to the
-// cloud (edge.AnnotationLine, measured in package heartbeat at no extra traffic). The leader reads these reports from the
-// heartbeats that Reporter needs anyway. If another line was far better for a minute, the leader ends its term and leaves the
-// Lease to that node by name (Yield). More invariants:
-//   - A pool has at most one such hand-over in ten minutes (Elector.Rested). No two lines are each better than the other, and a
-//     line without charges must take at most half as long as the leader's. So the lead does not swing between equals.
+// forwarded heartbeats cross the leader's line. The first hub to get the Lease leads. If its line is slow, lossy or billed by
+// volume, the whole pool pays. So each hub measures how long its heartbeats take to the cloud. It reports that on the
+// coordinator's copy of its node's Lease (edge.AnnotationLine, measured in package heartbeat at no extra traffic). The leader
+// reads these reports from the heartbeats that Reporter needs anyway. If another line was far better for a minute, the leader
+// ends its term and leaves the Lease to that node by name (Yield). More invariants:
+//   - A pool has at most one such hand-over in ten minutes (Elector.Rested). Of two lines, at most one is better than the
+//     other. If both are billed by volume or neither is, a request must take at most half as long on the better one. So the
+//     lead does not swing between equals.
 //   - Only nodes that renew at the coordinator and whose link to the cloud is up are candidates. A leader whose own line is
 //     unknown does not hand over.
 //
@@ -36,41 +37,41 @@
 // The elector asks its lock ten times a second. The lock answers from what the coordinator tells of the one Lease, and writes a
 // renewal once a second. A follower's lock answers only when there is something to decide. So a follower costs nothing, and a
 // released Lease is taken within one period. The alternative was an election of our own on that stream. We would then own the
-// subtleties of who holds the Lease since when, which client-go has had right for years.
+// subtle rules of who has held the Lease since when, which client-go has had right for years.
 //
 // # What a leader reports
 //
-// A Reporter tells the cloud which nodes of a pool reach its coordinators. A leader follows the Leases that all hubs keep in each
-// coordinator where it leads, and counts those that it sees renewed. It writes the nodes' names into one Lease in the cloud, as
-// the pool's forwarding user. That also tells the cloud who leads.
+// A Reporter tells the cloud which nodes of a pool reach its coordinators. A leader follows the Leases that all hubs keep in
+// each coordinator where it leads, and counts those that it sees renewed. It writes the names of their nodes into one Lease in
+// the cloud, as the pool's forwarding user. That also tells the cloud which hub leads.
 //
 // A hub that leads at several coordinators writes one report for all of them, in the Lease of the lowest slot
 // (edge.PoolName.ReportLease). So a standby costs the WAN nothing, and two hubs that each lead at another coordinator do not
-// overwrite each other. For higher slots the report takes what has been seen so far, and does not wait for more.
+// overwrite each other's report. For the higher slots the report has what the hub has seen so far; it does not wait for more.
 //
-// The report also says how coordinators can verify each node's kubelet, as its hub states it (identity.KubeletFinder). It says
-// how much traffic each hub has carried over its link to the cloud. And it sums up the state of the pool's hubs (edge.PoolHubs),
-// which is as short for a large pool as for a small one. coordinator-controller turns that into metrics, so that nobody has to
-// scrape nodes. Every fifth report carries the sum, and an earlier one if more than counters have changed. A change of the sum or
-// of traffic alone triggers no report.
+// The report also has the way in which coordinators can verify each node's kubelet, as the node's hub states it
+// (identity.KubeletFinder). It has the traffic that each hub has carried over its link to the cloud. And it sums up the state
+// of the pool's hubs (edge.PoolHubs), in a form that is as short for a large pool as for a small one. coordinator-controller
+// turns the sum into metrics, so that nobody has to scrape nodes. Every fifth report carries the sum, and an earlier one does
+// if more than counters have changed. A change of the sum or of traffic alone triggers no report.
 //
-// A leader writes the report when it has changed, and every few minutes to confirm it (ReporterConfig.Every). A new leader first
-// waits until it has seen every node renew, or until a node's Lease has run out: the Leases that it finds say nothing about the
-// present.
+// A leader writes the report when it has changed, and every few minutes to confirm it (ReporterConfig.Every). The Leases that a
+// new leader finds say nothing about the present. So before its first report it waits, for each node, until it has seen the
+// node renew or until the node's Lease has run out.
 //
-// The alternative was a mark in each heartbeat, which would cross the WAN some hundred times as often as it changes.
+// The alternative was a mark in each heartbeat. Heartbeats cross the WAN some hundred times as often as the report changes.
 //
 // # How the pool's state is followed
 //
 // A State follows one coordinator, by one stream that tells the pool's state (edge.PathState). It holds the election Lease and
-// the leader's declaration as values, and passes on heartbeats, and what is told of nodes and Pods, to who follows them. It keeps
-// what was found when a stream began apart from what was seen to happen. Two decisions need that difference: a leader forwards
-// only heartbeats that it saw happen, and a declaration counts only once it was seen to be renewed.
+// the leader's declaration as values. It passes on heartbeats, and what the coordinator tells of nodes and Pods, to those who
+// follow them. It keeps what it found when a stream began apart from what it saw happen. Two decisions need that difference: a
+// leader forwards only heartbeats that it saw happen, and a declaration counts only once its renewal was seen.
 //
 // Invariants: a sink gets Baseline first. Each Changed after it is a later change, and comes once. A stream that broke resumes
-// where it stood, so a reconnect neither repeats nor misses a change. From another process of the coordinator a new Baseline
-// comes. While the coordinator can't be reached, nothing is known. All of it runs in the caller's goroutine.
+// where it ended, so a reconnect neither repeats nor misses a change. If another process of the coordinator answers, a new
+// Baseline comes. While the coordinator can't be reached, nothing is known. All of it runs in the caller's goroutine.
 //
-// The alternative was a watch for each: of the election Lease, of the declaration, and two of all heartbeats
+// The alternative was separate watches: one of the election Lease, one of the declaration, and two of all heartbeats
 // (docs/adr/0081-one-stream.md).
 package lead

@@ -27,8 +27,8 @@ type ElectorConfig struct {
 	Node edge.NodeName
 	// Cloud and Coordinator are the states of this hub's links.
 	Cloud, Coordinator *live.Value[link.State]
-	// Leases is a client of the coordinator. The hub must be allowed to get, create and update the Lease kube-system/yurthub
-	// there. Seen is what the coordinator tells of that Lease (State.Election).
+	// Leases is a client of the coordinator. There, the hub must be allowed to get, create and update the Lease
+	// kube-system/yurthub. Seen is what the coordinator tells of that Lease (State.Election).
 	Leases coordinationv1client.LeasesGetter
 	Seen   *live.Value[Sighting]
 	// Lead is the leader's duty, run for one term. When its context ends, it must return within 500 ms without further I/O. If it
@@ -37,8 +37,8 @@ type ElectorConfig struct {
 	// Prove returns an error unless the cloud lets this hub do the leader's duty. The elector calls it before each campaign. nil
 	// means that no proof is needed.
 	Prove func(ctx context.Context) error
-	// Doubtful reports whether the cloud leaves a question unanswered although its link still counts as up. Such a hub takes no
-	// term, because its link may be down while another hub's is up. nil means never.
+	// Doubtful reports whether the link to the cloud still counts as up although the cloud leaves a question unanswered. Such a
+	// hub takes no term, because its link may be down while another hub's is up. nil means never.
 	Doubtful func() bool
 	// Metrics registers the metrics of the role. nil means that they are not exported.
 	Metrics prometheus.Registerer
@@ -46,8 +46,8 @@ type ElectorConfig struct {
 	Ends ends.Ends
 }
 
-// ErrUnfit is wrapped by a duty's error if this hub can't do the duty and another hub may. This hub then campaigns again after 30
-// s, or after 4 s if no hub leads by then.
+// ErrUnfit is wrapped by a duty's error if this hub can't do the duty, but another hub perhaps can. This hub then campaigns
+// again after 30 s, or after 4 s if no hub leads by then.
 var ErrUnfit = errors.New("this hub can't do a leader's duty")
 
 // Elector determines this hub's role. Make one with NewElector.
@@ -99,8 +99,8 @@ func (k *Elector) Renewed() time.Time {
 	return k.board.since(lease)
 }
 
-// Run keeps the role until ctx ends. Then it releases what it holds and returns nil, within about two seconds (the duty's grace
-// and one request) if the duty keeps its contract.
+// Run takes part in the election until ctx ends. Then it releases the Lease if this hub holds it, and returns nil. That takes
+// at most about two seconds (the duty's grace and one request) if the duty keeps its contract.
 func (k *Elector) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx).WithValues("node", k.config.Node)
 	ctx = klog.NewContext(ctx, logger)
@@ -179,8 +179,8 @@ func (k *Elector) publish(logger klog.Logger, before, now Standing, why Event) {
 	}
 }
 
-// reportClash reports another process that holds the Lease under this node's name. For up to leaseDuration that is the hub's own
-// predecessor, which crashed. After that it is a second hub with this node's name and certificate.
+// reportClash reports another process that holds the Lease under this node's name. For up to leaseDuration this can be the
+// hub's own predecessor, which crashed. After that it is a second hub with this node's name and certificate.
 func (k *Elector) reportClash(logger klog.Logger, lease *coordinationv1.Lease) {
 	other := ""
 	if lease != nil {
@@ -304,8 +304,8 @@ type duty struct {
 	failure error // why it ended unasked; set before done is closed
 }
 
-// term leads until ctx ends, the elector gives up, the duty returns, or the Lease is no longer this term's. When it returns, the
-// fence has fallen.
+// term leads until ctx ends, the elector gives up, the duty returns, or the Lease no longer belongs to this term. When term
+// returns, the fence has fallen.
 func (k *Elector) term(
 	ctx context.Context, l *lock, lease *coordinationv1.Lease, elected <-chan struct{}, events chan<- Event,
 ) *duty {

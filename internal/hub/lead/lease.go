@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// LeaseRevision returns a Lease's resourceVersion as a number, which orders the writes of one server. It returns 0 if there is
-// none, or if it is not a number.
+// LeaseRevision returns a Lease's resourceVersion as a number. It orders the writes of one server. A missing resourceVersion,
+// or one that is not a number, gives 0.
 func LeaseRevision(lease *coordinationv1.Lease) uint64 {
 	n, err := strconv.ParseUint(lease.ResourceVersion, 10, 64)
 	if err != nil {
@@ -17,9 +17,9 @@ func LeaseRevision(lease *coordinationv1.Lease) uint64 {
 	return n
 }
 
-// Unmanaged returns the managedFields for an update of a Lease: one empty entry if the API server keeps any for it, otherwise
-// nil. The empty entry makes the API server drop them, and record none for the object until somebody applies it. Without the
-// entry it keeps those that it has, and sends them with each answer.
+// Unmanaged returns the managedFields for an update of a Lease. If the API server keeps any for it, this is one empty entry,
+// otherwise nil. The empty entry makes the API server drop them, and record none until somebody applies the object. Without the
+// entry the API server keeps those that it has, and sends them with each answer.
 func Unmanaged(known *coordinationv1.Lease) []metav1.ManagedFieldsEntry {
 	if len(known.ManagedFields) == 0 {
 		return nil

@@ -32,9 +32,9 @@ var (
 	errVacant   = errors.New("the election Lease is missing, and its last holder may not know yet")
 )
 
-// lock is one campaign's access to the election Lease. It implements resourcelock.Interface: Get answers from the board, which a
-// watch keeps, once there is something to decide; Update writes at most one renewal per renewEvery. Only the elector's goroutine
-// calls these; release runs after it has ended.
+// lock is one campaign's access to the election Lease. It implements resourcelock.Interface. Get answers from the board, which
+// a watch keeps, as soon as there is something to decide. Update writes at most one renewal per renewEvery. Only the elector's
+// goroutine calls these methods; release runs after that goroutine has ended.
 type lock struct {
 	leases   coordinationv1client.LeaseInterface
 	board    *board
@@ -123,9 +123,9 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	return record, raw, nil
 }
 
-// news waits until there is something new for the elector, and returns the board. Without the wait, an idle hub would spend most
-// of its time waking ten times a second to find another hub's Lease unchanged. The elector reads the clock before it calls Get,
-// so news returns early enough for a poll when the holder's time is nearly up.
+// news waits until there is something new for the elector, and returns the board's Lease. Without the wait, an idle hub would
+// wake ten times a second to find another hub's Lease unchanged. When the holder's time is nearly up, news returns early enough
+// for one more poll, because the elector reads the clock before it calls Get.
 func (l *lock) news(ctx context.Context) (lease *coordinationv1.Lease, known bool) {
 	lease, known, changed := l.board.watch()
 	wait := l.ends.Until(l.wake)
@@ -148,8 +148,8 @@ func (l *lock) news(ctx context.Context) (lease *coordinationv1.Lease, known boo
 }
 
 // vacancy returns how long this hub must still leave a missing Lease alone; 0 or less means that it may create the Lease. If a
-// coordinator came back empty, the last holder may still lead, for as long as after any renewal. Only a hub that itself held the
-// Lease until just now knows that no other does.
+// coordinator came back empty, the last holder may still lead until its term would have ended. Only a hub that itself held the
+// Lease until just now knows that no other hub leads.
 func (l *lock) vacancy() time.Duration {
 	if last := l.tenure.get(); !last.IsZero() && l.ends.Now().Sub(last) < leaseDuration {
 		return 0
@@ -207,8 +207,8 @@ func transitions(lease *coordinationv1.Lease) int32 {
 	return *lease.Spec.LeaseTransitions
 }
 
-// Create creates the Lease with this hub as its holder. It fails within a term: the term ended with its Lease, and the next
-// leader starts a new count.
+// Create creates the Lease with this hub as its holder. During a term it fails: the Lease is gone and the term ended with it.
+// The next leader starts a new count of terms.
 func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	switch {
 	case l.term != nil:
@@ -278,9 +278,9 @@ func (l *lock) write(ctx context.Context, lease *coordinationv1.Lease, record re
 	return nil
 }
 
-// release gives up the Lease, if this process holds it. Another hub can then take it without waiting; if heir is set, at first
-// only heir can. A write under way at the campaign's end may have taken effect unnoticed, so in doubt release reads the Lease
-// first.
+// release gives up the Lease, if this process holds it. Another hub can then take it without waiting. If heir is set, at first
+// only that node's hub can. A write that was under way when the campaign ended may have taken effect unnoticed, so in doubt
+// release reads the Lease first.
 func (l *lock) release(ctx context.Context, heir edge.NodeName) error {
 	for attempt := 0; ; attempt++ {
 		if l.suspect {
@@ -398,8 +398,8 @@ func (b *board) setLocked(lease *coordinationv1.Lease, known bool) {
 	b.changed = make(chan struct{})
 }
 
-// quiet returns ctx with a logger that drops the elector's messages: the elector logs each failed attempt, ten a second, as an
-// error. This package logs what matters, once.
+// quiet returns ctx with a logger that drops the elector's messages. The elector logs each failed attempt as an error, ten
+// times a second. This package logs what matters, once.
 func quiet(ctx context.Context) context.Context {
 	return klog.NewContext(ctx, klog.Logger{})
 }

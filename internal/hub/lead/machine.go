@@ -37,8 +37,8 @@ type Standing struct {
 	Role Role
 	// Leader is the pool's leader as far as this hub knows; empty if it knows of none.
 	Leader edge.NodeName
-	// Transitions is the election Lease's count of changes of leader, which identifies the term of a Lease. It is 0 while Leader
-	// is empty.
+	// Transitions is how often the election Lease has changed its leader. It tells the terms of one Lease apart. It is 0 while
+	// Leader is empty.
 	Transitions int32
 }
 

@@ -28,8 +28,8 @@ const (
 	reportEvery = 5 * time.Second
 	// sayEvery is how often the reporter repeats an unchanged report, unless ReporterConfig.Every is set.
 	sayEvery = time.Minute
-	// hubsEvery says how often a report carries the unchanged sum about hubs: every fifth time, because it is half of a small
-	// pool's report.
+	// hubsEvery is how many reports there are for each one that carries the sum about hubs, if the sum is unchanged. It is more
+	// than one because the sum is half of a small pool's report.
 	hubsEvery = 5
 	// callTimeout bounds one request.
 	callTimeout = 5 * time.Second
@@ -42,8 +42,8 @@ type ReporterConfig struct {
 	// Cloud is a client of the cloud with the pool's forwarding identity. It must be allowed to get, update and create the Leases
 	// that edge.PoolName.ReportLease names in kube-node-lease (see internal/cloud/forwarding).
 	Cloud coordinationv1client.LeasesGetter
-	// Every returns how often to repeat an unchanged report; nil means each minute. The cloud trusts a report for two and a half
-	// times as long.
+	// Every returns how often to repeat an unchanged report; nil means each minute. The cloud trusts a report for two and a
+	// half times that interval.
 	Every func() time.Duration
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends
@@ -71,8 +71,8 @@ func NewReporter(cfg ReporterConfig) *Reporter {
 	return &Reporter{cfg: cfg, beats: map[edge.Slot]func() ([]Heartbeat, time.Time){}}
 }
 
-// Lines returns the lines reported by the nodes that renew at the coordinator in a slot and whose link is up; nil if this hub
-// does not lead there.
+// Lines returns the lines of the nodes that renew at the coordinator in a slot and have a link to the cloud, as they report
+// them. It returns nil if this hub does not lead there.
 func (r *Reporter) Lines(slot edge.Slot, now time.Time) map[edge.NodeName]edge.Line {
 	r.mu.Lock()
 	beats := r.beats[slot]
@@ -97,8 +97,8 @@ func (r *Reporter) leads(from Source) (end func()) {
 	}
 }
 
-// sees returns what is seen at a slot and at those above it, and false if it is too early to know about all nodes of the slot. It
-// returns nil if this hub leads at a lower slot.
+// sees returns what this hub sees at the coordinators in a slot and above it, merged into one report. It returns false if it is
+// too early to know about all nodes of the slot, and nil if this hub leads at a lower slot.
 func (r *Reporter) sees(slot edge.Slot, now time.Time) (said *report, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -158,8 +158,8 @@ func (r report) differs(told report) bool {
 		!maps.Equal(r.versions, told.versions) || !maps.Equal(r.fillings, told.fillings)
 }
 
-// Run reports what this hub sees at one coordinator for one term. It returns nil when ctx ends. It reports in the Lease of this
-// slot while no Run of a lower slot is active. Only one Run per slot may be active at a time.
+// Run reports what this hub sees at one coordinator for one term. It returns nil when ctx ends. It writes to the Lease of this
+// coordinator's slot, but only while no Run of a lower slot is active. Only one Run per slot may be active at a time.
 func (r *Reporter) Run(ctx context.Context, from Source, term edge.Term) error {
 	defer r.leads(from)()
 	var speaks *speaker
@@ -241,9 +241,9 @@ func waitFor[T any](ctx context.Context, event <-chan T) {
 	}
 }
 
-// writeReport writes the report over the Lease as last written, and returns the new version. If another hub has written it, the
-// update meets a conflict, and writeReport returns no Lease: the next call reads it first. It creates a missing Lease by PUT,
-// because RBAC cannot allow a POST for one name only.
+// writeReport writes the report over the Lease as last written, and returns the new version. If another hub has written the
+// Lease since, the update meets a conflict. writeReport then returns no Lease, so the next call reads it first. It creates a
+// missing Lease by PUT, because RBAC cannot allow a POST for one name only.
 func (s *speaker) writeReport(ctx context.Context, said report, every time.Duration) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*callTimeout)
 	defer cancel()

@@ -26,13 +26,13 @@ import (
 )
 
 const (
-	// silentFor is how long a coordinator may send nothing: it sends a line every 10 s. The first line is on the LAN at once, and
-	// openFor bounds the wait for it.
+	// silentFor is how long a coordinator may send nothing before the stream is ended; it sends a line every 10 s. openFor
+	// bounds the wait for the first line, which a coordinator on the LAN sends at once.
 	silentFor, openFor = 30 * time.Second, 5 * time.Second
 	// maxLine bounds a line in bytes: enough for 20,000 Pods of some 250 bytes.
 	maxLine = 8 << 20
-	// pauseMin and pauseMax bound the pause after a failure; see run.Backoff. The election goes by the stream, so a coordinator that
-	// is back is heard of soon.
+	// pauseMin and pauseMax bound the pause after a failure; see run.Backoff. They are short because the election depends on
+	// the stream, so a hub must soon notice that a coordinator is back.
 	pauseMin, pauseMax = 100 * time.Millisecond, 2 * time.Second
 )
 
@@ -84,8 +84,8 @@ type Sighting struct {
 	Found bool
 }
 
-// LeaseSink receives the nodes' heartbeats. A State calls one method at a time, and waits while it blocks. The Leases must not be
-// changed.
+// LeaseSink receives the nodes' heartbeats. A State calls one method at a time, and waits until it returns. The methods must
+// not change the Leases.
 type LeaseSink interface {
 	// Baseline replaces all that is known: these Leases exist, but the time of their last write is unknown.
 	Baseline(leases []coordinationv1.Lease)
@@ -112,8 +112,8 @@ func (s *State) Election() *live.Value[Sighting] { return s.election }
 // Declared returns the Lease by which the leader declares what is current, now and as it changes.
 func (s *State) Declared() *live.Value[Sighting] { return s.declared }
 
-// Presence passes on what the coordinator tells of nodes, and of Pods if asked, until ctx ends. Only one call may be active at a
-// time.
+// Presence passes on what the coordinator tells of nodes until ctx ends. If pods is true, it also passes on what the
+// coordinator tells of Pods. Only one call may be active at a time.
 func (s *State) Presence(ctx context.Context, pods bool, hear func(edge.State)) {
 	asks := edge.NodesOnly
 	if pods {
@@ -142,8 +142,8 @@ func (s *State) Heartbeats(ctx context.Context, to LeaseSink) {
 	s.sinks = slices.DeleteFunc(s.sinks, func(other LeaseSink) bool { return other == to })
 }
 
-// Beats returns the heartbeats that the coordinator has told of, by name, and since when; zero means that it does not tell of
-// them.
+// Beats returns the heartbeats that the coordinator has told of, by name, and since when it tells of them. Zero means that the
+// coordinator does not tell of heartbeats.
 func (s *State) Beats() (all []Heartbeat, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -29,8 +29,8 @@ type fence struct {
 }
 
 // term returns the term that the fence guards. The term is valid until the fence falls, and only for 3.5 s after this hub sent
-// its last acknowledged renewal. Other hubs wait longer. Its NotBefore returns when this hub sent the last renewal with a
-// revision below the given one. That is exact to about a second. NotBefore does not know writes before the term began, or older
+// its last acknowledged renewal. Other hubs wait longer. The term's NotBefore returns when this hub sent its last renewal with
+// a revision below the given one, exact to about a second. NotBefore knows no write from before the term began, and none older
 // than about 40 s.
 func (f *fence) term(transitions int32, lease types.UID) edge.Term {
 	return edge.Term{

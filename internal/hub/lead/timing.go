@@ -28,8 +28,8 @@ const (
 	// retryPeriod is how often the elector asks its lock; a follower's lock answers only when there is something new.
 	retryPeriod = 100 * time.Millisecond
 
-	// pollMax is the longest pause between two polls of a follower: client-go draws the pause between one retryPeriod and 2.2 of
-	// them. It bounds how long a released Lease stays unclaimed.
+	// pollMax is the longest pause between two polls of a follower: client-go draws the pause between one and 2.2 times
+	// retryPeriod. It bounds how long a released Lease stays unclaimed.
 	pollMax = 220 * time.Millisecond
 
 	// renewEvery is the least time between two renewals that are written.
@@ -44,8 +44,8 @@ const (
 	// unfitPause is how long a hub that could not do a leader's duty waits while another leads.
 	unfitPause = 30 * time.Second
 
-	// yieldWait is how long other hubs leave a yielded Lease to its heir: enough for some attempts, and less than the budget for
-	// a change of leader.
+	// yieldWait is how long other hubs leave a yielded Lease to its heir. That is enough for some attempts, and less than the
+	// budget for a change of leader.
 	yieldWait = 2 * time.Second
 
 	// leadGrace is how long a duty may take to return once its context has ended, before the Lease is released anyway.
@@ -54,8 +54,8 @@ const (
 	// fenceMargin is how much earlier than leaseDuration a term stops being valid.
 	fenceMargin = 500 * time.Millisecond
 
-	// backoffMin and backoffMax bound the pause before the next campaign after a duty or its proof failed: see run.Backoff. A
-	// duty that lasted for steadyTerm resets the pause to backoffMin.
+	// backoffMin and backoffMax bound the pause before the next campaign after a duty, or the proof before it, has failed: see
+	// run.Backoff. A duty that lasted for steadyTerm resets the pause to backoffMin.
 	backoffMin = time.Second
 	backoffMax = 30 * time.Second
 	steadyTerm = time.Minute

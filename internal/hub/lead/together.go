@@ -8,8 +8,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// overdue is the share of a certificate's life that is left when its renewal counts as overdue: a hub renews its own with a tenth
-// left at the latest.
+// overdue is how much of a certificate's life is left when its renewal counts as overdue, as a share. A hub renews its own
+// certificate with a tenth left at the latest.
 const overdue = 0.08
 
 // tally sums the traffic of a pool's hubs since the tally began.

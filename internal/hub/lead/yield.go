@@ -12,7 +12,7 @@ import (
 )
 
 // Yield is the error of a duty that ends its term so that another node leads. The Lease is left to that node, which takes it at
-// once. Other hubs, this one included, take it only if that node has not within yieldWait.
+// once. Other hubs, this one included, take it only if that node has not taken it within yieldWait.
 type Yield struct{ To edge.NodeName } //nolint:errname // it is a decision before it is an error
 
 func (y *Yield) Error() string { return fmt.Sprintf("the lead is left to %s", y.To) }
@@ -28,8 +28,8 @@ type yields struct {
 	last   time.Time // by this hub's running clock; zero: it knows of none
 }
 
-// saw records the Lease's last hand-over. A hand-over that this hub sees happen counts from now. One that it finds at its start
-// is as old as the wall clock says, or new if its time lies in the future.
+// saw records the Lease's last hand-over. If this hub sees the hand-over happen, its time is the present. If the hub finds it
+// when it starts, its time is what the Lease says by the wall clock, but never later than the present.
 func (y *yields) saw(lease *coordinationv1.Lease, now ends.Moment) {
 	if lease == nil {
 		return
@@ -64,6 +64,7 @@ func yieldedTo(lease *coordinationv1.Lease) edge.NodeName {
 	return edge.NodeName(lease.Annotations[edge.AnnotationYieldedTo])
 }
 
-// Rested reports whether, as far as this hub knows, the pool has had no hand-over for a better line within the last ten minutes.
-// The Lease carries the time of the last one for hubs that did not see it. A coordinator that came back empty has lost it.
+// Rested reports whether, as far as this hub knows, the pool has had no hand-over for a better line within the last ten
+// minutes. The Lease carries the time of the last hand-over, for hubs that did not see it. A coordinator that came back empty
+// has lost it.
 func (k *Elector) Rested(now time.Time) bool { return k.yields.rested(now) }

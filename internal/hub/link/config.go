@@ -8,18 +8,19 @@ import (
 )
 
 const (
-	// failAfter is the number of consecutive answers with 502, 503 or 504, to core reads or requests for Leases, that make the
-	// link failing.
+	// failAfter is the number of consecutive failing answers, to core reads or requests for Leases, that make the link failing.
+	// Monitor.CoreAnswered decides which statuses are failing: 502, 503, 504, and in some cases another 5xx.
 	failAfter = 2
-	// serveAfter is the number of consecutive other answers that end it. It grows by one, up to serveAfterMax, each time the
-	// link fails again within Timing.FlapWindow.
+	// serveAfter is the number of consecutive good answers after which the link is no longer failing. It grows by one, up to
+	// serveAfterMax, each time the link fails again within Timing.FlapWindow.
 	serveAfter, serveAfterMax = 2, 4
 	// checkTimeout is how long a check may take.
 	checkTimeout = 10 * time.Second
 )
 
-// Timing says how fast a link is judged, and so how much traffic that costs on an idle link. For the cloud a hub uses Standard,
-// Metered or Satellite. For the coordinator it uses Near, or Beside if there are several, or Nowhere while it knows no address.
+// Timing says how fast a Monitor judges a link, and so how much traffic that costs while the link is idle. For the cloud a hub
+// uses Standard, Metered or Satellite. For a coordinator it uses Near, or Beside if the pool has several, or Nowhere while it
+// knows no address.
 type Timing struct {
 	// Interval is the time without anything from the other end after which a link that is not down is probed.
 	Interval time.Duration
@@ -27,11 +28,11 @@ type Timing struct {
 	Quiet time.Duration
 	// Knocks says that until Quiet a probe needs only an acknowledgement, not an answer (see Knock).
 	Knocks bool
-	// MinPatience and MaxPatience bound how long the link may be silent after a probe before it is down. Between the bounds,
-	// patience is twice TCP's retransmission timeout (RFC 6298: the smoothed round trip plus four times its variance).
+	// MinPatience and MaxPatience bound how long the link may be silent after a probe before it counts as down. Between these
+	// bounds the time is twice TCP's retransmission timeout (RFC 6298: the smoothed round trip plus four times its variance).
 	MinPatience, MaxPatience time.Duration
-	// Trust is how long bytes may arrive without an answer before the link is down. It is less than Kubernetes' grace period
-	// for a node (40 s) minus two of kubelet's heartbeats.
+	// Trust is how long bytes may arrive without an answer before the link counts as down. It is less than Kubernetes' grace
+	// period for a node (40 s) minus two of kubelet's heartbeats.
 	Trust time.Duration
 	// MinRepeat is the least time after which an unanswered probe is repeated on a new connection. On slow links that time is
 	// one and a half times TCP's retransmission timeout.
@@ -39,15 +40,15 @@ type Timing struct {
 	// DeepAfter is the time without an answer of the API after which a probe asks it, not its connection alone.
 	DeepAfter time.Duration
 	// DownInterval is the time between the starts of two probes while the link is down. It is shortened at random by up to a
-	// fifth, so that the nodes of a healed site do not probe in step.
+	// fifth. So the nodes of a site whose line comes back do not all probe at once.
 	DownInterval time.Duration
-	// DownTimeout is how long a probe may take at first while the link is down. Each probe without an answer increases it by
-	// half, up to MaxDownTimeout, so that a link that comes back slower is also found.
+	// DownTimeout is how long a probe may take at first while the link is down. Each probe without an answer increases that
+	// time by half, up to MaxDownTimeout, so that a link that comes back slower is also found.
 	DownTimeout, MaxDownTimeout time.Duration
 	// ConfirmInterval is the time from the start of an answered probe to the next one while the link is down.
 	ConfirmInterval time.Duration
-	// MinGap is the least time between the starts of two probes, however urgent. It bounds how many probes failing traffic and
-	// refused probes can cause.
+	// MinGap is the least time between the starts of two probes, however urgent the next one is. It bounds how many probes are
+	// caused by failing traffic and refused probes.
 	MinGap time.Duration
 	// DownAfter is the number of refused probes in a row that take the link down.
 	DownAfter int
@@ -62,8 +63,8 @@ type Timing struct {
 	CheckInterval time.Duration
 }
 
-// Standard is a hub's default timing: it notices a silent cut of a good line within 8 s (DESIGN §8). Its patience is longer
-// than a queue of 512 KB that fills at once on a line of 1 Mbit/s, which takes 4.2 s.
+// Standard is a hub's default timing: it notices a silent cut of a good line within 8 s (DESIGN §8). On a line of 1 Mbit/s a
+// queue of 512 KB that fills at once delays an answer by 4.2 s; MinPatience is longer than that.
 func Standard() Timing {
 	return Timing{
 		Interval:    2600 * time.Millisecond, // three probes between two of kubelet's heartbeats, which are 10 s apart
@@ -88,8 +89,8 @@ func Standard() Timing {
 	}
 }
 
-// Metered is the timing of a hub that pays for each byte. While kubelet's heartbeats are answered, it needs no probes. It
-// notices a silent cut within 18 s.
+// Metered is the timing of a hub that pays for each byte. While the cloud answers kubelet's heartbeats, the hub needs no
+// probes. It notices a silent cut within 18 s.
 func Metered() Timing {
 	t := Standard()
 	t.Interval, t.Quiet = 11*time.Second, 22*time.Second
@@ -132,8 +133,8 @@ func Beside() Timing {
 	return t
 }
 
-// Nowhere is the timing for a server whose address is not known: probing costs processor time, and nobody answers. Change the
-// timing once the address is known.
+// Nowhere is the timing for a server whose address is not known. Probes are rare, because they cost processor time and nobody
+// answers. The caller changes the timing once it knows the address.
 func Nowhere() Timing {
 	t := Near()
 	t.DownInterval = 30 * time.Second
@@ -151,7 +152,7 @@ const (
 	// Fresh asks the API over a new connection.
 	Fresh
 	// Knock asks for an acknowledgement on an open connection, which costs half of a Ping. A middlebox that terminates TCP may
-	// send it, so it counts as bytes that arrived, not as an answer.
+	// send the acknowledgement. So a Knock proves only that bytes arrived; it is no answer.
 	Knock
 )
 
@@ -163,16 +164,16 @@ func (a Ask) String() string {
 // Config is what a Monitor needs.
 type Config struct {
 	Timing
-	// Check, if not nil, makes one cheap core read, and reports the answer to Monitor.CoreAnswered before it returns. Without
-	// it the link is never failing. It must return soon after its context ends.
+	// Check makes one cheap core read, and reports the answer to Monitor.CoreAnswered before it returns. If it is nil, the link
+	// is never failing. It must return soon after its context ends.
 	Check func(ctx context.Context)
 	// Probe asks the server one cheap question, and returns nil for any answer. An error before ctx ends is a refusal, unless
 	// it is a timeout. It must return soon after its context ends.
 	Probe func(ctx context.Context, ask Ask) error
 	// Heard, if not nil, returns when bytes of the verified other end last arrived; zero if never.
 	Heard func() time.Time
-	// WentDown is called by Run each time the link goes down, with the reason. State has changed by then, and the next probe
-	// has not begun. It must not block.
+	// WentDown is called by Run each time the link goes down, with the reason. By then the Monitor's State has changed, and the
+	// next probe has not begun. WentDown must not block.
 	WentDown func(cause error)
 	// Ends are this machine's clocks and random numbers.
 	Ends ends.Ends

@@ -24,7 +24,7 @@ const (
 	Tick
 	// CoreServed means that a core read, or a request for a Lease, was answered without a server failure.
 	CoreServed
-	// CoreFailed means that a core read, or a request for a Lease, was answered with 502, 503 or 504.
+	// CoreFailed means that a core read, or a request for a Lease, was answered with a failure: see Monitor.CoreAnswered.
 	CoreFailed
 	// CheckStarted: a core read was sent to find out whether a failing server serves again.
 	CheckStarted
@@ -38,7 +38,7 @@ const (
 type Event struct {
 	Kind Kind
 	At   time.Time
-	// Ask says which probe, for those of probes.
+	// Ask is the kind of the probe, in events of probes.
 	Ask Ask
 	// SentAt is, for CoreServed and CoreFailed, when the request was sent; a time after At counts as At.
 	SentAt time.Time

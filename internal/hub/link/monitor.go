@@ -17,11 +17,11 @@ import (
 // ErrSilent is the error of a link that did not answer a probe.
 var ErrSilent = errors.New("no answer")
 
-// Monitor runs a Machine and a Service: it sends the probes and checks, and reports the results of traffic to them. Safe for
-// concurrent use.
+// Monitor runs a Machine and a Service. It sends the probes and checks, and reports their results and those of traffic to the
+// two. It is safe for concurrent use.
 //
 // Run's goroutine decides. Run waits for all other goroutines: at most two for the answers to probes, and one that sends the
-// checks. A mutex guards the machines and is held only for one Step, so that traffic may report from its hot path.
+// checks. A mutex guards the Machine and the Service, and is held only for one Step. So traffic may report from its hot path.
 type Monitor struct {
 	cfg     Config
 	state   *live.Value[State]
@@ -104,8 +104,10 @@ func (m *Monitor) Failings() uint64 {
 	return m.failings
 }
 
-// CoreAnswered reports the status of the answer to a core read, or to a request for a Lease, that was sent at sentAt. of is what
-// was read; empty for a Lease, and for the check. It never blocks. Without Config.Check it changes nothing.
+// CoreAnswered reports the status of the answer to a core read, or to a request for a Lease, that was sent at sentAt. The
+// parameter of names the collection that was read; it is empty for a Lease, and for the check. 502, 503 and 504 are failures.
+// Another 5xx is a failure for a Lease or the check. For a collection it is one only if another collection also had one within
+// sickFor. CoreAnswered never blocks. Without Config.Check it changes nothing.
 func (m *Monitor) CoreAnswered(of string, status int, sentAt time.Time) {
 	e := Event{Kind: CoreServed, At: m.cfg.Ends.Running(), SentAt: sentAt}
 	switch {

@@ -2,15 +2,16 @@ package link
 
 import "time"
 
-// Service decides whether a reachable server also serves what a node depends on: core reads and Leases. It is a value, as
-// Machine is: Step returns the next one. Step ignores the events of probes and traffic; LinkWentDown resets it.
+// Service decides whether a reachable server also serves what a node depends on: core reads and Leases. Like Machine it is a
+// value: Step returns the next one. Step ignores the events of probes and traffic. LinkWentDown resets the Service.
 //
-// One failing answer proves little: a balancer that loses one of its servers gives one, and an API server that can't read one
-// collection, such as one whose conversion webhook is down, says 500 about that. So the Monitor confirms it at once with
-// a core read of its own. The service is failing after failAfter failing answers in a row, and serves again after serveAfter
-// good ones in a row. Answers are in a row only if each question was asked after the previous answer, so a burst of requests
-// that meet the same blip counts once. While the service is failing, checks are repeated, so that failing ends even without
-// traffic. A service that fails again within FlapWindow needs one more good answer each time, up to serveAfterMax.
+// One failing answer proves little. A balancer that loses one of its servers gives one such answer. An API server that can't
+// read one collection, for example because its conversion webhook is down, answers 500 for that collection alone. So the
+// Monitor confirms a failing answer at once with a core read of its own. The service is failing after failAfter failing answers
+// in a row, and serves again after serveAfter good ones in a row. An answer counts only if its question was asked after the
+// last answer that counted. So a burst of requests that meet the same blip counts once. While the service is failing, checks
+// are repeated, so that failing ends even without traffic. A service that fails again within FlapWindow needs one more good
+// answer each time, up to serveAfterMax.
 type Service struct {
 	cfg     Timing
 	failing bool
@@ -94,8 +95,8 @@ func (s Service) coreFailed(at, sentAt time.Time) Service {
 	return s
 }
 
-// checkEnded records the end of a check. Its answer, if any, has been reported before as CoreServed or CoreFailed. A check
-// without an answer is for Machine to judge; here the unconfirmed failure is forgotten.
+// checkEnded records the end of a check. If the check got an answer, that was reported before as CoreServed or CoreFailed. If
+// it got none, Machine judges the link; Service then forgets a failure that was not confirmed.
 func (s Service) checkEnded(at time.Time) Service {
 	if !s.checking {
 		return s

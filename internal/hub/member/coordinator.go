@@ -132,15 +132,15 @@ func (m *Membership) findCoordinator() (*coordinators.Finder, error) {
 	return finder, nil
 }
 
-// retime has the ways to the coordinators judged as fast as fits where they are.
+// retime makes each link to a coordinator judged by the timing that fits the coordinators known now.
 func (m *Membership) retime(known coordinators.Target) {
 	for _, c := range m.coordinators {
 		c.upstream.Retime(timing(known, edge.Slot(c.slot)))
 	}
 }
 
-// timing returns the link timing for a slot's coordinator. It depends on whether its address is known, and whether there are
-// other coordinators.
+// timing returns the link timing for a slot's coordinator. It depends on whether that coordinator's address is known, and on
+// whether the pool has others.
 func timing(known coordinators.Target, slot edge.Slot) link.Timing {
 	switch {
 	case known.In(slot).Address == "":

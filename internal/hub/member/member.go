@@ -15,9 +15,9 @@
 // coordinator.go finds the coordinator, heartbeats.go handles kubelet's heartbeats, duties.go a leader's duties, and own.go the
 // node's own objects.
 //
-// A Membership is made in two steps, because of a cycle: what a hub follows depends on what it can read at the coordinator, and
-// what it pushes there depends on what it follows. Invariants: the parts of the first step run in Reach, and outlive those of
-// the second, which run in TakePart. Nothing reads the followed selections before TakePart.
+// A Membership is made in two steps, because of a cycle. What a hub follows depends on what it can read at the coordinator, and
+// what it pushes there depends on what it follows. Invariants: the parts of the first step run in Reach. They outlive the parts
+// of the second step, which run in TakePart. Nothing reads the followed selections before TakePart.
 //
 // A hub without a coordinator has a Membership that does nothing: Alone. Its link to the coordinator is never up, its standing
 // never changes, and kubelet's heartbeats go only to the cloud.
@@ -54,8 +54,8 @@ type Config struct {
 	// Cloud reaches the cloud, whose first address is Server.
 	Cloud  *upstream.Upstream
 	Server *url.URL
-	// At are the coordinators' URLs, in the order of their slots; the authority of Via verifies them. Empty means that the
-	// cloud names the coordinators and their authority.
+	// At are the coordinators' URLs, in the order of their slots. The authority in Via then verifies the coordinators. Empty
+	// means that the cloud names the coordinators and their authority.
 	At []*url.URL
 	// Via is how the node reaches any API server: the files, the dialer, and the metrics. Name and servers are filled in.
 	Via upstream.Config
@@ -65,8 +65,8 @@ type Config struct {
 	KubeletConfig, KubeletServing string
 	// Version is the hub's own, for the pool and the cloud to see.
 	Version string
-	// Relayed returns who relays for this node, or did last, and for what. RelaysAt returns where this hub relays for others.
-	// Empty values mean nobody, and nowhere.
+	// Relayed returns which neighbour relays for this node, or did last, and for what; an empty value means that none did.
+	// RelaysAt returns the address at which this hub relays for other nodes; empty means nowhere.
 	Relayed  func() edge.Relayed
 	RelaysAt func() string
 	// Report returns what the hub says of itself to its pool; nil means nothing.

@@ -1,23 +1,23 @@
 // Package settings reads the pool's settings for its hubs, and tells the cloud which of them this hub uses.
 // coordinator-controller writes the settings into a ConfigMap (edge.PoolName.SettingsConfigMap) that the pool's nodes may read.
 //
-// Read parses the ConfigMap. A Notice follows it, and keeps the last usable settings on disk, for a start while cut off.
-// Settings applies them to the hub, and writes the generation that the hub runs with into an annotation of its own Node.
+// Read parses the ConfigMap. A Notice follows it, and keeps the last usable settings on disk, for a start without the cloud.
+// Settings applies them to the hub, and writes the generation that the hub runs with into an annotation of the hub's own Node.
 //
 // Invariants:
 //   - Settings are applied as a whole or not at all.
 //   - Unusable settings change nothing and are not kept.
 //   - The annotation is written only when it has changed.
 //
-// The alternative to the annotation was the report of the pool's leader (lead.Reporter), which also says who reaches the
+// The alternative to the annotation was the report of the pool's leader (lead.Reporter), which also says which nodes reach the
 // coordinator. But a pool without a coordinator has no leader, and a hub that is cut off gets no new settings to report.
 //
 // # How a ConfigMap is followed
 //
-// A Notice follows a ConfigMap that coordinator-controller keeps in the cloud for the hubs of a pool. It keeps the content in a
-// file, so that a hub that starts while cut off knows it.
+// A Notice follows a ConfigMap that coordinator-controller keeps in the cloud for the hubs of a pool. It also keeps the content
+// in a file, so that a hub that starts without the cloud knows it.
 //
-// Invariants: a Notice forgets the content in two cases only. Either a watch reports that the ConfigMap was deleted, or for
-// ForgetAfter the cloud refuses the read or lists no such ConfigMap. Nothing else changes the content: no error, no unusable
+// Invariants: a Notice forgets the content in two cases only. Either a watch reports that the ConfigMap was deleted. Or, for
+// ForgetAfter, the cloud refuses the read or lists no such ConfigMap. Nothing else changes the content: no error, no unusable
 // ConfigMap, and no cloud that is unreachable or empty for a moment.
 package settings

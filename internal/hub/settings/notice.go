@@ -24,16 +24,17 @@ import (
 	"yurtcoordinator/internal/run"
 )
 
-// ForgetAfter is how long the cloud must refuse to show the ConfigMap, or list none, before its content is forgotten. The right
-// to read it ends with the object, but an API server that has just started also refuses until it has loaded its roles.
+// ForgetAfter is how long the cloud must refuse to show the ConfigMap, or not list it, before a Notice forgets its content. The
+// right to read the ConfigMap ends when the ConfigMap is deleted. But an API server that has just started also refuses, until
+// it has loaded its roles.
 const ForgetAfter = 2 * time.Minute
 
-// Recheck is the longest time to the next list when a list lacks the ConfigMap but no watch has reported its deletion. A cloud
-// with another etcd, or an empty one, gives such answers for a while.
+// Recheck is the longest time to the next list if a list lacks the ConfigMap but no watch has reported its deletion. A cloud
+// with another etcd, or with an empty one, gives such a list for a while.
 const Recheck = 10 * time.Second
 
-// NoticeConfig says what to follow. T is the parsed content of the ConfigMap; its zero value means nothing is known. All fields
-// but Patience and Unusable are required.
+// NoticeConfig says what to follow. T is the parsed content of the ConfigMap; its zero value means that nothing is known. All
+// fields but Patience and Unusable are required.
 type NoticeConfig[T comparable] struct {
 	// About says in logs what the ConfigMap is about, as in "the cloud does not say: where the coordinator is".
 	About string
@@ -73,8 +74,8 @@ type Notice[T comparable] struct {
 	complaint    string    // the last one logged about the ConfigMap, so as not to repeat it
 }
 
-// NewNotice returns a Notice that starts with the content of the file. If the file cannot be used, Run logs why, and the Notice
-// starts empty.
+// NewNotice returns a Notice that starts with the content of the file. If the file cannot be used, the Notice starts empty, and
+// Run logs why.
 func NewNotice[T comparable](cfg NoticeConfig[T]) *Notice[T] {
 	n := &Notice[T]{cfg: cfg}
 	content, err := os.ReadFile(cfg.Path)
@@ -190,8 +191,8 @@ func (n *Notice[T]) bePatient(ctx context.Context) error {
 	return run.Pause(ctx, n.cfg.Patience/2+n.cfg.Ends.Below(n.cfg.Patience/2))
 }
 
-// missing records that the cloud's list lacks the ConfigMap. It reports whether to list again soon: the content stays until
-// lists have lacked it for ForgetAfter.
+// missing records that the cloud's list lacks the ConfigMap. The content stays until lists have lacked the ConfigMap for
+// ForgetAfter. missing reports whether to list again soon to find that out.
 func (n *Notice[T]) missing(ctx context.Context) (again bool) {
 	var nothing T
 	n.mu.Lock()
@@ -281,8 +282,8 @@ func (n *Notice[T]) set(ctx context.Context, is T) {
 	n.cfg.Heard(ctx, was, is)
 }
 
-// Change replaces the content with a finding that is not from the cloud, until the cloud's next answer. It reports whether the
-// content has changed.
+// Change replaces the content with one that is not from the cloud; it lasts until the cloud's next answer. Change reports
+// whether the content has changed.
 func (n *Notice[T]) Change(ctx context.Context, change func(known T) T) bool {
 	n.mu.Lock()
 	is := change(n.known)

@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	// patience is the pause before the hub asks a cloud again that does not let nodes read such ConfigMaps. Such a cloud may
-	// have no coordinator-controller.
+	// patience is how long the hub pauses before it asks again a cloud that does not let nodes read such ConfigMaps. Such a
+	// cloud may have no coordinator-controller.
 	patience = 10 * time.Minute
 	// callTimeout bounds one request.
 	callTimeout = 10 * time.Second

@@ -4,7 +4,7 @@
 //
 //	func TestMain(m *testing.M) { logstest.Main(m, main) }
 //
-// and its tests start the program with Run or Start: it is the test's own binary, which runs main.
+// and its tests start the program with Start or Ends: the program is the test's own binary, which then runs main.
 package logstest
 
 import (
