@@ -11,8 +11,8 @@ import (
 //go:embed charts/yurt-coordinator/files/rbac/*.yaml
 var controllerRBAC embed.FS
 
-// ControllerRBAC is what coordinator-controller and coordinator-approver may do with all of their controllers on: their
-// ServiceAccounts with their roles, as YAML documents. The chart has the same files.
+// ControllerRBAC returns the rights of coordinator-controller and coordinator-approver with all of their controllers on: their
+// ServiceAccounts and roles, as YAML documents. The chart has the same files.
 func ControllerRBAC() []byte {
 	const dir = "charts/yurt-coordinator/files/rbac"
 	var all [][]byte
@@ -30,8 +30,8 @@ func ControllerRBAC() []byte {
 	return bytes.Join(all, []byte("\n---\n"))
 }
 
-// HoldEvictions is the policy that keeps kube-controller-manager from evicting Pods of Nodes that say so, HoldDuration the
-// one that refuses durations of a hold that can't be read.
+// HoldEvictions is the admission policy that keeps kube-controller-manager from evicting Pods of Nodes that ask for it.
+// HoldDuration is the policy that refuses a hold's duration that can't be read.
 var (
 	//go:embed charts/yurt-coordinator/files/policies/hold-evictions.yaml
 	HoldEvictions []byte
@@ -39,7 +39,7 @@ var (
 	HoldDuration []byte
 )
 
-// YurtCoordinators is the definition of that kind.
+// YurtCoordinators is the CustomResourceDefinition of the kind YurtCoordinator.
 //
 //go:embed charts/yurt-coordinator/files/crds/apps.openyurt.io_yurtcoordinators.yaml
 var YurtCoordinators []byte

@@ -3,8 +3,8 @@ package node
 
 import _ "embed"
 
-// Unit is systemd's unit of yurthub, Upgrade the one that upgrades yurthub, UpgradePath the one that starts that. Package join
-// fills in the program.
+// Unit is the systemd unit that runs yurthub. Upgrade is the unit that upgrades yurthub, and UpgradePath is the unit that
+// starts Upgrade. Package join fills in the program.
 var (
 	//go:embed yurthub.service
 	Unit string

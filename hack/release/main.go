@@ -1,8 +1,8 @@
-// Command release makes of programs that are built the images, the chart that runs them, and, with --sign, a whole release: see
-// internal/release, and docs/releases.md for what is in one. The arguments are more files that the release's page has. It signs
-// with the key that the environment variable RELEASE_KEY has, in PEM.
+// Command release takes built programs and makes their images, the chart that runs them and, with --sign, a whole release. See
+// internal/release, and docs/releases.md for what a release has. The arguments are further files for the release's page. The
+// command signs with the key in the environment variable RELEASE_KEY, in PEM.
 //
-// With --sbom the arguments are programs, and it writes what is in each beside it, as PROGRAM.cdx.json.
+// With --sbom the arguments are programs, and the command writes beside each one the list of its modules, as PROGRAM.cdx.json.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"yurtcoordinator/internal/signed"
 )
 
-// keyVariable has the key that signs. It is no flag: others on the machine see those.
+// keyVariable names the environment variable with the key that signs. A flag would show the key to other users of the machine.
 const keyVariable = "RELEASE_KEY"
 
 func main() {

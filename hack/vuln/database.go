@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// databases are tried one after another, until one can be reached: that of the Go project, and the module that has the reports
-// from which that is made. Whoever can build can get the module, from a module proxy; it is as old as the proxy's newest copy.
+// databases are tried one after another, until one can be reached. The first is the Go project's. The second is the module with
+// the reports from which the first is made. Whoever can build can get that module from a module proxy; it is as old as the
+// proxy's newest copy.
 const databases = "https://vuln.go.dev golang.org/x/vulndb@latest"
 
 // errUnreachable says that there is no database to ask.
@@ -33,7 +34,8 @@ func database(ctx context.Context, out io.Writer, names string) (url string, err
 	return url, err
 }
 
-// reach returns the URL of a database, and fails unless that is there: of any other govulncheck finds nothing, and is content.
+// reach returns the URL of a database. It fails unless the database is there: with a wrong URL, govulncheck would find nothing
+// and succeed.
 func reach(ctx context.Context, out io.Writer, name string) (url string, err error) {
 	url = name
 	switch dir, isDir := strings.CutPrefix(name, "file://"); {

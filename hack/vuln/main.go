@@ -1,8 +1,7 @@
-// Command vuln runs govulncheck, and fails on a known vulnerability that our programs, or the packages that are named, can reach
-// and that exceptions.yaml does not except. Where no database can be reached it says "not run" and fails, too, unless -skip is
-// given.
+// Command vuln runs govulncheck. It fails if our programs, or the packages in its arguments, can reach a known vulnerability
+// that exceptions.yaml does not except. If no database can be reached it says "not run" and fails, too, unless -skip is given.
 //
-// With -vex it writes what it has found as a release has it (OpenVEX), and does not fail on it.
+// With -vex it writes its findings as an OpenVEX document for a release, and does not fail on them.
 package main
 
 import (
@@ -84,8 +83,8 @@ func start(ctx context.Context, out io.Writer, args []string) error {
 	return nil
 }
 
-// find searches, which takes minutes of processor time, and applies the exceptions. What it finds is the same for the same
-// source, Go and database, in the same order.
+// find runs govulncheck, which takes minutes of processor time, and applies the exceptions. For the same source, Go and
+// database it finds the same, in the same order.
 func (d *document) find(ctx context.Context, tool, root, url string, packages []string) error {
 	said, err := run(ctx, root, tool, append([]string{"-db=" + url, "-tags", tags, "-format", "openvex"}, packages...)...)
 	if err != nil {

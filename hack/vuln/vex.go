@@ -40,14 +40,14 @@ type statement struct {
 	ActionStatement string      `json:"action_statement,omitempty"`
 }
 
-// component is a program or a module of a version, as a package URL. Subcomponents of a program are its modules that have the
-// vulnerability.
+// component is a program, or a module in some version, as a package URL. The Subcomponents of a program are those of its
+// modules that have the vulnerability.
 type component struct {
 	ID            string      `json:"@id"`
 	Subcomponents []component `json:"subcomponents,omitempty"`
 }
 
-// modules are what has the vulnerability, by the package URLs that SBOMs have for them.
+// modules returns the modules that have the vulnerability, by the package URLs that SBOMs use for them.
 func (s statement) modules() []string {
 	var all []string
 	for _, p := range s.Products {
@@ -63,7 +63,7 @@ func (s statement) modules() []string {
 	return slices.Compact(all)
 }
 
-// reached are the statements on what programs can reach.
+// reached returns the statements about vulnerabilities that programs can reach.
 func (d document) reached() []statement {
 	return slices.DeleteFunc(slices.Clone(d.Statements), func(s statement) bool { return s.Status != affected })
 }

@@ -1,8 +1,9 @@
-// Package pages reads the commands that the documentation shows, so that tests can hold them to the programs and scenarios can
+// Package pages reads the commands that the documentation shows. So tests can compare them with the programs, and scenarios can
 // run them: a page must not show a command or a flag that no longer exists.
 //
-// A code block without a language, or of sh, holds commands. Drawings and what programs print are in blocks of text, manifests in
-// blocks of yaml. Where lines of a block begin with a prompt, "$ ", the others are what the commands print.
+// A code block without a language, or with the language sh, holds commands. Drawings and the output of programs are in blocks
+// with the language text, manifests in blocks with yaml. If some lines of a block begin with a prompt, "$ ", its other lines
+// are the commands' output.
 package pages
 
 import (
@@ -36,11 +37,11 @@ type Command struct {
 	Words []string
 }
 
-// diary is left out: it tells of what was run then.
+// diary names the page that is left out, because it tells which commands were run in the past.
 const diary = "benchmarks-log.md"
 
-// Steps returns the commands of the README, CONTRIBUTING, SECURITY, docs, and of the pages of the examples and the chart. root is
-// the repository's directory.
+// Steps returns the commands of README.md, CONTRIBUTING.md and SECURITY.md, of the pages in docs, and of the README.md of the
+// examples and of the chart. root is the repository's directory.
 func Steps(root string) ([]Step, error) {
 	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	if err != nil {

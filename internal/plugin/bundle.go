@@ -35,8 +35,8 @@ const (
 	mostEvents = 5000
 )
 
-// Bundle writes all that can be read about a pool, as a compressed tar archive. lacks says what it had to leave out, and why. It
-// never reads a Secret, and redacts the rest: see redact.go.
+// Bundle writes all that can be read about a pool, as a compressed tar archive. lacks says what the archive lacks, and why.
+// Bundle never reads a Secret, and redacts everything else: see redact.go.
 func (r *Reader) Bundle(ctx context.Context, pool string, to io.Writer, now time.Time) (lacks []string, err error) {
 	p, _, err := r.pool(ctx, pool)
 	if err != nil {

@@ -324,7 +324,7 @@ func (r *Reader) pool(ctx context.Context, name string) (*Pool, Objects, error) 
 	return p, o, nil
 }
 
-// unreachable adds whom to ask while the cloud can't be reached.
+// unreachable adds to an error which server to ask while the cloud can't be reached.
 func unreachable(err error) error {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {

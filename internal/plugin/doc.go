@@ -5,6 +5,6 @@
 // them. show.go and print.go show the results, with kubectl's own printers. bundle.go packs all of it into an archive, and
 // redact.go removes what is secret. command.go is the command line. The plugin writes nothing but its caller's files.
 //
-// Nodes write times by their own clocks, and the plugin counts ages by the caller's clock. So it only shows ages wherever a
-// controller has already judged by one clock.
+// Nodes write times by their own clocks, and the plugin counts ages by the caller's clock. So where a controller has already
+// judged by one clock, the plugin shows ages but does not judge by them.
 package plugin

@@ -44,8 +44,8 @@ func shownOf(pools []Pool, problems bool) *shown {
 	return s
 }
 
-// changed returns the pools that differ from what was last shown, and records them as shown. A newer report of the leader alone
-// is no difference.
+// changed returns the pools that differ from what was last shown, and records them as shown. A pool does not differ if only its
+// leader's report is newer.
 func (s *shown) changed(pools []Pool) (all []Pool) {
 	now := make(map[string]string, len(pools))
 	for i := range pools {

@@ -30,8 +30,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Reader reads from a server: the cloud or a coordinator. It lists in chunks. It reads no Nodes of the cloud where NodePools
-// count them: a thousand Nodes are 9 MB, a thousand reports and NodePools less than one.
+// Reader reads from a server: the cloud or a coordinator. It lists in chunks. If the cloud serves NodePools, which count their
+// nodes, it lists no Nodes there: a thousand Nodes are 9 MB, a thousand reports and NodePools less than 1 MB.
 type Reader struct {
 	Kube     kubernetes.Interface
 	Dynamic  dynamic.Interface
@@ -84,8 +84,8 @@ var (
 // leaseOfController is the Lease in edge.NamespaceSystem that the leading replica of coordinator-controller renews.
 const leaseOfController = "coordinator-controller"
 
-// Objects reads the objects about all pools or, if names are given, about these. A kind that the cloud does not serve, because it
-// is not installed, is empty.
+// Objects reads the objects about all pools or, if names are given, about these. If the cloud does not serve a kind, because it
+// is not installed, there are no objects of that kind.
 func (r *Reader) Objects(ctx context.Context, names ...string) (Objects, error) {
 	o := Objects{Within: r.Within, Leases: map[string]coordinationv1.Lease{}}
 	if r.Within != "" {

@@ -24,11 +24,11 @@ type Objects struct {
 	Within       edge.PoolName
 	Pools        []v1beta2.NodePool
 	Coordinators []v1alpha1.YurtCoordinator
-	// Nodes are all Nodes of a coordinator. In the cloud they are only the Nodes of pools without a NodePool, if they were read
-	// at all, because a NodePool counts its nodes.
+	// Nodes are all Nodes of a coordinator. In the cloud they are read only if it serves no NodePools, which count their nodes.
+	// Then they are the Nodes with a pool's label.
 	Nodes []corev1.Node
-	// Leases are Leases of kube-node-lease, by name. They are the pools' reports and the Leases of all Nodes above. Where a
-	// leader reports for a pool without a YurtCoordinator, they also have that pool's nodes.
+	// Leases are Leases of kube-node-lease, by name. They are the pools' reports and the Leases of all Nodes above. If a leader
+	// reports for a pool without a YurtCoordinator, the Leases of that pool's nodes are among them.
 	Leases map[string]coordinationv1.Lease
 	// Controller is the Lease that the leading coordinator-controller renews; nil means that it could not be read.
 	Controller *coordinationv1.Lease
@@ -169,7 +169,7 @@ func describe(p *Pool, c *v1alpha1.YurtCoordinator) {
 
 // untold adds what is known without a YurtCoordinator, for example where another controller runs the coordinator. The nodes'
 // Leases say which nodes are delegated. Valid reports prove that there is a coordinator, and say which nodes the leaders hear
-// there.
+// of at that coordinator.
 func untold(p *Pool, nodes []string, o Objects, reports edge.Reports) {
 	for _, n := range nodes {
 		if lease, ok := o.Leases[n]; ok && delegated(&lease) {

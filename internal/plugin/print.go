@@ -188,8 +188,8 @@ func head(names ...string) (columns []metav1.TableColumnDefinition) {
 	return columns
 }
 
-// table writes a head and rows in columns. It first aligns lines and then colours whole lines, because a tab writer would count
-// the width of colour codes.
+// table writes a head and rows in columns. It first aligns the lines and then colours whole ones, because a tab writer would
+// count colour codes as text.
 func (p *printer) table(columns []metav1.TableColumnDefinition, rows []row) error {
 	if p.rows == nil {
 		p.rows = printers.NewTablePrinter(printers.PrintOptions{Wide: p.wide, NoHeaders: p.noHeaders})

@@ -48,10 +48,10 @@ func redacted(text string) string {
 	return text
 }
 
-// ownDomains are those whose labels and annotations are told of. What other software has noted may be anything.
+// ownDomains are the domains whose labels and annotations are kept. Those of other software may hold anything.
 var ownDomains = []string{"openyurt.io", "kubernetes.io", "k8s.io"}
 
-// cleared takes from an object what nobody needs who helps, and what may hold secrets. It changes o.
+// cleared removes from an object the parts that a helper does not need, and those that may hold secrets. It changes o.
 func cleared(o runtime.Object) {
 	if m, err := meta.Accessor(o); err == nil {
 		m.SetManagedFields(nil)

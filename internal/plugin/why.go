@@ -92,8 +92,8 @@ func Explain(s Subject, now time.Time) Explanation {
 	return e
 }
 
-// conclude uses the condition that coordinator-controller sets, because that is judged by one clock. Without that condition it
-// uses the Lease.
+// conclude uses the condition that coordinator-controller sets, because the controller judges all nodes by one clock. Without
+// that condition it uses the Lease.
 func conclude(s Subject, now time.Time) (state, because string) {
 	switch {
 	case s.Node == nil && s.Lease == nil:
@@ -173,8 +173,8 @@ func behind(s Subject) string {
 	return "Its own link to the cloud is down; " + by + " forwards its heartbeats. Its Pods are kept, new ones go elsewhere."
 }
 
-// ledUntilNow reports whether the pool's report still names a node as leader although its link is down. A leader whose link fails
-// gives up at once, but the report may be minutes old. A leader never forwards its own heartbeats.
+// ledUntilNow reports whether the pool's report still names a node as leader although that node's link is down. A leader whose
+// link fails gives up at once, but the report may be minutes old. A leader never forwards its own heartbeats.
 func ledUntilNow(s Subject) bool {
 	return !s.Within && s.Pool != nil && s.Pool.Leader == s.Name && delegated(s.Lease) && relayedBy(s.Lease) == ""
 }
@@ -242,8 +242,8 @@ var kubeletSays = map[edge.KubeletWay]string{
 	edge.KubeletUnreadable: "not verified: its hub can't read its certificate (yurthub check)",
 }
 
-// tells reports whether a condition is evidence. It is if it is about heartbeats or evictions, or if it says that something is
-// wrong.
+// tells reports whether a condition is evidence. A condition about heartbeats or evictions is, and so is one that says that
+// something is wrong.
 func tells(c *corev1.NodeCondition) bool {
 	switch c.Type {
 	case corev1.NodeReady, edge.ConditionCloudLinkDown, edge.ConditionPodsKept, conditionEvictionsHeld:

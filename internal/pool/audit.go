@@ -38,8 +38,8 @@ func auditPolicy() audit.PolicyRuleEvaluator {
 	})
 }
 
-// auditFilter passes to kube-apiserver's log backend only what deserves a line. That is each stream that was allowed, when it
-// begins, and each refusal, up to a limit per second. The next line about a refusal counts those that got none.
+// auditFilter passes to kube-apiserver's log backend only what deserves a line. That is the beginning of each stream that was
+// allowed, and each refusal, up to a limit per second. The next line about a refusal counts the refusals that got no line.
 type auditFilter struct {
 	audit.Backend
 	refusals   *rate.Limiter
@@ -71,8 +71,8 @@ func (f *auditFilter) ProcessEvents(events ...*auditinternal.Event) (written boo
 	return written
 }
 
-// outcome reports whether a request was refused, or a stream was allowed. It does so only at the stage of the request that gets
-// the line: a stream's first, a 401's only one, and a 403's last.
+// outcome reports whether an audit event says that a request was refused, or that a stream was allowed. A request has several
+// events, and only one of them gets the line: a stream's first, a 401's only one, and a 403's last.
 func outcome(e *auditinternal.Event) (refused, streams bool) {
 	if e.ResponseStatus == nil {
 		return false, false

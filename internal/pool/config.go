@@ -44,8 +44,8 @@ const defaultServiceRange = "10.96.0.0/12"
 // Config says how a coordinator serves. Each field's comment says what its zero value means. The serving certificate's two files
 // and the client CA have no default and must be given.
 type Config struct {
-	// NodeName is the Node that the coordinator runs on. The coordinator marks this Node's Lease, so that a leader forwards it
-	// early. Empty means that no Lease is marked.
+	// NodeName is the Node that the coordinator runs on. The coordinator marks this Node's Lease, so that a leader forwards
+	// that Lease early. Empty means that no Lease is marked.
 	NodeName edge.NodeName
 
 	// BindAddress is the IP address to serve on; empty means all.
@@ -254,8 +254,8 @@ func (c Config) serviceRange() (net.IPNet, error) {
 	return *parsed, nil
 }
 
-// checkFiles reads every configured file, so that the start reports a bad one in one line. Otherwise a server would run that half
-// works.
+// checkFiles reads every configured file, so that the start reports a bad one in one line. Otherwise the server would start and
+// only half work.
 func (c Config) checkFiles(now time.Time) error {
 	if err := checkPair("tls-cert-file", c.TLSCertFile, "tls-private-key-file", c.TLSPrivateKeyFile, now); err != nil {
 		return err

@@ -63,8 +63,9 @@ type Around struct {
 	Log   klog.Logger
 }
 
-// Coordinator is what makes an API server a pool's coordinator: who may do what, what hubs push, what hubs learn of nodes, and
-// its end when there is a younger one. It does not listen, and does not know whose API server and storage it uses.
+// Coordinator turns an API server into a pool's coordinator. It decides who may do what, takes what hubs push, tells hubs what
+// it knows of nodes, and ends when there is a younger coordinator. It does not listen, and does not know whose API server and
+// storage it uses.
 type Coordinator struct {
 	// Parts are for the server, but for how it listens and what it logs and installs.
 	Parts apiserver.Parts
@@ -183,7 +184,7 @@ func (c *Coordinator) handle() error {
 //	kubernetes       kube-apiserver's own: Parts.Door says who calls, AuditLog writes it down, Authorizer says whether he may
 //	limits           bounds what each caller has under way
 //	access.FromHere  refuses other sites' pages
-//	Mirror.Gate      refuses programs what has not all come yet
+//	Mirror.Gate      refuses programs a resource that has not come completely
 //	api              Parts.Handlers by their paths: what hubs push and hear, and the page; else Kubernetes' API, whose writes
 //	                 Admission decides about
 func (c *Coordinator) chain(api http.Handler, kubernetes func(http.Handler) http.Handler, lasts apiserver.Lasts) http.Handler {
@@ -226,8 +227,8 @@ func (c *Coordinator) successor() *succession.Succession {
 	})
 }
 
-// addresses returns the addresses of the pool's nodes by their Nodes, which hubs push. They include nodes that joined while this
-// coordinator's own node was cut off, which the cloud's lists here lack.
+// addresses returns the addresses of the pool's nodes, from the Nodes that hubs push. Among them are nodes that joined while
+// this coordinator's own node was cut off. The lists that come from the cloud lack those.
 func (c *Coordinator) addresses(ctx context.Context) (all []netip.Addr, err error) {
 	nodes, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {

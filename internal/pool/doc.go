@@ -14,18 +14,18 @@
 //
 // Invariants:
 //   - etcd outlives kube-apiserver: it starts first and stops last. A kube-apiserver that loses its etcd hangs.
-//   - Ready means everything: etcd, the API, and the pool's own roles and Leases. A hub never meets a half-made one.
+//   - Ready means everything: etcd, the API, and the pool's own roles and Leases. A hub never meets a half-made coordinator.
 //   - No caller is believed about its place in the pool: a node writes only its own name into the election Lease, and only
 //     this process's monotonic clock says whether a holder has lapsed, never a renewTime.
 //   - A pool's resources come through the mirror, as the cloud's own bytes, only from the leader under its present term.
 //     An acknowledged revision is in the mirror's replica and in etcd. A refused push has changed nothing. No older
 //     revision replaces a newer one. Objects that a full stream lacks are deleted last.
 //   - Memory is bounded: etcd's history, files and log by Housekeep, the mirror by its quota, a watch by its reader.
-//   - Every stream that is let in leaves a line when it begins, and every refusal (401, 403) one, or is counted in the next; no
-//     line has anything of a body, or of what a stream carries.
+//   - Every stream that is allowed leaves a line in the audit log when it begins. Every refusal (401, 403) leaves one, or the
+//     next line counts it. No line has anything of a body, or of what a stream carries.
 //   - Run returns only when all that it started has stopped, or says that it gave up waiting after StopTimeout.
 //
-// The rooms, and what each may import from the others. No room imports pool:
+// The rooms are the packages below this one. An arrow names what a room may import from the others; no room imports pool:
 //
 //	pool         the flags, the order of start and end, and which part is given to which: Coordinator, which knows neither
 //	             kube-apiserver nor etcd, and wiring, which gives it these

@@ -30,7 +30,8 @@ func (c *wiring) kubelets() apiserver.Kubelets {
 	}
 }
 
-// kubeletAt returns the address on the LAN that a Node says, if it says one.
+// kubeletAt returns the LAN address at which the coordinator calls a node's kubelet. Empty means that the address in the Node's
+// status counts.
 func (c *wiring) kubeletAt(ctx context.Context, node string) (string, error) {
 	n, err := c.client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
 	if err != nil {
@@ -43,8 +44,8 @@ func (c *wiring) kubeletAt(ctx context.Context, node string) (string, error) {
 }
 
 // onLAN returns the addresses of a node on the LAN: those in its annotation, or else its InternalIPs. Addresses of the
-// coordinator's own IP family come first, whichever kubelet prefers. Nil means that there is no choice, and the address in the
-// Node's status counts.
+// coordinator's own IP family come first, whichever family kubelet prefers. Nil means that the node has no annotation and at
+// most one InternalIP, so the address in the Node's status counts.
 func (c *wiring) onLAN(node *corev1.Node) (all []corev1.NodeAddress) {
 	self, _ := netip.ParseAddr(c.config.BindAddress) // the zero Addr if it can't be read, which was found out before
 	said := lanAddresses(node)
@@ -80,8 +81,9 @@ func lanAddresses(node *corev1.Node) []netip.Addr {
 	return said
 }
 
-// pinned returns the digest of the serving certificate that a node reports for its kubelet. It is in the node's Lease here, which
-// only the node can write. Each call reads the Lease anew: calls are few, and a kubelet's certificate may have just changed.
+// pinned returns the digest of the serving certificate that a node reports for its kubelet. The digest is in the node's Lease
+// here, which only the node can write. Each call reads the Lease anew: calls are few, and a kubelet's certificate may have just
+// changed.
 func (c *wiring) pinned(ctx context.Context, node string) (string, error) {
 	lease, err := c.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

@@ -25,10 +25,10 @@ const (
 	// that again (25) saved only 1 MB idle, as measured.
 	gcPercent = 50
 	// memoryLimit, in bytes, makes the collector work harder beyond it. 3000 Pods that all change at once (status-storm) make
-	// garbage faster than gcPercent collects it. The limit counts Go's memory without the mapped program and etcd's mapped file:
-	// in status-storm these are about 110 MB (RSS less anonymous). It is no hard bound, because memory in use stays. The closer
-	// it is to what is in use, the more is collected. In status-storm the collector took two fifths of the coordinator's
-	// processor time at 112 MiB, and a quarter at 160.
+	// garbage faster than gcPercent collects it. The limit counts Go's memory without the mapped program and etcd's mapped
+	// file: in status-storm these are about 110 MB (RSS less anonymous). It is no hard bound, because the collector can't free
+	// memory in use. The closer the limit is to the memory in use, the more often the collector runs. In status-storm the
+	// collector took two fifths of the coordinator's processor time at 112 MiB, and a quarter at 160.
 	memoryLimit = 136 << 20
 
 	// readyInterval is how often the start asks for readiness.

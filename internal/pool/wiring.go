@@ -63,8 +63,8 @@ func (c *wiring) count(ctx context.Context, counted []prometheus.Collector) erro
 	return nil
 }
 
-// Run waits for etcd, serves the API until ctx ends, and has stopped serving when it returns. adding returns the function by
-// which a group's members are added.
+// Run waits for etcd, serves the API until ctx ends, and has stopped serving when it returns. adding returns the function that
+// adds members to a group.
 func (c *wiring) Run(ctx context.Context, adding func(*run.Group) func(string, func(context.Context) error)) error {
 	select {
 	case <-c.etcd.Ready():

@@ -27,8 +27,9 @@ const (
 // Nowhere is the registry in images' names while nobody has said where they go.
 const Nowhere = "registry.example.org"
 
-// layoutsDir is where a release has what a registry gets. NamesFile has a line of each: its directory there, and its name in the
-// registry, signatures first: what is there without one is not to be trusted.
+// layoutsDir is the directory in a release with everything that a registry gets. NamesFile has a line for each part: its
+// directory there, and its name in the registry. Signatures come first, because nobody is to trust anything in the registry
+// that has no signature yet.
 const (
 	layoutsDir = "layouts"
 	NamesFile  = "names"
@@ -38,17 +39,17 @@ const (
 type Release struct {
 	// Chart is the directory of the chart's source.
 	Chart string
-	// Programs has the programs, as OS/ARCHITECTURE/NAME, and of each the list of what is in it, as NAME.cdx.json. All platforms
-	// that are there are released.
+	// Programs is the directory that has the programs, as OS/ARCHITECTURE/NAME, and for each the list of its modules, as
+	// NAME.cdx.json. All platforms in it are released.
 	Programs string
-	// Files are those that the release's page has besides.
+	// Files are further files for the release's page.
 	Files []string
 	// Out is made, or replaced.
 	Out string
 	// Registry is where the images go: REGISTRY/PROGRAM:TAG.
 	Registry string
-	// Version is the release's, and Kubernetes that of which coordinators are made. Revision is its commit, and Created the time
-	// of that.
+	// Version is the release's version, and Kubernetes the version of which coordinators are made. Revision is the release's
+	// commit, and Created that commit's time.
 	Version, Kubernetes, Revision string
 	Created                       time.Time
 	// Key signs. Without it there are only images, of those programs that there are, and the chart that runs them.

@@ -35,8 +35,8 @@ func sumOf(content []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// files copies the bare programs that people and nodes run outside of images, and what else the page has. It signs the list of
-// the programs, which goes into the hub's image.
+// files copies the bare programs, which people and nodes run outside of images, and the other files of the release's page. It
+// signs the list of the bare programs, which goes into the hub's image.
 func (r *Release) files(_ io.Writer, work string) error {
 	sums := signed.Sums{}
 	for _, name := range []string{hub, plugin} {
@@ -66,9 +66,9 @@ func (r *Release) files(_ io.Writer, work string) error {
 	return err
 }
 
-// signImages makes the signatures of all that a registry gets, where cosign looks for them. They are of what cosign signs: which
-// image it is, and where; and, as an annotation, its tag: a digest alone does not say which version it is of, and an older one is
-// signed as well.
+// signImages makes a signature of each thing that a registry gets, at the place where cosign looks for it. As cosign does, it
+// signs the digest and the repository. It also signs the tag, as an annotation: older versions are signed as well, and a digest
+// alone does not say which version it is.
 func (r *Release) signImages(_ io.Writer, work string) error {
 	for _, name := range r.repositories() {
 		content, err := json.Marshal(map[string]any{
@@ -155,7 +155,8 @@ func (r *Release) sign(_ io.Writer, work string) error {
 	return err
 }
 
-// bundled returns a signature as a bundle of Sigstore's, version 0.3. It names the key by its sum, which makes nobody trust it.
+// bundled returns a signature as a Sigstore bundle, version 0.3. The bundle names the key by its checksum, which alone makes
+// nobody trust the key.
 func bundled(content, signature, public []byte) ([]byte, error) {
 	of := func(content []byte) string {
 		sum := sha256.Sum256(content)

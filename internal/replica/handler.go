@@ -45,9 +45,9 @@ type HandlerConfig struct {
 	// Prompt makes watches get a bookmark at once when the replica's revision moves without a change of an object. Without it,
 	// they get bookmarks about once a minute, as from an API server.
 	Prompt bool
-	// BeforeExpired is called before a watching client is told to list again, and so forgets its revision. Whatever this
-	// handler has shown the client must survive a crash until it lists, or its list would go back in time. The context bounds
-	// the call.
+	// BeforeExpired is called before a watching client is told to list again, and so forgets its revision. It must make sure
+	// that everything that this handler has shown the client survives a crash. Otherwise the client's next list could go back
+	// in time. The context bounds the call.
 	BeforeExpired func(context.Context)
 	// Chance is where random numbers come from.
 	Chance ends.Chance
@@ -59,8 +59,8 @@ type Request struct {
 	Verb string
 	// Namespace is empty for all namespaces. Name is the object to get, or the only one to list or watch; otherwise empty.
 	Namespace, Name string
-	// Selected says that the replica holds only what a selector of the client's selects. That selector is not among the options
-	// of the http.Request.
+	// Selected says that the replica holds only the objects that the client's selector selects. That selector is not among the
+	// options of the http.Request.
 	Selected bool
 	// Elsewhere says that the client's next request would go to the cloud. A watch then ends in an orderly way before it would
 	// have to show a poorer form of an object than the cloud would (Handler.Poorer).
@@ -174,7 +174,7 @@ func (r *Replica) reach(ctx context.Context, revision edge.Revision) (edge.Revis
 	}
 }
 
-// tooLarge is the cause by which client-go recognizes that it is ahead of this server.
+// tooLarge returns the error by which client-go recognizes that it is ahead of this server.
 func tooLarge(revision, position edge.Revision) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", revision, position), 1)
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{
@@ -183,13 +183,13 @@ func tooLarge(revision, position edge.Revision) error {
 	return err
 }
 
-// tooOld is an answer of 410, with the cause in words.
+// tooOld returns an answer of 410, with the cause in words.
 func tooOld(format string, args ...any) *apierrors.StatusError {
 	return apierrors.NewResourceExpired(fmt.Sprintf(format, args...))
 }
 
-// revisionOf reads the option resourceVersion; "" and "0" give 0, which means any. A revision that a view has made stands for
-// the cloud's.
+// revisionOf reads the option resourceVersion; "" and "0" give 0, which means any. For a revision that a view has made, viewed
+// is true, and revision is the cloud's revision of the object.
 func revisionOf(option string) (revision edge.Revision, viewed bool, err error) {
 	if option == "" || option == "0" {
 		return 0, false, nil

@@ -9,7 +9,7 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// unavailable is an answer of 503, to be tried again in a second.
+// unavailable returns an answer of 503, which asks the client to try again in a second.
 func unavailable(message string) *apierrors.StatusError {
 	err := apierrors.NewServiceUnavailable(message)
 	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}

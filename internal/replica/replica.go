@@ -1,5 +1,5 @@
-// Package replica keeps one resource of one cluster in memory, undecoded. It serves it as a stream to our own programs, and
-// over HTTP as an API server would (Handler).
+// Package replica keeps one resource of one cluster in memory, undecoded. It serves that resource as a stream to our own
+// programs, and over HTTP as an API server would (Handler).
 //
 // A Replica is a sorted store of objects and a bounded history of the events that led to it. A watcher is a cursor into the
 // history: it has no queue of its own, so a hundred watchers cost as much memory as one, and a slow one delays nobody. A
@@ -70,8 +70,8 @@ type Config struct {
 	Changed func()
 }
 
-// Replica is one resource in memory. Position, Replace, Apply and Reset are for one goroutine at a time, as a Sink's; all else
-// is safe for concurrent use.
+// Replica is one resource in memory. Only one goroutine at a time may call Position, Replace, Apply and Reset, as with any
+// Sink; all other methods are safe for concurrent use.
 type Replica struct {
 	config   Config
 	complete *live.Value[bool]
@@ -229,8 +229,8 @@ func (r *Replica) freeze() (*frozen, error) {
 	return r.freezeLocked()
 }
 
-// asOf returns the present content if it is also the content at a revision, because nothing has changed since; otherwise nil. 0
-// means the latest.
+// asOf returns the content at a revision, if that is still the present content because nothing has changed since; otherwise
+// nil. Revision 0 means the latest.
 func (r *Replica) asOf(revision edge.Revision) (*frozen, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

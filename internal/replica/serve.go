@@ -22,7 +22,8 @@ const (
 )
 
 // look returns the view's present Look, its number, and a channel that is closed when the Look is no longer current. Callers
-// take the content first. Then any later Look is known to have begun at that content's revision or after.
+// take the replica's content before they call look. Then any Look after this one is known to have begun at that content's
+// revision or later.
 func (h *Handler) look() (Look, uint64, <-chan struct{}) {
 	if h.config.View == nil {
 		return nil, 0, nil
@@ -264,8 +265,8 @@ func (s *served) write(event stream.Event) error {
 	return s.frames.Write(event)
 }
 
-// bookmark tells the client up to which revision it has everything, if it asked for bookmarks. A client ahead of the replica
-// gets none: it has newer state.
+// bookmark tells the client up to which revision it has everything, if it asked for bookmarks. A client whose revision is ahead
+// of the replica's gets none, because it has newer state.
 func (s *served) bookmark(told edge.Revision) error {
 	if !s.eye.AllowWatchBookmarks || told > s.handler.replica.Position() {
 		return nil

@@ -10,8 +10,9 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// turn switches the watch to another look, and tells the client what that changes. It first tells all changes up to the
-// replica's present content with the old look: changes, which have been taken already, and those after told.
+// turn switches the watch to another look, and tells the client what that changes. Before that, it tells with the old look all
+// changes up to the replica's present content. The parameter changes has those that the cursor has taken already; the others
+// come after the revision told.
 func (s *served) turn(changes []change, told edge.Revision, look Look) error {
 	content, next, err := s.handler.replica.begin()
 	if err != nil {
@@ -36,7 +37,8 @@ func (s *served) turn(changes []change, told edge.Revision, look Look) error {
 	return s.retell(content, before, sure)
 }
 
-// catchUp tells changes, with the look as it was, and those that follow up to a revision that the replica has reached.
+// catchUp tells the given changes and those that follow them, with the present look, up to a revision that the replica has
+// reached.
 func (s *served) catchUp(changes []change, told, upTo edge.Revision) error {
 	for {
 		for i := range changes {
@@ -57,9 +59,9 @@ func (s *served) catchUp(changes []change, told, upTo edge.Revision) error {
 	}
 }
 
-// retell sends each object that looks different from what the client may have seen before. sure says that the client has seen
-// everything with the one look in before. Objects come in the order of the cloud's revisions. After each a bookmark resets the
-// client to the content's revision, because a client resumes from the last revision it got.
+// retell sends each object that looks different from what the client may have seen before. sure says that before has exactly
+// one look, with which the client has seen everything. Objects come in the order of the cloud's revisions. After each object a
+// bookmark sets the client back to the content's revision, because a client resumes from the last revision that it got.
 func (s *served) retell(content *frozen, before seenBefore, sure bool) error {
 	all := slices.Collect(content.after(stream.Key{}, s.eye.namespace, s.eye.name))
 	slices.SortFunc(all, func(a, b stream.Object) int { return cmp.Compare(a.Revision, b.Revision) })
@@ -114,7 +116,7 @@ func (e *eye) turned(o stream.Object, before seenBefore, sure bool) (stream.Even
 	}
 }
 
-// anew is what an object is to a client that may have seen it in any form, or not at all.
+// anew returns the event for a client that may have seen the object in any form, or not at all.
 func (e *eye) anew(o, now stream.Object, sees bool) (stream.Event, bool, error) {
 	if sees {
 		return stream.Event{Type: stream.Modified, Object: now}, true, nil
@@ -122,7 +124,8 @@ func (e *eye) anew(o, now stream.Object, sees bool) (stream.Event, bool, error) 
 	return e.gone(o, marked(o.Revision, nil))
 }
 
-// missed is a change that is none to this eye, to a client that may have seen with another what the object was before.
+// missed returns the event for a change that this eye does not see. The client may have seen the object's former state with
+// another look.
 func (e *eye) missed(c *change) (stream.Event, bool, error) {
 	if c.Old.Revision == 0 {
 		return stream.Event{}, false, nil
@@ -131,7 +134,8 @@ func (e *eye) missed(c *change) (stream.Event, bool, error) {
 }
 
 // gone returns an event that an object does not exist, without its content. It returns false if the view shows the object: then
-// a selector leaves it out, as it did with every look. It also returns false for a key that the client does not select.
+// a selector leaves the object out, and did so with every look. It also returns false for a key that the client does not
+// select.
 func (e *eye) gone(o stream.Object, at edge.Revision) (stream.Event, bool, error) {
 	if !e.holds(o.Key) {
 		return stream.Event{}, false, nil

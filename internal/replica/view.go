@@ -14,12 +14,12 @@ import (
 
 // View is how one kind of client sees a replica. A nil View shows everything, verbatim. Safe for concurrent use.
 //
-// A view reads Protobuf, in which API servers answer all kinds of their own. It is not asked about objects in JSON: clients get
-// those as the cloud has them, at the cloud's revisions, and may write them back. Such clients lack what the view adds, and get
-// nothing that the cloud would refuse them.
+// A view reads Protobuf, in which API servers send all built-in kinds. It is not asked about objects in JSON: clients get those
+// as the cloud has them, at the cloud's revisions, and may write them back. Such clients lack what the view adds, but get
+// nothing that the cloud would refuse when they write it back.
 type View interface {
-	// Look returns the view's present Look, and a channel that is closed when the Look changes; nil means never. Watches then
-	// tell their clients which objects look different.
+	// Look returns the view's present Look, and a channel that is closed when the Look changes; a nil channel means that it
+	// never does. Watches then tell their clients which objects look different.
 	Look() (Look, <-chan struct{})
 }
 
@@ -71,11 +71,13 @@ const maxListed = 256
 // maxPast bounds the looks that looks remembers.
 const maxPast = 8
 
-// looks is a Handler's memory of its view's Looks. It tells what a client that resumes from a revision may have seen:
+// looks is a Handler's memory of its view's Looks. It tells what a client may have seen by the revision from which the client
+// resumes. The fields began and lost, and a pastLook's end, are such revisions:
 //   - Before began: what another process showed, which is unknown. The client must list again.
-//   - At began: either process. Only a client (by its User-Agent) that has listed since may resume.
+//   - At began: what another process or this one showed. Only a client (by its User-Agent) that has listed in this process may
+//     resume.
 //   - Up to a past look's end: that look, the current one, or a part of each. The client is told what looks different.
-//   - Up to lost: a look that is no longer remembered. The client is told everything again.
+//   - Up to lost: also a look that is no longer remembered. The client is told everything again.
 //   - After that: the current look.
 type looks struct {
 	mu     sync.Mutex
@@ -93,16 +95,16 @@ type pastLook struct {
 	end  edge.Revision
 }
 
-// seenBefore has the looks that a client may have seen besides the current one; unknown means that it may have seen any.
+// seenBefore has the looks that a client may have seen besides the current one; unknown means that it may have seen any look.
 type seenBefore struct {
 	looks   []Look
 	unknown bool
 }
 
-// sure: it has seen all that it has with the current look.
+// sure reports whether the client has seen everything with the current look.
 func (b seenBefore) sure() bool { return !b.unknown && len(b.looks) == 0 }
 
-// observe is told of the current look and a position of the replica that was read after it, and returns the look's number.
+// observe takes in the current look and a position of the replica that was read after it, and returns the look's number.
 func (l *looks) observe(look Look, position edge.Revision) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,8 +132,8 @@ func (l *looks) remembered(look Look) int {
 	return slices.IndexFunc(l.past, func(p pastLook) bool { return p.look == look })
 }
 
-// telling records that a client is being told, with look, what differs from its earlier state, as of a revision. A client that
-// resumes from that revision may have got only a part of it.
+// telling records that a client is now being told what differs from its earlier state: with look, as of the revision at. A
+// client that resumes from that revision may have got only a part of it.
 func (l *looks) telling(at edge.Revision, before seenBefore, look Look) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,8 +158,8 @@ func (l *looks) shown(client string, at edge.Revision) {
 	}
 }
 
-// seen reports what a client that resumes from a revision may have seen. known says that this process has shown it. before has
-// the looks that it was shown with, other than now.
+// seen reports what a client that resumes from a revision may have seen. known says that this process has shown that revision.
+// before has the looks with which it may have been shown, other than the look now.
 func (l *looks) seen(client string, after edge.Revision, now Look) (known bool, before seenBefore) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,7 +13,7 @@ type warning struct {
 	text string // of the header; empty: nothing
 }
 
-// warning returns that of the replica's type.
+// warning returns the text of the header Warning for the replica's type.
 func (h *Handler) warning() string {
 	kind := h.replica.Type().GroupVersionKind
 	if known := h.warned.Load(); known != nil && known.kind == kind {

@@ -1,9 +1,10 @@
-// Package signed verifies what a release consists of. A release has a list of its files, SHA256SUMS, and a signature of that
-// list, SHA256SUMS.sig. Who has the release's public key, and trusts no one else, can so tell for each file whether it is of a
-// release, and of which: names in the list say the version.
+// Package signed verifies the files of a release. A release has a list of its files, SHA256SUMS, and a signature of that list,
+// SHA256SUMS.sig. Anybody who has the release's public key can tell, without trusting anyone else, whether a file belongs to a
+// release, and to which one: the names in the list contain the version.
 //
-// The signature is what cosign makes and verifies of a blob with a key: ECDSA over P-256 and SHA-256, in ASN.1, in base64. Public
-// keys are PEM, as in cosign.pub. The standard library has all of it, and a node needs nothing more to verify.
+// The signature is the one that cosign makes and verifies for a blob with a key: ECDSA over P-256 and SHA-256, in ASN.1, in
+// base64. Public keys are PEM, as in cosign.pub. The standard library can do all of this, so a node needs nothing more to
+// verify.
 package signed
 
 import (
@@ -183,8 +184,8 @@ func (s Sums) String() string {
 	return b.String()
 }
 
-// Name returns the name under which the list has a content, of those that accept takes. Which program it is, of which version and
-// for which platform, is decided by that name and not by what the content says.
+// Name returns the name under which the list has a content, among the names that accept allows. That name, not the content
+// itself, decides which program it is, of which version and for which platform.
 func (s Sums) Name(content io.Reader, accept func(name string) bool) (string, error) {
 	h := sha256.New()
 	if _, err := io.Copy(h, content); err != nil {
@@ -214,6 +215,6 @@ func ProgramVersion(name, program, platform string) (version string, ok bool) {
 	return "v" + rest, ok && rest != ""
 }
 
-// ImageName returns the name under which a release's list has an image: yurthub:v0.2.0. What the list has of it is its digest,
-// which is the SHA-256 of what a registry serves under that tag.
+// ImageName returns the name under which a release's list has an image: yurthub:v0.2.0. The list has the image's digest, which
+// is the SHA-256 of what a registry serves under that tag.
 func ImageName(program, tag string) string { return program + ":" + tag }

@@ -105,7 +105,7 @@ func (f *frame) decode(b []byte) bool {
 	return !d.bad && len(d.rest) == 0 && f.kind <= commits && f.body <= maxBody && f.size <= maxBody
 }
 
-// place is what a body is encrypted for, so that it is read nowhere else.
+// place returns what a body's encryption is bound to, so that the body can be read in no other place.
 func (f frame) place() []byte {
 	f.form, f.batch, f.prev, f.body, f.size, f.sum = 0, 0, 0, 0, 0, 0
 	return f.encode()
@@ -178,7 +178,7 @@ type reader struct {
 	buffer []byte
 }
 
-// read returns n bytes at an offset, which hold until the next call; nil if they are not there, or cannot be read.
+// read returns n bytes at an offset, which are valid until the next call. nil means that they are not there, or can't be read.
 func (r *reader) read(at int64, n int) []byte {
 	if at > r.size-int64(n) {
 		return nil
@@ -213,8 +213,8 @@ func (r *reader) seek(at int64) int64 {
 	return r.size
 }
 
-// frame reads the frame at an offset. It returns false if there is none, and one that is damaged if its body is. The body is as
-// it is in the file, and holds until the next call.
+// frame reads the frame at an offset. ok is false if there is no frame. If only its body is bad, the frame's kind is damaged.
+// body is as it is in the file, and is valid until the next call.
 func (r *reader) frame(at int64) (f frame, body []byte, ok bool) {
 	b := r.read(at, fixedBytes)
 	if b == nil || string(b[:len(magic)]) != magic {
@@ -235,7 +235,7 @@ func (r *reader) frame(at int64) (f frame, body []byte, ok bool) {
 	return f, b[n:], true
 }
 
-// body returns what a frame has in it, decrypted and unpacked. It holds until the next call.
+// body returns the content of a frame, decrypted and unpacked. It is valid until the next call.
 func (r *reader) body(k key, at span) ([]byte, error) {
 	r.read(at.at, at.bytes) // all of it at once
 	f, body, ok := r.frame(at.at)
@@ -258,7 +258,7 @@ func (r *reader) body(k key, at span) ([]byte, error) {
 	return s2.Decode(r.buffer, body)
 }
 
-// changes tells all that a state was made of, in the order in which it was written, until tell returns what it told holds.
+// changes calls tell for every change of which a state consists, in the order of writing. A change is valid until tell returns.
 func (r *reader) changes(s *state, tell func(change)) error {
 	for _, at := range s.frames {
 		body, err := r.body(s.last.key, at)
@@ -276,8 +276,8 @@ func (r *reader) changes(s *state, tell func(change)) error {
 	return nil
 }
 
-// objects tells the objects of a state, each once. What it tells holds until tell returns. It reads twice, so that no object is
-// in memory that was replaced later.
+// objects calls tell for each object of a state once. The object is valid until tell returns. objects reads the state twice, so
+// that memory never holds an object that a later change replaces.
 func (r *reader) objects(s *state, tell func(stream.Object)) error {
 	n, last := 0, map[stream.Key]int{}
 	if err := r.changes(s, func(c change) { n++; last[c.object.Key] = n }); err != nil {

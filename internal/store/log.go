@@ -54,8 +54,9 @@ func (f faults) at(point string) error {
 	return f(point)
 }
 
-// openLog opens and verifies the file, which is made if it is not there: to write if that is possible, else, with the reason, to
-// read; nil if that is impossible, too. What is found is never nil. So many bytes of it have been synced by this process.
+// openLog opens and verifies the file, and makes it if it does not exist. If the file can't be written, openLog opens it to
+// read only, and returns the reason with it. The log is nil if it can't even be read; found is never nil. synced is how many
+// bytes of the file this process has synced.
 func openLog(dir string, v *vault, synced int64, point faults) (*log, *found, error) {
 	path := filepath.Join(dir, fileName)
 	_ = os.Remove(filepath.Join(dir, newName)) // what a crash has left; if it stays, making it anew fails and says so
@@ -118,7 +119,7 @@ func (l *log) load(s *state) (stream.Snapshot, error) {
 	return all, err
 }
 
-// differences returns what makes a state into another one.
+// differences returns the changes that make the state s into the state to.
 func (l *log) differences(s *state, to map[stream.Key]change) (map[stream.Key]change, error) {
 	differ := maps.Clone(to)
 	err := l.reader().objects(s, func(o stream.Object) {
@@ -170,7 +171,7 @@ func (l *log) append(jobs []*job, clock time.Duration, point faults) error {
 	return nil
 }
 
-// resting is a buffer until it is used again: a large one is not kept.
+// resting returns a buffer to keep until it is used again; nil if it is too large to keep.
 func resting(b []byte) []byte {
 	const most = 64 << 10
 	if cap(b) > most {
@@ -230,7 +231,8 @@ func (l *log) do(j *job) error {
 	return l.err
 }
 
-// fewest returns what is written to replace a state: what differs from it, and the state, or all, if most of it differs.
+// fewest returns the changes to write to replace a state, and the state that they add to. If most of it differs, these are all
+// objects, and the state is nil.
 func (l *log) fewest(j *job) (map[stream.Key]change, *state) {
 	if j.old != nil && j.old.last.typ == j.next.typ {
 		if differ, err := l.differences(j.old, j.next.changes); err == nil && 2*len(differ) <= len(j.next.changes) {
@@ -298,9 +300,9 @@ func (l *log) flush() {
 	l.from, l.out = l.from+int64(n), l.out[:0]
 }
 
-// copied writes the old states of jobs into a new file, each as small as it can be, and puts it in this one's place. A state that
-// has gone bad is left out. If the new file is in its place, it is returned, also with an error: nothing may be written to the
-// former one any more.
+// copied writes the old states of jobs into a new file, each as small as possible, and lets that file replace this one. It
+// leaves out a state that has gone bad. Once the new file is in place, copied returns it, even with an error: then nothing may
+// be written to the former file any more.
 func (l *log) copied(dir string, jobs []*job) (*log, error) {
 	path := filepath.Join(dir, newName)
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)

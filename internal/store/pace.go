@@ -5,7 +5,8 @@ import "time"
 // slowdown is how many times less often what keeps changing is written than what changes now and then.
 const slowdown = 15
 
-// promptly is the same for a removal that must be prompt (Config.Prompt): however many there are, they cost a write every 3 s.
+// promptly is the slowdown of a removal that must be prompt (Config.Prompt). However many such removals there are, they cost
+// one write every 3 s.
 const promptly = 3
 
 // haste is how long a change may wait because something has been written lately.
@@ -17,16 +18,16 @@ const (
 	atOnce               // not at all
 )
 
-// pace says when what waits is written: a moment after a change, so that others come along, and ever less often while
-// there always is another. What is written late is read again from an older revision after a crash; what is written at
-// once costs a transaction of its own.
+// pace says when waiting changes are written: a moment after the first one, so that others come along, and ever less often
+// while changes keep coming. After a crash, changes that were not written yet are read again, from the older revision on the
+// disk. Changes that are written at once cost a batch of their own.
 type pace struct {
 	first time.Time     // when the first of what waits came; zero: nothing does
 	wrote time.Time     // when it was written last
 	every time.Duration // the least time between two writes
 }
 
-// change notes that something waits, and says whether that is news to the writer.
+// change notes that a change waits, and reports whether the writer must learn of it.
 func (p *pace) change(now time.Time, least time.Duration, h haste) (news bool) {
 	if h == atOnce {
 		p.wrote = time.Time{}
@@ -49,7 +50,7 @@ func (p *pace) change(now time.Time, least time.Duration, h haste) (news bool) {
 	return true
 }
 
-// due is when it must be written, if something waits.
+// due returns when the waiting changes must be written. It has a meaning only if some wait.
 func (p *pace) due(least time.Duration) time.Time {
 	due := p.first.Add(least)
 	if next := p.wrote.Add(p.every); next.After(due) {
@@ -58,7 +59,7 @@ func (p *pace) due(least time.Duration) time.Time {
 	return due
 }
 
-// ready says whether it may be written together with something else that is due.
+// ready reports whether waiting changes may be written together with others that are due.
 func (p *pace) ready(now time.Time) bool {
 	return !p.first.IsZero() && !now.Before(p.wrote.Add(p.every))
 }

@@ -77,7 +77,7 @@ func (b *batch) put(c change) {
 // value is a blob's.
 func (b *batch) value() []byte { return b.changes[stream.Key{}].object.Raw }
 
-// latest is what a key will be, as far as that is not on disk yet; nil if it is.
+// latest returns what a key's state will be, as far as it is not on disk yet; nil means that all of it is.
 func (e *entry) latest() *batch {
 	if e == nil {
 		return nil
@@ -88,7 +88,7 @@ func (e *entry) latest() *batch {
 	return e.flying
 }
 
-// cost is what a blob's key and value count for; 0 if it has none, or is a collection.
+// cost returns how many bytes a blob's key and value count for; 0 if it has no value, or is a collection.
 func (e *entry) cost(k key) int {
 	switch b := e.latest(); {
 	case k.blob == "" || e == nil || b != nil && b.drop || b == nil && e.state == nil:
@@ -99,7 +99,7 @@ func (e *entry) cost(k key) int {
 	return len(k.blob) + int(e.state.size)
 }
 
-// queueLocked makes b what waits of a key, and wakes the writer.
+// queueLocked makes b the batch that waits for a key, and wakes the writer.
 func (s *Store) queueLocked(k key, e *entry, b *batch, h haste) {
 	kind := s.kindOf(k)
 	s.blobBytes[kind] -= e.cost(k)
@@ -112,7 +112,7 @@ func (s *Store) queueLocked(k key, e *entry, b *batch, h haste) {
 	s.wakeLocked(e.pace, h)
 }
 
-// dropLocked removes a key. What is being written of it is nobody's any more.
+// dropLocked removes a key. A batch of it that is being written no longer counts.
 func (s *Store) dropLocked(k key, why string) {
 	e := s.entries[k]
 	if e == nil || s.closed {
@@ -151,13 +151,15 @@ func signal(c chan struct{}) {
 	}
 }
 
-// Sink returns the way to write a collection. All Sinks of a collection share their position, so only one may be used at a time.
+// Sink returns the Sink that writes a collection. All Sinks of a collection share their position, so only one may be used at a
+// time.
 //
-// A Sink writes behind: Replace and Apply return when the change is queued, and Position is what is queued. While too much
-// is waiting they block. Position is that of the disk after Open, and falls to 0 when what was queued is lost: the disk
-// could not be written, the collection was dropped, collected or found corrupt. Apply is refused then, with an error,
-// until a Replace, which writes only what differs. So there is never a gap, however careless the feeder is. A Sink in use,
-// also if it is only asked for its Position, counts as a reader: what somebody keeps true does not grow old.
+// A Sink writes behind: Replace and Apply return when the change is queued, and Position is the revision of the last queued
+// change. While too much waits in the queue, they block. After Open, Position is that of the disk. It falls to 0 when queued
+// changes are lost: the disk could not be written, or the collection was dropped, removed (see Need), or found corrupt. Apply
+// then returns an error until a Replace, which writes only what differs. So there is never a gap, however careless the caller
+// is. A Sink in use, even one that is only asked for its Position, counts as a reader: a collection that somebody keeps current
+// does not grow old.
 func (s *Store) Sink(id Collection) stream.Sink { return &sink{store: s, key: key{Collection: id}} }
 
 // sink is a collection's way in.
@@ -270,8 +272,9 @@ func (k *sink) Apply(ctx context.Context, events []stream.Event) error {
 	return nil
 }
 
-// admit waits until there is room in the queue and returns with mu locked; or, with an error, without. A feeder that is
-// refused must begin anew: what it had to tell, up to a moment (without a history: of the collection's), is lost.
+// admit waits until the queue has room, and returns with mu locked; with an error it returns with mu unlocked. After an error
+// the caller must begin anew: the collection has lost the caller's changes up to the moment to. If to has no history, the
+// collection's counts.
 func (s *Store) admit(ctx context.Context, k key, to edge.Moment) error {
 	for {
 		if ctx.Err() != nil {
@@ -313,8 +316,8 @@ func (id Collection) check() error {
 	return nil
 }
 
-// kindOf is the kind by which a blob is bounded: what its key begins with, up to and with the first slash, if that has a bound of
-// its own.
+// kindOf returns the kind whose bound counts for a blob: the beginning of its key, including the first slash, if
+// Config.BlobBytes has a bound for that; otherwise "".
 func (s *Store) kindOf(k key) string {
 	kind := k.blob[:strings.IndexByte(k.blob, '/')+1]
 	if _, ok := s.config.BlobBytes[kind]; !ok {
@@ -323,9 +326,9 @@ func (s *Store) kindOf(k key) string {
 	return kind
 }
 
-// PutBlob keeps a small value under a key, of at most 1 KiB and 1 MiB. It is written with the next flush, and survives that the
-// disk cannot be written for a while. It fails with ErrFull beyond the bound of its kind (Config.BlobBytes); the key has no
-// value then, as an old one would be wrong.
+// PutBlob keeps a small value under a key: the key has at most 1 KiB, the value at most 1 MiB. The next flush writes it. The
+// value waits while the disk can't be written. Beyond the bound of its kind (Config.BlobBytes) PutBlob fails with ErrFull. The
+// key then has no value, because an old one would be wrong.
 func (s *Store) PutBlob(name string, value []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -362,7 +365,7 @@ func (s *Store) DropBlob(name string) {
 	s.dropLocked(key{blob: name}, "dropped")
 }
 
-// Blob returns the value of a key, written or not; ErrMiss if there is none.
+// Blob returns the value of a key, whether it has been written yet or not. It fails with ErrMiss if there is none.
 func (s *Store) Blob(name string) ([]byte, error) {
 	k := key{blob: name}
 	s.mu.Lock()

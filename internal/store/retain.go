@@ -8,21 +8,21 @@ import (
 )
 
 const (
-	// unreadFor is how long a collection is kept that nobody reads and nobody needs (see Need). Only time in which the cloud
-	// could be asked counts (see Online).
+	// unreadFor is how long the store keeps a collection that nobody reads and nobody needs (see Need). Only the time in which
+	// the cloud could be asked counts (see Online).
 	unreadFor = 7 * 24 * time.Hour
-	// touchEvery is how exactly it is known on disk when something was read.
+	// touchEvery is how exactly the disk knows when a collection was last read.
 	touchEvery = time.Hour
-	// clockLag is by how much the clock on disk may be behind, which has no write of its own before.
+	// clockLag is by how much the clock on disk may be behind before it is written alone.
 	clockLag = 2 * touchEvery
-	// refuseFor is how long a collection is not taken again that had to go for others, unless somebody needs it: else it would
-	// be written and dropped in turns.
+	// refuseFor is how long the store refuses a collection that it removed to make space, unless somebody needs it. Otherwise
+	// the collection would be written and dropped in turns.
 	refuseFor = time.Hour
 )
 
-// asked is a clock that runs only while the cloud can be asked: ages are measured by it. What nobody reads is of no use
-// any more only if it could have been replaced. So neither a cut nor a node that is off makes anything old, and no machine's
-// clock that steps does: Config.Now's differences count.
+// asked is a clock that runs only while the cloud can be asked. Ages are measured by it, because a collection that nobody reads
+// may go only if it could have been read again. So neither a cut nor a node that is off makes anything old. Nor does a
+// machine's clock that steps, because asked adds up differences of Config.Now.
 type asked struct {
 	total  time.Duration // since the file was made
 	online bool
@@ -38,9 +38,9 @@ func (a *asked) at(now time.Time) time.Duration {
 	return a.total
 }
 
-// Online says whether the cloud can be asked from now on. Only time between Online(true) and Online(false) makes a
-// collection old, and none is collected for its age while it is false, as it is at first. Once it was true, what other formats'
-// files have can be read anew, so Run removes them.
+// Online says whether the cloud can be asked from now on, which at first it can't. Collections grow old only between
+// Online(true) and Online(false), and only then does age remove them. After the first Online(true), Run removes the files of
+// other formats, because their content can be read anew.
 func (s *Store) Online(online bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,10 +50,10 @@ func (s *Store) Online(online bool) {
 	signal(s.waiting)
 }
 
-// Need says which collections the node needs; it replaces what was said before. They are never collected, neither for
-// their age nor for space, whether they are on disk already or come later. What users have read who are still here is not
-// collected for its age: some programs list only when they start. A user is what a Client begins with, up to a space. Until the
-// first call nobody knows what is needed, and nothing is collected for its age.
+// Need says which collections the node needs, and replaces what an earlier call said. Those are never removed, neither for
+// their age nor for space, even if they come to the disk later. The collections of the given users are not removed for their
+// age, because some programs list only when they start. A user is the beginning of Collection.Client up to a space. Until the
+// first call, nobody knows what is needed, and nothing is removed for its age.
 func (s *Store) Need(ids []Collection, users ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,8 +78,8 @@ func (s *Store) Touch(id Collection) {
 	}
 }
 
-// touchLocked notes a use. It does not lift a refusal: else what is in use and has no space would be written and dropped in
-// turns.
+// touchLocked notes that a collection was read. It does not end a refusal (refuseFor): otherwise a collection that is in use,
+// but has no space, would be written and dropped in turns.
 func (s *Store) touchLocked(e *entry) {
 	e.read = s.asked.at(s.config.Now())
 	if e.state != nil && e.read-e.state.read() >= touchEvery {
@@ -87,8 +87,9 @@ func (s *Store) touchLocked(e *entry) {
 	}
 }
 
-// collect drops the collections that nobody needs and nobody has read for too long, once an hour, and, while too many bytes are
-// in use, others: those that do not go last first, and of them those read least recently. It returns their number.
+// collect drops collections, and returns how many. Once an hour it drops those that nobody needs and nobody has read for too
+// long. While too many bytes are in use, it also drops others that nobody needs, those read least recently first; those that
+// Config.Last names go last.
 func (s *Store) collect() (gone int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

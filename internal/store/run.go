@@ -11,9 +11,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// How often the writer does what nobody waits for: bookmarks and times of reading are written, and collections removed for
-// their age. That counts time in which the cloud can be asked, and the first hour of it after a start is for whoever lives
-// to read what it needs.
+// How often the writer does what nobody waits for. It then writes bookmarks and the times of reading, and removes collections
+// for their age. Ages count only time in which the cloud can be asked. The first hour of it after a start removes nothing,
+// because programs must first have read what they need.
 const (
 	idleEvery    = time.Minute
 	collectEvery = time.Hour
@@ -27,15 +27,15 @@ const (
 	retryCalm = 10 * time.Minute
 )
 
-// probeBytes is what must fit for a disk to count as writable again.
+// probeBytes is how many bytes must fit on a disk that failed before it counts as writable again.
 const probeBytes = 512 << 10
 
 // lastFlush bounds the time that the end of Run takes.
 const lastFlush = 5 * time.Second
 
-// Run writes what Sinks were given, flushEvery after a change, less often what keeps changing, and sooner when much is
-// waiting; collects what nobody reads; and tries again, with growing pauses of up to a minute, when the disk cannot be
-// written. It ends with ctx, after a last flush.
+// Run writes the changes that Sinks were given: flushEvery after a change, less often if a collection keeps changing, and
+// sooner when much waits. It removes collections that nobody reads. When the disk can't be written, it tries again, with
+// growing pauses of up to a minute. It ends with ctx, after a last flush.
 func (s *Store) Run(ctx context.Context) error {
 	if s.diskless {
 		<-ctx.Done()
@@ -76,7 +76,7 @@ type runner struct {
 	told   Health
 }
 
-// due is when there is something to do: something waits, or much does, or a disk that failed is tried again.
+// due returns when there is something to do: changes are to be written, or a disk that failed is to be tried again.
 func (r *runner) due() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,8 +107,8 @@ func (r *runner) due() time.Time {
 	return due
 }
 
-// step does what is due: it writes what waits, and with it what may be; now and then, and when much waits, everything. Failures
-// are for report.
+// step does what is due. It writes the changes that must be written, and with them those that may be. Now and then, and when
+// much waits, it writes everything. report tells of failures.
 func (r *runner) step(ctx context.Context) {
 	r.mu.Lock()
 	all := time.Since(r.whole) >= idleEvery || r.queued >= flushBytes
@@ -167,7 +167,7 @@ func (r *runner) report() {
 // Flush writes all that has been queued until now. It works without Run, too.
 func (s *Store) Flush(ctx context.Context) error { return s.flush(ctx, true) }
 
-// token takes the token to write, until the function that it returns is called.
+// token takes the token to write. The caller gives it back by calling release.
 func (s *Store) token(ctx context.Context) (release func(), err error) {
 	select {
 	case <-s.writing:
@@ -267,8 +267,8 @@ func (s *Store) doneLocked(jobs []*job) {
 	s.roomLocked()
 }
 
-// failLocked stops writing. What was queued is lost, or was being written, and whoever queued it must begin anew. Removals and
-// blobs are kept.
+// failLocked stops writing. Queued changes are lost, including those being written, and the callers that queued them must begin
+// anew. Removals and blobs stay queued.
 func (s *Store) failLocked(err error, jobs ...*job) {
 	s.setFailureLocked(err)
 	for _, j := range jobs {
@@ -344,8 +344,8 @@ func probe(dir string, point faults) error {
 	return nil
 }
 
-// compact writes what the log has into a new file, which takes its place. Whoever reads reads the old one until then, and what
-// comes waits. The caller has the token to write.
+// compact writes the log's states into a new file, which replaces the old one. Until then readers use the old file, and new
+// changes wait. The caller must have the token to write.
 func (s *Store) compact() error {
 	if err := s.fault.at("rewrite"); err != nil {
 		return err

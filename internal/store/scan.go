@@ -13,7 +13,7 @@ type span struct {
 	bytes int
 }
 
-// state is what the log has of a key. It does not change: what comes makes another one.
+// state is what the log has of a key. It never changes: a later frame makes another state.
 type state struct {
 	last   frame
 	frames []span
@@ -38,7 +38,7 @@ func (s *state) add(f frame) {
 
 func (s *state) read() time.Duration { return time.Duration(s.last.seconds) * time.Second }
 
-// found is what scanning a file has come to.
+// found is the result of scanning a file.
 type found struct {
 	states  map[key]*state
 	clock   time.Duration
@@ -64,12 +64,13 @@ func (g *group) lack(at int64) {
 	g.whole = false
 }
 
-// scan reads all of a file once, and finds out what each key's state is.
+// scan reads all of a file once, and finds out each key's state.
 //
-// Batches are written and synced one after the other. So if something is missing of the last one, and only then, power has
-// failed while it was written: it does not count, all of it, unless it is known to have been synced. What is missing before was
-// once there. If the head of a frame tells whose it was, that key's state is lost. If not, each state is, of which no later
-// frame shows that it was not hit: by beginning the state anew, or by going on from its last known frame.
+// Batches are written and synced one after the other. So only the last one can be incomplete because power failed while it was
+// written. Then none of it counts, unless it is known to have been synced. Anything missing before was once there, and is
+// corruption. If the head of a damaged frame is whole, it names the key, whose state is lost. If not, any key may be hit. Each
+// state is lost, unless a later frame shows that it was not hit: the frame begins the state anew, or goes on from the last
+// frame that is known.
 func scan(file io.ReaderAt, size, synced int64, v *vault) *found {
 	f, g, next := &found{states: map[key]*state{}}, group{ended: true, whole: true}, int64(0) // next is where the last frame ends
 	r := &reader{file: file, size: size, ahead: frameBytes, vault: v}
@@ -123,7 +124,7 @@ func scan(file io.ReaderAt, size, synced int64, v *vault) *found {
 	return f
 }
 
-// take makes the states what a batch makes of them.
+// take applies a batch to the states.
 func (f *found) take(g group) {
 	for _, fr := range g.frames {
 		s := f.states[fr.key]

@@ -23,8 +23,8 @@ import (
 // was dropped, it was found corrupt, or the disk cannot be read.
 var ErrMiss = errors.New("not on the disk")
 
-// ErrUnwritable says that the disk cannot be written now: it is full, read-only or broken. Nothing was queued. Go on from
-// memory and try again later, with Replace: Position is 0 then.
+// ErrUnwritable says that the disk can't be written now: it is full, read-only or broken. Nothing was queued, and Position is
+// 0. The caller goes on from memory, and tries again later with Replace.
 var ErrUnwritable = errors.New("the disk cannot be written")
 
 // ErrIncomplete says that changes were offered to a Sink whose Position is 0: it needs a Replace first.
@@ -33,8 +33,8 @@ var ErrIncomplete = errors.New("changes without what they change: Replace first"
 // ErrOlder says that a Snapshot is older than what is held: of an earlier history, or of the same and an earlier revision.
 var ErrOlder = errors.New("the snapshot is older than what is held")
 
-// ErrFull says that something does not fit: a collection that had to go for others which were read later, or a blob
-// beyond the bounds.
+// ErrFull says that something does not fit. Either the store has removed a collection in favour of others that were read later,
+// or a blob is beyond the bounds.
 var ErrFull = errors.New("no space left within the store's bounds")
 
 // ErrLocked says that another process has the directory open.
@@ -43,7 +43,7 @@ var ErrLocked = errors.New("another process has the store open")
 // ErrClosed says that the store has been closed.
 var ErrClosed = errors.New("the store is closed")
 
-// Collection names what one list or watch of one client speaks of.
+// Collection names the objects of one list or watch of one client.
 type Collection struct {
 	// Client is whose view it is: a user name, as "system:serviceaccount:kube-system:coredns"; empty for the node's own.
 	Client string
@@ -86,34 +86,34 @@ const usualMaxBytes, usualQueueBytes, usualFlushEvery = 256 << 20, 16 << 20, tim
 type Config struct {
 	// Dir is the directory, which belongs to the store alone. It is made if need be, with mode 0700. Required.
 	Dir string
-	// BlobBytes bounds each kind of blobs, by what their keys begin with up to and with the first slash; "" bounds all other
-	// kinds together. nil means 16 MiB for all.
+	// BlobBytes bounds each kind of blobs, in bytes. A kind is the beginning of a key, including the first slash; "" stands for
+	// all other kinds together. nil means 16 MiB for all.
 	BlobBytes map[string]int
-	// Last says which collections go last when space is needed, whenever they were read. nil: none does.
+	// Last says which collections go last when space is needed, whenever they were read. nil means none.
 	Last func(Collection) bool
-	// Secrets says what is encrypted. The zero value: nothing.
+	// Secrets says what is encrypted. The zero value means nothing.
 	Secrets Secrets
-	// Prompt says what must not come back after a crash once it has been removed. The zero value: nothing.
+	// Prompt says what must not come back after a crash once it has been removed. The zero value means nothing.
 	Prompt Prompt
-	// Now is the time of day. Only its differences count; those of time.Now are right whatever is done to the machine's clock.
-	// nil means time.Now.
+	// Now returns the time of day. Only the differences of its results count. Those of time.Now are right even when the
+	// machine's clock is set. nil means time.Now.
 	Now func() time.Time
 
 	// The bounds below are for tests; 0 means what is usual.
 
-	// maxBytes bounds what is on disk; the file is at most twice as large and 4 MiB. What has been read least recently goes
-	// first.
+	// maxBytes bounds the collections and blobs on disk; the file has at most twice as many bytes and 4 MiB. The collections
+	// read least recently go first.
 	maxBytes int64
 	// queueBytes bounds the objects that wait to be written; Sinks block beyond it.
 	queueBytes int64
-	// flushEvery is how long a change waits for others to be written with it. What keeps changing is written less often, up
-	// to 15 times, and so much progress a crash costs.
+	// flushEvery is how long a change waits, so that others are written with it. A collection that keeps changing is written up
+	// to 15 times less often. A crash costs the progress of that time.
 	flushEvery time.Duration
 }
 
-// Prompt says which removals are on the disk within 3 s, however busy the rest of their collection or the blobs are: what is
-// removed there would come back after a crash and be believed. Other removals wait for the pace of what they are among, which
-// is 15 s at most. A nil function means none.
+// Prompt says which removals are on the disk within 3 s, however many other changes wait: otherwise the removed objects would
+// come back after a crash, and be believed. Other removals wait like the changes around them, 15 s at most. A nil function
+// means none.
 type Prompt struct {
 	Collection func(Collection) bool
 	Blob       func(key string) bool
@@ -133,13 +133,13 @@ type Health struct {
 	Since time.Time
 	// Corrupt says what was found corrupt since the store was opened; empty if nothing was.
 	Corrupt string
-	// Torn is how many bytes were cut off the end of the file since the store was opened: the last batch was not whole. That is
-	// what a power cut leaves of what was being written.
+	// Torn is how many bytes were cut off the end of the file since the store was opened, because the last batch was
+	// incomplete. A power cut during a write leaves such a batch.
 	Torn int64
 	// Foreign is how many collections and blobs were removed since the store was opened, because they were encrypted with
-	// another key.
+	// another encryption key.
 	Foreign int
-	// Bytes are in use on disk.
+	// Bytes is how many bytes on disk are in use.
 	Bytes int64
 }
 
@@ -191,9 +191,8 @@ func newStore(c Config, fault faults) *Store {
 	return s
 }
 
-// NewMemory returns a Store that stands in for one where there is no directory. It has blobs until the process ends: they wait
-// to be written for ever. Of collections it has nothing but how far a Sink was told: a replica has those, for as long as somebody
-// follows it.
+// NewMemory returns a Store that replaces one where there is no directory. It keeps blobs until the process ends. Of a
+// collection it keeps only the position of its Sink: the objects are in a replica, for as long as somebody follows it.
 func NewMemory(blobBytes map[string]int) *Store {
 	s := newStore(Config{BlobBytes: blobBytes}, nil)
 	s.diskless = true
@@ -203,10 +202,10 @@ func NewMemory(blobBytes map[string]int) *Store {
 // Keeps reports whether a collection can be loaded later: false for NewMemory's Store.
 func (s *Store) Keeps() bool { return !s.diskless }
 
-// Open opens a directory and verifies all that is in it. It cuts off what a power cut has left of the last batch, and loses what
-// is corrupt; Health says what was found. A disk that cannot be written, or not be read, is no error: Health says so, and Run
-// tries again. Files of another format stay until the cloud has answered (see Online). Open fails if the directory cannot be made
-// or opened, and with ErrLocked if another process has it. The caller must call Close.
+// Open opens a directory and verifies all that is in it. It cuts off an incomplete last batch, which a power cut may leave, and
+// drops what is corrupt; Health says what was found. A disk that can't be written or read is no error: Health says so, and Run
+// tries again. Files of another format stay until the cloud has answered (see Online). Open fails if the directory can't be
+// made or opened, and with ErrLocked if another process has it. The caller must call Close.
 func Open(c Config) (*Store, error) { return open(c, nil) }
 
 func open(c Config, fault faults) (*Store, error) {
@@ -259,8 +258,8 @@ func openDir(path string) (*os.File, error) {
 	return dir, nil
 }
 
-// unlockDir gives the lock up before it closes the directory. The lock belongs to every copy of the descriptor, and a process
-// that this one is just starting has one until it executes its program: closing alone would leave the directory locked by it.
+// unlockDir releases the lock before it closes the directory. The lock belongs to every copy of the descriptor. A child process
+// has a copy from its fork until it executes its program. During that time, closing alone would leave the directory locked.
 func unlockDir(dir *os.File) error {
 	unlocked := unix.Flock(int(dir.Fd()), unix.LOCK_UN)
 	return errors.Join(unlocked, dir.Close())
@@ -275,8 +274,8 @@ func formerFiles(dir string) []string {
 	})
 }
 
-// forgetOlder removes the log if a file of another format was written later. Then another version of this program has run
-// since, and what the log has is out of date.
+// forgetOlder removes the log if a file of another format was written later. In that case another version of this program has
+// run since, and the log is out of date.
 func forgetOlder(path, former string) {
 	log, err := os.Stat(path)
 	other, err2 := os.Stat(former)
@@ -285,8 +284,8 @@ func forgetOlder(path, former string) {
 	}
 }
 
-// reopen opens and verifies the file anew, and makes the store what is found in it. It returns why the disk cannot be
-// written. The caller has the token to write, or s to itself.
+// reopen opens and verifies the file anew, and takes over what it finds there. An error says why the disk can't be written. The
+// caller must have the token to write, or be the only one that knows s.
 func (s *Store) reopen() error {
 	old, synced := s.log, int64(0)
 	if old != nil {
@@ -306,8 +305,8 @@ func (s *Store) reopen() error {
 	return err
 }
 
-// adoptLocked makes the store what a scan has found. A position that has been lost stays so, though the disk may have something:
-// a feeder that goes on as if nothing had happened must not find it accepted.
+// adoptLocked takes over what a scan has found. A Sink's position that has been lost stays lost, even if the disk has the
+// state: a caller that goes on as if nothing had happened must not have its changes accepted.
 func (s *Store) adoptLocked(found *found) {
 	h := &s.health
 	if found.corrupt != nil {
@@ -337,7 +336,7 @@ func (s *Store) adoptLocked(found *found) {
 	s.measureLocked()
 }
 
-// entryLocked returns what is known of a key, from now on if nothing was.
+// entryLocked returns the entry of a key, and makes one if there is none.
 func (s *Store) entryLocked(k key) *entry {
 	e := s.entries[k]
 	if e == nil {
@@ -389,14 +388,14 @@ func (s *Store) Close() error {
 	return unlockDir(s.lock)
 }
 
-// roomLocked wakes who waits for the queue.
+// roomLocked wakes the callers that wait for room in the queue.
 func (s *Store) roomLocked() {
 	close(s.room)
 	s.room = make(chan struct{})
 }
 
-// Load reads a collection as of the last flush; what is waiting is not in it. It fails with ErrMiss and a reason: one is that
-// the disk has only an older state than a Sink of this process was given, because writing failed. The collection counts as read.
+// Load reads a collection as of the last flush, without changes that still wait. It fails with ErrMiss and a reason. One reason
+// is that a Sink of this process got a newer state than the disk has, because writing failed. The collection counts as read.
 func (s *Store) Load(id Collection) (stream.Snapshot, error) {
 	all, err := s.read(key{Collection: id})
 	if err != nil {
@@ -406,8 +405,9 @@ func (s *Store) Load(id Collection) (stream.Snapshot, error) {
 	return all, nil
 }
 
-// read reads a key's state, beside the writer, which never changes what it has written. If another file takes the place of this
-// one meanwhile, that is read. A frame that has gone bad since it was verified makes Run verify all of the file.
+// read reads a key's state. It needs no lock against the writer, which never changes what it has written. If another file
+// replaces this one meanwhile, read reads that one. If a frame has gone bad since it was verified, Run verifies the whole file
+// again.
 func (s *Store) read(k key) (stream.Snapshot, error) {
 	for {
 		log, state, err := s.find(k)

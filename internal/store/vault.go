@@ -9,11 +9,11 @@ import (
 
 // Secrets says what is encrypted on the disk, and with which key.
 type Secrets struct {
-	// Key is of 32 bytes, for AES-256-GCM with a random nonce for each frame. What was encrypted with another key is removed
-	// when the store is opened. nil means that nothing is encrypted.
+	// Key has 32 bytes, for AES-256-GCM with a random nonce for each frame. When the store is opened, it removes anything
+	// encrypted with another key. nil means that nothing is encrypted.
 	Key []byte
-	// Collection reports whether the objects of a collection are secret, Blob whether a blob's value is. The names of
-	// collections and blobs are not.
+	// Collection reports whether the objects of a collection are secret. Blob reports whether a blob's value is. The names of
+	// collections and blobs are never encrypted.
 	Collection func(Collection) bool
 	Blob       func(key string) bool
 }
@@ -56,10 +56,10 @@ func (v *vault) hides(k key) bool {
 	return v.Collection(k.Collection)
 }
 
-// close encrypts a frame's body for its place, which its meta names. The AEAD makes the nonce.
+// close encrypts a frame's body and binds it to its place, which is meta. The AEAD makes the nonce.
 func (v *vault) close(body, meta []byte) []byte { return v.aead.Seal(nil, nil, body, meta) } //nolint:gosec // see above
 
-// open returns what close was given for the same place.
+// open decrypts what close made for the same place.
 func (v *vault) open(closed, meta []byte) ([]byte, error) {
 	if v == nil {
 		return nil, errForeign

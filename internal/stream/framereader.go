@@ -27,7 +27,7 @@ const (
 	frameHeader = 4
 )
 
-// aheads are buffers of readAhead bytes, for those FrameReaders to which much comes just now.
+// aheads are buffers of readAhead bytes, for the FrameReaders to which much arrives at the moment.
 var aheads = sync.Pool{New: func() any { return new([readAhead]byte) }}
 
 // FrameReader reads a watch stream. It holds one buffer, small while nothing arrives, in which frames are read in place. An

@@ -8,8 +8,8 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// readJSON reads those members of a JSON object that into has fields for. Names are case-sensitive. A duplicate of one of these
-// members is an error, because decoders differ in which one they take. All of raw must be JSON.
+// readJSON reads the members of a JSON object for which into has fields. Names are case-sensitive. If one of these members
+// occurs twice, that is an error, because decoders differ in which one they take. All of raw must be JSON.
 func readJSON(raw []byte, into any) error {
 	strict, err := kjson.UnmarshalStrict(raw, into, kjson.DisallowDuplicateFields)
 	if err == nil && len(strict) > 0 {

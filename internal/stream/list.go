@@ -19,19 +19,20 @@ import (
 	"yurtcoordinator/internal/stream/edit"
 )
 
-// trusted is how large a claimed length may be to be allocated at once. For a larger one memory grows as the bytes arrive.
+// trusted is the largest claimed length for which memory is allocated at once. For a larger one memory grows as the bytes
+// arrive.
 const trusted = 1 << 20
 
 // ErrTooLarge says that a list is larger than its reader allows.
 var ErrTooLarge = errors.New("the list is too large")
 
 // ReadList reads a list as an API server answers it, of at most maxBytes (else ErrTooLarge). cont is the continue token, empty
-// for the last part. It holds no more of the body than the objects. Each object is an allocation of its own, so that each can
+// for the last part. Of the body it keeps only the objects in memory. Each object is an allocation of its own, so that each can
 // be freed alone. Objects are sorted by Key.Compare, whatever their order in the list (servers over etcd sort "a-b/x" before
 // "a/x").
 //
-// A list is an error if it is cut anywhere, has no revision, has one key twice, or an object that is newer than the list. It is
-// refused in doubt, because every object that a list lacks counts as deleted.
+// A list is an error if it is cut anywhere, has no revision, has one key twice, or has an object that is newer than the list.
+// Such a list is refused, because every object that a list lacks counts as deleted.
 func ReadList(r io.Reader, e Encoding, maxBytes int64) (s Snapshot, cont string, err error) {
 	b := &io.LimitedReader{R: r, N: maxBytes + 1}
 	var meta metav1.ListMeta
@@ -77,7 +78,7 @@ func (c *counted) ReadByte() (byte, error) {
 	return b, err
 }
 
-// field reads a field up to its content, whose size is -1 unless it is length-delimited; others it skips.
+// field reads a field up to its content. size is -1 for a field that is not length-delimited, which it skips.
 func (c *counted) field() (number protowire.Number, size int64, err error) {
 	tag, err := binary.ReadUvarint(c)
 	if err != nil {
@@ -339,8 +340,8 @@ func itemType(list Type) (Type, error) {
 	return list, nil
 }
 
-// WriteList writes a list of objects of t, as an API server answers it. In Protobuf a list begins with its size, so objects is
-// iterated twice, and must give the same both times. An error from it ends the list.
+// WriteList writes a list of objects of t, as an API server answers it. In Protobuf a list begins with its size, so WriteList
+// iterates over objects twice, which must yield the same both times. An error that objects yields ends the list.
 func WriteList(w io.Writer, t Type, meta metav1.ListMeta, objects iter.Seq2[Object, error]) error {
 	if t.Kind == "" || t.Version == "" {
 		return errors.New("cannot write a list: the type of the objects is not known")

@@ -11,8 +11,8 @@ import (
 )
 
 // ErrorOf makes an error from a Status. It is an *apierrors.StatusError. For 410 or reason Expired it is also ErrExpired. For
-// 503 and for "Too large resource version" it is also ErrNotReady: the server is behind the requested revision, ask again
-// later.
+// 503 it is also ErrNotReady: ask again later. The same holds for "Too large resource version", which means that the server is
+// behind the requested revision.
 func ErrorOf(status *metav1.Status) error {
 	if status.Message == "" {
 		with := *status

@@ -151,10 +151,10 @@ type Source interface {
 
 // Watch is a stream of changes under way. It is used by one goroutine at a time.
 type Watch interface {
-	// Next waits for events and returns all that are there, at least one, in order. The slice is the caller's until the next
-	// call. After an error the watch is over. The error is io.EOF at an orderly end (resume after the last revision), the cause
-	// of ctx, or what broke the stream. It is ErrExpired when the reader has fallen out of the history or the source has begun
-	// a new one.
+	// Next waits for events and returns all that are there, at least one, in order. The slice is valid until the next call.
+	// After an error the watch is over. The error is io.EOF at an orderly end (resume after the last revision), the cause of
+	// ctx, or what broke the stream. It is ErrExpired when the reader has fallen out of the history or the source has begun a
+	// new one.
 	Next(ctx context.Context) ([]Event, error)
 	// Close ends the watch and frees what it holds. It may be called twice, and while Next waits in another goroutine.
 	Close() error

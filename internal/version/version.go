@@ -1,7 +1,7 @@
-// Package version says which release of ours a program is of, and what it is made from.
+// Package version says to which of our releases a program belongs, and what it is made from.
 //
-// Kubernetes' own version variables (k8s.io/component-base/version) stay Kubernetes': a coordinator contains a kube-apiserver,
-// which tells them to its clients.
+// Kubernetes' own version variables (k8s.io/component-base/version) keep Kubernetes' values: a coordinator contains a
+// kube-apiserver, which tells its clients those.
 package version
 
 import (
@@ -30,7 +30,7 @@ type Info struct {
 	Commit string `json:"commit,omitempty"`
 	// Kubernetes is the version of the Kubernetes that the program is made from, as v1.36.3; empty if it has none of it.
 	Kubernetes string `json:"kubernetes,omitempty"`
-	// GoVersion made it, and Platform is what it runs on, as linux/amd64.
+	// GoVersion is the version of Go that made the program, and Platform is what it runs on, as linux/amd64.
 	GoVersion string `json:"goVersion"`
 	Platform  string `json:"platform"`
 }
@@ -53,8 +53,8 @@ func (i Info) Line(program string) string {
 	return fmt.Sprintf("%s %s (%s)", program, i.Version, strings.Join(parts, ", "))
 }
 
-// released are versions that a tag has, as `go install PATH@VERSION` leaves them in a program. Those that Go makes up of a time
-// and a commit are not among them.
+// released matches the versions that tags have, as `go install PATH@VERSION` leaves them in a program. It does not match the
+// versions that Go makes from a time and a commit.
 var released = regexp.MustCompile(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)\.\d+)?$`)
 
 // of returns what a program is made from, of what the linker was told and what Go knows; nil means that it knows nothing.
@@ -83,8 +83,8 @@ func of(told, commit string, info *debug.BuildInfo) Info {
 	return is
 }
 
-// Development returns the version of a source between two releases: that of a commit, or of what somebody has made of it. An
-// empty commit means that nobody knows. It is a tag that images can have, and it sorts before Next.
+// Development returns the version of a source between two releases: of a commit, or of a commit with modifications. An empty
+// commit means that nobody knows it. The version is a valid tag of an image, and sorts before Next.
 func Development(commit string, modified bool) string {
 	v := Next + "-dev"
 	if commit != "" {

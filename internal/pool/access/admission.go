@@ -27,16 +27,17 @@ const leaseReadTimeout = 5 * time.Second
 // poolLeaseName is the plugin's name in metrics.
 const poolLeaseName = "PoolLease"
 
-// Heartbeats is told of the heartbeats that nodes are let write. Its methods do not block.
+// Heartbeats hears of each heartbeat that a node is allowed to write. Its methods do not block.
 type Heartbeats interface {
-	// Renewed is called for each heartbeat with a stamp of its own. The Lease has a duration.
+	// Renewed is called for each heartbeat with a new renewTime. lease is the duration of the node's Lease.
 	Renewed(node edge.NodeName, lease time.Duration)
-	// Relays is called for each write, after Renewed, with where the node's hub relays by its Lease; not valid means nowhere.
+	// Relays is called for each write, after Renewed. at is where the node's hub relays, as its Lease says; an invalid address
+	// means nowhere.
 	Relays(node edge.NodeName, at netip.AddrPort)
 }
 
-// NewAdmission returns the admission plugins of each write: NodeRestriction, then poolLease. host is the coordinator's own node,
-// whose Lease gets the mark; empty means that no Lease is marked.
+// NewAdmission returns the admission plugins of each write: NodeRestriction, then poolLease. host is the coordinator's own
+// node, whose Lease gets the annotation edge.AnnotationCoordinatorHost. Empty means that no Lease gets it.
 func NewAdmission(
 	factory informers.SharedInformerFactory, authz authorizer.Authorizer, host edge.NodeName, elected *Election,
 	heard Heartbeats,
@@ -67,8 +68,8 @@ func isPoolLease(a admission.Attributes) bool {
 		slices.Contains(poolLeases, a.GetName())
 }
 
-// nodeRestriction is Kubernetes' plugin, which lets a node write no Lease except its own heartbeat. This wrapper passes the
-// pool's own Leases to poolLease.
+// nodeRestriction wraps Kubernetes' plugin of that name, which lets a node write no Lease except its own heartbeat. The wrapper
+// lets the pool's own Leases pass, because poolLease decides about them.
 type nodeRestriction struct {
 	*noderestriction.Plugin
 }

@@ -25,8 +25,8 @@ type Declared struct {
 	clock ends.Clock
 
 	mu sync.Mutex
-	// last is when each resource was last declared, by the wall clock. named are the resources of the last declaration, which is
-	// valid until the time until, by the running clock.
+	// last holds the wall-clock time at which each resource was last declared. named holds the resources of the last
+	// declaration, which is valid until the running clock shows until.
 	last  map[schema.GroupResource]time.Time
 	named map[schema.GroupResource]struct{}
 	until time.Time

@@ -21,12 +21,13 @@ import (
 	"yurtcoordinator/internal/ends"
 )
 
-// openPaths answer without a certificate, so that a kubelet can probe them. Connections without a certificate get this far only
+// openPaths answer without a certificate, so that a kubelet can probe them. Connections without a certificate can come only
 // from this machine.
 var openPaths = []string{"/livez", "/readyz"}
 
-// AtTheDoor authenticates callers by their client certificates, which the present CAs verify at this machine's wall clock. An
-// expired or unknown certificate is an error, even on the open paths: its caller does not become anonymous.
+// AtTheDoor authenticates callers by their client certificates. It verifies them by the CAs that verify returns at the time,
+// and by the clock c, as recognized says. An expired or unknown certificate is an error, even on the open paths: its caller
+// does not become anonymous.
 func AtTheDoor(verify requestx509.VerifyOptionFunc, c ends.Clock) authenticator.Request {
 	byCertificate := group.NewAuthenticatedGroupAdder(withoutMasters(newRecognized(verify, c)))
 	conditions := make([]apiserverapi.AnonymousAuthCondition, len(openPaths))
@@ -38,8 +39,8 @@ func AtTheDoor(verify requestx509.VerifyOptionFunc, c ends.Clock) authenticator.
 
 var errNoAuthority = errors.New("no client CA is known")
 
-// Known returns the check of a client's certificate in the handshake: one of the present CAs must have signed it. AtTheDoor
-// checks whether it has expired, because its refusal can say what to do.
+// Known returns the check of a client's certificate in the handshake: one of the present CAs must have signed it. Known accepts
+// an expired certificate; AtTheDoor refuses that later, with an answer that can say what to do.
 func Known(verify requestx509.VerifyOptionFunc, c ends.Clock) func(tls.ConnectionState) error {
 	return func(s tls.ConnectionState) error {
 		shown := s.PeerCertificates
@@ -65,9 +66,9 @@ func Known(verify requestx509.VerifyOptionFunc, c ends.Clock) func(tls.Connectio
 	}
 }
 
-// withoutMasters removes Kubernetes' all-powerful group from callers with a certificate. The nodes' CA is usually the cluster's
-// own, and an administrator's certificate for the cloud must not allow writes into the pool. Only this process's own client keeps
-// the group.
+// withoutMasters removes Kubernetes' all-powerful group, system:masters, from callers with a certificate. The nodes' CA is
+// usually the cluster's own, and an administrator's certificate for the cloud must not allow writes into the pool. Only this
+// process's own client keeps the group.
 func withoutMasters(inner authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
 		response, ok, err := inner.AuthenticateRequest(r)
@@ -87,9 +88,9 @@ func withoutMasters(inner authenticator.Request) authenticator.Request {
 
 func isMasters(group string) bool { return group == user.SystemPrivilegedGroup }
 
-// NewAuthorizer returns the authorizer of each request. It allows the open paths. Then it refuses callers whose certificates were
-// withdrawn, nodes of other pools, requests that hubs never make, and Pods that operators must not enter. Last it asks
-// kubernetes, which is the Node authorizer and RBAC.
+// NewAuthorizer returns the authorizer of each request. It allows the open paths. Then it refuses callers whose certificates
+// were withdrawn, nodes of other pools, requests of nodes that no hub makes, and operators' streams into Pods that they must
+// not enter. Last it asks kubernetes, which is the Node authorizer and RBAC.
 func NewAuthorizer(d *Denied, m *Members, pods Pods, kubernetes authorizer.Authorizer) (authorizer.Authorizer, error) {
 	openToAll, err := path.NewAuthorizer(openPaths)
 	if err != nil {

@@ -11,13 +11,14 @@ import (
 	"yurtcoordinator/internal/pool/exchange"
 )
 
-// fillAfter is how long nobody must have led before a filler may take its turn. It is a former leader's term, and 2 s more. In
-// these 2 s a hub with a link to the cloud takes the election Lease, if there is one.
+// fillAfter is how long the pool must have had no leader before a filler, which brings objects in a leader's place, may take
+// its turn. It is a former leader's term and 2 s more. In these 2 s a hub with a link to the cloud takes the election Lease, if
+// there is such a hub.
 const fillAfter = edge.ElectionTerm + 2*time.Second
 
 // decideFiller returns why caller may not replace the filler's Lease old by next; nil means that it may. oldLive says that the
-// turn of old's holder is not over, by this process's clock. unled is why there must be no filler now; nil means that there may
-// be.
+// turn of old's holder is not over, by this process's clock. unled is the reason why nobody may fill now; nil means that
+// somebody may.
 //
 //	old holder │ next holder │ allowed
 //	nobody     │ caller      │ only while nobody leads, transitions + 1

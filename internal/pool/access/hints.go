@@ -58,7 +58,7 @@ func hint(a authorizer.Attributes) string {
 }
 
 // NoOpenAPI refuses requests for OpenAPI documents, which kubectl uses to explain kinds and to check files before it writes. It
-// does not answer 404, because kubectl would not print the text of that.
+// does not answer 404, because kubectl does not print the text of a 404.
 func NoOpenAPI(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, HintOpenAPI, http.StatusNotAcceptable)
 }

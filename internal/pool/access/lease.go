@@ -57,8 +57,8 @@ func decideElection(caller edge.NodeName, old, next leaseMark, oldLive bool, vac
 	return nil
 }
 
-// decideSync is decideElection for the Lease that declares the pool's resources current. Only the present leader writes it,
-// whoever wrote it before. leader is the holder of the election Lease; empty means that it has lapsed.
+// decideSync decides as decideElection does, about the Lease that declares the pool's resources current. Only the present
+// leader writes it, whoever wrote it before. leader is the holder of the election Lease; empty means that it has lapsed.
 func decideSync(caller edge.NodeName, old, next leaseMark, leader edge.NodeName) error {
 	if leader != caller {
 		if leader == "" {
@@ -69,7 +69,7 @@ func decideSync(caller edge.NodeName, old, next leaseMark, leader edge.NodeName)
 	return decideHolder(caller, old, next)
 }
 
-// decideHolder holds the rules that both share.
+// decideHolder holds the rules that decideElection and decideSync share.
 func decideHolder(caller edge.NodeName, old, next leaseMark) error {
 	if next.holder != "" && next.holder != caller {
 		return fmt.Errorf("node %q may write only itself as the holder, not %q", caller, next.holder)
@@ -102,8 +102,8 @@ func decideHeartbeat(caller, holder edge.NodeName) error {
 	return nil
 }
 
-// relaysAt returns the address at which a hub relays, by the annotations of its node's Lease. The zero value means nowhere; a
-// node that is delegated or relayed itself has none.
+// relaysAt returns the address at which a node's hub relays for other nodes, from the annotations of the node's Lease. The zero
+// value means that the hub does not relay. A hub whose own heartbeats are delegated or relayed does not.
 func relaysAt(of map[string]string) netip.AddrPort {
 	at, err := netip.ParseAddrPort(of[edge.AnnotationRelaysAt])
 	if err != nil || at.Addr().IsUnspecified() || at.Addr().IsMulticast() || at.Port() == 0 ||
@@ -116,9 +116,9 @@ func relaysAt(of map[string]string) netip.AddrPort {
 // terms knows how long each Lease has stayed unchanged, by this process's own clock. The nodes' clocks are minutes apart, and a
 // renewTime is only what its writer says.
 //
-// Each write is seen twice: when it is admitted, and when the next write finds it stored. Its age counts from its admission if it
-// was stored, so that the first node to try can replace a lapsed leader. A write that was admitted but not stored does not count.
-// A Lease that is seen for the first time has age zero.
+// terms sees each write twice: when it is admitted, and when the next write finds it stored. The age of a stored write counts
+// from its admission. If it counted from the next write, the first node that tries could not replace a lapsed leader. A write
+// that was admitted but not stored does not count. A Lease that terms sees for the first time has age zero.
 type terms struct {
 	clock ends.Clock
 

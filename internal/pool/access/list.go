@@ -18,7 +18,7 @@ const (
 	// listEvery is how often a list's file is read. File notification may miss a change, because a mounted Secret is replaced
 	// through a symbolic link.
 	listEvery = 2 * time.Second
-	// maxListFile bounds it, in bytes: as much as a Secret may have.
+	// maxListFile bounds a list's file, in bytes: as much as a Secret may have.
 	maxListFile = 1 << 20
 )
 

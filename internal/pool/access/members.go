@@ -17,8 +17,8 @@ import (
 // Members knows which nodes belong to the pool. One authority signs the nodes of all pools, so a certificate says which node a
 // caller is, but not which pool it belongs to.
 //
-// The list comes through the coordinator's own node, which may be cut off for days. So the leader's word can add nodes until the
-// next list is read. It only adds: a node that the list once named and no longer names stays out.
+// The list comes through the coordinator's own node, which may be cut off for days. So the leader's word can add nodes until
+// the next list is read. The word can't undo a removal: a node that the list once named and no longer names stays out.
 type Members struct {
 	list  list
 	word  func() Word

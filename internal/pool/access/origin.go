@@ -7,9 +7,10 @@ import (
 	"yurtcoordinator/internal/pool/exchange"
 )
 
-// FromHere refuses requests that another site's page makes through a browser. A browser with an operator's certificate shows it
-// for every page. It lets no other page read an answer, but it lets any page open a WebSocket, and exec is one. Browsers name the
-// page's site in the header Origin; kubectl, hubs and other programs do not send it.
+// FromHere refuses requests that another site's page makes through a browser. A browser that has an operator's certificate
+// shows it whichever page makes the request. It lets no page of another site read an answer, but it lets any page open a
+// WebSocket, which exec uses. Browsers name the page's site in the header Origin; kubectl, hubs and other programs do not send
+// that header.
 func FromHere(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if origin, named := r.Header["Origin"]; named && !isHere(origin, r.Host) {

@@ -20,9 +20,9 @@ const rememberedConnections = 256
 // request, because a certificate can't change within a connection. It verifies again when the CAs have changed, and when a
 // certificate of the verified chain has expired. For each request, the authorizer checks whether the certificate was withdrawn.
 //
-// It verifies at the later of two times: this machine's clock, and the latest NotBefore of a caller's certificate that was
-// verified. An authority does not sign for the future. Otherwise a machine that starts in 1970 would refuse the whole pool, with
-// nobody in reach to tell it the time.
+// It verifies at the later of two times: this machine's clock, and the latest NotBefore among the callers' certificates. An
+// authority does not sign for the future, so a NotBefore has passed. With the clock alone, a machine that starts in 1970 would
+// refuse the whole pool, and nobody could tell it the time.
 //
 // The alternative was to rely on the handshake alone. But connections last for days, and a hub whose certificate has expired, or
 // whose CA was removed, would stay connected.

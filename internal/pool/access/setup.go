@@ -19,8 +19,8 @@ import (
 )
 
 // furniture makes what a coordinator has from the start besides its roles: the namespaces of the Leases, and the pool's own
-// Leases, without holders. Any node may take an election Lease without a holder. A leader-informer-sync without a holder and a
-// renewTime means that the pool's resources are not current, as if there were none.
+// Leases, without holders. Any node may take an election Lease without a holder. The Lease leader-informer-sync without a
+// holder and a renewTime means that the pool's resources are not current, as if that Lease did not exist.
 func (s *Setup) furniture(ctx context.Context) error {
 	for _, name := range systems {
 		_, err := s.client.CoreV1().Namespaces().Create(ctx,
@@ -60,8 +60,8 @@ func NewSetup(client kubernetes.Interface, secrets bool, chance ends.Chance) *Se
 	return &Setup{client: client, secrets: secrets, chance: chance}
 }
 
-// Run repeats passes until ctx ends, because somebody may remove what it has made. After the first pass that succeeds it calls
-// done once. done fails only when ctx has ended.
+// Run repeats its pass until ctx ends, because somebody may remove what a pass has made. After the first pass that succeeds,
+// Run calls done once. done may fail only if ctx has ended.
 func (s *Setup) Run(ctx context.Context, done func(context.Context) error) error {
 	logger := klog.FromContext(ctx)
 	pause, installed := setupRetry, false

@@ -34,7 +34,8 @@ const podReadTimeout = 5 * time.Second
 type Pods func(ctx context.Context, namespace, name string) (*corev1.Pod, error)
 
 // streams keeps operators out of Pods that are part of their node: those in kube-system, and those that can act on the node. A
-// person who enters such a Pod is root on the node, and could take the node's identity. Debuggers may enter.
+// person who enters such a Pod is root on the node, and could take the node's identity. The group edge.GroupDebuggers may
+// enter.
 type streams struct {
 	pods   Pods
 	checks []policy.Check

@@ -61,8 +61,8 @@ const (
 	drainTimeout = 2 * time.Second
 )
 
-// served are the API groups of a pool. It leaves out kinds that nobody fills here: their lists would be empty, though the cloud
-// has such objects.
+// served are the API groups of a pool. They leave out kinds whose objects nobody brings here: their lists would be empty,
+// though the cloud has such objects.
 func served() *serverstorage.ResourceConfig {
 	config := serverstorage.NewResourceConfig()
 	config.EnableVersions(
@@ -108,8 +108,8 @@ type Parts struct {
 	// Door recognizes callers; the server recognizes its own loopback client before. Unrecognized wraps both.
 	Door         authenticator.Request
 	Unrecognized func(authenticator.Request) authenticator.Request
-	// Gate returns the listener for all other clients: its connections have completed a handshake with this configuration. Known
-	// is the handshake's check of a client's certificate.
+	// Gate returns the listener for all other clients. Its connections have completed a TLS handshake with the given
+	// configuration. Known checks a client's certificate in the handshake.
 	Gate  func(*tls.Config) net.Listener
 	Known func(tls.ConnectionState) error
 	// Authorizer decides about each request.
@@ -120,7 +120,7 @@ type Parts struct {
 	AuditPolicy audit.PolicyRuleEvaluator
 	AuditLog    audit.Backend
 	// Chain returns all handlers that a request passes, from the outermost one to the API. kubernetes wraps a handler into
-	// kube-apiserver's own chain; lasts reports which requests last.
+	// kube-apiserver's own chain; lasts reports whether a request is a long one, such as a watch.
 	Chain func(api http.Handler, kubernetes func(http.Handler) http.Handler, lasts Lasts) http.Handler
 	// MayLast selects the requests to paths outside Kubernetes' API that are exempt from the chain's time limit.
 	MayLast func(*http.Request) bool

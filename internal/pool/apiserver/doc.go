@@ -8,6 +8,6 @@
 //   - The second copies of Pods and Nodes, for the Node authorizer, hold only what it reads.
 //   - No controller writes into the pool: the hooks that fill a fresh cluster are left out.
 //
-// The alternative was to run the command's chain with these turned off by flags: it links and starts much that it then ignores.
-// See docs/adr/0001-one-process.md.
+// The alternative was to run the command's own handler chain, and to turn off by flags what a pool does not need. The command
+// links and starts much that it then ignores. See docs/adr/0001-one-process.md.
 package apiserver

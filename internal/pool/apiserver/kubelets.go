@@ -22,23 +22,23 @@ const kubeletTimeout = 5 * time.Second
 // kubeletKeepAlive is Kubernetes' default.
 const kubeletKeepAlive = 30 * time.Second
 
-// Kubelets says how to reach and to verify kubelets. Without a client certificate the coordinator shows none. Without an
-// authority it verifies kubelets only by their pins. It never sends a request to a kubelet that it can't verify.
+// Kubelets says how to reach and to verify kubelets. Without CertFile the coordinator shows kubelets no client certificate.
+// Without CAFile it verifies kubelets only by Pinned. It never sends a request to a kubelet that it can't verify.
 //
-// A Node itself says where its kubelet is, and the coordinator connects there for everybody who may read logs. So a connection
-// goes only to addresses where a kubelet of this pool can be: see may.
+// A Node itself says where its kubelet is, and the coordinator connects there for everybody who may read logs. So it connects
+// only to addresses where a kubelet of this pool can be: see the method may.
 type Kubelets struct {
 	CertFile, KeyFile, CAFile string
 	// Pinned returns the SHA-256, in hex, of the serving certificate that the node reports for its kubelet; empty means that it
 	// reports none.
 	Pinned func(ctx context.Context, node string) (string, error)
-	// At returns a node's kubelet address on the LAN, if the Node names another than those in its status; empty means that it
-	// does not. A nil At means that no Node does.
+	// At returns the LAN address of a node's kubelet, if the Node names one besides its status. Empty means that the address in
+	// the status counts. A nil At means that this address counts for all Nodes.
 	At func(ctx context.Context, node string) (string, error)
 	// Refused is told of each server at a kubelet's address that was not known to be the kubelet; nil means nobody.
 	Refused func(node string, why error)
-	// Self is the coordinator's own address on the pool's LAN; unspecified or zero means that it has several. If Self is a
-	// loopback address, the coordinator calls kubelets there.
+	// Self is the coordinator's own address on the pool's LAN; unspecified or zero means that it has several. Only if Self is a
+	// loopback address does the coordinator call kubelets at loopback addresses.
 	Self netip.Addr
 	// More returns the coordinator's further addresses, which may be of the other IP family; nil means that it has none.
 	More func() []netip.Addr
@@ -70,7 +70,7 @@ func (k Kubelets) speaks(with netip.Addr) bool {
 	return same(k.Self) || k.More != nil && slices.ContainsFunc(k.More(), same)
 }
 
-// dial connects to a kubelet. What is no IP address fails: names are not resolved.
+// dial connects to a kubelet. An address that is no IP address is an error: names are not resolved.
 func (k Kubelets) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -83,7 +83,7 @@ func (k Kubelets) dial(ctx context.Context, network, address string) (net.Conn, 
 	return dialer.DialContext(ctx, network, address)
 }
 
-// client says where kubelets are. What is made of it has transports that reach nobody: Reach has those that do.
+// client returns where kubelets listen. The transports made from its result can't connect: only those of Reach can.
 func (k Kubelets) client() kubeletclient.KubeletClientConfig {
 	return kubeletclient.KubeletClientConfig{
 		Port:         ports.KubeletPort,
@@ -97,5 +97,5 @@ func (k Kubelets) client() kubeletclient.KubeletClientConfig {
 	}
 }
 
-// errUnverified is what a handler gets that does not go through Reach.
+// errUnverified is the error of a handler that tries to reach a kubelet without Reach.
 var errUnverified = errors.New("no kubelet is called without being verified")

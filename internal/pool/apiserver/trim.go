@@ -63,7 +63,7 @@ func slimNode(object any) (any, error) {
 }
 
 // tokenObjects finds the objects that a bound ServiceAccount token refers to, in the informers' copies. It does not know tokens
-// that are bound to Secrets, which Kubernetes no longer makes: they would need a copy of every Secret.
+// that are bound to Secrets, because for those it would need a copy of every Secret. Kubernetes no longer makes such tokens.
 type tokenObjects struct {
 	accounts corelisters.ServiceAccountLister
 	pods     corelisters.PodLister

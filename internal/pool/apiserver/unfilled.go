@@ -19,8 +19,9 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 )
 
-// Unfilled gives Kubernetes' own code empty informers for kinds that nobody fills here, so that they need not be served. The Node
-// authorizer, NodeRestriction and the storage of Services use such informers. Call it before those are made.
+// Unfilled gives Kubernetes' own code empty informers for kinds whose objects nobody brings here, so that they need not be
+// served. The Node authorizer, NodeRestriction and the storage of Services use such informers. Call Unfilled before those three
+// are made.
 func Unfilled(factory informers.SharedInformerFactory) {
 	never := func(kind, list runtime.Object) {
 		factory.InformerFor(kind, func(_ kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
@@ -36,7 +37,7 @@ func Unfilled(factory informers.SharedInformerFactory) {
 	never(&storagev1.VolumeAttachment{}, &storagev1.VolumeAttachmentList{})
 }
 
-// nothing lists no objects, of which none changes.
+// nothing is a list without objects, which never changes.
 type nothing struct{ list runtime.Object }
 
 // List implements cache.Lister.
@@ -47,11 +48,11 @@ func (n nothing) List(metav1.ListOptions) (runtime.Object, error) {
 // Watch implements cache.Watcher.
 func (nothing) Watch(metav1.ListOptions) (watch.Interface, error) { return watch.NewFake(), nil }
 
-// IsWatchListSemanticsUnSupported has whoever follows it list it.
+// IsWatchListSemanticsUnSupported makes an informer list instead of streaming the list by a watch.
 func (nothing) IsWatchListSemanticsUnSupported() bool { return true }
 
-// withNodes puts Kubernetes' Node authorizer before RBAC. kube-apiserver's options would make it watch the kinds that nobody
-// fills here, so it is made here.
+// withNodes puts Kubernetes' Node authorizer before RBAC. kube-apiserver's options would make it watch the kinds whose objects
+// nobody brings here, so withNodes makes the authorizer itself.
 func withNodes(factory informers.SharedInformerFactory, rbac authorizer.Authorizer) authorizer.Authorizer {
 	node.RegisterMetrics()
 	graph := node.NewGraph()

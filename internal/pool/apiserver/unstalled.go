@@ -18,16 +18,17 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// stallTimeout is how long a watch's reader may take nothing while an event waits for it. Then the watch ends. Its client resumes
-// at its revision, or relists if the history no longer has that.
+// stallTimeout is how long a watch's reader may take nothing while an event waits for it. Then the watch ends. Its client
+// resumes at the revision that it has, or lists again if etcd's history no longer has that revision.
 const stallTimeout = 5 * time.Second
 
 // uncached makes kube-apiserver read its objects from etcd, which is already in this process's memory.
 //
-// The alternative was the watch cache. It holds each object decoded, and every event of the last 75 s, up to 102,400 per resource
-// whatever their size. For 8 KB Nodes that are patched at full speed that is a gigabyte, and neither bound can be set. Without it
-// each watch decodes its own events, and two things are missing, which this file adds. One is bookmarks. The other is an end to
-// the watch of a client that has stopped reading, for which etcd's client would queue without limit.
+// The alternative was the watch cache. It holds each object decoded, and every event of the last 75 s, up to 102,400 per
+// resource whatever their size. For 8 KB Nodes that are patched at full speed that is a gigabyte, and neither bound can be set.
+// Without the watch cache each watch decodes its own events, and two things are missing, which this file adds. One is
+// bookmarks. The other is an end to the watch of a client that has stopped reading: etcd's client would queue events for it
+// without limit.
 type uncached struct {
 	generic.RESTOptionsGetter
 }
@@ -91,12 +92,12 @@ func (w *unstalled) run() {
 	}
 }
 
-// lostState is part of the error of a watch that ends because etcd no longer has the state before a change. The change has the
-// oldest revision left, or etcd compacted that state after it began to send the change.
+// lostState is part of the error that ends a watch when etcd no longer has an object's state before a change. That happens if
+// the change has the oldest revision left, or if etcd compacts that state while it sends the change.
 const lostState = "etcd event received with PrevKv=nil"
 
-// asExpired returns event, but with 410 instead of 500 if the watch has fallen behind etcd's history by that one state. Only 410
-// makes clients relist. In the cloud, where the history lasts minutes, nobody sees this; here a storm of changes shortens it to
+// asExpired returns event, but turns an error with lostState from a 500 into a 410, because only a 410 makes clients relist. In
+// the cloud, where etcd's history lasts minutes, nobody sees this error; here a storm of changes shortens the history to
 // seconds.
 func asExpired(event watch.Event) watch.Event {
 	status, ok := event.Object.(*metav1.Status)

@@ -20,8 +20,9 @@ import (
 // three by use, not by time.
 
 const (
-	// windowRevisions (unless Config says otherwise), windowBytes and windowAge end a window of history. One to two windows are
-	// kept, so that a broken watch can resume. 2500 revisions are 25 s of the heartbeats of 1000 nodes.
+	// windowRevisions (unless Config says otherwise), windowBytes and windowAge bound a window of etcd's history: the first
+	// bound that is reached ends it. etcd keeps one to two windows, so that a broken watch can resume. 1000 nodes' heartbeats
+	// make 2500 revisions in 25 s.
 	windowRevisions = 2500
 	windowBytes     = 8 << 20
 	windowAge       = 5 * time.Minute
@@ -53,8 +54,8 @@ type bounds struct {
 	revisions, bytes int64
 }
 
-// advance takes the present state and the bounds of a window, and returns the revision to compact at, or 0. When a window ends,
-// it returns that window's beginning, so that all earlier history goes.
+// advance takes the present state and the bounds of a window, and returns the revision to compact at; 0 means none. When a
+// window ends, advance returns the revision at which that window began, so that all earlier history goes.
 func (w *window) advance(now time.Time, revision, inUse int64, most bounds) (compact int64) {
 	if w.at.IsZero() {
 		*w = window{revision, now, inUse}
@@ -134,7 +135,7 @@ func (m *Member) Housekeep(ctx context.Context) error {
 	}
 }
 
-// compact returns when the bytes are free.
+// compact compacts etcd's history up to a revision, and returns when the bytes are free.
 func (m *Member) compact(ctx context.Context, revision int64) error {
 	_, err := m.server.Compact(ctx, &etcdserverpb.CompactionRequest{Revision: revision, Physical: true})
 	if err == nil || ctx.Err() != nil || errors.Is(err, mvcc.ErrCompacted) {

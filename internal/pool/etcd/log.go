@@ -12,7 +12,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// verbose is the level from which what etcd does is logged, besides what it warns of.
+// verbose is the log level from which on everything that etcd does is logged, not only its warnings.
 const verbose = 2
 
 // zapCore has what etcd logs, by zap, logged by log, in the form of the whole program.
@@ -80,8 +80,8 @@ func keysAndValues(fields []zapcore.Field) (values []any, err error) {
 	return values, err
 }
 
-// logGRPC makes the process's gRPC, between kube-apiserver and etcd, log its errors in the program's format. By default it writes
-// lines in its own.
+// logGRPC makes gRPC, which kube-apiserver uses to talk to etcd in this process, log its errors in the program's format. By
+// default gRPC writes lines of its own format.
 var logGRPC = sync.OnceFunc(func() {
 	grpclog.SetLoggerV2(zapgrpc.NewLogger(zap.New(zapCore{
 		log: klog.LoggerWithName(klog.Background(), "grpc"), level: zapcore.ErrorLevel,

@@ -41,7 +41,7 @@ const (
 )
 
 // sizeEtcd sets sizes that etcd has in package variables. By default a write-ahead log segment has 64 MB, and two are allocated
-// ahead: 122 MB of memory for an empty database. 1 MB is less than the log between two snapshots.
+// ahead: 122 MB of memory for an empty database. Here a segment has 1 MB, which is less than the log between two snapshots.
 var sizeEtcd = sync.OnceFunc(func() {
 	wal.SegmentSizeBytes = 1 << 20
 	backend.InitialMmapSize = 64 << 20 // address space; grows on demand
@@ -57,9 +57,9 @@ type Member struct {
 
 	server *etcdserver.EtcdServer // set before ready is closed
 
-	// level is etcd's log level: warnings, but only while it runs. In its first and its last second it warns about what is
-	// intended: no disk, no TLS, no schema yet, closed sockets. Run returns the error of a failed start. From the level verbose
-	// on, all of that is logged.
+	// level is etcd's log level. It lets warnings pass, but only while etcd runs: while etcd starts and ends, it warns about
+	// what is intended here, such as no disk, no TLS, no schema yet, closed sockets. If the start fails, Run returns the error.
+	// With the program's log level verbose or higher, all of that is logged.
 	level zap.AtomicLevel
 }
 
@@ -131,8 +131,8 @@ func (m *Member) Run(ctx context.Context) error {
 	}
 }
 
-// Write commits a transaction, and reports whether its conditions held; if not, nothing has changed. Do not call it before Ready
-// is closed.
+// Write commits a transaction, and reports whether its conditions held; if not, nothing has changed. Do not call it before
+// Ready's channel is closed.
 func (m *Member) Write(ctx context.Context, txn *etcdserverpb.TxnRequest) (done bool, err error) {
 	answer, err := m.server.Txn(ctx, txn)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 
 const (
 	// StallTimeout is how long a body may stay silent. PushTimeout is how long a whole push of everything may take.
-	// kube-apiserver's own limit does not suit, because it answers while its handler still reads.
+	// kube-apiserver's own time limit does not suit, because it answers a request while the request's handler still reads.
 	StallTimeout, PushTimeout = 10 * time.Second, time.Minute
 	// lastWord bounds how long a caller may take to read why its push was cut.
 	lastWord = time.Second

@@ -45,7 +45,7 @@ func askedBy(q url.Values) Asked {
 	}
 }
 
-// query is the query of a page of what is asked for.
+// query returns the URL query of one page of what a viewer has asked for.
 func (a Asked) query(page int) string {
 	q := url.Values{}
 	for key, value := range map[string]string{byNamespace: a.Namespace, byNode: string(a.Node), byText: a.Text} {

@@ -51,9 +51,9 @@ type LeaseFact struct {
 	// Line and Traffic are nil if the hub does not tell.
 	Line    *edge.Line
 	Traffic *edge.Traffic
-	// Kubelet is how the coordinator knows the node's kubelet; empty if the hub does not tell.
+	// Kubelet is how the coordinator knows the node's kubelet; empty means that the hub does not tell.
 	Kubelet edge.KubeletWay
-	// Hub is the release of the hub; empty if it does not tell.
+	// Hub is the release of the hub; empty means that the hub does not tell.
 	Hub string
 }
 
@@ -64,7 +64,7 @@ type Heard struct {
 	Silent       bool
 }
 
-// Shared is how far a resource is that comes from the cloud for the whole pool.
+// Shared says how complete and how current a resource is that comes from the cloud for the whole pool.
 type Shared struct {
 	Resource          string
 	Complete, Current bool
@@ -89,7 +89,7 @@ type Event struct {
 	At          time.Time
 }
 
-// Tone is how good something is. The zero value says nothing.
+// Tone is how good the state of something is. The zero value says nothing about it.
 type Tone string
 
 // Tones, from the best to the worst.

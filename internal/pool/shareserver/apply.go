@@ -161,8 +161,8 @@ func (k Kind) isOf(n edge.NodeName, value []byte) bool {
 	return there.Unmarshal(raw) == nil && k.node(there) == n
 }
 
-// settle makes hubs push again what may not have been written. It releases the claims that this push began, because the objects
-// may belong to another node by then.
+// settle ends a push whose writing to etcd failed. It makes hubs push again what may not have been written. It releases the
+// claims that this push began, because by the next push the objects may belong to another node.
 func (w *applying) settle(ctx context.Context) {
 	if w.failed == nil {
 		return
@@ -182,7 +182,7 @@ func (w *applying) settle(ctx context.Context) {
 	}
 }
 
-// show says which Pods have been written, or are contested now.
+// show tells Presence which Pods have been written, and which are contested now.
 func (w *applying) show() {
 	for _, pod := range w.pods {
 		if w.failed == nil {

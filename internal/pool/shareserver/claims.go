@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// maxObjects and maxBytes bound what one node may have here. A node's default limit is 110 Pods; with all that they use these
-	// are some hundred objects and a few MB.
+	// maxObjects and maxBytes bound what one node may have here. kubelet's default limit is 110 Pods. They and all that they
+	// use are some hundred objects and a few MB.
 	maxObjects = 2000
 	maxBytes   = 16 << 20
 	// maxUses bounds what one Pod may refer to.
@@ -32,7 +32,7 @@ const (
 // liar, and may be first again after every start of the coordinator. A person who opens a shell in that Pod would hand it what
 // they type. So such a Pod is contested: both claims are kept, and the Pod is not shown until only one node claims it.
 //
-// Claims only decide, and hold no object: their caller writes what they say.
+// Claims only decide, and hold no object: the caller writes to etcd what they decide.
 type claims struct {
 	quota   int64 // bytes, of all nodes
 	bytes   int64

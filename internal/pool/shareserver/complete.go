@@ -21,7 +21,7 @@ import (
 // says that it brings each change (MirrorConfig.Current). Programs get no answer from an incomplete resource, because they would
 // take missing objects for deleted ones. People get it with a warning, and can judge. See docs/adr/0039-complete-and-current.md.
 
-// standing is how far the mirror has a resource.
+// standing is how far a resource has come into the mirror.
 type standing struct {
 	complete, current bool
 	filled            bool // by a node without a link to the cloud
@@ -61,9 +61,9 @@ func (s standing) warns(r schema.GroupResource, began time.Time) string {
 	}
 }
 
-// Gate refuses programs that read an incomplete resource, and tells them when to retry. It warns people who read one that is not
-// complete or not current. It wraps the API only: what hubs read at the mirror itself says what is missing. Requests of this
-// process pass.
+// Gate refuses programs that read an incomplete resource, and tells them when to retry. It warns people who read one that is
+// not complete or not current. It wraps the API only, because the mirror's own answers to hubs say what is missing. Requests of
+// this process pass.
 func (m *Mirror) Gate(api http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		resource, gated := m.reads(r)

@@ -10,7 +10,8 @@
 //	   └──────────────────▶ etcd, by Transaction ◀──────────────────┘
 //
 // Invariants of both:
-//   - A share is at a named state, and a push is taken only on top of that state. So a hub that knows another one asks first.
+//   - The state of a share has a name, and the share takes a push only on top of that state. So a hub that knows another state
+//     asks for the present one first.
 //   - A batch is read to its end before anything is changed. A refused batch has changed nothing.
 //   - No older revision replaces a newer one of the same history of the cloud.
 //   - Objects are in etcd under kube-apiserver's keys as they came: the cloud's own bytes, of the kind and version in which
@@ -35,8 +36,9 @@
 //   - etcd and claims change together. What may not have been written is pushed again. What somebody else has written through the
 //     API is left alone.
 //
-// The alternatives: to keep the pool's resources in etcd alone, whose revisions are not the cloud's, so that a hub that loses
-// the cloud could not resume here (docs/adr/0006-mirror-keeps-cloud-revisions.md); to have the leader push all nodes' objects, so
-// that one node would hold all Pods and Secrets (docs/adr/0014-own-objects.md); to create objects through the API, which gives
-// them another UID, creation time and owner; and a handler for each share, as it was (docs/adr/0079-one-push-protocol.md).
+// One alternative was to keep the pool's resources in etcd alone. Its revisions are not the cloud's, so a hub that loses the
+// cloud could not resume here (docs/adr/0006-mirror-keeps-cloud-revisions.md). Another was that the leader pushes all nodes'
+// objects: then one node would hold all Pods and Secrets (docs/adr/0014-own-objects.md). Objects could be created through the
+// API, but that gives them another UID, creation time and owner. There used to be a handler for each share
+// (docs/adr/0079-one-push-protocol.md).
 package shareserver

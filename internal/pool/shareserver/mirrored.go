@@ -30,8 +30,8 @@ type mirrored struct {
 	mu    sync.Mutex // held while a push is applied, etcd included
 	guard doubt.Guard
 	older doubt.Doubt // about pushes of everything that are older than the mirror, or hold an older object
-	// unsure are the keys at which etcd may differ from the replica after a failed write. The next push writes or deletes all of
-	// them.
+	// unsure holds the keys at which etcd may differ from the replica after a failed write. The next push writes or deletes all
+	// of them.
 	unsure map[stream.Key]struct{}
 }
 
@@ -244,9 +244,9 @@ func (m *mirrored) apply(
 	return m.Position(), nil
 }
 
-// begins reports whether a push replaces everything that is here. It does in two cases: its history is later, or it is older in
-// the same history and its leader insists. In the second case the leader has missed that the history changed. The error says that
-// the push must not be applied.
+// begins reports whether a push replaces everything that is here. It does in two cases. In the first, the push's history of the
+// cloud is later. In the second, the history is the same, the push is older, and the leader insists on it: then the cloud's
+// history changed, and the leader has missed that. An error says why the push must not be applied.
 func (m *mirrored) begins(p *pushed, at edge.Revision, now time.Time) (bool, error) {
 	in := m.replica.History()
 	conflict := func(retry time.Duration, format string, a ...any) (bool, error) {

@@ -13,8 +13,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A node must not read Namespaces in the cloud, so no hub has them. The coordinator creates its own wherever nodes have objects,
-// so that kubectl get ns lists them and a shell completes their names. They say that they are not the cloud's.
+// A node must not read Namespaces in the cloud, so no hub has them. The coordinator creates its own wherever nodes have
+// objects, so that kubectl get ns lists them and a shell completes their names. An annotation says that they are not the
+// cloud's.
 const (
 	// labelMadeHere is on a Namespace that was made for pushed objects.
 	labelMadeHere = "openyurt.io/made-by-coordinator"
@@ -113,8 +114,8 @@ func (n *namespaces) remove(ctx context.Context, name string) error {
 	return err
 }
 
-// planNamespaces returns which Namespaces are missing, and which of those made here nobody needs. A Namespace that is still
-// terminating after a failed removal is removed first.
+// planNamespaces returns which Namespaces are missing, and which of those that the coordinator made nobody needs. A Namespace
+// that is still terminating after a failed removal is removed first.
 func planNamespaces(wanted []string, have []corev1.Namespace) (create, remove []string) {
 	there := map[string]bool{}
 	for i := range have {

@@ -61,8 +61,8 @@ type NodeObjects struct {
 	contests prometheus.Counter
 
 	turn sync.Mutex // held while a push is applied: etcd and claims change together
-	// orphans must still be deleted from etcd; each has the node that it came from. told is when the log last mentioned a
-	// contested Pod. Only the holder of turn uses orphans and told.
+	// orphans holds the objects that must still be deleted from etcd, each with the node that it came from. told is when the
+	// log last mentioned a contested Pod. Only the holder of turn uses orphans and told.
 	orphans map[stream.ID]edge.NodeName
 	told    time.Time
 

@@ -26,7 +26,7 @@ const (
 	maxPushes = 8
 	// pushWait is how long a push waits while others are read.
 	pushWait = 10 * time.Second
-	// quietFactor is how much longer than StallTimeout a push that lasts may stay silent, because its pusher sends a sign of life
+	// quietFactor times StallTimeout is how long a push that lasts may stay silent, because its pusher sends a sign of life
 	// only every 10 s.
 	quietFactor = 3
 )
@@ -103,8 +103,8 @@ func (s *share) closeLocked() {
 	}
 }
 
-// MayLast reports whether a request may exceed kube-apiserver's time limit. That is a watch of the mirror, or a push, which has
-// its own limits.
+// MayLast reports whether a request may exceed kube-apiserver's time limit. Watches of the mirror may, and pushes, which have
+// limits of their own.
 func MayLast(r *http.Request) bool {
 	mirrored := strings.HasPrefix(r.URL.Path, edge.PathMirror+"/")
 	switch r.Method {
@@ -242,9 +242,9 @@ func readBatch(frames *stream.FrameReader, to taker) (ended bool, err error) {
 	return false, nil
 }
 
-// open returns the context of a push, and its body. end, which may be called more than once, frees what the body takes. A push
-// that lasts ends when the next one of its resource begins, and when the share closes. So each resource has at most one, and no
-// leader waits for a former leader's push.
+// open returns the context of a push, and its body. end frees what the body takes, and may be called more than once. A push
+// that lasts ends when the next such push of its resource begins, and when the share closes. So each resource has at most one,
+// and a new leader never waits for a former leader's push to end.
 func (s *share) open(
 	w http.ResponseWriter, r *http.Request, p *push,
 ) (ctx context.Context, body *exchange.Body, end func(), err error) {

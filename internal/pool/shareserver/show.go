@@ -14,9 +14,9 @@ import (
 	"yurtcoordinator/internal/stream"
 )
 
-// Show makes the mirror keep a pushed resource from the start. It returns a handler that serves it as another resource, as an API
-// server would, with the cloud's revisions. It is for a custom resource, which kube-apiserver does not serve here. An incomplete
-// resource is refused even to people, because there is nothing to show.
+// Show makes the mirror keep a pushed resource from the start. It returns a handler that serves it under the name of another
+// resource, as an API server would, with the cloud's revisions. Show is for a custom resource, which kube-apiserver does not
+// serve here. The handler refuses an incomplete resource even to people, because there is nothing to show.
 func (m *Mirror) Show(pushed, as schema.GroupVersionResource) (http.Handler, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -50,8 +50,8 @@ func (l *leases) holder(name string) edge.NodeName {
 	return ""
 }
 
-// since returns what has changed after a number, 0 for everything, and the number up to which that is. After a deletion it
-// returns everything.
+// since returns the changes after a change's number, and the number of the last of them. The number 0 asks for everything. If a
+// Lease was deleted since, it also returns everything.
 func (l *leases) since(number uint64) (*edge.Leases, uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -17,8 +17,8 @@ const (
 	maxGone = 1024
 )
 
-// graceOf returns how many seconds a node may be silent: five quarters of its Lease's duration. kubelet renews each quarter. With
-// Kubernetes' defaults the result is the cloud's own grace period, 50 s.
+// graceOf returns how many seconds a node may be silent: five quarters of its Lease's duration. kubelet renews the Lease after
+// each quarter of that duration. With Kubernetes' defaults the result is the cloud's own grace period, 50 s.
 func graceOf(lease time.Duration) int {
 	if lease <= 0 {
 		lease = defaultLease
@@ -113,9 +113,9 @@ func (l *ledger) relays(name edge.NodeName, at netip.AddrPort) {
 	}
 }
 
-// relaying returns the nodes that relay and have renewed within the duration of their Leases, in no order, without the node that
-// asks. sure says that an empty answer can be trusted. It can't be before a grace period has passed, because a new ledger has not
-// heard from all living nodes.
+// relaying returns the nodes that relay and have renewed within the duration of their Leases, in no order, without the node
+// that asks. sure says that an empty answer can be trusted. Before the first grace period has passed it can't be, because a new
+// ledger has not heard from all living nodes.
 func (l *ledger) relaying(asks edge.NodeName) (all []edge.Neighbour, sure bool) {
 	for name, n := range l.nodes {
 		if name != asks && n.relays.IsValid() && n.quiet < n.grace*4/5 { // graceOf is five quarters of the duration
@@ -162,7 +162,7 @@ func (l *ledger) heard() []Heard {
 	return all
 }
 
-// since returns what has changed after a number, 0 for everything, and the number up to which that is.
+// since returns the changes after a change's number, and the number of the last change. The number 0 asks for everything.
 func (l *ledger) since(number uint64) (edge.State, uint64) {
 	said := edge.State{Whole: number == 0 || number < l.forgotten}
 	if said.Whole {

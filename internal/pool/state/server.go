@@ -27,10 +27,10 @@ const (
 	gather = 50 * time.Millisecond
 	// aliveEvery is how often a stream has a line, also without news.
 	aliveEvery = 10 * time.Second
-	// lineTime is how long a reader may take to accept a line. Lines must come more often, because HTTP/2 ends a stream at its
-	// deadline even if there is nothing to write.
+	// lineTime is how long a reader may take to accept a line. It is longer than aliveEvery, because HTTP/2 ends a stream at
+	// its write deadline even if there is nothing to write.
 	lineTime = 3 * aliveEvery
-	// lifeTime bounds a stream: who may read it is asked again.
+	// lifeTime bounds a stream. The caller then begins a new one, for which its right to read is checked again.
 	lifeTime = 10 * time.Minute
 )
 
@@ -49,7 +49,7 @@ type Server struct {
 	number *live.Value[uint64] // of the ledger's last change
 	mu     sync.Mutex
 	ledger *ledger
-	// streams of presence are under way.
+	// streams is the number of presence streams under way.
 	streams int
 }
 
@@ -223,8 +223,8 @@ func (p *Server) tellRelaying(a *exchange.Reply, caller edge.NodeName) error {
 // told is what a stream has told.
 type told struct {
 	caller edge.NodeName
-	// leases, heartbeats and number are the last changes that were told; 0 means none. To a caller that does not lead,
-	// heartbeats are not told.
+	// leases, heartbeats and number are the numbers of the last changes that the stream has told; 0 means none. heartbeats
+	// stays 0 while the caller does not lead.
 	leases, heartbeats, number uint64
 	// nodes and pods say what was asked for besides.
 	nodes, pods bool

@@ -6,7 +6,8 @@
 // can talk it into ending: not a node, whose word counts for nothing here, and not a thief with the certificate of an older
 // coordinator.
 //
-// A coordinator that a hub leads looks seldom: a leader has a link to the cloud, and goes where the cloud says.
+// A coordinator at which a hub leads the pool looks seldom: a leader has a link to the cloud, and goes to the coordinator
+// that the cloud names.
 package succession
 
 import (

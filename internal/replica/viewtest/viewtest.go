@@ -34,13 +34,13 @@ type Subject struct {
 	Make func(random *rand.Rand, k stream.Key, revision edge.Revision) stream.Object
 	// Keys are those that objects have.
 	Keys []stream.Key
-	// View returns the view. It is called again, within the same test, when the hub restarts; earlier changes must still apply.
-	// Turn changes at random what the view shows; nil if nothing does.
+	// View returns the view. The suite calls it again within the same test when the hub restarts; earlier changes must still
+	// apply. Turn changes at random what the view shows; a nil Turn means that nothing does.
 	View func() replica.View
 	Turn func(random *rand.Rand)
 }
 
-// Run holds a view against the suite. It has each test make a subject of its own.
+// Run tests a view by the suite. Each test calls subject to make its own Subject.
 func Run(t *testing.T, subject func(t *testing.T) Subject) {
 	t.Run("Show is pure", func(t *testing.T) { subject(t).pure(t) })
 	for seed := range uint64(40) {
@@ -50,7 +50,8 @@ func Run(t *testing.T, subject func(t *testing.T) Subject) {
 	}
 }
 
-// pure holds that a look keeps showing the same, harms nothing, and agrees with another one made alike.
+// pure tests that a look keeps showing the same, changes no bytes of its input, and agrees with another look that was made
+// alike.
 func (s Subject) pure(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	for i := range 200 {

@@ -153,8 +153,8 @@ func Set(message []byte, number Number, value []byte) ([]byte, error) {
 	return out, nil
 }
 
-// Change returns a copy of a message in which change replaces the values of the fields with the given numbers. These fields
-// must be length-delimited. A field for which change returns nil is removed.
+// Change returns a copy of a message in which the fields with the given numbers have the values that the function change
+// returns for them. These fields must be length-delimited. If change returns nil, the field is removed.
 func Change(message []byte, change func(Field) ([]byte, error), numbers ...Number) ([]byte, error) {
 	out := make([]byte, 0, len(message)+headBytes)
 	for f, err := range Fields(message) {
@@ -183,9 +183,9 @@ func Change(message []byte, change func(Field) ([]byte, error), numbers ...Numbe
 	return out, nil
 }
 
-// Covers reports whether message has every field that part has, in any order among field numbers. Fields of one number are
-// compared in their order. Two fields that differ count as covered if both are messages, and the first covers the second. A
-// message that cannot be read covers only an identical one.
+// Covers reports whether message has every field that part has. Fields with different numbers may be in any order; fields with
+// one number are compared in their order. Two fields that differ count as covered if both are messages, and the first covers
+// the second. A message that cannot be read covers only an identical one.
 func Covers(message, part []byte) bool {
 	if bytes.Equal(message, part) {
 		return true

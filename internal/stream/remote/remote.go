@@ -1,8 +1,8 @@
 // Package remote reads streams from an API server over HTTP: the cloud's, or a coordinator's mirror.
 //
 // A Source holds no connection, and no state but the type of the objects: a Snapshot or a Page is one list request, a Watch is
-// one watch request, and each ends with it. It never retries by itself. How long to wait depends on which other sources the
-// caller has, which this package does not know.
+// one watch request, and each ends with its request. A Source never retries by itself. How long to wait depends on which other
+// sources the caller has, which this package does not know.
 //
 // Invariants: nothing waits without a limit (Config); every opened body is closed; a watch returns rising revisions or ends
 // with an error.
@@ -81,8 +81,8 @@ type Config struct {
 	// Name is how errors name the server, such as "cloud".
 	Name string
 	// WatchTime is the least time for which the server is asked to keep a watch. The time asked for is random, up to twice
-	// WatchTime, so that watches that began together do not end together. A watch that lasts keeps the rights of its beginning.
-	// 0 means 5 minutes.
+	// WatchTime, so that watches that began together do not end together. A watch keeps the rights that its client had when it
+	// began. 0 means 5 minutes.
 	WatchTime time.Duration
 	// ListBytes bounds a list, uncompressed. Snapshot fails with stream.ErrTooLarge once it has read more. 0 means 1 GiB.
 	ListBytes int64
@@ -220,9 +220,9 @@ func (s *Source) get(
 	return all, rest, err
 }
 
-// Look returns the server's revision and the revision of one object of the collection; 0 if there is no such object. The zero key
-// means the first object. at is the revision at which to look; 0 means now. Look fails with stream.ErrExpired for a revision
-// that the server no longer remembers. It asks for the object's metadata alone.
+// Look returns the server's revision and the revision of one object of the collection; 0 if there is no such object. The zero
+// key means the first object. at is the revision at which to look; 0 means now. Look fails with stream.ErrExpired for a
+// revision that the server no longer remembers. Look asks only for the object's metadata.
 func (s *Source) Look(ctx context.Context, key stream.Key, at edge.Revision) (current, object edge.Revision, err error) {
 	query := url.Values{"limit": {"1"}}
 	if at != 0 {
@@ -543,7 +543,7 @@ func (w *watch) fill(ctx context.Context) error {
 	return nil
 }
 
-// check holds the server to the order of revisions. A server that breaks it has lost its store, is another cluster, or repeats
+// check fails if the server breaks the order of revisions. Such a server has lost its store, is another cluster, or repeats
 // events. In each case the events read so far do not fit what follows, so a new Snapshot is needed.
 func (w *watch) check(event *stream.Event) error {
 	if !w.typed {

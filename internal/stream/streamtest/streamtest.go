@@ -1,7 +1,9 @@
 // Package streamtest has the conformance suites of stream.Source and stream.Sink, so that any implementation can replace any
-// other. An implementation passes a Harness, by which a test drives the far side.
+// other. An implementation passes a SourceHarness or a SinkHarness. By a SourceHarness a test controls the far side, such as a
+// server.
 //
-// The suites know only the contract. They never sleep, and their only time limit is Patience: what takes longer is broken.
+// The suites know only the contract. They never sleep, and their only time limit is Patience: an implementation that takes
+// longer is broken.
 package streamtest
 
 import (

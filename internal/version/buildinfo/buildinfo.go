@@ -7,8 +7,8 @@ import (
 	"yurtcoordinator/internal/version"
 )
 
-// New returns the metric PROGRAM_build_info of a program, whose name is as metrics have it: always 1, with what it is made from
-// in its labels.
+// New returns the metric PROGRAM_build_info of a program. Its value is always 1, and its labels say what the program is made
+// from. The parameter program is the program's name as metrics have it.
 func New(program string, of version.Info) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: program + "_build_info",
