@@ -22,8 +22,9 @@ const (
 	checkAgain = time.Second
 )
 
-// Check returns nil if a replica leads, or an error that says what is wrong if none does for checkTimeout. It needs only the
-// right to read the election's Lease. It reads the Lease twice to see a renewal, because the clocks may differ.
+// Check returns nil if a replica leads. If none does for checkTimeout, it returns an error that says what is wrong. It needs
+// only the right to read the election's Lease. It waits until it sees the Lease renewed, because the time in the Lease comes
+// from another machine's clock.
 func Check(ctx context.Context, c Config) error {
 	connection, err := c.connect()
 	if err != nil {

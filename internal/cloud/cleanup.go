@@ -39,12 +39,12 @@ const (
 
 // CleanUp removes what the controllers have put on objects that are not theirs, so that nothing waits for controllers that are
 // gone. It removes taints, labels, annotations and conditions from Nodes, tolerations and annotations from Pods, and finalizers
-// from NodePools and YurtCoordinators. It also deletes the ConfigMaps for policies and with pools' settings. Other objects stay,
-// and a controller that starts again puts back what it wants there. Without c.Autonomy, the marks on Pods of autonomous nodes
-// stay for the other controller that keeps such Pods.
+// from NodePools and YurtCoordinators. It also deletes two kinds of ConfigMaps: those for policies, and those with pools'
+// settings. Other objects stay. A controller that starts again puts back what it needs. Without c.Autonomy, the marks on Pods
+// of autonomous nodes stay, because another controller keeps such Pods then.
 //
-// It first stops the Deployment Name in kube-system, and waits until no replica leads. It fails if anything is left, and says
-// what.
+// CleanUp first stops the Deployment coordinator-controller in kube-system, and waits until no replica leads. If anything is
+// left, it fails with an error that says what.
 func CleanUp(ctx context.Context, c Config) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, cleanUpTimeout, fmt.Errorf("it has taken more than %v", cleanUpTimeout))
 	defer cancel()
@@ -110,8 +110,8 @@ func stopDeployment(ctx context.Context, c client.Client) error {
 // scope says whose traces are cleaned up.
 type scope struct {
 	heartbeats, autonomy, poolCuts, nodePools, coordinators, settings bool
-	// autonomyOff is for a cluster where another controller takes over autonomy, with the same marks on Pods. The marks stay,
-	// because without them Pods of a node that is cut off would be evicted.
+	// autonomyOff is for a cluster where another controller keeps Pods of autonomous nodes, and marks them in the same way. The
+	// marks stay, because without them Pods of a node that is cut off would be evicted.
 	autonomyOff bool
 }
 
@@ -308,8 +308,8 @@ func (c *cleaner) conditions(ctx context.Context, node *corev1.Node) error {
 	return nil
 }
 
-// switchedOff cleans up once, when it leads, after controllers that are switched off. Otherwise their traces would stay, and
-// their finalizers would block deletions forever.
+// switchedOff removes what switched-off controllers have left behind, once this process leads. Otherwise their traces would
+// stay, and their finalizers would block deletions forever.
 type switchedOff struct {
 	name    string
 	cleaner *cleaner

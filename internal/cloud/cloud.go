@@ -63,7 +63,8 @@ import (
 const Name = "coordinator-controller"
 
 // DefaultSilenceAfter is a kubelet's Lease duration: four missed heartbeats. It is below kube-controller-manager's
-// node-monitor-grace-period (50 s since Kubernetes 1.32), so CloudLinkDown turns Unknown before the node turns NotReady.
+// node-monitor-grace-period (50 s since Kubernetes 1.32). So the condition CloudLinkDown turns Unknown before the node turns
+// NotReady.
 const DefaultSilenceAfter = 40 * time.Second
 
 // DefaultHoldEvictions is how long Pods of a pool with a coordinator are kept while the whole pool is cut off: long enough for
@@ -73,12 +74,13 @@ const DefaultHoldEvictions = 24 * time.Hour
 // minSilenceAfter is the shortest SilenceAfter that works with Kubernetes' own heartbeats of at least a second.
 const minSilenceAfter = 2 * time.Second
 
-// calm is the time within which a node's taint changes twice at most: a node of its pool can have it change at will.
+// calm is the time in which a node's taint changes at most twice, because any node of its pool can cause changes at will.
 const calm = time.Minute
 
 const (
-	// All nodes of all sites can lose their links at once, and each costs two writes. These limits allow 1000 nodes in about two
-	// seconds. The real bounds are that only 16 writes are under way at a time, and the API server's own priority and fairness.
+	// queriesPerSecond and burst are for the moment when all nodes of all sites lose their links, which costs two writes a
+	// node. They allow 1000 nodes in about two seconds. The real bounds are others: at most 16 writes are under way at a time,
+	// and the API server has its own priority and fairness.
 	queriesPerSecond, burst = 1000, 2000
 
 	// drainTimeout bounds the stop: reconciles under way finish their writes, and recorded Events are sent.
@@ -113,16 +115,16 @@ type Config struct {
 	// LeaderElectNamespace is the namespace of the election Lease, which is named Name; empty means kube-system.
 	LeaderElectNamespace string
 
-	// Each of these enables a controller. Leave those off for which the cluster has another implementation
+	// Each of these enables a controller. Leave a controller off if the cluster has another implementation of it
 	// (docs/from-openyurt.md). Heartbeats acts on delegated heartbeats. Autonomy keeps Pods of autonomous nodes. PoolCuts holds
-	// evictions of pools that are cut off as a whole. NodePools, AppSets, Coordinators and PoolSettings are the controllers of
+	// evictions in pools that are cut off as a whole. NodePools, AppSets, Coordinators and PoolSettings are the controllers of
 	// our own kinds. Signer signs certificates of hubs, and of persons who use coordinators.
 	Heartbeats, Autonomy, PoolCuts, NodePools, AppSets, Coordinators, PoolSettings, Signer bool
 
 	// Approver says whether this process approves certificates, and whether it does anything else; empty means ApproverWithin.
 	Approver ApproverPlace
 
-	// ApproveKubelets enables the approval of serving certificates for pools' kubelets. Their addresses must be within
+	// ApproveKubelets enables the approval of serving certificates for pools' kubelets. The kubelets' addresses must be within
 	// KubeletServingCIDRs; empty allows none. Their names must match KubeletServingNames.
 	ApproveKubelets                          bool
 	KubeletServingCIDRs, KubeletServingNames []string
@@ -141,8 +143,8 @@ type Config struct {
 	// DefaultSilenceAfter. It should be less than kube-controller-manager's node-monitor-grace-period.
 	SilenceAfter time.Duration
 
-	// HoldEvictions is how long evictions are held in a pool with a coordinator that is cut off as a whole, unless its NodePool
-	// says something else. Zero means not at all. It needs Coordinators and PoolCuts.
+	// HoldEvictions is how long evictions are held in a pool that has a coordinator and is cut off as a whole. The pool's
+	// NodePool can set another time. Zero means that evictions are not held. It needs Coordinators and PoolCuts.
 	HoldEvictions time.Duration
 }
 
@@ -171,8 +173,8 @@ type Hub struct {
 
 // Coordinator describes what the coordinators run.
 type Coordinator struct {
-	// Image is the image's repository without a tag. Release and Kubernetes make up the tag unless settings or a YurtCoordinator
-	// name others; empty means this program's own. Digests are those of images, by tag.
+	// Image is the image's repository without a tag. The tag consists of Release and Kubernetes; settings or a YurtCoordinator
+	// can name others. Empty means this program's own. Digests are the images' digests by tag.
 	Image, Release, Kubernetes string
 	Digests                    map[string]string
 	// PullPolicy is the image's. PullSecrets are in kube-system.
@@ -188,15 +190,16 @@ type Coordinator struct {
 
 // Rollout says how a change of what coordinators run reaches them.
 type Rollout struct {
-	// MaxUnavailable is how many may be under way at a time, or what share of all, as 10%; empty means DefaultMaxUnavailable.
+	// MaxUnavailable is how many coordinators may be under way at a time: a number, or a share such as 10%. Empty means
+	// DefaultMaxUnavailable.
 	MaxUnavailable string
-	// Settle is how long one must have served without a break before the next is changed.
+	// Settle is how long a changed coordinator must have served without a break before the next one is changed.
 	Settle time.Duration
-	// PullTimeout is how long a node has to pull the image of the one to come; zero means that nothing is pulled before.
+	// PullTimeout is how long a node has to pull the new image before the change; zero means that nothing is pulled before.
 	PullTimeout time.Duration
 }
 
-// What holds of a Rollout where nobody says anything.
+// The defaults of a Rollout.
 const (
 	DefaultMaxUnavailable = coordinator.DefaultMaxUnavailable
 	// DefaultSettle is longer than a coordinator takes to be found by its hubs, and to be filled.
@@ -221,9 +224,9 @@ func (r Rollout) of() (coordinator.Rollout, error) {
 	return is, nil
 }
 
-// Run runs the controllers until ctx ends, and then returns nil. It fails for a Config that can't work, an address that is taken,
-// an API server that it can't reach in the first two minutes, and a lost leader election. Only after a lost election may a write
-// still be under way when it returns: the program must then exit, to be started again.
+// Run runs the controllers until ctx ends, and then returns nil. It fails if the Config can't work, or if an address is taken.
+// It also fails if it can't reach the API server in the first two minutes, and if it loses the leader election. Only after a
+// lost election can a write still be under way when Run returns: the program must then exit, to be started again.
 func Run(ctx context.Context, c Config) error {
 	if c.SilenceAfter == 0 {
 		c.SilenceAfter = DefaultSilenceAfter
@@ -439,8 +442,8 @@ func newManager(
 	return mgr, err
 }
 
-// mapper knows where the controllers' kinds are served, which are all compiled into this program. The alternative is to ask the
-// API server, but then the start would depend on its answer.
+// mapper knows the resource and scope of each kind that the controllers use. This knowledge is compiled into the program. The
+// alternative is to ask the API server, but then the start would depend on its answer.
 func mapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	add := func(scope meta.RESTScope, gv schema.GroupVersion, kinds ...string) {
@@ -496,8 +499,8 @@ func (c Config) connect() (*rest.Config, error) {
 	return connection, nil
 }
 
-// isFree fails if an address is taken. The manager would say so only once its cache has synced, which may take as long as the API
-// server can't be reached.
+// isFree fails if an address is taken. The manager would notice that only once its cache has synced, and the cache does not
+// sync while the API server can't be reached.
 func isFree(ctx context.Context, address string) error {
 	if address == "" || address == "0" {
 		return nil

@@ -131,8 +131,9 @@ func coordinatorSettings(text string) (s v1alpha1.CoordinatorSettings, err error
 	return s, nil
 }
 
-// kubeletAuthority returns the authority by which coordinators verify kubelets: the one that signs for the API server. Nil means
-// that there is none, so coordinators verify kubelets only by the certificates that hubs report.
+// kubeletAuthority returns a function that reads the authority by which coordinators verify kubelets. It is the authority that
+// signs for the API server. Nil means that there is none, so coordinators verify kubelets only by the certificates that hubs
+// report.
 func kubeletAuthority(connection *rest.Config) func() ([]byte, error) {
 	if len(connection.CAData) == 0 && connection.CAFile == "" {
 		return nil

@@ -19,7 +19,7 @@ const (
 )
 
 // whenServed adds a controller as soon as the API server serves its kinds. Their CRDs may be installed later than this program,
-// and everything else runs without them.
+// and the other controllers run without them.
 type whenServed struct {
 	name      string // of the controller
 	kinds     []schema.GroupVersionKind
@@ -58,7 +58,7 @@ func (w *whenServed) Start(ctx context.Context) error {
 	}
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable. It returns false: each controller waits for the
+// NeedLeaderElection implements manager.LeaderElectionRunnable. It returns false: each controller that is added waits for the
 // election itself.
 func (w *whenServed) NeedLeaderElection() bool { return false }
 

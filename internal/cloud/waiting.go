@@ -15,8 +15,8 @@ import (
 	"yurtcoordinator/internal/live"
 )
 
-// waiting knows which controllers wait for which kinds. A waiting controller does nothing, so nobody else would report it. It is
-// a prometheus.Collector.
+// waiting keeps, for each controller, the kinds that it waits for. It reports them as a prometheus.Collector, because a
+// controller that waits does nothing, and so reports nothing itself.
 type waiting struct {
 	gauge *prometheus.Desc
 
@@ -35,10 +35,10 @@ func newWaiting() *waiting {
 	}
 }
 
-// sayAgain is how often a wait is said again: for objects that are new, and after a failure.
+// sayAgain is how often a controller's wait is reported again: on objects that are new, and after a failure.
 const sayAgain = 30 * time.Second
 
-// saying returns what says a controller's wait on the objects of a kind that is served, while this process leads.
+// saying returns a Runnable that reports, while this process leads, a controller's wait on objects of a kind that is served.
 func (w *waiting) saying(
 	controller string, of schema.GroupVersionKind, say func(ctx context.Context, missing []string) error,
 ) manager.Runnable {

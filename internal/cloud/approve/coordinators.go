@@ -27,10 +27,10 @@ func isCoordinators(r *certificatesv1.CertificateSigningRequest) bool {
 	return r.Spec.SignerName == certificatesv1.KubeAPIServerClientSignerName && r.Spec.Username == controllerUser
 }
 
-// JudgeCoordinators returns why a request of coordinator-controller is not one for the client certificate of a pool's
-// coordinator, or nil. Such a certificate is for a user without groups and without any right in the cloud. The same signer signs
-// certificates of the cluster's administrators. An attacker who has taken over coordinator-controller can request one of those,
-// but it is not approved.
+// JudgeCoordinators returns nil if a request of coordinator-controller is for the client certificate of a pool's coordinator.
+// Otherwise the error says why it is not. Such a certificate is for a user without groups and without any right in the cloud.
+// The same signer signs certificates of the cluster's administrators. An attacker who has taken over coordinator-controller can
+// request one of those, but it is not approved.
 func JudgeCoordinators(r *certificatesv1.CertificateSigningRequest) error {
 	if !isCoordinators(r) {
 		return fmt.Errorf("%q made it, not %s", r.Spec.Username, controllerUser)

@@ -1,8 +1,8 @@
-// Package approve approves certificates of three kinds. The first are serving certificates of hubs, which their pool's authority
-// signs (package operators). The second are serving certificates of pools' kubelets, which the cluster's authority signs, so that
-// a coordinator can verify kubelets. The third are client certificates with which coordinators call kubelets. All of this runs in
-// a program of its own, coordinator-approver: the right to approve for a signer is the right to anything that it signs. So one
-// program requests, and another approves (docs/adr/0029).
+// Package approve approves certificates of three kinds. The first are serving certificates of hubs, which their pool's
+// authority signs (package operators). The second are serving certificates of pools' kubelets, which the cluster's authority
+// signs, so that a coordinator can verify kubelets. The third are client certificates with which coordinators call kubelets.
+// All of this runs in a program of its own, coordinator-approver. The reason is that a program with the right to approve for a
+// signer can get any certificate that the signer signs. So one program requests, and another approves (docs/adr/0029).
 //
 // No stock controller approves requests for kubernetes.io/kubelet-serving, because Kubernetes does not know which addresses
 // belong to a node. This controller leaves all other requests alone.
@@ -11,12 +11,14 @@
 // also signs for the API server. So a node with a certificate for the API server's address or name could impersonate the cloud.
 // What a node says of itself is therefore not enough.
 //
-// Invariants: a request is approved only if a node made it for itself, for addresses of its Node object that no other Node has. A
-// kubelet's is approved only for addresses that a person has allowed, and only for the node's own name, if a person has allowed
-// that. No request is approved for an address or a name of the API server, or of any Service. If any of these facts can't be
-// read, that is an error, and nothing is approved. Any other request stays as it is, with an Event that says why. A person may
-// approve it, or a later look may, because a node can get its addresses after it asks. Only the newest few requests of one node
-// are looked at.
+// Invariants: a request is approved only if a node made it for itself, for addresses of its Node object that no other Node has.
+// A kubelet's request is approved only for addresses that a person has allowed. It may name the node's own name if a person has
+// allowed that, and no other. No request is approved for an address or a name of the API server, or of any Service. If any of
+// these facts can't be read, that is an error, and nothing is approved.
+//
+// Any other request stays as it is, with an Event that says why. A person may still approve it. This controller may approve it
+// when it looks again, because a node can get its addresses after it asks. It looks only at the newest few requests of one
+// node.
 package approve
 
 import (

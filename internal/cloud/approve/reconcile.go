@@ -41,13 +41,13 @@ const (
 	// addresses later. Between them, the wait equals the request's age. The cloud removes a request after a day.
 	lookFirst, lookLast = 2 * time.Second, 5 * time.Minute
 
-	// reconcileTimeout bounds one judgement with its write; workers is how many run at a time. A write takes some milliseconds,
-	// and 10,000 nodes that ask at once wait for at most 2 minutes.
+	// reconcileTimeout bounds one judgement with its write; workers is how many judgements run at a time. A write takes some
+	// milliseconds. If 10,000 nodes ask at once, each waits for at most 2 minutes.
 	reconcileTimeout = 15 * time.Second
 	workers          = 4
 
-	// maxOpen is how many open requests of one node are looked at, the newest first. A kubelet waits for its last one only, and
-	// makes another every 15 minutes.
+	// maxOpen is how many open requests of one node are looked at, the newest first. A kubelet waits only for its last request,
+	// and makes another every 15 minutes.
 	maxOpen = 4
 	// maxSaid bounds the requests of which it is known what was said in the log.
 	maxSaid = 10_000

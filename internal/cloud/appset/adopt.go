@@ -18,10 +18,10 @@ import (
 	"yurtcoordinator/apis/apps/v1beta1"
 )
 
-// hadBy returns what each pool's workload had. If a pool has several workloads, the oldest stays; later ones are removed like any
-// that are not wanted.
+// hadBy returns, by pool, what a rendering keeps of the pool's existing workload. If a pool has several workloads, the oldest
+// stays. The others are removed, as all workloads are that are not wanted.
 //
-// A workload may be missing from the cache because somebody removed its labels. The name in the status then stands for it.
+// A workload may be missing from the cache because somebody removed its labels. Then its name is taken from the status.
 func hadBy(set *v1beta1.YurtAppSet, live map[ref]*Live) map[string]Had {
 	all := make(map[string]Had)
 	for _, row := range set.Status.Workloads {
@@ -47,8 +47,8 @@ func precedes(a, b *Live) bool {
 	return cmp.Or(x.Compare(y.Time), cmp.Compare(a.Name, b.Name)) < 0
 }
 
-// takeOver makes us the owner of the fields that OpenYurt's controller has written to a workload. It does so once. Otherwise
-// those fields would stay even when the template no longer has them.
+// takeOver makes us the owner of the fields of a workload that OpenYurt's controller has written. It does so once per workload.
+// Otherwise those fields would stay even when the template no longer has them.
 func (c *Controller) takeOver(ctx context.Context, w *Wanted) error {
 	there := workloadOf(w.Kind)
 	if err := c.cfg.Reader.Get(ctx, client.ObjectKeyFromObject(w.Object), there); err != nil {

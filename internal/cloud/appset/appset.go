@@ -48,8 +48,8 @@ const (
 	// settle is how long a change of a workload or a pool waits for more changes.
 	settle = 200 * time.Millisecond
 
-	// mendAfter is the wait before a retry of what a person must mend; jitter up to doubles it. A retry is needed because the
-	// mend may be in an object that is not watched.
+	// mendAfter is the wait before a retry after a failure that a person must mend. Jitter adds at most the same again. A retry
+	// is needed because what the person changes may be in an object that is not watched.
 	mendAfter = time.Minute
 
 	// conflictDelay is the same as in package nodepool.
@@ -94,8 +94,8 @@ func New(c Config) *Controller {
 // Metrics returns the Controller's metrics. The caller registers them.
 func (c *Controller) Metrics() prometheus.Collector { return c.metrics }
 
-// Cached says what the manager's cache must hold: our ControllerRevisions, and the Deployments and StatefulSets of pools,
-// including OpenYurt's. Of these it keeps only the fields that are read.
+// Cached says what the manager's cache must hold: YurtAppSets, our ControllerRevisions, and the Deployments and StatefulSets of
+// pools, including OpenYurt's. Of Deployments and StatefulSets it keeps only the fields that are read.
 func Cached() map[client.Object]cache.ByObject {
 	having := func(label string) labels.Selector {
 		needed, err := labels.NewRequirement(label, selection.Exists, nil)

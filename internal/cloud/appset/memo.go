@@ -41,10 +41,10 @@ type rendered struct {
 	wanted Wanted
 }
 
-// render is Render with a cache. Render takes a while for a thousand pools, and each event of a workload or a pool would wait for
-// it. So render keeps its last results pool by pool; the Wanted of an unchanged pool has a nil Object.
+// render is Render with a cache. Render takes a while for a thousand pools, and each event of a workload or a pool would wait
+// for it. So render keeps each pool's last result. The Wanted of an unchanged pool has a nil Object.
 //
-// If inputs can't be hashed, they are rendered each time, and Render reports for each pool what is wrong.
+// If the inputs can't be hashed, render renders all pools each time, and Render reports for each pool what is wrong.
 func (c *Controller) render(set *v1beta1.YurtAppSet, pools []*v1beta2.NodePool, had map[string]Had) []Wanted {
 	r := newRenderer(set)
 	keyOf, err := keys(set)
@@ -81,8 +81,8 @@ func (c *Controller) rendered(name types.NamespacedName) map[string]rendered {
 	return nil
 }
 
-// keys returns a function that hashes all inputs of a pool's workload. These are the set's identity and template, the pool's
-// tweaks by their indices, the pool's name, and what its workload had.
+// keys returns a function that hashes all inputs of a pool's workload. These are the YurtAppSet's identity and template, the
+// pool's tweaks by their indices, the pool's name, and what is kept of the existing workload.
 func keys(set *v1beta1.YurtAppSet) (func(pool *v1beta2.NodePool, tweaks []int, had Had) [sha256.Size]byte, error) {
 	spec := set.Spec.Workload
 	common, err := sum(set.UID, set.Namespace, set.Name, spec.WorkloadTemplate)

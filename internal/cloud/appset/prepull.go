@@ -29,14 +29,14 @@ import (
 // chosen here, as the scheduler would; a Pod on each pulls the image; and then the new Pods prefer these nodes.
 
 const (
-	// appPull is the value of edge.LabelApp on Pods that pull an image, and begins their names, which a policy holds this
-	// controller to: see controller-upgraders.yaml.
+	// appPull is the value of edge.LabelApp on Pods that pull an image. Their names begin with it too, and a policy demands
+	// that: see controller-upgraders.yaml.
 	appPull = "yurtappset-pull"
 	// annotationPulls on such a Pod is what it pulls for: POOL/HASH, the hash of the pool's new Pods.
 	annotationPulls = "apps.openyurt.io/pulls-for"
 	// nobody is the user that they run as.
 	nobody = 65532
-	// nodesToCome bounds for how many of a pool's Pods images are pulled.
+	// nodesToCome is the number of nodes, at most, on which images are pulled for one pool's new Pods.
 	nodesToCome = 10
 )
 
@@ -113,8 +113,8 @@ func (r *rollout) podsOf(i int) (*corev1.PodSpec, error) {
 	return &draftOf(typed).pods.Spec, nil
 }
 
-// nodesFor chooses so many of the places for a pool's new Pods, and says how far their images are there. Once pulls have begun,
-// it stays with their nodes.
+// nodesFor chooses from places the nodes for a pool's new Pods, at most one for each replica. It also says how far the pulls of
+// images on these nodes are. Nodes where a pull has begun are chosen first.
 func (r *rollout) nodesFor(w *Wanted, spec *corev1.PodSpec, replicas int, places []string) (c coming, is Image) {
 	purpose, now := w.Pool+"/"+w.PodsHash, r.cfg.Clock.Now()
 	begun := make(map[string]*corev1.Pod)
@@ -158,9 +158,9 @@ func (r *rollout) nodesFor(w *Wanted, spec *corev1.PodSpec, replicas int, places
 	return c, is
 }
 
-// placesFor returns the nodes that could run new Pods, the best first: by what the Pods ask for, and by the host ports that Pods
-// of YurtAppSets have there. Nodes where a Pod that will be replaced has the port come last, because it has it until it has
-// ended.
+// placesFor returns the nodes that could run new Pods, the best first. It goes by what the Pods ask for, and by the host ports
+// that Pods of YurtAppSets have on the nodes. A node comes last if a Pod that will be replaced has a needed port, because that
+// Pod has the port until it has ended.
 func placesFor(spec *corev1.PodSpec, nodes []corev1.Node, pods []corev1.Pod, replaced labels.Selector) []string {
 	needs := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: *spec})
 	var prefers *nodeaffinity.PreferredSchedulingTerms
@@ -226,8 +226,8 @@ func imagesOf(spec *corev1.PodSpec) (all []corev1.Container) {
 	return all
 }
 
-// puller returns a Pod that pulls an image on a node. Its command is in no image, so nothing of the image runs: the container
-// can't be started, and the image stays. It has no privileges, and mounts nothing.
+// puller returns a Pod that pulls an image on a node. Its command exists in no image, so the container can't be started and
+// nothing of the image runs. The image stays on the node. The Pod has no privileges, and mounts nothing.
 func (r *rollout) puller(purpose, node string, of corev1.Container, spec *corev1.PodSpec, timeout time.Duration) *corev1.Pod {
 	name := digest([]byte(strings.Join([]string{string(r.set.UID), purpose, node, of.Image}, " ")), 16)
 	return &corev1.Pod{

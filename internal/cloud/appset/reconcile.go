@@ -80,8 +80,8 @@ func (c *Controller) Reconcile(ctx context.Context, r reconcile.Request) (reconc
 	return reconcile.Result{RequeueAfter: wait.Jitter(after, 1)}, nil
 }
 
-// run updates workloads and history, and records the outcome in w. It returns when to look again though nothing has changed, and
-// only errors that may pass by themselves.
+// run updates workloads and history, and records the outcome in w. It returns when to look again even if nothing changes; zero
+// means never. Its error has only failures that may pass by themselves.
 func (c *Controller) run(ctx context.Context, set *v1beta1.YurtAppSet, selected Selection, live map[ref]*Live, w *World,
 ) (after time.Duration, err error) {
 	pools := selected.Pools
@@ -157,8 +157,8 @@ func (c *Controller) live(ctx context.Context, set *v1beta1.YurtAppSet) (map[ref
 	return all, nil
 }
 
-// bring brings one pool's workload to what is wanted. It returns only errors that may pass by themselves; all others are in the
-// outcome's message.
+// bring makes one pool's workload as it is wanted. It returns only errors that may pass by themselves. All others are in the
+// Outcome's message.
 func (c *Controller) bring(ctx context.Context, set *v1beta1.YurtAppSet, pool *v1beta2.NodePool, w *Wanted, all map[ref]*Live,
 ) (Outcome, error) {
 	key := client.ObjectKeyFromObject(set)
@@ -226,13 +226,13 @@ func (k *known) same(w *Wanted, l *Live) bool {
 	return k.hash == w.Hash && k.uid == l.UID && l.Generation <= k.generation
 }
 
-// behind reports whether the cache has a workload as it was before it was applied last.
+// behind reports whether the cache still shows a workload as it was before the last apply.
 func (k *known) behind(l *Live) bool {
 	return l != nil && k.uid == l.UID && l.Generation < k.generation
 }
 
-// identified reports whether a workload has the wanted labels, annotations and owner. They are compared because their changes
-// don't raise its generation.
+// identified reports whether a workload has the wanted labels, annotations and owner. They are compared because a change of
+// them does not raise the workload's generation.
 func identified(o client.Object, set *v1beta1.YurtAppSet, w *Wanted) bool {
 	return subset(w.Labels, o.GetLabels()) && subset(w.Annotations, o.GetAnnotations()) && metav1.IsControlledBy(o, set)
 }
@@ -246,8 +246,9 @@ func subset(of, all map[string]string) bool {
 	return true
 }
 
-// uidOf returns the UID of our workload; empty means that there is none and the name is free. The text says why neither holds. If
-// the cache has no workload, uidOf asks the API server: the cache may lag, and it never has others' workloads.
+// uidOf returns the UID of our workload; empty means that none exists. The text says what keeps the workload from being
+// written: another's workload has its name, or the previous one is still being deleted. If the cache has no workload, uidOf
+// asks the API server, because the cache may lag, and never holds workloads of others.
 func (c *Controller) uidOf(ctx context.Context, set *v1beta1.YurtAppSet, w *Wanted, l *Live) (types.UID, string, error) {
 	if l != nil {
 		return l.UID, "", nil
@@ -268,8 +269,8 @@ func (c *Controller) uidOf(ctx context.Context, set *v1beta1.YurtAppSet, w *Want
 	return there.UID, "", nil
 }
 
-// apply applies what is wanted to the workload with this UID only. Without a UID it creates the workload, and fails if another
-// one of that name exists by now.
+// apply applies what is wanted to the workload with this UID only. Without a UID it creates the workload, and fails if a
+// workload of that name exists by now.
 func (c *Controller) apply(ctx context.Context, w *Wanted, uid types.UID) (*Live, error) {
 	object := w.Object.DeepCopy()
 	options := []client.ApplyOption{client.FieldOwner(FieldOwner)}

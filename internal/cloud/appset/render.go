@@ -44,8 +44,8 @@ const (
 	// AnnotationNodes is on workloads: the nodes that had pulled their images, separated by spaces. Their Pods prefer these.
 	AnnotationNodes = "apps.openyurt.io/pre-pulled-nodes"
 
-	// nameMax is the longest name of a workload. Its Pods have a label that joins that name, a dash and a hash of ten characters,
-	// and a label has at most 63.
+	// nameMax is the longest name of a workload. Its Pods have a label whose value is that name, a dash and a hash of ten
+	// characters. A label's value has at most 63 characters.
 	nameMax = 63 - 11
 )
 
@@ -67,8 +67,8 @@ type Wanted struct {
 	had Had
 }
 
-// Had is what a pool's workload has kept from before. With another name the workload, or with other labels the Pods, would have
-// to be made anew. The zero Had stands for a new workload.
+// Had is what a rendering keeps of a pool's existing workload. Another name would mean a new workload, and other labels on the
+// Pods would mean new Pods. The zero Had means that there is no workload yet.
 type Had struct {
 	Name string
 	// Revision is its LabelRevision, PodRevision that of its Pods.
@@ -205,8 +205,9 @@ func prefer(workload map[string]any, nodes []string) error {
 	return unstructured.SetNestedSlice(workload, terms, path...)
 }
 
-// tweaksByPool returns a function that finds a pool's tweaks, as ordered indices into tweaks; there can be as many as pools. It
-// fails on a selector that can't be used, because then nobody knows which pools that tweak is for.
+// tweaksByPool returns a function that finds a pool's tweaks, as ordered indices into the list of tweaks. That list can be as
+// long as the list of pools. It fails on a selector that can't be used, because then nobody knows which pools that tweak is
+// for.
 func tweaksByPool(tweaks []v1beta1.WorkloadTweak) (func(*v1beta2.NodePool) []int, error) {
 	byName, bySelector := make(map[string][]int), make(map[int]func(*v1beta2.NodePool) bool)
 	var bad error
@@ -302,8 +303,9 @@ func typeOf(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: appsv1.SchemeGroupVersion.String(), Kind: kind}
 }
 
-// identify sets whose workload this is and where it runs. It runs before the tweaks, which may build on it, and again after them.
-// Its selector is the one that OpenYurt's controller uses, so that each controller can take over the other's workloads.
+// identify sets the workload's name, owner, labels and selector, and the pool in which it runs. It runs before the tweaks,
+// which may build on these, and again after them. The selector is the one that OpenYurt's controller uses, so that each
+// controller can take over the other's workloads.
 func (d *draft) identify(set *v1beta1.YurtAppSet, w *Wanted) {
 	o := d.object
 	o.SetName(w.Name)
@@ -479,8 +481,8 @@ func labelValue(name string) string {
 	return fit(name, longest)
 }
 
-// fit returns a name of at most longest characters without dots, which a StatefulSet's name can't have. It is the name itself if
-// that fits, or else its beginning and a hash.
+// fit returns a name of at most longest characters without dots, because a StatefulSet's name can't have dots. It returns the
+// name itself if that fits, or else its beginning and a hash.
 func fit(name string, longest int) string {
 	const hashLength = 8
 	if len(name) <= longest && !strings.Contains(name, ".") {

@@ -44,8 +44,8 @@ type Live struct {
 	Replicas, All, Ready, Available, Updated int32
 	// Paused says that somebody has paused the Deployment.
 	Paused bool
-	// Complete says that all Pods of the newest revision have been available, First that there was none before it. Failure is why
-	// they have not become available in time.
+	// Complete says that all Pods of the newest revision have become available. First says that it is the first revision.
+	// Failure is why its Pods have not become available in time.
 	Complete, First bool
 	Failure         string
 	// Pods is the PodsHash that the workload was written with.

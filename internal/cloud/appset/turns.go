@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// pullAgain is how soon to look again at what is not watched: Pods that pull, and the group's other workloads that are under
-	// way. awayAgain is the same for pools that wait.
+	// pullAgain is the wait before the next look at what is not watched: Pods that pull, and the group's other workloads that
+	// are under way. awayAgain is the wait before the next look at pools that wait.
 	pullAgain, awayAgain = 4 * time.Second, 15 * time.Second
 )
 
@@ -106,7 +106,7 @@ func (r *rollout) plan(others map[string][]otherLive) (look []int) {
 	return look
 }
 
-// endTurns is called when all changes are written: what was applied is remembered then.
+// endTurns gives back all turns of a YurtAppSet. It is called when all changes are written and remembered.
 func (c *Controller) endTurns(set types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,8 +152,8 @@ func (r *rollout) others(ctx context.Context) (map[string][]otherLive, error) {
 	return all, nil
 }
 
-// worstLocked returns the state of a pool's other workloads. What this controller has written, and the cache does not have yet,
-// is under way.
+// worstLocked returns the worst state among a pool's other workloads. A workload counts as under way if this controller has
+// written it and the cache does not show that yet.
 func (r *rollout) worstLocked(all []otherLive) (worst Health) {
 	order := []Health{"", Settled, Fresh, Down, UnderWay, Failed}
 	for _, l := range all {

@@ -11,8 +11,8 @@ import (
 	"yurtcoordinator/internal/ends"
 )
 
-// CleanUp restores the tolerations that a Node's Pods had before this controller, whatever the Node's annotations ask for. after
-// is when to call it again; zero means that it has finished, and the Node's condition may be removed.
+// CleanUp gives a Node's Pods back the tolerations that they had before this controller, whatever the Node's annotations ask
+// for. The result says when to call it again. Zero means that it has finished, and that the Node's condition may be removed.
 func CleanUp(
 	ctx context.Context, c client.WithWatch, at ends.Clock, node *corev1.Node,
 ) (after time.Duration, err error) {

@@ -12,8 +12,9 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// HoldFor is how long a toleration stays endless before it gets another number. By then kube-controller-manager has cancelled the
-// old number's timer. It lags behind the API server by milliseconds; if it lags by 10 s, it has lost its leader election.
+// HoldFor is how long a toleration stays endless before it gets another number. In that time kube-controller-manager cancels
+// the old number's timer. It normally lags behind the API server by milliseconds. If it lags by 10 s, it has lost its leader
+// election.
 const HoldFor = 10 * time.Second
 
 // Step is what a change does to a Pod.
@@ -61,8 +62,8 @@ type Operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// kept lists the taints that kube-controller-manager puts on a lost node. For each, an annotation remembers the Pod's own
-// seconds.
+// kept lists the taints that kube-controller-manager puts on a lost node. For each taint it names the annotation that remembers
+// the Pod's own seconds.
 var kept = [...]struct{ taint, annotation string }{
 	{corev1.TaintNodeNotReady, edge.AnnotationOriginalNotReady},
 	{corev1.TaintNodeUnreachable, edge.AnnotationOriginalUnreachable},
@@ -76,8 +77,8 @@ type standing struct {
 	now, own, want Seconds
 }
 
-// Plan decides what to write to a Pod of a node with these terms, and when to look again if nothing happens; zero means never. It
-// changes nothing.
+// Plan decides what to write to a Pod of a node with these terms. It also returns when to look again if nothing happens; zero
+// means never. It is pure.
 func Plan(pod *corev1.Pod, terms Terms, now time.Time) (Change, time.Duration) {
 	if terms.Rule == Unreadable || ended(pod) {
 		return Change{}, 0
@@ -110,7 +111,7 @@ func Plan(pod *corev1.Pod, terms Terms, now time.Time) (Change, time.Duration) {
 	return finish(pod, all, terms), 0
 }
 
-// ended reports whether nothing can evict this Pod any more. Nothing evicts a mirror Pod either: kubelet makes it tolerate
+// ended reports whether nothing can evict this Pod any more. That includes mirror Pods, because kubelet makes them tolerate
 // everything.
 func ended(pod *corev1.Pod) bool {
 	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
@@ -165,8 +166,8 @@ func remembered(pod *corev1.Pod, i int) (Seconds, bool) {
 	return Seconds(max(0, n)), err == nil
 }
 
-// heldSince returns how long the Pod has been held; false means that it has no date. A date far in the future can't come from a
-// sane clock, and counts as long ago.
+// heldSince returns how long the Pod has been held; false means that its annotation has no date. A date far in the future can't
+// come from a correct clock, so the hold counts as over.
 func heldSince(pod *corev1.Pod, now time.Time) (time.Duration, bool) {
 	at, err := time.Parse(time.RFC3339Nano, pod.Annotations[edge.AnnotationHeldSince])
 	if err != nil {
@@ -206,8 +207,8 @@ func finish(pod *corev1.Pod, all [len(kept)]standing, terms Terms) Change {
 	return e.close(all, terms)
 }
 
-// tidy corrects the annotations of a Pod whose tolerations are as they should be. While the Pod is to be kept, it leaves a valid
-// annotation even if nothing needs it: OpenYurt's controller puts one on every such Pod, and would put it back.
+// tidy corrects the annotations of a Pod whose tolerations are as they should be. While the Pod is to be kept, tidy leaves a
+// valid annotation even if nothing needs it. OpenYurt's controller puts one on every such Pod, and would write it again.
 func tidy(pod *corev1.Pod, all [len(kept)]standing, terms Terms) (Change, time.Duration) {
 	e := editor{pod: pod}
 	for i, s := range all {
@@ -227,10 +228,10 @@ type editor struct {
 	annotations []Operation
 }
 
-// tolerate changes the seconds of a toleration for this taint alone. The API server allows no other change of a toleration. A
-// toleration for all taints stays as it is, because its change would keep the Pod under other taints as well. If there is none
-// for this taint alone, tolerate inserts one at the front, where it matches first. That one can never be removed; later it
-// repeats what the others say.
+// tolerate changes the seconds of the toleration that is for this taint alone. The API server allows no other change of a
+// toleration. A toleration for all taints stays as it is, because a change would keep the Pod under other taints as well. If no
+// toleration is for this taint alone, tolerate inserts one at the front, where it matches first. The API server does not let it
+// be removed again, so later it gets the seconds of the Pod's own tolerations.
 func (e *editor) tolerate(i int, s standing, to Seconds) {
 	if s.index < 0 {
 		t := corev1.Toleration{
@@ -279,8 +280,8 @@ func (e *editor) annotate(key, value string) {
 	}
 }
 
-// close completes a change after which the Pod is as it should be. If a toleration stays endless because of us, the hold's date
-// stays, too, because the next change needs it.
+// close completes a change after which the Pod is as it should be. If we keep a toleration endless, the date of the hold stays,
+// too, because the next change needs it.
 func (e *editor) close(all [len(kept)]standing, terms Terms) Change {
 	byUs := func(s standing) bool { return s.want == Forever && s.own != Forever }
 	if !slices.ContainsFunc(all[:], byUs) {

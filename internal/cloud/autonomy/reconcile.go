@@ -84,8 +84,8 @@ func Annotations() []string {
 	return []string{edge.AnnotationAutonomy, edge.AnnotationAutonomyDuration}
 }
 
-// reconcileNode sweeps a Node. First it writes what the annotations ask for into the Node's condition, then it updates all Pods.
-// If the annotations ask for nothing any more, it writes the condition last.
+// reconcileNode first writes what a Node's annotations ask for into the Node's condition, and then updates all Pods of the
+// Node. If the annotations ask for nothing any more, it updates the Pods first and writes the condition last.
 func (p *Policy) reconcileNode(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	name := edge.NodeName(req.Name)
 	_, put := p.registry.get(name) // before the Node is read: any later change is another put
@@ -215,8 +215,8 @@ func (p *Policy) settle(ctx context.Context, pod *corev1.Pod, terms Terms) (time
 	return after, nil
 }
 
-// say writes the condition and records an Event, unless the Node already says so. The patch has the resourceVersion, so an
-// outdated reconcile fails with a conflict and does not announce the same thing twice.
+// say writes the condition into the Node and records an Event, unless the Node already has this condition. The patch carries
+// the resourceVersion: so a reconcile that has read an outdated Node fails with a conflict, and records no Event a second time.
 func (p *Policy) say(ctx context.Context, node *corev1.Node, terms Terms) error {
 	next := terms.condition()
 	was := conditionOf(node)

@@ -26,8 +26,8 @@ const (
 	// Kept means that the Pods are kept for Terms.For.
 	Kept
 
-	// Unreadable means that the duration can't be read. The Pods stay as they are, so a typing error neither evicts kept Pods nor
-	// keeps others.
+	// Unreadable means that the duration can't be read. The Pods stay as they are. So a typing error neither evicts Pods that
+	// were kept nor keeps others.
 	Unreadable
 )
 

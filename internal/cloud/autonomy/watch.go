@@ -28,9 +28,9 @@ import (
 )
 
 const (
-	// nodeWorkers is how many Nodes are swept at a time; each sweep makes one list and a few dozen writes. podWorkers is how many
-	// single Pods are written besides. Pods have their own queue, so that a new Pod does not wait for the sweeps of thousands of
-	// Nodes.
+	// nodeWorkers is how many Nodes are swept at a time; each sweep makes one list and a few dozen writes. podWorkers is how
+	// many single Pods are written at the same time. Pods have their own queue, so that a new Pod does not wait for the sweeps
+	// of thousands of Nodes.
 	nodeWorkers, podWorkers = 8, 8
 
 	// reconcileTimeout bounds one sweep. A sweep that it cuts short has settled some Pods, and is retried.
@@ -49,7 +49,7 @@ const (
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// AddTo registers the controller with a manager, to run while the manager leads. The manager's cache must keep the labels and
+// AddTo registers the controller with a manager. It runs while the manager leads. The manager's cache must keep the labels and
 // conditions of Nodes, and the annotations that Annotations returns.
 func (p *Policy) AddTo(mgr manager.Manager) error {
 	w := &podWatch{policy: p, nodes: make(chan queue, 1), pods: make(chan queue, 1)}
@@ -75,8 +75,8 @@ func handOut(to chan<- queue) source.Source {
 	})
 }
 
-// nodeHandler keeps the registry. It enqueues a Node when its terms change or its condition does not match them. It also enqueues
-// a new Node without terms, because its Pods may come from a deleted Node of the same name.
+// nodeHandler keeps the registry of Nodes up to date. It enqueues a Node when its terms change or its condition does not match
+// them. It also enqueues a new Node without terms, because its Pods may come from a deleted Node of the same name.
 func (p *Policy) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
 	add := func(node *corev1.Node, terms Terms, q queue) {
 		p.registry.put(edge.NodeName(node.Name), terms)
@@ -119,8 +119,8 @@ func (p *Policy) sawPod(pod *corev1.Pod, q queue) {
 	}
 }
 
-// marked reports whether the Pod carries an annotation of ours. Such a Pod on an ordinary node was copied from an autonomous
-// node's Pod.
+// marked reports whether the Pod carries an annotation of ours. If its node is an ordinary one, the Pod was copied from a Pod
+// of an autonomous node.
 func marked(pod *corev1.Pod) bool {
 	for _, k := range kept {
 		if _, found := pod.Annotations[k.annotation]; found {
@@ -170,8 +170,8 @@ func (w *podWatch) Start(ctx context.Context) error {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (w *podWatch) NeedLeaderElection() bool { return true }
 
-// follow watches Pods from the present revision on, and enqueues all Nodes of the registry, whose sweeps list the Pods that
-// existed before. It returns nil when the registry is empty. began says whether the watch had started.
+// follow watches Pods from the present revision on, and enqueues all Nodes of the registry. Their sweeps list the Pods that
+// existed before. It returns nil when the registry is empty. The bool says whether the watch had started.
 func (p *Policy) follow(ctx context.Context, nodes, pods queue) (began bool, err error) {
 	var list corev1.PodList
 	if err := p.pods.List(ctx, &list, client.Limit(1)); err != nil {
@@ -223,8 +223,8 @@ func (p *Policy) watchPods(ctx context.Context, revision string) (watch.Interfac
 // errNobody says that no Node remains whose Pods must or may be marked.
 var errNobody = errors.New("no autonomous node")
 
-// read consumes a watch until it ends, and returns the last revision that the watch sent. The error is io.EOF if the watch just
-// ended, and errNobody if no Node needs it any more.
+// read handles the events of a watch until it ends, and returns the last revision that the watch sent. The error is io.EOF if
+// the watch just ended, and errNobody if no Node needs the watch any more.
 func (p *Policy) read(ctx context.Context, w watch.Interface, revision string, pods queue) (string, error) {
 	defer w.Stop()
 	for {

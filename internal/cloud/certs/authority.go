@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// maxTrusted bounds how many authorities are trusted at a time; the newest stay. A rotation needs two. There can be more if keys
-// were lost, because the authorities of lost keys stay trusted.
+// maxTrusted bounds how many authorities are trusted at a time; the newest stay. A rotation needs two. There can be more,
+// because an authority whose key is lost stays trusted.
 const maxTrusted = 8
 
 // Authority is a pool's certificate authority, as stored.
@@ -71,8 +71,8 @@ func (a Authority) Plan(settle time.Duration, now time.Time) (step Step, why str
 	return StepNone, "", again
 }
 
-// settled returns when next may begin to sign: after the settle time, but at the latest halfway to the end of the present
-// authority.
+// settled returns when the next authority may begin to sign. That is after the settle time, but at the latest halfway from its
+// making to the end of the present authority.
 func settled(signing, next *x509.Certificate, settle time.Duration) time.Time {
 	made := next.NotBefore.Add(Backdate)
 	return earliest(made.Add(settle), made.Add(signing.NotAfter.Sub(made)/2))

@@ -54,8 +54,8 @@ func ParseRequest(request []byte) (*x509.CertificateRequest, error) {
 	return asked, nil
 }
 
-// IsSigningRequest returns why a request is not what SigningRequest makes from these arguments, or nil. Nil also proves that the
-// owner of the key made the request.
+// IsSigningRequest returns nil if a request is what SigningRequest makes from these arguments. Otherwise the error says why it
+// is not. Nil also proves that the owner of the key made the request.
 func IsSigningRequest(request, key []byte, user string) error {
 	asked, err := ParseRequest(request)
 	if err != nil {
@@ -94,8 +94,8 @@ func Adopt(cert, key []byte, user string, now time.Time) (Pair, error) {
 	return p, nil
 }
 
-// CheckClient returns why a client certificate from another signer can't be used at now, or nil. It does not check which
-// authority signed it.
+// CheckClient returns nil if a client certificate from another signer can be used now. Otherwise the error says why not. It
+// does not check which authority signed the certificate.
 func CheckClient(have Pair, user string, now time.Time) error {
 	cert, err := have.parse()
 	switch {

@@ -24,11 +24,11 @@ const Backdate = 10 * time.Minute
 type Lives struct {
 	// Authority is the life of a pool's authority: five years.
 	Authority time.Duration
-	// Settle is how long a new authority is trusted before it signs: 90 days. If a hub is cut off from the cloud for that long
-	// and its coordinator is not, the hub rejects the coordinator's new certificate until it reaches the cloud again.
+	// Settle is how long a new authority is trusted before it signs: 90 days. A hub may be cut off from the cloud for longer
+	// while its coordinator is not. The hub then rejects the coordinator's new certificate until it reaches the cloud again.
 	Settle time.Duration
-	// Serving is the life of a coordinator's serving certificate: a year. A coordinator that is cut off from the cloud
-	// can serve its pool for a third of that.
+	// Serving is the life of a coordinator's serving certificate: a year. The certificate is renewed after two thirds of it. So
+	// a coordinator that is cut off from the cloud can serve its pool for the last third.
 	Serving time.Duration
 	// Operator is the life of an operators' client certificate: MaxOperator, and no longer.
 	Operator time.Duration
@@ -96,7 +96,7 @@ func (p Pair) Part(n, all int64) time.Time {
 }
 
 // CredentialID returns the name by which API servers and kubelets log the certificate, in
-// authentication.kubernetes.io/credential-id. It is empty if there is no certificate.
+// authentication.kubernetes.io/credential-id. Empty means that there is no certificate.
 func (p Pair) CredentialID() string {
 	cert, err := p.parse()
 	if err != nil {

@@ -57,8 +57,8 @@ func (r Request) usages() []x509.ExtKeyUsage {
 	return usages
 }
 
-// Plan returns why the present certificate must be replaced; empty means that it stays, and again says when to look again.
-// trusted is the PEM bundle of authorities, one of which must verify it.
+// Plan returns why the present certificate must be replaced. Empty means that it stays, and then the time says when to look
+// again. One of the trusted authorities, a PEM bundle, must verify the certificate.
 func (r Request) Plan(have Pair, trusted []byte, now time.Time) (why string, again time.Time) {
 	cert, err := have.parse()
 	if err != nil {

@@ -56,8 +56,8 @@ func As(cfg *rest.Config, user string, groups ...string) *rest.Config {
 	return as
 }
 
-// Restricted returns a configuration for a user with only these rights, in the whole cluster. Tests that share a server may use
-// the same user with the same rules.
+// Restricted returns a configuration for a user who has only these rights, in the whole cluster. Tests that share a server may
+// use the same user if they give it the same rules.
 func Restricted(t testing.TB, cfg *rest.Config, user string, rules ...rbacv1.PolicyRule) *rest.Config {
 	t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "cloudtest:" + user}, Rules: rules}
@@ -87,8 +87,8 @@ func Eventually(t testing.TB, what string, check func() error) {
 	t.Fatalf("%s: not within %v: %v", what, within, err)
 }
 
-// Quiet fails the test unless writes cease: after at most one write there must be a silence. That one write may have been under
-// way when the test saw the result.
+// Quiet fails the test unless writes cease. One write may come after the call, because it may have been under way when the test
+// saw the result. Then there must be none for the time of silence.
 func Quiet(t testing.TB, writes func() []string, silence time.Duration) {
 	t.Helper()
 	first := writes()
@@ -105,8 +105,8 @@ func Quiet(t testing.TB, writes func() []string, silence time.Duration) {
 	})
 }
 
-// Manager runs a manager with the controllers that add adds, until stop is called or the test ends. Unless o says otherwise, it
-// uses Scheme, serves nothing and elects no leader.
+// Manager runs a manager with the controllers that the function add registers, until stop is called or the test ends. Unless
+// the options say otherwise, the manager uses Scheme, serves nothing and elects no leader.
 func Manager(t testing.TB, cfg *rest.Config, o manager.Options, add func(manager.Manager) error) (stop func()) {
 	t.Helper()
 	if o.Scheme == nil {

@@ -12,8 +12,8 @@ func IsDryRun(opts []client.PatchOption) bool {
 	return len(applied.ApplyOptions(opts).DryRun) > 0
 }
 
-// Patch is for an interceptor before a fake client, which ignores dry runs. It answers the dry run of an empty patch as an API
-// server does, with the object as it is.
+// Patch is for an interceptor before a fake client, because a fake client ignores that a patch is a dry run. It answers the dry
+// run of an empty patch as an API server does, with the object as it is.
 func Patch(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 	if IsDryRun(opts) {
 		return c.Get(ctx, client.ObjectKeyFromObject(o), o)

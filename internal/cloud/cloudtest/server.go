@@ -75,8 +75,8 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// Start returns an administrator's (system:masters) configuration for an API server. Without options, and if TestMain calls Main,
-// that is the package's shared server. Otherwise it is a new one, which stops when the test ends.
+// Start returns an administrator's (system:masters) configuration for an API server. Without options, and if TestMain calls
+// Main, that is the server that the package's tests share. Otherwise it is a new server, which stops when the test ends.
 func Start(t testing.TB, opts ...Option) *rest.Config {
 	t.Helper()
 	if cfg := startShared(t, len(opts) > 0); cfg != nil {
@@ -174,8 +174,9 @@ func (t *tail) String() string {
 	return string(t.last)
 }
 
-// program returns the path of a program of Kubernetes. If setpriv is installed, that is a script that ends the program together
-// with the test. So a test that is killed, or that `go test` ends because it takes too long, leaves nothing behind.
+// program returns the path of a program of Kubernetes. If setpriv is installed, it is the path of a script that makes the
+// program end with the test's process. So even a test that is killed, or that `go test` ends after its timeout, leaves nothing
+// behind.
 func program(dir, name string) (string, error) {
 	bin := os.Getenv(assets)
 	if bin == "" {

@@ -64,8 +64,8 @@ func (c Controller) AddTo(mgr manager.Manager) error {
 
 type warmer interface{ Warmup(context.Context) error }
 
-// warm is a controller that watches before it leads. It replaces the library's own warm-up, which waits in a mutex if it leads
-// before its first lists have come. In a simulation that is no waiting, so simulated time would stand still.
+// warm is a controller that watches before it leads. It replaces the warm-up of controller-runtime. That one waits for a mutex
+// if the controller begins to lead before its first lists have come. Simulated time stands still during such a wait.
 type warm struct {
 	controller.Controller
 	warmer

@@ -16,8 +16,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Release takes our finalizer from all YurtCoordinators: without this controller nobody else would, and none could be deleted.
-// The objects made for a YurtCoordinator have it as their owner, so they are deleted with it.
+// Release takes our finalizer from all YurtCoordinators. Once this controller is gone nothing else would, and then no
+// YurtCoordinator could be deleted. A YurtCoordinator owns the objects that were made for it, so they are deleted with it.
 func Release(ctx context.Context, c client.Client) error {
 	var all v1alpha1.YurtCoordinatorList
 	if err := c.List(ctx, &all); err != nil {

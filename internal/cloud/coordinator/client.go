@@ -21,7 +21,7 @@ func (r *Reconciler) remove(ctx context.Context, obj client.Object) error {
 	return objects.Remove(ctx, r.cfg.Client, obj)
 }
 
-// shared reads a Secret that Pods mount or operators fetch, from the API server. Secrets are not cached, because a cache needs
+// shared reads from the API server a Secret that Pods mount or operators fetch. Secrets are not cached, because a cache needs
 // the right to list them. A missing Secret is returned empty. Package keys reads the Secrets that only this program reads.
 func (r *Reconciler) shared(ctx context.Context, name string) (*corev1.Secret, error) {
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: edge.NamespaceSystem, Name: name}}

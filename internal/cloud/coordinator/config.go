@@ -19,7 +19,7 @@ import (
 const FieldOwner = "coordinator-controller"
 
 const (
-	// DefaultResync is how often a pool is checked in full without any event; jitter adds up to half. The check repairs what
+	// DefaultResync is how often a pool is checked in full without any event; jitter adds up to half. The check restores what
 	// somebody removed by hand.
 	DefaultResync = 10 * time.Minute
 
@@ -29,8 +29,8 @@ const (
 	// annotationCertsHash on a coordinator's Pod is a hash of its Secret. When it changes, kubelet reads the Secret at once.
 	annotationCertsHash = "openyurt.io/certs-hash"
 
-	// annotationGranted on a coordinator's Secret is a digest of the granted rights. So a start does not grant the rights of a
-	// thousand pools again.
+	// annotationGranted on a coordinator's Secret is a digest of the granted rights. It saves granting the rights of a thousand
+	// pools again after each start of this program.
 	annotationGranted = "openyurt.io/coordinator-grants"
 
 	// annotationRekey on a Secret with keys for kubelets is the spec.rekey that they were made for.

@@ -22,7 +22,7 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// LabelCreatedBy is on those YurtCoordinators that are made here because of create: Always, and are removed here: no other is.
+// LabelCreatedBy is on the YurtCoordinators that are made here because of create: Always. No others are removed here.
 const LabelCreatedBy = "openyurt.io/created-by"
 
 const createdBySettings = "poolsettings"
@@ -67,8 +67,8 @@ func createdHere(c *v1alpha1.YurtCoordinator) bool {
 	return c.Labels[LabelCreatedBy] == createdBySettings
 }
 
-// reconcileCreate creates a YurtCoordinator for each pool whose settings say create: Always. It deletes those that it created for
-// pools whose settings no longer say so. An error in one pool does not stop the others.
+// reconcileCreate creates a YurtCoordinator for each pool whose settings say create: Always. It deletes the YurtCoordinators
+// that it has created if their pools' settings no longer say so. An error in one pool does not stop the others.
 func (r *Reconciler) reconcileCreate(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	says, err := r.poolSettings(ctx)
 	if err != nil {

@@ -7,22 +7,23 @@
 //	                                            └─▶ who forwards heartbeats      (RBAC)
 //
 // Invariants:
-//   - Every decision follows from the objects at the API server; memory only saves work. The program may be killed anywhere, and
-//     the next process reaches the same state.
+//   - Every decision follows from the objects at the API server; memory only saves work. The program may be killed anywhere,
+//     and the next process reaches the same state.
 //   - Nothing is made for a YurtCoordinator before it has its finalizer. It owns all objects of its pool.
 //   - In a pool with several YurtCoordinators the oldest counts, until it and all that was made for it are gone.
-//   - A pool that has a coordinator keeps it until its YurtCoordinator or its NodePool goes. Labels of its NodePool say how many
-//     it has, and what is asked of them: the YurtAppSets select by these, and bring changes by their rollout (package appset).
+//   - A pool that has a coordinator keeps it until its YurtCoordinator or its NodePool goes. Labels of the NodePool say how
+//     many coordinators the pool has, and which settings they have. The YurtAppSets select pools by these labels, and their
+//     rollout brings changes to the pools (package appset).
 //   - A pool has one coordinator, or one in each of up to three slots: slot 0, and standbys (slots.go). Slots do not depend on
 //     each other. No node runs two coordinators.
 //   - Secrets are read by name and never listed. A pool's authority signs for that pool only. Every key is in a Secret and
 //     nowhere else.
-//   - Expensive steps run when their facts change, when a certificate is due, and every ten to fifteen minutes. A node whose link
-//     goes or comes back costs one write of a status, which its neighbours may share. A start reads the objects of each pool, and
-//     writes nothing.
+//   - Expensive steps run when their facts change, when a certificate is due, and every ten to fifteen minutes. A node whose
+//     link goes or comes back costs one write of a status. Nodes of a pool whose links change together share that write. After
+//     a start the program reads the objects of each pool, and writes nothing.
 //
-// The Pod waits for its Secret, because the certificate is for the address of the Pod's node, and the scheduler chooses the node.
-// The alternative was a Deployment that is made after the certificate.
+// The Pod waits for its Secret, because the certificate is for the address of the Pod's node, and the scheduler chooses the
+// node. The alternative was a Deployment that is made after the certificate.
 //
 // Rights: testdata/rbac.yaml. The tests run with them.
 package coordinator

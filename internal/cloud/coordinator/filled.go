@@ -18,7 +18,7 @@ const (
 	ReasonNotComplete = "NotComplete"
 	// ReasonCurrent: the leader brings each change of it, too.
 	ReasonCurrent = "Current"
-	// ReasonNotCurrent: of some, changes in the cloud do not come.
+	// ReasonNotCurrent: for some of it, changes do not come from the cloud.
 	ReasonNotCurrent = "NotCurrent"
 )
 

@@ -31,8 +31,8 @@ var appRequest = reconcile.Request{NamespacedName: client.ObjectKey{
 	Namespace: edge.NamespaceSystem, Name: edge.AppCoordinator,
 }}
 
-// reconcileFleet keeps the objects that all coordinators share. If it fails, each YurtCoordinator's status says so, because
-// nobody looks at objects without a status.
+// reconcileFleet keeps the objects that all coordinators share. If it fails, the status of each YurtCoordinator says so,
+// because the shared objects have no status that people look at.
 func (r *Reconciler) reconcileFleet(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	result, err := r.keepFleet(ctx)
 	if apierrors.IsConflict(err) { // the YurtAppSet's status is written often
@@ -61,8 +61,8 @@ func (r *Reconciler) fleetTrouble() error {
 	return r.fleet
 }
 
-// keepFleet keeps the Service, the YurtAppSets, and the NodePools' labels by which these select the pools that must have a
-// coordinator. It judges every pool anew.
+// keepFleet keeps the Service, the YurtAppSets, and the labels of NodePools. By these labels the YurtAppSets select the pools
+// that must have a coordinator. keepFleet judges every pool anew.
 func (r *Reconciler) keepFleet(ctx context.Context) (reconcile.Result, error) {
 	if err := r.keepService(ctx); err != nil {
 		return reconcile.Result{}, err
@@ -91,8 +91,8 @@ func (r *Reconciler) keepFleet(ctx context.Context) (reconcile.Result, error) {
 	return reconcile.Result{RequeueAfter: wait.Jitter(again, 0.1)}, r.labelPools(ctx, pools, seen)
 }
 
-// keepApp keeps the YurtAppSet of a slot, and reports whether its controller has seen it as it is. Tweaks that pools still have
-// by their labels stay until these labels change.
+// keepApp keeps the YurtAppSet of a slot, and reports whether the YurtAppSet's controller has seen its newest version. A tweak
+// that a pool's labels still name stays until these labels change.
 func (r *Reconciler) keepApp(
 	ctx context.Context, slot edge.Slot, have *v1beta1.YurtAppSet, asked []Asked, pools []listed,
 ) (seen bool, err error) {
@@ -126,8 +126,8 @@ func (r *Reconciler) keepApp(
 	return have.Status.ObservedGeneration >= have.Generation, nil
 }
 
-// normal returns a spec for comparing. Whether the rollout is paused, and which pools are canaries,
-// is for people to say.
+// normal returns a spec as text for comparing. It leaves out what people may set: whether the rollout is paused, and which
+// pools are canaries.
 func normal(spec v1beta1.YurtAppSetSpec) string {
 	if spec.Rollout != nil {
 		paces := *spec.Rollout
@@ -149,8 +149,8 @@ type listed struct {
 	asked *Asked
 }
 
-// roster returns the NodePools that have our labels, or must have them. Their YurtCoordinators already have the finalizer, so
-// none can be gone before its workload.
+// roster returns the NodePools that have our labels, or must have them. A pool must have them only if its YurtCoordinator has
+// the finalizer, so that the YurtCoordinator is not gone before its workload.
 func (r *Reconciler) roster(ctx context.Context) (all []listed, err error) {
 	says, err := r.poolSettings(ctx)
 	if err != nil {

@@ -10,13 +10,13 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Reasons of the condition Pending. With status False they say what would keep the pool from a coordinator if it did
-// not already have one.
+// Reasons of the condition Pending. If its status is False, the reason says what would keep the pool from a coordinator if it
+// had none yet.
 const (
 	// ReasonPoolNotFound: no NodePool has that name.
 	ReasonPoolNotFound = "PoolNotFound"
-	// ReasonTooFewNodes: the pool has fewer nodes than it needs, three by default. A pool that shrinks keeps its coordinator:
-	// its removal would end the delegation of heartbeats just when nodes are missing.
+	// ReasonTooFewNodes: the pool has fewer nodes than it needs, three by default. A pool that shrinks keeps its coordinator.
+	// To remove it would end the delegation of heartbeats just when nodes are missing.
 	ReasonTooFewNodes = "TooFewNodes"
 	// ReasonSecondCoordinator: the pool has an older YurtCoordinator.
 	ReasonSecondCoordinator = "SecondCoordinator"
@@ -54,8 +54,8 @@ type Census struct {
 
 // Verdict says whether a pool must have a coordinator.
 type Verdict struct {
-	// Holder is the YurtCoordinator that counts for the pool until it is gone: the oldest, and among equally old ones the first
-	// by name. Nil means none.
+	// Holder is the YurtCoordinator that counts for the pool until it is gone: the oldest, or the first by name if several are
+	// equally old. Nil means that the pool has none.
 	Holder *v1alpha1.YurtCoordinator
 	// Run says that the pool must have a coordinator.
 	Run bool

@@ -14,16 +14,16 @@ import (
 
 // keyring has a pool's client certificates for kubelets. After a third of a certificate's life, its successor is made and
 // announced to the pool's hubs. Half-way through the life, the coordinator begins to show the successor to kubelets. A hub that
-// reaches the cloud in between knows it by then. Both stay valid until they expire, because a coordinator or a hub may be cut off
-// meanwhile.
+// reaches the cloud between these two times knows the successor by then. Both certificates stay valid until they expire,
+// because a coordinator or a hub may be cut off meanwhile.
 //
-// A certificate that is not in the keyring is not valid. So withdrawn certificates need no list.
+// A certificate that is not in the keyring is not valid. So no list of withdrawn certificates is needed.
 type keyring struct {
 	// Shown is what the coordinator shows to kubelets, Next its successor. Each may be zero.
 	Shown, Next certs.Pair
 	// Request is the key of the certificate that is being asked for; empty means that none is.
 	Request []byte
-	// Former hold still, and are shown by a coordinator that has not heard of its new one.
+	// Former are still valid, because a coordinator that has not heard of its new certificate shows an old one.
 	Former []former
 	// Rekey is the YurtCoordinator's spec.rekey for which all of this was made.
 	Rekey string
@@ -35,8 +35,8 @@ type former struct {
 	Ends time.Time
 }
 
-// turn returns what the keyring becomes at now, and when to look again. why says why a new certificate must be requested; empty
-// means that none must be.
+// turn returns the new keyring, and when to look again. The text says why a new certificate must be requested; empty means that
+// none must be.
 func (k keyring) turn(user, rekey string, now time.Time) (_ keyring, why string, again time.Time) {
 	if k.Rekey != rekey {
 		return keyring{Rekey: rekey}, "the key is to be replaced", now

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// signedSoonest and signedLatest bound the wait before a request is checked again for its signature. Between them, the wait
-	// equals the request's age.
+	// signedSoonest and signedLatest bound the wait until this program looks again whether a request was signed. Between them,
+	// the wait equals the request's age.
 	signedSoonest, signedLatest = time.Second, 10 * time.Minute
 	// refusedWait is the wait after a signer's refusal before the next request.
 	refusedWait = 10 * time.Minute
@@ -43,7 +43,7 @@ type toKubelets struct {
 // certificate. So after a crash the next process continues with the same request.
 //
 // A request's name contains a digest of its key. So nobody else can take the name, and a refused request blocks no later one.
-// None must be deleted: Kubernetes removes old requests, and the rest when their YurtCoordinator is deleted.
+// This program deletes no request. Kubernetes removes old ones, and the others when their YurtCoordinator is deleted.
 func (r *Reconciler) kubeletClient(ctx context.Context, f facts) (toKubelets, error) {
 	have, err := keys.Get(ctx, r.cfg.Reader, f.Pool.KubeletClientSecret())
 	if err != nil {
@@ -125,8 +125,8 @@ type answer struct {
 	refused bool
 }
 
-// issuedFor returns the certificate that the cluster's signer made for this key, or why there is none yet. It creates the
-// request if it is missing. Another program approves the request (package approve); this one may not.
+// issuedFor returns the certificate that the cluster's signer made for this key, or says why there is none yet. It creates the
+// request if it is missing. Another program approves the request (package approve), because this one must not.
 func (r *Reconciler) issuedFor(ctx context.Context, pool edge.PoolName, o owner, key []byte) (answer, error) {
 	name, err := requestName(pool, key)
 	if err != nil {

@@ -31,8 +31,8 @@ const (
 	kindKubelet   certKind = "kubelet-client"
 )
 
-// metrics is a prometheus.Collector. It computes the gauges on collection, so they always agree with its records. A
-// YurtCoordinator that is Ready has no series of its own.
+// metrics is a prometheus.Collector. It computes the gauges from its records whenever it is asked, so gauges and records always
+// agree. A YurtCoordinator that is Ready has no series of its own.
 type metrics struct {
 	clock        clock.PassiveClock
 	coordinators *prometheus.Desc
@@ -60,7 +60,7 @@ type metrics struct {
 type standing struct {
 	pool          edge.PoolName
 	state, reason string
-	// lacks is why one that serves has not all its certificates; empty means that it has.
+	// lacks says why a coordinator that serves lacks a certificate; empty means that it has all.
 	lacks   string
 	outside int
 	unknown int // kubelets
@@ -230,8 +230,8 @@ func (m *metrics) foreigners(pool edge.PoolName, n int) {
 }
 
 // state returns the state of a YurtCoordinator, and the reason of the condition that explains it. A coordinator that serves is
-// Ready even if it lacks a certificate (see lacks). A Pod without a node can't have a certificate yet, so that one does not count
-// as missing.
+// Ready even if it lacks a certificate (see lacks). A Pod without a node can't have a certificate yet, so its certificate does
+// not count as missing.
 func (w wantedStatus) state() (state, reason string) {
 	switch {
 	case w.ready.Reason == ReasonRemoving:

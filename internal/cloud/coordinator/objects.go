@@ -87,8 +87,8 @@ func (p place) server() string {
 	return "https://" + net.JoinHostPort(p.Addresses[0], strconv.Itoa(edge.PortCoordinator))
 }
 
-// servingRequest returns the request for a coordinator's serving certificate. It names the addresses of the node at which the
-// coordinator runs, and those of the Service. of is the coordinator's generation.
+// servingRequest returns the request for a coordinator's serving certificate. It names the addresses of the node on which the
+// coordinator runs, those of the Service, and the coordinator's generation.
 func servingRequest(
 	pool edge.PoolName, at place, serviceIPs []string, of edge.Generation, lives certs.Lives,
 ) certs.Request {
@@ -159,8 +159,8 @@ func digest(data map[string][]byte) string {
 	return hex.EncodeToString(h.Sum(nil))[:32]
 }
 
-// contextOf names the operators' kubeconfig context for the coordinator in a slot. A standby's has a slash, which no pool's name
-// contains: so kubeconfigs of several pools can be used together.
+// contextOf names the context for the coordinator in a slot, in the operators' kubeconfig. A standby's context has a slash,
+// which no pool's name contains. So no two contexts are equal when kubeconfigs of several pools are used together.
 func contextOf(pool edge.PoolName, slot edge.Slot) string {
 	name := "yurt-coordinator-" + string(pool)
 	if slot > 0 {
@@ -178,8 +178,8 @@ func doorContextOf(pool edge.PoolName, door int) string {
 	return name
 }
 
-// kubeconfig returns the kubeconfig of a pool's operators. It has a context for each slot whose server is known, and one for each
-// door: a hub that passes operators on to a coordinator.
+// kubeconfig returns the kubeconfig of a pool's operators. It has a context for each slot whose coordinator's address is known.
+// It also has one for each door: a door is the URL of a hub that passes operators on to a coordinator.
 func kubeconfig(pool edge.PoolName, servers, doors []string, bundle []byte, operator certs.Pair) ([]byte, error) {
 	user := contextOf(pool, 0)
 	config := clientcmdapi.NewConfig()
@@ -209,8 +209,8 @@ func kubeconfig(pool edge.PoolName, servers, doors []string, bundle []byte, oper
 	return out, nil
 }
 
-// servers returns the addresses of the pool's coordinators by slot. A coordinator without a node at the moment has its last
-// address, which the operators' kubeconfig still has. Empty means unknown.
+// servers returns the URLs of the pool's coordinators by slot. If a coordinator has no node at the moment, its URL is the last
+// one, which is still in the operators' kubeconfig. Empty means unknown.
 func (f facts) servers(operators []byte) []string {
 	servers := make([]string, len(f.At))
 	had, err := clientcmd.Load(operators)
@@ -242,8 +242,8 @@ type seat struct {
 	Generation edge.Generation
 }
 
-// discovery returns the ConfigMap that tells the pool's hubs where their coordinators are. clients are the credential ids of the
-// certificates that coordinators may show to kubelets. nodes are the addresses of the pool's nodes.
+// discovery returns the ConfigMap that tells the pool's hubs where their coordinators are. It also has the credential ids of
+// the client certificates that coordinators may show to kubelets, and the addresses of the pool's nodes.
 func discovery(pool edge.PoolName, seats []seat, bundle []byte, clients, nodes []string, o owner) *corev1.ConfigMap {
 	m := &corev1.ConfigMap{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
@@ -263,7 +263,7 @@ func discovery(pool edge.PoolName, seats []seat, bundle []byte, clients, nodes [
 }
 
 // grants returns the RBAC objects of a pool with these nodes. They let the nodes forward heartbeats, and read where their
-// coordinators are. They name each node, so without nodes they grant nothing.
+// coordinators are. The objects name each node, so without nodes they grant nothing.
 func grants(pool edge.PoolName, nodes []edge.NodeName, o owner, constrained bool) []client.Object {
 	objects := forwarding.Objects(pool, nodes, constrained)
 	for _, obj := range objects {

@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	// Finalizer is ours, which others go by, too.
+	// Finalizer is our finalizer on YurtCoordinators. Other packages read it, too.
 	Finalizer = edge.FinalizerCoordinator
 
 	// mergePatch is written by hand, and contains only what must change.
@@ -32,8 +32,8 @@ const (
 
 	// waitGone is how often to check whether a workload is gone. Changes of its Pods are watched.
 	waitGone = 2 * time.Second
-	// lostPod is how long after its deadline a terminating Pod is waited for. After that its node is considered dead: it may
-	// never come back.
+	// lostPod is how long a Pod that is being deleted is waited for after its deadline. After that its node counts as dead, and
+	// may never come back.
 	lostPod = time.Minute
 	// soonest is the least time between two looks at a pool when only time has passed.
 	soonest = time.Second
@@ -45,15 +45,15 @@ type Reconciler struct {
 	metrics *metrics
 
 	mu sync.Mutex
-	// settled has the last result without errors for each YurtCoordinator. Nothing needs to be checked until its facts change or
-	// its time has come.
+	// settled has, for each YurtCoordinator, the last result without errors. A YurtCoordinator need not be checked until its
+	// facts change or its time has come.
 	settled map[string]settled
 	reports map[string]report
 	vigils  map[watched]*vigil
 	accused map[string]time.Time // by YurtCoordinator; see accuse
 	fleet   error                // why what all coordinators share could not be kept; nil means it could
 
-	// fleetTurned has all YurtCoordinators looked at when fleet begins or ceases to be an error.
+	// fleetTurned makes the controller look at all YurtCoordinators when fleet becomes an error or nil.
 	fleetTurned chan event.GenericEvent
 }
 
@@ -63,8 +63,8 @@ type settled struct {
 	given given
 }
 
-// given remembers what rights a pool was granted: their digest, and when to grant them again anyway, in case somebody changed
-// them.
+// given remembers the rights that a pool was granted, as a digest. It also says when to grant them again in any case, because
+// somebody may have changed them.
 type given struct {
 	digest string
 	again  time.Time
@@ -235,8 +235,8 @@ func (r *Reconciler) runs(c *v1alpha1.YurtCoordinator, v view, verdict Verdict, 
 	return status
 }
 
-// troubled says in the YurtCoordinator's status that its objects could not be kept, and returns why. Conflicts are not reported,
-// because the next try resolves them. A coordinator that serves stays Ready.
+// troubled says in the YurtCoordinator's status why its objects could not be kept, and returns the error. It does not report
+// conflicts, because the next try resolves them. A coordinator that serves stays Ready.
 func (r *Reconciler) troubled(ctx context.Context, c *v1alpha1.YurtCoordinator, status wantedStatus, why error) error {
 	if apierrors.IsConflict(why) || ctx.Err() != nil {
 		return why
@@ -274,8 +274,8 @@ func (r *Reconciler) facts(ctx context.Context, c *v1alpha1.YurtCoordinator, v v
 	return f, nil
 }
 
-// settle ensures what the facts call for, unless it did so recently for the same facts. Links come and go by the thousand, and
-// reading the Secrets each time would cost too much.
+// settle makes a pool's objects as the facts call for, unless it did so recently for the same facts. Thousands of links come
+// and go, and to read the Secrets each time would cost too much.
 func (r *Reconciler) settle(ctx context.Context, f facts) (outcome, error) {
 	sum, now := f.sum(), r.cfg.Clock.Now()
 	r.mu.Lock()

@@ -17,9 +17,9 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// release removes a YurtCoordinator. If it holds the pool, its ConfigMap goes first, which tells the hubs that there is no
-// coordinator. Then release waits until the workload is gone, because the fleet no longer has the pool. All other objects go
-// last.
+// release removes a YurtCoordinator. If it is the one that counts for the pool, release first removes the ConfigMap, which
+// tells the hubs that there is no coordinator. Then it waits until the workload is gone, which the fleet removes. All other
+// objects go last.
 func (r *Reconciler) release(ctx context.Context, c *v1alpha1.YurtCoordinator, holds bool) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(c, Finalizer) {
 		return reconcile.Result{}, nil

@@ -18,19 +18,19 @@ import (
 // DefaultMaxUnavailable is the share of all pools whose coordinators may be under way at a time.
 const DefaultMaxUnavailable = "10%"
 
-// failsAfter is how long a changed coordinator may take until it is Ready. After that the rollout stops. Its image is there
-// before.
+// failsAfter is how long a changed coordinator may take until it is Ready. After that the rollout stops. The time does not
+// include the pull of the image, which comes before the change.
 const failsAfter = 2 * time.Minute
 
 // Rollout says how a change of what coordinators run reaches them. Their YurtAppSets carry it out: see package appset.
 type Rollout struct {
-	// MaxUnavailable is how many pools may be under way at a time: a number, or a share of all such as 10%; at least one. Zero
-	// means DefaultMaxUnavailable.
+	// MaxUnavailable is how many pools' coordinators may be under way at a time. It is a number of at least one, or a share of
+	// all pools such as 10%. Zero means DefaultMaxUnavailable.
 	MaxUnavailable intstr.IntOrString
 	// Settle is how long a coordinator must have been Ready before it is no longer under way.
 	Settle time.Duration
-	// PullTimeout is how long a node may take to pull the image of its coming coordinator. Zero means that the image is not
-	// pulled beforehand.
+	// PullTimeout is how long a node may take to pull the image of the coordinator that it is to run. Zero means that the image
+	// is not pulled beforehand.
 	PullTimeout time.Duration
 }
 
@@ -55,8 +55,8 @@ func (r Rollout) completed() Rollout {
 	return r
 }
 
-// spec returns the rollout of the coordinators' YurtAppSets. Those of all slots are a group: in a pool with standbys one
-// coordinator always serves.
+// spec returns the rollout of the coordinators' YurtAppSets. The YurtAppSets of all slots are one group, so they take turns in
+// a pool. That is why one coordinator always serves in a pool with standbys.
 func (r Rollout) spec() *v1beta1.Rollout {
 	is := &v1beta1.Rollout{MaxUnavailable: &r.MaxUnavailable, Group: edge.AppCoordinator}
 	if r.PullTimeout > 0 {

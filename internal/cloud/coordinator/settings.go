@@ -21,8 +21,9 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Defaults of a coordinator's settings. An idle coordinator takes 120 MB of memory, two thirds of it pages of the program's file.
-// Under load it takes 190 MB, and 45 MB of files in memory (docs/adr/0001). The limit has room for both quotas.
+// Defaults of a coordinator's settings. An idle coordinator takes 120 MB of memory; two thirds of that are pages of the
+// program's file. Under load it takes 190 MB, and 45 MB of files in memory (docs/adr/0001). The memory limit has room for both
+// quotas.
 var (
 	defaultCPU         = resource.MustParse("50m")
 	defaultMemory      = resource.MustParse("160Mi")
@@ -127,10 +128,10 @@ func resources(s v1alpha1.CoordinatorSettings) corev1.ResourceRequirements {
 	return all
 }
 
-// affinity returns the affinity of a coordinator's Pod. It has a preference for nodes by the label that preferredNodes put on
-// them, and for a standby the rule that no other coordinator runs there. The scheduler applies that rule in both directions. So
-// slot 0 keeps off the standbys' nodes, too, and its Pod is the same with and without standbys. A pool's nodes run no other
-// pool's coordinators.
+// affinity returns the affinity of a coordinator's Pod. The Pod prefers nodes with the label that preferredNodes put on them. A
+// standby's Pod also must not run where another coordinator runs. The scheduler applies that rule in both directions. So slot 0
+// keeps off the standbys' nodes, too, and its Pod is the same with and without standbys. No other pool's coordinators run on
+// the pool's nodes.
 func affinity(slot edge.Slot) *corev1.Affinity {
 	nodes := &corev1.NodeAffinity{}
 	for rank := range preferredMax {
@@ -153,8 +154,8 @@ func affinity(slot edge.Slot) *corev1.Affinity {
 	return all
 }
 
-// CheckSettings returns what is wrong with a pool's settings as a whole. The API server sees each PoolSettings alone, and can't
-// check what a validation rule can't express.
+// CheckSettings returns what is wrong with a pool's settings once they are merged. The API server can't check that, because it
+// sees each PoolSettings alone. It also can't check what a validation rule can't express.
 func CheckSettings(s v1alpha1.CoordinatorSettings) error {
 	var wrong []error
 	for _, arg := range s.ExtraArgs {

@@ -44,8 +44,8 @@ func underWay(slots []inSlotStatus) finding {
 	return slots[0].reconciling
 }
 
-// standbys returns the condition StandbysReady, and how many of the pool's coordinators do not serve. asked is how many
-// coordinators the pool is to have. The zero finding means that no standby is asked for.
+// standbys returns the condition StandbysReady, and how many of the pool's coordinators do not serve. The pool must have as
+// many coordinators as asked says. The zero finding means that no standby is asked for.
 func standbys(slots []inSlotStatus, asked edge.Slot) (is finding, missing int) {
 	if asked < 2 && len(slots) < 2 {
 		return finding{}, 0
@@ -68,8 +68,8 @@ func standbys(slots []inSlotStatus, asked edge.Slot) (is finding, missing int) {
 	return finding{OK: true, Reason: ReasonAllServe, Message: count}, 0
 }
 
-// inSlots returns the status of each coordinator: those that the pool must have, and standbys that are being removed. was is the
-// former status.
+// inSlots returns the new status of each coordinator, given the former one. It lists the coordinators that the pool must have,
+// and the standbys that are being removed.
 func inSlots(
 	was []v1alpha1.CoordinatorInSlot, slots []inSlotStatus, c crew,
 ) (all []v1alpha1.CoordinatorInSlot) {
@@ -103,8 +103,9 @@ func numbered(all []v1alpha1.CoordinatorInSlot, of [edge.MaxSlots]edge.Generatio
 	return all
 }
 
-// dropSlots deletes what was made for standbys that are no longer wanted, once their Pods are gone. It returns the status of the
-// other coordinators. The status names a standby until then, so a restarted controller knows what is left to delete.
+// dropSlots deletes the objects of standbys that are no longer wanted, once their Pods are gone. It returns the status of the
+// other coordinators. A standby stays in the status until its objects are deleted, so a restarted controller knows what is left
+// to delete.
 func (r *Reconciler) dropSlots(
 	ctx context.Context, c *v1alpha1.YurtCoordinator, v view, all []v1alpha1.CoordinatorInSlot,
 ) (left []v1alpha1.CoordinatorInSlot, err error) {

@@ -90,8 +90,8 @@ type wantedStatus struct {
 	held finding
 }
 
-// next returns the new status, whether it differs from was, and the transitions that deserve an Event. New times alone are no
-// difference.
+// next returns the new status, whether it differs from the former one, and the changes of conditions that deserve an Event. A
+// status that has only new times does not differ.
 func next(was v1alpha1.YurtCoordinatorStatus, generation int64, want wantedStatus, now metav1.Time) (
 	status v1alpha1.YurtCoordinatorStatus, changed bool, transitions []v1alpha1.YurtCoordinatorCondition,
 ) {
@@ -224,8 +224,8 @@ func (r *Reconciler) told(_ context.Context, o owner, reason, note string, args 
 	r.cfg.Events.Eventf(regarding(o), nil, corev1.EventTypeNormal, reason, "Reconcile", note, args...)
 }
 
-// regarding names the YurtCoordinator of an Event. It leaves out the resourceVersion: the recorder merges equal Events, and with
-// it no two would be equal.
+// regarding names the YurtCoordinator of an Event. It leaves out the resourceVersion, because the recorder merges equal Events,
+// and with a resourceVersion no two would be equal.
 func regarding(o owner) *corev1.ObjectReference {
 	return &corev1.ObjectReference{
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: "YurtCoordinator", Name: o.Name, UID: o.UID,

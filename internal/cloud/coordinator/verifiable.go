@@ -33,8 +33,8 @@ type kubelets struct {
 	ways    map[edge.NodeName]edge.KubeletWay
 }
 
-// troubles says for each way in which a kubelet can't be verified what is wrong and what to do, the gravest first. The last is
-// for a hub that reports nothing.
+// troubles lists the ways in which a kubelet can't be verified, the gravest first. For each it says what is wrong and what to
+// do. The last is for a hub that reports nothing.
 var troubles = []struct {
 	way  edge.KubeletWay
 	says string
@@ -48,8 +48,8 @@ var troubles = []struct {
 	{"", "its hub does not report it: it has just started"},
 }
 
-// verifiable returns the condition KubeletsVerifiable, and how many kubelets the pool's coordinator can't verify. It does not
-// judge nodes that do not reach the coordinator, because their hubs' reports may be missing there.
+// verifiable returns the condition KubeletsVerifiable, and how many kubelets the pool's coordinator can't verify. It leaves out
+// nodes that do not reach the coordinator, because it may lack the reports of their hubs.
 func verifiable(nodes int, k *kubelets) (status v1alpha1.ConditionStatus, found finding, unknown int) {
 	if k == nil || len(k.reached) == 0 {
 		return v1alpha1.ConditionUnknown, finding{Reason: ReasonNoReport,

@@ -28,8 +28,8 @@ const (
 	clientCAKey          = "client-ca-file"
 )
 
-// view is a pool as the cache has it. Its YurtCoordinators and Nodes are the cache's own objects and must not be changed. Copies
-// would cost too much, since each change of the YurtAppSet reads a thousand pools.
+// view is what the cache has of a pool. Its YurtCoordinators and Nodes are the cache's own objects and must not be changed.
+// Copies would cost too much, because each change of the YurtAppSet reads a thousand pools.
 type view struct {
 	census   Census
 	taints   []corev1.Taint
@@ -113,9 +113,9 @@ func autonomous(node *corev1.Node) bool {
 	return duration || node.Annotations[edge.AnnotationAutonomy] == edge.AutonomyOn
 }
 
-// slotsFor returns how many coordinators a pool must have, by its YurtCoordinator and its settings. It is at most the number of
-// nodes, because no node runs two. The highest slots are left out, so that the others find nodes. While settings can't be used,
-// it is what the pool has.
+// slotsFor returns how many coordinators a pool must have, by its YurtCoordinator and its settings. There are at most as many
+// as nodes, because no node runs two. The highest slots are left out, so that the others find nodes. While the settings can't
+// be used, the pool keeps the number that it has.
 func (v view) slotsFor(c *v1alpha1.YurtCoordinator) edge.Slot {
 	if v.settings.bad != nil && v.had > 0 {
 		return v.had
@@ -155,8 +155,8 @@ func ofPool(pool edge.PoolName) client.MatchingLabels {
 	return client.MatchingLabels{edge.LabelApp: edge.AppCoordinator, edge.LabelNodePool: string(pool)}
 }
 
-// current returns the Pod that counts: the newest one that has not ended and is not being deleted. A Pod on a dead node stays for
-// as long as its Node does.
+// current returns the Pod that counts: the newest one that has not ended and is not being deleted. A Pod on a dead node counts
+// for as long as its Node exists.
 func current(pods []corev1.Pod) *corev1.Pod {
 	var best *corev1.Pod
 	for i := range pods {
@@ -200,8 +200,8 @@ func placeOf(pod *corev1.Pod, nodes []corev1.Node) *place {
 	return at
 }
 
-// addressesOf returns the addresses on these nodes at which a coordinator may serve. For each node these are the LAN addresses
-// that an administrator has given, or else its internal ones.
+// addressesOf returns the addresses of these nodes at which a coordinator may serve. For each node these are the LAN addresses
+// that an administrator has set, or else the node's internal addresses.
 func addressesOf(nodes []corev1.Node) (all []string) {
 	for i := range nodes {
 		lan := edge.LANAddresses(nodes[i].Annotations)
@@ -221,8 +221,8 @@ func addressesOf(nodes []corev1.Node) (all []string) {
 // maxDoors is how many nodes the operators' kubeconfig names: if their machines are lost, the coordinators' are, too.
 const maxDoors = edge.MaxSlots
 
-// doorsOf returns the URLs at which the hubs of the first of these nodes, by name, pass operators on to the pool's coordinator.
-// It uses each node's internal address, which is where a hub serves Pods unless somebody has configured another.
+// doorsOf returns the URLs at which hubs pass operators on to the pool's coordinator. It returns those of the first nodes by
+// name. It uses each node's internal address, because a hub serves Pods there unless somebody has configured another address.
 func doorsOf(nodes []corev1.Node) (doors []string) {
 	nodes = slices.Clone(nodes)
 	slices.SortFunc(nodes, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
@@ -259,8 +259,8 @@ func (r *Reconciler) clientCA(ctx context.Context) ([]byte, error) {
 	return []byte(c.Data[clientCAKey]), nil
 }
 
-// delegated returns, in order, the nodes whose own link is down while another node forwards their heartbeats. It reads the Nodes'
-// condition, because the mark on a Lease stays if a node dies while it is delegated.
+// delegated returns, in order, the nodes whose own link is down while another node forwards their heartbeats. It reads the
+// condition of the Nodes, because a node that dies while it is delegated leaves the mark on its Lease.
 func delegated(nodes []corev1.Node) []string {
 	var names []string
 	for i := range nodes {

@@ -10,8 +10,8 @@ import (
 	"yurtcoordinator/apis/apps/v1alpha1"
 )
 
-// ReasonKindNotServed is a reason of the condition Pending: the API server does not serve a kind that the controller needs,
-// so it does not run.
+// ReasonKindNotServed is a reason of the condition Pending. The controller does not run, because the API server does not serve
+// a kind that the controller needs.
 const ReasonKindNotServed = "KindNotServed"
 
 // SayWaiting says on all YurtCoordinators that their controller waits for these kinds. What it has found out before stays.

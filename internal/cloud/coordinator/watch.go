@@ -40,8 +40,8 @@ const (
 
 	// reconcileTimeout bounds one reconcile.
 	reconcileTimeout = time.Minute
-	// gather is how long a change waits for others of its kind. So a thousand new YurtCoordinators become a few versions of the
-	// YurtAppSet. And when all nodes of a site lose their links, a status is written once.
+	// gather is how long a change waits for others of its kind. So a thousand new YurtCoordinators change the YurtAppSet only a
+	// few times. And when all nodes of a site lose their links, the status is written once.
 	gather = 200 * time.Millisecond
 	// retryMax is the longest wait before a failed reconcile is tried again, before jitter.
 	retryMax = 2 * time.Minute
@@ -50,7 +50,7 @@ const (
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Cached says what the manager's cache must hold: the coordinators' own Pods and ReplicaSets, one Service and one ConfigMap. Of
-// Nodes and Leases it needs what package heartbeat keeps, and of Nodes also the annotations of node autonomy.
+// Nodes and Leases the cache needs what package heartbeat keeps, and of Nodes also the annotations of node autonomy.
 func Cached() map[client.Object]cache.ByObject {
 	one := func(name string) cache.ByObject {
 		return cache.ByObject{Namespaces: map[string]cache.Config{
@@ -161,8 +161,8 @@ type kind struct {
 	create func(was, is client.Object) bool
 }
 
-// kinds returns the watched kinds. A change that matters to nobody, such as the heartbeats of a thousand nodes,
-// enqueues nothing.
+// kinds returns the kinds to watch, each with what it enqueues. A change that matters to no pool, such as a heartbeat, enqueues
+// nothing.
 func (r *Reconciler) kinds() []kind {
 	all := func(ctx context.Context, _ client.Object, q queue) { r.enqueueAll(ctx, q) }
 	more := []kind{}
@@ -334,8 +334,8 @@ func (r *Reconciler) enqueuePool(ctx context.Context, pool edge.PoolName, q queu
 
 func (r *Reconciler) enqueueAll(ctx context.Context, q queue) { r.enqueue(ctx, q) }
 
-// enqueue reads only from the cache. That fails only while the cache starts or stops; nothing is lost, because every
-// YurtCoordinator counts as new after a start.
+// enqueue enqueues YurtCoordinators, which it reads from the cache only. That fails only while the cache starts or stops.
+// Nothing is lost then, because every YurtCoordinator counts as new after a start.
 func (r *Reconciler) enqueue(ctx context.Context, q queue, which ...client.ListOption) {
 	var all v1alpha1.YurtCoordinatorList
 	if err := r.cfg.Client.List(ctx, &all, which...); err != nil {

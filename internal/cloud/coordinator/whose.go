@@ -45,8 +45,8 @@ type crew struct {
 	foreign []string
 }
 
-// assign separates a pool's own Pods from those that only bear its labels. sets are the UIDs of the ReplicaSets of the pool's
-// Deployments.
+// assign separates a pool's own Pods from Pods that only bear the same labels, which no ReplicaSet controls. sets are the UIDs
+// of the ReplicaSets of the pool's Deployments.
 func assign(pods []corev1.Pod, sets map[types.UID]bool) crew {
 	var c crew
 	var ours [edge.MaxSlots][]corev1.Pod

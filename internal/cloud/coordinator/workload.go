@@ -26,8 +26,8 @@ const (
 	program       = "/usr/local/bin/yurt-coordinator"
 
 	certsVolume, certsDir = "certs", "/etc/yurt-coordinator/certs"
-	// The data is in a directory below the volume. The coordinator must make its directory private, and the volume's own belongs
-	// to root.
+	// The data is in a directory below the volume. The coordinator must make the directory of its data private, and the
+	// volume's own directory belongs to root.
 	dataVolume, volumeDir, dataDir = "data", "/var/lib/yurt-coordinator", "/var/lib/yurt-coordinator/pool"
 
 	// nonroot is the user and group of the image.
@@ -45,8 +45,8 @@ type Asked struct {
 	Settings v1alpha1.CoordinatorSettings
 }
 
-// askedOf returns what a pool asks. Settings that do not change the Pod are left out. Preferred nodes are labelled: their names
-// in the YurtAppSet would take a tweak for each pool.
+// askedOf returns what a pool asks of its coordinators. It leaves out settings that do not change the Pod. One of these is the
+// preferred nodes, which have a label instead. Their names in the YurtAppSet would take a tweak for each pool.
 func askedOf(version string, taints []corev1.Taint, s v1alpha1.CoordinatorSettings) Asked {
 	s.Create, s.MinNodes, s.Replicas, s.PreferredNodes = "", nil, nil, nil
 	return Asked{version, taints, s}
@@ -63,8 +63,8 @@ func (a Asked) digestIn(c Config, slot edge.Slot) string {
 	return digest(map[string][]byte{"pod": []byte(toJSON(podSpec(c, slot, a)))})[:16]
 }
 
-// AppSet returns the YurtAppSet of a slot. It runs a coordinator in each pool whose NodePool has edge.LabelCoordinators, as one
-// of these asks: the NodePool's other label says which.
+// AppSet returns the YurtAppSet of a slot. It runs a coordinator in each pool whose NodePool has edge.LabelCoordinators with a
+// number above the slot's. The NodePool's label edge.LabelCoordinatorSettings says which of the given Asked the pool gets.
 func AppSet(c Config, slot edge.Slot, asked ...Asked) (*v1beta1.YurtAppSet, error) {
 	app := &v1beta1.YurtAppSet{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1beta1.GroupVersion.String(), Kind: "YurtAppSet"},
@@ -144,9 +144,9 @@ func patches(changes ...change) (all []v1beta1.Patch, err error) {
 	return all, nil
 }
 
-// tolerations returns the tolerations of a coordinator's Pod. The first keep the Pod on a dead node until watchOver makes it
-// leave. Then come those for the pool's own taints, sorted, and those of the settings. edge.TaintUnschedulable is not tolerated.
-// So a new coordinator starts on no delegated node, and on a relayed one only if it fits nowhere else.
+// tolerations returns the tolerations of a coordinator's Pod. The first ones keep the Pod on a dead node until watchOver makes
+// it leave. Then come those for the pool's own taints, sorted, and those of the settings. edge.TaintUnschedulable is not
+// tolerated. So a new coordinator starts on no delegated node, and on a relayed one only if it fits nowhere else.
 func tolerations(taints []corev1.Taint, more []corev1.Toleration) []corev1.Toleration {
 	all := make([]corev1.Toleration, 0, 2+len(taints))
 	for _, key := range leaves {
@@ -272,8 +272,8 @@ func container(c Config, p Asked) corev1.Container {
 	}
 }
 
-// kubeletArgs are the flags by which a coordinator verifies kubelets. There are none for tokens of ServiceAccounts: a caller with
-// only a token must not use the pool's API, because nothing there tells whether the token is still valid.
+// kubeletArgs are the flags by which a coordinator verifies kubelets. None of them lets it accept tokens of ServiceAccounts. A
+// caller that has only a token must not use the pool's API, because nothing at the site tells whether the token is still valid.
 func kubeletArgs(c Config) []string {
 	if c.KubeletAuthority == nil {
 		return nil

@@ -44,8 +44,8 @@ type Fleet struct {
 	cfg Config
 
 	mu sync.Mutex
-	// reports says, by Lease, when each report was first seen. pools has the last state of each pool's hubs. carried is what all
-	// pools' links have carried, by kind.
+	// reports says, by Lease, when each report was first seen. pools has the last state of each pool's hubs. carried is the
+	// traffic of all pools' links, by kind.
 	reports map[string]sighting
 	pools   map[edge.PoolName]*seen
 	carried edge.Carried
@@ -57,7 +57,7 @@ type sighting struct {
 	at      time.Time
 }
 
-// seen is what was seen of a pool's hubs: what the leader of the lowest slot says that a valid report is of.
+// seen is what was seen of a pool's hubs, in the valid report of the lowest slot.
 type seen struct {
 	// from is that report's Lease, and version its version. led says that a report is valid.
 	from, version string
@@ -172,8 +172,8 @@ func (f *Fleet) speaksLocked(last *seen, lease *coordinationv1.Lease) {
 	}
 }
 
-// countLocked adds what a pool's links have carried since the last report. It does not count a first report, whose traffic was
-// carried at an unknown time.
+// countLocked adds the traffic that a pool's links have carried since the last report. It leaves out the traffic in a first
+// report, because nobody knows when the links carried it.
 func (f *Fleet) countLocked(last *seen, hubs edge.PoolHubs) {
 	if last.told {
 		before := last.hubs.Carried

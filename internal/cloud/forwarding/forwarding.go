@@ -1,9 +1,8 @@
-// Package forwarding grants, in RBAC, the right to forward heartbeats to the cloud. See
-// docs/adr/0004-forwarding-identity.md.
+// Package forwarding grants, in RBAC, the right to forward heartbeats to the cloud. See docs/adr/0004-forwarding-identity.md.
 //
 // Each pool has one identity, the user edge.PoolName.ForwardingUser, for which nobody has a key. The pool's nodes may
-// impersonate it. It may read, update and create the Leases of the pool's nodes, and those in which the pool's
-// leaders report. All rules name each node; everything else is refused.
+// impersonate it. It may read, update and create the Leases of the pool's nodes, and those in which the pool's leaders report.
+// The rules name each node and each Lease; everything else is refused.
 package forwarding
 
 import (
@@ -19,18 +18,18 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// impersonatorPrefix begins the name of the Role by which nodes impersonate, and of its binding. The other two objects have the
-// forwarder's own name.
+// impersonatorPrefix begins the names of two objects: the Role that lets nodes impersonate the forwarder, and its binding. The
+// other two objects have the forwarder's own name.
 const impersonatorPrefix = "impersonator-"
 
-// Objects returns the RBAC objects of a pool with these nodes, all in kube-node-lease. They are a Role to impersonate the pool's
-// forwarding user, its binding to the nodes' users, a Role on the Leases, and its binding to the forwarding user. The order of
-// nodes and duplicates make no difference. All four objects are always returned, so that applying them removes the rights of a
-// node that left. For a pool without nodes they grant nothing.
+// Objects returns the RBAC objects of a pool with these nodes, all in kube-node-lease. They are a Role to impersonate the
+// pool's forwarding user, its binding to the nodes' users, a Role on the Leases, and its binding to the forwarding user. The
+// order of nodes and duplicates make no difference. All four objects are always returned. So when they are applied, a node that
+// has left the pool loses its rights. For a pool without nodes they grant nothing.
 //
-// From Kubernetes 1.36 on, impersonation can be constrained to the requests that forwarding needs. If it is not constrained, a
-// node that impersonates the forwarder also gets whatever is granted to all ServiceAccounts, because their groups come with the
-// name. A policy of the chart then refuses its writes, but nothing refuses its reads.
+// From Kubernetes 1.36 on, impersonation can be constrained to the requests that forwarding needs. Otherwise a node that
+// impersonates the forwarder is also in the groups of all ServiceAccounts, and gets whatever these groups are granted. A policy
+// of the chart then refuses the node's writes, but nothing refuses its reads.
 func Objects(pool edge.PoolName, nodes []edge.NodeName, constrained bool) []client.Object {
 	nodes = slices.Clone(nodes)
 	slices.Sort(nodes)
@@ -60,8 +59,8 @@ func Objects(pool edge.PoolName, nodes []edge.NodeName, constrained bool) []clie
 	return []client.Object{impersonation, mayImpersonate, leases, mayWrite}
 }
 
-// impersonate returns the rules by which nodes act as the forwarder. There is no rule for create: the check of impersonation
-// treats a PUT that creates a Lease as an update.
+// impersonate returns the rules by which nodes act as the forwarder. No rule has the verb create, because the API server checks
+// the impersonation of a PUT that creates a Lease as an update.
 func impersonate(forwarder string, leases []string, constrained bool) []rbacv1.PolicyRule {
 	if !constrained {
 		return []rbacv1.PolicyRule{{

@@ -10,8 +10,8 @@ import (
 )
 
 // CleanUp removes what this controller has put on a Node, except its condition, as if the node's own heartbeat had just come.
-// Without the controller nobody else would, and the node would never get Pods again. kube-controller-manager judges whether the
-// node is dead.
+// Nothing else would remove the taint once the controller is gone, and the node would never get Pods again. Whether the node is
+// dead is left to kube-controller-manager.
 func CleanUp(ctx context.Context, c client.Client, at ends.Clock, node *corev1.Node) error {
 	p := &Policy{client: c, ends: ends.Ends{Clock: at}}
 	change := plan(node, Finding{Verdict: Direct}, wish{show: ShowReady})

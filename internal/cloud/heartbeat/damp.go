@@ -7,18 +7,19 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// changesMost is how often a Lease may change, within the damper's time, between the node's own heartbeats, relayed and forwarded
-// ones. A short cut takes three changes: forwarded, relayed, and healed. Without the limit each heartbeat could cost two writes
-// of the Node and an Event. This happens when a link comes and goes, or when somebody forwards heartbeats for a node that reports
-// itself.
+// changesMost is how often the source of a node's heartbeats may change within the damper's time. The sources are the node
+// itself, the node over a relay, and another node that forwards. A short cut takes three changes: forwarded, relayed, and
+// healed. Without the limit each heartbeat could cost two writes of the Node and an Event. That happens when a link comes and
+// goes, or when somebody forwards heartbeats for a node that reports itself.
 const changesMost = 3
 
-// damper keeps a node's taint and condition from changing with each heartbeat. A Lease that changes more than changesMost times
-// is unsettled, until it has stayed the same for the damper's time. It is safe for concurrent use.
+// damper keeps a node's taint and condition from changing with each heartbeat. If a Lease changes its source more than
+// changesMost times, the node is unsettled until the Lease has stayed the same for the damper's time. It is safe for concurrent
+// use.
 //
 // An unsettled node keeps one taint, the weaker one (wish.effect). The stronger one would keep replacements away for as long as
-// the link comes and goes: whoever deletes a Pod while the link is up would take it from the node. Without a taint, a node with a
-// bad link would be as good a place as any.
+// the link comes and goes: a Pod that somebody deletes while the link is up would be lost to the node. Without a taint, the
+// scheduler would treat a node with a bad link like any other.
 type damper struct {
 	within time.Duration // zero means that nothing is damped
 
@@ -51,7 +52,7 @@ func newDamper(within time.Duration) *damper {
 	return &damper{within: within, nodes: make(map[edge.NodeName]damped)}
 }
 
-// peek returns what to make of a finding at the moment now. It changes nothing.
+// peek returns what to make of a finding now. It changes nothing.
 func (d *damper) peek(node edge.NodeName, f Finding, now time.Time) Finding {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -59,8 +60,8 @@ func (d *damper) peek(node edge.NodeName, f Finding, now time.Time) Finding {
 	return f.settle(is)
 }
 
-// settle is peek for a caller that acts on the answer. wait is how long the node stays unsettled at least; zero means that it is
-// settled. begins says that it has just become unsettled.
+// settle is peek for a caller that acts on the answer. It also returns how long the node at least stays unsettled, where zero
+// means that it is settled, and whether it has just become unsettled.
 func (d *damper) settle(node edge.NodeName, f Finding, now time.Time) (steady Finding, wait time.Duration, begins bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -78,7 +79,7 @@ func (d *damper) forget(node edge.NodeName) {
 	delete(d.nodes, node)
 }
 
-// damp decides what a node is whose Lease is found to say f, and how long it stays unsettled at least.
+// damp returns what a damper knows of a node once its Lease says f, and how long the node at least stays unsettled.
 func damp(d damped, f Finding, now time.Time, within time.Duration) (damped, time.Duration) {
 	says := f.says()
 	switch {

@@ -18,8 +18,8 @@ const (
 	// Direct: the node renews its Lease itself. Link and node are fine.
 	Direct
 
-	// Delegated: another node of the pool renews the Lease, or passes on the node's own renewals (see Finding.Relayed). The link
-	// is down, the node is fine.
+	// Delegated: another node of the pool renews the Lease, or passes on the node's own renewals (see Finding.Relayed). The
+	// link is down, and the node is fine.
 	Delegated
 
 	// Silent: nobody renews the Lease, or it was deleted. The node is dead, or all of its links are.
@@ -42,8 +42,7 @@ func (v Verdict) String() string {
 	return fmt.Sprintf("Verdict(%d)", uint8(v))
 }
 
-// Observation is what is known about a node's Lease at one instant. The zero Observation means that the node has no
-// Lease.
+// Observation is what is known about a node's Lease at one instant. The zero Observation means that the node has no Lease.
 type Observation struct {
 	// Found says that a Lease of this node was seen since the start.
 	Found bool
@@ -79,15 +78,15 @@ type Finding struct {
 	Annotated bool
 
 	// Relayed says that the node itself marked the Lease, because it reaches the cloud over another node's line. Its kubelet
-	// reaches the cloud, although its own link is down.
+	// reaches the cloud, too, although the node's own link is down.
 	Relayed bool
 
-	// HeartbeatsOnly says that the node is Relayed, but only its heartbeats and its Node's status take that line. Its kubelet
-	// learns of no deletions.
+	// HeartbeatsOnly says that the node is Relayed, but only its heartbeats and its Node's status go over the other node's
+	// line. Its kubelet learns of no deletions.
 	HeartbeatsOnly bool
 
-	// Unsettled says that the Lease keeps changing between the node's own heartbeats and others. The Verdict is then Delegated,
-	// or Annotated is true before the first renewal. The damper sets it; Judge does not.
+	// Unsettled says that the Lease keeps changing between the node's own heartbeats and others. The Verdict is then Delegated.
+	// Before the first renewal the Verdict stays as it is, and Annotated is true. The damper sets Unsettled; Judge does not.
 	Unsettled bool
 
 	// Gone says that the Lease was deleted; the verdict is then Silent.
@@ -100,8 +99,8 @@ type Finding struct {
 // maxPatience bounds what a Lease's own duration can ask for: any writer of the Lease can set it.
 const maxPatience = 5 * time.Minute
 
-// Judge decides what o means. A Lease is silent after silenceAfter without a renewal. The second result is how long the
-// verdict holds if nothing else happens; zero means forever.
+// Judge decides what an Observation means. A Lease is silent once it has not been renewed for as long as patience says. The
+// second result is how long the verdict holds if nothing else happens; zero means forever.
 func Judge(o Observation, silenceAfter time.Duration) (Finding, time.Duration) {
 	if !o.Found {
 		return Finding{}, 0
@@ -125,9 +124,9 @@ func Judge(o Observation, silenceAfter time.Duration) (Finding, time.Duration) {
 	return f, f.Patience - o.Age
 }
 
-// patience is silenceAfter, but at least two of the node's renewal intervals. A kubelet renews every quarter of the Lease's
-// duration (nodeLeaseRenewIntervalFraction in its source). With less patience, a healthy node with a long interval would count as
-// silent between two heartbeats.
+// patience returns silenceAfter, or two of the node's renewal intervals if they are longer, up to maxPatience. A kubelet renews
+// every quarter of the Lease's duration (nodeLeaseRenewIntervalFraction in its source). With less patience, a healthy node with
+// a long interval would count as silent between two heartbeats.
 func patience(leaseDuration, silenceAfter time.Duration) time.Duration {
 	return max(silenceAfter, min(leaseDuration/2, maxPatience))
 }

@@ -11,8 +11,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// metrics is a prometheus.Collector. It counts the gauge on collection, so the gauge can't drift from what it counts,
-// and a pool without nodes leaves no series.
+// metrics is a prometheus.Collector. It computes the gauge from its records whenever it is asked, so gauge and records always
+// agree, and a pool without nodes leaves no series.
 type metrics struct {
 	delegated   *prometheus.Desc
 	transitions *prometheus.CounterVec

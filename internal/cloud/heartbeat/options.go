@@ -20,8 +20,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// options has each pool's wishes for its delegated nodes. The pool's YurtCoordinator states them, the oldest if there are
-// several. It is safe for concurrent use.
+// options has each pool's wishes for its delegated nodes, as the pool's YurtCoordinator states them. If there are several, the
+// oldest counts. It is safe for concurrent use.
 type options struct {
 	mu sync.Mutex
 	// known says that all YurtCoordinators have been seen. Until then nothing is known about any pool.
@@ -42,10 +42,10 @@ type wish struct {
 	relayed corev1.TaintEffect
 }
 
-// effect returns the effect of the taint that a marked Lease calls for. A delegated node takes no new Pods, and neither does one
-// whose heartbeats alone are relayed. A relayed node learns of deletions. So it takes replacements that fit nowhere else, unless
-// its pool wants something else. An unsettled node gets its pool's taint for relayed nodes, or the weaker taint if the pool wants
-// none there.
+// effect returns the effect of the taint for a node with a marked Lease. A delegated node takes no new Pods, and neither does a
+// node of which only the heartbeats are relayed. A relayed node learns of deletions. So it takes replacements that fit nowhere
+// else, unless its pool wants something else. An unsettled node gets its pool's taint for relayed nodes, or PreferNoSchedule if
+// the pool wants none there.
 func (w wish) effect(f Finding) corev1.TaintEffect {
 	switch {
 	case f.Unsettled:
@@ -70,7 +70,7 @@ func effectOf(s v1alpha1.RelayedNodeScheduling) corev1.TaintEffect {
 
 func newOptions() *options { return &options{byPool: make(map[edge.PoolName]map[string]option)} }
 
-// saw records the present state of a YurtCoordinator. It reports whether its pool's nodes must now be treated differently. A
+// saw records the present state of a YurtCoordinator. It reports whether the pool's nodes must now be treated in another way. A
 // YurtCoordinator never changes its pool.
 func (o *options) saw(c *v1alpha1.YurtCoordinator) (news bool) {
 	pool := edge.PoolName(c.Spec.NodePool)
@@ -131,7 +131,7 @@ func (o *options) wishLocked(pool edge.PoolName) wish {
 }
 
 // FollowCoordinators makes the Policy follow the wishes of YurtCoordinators for delegated nodes. Call it once the API server
-// serves that kind. Until then nodes stay shown as they are.
+// serves YurtCoordinators. Until then nodes stay shown as they are.
 func (p *Policy) FollowCoordinators(mgr manager.Manager) error {
 	// The background context suits: the call only begins to list. What waits for the list has its own context.
 	informer, err := mgr.GetCache().GetInformer(context.Background(), &v1alpha1.YurtCoordinator{}, cache.BlockUntilSynced(false))
@@ -190,8 +190,8 @@ func (p *Policy) wake(pool edge.PoolName) {
 	}
 }
 
-// lateQueue is the controller's queue once the controller has started. Earlier additions may be dropped, because the controller
-// starts with every Node.
+// lateQueue is the controller's queue, which exists once the controller has started. What is added before that may be dropped,
+// because the controller looks at every Node when it starts.
 type lateQueue struct {
 	mu    sync.Mutex
 	queue queue

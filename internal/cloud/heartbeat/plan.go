@@ -148,8 +148,8 @@ func differsBehind(was corev1.NodeCondition, next Condition) bool {
 	return next.Status == corev1.ConditionTrue && next.Reason != was.Reason
 }
 
-// planLeft takes back what was said about a node that is in no pool any more. Nobody can forward its heartbeats. A node that
-// never was in a pool gets nothing.
+// planLeft takes back what was said about a node that is in no pool any more, because nobody can forward its heartbeats. It
+// writes nothing on a node that never was in a pool.
 func planLeft(node *corev1.Node) Change {
 	direct := Finding{Verdict: Direct}
 	var c Change
@@ -214,7 +214,7 @@ func describe(was corev1.ConditionStatus, f Finding) (Condition, bool) {
 }
 
 // announce returns the Event for a transition of the condition; nil means none. A Node's first condition is an Event only if it
-// says that the link is down. A node that is silent from the start is kube-controller-manager's to announce.
+// says that the link is down. If a node is silent from the start, kube-controller-manager announces that.
 func announce(was corev1.NodeCondition, next Condition) *Event {
 	const normal, warning = corev1.EventTypeNormal, corev1.EventTypeWarning
 	const yes, no, unknown = corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown
@@ -252,8 +252,8 @@ func ourTaint(e corev1.TaintEffect) corev1.Taint {
 	return corev1.Taint{Key: edge.TaintUnschedulable, Effect: e}
 }
 
-// isOurs compares key and effect, which together are unique on a Node. A taint with the same key and the third effect, NoExecute,
-// is not ours.
+// isOurs reports whether a taint is ours. It compares key and effect, which together are unique on a Node. A taint with our key
+// and the third effect, NoExecute, is not ours.
 func isOurs(t corev1.Taint) bool {
 	return t.Key == edge.TaintUnschedulable &&
 		(t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectPreferNoSchedule)

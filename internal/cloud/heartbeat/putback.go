@@ -19,15 +19,15 @@ import (
 // aheadMost is how far ahead of our clock the stamp of a silent node may be: twice what nodes' clocks may be off.
 const aheadMost = 10 * time.Minute
 
-// putBackTo returns the renewTime that a Lease gets in place of one from the future; false means that it may stay. Only a silent
-// node's Lease is changed. A living node's renewTime moves on through its hub, and putting it back would hide the next heartbeats
-// from kube-controller-manager.
+// putBackTo returns the renewTime that replaces one from the future in a Lease; false means that the Lease may keep its own.
+// Only the Lease of a silent node is changed. The hub of a living node advances its renewTime. To put that back would hide the
+// next heartbeats from kube-controller-manager.
 func putBackTo(f Finding, stamp, now time.Time) (time.Time, bool) {
 	return now.Truncate(time.Microsecond), f.Verdict == Silent && !f.Gone && stamp.Sub(now) > aheadMost
 }
 
-// putBack sets the renewTime of a silent node's Lease to now if it is from the future. Otherwise a node that comes back without a
-// hub would not count as alive before its clock has passed that time. An annotation says that the write is no heartbeat.
+// putBack sets the renewTime of a silent node's Lease to now if it is from the future. Otherwise a node that comes back without
+// a hub would count as dead until its clock has passed that time. An annotation says that the write is no heartbeat.
 func (p *Policy) putBack(ctx context.Context, node *corev1.Node, f Finding) error {
 	stamp, revision, found := p.sightings.stamp(edge.NodeName(node.Name))
 	to, needed := putBackTo(f, stamp, p.ends.Wall())

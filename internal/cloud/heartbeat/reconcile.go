@@ -22,8 +22,8 @@ import (
 // FieldOwner is the field manager of all writes to Nodes.
 const FieldOwner = "coordinator-controller"
 
-// conflictDelay is the least wait after a conflict; jitter up to doubles it. The cache has the newer copy within milliseconds.
-// The wait is a tenth of the second that a taint may take.
+// conflictDelay is the least wait after a conflict; jitter at most doubles it. The cache has the newer copy within
+// milliseconds. The wait is a tenth of the second within which a taint must be written.
 const conflictDelay = 100 * time.Millisecond
 
 // Config is what a Policy needs. All fields are required unless it says otherwise.
@@ -41,7 +41,7 @@ type Config struct {
 	SilenceAfter time.Duration
 
 	// Calm is the time within which a node's heartbeats may change three times between its own and others'. A node that changes
-	// more often is Unsettled until it has stayed the same for that time. Zero means that each heartbeat may be a change.
+	// more often is Unsettled until it has stayed the same for that time. Zero means that changes are not limited.
 	Calm time.Duration
 }
 
@@ -73,8 +73,9 @@ func New(c Config) *Policy {
 // Metrics returns the Policy's metrics. The caller registers them.
 func (p *Policy) Metrics() prometheus.Collector { return p.metrics }
 
-// Reconcile writes on the requested Node what its Lease means. It makes one write, or none if the Node already says so. The taint
-// comes first, because it keeps Pods off. The condition is written by the next reconcile, after the taints of all waiting nodes.
+// Reconcile writes on the requested Node what its Lease means. It makes one write, or none if the Node already says so. It
+// writes the taint first, because the taint keeps Pods off. The next reconcile writes the condition, after the taints of all
+// waiting nodes.
 func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	name := edge.NodeName(req.Name)
 	var node corev1.Node
@@ -125,9 +126,9 @@ func (p *Policy) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 // clocksDiffer is how far the clocks of kube-controller-manager and of ours may be apart.
 const clocksDiffer = 5 * time.Second
 
-// compareGrace records an Event if kube-controller-manager has found a node silent before we do. Its grace period is then shorter
-// than our patience, so what we do at silence, such as a hold, comes after its taint. It skips a node whose heartbeats have come
-// back since.
+// compareGrace records an Event if kube-controller-manager has found a node silent before this controller would. Then its grace
+// period is shorter than our patience, and what we do at silence, such as a hold, comes after its taint. compareGrace skips a
+// node whose heartbeats have come back since.
 func (p *Policy) compareGrace(node *corev1.Node, f Finding) {
 	ready, seen := conditionOf(node, corev1.NodeReady), p.sightings.Observe(edge.NodeName(node.Name))
 	if speaks := f.Verdict == Direct || f.Verdict == Delegated; !speaks || !GivenUp(ready) {
@@ -184,8 +185,8 @@ func (p *Policy) tell(node *corev1.Node, e Event) {
 	p.events.Eventf(regarding(node), nil, e.Type, e.Reason, "JudgeHeartbeat", "%s", e.Note)
 }
 
-// writeNode writes taints and label. It replaces the list of taints, which Kubernetes treats as one value. The patch has the
-// resourceVersion, so it fails with a conflict if anybody else has changed the Node.
+// writeNode writes taints and label. It replaces the whole list of taints, because Kubernetes treats the list as one value. The
+// patch has the resourceVersion, so it fails with a conflict if anybody else has changed the Node.
 func (p *Policy) writeNode(ctx context.Context, node *corev1.Node, c Change) error {
 	base := node.DeepCopy()
 	if c.Unevict {
@@ -211,9 +212,9 @@ func (p *Policy) writeNode(ctx context.Context, node *corev1.Node, c Change) err
 	return nil
 }
 
-// writeStatus merges conditions into the status by their types. The patch has the resourceVersion, so an outdated reconcile fails
-// with a conflict. Otherwise it could announce a transition twice, or overwrite a newer condition of kubelet or
-// kube-controller-manager.
+// writeStatus merges conditions into the status by their types. The patch has the resourceVersion, so a reconcile that has read
+// an outdated Node fails with a conflict. Otherwise it could announce a transition twice, or overwrite a newer condition of
+// kubelet or kube-controller-manager.
 func (p *Policy) writeStatus(ctx context.Context, node *corev1.Node, c Change) error {
 	base := node.DeepCopy()
 	now := metav1.NewTime(p.ends.Wall())
@@ -243,8 +244,8 @@ func set(node *corev1.Node, kind corev1.NodeConditionType, c Condition, now meta
 	return is
 }
 
-// regarding names the Node of an Event. It leaves out the resourceVersion: the recorder merges equal Events, and with it no two
-// would be equal.
+// regarding names the Node of an Event. It leaves out the resourceVersion, because the recorder merges equal Events, and with a
+// resourceVersion no two would be equal.
 func regarding(node *corev1.Node) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}
 }

@@ -7,8 +7,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// shownRoll lists the nodes that are shown NotReady, with their pools. The admission policy that keeps their Pods ready reads the
-// list, because a policy on Pods sees no Nodes.
+// shownRoll lists the nodes that are shown NotReady, with their pools. The admission policy that keeps their Pods ready reads
+// this list, because a policy on Pods can't read Nodes.
 func shownRoll() roll.Roll[*corev1.Node] {
 	return roll.Roll[*corev1.Node]{
 		Name: "heartbeat-roll", ConfigMap: edge.ConfigMapShownNotReady, Object: &corev1.Node{}, List: &corev1.NodeList{},

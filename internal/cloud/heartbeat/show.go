@@ -50,13 +50,13 @@ func GivenUp(ready corev1.NodeCondition) bool {
 	return ready.Status == corev1.ConditionUnknown && ready.Reason == lostByKubernetes
 }
 
-// planShown plans the Ready condition of a node. It replaces a kubelet's True, and the Unknown of a node that was given up and is
-// heard of again. It leaves any other value of the kubelet.
+// planShown plans the Ready condition of a node. It replaces two values: a kubelet's True, and the Unknown of a node that
+// kube-controller-manager had given up and that is heard of again. It leaves any other value of the kubelet.
 //
 // It restores the kubelet's value as soon as the node is no longer known to be alive behind a broken link.
 // kube-controller-manager handles a Silent node, and needs the kubelet's value for that. An Unobserved Lease changes nothing,
-// since the node may be either. A relayed node's kubelet reports by itself, and would overwrite our value each time, so we leave
-// its own.
+// because the node may be alive or dead. A relayed node's kubelet reports by itself, and would overwrite our value each time.
+// So the kubelet's value stays.
 func planShown(node *corev1.Node, f Finding, s Show, c *Change) {
 	ready := conditionOf(node, corev1.NodeReady)
 	is := isShown(node)
@@ -102,8 +102,8 @@ func planShown(node *corev1.Node, f Finding, s Show, c *Change) {
 	c.Unevict = (shown || revived) && slices.ContainsFunc(node.Spec.Taints, evicts)
 }
 
-// planExclude keeps nodes that are shown NotReady out of the count of a zone's losses. Above a certain share of losses,
-// kube-controller-manager stops evicting, even from dead nodes.
+// planExclude edits the label that excludes a node from the count of a zone's losses. A node that is shown NotReady must have
+// it. Above a certain share of losses, kube-controller-manager stops evicting, even from dead nodes.
 func planExclude(node *corev1.Node, shown bool) Edit {
 	value, labelled := node.Labels[edge.LabelExcludeDisruption]
 	if labelled && value != edge.ExcludedCloudLinkDown {

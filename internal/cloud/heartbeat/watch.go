@@ -30,9 +30,9 @@ const (
 	// well over 1000 Nodes a second, more than the client's own limit allows.
 	workers = 16
 
-	// conditionsLast is the queue priority of a Node whose taint is right but whose condition is still due. All Nodes whose
-	// taints are due come before it, also those found at the start (handler.LowPriority). After the cut of a region the API
-	// server may take a minute for all of them, and the taints keep Pods off.
+	// conditionsLast is the queue priority of a Node whose taint is right but whose condition must still be written. All Nodes
+	// whose taints are due come before it, also those found at the start (handler.LowPriority). After the cut of a region the
+	// API server may take a minute for all of them. The taints are more urgent, because they keep Pods off.
 	conditionsLast = handler.LowPriority - 1
 
 	// reconcileTimeout bounds the writes of one reconcile; the API server's own limit for a request is a minute.
@@ -41,18 +41,18 @@ const (
 	// retryMax is the longest wait before a failed reconcile is tried again, before jitter.
 	retryMax = 30 * time.Second
 
-	// undoneDelay is how long a Node waits after somebody undid what we wrote. So somebody who undoes it again and again causes
-	// at most four writes a second.
+	// undoneDelay is how long a Node waits after somebody undid what we wrote. So somebody who undoes our writes again and
+	// again causes at most four writes a second.
 	undoneDelay = 250 * time.Millisecond
 
-	// echoLost is how long the second half of a change waits at most for the watch to show the first half.
+	// echoLost is how long the second half of a change waits, at most, until the watch shows the first half.
 	echoLost = 5 * time.Second
 )
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// AddTo registers the controllers with a manager, to run while the manager leads. The first one watches even before that, so that
-// a replica that takes over knows at once which nodes are delegated. The manager's cache needs the options of Cached.
+// AddTo registers the controllers with a manager. They run while the manager leads. The first one watches even before that, so
+// that a replica that takes over knows at once which nodes are delegated. The manager's cache needs the options of Cached.
 func (p *Policy) AddTo(mgr manager.Manager) error {
 	return errors.Join(
 		control.Controller{
@@ -67,8 +67,8 @@ func (p *Policy) AddTo(mgr manager.Manager) error {
 		shownRoll().AddTo(mgr, p.ends.Chance))
 }
 
-// leaseHandler records every change of a Lease, but enqueues the node only if its finding changed. So the heartbeats of 1000
-// nodes, one every 10 s from each, enqueue nothing.
+// leaseHandler records every change of a Lease, but enqueues the node only if its finding changed. So renewals alone enqueue
+// nothing, even if 1000 nodes send one every 10 s.
 func (p *Policy) leaseHandler() handler.TypedFuncs[*coordinationv1.Lease, reconcile.Request] {
 	return handler.TypedFuncs[*coordinationv1.Lease, reconcile.Request]{
 		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*coordinationv1.Lease], q queue) {
@@ -131,9 +131,9 @@ func requestFor(node string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: node}}
 }
 
-// Cached says what the manager's cache must hold. Of Leases it holds only the nodes', and what a pool's leader reports. Of Nodes
-// it keeps what this and other packages read, such as the addresses and the annotations with these keys. (A whole Node is some 10
-// KB, most of it the list of its images.)
+// Cached says what the manager's cache must hold. Of Leases it holds those of nodes, and those in which pools' leaders report.
+// Of Nodes it keeps what this and other packages read, such as the addresses and the annotations with these keys. A whole Node
+// has some 10 KB, most of it the list of its images.
 func Cached(annotations func(*corev1.Node) []string) map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&coordinationv1.Lease{}: {
@@ -144,8 +144,8 @@ func Cached(annotations func(*corev1.Node) []string) map[client.Object]cache.ByO
 	}
 }
 
-// stripLease keeps what Sightings reads, and of a pool's report its author and its content. It returns an object of another type,
-// such as a tombstone, as it is.
+// stripLease keeps what Sightings reads. If the Lease is a pool's report, it also keeps the report's author and content. It
+// returns an object of another type, such as a tombstone, as it is.
 func stripLease(obj any) (any, error) {
 	lease, ok := obj.(*coordinationv1.Lease)
 	if !ok {

@@ -1,6 +1,6 @@
 // Package keys has the Secrets that only coordinator-controller reads: pools' authorities, and coordinators' keys for kubelets.
-// They have their own namespace, so the right to read them does not include kube-system, or the reverse. Secrets that Pods mount
-// or people fetch stay in kube-system.
+// They have their own namespace. So the right to read them gives no access to the Secrets in kube-system, nor the other way
+// round. Secrets that Pods mount or people fetch stay in kube-system.
 package keys
 
 import (

@@ -25,8 +25,8 @@ const (
 	ReasonNotStalled = "NotStalled"
 )
 
-// invalid returns what a pool wants that no Node can have. The policy nodepool-values refuses such NodePools, but a NodePool may
-// be older than the policy, or the policy may be off.
+// invalid returns what a NodePool asks for that no Node can have. The policy nodepool-values refuses such NodePools, but a
+// NodePool may be older than the policy, or the policy may be off.
 func invalid(pool *v1beta2.NodePool) (wrong []string) {
 	say := func(what string, is []string) {
 		if len(is) > 0 {

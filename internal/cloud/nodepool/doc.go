@@ -6,15 +6,16 @@
 //	        and none that an earlier pool, or an earlier spec, put there
 //	pools   a NodePool's status counts and names its nodes; its finalizer holds a deletion back while there are any
 //
-// The package is level-based. Each Node remembers what was put on it. Labels and annotations are kept by server-side apply, and
-// an annotation lists their keys, so that the Node alone tells whether a write is needed. Taints are listed in an annotation that
-// is written together with them. So whatever leaves the spec, or comes from a node's former pool, is removed, whatever happened
-// in between. What OpenYurt's controller has put there is removed, too, by its own record. What others put there stays. A label
-// that two managers applied goes only when both stop applying it, and a taint that was there before is not ours.
+// The package is level-based. Each Node remembers what was put on it. Labels and annotations are kept by server-side apply. An
+// annotation lists their keys, so that the Node alone tells whether a write is needed. Taints are listed in another annotation,
+// which is written together with them. So whatever leaves the spec, or comes from a node's former pool, is removed, whatever
+// happened in between. What OpenYurt's controller has put there is removed, too, by the record that it keeps itself. What
+// others put there stays. A label that two managers applied goes only when both stop applying it. A taint that was there before
+// is not ours.
 //
 // Server-side apply treats Node.spec.taints as one value. So taints are written by a patch with a resourceVersion; after a
-// conflict the Node is reconciled again. Taints that Kubernetes or package heartbeat keep are left alone even if a NodePool names
-// them.
+// conflict the Node is reconciled again. Taints that Kubernetes or package heartbeat writes are left alone even if a NodePool
+// names them.
 //
 // Nodes report their status every few seconds. A report enqueues the node only if it changes a label, an annotation, a taint or
 // the node's readiness. An index over the label finds a pool's nodes: nothing scans all of them.
@@ -26,7 +27,7 @@
 //	apps.openyurt.io  nodepools/status  update
 //	events.k8s.io     events            create patch
 //
-// It needs no right to create nodes. What it applies to a Node names the UID, so a deleted Node does not come back; without the
-// right it could not. The manager's cache must keep a Node's labels, taints, Ready condition and the annotations that
-// CachedAnnotations names.
+// It needs no right to create nodes. What it applies to a Node names the UID, so the write can't make a deleted Node again.
+// Without the right it could not do so anyway. The manager's cache must keep a Node's labels, taints, Ready condition and the
+// annotations that CachedAnnotations names.
 package nodepool

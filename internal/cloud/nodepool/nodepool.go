@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// FieldOwner is the field manager of all writes here. No other package may use it, because server-side apply removes what the
-	// same manager does not apply again.
+	// FieldOwner is the field manager of all writes here. No other package may use it, because server-side apply removes fields
+	// that the same manager no longer applies.
 	FieldOwner = "coordinator-controller-nodepool"
 
 	// index finds the Nodes of a pool in the cache.
@@ -42,8 +42,8 @@ const (
 	// conflictDelay is the least wait before a retry after a conflict; jitter up to doubles it.
 	conflictDelay = 100 * time.Millisecond
 
-	// settle is how long a change of a node waits for others of its pool. So a pool that comes up is written a few times, and not
-	// once for each node.
+	// settle is how long a change of a node waits for changes of other nodes in the pool. So when a pool comes up, its status
+	// is written a few times, and not once for each node.
 	settle = 200 * time.Millisecond
 )
 

@@ -209,8 +209,8 @@ func requestFor(name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
 }
 
-// regardingNode and regardingPool name the object of an Event. They leave out the resourceVersion: the recorder merges equal
-// Events, and with it no two would be equal.
+// regardingNode and regardingPool name the object of an Event. They leave out the resourceVersion, because the recorder merges
+// equal Events, and with a resourceVersion no two would be equal.
 func regardingNode(node *corev1.Node) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}
 }

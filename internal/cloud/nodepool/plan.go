@@ -70,15 +70,16 @@ func reservedTaints(pool *v1beta2.NodePool) []string {
 	return keys
 }
 
-// allowed are the attributes of Kubernetes' own domains that a pool may set, because they state what people know of a site. They
-// say where it is, which role lists show for its nodes, and that the cloud's load balancers can't reach it.
+// allowed are the attributes of Kubernetes' own domains that a pool may set, because they state what people know of a site.
+// They say where the site is, which role kubectl shows for its nodes, and that the cloud's load balancers can't reach it.
 var allowed = []string{
 	corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelNodeExcludeBalancers, "node-role.kubernetes.io/edge",
 }
 
-// reservedAttribute reports whether a pool may not set a label or annotation. A person who may write NodePools need not have the
-// right to write Nodes. Attributes of Kubernetes' domains state what a node is: its name, its role, what must run there, what a
-// controller has found out. Ours state which pool it is in, and what it has from that pool.
+// reservedAttribute reports whether a pool may not set a label or annotation. The reason is that a person who may write
+// NodePools need not have the right to write Nodes. Attributes of Kubernetes' domains state facts about a node: its name, its
+// role, what must run there, what a controller has found out. Our own attributes state which pool the node is in, and what it
+// has from that pool.
 func reservedAttribute(key string) bool {
 	if slices.Contains([]string{edge.LabelNodePool, AnnotationAttributes, AnnotationTaints}, key) {
 		return true
@@ -126,8 +127,8 @@ func (w Wanted) memo() string {
 
 func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
 
-// CachedAnnotations returns the keys of the Node's annotations that must be in the cache. They are few, and a Node can have many
-// others.
+// CachedAnnotations returns the keys of the Node's annotations that must be in the cache. They are few, while a Node can have
+// many others.
 func CachedAnnotations(node *corev1.Node) []string {
 	keys := []string{AnnotationAttributes, AnnotationTaints, AnnotationPrevious}
 	if p, ok := previousOf(node); ok {

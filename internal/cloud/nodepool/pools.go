@@ -84,7 +84,7 @@ func equal(a, b v1beta2.NodePoolStatus) bool {
 		})
 }
 
-// release lets a NodePool be deleted if the API server knows of no node of it. It asks the API server because the cache may not
+// release lets a NodePool be deleted if the API server knows of no node in it. It asks the API server because the cache may not
 // have the newest node yet.
 func (p *pools) release(ctx context.Context, pool *v1beta2.NodePool) error {
 	if !controllerutil.ContainsFinalizer(pool, Finalizer) {
@@ -148,7 +148,7 @@ func (p *pools) announce(pool *v1beta2.NodePool, status v1beta2.NodePoolStatus) 
 }
 
 // poolHandler enqueues a NodePool at each change, so that what somebody else writes into its status is overwritten. Changes
-// outside the spec wait, because most are our own, and the cache may not have the latest yet.
+// outside the spec wait a moment (settle). Most of them are our own writes, and the cache may not show the latest of these yet.
 func (p *pools) poolHandler() handler.TypedFuncs[*v1beta2.NodePool, reconcile.Request] {
 	type pool = *v1beta2.NodePool
 	return handler.TypedFuncs[pool, reconcile.Request]{
@@ -165,8 +165,8 @@ func (p *pools) poolHandler() handler.TypedFuncs[*v1beta2.NodePool, reconcile.Re
 	}
 }
 
-// nodeHandler enqueues a pool when a node changes in a way that shows in the pool's status. It waits for settle, in which more
-// may change.
+// nodeHandler enqueues a pool when a node changes in a way that shows in the pool's status. The pool waits a moment (settle),
+// because more nodes may change.
 func (p *pools) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
 	enqueue := func(pool string, q queue) {
 		if pool != "" {

@@ -15,9 +15,9 @@ import (
 	"yurtcoordinator/apis/apps/v1beta2"
 )
 
-// AnnotationPrevious is where OpenYurt's controller records, as JSON, what a Node has from its pool. That controller uses another
-// field manager, so our own writes would never remove what it put there. Here the record shrinks when the pool stops wanting what
-// it names, and never grows.
+// AnnotationPrevious is where OpenYurt's controller records, as JSON, what a Node has from its pool. That controller uses
+// another field manager, so our own writes would never remove what it put there. Our controller removes an entry when the pool
+// no longer wants it, and never adds one.
 const AnnotationPrevious = "nodepool.openyurt.io/previous-attributes"
 
 // previous is the content of AnnotationPrevious.
@@ -36,9 +36,9 @@ func previousOf(node *corev1.Node) (p previous, ok bool) {
 	return p, true
 }
 
-// withoutPrevious returns the Node without what its record names and its pool no longer wants, and whether it differs. Values do
-// not matter: if somebody has changed a value that the pool had set, it goes as well, as in OpenYurt. What the pool still wants
-// stays, even if a NodePool may not set it any more.
+// withoutPrevious returns the Node without what AnnotationPrevious records and its pool no longer wants. It also returns
+// whether that Node differs. Values do not matter: a value that the pool had set goes even if somebody has changed it, as in
+// OpenYurt. What the pool still wants stays, even if a NodePool may not set it any more.
 func withoutPrevious(node *corev1.Node, pool *v1beta2.NodePool) (*corev1.Node, bool) {
 	p, ok := previousOf(node)
 	if !ok {

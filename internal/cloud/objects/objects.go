@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Apply makes the API server's object as obj says, by server-side apply. It removes fields that this owner applied before and no
-// longer does. If obj has a resourceVersion, Apply fails with a conflict when the object has changed since.
+// Apply makes the API server's object as obj says, by server-side apply. It removes fields that this owner applied before and
+// no longer applies. If obj has a resourceVersion, Apply fails with a conflict when the object has changed since.
 func Apply(ctx context.Context, c client.Client, obj client.Object, owner string) error {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
@@ -37,9 +37,10 @@ func Remove(ctx context.Context, c client.Client, obj client.Object, opts ...cli
 	return nil
 }
 
-// Peek reads the object with the namespace and name of obj into obj, and reports whether it exists. It needs the right to patch,
-// not the right to read. RBAC can't limit rights to a prefix of names; an admission policy can, but sees only writes. So Peek
-// sends an empty patch as a dry run, which the API server answers with the object as it is.
+// Peek reads the object with the namespace and name of obj into obj, and reports whether it exists. It needs the right to
+// patch, not the right to read. The reason is that RBAC can't limit the right to read to a prefix of names. An admission policy
+// can limit writes in that way, but sees no reads. So Peek sends an empty patch as a dry run, which the API server answers with
+// the object as it is.
 func Peek(ctx context.Context, c client.Client, obj client.Object) (bool, error) {
 	err := c.Patch(ctx, obj, client.RawPatch(types.MergePatchType, []byte(`{}`)), client.DryRunAll)
 	if apierrors.IsNotFound(err) {

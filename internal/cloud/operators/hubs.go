@@ -27,14 +27,14 @@ import (
 )
 
 // HubLife is the life of a hub's certificate. It is far shorter than certs.Lives.Settle. So each hub learns of a new authority
-// when it renews, before that authority signs anything.
+// when it renews its certificate, before that authority signs anything.
 const HubLife = 30 * 24 * time.Hour
 
 const hubsAuthorityPrefix = "openyurt:hubs-authority:"
 
-// signHubs returns a hub's serving certificate, followed by the authorities that verify it. refused is the reason against it, and
-// err says that it can't find out. It signs only for the node that made the request, whatever the request asks for and whoever
-// approved it.
+// signHubs returns a hub's serving certificate, followed by the authorities that verify it. refused says why the request is
+// refused, and err why that can't be found out. It signs only for the node that made the request, whatever the request asks for
+// and whoever approved it.
 func (s *Signer) signHubs(
 	ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
 ) (signed []byte, refused, err error) {
@@ -101,9 +101,9 @@ func serverOnly(usages []certificatesv1.KeyUsage) error {
 	return nil
 }
 
-// hubsAuthority returns the authority that signs for a pool's hubs. It first creates or rotates the authority if that is due. It
-// runs only when a hub requests a certificate, which each does every 20 days. The NodePool owns the authority's Secret, so they
-// are deleted together.
+// hubsAuthority returns the authority that signs for a pool's hubs. It first creates or rotates the authority if that is due.
+// It runs only when a hub requests a certificate, which each hub does every 20 days. The NodePool owns the authority's Secret,
+// so both are deleted together.
 func (s *Signer) hubsAuthority(ctx context.Context, pool edge.PoolName) (a certs.Authority, refused, err error) {
 	if pool == "" {
 		return a, errors.New("its node is in no pool, so no authority signs for it: put it into one"), nil

@@ -1,15 +1,15 @@
-// Package operators signs three kinds of certificates: those of persons who use a pool's coordinator, those of programs that read
-// its metrics, and those with which hubs serve Pods.
+// Package operators signs three kinds of certificates: those of persons who use a pool's coordinator, those of programs that
+// read its metrics, and those with which hubs serve Pods.
 //
 // A person creates a CertificateSigningRequest in the cloud for the signer coordinator.openyurt.io/POOL, and somebody with the
-// right approves it. This controller signs it with the authority of the pool's coordinator. A hub creates one for
-// hub.openyurt.io/serving, and package approve approves it. This controller signs it with another authority of the node's pool,
-// which signs nothing else (docs/adr/0028).
+// right approves it. This controller signs the certificate with the authority of the pool's coordinator. A hub creates a
+// request for hub.openyurt.io/serving, and package approve approves it. This controller signs the hub's certificate with
+// another authority of the node's pool, which signs nothing else (docs/adr/0028).
 //
 // Invariants: a hub's certificate is for its own node, by name and addresses, and for servers alone. A person's certificate has
 // the name of the person who requested it in the cloud, so that a pool's audit log says who it was. Its groups are those of
-// operators, or the one that reads metrics. It lasts MaxLife at most, or MaxMetricsLife if it only reads metrics. This controller
-// never approves. A request that breaks a rule gets the condition Failed, with the reason, and is never signed.
+// operators, or the one that reads metrics. It lasts MaxLife at most, or MaxMetricsLife if it only reads metrics. This
+// controller never approves. A request that breaks a rule gets the condition Failed, with the reason, and is never signed.
 package operators
 
 import (

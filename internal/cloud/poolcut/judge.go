@@ -12,8 +12,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// minCut is how many nodes must have fallen silent together. One lost node proves nothing, even if it is the whole pool, because
-// a cut link and a dead node look alike. Two that are lost within seconds probably have one cause.
+// minCut is how many nodes must have fallen silent together. One lost node proves nothing, even if it is the whole pool,
+// because a cut link and a dead node look alike. Two nodes that are lost within seconds probably have one cause.
 const minCut = 2
 
 // Limits are the times of the judgement.
@@ -39,8 +39,8 @@ type Member struct {
 	Held, Within bool
 	// Spent says that a hold ended while the node was silent, and the node has not spoken since.
 	Spent bool
-	// Refused says that the Node is tainted as not ready because its own kubelet says so. Its Pods are evicted for that, cut or
-	// not.
+	// Refused says that the Node is tainted as not ready because its own kubelet says so. Its Pods are evicted for that reason,
+	// whether the pool is cut off or not.
 	Refused bool
 }
 
@@ -48,7 +48,7 @@ type Member struct {
 type Hold struct {
 	// For is how long the hold may last, Elapsed how long it has lasted.
 	For, Elapsed time.Duration
-	// Healing says that nodes speak, without a pause for Healed.
+	// Healing says that nodes speak. Healed is for how long they have done so without a pause.
 	Healing bool
 	Healed  time.Duration
 }
@@ -64,8 +64,8 @@ type Report struct {
 
 // givesUp reports whether a silent member may be given up, now that others speak. reports are those of the pool's leaders,
 // however old. A leader can witness for other nodes only if it hears them. So some fresh report must come from a leader that
-// hears another of the nodes cut off together, and no fresh report may name this one. Without any reports, or without a third
-// node, nobody can be a witness, and it is enough that another node speaks.
+// hears another of the nodes that were cut off together. And no fresh report may name the silent member. Without any reports,
+// or without a third node, nobody can be a witness. Then it is enough that another node speaks.
 func givesUp(up Member, members []Member, reports []Report) bool {
 	const two = 2
 	if len(reports) == 0 || len(members) <= two {
@@ -134,7 +134,7 @@ type Decision struct {
 	// Ended says how the hold in progress ended. Begins says that one begins now, perhaps right after another.
 	Ended  Outcome
 	Begins bool
-	// Since is how long ago a hold has begun that Begins.
+	// Since is how long ago the hold has begun, if Begins is set.
 	Since time.Duration
 	// Speaking says that a node of the pool speaks.
 	Speaking bool
@@ -152,8 +152,8 @@ func (d Decision) Holds() bool {
 	return false
 }
 
-// Decide decides about a pool. Its input is what is known about the nodes, what the leaders and the NodePool say, and the hold in
-// progress; nil means no hold. It changes nothing.
+// Decide decides about a pool, and is pure. It goes by what is known about the nodes, what the leaders report, and what the
+// NodePool asks for. It also goes by the hold in progress; nil means that there is none.
 func Decide(members []Member, reports []Report, t Terms, h *Hold, l Limits) Decision {
 	s := survey(members, l)
 	d := Decision{Changes: make([]Change, len(members)), Speaking: s.speaking > 0}
@@ -196,9 +196,9 @@ func (d *Decision) begin(members []Member, s state, t Terms) {
 	d.Since, d.Next = s.since, t.For-s.since
 }
 
-// goOn decides about each node of a held pool. Healing lasts only while a node speaks, because a single heartbeat that slips
-// through proves nothing. While none speaks, the hold continues with the same end, and takes back the nodes that spoke in
-// between.
+// goOn decides about each node of a held pool. Healing goes on only while a node speaks, because a single heartbeat that slips
+// through proves nothing. While no node speaks, the hold continues and ends when it would have ended. The nodes that spoke in
+// between are then held again.
 func (d *Decision) goOn(members []Member, s state, reports []Report, h Hold, l Limits) {
 	over := h.Healing && s.speaking > 0 && h.Healed >= l.Grace
 	for i, m := range members {
@@ -252,18 +252,18 @@ func released(reason string) Change { return Change{corev1.ConditionFalse, reaso
 type state struct {
 	speaks, silent []bool
 	speaking       int
-	// cut are the nodes to hold if the whole pool is cut off; otherwise it is empty. since is how long ago that was if only
-	// kube-controller-manager has seen it; zero means now.
+	// cut are the nodes to hold if the whole pool is cut off; otherwise it is empty. since is how long ago the pool was cut off
+	// if only kube-controller-manager has seen that; zero means now.
 	cut   []int
 	since time.Duration
-	// untilSilent is how long it takes at least until all nodes that may be alive are silent, and nextSilent until one of them
-	// is. Zero means never.
+	// untilSilent is how long it takes at least until all nodes that may be alive are silent. nextSilent is how long it takes
+	// until one of them is. Zero means never.
 	untilSilent, nextSilent time.Duration
 }
 
-// survey finds out whether all living nodes have fallen silent together. A node has lived if its Lease was seen to be renewed, or
-// if kube-controller-manager says when it was lost. A node that is not lost, whose Lease was not yet seen to be renewed, may be
-// alive or dead. While there is such a node, survey concludes nothing. That is settled within the time that makes a node silent.
+// survey finds out whether all living nodes have fallen silent together. A node has lived if its Lease was seen to be renewed,
+// or if kube-controller-manager says when it was lost. Any other node whose Lease was not yet seen to be renewed may be alive
+// or dead. While there is such a node, survey concludes nothing. That ends within the time that makes a node silent.
 func survey(members []Member, l Limits) state {
 	s := state{speaks: make([]bool, len(members)), silent: make([]bool, len(members))}
 	undecided := 0
@@ -312,8 +312,8 @@ func survey(members []Member, l Limits) state {
 	return s
 }
 
-// together returns the nodes that fell silent within grace of the last one, if they are minCut or more. Nodes that fell silent
-// earlier were dead already.
+// together returns the nodes that fell silent within the grace period before the last one did, if they are minCut or more.
+// Nodes that fell silent earlier were dead already.
 func together(ago map[int]time.Duration, grace time.Duration) []int {
 	if len(ago) < minCut {
 		return nil
@@ -337,7 +337,7 @@ func sooner(times ...time.Duration) time.Duration {
 	return least
 }
 
-// Rule is whose word there is on a pool.
+// Rule says who decides how long a pool is held.
 type Rule uint8
 
 const (
@@ -347,8 +347,8 @@ const (
 	Asked
 	// ByDefault: there is no annotation, and the pool has a coordinator.
 	ByDefault
-	// Unreadable: the annotation can't be read. A hold that would begin treats it like a missing annotation. A hold in progress
-	// keeps its last readable duration.
+	// Unreadable: the annotation can't be read. A new hold begins as if there were no annotation. A hold in progress keeps its
+	// last readable duration.
 	Unreadable
 )
 

@@ -49,7 +49,7 @@ const (
 
 // Config is what a Controller needs. All fields but Default are required.
 type Config struct {
-	// Client reads from a cache and writes to the API server. It reads Nodes, the metadata of NodePools and, with a Default,
+	// Client reads from a cache and writes to the API server. It reads Nodes, the metadata of NodePools and, if Default is set,
 	// YurtCoordinators.
 	Client client.Client
 	// Events receives the Events on NodePools, and bounds their rate.
@@ -58,8 +58,8 @@ type Config struct {
 	Ends ends.Ends
 	// SilenceAfter is the heartbeat policy's. It is less than kube-controller-manager's node-monitor-grace-period.
 	SilenceAfter time.Duration
-	// Default is how long evictions are held in a pool that has a coordinator, if its NodePool says nothing; zero means not at
-	// all.
+	// Default is how long evictions are held in a pool that has a coordinator, if its NodePool says nothing. Zero means that
+	// they are not held.
 	Default time.Duration
 }
 
@@ -132,8 +132,8 @@ func New(c Config) *Controller {
 // Metrics returns the Controller's metrics. The caller registers them.
 func (c *Controller) Metrics() prometheus.Collector { return c.metrics }
 
-// Reconcile writes on the Nodes of the requested pool whether evictions are held. It makes at most two writes per Node, and none
-// if the Node already says so.
+// Reconcile writes on the Nodes of the requested pool whether evictions are held. It makes at most two writes per Node, and
+// none if the Node already says so.
 func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	name := edge.PoolName(req.Name)
 	np, err := c.nodePool(ctx, name)
@@ -229,8 +229,8 @@ func (c *Controller) unlessFor(ctx context.Context, np *metav1.PartialObjectMeta
 	return 0, nil
 }
 
-// runs reports whether this YurtCoordinator gives its pool a coordinator: it has its finalizer, and is not being deleted. The
-// coordinator need not be reachable, because it can't be while its pool is cut off.
+// runs reports whether this YurtCoordinator gives its pool a coordinator. It does if it has its finalizer and is not being
+// deleted. The coordinator need not be reachable, because it can't be while its pool is cut off.
 func runs(y *v1alpha1.YurtCoordinator) bool {
 	return y.DeletionTimestamp.IsZero() && slices.Contains(y.Finalizers, edge.FinalizerCoordinator)
 }
@@ -289,8 +289,8 @@ func (c *Controller) observe(nodes []corev1.Node, h *inProgress) []Member {
 	return members
 }
 
-// poolOf returns what is remembered about a pool. The first time it reads that from the Nodes, which may show a hold that another
-// process has begun.
+// poolOf returns what is remembered about a pool. On the first call it reads that from the Nodes, which may show a hold that
+// another process has begun.
 func (c *Controller) poolOf(name edge.PoolName, nodes []corev1.Node, now ends.Moment) *pool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -320,8 +320,8 @@ func (c *Controller) forget(name edge.PoolName) {
 	delete(c.pools, name)
 }
 
-// apply writes the decision to the Nodes. An error on one Node does not stop the others. again says that a write met a conflict
-// and must be retried.
+// apply writes the decision to the Nodes. An error on one Node does not stop the others. The bool says that a write met a
+// conflict, so that the caller must try again.
 func (c *Controller) apply(ctx context.Context, nodes []corev1.Node, d Decision, h *inProgress) (again bool, err error) {
 	var errs []error
 	for i := range nodes {
@@ -339,8 +339,8 @@ func (c *Controller) apply(ctx context.Context, nodes []corev1.Node, d Decision,
 	return again, errors.Join(errs...)
 }
 
-// write writes the decision to one Node. First it writes the condition, which makes the policy refuse the taint. Then it removes
-// a taint that is already there.
+// write writes the decision to one Node. First it writes the condition, which makes the policy refuse the evicting taint. Then
+// it removes an evicting taint that is already there.
 func (c *Controller) write(ctx context.Context, node *corev1.Node, change Change, h *inProgress) error {
 	was := conditionOf(node, edge.ConditionEvictionsHeld)
 	next := c.condition(was, change, h)
@@ -443,8 +443,8 @@ func (c *Controller) complain(p *pool, np *metav1.PartialObjectMetadata, t Terms
 	p.complained = t.Problem
 }
 
-// event records an Event on a NodePool, unless that is gone. It leaves out the resourceVersion: the recorder merges equal Events,
-// and with it no two would be equal.
+// event records an Event on a NodePool that exists. It leaves out the resourceVersion, because the recorder merges equal
+// Events, and with a resourceVersion no two would be equal.
 func (c *Controller) event(np *metav1.PartialObjectMetadata, eventType, reason, note string) {
 	if np.Name == "" {
 		return

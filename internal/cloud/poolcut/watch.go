@@ -38,8 +38,8 @@ const (
 	// reconcileTimeout bounds the writes of one reconcile: two for each node of a pool, of a few milliseconds each.
 	reconcileTimeout = time.Minute
 
-	// retryMax is the longest wait before a failed reconcile is tried again, before jitter. It is short because only seconds may
-	// lie between the verdict and the first taint.
+	// retryMax is the longest wait before a failed reconcile is tried again, before jitter. It is short because only seconds
+	// may pass between the verdict and the first taint.
 	retryMax = 2 * time.Second
 
 	// settle is how long a change of a node waits for others of its pool, and for our own writes to come back.
@@ -48,8 +48,8 @@ const (
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// AddTo registers the controller with a manager, to run while the manager leads. It watches even before that, so that a replica
-// that takes over knows which nodes were alive. The manager's cache needs the options of heartbeat.Cached.
+// AddTo registers the controller with a manager. It runs while the manager leads. It watches even before that, so that a
+// replica that takes over knows which nodes were alive. The manager's cache needs the options of heartbeat.Cached.
 func (c *Controller) AddTo(mgr manager.Manager) error {
 	k := mgr.GetCache()
 	watch := []source.Source{
@@ -129,8 +129,9 @@ func (c *Controller) leaseHandler() handler.TypedFuncs[*coordinationv1.Lease, re
 	}
 }
 
-// nodeHandler enqueues the pool of a Node that comes, goes, moves, or is found silent by kube-controller-manager. For a held Node
-// it enqueues the pool at each change: the Node may be Ready again, or have a taint that it must not have.
+// nodeHandler enqueues the pool of a Node that comes, goes, moves to another pool, or is found silent by
+// kube-controller-manager. It enqueues the pool of a held Node at each change: the Node may be Ready again, or have a taint
+// that it must not have.
 func (c *Controller) nodeHandler() handler.TypedFuncs[*corev1.Node, reconcile.Request] {
 	return handler.TypedFuncs[*corev1.Node, reconcile.Request]{
 		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*corev1.Node], q queue) {
@@ -217,8 +218,8 @@ func requestFor(pool edge.PoolName) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: string(pool)}}
 }
 
-// roster maps each node to its pool, for code that sees only a Lease. It also has the last report of each pool's leaders. It is
-// safe for concurrent use.
+// roster maps each node to its pool, for code that sees only a Lease. It also keeps the last report of each leader. It is safe
+// for concurrent use.
 type roster struct {
 	mu      sync.Mutex
 	byNode  map[edge.NodeName]edge.PoolName

@@ -1,7 +1,7 @@
 // Package precedence decides which of several PoolSettings sets each field for a pool.
 //
-// It works on single fields, whatever their names. PoolSettings are ordered by priority, then by age, then by name. The first one
-// that has a field sets it. Two of the same priority with different values for a field clash.
+// It works on single fields, whatever their names. PoolSettings are ordered by priority, then by age, then by name. The first
+// one that has a field sets it. Two PoolSettings of the same priority with different values for a field clash.
 package precedence
 
 import (
@@ -38,8 +38,8 @@ func Selects(s *v1alpha1.PoolSettings, pool *v1beta2.NodePool) (bool, error) {
 	return selector.Matches(labels.Set(pool.Labels)), nil
 }
 
-// Of returns the PoolSettings that select a pool, in their order. They point into all, and must not be changed. A PoolSettings
-// that is being deleted selects nothing, and neither does one whose selector can't be read.
+// Of returns the PoolSettings that select a pool, in their order. They point into the given slice, and must not be changed. A
+// PoolSettings that is being deleted selects nothing, and neither does one whose selector can't be read.
 func Of(pool *v1beta2.NodePool, all []v1alpha1.PoolSettings) []*v1alpha1.PoolSettings {
 	var chosen []*v1alpha1.PoolSettings
 	for i := range all {

@@ -1,9 +1,10 @@
-// Package roll keeps ConfigMaps that tell the API server's admission policies what they can't see: besides the written object, a
-// policy sees only its parameter.
+// Package roll keeps ConfigMaps for the API server's admission policies. Each tells a policy what the policy could not know
+// otherwise, because besides the written object a policy sees only its parameter.
 //
-// If the objects themselves were parameters, a policy would be evaluated once for each, and each time would convert the written
-// object. A roll is a single parameter. It has one text entry (see text), because the API server also converts the parameter for
-// each evaluation, at a cost that grows with its number of fields. An empty roll has no ConfigMap, so that nothing is evaluated.
+// If the objects themselves were parameters, the API server would evaluate a policy once for each of them, and convert the
+// written object each time. A roll is a single parameter. It has one text entry (see text). The reason is that the API server
+// also converts the parameter for each evaluation, at a cost that grows with its number of fields. An empty roll has no
+// ConfigMap, so that nothing is evaluated.
 //
 // A roll lags behind its objects by Delay and a write. Code that must be certain checks for itself, as the controllers do.
 package roll

@@ -6,16 +6,17 @@ import (
 	"strings"
 )
 
-// maxText bounds a roll's text, in bytes. It is half of what a ConfigMap can hold, and what an expression may search. It holds
-// 4000 pools and YurtCoordinators with the longest names, or 25,000 with usual names.
+// maxText bounds a roll's text, in bytes. It is half of what a ConfigMap can hold, and an expression may search a text of that
+// size. It holds 4000 pools and YurtCoordinators with the longest names, or 25,000 with usual names.
 const maxText = 512 << 10
 
 // Entry is a line of a roll.
 type Entry struct{ Key, Value string }
 
-// text returns the roll's text for entries. It has one line KEY=VALUE per entry, sorted, with a newline before the first and
-// after the last, so that "\nKEY=" matches exactly KEY. Of several entries with the same key, it keeps the first by value. out
-// counts the keys that are left out: those that no object can have as its name, and the last ones beyond most bytes.
+// text returns the roll's text for entries. It has one line KEY=VALUE per entry, sorted. There is a newline before the first
+// line and after the last, so that "\nKEY=" matches exactly KEY. Of several entries with the same key, text keeps the first by
+// value. out counts the keys that are left out: those that can't be the name of an object, and the last ones if the text would
+// be too long.
 func text(entries []Entry, most int) (said string, out int) {
 	byKey := make(map[string]string, len(entries))
 	wrong := make(map[string]bool)

@@ -1,5 +1,5 @@
 // Package settings sends each pool's hubs what the PoolSettings that select the pool say. It writes into each PoolSettings'
-// status how far its nodes follow.
+// status how many of its nodes follow.
 //
 // There are two controllers, each with a queue of its own:
 //
@@ -8,15 +8,15 @@
 //	statuses   a PoolSettings' status says whether its pools are told, and how many of their nodes do as it says, by what
 //	           hubs write into an annotation of their Nodes
 //
-// The merge is pure and works on single fields, whatever their names (package precedence). PoolSettings are ordered by priority,
-// then by age, then by name, and the first one that has a field sets it. Two of the same priority with different values for a
-// field of the same pool are in conflict, and both say so.
+// The merge is pure and works on single fields, whatever their names (package precedence). PoolSettings are ordered by
+// priority, then by age, then by name, and the first one that has a field sets it. Two PoolSettings of the same priority clash
+// if they have different values for a field of the same pool. The statuses of both say so.
 //
-// The ConfigMap has a generation, which grows when what hubs are told changes. It also remembers from which generations of which
-// PoolSettings its last few generations were made. So a node that reports generation 7 of its pool counts for each of these
-// PoolSettings. No memory of this process is needed for that.
+// The ConfigMap has a generation, which grows when what hubs are told changes. For its last few generations it also remembers
+// from which generations of which PoolSettings each was made. So a node that reports generation 7 of its pool counts for each
+// of these PoolSettings. No memory of this process is needed for that.
 //
-// It needs these rights (RBAC), and to hold those that it gives:
+// It needs these rights (RBAC), and must itself hold the rights that it grants:
 //
 //	""                         nodes                   get list watch
 //	""                         configmaps              get list watch create patch delete, in kube-system

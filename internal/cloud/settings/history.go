@@ -46,8 +46,8 @@ func (r record) of(settings string, n int64) int64 {
 	return 0
 }
 
-// recorded reads the history from a pool's ConfigMap. If it can't be read, it is lost, except for the current generation, which
-// must not be used again.
+// recorded reads the history from a pool's ConfigMap. A history that can't be read is lost. Only the current generation is kept
+// then, because its number must not be used again.
 func recorded(m *corev1.ConfigMap) record {
 	var r record
 	if json.Unmarshal([]byte(m.Annotations[annotationHistory]), &r) != nil {
@@ -60,8 +60,8 @@ func recorded(m *corev1.ConfigMap) record {
 	return r
 }
 
-// next returns the record after a pool was told t. Only a changed configuration gets a new generation, because hubs need not hear
-// of anything else.
+// next returns the record after a pool was told new settings. Only a changed configuration gets a new generation, because hubs
+// need not hear of anything else.
 func (r record) next(had string, t told) record {
 	n := generation{Generation: r.newest().Generation, From: t.From}
 	if n.Generation > 0 && had == t.Configuration {

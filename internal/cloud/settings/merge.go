@@ -26,7 +26,7 @@ func (c clash) String() string {
 }
 
 // merge returns what all PoolSettings of the cluster tell a pool's hubs. It also returns the clashes, by the names of the
-// PoolSettings in them, including clashes about the pool's coordinator and its upgrades.
+// PoolSettings that clash. They include clashes about the pool's coordinator and its upgrades.
 func merge(pool *v1beta2.NodePool, all []v1alpha1.PoolSettings) (told, map[string][]clash, error) {
 	chosen := precedence.Of(pool, all)
 	t, clashes := told{From: map[string]int64{}}, map[string][]clash{}

@@ -18,8 +18,8 @@ import (
 const (
 	labelManagedBy = "app.kubernetes.io/managed-by"
 
-	// annotationGranted on a pool's ConfigMap is a digest of the granted rights. So a start does not grant the rights of a
-	// thousand pools again.
+	// annotationGranted on a pool's ConfigMap is a digest of the granted rights. It saves granting the rights of a thousand
+	// pools again after each start of this program.
 	annotationGranted = "openyurt.io/settings-grants"
 )
 

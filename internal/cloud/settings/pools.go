@@ -165,8 +165,8 @@ func (c *Controller) apply(
 	return nil
 }
 
-// wakeStatuses enqueues all statuses, because a pool was told something, or can't be. It does nothing if they are about to be
-// looked at anyway.
+// wakeStatuses enqueues all statuses, because a pool was told something, or could not be told. It does nothing if that is about
+// to happen anyway.
 func (c *Controller) wakeStatuses() {
 	select {
 	case c.told <- event.TypedGenericEvent[*v1alpha1.PoolSettings]{}:

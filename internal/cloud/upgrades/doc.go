@@ -5,13 +5,13 @@
 //	fleet    the controller, for all pools at once: a step of one may be another's turn
 //
 // An upgrader's Pod can write into one directory of its node, as a user without privileges, and do nothing else there. The node
-// accepts the program that it brings only if it is signed (internal/hub/join). So an attacker who has taken over this controller
-// can choose among releases, but can't supply a program.
+// accepts the program that the Pod brings only if it is signed (internal/hub/join). So an attacker who has taken over this
+// controller can choose among releases, but can't supply a program.
 //
-// Invariants: after a node went back from a version, no other node gets that version, until somebody removes that node's upgrader
-// or sets another version. A pool upgrades as many nodes at a time as its settings say, one by default. The next node begins when
-// the former reports the version and is Ready. No memory of this process is needed: the Pods record what has failed, and the
-// Nodes' annotations record what has not.
+// Invariants: after a node went back from a version, no other node gets that version. That lasts until somebody removes that
+// node's upgrader or sets another version. A pool upgrades as many nodes at a time as its settings say, one by default. The
+// next node begins when the former reports the version and is Ready. No memory of this process is needed: the Pods record what
+// has failed, and the Nodes' annotations record what has not.
 //
 // It needs these rights (RBAC):
 //

@@ -65,7 +65,8 @@ type Config struct {
 	Events events.EventRecorder
 	// Clock says what time it is.
 	Clock clock.PassiveClock
-	// Image is the hubs' without a tag, which is the version. Empty: nothing can be upgraded, and PoolSettings say so.
+	// Image is the hubs' image without a tag, which is the version. If it is empty, nothing can be upgraded, and
+	// PoolSettings say so.
 	Image       string
 	PullPolicy  corev1.PullPolicy
 	PullSecrets []string

@@ -13,8 +13,8 @@ import (
 // part is the share of all pools that may be under way at a time, one at least.
 const part = 10
 
-// patience is how long a node still counts as under way after it can't be reached any more. Its pool's other nodes wait for so
-// long.
+// patience is how long a node still counts as under way after it can't be reached any more. The other nodes of its pool wait
+// that long.
 const patience = 15 * time.Minute
 
 // work is what a node's upgrader has done.
@@ -33,7 +33,7 @@ const (
 	done
 	// refused says that the node does not take the program.
 	refused
-	// wentBack says that the hub was not well with it.
+	// wentBack says that the hub did not work with the program, and the node went back.
 	wentBack
 	// lost says that the upgrader ended without an answer.
 	lost
@@ -42,7 +42,7 @@ const (
 // node is what is known of a node.
 type node struct {
 	name edge.NodeName
-	// version is what its hub says that it is of; empty if it says nothing.
+	// version is the version that its hub reports; empty means that it reports none.
 	version string
 	// takes says that it takes upgrades from the cloud.
 	takes bool
@@ -51,7 +51,7 @@ type node struct {
 	// leads says that the others of its pool depend on it.
 	leads bool
 	work  work
-	// of is the version that the upgrader is of, since when, and why is what it says.
+	// of is the version of its upgrader, since is when the upgrader was made, and why is what it says.
 	of    string
 	since time.Time
 	why   string
@@ -66,7 +66,7 @@ func (n node) can() bool { return n.takes && n.ready && n.connected }
 // pool is what is known of a pool, and what somebody wants of it.
 type pool struct {
 	name edge.PoolName
-	// version is what its hubs are to be of; empty says that nobody wants anything.
+	// version is the version that its hubs are to have; empty means that nobody asks for one.
 	version string
 	// most is how many of its nodes may be under way at a time.
 	most   int
@@ -116,18 +116,19 @@ type decision struct {
 	message string
 	// upgraded of nodes are of the version.
 	upgraded, nodes int
-	// pull are the nodes that are to pull the image, and deliver those whose turn it is. forget are nodes whose upgrader is no
+	// pull are the nodes that are to pull the image. deliver are those whose turn it is. forget are nodes whose upgrader is no
 	// longer needed.
 	pull, deliver []step
 	forget        []edge.NodeName
 }
 
-// plan decides which nodes are upgraded next. again is when to look again; zero means after the next change.
+// plan decides which nodes are upgraded next. The second result is when to look again; zero means after the next change.
 //
-// If a node went back from a version, no other node of any pool gets that version. A refusal costs nothing, and stops only its
-// pool. At most a tenth of the pools upgrade at a time, and in each one node, unless settings say more. The next node begins when
-// the former has the version, is Ready and connected. The pool's leader is last. A node that can't be reached is skipped, and
-// takes its turn when it is back. The next node pulls its image while the former is under way.
+// If a node went back from a version, no other node of any pool gets that version. A node that refuses a version is not harmed,
+// so a refusal stops only its own pool. At most a tenth of the pools upgrade at a time, and in each of them one node, unless
+// settings say more. The next node begins when the former has the version, is Ready and connected. The pool's leader is last. A
+// node that can't be reached is skipped, and takes its turn when it is back. The next node pulls its image while the former is
+// under way.
 func plan(pools []pool, now time.Time) (all []decision, again time.Duration) {
 	pools = slices.Clone(pools)
 	slices.SortFunc(pools, func(a, b pool) int { return strings.Compare(string(a.name), string(b.name)) })
@@ -218,7 +219,7 @@ func (n node) onTheWay(wanted string, now time.Time) bool {
 	return n.connected || now.Sub(n.since) < patience
 }
 
-// left are the nodes that are not of the version, those on which others depend last.
+// left are the nodes that do not have the version. Those on which others depend come last.
 func (p pool) left() []node {
 	left := slices.DeleteFunc(slices.Clone(p.nodes), func(n node) bool { return n.is(p.version) })
 	slices.SortFunc(left, func(a, b node) int {
@@ -261,8 +262,8 @@ func (p pool) waiting(left []node) string {
 	return some(texts)
 }
 
-// forget lists the upgraders that are no longer needed: those of another version, those of nodes that already have the version,
-// and those without an answer, which are tried again.
+// forget lists the upgraders that are no longer needed: those of another version, and those of nodes that already have the
+// version. It also lists upgraders without an answer, which are tried again.
 func (p pool) forget(d *decision, now time.Time) {
 	for _, n := range p.nodes {
 		switch {

@@ -150,8 +150,8 @@ func waitsFor(p *corev1.Pod) string {
 	return ""
 }
 
-// answer returns what a node has said to a Pod that has failed. A Pod that exited without an answer means that the node has no
-// upgrade unit. A Pod that was killed says nothing.
+// answer returns what a failed Pod's termination message says of its node. A message without an Outcome counts as a refusal:
+// the node has no upgrade unit. A Pod that was killed leaves no message, and counts as lost.
 func answer(p *corev1.Pod) (work, string) {
 	for _, c := range p.Status.ContainerStatuses {
 		t := c.State.Terminated

@@ -11,8 +11,8 @@ import (
 
 // openAt reports whether a window is open, and if not, when it opens next. A nil window is always open.
 //
-// A day's window begins at its time of day in its time zone. If a clock change skips or repeats that time, Go's time.Date
-// decides. The window lasts for its duration, even past midnight.
+// On each of its days a window begins at its time of day in its time zone. If a clock change skips or repeats that time, Go's
+// time.Date decides. The window lasts for its duration, even past midnight.
 func openAt(w *v1alpha1.UpgradeWindow, now time.Time) (open bool, opens time.Time, err error) {
 	if w == nil {
 		return true, time.Time{}, nil
