@@ -18,8 +18,8 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// FullRead is one request that made the cloud send all objects of a resource: a list, or a watch that begins with them
-// (sendInitialEvents, or no resourceVersion, or 0).
+// FullRead is one request that made the cloud send all objects of a resource. It is a list, or a watch that begins with all
+// objects because it has sendInitialEvents, or no resourceVersion, or 0.
 type FullRead struct {
 	// At is when the cloud received the request.
 	At time.Time `json:"at"`
@@ -31,10 +31,10 @@ type FullRead struct {
 	Agent string `json:"agent"`
 }
 
-// CloudLists returns the requests that made the cloud send all objects of a resource ("endpointslices") since the start
-// of the lab, in the order of the audit log. It includes every caller, but only answered requests. The pages of a list
-// count once, as its first. The result is exact for requests whose answers were read to the end, and for watches that
-// have begun.
+// CloudLists returns the requests that made the cloud send all objects of a resource ("endpointslices") since the start of the
+// lab, in the order of the audit log. It includes every caller, but only answered requests. A list in several pages counts
+// once, by its first page. The result is exact for requests whose answers were read to the end, and for watches that have
+// begun.
 func (c *Client) CloudLists(ctx context.Context, resource string) ([]FullRead, error) {
 	path, err := c.AuditLog()
 	if err != nil {
@@ -55,17 +55,17 @@ func (c *Client) CloudLists(ctx context.Context, resource string) ([]FullRead, e
 // Request is one request that the cloud received from a node.
 type Request struct {
 	At time.Time `json:"at"`
-	// Node is where it came from, by the address.
+	// Node is the node that sent the request, known by the address.
 	Node string `json:"node"`
-	// Agent is the calling program without its version, Verb as the audit log has it, What the resource with its subresource, or
-	// the path of what is none.
+	// Agent is the calling program without its version. Verb is the audit log's. What is the resource with its subresource, or
+	// the path of a request that is for no resource.
 	Agent string `json:"agent"`
 	Verb  string `json:"verb"`
 	What  string `json:"what"`
 }
 
-// Requests returns the requests that the cloud received from nodes in [from, to), in a lab with Config.AuditAll. It has those
-// that have ended, and watches that have begun.
+// Requests returns the requests that the cloud received from nodes in [from, to), in a lab with Config.AuditAll. It has watches
+// that have begun, and other requests that have ended.
 func (c *Client) Requests(ctx context.Context, from, to time.Time) ([]Request, error) {
 	cfg, err := c.Config()
 	if err != nil {

@@ -12,10 +12,11 @@ import (
 // knownAuthorities is the file of all the cloud's authorities, nextDir the directory of the next one's files.
 const knownAuthorities, nextDir = "known.crt", "next"
 
-// cloudClients are those whose certificates the next authority signs, if there is one: they outlive the first.
+// cloudClients are the clients whose certificates the next authority signs, if there is one, so that they work without the
+// first.
 var cloudClients = []string{"admin", "kube-controller-manager", "kube-scheduler", "coordinator-controller"}
 
-// Authorities are the files with which a lab with Config.NextAuthority changes the cloud's authority: flags of Client.Cloud.
+// Authorities are the files with which a lab with Config.NextAuthority changes the cloud's authority, as flags of Client.Cloud.
 type Authorities struct {
 	// Old and New have one authority each, Both has both. NewKey signs for New.
 	Old, New, Both, NewKey string
@@ -33,13 +34,13 @@ func (c *Client) Authorities() Authorities {
 	}
 }
 
-// TrustClients has a coordinator that the lab runs on a node know its clients by this bundle.
+// TrustClients makes a coordinator that the lab runs on a node verify its clients by this bundle.
 func (c *Client) TrustClients(node string, bundle []byte) error {
 	return c.replace(node, filepath.Join(keysDir, "ca.crt"), string(bundle))
 }
 
-// nextAuthority makes the next authority, with a certificate for the API server, and the file of both. Without
-// Config.NextAuthority it returns the first, and the file has that alone.
+// nextAuthority makes the next authority, issues the API server's certificate from it, and writes knownAuthorities with both
+// authorities. Without Config.NextAuthority it returns the first authority, and knownAuthorities has only that.
 func (l *Lab) nextAuthority(first *pki.Authority) (*pki.Authority, error) {
 	bundle, err := os.ReadFile(first.Files().Cert)
 	if err != nil {

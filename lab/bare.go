@@ -15,7 +15,7 @@ import (
 
 // Images are archives that machines with containers have on their disks.
 type Images struct {
-	// All machines have these, Cloud has those of the cloud's machine besides.
+	// All are for all machines. Cloud are further ones for the cloud's machine.
 	All   []string `json:"all"`
 	Cloud []string `json:"cloud,omitempty"`
 }
@@ -33,8 +33,8 @@ const BareCloud = cloudMachine
 // BareAddress returns the address of BareCloud, which all machines reach.
 func BareAddress() string { return four.cloudWAN().String() }
 
-// BareAudit is the directory of BareCloud where kube-apiserver must have its audit log, by AuditPolicy and in the mode
-// blocking, for Client.CloudLists. The file is BareAuditLog.
+// BareAudit is the directory on BareCloud where Client.CloudLists expects kube-apiserver's audit log. kube-apiserver must write
+// the file BareAuditLog, with the policy AuditPolicy and in the mode blocking.
 const (
 	BareAudit    = "/var/log/kubernetes"
 	BareAuditLog = BareAudit + "/" + auditLog
@@ -43,7 +43,7 @@ const (
 // AuditPolicy returns what the lab's own kube-apiserver records.
 func AuditPolicy() string { return auditPolicy }
 
-// begin makes the lab's keys and what follows the cloud. A bare lab has neither before it has a cloud.
+// begin makes the lab's keys and the watcher that follows the cloud. In a bare lab it makes no keys.
 func (l *Lab) begin(ctx context.Context) error {
 	access := &rest.Config{Host: l.cfg.families().cloudAddress()}
 	if !l.cfg.Bare {
@@ -73,7 +73,7 @@ func (l *Lab) makeDisks() error {
 	return errors.Join(failed...)
 }
 
-// follow follows the cloud that Client.Follow has told of, for the life of the lab.
+// follow follows the cloud whose kubeconfig Client.Follow has given, for the life of the lab.
 func (l *Lab) follow(life, ctx context.Context) error {
 	if !l.cfg.Bare {
 		return errors.New("the lab has made its cloud itself")
@@ -96,7 +96,7 @@ func (l *Lab) follow(life, ctx context.Context) error {
 	return nil
 }
 
-// Follow has a bare lab take a cluster for its cloud, by the kubeconfig of its administrator.
+// Follow makes a bare lab take a cluster for its cloud. kubeconfig is the one of the cluster's administrator.
 func (c *Client) Follow(ctx context.Context, kubeconfig []byte) error {
 	keys := filepath.Join(c.dir, "pki")
 	if err := os.MkdirAll(keys, 0o700); err != nil {

@@ -25,8 +25,8 @@ const BootstrapSecret = api.BootstrapTokenSecretPrefix + "abcdef"
 // RootConfigMap is the ConfigMap of each namespace with the cloud's authorities.
 const RootConfigMap = "kube-root-ca.crt"
 
-// bootstrapFile is where a node has the token. hubKeys is the directory for what its hub gets with it. Both outlive a
-// power cut.
+// bootstrapFile is the file on a node with the bootstrap token. hubKeys is the directory where the node's hub keeps the
+// certificates that it gets with the token. Both outlive a power cut.
 const bootstrapFile, hubKeys = "bootstrap-token", "hub-pki"
 
 // bootstrapping gives a cloud what kubeadm sets up for joining with a token: the token, the public facts about the

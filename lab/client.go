@@ -129,14 +129,14 @@ func (c *Client) Node(ctx context.Context, a Action, node string, component Comp
 		url.Values{"action": {string(a)}, "node": {node}, "component": {string(component)}}, nil)
 }
 
-// Cloud performs an action on a program of the control plane (Etcd, KubeAPIServer and so on), or on all of it. At a
-// start, flags ("--name=value") replace the program's own of the same names until the next start. After a start of
-// kube-apiserver, or of all, the cloud serves.
+// Cloud performs an action on a program of the control plane (Etcd, KubeAPIServer and so on), or on all of it. At a start,
+// flags ("--name=value") replace the program's own flags of the same names until the next start. After a start of
+// kube-apiserver, or of all, Cloud returns when the cloud serves.
 //
-// A kube-apiserver that starts over other data ("--etcd-prefix=/empty", with "--authorization-mode=AlwaysAllow",
-// because it has no roles there) tells the whole control plane that everything is gone, at a newer revision. Kill
-// KubeControllerManager first: its garbage collector would remember Services as gone, and later delete their
-// EndpointSlices from the real data.
+// A kube-apiserver that starts over other data ("--etcd-prefix=/empty", with "--authorization-mode=AlwaysAllow", because the
+// roles are not in that data) tells the whole control plane that everything is gone, at a newer revision. Kill
+// KubeControllerManager first: its garbage collector would remember Services as gone, and later delete their EndpointSlices
+// from the real data.
 func (c *Client) Cloud(ctx context.Context, a Action, component Component, flags ...string) error {
 	return c.call(ctx, http.MethodPost, "cloud",
 		url.Values{"action": {string(a)}, "component": {string(component)}, "flag": flags}, nil)
@@ -254,13 +254,13 @@ func (c *Client) CloudKeys() (cert, key string) {
 	return at + ".crt", at + ".key"
 }
 
-// CloudConfigFrom returns a node's own access to the cloud over its own WAN link, as a program on the node has that
-// does not know hubs.
+// CloudConfigFrom returns a node's own access to the cloud over the node's own WAN link. A program on the node that does not
+// use the hub has this access.
 func (c *Client) CloudConfigFrom(node string) (*rest.Config, error) {
 	return c.config(node, "", node)
 }
 
-// HubConfig returns kubelet's access through a node's hub, which means as the node.
+// HubConfig returns kubelet's access through a node's hub. Requests over it come from the node's user.
 func (c *Client) HubConfig(node string) (*rest.Config, error) {
 	access, err := c.HubConfigAs(node, "")
 	if err != nil {
@@ -270,8 +270,8 @@ func (c *Client) HubConfig(node string) (*rest.Config, error) {
 	return access, nil
 }
 
-// HubConfigAs returns access to the port of a node's hub that kubelet uses, with a token of one's own; without any if it is
-// empty.
+// HubConfigAs returns access to the port that a node's hub has for kubelet, with the caller's own token. An empty token means a
+// request without one.
 func (c *Client) HubConfigAs(node, token string) (*rest.Config, error) {
 	dir, err := c.HubKeysDir(node)
 	if err != nil {
@@ -287,8 +287,8 @@ func (c *Client) HubConfigAs(node, token string) (*rest.Config, error) {
 	}, nil
 }
 
-// Adopt has the lab's own programs on a node, which it has taken over, use the hub that was installed there: they learn what that
-// hub is known by. Those that run need a restart.
+// Adopt prepares the lab's own programs on a node that was taken over to use the hub that was installed there. It gives them
+// that hub's authority and kubelet's token. Programs that already run need a restart.
 func (c *Client) Adopt(node string) error {
 	to, err := c.HubKeysDir(node)
 	if err != nil {
@@ -307,7 +307,7 @@ func (c *Client) Adopt(node string) error {
 	return nil
 }
 
-// config returns access to a server, the cloud if it is empty, from a machine, with the certificate of that name.
+// config returns access from a machine to a server, with the certificate of that name; an empty server means the cloud.
 func (c *Client) config(name, server, machine string) (*rest.Config, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags(server, filepath.Join(c.dir, "pki", name+".kubeconfig"))
 	if err != nil {
@@ -325,12 +325,13 @@ func (c *Client) Hub(ctx context.Context, node string) (HubStatus, error) {
 	})
 }
 
-// HubSettings writes a hub's configuration file (YAML, with the names of its flags). The hub reads it at its start, and
+// HubSettings writes a hub's configuration file (YAML, with the names of its flags). The hub reads the file at its start, and
 // checks it every 5 s.
 func (c *Client) HubSettings(node, yaml string) error { return c.replace(node, hubSettings, yaml) }
 
-// TakeOver makes a node administered like a user's. From now on the lab starts neither hub nor kubelet there; when the
-// machine is powered on, the lab runs this shell script, which does. Kill those of them that run before.
+// TakeOver lets the caller administer a node as a user administers one. From now on the lab starts neither hub nor kubelet
+// there: when the machine is powered on, the lab runs this shell script, which must start them. The caller kills a hub and a
+// kubelet that already run.
 func (c *Client) TakeOver(node, script string) error {
 	dir := filepath.Join(c.dir, "machines", node)
 	if _, err := os.Stat(dir); err != nil || node == "" || strings.Contains(node, "/") {
@@ -435,8 +436,8 @@ func (c *Client) containerLogs(machine, container string) ([]string, error) {
 	return paths, nil
 }
 
-// Log returns the path of the log of a component of a node, or of the cloud. In a container's log each line begins with
-// a time, a stream and a mark.
+// Log returns the path of the log of a component, on a node or in the cloud. In a container's log each line begins with a time,
+// a stream and a mark.
 func (c *Client) Log(machine, component string) (string, error) {
 	dir := filepath.Join(c.dir, "machines", machine)
 	if _, err := os.Stat(dir); err != nil || machine == "" || strings.Contains(machine, "/") {

@@ -35,7 +35,7 @@ func controlPlaneKeys(cfg Config) []string {
 	return names
 }
 
-// controlPlane returns the commands that start the cloud, in two steps: the second needs what the first serves.
+// controlPlane returns the commands that start the cloud, in two steps: the second needs the servers of the first.
 func controlPlane(bins build.Binaries, disk string, cfg Config) (core, rest []machine.Command) {
 	t, all := cfg.Timing, cfg.families()
 	cert := func(name string) string { return filepath.Join(disk, keysDir, name) }
@@ -116,8 +116,8 @@ func silenceAfter(t Timing) time.Duration { return t.Grace * 4 / 5 }
 // auditLog is a file on the cloud's disk.
 const auditLog = "audit.log"
 
-// auditPolicy records who changed Leases, who impersonated somebody, and who read the resources that a pool shares, for
-// the scenarios to check. It records a watch twice, at its beginning and at its end.
+// auditPolicy records what the scenarios check: who changed Leases, who impersonated somebody, and who read the resources that
+// a pool shares. It records a watch twice, at its beginning and at its end.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -156,12 +156,14 @@ const (
 	KubeControllerManager Component = "kube-controller-manager"
 	KubeScheduler         Component = "kube-scheduler"
 	CoordinatorController Component = "coordinator-controller"
-	// CoordinatorApprover is the same program in its other part. In an installed lab what is done to one is done to both.
+	// CoordinatorApprover is coordinator-controller's program in its other role. In an installed lab an action on one is done
+	// to both.
 	CoordinatorApprover Component = "coordinator-approver"
 )
 
-// Cloud performs an action on a program of the control plane, or on all of it. At a start, flags replace the program's
-// own of the same names until the next start. After a start of kube-apiserver, or of all, the cloud serves.
+// Cloud performs an action on a program of the control plane, or on all of it. At a start, flags replace the program's own
+// flags of the same names until the next start. After a start of kube-apiserver, or of all, Cloud returns when the cloud
+// serves.
 func (l *Lab) Cloud(ctx context.Context, a Action, c Component, flags []string) error {
 	h := l.hosts[cloudMachine]
 	if l.cfg.Installed {
@@ -213,8 +215,8 @@ func findCommand(all []machine.Command, c Component) (machine.Command, error) {
 	return machine.Command{}, fmt.Errorf("the cloud has no %s: want one of %s, or all", c, strings.Join(names, ", "))
 }
 
-// override replaces flags ("--name=value", or "--name" for true) in a command line, and adds missing ones. Without it,
-// a repeated list flag such as --authorization-mode would only grow.
+// override replaces flags ("--name=value", or "--name" for true) in a command line, and adds missing ones. A flag that was only
+// appended would add its values to a list flag such as --authorization-mode.
 func override(argv, flags []string) ([]string, error) {
 	argv = slices.Clone(argv)
 	for _, f := range flags {

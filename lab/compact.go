@@ -16,9 +16,9 @@ import (
 // etcdAddress is where the cloud's etcd serves, only for the cloud's own machine.
 const etcdAddress = "127.0.0.1:2379"
 
-// Compact makes the cloud's etcd forget all history before its present revision, which it returns. kube-apiserver
-// answers from its own watch cache as long as it can, so it still knows what etcd has forgotten. After its restart
-// (Cloud(ctx, Restart, KubeAPIServer)) every watch that has not seen the newest change must start again (410).
+// Compact makes the cloud's etcd forget all history before its present revision, and returns that revision. kube-apiserver
+// answers from its own watch cache as long as it can, so it still knows what etcd has forgotten. After its restart (Cloud(ctx,
+// Restart, KubeAPIServer)) every watch that has not seen the newest change must start again (410).
 func (c *Client) Compact(ctx context.Context) (edge.Revision, error) {
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,

@@ -37,8 +37,8 @@ type Timing struct {
 }
 
 var (
-	// Quick is for scenarios that must not take long. The grace period shrinks less than the rest: half of it must
-	// cover the time in which a hub notices a silent link (5 s), which does not shrink.
+	// Quick is for scenarios that must not take long. The grace period is shortened less than the other times: a hub needs 5 s
+	// to notice a silent link, whatever the timing, and half of the grace period must cover that.
 	Quick = Timing{
 		Lease: 8 * time.Second, Report: 4 * time.Second, Grace: 20 * time.Second, Monitor: time.Second,
 		Toleration: 5 * time.Second,
@@ -56,8 +56,8 @@ type Config struct {
 	Pools   int     `json:"pools"`
 	Nodes   int     `json:"nodes"` // in each pool
 	Kubelet Kubelet `json:"kubelet"`
-	// Kubernetes is the minor version of the cloud, as 1.34; empty means ours. KubeletVersion is that of the nodes' kubelet and
-	// kube-proxy; empty means the cloud's. They are built only for a lab that asks for them.
+	// Kubernetes is the minor version of the cloud, such as 1.34; empty means ours. KubeletVersion is that of the nodes'
+	// kubelet and kube-proxy; empty means the cloud's. Versions other than ours are built only for a lab that asks for them.
 	Kubernetes     string `json:"kubernetes,omitempty"`
 	KubeletVersion string `json:"kubeletVersion,omitempty"`
 	// NoKubelet makes nodes that run only a hub (and a CoreDNS, if wanted), to measure many hubs. Then there are no
@@ -72,39 +72,42 @@ type Config struct {
 	// that asks for it.
 	KubectlOlder bool `json:"kubectlOlder,omitempty"`
 	// Bare makes machines with empty disks and no power, for a cluster that kubeadm makes on them: see Client.TakeOver and
-	// Client.Follow. They have images of what kubeadm looks for, and of flannel, which are built only for such a lab. It is
-	// Installed as well, but for what the lab itself does for that.
+	// Client.Follow. The machines have the images that kubeadm and flannel need, which are built only for such a lab. A bare
+	// lab is Installed as well, but the lab itself installs nothing.
 	Bare bool `json:"bare,omitempty"`
 	// OpenYurt adds OpenYurt's yurt-manager, for Client.YurtManager. It is built only for a lab that asks for it.
 	OpenYurt bool `json:"openYurt,omitempty"`
 	// Prometheus adds Prometheus and promtool to Client.Programs. They are built only for a lab that asks for them.
 	Prometheus bool `json:"prometheus,omitempty"`
-	// Releases adds images of the next releases of yurthub, signed with a key of the lab's: see Client.ReleaseKey. They are built
-	// only for a lab that asks for them.
+	// Releases adds images of the next releases of yurthub, signed with the lab's own key: see Client.ReleaseKey. They are
+	// built only for a lab that asks for them.
 	Releases bool `json:"releases,omitempty"`
-	// Former is a commit of this repository, in full, whose hub, coordinator and controller are to run beside ours. They are
-	// built from its history, with its go.mod. Client.RunHub runs its hub. All nodes of an installed lab have the images of the
-	// other two, with the tag version.Development of the commit, that of the coordinator with our Kubernetes.
+	// Former is the full hash of a commit of this repository whose hub, coordinator and controller are to run beside ours. They
+	// are built from the repository's history, with that commit's go.mod. Client.RunHub runs its hub. In an installed lab all
+	// nodes have images of the other two, tagged with version.Development of the commit. The coordinator's image has our
+	// Kubernetes.
 	Former string `json:"former,omitempty"`
 	// Supply adds a registry, cosign and krew: see Client.Programs. They are built only for a lab that asks for them.
 	Supply bool `json:"supply,omitempty"`
 	// NoCoordinator starts the hubs with --enable-coordinator=false, and no coordinator.
 	NoCoordinator bool `json:"noCoordinator,omitempty"`
-	// Coordinators is how many coordinators each pool has, up to three: on its first nodes, a slot each. 0 means one.
+	// Coordinators is how many coordinators each pool has, up to three. They run on its first nodes, one slot each. 0 means
+	// one.
 	Coordinators int `json:"coordinators,omitempty"`
-	// Bootstrap makes the hubs get their certificates themselves, with BootstrapToken, and serve Pods at their nodes'
-	// addresses in the LAN.
+	// Bootstrap makes the hubs get their certificates themselves, with BootstrapToken. The hubs then also serve Pods, at their
+	// nodes' addresses in the LAN.
 	Bootstrap bool `json:"bootstrap,omitempty"`
 	// CertificateLife is the life of the certificates that the cloud signs; zero means a year.
 	CertificateLife time.Duration `json:"certificateLife,omitempty"`
-	// IPFamily says of which IP families the lab's addresses are; empty means IPv4.
+	// IPFamily is the IP family of the lab's addresses, or both; empty means IPv4.
 	IPFamily IPFamily `json:"ipFamily,omitempty"`
-	// NextAuthority makes another authority of the cloud, which nothing uses yet: see Client.Authorities. The lab's own
-	// clients, and those of the control plane, know both from the beginning, and are known by it.
+	// NextAuthority makes a second authority of the cloud, which nothing uses yet: see Client.Authorities. The lab's own
+	// clients and the control plane's trust both authorities from the beginning, and the second one has signed their
+	// certificates.
 	NextAuthority bool `json:"nextAuthority,omitempty"`
-	// Installed makes the lab as an installation makes a cluster. The cloud's machine is also a node, where
-	// coordinator-controller runs as a Pod from the chart; coordinators are Pods that it makes for YurtCoordinators.
-	// Otherwise the lab itself starts our programs.
+	// Installed makes the lab as an installation makes a cluster. The cloud's machine is also a node, on which
+	// coordinator-controller runs as a Pod from the chart. The coordinators are Pods that coordinator-controller makes for
+	// YurtCoordinators. Without Installed, the lab itself starts our programs.
 	Installed bool `json:"installed,omitempty"`
 	// Chart is the directory of the chart that an Installed lab applies.
 	Chart string `json:"chart,omitempty"`
@@ -124,15 +127,15 @@ type Config struct {
 	noHub bool
 }
 
-// AsInstalled returns the same lab with the system installed: its coordinators are Pods run by real kubelets, and its
-// pools are large enough for one by default. With fewer nodes it asks for coordinators of small pools.
+// AsInstalled returns the same lab with the system installed: its coordinators are Pods run by real kubelets. Pools get at
+// least edge.MinPoolNodes nodes, the fewest for which a pool has a coordinator by default.
 func (c Config) AsInstalled() Config {
 	c.Installed, c.Kubelet, c.NoKubelet = true, Real, false
 	c.Nodes = max(c.Nodes, edge.MinPoolNodes)
 	return c
 }
 
-// AsBare returns the same lab without anything on its machines: Installed, by kubeadm and by whoever follows our README.
+// AsBare returns the same lab without anything on its machines. kubeadm, and a user who follows our README, install the system.
 func (c Config) AsBare() Config {
 	c = c.AsInstalled()
 	c.Bare, c.Timing = true, Stock

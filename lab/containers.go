@@ -27,8 +27,8 @@ func NoContainers() string {
 	return ""
 }
 
-// noContainersUnprivileged is NoContainers without root: containers then do without cgroups, but their images need more
-// ids than the user's own.
+// noContainersUnprivileged does the checks of NoContainers for a user other than root. Containers then do without cgroups, but
+// their images need more ids than the user's own.
 func noContainersUnprivileged() string {
 	for _, program := range []string{"newuidmap", "newgidmap"} {
 		if _, err := exec.LookPath(program); err != nil {

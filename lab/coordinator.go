@@ -28,8 +28,8 @@ const controllerProgram = "coordinator-controller"
 // accessKey is the key of an operator's kubeconfig in its Secret.
 const accessKey = "kubeconfig"
 
-// Coordinator returns the node that runs a pool's coordinator, or is about to. In an installed lab that is its Pod's
-// node, as last heard from the cloud.
+// Coordinator returns the node that runs a pool's coordinator, or is about to. In an installed lab that is the node of the
+// coordinator's Pod, as last heard from the cloud.
 func (l *Lab) Coordinator(pool int) (edge.NodeName, error) {
 	p, err := l.coordinatorPlace(pool)
 	return p.name(), err
@@ -50,8 +50,8 @@ func (l *Lab) coordinatorPlace(pool int) (place, error) {
 		poolName(pool))
 }
 
-// coordinatorAmong finds the Pod of a pool's coordinator. Of several it takes one that stays, and of those the
-// youngest.
+// coordinatorAmong finds the Pod of a pool's coordinator. Of several Pods it prefers one that has not ended and is not being
+// deleted, and of those the youngest.
 func coordinatorAmong(pods []*corev1.Pod, all []place, pool int) (where place, found bool) {
 	at := map[string]place{}
 	for _, p := range all {
@@ -81,7 +81,7 @@ func ends(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 }
 
-// access returns the operators' kubeconfig for a pool's coordinator, as the cloud has it, or as it last answered.
+// access returns the operators' kubeconfig for a pool's coordinator from the cloud, or the last one that the cloud gave.
 func (l *Lab) access(ctx context.Context, pool int) ([]byte, error) {
 	if !l.cfg.Installed {
 		return nil, errors.New("only an installed lab has kubeconfigs in the cloud")
@@ -107,8 +107,8 @@ func (l *Lab) access(ctx context.Context, pool int) ([]byte, error) {
 // restartTimeout bounds the wait for a kubelet to start a container again.
 const restartTimeout = time.Minute
 
-// containerised performs an action on all processes of a program that runs in a container of a machine. kubelet
-// restarts what has been killed; Start waits for that.
+// containerised performs an action on all processes of a program that runs in a container of a machine. kubelet restarts the
+// program after a kill, so the action Start only waits for that.
 func (l *Lab) containerised(ctx context.Context, a Action, h *host, program string) error {
 	h.busy.Lock()
 	defer h.busy.Unlock()
@@ -171,7 +171,7 @@ func (s *server) poolOf(r *http.Request) (int, error) {
 	return pool, nil
 }
 
-// coordinatorAt says where a coordinator is.
+// coordinatorAt is the place of a coordinator.
 type coordinatorAt struct {
 	Node   string `json:"node"`
 	Server string `json:"server"`
@@ -179,8 +179,8 @@ type coordinatorAt struct {
 
 func ofPool(pool int) url.Values { return url.Values{"pool": {strconv.Itoa(pool)}} }
 
-// Coordinator returns the node that runs a pool's coordinator, or is about to: the pool's first node, or in an
-// installed lab the node of its Pod.
+// Coordinator returns the node that runs a pool's coordinator, or is about to. That is the pool's first node, or in an
+// installed lab the node of the coordinator's Pod.
 func (c *Client) Coordinator(ctx context.Context, pool int) (node string, err error) {
 	var at coordinatorAt
 	err = c.call(ctx, http.MethodGet, "coordinator", ofPool(pool), &at)
@@ -194,9 +194,9 @@ func (c *Client) Access(ctx context.Context, pool int) ([]byte, error) {
 	return kubeconfig, err
 }
 
-// CoordinatorConfig returns access to a pool's coordinator with the certificate of that name in the lab's keys:
-// "operator", a node's name, or one of those that must be refused. In an installed lab it reaches the coordinator
-// wherever that moves, and "operator" is the kubeconfig that the cloud has for operators.
+// CoordinatorConfig returns access to a pool's coordinator with the certificate of that name in the lab's keys: "operator", a
+// node's name, or one of the certificates that must be refused. In an installed lab the access follows the coordinator when it
+// moves, and "operator" is the kubeconfig that the cloud has for operators.
 func (c *Client) CoordinatorConfig(pool int, name string) (*rest.Config, error) {
 	cfg, err := c.Config()
 	if err != nil {
@@ -255,8 +255,8 @@ func (c *Client) dialCoordinator(ctx context.Context, pool int) (net.Conn, error
 	return c.Dial(ctx, "", server.Host)
 }
 
-// operatorArgs returns the arguments that make kubectl the operator at a pool's coordinator, of a slot. In an installed lab they
-// name the unchanged kubeconfig from the cloud.
+// operatorArgs returns the arguments that make kubectl the operator at the coordinator of a pool's slot. In an installed lab
+// they name the unchanged kubeconfig from the cloud.
 func (c *Client) operatorArgs(ctx context.Context, cfg Config, pool, slot int) ([]string, error) {
 	if !cfg.Installed {
 		return []string{

@@ -20,8 +20,8 @@ const (
 	portDNS = 53
 )
 
-// corefile returns the configuration of a CoreDNS that runs on a node and sees the cluster through the node's hub,
-// by a token of its own. It has no cache: an answer is what CoreDNS knows at that moment.
+// corefile returns the configuration of a CoreDNS that runs on a node. The CoreDNS sees the cluster through the node's hub,
+// with a token of its own. It has no cache, so an answer is what CoreDNS knows at that moment.
 func (n node) corefile() string {
 	return strings.NewReplacer(
 		"$LAN", strings.Join(texts(n.lans(n.cfg.families())), " "), "$HUB", hubAddress, "$KUBECONFIG", n.kubeconfig(dnsUser),
@@ -41,7 +41,7 @@ func (n node) corefile() string {
 `)
 }
 
-// kubeletDNS tells Pods of their node's CoreDNS.
+// kubeletDNS returns the setting by which kubelet tells Pods the address of their node's CoreDNS.
 func (n node) kubeletDNS() string {
 	if !n.cfg.CoreDNS || n.place == inCloud {
 		return "clusterDNS: []"
@@ -58,7 +58,7 @@ func (c *Client) Lookup(ctx context.Context, node, namespace, service string) ([
 	return c.LookupAt(ctx, node, netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), portDNS), namespace, service)
 }
 
-// LookupAt is Lookup at any server that the node reaches.
+// LookupAt does a Lookup at any DNS server that the node reaches.
 func (c *Client) LookupAt(ctx context.Context, node string, server netip.AddrPort, namespace, service string,
 ) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, dnsTimeout)

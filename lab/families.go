@@ -13,7 +13,7 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// IPFamily says of which IP families a lab's addresses are.
+// IPFamily is the IP family of a lab's addresses, or both.
 type IPFamily string
 
 // IP families. In a DualStack lab nodes, Pods and the cloud's ranges of Services have addresses of both, IPv4 first.
@@ -31,7 +31,7 @@ type network struct {
 	pool, node int
 }
 
-// at returns the address of a node; for a network of which each node has a part, the first of that part.
+// at returns the address of a node. For a network of which each node has a part, it returns the first address of that part.
 func (n network) at(pool, node int) netip.Addr {
 	b := n.Addr().AsSlice()
 	b[n.pool] += byte(pool)
@@ -46,7 +46,7 @@ type family struct {
 	services       netip.Prefix
 	// everything is the whole family.
 	everything netip.Prefix
-	// record is what DNS calls an address of the family.
+	// record is the type of DNS record that has addresses of the family.
 	record dnsmessage.Type
 	// save is the program that prints a machine's rules of iptables.
 	save string
@@ -135,8 +135,8 @@ func hosts(addresses []netip.Addr, name string) string {
 	return b.String()
 }
 
-// LANAddresses returns the addresses on its pool's LAN of a node, by its number in the pool, the preferred one first; both
-// numbers count from 1.
+// LANAddresses returns a node's addresses on its pool's LAN, the preferred one first. The pool's number, and the node's number
+// in the pool, count from 1.
 func (c Config) LANAddresses(pool, node int) []netip.Addr {
 	return place{pool, node}.lans(c.families())
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// hubFormer is a file on a node's disk: while it is there, the node's hub is of Config.Former.
+// hubFormer is a file on a node's disk. While it exists, the node's hub is that of Config.Former.
 const hubFormer = "hub.former"
 
 // hubProgram returns the program of the node's hub.
@@ -25,8 +25,8 @@ func (n node) hubProgram() string {
 	return n.bins.YurtHub
 }
 
-// runHub replaces a node's hub by another program, which gets its flags and what it has left on the disk. What runs beside it
-// goes on. It returns when the hub is ready.
+// runHub replaces a node's hub by another program, which gets the hub's flags and whatever the hub left on the disk. The node's
+// other programs keep running. It returns when the new hub is ready.
 func (l *Lab) runHub(ctx context.Context, name string, former bool) error {
 	h, n, err := l.host(name)
 	if err != nil {
@@ -51,7 +51,7 @@ func (l *Lab) runHub(ctx context.Context, name string, former bool) error {
 	return l.waitHub(ctx, h, false)
 }
 
-// waitHub waits until a machine's hub says that it is ready, or that it reaches its pool's coordinator, too.
+// waitHub waits until a machine's hub is ready. With inPool it waits until the hub also reaches its pool's coordinator.
 func (l *Lab) waitHub(ctx context.Context, h *host, inPool bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, restartTimeout, fmt.Errorf("the hub of %s is not ready", h.spec.Name))
 	defer cancel()
@@ -92,8 +92,8 @@ func (s *server) formerRoute(mux *http.ServeMux) {
 	}))
 }
 
-// RunHub replaces the program of a node's hub by that of Config.Former or the present one. It gets what the other one has left on
-// the disk.
+// RunHub replaces the program of a node's hub: by that of Config.Former if former is true, otherwise by the present one. The
+// new program gets whatever the other one left on the disk.
 func (c *Client) RunHub(ctx context.Context, node string, former bool) error {
 	return c.call(ctx, http.MethodPost, "hub", url.Values{"node": {node}, "former": {strconv.FormatBool(former)}}, nil)
 }

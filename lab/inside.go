@@ -11,9 +11,9 @@ import (
 	"strconv"
 )
 
-// Inside returns the command that runs a program of the host on a machine's network, as if it ran on the machine: to
-// it, 127.0.0.1 is the machine. It sees the host's files, and in /proc only the lab's processes. A kill of the command
-// may leave the program running; it ends with the lab.
+// Inside returns the command that runs a program of the host on a machine's network, as if it ran on the machine: 127.0.0.1 is
+// the machine's. The program sees the host's files, and in /proc only the lab's processes. A kill of the command may leave the
+// program running until the lab ends.
 func (c *Client) Inside(ctx context.Context, name string, argv ...string) (*exec.Cmd, error) {
 	var pid int
 	if err := c.call(ctx, http.MethodGet, "pid", url.Values{"machine": {name}}, &pid); err != nil {
@@ -24,8 +24,8 @@ func (c *Client) Inside(ctx context.Context, name string, argv ...string) (*exec
 	}, argv))
 }
 
-// Desk returns the command that runs a program of the host where an operator's desk is: on a network from which the cloud and all
-// pools' LANs are reached. It sees the host's files and processes.
+// Desk returns the command that runs a program of the host where an operator's desk is: on a network that reaches the cloud and
+// all pools' LANs. The program sees the host's files and processes.
 func (c *Client) Desk(ctx context.Context, argv ...string) (*exec.Cmd, error) {
 	return c.inside(ctx, slices.Concat([]string{"--net", "--"}, argv))
 }

@@ -32,8 +32,8 @@ var YurtCoordinators = schema.GroupVersionResource{Group: "apps.openyurt.io", Ve
 // PoolSettings is the resource of pools' settings.
 var PoolSettings = schema.GroupVersionResource{Group: "apps.openyurt.io", Version: "v1alpha1", Resource: "poolsettings"}
 
-// labelControlPlane is on the cloud's node, as kubeadm puts it on a node that runs a control plane. So is a taint with
-// that key.
+// labelControlPlane is the label of the cloud's node. kubeadm sets the same on a node that runs a control plane. The node also
+// has a taint with this key.
 const labelControlPlane = "node-role.kubernetes.io/control-plane"
 
 // release is the name of the chart's release.
@@ -42,8 +42,8 @@ const release = "yurt-coordinator"
 // settle is how long a coordinator serves in a lab before the next one is changed.
 const settle = 5 * time.Second
 
-// chartValues are the values that Helm gets in place of the chart's own. The lab's kubelets say themselves which pool they
-// are in.
+// chartValues are the values that Helm gets in place of the chart's own. The lab's kubelets set the label of their pool
+// themselves.
 func (c Config) chartValues() []string {
 	if c.Bare { // the chart's own, but for the images
 		return append(imageValues(), c.ChartValues...)
@@ -98,8 +98,8 @@ func (c *Client) ChartValues() ([]string, error) {
 	return cfg.chartValues(), err
 }
 
-// Helm returns the command that runs Helm on the release of the chart in an installed lab's cloud, in its namespace:
-// verb, release name, chart and values (both except for uninstall and test), and args.
+// Helm returns the command that runs Helm on the chart's release, in its namespace of an installed lab's cloud. Helm gets the
+// verb, the release's name, the chart and its values (not for uninstall and test), and args.
 func (c *Client) Helm(ctx context.Context, verb string, args ...string) (*exec.Cmd, error) {
 	o, err := readOrder(c.dir)
 	if err != nil {
@@ -126,8 +126,8 @@ func (c *Client) Helm(ctx context.Context, verb string, args ...string) (*exec.C
 	return cmd, nil
 }
 
-// install applies the chart to the cloud, which already serves. Objects that exist, because the cloud was powered on
-// again, stay.
+// install applies the chart to the cloud, which already serves. It leaves objects that already exist, because the cloud may
+// have been powered on again.
 func (l *Lab) install(ctx context.Context, progress func(string)) error {
 	rendered, err := output(l.renderCommand(ctx))
 	if err != nil {
@@ -164,8 +164,8 @@ func output(cmd *exec.Cmd) ([]byte, error) {
 	return out, err
 }
 
-// poolManifests returns a NodePool and, unless it has none, a YurtCoordinator for each pool, and for pools of fewer nodes than it
-// takes by default the word that they are enough.
+// poolManifests returns a NodePool for each pool, and a YurtCoordinator unless the pool has none. If the pools have fewer nodes
+// than a coordinator needs by default, it also returns the PoolSettings that lower the minimum.
 func poolManifests(c Config) []byte {
 	var b strings.Builder
 	if c.Nodes < edge.MinPoolNodes {

@@ -32,8 +32,8 @@ import (
 const isolated = syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC |
 	syscall.CLONE_NEWUTS
 
-// isolate starts this program, self, with args in new namespaces, in which it is root. The program must call becomeRoot
-// first. If the caller is not root, ids are those that the program gets besides the caller's own.
+// isolate starts this program, whose file is self, with args, in new namespaces, in which it is root. The program must call
+// becomeRoot first. For a caller other than root, ids are the ids that the program gets besides the caller's own.
 func isolate(self string, log *os.File, ids grants, namespaces uintptr, args ...string) (*exec.Cmd, error) {
 	cmd := exec.Command(self, args...)
 	cmd.Stdout, cmd.Stderr = log, log
@@ -96,15 +96,15 @@ func ignoreExit(err error) error {
 	return err
 }
 
-// mappedFD is a file. If mappedEnv is set in a process's environment, that file tells the process that its ids are
-// mapped.
+// mappedFD is the number of an open file. If waitForID is in a process's environment, one byte in that file tells the process
+// that its ids are mapped.
 const (
 	mappedFD  = 3
 	waitForID = "YURTLAB_WAIT_FOR_IDS=yes"
 )
 
-// becomeRoot returns at once in a process that has root's rights. In a process that isolate told to wait, it waits
-// until the parent has made the process root of its user namespace. Then it executes the program again, and returns
+// becomeRoot returns at once in a process that already has root's rights. A process that isolate told to wait has them later:
+// it waits until the parent has made it root of its user namespace. Then it executes the program again, and becomeRoot returns
 // only if that fails. (To be user 0 is not enough: the ids may exist before this check.)
 func becomeRoot() error {
 	env := os.Environ()
@@ -194,8 +194,8 @@ func mapping(own int, spans []span) []string {
 	return args
 }
 
-// environment returns the lab's environment, made from the caller's: root's programs can be found (a user's PATH often
-// lacks their directories), and no proxy stands between the lab and its own addresses.
+// environment returns the lab's environment, made from the caller's. PATH has the directories of root's programs, which a
+// user's PATH often lacks. Settings of proxies are left out, so that none stands between the lab and its own addresses.
 func environment(environ []string) []string {
 	var env []string
 	path := ""

@@ -135,13 +135,13 @@ func (k keys) client(signer *pki.Authority, r pki.Request) error {
 	})
 }
 
-// userProxy and userDNS are who kube-proxy and CoreDNS are to the cloud. Kubernetes itself gives the first its rights.
+// userProxy and userDNS are the cloud's users for kube-proxy and CoreDNS. Kubernetes itself gives the first its rights.
 const userProxy, userDNS = "system:kube-proxy", "yurtlab:coredns"
 
 // tokenOf returns the token of one of the lab's programs.
 func tokenOf(user string) string { return "lab-" + user }
 
-// adminToken writes the tokens for the cloud: the administrator's, and those of the programs that bring one.
+// adminToken writes the tokens for the cloud: the administrator's, and those of the programs that send one.
 func (k keys) adminToken() error {
 	tokens := fmt.Sprintf("%s,admin,admin,system:masters\n", AdminToken)
 	for user, name := range map[string]string{proxyUser: userProxy, dnsUser: userDNS} {
@@ -150,8 +150,8 @@ func (k keys) adminToken() error {
 	return os.WriteFile(filepath.Join(k.dir, "tokens.csv"), []byte(tokens), 0o600)
 }
 
-// handOut copies the files of these names and the authority's certificate to a machine's disk, and nothing else: a
-// machine never sees another machine's keys.
+// handOut copies the files of these names and the authority's certificate to a machine's disk. It copies nothing else, because
+// a machine must never see another machine's keys.
 func (l *Lab) handOut(disk string, names ...string) error {
 	for _, name := range append(names, "ca.crt") {
 		content, err := os.ReadFile(filepath.Join(l.pki(), name))

@@ -38,8 +38,8 @@ type Lab struct {
 	bins   build.Binaries
 	images Images
 	all    []place
-	// importing is held by machines that import images, of which there are at most as many as processors: each import
-	// has a minute, and thirty in parallel would all be late.
+	// importing limits the machines that import images at a time to the number of processors. An import must end within a
+	// minute, and of thirty in parallel none would.
 	importing *semaphore.Weighted
 	// snapshotter is containerd's, found when the lab boots.
 	snapshotter string
@@ -60,7 +60,7 @@ type Lab struct {
 	watching atomic.Pointer[watcher]
 }
 
-// watch returns what follows the cloud. In a bare lab it follows nothing before there is one.
+// watch returns the watcher that follows the cloud. In a bare lab it follows nothing before there is a cloud.
 func (l *Lab) watch() *watcher { return l.watching.Load() }
 
 // host is a machine with everything needed to power it on again. All fields except lost are constant, or guarded by
@@ -180,8 +180,8 @@ func (l *Lab) cloudHost(progress func(string)) *host {
 	}
 }
 
-// makePools makes the NodePools, in an installed lab also the coordinators, and returns when they exist. If
-// coordinator-controller does not keep the NodePools, the lab keeps them for the rest of its life.
+// makePools makes the NodePools, in an installed lab also the coordinators, and returns when they exist. In a lab without
+// coordinator-controller's Pod, the lab itself keeps the NodePools up to date for the rest of its life.
 func (l *Lab) makePools(ctx context.Context, progress func(string)) error {
 	if l.cfg.Installed {
 		return l.makeCoordinators(ctx, progress)
@@ -356,9 +356,10 @@ func (l *Lab) startControlPlane(ctx context.Context, m *machine.Machine, progres
 	return l.install(ctx, progress)
 }
 
-// mostAtOnce is how many machines may start at once, the cloud beside them. More of them leave it so little of two processors
-// that kube-apiserver gives up (its own start has 30 s to answer itself), and coordinators come so late that hubs list for
-// themselves. So of more machines the cloud's starts first, then those with a coordinator, and then startingAtOnce at a time.
+// mostAtOnce is how many machines may start at once beside the cloud. With more, two processors have so little time left for
+// kube-apiserver that it gives up, because it must answer itself within 30 s. Coordinators then come so late that hubs list for
+// themselves. A lab with more machines starts the cloud first, then the machines with a coordinator, and then the others,
+// startingAtOnce at a time.
 const mostAtOnce, startingAtOnce = 50, 12
 
 // startAll starts the cloud and all machines.

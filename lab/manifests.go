@@ -21,9 +21,9 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// applyManifests gives the cloud what an installation would: the rights of the controller and of each pool's leader,
-// and what any cluster gives its nodes. It leaves out what an installed lab makes by itself. It does not change objects
-// that already exist because the cloud was powered on again.
+// applyManifests gives the cloud the objects that an installation would: the rights of the controller and of each pool's
+// leader, and the rights that any cluster gives its nodes. It leaves out what an installed lab makes by itself. It does not
+// change objects that already exist because the cloud was powered on again.
 func (l *Lab) applyManifests(ctx context.Context) error {
 	objects, err := l.systemRights()
 	if err != nil {
@@ -56,8 +56,8 @@ func createAll(ctx context.Context, access *rest.Config, objects []client.Object
 	return nil
 }
 
-// systemRights are the rights of the controller and of each pool's leader. In an installed lab the chart has the first, and the
-// controller makes the others.
+// systemRights returns the rights of the controller and of each pool's leader. For an installed lab it returns nothing: the
+// chart has the controller's rights, and the controller makes the leaders'.
 func (l *Lab) systemRights() ([]client.Object, error) {
 	if l.cfg.Installed {
 		return nil, nil
@@ -79,8 +79,8 @@ func (l *Lab) systemRights() ([]client.Object, error) {
 	return objects, nil
 }
 
-// readerRights lets a node's CoreDNS read what it shows, and a node's hub what it keeps for all of the node's programs: in an
-// installed lab the chart does. Scenarios read Namespaces as a node.
+// readerRights lets a node's CoreDNS read what it serves, and a node's hub read what it keeps for all of the node's programs.
+// In an installed lab the chart gives the hub its rights. Namespaces are for scenarios, which read them as a node.
 func readerRights() []client.Object {
 	const name = "yurtlab:reader"
 	verbs := []string{"get", "list", "watch"}

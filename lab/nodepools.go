@@ -42,8 +42,8 @@ func (s poolStatus) object() map[string]any {
 	return map[string]any{"nodes": names, "readyNodeNum": s.Ready, "unreadyNodeNum": s.Unready}
 }
 
-// poolStatuses returns which nodes each pool has, by the label of the Node objects. A node of the lab that has no
-// object (without kubelets there are none) counts in its own pool as not ready.
+// poolStatuses returns which nodes each pool has, by the label of the Node objects. A node of the lab without a Node object
+// (there are none without kubelets) counts in its own pool as not ready.
 func poolStatuses(all []place, nodes []*corev1.Node) map[edge.PoolName]poolStatus {
 	out := map[edge.PoolName]poolStatus{}
 	add := func(pool edge.PoolName, name string, ready bool) {

@@ -38,8 +38,8 @@ type node struct {
 	snapshotter string
 }
 
-// coordinatorIndex is the node of each pool on which the lab starts a coordinator, unless the lab is installed: see
-// Lab.Coordinator. The next nodes have those of the next slots, of which there are maxCoordinators at most.
+// coordinatorIndex is the number of the node in each pool on which the lab starts a coordinator, unless the lab is installed:
+// see Lab.Coordinator. The coordinators of further slots, up to maxCoordinators in all, run on the nodes after it.
 const (
 	coordinatorIndex = 1
 	maxCoordinators  = 3
@@ -87,7 +87,7 @@ func (n node) keys() []string {
 	return names
 }
 
-// components lists what runs on the node, in the order of start. For the cloud it lists what makes it a node.
+// components lists the programs that run on the node, in the order of start. For the cloud it lists those that make it a node.
 func (n node) components() []Component {
 	if n.cfg.Bare {
 		return []Component{Containerd}
@@ -202,7 +202,7 @@ func (n node) kubelet() []string {
 	return append(argv, "--v=1")
 }
 
-// kubeconfig returns how a program reaches the cloud: through the node's hub as its user, except on the cloud, which has no hub.
+// kubeconfig returns a program's kubeconfig. It leads through the node's hub, as its user; the cloud's machine has no hub.
 func (n node) kubeconfig(user string) string {
 	if n.place == inCloud {
 		return n.cert(cloudMachine + ".kubeconfig")
@@ -248,8 +248,8 @@ func (n node) writeFiles() error {
 	return nil
 }
 
-// addHubFiles adds the files of a node's hub and of the programs that reach the cloud through it. On a node without a hub these
-// reach the cloud themselves: kubelet by the node's certificate, the others by their tokens.
+// addHubFiles adds the files of a node's hub and of the programs that reach the cloud through the hub. On a node without a hub
+// these programs reach the cloud directly: kubelet with the node's certificate, the others with their tokens.
 func (n node) addHubFiles(files map[string]string) {
 	server, authority := hubAddress, n.file(filepath.Join(hubKeys, hubAuthority))
 	asKubelet := fmt.Sprintf("tokenFile: %q", n.file(filepath.Join(hubKeys, kubeletToken)))
@@ -282,11 +282,11 @@ users: [{name: program, user: {%s}}]
 	}
 }
 
-// Users of the hub at its node: kubelet by the token that the hub has made for it, the others by tokens of the cloud.
+// Users of the hub at its node. kubelet has the token that the hub made for it, the others have tokens of the cloud.
 const kubeletUser, proxyUser, dnsUser = "hub", "proxy", "dns"
 
-// keepProof makes what the hub and its programs know each other by, for those of them that start before it. On a node that is
-// taken over it is what Client.Adopt has copied.
+// keepProof makes the files by which the hub and its programs know each other, because programs may start before the hub. On a
+// node that was taken over it keeps the files that Client.Adopt has copied.
 func (n node) keepProof(ctx context.Context) error {
 	if n.place == inCloud || n.cfg.noHub || n.cfg.Bare {
 		return nil
@@ -361,7 +361,7 @@ disabled_plugins = [
 `)
 }
 
-// networkDir is where containerd looks for its network: on a bare machine where everybody's does.
+// networkDir is where containerd looks for its network's configuration. On a bare machine that is the usual directory.
 func (n node) networkDir() string {
 	if n.cfg.Bare {
 		return "/etc/cni/net.d"
@@ -369,8 +369,8 @@ func (n node) networkDir() string {
 	return n.file("cni")
 }
 
-// allowedFor is how long kubelets keep the answer that somebody may use them: less than the 5 minutes of Kubernetes' default, so
-// that scenarios see it end.
+// allowedFor is how long a kubelet caches the answer that a client may use it. It is less than Kubernetes' default of 5
+// minutes, so that scenarios see the permission end.
 const allowedFor = 20 * time.Second
 
 func (n node) kubeletConfig() string {
@@ -412,8 +412,8 @@ authorization: {mode: Webhook, webhook: {cacheAuthorizedTTL: $ALLOWED}}
 `) + n.kubeletInstalled()
 }
 
-// kubeletInstalled returns a kubelet's settings in an installed lab: a coordinator that a scenario kills a second time
-// is back as soon as after the first, and ordinary Pods stay off the cloud's node.
+// kubeletInstalled returns the settings that a kubelet has only in an installed lab. A coordinator that a scenario kills a
+// second time is back as soon as after the first, and ordinary Pods stay off the cloud's node.
 func (n node) kubeletInstalled() string {
 	settings := ""
 	if n.cfg.Installed {

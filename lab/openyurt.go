@@ -9,9 +9,9 @@ import (
 	"yurtcoordinator/lab/build"
 )
 
-// YurtManager returns the command that runs OpenYurt's manager in the cloud as an administrator, in a lab made with
-// Config.OpenYurt. pidFile gets its process ID there; StopYurtManager ends it. The API server calls its webhooks at the
-// cloud's loopback, those of CRDs at the port of HTTPS.
+// YurtManager returns the command that runs OpenYurt's manager on the cloud's machine as an administrator, in a lab made with
+// Config.OpenYurt. The command writes its process ID to pidFile, for StopYurtManager. The API server calls the manager's
+// webhooks at the cloud's loopback address; it calls those of CRDs at port 443.
 func (c *Client) YurtManager(ctx context.Context, pidFile string, flags ...string) (*exec.Cmd, error) {
 	o, err := readOrder(c.dir)
 	if err != nil {
@@ -39,11 +39,12 @@ func (c *Client) StopYurtManager(ctx context.Context, pidFile string) (*exec.Cmd
 	return c.Inside(ctx, string(cloudMachine), "sh", "-c", `kill "$(cat "$0")"`, pidFile)
 }
 
-// OpenYurtCharts returns the directory of OpenYurt's charts, in the version of YurtManager. They are its module's own.
+// OpenYurtCharts returns the directory of OpenYurt's charts, in the version of YurtManager. The charts are part of OpenYurt's
+// module.
 func (c *Client) OpenYurtCharts(ctx context.Context) (string, error) {
 	dir, err := build.OpenYurt(ctx, ".")
 	return filepath.Join(dir, "charts"), err
 }
 
-// Dir returns a lab's directory, whose files end with it.
+// Dir returns a lab's directory, whose files are removed with the lab.
 func (c *Client) Dir() string { return c.dir }

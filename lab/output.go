@@ -13,8 +13,8 @@ import (
 // outputComponent is the name of the programs that Output starts.
 const outputComponent Component = "output"
 
-// Output runs a program of the host in a node's machine and returns what it prints to both outputs. The program must
-// end by itself, with success. One runs at a time on a node.
+// Output runs a program of the host in a node's machine and returns all that it prints, also on standard error. The program
+// must end by itself, with success. A node runs one such program at a time.
 func (l *Lab) Output(ctx context.Context, name string, argv []string) (string, error) {
 	h, n, err := l.host(name)
 	if err != nil {

@@ -6,10 +6,10 @@ import (
 	"path/filepath"
 )
 
-// registriesDir is where a machine's containerd looks how to reach a registry. It asks anew for each image.
+// registriesDir is where a machine's containerd finds out how to reach a registry. It reads the directory again for each image.
 const registriesDir = "registries"
 
-// PlainRegistry has the containerds of all machines speak HTTP with a registry at HOST:PORT.
+// PlainRegistry makes the containerds of all machines speak HTTP with a registry at HOST:PORT.
 func (c *Client) PlainRegistry(address string) error {
 	disks, err := filepath.Glob(filepath.Join(c.dir, "machines", "*"))
 	if err != nil {

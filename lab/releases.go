@@ -11,15 +11,15 @@ import (
 	"yurtcoordinator/lab/build"
 )
 
-// Releases of yurthub in a lab made with Config.Releases: one that is well, and one that does not serve on a node with the file
-// FaultFile.
+// Releases of yurthub in a lab made with Config.Releases: ReleaseWell works, and ReleaseFaulty does not serve on a node with
+// the file FaultFile.
 const (
 	ReleaseWell   = build.ReleaseWell
 	ReleaseFaulty = build.ReleaseFaulty
 	FaultFile     = "/etc/yurthub/faulty"
 )
 
-// ReleaseKey returns the public key of what has signed these releases.
+// ReleaseKey returns the public key that verifies the signatures of these releases.
 func (c *Client) ReleaseKey() ([]byte, error) {
 	bins, err := c.releases()
 	if err != nil {
@@ -36,8 +36,8 @@ func (c *Client) releases() (build.Binaries, error) {
 	return o.Binaries, err
 }
 
-// ReleaseFiles puts into a directory what the page of a release has for this machine's platform: the bare yurthub, the list of
-// the release's programs, and its signature.
+// ReleaseFiles puts into a directory the files that a release's page offers for this machine's platform: the bare yurthub, the
+// list of the release's programs, and its signature.
 func (c *Client) ReleaseFiles(version, dir string) error {
 	bins, err := c.releases()
 	if err != nil {

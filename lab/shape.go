@@ -25,8 +25,8 @@ type LinkShape struct {
 
 // LineStatus is the line of a link, and what all links on it together have carried since it was made.
 type LineStatus struct {
-	// Name is the node and the network if the link has the line to itself, otherwise the pool and the network. With the
-	// seed, a space and the direction (up or down), it decides which frames are lost.
+	// Name is the node and the network if the link has the line to itself, otherwise the pool and the network. Which frames are
+	// lost depends on the name with a space and the direction (up or down) after it, and on the seed.
 	Name string `json:"name"`
 	LinkShape
 	wire.Carriage
@@ -63,8 +63,8 @@ func (s *shapedLine) status() *LineStatus {
 	return &LineStatus{Name: s.name, LinkShape: s.shape, Carriage: s.wire.Counted()}
 }
 
-// Shape gives the links of target (NODE or pool/POOL) to a network a shape, in both directions, and replaces an earlier
-// one. The shape outlives cuts and power cuts. Frames on their way on the old line are lost.
+// Shape gives the links of a target (NODE or pool/POOL) to a network a shape, in both directions, and replaces an earlier one.
+// The shape outlives cuts and power cuts. Frames that are on their way on the old line are lost.
 func (l *Lab) Shape(network Network, target string, shape LinkShape) error {
 	if err := shape.Validate(); err != nil {
 		return err

@@ -44,7 +44,7 @@ type NodeStatus struct {
 	Hub *HubStatus `json:"hub,omitempty"`
 	// Ready is the Node's Ready condition in the cloud; empty if there is no Node.
 	Ready string `json:"ready"`
-	// Taint is the effect of the taint that keeps Pods off the node because its link is down; empty means that it has none.
+	// Taint is the effect of the taint that keeps Pods off the node because its link is down; empty means no such taint.
 	Taint corev1.TaintEffect `json:"taint,omitempty"`
 	// HeartbeatAge is how many seconds ago the Lease in the cloud was last seen to be renewed; -1 means never.
 	HeartbeatAge float64 `json:"heartbeatAge"`
@@ -60,27 +60,27 @@ type HubStatus struct {
 	Leader      string `json:"leader"`
 	Cloud       string `json:"cloud"`
 	Coordinator string `json:"coordinator"`
-	// RelayedBy is the node over whose line it reaches the cloud; empty if that is its own. Relays is for how many its own is
-	// used.
+	// RelayedBy is the node over whose line this hub reaches the cloud; empty means its own line. Relays is how many other hubs
+	// use this hub's line.
 	RelayedBy string `json:"relayedBy"`
 	Relays    int    `json:"relays"`
 	// CoordinatorAddress is where the hub expects the coordinator; empty means nowhere.
 	CoordinatorAddress string `json:"coordinatorAddress"`
-	// Coordinators are its pool's, in the order of their slots; empty if there is one.
+	// Coordinators are those of the hub's pool, in the order of their slots; empty if the pool has only one.
 	Coordinators []CoordinatorStatus `json:"coordinators"`
 	// Replicas are the hub's copies of resources.
 	Replicas []ReplicaStatus `json:"replicas"`
 	// Kept are the selections that the hub follows for programs of its node.
 	Kept []KeptStatus `json:"kept"`
-	// Disk is the state of its cache on disk; nil without one.
+	// Disk is the state of the hub's cache on disk; nil means that it has none.
 	Disk *DiskStatus `json:"disk"`
-	// Settings says which of its pool's settings it runs with; nil if it knows of none.
+	// Settings says which of the pool's settings the hub runs with; nil means that it knows of none.
 	Settings *SettingsStatus `json:"settings"`
-	// Identity is the state of the certificates that it gets by itself; nil if it was given one.
+	// Identity is the state of the certificates that the hub gets by itself; nil means that it was given its certificate.
 	Identity *struct {
 		Client  CertificateStatus `json:"client"`
 		Serving CertificateStatus `json:"serving"`
-		// Authorities are those by which it verifies the cloud.
+		// Authorities are the authorities by which the hub verifies the cloud.
 		Authorities struct {
 			Trusted []AuthorityStatus `json:"trusted"`
 		} `json:"authorities"`
@@ -92,7 +92,7 @@ type CoordinatorStatus struct {
 	Slot    int    `json:"slot"`
 	Address string `json:"address"`
 	Link    string `json:"link"`
-	// Home says that the hub works with it. Leader is who leads there.
+	// Home says that the hub works with this coordinator. Leader is the node whose hub leads at it.
 	Home   bool   `json:"home"`
 	Leader string `json:"leader"`
 }

@@ -24,7 +24,7 @@ import (
 	"yurtcoordinator/lab/wire"
 )
 
-// order is what starts the lab's own process.
+// order is the input of the lab's own process.
 type order struct {
 	Config   Config         `json:"config"`
 	Binaries build.Binaries `json:"binaries"`
@@ -234,8 +234,8 @@ func (s *server) whenBooted(f func(http.ResponseWriter, *http.Request) (any, err
 	}
 }
 
-// serveDials serves connections into the lab. A caller sends "MACHINE ADDRESS" in one line, gets "ok" or the error in
-// one line, and then has the connection. An empty machine ("-") is the lab itself, which is on every switch.
+// serveDials serves connections into the lab. A caller sends "MACHINE ADDRESS" in one line, gets "ok" or the error in one line,
+// and then has the connection. The machine "-" means the lab itself, which is on every switch.
 func (s *server) serveDials(ctx context.Context, l net.Listener) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -286,8 +286,8 @@ const (
 	dialTimeout = 10 * time.Second
 )
 
-// splice copies until the source ends, then tells the sink that nothing more comes. If the sink has gone, it closes the
-// source's connection, because nobody reads what it sends.
+// splice copies until the source ends, then tells the sink that nothing more comes. If the sink is gone, it closes the source's
+// connection, because nobody reads what the source sends.
 func splice(to net.Conn, from io.Reader, source net.Conn) {
 	_, err := io.Copy(to, from)
 	if half, ok := to.(interface{ CloseWrite() error }); ok && err == nil {
@@ -330,7 +330,7 @@ func (s *steps) end(err error) {
 	s.append(Step{Done: true})
 }
 
-// append drops steps after the end: then the cloud is powered on again.
+// append adds a step. It drops steps after the end of the boot, because the cloud may be powered on again later.
 func (s *steps) append(step Step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -186,8 +186,8 @@ func (c link) port() string { return c.cable(nil).Port }
 // name returns the name of the link, or of the line that it has to itself.
 func (c link) name() string { return string(c.node.name()) + " " + string(c.network) }
 
-// refusals returns, for each machine, what its own kernel refuses to send while these cuts last: both ends of a cut in
-// mode reject know it at once.
+// refusals returns, for each machine, what its own kernel refuses to send while these cuts last. A cut of mode reject is known
+// at once at both ends.
 func refusals(cuts map[link]wire.Fault, nodes []place, all families) map[string][]wire.Refusal {
 	out := map[string][]wire.Refusal{}
 	refuse := func(machine, through string, to ...netip.Prefix) {

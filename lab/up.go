@@ -27,7 +27,7 @@ const (
 	removerArg    = "lab-remover"
 )
 
-// Main makes the calling program the lab's own process, or a machine's first, if it was started as one, and then never
+// Main runs the lab's own process, or a machine's first process, if the calling program was started as one; then it never
 // returns. A program that calls Up must call Main first.
 func Main() {
 	machine.Main()
@@ -113,8 +113,8 @@ func socketsFit(dir string, cfg Config) error {
 // maxWatchers is the file with the limit of inotify instances per user (inotify(7)).
 const maxWatchers = "/proc/sys/fs/inotify/max_user_instances"
 
-// watchersFit fails if the lab's programs need more inotify instances than the system allows: kubelets without one
-// continue, but their nodes never become Ready.
+// watchersFit fails if the lab's programs need more inotify instances than the system allows. A kubelet without an instance
+// continues, but its node never becomes Ready.
 func watchersFit(cfg Config) error {
 	text, err := os.ReadFile(maxWatchers)
 	if err != nil {
@@ -234,8 +234,8 @@ func Down(ctx context.Context, name string) error {
 	return nil
 }
 
-// remove removes a lab's directory. Containers may have made files as users other than root; without root, they can be
-// removed only from within a user namespace that has those ids.
+// remove removes a lab's directory. Containers may have made files as users other than root. A caller other than root can
+// remove those only from within a user namespace that has these users' ids.
 func remove(dir string) error {
 	err := os.RemoveAll(dir)
 	if err == nil || os.Geteuid() == 0 {
@@ -263,8 +263,8 @@ func remove(dir string) error {
 	return nil
 }
 
-// supervisors finds the own process of the lab in dir by its command line, as the first process of a pid namespace
-// directly below ours. (A child that it has just forked has the same command line for a moment.)
+// supervisors finds the own process of the lab in dir by its command line, as the first process of a pid namespace directly
+// below ours. (For a moment, a child that the process has just forked has the same command line.)
 func supervisors(dir string) ([]int, error) {
 	all, err := procfs.AllProcs()
 	if err != nil {
@@ -316,7 +316,7 @@ func readOrder(dir string) (order, error) {
 	return o, json.Unmarshal(content, &o)
 }
 
-// Kubectl returns the command that runs kubectl with args in the running lab, through "cloud" (the default), "hub/NODE"
+// Kubectl returns the command that runs kubectl with args in the running lab. via is "cloud" (the default), "hub/NODE",
 // "coordinator/POOL", or "coordinator/POOL/SLOT".
 func (c *Client) Kubectl(ctx context.Context, via string, args []string) (*exec.Cmd, error) {
 	o, err := readOrder(c.dir)

@@ -117,7 +117,7 @@ func (w *watcher) waitReady(ctx context.Context, all []place, progress func(stri
 	})
 }
 
-// takesPods reports whether a node is Ready and has no taint except the one that it was registered with.
+// takesPods reports whether a node is Ready and has no taint, except the control plane's on the cloud's node.
 // kube-controller-manager removes its not-ready taint only after the condition has changed.
 func takesPods(n *corev1.Node) bool {
 	tainted := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {

@@ -1,5 +1,6 @@
-// Package balancer is a balancer in front of the cloud, with the cloud's certificate and without a server behind it: it answers
-// for the cloud that none is available. A scenario runs it on a machine's network, where it intercepts what nodes send.
+// Package balancer is a load balancer in front of the cloud that has no server behind it. It has the cloud's certificate, and
+// answers every request with 503, since no server is available. A scenario runs it on a machine's network, where it intercepts
+// what nodes send.
 package balancer
 
 import (

@@ -22,7 +22,7 @@ import (
 // LoadCommand is the argument that makes yurtlab call Main on a node's network.
 const LoadCommand = "bench-load"
 
-// Lab returns the lab to measure in: its nodes run only hubs, so that no other program asks them anything.
+// Lab returns the lab to measure in. Its nodes run only hubs, so that no other program sends the hubs requests.
 func Lab(name string) lab.Config {
 	return lab.Config{
 		Name: name, Pools: 1, Nodes: 3, Kubelet: lab.Hollow, NoKubelet: true, NoProxy: true, Timing: lab.Stock,
@@ -93,8 +93,8 @@ func (c Config) restarts(ctx context.Context, host string) ([]time.Duration, err
 	return starts, nil
 }
 
-// ready waits until every hub has found its role. It returns the node to measure on, which runs nothing but a hub, and
-// the node that runs the coordinator.
+// ready waits until every hub has found its role. It returns the node to measure on, which runs nothing but a hub, and the host
+// of the coordinator.
 func (c Config) ready(ctx context.Context) (node, host string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -199,8 +199,8 @@ func (l *lines) Write(p []byte) (int, error) {
 	}
 }
 
-// Main runs Load with a Spec from in and writes a Measured to out, both JSON. It writes progress to say, one line per
-// step.
+// Main runs Load with the Spec that it reads from in, and writes the Measured to out; both are JSON. It writes its progress to
+// say, one line for each step.
 func Main(ctx context.Context, in io.Reader, out, say io.Writer) error {
 	var s Spec
 	if err := json.NewDecoder(in).Decode(&s); err != nil {

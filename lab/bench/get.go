@@ -50,7 +50,7 @@ func (s Spec) connect(w Way, n int) ([]connection, error) {
 	return all, nil
 }
 
-// access returns what leads over a way.
+// access returns the access of a way.
 func (s Spec) access(w Way) Access {
 	switch w {
 	case Hub:

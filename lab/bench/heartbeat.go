@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// heartbeats measures renewals of the node's Lease in kubelet's way: it sends the last answer again with a new
+// heartbeats measures renewals of the node's Lease. It renews as kubelet does: it sends the last answer again with a new
 // renewTime.
 func (l *load) heartbeats(ctx context.Context) error {
 	leases := map[Way]coordinationv1client.LeaseInterface{}
@@ -40,8 +40,8 @@ func (l *load) heartbeats(ctx context.Context) error {
 	return err
 }
 
-// beat is one round of renewals. It reads the Lease first, so that neither it nor the hub meets the other way's
-// renewals.
+// beat is one round of renewals by one way. It reads the Lease first, because renewals by another way have changed it since;
+// then neither its own first renewal nor the hub works on an outdated Lease.
 func beat(ctx context.Context, leases coordinationv1client.LeaseInterface, node string) (Round, error) {
 	ctx, cancel := context.WithTimeout(ctx, beatsEach*beatEvery+requestTimeout)
 	defer cancel()

@@ -38,8 +38,8 @@ const (
 
 	watchEvents, watchEvery = 600, 10 * time.Millisecond
 
-	// settle is how long the programs are left alone before they count as idle: until the garbage of their start is
-	// collected.
+	// settle is how long the programs are left alone before they count as idle. In this time they collect the garbage of their
+	// start.
 	settle = 30 * time.Second
 )
 

@@ -45,7 +45,7 @@ const (
 	HTTP1 Way = "HTTP/1.1"
 	// Hub leads through the hub: HTTP/1.1 over TLS on the loopback interface, with kubelet's token.
 	Hub Way = "hub"
-	// Proxy leads through a plain proxy, the floor: as to the hub, but anybody acts as the node.
+	// Proxy leads through a plain proxy, the floor. It is as for the hub, but any client acts as the node.
 	Proxy Way = "proxy"
 )
 
@@ -71,8 +71,8 @@ type Round struct {
 	Bytes    int64         `json:"bytes"` // of bodies
 	Elapsed  time.Duration `json:"elapsed"`
 	Latency  Quantiles     `json:"latency"`
-	// Hub, Proxy, Server and Client are the processor time that the hub, the plain proxy, the API server and the load took; only
-	// for GetMany.
+	// Hub, Proxy, Server and Client are the processor time that the hub, the plain proxy, the API server and the load took.
+	// Only GetMany has them.
 	Hub    time.Duration `json:"hub,omitempty"`
 	Proxy  time.Duration `json:"proxy,omitempty"`
 	Server time.Duration `json:"server,omitempty"`
@@ -104,7 +104,7 @@ func quantiles(all []time.Duration) Quantiles {
 	return Quantiles{P50: all[(len(all)-1)/2], P99: all[(len(all)-1)*99/100]}
 }
 
-// Memory is a process's memory in bytes: the resident part, and the part of that which maps no file.
+// Memory is a process's memory in bytes. RSS is its resident part; Anonymous is the share of RSS that maps no file.
 type Memory struct {
 	RSS       int64 `json:"rss"`
 	Anonymous int64 `json:"anonymous"`
@@ -119,8 +119,8 @@ type Measured struct {
 	List map[Encoding]Trial `json:"list"`
 	// Heartbeat renews the node's own Lease.
 	Heartbeat Trial `json:"heartbeat"`
-	// Watch is the time from a write's start to its event: on a watch straight at the cloud, on one through the hub,
-	// and the difference of the two for the same event.
+	// Watch is the time from the start of a write to its event on a watch. Direct is for a watch straight at the cloud, Hub for
+	// a watch through the hub, and Added is the difference of the two for the same event.
 	Watch struct {
 		Direct Quantiles `json:"direct"`
 		Hub    Quantiles `json:"hub"`

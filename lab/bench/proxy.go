@@ -20,11 +20,12 @@ import (
 	"yurtcoordinator/internal/sim/pki"
 )
 
-// proxy is a running Caddy: the floor beside which a hub is measured. It does what any program in the hub's place has to do,
-// and nothing else: it ends TLS of HTTP/1.1 on the loopback interface, and asks the API server over one connection of HTTP/2,
-// with the node's certificate.
+// proxy is a running Caddy: the floor beside which a hub is measured. It does only what any program in the hub's place has to
+// do. It ends TLS of HTTP/1.1 on the loopback interface, and asks the API server over one connection of HTTP/2, with the node's
+// certificate.
 type proxy struct {
-	// access leads through it. Whoever reaches it is the node, so it lives no longer than the benchmark, in a lab.
+	// access leads through the proxy. Whoever reaches the proxy acts as the node, so it runs only in a lab and during the
+	// benchmark.
 	access Access
 	pid    int
 	dir    string
@@ -34,9 +35,9 @@ type proxy struct {
 }
 
 const (
-	// proxyStart bounds its start; stopGrace is how long it has to end in an orderly way.
+	// proxyStart bounds the proxy's start. proxyStop is how long it has to end in an orderly way.
 	proxyStart, proxyStop = 20 * time.Second, 5 * time.Second
-	// loopback is where it listens.
+	// loopback is the address where the proxy listens.
 	loopback = "127.0.0.1"
 )
 
@@ -120,8 +121,8 @@ type proxyFiles struct {
 	NodeCert, NodeKey, CloudCA string
 }
 
-// proxyConfig returns Caddy's configuration. Nothing in it makes a request cheaper or dearer than Caddy makes it by itself,
-// but that it speaks to both sides as a hub does, does not log requests, and does not compress.
+// proxyConfig returns Caddy's configuration. It leaves Caddy's defaults, which decide what a request costs, with three
+// exceptions: Caddy speaks to both sides as a hub does, does not log requests, and does not compress.
 func proxyConfig(listen, server string, files proxyFiles) ([]byte, error) {
 	type object = map[string]any
 	type list = []any
@@ -152,7 +153,7 @@ func proxyConfig(listen, server string, files proxyFiles) ([]byte, error) {
 	}, "", " ")
 }
 
-// ready waits until it accepts connections.
+// ready waits until the proxy accepts connections.
 func (p *proxy) ready(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, proxyStart)
 	defer cancel()
@@ -176,7 +177,7 @@ func lastLine(said []byte) string {
 	return string(all[len(all)-1])
 }
 
-// stop ends it and removes its files.
+// stop ends the proxy and removes its files.
 func (p *proxy) stop() error {
 	if p.cmd != nil && p.cmd.Process != nil {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)

@@ -61,7 +61,7 @@ const (
 const (
 	// getLatency is of a GET's p50, getRate of GETs per second, getCost of the processor time for a GET.
 	getLatency, getRate, getCost = 1.1, 0.95, 1.0
-	// Of the processor time for an event, at steadyPerSecond and as fast as possible.
+	// followerSteady and followerBurst are of the processor time for an event: at steadyPerSecond, and as fast as possible.
 	followerSteady, followerBurst = 1.25, 1.25
 	leaderSteady, leaderBurst     = 2.0, 2.0
 )
@@ -166,7 +166,7 @@ func watchRows(m Measured) []Row {
 	}
 }
 
-// costRows say whose processor time GETs on many connections take, JSON and protobuf together.
+// costRows return how much processor time each program takes for GETs on many connections, JSON and protobuf together.
 func costRows(trials map[Encoding]Trial) []Row {
 	all := Trial{}
 	for _, t := range trials {
@@ -220,8 +220,8 @@ func cost(rounds []Round, took func(Round) time.Duration) float64 {
 	return sum.Seconds() * 1000 / float64(requests)
 }
 
-// memoryRows takes the budget of anonymous memory in MB; 0 means none. RSS has none: the pages of files in it are the system's to
-// keep or to take back.
+// memoryRows returns the rows of a program's memory. The budget of anonymous memory is in MB; 0 means none. RSS has no budget,
+// because the system decides whether to keep its pages of files.
 func memoryRows(key, program, when string, m Memory, most float64) []Row {
 	row := func(name, what string, size int64, limit float64) Row {
 		r := Row{Key: key + "_" + name, What: program + " " + what + ", " + when, Unit: "MB", Ours: float64(size) / 1e6}

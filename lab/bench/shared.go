@@ -39,12 +39,13 @@ const (
 	catchUp = 30 * time.Second
 )
 
-// Shared is what hubs that share the pool's resources cost: a follower's and the leader's, each with one client that
-// reads Services and EndpointSlices as kube-proxy does. The plain proxy has such a client, too. During the steady update the
-// follower's hub and the proxy each have one more, by which the time is measured; the leader has the coordinator.
+// Shared is what hubs cost that share the pool's resources: a follower's and the leader's, each with one client that reads
+// Services and EndpointSlices as kube-proxy does. The plain proxy has such a client, too. During the steady update the
+// follower's hub and the proxy each have one more client, which measures the time. The leader's hub has the coordinator as a
+// further client.
 type Shared struct {
-	// Direct and Hub are the time from before a change's write to its event on a watch of all EndpointSlices, straight
-	// at the cloud and through the follower's hub. Added is the difference of the two for the same change.
+	// Direct and Hub are the time from just before the write of a change to its event on a watch of all EndpointSlices:
+	// straight at the cloud, and through the follower's hub. Added is the difference of the two for the same change.
 	Direct Quantiles `json:"direct"`
 	Hub    Quantiles `json:"hub"`
 	Added  Quantiles `json:"added"`
@@ -66,12 +67,12 @@ type Shared struct {
 
 // HubCost is what one hub uses, or the plain proxy.
 type HubCost struct {
-	// Filled is its memory with a filled client, Updated after the burst, Peak its highest RSS, in bytes.
+	// Filled is the memory with a filled client, Updated the memory after the burst, and Peak the highest RSS, in bytes.
 	Filled  Memory `json:"filled"`
 	Updated Memory `json:"updated"`
 	Peak    int64  `json:"peak"`
-	// Idle is its processor time in idleFor with nothing to do. Steady and Burst are its processor time for the updates
-	// beyond that.
+	// Idle is the program's processor time in idleFor with nothing to do. Steady and Burst are the processor time that the
+	// updates take in addition to that.
 	Idle   time.Duration `json:"idle"`
 	Steady time.Duration `json:"steady"`
 	Burst  time.Duration `json:"burst"`
@@ -258,7 +259,7 @@ func (l *load) shared(ctx context.Context, progress func(string)) error {
 type pair struct {
 	pid  int
 	cost *HubCost
-	// idle is the share of a processor that it uses while nothing happens.
+	// idle is the share of a processor that the hub uses while nothing happens.
 	idle float64
 }
 
@@ -294,8 +295,8 @@ type change struct {
 	written, arrived time.Time
 }
 
-// steady measures when changes arrive on a watch straight at the cloud, on one through the hub and on one through the plain
-// proxy, in this one process, with the same client and the same decoding.
+// steady measures when changes arrive on three watches: one straight at the cloud, one through the hub and one through the
+// plain proxy. All are in this one process, with the same client and the same decoding.
 func (l *load) steady(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -392,8 +393,8 @@ func changes(ctx context.Context, events watch.Interface) (map[string]change, er
 	}
 }
 
-// burst changes the load as fast as the cloud allows, until burstUpdates changes or burstAtMost, and returns when the
-// client has the last change.
+// burst changes the load as fast as the cloud allows. It stops after burstUpdates changes or after burstAtMost, and returns
+// when the client has the last change.
 func (l *load) burst(ctx context.Context, client *labload.Follower) error {
 	began := time.Now()
 	first := sequence(client)

@@ -18,8 +18,8 @@ import (
 // watched is the one object that changes under watch.
 const watched = "ticks"
 
-// watch measures when each of watchEvents changes arrives, on a watch straight at the cloud and on one through the hub,
-// in this one process, with the same client and the same decoding.
+// watch measures when each of watchEvents changes arrives on two watches: one straight at the cloud and one through the hub.
+// Both are in this one process, with the same client and the same decoding.
 func (l *load) watch(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, watchEvents*watchEvery+20*time.Second)
 	defer cancel()

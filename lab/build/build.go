@@ -1,16 +1,17 @@
-// Package build builds every program that a lab runs: our own from the product's go.mod; Kubernetes and etcd from the lab's,
-// which has the same versions; containerd, runc, the CNI plugins, CoreDNS, Helm, OpenYurt, flannel, Caddy, Prometheus, and a
-// registry with cosign and krew from their own modules, at the versions pinned in plan.go; an older kubectl and other versions of
-// Kubernetes from nested modules of ours; and the release before the present one from the repository's history. It builds them
-// once and keeps them under a key of all their inputs, so that the next lab finds them in a fraction of a second.
+// Package build builds every program that a lab runs. It builds our own from the product's go.mod; Kubernetes and etcd from the
+// lab's go.mod, which has the same versions; containerd, runc, the CNI plugins, CoreDNS, Helm, OpenYurt, flannel, Caddy,
+// Prometheus, and a registry with cosign and krew from their own modules, at the versions pinned in plan.go; an older kubectl
+// and other versions of Kubernetes from nested modules of ours; and the release before the present one from the repository's
+// history. It builds them once and keeps them under a key of all their inputs, so that the next lab finds them in a fraction of
+// a second.
 //
-// Sets are cached separately because they change separately: "kubernetes" with the lab's go.mod, "containers", "coredns", "helm",
-// "openyurt", "caddy", "prometheus" and "supply" with the pins, "kubectl-older" and the like of "kubernetes1.34" with their
-// modules, "former" with the commit that is pinned, "programs" with our source. A new build of a set starts from the binaries of
-// the last one, so that the Go tool links only what changed.
+// Sets are cached separately because they change separately: "kubernetes" with the lab's go.mod, "containers", "coredns",
+// "helm", "openyurt", "caddy", "prometheus" and "supply" with the pins, "kubectl-older" and sets such as "kubernetes1.34" with
+// their modules, "former" with the commit that is pinned, "programs" with our source. A new build of a set starts from the
+// binaries of the last one, so that the Go tool links only what changed.
 //
-// One alternative was to use programs found in PATH: then the lab's findings would depend on what the machine has.
-// Another was to download releases: they do not exist for every architecture, and can change without a trace in go.sum.
+// One alternative was to use programs found in PATH: then the lab's findings would depend on what the machine has. Another was
+// to download releases: they do not exist for every architecture, and can change without a trace in go.sum.
 package build
 
 import (
@@ -108,7 +109,7 @@ type Config struct {
 	// OpenYurt also builds OpenYurt's yurt-manager.
 	OpenYurt bool
 
-	// Kubernetes is the minor version of the cloud's Kubernetes, as 1.34; empty means ours. KubeletVersion is that of the
+	// Kubernetes is the minor version of the cloud's Kubernetes, such as 1.34; empty means ours. KubeletVersion is that of the
 	// nodes' kubelet and kube-proxy; empty means the cloud's.
 	Kubernetes, KubeletVersion string
 
@@ -127,14 +128,15 @@ type Config struct {
 	// Releases also builds the next releases of yurthub.
 	Releases bool
 
-	// Former is a commit of the repository, in full: its hub, coordinator and controller are built as well. Empty means none.
+	// Former is the full hash of a commit of the repository, whose hub, coordinator and controller are built as well. Empty
+	// means none.
 	Former string
 
 	// Only names the one set to build, whatever else is set; empty means all wanted sets.
 	Only string
 
 	// Race builds yurthub, yurt-coordinator and coordinator-controller with the race detector. It leaves out the hollow
-	// kubelet, which is Kubernetes' code and would take ten times its memory.
+	// kubelet, which is Kubernetes' code and would take ten times as much memory.
 	Race bool
 
 	// Progress, if set, is called with each step, by one goroutine at a time.
@@ -188,7 +190,7 @@ type Binaries struct {
 	// Former are programs of Config.Former; empty unless that was set.
 	Former struct{ YurtHub, YurtCoordinator, CoordinatorController string }
 
-	// ReleaseKey is the file with the public key of what has signed them, once there are images of them.
+	// ReleaseKey is the file with the public key that verifies the signatures of these releases, once there are images of them.
 	ReleaseKey string
 
 	// CNIDir is the directory of the plugins bridge, host-local, loopback and portmap.
@@ -198,8 +200,9 @@ type Binaries struct {
 	Dirs []string
 }
 
-// Hold protects the files from pruning, which may happen when newer ones are built. It lasts until release is called or
-// the process ends, so the process that runs the programs must call it: a lab holds what it may have to start again.
+// Hold protects the files from pruning, which may happen when newer ones are built. The protection lasts until release is
+// called or the process ends. So the process that runs the programs must call Hold: a lab holds what it may have to start
+// again.
 func (b Binaries) Hold() (release func() error, err error) {
 	var held []*artifact.Entry
 	release = func() error {
@@ -253,7 +256,7 @@ func Ensure(ctx context.Context, config Config) (Binaries, error) {
 	return result, nil
 }
 
-// Waiting returns what tells that another process writes to the cache, by that process's name for itself.
+// Waiting returns a function that reports that another process writes to the cache. holder is that process's name for itself.
 func Waiting(progress func(Event)) func(holder string) {
 	return func(holder string) {
 		progress(Event{Stage: StageWait, Text: "another lab is building (" + holder + "): waiting for it"})

@@ -36,8 +36,9 @@ type goTool struct {
 	apart string
 }
 
-// apartDir is the Go build cache, in ours, of what is compiled once and not again: another Kubernetes takes some 2 GB in it.
-// The name is one of those that artifact.Store takes for garbage, so that a killed build leaves none for long.
+// apartDir is a Go build cache, inside our cache directory, for programs that are compiled only once: another Kubernetes takes
+// some 2 GB in it. artifact.Store takes a directory of this name for garbage, so the cache that a killed build leaves is soon
+// removed.
 const apartDir = "tmp-go-build"
 
 // trim removes the Go build cache of stages that have one of their own.
@@ -114,8 +115,8 @@ func (g *goTool) download(ctx context.Context, s stage, line func(string)) (dir 
 	return mod.Dir, nil
 }
 
-// OpenYurt returns the directory of OpenYurt's module, with the manifests of the version that is built. moduleRoot is that of
-// the product's go.mod.
+// OpenYurt returns the directory of OpenYurt's module, with the manifests of the version that is built. moduleRoot is the
+// directory of the product's go.mod.
 func OpenYurt(ctx context.Context, moduleRoot string) (dir string, err error) {
 	tool, err := newGoTool(moduleRoot)
 	if err != nil {
@@ -152,8 +153,8 @@ func (g *goTool) build(ctx context.Context, s stage, dir, work string, line func
 	return err
 }
 
-// source returns a directory with what the stage builds: the module in dir, with its replacements, or the commit of its
-// repository.
+// source returns a directory with the source that the stage builds: the module in dir with the stage's replacements, or the
+// files of the stage's commit from the repository in dir.
 func (s stage) source(ctx context.Context, dir string) (path string, remove func(), err error) {
 	if s.Commit != "" {
 		return exported(ctx, dir, s.Commit)
@@ -161,8 +162,8 @@ func (s stage) source(ctx context.Context, dir string) (path string, remove func
 	return s.replaced(dir)
 }
 
-// replaced returns a directory with the module in dir and the stage's replacements. Without replacements that is dir
-// itself; otherwise it is a copy, because the Go tool allows no overlay over what it downloaded.
+// replaced returns a directory with the module in dir and the stage's replacements. Without replacements it returns dir itself.
+// Otherwise it returns a copy, because the Go tool allows no overlay over a module that it downloaded.
 func (s stage) replaced(dir string) (path string, remove func(), err error) {
 	if len(s.Replace) == 0 {
 		return dir, func() {}, nil
@@ -189,8 +190,8 @@ func (s stage) replaced(dir string) (path string, remove func(), err error) {
 	return path, remove, nil
 }
 
-// run returns the go command's standard output. It passes lines of standard error to line, which may be nil; a
-// failure's error contains the last of them.
+// run runs the go command and returns its standard output. It calls line, which may be nil, with each line of standard error. A
+// failure's error contains the last of these lines.
 func (g *goTool) run(ctx context.Context, dir string, s stage, line func(string), args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, buildTimeout, fmt.Errorf("not done after %s", buildTimeout))
 	defer cancel()

@@ -23,7 +23,8 @@ type PackagesConfig struct {
 	// Unprivileged requires what real containers without root need: newuidmap.
 	Unprivileged bool
 
-	// Supply requires what a release's packages are installed with: rpm. dpkg is there where packages can be installed.
+	// Supply requires rpm, with which a release's packages are installed. dpkg exists wherever Debian packages can be
+	// installed.
 	Supply bool
 
 	// Log is the file to which apt-get's output is appended.

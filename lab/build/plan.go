@@ -13,7 +13,7 @@ import (
 	"yurtcoordinator/lab/build/artifact"
 )
 
-// This pins what is not in the lab's go.mod: the module, its version, and the hash of its content as `go mod download`
+// These constants pin what is not in the lab's go.mod: a module's version, and the hash of its content as `go mod download`
 // reports it. The modules' own go.sum pins everything that they need.
 const (
 	containerdVersion = "v2.4.2"
@@ -61,8 +61,8 @@ const (
 	kubectlModule    = "k8s.io/kubectl" // in the older kubectl's go.mod
 )
 
-// Modules of ours, below the directory of the product's: the API's types, the lab, which pins Kubernetes' programs, and the older
-// kubectl.
+// Modules of ours, as directories below the product's module: the API's types; the lab, which pins Kubernetes' programs; and
+// the older kubectl.
 const (
 	apisDir  = "apis"
 	labDir   = "lab"
@@ -83,7 +83,7 @@ type stage struct {
 	origin
 	// Dir is the directory of a nested module of ours, below the directory of the product's.
 	Dir string `json:",omitempty"`
-	// Commit is what is built in place of our source: a commit of its repository.
+	// Commit is a commit of our repository that is built in place of our present source; empty means none.
 	Commit   string `json:",omitempty"`
 	Packages []string
 	// Output is a directory below the set's, with a slash at the end, or the file of a single package.
@@ -119,8 +119,8 @@ func (s stage) args(dir string) []string {
 	return append(append(args, "-ldflags="+strings.Join(s.LDFlags, " "), "-o", dir+"/"+s.Output), s.Packages...)
 }
 
-// listArgs returns the arguments of `go list` that print one line for each package that args would compile or link, and
-// an empty line for each that is up to date.
+// listArgs returns the arguments of `go list` that print one line for each package: its path if `go build` would compile or
+// link it, and nothing if it is up to date.
 func (s stage) listArgs() []string {
 	args := append([]string{"list", "-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"}, s.flags()...)
 	return append(args, s.Packages...)
@@ -182,7 +182,7 @@ func (s set) key(goEnv map[string]string) (string, error) {
 // versions are the versions of the modules in the lab's go.mod.
 type versions struct {
 	kubernetes, etcd string
-	// cloud and node are those of the lab's Kubernetes.
+	// cloud and node are the versions of Kubernetes that the lab's cloud and nodes run.
 	cloud, node string
 	// older is the older kubectl's version; empty means that it is not wanted.
 	older string
@@ -193,7 +193,7 @@ type inputs struct {
 	versions versions
 	// module is the path of the product's module.
 	module string
-	// goMod stands for the lab's go.mod, tree for all source files that our programs are built of, olderTree for those of the
+	// goMod stands for the content of the lab's go.mod, tree for all source files of our programs, olderTree for those of the
 	// older kubectl.
 	goMod, tree, olderTree string
 	real, race             bool
@@ -300,8 +300,8 @@ func programs(in inputs) set {
 	}
 }
 
-// Releases of yurthub that are built besides, for upgrades: one that is well, and one that does not serve on a node with the file
-// that cmd/yurthub says.
+// Releases of yurthub that are built in addition, for upgrades: ReleaseWell works, and ReleaseFaulty does not serve on a node
+// with the file that cmd/yurthub names.
 const (
 	ReleaseWell   = "v100.1.0"
 	ReleaseFaulty = "v100.2.0"
@@ -364,7 +364,7 @@ func containers() set {
 	}
 }
 
-// coreDNS returns a CoreDNS with only the plugins of the lab's Corefile and of kubeadm's. The plugins for the DNS of public
+// coreDNS returns a CoreDNS with only the plugins that the lab's Corefile and kubeadm's use. The plugins for the DNS of public
 // clouds bring their vendors' libraries, four fifths of everything to compile.
 func coreDNS() set {
 	const coredns = "github.com/coredns/coredns"
@@ -415,7 +415,7 @@ func openYurt() set {
 	})
 }
 
-// flannel returns flannel's daemon, without the backends of one cloud and of programs in C.
+// flannel returns flannel's daemon, without the backend of one cloud and the backend that is written in C.
 func flannel() set {
 	const flannel = "github.com/flannel-io/flannel"
 	return one(SetFlannel, stage{
@@ -435,7 +435,7 @@ func flannel() set {
 	})
 }
 
-// caddy returns Caddy with only what a reverse proxy is configured with.
+// caddy returns Caddy with only the modules that a reverse proxy needs.
 func caddy() set {
 	const caddy = "github.com/caddyserver/caddy/v2"
 	var modules strings.Builder
@@ -455,8 +455,8 @@ func caddy() set {
 	})
 }
 
-// prometheus returns Prometheus and promtool. Of what finds targets it has Kubernetes' alone: the clients of public clouds would
-// be most of what there is to compile. Nobody looks at its pages, so that it has none.
+// prometheus returns Prometheus and promtool. Kubernetes' is its only service discovery, because the clients of public clouds
+// would be most of what there is to compile. It has no web pages, because nobody looks at them.
 func prometheus() set {
 	const prometheus = "github.com/prometheus/prometheus"
 	return one(SetPrometheus, stage{
@@ -470,8 +470,8 @@ func prometheus() set {
 	})
 }
 
-// supply returns what a release goes through between who makes it and who runs it: the CNCF's registry, with a directory as its
-// store; cosign, without the clouds' stores of keys and identities; and krew.
+// supply returns the programs that a release passes between its maker and its user: the CNCF's registry, with a directory as
+// its store; cosign, without the clouds' stores of keys and identities; and krew.
 func supply() set {
 	const (
 		registry = "github.com/distribution/distribution/v3"
@@ -562,12 +562,12 @@ func prefix(with string, names ...string) []string {
 	return names
 }
 
-// strip drops symbols and debugging data: half of a binary, and so some of its memory. It keeps the build ID, by which
-// Go knows what is up to date.
+// strip drops symbols and debugging data. They are half of a binary, and take some of its memory. It keeps the build ID, by
+// which Go knows what is up to date.
 func strip() []string { return []string{"-s", "-w"} }
 
-// VersionFlags returns linker flags that make a program built from Kubernetes' modules report Kubernetes' version;
-// without them clients see v0.0.0.
+// VersionFlags returns linker flags that make a program built from Kubernetes' modules report Kubernetes' version. Without them
+// clients see v0.0.0.
 func VersionFlags(version string) []string {
 	flags := strip()
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
@@ -582,8 +582,8 @@ func VersionFlags(version string) []string {
 	return flags
 }
 
-// ReleaseFlags returns linker flags that make a program of ours say which release it is of, and of which commit; empty means that
-// it says what Go knows.
+// ReleaseFlags returns linker flags that make a program of ours report its release and its commit. If one is empty, the program
+// reports what Go recorded at the build.
 func ReleaseFlags(module, version, commit string) []string {
 	var flags []string
 	for name, value := range map[string]string{"version": version, "commit": commit} {
@@ -595,8 +595,9 @@ func ReleaseFlags(module, version, commit string) []string {
 	return flags
 }
 
-// Cost of a build in seconds of one core, measured on two: Kubernetes and etcd from scratch (2600 packages, 210 s), and
-// only linking (7 programs, 9 s). containerd, runc and CNI from scratch (868 packages) took 52 s, which is less.
+// The cost of a build, in seconds of one core, as measured on two cores: Kubernetes and etcd from scratch (2600 packages, 210
+// s), and only linking (7 programs, 9 s). containerd, runc and CNI from scratch (868 packages) took 52 s, which is less per
+// package.
 const (
 	secondsPerPackage = 0.16
 	secondsPerProgram = 2.5

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// fingerprints joins those of several modules.
+// fingerprints returns the fingerprints of several modules, joined.
 func fingerprints(roots ...string) (string, error) {
 	all := make([]string, len(roots))
 	for i, root := range roots {
@@ -24,11 +24,11 @@ func fingerprints(roots ...string) (string, error) {
 	return strings.Join(all, " "), nil
 }
 
-// fingerprint returns the hash of all files of a module that its build could read: its Go code, and whatever it may
-// embed. It leaves out tests, hidden directories, testdata, documents and nested modules.
+// fingerprint returns the hash of all files of a module that its build could read: its Go code, and whatever it may embed. It
+// leaves out tests, hidden directories, testdata, documents and nested modules.
 //
-// `go build` itself knows best what is up to date, but takes a second to find out for programs of this size; a lab must
-// start in less. A file too many here only costs that second.
+// `go build` itself knows best what is up to date, but takes a second to find out for programs of this size; a lab must start
+// in less. If fingerprint includes a file too many, a change of that file only costs that second.
 func fingerprint(root string) (string, error) {
 	tree, err := os.OpenRoot(root)
 	if err != nil {

@@ -37,7 +37,7 @@ type other struct {
 	programs []string
 }
 
-// Versions returns the minor versions of Kubernetes that a lab can have, the oldest first, and which of them is ours.
+// Versions returns the minor versions of Kubernetes that a lab can have, the oldest first, and says which one is ours.
 // moduleRoot is the directory of the product's go.mod.
 func Versions(ctx context.Context, moduleRoot string) (all []string, ours string, err error) {
 	tool, err := newGoTool(moduleRoot)
@@ -99,8 +99,9 @@ func minorOf(text string) (string, error) {
 	return fmt.Sprintf("%d.%d", v.Major(), v.Minor()), nil
 }
 
-// choose returns the minor versions of the cloud and of its nodes. What the command line says, kubernetes and kubelet, may be
-// empty: then the cloud is ours, and the nodes are as the cloud. there are the other versions that can be had.
+// choose returns the minor versions of the cloud and of its nodes. kubernetes and kubelet are the command line's flags. An
+// empty kubernetes means our version, and an empty kubelet means the cloud's version. there lists the versions besides ours
+// that can be had.
 func choose(ours string, there []string, kubernetes, kubelet string) (cloud, node string, err error) {
 	can := append(slices.Clone(there), ours)
 	slices.SortFunc(can, compare)
@@ -190,8 +191,8 @@ func (b *builder) other(ctx context.Context, root, minor string) (other, error) 
 	return o, err
 }
 
-// otherKubernetes returns all programs of another Kubernetes, of which the lab may run only some: what one lab has as its
-// nodes' is another's cloud.
+// otherKubernetes returns all programs of another Kubernetes, though a lab may run only some of them. One lab may use a version
+// for its nodes, and another lab the same version for its cloud.
 func otherKubernetes(o other) set {
 	return set{
 		name:   SetKubernetes + o.minor, // no hyphen: sets of a name are found by it

@@ -1,5 +1,5 @@
-// Package connect is the proxy of a company's network: it lets those through, by CONNECT, who know its user and password. A
-// scenario runs it on a machine's network, and ends it with all that goes through it.
+// Package connect is the proxy of a company's network: it lets through clients that use CONNECT and know its user and password.
+// A scenario runs it on a machine's network. When the scenario ends it, all connections through it end, too.
 package connect
 
 import (
@@ -23,20 +23,20 @@ const Command = "connect-proxy"
 type Order struct {
 	// Listen is the TCP address to serve on.
 	Listen string `json:"listen"`
-	// User and Password are the only ones that it takes.
+	// User and Password are the only ones that the proxy accepts.
 	User     string `json:"user"`
 	Password string `json:"password"`
 }
 
-// Report is what it has done: how often it was asked for each server, HOST:PORT, by whoever knew the password, and how often it
-// has refused others.
+// Report is what the proxy has done. Asked counts, for each server (HOST:PORT), the requests of clients that knew the password.
+// Refused counts the requests of other clients.
 type Report struct {
 	Asked   map[string]int `json:"asked"`
 	Refused int            `json:"refused"`
 }
 
-// Main carries out an order, and writes an empty line when it serves. When its input ends, all connections through it do, and it
-// writes a Report.
+// Main carries out an order, and writes an empty line when it serves. When its input ends, it stops to serve and writes a
+// Report. The connections through the proxy end with the process.
 func Main(ctx context.Context, o Order, in io.Reader, out io.Writer) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.Listen)
 	if err != nil {

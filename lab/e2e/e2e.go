@@ -1,9 +1,9 @@
-// Package e2e joins the end-to-end scenarios: scripts that boot a lab of real Kubernetes components, break it, and
-// compare what the cloud saw with what must be seen. `yurtlab run NAME` runs one; the tests of this package run them
-// all. Each theme is a package that lists its scenarios. They are written with package kit.
+// Package e2e joins the end-to-end scenarios: scripts that boot a lab of real Kubernetes components, break it, and compare what
+// the cloud saw with what must be seen. `yurtlab run NAME` runs one; the tests of this package run them all. Each theme is a
+// package that lists its scenarios. They are written with package kit.
 //
-// A scenario asserts on the history of the cloud (the watches of kit's chronicle.go), not on samples: "never NotReady" means
-// that no watch event said so, not that a poll missed it.
+// A scenario asserts on the history of the cloud (the watches of kit's chronicle.go), not on samples. "Never NotReady" means
+// that no watch event said so; a poll could miss it.
 package e2e
 
 import (

@@ -29,8 +29,8 @@ The [tour](TOUR.md#where-do-i-change-) says which code decides what a scenario s
 [CONTRIBUTING](../CONTRIBUTING.md#a-new-scenario) how to add one.
 `
 
-// Page returns docs/scenarios.md: every scenario's own description, theme by theme, and what scenarios run of the pages, whose
-// commands these are.
+// Page returns docs/scenarios.md: every scenario's own description, theme by theme, and which scenarios run which commands of
+// the pages. commands are all of these commands.
 func Page(commands []pages.Step) string {
 	core := 0
 	for _, s := range All() {

@@ -21,7 +21,7 @@ var tested = []struct {
 // signedTest runs the commands of docs/releases.md that verify a release.
 const signedTest = "hack/release/main_test.go TestThePageVerifies"
 
-// runBy says what runs a command of a page: scenarios, or a test.
+// runBy returns what runs a command of a page: scenarios, or a test.
 func runBy(s pages.Step) (by []string) {
 	for _, scenario := range All() {
 		for _, r := range scenario.Pages {

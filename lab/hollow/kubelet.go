@@ -23,8 +23,8 @@ import (
 	"yurtcoordinator/lab/hollow/pretend"
 )
 
-// Run is the node. It returns when ctx ends, or at once if the kubelet can't start. The kubelet's code can't be
-// stopped, so the process must end when Run returns.
+// Run runs the node. It returns when ctx ends, or at once if the kubelet can't start. The kubelet's code can't be stopped, so
+// the process must end when Run returns.
 func Run(ctx context.Context, s Settings) error {
 	flags, config, err := kubeletOptions(s)
 	if err != nil {

@@ -16,24 +16,25 @@ import (
 
 // Settings configure a hollow kubelet. AddFlags fills in the defaults.
 type Settings struct {
-	// Kubeconfig is the file that says where the API is, and who this kubelet is to it.
+	// Kubeconfig is the file with the address of the API, and this kubelet's credentials there.
 	Kubeconfig string
 
 	// NodeName is the name of the Node object.
 	NodeName string
 
-	// NodeIP is the address that the Node reports, or one of each IP family, separated by a comma; the host must have it. Empty
-	// means the address of the default route.
+	// NodeIP is the address that the Node reports, or one of each IP family, separated by a comma. The host must have each.
+	// Empty means the address of the default route.
 	NodeIP string
 
 	// RootDir holds all files of this kubelet. It is created, and survives a restart.
 	RootDir string
 
-	// LeaseDuration is the Lease's duration in whole seconds. The Lease is renewed each quarter of it, as in every
-	// kubelet.
+	// LeaseDuration is the Lease's duration in whole seconds. The kubelet renews the Lease four times in it, as every kubelet
+	// does.
 	LeaseDuration time.Duration
 
-	// StatusFrequency is how often node status is computed. It is sent when it changes, and every five minutes.
+	// StatusFrequency is how often the kubelet computes the node's status. It sends the status when that changes, and every
+	// five minutes.
 	StatusFrequency time.Duration
 
 	// Address and Port are where the kubelet serves, in plain HTTP and open to all. Port 0 turns it off.

@@ -34,8 +34,8 @@ type AddonsConfig struct {
 	Kubeadm, KubeProxy, CoreDNS, Flanneld string
 }
 
-// EnsureAddons returns the archive of these images, under the names that kubeadm and flannel's manifest have for them. The real
-// ones have the iptables of a distribution, and these have the host's.
+// EnsureAddons returns the archive of the images of kubeadm's addons and of flannel, under the names that kubeadm and flannel's
+// manifest have for them. The original images have the iptables of a distribution; these have the host's.
 func EnsureAddons(ctx context.Context, config AddonsConfig) (Archive, error) {
 	names, err := namesOf(ctx, config.Kubeadm, "kube-proxy", "coredns")
 	if err != nil {
@@ -142,7 +142,8 @@ type component struct {
 	tools           bool
 }
 
-// namesOf asks kubeadm for the images of its own version, by the program's name. These it must name.
+// namesOf asks kubeadm for the images of its own version, and returns them by the program's name. It fails if one of must is
+// missing.
 func namesOf(ctx context.Context, kubeadm string, must ...string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, appletsTimeout)
 	defer cancel()
@@ -286,7 +287,7 @@ func linked(path string) (needed []string, linker string, err error) {
 	return needed, linker, nil
 }
 
-// library returns where a library is. One that is named with its path is there.
+// library returns the path of a library. A name with a path is its own result.
 func library(name string) (string, error) {
 	if filepath.IsAbs(name) {
 		return name, nil

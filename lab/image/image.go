@@ -1,13 +1,13 @@
-// Package image makes the container images of a lab's Pods, without a container engine and without a registry: one
+// Package image makes the container images of a lab's Pods, without a container engine and without a registry. They are one
 // archive for `ctr -n k8s.io images import`.
 //
 //	registry.local/pause:1  our own pause program
 //	registry.local/shell:1  Debian's static busybox, with all of its commands
 //	registry.local/web:1    the shell, as a web server that answers its hostname
 //
-// The archive is a function of the two programs in it: machines with the same programs get the same bytes. It is an OCI
-// layout, not the older format of `docker save`: with that one, containerd would make its own manifests, and would need
-// the layer that shell and web share twice.
+// The archive is a function of the two programs in it: machines with the same programs get the same bytes. It is an OCI layout,
+// not the older format of `docker save`. From the older format, containerd would make its own manifests, and the archive would
+// have the layer that shell and web share twice.
 package image
 
 import (
@@ -28,8 +28,8 @@ import (
 	"yurtcoordinator/lab/build/artifact"
 )
 
-// The images' names. registry.local does not exist: Pods need imagePullPolicy IfNotPresent or Never, and the tag makes
-// the former the default.
+// The images' names. registry.local does not exist, so Pods need imagePullPolicy IfNotPresent or Never. The tag, which is not
+// latest, makes IfNotPresent the default.
 const (
 	Pause = "registry.local/pause:1"
 	Shell = "registry.local/shell:1"
@@ -119,8 +119,8 @@ func applets(ctx context.Context, busybox string) ([]string, error) {
 // platform returns this machine's platform, on which a lab's containers run.
 func platform() v1.Platform { return v1.Platform{OS: "linux", Architecture: runtime.GOARCH} }
 
-// webScript is the web image's program. As process 1 it gets only the signals that it asks for. busybox's httpd asks
-// for none, and would keep its Pod for the whole grace period.
+// webScript is the web image's program. It ends at SIGTERM. As process 1, busybox's httpd itself would not: the kernel gives
+// process 1 only the signals that it asks for. Its Pod would stay for the whole grace period.
 const webScript = `#!/bin/sh
 # answers GET / with this Pod's hostname, on port $PORT or 80
 mkdir -p /www && hostname > /www/index.html || exit

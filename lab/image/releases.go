@@ -42,8 +42,8 @@ type ReleasesConfig struct {
 // Releases are images of yurthub, signed as a release is.
 type Releases struct {
 	Archive
-	// Key is the file with the public key. Beside it, a directory of each version's name has the list of its programs and the
-	// list's signature, as a release page has them.
+	// Key is the file with the public key. Next to it, each version has a directory of its name with the list of its programs
+	// and the list's signature, as a release page has them.
 	Key string
 }
 

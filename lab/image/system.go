@@ -15,8 +15,8 @@ import (
 	"yurtcoordinator/lab/build/artifact"
 )
 
-// Names of our own programs' images in an installed lab: REGISTRY/PROGRAM:TAG, that of a coordinator with the Kubernetes that it
-// is made from, as of a release.
+// Names of our own programs' images in an installed lab, which are REGISTRY/PROGRAM:TAG. A coordinator's tag also has the
+// version of the Kubernetes that it is made from, as in a release.
 const (
 	SystemRegistry = "registry.local"
 	SystemTag      = "v0.0.0-lab"
@@ -34,9 +34,9 @@ type SystemConfig struct {
 
 	// Programs are static programs. An image has the name of its program's file.
 	Programs []string
-	// Kubernetes is the version that they are made from.
+	// Kubernetes is the version that the programs are made from.
 	Kubernetes string
-	// Tag is the images'; empty means SystemTag.
+	// Tag is the tag of the images; empty means SystemTag.
 	Tag string
 }
 

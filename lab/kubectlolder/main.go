@@ -1,6 +1,6 @@
-// Command kubectlolder is the kubectl of the Kubernetes minor version before ours: `ops-while-cut` runs the commands of
-// an operator whose kubectl is older than the coordinator. It has its own module, because a module has one version of
-// each dependency.
+// Command kubectlolder is the kubectl of the Kubernetes minor version before ours. `ops-while-cut` uses it for the commands of
+// an operator whose kubectl is older than the coordinator. It has its own module, because a module has one version of each
+// dependency.
 package main
 
 import (

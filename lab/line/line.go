@@ -1,13 +1,13 @@
-// Package line models a link that has a rate, a delay, jitter, loss and a queue. It moves no frames and has no clock:
-// callers tell it when a frame arrives, and it says when the frame comes out, or that it does not. So a table can test
-// it exactly; package wire applies it to real frames.
+// Package line models a link that has a rate, a delay, jitter, loss and a queue. It moves no frames and has no clock. Callers
+// say when a frame arrives, and the model answers when the frame comes out, or that it does not. So a table can test it
+// exactly; package wire applies it to real frames.
 //
-// A frame first waits for earlier ones in a queue of so many bytes; a frame that finds no room is dropped. Then it is
-// sent, which takes time by its size and the link's rate. Then it is lost, or travels for the delay, plus or minus the
-// jitter. Frames never overtake each other: one that would waits for the one before it.
+// A frame first waits for earlier ones in a queue that holds a limited number of bytes; a frame that finds no room is dropped.
+// Then it is sent, which takes time by its size and the link's rate. Then it is lost, or travels for the delay, plus or minus
+// the jitter. Frames never overtake each other: a frame that would overtake another waits for it.
 //
-// Loss and jitter come from a seeded source, two numbers per frame in the order of arrival, whatever happens to the
-// frame. So the same seed loses the same frames of the same sequence, at any rate and with any queue.
+// Loss and jitter come from a seeded source, two numbers per frame in the order of arrival, whatever happens to the frame. So
+// the same seed loses the same frames of the same sequence, at any rate and with any queue.
 package line
 
 import (
@@ -23,20 +23,20 @@ import (
 type Shape struct {
 	// Rate is in bits a second, of whole Ethernet frames (without preamble and checksum); 0 means no limit.
 	Rate uint64 `json:"rate,omitempty"`
-	// Delay is how long a frame travels after it was sent. Each frame's time differs from it by at most Jitter, up or
+	// Delay is how long a frame travels after it was sent. A frame's actual time differs from Delay by at most Jitter, up or
 	// down, uniformly.
 	Delay  time.Duration `json:"delay,omitempty"`
 	Jitter time.Duration `json:"jitter,omitempty"`
 	// Loss is the probability that a frame is lost, 0 to 1.
 	Loss float64 `json:"loss,omitempty"`
-	// Queue is how many bytes of frames may wait while another is sent; 0 means up to MaxHeld. A frame that need not
-	// wait always fits.
+	// Queue is how many bytes of frames may wait while another frame is sent; 0 means up to MaxHeld. A frame that need not wait
+	// always fits.
 	Queue int `json:"queue,omitempty"`
 }
 
-// MaxHeld is how many bytes a link holds at most, waiting and travelling, whatever its Shape: otherwise a link with a
-// delay but no rate would hold as much as the sender can produce. A frame beyond it is dropped, like one that finds no
-// room in the queue.
+// MaxHeld is how many bytes a link holds at most, waiting and travelling, whatever its Shape. Without it, a link with a delay
+// but no rate would hold as much as the sender can produce. A frame beyond MaxHeld is dropped, like one that finds no room in
+// the queue.
 const MaxHeld = 64 << 20
 
 // maxDelay keeps a mistyped unit from looking like a cut.
@@ -129,8 +129,8 @@ func NewWay(shape Shape, seed uint64, name string) *Way {
 	return &Way{shape: shape, source: rand.NewPCG(seed, h.Sum64())}
 }
 
-// Send takes a frame of size bytes that arrives at a time, counted from any fixed moment, and returns when it comes
-// out; the time means nothing for a frame that does not. A time before the last frame's counts as the last frame's.
+// Send takes a frame of size bytes and the time of its arrival, counted from any fixed moment. It returns the time when the
+// frame comes out, which means nothing if it does not. A time before the last frame's counts as the last frame's.
 func (w *Way) Send(at time.Duration, size int) (time.Duration, Fate) {
 	lost, jitter := w.uniform() < w.shape.Loss, w.uniform()
 	w.now = max(w.now, at)
@@ -162,8 +162,8 @@ func (w *Way) Send(at time.Duration, size int) (time.Duration, Fate) {
 	return w.last, Delivered
 }
 
-// sending returns how long a frame takes at the link's rate. What rounding to nanoseconds cuts off is added to the next
-// frame, so that a link that is never idle keeps its rate to the bit.
+// sending returns how long a frame takes at the link's rate. The fraction that rounding to nanoseconds cuts off is added to the
+// next frame, so that a link that is never idle keeps its rate to the bit.
 func (w *Way) sending(size int) time.Duration {
 	if w.shape.Rate == 0 {
 		return 0

@@ -37,10 +37,10 @@ type roller interface {
 	meta() *metav1.ObjectMeta
 }
 
-// Churn changes the EndpointSlices that Services made, and with Spec.Endpoints also the Endpoints, like a rolling
-// update: so many changes per second (0 means as many as Writers can) for so long. Each changes one endpoint of one
-// object, and AnnotationSequence numbers it. Churn waits up to a minute for a server that is away. At the end of the
-// time it returns no error; if ctx ends, it returns the cause and the counts until then.
+// Churn changes the EndpointSlices that Services made, and with Spec.Endpoints also the Endpoints, like a rolling update. It
+// makes perSecond changes a second (0 means as many as Writers can) for the duration d. Each changes one endpoint of one
+// object, and AnnotationSequence numbers it. Churn waits up to a minute for a server that is away. At the end of the time it
+// returns no error; if ctx ends, it returns the cause and the counts until then.
 func Churn(ctx context.Context, client kubernetes.Interface, spec Spec, perSecond float64, d time.Duration,
 ) (Counts, error) {
 	spec = spec.withDefaults()
@@ -121,8 +121,8 @@ type churn struct {
 	updates, retries atomic.Int64
 }
 
-// await waits for the next turn, or returns why ctx ended. A limiter by itself gives up at once if a deadline comes first, with
-// an error of its own.
+// await waits for the next turn, or returns why ctx ended. The limiter alone would not wait if ctx's deadline came before the
+// turn: it would return an error of its own at once.
 func await(ctx context.Context, pace *rate.Limiter) error {
 	if pace.Wait(ctx) == nil {
 		return nil

@@ -1,8 +1,8 @@
-// Package load puts load on an API server as its ordinary clients do, and plays a node's clients meanwhile: Services
-// and EndpointSlices shaped as kube-controller-manager makes them, changes like a rolling update's, endless patches,
-// and informers that say when they have everything.
+// Package load puts load on an API server as its ordinary clients do, and plays a node's clients meanwhile: Services and
+// EndpointSlices shaped as kube-controller-manager makes them, changes like a rolling update's, endless patches, and informers
+// that say when they have everything.
 //
-// It does not know labs or hubs: its caller gives it a rest.Config or a client, which decides whom it asks and on which
+// It does not know labs or hubs. Its caller gives it a rest.Config or a client, which decides which server it asks and by which
 // way.
 //
 // Invariants:
@@ -11,8 +11,8 @@
 //   - AnnotationSequence only grows from one revision of an object to the next. It says nothing about two objects.
 //   - Nothing here runs after the called function has returned.
 //
-// The alternative was Deployments with hollow Pods. Then the measurement would depend on the speed of a scheduler and
-// kubelets, and 50,000 endpoints would cost 50,000 Pods.
+// The alternative was Deployments with hollow Pods. Then the measurement would depend on the speed of a scheduler and kubelets,
+// and 50,000 endpoints would cost 50,000 Pods.
 package load
 
 import (
@@ -49,8 +49,8 @@ const (
 	pause = 100 * time.Millisecond
 )
 
-// persist calls do until it succeeds, is refused for good, or has failed for as long as patience. It returns how often
-// it tried again.
+// persist calls do until it succeeds, is refused for good, or has failed for the time of patience. It returns how often it
+// tried again.
 func persist(ctx context.Context, do func(context.Context) error) (retries int, err error) {
 	began := time.Now()
 	for {

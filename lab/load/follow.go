@@ -46,15 +46,14 @@ type FollowSpec struct {
 	Streams []Stream
 	// Namespace is the only one followed; empty means all.
 	Namespace string
-	// Compared is the namespace whose objects a State has; empty means all. A hub shows a Service with a topology
-	// differently from the cloud.
+	// Compared is the only namespace whose objects are in a State; empty means all. It exists because a hub shows a Service
+	// with a topology differently from the cloud.
 	Compared string
 	// Agent is the client's name in audit logs; "yurtlab-follower" if empty.
 	Agent string
 }
 
-// KubeProxy returns what a kube-proxy follows besides its own Node, with its selectors. (From the audit log, Kubernetes
-// 1.36.)
+// KubeProxy returns what a kube-proxy follows, with its selectors, except its own Node. (From the audit log, Kubernetes 1.36.)
 func KubeProxy() FollowSpec {
 	return FollowSpec{Streams: []Stream{
 		{ServicesResource, "!service.kubernetes.io/service-proxy-name", "spec.clusterIP!=None"},
@@ -85,8 +84,7 @@ func (s Stream) options() metav1.ListOptions {
 
 // Version is one object as a client has it.
 type Version struct {
-	// Revision is the resourceVersion, Sequence the AnnotationSequence (0 means none), Digest a hash of the whole
-	// content.
+	// Revision is the resourceVersion, Sequence the AnnotationSequence (0 means none), and Digest a hash of the whole content.
 	Revision string
 	Sequence uint64
 	Digest   uint64

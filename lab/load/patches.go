@@ -28,11 +28,11 @@ type PatchSpec struct {
 	PerSecond float64
 	// Writers is how many requests are under way at a time; 0 means 8.
 	Writers int
-	// Seed repeats the same choices.
+	// Seed decides the random choices: the same seed makes the same choices again.
 	Seed uint64
 }
 
-// Patches patches randomly chosen objects with random contents for so long. client is any typed client's RESTClient().
+// Patches patches randomly chosen objects with random contents for the duration d. client is any typed client's RESTClient().
 // It counts Updates and Retries.
 func Patches(ctx context.Context, client rest.Interface, spec PatchSpec, d time.Duration) (Counts, error) {
 	if len(spec.Paths) == 0 {
@@ -80,7 +80,7 @@ func Patches(ctx context.Context, client rest.Interface, spec PatchSpec, d time.
 	return Counts{Updates: int(updates.Load()), Retries: int(retries.Load())}, err
 }
 
-// randomPatch returns a patch of random content and size, which nobody can share or compress.
+// randomPatch returns a patch of random content and size, which no server can share or compress.
 func randomPatch(chance *rand.Rand, maxBytes int) []byte {
 	var content strings.Builder
 	for content.Len() < 1+chance.IntN(maxBytes) {

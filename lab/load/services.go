@@ -20,8 +20,8 @@ import (
 const (
 	// Namespace is the load's namespace, unless its Spec names another.
 	Namespace = "load"
-	// ManagedBy is the value of the label endpointslice.kubernetes.io/managed-by on all objects of this package:
-	// Kubernetes' own controllers leave objects alone that do not have their name there.
+	// ManagedBy is the value of the label endpointslice.kubernetes.io/managed-by on all objects of this package. Kubernetes'
+	// own controllers leave objects alone whose label has another name than theirs.
 	ManagedBy = "yurtlab-load"
 	// AnnotationSequence counts the changes that this package makes.
 	AnnotationSequence = "load.yurtlab/sequence"
@@ -219,9 +219,9 @@ func (s Spec) nodeOf(number int) string {
 	return s.Nodes[number%len(s.Nodes)]
 }
 
-// fewest returns the node with the fewest endpoints of a Service, as a scheduler would choose. If several have as few,
-// it takes the one that nodeOf names, or the next. Without it, a rolling update would give a Service the same few nodes
-// again and again.
+// fewest returns the node with the fewest endpoints of a Service, as a scheduler would choose. If several nodes have as few, it
+// takes the one that nodeOf names, or the next after it. If nodeOf alone chose, a rolling update would give a Service the same
+// few nodes again and again.
 func (s Spec) fewest(has map[string]int, number int) string {
 	best := s.nodeOf(number)
 	for i := range s.Nodes {
@@ -240,15 +240,15 @@ func (s Spec) pod(service string, number int) *corev1.ObjectReference {
 	}
 }
 
-// address returns an address in 172.16.0.0/12, which a lab does not use: a million addresses, then again from the
-// first.
+// address returns an address in 172.16.0.0/12, which a lab does not use. The addresses start again from the first after about a
+// million numbers.
 func address(number int) string {
 	n := uint32(number%(1<<20)) | 172<<24 | 16<<16 // below 1<<20
 	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}).String()
 }
 
-// endpointsObject returns the v1 Endpoints of the i-th Service: at most 1000 addresses, as kube-controller-manager
-// truncates it.
+// endpointsObject returns the v1 Endpoints of the i-th Service. It has at most 1000 addresses, because kube-controller-manager
+// truncates Endpoints to that number.
 func (s Spec) endpointsObject(i int) *corev1.Endpoints {
 	name := serviceName(i)
 	o := &corev1.Endpoints{

@@ -79,8 +79,8 @@ var controllers = []string{
 	"pids", "rdma", "misc",
 }
 
-// unified reports whether containers use version 2: no mounted hierarchy of version 1 manages memory. Others may exist
-// nevertheless: some VPN clients mount net_cls for themselves.
+// unified reports whether containers use version 2, which they do unless a mounted hierarchy of version 1 manages memory.
+// Hierarchies of version 1 without memory may exist nevertheless: some VPN clients mount net_cls for themselves.
 func unified(all []hierarchy) bool {
 	return !slices.ContainsFunc(all, func(h hierarchy) bool { return h.has("memory") })
 }
@@ -119,8 +119,8 @@ func enterCgroups(cgroup string) error {
 	return nil
 }
 
-// enter makes the cgroup and moves the calling process into it. handDown, for version 2, also hands the controllers
-// down.
+// enter makes the cgroup and moves the calling process into it. With handDown, which is for version 2, each cgroup on the way
+// also hands its controllers down to the next.
 func (h hierarchy) enter(cgroup string, handDown bool) error {
 	parent := h.path
 	for part := range strings.SplitSeq(cgroup, "/") {
@@ -150,8 +150,8 @@ func (h hierarchy) enter(cgroup string, handDown bool) error {
 	return os.WriteFile(filepath.Join(parent, "cgroup.procs"), []byte("0"), 0)
 }
 
-// delegate moves the calling process to a leaf and hands all controllers down, because in version 2 a cgroup with
-// controllers may have no processes.
+// delegate moves the calling process to a leaf, and hands all controllers down to the cgroup's children. In version 2 a cgroup
+// with controllers may have no processes of its own.
 func (h hierarchy) delegate(cgroup string) error {
 	own := filepath.Join(h.path, cgroup)
 	leaf := filepath.Join(own, "init")
@@ -243,8 +243,8 @@ func removeCgroups(cgroup string) {
 	}
 }
 
-// removeTree removes a directory of a cgroup file system, children first. The kernel may take a moment to forget
-// processes that have just ended.
+// removeTree removes a directory of a cgroup file system, children first. It tries for a second, because the kernel may take a
+// moment to forget processes that have just ended.
 func removeTree(dir string) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

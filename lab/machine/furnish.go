@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelSettings are those that a kubelet sets, or requires, for the whole kernel. In a machine they are its own files,
-// so the lab does not change the host, and the kubelet does not refuse to start. (pkg/kubelet/cm, Kubernetes 1.36)
+// kernelSettings are those that a kubelet sets, or requires, for the whole kernel. In a machine they are the machine's own
+// files, so the lab does not change the host, and the kubelet does not refuse to start. (pkg/kubelet/cm, Kubernetes 1.36)
 var kernelSettings = map[string]string{
 	"/proc/sys/vm/overcommit_memory":      "1",
 	"/proc/sys/vm/panic_on_oom":           "0",
@@ -94,8 +94,8 @@ func (m *mounter) mount(source, target, fstype string, flags uintptr, data strin
 	}
 }
 
-// open returns a path that leads to a directory even when something is mounted over it. The directory stays open: the
-// process that furnishes a machine lives as long as the machine.
+// open returns a path that leads to a directory even when something is mounted over the directory. The directory stays open:
+// the process that furnishes a machine lives as long as the machine.
 func (m *mounter) open(path string) string {
 	if m.err != nil {
 		return ""
@@ -111,8 +111,8 @@ func (m *mounter) putBack(opened, path string) {
 	m.mount(opened, path, "", unix.MS_BIND, "")
 }
 
-// protect makes the mount at path read-only, and keeps its other restrictions: in a user namespace the kernel refuses
-// to remove what the host set.
+// protect makes the mount at path read-only, and keeps its other restrictions. In a user namespace the kernel does not allow to
+// remove restrictions that the host set.
 func (m *mounter) protect(path string) {
 	if m.err != nil {
 		return
@@ -125,8 +125,8 @@ func (m *mounter) protect(path string) {
 	m.mount("", path, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|restrictions(at.Flags), "")
 }
 
-// restrictions returns, from the flags that statfs reports, those mount flags that a remount must repeat, or it would
-// lift them. The values are the same. (A remount that does not name access times leaves them alone.)
+// restrictions returns the mount flags that a remount must repeat, because it would lift them otherwise. It takes them from the
+// flags that statfs reports, which have the same values. (A remount that does not name access times leaves them alone.)
 func restrictions(statfs int64) uintptr {
 	return uintptr(statfs) & (unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC)
 }

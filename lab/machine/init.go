@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Main makes the calling program a machine's first process if it was started as one, and then never returns. A program
-// that calls PowerOn must call Main first.
+// Main runs a machine's first process, if the calling program was started as one; then it never returns. A program that calls
+// PowerOn must call Main first.
 func Main() {
 	if len(os.Args) < 3 || (os.Args[1] != initArg && os.Args[1] != bootedArg) {
 		return
@@ -84,8 +84,8 @@ func serve(spec Spec) error {
 	return f.server().Serve(l)
 }
 
-// server takes orders. It waits for an order as long as its sender does: where hundreds of machines start at once, a sender may
-// not get to write within seconds of its connection.
+// server takes orders. It waits for an order as long as the sender waits for the answer: where hundreds of machines start at
+// once, a sender may not get to write within seconds of its connection.
 func (f *first) server() *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /start", handle(f.start))

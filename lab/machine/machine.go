@@ -1,12 +1,12 @@
-// Package machine is one host of the lab. It is a process of ours as pid 1 in its own network, mount, pid, uts, ipc
-// and, where containers run, cgroup namespaces, with a disk that outlives it. To kill that process is a power cut: the
-// kernel ends everything else in the machine at once.
+// Package machine is one host of the lab. It is a process of ours as pid 1 in its own network, mount, pid, uts, ipc and, where
+// containers run, cgroup namespaces, with a disk that outlives it. To kill that process is a power cut: the kernel ends
+// everything else in the machine at once.
 //
-// The first process takes orders over a Unix socket on the machine's disk: start a program, signal one, list them. It
-// never restarts a program: a lab must show that a program died, not hide it.
+// The first process takes orders over a Unix socket on the machine's disk: start a program, signal one, list them. It never
+// restarts a program: a lab must show that a program died, not hide it.
 //
-// Nothing in a machine can write to the host's files: its root is read-only except for its own disk and memory file
-// systems, and the kernel settings that a kubelet requires are the machine's own files.
+// Nothing in a machine can write to the host's files. Its root is read-only except for its own disk and memory file systems,
+// and the kernel settings that a kubelet requires are the machine's own files.
 package machine
 
 import (
@@ -32,8 +32,8 @@ type Spec struct {
 	Disk string
 	// Hosts is the content of the machine's /etc/hosts after the loopback line.
 	Hosts string
-	// Keep are directories of the host that the machine sees read-only at their own paths, even where it has its own
-	// directories in their place (/var/lib, /var/log, /run, /tmp).
+	// Keep are directories of the host that the machine sees read-only at their own paths. It sees them even below directories
+	// of which it has its own (/var/lib, /var/log, /run, /tmp).
 	Keep []string
 	// Cgroup is the machine's own cgroup, below the root of each hierarchy; empty means a machine without containers.
 	Cgroup string
@@ -60,8 +60,8 @@ type Machine struct {
 // initArg tells this program that it is a machine's first process; see Main.
 const initArg = "machine-init"
 
-// PowerOn starts the machine and returns when its first process takes orders. It starts the calling program, whose main
-// must call Main.
+// PowerOn starts the machine and returns when its first process takes orders. That process is the calling program again, whose
+// main function must call Main.
 func PowerOn(ctx context.Context, spec Spec) (*Machine, error) {
 	m, err := powerOn(spec)
 	if err != nil {
@@ -149,7 +149,7 @@ type Process struct {
 	Name  string `json:"name"`
 	PID   int    `json:"pid"` // in the machine's pid namespace
 	State State  `json:"state"`
-	// End says how it ended; empty while it runs.
+	// End says how the program ended; empty while it runs.
 	End string `json:"end,omitempty"`
 }
 
@@ -158,11 +158,11 @@ type Command struct {
 	Name string   `json:"name"`
 	Argv []string `json:"argv"`
 	Env  []string `json:"env,omitempty"`
-	// Log is the file to which its output is appended.
+	// Log is the file to which the program's output is appended.
 	Log string `json:"log"`
-	// MustEnd makes Start wait for its end, and fail unless it succeeds.
+	// MustEnd makes Start wait until the program has ended. Start fails unless the program succeeds.
 	MustEnd bool `json:"mustEnd,omitempty"`
-	// Again has it started again a second after it gave up, with exit status 1, as kubelet does.
+	// Again starts the program again a second after it ended with exit status 1, as kubelet does.
 	Again bool `json:"again,omitempty"`
 }
 
@@ -186,13 +186,13 @@ func (m *Machine) Signal(ctx context.Context, name string, s syscall.Signal) err
 	return m.order(ctx, "signal", signalOrder{Name: name, Signal: s}, nil)
 }
 
-// SignalProgram sends a signal to all processes that Find finds; to find none is an error. After a SIGKILL it returns
-// when they are gone.
+// SignalProgram sends a signal to all processes that Find finds. It fails if there are none. After a SIGKILL it returns when
+// they are gone.
 func (m *Machine) SignalProgram(ctx context.Context, program string, s syscall.Signal) error {
 	return m.order(ctx, "signal", signalOrder{Program: program, Signal: s}, nil)
 }
 
-// Find lists the machine's running processes of a program, by the base name of its file, whoever started them. It
+// Find lists the machine's running processes of a program, by the base name of its file, no matter what started them. It
 // includes processes in containers.
 func (m *Machine) Find(ctx context.Context, program string) ([]Process, error) {
 	var ps []Process

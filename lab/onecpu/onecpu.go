@@ -1,5 +1,6 @@
-// Package onecpu keeps what is sent in order. The kernel hands a frame that a virtual cable takes to the processor that sent it,
-// and lets each processor work in its own time: frames of a sender that moves between two may overtake each other.
+// Package onecpu keeps frames in order. When a process sends a frame on a virtual cable, the kernel delivers it on the
+// processor that the process runs on. Each processor works in its own time, so frames of a sender that moves between two may
+// overtake each other.
 package onecpu
 
 import (
@@ -9,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stayed counts those that stay, so that they are spread.
+// stayed counts the goroutines that stay on a processor, so that they are spread over the processors.
 var stayed atomic.Uint32
 
-// Stay keeps the calling goroutine on one of the processors that it may use, in a thread of its own, which ends with it. On a
-// system that does not allow that, nothing changes.
+// Stay keeps the calling goroutine on one of the processors that it may use. The goroutine gets a thread of its own, which ends
+// with it. On a system that does not allow that, nothing changes.
 func Stay() {
 	runtime.LockOSThread()
 	var may unix.CPUSet

@@ -1,7 +1,7 @@
-// Command pause is the first process of every Pod of the lab: it holds the Pod's namespaces open, reaps the orphans of
-// a Pod that shares its process namespace, and ends when it is told to.
+// Command pause is the first process of every Pod of the lab: it holds the Pod's namespaces open, reaps the orphans of a Pod
+// that shares its process namespace, and ends when it is told to.
 //
-// As process 1 of a namespace it gets only the signals that it asks for, so it asks.
+// The kernel gives process 1 of a namespace only the signals that it asks for, so pause asks for them.
 package main
 
 import (

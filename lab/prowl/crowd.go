@@ -10,17 +10,18 @@ import (
 	"time"
 )
 
-// Crowd are connections on which nothing of use is said. Of three, one says nothing; one begins a TLS handshake, a byte a second;
-// and one ends the handshake without a certificate, and says nothing then. Each is made anew when it was ended.
+// Crowd are connections that carry nothing of use. Of every three, one says nothing; one begins a TLS handshake, a byte a
+// second; and one completes the handshake without a certificate, and then says nothing. A connection that was ended is
+// replaced.
 type Crowd struct {
-	// At are the addresses to connect to, From those to come from, which the machine must have.
+	// At are the addresses to connect to. From are the addresses to connect from, which the machine must have.
 	At   []string `json:"at"`
 	From []string `json:"from"`
-	// Each is how many connections there are from each address to each.
+	// Each is how many connections there are from each address of From to each of At.
 	Each int `json:"each"`
 }
 
-// again is how long a connection that was ended is not made anew.
+// again is the pause before a connection that was ended is replaced.
 const again = 500 * time.Millisecond
 
 func (c *Crowd) stand(ctx context.Context, report *Report) {

@@ -1,6 +1,6 @@
-// Package prowl is a stranger on a machine of a lab: a local user, or a container on the host's network. It asks a port without
-// credentials, takes a port that somebody else has left, listens to the loopback interface, stands in others' way, and reports
-// what it has got.
+// Package prowl is a stranger on a machine of a lab: a local user, or a container on the host's network. The stranger sends
+// requests without credentials, takes a port that another program has left, listens to the loopback interface, occupies a
+// server with idle connections, and reports what it got.
 package prowl
 
 import (
@@ -41,7 +41,7 @@ type Order struct {
 	Read []string  `json:"read,omitempty"`
 	// Squat is the address to listen on until standard input ends.
 	Squat string `json:"squat,omitempty"`
-	// Sniff are texts to look for in what crosses the loopback interface until standard input ends.
+	// Sniff are texts to look for in the frames that cross the loopback interface, until standard input ends.
 	Sniff []string `json:"sniff,omitempty"`
 	// Crowd are the connections to keep standing until standard input ends.
 	Crowd *Crowd `json:"crowd,omitempty"`
@@ -57,18 +57,19 @@ type Request struct {
 
 // Report is what a stranger has got.
 type Report struct {
-	// Codes are the answers to Ask, Errors why Read was refused; empty for a file that was read.
+	// Codes are the status codes of the answers to Ask. Errors say why each file of Read was refused; empty for a file that was
+	// read.
 	Codes  []int    `json:"codes,omitempty"`
 	Errors []string `json:"errors,omitempty"`
-	// Connections have come to Squat. Trusted are those whose clients went on after they saw the stranger's certificate, and
-	// Said is what was sent in the clear or by these.
+	// Connections is how many connections came to Squat. Trusted counts those whose clients went on after they saw the
+	// stranger's certificate. Said is what clients sent in the clear, or in a trusted connection.
 	Connections int      `json:"connections,omitempty"`
 	Trusted     int      `json:"trusted,omitempty"`
 	Said        []string `json:"said,omitempty"`
-	// Frames have crossed the loopback interface; Found are those of Sniff that were in one.
+	// Frames is how many frames crossed the loopback interface. Found are the texts of Sniff that were in one.
 	Frames int      `json:"frames,omitempty"`
 	Found  []string `json:"found,omitempty"`
-	// Opened are the connections of Crowd, Ended those of them that the other side has ended.
+	// Opened counts the connections of Crowd, and Ended those of them that the other side has ended.
 	Opened int64 `json:"opened,omitempty"`
 	Ended  int64 `json:"ended,omitempty"`
 }

@@ -45,8 +45,8 @@ func ParseFault(name string) (Fault, error) {
 
 const table = "yurtlab"
 
-// Apply makes faults, by switch port, the only faults, in one step. They may name ports that are not plugged in: the
-// fault exists as soon as the cable does.
+// Apply makes these faults, by switch port, the only ones, in one step. They may name ports that are not plugged in: the fault
+// exists as soon as the cable does.
 func Apply(faults map[string]Fault) error {
 	c, err := nftables.New()
 	if err != nil {
@@ -82,8 +82,8 @@ func Apply(faults map[string]Fault) error {
 	return nil
 }
 
-// drop adds a rule for IPv4 and one for IPv6. ARP passes, and so does what IPv6 has in its place. The ports are one set, because
-// hundreds of rules would cost every packet of the lab.
+// drop adds a rule for IPv4 and one for IPv6. ARP passes, and so does the neighbour discovery of IPv6. All ports are in one
+// set, because hundreds of rules would cost every packet of the lab.
 func drop(c *nftables.Conn, t *nftables.Table, chain *nftables.Chain, direction expr.MetaKey, ports []nftables.SetElement) error {
 	if len(ports) == 0 {
 		return nil
@@ -186,8 +186,8 @@ func destined(to netip.Prefix) []expr.Any {
 	}
 }
 
-// renew empties our table as part of the batch. It adds the table before it deletes it, so that the deletion always
-// succeeds.
+// renew empties our table, as part of the batch. It adds the table before it deletes it, because a deletion fails if there is
+// no table.
 func renew(c *nftables.Conn, family nftables.TableFamily) *nftables.Table {
 	t := &nftables.Table{Name: table, Family: family}
 	c.AddTable(t)

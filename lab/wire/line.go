@@ -16,16 +16,16 @@ import (
 	"yurtcoordinator/lab/onecpu"
 )
 
-// Line is a link with a line.Shape, in place of one cable's plain copper, or of several cables that share it. It reads
-// each frame at one end, asks the model when it comes out, and then writes it at the other end.
+// Line is a link with a line.Shape, in place of one cable's plain copper, or of several cables that share it. It reads each
+// frame at one end, asks the model when the frame comes out, and then writes it at the other end.
 //
-// A cable on a line is taken out of its switch, with both its ends up, and a second cable is plugged into its place.
-// The line reads and writes the near end of both:
+// A cable on a line is taken out of its switch, with both its ends up, and a second cable is plugged into its place. The line
+// reads and writes the near end of both:
 //
 //	machine eth0 ── w-NODE  ⇄  line  ⇄  xw-NODE ── sw-NODE switch
 //
-// So the machine keeps its interface, addresses, routes and connections, and faults are made at the switch as usual. To
-// replace eth0 by a TAP would lose all that.
+// So the machine keeps its interface, addresses, routes and connections, and faults are made at the switch as usual. To replace
+// eth0 by a TAP would lose all that.
 type Line struct {
 	name     string
 	up, down *way
@@ -35,7 +35,7 @@ type Line struct {
 	missed  uint64 // of cables that were on it earlier
 }
 
-// NewLine returns a line that does nothing until Run. The name, the seed and the sequence of frames decide which are
+// NewLine returns a line that does nothing until Run. The name, the seed and the sequence of frames decide which frames are
 // lost.
 func NewLine(name string, shape line.Shape, seed uint64) *Line {
 	began := time.Now()
@@ -46,8 +46,8 @@ func NewLine(name string, shape line.Shape, seed uint64) *Line {
 	}
 }
 
-// Up and Down are the directions, from the machine and to it. With a Line's name and a space before them they are the
-// names for line.NewWay.
+// Up and Down are the directions: from the machine, and to it. A Line's name, a space and the direction are together the name
+// for line.NewWay.
 const (
 	Up   = "up"
 	Down = "down"
@@ -69,8 +69,7 @@ func (l *Line) Run(ctx context.Context) {
 type Carriage struct {
 	Up   line.Counts `json:"up"`
 	Down line.Counts `json:"down"`
-	// Missed counts frames that this process did not read in time, or could not write: losses that the seed did not
-	// decide.
+	// Missed counts frames that this process did not read in time, or could not write. The seed did not decide these losses.
 	Missed uint64 `json:"missed"`
 }
 
@@ -93,11 +92,11 @@ type Carried struct {
 	reading   sync.WaitGroup
 }
 
-// aside is a switch that is never up. What arrives at its ports reaches only readers of the port itself: otherwise the
-// kernel would answer there for its own addresses.
+// aside is a switch that is never up. So a frame at one of its ports reaches only a program that reads the port itself. On a
+// switch that is up, the kernel would answer the frames for its own addresses.
 const aside = "aside"
 
-// LayAside makes what lines need, once, in the calling process's network namespace.
+// LayAside makes the switch aside, which lines need, once, in the calling process's network namespace.
 func LayAside() error {
 	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: aside}}); err != nil {
 		return fmt.Errorf("switch %s: %w", aside, err)
@@ -119,8 +118,8 @@ func (l *Line) Carry(c Cable, pid int) (*Carried, error) {
 	return carried, nil
 }
 
-// oneSegment makes an interface send frames no longer than its MTU. Otherwise a large write is one frame of up to 64
-// KiB, which the line would lose as a whole.
+// oneSegment makes an interface send frames no longer than its MTU. Otherwise a large write would be one frame of up to 64 KiB,
+// which the line would lose as a whole.
 const oneSegment, manySegments = 1, 65535
 
 func (d *Carried) lay(pid int) error {
@@ -185,14 +184,14 @@ func segments(name string, pid, most int) error {
 	})
 }
 
-// farPort is the interface at the switch while the cable is on a line, farEnd the one that the line reads.
+// farPort is the interface at the switch while the cable is on a line. farEnd is the interface that the line reads.
 func (c Cable) farPort() string { return farPort(c.Port) }
 func (c Cable) farEnd() string  { return "x" + c.Port }
 
 func farPort(port string) string { return "s" + port }
 
-// Close takes the cable off the line and leaves it unplugged: Direct, or a machine without power, comes next. Later
-// frames have nowhere to go.
+// Close takes the cable off the line and leaves it unplugged. Afterwards either Direct plugs it in again, or the machine has no
+// power. Later frames have nowhere to go.
 func (d *Carried) Close() error {
 	for _, e := range []*end{d.near, d.far} {
 		if e != nil {
@@ -237,8 +236,8 @@ type end struct {
 	dropped uint64
 }
 
-// readBuffer is how many bytes of frames may wait for this process, with the kernel's data about each: some thousand
-// frames, where a switch's port has a queue of a thousand.
+// readBuffer is how many bytes of frames, and of the kernel's data about each, may wait for this process. That is some thousand
+// frames, as in a switch port's queue of a thousand.
 const readBuffer = 4 << 20
 
 func open(link netlink.Link) (*end, error) {

@@ -1,12 +1,11 @@
-// Package wire is the lab's cabling: bridges as switches, veth pairs as cables between a switch and a machine, faults
-// on those cables, and lines with a rate, a delay and losses that cables can be put on. It works in the calling
-// process's network namespace, which holds the switches. It reaches into machines' namespaces only through the handles
-// that it gets.
+// Package wire is the lab's cabling: bridges as switches, veth pairs as cables between a switch and a machine, faults on those
+// cables, and lines with a rate, a delay and losses that cables can be put on. It works in the calling process's network
+// namespace, which holds the switches. It reaches into machines' namespaces only through the handles that it gets.
 //
-// A silent cut drops IP packets and lets ARP pass: across a real WAN the next hop keeps answering. A sender that could
-// not resolve its neighbour would get "no route to host" at once, instead of silence.
+// A silent cut drops IP packets and lets ARP pass, as across a real WAN the next hop keeps answering. A sender that could not
+// resolve its neighbour would get "no route to host" at once, instead of silence.
 //
-// This process makes lines itself, because many kernels lack netem.
+// This process itself does what a line does to frames, because many kernels lack netem.
 package wire
 
 import (
@@ -63,7 +62,7 @@ func hardwareAddress(of []netip.Prefix) net.HardwareAddr {
 	return sum.Sum(net.HardwareAddr{0x02, 0x00})
 }
 
-// address returns an address of an interface that can be used at once: of IPv6, nobody else is asked first whether he has it.
+// address returns an address of an interface that can be used at once: IPv6 does not first look for another owner of it.
 func address(p netip.Prefix) *netlink.Addr {
 	a := &netlink.Addr{IPNet: ipNet(p)}
 	if p.Addr().Is6() {
@@ -161,8 +160,8 @@ func LoopbackUp() error {
 	return netlink.LinkSetUp(lo)
 }
 
-// Bytes is what a cable carried, in bytes of Ethernet frames as counted at the machine's end: it includes what is lost
-// on the way up, and not what is lost on the way down.
+// Bytes is what a cable carried, in bytes of Ethernet frames as counted at the machine's end. So it includes frames that are
+// lost on the way up, and not those that are lost on the way down.
 type Bytes struct {
 	// Up counts from the machine, Down to the machine.
 	Up   uint64 `json:"up"`

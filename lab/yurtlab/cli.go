@@ -19,7 +19,7 @@ import (
 	"yurtcoordinator/lab/wire"
 )
 
-// nameVariable is for who has several shells, each with its lab.
+// nameVariable is the environment variable with the lab's name, for a user with several shells, each with its own lab.
 const nameVariable = "YURTLAB_NAME"
 
 // New returns the yurtlab command.
@@ -44,7 +44,7 @@ func New() *cobra.Command {
 	return root
 }
 
-// nameOr is the lab's name for a command that ends its own lab: that which somebody has given, or otherwise.
+// nameOr returns the lab's name for a command that ends its own lab: the name that the user has given, or else otherwise.
 func nameOr(cmd *cobra.Command, otherwise string) string {
 	if f := cmd.Flag("name"); f.Changed || os.Getenv(nameVariable) != "" {
 		return f.Value.String()
@@ -52,7 +52,7 @@ func nameOr(cmd *cobra.Command, otherwise string) string {
 	return otherwise
 }
 
-// connected returns what a command does with the lab that --name says.
+// connected returns a command's function, which calls do with the lab that --name says.
 func connected(name *string, do func(*lab.Client, *cobra.Command, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		c, err := lab.Connect(*name)

@@ -13,7 +13,7 @@ import (
 	"yurtcoordinator/lab/wire"
 )
 
-// tone is how good something is.
+// tone says whether something is good or bad.
 type tone int
 
 // Tones.
@@ -52,7 +52,7 @@ func happened(before, now lab.Status, at time.Time) []happening {
 // teller says something about a node.
 type teller func(t tone, format string, args ...any)
 
-// causes tells what somebody did to a node, or what it did to itself.
+// causes tells what a user did to a node, or what happened on the node itself.
 func causes(was, n *lab.NodeStatus, say teller) {
 	if was.Power != n.Power {
 		if n.Power {
@@ -89,7 +89,7 @@ func causes(was, n *lab.NodeStatus, say teller) {
 	}
 }
 
-// effects tells what hubs and the cloud make of it.
+// effects tells how hubs and the cloud react to that.
 func effects(was, n *lab.NodeStatus, say teller) {
 	if was.Hub != nil && n.Hub != nil {
 		if was.Hub.Cloud != n.Hub.Cloud {
@@ -140,7 +140,7 @@ func either[T any](is bool, yes, no T) T {
 	return no
 }
 
-// toneOf is how good a node's state is.
+// toneOf says how good a node's state is.
 func toneOf(n *lab.NodeStatus) tone {
 	switch {
 	case dead(*n) != "" || ready(n.Ready) == "NotReady":

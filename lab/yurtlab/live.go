@@ -21,7 +21,7 @@ const (
 	keysAtOnce = 256
 )
 
-// ended is an order that was carried out, or not.
+// ended is an order that has ended, with or without success.
 type ended struct {
 	order order
 	err   error
@@ -84,7 +84,7 @@ func watchLive(ctx context.Context, out *os.File, c *lab.Client) (err error) {
 	return err
 }
 
-// carryOut does what somebody wants.
+// carryOut carries out an order.
 func carryOut(ctx context.Context, c *lab.Client, o order) error {
 	switch o.key {
 	case keyCut:
@@ -100,8 +100,8 @@ func carryOut(ctx context.Context, c *lab.Client, o order) error {
 	}
 }
 
-// readKeys returns what is typed on this process's terminal, without waiting for a line's end, until ctx ends. restore waits for
-// that, and puts the terminal back. Without a terminal nothing is typed.
+// readKeys returns the keys that are typed on this process's terminal until ctx ends, without waiting for a line's end. restore
+// waits until the reading has ended, and puts the terminal back. Without a terminal the channel stays empty.
 func readKeys(ctx context.Context) (typed <-chan []byte, restore func() error, err error) {
 	keys := make(chan []byte)
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)

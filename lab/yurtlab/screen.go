@@ -10,21 +10,20 @@ import (
 )
 
 const (
-	// maxTicker is how many things that have happened a screen remembers; minTicker is how many lines they have at least.
+	// maxTicker is how many happenings a screen remembers. minTicker is how many lines it keeps for them at least.
 	maxTicker, minTicker = 100, 5
-	// otherLines are those of neither nodes nor what has happened: headers, a blank one and help.
+	// otherLines are the lines that show neither nodes nor happenings: headers, a blank one and help.
 	otherLines = 3
 	helpLine   = "↑ ↓ choose a node   c cut its WAN link   h heal it   k kill it   s start it   q end the lab"
 )
 
-// screen is what somebody who has `yurtlab up` before him sees: the nodes, one of which is chosen, and what has happened. Its
-// methods do no I/O.
+// screen is what a user of `yurtlab up` sees: the nodes, one of which is chosen, and what has happened. Its methods do no I/O.
 type screen struct {
 	status lab.Status
 	seen   bool // there is a status
 	chosen int
 	ticker []happening
-	// doing is what was asked for and is not done yet; empty means nothing.
+	// doing describes the order that is under way; empty means none.
 	doing string
 	// wide and high are the terminal's size. colour says whether to use it.
 	wide, high int
@@ -46,7 +45,7 @@ func (s *screen) tell(all ...happening) {
 	s.ticker = s.ticker[max(0, len(s.ticker)-maxTicker):]
 }
 
-// order is what somebody wants done to a node. The zero value is nothing.
+// order is what the user wants done to a node. The zero value means nothing.
 type order struct {
 	key  key
 	node string
@@ -66,7 +65,7 @@ const (
 	keyQuit  key = "q"
 )
 
-// press takes in a key, and returns what is to be done. Nothing is while something else is under way.
+// press takes in a key, and returns the order to carry out. It returns none while another order is under way.
 func (s *screen) press(k key) order {
 	nodes := len(s.status.Nodes)
 	switch k {
@@ -102,7 +101,7 @@ func (s *screen) done(o order, err error, at time.Time) {
 	}
 }
 
-// keysIn returns the keys in what a terminal sent. What is none of ours is left out.
+// keysIn returns the keys in the bytes that a terminal sent. It leaves out all but the screen's keys.
 func keysIn(typed []byte) []key {
 	var all []key
 	for text := string(typed); text != ""; {

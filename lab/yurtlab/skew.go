@@ -20,7 +20,7 @@ import (
 	"yurtcoordinator/lab/e2e/kit"
 )
 
-// pair is a cloud and its nodes, by their minor versions of Kubernetes.
+// pair is the minor version of Kubernetes of a cloud, and that of its nodes.
 type pair struct {
 	Cloud   string `json:"cloud"`
 	Kubelet string `json:"kubelet"`
@@ -28,8 +28,8 @@ type pair struct {
 
 func (p pair) String() string { return p.Cloud + " with kubelets " + p.Kubelet }
 
-// matrix returns all pairs of versions, which are in order: each cloud with the kubelets of one to three minor versions before,
-// or, if there are none, with its own.
+// matrix returns the pairs of versions to run. Each cloud is paired with the kubelets of up to three minor versions before its
+// own; a cloud without such kubelets is paired with its own version. versions must be in order.
 func matrix(versions []string) []pair {
 	var all []pair
 	for i, cloud := range versions {
@@ -62,11 +62,11 @@ func pairs(clouds, kubelets []string) ([]pair, error) {
 	return all, nil
 }
 
-// core are the scenarios that show whether a version of Kubernetes works: what a node's loss looks like, what the pool shares and
-// keeps, what operators see, what programs get through a hub, and the chart.
+// core are the scenarios that show whether a version of Kubernetes works. They cover the loss of a node, what the pool shares
+// and keeps, what operators see, what programs get through a hub, and the chart.
 var core = []string{"cut-one", "offline-restart", "installed", "kill-one", "handover", "machinery", "ops-while-cut"}
 
-// outcome is one scenario with one pair.
+// outcome is the result of one scenario with one pair.
 type outcome struct {
 	pair
 	Scenario string  `json:"scenario"`

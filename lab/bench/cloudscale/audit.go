@@ -79,7 +79,7 @@ func (r requests) add(more requests) {
 	}
 }
 
-// total returns how many requests there were; writes how many of them change something, without Events.
+// total returns how many requests there were, and writes how many of them change something. writes leaves out Events.
 func (r requests) total() int { return r.count(func(string) bool { return true }) }
 
 func (r requests) writes() int {

@@ -59,7 +59,7 @@ type load struct {
 	timed bool
 }
 
-// newLoad returns a load that may send as everybody, over its own connections.
+// newLoad returns a load that may send requests as any node, over its own connections.
 func newLoad(admin *rest.Config, members []*member) (*load, error) {
 	l := &load{members: members}
 	for range directConnections {
@@ -138,7 +138,7 @@ func (l *load) run(ctx context.Context) {
 	})
 }
 
-// paced calls do for 0, 1, 2 … at a rate per second that may change, with a number of workers. When all are busy it
+// paced calls do for 0, 1, 2 … at a rate per second that may change, on a number of workers. When all workers are busy, it
 // waits, and does not catch up on missed calls.
 func paced(ctx context.Context, workers int, rate func() float64, do func(i int)) {
 	var working sync.WaitGroup

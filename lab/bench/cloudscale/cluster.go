@@ -22,7 +22,7 @@ import (
 const (
 	// controllerUser is the user to whom the chart grants its rights.
 	controllerUser = "system:serviceaccount:kube-system:coordinator-controller"
-	// approverUser is the one to whom it grants those of who approves certificates.
+	// approverUser is the user to whom the chart grants the rights of the approver of certificates.
 	approverUser = "system:serviceaccount:kube-system:coordinator-approver"
 
 	serveTimeout = 2 * time.Minute
@@ -133,7 +133,7 @@ func (c *cluster) startAPIServer(etcd, port int) error {
 	return err
 }
 
-// startManager starts kube-controller-manager with the controllers that make Pods of the coordinators' Deployments, and
+// startManager starts kube-controller-manager with the controllers that make the Pods of the coordinators' Deployments, and
 // with the signer.
 func (c *cluster) startManager() error {
 	kubeconfig, err := c.kubeconfig("kube-controller-manager", "system:kube-controller-manager")
@@ -149,7 +149,8 @@ func (c *cluster) startManager() error {
 	return err
 }
 
-// startApprover starts what approves the certificates that coordinator-controller asks for, apart from that as in the chart.
+// startApprover starts the approver of the certificates that coordinator-controller requests. It is a separate process, as in
+// the chart.
 func (c *cluster) startApprover() error {
 	kubeconfig, err := c.kubeconfig("coordinator-approver", approverUser, groupsOf(approverUser)...)
 	if err != nil {

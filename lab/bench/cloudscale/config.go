@@ -33,8 +33,8 @@ const (
 	MaxRate = 1000
 	// maxNodes bounds the cluster.
 	maxNodes = 20000
-	// leaseDuration is ten times a kubelet's. So a machine whose API server is too slow for the heartbeats of so many
-	// nodes has no node that counts as silent. The duration of a Lease does not change the cost of a heartbeat.
+	// leaseDuration is ten times a kubelet's. So no node counts as silent only because the machine's API server is too slow for
+	// the heartbeats of so many nodes. The duration of a Lease does not change the cost of a heartbeat.
 	leaseDuration = 400 * time.Second
 	// maxSteady bounds the measurement of the steady state.
 	maxSteady = 10 * time.Minute

@@ -131,7 +131,7 @@ func sums(text []byte) map[string]float64 {
 	return found
 }
 
-// profile takes a profile of the controller and of kube-apiserver, of what they do from now on or of their heaps.
+// profile takes a profile of the controller and of kube-apiserver: of their processor time from now on, or of their heaps.
 func (r *controller) profile(ctx context.Context, name, what string) error {
 	if r.pprof == "" {
 		return nil

@@ -1,8 +1,7 @@
-// Package cloudscale measures what coordinator-controller costs in a large cluster, and how fast it acts. The
-// controller is a separate process with the chart's rights, against a real etcd and kube-apiserver that have the
-// chart's CRDs and policies.
+// Package cloudscale measures what coordinator-controller costs in a large cluster, and how fast it acts. The controller is a
+// separate process with the chart's rights, against a real etcd and kube-apiserver that have the chart's CRDs and policies.
 //
-// What is real, and what is not:
+// These are real or played:
 //
 //	real      etcd, kube-apiserver (Node and RBAC authorizers, NodeRestriction, the chart's policies), coordinator-controller
 //	          and coordinator-approver, each with its own rights, and of kube-controller-manager the controllers of Deployments
@@ -16,8 +15,8 @@
 //
 // kube-controller-manager may send 1000 requests a second instead of 20, so that it does not delay the first fill.
 //
-// The Leases last 400 s instead of 40, so that no node counts as silent on a slow machine: most of the work would be
-// nodes that fall silent and come back. Everything shares the machine. If the API server is too slow for the wanted
-// heartbeats, the load runs at the rate that it can take, and the report names it. The load bounds what is under way,
-// and drops what it is late with.
+// The Leases last 400 s instead of 40, so that no node counts as silent on a slow machine. Otherwise most of the work would be
+// nodes that fall silent and come back. Everything shares the machine. If the API server is too slow for the wanted heartbeats,
+// the load runs at the rate that the server can take, and the report names that rate. The load bounds the number of requests
+// under way, and drops heartbeats that are late.
 package cloudscale

@@ -17,7 +17,7 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// certsHash is on a Pod whose certificates exist: then a kubelet mounts them.
+// certsHash is the annotation of a Pod whose certificates exist; only then does a kubelet mount them.
 const certsHash = "openyurt.io/certs-hash"
 
 // stage plays the scheduler and the kubelets for the coordinators' Pods.

@@ -17,8 +17,8 @@ type Report struct {
 	Config Config
 	// Arrival is the start of the controller in a cluster of Nodes and NodePools, until it has judged and counted all.
 	Arrival Work
-	// Fill lasts from the first YurtCoordinator's creation until all are Ready. Made is the time until all were
-	// created, FillAPI the processor time of kube-apiserver in Fill.
+	// Fill lasts from the first YurtCoordinator's creation until all are Ready. Made is the time until all were created.
+	// FillAPI is kube-apiserver's processor time during Fill.
 	Fill    Work
 	Made    time.Duration
 	FillAPI time.Duration
@@ -29,7 +29,7 @@ type Report struct {
 	API, Etcd bench.Usage
 }
 
-// Work is something that the controller did.
+// Work is what the controller needed for one phase.
 type Work struct {
 	Ready    time.Duration // until its cache was filled
 	Took     time.Duration
@@ -41,8 +41,8 @@ type Work struct {
 // Steady is what the controller uses while nothing changes.
 type Steady struct {
 	Elapsed time.Duration
-	// Beats counts answered heartbeats, Delegated those of them that came through another node, Reported the reports of
-	// Nodes' statuses.
+	// Beats counts the answered heartbeats, and Delegated those of them that came through another node. Reported counts the
+	// reports of Nodes' statuses.
 	Beats, Delegated, Reported int64
 	// PUT is the time that the API server took to answer a heartbeat.
 	PUT            Spread
@@ -57,8 +57,8 @@ type Steady struct {
 
 func (s Steady) perSecond() float64 { return float64(s.Beats) / s.Elapsed.Seconds() }
 
-// Lag is the time from the API server's answer to a node's first heartbeat over the other way until the controller
-// reported it.
+// Lag is how late the controller reports that a node's heartbeats now come another way (through another node, or direct again).
+// It is counted from the API server's answer to the first such heartbeat.
 type Lag struct {
 	Nodes, Rounds                               int
 	Taint, Condition, Listed, Untaint, Restored Spread

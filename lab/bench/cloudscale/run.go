@@ -179,8 +179,8 @@ func (b *bed) await(ctx context.Context, done func(tally) bool) error {
 	})
 }
 
-// settle returns when the controller has sent no request for a while, except for its checks every ten minutes: with a
-// thousand pools some pool is always due. It returns all requests since the last call.
+// settle returns when the controller has been quiet for a while. Its checks every ten minutes don't count: with a thousand
+// pools some pool is always due. settle returns all requests since its last call.
 func (b *bed) settle(ctx context.Context) (requests, error) {
 	all, last := make(requests), time.Now()
 	for {

@@ -190,8 +190,7 @@ func (t *tracker) tally() (tally, error) {
 	return n, t.err
 }
 
-// lags are the times from a change of nodes' links until the controller had reported all of it. ok says that it has for
-// all nodes.
+// lags are the times from a change of nodes' links until the controller had reported the change completely.
 type lags struct {
 	taint, condition, listed []time.Duration
 }

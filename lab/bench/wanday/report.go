@@ -76,10 +76,10 @@ func add[N int | uint64](to map[Kind]map[string]float64, kind Kind, counts map[s
 // Cost is what a node of a kind costs, bytes a day both ways.
 func (m Measured) Cost(k Kind) float64 { return m.Up[k] + m.Down[k] }
 
-// Ratio is what a node of a kind costs to what a node without a hub does.
+// Ratio is the cost of a node of a kind, relative to a node without a hub.
 func (m Measured) Ratio(k Kind) float64 { return m.Cost(k) / m.Cost(NoHub) }
 
-// PoolRatio is what a pool of n nodes costs, of which one leads, to what n nodes without hubs do.
+// PoolRatio is the cost of a pool of n nodes, one of which leads, relative to n nodes without hubs.
 func (m Measured) PoolRatio(n int) float64 {
 	return (m.Cost(Leader) + float64(n-1)*m.Cost(Follower)) / (float64(n) * m.Cost(NoHub))
 }
@@ -87,7 +87,7 @@ func (m Measured) PoolRatio(n int) float64 {
 // pool is how many nodes the pool with a coordinator has.
 func (m Measured) pool() int { return m.Nodes[Follower] + m.Nodes[Leader] }
 
-// The budgets: a node alone to one without a hub, and a pool of ten nodes to ten of those.
+// The budgets: of a node alone relative to one without a hub, and of a pool of ten nodes relative to ten without hubs.
 const (
 	nodeBudget, poolBudget = 1.0, 0.8
 	poolOf                 = 10

@@ -30,9 +30,9 @@ type Cluster string
 const (
 	// Idle is a cluster in which nothing changes.
 	Idle Cluster = "idle"
-	// Quiet is one where a Pod of a Service is replaced each minute.
+	// Quiet is a cluster in which a Pod of a Service is replaced each minute.
 	Quiet Cluster = "quiet"
-	// Busy is one where a Deployment of rollingPods Pods is rolled over each minute.
+	// Busy is a cluster in which a Deployment of rollingPods Pods is rolled over each minute.
 	Busy Cluster = "busy"
 )
 
@@ -40,17 +40,17 @@ const (
 func Clusters() []Cluster { return []Cluster{Idle, Quiet, Busy} }
 
 const (
-	// services and endpointsEach are what is there while nothing changes.
+	// services and endpointsEach are the size of the cluster's Services, which don't change.
 	services, endpointsEach = 100, 10
 	// rollingPods is the size of the Deployment that changes. Each Pod is three changes of an EndpointSlice.
 	rollingPods, changesPerPod = 20, 3
-	// changesPerSecond is the rate of them: a Pod is replaced within a second.
+	// changesPerSecond is the rate of these changes: a Pod is replaced within a second.
 	changesPerSecond = 3
 	// turn is the time from one change of the cluster to the next.
 	turn = time.Minute
 
-	// readyFor bounds the time in which hubs find their roles, settle is the time for which the lab is then left alone: what a
-	// start costs is not part of a day.
+	// readyFor bounds the time in which hubs find their roles. Then the lab is left alone for the time of settle, because the
+	// cost of a start is not part of a day.
 	readyFor = 2 * time.Minute
 	settle   = 90 * time.Second
 )
@@ -59,7 +59,7 @@ const (
 type Config struct {
 	// Lab is a running lab with the configuration of the function Lab.
 	Lab *lab.Client
-	// For is how long each cluster is measured; one that is not there is left out.
+	// For is how long each cluster is measured. A cluster without an entry is left out.
 	For map[Cluster]time.Duration
 	// Progress is called with each step.
 	Progress func(string)
@@ -135,7 +135,7 @@ func Run(ctx context.Context, c Config) (Report, error) {
 // rolling is the Deployment that changes, as its Service shows it.
 var rolling = labload.Spec{Namespace: "rolling", Services: 1, EndpointsEach: rollingPods, Writers: 1}
 
-// ready waits until every hub knows the link, and those of the pool with a coordinator who leads.
+// ready waits until every hub knows its link's state, and each hub of the pool with a coordinator also knows the leader.
 func (c Config) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyFor)
 	defer cancel()
@@ -186,7 +186,7 @@ func kindOf(n lab.NodeStatus) (Kind, error) {
 	return "", fmt.Errorf("its role is %s", n.Hub.Role)
 }
 
-// measure lets the cluster be what it is to be, and returns what each link has carried meanwhile.
+// measure makes the cluster change as it has to, and returns what each link has carried meanwhile.
 func (c Config) measure(ctx context.Context, client kubernetes.Interface, cluster Cluster) (Measured, error) {
 	kinds, err := c.kinds(ctx)
 	if err != nil {

@@ -66,9 +66,8 @@ func readManifest(dir string) (manifest, error) {
 	return m, nil
 }
 
-// verify compares the files with the manifest. If a time stamp changed but not the content (after a restored backup, or
-// a linker run that found its output up to date), verify records the new one, so that it need not hash the content
-// again.
+// verify compares the files with the manifest. If a time stamp changed but not the content (after a restored backup, or a
+// linker run that found its output up to date), verify records the new time stamp, so that it need not hash the content again.
 func verify(dir string, m *manifest) error {
 	renewed := false
 	for i, f := range m.Files {

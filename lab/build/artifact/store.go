@@ -1,19 +1,19 @@
-// Package artifact keeps built files in a cache directory. Each set of files has a key that stands for all its inputs,
-// so that a finished build is never repeated and an incomplete one is never used.
+// Package artifact keeps built files in a cache directory. Each set of files has a key that stands for all its inputs, so that
+// a finished build is never repeated and an incomplete one is never used.
 //
-// Layout: DIR/NAME-KEY/ holds a set's files and its manifest.json. The builder holds DIR/lock. DIR/tmp-* and
+// Layout: DIR/NAME-KEY/ holds a set's files and its manifest.json. The builder holds the lock DIR/lock. DIR/tmp-* and
 // DIR/trash-* are garbage unless the lock is held.
 //
 // Invariants:
 //   - A set becomes visible by one rename, after its files and manifest are on the disk. A process that is killed at any
 //     instruction leaves garbage in tmp-*, which the next builder removes.
-//   - A set is used only while its files match its manifest: kind, mode and size always, and the content's hash
-//     whenever a time stamp differs from the recorded one. Anything else is a miss, and says why.
+//   - A set is used only while its files match its manifest: kind, mode and size always, and the content's hash whenever a time
+//     stamp differs from the recorded one. Anything else is a miss, and says why.
 //   - A shared lock pins an entry in use; the kernel drops the lock with its process. Pruning skips pinned entries.
-//   - One process builds at a time. It uses flock, which can't outlive its holder, as a PID file can.
+//   - One process builds at a time. It uses flock, because such a lock ends with its holder and a PID file may not.
 //
-// The alternative to time stamps was to hash every file at each start: half a gigabyte of binaries would cost most of
-// the second in which a lab must start.
+// The alternative to time stamps was to hash every file at each start: half a gigabyte of binaries would cost most of the
+// second in which a lab must start.
 package artifact
 
 import (
@@ -87,8 +87,8 @@ func (e *Entry) Path(file string) string { return filepath.Join(e.Dir, filepath.
 // Close allows pruning of the set. The files stay for now.
 func (e *Entry) Close() error { return e.pin.Close() }
 
-// Hold pins a set that Get returned earlier, perhaps in another process, by its directory. It does not check the set
-// again.
+// Hold pins a set that Get returned earlier, perhaps in another process. dir is the set's directory. Hold does not check the
+// set again.
 func Hold(dir string) (*Entry, error) {
 	f, err := os.Open(dir)
 	if err != nil {

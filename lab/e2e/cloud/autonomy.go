@@ -15,8 +15,8 @@ import (
 	"yurtcoordinator/lab/e2e/kit"
 )
 
-// Six nodes: kube-controller-manager evicts nothing when more than half of the nodes are lost, if there are more than
-// two.
+// These scenarios have six nodes. kube-controller-manager evicts nothing when more than half of the nodes are lost, if there
+// are more than two.
 var autonomyScenarios = []kit.Scenario{{
 	Name: "autonomy", Run: autonomy,
 	Lab: lab.Config{
@@ -148,8 +148,8 @@ func barePod(t *kit.T, name, node string, seconds int64) types.UID {
 	return pod.UID
 }
 
-// bears waits until Pods tolerate the loss of their node for these seconds (nil means forever), and returns how long
-// after since the last of them did. Both of a Pod's tolerations must say so.
+// bears waits until both tolerations of each Pod bear the loss of its node for so many seconds; nil means forever. It returns
+// the time from since until the last Pod had them.
 func bears(t *kit.T, pods []types.UID, want *int64, since time.Time) time.Duration {
 	if len(pods) == 0 {
 		t.Fail("there is no Pod to keep")

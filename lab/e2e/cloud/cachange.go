@@ -40,8 +40,8 @@ var caChangeScenarios = []kit.Scenario{{
 		"refuses its hub.",
 }}
 
-// caChangeLife is the life of certificates: a hub renews one whose signer has a successor within a thousandth of it, and again
-// after a hundredth.
+// caChangeLife is the life of certificates. When an authority gets a successor, hubs renew the certificates that it signed
+// within a thousandth of their life. If the old authority has signed again, they renew once more after a hundredth.
 const caChangeLife = time.Hour
 
 func nextAuthority(c lab.Config) lab.Config {
@@ -50,11 +50,11 @@ func nextAuthority(c lab.Config) lab.Config {
 	return c
 }
 
-// heardWithin is how long a hub may take to hear what the cloud says after its API server was restarted: a minute, and the
-// time until it sees that the server is back.
+// heardWithin is how long a hub may take to learn the cloud's authorities after a restart of the API server: a minute, and the
+// time until the hub sees that the server is back.
 const heardWithin = 90 * time.Second
 
-// caChange is the change, with those who must not notice.
+// caChange is the change of the authority, with the clients that must not notice it.
 type caChange struct {
 	*kit.T
 	files    lab.Authorities
@@ -116,12 +116,12 @@ func cloudCAChange(t *kit.T) {
 	t.Node(node).Direct(healed)
 }
 
-// shown are the API server's flags for a certificate by the new authority.
+// shown are the API server's flags with which it shows a certificate by the new authority.
 func (c *caChange) shown() []string {
 	return []string{"--tls-cert-file=" + c.files.Cert, "--tls-private-key-file=" + c.files.Key}
 }
 
-// announce has the cloud say which authorities it has, and sign by one of them.
+// announce makes the cloud publish a bundle of authorities, and sign certificates by one of them.
 func (c *caChange) announce(bundle, signer, key string) {
 	c.Must(c.Lab.Cloud(c.Ctx, lab.Restart, lab.KubeControllerManager, "--root-ca-file="+bundle,
 		"--cluster-signing-cert-file="+signer, "--cluster-signing-key-file="+key))
@@ -147,7 +147,7 @@ func (c *caChange) announce(bundle, signer, key string) {
 	c.Must(err)
 }
 
-// clientsKnown has the pool's coordinator know its clients by a bundle; in an installed lab the controller tells it.
+// clientsKnown makes the pool's coordinator verify its clients by a bundle. In an installed lab the controller does that.
 func (c *caChange) clientsKnown(bundle string) {
 	c.Must(c.Lab.TrustClients(c.Pool.CoordinatorNode(), c.read(bundle)))
 }
@@ -173,7 +173,8 @@ func (c *caChange) trusted(nodes []string, within time.Duration, want ...string)
 	})
 }
 
-// knownBy waits until each hub has its certificate for the cloud by this authority. What it serves Pods with is another's.
+// knownBy waits until each hub's certificate for the cloud is by this authority. Its certificate for Pods has another
+// authority.
 func (c *caChange) knownBy(file string) {
 	all, err := cert.CertsFromFile(file)
 	c.Must(err)
@@ -205,7 +206,7 @@ func (c *caChange) hash(file string) string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(all[0].RawSubjectPublicKeyInfo))
 }
 
-// liarRefused has somebody with a node's certificate announce an authority.
+// liarRefused tries to announce an authority with a node's certificate, and expects the cloud to forbid it.
 func liarRefused(t *kit.T, node string) {
 	access, err := t.Lab.CloudConfigAs(node)
 	t.Must(err)
@@ -219,7 +220,7 @@ func liarRefused(t *kit.T, node string) {
 	}
 }
 
-// mountedPod is a Pod on a node that verifies its hub by what is mounted in Pods.
+// mountedPod is a Pod on a node that verifies its hub by the authorities that are mounted in Pods.
 type mountedPod struct {
 	mu     sync.Mutex
 	asked  int
@@ -270,7 +271,7 @@ func (c *caChange) deployPod(node string) {
 	})
 }
 
-// ask reads what is mounted in Pods, and then a ConfigMap through the hub, over a new connection.
+// ask reads the authorities mounted in Pods, and then a ConfigMap through the hub, over a new connection.
 func (c *caChange) ask(ctx context.Context, node string, access *rest.Config) error {
 	mounted, err := c.Node(node).PodAuthorities()
 	if err != nil {
@@ -304,7 +305,7 @@ func (p *mountedPod) note(err error) {
 	}
 }
 
-// judge expects that the Pod never refused its hub, and was answered but while the API server was restarted.
+// judge expects that the Pod never refused its hub, and was always answered except while the API server was restarted.
 func (p *mountedPod) judge(t *kit.T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -28,13 +28,13 @@ var cloudLieScenarios = []kit.Scenario{
 	},
 }
 
-// story is an audience whose truth comes in chapters; nothing is written between two of them. A restart of
-// kube-apiserver ends every watch of the cloud itself with 410, also the truth's own. So no single recording can cover
-// the time before and after it.
+// story is an audience whose truth is recorded in chapters, between which nothing is written. A restart of kube-apiserver ends
+// every watch of the cloud itself with 410, also the one that records the truth. So no single recording can cover the time
+// before and after a restart.
 //
-// Two chapters are joined only if the second begins with exactly what the first ended with, each object at the same
-// revision. That does not exclude an object that came and went in between; but only the scenario writes, and it makes
-// no such object.
+// Two chapters are joined only if the second begins with exactly the objects that the first ended with, each at the same
+// revision. That does not exclude an object that came and went in between; but only the scenario writes, and it makes no such
+// object.
 type story struct {
 	*kit.Audience
 	stop  func() // ends the recording of the present chapter
@@ -58,7 +58,7 @@ func (s *story) pause(t *kit.T) {
 	s.stop()
 }
 
-// resume begins the next chapter, of a cloud that tells the truth again.
+// resume begins the next chapter, when the cloud tells the truth again.
 func (s *story) resume(t *kit.T) {
 	ctx, stop := context.WithCancel(t.Ctx)
 	s.Truth, s.stop = t.Truth(ctx, s.Collection), stop
@@ -120,8 +120,8 @@ type readers struct {
 	longest map[string]time.Duration
 }
 
-// lieAfterRestart is how long the cloud goes on to lie to a hub that has been restarted. That long the hub may be without an
-// answer: what its disk says is none while the cloud can be asked, and what the cloud says is doubted.
+// lieAfterRestart is how long the cloud goes on to lie to a hub that was restarted. The hub may give no answers for that time:
+// it does not answer from its disk while it can ask the cloud, and it doubts what the cloud says.
 const lieAfterRestart = 14 * time.Second
 
 // readAll starts readers that expect the present objects, by name and uid.
@@ -211,8 +211,8 @@ func present(ctx context.Context, client kubernetes.Interface) (map[string]types
 	return all, nil
 }
 
-// moveOn writes something that is no pool resource. Then the cloud is at a revision that no hub knows, and a watch
-// cache that begins there answers all of them with 410.
+// moveOn writes an object that is no pool resource. Then the cloud is at a revision that no hub knows. A watch cache that
+// begins at this revision answers every hub with 410.
 func moveOn(t *kit.T) {
 	_, err := t.Cloud.CoreV1().ConfigMaps(kit.Namespace).Create(t.Ctx,
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "moved-on-"}}, metav1.CreateOptions{})
@@ -250,7 +250,7 @@ func emptyList(t *kit.T) {
 		what string
 		do   func()
 		undo func()
-		// lists is how many lists over the WAN it may cost.
+		// lists is how many lists over the WAN the lie may cost.
 		lists int
 	}{
 		{"the cloud says that there is nothing, for 20 s; meanwhile the leader's hub is killed and started", func() {

@@ -26,13 +26,13 @@ var dashboardScenarios = []kit.Scenario{{
 }}
 
 const (
-	// rateInterval is what Grafana puts in the place of $__rate_interval: four times the interval of scrapes.
+	// rateInterval is the value that Grafana gives $__rate_interval: four times the interval of scrapes.
 	rateInterval = 4 * scrapeEvery
-	// patience is how long is waited for what comes within seconds on a machine with nothing else to do.
+	// patience is how long to wait for what comes within seconds on a machine with nothing else to do.
 	patience = 3 * time.Minute
 )
 
-// silent are the queries (the letter is its target) that may have no series here, and why. They are asked all the same.
+// silent are the queries that may have no series here, and why; the letter is the query's target. They are sent all the same.
 var silent = map[string]string{
 	"fleet/Heartbeats without an answer in ten minutes, ten worst pools A": "of pools with any",
 	"pool/Heartbeats without an answer in ten minutes A":                   "of pools with any",
@@ -61,8 +61,8 @@ func withPrometheus(c lab.Config) lab.Config {
 	return c
 }
 
-// seriesTo names the environment variable with a directory to be made, which gets what Prometheus has stored. `make pictures`
-// draws it.
+// seriesTo is an environment variable. It names a directory that the scenario makes for the series that Prometheus has stored,
+// and that `make pictures` draws.
 const seriesTo = "YURTLAB_SERIES"
 
 func dashboards(t *kit.T) {

@@ -99,8 +99,8 @@ func saysOutside(t *kit.T, want ...string) error {
 	return err
 }
 
-// operates is what somebody on site does with the generated kubeconfig, without a change: kubectl shows the heartbeats
-// of all living nodes at the coordinator on node, from the pool's LAN and from a node of the pool.
+// operates does what a person on site does with the generated kubeconfig, unchanged. kubectl shows the heartbeats of all living
+// nodes at the coordinator on the node, from the pool's LAN and from another node of the pool.
 func operates(t *kit.T, node string, alive []string) {
 	o, err := t.Cloud.CoreV1().Nodes().Get(t.Ctx, node, metav1.GetOptions{})
 	t.Must(err)

@@ -15,7 +15,7 @@ import (
 	"yurtcoordinator/lab/e2e/kit"
 )
 
-// fourNodes leave three when the coordinator's node is dead.
+// fourNodes is a pool that has three nodes left when the coordinator's node is dead.
 var fourNodes = lab.Config{Pools: 1, Nodes: 4, Timing: lab.Quick}
 
 var lifeScenarios = []kit.Scenario{
@@ -46,7 +46,7 @@ func coordinatorIsReady(t *kit.T, name string, within time.Duration) {
 	})
 }
 
-// newCoordinator waits for a coordinator's Pod that is Ready, is not about to go, and that is accepts.
+// newCoordinator waits for a coordinator's Pod that is Ready, is not about to end, and is accepted by the function is.
 func newCoordinator(t *kit.T, within time.Duration, what string, is func(*corev1.Pod) bool) (found *corev1.Pod) {
 	t.Eventually(within, what, func() error {
 		pods, err := t.Cloud.CoreV1().Pods(edge.NamespaceSystem).List(t.Ctx,

@@ -29,9 +29,9 @@ var movedScenarios = []kit.Scenario{{
 		"older coordinator that regains the LAN but not the cloud stops by itself.",
 }}
 
-// patientWithoutRelays has Kubernetes' own grace period, in which people can say that a machine is dead, and Pods that stay for
-// some time on a node that is not ready. Hubs do not relay: over a neighbour's line a cut node would hear of the move from the
-// cloud.
+// patientWithoutRelays has Kubernetes' own grace period, which leaves people time to tell the cloud that a machine is dead.
+// Pods stay for some time on a node that is not ready. Hubs do not relay, since a cut node would learn of the move from the
+// cloud over a neighbour's line.
 func patientWithoutRelays(c lab.Config) lab.Config {
 	c.Timing = lab.Stock
 	c.Timing.Toleration = 3 * time.Minute
@@ -81,8 +81,8 @@ func delegatedThenCoordinatorMoves(t *kit.T) {
 	})
 }
 
-// movedByHand ends the power of the coordinator's node. People say so to the cloud at once, and a coordinator starts elsewhere,
-// within the grace period. It returns where.
+// movedByHand ends the power of the coordinator's node, and at once tells the cloud that the node is dead, as people would. It
+// waits until a coordinator runs on another node, within the grace period, and returns that node.
 func movedByHand(t *kit.T, was, cutOff string) (next string) {
 	pod := t.Pool.CoordinatorPod()
 	t.Say("cutting the power of %s, where the coordinator is, and telling the cloud that it is dead", was)
@@ -100,8 +100,8 @@ func movedByHand(t *kit.T, was, cutOff string) (next string) {
 	return next
 }
 
-// found waits until the hub of a node that is cut off has found the coordinator on another node, and its heartbeats reach the
-// cloud.
+// found waits until the hub of a cut-off node has found the coordinator on its next node, and the cut-off node's heartbeats
+// reach the cloud again.
 func found(t *kit.T, cutOff, next, figure string) {
 	ready := time.Now()
 	want := "https://" + net.JoinHostPort(t.Node(next).Address(), strconv.Itoa(edge.PortCoordinator))
@@ -129,7 +129,7 @@ func cordon(t *kit.T, node string, off bool) {
 	t.Must(err)
 }
 
-// backWithPower has a machine back, so that the next fault leaves enough nodes for kube-controller-manager to act.
+// backWithPower gives a machine its power back, so that the next fault leaves enough nodes for kube-controller-manager to act.
 func backWithPower(t *kit.T, name string) {
 	t.Say("%s has power again", name)
 	t.Must(t.Lab.Node(t.Ctx, lab.Start, name, lab.All))
@@ -145,8 +145,8 @@ func backWithPower(t *kit.T, name string) {
 	})
 }
 
-// movedByItself takes all links from the coordinator's node, and waits until the cloud has moved the coordinator. The cut node
-// is as silent as that one meanwhile. It returns where the coordinator is.
+// movedByItself cuts all links of the coordinator's node, waits until the cloud has moved the coordinator, and returns its new
+// node. Until then the cut-off node is as silent as the coordinator's node, because nothing forwards its heartbeats.
 func movedByItself(t *kit.T, was, cutOff string) (last string) {
 	t.Say("%s, where the coordinator is, loses both its links", was)
 	lost := time.Now()
@@ -169,8 +169,8 @@ func movedByItself(t *kit.T, was, cutOff string) (last string) {
 	return last
 }
 
-// olderEnds gives the node of the older coordinator its LAN back, and nothing else: that coordinator ends, the node's hub goes
-// to the younger one, and the node is delegated.
+// olderEnds heals only the LAN of the older coordinator's node. It expects that this coordinator ends, that the node's hub goes
+// to the younger coordinator, and that the node is delegated.
 func olderEnds(t *kit.T, was, last string) {
 	t.Say("%s has its LAN back, and no WAN link", was)
 	back := time.Now()

@@ -19,8 +19,8 @@ import (
 	"yurtcoordinator/lab/e2e/kit"
 )
 
-// pluginSays compares `kubectl yurt` with the state of the first pool, whose coordinator is on node: the state of the
-// node about, and what happened to it, from the cloud and from the pool's LAN alone.
+// pluginSays compares the output of `kubectl yurt` with the state of the first pool, whose coordinator is on node. It expects
+// this state and history of the node named by about, asked from the cloud and from the pool's LAN alone.
 func pluginSays(t *kit.T, node, about, state, happened string) {
 	var leader string
 	t.Eventually(70*time.Second, "kubectl yurt shows the pool as it is", func() error {
@@ -94,7 +94,7 @@ func pluginSays(t *kit.T, node, about, state, happened string) {
 	}
 }
 
-// checkSays has `kubectl yurt check` find a node's link down, or nothing but what is well.
+// checkSays expects `kubectl yurt check` to find that a node's link is down, or else that all is well.
 func checkSays(t *kit.T, node string, down bool) {
 	t.Eventually(20*time.Second, "kubectl yurt check says how "+node+" is", func() error {
 		var check struct {
@@ -117,7 +117,7 @@ func checkSays(t *kit.T, node string, down bool) {
 	})
 }
 
-// bundleHasNoSecrets packs what is known of the pool, and looks in it for what its Secrets hold.
+// bundleHasNoSecrets packs a bundle about the pool, and expects none of the contents of the pool's Secrets in it.
 func bundleHasNoSecrets(t *kit.T) {
 	packed, err := yurtPrints(t, "cloud", "bundle", "p1", "-f", "-")
 	t.Must(err)
@@ -155,7 +155,7 @@ func bundleHasNoSecrets(t *kit.T) {
 	t.Say("the bundle has %d files, %d bytes, and none of %d secrets", files, len(packed), looked)
 }
 
-// secretsIn returns what nobody may find of a value of a Secret: a token, or a line of a private key.
+// secretsIn returns the secret parts of a value of a Secret: a token, or a line of a private key.
 func secretsIn(key string, value []byte) []string {
 	if config, err := clientcmd.RESTConfigFromKubeConfig(value); err == nil && len(config.KeyData) > 0 {
 		inBase64 := base64.StdEncoding.EncodeToString(config.KeyData)
@@ -171,8 +171,8 @@ func secretsIn(key string, value []byte) []string {
 	return []string{lines[len(lines)/2]}
 }
 
-// trafficIsTold compares what hubs report about their links since their start with what the cables carried. The hubs'
-// count has no headers of TCP and IP, and no packets without payload.
+// trafficIsTold compares the traffic that hubs report for their links since their start with the bytes that the cables carried.
+// The hubs' count lacks the headers of TCP and IP, and packets without payload.
 func trafficIsTold(t *kit.T, via string) {
 	// The leader tells the cloud each 3 minutes, and at once only what matters more.
 	t.Eventually(200*time.Second, "kubectl yurt, through "+via+", says what the links carried", func() error {

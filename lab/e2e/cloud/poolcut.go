@@ -41,7 +41,7 @@ var poolCutScenarios = []kit.Scenario{
 	},
 }
 
-// shorter is by how much all times of hold-blip are less than Kubernetes' own and ours.
+// shorter is the factor by which all times of hold-blip are shorter than Kubernetes' own and ours.
 const shorter = 10
 
 func shortened() lab.Timing {
@@ -56,8 +56,8 @@ func shortened() lab.Timing {
 const (
 	siteName = "site" // the Deployment of the pool
 
-	// promptness is how late a taint or an eviction may come: kube-controller-manager looks only now and then, and many
-	// share the machine.
+	// promptness is how late a taint or an eviction may come. kube-controller-manager looks only at intervals, and many
+	// programs share the machine.
 	promptness = 4 * time.Second
 )
 
@@ -222,8 +222,9 @@ func (c *poolCut) oneSpeaks() {
 	c.Eventually(60*time.Second, "all nodes are Ready and not held", func() error { return c.allWell() })
 }
 
-// coordinated gives the pool a coordinator, as far as coordinator-controller can tell: a YurtCoordinator for which something was
-// made. What makes it waits for kinds that this lab does not have; standby-installed has a real one.
+// coordinated makes coordinator-controller believe that the pool has a coordinator: a YurtCoordinator with the finalizer that
+// means that something was made for it. In this lab nothing is made, because kinds that the controller needs are missing.
+// standby-installed has a real coordinator.
 func (c *poolCut) coordinated() {
 	applyYAML(c.T, deploy.YurtCoordinators)
 	yc := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"nodePool": "p1"}}}
@@ -263,7 +264,7 @@ func (c *poolCut) byDefault() {
 	c.Eventually(60*time.Second, "all nodes are Ready and not held", func() error { return c.allWell("HoldWithdrawn") })
 }
 
-// optedOut is what happens to a pool that has a coordinator and opts out. It shows that the rest of this scenario could fail.
+// optedOut cuts a pool that has a coordinator and opts out. It shows that the rest of this scenario could fail.
 func (c *poolCut) optedOut() {
 	c.Must(annotatePool(c.T, "0s"))
 	pods := c.victims()
@@ -438,8 +439,8 @@ func (c *poolCut) deploySite() {
 	c.Must(err)
 }
 
-// victims returns the Pods of the pool once all exist and are ready: the Deployment's, one that tolerates nothing and
-// one that tolerates the loss briefly.
+// victims returns the Pods of the pool once all exist and are ready: the Deployment's Pods, one Pod that does not tolerate the
+// loss of its node, and one that tolerates it briefly.
 func (c *poolCut) victims() map[types.UID]kit.PodAt {
 	there := map[string]bool{}
 	for _, p := range c.Seen.LivePods() {

@@ -34,10 +34,10 @@ const (
 	prometheusPort = "9090"
 )
 
-// programs are the cloud's, which have metrics.
+// programs are the cloud's programs that have metrics.
 var programs = []string{string(lab.CoordinatorController), "coordinator-approver"}
 
-// prometheus is a real one in the lab's cloud.
+// prometheus is a real Prometheus in the lab's cloud.
 type prometheus struct {
 	*kit.T
 	dir     string // its files, in the lab's directory
@@ -48,7 +48,7 @@ type prometheus struct {
 	highest map[string]float64
 }
 
-// newPrometheus returns one that does not run yet.
+// newPrometheus returns a Prometheus that does not run yet.
 func newPrometheus(t *kit.T) *prometheus {
 	bins, err := t.Lab.Programs()
 	t.Must(err)
@@ -159,8 +159,8 @@ func agentConfig(page string) (string, error) {
 	return config, nil
 }
 
-// agents starts an agent on each node, as docs/metrics.md says. The first one scrapes the pool's coordinator, too. They send to
-// the cloud what they read.
+// agents starts an agent on each node, as docs/metrics.md says. The first agent also scrapes the pool's coordinator. The agents
+// send what they scrape to the cloud.
 func (p *prometheus) agents() {
 	page, err := os.ReadFile(filepath.Join(p.Repository(), "docs", "metrics.md"))
 	p.Must(err)

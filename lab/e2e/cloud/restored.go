@@ -33,8 +33,8 @@ var restoredScenarios = []kit.Scenario{{
 const (
 	// restoredChanges are lost with each restore.
 	restoredChanges = 200
-	// restoredPatience is three times as long as it may take until all have what the cloud has. The figure says how
-	// long it took.
+	// restoredPatience is three times as long as it may take until all clients have what the cloud has. The scenario's figure
+	// says how long it took.
 	restoredPatience = 180 * time.Second
 	// kubeletAgent is a User-Agent that hubs take for a kubelet's.
 	kubeletAgent = "kubelet/played"
@@ -65,7 +65,7 @@ func cloudRestored(t *kit.T) {
 	r.pass(t.Pool.Follower(leader))
 }
 
-// stayBelow restores the cloud, which then says nothing newer than what all have.
+// stayBelow restores the cloud, which then has no revision as new as the clients' and hubs' last one.
 func (r *restored) stayBelow(node string) {
 	lost := r.lose("below")
 	r.Must(r.Lab.Restore(r.Ctx))
@@ -80,7 +80,7 @@ func (r *restored) stayBelow(node string) {
 	r.onDisk(node, back)
 }
 
-// pass restores the cloud while nobody sees it, until it has passed what all have.
+// pass restores the cloud while the pool is cut off, until its revision has passed the clients' and hubs' last one.
 func (r *restored) pass(node string) {
 	lost := r.lose("passed")
 	r.Cut("pool/p1")
@@ -100,8 +100,8 @@ func (r *restored) pass(node string) {
 	r.onDisk(node, healed)
 }
 
-// lose makes a backup, and then changes that it lacks. When it returns, all have them, and the cloud is at the returned
-// revision.
+// lose makes a backup, and then changes that the backup lacks. When it returns, all clients have the changes, and the cloud is
+// at the returned revision.
 func (r *restored) lose(tag string) uint64 {
 	r.Must(r.Lab.BackUp(r.Ctx))
 	r.Say("there is a backup of revision %d", r.revision())
@@ -132,7 +132,7 @@ func (r *restored) furnish() {
 	}
 }
 
-// configMapsOf are what the Pod that stays on a node may use: one that changes, one that is deleted, one that is
+// configMapsOf are the ConfigMaps that the Pod staying on a node may use: one that is changed, one that is deleted, one that is
 // created.
 func configMapsOf(node string) []string {
 	return []string{"changed-" + node, "deleted-" + node, "created-" + node}
@@ -145,7 +145,7 @@ func (r *restored) configure(name string) {
 	r.Must(err)
 }
 
-// pod binds a Pod to a node, where nobody runs it.
+// pod binds a Pod to a node, where no kubelet runs it.
 func (r *restored) pod(name, node string, configMaps []string) {
 	var from []corev1.EnvFromSource
 	for _, c := range configMaps {
@@ -164,8 +164,8 @@ func (r *restored) pod(name, node string, configMaps []string) {
 	r.Must(err)
 }
 
-// follow starts what a node's kube-proxy, CoreDNS and kubelet follow. Their names matter: hubs keep what these programs
-// read.
+// follow starts informers that follow what a node's kube-proxy, CoreDNS and kubelet follow. They have these programs' names,
+// because hubs keep what programs of these names read.
 func (r *restored) follow() {
 	proxy, dns := load.KubeProxy(), load.CoreDNS()
 	proxy.Agent, dns.Agent = "kube-proxy/played", "coredns/played"
@@ -200,7 +200,7 @@ func (r *restored) seat(who, node string, spec load.FollowSpec) {
 	r.Background.Go(func() { _ = f.Run(r.Ctx) })
 }
 
-// change makes so many changes of what is followed. Changes of a Service include its cluster IP.
+// change makes n changes of the objects that clients follow. Changes of a Service include its cluster IP.
 func (r *restored) change(tag string, n int) {
 	endpointSlices, configMaps := r.Cloud.DiscoveryV1().EndpointSlices(load.Namespace), r.Cloud.CoreV1().ConfigMaps(kit.Namespace)
 	services, nodes := r.Cloud.CoreV1().Services(load.Namespace), r.Pool.Nodes()
@@ -274,8 +274,8 @@ func (r *restored) revision() uint64 {
 	return uint64(now)
 }
 
-// agree waits until all clients, and the coordinator, have exactly what the cloud has. It counts from a moment, and
-// records a figure if that has a name.
+// agree waits until all clients, and the coordinator, have exactly what the cloud has. It records the time from since as the
+// figure; an empty name means no figure.
 func (r *restored) agree(what string, since time.Time, figure string) {
 	last, began := "", time.Now()
 	r.Eventually(restoredPatience, "all have what the cloud has: "+what, func() error {
@@ -295,7 +295,7 @@ func (r *restored) agree(what string, since time.Time, figure string) {
 	}
 }
 
-// clientsAgree fails with the first client that differs from the cloud.
+// clientsAgree fails with all clients that differ from the cloud.
 func (r *restored) clientsAgree() error {
 	var all []error
 	for _, c := range r.all {
@@ -333,8 +333,8 @@ func (r *restored) siteAgrees() error {
 	return nil
 }
 
-// onDisk restarts a node's hub while it can ask nobody, and expects it to have what the cloud had before that. What the cloud
-// makes of a node that is cut off, it can't know.
+// onDisk restarts a node's hub while the hub can ask nobody, and expects it to have what the cloud had before. It compares with
+// the time before the cut, because the hub can't know how the cloud then changes the node that is cut off.
 func (r *restored) onDisk(node string, since time.Time) {
 	r.Hold(5*time.Second, "the hub of "+node+" writes to its disk")
 	had := r.cloudHas(node)

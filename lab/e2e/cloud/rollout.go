@@ -42,10 +42,10 @@ const (
 // appSets is the resource of YurtAppSets.
 var appSets = v1beta1.GroupVersion.WithResource("yurtappsets")
 
-// rollout is a lab whose coordinators somebody upgrades.
+// rollout is a lab whose coordinators are upgraded.
 type rollout struct {
 	*kit.T
-	// image is the coordinators' without a tag, kubernetes what they are made from.
+	// image is the coordinators' image without a tag. kubernetes is the version that the coordinators are made from.
 	image, kubernetes string
 	ctr               string
 }
@@ -141,7 +141,7 @@ func (r *rollout) nodes() (names []string) {
 	return names
 }
 
-// name is that of the coordinators' image of a release.
+// name returns the name of the coordinators' image of a release.
 func (r *rollout) name(release string) string { return r.image + ":" + release + "-k" + r.kubernetes }
 
 // tag gives an image of a node the names of releases.
@@ -152,7 +152,7 @@ func (r *rollout) tag(node, image string, releases ...string) {
 	}
 }
 
-// bring gives a node the broken release, as a pull does that has come to its end.
+// bring gives a node the broken release, as a completed pull would.
 func (r *rollout) bring(node, program string) {
 	content, err := os.ReadFile(program)
 	r.Must(err)
@@ -170,7 +170,7 @@ func (r *rollout) bring(node, program string) {
 	r.Must(err)
 }
 
-// upgrade has a coordinator-controller of another release take over.
+// upgrade replaces coordinator-controller by that of another release.
 func (r *rollout) upgrade(release string) {
 	r.Say("coordinator-controller becomes one of %s", release)
 	deployments := r.Cloud.AppsV1().Deployments(edge.NamespaceSystem)
@@ -271,7 +271,7 @@ func (r *rollout) pullers() ([]corev1.Pod, error) {
 	return pods.Items, nil
 }
 
-// puller returns the node on which the only such Pod is, another one than the coordinator's.
+// puller returns the node of the only Pod that pulls an image. It must be another node than the coordinator's.
 func (r *rollout) puller() string {
 	pods, err := r.pullers()
 	r.Must(err)
@@ -312,8 +312,8 @@ func (r *rollout) eventSays() error {
 	return err
 }
 
-// inOrder expects that these pools' coordinators were replaced one after another, each when the former had served for a while,
-// and records for how long each pool had none.
+// inOrder expects that these pools' coordinators were replaced one after another, each only after the new coordinator of the
+// pool before it had served for a while. It records for how long each pool had none.
 func (r *rollout) inOrder(had map[string]types.UID, pools ...string) {
 	// By the watch, which tells of a Pod's end before the next Pod is there.
 	const least = 4 * time.Second // of the 5 s that a lab's coordinators settle for
@@ -327,8 +327,8 @@ func (r *rollout) inOrder(had map[string]types.UID, pools ...string) {
 	}
 }
 
-// gap records for how long a pool had no coordinator that served, and returns when the former one was told to end, and since
-// when the new one has served.
+// gap records for how long a pool had no coordinator that served. It returns when the former coordinator was told to end, and
+// when the new one began to serve.
 func (r *rollout) gap(had types.UID, pool string) (told, ready time.Time) {
 	told, ended := r.Seen.FirstPod(had, time.Time{}, func(p kit.PodAt) bool { return p.Deleting || p.Gone })
 	ready, serves := r.Seen.FirstPod(r.pod(pool).UID, time.Time{}, func(p kit.PodAt) bool { return p.Ready })

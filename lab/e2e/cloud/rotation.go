@@ -28,8 +28,8 @@ var rotationScenarios = []kit.Scenario{{
 		"coordinator.",
 }}
 
-// shortAuthority makes a pool's authority last for three minutes: after two it gets a successor, which signs half a
-// minute later.
+// shortAuthority makes a pool's authority last for three minutes. After two minutes it gets a successor, which begins to sign
+// half a minute later.
 func shortAuthority(c lab.Config) lab.Config {
 	c.ChartValues = []string{"controller.extraArgs={--coordinator-certificate-life=1m,--operator-certificate-life=1m," +
 		"--pool-authority-life=3m,--pool-authority-settle=30s}"}

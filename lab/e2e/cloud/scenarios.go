@@ -1,6 +1,5 @@
-// Package cloud holds the scenarios about the cloud's side: coordinators that are made, moved and removed, what the
-// cloud concludes about delegated or silent nodes, certificates and authorities that change, and a cloud that says
-// wrong things.
+// Package cloud holds the scenarios about the cloud's side: coordinators that are made, moved and removed, what the cloud
+// concludes about delegated or silent nodes, certificates and authorities that change, and a cloud that says wrong things.
 package cloud
 
 import (

@@ -73,7 +73,7 @@ func settingsOfAPool(t *kit.T) {
 	t.Figure("settings_s", time.Since(began).Seconds())
 }
 
-// badValues are refused by the API server if it can tell, else by the hubs.
+// badValues sets bad values, and expects the API server to refuse them if it can tell, or else the hubs.
 func badValues(t *kit.T, all []string) {
 	err := apply(t, map[string]any{"poolScopeResources": []string{"services"}})
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "poolScopeResources") {
@@ -101,7 +101,7 @@ func badValues(t *kit.T, all []string) {
 	t.Eventually(30*time.Second, "all is well again", func() error { return says(t, settingsAllNodes, "True", 3, "") })
 }
 
-// restarts sets what takes a restart, restarts one hub, and takes it back.
+// restarts sets a value that takes a restart, restarts one hub, and takes the value back.
 func restarts(t *kit.T, all []string) {
 	t.Must(apply(t, map[string]any{"poolScopeResources": []string{"v1/services", slicesV1}, "ownObjects": false}))
 	t.Eventually(30*time.Second, "the hubs say that they need a restart", func() error {
@@ -156,7 +156,7 @@ const (
 	settingsRestart  = "RestartNeeded"
 )
 
-// share makes the PoolSettings say that the pool shares these.
+// share makes the PoolSettings say that the pool shares these resources.
 func share(t *kit.T, resources ...string) {
 	t.Must(apply(t, map[string]any{"poolScopeResources": resources}))
 	t.Say("the PoolSettings says that the pool shares %v", resources)
@@ -175,8 +175,8 @@ func apply(t *kit.T, hub map[string]any) error {
 	return err
 }
 
-// says fails unless the PoolSettings has this reason and status of its condition Followed, this many updated nodes, and
-// these nodes of its generations ("2:3" is three of generation 2), if any are given.
+// says fails unless the PoolSettings' condition Followed has this reason and status, its status counts this many updated nodes,
+// and its generations have these numbers of nodes ("2:3" is three nodes at generation 2). Empty generations are not compared.
 func says(t *kit.T, reason, status string, updated int32, generations string) error {
 	o, err := t.Cloud.Objects.Resource(lab.PoolSettings).Get(t.Ctx, "p1", metav1.GetOptions{})
 	if err != nil {
@@ -204,7 +204,7 @@ func poolSettings(o *unstructured.Unstructured) (*v1alpha1.PoolSettings, error) 
 	return s, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, s)
 }
 
-// states fails unless the hubs of these nodes say this of their settings; what is empty does not count.
+// states fails unless the hubs of these nodes say this of their settings. An empty Why is not compared.
 func states(t *kit.T, nodes []string, want lab.SettingsStatus) error {
 	hubs := t.Pool.Hubs()
 	for _, node := range nodes {

@@ -18,8 +18,8 @@ import (
 	"yurtcoordinator/lab"
 )
 
-// siteFiles writes the files that docs/metrics.md gives an agent on site: a certificate for metrics alone, which a person
-// requests and another approves, its key, and the pool's authority.
+// siteFiles writes the files that docs/metrics.md gives an agent on site: a certificate that is only for metrics, its key, and
+// the pool's authority. One person requests the certificate and another approves it.
 func (p *prometheus) siteFiles() {
 	const name, person, pool = "metrics-of-p1", "ana", edge.PoolName("p1")
 	keyPEM, err := keyutil.MakeEllipticPrivateKeyPEM()

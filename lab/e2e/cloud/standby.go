@@ -77,7 +77,7 @@ func allServe(t *kit.T, within time.Duration) {
 	})
 }
 
-// operatorsReach: the file that operators fetch leads to each coordinator, from the LAN alone.
+// operatorsReach expects that the kubeconfig that operators fetch leads to each coordinator, from the LAN alone.
 func operatorsReach(t *kit.T, pool edge.PoolName) {
 	bystander := t.Pool.Nodes()[slices.IndexFunc(t.Pool.Nodes(), func(n string) bool {
 		return !slices.Contains(t.Pool.CoordinatorsRunning(), n)
@@ -110,7 +110,8 @@ func answers(t *kit.T, node string) error {
 	return err
 }
 
-// upgradeLeavesOne changes what coordinators are made from, and asks them all the while. One that is about to end is no answer.
+// upgradeLeavesOne changes the NodePool's taints, by which the coordinators are made again, and sends them requests all the
+// while. It does not count the answers of a coordinator that is about to end.
 func upgradeLeavesOne(t *kit.T) {
 	home, standby := t.Pool.CoordinatorIn(0), t.Pool.CoordinatorIn(1)
 	taint := corev1.Taint{Key: "example.com/upgraded", Effect: corev1.TaintEffectPreferNoSchedule}
@@ -163,7 +164,7 @@ func upgradeLeavesOne(t *kit.T) {
 	t.Say("asked %d times during the upgrade", asks)
 }
 
-// nothingOfStandby says what is left of slot 1.
+// nothingOfStandby fails with what is left of slot 1.
 func nothingOfStandby(t *kit.T, pool edge.PoolName) error {
 	if pods, err := t.Pool.CoordinatorsIn(1); err != nil || len(pods) > 0 {
 		return errors.Join(err, fmt.Errorf("%d Pods", len(pods)))

@@ -72,7 +72,7 @@ const upgradedAll = "hubs run the version that is set for them"
 // Nodes that are special: the WAN link of one is cut, and on one the next release does not start.
 const cutOff, faulty = "p3-n3", "p1-n2"
 
-// fleet is a cluster whose hubs somebody upgrades, who reads our pages.
+// fleet is a cluster whose hubs are upgraded by a reader of our pages.
 type fleet struct {
 	*kit.Reader
 	nodes []*installed
@@ -176,7 +176,7 @@ func (f *fleet) node(name string) *installed {
 	return f.nodes[slices.IndexFunc(f.nodes, func(n *installed) bool { return n.name == name })]
 }
 
-// want says to which version all pools are to be.
+// want sets the version that all pools are to have.
 func (f *fleet) want(version string) {
 	f.Say("the PoolSettings says %s", version)
 	content := fmt.Sprintf(`{"apiVersion":%q,"kind":"PoolSettings","metadata":{"name":"hubs"},`+
@@ -186,7 +186,7 @@ func (f *fleet) want(version string) {
 	f.Must(err)
 }
 
-// says fails unless the PoolSettings says this of its hubs, with so many upgraded; fewer than none is any.
+// says fails unless the PoolSettings says this of its hubs, with so many upgraded; a negative number means any.
 func (f *fleet) says(reason, text string, upgraded int) error {
 	o, err := f.Cloud.Objects.Resource(lab.PoolSettings).Get(f.Ctx, "hubs", metav1.GetOptions{})
 	if err != nil {
@@ -260,7 +260,7 @@ func (f *fleet) oneAtATime(since time.Time) {
 	}
 }
 
-// stays expects that no other node is given the version from now on.
+// stays expects that no further node is given the version from now on.
 func (f *fleet) stays() {
 	before := map[string]edge.HubProgram{}
 	for _, n := range f.nodes {
@@ -298,7 +298,7 @@ func (f *fleet) eventSays() {
 	})
 }
 
-// byHand mends a node and brings it the release that it has gone back from, from the files of the release's page.
+// byHand repairs a node and, from the files of the release's page, installs the release that the node has gone back from.
 func (f *fleet) byHand(n *installed) {
 	n.mustSh("rm " + lab.FaultFile)
 	dir := filepath.Join(n.dir, "release")
@@ -310,7 +310,7 @@ func (f *fleet) byHand(n *installed) {
 	})
 }
 
-// unsigned delivers to a node what nobody has signed, as whoever has the cloud could.
+// unsigned delivers an unsigned program to a node, as an attacker with the cloud's rights could.
 func (f *fleet) unsigned(node string) {
 	n := f.node(node)
 	before := n.mustSh("sha256sum " + n.hub)

@@ -28,8 +28,8 @@ var helmScenarios = []kit.Scenario{{
 		"commands of `docs/install.md`. What is left is what that page says, and nothing else. Then it is installed anew.",
 }}
 
-// What docs/install.md says of taking everything away: what to do while the controller runs, then helm uninstall, and then what
-// to do about what is left.
+// The commands of docs/install.md that take everything away: those while the controller still runs, then helm uninstall, and
+// then those about what is left.
 var (
 	beforeUninstall = kit.Reading{
 		Page: "docs/install.md",
@@ -157,8 +157,8 @@ var (
 	}
 )
 
-// ours returns all objects of the cloud that the system made, as "resource namespace/name", with their UIDs; with owned
-// also those that go with others.
+// ours returns the UIDs of all objects in the cloud that the system made, by "resource namespace/name". Objects that have an
+// owner, and are deleted with it, are left out unless owned is true.
 func ours(t *kit.T, owned bool) map[string]string {
 	lists, err := t.Cloud.Discovery().ServerPreferredResources()
 	t.Must(err)
@@ -224,7 +224,7 @@ func node(t *kit.T, name string) *corev1.Node {
 	return n
 }
 
-// traces are what a Node has of ours, without the annotation that somebody else has given it.
+// traces are the marks of ours that a Node has. They leave out the annotation that others have given it.
 func traces(n *corev1.Node) []string {
 	var found []string
 	for _, taint := range n.Spec.Taints {

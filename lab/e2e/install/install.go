@@ -29,14 +29,14 @@ var installScenarios = []kit.Scenario{{
 		"restarted, the node stays Ready, and nothing is left behind.",
 }}
 
-// installed is a node that somebody works on as an administrator would.
+// installed is a node on which the scenario works as an administrator would.
 type installed struct {
 	*kit.T
 	name string
 	// dir is on its disk, at the same path inside and outside.
 	dir string
 	hub string // the program
-	// dns is how many CoreDNS are to run on it.
+	// dns is how many CoreDNS are to run on the node.
 	dns int
 }
 
@@ -66,8 +66,8 @@ func (n *installed) program(name string) []string {
 	return nil
 }
 
-// straightNode makes a lab's node one as kubeadm leaves it: without a hub, with a kubelet that systemd starts, also
-// when the machine is powered on again.
+// straightNode turns a lab's node into one as kubeadm leaves it: without a hub, with a kubelet that systemd starts, also when
+// the machine is powered on again.
 func straightNode(t *kit.T, name string) *installed {
 	if t.Config.NoCgroups {
 		t.Fail("systemd, which is to run on %s, needs cgroups: run this scenario as root", name)
@@ -115,21 +115,21 @@ sed '/^tls\(Cert\|PrivateKey\)File:/d; $aserverTLSBootstrap: true' ../kubelet.ya
 	return n
 }
 
-// copyProgram puts a program where a service sees it, which has no home directories.
+// copyProgram puts a program where a service can see it, because a service sees no home directories.
 func copyProgram(t *kit.T, from, to string) {
 	content, err := os.ReadFile(from)
 	t.Must(err)
 	t.Must(os.WriteFile(to, content, 0o755))
 }
 
-// adopt has the lab's kube-proxy go through the hub that was installed.
+// adopt makes the lab's kube-proxy go through the hub that was installed.
 func (n *installed) adopt() {
 	n.Must(n.Lab.Adopt(n.name))
 	n.Must(n.Lab.Node(n.Ctx, lab.Restart, n.name, lab.KubeProxy))
 }
 
-// kubeletIsKnown waits until kubelet serves with a certificate that it requested from the cluster, by which a
-// coordinator verifies it: the controller has approved the request, and Kubernetes has signed it.
+// kubeletIsKnown waits until kubelet serves with a certificate that it requested from the cluster, by which a coordinator
+// verifies it. For that the controller has approved the request, and Kubernetes has signed it.
 func (n *installed) kubeletIsKnown() {
 	access, err := n.Lab.CloudConfig()
 	n.Must(err)
@@ -184,9 +184,9 @@ for target in sysinit basic multi-user network shutdown; do
 done
 `
 
-// boots starts the machine's systemd, with a copy of the host's /etc, which can't be changed, and with only the units
-// at these paths. systemd is process 1 of a new namespace. Its services and containerd see each other's mounts. Without
-// a journal, the services' output goes where systemd's own goes.
+// boots starts the machine's systemd, with a read-only copy of the host's /etc, and with only the units at these paths. systemd
+// is process 1 of a new namespace. Its services and containerd see each other's mounts. Without a journal, the services' output
+// goes where systemd's own goes.
 const boots = `set -eu
 mount --bind %[1]s/etc /etc
 mkdir -p /run/systemd/system
@@ -199,7 +199,8 @@ timeout 30 sh -c 'until nsenter --target "$(pgrep --oldest --exact systemd)" --p
 	systemctl --quiet is-active multi-user.target 2>/dev/null; do sleep 0.1; done'
 `
 
-// kubeadmAccess is what kubeadm leaves a kubelet: a kubeconfig, and what it names in /var/lib/kubelet/pki.
+// kubeadmAccess returns the files that kubeadm leaves a kubelet: a kubeconfig, and the certificate that this names in
+// /var/lib/kubelet/pki.
 func kubeadmAccess(t *kit.T, node string) (kubeconfig, certificate string) {
 	access, err := t.Lab.CloudConfigAs(node)
 	t.Must(err)
@@ -249,7 +250,7 @@ func (n *installed) ready() error {
 	return fmt.Errorf("its conditions: %v", node.Status.Conditions)
 }
 
-// stillness is what nobody who works on the node may change.
+// stillness is the state of a node that no work on the node may change.
 type stillness struct {
 	containers map[string]bool
 	at         time.Time
@@ -269,8 +270,8 @@ for dir in /var/lib /var/lib/kubelet/manifests /var/lib/kubelet/pki; do
 done`)
 }
 
-// undisturbed expects that no container restarted, and that the node was Ready all the time. A kubelet that is started anew on a
-// busy machine may itself say for a moment that it is not ready yet, with or without a hub.
+// undisturbed expects that no container restarted, and that the node was Ready all the time. An exception is a kubelet that was
+// started anew: on a busy machine it may itself say for a moment that it is not ready yet, with or without a hub.
 func (n *installed) undisturbed(when string, before stillness) {
 	if now := n.Node(n.name).Processes("httpd -f"); !kit.SameKeys(now, before.containers) {
 		n.Fail("%s: containers are %v, before %v", when, now, before.containers)
@@ -294,7 +295,7 @@ func (n *installed) reset(before stillness) {
 	n.resets(before, func() string { return n.mustSh(n.hub + " reset") })
 }
 
-// resets is reset by a command that does it, and returns what it said.
+// resets does what reset does, with a command that resets the node.
 func (n *installed) resets(before stillness, command func() string) {
 	n.Say("reset")
 	n.Say("%s", strings.TrimSpace(command()))

@@ -46,8 +46,8 @@ var kubeadmIgnored = map[string]string{
 	"SystemVerification": "where the host's cgroups are of version 1, as a lab's may be, kubeadm asks to have it ignored",
 }
 
-// kubeadmConfig is what kubeadm init would get. It differs from kubeadm's own where a lab must: a machine has the
-// host's cgroups, root's directories except /var are read-only, and everything is faster.
+// kubeadmConfig is the configuration that kubeadm init would get. It differs from kubeadm's default where a lab must: a machine
+// has the host's cgroups, root's directories except /var are read-only, and everything is faster.
 const kubeadmConfig = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
 localAPIEndpoint: {advertiseAddress: %[1]s, bindPort: 6443}
@@ -85,8 +85,8 @@ ExecStart=/usr/local/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $
 `,
 }
 
-// kubeadmBoots comes before boots on a machine with its own /usr/local: programs and units. The first time it makes the
-// machine's /etc.
+// kubeadmBoots runs before boots on a machine whose own /usr/local has kubeadm's programs and units. The first time it makes
+// the machine's /etc.
 const kubeadmBoots = `set -eu
 cd %[1]s
 if [ ! -d etc ]; then
@@ -111,8 +111,8 @@ func kubeadm(t *kit.T, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// kubeadmCluster gives the cloud what kubeadm join asks a cluster for, by the phases of kubeadm init that make it. It
-// leaves out the phases that start a control plane, and the addons, which kubeadm-stock has.
+// kubeadmCluster gives the cloud the objects that kubeadm join reads, by the phases of kubeadm init that make them. It leaves
+// out the phases that start a control plane, and the addons, which kubeadm-stock has.
 func kubeadmCluster(t *kit.T) {
 	access, err := t.Lab.CloudConfig()
 	t.Must(err)
@@ -130,8 +130,8 @@ func kubeadmCluster(t *kit.T) {
 	kubeadm(t, "init", "phase", "bootstrap-token", "--config="+path, "--skip-token-print")
 }
 
-// bareNode makes a lab's node a freshly installed machine, with systemd, containerd and kubeadm's programs, that the
-// cloud does not know.
+// bareNode turns a lab's node into a freshly installed machine, with systemd, containerd and kubeadm's programs. The cloud does
+// not know it.
 func bareNode(t *kit.T, name string) *installed {
 	n := &installed{T: t, name: name, hub: "/usr/local/bin/yurthub"}
 	address := t.Node(name).Address()
@@ -147,8 +147,8 @@ func bareNode(t *kit.T, name string) *installed {
 	return n
 }
 
-// furnish makes an empty disk that of a machine with this address, with kubeadm's programs and their units, and ours. With each
-// boot it runs a script before its systemd, which also starts more units.
+// furnish fills an empty disk for a machine with this address: with kubeadm's programs and their units, and ours. At each boot
+// the machine runs script before its systemd. more are further units, which systemd also starts.
 func (n *installed) furnish(disk, address, script string, more map[string]string) {
 	t := n.T
 	if t.Config.NoCgroups {
@@ -189,10 +189,11 @@ func (n *installed) kubeadmJoin() {
 	n.goesStraight()
 }
 
-// joinToken is a bootstrap token, which is no news.
+// joinToken matches a bootstrap token, which differs in every run.
 var joinToken = regexp.MustCompile(`[a-z0-9]{6}\.[a-z0-9]{16}`)
 
-// runKubeadm runs a command of kubeadm's on the node, which must say what success sounds like, and returns all that it says.
+// runKubeadm runs a command of kubeadm's on the node. The output must contain the words of success; runKubeadm returns all of
+// it.
 func (n *installed) runKubeadm(verb, command, success string) string {
 	for check, why := range kubeadmIgnored {
 		n.Say("kubeadm's check %s is ignored: %s", check, why)
@@ -238,7 +239,7 @@ func (n *installed) lasts(within time.Duration, commands string) string {
 	}
 }
 
-// typed runs a command of a page on the node, as root there types it.
+// typed runs a command of a page on the node, as root types it there.
 func (n *installed) typed(command string) string {
 	return n.lasts(4*time.Minute, "cd "+n.dir+"; export PATH=/usr/local/bin:$PATH; "+command)
 }
@@ -275,8 +276,8 @@ func (n *installed) goesByHub() {
 	n.mustSh(n.hub + " check --joined")
 }
 
-// left returns everything that kubeadm, kubelet and their installation left on the node: a line per file with its mode,
-// its owner, and its content's hash or its target.
+// left returns everything that kubeadm, kubelet and their installation left on the node. A file has a line with its mode, its
+// owner and its link's target, and a line with its content's hash.
 func (n *installed) left() map[string]bool {
 	listed := n.mustSh(`places='/etc /usr/local /var/lib/kubelet/pki /var/lib/kubelet/config.yaml
 /var/lib/kubelet/instance-config.yaml /var/lib/kubelet/kubeadm-flags.env'
@@ -426,8 +427,8 @@ func (n *installed) onSite(when string) {
 	n.Say("%s, logs, exec and top work at the coordinator, after %.1f s", when, time.Since(start).Seconds())
 }
 
-// verifiable expects the YurtCoordinator to say that kubelets can be verified: this one by its pin, the lab's by the cluster's
-// authority.
+// verifiable expects the YurtCoordinator to say that kubelets can be verified: this node's kubelet by its pinned certificate,
+// the lab's other kubelets by the cluster's authority.
 func (n *installed) verifiable() {
 	others := len(n.Pool.Nodes()) - 1
 	want := fmt.Sprintf("True 1 verified by the certificate that the node's hub reports, %d by the cluster's authority", others)

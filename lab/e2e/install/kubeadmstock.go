@@ -103,7 +103,8 @@ func kubeadmStock(t *kit.T) {
 
 const endpointSlices = "endpointslices"
 
-// last puts a node that does not run the coordinator at the end, and returns it: others have hubs, and lead, before it does.
+// last puts a node that does not run the coordinator at the end, and returns it. When it joins, others have hubs, and one
+// leads.
 func (c *stockCluster) last(t *kit.T) *installed {
 	coordinator := t.Pool.CoordinatorNode()
 	for i, n := range c.edge {
@@ -149,7 +150,7 @@ func (n *installed) delegatedWhileCut() {
 	n.NeverNotReady(cut, n.name)
 }
 
-// powerCycle takes the power of a node that can reach nothing, and has the pool cut off afterwards.
+// powerCycle cuts and restores the power of a node that can reach nothing. Later it cuts the pool off from the cloud.
 func (c *stockCluster) powerCycle(n *installed, shop netip.Addr, joined time.Time) {
 	n.Say("power-cycling %s, cut off from cloud and pool", n.name)
 	n.Cut(n.name)
@@ -293,7 +294,7 @@ func (n *installed) shopServes(when, node string) {
 	n.Say("%s, the Pod answers on %s through its Service, after %.1f s", when, node, within.Seconds())
 }
 
-// podAddresses returns the addresses of the Pods of those processes of the node that pgrep finds so.
+// podAddresses returns the addresses of the Pods of the node's processes that pgrep finds with these arguments.
 func (n *installed) podAddresses(pgrep string) ([]netip.Addr, error) {
 	listed, err := n.try(`for pid in $(pgrep ` + pgrep + `); do
 	nsenter --target "$pid" --net ip -4 -o addr show dev eth0
@@ -350,7 +351,7 @@ done`)
 	n.Say("%s: %s on %s were told %s", when, strings.Join(stockAgents, ", "), n.name, address)
 }
 
-// nobodyPast expects yurthub check to see no program that asks the API servers past the hub.
+// nobodyPast expects yurthub check to see no program that goes to the API servers without the hub.
 func (n *installed) nobodyPast() {
 	n.Eventually(90*time.Second, "no program asks the API servers past the hub", func() error {
 		for line := range strings.Lines(n.mustSh(n.hub + " check --joined --agents 2>&1 || true")) {

@@ -96,7 +96,7 @@ func behindAProxy(t *kit.T) {
 	}
 }
 
-// proxy starts one on the cloud's machine. The returned function kills it, with all that goes through it.
+// proxy starts a company's proxy on the cloud's machine. The returned function kills it, with all connections through it.
 func (n *installed) proxy(address string) (end func() connect.Report) {
 	self, err := os.Executable()
 	n.Must(err)
@@ -122,7 +122,7 @@ func (n *installed) proxy(address string) (end func() connect.Report) {
 	}
 }
 
-// behind has kubelet use the proxy, as an administrator would, and closes every other way to the cloud.
+// behind makes kubelet use the proxy, as an administrator would, and closes every other way to the cloud.
 func (n *installed) behind(cloud *url.URL) {
 	n.machine(fmt.Sprintf("iptables -w -A OUTPUT -p tcp -d %s --dport %s -j REJECT --reject-with tcp-reset",
 		cloud.Hostname(), cloud.Port()))
@@ -137,8 +137,8 @@ systemctl restart kubelet
 `, proxyUser, proxyPassword, cloud.Hostname(), proxyPort))
 }
 
-// passwordIsKept expects that the proxy's password is where an administrator and join have put it, for root alone, and nowhere
-// else.
+// passwordIsKept expects that the proxy's password is where an administrator and yurthub join have put it, readable for root
+// alone, and nowhere else.
 func (n *installed) passwordIsKept() {
 	const kept = "/etc/systemd/system/kubelet.service.d/30-proxy.conf\n/etc/yurthub/proxy\n"
 	found := n.mustSh("grep -rlsF " + proxyPassword + " /etc /run /var/lib/yurthub /var/lib/kubelet /var/log | sort")

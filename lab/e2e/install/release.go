@@ -84,13 +84,13 @@ func releaseUsed(t *kit.T) {
 	t.NeverNotReady(began, t.Pool.Nodes()...)
 }
 
-// throughMirror is Helm with what only this lab needs: its registry speaks HTTP, and kubectl has applied the same objects before.
+// throughMirror is a Helm for this lab only: its registry speaks HTTP, and kubectl has applied the same objects before.
 const throughMirror = `#!/bin/bash
 exec %s "$@" --plain-http --take-ownership --force-conflicts --wait --timeout=8m %s
 `
 
-// chart has Helm put the release in the place of what the lab has installed, by the page's command: chart and images come from
-// the mirror.
+// chart replaces what the lab has installed by the release, with Helm and the page's command. The chart and the images come
+// from the mirror.
 func (s *supply) chart(mirror string) {
 	bins, err := s.Lab.Programs()
 	s.Must(err)
@@ -136,7 +136,7 @@ func (s *supply) chart(mirror string) {
 	}
 }
 
-// plugin asks the cloud with the plugin that krew has installed.
+// plugin uses the plugin that krew has installed to ask the cloud.
 func (s *supply) plugin() {
 	r := s.NewReader()
 	r.Tools = filepath.Join(s.krew, "bin")

@@ -12,8 +12,8 @@ var sealedPage = kit.Reading{
 	Notes: []kit.Note{{Begins: "systemctl restart", Within: 2 * time.Minute}},
 }
 
-// sealsItsKey gives the key of the hub's cache to systemd, as the page shows it. The hub then has it from there, and makes no
-// file.
+// sealsItsKey gives the key of the hub's cache to systemd, as the page shows it. The hub then gets the key from systemd, and
+// makes no key file.
 func (n *installed) sealsItsKey(r *kit.Reader) {
 	n.Say("the key of the cache, kept by systemd")
 	r.ReadBy(sealedPage, n.typed)

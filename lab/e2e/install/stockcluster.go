@@ -17,7 +17,7 @@ import (
 	"yurtcoordinator/lab/e2e/kit"
 )
 
-// stockAllowed is what differs from a cluster that kubeadm has made on machines of one's own, with the reasons.
+// stockAllowed are the differences from a cluster that kubeadm makes on a user's own machines, with the reasons.
 var stockAllowed = []string{
 	"kubelet's cgroupDriver, failCgroupV1 and oomScoreAdj: a machine has its host's cgroups, and no CAP_SYS_RESOURCE",
 	"kubelet's evictionHard and imageGCHighThresholdPercent: a machine's disk is a directory of its host's, however full that is",
@@ -33,7 +33,7 @@ var stockAllowed = []string{
 // stockPods is kubeadm init's --pod-network-cidr, from flannel's documentation. stockDNS is kubeadm's address of kube-dns.
 const stockPods, stockDNS = "10.244.0.0/16", "10.96.0.10"
 
-// stockInit is what kubeadm init gets. The audit policy is on the machine before.
+// stockInit is the configuration of kubeadm init. The audit policy is on the machine before.
 const stockInit = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
 localAPIEndpoint: {advertiseAddress: %[1]s}
@@ -65,9 +65,10 @@ kind: KubeProxyConfiguration
 conntrack: {maxPerCore: 0, min: 0}
 `
 
-// stockBoots comes before a machine's own: its containerd is a service, as kubeadm's documentation has it, and not the lab's; its
-// network is flannel's, which has to come back with each boot, as flannel's plugin would wait for it; CoreDNS has somewhere to
-// forward to. What kubeadm's manifests want below /usr can be made there, and is gone with the power.
+// stockBoots runs before a machine's own boot script. It ends the lab's containerd, since containerd is a systemd service here,
+// as in kubeadm's documentation. It removes old network configuration, so that flannel writes it again at each boot. It gives
+// CoreDNS a server to forward to. It makes /usr writable until the next loss of power, for files that kubeadm's manifests want
+// there.
 const stockBoots = `
 mkdir -p /run/usr/upper /run/usr/work
 umount /usr/local
@@ -99,8 +100,8 @@ LimitNOFILE=1048576
 WantedBy=multi-user.target
 `
 
-// flannel is as flannel's own manifest, but for the allowances above. The container bridge writes what flannel's init container
-// and its plugin do together.
+// flannel is flannel's own manifest, except for the allowances above. The container bridge does what flannel's init container
+// and its plugin do together: it writes the network's configuration.
 const flannel = `apiVersion: v1
 kind: Namespace
 metadata: {name: kube-flannel, labels: {pod-security.kubernetes.io/enforce: privileged}}
@@ -188,11 +189,11 @@ type stockCluster struct {
 	edge  []*installed
 	// join is the command that kubeadm init has printed.
 	join string
-	// reader is who follows our README.
+	// reader is the reader who follows our README.
 	reader *kit.Reader
 }
 
-// makeStockCluster has kubeadm make a cluster, as its documentation says.
+// makeStockCluster makes a cluster with kubeadm, as kubeadm's documentation says.
 func makeStockCluster(t *kit.T) *stockCluster {
 	c := &stockCluster{cloud: bareMachine(t, lab.BareCloud, lab.BareAddress())}
 	for i, name := range t.Pool.Nodes() {
@@ -248,8 +249,8 @@ func (c *stockCluster) powerOn(t *kit.T) {
 	t.Figure("machines_on_s", time.Since(start).Seconds())
 }
 
-// kubeadmInit makes the machine a control plane, which is then the lab's cloud. It returns the command that kubeadm prints for
-// nodes.
+// kubeadmInit makes the machine a control plane, which is then the lab's cloud. It returns the command with which nodes join,
+// as kubeadm prints it.
 func (n *installed) kubeadmInit() (join string) {
 	bins, err := n.Lab.Programs()
 	n.Must(err)
@@ -269,8 +270,8 @@ func (n *installed) kubeadmInit() (join string) {
 	return join
 }
 
-// addDNS has CoreDNS in both forms on each node: kubeadm's Deployment, which is scaled until it has spread, and a DaemonSet of
-// the same Pods on nodes of the pool, as docs/agents.md says, of which each asks its own.
+// addDNS runs CoreDNS in two forms on each node. One is kubeadm's Deployment, scaled until it has spread. The other is a
+// DaemonSet of the same Pods on nodes of the pool, as docs/agents.md says, so that each node asks its own CoreDNS.
 func (c *stockCluster) addDNS(t *kit.T) {
 	kubectlCloud(t, "-n", "kube-system", "scale", "deployment", "coredns", fmt.Sprintf("--replicas=%d", 2+len(c.edge)))
 	kubectlCloud(t, "-n", "kube-system", "annotate", "service", "kube-dns", edge.AnnotationTopologyKeys+"=kubernetes.io/hostname")

@@ -24,8 +24,8 @@ import (
 	"yurtcoordinator/lab/e2e/kit"
 )
 
-// What people do on their own machines with a release: they make it, they verify it, and krew installs the plugin; or they push
-// what they have built without one.
+// The commands for a release on people's own machines: people make a release, verify it, and krew installs the plugin. Or they
+// build images without a release, and push them.
 var (
 	makeRelease = kit.Reading{
 		Page: "docs/releases.md", Only: []string{"RELEASE_KEY="},
@@ -47,8 +47,8 @@ var (
 	pushOwn   = kit.Reading{Page: "README.md", Only: []string{"make push"}, Notes: []kit.Note{{Within: time.Hour}}}
 )
 
-// supply is what people do with a release before any of it runs. All of that is on the machine of the lab, and needs nothing of
-// the lab's network.
+// supply is what people do with a release before any of it runs. All of that happens on the machine that hosts the lab, and
+// does not use the lab's network.
 type supply struct {
 	*kit.T
 	source   string // a clone of our repository, at the release's tag
@@ -90,7 +90,7 @@ func newSupply(t *kit.T, dir string) *supply {
 	return s
 }
 
-// reader is somebody with a shell in a directory of the lab's machine. registry is what the page means by its registry.
+// reader returns a reader with a shell in a directory of the lab's machine. registry replaces the page's registry.
 func (s *supply) reader(dir, registry string) *kit.Reader {
 	return &kit.Reader{
 		T: s.T, Dir: dir, Tools: s.programs,
@@ -193,7 +193,7 @@ func (s *supply) refuses(what, script, want string) {
 	}
 }
 
-// forged expects that nothing verifies which the key has not signed.
+// forged expects that nothing verifies that the key has not signed.
 func (s *supply) forged() {
 	s.in(s.dir, "openssl ecparam -genkey -name prime256v1 -noout | openssl ec -pubout -out ../other.pub")
 	s.in(s.dir, `{ cat SHA256SUMS; echo "$(head -c 64 SHA256SUMS)  more"; } >../changed`)
@@ -227,7 +227,7 @@ func (s *supply) forged() {
 	}
 }
 
-// changed is a manifest of which somebody has changed something.
+// changed returns a manifest in which something has been changed.
 func (s *supply) changed(manifest []byte) []byte {
 	var fields map[string]any
 	s.Must(json.Unmarshal(manifest, &fields))
@@ -278,7 +278,8 @@ func (s *supply) registry(method, repository, reference string, content []byte) 
 	return body
 }
 
-// krewInstalls has krew install the plugin as the page says; what is not as the manifest says is refused.
+// krewInstalls installs the plugin with krew as the page says, and expects krew to refuse an archive that differs from the
+// manifest.
 func (s *supply) krewInstalls() {
 	s.reader(s.dir, s.host+released).Read(krewInstalls)
 	if said := s.in(s.dir, "kubectl yurt --version"); !strings.Contains(said, s.version+" ") {
@@ -294,8 +295,8 @@ var (
 	coordinatorDigest = regexp.MustCompile(`--coordinator-image-digests=(v[^=]*)=sha256:([0-9a-f]{64})`)
 )
 
-// pushOwn builds and pushes images without a release, as docs/install.md and the README say. The chart that is packed names what
-// the registry has.
+// pushOwn builds and pushes images without a release, as docs/install.md and the README say. It expects that the packed chart
+// names the images in the registry.
 func (s *supply) pushOwn() {
 	start := time.Now()
 	reader := s.reader(s.source, s.host+own)

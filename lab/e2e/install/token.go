@@ -21,8 +21,8 @@ var (
 	}
 )
 
-// tokenWords prepares a node that has never joined, and a new token for it, as a file. It returns what pages say of a join and
-// what is meant here: of the command that kubeadm prints.
+// tokenWords prepares a node that has never joined, and writes a new token for it to a file. It returns the file, and pairs of
+// a word in the pages' join commands and the word that replaces it, taken from the command that kubeadm prints.
 func (n *installed) tokenWords() (file string, instead []string) {
 	n.mustSh("systemctl stop kubelet.service; rm -f /etc/kubernetes/*.conf /var/lib/kubelet/pki/kubelet-client*")
 	n.Must(n.Cloud.CoreV1().Nodes().Delete(n.Ctx, n.name, metav1.DeleteOptions{}))
@@ -44,7 +44,7 @@ func (n *installed) tokenWords() (file string, instead []string) {
 	}
 }
 
-// byHand runs a command that goes on, until the hub has a certificate of the cloud's, and prints what the hub says of that.
+// byHand runs a command that does not end, until the hub has a certificate of the cloud's. It prints the hub's status then.
 const byHand = ` >hub.log 2>&1 &
 hub=$!
 trap 'kill $hub || true; wait $hub || true; rm -rf /var/lib/yurthub' EXIT

@@ -33,7 +33,7 @@ var (
 	}
 )
 
-// Audience is all who watch a collection while things break: the truth at the cloud, and clients on nodes.
+// Audience is all that watch a collection while things break: the truth at the cloud, and clients on nodes.
 type Audience struct {
 	Collection
 	Truth *watchcheck.Truth
@@ -55,8 +55,8 @@ func (t *T) Watcher(access *rest.Config, path string) watchcheck.Config {
 	return watchcheck.Config{Client: client, URL: strings.TrimSuffix(access.Host, "/") + path}
 }
 
-// Record begins to record the truth about a collection, at the cloud and without any hub. It must begin before anything
-// that the audience is judged by.
+// Record begins to record the truth about a collection, at the cloud and without any hub. Call it before everything that the
+// audience is to be judged by.
 func (t *T) Record(collection Collection) *Audience {
 	return &Audience{Collection: collection, Truth: t.Truth(t.Ctx, collection)}
 }
@@ -79,8 +79,8 @@ func (t *T) Truth(ctx context.Context, collection Collection) *watchcheck.Truth 
 	return truth
 }
 
-// Seat puts two clients on each node: one that lists and watches, in protobuf where that exists, as kube-proxy does,
-// and one that begins with a watch and reads JSON, as kubectl may.
+// Seat puts two clients on each node. One lists and watches, in protobuf where that exists, as kube-proxy does. The other
+// begins with a watch and reads JSON, as kubectl may.
 func (a *Audience) Seat(t *T, nodes []string) {
 	began := a.Truth.Position()
 	t.Eventually(60*time.Second, "all hubs have "+a.Name+" of the truth's time", func() error {
@@ -121,8 +121,8 @@ func (a *Audience) SeatKept(t *T, nodes []string) {
 	a.CaughtUp(t, 60*time.Second)
 }
 
-// told returns the revision of the last thing that the truth was told, except bookmarks: those come once a minute, to
-// each client at another moment.
+// told returns the revision of the last list or event that the recording of the truth has. Bookmarks don't count, because each
+// client gets them at another moment, once a minute.
 func (a *Audience) told() uint64 {
 	for _, o := range slices.Backward(a.Truth.History()) {
 		if o.Kind == watchcheck.Event || o.Kind == watchcheck.Listed {
@@ -150,8 +150,8 @@ func (a *Audience) CaughtUp(t *T, within time.Duration) {
 	}
 }
 
-// Judge compares what every client was told with what happened. Nothing may be written any more. The clients on a node
-// may have been told 410 as often as expired says.
+// Judge compares what every client was told with what happened. Nothing may be written any more. expired is how often the
+// clients on a node may have been told 410.
 func (a *Audience) Judge(t *T, expired map[string]int) {
 	a.CaughtUp(t, 60*time.Second)
 	ctx, cancel := context.WithTimeout(t.Ctx, 60*time.Second)

@@ -36,8 +36,8 @@ func (pool Pool) CoordinatorSays() (audit []auditv1.Event, others []string) {
 	return audit, others
 }
 
-// Audited returns an error unless an audit line of the pool's coordinator says that a user, known by a certificate, was refused
-// what is at a path, for a reason; or, without a reason, that a stream was let in.
+// Audited returns an error unless the coordinator's audit log has a line about a user, known by a certificate, and a path. With
+// a reason, the line must say that the request was refused for it; with an empty one, that a stream was let in.
 func (pool Pool) Audited(name, path, why string) error {
 	lines, _ := pool.CoordinatorSays()
 	if !slices.ContainsFunc(lines, func(e auditv1.Event) bool {

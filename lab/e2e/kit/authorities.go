@@ -12,7 +12,8 @@ import (
 	"yurtcoordinator/lab"
 )
 
-// PodAuthorities returns by what the node's Pods verify the API server, and so their hub, as kubelet is shown it, in PEM.
+// PodAuthorities returns the authorities, in PEM, by which the node's Pods verify the API server, and so their hub, as kubelet
+// gets them.
 func (node Node) PodAuthorities() ([]byte, error) {
 	access, err := node.t.Lab.HubConfig(node.name)
 	if err != nil {

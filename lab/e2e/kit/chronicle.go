@@ -21,8 +21,8 @@ import (
 	"yurtcoordinator/internal/edge"
 )
 
-// Chronicle records every change of Nodes, Pods, Leases and EndpointSlices that the cloud's watches deliver, with the
-// time of delivery by our own clock.
+// Chronicle records every change of Nodes, Pods, Leases and EndpointSlices that the cloud's watches deliver. The time of each
+// is that of its delivery, by our own clock.
 type Chronicle struct {
 	mu     sync.Mutex
 	nodes  map[string][]NodeAt
@@ -40,9 +40,9 @@ type NodeAt struct {
 	LinkDown corev1.ConditionStatus
 	// Taint is the effect of the taint of a node whose link is down; empty means that it has none.
 	Taint corev1.TaintEffect
-	// Evicts says that it has a taint that evicts Pods. Lost says that it has the one of a node that is silent.
+	// Evicts says that the node has a taint that evicts Pods. Lost says that it has the taint of a silent node.
 	Evicts, Lost bool
-	// Held is its condition EvictionsHeld, with the reason and the message.
+	// Held is the status of the Node's condition EvictionsHeld; its reason and message are in HeldSays.
 	Held              corev1.ConditionStatus
 	HeldWhy, HeldSays string
 }
@@ -72,7 +72,7 @@ type PodAt struct {
 	Remembers bool
 }
 
-// Ends says that somebody has deleted it.
+// Ends reports whether the Pod was deleted or is about to be.
 func (p PodAt) Ends() bool { return p.Deleting || p.Gone }
 
 type sliceAt struct {
@@ -207,7 +207,7 @@ func (h *Chronicle) NeverNotReady(name string, since time.Time) error {
 	return nil
 }
 
-// NeverNotReady expects that of each of these nodes.
+// NeverNotReady expects that each of these nodes was Ready all the time after since.
 func (t *T) NeverNotReady(since time.Time, nodes ...string) {
 	for _, node := range nodes {
 		t.Must(t.Seen.NeverNotReady(node, since))
@@ -217,15 +217,15 @@ func (t *T) NeverNotReady(since time.Time, nodes ...string) {
 // startTakes is how long a kubelet that has just been started may say that it is not ready yet, on a busy machine.
 const startTakes = 15 * time.Second
 
-// startSays is what any kubelet may report in its first seconds, whatever is between it and the cloud: it reports as soon as it
-// has asked the container runtime once, and does not wait until it has seen its containers and its CSINode.
+// startSays is what any kubelet may report in its first seconds, with or without a hub between it and the cloud. A kubelet
+// reports once it has asked the container runtime, and does not wait until it has seen its containers and its CSINode.
 var startSays = []string{
 	"container runtime status check may not have completed yet", "PLEG is not healthy: pleg has yet to be successful",
 	"CSINode is not yet initialized",
 }
 
-// ReadyButForStarts fails if a node was anything but Ready since then, except as its own kubelet reports right after a start. It
-// returns for how long that was.
+// ReadyButForStarts fails if a node was not Ready at any moment after since. It makes an exception for what the node's own
+// kubelet reports right after a start, and returns for how long that was.
 func (h *Chronicle) ReadyButForStarts(name string, since time.Time) (starting time.Duration, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -252,7 +252,7 @@ func (h *Chronicle) ReadyButForStarts(name string, since time.Time) (starting ti
 	return starting, nil
 }
 
-// isStart reports whether what a condition Ready says is only what a kubelet says that has just been started.
+// isStart reports whether the message of a condition Ready has nothing but what a kubelet says right after its start.
 func isStart(says string) bool {
 	said, own := strings.CutPrefix(says, "KubeletNotReady: ")
 	if !own {
@@ -266,7 +266,7 @@ func isStart(says string) bool {
 	return true
 }
 
-// FirstNode returns when a node was first as wanted since then.
+// FirstNode returns the first moment after since at which a node was as wanted.
 func (h *Chronicle) FirstNode(name string, since time.Time, want func(NodeAt) bool) (time.Time, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -288,7 +288,7 @@ func (h *Chronicle) Lease(name string) LeaseAt {
 	return LeaseAt{}
 }
 
-// FirstLease returns when a node's Lease was first as wanted since then.
+// FirstLease returns the first moment after since at which a node's Lease was as wanted.
 func (h *Chronicle) FirstLease(name string, since time.Time, want func(LeaseAt) bool) (time.Time, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -300,8 +300,8 @@ func (h *Chronicle) FirstLease(name string, since time.Time, want func(LeaseAt) 
 	return time.Time{}, false
 }
 
-// Renewals returns when a node's Lease was seen to advance in the cloud since then: the moments that
-// kube-controller-manager counts as heartbeats.
+// Renewals returns the moments after since at which a node's Lease was seen to advance in the cloud. kube-controller-manager
+// counts these as heartbeats.
 func (h *Chronicle) Renewals(name string, since time.Time) []time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -343,8 +343,8 @@ func (h *Chronicle) LivePods() map[types.UID]PodAt {
 	return out
 }
 
-// PodsOn returns the scenario's Pods on a node that did not end before it was lost. Of a node that was not lost it returns
-// those that have not ended.
+// PodsOn returns the scenario's Pods on a node that had not ended when the cloud lost the node. If the node was not lost, it
+// returns those that have not ended now.
 func (h *Chronicle) PodsOn(node string) []types.UID {
 	lost, was := h.FirstNode(node, time.Time{}, func(n NodeAt) bool { return n.Lost })
 	h.mu.Lock()
@@ -377,7 +377,7 @@ func (h *Chronicle) OfPod(uid types.UID) []PodAt {
 	return slices.Clone(h.pods[uid])
 }
 
-// FirstPod returns when a Pod was first as wanted since then.
+// FirstPod returns the first moment after since at which a Pod was as wanted.
 func (h *Chronicle) FirstPod(uid types.UID, since time.Time, want func(PodAt) bool) (time.Time, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -412,8 +412,8 @@ func (h *Chronicle) Untouched(pods map[types.UID]PodAt, since time.Time) error {
 	return nil
 }
 
-// EndpointsKept fails if one of these addresses was missing among the web Service's ready endpoints since then. It
-// combines a change of one slice with the newest state of the others.
+// EndpointsKept fails if one of these addresses was missing among the web Service's ready endpoints at any time after since.
+// The endpoints at a change are those of the changed slice and of the newest state of the other slices.
 func (h *Chronicle) EndpointsKept(addresses []string, since time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

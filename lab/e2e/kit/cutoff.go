@@ -12,8 +12,9 @@ import (
 	"yurtcoordinator/lab"
 )
 
-// CutOff cuts the node's WAN link for three times the time in which Kubernetes evicts, and heals it: nothing happens to its Pods
-// and endpoints, and no new Pod goes there. pods are all Pods of DeployWeb. In the cut it runs during, unless that is nil.
+// CutOff cuts the node's WAN link for three times the time in which Kubernetes evicts, and heals it. It expects that nothing
+// happens to the node's Pods and endpoints, and that no new Pod goes there. pods are all Pods of DeployWeb. CutOff calls during
+// while the link is cut; during may be nil.
 func (node Node) CutOff(pods map[types.UID]PodAt, during func()) {
 	t := node.t
 	onNode := On(pods, node.name)
@@ -69,8 +70,9 @@ func noneNew(before, after map[types.UID]PodAt) error {
 	return nil
 }
 
-// WebAnswers expects the web Service to answer in the node's own network, at each of its addresses: kube-proxy, which knows the
-// cloud only through the hub, has programmed the node for it. Hollow Pods can't answer.
+// WebAnswers expects the web Service to answer in the node's own network, at each of the Service's addresses. An answer shows
+// that kube-proxy, which knows the cloud only through the hub, has programmed the node. On a node with hollow Pods it checks
+// nothing.
 func (node Node) WebAnswers() {
 	t := node.t
 	if t.Config.Kubelet != lab.Real || t.Config.NoProxy {

@@ -80,8 +80,8 @@ func (k *KubectlWatch) Ended() []string {
 	return slices.Clone(k.ends)
 }
 
-// read takes in what kubectl prints: event, name, resourceVersion. kubectl prints the present objects first, and that
-// counts as a start: one that can't reach its hub prints nothing.
+// read takes in the lines that kubectl prints: event, name, resourceVersion. The first line counts as a start, because kubectl
+// prints the present objects first, and a kubectl that can't reach its hub prints nothing.
 func (k *KubectlWatch) read(out io.Reader) error {
 	begun := false
 	for lines := bufio.NewScanner(out); lines.Scan(); {

@@ -45,7 +45,7 @@ func Joining(c lab.Config, life time.Duration) lab.Config {
 	return c
 }
 
-// Unrelayed makes hubs relay for nobody: who is cut off hears nothing from the cloud.
+// Unrelayed makes hubs relay for nobody, so that a node that is cut off hears nothing from the cloud.
 func Unrelayed(c lab.Config) lab.Config {
 	c.HubFlags = append(slices.Clone(c.HubFlags), "--relay=Off")
 	return c
@@ -63,7 +63,8 @@ func RealKubelets(c lab.Config) lab.Config {
 	return c
 }
 
-// LabBeside names a lab that the scenario starts beside its own, and ends it with the scenario. gone fails if any of it is there.
+// LabBeside returns the name of a lab beside the scenario's own, and ends that lab with the scenario. gone fails if any of it
+// is left.
 func (t *T) LabBeside(suffix string) (name string, gone func() error) {
 	name = t.Config.Name + "-" + suffix
 	dir, err := lab.Dir(name)

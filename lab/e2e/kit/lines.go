@@ -91,8 +91,8 @@ func (on *OnLine) told(nodes []string, until time.Time) Told {
 	return all
 }
 
-// Figures records, under names that begin with prefix, what has been seen of both pools until now. It returns that of the pool
-// with hubs, and how often these have called their links down.
+// Figures records what has been seen of both pools until now, under names that begin with prefix. It returns what was seen of
+// the pool with hubs, and how often its hubs have called their links down.
 func (on *OnLine) Figures(prefix string) (hubs Told, downs float64) {
 	t, now := on.t, time.Now()
 	hubs = on.told(t.Pool.Nodes(), now)
@@ -114,8 +114,8 @@ func (on *OnLine) Figures(prefix string) (hubs Told, downs float64) {
 	return hubs, downs
 }
 
-// NothingHappened records the figures, and fails unless all links were called up all the time, and all heartbeats came by
-// themselves and in time: the oldest was no older than half the grace period.
+// NothingHappened records the figures. It fails unless all links were called up all the time, and all nodes sent their own
+// heartbeats in time: no Lease went without one for longer than half the grace period.
 func (on *OnLine) NothingHappened(prefix string) {
 	hubs, downs := on.Figures(prefix)
 	t, half := on.t, on.t.Config.Timing.Grace/2

@@ -20,8 +20,8 @@ const (
 	NeedyPort = 8099
 )
 
-// DeployNeedy runs a Pod on a node that serves, at its port on the node, what it was given: the content of a ConfigMap
-// and a Secret, and the name in its token. It waits until the Pod answers.
+// DeployNeedy runs a Pod on a node and waits until it answers. At a port of the node, the Pod serves what it was given: the
+// content of a ConfigMap and a Secret, and the length of its token's payload.
 func (node Node) DeployNeedy() (answer string) {
 	data := map[string]string{"key": "from-the-config"}
 	_, err := node.t.Cloud.CoreV1().ConfigMaps(Namespace).Create(node.t.Ctx,
@@ -71,7 +71,7 @@ func (node Node) DeployNeedy() (answer string) {
 	return answer
 }
 
-// NeedyAnswers returns what the Pod serves. On a hollow node, whose Pods serve nothing, it returns the Pod as its
+// NeedyAnswers returns what the needy Pod serves. On a hollow node, whose Pods serve nothing, it returns the Pod as the node's
 // kubelet runs it.
 func (node Node) NeedyAnswers() (string, error) {
 	if node.t.Config.Kubelet == lab.Hollow {

@@ -101,7 +101,7 @@ func (node Node) Metric(name string, labels ...string) float64 {
 	return sum
 }
 
-// HubKeys returns the directory of what the hub got for its token.
+// HubKeys returns the directory of the keys and certificates that the hub got with its token.
 func (node Node) HubKeys() string {
 	dir, err := node.t.Lab.HubKeysDir(node.name)
 	node.t.Must(err)
@@ -115,8 +115,8 @@ func (node Node) IPTables(rule ...string) {
 	node.t.Runs(cmd)
 }
 
-// Processes returns the node's processes whose command line contains a text, with their start: "123 4567" is process
-// 123, started then.
+// Processes returns the node's processes whose command line contains a text, with their IDs and start times. So a process that
+// was started again is another one.
 func (node Node) Processes(text string) map[string]bool {
 	listed, err := node.t.Lab.Output(node.t.Ctx, node.name, "ps", "-e", "-o", "pid=,lstart=,args=")
 	node.t.Must(err)
@@ -129,14 +129,14 @@ func (node Node) Processes(text string) map[string]bool {
 	return found
 }
 
-// Memory is what a program has in memory, in bytes.
+// Memory is a program's memory, in bytes.
 type Memory struct {
-	// Anonymous is its own. RSS counts pages of files as well, most of them its program's, which the system takes back when it
-	// needs them. MostRSS is the highest RSS since its start.
+	// Anonymous is the program's own memory. RSS also counts pages of files, mostly of the program's file, which the system
+	// takes back when it needs them. MostRSS is the highest RSS since the program's start.
 	Anonymous, RSS, MostRSS float64
 }
 
-// Programs of ours by the names that the kernel keeps, of which a long one loses its end.
+// Programs of ours by the names that the kernel keeps for processes. It cuts the end of a long name.
 const (
 	ProgramHub         = "yurthub"
 	ProgramCoordinator = "yurt-coord.*"
@@ -186,8 +186,8 @@ func SameKeys(a, b map[string]bool) bool {
 // damped is how long a change of a node's taint may take: the third within a minute waits for that to be over.
 const damped = 90 * time.Second
 
-// Delegated waits until a node's heartbeats arrive in the cloud through the leader and the node is tainted. It records
-// how long each took since the cut.
+// Delegated waits until a node's heartbeats arrive in the cloud through the leader and the node is tainted. It records how long
+// each of the two took after the cut.
 func (node Node) Delegated(cut time.Time) {
 	isDelegated := func(l LeaseAt) bool { return l.Delegated }
 	node.t.Eventually(damped, node.name+"'s Lease in the cloud is delegated, and it is tainted", func() error {

@@ -262,14 +262,15 @@ func (pool Pool) Shared(within time.Duration, resource string) {
 	}
 }
 
-// ListsOverWAN returns how often the first pool's nodes made the cloud send all of a resource since the start of the
-// lab.
+// ListsOverWAN returns the requests with which the first pool's nodes made the cloud send all of a resource since the start of
+// the lab.
 func (pool Pool) ListsOverWAN(resource string) []lab.FullRead {
 	return pool.t.Cloud.ListsBy(pool.Nodes(), resource)
 }
 
-// firstLists returns how many lists over the WAN a resource had cost when the pool was complete: one; in an installed
-// lab, where hubs start before their coordinator, all lists until every hub had the shared resources from it.
+// firstLists returns how many lists over the WAN a resource had cost when the pool was complete. Usually that is one. In an
+// installed lab, hubs start before their coordinator; there it is all lists until every hub had the shared resources from the
+// coordinator.
 func (pool Pool) firstLists(resource string) int {
 	if !pool.t.Config.Installed {
 		return 1
@@ -277,7 +278,7 @@ func (pool Pool) firstLists(resource string) int {
 	return max(1, pool.t.alone[resource])
 }
 
-// NewLists returns who listed a resource over the WAN after the first before lists.
+// NewLists returns the lists of a resource over the WAN, without the first ones, whose number is before.
 func (pool Pool) NewLists(resource string, before int) []lab.FullRead {
 	lists := pool.ListsOverWAN(resource)[before:]
 	for _, l := range lists {

@@ -24,8 +24,8 @@ func (node Node) PowerCycle(want string) time.Duration {
 	return time.Since(began)
 }
 
-// Servers returns the web servers of the node, by their processes. A hollow node has none; there it returns the Pods that its
-// kubelet runs.
+// Servers returns the web servers of the node, by their processes. A hollow node has no such processes; there it returns the
+// Pods that the node's kubelet runs.
 func (node Node) Servers() map[string]bool {
 	if node.t.Config.Kubelet == lab.Hollow {
 		return node.HollowPods()
@@ -33,8 +33,8 @@ func (node Node) Servers() map[string]bool {
 	return node.Processes("httpd -f")
 }
 
-// ServersBack waits until as many web servers run on the node as there were before it lost its power, and kube-proxy has rules
-// for the web Service in each of the lab's IP families.
+// ServersBack waits until as many web servers run on the node as before its loss of power, and kube-proxy has rules for the web
+// Service in each of the lab's IP families.
 func (node Node) ServersBack(before map[string]bool) {
 	t := node.t
 	t.Eventually(60*time.Second, "all Pods of the node run again", func() error {

@@ -18,15 +18,15 @@ import (
 	"yurtcoordinator/internal/pages"
 )
 
-// Reader runs the commands of pages: at the place of an operator, who has the cloud's kubeconfig, a checkout of the repository
-// and the chart that `make push` packs.
+// Reader runs the commands of pages as an operator would. It has the cloud's kubeconfig, a checkout of the repository and the
+// chart that `make push` packs.
 type Reader struct {
 	*T
 	// Dir is where commands are typed.
 	Dir string
-	// Enter returns a command as it is run from there: from an operator's desk, if nothing else is said.
+	// Enter returns a command that runs at the reader's place. By default that is an operator's desk.
 	Enter func(ctx context.Context, argv ...string) (*exec.Cmd, error)
-	// Words are pairs of what pages say and what is meant in this lab, after those of a Reading.
+	// Words are pairs of a word of the pages and the word that replaces it in this lab. A Reading's own pairs come before them.
 	Words []string
 	// Environ are variables, as `export` sets them.
 	Environ map[string]string
@@ -44,8 +44,8 @@ func OnHost(ctx context.Context, argv ...string) (*exec.Cmd, error) {
 // Repository is the directory of the repository.
 func (t *T) Repository() string { return filepath.Join(t.Config.Chart, "..", "..", "..") }
 
-// CloneTo returns a script that clones the repository to a directory, commits what is not committed there yet, and gives that the
-// tag of a release.
+// CloneTo returns a script that clones the repository to a directory. There it commits what is not committed in the repository
+// yet, and gives the commit the tag of a release.
 func (t *T) CloneTo(dir, tag string) string { return fmt.Sprintf(clone, t.Repository(), dir, tag) }
 
 const clone = `git clone --quiet --no-checkout %[1]s %[2]s
@@ -57,7 +57,7 @@ git reset --quiet --hard
 git tag --force %[3]s
 `
 
-// NewReader prepares a place for an operator, which goes with the scenario.
+// NewReader prepares a place for an operator, which is removed with the scenario.
 func (t *T) NewReader() *Reader {
 	dir, err := os.MkdirTemp("", "yurtlab-reader-")
 	t.Must(err)
@@ -104,7 +104,7 @@ esac
 exec %[1]s "$@"
 `
 
-// pack has Helm, and the chart where `make push` leaves it.
+// pack installs Helm's wrapper, and puts the chart where `make push` leaves it.
 func (r *Reader) pack(helm string) {
 	values, err := r.Lab.ChartValues()
 	r.Must(err)
@@ -170,7 +170,7 @@ func (r *Reader) ReadBy(reading Reading, run func(command string) string) {
 	r.Figure("commands_of_"+strings.TrimSuffix(filepath.Base(reading.Page), ".md"), float64(n))
 }
 
-// judge fails unless a command has printed what it is to.
+// judge fails unless a command has printed what its note demands.
 func (n Note) judge(printed string) error {
 	is, err := regexp.MatchString(n.Prints, printed)
 	if err == nil && !is {
@@ -236,7 +236,7 @@ func (w *written) String() string {
 	return w.buf.String()
 }
 
-// errEnough ends a command that goes on.
+// errEnough ends a command that does not end by itself, once it has printed enough.
 var errEnough = errors.New("it has printed what it is to print")
 
 // typed runs a command, to its end or until it has printed what it is to print.

@@ -13,9 +13,10 @@ import (
 type Reading struct {
 	// Page is relative to the repository's root.
 	Page string
-	// Only are how the commands begin that are run; nil means all of the page. But are how those begin that are not.
+	// Only are the beginnings of the commands that are run; nil means all of the page. But are the beginnings of those that are
+	// not.
 	Only, But []string
-	// Instead are pairs, as strings.NewReplacer takes them: what the page says, and what is meant by it in the lab.
+	// Instead are pairs, as strings.NewReplacer takes them: a text of the page, and the text that replaces it in the lab.
 	Instead []string
 	// Notes are about single commands.
 	Notes []Note
@@ -24,7 +25,7 @@ type Reading struct {
 // Note is about the commands of a Reading that begin in one way.
 type Note struct {
 	Begins string
-	// Instead is like that of the Reading, and comes before it.
+	// Instead is like the Reading's Instead, and is applied before it.
 	Instead []string
 	// On is the node that the command is typed on; empty means the place of an operator who reaches the cloud and the pool.
 	On string
@@ -32,11 +33,11 @@ type Note struct {
 	Types string
 	// Prints is a regular expression that what the command prints must match.
 	Prints string
-	// GoesOn is set for a command that somebody ends, here as soon as it has printed that.
+	// GoesOn is set for a command that does not end by itself. It is ended as soon as it has printed Prints.
 	GoesOn bool
-	// Interrupted says that it is ended as by Ctrl-C, and within which time; 0 means that it is killed.
+	// Interrupted is the time within which the command must end after Ctrl-C; 0 means that it is killed instead.
 	Interrupted time.Duration
-	// Soon repeats a command until it succeeds and prints that: what it shows comes about with time.
+	// Soon repeats a command until it succeeds and prints Prints, because what it shows takes some time.
 	Soon bool
 	// Within is how long it may take; 0 means a minute.
 	Within time.Duration
@@ -64,7 +65,7 @@ func (r Reading) Stale(page []pages.Step) []string {
 	})
 }
 
-// note is what is said of a step: of several notes the one that says most of how it begins.
+// note returns the note for a step. Of several notes it is the one with the longest beginning of the command.
 func (r Reading) note(s pages.Step) (found Note) {
 	for _, n := range r.Notes {
 		if strings.HasPrefix(s.Text, n.Begins) && len(n.Begins) >= len(found.Begins) {
@@ -74,13 +75,13 @@ func (r Reading) note(s pages.Step) (found Note) {
 	return found
 }
 
-// command is what is run for a step; words are pairs that come last.
+// command returns the command that is run for a step. The pairs in words are applied last.
 func (r Reading) command(s pages.Step, words []string) string {
 	return strings.NewReplacer(slices.Concat(r.note(s).Instead, r.Instead, words)...).Replace(s.Text)
 }
 
-// headersMissing returns the first line of headers that a page shows and a command has not printed; empty if there is none.
-// Headers are words in capitals, of which there are two at least.
+// headersMissing returns the first line of headers that a page shows and a command has not printed; empty means that none is
+// missing. A line of headers has at least two words, in capitals.
 func headersMissing(shown, printed string) string {
 	for line := range strings.Lines(shown) {
 		want := strings.Fields(line)
@@ -127,5 +128,5 @@ func (t *T) ran(s pages.Step) bool {
 	return t.steps[at(s)]
 }
 
-// at is where a step stands.
+// at returns the place of a step: its page and line.
 func at(s pages.Step) string { return fmt.Sprintf("%s:%d", s.Page, s.Line) }

@@ -131,8 +131,8 @@ func ByName(text []byte) (map[string]map[string]any, error) {
 	return all, nil
 }
 
-// ObjectsAt returns a server's objects of a resource, by namespace and name, as a kubectl that asks for JSON gets them,
-// without the resourceVersion, which each server sets itself.
+// ObjectsAt returns a server's objects of a resource, by namespace and name, as kubectl gets them in JSON. It leaves out the
+// resourceVersion, which each server sets itself.
 func (t *T) ObjectsAt(server kubernetes.Interface, resource string) (map[string]map[string]any, error) {
 	path := "/api/v1/" + resource
 	if resource == EndpointSlices.Resource {

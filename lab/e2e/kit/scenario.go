@@ -34,13 +34,13 @@ type Scenario struct {
 type Tier string
 
 const (
-	// Promise is what the README, the figures and the threat model say beyond what is in Core. They run before a release, and
-	// before a change of what they show lands.
+	// Promise has the scenarios about what the README, the figures and the threat model say, except those in Core. They run
+	// before a release, and before a change of what they show lands.
 	Promise Tier = ""
 	// Core is in `make test`: the few without which no change lands.
 	Core Tier = "core"
-	// Field has what others made: kubeadm, Helm, OpenYurt, proxies, registries, browsers, and the commands of the pages. They run
-	// before a release.
+	// Field has the scenarios with what others made: kubeadm, Helm, OpenYurt, proxies, registries, browsers, and those that run
+	// the commands of the pages. They run before a release.
 	Field Tier = "field"
 )
 
@@ -97,7 +97,7 @@ func Run(ctx context.Context, s Scenario, o Options) Result {
 	return r
 }
 
-// hubsFound waits, in an installed lab, until every hub has found its pool's coordinator: a hub that started before the
+// hubsFound waits, in an installed lab, until every hub has found its pool's coordinator. A hub that started before the
 // coordinator looks again within 30 s.
 func hubsFound(t *T) {
 	if !t.Config.Installed || t.Config.NoCoordinator || t.Config.Bare {

@@ -1,6 +1,6 @@
 // Package kit is what end-to-end scenarios are written with: a T, which is one run in its own lab, with figures and a
-// transcript; the cloud's history (chronicle.go); and the lab's Cloud, its first Pool and its Nodes, with the questions
-// and waits that more than one theme needs. What only one theme needs is in that theme.
+// transcript; the cloud's history (chronicle.go); and the lab's Cloud, its first Pool and its Nodes, with the questions and
+// waits that more than one theme needs. What only one theme needs is in the package of that theme.
 package kit
 
 import (
@@ -35,11 +35,12 @@ type T struct {
 	Pool   Pool
 	// Seen is the history of the cloud since the boot.
 	Seen *Chronicle
-	// alone is how many lists over the WAN a resource had cost, in an installed lab, when all hubs first had it from
-	// the coordinator.
+	// alone is how many lists over the WAN each resource had cost at the moment when all hubs first had it from the right
+	// source. Only an installed lab uses it.
 	alone map[string]int
 
-	// CarriedBefore is what a node's cable had carried when its hub was restarted; it has no entry for other nodes.
+	// CarriedBefore is the traffic of a node's cable before its hub was restarted; nodes whose hub was not restarted have no
+	// entry.
 	CarriedBefore map[string]wire.Bytes
 
 	mu      sync.Mutex
@@ -79,7 +80,8 @@ func (t *T) meetCloud() (err error) {
 	return err
 }
 
-// Follow takes the cluster that the scenario has made in a bare lab for the lab's cloud, by its administrator's kubeconfig.
+// Follow makes the lab take the cluster that the scenario has made in a bare lab for its cloud. kubeconfig is its
+// administrator's.
 func (t *T) Follow(kubeconfig []byte) {
 	t.Must(t.Lab.Follow(t.Ctx, kubeconfig))
 	t.Must(t.meetCloud())
@@ -115,7 +117,7 @@ func (t *T) Must(err error) {
 	}
 }
 
-// Figure records a measured value, rounded to milliseconds or thousandths, and prints it. Of several values under one
+// Figure records a measured value, rounded to thousandths (seconds to milliseconds), and prints it. Of several values under one
 // name it keeps the largest, which is the worst.
 func (t *T) Figure(name string, value float64) {
 	value = math.Round(value*1000) / 1000

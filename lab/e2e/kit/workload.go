@@ -19,8 +19,8 @@ const (
 	Namespace = corev1.NamespaceDefault
 )
 
-// DeployWeb deploys a web server with two Pods for each node, spread evenly, behind a Service, which has an address of each
-// of the lab's IP families. It waits until all are ready endpoints.
+// DeployWeb deploys a web server with two Pods for each node, spread evenly, behind a Service with an address of each of the
+// lab's IP families. It waits until all Pods are ready endpoints.
 func (t *T) DeployWeb() map[types.UID]PodAt {
 	replicas := int32(2 * t.Config.Pools * t.Config.Nodes)
 	labels := map[string]string{"app": WebName}

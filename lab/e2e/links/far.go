@@ -20,8 +20,8 @@ var farScenarios = []kit.Scenario{
 }
 
 const (
-	// inTime is how fast a silent cut is noticed on a good line. late is when a scenario calls it too late, on any line: this
-	// machine is not the one that the promise is about.
+	// inTime is how fast a silent cut is noticed on a good line. late is when a scenario fails on any line. It is longer
+	// because the machine that runs the lab is slower than those that the promise is about.
 	inTime = 8 * time.Second
 	late   = 3 * inTime
 )
@@ -89,8 +89,8 @@ func badLine(t *kit.T, shape line.Shape) {
 	t.NeverNotReady(cut, node)
 }
 
-// startAnew starts all hubs with empty disks, and all kubelets of both pools, at once. It records how long it takes until the
-// links are up, and until the cloud has a heartbeat of each.
+// startAnew starts all hubs with empty disks, and all kubelets of both pools, at once. It records how long it takes until all
+// links are up, and until the cloud has a heartbeat of each node.
 func startAnew(t *kit.T) {
 	t.Say("all hubs, with empty disks, and all kubelets start anew")
 	for _, node := range t.Both() {

@@ -81,8 +81,8 @@ func flappingLine(t *kit.T) {
 	}
 }
 
-// flap cuts the links of target, and of a node without a hub, again and again. cut is the node whose link alone is cut; empty
-// means all of the pool's.
+// flap cuts the links of target, and of the node plain, which has no hub, again and again. cut names the only node of the pool
+// whose link is cut; empty means that all of the pool's are.
 func flap(t *kit.T, prefix, target, cut, plain string) {
 	on := t.WatchLines()
 	t.Must(t.Lab.MarkTraffic(t.Ctx))
@@ -118,7 +118,7 @@ func flap(t *kit.T, prefix, target, cut, plain string) {
 	}
 }
 
-// readsOf returns the reads of all of what hubs share or keep, by these nodes.
+// readsOf returns these nodes' reads of all of a resource that hubs share or keep.
 func readsOf(t *kit.T, nodes []string) (all []lab.FullRead) {
 	for _, resource := range []string{"endpointslices", "services", "endpoints", "namespaces", "nodepools"} {
 		all = append(all, t.Cloud.ListsBy(nodes, resource)...)
@@ -126,7 +126,7 @@ func readsOf(t *kit.T, nodes []string) (all []lab.FullRead) {
 	return all
 }
 
-// selection is what a read selects: a watch's URI has a time besides, at random.
+// selection returns what a read selects. It leaves out the timeout in a watch's URI, which is random.
 func selection(uri string) string {
 	path, rest, _ := strings.Cut(uri, "?")
 	query, err := url.ParseQuery(rest)
@@ -136,8 +136,8 @@ func selection(uri string) string {
 	return path + " " + query.Get("fieldSelector") + " " + query.Get("labelSelector")
 }
 
-// listedAgain returns those of reads since a time whose node had read the same before. A hub reads its NodePool, one object, when
-// it leads for the first time, and the election may bring it there only now.
+// listedAgain returns the reads after since that repeat an earlier read of the same node. It is the first read that does not
+// count: a hub reads its NodePool, one object, when it leads for the first time, and that may only be now.
 func listedAgain(reads []lab.FullRead, since time.Time) (again []lab.FullRead) {
 	reads = slices.SortedStableFunc(slices.Values(reads), func(a, b lab.FullRead) int { return a.At.Compare(b.At) })
 	had := map[[2]string]bool{}

@@ -73,9 +73,9 @@ func grayCoordinator(t *kit.T) {
 	t.NeverNotReady(began, names...)
 }
 
-// refuseWrites raises the alarm CORRUPT in the etcd of a coordinator: etcd then refuses every write and answers reads. An etcd of
-// one member never raises it by itself. A store that is full does the same, but for a second: then the coordinator ends, to start
-// empty.
+// refuseWrites raises the alarm CORRUPT in the etcd of a coordinator. Then etcd refuses every write and still answers reads. An
+// etcd of one member never raises this alarm by itself. A full store has the same effect, but only for a second: then the
+// coordinator ends, to start again empty.
 func refuseWrites(t *kit.T, node string) {
 	conn, err := grpc.NewClient("passthrough:///etcd", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
@@ -89,7 +89,7 @@ func refuseWrites(t *kit.T, node string) {
 	t.Must(err)
 }
 
-// answersOnly fails unless every hub's pings of the coordinator in slot 0 are answered, and reads, and no write is.
+// answersOnly fails unless the coordinator in slot 0 answers every hub's pings, and reads, but no write.
 func answersOnly(t *kit.T, node string) {
 	for name, h := range t.Pool.Hubs() {
 		if h.Coordinators[0].Link != "up" {

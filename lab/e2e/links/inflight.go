@@ -16,8 +16,8 @@ const (
 	mostInFlight = 8 * time.Second
 )
 
-// askThrough has requests under way through a node's hub at any moment, of the kind that only the cloud answers, until the
-// function that it returns is called. That one returns how long the longest of them waited for an answer or an error.
+// askThrough keeps requests under way through a node's hub, of a kind that only the cloud answers, until the returned function
+// is called. That function returns how long the slowest of them waited for an answer or an error.
 func askThrough(t *kit.T, node string) (longest func() time.Duration) {
 	config, err := t.Lab.HubConfig(node)
 	t.Must(err)

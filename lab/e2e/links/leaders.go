@@ -74,7 +74,7 @@ func watchElections(t *kit.T) *elections {
 	return e
 }
 
-// handover returns when the holder released or lost the Lease since then, and when somebody else got it.
+// handover returns when the holder released or lost the Lease after since, and when another hub got it.
 func (e *elections) handover(from string, since time.Time) (lost, won time.Time, winner string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

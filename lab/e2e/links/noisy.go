@@ -79,8 +79,8 @@ webhooks:
 `
 )
 
-// crowd has ServiceAccounts ask for more at once than workload-low has seats and queues for. It costs little: each request waits
-// for a webhook that does not answer. The returned function ends that.
+// crowd lets ServiceAccounts send more requests at once than workload-low has seats and queues for. The load is cheap, because
+// each request waits for a webhook that does not answer. The returned function ends the load.
 func crowd(t *kit.T) (quiet func()) {
 	cmd, err := t.Lab.Kubectl(t.Ctx, "cloud", []string{"apply", "-f", "-"})
 	t.Must(err)

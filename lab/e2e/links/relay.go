@@ -52,10 +52,10 @@ func twoPools(c lab.Config) lab.Config {
 	return c
 }
 
-// soon is what is promised of whatever goes over a neighbour's line; three times that fails a scenario.
+// soon is the time promised for whatever goes over a neighbour's line. A scenario fails at three times that.
 const soon = 5 * time.Second
 
-// crewName is the DaemonSet of which a Pod starts on the cut node, crewRuns what its container runs.
+// crewName is the DaemonSet whose Pod starts on the cut node. crewRuns is what its container runs.
 const (
 	crewName = "crew"
 	crewRuns = "4194301"
@@ -129,8 +129,8 @@ func othersRelay(t *kit.T, but string) {
 	})
 }
 
-// reachesTheCloudBy waits until a node's hub reaches the cloud over a neighbour's line, and returns the neighbour, which is not
-// one that is gone.
+// reachesTheCloudBy waits until a node's hub reaches the cloud over a neighbour's line, with its link in the state cloud. It
+// returns the neighbour, which must not be the node gone.
 func reachesTheCloudBy(t *kit.T, node, cloud, gone string) (by string) {
 	t.Eventually(30*time.Second, node+" goes over a neighbour's line", func() error {
 		h, err := t.Lab.Hub(t.Ctx, node)
@@ -195,7 +195,7 @@ func makeCrew(t *kit.T, tolerations []corev1.Toleration) {
 	t.Must(err)
 }
 
-// crewOn waits until the cloud sees the DaemonSet's only Pod ready on the node, which is not the former one.
+// crewOn waits until the cloud sees the DaemonSet's only Pod on the node ready. It must be another Pod than the former one.
 func crewOn(t *kit.T, node string, former types.UID, within time.Duration) (pod *corev1.Pod, took time.Duration) {
 	took = t.Eventually(within, "the DaemonSet's Pod runs on "+node+", and the cloud sees it", func() error {
 		list, err := t.Cloud.CoreV1().Pods(kit.Namespace).List(t.Ctx, metav1.ListOptions{
@@ -212,7 +212,7 @@ func crewOn(t *kit.T, node string, former types.UID, within time.Duration) (pod 
 	return pod, took
 }
 
-// rollOut has a DaemonSet's controller replace all of its Pods, as kubectl rollout restart does.
+// rollOut makes a DaemonSet's controller replace all of its Pods, as kubectl rollout restart does.
 func rollOut(t *kit.T, turn string) {
 	_, err := t.Cloud.AppsV1().DaemonSets(kit.Namespace).Patch(t.Ctx, crewName, types.MergePatchType,
 		[]byte(`{"spec":{"template":{"metadata":{"annotations":{"turn":"`+turn+`"}}}}}`), metav1.PatchOptions{})
@@ -384,7 +384,7 @@ func relayAbuse(t *kit.T) {
 	a.throng(refused)
 }
 
-// attack is somebody at the port where a hub relays.
+// attack is an attacker at the port where a hub relays.
 type attack struct {
 	*kit.T
 	host, from string

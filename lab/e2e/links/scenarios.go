@@ -1,5 +1,5 @@
-// Package links holds the scenarios about links and heartbeats: what happens to a node's heartbeats when a link is cut,
-// a node dies or a leader goes, and what the cloud sees of it.
+// Package links holds the scenarios about links and heartbeats: what happens to a node's heartbeats when a link is cut, a node
+// dies or a leader goes, and what the cloud sees of that.
 package links
 
 import (

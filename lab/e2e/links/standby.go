@@ -39,8 +39,8 @@ func withStandby() lab.Config {
 // lost is how soon delegation and kubectl are back after the loss of a machine; a scenario fails at three times that.
 const lost = 5 * time.Second
 
-// standsBy waits until every one of the nodes' hubs works with the coordinator in slot 0 and reaches all others, and the same hub
-// leads at each.
+// standsBy waits until the hub of each of these nodes works with the coordinator in slot 0 and reaches all other coordinators,
+// and the same hub leads at every coordinator.
 func standsBy(t *kit.T, within time.Duration, nodes []string) (leader string) {
 	t.Eventually(within, "one hub leads at both coordinators, and all work with the first", func() error {
 		hubs := t.Pool.Hubs()
@@ -64,7 +64,7 @@ func standsBy(t *kit.T, within time.Duration, nodes []string) (leader string) {
 	return leader
 }
 
-// others returns the names but one.
+// others returns all names except one.
 func others(names []string, name string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == name })
 }
@@ -94,8 +94,8 @@ func backAfter(t *kit.T, died time.Time, alive []string, led bool) time.Duration
 	return time.Since(died)
 }
 
-// kubectlBack has kubectl on site list the Pods of the pool at one of the coordinators that are there, again and again from now
-// on, and returns a function that waits for it and returns how long it took.
+// kubectlBack has kubectl on site list the Nodes of the pool, again and again, at the coordinators that are still alive. It
+// returns a function that waits until a list has all nodes, and returns how long after died that was.
 func kubectlBack(t *kit.T, died time.Time, alive []string) (wait func() time.Duration) {
 	took := make(chan time.Duration, 1)
 	t.Background.Go(func() {
@@ -234,9 +234,9 @@ func machineDiesWhileCut(t *kit.T, dead string) {
 	})
 }
 
-// standbyHearsAlone cuts ways between single machines, of a pool whose hubs do not relay. It has Kubernetes' own timing: a
-// standby that the leader ceases to reach is without one for some 10 s (ADR 70), and until the first heartbeat is forwarded from
-// there, as much again.
+// standbyHearsAlone cuts the LAN between single machines of a pool whose hubs do not relay. It has Kubernetes' own timing,
+// because heartbeats stop for longer than usual. A standby that the leader no longer reaches has no leader for some 10 s (ADR
+// 70), and the first heartbeat is forwarded from there as long after that.
 func standbyHearsAlone(t *kit.T) {
 	names := t.Pool.Nodes()
 	first, second := names[0], names[1]

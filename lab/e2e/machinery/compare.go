@@ -68,8 +68,8 @@ func Compare(check string, want, has []Step) []Difference {
 	return out
 }
 
-// otherwiseEnded returns the status as the one difference of two answers with different statuses: that the rest also
-// differs is no news.
+// otherwiseEnded returns the status as the only difference of two answers with different statuses. Then the other differences
+// are to be expected.
 func otherwiseEnded(want, has any) (Difference, bool) {
 	w, okWant := want.(map[string]any)
 	h, okHas := has.(map[string]any)
@@ -157,8 +157,8 @@ func glob(pattern, s string) bool {
 	return regexp.MustCompile(`\A(?s:` + strings.Join(parts, ".*") + `)\z`).MatchString(s)
 }
 
-// Judge returns the differences of a side that no exception covers, and the exceptions of that side that cover none,
-// which are obsolete.
+// Judge returns the differences of a side that no exception covers. It also returns the exceptions of that side that cover no
+// difference, which are obsolete.
 func Judge(side string, all []Difference, exceptions []Exception) (faults []Difference, stale []Exception) {
 	used := make([]bool, len(exceptions))
 	for _, d := range all {

@@ -31,8 +31,8 @@ type Access struct {
 	client *http.Client
 }
 
-// NewAccess returns an access with the given header besides what config has. config must have a Dial. Answers come as
-// they were sent.
+// NewAccess returns an access that sends the given header in addition to config's. config must have a Dial. Answers arrive as
+// they were sent, not decompressed.
 func NewAccess(config *rest.Config, header http.Header) (*Access, error) {
 	if config.Dial == nil {
 		return nil, errors.New("an access needs a Dial: client-go's default transport asks for gzip by itself")

@@ -17,8 +17,8 @@ var (
 	kept   = []string{HubKept}
 )
 
-// exceptions are the allowed differences. A hub that answers from its copy words some refusals in its own way, keeps a
-// bounded history, and does less well than an API server what nobody on a node asks for.
+// exceptions are the allowed differences. A hub that answers from its copy words some refusals in its own way, and keeps a
+// bounded history. It does less well than an API server what no program on a node asks for.
 var exceptions = []Exception{
 	{Sides: copied, Check: "*", Where: "*.body.message", Reason: "messages are for people; codes, reasons and details are equal"},
 	{Sides: copied, Check: "*", Where: "*.refusal.message", Reason: "as above"},

@@ -18,7 +18,7 @@ type Kubectl struct {
 	Reader, Admin *Access
 }
 
-// even waits until the side has the session's EndpointSlices as the cloud has them: a hub's copy may be behind, as
+// even waits until the side has the session's EndpointSlices as the cloud has them. A hub's copy may be behind, as
 // docs/pool-resources.md says.
 func (k Kubectl) even(ctx context.Context) (err error) {
 	defer func() {
@@ -177,7 +177,7 @@ func (k Kubectl) session(ctx context.Context, session []kubectlStep) ([]Step, er
 	return t.Canonical(), nil
 }
 
-// printed returns the fields of each line: the width of columns depends on names that differ. It leaves out version
+// printed returns the fields of each line, because the width of columns depends on names, which differ. It leaves out version
 // numbers and the hash of a Pod template.
 func printed(output string) [][]string {
 	var all [][]string

@@ -48,13 +48,13 @@ type kind struct {
 	group, version, resource, kind string
 	// pool says that a hub has one copy of all of it, as of a pool resource.
 	pool bool
-	// content returns an object's content besides metadata. n is in a place that matters.
+	// content returns an object's content besides metadata. Another n makes another content.
 	content func(n int) Object
 }
 
-// kinds are: pool resources, the two that hubs share by default; what hubs follow for service topology; what they keep
-// for their node's programs, of built-in types with and without their own columns in tables; and custom resources.
-// Nothing in a cloud changes these objects except the checks.
+// kinds are the kinds that the checks use. The first three are the pool resources that hubs share by default; Services also
+// matter for service topology. Hubs keep the others for their node's programs: built-in types with and without their own columns
+// in tables, and custom resources. Nothing in a cloud changes these objects except the checks.
 var kinds = []kind{
 	{"endpointslices", "discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", true, func(n int) Object {
 		return Object{
@@ -165,8 +165,8 @@ func mergePatch(path string, patch Object) Request {
 	}
 }
 
-// fresh waits until a selection on the examined side has exactly these objects in this state. A hub's copy may be
-// behind, as docs/pool-resources.md says; what comes after fresh must not differ.
+// fresh waits until a selection on the examined side has exactly these objects in this state. A hub's copy may be behind, as
+// docs/pool-resources.md says; after fresh, nothing may differ.
 func (k kind) fresh(e *Env, query url.Values, want ...Object) {
 	e.Until("a list of "+k.name+" has what was written", func() error {
 		a, err := e.ask(e.Reader, Request{Path: k.path(e), Query: query})

@@ -8,8 +8,8 @@ import (
 	"net/url"
 )
 
-// Handler forwards requests through the access, with its credentials, as `kubectl proxy` does, for programs that can't
-// use the access themselves. (kubectl sends no token to a server without TLS.)
+// Handler forwards requests through the access, with the access's credentials, as `kubectl proxy` does. It is for programs that
+// can't use the access themselves. (kubectl sends no token to a server without TLS.)
 func (a *Access) Handler() (http.Handler, error) {
 	target, err := url.Parse(a.config.Host)
 	if err != nil {
@@ -25,8 +25,8 @@ func (a *Access) Handler() (http.Handler, error) {
 	}, nil
 }
 
-// repeatable keeps a request's body in memory, so that it can be sent again: an API server ends the connection, which
-// all share, when it refuses the bad token of one of the checks.
+// repeatable keeps a request's body in memory, so that the request can be sent again. When an API server refuses the bad token
+// of one of the checks, it ends the connection, which all requests share.
 func repeatable(r *http.Request) {
 	if r.Body == nil || r.ContentLength <= 0 {
 		return

@@ -14,9 +14,9 @@ import (
 // Check is one behaviour.
 type Check struct {
 	Name string
-	// kind is the name of the resource that it is about; empty means several.
+	// kind is the name of the resource that the check is about; empty means several.
 	kind string
-	// Reads says that the examined side is only read in it, so that a node can run it.
+	// Reads says that the check only reads the examined side, so that a node can run it.
 	Reads bool
 	run   func(e *Env)
 }
@@ -31,7 +31,7 @@ type Side struct {
 
 // Suite is what to run.
 type Suite struct {
-	// Truth is what the other sides are compared with.
+	// Truth is the side that the other sides are compared with.
 	Truth  Side
 	Others []Side
 	// ReadsOnly leaves out the checks that must write.
@@ -51,8 +51,8 @@ type Report struct {
 	Checks int
 	// Steps is how many steps one side's transcripts have in all checks.
 	Steps int
-	// Differences are all, by the side's name. Excepted counts the allowed ones among them, Known the faults among
-	// those.
+	// Differences are all differences, by the side's name. Excepted counts the allowed ones among them, and Known those allowed
+	// ones that are faults.
 	Differences     map[string][]Difference
 	Excepted, Known map[string]int
 	// Slow are the slowest checks, with their times.
@@ -70,7 +70,7 @@ type outcome struct {
 }
 
 // Run runs the checks. Its error names each difference that is not allowed, each exception that nothing needs, and each
-// assertion that does not hold even at the truth.
+// assertion that does not hold even at the truth, the API server.
 func (s Suite) Run(ctx context.Context) (Report, error) {
 	report := Report{Differences: map[string][]Difference{}, Excepted: map[string]int{}, Known: map[string]int{}}
 	sides := append([]Side{s.Truth}, s.Others...)
@@ -148,7 +148,7 @@ func complain(side string, all []Difference, may []Exception) error {
 	return errors.Join(faults...)
 }
 
-// exceptionsOf returns those that these checks may need.
+// exceptionsOf returns the exceptions that these checks may need.
 func exceptionsOf(checks ...string) []Exception {
 	var out []Exception
 	for _, e := range exceptions {

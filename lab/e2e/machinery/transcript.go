@@ -90,8 +90,8 @@ func (t *Transcript) Canonical() []Step {
 	return out
 }
 
-// isObject reports whether a JSON map is an object whose resourceVersion is that of a write. In a list, a Table or a
-// bookmark it is the time when that was made.
+// isObject reports whether a JSON map is an object, whose resourceVersion is that of a write. The resourceVersion of a list, a
+// Table or a bookmark says when that was made.
 func isObject(m map[string]any) bool {
 	kind, _ := m["kind"].(string)
 	for _, content := range []string{"items", "rows"} {

@@ -35,8 +35,8 @@ func watchSelectors(e *Env, k kind) {
 	}
 }
 
-// watchResume is watch.go's second and third: a watch from a version that was seen, and from the last one that a watch
-// delivered.
+// watchResume does the second and the third check of Kubernetes' watch.go: a watch from a version that was seen, and a watch
+// from the last version that a watch delivered.
 func watchResume(e *Env, k kind) {
 	k.fresh(e, values(mine))
 	list := e.Get("list", k.path(e), mine)

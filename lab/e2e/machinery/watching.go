@@ -91,8 +91,8 @@ func (w *Watch) next() (Object, error) {
 	}
 }
 
-// Take reads events until stop accepts one as the last, records them, and returns them. Bookmarks come when a server
-// likes; they are left out unless stop accepts one as the last.
+// Take reads events until stop accepts one as the last, records them, and returns them. A server sends bookmarks at any time,
+// so Take leaves them out unless stop accepts one as the last.
 func (w *Watch) Take(stop func(event Object) bool) []Object {
 	var taken []Object
 	seen := map[string]any{"status": w.Status, "type": w.Header.Values("Content-Type")}
@@ -118,8 +118,8 @@ func (w *Watch) Take(stop func(event Object) bool) []Object {
 	return taken
 }
 
-// inOrder reports whether the objects of events are in the order of their versions. Initial events are in the order of
-// their keys; they end with the first event of a type other than ADDED.
+// inOrder reports whether the objects of events are in the order of their versions. It does not judge ADDED events, because
+// initial events are in the order of their keys.
 func inOrder(events []Object) bool {
 	last := uint64(0)
 	for _, event := range events {

@@ -112,8 +112,8 @@ func filledDisk(t *kit.T) string {
 	return node
 }
 
-// rightOrRefused compares what a hub lists with the cloud's content, which must be at rest. 503 is allowed if the hub
-// may not know.
+// rightOrRefused compares what a hub lists with the cloud's content, which must be at rest. With refused, an answer of 503 is
+// allowed too, because the hub may not know the content.
 func rightOrRefused(t *kit.T, node string, refused bool) error {
 	cloud, err := t.Lab.CloudConfig()
 	t.Must(err)

@@ -31,13 +31,14 @@ var endpointsScenarios = []kit.Scenario{{
 const (
 	duoName = "duo"
 	duoPort = 8085
-	// duoState is a directory of each node, in which a file says that the node's Pod is to be ready.
+	// duoState is a directory on each node. While it has the file ready, the node's Pod is ready.
 	duoState = "/var/lib/duo"
-	// noticed is how long after kubelet has noticed what happened requests may still go wrong; three times that fails.
+	// noticed is how long requests may still go wrong after kubelet has noticed what happened. A scenario fails at three times
+	// that.
 	noticed = 2 * time.Second
 )
 
-// duo is a Service with two Pods, each on a node of its own, called as their nodes are.
+// duo is a Service with two Pods, each on a node of its own and with the name of its node.
 type duo struct {
 	*kit.T
 	url  string
@@ -102,8 +103,8 @@ func endpointsWhileCut(t *kit.T) {
 	alone.end()
 }
 
-// deployDuo runs a Pod on each of two nodes, on the Pods' network, and a Service of both. The second node has had a Pod before,
-// so that its Pod has another address once it starts anew.
+// deployDuo runs a Pod on each of two nodes, in the Pods' network, and a Service of both. On the second node it runs another
+// Pod first and deletes it, so that the node's Pod has another address after a new start.
 func deployDuo(t *kit.T, nodes ...string) *duo {
 	d := &duo{T: t, pods: nodes}
 	for _, node := range nodes {
@@ -239,8 +240,8 @@ func (a *asks) since(t time.Time) (all []answer) {
 	return all
 }
 
-// lastWrong returns how long after a moment the last request was made that no Pod answered, or one that must not; 0 if there was
-// none.
+// lastWrong returns how long after t the last wrong request was made. A request is wrong if no Pod answered, or a Pod that must
+// not. 0 means that there was none.
 func (a *asks) lastWrong(t time.Time, not ...string) (after time.Duration, why error) {
 	for _, each := range a.since(t) {
 		wrong := each.err
@@ -300,7 +301,7 @@ func (d *duo) shown(pod string, ready bool) time.Time {
 	return time.Now()
 }
 
-// within expects that nothing has gone wrong later than a time after a moment, for a while.
+// within expects that, for a while, nothing goes wrong later than a given time after a moment.
 func (d *duo) within(a *asks, figure string, since, noticedAt time.Time, hold time.Duration, not ...string) {
 	d.Hold(hold, "nothing goes wrong any more")
 	after, why := a.lastWrong(since, not...)
@@ -312,7 +313,7 @@ func (d *duo) within(a *asks, figure string, since, noticedAt time.Time, hold ti
 	}
 }
 
-// crashes kills a Pod's container twice, so that kubelet waits with it.
+// crashes kills a Pod's container twice, so that kubelet backs off before the next start.
 func (d *duo) crashes(a *asks, pod, other string) {
 	d.Say("the Pod of %s crashes, and again", pod)
 	kill := func() {
@@ -331,7 +332,7 @@ func (d *duo) crashes(a *asks, pod, other string) {
 	d.answers(a, 60*time.Second, pod, other)
 }
 
-// probeFails has a Pod fail its readiness probe: it would still answer.
+// probeFails makes a Pod fail its readiness probe, though it still answers.
 func (d *duo) probeFails(a *asks, pod, other string) {
 	d.Say("the Pod of %s fails its probe", pod)
 	began := time.Now()
@@ -383,7 +384,7 @@ func (d *duo) moves(a *asks, pod, other string) {
 // grace is how long a node may be silent.
 func (d *duo) grace() time.Duration { return d.Config.Timing.Lease * 5 / 4 }
 
-// dies kills a Pod's node for good: its endpoint goes when it has fallen silent.
+// dies kills a Pod's node for good. The Pod's endpoint goes when the node counts as silent.
 func (d *duo) dies(a *asks, pod, other string) {
 	d.Say("%s dies", pod)
 	began := time.Now()
@@ -393,8 +394,8 @@ func (d *duo) dies(a *asks, pod, other string) {
 	d.Must(d.Lab.Node(d.Ctx, lab.Start, pod, lab.All))
 }
 
-// watches says what the cloud has of a Pod and of its endpoint, and what a node's hub shows of that, whenever one of these
-// changes: which of them was wrong, if a request is answered by a Pod that is not ready. The function ends it.
+// watches logs every change of three things: a Pod in the cloud, its endpoint in the cloud, and that endpoint as a node's hub
+// shows it. If a Pod answers that is not ready, the log tells which of them was wrong. The returned function ends the watching.
 func (d *duo) watches(node, pod string) (end func()) {
 	ctx, cancel := context.WithCancel(d.Ctx)
 	var under sync.WaitGroup

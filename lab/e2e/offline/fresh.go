@@ -27,12 +27,13 @@ var freshScenarios = []kit.Scenario{
 
 const (
 	onlyName = "only"
-	// onlyPods are so many that a list which lacks them is doubted: for some seconds after the boot, the disk's are all that
-	// the hub has.
+	// onlyPods are enough that a hub doubts a list without them. So for some seconds after the boot, the hub has only the Pods
+	// on its disk.
 	onlyPods = 12
-	// startsDir is on the node's disk. Each container of the StatefulSet writes there, first of all, whose it is.
+	// startsDir is a directory on the node's disk. Each container of the StatefulSet first writes its Pod's UID there.
 	startsDir = "/var/lib/starts"
-	// laterName is the Pod that is bound to the node while it is off. When it runs, kubelet has heard what is so.
+	// laterName is the Pod that is bound to the node while it is off. Once it runs, kubelet has the cloud's present list of
+	// Pods.
 	laterName = "later"
 )
 
@@ -84,7 +85,7 @@ func onlineReboot(t *kit.T) {
 	t.Must(t.Seen.Untouched(moved, began))
 }
 
-// mayRunOnly says of a node, by a label that it keeps, that it may run the StatefulSet's Pods.
+// mayRunOnly labels a node as one that may run the StatefulSet's Pods.
 func mayRunOnly(t *kit.T, node string) {
 	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"yes"}}}`, onlyName)
 	_, err := t.Cloud.CoreV1().Nodes().Patch(t.Ctx, node, types.MergePatchType, patch, metav1.PatchOptions{})
@@ -107,8 +108,8 @@ func deployOnly(t *kit.T, node string) map[types.UID]kit.PodAt {
 	return onlyRun(t, node)
 }
 
-// onlySpec is of a Pod that nothing but kubelet's knowledge of it keeps from starting: a token would be refused to one that
-// is gone.
+// onlySpec is the spec of a Pod that kubelet would start unless it knows that the Pod is gone. The Pod has no token, because
+// the cloud refuses a token for a Pod that is gone, and so would keep it from starting.
 func onlySpec() corev1.PodSpec {
 	return corev1.PodSpec{
 		TerminationGracePeriodSeconds: ptr.To[int64](1), AutomountServiceAccountToken: ptr.To(false),

@@ -15,8 +15,8 @@ import (
 	"yurtcoordinator/lab/e2e/kit"
 )
 
-// shortLife is how long certificates last in a scenario in which they expire. The hub renews when 2/3 to 9/10 of the
-// life is over (the cloud's signer dates the beginning 5 min back), but not within a minute of the last time.
+// shortLife is how long certificates last in a scenario in which they expire. The hub renews when 2/3 to 9/10 of the life is
+// over, counted from 5 min before the issue, because the cloud's signer backdates. It never renews twice within a minute.
 const shortLife = 2 * time.Minute
 
 var identityScenarios = []kit.Scenario{

@@ -21,8 +21,8 @@ const (
 	idleAtHub = 6 * time.Minute
 )
 
-// keptInMemory expects that a hub with a full disk has what a container needs to start again while the node is cut off,
-// even if nobody has read it for long.
+// keptInMemory expects that a hub with a full disk has what a container needs to start again while the node is cut off. It has
+// that even if no program has read it for long.
 func keptInMemory(t *kit.T, node string) {
 	deployFickle(t, node)
 	_, err := t.Cloud.CoreV1().Secrets(kit.Namespace).Patch(t.Ctx, fickleName, types.MergePatchType,

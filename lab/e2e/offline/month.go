@@ -26,10 +26,10 @@ const (
 	monthPort = 8098
 	// monthStep and monthSteps make 30 days. The hub notes what is in use in between, as in a real month.
 	monthStep, monthSteps = 5 * 24 * time.Hour, 6
-	// monthHold is longer than a hub takes to see its file (5 s), note what is in use (30 s), and collect what has
-	// grown old (60 s).
+	// monthHold is longer than a hub takes to see its file (5 s), note what is in use (30 s), and remove what has grown old (60
+	// s).
 	monthHold = 70 * time.Second
-	// letGoWithin is how long a kubelet and then a hub follow what nobody reads (5 min each), and somewhat more.
+	// letGoWithin is longer than a kubelet and then a hub follow what nobody reads (5 min each).
 	letGoWithin = 14 * time.Minute
 )
 
@@ -107,7 +107,7 @@ func cutOff(t *kit.T, node string) {
 	})
 }
 
-// letGo waits until hubs no longer follow any ConfigMap or Secret whose name begins so: then kubelet has also stopped.
+// letGo waits until hubs no longer follow any ConfigMap or Secret whose name begins so. kubelet has stopped before that.
 func letGo(t *kit.T, node, name string) {
 	took := t.Eventually(letGoWithin, "kubelet and hub have let go of what is read for env alone", func() error {
 		h, ok := t.Pool.Hubs()[node]
@@ -124,11 +124,12 @@ func letGo(t *kit.T, node, name string) {
 	t.Figure("let_go_s", took.Seconds())
 }
 
-// monthFixtures are the month's Pod's: each is a ConfigMap and a Secret, and maps to whether they are immutable.
+// monthFixtures are the names of the month's Pod's ConfigMaps and Secrets, one of each. The value says whether they are
+// immutable.
 var monthFixtures = map[string]bool{monthName + "-env": false, monthName + "-fixed-env": true, monthName + "-fixed-file": true}
 
-// deployMonth runs a Pod on a node that serves what it was given: by env what can change, by env and as files what
-// can't.
+// deployMonth runs a Pod on a node that serves the ConfigMaps and Secrets that it was given. The mutable ones it gets as
+// environment variables, the immutable ones as environment variables and as files.
 func deployMonth(t *kit.T, node string) {
 	for name, immutable := range monthFixtures {
 		meta := metav1.ObjectMeta{Name: name}

@@ -155,8 +155,8 @@ func ofPod(t *kit.T, node, command string) string {
 	return text
 }
 
-// verifiesHub expects that a node's hub can be verified by what is mounted in a Pod of it, and by nothing less, and that its
-// certificate is its own, of no group.
+// verifiesHub expects that a Pod on a node can verify the node's hub with the authorities mounted in the Pod, and that the
+// cluster's authority alone does not suffice. The hub's certificate must name only the hub, without a group.
 func verifiesHub(t *kit.T, node string) {
 	mounted := ofPod(t, node, "nsenter -t $pod -m cat /var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
 	access, err := t.Lab.CloudConfig()
@@ -175,7 +175,7 @@ func verifiesHub(t *kit.T, node string) {
 	t.Say("a Pod of %s verifies %s by %q", node, shown[0].Subject, cloud[len(cloud)-1].Subject)
 }
 
-// shownTo returns what a node's hub shows to who verifies it by authorities.
+// shownTo returns the certificates that a node's hub shows to a client that verifies it by these authorities.
 func shownTo(t *kit.T, node string, authorities []byte) ([]*x509.Certificate, error) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(authorities)
@@ -190,7 +190,7 @@ func shownTo(t *kit.T, node string, authorities []byte) ([]*x509.Certificate, er
 	return hub.ConnectionState().PeerCertificates, nil
 }
 
-// nobodyElsewhere expects that what a hub serves Pods with opens nothing, neither in the cloud nor at the coordinator.
+// nobodyElsewhere expects that the key with which a hub serves Pods gives access neither to the cloud nor to the coordinator.
 func nobodyElsewhere(t *kit.T, node string) {
 	key := t.Node(node).HubKeys() + "/hub.pem"
 	for what, configOf := range map[string]func() (*rest.Config, error){

@@ -27,8 +27,8 @@ var revokedScenarios = []kit.Scenario{{
 // The ServiceAccounts that lose a right, each on its own node.
 const (
 	rareName, steadyName = "rare", "steady"
-	// revokedQuiet is how long one of them is silent: longer than its hub follows anything that nobody reads (5 min and
-	// a half).
+	// revokedQuiet is how long one of the accounts is silent. A hub follows what nobody reads for a shorter time (5 min and a
+	// half).
 	revokedQuiet = 6 * time.Minute
 	// steadyEvery is how often the steady one asks. revokedBound is how long a right may work on for it at most.
 	steadyEvery, revokedBound = 5 * time.Second, 10 * time.Minute
@@ -36,9 +36,9 @@ const (
 	revokedForgotten = 3 * time.Minute
 )
 
-// revokedReads are what they read, and how long the right may work on for the one that asks all the time: what is
-// followed for each alone, single objects, which the cloud answers, and the pool's resources, for which a permission
-// holds for 5 min.
+// revokedReads are the reads of both accounts, each with the time for which the right may work on for the steady one. A hub
+// follows the list and the selection for each account alone. The cloud answers single objects itself. For the pool's resources,
+// a permission holds for 5 min.
 var revokedReads = map[string]struct {
 	uri   string
 	bound time.Duration
@@ -105,8 +105,8 @@ func revokedRight(t *kit.T) {
 	}
 }
 
-// untilRefused asks all the time, until everything was refused several times or the bound is over. It returns how long
-// after a moment each was last answered.
+// untilRefused sends all reads again and again, until all were refused several times in a row, or the bound is over. It returns
+// for each read how long after since it was last answered.
 func untilRefused(t *kit.T, c rest.Interface, since time.Time) map[string]time.Duration {
 	last, refused := map[string]time.Duration{}, 0
 	for what := range revokedReads {

@@ -1,5 +1,5 @@
-// Package offline holds the scenarios about nodes that can reach nothing: what a hub's disk and memory are for, and
-// whom they may answer.
+// Package offline holds the scenarios about nodes that can reach nothing: what a hub's disk and memory are for, and which
+// programs they may answer.
 package offline
 
 import (

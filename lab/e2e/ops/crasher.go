@@ -85,8 +85,7 @@ func events(t *kit.T, server kubernetes.Interface, pod types.UID) map[string]cor
 	return all
 }
 
-// healedAgree heals a link, and expects that the cloud has what the coordinator has shown: the restarts, and each Event
-// once.
+// healedAgree heals a link, and expects that the cloud then has what the coordinator showed: the restarts, and each Event once.
 func healedAgree(t *kit.T, site kubernetes.Interface, target string, uid types.UID, restarts int32) {
 	shown := events(t, site, uid)
 	process := t.Node(nodeOfCrasher(t, site)).Processes(crasherArgs)

@@ -129,8 +129,8 @@ func opsDenied(t *kit.T) {
 	}
 }
 
-// withoutReports returns a Pod without its status and all that a report of kubelet changes: kubelet may report at any time.
-// Another writer of the status stays to be seen among the managed fields.
+// withoutReports returns a Pod without its status and all else that a report of kubelet changes, because kubelet may report at
+// any time. Another writer of the status can still be seen among the managed fields.
 func withoutReports(p *corev1.Pod) *corev1.Pod {
 	p = p.DeepCopy()
 	p.Status, p.ResourceVersion = corev1.PodStatus{}, ""

@@ -116,8 +116,8 @@ func late(t *kit.T, server kubernetes.Interface) error {
 	return err
 }
 
-// readsWhileFailing reads through a hub as kubelet does: the hub answers with what it has, after at most one failed
-// try.
+// readsWhileFailing reads through a hub as kubelet does, and records the times. The hub answers with what it has, after at most
+// one failed try at the cloud.
 func readsWhileFailing(t *kit.T, node string) {
 	access, err := t.Lab.HubConfig(node)
 	t.Must(err)
@@ -136,8 +136,8 @@ func readsWhileFailing(t *kit.T, node string) {
 	}
 }
 
-// balance puts a balancer without servers between a node and the cloud. The returned function removes it, and returns
-// how many requests it refused.
+// balance puts a load balancer without servers between a node and the cloud. The returned function removes it, and returns how
+// many requests it refused.
 func balance(t *kit.T, node string) (end func() int) {
 	o := balancer.Order{Listen: fmt.Sprintf("127.0.0.1:%d", balancerPort)}
 	o.Cert, o.Key = t.Lab.CloudKeys()
@@ -164,8 +164,8 @@ func cloudURL(t *kit.T) *url.URL {
 	return cloud
 }
 
-// divert sends what matches on a machine, a chain and its conditions, to the balancer there; what belongs to an earlier
-// connection is reset. The returned function ends that.
+// divert redirects packets on a machine to the balancer there. match is a chain and its conditions. Packets of connections that
+// were open before are answered with a reset. The returned function ends that.
 func divert(t *kit.T, machine string, match []string) (end func()) {
 	chain, reset := match[0], slices.Clone(match)
 	if chain == "PREROUTING" {

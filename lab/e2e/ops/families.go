@@ -101,7 +101,7 @@ func ofTheseFamilies(t *kit.T, pods map[types.UID]kit.PodAt) {
 	check("Service "+kit.WebName, service.Spec.ClusterIPs)
 }
 
-// podsFindHub expects that Pods of a node are sent to its hub, at the first of its addresses, and can verify it there.
+// podsFindHub expects that a node's Pods are sent to its hub, at the node's first address, and can verify the hub there.
 func podsFindHub(t *kit.T, pods map[types.UID]kit.PodAt, node string) {
 	hub := addressesOf(t, node)[0].String()
 	for _, p := range pods {
@@ -145,8 +145,8 @@ func noIPv4(t *kit.T) {
 	}
 }
 
-// coordinatorServesAt waits until hubs are told that the coordinator is at one of its node's addresses on the LAN, by the
-// number of that address, and reach it there.
+// coordinatorServesAt waits until hubs are told that the coordinator is at one of its node's addresses on the LAN, and reach it
+// there. number is the address's position among the node's addresses.
 func coordinatorServesAt(t *kit.T, number int) {
 	host := t.Pool.CoordinatorNode()
 	at := net.JoinHostPort(addressesOf(t, host)[number].String(), strconv.Itoa(edge.PortCoordinator))

@@ -21,11 +21,11 @@ var filledScenarios = []kit.Scenario{
 	},
 }
 
-// whole is how soon all of the page works after a coordinator's start, as docs/operations.md says. A scenario fails at three
-// times that.
+// whole is how soon after a coordinator's start all commands of the page work, as docs/operations.md says. A scenario fails at
+// three times that.
 const whole = 10 * time.Second
 
-// ofCoordinator is the look at the coordinator's own Pod, which is restarted.
+// ofCoordinator is the name of the look at the coordinator's own Pod, which is restarted.
 const ofCoordinator = "get pods -A -l app.kubernetes.io/name=yurt-coordinator by websocket"
 
 func restartWhileCut(t *kit.T) {
@@ -148,8 +148,8 @@ func filled(t *kit.T) error {
 	return nil
 }
 
-// shownAgain tries each of the commands until it prints at the coordinator what it did in the cloud, and returns when one was
-// last tried that did not. The coordinator's own Pod is another now.
+// shownAgain tries each command until it prints at the coordinator what it printed in the cloud. It returns when the last try
+// began that printed something else. It skips the look at the coordinator's own Pod, which is another one now.
 func shownAgain(t *kit.T, want map[string]string, within time.Duration) (lastWrong time.Time) {
 	at := place{via: atSite}
 	cfg, err := t.Lab.Config()

@@ -97,7 +97,7 @@ func lookAt(t *kit.T, at place, l look, protocol string) string {
 	return out
 }
 
-// untilOr returns out up to where it must be cut; without a cut, all of it.
+// untilOr returns the text at which the output must be cut. If the look has none, it returns a text that is not in the output.
 func (l look) untilOr(out string) string {
 	if l.until == "" {
 		return out + "\x00"
@@ -119,8 +119,8 @@ func sameLooks(t *kit.T, when string, at place, want map[string]string) {
 	})
 }
 
-// ownLooks are commands that a coordinator answers differently from the cloud, because it has less, with what must and
-// must not be in the output.
+// ownLooks are commands that a coordinator answers differently from the cloud, because it has less. has and lacks are what must
+// and must not be in the output.
 var ownLooks = []struct {
 	look
 	has, lacks []string
@@ -139,10 +139,10 @@ var ownLooks = []struct {
 	{look: look{args: "get nodepools"}, has: []string{"p1"}},
 }
 
-// behind is what a coordinator warns of, while nobody brings what changes in the cloud.
+// behind matches a coordinator's warning while nobody brings it the cloud's changes.
 var behind = regexp.MustCompile(`(?m)^Warning: \S+ are complete here but not current: .*\n`)
 
-// warned expects that whoever looks at what the pool shares is warned if nobody brings changes of it, and else not.
+// warned expects that a look at the pool's resources prints a warning if nobody brings their changes, and otherwise none.
 func warned(t *kit.T, at place, want bool) {
 	goal := map[bool]string{true: "warns that Services are not current", false: "shows Services without a warning"}[want]
 	t.Eventually(30*time.Second, "kubectl at "+at.String()+" "+goal, func() error {
@@ -173,7 +173,7 @@ func checkOwnLooks(t *kit.T, at place) {
 	}
 }
 
-// crashPrinted crashes a Pod twice while the pool is cut off, and expects that each kubectl shows it at the
+// crashPrinted crashes a Pod twice while the pool is cut off, and expects that each version of kubectl shows it at the
 // coordinator.
 func crashPrinted(t *kit.T, site kubernetes.Interface) {
 	of := " " + crasherName + " -n " + kit.Namespace

@@ -133,9 +133,9 @@ func opsWhileCut(t *kit.T) {
 	}
 }
 
-// getsIn waits until the coordinator gets into the container. It starts with a certificate that kubelets do not know,
-// until the cluster has signed one; and the first request after it gets a new one fails, because client-go closes all
-// connections then.
+// getsIn waits until the coordinator gets into the container. Two things may fail at first. The coordinator starts with a
+// certificate that kubelets do not know, until the cluster has signed one. And the first request after it gets a new
+// certificate fails, because client-go closes all connections then.
 func getsIn(t *kit.T) {
 	t.Eventually(30*time.Second, "the coordinator gets into the container", func() error {
 		out, err := kubectlSays(t, kubectlRun{place: place{via: atSite}, args: strings.Fields("logs till -n shop -c till")})

@@ -82,8 +82,8 @@ func ownObjects(t *kit.T) {
 	shownAsInTheCloud(t, site, names, 15*time.Second)
 }
 
-// configuredPod runs a Pod on a node that uses a ConfigMap. It also makes a ConfigMap that nobody uses, with the web
-// server's name.
+// configuredPod runs a Pod that uses a ConfigMap, on a node. It also makes a ConfigMap that no Pod uses, with the web server's
+// name.
 func configuredPod(t *kit.T, node string) types.UID {
 	for _, name := range []string{ownConfig, kit.WebName} {
 		_, err := t.Cloud.CoreV1().ConfigMaps(kit.Namespace).Create(t.Ctx, &corev1.ConfigMap{

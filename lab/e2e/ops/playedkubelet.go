@@ -24,9 +24,9 @@ import (
 	"yurtcoordinator/lab/e2e/kit"
 )
 
-// playedKubelet asks a hub what a kubelet with Pods but no containers asks. It watches its Node and its Pods, renews
-// its Lease, and reports the status of its Pods as kubelet's status manager does: one after another, with a GET and a
-// PATCH for each; at once when it changes, and every 10 s again if its watch does not show it.
+// playedKubelet sends a hub the requests of a kubelet with Pods but no containers. It watches its Node and its Pods, renews its
+// Lease, and reports the status of its Pods as kubelet's status manager does: one after another, with a GET and a PATCH for
+// each. It reports a status at once when it changes, and again every 10 s while its watch does not show it.
 type playedKubelet struct {
 	node      string
 	client    kubernetes.Interface
@@ -78,7 +78,7 @@ func newPlayedKubelet(node string, access *rest.Config) (*playedKubelet, error) 
 	return k, nil
 }
 
-// run plays it until ctx ends.
+// run plays the kubelet until ctx ends.
 func (k *playedKubelet) run(ctx context.Context) {
 	var beating sync.WaitGroup
 	defer beating.Wait()
@@ -134,8 +134,8 @@ func (k *playedKubelet) behind() (n int) {
 	return n
 }
 
-// report writes the status of the Pods whose watch shows another one. Like kubelet, it tries again what it could not
-// write.
+// report writes the status of each Pod whose watch does not show the present one. A write that failed is tried again at the
+// next report, as kubelet does.
 func (k *playedKubelet) report(ctx context.Context) {
 	k.mu.Lock()
 	round, since := k.round, k.since

@@ -32,7 +32,7 @@ const (
 	terminalRows, terminalColumns = 33, 77
 )
 
-// place is where somebody asks, and with which kubectl: ours, or that of the minor version before.
+// place is the server that is asked, and the kubectl that asks: ours, or that of the minor version before.
 type place struct {
 	via   string
 	older bool
@@ -67,7 +67,7 @@ func kubectlFor(ctx context.Context, t *kit.T, r kubectlRun) (*exec.Cmd, error) 
 	return cmd, nil
 }
 
-// kubectlSays runs kubectl to its end. It returns its whole output, and how it ended if not with success.
+// kubectlSays runs kubectl to its end. It returns its whole output, and an error unless it succeeded.
 func kubectlSays(t *kit.T, r kubectlRun) (string, error) {
 	ctx, cancel := context.WithTimeout(t.Ctx, commandTimeout)
 	defer cancel()

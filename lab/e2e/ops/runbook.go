@@ -138,8 +138,8 @@ func (b *runbook) command(ctx context.Context, c docCommand) *exec.Cmd {
 	return cmd
 }
 
-// try runs a command of the document. One that continues must print something, and one on a terminal must do what is
-// typed there.
+// try runs a command of the document. A command that does not end by itself must print something, and one on a terminal must do
+// what is typed there.
 func (b *runbook) try(t *kit.T, c docCommand) {
 	ctx, cancel := context.WithTimeout(t.Ctx, commandTimeout)
 	defer cancel()

@@ -1,4 +1,4 @@
-// Package ops holds the scenarios about what people on site see and do while the cloud does not answer, and what the
+// Package ops holds the scenarios about people on site: what they see and do while the cloud does not answer, and what the
 // coordinator refuses.
 package ops
 

@@ -36,11 +36,11 @@ var stormScenarios = []kit.Scenario{{
 const (
 	stormPods      = 100 // on each node
 	stormNamespace = "storm"
-	// stormMost is the coordinator's budget of anonymous memory just after all have changed: some 256 MiB in all, with the files
-	// that it maps.
+	// stormMost is the coordinator's budget of anonymous memory just after all Pods have changed. With the files that the
+	// coordinator maps, that is some 256 MiB in all.
 	stormMost = 160.0 * (1 << 20)
-	// stormShown is the time in which all 3000 changes must be shown. A kubelet alone needs 2 s to write its 100 (50
-	// requests a second); all kubelets, the cloud's API server and etcd share this machine.
+	// stormShown is the time in which all 3000 changes must be shown. A kubelet alone needs 2 s to write its 100 (50 requests a
+	// second), and all kubelets, the cloud's API server and etcd share this machine.
 	stormShown = 2 * time.Minute
 )
 

@@ -36,7 +36,7 @@ var streamScenarios = []kit.Scenario{{
 		"large bodies, and failures reported as a Status.",
 }}
 
-// proxyToHub serves CONNECT on a loopback address and connects to a node's hub, for clients that dial by themselves. It
+// proxyToHub serves CONNECT on a loopback address and connects to a node's hub. It is for clients that dial by themselves. It
 // returns an administrator's access through the hub.
 func proxyToHub(t *kit.T, node string) *rest.Config {
 	l, err := (&net.ListenConfig{}).Listen(t.Ctx, "tcp", "127.0.0.1:0")

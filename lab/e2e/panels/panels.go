@@ -1,5 +1,5 @@
-// Package panels reads what a person on call asks Prometheus: the panels and variables of Grafana dashboards. It also
-// says what that person would find wrong with the answers. It asks nobody itself.
+// Package panels reads what a person on call asks Prometheus: the panels and variables of Grafana dashboards. It also says what
+// that person would find wrong with the answers. It sends no requests itself.
 package panels
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Dashboard is what Prometheus is asked by a dashboard of Grafana's.
+// Dashboard has the queries that a Grafana dashboard sends to Prometheus.
 type Dashboard struct {
 	UID       string
 	Variables []Variable
@@ -28,13 +28,13 @@ type Variable struct{ Name, Metric, Label string }
 type Query struct {
 	// Panel is the panel's title; Ref tells its queries apart.
 	Panel, Ref string
-	// Expr has the dashboard's variables in it.
+	// Expr is the expression, with the dashboard's variables in it.
 	Expr string
 	// Legend is the name of each series, with labels as {{label}}; empty means that the panel needs none.
 	Legend string
 	// Unit is Grafana's name of the unit.
 	Unit string
-	// Lowest is the least value that can be: below zero, if the panel has a name for such a value.
+	// Lowest is the least possible value. It is below zero if the panel has a name for such a value.
 	Lowest float64
 	// Single means that the panel shows one value.
 	Single bool
@@ -125,8 +125,8 @@ func (q Query) With(values map[string]string) (string, error) {
 // legendLabel is a label in a legend.
 var legendLabel = regexp.MustCompile(`{{\s*(\w+)\s*}}`)
 
-// Wrong says what a person on call would find wrong with an answer: a legend that names nothing or two things, more than one
-// value where one is shown, and values that can't be.
+// Wrong says what a person on call would find wrong with an answer: a legend that names nothing, or two series with the same
+// legend; several series where the panel shows one; and values that can't be.
 func (q Query) Wrong(answer model.Matrix) error {
 	named := map[string]bool{}
 	for _, series := range answer {

@@ -11,8 +11,8 @@ import (
 	"yurtcoordinator/lab/load"
 )
 
-// programs are unmodified clients of the hubs: client-go's informers with kube-proxy's selectors on every node, and a
-// kubectl that somebody leaves running on one node.
+// programs are unmodified clients of the hubs: client-go's informers with kube-proxy's selectors on every node, and a kubectl
+// that watches on one node all the time.
 type programs struct {
 	informers map[string]*load.Follower
 	node      string // kubectl's
@@ -34,7 +34,7 @@ func runPrograms(t *kit.T, nodes []string) *programs {
 	return p
 }
 
-// judge waits until all have what the cloud has, where nothing may change any more, and expects that kubectl did not
+// judge waits until all programs have what the cloud has, which may not change any more. It expects that kubectl did not
 // restart more often than allowed says for its node.
 func (p *programs) judge(t *kit.T, allowed map[string]int) {
 	want, err := load.Read(t.Ctx, t.Cloud, load.KubeProxy())

@@ -23,24 +23,24 @@ var faultsScenarios = []kit.Scenario{
 	},
 }
 
-// seedVariable is the environment variable that repeats a run of random-faults.
+// seedVariable is an environment variable. With the seed of an earlier run of random-faults it repeats that run.
 const seedVariable = "YURTLAB_SEED"
 
 const (
 	// drawnFaults are made in one run.
 	drawnFaults = 40
-	// faultsBetweenRests is after how many of them everything must be whole again.
+	// faultsBetweenRests is the number of faults after which everything must be whole again.
 	faultsBetweenRests = 8
-	// longestFault keeps two faults, with what follows from them, below the grace period of 20 s: after that a node that
-	// nobody hears of is rightly NotReady.
+	// longestFault is the length of a fault. It keeps two faults and their effects below the grace period of 20 s: after that,
+	// a node whose heartbeats reach nobody is rightly NotReady.
 	longestFault = 9 * time.Second
-	// betweenSilences is how long the cloud hears the pool, at least, from one fault in which it hears no node to the next.
+	// betweenSilences is how long, at least, the cloud hears the pool between two faults in which it hears no node.
 	betweenSilences = 20 * time.Second
 )
 
 // drawn is a fault that can begin and end.
 type drawn struct {
-	// at is what it is about: two at a time are about two different things.
+	// at is the thing that breaks. Two faults at a time are about two different things.
 	at, what   string
 	begin, end func() error
 	// silences says that the cloud hears no node of the pool.
@@ -102,7 +102,7 @@ type drawing struct {
 	heard time.Time
 }
 
-// below is a duration of less than d.
+// below returns a random duration of less than most.
 func (d *drawing) below(most time.Duration) time.Duration {
 	return time.Duration(d.r.Int64N(int64(most)))
 }
@@ -137,7 +137,7 @@ func (d *drawing) fault() {
 	d.Pause(time.Second+d.below(5*time.Second), "until the next fault")
 }
 
-// one draws a fault that is not about a thing, and that does not keep the pool from being heard for too long.
+// one draws a fault. It must not be about the thing named by but, and must not silence the pool for too long.
 func (d *drawing) one(but string) drawn {
 	for {
 		f := d.any()

@@ -77,8 +77,8 @@ func herdLoad(t *kit.T) load.Spec {
 	return load.Spec{Services: 200, EndpointsEach: 20, Nodes: t.Pool.Nodes()}
 }
 
-// fault breaks something for all hubs at once, has the load change meanwhile, and expects that each pool lists no
-// resource more than most times.
+// fault breaks something for all hubs at once, and changes the load meanwhile. It expects that each pool lists no resource more
+// than most times.
 func (h *herd) fault(name string, do func(during func()), most int) {
 	h.Say("fault: %s", name)
 	h.since = time.Now()
@@ -109,8 +109,8 @@ func (h *herd) all(a lab.Action) {
 	h.Must(g.Wait())
 }
 
-// current waits until every hub has the latest EndpointSlices, and each pool one leader. It leaves the hubs four fifths of the
-// time: to ask 200 of them without a pause takes as much as all else here together.
+// current waits until every hub has the latest EndpointSlices, and each pool has one leader. It pauses four times as long as it
+// asks: to ask 200 hubs without a pause takes as much processor time as all else here together.
 func (h *herd) current(within time.Duration, when string) {
 	latest := edge.Revision(0)
 	list, err := h.Cloud.DiscoveryV1().EndpointSlices(load.Namespace).List(h.Ctx, metav1.ListOptions{})
@@ -167,7 +167,7 @@ func (h *herd) used() {
 	h.Must(g.Wait())
 }
 
-// lists expects that each pool has asked the cloud for all of a resource at most so often.
+// lists expects that each pool has asked the cloud for all of a resource no more than most times.
 func (h *herd) lists(when string, most int) {
 	most *= herdPools
 	for _, resource := range []string{"endpointslices", "endpoints", "services"} {

@@ -168,8 +168,8 @@ func nodeReads(t *kit.T, node string) func(context.Context, machinery.Side) erro
 	}
 }
 
-// kubectlSame compares what kubectl prints on the sides of a suite. If the suite only reads, kubectl looks at what the
-// administrator made.
+// kubectlSame compares what kubectl prints on the sides of a suite. If the suite only reads, kubectl reads the objects that an
+// administrator has applied in the cloud.
 func kubectlSame(t *kit.T, suite machinery.Suite) error {
 	dir, err := os.MkdirTemp("", "machinery-")
 	t.Must(err)
@@ -209,8 +209,8 @@ func kubectlSame(t *kit.T, suite machinery.Suite) error {
 }
 
 const (
-	// kubectlTime bounds one call of kubectl, some of which wait for seconds, sessionTime a whole session: what it takes when
-	// nothing else runs is 20 s, and the checks run beside it on the same processors.
+	// kubectlTime bounds one call of kubectl; some calls wait for seconds. sessionTime bounds a whole session. A session takes
+	// 20 s when nothing else runs, but the checks run beside it on the same processors.
 	kubectlTime = 45 * time.Second
 	sessionTime = 5 * time.Minute
 )

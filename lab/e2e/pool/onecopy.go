@@ -58,15 +58,15 @@ func oneCopyPool(nodes int) lab.Config {
 // copyCase is a load, and what is done with it.
 type copyCase struct {
 	services, endpoints int
-	// quiet is how long nothing happens, to see what nodes send that have nothing to report. For thirty nodes with
-	// kubelets that is a fifth of what they send in a rolling update, so a short time would not measure it.
+	// quiet is how long nothing happens, to measure the traffic of nodes that have nothing to report. With thirty nodes with
+	// kubelets, that traffic is a fifth of a rolling update's, so it must be measured for long enough.
 	quiet time.Duration
-	// churn is how long the load changes, perSecond times a second: in whole rounds of a rolling update, which takes
-	// three changes of an object, so that the object is as large after it.
+	// churn is how long the load changes, perSecond times a second. It is a number of whole rounds of a rolling update. A round
+	// takes three changes of an object, and leaves the object as large as before.
 	perSecond float64
 	churn     time.Duration
-	// shape, unless it is zero, is that of the one line that all nodes' WAN links share. patience is how long clients may need to
-	// have everything; 0 means 2 minutes.
+	// shape is the shape of the one line that all nodes' WAN links share; zero means no such line. patience is how long clients
+	// may need to have everything; 0 means 2 minutes.
 	shape    line.Shape
 	patience time.Duration
 	// both says that clients read Services and EndpointSlices; otherwise only EndpointSlices.
@@ -79,7 +79,7 @@ const (
 	hubAgent    = "one-copy-hub"
 )
 
-// phase is what the WAN links of all nodes carried while something happened.
+// phase is the traffic of all nodes' WAN links while something happened.
 type phase struct {
 	bytes map[string]float64 // by node, both ways
 	took  time.Duration
@@ -121,19 +121,19 @@ func during(t *kit.T, what string, do func()) phase {
 	return p
 }
 
-// less returns what a phase carried beyond what a quiet time of that length carries.
+// less returns the traffic of a phase beyond that of a quiet time of the same length.
 func (p phase) less(quiet phase) float64 {
 	return p.total() - quiet.total()/quiet.took.Seconds()*p.took.Seconds()
 }
 
 // run measures, one after another in one lab:
 //
-//   - a start of the pool with an empty cloud, and a quiet time after it: what hubs send that have nothing to share;
+//   - a start of the pool with an empty cloud, and a quiet time after it: the traffic of hubs that have nothing to share;
 //   - the same clients on all nodes without hubs, straight at the cloud, each over its own node's WAN link: their first
-//     fill, and a rolling update. One node's share of it is the reference;
+//     fill, and a rolling update. One node's share of that traffic is the reference;
 //   - a start of the pool with the load in the cloud, the same clients through the hubs, and again a rolling update.
 //
-// The load is made while no hub runs: the pool's first fill is a list, not the changes that made the load.
+// The load is made while no hub runs. So the pool's first fill is a list, not the changes that made the load.
 func (c copyCase) run(t *kit.T) {
 	spec := load.Spec{Services: c.services, EndpointsEach: c.endpoints, Nodes: t.Pool.Nodes()}
 	follow := load.FollowSpec{Streams: load.KubeProxy().Streams[1:], Compared: load.Namespace}
@@ -221,8 +221,8 @@ func (c copyCase) times(t *kit.T, d, s copied, full phase) {
 	}
 }
 
-// most is how many times what one node without hubs needs a pool may need: on a line that loses what finds no room, what is sent
-// again is in it.
+// most is the traffic that a whole pool may need, as a multiple of that of one node without hubs. The multiple is larger on a
+// line that drops packets, where the traffic includes what is sent again.
 func (c copyCase) most() float64 {
 	if c.shape != (line.Shape{}) {
 		return 1.5
@@ -230,9 +230,9 @@ func (c copyCase) most() float64 {
 	return 1.05
 }
 
-// startEvery is the time between two hubs' starts. All of them share this machine's processors: thirty at once are
-// slower than any real one, and a hub whose first probe of the coordinator takes more than a second does not wait for
-// the pool.
+// startEvery is the time between the starts of two hubs. All hubs share this machine's processors, so thirty starts at once are
+// slower than on any real machine. A hub whose first probe of the coordinator takes more than a second does not wait for the
+// pool.
 const startEvery = 200 * time.Millisecond
 
 // killPool ends all hubs of the first pool and its coordinator.
@@ -243,8 +243,8 @@ func killPool(t *kit.T) {
 	}
 }
 
-// startPool starts the first pool's coordinator and, when that serves, its hubs. It returns when every hub has the
-// shared resources from the right source.
+// startPool starts the first pool's coordinator and, when the coordinator serves, the pool's hubs. It returns when every hub
+// has the shared resources from the right source.
 func startPool(t *kit.T, shared []kit.Collection) {
 	t.Must(t.Lab.Node(t.Ctx, lab.Start, t.Pool.CoordinatorNode(), lab.Coordinator))
 	access, err := t.Lab.CoordinatorConfig(1, t.Pool.CoordinatorNode())
@@ -274,11 +274,12 @@ func startPool(t *kit.T, shared []kit.Collection) {
 	}
 }
 
-// heardAgain waits until nodes with kubelets, which the cloud has not heard from while there were no hubs, are as
-// before: each turn of a Node is a change that its kubelet is told about, 6 KB that are not the pool's.
+// heardAgain waits until all nodes are Ready again in the cloud, which heard nothing from them while there were no hubs.
+// Without this wait the measured traffic would include each change of a Node, 6 KB that its kubelet gets and the pool does not
+// share. Nodes without kubelets need no wait.
 //
-// A kubelet reports that it is Ready when it sees that the cloud thinks otherwise: after its watch of its own Node is
-// back, which client-go tries every 30 to 60 s after as long a silence, and then at its next turn, up to 10 s later.
+// A kubelet reports that it is Ready when it sees that the cloud thinks otherwise. First its watch of its own Node must be
+// back, which client-go tries every 30 to 60 s after as long a silence. The report follows up to 10 s later.
 func heardAgain(t *kit.T) {
 	if t.Config.NoKubelet {
 		return
@@ -287,8 +288,8 @@ func heardAgain(t *kit.T) {
 	t.Hold(30*time.Second, "the cloud takes back what it has said of nodes that were silent")
 }
 
-// readBy counts the nodes' reads of all of a resource since then, by clients of that name; empty means all clients
-// except those that ask the cloud directly.
+// readBy counts the nodes' reads of all of a resource after since, by clients of the name agent. An empty agent means all
+// clients except those that ask the cloud directly.
 func readBy(t *kit.T, agent string, since time.Time, resource string) int {
 	n := 0
 	for _, l := range t.Pool.ListsOverWAN(resource) {
@@ -299,14 +300,14 @@ func readBy(t *kit.T, agent string, since time.Time, resource string) int {
 	return n
 }
 
-// copied is what clients on all nodes have cost.
+// copied is the traffic that clients on all nodes have cost.
 type copied struct {
 	fill, churn phase
 	updates     int
 }
 
-// clients runs a client on each node, from its first read until it has followed a rolling update. Each must end with
-// what the cloud has.
+// clients runs a client on each node, from its first read until it has followed a rolling update. In the end each client must
+// have what the cloud has.
 func clients(t *kit.T, c copyCase, spec load.Spec, follow load.FollowSpec, agent string,
 	access func(node string) (*rest.Config, error),
 ) copied {

@@ -77,7 +77,7 @@ func handover(t *kit.T) {
 	endpointsAlone.ListedOnce(t)
 }
 
-// handoverFaults are what happens to a pool whose leader is the one node and another the other.
+// handoverFaults are the faults of a pool with this leader and this other node.
 func handoverFaults(t *kit.T, leader, other string) []fault {
 	node := func(action lab.Action, name string, c lab.Component) { t.Must(t.Lab.Node(t.Ctx, action, name, c)) }
 	cutFor := func(network lab.Network, name string, d time.Duration) {
@@ -174,8 +174,8 @@ func serviceRules(saved string) string {
 
 var destination = regexp.MustCompile(`--to-destination ([0-9.]+):`)
 
-// endpointsIn compares the destinations of rules with the wanted ones, and names one that is missing and one that is
-// too many.
+// endpointsIn compares the destinations of rules with the wanted ones. It returns one that is missing and one that is too many;
+// empty means that there is none.
 func endpointsIn(rules string, want map[string]bool) (missing, strange string) {
 	has := map[string]bool{}
 	for _, m := range destination.FindAllStringSubmatch(rules, -1) {

@@ -32,7 +32,8 @@ var thinScenarios = []kit.Scenario{
 var thin = line.Shape{Rate: 128_000, Delay: 300 * time.Millisecond, Queue: 64 << 10}
 
 const (
-	// thinBeat is how long a heartbeat's round trip may take while a fill crosses the line: 600 ms of them are the line's own.
+	// thinBeat is how long a heartbeat's round trip may take while a fill crosses the line. The line itself takes 600 ms of
+	// that.
 	thinBeat = 3 * time.Second
 	// thinFill is how long the pool's fill may take. What it brings takes a minute at the line's rate.
 	thinFill = 6 * time.Minute
@@ -128,8 +129,8 @@ type beats struct {
 	took        time.Duration
 }
 
-// beating times requests for a node's Lease until the returned function is called. Those before the first that is answered do not
-// count.
+// beating sends requests for a node's Lease, and times them, until the returned function is called. Failures before the first
+// answer do not count.
 func beating(t *kit.T, node string, access *rest.Config) func() beats {
 	access = rest.CopyConfig(access)
 	access.Timeout = 30 * time.Second
@@ -167,9 +168,9 @@ func beating(t *kit.T, node string, access *rest.Config) func() beats {
 	}
 }
 
-// withoutHub lists what the pool is filled with straight from the cloud, over a node's own line, as a kubelet and a kube-proxy do
-// without a hub: heartbeats over a connection of their own, the list over another one. The list is the cheapest that they can
-// ask for, compressed; a watch-list, which is what client-go asks for first, takes several times as long.
+// withoutHub lists the objects that fill the pool straight from the cloud, over a node's own line. As a kubelet and a
+// kube-proxy do without a hub, it sends heartbeats over one connection, and lists over another. It uses the cheapest list that
+// they can ask for, a compressed one. A watch-list, which is what client-go asks for first, takes several times as long.
 func withoutHub(t *kit.T, node string) beats {
 	heart, err := t.Lab.CloudConfigFrom(node)
 	t.Must(err)

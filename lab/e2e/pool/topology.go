@@ -32,8 +32,8 @@ var topologyScenarios = []kit.Scenario{{
 		"node see the endpoints meant for them at once, while they watch.",
 }}
 
-// sight is what an informer's handlers have been told about EndpointSlices. The informer's store may know more, but
-// kube-proxy acts only on what handlers are told.
+// sight is what an informer's handlers have been told about EndpointSlices. The informer's store may know more, but kube-proxy
+// acts only on what its handlers are told.
 type sight struct {
 	name string
 	mu   sync.Mutex

@@ -15,7 +15,7 @@ var benchScenarios = []kit.Scenario{
 		makeBench),
 }
 
-// short is for wan-day: its figures say nothing then.
+// short are the flags of a short wan-day, whose figures mean nothing.
 const short = " --idle=20s --quiet=0 --busy=20s --others=1"
 
 var benchmarks = kit.Reading{

@@ -227,7 +227,7 @@ var cutOffPages = []kit.Reading{
 	{Page: "docs/who-keeps-my-pods.md", Notes: []kit.Note{{Begins: "kubectl yurt why", Prints: "Connected"}}},
 }
 
-// notReadyPages are read then as well, and last: the node is shown NotReady.
+// notReadyPages are read last, while the link is still cut. The node is shown NotReady for them.
 var notReadyPages = []kit.Reading{{
 	Page: "docs/notready.md",
 	Notes: []kit.Note{{
@@ -272,7 +272,7 @@ func pagesCloud(t *kit.T) {
 	})
 }
 
-// runs returns what runs commands of the scenario's own.
+// runs returns a function that runs commands of the scenario's own.
 func runs(commands ...string) func(*kit.Reader) {
 	return func(r *kit.Reader) {
 		for _, c := range commands {
@@ -281,12 +281,12 @@ func runs(commands ...string) func(*kit.Reader) {
 	}
 }
 
-// patches returns what changes the pool's YurtCoordinator.
+// patches returns a function that patches the pool's YurtCoordinator.
 func patches(patch string) func(*kit.Reader) {
 	return runs("kubectl patch yurtcoordinator p1 --type=merge -p '" + patch + "'")
 }
 
-// soon returns what runs commands of the scenario's own, each until it succeeds.
+// soon returns a function that runs commands of the scenario's own, each until it succeeds.
 func soon(commands ...string) func(*kit.Reader) {
 	return func(r *kit.Reader) {
 		for _, c := range commands {
@@ -295,7 +295,7 @@ func soon(commands ...string) func(*kit.Reader) {
 	}
 }
 
-// all returns what does one after the other.
+// all returns a function that calls these one after the other.
 func all(each ...func(*kit.Reader)) func(*kit.Reader) {
 	return func(r *kit.Reader) {
 		for _, do := range each {
@@ -304,7 +304,7 @@ func all(each ...func(*kit.Reader)) func(*kit.Reader) {
 	}
 }
 
-// makesNode returns what makes a Node of the pool that no machine stands behind.
+// makesNode returns a function that makes a Node of the pool without a machine.
 func makesNode(name string) func(*kit.Reader) {
 	return runs(fmt.Sprintf("kubectl create -f - <<END\napiVersion: v1\nkind: Node\nmetadata: {name: %s, labels: {%s: p1}}\nEND",
 		name, edge.LabelNodePool))

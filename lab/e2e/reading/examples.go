@@ -154,8 +154,8 @@ func heldUntil(message string) (time.Time, error) {
 	return time.Parse(time.RFC3339, at)
 }
 
-// values: the chart takes them, the controller runs with them, and a pool has a coordinator that nobody has asked for. The lab
-// says that two nodes are enough.
+// values applies the example values.yaml. It expects that the chart takes the values, the controller runs with them, and a pool
+// gets a coordinator that nobody has asked for. The lab's PoolSettings say that two nodes are enough.
 func (x *examplesRun) values() {
 	x.Example("values.yaml")
 	x.applied = append(x.applied, "values.yaml")

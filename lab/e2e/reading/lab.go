@@ -10,7 +10,7 @@ import (
 	"yurtcoordinator/lab/e2e/kit"
 )
 
-// aside is the lab of a scenario whose page has labs of its own, beside it: as little as there can be.
+// aside is the lab of a scenario whose page starts labs of its own. It is as small as possible.
 var aside = lab.Config{Pools: 1, Nodes: 1, Timing: lab.Quick, Kubelet: lab.Hollow, NoKubelet: true, NoCoordinator: true}
 
 var labScenarios = []kit.Scenario{{

@@ -1,6 +1,6 @@
-// Package reading holds the scenarios that run what our pages show, for those pages that no other scenario follows: a reader
-// types the commands as they stand there. What a page shows about a node's own programs is in package install, what people on
-// site do in package ops.
+// Package reading holds the scenarios that run the commands of our pages, for those pages that no other scenario follows. A
+// reader types the commands as they stand there. Pages about a node's own programs are followed in package install, and those
+// about people on site in package ops.
 package reading
 
 import (

@@ -45,14 +45,14 @@ const (
 	powerful = "clusterrole-aggregation-controller"
 )
 
-// robber is somebody who has a ServiceAccount's token.
+// robber is a thief with a ServiceAccount's token.
 type robber struct {
 	*kit.T
 	kubernetes.Interface
 	access *rest.Config
 }
 
-// asAccount takes the token of a ServiceAccount of kube-system, as it is in its Pod.
+// asAccount takes the token of a ServiceAccount of kube-system, as the account's Pod has it.
 func asAccount(t *kit.T, account string) robber {
 	token, err := t.Cloud.CoreV1().ServiceAccounts(edge.NamespaceSystem).CreateToken(t.Ctx, account,
 		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
@@ -188,7 +188,7 @@ func (r robber) rights() {
 	refused(r.T, "a command in a Pod", err, "pods/exec")
 }
 
-// workloads tries to run what would have more rights than he has.
+// workloads tries to run Pods that would have more rights than the robber has.
 func (r robber) workloads() {
 	pool := map[string]string{edge.LabelNodePool: "p1"}
 	genuine := r.Pool.CoordinatorPod()
@@ -251,7 +251,7 @@ func (r robber) workloads() {
 	}
 }
 
-// nodes tries to change what Nodes and Pods are.
+// nodes tries to change Nodes and Pods.
 func (r robber) nodes() {
 	node := r.Pool.Follower()
 	for what, try := range map[string]struct{ patch, sub, why string }{

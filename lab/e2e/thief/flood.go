@@ -25,7 +25,7 @@ import (
 	"yurtcoordinator/lab/e2e/kit"
 )
 
-// fourNodes are the coordinator's, the leader, the victim and the thief.
+// fourNodes is a pool for four parts: the coordinator's node, the leader, the victim and the thief.
 var fourNodes = lab.Config{Pools: 1, Nodes: 4, Timing: lab.Quick}
 
 var floodScenarios = []kit.Scenario{{
@@ -65,7 +65,7 @@ func overTLS(t *kit.T, machine, address string, secure *tls.Config) func(context
 	}
 }
 
-// careless does not look at whom it speaks to.
+// careless returns the settings of a client that does not verify servers.
 func careless() *tls.Config {
 	return &tls.Config{InsecureSkipVerify: true} //nolint:gosec // a thief does not mind
 }
@@ -182,8 +182,8 @@ func watches(t *kit.T, access *rest.Config, n int) (open, refused int) {
 	return open, refused
 }
 
-// connections opens so many connections, which stay open until the scenario ends, and returns how many the server keeps. With
-// TLS 1.3 a client is through with its handshake before the server has counted the connection.
+// connections opens n connections, which stay open until the scenario ends, and returns how many of them the server keeps. It
+// must try to read from each: with TLS 1.3, a client's handshake succeeds before the server has counted the connection.
 func connections(t *kit.T, machine, address string, secure *tls.Config, n int) int {
 	dial := overTLS(t, machine, address, secure)
 	var open []net.Conn

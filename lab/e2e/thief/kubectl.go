@@ -12,7 +12,8 @@ import (
 // commandTimeout bounds a run of kubectl that is expected to end.
 const commandTimeout = 30 * time.Second
 
-// inCloud and onSite are where kubectl asks: the cloud as its administrator, and the pool's coordinator as its operators.
+// inCloud and onSite are the servers that kubectl asks: the cloud as its administrator, and the pool's coordinator as its
+// operators.
 const inCloud, onSite = "cloud", "coordinator/p1"
 
 // kubectl runs kubectl to its end. It returns its whole output, and how it ended if not with success.

@@ -33,13 +33,13 @@ var lanScenarios = []kit.Scenario{{
 }}
 
 const (
-	// strangersAddresses are how many he has, and fromEach how many connections of each stand at each port.
+	// strangersAddresses is how many addresses the stranger has. fromEach is how many connections stand from each to each port.
 	strangersAddresses, fromEach = 6, 110
-	// mostGrowth is how much anonymous memory he may cost a program: 96 MiB.
+	// mostGrowth is how much anonymous memory the stranger may cost a program: 96 MiB.
 	mostGrowth = 96 << 20
-	// servedWithin is how long others may wait for a new connection and its answer meanwhile.
+	// servedWithin is how long other clients may wait for a new connection and its answer meanwhile.
 	servedWithin = 3 * time.Second
-	// madeUp is how many tokens he makes up. A hub asks the cloud about 20 of an address in a minute.
+	// madeUp is how many tokens the stranger makes up. A hub asks the cloud about 20 tokens of an address in a minute.
 	madeUp, mostReviews = 400, 60
 )
 
@@ -247,7 +247,7 @@ func spoofed(t *kit.T, machine, address string) {
 	t.Say("refused: %d tokens that are made up, with %v; without any: %d", madeUp, codes, code)
 }
 
-// tokenReviews returns how many the cloud has answered.
+// tokenReviews returns how many TokenReviews the cloud has answered.
 func tokenReviews(t *kit.T) (n float64) {
 	text, err := t.Cloud.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Ctx)
 	t.Must(err)
@@ -261,8 +261,8 @@ func tokenReviews(t *kit.T) (n float64) {
 	return n
 }
 
-// strangerSeen expects that the coordinator and a hub have counted the stranger, and that both logs name an address of his, in
-// few lines.
+// strangerSeen expects that the coordinator and a hub have counted the stranger's attempts. Both logs must name one of his
+// addresses, in few lines.
 func strangerSeen(t *kit.T, hub string, addresses []string) {
 	site := t.Pool.Coordinator(lab.Operator)
 	text, err := site.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Ctx)

@@ -32,7 +32,7 @@ func asForwarder(t *kit.T, node string) coordinationv1client.LeaseInterface {
 	return t.Client(access).CoordinationV1().Leases(corev1.NamespaceNodeLease)
 }
 
-// change edits a Lease as somebody, again after a conflict.
+// change edits a Lease through these leases, and tries again after a conflict.
 func change(t *kit.T, leases coordinationv1client.LeaseInterface, name string, edit func(*coordinationv1.Lease)) error {
 	for attempt := 0; ; attempt++ {
 		lease, err := leases.Get(t.Ctx, name, metav1.GetOptions{})
@@ -48,7 +48,7 @@ func change(t *kit.T, leases coordinationv1client.LeaseInterface, name string, e
 
 var in2099 = time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// poison gives a Lease a stamp from 2099, and what is later than that a later one.
+// poison gives a Lease a stamp from 2099, or a later one if its stamp is already later than that.
 func poison(l *coordinationv1.Lease) {
 	stamp := in2099
 	if l.Spec.RenewTime != nil && !l.Spec.RenewTime.Before(&metav1.MicroTime{Time: stamp}) {

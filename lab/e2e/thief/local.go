@@ -31,11 +31,11 @@ var localScenarios = []kit.Scenario{{
 }}
 
 const (
-	// hubsPort is kubelet's at a hub.
+	// hubsPort is the port that a hub has for kubelet.
 	hubsPort = "127.0.0.1:10261"
-	// hubsHealth is where a hub says that it is alive.
+	// hubsHealth is the address at which a hub says that it is alive.
 	hubsHealth = "http://127.0.0.1:10267"
-	// inTheClear is what a control says on the loopback interface without encryption.
+	// inTheClear is a text that the control sends over the loopback interface without encryption.
 	inTheClear = "sniffed-in-the-clear"
 )
 
@@ -91,7 +91,7 @@ func localThief(t *kit.T) {
 	squatted(t, node, string(token))
 }
 
-// wantedOf are the requests that each would be worth a node to a thief.
+// wantedOf are the requests at a node's hub that a thief would profit from.
 func wantedOf(node, secret string) []prowl.Request {
 	lease := "/apis/coordination.k8s.io/v1/namespaces/" + corev1.NamespaceNodeLease + "/leases/" + node
 	all := []prowl.Request{
@@ -141,7 +141,7 @@ func seen(t *kit.T, node string, refusals int) {
 	t.Say("counted: %d refusals; the hub's log names user %d, in %d lines", total, prowl.Nobody, lines)
 }
 
-// sniffed listens to the loopback interface while kubelet starts anew, with all that it says then, and while it renews its Lease.
+// sniffed listens to the loopback interface while kubelet starts, with all requests of a start, and while it renews its Lease.
 func sniffed(t *kit.T, node, token string) {
 	t.Say("a container that sniffs the loopback interface")
 	thief := prowls(t, node, prowl.Order{Sniff: []string{token, "Bearer", "/leases/" + node, "from-the-secret", inTheClear}})
@@ -158,7 +158,7 @@ func sniffed(t *kit.T, node, token string) {
 	t.Say("in %d frames there was neither kubelet's token nor a Secret", report.Frames)
 }
 
-// squatted takes the port while the hub is down, for as long as kubelet and kube-proxy need to come by.
+// squatted takes the hub's port while the hub is down, for as long as kubelet and kube-proxy need to connect to it.
 func squatted(t *kit.T, node, token string) {
 	t.Say("a user who takes the hub's port while it is down")
 	t.Must(t.Lab.Node(t.Ctx, lab.Kill, node, lab.Hub))
@@ -212,7 +212,7 @@ func prowls(t *kit.T, node string, o prowl.Order) *stranger {
 	return s
 }
 
-// end has the stranger come back, and returns its report.
+// end makes the stranger stop, and returns its report.
 func (s *stranger) end() prowl.Report {
 	s.t.Must(s.in.Close())
 	var report prowl.Report

@@ -32,7 +32,7 @@ var machineScenarios = []kit.Scenario{{
 		"with its key holds that node's Secrets and nobody else's; without the key, none.",
 }}
 
-// neighboursSecret is what no Pod on the stolen machine has.
+// neighboursSecret is a Secret that no Pod on the stolen machine has.
 const neighboursSecret = "neighbours"
 
 func stolenMachine(t *kit.T) {
@@ -97,7 +97,7 @@ func stolenMachine(t *kit.T) {
 	fromItsCache(t, stolen)
 }
 
-// posed has servers with the stolen keys pose as others, for clients with all that Pods and kubelet trust.
+// posed runs servers with the stolen keys that pose as others, for clients with all authorities that Pods and kubelet trust.
 func posed(t *kit.T, stolen, victim, cloud string, keys loot) {
 	t.Say("posing with the keys of its hub")
 	mounted, err := t.Node(stolen).PodAuthorities()
@@ -141,7 +141,7 @@ func posed(t *kit.T, stolen, victim, cloud string, keys loot) {
 	}
 }
 
-// handshake returns why a client that trusts these does not believe that a server with this key is of a name.
+// handshake returns the error of a client that trusts these authorities, when a server with this key claims to have this name.
 func handshake(t *kit.T, key tls.Certificate, name string, trusted *x509.CertPool) error {
 	ctx, cancel := context.WithTimeout(t.Ctx, 10*time.Second)
 	defer cancel()

@@ -28,7 +28,8 @@ import (
 	"yurtcoordinator/lab/e2e/kit"
 )
 
-// serverTries is how long the controller has to approve what it must not: it judges again after 2, 4 and 8 s.
+// serverTries is how long the scenario waits for a wrong approval by the controller, which judges a request again after 2, 4
+// and 8 s.
 const serverTries = 12 * time.Second
 
 var nodeScenarios = []kit.Scenario{{
@@ -150,7 +151,8 @@ func stolenNode(t *kit.T) {
 	t.NeverNotReady(t.Start, theirs)
 }
 
-// shutOut denies a node that was stolen, as docs/install.md says, and waits until its coordinator shows its certificate nothing.
+// shutOut denies a stolen node, as docs/install.md says, and waits until its coordinator shows nothing to the node's
+// certificate.
 func shutOut(t *kit.T, stolen string, ownLease func() (string, error)) {
 	t.Say("%s is known to be stolen: it is denied, and its Node deleted", stolen)
 	t.Must(t.Lab.Node(t.Ctx, lab.Kill, stolen, lab.All))
@@ -168,7 +170,7 @@ func shutOut(t *kit.T, stolen string, ownLease func() (string, error)) {
 	audited(t, edge.NodeName(stolen).User(), "/", "withdrawn")
 }
 
-// forgedRequests has a node ask for certificates that are others', and expects that none is issued. It returns how many.
+// forgedRequests requests others' certificates as a node, expects that none is issued, and returns how many it requested.
 func forgedRequests(t *kit.T, stolen, victim string) int {
 	requests := nodeClient(t, stolen).CertificatesV1().CertificateSigningRequests()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -228,8 +230,8 @@ func namesOf(usage certificatesv1.KeyUsage, node string) []string {
 	return nil
 }
 
-// kubeconfigOf writes a kubeconfig with somebody's certificate for a server, and returns its file. Without an authority to check
-// the server with, a thief does not check.
+// kubeconfigOf writes a kubeconfig for a server with the certificate of an access, and returns its file. With unchecked, the
+// thief does not verify the server, as one would who has no authority to verify it with.
 func kubeconfigOf(t *kit.T, dir string, of *rest.Config, server string, unchecked bool) string {
 	cluster := &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: of.CAData}
 	if unchecked {

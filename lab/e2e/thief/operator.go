@@ -182,7 +182,7 @@ func deployPods(t *kit.T) {
 	})
 }
 
-// personsOwn has ana ask for a certificate with which she may enter any Pod, and returns the file of her kubeconfig.
+// personsOwn requests a certificate as ana, with which she may enter any Pod, and returns the file of her kubeconfig.
 func personsOwn(t *kit.T, dir string) string {
 	kubectlMust(t, "", "create", "clusterrole", "asks-for-certificates", "--verb=create",
 		"--resource=certificatesigningrequests.certificates.k8s.io")
@@ -249,7 +249,8 @@ func written(t *kit.T, dir, name string, content []byte) string {
 	return file
 }
 
-// audited waits for a line in the coordinator's audit log: who was refused what, and why; or, without a reason, let in.
+// audited waits for a line in the coordinator's audit log that says which user was refused at which path, and why. An empty
+// reason means that the user was let in.
 func audited(t *kit.T, user, path, why string) {
 	t.Eventually(10*time.Second, "the audit log has "+user, func() error { return t.Pool.Audited(user, path, why) })
 }

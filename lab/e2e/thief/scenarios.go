@@ -1,5 +1,5 @@
-// Package thief holds the scenarios in which somebody has got hold of something, a node, a key, a place on the LAN, and
-// tries what he can with it, from where he would be and with real clients.
+// Package thief holds the scenarios with a thief. He has got hold of something, such as a node, a key or a place on the LAN,
+// and tries what he can with it, from where he would be and with real clients.
 package thief
 
 import (

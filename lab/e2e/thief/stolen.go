@@ -50,8 +50,8 @@ func robbed(t *kit.T, pool edge.PoolName) loot {
 	return keys
 }
 
-// tries makes a request with a stolen key from a machine, whoever the server says it is, and returns the answer's code and
-// the beginning of its text.
+// tries makes a request from a machine with a stolen key, and does not verify the server. It returns the answer's code and the
+// beginning of its text.
 func (l loot) tries(t *kit.T, key, machine, method, url string) (int, string) {
 	ctx, cancel := context.WithTimeout(t.Ctx, commandTimeout)
 	defer cancel()

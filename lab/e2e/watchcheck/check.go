@@ -60,11 +60,11 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s: observation %d (%s): %s", v.Guarantee, v.Index, v.At.Format("15:04:05.000"), v.What)
 }
 
-// Bounds are what a scenario demands besides the guarantees. The zero Bounds demand only that the client knows all
-// facts at the end.
+// Bounds are what a scenario demands in addition to the guarantees. The zero Bounds demand only that the client knows all facts
+// at the end.
 type Bounds struct {
-	// Lateness is how much later than the truth a recording may learn of an event; 0 means unbounded. It holds for
-	// every event from a watch, also after a reconnect.
+	// Lateness is how much later than the truth's recording another recording may learn of an event; 0 means unbounded. It
+	// holds for every event from a watch, also after a reconnect.
 	Lateness time.Duration
 	// Expired is how many 410s are allowed; negative means unbounded.
 	Expired int
@@ -264,7 +264,7 @@ func (j *judge) after(revision uint64) int {
 	return sort.Search(len(j.wanted), func(i int) bool { return j.wanted[i].Revision > revision })
 }
 
-// passed judges a client's move to a revision: it must have been told all that happened before. passed reports what was
+// passed judges a client's move to a revision. The client must have been told all that happened before; passed reports what was
 // missing.
 func (j *judge) passed(to uint64, g Guarantee, o Observation) {
 	var missing []uint64
@@ -361,8 +361,8 @@ func (j *judge) bookmark(o Observation) {
 	j.rose(o.Revision)
 }
 
-// initially judges an event before the end of the initial events: ADDED for present objects, in any order, and then
-// perhaps later changes.
+// initially judges an event before the end of the initial events. These are an ADDED for each present object, in any order, and
+// then perhaps later changes.
 func (j *judge) initially(o Observation) {
 	last, exists := j.initial[o.Key]
 	if exists && o.Revision <= last.Revision {

@@ -42,9 +42,10 @@ type Facts struct {
 // FactsOf reads a recording of the source of truth. It fails with ErrNoFacts if the recording overflowed, repeats or reorders
 // revisions, or if one of its lists, including those made aside, contradicts its events.
 //
-// After a 410, as an API server that starts anew answers whoever saw less than all, the next list stands for what was missed: one
-// change of each object that is there at another revision. If there were more, a client that was told them is called wrong,
-// loudly; none that is wrong is called right. It fails if an object is gone: no list tells at which revision.
+// An API server that has just started may answer the recorder with 410. Then the next list stands for what was missed: one
+// change of each object that it has at another revision. If there were more changes, a client that was told of them is judged
+// wrong, which a reader of the report sees. No wrong client is judged right. If an object is gone, FactsOf fails, since no list
+// tells at which revision it went.
 func FactsOf(recording []Observation) (*Facts, error) {
 	f := &Facts{}
 	for i, o := range recording {
@@ -117,7 +118,7 @@ func (f *Facts) take(o Observation) error {
 	return nil
 }
 
-// missed takes from a list what was not told since.
+// missed takes from a list the changes since the history was lost.
 func (f *Facts) missed(list Observation) error {
 	if list.Revision < f.End {
 		return fmt.Errorf("after revision %d", f.End)
@@ -187,8 +188,8 @@ func (t *timeline) at(revision uint64, selected func(Item) bool) map[string]Item
 	return all
 }
 
-// expected returns the events that a watch with the selector of Item.Matches delivers, in order; without a selector,
-// all.
+// expected returns, in order, the events that a watch delivers with the selector of Item.Matches. Without a selector these are
+// all events.
 func expected(f *Facts) []Fact {
 	last := maps.Clone(f.Initial)
 	if last == nil {

@@ -29,17 +29,18 @@ type Config struct {
 	WatchList bool
 	// Selector is sent as the labelSelector.
 	Selector string
-	// Match is not sent. It marks what it selects, so that a truth that records everything can be compared with a
-	// recording that has the Selector.
+	// Match is not sent. Objects that it selects are marked in the recording. So a truth that records everything can be
+	// compared with a recording that has the Selector.
 	Match labels.Selector
 	// Agent is the User-Agent, by which endpoints may distinguish clients; empty means "watchcheck".
 	Agent string
 	// Timeout is the requested duration of a watch; 0 means 5 to 10 minutes at random, as in client-go's reflector.
 	Timeout time.Duration
-	// Silence is how long a watch may go without any event or bookmark before it is given up; 0 means 150 s: API
+	// Silence is how long a watch may go without any event or bookmark before it is given up; 0 means 150 s, because API
 	// servers send a bookmark every minute. It also bounds the reading of a list or of an answer's head.
 	Silence time.Duration
-	// Pause is the shortest time between two tries after a failure. It doubles up to 20 times as much; 0 means 100 ms.
+	// Pause is the shortest time between two tries after a failure; 0 means 100 ms. It doubles with each failure, to at most 20
+	// times.
 	Pause time.Duration
 	// Limit bounds the recorded events and list items; 0 means 500,000, some 100 MB.
 	Limit int
@@ -108,8 +109,8 @@ func (r *Recorder) Run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// once lists if it must, and watches until that watch is over. It records the error that broke the watch, and returns
-// it.
+// once lists, unless it can resume or begins with a watch-list, and watches until that watch is over. It records the error that
+// broke the watch, and returns it.
 func (r *Recorder) once(ctx context.Context) error {
 	if r.Position() == 0 && !r.config.WatchList {
 		if err := r.list(ctx, false); err != nil {
@@ -324,8 +325,8 @@ func (r *Recorder) Position() uint64 {
 	return r.position
 }
 
-// Wait returns when the recorder has reached a revision, or with the cause of ctx. In a quiet cluster only a bookmark
-// can tell it so, which may take a minute.
+// Wait returns when the recorder has reached a revision, or when ctx ends, with its cause. In a quiet cluster the recorder may
+// learn that it has reached a revision only from a bookmark, which may take a minute.
 func (r *Recorder) Wait(ctx context.Context, revision uint64) error {
 	for {
 		r.mu.Lock()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Truth records the source itself. FactsOf says what it makes of a 410.
+// Truth records the source itself. The comment of FactsOf says how a 410 is handled.
 type Truth struct {
 	*Recorder
 	settle time.Duration
@@ -25,12 +25,12 @@ func NewTruth(c Config) (*Truth, error) {
 	return &Truth{r, settleStep}, nil
 }
 
-// settleStep is how long Facts waits for the watch to catch up before it looks, and lists, again. In a cluster at rest
-// a watch lags by milliseconds.
+// settleStep is how long Facts waits for the watch to catch up before it compares the recording with the list, once more if
+// they differ. In a cluster at rest a watch lags by milliseconds.
 const settleStep = 2 * time.Second
 
-// Facts lists once more and returns what happened until then. While the list differs from what the watch delivered, it
-// waits until ctx ends. Nothing may be written meanwhile.
+// Facts lists once more and returns what happened until then. While the list differs from what the watch delivered, Facts
+// waits, until ctx ends. Nothing may be written meanwhile.
 func (t *Truth) Facts(ctx context.Context) (*Facts, error) {
 	if _, err := t.List(ctx); err != nil {
 		return nil, fmt.Errorf("list the truth: %w", err)

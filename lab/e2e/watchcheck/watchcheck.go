@@ -1,16 +1,16 @@
 // Package watchcheck judges watches: whether a client of an API endpoint was told what happened.
 //
-// A Recorder is a demanding client of any endpoint (an API server, a hub, a mirror): it lists and watches as a
-// reflector does, and records everything that it is told. Facts are what happened, from a recording of the cloud
-// itself. Check compares a recording with the facts by etcd's guarantees for watches (ordered, unique, reliable,
-// resumable, bookmarkable) and those that selectors and lists add.
+// A Recorder is a demanding client of any endpoint (an API server, a hub, a mirror): it lists and watches as a reflector does,
+// and records everything that it is told. Facts are what happened, from a recording of the cloud itself. Check compares a
+// recording with the facts by etcd's guarantees for watches (ordered, unique, reliable, resumable, bookmarkable) and those that
+// selectors and lists add.
 //
-// Invariants: Check is pure, and approves nothing that it could not see: a recording that overflowed, a list or a
-// bookmark beyond the facts, and an end that was not reached are themselves violations. A Recorder never repairs what
-// it is told: it has no store, compares nothing, and resumes exactly at the last revision that it heard.
+// Invariants: Check is pure, and approves nothing that it could not see. A recording that overflowed, a list or a bookmark
+// beyond the facts, and an end that was not reached are themselves violations. A Recorder never repairs what it is told: it has
+// no store, compares nothing, and resumes exactly at the last revision that it heard.
 //
-// The alternative was client-go's reflector over a recording store. It hides what must be judged: a doubled or
-// reordered event, a bookmark that came too early and a resume that skips all end in a store that looks right.
+// The alternative was client-go's reflector over a recording store. It hides what must be judged: a doubled or reordered event,
+// a bookmark that came too early and a resume that skips all end in a store that looks right.
 package watchcheck
 
 import (

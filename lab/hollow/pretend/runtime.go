@@ -16,7 +16,7 @@ import (
 // Runtime is Kubernetes' fake container runtime with two fixes: every sandbox gets its own address, which it keeps over
 // restarts of this process, and the record of calls does not grow with time.
 //
-// It is called directly. A gRPC socket in between, as in kubemark, would only be another file to clean up.
+// The kubelet calls it directly. A gRPC socket in between, as in kubemark, would only be another file to clean up.
 type Runtime struct {
 	*apitest.FakeRuntimeService
 	imageService *apitest.FakeImageService
